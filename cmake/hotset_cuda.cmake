@@ -103,7 +103,7 @@ endif()
 file(GLOB_RECURSE hotset_cuda_headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/include/hotset/cuda/*.hpp)
 if(hotset_cuda_trouble)
   add_library(hotset_cuda_headers INTERFACE)
-  target_link_libraries(hotset_cuda_headers INTERFACE hotset::hotset)
+  target_link_libraries(hotset_cuda_headers INTERFACE hotset::adapters)
   target_sources(
     hotset_cuda_headers INTERFACE FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR}/include
                                   FILES ${hotset_cuda_headers})
@@ -133,5 +133,5 @@ target_sources(
   hotset_cuda PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR}/include
                      FILES ${hotset_cuda_headers})
 # Never libcuda: a program that links it cannot start where no driver is.
-target_link_libraries(hotset_cuda PUBLIC hotset::hotset PRIVATE CUDA::cudart_static)
+target_link_libraries(hotset_cuda PUBLIC hotset::adapters PRIVATE CUDA::cudart_static)
 hotset_target_warnings(hotset_cuda)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
-# Install rules: one export set per component (core, testing, policies, c, c_static, sim, cli, cuda, uring), so that a consumer of the core never
-# looks for the libraries of the simulator. What was not built is not installed, and not exported.
+# Install rules: one export set per component (core, adapters, planning, testing, policies, c, c_static, lab, cli, cuda, uring), so that a consumer of the core never
+# looks for the libraries of the laboratory. What was not built is not installed, and not exported.
 #   cmake --install <folder> [--component core] [--prefix <where>]
 set(hotset_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/hotset)
 
@@ -32,19 +32,15 @@ set(hotset_pkgconfig_of_core ${PROJECT_BINARY_DIR}/hotset.pc)
 set(hotset_pkgconfig_of_policies ${PROJECT_BINARY_DIR}/hotset-policies.pc)
 
 hotset_install_component(core hotset_core "")
-hotset_install_component(testing hotset_testing "")
+foreach(part adapters planning testing)
+  hotset_install_component(${part} hotset_${part} "")
+endforeach()
 hotset_install_component(policies hotset_policies "")
 hotset_install_component(c hotset_c "")
 hotset_install_component(c_static hotset_c_static "")
-if(TARGET hotset_sim)
-  set(program "")
-  if(TARGET hotset)
-    set(program hotset)
-  endif()
-  hotset_install_component(sim hotset_sim "${program}")
-  if(TARGET hotset_cli)
-    hotset_install_component(cli hotset_cli "")
-  endif()
+if(TARGET hotset_lab)
+  hotset_install_component(lab hotset_lab "")
+  hotset_install_component(cli hotset_cli hotset)
 endif()
 if(TARGET hotset_cuda)
   hotset_install_component(cuda hotset_cuda "")
@@ -68,7 +64,7 @@ install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} 
 
 # What `make install` builds: all that is installed, and nothing else.
 add_custom_target(installed_programs)
-foreach(target hotset_policies hotset_c hotset_c_static hotset_sim hotset_cli hotset hotset_cuda)
+foreach(target hotset_policies hotset_c hotset_c_static hotset_lab hotset_cli hotset hotset_cuda)
   if(TARGET ${target})
     add_dependencies(installed_programs ${target})
   endif()

@@ -10,15 +10,15 @@ list="$here/debian-packages.txt"
 target=${1:-test}
 case $target in
   install-headers) parts="build" ;;
-  install) parts="build sim" ;;
-  demo) parts="build sim examples" ;;
-  bench) parts="build sim examples benchmarks uring" ;;
-  test) parts="build sim examples tests uring python" ;;
-  style) parts="build sim examples tests uring python format" ;;
+  install) parts="build lab" ;;
+  demo) parts="build lab examples" ;;
+  bench) parts="build lab examples benchmarks uring" ;;
+  test) parts="build lab examples tests uring python" ;;
+  style) parts="build lab examples tests uring python format" ;;
   reference) parts="reference" ;;
-  python) parts="build sim venv" ;;
-  engines) parts="build sim examples tests uring venv" ;;
-  check) parts="build sim examples tests uring python benchmarks format lint sanitizers reference" ;;
+  python) parts="build lab venv" ;;
+  engines) parts="build lab examples tests uring venv" ;;
+  check) parts="build lab examples tests uring python benchmarks format lint sanitizers reference" ;;
   format) parts="format" ;;
   *)
     echo "install-packages.sh: unknown target '$target';" \

@@ -19,8 +19,8 @@
 #include "hotset/adapters/adapter_registry.hpp"
 #include "hotset/adapters/page_pool.hpp"
 #include "hotset/adapters/uploader.hpp"
-#include "hotset/memory/host_virtual_memory.hpp"
-#include "hotset/trace/synthetic/splitmix64.hpp"
+#include "hotset/core/numbers/splitmix64.hpp"
+#include "hotset/transfer/memory/host_virtual_memory.hpp"
 #ifdef HOTSET_TINY_MOE_DIR
 #include "tiny_moe/experts/adapters.hpp"
 #include "tiny_moe/experts/registered_adapters.hpp"

@@ -9,10 +9,10 @@
 
 #include "hotset.h"
 #include "hotset/eviction/lru.hpp"
+#include "hotset/paging/erased_pager.hpp"
 #include "hotset/paging/pager.hpp"
-#include "hotset/registry/erased_pager.hpp"
-#include "hotset/trace/synthetic/synthetic.hpp"
 #include "hotset/trace/visit_sequence.hpp"
+#include "lab/traces/synthetic/synthetic.hpp"
 
 namespace {
 

@@ -15,7 +15,7 @@
 #include "hotset/eviction/lfu.hpp"
 #include "hotset/eviction/lru.hpp"
 #include "hotset/eviction/popularity.hpp"
-#include "hotset/trace/synthetic/synthetic.hpp"
+#include "lab/traces/synthetic/synthetic.hpp"
 
 namespace {
 

@@ -10,7 +10,6 @@
 #include <benchmark/benchmark.h>
 
 #include "hotset/eviction/activation_ratio.hpp"
-#include "hotset/eviction/any_eviction_policy.hpp"
 #include "hotset/eviction/belady.hpp"
 #include "hotset/eviction/expert_map_priority.hpp"
 #include "hotset/eviction/fifo.hpp"
@@ -26,9 +25,10 @@
 #include "hotset/eviction/similar_steps.hpp"
 #include "hotset/eviction/two_rate.hpp"
 #include "hotset/paging/pager.hpp"
+#include "hotset/policy/any/any_eviction_policy.hpp"
 #include "hotset/trace/future_uses.hpp"
-#include "hotset/trace/synthetic/synthetic.hpp"
 #include "hotset/trace/visit_sequence.hpp"
+#include "lab/traces/synthetic/synthetic.hpp"
 #include "support/flat_caches.hpp"
 #include "support/flat_orders.hpp"
 #include "support/flat_pager.hpp"

@@ -21,7 +21,7 @@
 
 #include "hotset/predict/maps/expert_map_matcher.hpp"
 #include "hotset/predict/maps/expert_map_store.hpp"
-#include "hotset/trace/synthetic/synthetic.hpp"
+#include "lab/traces/synthetic/synthetic.hpp"
 
 namespace {
 

@@ -13,8 +13,8 @@
 #include "hotset/eviction/two_rate.hpp"
 #include "hotset/paging/pager.hpp"
 #include "hotset/predict/history/next_use_values.hpp"
-#include "hotset/trace/synthetic/synthetic.hpp"
 #include "hotset/trace/visit_sequence.hpp"
+#include "lab/traces/synthetic/synthetic.hpp"
 
 namespace {
 

@@ -11,14 +11,14 @@
 
 #include <benchmark/benchmark.h>
 
-#include "hotset/prefetch/any_prefetch_policy.hpp"
+#include "hotset/policy/any/any_prefetch_policy.hpp"
 #include "hotset/prefetch/next_layer_top_k.hpp"
 #include "hotset/prefetch/no_prefetch.hpp"
 #include "hotset/prefetch/noisy_oracle.hpp"
 #include "hotset/prefetch/popular.hpp"
 #include "hotset/prefetch/previous_step.hpp"
 #include "hotset/prefetch/score_threshold.hpp"
-#include "hotset/trace/synthetic/synthetic.hpp"
+#include "lab/traces/synthetic/synthetic.hpp"
 
 namespace {
 

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "hotset/core/geometry.hpp"
-#include "hotset/core/policy/no_options.hpp"
 #include "hotset/eviction/popularity.hpp"
+#include "hotset/policy/no_options.hpp"
 #include "support/flat_visit.hpp"
 
 namespace benchmarks {

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "hotset/core/geometry.hpp"
-#include "hotset/core/policy/no_options.hpp"
 #include "hotset/eviction/belady.hpp"
+#include "hotset/policy/no_options.hpp"
 #include "hotset/predict/history/request_starts.hpp"
 #include "hotset/trace/future_uses.hpp"
 #include "support/flat_visit.hpp"

@@ -16,9 +16,9 @@
 
 #include <benchmark/benchmark.h>
 
-#include "hotset/memory/host_slot_bank.hpp"
 #include "hotset/transfer/file_expert_source.hpp"
 #include "hotset/transfer/host_backend.hpp"
+#include "hotset/transfer/memory/host_slot_bank.hpp"
 #if defined(HOTSET_HAS_URING)
 #include "hotset/uring/uring_file.hpp"
 #endif

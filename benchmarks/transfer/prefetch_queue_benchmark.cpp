@@ -10,9 +10,9 @@
 
 #include "hotset/cache/slot_cache.hpp"
 #include "hotset/eviction/lru.hpp"
-#include "hotset/trace/synthetic/synthetic.hpp"
-#include "hotset/transfer/clock_backend.hpp"
 #include "hotset/transfer/prefetch_queue.hpp"
+#include "lab/replay/clock_backend.hpp"
+#include "lab/traces/synthetic/synthetic.hpp"
 
 namespace {
 

@@ -6,7 +6,7 @@
 #include "cuda_decode/cuda_kernels.hpp"
 #include "cuda_decode/program.hpp"
 #ifdef CUDA_DECODE_HAS_SIM
-#include "hotset/sim/formats/native_trace.hpp"
+#include "lab/traces/native_trace.hpp"
 #endif
 #ifdef CUDA_DECODE_HAS_TINY
 #include "cuda_decode/tiny_on_device.hpp"
@@ -18,7 +18,7 @@ int main(int argc, char** argv) {
   cuda_decode::program_parts parts{hotset::cuda::system_runtime(), kernels,
                                    cuda_decode::system_graphs()};
 #ifdef CUDA_DECODE_HAS_SIM
-  parts.read_trace = [](const std::string& file) { return hotset::sim::read_native_trace(file); };
+  parts.read_trace = [](const std::string& file) { return hotset::lab::read_native_trace(file); };
 #endif
 #ifdef CUDA_DECODE_HAS_TINY
   parts.run_tiny = cuda_decode::run_tiny;

@@ -15,7 +15,7 @@
 #include "hotset/cuda/copies/pinned_memory.hpp"
 #include "hotset/cuda/cuda_backend.hpp"
 #include "hotset/cuda/maps/map_rows.hpp"
-#include "hotset/eviction/any_eviction_policy.hpp"
+#include "hotset/policy/any/any_eviction_policy.hpp"
 #include "hotset/transfer/memory_expert_source.hpp"
 
 namespace cuda_decode {

@@ -156,7 +156,7 @@ int compare(const program_options& asked, const program_parts& parts, std::ostre
   const auto caps = caps_asked(asked, shape);
   (void)eviction_for(asked.eviction, shape.geometry());
   if (!asked.trace.empty() && !parts.read_trace)
-    throw usage_error("--trace: this program was built without hotset::sim, which reads traces");
+    throw usage_error("--trace: this program was built without hotset::lab, which reads traces");
   if (const auto reason = trouble_with_device(parts.api, asked.device)) {
     write_file(asked.json, json_of_skip(*reason));
     out << "cuda_decode: skipped: " << *reason << "\n";

@@ -17,7 +17,7 @@ struct program_parts {
   hotset::cuda::runtime& api;
   decode_kernels& kernels;
   graph_api& graphs;
-  /// Empty where the program was built without hotset::sim.
+  /// Empty where the program was built without hotset::lab.
   std::function<hotset::routing_trace(const std::string& file)> read_trace{};
   /// Returns the exit code. Empty where the program was built without examples/tiny_moe.
   std::function<int(const program_options&, const device_parts&, std::ostream& out)> run_tiny{};

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "hotset/trace/synthetic/synthetic.hpp"
+#include "lab/traces/synthetic/synthetic.hpp"
 
 namespace cuda_decode {
 namespace {

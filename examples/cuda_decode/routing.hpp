@@ -14,7 +14,7 @@
 
 namespace cuda_decode {
 
-/// Statistics of a synthetic routing (hotset/trace/synthetic/synthetic.hpp).
+/// Statistics of a synthetic routing (lab/traces/synthetic/synthetic.hpp).
 struct routing_statistics {
   double zipf = 0.8;
   double stickiness = 0.5;

@@ -10,7 +10,7 @@
 
 #include "cuda_decode/paged_experts.hpp"
 #include "cuda_decode/static_experts.hpp"
-#include "hotset/sim/errors.hpp"
+#include "lab/errors.hpp"
 #include "tiny_moe/experts/paged_experts.hpp"
 #include "tiny_moe/model/engine.hpp"
 
@@ -26,9 +26,9 @@ bool equal_bytes(std::span<const float> a, std::span<const float> b) {
 hotset::pool_layout layout_asked(const tiny_moe::model& weights, const std::string& budget) {
   try {
     return tiny_moe::layout_of(weights, hotset::cache_scope::shared, budget);
-  } catch (const hotset::sim::usage_error& bad) {
+  } catch (const hotset::lab::usage_error& bad) {
     throw usage_error("--expert-budget: " + std::string(bad.what()));
-  } catch (const hotset::sim::infeasible_error& bad) {
+  } catch (const hotset::lab::infeasible_error& bad) {
     throw infeasible_error("--expert-budget: " + std::string(bad.what()));
   }
 }

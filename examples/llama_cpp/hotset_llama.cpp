@@ -17,7 +17,7 @@
 
 #include "expert_weights.hpp"
 #include "graph_nodes.hpp"
-#include "hotset/sim/models/expert_files.hpp"
+#include "lab/models/expert_files.hpp"
 #include "model_file.hpp"
 #include "paged_experts.hpp"
 
@@ -171,7 +171,7 @@ struct hotset_llama {
   }
 
   bool take_place(const hotset_llama_options& o) {
-    auto found = matrices_and_biases(sim::find_experts(o.model_path));
+    auto found = matrices_and_biases(lab::find_experts(o.model_path));
     if (!found) return refuse(found.error().message);
     files = *std::move(found);
     auto weights = match(files, finder);
@@ -370,7 +370,7 @@ struct hotset_llama {
   bool prepared = false;
   bool looking = false;
   weight_finder finder{};
-  sim::expert_files files{};
+  lab::expert_files files{};
   slot_memory slots{};
   std::vector<paged_layer> layers{};                                ///< as expert_files counts them
   std::unordered_map<const ggml_tensor*, weight_place> place_of{};  ///< of the model's weights

@@ -13,8 +13,8 @@
 
 #include <CLI/CLI.hpp>
 
-#include "hotset/sim/sizes.hpp"
 #include "hotset_llama.h"
+#include "lab/sizes.hpp"
 #include "model_run.hpp"
 
 namespace {
@@ -80,7 +80,7 @@ hotset_llama_options options_of(const run_options& how, const paging_choice& cho
   hotset_llama_options out{};
   out.struct_size = sizeof out;
   out.model_path = how.model.c_str();
-  out.budget_bytes = choice.budget.empty() ? 0 : hotset::sim::read_size(choice.budget);
+  out.budget_bytes = choice.budget.empty() ? 0 : hotset::lab::read_size(choice.budget);
   out.slots = choice.slots;
   out.source = choice.source == "read"     ? HOTSET_LLAMA_READ
                : choice.source == "direct" ? HOTSET_LLAMA_DIRECT

@@ -13,9 +13,9 @@
 #include <CLI/CLI.hpp>
 
 #include "graph_nodes.hpp"
-#include "hotset/sim/models/expert_files.hpp"
 #include "hotset/trace/native_trace_writer.hpp"
 #include "hotset/trace/trace_recorder.hpp"
+#include "lab/models/expert_files.hpp"
 #include "model_run.hpp"
 
 namespace {
@@ -26,7 +26,7 @@ using namespace hotset_llama_cpp;
 /// Hears the routers of one context.
 class router_tap {
  public:
-  router_tap(const sim::expert_files& files, std::size_t capacity, std::string name)
+  router_tap(const lab::expert_files& files, std::size_t capacity, std::string name)
       : k_(files.shape.top_k),
         recorder_(trace_recorder_config{
             .shape = files.shape, .capacity = capacity, .name = std::move(name)}),
@@ -86,7 +86,7 @@ class router_tap {
 };
 
 int record(const run_options& how, const std::string& out) {
-  const auto files = sim::find_experts(how.model);
+  const auto files = lab::find_experts(how.model);
   const auto model = load_model(how);
   const auto prompt = prompt_tokens(*model, how);
   router_tap tap(files, prompt.size() + static_cast<std::size_t>(how.predict), how.model);

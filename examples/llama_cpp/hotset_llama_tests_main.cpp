@@ -28,8 +28,8 @@
 #include <unistd.h>
 
 #include "ggml-backend.h"
-#include "hotset/sim/models/expert_files.hpp"
 #include "hotset_llama.h"
+#include "lab/models/expert_files.hpp"
 #include "model_run.hpp"
 
 namespace {
@@ -360,7 +360,7 @@ void file_of_another_model() {
   session plain(*model);
   const auto expected = plain.generate(1);
   const auto one_expert = copy_of_model("one-expert.gguf");
-  const auto files = hotset::sim::find_experts(one_expert);
+  const auto files = hotset::lab::find_experts(one_expert);
   const auto extents = files.at({hotset::layer_id{2}, hotset::expert_id{5}});
   change_byte(one_expert, extents[(2 + 5) % extents.size()].offset);
   for (const auto source : {HOTSET_LLAMA_READ, HOTSET_LLAMA_DIRECT, HOTSET_LLAMA_URING}) {

@@ -18,7 +18,7 @@ namespace {
 
 constexpr const char* the_file = ", accepted: the file that the model was loaded from";
 
-std::string tensor_of(const sim::expert_files& files, layer_id l, const std::string& name) {
+std::string tensor_of(const lab::expert_files& files, layer_id l, const std::string& name) {
   return "blk." + std::to_string(files.layers[index_of(l)]) + "." + name;
 }
 
@@ -44,11 +44,11 @@ validation check_weight(const std::string& name, const expert_weight* w, const t
 
 }  // namespace
 
-const expert_layout& layout_of(const sim::expert_files& files, layer_id l) {
+const expert_layout& layout_of(const lab::expert_files& files, layer_id l) {
   return files.layouts[index_of(files.shape.size_classes()[index_of(l)])];
 }
 
-result<sim::expert_files> matrices_and_biases(sim::expert_files files) {
+result<lab::expert_files> matrices_and_biases(lab::expert_files files) {
   const auto classes = files.shape.size_classes();
   for (std::size_t l = 0; l < files.layers.size(); ++l) {
     const auto& tensors = files.layouts[index_of(classes[l])].tensors;
@@ -67,7 +67,7 @@ result<sim::expert_files> matrices_and_biases(sim::expert_files files) {
   return files;
 }
 
-result<layer_weights> match(const sim::expert_files& files, const weight_finder& found) {
+result<layer_weights> match(const lab::expert_files& files, const weight_finder& found) {
   layer_weights out;
   for (const auto l : each<layer_id>(files.shape.layers)) {
     auto& of_layer = out.emplace_back();
@@ -82,8 +82,8 @@ result<layer_weights> match(const sim::expert_files& files, const weight_finder&
   return out;
 }
 
-validation compare_bytes(const sim::expert_files& files, const layer_weights& weights) {
-  const auto source = sim::open_experts(files);
+validation compare_bytes(const lab::expert_files& files, const layer_weights& weights) {
+  const auto source = lab::open_experts(files);
   std::array<std::byte, 4096> read{};
   for (const auto l : each<layer_id>(files.shape.layers))
     for (const auto e : each<expert_id>(files.shape.experts)) {

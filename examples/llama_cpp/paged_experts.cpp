@@ -7,10 +7,10 @@
 #include <utility>
 
 #include "hotset/cache/slot_cache.hpp"
-#include "hotset/memory/host_slot_bank.hpp"
 #include "hotset/registry/policy_registry.hpp"
 #include "hotset/transfer/file_expert_source.hpp"
 #include "hotset/transfer/host_backend.hpp"
+#include "hotset/transfer/memory/host_slot_bank.hpp"
 #include "hotset/transfer/memory_expert_source.hpp"
 #if HOTSET_LLAMA_HAS_URING
 #include "hotset/uring/uring_file.hpp"
@@ -23,7 +23,7 @@ namespace {
 using namespace hotset;
 
 /// Each layer is a size class of its own: its slots are where its weights were.
-geometry shape_of(const sim::expert_files& files, std::int32_t max_tokens) {
+geometry shape_of(const lab::expert_files& files, std::int32_t max_tokens) {
   auto shape = files.shape;
   shape.max_tokens_per_visit = max_tokens;
   shape.layer_size_class.clear();
@@ -130,7 +130,7 @@ result<memory_expert_source> mapped_source(const geometry& shape,
 
 }  // namespace
 
-result<std::int32_t> slots_asked_for(const sim::expert_files& files,
+result<std::int32_t> slots_asked_for(const lab::expert_files& files,
                                      const hotset_llama_options& o) {
   const auto& shape = files.shape;
   std::uint64_t of_each = 0;  // one expert of every layer
@@ -151,7 +151,7 @@ result<std::int32_t> slots_asked_for(const sim::expert_files& files,
   return out;
 }
 
-result<slot_memory> take_slots(const sim::expert_files& files, std::int32_t slots) {
+result<slot_memory> take_slots(const lab::expert_files& files, std::int32_t slots) {
   const auto& shape = files.shape;
   slot_memory out;
   out.slots = slots;
@@ -178,14 +178,14 @@ result<slot_memory> take_slots(const sim::expert_files& files, std::int32_t slot
       no_host_memory());
 }
 
-validation check_policies(const sim::expert_files& files, const hotset_llama_options& o) {
+validation check_policies(const lab::expert_files& files, const hotset_llama_options& o) {
   if (auto eviction = eviction_of(o); !eviction) return eviction.error();
   if (auto ahead = make_look_ahead(shape_of(files, o.max_tokens), o.prefetch); !ahead)
     return ahead.error();
   return std::nullopt;
 }
 
-result<std::unique_ptr<paged_experts>> make_paged_experts(const sim::expert_files& files,
+result<std::unique_ptr<paged_experts>> make_paged_experts(const lab::expert_files& files,
                                                           const slot_memory& memory,
                                                           const layer_weights& weights,
                                                           const hotset_llama_options& o) {

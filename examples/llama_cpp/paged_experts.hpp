@@ -13,8 +13,8 @@
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/status.hpp"
 #include "hotset/paging/pager_stats.hpp"
-#include "hotset/sim/models/expert_files.hpp"
 #include "hotset_llama.h"
+#include "lab/models/expert_files.hpp"
 #include "model_file.hpp"
 
 namespace hotset_llama_cpp {
@@ -45,19 +45,19 @@ struct slot_memory {
 };
 
 /// As many slots of each layer as the options ask for. Errors: neither or both of bytes and slots; fewer than a token needs.
-[[nodiscard]] hotset::result<std::int32_t> slots_asked_for(const hotset::sim::expert_files& files,
+[[nodiscard]] hotset::result<std::int32_t> slots_asked_for(const hotset::lab::expert_files& files,
                                                            const hotset_llama_options& options);
 /// Errors: no memory.
-[[nodiscard]] hotset::result<slot_memory> take_slots(const hotset::sim::expert_files& files,
+[[nodiscard]] hotset::result<slot_memory> take_slots(const hotset::lab::expert_files& files,
                                                      std::int32_t slots);
 /// Errors: policies that are none.
-[[nodiscard]] hotset::validation check_policies(const hotset::sim::expert_files& files,
+[[nodiscard]] hotset::validation check_policies(const hotset::lab::expert_files& files,
                                                 const hotset_llama_options& options);
 
 /// `weights`: [layers][tensors], in the order of expert_files. All outlive it.
 /// Errors: policies that are none; a file that cannot be opened in this way.
 [[nodiscard]] hotset::result<std::unique_ptr<paged_experts>> make_paged_experts(
-    const hotset::sim::expert_files& files, const slot_memory& memory, const layer_weights& weights,
+    const hotset::lab::expert_files& files, const slot_memory& memory, const layer_weights& weights,
     const hotset_llama_options& options);
 
 }  // namespace hotset_llama_cpp

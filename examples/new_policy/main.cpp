@@ -2,7 +2,7 @@
 // The hotset program with a policy of one's own in it: new_policy simulate <trace> --eviction most_recent --slots 12.5%
 #include <cstdio>
 
-#include "hotset/cli/program.hpp"
+#include "hotset/lab/program.hpp"
 #include "hotset/registry/policy_registry.hpp"
 #include "most_recent.hpp"
 

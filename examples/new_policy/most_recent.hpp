@@ -7,9 +7,9 @@
 #include <string_view>
 #include <utility>
 
-#include "hotset/concepts/eviction_policy.hpp"
 #include "hotset/core/ids/per_id.hpp"
-#include "hotset/core/policy/no_options.hpp"
+#include "hotset/policy/eviction_policy.hpp"
+#include "hotset/policy/no_options.hpp"
 
 class most_recent {
  public:

@@ -14,11 +14,11 @@
 #include <vector>
 
 #include "calls.hpp"
-#include "hotset/budget/equimarginal.hpp"
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/routing_view.hpp"
-#include "hotset/curve/curve_recorder.hpp"
-#include "hotset/curve/sampled_miss_curve.hpp"
+#include "hotset/planning/budget/equimarginal.hpp"
+#include "hotset/planning/curve/curve_recorder.hpp"
+#include "hotset/planning/curve/sampled_miss_curve.hpp"
 
 /// The handle that C sees.
 struct hotset_curve : hotset::c::handle {

@@ -16,8 +16,8 @@
 
 #include "calls.hpp"
 #include "hotset/core/pool_layout.hpp"
+#include "hotset/paging/visit/explain_visit.hpp"
 #include "hotset/registry/policy_registry.hpp"
-#include "hotset/visit/explain_visit.hpp"
 
 namespace hotset::c {
 

@@ -13,8 +13,8 @@
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/prefetch_request.hpp"
 #include "hotset/core/routing_view.hpp"
-#include "hotset/predict/any_predictor.hpp"
-#include "hotset/prefetch/any_prefetch_policy.hpp"
+#include "hotset/policy/any/any_predictor.hpp"
+#include "hotset/policy/any/any_prefetch_policy.hpp"
 #include "hotset/registry/policy_registry.hpp"
 
 /// The handle that C sees.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "hotset/registry/erased_pager.hpp"
+#include "hotset/paging/erased_pager.hpp"
 
 namespace hotset {
 

@@ -16,7 +16,7 @@
 
 #include "failing_memory.hpp"
 #include "hotset/core/memory_budget.hpp"
-#include "hotset/memory/host_virtual_memory.hpp"
+#include "hotset/transfer/memory/host_virtual_memory.hpp"
 #include "random_source.hpp"
 #include "written_ids.hpp"
 

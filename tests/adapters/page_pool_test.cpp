@@ -13,7 +13,7 @@
 #include <gtest/gtest.h>
 
 #include "failing_memory.hpp"
-#include "hotset/memory/host_virtual_memory.hpp"
+#include "hotset/transfer/memory/host_virtual_memory.hpp"
 #include "random_source.hpp"
 
 namespace hotset::page_pool_test {

@@ -10,7 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "hotset/core/geometry.hpp"
-#include "hotset/residency/slot_map.hpp"
+#include "hotset/paging/residency/slot_map.hpp"
 #include "reroute_samples.hpp"
 
 namespace hotset::reroute_to_slots_test {

@@ -17,7 +17,7 @@
 #include "fake_cuda_driver.hpp"
 #include "host_mappings.hpp"
 #include "hotset/cuda/virtual_memory.hpp"
-#include "hotset/memory/host_virtual_memory.hpp"
+#include "hotset/transfer/memory/host_virtual_memory.hpp"
 #include "random_source.hpp"
 #include "written_ids.hpp"
 

@@ -7,9 +7,9 @@
 
 #include <gtest/gtest.h>
 
-#include "hotset/admission/any_admission_policy.hpp"
 #include "hotset/eviction/two_rate.hpp"
 #include "hotset/paging/pager.hpp"
+#include "hotset/policy/any/any_admission_policy.hpp"
 #include "random_source.hpp"
 #include "written_ids.hpp"
 

@@ -71,28 +71,29 @@ names who_names(const std::string& policy, const std::map<std::string, std::stri
 }
 
 /// The parts of the published systems, by name.
-const std::string presets = "src/sim/replay/preset.cpp";
+const std::string presets = "src/lab/replay/preset.cpp";
 
 /// The policies whose sizes are counted in one walk, by an order of their own or by values that are told.
-const std::string together = "src/sim/replay/counted_together.cpp";
+const std::string together = "src/lab/curves/counted_together.cpp";
 
 const std::map<std::string, names>& may_name() {
   // What an option stands at when nobody has chosen is named where the option is: these have any number of namers.
   static const std::map<std::string, names> allowed = {
       {"eviction/activation_ratio", {presets}},
       {"eviction/belady",
-       {presets, together, "include/hotset/control/regret.hpp",
-        "include/hotset/sim/replay/belady_bypass.hpp", "src/sim/reports/sweep_report.cpp",
-        "src/sim/studies/rank.cpp"}},  // regret, bounds
+       {presets, together, "include/hotset/planning/control/regret.hpp",
+        "src/lab/replay/belady_bypass.hpp", "src/lab/reports/sweep_report.cpp",
+        "src/lab/studies/rank.cpp"}},  // regret, bounds
       {"eviction/next_visit_oracle",
-       {"include/hotset/control/regret.hpp", "src/sim/studies/rank.cpp"}},  // another bound
+       {"include/hotset/planning/control/regret.hpp",
+        "src/lab/studies/rank.cpp"}},  // another bound
       {"eviction/expert_map_priority", {presets}},
       {"eviction/fifo", {together, "include/hotset/predict/expert_map.hpp"}},  // an order of maps
       {"eviction/gate_score", {presets}},
       {"eviction/importance", {presets}},
       {"eviction/reserve_prefetch", {presets}},
       {"eviction/least_stale",
-       {presets, "src/cli/completion.cpp",
+       {presets, "src/lab/program/completion.cpp",
         "examples/tiny_moe/studies/verification.cpp"}},  // presets "+least_stale"; cases beyond the plain ones
       {"eviction/lfru",
        {"examples/embed_policy/main.cpp", "examples/find_package/main.cpp",
@@ -112,7 +113,7 @@ const std::map<std::string, names>& may_name() {
         "examples/tiny_moe/studies/verification.cpp", "src/c/prefetcher.cpp"}},
       {"prefetch/noisy_oracle", {presets}},  // MoE-APEX at its stated accuracy
       {"prefetch/popular",
-       {presets, "src/sim/reports/co_activation_report.cpp",
+       {presets, "src/lab/reports/co_activation_report.cpp",
         "examples/tiny_moe/studies/verification.cpp"}},
       {"prefetch/previous_step", {presets, "examples/tiny_moe/studies/verification.cpp"}},
       {"prefetch/score_threshold", {presets, "examples/tiny_moe/studies/verification.cpp"}},
@@ -123,14 +124,13 @@ const std::map<std::string, names>& may_name() {
       {"miss/substitute", {presets}},
       {"routing/cache_aware", {presets}},
       {"predict/co_activation",
-       {"include/hotset/sim/studies/co_activation_study.hpp", "src/cli/coactivation.cpp",
-        "examples/tiny_moe/serving/live_split.hpp"}},                           // its own study
-      {"predict/learned_gate", {"include/hotset/sim/studies/train_gate.hpp"}},  // what it trains
+       {"src/lab/studies/co_activation_study.hpp", "src/lab/program/coactivation.cpp",
+        "examples/tiny_moe/serving/live_split.hpp"}},                // its own study
+      {"predict/learned_gate", {"src/lab/studies/train_gate.hpp"}},  // what it trains
       {"predict/gate_predictors",
-       {"include/hotset/sim/replay/timed_replay.hpp",
-        "examples/tiny_moe/model/gate_hook.hpp"}},  // defaults
+       {"src/lab/replay/timed_replay.hpp", "examples/tiny_moe/model/gate_hook.hpp"}},  // defaults
       {"predict/mixed",
-       {"src/cli/simulate.cpp", "examples/tiny_moe/commands/main.cpp"}},  // what help shows
+       {"src/lab/program/simulate.cpp", "examples/tiny_moe/commands/main.cpp"}},  // what help shows
   };
   return allowed;
 }

@@ -20,9 +20,9 @@
 #include "hotset/eviction/least_stale.hpp"
 #include "hotset/eviction/lfu.hpp"
 #include "hotset/eviction/lru.hpp"
-#include "hotset/memory/host_virtual_memory.hpp"
-#include "hotset/memory/virtual_range.hpp"
 #include "hotset/transfer/host_backend.hpp"
+#include "hotset/transfer/memory/host_virtual_memory.hpp"
+#include "hotset/transfer/memory/virtual_range.hpp"
 #include "pager_walk.hpp"
 #include "random_source.hpp"
 

@@ -3,9 +3,9 @@
 #include "hotset/cache/expert_slots.hpp"
 #include "hotset/cache/slot_cache.hpp"
 #include "hotset/eviction/lru.hpp"
-#include "hotset/memory/host_slot_bank.hpp"
 #include "hotset/paging/pager.hpp"
 #include "hotset/transfer/host_backend.hpp"
+#include "hotset/transfer/memory/host_slot_bank.hpp"
 #include "hotset/transfer/memory_expert_source.hpp"
 
 using backend = hotset::host_backend<hotset::memory_expert_source>;

@@ -12,7 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "hotset.h"
-#include "hotset/curve/curve_recorder.hpp"
+#include "hotset/planning/curve/curve_recorder.hpp"
 #include "random_source.hpp"
 
 namespace hotset::curve_test {

@@ -16,12 +16,12 @@
 #include "host_experts.hpp"
 #include "hotset/cache/resize.hpp"
 #include "hotset/cache/slot_cache.hpp"
-#include "hotset/concepts/resizable_pool.hpp"
 #include "hotset/core/memory_budget.hpp"
 #include "hotset/eviction/lru.hpp"
 #include "hotset/paging/pager.hpp"
 #include "hotset/testing/gate.hpp"
 #include "hotset/transfer/host_backend.hpp"
+#include "hotset/transfer/memory/resizable_pool.hpp"
 #include "pager_walk.hpp"
 
 namespace hotset::support {

@@ -6,7 +6,7 @@
 
 #include "hotset/cache/slot_cache.hpp"
 #include "hotset/eviction/lru.hpp"
-#include "hotset/transfer/clock_backend.hpp"
+#include "lab/replay/clock_backend.hpp"
 
 namespace hotset::slot_cache_pre_evict_test {
 namespace {

@@ -4,9 +4,9 @@
 #include <gtest/gtest.h>
 
 #include "budget_samples.hpp"
-#include "hotset/budget/equimarginal.hpp"
-#include "hotset/budget/multiple_choice_knapsack.hpp"
-#include "hotset/budget/uniform.hpp"
+#include "hotset/planning/budget/equimarginal.hpp"
+#include "hotset/planning/budget/multiple_choice_knapsack.hpp"
+#include "hotset/planning/budget/uniform.hpp"
 
 namespace hotset::allocator_conformance_test {
 namespace {

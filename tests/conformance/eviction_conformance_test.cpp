@@ -7,7 +7,6 @@
 #include <gtest/gtest.h>
 
 #include "hotset/eviction/activation_ratio.hpp"
-#include "hotset/eviction/any_eviction_policy.hpp"
 #include "hotset/eviction/belady.hpp"
 #include "hotset/eviction/expert_map_priority.hpp"
 #include "hotset/eviction/fifo.hpp"
@@ -26,6 +25,7 @@
 #include "hotset/eviction/reserve_prefetch.hpp"
 #include "hotset/eviction/similar_steps.hpp"
 #include "hotset/eviction/two_rate.hpp"
+#include "hotset/policy/any/any_eviction_policy.hpp"
 #include "hotset/testing/eviction_suite.hpp"
 
 namespace hotset::suites::eviction_conformance_test {

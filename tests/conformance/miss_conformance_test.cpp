@@ -10,8 +10,6 @@
 
 #include <gtest/gtest.h>
 
-#include "hotset/core/policy/validate_for.hpp"
-#include "hotset/miss/any_miss_policy.hpp"
 #include "hotset/miss/compute_on_host.hpp"
 #include "hotset/miss/drop.hpp"
 #include "hotset/miss/drop_cascade.hpp"
@@ -19,6 +17,8 @@
 #include "hotset/miss/fetch_lowest.hpp"
 #include "hotset/miss/fetch_priority.hpp"
 #include "hotset/miss/substitute.hpp"
+#include "hotset/policy/any/any_miss_policy.hpp"
+#include "hotset/policy/validate_for.hpp"
 #include "random_source.hpp"
 
 namespace hotset::miss_conformance_test {

@@ -11,12 +11,12 @@
 
 #include <gtest/gtest.h>
 
-#include "hotset/concepts/miss_curve.hpp"
-#include "hotset/curve/convex_hull.hpp"
-#include "hotset/curve/decayed_histogram.hpp"
-#include "hotset/curve/miss_curve_ref.hpp"
-#include "hotset/curve/sampled_miss_curve.hpp"
-#include "hotset/curve/sampled_reuse_distance.hpp"
+#include "hotset/planning/curve/convex_hull.hpp"
+#include "hotset/planning/curve/decayed_histogram.hpp"
+#include "hotset/planning/curve/miss_curve.hpp"
+#include "hotset/planning/curve/miss_curve_ref.hpp"
+#include "hotset/planning/curve/sampled_miss_curve.hpp"
+#include "hotset/planning/curve/sampled_reuse_distance.hpp"
 #include "random_source.hpp"
 
 namespace hotset::miss_curve_conformance_test {

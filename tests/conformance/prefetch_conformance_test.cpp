@@ -14,7 +14,7 @@
 
 #include <gtest/gtest.h>
 
-#include "hotset/prefetch/any_prefetch_policy.hpp"
+#include "hotset/policy/any/any_prefetch_policy.hpp"
 #include "hotset/prefetch/next_layer_top_k.hpp"
 #include "hotset/prefetch/no_prefetch.hpp"
 #include "hotset/prefetch/noisy_oracle.hpp"

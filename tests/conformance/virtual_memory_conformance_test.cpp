@@ -19,8 +19,8 @@
 #include "fake_cuda_driver.hpp"
 #include "host_mappings.hpp"
 #include "hotset/cuda/virtual_memory.hpp"
-#include "hotset/memory/host_virtual_memory.hpp"
-#include "hotset/memory/virtual_range.hpp"
+#include "hotset/transfer/memory/host_virtual_memory.hpp"
+#include "hotset/transfer/memory/virtual_range.hpp"
 #include "random_source.hpp"
 
 namespace hotset::virtual_memory_conformance_test {

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-# cmake -Dsource=<hotset> -Dwork=<folder> -Dsim=<0 or 1> -Dcuda=<0 or 1> -P unbuilt.cmake -- <configure args>
+# cmake -Dsource=<hotset> -Dwork=<folder> -Dlab=<0 or 1> -Dcuda=<0 or 1> -P unbuilt.cmake -- <configure args>
 # Configures hotset with all that there is, builds none of it, and installs: the core is there, nothing else
 # is, and asking for what was not built says so.
 set(arguments "")
@@ -29,13 +29,13 @@ foreach(wanted include/hotset/core/ids.hpp cmake/hotset/hotsetConfig.cmake
     message(FATAL_ERROR "${wanted} was not installed: ${installed}")
   endif()
 endforeach()
-foreach(unwanted include/hotset/sim/ include/hotset/cuda/ hotset-sim-targets hotset-cuda-targets hotset-c-targets bin/)
+foreach(unwanted include/hotset/lab/ include/hotset/cuda/ hotset-lab-targets hotset-cuda-targets hotset-c-targets bin/)
   if("${installed}" MATCHES "${unwanted}")
     message(FATAL_ERROR "${unwanted} was installed, though it was not built: ${installed}")
   endif()
 endforeach()
 
-foreach(component sim cuda)
+foreach(component lab cuda)
   if(NOT ${component})
     continue()
   endif()

@@ -12,8 +12,8 @@
 #include <gtest/gtest.h>
 
 #include "fake_cuda_driver.hpp"
-#include "hotset/memory/host_virtual_memory.hpp"
-#include "hotset/memory/virtual_range.hpp"
+#include "hotset/transfer/memory/host_virtual_memory.hpp"
+#include "hotset/transfer/memory/virtual_range.hpp"
 
 namespace hotset::virtual_memory_test {
 namespace {

@@ -10,7 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "adapters_1_includes.inc"
-#include "hotset/memory/host_virtual_memory.hpp"
+#include "hotset/transfer/memory/host_virtual_memory.hpp"
 
 namespace {
 

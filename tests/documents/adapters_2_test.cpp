@@ -14,7 +14,7 @@
 
 #include "adapters_2_includes.inc"
 #include "hotset/adapters/adapter_registry.hpp"
-#include "hotset/memory/host_virtual_memory.hpp"
+#include "hotset/transfer/memory/host_virtual_memory.hpp"
 #include "trace_samples.hpp"
 
 namespace {
@@ -28,16 +28,16 @@ constexpr std::uint64_t inner = 2;
 constexpr std::uint64_t hidden = 3;
 
 /// Every byte of an expert is its number.
-void write_adapter(const std::filesystem::path& folder, const hotset::sim::esft_config& config) {
-  const hotset::sim::adapter_format format{
+void write_adapter(const std::filesystem::path& folder, const hotset::lab::esft_config& config) {
+  const hotset::lab::adapter_format format{
       .base = {.layers = layers, .experts = 64, .first_layer = 1},
       .weights = {{{"gate_proj", inner, hidden}, {"up_proj", inner, hidden}},
                   {{"down_proj", hidden, inner}}},
       .dtype = "BF16"};
   std::vector<std::byte> bytes(2 * inner * hidden);
-  hotset::sim::write_adapter_checkpoint(
+  hotset::lab::write_adapter_checkpoint(
       folder, format, config,
-      [&](hotset::layer_id, expert_id expert, const hotset::sim::expert_matrix&) {
+      [&](hotset::layer_id, expert_id expert, const hotset::lab::expert_matrix&) {
         std::ranges::fill(bytes, static_cast<std::byte>(expert));
         return std::span<const std::byte>(bytes);
       });

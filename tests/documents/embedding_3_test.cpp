@@ -8,8 +8,8 @@
 #include "gguf_samples.hpp"
 #include "hotset/cache/host_tier.hpp"
 #include "hotset/eviction/lfu.hpp"
-#include "hotset/sim/models/expert_files.hpp"
 #include "hotset/transfer/host_backend.hpp"
+#include "lab/models/expert_files.hpp"
 #include "trace_samples.hpp"
 
 namespace hotset {
@@ -36,7 +36,7 @@ struct model_on_disk : testing::Test {
 
   std::string copy() {
     const auto refuse = [](const std::string& reason) { return reason; };
-    const auto wanted = sim::find_experts("model-00001-of-00003.gguf");
+    const auto wanted = lab::find_experts("model-00001-of-00003.gguf");
     const auto layout = pool_layout::shared(wanted.shape, 4).value();
     const auto bank = host_slot_bank::create(layout, wanted.layouts).value();
 #include "embedding_3.inc"

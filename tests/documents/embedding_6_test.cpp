@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "cache_steps.hpp"
+#include "hotset/paging/residency/warm_start.hpp"
 #include "hotset/predict/activation_matrix.hpp"
-#include "hotset/residency/warm_start.hpp"
 
 namespace hotset {
 namespace {

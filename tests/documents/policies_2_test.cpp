@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "hotset/core/policy/no_options.hpp"
+#include "hotset/policy/no_options.hpp"
 #include "policies_2_includes.inc"
 
 namespace {

@@ -12,8 +12,8 @@
 
 #include <gtest/gtest.h>
 
-#include "hotset/cli/program.hpp"
-#include "hotset/core/policy/no_options.hpp"
+#include "hotset/lab/program.hpp"
+#include "hotset/policy/no_options.hpp"
 #include "hotset/registry/policy_registry.hpp"
 
 namespace {

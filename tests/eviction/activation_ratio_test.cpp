@@ -9,8 +9,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "hotset/core/policy/parameters.hpp"
 #include "hotset/paging/pager.hpp"
+#include "hotset/policy/parameters.hpp"
 #include "random_source.hpp"
 #include "single_uses.hpp"
 

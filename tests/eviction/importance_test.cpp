@@ -6,8 +6,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "hotset/core/policy/parameters.hpp"
 #include "hotset/paging/pager.hpp"
+#include "hotset/policy/parameters.hpp"
 #include "single_uses.hpp"
 
 namespace hotset::importance_test {

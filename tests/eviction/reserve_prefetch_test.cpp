@@ -6,12 +6,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "hotset/core/policy/parameters.hpp"
-#include "hotset/eviction/any_eviction_policy.hpp"
 #include "hotset/eviction/gate_score.hpp"
 #include "hotset/eviction/lru.hpp"
 #include "hotset/eviction/protect_hot.hpp"
 #include "hotset/paging/pager.hpp"
+#include "hotset/policy/any/any_eviction_policy.hpp"
+#include "hotset/policy/parameters.hpp"
 #include "reference_policies.hpp"
 
 namespace hotset::reserve_prefetch_test {

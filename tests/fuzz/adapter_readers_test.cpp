@@ -14,16 +14,16 @@
 #include <gtest/gtest.h>
 
 #include "damage.hpp"
-#include "hotset/sim/formats/adapter_checkpoint.hpp"
-#include "hotset/sim/formats/esft_config.hpp"
-#include "hotset/sim/studies/esft_selection.hpp"
+#include "lab/studies/esft_selection.hpp"
+#include "lab/traces/adapter_checkpoint.hpp"
+#include "lab/traces/esft_config.hpp"
 #include "trace_samples.hpp"
 
 namespace adapter_readers_test {
 namespace {
 using namespace hotset;
 
-constexpr sim::esft_base base{.layers = 3, .experts = 8, .first_layer = 1};
+constexpr lab::esft_base base{.layers = 3, .experts = 8, .first_layer = 1};
 
 /// Whether `read` accepts the bytes; one that is accepted must be valid, which `read` sees to.
 bool accepts(const std::string& bytes, const std::function<void(const std::string&)>& read) {
@@ -62,12 +62,12 @@ void fuzz(const std::string& sample, std::uint64_t rounds,
   EXPECT_LT(accepted, rounds) << "damage must be noticed now and then";
 }
 
-void expect_valid(const sim::esft_config& config) {
+void expect_valid(const lab::esft_config& config) {
   ASSERT_EQ(config.layer_numbers, (std::vector<std::int32_t>{1, 2, 3}));
   ASSERT_EQ(config.tuned.size(), 3U);
   for (const auto& experts : config.tuned)
     for (const auto e : experts) ASSERT_TRUE(e >= 0 && e < base.experts);
-  const auto again = sim::parse_esft_config(sim::format_esft_config(config), "again", base);
+  const auto again = lab::parse_esft_config(lab::format_esft_config(config), "again", base);
   ASSERT_EQ(again.tuned, config.tuned) << "written as it was read";
 }
 
@@ -76,19 +76,19 @@ const std::string small_config =
 
 TEST(fuzz_adapters, configurations) {
   fuzz(small_config, 20'000,
-       [](const std::string& text) { expect_valid(sim::parse_esft_config(text, "a.json", base)); });
+       [](const std::string& text) { expect_valid(lab::parse_esft_config(text, "a.json", base)); });
 }
 
 TEST(fuzz_adapters, summaries) {
   const std::string sample =
       R"({"token_scores": {"1": {"0": 0.125, "1": 0.5, "2": 0.25, "3": 0.125},)"
       R"( "2": {"0": 0.0, "1": 1.0}}, "gate_scores": {"1": {"0": 1e-3, "1": 0.3}, "2": {"7": 0.2}}})";
-  for (const auto kind : {sim::esft_score::token, sim::esft_score::gate})
+  for (const auto kind : {lab::esft_score::token, lab::esft_score::gate})
     fuzz(sample, 10'000, [kind](const std::string& text) {
-      const auto summary = sim::parse_esft_summary(text, "a.json", kind);
+      const auto summary = lab::parse_esft_summary(text, "a.json", kind);
       ASSERT_FALSE(summary.scores.empty());
       ASSERT_EQ(summary.layer_numbers.size(), summary.scores.size());
-      const auto selected = sim::select_experts(summary, 0.2);
+      const auto selected = lab::select_experts(summary, 0.2);
       ASSERT_EQ(selected.layer_numbers, summary.layer_numbers);
       for (std::size_t l = 0; l < summary.scores.size(); ++l) {
         for (const auto& scored : summary.scores[l])
@@ -99,7 +99,7 @@ TEST(fuzz_adapters, summaries) {
     });
 }
 
-sim::adapter_format small_format(bool converts) {
+lab::adapter_format small_format(bool converts) {
   return {.base = base,
           .weights = {{{"up", 1, 2}}, {{"down", 2, 1}}},
           .dtype = "F16",
@@ -107,7 +107,7 @@ sim::adapter_format small_format(bool converts) {
 }
 
 /// Reads all that there is: what does not fit the dtype is said so, and nothing is written behind the end.
-void read_all_weights(const sim::adapter_checkpoint& checkpoint) {
+void read_all_weights(const lab::adapter_checkpoint& checkpoint) {
   for (auto l = before_layers; l <= base.layers; ++l)
     for (auto e = no_expert; e <= base.experts; ++e)
       for (std::size_t w = 0; w < 3; ++w) {
@@ -139,7 +139,7 @@ TEST(fuzz_adapters, checkpoints_weights) {
     (void)folder.write("expert_cfg.json", small_config);
     fuzz(weights_file(converts), 4000, [&](const std::string& bytes) {
       (void)folder.write("model.safetensors", bytes);
-      const sim::adapter_checkpoint checkpoint(folder.path(), small_format(converts));
+      const lab::adapter_checkpoint checkpoint(folder.path(), small_format(converts));
       expect_valid(checkpoint.config());
       read_all_weights(checkpoint);
     });
@@ -151,7 +151,7 @@ TEST(fuzz_adapters, checkpoints_configurations) {
   (void)folder.write("model.safetensors", weights_file(false));
   fuzz(small_config, 4000, [&](const std::string& text) {
     (void)folder.write("expert_cfg.json", text);
-    const sim::adapter_checkpoint checkpoint(folder.path(), small_format(false));
+    const lab::adapter_checkpoint checkpoint(folder.path(), small_format(false));
     expect_valid(checkpoint.config());
     for (const auto& [layer, expert] : {std::pair{0_layer, 3_expert}, std::pair{0_layer, 5_expert},
                                         std::pair{2_layer, 0_expert}}) {

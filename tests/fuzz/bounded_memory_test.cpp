@@ -15,15 +15,15 @@
 
 #include "allocation.hpp"
 #include "gguf_samples.hpp"
-#include "hotset/sim/formats/adapter_checkpoint.hpp"
-#include "hotset/sim/formats/azure_requests.hpp"
-#include "hotset/sim/formats/esft_config.hpp"
-#include "hotset/sim/formats/open_requests.hpp"
-#include "hotset/sim/formats/open_trace.hpp"
-#include "hotset/sim/models/model_description.hpp"
-#include "hotset/sim/studies/esft_selection.hpp"
 #include "hotset/trace/native_trace_writer.hpp"
 #include "hotset/trace/visit_sequence.hpp"
+#include "lab/models/model_description.hpp"
+#include "lab/studies/esft_selection.hpp"
+#include "lab/traces/adapter_checkpoint.hpp"
+#include "lab/traces/azure_requests.hpp"
+#include "lab/traces/esft_config.hpp"
+#include "lab/traces/open_requests.hpp"
+#include "lab/traces/open_trace.hpp"
 #include "npy_samples.hpp"
 #include "sim_samples.hpp"
 #include "trace_samples.hpp"
@@ -75,7 +75,7 @@ bool stays_small(const bad_file& file, const std::function<void(const std::strin
 
 /// Opened, checked, and cut into visits as every command does.
 void open_and_visit(const std::string& path) {
-  const auto trace = sim::open_trace(path);
+  const auto trace = lab::open_trace(path);
   if (const auto bad = trace.validate()) throw trace_error(bad->message);
   const auto visits = visit_sequence::create(trace);
   if (!visits) throw trace_error(visits.error().message);
@@ -137,11 +137,11 @@ TEST(bounded_memory, traces) {
 
 TEST(bounded_memory, requests) {
   for (auto& file : traces())
-    (void)stays_small(file, [](const auto& path) { (void)sim::open_requests(path); });
+    (void)stays_small(file, [](const auto& path) { (void)lab::open_requests(path); });
   const bad_file azure{
       "azure.csv", many([](auto) { return "2023-11-16 18:17:03.9799600,4294967295,4294967295\n"; },
                         "TIMESTAMP,ContextTokens,GeneratedTokens\n")};
-  (void)stays_small(azure, [](const auto& path) { (void)sim::read_azure_requests(path); });
+  (void)stays_small(azure, [](const auto& path) { (void)lab::read_azure_requests(path); });
 }
 
 TEST(bounded_memory, a_native_trace_that_says_it_has_many_experts) {
@@ -154,7 +154,7 @@ TEST(bounded_memory, a_native_trace_that_says_it_has_many_experts) {
 }
 
 TEST(bounded_memory, large_ids_of_few_records_are_refused) {
-  const auto open = [](const auto& path) { (void)sim::open_trace(path); };
+  const auto open = [](const auto& path) { (void)lab::open_trace(path); };
   const auto rows = [](std::size_t largest) {
     return bad_file{"ids.csv",
                     many([](auto i) { return number(i % 4) + ",0\n"; }, "layer,expert\n", 2000) +
@@ -224,7 +224,7 @@ TEST(bounded_memory, what_unpacks_to_far_more_is_refused) {
   const auto small = gzip_bomb("0,0\n", 2000);
   const trace_samples::temporary_folder folder;
   const auto path = folder.write("rows.csv.gz", small);
-  EXPECT_EQ(sim::open_trace(path, {.top_k = 1}).tokens(), (4U + 2000 * 258) / 4)
+  EXPECT_EQ(lab::open_trace(path, {.top_k = 1}).tokens(), (4U + 2000 * 258) / 4)
       << "within 2 MiB any ratio will do, and the streams above are what they should be";
 }
 
@@ -232,13 +232,13 @@ TEST(bounded_memory, a_bomb_says_what_is_accepted) {
   const trace_samples::temporary_folder folder;
   const auto path = folder.write("blank.zst", zstd_bomb('\n', 12'000));
   trace_samples::expect_refused(
-      [&] { (void)sim::open_trace(path, {.format = sim::trace_format::json_lines}); },
+      [&] { (void)lab::open_trace(path, {.format = lab::trace_format::json_lines}); },
       {"blank.zst", "48006 bytes unpack to more than 4497452",
        "accepted: 50 times its size and 2097152 bytes; or unpack"});
 }
 
 TEST(bounded_memory, descriptions_of_models) {
-  const auto describe = [](const std::string& path) { (void)sim::describe_model(path); };
+  const auto describe = [](const std::string& path) { (void)lab::describe_model(path); };
   const std::string shape =
       R"({"model_type":"mixtral","hidden_size":64,"vocab_size":10,"num_attention_heads":2,)"
       R"("num_experts_per_tok":2,"intermediate_size":8,)";
@@ -272,9 +272,9 @@ TEST(bounded_memory, descriptions_of_models) {
 }
 
 TEST(bounded_memory, adapters) {
-  const sim::esft_base widest{.layers = 65536, .experts = 1 << 20, .first_layer = 0};
+  const lab::esft_base widest{.layers = 65536, .experts = 1 << 20, .first_layer = 0};
   const auto config = [&](const std::string& path) {
-    (void)sim::parse_esft_config(trace_samples::read_all(path), path, widest);
+    (void)lab::parse_esft_config(trace_samples::read_all(path), path, widest);
   };
   const auto numbers = [](auto i) { return number(i) + ","; };
   const std::vector<bad_file> configs = {
@@ -289,7 +289,7 @@ TEST(bounded_memory, adapters) {
   EXPECT_TRUE(stays_small(configs.front(), config));
 
   const auto summary = [](const std::string& path) {
-    (void)sim::parse_esft_summary(trace_samples::read_all(path), path, sim::esft_score::token);
+    (void)lab::parse_esft_summary(trace_samples::read_all(path), path, lab::esft_score::token);
   };
   const std::string scores = R"({"token_scores":{)";
   const std::vector<bad_file> summaries = {
@@ -304,13 +304,13 @@ TEST(bounded_memory, adapters) {
   for (const auto& file : summaries) (void)stays_small(file, summary);
 
   // 64 matrices for each of thousands of experts are asked for, and one of a few hundred is there.
-  sim::adapter_format format{.base = widest, .weights = {{}}, .dtype = "BF16", .converts = true};
+  lab::adapter_format format{.base = widest, .weights = {{}}, .dtype = "BF16", .converts = true};
   for (std::size_t m = 0; m < 64; ++m) format.weights.front().push_back({"m" + number(m), 1, 1});
   const auto checkpoint = [&](const std::string& path) {
     const auto folder = std::filesystem::path(path).parent_path();
     std::ofstream(folder / "expert_cfg.json")
         << many(numbers, R"({"experts":{"0":[)") + "1048575]}}";
-    (void)sim::adapter_checkpoint(folder, format);
+    (void)lab::adapter_checkpoint(folder, format);
   };
   std::string data;
   const auto header = many(

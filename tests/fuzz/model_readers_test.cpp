@@ -8,7 +8,7 @@
 
 #include "damage.hpp"
 #include "gguf_samples.hpp"
-#include "hotset/sim/models/model_description.hpp"
+#include "lab/models/model_description.hpp"
 #include "trace_samples.hpp"
 
 namespace model_readers_test {
@@ -23,7 +23,7 @@ void fuzz(const std::string& name, const std::string& sample, std::uint64_t roun
   const trace_samples::temporary_folder folder;
   const auto describe = [&](const std::string& bytes) {
     const auto path = folder.write(name, bytes);
-    return sim::describe_model(
+    return lab::describe_model(
         (config.empty() ? path : folder.write("config.json", config)).string());
   };
   std::uint64_t accepted = 0;
@@ -154,7 +154,7 @@ TEST(fuzz_models, an_unknown_family_beside_weights) {
     splitmix64 random(seed);
     folder.write("config.json", damaged(sample, random));
     try {
-      ASSERT_FALSE(sim::describe_model(folder.path().string()).memory.validate()) << seed;
+      ASSERT_FALSE(lab::describe_model(folder.path().string()).memory.validate()) << seed;
       ++accepted;
     } catch (const trace_error& refusal) {
       ASSERT_EQ(std::string_view(refusal.what()).find('\n'), std::string_view::npos) << seed;

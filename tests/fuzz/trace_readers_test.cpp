@@ -6,29 +6,29 @@
 #include <gtest/gtest.h>
 
 #include "damage.hpp"
-#include "hotset/sim/formats/azure_requests.hpp"
-#include "hotset/sim/formats/bigmoe_route_csv.hpp"
-#include "hotset/sim/formats/column_csv.hpp"
-#include "hotset/sim/formats/esft.hpp"
-#include "hotset/sim/formats/expert_counts.hpp"
-#include "hotset/sim/formats/field_map.hpp"
-#include "hotset/sim/formats/json_lines.hpp"
-#include "hotset/sim/formats/layer_expert_csv.hpp"
-#include "hotset/sim/formats/mooncake.hpp"
-#include "hotset/sim/formats/native_trace.hpp"
-#include "hotset/sim/formats/open_trace.hpp"
-#include "hotset/sim/formats/oracle_general.hpp"
-#include "hotset/sim/formats/routed_arrays.hpp"
 #include "hotset/trace/native_trace_writer.hpp"
-#include "hotset/trace/synthetic/synthetic.hpp"
 #include "hotset/trace/visit_sequence.hpp"
+#include "lab/traces/azure_requests.hpp"
+#include "lab/traces/bigmoe_route_csv.hpp"
+#include "lab/traces/column_csv.hpp"
+#include "lab/traces/esft.hpp"
+#include "lab/traces/expert_counts.hpp"
+#include "lab/traces/field_map.hpp"
+#include "lab/traces/json_lines.hpp"
+#include "lab/traces/layer_expert_csv.hpp"
+#include "lab/traces/mooncake.hpp"
+#include "lab/traces/native_trace.hpp"
+#include "lab/traces/open_trace.hpp"
+#include "lab/traces/oracle_general.hpp"
+#include "lab/traces/routed_arrays.hpp"
+#include "lab/traces/synthetic/synthetic.hpp"
 #include "npy_samples.hpp"
 #include "trace_samples.hpp"
 
 namespace trace_readers_test {
 namespace {
 using namespace hotset;
-using namespace hotset::sim;
+using namespace hotset::lab;
 
 using reader = std::function<routing_trace(const std::string&)>;
 

@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "hotset/sim/replay/sweep.hpp"
+#include "lab/replay/sweep.hpp"
 #include "sim_samples.hpp"
 
 namespace hand_walked_test {
@@ -28,7 +28,7 @@ std::vector<std::string> victims(const routing_trace& trace, const std::string& 
   auto request = support::sweep_of({eviction, scope, slots, "event-atomic", admission, split});
   std::ostringstream log;
   request.decisions = &log;
-  (void)sim::run_sweep(trace, request);
+  (void)lab::run_sweep(trace, request);
   std::istringstream in(log.str());
   std::vector<std::string> out;
   for (std::string line; std::getline(in, line);) {

@@ -11,10 +11,10 @@
 
 #include <gtest/gtest.h>
 
-#include "hotset/sim/formats/open_trace.hpp"
-#include "hotset/sim/replay/sweep.hpp"
-#include "hotset/sim/studies/miss_curves.hpp"
-#include "hotset/sim/studies/rank.hpp"
+#include "lab/curves/miss_curves.hpp"
+#include "lab/replay/sweep.hpp"
+#include "lab/studies/rank.hpp"
+#include "lab/traces/open_trace.hpp"
 
 namespace real_traces_test {
 namespace {
@@ -31,19 +31,19 @@ class real_traces : public testing::Test {
     return std::filesystem::path(HOTSET_DATA_DIR) / name;
   }
   static routing_trace gemma() {
-    return sim::open_trace(file("routing/bigmoe-gemma/gemma.route.csv"));
+    return lab::open_trace(file("routing/bigmoe-gemma/gemma.route.csv"));
   }
-  static routing_trace law() { return sim::open_trace(file("routing/esft-law/esft-law.tar.xz")); }
+  static routing_trace law() { return lab::open_trace(file("routing/esft-law/esft-law.tar.xz")); }
 
-  static sim::run_result run(const routing_trace& trace, const std::string& eviction,
+  static lab::run_result run(const routing_trace& trace, const std::string& eviction,
                              const std::string& scope, const std::string& slots,
                              const std::string& replay = "event-atomic") {
-    sim::sweep_request request;
+    lab::sweep_request request;
     request.policies[0].eviction = eviction;
     request.scopes = {scope};
     request.replays = {replay};
-    request.sizes = {sim::size_request::parse_slots(slots)};
-    return sim::run_sweep(trace, request).results.front();
+    request.sizes = {lab::size_request::parse_slots(slots)};
+    return lab::run_sweep(trace, request).results.front();
   }
 };
 
@@ -64,7 +64,7 @@ routing_trace decode_only(routing_trace trace) {
   return trace;
 }
 
-double hit_rate(const sim::run_result& r) {
+double hit_rate(const lab::run_result& r) {
   return static_cast<double>(r.stats.hits) / static_cast<double>(r.stats.accesses);
 }
 
@@ -119,7 +119,7 @@ TEST_F(real_traces, law_at_half_shared) {
 }
 
 TEST_F(real_traces, mooncake_blocks_under_lru) {
-  const auto trace = sim::open_trace(file("kv/mooncake-synthetic/synthetic_trace.jsonl.xz"));
+  const auto trace = lab::open_trace(file("kv/mooncake-synthetic/synthetic_trace.jsonl.xz"));
   EXPECT_EQ(run(trace, "lru", "shared", "10000").stats.hits, 51'614U);
   EXPECT_EQ(run(trace, "lru", "shared", "30000").stats.hits, 76'077U);
   const auto all = run(trace, "lru", "shared", "50000");
@@ -131,16 +131,16 @@ TEST_F(real_traces, mooncake_blocks_under_lru) {
 void expect_what_replay_misses(const routing_trace& trace, const std::string& scope,
                                std::size_t stride) {
   const visit_sequence visits(trace);
-  const auto curves = sim::measure_curves(visits, sim::parse_scope(scope), {});
+  const auto curves = lab::measure_curves(visits, lab::parse_scope(scope), {});
   const auto keys = curves.pools.front().misses.size() - 1;
   std::vector<std::string> sizes;
   for (std::size_t slots = curves.widest; slots <= keys; slots += stride)
     sizes.push_back(std::to_string(slots));
-  sim::sweep_request request;
+  lab::sweep_request request;
   request.scopes = {scope};
-  for (const auto& size : sizes) request.sizes.push_back(sim::size_request::parse_slots(size));
+  for (const auto& size : sizes) request.sizes.push_back(lab::size_request::parse_slots(size));
   request.jobs = 2;
-  for (const auto& run : sim::run_sweep(trace, request).results) {
+  for (const auto& run : lab::run_sweep(trace, request).results) {
     const auto slots = run.slots / curves.pools.size();
     double misses = 0;
     for (const auto& pool : curves.pools) misses += pool.misses[slots];
@@ -155,9 +155,9 @@ TEST_F(real_traces, curves_are_what_replay_misses) {
   expect_what_replay_misses(tokens, "per-layer", 5);
 }
 TEST_F(real_traces, mooncake_curve) {
-  const auto trace = sim::open_trace(file("kv/mooncake-synthetic/synthetic_trace.jsonl.xz"));
+  const auto trace = lab::open_trace(file("kv/mooncake-synthetic/synthetic_trace.jsonl.xz"));
   const visit_sequence visits(trace);
-  const auto curve = sim::measure_curves(visits, cache_scope::shared, {});
+  const auto curve = lab::measure_curves(visits, cache_scope::shared, {});
   const auto hits = [&](std::size_t slots) {
     return static_cast<double>(curve.accesses) - curve.pools[0].misses[slots];
   };
@@ -169,7 +169,7 @@ TEST_F(real_traces, mooncake_curve) {
   for (const auto* method : {"shards:0.1", "shards:0.01", "shards:4096"})
     for (std::uint64_t seed = 0; seed < 4; ++seed) {
       const auto sampled =
-          sim::measure_curves(visits, cache_scope::shared, sim::curve_method::parse(method), seed);
+          lab::measure_curves(visits, cache_scope::shared, lab::curve_method::parse(method), seed);
       double error = 0;
       for (std::size_t slots = 1; slots <= 43'924; ++slots)
         error += std::abs(sampled.pools[0].misses[slots] - curve.pools[0].misses[slots]);
@@ -178,7 +178,7 @@ TEST_F(real_traces, mooncake_curve) {
 }
 
 /// Of all policies that decide online, the one with the fewest misses over all caches.
-std::string fewest_misses(const sim::ranking& ranked) {
+std::string fewest_misses(const lab::ranking& ranked) {
   std::string best;
   std::uint64_t least = std::numeric_limits<std::uint64_t>::max();
   for (const auto& policy : ranked.policies) {
@@ -194,15 +194,15 @@ std::string fewest_misses(const sim::ranking& ranked) {
 // The mean of the cells' shares named lfru from 90 tokens on: one cell has room for .35 % of its accesses.
 TEST_F(real_traces, a_ranking_names_the_policy_that_misses_least) {
   for (const std::uint64_t first : {60U, 90U, 120U, 157U}) {
-    auto trace = sim::open_trace(file("routing/bigmoe-gemma/gemma.route.csv"),
-                                 {.as = sim::step_shape{}, .first = first});
+    auto trace = lab::open_trace(file("routing/bigmoe-gemma/gemma.route.csv"),
+                                 {.as = lab::step_shape{}, .first = first});
     trace.weights.clear();
-    sim::sweep_request request;
+    lab::sweep_request request;
     request.scopes = {"shared", "per-layer"};
     for (const auto* size : {"12.5%", "25%", "50%"})
-      request.sizes.push_back(sim::size_request::parse_slots(size));
+      request.sizes.push_back(lab::size_request::parse_slots(size));
     request.counts_alone = true;
-    const auto ranked = sim::rank_policies(trace, request);
+    const auto ranked = lab::rank_policies(trace, request);
     EXPECT_EQ(ranked.policies.front().eviction, fewest_misses(ranked)) << first;
     EXPECT_EQ(ranked.policies.front().eviction, "similar_steps") << first;
     EXPECT_FALSE(ranked.cells[2].has_room()) << first;

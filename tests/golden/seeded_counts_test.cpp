@@ -16,9 +16,9 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "hotset/sim/io/safetensors.hpp"
-#include "hotset/sim/replay/sweep.hpp"
-#include "hotset/trace/synthetic/synthetic.hpp"
+#include "lab/files/safetensors.hpp"
+#include "lab/replay/sweep.hpp"
+#include "lab/traces/synthetic/synthetic.hpp"
 #include "sim_samples.hpp"
 
 namespace seeded_counts_test {
@@ -61,7 +61,7 @@ routing_trace seeded() {
 routing_trace tiny_moe() {
   const auto path =
       std::filesystem::path(HOTSET_SOURCE_DIR) / "examples/data/tiny-moe/reference.safetensors";
-  const sim::safetensors_file file(path);
+  const lab::safetensors_file file(path);
   auto trace = support::empty_trace(12, 32, 4);
   trace.name = "tiny-moe";
   std::uint32_t step = 0;
@@ -69,8 +69,8 @@ routing_trace tiny_moe() {
   for (const auto* name :
        {"prose-1", "prose-2", "code-1", "code-2", "math-1", "math-2", "tool-1", "tool-2"}) {
     const auto& stored = file.at(std::string(name) + ".ids");
-    const auto ids = sim::copy_elements<std::uint16_t>(stored.bytes);
-    const auto weights = sim::copy_elements<float>(file.at(std::string(name) + ".weights").bytes);
+    const auto ids = lab::copy_elements<std::uint16_t>(stored.bytes);
+    const auto weights = lab::copy_elements<float>(file.at(std::string(name) + ".weights").bytes);
     for (std::uint64_t t = 0; t < stored.shape[0]; ++t) {
       trace.step.push_back(step);
       step += t < 15 ? 0U : 1U;
@@ -458,8 +458,8 @@ TEST(seeded_counts, cover_every_policy_that_there_is) {
       });
     };
     for (const auto& name : support::plain_evictions()) EXPECT_TRUE(has(name)) << name;
-    for (const auto& name : sim::eviction_decorator_names()) EXPECT_TRUE(has(name)) << name;
-    for (const auto& name : sim::admission_names()) EXPECT_TRUE(has(name)) << name;
+    for (const auto& name : lab::eviction_decorator_names()) EXPECT_TRUE(has(name)) << name;
+    for (const auto& name : lab::admission_names()) EXPECT_TRUE(has(name)) << name;
   }
 }
 

@@ -17,7 +17,7 @@
 
 #include <gtest/gtest.h>
 
-#include "hotset/residency/warm_start.hpp"
+#include "hotset/paging/residency/warm_start.hpp"
 #include "kernel_ledger.hpp"
 #include "lane.hpp"
 #include "random_source.hpp"

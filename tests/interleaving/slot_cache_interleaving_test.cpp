@@ -9,13 +9,13 @@
 #include "hotset/admission/budgeted.hpp"
 #include "hotset/admission/least_valuable.hpp"
 #include "hotset/cache/slot_cache.hpp"
-#include "hotset/eviction/any_eviction_policy.hpp"
 #include "hotset/eviction/gate_score.hpp"
 #include "hotset/eviction/least_stale.hpp"
 #include "hotset/eviction/lfu.hpp"
 #include "hotset/eviction/lru.hpp"
 #include "hotset/eviction/protect_decode.hpp"
 #include "hotset/eviction/similar_steps.hpp"
+#include "hotset/policy/any/any_eviction_policy.hpp"
 #include "interleaving.hpp"
 
 namespace hotset::slot_cache_interleaving_test {

@@ -5,14 +5,14 @@
 
 #include "hotset/admission/after_n_uses.hpp"
 #include "hotset/cache/slot_cache.hpp"
-#include "hotset/eviction/any_eviction_policy.hpp"
 #include "hotset/eviction/least_stale.hpp"
 #include "hotset/eviction/lfu.hpp"
 #include "hotset/eviction/lru.hpp"
 #include "hotset/eviction/similar_steps.hpp"
-#include "hotset/miss/any_miss_policy.hpp"
 #include "hotset/miss/fetch_lowest.hpp"
 #include "hotset/miss/fetch_priority.hpp"
+#include "hotset/policy/any/any_eviction_policy.hpp"
+#include "hotset/policy/any/any_miss_policy.hpp"
 #include "interleaving.hpp"
 
 namespace hotset::slot_cache_precisions_test {

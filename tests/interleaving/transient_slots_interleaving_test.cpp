@@ -11,7 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "event_trail.hpp"
-#include "hotset/transfer/transient_slots.hpp"
+#include "hotset/transfer/memory/transient_slots.hpp"
 #include "interleaving.hpp"
 #include "kernel_ledger.hpp"
 #include "random_source.hpp"

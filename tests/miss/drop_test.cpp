@@ -6,8 +6,8 @@
 
 #include <gtest/gtest.h>
 
-#include "hotset/core/policy/parameters.hpp"
-#include "hotset/core/policy/validate_for.hpp"
+#include "hotset/policy/parameters.hpp"
+#include "hotset/policy/validate_for.hpp"
 
 namespace hotset::drop_test {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "hotset/core/policy/validate_for.hpp"
+#include "hotset/policy/validate_for.hpp"
 
 namespace hotset::fetch_test {
 namespace {

@@ -5,13 +5,13 @@
 #include <gtest/gtest.h>
 
 #include "hotset/admission/after_n_uses.hpp"
-#include "hotset/eviction/any_eviction_policy.hpp"
 #include "hotset/eviction/gate_score.hpp"
 #include "hotset/eviction/least_stale.hpp"
 #include "hotset/eviction/lfu.hpp"
 #include "hotset/miss/compute_on_host.hpp"
 #include "hotset/miss/drop.hpp"
 #include "hotset/miss/substitute.hpp"
+#include "hotset/policy/any/any_eviction_policy.hpp"
 #include "pager_walk.hpp"
 #include "random_source.hpp"
 

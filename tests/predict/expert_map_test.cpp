@@ -14,8 +14,8 @@
 #include <gtest/gtest.h>
 
 #include "allocation.hpp"
-#include "hotset/core/policy/parameters.hpp"
-#include "hotset/predict/any_predictor.hpp"
+#include "hotset/policy/any/any_predictor.hpp"
+#include "hotset/policy/parameters.hpp"
 #include "map_samples.hpp"
 
 namespace hotset::expert_map_test {

@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "hotset/predict/any_predictor.hpp"
+#include "hotset/policy/any/any_predictor.hpp"
 
 namespace hotset::gate_predictors_test {
 namespace {

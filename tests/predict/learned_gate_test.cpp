@@ -16,8 +16,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "hotset/core/policy/parameters.hpp"
-#include "hotset/predict/any_predictor.hpp"
+#include "hotset/policy/any/any_predictor.hpp"
+#include "hotset/policy/parameters.hpp"
 #include "random_source.hpp"
 #include "trace_samples.hpp"
 

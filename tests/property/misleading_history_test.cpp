@@ -9,11 +9,11 @@
 
 #include <gtest/gtest.h>
 
+#include "hotset/core/numbers/splitmix64.hpp"
 #include "hotset/eviction/lfu.hpp"
 #include "hotset/eviction/lru.hpp"
 #include "hotset/eviction/similar_steps.hpp"
 #include "hotset/paging/pager.hpp"
-#include "hotset/trace/synthetic/splitmix64.hpp"
 
 namespace hotset::misleading_history_test {
 namespace {

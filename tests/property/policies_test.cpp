@@ -16,9 +16,9 @@
 #include "hotset/eviction/lru.hpp"
 #include "hotset/eviction/protect_decode.hpp"
 #include "hotset/eviction/protect_hot.hpp"
-#include "hotset/sim/formats/oracle_general.hpp"
-#include "hotset/sim/replay/registry.hpp"
-#include "hotset/trace/synthetic/synthetic.hpp"
+#include "lab/replay/registry.hpp"
+#include "lab/traces/oracle_general.hpp"
+#include "lab/traces/synthetic/synthetic.hpp"
 #include "offline_optimum.hpp"
 #include "sim_samples.hpp"
 #include "trace_samples.hpp"
@@ -251,7 +251,7 @@ template <class P>
 std::uint64_t hash_of(const visit_sequence& visits, const pool_layout& layout,
                       typename P::config options) {
   pager_model<pager<P>> held(pager<P>({.layout = layout, .eviction = std::move(options)}));
-  sim::replay(visits, {}, held, layout);
+  lab::replay(visits, {}, held, layout);
   return held.decision_hash();
 }
 
@@ -266,8 +266,8 @@ TEST(policies, composed_at_run_time_decide_as_composed_at_compile_time) {
                                   : pool_layout::per_layer(visits.shape(), slots))
                               .value();
       const auto by_name = [&](const std::string& name) {
-        const auto pager = sim::make_pager({name, "always", layout}, {});
-        sim::replay(visits, {}, *pager, layout);
+        const auto pager = lab::make_pager({name, "always", layout}, {});
+        lab::replay(visits, {}, *pager, layout);
         return pager->decision_hash();
       };
       EXPECT_EQ(by_name("protect_hot:uses=2+lru"),
@@ -279,7 +279,7 @@ TEST(policies, composed_at_run_time_decide_as_composed_at_compile_time) {
                 (hash_of<protect_decode<protect_hot<lru>>>(visits, layout, {4, {3, {}}})));
       for (const auto& name : online()) {
         if (name.starts_with("popularity")) continue;
-        EXPECT_EQ(hash_of<any_eviction_policy>(visits, layout, sim::make_eviction(name)),
+        EXPECT_EQ(hash_of<any_eviction_policy>(visits, layout, lab::make_eviction(name)),
                   by_name(name))
             << name;
       }
@@ -477,7 +477,7 @@ TEST(policies, per_access_they_agree_with_general_cache_simulators) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     accesses objects;
     const auto bytes = random_oracle_general(seed, objects);
-    expect_as_general_simulators(sim::parse_oracle_general(bytes, "random"), objects);
+    expect_as_general_simulators(lab::parse_oracle_general(bytes, "random"), objects);
   }
 }
 
@@ -491,8 +491,8 @@ TEST(policies, a_routing_trace_written_as_oracle_general_gives_the_same_misses) 
     accesses objects;
     for (std::size_t i = 0; i < visits.size(); ++i)
       objects.push_back(visits.shape().index({visits.at(i).layer, visits[i].experts.front()}));
-    sim::write_oracle_general(trace, file);
-    expect_as_general_simulators(sim::read_oracle_general(file), objects);
+    lab::write_oracle_general(trace, file);
+    expect_as_general_simulators(lab::read_oracle_general(file), objects);
     expect_as_general_simulators(trace, objects);
   }
 }

@@ -14,7 +14,7 @@
 #include "hotset/predict/co_activation.hpp"
 #include "hotset/prefetch/popular.hpp"
 #include "hotset/routing/cache_aware.hpp"
-#include "hotset/sim/replay/sweep.hpp"
+#include "lab/replay/sweep.hpp"
 #include "sim_samples.hpp"
 
 namespace policy_registry_test {
@@ -165,17 +165,17 @@ TEST(policy_registry, an_erased_pager_is_what_was_asked_for) {
 // What a stranger writes once reaches every study.
 TEST(policy_registry, an_added_policy_reaches_sweeps) {
   (void)policies().add<own_lru>();  // another test may have done so
-  EXPECT_THAT(sim::eviction_names(), Contains("own_lru"));
+  EXPECT_THAT(lab::eviction_names(), Contains("own_lru"));
   const auto trace = support::random_trace(3, {.layers = 2, .experts = 6, .steps = 50});
-  sim::sweep_request request;
+  lab::sweep_request request;
   request.policies = support::policy_sets({"lru", "own_lru:share=0.1", "protect_hot+own_lru"});
-  request.sizes = {sim::size_request::parse_slots("50%")};
-  const auto runs = sim::run_sweep(trace, request).results;
+  request.sizes = {lab::size_request::parse_slots("50%")};
+  const auto runs = lab::run_sweep(trace, request).results;
   ASSERT_EQ(runs.size(), 3U);
   EXPECT_EQ(runs[0].decision_hash, runs[1].decision_hash);
   EXPECT_NE(runs[0].decision_hash, 0U);
   request.policies = support::policy_sets({"own_lru:share=7"});
-  EXPECT_THROW((void)sim::run_sweep(trace, request), sim::usage_error);
+  EXPECT_THROW((void)lab::run_sweep(trace, request), lab::usage_error);
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "hotset/core/policy/parameters.hpp"
+#include "hotset/policy/parameters.hpp"
 #include "random_source.hpp"
 #include "written_ids.hpp"
 

@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-#include "hotset/concepts/admission_policy.hpp"
+#include "hotset/policy/admission_policy.hpp"
 #include "written_ids.hpp"
 
 namespace hotset::admission_samples {

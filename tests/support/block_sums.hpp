@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-#include "hotset/budget/memory_model.hpp"
+#include "hotset/planning/budget/memory_model.hpp"
 
 namespace hotset::support {
 

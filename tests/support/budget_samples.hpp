@@ -9,8 +9,8 @@
 #include <limits>
 #include <vector>
 
-#include "hotset/budget/allocation.hpp"
-#include "hotset/curve/sampled_miss_curve.hpp"
+#include "hotset/planning/budget/allocation.hpp"
+#include "hotset/planning/curve/sampled_miss_curve.hpp"
 #include "random_source.hpp"
 
 namespace hotset::support {

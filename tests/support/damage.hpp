@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "hotset/trace/synthetic/synthetic.hpp"
+#include "lab/traces/synthetic/synthetic.hpp"
 
 namespace hotset {
 

@@ -6,7 +6,7 @@
 #include <span>
 #include <utility>
 
-#include "hotset/concepts/virtual_memory.hpp"
+#include "hotset/transfer/memory/virtual_memory.hpp"
 
 namespace hotset::support {
 

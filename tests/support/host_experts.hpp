@@ -9,8 +9,8 @@
 
 #include <gtest/gtest.h>
 
-#include "hotset/memory/host_slot_bank.hpp"
 #include "hotset/testing/gate.hpp"
+#include "hotset/transfer/memory/host_slot_bank.hpp"
 #include "hotset/transfer/memory_expert_source.hpp"
 
 namespace hotset::support {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// A report of hotset::sim as the JSON that its text is.
+/// A report of hotset::lab as the JSON that its text is.
 
 #include <span>
 

@@ -11,7 +11,7 @@
 #include "hotset/core/ids/per_id.hpp"
 #include "hotset/core/pool_layout.hpp"
 #include "hotset/core/slot_mask.hpp"
-#include "hotset/order/slot_rank.hpp"
+#include "hotset/eviction/order/slot_rank.hpp"
 #include "random_source.hpp"
 
 namespace hotset::support {

@@ -5,10 +5,10 @@
 #include <map>
 #include <vector>
 
-#include "hotset/concepts/eviction_policy.hpp"
 #include "hotset/core/pool_layout.hpp"
 #include "hotset/core/slot_mask.hpp"
 #include "hotset/core/visit_event.hpp"
+#include "hotset/policy/eviction_policy.hpp"
 #include "hotset/testing/naive_eviction.hpp"
 #include "single_uses.hpp"
 #include "written_ids.hpp"

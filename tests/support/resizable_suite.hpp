@@ -26,8 +26,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "hotset/concepts/resizable_pool.hpp"
 #include "hotset/core/memory_budget.hpp"
+#include "hotset/transfer/memory/resizable_pool.hpp"
 #include "random_source.hpp"
 
 namespace hotset::support {

@@ -14,7 +14,7 @@
 
 #include <gtest/gtest.h>
 
-#include "hotset/concepts/transfer_backend.hpp"
+#include "hotset/transfer/transfer_backend.hpp"
 
 namespace hotset::support {
 

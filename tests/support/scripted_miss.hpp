@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "hotset/concepts/miss_policy.hpp"
+#include "hotset/policy/miss_policy.hpp"
 
 namespace hotset::support {
 

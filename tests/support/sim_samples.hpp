@@ -13,10 +13,10 @@
 
 #include <gtest/gtest.h>
 
-#include "hotset/sim/errors.hpp"
-#include "hotset/sim/replay/preset.hpp"
-#include "hotset/sim/replay/sweep.hpp"
 #include "hotset/trace/routing_trace.hpp"
+#include "lab/errors.hpp"
+#include "lab/replay/preset.hpp"
+#include "lab/replay/sweep.hpp"
 #include "random_source.hpp"
 #include "written_ids.hpp"
 
@@ -110,15 +110,15 @@ inline routing_trace random_trace(std::uint64_t seed, const random_shape& shape)
 }
 
 /// Every combination, eviction policies innermost; the other dimensions at their plain choice.
-inline std::vector<sim::policy_set> policy_sets(const std::vector<std::string>& evictions,
+inline std::vector<lab::policy_set> policy_sets(const std::vector<std::string>& evictions,
                                                 const std::vector<std::string>& admissions = {
                                                     "always"}) {
-  return sim::combine_policies({.evictions = evictions, .admissions = admissions});
+  return lab::combine_policies({.evictions = evictions, .admissions = admissions});
 }
 /// The eviction policies that work with one precision.
 inline std::vector<std::string> plain_evictions() {
   std::vector<std::string> names;
-  for (const auto& row : sim::known_policies().eviction.rows())
+  for (const auto& row : lab::known_policies().eviction.rows())
     if (row.traits.fewest_precisions == 1) names.push_back(row.name);
   return names;
 }
@@ -133,17 +133,17 @@ struct run_request {
   visit_split split = visit_split::by_token;
 };
 
-inline sim::sweep_request sweep_of(const run_request& wanted) {
-  sim::sweep_request request;
+inline lab::sweep_request sweep_of(const run_request& wanted) {
+  lab::sweep_request request;
   request.policies = policy_sets({wanted.eviction}, {wanted.admission});
   request.scopes = {wanted.scope};
   request.replays = {wanted.replay};
-  request.sizes = {sim::size_request::parse_slots(wanted.slots)};
+  request.sizes = {lab::size_request::parse_slots(wanted.slots)};
   request.split = wanted.split;
   return request;
 }
-inline sim::run_result one_run(const routing_trace& trace, const run_request& wanted) {
-  return sim::run_sweep(trace, sweep_of(wanted)).results.front();
+inline lab::run_result one_run(const routing_trace& trace, const run_request& wanted) {
+  return lab::run_sweep(trace, sweep_of(wanted)).results.front();
 }
 
 /// The message of the exception that call() throws; a failure if it throws another or none.

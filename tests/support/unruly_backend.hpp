@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "event_trail.hpp"
-#include "hotset/concepts/transfer_backend.hpp"
 #include "hotset/core/geometry.hpp"
+#include "hotset/transfer/transfer_backend.hpp"
 #include "random_source.hpp"
 #include "watched_allocations.hpp"
 

@@ -6,8 +6,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "hotset/trace/synthetic/synthetic.hpp"
 #include "hotset/trace/visit_sequence.hpp"
+#include "lab/traces/synthetic/synthetic.hpp"
 #include "written_ids.hpp"
 
 namespace use_order_test {

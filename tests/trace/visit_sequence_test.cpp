@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "hotset/trace/synthetic/synthetic.hpp"
+#include "lab/traces/synthetic/synthetic.hpp"
 #include "trace_samples.hpp"
 
 namespace visit_sequence_test {

@@ -13,8 +13,8 @@
 
 #include "fills.hpp"
 #include "host_experts.hpp"
-#include "hotset/trace/synthetic/synthetic.hpp"
-#include "hotset/transfer/clock_backend.hpp"
+#include "lab/replay/clock_backend.hpp"
+#include "lab/traces/synthetic/synthetic.hpp"
 #include "watched_source.hpp"
 
 namespace hotset::emulated_link_backend_test {

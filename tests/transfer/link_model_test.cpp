@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "hotset/trace/synthetic/synthetic.hpp"
+#include "lab/traces/synthetic/synthetic.hpp"
 
 namespace hotset::link_model_test {
 namespace {

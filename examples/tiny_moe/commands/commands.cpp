@@ -12,14 +12,14 @@
 #include <fmt/format.h>
 
 #include "hotset/core/error.hpp"
-#include "hotset/sim/io/input_error.hpp"
-#include "hotset/sim/io/mapped_file.hpp"
-#include "hotset/sim/io/output_file.hpp"
-#include "hotset/sim/io/program.hpp"
-#include "hotset/sim/replay/cache_size.hpp"
-#include "hotset/sim/replay/preset.hpp"
-#include "hotset/sim/reports/sweep_report.hpp"
 #include "hotset/trace/native_trace_writer.hpp"
+#include "lab/files/input_error.hpp"
+#include "lab/files/mapped_file.hpp"
+#include "lab/files/output_file.hpp"
+#include "lab/files/program.hpp"
+#include "lab/replay/cache_size.hpp"
+#include "lab/replay/preset.hpp"
+#include "lab/reports/sweep_report.hpp"
 #include "tiny_moe/experts/paged_experts.hpp"
 #include "tiny_moe/experts/paging_choice.hpp"
 #include "tiny_moe/experts/tracing_experts.hpp"
@@ -43,7 +43,7 @@ double percent(std::uint64_t part, std::uint64_t whole) {
 }
 
 std::string read_prompt(const std::filesystem::path& path) {
-  const hotset::sim::mapped_file file(hotset::sim::input_path(path));
+  const hotset::lab::mapped_file file(hotset::lab::input_path(path));
   const auto bytes = file.bytes();
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
@@ -51,7 +51,7 @@ std::string read_prompt(const std::filesystem::path& path) {
 void check_length(const model& weights, const std::string& prompt, std::size_t tokens) {
   const std::size_t room = weights.config().max_positions;
   if (prompt.empty() || prompt.size() > room || tokens > room - prompt.size() + 1) {
-    hotset::sim::refuse_input(
+    hotset::lab::refuse_input(
         "prompt", "",
         fmt::format("has {} bytes, and {} tokens are to follow", prompt.size(), tokens),
         fmt::format("1..{} bytes, and {} in all", room, room + 1));
@@ -71,11 +71,11 @@ std::span<const float> prefill(engine& decoder, std::span<const std::uint8_t> pr
 
 /// Every combination of the lists on top of each preset, and of these with the budgets.
 std::vector<paging_choice> choices_of(const options& chosen, const std::string& eviction) {
-  hotset::sim::policy_set plain;
+  hotset::lab::policy_set plain;
   plain.eviction = eviction;
   std::vector<paging_choice> out;
   for (const auto& budget : chosen.budgets) {
-    for (auto& set : hotset::sim::combine_policies(chosen.policies, plain)) {
+    for (auto& set : hotset::lab::combine_policies(chosen.policies, plain)) {
       paging_choice one;
       one.policies = std::move(set);
       one.scope = chosen.scope;
@@ -141,7 +141,7 @@ void print_hit_table(std::span<const verification_case> cases,
   fmt::print("{:<20}", "");
   for (const auto& one : cases) {
     if (one.eviction != cases.front().eviction || !is_plain(one)) break;
-    const auto scope = hotset::sim::name_of(one.scope);
+    const auto scope = hotset::lab::name_of(one.scope);
     fmt::print(" {:>10}", one.budget == "4" ? fmt::format("{} 4", scope) : one.budget);
   }
   std::string row;
@@ -170,7 +170,7 @@ int generate(const options& chosen) {
   resident_experts resident(weights);
   const auto choices = choices_of(chosen, "lfru");
   if (choices.size() > 1)
-    throw hotset::sim::usage_error(
+    throw hotset::lab::usage_error(
         fmt::format("{} choices of budget and policies, accepted here: one", choices.size()));
   chosen_paging paging;
   const routing_profile profile(weights, {prompt});
@@ -198,7 +198,7 @@ int generate(const options& chosen) {
   const double decode_seconds = seconds_since(decode_start);
 
   text += '\n';
-  hotset::sim::print(text);
+  hotset::lab::print(text);
   fmt::print(stderr, "prefill {} tokens, {:.0f} tokens/s\n", tokens.size(),
              static_cast<double>(tokens.size()) / prefill_seconds);
   if (chosen.tokens > 1) {
@@ -271,7 +271,7 @@ int trace(const options& chosen) {
   const auto wants = [&](const char* what) {
     return std::find(chosen.with.begin(), chosen.with.end(), what) != chosen.with.end();
   };
-  hotset::sim::output_file out(chosen.out, hotset::sim::output_content::binary);
+  hotset::lab::output_file out(chosen.out, hotset::lab::output_content::binary);
   const model weights(chosen.model);
   const auto texts = read_texts(chosen.prompts, chosen.model);
   std::size_t capacity = 0;
@@ -332,7 +332,7 @@ std::vector<named_text> texts_to_evaluate(const options& chosen) {
 }
 
 /// The simulator's table says all but the quality.
-void print_quality(std::span<const hotset::sim::run_result> runs) {
+void print_quality(std::span<const hotset::lab::run_result> runs) {
   fmt::print("bits per byte at full precision: {:.4f}\n", *runs.front().full_bits_per_byte);
   for (const auto& run : runs) {
     const auto& p = run.policies;
@@ -346,9 +346,9 @@ void print_quality(std::span<const hotset::sim::run_result> runs) {
 }  // namespace
 
 int evaluate(const options& chosen) {
-  const hotset::sim::table_view view{.width = hotset::sim::output_width(),
+  const hotset::lab::table_view view{.width = hotset::lab::output_width(),
                                      .columns = chosen.columns};
-  hotset::sim::check_columns(view, hotset::sim::report_columns());
+  hotset::lab::check_columns(view, hotset::lab::report_columns());
   const model weights(chosen.model);
   const auto texts = texts_to_evaluate(chosen);
   const routing_profile profile(weights, words_of(texts));
@@ -357,7 +357,7 @@ int evaluate(const options& chosen) {
 
   resident_experts resident(weights);
   const double full = measure_texts(weights, resident, texts, windows);
-  hotset::sim::sweep_result sweep;
+  hotset::lab::sweep_result sweep;
   sweep.name = texts.size() == 1 ? texts.front().name : fmt::format("{} texts", texts.size());
   const auto shape = geometry_of(weights);
   sweep.layers = shape.layers;
@@ -374,10 +374,10 @@ int evaluate(const options& chosen) {
   }
   for (const auto& one : texts) sweep.tokens += one.text.size();
   if (chosen.as_json) {
-    fmt::print("{}", hotset::sim::to_json_text(std::span(&sweep, 1)));
+    fmt::print("{}", hotset::lab::to_json_text(std::span(&sweep, 1)));
     return ok;
   }
-  fmt::print("{}", hotset::sim::to_table(sweep, view));
+  fmt::print("{}", hotset::lab::to_table(sweep, view));
   print_quality(sweep.results);
   return ok;
 }

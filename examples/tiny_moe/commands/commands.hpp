@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "hotset/sim/replay/preset.hpp"
+#include "lab/replay/preset.hpp"
 
 namespace tiny_moe {
 
@@ -91,7 +91,7 @@ struct options {
 
   // Lists, where a command takes several; `generate` takes the first of each.
   std::vector<std::string> budgets{};  ///< empty: full residency
-  hotset::sim::policy_lists policies{};
+  hotset::lab::policy_lists policies{};
   std::string scope = "shared";
   std::string precision{};
   std::string link{};
@@ -114,7 +114,7 @@ struct options {
   tuning_options tuning;
 };
 
-/// Each returns the exit code. Errors: hotset::sim::usage_error, hotset::sim::infeasible_error,
+/// Each returns the exit code. Errors: hotset::lab::usage_error, hotset::lab::infeasible_error,
 /// hotset::trace_error, std::runtime_error.
 int generate(const options& chosen);
 int check(const options& chosen);

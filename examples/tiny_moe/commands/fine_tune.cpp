@@ -15,16 +15,16 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include "hotset/core/policy/names.hpp"
-#include "hotset/sim/errors.hpp"
-#include "hotset/sim/io/input_error.hpp"
-#include "hotset/sim/io/mapped_file.hpp"
-#include "hotset/sim/io/output_file.hpp"
-#include "hotset/sim/io/program.hpp"
-#include "hotset/sim/io/safetensors.hpp"
-#include "hotset/sim/sizes.hpp"
-#include "hotset/sim/studies/esft_selection.hpp"
-#include "hotset/trace/synthetic/splitmix64.hpp"
+#include "hotset/core/numbers/splitmix64.hpp"
+#include "hotset/core/text/names.hpp"
+#include "lab/errors.hpp"
+#include "lab/files/input_error.hpp"
+#include "lab/files/mapped_file.hpp"
+#include "lab/files/output_file.hpp"
+#include "lab/files/program.hpp"
+#include "lab/files/safetensors.hpp"
+#include "lab/sizes.hpp"
+#include "lab/studies/esft_selection.hpp"
 #include "tiny_moe/commands/commands.hpp"
 #include "tiny_moe/experts/adapter_files.hpp"
 #include "tiny_moe/studies/fine_tuning.hpp"
@@ -37,7 +37,7 @@ using text_bytes = std::vector<std::uint8_t>;
 
 template <class Value>
 [[noreturn]] void refuse(std::string_view option, const Value& given, std::string_view accepted) {
-  throw hotset::sim::usage_error(fmt::format("{} '{}'; accepted: {}", option, given, accepted));
+  throw hotset::lab::usage_error(fmt::format("{} '{}'; accepted: {}", option, given, accepted));
 }
 
 void check_window(std::size_t window, std::size_t least, const model_config& shape) {
@@ -46,11 +46,11 @@ void check_window(std::size_t window, std::size_t least, const model_config& sha
 }
 
 text_bytes read_text(const std::filesystem::path& given, std::size_t least) {
-  const auto path = hotset::sim::input_path(given);
-  const hotset::sim::mapped_file file(path);
-  auto text = hotset::sim::copy_elements<std::uint8_t>(file.bytes());
+  const auto path = hotset::lab::input_path(given);
+  const hotset::lab::mapped_file file(path);
+  auto text = hotset::lab::copy_elements<std::uint8_t>(file.bytes());
   if (text.size() < least)
-    hotset::sim::refuse_input(path.string(), "", fmt::format("has {} bytes", text.size()),
+    hotset::lab::refuse_input(path.string(), "", fmt::format("has {} bytes", text.size()),
                               fmt::format("{} or more", least));
   return text;
 }
@@ -95,7 +95,7 @@ std::string summary_text(const model_config& shape, const expert_scores& scores)
 
 // fine-tune
 
-hotset::sim::esft_score check_words(const tuning_options& chosen) {
+hotset::lab::esft_score check_words(const tuning_options& chosen) {
   if (!(chosen.p > 0 && chosen.p <= 1)) refuse("--p", chosen.p, "more than 0, at most 1");
   if (!(chosen.step_size > 0 && chosen.step_size <= 1000))
     refuse("--step-size", chosen.step_size, "more than 0, at most 1000");
@@ -104,8 +104,8 @@ hotset::sim::esft_score check_words(const tuning_options& chosen) {
   if (chosen.train_bytes != 0 && chosen.train_bytes < chosen.window)
     refuse("--train-bytes", chosen.train_bytes,
            fmt::format("{} (--window) or more", chosen.window));
-  return hotset::sim::for_option("--score",
-                                 [&] { return hotset::sim::parse_esft_score(chosen.score); });
+  return hotset::lab::for_option("--score",
+                                 [&] { return hotset::lab::parse_esft_score(chosen.score); });
 }
 
 struct tuning_texts {
@@ -140,11 +140,11 @@ void check_folder(const std::filesystem::path& folder) {
 
 /// As `hotset adapters select` does from the summary of the same text.
 tuned_experts experts_of(const model& weights, const text_bytes& text, const tuning_options& chosen,
-                         hotset::sim::esft_score kind) {
+                         hotset::lab::esft_score kind) {
   const auto scores = score_experts(weights, text, chosen.window);
   const auto summary =
-      hotset::sim::parse_esft_summary(summary_text(weights.config(), scores), "scores", kind);
-  return hotset::sim::select_experts(summary, chosen.p).tuned;
+      hotset::lab::parse_esft_summary(summary_text(weights.config(), scores), "scores", kind);
+  return hotset::lab::select_experts(summary, chosen.p).tuned;
 }
 
 void print_tuned(const tuned_experts& tuned, const model_config& shape) {
@@ -179,7 +179,7 @@ void train(fine_tuner<float>& tuner, std::span<const std::uint8_t> text,
     ++count;
     if ((step + 1) * lines / chosen.steps == step * lines / chosen.steps) continue;
     fmt::print("step {:>5}: {:.4f} bits per byte\n", step + 1, sum / static_cast<double>(count));
-    hotset::sim::flush_standard_output();
+    hotset::lab::flush_standard_output();
     sum = 0;
     count = 0;
   }
@@ -208,7 +208,7 @@ int score_experts(const options& all) {
   const model weights(all.model);
   const auto& shape = weights.config();
   check_window(chosen.window, 1, shape);
-  hotset::sim::output_file out(chosen.out);
+  hotset::lab::output_file out(chosen.out);
   std::vector<text_bytes> texts;
   std::size_t count = 0;
   for (const auto& path : chosen.texts) {
@@ -242,7 +242,7 @@ int fine_tune(const options& all) {
 
   // What was written is what is measured.
   print_quality(weights, read_adapter(shape, chosen.out), texts.evaluated);
-  hotset::sim::flush_standard_output();
+  hotset::lab::flush_standard_output();
   fmt::print(stderr, "trained in {:.1f} s, evaluated in {:.1f} s\n", trained,
              seconds_since(start) - trained);
   return ok;

@@ -14,14 +14,14 @@
 #include <fmt/ranges.h>
 
 #include "hotset/core/error.hpp"
-#include "hotset/core/policy/names.hpp"
-#include "hotset/sim/errors.hpp"
-#include "hotset/sim/io/input_error.hpp"
-#include "hotset/sim/io/mapped_file.hpp"
-#include "hotset/sim/io/output_file.hpp"
-#include "hotset/sim/io/program.hpp"
-#include "hotset/sim/reports/sweep_report.hpp"
-#include "hotset/sim/sizes.hpp"
+#include "hotset/core/text/names.hpp"
+#include "lab/errors.hpp"
+#include "lab/files/input_error.hpp"
+#include "lab/files/mapped_file.hpp"
+#include "lab/files/output_file.hpp"
+#include "lab/files/program.hpp"
+#include "lab/reports/sweep_report.hpp"
+#include "lab/sizes.hpp"
 #include "tiny_moe/commands/commands.hpp"
 #include "tiny_moe/serving/adapter_serving.hpp"
 #include "tiny_moe/serving/trace_serving.hpp"
@@ -185,7 +185,7 @@ CLI::App* add_evaluate(CLI::App& app, options& chosen) {
       ->check(CLI::Range(0, 1 << 20));
   add_max_tokens(*command, chosen);
   command->add_flag("--json", chosen.as_json, "print hotset.simulate/1, with the quality");
-  add_columns(*command, chosen, hotset::sim::report_columns());
+  add_columns(*command, chosen, hotset::lab::report_columns());
   return command;
 }
 
@@ -418,16 +418,16 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   const auto report = [](const std::exception& error, exit_code code) {
-    fmt::print(stderr, "tiny_moe: {}\n", hotset::sim::with_sizes(error.what()));
+    fmt::print(stderr, "tiny_moe: {}\n", hotset::lab::with_sizes(error.what()));
     return code;
   };
-  hotset::sim::end_cleanly_at_signals();
-  const hotset::sim::kept_streams keep;
+  hotset::lab::end_cleanly_at_signals();
+  const hotset::lab::kept_streams keep;
   try {
     const int code = run(argc, argv);
-    hotset::sim::flush_standard_output();
+    hotset::lab::flush_standard_output();
     return code;
-  } catch (const hotset::sim::closed_pipe&) {
+  } catch (const hotset::lab::closed_pipe&) {
     return ok;
   } catch (const std::filesystem::filesystem_error& error) {
     return report(error, failure);
@@ -436,9 +436,9 @@ int main(int argc, char** argv) {
     return report(
         std::runtime_error("standard output: cannot be written: " + error.code().message()),
         failure);
-  } catch (const hotset::sim::usage_error& error) {
+  } catch (const hotset::lab::usage_error& error) {
     return report(error, usage);
-  } catch (const hotset::sim::infeasible_error& error) {
+  } catch (const hotset::lab::infeasible_error& error) {
     return report(error, infeasible);
   } catch (const hotset::trace_error& error) {
     return report(error, bad_input);

@@ -6,8 +6,8 @@
 #include <fmt/format.h>
 
 #include "hotset/core/error.hpp"
-#include "hotset/sim/errors.hpp"
-#include "hotset/sim/reports/text_table.hpp"
+#include "lab/errors.hpp"
+#include "lab/reports/text_table.hpp"
 #include "tiny_moe/commands/commands.hpp"
 #include "tiny_moe/experts/adapter_files.hpp"
 #include "tiny_moe/serving/adapter_serving.hpp"
@@ -16,7 +16,7 @@
 namespace tiny_moe {
 namespace {
 
-/// Every number of adapters with every alpha. Errors: hotset::sim::usage_error.
+/// Every number of adapters with every alpha. Errors: hotset::lab::usage_error.
 std::vector<adapter_serving_config> configs_of(const adapter_options& chosen,
                                                const model_config& shape) {
   std::vector<adapter_serving_config> out;
@@ -31,7 +31,7 @@ std::vector<adapter_serving_config> configs_of(const adapter_options& chosen,
                      .places = chosen.places,
                      .seed = chosen.seed,
                      .repeats = chosen.repeats});
-      if (const auto bad = out.back().validate(shape)) throw hotset::sim::usage_error(bad->message);
+      if (const auto bad = out.back().validate(shape)) throw hotset::lab::usage_error(bad->message);
     }
   return out;
 }
@@ -39,9 +39,9 @@ std::vector<adapter_serving_config> configs_of(const adapter_options& chosen,
 }  // namespace
 
 int serve_adapters(const options& chosen) {
-  const hotset::sim::table_view view{.width = hotset::sim::output_width(),
+  const hotset::lab::table_view view{.width = hotset::lab::output_width(),
                                      .columns = chosen.columns};
-  hotset::sim::check_columns(view, adapter_serving_columns());
+  hotset::lab::check_columns(view, adapter_serving_columns());
   const model weights(chosen.model);
   const auto configs = configs_of(chosen.adapters, weights.config());
   const auto texts = read_texts(chosen.prompts, chosen.model);

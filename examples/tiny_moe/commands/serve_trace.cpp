@@ -8,10 +8,10 @@
 
 #include <fmt/format.h>
 
-#include "hotset/sim/errors.hpp"
-#include "hotset/sim/formats/open_requests.hpp"
-#include "hotset/sim/io/program.hpp"
-#include "hotset/sim/sizes.hpp"
+#include "lab/errors.hpp"
+#include "lab/files/program.hpp"
+#include "lab/sizes.hpp"
+#include "lab/traces/open_requests.hpp"
 #include "tiny_moe/commands/commands.hpp"
 #include "tiny_moe/serving/request_shapes.hpp"
 #include "tiny_moe/serving/trace_serving.hpp"
@@ -23,12 +23,12 @@ namespace {
 
 [[noreturn]] void refuse(std::string_view option, std::string_view text,
                          std::string_view accepted) {
-  throw hotset::sim::usage_error(fmt::format("{} '{}'; accepted: {}", option, text, accepted));
+  throw hotset::lab::usage_error(fmt::format("{} '{}'; accepted: {}", option, text, accepted));
 }
 
 double rate_of(const std::string& text) {
   return static_cast<double>(
-      hotset::sim::for_option("--link", [&] { return hotset::sim::read_rate(text); }));
+      hotset::lab::for_option("--link", [&] { return hotset::lab::read_rate(text); }));
 }
 
 /// What is not given is measured.
@@ -37,8 +37,8 @@ hotset::cost_model prices_of(const model& weights, const serving_options& chosen
   if (chosen.link.empty() || chosen.recompute.empty()) prices = calibrate(weights);
   if (!chosen.link.empty()) prices.seconds_per_byte = 1 / rate_of(chosen.link);
   if (chosen.recompute.empty()) return prices;
-  const auto recompute = hotset::sim::for_option(
-      "--recompute", [&] { return hotset::sim::read_duration(chosen.recompute); });
+  const auto recompute = hotset::lab::for_option(
+      "--recompute", [&] { return hotset::lab::read_duration(chosen.recompute); });
   prices.recompute_seconds_per_token = static_cast<double>(recompute) * 1e-9;
   return prices;
 }
@@ -74,7 +74,7 @@ std::vector<serving_request> requests_of(const options& chosen,
   for (const auto& path : traces) {
     const auto own = texts_of_user(texts, topics.empty() ? "" : topics[user]);
     auto some =
-        shaped_requests(hotset::sim::open_requests(hotset::sim::input_path(path)), own, scaling);
+        shaped_requests(hotset::lab::open_requests(hotset::lab::input_path(path)), own, scaling);
     for (auto& one : some) {
       scaling.first_arrival = std::max(scaling.first_arrival, one.arrival + 1);
       one.user = user;
@@ -89,8 +89,8 @@ std::vector<serving_request> requests_of(const options& chosen,
 trace_serving_config config_of(const model& weights, const options& all) {
   const auto& chosen = all.serving;
   trace_serving_config out;
-  out.budget_bytes = hotset::sim::for_option(
-      "--budget", [&] { return hotset::sim::read_size(chosen.budget, "MiB"); });
+  out.budget_bytes = hotset::lab::for_option(
+      "--budget", [&] { return hotset::lab::read_size(chosen.budget, "MiB"); });
   out.block_tokens = chosen.block_tokens;
   out.serving = {.max_sessions = chosen.max_sessions, .max_tokens = chosen.max_tokens};
   out.eviction = chosen.eviction;
@@ -147,9 +147,9 @@ void print_refusals(const trace_serving_result& run) {
 }  // namespace
 
 int serve_trace(const options& chosen) {
-  const hotset::sim::table_view view{.width = hotset::sim::output_width(),
+  const hotset::lab::table_view view{.width = hotset::lab::output_width(),
                                      .columns = chosen.columns};
-  hotset::sim::check_columns(view, serving_columns());
+  hotset::lab::check_columns(view, serving_columns());
   const model weights(chosen.model);
   const auto config =
       config_of(weights, chosen);  // before files are read: words are refused at once

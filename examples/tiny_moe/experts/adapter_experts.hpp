@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "hotset/adapters/expert_redirect.hpp"
-#include "hotset/concepts/expert_source.hpp"
 #include "hotset/core/ids.hpp"
 #include "hotset/core/ids/per_id.hpp"
+#include "hotset/transfer/expert_source.hpp"
 #include "tiny_moe/experts/adapters.hpp"
 #include "tiny_moe/model/expert_provider.hpp"
 #include "tiny_moe/model/model.hpp"

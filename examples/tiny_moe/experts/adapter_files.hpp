@@ -5,14 +5,14 @@
 #include <filesystem>
 #include <string>
 
-#include "hotset/sim/formats/adapter_checkpoint.hpp"
+#include "lab/traces/adapter_checkpoint.hpp"
 #include "tiny_moe/experts/adapters.hpp"
 #include "tiny_moe/model/model.hpp"
 
 namespace tiny_moe {
 
 /// As the model's file has its experts: three weights of a matrix each, at 16 bits; layers are numbered from 0.
-[[nodiscard]] hotset::sim::adapter_format format_of(const model_config& shape);
+[[nodiscard]] hotset::lab::adapter_format format_of(const model_config& shape);
 
 /// What the adapter in a folder is called: as the folder itself.
 [[nodiscard]] std::string adapter_name(const std::filesystem::path& folder);

@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 
 #include "hotset/core/error.hpp"
-#include "hotset/sim/errors.hpp"
+#include "lab/errors.hpp"
 #include "tiny_moe/model/quantised.hpp"
 
 namespace tiny_moe {
@@ -36,7 +36,7 @@ std::vector<int> parse_precisions(std::string_view text) {
     if (*rest != ':') break;
     at = rest + 1;
   }
-  throw hotset::sim::usage_error(
+  throw hotset::lab::usage_error(
       fmt::format("precision '{}', accepted: falling bits of 16, 8, 4, 2 such as 16:8:4", text));
 }
 

@@ -8,17 +8,17 @@
 #include <string_view>
 #include <vector>
 
-#include "hotset/concepts/expert_source.hpp"
 #include "hotset/core/expert_layout.hpp"
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids.hpp"
+#include "hotset/transfer/expert_source.hpp"
 #include "tiny_moe/model/expert_provider.hpp"
 #include "tiny_moe/model/model.hpp"
 
 namespace tiny_moe {
 
 /// The bits of a ladder of precisions such as "16:8:4", highest first.
-/// Errors: hotset::sim::usage_error.
+/// Errors: hotset::lab::usage_error.
 [[nodiscard]] std::vector<int> parse_precisions(std::string_view text);
 
 /// Precision p of an expert is its three tensors at the p-th bits of the ladder. All copies are made at
@@ -26,7 +26,7 @@ namespace tiny_moe {
 class expert_library {
  public:
   /// Takes copies: `weights` need not outlive the library.
-  /// Errors: hotset::sim::usage_error for the ladder; hotset::trace_error if a weight to quantise is not finite.
+  /// Errors: hotset::lab::usage_error for the ladder; hotset::trace_error if a weight to quantise is not finite.
   expert_library(const model& weights, std::string_view ladder);
   expert_library(expert_library&&) noexcept = default;
   expert_library(const expert_library&) = delete;

@@ -5,9 +5,9 @@
 #include <cstdint>
 
 #include "hotset/cache/expert_slots.hpp"
-#include "hotset/concepts/resizable_pool.hpp"
 #include "hotset/core/status.hpp"
-#include "hotset/memory/host_slot_bank.hpp"
+#include "hotset/transfer/memory/host_slot_bank.hpp"
+#include "hotset/transfer/memory/resizable_pool.hpp"
 
 namespace tiny_moe {
 

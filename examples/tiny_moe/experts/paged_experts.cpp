@@ -7,11 +7,11 @@
 
 #include "hotset/admission/always.hpp"
 #include "hotset/core/expert_layout.hpp"
-#include "hotset/eviction/any_eviction_policy.hpp"
-#include "hotset/sim/errors.hpp"
-#include "hotset/sim/replay/cache_size.hpp"
-#include "hotset/sim/replay/precision_ladder.hpp"
-#include "hotset/sim/replay/registry.hpp"
+#include "hotset/policy/any/any_eviction_policy.hpp"
+#include "lab/errors.hpp"
+#include "lab/replay/cache_size.hpp"
+#include "lab/replay/precision_ladder.hpp"
+#include "lab/replay/registry.hpp"
 #include "tiny_moe/model/engine.hpp"
 
 namespace tiny_moe {
@@ -44,14 +44,14 @@ class counting_experts final : public expert_provider {
   std::vector<double>& counts_;
 };
 
-/// Errors: hotset::sim::usage_error for transient slots beside what cannot have them.
+/// Errors: hotset::lab::usage_error for transient slots beside what cannot have them.
 void check_transient(const paging_config& config) {
   if (config.transient == 0) return;
   if (config.library != nullptr)
-    throw hotset::sim::usage_error(
+    throw hotset::lab::usage_error(
         "transient slots with precisions of their own, accepted: the precision of the file");
   if (config.memory != nullptr)
-    throw hotset::sim::usage_error(
+    throw hotset::lab::usage_error(
         "transient slots with slots that come and go, accepted: slots that are there for good");
 }
 
@@ -96,17 +96,17 @@ hotset::pool_layout layout_of(const model& weights, hotset::cache_scope scope,
 
 hotset::pool_layout layout_of(const hotset::geometry& shape, hotset::cache_scope scope,
                               std::string_view budget, std::span<const double> shares) {
-  using hotset::sim::size_request;
+  using hotset::lab::size_request;
   const bool has_unit = budget.find_first_not_of("0123456789.%") != std::string_view::npos;
   const auto size =
       has_unit ? size_request::parse_budget(budget) : size_request::parse_slots(budget);
   auto whole_shape = shape;
   whole_shape.lower_precisions.clear();
-  auto whole = hotset::sim::make_cache_size(whole_shape, scope, size,
-                                            hotset::sim::replay_mode::event_atomic, false)
+  auto whole = hotset::lab::make_cache_size(whole_shape, scope, size,
+                                            hotset::lab::replay_mode::event_atomic, false)
                    .layout;
   if (shape.precisions() == 1) return whole;
-  return hotset::sim::divide_by_precision(whole, shape, shares);
+  return hotset::lab::divide_by_precision(whole, shape, shares);
 }
 
 hotset::memory_expert_source source_of(const model& weights) {
@@ -132,7 +132,7 @@ hotset::host_slot_bank bank_of(const model& weights, const paging_config& config
 
 void check_adapters(const paging_config& config) {
   if (config.adapters == nullptr) return;
-  using hotset::sim::usage_error;
+  using hotset::lab::usage_error;
   const auto& shape = config.layout.shape();
   if (static_cast<std::size_t>(shape.experts) != config.adapters->virtual_experts())
     throw usage_error(fmt::format("a layout of {} experts, accepted with adapters: {}",
@@ -150,16 +150,16 @@ std::unique_ptr<paged_provider> make_paged_experts(const model& weights,
                                                    std::string_view eviction,
                                                    std::string_view admission,
                                                    const hotset::usage_profile& profile) {
-  if (hotset::sim::needs_future(eviction)) {
-    throw hotset::sim::usage_error(fmt::format(
+  if (hotset::lab::needs_future(eviction)) {
+    throw hotset::lab::usage_error(fmt::format(
         "eviction policy '{}' needs the future, accepted here: policies that an engine can run",
         eviction));
   }
-  hotset::sim::check_precisions(eviction, config.layout, config.miss.has_value());
-  const auto& known = hotset::sim::known_policies();
-  auto chosen = hotset::sim::asked(known.make_eviction(eviction, {.profile = profile}));
-  auto admits = hotset::sim::asked(known.admission.make(admission));
-  const bool all = hotset::sim::asked(known.admission_of(admission))->traits.admits_all;
+  hotset::lab::check_precisions(eviction, config.layout, config.miss.has_value());
+  const auto& known = hotset::lab::known_policies();
+  auto chosen = hotset::lab::asked(known.make_eviction(eviction, {.profile = profile}));
+  auto admits = hotset::lab::asked(known.admission.make(admission));
+  const bool all = hotset::lab::asked(known.admission_of(admission))->traits.admits_all;
   using held = hotset::any_eviction_policy;
   using choosy = hotset::any_admission_policy;
   using deciding = hotset::any_miss_policy;

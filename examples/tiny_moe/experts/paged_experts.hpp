@@ -18,22 +18,22 @@
 #include <vector>
 
 #include "hotset/cache/slot_cache.hpp"
-#include "hotset/concepts/policy_facts.hpp"
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids/per_id.hpp"
 #include "hotset/core/memory_budget.hpp"
 #include "hotset/core/pool_layout.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/status.hpp"
-#include "hotset/memory/host_slot_bank.hpp"
-#include "hotset/miss/any_miss_policy.hpp"
 #include "hotset/paging/pager.hpp"
-#include "hotset/sim/replay/registry.hpp"
+#include "hotset/policy/any/any_miss_policy.hpp"
+#include "hotset/policy/policy_facts.hpp"
 #include "hotset/transfer/emulated_link_backend.hpp"
 #include "hotset/transfer/host_backend.hpp"
 #include "hotset/transfer/host_stream.hpp"
+#include "hotset/transfer/memory/host_slot_bank.hpp"
+#include "hotset/transfer/memory/transient_slots.hpp"
 #include "hotset/transfer/memory_expert_source.hpp"
-#include "hotset/transfer/transient_slots.hpp"
+#include "lab/replay/registry.hpp"
 #include "tiny_moe/experts/adapter_experts.hpp"
 #include "tiny_moe/experts/expert_library.hpp"
 #include "tiny_moe/experts/expert_pool.hpp"
@@ -52,7 +52,7 @@ namespace tiny_moe {
 /// The slots that a budget buys: "25%" of the experts in the scope, "96" slots (in per-layer scope:
 /// in every layer), or "1500KiB" for all layers together. max_tokens as above. With a library of several
 /// precisions, so many slots of the highest, divided among them: each share in slots of its own size.
-/// Errors: hotset::sim::usage_error; hotset::sim::infeasible_error if a token could not be served.
+/// Errors: hotset::lab::usage_error; hotset::lab::infeasible_error if a token could not be served.
 [[nodiscard]] hotset::pool_layout layout_of(const hotset::geometry& shape,
                                             hotset::cache_scope scope, std::string_view budget,
                                             std::span<const double> shares = {});
@@ -88,10 +88,10 @@ struct paging_config {
 
 /// Where every expert stands in the mapped file: gate, up, down.
 [[nodiscard]] hotset::memory_expert_source source_of(const model& weights);
-/// Errors: hotset::sim::usage_error for transient slots beside what cannot have them.
+/// Errors: hotset::lab::usage_error for transient slots beside what cannot have them.
 [[nodiscard]] hotset::host_slot_bank bank_of(const model& weights, const paging_config& config);
 
-/// Errors: hotset::sim::usage_error for what adapters cannot be paged with.
+/// Errors: hotset::lab::usage_error for what adapters cannot be paged with.
 void check_adapters(const paging_config& config);
 
 /// The file's experts, a library's, or those of adapters besides.
@@ -142,7 +142,7 @@ template <class Pager, class Backend = hotset::host_backend<expert_copies>>
 class paged_experts final : public paged_provider {
  public:
   /// Pre: `weights` outlives the provider; no pass has more tokens than the layout was made for.
-  /// Errors: hotset::invalid_config; hotset::sim::usage_error for adapters and what does not go with them.
+  /// Errors: hotset::invalid_config; hotset::lab::usage_error for adapters and what does not go with them.
   paged_experts(const model& weights, const paging_config& config,
                 typename Pager::eviction_type::config eviction = {},
                 typename Pager::admission_type::config admission = {})
@@ -451,7 +451,7 @@ class paged_experts final : public paged_provider {
 
 /// A provider with policies chosen by name, such as "protect_hot:uses=4+lru" and "budgeted".
 /// `profile` is what `popularity` goes by.
-/// Errors: hotset::sim::usage_error, hotset::invalid_config.
+/// Errors: hotset::lab::usage_error, hotset::invalid_config.
 [[nodiscard]] std::unique_ptr<paged_provider> make_paged_experts(
     const model& weights, const paging_config& config, std::string_view eviction,
     std::string_view admission = "always", const hotset::usage_profile& profile = {});

@@ -5,23 +5,23 @@
 
 #include <fmt/format.h>
 
-#include "hotset/sim/errors.hpp"
-#include "hotset/sim/replay/cache_size.hpp"
-#include "hotset/sim/replay/dimensions.hpp"
-#include "hotset/sim/replay/precision_ladder.hpp"
-#include "hotset/sim/replay/registry.hpp"
-#include "hotset/sim/sizes.hpp"
+#include "lab/errors.hpp"
+#include "lab/replay/cache_size.hpp"
+#include "lab/replay/dimensions.hpp"
+#include "lab/replay/precision_ladder.hpp"
+#include "lab/replay/registry.hpp"
+#include "lab/sizes.hpp"
 
 namespace tiny_moe {
 namespace {
 
-namespace sim = hotset::sim;
+namespace lab = hotset::lab;
 
 hotset::usage_profile profile_of(const std::string& eviction, const routing_profile& profile) {
-  const auto asked = sim::requested_profile(eviction);
+  const auto asked = lab::requested_profile(eviction);
   if (!asked) return {};
   if (*asked != hotset::profile_request{}) {
-    throw sim::usage_error(fmt::format(
+    throw lab::usage_error(fmt::format(
         "{}: a profile cannot be chosen here, accepted: the policy alone, which goes by "
         "the prompt",
         eviction));
@@ -32,15 +32,15 @@ hotset::usage_profile profile_of(const std::string& eviction, const routing_prof
 gate_config gate_of(const paging_choice& choice) {
   gate_config out;
   const auto& policies = choice.policies;
-  if (policies.predictor != sim::policy_set{}.predictor)
-    out.predictor = sim::make_predictor(policies.predictor, sim::predictor_names(true, false));
-  if (sim::bends_routing(policies.routing)) out.routing = sim::make_routing(policies.routing);
-  out.pre_eviction = sim::make_pre_eviction(policies.pre_eviction);
-  if (!sim::prefetches(policies.prefetch)) return out;
-  if (sim::requested_prefetch_profile(policies.prefetch))
-    throw sim::usage_error(fmt::format(
+  if (policies.predictor != lab::policy_set{}.predictor)
+    out.predictor = lab::make_predictor(policies.predictor, lab::predictor_names(true, false));
+  if (lab::bends_routing(policies.routing)) out.routing = lab::make_routing(policies.routing);
+  out.pre_eviction = lab::make_pre_eviction(policies.pre_eviction);
+  if (!lab::prefetches(policies.prefetch)) return out;
+  if (lab::requested_prefetch_profile(policies.prefetch))
+    throw lab::usage_error(fmt::format(
         "{}: a profile cannot be chosen here, accepted: running counts", policies.prefetch));
-  out.prefetch = sim::make_prefetch(policies.prefetch);
+  out.prefetch = lab::make_prefetch(policies.prefetch);
   return out;
 }
 
@@ -49,9 +49,9 @@ gate_config gate_of(const paging_choice& choice) {
 std::optional<hotset::link_model::config> link_of(const paging_choice& choice) {
   if (choice.link.empty()) return std::nullopt;
   hotset::link_model::config link{
-      .bytes_per_second = sim::for_option("--link", [&] { return sim::read_rate(choice.link); }),
-      .latency = sim::for_option("--latency", [&] { return sim::read_duration(choice.latency); })};
-  if (const auto bad = link.validate()) throw sim::usage_error(bad->message);
+      .bytes_per_second = lab::for_option("--link", [&] { return lab::read_rate(choice.link); }),
+      .latency = lab::for_option("--latency", [&] { return lab::read_duration(choice.latency); })};
+  if (const auto bad = link.validate()) throw lab::usage_error(bad->message);
   return link;
 }
 
@@ -60,23 +60,23 @@ chosen_paging make_paging(const model& weights, const paging_choice& choice,
   chosen_paging out;
   std::vector<double> shares;
   if (!choice.precision.empty()) {
-    const auto ladder = sim::precision_ladder::parse(choice.precision);
+    const auto ladder = lab::precision_ladder::parse(choice.precision);
     shares = ladder.shares;
     out.library = std::make_unique<expert_library>(
         weights, choice.precision.substr(0, choice.precision.find('@')));
   }
   paging_config config;
-  config.layout = layout_of(weights, sim::parse_scope(choice.scope), choice.budget,
+  config.layout = layout_of(weights, lab::parse_scope(choice.scope), choice.budget,
                             choice.max_tokens, out.library.get(), shares);
   config.split = choice.split;
   config.stream = choice.stream == "worker" ? hotset::host_stream::mode::worker
                                             : hotset::host_stream::mode::caller;
   config.library = out.library.get();
   config.gate = gate_of(choice);
-  config.guard = sim::parse_guard(choice.policies.guard);
-  config.cache.queue.order = sim::parse_fill_order(choice.policies.prefetch_order);
-  if (!sim::fetches_everything(choice.policies.miss))
-    config.miss = sim::make_miss(choice.policies.miss);
+  config.guard = lab::parse_guard(choice.policies.guard);
+  config.cache.queue.order = lab::parse_fill_order(choice.policies.prefetch_order);
+  if (!lab::fetches_everything(choice.policies.miss))
+    config.miss = lab::make_miss(choice.policies.miss);
   config.link = link_of(choice);
   config.transient = choice.transient;
   out.experts =
@@ -85,9 +85,9 @@ chosen_paging make_paging(const model& weights, const paging_choice& choice,
   return out;
 }
 
-hotset::sim::run_result result_of(paged_provider& experts, const paging_choice& choice) {
+hotset::lab::run_result result_of(paged_provider& experts, const paging_choice& choice) {
   experts.drain();
-  sim::run_result out;
+  lab::run_result out;
   out.policies = choice.policies;
   out.scope = choice.scope;
   out.replay = "engine";
@@ -105,7 +105,7 @@ hotset::sim::run_result result_of(paged_provider& experts, const paging_choice& 
   if (!experts.is_exact())
     out.notes.push_back(fmt::format(
         "{}: changes what the model computes",
-        sim::is_exact_miss(choice.policies.miss) ? choice.policies.routing : choice.policies.miss));
+        lab::is_exact_miss(choice.policies.miss) ? choice.policies.routing : choice.policies.miss));
   return out;
 }
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "hotset/sim/replay/sweep.hpp"
+#include "lab/replay/sweep.hpp"
 #include "tiny_moe/experts/expert_library.hpp"
 #include "tiny_moe/experts/paged_experts.hpp"
 
@@ -17,7 +17,7 @@ namespace tiny_moe {
 /// Texts as the command line takes them.
 struct paging_choice {
   /// Its predictor "recorded" is next-router here: what the engine records is what the next layers' routers say.
-  hotset::sim::policy_set policies{};
+  hotset::lab::policy_set policies{};
   std::string scope = "shared";
   std::string budget = "25%";
   std::string precision{};        ///< a ladder such as "8:4@75:25"; empty: the file's halves
@@ -36,15 +36,15 @@ struct chosen_paging {
 };
 
 /// `profile` is what `popularity` goes by.
-/// Errors: hotset::sim::usage_error, hotset::sim::infeasible_error, hotset::invalid_config.
+/// Errors: hotset::lab::usage_error, hotset::lab::infeasible_error, hotset::invalid_config.
 [[nodiscard]] chosen_paging make_paging(const model& weights, const paging_choice& choice,
                                         const routing_profile& profile);
 
-/// Nothing if none is chosen. Errors: hotset::sim::usage_error.
+/// Nothing if none is chosen. Errors: hotset::lab::usage_error.
 [[nodiscard]] std::optional<hotset::link_model::config> link_of(const paging_choice& choice);
 
 /// The row of a report for what a provider has done; times only over a link.
-[[nodiscard]] hotset::sim::run_result result_of(paged_provider& experts,
+[[nodiscard]] hotset::lab::run_result result_of(paged_provider& experts,
                                                 const paging_choice& choice);
 
 }  // namespace tiny_moe

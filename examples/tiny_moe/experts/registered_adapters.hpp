@@ -11,7 +11,7 @@
 #include "hotset/adapters/adapter_registry.hpp"
 #include "hotset/adapters/page_pool.hpp"
 #include "hotset/adapters/uploader.hpp"
-#include "hotset/memory/host_virtual_memory.hpp"
+#include "hotset/transfer/memory/host_virtual_memory.hpp"
 #include "tiny_moe/experts/adapters.hpp"
 #include "tiny_moe/model/expert_provider.hpp"
 #include "tiny_moe/model/kv_pool.hpp"

@@ -10,7 +10,7 @@
 #include "hotset/core/error.hpp"
 #include "hotset/core/ids/id_view.hpp"
 #include "hotset/core/status.hpp"
-#include "hotset/sim/errors.hpp"
+#include "lab/errors.hpp"
 
 namespace tiny_moe {
 namespace {
@@ -32,7 +32,7 @@ std::vector<std::vector<float>> routers_of(const model& weights) {
 /// What the router says is of its own experts; those of adapters have no scores.
 void check_scores(const model& weights, const hotset::geometry& shape, const std::string& who) {
   if (static_cast<std::size_t>(shape.experts) == weights.config().experts) return;
-  throw hotset::sim::usage_error(
+  throw hotset::lab::usage_error(
       fmt::format("{} goes by the router's scores, accepted with adapters: what goes by ids", who));
 }
 
@@ -57,7 +57,7 @@ void gate_hook::take_routing(const model& weights, const hotset::geometry& shape
   routing_.emplace(shape, *config.routing);
   check_scores(weights, shape, fmt::format("routing policy {}", routing_->held_name()));
   if (routing_->facts().needs_free_slots && !config.pre_eviction)
-    throw hotset::sim::usage_error(
+    throw hotset::lab::usage_error(
         fmt::format("routing policy {} does nothing without slots that were freed ahead, accepted: "
                     "with --pre-eviction active_evict, or another routing policy",
                     routing_->held_name()));
@@ -70,7 +70,7 @@ void gate_hook::take_prefetcher(const hotset::geometry& shape,
   prefetcher_.emplace(shape, config);
   requests_.resize(prefetcher_->most_requests());
   if (prefetcher_->needs() == hotset::forecast_need::truth)
-    throw hotset::sim::usage_error(
+    throw hotset::lab::usage_error(
         fmt::format("prefetch policy {} needs the future, accepted here: policies that an engine "
                     "can run",
                     prefetcher_->held_name()));
@@ -95,7 +95,7 @@ void gate_hook::take_predictor(const model& weights, const hotset::geometry& sha
     chosen.routers.assign(routers_.begin(), routers_.end());
   }
   auto made = hotset::any_predictor::create(shape, chosen);
-  if (!made) throw hotset::sim::usage_error(made.error().message);
+  if (!made) throw hotset::lab::usage_error(made.error().message);
   predictor_.emplace(*std::move(made));
 }
 

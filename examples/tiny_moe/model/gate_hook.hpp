@@ -9,12 +9,12 @@
 
 #include "hotset/core/forecast.hpp"
 #include "hotset/core/miss.hpp"
-#include "hotset/pre_eviction/active_evict.hpp"
-#include "hotset/predict/any_predictor.hpp"
+#include "hotset/policy/any/any_predictor.hpp"
+#include "hotset/policy/any/any_prefetch_policy.hpp"
+#include "hotset/policy/any/any_routing_policy.hpp"
 #include "hotset/predict/gate_predictors.hpp"
 #include "hotset/predict/prediction_score.hpp"
-#include "hotset/prefetch/any_prefetch_policy.hpp"
-#include "hotset/routing/any_routing_policy.hpp"
+#include "hotset/prefetch/active_evict.hpp"
 #include "tiny_moe/model/expert_provider.hpp"
 #include "tiny_moe/model/model.hpp"
 
@@ -33,7 +33,7 @@ struct gate_config {
 class gate_hook {
  public:
   /// `tells_forecasts`: the cache's eviction policy hears of them. Pre: `weights` outlives it.
-  /// Errors: hotset::invalid_config; hotset::sim::usage_error for policies that need what an engine cannot know, or what
+  /// Errors: hotset::invalid_config; hotset::lab::usage_error for policies that need what an engine cannot know, or what
   /// another policy would give, or scores where the shape has other experts than the router.
   gate_hook(const model& weights, const hotset::geometry& shape, const gate_config& config,
             bool tells_forecasts);

@@ -11,11 +11,11 @@
 #include <unordered_map>
 #include <vector>
 
-#include "hotset/concepts/resizable_pool.hpp"
 #include "hotset/core/error.hpp"
 #include "hotset/core/memory_budget.hpp"
 #include "hotset/core/status.hpp"
-#include "hotset/order/recency_list.hpp"
+#include "hotset/eviction/order/recency_list.hpp"
+#include "hotset/transfer/memory/resizable_pool.hpp"
 #include "tiny_moe/model/model.hpp"
 
 namespace tiny_moe {

@@ -9,14 +9,14 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "hotset/sim/io/input_error.hpp"
-#include "hotset/sim/io/mapped_file.hpp"
+#include "lab/files/input_error.hpp"
+#include "lab/files/mapped_file.hpp"
 
 namespace tiny_moe {
 namespace {
 
 using hotset::printable;
-using hotset::sim::refuse_input;
+using hotset::lab::refuse_input;
 using json = nlohmann::json;
 using matrix = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 
@@ -24,7 +24,7 @@ using matrix = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMa
 class config_reader {
  public:
   explicit config_reader(const std::filesystem::path& path) : file_(path.string()) {
-    const hotset::sim::mapped_file text(path);
+    const hotset::lab::mapped_file text(path);
     const auto bytes = text.bytes();
     const char* const begin = reinterpret_cast<const char*>(bytes.data());
     try {
@@ -100,7 +100,7 @@ std::vector<float> transposed(const std::vector<float>& in, std::size_t rows, st
 
 }  // namespace
 
-std::span<const std::byte> tensor_bytes(const hotset::sim::safetensors_file& file,
+std::span<const std::byte> tensor_bytes(const hotset::lab::safetensors_file& file,
                                         std::string_view name, std::string_view dtype,
                                         std::initializer_list<std::uint64_t> shape) {
   const auto& tensor = file.at(name);
@@ -188,7 +188,7 @@ std::array<std::span<const std::byte>, 3> model::expert_bytes(std::size_t layer,
 std::vector<float> model::dense(std::string_view name,
                                 std::initializer_list<std::uint64_t> shape) const {
   const auto halves =
-      hotset::sim::copy_elements<std::uint16_t>(tensor_bytes(file_, name, "F16", shape));
+      hotset::lab::copy_elements<std::uint16_t>(tensor_bytes(file_, name, "F16", shape));
   std::vector<float> out(halves.size());
   half_to_float(halves, out.data());
   const auto bad =
@@ -206,7 +206,7 @@ const std::uint16_t* model::halves(std::string_view name,
   if (reinterpret_cast<std::uintptr_t>(bytes.data()) % alignof(std::uint16_t) == 0) {
     return reinterpret_cast<const std::uint16_t*>(bytes.data());
   }
-  return realigned_.emplace_back(hotset::sim::copy_elements<std::uint16_t>(bytes)).data();
+  return realigned_.emplace_back(hotset::lab::copy_elements<std::uint16_t>(bytes)).data();
 }
 
 }  // namespace tiny_moe

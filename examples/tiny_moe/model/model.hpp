@@ -13,14 +13,14 @@
 #include <string_view>
 #include <vector>
 
-#include "hotset/sim/io/safetensors.hpp"
+#include "lab/files/safetensors.hpp"
 #include "tiny_moe/model/kernels.hpp"
 
 namespace tiny_moe {
 
 /// A tensor of a safetensors file that must have this dtype and shape.
 /// Returns: its bytes, which carry no promise of alignment. Errors: hotset::trace_error.
-[[nodiscard]] std::span<const std::byte> tensor_bytes(const hotset::sim::safetensors_file& file,
+[[nodiscard]] std::span<const std::byte> tensor_bytes(const hotset::lab::safetensors_file& file,
                                                       std::string_view name, std::string_view dtype,
                                                       std::initializer_list<std::uint64_t> shape);
 
@@ -97,7 +97,7 @@ class model {
                                             std::initializer_list<std::uint64_t> shape);
 
   model_config config_;
-  hotset::sim::safetensors_file file_;
+  hotset::lab::safetensors_file file_;
   std::vector<layer_weights> layers_;
   std::vector<float> embedding_;
   std::vector<float> unembedding_;

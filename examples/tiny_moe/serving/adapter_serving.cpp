@@ -12,8 +12,8 @@
 
 #include <fmt/format.h>
 
-#include "hotset/sim/sizes.hpp"
-#include "hotset/trace/synthetic/splitmix64.hpp"
+#include "hotset/core/numbers/splitmix64.hpp"
+#include "lab/sizes.hpp"
 #include "tiny_moe/model/engine.hpp"
 #include "tiny_moe/model/kv_pool.hpp"
 
@@ -314,8 +314,8 @@ std::string range_percent(const adapter_serving_result& run, Figure figure) {
   return fmt::format("{:+.1f}..{:+.1f}", 100 * least, 100 * most);
 }
 
-hotset::sim::text_table empty_table() {
-  hotset::sim::text_table out;
+hotset::lab::text_table empty_table() {
+  hotset::lab::text_table out;
   const auto column = [&](const char* name, const char* title, int rank) {
     out.add({name, title, false, rank, true, {}});
   };
@@ -488,7 +488,7 @@ json to_json(std::span<const adapter_serving_result> runs) {
 std::vector<std::string> adapter_serving_columns() { return empty_table().names(); }
 
 std::string to_table(std::span<const adapter_serving_result> runs,
-                     const hotset::sim::table_view& view) {
+                     const hotset::lab::table_view& view) {
   const auto& first = runs.front();
   const auto head = fmt::format(
       "{} requests of {} + {} tokens, {} a second of all adapters; an expert is {}\n"
@@ -496,11 +496,11 @@ std::string to_table(std::span<const adapter_serving_result> runs,
       "medians of {} run{}; over base: of a pair, a run of the base model and then one of the "
       "adapters\n\n",
       first.config.requests, first.config.prompt_tokens, first.config.tokens, first.config.rate,
-      hotset::sim::size_text(first.expert_bytes), first.config.repeats,
+      hotset::lab::size_text(first.expert_bytes), first.config.repeats,
       first.config.repeats == 1 ? "" : "s");
   auto table = empty_table();
   for (const auto& run : runs) table.add_row(cells_of(run));
-  return hotset::sim::folded(head, view.width) + table.render(view);
+  return hotset::lab::folded(head, view.width) + table.render(view);
 }
 
 }  // namespace tiny_moe

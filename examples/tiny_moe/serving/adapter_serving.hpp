@@ -12,7 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "hotset/core/error.hpp"
-#include "hotset/sim/reports/text_table.hpp"
+#include "lab/reports/text_table.hpp"
 #include "tiny_moe/experts/adapters.hpp"
 #include "tiny_moe/experts/registered_adapters.hpp"
 #include "tiny_moe/model/model.hpp"
@@ -117,7 +117,7 @@ struct adapter_serving_result {
 [[nodiscard]] nlohmann::ordered_json to_json(std::span<const adapter_serving_result> runs);
 /// The same figures, but for those of the base model.
 [[nodiscard]] std::string to_table(std::span<const adapter_serving_result> runs,
-                                   const hotset::sim::table_view& view = {});
+                                   const hotset::lab::table_view& view = {});
 /// What table_view::columns may hold, besides "all".
 [[nodiscard]] std::vector<std::string> adapter_serving_columns();
 

@@ -8,13 +8,13 @@
 #include <variant>
 #include <vector>
 
-#include "hotset/budget/split_limits.hpp"
-#include "hotset/control/dual_resize.hpp"
-#include "hotset/control/marginal_value.hpp"
-#include "hotset/control/right_sizing.hpp"
 #include "hotset/core/ids/per_id.hpp"
-#include "hotset/curve/recency_bitmap.hpp"
-#include "hotset/curve/reuse_distance.hpp"
+#include "hotset/planning/budget/split_limits.hpp"
+#include "hotset/planning/control/dual_resize.hpp"
+#include "hotset/planning/control/marginal_value.hpp"
+#include "hotset/planning/control/right_sizing.hpp"
+#include "hotset/planning/curve/recency_bitmap.hpp"
+#include "hotset/planning/curve/reuse_distance.hpp"
 #include "hotset/predict/co_activation.hpp"
 #include "tiny_moe/experts/expert_pool.hpp"
 #include "tiny_moe/model/expert_provider.hpp"

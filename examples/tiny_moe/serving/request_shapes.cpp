@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "hotset/trace/synthetic/synthetic.hpp"
+#include "lab/traces/synthetic/synthetic.hpp"
 
 namespace tiny_moe {
 namespace {

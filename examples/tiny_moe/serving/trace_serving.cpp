@@ -8,8 +8,8 @@
 
 #include <fmt/format.h>
 
-#include "hotset/sim/errors.hpp"
-#include "hotset/sim/sizes.hpp"
+#include "lab/errors.hpp"
+#include "lab/sizes.hpp"
 #include "tiny_moe/experts/paged_experts.hpp"
 #include "tiny_moe/model/engine.hpp"
 
@@ -84,7 +84,7 @@ split_controller controller_of(const model& weights, const trace_serving_config&
 
 hotset::pool_sizes first_split(const hotset::split_limits& limits, const split_choice& choice) {
   if (choice.cap < limits.min_cap || choice.cap > limits.largest_cap())
-    throw hotset::sim::usage_error(fmt::format("a cap of {}; accepted: {}..{}", choice.cap,
+    throw hotset::lab::usage_error(fmt::format("a cap of {}; accepted: {}..{}", choice.cap,
                                                limits.min_cap, limits.largest_cap()));
   return {choice.cap, limits.blocks_beside(choice.cap)};
 }
@@ -112,7 +112,7 @@ class shared_memory_engine {
         decoder_(weights, observed_, pool_,
                  {.max_positions = 0, .max_tokens = rows_of_pass(config)}) {
     if (experts_->slots()->open(first_.cap) != hotset::status::ok)
-      throw hotset::sim::infeasible_error(fmt::format(
+      throw hotset::lab::infeasible_error(fmt::format(
           "memory for {} expert slots a layer is refused; accepted: fewer", first_.cap));
   }
 
@@ -200,7 +200,7 @@ split_choice split_choice::parse(const std::string& text) {
   const auto* const end = text.data() + text.size();
   const auto [rest, code] = std::from_chars(text.data(), end, out.cap);
   if (code != std::errc{} || rest != end || out.cap == 0)
-    hotset::sim::refuse_name("split", text, {"mv-wsa", "dual-resize", "right-size", "sweep"},
+    hotset::lab::refuse_name("split", text, {"mv-wsa", "dual-resize", "right-size", "sweep"},
                              ", sweep:4, or experts of a layer (1 or more)");
   return out;
 }
@@ -232,7 +232,7 @@ hotset::split_limits limits_of(const model& weights, std::span<const serving_req
       .min_cap = weights.config().top_k,
       .max_cap = weights.config().experts,
       .min_blocks = (longest + config.block_tokens - 1) / config.block_tokens};
-  if (const auto bad = limits.validate()) throw hotset::sim::infeasible_error(bad->message);
+  if (const auto bad = limits.validate()) throw hotset::lab::infeasible_error(bad->message);
   return limits;
 }
 
@@ -256,7 +256,7 @@ trace_serving_result serve_trace(const model& weights, std::span<const serving_r
       .rule = choice.rule,
       .cap = choice.cap == 0 ? configured_cap(weights, requests, config) : choice.cap};
   if (config.warmup > 0 && config.warmup >= requests.size())
-    throw hotset::sim::usage_error(fmt::format("a warm-up of {} requests; accepted: fewer than {}",
+    throw hotset::lab::usage_error(fmt::format("a warm-up of {} requests; accepted: fewer than {}",
                                                config.warmup, requests.size()));
   shared_memory_engine engine(weights, requests, config, placed, budget);
   const auto start = std::chrono::steady_clock::now();
@@ -322,8 +322,8 @@ json to_json(const model& weights, const trace_serving_config& config,
 }
 
 namespace {
-hotset::sim::text_table empty_table() {
-  hotset::sim::text_table out;
+hotset::lab::text_table empty_table() {
+  hotset::lab::text_table out;
   out.add({"split", "split", true, 0, true, {}});
   const auto number = [&](const char* name, const char* title, int rank) {
     out.add({name, title, false, rank, true, {}});
@@ -348,8 +348,8 @@ std::vector<std::string> serving_columns() { return empty_table().names(); }
 
 std::string to_table(const model& weights, const trace_serving_config& config,
                      std::span<const trace_serving_result> runs,
-                     const hotset::sim::table_view& view) {
-  using hotset::sim::size_text;
+                     const hotset::lab::table_view& view) {
+  using hotset::lab::size_text;
   const auto head = fmt::format(
       "{} requests, {}: an expert in every layer is {}, a KV block of {} tokens {}\n"
       "a byte over the link {:.3g} s, a token computed again {:.3g} s\n\n",
@@ -369,7 +369,7 @@ std::string to_table(const model& weights, const trace_serving_config& config,
          std::to_string(run.served.stats.reused_tokens),
          std::to_string(run.served.stats.preemptions), std::to_string(run.split.moves),
          std::to_string(refusals_of(run))});
-  return hotset::sim::folded(head, view.width) + table.render(view);
+  return hotset::lab::folded(head, view.width) + table.render(view);
 }
 
 }  // namespace tiny_moe

@@ -10,12 +10,12 @@
 
 #include <nlohmann/json.hpp>
 
-#include "hotset/budget/cost_model.hpp"
-#include "hotset/budget/split_limits.hpp"
 #include "hotset/core/error.hpp"
 #include "hotset/core/memory_budget.hpp"
-#include "hotset/sim/reports/text_table.hpp"
+#include "hotset/planning/budget/cost_model.hpp"
+#include "hotset/planning/budget/split_limits.hpp"
 #include "hotset/transfer/link_model.hpp"
+#include "lab/reports/text_table.hpp"
 #include "tiny_moe/model/model.hpp"
 #include "tiny_moe/serving/live_split.hpp"
 #include "tiny_moe/serving/serving.hpp"
@@ -30,7 +30,7 @@ struct split_choice {
   split_rule rule = split_rule::fixed;
   std::uint64_t cap = 0;  ///< where it begins, or stays; 0: at the configurator's split
 
-  /// Reads "12" (a fixed cap), "mv-wsa", "dual-resize" or "right-size". Errors: hotset::sim::usage_error.
+  /// Reads "12" (a fixed cap), "mv-wsa", "dual-resize" or "right-size". Errors: hotset::lab::usage_error.
   static split_choice parse(const std::string& text);
   [[nodiscard]] std::string name() const;
 };
@@ -76,7 +76,7 @@ struct trace_serving_result {
 };
 
 /// What no split may pass: a token's experts, and the blocks of the longest request.
-/// Errors: hotset::sim::infeasible_error, with the smallest budget that works.
+/// Errors: hotset::lab::infeasible_error, with the smallest budget that works.
 [[nodiscard]] hotset::split_limits limits_of(const model& weights,
                                              std::span<const serving_request> requests,
                                              const trace_serving_config& config);
@@ -88,7 +88,7 @@ struct trace_serving_result {
 
 /// `budget` is that of the limits and is empty; a test may lower it meanwhile. `watch` is called between passes, before
 /// the controller.
-/// Errors: hotset::sim::usage_error, hotset::sim::infeasible_error, hotset::invalid_config.
+/// Errors: hotset::lab::usage_error, hotset::lab::infeasible_error, hotset::invalid_config.
 [[nodiscard]] trace_serving_result serve_trace(const model& weights,
                                                std::span<const serving_request> requests,
                                                const trace_serving_config& config,
@@ -116,7 +116,7 @@ struct trace_serving_result {
                                              std::span<const trace_serving_result> runs);
 [[nodiscard]] std::string to_table(const model& weights, const trace_serving_config& config,
                                    std::span<const trace_serving_result> runs,
-                                   const hotset::sim::table_view& view = {});
+                                   const hotset::lab::table_view& view = {});
 /// What table_view::columns may hold, besides "all".
 [[nodiscard]] std::vector<std::string> serving_columns();
 

@@ -2,7 +2,7 @@
 #pragma once
 /// What misses cost on this machine, measured before anything is served.
 
-#include "hotset/budget/cost_model.hpp"
+#include "hotset/planning/budget/cost_model.hpp"
 #include "tiny_moe/model/model.hpp"
 
 namespace tiny_moe {

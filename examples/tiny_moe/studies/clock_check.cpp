@@ -6,17 +6,17 @@
 #include <cmath>
 #include <optional>
 
-#include "hotset/sim/replay/dimensions.hpp"
-#include "hotset/sim/replay/registry.hpp"
-#include "hotset/sim/replay/timed_replay.hpp"
 #include "hotset/trace/visit_sequence.hpp"
+#include "lab/replay/dimensions.hpp"
+#include "lab/replay/registry.hpp"
+#include "lab/replay/timed_replay.hpp"
 #include "tiny_moe/experts/tracing_experts.hpp"
 #include "tiny_moe/model/engine.hpp"
 
 namespace tiny_moe {
 namespace {
 
-namespace sim = hotset::sim;
+namespace lab = hotset::lab;
 using clock = std::chrono::steady_clock;
 
 /// Notes when each visit begins and how long the provider had been blocked by then.
@@ -74,7 +74,7 @@ hotset::ticks nanoseconds(double seconds) {
 /// Those that know from a trace what they knew in the engine: it has no embeddings.
 std::vector<std::string> replayed_predictors() {
   std::vector<std::string> names{"next-router"};
-  for (const auto& row : sim::known_policies().predictors.rows()) {
+  for (const auto& row : lab::known_policies().predictors.rows()) {
     const auto& traits = row.traits;
     if (!traits.needs_routers && !traits.needs_recorded && !traits.takes_embeddings)
       names.push_back(row.name);
@@ -82,17 +82,17 @@ std::vector<std::string> replayed_predictors() {
   return names;
 }
 
-sim::replay_front front_of(const paging_choice& choice) {
-  sim::replay_front front;
+lab::replay_front front_of(const paging_choice& choice) {
+  lab::replay_front front;
   const auto& policies = choice.policies;
   // What the engine computed with the next routers is what the trace recorded.
   if (choice.policies.predictor != "next-router" && choice.policies.predictor != "recorded")
-    front.predictor = sim::make_predictor(choice.policies.predictor, replayed_predictors());
-  front.pre_eviction = sim::make_pre_eviction(policies.pre_eviction);
-  front.tells_forecasts = sim::heard_by(policies.eviction).hears_forecasts;
-  front.needs_scores = sim::wants_scores(policies.miss);
-  if (sim::bends_routing(policies.routing)) front.routing = sim::make_routing(policies.routing);
-  if (sim::prefetches(policies.prefetch)) front.prefetch = sim::make_prefetch(policies.prefetch);
+    front.predictor = lab::make_predictor(choice.policies.predictor, replayed_predictors());
+  front.pre_eviction = lab::make_pre_eviction(policies.pre_eviction);
+  front.tells_forecasts = lab::heard_by(policies.eviction).hears_forecasts;
+  front.needs_scores = lab::wants_scores(policies.miss);
+  if (lab::bends_routing(policies.routing)) front.routing = lab::make_routing(policies.routing);
+  if (lab::prefetches(policies.prefetch)) front.prefetch = lab::make_prefetch(policies.prefetch);
   return front;
 }
 
@@ -146,14 +146,14 @@ clock_comparison compare_with_clock(const model& weights, const paging_choice& c
   wanted.eviction = choice.policies.eviction;
   wanted.admission = choice.policies.admission;
   wanted.layout = paging.experts->layout();
-  wanted.guard = sim::parse_guard(choice.policies.guard);
-  if (!sim::fetches_everything(choice.policies.miss))
-    wanted.miss = sim::make_miss(choice.policies.miss);
-  const auto replayed = sim::make_engine(wanted, {}, {.link = hotset::link_model(*link_of(choice))},
+  wanted.guard = lab::parse_guard(choice.policies.guard);
+  if (!lab::fetches_everything(choice.policies.miss))
+    wanted.miss = lab::make_miss(choice.policies.miss);
+  const auto replayed = lab::make_engine(wanted, {}, {.link = hotset::link_model(*link_of(choice))},
                                          {.per_visit = nanoseconds(out.visit),
                                           .per_token = nanoseconds(out.token),
                                           .transient = choice.transient});
-  const auto outcome = sim::replay_timed(trace, visits, {}, *replayed, front);
+  const auto outcome = lab::replay_timed(trace, visits, {}, *replayed, front);
   out.clock_blocked = static_cast<double>(outcome.times.blocked) * 1e-9;
   out.clock_io = static_cast<double>(outcome.times.link_busy) * 1e-9;
   out.clock_misses = replayed->stats().misses;

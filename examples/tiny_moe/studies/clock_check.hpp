@@ -32,7 +32,7 @@ struct clock_comparison {
 
 /// Runs the texts and their continuations, one token at a time, over an emulated link; measures the arithmetic; and
 /// replays the recorded routing under the same policies with those times. Pre: choice.link is given.
-/// Errors: those of make_paging and of sim::replay_timed.
+/// Errors: those of make_paging and of lab::replay_timed.
 [[nodiscard]] clock_comparison compare_with_clock(const model& weights, const paging_choice& choice,
                                                   std::span<const named_text> texts,
                                                   std::size_t continuation);

@@ -10,14 +10,14 @@
 
 #include <fmt/format.h>
 
-#include "hotset/sim/io/input_error.hpp"
-#include "hotset/sim/io/safetensors.hpp"
+#include "lab/files/input_error.hpp"
+#include "lab/files/safetensors.hpp"
 #include "tiny_moe/model/engine.hpp"
 
 namespace tiny_moe {
 namespace {
 
-using hotset::sim::refuse_input;
+using hotset::lab::refuse_input;
 
 constexpr std::string_view tokens_suffix = ".tokens";
 
@@ -59,7 +59,7 @@ class reference_file {
   template <class Number>
   [[nodiscard]] std::vector<Number> read(const std::string& name, std::string_view dtype,
                                          std::initializer_list<std::uint64_t> shape) const {
-    return hotset::sim::copy_elements<Number>(tensor_bytes(file_, name, dtype, shape));
+    return hotset::lab::copy_elements<Number>(tensor_bytes(file_, name, dtype, shape));
   }
 
   // The length of a one-dimensional tensor.
@@ -91,7 +91,7 @@ class reference_file {
   }
 
  private:
-  hotset::sim::safetensors_file file_;
+  hotset::lab::safetensors_file file_;
 };
 
 // A difference that is not a number is the largest of all.

@@ -15,11 +15,11 @@
 
 #include <fmt/format.h>
 
-#include "hotset/sim/io/input_error.hpp"
-#include "hotset/sim/io/mapped_file.hpp"
-#include "hotset/sim/io/program.hpp"
-#include "hotset/sim/replay/cache_size.hpp"
-#include "hotset/sim/replay/registry.hpp"
+#include "lab/files/input_error.hpp"
+#include "lab/files/mapped_file.hpp"
+#include "lab/files/program.hpp"
+#include "lab/replay/cache_size.hpp"
+#include "lab/replay/registry.hpp"
 #include "tiny_moe/experts/paging_choice.hpp"
 #include "tiny_moe/model/engine.hpp"
 #include "tiny_moe/model/kernels.hpp"
@@ -28,7 +28,7 @@ namespace tiny_moe {
 namespace {
 
 using hotset::cache_scope;
-using hotset::sim::refuse_input;
+using hotset::lab::refuse_input;
 
 constexpr std::size_t vocabulary = model_config::vocabulary;
 
@@ -70,7 +70,7 @@ std::vector<named_text> read_texts(std::span<const std::filesystem::path> files,
   }
   std::vector<named_text> texts;
   for (const auto& path : paths) {
-    const hotset::sim::mapped_file file(hotset::sim::input_path(path));
+    const hotset::lab::mapped_file file(hotset::lab::input_path(path));
     const auto bytes = file.bytes();
     if (bytes.empty()) refuse_input(path.string(), "", "is empty", "text to continue");
     texts.push_back(
@@ -80,7 +80,7 @@ std::vector<named_text> read_texts(std::span<const std::filesystem::path> files,
 }
 
 std::string verification_case::text() const {
-  std::string words = fmt::format("{}, {} {}", eviction, hotset::sim::name_of(scope), budget);
+  std::string words = fmt::format("{}, {} {}", eviction, hotset::lab::name_of(scope), budget);
   if (admission != "always") words += fmt::format(", admission {}", admission);
   if (transient != 0) words += fmt::format(", {} transient slots", transient);
   if (max_tokens != 0) words += fmt::format(", at most {} tokens a pass", max_tokens);
@@ -97,7 +97,7 @@ std::string verification_case::text() const {
 namespace {
 /// Every policy that an engine with one precision can run, and each decorator around the plainest one.
 std::vector<std::string> live_evictions() {
-  const auto& known = hotset::sim::known_policies();
+  const auto& known = hotset::lab::known_policies();
   std::vector<std::string> names;
   for (const auto& row : known.eviction.rows()) {
     if (!row.traits.needs_future && row.traits.fewest_precisions == 1) names.push_back(row.name);
@@ -108,7 +108,7 @@ std::vector<std::string> live_evictions() {
 
 /// Every predictor that an engine can ask by its name alone.
 std::vector<std::string> live_predictors() {
-  const auto& known = hotset::sim::known_policies().predictors;
+  const auto& known = hotset::lab::known_policies().predictors;
   std::vector<std::string> names;
   for (const auto& row : known.rows())
     if (!row.traits.needs_recorded && known.make(row.name)) names.push_back(row.name);
@@ -117,7 +117,7 @@ std::vector<std::string> live_predictors() {
 
 std::vector<std::string> evictions_by_forecast() {
   std::vector<std::string> names;
-  for (const auto& row : hotset::sim::known_policies().eviction.rows())
+  for (const auto& row : hotset::lab::known_policies().eviction.rows())
     if (row.traits.hears_forecasts) names.push_back(row.name);
   return names;
 }
@@ -240,7 +240,7 @@ verification_outcome verification::compare(const verification_case& one) const {
                      .miss = one.miss,
                      .pre_eviction = one.pre_eviction};
   choice.policies.predictor = one.predictor;
-  choice.scope = hotset::sim::name_of(one.scope);
+  choice.scope = hotset::lab::name_of(one.scope);
   choice.budget = one.budget;
   choice.link = one.link;
   choice.transient = one.transient;

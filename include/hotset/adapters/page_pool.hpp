@@ -16,13 +16,13 @@
 #include <utility>
 #include <vector>
 
-#include "hotset/concepts/resizable_pool.hpp"
-#include "hotset/concepts/virtual_memory.hpp"
 #include "hotset/core/error.hpp"
 #include "hotset/core/memory_budget.hpp"
 #include "hotset/core/platform/assert.hpp"
-#include "hotset/core/policy/refuse_value.hpp"
 #include "hotset/core/status.hpp"
+#include "hotset/policy/refuse_value.hpp"
+#include "hotset/transfer/memory/resizable_pool.hpp"
+#include "hotset/transfer/memory/virtual_memory.hpp"
 
 namespace hotset {
 

@@ -19,12 +19,12 @@
 #include <vector>
 
 #include "hotset/adapters/page_pool.hpp"
-#include "hotset/concepts/virtual_memory.hpp"
 #include "hotset/core/error.hpp"
 #include "hotset/core/ids.hpp"
 #include "hotset/core/platform/assert.hpp"
-#include "hotset/core/policy/refuse_value.hpp"
-#include "hotset/memory/virtual_range.hpp"
+#include "hotset/policy/refuse_value.hpp"
+#include "hotset/transfer/memory/virtual_memory.hpp"
+#include "hotset/transfer/memory/virtual_range.hpp"
 
 namespace hotset {
 

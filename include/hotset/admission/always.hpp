@@ -13,8 +13,8 @@
 #include <span>
 #include <string_view>
 
-#include "hotset/concepts/admission_policy.hpp"
-#include "hotset/core/policy/no_options.hpp"
+#include "hotset/policy/admission_policy.hpp"
+#include "hotset/policy/no_options.hpp"
 
 namespace hotset {
 

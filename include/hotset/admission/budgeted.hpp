@@ -16,8 +16,8 @@
 #include <string_view>
 #include <vector>
 
-#include "hotset/concepts/admission_policy.hpp"
 #include "hotset/core/ids/per_key.hpp"
+#include "hotset/policy/admission_policy.hpp"
 
 namespace hotset {
 

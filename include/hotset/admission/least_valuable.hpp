@@ -20,8 +20,8 @@
 #include <string_view>
 #include <vector>
 
-#include "hotset/concepts/admission_policy.hpp"
-#include "hotset/order/valued_residents.hpp"
+#include "hotset/eviction/order/valued_residents.hpp"
+#include "hotset/policy/admission_policy.hpp"
 #include "hotset/predict/history/next_use_values.hpp"
 
 namespace hotset {

@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "hotset/concepts/transfer_backend.hpp"
-#include "hotset/residency/slot_table.hpp"
-#include "hotset/visit/visit_plan.hpp"
+#include "hotset/paging/residency/slot_table.hpp"
+#include "hotset/paging/visit/visit_plan.hpp"
+#include "hotset/transfer/transfer_backend.hpp"
 
 namespace hotset {
 

@@ -16,11 +16,11 @@
 #include <span>
 #include <vector>
 
-#include "hotset/concepts/slot_bank.hpp"
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids.hpp"
 #include "hotset/core/pool_layout.hpp"
 #include "hotset/core/status.hpp"
+#include "hotset/transfer/memory/slot_bank.hpp"
 
 namespace hotset {
 

@@ -13,17 +13,17 @@
 #include <vector>
 
 #include "hotset/cache/slot_cache.hpp"
-#include "hotset/concepts/eviction_policy.hpp"
 #include "hotset/core/error.hpp"
 #include "hotset/core/expert_layout.hpp"
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/pool_layout.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/status.hpp"
-#include "hotset/memory/host_slot_bank.hpp"
 #include "hotset/paging/pager.hpp"
 #include "hotset/paging/pager_stats.hpp"
+#include "hotset/policy/eviction_policy.hpp"
 #include "hotset/transfer/host_backend.hpp"
+#include "hotset/transfer/memory/host_slot_bank.hpp"
 #include "hotset/transfer/memory_expert_source.hpp"
 
 namespace hotset {

@@ -13,16 +13,16 @@
 #include <utility>
 #include <vector>
 
-#include "hotset/concepts/expert_reader.hpp"
 #include "hotset/core/error.hpp"
 #include "hotset/core/expert_layout.hpp"
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/status.hpp"
-#include "hotset/memory/forgets_experts.hpp"
-#include "hotset/memory/host_slot_bank.hpp"
 #include "hotset/paging/pager.hpp"
+#include "hotset/transfer/expert_reader.hpp"
+#include "hotset/transfer/memory/forgets_experts.hpp"
+#include "hotset/transfer/memory/host_slot_bank.hpp"
 
 namespace hotset {
 

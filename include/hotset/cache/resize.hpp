@@ -10,8 +10,8 @@
 #include <concepts>
 #include <cstdint>
 
-#include "hotset/concepts/resizable_pool.hpp"
 #include "hotset/core/status.hpp"
+#include "hotset/transfer/memory/resizable_pool.hpp"
 
 namespace hotset {
 

@@ -13,16 +13,16 @@
 
 #include "hotset/cache/cache_visit.hpp"
 #include "hotset/cache/copies_underway.hpp"
-#include "hotset/concepts/transfer_backend.hpp"
 #include "hotset/core/error.hpp"
 #include "hotset/core/forecast.hpp"
 #include "hotset/core/ids/per_id.hpp"
 #include "hotset/core/platform/log.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/status.hpp"
-#include "hotset/memory/forgets_experts.hpp"
 #include "hotset/paging/pager.hpp"
+#include "hotset/transfer/memory/forgets_experts.hpp"
 #include "hotset/transfer/prefetch_queue.hpp"
+#include "hotset/transfer/transfer_backend.hpp"
 
 namespace hotset {
 

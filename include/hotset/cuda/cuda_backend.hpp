@@ -13,8 +13,6 @@
 #include <utility>
 #include <vector>
 
-#include "hotset/concepts/expert_source.hpp"
-#include "hotset/concepts/transfer_backend.hpp"
 #include "hotset/core/expert_layout.hpp"
 #include "hotset/cuda/copies/chunk_queue.hpp"
 #include "hotset/cuda/copies/copy_batch.hpp"
@@ -24,7 +22,9 @@
 #include "hotset/cuda/event_ring.hpp"
 #include "hotset/cuda/slot_bank.hpp"
 #include "hotset/cuda/stream.hpp"
-#include "hotset/memory/forgets_experts.hpp"
+#include "hotset/transfer/expert_source.hpp"
+#include "hotset/transfer/memory/forgets_experts.hpp"
+#include "hotset/transfer/transfer_backend.hpp"
 
 namespace hotset::cuda {
 

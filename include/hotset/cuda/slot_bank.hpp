@@ -19,8 +19,8 @@
 #include "hotset/cuda/runtime.hpp"
 #include "hotset/cuda/stream.hpp"
 #include "hotset/cuda/virtual_memory.hpp"
-#include "hotset/memory/elastic_arrays.hpp"
-#include "hotset/memory/slot_bank_layout.hpp"
+#include "hotset/transfer/memory/elastic_arrays.hpp"
+#include "hotset/transfer/memory/slot_bank_layout.hpp"
 
 namespace hotset::cuda {
 

@@ -7,10 +7,10 @@
 #include <span>
 #include <string_view>
 
-#include "hotset/concepts/virtual_memory.hpp"
 #include "hotset/core/error.hpp"
 #include "hotset/cuda/driver.hpp"
-#include "hotset/memory/mapping_ledger.hpp"
+#include "hotset/transfer/memory/mapping_ledger.hpp"
+#include "hotset/transfer/memory/virtual_memory.hpp"
 
 namespace hotset::cuda {
 

@@ -21,10 +21,10 @@
 #include <string_view>
 #include <vector>
 
-#include "hotset/concepts/eviction_policy.hpp"
 #include "hotset/core/fill.hpp"
 #include "hotset/core/ids/id_view.hpp"
-#include "hotset/order/scored_residents.hpp"
+#include "hotset/eviction/order/scored_residents.hpp"
+#include "hotset/policy/eviction_policy.hpp"
 #include "hotset/predict/history/live_sequences.hpp"
 #include "hotset/predict/history/view_tokens.hpp"
 

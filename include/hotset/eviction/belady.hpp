@@ -20,11 +20,11 @@
 #include <utility>
 #include <vector>
 
-#include "hotset/concepts/eviction_policy.hpp"
 #include "hotset/core/ids/per_id.hpp"
 #include "hotset/core/platform/fetch_soon.hpp"
-#include "hotset/order/recency_list.hpp"
-#include "hotset/order/sparse_bits.hpp"
+#include "hotset/eviction/order/recency_list.hpp"
+#include "hotset/eviction/order/sparse_bits.hpp"
+#include "hotset/policy/eviction_policy.hpp"
 #include "hotset/trace/policy_knowledge.hpp"
 #include "hotset/trace/use_order.hpp"
 

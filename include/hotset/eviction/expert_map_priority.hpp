@@ -21,10 +21,10 @@
 #include <string_view>
 #include <vector>
 
-#include "hotset/concepts/eviction_policy.hpp"
 #include "hotset/core/fill.hpp"
 #include "hotset/core/ids/per_key.hpp"
-#include "hotset/order/scored_residents.hpp"
+#include "hotset/eviction/order/scored_residents.hpp"
+#include "hotset/policy/eviction_policy.hpp"
 #include "hotset/predict/history/request_starts.hpp"
 
 namespace hotset {

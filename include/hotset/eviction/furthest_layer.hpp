@@ -16,10 +16,10 @@
 #include <string_view>
 #include <vector>
 
-#include "hotset/concepts/eviction_policy.hpp"
-#include "hotset/core/policy/no_options.hpp"
-#include "hotset/order/layer_lists.hpp"
-#include "hotset/order/recency_list.hpp"
+#include "hotset/eviction/order/layer_lists.hpp"
+#include "hotset/eviction/order/recency_list.hpp"
+#include "hotset/policy/eviction_policy.hpp"
+#include "hotset/policy/no_options.hpp"
 
 namespace hotset {
 

@@ -20,10 +20,10 @@
 #include <string_view>
 #include <vector>
 
-#include "hotset/concepts/eviction_policy.hpp"
 #include "hotset/core/fill.hpp"
 #include "hotset/core/ids/per_key.hpp"
-#include "hotset/order/bucket_order.hpp"
+#include "hotset/eviction/order/bucket_order.hpp"
+#include "hotset/policy/eviction_policy.hpp"
 
 namespace hotset {
 

@@ -23,12 +23,12 @@
 #include <string_view>
 #include <vector>
 
-#include "hotset/concepts/eviction_policy.hpp"
 #include "hotset/core/fill.hpp"
 #include "hotset/core/ids/per_id.hpp"
 #include "hotset/core/ids/per_key.hpp"
-#include "hotset/order/lowest_values.hpp"
-#include "hotset/order/scored_residents.hpp"
+#include "hotset/eviction/order/lowest_values.hpp"
+#include "hotset/eviction/order/scored_residents.hpp"
+#include "hotset/policy/eviction_policy.hpp"
 #include "hotset/predict/hotness.hpp"
 
 namespace hotset {

@@ -30,11 +30,11 @@
 #include <string_view>
 #include <vector>
 
-#include "hotset/concepts/eviction_policy.hpp"
 #include "hotset/core/ids/per_id.hpp"
-#include "hotset/order/layer_lists.hpp"
-#include "hotset/order/recency_list.hpp"
-#include "hotset/order/scanned_slots.hpp"
+#include "hotset/eviction/order/layer_lists.hpp"
+#include "hotset/eviction/order/recency_list.hpp"
+#include "hotset/eviction/order/scanned_slots.hpp"
+#include "hotset/policy/eviction_policy.hpp"
 
 namespace hotset {
 

@@ -24,13 +24,13 @@
 #include <string_view>
 #include <vector>
 
-#include "hotset/concepts/eviction_policy.hpp"
 #include "hotset/core/ids/per_id.hpp"
 #include "hotset/core/ids/per_key.hpp"
-#include "hotset/order/pool_members.hpp"
-#include "hotset/order/rank_scan.hpp"
-#include "hotset/order/slot_rank.hpp"
-#include "hotset/order/slot_scores.hpp"
+#include "hotset/eviction/order/pool_members.hpp"
+#include "hotset/eviction/order/rank_scan.hpp"
+#include "hotset/eviction/order/slot_rank.hpp"
+#include "hotset/eviction/order/slot_scores.hpp"
+#include "hotset/policy/eviction_policy.hpp"
 
 namespace hotset {
 

@@ -22,9 +22,9 @@
 #include <string_view>
 #include <vector>
 
-#include "hotset/concepts/eviction_policy.hpp"
 #include "hotset/core/ids/per_key.hpp"
-#include "hotset/order/bucket_order.hpp"
+#include "hotset/eviction/order/bucket_order.hpp"
+#include "hotset/policy/eviction_policy.hpp"
 
 namespace hotset {
 

@@ -13,9 +13,9 @@
 #include <span>
 #include <string_view>
 
-#include "hotset/concepts/eviction_policy.hpp"
-#include "hotset/core/policy/no_options.hpp"
-#include "hotset/order/recency_log.hpp"
+#include "hotset/eviction/order/recency_log.hpp"
+#include "hotset/policy/eviction_policy.hpp"
+#include "hotset/policy/no_options.hpp"
 
 namespace hotset {
 

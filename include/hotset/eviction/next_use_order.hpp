@@ -12,8 +12,8 @@
 #include <span>
 #include <utility>
 
-#include "hotset/concepts/eviction_policy.hpp"
-#include "hotset/order/valued_residents.hpp"
+#include "hotset/eviction/order/valued_residents.hpp"
+#include "hotset/policy/eviction_policy.hpp"
 #include "hotset/predict/history/next_use_values.hpp"
 
 namespace hotset {

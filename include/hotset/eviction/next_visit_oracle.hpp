@@ -22,10 +22,10 @@
 #include <string_view>
 #include <vector>
 
-#include "hotset/concepts/eviction_policy.hpp"
 #include "hotset/core/ids/id_view.hpp"
 #include "hotset/core/numbers/unique_ids.hpp"
-#include "hotset/order/scanned_slots.hpp"
+#include "hotset/eviction/order/scanned_slots.hpp"
+#include "hotset/policy/eviction_policy.hpp"
 #include "hotset/predict/history/two_rates.hpp"
 #include "hotset/trace/next_visits.hpp"
 #include "hotset/trace/policy_knowledge.hpp"

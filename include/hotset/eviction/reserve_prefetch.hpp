@@ -23,10 +23,10 @@
 #include <string_view>
 #include <vector>
 
-#include "hotset/concepts/eviction_decorator.hpp"
-#include "hotset/concepts/eviction_policy.hpp"
 #include "hotset/core/ids/per_id.hpp"
-#include "hotset/core/policy/validate_for.hpp"
+#include "hotset/policy/eviction_decorator.hpp"
+#include "hotset/policy/eviction_policy.hpp"
+#include "hotset/policy/validate_for.hpp"
 
 namespace hotset {
 

@@ -21,8 +21,8 @@
 #include <string_view>
 #include <vector>
 
-#include "hotset/concepts/miss_policy.hpp"
 #include "hotset/core/platform/assert.hpp"
+#include "hotset/policy/miss_policy.hpp"
 
 namespace hotset {
 

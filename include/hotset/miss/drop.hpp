@@ -17,7 +17,7 @@
 #include <string>
 #include <string_view>
 
-#include "hotset/concepts/miss_policy.hpp"
+#include "hotset/policy/miss_policy.hpp"
 
 namespace hotset {
 

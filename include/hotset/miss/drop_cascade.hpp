@@ -14,9 +14,9 @@
 #include <span>
 #include <string_view>
 
-#include "hotset/concepts/miss_policy.hpp"
 #include "hotset/miss/drop.hpp"
 #include "hotset/miss/fetch_priority.hpp"
+#include "hotset/policy/miss_policy.hpp"
 
 namespace hotset {
 

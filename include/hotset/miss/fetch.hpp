@@ -12,8 +12,8 @@
 #include <span>
 #include <string_view>
 
-#include "hotset/concepts/miss_policy.hpp"
-#include "hotset/core/policy/no_options.hpp"
+#include "hotset/policy/miss_policy.hpp"
+#include "hotset/policy/no_options.hpp"
 
 namespace hotset {
 

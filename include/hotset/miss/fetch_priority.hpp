@@ -22,8 +22,8 @@
 #include <string>
 #include <string_view>
 
-#include "hotset/concepts/miss_policy.hpp"
 #include "hotset/miss/fetch_lowest.hpp"
+#include "hotset/policy/miss_policy.hpp"
 #include "hotset/predict/maps/sliding_percentile.hpp"
 
 namespace hotset {

@@ -24,10 +24,10 @@
 #include <string_view>
 #include <vector>
 
-#include "hotset/concepts/miss_policy.hpp"
 #include "hotset/core/ids/id_view.hpp"
 #include "hotset/core/ids/per_id.hpp"
 #include "hotset/core/platform/assert.hpp"
+#include "hotset/policy/miss_policy.hpp"
 
 namespace hotset {
 

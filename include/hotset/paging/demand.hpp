@@ -8,14 +8,14 @@
 #include <span>
 #include <vector>
 
-#include "hotset/concepts/admission_policy.hpp"
 #include "hotset/core/ids.hpp"
 #include "hotset/core/platform/assert.hpp"
 #include "hotset/core/status.hpp"
 #include "hotset/core/visit_event.hpp"
-#include "hotset/paging/visit_lookup.hpp"
-#include "hotset/residency/residents.hpp"
-#include "hotset/visit/visit_plan.hpp"
+#include "hotset/paging/residency/residents.hpp"
+#include "hotset/paging/visit/visit_lookup.hpp"
+#include "hotset/paging/visit/visit_plan.hpp"
+#include "hotset/policy/admission_policy.hpp"
 
 namespace hotset {
 

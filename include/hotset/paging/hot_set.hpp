@@ -8,17 +8,17 @@
 #include <span>
 #include <vector>
 
-#include "hotset/concepts/admission_policy.hpp"
-#include "hotset/concepts/eviction_policy.hpp"
 #include "hotset/core/fill.hpp"
 #include "hotset/core/ids.hpp"
 #include "hotset/core/pool_layout.hpp"
 #include "hotset/core/visit_event.hpp"
 #include "hotset/paging/departures.hpp"
-#include "hotset/paging/visit_ledger.hpp"
-#include "hotset/residency/prefetched_slots.hpp"
-#include "hotset/residency/residents.hpp"
-#include "hotset/visit/plan_draft.hpp"
+#include "hotset/paging/residency/prefetched_slots.hpp"
+#include "hotset/paging/residency/residents.hpp"
+#include "hotset/paging/visit/plan_draft.hpp"
+#include "hotset/paging/visit/visit_ledger.hpp"
+#include "hotset/policy/admission_policy.hpp"
+#include "hotset/policy/eviction_policy.hpp"
 
 namespace hotset {
 

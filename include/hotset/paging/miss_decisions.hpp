@@ -10,7 +10,6 @@
 #include <string>
 #include <vector>
 
-#include "hotset/concepts/miss_policy.hpp"
 #include "hotset/core/error.hpp"
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids.hpp"
@@ -21,9 +20,10 @@
 #include "hotset/core/routing_view.hpp"
 #include "hotset/paging/demand.hpp"
 #include "hotset/paging/precision_placement.hpp"
-#include "hotset/paging/visit_lookup.hpp"
-#include "hotset/residency/residents.hpp"
-#include "hotset/visit/visit_plan.hpp"
+#include "hotset/paging/residency/residents.hpp"
+#include "hotset/paging/visit/visit_lookup.hpp"
+#include "hotset/paging/visit/visit_plan.hpp"
+#include "hotset/policy/miss_policy.hpp"
 
 namespace hotset {
 

@@ -21,12 +21,8 @@
 #include <vector>
 
 #include "hotset/admission/always.hpp"
-#include "hotset/concepts/admission_policy.hpp"
-#include "hotset/concepts/eviction_policy.hpp"
-#include "hotset/concepts/miss_policy.hpp"
 #include "hotset/core/platform/assert.hpp"
 #include "hotset/core/platform/flatten.hpp"
-#include "hotset/core/policy/validate_for.hpp"
 #include "hotset/core/prefetch_request.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/status.hpp"
@@ -38,14 +34,18 @@
 #include "hotset/paging/miss_decisions.hpp"
 #include "hotset/paging/pager_stats.hpp"
 #include "hotset/paging/quotas.hpp"
+#include "hotset/paging/residency/residents.hpp"
 #include "hotset/paging/speculation.hpp"
-#include "hotset/paging/visit_commit.hpp"
-#include "hotset/paging/visit_events.hpp"
-#include "hotset/paging/visit_lookup.hpp"
-#include "hotset/residency/residents.hpp"
-#include "hotset/visit/visit_group.hpp"
-#include "hotset/visit/visit_groups.hpp"
-#include "hotset/visit/visit_plan.hpp"
+#include "hotset/paging/visit/visit_commit.hpp"
+#include "hotset/paging/visit/visit_events.hpp"
+#include "hotset/paging/visit/visit_group.hpp"
+#include "hotset/paging/visit/visit_groups.hpp"
+#include "hotset/paging/visit/visit_lookup.hpp"
+#include "hotset/paging/visit/visit_plan.hpp"
+#include "hotset/policy/admission_policy.hpp"
+#include "hotset/policy/eviction_policy.hpp"
+#include "hotset/policy/miss_policy.hpp"
+#include "hotset/policy/validate_for.hpp"
 
 namespace hotset {
 

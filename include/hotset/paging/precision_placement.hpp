@@ -12,9 +12,9 @@
 #include "hotset/core/platform/assert.hpp"
 #include "hotset/core/pool_layout.hpp"
 #include "hotset/paging/demand.hpp"
-#include "hotset/paging/visit_lookup.hpp"
-#include "hotset/residency/residents.hpp"
-#include "hotset/visit/visit_plan.hpp"
+#include "hotset/paging/residency/residents.hpp"
+#include "hotset/paging/visit/visit_lookup.hpp"
+#include "hotset/paging/visit/visit_plan.hpp"
 
 namespace hotset {
 

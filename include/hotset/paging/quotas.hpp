@@ -12,7 +12,7 @@
 #include "hotset/core/ids/per_id.hpp"
 #include "hotset/core/status.hpp"
 #include "hotset/core/visit_event.hpp"
-#include "hotset/residency/residents.hpp"
+#include "hotset/paging/residency/residents.hpp"
 
 namespace hotset {
 

@@ -14,9 +14,9 @@
 #include "hotset/core/ids.hpp"
 #include "hotset/core/prefetch_request.hpp"
 #include "hotset/core/visit_event.hpp"
-#include "hotset/residency/expected_uses.hpp"
-#include "hotset/residency/residents.hpp"
-#include "hotset/visit/visit_plan.hpp"
+#include "hotset/paging/residency/expected_uses.hpp"
+#include "hotset/paging/residency/residents.hpp"
+#include "hotset/paging/visit/visit_plan.hpp"
 
 namespace hotset {
 

@@ -27,7 +27,6 @@
 #include <utility>
 #include <vector>
 
-#include "hotset/concepts/predictor.hpp"
 #include "hotset/core/error.hpp"
 #include "hotset/core/forecast.hpp"
 #include "hotset/core/geometry.hpp"
@@ -35,6 +34,7 @@
 #include "hotset/core/platform/file_bytes.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/status.hpp"
+#include "hotset/policy/predictor.hpp"
 #include "hotset/predict/history/live_sequences.hpp"
 #include "hotset/predict/history/view_tokens.hpp"
 #include "hotset/predict/maps/activation_collection.hpp"

@@ -22,7 +22,6 @@
 #include <utility>
 #include <vector>
 
-#include "hotset/concepts/predictor.hpp"
 #include "hotset/core/error.hpp"
 #include "hotset/core/forecast.hpp"
 #include "hotset/core/geometry.hpp"
@@ -30,6 +29,7 @@
 #include "hotset/core/numbers/saved_numbers.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/status.hpp"
+#include "hotset/policy/predictor.hpp"
 
 namespace hotset {
 

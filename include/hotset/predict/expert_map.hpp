@@ -23,13 +23,13 @@
 #include <utility>
 #include <vector>
 
-#include "hotset/concepts/predictor.hpp"
 #include "hotset/core/error.hpp"
 #include "hotset/core/forecast.hpp"
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/status.hpp"
+#include "hotset/policy/predictor.hpp"
 #include "hotset/predict/maps/expert_map_matcher.hpp"
 #include "hotset/predict/maps/expert_map_store.hpp"
 #include "hotset/predict/maps/probability_row.hpp"

@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
-#include "hotset/concepts/predictor.hpp"
 #include "hotset/core/router_scores.hpp"
+#include "hotset/policy/predictor.hpp"
 #include "hotset/predict/next_layer_gate.hpp"
 
 namespace hotset {

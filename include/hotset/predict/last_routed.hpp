@@ -17,12 +17,12 @@
 #include <string_view>
 #include <vector>
 
-#include "hotset/concepts/predictor.hpp"
 #include "hotset/core/error.hpp"
 #include "hotset/core/forecast.hpp"
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/status.hpp"
+#include "hotset/policy/predictor.hpp"
 #include "hotset/predict/history/live_sequences.hpp"
 #include "hotset/predict/history/view_tokens.hpp"
 

@@ -27,16 +27,16 @@
 #include <utility>
 #include <vector>
 
-#include "hotset/concepts/predictor.hpp"
 #include "hotset/core/error.hpp"
 #include "hotset/core/forecast.hpp"
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/numbers/saved_numbers.hpp"
 #include "hotset/core/platform/assert.hpp"
 #include "hotset/core/platform/file_bytes.hpp"
-#include "hotset/core/policy/names.hpp"
 #include "hotset/core/router_scores.hpp"
 #include "hotset/core/routing_view.hpp"
+#include "hotset/core/text/names.hpp"
+#include "hotset/policy/predictor.hpp"
 #include "hotset/predict/kernels/dot_product.hpp"
 
 namespace hotset {

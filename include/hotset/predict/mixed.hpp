@@ -23,14 +23,14 @@
 #include <utility>
 #include <vector>
 
-#include "hotset/concepts/predictor.hpp"
 #include "hotset/core/error.hpp"
 #include "hotset/core/forecast.hpp"
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids/id_view.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/status.hpp"
-#include "hotset/predict/any_predictor.hpp"
+#include "hotset/policy/any/any_predictor.hpp"
+#include "hotset/policy/predictor.hpp"
 #include "hotset/predict/history/view_tokens.hpp"
 #include "hotset/predict/kernels/dot_product.hpp"
 

@@ -19,15 +19,15 @@
 #include <string_view>
 #include <vector>
 
-#include "hotset/concepts/predictor.hpp"
 #include "hotset/core/error.hpp"
 #include "hotset/core/forecast.hpp"
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids/id_view.hpp"
 #include "hotset/core/numbers/unique_ids.hpp"
-#include "hotset/core/policy/refuse_value.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/status.hpp"
+#include "hotset/policy/predictor.hpp"
+#include "hotset/policy/refuse_value.hpp"
 #include "hotset/predict/history/routing_history.hpp"
 #include "hotset/predict/history/saved_history.hpp"
 #include "hotset/predict/history/similarity_weights.hpp"

@@ -21,7 +21,7 @@
 #include <string_view>
 #include <vector>
 
-#include "hotset/concepts/prefetch_policy.hpp"
+#include "hotset/policy/prefetch_policy.hpp"
 #include "hotset/predict/layer_scores.hpp"
 
 namespace hotset {

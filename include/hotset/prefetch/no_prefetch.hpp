@@ -14,8 +14,8 @@
 #include <span>
 #include <string_view>
 
-#include "hotset/concepts/prefetch_policy.hpp"
-#include "hotset/core/policy/no_options.hpp"
+#include "hotset/policy/no_options.hpp"
+#include "hotset/policy/prefetch_policy.hpp"
 
 namespace hotset {
 

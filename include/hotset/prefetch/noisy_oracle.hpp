@@ -21,10 +21,10 @@
 #include <utility>
 #include <vector>
 
-#include "hotset/concepts/prefetch_policy.hpp"
 #include "hotset/core/ids/id_view.hpp"
+#include "hotset/core/numbers/splitmix64.hpp"
 #include "hotset/core/numbers/unique_ids.hpp"
-#include "hotset/trace/synthetic/synthetic.hpp"
+#include "hotset/policy/prefetch_policy.hpp"
 
 namespace hotset {
 

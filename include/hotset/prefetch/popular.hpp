@@ -22,9 +22,9 @@
 #include <utility>
 #include <vector>
 
-#include "hotset/concepts/prefetch_policy.hpp"
 #include "hotset/core/numbers/unique_ids.hpp"
 #include "hotset/core/platform/assert.hpp"
+#include "hotset/policy/prefetch_policy.hpp"
 #include "hotset/trace/policy_knowledge.hpp"
 #include "hotset/trace/usage_profile.hpp"
 

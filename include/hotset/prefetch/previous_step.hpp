@@ -17,11 +17,11 @@
 #include <string_view>
 #include <vector>
 
-#include "hotset/concepts/prefetch_policy.hpp"
 #include "hotset/core/ids/per_id.hpp"
 #include "hotset/core/numbers/unique_ids.hpp"
 #include "hotset/core/platform/assert.hpp"
-#include "hotset/core/policy/no_options.hpp"
+#include "hotset/policy/no_options.hpp"
+#include "hotset/policy/prefetch_policy.hpp"
 
 namespace hotset {
 

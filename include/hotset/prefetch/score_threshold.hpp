@@ -20,7 +20,7 @@
 #include <string_view>
 #include <vector>
 
-#include "hotset/concepts/prefetch_policy.hpp"
+#include "hotset/policy/prefetch_policy.hpp"
 #include "hotset/predict/layer_scores.hpp"
 #include "hotset/predict/maps/sliding_percentile.hpp"
 

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "hotset/core/error.hpp"
-#include "hotset/core/policy/names.hpp"
-#include "hotset/core/policy/parameters.hpp"
+#include "hotset/core/text/names.hpp"
+#include "hotset/policy/parameters.hpp"
 #include "hotset/trace/policy_knowledge.hpp"
 
 namespace hotset {

@@ -19,8 +19,8 @@
 #include <string_view>
 #include <vector>
 
-#include "hotset/concepts/routing_policy.hpp"
 #include "hotset/core/ids/id_view.hpp"
+#include "hotset/policy/routing_policy.hpp"
 
 namespace hotset {
 

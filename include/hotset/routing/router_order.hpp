@@ -12,8 +12,8 @@
 #include <span>
 #include <string_view>
 
-#include "hotset/concepts/routing_policy.hpp"
-#include "hotset/core/policy/no_options.hpp"
+#include "hotset/policy/no_options.hpp"
+#include "hotset/policy/routing_policy.hpp"
 
 namespace hotset {
 

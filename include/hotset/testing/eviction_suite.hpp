@@ -28,14 +28,14 @@
 
 #include <gtest/gtest.h>
 
-#include "hotset/concepts/eviction_policy.hpp"
-#include "hotset/concepts/policy_facts.hpp"
 #include "hotset/core/fill.hpp"
 #include "hotset/core/forecast.hpp"
 #include "hotset/core/pool_layout.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/slot_mask.hpp"
 #include "hotset/core/visit_event.hpp"
+#include "hotset/policy/eviction_policy.hpp"
+#include "hotset/policy/policy_facts.hpp"
 #include "hotset/testing/naive_eviction.hpp"
 #include "hotset/testing/random_source.hpp"
 

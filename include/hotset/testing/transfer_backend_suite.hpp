@@ -26,10 +26,10 @@
 
 #include <gtest/gtest.h>
 
-#include "hotset/concepts/transfer_backend.hpp"
 #include "hotset/core/fill.hpp"
 #include "hotset/testing/fills.hpp"
 #include "hotset/testing/gate.hpp"
+#include "hotset/transfer/transfer_backend.hpp"
 
 namespace hotset::suites {
 

@@ -12,14 +12,14 @@
 #include <thread>
 #include <vector>
 
-#include "hotset/concepts/expert_reader.hpp"
-#include "hotset/concepts/transfer_backend.hpp"
 #include "hotset/core/platform/start_threads.hpp"
-#include "hotset/memory/host_slot_bank.hpp"
 #include "hotset/transfer/expert_copy.hpp"
+#include "hotset/transfer/expert_reader.hpp"
 #include "hotset/transfer/host_stream.hpp"
 #include "hotset/transfer/link_model.hpp"
+#include "hotset/transfer/memory/host_slot_bank.hpp"
 #include "hotset/transfer/ticket_board.hpp"
+#include "hotset/transfer/transfer_backend.hpp"
 
 namespace hotset {
 

@@ -9,12 +9,12 @@
 #include <cstring>
 #include <span>
 
-#include "hotset/concepts/expert_reader.hpp"
-#include "hotset/concepts/expert_source.hpp"
 #include "hotset/core/fill.hpp"
-#include "hotset/memory/forgets_experts.hpp"
-#include "hotset/memory/host_slot_bank.hpp"
-#include "hotset/memory/key_addresses.hpp"
+#include "hotset/transfer/expert_reader.hpp"
+#include "hotset/transfer/expert_source.hpp"
+#include "hotset/transfer/memory/forgets_experts.hpp"
+#include "hotset/transfer/memory/host_slot_bank.hpp"
+#include "hotset/transfer/memory/key_addresses.hpp"
 
 namespace hotset {
 

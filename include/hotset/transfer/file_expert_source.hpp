@@ -17,11 +17,11 @@
 #include <utility>
 #include <vector>
 
-#include "hotset/concepts/expert_reader.hpp"
 #include "hotset/core/error.hpp"
 #include "hotset/core/expert_layout.hpp"
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids.hpp"
+#include "hotset/transfer/expert_reader.hpp"
 #include "hotset/transfer/posix_file.hpp"
 
 namespace hotset {

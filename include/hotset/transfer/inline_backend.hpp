@@ -6,14 +6,14 @@
 #include <cstdint>
 #include <span>
 
-#include "hotset/concepts/expert_reader.hpp"
-#include "hotset/concepts/transfer_backend.hpp"
 #include "hotset/core/error.hpp"
 #include "hotset/core/fill.hpp"
 #include "hotset/core/status.hpp"
-#include "hotset/memory/host_slot_bank.hpp"
 #include "hotset/transfer/expert_copy.hpp"
+#include "hotset/transfer/expert_reader.hpp"
 #include "hotset/transfer/lost_tickets.hpp"
+#include "hotset/transfer/memory/host_slot_bank.hpp"
+#include "hotset/transfer/transfer_backend.hpp"
 
 namespace hotset {
 

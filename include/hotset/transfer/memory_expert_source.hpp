@@ -9,11 +9,11 @@
 #include <utility>
 #include <vector>
 
-#include "hotset/concepts/expert_source.hpp"
 #include "hotset/core/error.hpp"
 #include "hotset/core/expert_layout.hpp"
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids/per_id.hpp"
+#include "hotset/transfer/expert_source.hpp"
 
 namespace hotset {
 

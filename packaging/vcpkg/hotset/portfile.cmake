@@ -2,7 +2,7 @@
 # An overlay port of the tree that it lies in: vcpkg install hotset --overlay-ports=packaging/vcpkg
 get_filename_component(SOURCE_PATH "${CURRENT_PORT_DIR}/../../.." ABSOLUTE)
 
-vcpkg_check_features(OUT_FEATURE_OPTIONS features FEATURES sim HOTSET_BUILD_SIM)
+vcpkg_check_features(OUT_FEATURE_OPTIONS features FEATURES lab HOTSET_BUILD_LAB)
 vcpkg_cmake_configure(
   SOURCE_PATH "${SOURCE_PATH}"
   OPTIONS ${features}
@@ -16,7 +16,7 @@ vcpkg_cmake_configure(
 vcpkg_cmake_install()
 vcpkg_cmake_config_fixup(CONFIG_PATH lib/cmake/hotset)
 vcpkg_fixup_pkgconfig()
-if("sim" IN_LIST FEATURES)
+if("lab" IN_LIST FEATURES)
   vcpkg_copy_tools(TOOL_NAMES hotset AUTO_CLEAN)
 endif()
 

@@ -2,8 +2,8 @@
 #pragma once
 /// What the refused policies have in common: all that a policy needs but its traits and on_move.
 
-#include "hotset/concepts/eviction_policy.hpp"
-#include "hotset/core/policy/no_options.hpp"
+#include "hotset/policy/eviction_policy.hpp"
+#include "hotset/policy/no_options.hpp"
 
 struct almost_a_policy {
   using config = hotset::no_options;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Must not compile: nobody could wait for its copies.
-#include "hotset/concepts/transfer_backend.hpp"
+#include "hotset/transfer/transfer_backend.hpp"
 
 struct mine {
   using stream_type = int;

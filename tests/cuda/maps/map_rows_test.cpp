@@ -12,7 +12,7 @@
 #include "hotset/cache/slot_cache.hpp"
 #include "hotset/cuda/cuda_backend.hpp"
 #include "hotset/eviction/lru.hpp"
-#include "hotset/residency/slot_map.hpp"
+#include "hotset/paging/residency/slot_map.hpp"
 #include "hotset/transfer/memory_expert_source.hpp"
 #include "random_source.hpp"
 

@@ -16,7 +16,7 @@
 #include <nlohmann/json.hpp>
 
 #include "fake_machine.hpp"
-#include "hotset/trace/synthetic/synthetic.hpp"
+#include "lab/traces/synthetic/synthetic.hpp"
 
 namespace cuda_decode::program_test {
 namespace {
@@ -222,7 +222,7 @@ TEST(program, replays_a_trace) {
   EXPECT_EQ(refused.code, bad_input);
   EXPECT_THAT(refused.err, HasSubstr("5 decoded tokens, accepted: 10 or more"));
 
-  EXPECT_THAT(run(machine, words).err, HasSubstr("built without hotset::sim"));
+  EXPECT_THAT(run(machine, words).err, HasSubstr("built without hotset::lab"));
 }
 
 TEST(program, leaves_out_what_does_not_fit_and_says_how_much_is_missing) {

@@ -16,8 +16,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include "hotset/core/numbers/splitmix64.hpp"
 #include "hotset/predict/history/next_use_values.hpp"
-#include "hotset/trace/synthetic/splitmix64.hpp"
 #include "token_visit.hpp"
 #include "written_ids.hpp"
 

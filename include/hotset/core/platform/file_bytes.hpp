@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "hotset/core/error.hpp"
-#include "hotset/core/policy/names.hpp"
+#include "hotset/core/text/names.hpp"
 
 namespace hotset {
 

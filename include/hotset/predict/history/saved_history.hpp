@@ -23,7 +23,7 @@
 #include "hotset/core/ids.hpp"
 #include "hotset/core/numbers/saved_numbers.hpp"
 #include "hotset/core/platform/file_bytes.hpp"
-#include "hotset/core/policy/names.hpp"
+#include "hotset/core/text/names.hpp"
 
 namespace hotset {
 

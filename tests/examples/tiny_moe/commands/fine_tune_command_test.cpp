@@ -13,7 +13,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "hotset/sim/studies/esft_selection.hpp"
+#include "lab/studies/esft_selection.hpp"
 #include "program_run.hpp"
 #include "random_source.hpp"
 #include "tiny_moe/experts/adapter_files.hpp"
@@ -25,7 +25,7 @@ namespace fine_tune_command_test {
 namespace {
 
 using namespace tiny_moe;
-using hotset::sim::esft_score;
+using hotset::lab::esft_score;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::StartsWith;
@@ -82,7 +82,7 @@ TEST_F(score_experts_command, writes_the_scores_of_both_kinds_to_four_decimals) 
   const auto wanted = score_experts(weights(), bytes_of(words.substr(0, 500)), 64);
   for (const auto kind : {esft_score::token, esft_score::gate}) {
     const auto& all = kind == esft_score::token ? wanted.token : wanted.gate;
-    const auto found = hotset::sim::read_esft_summary(out("summary.json"), kind);
+    const auto found = hotset::lab::read_esft_summary(out("summary.json"), kind);
     ASSERT_EQ(found.layer_numbers.size(), 12U);
     for (std::size_t l = 0; l < 12; ++l) {
       EXPECT_EQ(found.layer_numbers[l], static_cast<std::int32_t>(l));
@@ -109,7 +109,7 @@ TEST_F(score_experts_command, several_texts_are_scored_by_their_bytes) {
   const auto result =
       run("score-experts --text" + quoted(other) + quoted(third) + "--window 128 -");
   ASSERT_EQ(result.code, 0);
-  const auto found = hotset::sim::parse_esft_summary(result.text, "printed", esft_score::token);
+  const auto found = hotset::lab::parse_esft_summary(result.text, "printed", esft_score::token);
   const auto a = score_experts(weights(), bytes_of(words.substr(100, 128)), 128).token;
   const auto b = score_experts(weights(), bytes_of(words.substr(300, 384)), 128).token;
   for (const auto& [expert, score] : found.scores[4]) {
@@ -132,8 +132,8 @@ TEST_F(fine_tune_command, tunes_the_experts_that_the_scores_of_the_text_select) 
                           "--p 0.15 --score " +
                           name + quoted(out(name)) + "2>/dev/null");
     ASSERT_EQ(made.code, 0) << made.text;
-    auto wanted = hotset::sim::select_experts(
-        hotset::sim::read_esft_summary(out("summary.json"), hotset::sim::parse_esft_score(name)),
+    auto wanted = hotset::lab::select_experts(
+        hotset::lab::read_esft_summary(out("summary.json"), hotset::lab::parse_esft_score(name)),
         0.15);
     std::size_t all = 0;
     for (auto& of_layer : wanted.tuned) {

@@ -13,7 +13,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "hotset/sim/io/safetensors.hpp"
+#include "lab/files/safetensors.hpp"
 #include "tiny_moe/model/expert_provider.hpp"
 #include "tiny_moe/studies/quality.hpp"
 #include "trace_samples.hpp"
@@ -68,7 +68,7 @@ TEST(adapter_files, the_format_is_that_of_the_models_own_file) {
   EXPECT_EQ(format.base.first_layer, 0);
   EXPECT_EQ(format.dtype, "F16");
   EXPECT_THAT(format.expert_bytes(), ElementsAre(7680, 7680, 7680));
-  const hotset::sim::safetensors_file file(std::filesystem::path(HOTSET_TINY_MOE_DIR) /
+  const hotset::lab::safetensors_file file(std::filesystem::path(HOTSET_TINY_MOE_DIR) /
                                            "model.safetensors");
   for (const auto& weight : format.weights) {
     ASSERT_EQ(weight.size(), 1U);
@@ -92,16 +92,16 @@ TEST(adapter_files, tensors_are_named_and_shaped_as_the_models) {
   const temporary_folder folder;
   const auto adapter = sample();
   write_adapter(folder.path(), shape(), adapter);
-  const hotset::sim::safetensors_file file(folder.path() / "model.safetensors");
+  const hotset::lab::safetensors_file file(folder.path() / "model.safetensors");
   EXPECT_EQ(file.names().size(), 18U);
   const auto& down = file.at("model.layers.5.mlp.experts.7.down_proj.weight");
   EXPECT_EQ(down.dtype, "F16");
   EXPECT_THAT(down.shape, ElementsAre(96, 40));
-  EXPECT_EQ(hotset::sim::copy_elements<std::uint16_t>(down.bytes),
+  EXPECT_EQ(hotset::lab::copy_elements<std::uint16_t>(down.bytes),
             halves_of(adapter.expert(5, 0).down));
   const auto& gate = file.at("model.layers.11.mlp.experts.31.gate_proj.weight");
   EXPECT_THAT(gate.shape, ElementsAre(40, 96));
-  EXPECT_EQ(hotset::sim::copy_elements<std::uint16_t>(gate.bytes),
+  EXPECT_EQ(hotset::lab::copy_elements<std::uint16_t>(gate.bytes),
             halves_of(adapter.expert(11, 2).gate));
   EXPECT_NE(file.find("model.layers.0.mlp.experts.30.up_proj.weight"), nullptr);
 }

@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #include "hotset/core/error.hpp"
-#include "hotset/sim/errors.hpp"
+#include "lab/errors.hpp"
 #include "tiny_moe/model/engine.hpp"
 #include "tiny_moe/model/quantised.hpp"
 
@@ -66,11 +66,11 @@ TEST(parse_precisions, what_is_no_ladder_is_refused) {
     try {
       (void)parse_precisions(text);
       ADD_FAILURE() << text;
-    } catch (const hotset::sim::usage_error& error) {
+    } catch (const hotset::lab::usage_error& error) {
       EXPECT_EQ(error.what(),
                 "precision '" + text + "', accepted: falling bits of 16, 8, 4, 2 such as 16:8:4");
     }
-    EXPECT_THROW(expert_library(weights(), text), hotset::sim::usage_error);
+    EXPECT_THROW(expert_library(weights(), text), hotset::lab::usage_error);
   }
 }
 

@@ -13,9 +13,9 @@
 
 #include "adapter_samples.hpp"
 #include "hotset/core/memory_budget.hpp"
-#include "hotset/sim/errors.hpp"
-#include "hotset/sim/replay/dimensions.hpp"
-#include "hotset/sim/replay/registry.hpp"
+#include "lab/errors.hpp"
+#include "lab/replay/dimensions.hpp"
+#include "lab/replay/registry.hpp"
 #include "tiny_moe/experts/adapter_experts.hpp"
 #include "tiny_moe/serving/serving.hpp"
 
@@ -94,9 +94,9 @@ TEST(tiny_moe_paged_adapters, on_a_worker_with_prefetch_by_ids_they_get_the_same
     SCOPED_TRACE(prefetch);
     auto config = in(cache_scope::shared, "30%");
     config.stream = hotset::host_stream::mode::worker;
-    config.gate.prefetch = hotset::sim::make_prefetch(prefetch);
+    config.gate.prefetch = hotset::lab::make_prefetch(prefetch);
     config.gate.predictor =
-        hotset::sim::make_predictor("co-activation", hotset::sim::predictor_names(true, false));
+        hotset::lab::make_predictor("co-activation", hotset::lab::predictor_names(true, false));
     const auto experts = make_paged_experts(weights(), config, "lru");
     expect_all_as_alone(*experts);
     EXPECT_GT(experts->stats().prefetch_hits, 0U);
@@ -145,7 +145,7 @@ TEST(tiny_moe_paged_adapters, decisions_are_those_over_virtual_experts) {
     recording seen(*experts);
     (void)mixed_logits(seen, over_base().virtual_experts());
     const auto replayed =
-        hotset::sim::make_pager({.eviction = eviction, .layout = config.layout}, {});
+        hotset::lab::make_pager({.eviction = eviction, .layout = config.layout}, {});
     std::uint64_t ordinal = 0;
     for (const auto& visit : seen.visits)
       ASSERT_EQ(replayed->visit({.layer = visit.layer,
@@ -210,7 +210,7 @@ TEST(tiny_moe_paged_adapters, a_row_of_an_unknown_adapter_is_refused_and_the_nex
 std::string refusal(paging_config config, std::string_view eviction = "lru") {
   try {
     (void)make_paged_experts(weights(), config, eviction);
-  } catch (const hotset::sim::usage_error& bad) {
+  } catch (const hotset::lab::usage_error& bad) {
     return bad.what();
   }
   return "accepted";
@@ -227,23 +227,23 @@ TEST(tiny_moe_paged_adapters, what_goes_by_the_routers_scores_is_refused) {
   other.library = &copies;
   EXPECT_EQ(refusal(other), "precisions, accepted with adapters: none but that of the file");
   other = plain;
-  other.gate.prefetch = hotset::sim::make_prefetch("next_layer_top_k");
+  other.gate.prefetch = hotset::lab::make_prefetch("next_layer_top_k");
   EXPECT_EQ(
       refusal(other),
       "predictor next-router goes by the router's scores, accepted with adapters: what goes by "
       "ids");
   EXPECT_THAT(refusal(plain, "importance"), HasSubstr("goes by the router's scores"));
   other = plain;
-  other.gate.routing = hotset::sim::make_routing("cache_aware:lambda=0.3");
+  other.gate.routing = hotset::lab::make_routing("cache_aware:lambda=0.3");
   EXPECT_EQ(refusal(other),
             "routing policy cache_aware goes by the router's scores, accepted with adapters: what "
             "goes by ids");
   other = plain;
-  other.miss = hotset::sim::make_miss("substitute");
+  other.miss = hotset::lab::make_miss("substitute");
   EXPECT_EQ(refusal(other),
             "a miss policy that goes by the router's scores, accepted with adapters: one that does "
             "not");
-  other.miss = hotset::sim::make_miss("drop:keep=2");
+  other.miss = hotset::lab::make_miss("drop:keep=2");
   EXPECT_EQ(refusal(other), "accepted");
 }
 

@@ -10,8 +10,8 @@
 
 #include "hotset/admission/budgeted.hpp"
 #include "hotset/eviction/lru.hpp"
-#include "hotset/sim/errors.hpp"
-#include "hotset/sim/replay/dimensions.hpp"
+#include "lab/errors.hpp"
+#include "lab/replay/dimensions.hpp"
 #include "paging_samples.hpp"
 
 namespace paged_experts_test {
@@ -107,13 +107,13 @@ TEST(tiny_moe_paged_experts, transient_slots_go_with_one_precision_and_slots_tha
   config.transient = 1;
   hotset::memory_budget memory(1 << 30);
   config.memory = &memory;
-  EXPECT_THROW((void)make_paged_experts(weights(), config, "lru"), hotset::sim::usage_error);
+  EXPECT_THROW((void)make_paged_experts(weights(), config, "lru"), hotset::lab::usage_error);
   const expert_library library(weights(), "8:4");
   constexpr std::array shares{0.5, 0.5};
   config.layout = layout_of(weights(), cache_scope::shared, "25%", 0, &library, shares);
   config.memory = nullptr;
   config.library = &library;
-  EXPECT_THROW((void)make_paged_experts(weights(), config, "lru"), hotset::sim::usage_error);
+  EXPECT_THROW((void)make_paged_experts(weights(), config, "lru"), hotset::lab::usage_error);
 }
 
 TEST(tiny_moe_paged_experts, the_slots_are_what_is_computed) {
@@ -207,7 +207,7 @@ TEST(tiny_moe_paged_experts, a_copy_that_failed_after_a_worker_read_it_spoils_th
 TEST(tiny_moe_paged_experts, a_loss_that_a_prefetch_is_told_of_spoils_the_pass_too) {
   auto config = in(cache_scope::shared, "16");
   config.stream = worker;
-  config.gate.prefetch = hotset::sim::make_prefetch("next_layer_top_k");
+  config.gate.prefetch = hotset::lab::make_prefetch("next_layer_top_k");
   paged_experts<lru_pager, failing_backend> experts(weights(), config);
   engine decoder(weights(), experts);
   experts.backend().late = true;
@@ -227,15 +227,15 @@ TEST(tiny_moe_paged_experts, budgets_buy_slots) {
   EXPECT_EQ(slots(cache_scope::shared, "1500KiB"), 66U);
   EXPECT_EQ(slots(cache_scope::per_layer, "1500KiB"), 60U);
   EXPECT_EQ(slots(cache_scope::shared, "90KiB"), 4U);
-  EXPECT_THROW(slots(cache_scope::shared, "24XB"), hotset::sim::usage_error);
-  EXPECT_THROW(slots(cache_scope::shared, "-1"), hotset::sim::usage_error);
-  EXPECT_THROW(slots(cache_scope::shared, ""), hotset::sim::usage_error);
-  EXPECT_THROW(slots(cache_scope::shared, "101%"), hotset::sim::usage_error);
+  EXPECT_THROW(slots(cache_scope::shared, "24XB"), hotset::lab::usage_error);
+  EXPECT_THROW(slots(cache_scope::shared, "-1"), hotset::lab::usage_error);
+  EXPECT_THROW(slots(cache_scope::shared, ""), hotset::lab::usage_error);
+  EXPECT_THROW(slots(cache_scope::shared, "101%"), hotset::lab::usage_error);
   for (const char* small : {"3", "89KiB", "0.5%"}) {
     try {
       slots(cache_scope::shared, small);
       FAIL() << small;
-    } catch (const hotset::sim::infeasible_error& error) {
+    } catch (const hotset::lab::infeasible_error& error) {
       EXPECT_THAT(error.what(), testing::AnyOf(HasSubstr("4 slots"), HasSubstr("90KiB or more")));
     }
   }
@@ -243,14 +243,14 @@ TEST(tiny_moe_paged_experts, budgets_buy_slots) {
 
 TEST(tiny_moe_paged_experts, policies_go_by_name) {
   const auto config = in(cache_scope::shared, "25%");
-  EXPECT_THROW((void)make_paged_experts(weights(), config, "lruu"), hotset::sim::usage_error);
-  EXPECT_THROW((void)make_paged_experts(weights(), config, "belady"), hotset::sim::usage_error);
+  EXPECT_THROW((void)make_paged_experts(weights(), config, "lruu"), hotset::lab::usage_error);
+  EXPECT_THROW((void)make_paged_experts(weights(), config, "belady"), hotset::lab::usage_error);
   EXPECT_THROW((void)make_paged_experts(weights(), config, "lru", "sometimes"),
-               hotset::sim::usage_error);
+               hotset::lab::usage_error);
   EXPECT_THROW((void)make_paged_experts(weights(), config, "lru", "after_n_uses:uses=0"),
-               hotset::sim::usage_error);
+               hotset::lab::usage_error);
   EXPECT_THROW((void)make_paged_experts(weights(), config, "lru", "always:uses=1"),
-               hotset::sim::usage_error);
+               hotset::lab::usage_error);
 }
 
 // The committed texts of the quality check: arithmetic and tool calls, each at most 256 bytes, the

@@ -12,8 +12,8 @@
 
 #include "hotset/eviction/least_stale.hpp"
 #include "hotset/predict/co_activation.hpp"
-#include "hotset/sim/errors.hpp"
-#include "hotset/sim/replay/dimensions.hpp"
+#include "lab/errors.hpp"
+#include "lab/replay/dimensions.hpp"
 #include "paging_samples.hpp"
 #include "tiny_moe/experts/paging_choice.hpp"
 #include "tiny_moe/experts/tracing_experts.hpp"
@@ -107,7 +107,7 @@ using stale_pager = hotset::pager<hotset::least_stale>;
 paging_config prefetching(const char* prefetch, const char* budget) {
   paging_config config;
   config.layout = layout_of(weights(), cache_scope::shared, budget);
-  config.gate.prefetch = hotset::sim::make_prefetch(prefetch);
+  config.gate.prefetch = hotset::lab::make_prefetch(prefetch);
   return config;
 }
 
@@ -202,7 +202,7 @@ TEST(tiny_moe_prefetching, a_table_names_what_is_routed_better_than_chance) {
       << "of 32 experts, 4 are routed: chance is 1/8";
   EXPECT_THROW((paged_experts<stale_pager>(
                    weights(), by_table("next_layer_top_k:depth=3", "25%", {.reach = 2}))),
-               hotset::sim::usage_error);
+               hotset::lab::usage_error);
 }
 
 // One predictor, two homes: what it asks for follows from what was routed alone.
@@ -217,18 +217,18 @@ TEST(tiny_moe_prefetching, a_table_asks_for_the_same_in_the_engine_and_in_a_repl
   for (std::size_t t = 24; t < bytes.size(); ++t)
     (void)decoder.forward({&bytes[t], 1}, request_kind::decode);
 
-  hotset::sim::sweep_request request;
+  hotset::lab::sweep_request request;
   request.policies = {
       {.eviction = "least_stale", .prefetch = prefetch, .predictor = "co-activation"}};
-  request.sizes = {hotset::sim::size_request::parse_slots("50%")};
-  const auto replayed = hotset::sim::run_sweep(tracing.take(), request);
+  request.sizes = {hotset::lab::size_request::parse_slots("50%")};
+  const auto replayed = hotset::lab::run_sweep(tracing.take(), request);
   EXPECT_GT(experts.predictions().predicted_and_routed, 0U);
   EXPECT_EQ(experts.predictions(), replayed.results.front().outcome->predictions);
 }
 
 TEST(tiny_moe_prefetching, a_prefetcher_that_knows_the_future_is_refused) {
   EXPECT_THROW((paged_experts<stale_pager>(weights(), prefetching("noisy_oracle", "25%"))),
-               hotset::sim::usage_error);
+               hotset::lab::usage_error);
 }
 
 TEST(tiny_moe_prefetching, the_next_router_predicts_what_is_routed_better_than_chance) {

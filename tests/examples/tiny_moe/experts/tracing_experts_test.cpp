@@ -8,12 +8,12 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "hotset/registry/any_pager.hpp"
-#include "hotset/sim/formats/native_trace.hpp"
-#include "hotset/sim/io/safetensors.hpp"
-#include "hotset/sim/replay/registry.hpp"
+#include "hotset/paging/any_pager.hpp"
 #include "hotset/trace/native_trace_writer.hpp"
 #include "hotset/trace/visit_sequence.hpp"
+#include "lab/files/safetensors.hpp"
+#include "lab/replay/registry.hpp"
+#include "lab/traces/native_trace.hpp"
 #include "paging_samples.hpp"
 
 namespace tracing_experts_test {
@@ -52,7 +52,7 @@ hotset::routing_trace through_a_file(const hotset::routing_trace& trace) {
                     ("hotset_tiny_moe_" + std::to_string(::getpid()) + ".safetensors");
   const auto bad = hotset::write_native_trace(trace, path.string());
   EXPECT_FALSE(bad) << bad->message;
-  auto read = hotset::sim::read_native_trace(path);
+  auto read = hotset::lab::read_native_trace(path);
   std::filesystem::remove(path);
   return read;
 }
@@ -80,7 +80,7 @@ TEST(tiny_moe_trace, replaying_it_decides_what_the_engine_decided) {
         EXPECT_EQ(same.decision_hash(), engine_side.hash);
         EXPECT_EQ(same.stats().hits, engine_side.hits);
 
-        const auto by_name = hotset::sim::make_pager({.eviction = "lru", .layout = layout}, {});
+        const auto by_name = hotset::lab::make_pager({.eviction = "lru", .layout = layout}, {});
         replay(*by_name, visits);
         EXPECT_EQ(by_name->decision_hash(), engine_side.hash);
       }
@@ -95,7 +95,7 @@ TEST(tiny_moe_trace, a_policy_that_is_chosen_at_run_time_decides_like_its_templa
     const auto erased = make_paged_experts(weights(), {.layout = layout}, name);
     const auto engine_side = record(*erased, 16);
     const hotset::visit_sequence visits(through_a_file(engine_side.trace));
-    const auto replayed = hotset::sim::make_pager({.eviction = name, .layout = layout}, {});
+    const auto replayed = hotset::lab::make_pager({.eviction = name, .layout = layout}, {});
     replay(*replayed, visits);
     EXPECT_EQ(replayed->decision_hash(), engine_side.hash) << name;
     EXPECT_EQ(replayed->stats().hits, engine_side.hits) << name;
@@ -107,13 +107,13 @@ TEST(tiny_moe_trace, a_policy_that_is_chosen_at_run_time_decides_like_its_templa
 }
 
 TEST(tiny_moe_trace, its_ids_are_those_of_the_reference) {
-  const hotset::sim::safetensors_file reference(std::filesystem::path(HOTSET_TINY_MOE_DIR) /
+  const hotset::lab::safetensors_file reference(std::filesystem::path(HOTSET_TINY_MOE_DIR) /
                                                 "reference.safetensors");
   resident_experts resident(weights());
   for (const std::string name : {"prose-1", "math-1", "tool-2"}) {
     const auto tokens =
-        hotset::sim::copy_elements<std::uint8_t>(reference.at(name + ".tokens").bytes);
-    const auto ids = hotset::sim::copy_elements<std::uint16_t>(reference.at(name + ".ids").bytes);
+        hotset::lab::copy_elements<std::uint8_t>(reference.at(name + ".tokens").bytes);
+    const auto ids = hotset::lab::copy_elements<std::uint16_t>(reference.at(name + ".ids").bytes);
     tracing_experts tracing(weights(), resident, {.capacity = tokens.size()});
     engine decoder(weights(), tracing);
     decoder.forward(tokens);

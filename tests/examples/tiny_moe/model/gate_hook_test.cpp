@@ -19,8 +19,8 @@
 
 #include "hotset/predict/expert_map.hpp"
 #include "hotset/predict/learned_gate.hpp"
-#include "hotset/sim/errors.hpp"
-#include "hotset/sim/replay/dimensions.hpp"
+#include "lab/errors.hpp"
+#include "lab/replay/dimensions.hpp"
 #include "paging_samples.hpp"
 #include "random_source.hpp"
 #include "tiny_moe/experts/paging_choice.hpp"
@@ -153,7 +153,7 @@ void feed(expert_provider& experts, std::string_view prompt, std::string_view mo
 TEST(tiny_moe_gate_hook, a_predictor_hears_each_step_open_and_each_layer_once_in_order) {
   heard notes;
   auto config = listened_to(notes);
-  config.gate.prefetch = hotset::sim::make_prefetch("next_layer_top_k:depth=2");
+  config.gate.prefetch = hotset::lab::make_prefetch("next_layer_top_k:depth=2");
   paged_experts<lru_pager> experts(weights(), config);
   feed(experts, "ab", "c");
   EXPECT_EQ(notes.depth, 2);
@@ -223,7 +223,7 @@ TEST(tiny_moe_gate_hook, bent_ids_are_what_is_computed_and_the_routers_are_what_
   heard notes;
   auto config = listened_to(notes);
   config.gate.pre_eviction = release(hotset::release_point::gate);
-  config.gate.routing = hotset::sim::make_routing("budget_top_k");
+  config.gate.routing = hotset::lab::make_routing("budget_top_k");
   paged_experts<lru_pager> experts(weights(), config);
   EXPECT_FALSE(experts.is_exact());
   feed(experts, text.substr(0, 30), text.substr(30, 20));
@@ -236,7 +236,7 @@ TEST(tiny_moe_gate_hook, bent_ids_are_what_is_computed_and_the_routers_are_what_
   }
   EXPECT_GT(bent, 0U);
   config.gate.pre_eviction.reset();
-  EXPECT_THROW(paged_experts<lru_pager>(weights(), config), hotset::sim::usage_error);
+  EXPECT_THROW(paged_experts<lru_pager>(weights(), config), hotset::lab::usage_error);
 }
 
 TEST(tiny_moe_gate_hook, parameters_that_cannot_work_are_refused) {
@@ -280,7 +280,7 @@ const std::string& gate_file() {
 }
 /// All that an engine can ask.
 std::vector<std::string> live_predictors() {
-  const auto& known = hotset::sim::known_policies().predictors;
+  const auto& known = hotset::lab::known_policies().predictors;
   std::vector<std::string> names;
   for (const auto& row : known.rows())
     if (!row.traits.needs_recorded && known.make(row.name)) names.push_back(row.name);
@@ -416,7 +416,7 @@ TEST(tiny_moe_looking_ahead, what_learns_on_the_way_predicts_better_than_chance)
 TEST(tiny_moe_looking_ahead, an_expert_map_answers_for_a_byte_that_it_never_saw) {
   paging_config config;
   config.layout = layout_of(weights(), cache_scope::shared, "50%");
-  config.gate.prefetch = hotset::sim::make_prefetch("next_layer_top_k");
+  config.gate.prefetch = hotset::lab::make_prefetch("next_layer_top_k");
   config.gate.predictor = hotset::any_predictor::holding<hotset::expert_map>();
   paged_experts<lru_pager> experts(weights(), config);
   engine decoder(weights(), experts);
@@ -498,11 +498,11 @@ recording record(const paging_choice& choice) {
   return {paging.experts->decision_hash(), paging.experts->stats(), paging.experts->predictions(),
           tracing.take()};
 }
-hotset::sim::run_result replayed(const hotset::routing_trace& trace, const paging_choice& choice) {
-  hotset::sim::sweep_request request;
+hotset::lab::run_result replayed(const hotset::routing_trace& trace, const paging_choice& choice) {
+  hotset::lab::sweep_request request;
   request.policies = {choice.policies};
-  request.sizes = {hotset::sim::size_request::parse_slots("25%")};
-  return hotset::sim::run_sweep(trace, request).results.front();
+  request.sizes = {hotset::lab::size_request::parse_slots("25%")};
+  return hotset::lab::run_sweep(trace, request).results.front();
 }
 
 // One rule, two homes. Without prefetches nothing depends on when copies arrive: every fill and eviction is the same.

@@ -86,7 +86,7 @@ class model_folder : public testing::Test {
   }
 
   [[nodiscard]] static std::size_t length_of_original() {
-    const hotset::sim::safetensors_file file(std::filesystem::path(HOTSET_TINY_MOE_DIR) /
+    const hotset::lab::safetensors_file file(std::filesystem::path(HOTSET_TINY_MOE_DIR) /
                                              "model.safetensors");
     std::size_t bytes = 0;
     for (const auto& name : file.names()) bytes += file.at(name).bytes.size();

@@ -13,7 +13,7 @@
 #include <gtest/gtest.h>
 
 #include "hotset/trace/half_array.hpp"
-#include "hotset/trace/synthetic/synthetic.hpp"
+#include "lab/traces/synthetic/synthetic.hpp"
 #include "tiny_moe/model/kernels.hpp"
 
 namespace quantised_test {

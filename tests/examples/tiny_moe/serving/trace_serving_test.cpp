@@ -8,8 +8,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "hotset/sim/errors.hpp"
-#include "hotset/trace/synthetic/synthetic_requests.hpp"
+#include "lab/errors.hpp"
+#include "lab/traces/synthetic/synthetic_requests.hpp"
 #include "paging_samples.hpp"
 #include "tiny_moe/model/engine.hpp"
 #include "tiny_moe/serving/request_shapes.hpp"
@@ -19,8 +19,8 @@ namespace trace_serving_test {
 namespace {
 
 using namespace paging_samples;
-using hotset::sim::infeasible_error;
-using hotset::sim::usage_error;
+using hotset::lab::infeasible_error;
+using hotset::lab::usage_error;
 using ::testing::HasSubstr;
 
 constexpr std::uint64_t slot_bytes = 12 * 23040;

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "hotset/sim/errors.hpp"
+#include "lab/errors.hpp"
 #include "paging_samples.hpp"
 
 namespace clock_check_test {
@@ -79,13 +79,13 @@ TEST(tiny_moe_clock_check, a_predictor_that_a_trace_cannot_feed_is_refused) {
   auto choice = over_a_link("next_layer_top_k");
   choice.policies.predictor = "expert-map";
   const std::vector<named_text> texts{{"sum", "Q: what is 12 + 30? A:"}};
-  EXPECT_THROW((void)compare_with_clock(weights(), choice, texts, 4), hotset::sim::usage_error);
+  EXPECT_THROW((void)compare_with_clock(weights(), choice, texts, 4), hotset::lab::usage_error);
 }
 
 TEST(tiny_moe_clock_check, refuses_what_the_engine_refuses) {
   auto choice = over_a_link("noisy_oracle");
   const std::vector<named_text> texts{{"sum", "Q: what is 12 + 30? A:"}};
-  EXPECT_THROW((void)compare_with_clock(weights(), choice, texts, 4), hotset::sim::usage_error);
+  EXPECT_THROW((void)compare_with_clock(weights(), choice, texts, 4), hotset::lab::usage_error);
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "hotset/core/error.hpp"
-#include "hotset/sim/errors.hpp"
+#include "lab/errors.hpp"
 #include "paging_samples.hpp"
 
 namespace verification_test {
@@ -79,9 +79,9 @@ TEST(tiny_moe_verification, a_split_by_expert_differs_a_little) {
 }
 
 TEST(tiny_moe_verification, a_case_that_cannot_work_is_refused) {
-  EXPECT_THROW((void)full().compare({.budget = "3"}), hotset::sim::infeasible_error);
+  EXPECT_THROW((void)full().compare({.budget = "3"}), hotset::lab::infeasible_error);
   const verification_case bad{.eviction = "unknown"};
-  EXPECT_THROW((void)full().compare_all({&bad, 1}), hotset::sim::usage_error);
+  EXPECT_THROW((void)full().compare_all({&bad, 1}), hotset::lab::usage_error);
   EXPECT_THROW(verification(weights(), {{"long", std::string(2049, 'x')}}, 1), hotset::trace_error);
   EXPECT_THROW((void)read_texts({}, "/nowhere"), hotset::trace_error);
 }

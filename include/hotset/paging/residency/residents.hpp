@@ -1,0 +1,466 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Which expert lives in which slot, and every change of it. It chooses nothing and tells nobody.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "hotset/core/fill.hpp"
+#include "hotset/core/geometry.hpp"
+#include "hotset/core/ids.hpp"
+#include "hotset/core/ids/per_id.hpp"
+#include "hotset/core/pool_layout.hpp"
+#include "hotset/core/slot_mask.hpp"
+#include "hotset/core/status.hpp"
+#include "hotset/paging/residency/free_slots.hpp"
+#include "hotset/paging/residency/slot_map.hpp"
+#include "hotset/paging/residency/slot_table.hpp"
+
+namespace hotset {
+
+/// A slot knows its pool and a pool its precision: nothing here depends on how many of them there are.
+/// Complexity: O(1) where nothing else is said. No allocation after construction.
+class residents {
+ public:
+  /// What a pool may hold, and holds.
+  struct pool_state {
+    std::int32_t capacity = 0;  ///< slots that its quota claims
+    precision_id precision{};
+    std::uint32_t first_bytes = 0;  ///< of its precision, in bytes_
+    bool alike = true;              ///< its layers' experts have as many bytes
+    std::size_t evictable = 0;
+    std::size_t filling = 0;
+    std::uint64_t resident_bytes = 0;
+  };
+
+  explicit residents(pool_layout layout)
+      : layout_(std::move(layout)),
+        map_(shape()),
+        table_(layout_.slots()),
+        free_(layout_),
+        evictable_(layout_.slots()),
+        bytes_(shape().layer_count() * layout_.precisions()),
+        pools_(layout_.pools()) {
+    for (const auto l : each<layer_id>(shape().layers))
+      for (std::size_t p = 0; p < layout_.precisions(); ++p)
+        bytes_[p * shape().layer_count() + index_of(l)] =
+            shape().bytes_of(l, static_cast<precision_id>(p));
+    for (std::size_t s = 0; s < table_.slots(); ++s)
+      table_[static_cast<slot_id>(s)].pool =
+          static_cast<std::uint16_t>(layout_.pool_of_slot(static_cast<slot_id>(s)));
+    for (const auto p : pools_.ids()) {
+      const auto& pool = layout_.at(p);
+      pools_[p].capacity = pool.slots;
+      pools_[p].precision = pool.precision;
+      pools_[p].first_bytes = number(pool.precision) * static_cast<std::uint32_t>(shape().layers);
+      for (const auto l : pool.layers)
+        if (bytes_of(l, pools_[p]) != bytes_of(pool.layers.front(), pools_[p]))
+          pools_[p].alike = false;
+    }
+    masked_.reserve(layout_.slots());
+    reserve_spare();
+  }
+
+  [[nodiscard]] const pool_layout& layout() const noexcept { return layout_; }
+  [[nodiscard]] const geometry& shape() const noexcept { return layout_.shape(); }
+  [[nodiscard]] std::size_t slots() const noexcept { return table_.slots(); }
+
+  // --- what is where
+
+  [[nodiscard]] const slot_entry& operator[](slot_id slot) const noexcept { return table_[slot]; }
+  [[nodiscard]] slot_id locate(expert_key key) const noexcept { return map_.locate(key); }
+  /// Shape: [experts]. With the slots of copies that are on their way.
+  [[nodiscard]] std::span<const slot_id> located(layer_id layer) const noexcept {
+    return {map_.located(layer), shape().expert_count()};
+  }
+  /// Shape: [experts]. The slots that kernels may read.
+  [[nodiscard]] std::span<const slot_id> row(layer_id layer) const noexcept {
+    return map_.row(layer);
+  }
+  [[nodiscard]] std::uint64_t row_version(layer_id layer) const noexcept {
+    return map_.version(layer);
+  }
+  [[nodiscard]] pool_id pool_of(slot_id slot) const noexcept {
+    return static_cast<pool_id>(table_[slot].pool);
+  }
+  [[nodiscard]] precision_id precision_of(slot_id slot) const noexcept {
+    return pool_of(table_[slot]).precision;
+  }
+  /// Bytes of what the slot holds.
+  [[nodiscard]] std::uint64_t bytes_in(slot_id slot) const noexcept {
+    const auto& entry = table_[slot];
+    return bytes_of(entry.key.layer, pool_of(entry));
+  }
+  /// Bytes of one of the layer's experts in the slot.
+  [[nodiscard]] std::uint64_t bytes_in(slot_id slot, layer_id layer) const noexcept {
+    return bytes_of(layer, pool_of(table_[slot]));
+  }
+  [[nodiscard]] const pool_state& pool(pool_id p) const noexcept { return pools_[p]; }
+  [[nodiscard]] std::size_t free_count(pool_id p) const noexcept { return free_.count(p); }
+  /// What may be evicted: resident, not pinned, and not masked.
+  [[nodiscard]] const slot_mask& evictable() const noexcept { return evictable_; }
+  /// True if nobody reads what the slot holds, masked or not.
+  [[nodiscard]] bool is_evictable(slot_id slot) const noexcept { return table_.evictable(slot); }
+  /// Copies on their way.
+  [[nodiscard]] std::size_t filling() const noexcept { return filling_; }
+  /// Slots that were filled speculatively and not used since.
+  [[nodiscard]] std::size_t unused_prefetches() const noexcept { return unused_prefetches_; }
+  /// A running hash of every fill and eviction.
+  [[nodiscard]] std::uint64_t hash() const noexcept { return hash_; }
+  /// Complexity: O(slots).
+  [[nodiscard]] bool is_any_pinned() const noexcept {
+    for (std::size_t s = 0; s < table_.slots(); ++s)
+      if (table_[static_cast<slot_id>(s)].pins != 0) return true;
+    return false;
+  }
+
+  // --- what may be chosen
+
+  /// Keeps slots from being evicted while it lives. Scopes end in the reverse order of their beginnings; while one
+  /// lives, none of its slots is pinned, unpinned or given anything else to hold.
+  class mask {
+   public:
+    explicit mask(residents& of) noexcept : of_(of), first_(of.masked_.size()) {}
+    mask(residents& of, std::span<const slot_id> slots) noexcept : mask(of) {
+      for (const auto slot : slots)
+        if (slot != no_slot) add(slot);
+    }
+    mask(const mask&) = delete;
+    mask& operator=(const mask&) = delete;
+    ~mask() {
+      for (std::size_t i = first_; i < of_.masked_.size(); ++i) of_.evictable_.set(of_.masked_[i]);
+      of_.masked_.resize(first_);
+    }
+    /// Does nothing to a slot that could not be evicted anyway.
+    void add(slot_id slot) noexcept {
+      if (!of_.evictable_.test(slot)) return;
+      of_.evictable_.reset(slot);
+      of_.masked_.push_back(slot);
+    }
+    /// The slots that could have been evicted.
+    [[nodiscard]] std::span<const slot_id> slots() const noexcept {
+      return std::span(of_.masked_).subspan(first_);
+    }
+
+   private:
+    residents& of_;
+    std::size_t first_;
+  };
+
+  // --- one copy's life: reserved, then held or awaited, or given back
+
+  /// Reserves a free slot of the pool. Pre: there is one.
+  fill reserve_free(expert_key key, pool_id pool) noexcept {
+    return reserve(key, free_.take(pool), no_key);
+  }
+  /// Reserves the slot of a victim, whose key goes off the map.
+  fill reserve_victim(expert_key key, slot_id slot) noexcept {
+    const auto victim = table_[slot].key;
+    map_.remove(victim);
+    return reserve(key, slot, victim);
+  }
+  /// Reserves the slots of a pool's victims; key_of(i) is the key for the i-th. Shape of `fills`: that of victims.
+  template <class KeyOf>
+  void reserve_victims(pool_id pool, std::span<const slot_id> victims, std::span<fill> fills,
+                       KeyOf key_of) noexcept {
+    const auto precision = pools_[pool].precision;
+    for (std::size_t i = 0; i < victims.size(); ++i) {
+      auto& entry = table_[victims[i]];
+      const auto victim = entry.key;
+      auto& f = fills[i];
+      f.key = key_of(i);
+      f.slot = victims[i];
+      f.generation = ++entry.reservations;
+      f.victim = victim;
+      f.precision = precision;
+      f.speculative = false;
+      f.after = entry.last_reader;
+      map_.remove(victim);
+    }
+  }
+  /// Undoes a reservation: the victim is where it was.
+  void give_back(const fill& f) noexcept {
+    if (f.victim == no_key)
+      give_back(f.slot);
+    else
+      map_.place_and_publish(f.victim, f.slot);
+  }
+  /// Undoes a reservation of which bytes may have moved; what the slot held is told and vacated before.
+  void spoil(const fill& f) noexcept { table_[f.slot].generation = f.generation; }
+
+  /// From now on the slot holds the fill's key, and readers that are told so wait for the copy. Returns its bytes.
+  std::uint64_t hold(const fill& f) noexcept {
+    auto& entry = table_[f.slot];
+    auto& pool = pool_of(entry);
+    const auto bytes = bytes_of(f.key.layer, pool);
+    if (f.victim != no_key) pool.resident_bytes -= bytes_of(f.victim.layer, pool);
+    hand_over(entry, f);
+    entry.state = slot_state::resident;
+    pool.resident_bytes += bytes;
+    map_.place_and_publish(f.key, f.slot);
+    refresh_evictable(f.slot, pool);
+    mix(f.slot, f.key);
+    return bytes;
+  }
+  /// As hold, of copies of one layer into one pool, the last `replacing` of which have victims: calls lost(victim). Returns the
+  /// bytes of each.
+  template <class Lost>
+  std::uint64_t hold(layer_id layer, pool_id p, std::span<const fill> fills, std::size_t replacing,
+                     Lost lost) noexcept {
+    auto& pool = pools_[p];
+    const auto bytes_each = bytes_of(layer, pool);
+    const auto row = map_.rows(layer);
+    auto hash = hash_;
+    const auto take = [&](const fill& f) {
+      auto& entry = table_[f.slot];
+      if (!slot_table::evictable(entry)) [[unlikely]]
+        become_evictable(f.slot, pool);
+      entry.key = f.key;
+      entry.generation = f.generation;
+      row.placed[index_of(f.key.expert)] = row.published[index_of(f.key.expert)] = f.slot;
+      hash = mixed(hash, f.slot, {layer, f.key.expert});
+    };
+    for (const auto& f : fills.first(fills.size() - replacing)) take(f);
+    for (const auto& f : fills.last(replacing)) {
+      take(f);
+      lost(f.victim);
+    }
+    hash_ = hash;
+    map_.changed(layer, fills.size());
+    pool.resident_bytes += bytes_each * (fills.size() - replacing);
+    if (!pool.alike) [[unlikely]]
+      for (const auto& f : fills.last(replacing))
+        pool.resident_bytes += bytes_each - bytes_of(f.victim.layer, pool);
+    return bytes_each;
+  }
+  /// The slot, which holds nothing, is the fill's key's; readers learn of it when it has arrived.
+  void await(const fill& f) noexcept {
+    auto& entry = table_[f.slot];
+    auto& pool = pool_of(entry);
+    hand_over(entry, f);
+    entry.state = slot_state::filling;
+    entry.unused_prefetch = f.speculative;
+    unused_prefetches_ += f.speculative ? 1U : 0U;
+    pool.resident_bytes += bytes_of(f.key.layer, pool);
+    map_.place(f.key, f.slot);
+    ++pool.filling;
+    ++filling_;
+    mix(f.slot, f.key);
+  }
+  /// True while the copy that a slot waits for is the one of this reservation.
+  [[nodiscard]] bool awaits(slot_id slot, std::uint32_t generation) const noexcept {
+    const auto& entry = table_[slot];
+    return entry.generation == generation && entry.state == slot_state::filling;
+  }
+  /// What the slot waited for may be read. Pre: it is filling.
+  void arrive(slot_id slot) noexcept {
+    auto& entry = table_[slot];
+    auto& pool = pool_of(entry);
+    entry.state = slot_state::resident;
+    --pool.filling;
+    --filling_;
+    map_.publish(entry.key);
+    refresh_evictable(slot, pool);
+  }
+  /// A speculative copy was used, or will never be. Returns false if it was none, or used before.
+  bool settle_prefetch(slot_id slot) noexcept {
+    auto& entry = table_[slot];
+    if (!entry.unused_prefetch) return false;
+    entry.unused_prefetch = false;
+    --unused_prefetches_;
+    return true;
+  }
+  /// The slot holds nothing any more. It is not given back to its pool yet.
+  void vacate(slot_id slot) noexcept {
+    auto& entry = table_[slot];
+    auto& pool = pool_of(entry);
+    if (map_.locate(entry.key) == slot) map_.remove(entry.key);
+    pool.resident_bytes -= bytes_of(entry.key.layer, pool);
+    if (entry.state == slot_state::filling) {
+      --pool.filling;
+      --filling_;
+    }
+    entry.state = slot_state::free;
+    refresh_evictable(slot, pool);
+    mix(slot, no_key);
+  }
+  void give_back(slot_id slot) noexcept { free_.give_back(pool_of(slot), slot); }
+  /// To be taken after all that are free.
+  void give_back_last(slot_id slot) noexcept { free_.give_back_last(pool_of(slot), slot); }
+  /// The copy that a reserved slot's victim came with has failed: nobody gets it back.
+  void lose_victim(slot_id slot) noexcept {
+    auto& entry = table_[slot];
+    entry.state = slot_state::free;
+    refresh_evictable(slot, pool_of(entry));
+  }
+
+  // --- who reads
+
+  slot_pin pin(slot_id slot) noexcept {
+    auto& entry = table_[slot];
+    ++entry.pins;
+    refresh_evictable(slot, pool_of(entry));
+    return {slot, entry.generation};
+  }
+  /// Ignored if something else has come into the slot since, for then the pinned copy had failed.
+  void unpin(slot_pin pinned, ticket reader) noexcept {
+    auto& entry = table_[pinned.slot];
+    if (entry.generation != pinned.generation) return;
+    if (reader != no_ticket) entry.last_reader = reader;
+    if (entry.pins == 0) return;
+    --entry.pins;
+    refresh_evictable(pinned.slot, pool_of(entry));
+  }
+  void drop_pins(slot_id slot) noexcept { table_[slot].pins = 0; }
+  void wait_before_fill(slot_id slot, ticket point) noexcept { table_[slot].last_reader = point; }
+
+  // --- quotas
+
+  /// So many free slots of the pool become spare ones of its size class. Pre: it has so many free.
+  void give_up(pool_id p, std::size_t count) noexcept {
+    auto& spare = spare_of(p);
+    for (std::size_t i = 0; i < count; ++i) spare.push_back(free_.take(p));
+    pools_[p].capacity -= static_cast<std::int32_t>(count);
+  }
+  /// The pool claims spare slots until it has `slots`. Errors: exceeds_memory (there are not so many).
+  status claim(pool_id p, std::int32_t slots) noexcept {
+    auto& pool = pools_[p];
+    auto& spare = spare_of(p);
+    if (static_cast<std::size_t>(slots - pool.capacity) > spare.size())
+      return status::exceeds_memory;
+    for (; pool.capacity < slots; ++pool.capacity) {
+      table_[spare.back()].pool = static_cast<std::uint16_t>(p);
+      give_back(spare.back());
+      spare.pop_back();
+    }
+    return status::ok;
+  }
+
+  /// Makes the last slots of each size class its spare ones. Writes for every slot where what it holds goes, no_slot if
+  /// it stays; free slots have gone already. Shape of `target`: [slots]. Complexity: O(slots * size classes).
+  void gather_spare(std::span<slot_id> target) noexcept {
+    std::ranges::fill(target, no_slot);
+    for (std::size_t c = 0; c < spare_.size(); ++c)
+      gather_spare(static_cast<size_class_id>(c), target);
+    for (std::size_t s = 0; s < target.size(); ++s)
+      if (target[s] != no_slot) table_[target[s]].pool = table_[static_cast<slot_id>(s)].pool;
+    free_.renumber(target);
+  }
+  /// What a slot holds goes to another one of its class, which holds nothing.
+  void move(slot_id from, slot_id to) noexcept {
+    auto& before = table_[from];
+    auto& now = table_[to];
+    auto& pool = pool_of(before);
+    now.key = before.key;
+    now.state = slot_state::resident;
+    now.unused_prefetch = std::exchange(before.unused_prefetch, false);
+    now.generation = ++now.reservations;
+    now.last_reader = before.last_reader;
+    before.state = slot_state::free;
+    refresh_evictable(from, pool);
+    refresh_evictable(to, pool);
+    map_.place_and_publish(now.key, to);
+    mix(to, now.key);
+  }
+
+ private:
+  [[nodiscard]] pool_state& pool_of(const slot_entry& entry) noexcept {
+    return pools_[static_cast<pool_id>(entry.pool)];
+  }
+  [[nodiscard]] const pool_state& pool_of(const slot_entry& entry) const noexcept {
+    return pools_[static_cast<pool_id>(entry.pool)];
+  }
+  [[nodiscard]] std::uint64_t bytes_of(layer_id layer, const pool_state& pool) const noexcept {
+    return bytes_[pool.first_bytes + index_of(layer)];
+  }
+  /// A number of its own names the reservation for ever.
+  fill reserve(expert_key key, slot_id slot, expert_key victim) noexcept {
+    auto& entry = table_[slot];
+    return {.key = key,
+            .slot = slot,
+            .generation = ++entry.reservations,
+            .victim = victim,
+            .precision = pool_of(entry).precision,
+            .speculative = false,
+            .after = entry.last_reader};
+  }
+  /// Nobody reads what comes into the slot yet.
+  static void hand_over(slot_entry& entry, const fill& f) noexcept {
+    entry.key = f.key;
+    entry.generation = f.generation;
+    entry.pins = 0;
+  }
+  void refresh_evictable(slot_id slot, pool_state& pool) noexcept {
+    const bool now = table_.evictable(slot);
+    if (now == evictable_.test(slot)) return;
+    evictable_.assign(slot, now);
+    now ? ++pool.evictable : --pool.evictable;
+  }
+  /// What the slot held was free, or was pinned or has failed since it was reserved.
+  [[gnu::noinline]] void become_evictable(slot_id slot, pool_state& pool) noexcept {
+    auto& entry = table_[slot];
+    entry.pins = 0;
+    entry.state = slot_state::resident;
+    refresh_evictable(slot, pool);
+  }
+  void mix(slot_id slot, expert_key key) noexcept { hash_ = mixed(hash_, slot, key); }
+  [[nodiscard]] static std::uint64_t mixed(std::uint64_t hash, slot_id slot,
+                                           expert_key key) noexcept {
+    const auto word = (static_cast<std::uint64_t>(static_cast<std::uint32_t>(slot)) << 40U) ^
+                      (static_cast<std::uint64_t>(static_cast<std::uint32_t>(key.layer)) << 20U) ^
+                      static_cast<std::uint64_t>(static_cast<std::uint32_t>(key.expert));
+    hash = (hash ^ word) * 0x9E3779B97F4A7C15ULL;
+    return hash ^ hash >> 29U;
+  }
+
+  [[nodiscard]] std::vector<slot_id>& spare_of(pool_id p) noexcept {
+    return spare_[layout_.at(p).size_class];
+  }
+  /// Room for every slot of the class: a quota change may not allocate.
+  void reserve_spare() {
+    for (std::size_t p = 0; p < pools_.size(); ++p)
+      if (const auto c = index_of(layout_.at(static_cast<pool_id>(p)).size_class);
+          spare_.size() <= c)
+        spare_.resize(c + 1);
+    for (std::size_t p = 0; p < pools_.size(); ++p) {
+      auto& spare = spare_of(static_cast<pool_id>(p));
+      spare.reserve(spare.capacity() +
+                    static_cast<std::size_t>(layout_.at(static_cast<pool_id>(p)).slots));
+    }
+    of_class_.reserve(layout_.slots());
+  }
+  /// The lowest spare slot is claimed first.
+  void gather_spare(size_class_id size_class, std::span<slot_id> target) noexcept {
+    auto& spare = spare_[size_class];
+    of_class_.clear();
+    for (std::size_t s = 0; s < table_.slots(); ++s)
+      if (layout_.at(layout_.pool_of_slot(static_cast<slot_id>(s))).size_class == size_class)
+        of_class_.push_back(static_cast<slot_id>(s));
+    std::sort(spare.begin(), spare.end());
+    auto vacant = spare.begin();
+    const auto last = of_class_.end() - static_cast<std::ptrdiff_t>(spare.size());
+    for (auto s = last; s != of_class_.end(); ++s)
+      if (!std::binary_search(spare.begin(), spare.end(), *s)) target[index_of(*s)] = *vacant++;
+    std::reverse_copy(last, of_class_.end(), spare.begin());
+  }
+
+  pool_layout layout_;
+  slot_map map_;
+  slot_table table_;
+  free_slots free_;
+  slot_mask evictable_;
+  std::vector<std::uint64_t> bytes_;  ///< [precisions][layers] of one expert
+  per_pool<pool_state> pools_;
+  per_size_class<std::vector<slot_id>> spare_;  ///< by size class: slots that no quota claims
+  std::vector<slot_id> of_class_;               ///< scratch
+  std::vector<slot_id> masked_;                 ///< of all scopes, in the order of their beginnings
+  std::size_t filling_ = 0;
+  std::size_t unused_prefetches_ = 0;
+  std::uint64_t hash_ = 0;
+};
+
+}  // namespace hotset

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// A visit that does not fit its pool, divided into groups that do, and what to remember between them.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <span>
+#include <vector>
+
+#include "hotset/core/geometry.hpp"
+#include "hotset/core/ids/id_view.hpp"
+#include "hotset/core/ids/per_id.hpp"
+#include "hotset/core/routing_view.hpp"
+#include "hotset/core/status.hpp"
+#include "hotset/paging/visit/token_groups.hpp"
+#include "hotset/paging/visit/visit_plan.hpp"
+
+namespace hotset {
+
+/// What becomes of a visit that does not fit.
+enum class visit_split : std::uint8_t {
+  by_token,   ///< divided; a token's sum is computed whole, as before: exact
+  by_expert,  ///< divided with fewer fills, but each token's sum is computed in parts: not exact
+  refuse,  ///< not divided: status::does_not_fit, for an engine that cannot run its layer in parts
+  leave_rest,  ///< not divided: the experts that the fewest places name stay on the host
+};
+/// Whether such a visit comes in groups.
+[[nodiscard]] constexpr bool divides_visits(visit_split how) noexcept {
+  return how == visit_split::by_token || how == visit_split::by_expert;
+}
+
+/// Memory: taken once for the largest visit. No allocation afterwards.
+class visit_groups {
+ public:
+  visit_groups() = default;
+  visit_groups(const geometry& shape, visit_split how)
+      : how_(how),
+        top_k_(shape.ranks()),
+        tokens_(shape),
+        counted_(shape.expert_count(), 0),
+        refused_(shape.expert_count(), 0),
+        ids_(shape.tokens_per_visit() * top_k_),
+        weights_(ids_.size()),
+        all_tokens_(shape.tokens_per_visit()) {
+    std::iota(all_tokens_.begin(), all_tokens_.end(), 0U);
+    experts_.reserve(std::min(shape.expert_count(), ids_.size()));
+    begin_.reserve(experts_.capacity() + 1);
+  }
+
+  /// What one group routes: a visit of its own.
+  struct group_view {
+    id_view<expert_id> ids;
+    std::span<const float> weights;         ///< empty if the visit has none, and by expert
+    std::span<const std::uint32_t> tokens;  ///< ascending
+  };
+
+  /// Divides the visit that `plan` looked up. Pre: divides_visits(how()). `room` slots can be had; `takes_room(expert)` says who needs one.
+  /// Errors: invalid_visit (ids are no multiple of top_k), no_victim (not even one token fits).
+  template <class TakesRoom>
+  status divide(const routing_view& view, const visit_plan& plan, std::size_t room,
+                TakesRoom takes_room) noexcept {
+    view_ = view;
+    ++serial_;
+    std::ranges::fill(counted_, std::uint8_t{0});
+    for (std::size_t i = 0; i < plan.experts().size(); ++i)
+      if (plan.services()[i] == service::host) refused_[plan.experts()[i]] = serial_;
+    if (how_ == visit_split::by_expert) return divide_experts(plan, room, takes_room);
+    if (view.experts.size() % top_k_ != 0) return status::invalid_visit;
+    if (!tokens_.build(view.experts, room, takes_room)) return status::no_victim;
+    count_ = tokens_.groups();
+    return status::ok;
+  }
+
+  /// 0, 1, 2, ...
+  [[nodiscard]] std::span<const std::uint32_t> tokens_up_to(std::size_t count) const noexcept {
+    return {all_tokens_.data(), count};
+  }
+  [[nodiscard]] visit_split how() const noexcept { return how_; }
+  [[nodiscard]] std::size_t count() const noexcept { return count_; }
+  /// The visit that was divided.
+  [[nodiscard]] const routing_view& visit() const noexcept { return view_; }
+  /// Pre: group < count(). The spans hold until the next call.
+  [[nodiscard]] group_view group(std::size_t group) noexcept {
+    if (how_ == visit_split::by_expert)
+      return {std::span(experts_).subspan(begin_[group], begin_[group + 1] - begin_[group]),
+              {},
+              tokens_up_to(view_.experts.size() / top_k_)};
+    const auto tokens = tokens_.tokens(group);
+    const bool weighted = !view_.weights.empty();
+    std::size_t count = 0;
+    for (const std::size_t token : tokens)
+      for (std::size_t r = 0; r < top_k_; ++r, ++count) {
+        ids_[count] = view_.experts[token * top_k_ + r];
+        if (weighted) weights_[count] = view_.weights[token * top_k_ + r];
+      }
+    return {std::span(ids_).first(count), std::span(weights_).first(weighted ? count : 0), tokens};
+  }
+
+  /// What admission refused for the visit stays refused in all of its groups.
+  [[nodiscard]] bool refused(expert_id expert) const noexcept {
+    return refused_[expert] == serial_;
+  }
+  /// A group uses the expert.
+  void count(expert_id expert) noexcept { counted_[expert] = 1; }
+  /// [experts of a layer] 1 for those that a group of the visit has used.
+  [[nodiscard]] std::span<const std::uint8_t> counted() const noexcept { return counted_; }
+
+ private:
+  /// Residents first, so that they are used before their slots are given up.
+  template <class TakesRoom>
+  status divide_experts(const visit_plan& plan, std::size_t room, TakesRoom takes_room) noexcept {
+    if (room == 0) return status::no_victim;
+    experts_.clear();
+    for (const auto wanted : {service::hit, service::fill, service::host})
+      for (std::size_t i = 0; i < plan.experts().size(); ++i)
+        if (plan.services()[i] == wanted) experts_.push_back(plan.experts()[i]);
+    begin_.clear();
+    begin_.push_back(0);
+    std::size_t used = 0;
+    for (std::size_t i = 0; i < experts_.size(); ++i) {
+      const std::size_t cost = takes_room(experts_[i]) ? 1 : 0;
+      if (used + cost > room) {
+        begin_.push_back(i);
+        used = 0;
+      }
+      used += cost;
+    }
+    begin_.push_back(experts_.size());
+    count_ = begin_.size() - 1;
+    return status::ok;
+  }
+
+  visit_split how_ = visit_split::by_token;
+  std::size_t top_k_ = 1;
+  token_groups tokens_;
+  routing_view view_{};
+  std::size_t count_ = 0;
+  std::uint64_t serial_ = 0;           ///< of the visit
+  per_expert<std::uint8_t> counted_;   ///< by expert: a group of the visit has used it
+  per_expert<std::uint64_t> refused_;  ///< by expert: last visit that refused it
+  std::vector<expert_id> experts_;     ///< by expert: in the order of their groups
+  std::vector<std::size_t> begin_;     ///< by expert: of each group
+  std::vector<expert_id> ids_;         ///< by token: of the group that was asked for
+  std::vector<float> weights_;
+  std::vector<std::uint32_t> all_tokens_;  ///< 0, 1, 2, ...
+};
+
+}  // namespace hotset

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Counts what a pager's visits were worth: hits, kinds of misses, copies, evictions.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "hotset/core/geometry.hpp"
+#include "hotset/core/ids.hpp"
+#include "hotset/core/ids/per_id.hpp"
+#include "hotset/core/ids/per_key.hpp"
+#include "hotset/paging/pager_stats.hpp"
+#include "hotset/paging/visit/visit_plan.hpp"
+
+namespace hotset {
+
+/// Statistics are those of whole visits: misses are judged once, before any group of the visit changes anything,
+/// and counted when its first group is committed. Memory: 8 bytes per key. No allocation but in `stats`.
+class visit_ledger {
+ public:
+  visit_ledger() = default;
+  explicit visit_ledger(const geometry& shape)
+      : left_(shape), cells_(shape.layer_count() * kinds), collisions_(shape.layer_count(), 0) {}
+
+  /// Judges the misses of a visit: `missing` are positions in `plan.experts()`.
+  void judge(const visit_plan& plan, std::span<const std::uint32_t> missing) noexcept {
+    const auto left = left_.row(plan.context().layer);
+    const auto now = used_and_left(mark_of(plan.context().step));
+    const auto experts = plan.experts();
+    std::uint64_t compulsory = 0;
+    std::uint64_t collisions = 0;
+    // No branches: why an expert misses is anyone's guess.
+    for (const auto at : missing) {
+      const auto word = left[index_of(experts[at])];
+      const std::uint64_t collision = (word | used) == now ? 1U : 0U;
+      collisions += collision;
+      compulsory += ~(word | collision) & used;
+    }
+    visit_ = {plan.experts().size(), missing.size(), compulsory, collisions, 0, 0, 0, 0};
+  }
+  /// Of the judged misses, so many were refused a slot.
+  void refuse(std::size_t count) noexcept { visit_.bypasses = count; }
+  /// So many were left out: no token uses them, or others in their places.
+  void leave_out(std::uint64_t dropped, std::uint64_t substituted) noexcept {
+    visit_.dropped = dropped;
+    visit_.substituted = substituted;
+  }
+  /// So many more resident copies are too low for their use: misses too, beyond those that were judged.
+  void too_low(std::uint64_t count) noexcept { visit_.too_low += count; }
+  /// So many of them are used as they are after all.
+  void good_enough(std::uint64_t count) noexcept { visit_.too_low -= count; }
+  /// A speculative copy lost its slot before it was used.
+  void wasted_prefetch(std::uint64_t bytes) noexcept {
+    ++totals.wasted_prefetches;
+    totals.bytes_prefetch_wasted += bytes;
+  }
+  /// A speculative copy was taken back before it began.
+  void cancelled(std::uint64_t bytes) noexcept {
+    ++totals.cancelled_prefetches;
+    totals.bytes_prefetch_cancelled += bytes;
+  }
+
+  /// A plan of a visit, or of one group of it, is being committed.
+  void commit(const visit_plan& plan) noexcept {
+    const auto& context = plan.context();
+    if (context.step != last_step_ || totals.steps == 0) begin_step(context.step);
+    auto& cell = cells_[index_of(context.layer) * kinds + static_cast<std::size_t>(context.kind)];
+    if (plan.all_hits() && plan.groups() == 1 && !plan.judged()) {
+      ++cell.visits;
+      cell.accesses += plan.experts().size();
+      if (plan.ignored_ids() != 0) [[unlikely]]
+        totals.ignored_ids += plan.ignored_ids();
+      return;
+    }
+    totals.fills += plan.fills().size();
+    if (plan.group() != 0) return;
+    ++cell.visits;
+    cell.accesses += visit_.accesses;
+    cell.misses += visit_.misses + visit_.too_low;
+    totals.ignored_ids += plan.ignored_ids();
+    count_misses(context.layer);
+    if (plan.groups() > 1) {
+      ++totals.split_visits;
+      totals.groups += plan.groups();
+    }
+  }
+
+  /// The key was used, or came from an earlier run: its next miss is not compulsory. It may be left to `evicted` to say so.
+  void saw(expert_key key) noexcept { left_[key] |= used; }
+  /// Copies of a layer's misses, of so many bytes each, the last `replacing` of them in the places of victims. `whole`: they are all
+  /// of the visit's.
+  void filled(const visit_context& context, std::span<const fill> fills, std::size_t replacing,
+              std::uint64_t bytes_each, bool whole) noexcept {
+    totals.bytes_demand += bytes_each * fills.size();
+    if (whole) totals.bytes_refetched += bytes_each * again(context, fills);
+    totals.evictions += replacing;
+  }
+  /// What is told of each victim of `filled`, which was used.
+  [[nodiscard]] auto leave() noexcept {
+    return [this, now = used_and_left(mark_of(last_step_))](expert_key key) { left_[key] = now; };
+  }
+  /// The key lost its slot in the running step; or, prefetched for a later one, before it was used.
+  void evicted(expert_key key, bool was_used = true, step_id meant_for = 0) noexcept {
+    auto& word = left_[key];
+    word = used_and_left(std::max(mark_of(last_step_), meant_for)) &
+           (word | (was_used ? ~std::uint64_t{0} : ~used));
+    ++totals.evictions;
+  }
+  /// The key lost its slot for a visit of that step: a use in it would be a collision.
+  void pre_evicted(expert_key key, step_id step) noexcept {
+    auto& word = left_[key];
+    word = std::max(word, used_and_left(mark_of(step)) & (word | ~used));
+    ++totals.pre_evictions;
+  }
+  /// The key was evicted in this step, or before the use in it that it was prefetched for.
+  [[nodiscard]] bool was_evicted(expert_key key, step_id step) const noexcept {
+    return (left_[key] | used) == used_and_left(mark_of(step));
+  }
+  /// The step of the last committed visit, 0 before the first.
+  [[nodiscard]] step_id step() const noexcept { return last_step_; }
+
+  /// Complexity: O(layers). Allocates; not for the hot path.
+  [[nodiscard]] pager_stats stats() const {
+    auto out = totals;
+    out.per_layer.assign(cells_.size() / kinds, {});
+    for (std::size_t at = 0; at < cells_.size(); ++at) {
+      const auto& cell = cells_[at];
+      if (cell.visits == 0) continue;
+      out.visits += cell.visits;
+      out.accesses += cell.accesses;
+      out.misses += cell.misses;
+      for (auto* sum : {&out.by_kind[at % kinds], &out.per_layer[at / kinds]}) {
+        sum->accesses += cell.accesses;
+        sum->hits += cell.accesses - cell.misses;
+      }
+    }
+    out.hits = out.accesses - out.misses;
+    out.bytes_filled =
+        out.bytes_demand + out.bytes_prefetched + out.bytes_warm - out.bytes_prefetch_cancelled;
+    for (const auto l : collisions_.ids()) out.per_layer[index_of(l)].collisions = collisions_[l];
+    return out;
+  }
+
+  /// What is counted one by one. Visits, accesses and misses stand in the cells until `stats` adds them up.
+  pager_stats totals{};
+
+ private:
+  static constexpr std::uint64_t used = 1;
+  /// Twice the mark, and 1. The marks from 2^63 on are one.
+  [[nodiscard]] static std::uint64_t used_and_left(step_id mark) noexcept {
+    return std::min(mark, ~step_id{0} >> 1U) << 1U | used;
+  }
+  /// How many of the visit's copies were evicted in its step: those that were judged so, if nothing that missed was left out.
+  [[nodiscard]] std::uint64_t again(const visit_context& context,
+                                    std::span<const fill> fills) const noexcept {
+    if (fills.size() == visit_.misses) return visit_.collisions;
+    std::uint64_t count = 0;
+    for (const auto& f : fills) count += was_evicted(f.key, context.step) ? 1U : 0U;
+    return count;
+  }
+  /// By layer and request class; the classes are rounded up so that a cell is found by a shift.
+  static constexpr std::size_t kinds = 4;
+  struct alignas(32) cell_counts {
+    std::uint64_t visits = 0, accesses = 0, misses = 0;
+  };
+  struct visit_counts {
+    std::uint64_t accesses = 0, misses = 0, compulsory = 0, collisions = 0, bypasses = 0;
+    std::uint64_t dropped = 0, substituted = 0, too_low = 0;
+  };
+
+  void begin_step(step_id step) noexcept {
+    last_step_ = step;
+    step_has_miss_ = false;
+    ++totals.steps;
+  }
+  void count_misses(layer_id layer) noexcept {
+    totals.compulsory_misses += visit_.compulsory;
+    totals.collision_misses += visit_.collisions;
+    collisions_[layer] += visit_.collisions;
+    totals.precision_misses += visit_.too_low;
+    totals.bypasses += visit_.bypasses;
+    totals.dropped_misses += visit_.dropped;
+    totals.substituted_misses += visit_.substituted;
+    if (visit_.misses + visit_.too_low == 0 || step_has_miss_) return;
+    step_has_miss_ = true;
+    ++totals.steps_with_miss;
+  }
+
+  /// By key: twice the mark of the step that it was last evicted in, and 1 if it was used before.
+  per_key<std::uint64_t> left_;
+  std::vector<cell_counts> cells_;       ///< [layers][kinds]
+  per_layer<std::uint64_t> collisions_;  ///< [layers]
+  visit_counts visit_{};                 ///< of the visit that is being planned
+  step_id last_step_ = 0;
+  bool step_has_miss_ = false;
+};
+
+}  // namespace hotset

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// The first half of a plan: the distinct experts of a visit or of a group of it, where they are, and which of them miss.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <vector>
+
+#include "hotset/core/geometry.hpp"
+#include "hotset/core/ids.hpp"
+#include "hotset/core/ids/id_view.hpp"
+#include "hotset/core/numbers/multiples_of.hpp"
+#include "hotset/core/numbers/unique_ids.hpp"
+#include "hotset/core/routing_view.hpp"
+#include "hotset/core/status.hpp"
+#include "hotset/paging/residency/residents.hpp"
+#include "hotset/paging/visit/visit_groups.hpp"
+#include "hotset/paging/visit/visit_plan.hpp"
+
+namespace hotset {
+
+/// Complexity: O(routed ids). No allocation after construction.
+class visit_lookup {
+ public:
+  /// `weigh`: plans carry gate weights and ranks. `refuse_unknown`: `check` refuses ids that are no expert and not -1.
+  visit_lookup(const geometry& shape, visit_split how, bool weigh, bool refuse_unknown)
+      : layers_(shape.layers),
+        top_k_(shape.ranks()),
+        whole_tokens_(static_cast<std::uint64_t>(shape.top_k)),
+        most_ids_(shape.tokens_per_visit() * top_k_),
+        capacity_(plan_draft::capacity_for(shape)),
+        weigh_(weigh),
+        refuse_unknown_(refuse_unknown),
+        unique_(shape.expert_count(), most_ids_),
+        groups_(shape, how),
+        misses_(capacity_),
+        uses_(divides_visits(how) ? 0 : capacity_),
+        ranked_(uses_.size()) {}
+
+  /// Most distinct experts of a plan.
+  [[nodiscard]] std::size_t capacity() const noexcept { return capacity_; }
+  /// Errors: invalid_visit, visit_too_large, invalid_argument (a plan of another shape).
+  [[nodiscard]] status check(const routing_view& view, const visit_plan& plan) const noexcept {
+    if (view.layer < 0 || view.layer >= layers_) return status::invalid_visit;
+    if (view.kind > request_class::verify) return status::invalid_visit;
+    if (view.experts.size() > most_ids_) return status::visit_too_large;
+    if (!whole_tokens_.contains(view.experts.size())) return status::invalid_visit;
+    if (!view.weights.empty() && view.weights.size() != view.experts.size())
+      return status::invalid_visit;
+    if (plan.capacity() != capacity_) return status::invalid_argument;
+    if (refuse_unknown_ && names_unknown(view.experts)) return status::invalid_visit;
+    return status::ok;
+  }
+
+  /// Starts the plan of a visit: its experts, their slots, and what misses. Pre: check(view, plan) is ok.
+  void begin(const routing_view& view, const residents& held, visit_plan& plan) noexcept {
+    set_out(view, held, plan);
+    look_up(view.experts, view.weights, held, plan);
+    plan.draft().count.ignored = unique_.ignored();
+    if (unique_.unknown()) [[unlikely]]
+      hide_unknown(plan.draft());
+  }
+  /// The same for `ids` in place of the visit's own; `weights` are theirs, or empty.
+  void look_up(id_view<expert_id> ids, std::span<const float> weights, const residents& held,
+               visit_plan& plan) noexcept {
+    auto& draft = plan.draft();
+    const slot_id* const located = held.located(draft.context.layer).data();
+    expert_id* const experts = draft.experts.data();
+    slot_id* const slots = draft.slots.data();
+    std::int32_t any_absent = 0;
+    const auto count = unique_.collect(ids, [&](std::size_t at, expert_id id) {
+      const slot_id slot = located[static_cast<std::uint32_t>(id)];
+      experts[at] = id;
+      slots[at] = slot;
+      any_absent |= number(slot);
+    });
+    draft.count.distinct = count;
+    miss_count_ = any_absent < 0 ? find_misses(draft) : 0;
+    draft.reordered = unique_.repeated();
+    if (draft.reordered) unique_.last_appearance_order(ids, draft.order.data());
+    if (weigh_) weigh(ids, weights, draft);
+  }
+
+  /// Divides the visit that `plan` looked up into groups of at most `room` slots. Errors: as visit_groups::divide.
+  status divide(const routing_view& view, const residents& held, const visit_plan& plan,
+                std::size_t room) noexcept {
+    return groups_.divide(view, plan, room, [&](expert_id id) {
+      return takes_room(held, plan, unique_.place_of(id));
+    });
+  }
+  /// Leaves so many misses of the visit that `plan` looked up on the host, at least one, that the rest need `room` slots: those that
+  /// the fewest routed places name, of equals the later ones. Pre: there is one, and how() does not divide visits.
+  /// Complexity: O(routed ids).
+  void leave_least_used(const routing_view& view, const residents& held, std::size_t room,
+                        visit_plan& plan) noexcept {
+    auto& draft = plan.draft();
+    std::size_t needed = 0;
+    for (std::size_t i = 0; i < draft.count.distinct; ++i)
+      needed += takes_room(held, plan, i) ? 1U : 0U;
+    const auto leave = std::min(needed > room ? needed - room : 1, miss_count_);
+    std::fill_n(uses_.begin(), draft.count.distinct, 0U);
+    for (const auto id : view.experts)
+      if (const auto at = unique_.place_of(id); at < draft.count.distinct) ++uses_[at];
+    const auto ranked = std::span(ranked_).first(miss_count_);
+    std::ranges::copy(misses(), ranked.begin());
+    std::ranges::nth_element(ranked, ranked.begin() + static_cast<std::ptrdiff_t>(leave - 1),
+                             [this](std::uint32_t a, std::uint32_t b) {
+                               return uses_[a] != uses_[b] ? uses_[a] < uses_[b] : a > b;
+                             });
+    for (const auto at : ranked.first(leave)) draft.leave_on_host(at);
+    keep_filled(draft);
+  }
+  /// As `begin`, of a group of the visit that was divided: what was decided of the whole stands in the plan and stays.
+  void begin_group(std::size_t group, const residents& held, visit_plan& plan) noexcept {
+    auto& draft = plan.draft();
+    const auto visit = draft.count;
+    const bool judged = draft.judged;
+    const bool edited = draft.edited;
+    const auto routed = draft.routed;
+    set_out(groups_.visit(), held, plan);
+    draft.context.ordinal += group;  // a group is an event
+    draft.judged = judged;
+    draft.edited = edited;
+    draft.routed = routed;
+    draft.count.ignored = visit.ignored;
+    draft.count.dropped = visit.dropped;
+    draft.count.substituted = visit.substituted;
+    draft.count.groups = static_cast<std::uint32_t>(groups_.count());
+    draft.count.group = static_cast<std::uint32_t>(group);
+    look_up_group(group, held, plan);
+  }
+  [[nodiscard]] const visit_groups& groups() const noexcept { return groups_; }
+  /// Plans carry gate weights.
+  [[nodiscard]] bool weighs() const noexcept { return weigh_; }
+  /// [experts of a layer] 1 for those that earlier groups of the plan's visit used; empty where it has one group.
+  [[nodiscard]] std::span<const std::uint8_t> counted(const visit_plan& plan) const noexcept {
+    return plan.groups() == 1 ? std::span<const std::uint8_t>() : groups_.counted();
+  }
+  /// The plan's group has taken place.
+  void count(const visit_plan& plan) noexcept {
+    for (const auto expert : plan.experts()) groups_.count(expert);
+  }
+
+  /// True of the experts of the last look-up.
+  [[nodiscard]] bool contains(expert_id id) const noexcept { return unique_.contains(id); }
+
+  /// Positions in the plan of the experts that need a copy, ascending.
+  [[nodiscard]] std::span<const std::uint32_t> misses() const noexcept {
+    return std::span(misses_).first(miss_count_);
+  }
+  /// Keeps those for which keep(position in the list, position in the plan) is true; called in order, once each.
+  template <class Keep>
+  void keep_misses(Keep keep) noexcept {
+    std::size_t kept = 0;
+    for (std::size_t j = 0; j < miss_count_; ++j) {
+      const auto at = misses_[j];
+      if (keep(j, at)) misses_[kept++] = at;
+    }
+    miss_count_ = kept;
+  }
+  /// What was held is a miss after all. Call `sort_misses` when the last one is in.
+  void add_miss(std::uint32_t at) noexcept { misses_[miss_count_++] = at; }
+  void sort_misses() noexcept {
+    std::sort(misses_.begin(), misses_.begin() + static_cast<std::ptrdiff_t>(miss_count_));
+  }
+
+ private:
+  [[nodiscard]] bool names_unknown(id_view<expert_id> ids) const noexcept {
+    return std::ranges::any_of(ids, [this](expert_id id) { return unique_.is_unknown(id); });
+  }
+  /// A kernel that looks such an id up would read outside of its row.
+  [[gnu::cold]] void hide_unknown(plan_draft& draft) const noexcept {
+    for (auto& id : draft.edit_routed())
+      if (unique_.is_unknown(id)) id = no_expert;
+  }
+  void set_out(const routing_view& view, const residents& held, visit_plan& plan) noexcept {
+    auto& draft = plan.draft();
+    draft.reset();
+    // By members: a copied whole would wait for the stores of its parts.
+    auto& context = draft.context;
+    context.layer = view.layer;
+    context.pool = held.layout().pool_of_layer(view.layer);
+    context.step = view.step;
+    context.ordinal = view.ordinal;
+    context.kind = view.kind;
+    draft.routed = view.experts;
+    draft.tokens = groups_.tokens_up_to(whole_tokens_.quotient(view.experts.size()));
+  }
+  /// What the visit was refused stays refused in all of its groups.
+  void look_up_group(std::size_t group, const residents& held, visit_plan& plan) noexcept {
+    auto& draft = plan.draft();
+    const auto part = groups_.group(group);
+    look_up(part.ids, part.weights, held, plan);
+    draft.tokens = part.tokens;
+    draft.expert_wise = groups_.how() == visit_split::by_expert;
+    if (weigh_ && draft.expert_wise) weigh(groups_.visit().experts, groups_.visit().weights, draft);
+    for (std::size_t i = 0; i < draft.count.distinct; ++i)
+      if (groups_.refused(draft.experts[i])) draft.leave_on_host(i);
+    keep_filled(draft);
+  }
+  void keep_filled(const plan_draft& draft) noexcept {
+    keep_misses([&](std::size_t, std::uint32_t at) { return draft.services[at] == service::fill; });
+  }
+  /// Of the plan's expert i.
+  [[nodiscard]] static bool takes_room(const residents& held, const visit_plan& plan,
+                                       std::size_t i) noexcept {
+    const auto how = plan.services()[i];
+    return how == service::hit ? held.is_evictable(plan.slots()[i]) : how == service::fill;
+  }
+  /// Sums of gate weights in routed order and best ranks, of the experts of the last look-up.
+  [[gnu::noinline]] void weigh(id_view<expert_id> ids, std::span<const float> weights,
+                               plan_draft& draft) const noexcept {
+    std::fill_n(draft.weights.begin(), draft.count.distinct, 0.0);
+    std::fill_n(draft.ranks.begin(), draft.count.distinct,
+                std::numeric_limits<std::uint16_t>::max());
+    for (std::size_t i = 0, rank = 0; i < ids.size();
+         ++i, rank = rank + 1 == top_k_ ? 0 : rank + 1) {
+      const auto at = unique_.place_of(ids[i]);
+      if (at >= draft.count.distinct) continue;
+      if (!weights.empty()) draft.weights[at] += static_cast<double>(weights[i]);
+      draft.ranks[at] = std::min(draft.ranks[at], static_cast<std::uint16_t>(rank));
+    }
+  }
+
+  std::size_t find_misses(plan_draft& draft) noexcept {
+    static_assert(static_cast<int>(service::hit) == 0 && static_cast<int>(service::fill) == 1);
+    std::uint32_t* const misses = misses_.data();
+    const slot_id* const slots = draft.slots.data();
+    service* const services = draft.services.data();
+    const auto distinct = draft.count.distinct;
+    std::size_t missing = 0;
+    // No branches: which id misses is anyone's guess.
+    for (std::uint32_t i = 0; i < distinct; ++i) {
+      const auto absent = static_cast<std::uint32_t>(slots[i]) >> 31U;
+      services[i] = static_cast<service>(absent);
+      misses[missing] = i;
+      missing += absent;
+    }
+    draft.all_hits = false;
+    return missing;
+  }
+
+  std::int32_t layers_;
+  std::size_t top_k_;
+  multiples_of whole_tokens_;
+  std::size_t most_ids_;
+  std::size_t capacity_;
+  bool weigh_;
+  bool refuse_unknown_;
+  unique_ids unique_;
+  visit_groups groups_;
+  std::vector<std::uint32_t> misses_;
+  std::size_t miss_count_ = 0;
+  std::vector<std::uint32_t> uses_;    ///< routed places that name each expert, scratch
+  std::vector<std::uint32_t> ranked_;  ///< misses, scratch
+};
+
+}  // namespace hotset

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Evens out the shares of equal consumers where that costs no time.
+///
+/// Rule: consumers are equal if they have the same unit, price and limits, and the same seconds at every number of
+/// units. The units of equal consumers are divided so that any two differ by at most one, the first ones having more,
+/// unless that costs seconds. If it does, the largest and the smallest share that can meet closer at no cost do so,
+/// again and again.
+/// Source: none: on a straight curve all divisions cost the same, and an allocator takes the first that it meets.
+/// Deviations: none.
+/// Cost: O(consumers * log consumers * units) to find equal consumers, less if their curves differ early.
+
+#include <algorithm>
+#include <bit>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <span>
+#include <tuple>
+#include <vector>
+
+#include "hotset/planning/budget/allocation.hpp"
+
+namespace hotset {
+
+namespace detail {
+
+/// A total order in which consumers of equal rank are equal.
+[[nodiscard]] inline std::strong_ordering ranked(const memory_consumer& a,
+                                                 const memory_consumer& b) noexcept {
+  const auto bits = [](double x) { return std::bit_cast<std::uint64_t>(x); };
+  const auto key = [&](const memory_consumer& c) {
+    return std::tuple(c.unit_bytes, bits(c.seconds_per_miss), c.min_units, c.cap());
+  };
+  if (const auto order = key(a) <=> key(b); std::is_neq(order)) return order;
+  for (auto units = a.min_units; units <= a.cap(); ++units)
+    if (const auto order = bits(a.seconds(units)) <=> bits(b.seconds(units)); std::is_neq(order))
+      return order;
+  return std::strong_ordering::equal;
+}
+
+/// The shares of consumers that are equal to `one`. Pre: at least two of them.
+class equal_shares {
+ public:
+  // NOLINTNEXTLINE(bugprone-easily-swappable-parameters): the members, then all shares
+  equal_shares(const memory_consumer& one, std::span<const std::size_t> members,
+               std::vector<std::uint64_t>& units)
+      : one_(one), members_(members.begin(), members.end()), units_(units) {}
+
+  void even_out() {
+    if (spread_all()) return;
+    while (true) {
+      std::ranges::stable_sort(members_, {}, [&](std::size_t i) { return units_[i]; });
+      if (!meet_closer()) return;
+    }
+  }
+
+ private:
+  /// Differences below this share of the seconds are rounding.
+  static constexpr double rounding = 1e-12;
+
+  [[nodiscard]] bool costs_no_more(double seconds, double than) const noexcept {
+    return seconds <= than * (1 + rounding);
+  }
+  bool spread_all() {
+    std::uint64_t all = 0;
+    double now = 0;
+    for (const auto i : members_) {
+      all += units_[i];
+      now += one_.seconds(units_[i]);
+    }
+    const auto share = all / members_.size();
+    const auto more = all % members_.size();
+    const auto even = static_cast<double>(members_.size() - more) * one_.seconds(share) +
+                      (more == 0 ? 0 : static_cast<double>(more) * one_.seconds(share + 1));
+    if (!costs_no_more(even, now)) return false;
+    for (std::size_t m = 0; m < members_.size(); ++m) units_[members_[m]] = share + (m < more);
+    return true;
+  }
+  /// Moves units between two members, of the largest difference that allows it. Pre: members rise by their units.
+  bool meet_closer() {
+    for (auto large = members_.size(); large-- > 1;) {
+      if (large + 1 < members_.size() && same(large, large + 1)) continue;
+      for (std::size_t small = 0; small < large; ++small)
+        if ((small == 0 || !same(small, small - 1)) &&
+            pair_closer(units_[members_[large]], units_[members_[small]]))
+          return true;
+    }
+    return false;
+  }
+  [[nodiscard]] bool same(std::size_t a, std::size_t b) const noexcept {
+    return units_[members_[a]] == units_[members_[b]];
+  }
+  // NOLINTNEXTLINE(bugprone-easily-swappable-parameters): named by their sizes
+  bool pair_closer(std::uint64_t& large, std::uint64_t& small) const noexcept {
+    const auto both = large + small;
+    const auto now = one_.seconds(large) + one_.seconds(small);
+    for (auto part = both - both / 2; part < large; ++part) {
+      if (!costs_no_more(one_.seconds(part) + one_.seconds(both - part), now)) continue;
+      large = part;
+      small = both - part;
+      return true;
+    }
+    return false;
+  }
+
+  const memory_consumer& one_;
+  std::vector<std::size_t> members_;
+  std::vector<std::uint64_t>& units_;
+};
+
+}  // namespace detail
+
+/// Returns units of as many bytes and, but for rounding, no more seconds.
+/// Pre: one entry of units for each consumer, between its min_units and its cap().
+[[nodiscard]] inline std::vector<std::uint64_t> even_shares(
+    std::span<const memory_consumer> consumers, std::vector<std::uint64_t> units) {
+  std::vector<std::size_t> order(units.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::stable_sort(order, [&](std::size_t a, std::size_t b) {
+    return std::is_lt(detail::ranked(consumers[a], consumers[b]));
+  });
+  for (std::size_t first = 0, next = 0; first < order.size(); first = next) {
+    const auto& one = consumers[order[first]];
+    for (next = first + 1; next < order.size(); ++next)
+      if (std::is_neq(detail::ranked(one, consumers[order[next]]))) break;
+    if (next - first > 1)
+      detail::equal_shares(one, std::span(order).subspan(first, next - first), units).even_out();
+  }
+  return units;
+}
+
+}  // namespace hotset

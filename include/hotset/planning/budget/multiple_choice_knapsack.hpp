@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// The best division of a budget in whole units, whatever the curves look like.
+///
+/// Rule: dynamic programme over the budget in granules, the greatest common divisor of the unit sizes; each consumer
+/// chooses a number of units. Ties: the fewest units, from the last consumer on; of equal consumers, even shares.
+/// Source: the multiple-choice knapsack problem; none of the papers goes beyond two consumers.
+/// Deviations: none.
+/// Cost: O(granules * units of all consumers) time, O(granules * consumers) memory: on request, not in a loop.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <numeric>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "hotset/planning/budget/allocation.hpp"
+#include "hotset/planning/budget/even_shares.hpp"
+#include "hotset/planning/budget/quota_allocator.hpp"
+
+namespace hotset {
+
+/// Threads: const use is safe.
+class multiple_choice_knapsack {
+ public:
+  using consumer_type = memory_consumer;
+  using allocation_type = allocation;
+
+  struct config {
+    std::uint64_t most_work = std::uint64_t{1} << 32;  ///< granules times units of all consumers
+    [[nodiscard]] validation validate() const {
+      if (most_work == 0) return error{"most_work = 0, accepted: 1 or more"};
+      return std::nullopt;
+    }
+  };
+
+  multiple_choice_knapsack() = default;
+  /// Pre: options.validate() has nothing to say.
+  explicit multiple_choice_knapsack(const config& options) : options_(options) {}
+
+  /// Returns why the budget cannot be divided so, or the division; its bound is what it reaches.
+  [[nodiscard]] result<allocation> allocate(std::span<const memory_consumer> consumers,
+                                            std::uint64_t total_bytes) const {
+    if (auto bad = validate_consumers(consumers, total_bytes)) return *std::move(bad);
+    std::uint64_t granule = 0;
+    std::uint64_t floors = 0;
+    std::uint64_t wanted = 0;  // bytes above the floors that anybody would take
+    std::uint64_t choices = 0;
+    for (const auto& c : consumers) {
+      granule = std::gcd(granule, c.unit_bytes);
+      floors += c.min_units * c.unit_bytes;
+      const auto extra = c.cap() - c.min_units;
+      const auto room = total_bytes - wanted;
+      wanted = extra > room / c.unit_bytes ? total_bytes : wanted + extra * c.unit_bytes;
+      choices += extra + 1;
+    }
+    if (consumers.empty()) return allocation{};
+    const auto granules = std::min(total_bytes - floors, wanted) / granule;
+    if (granules + 1 > options_.most_work / choices)
+      return error{"an exact division of " + std::to_string(granules) + " granules of " +
+                   std::to_string(granule) + " bytes over " + std::to_string(choices) +
+                   " choices, accepted: a product of at most " +
+                   std::to_string(options_.most_work) + " (larger units, or equimarginal)"};
+    auto out = priced(
+        consumers,
+        even_shares(consumers, solve(consumers, static_cast<std::size_t>(granules), granule)));
+    out.bound = out.seconds;
+    return out;
+  }
+
+ private:
+  static std::vector<std::uint64_t> solve(std::span<const memory_consumer> consumers,
+                                          std::size_t granules, std::uint64_t granule) {
+    const auto states = granules + 1;
+    std::vector<double> best(states,
+                             0.0);  // of the consumers so far, with at most so many granules
+    std::vector<double> next(states);
+    std::vector<std::uint32_t> chosen(states * consumers.size());  // units above the floor
+    for (std::size_t i = 0; i < consumers.size(); ++i) {
+      const auto& c = consumers[i];
+      const auto weight = static_cast<std::size_t>(c.unit_bytes / granule);
+      const auto extra = static_cast<std::size_t>(
+          std::min<std::uint64_t>(c.cap() - c.min_units, granules / weight));
+      std::fill(next.begin(), next.end(), std::numeric_limits<double>::infinity());
+      auto* const choice = chosen.data() + i * states;
+      for (std::size_t units = 0; units <= extra; ++units) {
+        const auto seconds = c.seconds(c.min_units + units);
+        for (std::size_t s = units * weight; s < states; ++s) {
+          const auto total = best[s - units * weight] + seconds;
+          if (total >= next[s]) continue;
+          next[s] = total;
+          choice[s] = static_cast<std::uint32_t>(units);
+        }
+      }
+      best.swap(next);
+    }
+    std::vector<std::uint64_t> units(consumers.size());
+    auto s = granules;
+    for (std::size_t i = consumers.size(); i-- > 0;) {
+      const auto extra = chosen[i * states + s];
+      units[i] = consumers[i].min_units + extra;
+      s -= extra * static_cast<std::size_t>(consumers[i].unit_bytes / granule);
+    }
+    return units;
+  }
+
+  config options_{};
+};
+
+static_assert(quota_allocator<multiple_choice_knapsack>);
+
+}  // namespace hotset

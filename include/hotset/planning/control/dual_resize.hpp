@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// The closed form of the split for a live engine: KV keeps what it used at its peak and a little more, experts get the rest.
+///
+/// Rule: N* = max(N_min, ceil((1 + headroom) peak)); C* = clamp(floor((M - N* m_KV) / m_E), C_min, E); then
+/// N* = floor((M - C* m_E) / m_KV) takes what the clamp left. Called at a drained barrier; a move of the cap inside the dead
+/// zone is not made, unless the KV pool is short of N*.
+/// Source: WiSP 3.5, Appendix D, eq. 8-10: a live engine's KV miss curve is a step.
+/// Deviations: budgets in which C_min would push N* below N_min are refused at construction; headroom is a whole
+/// percent, so that the ceiling is exact; where the budget cannot give N*, what is too small for a block goes to experts.
+/// With `count_reuse` the peak is that of the blocks in use and those that the burst read again: a peak of blocks in use
+/// sees no worth in cached prefixes.
+/// Cost: O(1).
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <string>
+
+#include "hotset/core/error.hpp"
+#include "hotset/planning/budget/split_limits.hpp"
+#include "hotset/planning/control/pool_sizes.hpp"
+
+namespace hotset {
+
+/// Immutable. Threads: const use is safe.
+class dual_resize {
+ public:
+  struct config {
+    split_limits limits{};  ///< its budget as measured at the barrier
+    std::uint64_t headroom_percent = 10;
+    std::uint64_t dead_zone = 1;  ///< slots; a move of the cap by so many or fewer is not made
+    bool count_reuse = false;     ///< blocks that were read again count beside the peak
+
+    [[nodiscard]] validation validate() const {
+      if (limits.block_bytes == 0) return error{"dual_resize block_bytes = 0, accepted: 1 or more"};
+      if (headroom_percent > 1000)
+        return error{"dual_resize headroom_percent = " + std::to_string(headroom_percent) +
+                     ", accepted: 0..1000"};
+      return limits.validate();
+    }
+  };
+
+#if HOTSET_EXCEPTIONS
+  /// Errors: throws invalid_config, with the smallest budget that works.
+  explicit dual_resize(const config& options) : options_(options) {
+    require_valid(options.validate());
+  }
+#endif
+  static result<dual_resize> create(const config& options) {
+    if (auto bad = options.validate()) return *std::move(bad);
+    return dual_resize(options, unchecked{});
+  }
+
+  /// What eq. 8-10 give for the most blocks that were in use at one time, and the different blocks that the burst read
+  /// again (of no account without `count_reuse`). Never more than the budget.
+  [[nodiscard]] pool_sizes target(std::uint64_t peak_blocks,
+                                  std::uint64_t reused_blocks = 0) const noexcept {
+    const auto& o = options_.limits;
+    const auto most_blocks = (o.budget_bytes - o.min_cap * o.slot_bytes) / o.block_bytes;
+    const auto blocks = std::min(most_blocks, wanted_blocks(peak_blocks, reused_blocks));
+    const auto cap =
+        std::clamp((o.budget_bytes - blocks * o.block_bytes) / o.slot_bytes, o.min_cap, o.max_cap);
+    return {cap, (o.budget_bytes - cap * o.slot_bytes) / o.block_bytes};
+  }
+  /// The sizes to go to from `now`: `now` itself where the move is not worth a resize.
+  [[nodiscard]] pool_sizes next(const pool_sizes& now, std::uint64_t peak_blocks,
+                                std::uint64_t reused_blocks = 0) const noexcept {
+    const auto to = target(peak_blocks, reused_blocks);
+    const auto apart = to.cap > now.cap ? to.cap - now.cap : now.cap - to.cap;
+    const bool short_of_blocks =
+        now.blocks < to.blocks && now.blocks < wanted_blocks(peak_blocks, reused_blocks);
+    return apart <= options_.dead_zone && !short_of_blocks ? now : to;
+  }
+  /// True if it asks for what the burst read again.
+  [[nodiscard]] bool counts_reuse() const noexcept { return options_.count_reuse; }
+
+ private:
+  struct unchecked {};
+  dual_resize(const config& options, unchecked) : options_(options) {}
+
+  /// Eq. 8.
+  [[nodiscard]] std::uint64_t wanted_blocks(std::uint64_t peak,
+                                            std::uint64_t reused) const noexcept {
+    if (options_.count_reuse)
+      peak += std::min(reused, std::numeric_limits<std::uint64_t>::max() - peak);
+    return std::max(options_.limits.min_blocks, with_headroom(peak));
+  }
+
+  /// ceil(peak (100 + percent) / 100), or the largest number.
+  [[nodiscard]] std::uint64_t with_headroom(std::uint64_t peak) const noexcept {
+    constexpr auto most = std::numeric_limits<std::uint64_t>::max();
+    const auto percent = 100 + options_.headroom_percent;
+    if (peak > (most - 99) / percent) return most;
+    return (peak * percent + 99) / 100;
+  }
+
+  config options_;
+};
+
+}  // namespace hotset

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// MV-WSA, online: once a burst, moves the split between experts and KV towards the least predicted time.
+///
+/// Rule: both streams' reuse distances go into decayed histograms. At the end of a burst T (WiSP eq. 4) is evaluated on a
+/// fixed grid of caps between the floors; the cap of the least T is the target. It is moved to by at most `max_move`
+/// slots, if T would fall by more than `gate` of what it is, and the target lies further than `dead_zone` slots away.
+/// Source: WiSP 3.4, Appendix B, Algorithm 2; the closed form for an engine's KV is dual_resize.
+/// Deviations: the target is the best grid point, not the next one downhill: between the two modes of reuse distances
+/// the predicted cost is flat, and steps downhill end there. A move that was cut short ends at its target, even if what
+/// is left of the way lies in the dead zone: at a cliff the last slot is worth all the others. The histograms' bins are one unit wide for experts, and
+/// `kv_bin` blocks for KV.
+/// Cost: O(grid + bins) a burst; O(1) a distance.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "hotset/core/error.hpp"
+#include "hotset/planning/budget/configurator.hpp"
+#include "hotset/planning/curve/decayed_histogram.hpp"
+
+namespace hotset {
+
+/// Threads: compatible. Allocates at construction only.
+class marginal_value {
+ public:
+  struct config {
+    split_limits limits{};
+    double seconds_per_expert_miss = 0;
+    double seconds_per_kv_miss = 0;
+    double decay = 0.8;           ///< of a burst's counts when the next one ends
+    std::uint64_t grid = 64;      ///< caps that are tried, both ends included
+    double gate = 0.02;           ///< share of T that a move must save
+    std::uint64_t max_move = 8;   ///< slots a burst
+    std::uint64_t dead_zone = 1;  ///< slots; a target no further away is where we are
+    std::uint64_t kv_bin = 1;     ///< blocks
+
+    [[nodiscard]] validation validate() const {
+      if (auto bad = split().validate()) return bad;
+      if (limits.block_bytes == 0)
+        return error{"marginal_value block_bytes = 0, accepted: 1 or more"};
+      if (grid < 2)
+        return error{"marginal_value grid = " + std::to_string(grid) + ", accepted: 2 or more"};
+      if (!(gate >= 0 && gate < 1))
+        return error{"marginal_value gate = " + std::to_string(gate) + ", accepted: 0..1"};
+      if (max_move == 0) return error{"marginal_value max_move = 0, accepted: 1 or more"};
+      if (auto bad = expert_bins().validate()) return bad;
+      return kv_bins().validate();
+    }
+    /// The configurator's question, without curves.
+    [[nodiscard]] configurator split() const {
+      configurator out{limits};
+      out.seconds_per_expert_miss = seconds_per_expert_miss;
+      out.seconds_per_kv_miss = seconds_per_kv_miss;
+      return out;
+    }
+    [[nodiscard]] decayed_histogram::config expert_bins() const {
+      return {.slots = static_cast<std::size_t>(limits.max_cap), .width = 1, .decay = decay};
+    }
+    [[nodiscard]] decayed_histogram::config kv_bins() const {
+      const auto most = std::max<std::uint64_t>(1, limits.blocks_beside(limits.min_cap));
+      return {.slots = static_cast<std::size_t>(most),
+              .width = static_cast<std::size_t>(kv_bin),
+              .decay = decay};
+    }
+  };
+
+#if HOTSET_EXCEPTIONS
+  /// Errors: throws invalid_config.
+  explicit marginal_value(const config& options) : marginal_value(create(options).value()) {}
+#endif
+  static result<marginal_value> create(const config& options) {
+    if (auto bad = options.validate()) return *std::move(bad);
+    auto experts = decayed_histogram::create(options.expert_bins());
+    auto kv = decayed_histogram::create(options.kv_bins());
+    return marginal_value(options, *std::move(experts), *std::move(kv));
+  }
+
+  /// An expert was used at this distance in its layer's stack; 0: for the first time.
+  void on_expert(std::uint32_t distance) noexcept { experts_.add(distance); }
+  /// A block was used at this distance; 0: for the first time.
+  void on_block(std::uint32_t distance) noexcept { kv_.add(distance); }
+
+  /// Ends the burst. Returns the split to move to; the one of `cap` if nothing is worth moving for.
+  /// Pre: min_cap <= cap <= largest_cap(). Complexity: O(grid + bins).
+  [[nodiscard]] expert_kv_split end_burst(std::uint64_t cap) noexcept {
+    experts_.end_burst();
+    kv_.end_burst();
+    const auto question = predicted();
+    const auto now = question.at(cap);
+    const auto target = best_of_grid(question, cap);
+    const auto distance = target.cap > cap ? target.cap - cap : cap - target.cap;
+    const bool gains = now.seconds - target.seconds > options_.gate * now.seconds;
+    const bool worth = gains && (distance > options_.dead_zone || (on_the_way_ && distance > 0));
+    const auto move = worth ? std::min(distance, options_.max_move) : 0;
+    on_the_way_ = move < distance && worth;
+    if (!worth) return now;
+    return question.at(target.cap > cap ? cap + move : cap - move);
+  }
+
+  /// The largest cap that leaves the floor.
+  [[nodiscard]] std::uint64_t largest_cap() const noexcept { return predicted().largest_cap(); }
+  /// What the histograms say now of a cap.
+  [[nodiscard]] expert_kv_split at(std::uint64_t cap) const noexcept { return predicted().at(cap); }
+
+ private:
+  marginal_value(const config& options, decayed_histogram experts, decayed_histogram kv)
+      : options_(options), experts_(std::move(experts)), kv_(std::move(kv)) {}
+
+  [[nodiscard]] configurator predicted() const noexcept {
+    auto question = options_.split();
+    question.experts = experts_;
+    question.kv = kv_;
+    return question;
+  }
+  /// Ties: the cap nearest to where we are.
+  [[nodiscard]] expert_kv_split best_of_grid(const configurator& question,
+                                             std::uint64_t cap) const noexcept {
+    const auto low = options_.limits.min_cap;
+    const auto range = question.largest_cap() - low;
+    auto best = question.at(cap);
+    for (std::uint64_t i = 0; i < options_.grid; ++i) {
+      const auto other = question.at(low + range * i / (options_.grid - 1));
+      const auto apart = [cap](const expert_kv_split& s) {
+        return s.cap > cap ? s.cap - cap : cap - s.cap;
+      };
+      if (other.seconds < best.seconds ||
+          (other.seconds == best.seconds && apart(other) < apart(best)))
+        best = other;
+    }
+    return best;
+  }
+
+  config options_;
+  decayed_histogram experts_;
+  decayed_histogram kv_;
+  bool on_the_way_ = false;  ///< the last move was cut short by max_move
+};
+
+}  // namespace hotset

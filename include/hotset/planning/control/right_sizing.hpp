@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Right-sizing of a running engine: experts get the support of what the users who are served now use, KV the rest.
+///
+/// Rule: C = clamp(support_cap(uses, coverage), C_min, the largest cap beside the KV floor); N takes what C leaves. `uses`
+/// is the table of the user who is served, of several their sum; a user who is not known yet moves nothing. Called at a
+/// drained barrier; a move of the cap inside the dead zone is not made.
+/// Source: WiSP 4, 5.4, G.1: a user's cap is the support of their converged working set, from very little of their own
+/// traffic and without probing the device. The paper sizes a launch; it has no rule for a running engine.
+/// Deviations: none beside that; coverage is ours (the paper's is lost).
+/// Cost: O(layers * experts log experts) a call; allocates.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "hotset/core/error.hpp"
+#include "hotset/planning/budget/right_size.hpp"
+#include "hotset/planning/budget/split_limits.hpp"
+#include "hotset/planning/control/pool_sizes.hpp"
+
+namespace hotset {
+
+/// Immutable. Threads: const use is safe.
+class right_sizing {
+ public:
+  struct config {
+    split_limits limits{};
+    std::size_t experts = 0;      ///< of a layer, by which a table of uses is cut
+    double coverage = 0.95;       ///< share of a layer's uses that its slots serve
+    std::uint64_t dead_zone = 1;  ///< slots; a move of the cap by so many or fewer is not made
+
+    [[nodiscard]] validation validate() const {
+      if (experts == 0) return error{"right_sizing experts = 0, accepted: 1 or more"};
+      if (!(coverage > 0 && coverage <= 1))
+        return error{"right_sizing coverage = " + std::to_string(coverage) +
+                     ", accepted: more than 0, at most 1"};
+      if (limits.block_bytes == 0)
+        return error{"right_sizing block_bytes = 0, accepted: 1 or more"};
+      return limits.validate();
+    }
+  };
+
+#if HOTSET_EXCEPTIONS
+  /// Errors: throws invalid_config, with the smallest budget that works.
+  explicit right_sizing(const config& options) : right_sizing(create(options).value()) {}
+#endif
+  static result<right_sizing> create(const config& options) {
+    if (auto bad = options.validate()) return *std::move(bad);
+    return right_sizing(options, checked{});
+  }
+
+  /// The sizes to go to from `now`: `now` itself where the move is not worth a resize, or nothing was used yet.
+  /// Shape: uses [layers, experts].
+  [[nodiscard]] pool_sizes next(const pool_sizes& now, std::span<const double> uses) const {
+    if (std::accumulate(uses.begin(), uses.end(), 0.0) <= 0) return now;
+    const auto to = target(uses);
+    const auto apart = to.cap > now.cap ? to.cap - now.cap : now.cap - to.cap;
+    return apart <= options_.dead_zone ? now : to;
+  }
+  /// What the table asks for. Shape: uses [layers, experts].
+  [[nodiscard]] pool_sizes target(std::span<const double> uses) const {
+    const auto& limits = options_.limits;
+    const auto cap =
+        std::clamp<std::uint64_t>(support_cap(uses, options_.experts, options_.coverage),
+                                  limits.min_cap, limits.largest_cap());
+    return {cap, limits.blocks_beside(cap)};
+  }
+
+ private:
+  struct checked {};
+  right_sizing(const config& options, checked) : options_(options) {}
+
+  config options_;
+};
+
+}  // namespace hotset

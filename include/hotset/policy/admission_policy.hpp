@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Requirements on a policy that says whether a miss may take a slot at all.
+///
+/// | expression | meaning |
+/// |---|---|
+/// | `typename A::config`, `A(layout, config)`, `A::name` | as for an eviction policy |
+/// | `A::traits` | an `admission_traits` |
+/// | `admit(context, misses, admitted)` | writes 1 or 0 for each miss of the visit; changes nothing |
+/// | `on_use(a, hit, admitted)` | a visit was committed; told of each distinct expert in routed order |
+/// | `on_evict(key, step)` | the key lost its slot in that step |
+/// | `on_routed(view)` | where the traits say so: what a visit routed, before `admit`. A visit that is planned again is told again: only `on_use` says that it takes place |
+///
+/// Of the context of `admit`, `free` says how many misses find room without a victim.
+/// A miss that is refused is served without a slot by the engine (from the host copy or a transient slot).
+
+#include <concepts>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "hotset/core/pool_layout.hpp"
+#include "hotset/core/routing_view.hpp"
+#include "hotset/core/visit_event.hpp"
+
+// clang-format 14 tears compound requirements apart.
+// clang-format off
+namespace hotset {
+
+/// What is true of an admission policy's class.
+struct admission_traits {
+  bool admits_all = false;    ///< `admit` always says yes: the pager then never calls it
+  bool hears_routes = false;  ///< has `on_routed`
+};
+
+template <class A>
+concept admission_policy =
+    std::move_constructible<A> &&
+    std::constructible_from<A, const pool_layout&, const typename A::config&> &&
+    requires(A policy, const A& const_policy, const visit_context& context,
+             std::span<const expert_use> misses, std::span<std::uint8_t> admitted, const expert_use& a,
+             expert_key key, step_id step, bool flag, const typename A::config& config) {
+      { A::name } -> std::convertible_to<std::string_view>;
+      requires std::same_as<decltype(A::traits), const admission_traits>;
+      { config.validate() } -> std::same_as<validation>;
+      { const_policy.admit(context, misses, admitted) } noexcept;
+      { policy.on_use(a, flag, flag) } noexcept;
+      { policy.on_evict(key, step) } noexcept;
+    } &&
+    (A::traits.hears_routes ? requires(A policy, const routing_view& view) {
+      { policy.on_routed(view) } noexcept -> std::same_as<void>;
+    } : !requires { &A::on_routed; });
+
+/// Nothing happens where the policy does not hear of it.
+template <class A>
+void tell_admission_routed([[maybe_unused]] A& policy,
+                           [[maybe_unused]] const routing_view& view) noexcept {
+  if constexpr (A::traits.hears_routes) policy.on_routed(view);
+}
+
+}  // namespace hotset

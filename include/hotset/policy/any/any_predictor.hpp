@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Holds the predictor that was chosen at run time: what prefetchers by score go by.
+///
+/// Rule: the held predictor's.
+/// Source: as any_eviction_policy.
+/// Deviations: none.
+/// Exact: yes (never changes what is computed).
+/// Cost: the held predictor's and one virtual call each.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "hotset/policy/predictor.hpp"
+
+namespace hotset {
+
+/// Move-only. A forecast is good until the next call. Threads: compatible.
+class any_predictor {
+ public:
+  struct config {
+    std::function<result<any_predictor>(const geometry&, const config&)> factory{};
+    std::function<validation(std::int32_t depth)> inner_validation{};
+    std::string name{};
+    predictor_traits traits{};  ///< of the predictor that will be held
+    std::int32_t depth = 1;     ///< layers ahead
+    // What an engine supplies where the traits say needs_routers, and the first of it where they say needs_hidden. What is
+    // not supplied stays as the predictor's own config has it.
+    std::int32_t d_model = 0;
+    std::vector<std::span<const float>> routers{};
+    std::vector<std::span<const float>> biases{};  ///< of those that take them; may stay empty
+    /// [vocabulary, d_model], the input embeddings, where the traits say takes_embeddings; may stay empty.
+    std::span<const float> embeddings{};
+
+    /// Without a geometry.
+    [[nodiscard]] validation validate() const {
+      if (!factory) return error{"any_predictor factory = none, accepted: a factory"};
+      return inner_validation(depth);
+    }
+  };
+
+  /// A config that builds P with these options, as many layers ahead as the config says.
+  template <predictor P>
+  [[nodiscard]] static config holding(typename P::config options = {}) {
+    config out;
+    out.name = P::name;
+    out.traits = P::traits;
+    if constexpr (requires { options.needs(); }) out.traits = options.needs();
+    out.depth = options.depth;
+    out.inner_validation = [options](std::int32_t depth) {
+      auto asked = options;
+      asked.depth = depth;
+      return asked.validate();
+    };
+    out.factory = [options = std::move(options)](const geometry& shape,
+                                                 const config& chosen) -> result<any_predictor> {
+      auto asked = options;
+      asked.depth = chosen.depth;
+      if constexpr (requires { asked.d_model; })
+        if (chosen.d_model != 0) asked.d_model = chosen.d_model;
+      if constexpr (requires { asked.routers; })
+        if (!chosen.routers.empty()) asked.routers = chosen.routers;
+      if constexpr (requires { asked.biases; })
+        if (!chosen.biases.empty()) asked.biases = chosen.biases;
+      if constexpr (requires { asked.embeddings, asked.embedding_width; }) {
+        if (!chosen.embeddings.empty()) {
+          asked.embeddings = chosen.embeddings;
+          asked.embedding_width = chosen.d_model;
+        }
+      }
+      auto made = P::create(shape, asked);
+      if (!made) return made.error();
+      return any_predictor(std::make_unique<model<P>>(*std::move(made)));
+    };
+    return out;
+  }
+
+  /// Errors: what the chosen predictor's own configuration says.
+  static result<any_predictor> create(const geometry& shape, const config& options) {
+    if (auto bad = options.validate()) return *std::move(bad);
+    return options.factory(shape, options);
+  }
+
+  /// As the concept's.
+  [[nodiscard]] forecast expect(const routing_view& view, std::span<const float> recorded = {},
+                                std::int32_t ahead = 0) noexcept {
+    return held_->expect(view, recorded, ahead);
+  }
+  [[nodiscard]] const predictor_traits& facts() const noexcept { return held_->facts; }
+  /// Nothing happens where the held predictor does not hear of it.
+  void on_sequence_end(sequence_id sequence) noexcept { held_->on_sequence_end(sequence); }
+
+ private:
+  struct held {
+    explicit held(const predictor_traits& of) : facts(of) {}
+    held(const held&) = delete;
+    held& operator=(const held&) = delete;
+    virtual ~held() = default;
+    virtual forecast expect(const routing_view& view, std::span<const float> recorded,
+                            std::int32_t ahead) noexcept = 0;
+    virtual void on_sequence_end(sequence_id sequence) noexcept = 0;
+    predictor_traits facts;
+  };
+  template <class P>
+  struct model final : held {
+    explicit model(P given) : held(P::traits), policy(std::move(given)) {}
+    forecast expect(const routing_view& view, std::span<const float> recorded,
+                    std::int32_t ahead) noexcept override {
+      return policy.expect(view, recorded, ahead);
+    }
+    void on_sequence_end([[maybe_unused]] sequence_id sequence) noexcept override {
+      if constexpr (P::traits.hears_sequence_ends) policy.on_sequence_end(sequence);
+    }
+    P policy;
+  };
+  explicit any_predictor(std::unique_ptr<held> chosen) : held_(std::move(chosen)) {}
+
+  std::unique_ptr<held> held_;
+};
+
+/// The same predictor, this many layers ahead.
+[[nodiscard]] inline any_predictor::config with_depth(any_predictor::config options,
+                                                      std::int32_t depth) {
+  options.depth = depth;
+  return options;
+}
+
+}  // namespace hotset

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Requirements on a policy that says which slot to give up.
+///
+/// | expression | meaning |
+/// |---|---|
+/// | `typename P::config` | aggregate of parameters with `validate()`, and `validate(shape)` where a model's geometry matters; `no_options` has none |
+/// | `P(layout, config)` | built for the slots and pools of a `pool_layout`; all memory is taken here |
+/// | `P::name` | the field's name of it, as in `--eviction` |
+/// | `P::traits` | an `eviction_traits`: which of the hooks below it has, and what else is true of it |
+/// | `on_visit(event)` | a visit takes place: its copies have their slots, which it uses with those that were there. See `visit_event` |
+/// | `on_prefetch(event)` | a copy for a later visit, or of a warm start, has its slot, which held nothing |
+/// | `on_evict(slot, key)` | outside of a visit the slot loses its key: to a prefetch, a quota, a failure |
+/// | `on_move(from, to)` | what `from` held is in `to` now, a slot of the same pool that held nothing: nothing else has changed |
+/// | `select_victims(context, eligible, out)` | writes up to `out.size()` distinct eligible slots of `context.pool` in the order of eviction; returns how many. What follows them in `out` means nothing. Fewer only when no more are eligible. Asking for n gives the first n of asking for more; the order of two slots does not depend on what else is eligible; asking twice gives the same answer. It may repair its own index. |
+///
+/// Hooks that a policy has if and only if its traits say so:
+///
+/// | hook | meaning |
+/// |---|---|
+/// | `on_request(event)` | a prefetcher asked for a key that is resident already |
+/// | `on_routed(view)` | what a visit routed, before its victims are chosen, or what is about to be, where the view opens a step. A visit that is planned again is told again: only `on_visit` says that it takes place |
+/// | `on_forecast(context, expected)` | what is expected of the layers after the context's |
+///
+/// A policy that is chosen at run time has `facts()`: the traits of what it holds; its own are then the most that these may be.
+/// Every call is `noexcept`, allocates nothing, and reads no clock.
+/// `static_assert(is_eviction_policy<P>())` says in a sentence what a class lacks.
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string_view>
+#include <type_traits>
+
+#include "hotset/core/error.hpp"
+#include "hotset/core/forecast.hpp"
+#include "hotset/core/ids.hpp"
+#include "hotset/core/pool_layout.hpp"
+#include "hotset/core/routing_view.hpp"
+#include "hotset/core/slot_mask.hpp"
+#include "hotset/core/visit_event.hpp"
+#include "hotset/policy/policy_facts.hpp"
+
+// clang-format 14 tears compound requirements apart.
+// clang-format off
+namespace hotset {
+
+/// What is true of an eviction policy's class. Has no default on purpose: a policy writes it down.
+struct eviction_traits {
+  bool hears_requests = false;   ///< has `on_request`
+  bool hears_routes = false;     ///< has `on_routed`
+  bool hears_forecasts = false;  ///< has `on_forecast`
+  bool needs_weights = false;    ///< reads the weights of a visit
+  bool needs_future = false;     ///< its config takes the uses to come: offline
+  bool moves_by_itself = false;  ///< its order may change from visit to visit though it is told nothing
+  std::size_t fewest_precisions = 1;
+  std::size_t most_precisions = std::numeric_limits<std::uint8_t>::max();
+};
+
+namespace detail {
+
+// Whether a class has a member of that name, whatever its signature: a hook that is there and is never called must not
+// look like one that is absent. Nothing can look into a final class.
+struct on_request_probe {
+  void on_request();
+};
+struct on_routed_probe {
+  void on_routed();
+};
+struct on_forecast_probe {
+  void on_forecast();
+};
+template <class P, class Probe>
+struct probed : P, Probe {};
+template <class P>
+concept may_be_probed = std::is_class_v<P> && !std::is_final_v<P>;
+template <class P>
+concept declares_on_request =
+    may_be_probed<P> && !requires { &probed<P, on_request_probe>::on_request; };
+template <class P>
+concept declares_on_routed =
+    may_be_probed<P> && !requires { &probed<P, on_routed_probe>::on_routed; };
+template <class P>
+concept declares_on_forecast =
+    may_be_probed<P> && !requires { &probed<P, on_forecast_probe>::on_forecast; };
+
+template <class P>
+concept hears_requests = requires(P& policy, const prefetch_event& event) {
+  { policy.on_request(event) } noexcept -> std::same_as<void>;
+};
+template <class P>
+concept hears_visits = requires(P& policy, const visit_event& event) {
+  { policy.on_visit(event) } noexcept -> std::same_as<void>;
+};
+template <class P>
+concept hears_prefetches = requires(P& policy, const prefetch_event& event) {
+  { policy.on_prefetch(event) } noexcept -> std::same_as<void>;
+};
+template <class P>
+concept hears_routes = requires(P& policy, const routing_view& view) {
+  { policy.on_routed(view) } noexcept -> std::same_as<void>;
+};
+template <class P>
+concept hears_forecasts =
+    requires(P& policy, const visit_context& context, const forecast& expected) {
+      { policy.on_forecast(context, expected) } noexcept -> std::same_as<void>;
+    };
+
+template <class P>
+concept has_eviction_config = requires(const typename P::config& config) {
+  { config.validate() } -> std::same_as<validation>;
+};
+template <class P>
+concept has_eviction_traits =
+    requires { requires std::same_as<decltype(P::traits), const eviction_traits>; };
+template <class P>
+concept has_policy_name = requires { { P::name } -> std::convertible_to<std::string_view>; };
+template <class P>
+concept hears_losses = requires(P& policy, slot_id slot, expert_key key) {
+  { policy.on_evict(slot, key) } noexcept -> std::same_as<void>;
+};
+template <class P>
+concept hears_moves = requires(P& policy, slot_id slot) {
+  { policy.on_move(slot, slot) } noexcept -> std::same_as<void>;
+};
+template <class P>
+concept selects_victims = requires(P& policy, const visit_context& context,
+                                   const slot_mask& eligible, std::span<slot_id> out) {
+  { policy.select_victims(context, eligible, out) } noexcept -> std::same_as<std::size_t>;
+};
+/// Each optional hook is there, callable as it is called, if and only if the traits say so.
+template <class P>
+concept says_what_it_hears =
+    has_eviction_traits<P> &&
+    (P::traits.hears_requests ? hears_requests<P> : !declares_on_request<P>) &&
+    (P::traits.hears_routes ? hears_routes<P> : !declares_on_routed<P>) &&
+    (P::traits.hears_forecasts ? hears_forecasts<P> : !declares_on_forecast<P>);
+
+}  // namespace detail
+
+template <class P>
+concept eviction_policy =
+    std::move_constructible<P> && detail::has_eviction_config<P> &&
+    std::constructible_from<P, const pool_layout&, const typename P::config&> &&
+    detail::has_policy_name<P> && detail::hears_visits<P> && detail::hears_prefetches<P> &&
+    detail::hears_losses<P> && detail::hears_moves<P> && detail::selects_victims<P> && detail::says_what_it_hears<P>;
+
+/// For a static_assert: true of an eviction policy; of anything else, compilation ends with what it lacks.
+template <class P>
+consteval bool is_eviction_policy() {
+  static_assert(std::move_constructible<P>, "an eviction policy can be moved");
+  static_assert(detail::has_eviction_config<P>,
+                "an eviction policy has a type `config` whose `validate() const` returns a validation; "
+                "`using config = hotset::no_options;` is one");
+  if constexpr (detail::has_eviction_config<P>)
+    static_assert(std::constructible_from<P, const pool_layout&, const typename P::config&>,
+                  "an eviction policy is built from (const pool_layout&, const config&)");
+  static_assert(detail::has_policy_name<P>, "an eviction policy has a static constexpr std::string_view `name`");
+  static_assert(detail::hears_visits<P>, "an eviction policy has void on_visit(const visit_event&) noexcept");
+  static_assert(detail::hears_prefetches<P>, "an eviction policy has void on_prefetch(const prefetch_event&) noexcept");
+  static_assert(detail::hears_losses<P>, "an eviction policy has void on_evict(slot_id, expert_key) noexcept");
+  static_assert(detail::hears_moves<P>, "an eviction policy has void on_move(slot_id from, slot_id to) noexcept");
+  static_assert(detail::selects_victims<P>,
+                "an eviction policy has std::size_t select_victims(const visit_context&, const slot_mask&, "
+                "std::span<slot_id>) noexcept");
+  static_assert(detail::has_eviction_traits<P>,
+                "an eviction policy has `static constexpr hotset::eviction_traits traits{...}`, which says what it hears and needs");
+  if constexpr (detail::has_eviction_traits<P>) {
+    constexpr auto traits = P::traits;
+    static_assert(!traits.hears_requests || detail::hears_requests<P>,
+                  "its traits say hears_requests, and it has no void on_request(const prefetch_event&) noexcept");
+    static_assert(traits.hears_requests || !detail::declares_on_request<P>,
+                  "it has an on_request that nobody calls: say .hears_requests = true in its traits");
+    static_assert(!traits.hears_routes || detail::hears_routes<P>,
+                  "its traits say hears_routes, and it has no void on_routed(const routing_view&) noexcept");
+    static_assert(traits.hears_routes || !detail::declares_on_routed<P>,
+                  "it has an on_routed that nobody calls: say .hears_routes = true in its traits");
+    static_assert(!traits.hears_forecasts || detail::hears_forecasts<P>,
+                  "its traits say hears_forecasts, and it has no void on_forecast(const visit_context&, "
+                  "const forecast&) noexcept");
+    static_assert(traits.hears_forecasts || !detail::declares_on_forecast<P>,
+                  "it has an on_forecast that nobody calls: say .hears_forecasts = true in its traits");
+  }
+  return eviction_policy<P>;
+}
+
+// What a runtime calls that takes any policy: nothing happens where the policy does not hear of it.
+
+/// As on_request.
+template <class P>
+void tell_request([[maybe_unused]] P& policy,
+                  [[maybe_unused]] const prefetch_event& event) noexcept {
+  if constexpr (P::traits.hears_requests) policy.on_request(event);
+}
+/// As on_routed.
+template <class P>
+void tell_routed([[maybe_unused]] P& policy, [[maybe_unused]] const routing_view& view) noexcept {
+  if constexpr (P::traits.hears_routes) policy.on_routed(view);
+}
+/// As on_forecast.
+template <class P>
+void tell_forecast([[maybe_unused]] P& policy, [[maybe_unused]] const visit_context& context,
+                   [[maybe_unused]] const forecast& expected) noexcept {
+  if constexpr (P::traits.hears_forecasts) policy.on_forecast(context, expected);
+}
+
+}  // namespace hotset

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Requirements on a policy that may bend which experts a router selects, knowing what is resident.
+///
+/// | expression | meaning |
+/// |---|---|
+/// | `typename R::config` | aggregate of parameters with `validate()` |
+/// | `R(shape, config)` | built for a model's geometry; all memory is taken here |
+/// | `R::name` | the field's name of it, as in `--routing` |
+/// | `R::traits` | a `routing_traits` |
+/// | `route(view, residents, selected, weights)` | `view` holds the router's own selection. Writes [tokens * top_k] ids, -1 after a shortened selection, and their gate weights; both may be the arrays that `view` names. |
+///
+/// `route` is called once per visit, before the cache is asked, and answers invalid_visit if the view lacks what it needs:
+/// then nothing is written. Every call is `noexcept`, allocates nothing, and reads no clock.
+
+#include <concepts>
+#include <span>
+#include <string_view>
+
+#include "hotset/core/error.hpp"
+#include "hotset/core/geometry.hpp"
+#include "hotset/core/miss.hpp"
+#include "hotset/core/routing_view.hpp"
+#include "hotset/core/status.hpp"
+#include "hotset/policy/policy_facts.hpp"
+
+// clang-format 14 tears compound requirements apart.
+// clang-format off
+namespace hotset {
+
+/// What is true of a routing policy's class.
+struct routing_traits {
+  bool is_exact = false;      ///< it never changes the selection
+  bool needs_logits = false;  ///< it cannot work without the router's logits
+  bool needs_free_slots = false;  ///< it does nothing where nobody frees slots ahead of visits
+};
+
+template <class R>
+concept routing_policy =
+    std::move_constructible<R> &&
+    std::constructible_from<R, const geometry&, const typename R::config&> &&
+    requires(R policy, const routing_view& view, const residency_view& residents,
+             std::span<expert_id> selected, std::span<float> weights,
+             const typename R::config& config) {
+      { R::name } -> std::convertible_to<std::string_view>;
+      { config.validate() } -> std::same_as<validation>;
+      requires std::same_as<decltype(R::traits), const routing_traits>;
+      { policy.route(view, residents, selected, weights) } noexcept -> std::same_as<status>;
+    };
+
+}  // namespace hotset

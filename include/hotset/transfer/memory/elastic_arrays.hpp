@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// The arrays of a slot bank at addresses that stay, of which the first slots have memory: as many as are held.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "hotset/core/error.hpp"
+#include "hotset/core/memory_budget.hpp"
+#include "hotset/core/status.hpp"
+#include "hotset/transfer/memory/slot_bank_layout.hpp"
+#include "hotset/transfer/memory/virtual_memory.hpp"
+#include "hotset/transfer/memory/virtual_range.hpp"
+
+namespace hotset {
+
+/// Memory comes in blocks of one place, rounded up to the granularity: an array has at most one block more than its held
+/// slots fill. The budget counts what the slots take, `bytes` what the blocks do.
+/// Threads: compatible. Cost: a call of the platform for each block that comes or goes.
+template <virtual_memory Memory>
+class elastic_arrays {
+ public:
+  /// No slot is held yet. `tail`: bytes behind the last held slot that a wide read may touch.
+  /// `memory` and `budget` outlive the arrays. Errors: no addresses to be had.
+  static result<elastic_arrays> create(Memory& memory, memory_budget& budget,
+                                       const slot_bank_layout& places, std::size_t tail = 0) {
+    elastic_arrays out(budget);
+    out.arrays_.reserve(places.arrays().size());
+    for (const auto& place : places.arrays()) {
+      const auto unit = memory.granularity();
+      const auto block = (place.stride + unit - 1) / unit * unit;
+      const auto most = std::max<std::size_t>(1, blocks(place.slots, place.stride, tail, block));
+      auto range = virtual_range<Memory>::reserve(memory, most * block);
+      if (!range) return range.error();
+      out.arrays_.push_back(
+          {*std::move(range), place.size_class, place.slots, place.stride, tail, block});
+      if (place.size_class >= out.held_.size()) out.held_.resize(place.size_class + 1, 0);
+    }
+    return out;
+  }
+  elastic_arrays(elastic_arrays&&) noexcept = default;
+  elastic_arrays& operator=(elastic_arrays&&) = delete;
+  /// Nobody may still read or write there.
+  ~elastic_arrays() {
+    for (std::size_t c = 0; c < held_.size(); ++c) (void)hold(c, 0);
+  }
+
+  /// Of the array's first slot. Stays.
+  [[nodiscard]] std::byte* base(std::size_t array) const noexcept {
+    return arrays_[array].range.addresses().data();
+  }
+  /// As slot_bank::slot_bytes, held and hold.
+  [[nodiscard]] std::uint64_t slot_bytes(std::size_t size_class) const noexcept {
+    std::uint64_t bytes = 0;
+    for (const auto& a : arrays_)
+      if (a.size_class == size_class) bytes += a.stride;
+    return bytes;
+  }
+  [[nodiscard]] std::size_t held(std::size_t size_class) const noexcept {
+    return size_class < held_.size() ? held_[size_class] : 0;
+  }
+  status hold(std::size_t size_class, std::size_t slots) noexcept {
+    if (size_class >= held_.size() || slots > slots_of(size_class)) return status::invalid_argument;
+    const auto before = held_[size_class];
+    const auto one = slot_bytes(size_class);
+    if (slots > before && !budget_->take((slots - before) * one)) return status::exceeds_memory;
+    if (resize_all(size_class, slots) != memory_status::ok) {
+      (void)resize_all(size_class, before);
+      budget_->give_back((slots - before) * one);
+      return status::exceeds_memory;
+    }
+    if (slots < before) budget_->give_back((before - slots) * one);
+    held_[size_class] = slots;
+    return status::ok;
+  }
+  /// Memory behind the addresses, all of it. Units: bytes.
+  [[nodiscard]] std::uint64_t bytes() const noexcept {
+    std::uint64_t bytes = 0;
+    for (const auto& a : arrays_) bytes += a.range.mapped_bytes();
+    return bytes;
+  }
+
+ private:
+  struct growing_array {
+    virtual_range<Memory> range;
+    std::size_t size_class = 0;
+    std::size_t slots = 0;
+    std::size_t stride = 0;
+    std::size_t tail = 0;
+    std::size_t block = 0;
+
+    memory_status resize(std::size_t slots_with_memory) noexcept {
+      const auto has = range.mapped_bytes() / block;
+      const auto wants = blocks(slots_with_memory, stride, tail, block);
+      if (wants > has) return range.populate(has * block, block, wants - has);
+      // What the platform does not take back now it takes at the next change, or at the end.
+      if (wants < has) (void)range.unmap(wants * block, (has - wants) * block);
+      return memory_status::ok;
+    }
+  };
+
+  explicit elastic_arrays(memory_budget& budget) noexcept : budget_(&budget) {}
+
+  static std::size_t blocks(std::size_t slots, std::size_t stride, std::size_t tail,
+                            std::size_t block) noexcept {
+    return slots == 0 ? 0 : (slots * stride + tail + block - 1) / block;
+  }
+  [[nodiscard]] std::size_t slots_of(std::size_t size_class) const noexcept {
+    const auto found = std::ranges::find(arrays_, size_class, &growing_array::size_class);
+    return found == arrays_.end() ? 0 : found->slots;
+  }
+  memory_status resize_all(std::size_t size_class, std::size_t slots) noexcept {
+    for (auto& a : arrays_) {
+      if (a.size_class != size_class) continue;
+      if (const auto code = a.resize(slots); code != memory_status::ok) return code;
+    }
+    return memory_status::ok;
+  }
+
+  memory_budget* budget_;
+  std::vector<growing_array> arrays_;
+  std::vector<std::size_t> held_;  ///< slots by size class
+};
+
+}  // namespace hotset

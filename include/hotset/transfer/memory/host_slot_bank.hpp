@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Slot memory on the host: all of it for good, or as much as is held at a time.
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "hotset/core/error.hpp"
+#include "hotset/core/expert_layout.hpp"
+#include "hotset/core/ids.hpp"
+#include "hotset/core/memory_budget.hpp"
+#include "hotset/core/pool_layout.hpp"
+#include "hotset/core/status.hpp"
+#include "hotset/transfer/memory/elastic_arrays.hpp"
+#include "hotset/transfer/memory/host_virtual_memory.hpp"
+#include "hotset/transfer/memory/slot_bank_layout.hpp"
+
+namespace hotset {
+
+/// Memory of an engine that holds one tensor of all slots of a size class.
+struct slot_array {
+  std::span<std::byte> bytes;
+  std::size_t stride = 0;  ///< from one slot to the next
+};
+
+/// Addresses are stable for the bank's life. Memory: slots * expert bytes, padded to cache lines; of an elastic bank that of
+/// the held slots, in pages (elastic_arrays).
+class host_slot_bank {
+ public:
+  /// All slots in one array for each tensor, for the bank's life; `beside` more of them, numbered after the cache's, are the
+  /// engine's own. Errors: those of slot_bank_layout, no host memory.
+  static result<host_slot_bank> create(const pool_layout& layout,
+                                       const std::vector<expert_layout>& layouts,
+                                       std::size_t beside = 0) noexcept {
+    return build(layout, layouts, beside, [](host_slot_bank& out) { return out.take_all(); });
+  }
+  /// Over memory that the engine has and keeps for the bank's life: an array for each tensor of each size class, classes first. Layers whose
+  /// tensors lie apart are size classes of their own (geometry::layer_size_class).
+  /// Errors: those of slot_bank_layout; another number of arrays; a stride below a tensor's bytes; an array that is too short.
+  static result<host_slot_bank> create_over(const pool_layout& layout,
+                                            const std::vector<expert_layout>& layouts,
+                                            std::span<const slot_array> arrays) noexcept {
+    return build(layout, layouts, 0, [&](host_slot_bank& out) { return out.take_given(arrays); });
+  }
+  /// No slot is held yet: `hold` takes memory from `budget`, which outlives the bank.
+  /// Errors: those of slot_bank_layout; no memory file or no addresses to be had; a system that is not Linux.
+  static result<host_slot_bank> create_elastic(const pool_layout& layout,
+                                               const std::vector<expert_layout>& layouts,
+                                               memory_budget& budget) noexcept {
+    return build(layout, layouts, 0, [&](host_slot_bank& out) { return out.reserve_all(budget); });
+  }
+  host_slot_bank(host_slot_bank&&) noexcept = default;
+  host_slot_bank& operator=(host_slot_bank&&) = delete;
+  ~host_slot_bank() = default;
+
+  /// Why a cache of `layout` cannot live here; nothing if it can.
+  [[nodiscard]] validation check(const pool_layout& layout) const { return places_.check(layout); }
+  [[nodiscard]] std::size_t slots() const noexcept { return places_.slots(); }
+  [[nodiscard]] std::size_t beside() const noexcept { return places_.beside(); }
+  /// Tensors of the experts that the slot can hold.
+  [[nodiscard]] std::size_t tensors(slot_id slot) const noexcept { return places_.tensors(slot); }
+  /// Pre: slot and tensor in range. Only of a held slot may the bytes be touched.
+  [[nodiscard]] std::span<std::byte> bytes(slot_id slot, std::size_t tensor) const noexcept {
+    const auto where = places_.at(slot, tensor);
+    return {first_[where.array] + where.offset, where.bytes};
+  }
+
+  /// As slot_bank says. Of a bank that is not elastic all slots are held, and `hold` is an invalid_argument.
+  [[nodiscard]] std::uint64_t slot_bytes(std::size_t size_class) const noexcept {
+    return places_.slot_bytes(size_class);
+  }
+  [[nodiscard]] std::size_t held(std::size_t size_class) const noexcept {
+    return elastic_ ? elastic_->held(size_class) : places_.slots_of(size_class);
+  }
+  status hold(std::size_t size_class, std::size_t slots) noexcept {
+    return elastic_ ? elastic_->hold(size_class, slots) : status::invalid_argument;
+  }
+  /// At once. Pre: what was enqueued on the stream has run.
+  template <class Stream>
+  status copy_slot(slot_id from, slot_id to, Stream& /*stream*/) const noexcept {
+    for (std::size_t t = 0; t < tensors(from); ++t) {
+      const auto bytes = this->bytes(from, t);
+      std::memcpy(this->bytes(to, t).data(), bytes.data(), bytes.size());
+    }
+    return status::ok;
+  }
+  template <class Stream>
+  status finish(Stream& stream) const noexcept {
+    stream.drain();
+    return status::ok;
+  }
+  [[nodiscard]] bool is_elastic() const noexcept { return elastic_.has_value(); }
+
+ private:
+  static constexpr std::size_t alignment = 64;
+  struct aligned_delete {
+    void operator()(std::byte* p) const noexcept {
+      ::operator delete (p, std::align_val_t{alignment});
+    }
+  };
+  using memory = std::unique_ptr<std::byte[], aligned_delete>;
+
+  template <class Finish>
+  static result<host_slot_bank> build(const pool_layout& layout,
+                                      const std::vector<expert_layout>& layouts, std::size_t beside,
+                                      Finish finish) noexcept {
+    return unless_out_of_memory(
+        [&]() -> result<host_slot_bank> {
+          auto places = slot_bank_layout::create(layout, layouts, alignment, beside);
+          if (!places) return places.error();
+          host_slot_bank out(*std::move(places));
+          if (auto bad = finish(out)) return *std::move(bad);
+          return out;
+        },
+        no_host_memory());
+  }
+  explicit host_slot_bank(slot_bank_layout places) : places_(std::move(places)) {}
+
+  validation take_all() {
+    for (const auto& array : places_.arrays()) {
+      arrays_.emplace_back();  // its own memory may be refused
+      arrays_.back().reset(
+          static_cast<std::byte*>(::operator new (array.total(), std::align_val_t{alignment})));
+      first_.push_back(arrays_.back().get());
+    }
+    return std::nullopt;
+  }
+  validation take_given(std::span<const slot_array> given) {
+    std::vector<std::size_t> strides;
+    for (const auto& one : given) strides.push_back(one.stride);
+    if (auto bad = places_.set_strides(strides)) return bad;
+    for (std::size_t a = 0; a < given.size(); ++a) {
+      const auto& array = places_.arrays()[a];
+      const auto needed = array.slots == 0 ? 0 : (array.slots - 1) * array.stride + array.bytes;
+      if (given[a].bytes.size() < needed)
+        return error{"array " + std::to_string(a) + " of slots has " +
+                     std::to_string(given[a].bytes.size()) +
+                     " bytes, accepted: " + std::to_string(needed) + " or more, for " +
+                     std::to_string(array.slots) + " slots"};
+      first_.push_back(given[a].bytes.data());
+    }
+    return std::nullopt;
+  }
+  validation reserve_all(memory_budget& budget) {
+    auto pages = host_virtual_memory::create();
+    if (!pages) return pages.error();
+    pages_ = std::make_unique<host_virtual_memory>(*std::move(pages));
+    auto elastic = elastic_arrays<host_virtual_memory>::create(*pages_, budget, places_);
+    if (!elastic) return elastic.error();
+    elastic_.emplace(*std::move(elastic));
+    for (std::size_t a = 0; a < places_.arrays().size(); ++a) first_.push_back(elastic_->base(a));
+    return std::nullopt;
+  }
+
+  slot_bank_layout places_;
+  std::vector<memory> arrays_;                  ///< of a bank that holds all for good
+  std::unique_ptr<host_virtual_memory> pages_;  ///< of an elastic bank, like what follows
+  std::optional<elastic_arrays<host_virtual_memory>> elastic_;
+  std::vector<std::byte*> first_;  ///< [arrays] where the first slot lies
+};
+
+}  // namespace hotset

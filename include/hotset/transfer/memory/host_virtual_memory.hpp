@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Virtual memory of the host (Linux): ranges without access, and the pages of one memory file mapped into them.
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string>
+#include <utility>
+
+#if defined(__linux__)
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#endif
+
+#include "hotset/core/error.hpp"
+#include "hotset/transfer/memory/mapping_ledger.hpp"
+#include "hotset/transfer/memory/virtual_memory.hpp"
+
+namespace hotset {
+
+#if defined(__linux__)
+
+/// Reading where nothing is mapped is a segmentation fault. A new block holds zeros. Outlives its ranges.
+/// The kernel bounds the mappings of a process (vm.max_map_count, 65530 by default): scattered pages need two each.
+class host_virtual_memory {
+ public:
+  struct config {
+    std::size_t granularity = 0;  ///< bytes, a multiple of the page size; 0: the page size
+    /// Bytes of all blocks together; never more than the machine has, for the kernel would kill processes to find them.
+    std::uint64_t physical_bytes = std::numeric_limits<std::uint64_t>::max();
+  };
+
+  /// Errors: a granularity that is not a multiple of the page size; no memory file to be had.
+  static result<host_virtual_memory> create(const config& setup) noexcept {
+    const auto page = page_bytes();
+    const auto granularity = setup.granularity == 0 ? page : setup.granularity;
+    if (granularity % page != 0)
+      return error{"a granularity of " + std::to_string(granularity) +
+                   " bytes, accepted: multiples of " + std::to_string(page)};
+    const int file = ::memfd_create("hotset", MFD_CLOEXEC);
+    if (file < 0) return error{"memfd_create: error " + std::to_string(errno)};
+    return host_virtual_memory(file, granularity,
+                               std::min(setup.physical_bytes, machine_bytes(page)));
+  }
+  static result<host_virtual_memory> create() noexcept { return create(config{}); }
+
+  host_virtual_memory(host_virtual_memory&& other) noexcept
+      : file_(std::exchange(other.file_, -1)),
+        limit_(other.limit_),
+        file_end_(other.file_end_),
+        spare_(std::exchange(other.spare_, {})),
+        ledger_(std::move(other.ledger_)) {}
+  host_virtual_memory& operator=(host_virtual_memory&&) = delete;
+  ~host_virtual_memory() {
+    if (file_ < 0) return;
+    give_spare();
+    ::close(file_);
+  }
+
+  [[nodiscard]] std::size_t granularity() const noexcept { return ledger_.granularity(); }
+  /// Units: bytes. See mapping_ledger.
+  [[nodiscard]] std::uint64_t reserved_bytes() const noexcept { return ledger_.reserved_bytes(); }
+  [[nodiscard]] std::uint64_t physical_bytes() const noexcept { return ledger_.physical_bytes(); }
+
+  memory_status reserve(std::size_t bytes, std::span<std::byte>& range) noexcept {
+    if (const auto code = ledger_.check_size(bytes); code != memory_status::ok) return code;
+    if (const auto code = ledger_.get_ready(); code != memory_status::ok) return code;
+    auto* const first = take_addresses(nullptr, bytes, 0);
+    if (first == nullptr) return why();
+    range = {first, bytes};
+    ledger_.on_reserve(range);
+    return memory_status::ok;
+  }
+  memory_status release(std::span<std::byte> range) noexcept {
+    if (const auto code = ledger_.check_release(range); code != memory_status::ok) return code;
+    if (::munmap(range.data(), range.size()) != 0) return why();
+    ledger_.on_release(range);
+    return memory_status::ok;
+  }
+  memory_status create_block(std::size_t bytes, memory_block& block) noexcept {
+    if (const auto code = ledger_.check_size(bytes); code != memory_status::ok) return code;
+    if (bytes > limit_ - ledger_.physical_bytes()) return memory_status::out_of_memory;
+    if (const auto code = ledger_.get_ready(); code != memory_status::ok) return code;
+    // The pages are taken now: one that is missing when it is first written would be a bus error.
+    if (!change_file(0, file_end_, bytes)) return why();
+    block = ledger_.on_create(bytes, file_end_);
+    file_end_ += bytes;
+    return memory_status::ok;
+  }
+  memory_status destroy_block(memory_block block) noexcept {
+    if (const auto code = ledger_.check_destroy(block); code != memory_status::ok) return code;
+    if (const auto gone = ledger_.on_destroy(block)) discard(*gone, block.bytes);
+    return memory_status::ok;
+  }
+  memory_status map(std::span<std::byte> range, std::size_t offset, memory_block block) noexcept {
+    if (const auto code = ledger_.check_map(range, offset, block); code != memory_status::ok)
+      return code;
+    if (const auto code = ledger_.get_ready(); code != memory_status::ok) return code;
+    // A fault for each page costs more than the bytes. Where the kernel does not populate, they come one by one.
+    const int at_once = block.bytes > page_bytes() ? MAP_POPULATE : 0;
+    if (::mmap(range.data() + offset, block.bytes, PROT_READ | PROT_WRITE,
+               MAP_SHARED | MAP_FIXED | at_once, file_,
+               static_cast<off_t>(ledger_.handle(block))) == MAP_FAILED)
+      return why();
+    ledger_.on_map(range, offset, block);
+    return memory_status::ok;
+  }
+  memory_status unmap(std::span<std::byte> range, std::size_t offset, std::size_t bytes) noexcept {
+    if (const auto code = ledger_.check_unmap(range, offset, bytes); code != memory_status::ok)
+      return code;
+    if (!empty_place(range.data() + offset, bytes)) return why();
+    if (const auto gone = ledger_.on_unmap(range, offset)) discard(*gone, bytes);
+    return memory_status::ok;
+  }
+
+ private:
+  static constexpr std::size_t spare_pages = 6;
+
+  host_virtual_memory(int file, std::size_t granularity, std::uint64_t limit) noexcept
+      : file_(file), limit_(limit), ledger_(granularity) {
+    take_spare();
+  }
+
+  static std::size_t page_bytes() noexcept {
+    return static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  }
+  static std::uint64_t machine_bytes(std::size_t page) noexcept {
+    return static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) * page;
+  }
+  /// What errno means for the caller.
+  static memory_status why() noexcept {
+    return errno == ENOMEM || errno == ENOSPC || errno == EFBIG ? memory_status::out_of_memory
+                                                                : memory_status::failed;
+  }
+  static std::byte* take_addresses(std::byte* at, std::size_t bytes, int flags) noexcept {
+    void* const first =
+        ::mmap(at, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | flags, -1, 0);
+    return first == MAP_FAILED ? nullptr : static_cast<std::byte*>(first);
+  }
+  /// At the bound of its mappings a process may map nothing, not even to undo a mapping: the spare ones go first.
+  bool empty_place(std::byte* at, std::size_t bytes) noexcept {
+    if (take_addresses(at, bytes, MAP_FIXED) != nullptr) return true;
+    if (errno != ENOMEM || spare_.empty()) return false;
+    give_spare();
+    const bool done = take_addresses(at, bytes, MAP_FIXED) != nullptr;
+    const auto reason = errno;
+    take_spare();
+    errno = reason;
+    return done;
+  }
+  /// Pages of alternating access: each is a mapping of its own.
+  void take_spare() noexcept {
+    const auto page = page_bytes();
+    auto* const first = take_addresses(nullptr, spare_pages * page, 0);
+    if (first == nullptr) return;
+    spare_ = {first, spare_pages * page};
+    for (std::size_t i = 1; i < spare_pages; i += 2)
+      if (::mprotect(first + i * page, page, PROT_READ) != 0) return give_spare();
+  }
+  void give_spare() noexcept {
+    if (!spare_.empty()) (void)::munmap(spare_.data(), spare_.size());
+    spare_ = {};
+  }
+  bool change_file(int mode, std::uint64_t offset, std::size_t bytes) const noexcept {
+    int code = 0;
+    do {
+      code = ::fallocate(file_, mode, static_cast<off_t>(offset), static_cast<off_t>(bytes));
+    } while (code != 0 && errno == EINTR);
+    return code == 0;
+  }
+  /// The kernel has no reason to refuse a hole in a file of our own.
+  void discard(std::uint64_t offset, std::size_t bytes) const noexcept {
+    (void)change_file(FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, bytes);
+  }
+
+  int file_;
+  std::uint64_t limit_;
+  std::uint64_t file_end_ = 0;  ///< each block gets a place of its own; places are never used again
+  std::span<std::byte> spare_{};  ///< mappings held back for `unmap`
+  mapping_ledger ledger_;
+};
+
+#else
+
+/// On other systems there is none: `create` says so, and banks of a fixed size need none.
+class host_virtual_memory {
+ public:
+  /// As on Linux.
+  struct config {
+    std::size_t granularity = 0;
+    std::uint64_t physical_bytes = std::numeric_limits<std::uint64_t>::max();
+  };
+  /// Errors: always.
+  static result<host_virtual_memory> create(const config&) noexcept { return create(); }
+  static result<host_virtual_memory> create() noexcept {
+    return error{"virtual memory of the host, accepted: on Linux"};
+  }
+
+  [[nodiscard]] std::size_t granularity() const noexcept { return 1; }
+  memory_status reserve(std::size_t, std::span<std::byte>&) noexcept { return none; }
+  memory_status release(std::span<std::byte>) noexcept { return none; }
+  memory_status create_block(std::size_t, memory_block&) noexcept { return none; }
+  memory_status destroy_block(memory_block) noexcept { return none; }
+  memory_status map(std::span<std::byte>, std::size_t, memory_block) noexcept { return none; }
+  memory_status unmap(std::span<std::byte>, std::size_t, std::size_t) noexcept { return none; }
+
+ private:
+  static constexpr memory_status none = memory_status::failed;
+};
+
+#endif
+
+static_assert(virtual_memory<host_virtual_memory>);
+
+}  // namespace hotset

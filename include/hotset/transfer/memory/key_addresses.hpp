@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// An address of its own for every expert (Linux): an engine's kernel takes the expert's number as it is, and only experts that
+/// are held have memory behind them.
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#if defined(__linux__)
+#include <sys/mman.h>
+#include <unistd.h>
+#endif
+
+#include "hotset/core/error.hpp"
+#include "hotset/core/expert_layout.hpp"
+#include "hotset/core/geometry.hpp"
+#include "hotset/core/ids.hpp"
+#include "hotset/core/pool_layout.hpp"
+#include "hotset/transfer/memory/virtual_memory.hpp"
+
+namespace hotset {
+
+namespace detail {
+
+#if defined(__linux__)
+
+inline std::size_t system_page_bytes() noexcept {
+  return static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+}
+/// Addresses without memory, or null with errno.
+inline std::byte* reserve_pages(std::size_t bytes, bool guarded) noexcept {
+  void* const out = ::mmap(nullptr, bytes, guarded ? PROT_NONE : PROT_READ | PROT_WRITE,
+                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return out == MAP_FAILED ? nullptr : static_cast<std::byte*>(out);
+}
+inline void release_pages(std::byte* begin, std::size_t bytes) noexcept { ::munmap(begin, bytes); }
+inline memory_status open_pages(std::byte* begin, std::size_t bytes) noexcept {
+  if (::mprotect(begin, bytes, PROT_READ | PROT_WRITE) == 0) return memory_status::ok;
+  return errno == ENOMEM ? memory_status::out_of_memory : memory_status::failed;
+}
+inline void discard_pages(std::byte* begin, std::size_t bytes, bool guarded) noexcept {
+  (void)::madvise(begin, bytes, MADV_DONTNEED);
+  if (guarded) (void)::mprotect(begin, bytes, PROT_NONE);
+}
+
+#else
+
+// On other systems no address is to be had, and nothing else is ever called.
+inline std::size_t system_page_bytes() noexcept { return 4096; }
+inline std::byte* reserve_pages(std::size_t, bool) noexcept {
+  errno = ENOSYS;
+  return nullptr;
+}
+inline void release_pages(std::byte*, std::size_t) noexcept {}
+inline memory_status open_pages(std::byte*, std::size_t) noexcept { return memory_status::failed; }
+inline void discard_pages(std::byte*, std::size_t, bool) noexcept {}
+
+#endif
+
+}  // namespace detail
+
+/// What is behind the address of an expert that is not held.
+enum class absent_pages : std::uint8_t {
+  guarded,  ///< nothing: a kernel that reads there stops with a segmentation fault; two system calls a change
+  zeros,  ///< zeros: such a kernel computes a wrong answer; one system call where memory is given back
+};
+
+/// For each tensor of each layer one range of [experts] x tensor bytes, without gaps, at a page's begin: what an engine sets as its
+/// weight. Neighbours share a page where a tensor's bytes are no multiple of it: it is given back when none of them is held.
+/// A pager's slots are then permits: as many experts as it has slots are held, wherever they lie. Tell `drop` of its departures, and
+/// let a backend over these addresses make the copies.
+/// Threads: safe, but for the bytes. Memory: 4 bytes for each page, and a byte for each expert.
+class key_addresses {
+ public:
+  /// `layouts`: by size class, at one precision. Errors: a shape that does not validate, or has several precisions; a size class without a
+  /// layout; no addresses to be had.
+  static result<key_addresses> create(const geometry& shape,
+                                      const std::vector<expert_layout>& layouts,
+                                      absent_pages absent = absent_pages::guarded) noexcept {
+    return unless_out_of_memory(
+        [&]() -> result<key_addresses> {
+          if (auto bad = shape.validate()) return *std::move(bad);
+          if (shape.precisions() != 1)
+            return error{"addresses by key of " + std::to_string(shape.precisions()) +
+                         " precisions, accepted: 1"};
+          key_addresses out(shape, absent);
+          const auto classes = shape.size_classes();
+          for (const auto l : each<layer_id>(shape.layers)) {
+            const auto c = index_of(classes[index_of(l)]);
+            if (c >= layouts.size()) return error{"no layout for size class " + std::to_string(c)};
+            if (auto bad = layouts[c].validate()) return *std::move(bad);
+            out.first_tensor_.push_back(out.tensors_.size());
+            for (const auto& t : layouts[c].tensors)
+              if (auto bad = out.add_tensor(t.bytes)) return *std::move(bad);
+          }
+          out.first_tensor_.push_back(out.tensors_.size());
+          out.users_.resize(out.pages_, 0);
+          return out;
+        },
+        no_host_memory());
+  }
+  key_addresses(key_addresses&&) noexcept = default;
+  key_addresses& operator=(key_addresses&&) = delete;
+  /// Gives all memory and addresses back. Nobody may still read or write there.
+  ~key_addresses() = default;
+
+  /// Why a cache of `layout` cannot live here; nothing if it can.
+  [[nodiscard]] validation check(const pool_layout& layout) const {
+    const auto& other = layout.shape();
+    if (other.layers == shape_.layers && other.experts == shape_.experts &&
+        layout.precisions() == 1)
+      return std::nullopt;
+    return error{"a cache of " + std::to_string(other.layers) + " layers of " +
+                 std::to_string(other.experts) + " experts at " +
+                 std::to_string(layout.precisions()) + " precisions, accepted: " +
+                 std::to_string(shape_.layers) + " of " + std::to_string(shape_.experts) + " at 1"};
+  }
+
+  /// All experts' places of one tensor of a layer. Stable for the object's life. Pre: both in range.
+  [[nodiscard]] std::span<std::byte> addresses(layer_id layer, std::size_t tensor) const noexcept {
+    const auto& t = tensor_of(layer, tensor);
+    return {t.memory.get(), static_cast<std::size_t>(shape_.experts) * t.bytes};
+  }
+  [[nodiscard]] std::size_t tensors(expert_key key) const noexcept {
+    const auto l = index_of(key.layer);
+    return first_tensor_[l + 1] - first_tensor_[l];
+  }
+  /// Pre: in range. Only of a held expert may the bytes be touched.
+  [[nodiscard]] std::span<std::byte> bytes(expert_key key, std::size_t tensor) const noexcept {
+    const auto& t = tensor_of(key.layer, tensor);
+    return {t.memory.get() + index_of(key.expert) * t.bytes, t.bytes};
+  }
+
+  /// Makes an expert's bytes writable, their content unknown; nothing more for one that is held.
+  /// Errors: invalid_argument (no such expert); out_of_memory, failed (the platform's word): then it is not held.
+  memory_status hold(expert_key key) noexcept {
+    if (!shape_.contains(key)) return memory_status::invalid_argument;
+    const std::lock_guard lock(*mutex_);
+    auto& held = held_[shape_.index(key)];
+    if (held != 0) return memory_status::ok;
+    for (std::size_t t = 0; t < tensors(key); ++t)
+      if (const auto code = use_pages(key, t); code != memory_status::ok) {
+        while (t-- > 0) leave_pages(key, t);
+        return code;
+      }
+    held = 1;
+    return memory_status::ok;
+  }
+  /// Gives an expert's memory back; nothing for one that is not held. Pre: nobody still reads or writes there.
+  void drop(expert_key key) noexcept {
+    if (!shape_.contains(key)) return;
+    const std::lock_guard lock(*mutex_);
+    auto& held = held_[shape_.index(key)];
+    if (held == 0) return;
+    held = 0;
+    for (std::size_t t = 0; t < tensors(key); ++t) leave_pages(key, t);
+  }
+  [[nodiscard]] bool is_held(expert_key key) const noexcept {
+    if (!shape_.contains(key)) return false;
+    const std::lock_guard lock(*mutex_);
+    return held_[shape_.index(key)] != 0;
+  }
+  /// Units: bytes of pages that a held expert touches.
+  [[nodiscard]] std::uint64_t held_bytes() const noexcept {
+    const std::lock_guard lock(*mutex_);
+    return held_pages_ * page_;
+  }
+  [[nodiscard]] std::size_t page_bytes() const noexcept { return page_; }
+
+ private:
+  struct unmap {
+    std::size_t bytes = 0;
+    void operator()(std::byte* p) const noexcept { detail::release_pages(p, bytes); }
+  };
+  using range = std::unique_ptr<std::byte[], unmap>;
+  struct weight_range {
+    range memory;
+    std::size_t bytes = 0;       ///< of one expert
+    std::size_t first_page = 0;  ///< in users_
+  };
+  struct page_span {
+    std::size_t from = 0;
+    std::size_t to = 0;
+  };
+
+  key_addresses(const geometry& shape, absent_pages absent)
+      : shape_(shape),
+        guards_(absent == absent_pages::guarded),
+        page_(detail::system_page_bytes()),
+        held_(shape.keys(), 0),
+        mutex_(std::make_unique<std::mutex>()) {}
+
+  validation add_tensor(std::uint64_t bytes) {
+    const auto experts = static_cast<std::uint64_t>(shape_.experts);
+    constexpr std::uint64_t most = std::uint64_t{1} << 46U;
+    if (bytes > most / experts)
+      return error{"a tensor of " + std::to_string(bytes) + " bytes for each of " +
+                   std::to_string(experts) + " experts, accepted: " + std::to_string(most) +
+                   " bytes in all"};
+    const auto pages = (static_cast<std::size_t>(bytes * experts) + page_ - 1) / page_;
+    auto* const begin = detail::reserve_pages(pages * page_, guards_);
+    if (begin == nullptr)
+      return error{"cannot reserve " + std::to_string(pages * page_) +
+                   " bytes of addresses: " + std::generic_category().message(errno)};
+    range memory(begin, unmap{pages * page_});
+    tensors_.push_back({std::move(memory), static_cast<std::size_t>(bytes), pages_});
+    pages_ += pages;
+    return std::nullopt;
+  }
+
+  [[nodiscard]] const weight_range& tensor_of(layer_id layer, std::size_t which) const noexcept {
+    return tensors_[first_tensor_[index_of(layer)] + which];
+  }
+  /// Pages of the tensor that an expert touches.
+  [[nodiscard]] page_span pages_of(const weight_range& t, expert_id expert) const noexcept {
+    const auto begin = index_of(expert) * t.bytes;
+    return {begin / page_, (begin + t.bytes + page_ - 1) / page_};
+  }
+  /// Calls act(pages) for each run of pages that has no user, after or before the expert is counted.
+  template <class Act>
+  void each_unused(const weight_range& t, page_span pages, Act act) const {
+    for (auto from = pages.from; from < pages.to;) {
+      auto to = from;
+      while (to < pages.to && users_[t.first_page + to] == 0) ++to;
+      if (to > from) act(page_span{from, to});
+      from = std::max(to, from + 1);
+    }
+  }
+  memory_status use_pages(expert_key key, std::size_t which) noexcept {
+    const auto& t = tensor_of(key.layer, which);
+    const auto pages = pages_of(t, key.expert);
+    auto code = memory_status::ok;
+    std::size_t fresh = 0;
+    each_unused(t, pages, [&](page_span run) {
+      fresh += run.to - run.from;
+      if (guards_ && code == memory_status::ok)
+        code = detail::open_pages(t.memory.get() + run.from * page_, (run.to - run.from) * page_);
+    });
+    if (code != memory_status::ok) {
+      each_unused(t, pages, [&](page_span run) { give_back(t, run); });
+      return code;
+    }
+    for (auto p = pages.from; p < pages.to; ++p) ++users_[t.first_page + p];
+    held_pages_ += fresh;
+    return code;
+  }
+  void leave_pages(expert_key key, std::size_t which) noexcept {
+    const auto& t = tensor_of(key.layer, which);
+    const auto pages = pages_of(t, key.expert);
+    for (auto p = pages.from; p < pages.to; ++p) --users_[t.first_page + p];
+    each_unused(t, pages, [&](page_span run) {
+      held_pages_ -= run.to - run.from;
+      give_back(t, run);
+    });
+  }
+  void give_back(const weight_range& t, page_span run) const noexcept {
+    detail::discard_pages(t.memory.get() + run.from * page_, (run.to - run.from) * page_, guards_);
+  }
+
+  geometry shape_;
+  bool guards_;
+  std::size_t page_;
+  std::vector<weight_range> tensors_;      ///< of each layer, in layout order
+  std::vector<std::size_t> first_tensor_;  ///< [layers + 1]
+  std::vector<std::uint32_t> users_;       ///< [pages] held experts that touch it
+  std::vector<std::uint8_t> held_;         ///< [keys]
+  std::size_t pages_ = 0;
+  std::uint64_t held_pages_ = 0;
+  std::unique_ptr<std::mutex> mutex_;
+};
+
+}  // namespace hotset

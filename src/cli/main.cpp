@@ -1,4 +1,0 @@
-// SPDX-License-Identifier: Apache-2.0
-#include "hotset/cli/program.hpp"
-
-int main(int argc, char** argv) { return hotset::run_program(argc, argv); }

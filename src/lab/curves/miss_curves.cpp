@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lab/curves/miss_curves.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <system_error>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "hotset/core/text/names.hpp"
+#include "hotset/planning/curve/curve_recorder.hpp"
+#include "hotset/planning/curve/sampled_reuse_distance.hpp"
+#include "lab/errors.hpp"
+#include "lab/files/input_error.hpp"
+#include "lab/progress.hpp"
+#include "lab/replay/cache_size.hpp"
+#include "lab/replay/replay.hpp"
+
+namespace hotset::lab {
+namespace {
+
+[[noreturn]] void refuse_method(std::string_view text) {
+  throw usage_error(fmt::format(
+      "'{}'{}; accepted: exact, shards:0.01 (a share of the keys, at most 1), shards:8192 (2 keys "
+      "or "
+      "more)",
+      printable(text), did_you_mean(text, std::vector<std::string>{"exact"})));
+}
+
+void measure_exactly(const visit_sequence& visits, cache_scope scope, curve_set& out) {
+  curve_recorder recorder(visits.shape(), scope);
+  progress told(visits.size());
+  for (std::size_t i = 0; i < visits.size(); ++i) {
+    told.at(i);
+    recorder.observe(visits[i]);
+  }
+  told.at(visits.size());
+  const auto& histograms = recorder.histograms();
+  for (std::size_t pool = 0; pool < histograms.size(); ++pool) {
+    const auto& histogram = histograms[pool];
+    pool_curve curve;
+    if (scope == cache_scope::per_layer) curve.layer = static_cast<layer_id>(pool);
+    curve.widest = histogram.widest();
+    const auto misses = histogram.misses();
+    curve.misses.assign(misses.begin(), misses.end());
+    out.compulsory_misses += static_cast<double>(histogram.compulsory());
+    out.pools.push_back(std::move(curve));
+  }
+}
+
+void measure_sample(const visit_sequence& visits, const curve_method& method, std::uint64_t seed,
+                    curve_set& out) {
+  const auto& shape = visits.shape();
+  sampled_reuse_distance sampled({.keys = shape.keys(),
+                                  .rate = method.rate,
+                                  .most_keys = method.most_keys,
+                                  .bins = shape.keys(),
+                                  .seed = seed});
+  unique_ids distinct(shape.expert_count(), visits.widest_union());
+  std::vector<expert_id> members(visits.widest_union());
+  progress told(visits.size());
+  for (std::size_t i = 0; i < visits.size(); ++i) {
+    told.at(i);
+    const auto view = visits[i];
+    sampled.visit(view.experts, shape.index({view.layer, expert_id{}}));
+    sampled.end_visit(view.experts.size() == 1 ? 1
+                                               : distinct.collect(view.experts, members.data()));
+  }
+  told.at(visits.size());
+  const auto curve = sampled.curve();
+  pool_curve pool;
+  pool.widest = visits.widest_union();
+  pool.misses.reserve(shape.keys() + 1);
+  for (std::size_t slots = 0; slots <= shape.keys(); ++slots)
+    pool.misses.push_back(curve.misses(slots));
+  out.compulsory_misses = sampled.first_sights();
+  out.pools.push_back(std::move(pool));
+}
+
+}  // namespace
+
+curve_method curve_method::parse(std::string_view text) {
+  curve_method out;
+  out.text = text;
+  if (text == "exact") return out;
+  constexpr std::string_view prefix = "shards:";
+  if (!text.starts_with(prefix)) refuse_method(text);
+  const auto value = text.substr(prefix.size());
+  double number = 0;
+  const auto [rest, code] = std::from_chars(value.data(), value.data() + value.size(), number);
+  if (code != std::errc{} || rest != value.data() + value.size()) refuse_method(text);
+  if (number > 0 && number <= 1) {
+    out.rate = number;
+    return out;
+  }
+  if (!(number >= 2 && number <= 1e9) || number != std::floor(number)) refuse_method(text);
+  out.rate = 1;
+  out.most_keys = static_cast<std::size_t>(number);
+  return out;
+}
+
+curve_set measure_curves(const visit_sequence& visits, cache_scope scope,
+                         const curve_method& method, std::uint64_t seed) {
+  if (!method.is_exact() && scope == cache_scope::per_layer)
+    throw usage_error(fmt::format(
+        "{} of a layer's experts, accepted: exact, or shards in the shared scope", method.text));
+  curve_set out;
+  out.scope = name_of(scope);
+  out.method = method.text;
+  out.replay = name_of(visits.per_access() ? replay_mode::per_access : replay_mode::event_atomic);
+  out.accesses = visits.accesses();
+  out.widest = visits.widest_union();
+  if (method.is_exact())
+    measure_exactly(visits, scope, out);
+  else
+    measure_sample(visits, method, seed, out);
+  return out;
+}
+
+}  // namespace hotset::lab

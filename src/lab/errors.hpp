@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// What the simulator refuses, by the exit code that a program should end with.
+
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "hotset/core/error.hpp"
+
+namespace hotset::lab {
+
+/// A request that no trace could satisfy: an unknown policy, a size that is no size. Exit code 2.
+struct usage_error : std::invalid_argument {
+  using std::invalid_argument::invalid_argument;
+};
+/// A request that is too small for this trace: fewer slots than one token needs. Exit code 3.
+struct infeasible_error : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+/// Errors: always throws usage_error "<what> '<text>' (did you mean lru?); accepted: <known><more>".
+[[noreturn]] void refuse_name(std::string_view what, std::string_view text,
+                              const std::vector<std::string>& known, std::string_view more = "");
+// trace_error (core/error.hpp): a file that is not what it should be. Exit code 4.
+
+}  // namespace hotset::lab

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Arrays of F16, BF16 and F32 elements as they lie in files, at any alignment, converted into each other.
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+
+namespace hotset::lab {
+
+enum class float_type : std::uint8_t { f16, bf16, f32 };
+
+/// By the names of safetensors; nothing for another dtype.
+[[nodiscard]] std::optional<float_type> parse_float_type(std::string_view dtype) noexcept;
+[[nodiscard]] std::size_t element_bytes(float_type type) noexcept;
+
+/// Rounds to nearest, ties to even; a NaN stays a NaN, and equal types keep every bit.
+/// Returns false if a finite value became infinite. Pre: both spans hold as many elements and do not overlap.
+using float_converter = bool (*)(std::span<const std::byte> from, std::span<std::byte> to) noexcept;
+[[nodiscard]] float_converter converter(float_type from, float_type to) noexcept;
+
+}  // namespace hotset::lab

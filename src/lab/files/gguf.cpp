@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lab/files/gguf.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <limits>
+#include <set>
+#include <utility>
+
+#include "lab/files/input_error.hpp"
+
+namespace hotset::lab {
+namespace {
+
+struct type_fact {
+  std::uint32_t id;
+  std::string_view name;
+  std::uint32_t block;  ///< elements
+  std::uint32_t bytes;  ///< of a block
+};
+constexpr std::array types = {
+    type_fact{0, "F32", 1, 4},         type_fact{1, "F16", 1, 2},
+    type_fact{2, "Q4_0", 32, 18},      type_fact{3, "Q4_1", 32, 20},
+    type_fact{6, "Q5_0", 32, 22},      type_fact{7, "Q5_1", 32, 24},
+    type_fact{8, "Q8_0", 32, 34},      type_fact{9, "Q8_1", 32, 40},
+    type_fact{10, "Q2_K", 256, 84},    type_fact{11, "Q3_K", 256, 110},
+    type_fact{12, "Q4_K", 256, 144},   type_fact{13, "Q5_K", 256, 176},
+    type_fact{14, "Q6_K", 256, 210},   type_fact{15, "Q8_K", 256, 292},
+    type_fact{16, "IQ2_XXS", 256, 66}, type_fact{17, "IQ2_XS", 256, 74},
+    type_fact{18, "IQ3_XXS", 256, 98}, type_fact{19, "IQ1_S", 256, 50},
+    type_fact{20, "IQ4_NL", 32, 18},   type_fact{21, "IQ3_S", 256, 110},
+    type_fact{22, "IQ2_S", 256, 82},   type_fact{23, "IQ4_XS", 256, 136},
+    type_fact{24, "I8", 1, 1},         type_fact{25, "I16", 1, 2},
+    type_fact{26, "I32", 1, 4},        type_fact{27, "I64", 1, 8},
+    type_fact{28, "F64", 1, 8},        type_fact{29, "IQ1_M", 256, 56},
+    type_fact{30, "BF16", 1, 2},       type_fact{34, "TQ1_0", 256, 54},
+    type_fact{35, "TQ2_0", 256, 66},   type_fact{39, "MXFP4", 32, 17},
+    type_fact{40, "NVFP4", 64, 36},    type_fact{41, "Q1_0", 128, 18},
+    type_fact{42, "Q2_0", 64, 18},
+};
+
+const type_fact* find_type(std::uint32_t id) noexcept {
+  const auto at = std::find_if(types.begin(), types.end(),
+                               [&](const type_fact& fact) { return fact.id == id; });
+  return at == types.end() ? nullptr : &*at;
+}
+
+constexpr std::uint64_t longest_key = 65535;
+constexpr std::uint32_t most_dimensions = 4;
+constexpr int deepest_array = 4;
+
+/// Bytes of a scalar; 0 for strings and arrays, whose size is in the file.
+std::size_t size_of(gguf_file::value_type type) noexcept {
+  using enum gguf_file::value_type;
+  switch (type) {
+    case u8:
+    case i8:
+    case boolean: return 1;
+    case u16:
+    case i16: return 2;
+    case u32:
+    case i32:
+    case f32: return 4;
+    case u64:
+    case i64:
+    case f64: return 8;
+    default: return 0;
+  }
+}
+
+template <class T>
+T read_at(std::span<const std::byte> bytes, std::size_t at) noexcept {
+  T out;
+  std::memcpy(&out, bytes.data() + at, sizeof(T));
+  return out;
+}
+
+template <class T>
+std::optional<std::uint64_t> natural_at(std::span<const std::byte> bytes,
+                                        std::uint64_t i) noexcept {
+  const auto number = read_at<T>(bytes, static_cast<std::size_t>(i) * sizeof(T));
+  if (std::cmp_less(number, 0)) return std::nullopt;
+  return static_cast<std::uint64_t>(number);
+}
+
+/// Returns nothing when the product does not fit.
+std::optional<std::uint64_t> times(std::uint64_t a, std::uint64_t b) noexcept {
+  if (a != 0 && b > std::numeric_limits<std::uint64_t>::max() / a) return std::nullopt;
+  return a * b;
+}
+
+std::string text_of(const std::vector<std::uint64_t>& numbers) {
+  std::string text = "[";
+  for (const auto number : numbers)
+    text.append(text.size() > 1 ? ", " : "").append(std::to_string(number));
+  return text + "]";
+}
+
+}  // namespace
+
+std::optional<std::uint64_t> gguf_file::value::natural(std::uint64_t i) const noexcept {
+  using enum value_type;
+  switch (type) {
+    case u8:
+    case boolean: return natural_at<std::uint8_t>(bytes, i);
+    case i8: return natural_at<std::int8_t>(bytes, i);
+    case u16: return natural_at<std::uint16_t>(bytes, i);
+    case i16: return natural_at<std::int16_t>(bytes, i);
+    case u32: return natural_at<std::uint32_t>(bytes, i);
+    case i32: return natural_at<std::int32_t>(bytes, i);
+    case u64: return natural_at<std::uint64_t>(bytes, i);
+    case i64: return natural_at<std::int64_t>(bytes, i);
+    default: return std::nullopt;
+  }
+}
+
+std::optional<std::string_view> gguf_file::value::text() const noexcept {
+  if (type != value_type::string || is_array) return std::nullopt;
+  return std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+}
+
+/// Goes through the header once, from the front; every length is compared with what is left before it is believed.
+class gguf_file::reader {
+ public:
+  reader(gguf_file& out, file_extent extent)
+      : out_(out), file_(out.path_.string()), bytes_(out.map_.bytes()), extent_(extent) {}
+
+  void read() {
+    read_start();
+    const auto tensors = count("the tensor count", smallest_tensor);
+    const auto entries = count("the metadata count", smallest_entry);
+    for (std::uint64_t i = 0; i < entries; ++i) read_entry();
+    read_alignment();
+    for (std::uint64_t i = 0; i < tensors; ++i) read_tensor();
+    check_places();
+  }
+
+ private:
+  struct placed {
+    std::uint64_t begin, end;
+    const std::string* name;
+  };
+
+  static constexpr std::uint64_t smallest_entry = 8 + 4 + 1;
+  static constexpr std::uint64_t smallest_tensor = 8 + 4 + 4 + 8;
+
+  [[nodiscard]] std::uint64_t left() const noexcept { return bytes_.size() - at_; }
+  [[noreturn]] void refuse(const std::string& place, const std::string& found,
+                           const std::string& accepted) const {
+    refuse_input(file_, place, found, accepted);
+  }
+
+  template <class T>
+  T take(const char* what) {
+    if (left() < sizeof(T))
+      refuse("byte " + std::to_string(at_), "the file ends before " + std::string(what),
+             "an intact GGUF file");
+    const auto out = read_at<T>(bytes_, at_);
+    at_ += sizeof(T);
+    return out;
+  }
+  /// A count of things that take at least `smallest` bytes each.
+  std::uint64_t count(const char* what, std::uint64_t smallest) {
+    const auto begin = at_;
+    const auto number = take<std::uint64_t>(what);
+    if (number > left() / smallest)
+      refuse("byte " + std::to_string(begin), std::string(what) + " is " + std::to_string(number),
+             "0.." + std::to_string(left() / smallest) + ", which the file has room for");
+    return number;
+  }
+  std::string_view string(const char* what) {
+    const auto length = count(what, 1);
+    const auto* const begin = reinterpret_cast<const char*>(bytes_.data() + at_);
+    at_ += static_cast<std::size_t>(length);
+    return {begin, static_cast<std::size_t>(length)};
+  }
+
+  void read_start() {
+    constexpr std::uint32_t magic = 0x46554747;  // "GGUF"
+    if (left() < 4 || take<std::uint32_t>("the magic") != magic)
+      refuse("byte 0", "does not begin with 'GGUF'", "a GGUF file");
+    out_.version_ = take<std::uint32_t>("the version");
+    if (out_.version_ != 2 && out_.version_ != 3)
+      refuse("byte 4",
+             out_.version_ > 0xffff ? "the version is that of a big-endian file"
+                                    : "version " + std::to_string(out_.version_),
+             "2 or 3, little-endian");
+  }
+
+  value_type type(const std::string& key) {
+    const auto id = take<std::uint32_t>("a value's type");
+    if (id > static_cast<std::uint32_t>(value_type::f64))
+      refuse("key '" + key + "'", "value type " + std::to_string(id) + " is unknown", "0..12");
+    return static_cast<value_type>(id);
+  }
+
+  void read_entry() {
+    const auto begin = at_;
+    const std::string key(string("a key's length"));
+    if (key.empty() || key.size() > longest_key)
+      refuse("byte " + std::to_string(begin), "a key of " + std::to_string(key.size()) + " bytes",
+             "1.." + std::to_string(longest_key));
+    auto found = read_value(key, type(key));
+    if (!out_.metadata_.emplace(key, found).second)
+      refuse("key '" + key + "'", "appears twice", "each key once");
+  }
+
+  value read_value(const std::string& key, value_type kind) {
+    value out;
+    out.type = kind;
+    if (kind == value_type::array) {
+      out.is_array = true;
+      out.type = type(key);
+      out.count = count("an array's length", smallest_of(out.type));
+    }
+    if (kind == value_type::string) {
+      const auto text = string("a string's length");
+      out.bytes = bytes_.subspan(at_ - text.size(), text.size());
+      return out;
+    }
+    const auto begin = at_;
+    skip(key, out.type, out.count, 1);
+    out.bytes = bytes_.subspan(begin, at_ - begin);
+    return out;
+  }
+
+  [[nodiscard]] static std::uint64_t smallest_of(value_type kind) noexcept {
+    if (kind == value_type::string) return 8;
+    if (kind == value_type::array) return 12;
+    return size_of(kind);
+  }
+
+  /// Passes over `number` elements of a kind.
+  void skip(const std::string& key, value_type kind, std::uint64_t number, int depth) {
+    if (const auto size = size_of(kind); size > 0) {
+      if (number > left() / size)
+        refuse("key '" + key + "'", "its value passes the file's end", "an intact GGUF file");
+      at_ += static_cast<std::size_t>(number) * size;
+      return;
+    }
+    if (depth > deepest_array)
+      refuse("key '" + key + "'", "arrays in arrays, too deep",
+             "up to " + std::to_string(deepest_array) + " of them");
+    for (std::uint64_t i = 0; i < number; ++i) {
+      if (kind == value_type::string) {
+        (void)string("a string's length");
+        continue;
+      }
+      const auto inner = type(key);
+      skip(key, inner, count("an array's length", smallest_of(inner)), depth + 1);
+    }
+  }
+
+  void read_alignment() {
+    const auto* const given = out_.find("general.alignment");
+    if (given == nullptr) return;
+    const auto number = given->is_array ? std::nullopt : given->natural();
+    constexpr std::uint64_t most = 1U << 30U;
+    if (!number || *number < 8 || *number > most || *number % 8 != 0)
+      refuse("key 'general.alignment'", number ? "is " + std::to_string(*number) : "is no integer",
+             "a multiple of 8 in 8.." + std::to_string(most));
+    alignment_ = *number;
+  }
+
+  void read_tensor() {
+    gguf_file::tensor t;
+    t.name = string("the length of a tensor's name");
+    const auto place = "tensor '" + t.name + "'";
+    if (t.name.empty() || !names_.insert(t.name).second)
+      refuse(place, t.name.empty() ? "has no name" : "the name appears twice", "each name once");
+    const auto rank = take<std::uint32_t>("a tensor's rank");
+    if (rank < 1 || rank > most_dimensions)
+      refuse(place, std::to_string(rank) + " dimensions", "1.." + std::to_string(most_dimensions));
+    for (std::uint32_t d = 0; d < rank; ++d)
+      t.dimensions.push_back(take<std::uint64_t>("a tensor's extent"));
+    const auto id = take<std::uint32_t>("a tensor's type");
+    const auto* const fact = find_type(id);
+    if (fact == nullptr)
+      refuse(place, "type " + std::to_string(id) + " is unknown",
+             "the types of ggml up to 42 that are not withdrawn");
+    t.type = fact->name;
+    t.bytes = bytes_of(t, *fact);
+    t.offset = take<std::uint64_t>("a tensor's offset");
+    out_.tensors_.push_back(std::move(t));
+  }
+
+  [[nodiscard]] std::uint64_t bytes_of(const gguf_file::tensor& t, const type_fact& fact) const {
+    std::optional<std::uint64_t> elements = 1;
+    for (const auto extent : t.dimensions)
+      elements = elements && extent > 0 ? times(*elements, extent) : std::nullopt;
+    const auto bytes = elements ? times(*elements / fact.block, fact.bytes) : std::nullopt;
+    if (!bytes || t.dimensions.front() % fact.block != 0)
+      refuse("tensor '" + t.name + "'", "extents " + text_of(t.dimensions) + " of " + t.type.data(),
+             "extents of 1 or more, the first a multiple of " + std::to_string(fact.block) +
+                 ", whose bytes fit a file");
+    return *bytes;
+  }
+
+  /// Compares the offsets, which count from the data's begin, and makes them count from the file's.
+  void check_places() {
+    const auto padding = (alignment_ - at_ % alignment_) % alignment_;
+    const auto data = padding <= left() ? left() - padding : 0;
+    std::vector<placed> tensors;
+    for (auto& t : out_.tensors_) {
+      const auto place = "tensor '" + t.name + "'";
+      if (t.offset % alignment_ != 0)
+        refuse(place, "offset " + std::to_string(t.offset),
+               "a multiple of " + std::to_string(alignment_));
+      const auto most = extent_ == file_extent::whole ? data : most_described_bytes;
+      if (t.offset > most || t.bytes > most - t.offset)
+        refuse(place,
+               "its " + std::to_string(t.bytes) + " bytes at " + std::to_string(t.offset) +
+                   " pass the file's end",
+               "an end of at most " + std::to_string(most) + ", the bytes after the header");
+      tensors.push_back({t.offset, t.offset + t.bytes, &t.name});
+      t.offset += at_ + padding;
+    }
+    std::sort(tensors.begin(), tensors.end(),
+              [](const placed& a, const placed& b) { return a.begin < b.begin; });
+    for (const auto& t : tensors)
+      if (t.end > data) out_.missing_ += t.end - std::max(t.begin, data);
+    for (std::size_t i = 1; i < tensors.size(); ++i)
+      if (tensors[i].begin < tensors[i - 1].end)
+        refuse("tensor '" + *tensors[i].name + "'", "overlaps '" + *tensors[i - 1].name + "'",
+               "tensors that lie apart");
+  }
+
+  gguf_file& out_;
+  std::string file_;
+  std::span<const std::byte> bytes_;
+  file_extent extent_;
+  std::size_t at_ = 0;
+  std::uint64_t alignment_ = 32;
+  std::set<std::string, std::less<>> names_;
+};
+
+gguf_file::gguf_file(const std::filesystem::path& path, file_extent extent)
+    : path_(path), map_(path) {
+  reader(*this, extent).read();
+}
+
+const gguf_file::value* gguf_file::find(std::string_view key) const {
+  const auto at = metadata_.find(key);
+  return at == metadata_.end() ? nullptr : &at->second;
+}
+
+}  // namespace hotset::lab

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// The header of a GGUF file: metadata and tensor descriptions, mapped and strictly checked before anything is handed out.
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lab/files/mapped_file.hpp"
+
+namespace hotset::lab {
+
+static_assert(std::endian::native == std::endian::little, "GGUF files are little-endian here");
+
+/// Move-only; views stay valid while the object, or what it was moved to, lives.
+///
+/// Checked on opening: magic and version; every count, length, type and name (no duplicates); alignment; sizes by type
+/// and extents; each tensor's place in the file, without overlap.
+/// Source: docs/gguf.md of ggml, versions 2 and 3.
+class gguf_file {
+ public:
+  /// The type of a metadata value, as the file numbers it.
+  enum class value_type : std::uint32_t {
+    u8 = 0,
+    i8 = 1,
+    u16 = 2,
+    i16 = 3,
+    u32 = 4,
+    i32 = 5,
+    f32 = 6,
+    boolean = 7,
+    string = 8,
+    array = 9,
+    u64 = 10,
+    i64 = 11,
+    f64 = 12,
+  };
+  /// One scalar, or the elements of an array, as they lie in the file.
+  struct value {
+    value_type type = value_type::u8;  ///< of each element
+    bool is_array = false;
+    std::uint64_t count = 1;  ///< of elements
+    std::span<const std::byte> bytes;
+
+    /// Element i of integers of 0 or more and of booleans; nothing for any other. Pre: i < count.
+    [[nodiscard]] std::optional<std::uint64_t> natural(std::uint64_t i = 0) const noexcept;
+    /// Nothing unless it is one string.
+    [[nodiscard]] std::optional<std::string_view> text() const noexcept;
+  };
+  /// The description of one tensor.
+  struct tensor {
+    std::string name;
+    std::string_view type;  ///< as ggml names it: "Q4_K", "F16", ...
+    /// Fastest first; those of stacked experts end with their number.
+    std::vector<std::uint64_t> dimensions;
+    std::uint64_t bytes = 0;
+    std::uint64_t offset = 0;  ///< of its first byte in the file
+  };
+
+  /// `extent`: header accepts a file that ends anywhere behind the descriptions of its tensors.
+  /// Errors: trace_error, one line: file, byte offset or name, what is accepted.
+  explicit gguf_file(const std::filesystem::path& path, file_extent extent = file_extent::whole);
+
+  /// Returns nullptr if there is no such key.
+  [[nodiscard]] const value* find(std::string_view key) const;
+  /// In the order of the file.
+  [[nodiscard]] const std::vector<tensor>& tensors() const noexcept { return tensors_; }
+  [[nodiscard]] std::uint32_t version() const noexcept { return version_; }
+  /// Bytes of the tensors that are described, and not in the file.
+  [[nodiscard]] std::uint64_t missing_bytes() const noexcept { return missing_; }
+  [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
+
+ private:
+  class reader;
+
+  std::filesystem::path path_;
+  mapped_file map_;
+  std::uint32_t version_ = 0;
+  std::uint64_t missing_ = 0;
+  std::map<std::string, value, std::less<>> metadata_;
+  std::vector<tensor> tensors_;
+};
+
+}  // namespace hotset::lab

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lab/files/input_files.hpp"
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <set>
+#include <string_view>
+
+#include <archive.h>
+#include <archive_entry.h>
+
+#include "lab/files/input_error.hpp"
+#include "lab/files/mapped_file.hpp"
+#include "lab/progress.hpp"
+
+namespace hotset::lab {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string_view as_text(std::span<const std::byte> bytes) noexcept {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+bool is_tar(std::string_view bytes) noexcept {
+  return bytes.size() >= 512 && bytes.substr(257, 5) == "ustar";
+}
+
+bool is_zip(std::string_view bytes) noexcept {
+  using namespace std::string_view_literals;
+  return bytes.starts_with("PK\3\4"sv) || bytes.starts_with("PK\5\6"sv);
+}
+
+bool is_packed(std::string_view bytes) noexcept {
+  using namespace std::string_view_literals;
+  return bytes.starts_with("\xFD\x37\x7A\x58\x5A\x00"sv) ||
+         bytes.starts_with("\x28\xB5\x2F\xFD"sv) || bytes.starts_with("\x1F\x8B"sv) ||
+         is_tar(bytes) || is_zip(bytes);
+}
+
+/// An open archive, or a single compressed file seen as an archive of one.
+class unpacker {
+ public:
+  unpacker(std::string file, std::string_view bytes)
+      : file_(std::move(file)), progress_(bytes.size()), archive_(archive_read_new()) {
+    if (!archive_) refuse("out of memory");
+    archive_read_support_filter_gzip(archive_.get());
+    archive_read_support_filter_xz(archive_.get());
+    archive_read_support_filter_zstd(archive_.get());
+    archive_read_support_format_tar(archive_.get());
+    archive_read_support_format_zip(archive_.get());
+    archive_read_support_format_raw(archive_.get());
+    archive_read_support_format_empty(archive_.get());
+    if (archive_read_open_memory(archive_.get(), bytes.data(), bytes.size()) != ARCHIVE_OK) fail();
+  }
+
+  /// Goes to the next regular file; false at the end.
+  bool next() {
+    archive_entry* entry = nullptr;
+    while (true) {
+      const int code = archive_read_next_header(archive_.get(), &entry);
+      if (code == ARCHIVE_EOF) return false;
+      if (code != ARCHIVE_OK && code != ARCHIVE_WARN) fail();
+      if (raw() || archive_entry_filetype(entry) == AE_IFREG) break;
+    }
+    const char* const path = archive_entry_pathname(entry);
+    const auto whole = raw() || path == nullptr ? fs::path() : fs::path(path).lexically_normal();
+    if (!whole.empty() && !seen_.insert(whole.string()).second)
+      refuse_input(file_, printable(whole.string(), 120), "is in the archive twice",
+                   "each file once");
+    name_ = whole.filename().string();
+    return true;
+  }
+  [[nodiscard]] const std::string& name() const noexcept { return name_; }
+  /// Whether it is a compressed file and no archive. Pre: next() was called.
+  [[nodiscard]] bool single() const noexcept { return raw(); }
+
+  /// Appends up to `most` bytes of the current file. Returns whether it ended.
+  bool read(std::string& out, std::uint64_t most) {
+    std::array<char, 65536> part;  // NOLINT: filled by the read
+    while (most > 0) {
+      const auto wanted = static_cast<std::size_t>(std::min<std::uint64_t>(most, part.size()));
+      const auto got = archive_read_data(archive_.get(), part.data(), wanted);
+      if (got < 0) fail();
+      progress_.at(static_cast<std::uint64_t>(archive_filter_bytes(archive_.get(), -1)));
+      if (got == 0) return true;
+      out.append(part.data(), static_cast<std::size_t>(got));
+      most -= static_cast<std::uint64_t>(got);
+    }
+    return false;
+  }
+
+ private:
+  struct closer {
+    void operator()(archive* a) const noexcept { archive_read_free(a); }
+  };
+  [[nodiscard]] bool raw() const noexcept {
+    return (archive_format(archive_.get()) & ARCHIVE_FORMAT_BASE_MASK) == ARCHIVE_FORMAT_RAW;
+  }
+  [[noreturn]] void refuse(std::string_view found) const {
+    refuse_input(file_, "", found, "an intact .gz, .xz, .zst, tar or zip file");
+  }
+  [[noreturn]] void fail() const {
+    const char* const text = archive_error_string(archive_.get());
+    refuse(std::string("cannot be unpacked: ") + (text == nullptr ? "damaged or cut short" : text));
+  }
+
+  std::string file_;
+  progress progress_;  ///< in packed bytes
+  std::unique_ptr<archive, closer> archive_;
+  std::string name_;
+  std::set<std::string> seen_;  ///< paths of the files so far
+};
+
+/// "a.csv" for "a.csv.xz".
+std::string unpacked_name(const fs::path& path) {
+  const auto last = path.extension();
+  const bool packed = last == ".xz" || last == ".zst" || last == ".gz";
+  return (packed ? path.stem() : path.filename()).string();
+}
+
+class collector {
+ public:
+  collector(std::string file, const input_limits& limits)
+      : file_(std::move(file)), limits_(limits) {}
+
+  void add_plain(const fs::path& path) {
+    const mapped_file map(path);
+    if (is_packed(as_text(map.bytes())))
+      add_packed(path, as_text(map.bytes()));
+    else
+      add(path.filename().string(), std::string(checked(as_text(map.bytes()))));
+  }
+  void add_folder(const fs::path& path) {
+    std::error_code code;
+    for (fs::directory_iterator at(path, code), end; !code && at != end; at.increment(code)) {
+      std::error_code ignored;
+      if (at->is_regular_file(ignored)) add_plain(at->path());
+    }
+    if (code) refuse_input(file_, "", "cannot be listed: " + code.message(), "a readable folder");
+  }
+  std::vector<input_entry> take() {
+    std::sort(entries_.begin(), entries_.end(),
+              [](const input_entry& a, const input_entry& b) { return a.name < b.name; });
+    return std::move(entries_);
+  }
+
+ private:
+  std::string_view checked(std::string_view text) {
+    if (text.size() > limits_.bytes - bytes_) too_large();
+    return text;
+  }
+  [[noreturn]] void too_large() const {
+    refuse_input(file_, "", "holds more than " + std::to_string(limits_.bytes) + " bytes unpacked",
+                 "up to that many");
+  }
+  void add(std::string name, std::string text) {
+    if (entries_.size() >= limits_.files)
+      refuse_input(file_, "", "holds too many files", "up to " + std::to_string(limits_.files));
+    bytes_ += text.size();
+    entries_.push_back({std::move(name), std::move(text)});
+  }
+  void add_packed(const fs::path& path, std::string_view bytes) {
+    unpacker packed(path.string(), bytes);
+    const auto most = limits_.packed_floor + limits_.packed_ratio * bytes.size();
+    std::uint64_t unpacked = 0;
+    while (packed.next()) {
+      std::string text;
+      const auto left = limits_.bytes - bytes_;
+      const auto room = std::min(left, most - unpacked);
+      if (!packed.read(text, room + 1) || text.size() > room) {
+        if (room == left) too_large();
+        refuse_input(
+            path.string(), "",
+            std::to_string(bytes.size()) + " bytes unpack to more than " + std::to_string(most),
+            std::to_string(limits_.packed_ratio) + " times its size and " +
+                std::to_string(limits_.packed_floor) + " bytes; or unpack it by hand");
+      }
+      unpacked += text.size();
+      add(packed.name().empty() ? unpacked_name(path) : packed.name(), std::move(text));
+    }
+  }
+
+  std::string file_;
+  input_limits limits_;
+  std::vector<input_entry> entries_;
+  std::uint64_t bytes_ = 0;
+};
+
+bool is_folder(const fs::path& path) {
+  std::error_code ignored;
+  return fs::is_directory(path, ignored);
+}
+
+}  // namespace
+
+std::vector<input_entry> read_input(const fs::path& path, const input_limits& limits) {
+  collector all(path.string(), limits);
+  is_folder(path) ? all.add_folder(path) : all.add_plain(path);
+  return all.take();
+}
+
+input_beginning read_beginning(const fs::path& path, std::size_t bytes) {
+  if (is_folder(path)) return {{}, true};
+  const mapped_file map(path);
+  const auto text = as_text(map.bytes());
+  if (!is_packed(text)) return {std::string(text.substr(0, bytes)), false};
+  input_beginning out;
+  unpacker packed(path.string(), text);
+  if (packed.next()) packed.read(out.text, bytes);
+  out.collection = !packed.single();
+  return out;
+}
+
+}  // namespace hotset::lab

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lab/files/json_object.hpp"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <system_error>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "lab/files/input_error.hpp"
+
+namespace hotset::lab {
+namespace {
+
+using json = nlohmann::json;
+
+/// JSON text in which numbers that JSON does not have are strings.
+struct standard_text {
+  std::string text;
+  std::vector<std::size_t> quotes;  ///< places of the quotes that were put in, in order
+
+  /// The byte of the original text, counted from 1 like `byte`.
+  [[nodiscard]] std::size_t original(std::size_t byte) const {
+    const auto before = std::lower_bound(quotes.begin(), quotes.end(), byte - 1) - quotes.begin();
+    return byte - static_cast<std::size_t>(before);
+  }
+};
+
+standard_text with_quoted_numbers(std::string_view text) {
+  constexpr std::array<std::string_view, 3> numbers = {"NaN", "Infinity", "-Infinity"};
+  if (text.find("NaN") == text.npos && text.find("Infinity") == text.npos)
+    return {std::string(text), {}};
+  standard_text out;
+  bool in_string = false;
+  for (std::size_t at = 0; at < text.size();) {
+    const auto rest = text.substr(at);
+    const auto* const found =
+        in_string ? numbers.end()
+                  : std::find_if(numbers.begin(), numbers.end(),
+                                 [&](std::string_view n) { return rest.starts_with(n); });
+    if (found != numbers.end()) {
+      out.quotes.push_back(out.text.size());
+      out.text.append("\"").append(*found);
+      out.quotes.push_back(out.text.size());
+      out.text.append("\"");
+      at += found->size();
+      continue;
+    }
+    if (rest.front() == '"') in_string = !in_string;
+    const std::size_t taken = in_string && rest.front() == '\\' ? 2 : 1;
+    out.text.append(rest.substr(0, taken));
+    at += taken;
+  }
+  return out;
+}
+
+json parse_standard(std::string_view text, const std::string& file) {
+  unique_keys keys(file);
+  return json::parse(text, [&keys](int /*depth*/, json::parse_event_t event, json& parsed) {
+    keys.check(event, parsed);
+    return true;
+  });
+}
+
+}  // namespace
+
+void unique_keys::check(json::parse_event_t event, const json& parsed) {
+  if (event == json::parse_event_t::object_start) open_.emplace_back();
+  if (event == json::parse_event_t::object_end) open_.pop_back();
+  if (event != json::parse_event_t::key) return;
+  const auto& key = parsed.get_ref<const std::string&>();
+  if (!open_.back().insert(key).second)
+    refuse_input(file_, fmt::format("key '{}'", printable(key, 60)), "is there twice",
+                 "each key once");
+}
+
+json parse_json_object(std::string_view text, const std::string& file, std::string_view accepted,
+                       std::size_t most) {
+  if (text.size() > most)
+    refuse_input(file, "", fmt::format("has {} bytes", text.size()),
+                 fmt::format("{} of up to {}", accepted, most));
+  const auto standard = with_quoted_numbers(text);
+  json root;
+  try {
+    root = parse_standard(standard.text, file);
+  } catch (const json::parse_error& bad) {
+    if (bad.byte > standard.text.size())
+      refuse_input(file, "", "ends before its JSON does (is it cut short?)", accepted);
+    refuse_input(file, fmt::format("byte {}", standard.original(bad.byte)), "is not JSON here",
+                 accepted);
+  } catch (const json::out_of_range&) {  // 1e999
+    refuse_input(file, "", "holds a number that no double can", "numbers of less than 1.8e308");
+  }
+  if (!root.is_object()) refuse_input(file, "", "is no JSON object", accepted);
+  return root;
+}
+
+std::string told(const json& value) {
+  if (value.is_array()) return fmt::format("an array of {}", value.size());
+  if (value.is_object()) return "an object";
+  return printable(value.dump(), 80);
+}
+
+std::optional<std::int32_t> numeric_key(std::string_view key, std::int32_t most) {
+  std::int32_t number = 0;
+  const char* const end = key.data() + key.size();
+  const auto [rest, code] = std::from_chars(key.data(), end, number);
+  const bool plain = key.size() == 1 || !key.starts_with('0');
+  if (code != std::errc{} || rest != end || !plain || number < 0 || number > most)
+    return std::nullopt;
+  return number;
+}
+
+}  // namespace hotset::lab

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// JSON objects of small files, read with a reason for every refusal.
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+namespace hotset::lab {
+
+inline constexpr std::size_t most_json_bytes = std::size_t{16} << 20U;
+
+/// NaN, Infinity and -Infinity, which Python writes and JSON does not have, become the strings "NaN", "Infinity" and
+/// "-Infinity": a reader that needs a number there refuses them by name.
+/// Errors: trace_error if the text is no JSON object, has a key twice in one object, or is longer than `most` bytes.
+[[nodiscard]] nlohmann::json parse_json_object(std::string_view text, const std::string& file,
+                                               std::string_view accepted,
+                                               std::size_t most = most_json_bytes);
+
+/// Refuses a key that its object already has: the parser alone would keep the last value without a word.
+class unique_keys {
+ public:
+  /// Pre: `file` outlives it.
+  explicit unique_keys(const std::string& file) : file_(file) {}
+  /// What the parser's callback is told. Errors: trace_error.
+  void check(nlohmann::json::parse_event_t event, const nlohmann::json& parsed);
+
+ private:
+  const std::string& file_;
+  std::vector<std::set<std::string>> open_;  ///< keys of each object that has not ended
+};
+
+/// A value as messages have it: "an array of 3", "an object", or itself.
+[[nodiscard]] std::string told(const nlohmann::json& value);
+
+/// A key that is a number in [0, most] and nothing else, without leading zeros.
+[[nodiscard]] std::optional<std::int32_t> numeric_key(std::string_view key, std::int32_t most);
+
+}  // namespace hotset::lab

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lab/files/npy.hpp"
+
+#include <bit>
+#include <cctype>
+#include <charconv>
+#include <cstring>
+#include <filesystem>
+#include <limits>
+#include <optional>
+
+#include "hotset/trace/half_array.hpp"
+#include "lab/files/input_error.hpp"
+
+namespace hotset::lab {
+namespace {
+
+constexpr std::string_view magic = "\x93NUMPY";
+constexpr std::string_view accepted_header = "a dictionary of 'descr', 'fortran_order' and 'shape'";
+
+std::uint64_t number_at(std::string_view bytes, std::size_t at, std::size_t width,
+                        bool big_endian) noexcept {
+  std::uint64_t out = 0;
+  for (std::size_t i = 0; i < width; ++i) {
+    const auto byte = static_cast<unsigned char>(bytes[at + (big_endian ? width - 1 - i : i)]);
+    out |= std::uint64_t{byte} << (8 * i);
+  }
+  return out;
+}
+
+/// The dictionary in Python's notation that stands before the numbers.
+class header_reader {
+ public:
+  header_reader(std::string_view text, const std::string& file, npy_array& into)
+      : rest_(text), file_(file), array_(into) {}
+
+  void read() {
+    need('{');
+    while (!take('}')) {
+      const auto key = text();
+      need(':');
+      if (key == "descr")
+        read_type();
+      else if (key == "fortran_order")
+        read_order();
+      else if (key == "shape")
+        read_shape();
+      else
+        refuse("holds '" + std::string(key) + "'");
+      if (!take(',')) {
+        need('}');
+        break;
+      }
+    }
+    if (array_.item == 0 || !ordered_ || !shaped_) refuse("is not complete");
+  }
+
+ private:
+  [[noreturn]] void refuse(const std::string& what) const {
+    refuse_input(file_, "header", what, accepted_header);
+  }
+  void skip_blanks() {
+    while (!rest_.empty() && (rest_.front() == ' ' || rest_.front() == '\n'))
+      rest_.remove_prefix(1);
+  }
+  bool take(char wanted) {
+    skip_blanks();
+    if (rest_.empty() || rest_.front() != wanted) return false;
+    rest_.remove_prefix(1);
+    return true;
+  }
+  void need(char wanted) {
+    if (!take(wanted)) refuse(std::string("has no '") + wanted + "' where one belongs");
+  }
+  bool take_word(std::string_view word) {
+    skip_blanks();
+    if (!rest_.starts_with(word)) return false;
+    rest_.remove_prefix(word.size());
+    return true;
+  }
+  std::string_view text() {
+    const char quote = take('\'') ? '\'' : '"';
+    if (quote == '"') need('"');
+    const auto end = rest_.find(quote);
+    if (end == std::string_view::npos) refuse("ends inside a name");
+    const auto out = rest_.substr(0, end);
+    rest_.remove_prefix(end + 1);
+    return out;
+  }
+
+  void read_type() {
+    skip_blanks();
+    if (rest_.starts_with('['))
+      refuse_input(file_, "header", "the array holds records of several fields", "plain numbers");
+    const auto type = text();
+    const bool known = type.size() == 3 && std::string_view("<>|=").find(type[0]) != type.npos &&
+                       std::string_view("iufb").find(type[1]) != type.npos &&
+                       std::string_view("1248").find(type[2]) != type.npos &&
+                       !(type[1] == 'f' && type[2] == '1') && !(type[1] == 'b' && type[2] != '1');
+    if (!known)
+      refuse_input(file_, "header", "the array is of type '" + std::string(type) + "'",
+                   "integers of 1, 2, 4 or 8 bytes, real numbers of 2, 4 or 8, truth values");
+    array_.kind = type[1];
+    array_.item = static_cast<std::size_t>(type[2] - '0');
+    array_.big_endian =
+        type[0] == '>' || (type[0] == '=' && std::endian::native == std::endian::big);
+  }
+  void read_order() {
+    array_.first_axis_fastest = take_word("True");
+    if (!array_.first_axis_fastest && !take_word("False")) refuse("has no order of axes");
+    ordered_ = true;
+  }
+  void read_shape() {
+    need('(');
+    while (!take(')')) {
+      skip_blanks();
+      std::size_t extent = 0;
+      const auto [end, code] = std::from_chars(rest_.data(), rest_.data() + rest_.size(), extent);
+      if (code != std::errc{}) refuse("has a shape that is no list of whole numbers");
+      rest_.remove_prefix(static_cast<std::size_t>(end - rest_.data()));
+      array_.shape.push_back(extent);
+      if (!take(',')) {
+        need(')');
+        break;
+      }
+    }
+    shaped_ = true;
+  }
+
+  std::string_view rest_;
+  const std::string& file_;
+  npy_array& array_;
+  bool ordered_ = false;
+  bool shaped_ = false;
+};
+
+std::string_view header_of(std::string_view bytes, const std::string& file,
+                           std::string_view& numbers) {
+  if (bytes.size() < 10 || !looks_like_npy(bytes))
+    refuse_input(file, "byte 0", "is no array of NumPy's", "a .npy file");
+  const auto version = static_cast<unsigned char>(bytes[6]);
+  if (version < 1 || version > 3)
+    refuse_input(file, "byte 6", "version " + std::to_string(version) + " of the format", "1..3");
+  const std::size_t width = version == 1 ? 2 : 4;
+  const std::size_t begin = 8 + width;
+  const auto length = bytes.size() < begin ? bytes.size() : number_at(bytes, 8, width, false);
+  if (begin + length > bytes.size())
+    refuse_input(file, "byte 8", "the file ends inside its header", "a whole .npy file");
+  numbers = bytes.substr(begin + length);
+  return bytes.substr(begin, length);
+}
+
+/// Numbers of the shape, or nothing where they pass 2^63.
+std::optional<std::size_t> count_of(const std::vector<std::size_t>& shape) noexcept {
+  constexpr auto most = static_cast<std::size_t>(std::numeric_limits<std::int64_t>::max());
+  std::size_t count = 1;
+  for (const auto extent : shape) {
+    if (extent != 0 && count > most / extent) return std::nullopt;
+    count *= extent;
+  }
+  return count;
+}
+
+/// Calls visit(offset in bytes) for each number in row-major order.
+template <class Visit>
+void in_order(const npy_array& array, Visit visit) {
+  if (!array.first_axis_fastest || array.shape.size() < 2) {
+    for (std::size_t i = 0; i < array.size(); ++i) visit(i * array.item);
+    return;
+  }
+  std::vector<std::size_t> place(array.shape.size());
+  for (std::size_t n = 0; n < array.size(); ++n) {
+    std::size_t at = 0;
+    for (std::size_t axis = place.size(); axis-- > 0;) at = at * array.shape[axis] + place[axis];
+    visit(at * array.item);
+    for (std::size_t axis = place.size(); axis-- > 0;) {
+      if (++place[axis] < array.shape[axis]) break;
+      place[axis] = 0;
+    }
+  }
+}
+
+double real_of(std::uint64_t bits, std::size_t width) noexcept {
+  if (width == 2) return double{half_to_float(static_cast<std::uint16_t>(bits))};
+  if (width == 4) return double{std::bit_cast<float>(static_cast<std::uint32_t>(bits))};
+  return std::bit_cast<double>(bits);
+}
+
+std::int64_t integer_of(std::uint64_t bits, const npy_array& array) noexcept {
+  const auto unused = static_cast<unsigned>(64 - 8 * array.item);
+  if (array.kind == 'i') return static_cast<std::int64_t>(bits << unused) >> unused;
+  return bits > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())
+             ? -1
+             : static_cast<std::int64_t>(bits);
+}
+
+}  // namespace
+
+std::string npy_array::description() const {
+  std::string out = kind == 'f' ? "float" : kind == 'u' ? "uint" : kind == 'b' ? "bool" : "int";
+  if (kind != 'b') out += std::to_string(8 * item);
+  out += " of shape [";
+  for (std::size_t axis = 0; axis < shape.size(); ++axis)
+    out.append(axis == 0 ? "" : ", ").append(std::to_string(shape[axis]));
+  return out + "]";
+}
+
+bool looks_like_npy(std::string_view beginning) noexcept { return beginning.starts_with(magic); }
+
+npy_array parse_npy(std::string_view bytes, const std::string& file) {
+  npy_array array;
+  array.name = std::filesystem::path(file).stem().string();
+  header_reader(header_of(bytes, file, array.bytes), file, array).read();
+  const auto count = count_of(array.shape);
+  if (!count || *count != array.size() || array.bytes.size() % array.item != 0)
+    refuse_input(
+        file, "",
+        std::to_string(array.bytes.size()) + " bytes behind the header of " + array.description(),
+        "as many as its numbers take");
+  return array;
+}
+
+std::vector<std::int64_t> integers_of(const npy_array& array) {
+  std::vector<std::int64_t> out;
+  out.reserve(array.size());
+  in_order(array, [&](std::size_t at) {
+    out.push_back(integer_of(number_at(array.bytes, at, array.item, array.big_endian), array));
+  });
+  return out;
+}
+
+std::vector<float> floats_of(const npy_array& array) {
+  std::vector<float> out;
+  out.reserve(array.size());
+  in_order(array, [&](std::size_t at) {
+    const auto bits = number_at(array.bytes, at, array.item, array.big_endian);
+    out.push_back(array.is_integer() ? static_cast<float>(integer_of(bits, array))
+                                     : static_cast<float>(real_of(bits, array.item)));
+  });
+  return out;
+}
+
+}  // namespace hotset::lab

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lab/files/program.hpp"
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <climits>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <new>
+#include <stdexcept>
+#include <string>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "lab/files/output_file.hpp"
+
+namespace hotset::lab {
+namespace {
+
+/// Entries are reused and never freed: a handler may look at any time.
+struct entry {
+  enum class state : int { unused, listed, taken };
+  std::atomic<state> now{state::unused};
+  std::array<char, PATH_MAX> path{};
+  entry* next = nullptr;
+};
+
+class file_list final : public unfinished_files {
+ public:
+  void* begins(const char* path) noexcept override {
+    if (std::strlen(path) >= PATH_MAX) return nullptr;  // no system call takes it: it is never made
+    auto* const taken = unused();
+    if (taken == nullptr) return nullptr;
+    std::strcpy(taken->path.data(), path);  // NOLINT: measured above
+    taken->now.store(entry::state::listed, std::memory_order_release);
+    return taken;
+  }
+  void ends(void* listed) noexcept override {
+    auto& one = *static_cast<entry*>(listed);
+    auto expected = entry::state::listed;
+    // Otherwise a handler has it, and the program is about to end.
+    one.now.compare_exchange_strong(expected, entry::state::unused);
+  }
+  /// Async-signal-safe.
+  void remove_all() noexcept {
+    for (auto* one = first_.load(std::memory_order_acquire); one != nullptr; one = one->next) {
+      auto expected = entry::state::listed;
+      if (one->now.compare_exchange_strong(expected, entry::state::taken))
+        ::unlink(one->path.data());
+    }
+  }
+
+ private:
+  /// One that nobody looks at: its state is set last.
+  entry* unused() noexcept {
+    for (auto* one = first_.load(std::memory_order_acquire); one != nullptr; one = one->next) {
+      auto expected = entry::state::unused;
+      if (one->now.compare_exchange_strong(expected, entry::state::taken)) return one;
+    }
+    auto* const made = new (std::nothrow) entry;
+    if (made == nullptr) return nullptr;
+    made->now = entry::state::taken;
+    made->next = first_.load();
+    while (!first_.compare_exchange_weak(made->next, made)) {
+    }
+    return made;
+  }
+
+  std::atomic<entry*> first_{nullptr};
+};
+
+file_list unfinished;                 // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
+std::atomic<bool> line_shown{false};  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
+static_assert(std::atomic<bool>::is_always_lock_free &&
+              std::atomic<entry::state>::is_always_lock_free &&
+              std::atomic<entry*>::is_always_lock_free);
+
+constexpr std::string_view clear_line = "\r\033[K";
+
+void end_by(int signal) {
+  unfinished.remove_all();
+  if (line_shown.load()) (void)!::write(STDERR_FILENO, clear_line.data(), clear_line.size());
+  // Ended as without a handler, so that a shell sees the signal: it waits until this handler returns.
+  std::signal(signal, SIG_DFL);
+  std::raise(signal);
+}
+
+void handle(int signal) {
+  struct sigaction action {};
+  if (::sigaction(signal, nullptr, &action) != 0 || action.sa_handler == SIG_IGN) return;
+  action = {};
+  action.sa_handler = end_by;
+  ::sigfillset(&action.sa_mask);
+  ::sigaction(signal, &action, nullptr);
+}
+
+/// Opened against its direction, a descriptor refuses every use.
+// NOLINTNEXTLINE(bugprone-easily-swappable-parameters): as in open and fcntl
+void refuse_if_closed(int descriptor, int flags) {
+  if (::fcntl(descriptor, F_GETFD) >= 0) return;
+  const int made = ::open("/dev/null", flags);
+  if (made < 0 || made == descriptor) return;
+  ::dup2(made, descriptor);
+  ::close(made);
+}
+
+}  // namespace
+
+void end_cleanly_at_signals() {
+  refuse_if_closed(STDIN_FILENO, O_WRONLY);
+  refuse_if_closed(STDOUT_FILENO, O_RDONLY);
+  refuse_if_closed(STDERR_FILENO, O_RDONLY);
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGXCPU}) handle(signal);
+}
+
+unfinished_files& files_of_program() noexcept { return unfinished; }
+
+void show_line_to_clear(bool shown) noexcept { line_shown = shown; }
+
+void print(std::string_view text) { output_file("-").finish(text); }
+
+void flush_standard_output() {
+  errno = 0;
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return;
+  if (errno == EPIPE) throw closed_pipe{};
+  throw std::runtime_error(std::string("standard output: cannot be written: ") +
+                           (errno == 0 ? "an earlier write failed" : std::strerror(errno)));
+}
+
+std::filesystem::path input_path(const std::filesystem::path& given) {
+  return given == "-" ? std::filesystem::path("/dev/stdin") : given;
+}
+
+}  // namespace hotset::lab

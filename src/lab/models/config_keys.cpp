@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lab/models/config_keys.hpp"
+
+#include <fmt/format.h>
+
+#include "hotset/core/text/names.hpp"
+#include "lab/errors.hpp"
+#include "lab/files/input_error.hpp"
+#include "lab/files/json_object.hpp"
+
+namespace hotset::lab {
+namespace {
+
+using json = nlohmann::json;
+
+std::optional<std::uint64_t> natural(const json& value, std::uint64_t least, std::uint64_t most) {
+  if (!value.is_number_unsigned()) return std::nullopt;
+  const auto number = value.get<std::uint64_t>();
+  return number >= least && number <= most ? std::optional(number) : std::nullopt;
+}
+
+/// That a key is missing, and which one looks like it. A longer key of the same beginning is another one.
+std::string missing(std::string_view key, const json& inner, const json& outer) {
+  std::vector<std::string> there;
+  for (const auto* const object : {&inner, &outer})
+    for (const auto& [name, value] : object->items())
+      if (!name.starts_with(key)) there.push_back(name);
+  const auto meant = nearest_name(key, there);
+  return meant.empty() ? "is missing" : fmt::format("is missing (there is '{}')", printable(meant));
+}
+
+}  // namespace
+
+const json* config_keys::find(std::string_view key) const {
+  for (const auto* const object : {&inner_, &outer_}) {
+    const auto at = object->find(key);
+    if (at != object->end() && !at->is_null()) return &*at;
+  }
+  return nullptr;
+}
+
+std::optional<std::uint64_t> config_keys::number(std::string_view key, std::uint64_t least,
+                                                 std::uint64_t most) const {
+  const auto* const value = find(key);
+  if (value == nullptr) return std::nullopt;
+  const auto found = natural(*value, least, most);
+  if (!found) refuse(key, "is " + told(*value), fmt::format("an integer in {}..{}", least, most));
+  return found;
+}
+
+std::uint64_t config_keys::need(std::string_view key, std::uint64_t least,
+                                std::uint64_t most) const {
+  const auto found = number(key, least, most);
+  if (!found)
+    refuse(key, missing(key, inner_, outer_), fmt::format("an integer in {}..{}", least, most));
+  return *found;
+}
+
+std::optional<std::uint64_t> config_keys::alike(std::string_view key, std::uint64_t least,
+                                                std::uint64_t most) const {
+  const auto* const value = find(key);
+  if (value == nullptr || !value->is_array() || value->empty()) return number(key, least, most);
+  const auto first = natural(value->front(), least, most);
+  if (!first)
+    refuse(key, "entry 0 is " + told(value->front()),
+           fmt::format("integers in {}..{}", least, most));
+  for (std::size_t i = 1; i < value->size(); ++i)
+    if ((*value)[i] != value->front())
+      refuse(key, fmt::format("entry {} is {}, entry 0 is {}", i, told((*value)[i]), *first),
+             "one and the same in every layer");
+  return first;
+}
+
+std::uint64_t config_keys::need_any(std::span<const std::string_view> keys) const {
+  for (const auto key : keys)
+    if (const auto found = alike(key)) return *found;
+  refuse(keys.front(), missing(keys.front(), inner_, outer_),
+         fmt::format("an integer in 1..{}, under {}", most_extent, fmt::join(keys, " or ")));
+}
+
+std::optional<double> config_keys::real(std::string_view key) const {
+  const auto* const value = find(key);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_number() || !(value->get<double>() > 0))
+    refuse(key, "is " + told(*value), "a number above 0");
+  return value->get<double>();
+}
+
+bool config_keys::flag(std::string_view key, bool otherwise) const {
+  const auto* const value = find(key);
+  if (value == nullptr) return otherwise;
+  if (!value->is_boolean()) refuse(key, "is " + told(*value), "true or false");
+  return value->get<bool>();
+}
+
+std::optional<std::string> config_keys::text(std::string_view key) const {
+  const auto* const value = find(key);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_string()) refuse(key, "is " + told(*value), "a string");
+  return value->get<std::string>();
+}
+
+const json* config_keys::array(std::string_view key, std::size_t size, std::string_view of) const {
+  const auto* const value = find(key);
+  if (value == nullptr) return nullptr;
+  if (!value->is_array() || (size > 0 && value->size() != size))
+    refuse(key, "is " + told(*value),
+           size > 0 ? fmt::format("an array of {} {}, one a layer", size, of)
+                    : fmt::format("an array of {}", of));
+  return value;
+}
+
+std::optional<std::vector<std::uint64_t>> config_keys::numbers(std::string_view key,
+                                                               std::size_t size) const {
+  const auto* const values = array(key, size, "integers");
+  if (values == nullptr) return std::nullopt;
+  std::vector<std::uint64_t> out;
+  for (const auto& value : *values) {
+    const auto found = natural(value, 0, most_extent);
+    if (!found)
+      refuse(key, fmt::format("entry {} is {}", out.size(), told(value)),
+             fmt::format("integers in 0..{}", most_extent));
+    out.push_back(*found);
+  }
+  return out;
+}
+
+std::optional<std::vector<std::string>> config_keys::words(std::string_view key,
+                                                           std::size_t size) const {
+  const auto* const values = array(key, size, "strings");
+  if (values == nullptr) return std::nullopt;
+  std::vector<std::string> out;
+  for (const auto& value : *values) {
+    if (!value.is_string())
+      refuse(key, fmt::format("entry {} is {}", out.size(), told(value)), "strings");
+    out.push_back(value.get<std::string>());
+  }
+  return out;
+}
+
+const json* config_keys::object(std::string_view key) const {
+  const auto* const value = find(key);
+  if (value != nullptr && !value->is_object()) refuse(key, "is " + told(*value), "an object");
+  return value;
+}
+
+void config_keys::refuse(std::string_view key, const std::string& found,
+                         const std::string& accepted) const {
+  refuse_input(file_, fmt::format("key '{}'", key), found, accepted);
+}
+
+}  // namespace hotset::lab

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// The shape of a MoE decoder, read from a Hugging Face config.json.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "lab/models/model_shape.hpp"
+
+namespace hotset::lab {
+
+/// How a model that no reader knows can be planned for.
+inline constexpr std::string_view hand_options =
+    "--layers --experts --top-k --expert-bytes --kv-bytes-per-token, and --resident-bytes";
+
+/// The accepted values of model_type, in one line.
+[[nodiscard]] std::string hf_model_types();
+
+/// What a config of an unknown family says that every family says alike.
+struct unknown_family {
+  std::string type;  ///< model_type
+  std::optional<std::uint64_t> top_k{};
+  std::uint64_t layers = 0;       ///< 0: unknown
+  std::uint64_t max_context = 0;  ///< tokens; 0: unknown
+};
+/// Nothing for a config that parse_hf_config() reads. Errors: as parse_hf_config().
+[[nodiscard]] std::optional<unknown_family> read_unknown_family(std::string_view text,
+                                                                const std::string& file);
+
+/// Keys that are null count as missing. `file` stands in messages. `quantisation`: the text of an hf_quant_config.json
+/// beside it, which counts where the config itself says nothing; empty: there is none.
+/// Errors: trace_error, one line: the key, what was found, what is accepted.
+[[nodiscard]] model_shape parse_hf_config(std::string_view text, std::string_view quantisation,
+                                          const std::string& file);
+
+}  // namespace hotset::lab

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// The shape of a MoE decoder, as a Hugging Face config says it: enough to know every weight and every cached element.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace hotset::lab {
+
+enum class qk_norm : std::uint8_t { none, per_head, whole };
+
+/// Attention with heads of keys and values of their own.
+struct grouped_attention {
+  std::uint64_t heads = 0, kv_heads = 0, head_dim = 0;
+  bool input_bias = false;  ///< of queries, keys and values
+  bool output_bias = false;
+  bool sinks = false;     ///< one element a head
+  bool is_gated = false;  ///< queries bring a gate of their own width
+  qk_norm norm = qk_norm::none;
+};
+
+/// Multi-head latent attention: one vector of kv_rank + rope is kept of a token.
+struct latent_attention {
+  std::uint64_t heads = 0;
+  std::uint64_t q_rank = 0;  ///< 0: queries are projected at once
+  std::uint64_t kv_rank = 0;
+  std::uint64_t plain = 0, rope = 0;  ///< of a head's query and key: without and with position
+  std::uint64_t value = 0;            ///< of a head
+};
+
+/// Mamba-1 with norms on its three small projections, as Jamba has it.
+struct mamba_mixer {
+  std::uint64_t inner = 0, state = 0, kernel = 0, rank = 0;
+  bool kernel_bias = true;
+  bool projection_bias = false;
+};
+
+/// Gated DeltaNet: a matrix for each value head is kept of a sequence, and the convolution's last inputs.
+struct delta_mixer {
+  std::uint64_t keys = 0;    ///< of all key heads
+  std::uint64_t values = 0;  ///< of all value heads
+  std::uint64_t value_heads = 0, key_dim = 0, value_dim = 0;
+  std::uint64_t kernel = 0;
+};
+
+enum class mixer_kind : std::uint8_t {
+  attention,
+  mamba,
+  delta,
+  lightning,  ///< linear attention over the heads of `grouped`, each with a matrix of a sequence
+};
+
+/// Weights of a model that may each be stored in a code of their own.
+enum class model_module : std::uint8_t {
+  expert_gate,
+  expert_up,
+  expert_down,
+  shared_gate,
+  shared_up,
+  shared_down,
+  dense_gate,
+  dense_up,
+  dense_down,
+  query,
+  key,
+  value,
+  output,
+  output_gate,    ///< of lightning attention
+  query_low,      ///< latent attention: down to the rank of the queries
+  key_value_low,  ///< latent attention: down to what is kept
+  key_value,      ///< latent attention: up to the heads
+  linear_in,      ///< Gated DeltaNet
+  linear_gates,   ///< Gated DeltaNet: time step and decay
+  linear_out,     ///< Gated DeltaNet
+  router,         ///< and the gate of shared experts
+  embeddings,
+  head,
+};
+inline constexpr std::size_t model_modules = 23;
+
+/// Modules as bits.
+using module_set = std::uint32_t;
+template <class... Modules>
+[[nodiscard]] constexpr module_set set_of(Modules... modules) noexcept {
+  return ((module_set{1} << static_cast<unsigned>(modules)) | ... | module_set{0});
+}
+
+/// The three weights of an MLP.
+struct mlp_modules {
+  model_module gate, up, down;
+};
+inline constexpr mlp_modules expert_mlp{model_module::expert_gate, model_module::expert_up,
+                                        model_module::expert_down};
+inline constexpr mlp_modules shared_mlp{model_module::shared_gate, model_module::shared_up,
+                                        model_module::shared_down};
+inline constexpr mlp_modules dense_mlp{model_module::dense_gate, model_module::dense_up,
+                                       model_module::dense_down};
+
+/// How a weight is stored: its elements, what a block of them shares, and what stands beside.
+struct weight_code {
+  std::uint64_t bits = 16;                          ///< of an element
+  std::uint64_t word_bits = 8;                      ///< rows fill whole words
+  std::uint64_t block_rows = 0, block_columns = 0;  ///< that share a scale; 0: all of them
+  std::uint64_t scale_bits = 0, zero_bits = 0;      ///< of a block; 0: none
+  std::uint64_t column_bits = 0;                    ///< beside each input
+  std::uint64_t tensor_bytes = 0;                   ///< beside each weight
+  bool fills_blocks = false;                        ///< a row's last block is stored whole
+  bool needs_whole_blocks = false;  ///< a weight whose rows end inside a block is stored plain
+
+  friend bool operator==(const weight_code&, const weight_code&) = default;
+};
+
+/// Modules that a layer stores in another code than the model does.
+struct stored_otherwise {
+  module_set modules = 0;
+  weight_code code{};
+};
+
+struct model_layer {
+  bool is_moe = true;
+  mixer_kind mixer = mixer_kind::attention;
+  bool is_windowed = false;
+  bool shares_kv = false;  ///< reads the cache of a layer before it, and projects none
+  std::vector<stored_otherwise> otherwise{};  ///< the first entry that has a module counts
+};
+
+/// Units: elements, where nothing else is said. Extents are below 2^25.
+struct model_shape {
+  std::string type;  ///< model_type
+  std::vector<model_layer> layers{};
+  std::uint64_t hidden = 0, vocabulary = 0;
+  std::uint64_t experts = 0, top_k = 0;
+  std::uint64_t expert_width = 0;
+  std::uint64_t shared_width = 0;  ///< of all shared experts together
+  std::uint64_t dense_width = 0;   ///< of the layers that are not MoE
+  std::optional<latent_attention> latent{};
+  grouped_attention grouped{};  ///< unless latent
+  std::optional<mamba_mixer> mamba{};
+  std::optional<delta_mixer> delta{};
+
+  bool norm_bias = false;
+  bool router_bias = false;
+  bool router_in_f32 = false;
+  bool correction_bias = false;  ///< one element an expert, added to the router's scores
+  bool correction_in_f32 = false;
+  bool expert_bias = false;
+  bool shared_gate = false;
+  bool tied_embeddings = false;
+  bool head_bias = false;
+  bool is_causal = true;
+
+  std::uint64_t window = 0;       ///< tokens; 0: none
+  std::uint64_t max_context = 0;  ///< tokens; 0: unknown
+  std::uint64_t vision = 0;       ///< vision tower and projector
+
+  std::uint64_t dtype_bytes = 2;
+  std::array<weight_code, model_modules> codes{};  ///< unless a layer has another
+  std::string unknown_format{};                    ///< set: the bytes must come from elsewhere
+  std::optional<double> kv_bits{};  ///< of an element of the cache, as the checkpoint declares it
+  std::string kv_bits_key{};        ///< the key that declares it
+
+  [[nodiscard]] weight_code plain_code() const noexcept { return {.bits = 8 * dtype_bytes}; }
+  [[nodiscard]] const weight_code& code(model_module module) const noexcept {
+    return codes[static_cast<std::size_t>(module)];
+  }
+  [[nodiscard]] const weight_code& code(const model_layer& layer,
+                                        model_module module) const noexcept {
+    for (const auto& other : layer.otherwise)
+      if ((other.modules & set_of(module)) != 0) return other.code;
+    return code(module);
+  }
+
+  std::vector<std::string> notes{};
+};
+
+}  // namespace hotset::lab

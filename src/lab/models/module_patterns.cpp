@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lab/models/module_patterns.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <string>
+#include <utility>
+
+#include "lab/traces/text_scan.hpp"
+
+namespace hotset::lab {
+namespace {
+
+using enum model_module;
+
+constexpr std::size_t longest_pattern = 1024;
+constexpr std::size_t most_alternatives = 256;
+
+constexpr module_set expert_set = set_of(expert_gate, expert_up, expert_down);
+constexpr module_set shared_set = set_of(shared_gate, shared_up, shared_down);
+constexpr module_set dense_set = set_of(dense_gate, dense_up, dense_down);
+constexpr module_set mlp_set = expert_set | shared_set | dense_set;
+constexpr module_set linear_set = set_of(linear_in, linear_gates, linear_out);
+constexpr module_set attention_set =
+    set_of(query, key, value, output, output_gate, query_low, key_value_low, key_value);
+constexpr module_set layer_set = mlp_set | linear_set | attention_set;
+
+/// A word, and the modules that names with it belong to.
+struct module_word {
+  std::string_view word;
+  module_set modules;
+};
+/// Last parts of names. A word that another one contains comes behind it.
+constexpr std::array projections = {
+    module_word{"gate_up_proj",
+                set_of(expert_gate, expert_up, shared_gate, shared_up, dense_gate, dense_up)},
+    module_word{"gate_proj", set_of(expert_gate, shared_gate, dense_gate)},
+    module_word{"up_proj", set_of(expert_up, shared_up, dense_up)},
+    module_word{"down_proj", set_of(expert_down, shared_down, dense_down)},
+    module_word{"w1", set_of(expert_gate, shared_gate, dense_gate)},
+    module_word{"w2", set_of(expert_down, shared_down, dense_down)},
+    module_word{"w3", set_of(expert_up, shared_up, dense_up)},
+    module_word{"in_proj_ba", set_of(linear_gates)},
+    module_word{"in_proj_b", set_of(linear_gates)},
+    module_word{"in_proj_a", set_of(linear_gates)},
+    module_word{"in_proj_qkv", set_of(linear_in)},
+    module_word{"in_proj_z", set_of(linear_in)},
+    module_word{"out_proj", set_of(output, linear_out)},
+    module_word{"output_gate", set_of(output_gate)},
+    module_word{"qkv_a_proj", set_of(query_low, key_value_low)},
+    module_word{"q_a_proj", set_of(query_low)},
+    module_word{"q_b_proj", set_of(query)},
+    module_word{"kv_a_proj", set_of(key_value_low)},
+    module_word{"kv_b_proj", set_of(key_value)},
+    module_word{"qkv_proj", set_of(query, key, value)},
+    module_word{"q_proj", set_of(query)},
+    module_word{"k_proj", set_of(key)},
+    module_word{"v_proj", set_of(value)},
+    module_word{"o_proj", set_of(output)},
+};
+/// Parts of a decoder.
+constexpr std::array parts = {
+    module_word{"shared_expert", shared_set},
+    module_word{"shared_mlp", shared_set},
+    module_word{"experts", expert_set},
+    module_word{"switch_mlp", expert_set},
+    module_word{"linear_attn", linear_set},
+    module_word{"self_attn", attention_set},
+    module_word{"attn", attention_set | linear_set},
+    module_word{"attention", attention_set},
+};
+/// Weights that are never quantised, or that no plan counts.
+constexpr std::array<std::string_view, 12> uncounted = {
+    "vision", "visual", "multi_modal", "projector", "audio",  "norm",
+    "mtp",    "nextn",  "eh_proj",     "conv1d",    "rotary", "correction_bias"};
+
+bool has(std::string_view text, std::string_view word) noexcept {
+  return text.find(word) != text.npos;
+}
+/// Without what stands for the weight itself, or for all below it.
+std::string_view without_tail(std::string_view text) noexcept {
+  while (true) {
+    const auto size = text.size();
+    for (const std::string_view tail : {".weight", "$", "*", "."})
+      if (text.ends_with(tail)) text.remove_suffix(tail.size());
+    if (text.size() == size) return text;
+  }
+}
+
+/// Without what only a regular expression has, in lower case: class names read like names then.
+std::string plain_text(std::string_view pattern) {
+  for (const std::string_view mark : {"re:", "+:", "-:"})
+    if (pattern.starts_with(mark)) pattern.remove_prefix(mark.size());
+  std::string out;
+  for (const char c : pattern)
+    if (c != '\\') out.push_back(c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c);
+  return out;
+}
+
+/// The texts of all choices of "(a|b)" groups; nothing for what is no such group, or for too many texts.
+std::optional<std::vector<std::string>> alternatives_of(std::string text) {
+  std::vector<std::string> open = {std::move(text)};
+  std::vector<std::string> done;
+  while (!open.empty()) {
+    auto one = std::move(open.back());
+    open.pop_back();
+    const auto end = one.find(')');
+    const auto begin = end == one.npos ? one.npos : one.rfind('(', end);
+    if ((end == one.npos) != (one.find('(') == one.npos) || (end != one.npos && begin == one.npos))
+      return std::nullopt;
+    const bool whole = end == one.npos;  // no group is left: what stands between bars is a text
+    auto inside =
+        whole ? std::string_view(one) : std::string_view(one).substr(begin + 1, end - begin - 1);
+    if (inside.starts_with("?:")) inside.remove_prefix(2);
+    if (inside.starts_with('?')) return std::nullopt;
+    if (whole && !has(one, "|")) {
+      done.push_back(std::move(one));
+      continue;
+    }
+    while (open.size() + done.size() <= most_alternatives) {
+      const auto bar = std::min(inside.find('|'), inside.size());
+      const auto choice = inside.substr(0, bar);
+      open.push_back(whole ? std::string(choice)
+                           : one.substr(0, begin) + std::string(choice) + one.substr(end + 1));
+      if (bar == inside.size()) break;
+      inside.remove_prefix(bar + 1);
+    }
+    if (open.size() + done.size() > most_alternatives) return std::nullopt;
+  }
+  return done;
+}
+
+/// A number behind "layers." or "experts.": nothing is known of it, all are meant, or one is.
+struct place_number {
+  bool is_understood = true;
+  std::optional<std::uint64_t> number{};
+};
+place_number number_behind(std::string_view text, std::string_view before) {
+  const auto at = text.find(before);
+  if (at == text.npos) return {};
+  const auto rest = text.substr(at + before.size());
+  const auto digits = std::min(rest.find_first_not_of("0123456789"), rest.size());
+  if (digits > 0) {
+    const auto after = rest.substr(digits);
+    const bool ends_there = after.empty() || after[0] == '.' || after[0] == '*' || after[0] == '$';
+    const auto number = parse_number<std::uint64_t>(rest.substr(0, digits));
+    return {ends_there && number, number};
+  }
+  for (const std::string_view any :
+       {"*", ".*", ".+", "d+", "d*", "d{1,2}", "d{1,3}", "[0-9]+", "[0-9]*", "[^.]+", "[^.]*"})
+    if (rest.starts_with(any)) return {};
+  // A name may follow at once: "experts.gate_up_proj" is a stack of all of them. A "d" alone was "\d", one digit.
+  const auto is_letter = [&](std::size_t place) {
+    return place < rest.size() && rest[place] >= 'a' && rest[place] <= 'z';
+  };
+  return {rest.empty() || (is_letter(0) && (rest[0] != 'd' || is_letter(1)))};
+}
+/// Whether a number stands elsewhere than behind "layers." and "experts.": "\.18\." may be either.
+bool has_other_number(std::string_view text) {
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    const bool begins = text[at] >= '0' && text[at] <= '9' && at > 0 && text[at - 1] == '.';
+    if (!begins) continue;
+    const auto before = text.substr(0, at);
+    if (!before.ends_with("layers.") && !before.ends_with("experts.")) return true;
+  }
+  return false;
+}
+
+/// Whether nothing but wildcards stands behind the number of a layer.
+bool is_whole_layer(std::string_view text) {
+  constexpr std::string_view before = "layers.";
+  const auto at = text.find(before);
+  if (at == text.npos) return false;
+  const auto rest = text.substr(at + before.size());
+  const auto digits = std::min(rest.find_first_not_of("0123456789"), rest.size());
+  return digits > 0 && without_tail(rest.substr(digits)).empty();
+}
+/// What an MLP without a closer name has: the experts' weights too, if it ends here or a wildcard follows.
+module_set below_mlp(std::string_view text, std::string_view name) {
+  const auto rest = without_tail(text.substr(text.find(name) + name.size()));
+  const bool is_dense = !rest.empty() && rest.find_first_of("*+") == rest.npos;
+  return is_dense ? dense_set : mlp_set;
+}
+
+/// The modules of a text without alternatives; nothing if no word of it is known.
+std::optional<module_set> modules_in(std::string_view text) {
+  const auto is = [&](std::string_view word) { return has(text, word); };
+  if (std::ranges::any_of(uncounted, is)) return module_set{0};
+  if (is("embed")) return set_of(embeddings);
+  if (is("lm_head")) return set_of(head);
+  if (is("router") || (without_tail(text).ends_with("gate") && !is("output_gate")))
+    return set_of(router);
+  std::optional<module_set> found;
+  if (const auto* const part = std::ranges::find_if(parts, is, &module_word::word);
+      part != parts.end())
+    found = part->modules;
+  else if (without_tail(text).ends_with("block_sparse_moe"))
+    found = mlp_set;
+  else
+    for (const std::string_view name : {"mlp", "feed_forward"})
+      if (is(name)) found = below_mlp(text, name);
+  if (const auto* const last = std::ranges::find_if(projections, is, &module_word::word);
+      last != projections.end())
+    found = found.value_or(last->modules) & last->modules;
+  if (!found && is_whole_layer(text)) return layer_set;
+  return found;
+}
+
+}  // namespace
+
+std::optional<std::vector<named_modules>> modules_named(std::string_view pattern) {
+  if (pattern.size() > longest_pattern) return std::nullopt;
+  const auto texts = alternatives_of(plain_text(pattern));
+  if (!texts) return std::nullopt;
+  std::vector<named_modules> out;
+  for (const auto& text : *texts) {
+    const auto layer = number_behind(text, "layers.");
+    const auto expert = number_behind(text, "experts.");
+    const auto modules = modules_in(text);
+    if (!modules || !layer.is_understood || !expert.is_understood || has_other_number(text))
+      return std::nullopt;
+    named_modules named{*modules, layer.number, {}};
+    if ((*modules & expert_set) != 0) named.expert = expert.number;
+    out.push_back(named);
+  }
+  return out;
+}
+
+}  // namespace hotset::lab

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// What the subcommands of the hotset program share: their list, exit codes and checked option values.
+
+#include <charconv>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "lab/errors.hpp"
+#include "lab/files/input_error.hpp"
+#include "lab/reports/text_table.hpp"
+#include "lab/sizes.hpp"
+
+namespace hotset::cli {
+
+enum exit_code : int { ok = 0, failure = 1, usage = 2, infeasible = 3, bad_input = 4 };
+
+/// A subcommand: its options, and what runs when it was named. Returns an exit code; errors are thrown.
+struct command {
+  CLI::App* app = nullptr;
+  std::function<int()> run;
+};
+
+command add_info(CLI::App& root);
+command add_simulate(CLI::App& root);
+command add_curve(CLI::App& root);
+command add_plan(CLI::App& root);
+command add_coactivation(CLI::App& root);
+command add_counts(CLI::App& root);
+command add_history(CLI::App& root);
+command add_train_gate(CLI::App& root);
+command add_simulate_split(CLI::App& root);
+command add_adapters(CLI::App& root);
+command add_import(CLI::App& root);
+command add_export(CLI::App& root);
+command add_synth(CLI::App& root);
+command add_synth_requests(CLI::App& root);
+command add_diff(CLI::App& root);
+command add_completion(CLI::App& root);
+command add_help(CLI::App& root);
+
+/// What an option accepts, for help and completion.
+struct option_values {
+  std::string_view option;          ///< long name, or the name of a positional
+  std::vector<std::string> values;  ///< empty: file names
+  bool list = false;                ///< several, separated by commas
+};
+[[nodiscard]] std::vector<option_values> known_values();
+
+/// Errors: usage_error "<option>: '<text>'; accepted: <accepted>".
+[[noreturn]] inline void refuse_option(std::string_view option, std::string_view text,
+                                       std::string_view accepted) {
+  throw lab::usage_error(
+      lab::input_message(option, "", fmt::format("'{}'", printable(text)), accepted));
+}
+
+using lab::for_option;
+
+/// A number in [least, most] and nothing else, if the text is one.
+template <class T>
+[[nodiscard]] std::optional<T> read_number(std::string_view text, T least, T most) {
+  T value{};
+  const char* const end = text.data() + text.size();
+  const auto [rest, code] = std::from_chars(text.data(), end, value);
+  if (code != std::errc{} || rest != end || !(value >= least && value <= most)) return std::nullopt;
+  return value;
+}
+
+/// The same. Errors: usage_error.
+template <class T>
+[[nodiscard]] T parse_number(std::string_view option, std::string_view text, T least, T most) {
+  const auto value = read_number<T>(text, least, most);
+  if (!value) refuse_option(option, text, fmt::format("{}..{}", least, most));
+  return *value;
+}
+
+/// An option that holds a number in [least, most].
+template <class T>
+CLI::Option* add_number(CLI::App& app, const std::string& name, T& value, T least, T most,
+                        const std::string& description) {
+  return app
+      .add_option_function<std::string>(
+          name,
+          [&value, name, least, most](const std::string& text) {
+            value = parse_number<T>(name, text, least, most);
+          },
+          description)
+      ->type_name("N")
+      ->default_str(fmt::format("{}", value));
+}
+
+/// An option that may be given several times, each with one value.
+inline CLI::Option* add_list(CLI::App& app, const std::string& name,
+                             std::vector<std::string>& values, const std::string& description) {
+  return app.add_option(name, values, description)->type_name("LIST")->allow_extra_args(false);
+}
+
+/// The columns of a table, when standard output or a file of its own is to hold it.
+struct table_options {
+  std::vector<std::string> columns;
+};
+inline CLI::Option* add_columns(CLI::App& app, table_options& options,
+                                const std::vector<std::string>& known) {
+  return add_list(
+      app, "--columns", options.columns,
+      fmt::format("columns of the table, in this order (default: those that fit): all, {}",
+                  fmt::join(known, ", ")));
+}
+
+/// The entries of all comma-separated values of an option. Errors: usage_error for an empty entry.
+[[nodiscard]] inline std::vector<std::string> split_lists(std::string_view option,
+                                                          const std::vector<std::string>& values) {
+  std::vector<std::string> entries;
+  for (const std::string& value : values) {
+    for (std::size_t begin = 0; begin <= value.size();) {
+      const auto end = std::min(value.find(',', begin), value.size());
+      if (end == begin)
+        refuse_option(option, value, "a comma-separated list without empty entries");
+      entries.push_back(value.substr(begin, end - begin));
+      begin = end + 1;
+    }
+  }
+  return entries;
+}
+
+/// The table that was asked for; a file is as wide as need be. Errors: usage_error for columns that are not known.
+[[nodiscard]] inline lab::table_view checked(const table_options& options,
+                                             const std::vector<std::string>& known, bool to_file) {
+  lab::table_view view{.width = to_file ? 0 : lab::output_width(),
+                       .columns = split_lists("--columns", options.columns)};
+  lab::check_columns(view, known);
+  return view;
+}
+
+}  // namespace hotset::cli

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// hotset counts: how often each expert was used, by a trace, an importance matrix or recorded counts.
+#include <array>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "lab/files/input_files.hpp"
+#include "lab/program/command.hpp"
+#include "lab/program/console.hpp"
+#include "lab/program/trace_input.hpp"
+#include "lab/traces/expert_counts.hpp"
+
+namespace hotset::cli {
+namespace {
+
+using json = nlohmann::ordered_json;
+
+struct counts_options {
+  std::filesystem::path in;
+  bool as_json = false;
+  trace_options reading;
+};
+
+constexpr std::array shares = {0.125, 0.25, 0.5};
+
+lab::expert_counts read_counts(const counts_options& options) {
+  const auto path = input_path(options.in);
+  if (options.reading.format == "auto") {
+    const auto beginning = lab::read_beginning(path, 65536).text;
+    if (lab::looks_like_gguf(beginning)) return lab::read_imatrix(path);
+    if (lab::looks_like_logical_counts(beginning)) return lab::read_logical_counts(path);
+  }
+  return lab::count_uses(open_input(path, checked(options.reading)).trace);
+}
+
+std::string to_json(const lab::expert_counts& counts) {
+  json hottest = json::array();
+  for (const auto share : shares)
+    hottest.push_back({{"experts", share}, {"uses", counts.hottest(share)}});
+  json rows = json::array();
+  const auto wide = static_cast<std::ptrdiff_t>(counts.experts);
+  for (auto at = counts.uses.begin(); at != counts.uses.end(); at += wide)
+    rows.push_back(std::vector<double>(at, at + wide));
+  const json out{{"schema", "hotset.counts/1"},     {"name", counts.name},
+                 {"source", counts.source},         {"layers", counts.layers},
+                 {"experts", counts.experts},       {"uses", counts.total()},
+                 {"unused", counts.unused()},       {"hottest", std::move(hottest)},
+                 {"logical_count", std::move(rows)}};
+  return out.dump(-1, ' ', false, json::error_handler_t::replace) + '\n';
+}
+
+std::string to_text(const lab::expert_counts& counts) {
+  auto out = fmt::format("{}: {} layers x {} experts, {:.0f} uses; {} of {} experts unused\n",
+                         printable(counts.name, 60), counts.layers.size(), counts.experts,
+                         counts.total(), counts.unused(), counts.uses.size());
+  for (const auto share : shares)
+    out += fmt::format("the most used {:4.1f} % have {:5.1f} % of the uses\n", 100 * share,
+                       100 * counts.hottest(share));
+  return out + "a profile: which experts were used together, and when, counts do not say\n";
+}
+
+int print_counts(const counts_options& options) {
+  const auto counts = read_counts(options);
+  print(options.as_json ? to_json(counts) : to_text(counts));
+  return ok;
+}
+
+}  // namespace
+
+command add_counts(CLI::App& root) {
+  auto* app = root.add_subcommand("counts", "How often each expert was used: a profile");
+  auto options = std::make_shared<counts_options>();
+  app->add_option("IN", options->in,
+                  "trace of any known format, llama.cpp's imatrix (GGUF), or a JSON object with "
+                  "\"logical_count\"")
+      ->required()
+      ->type_name("FILE");
+  app->add_flag("--json", options->as_json, "print one JSON object, with every count");
+  add_trace_options(*app, options->reading);
+  app->footer(R"(Examples:
+  hotset counts imatrix.gguf
+  hotset counts routes.trace --json)");
+  return {app, [options] { return print_counts(*options); }};
+}
+
+}  // namespace hotset::cli

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// hotset curve: misses of LRU at every capacity, in one pass.
+#include <cstdint>
+#include <filesystem>
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "lab/curves/miss_curves.hpp"
+#include "lab/program/command.hpp"
+#include "lab/program/console.hpp"
+#include "lab/program/trace_input.hpp"
+#include "lab/replay/cache_size.hpp"
+#include "lab/replay/replay.hpp"
+#include "lab/reports/miss_curve_report.hpp"
+
+namespace hotset::cli {
+namespace {
+
+struct curve_options {
+  std::vector<std::filesystem::path> traces;
+  std::vector<std::string> scopes{"shared"};
+  std::vector<std::string> methods{"exact"};
+  std::string replay = "event-atomic";
+  std::uint32_t max_tokens = 0;
+  std::uint64_t seed = 0;
+  bool as_json = false;
+  bool as_csv = false;
+  table_options table;
+  std::filesystem::path out;
+  trace_options reading;
+};
+
+/// What to measure of each trace.
+struct curve_request {
+  std::vector<cache_scope> scopes;
+  std::vector<lab::curve_method> methods;
+  visit_options visits;
+};
+
+curve_request request_of(const curve_options& options) {
+  curve_request out;
+  for (const auto& name : split_lists("--scope", options.scopes))
+    out.scopes.push_back(for_option("--scope", [&] { return lab::parse_scope(name); }));
+  for (const auto& text : split_lists("--method", options.methods))
+    out.methods.push_back(for_option("--method", [&] { return lab::curve_method::parse(text); }));
+  const auto replay =
+      for_option("--replay", [&] { return lab::parse_replay_mode(options.replay); });
+  if (replay == lab::replay_mode::deferred)
+    refuse_option("--replay", options.replay, "event-atomic, per-access");
+  out.visits = {replay == lab::replay_mode::per_access, options.max_tokens};
+  return out;
+}
+
+void measure(const opened_trace& opened, const curve_request& request, std::uint64_t seed,
+             std::vector<lab::curve_set>& out) {
+  const shown_progress shown(printable(opened.trace.name, 40));
+  const auto visits = visit_sequence::create(opened.trace, request.visits);
+  if (!visits) throw trace_error(with_path(opened.path, visits.error().message));
+  for (const auto scope : request.scopes) {
+    for (const auto& method : request.methods) {
+      out.push_back(for_option("--method",
+                               [&] { return lab::measure_curves(*visits, scope, method, seed); }));
+      out.back().name = opened.trace.name;
+    }
+  }
+}
+
+int curve(const curve_options& options) {
+  const auto request = request_of(options);
+  const auto view = checked(options.table, lab::curve_columns(), !options.out.empty());
+  const auto reading = checked(options.reading);
+  output_file out(options.out);
+  std::vector<lab::curve_set> sets;
+  for (const auto& path : options.traces)
+    measure(open_input(path, reading), request, options.seed, sets);
+  std::string text;
+  if (options.as_json) {
+    text = lab::to_json_text(sets);
+  } else if (options.as_csv) {
+    text = lab::to_csv(sets);
+  } else {
+    for (const auto& set : sets) text += (text.empty() ? "" : "\n") + lab::to_table(set, view);
+  }
+  out.finish(text);
+  return ok;
+}
+
+}  // namespace
+
+command add_curve(CLI::App& root) {
+  auto* app = root.add_subcommand("curve", "Measure the misses of LRU at every capacity at once");
+  auto options = std::make_shared<curve_options>();
+  app->add_option("TRACE", options->traces, "traces of any known format")
+      ->required()
+      ->type_name("FILE");
+  add_list(*app, "--scope", options->scopes,
+           "who shares slots: shared (one curve), per-layer (a curve for every layer)")
+      ->default_str("shared");
+  add_list(*app, "--method", options->methods,
+           "exact; shards:0.01 (a sample of the keys), shards:8192 (of so many keys at most)")
+      ->default_str("exact");
+  app->add_option("--replay", options->replay,
+                  "event-atomic (a visit is judged as a whole), per-access (only to compare)")
+      ->type_name("NAME")
+      ->capture_default_str();
+  add_number(*app, "--max-tokens", options->max_tokens, 0U,
+             std::numeric_limits<std::uint32_t>::max(), "steps of more tokens are cut; 0: never");
+  add_number(*app, "--seed", options->seed, std::uint64_t{0},
+             std::numeric_limits<std::uint64_t>::max(), "of the sample");
+  auto* json = app->add_flag("--json", options->as_json, "print JSON (schema hotset.curve/1)");
+  auto* csv = app->add_flag("--csv", options->as_csv, "print CSV")->excludes(json);
+  add_columns(*app, options->table, lab::curve_columns())->excludes(json)->excludes(csv);
+  app->add_option("--out", options->out, "write there, not to standard output")->type_name("FILE");
+  add_trace_options(*app, options->reading);
+  app->footer(R"(Examples:
+  hotset curve routes.trace --scope shared,per-layer
+  hotset curve requests.jsonl --method exact,shards:0.1 --csv)");
+  return {app, [options] { return curve(*options); }};
+}
+
+}  // namespace hotset::cli

@@ -1,0 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/lab/program.hpp"
+
+int main(int argc, char** argv) { return hotset::run_program(argc, argv); }

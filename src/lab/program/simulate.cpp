@@ -1,0 +1,542 @@
+// SPDX-License-Identifier: Apache-2.0
+// hotset simulate: replays traces under every combination of what was asked for.
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <ostream>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "hotset/core/numbers/units.hpp"
+#include "lab/errors.hpp"
+#include "lab/program/command.hpp"
+#include "lab/program/console.hpp"
+#include "lab/program/trace_input.hpp"
+#include "lab/replay/dimensions.hpp"
+#include "lab/replay/precision_ladder.hpp"
+#include "lab/replay/preset.hpp"
+#include "lab/replay/sweep.hpp"
+#include "lab/reports/rank_report.hpp"
+#include "lab/reports/sweep_report.hpp"
+#include "lab/sizes.hpp"
+#include "lab/studies/rank.hpp"
+#include "lab/traces/oracle_general.hpp"
+
+namespace hotset::cli {
+namespace {
+
+struct simulate_options {
+  std::vector<std::filesystem::path> traces;
+  lab::policy_lists policies;
+  std::vector<std::string> precisions;
+  std::vector<std::string> links;
+  std::string latency = "0";
+  std::string chunk = "1MiB";
+  std::string compute = "0";
+  std::string gate = "0";
+  std::string host_expert = "0";
+  std::size_t transient = 0;
+  std::string compare;
+  bool rank = false;
+  std::filesystem::path lessons;
+  bool warm_start = false;
+  std::string write_back = "none";
+  std::string back_link;
+  std::size_t spares = 0;
+  std::vector<std::string> scopes;
+  std::vector<std::string> replays{"event-atomic"};
+  std::vector<std::string> slots;
+  std::vector<std::string> budgets;
+  bool size_classes = false;
+  std::string split = "by-token";
+  std::uint32_t max_tokens = 0;
+  unsigned jobs = std::max(1U, std::thread::hardware_concurrency());
+  std::filesystem::path decisions;
+  std::filesystem::path timeline;
+  std::filesystem::path out;
+  bool as_json = false;
+  bool as_csv = false;
+  table_options table;
+  trace_options reading;
+};
+
+std::vector<std::string> scopes_of(const simulate_options& options) {
+  if (!options.scopes.empty()) return split_lists("--scope", options.scopes);
+  if (options.rank) return {"shared", "per-layer"};
+  return {"shared"};
+}
+
+/// Cache sizes when none were asked for.
+const std::vector<std::string> usual_slots{"12.5%", "25%", "50%"};
+
+bool has_usual_sizes(const simulate_options& options) {
+  return options.slots.empty() && options.budgets.empty();
+}
+
+std::vector<lab::size_request> sizes_of(const simulate_options& options) {
+  const bool usual = has_usual_sizes(options);
+  std::vector<lab::size_request> sizes;
+  for (const auto& text : split_lists("--slots", usual ? usual_slots : options.slots))
+    sizes.push_back(for_option("--slots", [&] { return lab::size_request::parse_slots(text); }));
+  for (const auto& text : split_lists("--budget", options.budgets))
+    sizes.push_back(for_option("--budget", [&] { return lab::size_request::parse_budget(text); }));
+  return sizes;
+}
+
+visit_split split_of(const std::string& text) {
+  if (text == "by-token") return visit_split::by_token;
+  if (text == "by-expert") return visit_split::by_expert;
+  if (text == "leave-rest") return visit_split::leave_rest;
+  lab::refuse_name("--split:", text, {"by-token", "by-expert", "leave-rest"});
+}
+
+/// The same lists, their elements split at commas.
+lab::policy_lists policies_of(const lab::policy_lists& given) {
+  return {split_lists("--preset", given.presets),
+          split_lists("--eviction", given.evictions),
+          split_lists("--admission", given.admissions),
+          split_lists("--prefetch", given.prefetches),
+          split_lists("--prefetch-guard", given.guards),
+          split_lists("--miss", given.misses),
+          split_lists("--routing", given.routings),
+          split_lists("--pre-eviction", given.pre_evictions),
+          split_lists("--predictor", given.predictors),
+          split_lists("--prefetch-order", given.prefetch_orders),
+          given.gate_weights};
+}
+
+ticks duration_of(std::string_view option, std::string_view text) {
+  return for_option(option, [&] { return lab::read_duration(text); });
+}
+
+/// "200us", or with the time of each token "200us+20us".
+void read_compute(const std::string& text, lab::visit_costs& costs) {
+  const auto plus = text.find('+');
+  const auto visit = parse_duration(text.substr(0, plus));
+  const auto token =
+      plus == std::string::npos ? std::optional<ticks>(0) : parse_duration(text.substr(plus + 1));
+  if (!visit || !token)
+    refuse_option("--compute", text,
+                  "the time of a visit, such as 200us, and of each of its tokens, 200us+20us");
+  costs.per_visit = *visit;
+  costs.per_token = *token;
+}
+
+write_back_way write_back_of(const std::string& text) {
+  if (text == "none") return write_back_way::none;
+  if (text == "serial") return write_back_way::serial;
+  if (text == "duplex") return write_back_way::duplex;
+  lab::refuse_name("--writeback:", text, {"none", "serial", "duplex"});
+}
+/// The way back has the link's latency and chunks.
+void read_way_back(const simulate_options& options, lab::link_request& link) {
+  link.write_back = write_back_of(options.write_back);
+  link.spares = options.spares;
+  if (link.write_back == write_back_way::none) {
+    if (!options.back_link.empty() || options.spares != 0)
+      refuse_option("--writeback", options.write_back,
+                    "serial or duplex, where its link or spares are named");
+    return;
+  }
+  if (options.back_link.empty()) return;
+  link.back = link.link;
+  link.back.bytes_per_second =
+      for_option("--writeback-link", [&] { return lab::read_rate(options.back_link); });
+  if (const auto bad = link.back.validate())
+    refuse_option("--writeback-link", options.back_link, bad->message);
+}
+
+std::vector<lab::link_request> links_of(const simulate_options& options) {
+  std::vector<lab::link_request> links;
+  const auto chunk =
+      for_option("--chunk", [&] { return lab::read_size_or_none(options.chunk, "KiB"); });
+  for (const auto& text : split_lists("--link", options.links)) {
+    const auto rate = for_option("--link", [&] { return lab::read_rate(text); });
+    lab::link_request link{{rate, duration_of("--latency", options.latency), chunk}, text};
+    if (const auto bad = link.link.validate()) refuse_option("--link", text, bad->message);
+    read_way_back(options, link);
+    links.push_back(std::move(link));
+  }
+  return links;
+}
+
+/// Names are refused here, before anything is replayed.
+void check_names(const lab::sweep_request& request) {
+  for (const auto& name : request.scopes)
+    for_option("--scope", [&] { return lab::parse_scope(name); });
+  for (const auto& name : request.replays)
+    for_option("--replay", [&] { return lab::parse_replay_mode(name); });
+}
+
+std::vector<lab::policy_set> compared(const simulate_options& options) {
+  const auto policies = policies_of(options.policies);
+  for (const auto& name : policies.predictors)
+    for_option("--predictor",
+               [&] { return lab::make_predictor(name, lab::predictor_names(false, true)); });
+  if (options.compare.empty())
+    return for_option("--preset", [&] { return lab::combine_policies(policies); });
+  if (options.compare != "systems") lab::refuse_name("--compare:", options.compare, {"systems"});
+  for (const auto* chosen :
+       {&policies.presets, &policies.evictions, &policies.admissions, &policies.prefetches,
+        &policies.guards, &policies.prefetch_orders, &policies.predictors, &policies.misses,
+        &policies.routings, &policies.pre_evictions})
+    if (!chosen->empty())
+      refuse_option("--compare", options.compare,
+                    fmt::format("the systems as they are, without '{}'", chosen->front()));
+  return lab::all_systems(policies.gate_weights);
+}
+
+lab::sweep_request request_of(const simulate_options& options) {
+  lab::sweep_request request;
+  request.leaves_out = !options.compare.empty();
+  request.policies = compared(options);
+  request.precisions = split_lists("--precision", options.precisions);
+  for (const auto& text : request.precisions)
+    for_option("--precision", [&] { return lab::precision_ladder::parse(text); });
+  request.links = links_of(options);
+  read_compute(options.compute, request.costs);
+  request.costs.gate = duration_of("--gate", options.gate);
+  request.costs.per_host_expert = duration_of("--host-expert", options.host_expert);
+  request.costs.transient = options.transient;
+  request.scopes = scopes_of(options);
+  request.replays = split_lists("--replay", options.replays);
+  request.sizes = sizes_of(options);
+  request.leaves_out_sizes = has_usual_sizes(options);
+  request.size_classes = options.size_classes;
+  request.split = split_of(options.split);
+  request.jobs = options.jobs;
+  request.max_tokens = options.max_tokens;
+  request.counts_alone = options.decisions.empty();
+  check_names(request);
+  return request;
+}
+
+void need_expert_bytes(const opened_trace& opened, const lab::sweep_request& request) {
+  if (!opened.trace.expert_bytes.empty()) return;
+  for (const auto& size : request.sizes)
+    if (size.what == lab::size_request::unit::bytes)
+      throw lab::usage_error(
+          with_path(opened.path, fmt::format("--budget {}: {}; accepted: sizes in --slots",
+                                             size.text, lab::why_no_expert_bytes(opened.trace))));
+}
+
+/// What `replay` makes of the trace. Errors name its file.
+template <class Replay>
+auto replayed(const opened_trace& opened, const lab::sweep_request& request, Replay replay) {
+  need_expert_bytes(opened, request);
+  try {
+    return replay(opened.trace, request);
+  } catch (const trace_error& error) {
+    throw trace_error(with_path(opened.path, error.what()));
+  } catch (const lab::infeasible_error& error) {
+    throw lab::infeasible_error(with_path(opened.path, error.what()));
+  }
+}
+/// The same of each trace in turn.
+template <class Result, class Replay>
+std::vector<Result> replay_each(const simulate_options& options,
+                                const lab::open_trace_options& reading, lab::sweep_request request,
+                                Replay replay) {
+  std::vector<Result> results;
+  for (const auto& path : options.traces) {
+    const auto opened = open_input(path, reading);
+    progress_line progress(printable(opened.trace.name, 40));
+    request.progress = progress.report();
+    results.push_back(replayed(opened, request, replay));
+  }
+  return results;
+}
+
+std::vector<lab::sweep_result> sweep_all(const simulate_options& options,
+                                         lab::sweep_request request) {
+  const auto reading = checked(options.reading);
+  std::optional<opened_trace> lessons;
+  if (!options.lessons.empty()) lessons = open_input(options.lessons, reading);
+  if (lessons) request.lessons = &lessons->trace;
+  request.warm_start = options.warm_start;
+  return replay_each<lab::sweep_result>(options, reading, std::move(request), lab::run_sweep);
+}
+
+/// Where the output has no place for them.
+void report_notes(const lab::sweep_result& sweep, std::vector<std::string>& seen) {
+  const auto report = [&](const std::string& line) {
+    if (std::find(seen.begin(), seen.end(), line) != seen.end()) return;
+    seen.push_back(line);
+    report_error(line);
+  };
+  for (const auto& run : sweep.results)
+    for (const auto& note : run.notes) report(fmt::format("{}: note: {}", sweep.name, note));
+  for (const auto& line : sweep.not_replayed)
+    report_error(fmt::format("{}: not replayed: {}", sweep.name, line));
+}
+
+/// Of sweeps, or of rankings.
+template <class Result>
+std::string text_of(const std::vector<Result>& results, const simulate_options& options,
+                    const lab::table_view& view) {
+  if (options.as_json) return lab::to_json_text(results);
+  if (options.as_csv) return lab::to_csv(results);
+  std::string text;
+  for (const auto& one : results) text += (text.empty() ? "" : "\n") + lab::to_table(one, view);
+  return text;
+}
+
+int simulate(const simulate_options& options) {
+  auto request = request_of(options);
+  auto view = checked(options.table, lab::report_columns(), !options.out.empty());
+  if (!options.compare.empty() && view.columns.empty())
+    view.columns = lab::compared_columns(request);
+  if (!options.decisions.empty() && options.traces.size() != 1)
+    refuse_option("--decisions", options.decisions.string(), "one trace, not several");
+  std::optional<lab::output_buffer> decisions;
+  if (!options.decisions.empty()) decisions.emplace(options.decisions);
+  std::ostream decision_stream(decisions ? &*decisions : nullptr);
+  request.decisions = decisions ? &decision_stream : nullptr;
+  if (!options.timeline.empty() && options.traces.size() != 1)
+    refuse_option("--timeline", options.timeline.string(), "one trace, not several");
+  std::optional<lab::output_buffer> timeline;
+  if (!options.timeline.empty()) timeline.emplace(options.timeline);
+  std::ostream timeline_stream(timeline ? &*timeline : nullptr);
+  request.timeline = timeline ? &timeline_stream : nullptr;
+  output_file out(options.out);  // refused now if it cannot be written, not after the replays
+  const auto sweeps = sweep_all(options, std::move(request));
+  if (decisions) decisions->commit();
+  if (timeline) timeline->commit();
+  out.finish(text_of(sweeps, options, view));
+  if (!options.as_json && !options.as_csv) return ok;
+  std::vector<std::string> told;
+  for (const auto& sweep : sweeps) report_notes(sweep, told);
+  return ok;
+}
+
+int rank(const simulate_options& options) {
+  auto request = request_of(options);
+  const auto view = checked(options.table, {}, !options.out.empty());
+  output_file out(options.out);
+  const auto rankings = replay_each<lab::ranking>(options, checked(options.reading),
+                                                  std::move(request), lab::rank_policies);
+  out.finish(text_of(rankings, options, view));
+  if (!options.as_json && !options.as_csv) return ok;
+  std::vector<std::string> told;
+  for (const auto& one : rankings) report_notes(one.sweep, told);
+  return ok;
+}
+
+void add_what(CLI::App& app, simulate_options& options) {
+  add_list(app, "--eviction", options.policies.evictions,
+           fmt::format("eviction policies: {}; with parameters: lfu:history=resident; decorated: "
+                       "{}+lru",
+                       fmt::join(lab::eviction_names(), ", "),
+                       fmt::join(lab::eviction_decorator_names(), "+lru, ")))
+      ->default_str("lru");
+  add_list(app, "--admission", options.policies.admissions,
+           fmt::format("admission policies: {}", fmt::join(lab::admission_names(), ", ")))
+      ->default_str("always");
+  add_list(app, "--scope", options.scopes,
+           "who shares slots: shared (one pool for all layers), per-layer (a pool for every layer)")
+      ->default_str("shared");
+  add_list(
+      app, "--replay", options.replays,
+      "when evictions happen: event-atomic (within the visit, as in an engine), deferred (after "
+      "it, until the budget holds), per-access (each routed id is a visit; only to compare), "
+      "expert-by-expert (a visit's experts one after the other, none protected; only to compare "
+      "with SpecMD)")
+      ->default_str("event-atomic");
+}
+
+/// A ranking is of the policies as they are, and has a table of its own.
+void check_rank(const CLI::App& app) {
+  for (const char* other : {"--eviction", "--admission", "--replay", "--preset", "--compare",
+                            "--prefetch", "--prefetch-guard", "--prefetch-order", "--predictor",
+                            "--learn-from", "--gate-weights", "--miss", "--routing",
+                            "--pre-eviction", "--precision", "--link", "--columns", "--decisions"})
+    if (app.count(other) != 0)
+      throw lab::usage_error(
+          fmt::format("--rank is of the policies as they are, accepted: without {}", other));
+}
+
+/// The whole field at once.
+void add_compare(CLI::App& app, simulate_options& options) {
+  app.add_option("--compare", options.compare,
+                 fmt::format("replay the systems of the field and Belady's bound: {}; what the "
+                             "trace has too little for is left out and told",
+                             fmt::join(lab::system_names(), ", ")))
+      ->type_name("systems");
+  app.add_flag(
+      "--rank", options.rank,
+      "rank the eviction policies that decide on-line by the misses between lru and belady that "
+      "they avoid; in both scopes, unless --scope says which");
+}
+
+void add_dimensions(CLI::App& app, simulate_options& options) {
+  add_list(app, "--preset", options.policies.presets,
+           fmt::format("named sets of policies: {}; each also with +least_stale; the options below "
+                       "and above replace parts of them",
+                       fmt::join(lab::preset_names(), ", ")));
+  add_list(app, "--prefetch", options.policies.prefetches,
+           fmt::format("prefetch policies: {}; with parameters: next_layer_top_k:overfetch=1.5",
+                       fmt::join(lab::prefetch_names(), ", ")))
+      ->default_str("no_prefetch");
+  add_list(app, "--prefetch-guard", options.policies.guards,
+           "what a prefetch may evict: none (whatever the eviction policy picks), named (nothing "
+           "that was asked for), predicted (nor what is likelier to be used sooner)")
+      ->default_str("named");
+  add_list(app, "--prefetch-order", options.policies.prefetch_orders,
+           "which copy goes first: nearest (of the visit that comes first), likeliest (greatest "
+           "probability per visit until it is needed), greatest (greatest probability as "
+           "predicted)")
+      ->default_str("nearest");
+  add_list(app, "--predictor", options.policies.predictors,
+           fmt::format("what is expected of the layers ahead: {}; with parameters: "
+                       "co-activation:reach=4:decay=0.8, learned-gate:weights=FILE (of "
+                       "train-gate), current-gate:scores=sigmoid; of several: "
+                       "mixed+co-activation+last-routed",
+                       fmt::join(lab::predictor_names(false, true), ", ")))
+      ->default_str("recorded");
+  auto* const lessons =
+      app.add_option("--learn-from", options.lessons,
+                     "a trace that predictors see before each replay, such as yesterday's")
+          ->type_name("FILE");
+  app.add_flag("--warm-start", options.warm_start,
+               "caches begin with what that trace used most; the time for it is not counted")
+      ->needs(lessons);
+  app.add_option("--gate-weights", options.policies.gate_weights,
+                 "of the preset promoe, where --predictor names none (of train-gate)")
+      ->type_name("FILE");
+  add_list(app, "--miss", options.policies.misses,
+           fmt::format("miss policies: {}; with parameters: drop:keep=2",
+                       fmt::join(lab::miss_names(), ", ")))
+      ->default_str("fetch");
+  add_list(app, "--routing", options.policies.routings,
+           fmt::format("routing policies: {}; with parameters: cache_aware:lambda=0.3",
+                       fmt::join(lab::routing_names(), ", ")))
+      ->default_str("router_order");
+  add_list(app, "--pre-eviction", options.policies.pre_evictions,
+           "slots are freed before the next layer is routed: none, active_evict; with parameters: "
+           "active_evict:tau=0.002:r_max=2:release=gate")
+      ->default_str("none");
+  add_list(
+      app, "--precision", options.precisions,
+      "precisions of the experts in bits, highest first, such as 8:4:2; the first is what the "
+      "trace calls an expert's bytes; 8:4@75:25 divides the room in percent (default: evenly)");
+}
+
+void add_clock(CLI::App& app, simulate_options& options) {
+  const auto text = [&](const char* name, std::string& value, const char* what) {
+    return app.add_option(name, value, what)->capture_default_str();
+  };
+  auto* link = add_list(app, "--link", options.links,
+                        "how fast experts are copied, such as 25GB/s: with it, runs are timed");
+  text("--latency", options.latency, "of each copy, such as 10us")->type_name("TIME")->needs(link);
+  text("--chunk", options.chunk,
+       "a copy gives way to a more urgent one after so many bytes; 0: never")
+      ->type_name("SIZE")
+      ->needs(link);
+  text("--compute", options.compute,
+       "arithmetic of a visit, and of each of its tokens: 200us or 200us+20us")
+      ->type_name("TIME[+TIME]")
+      ->needs(link);
+  text("--gate", options.gate, "from a layer's end until the next one's experts are known")
+      ->type_name("TIME")
+      ->needs(link);
+  text("--host-expert", options.host_expert,
+       "of an expert that the host computes, beside the device")
+      ->type_name("TIME")
+      ->needs(link);
+  add_number(app, "--transient", options.transient, std::size_t{0}, std::size_t{1024},
+             "slots beside the cache's: experts that are refused a slot are copied through them, "
+             "not computed by the host")
+      ->needs(link);
+  text("--writeback", options.write_back,
+       "victims are copied back before their slots are filled: none, serial (on the same link), "
+       "duplex (beside it)")
+      ->type_name("NAME")
+      ->needs(link);
+  text("--writeback-link", options.back_link, "how fast, where not as --link")
+      ->type_name("RATE")
+      ->needs(link);
+  add_number(app, "--writeback-spares", options.spares, std::size_t{0}, std::size_t{1024},
+             "slots beside the cache's that a fill takes while its victim is copied back")
+      ->needs(link);
+  app.add_option("--timeline", options.timeline,
+                 "write what happened when, for Perfetto (one trace and one run)")
+      ->type_name("FILE")
+      ->needs(link);
+}
+
+void add_sizes(CLI::App& app, simulate_options& options) {
+  auto* slots =
+      add_list(app, "--slots", options.slots,
+               "cache sizes: a number of slots, or a percentage of the experts; 5%@16:4 is "
+               "5 % of their bytes at 16 bits, filled with experts of 4 bits; in "
+               "per-layer scope that many in every layer");
+  slots->default_str(
+      fmt::format("{}; those too small in a scope are left out", fmt::join(usual_slots, ",")));
+  add_list(app, "--budget", options.budgets,
+           "cache sizes in bytes of all pools together, such as 1500MiB,3GiB (GB and GiB differ)")
+      ->excludes(slots);
+  app.add_flag("--size-classes", options.size_classes,
+               "shared scope: a pool for each size of expert");
+  app.add_option(
+         "--split", options.split,
+         "what becomes of a visit wider than its pool: split by-token (exact) or by-expert, or not "
+         "split, leave-rest (the experts that fewest places name stay on the host)")
+      ->type_name("NAME")
+      ->capture_default_str();
+  add_number(app, "--max-tokens", options.max_tokens, 0U, std::numeric_limits<std::uint32_t>::max(),
+             "steps of more tokens are cut; 0: never");
+}
+
+void add_output(CLI::App& app, simulate_options& options) {
+  add_number(app, "--jobs", options.jobs, 1U, 1024U, "replays at one time");
+  auto* as_json = app.add_flag("--json", options.as_json,
+                               "print JSON: an object, or an array for several traces");
+  auto* as_csv = app.add_flag("--csv", options.as_csv, "print CSV")->excludes(as_json);
+  add_columns(app, options.table, lab::report_columns())->excludes(as_json)->excludes(as_csv);
+  app.add_option("--out", options.out, "write there, not to standard output")->type_name("FILE");
+  app.add_option("--decisions", options.decisions,
+                 "write every decision as a JSON line (one trace; replays run one by one)")
+      ->type_name("FILE");
+}
+
+}  // namespace
+
+command add_simulate(CLI::App& root) {
+  auto* app = root.add_subcommand("simulate", "Replay traces under policies and cache sizes");
+  auto options = std::make_shared<simulate_options>();
+  app->add_option("TRACE", options->traces, "traces of any known format")
+      ->required()
+      ->type_name("FILE");
+  add_what(*app, *options);
+  add_dimensions(*app, *options);
+  add_compare(*app, *options);
+  add_sizes(*app, *options);
+  add_clock(*app, *options);
+  add_output(*app, *options);
+  add_trace_options(*app, options->reading);
+  app->footer(R"(Lists are separated by commas; every combination is replayed.
+Examples:
+  hotset simulate routes.trace
+  hotset simulate routes.trace --eviction lru,lfu:history=resident,belady --slots 5%,12.5%,64
+  hotset simulate routes.trace --scope shared,per-layer --budget 1500MiB,3GiB --json --out run.json
+  hotset simulate routes.trace --eviction least_stale --slots 25% --decisions decisions.jsonl
+  hotset simulate routes.trace --prefetch next_layer_top_k:overfetch=1.5 --link 25GB/s --compute 200us
+  hotset simulate routes.trace --preset specmd-1,specmd-1+least_stale --slots 5% --link 5GB/s
+  hotset simulate scored.trace --compare systems --slots 25% --link 10GB/s --compute 200us
+  hotset simulate routes.trace --rank --slots 12.5%,25%)");
+  return {app, [app, options] {
+            if (!options->rank) return simulate(*options);
+            check_rank(*app);
+            return rank(*options);
+          }};
+}
+
+}  // namespace hotset::cli

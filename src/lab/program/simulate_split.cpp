@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+// hotset simulate-split: experts and KV blocks in one budget, under fixed splits and under the online controller.
+#include <algorithm>
+#include <cstdint>
+#include <deque>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "hotset/planning/budget/admission_floor.hpp"
+#include "lab/program/command.hpp"
+#include "lab/program/console.hpp"
+#include "lab/program/miss_prices.hpp"
+#include "lab/program/trace_input.hpp"
+#include "lab/reports/split_report.hpp"
+#include "lab/sizes.hpp"
+#include "lab/studies/split_replay.hpp"
+#include "lab/traces/open_requests.hpp"
+#include "lab/traces/oracle_general.hpp"
+
+namespace hotset::cli {
+namespace {
+
+struct split_options {
+  std::vector<std::filesystem::path> traces;
+  std::vector<std::filesystem::path> requests;
+  std::string budget;
+  std::string kv_token_bytes;
+  std::string expert_bytes;
+  std::uint64_t context = 4096;
+  std::uint64_t concurrency = 1;
+  miss_prices prices;
+  std::uint32_t burst = 32;
+  std::uint32_t warmup = 4;
+  double decay = 0.8;
+  double gate = 0.02;
+  std::uint64_t max_move = 8;
+  std::uint64_t dead_zone = 1;
+  bool as_json = false;
+  table_options table;
+  std::filesystem::path out;
+  trace_options reading;
+};
+
+/// The files of a command, which workflows point to.
+struct inputs {
+  std::deque<routing_trace> routing;
+  std::deque<kv_trace> requests;
+};
+
+/// Requests with the blocks of their prompts; a reader of the result must know if those are made up.
+kv_trace open_prompts(const std::filesystem::path& path) {
+  auto kv = lab::open_block_requests(input_path(path));
+  if (kv.own_blocks)
+    report_error(fmt::format(
+        "{}: note: the requests name no blocks: each prompt has its own, and nothing is shared",
+        path.string()));
+  return kv;
+}
+
+/// A trace and its requests; one list of requests serves all traces.
+std::vector<lab::workflow> read_workflows(const split_options& options, inputs& files) {
+  if (options.requests.size() != 1 && options.requests.size() != options.traces.size())
+    refuse_option("--kv-trace", fmt::format("{} files", options.requests.size()),
+                  fmt::format("1, or one for each of the {} traces", options.traces.size()));
+  const auto reading = checked(options.reading);
+  for (const auto& path : options.requests) files.requests.push_back(open_prompts(path));
+  std::vector<lab::workflow> flows;
+  for (std::size_t i = 0; i < options.traces.size(); ++i) {
+    files.routing.push_back(open_input(options.traces[i], reading).trace);
+    flows.push_back({files.routing.back().name, &files.routing.back(),
+                     &files.requests[std::min(i, files.requests.size() - 1)]});
+  }
+  return flows;
+}
+
+std::uint64_t slot_bytes_of(const split_options& options, const routing_trace& trace) {
+  if (!options.expert_bytes.empty())
+    return for_option("--expert-bytes",
+                      [&] { return lab::read_size(options.expert_bytes, "MiB"); }) *
+           static_cast<std::uint64_t>(trace.layers);
+  if (trace.expert_bytes.empty())
+    throw lab::usage_error(fmt::format("{}: {}; accepted: --expert-bytes SIZE", trace.name,
+                                       lab::why_no_expert_bytes(trace)));
+  std::uint64_t bytes = 0;
+  const auto shape = trace.shape();
+  for (const auto l : each<layer_id>(trace.layers)) bytes += shape.bytes_of(l);
+  return bytes;
+}
+
+marginal_value::config control_of(const split_options& options, const lab::workflow& flow) {
+  const auto cost = checked(options.prices);
+  const auto& trace = *flow.routing;
+  const auto tokens = flow.requests->block_tokens;
+  const admission_floor floor{options.concurrency, options.context, tokens};
+  if (const auto bad = floor.validate()) throw lab::usage_error(bad->message);
+  marginal_value::config out;
+  out.limits.budget_bytes = for_option("--budget", [&] { return lab::read_size(options.budget); });
+  out.limits.slot_bytes = slot_bytes_of(options, trace);
+  out.limits.block_bytes =
+      for_option("--kv-token-bytes",
+                 [&] { return lab::read_size(options.kv_token_bytes, "KiB"); }) *
+      tokens;
+  out.limits.min_cap = static_cast<std::uint64_t>(trace.top_k);
+  out.limits.max_cap = static_cast<std::uint64_t>(trace.experts);
+  out.limits.min_blocks = floor.blocks();
+  out.seconds_per_expert_miss =
+      cost.expert_miss(out.limits.slot_bytes) / static_cast<double>(trace.layers);
+  out.seconds_per_kv_miss = cost.kv_miss(tokens);
+  out.decay = options.decay;
+  out.gate = options.gate;
+  out.max_move = options.max_move;
+  out.dead_zone = options.dead_zone;
+  return out;
+}
+
+int simulate_split(const split_options& options) {
+  const auto view = checked(options.table, lab::split_columns(), !options.out.empty());
+  output_file out(options.out);
+  inputs files;
+  lab::split_request request;
+  request.workflows = read_workflows(options, files);
+  request.control = control_of(options, request.workflows.front());
+  request.burst_steps = options.burst;
+  request.warmup = options.warmup;
+  const auto results = lab::simulate_split(request);
+  out.finish(options.as_json ? lab::to_json_text(results) : lab::to_table(results, view));
+  return ok;
+}
+
+void add_prices(CLI::App& app, split_options& options) {
+  app.add_option("--budget", options.budget, "bytes that experts and KV share, such as 12GiB")
+      ->required()
+      ->type_name("SIZE");
+  app.add_option("--kv-token-bytes", options.kv_token_bytes, "KV cache of one token, such as 96KiB")
+      ->required()
+      ->type_name("SIZE");
+  app.add_option("--expert-bytes", options.expert_bytes,
+                 "of one expert, where the traces do not say")
+      ->type_name("SIZE");
+  add_number(app, "--context", options.context, std::uint64_t{1}, std::uint64_t{1} << 32U,
+             "tokens of one session, at most");
+  add_number(app, "--concurrency", options.concurrency, std::uint64_t{1}, std::uint64_t{4096},
+             "sessions at one time");
+  add_miss_prices(app, options.prices);
+}
+
+void add_control(CLI::App& app, split_options& options) {
+  add_number(app, "--burst", options.burst, 1U, 1U << 20U, "steps of a burst, to a request");
+  add_number(app, "--warmup", options.warmup, 0U, 1U << 20U,
+             "first bursts of each workflow that are left out of all costs");
+  add_number(app, "--decay", options.decay, 0.0, 0.999,
+             "of a burst's counts at the next one's end");
+  add_number(app, "--gate", options.gate, 0.0, 0.999, "share of the time that a move must save");
+  add_number(app, "--max-move", options.max_move, std::uint64_t{1}, std::uint64_t{1} << 20U,
+             "slots a burst");
+  add_number(app, "--dead-zone", options.dead_zone, std::uint64_t{0}, std::uint64_t{1} << 20U,
+             "slots; a nearer target is no target");
+}
+
+}  // namespace
+
+command add_simulate_split(CLI::App& root) {
+  auto* app = root.add_subcommand(
+      "simulate-split",
+      "Replay experts and KV blocks in one budget, under splits and a controller");
+  auto options = std::make_shared<split_options>();
+  app->add_option("TRACE", options->traces,
+                  "routing traces of one model, a workflow each; several are also run in a row")
+      ->required()
+      ->type_name("FILE");
+  app->add_option("--kv-trace", options->requests,
+                  "requests (Mooncake, Azure): one file for all, or one for each trace")
+      ->required()
+      ->type_name("FILE")
+      ->allow_extra_args(false);
+  add_prices(*app, *options);
+  add_control(*app, *options);
+  auto* json = app->add_flag("--json", options->as_json, "print JSON (schema hotset.split/1)");
+  add_columns(*app, options->table, lab::split_columns())->excludes(json);
+  app->add_option("--out", options->out, "write there, not to standard output")->type_name("FILE");
+  add_trace_options(*app, options->reading);
+  app->footer(R"(Examples:
+  hotset simulate-split os.trace --kv-trace os.jsonl --budget 12GiB --kv-token-bytes 96KiB
+  hotset simulate-split os.trace db.trace --kv-trace os.jsonl --kv-trace db.jsonl --budget 12GiB --kv-token-bytes 96KiB --json)");
+  return {app, [options] { return simulate_split(*options); }};
+}
+
+}  // namespace hotset::cli

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// hotset synth-requests: requests of conversations, made from a seed.
+#include <filesystem>
+#include <limits>
+#include <memory>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "lab/program/command.hpp"
+#include "lab/program/console.hpp"
+#include "lab/program/trace_output.hpp"
+#include "lab/traces/mooncake.hpp"
+#include "lab/traces/synthetic/synthetic_requests.hpp"
+
+namespace hotset::cli {
+namespace {
+
+struct options {
+  std::filesystem::path out;
+  synthetic_requests_config config;
+};
+
+int synthesise(const options& chosen) {
+  output_file out(chosen.out);
+  const bool on_output = out.is_standard_output();
+  const auto made = synthetic_requests(chosen.config);
+  if (!made) throw lab::usage_error(made.error().message);
+  out.finish(lab::format_mooncake(*made));
+  tell(on_output, out.name(),
+       fmt::format("{} requests, {} blocks, {} of them different", made->requests(),
+                   made->references(), made->distinct()));
+  return ok;
+}
+
+}  // namespace
+
+command add_synth_requests(CLI::App& root) {
+  auto* app = root.add_subcommand("synth-requests", "Make requests of conversations from a seed");
+  auto chosen = std::make_shared<options>();
+  auto& config = chosen->config;
+  constexpr auto many = std::numeric_limits<std::uint32_t>::max();
+  app->add_option("OUT", chosen->out, "request trace to write (Mooncake's JSON lines)")
+      ->required()
+      ->type_name("FILE");
+  add_number(*app, "--requests", config.requests, 1U, 1U << 26U, "of all conversations");
+  add_number(*app, "--conversations", config.conversations, 1U, 1U << 20U, "alive at one time");
+  add_number(*app, "--turns", config.turns, 1U, many, "of a conversation; 1: nothing comes back");
+  add_number(*app, "--shared-blocks", config.shared_blocks, 0U, 1U << 20U,
+             "that all prompts begin with");
+  add_number(*app, "--first-blocks", config.first_blocks, 1U, 1U << 20U,
+             "of a conversation's first turn, besides");
+  add_number(*app, "--turn-blocks", config.turn_blocks, 0U, 1U << 20U, "that each other turn adds");
+  add_number(*app, "--output-tokens", config.output_tokens, 1U, many, "generated for each request");
+  add_number(*app, "--gap-ms", config.gap_ms, 0U, many, "from one request to the next");
+  add_number(*app, "--seed", config.seed, std::uint64_t{0},
+             std::numeric_limits<std::uint64_t>::max(), "the same seed gives the same requests");
+  app->footer(R"(Examples:
+  hotset synth-requests chats.jsonl --conversations 6 --turns 8
+  hotset synth-requests single.jsonl --turns 1 --first-blocks 3 --requests 400)");
+  return {app, [chosen] { return synthesise(*chosen); }};
+}
+
+}  // namespace hotset::cli

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// How subcommands write a trace, and what they say about what they wrote.
+
+#include <stdexcept>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "hotset/trace/native_trace_writer.hpp"
+#include "lab/program/console.hpp"
+
+namespace hotset::cli {
+
+/// "<name>: <text>" on standard output, or on standard error where standard output has the result.
+/// Pre: the output is finished.
+inline void tell(bool result_on_output, std::string_view name, std::string_view text) {
+  if (result_on_output) return fmt::print(stderr, "{}: {}\n", name, text);
+  print(fmt::format("{}: {}\n", name, text));
+}
+
+/// Writes a native trace and says what it holds. Errors: as output_file; trace_error for what the format cannot hold.
+inline void write_trace(const routing_trace& trace, output_file& out) {
+  const bool on_output = out.is_standard_output();
+  const auto bad = write_native_trace(trace, out.writer());
+  out.check();
+  if (bad) throw std::runtime_error(bad->message);
+  tell(on_output, out.name(),
+       fmt::format("{} tokens, {} layers, {} experts, top-{}", trace.tokens(), trace.layers,
+                   trace.experts, trace.top_k));
+}
+
+}  // namespace hotset::cli

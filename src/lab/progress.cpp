@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lab/progress.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace hotset::lab {
+namespace {
+
+// Loops are deep below whoever shows their progress: only the thread is common to both.
+thread_local const progress_report* asked = nullptr;  // NOLINT
+
+}  // namespace
+
+progress_scope::progress_scope(progress_report report)
+    : report_(std::move(report)), outer_(std::exchange(asked, report_ ? &report_ : nullptr)) {}
+
+progress_scope::~progress_scope() { asked = outer_; }
+
+progress::progress(std::uint64_t total) : report_(asked), total_(total) {
+  if (report_ != nullptr && total > 0) next_ = 0;
+}
+
+void progress::tell(std::uint64_t done) {
+  next_ = std::max(done + 1, std::min(done + total_ / 512, total_));  // the end is always told
+  (*report_)(done, total_);
+}
+
+}  // namespace hotset::lab

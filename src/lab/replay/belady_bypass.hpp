@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// The offline optimum when a miss need not take a slot.
+///
+/// Rule: misses are served from transient slots outside the pool; afterwards the pool keeps those of its residents
+///       and of the visit's experts that are used soonest. Ties: the more recently used one stays.
+/// Source: Belady 1966 with bypassing.
+/// Deviations: visits are never split: the transient slots hold whatever does not fit; notes() states their bytes.
+/// Exact: yes (never changes what is computed). Offline: needs the trace beforehand.
+/// Cost: time and memory of `belady`, which says what is given up, with a slot for every expert.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "hotset/core/fill.hpp"
+#include "hotset/core/ids/per_id.hpp"
+#include "hotset/eviction/belady.hpp"
+#include "hotset/paging/any_pager.hpp"
+#include "hotset/trace/future_uses.hpp"
+
+namespace hotset::lab {
+
+/// A simulator's bound, not an engine's policy: it counts, and owns no slots that could be filled.
+class belady_bypass final : public any_pager {
+ public:
+  /// Errors: usage_error if there is no future or it belongs to another shape.
+  belady_bypass(const pool_layout& layout, const belady::config& known);
+
+  status visit(const routing_view& view) override;
+  /// Not offered: transient slots and a byte budget after the visit do not go together. Returns invalid_argument.
+  status visit_within(const routing_view& view, std::uint64_t bytes) override;
+  [[nodiscard]] pager_stats stats() const override { return stats_; }
+  [[nodiscard]] std::uint64_t decision_hash() const override { return hash_; }
+  [[nodiscard]] std::vector<std::string> notes() const override;
+
+ private:
+  /// Of a pool, between visits.
+  struct occupancy {
+    std::size_t slots = 0;
+    std::size_t used = 0;
+  };
+
+  [[nodiscard]] std::span<const expert_id> distinct(const routing_view& view) noexcept;
+  std::size_t use(const routing_view& view, std::span<const expert_id> experts) noexcept;
+  [[nodiscard]] visit_context context_of(const routing_view& view) const noexcept;
+  void count_miss(slot_id slot, step_id step) noexcept;
+  void count_uses(const routing_view& view, std::size_t accesses, std::size_t misses) noexcept;
+  void shed(const routing_view& view) noexcept;
+
+  // Every expert has a slot of its own, with the number of its key, so that a visit's never lack one; what a pool keeps
+  // after a visit is counted here.
+  pool_layout roomy_;
+  belady order_;
+  per_pool<occupancy> pools_;
+  slot_mask residents_;
+  unique_ids unique_;
+  std::vector<expert_id> experts_;
+  std::vector<std::uint32_t> places_;
+  std::vector<expert_id> in_order_;
+  std::vector<slot_id> used_;  ///< of a visit
+  std::vector<fill> fills_;
+  std::vector<slot_id> gone_;
+  per_slot<std::uint8_t> seen_;
+  per_slot<step_id> evicted_in_;
+  std::uint64_t transient_bytes_ = 0;  ///< most that one visit needed beside the pool
+  std::optional<step_id> last_step_;
+  bool step_has_miss_ = false;
+  std::uint64_t hash_ = 0;
+  pager_stats stats_;
+};
+
+}  // namespace hotset::lab

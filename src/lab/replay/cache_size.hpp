@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// From "12.5%", "5%@16:4", "64" or "1500MiB" to the pools of slots that a replay runs with.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "hotset/core/pool_layout.hpp"
+#include "lab/errors.hpp"
+#include "lab/replay/replay.hpp"
+
+namespace hotset::lab {
+
+/// How large the cache is.
+struct size_request {
+  /// What the size is counted in.
+  enum class unit : std::uint8_t {
+    slots,    ///< of the shared pool, or of every layer
+    percent,  ///< of the experts in the scope, rounded half up, at least 1
+    bytes,    ///< of all pools together; divided by the layers in per-layer scope
+  };
+  unit what = unit::slots;
+  double value = 0;         ///< percent
+  std::uint64_t count = 0;  ///< slots or bytes
+  std::string text{};       ///< as it was given
+
+  /// Reads "64", "12.5%", or "5%@16:4": 5 % of the experts' bytes at 16 bits, in experts of 4 bits (20 % of them).
+  /// Errors: usage_error.
+  [[nodiscard]] static size_request parse_slots(std::string_view text);
+  /// Reads "1500MiB". Errors: usage_error that lists the units.
+  [[nodiscard]] static size_request parse_budget(std::string_view text);
+};
+
+/// Errors: usage_error.
+[[nodiscard]] cache_scope parse_scope(std::string_view name);
+/// As parse_scope accepts it.
+[[nodiscard]] std::string_view name_of(cache_scope scope) noexcept;
+
+/// Slots, or for deferred replay bytes, of one replay.
+struct cache_size {
+  pool_layout layout;
+  std::vector<std::uint64_t> pool_bytes{};  ///< by pool; deferred replay only
+};
+/// Errors: infeasible_error with the smallest size that works; usage_error.
+[[nodiscard]] cache_size make_cache_size(const geometry& shape, cache_scope scope,
+                                         const size_request& size, replay_mode mode,
+                                         bool size_classes);
+
+}  // namespace hotset::lab

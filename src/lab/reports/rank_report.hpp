@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// A ranking of eviction policies as JSON (schema hotset.rank/1), CSV or a table.
+
+#include <span>
+#include <string>
+
+#include "lab/reports/text_table.hpp"
+#include "lab/studies/rank.hpp"
+
+namespace hotset::lab {
+
+/// {"schema", "trace": {...}, "cells": [...], "policies": [...]}: shares as fractions. Null: room of
+/// less than 1 % of the accesses, or not replayed.
+/// JSON text with a line for each policy: an object for one ranking, else an array of such objects.
+[[nodiscard]] std::string to_json_text(std::span<const ranking> rankings);
+/// A header and a line for each policy in each cell.
+[[nodiscard]] std::string to_csv(std::span<const ranking> rankings);
+/// A row for each policy: the share saved, the mean and a column for each cell, in percent ("-": null). A row of the
+/// cells' room follows.
+[[nodiscard]] std::string to_table(const ranking& ranked, const table_view& view = {});
+
+}  // namespace hotset::lab

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lab/sizes.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <system_error>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "hotset/core/numbers/units.hpp"
+#include "lab/files/input_error.hpp"
+
+namespace hotset::lab {
+namespace {
+
+constexpr std::array<std::string_view, 6> binary_units{"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+constexpr std::size_t readable_units = 4;  // parse_bytes knows no more of them
+
+std::string lower(std::string_view text) {
+  std::string out(text);
+  std::ranges::transform(out, out.begin(), [](unsigned char c) { return std::tolower(c); });
+  return out;
+}
+
+/// A number and what stands behind it.
+struct quantity {
+  std::string number;
+  std::string unit;
+};
+quantity split(std::string_view text) {
+  std::string dense;
+  std::ranges::copy_if(text, std::back_inserter(dense),
+                       [](unsigned char c) { return std::isspace(c) == 0; });
+  const auto end = std::min(dense.find_first_not_of("0123456789."), dense.size());
+  return {dense.substr(0, end), dense.substr(end)};
+}
+
+/// " (did you mean 24GiB?)" where one of the spellings reads as a size; else nothing.
+template <class Read>
+std::string guess(const std::string& first, const std::string& second, Read&& read) {
+  if (!read(first)) return {};
+  if (second.empty() || !read(second)) return fmt::format(" (did you mean {}?)", first);
+  return fmt::format(" (did you mean {} or {}?)", first, second);
+}
+
+/// The spelling of a unit that was written in another case, or without its B.
+std::pair<std::string, std::string> known_unit(const std::string& unit) {
+  const auto wanted = lower(unit);
+  for (const auto& known : detail::byte_units)
+    if (!wanted.empty() && lower(known.name) == wanted) return {std::string(known.name), ""};
+  if (wanted.size() == 1 && std::string_view("kmgt").find(wanted) != std::string_view::npos) {
+    const auto letter = static_cast<char>(std::toupper(static_cast<unsigned char>(wanted[0])));
+    return {fmt::format("{}iB", letter), fmt::format("{}B", letter == 'K' ? 'k' : letter)};
+  }
+  if (wanted.size() == 2 && wanted[1] == 'i') return known_unit(wanted + 'b');
+  return {};
+}
+
+/// A number too large for the usual unit is one of bytes.
+std::string unit_of_bare(const std::string& number, std::string_view usual) {
+  return parse_bytes(number + std::string(usual)) && number.size() < 6 ? std::string(usual) : "B";
+}
+
+std::string size_guess(std::string_view text, std::string_view usual) {
+  const auto [number, unit] = split(text);
+  if (number.empty()) return {};
+  const auto read = [](const std::string& spelling) {
+    return parse_bytes(spelling).value_or(0) > 0;
+  };
+  if (unit.empty()) return guess(number + unit_of_bare(number, usual), "", read);
+  const auto [first, second] = known_unit(unit);
+  if (first.empty()) return {};
+  return guess(number + first, second.empty() ? "" : number + second, read);
+}
+
+std::string rate_guess(std::string_view text) {
+  const auto [number, all] = split(text);
+  if (number.empty()) return {};
+  auto unit = all;
+  for (const auto* const per : {"/s", "/sec", "ps", "/S"})
+    if (unit.ends_with(per)) {
+      unit.resize(unit.size() - std::string_view(per).size());
+      break;
+    }
+  const auto read = [](const std::string& spelling) { return parse_rate(spelling).has_value(); };
+  if (unit.empty()) return guess(number + "GB/s", "", read);
+  const auto [first, second] = known_unit(unit);
+  if (first.empty()) return {};
+  return guess(number + first + "/s", second.empty() ? "" : number + second + "/s", read);
+}
+
+bool bare_number(std::string_view text) {
+  const auto [number, unit] = split(text);
+  return !number.empty() && unit.empty() && number.size() == text.size();
+}
+
+[[noreturn]] void refuse(std::string_view text, std::string_view trouble, const std::string& hint,
+                         std::string_view accepted) {
+  throw usage_error(
+      fmt::format("'{}'{}{}; accepted: {}", printable(text), trouble, hint, accepted));
+}
+
+}  // namespace
+
+std::uint64_t read_size_or_none(std::string_view text, std::string_view usual) {
+  if (text == "0") return 0;
+  const auto bytes = parse_bytes(text);
+  if (bytes && !bare_number(text)) return *bytes;
+  refuse(text, bare_number(text) ? " has no unit" : "", size_guess(text, usual), byte_size_syntax);
+}
+
+std::uint64_t read_size(std::string_view text, std::string_view usual) {
+  const auto bytes = read_size_or_none(text, usual);
+  if (bytes == 0) refuse(text, " is nothing", "", byte_size_syntax);
+  return bytes;
+}
+
+std::uint64_t read_rate(std::string_view text) {
+  const auto rate = parse_rate(text);
+  if (rate && !bare_number(text.substr(0, text.size() - 2))) return *rate;
+  refuse(text, bare_number(text) ? " has no unit" : "", rate_guess(text), rate_syntax);
+}
+
+std::uint64_t read_duration(std::string_view text) {
+  const auto time = parse_duration(text);
+  if (time) return *time;
+  refuse(text, bare_number(text) ? " has no unit" : "", "", duration_syntax);
+}
+
+namespace {
+struct scaled {
+  double value;  ///< in the unit
+  std::string_view unit;
+  std::uint64_t bytes_of_unit;
+};
+/// Pre: bytes >= 1024.
+scaled in_largest_unit(std::uint64_t bytes, std::size_t units) {
+  std::size_t unit = 0;
+  std::uint64_t one = 1024;
+  for (; bytes / one >= 1024 && unit + 1 < units; ++unit) one *= 1024;
+  return {static_cast<double>(bytes) / static_cast<double>(one), binary_units[unit], one};
+}
+}  // namespace
+
+std::string size_text(std::uint64_t bytes) {
+  if (bytes < 1024) return fmt::format("{} B", bytes);
+  const auto [value, unit, one] = in_largest_unit(bytes, binary_units.size());
+  if (bytes % one == 0) return fmt::format("{} {}", bytes / one, unit);
+  return fmt::format("{:.1f} {}", value, unit);
+}
+
+std::string least_size_text(std::uint64_t bytes) {
+  if (bytes < 1024) return fmt::format("{}B", bytes);
+  const auto [value, unit, one] = in_largest_unit(bytes, readable_units);
+  if (bytes % one == 0) return fmt::format("{}{}", bytes / one, unit);
+  return fmt::format("{:.1f}{}", std::ceil(value * 10) / 10, unit);
+}
+
+std::string at_least_text(std::uint64_t bytes) {
+  const auto rounded = least_size_text(bytes);
+  if (parse_bytes(rounded) == bytes) return rounded + " or more";
+  return fmt::format("{} ({}B) or more", rounded, bytes);
+}
+
+std::string with_sizes(std::string_view message) {
+  constexpr std::string_view word = " bytes";
+  constexpr std::size_t readable = 4;  // digits that need no help
+  std::string out;
+  for (std::size_t at; (at = message.find(word)) != std::string_view::npos;) {
+    const auto before = message.substr(0, at);
+    const auto digits = before.substr(before.find_last_not_of("0123456789") + 1);
+    out.append(message.substr(0, at + word.size()));
+    std::uint64_t bytes = 0;
+    const auto [rest, code] = std::from_chars(digits.data(), digits.data() + digits.size(), bytes);
+    if (digits.size() > readable && code == std::errc{})
+      out += fmt::format(" ({})", size_text(bytes));
+    message.remove_prefix(at + word.size());
+  }
+  return out.append(message);
+}
+
+}  // namespace hotset::lab

@@ -1,0 +1,666 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lab/studies/plan.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "hotset/core/numbers/units.hpp"
+#include "hotset/core/pool_layout.hpp"
+#include "hotset/eviction/lru.hpp"
+#include "hotset/paging/pager.hpp"
+#include "hotset/planning/budget/admission_floor.hpp"
+#include "hotset/planning/budget/equimarginal.hpp"
+#include "hotset/planning/budget/idle_bytes.hpp"
+#include "hotset/planning/budget/right_size.hpp"
+#include "hotset/planning/curve/curve_recorder.hpp"
+#include "hotset/planning/curve/recency_bitmap.hpp"
+#include "hotset/planning/curve/reuse_histogram.hpp"
+#include "hotset/trace/visit_sequence.hpp"
+#include "lab/errors.hpp"
+#include "lab/files/input_error.hpp"
+#include "lab/replay/device_share.hpp"
+#include "lab/replay/engine_settings.hpp"
+#include "lab/replay/replay.hpp"
+#include "lab/sizes.hpp"
+
+namespace hotset::lab {
+namespace {
+
+std::uint64_t experts_of(const memory_model& model) {
+  return static_cast<std::uint64_t>(model.experts.experts);
+}
+/// Of the model, or of a trace that routes more.
+std::uint64_t top_k_of(const plan_request& request) {
+  const auto own = request.model.experts.top_k;
+  return static_cast<std::uint64_t>(
+      request.routing == nullptr ? own : std::max(own, request.routing->top_k));
+}
+
+void check(const plan_request& request) {
+  const auto refuse = [](const validation& bad) {
+    if (bad) throw usage_error(bad->message);
+  };
+  refuse(request.model.validate());
+  refuse(request.cost.validate());
+  const admission_floor floor{request.concurrency, request.context, request.block_tokens};
+  refuse(floor.validate());
+  if (request.concurrency > 4096)
+    throw usage_error(fmt::format("concurrency = {}, accepted: 1..4096", request.concurrency));
+  if (request.model.max_context != 0 && request.context > request.model.max_context)
+    throw usage_error(fmt::format("context = {} tokens, accepted: at most {}, the model's own",
+                                  request.context, request.model.max_context));
+  if (const auto most = most_devices(request); request.devices < 1 || request.devices > most)
+    throw usage_error(fmt::format("devices = {}, accepted: 1..{}, {}", request.devices, most,
+                                  request.split == device_split::expert
+                                      ? "the experts of a layer"
+                                      : "a byte of an expert on each"));
+  if (request.routing == nullptr) return;
+  const auto& trace = *request.routing;
+  const auto& shape = request.model.experts;
+  if (trace.layers != shape.layers || trace.experts != shape.experts)
+    throw usage_error(
+        fmt::format("the trace is of {} layers x {} experts; accepted: {} x {}, the model's",
+                    trace.layers, trace.experts, shape.layers, shape.experts));
+}
+
+/// Bytes of the experts of a step that the step before did not use.
+double new_bytes_of(const visit_sequence& visits, const geometry& shape) {
+  std::vector<std::uint32_t> last(shape.keys(), 0);  // the last step that used it, + 2
+  double bytes = 0;
+  for (std::size_t i = 0; i < visits.size(); ++i) {
+    const auto view = visits[i];
+    const auto step = static_cast<std::uint32_t>(view.step) + 2;
+    for (const auto id : view.experts) {
+      if (id < 0) continue;
+      const auto before = std::exchange(last[shape.index({view.layer, id})], step);
+      if (before == step || before + 1 == step) continue;
+      bytes += static_cast<double>(shape.bytes_of(view.layer));
+    }
+  }
+  return bytes;
+}
+
+/// Steps of the trace; in some of them a device may have nothing to do.
+std::uint64_t steps_of(const routing_trace& trace) {
+  std::uint64_t steps = trace.tokens() > 0 ? 1 : 0;
+  for (std::size_t t = 1; t < trace.tokens(); ++t)
+    if (trace.step[t] != trace.step[t - 1]) ++steps;
+  return steps;
+}
+bool routes_nothing(const routing_trace& trace) {
+  return std::ranges::all_of(trace.ids, [](expert_id id) { return id < 0; });
+}
+
+expert_curves recorded_curves(const routing_trace& trace, const geometry& model) {
+  expert_curves out;
+  const auto layers = static_cast<std::size_t>(model.layers);
+  if (routes_nothing(trace)) {
+    out.layers.assign(layers, sampled_miss_curve(std::vector<double>(
+                                  static_cast<std::size_t>(model.experts) + 1, 0.0)));
+    out.used.assign(layers, 0.0);
+    return out;
+  }
+  const auto visits = visit_sequence::create(trace);
+  if (!visits) throw usage_error(visits.error().message);
+  const auto steps = steps_of(trace);
+  curve_recorder recorder(visits->shape(), cache_scope::per_layer);
+  for (std::size_t i = 0; i < visits->size(); ++i) recorder.observe((*visits)[i]);
+  for (const auto& histogram : recorder.histograms()) {
+    out.layers.push_back(sampled_miss_curve::per_step(histogram.misses(), steps));
+    out.used.push_back(static_cast<double>(histogram.accesses()) / static_cast<double>(steps));
+    out.accesses += out.used.back();
+  }
+  out.new_bytes = new_bytes_of(*visits, model) / static_cast<double>(steps);
+  out.widest = visits->widest_union();
+  return out;
+}
+
+/// Every token draws its experts anew, all alike: a union of U of E, of which a share C / E is resident.
+expert_curves uniform_curves(const plan_request& request, const expert_draw& draw) {
+  const auto& shape = request.model.experts;
+  const auto experts = static_cast<double>(shape.experts);
+  const auto kept = 1 - static_cast<double>(draw.top_k) / static_cast<double>(draw.experts);
+  const auto used = experts * (1 - std::pow(kept, static_cast<double>(draw.tokens)));
+  std::vector<double> misses;
+  for (std::int32_t cap = 0; cap <= shape.experts; ++cap)
+    misses.push_back(used * (1 - cap / experts));
+  expert_curves out;
+  for (const auto l : each<layer_id>(shape.layers)) {
+    out.layers.emplace_back(misses);
+    out.used.push_back(used);
+    out.accesses += used;
+    out.new_bytes += used * (1 - used / experts) * static_cast<double>(shape.bytes_of(l));
+  }
+  out.widest = static_cast<std::uint32_t>(
+      std::min<std::uint64_t>(experts_of(request.model), draw.tokens * top_k_of(request)));
+  return out;
+}
+
+/// Of all layers, in experts of the mean size: a miss of twice the bytes counts twice.
+double in_mean_experts(const geometry& shape, double mean, std::span<const double> by_layer) {
+  double total = 0;
+  for (std::size_t l = 0; l < by_layer.size(); ++l)
+    total += by_layer[l] * (static_cast<double>(shape.bytes_of(static_cast<layer_id>(l))) / mean);
+  return total;
+}
+sampled_miss_curve summed(const geometry& shape, double mean, const expert_curves& curves) {
+  std::vector<double> misses;
+  std::vector<double> by_layer(curves.layers.size());
+  for (std::size_t slots = 0; slots <= curves.layers.front().max_slots(); ++slots) {
+    for (std::size_t l = 0; l < by_layer.size(); ++l) by_layer[l] = curves.layers[l].misses(slots);
+    misses.push_back(in_mean_experts(shape, mean, by_layer));
+  }
+  return sampled_miss_curve(std::move(misses));
+}
+
+/// Misses of a step by blocks of the plan: requests are served one after the other, `concurrency` tokens a step.
+sampled_miss_curve kv_curve(const plan_request& request) {
+  const auto& kv = *request.requests;
+  const auto accesses = block_accesses(kv);
+  if (!accesses) throw usage_error(accesses.error().message);
+  const auto keys = static_cast<std::size_t>(accesses->experts);
+  recency_bitmap stack(keys);
+  reuse_histogram histogram(keys);
+  for (const auto id : accesses->ids) {
+    histogram.add(stack.distance(index_of(id)));
+    stack.touch(index_of(id));
+  }
+  std::uint64_t tokens = 0;
+  for (const auto length : kv.output_length) tokens += length;
+  const auto steps =
+      std::max(1.0, static_cast<double>(tokens) / static_cast<double>(request.concurrency));
+  // A block of the trace is several of the plan's, or a part of one.
+  const auto ratio =
+      static_cast<double>(kv.block_tokens) / static_cast<double>(request.block_tokens);
+  const auto misses = histogram.misses();
+  const auto points = static_cast<std::size_t>(std::ceil(static_cast<double>(keys) * ratio)) + 1;
+  const auto width = std::max<std::size_t>(1, points >> 16U);
+  std::vector<double> out;
+  for (std::size_t blocks = 0; blocks < points + width; blocks += width) {
+    const auto slots =
+        std::min(keys, static_cast<std::size_t>(std::floor(static_cast<double>(blocks) / ratio)));
+    out.push_back(static_cast<double>(misses[slots]) * ratio / steps);
+  }
+  return sampled_miss_curve(std::move(out), width);
+}
+
+double mean_expert_bytes(const memory_model& model) {
+  return static_cast<double>(model.expert_slot_bytes()) / static_cast<double>(model.experts.layers);
+}
+
+configurator question_of(const plan_request& request, std::uint64_t budget,
+                         std::uint64_t min_blocks, std::uint64_t block_bytes) {
+  configurator out;
+  out.budget_bytes = budget;
+  out.slot_bytes = request.model.expert_slot_bytes();
+  out.block_bytes = block_bytes;
+  out.min_cap = top_k_of(request);
+  out.max_cap = experts_of(request.model);
+  out.min_blocks = min_blocks;
+  out.seconds_per_expert_miss = request.cost.seconds_per_byte * mean_expert_bytes(request.model);
+  out.seconds_per_kv_miss = request.cost.kv_miss(request.block_tokens);
+  return out;
+}
+
+/// Bytes that are gone before anything is paged.
+std::uint64_t fixed_bytes(const plan_request& request) {
+  return detail::saturating_sum(
+      detail::saturating_sum(request.reserve_bytes, request.model.resident_bytes),
+      detail::saturating_product(request.concurrency, fixed_session_bytes(request)));
+}
+
+/// What one device must have at the least.
+std::uint64_t least_bytes(const plan_request& device) {
+  const admission_floor floor{device.concurrency, device.context, device.block_tokens};
+  const auto block_bytes =
+      detail::saturating_product(device.model.kv_bytes_per_token(), device.block_tokens);
+  const auto blocks = block_bytes == 0 ? 0 : floor.blocks();
+  const auto experts =
+      detail::saturating_product(top_k_of(device), device.model.expert_slot_bytes());
+  return detail::saturating_sum(
+      fixed_bytes(device),
+      detail::saturating_sum(experts, detail::saturating_product(blocks, block_bytes)));
+}
+/// The fewest devices, more than are asked for, that could hold the model; 0: no number could.
+std::uint32_t enough_devices(plan_request request) {
+  const auto most = most_devices(request);
+  for (++request.devices; request.devices <= most; ++request.devices)
+    if (least_bytes(device_request(request, 0)) <= request.device_bytes) return request.devices;
+  return 0;
+}
+
+void need_memory(const plan_request& request, const plan_request& device) {
+  const auto needed = least_bytes(device);
+  if (device.device_bytes >= needed) return;
+  const auto experts = top_k_of(device) * device.model.expert_slot_bytes();
+  const auto other = device.devices > 1 ? enough_devices(request) : 0;
+  throw infeasible_error(fmt::format(
+      "{} of {} for {}: {} always resident, {} reserved, {} for {} experts a layer, {} for "
+      "the KV cache of {} session{} of {} tokens; accepted: {}{}",
+      device.devices > 1 ? fmt::format("each of {} devices", device.devices) : "a device",
+      size_text(device.device_bytes), printable(device.model.name),
+      size_text(device.model.resident_bytes), size_text(device.reserve_bytes), size_text(experts),
+      top_k_of(device),
+      size_text(needed - detail::saturating_sum(detail::saturating_sum(device.model.resident_bytes,
+                                                                       device.reserve_bytes),
+                                                experts)),
+      device.concurrency, device.concurrency == 1 ? "" : "s", device.context, at_least_text(needed),
+      other > 0 ? fmt::format(", or {} devices", other) : ""));
+}
+void need_host_memory(const plan_request& request) {
+  const auto needed = request.model.all_expert_bytes();
+  if (request.host_bytes == 0 || request.host_bytes >= needed) return;
+  throw infeasible_error(fmt::format("host memory of {} for the experts of {}; accepted: {}",
+                                     size_text(request.host_bytes), printable(request.model.name),
+                                     at_least_text(needed)));
+}
+
+plan_alternative alternative(std::string name, const configurator& question, std::uint64_t cap) {
+  plan_alternative out;
+  out.name = std::move(name);
+  out.cap = std::clamp(cap, question.min_cap, question.max_cap);
+  while (out.cap > 0 && out.cap * question.slot_bytes > question.budget_bytes) --out.cap;
+  const auto split = question.at(out.cap);
+  out.kv_bytes = split.blocks * question.block_bytes;
+  out.seconds_per_step = split.seconds;
+  out.feasible = out.cap >= question.min_cap && split.blocks >= question.min_blocks;
+  return out;
+}
+/// The first layers that do not fit stay on the host for good; moved is what a step moves of each, in experts.
+plan_alternative offload(std::string name, const plan_request& device, const configurator& question,
+                         std::span<const double> moved) {
+  plan_alternative out;
+  out.name = std::move(name);
+  const auto floor = question.min_blocks * question.block_bytes;
+  out.host_layers = layers_left_on_host(device.model, question.budget_bytes - floor);
+  const auto held = expert_bytes_from(device.model, out.host_layers);
+  const auto blocks =
+      question.block_bytes == 0 ? 0 : (question.budget_bytes - held) / question.block_bytes;
+  out.kv_bytes = blocks * question.block_bytes;
+  for (std::uint64_t l = 0; l < out.host_layers; ++l)
+    out.seconds_per_step +=
+        moved[l] * device.cost.expert_miss(device.model.experts.bytes_of(static_cast<layer_id>(l)));
+  out.seconds_per_step +=
+      question.seconds_per_kv_miss * question.kv.misses(static_cast<std::size_t>(blocks));
+  out.feasible = true;
+  return out;
+}
+
+/// The two divisions that go by no cost. accesses: of a step, in experts of the mean size.
+void add_fixed_priors(double accesses, const configurator& question, memory_plan& plan) {
+  plan.alternatives.push_back(
+      alternative("50-50", question, question.budget_bytes / 2 / question.slot_bytes));
+  // KV-blind: the experts' working set first, as the cap that has all but a hundredth of the hits there are to have.
+  const auto all = question.experts.misses(static_cast<std::size_t>(question.max_cap));
+  const auto reachable = accesses > 0 ? (accesses - all) / accesses : 0;
+  const auto cap = accesses > 0 ? right_size(question.experts, accesses, 0.99 * reachable)
+                                : std::optional<std::size_t>(question.min_cap);
+  plan.alternatives.push_back(alternative("flux-prop", question, cap ? *cap : question.max_cap));
+}
+void compare(const expert_curves& curves, const configurator& question, memory_plan& plan) {
+  const auto& device = plan.device;
+  const auto [least, most] = std::ranges::minmax(plan.quotas.quotas);
+  plan.alternatives.push_back({.name = "hotset",
+                               .cap = least == most ? least : 0,
+                               .kv_bytes = plan.kv_bytes(),
+                               .seconds_per_step = plan.seconds,
+                               .feasible = true});
+  plan.alternatives.push_back(alternative("one-cap", question, plan.split.cap));
+  if (plan.block_bytes != 0)
+    add_fixed_priors(
+        in_mean_experts(device.model.experts, mean_expert_bytes(device.model), curves.used),
+        question, plan);
+  const std::vector<double> all(curves.used.size(),
+                                static_cast<double>(device.model.experts.experts));
+  plan.alternatives.push_back(offload("static-offload", device, question, all));
+  plan.alternatives.push_back(offload("read-in-place", device, question, curves.used));
+  const auto* best = &plan.alternatives.front();  // which wins by more than rounding only
+  for (const auto& a : plan.alternatives)
+    if (a.feasible && a.name != "one-cap" &&
+        a.seconds_per_step < best->seconds_per_step * (1 - 1e-9))
+      best = &a;
+  plan.recommended = best->name;
+}
+
+std::vector<memory_consumer> layers_of(const plan_request& request, const expert_curves& curves) {
+  std::vector<memory_consumer> out;
+  for (const auto l : each<layer_id>(request.model.experts.layers)) {
+    const auto bytes = request.model.experts.bytes_of(l);
+    out.push_back({.curve = curves.layers[index_of(l)],
+                   .unit_bytes = bytes,
+                   .seconds_per_miss = request.cost.seconds_per_byte * static_cast<double>(bytes),
+                   .min_units = top_k_of(request),
+                   .max_units = experts_of(request.model)});
+  }
+  return out;
+}
+double misses_with(const expert_curves& curves, std::span<const std::uint64_t> quotas) {
+  double misses = 0;
+  for (std::size_t l = 0; l < quotas.size(); ++l)
+    misses += curves.layers[l].misses(static_cast<std::size_t>(quotas[l]));
+  return misses;
+}
+double seconds_with(std::span<const memory_consumer> consumers,
+                    std::span<const std::uint64_t> units) {
+  double seconds = 0;
+  for (std::size_t i = 0; i < units.size(); ++i) seconds += consumers[i].seconds(units[i]);
+  return seconds;
+}
+/// Counted by replay: visits that are wider than a quota are split, and of those the curves know nothing.
+/// Units: bytes.
+double replayed_bytes(const visit_sequence& visits, const geometry& model,
+                      std::span<const std::uint64_t> quotas) {
+  const std::vector<std::int64_t> slots(quotas.begin(), quotas.end());
+  auto layout = pool_layout::per_layer(visits.shape(), slots);
+  if (!layout) throw usage_error(layout.error().message);
+  pager<lru> pages({.layout = *std::move(layout)});
+  auto plan = pages.make_plan();
+  double bytes = 0;
+  for (std::size_t i = 0; i < visits.size(); ++i) {
+    const auto code = pages.serve(visits[i], plan, [&](const visit_group& group) {
+      bytes += static_cast<double>(group.plan().fills().size()) *
+               static_cast<double>(model.bytes_of(group.layer()));
+    });
+    if (code != status::ok)
+      throw infeasible_error(fmt::format("visit {} of the trace: {}", i, describe(code)));
+  }
+  return bytes;
+}
+
+/// A division of a budget, and who shares it: the layers, and then KV, if it takes part.
+class division {
+ public:
+  division(const plan_request& device, const expert_curves& curves)
+      : device_(device), curves_(curves), consumers_(layers_of(device, curves)) {}
+
+  void add(const memory_consumer& kv) { consumers_.push_back(kv); }
+  [[nodiscard]] std::span<const memory_consumer> consumers() const noexcept { return consumers_; }
+
+  /// The better of the division by marginal value and of what comes of one cap for all; trace: what the curves were
+  /// recorded of. start: the cap's units, which fit.
+  [[nodiscard]] std::vector<std::uint64_t> best(const std::vector<std::uint64_t>& start,
+                                                std::uint64_t bytes,
+                                                const routing_trace* trace) const {
+    std::vector<std::vector<std::uint64_t>> found = {without_idle_bytes(consumers_, start, bytes)};
+    if (const auto even = equimarginal().allocate(consumers_, bytes))
+      found.push_back(without_idle_bytes(consumers_, even->units, bytes));
+    auto narrowest = std::ranges::min(quotas_in(start));
+    for (const auto& units : found)
+      narrowest = std::min(narrowest, std::ranges::min(quotas_in(units)));
+    const bool is_split = trace != nullptr && curves_.widest > narrowest && !routes_nothing(*trace);
+    if (is_split) found.insert(found.begin(), start);
+    std::optional<visit_sequence> visits;
+    if (is_split) visits.emplace(visit_sequence::create(*trace).value());
+    const auto steps = is_split ? static_cast<double>(steps_of(*trace)) : 1.0;
+    const auto seconds = [&](const std::vector<std::uint64_t>& units) {
+      if (!visits) return seconds_with(consumers_, units);
+      const auto layers = curves_.layers.size();
+      const auto moved = replayed_bytes(*visits, device_.model.experts, quotas_in(units)) / steps;
+      return moved * device_.cost.seconds_per_byte +
+             seconds_with(std::span(consumers_).subspan(layers), std::span(units).subspan(layers));
+    };
+    // Fewer seconds by more than rounding: layers of one and the same curve are no reason to differ.
+    auto least = seconds(found.front());
+    std::size_t best = 0;
+    for (std::size_t i = 1; i < found.size(); ++i)
+      if (const auto other = seconds(found[i]); other < least * (1 - 1e-9)) {
+        least = other;
+        best = i;
+      }
+    return found[best];
+  }
+
+ private:
+  [[nodiscard]] std::span<const std::uint64_t> quotas_in(
+      const std::vector<std::uint64_t>& units) const noexcept {
+    return std::span(units).first(curves_.layers.size());
+  }
+
+  const plan_request& device_;
+  const expert_curves& curves_;
+  std::vector<memory_consumer> consumers_;
+};
+/// The rows of a trace from the first to the last.
+routing_trace part_of(const routing_trace& trace, std::size_t first, std::size_t last) {
+  routing_trace out;
+  out.layers = trace.layers;
+  out.experts = trace.experts;
+  out.top_k = trace.top_k;
+  const auto slice = [](const auto& from, std::size_t begin, std::size_t end) {
+    return std::vector(from.begin() + static_cast<std::ptrdiff_t>(begin),
+                       from.begin() + static_cast<std::ptrdiff_t>(end));
+  };
+  out.step = slice(trace.step, first, last);
+  out.sequence = slice(trace.sequence, first, last);
+  out.kind = slice(trace.kind, first, last);
+  out.ids = slice(trace.ids, trace.index(first, layer_id{}), trace.index(last, layer_id{}));
+  return out;
+}
+void hold_out(const plan_request& request, std::uint64_t cap, plan_quotas& quotas) {
+  const auto& trace = *request.routing;
+  auto middle = trace.tokens() / 2;
+  while (middle > 0 && middle < trace.tokens() && trace.step[middle] == trace.step[middle - 1])
+    ++middle;
+  if (middle == 0 || middle >= trace.tokens()) return;
+  const auto first_half = part_of(trace, 0, middle);
+  const auto first = recorded_curves(first_half, request.model.experts);
+  const auto second =
+      recorded_curves(part_of(trace, middle, trace.tokens()), request.model.experts);
+  const std::vector<std::uint64_t> uniform(first.layers.size(), cap);
+  const auto bytes = std::max(quotas.bytes, cap * request.model.expert_slot_bytes());
+  const auto made = division(request, first).best(uniform, bytes, &first_half);
+  quotas.held_out = misses_with(second, made);
+  quotas.held_out_uniform = misses_with(second, uniform);
+}
+
+void add_marginals(const plan_request& request, const expert_curves& curves,
+                   const configurator& question, memory_plan& plan) {
+  const auto saved = [](double now, double then, std::uint64_t bytes) {
+    return (now - then) / static_cast<double>(bytes);
+  };
+  for (std::size_t l = 0; l < curves.layers.size(); ++l) {
+    const auto quota = static_cast<std::size_t>(plan.quotas.quotas[l]);
+    const auto bytes = request.model.experts.bytes_of(static_cast<layer_id>(l));
+    const auto price = request.cost.seconds_per_byte * static_cast<double>(bytes);
+    plan.marginals.push_back(
+        {fmt::format("layer {}", l),
+         price * saved(curves.layers[l].misses(quota), curves.layers[l].misses(quota + 1), bytes)});
+  }
+  if (question.block_bytes == 0) return;
+  const auto blocks = static_cast<std::size_t>(plan.kv_blocks);
+  plan.marginals.push_back({"kv", question.seconds_per_kv_miss *
+                                      saved(question.kv.misses(blocks),
+                                            question.kv.misses(blocks + 1), question.block_bytes)});
+}
+
+void add_notes(const plan_request& request, const expert_curves& curves, memory_plan& plan) {
+  auto& notes = plan.notes;
+  if (request.routing != nullptr && request.routing->top_k != request.model.experts.top_k)
+    notes.push_back(fmt::format(
+        "the trace routes top-{}, the model top-{}: hits and misses are those of the trace, and "
+        "the model's own visits are {}",
+        request.routing->top_k, request.model.experts.top_k,
+        request.routing->top_k < request.model.experts.top_k ? "wider" : "narrower"));
+  if (request.routing == nullptr && !plan.is_all_resident())
+    notes.emplace_back(
+        "no routing trace: routing is taken as uniform and independent, which no model's is; real "
+        "routing hits more");
+  if (const auto least = std::ranges::min(plan.quotas.quotas);
+      request.routing != nullptr && curves.widest > least)
+    notes.push_back(fmt::format(
+        "a visit of the trace uses {} experts, more than the quota of {}: such visits are split, "
+        "and miss more than predicted; quotas were compared by replay",
+        curves.widest, least));
+  if (plan.recommended != "hotset")
+    notes.push_back(
+        fmt::format("{} beats the quotas: on this trace a cache of the experts used "
+                    "last moves more than experts that stay where they are",
+                    plan.recommended));
+  if (request.model.has_kv() && request.requests == nullptr)
+    notes.emplace_back(
+        "no request trace: KV beyond what its sessions need is taken as worth nothing");
+  if (!request.model.has_kv())
+    notes.emplace_back("the model keeps no KV cache: all of the budget goes to experts");
+  if (request.reserve_bytes == 0)
+    notes.emplace_back(
+        "nothing is reserved: activations and workspace need memory, and a device filled to the "
+        "last byte spills");
+}
+
+/// Bytes that nobody gains from: all experts, if they suffice for that, else KV.
+void spend_the_rest(std::uint64_t budget_bytes, memory_plan& plan) {
+  const auto all = plan.device.model.all_expert_bytes();
+  auto free = budget_bytes - plan.quotas.bytes - plan.kv_bytes();
+  if (all - plan.quotas.bytes <= free) {
+    free -= all - plan.quotas.bytes;
+    plan.quotas.bytes = all;
+    std::ranges::fill(plan.quotas.quotas, experts_of(plan.device.model));
+  }
+  if (plan.block_bytes != 0) plan.kv_blocks += free / plan.block_bytes;
+}
+binding binds(const memory_plan& plan) {
+  if (plan.is_all_resident()) return binding::full;
+  if (plan.block_bytes == 0) return binding::budget;
+  auto least = std::numeric_limits<std::uint64_t>::max();  // that one expert more would take
+  const auto& shape = plan.device.model.experts;
+  for (std::size_t l = 0; l < plan.quotas.quotas.size(); ++l)
+    if (plan.quotas.quotas[l] < experts_of(plan.device.model))
+      least = std::min(least, shape.bytes_of(static_cast<layer_id>(l)));
+  const auto spare = plan.budget_bytes - plan.quotas.bytes - plan.min_blocks * plan.block_bytes;
+  return spare < least ? binding::floor : binding::budget;
+}
+
+/// Quotas of layers and KV blocks for the whole budget.
+void divide(const plan_request& device, const expert_curves& curves, const configurator& question,
+            memory_plan& plan) {
+  division shared(device, curves);
+  std::vector<std::uint64_t> start(curves.layers.size(), plan.split.cap);
+  if (question.block_bytes != 0) {
+    shared.add({.curve = question.kv,
+                .unit_bytes = question.block_bytes,
+                .seconds_per_miss = question.seconds_per_kv_miss,
+                .min_units = question.min_blocks});
+    start.push_back(
+        std::clamp(plan.split.blocks, question.min_blocks, shared.consumers().back().cap()));
+  }
+  auto units = shared.best(start, plan.budget_bytes, device.routing);
+  if (question.block_bytes != 0) {
+    plan.kv_blocks = units.back();
+    units.pop_back();
+  }
+  plan.quotas.quotas = std::move(units);
+  for (std::size_t l = 0; l < plan.quotas.quotas.size(); ++l)
+    plan.quotas.bytes +=
+        plan.quotas.quotas[l] * device.model.experts.bytes_of(static_cast<layer_id>(l));
+  spend_the_rest(plan.budget_bytes, plan);
+  plan.binds = binds(plan);
+  plan.kv_seconds =
+      question.seconds_per_kv_miss * question.kv.misses(static_cast<std::size_t>(plan.kv_blocks));
+  plan.seconds = seconds_with(shared.consumers().first(curves.layers.size()), plan.quotas.quotas) +
+                 plan.kv_seconds;
+}
+
+/// The best split with one cap. Where all experts fit and that costs nothing, they are all resident.
+expert_kv_split best_cap(const configurator& question) {
+  const auto best = question.best();
+  if (question.largest_cap() < question.max_cap) return best;
+  const auto full = question.at(question.max_cap);
+  return full.seconds <= best.seconds ? full : best;
+}
+
+/// Steps a second that the link allows a cache of the step before; no limit where the plan does better, or nothing moves.
+double ceiling_of(const memory_plan& plan) {
+  const auto none = std::numeric_limits<double>::infinity();
+  if (plan.is_all_resident()) return none;
+  const auto steps = plan.device.cost.ceiling(plan.new_bytes_per_step);
+  const auto predicted = plan.seconds > 0 ? 1 / plan.seconds : none;
+  return predicted <= steps * (1 + 1e-9) ? steps * static_cast<double>(plan.request.concurrency)
+                                         : none;
+}
+
+/// Of one device, which may be one of several: `device` holds its experts, sessions and traces.
+memory_plan plan_of(const plan_request& whole, const plan_request& device) {
+  memory_plan plan;
+  plan.request = whole;
+  plan.device = device;
+  plan.device.routing = nullptr;
+  plan.device.requests = nullptr;
+  plan.block_bytes = device.model.kv_bytes_per_token() * device.block_tokens;
+  if (plan.block_bytes != 0)
+    plan.min_blocks =
+        admission_floor{device.concurrency, device.context, device.block_tokens}.blocks();
+  need_memory(whole, device);
+  plan.budget_bytes = device.device_bytes - fixed_bytes(device);
+  auto question = question_of(device, plan.budget_bytes, plan.min_blocks, plan.block_bytes);
+  if (const auto bad = question.validate()) throw usage_error(bad->message);
+
+  const auto& shape = device.model.experts;
+  const auto curves = device.routing != nullptr ? recorded_curves(*device.routing, shape)
+                                                : uniform_curves(device, draw_of(whole));
+  const auto experts = summed(shape, mean_expert_bytes(device.model), curves);
+  question.experts = experts;
+  const auto kv =
+      device.requests != nullptr && plan.block_bytes != 0 ? kv_curve(device) : sampled_miss_curve();
+  question.kv = kv;
+  plan.split = best_cap(question);
+  plan.new_bytes_per_step = curves.new_bytes;
+  divide(device, curves, question, plan);
+  plan.quotas.uniform_misses =
+      misses_with(curves, std::vector<std::uint64_t>(curves.layers.size(), plan.split.cap));
+  plan.quotas.misses = misses_with(curves, plan.quotas.quotas);
+  plan.hit_rate = curves.accesses > 0 ? 1 - plan.quotas.misses / curves.accesses : 1;
+  plan.ceiling_tokens_per_second = ceiling_of(plan);
+  if (device.routing != nullptr && !routes_nothing(*device.routing))
+    hold_out(device, plan.split.cap, plan.quotas);
+  add_marginals(device, curves, question, plan);
+  compare(curves, question, plan);
+  add_notes(device, curves, plan);
+  return plan;
+}
+
+/// Plans every device; the slowest is what a step waits for. Settings are one for all, and made for what all have.
+memory_plan plan_of_several(const plan_request& request) {
+  std::optional<memory_plan> slowest;
+  std::vector<device_share> shares;
+  for (std::uint32_t d = 0; d < request.devices; ++d) {
+    auto device = device_request(request, d);
+    const auto experts = experts_on(request, d);
+    std::optional<routing_trace> routing;
+    if (request.routing != nullptr)
+      device.routing =
+          request.split == device_split::tensor
+              ? request.routing
+              : &routing.emplace(trace_on(*request.routing, experts, device.model.experts.top_k));
+    std::optional<kv_trace> requests;
+    if (request.requests != nullptr && request.requests->requests() >= request.devices)
+      device.requests = &requests.emplace(requests_on(*request.requests, d, request.devices));
+    auto plan = plan_of(request, device);
+    shares.push_back(
+        {experts.first, experts.count, plan.quotas.quotas, plan.kv_blocks, plan.seconds});
+    if (!slowest || plan.seconds > slowest->seconds) slowest = std::move(plan);
+  }
+  slowest->devices = std::move(shares);
+  slowest->notes.push_back(fmt::format(
+      "{} devices: each has all weights but the routed experts', and sessions of its own; "
+      "what they send each other is not counted",
+      request.devices));
+  return *std::move(slowest);
+}
+
+}  // namespace
+
+memory_plan make_plan(const plan_request& request) {
+  check(request);
+  need_host_memory(request);
+  auto plan = request.devices == 1 ? plan_of(request, request) : plan_of_several(request);
+  add_settings(plan);
+  return plan;
+}
+
+}  // namespace hotset::lab

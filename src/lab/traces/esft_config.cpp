@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lab/traces/esft_config.hpp"
+
+#include <map>
+#include <set>
+#include <system_error>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include "lab/files/input_error.hpp"
+#include "lab/files/input_files.hpp"
+#include "lab/files/json_object.hpp"
+#include "lab/traces/trace_records.hpp"
+
+namespace hotset::lab {
+namespace {
+
+using json = nlohmann::json;
+/// The experts of each layer that a file names, by the model's number.
+using named_layers = std::map<std::int32_t, std::vector<expert_id>>;
+
+constexpr std::string_view accepted_file = "an ESFT configuration, a JSON object";
+
+class config_reader {
+ public:
+  config_reader(const json& root, const std::string& file, const esft_base& base)
+      : root_(root), file_(file), base_(base) {}
+
+  esft_config read() const {
+    refuse_if_set("shared_experts");
+    refuse_if_set("non_expert_modules");
+    return base_.first_layer ? placed_from(*base_.first_layer, layers()) : placed(layers());
+  }
+
+ private:
+  [[noreturn]] void refuse(std::string_view place, std::string_view found,
+                           std::string_view accepted) const {
+    refuse_input(file_, place, found, accepted);
+  }
+
+  void refuse_if_set(const char* key) const {
+    const auto at = root_.find(key);
+    if (at == root_.end()) return;
+    const auto place = fmt::format("key '{}'", key);
+    if (!at->is_boolean()) refuse(place, "is " + told(*at), "false");
+    if (at->get<bool>())
+      refuse(place, "is true", "false: adapters that tuned routed experts and nothing else");
+  }
+
+  named_layers layers() const {
+    constexpr std::string_view accepted = "an object of layer: [expert, ...]";
+    const auto at = root_.find("experts");
+    if (at == root_.end()) refuse("key 'experts'", "is missing", accepted);
+    if (!at->is_object()) refuse("key 'experts'", "is " + told(*at), accepted);
+    named_layers out;
+    for (const auto& [key, experts] : at->items()) {
+      const auto number = numeric_key(key, most_layers - 1);
+      if (!number)
+        refuse(fmt::format("layer '{}'", printable(key, 60)), "is no layer's number",
+               fmt::format("0..{}", most_layers - 1));
+      out.emplace(*number, experts_of(*number, experts));
+    }
+    return out;
+  }
+
+  std::vector<expert_id> experts_of(std::int32_t layer, const json& list) const {
+    const auto place = fmt::format("layer {}", layer);
+    if (!list.is_array()) refuse(place, "is " + told(list), "an array of experts");
+    std::vector<expert_id> out;
+    std::set<expert_id> seen;
+    for (const auto& value : list) {
+      const bool known = value.is_number_unsigned() &&
+                         value.get<std::uint64_t>() < static_cast<std::uint64_t>(base_.experts);
+      if (!known)
+        refuse(place, fmt::format("expert {} is {}", out.size(), told(value)),
+               fmt::format("0..{}", base_.experts - 1));
+      out.push_back(value.get<expert_id>());
+      if (!seen.insert(out.back()).second)
+        refuse(place, fmt::format("expert {} is there twice", out.back()), "each expert once");
+    }
+    return out;
+  }
+
+  esft_config placed_from(std::int32_t first, named_layers named) const {
+    const auto last = first + base_.layers - 1;
+    esft_config out;
+    for (const auto& [number, experts] : named)
+      if (number < first || number > last)
+        refuse(fmt::format("layer {}", number), "is no MoE layer",
+               fmt::format("{}..{}", first, last));
+    for (auto number = first; number <= last; ++number) {
+      out.layer_numbers.push_back(number);
+      out.tuned.push_back(std::move(named[number]));
+    }
+    return out;
+  }
+
+  esft_config placed(named_layers&& named) const {
+    const auto wanted = static_cast<std::size_t>(base_.layers);
+    if (named.size() > wanted)
+      refuse("key 'experts'", fmt::format("has {} layers", named.size()),
+             fmt::format("those with experts, {}", wanted));
+    if (named.size() < wanted)
+      refuse("key 'experts'", fmt::format("has {} layers", named.size()),
+             fmt::format("{}, or fewer where the first MoE layer is given", wanted));
+    esft_config out;
+    for (auto& [number, experts] : named) {
+      out.layer_numbers.push_back(number);
+      out.tuned.push_back(std::move(experts));
+    }
+    return out;
+  }
+
+  const json& root_;
+  const std::string& file_;
+  const esft_base& base_;
+};
+
+}  // namespace
+
+std::vector<std::int32_t> esft_config::counts() const {
+  std::vector<std::int32_t> out;
+  out.reserve(tuned.size());
+  for (const auto& experts : tuned) out.push_back(static_cast<std::int32_t>(experts.size()));
+  return out;
+}
+
+esft_config parse_esft_config(std::string_view text, const std::string& file,
+                              const esft_base& base) {
+  const auto root = parse_json_object(text, file, accepted_file);
+  return config_reader(root, file, base).read();
+}
+
+esft_config read_esft_config(const std::filesystem::path& path, const esft_base& base) {
+  std::error_code code;
+  const auto file = std::filesystem::is_directory(path, code) ? path / "expert_cfg.json" : path;
+  const auto entries = read_input(file);
+  if (entries.size() != 1)
+    refuse_input(file.string(), "", fmt::format("holds {} files", entries.size()), accepted_file);
+  return parse_esft_config(entries.front().text, file.string(), base);
+}
+
+std::string format_esft_config(const esft_config& config) {
+  std::string layers;
+  for (std::size_t l = 0; l < config.tuned.size(); ++l)
+    layers += fmt::format("{}\"{}\": [{}]", l == 0 ? "" : ", ", config.layer_numbers[l],
+                          fmt::join(config.tuned[l], ", "));
+  return fmt::format(
+      "{{\"experts\": {{{}}}, \"shared_experts\": false, \"non_expert_modules\": false}}\n",
+      layers);
+}
+
+}  // namespace hotset::lab

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lab/traces/layer_expert_csv.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include "lab/files/input_files.hpp"
+#include "lab/traces/text_scan.hpp"
+#include "lab/traces/trace_records.hpp"
+
+namespace hotset::lab {
+namespace {
+
+/// Rows of one layer in one pass.
+struct run {
+  std::uint64_t pass = 0;
+  std::size_t first = 0;
+  std::size_t count = 0;
+};
+
+class layer_expert_reader {
+ public:
+  layer_expert_reader(std::string_view text, const std::string& file,
+                      const layer_expert_options& options)
+      : lines_(file, text), options_(options) {
+    facts_.file = file;
+    facts_.source = "layer,expert CSV";
+    facts_.experts = options.experts;
+    facts_.notes = options.notes;
+  }
+
+  routing_trace read() {
+    std::string_view line;
+    while (lines_.next(line)) {
+      line = trimmed(line);
+      if (line.empty() || line.front() == '#') continue;
+      if (records_.empty() && !parse_number<std::int32_t>(trimmed(line.substr(0, line.find(',')))))
+        header(line);
+      else
+        row(line);
+    }
+    if (records_.empty()) refuse_input(facts_.file, "", "has no rows", "layer,expert rows");
+    divide();
+    refuse_a_broken_end();
+    facts_.weights = columns_ == 3;
+    return trace_of(std::move(records_), facts_);
+  }
+
+ private:
+  void header(std::string_view line) {
+    if (columns_ != 0 || (line != "layer,expert" && line != "layer,expert,weight"))
+      lines_.refuse("'" + std::string(line) + "'", "a header layer,expert[,weight], or numbers");
+    columns_ = line == "layer,expert" ? 2 : 3;
+  }
+
+  std::int32_t number(std::optional<std::string_view> field, const char* what, std::int32_t most) {
+    const auto value = field ? parse_number<std::int32_t>(trimmed(*field)) : std::nullopt;
+    if (!value || *value < 0 || *value > most)
+      lines_.refuse(std::string(what) + " is '" + std::string(field.value_or("")) + "'",
+                    "0.." + std::to_string(most));
+    return *value;
+  }
+
+  void row(std::string_view line) {
+    const auto commas = static_cast<std::size_t>(std::count(line.begin(), line.end(), ','));
+    if (columns_ == 0 && (commas == 1 || commas == 2)) columns_ = commas + 1;
+    if (commas + 1 != columns_)
+      lines_.refuse(std::to_string(commas + 1) + " columns",
+                    columns_ == 3 ? "layer,expert,weight" : "layer,expert");
+    field_scanner scan(line, ',');
+    trace_record r;
+    r.layer = number(scan.next(), "layer", most_layers - 1);
+    const auto experts = options_.experts > 0 ? options_.experts : most_experts;
+    r.expert = expert_id{number(scan.next(), "expert", experts - 1)};
+    if (columns_ == 3) {
+      const auto field = scan.next();
+      const auto weight = parse_weight(trimmed(*field));
+      if (!weight) lines_.refuse("weight is '" + std::string(*field) + "'", "a finite number");
+      r.weight = *weight;
+    }
+    r.line = lines_.number();
+    extend_runs(r);
+    records_.push_back(r);
+  }
+
+  void extend_runs(const trace_record& r) {
+    const bool first = records_.empty();
+    const bool falls = !first && r.layer < records_.back().layer;
+    if (first || r.layer != records_.back().layer)
+      runs_.push_back({first ? 0 : runs_.back().pass + (falls ? 1U : 0U), records_.size(), 0});
+    ++runs_.back().count;
+  }
+
+  /// Gives every row its token and rank.
+  void divide() {
+    std::size_t top_k = static_cast<std::size_t>(std::max(options_.top_k, 0));
+    if (top_k == 0) {
+      top_k = std::numeric_limits<std::size_t>::max();
+      for (const auto& r : runs_) top_k = std::min(top_k, r.count);
+    }
+    if (top_k > static_cast<std::size_t>(most_ranks))
+      refuse_input(facts_.file, "", "every layer has " + std::to_string(top_k) + " rows or more",
+                   "a top_k of 1.." + std::to_string(most_ranks) + "; name it as an option");
+    facts_.top_k = static_cast<std::int32_t>(top_k);
+    for (std::size_t begin = 0; begin < runs_.size();) {
+      std::size_t end = begin;
+      std::size_t tokens = 0;
+      for (; end < runs_.size() && runs_[end].pass == runs_[begin].pass; ++end)
+        tokens = std::max(tokens, tokens_of(runs_[end], top_k));
+      for (; begin < end; ++begin) place(runs_[begin], tokens, top_k);
+    }
+  }
+
+  [[nodiscard]] std::size_t tokens_of(const run& r, std::size_t top_k) const {
+    if (r.count % top_k == 0) return r.count / top_k;
+    const auto& last = records_[r.first + r.count - 1];
+    refuse_input(facts_.file, "line " + std::to_string(last.line),
+                 "layer " + std::to_string(last.layer) + " ends after " + std::to_string(r.count) +
+                     " rows (is the file cut short?)",
+                 "a multiple of top_k = " + std::to_string(top_k));
+  }
+
+  void place(const run& r, std::size_t tokens, std::size_t top_k) {
+    const auto missing = tokens - r.count / top_k;
+    for (std::size_t i = 0; i < r.count; ++i) {
+      auto& record = records_[r.first + i];
+      record.step = r.pass;
+      record.token = missing + i / top_k;
+      record.rank = static_cast<std::int32_t>(i % top_k);
+      record.kind = tokens > 1 ? request_class::prefill : request_class::decode;
+    }
+  }
+
+  /// The last pass must reach the last layer.
+  void refuse_a_broken_end() const {
+    std::int32_t layer = 0;
+    for (const auto& r : runs_) layer = std::max(layer, records_[r.first].layer);
+    if (records_.back().layer != layer)
+      lines_.refuse(
+          "the file ends inside a token, at layer " + std::to_string(records_.back().layer),
+          "a last row of layer " + std::to_string(layer));
+  }
+
+  line_scanner lines_;
+  layer_expert_options options_;
+  record_facts facts_;
+  std::size_t columns_ = 0;
+  std::vector<trace_record> records_;
+  std::vector<run> runs_;
+};
+
+}  // namespace
+
+routing_trace parse_layer_expert_csv(std::string_view text, const std::string& file,
+                                     const layer_expert_options& options) {
+  return layer_expert_reader(text, file, options).read();
+}
+
+routing_trace read_layer_expert_csv(const std::filesystem::path& path,
+                                    const layer_expert_options& options) {
+  const auto input = read_input(path);
+  if (input.size() != 1)
+    refuse_input(path.string(), "", std::to_string(input.size()) + " files", "one CSV");
+  return parse_layer_expert_csv(input.front().text, path.string(), options);
+}
+
+}  // namespace hotset::lab

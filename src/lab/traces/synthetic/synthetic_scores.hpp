@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Router scores that fit a routing which is decided already.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "hotset/core/ids.hpp"
+#include "hotset/core/ids/id_view.hpp"
+#include "hotset/core/numbers/splitmix64.hpp"
+#include "hotset/trace/routing_trace.hpp"
+#include "lab/traces/synthetic/integer_math.hpp"
+#include "lab/traces/synthetic/score_rows.hpp"
+#include "lab/traces/synthetic/synthetic_config.hpp"
+
+namespace hotset {
+namespace detail {
+
+/// The router scores behind a routing, drawn from a stream of their own.
+///
+/// Masses: a routed expert has its gate weight. Each other one has its popularity times a draw, to the power 1, 1/2 or
+/// 1/4, scaled so that the best of them has a share in (0, 1) of what the least routed one has. The
+/// power and the share are drawn for each token and layer: some are peaked, some flat. Where the routed
+/// experts would hold less than routed_mass, all others are made smaller by one factor.
+/// Probabilities are masses by their sum, logits the logarithms of probabilities in steps of 2^-18.
+class synthetic_scores {
+ public:
+  explicit synthetic_scores(const synthetic_config& config)
+      : random_(splitmix64(~config.seed).next()),
+        // A smaller mass sets no limit: none of the others passes a routed one, and they are 2^20 at most.
+        others_per_routed_((1.0 - config.routed_mass) / std::max(config.routed_mass, 0x1p-20)),
+        masses_(static_cast<std::size_t>(config.experts)),
+        steps_(masses_.size()),
+        rows_(config) {}
+
+  [[nodiscard]] splitmix64& random() noexcept { return random_; }
+
+  /// The next layer of the token in hand. `gates`: of the ids, descending, in 1..2^32. `popular`: all experts, the most
+  /// popular first; `cumulative`: their popularities, summed up.
+  void add_layer(id_view<expert_id> ids, std::span<const std::uint64_t> gates,
+                 id_view<expert_id> popular, std::span<const std::uint64_t> cumulative) {
+    std::ranges::fill(masses_, 0);
+    std::uint64_t routed = 0;
+    for (std::size_t rank = 0; rank < ids.size(); ++rank) {
+      mass(ids[rank]) = gates[rank] << 8U;  // what is below a gate weight of 1 needs room
+      routed += mass(ids[rank]);
+    }
+    const auto total = routed + weigh_others(gates.back() << 8U, routed, popular, cumulative);
+    const auto whole = ln_q18(total);
+    for (std::size_t e = 0; e < steps_.size(); ++e) steps_[e] = ln_q18(masses_[e]) - whole;
+    rows_.add(ids, steps_, masses_, total);
+  }
+
+  /// After the last layer of a token.
+  void end_token() { rows_.end_token(); }
+
+  void move_into(routing_trace& trace) {
+    rows_.move_into(trace, "logarithms of the probabilities");
+  }
+
+ private:
+  [[nodiscard]] std::uint64_t& mass(expert_id id) { return masses_[index_of(id)]; }
+
+  /// Of everything that has no mass yet. Returns their sum.
+  std::uint64_t weigh_others(std::uint64_t least, std::uint64_t routed, id_view<expert_id> popular,
+                             std::span<const std::uint64_t> cumulative) {
+    const std::uint64_t share = (random_.next() >> 40U) | 1U;  // of 2^24
+    const auto roots = random_.below(3);
+    others_.clear();
+    std::uint64_t best = 1;
+    for (std::size_t rank = 0; rank < popular.size(); ++rank) {
+      if (mass(popular[rank]) != 0) continue;
+      const auto popularity = cumulative[rank] - (rank == 0 ? 0 : cumulative[rank - 1]);
+      const auto drawn = (random_.next() >> 33U) + 1;  // of 2^31
+      others_.emplace_back((std::max<std::uint64_t>(popularity >> 8U, 1) * drawn) >> 31U,
+                           popular[rank]);
+      best = std::max(best, others_.back().first);
+    }
+    const std::uint64_t most = (least * share) >> 24U;
+    std::uint64_t sum = 0;
+    for (auto& [value, id] : others_) {
+      value = (value << 23U) / best;
+      for (std::uint64_t n = 0; n < roots; ++n) value = integer_sqrt(value << 23U);
+      value = (most * std::max<std::uint64_t>(value, 1)) >> 23U;
+      sum += value;
+    }
+    return hand_out(shrinking(routed, sum));
+  }
+
+  /// The factor that leaves the routed experts their share; at most 1.
+  [[nodiscard]] double shrinking(std::uint64_t routed, std::uint64_t others) const {
+    const double room = others_per_routed_ * static_cast<double>(routed);
+    const auto taken = static_cast<double>(others);
+    return taken > room ? room / taken : 1.0;
+  }
+
+  std::uint64_t hand_out(double factor) {
+    std::uint64_t sum = 0;
+    for (const auto& [value, id] : others_) {
+      const double shrunk = static_cast<double>(value) * factor;
+      mass(id) = std::max<std::uint64_t>(static_cast<std::uint64_t>(shrunk), 1);
+      sum += mass(id);
+    }
+    return sum;
+  }
+
+  splitmix64 random_;
+  double others_per_routed_;
+  std::vector<std::uint64_t> masses_;  // [E]
+  std::vector<std::int64_t> steps_;    // [E] logits
+  std::vector<std::pair<std::uint64_t, expert_id>> others_;
+  score_rows rows_;
+};
+
+}  // namespace detail
+}  // namespace hotset

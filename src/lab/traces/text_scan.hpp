@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Lines and fields of text inputs, with the place of everything that is refused.
+
+#include <charconv>
+#include <cmath>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "lab/files/input_error.hpp"
+#include "lab/progress.hpp"
+
+namespace hotset::lab {
+
+/// Goes through text line by line; a carriage return before the line's end is left out.
+class line_scanner {
+ public:
+  line_scanner(std::string file, std::string_view text)
+      : file_(std::move(file)), rest_(text), size_(text.size()), progress_(text.size()) {}
+
+  bool next(std::string_view& line) {
+    progress_.at(size_ - rest_.size());
+    if (rest_.empty()) return false;
+    const auto end = rest_.find('\n');
+    line = rest_.substr(0, end);
+    rest_ = end == std::string_view::npos ? std::string_view() : rest_.substr(end + 1);
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    ++number_;
+    return true;
+  }
+  /// Of the line that next() gave last, from 1.
+  [[nodiscard]] std::uint64_t number() const noexcept { return number_; }
+  [[nodiscard]] const std::string& file() const noexcept { return file_; }
+  [[noreturn]] void refuse(std::string_view found, std::string_view accepted) const {
+    refuse_input(file_, "line " + std::to_string(number_), found, accepted);
+  }
+
+ private:
+  std::string file_;
+  std::string_view rest_;
+  std::size_t size_;
+  progress progress_;
+  std::uint64_t number_ = 0;
+};
+
+/// Takes the text up to the next separator off the front of rest; nothing when rest is used up.
+class field_scanner {
+ public:
+  field_scanner(std::string_view line, char separator) noexcept
+      : rest_(line), separator_(separator) {}
+
+  std::optional<std::string_view> next() noexcept {
+    if (done_) return std::nullopt;
+    const auto end = rest_.find(separator_);
+    const auto field = rest_.substr(0, end);
+    done_ = end == std::string_view::npos;
+    rest_ = done_ ? std::string_view() : rest_.substr(end + 1);
+    return field;
+  }
+
+ private:
+  std::string_view rest_;
+  char separator_;
+  bool done_ = false;
+};
+
+[[nodiscard]] inline std::string_view trimmed(std::string_view text) noexcept {
+  constexpr std::string_view blanks = " \t\r";
+  const auto first = text.find_first_not_of(blanks);
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(blanks) - first + 1);
+}
+
+/// The whole field as a number, or nothing.
+template <class T>
+[[nodiscard]] std::optional<T> parse_number(std::string_view field) noexcept {
+  T value{};
+  const auto* const end = field.data() + field.size();
+  const auto [rest, code] = std::from_chars(field.data(), end, value);
+  if (code != std::errc{} || rest != end) return std::nullopt;
+  return value;
+}
+
+/// A finite number, or nothing.
+[[nodiscard]] inline std::optional<float> parse_weight(std::string_view field) noexcept {
+  const auto value = parse_number<float>(field);
+  return value && std::isfinite(*value) ? value : std::nullopt;
+}
+
+}  // namespace hotset::lab

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Routed experts one by one, in any order, and the trace that they make together.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "hotset/trace/routing_trace.hpp"
+#include "lab/files/reading_notes.hpp"
+
+namespace hotset::lab {
+
+inline constexpr std::int32_t most_ranks = 4096;       ///< accepted top_k of a text format
+inline constexpr std::int32_t most_layers = 65536;     ///< accepted layer numbers of a text format
+inline constexpr std::int32_t most_experts = 1 << 20;  ///< accepted expert ids of a text format
+
+/// One expert that one token was routed to in one layer. line: where it was read.
+struct trace_record {
+  std::uint64_t sequence = 0;
+  std::uint64_t step = 0;   ///< orders the steps of a sequence
+  std::uint64_t token = 0;  ///< orders the tokens of a step
+  std::int32_t layer = 0;   ///< the recording's own number
+  std::int32_t rank = 0;
+  expert_id expert = no_expert;
+  float weight = 0;
+  request_class kind = request_class::decode;
+  std::uint64_t line = 0;
+};
+
+/// What a header said; 0 means: infer.
+struct record_facts {
+  std::string file;
+  std::string model;
+  std::string source;
+  std::int32_t experts = 0;
+  std::int32_t top_k = 0;
+  bool weights = false;
+  bool places_inferred = false;  ///< no row said its token or step
+  std::vector<std::pair<std::int32_t, std::uint64_t>> layer_bytes;  ///< by the recording's number
+  reading_notes* notes = nullptr;
+};
+
+/// Layers become dense in ascending order of their numbers, which metadata "layers" keeps when they are
+/// not 0, 1, 2, ...; sequences and steps are renumbered from 0.
+/// Notes an inferred number of experts and, if places were inferred, that most tokens lack layers.
+/// Errors: trace_error for no records, an expert twice at one place, or an id out of range.
+[[nodiscard]] routing_trace trace_of(std::vector<trace_record> records, const record_facts& facts);
+
+/// The recording's number of each layer: metadata "layers", else 0, 1, 2, ...
+[[nodiscard]] std::vector<std::int32_t> layer_numbers(const routing_trace& trace);
+/// Sets metadata "layers", or removes it if the numbers are 0, 1, 2, ...
+void keep_layer_numbers(routing_trace& trace, const std::vector<std::int32_t>& layers);
+
+/// "decode", "prefill", "verify", or "prompt" for prefill.
+[[nodiscard]] std::optional<request_class> phase_named(std::string_view name);
+inline constexpr std::string_view accepted_phases =
+    "decode, prefill (or prompt), verify, or 0, 1, 2";
+
+/// Numbers sequences by name: by value if all names are numbers below 2^32, else by first appearance.
+class sequence_names {
+ public:
+  /// Returns a provisional number for trace_record::sequence.
+  [[nodiscard]] std::uint64_t add(std::string_view name);
+  /// Replaces provisional numbers. Pre: all records have one.
+  void settle(std::vector<trace_record>& records) const;
+
+ private:
+  std::unordered_map<std::string, std::uint64_t> numbers_;
+};
+
+/// "gemma" for "a/gemma.route.csv".
+[[nodiscard]] std::string trace_name(const std::string& file);
+
+}  // namespace hotset::lab

@@ -1,0 +1,389 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Flags of other engines, read back into bytes by what each flag means, and by nothing of what wrote them.
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <regex>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "hotset/core/numbers/units.hpp"
+#include "lab/errors.hpp"
+#include "lab/models/model_description.hpp"
+#include "lab/reports/plan_report.hpp"
+#include "lab/studies/plan.hpp"
+
+namespace hotset::engine_settings_test {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+/// Options and their values; an option without one has an empty value.
+class flags {
+ public:
+  explicit flags(const std::string& line) {
+    std::istringstream words(line);
+    std::string word;
+    std::string last;
+    while (words >> word) {
+      if (word.size() > 1 && word[0] == '-' &&
+          std::isdigit(static_cast<unsigned char>(word[1])) == 0) {
+        EXPECT_EQ(values_.count(word), 0U) << line;
+        values_[last = word] = "";
+        continue;
+      }
+      std::erase(word, '"');
+      values_.at(last) += word;
+    }
+  }
+  [[nodiscard]] bool has(const std::string& name) const { return values_.count(name) > 0; }
+  [[nodiscard]] const std::string& text(const std::string& name) const { return values_.at(name); }
+  [[nodiscard]] std::uint64_t number(const std::string& name, std::uint64_t otherwise = 0) const {
+    return has(name) ? std::stoull(values_.at(name)) : otherwise;
+  }
+
+ private:
+  std::map<std::string, std::string> values_;
+};
+
+std::uint64_t divided_up(std::uint64_t a, std::uint64_t b) { return (a + b - 1) / b; }
+
+/// One model on some devices, and what the engines make of it.
+class checked_plan {
+ public:
+  explicit checked_plan(const lab::plan_request& request)
+      : request_(request), model_(request.model), plan_(lab::make_plan(request)) {
+    for (const auto& s : plan_.settings) lines_.emplace(s.engine, s.text);
+  }
+
+  [[nodiscard]] const lab::memory_plan& plan() const { return plan_; }
+  [[nodiscard]] const std::map<std::string, std::string>& lines() const { return lines_; }
+
+  void check() const {
+    if (lines_.contains("vllm")) check_pager(flags(lines_.at("vllm")));
+    const auto* const alone = "vllm, without an expert pager";
+    if (lines_.contains(alone)) check_offload(flags(lines_.at(alone)));
+    if (lines_.contains("llama.cpp")) check_llama(flags(lines_.at("llama.cpp")));
+    const auto* const cache = "llama.cpp, with its expert cache";
+    if (lines_.contains(cache)) check_cache(flags(lines_.at(cache)));
+    if (!plan_.is_all_resident()) return;
+    for (const auto& [engine, line] : lines_)
+      EXPECT_THAT(line, Not(HasSubstr("offload"))) << engine << ": all fits";
+  }
+
+ private:
+  [[nodiscard]] std::uint64_t usable() const {
+    return request_.device_bytes - request_.reserve_bytes;
+  }
+  /// Bytes of the routed experts of a layer on one rank.
+  [[nodiscard]] std::uint64_t on_rank(layer_id layer, const flags& f, std::uint64_t rank) const {
+    const auto ranks = f.number("--data-parallel-size", 1);
+    const auto experts = static_cast<std::uint64_t>(model_.experts.experts);
+    const auto each = model_.experts.bytes_of(layer);
+    if (!f.has("--enable-expert-parallel")) return experts * divided_up(each, ranks);
+    return (experts / ranks + (rank < experts % ranks ? 1 : 0)) * each;
+  }
+  void check_sessions(const flags& f) const {
+    const auto ranks = f.number("--data-parallel-size", 1);
+    EXPECT_EQ(ranks, request_.devices);
+    EXPECT_EQ(f.has("--enable-expert-parallel"),
+              request_.devices > 1 && request_.split == lab::device_split::expert);
+    EXPECT_EQ(f.number("--max-model-len"), request_.context);
+    const auto sessions = f.number("--max-num-seqs");  // of a rank
+    EXPECT_GE(sessions * ranks, request_.concurrency);
+    EXPECT_LT((sessions - 1) * ranks, request_.concurrency);
+    // Every session finds room for its whole context, in whole blocks.
+    const auto block = f.number("--block-size", 1);
+    const auto whole = divided_up(request_.context, block) * block;
+    EXPECT_GE(f.number("--kv-cache-memory-bytes"),
+              sessions * (model_.kv_bytes(request_.context) +
+                          (whole - request_.context) * model_.kv_bytes_per_token()));
+    EXPECT_EQ(f.has("--kv-cache-dtype"), request_.kv_bits == 8 && model_.has_kv());
+  }
+  void check_pager(const flags& f) const {
+    check_sessions(f);
+    const auto used = model_.resident_bytes + f.number("--kv-cache-memory-bytes");
+    auto shares = plan_.devices;
+    if (shares.empty()) shares.push_back({.quotas = plan_.quotas.quotas});
+    for (const auto& share : shares) {
+      auto experts = std::uint64_t{0};
+      for (std::size_t l = 0; l < share.quotas.size(); ++l) {
+        const auto bytes = model_.experts.bytes_of(static_cast<layer_id>(l));
+        const bool cut = request_.devices > 1 && request_.split == lab::device_split::tensor;
+        experts += share.quotas[l] * (cut ? divided_up(bytes, request_.devices) : bytes);
+      }
+      EXPECT_LE(used + experts, usable());
+    }
+  }
+  /// --cpu-offload-gb: GiB of each rank. The two tensors of a layer's experts go one after the other, from the first
+  /// layer on, until so many bytes have gone.
+  void check_offload(const flags& f) const {
+    check_sessions(f);
+    EXPECT_EQ(f.text("--cpu-offload-params"), "experts");
+    const auto wanted = static_cast<std::uint64_t>(std::stold(f.text("--cpu-offload-gb")) *
+                                                   static_cast<long double>(1_GiB));
+    for (std::uint64_t rank = 0; rank < request_.devices; ++rank) {
+      std::uint64_t experts = 0;
+      std::uint64_t gone = 0;
+      std::uint64_t layers = 0;
+      for (const auto l : each<layer_id>(model_.experts.layers)) {
+        const auto bytes = on_rank(l, f, rank);
+        experts += bytes;
+        for (const auto tensor : {bytes / 3 * 2, bytes - bytes / 3 * 2})
+          if (gone < wanted) {
+            gone += tensor;
+            layers = static_cast<std::uint64_t>(l) + 1;
+          }
+      }
+      EXPECT_LE(model_.resident_bytes + experts - gone + f.number("--kv-cache-memory-bytes"),
+                usable());
+      if (rank > 0) continue;
+      // No layer too many, and no more than the arm that stands for it assumes.
+      const auto last = on_rank(static_cast<layer_id>(layers - 1), f, rank);
+      const auto floor =
+          plan_.min_blocks * plan_.block_bytes +
+          plan_.device.concurrency *
+              (model_.kv_bytes(request_.context) - request_.context * model_.kv_bytes_per_token());
+      EXPECT_GT(model_.resident_bytes + experts - gone + last + floor, usable());
+      for (const auto& a : plan_.alternatives)
+        if (a.name == "read-in-place" && request_.devices == 1) {
+          EXPECT_EQ(a.host_layers, layers);
+        }
+    }
+  }
+
+  [[nodiscard]] static std::uint64_t padded(std::uint64_t tokens) {
+    return divided_up(tokens, 256) * 256;
+  }
+  /// -c is divided among -np sessions, each of which is rounded up to 256; a window has a batch of 512 beside it.
+  [[nodiscard]] std::uint64_t llama_kv(std::size_t block, const flags& f) const {
+    const auto sessions = f.number("-np");
+    EXPECT_EQ(f.number("-c") / sessions, request_.context);
+    EXPECT_EQ(f.has("-ctk"), request_.kv_bits != 16 && model_.has_kv());
+    const auto& b = model_.blocks[block];
+    const auto context = padded(request_.context);
+    const auto tokens = b.window == 0 ? context : std::min(context, padded(b.window + 512));
+    return sessions * (tokens * b.kv_bytes_per_token + b.state_bytes);
+  }
+  [[nodiscard]] static bool is_on_host(std::size_t block, const flags& f) {
+    if (f.has("--cpu-moe")) return true;
+    if (block < f.number("--n-cpu-moe")) return true;  // of all blocks, from 0
+    if (!f.has("-ot")) return false;
+    const auto& rule = f.text("-ot");
+    EXPECT_TRUE(rule.ends_with("=CPU"));
+    const std::regex names(rule.substr(0, rule.size() - 4));
+    const auto matches = [&](const std::string& part) {
+      return std::regex_search("blk." + std::to_string(block) + ".ffn_" + part + ".weight", names);
+    };
+    EXPECT_FALSE(matches("up_shexp") || matches("gate_inp"));
+    EXPECT_EQ(matches("up_exps"), matches("gate_up_exps"));
+    EXPECT_EQ(matches("up_exps"), matches("down_exps"));
+    EXPECT_EQ(matches("up_exps"), matches("gate_exps"));
+    return matches("down_exps");
+  }
+  /// Position p of all blocks and the output lies on the first device whose share of -ts ends behind it.
+  [[nodiscard]] std::vector<std::size_t> devices_of(const flags& f) const {
+    std::vector<std::size_t> ends;
+    std::istringstream shares(f.has("-ts") ? f.text("-ts") : "1");
+    std::size_t sum = 0;
+    for (std::string share; std::getline(shares, share, ',');)
+      ends.push_back(sum += std::stoul(share));
+    EXPECT_EQ(ends.size(), request_.devices);
+    EXPECT_GE(f.number("-ngl"), model_.blocks.size() + 1);
+    std::vector<std::size_t> out;
+    for (std::size_t p = 0; p <= model_.blocks.size(); ++p) {
+      const auto at = static_cast<float>(p) / static_cast<float>(model_.blocks.size() + 1);
+      std::size_t device = 0;
+      while (static_cast<float>(ends[device]) / static_cast<float>(sum) <= at) ++device;
+      out.push_back(device);
+    }
+    return out;
+  }
+  struct llama_device {
+    std::uint64_t used = 0;
+    std::uint64_t largest_on_host = 0;  ///< experts of one block
+    bool has_host = false;
+  };
+  [[nodiscard]] std::vector<llama_device> llama_devices(const flags& f) const {
+    std::vector<llama_device> out(request_.devices);
+    const auto device = devices_of(f);
+    auto outside = model_.resident_bytes;
+    layer_id layer{};
+    for (std::size_t b = 0; b < model_.blocks.size(); ++b) {
+      auto& d = out[device[b]];
+      d.used += model_.blocks[b].resident_bytes + llama_kv(b, f);
+      outside -= model_.blocks[b].resident_bytes;
+      if (!model_.blocks[b].is_moe) continue;
+      const auto experts =
+          model_.experts.bytes_of(layer++) * static_cast<std::uint64_t>(model_.experts.experts);
+      if (!is_on_host(b, f)) {
+        d.used += experts;
+        continue;
+      }
+      d.has_host = true;
+      d.largest_on_host = std::max(d.largest_on_host, experts);
+    }
+    out[device.back()].used += outside;
+    return out;
+  }
+  void check_llama(const flags& f) const {
+    EXPECT_EQ(f.has("-sm"), request_.devices > 1);
+    for (const auto& d : llama_devices(f)) {
+      EXPECT_LE(d.used, usable());
+      if (d.has_host) {
+        EXPECT_GT(d.used + d.largest_on_host, usable()) << "a block too many";
+      }
+    }
+  }
+  void check_cache(const flags& f) const {
+    EXPECT_TRUE(f.has("--cpu-moe"));
+    const auto used = llama_devices(f).front().used + f.number("--moe-cache-mib") * 1_MiB;
+    EXPECT_LE(used, usable());
+    EXPECT_GT(used + 1_MiB, usable());
+  }
+
+  lab::plan_request request_;
+  memory_model model_;
+  lab::memory_plan plan_;
+  std::map<std::string, std::string> lines_;
+};
+
+lab::plan_request request_of(const std::string& model, std::uint64_t device, double kv_bits = 16) {
+  lab::plan_request out;
+  out.model = lab::describe_model(model, {kv_bits}).memory;
+  out.kv_bits = kv_bits;
+  out.device_bytes = device;
+  out.reserve_bytes = 1_GiB;
+  out.context = 4096;
+  out.cost = {.seconds_per_byte = 1 / 25e9, .recompute_seconds_per_token = 1e-3};
+  return out;
+}
+
+/// Returns the plan, or nothing where the device is too small.
+int check_on_all_sizes(const std::string& model, double kv_bits, std::uint64_t context,
+                       std::uint64_t concurrency) {
+  int planned = 0;
+  for (const auto split : {lab::device_split::expert, lab::device_split::tensor})
+    for (const std::uint32_t devices : {1U, 2U, 3U, 8U})
+      for (const std::uint64_t gib : {8U, 12U, 16U, 24U, 48U, 80U}) {
+        SCOPED_TRACE(model + " on " + std::to_string(devices) + " x " + std::to_string(gib) +
+                     " GiB, " + std::string(name_of(split)) + ", context " +
+                     std::to_string(context));
+        auto request = request_of(model, gib * 1_GiB, kv_bits);
+        request.context =
+            std::min(context, request.model.max_context == 0 ? context : request.model.max_context);
+        request.concurrency = concurrency;
+        request.devices = devices;
+        request.split = split;
+        try {
+          const checked_plan plan(request);
+          plan.check();
+          EXPECT_EQ(plan.lines().contains("vllm"), request.model.is_causal);
+          ++planned;
+        } catch (const lab::infeasible_error&) {
+        }
+      }
+  return planned;
+}
+
+TEST(engine_settings, every_flag_leaves_on_every_device_what_it_is_said_to) {
+  int planned = 0;
+  for (const auto& model : lab::model_names()) {
+    planned += check_on_all_sizes(model, 16, 4096, 1);
+    planned += check_on_all_sizes(model, 8, 5000, 6);
+  }
+  EXPECT_GT(planned, 600);
+}
+
+TEST(engine_settings, the_cache_has_the_type_that_was_planned_with) {
+  for (const double bits : {4.5, 5.0, 5.5, 6.0, 8.5, 32.0}) {
+    const checked_plan plan(request_of("qwen3-30b-a3b", 24_GiB, bits));
+    plan.check();
+    EXPECT_TRUE(plan.lines().contains("llama.cpp"));
+    EXPECT_FALSE(plan.lines().contains("vllm"));
+    EXPECT_THAT(plan.plan().notes, testing::Contains(HasSubstr("vllm is left out: it has no KV")));
+  }
+  const checked_plan none(request_of("qwen3-30b-a3b", 24_GiB, 7));
+  EXPECT_EQ(none.lines().size(), 1U) << "hotset's own";
+  EXPECT_THAT(none.plan().notes, testing::Contains(HasSubstr("llama.cpp is left out")));
+}
+
+// It was told 53, which counts three dense blocks among them and left 84 GiB of experts on a card of 80.
+TEST(engine_settings, blocks_are_counted_with_the_dense_ones) {
+  const checked_plan v3(request_of("deepseek-v3", 80_GiB));
+  v3.check();
+  const flags f(v3.lines().at("llama.cpp"));
+  const auto layers = 61 - f.number("--n-cpu-moe");
+  EXPECT_EQ(layers, (80_GiB - 1_GiB - v3.plan().request.model.resident_bytes -
+                     v3.plan().request.model.kv_bytes(4096)) /
+                        (256 * 44'050'944ULL));
+  const checked_plan lite(request_of("deepseek-v2-lite", 16_GiB));
+  lite.check();
+}
+
+// Its flag said 21 GiB where the arm beside it meant 12.
+TEST(engine_settings, the_flag_and_the_arm_that_stands_for_it_agree) {
+  auto request = request_of("mixtral-8x7b", 80_GiB);
+  request.context = 32768;
+  const checked_plan plan(request);
+  plan.check();
+  const flags f(plan.lines().at("vllm, without an expert pager"));
+  for (const auto& a : plan.plan().alternatives)
+    if (a.name == "read-in-place") {
+      EXPECT_EQ(f.text("--cpu-offload-gb"),
+                std::to_string(a.host_layers * 8 * 352'321'536ULL / 1_GiB) + ".125")
+          << "5 layers of 2.625 GiB";
+      EXPECT_EQ(f.number("--kv-cache-memory-bytes"), a.kv_bytes);
+    }
+}
+
+TEST(engine_settings, where_all_fits_nothing_is_offloaded) {
+  for (const auto* model : {"olmoe-1b-7b", "gpt-oss-20b", "qwen3-30b-a3b"}) {
+    const checked_plan plan(request_of(model, 80_GiB));
+    plan.check();
+    EXPECT_TRUE(plan.plan().is_all_resident());
+    for (const auto& [engine, line] : plan.lines()) {
+      EXPECT_THAT(line, Not(HasSubstr("cpu"))) << engine;
+      EXPECT_THAT(line, Not(HasSubstr("moe-cache"))) << engine;
+    }
+    EXPECT_THAT(lab::to_text(plan.plan()), Not(HasSubstr("offload")));
+    EXPECT_THAT(lab::to_text(plan.plan()), HasSubstr("all experts resident: nothing is moved"));
+  }
+}
+
+TEST(engine_settings, what_an_engine_does_not_take_leaves_it_out_with_a_note) {
+  auto request = request_of("qwen3-30b-a3b", 24_GiB);
+  request.block_tokens = 100;
+  const checked_plan blocks(request);
+  blocks.check();
+  EXPECT_FALSE(blocks.lines().contains("vllm"));
+  EXPECT_THAT(blocks.plan().notes, testing::Contains(HasSubstr("it has blocks of 1, 8, 16")));
+  request.block_tokens = 16;
+  for (const std::uint32_t devices : {16U, 17U}) {
+    request.devices = devices;
+    const checked_plan many(request);
+    many.check();
+    EXPECT_EQ(many.lines().contains("llama.cpp"), devices == 16);
+  }
+}
+
+TEST(engine_settings, a_model_of_unknown_blocks_has_its_layers_counted_from_0) {
+  auto request = request_of("olmoe-1b-7b", 8_GiB);
+  const checked_plan known(request);
+  request.model.blocks.clear();
+  const checked_plan unknown(request);
+  EXPECT_EQ(unknown.lines(), known.lines());
+  request.devices = 2;
+  const checked_plan two(request);
+  EXPECT_FALSE(two.lines().contains("llama.cpp"));
+  EXPECT_THAT(two.plan().notes, testing::Contains(HasSubstr("nobody said what is in each")));
+}
+
+}  // namespace
+}  // namespace hotset::engine_settings_test

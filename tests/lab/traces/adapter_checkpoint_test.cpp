@@ -1,0 +1,872 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lab/traces/adapter_checkpoint.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <limits>
+#include <map>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "allocation.hpp"
+#include "hotset/adapters/adapter_registry.hpp"
+#include "hotset/transfer/memory/host_virtual_memory.hpp"
+#include "lab/errors.hpp"
+#include "random_source.hpp"
+#include "sim_samples.hpp"
+#include "trace_samples.hpp"
+
+namespace hotset::lab::adapter_checkpoint_test {
+namespace {
+
+using support::refusal;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::StartsWith;
+using trace_samples::read_all;
+
+/// A tensor of a file that is made by hand.
+struct tensor_sample {
+  std::string name;
+  std::string dtype;
+  std::vector<std::uint64_t> shape;
+  std::string data;
+};
+
+std::string file_of(const std::vector<tensor_sample>& tensors) {
+  std::string header;
+  std::string data;
+  for (const auto& t : tensors) {
+    header += fmt::format(R"({}"{}":{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})",
+                          header.empty() ? "" : ",", t.name, t.dtype, fmt::join(t.shape, ","),
+                          data.size(), data.size() + t.data.size());
+    data += t.data;
+  }
+  return trace_samples::safetensors_bytes("{" + header + "}", data);
+}
+
+std::string text_of(std::span<const std::byte> bytes) {
+  std::string out;
+  for (const auto b : bytes) out += static_cast<char>(b);
+  return out;
+}
+
+/// Two MoE layers, 1 and 2, of eight experts: w13 is gate_proj and up_proj, w2 is down_proj.
+adapter_format small_format() {
+  return {.base = {.layers = 2, .experts = 8, .first_layer = 1},
+          .weights = {{{"gate_proj", 2, 3}, {"up_proj", 2, 3}}, {{"down_proj", 3, 2}}},
+          .dtype = "BF16",
+          .converts = false};
+}
+constexpr std::string_view small_config =
+    R"({"experts": {"1": [5, 2], "2": [7]}, "shared_experts": false, "non_expert_modules": false})";
+
+/// The twelve bytes of a matrix, no two of which are alike in all matrices.
+std::string matrix_bytes(std::int32_t layer, support::written_expert expert,
+                         std::string_view matrix) {
+  const auto first = layer * 100 + number(expert.id) * 12 + static_cast<int>(matrix.front()) * 7;
+  std::string out;
+  for (int i = 0; i < 12; ++i) out += static_cast<char>((first + i * 5) % 251);
+  return out;
+}
+std::string matrix_name(std::int32_t layer, support::written_expert expert,
+                        std::string_view matrix) {
+  return fmt::format("model.layers.{}.mlp.experts.{}.{}.weight", layer, expert.id, matrix);
+}
+tensor_sample matrix_sample(std::int32_t layer, support::written_expert expert,
+                            const std::string& matrix) {
+  return {
+      matrix_name(layer, expert, matrix), "BF16",
+      matrix == "down_proj" ? std::vector<std::uint64_t>{3, 2} : std::vector<std::uint64_t>{2, 3},
+      matrix_bytes(layer, expert, matrix)};
+}
+/// What small_config asks for.
+std::vector<tensor_sample> small_tensors() {
+  std::vector<tensor_sample> out;
+  for (const auto& [layer, expert] : {std::pair{1, 5}, std::pair{1, 2}, std::pair{2, 7}})
+    for (const auto* const matrix : {"up_proj", "down_proj", "gate_proj"})
+      out.push_back(matrix_sample(layer, expert, matrix));
+  return out;
+}
+
+class adapter_folders : public testing::Test {
+ protected:
+  trace_samples::temporary_folder folder{};
+  adapter_format format = small_format();
+
+  void write(const std::vector<tensor_sample>& tensors,
+             const std::string& name = "model.safetensors",
+             std::string_view config = small_config) const {
+    (void)folder.write("expert_cfg.json", config);
+    (void)folder.write(name, file_of(tensors));
+  }
+  [[nodiscard]] adapter_checkpoint open() const { return {folder.path(), format}; }
+  /// The message without the folder's path at its front.
+  [[nodiscard]] std::string refused() const {
+    const auto message = refusal<trace_error>([&] { (void)open(); });
+    EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+    const auto path = folder.path().string();
+    EXPECT_TRUE(message.starts_with(path)) << message;
+    return message.substr(std::min(message.size(), path.size()));
+  }
+  /// The same for these tensors.
+  [[nodiscard]] std::string refused(const std::vector<tensor_sample>& tensors) const {
+    write(tensors);
+    return refused();
+  }
+  static std::optional<std::string> weight(const adapter_checkpoint& checkpoint,
+                                           support::written_layer layer, std::size_t number,
+                                           support::written_expert expert, std::size_t bytes) {
+    std::vector<std::byte> out(bytes);
+    if (!checkpoint.read(layer, number, expert, out)) return std::nullopt;
+    return text_of(out);
+  }
+};
+
+TEST_F(adapter_folders, a_weight_is_its_matrices_one_behind_the_other) {
+  write(small_tensors());
+  const auto checkpoint = open();
+  EXPECT_THAT(checkpoint.config().layer_numbers, ElementsAre(1, 2));
+  EXPECT_THAT(checkpoint.config().tuned, ElementsAre(ElementsAre(5, 2), ElementsAre(7)));
+  EXPECT_THAT(format.expert_bytes(), ElementsAre(24, 12));
+  for (const auto& [layer, expert] : {std::pair{0, 2}, std::pair{0, 5}, std::pair{1, 7}}) {
+    EXPECT_EQ(
+        weight(checkpoint, layer, 0, expert, 24),
+        matrix_bytes(layer + 1, expert, "gate_proj") + matrix_bytes(layer + 1, expert, "up_proj"));
+    EXPECT_EQ(weight(checkpoint, layer, 1, expert, 12),
+              matrix_bytes(layer + 1, expert, "down_proj"));
+  }
+}
+
+TEST_F(adapter_folders, what_the_checkpoint_does_not_have_is_not_read) {
+  write(small_tensors());
+  const auto checkpoint = open();
+  EXPECT_FALSE(weight(checkpoint, 0, 0, 7, 24)) << "tuned in the other layer";
+  EXPECT_FALSE(weight(checkpoint, 1, 0, 5, 24));
+  EXPECT_FALSE(weight(checkpoint, 0, 0, -1, 24));
+  EXPECT_FALSE(weight(checkpoint, 0, 0, 8, 24));
+  EXPECT_FALSE(weight(checkpoint, -1, 0, 5, 24));
+  EXPECT_FALSE(weight(checkpoint, 2, 0, 7, 24));
+  EXPECT_FALSE(weight(checkpoint, 0, 2, 5, 24));
+  for (const std::size_t bytes : {0U, 23U, 25U}) EXPECT_FALSE(weight(checkpoint, 0, 0, 5, bytes));
+}
+
+TEST_F(adapter_folders, reading_takes_no_memory) {
+  write(small_tensors());
+  const auto checkpoint = open();
+  std::array<std::byte, 24> out{};
+  bool done = false;
+  EXPECT_EQ(support::allocations_of([&] { done = checkpoint.read(0_layer, 0, 5_expert, out); }),
+            0U);
+  EXPECT_TRUE(done);
+  static_assert(noexcept(checkpoint.read(layer_id{0}, 0, expert_id{5}, out)));
+}
+
+TEST_F(adapter_folders, weights_may_lie_in_several_files_and_names_lack_the_models) {
+  auto tensors = small_tensors();
+  for (const std::size_t i : {0U, 4U, 8U})
+    tensors[i].name = tensors[i].name.substr(std::string("model.").size());
+  (void)folder.write("b.safetensors", file_of({tensors.begin(), tensors.begin() + 4}));
+  (void)folder.write("a.safetensors", file_of({tensors.begin() + 4, tensors.end()}));
+  (void)folder.write("c.safetensors", file_of({}));
+  (void)folder.write("expert_cfg.json", small_config);
+  (void)folder.write("model.safetensors.index.json", "not looked at");
+  (void)folder.write("tokenizer.model", "nor this");
+  auto opened = open();
+  adapter_checkpoint checkpoint = std::move(opened);
+  EXPECT_EQ(weight(checkpoint, 0, 0, 5, 24),
+            matrix_bytes(1, 5, "gate_proj") + matrix_bytes(1, 5, "up_proj"));
+  EXPECT_EQ(weight(checkpoint, 1, 1, 7, 12), matrix_bytes(2, 7, "down_proj"));
+  checkpoint = open();
+  EXPECT_EQ(weight(checkpoint, 1, 1, 7, 12), matrix_bytes(2, 7, "down_proj"));
+}
+
+TEST_F(adapter_folders, an_adapter_may_tune_nothing) {
+  write({}, "model.safetensors", R"({"experts": {"2": []}})");
+  const auto checkpoint = open();
+  EXPECT_THAT(checkpoint.config().tuned, ElementsAre(ElementsAre(), ElementsAre()));
+  EXPECT_FALSE(weight(checkpoint, 0, 0, 5, 24));
+}
+
+TEST_F(adapter_folders, a_tensor_that_is_missing_is_named) {
+  const auto names = [](std::size_t i) { return small_tensors()[i].name; };
+  for (std::size_t i = 0; i < 9; ++i) {
+    auto tensors = small_tensors();
+    tensors.erase(tensors.begin() + static_cast<std::ptrdiff_t>(i));
+    EXPECT_EQ(refused(tensors), ": tensor '" + names(i) +
+                                    "': is missing; accepted: all 9 of the experts that "
+                                    "expert_cfg.json names, with or without 'model.'");
+  }
+  EXPECT_THAT(refused({}), HasSubstr("layers.1.mlp.experts.2.gate_proj.weight': is missing"))
+      << "the first one";
+}
+
+TEST_F(adapter_folders, a_tensor_too_many_is_named_and_what_would_be_one) {
+  const auto with = [&](const std::string& name) {
+    auto tensors = small_tensors();
+    tensors.push_back({name, "BF16", {2, 3}, std::string(12, 'x')});
+    return refused(tensors);
+  };
+  EXPECT_EQ(with("model.layers.1.mlp.experts.7.gate_proj.weight"),
+            "/model.safetensors: tensor 'model.layers.1.mlp.experts.7.gate_proj.weight': expert 7 "
+            "of layer 1 is not tuned; accepted: those that expert_cfg.json names: [2, 5]");
+  EXPECT_EQ(with("layers.0.mlp.experts.5.gate_proj.weight"),
+            "/model.safetensors: tensor 'layers.0.mlp.experts.5.gate_proj.weight': layer 0 is no "
+            "MoE layer; accepted: 2 layers in 1..2");
+  EXPECT_THAT(with("model.layers.3.mlp.experts.5.gate_proj.weight"),
+              HasSubstr("layer 3 is no MoE layer"));
+  EXPECT_EQ(with("model.layers.1.mlp.shared_experts.gate_proj.weight"),
+            "/model.safetensors: tensor 'model.layers.1.mlp.shared_experts.gate_proj.weight': is "
+            "no matrix of a routed expert; accepted: [model.]layers.L.mlp.experts.E.M.weight, M "
+            "one of gate_proj, up_proj, down_proj");
+  for (const auto* const name : {"model.layers.1.mlp.gate.weight",
+                                 "model.layers.1.self_attn.q_proj.weight",
+                                 "model.embed_tokens.weight",
+                                 "lm_head.weight",
+                                 "",
+                                 "model.layers.1.mlp.experts.5.gate_proj.bias",
+                                 "model.layers.1.mlp.experts.5.w1.weight",
+                                 "model.layers.1.mlp.experts.5.gate_proj",
+                                 "model.layers.1.mlp.experts.5.weight",
+                                 "model.layers.1.mlp.experts.5..weight",
+                                 "model.layers.01.mlp.experts.5.gate_proj.weight",
+                                 "model.layers.1.mlp.experts.05.gate_proj.weight",
+                                 "model.layers.1.mlp.experts.-5.gate_proj.weight",
+                                 "model.layers.1.mlp.experts.99999999999.gate_proj.weight",
+                                 "model.layers.99999999999.mlp.experts.5.gate_proj.weight",
+                                 "model.layers.1",
+                                 "model.layers..mlp.experts.5.gate_proj.weight",
+                                 "model.layers.1.mlp.experts.5",
+                                 "model.model.layers.1.mlp.experts.5.gate_proj.weight",
+                                 "model.layers.1.mlp.experts.5.gate_proj.weight.weight"})
+    EXPECT_THAT(with(name), HasSubstr(fmt::format("tensor '{}': is no matrix of a routed", name)));
+}
+
+TEST_F(adapter_folders, a_matrix_that_is_there_twice_is_refused_wherever_it_is) {
+  auto tensors = small_tensors();
+  auto again = tensors[3];
+  again.name = again.name.substr(std::string("model.").size());
+  tensors.push_back(again);
+  EXPECT_EQ(refused(tensors),
+            "/model.safetensors: tensor 'layers.1.mlp.experts.2.up_proj.weight': is in "
+            "model.safetensors too, as 'model.layers.1.mlp.experts.2.up_proj.weight'; accepted: "
+            "each matrix once");
+  (void)folder.write("z.safetensors", file_of({small_tensors()[8]}));
+  EXPECT_EQ(refused(small_tensors()),
+            "/z.safetensors: tensor 'model.layers.2.mlp.experts.7.gate_proj.weight': is in "
+            "model.safetensors too, as 'model.layers.2.mlp.experts.7.gate_proj.weight'; accepted: "
+            "each matrix once");
+}
+
+TEST_F(adapter_folders, another_shape_or_dtype_is_refused) {
+  const auto with = [&](std::string dtype, std::vector<std::uint64_t> shape, std::size_t bytes) {
+    auto tensors = small_tensors();
+    tensors[2] = {tensors[2].name, std::move(dtype), std::move(shape), std::string(bytes, '\0')};
+    return refused(tensors);
+  };
+  const std::string place =
+      "/model.safetensors: tensor 'model.layers.1.mlp.experts.5.gate_proj.weight': ";
+  EXPECT_EQ(with("BF16", {3, 2}, 12), place + "is BF16 [3, 2]; accepted: BF16 [2, 3]");
+  EXPECT_EQ(with("BF16", {6}, 12), place + "is BF16 [6]; accepted: BF16 [2, 3]");
+  EXPECT_EQ(with("BF16", {2, 3, 1}, 12), place + "is BF16 [2, 3, 1]; accepted: BF16 [2, 3]");
+  EXPECT_EQ(with("BF16", {}, 2), place + "is BF16 []; accepted: BF16 [2, 3]");
+  EXPECT_EQ(with("BF16", {0, 3}, 0), place + "is BF16 [0, 3]; accepted: BF16 [2, 3]");
+  EXPECT_EQ(with("F16", {2, 3}, 12), place + "is F16 [2, 3]; accepted: BF16 [2, 3]");
+  EXPECT_EQ(with("F32", {2, 3}, 24), place + "is F32 [2, 3]; accepted: BF16 [2, 3]");
+  format.converts = true;
+  EXPECT_EQ(with("I16", {2, 3}, 12), place + "is I16 [2, 3]; accepted: F16, BF16 or F32 [2, 3]");
+  EXPECT_THAT(with("F64", {2, 3}, 48), HasSubstr("is F64 [2, 3]"));
+  EXPECT_THAT(with("F32", {3, 2}, 24), HasSubstr("is F32 [3, 2]"));
+}
+
+TEST_F(adapter_folders, a_folder_without_what_belongs_there_is_refused) {
+  EXPECT_THAT(refused(), HasSubstr("/expert_cfg.json")) << "nothing is there";
+  (void)folder.write("expert_cfg.json", small_config);
+  (void)folder.write("pytorch_model.bin", "other weights");
+  EXPECT_EQ(refused(),
+            ": has no weights; accepted: one or more files *.safetensors beside expert_cfg.json");
+  std::filesystem::create_directory(folder.path() / "a.safetensors");
+  EXPECT_EQ(refused(), "/a.safetensors: is no regular file; accepted: a safetensors file");
+  const auto file = folder.path() / "expert_cfg.json";
+  for (const auto& path : {file, folder.path() / "absent", std::filesystem::path()})
+    EXPECT_EQ(refusal<trace_error>([&] { (void)adapter_checkpoint(path, format); }),
+              path.string() +
+                  ": is no folder; accepted: a folder with expert_cfg.json and weights, "
+                  "*.safetensors");
+}
+
+TEST_F(adapter_folders, what_tuned_more_than_routed_experts_is_refused) {
+  write(small_tensors(), "model.safetensors",
+        R"({"experts": {"1": [5, 2], "2": [7]}, "shared_experts": true})");
+  EXPECT_EQ(refused(),
+            "/expert_cfg.json: key 'shared_experts': is true; accepted: false: adapters that "
+            "tuned routed experts and nothing else");
+  write(small_tensors(), "model.safetensors",
+        R"({"experts": {"1": [5, 2], "2": [7]}, "non_expert_modules": true})");
+  EXPECT_THAT(refused(), StartsWith("/expert_cfg.json: key 'non_expert_modules': is true"));
+}
+
+TEST_F(adapter_folders, a_file_that_is_cut_short_anywhere_is_refused_in_one_line) {
+  (void)folder.write("expert_cfg.json", small_config);
+  const auto whole = file_of(small_tensors());
+  for (std::size_t n = 0; n < whole.size(); ++n) {
+    (void)folder.write("model.safetensors", std::string_view(whole).substr(0, n));
+    ASSERT_THAT(refused(), StartsWith("/model.safetensors: ")) << n;
+  }
+}
+
+TEST_F(adapter_folders, a_format_that_is_none_has_a_reason) {
+  write(small_tensors());
+  const auto reason = [&](auto change) {
+    auto bad = small_format();
+    change(bad);
+    const auto message = refusal<usage_error>([&] { (void)bad.expert_bytes(); });
+    EXPECT_EQ(refusal<usage_error>([&] { (void)adapter_checkpoint(folder.path(), bad); }), message);
+    return message;
+  };
+  EXPECT_EQ(reason([](auto& f) { f.base.layers = 0; }),
+            "adapter format: layers = 0, accepted: 1..65536");
+  EXPECT_EQ(reason([](auto& f) { f.base.experts = -1; }),
+            "adapter format: experts = -1, accepted: 1..1048576");
+  EXPECT_EQ(reason([](auto& f) { f.base.first_layer = 65535; }),
+            "adapter format: first_layer = 65535, accepted: 0..65534");
+  EXPECT_EQ(reason([](auto& f) { f.weights.clear(); }),
+            "adapter format: weights = 0, accepted: 1..64");
+  EXPECT_EQ(reason([](auto& f) { f.weights[1].clear(); }),
+            "adapter format: a weight without matrices, accepted: one or more");
+  EXPECT_EQ(reason([](auto& f) { f.dtype = "F64"; }),
+            "adapter format: dtype 'F64', accepted: F16, BF16 or F32");
+  EXPECT_EQ(reason([](auto& f) { f.weights[1][0].name = "up_proj"; }),
+            "adapter format: matrix 'up_proj' is there twice, accepted: each name once");
+  EXPECT_EQ(reason([](auto& f) { f.weights[1][0].rows = 0; }),
+            "adapter format: rows of down_proj = 0, accepted: 1..16777216");
+  EXPECT_EQ(reason([](auto& f) { f.weights[1][0].columns = (1U << 24U) + 1; }),
+            "adapter format: columns of down_proj = 16777217, accepted: 1..16777216");
+  for (const std::string name : {"", "a.b", "a b", "a\nb", "\"", "\xc3\xa9"})
+    EXPECT_THAT(reason([&](auto& f) { f.weights[1][0].name = name; }),
+                HasSubstr("accepted: names of 1..64 letters, digits and '_'"));
+  EXPECT_THAT(reason([](auto& f) {
+                for (int i = 0; i < 62; ++i) f.weights[1].push_back({fmt::format("m{}", i), 1, 1});
+              }),
+              HasSubstr("more than 64 matrices"));
+}
+
+/// A floating-point format by its definition. The reference: values are doubles, which hold all three exactly.
+struct float_rules {
+  std::string dtype;
+  int bits;    ///< of an element
+  int digits;  ///< of a significand, the hidden one included
+  int most;    ///< exponent, which is the bias, too
+
+  [[nodiscard]] std::uint32_t special() const {  // infinity
+    return ((1U << static_cast<unsigned>(bits - digits)) - 1U) << static_cast<unsigned>(digits - 1);
+  }
+  [[nodiscard]] std::uint32_t sign() const { return 1U << static_cast<unsigned>(bits - 1); }
+
+  [[nodiscard]] double value(std::uint32_t stored) const {
+    const auto magnitude = stored & ~sign();
+    const auto field = static_cast<int>(magnitude >> static_cast<unsigned>(digits - 1));
+    const auto fraction =
+        static_cast<double>(magnitude & ((1U << static_cast<unsigned>(digits - 1)) - 1U));
+    auto out = field == 0 ? std::ldexp(fraction, 1 - most - (digits - 1))
+                          : std::ldexp(std::ldexp(1.0, digits - 1) + fraction,
+                                       field - most - (digits - 1));
+    if (magnitude == special()) out = std::numeric_limits<double>::infinity();
+    if (magnitude > special()) out = std::numeric_limits<double>::quiet_NaN();
+    return std::copysign(out, (stored & sign()) != 0 ? -1.0 : 1.0);
+  }
+  /// Of a number that is no NaN: nothing if it is finite and would become infinite.
+  [[nodiscard]] std::optional<std::uint32_t> stored(double value) const {
+    const auto negative = std::signbit(value) ? sign() : 0U;
+    const auto size = std::fabs(value);
+    if (std::isinf(size)) return negative | special();
+    if (size == 0) return negative;
+    const auto quantum = [&](double v) {
+      return std::ldexp(1.0, std::max(std::ilogb(v), 1 - most) - (digits - 1));
+    };
+    const auto rounded = std::nearbyint(size / quantum(size)) * quantum(size);  // ties to even
+    if (rounded >= std::ldexp(1.0, most + 1)) return std::nullopt;
+    if (rounded == 0) return negative;
+    const auto steps = static_cast<std::uint32_t>(rounded / quantum(rounded));
+    const auto hidden = 1U << static_cast<unsigned>(digits - 1);
+    if (steps < hidden) return negative | steps;
+    const auto field = static_cast<std::uint32_t>(std::ilogb(rounded) + most);
+    return negative | (field << static_cast<unsigned>(digits - 1)) | (steps - hidden);
+  }
+  [[nodiscard]] std::size_t bytes() const { return static_cast<std::size_t>(bits) / 8; }
+};
+const float_rules halves{"F16", 16, 11, 15};
+const float_rules brains{"BF16", 16, 8, 127};
+const float_rules singles{"F32", 32, 24, 127};
+
+std::string packed(std::span<const std::uint32_t> elements, const float_rules& rules) {
+  std::string out(elements.size() * rules.bytes(), '\0');
+  for (std::size_t i = 0; i < elements.size(); ++i)
+    std::memcpy(out.data() + i * rules.bytes(), &elements[i], rules.bytes());
+  return out;
+}
+
+class conversions : public adapter_folders {
+ protected:
+  /// One layer, whose experts are one matrix each.
+  adapter_checkpoint checkpoint_of(const std::vector<std::vector<std::uint32_t>>& experts,
+                                   const float_rules& from, const float_rules& to) {
+    format = {.base = {.layers = 1, .experts = 1 << 20, .first_layer = 0},
+              .weights = {{{"w", 1, experts.front().size()}}},
+              .dtype = to.dtype,
+              .converts = true};
+    std::vector<tensor_sample> tensors;
+    std::string ids;
+    for (std::size_t e = 0; e < experts.size(); ++e) {
+      ids += fmt::format("{}{}", e == 0 ? "" : ",", e);
+      tensors.push_back({matrix_name(0, static_cast<expert_id>(e), "w"),
+                         from.dtype,
+                         {1, experts[e].size()},
+                         packed(experts[e], from)});
+    }
+    write(tensors, "model.safetensors", R"({"experts": {"0": [)" + ids + "]}}");
+    return open();
+  }
+
+  /// All of them: those that fit at once, each of the others alone.
+  void expect_as_by_definition(std::vector<std::uint32_t> elements, const float_rules& from,
+                               const float_rules& to) {
+    std::vector<std::vector<std::uint32_t>> lost;
+    for (auto& element : elements) {
+      const auto value = from.value(element);
+      if (!std::isnan(value) && !to.stored(value)) lost.push_back({std::exchange(element, 0U)});
+    }
+    expect_bits(elements, from, to);
+    lost_ = lost.size();
+    if (lost.empty()) return;
+    const auto checkpoint = checkpoint_of(lost, from, to);
+    for (std::size_t e = 0; e < lost.size(); ++e)
+      ASSERT_FALSE(weight(checkpoint, 0, 0, e, to.bytes()))
+          << from.dtype << " " << lost[e].front() << " in " << to.dtype;
+  }
+
+  std::size_t lost_ = 0;
+
+ private:
+  void expect_bits(const std::vector<std::uint32_t>& elements, const float_rules& from,
+                   const float_rules& to) {
+    const auto checkpoint = checkpoint_of({elements}, from, to);
+    const auto read = weight(checkpoint, 0, 0, 0, elements.size() * to.bytes());
+    ASSERT_TRUE(read);
+    for (std::size_t i = 0; i < elements.size(); ++i) {
+      std::uint32_t got = 0;
+      std::memcpy(&got, read->data() + i * to.bytes(), to.bytes());
+      const auto value = from.value(elements[i]);
+      SCOPED_TRACE(fmt::format("{} {:#x} in {} is {:#x}", from.dtype, elements[i], to.dtype, got));
+      if (from.dtype == to.dtype) {
+        ASSERT_EQ(got, elements[i]);
+      } else if (std::isnan(value)) {
+        ASSERT_TRUE(std::isnan(to.value(got)));
+        ASSERT_EQ(std::signbit(to.value(got)), std::signbit(value));
+      } else {
+        ASSERT_EQ(got, *to.stored(value));
+      }
+    }
+  }
+};
+
+std::vector<std::uint32_t> all_of_16_bits() {
+  std::vector<std::uint32_t> out(65536);
+  for (std::uint32_t i = 0; i < 65536; ++i) out[i] = i;
+  return out;
+}
+
+TEST(float_rules, are_those_of_the_machine) {
+  support::random_source random(1);
+  for (int i = 0; i < 100'000; ++i) {
+    const auto bits = static_cast<std::uint32_t>(random.next());
+    const auto value = std::bit_cast<float>(bits);
+    if (std::isnan(value)) {
+      ASSERT_TRUE(std::isnan(singles.value(bits)));
+      continue;
+    }
+    ASSERT_EQ(singles.value(bits), static_cast<double>(value));
+    ASSERT_EQ(singles.stored(static_cast<double>(value)), bits);
+    const auto wide = static_cast<double>(value) * (1 + std::ldexp(1.0, -25));
+    ASSERT_EQ(singles.stored(wide), std::bit_cast<std::uint32_t>(static_cast<float>(wide)));
+  }
+  EXPECT_EQ(halves.value(0x7bffU), 65504.0);
+  EXPECT_EQ(brains.value(0x3f80U), 1.0);
+  EXPECT_EQ(halves.stored(65519.9), 0x7bffU);
+  EXPECT_FALSE(halves.stored(65520.0));
+}
+
+TEST_F(conversions, every_half_in_every_dtype) {
+  for (const auto* const to : {&halves, &brains, &singles}) {
+    expect_as_by_definition(all_of_16_bits(), halves, *to);
+    EXPECT_EQ(lost_, 0U);
+  }
+}
+
+TEST_F(conversions, every_bf16_in_every_dtype) {
+  for (const auto* const to : {&brains, &singles}) {
+    expect_as_by_definition(all_of_16_bits(), brains, *to);
+    EXPECT_EQ(lost_, 0U);
+  }
+  expect_as_by_definition(all_of_16_bits(), brains, halves);
+  EXPECT_EQ(lost_, 2U * 112 * 128) << "2^16 and more";
+}
+
+TEST_F(conversions, random_floats_and_those_beside_every_border_in_every_dtype) {
+  support::random_source random(20'240'701);
+  std::vector<std::uint32_t> elements;
+  for (int i = 0; i < 20'000; ++i) elements.push_back(static_cast<std::uint32_t>(random.next()));
+  for (int i = 0; i < 100'000; ++i)  // 2^-28 to 2^17, where halves begin and end
+    elements.push_back(static_cast<std::uint32_t>(random.next() & 0x807fffffU) |
+                       ((127U - 28U + static_cast<std::uint32_t>(random.below(46))) << 23U));
+  const std::vector<std::uint32_t> borders{
+      0x00000000U, 0x00000001U, 0x00007fffU, 0x00008000U, 0x007fffffU, 0x00800000U, 0x33000000U,
+      0x33800000U, 0x387fc000U, 0x38800000U, 0x3f800000U, 0x3f801000U, 0x3f803000U, 0x3f808000U,
+      0x3f818000U, 0x477fe000U, 0x477ff000U, 0x7f7f7fffU, 0x7f7f8000U, 0x7f7fffffU, 0x7f800000U,
+      0x7f800001U, 0x7f80ffffU, 0x7fc00000U, 0x7fffffffU};
+  for (const auto border : borders)
+    for (const auto sign : {0U, 0x80000000U})
+      for (const std::uint32_t step : {0U, 1U, ~0U}) elements.push_back((border + step) ^ sign);
+  for (const auto* const to : {&halves, &brains, &singles}) {
+    expect_as_by_definition(elements, singles, *to);
+    EXPECT_EQ(lost_ > 0, to != &singles);
+  }
+}
+
+TEST_F(conversions, one_value_that_does_not_fit_refuses_its_weight_and_no_other) {
+  const auto checkpoint = checkpoint_of(
+      {{0x477fe000U, 0, 0}, {0, 0x477ff000U, 0}, {0, 0, 0x7f800000U}}, singles, halves);
+  EXPECT_EQ(weight(checkpoint, 0, 0, 0, 6), std::string("\xff\x7b\0\0\0\0", 6));
+  EXPECT_FALSE(weight(checkpoint, 0, 0, 1, 6)) << "65520 is halfway to 2^16";
+  EXPECT_EQ(weight(checkpoint, 0, 0, 2, 6), std::string("\0\0\0\0\0\x7c", 6))
+      << "it was infinite before";
+}
+
+TEST_F(adapter_folders, tensors_of_several_dtypes_are_converted_where_that_is_wanted) {
+  format.converts = true;
+  auto tensors = small_tensors();
+  tensors[2].dtype = "F32";  // gate_proj of expert 5: six times 1.5
+  tensors[2].data.clear();
+  for (int i = 0; i < 6; ++i) tensors[2].data += std::string("\0\0\xc0\x3f", 4);
+  tensors[0].dtype = "F16";  // up_proj: six times -2
+  tensors[0].data.clear();
+  for (int i = 0; i < 6; ++i) tensors[0].data += std::string("\0\xc0", 2);
+  write(tensors);
+  std::string expected;
+  for (int i = 0; i < 6; ++i) expected += "\xc0\x3f";
+  for (int i = 0; i < 6; ++i) expected += std::string("\0\xc0", 2);
+  EXPECT_EQ(weight(open(), 0, 0, 5, 24), expected);
+}
+
+/// Written by hand from a map of matrices.
+class written_adapters : public adapter_folders {
+ protected:
+  esft_config config{.layer_numbers = {1, 2}, .tuned = {{5_expert, 2_expert}, {7_expert}}};
+  std::vector<std::string> asked{};
+  std::vector<std::byte> last{};
+
+  matrix_source source() {
+    return [this](layer_id layer, expert_id expert, const expert_matrix& matrix) {
+      asked.push_back(fmt::format("{} {} {}", layer, expert, matrix.name));
+      const auto bytes = matrix_bytes(number(layer) + 1, expert, matrix.name);
+      last.clear();
+      for (const char c : bytes) last.push_back(static_cast<std::byte>(c));
+      return std::span<const std::byte>(last);
+    };
+  }
+  template <class Exception>
+  std::string not_written(const esft_config& bad) {
+    return refusal<Exception>(
+        [&] { write_adapter_checkpoint(folder.path() / "new", format, bad, source()); });
+  }
+};
+
+TEST_F(written_adapters, are_read_back_as_they_were) {
+  const auto path = folder.path() / "a" / "b";
+  write_adapter_checkpoint(path, format, config, source());
+  EXPECT_THAT(asked, ElementsAre("0 2 gate_proj", "0 2 up_proj", "0 2 down_proj", "0 5 gate_proj",
+                                 "0 5 up_proj", "0 5 down_proj", "1 7 gate_proj", "1 7 up_proj",
+                                 "1 7 down_proj"));
+  EXPECT_EQ(read_all(path / "expert_cfg.json"), std::string(small_config) + "\n");
+  const adapter_checkpoint checkpoint(path, format);
+  EXPECT_EQ(checkpoint.config().layer_numbers, config.layer_numbers);
+  EXPECT_EQ(checkpoint.config().tuned, config.tuned);
+  for (const auto& [layer, expert] : {std::pair{0, 2}, std::pair{0, 5}, std::pair{1, 7}}) {
+    EXPECT_EQ(
+        weight(checkpoint, layer, 0, expert, 24),
+        matrix_bytes(layer + 1, expert, "gate_proj") + matrix_bytes(layer + 1, expert, "up_proj"));
+    EXPECT_EQ(weight(checkpoint, layer, 1, expert, 12),
+              matrix_bytes(layer + 1, expert, "down_proj"));
+  }
+}
+
+TEST_F(written_adapters, have_bytes_that_depend_on_their_content_alone) {
+  write_adapter_checkpoint(folder.path() / "a", format, config, source());
+  config.tuned[0] = {2_expert, 5_expert};
+  write_adapter_checkpoint(folder.path() / "b", format, config, source());
+  const auto bytes = read_all(folder.path() / "a" / "model.safetensors");
+  EXPECT_EQ(read_all(folder.path() / "b" / "model.safetensors"), bytes);
+  std::uint64_t length = 0;
+  std::memcpy(&length, bytes.data(), 8);
+  EXPECT_EQ((8 + length) % 64, 0U);
+  EXPECT_THAT(bytes.substr(8),
+              StartsWith(R"({"__metadata__":{"format":"pt"},)"
+                         R"("model.layers.1.mlp.experts.2.gate_proj.weight":)"
+                         R"({"dtype":"BF16","shape":[2,3],"data_offsets":[0,12]},)"));
+}
+
+TEST_F(written_adapters, of_random_formats_are_read_back_byte_by_byte) {
+  support::random_source random(3);
+  for (int round = 0; round < 50; ++round) {
+    SCOPED_TRACE(round);
+    const std::vector<std::string> dtypes{"F16", "BF16", "F32"};
+    const auto first = random.id_below(3);
+    format = {.base = {.layers = 1 + random.id_below(4), .experts = 6, .first_layer = first},
+              .weights = {},
+              .dtype = dtypes[random.below(3)],
+              .converts = random.one_in(2)};
+    for (std::uint64_t w = 0; w <= random.below(3); ++w) {
+      format.weights.emplace_back();
+      for (std::uint64_t m = 0; m <= random.below(2); ++m)
+        format.weights.back().push_back(
+            {fmt::format("w{}_{}", w, m), 1 + random.below(5), 1 + random.below(5)});
+    }
+    esft_config wanted;
+    for (std::int32_t l = 0; l < format.base.layers; ++l) {
+      wanted.layer_numbers.push_back(first + l);
+      wanted.tuned.emplace_back();
+      for (std::int32_t e = 5; e >= 0; --e)
+        if (random.one_in(2)) wanted.tuned.back().push_back(expert_id{e});
+    }
+    std::map<std::tuple<layer_id, expert_id, std::string>, std::string> given;
+    const auto path = folder.path() / std::to_string(round);
+    write_adapter_checkpoint(
+        path, format, wanted, [&](layer_id layer, expert_id expert, const expert_matrix& matrix) {
+          const auto bytes = matrix.rows * matrix.columns * (format.dtype == "F32" ? 4U : 2U);
+          last.clear();
+          for (std::uint64_t i = 0; i < bytes; ++i)
+            last.push_back(static_cast<std::byte>(random.below(256)));
+          given[{layer, expert, matrix.name}] = text_of(last);
+          return std::span<const std::byte>(last);
+        });
+    const adapter_checkpoint checkpoint(path, format);
+    EXPECT_EQ(checkpoint.config().tuned, wanted.tuned);
+    const auto bytes = format.expert_bytes();
+    for (std::size_t l = 0; l < wanted.tuned.size(); ++l)
+      for (const auto expert : wanted.tuned[l])
+        for (std::size_t w = 0; w < bytes.size(); ++w) {
+          std::string expected;
+          for (const auto& matrix : format.weights[w])
+            expected += given.at({static_cast<layer_id>(l), expert, matrix.name});
+          EXPECT_EQ(weight(checkpoint, static_cast<layer_id>(l), w, expert, bytes[w]), expected);
+        }
+  }
+}
+
+TEST_F(written_adapters, that_the_base_model_cannot_have_are_refused_before_anything_is_made) {
+  EXPECT_EQ(not_written<usage_error>({{1}, {{5_expert}}}),
+            "adapter configuration: layers = 1 with 1 numbers, accepted: 2");
+  EXPECT_EQ(not_written<usage_error>({{1, 2}, {{5_expert}}}),
+            "adapter configuration: layers = 1 with 2 numbers, accepted: 2");
+  EXPECT_EQ(not_written<usage_error>({{2, 1}, {{5_expert}, {}}}),
+            "adapter configuration: layers 2, 1, accepted: ascending numbers");
+  EXPECT_THAT(not_written<usage_error>({{1, 1}, {{5_expert}, {}}}),
+              HasSubstr("key '1': is there twice"));
+  EXPECT_THAT(not_written<usage_error>({{-1, 1}, {{5_expert}, {}}}), HasSubstr("layer '-1'"));
+  EXPECT_EQ(not_written<usage_error>({{1, 3}, {{5_expert}, {}}}),
+            "adapter configuration: layer 3: is no MoE layer; accepted: 1..2");
+  EXPECT_EQ(not_written<usage_error>({{1, 2}, {{8_expert}, {}}}),
+            "adapter configuration: layer 1: expert 0 is 8; accepted: 0..7");
+  EXPECT_THAT(not_written<usage_error>({{1, 2}, {{5_expert, 5_expert}, {}}}),
+              HasSubstr("layer 1: expert 5 is there twice"));
+  format.weights[0][0].rows = format.weights[0][0].columns = 1U << 24U;
+  EXPECT_THAT(not_written<usage_error>(config), HasSubstr("accepted: 281474976710656 bytes"));
+  format.dtype = "F64";
+  EXPECT_THAT(not_written<usage_error>(config), HasSubstr("dtype 'F64'"));
+  EXPECT_EQ(refusal<usage_error>(
+                [&] { write_adapter_checkpoint(folder.path(), small_format(), config, {}); }),
+            "adapter weights: no source, accepted: a function");
+  EXPECT_TRUE(asked.empty());
+  EXPECT_EQ(folder.files(), 0U);
+}
+
+TEST_F(written_adapters, whose_source_fails_leave_everything_as_it_was) {
+  const auto one_short = [&](layer_id layer, expert_id expert, const expert_matrix& matrix) {
+    const auto bytes = source()(layer, expert, matrix);
+    return asked.size() == 5 ? bytes.first(11) : bytes;
+  };
+  const std::string message =
+      "source of model.layers.1.mlp.experts.5.up_proj.weight: 11 bytes, accepted: 12";
+  EXPECT_EQ(refusal<usage_error>([&] {
+              write_adapter_checkpoint(folder.path() / "a" / "b", format, config, one_short);
+            }),
+            message);
+  EXPECT_EQ(folder.files(), 0U) << "no folder is left";
+  write_adapter_checkpoint(folder.path(), format, config, source());
+  const auto weights = read_all(folder.path() / "model.safetensors");
+  asked.clear();
+  config.tuned[1] = {3_expert};
+  EXPECT_EQ(refusal<usage_error>(
+                [&] { write_adapter_checkpoint(folder.path(), format, config, one_short); }),
+            message);
+  EXPECT_EQ(folder.files(), 2U);
+  EXPECT_EQ(read_all(folder.path() / "model.safetensors"), weights);
+  EXPECT_EQ(read_all(folder.path() / "expert_cfg.json"), std::string(small_config) + "\n");
+}
+
+TEST_F(written_adapters, replace_an_earlier_one_but_not_among_other_weights) {
+  write_adapter_checkpoint(folder.path(), format, config, source());
+  config.tuned = {{}, {1_expert, 7_expert}};
+  write_adapter_checkpoint(folder.path(), format, config, source());
+  EXPECT_EQ(open().config().tuned, config.tuned);
+  (void)folder.write("more.safetensors", file_of({}));
+  EXPECT_EQ(refusal<std::runtime_error>([&] {
+              write_adapter_checkpoint(folder.path(), format, {{1, 2}, {{}, {}}}, source());
+            }),
+            folder.path().string() +
+                "/more.safetensors: is in the adapter's folder, too; accepted: a folder without "
+                "other weights");
+  EXPECT_EQ(open().config().tuned, config.tuned);
+}
+
+TEST_F(written_adapters, that_cannot_be_written_are_said_to_be) {
+  const auto file = folder.write("file", "earlier");
+  EXPECT_THAT(refusal<std::runtime_error>(
+                  [&] { write_adapter_checkpoint(file / "a" / "b", format, config, source()); }),
+              HasSubstr("file/a/b: cannot be created"));
+  EXPECT_THAT(refusal<std::runtime_error>(
+                  [&] { write_adapter_checkpoint(file, format, config, source()); }),
+              StartsWith(file.string()));
+  EXPECT_THAT(
+      refusal<std::runtime_error>([&] { write_adapter_checkpoint({}, format, config, source()); }),
+      HasSubstr("cannot be created"));
+  EXPECT_EQ(read_all(file), "earlier");
+  std::filesystem::create_directories(folder.path() / "taken" / "expert_cfg.json");
+  EXPECT_THAT(refusal<std::runtime_error>([&] {
+                write_adapter_checkpoint(folder.path() / "taken", format, config, source());
+              }),
+              HasSubstr("expert_cfg.json: is a folder"));
+  EXPECT_FALSE(std::filesystem::exists(folder.path() / "taken" / "model.safetensors"));
+  EXPECT_TRUE(asked.empty());
+}
+
+/// A registry whose loader reads checkpoints.
+class served_checkpoints : public written_adapters {
+ protected:
+  using registry_type = adapter_registry<host_virtual_memory, host_uploader>;
+
+  host_virtual_memory memory = host_virtual_memory::create().value();
+  host_uploader copies{};
+  page_pool<host_virtual_memory> pool =
+      page_pool<host_virtual_memory>::create(
+          memory, {.page_bytes = memory.granularity(), .pages = 0, .most_pages = 64})
+          .value();
+  std::map<std::string, adapter_checkpoint, std::less<>> checkpoints{};
+  registry_type registry =
+      registry_type::create(pool, copies,
+                            {.layers = 2,
+                             .experts = 8,
+                             .adapters = 2,
+                             .most_tuned = 3,
+                             .expert_bytes = format.expert_bytes(),
+                             .host_bytes = 1 << 20,
+                             .most_known = 4},
+                            [this](const adapter_part& part, std::span<std::byte> out) {
+                              const auto from = checkpoints.find(part.adapter);
+                              return from != checkpoints.end() &&
+                                     from->second.read(part.layer, part.weight, part.expert, out);
+                            })
+          .value();
+
+  /// As an engine does it: what is refused is never added.
+  void load(const std::string& name, const std::filesystem::path& path) {
+    adapter_checkpoint checkpoint(path, format);
+    ASSERT_FALSE(registry.add(name, checkpoint.config().tuned));
+    checkpoints.emplace(name, std::move(checkpoint));
+  }
+  void expect_served(std::int32_t index) const {
+    for (const auto layer : each<layer_id>(2))
+      for (const auto e : each<expert_id>(8)) {
+        const auto place = registry.map(layer).row(index)[index_of(e)];
+        const auto& own = config.tuned[index_of(layer)];
+        if (std::ranges::find(own, e) == own.end()) {
+          EXPECT_EQ(place, e);
+          continue;
+        }
+        ASSERT_GE(place, 8);
+        EXPECT_EQ(text_of(registry.tensor(layer, 0).bytes(place)),
+                  matrix_bytes(number(layer) + 1, e, "gate_proj") +
+                      matrix_bytes(number(layer) + 1, e, "up_proj"));
+        EXPECT_EQ(text_of(registry.tensor(layer, 1).bytes(place)),
+                  matrix_bytes(number(layer) + 1, e, "down_proj"));
+      }
+  }
+};
+
+TEST_F(served_checkpoints, have_the_files_bytes_in_the_tensors) {
+  write(small_tensors());
+  load("law", folder.path());
+  const auto law = registry.acquire("law");
+  ASSERT_EQ(law.code, adapter_status::ok);
+  expect_served(law.index);
+  EXPECT_EQ(registry.release("law"), adapter_status::ok);
+}
+
+TEST_F(served_checkpoints, that_are_refused_leave_the_registry_as_it_was) {
+  write(small_tensors());
+  load("law", folder.path());
+  const auto law = registry.acquire("law");
+  ASSERT_EQ(law.code, adapter_status::ok);
+  const auto version = registry.version();
+  const auto bytes = registry.host_bytes();
+  const auto pages = pool.in_use();
+  const auto expect_as_before = [&] {
+    EXPECT_EQ(registry.version(), version);
+    EXPECT_EQ(registry.host_bytes(), bytes);
+    EXPECT_EQ(pool.in_use(), pages);
+    expect_served(law.index);
+  };
+
+  const trace_samples::temporary_folder other;
+  (void)other.write("expert_cfg.json", small_config);
+  auto tensors = small_tensors();
+  tensors.pop_back();
+  (void)other.write("model.safetensors", file_of(tensors));
+  EXPECT_THAT(refusal<trace_error>([&] { load("bad", other.path()); }), HasSubstr("is missing"));
+  EXPECT_FALSE(registry.is_known("bad"));
+  expect_as_before();
+
+  // Values are looked at when they are read: 2^127 and more becomes infinite in BF16.
+  format.converts = true;
+  tensors = small_tensors();
+  tensors[8].dtype = "F32";
+  tensors[8].data = std::string(20, '\0') + std::string("\xff\xff\x7f\x7f", 4);
+  (void)other.write("model.safetensors", file_of(tensors));
+  load("bad", other.path());
+  EXPECT_EQ(registry.acquire("bad").code, adapter_status::not_read);
+  EXPECT_FALSE(registry.is_cached("bad"));
+  expect_as_before();
+  EXPECT_EQ(registry.forget("bad"), adapter_status::ok);
+  EXPECT_FALSE(registry.is_known("bad"));
+  expect_as_before();
+}
+
+}  // namespace
+}  // namespace hotset::lab::adapter_checkpoint_test

@@ -1,0 +1,440 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "hotset/trace/visit_sequence.hpp"
+#include "lab/traces/azure_requests.hpp"
+#include "lab/traces/bigmoe_route_csv.hpp"
+#include "lab/traces/json_lines.hpp"
+#include "lab/traces/layer_expert_csv.hpp"
+#include "lab/traces/mooncake.hpp"
+#include "lab/traces/open_requests.hpp"
+#include "lab/traces/oracle_general.hpp"
+#include "lab/traces/synthetic/synthetic.hpp"
+#include "trace_samples.hpp"
+
+namespace importers_test {
+namespace {
+using namespace hotset;
+using namespace hotset::lab;
+using ::testing::ElementsAre;
+using trace_samples::expect_refused;
+
+std::string replaced(std::string_view text, std::string_view from, std::string_view to) {
+  std::string out(text);
+  const auto at = out.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  return out.replace(at, from.size(), to);
+}
+
+std::vector<expert_id> ids_of(const routing_trace& trace, std::size_t token, layer_id layer) {
+  const auto ids = trace.ids_of(token, layer);
+  return {ids.begin(), ids.end()};
+}
+
+// BigMoeOnEdge
+
+TEST(bigmoe_route_csv, a_prompt_is_one_step_and_layers_become_dense) {
+  const auto trace = parse_bigmoe_route_csv(trace_samples::bigmoe_text, "toy.route.csv");
+  EXPECT_EQ(trace.name, "toy");
+  EXPECT_EQ(trace.model, "toy.gguf");
+  EXPECT_EQ(trace.layers, 2);
+  EXPECT_EQ(trace.experts, 8);
+  EXPECT_EQ(trace.top_k, 2);
+  EXPECT_EQ(trace.fact("layers"), "2,5");
+  EXPECT_THAT(trace.expert_bytes, ElementsAre(100, 200));
+  EXPECT_THAT(trace.step, ElementsAre(0, 0, 1, 2));
+  EXPECT_EQ(trace.kind[1], request_class::prefill);
+  EXPECT_EQ(trace.kind[2], request_class::decode);
+  EXPECT_THAT(ids_of(trace, 1, 0_layer), ElementsAre(1, 0));
+  EXPECT_THAT(ids_of(trace, 3, 1_layer), ElementsAre(4, 2));
+  EXPECT_EQ(trace.weights_of(0, 1_layer)[0], 0.75F);
+  EXPECT_THAT(visit_sequence(trace)[0].experts, ElementsAre(7, 1, 1, 0)) << "token-major";
+}
+
+TEST(bigmoe_route_csv, without_header_comments_the_shape_is_inferred) {
+  const auto rows = trace_samples::bigmoe_text.substr(trace_samples::bigmoe_text.find("turn,"));
+  const auto trace = parse_bigmoe_route_csv(rows, "toy");
+  EXPECT_EQ(trace.experts, 8);
+  EXPECT_EQ(trace.top_k, 2);
+  EXPECT_THAT(trace.expert_bytes, ElementsAre(100, 200)) << "as read on misses";
+  const auto bare = parse_bigmoe_route_csv("0,1,0,0,0,4,1\n1,1,0,0,0,3,1\n", "bare");
+  EXPECT_TRUE(bare.expert_bytes.empty());
+  EXPECT_THAT(bare.sequence, ElementsAre(0, 1)) << "a turn is a sequence";
+  EXPECT_THAT(bare.step, ElementsAre(0, 1));
+  EXPECT_FALSE(bare.fact("layers"));
+}
+
+TEST(bigmoe_route_csv, a_prompt_token_may_miss_the_last_layer) {
+  const auto trace = parse_bigmoe_route_csv(
+      "0,0,0,0,0,1,1\n0,0,1,0,0,2,1\n0,0,1,1,0,3,1\n0,1,2,0,0,1,1\n0,1,2,1,0,1,1\n", "t");
+  EXPECT_THAT(ids_of(trace, 0, 1_layer), ElementsAre(-1));
+  EXPECT_THAT(ids_of(trace, 1, 1_layer), ElementsAre(3));
+}
+
+TEST(bigmoe_route_csv, refuses_bad_rows_in_one_line) {
+  const auto refused = [](const std::string& text, std::initializer_list<std::string_view> said) {
+    expect_refused([&] { (void)parse_bigmoe_route_csv(text, "toy.csv"); }, said);
+  };
+  const auto text = trace_samples::bigmoe_text;
+  refused(replaced(text, "0,0,0,2,0,7,", "0,0,0,2,0,8,"),
+          {"toy.csv: line 6", "expert is '8'", "accepted: 0..7"});
+  refused(replaced(text, "0,0,0,2,0,7,", "0,0,0,2,0,-1,"), {"line 6", "expert is '-1'"});
+  refused(replaced(text, "0,0,0,2,0,", "0,0,0,2,2,"), {"slot is '2'", "0..1"});
+  refused(replaced(text, "7,0.75", "7,nan"), {"line 6", "weight is 'nan'", "a finite number"});
+  refused(replaced(text, "7,0.75", "7,1e99"), {"weight is '1e99'"});
+  refused(replaced(text, "7,0.75,0,100", "7,0.75,0"), {"line 6", "8 columns"});
+  refused(replaced(text, "7,0.75,0,100", "7,0.75,0,100,1"), {"more than 9 columns"});
+  refused(replaced(text, "0,0,0,2,0,7", "0,2,0,2,0,7"), {"phase is '2'", "0..1"});
+  refused(replaced(text, "0,0,0,2,1,1", "0,0,0,2,0,1"), {"line 7", "was given in line 6"});
+  refused(replaced(text, "n_expert=8", "n_expert=0"), {"line 2", "n_expert is '0'"});
+  refused("", {"routes no expert"});
+  refused("# route_trace v1\n", {"routes no expert"});
+  refused("0,0,0,0,0,99999999,1\n", {"expert is '99999999'"});
+}
+
+TEST(bigmoe_route_csv, refuses_a_file_cut_short) {
+  const auto text = trace_samples::bigmoe_text;
+  const auto last_row = text.rfind('\n', text.size() - 2) + 1;
+  expect_refused([&] { (void)parse_bigmoe_route_csv(text.substr(0, last_row), "cut"); },
+                 {"line 20", "ends inside a token, at layer 5, slot 0", "slot 1"});
+  expect_refused([&] { (void)parse_bigmoe_route_csv(text.substr(0, text.size() - 14), "cut"); },
+                 {"line 21"});
+}
+
+TEST(bigmoe_route_csv, few_rows_cannot_ask_for_much_memory) {
+  std::string rows;
+  for (int t = 0; t < 100; ++t)
+    rows += "0,1," + std::to_string(t) + "," + std::to_string(t * 600) + ",4095,1,1\n";
+  rows += "0,1,100,65000,4095,1,1\n";
+  expect_refused([&] { (void)parse_bigmoe_route_csv(rows, "t"); },
+                 {"most tokens visit most layers"});
+}
+
+// layer,expert CSV
+
+TEST(layer_expert_csv, batches_are_prefill_and_the_last_layer_may_route_fewer) {
+  const auto trace = parse_layer_expert_csv(trace_samples::layer_expert_text, "dump.csv");
+  EXPECT_EQ(trace.layers, 2);
+  EXPECT_EQ(trace.top_k, 2);
+  EXPECT_EQ(trace.experts, 6);
+  EXPECT_THAT(trace.step, ElementsAre(0, 0, 1));
+  EXPECT_EQ(trace.kind[0], request_class::prefill);
+  EXPECT_EQ(trace.kind[2], request_class::decode);
+  EXPECT_THAT(ids_of(trace, 0, 0_layer), ElementsAre(3, 1));
+  EXPECT_THAT(ids_of(trace, 0, 1_layer), ElementsAre(-1, -1));
+  EXPECT_THAT(ids_of(trace, 1, 1_layer), ElementsAre(5, 4));
+  EXPECT_TRUE(trace.weights.empty());
+}
+
+TEST(layer_expert_csv, headers_weights_and_options) {
+  const auto trace =
+      parse_layer_expert_csv("4,1,0.5\r\n9,2,0.25\r\n4,0,1\r\n9,2,1\r\n", "t", {.experts = 64});
+  EXPECT_EQ(trace.experts, 64);
+  EXPECT_EQ(trace.fact("layers"), "4,9");
+  EXPECT_THAT(trace.weights, ElementsAre(0.5F, 0.25F, 1.0F, 1.0F));
+  const auto pairs =
+      parse_layer_expert_csv("0,1\n0,2\n0,3\n0,4\n1,1\n1,2\n1,3\n1,4\n", "t", {.top_k = 2});
+  EXPECT_EQ(pairs.tokens(), 2U);
+}
+
+TEST(layer_expert_csv, refuses_bad_rows_in_one_line) {
+  const auto refused = [](std::string_view text, std::initializer_list<std::string_view> said,
+                          const layer_expert_options& options = {}) {
+    expect_refused([&] { (void)parse_layer_expert_csv(text, "d.csv", options); }, said);
+  };
+  refused("", {"has no rows"});
+  refused("layer,expert\n", {"has no rows"});
+  refused("expert,layer\n0,1\n", {"line 1", "layer,expert[,weight]"});
+  refused("0,1\n0,x\n", {"line 2", "expert is 'x'"});
+  refused("0,1\n0,-1\n", {"expert is '-1'"});
+  refused("0,1\n0,9\n", {"expert is '9'", "0..7"}, {.experts = 8});
+  refused("0,1\n0,1,0.5\n", {"line 2", "3 columns", "layer,expert"});
+  refused("0,1,0.5\n0,1,nan\n", {"weight is 'nan'"});
+  refused("0,1\n0,2\n1,3\n1,4\n0,1\n0,2\n1,3\n",
+          {"line 7", "layer 1 ends after 1 rows", "top_k = 2"}, {.top_k = 2});
+  refused("0,1\n1,3\n0,1\n", {"line 3", "ends inside a token, at layer 0"});
+}
+
+// JSON lines
+
+TEST(json_lines, reads_nested_and_flat_records) {
+  const auto trace = parse_json_lines(trace_samples::json_lines_text, "t.jsonl");
+  EXPECT_EQ(trace.tokens(), 3U);
+  EXPECT_THAT(trace.step, ElementsAre(0, 0, 1));
+  EXPECT_EQ(trace.kind[0], request_class::prefill);
+  EXPECT_EQ(trace.kind[2], request_class::decode);
+  EXPECT_THAT(ids_of(trace, 1, 1_layer), ElementsAre(0, 3));
+  EXPECT_THAT(ids_of(trace, 2, 1_layer), ElementsAre(3, -1));
+  EXPECT_EQ(trace.weights_of(1, 0_layer)[0], 0.7F);
+}
+
+TEST(json_lines, names_come_from_the_field_map_and_steps_from_the_layers) {
+  const auto fields = parse_field_map("layer=l,experts=ids");
+  const auto trace = parse_json_lines(
+      "{\"l\":3,\"ids\":[1]}\n\n{\"l\":5,\"ids\":[0]}\n{\"l\":3,\"ids\":[2]}\n"
+      "{\"l\":5,\"ids\":[2]}\n",
+      "t", fields, 16);
+  EXPECT_EQ(trace.tokens(), 2U);
+  EXPECT_EQ(trace.experts, 16);
+  EXPECT_EQ(trace.fact("layers"), "3,5");
+  EXPECT_THROW((void)parse_field_map("layers=l"), invalid_config);
+  EXPECT_THROW((void)parse_field_map("layer="), invalid_config);
+  EXPECT_THROW((void)parse_field_map("layer"), invalid_config);
+  EXPECT_EQ(parse_field_map("").layer, "layer");
+}
+
+TEST(json_lines, lines_of_one_step_and_layer_are_tokens) {
+  const auto trace = parse_json_lines(
+      "{\"layer\":0,\"experts\":[1],\"step\":4}\n{\"layer\":0,\"experts\":[2],\"step\":4}\n"
+      "{\"layer\":1,\"experts\":[3],\"step\":4}\n{\"layer\":1,\"experts\":[0],\"step\":4}\n",
+      "t");
+  EXPECT_EQ(trace.tokens(), 2U);
+  EXPECT_THAT(trace.ids, ElementsAre(1, 3, 2, 0));
+  const auto tokens = parse_json_lines(
+      "{\"layer\":0,\"experts\":[1],\"token\":9}\n"
+      "{\"layer\":0,\"experts\":[2],\"token\":12}\n",
+      "t");
+  EXPECT_THAT(tokens.step, ElementsAre(0, 1));
+}
+
+TEST(json_lines, a_prompt_layer_by_layer_is_a_step) {
+  const auto line = [](int layer, int expert) {
+    return "{\"layer\":" + std::to_string(layer) + ",\"experts\":[" + std::to_string(expert) +
+           "]}\n";
+  };
+  const auto prompt = line(0, 1) + line(0, 2) + line(2, 3) + line(2, 4) + line(5, 5) + line(5, 6);
+  const auto token = line(0, 7) + line(2, 8) + line(5, 9);
+  lab::reading_notes notes;
+  const auto trace = parse_json_lines(prompt + token + prompt, "t", {}, 10, &notes);
+  EXPECT_THAT(trace.step, ElementsAre(0, 0, 1, 2, 2));
+  EXPECT_THAT(trace.ids, ElementsAre(1, 3, 5, 2, 4, 6, 7, 8, 9, 1, 3, 5, 2, 4, 6));
+  EXPECT_EQ(trace.kind[0], request_class::prefill);
+  EXPECT_EQ(trace.kind[2], request_class::decode);
+  EXPECT_THAT(notes, ElementsAre(testing::HasSubstr("layer by layer: taken for 2 steps of a")));
+}
+
+TEST(json_lines, rows_that_fit_no_rule_are_said_to_lack_layers) {
+  lab::reading_notes notes;
+  const auto lacking = [&](std::string_view text) {
+    notes.clear();
+    return parse_json_lines(text, "t", {}, 10, &notes).tokens();
+  };
+  const std::string first = "{\"layer\":0,\"experts\":[1]}\n";
+  const std::string second = "{\"layer\":1,\"experts\":[2]}\n";
+  EXPECT_EQ(lacking(first + first + first + second), 3U);
+  EXPECT_THAT(notes, ElementsAre(testing::HasSubstr("2 of 3 tokens have not all layers")));
+  EXPECT_EQ(lacking(first + first + second), 2U);
+  EXPECT_THAT(notes, ElementsAre()) << "half of them have";
+}
+
+TEST(json_lines, records_of_a_logger) {
+  lab::reading_notes notes;
+  const auto trace = parse_json_lines(
+      "{\"type\":\"meta\",\"top_k\":1}\n{\"note\":\"\"}\n"
+      "{\"layer\":0,\"experts\":[1],\"sequence\":\"r2\",\"token\":0,\"phase\":\"prompt\"}\n"
+      "{\"layer\":0,\"experts\":[2],\"sequence\":\"r1\",\"token\":0,\"phase\":\"prompt\"}\n"
+      "{\"layer\":0,\"experts\":[3],\"sequence\":\"r2\",\"token\":1,\"phase\":\"decode\"}\n",
+      "t", {}, 8, &notes);
+  EXPECT_THAT(trace.ids, ElementsAre(1, 3, 2));
+  EXPECT_THAT(trace.sequence, ElementsAre(0, 0, 1)) << "by first appearance";
+  EXPECT_THAT(trace.kind,
+              ElementsAre(request_class::prefill, request_class::decode, request_class::prefill));
+  EXPECT_THAT(notes, ElementsAre(testing::HasSubstr("2 records before the first route")));
+}
+
+TEST(json_lines, sequences_may_be_interleaved) {
+  const auto trace = parse_json_lines(
+      "{\"layer\":0,\"experts\":[1],\"sequence\":5}\n{\"layer\":0,\"experts\":[2],\"sequence\":3}\n"
+      "{\"layer\":1,\"experts\":[3],\"sequence\":5}\n{\"layer\":1,\"experts\":[4],\"sequence\":3}"
+      "\n",
+      "t");
+  EXPECT_THAT(trace.ids, ElementsAre(2, 4, 1, 3)) << "by number";
+}
+
+TEST(json_lines, refuses_bad_lines_in_one_line) {
+  const auto refused = [](std::string_view text, std::initializer_list<std::string_view> said,
+                          std::int32_t experts = 0) {
+    expect_refused([&] { (void)parse_json_lines(text, "t.jsonl", {}, experts); }, said);
+  };
+  refused("", {"routes no expert"});
+  refused("{\"layer\":0,\"experts\":[1]}\n{\"layer\":0,", {"line 2", "is not JSON"});
+  refused("[1]\n", {"line 1", "is no object"});
+  refused("{\"layer\":0,\"experts\":[1],\"layer\":1}\n",
+          {"line 1", "'layer' is there twice; accepted: each key once"});
+  refused("{\"experts\":[1]}\n", {"has no 'layer'", "it has experts", "--field"});
+  refused("\n{\"l\":0,\"ids\":[1]}\n", {"line 2", "has no 'layer' (it has l, ids)", "--field"});
+  refused("{\"layer\":0,\"experts\":[1]}\n{\"type\":\"end\"}\n", {"line 2", "has no 'layer'"});
+  refused("{\"layer\":0}\n", {"has no 'experts'"});
+  refused("{\"layer\":-1,\"experts\":[1]}\n", {"layer is -1"});
+  refused("{\"layer\":0,\"experts\":3}\n", {"experts is 3; accepted: an array"});
+  refused("{\"layer\":0,\"experts\":[4]}\n", {"experts is 4", "-1..3"}, 4);
+  refused("{\"layer\":0,\"experts\":[1.5]}\n", {"experts is 1.5"});
+  refused("{\"layer\":0,\"experts\":[\"x\\n\"]}\n", {"line 1"});
+  refused("{\"layer\":0,\"experts\":[1],\"weights\":[null]}\n", {"a weight is null"});
+  refused("{\"layer\":0,\"experts\":[1],\"weights\":[1e39]}\n", {"a weight is"});
+  refused("{\"layer\":0,\"experts\":[1],\"weights\":[1,2]}\n", {"2 weights for 1 experts"});
+  refused("{\"layer\":0,\"experts\":[[1],[2]],\"weights\":[[1]]}\n",
+          {"1 rows of weights for 2 tokens"});
+  refused("{\"layer\":0,\"experts\":[1],\"weights\":[1]}\n{\"layer\":0,\"experts\":[1]}\n",
+          {"line 2", "in every line or in none"});
+  refused("{\"layer\":0,\"experts\":[1],\"phase\":\"warm\"}\n", {"phase is 'warm'"});
+  refused("{\"layer\":0,\"experts\":[-1]}\n", {"routes no expert"});
+}
+
+// Mooncake
+
+TEST(mooncake, reads_requests_and_their_blocks) {
+  const auto kv = parse_mooncake(trace_samples::mooncake_text, "m.jsonl");
+  EXPECT_EQ(kv.requests(), 2U);
+  EXPECT_THAT(kv.timestamp, ElementsAre(0, 40));
+  EXPECT_THAT(kv.input_length, ElementsAre(1024, 1500));
+  EXPECT_THAT(kv.blocks_of(1), ElementsAre(7, 9, 11));
+  EXPECT_EQ(kv.distinct(), 3U);
+}
+
+TEST(mooncake, writes_what_it_reads) {
+  const auto kv = parse_mooncake(trace_samples::mooncake_text, "m.jsonl");
+  const auto text = format_mooncake(kv);
+  const auto again = parse_mooncake(text, "m.jsonl");
+  EXPECT_EQ(again.timestamp, kv.timestamp);
+  EXPECT_EQ(again.input_length, kv.input_length);
+  EXPECT_EQ(again.output_length, kv.output_length);
+  EXPECT_EQ(again.block_end, kv.block_end);
+  EXPECT_EQ(again.blocks, kv.blocks);
+  EXPECT_EQ(format_mooncake(again), text);
+}
+
+TEST(mooncake, refuses_bad_lines_in_one_line) {
+  const auto refused = [](std::string_view text, std::initializer_list<std::string_view> said) {
+    expect_refused([&] { (void)parse_mooncake(text, "m.jsonl"); }, said);
+  };
+  const auto text = trace_samples::mooncake_text;
+  refused("", {"holds no requests"});
+  refused(text.substr(0, text.size() - 5), {"line 2", "is not JSON"});
+  refused(replaced(text, "[7, 9]", "[7, -9]"), {"line 1", "'hash_ids' holds -9"});
+  refused(replaced(text, "hash_ids", "hashes"), {"'hash_ids' is missing"});
+  refused(replaced(text, "\"hash_ids\"", "\"hash_ids\": [], \"hash_ids\""),
+          {"line 1", "'hash_ids' is there twice"});
+  refused(replaced(text, "\"input_length\"", "\"input_length\": 3, \"input_length\""),
+          {"'input_length' is there twice"});
+  refused(replaced(text, "1024", "-1"), {"'input_length'", "0..4294967295"});
+  refused("7\n", {"is no object"});
+}
+
+// Azure
+
+constexpr std::string_view azure_text =
+    "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+    "2023-11-16 18:17:03.9799600,4808,10\n"
+    "2023-11-16 18:17:04.0319600,3180,8\n"
+    "2024-02-29 00:00:00+00:00,110,27";
+
+TEST(azure, reads_times_and_lengths_and_no_blocks) {
+  const auto kv = parse_azure_requests(azure_text, "a.csv");
+  EXPECT_THAT(kv.timestamp, ElementsAre(1700158623979, 1700158624031, 1709164800000));
+  EXPECT_THAT(kv.input_length, ElementsAre(4808, 3180, 110));
+  EXPECT_THAT(kv.output_length, ElementsAre(10, 8, 27));
+  EXPECT_EQ(kv.references(), 0U);
+  EXPECT_FALSE(kv.validate());
+  const auto accesses = block_accesses(kv);
+  ASSERT_FALSE(accesses);
+  EXPECT_EQ(accesses.error().message,
+            "a: the requests name no blocks, accepted: a trace of what prompts share");
+}
+
+TEST(azure, refuses_bad_lines_in_one_line) {
+  const auto refused = [](std::string_view text, std::initializer_list<std::string_view> said) {
+    expect_refused([&] { (void)parse_azure_requests(text, "a.csv"); }, said);
+  };
+  refused("", {"line 1", "accepted: the header TIMESTAMP,ContextTokens,GeneratedTokens"});
+  refused(replaced(azure_text, "ContextTokens", "Context"), {"line 1", "Context"});
+  refused(azure_text.substr(0, 40), {"holds no requests"});
+  refused(replaced(azure_text, ",4808,", ",-1,"), {"line 2", "ContextTokens is '-1'"});
+  refused(replaced(azure_text, ",3180,8", ",3180"), {"line 3", "GeneratedTokens is ''"});
+  refused(replaced(azure_text, ",27", ",27,1"), {"line 4", "more than 3 columns"});
+  for (const auto* time : {"2023-02-29 00:00:00", "2024-13-01 00:00:00", "2024-1-01 00:00:00",
+                           "2024-01-01T00:00:00", "2024-01-01 24:00:00", "2024-01-01 00:00:00.",
+                           "2024-01-01 00:00:00.x", "1969-01-01 00:00:00", "", "+00:00"})
+    refused(replaced(azure_text, "2023-11-16 18:17:04.0319600", time), {"line 3", "TIMESTAMP"});
+}
+
+TEST(requests, are_recognised_by_their_beginning) {
+  const trace_samples::temporary_folder folder;
+  EXPECT_EQ(open_requests(folder.write("m", std::string(trace_samples::mooncake_text))).distinct(),
+            3U);
+  EXPECT_EQ(open_requests(folder.write("a", std::string(azure_text))).requests(), 3U);
+  expect_refused(
+      [&] {
+        (void)open_requests(folder.write("l", std::string(trace_samples::layer_expert_text)));
+      },
+      {"the format is not recognised", "Mooncake's JSON lines or as Azure's CSV"});
+  expect_refused([&] { (void)open_requests(folder.path() / "nowhere"); }, {"nowhere"});
+}
+
+// oracleGeneral
+
+TEST(oracle_general, reads_records) {
+  const auto trace = parse_oracle_general(trace_samples::oracle_bytes(), "o.oracleGeneral.bin");
+  EXPECT_THAT(trace.ids, ElementsAre(0, 1, 0, 1));
+  EXPECT_THAT(trace.step, ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(trace.expert_bytes, ElementsAre(64));
+  EXPECT_EQ(trace.name, "o");
+  const auto mixed = parse_oracle_general(
+      trace_samples::oracle_record(0, 1, 5, -1) + trace_samples::oracle_record(0, 2, 6, INT64_MAX),
+      "o");
+  EXPECT_TRUE(mixed.expert_bytes.empty());
+  EXPECT_EQ(mixed.fact("sizes"), "differ");
+  EXPECT_EQ(lab::why_no_expert_bytes(mixed),
+            "the sizes of its objects differ, and all slots of a pool have one size");
+}
+
+TEST(oracle_general, refuses_what_cannot_be_records) {
+  const auto refused = [](const std::string& bytes, std::initializer_list<std::string_view> said) {
+    expect_refused([&] { (void)parse_oracle_general(bytes, "o"); }, said);
+  };
+  const auto good = trace_samples::oracle_bytes();
+  refused("", {"byte 0", "is empty"});
+  refused(good.substr(0, 95), {"byte 72", "ends inside a record"});
+  refused(good + trace_samples::oracle_record(8, 1, 1, -1), {"byte 96", "the clock falls"});
+  refused(trace_samples::oracle_record(0, 1, 0, -1), {"the size is 0"});
+  refused(trace_samples::oracle_record(0, 1, 1, -2), {"the next access is negative"});
+}
+
+TEST(oracle_general, exports_every_access_with_its_next_one) {
+  const trace_samples::temporary_folder folder;
+  const auto trace = parse_bigmoe_route_csv(trace_samples::bigmoe_text, "toy");
+  const auto path = folder.path() / "t.oracleGeneral";
+  write_oracle_general(trace, path);
+  const auto bytes = trace_samples::read_all(path);
+  ASSERT_EQ(bytes.size(), 16U * 24U);
+  const auto record = [&](std::size_t i) { return bytes.substr(i * 24, 24); };
+  // step 0: layer 0: 7 1 1 0; layer 1: 2 3 3 2; step 1: 1 7 4 2; step 2: 5 7 4 2
+  EXPECT_EQ(record(0), trace_samples::oracle_record(0, 7, 100, 9));
+  EXPECT_EQ(record(1), trace_samples::oracle_record(0, 1, 100, 2));
+  EXPECT_EQ(record(3), trace_samples::oracle_record(0, 0, 100, -1));
+  EXPECT_EQ(record(4), trace_samples::oracle_record(0, 8 + 2, 200, 7));
+  EXPECT_EQ(record(15), trace_samples::oracle_record(2, 8 + 2, 200, -1));
+  EXPECT_TRUE(looks_like_oracle_general(bytes));
+  EXPECT_EQ(folder.files(), 1U);
+}
+
+TEST(oracle_general, what_is_read_from_one_layer_is_written_back) {
+  const trace_samples::temporary_folder folder;
+  for (std::uint64_t seed = 1; seed <= 5; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    const auto trace =
+        synthetic_trace({.layers = 1, .top_k = 1, .tokens = 200, .expert_bytes = 9, .seed = seed})
+            .value();
+    write_oracle_general(trace, folder.path() / "a");
+    const auto read = read_oracle_general(folder.path() / "a");
+    write_oracle_general(read, folder.path() / "b");
+    write_oracle_general(read_oracle_general(folder.path() / "b"), folder.path() / "c");
+    EXPECT_EQ(read.ids.size(), trace.ids.size());
+    EXPECT_EQ(trace_samples::read_all(folder.path() / "b"),
+              trace_samples::read_all(folder.path() / "c"));
+  }
+}
+
+}  // namespace
+}  // namespace importers_test

@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lab/traces/open_trace.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "hotset/trace/native_trace_writer.hpp"
+#include "lab/errors.hpp"
+#include "lab/files/input_files.hpp"
+#include "lab/files/output_file.hpp"
+#include "trace_samples.hpp"
+
+namespace open_trace_test {
+namespace {
+using namespace hotset;
+using namespace hotset::lab;
+using ::testing::ElementsAre;
+using trace_samples::expect_refused;
+using trace_samples::text_of;
+
+TEST(open_trace, recognises_formats_by_content) {
+  const trace_samples::temporary_folder folder;
+  const auto expect = [&](std::string_view bytes, trace_format format) {
+    const auto path = folder.write("nondescript", bytes);
+    EXPECT_EQ(name_of(recognise_trace(path)), name_of(format));
+    EXPECT_GT(open_trace(path).tokens(), 0U);
+  };
+  expect(trace_samples::bigmoe_text, trace_format::bigmoe);
+  expect(trace_samples::bigmoe_text.substr(trace_samples::bigmoe_text.find("turn,")),
+         trace_format::bigmoe);
+  expect("0,1,0,0,0,4,0.5\n", trace_format::bigmoe);
+  expect(trace_samples::layer_expert_text, trace_format::layer_expert);
+  expect("0,1\n0,2\n", trace_format::layer_expert);
+  expect(trace_samples::json_lines_text, trace_format::json_lines);
+  expect(trace_samples::mooncake_text, trace_format::mooncake);
+  expect(trace_samples::oracle_bytes(), trace_format::oracle);
+  expect(text_of(trace_samples::mooncake_xz), trace_format::mooncake);
+  expect(text_of(trace_samples::mooncake_gz), trace_format::mooncake);
+  expect(text_of(trace_samples::mooncake_zst), trace_format::mooncake);
+  expect(text_of(trace_samples::esft_tar_xz), trace_format::esft);
+  const auto native = folder.path() / "native";
+  ASSERT_FALSE(write_native_trace(trace_samples::full_trace(), native.string()));
+  EXPECT_EQ(recognise_trace(native), trace_format::native);
+  EXPECT_EQ(open_trace(native).ids, trace_samples::full_trace().ids);
+}
+
+TEST(open_trace, opens_an_esft_folder) {
+  const trace_samples::temporary_folder folder;
+  folder.write("expert_weights_1.txt", trace_samples::esft_layer_1);
+  folder.write("expert_weights_2.txt", trace_samples::esft_layer_2);
+  EXPECT_EQ(recognise_trace(folder.path()), trace_format::esft);
+  const auto trace = open_trace(folder.path());
+  const trace_samples::temporary_folder other;
+  EXPECT_EQ(open_trace(other.write("t", text_of(trace_samples::esft_tar_xz))).ids, trace.ids);
+  EXPECT_EQ(trace.top_k, 2);
+}
+
+TEST(open_trace, refuses_what_it_does_not_know) {
+  const trace_samples::temporary_folder folder;
+  const auto refused = [&](std::string_view bytes, std::initializer_list<std::string_view> said) {
+    expect_refused([&] { (void)open_trace(folder.write("what", bytes)); }, said);
+  };
+  refused("", {"what", "byte 0", "is empty"});
+  refused("budget_mib,policy\n1,lru\n",
+          {"not recognised", "budget_mib,policy", "--field layer=COLUMN,experts=COLUMN"});
+  refused("1,2,3,4\n", {"4 columns of numbers", "token,layer,e0,e1"});
+  refused("what\n", {"not recognised", "JSON lines"});
+  refused("\n\n", {"not recognised"});
+  refused(std::string(48, '\0'), {"not recognised"});
+  refused(text_of(trace_samples::mooncake_xz).substr(0, 60), {"cannot be unpacked"});
+  refused(text_of(trace_samples::mooncake_gz).substr(0, 40), {"what"});
+  refused(text_of(trace_samples::esft_tar_xz).substr(0, 100), {"cannot be unpacked"});
+  expect_refused([&] { (void)open_trace(folder.path() / "absent"); }, {"cannot be opened"});
+  const trace_samples::temporary_folder empty;
+  expect_refused([&] { (void)open_trace(empty.path()); }, {"holds no expert_weights_<layer>.txt"});
+  expect_refused(
+      [&] {
+        (void)open_trace(folder.write("m", trace_samples::mooncake_text),
+                         {.format = trace_format::bigmoe});
+      },
+      {"line 1", "columns"});
+}
+
+TEST(open_trace, the_refusal_of_a_csv_names_fields_that_read_it) {
+  const trace_samples::temporary_folder folder;
+  const auto path =
+      folder.write("ids.csv", ",token,moe_layer,e0,e1,note\n0,0,3,7,2,x\n1,1,3,1,,x\n");
+  expect_refused([&] { (void)open_trace(path); },
+                 {",token,moe_layer,e0,e1,note", "--field layer=moe_layer,experts=e0..e1"});
+  const auto fields = parse_field_map("layer=moe_layer,experts=e0..e1");
+  EXPECT_EQ(recognise_trace(path, fields), trace_format::columns);
+  const auto trace = open_trace(path, {.fields = fields});
+  EXPECT_THAT(trace.ids, ElementsAre(7, 2, 1, -1));
+  EXPECT_EQ(trace.fact("layers"), "3");
+}
+
+TEST(open_trace, files_of_pytorch_are_named) {
+  const trace_samples::temporary_folder folder;
+  const std::string zip("PK\3\4\x14\0\0\0\0\0\0\0!\0\0\0\0\0\0\0\0\0\0\0\0\0\x10\0\0\0", 30);
+  for (const auto& bytes : {zip + "archive/data.pkl" + std::string(40, '\0'),
+                            std::string("\x80\x02}q\0X\x03\0\0\0", 10)}) {
+    const auto path = folder.write("recorder.pt", bytes);
+    expect_refused([&] { (void)open_trace(path); }, {"recorder.pt", "PyTorch", "numpy.save"});
+  }
+}
+
+// A header of 1,408 bytes (0x580) begins as pickles of protocol 5 do.
+TEST(open_trace, a_native_trace_is_no_pickle_whatever_its_length) {
+  const trace_samples::temporary_folder folder;
+  ASSERT_FALSE(write_native_trace(trace_samples::full_trace(), (folder.path() / "n").string()));
+  auto bytes = trace_samples::read_all(folder.path() / "n");
+  std::uint64_t length = 0;
+  std::memcpy(&length, bytes.data(), 8);
+  ASSERT_LT(length, 0x580U);
+  bytes.insert(8 + length, 0x580 - length, ' ');
+  length = 0x580;
+  std::memcpy(bytes.data(), &length, 8);
+  const auto path = folder.write("n", bytes);
+  EXPECT_EQ(recognise_trace(path), trace_format::native);
+  EXPECT_EQ(open_trace(path).ids, trace_samples::full_trace().ids);
+}
+
+TEST(open_trace, counts_are_no_trace) {
+  const trace_samples::temporary_folder folder;
+  const auto path = folder.write("c.json", "{\n \"logical_count\": [[1, 2]]\n}\n");
+  expect_refused([&] { (void)open_trace(path); }, {"hold no trace", "hotset counts"});
+}
+
+/// 3 tokens, 3 layers, top-2: layer 0 is zeros, and so is token 1 in layer 2.
+constexpr std::string_view filled_up =
+    "token,layer,experts\n0,0,0 0\n0,1,3 1\n0,2,4 5\n1,0,0 0\n1,1,2 0\n1,2,0 0\n"
+    "2,0,0 0\n2,1,1 0\n2,2,5 4\n";
+
+TEST(open_trace, a_row_that_names_an_expert_twice_is_not_routed) {
+  const trace_samples::temporary_folder folder;
+  reading_notes notes;
+  const auto trace = open_trace(folder.write("t", filled_up), {.experts = 8, .notes = &notes});
+  EXPECT_EQ(trace.layers, 2) << "layer 0 has no routed row";
+  EXPECT_EQ(trace.fact("layers"), "1,2");
+  EXPECT_THAT(trace.ids, ElementsAre(3, 1, 4, 5, 2, 0, -1, -1, 1, 0, 5, 4));
+  EXPECT_THAT(notes, ElementsAre("4 of 9 rows name an expert twice, which no router does: taken as "
+                                 "not routed",
+                                 "layer 0 without a routed row: left out as dense"));
+}
+
+TEST(open_trace, what_a_dense_layer_records_is_left_out_with_it) {
+  auto trace = trace_samples::full_trace();
+  for (std::size_t t = 0; t < 3; ++t)
+    for (std::size_t k = 0; k < 2; ++k) {
+      trace.ids[trace.index(t, 0_layer) + k] = no_expert;
+      trace.weights[trace.index(t, 0_layer) + k] = 0;
+      trace.hidden = half_array(
+          std::vector<std::uint16_t>{1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4, 5, 5, 5, 6, 6, 6});
+    }
+  for (std::size_t i = 0; i < trace.logits.size(); ++i) trace.logits[i] = static_cast<float>(i);
+  const trace_samples::temporary_folder folder;
+  const auto path = folder.path() / "native";
+  ASSERT_FALSE(write_native_trace(trace, path.string()));
+  auto kept = open_trace(path);
+  EXPECT_EQ(kept.layers, 2) << "as the engine counts them";
+  reading_notes notes;
+  leave_out_dense_layers(kept, &notes);
+  EXPECT_THAT(notes, ElementsAre("layer 1 without a routed row: left out as dense"));
+  EXPECT_EQ(kept.layers, 1);
+  EXPECT_EQ(kept.fact("layers"), "2");
+  EXPECT_THAT(kept.expert_bytes, ElementsAre(200));
+  EXPECT_THAT(kept.ids, ElementsAre(2, 3, 3, -1, -1, -1));
+  EXPECT_THAT(kept.weights, ElementsAre(.5F, .5F, 1, 0, 0, 0));
+  EXPECT_THAT(std::vector(kept.logits.begin(), kept.logits.begin() + 5),
+              ElementsAre(4, 5, 6, 7, 12));
+  EXPECT_EQ(kept.hidden.size(), 9U);
+  EXPECT_EQ(kept.hidden.raw(0), 2);
+  EXPECT_EQ(kept.hidden.raw(8), 6);
+  EXPECT_TRUE(kept.predictions.empty()) << "they count layers";
+  EXPECT_FALSE(kept.validate());
+  const auto again = kept.ids;
+  leave_out_dense_layers(kept);
+  EXPECT_EQ(kept.ids, again);
+}
+
+TEST(open_trace, refuses_a_trace_without_a_routed_row) {
+  const trace_samples::temporary_folder folder;
+  expect_refused(
+      [&] { (void)open_trace(folder.write("t", "token,layer,experts\n0,0,0 0\n1,0,0 0\n")); },
+      {"2 of 2 rows name an expert twice"});
+}
+
+TEST(open_trace, objects_of_a_cache_are_no_routers) {
+  const trace_samples::temporary_folder folder;
+  reading_notes notes;
+  (void)open_trace(folder.write("m", trace_samples::mooncake_text), {.notes = &notes});
+  EXPECT_THAT(notes, ElementsAre());
+}
+
+TEST(open_trace, cuts_steps_as_asked) {
+  const trace_samples::temporary_folder folder;
+  const auto path = folder.write("t", text_of(trace_samples::esft_tar_xz));
+  EXPECT_THAT(open_trace(path).step, ElementsAre(0, 1, 2));
+  const auto whole = open_trace(path, {.as = parse_step_shape("prefill")});
+  EXPECT_THAT(whole.step, ElementsAre(0, 0, 1)) << "a sequence is a step";
+  EXPECT_EQ(whole.kind[0], request_class::prefill);
+  auto trace = trace_samples::full_trace();
+  trace.sequence = {0, 0, 0};
+  cut_steps(trace, parse_step_shape("prefill:2"));
+  EXPECT_THAT(trace.step, ElementsAre(0, 0, 1));
+  cut_steps(trace, parse_step_shape("decode"));
+  EXPECT_THAT(trace.step, ElementsAre(0, 1, 2));
+  EXPECT_EQ(trace.kind[0], request_class::decode);
+  for (const auto* text : {"", "prefill:", "prefill:0", "prefill:x", "verify", "prefill:-1",
+                           "decode:", "decode:0", "decode:4097", "decode:x"})
+    EXPECT_THROW((void)parse_step_shape(text), invalid_config) << text;
+}
+
+TEST(open_trace, sequences_go_on_abreast_and_the_next_one_takes_a_free_place) {
+  routing_trace trace;
+  trace.name = "six";
+  trace.layers = 2;
+  trace.experts = 8;
+  trace.top_k = 1;
+  trace.hidden_width = 2;
+  std::vector<std::uint16_t> hidden;
+  for (std::uint16_t t = 0; t < 6; ++t)
+    for (std::uint16_t l = 0; l < 2; ++l) {
+      trace.ids.push_back(static_cast<expert_id>(t + l));
+      trace.weights.push_back(static_cast<float>(10 * t + l));
+      hidden.insert(hidden.end(), 2, static_cast<std::uint16_t>(100 * t + l));
+    }
+  trace.hidden = half_array(hidden);
+  trace.token_ids = {50, 51, 52, 53, 54, 55};
+  trace.step = {0, 1, 2, 3, 4, 5};
+  trace.kind.assign(6, request_class::prefill);
+  trace.sequence = {7, 8, 8, 8, 9, 9};  // rows 0, 1 2 3, 4 5
+  const auto before = trace;
+  cut_steps(trace, parse_step_shape("decode:2"));
+  EXPECT_THAT(trace.step, ElementsAre(0, 0, 1, 1, 2, 2));
+  EXPECT_THAT(trace.sequence, ElementsAre(7, 8, 8, 9, 8, 9));
+  EXPECT_THAT(trace.token_ids, ElementsAre(50, 51, 52, 54, 53, 55));
+  EXPECT_EQ(trace.kind, std::vector(6, request_class::decode));
+  for (std::size_t t = 0; t < 6; ++t) {
+    const auto from = static_cast<std::size_t>(trace.token_ids[t] - 50);
+    for (const auto l : each<layer_id>(2)) {
+      EXPECT_EQ(trace.ids_of(t, l)[0], before.ids_of(from, l)[0]);
+      EXPECT_EQ(trace.weights_of(t, l)[0], before.weights_of(from, l)[0]);
+    }
+    for (std::size_t i = 0; i < 4; ++i)
+      EXPECT_EQ(trace.hidden.raw(4 * t + i), before.hidden.raw(4 * from + i));
+  }
+  EXPECT_EQ(trace.validate(), std::nullopt);
+}
+
+TEST(open_trace, only_the_first_tokens_are_kept) {
+  const trace_samples::temporary_folder folder;
+  const auto path = folder.write("t", text_of(trace_samples::esft_tar_xz));
+  const auto whole = open_trace(path);
+  ASSERT_EQ(whole.tokens(), 3U);
+  const auto cut = open_trace(path, {.as = parse_step_shape("prefill"), .first = 2});
+  EXPECT_EQ(cut.tokens(), 2U);
+  EXPECT_EQ(cut.validate(), std::nullopt);
+  EXPECT_TRUE(std::ranges::equal(cut.ids, std::span(whole.ids).first(cut.ids.size())));
+  EXPECT_THAT(cut.step, ElementsAre(0, 0));
+  EXPECT_EQ(open_trace(path, {.first = 3}).ids, whole.ids);
+  EXPECT_EQ(open_trace(path, {.first = 99}).ids, whole.ids);
+}
+
+TEST(open_trace, format_names_can_be_parsed) {
+  for (const auto* name : {"auto", "native", "bigmoe", "esft", "layer-expert", "jsonl", "csv",
+                           "npy", "oracle", "mooncake", "azure"})
+    EXPECT_EQ(name_of(parse_trace_format(name)), name);
+  EXPECT_THROW((void)parse_trace_format("parquet"), lab::usage_error);
+}
+
+TEST(input_files, a_bomb_is_refused) {
+  const trace_samples::temporary_folder folder;
+  const auto path = folder.write("t", text_of(trace_samples::mooncake_xz));
+  EXPECT_EQ(read_input(path).front().text, trace_samples::mooncake_text);
+  expect_refused([&] { (void)read_input(path, {.bytes = 100}); }, {"more than 100 bytes"});
+  expect_refused([&] { (void)read_input(folder.path(), {.files = 0}); }, {"too many files"});
+}
+
+TEST(output_file, appears_complete_or_not_at_all) {
+  const trace_samples::temporary_folder folder;
+  const auto path = folder.write("f", "earlier");
+  {
+    output_file file(path);
+    file.write("half");
+    EXPECT_EQ(folder.files(), 2U);
+  }
+  EXPECT_EQ(trace_samples::read_all(path), "earlier");
+  EXPECT_EQ(folder.files(), 1U);
+  write_file(path, "new");
+  EXPECT_EQ(trace_samples::read_all(path), "new");
+  EXPECT_EQ(folder.files(), 1U);
+  try {
+    write_file(folder.path() / "no" / "f", "");
+    FAIL() << "written";
+  } catch (const std::runtime_error& error) {
+    EXPECT_NE(std::string(error.what()).find("no/f: cannot be created"), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace open_trace_test

@@ -1,0 +1,949 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lab/traces/synthetic/synthetic.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <numeric>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "hotset/prefetch/next_layer_top_k.hpp"
+#include "hotset/routing/cache_aware.hpp"
+#include "hotset/trace/native_trace_writer.hpp"
+#include "trace_samples.hpp"
+#include "written_ids.hpp"
+
+namespace synthetic_test {
+namespace {
+using namespace hotset;
+using support::expert_ids;
+
+std::uint64_t fingerprint(const routing_trace& trace) {
+  std::uint64_t hash = 0xcbf29ce484222325ULL;
+  const auto mix = [&](std::uint64_t value) { hash = (hash ^ value) * 0x100000001b3ULL; };
+  for (const auto id : trace.ids) mix(static_cast<std::uint64_t>(id));
+  for (const auto w : trace.weights) mix(std::bit_cast<std::uint32_t>(w));
+  for (const auto s : trace.step) mix(s);
+  return hash;
+}
+
+std::vector<std::uint64_t> counts(const routing_trace& trace, layer_id layer, std::size_t from,
+                                  std::size_t to) {
+  std::vector<std::uint64_t> out(static_cast<std::size_t>(trace.experts), 0);
+  for (std::size_t t = from; t < to; ++t)
+    for (const auto id : trace.ids_of(t, layer)) ++out[static_cast<std::size_t>(id)];
+  return out;
+}
+
+std::uint64_t fingerprint_of_scores(const routing_trace& trace) {
+  std::uint64_t hash = 0xcbf29ce484222325ULL;
+  const auto mix = [&](std::uint64_t value) { hash = (hash ^ value) * 0x100000001b3ULL; };
+  for (const auto z : trace.logits) mix(std::bit_cast<std::uint32_t>(z));
+  for (std::size_t i = 0; i < trace.probabilities.size(); ++i) mix(trace.probabilities.raw(i));
+  for (std::size_t i = 0; i < trace.predictions.size(); ++i) mix(trace.predictions.raw(i));
+  return hash;
+}
+
+/// Very different routers; each with scores.
+std::vector<synthetic_config> scored_configs() {
+  return {
+      {.tokens = 100, .stickiness = 0.3, .scores = true},
+      {.layers = 2, .experts = 64, .top_k = 8, .tokens = 100, .zipf = 0, .scores = true},
+      {.experts = 128, .top_k = 1, .tokens = 50, .zipf = 8, .scores = true},
+      {.sequences = 2,
+       .prefill = 30,
+       .tokens = 20,
+       .phase_length = 25,
+       .weights = false,
+       .scores = true,
+       .routed_mass = 0},
+      {.experts = 8, .top_k = 7, .tokens = 300, .scores = true, .routed_mass = 0.99},
+      {.experts = 4, .top_k = 4, .tokens = 20, .scores = true},
+      {.layers = 1, .experts = 1, .top_k = 1, .tokens = 20, .scores = true},
+      {.tokens = 100, .autoregression = 0.9, .scores = true},
+      {.layers = 2,
+       .experts = 64,
+       .top_k = 8,
+       .sequences = 3,
+       .prefill = 10,
+       .tokens = 30,
+       .autoregression = 0,
+       .logit_spread = 2,
+       .phase_length = 25,
+       .scores = true},
+      // So steep and so wide that logits end at the limit.
+      {.experts = 512,
+       .top_k = 500,
+       .tokens = 20,
+       .zipf = 8,
+       .autoregression = 0.5,
+       .logit_spread = 8,
+       .scores = true},
+      // Nothing but ties.
+      {.layers = 3,
+       .experts = 8,
+       .top_k = 7,
+       .tokens = 20,
+       .zipf = 0,
+       .autoregression = 0.99,
+       .logit_spread = 1e-9,
+       .weights = false,
+       .scores = true},
+      {.layers = 1, .experts = 1, .top_k = 1, .tokens = 20, .autoregression = 0.1, .scores = true}};
+}
+
+/// Scores of one token in one layer.
+std::vector<float> row_of(const std::vector<float>& logits, const routing_trace& trace,
+                          std::size_t token, layer_id layer) {
+  const auto e = static_cast<std::size_t>(trace.experts);
+  const auto begin =
+      (token * static_cast<std::size_t>(trace.layers) + static_cast<std::size_t>(layer)) * e;
+  return {logits.begin() + static_cast<std::ptrdiff_t>(begin),
+          logits.begin() + static_cast<std::ptrdiff_t>(begin + e)};
+}
+std::vector<float> row_of(const half_array& halves, const routing_trace& trace, std::size_t token,
+                          layer_id layer) {
+  std::vector<float> all(halves.size());
+  halves.convert(0, all);
+  return row_of(all, trace, token, layer);
+}
+
+/// The k greatest, ties to the lower id.
+std::vector<expert_id> best(const std::vector<float>& scores, std::int32_t k) {
+  const auto all = each<expert_id>(scores.size());
+  std::vector<expert_id> order(all.begin(), all.end());
+  std::stable_sort(order.begin(), order.end(), [&](expert_id a, expert_id b) {
+    return scores[static_cast<std::size_t>(a)] > scores[static_cast<std::size_t>(b)];
+  });
+  order.resize(static_cast<std::size_t>(k));
+  return order;
+}
+
+/// Share of the next layer's routed experts among the k that are predicted best.
+double accuracy(const routing_trace& trace) {
+  std::size_t right = 0;
+  std::size_t all = 0;
+  std::vector<float> predictions(trace.predictions.size());
+  trace.predictions.convert(0, predictions);
+  for (std::size_t t = 0; t < trace.tokens(); ++t)
+    for (const auto l : each<layer_id>(trace.layers - 1)) {
+      const auto real = trace.ids_of(t, l + 1);
+      for (const auto id : best(row_of(predictions, trace, t, l), trace.top_k))
+        right += std::count(real.begin(), real.end(), id) != 0 ? 1U : 0U;
+      all += real.size();
+    }
+  return static_cast<double>(right) / static_cast<double>(all);
+}
+
+TEST(synthetic, the_same_seed_gives_the_same_trace_on_every_machine) {
+  const synthetic_config config{.sequences = 2,
+                                .prefill = 8,
+                                .tokens = 64,
+                                .zipf = 1.2,
+                                .stickiness = 0.5,
+                                .phase_length = 50,
+                                .seed = 7};
+  const auto trace = synthetic_trace(config).value();
+  EXPECT_EQ(fingerprint(trace), 16419722522490417801ULL);
+  auto other = config;
+  other.seed = 8;
+  EXPECT_NE(fingerprint(synthetic_trace(other).value()), fingerprint(trace));
+}
+
+TEST(synthetic, popularity_follows_the_exponent) {
+  for (const double s : {0.0, 0.5, 1.0, 2.5}) {
+    const auto table = detail::zipf_table(64, s);
+    for (std::size_t r = 0; r < 64; ++r) {
+      const auto mass = table[r] - (r == 0 ? 0 : table[r - 1]);
+      EXPECT_NEAR(static_cast<double>(mass) * 0x1p-40, std::pow(static_cast<double>(r + 1), -s),
+                  1e-7);
+    }
+  }
+}
+
+TEST(synthetic, traces_are_valid_and_shaped_as_asked) {
+  const auto trace =
+      synthetic_trace(
+          {.layers = 3, .experts = 16, .top_k = 4, .sequences = 2, .prefill = 10, .tokens = 5})
+          .value();
+  EXPECT_FALSE(trace.validate());
+  EXPECT_EQ(trace.tokens(), 30U);
+  EXPECT_EQ(trace.step[9], 0U);
+  EXPECT_EQ(trace.step[10], 1U);
+  EXPECT_EQ(trace.step[15], 6U);
+  EXPECT_EQ(trace.sequence[15], 1U);
+  EXPECT_EQ(trace.kind[9], request_class::prefill);
+  EXPECT_EQ(trace.kind[10], request_class::decode);
+  for (std::size_t t = 0; t < trace.tokens(); ++t)
+    for (const auto l : each<layer_id>(3)) {
+      std::vector<expert_id> ids(trace.ids_of(t, l).begin(), trace.ids_of(t, l).end());
+      std::sort(ids.begin(), ids.end());
+      EXPECT_EQ(std::adjacent_find(ids.begin(), ids.end()), ids.end()) << "distinct";
+      const auto w = trace.weights_of(t, l);
+      EXPECT_TRUE(std::is_sorted(w.rbegin(), w.rend()));
+      EXPECT_NEAR(std::accumulate(w.begin(), w.end(), 0.0F), 1.0F, 1e-5F);
+    }
+}
+
+TEST(synthetic, skew_stickiness_and_phases_do_what_they_say) {
+  const auto flat = synthetic_trace({.top_k = 1, .tokens = 4000, .zipf = 0}).value();
+  const auto steep = synthetic_trace({.top_k = 1, .tokens = 4000, .zipf = 2}).value();
+  const auto most = [](const routing_trace& t) {
+    const auto c = counts(t, 0_layer, 0, t.tokens());
+    return *std::max_element(c.begin(), c.end());
+  };
+  EXPECT_LT(most(flat), 4000U / 16);
+  EXPECT_GT(most(steep), 4000U / 2);
+
+  const auto repeats = [](const routing_trace& t) {
+    std::size_t same = 0;
+    for (std::size_t i = 1; i < t.tokens(); ++i)
+      same += t.ids_of(i, 0_layer)[0] == t.ids_of(i - 1, 0_layer)[0] ? 1U : 0U;
+    return same;
+  };
+  const auto sticky =
+      synthetic_trace({.top_k = 1, .tokens = 4000, .zipf = 0, .stickiness = 0.9}).value();
+  EXPECT_GT(repeats(sticky), 3400U);
+  EXPECT_LT(repeats(flat), 400U);
+
+  const auto phased =
+      synthetic_trace({.top_k = 1, .tokens = 4000, .zipf = 2, .phase_length = 2000}).value();
+  const auto first = counts(phased, 0_layer, 0, 2000);
+  const auto second = counts(phased, 0_layer, 2000, 4000);
+  EXPECT_NE(std::max_element(first.begin(), first.end()) - first.begin(),
+            std::max_element(second.begin(), second.end()) - second.begin());
+}
+
+/// Share of the positions whose experts of a layer are those of the step before, in rank order.
+double kept(const routing_trace& trace, std::size_t positions) {
+  std::size_t same = 0;
+  std::size_t all = 0;
+  for (std::size_t t = positions; t < trace.tokens(); ++t)
+    for (layer_id l{}; l < trace.layers; ++l, ++all)
+      same += std::ranges::equal(trace.ids_of(t, l), trace.ids_of(t - positions, l)) ? 1U : 0U;
+  return static_cast<double>(same) / static_cast<double>(all);
+}
+
+TEST(synthetic, every_step_routes_all_positions) {
+  const auto trace =
+      synthetic_trace({.sequences = 2, .prefill = 3, .tokens = 4, .positions = 5}).value();
+  EXPECT_FALSE(trace.validate());
+  ASSERT_EQ(trace.tokens(), 2U * (3 + 4 * 5));
+  for (std::size_t t = 0; t < trace.tokens(); ++t) {
+    const auto at = t % 23;
+    EXPECT_EQ(trace.sequence[t], t / 23);
+    EXPECT_EQ(trace.step[t], 5 * (t / 23) + (at < 3 ? 0 : 1 + (at - 3) / 5));
+    EXPECT_EQ(trace.kind[t], at < 3 ? request_class::prefill : request_class::decode);
+  }
+}
+
+TEST(synthetic, positions_keep_their_experts_as_often_as_asked) {
+  synthetic_config config{.experts = 64, .top_k = 6, .tokens = 40, .positions = 50, .seed = 3};
+  EXPECT_LT(kept(synthetic_trace(config).value(), 50), 0.01);
+  for (const double chance : {0.1, 0.5, 0.9, 1.0}) {
+    config.position_stickiness = chance;
+    const auto trace = synthetic_trace(config).value();
+    EXPECT_FALSE(trace.validate());
+    EXPECT_NEAR(kept(trace, 50), chance, 0.02);
+  }
+  config.stickiness = 0.5;
+  EXPECT_EQ(kept(synthetic_trace(config).value(), 50), 1.0) << "ranks are not asked";
+}
+
+// Neither the prompt nor another sequence is the step before.
+TEST(synthetic, the_first_step_of_a_sequence_keeps_nothing) {
+  const auto trace = synthetic_trace({.layers = 1,
+                                      .experts = 64,
+                                      .sequences = 2,
+                                      .prefill = 8,
+                                      .tokens = 2,
+                                      .positions = 8,
+                                      .position_stickiness = 1})
+                         .value();
+  const auto same = [&](std::size_t first, std::size_t second) {
+    std::size_t out = 0;
+    for (std::size_t p = 0; p < 8; ++p)
+      out += std::ranges::equal(trace.ids_of(first + p, 0_layer), trace.ids_of(second + p, 0_layer))
+                 ? 1U
+                 : 0U;
+    return out;
+  };
+  EXPECT_LT(same(0, 8), 8U) << "the prompt";
+  EXPECT_EQ(same(8, 16), 8U);
+  EXPECT_LT(same(16, 24), 8U) << "the next prompt";
+  EXPECT_LT(same(24, 32), 8U);
+  EXPECT_EQ(same(32, 40), 8U);
+}
+
+TEST(synthetic, positions_are_the_same_on_every_machine_and_scored_as_any_token) {
+  synthetic_config config{
+      .tokens = 10, .positions = 20, .position_stickiness = 0.4, .scores = true, .seed = 7};
+  const auto trace = synthetic_trace(config).value();
+  EXPECT_EQ(fingerprint(trace), 9025839281235133527ULL);
+  EXPECT_FALSE(trace.validate());
+  for (std::size_t t = 0; t < trace.tokens(); ++t) {
+    const auto ids = trace.ids_of(t, 2_layer);
+    EXPECT_EQ(best(row_of(trace.logits, trace, t, 2_layer), 4),
+              std::vector<expert_id>(ids.begin(), ids.end()));
+  }
+}
+
+TEST(synthetic, all_experts_can_be_routed_at_once_however_steep) {
+  const auto trace =
+      synthetic_trace({.layers = 1, .experts = 32, .top_k = 32, .tokens = 4, .zipf = 8}).value();
+  EXPECT_FALSE(trace.validate());
+}
+
+TEST(synthetic, rows_that_take_nearly_all_experts_keep_their_draws) {
+  const synthetic_config sticky{.layers = 2,
+                                .experts = 64,
+                                .top_k = 64,
+                                .sequences = 2,
+                                .prefill = 3,
+                                .tokens = 5,
+                                .zipf = 3,
+                                .stickiness = 0.5,
+                                .seed = 9};
+  EXPECT_EQ(fingerprint(synthetic_trace(sticky).value()), 0xe4ecb2d6cc41a7b9U);
+  const synthetic_config steep{.layers = 1,
+                               .experts = 300,
+                               .top_k = 290,
+                               .tokens = 6,
+                               .zipf = 8,
+                               .phase_length = 2,
+                               .seed = 5};
+  EXPECT_EQ(fingerprint(synthetic_trace(steep).value()), 0xe1bdc384d3d544e6U);
+}
+
+// O(E K^2) for a row would take an hour here.
+TEST(synthetic, the_widest_row_names_each_expert_once) {
+  const auto trace =
+      synthetic_trace({.layers = 1, .experts = 65535, .top_k = 65535, .tokens = 1}).value();
+  const auto uses = counts(trace, 0_layer, 0, 1);
+  EXPECT_EQ(std::ranges::count(uses, 1U), 65535);
+}
+
+TEST(synthetic, scores_leave_everything_else_as_it_is) {
+  for (auto config : scored_configs()) {
+    const auto with = synthetic_trace(config).value();
+    config.scores = false;
+    const auto without = synthetic_trace(config).value();
+    EXPECT_EQ(with.ids, without.ids);
+    EXPECT_EQ(with.weights, without.weights);
+    EXPECT_EQ(with.step, without.step);
+    EXPECT_TRUE(without.logits.empty());
+    EXPECT_TRUE(without.probabilities.empty());
+    EXPECT_TRUE(without.predictions.empty());
+    EXPECT_EQ(without.prediction_depth, 0);
+    EXPECT_TRUE(without.metadata.empty());
+  }
+}
+
+TEST(synthetic, scores_are_the_same_on_every_machine) {
+  const synthetic_config config{.sequences = 2,
+                                .prefill = 8,
+                                .tokens = 64,
+                                .zipf = 1.2,
+                                .stickiness = 0.5,
+                                .phase_length = 50,
+                                .scores = true,
+                                .predictor_noise = 0.25,
+                                .seed = 7};
+  const auto trace = synthetic_trace(config).value();
+  EXPECT_EQ(fingerprint(trace), 16419722522490417801ULL) << "as without scores";
+  EXPECT_EQ(fingerprint_of_scores(trace), 16426321438858752711ULL);
+}
+
+TEST(synthetic, a_trace_with_scores_is_valid_and_says_what_they_are) {
+  for (const auto& config : scored_configs()) {
+    const auto trace = synthetic_trace(config).value();
+    EXPECT_FALSE(trace.validate());
+    const auto places = trace.tokens() * static_cast<std::size_t>(config.layers * config.experts);
+    EXPECT_EQ(trace.logits.size(), places);
+    EXPECT_EQ(trace.probabilities.size(), places);
+    EXPECT_EQ(trace.predictions.size(), places);
+    EXPECT_EQ(trace.prediction_depth, 1);
+    if (!config.autoregression) {
+      EXPECT_EQ(trace.fact("logits"), "logarithms of the probabilities");
+    }
+  }
+  const auto noisy = synthetic_trace({.tokens = 1, .scores = true, .predictor_noise = 0.2}).value();
+  EXPECT_EQ(noisy.fact("predictions"),
+            "probabilities of the next layer; chance of an expert to have another one's: 0.2");
+}
+
+TEST(synthetic, the_best_logits_are_the_routed_experts_in_rank_order) {
+  for (const auto& config : scored_configs()) {
+    const auto trace = synthetic_trace(config).value();
+    for (std::size_t t = 0; t < trace.tokens(); ++t)
+      for (const auto l : each<layer_id>(trace.layers)) {
+        const auto ids = trace.ids_of(t, l);
+        auto z = row_of(trace.logits, trace, t, l);
+        ASSERT_EQ(best(z, trace.top_k), std::vector<expert_id>(ids.begin(), ids.end()));
+        std::sort(z.rbegin(), z.rend());
+        const auto last = std::min(z.size(), static_cast<std::size_t>(trace.top_k) + 1);
+        for (std::size_t i = 1; i < last; ++i) ASSERT_LT(z[i], z[i - 1]) << "no tie to break";
+      }
+  }
+}
+
+// Draws of 32 bits that are equal or nearly so are too rare to wait for.
+TEST(synthetic, ties_of_gate_weights_are_none_of_the_scores) {
+  detail::synthetic_scores scores({.layers = 1, .experts = 6, .top_k = 3, .scores = true});
+  const auto ids = expert_ids({4, 1, 5});
+  const auto popular = expert_ids({0, 1, 2, 3, 4, 5});
+  const auto alike = detail::zipf_table(6, 0);
+  const auto huge = std::uint64_t{1} << 32U;
+  const std::vector<std::vector<std::uint64_t>> ties{
+      {1, 1, 1},    {huge, huge, huge}, {huge, huge - 1, huge - 2},
+      {huge, 1, 1}, {huge, huge, 1},    {huge, huge, 1024}};
+  constexpr std::size_t rounds = 20;
+  for (std::size_t t = 0; t < rounds * ties.size(); ++t) {
+    scores.add_layer(ids, ties[t % ties.size()], popular, alike);
+    scores.end_token();
+  }
+  routing_trace trace;
+  trace.layers = 1;
+  trace.experts = 6;
+  trace.step.resize(rounds * ties.size());
+  scores.move_into(trace);
+  for (std::size_t t = 0; t < trace.tokens(); ++t) {
+    const auto z = row_of(trace.logits, trace, t, 0_layer);
+    EXPECT_EQ(best(z, 3), ids);
+    EXPECT_GT(z[4], z[1]);
+    EXPECT_GT(z[1], z[5]);
+    EXPECT_GT(z[5], std::max({z[0], z[2], z[3]}));
+    EXPECT_GE(z[0], -64.0F);
+    const auto p = row_of(trace.probabilities, trace, t, 0_layer);
+    EXPECT_GT(std::min({p[4], p[1], p[5]}), std::max({p[0], p[2], p[3]})) << "also if nearly 0";
+  }
+}
+
+// Each tie of ranks costs a step of the logits; the others stay below the last of a thousand.
+TEST(synthetic, many_ties_leave_the_other_experts_below) {
+  constexpr std::size_t rows = 2000;
+  constexpr std::size_t k = 1000;
+  detail::synthetic_scores scores({.layers = 1, .experts = 1002, .top_k = 1000, .scores = true});
+  const auto all = each<expert_id>(k + 2);
+  const std::vector<expert_id> popular(all.begin(), all.end());
+  const auto alike = detail::zipf_table(k + 2, 0);
+  const std::vector<std::uint64_t> gates(k, 1U << 31U);
+  for (std::size_t row = 0; row < rows; ++row)
+    scores.add_layer(std::span(popular).first(k), gates, popular, alike);
+  routing_trace trace;
+  scores.move_into(trace);
+  ASSERT_EQ(trace.logits.size(), rows * (k + 2));
+  for (std::size_t row = 0; row < rows; ++row) {
+    const auto z = std::span(trace.logits).subspan(row * (k + 2), k + 2);
+    ASSERT_LT(std::max(z[k], z[k + 1]), z[k - 1]) << row;
+  }
+}
+
+TEST(synthetic, probabilities_are_the_softmax_of_the_logits) {
+  for (const auto& config : scored_configs()) {
+    const auto trace = synthetic_trace(config).value();
+    for (std::size_t t = 0; t < trace.tokens(); t += 7)
+      for (const auto l : each<layer_id>(trace.layers)) {
+        const auto z = row_of(trace.logits, trace, t, l);
+        const auto p = row_of(trace.probabilities, trace, t, l);
+        double total = 0;
+        for (const auto one : z) total += std::exp(double{one});
+        if (!config.autoregression) {
+          EXPECT_NEAR(total, 1.0, 1e-3) << "logarithms of them";
+        }
+        for (std::size_t e = 0; e < z.size(); ++e) {
+          const double wanted = std::exp(double{z[e]}) / total;
+          ASSERT_NEAR(double{p[e]}, wanted, wanted * 0x1p-9 + 0x1p-23) << t << ' ' << l << ' ' << e;
+        }
+      }
+  }
+}
+
+TEST(synthetic, gate_weights_are_the_routed_probabilities_renormalised) {
+  for (const auto& config : scored_configs()) {
+    if (!config.weights) continue;
+    const auto trace = synthetic_trace(config).value();
+    for (std::size_t t = 0; t < trace.tokens(); t += 3)
+      for (const auto l : each<layer_id>(trace.layers)) {
+        const auto z = row_of(trace.logits, trace, t, l);
+        const auto ids = trace.ids_of(t, l);
+        double total = 0;
+        for (const auto id : ids) total += std::exp(double{z[static_cast<std::size_t>(id)]});
+        for (std::size_t k = 0; k < ids.size(); ++k)
+          ASSERT_NEAR(std::exp(double{z[static_cast<std::size_t>(ids[k])]}) / total,
+                      double{trace.weights_of(t, l)[k]}, 1e-4);
+      }
+  }
+}
+
+TEST(synthetic, routed_experts_hold_their_share_and_some_are_missed_nearly) {
+  const auto shares_of = [](double mass) {
+    const auto trace = synthetic_trace({.experts = 64,
+                                        .top_k = 6,
+                                        .tokens = 250,
+                                        .zipf = 0.5,
+                                        .scores = true,
+                                        .routed_mass = mass})
+                           .value();
+    std::vector<double> shares;
+    std::size_t near = 0;
+    for (std::size_t t = 0; t < trace.tokens(); ++t)
+      for (const auto l : each<layer_id>(trace.layers)) {
+        auto z = row_of(trace.logits, trace, t, l);
+        std::sort(z.rbegin(), z.rend());
+        near += z[5] - z[6] < 0.5F ? 1U : 0U;
+        shares.push_back(std::accumulate(z.begin(), z.begin() + 6, 0.0, [](double sum, float one) {
+          return sum + std::exp(double{one});
+        }));
+      }
+    EXPECT_GT(near, shares.size() / 10) << mass;
+    EXPECT_LT(near, shares.size() / 2) << mass;
+    std::sort(shares.begin(), shares.end());
+    return shares;
+  };
+  const auto free = shares_of(0);
+  EXPECT_LT(free[free.size() / 10], 0.45) << "flat ones";
+  EXPECT_GT(free[free.size() * 9 / 10], 0.9) << "peaked ones";
+  EXPECT_LT(free.front(), 0.3) << "as it comes";
+  const auto held = shares_of(0.6);
+  EXPECT_GT(held.front(), 0.5999);
+  EXPECT_LT(held[held.size() / 10], 0.6001) << "no further than asked";
+}
+
+TEST(synthetic, among_the_others_the_popular_score_better) {
+  const auto trace =
+      synthetic_trace({.layers = 1, .tokens = 2000, .zipf = 1.5, .scores = true}).value();
+  const auto uses = counts(trace, 0_layer, 0, trace.tokens());
+  const auto all = each<expert_id>(32);
+  std::vector<expert_id> order(all.begin(), all.end());
+  std::sort(order.begin(), order.end(), [&](expert_id a, expert_id b) {
+    return uses[static_cast<std::size_t>(a)] > uses[static_cast<std::size_t>(b)];
+  });
+  const auto mean_logit = [&](std::size_t from, std::size_t to) {
+    double sum = 0;
+    std::size_t n = 0;
+    for (std::size_t t = 0; t < trace.tokens(); ++t) {
+      const auto z = row_of(trace.logits, trace, t, 0_layer);
+      const auto ids = trace.ids_of(t, 0_layer);
+      for (std::size_t i = from; i < to; ++i) {
+        if (std::count(ids.begin(), ids.end(), order[i]) != 0) continue;
+        sum += double{z[static_cast<std::size_t>(order[i])]};
+        ++n;
+      }
+    }
+    return sum / static_cast<double>(n);
+  };
+  EXPECT_GT(mean_logit(0, 8), mean_logit(8, 20) + 0.5);
+  EXPECT_GT(mean_logit(8, 20), mean_logit(20, 32) + 0.2);
+}
+
+TEST(synthetic, without_noise_the_next_layer_is_predicted_as_it_comes) {
+  for (const auto& config : scored_configs()) {
+    const auto trace = synthetic_trace(config).value();
+    const auto e = static_cast<std::size_t>(config.experts);
+    const auto layers = static_cast<std::size_t>(config.layers);
+    for (std::size_t row = 0; row < trace.tokens() * layers; ++row) {
+      const bool last = row % layers + 1 == layers;
+      for (std::size_t i = 0; i < e; ++i)
+        ASSERT_EQ(trace.predictions.raw(row * e + i),
+                  last ? 0 : trace.probabilities.raw((row + 1) * e + i));
+    }
+    if (config.layers > 1) {
+      EXPECT_EQ(accuracy(trace), 1.0);
+    }
+  }
+}
+
+TEST(synthetic, noise_makes_predictions_worse_step_by_step) {
+  double before = 1;
+  for (const double noise : {0.1, 0.2, 0.4, 0.6, 0.8, 1.0}) {
+    const auto trace =
+        synthetic_trace(
+            {.experts = 64, .top_k = 6, .tokens = 300, .scores = true, .predictor_noise = noise})
+            .value();
+    const double now = accuracy(trace);
+    EXPECT_LT(now, before) << noise;
+    // An exchanged expert keeps its place only by luck: 5 of the 63 others are as good.
+    EXPECT_NEAR(now, 1 - noise * 58 / 63, 0.02) << noise;
+    before = now;
+  }
+}
+
+TEST(synthetic, noise_moves_probabilities_but_changes_none) {
+  const synthetic_config config{.tokens = 40, .scores = true};
+  const auto clean = synthetic_trace(config).value();
+  auto noisy_config = config;
+  noisy_config.predictor_noise = 0.5;
+  const auto noisy = synthetic_trace(noisy_config).value();
+  EXPECT_EQ(noisy.logits, clean.logits);
+  noisy_config.predictor_noise = 1;
+  const auto wild = synthetic_trace(noisy_config).value();
+  std::size_t half_moved = 0;
+  std::size_t moved = 0;
+  for (std::size_t t = 0; t < clean.tokens(); ++t)
+    for (const auto l : each<layer_id>(clean.layers)) {
+      auto a = row_of(clean.predictions, clean, t, l);
+      auto b = row_of(noisy.predictions, noisy, t, l);
+      auto c = row_of(wild.predictions, wild, t, l);
+      for (std::size_t e = 0; e < a.size(); ++e) {
+        half_moved += a[e] != b[e] ? 1U : 0U;
+        moved += a[e] != c[e] ? 1U : 0U;
+      }
+      std::sort(a.begin(), a.end());
+      std::sort(b.begin(), b.end());
+      std::sort(c.begin(), c.end());
+      EXPECT_EQ(a, b);
+      EXPECT_EQ(a, c);
+    }
+  const auto all = clean.tokens() * 3 * 32;  // the last layer has zeros
+  EXPECT_GT(moved, all * 95 / 100) << "every expert has another one's, some of them equal";
+  EXPECT_NEAR(static_cast<double>(half_moved), static_cast<double>(all) / 2,
+              static_cast<double>(all) / 20);
+}
+
+/// Share of experts that the token before used, too.
+double repeated(const routing_trace& trace, std::size_t from, std::size_t to) {
+  std::size_t same = 0;
+  std::size_t all = 0;
+  for (std::size_t t = from; t < to; ++t)
+    for (const auto l : each<layer_id>(trace.layers))
+      for (const auto id : trace.ids_of(t, l)) {
+        const auto before = trace.ids_of(t - 1, l);
+        same += std::ranges::count(before, id) != 0 ? 1U : 0U;
+        ++all;
+      }
+  return static_cast<double>(same) / static_cast<double>(all);
+}
+
+TEST(synthetic, autoregressive_logits_decide_the_routing) {
+  const synthetic_config config{.layers = 3,
+                                .experts = 40,
+                                .top_k = 5,
+                                .sequences = 2,
+                                .prefill = 6,
+                                .tokens = 20,
+                                .autoregression = 0.8,
+                                .logit_spread = 1.5,
+                                .phase_length = 17,
+                                .scores = true,
+                                .seed = 5};
+  const auto trace = synthetic_trace(config).value();
+  EXPECT_EQ(trace.step[5], 0U);
+  EXPECT_EQ(trace.step[6], 1U);
+  EXPECT_EQ(trace.kind[5], request_class::prefill);
+  EXPECT_EQ(trace.kind[6], request_class::decode);
+  // The same process, walked beside the trace; who is popular is read from a steep one without spread.
+  auto biased = config;
+  biased.logit_spread = 1e-9;
+  const auto order = synthetic_trace(biased).value();
+  detail::autoregressive_logits process(config);
+  for (std::size_t t = 0; t < trace.tokens(); ++t)
+    for (const auto l : each<layer_id>(trace.layers)) {
+      const auto popular = best(row_of(order.logits, order, t, l), 40);
+      std::vector<float> z;
+      for (const auto step : process.next(static_cast<std::size_t>(l), popular, t != 0 && t != 26))
+        z.push_back(static_cast<float>(step) * 0x1p-18F);
+      const auto ids = trace.ids_of(t, l);
+      ASSERT_EQ(best(z, 5), std::vector<expert_id>(ids.begin(), ids.end())) << t << ' ' << l;
+      ASSERT_EQ(row_of(trace.logits, trace, t, l), z) << t << ' ' << l;
+    }
+  EXPECT_EQ(trace.fact("logits"), "autoregressive; correlation 0.8, spread 1.5");
+}
+
+TEST(synthetic, tied_logits_go_to_the_lower_id) {
+  const auto trace = synthetic_trace({.experts = 9,
+                                      .top_k = 4,
+                                      .tokens = 3,
+                                      .zipf = 0,
+                                      .autoregression = 0.5,
+                                      .logit_spread = 1e-9})
+                         .value();
+  for (std::size_t t = 0; t < 3; ++t) {
+    const auto ids = trace.ids_of(t, 1_layer);
+    EXPECT_EQ(std::vector<expert_id>(ids.begin(), ids.end()), expert_ids({0, 1, 2, 3}));
+    for (const float weight : trace.weights_of(t, 1_layer)) EXPECT_EQ(weight, 0.25F);
+  }
+}
+
+TEST(synthetic, autoregressive_routing_does_not_ask_what_is_recorded) {
+  synthetic_config config{.tokens = 60, .autoregression = 0.7, .scores = true};
+  const auto all = synthetic_trace(config).value();
+  config.weights = false;
+  EXPECT_EQ(synthetic_trace(config).value().ids, all.ids);
+  EXPECT_EQ(synthetic_trace(config).value().logits, all.logits);
+  config.scores = false;
+  EXPECT_EQ(synthetic_trace(config).value().ids, all.ids);
+  config.weights = true;
+  EXPECT_EQ(synthetic_trace(config).value().weights, all.weights);
+}
+
+TEST(synthetic, autoregressive_traces_are_the_same_on_every_machine) {
+  synthetic_config config{.sequences = 2,
+                          .prefill = 8,
+                          .tokens = 64,
+                          .zipf = 1.2,
+                          .autoregression = 0.85,
+                          .logit_spread = 1.25,
+                          .phase_length = 50,
+                          .scores = true,
+                          .predictor_noise = 0.5,
+                          .predictor_noise_kind = noise_kind::gaussian,
+                          .seed = 7};
+  const auto trace = synthetic_trace(config).value();
+  EXPECT_EQ(fingerprint(trace), 17539468756823932684ULL);
+  EXPECT_EQ(fingerprint_of_scores(trace), 14400169659214725414ULL);
+  config.seed = 8;
+  EXPECT_NE(fingerprint(synthetic_trace(config).value()), fingerprint(trace));
+}
+
+TEST(synthetic, the_more_logits_remember_the_more_experts_come_again) {
+  double before = 0;
+  for (const double correlation : {0.0, 0.5, 0.9, 0.99}) {
+    const auto trace =
+        synthetic_trace(
+            {.experts = 64, .top_k = 6, .tokens = 1500, .zipf = 0, .autoregression = correlation})
+            .value();
+    const double now = repeated(trace, 1, trace.tokens());
+    if (correlation == 0) {
+      EXPECT_NEAR(now, 6.0 / 64, 0.01);
+    }
+    EXPECT_GT(now, before + 0.05) << correlation;
+    before = now;
+  }
+  EXPECT_GT(before, 0.8);
+}
+
+TEST(synthetic, a_sequence_remembers_no_other) {
+  const auto trace = synthetic_trace({.layers = 40,
+                                      .experts = 64,
+                                      .top_k = 6,
+                                      .sequences = 2,
+                                      .prefill = 4,
+                                      .tokens = 4,
+                                      .zipf = 0,
+                                      .autoregression = 0.999})
+                         .value();
+  EXPECT_GT(repeated(trace, 1, 8), 0.9) << "the prompt is remembered";
+  EXPECT_LT(repeated(trace, 8, 9), 0.2);
+  EXPECT_GT(repeated(trace, 9, 16), 0.9);
+}
+
+TEST(synthetic, popularity_biases_logits_until_the_phase_ends) {
+  const auto trace = synthetic_trace({.layers = 1,
+                                      .top_k = 1,
+                                      .tokens = 4000,
+                                      .zipf = 2,
+                                      .autoregression = 0.5,
+                                      .phase_length = 2000})
+                         .value();
+  const auto first = counts(trace, 0_layer, 0, 2000);
+  const auto second = counts(trace, 0_layer, 2000, 4000);
+  const auto most = std::ranges::max_element(first);
+  EXPECT_GT(*most, 800U);
+  EXPECT_LT(second[static_cast<std::size_t>(most - first.begin())], 400U);
+  EXPECT_GT(*std::ranges::max_element(second), 800U);
+}
+
+TEST(synthetic, gaussian_noise_of_nothing_is_no_noise) {
+  for (auto config : scored_configs()) {
+    const auto exchanged = synthetic_trace(config).value();
+    config.predictor_noise_kind = noise_kind::gaussian;
+    const auto noisy = synthetic_trace(config).value();
+    EXPECT_EQ(fingerprint_of_scores(noisy), fingerprint_of_scores(exchanged));
+    EXPECT_EQ(fingerprint(noisy), fingerprint(exchanged));
+  }
+}
+
+TEST(synthetic, gaussian_noise_makes_predictions_worse_step_by_step) {
+  for (const bool by_logits : {false, true}) {
+    synthetic_config config{.experts = 64, .top_k = 6, .tokens = 300, .scores = true};
+    if (by_logits) config.autoregression = 0.9;
+    const auto clean = synthetic_trace(config).value();
+    config.predictor_noise_kind = noise_kind::gaussian;
+    double before = accuracy(clean);
+    EXPECT_EQ(before, 1.0);
+    for (const double sigma : {0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 16.0}) {
+      config.predictor_noise = sigma;
+      const auto noisy = synthetic_trace(config).value();
+      EXPECT_EQ(fingerprint(noisy), fingerprint(clean)) << "of predictions only";
+      EXPECT_EQ(noisy.logits, clean.logits);
+      const double now = accuracy(noisy);
+      EXPECT_LT(now, before) << by_logits << ' ' << sigma;
+      before = now;
+    }
+    EXPECT_NEAR(before, 6.0 / 64, 0.06) << "as good as chance";
+  }
+}
+
+/// How far the experts that are predicted in vain lie behind the last one that is routed, on average.
+double gap_of_errors(const routing_trace& trace) {
+  std::vector<float> predictions(trace.predictions.size());
+  trace.predictions.convert(0, predictions);
+  double sum = 0;
+  std::size_t n = 0;
+  for (std::size_t t = 0; t < trace.tokens(); ++t)
+    for (const auto l : each<layer_id>(trace.layers - 1)) {
+      const auto real = trace.ids_of(t, l + 1);
+      const auto z = row_of(trace.logits, trace, t, l + 1);
+      for (const auto id : best(row_of(predictions, trace, t, l), trace.top_k)) {
+        if (std::ranges::count(real, id) != 0) continue;
+        sum += double{z[static_cast<std::size_t>(real[real.size() - 1])] -
+                      z[static_cast<std::size_t>(id)]};
+        ++n;
+      }
+    }
+  return sum / static_cast<double>(n);
+}
+
+TEST(synthetic, gaussian_noise_confuses_what_is_nearly_alike) {
+  synthetic_config config{.experts = 64,
+                          .top_k = 6,
+                          .tokens = 300,
+                          .autoregression = 0.9,
+                          .scores = true,
+                          .predictor_noise = 0.15};
+  const auto exchanged = synthetic_trace(config).value();
+  config.predictor_noise_kind = noise_kind::gaussian;
+  config.predictor_noise = 0.3;
+  const auto gaussian = synthetic_trace(config).value();
+  ASSERT_NEAR(accuracy(gaussian), accuracy(exchanged), 0.06) << "as many errors";
+  EXPECT_LT(gap_of_errors(gaussian), gap_of_errors(exchanged) / 4);
+}
+
+TEST(synthetic, policies_find_what_they_need_in_it) {
+  const auto trace = synthetic_trace({.tokens = 30, .scores = true}).value();
+  const auto shape = trace.shape();
+  cache_aware plain(shape, {.lambda = 0});
+  cache_aware barely(shape, {.lambda = 1e-9});
+  cache_aware bent(shape, {.lambda = 0.3});
+  next_layer_top_k next(shape);
+  const std::vector<slot_id> row = [] {
+    std::vector<slot_id> slots(32, no_slot);
+    for (const auto s : each<slot_id>(16)) slots[16 + index_of(s)] = s;
+    return slots;
+  }();
+  std::vector<expert_id> selected(4);
+  std::vector<float> weights(4);
+  std::size_t resident = 0;
+  std::size_t resident_bent = 0;
+  for (std::size_t t = 0; t < trace.tokens(); ++t)
+    for (const auto l : each<layer_id>(trace.layers)) {
+      const auto ids = trace.ids_of(t, l);
+      const std::vector<expert_id> routed(ids.begin(), ids.end());
+      const auto z = row_of(trace.logits, trace, t, l);
+      routing_view view;
+      view.layer = l;
+      view.experts = ids;
+      view.weights = trace.weights_of(t, l);
+      view.logits = z;
+      const residency_view residents{row};
+      const auto count = [](const std::vector<expert_id>& of) {
+        return static_cast<std::size_t>(
+            std::count_if(of.begin(), of.end(), [](expert_id id) { return id >= 16; }));
+      };
+      for (auto* policy : {&plain, &barely}) {
+        ASSERT_EQ(policy->route(view, residents, selected, weights), status::ok);
+        EXPECT_EQ(selected, routed);
+      }
+      resident += count(selected);
+      ASSERT_EQ(bent.route(view, residents, selected, weights), status::ok);
+      resident_bent += count(selected);
+
+      if (l + 1 == trace.layers) continue;
+      const auto predicted = row_of(trace.predictions, trace, t, l);
+      std::vector<prefetch_request> asked(next.most_requests());
+      ASSERT_EQ(next.propose(view, {.probabilities = predicted, .depth = 1}, asked), 4U);
+      std::vector<expert_id> wanted;
+      for (const auto& request : asked) wanted.push_back(request.key.expert);
+      std::vector<expert_id> real(trace.ids_of(t, l + 1).begin(), trace.ids_of(t, l + 1).end());
+      std::sort(wanted.begin(), wanted.end());
+      std::sort(real.begin(), real.end());
+      EXPECT_EQ(wanted, real);
+    }
+  EXPECT_GT(resident_bent, resident * 6 / 5);
+  EXPECT_LT(resident_bent, 30U * 4 * 4) << "not everything is near";
+}
+
+TEST(synthetic, scores_are_written_as_they_are) {
+  const trace_samples::temporary_folder folder;
+  const auto trace = synthetic_trace({.tokens = 9, .scores = true, .predictor_noise = 0.3}).value();
+  const auto path = (folder.path() / "t").string();
+  ASSERT_FALSE(write_native_trace(trace, path));
+  const auto bytes = trace_samples::read_all(path);
+  for (const auto* part : {R"("logits":{"dtype":"F32","shape":[9,4,32])",
+                           R"("probabilities":{"dtype":"F16","shape":[9,4,32])",
+                           R"("predictions":{"dtype":"F16","shape":[9,4,1,32])"})
+    EXPECT_NE(bytes.find(part), std::string::npos) << part;
+  const auto holds = [&](std::span<const std::byte> data) {
+    return bytes.find(std::string(reinterpret_cast<const char*>(data.data()), data.size())) !=
+           std::string::npos;
+  };
+  EXPECT_TRUE(holds(std::as_bytes(std::span(trace.logits))));
+  EXPECT_TRUE(holds(trace.probabilities.bytes()));
+  EXPECT_TRUE(holds(trace.predictions.bytes()));
+}
+
+std::string refusal(const synthetic_config& config) {
+  const auto made = synthetic_trace(config);
+  return made ? "" : made.error().message;
+}
+
+TEST(synthetic, refuses_a_configuration_with_the_accepted_range) {
+  EXPECT_FALSE(synthetic_trace({.zipf = -1}));
+  EXPECT_FALSE(synthetic_trace({.zipf = std::nan("")}));
+  EXPECT_FALSE(synthetic_trace({.stickiness = 1.5}));
+  EXPECT_FALSE(synthetic_trace({.sequences = 0}));
+  EXPECT_FALSE(synthetic_trace({.experts = 2, .top_k = 3}));
+  const auto nan = std::nan("");
+  const auto text = [](const char* name, double value, const char* range) {
+    return name + (" = " + std::to_string(value)) + ", accepted: " + range;
+  };
+  for (const double bad : {-0.1, 1.1, nan})
+    EXPECT_EQ(refusal({.position_stickiness = bad}), text("position_stickiness", bad, "0..1"));
+  EXPECT_EQ(refusal({.positions = 0}), "positions = 0, accepted: 1 or more");
+  for (const double bad : {-0.1, 1.1, nan})
+    EXPECT_EQ(refusal({.predictor_noise = bad}), text("predictor_noise", bad, "0..1"));
+  for (const double bad : {-0.1, 1.0, nan})
+    EXPECT_EQ(refusal({.routed_mass = bad}), text("routed_mass", bad, "0..0.99"));
+  EXPECT_EQ(refusal({.routed_mass = 0, .predictor_noise = 1}), "");
+  EXPECT_EQ(refusal({.routed_mass = 0.99, .predictor_noise = 0}), "");
+}
+
+TEST(synthetic, refuses_what_does_not_go_with_the_way_of_routing) {
+  const auto nan = std::nan("");
+  const auto text = [](const char* name, double value, const char* accepted) {
+    return name + (" = " + std::to_string(value)) + ", accepted: " + accepted;
+  };
+  for (const double bad : {-0.1, 1.0, nan})
+    EXPECT_EQ(refusal({.autoregression = bad}), text("autoregression", bad, "0 or more, below 1"));
+  for (const double bad : {-1.0, 0.0, 8.5, nan})
+    EXPECT_EQ(refusal({.autoregression = 0.5, .logit_spread = bad}),
+              text("logit_spread", bad, "more than 0, at most 8"));
+  EXPECT_EQ(refusal({.logit_spread = 2}), text("logit_spread", 2, "1 without autoregression"));
+  EXPECT_EQ(refusal({.stickiness = 0.5, .autoregression = 0.5}),
+            text("stickiness", 0.5, "0 with autoregression"));
+  EXPECT_EQ(refusal({.position_stickiness = 0.5, .autoregression = 0.5}),
+            text("position_stickiness", 0.5, "0 with autoregression"));
+  EXPECT_EQ(refusal({.autoregression = 0.5, .routed_mass = 0.9}),
+            text("routed_mass", 0.9, "0.5 (the default) with autoregression"));
+  for (const double bad : {-0.1, 16.1, nan})
+    EXPECT_EQ(refusal({.predictor_noise = bad, .predictor_noise_kind = noise_kind::gaussian}),
+              text("predictor_noise", bad, "0..16 (gaussian)"));
+  EXPECT_EQ(refusal({.autoregression = 0, .logit_spread = 8}), "");
+}
+
+TEST(synthetic, refuses_more_rows_than_it_can_number) {
+  EXPECT_EQ(refusal({.sequences = 3, .prefill = 1U << 31U, .tokens = 5}),
+            "sequences x (prefill + positions x tokens) = 3 x (2147483648 + 1 x 5), accepted: "
+            "1..2147483648");
+  EXPECT_NE(refusal({.tokens = 1U << 16U, .positions = 1U << 16U}), "");
+  EXPECT_NE(refusal({.tokens = UINT32_MAX, .positions = UINT32_MAX}), "");
+  EXPECT_NE(refusal({.tokens = 0}), "");
+  // 2^64 + 2^31 rows in all.
+  EXPECT_NE(refusal({.sequences = 3221225472, .prefill = 4294967295, .tokens = 1431655767}), "");
+}
+
+}  // namespace
+}  // namespace synthetic_test

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/paging/residency/expected_uses.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "random_source.hpp"
+#include "written_ids.hpp"
+
+namespace hotset::expected_uses_test {
+namespace {
+
+const geometry shape{.layers = 4, .experts = 3, .top_k = 1};
+
+visit_context at(step_id step, layer_id layer) {
+  visit_context context;
+  context.step = step;
+  context.layer = layer;
+  return context;
+}
+
+TEST(expected_uses, nothing_is_expected_before_a_forecast) {
+  const expected_uses uses(shape);
+  for (const auto l : each<layer_id>(4))
+    EXPECT_FALSE(uses.sooner({l, 0_expert}, {{3_layer, 1_expert}, 9, 0.0F}, at(0, 0_layer)));
+}
+
+TEST(expected_uses, the_last_step_of_all_can_be_forecast) {
+  constexpr step_id last = ~step_id{0};
+  expected_uses uses(shape);
+  const std::vector<float> scores{.5F, .5F, .5F};
+  uses.take(at(last, 0_layer), {.probabilities = scores, .depth = 1});
+  EXPECT_TRUE(
+      uses.sooner({1_layer, 0_expert}, {{2_layer, 1_expert}, last, .25F}, at(last, 0_layer)));
+  EXPECT_FALSE(
+      uses.sooner({1_layer, 0_expert}, {{2_layer, 1_expert}, last, .25F}, at(last, 1_layer)))
+      << "its visit has come";
+}
+
+TEST(expected_uses, keeps_the_largest_probability_that_a_token_gives) {
+  expected_uses uses(shape);
+  const std::vector<float> scores{.1F, .5F, .2F,   // token 0, layer 1
+                                  .9F, .0F, .0F,   // token 0, layer 2
+                                  .4F, .3F, .2F,   // token 1, layer 1
+                                  .8F, .6F, .0F};  // token 1, layer 2
+  uses.take(at(7, 0_layer), {.probabilities = scores, .depth = 2});
+  const auto chance = [&](support::written_layer l, support::written_expert e) {
+    float most = -1.0F;
+    for (int tenth = 0; tenth <= 10; ++tenth) {
+      const auto p = static_cast<float>(tenth) / 10.0F;
+      if (uses.sooner({l, e}, {{3_layer, 0_expert}, 7, p}, at(7, 0_layer))) most = p;
+    }
+    return most;
+  };
+  EXPECT_EQ(chance(1, 0), .4F);
+  EXPECT_EQ(chance(1, 1), .5F);
+  EXPECT_EQ(chance(1, 2), .2F);
+  EXPECT_EQ(chance(2, 0), .9F);
+  EXPECT_EQ(chance(2, 1), .6F);
+  EXPECT_EQ(chance(2, 2), .0F);
+  EXPECT_EQ(chance(3, 0), -1.0F) << "the forecast does not reach so far";
+  EXPECT_EQ(chance(0, 0), -1.0F) << "the running layer";
+}
+
+TEST(expected_uses, only_the_same_visit_and_sooner_ones_count) {
+  expected_uses uses(shape);
+  const std::vector<float> scores{1.0F, 0.0F, 0.0F};
+  uses.take(at(7, 1_layer), {.probabilities = scores, .depth = 1});  // of layer 2
+  const auto now = at(7, 1_layer);
+  EXPECT_TRUE(uses.sooner({2_layer, 0_expert}, {{3_layer, 1_expert}, 7, .5F}, now));
+  EXPECT_TRUE(uses.sooner({2_layer, 0_expert}, {{2_layer, 1_expert}, 7, .5F}, now))
+      << "the same visit";
+  EXPECT_TRUE(uses.sooner({2_layer, 0_expert}, {{0_layer, 1_expert}, 8, .5F}, now))
+      << "the next step";
+  EXPECT_FALSE(uses.sooner({2_layer, 0_expert}, {{1_layer, 1_expert}, 7, .5F}, now))
+      << "wanted a layer earlier";
+  EXPECT_FALSE(uses.sooner({2_layer, 0_expert}, {{3_layer, 1_expert}, 6, .5F}, now))
+      << "wanted a step earlier";
+  EXPECT_TRUE(uses.sooner({2_layer, 0_expert}, {{3_layer, 1_expert}, 7, 1.0F}, now)) << "as likely";
+  EXPECT_FALSE(uses.sooner({2_layer, 1_expert}, {{3_layer, 1_expert}, 7, .5F}, now))
+      << "less likely";
+}
+
+TEST(expected_uses, what_was_expected_of_a_visit_is_over_with_it) {
+  expected_uses uses(shape);
+  const std::vector<float> scores{1.0F, 0.0F, 0.0F, 1.0F, 0.0F, 0.0F};
+  uses.take(at(7, 0_layer), {.probabilities = scores, .depth = 2});
+  const prefetch_request request{{3_layer, 1_expert}, 9, .5F};
+  EXPECT_TRUE(uses.sooner({1_layer, 0_expert}, request, at(7, 0_layer)));
+  EXPECT_FALSE(uses.sooner({1_layer, 0_expert}, request, at(7, 1_layer)));
+  EXPECT_TRUE(uses.sooner({2_layer, 0_expert}, request, at(7, 1_layer)));
+  EXPECT_FALSE(uses.sooner({1_layer, 0_expert}, request, at(7, 2_layer)));
+  EXPECT_FALSE(uses.sooner({2_layer, 0_expert}, request, at(8, 0_layer)))
+      << "another step has begun";
+}
+
+TEST(expected_uses, a_later_forecast_replaces_what_it_covers) {
+  expected_uses uses(shape);
+  const std::vector<float> first{1.0F, 0.0F, 0.0F, 1.0F, 0.0F, 0.0F};
+  uses.take(at(7, 0_layer), {.probabilities = first, .depth = 2});
+  const std::vector<float> second{0.0F, 1.0F, 0.0F};
+  uses.take(at(7, 0_layer), {.probabilities = second, .depth = 1});
+  const prefetch_request request{{3_layer, 1_expert}, 7, .5F};
+  EXPECT_FALSE(uses.sooner({1_layer, 0_expert}, request, at(7, 0_layer)));
+  EXPECT_TRUE(uses.sooner({1_layer, 1_expert}, request, at(7, 0_layer)));
+  EXPECT_TRUE(uses.sooner({2_layer, 0_expert}, request, at(7, 0_layer)))
+      << "it did not reach so far";
+}
+
+TEST(expected_uses, a_forecast_that_says_nothing_changes_nothing) {
+  expected_uses uses(shape);
+  const std::vector<float> scores{1.0F, 0.0F, 0.0F};
+  uses.take(at(7, 0_layer), {.probabilities = scores, .depth = 1});
+  uses.take(at(7, 0_layer), {});
+  uses.take(at(7, 0_layer), {.depth = 2});
+  uses.take(at(7, 0_layer), {.probabilities = scores, .depth = -1});
+  uses.take(at(7, 9_layer), {.probabilities = scores, .depth = 1});
+  uses.take(at(7, before_layers), {.probabilities = scores, .depth = 1});
+  EXPECT_TRUE(uses.sooner({1_layer, 0_expert}, {{3_layer, 1_expert}, 7, .5F}, at(7, 0_layer)));
+  EXPECT_FALSE(uses.sooner({2_layer, 1_expert}, {{3_layer, 1_expert}, 7, 0.0F}, at(7, 0_layer)))
+      << "unknown is not unlikely";
+}
+
+TEST(expected_uses, layers_behind_the_last_are_left_out) {
+  expected_uses uses(shape);
+  const std::vector<float> scores(9, 1.0F);
+  uses.take(at(7, 2_layer), {.probabilities = scores, .depth = 3});
+  EXPECT_TRUE(uses.sooner({3_layer, 0_expert}, {{3_layer, 1_expert}, 7, .5F}, at(7, 2_layer)));
+  EXPECT_FALSE(uses.sooner({0_layer, 0_expert}, {{3_layer, 1_expert}, 8, .5F}, at(7, 2_layer)))
+      << "the next step's layer 0";
+}
+
+TEST(expected_uses, a_score_that_is_no_number_is_no_expectation) {
+  expected_uses uses(shape);
+  const std::vector<float> scores{std::numeric_limits<float>::quiet_NaN(), .5F, .5F};
+  uses.take(at(7, 0_layer), {.probabilities = scores, .depth = 1});
+  EXPECT_FALSE(uses.sooner({1_layer, 0_expert}, {{3_layer, 1_expert}, 7, .25F}, at(7, 0_layer)));
+  EXPECT_TRUE(uses.sooner({1_layer, 1_expert}, {{3_layer, 1_expert}, 7, .25F}, at(7, 0_layer)));
+}
+
+TEST(expected_uses, agrees_with_a_naive_table) {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    support::random_source random(seed);
+    struct entry {
+      bool known = false;
+      step_id step = 0;
+      std::vector<float> likely{};
+    };
+    std::vector<entry> table(4);
+    expected_uses uses(shape);
+    for (int n = 0; n < 200; ++n) {
+      const auto now = at(random.below(4), layer_id{random.id_below(4)});
+      const auto depth = 1 + random.below(3);
+      const auto tokens = random.below(3);
+      std::vector<float> scores(tokens * depth * 3);
+      for (auto& x : scores) x = static_cast<float>(random.below(4)) / 4.0F;
+      uses.take(now, {.probabilities = scores, .depth = static_cast<std::int32_t>(depth)});
+      for (std::size_t d = 0; d < depth && tokens != 0; ++d) {
+        const auto l = static_cast<std::size_t>(now.layer) + 1 + d;
+        if (l >= 4) break;
+        table[l] = {true, now.step, std::vector<float>(3, 0.0F)};
+        for (std::size_t t = 0; t < tokens; ++t)
+          for (std::size_t e = 0; e < 3; ++e)
+            table[l].likely[e] = std::max(table[l].likely[e], scores[(t * depth + d) * 3 + e]);
+      }
+      const prefetch_request request{{layer_id{random.id_below(4)}, 0_expert},
+                                     random.below(5),
+                                     static_cast<float>(random.below(4)) / 4.0F};
+      const auto asked = at(random.below(4), layer_id{random.id_below(4)});
+      for (const auto l : each<layer_id>(4))
+        for (const auto e : each<expert_id>(3)) {
+          const auto& row = table[index_of(l)];
+          const auto visit = std::pair(row.step, l);
+          const bool expected = row.known && visit > std::pair(asked.step, asked.layer) &&
+                                visit <= std::pair(request.for_step, request.key.layer) &&
+                                row.likely[index_of(e)] >= request.probability;
+          ASSERT_EQ(uses.sooner({l, e}, request, asked), expected);
+        }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace hotset::expected_uses_test

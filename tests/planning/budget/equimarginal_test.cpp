@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/planning/budget/equimarginal.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "budget_samples.hpp"
+
+namespace hotset::equimarginal_test {
+namespace {
+
+using testing::ElementsAre;
+
+TEST(equimarginal, gives_the_next_byte_where_it_saves_most) {
+  const sampled_miss_curve steep({20, 10, 4, 2, 1});
+  const sampled_miss_curve flat({9, 6, 3, 0});
+  const std::vector<memory_consumer> consumers{
+      {.curve = steep, .unit_bytes = 2, .seconds_per_miss = 1},
+      {.curve = flat, .unit_bytes = 2, .seconds_per_miss = 1}};
+  const auto found = equimarginal().allocate(consumers, 8);
+  ASSERT_TRUE(found);
+  // Gains of a unit: 10 6 2 1 and 3 3 3.
+  EXPECT_THAT(found->units, ElementsAre(2U, 2U));
+  EXPECT_DOUBLE_EQ(found->seconds, 7);
+  EXPECT_DOUBLE_EQ(found->bound, 7);
+  EXPECT_THAT(found->gain_per_byte, ElementsAre(1, 1.5));
+  EXPECT_THAT(found->loss_per_byte, ElementsAre(3, 1.5));
+}
+
+TEST(equimarginal, a_cliff_is_climbed_at_once_or_not) {
+  const sampled_miss_curve cliff({12, 12, 12, 0});
+  const sampled_miss_curve slope({9, 6, 3, 0});
+  const std::vector<memory_consumer> consumers{
+      {.curve = cliff, .unit_bytes = 1, .seconds_per_miss = 1},
+      {.curve = slope, .unit_bytes = 1, .seconds_per_miss = 1}};
+  EXPECT_THAT(equimarginal().allocate(consumers, 3)->units, ElementsAre(3U, 0U));
+  EXPECT_THAT(equimarginal().allocate(consumers, 4)->units, ElementsAre(3U, 1U));
+}
+
+TEST(equimarginal, what_is_left_goes_to_smaller_units) {
+  const sampled_miss_curve one({10, 0});
+  const sampled_miss_curve small({1, 0});
+  const std::vector<memory_consumer> consumers{
+      {.curve = one, .unit_bytes = 8, .seconds_per_miss = 1},
+      {.curve = one, .unit_bytes = 8, .seconds_per_miss = 1},
+      {.curve = small, .unit_bytes = 3, .seconds_per_miss = 1}};
+  const auto found = equimarginal().allocate(consumers, 13);
+  EXPECT_THAT(found->units, ElementsAre(1U, 0U, 1U));
+  EXPECT_EQ(found->bytes, 11U);
+  // 5 of the second unit's 8 bytes, were it cut.
+  EXPECT_DOUBLE_EQ(found->bound, 10 - 10 * 5.0 / 8 + 1);
+  EXPECT_EQ(found->gain_per_byte[0], 0);
+  EXPECT_EQ(found->loss_per_byte[1], std::numeric_limits<double>::infinity());
+}
+
+TEST(equimarginal, bytes_that_help_nobody_are_left) {
+  const sampled_miss_curve curve({3, 0, 0, 0});
+  const std::vector<memory_consumer> consumers{
+      {.curve = curve, .unit_bytes = 5, .seconds_per_miss = 1}};
+  EXPECT_EQ(equimarginal().allocate(consumers, 100)->bytes, 5U);
+}
+
+TEST(equimarginal, is_the_optimum_for_convex_curves_and_equal_units) {
+  support::random_source random(2);
+  for (int n = 0; n < 3000; ++n) {
+    const auto set = support::random_consumers(
+        random, {.consumers = 1 + random.below(4), .unit_bytes = {3}, .convex = true});
+    const auto total = support::floors_of(set.consumers) + random.below(50);
+    const auto found = equimarginal().allocate(set.consumers, total);
+    ASSERT_TRUE(found);
+    ASSERT_NEAR(found->seconds, support::best_seconds(set.consumers, total), 1e-9) << "case " << n;
+  }
+}
+
+/// Seconds on the hulls of a division, and of the largest gain of one unit anywhere.
+double hull_seconds(const std::vector<memory_consumer>& consumers,
+                    const std::vector<std::uint64_t>& units, double& largest_gain) {
+  double seconds = 0;
+  largest_gain = 0;
+  for (std::size_t i = 0; i < consumers.size(); ++i) {
+    const auto& c = consumers[i];
+    std::vector<convex_hull::corner> points;
+    for (auto u = c.min_units; u <= c.cap(); ++u)
+      points.push_back({static_cast<std::size_t>(u), c.seconds(u)});
+    const convex_hull hull(points);
+    seconds += hull.misses(static_cast<std::size_t>(units[i]));
+    for (auto u = c.min_units; u < c.cap(); ++u)
+      largest_gain = std::max(largest_gain, hull.misses(static_cast<std::size_t>(u)) -
+                                                hull.misses(static_cast<std::size_t>(u + 1)));
+  }
+  return seconds;
+}
+
+TEST(equimarginal, is_within_a_units_gain_of_the_bound_on_hulls) {
+  support::random_source random(3);
+  for (int n = 0; n < 3000; ++n) {
+    const auto set = support::random_consumers(
+        random,
+        {.consumers = 1 + random.below(4), .unit_bytes = {1, 4, 5, 9}, .convex = random.one_in(2)});
+    const auto total = support::floors_of(set.consumers) + random.below(60);
+    const auto found = equimarginal().allocate(set.consumers, total);
+    ASSERT_TRUE(found);
+    double gain = 0;
+    const auto reached = hull_seconds(set.consumers, found->units, gain);
+    EXPECT_LE(reached, found->bound + gain + 1e-9) << "case " << n;
+    // The bound is one: no whole units do better, on the curves or on their hulls.
+    EXPECT_LE(found->bound, support::best_seconds(set.consumers, total) + 1e-9) << "case " << n;
+    EXPECT_LE(found->bound, reached + 1e-9) << "case " << n;
+  }
+}
+
+// No byte lies idle that some whole unit could use.
+TEST(equimarginal, leaves_no_unit_that_fits_and_helps) {
+  support::random_source random(4);
+  for (int n = 0; n < 3000; ++n) {
+    const auto set = support::random_consumers(
+        random,
+        {.consumers = 2 + random.below(4), .unit_bytes = {1, 4, 5, 9}, .convex = random.one_in(2)});
+    const auto total = support::floors_of(set.consumers) + random.below(60);
+    const auto found = equimarginal().allocate(set.consumers, total);
+    ASSERT_TRUE(found);
+    for (std::size_t i = 0; i < set.consumers.size(); ++i)
+      EXPECT_TRUE(found->gain_per_byte[i] == 0 ||
+                  set.consumers[i].unit_bytes > total - found->bytes)
+          << "case " << n << ", consumer " << i;
+  }
+}
+
+// The certificate: with equal units nothing is hindered by its size, and no byte wants to move.
+TEST(equimarginal, with_equal_units_no_gain_exceeds_any_loss) {
+  support::random_source random(5);
+  for (int n = 0; n < 3000; ++n) {
+    const auto set = support::random_consumers(
+        random, {.consumers = 2 + random.below(4), .unit_bytes = {4}, .convex = random.one_in(2)});
+    const auto total = support::floors_of(set.consumers) + random.below(60);
+    const auto found = equimarginal().allocate(set.consumers, total);
+    ASSERT_TRUE(found);
+    const auto gain = *std::max_element(found->gain_per_byte.begin(), found->gain_per_byte.end());
+    const auto loss = *std::min_element(found->loss_per_byte.begin(), found->loss_per_byte.end());
+    EXPECT_LE(gain, loss + 1e-12) << "case " << n;
+  }
+}
+
+/// What the hull is, from its definition: the lowest of all lines between two points of the curve, at `units`.
+double lower_hull(const memory_consumer& c, std::uint64_t units) {
+  auto lowest = c.seconds(units);
+  for (auto a = c.min_units; a < units; ++a)
+    for (auto b = units + 1; b <= c.cap(); ++b) {
+      const auto share = static_cast<double>(units - a) / static_cast<double>(b - a);
+      lowest = std::min(lowest, c.seconds(a) + share * (c.seconds(b) - c.seconds(a)));
+    }
+  return lowest;
+}
+/// What a unit more than `units` saves on the hull, for each of its bytes.
+double saved_by_next(const memory_consumer& c, std::uint64_t units) {
+  return (lower_hull(c, units) - lower_hull(c, units + 1)) / static_cast<double>(c.unit_bytes);
+}
+/// The least seconds with units cut at will: all units of all hulls, the best first.
+double best_cut_seconds(const std::vector<memory_consumer>& consumers, std::uint64_t total) {
+  std::vector<std::pair<double, std::uint64_t>> units;  // saved by a byte, bytes
+  double seconds = 0;
+  auto left = total - support::floors_of(consumers);
+  for (const auto& c : consumers) {
+    seconds += lower_hull(c, c.min_units);
+    for (auto u = c.min_units; u < c.cap(); ++u)
+      units.emplace_back(saved_by_next(c, u), c.unit_bytes);
+  }
+  std::sort(units.rbegin(), units.rend());
+  for (const auto& [saved, bytes] : units) {
+    const auto taken = std::min(bytes, left);
+    seconds -= saved * static_cast<double>(taken);
+    left -= taken;
+  }
+  return seconds;
+}
+
+TEST(equimarginal, its_bound_is_what_units_cut_at_will_reach) {
+  support::random_source random(6);
+  for (int n = 0; n < 3000; ++n) {
+    const auto set = support::random_consumers(
+        random,
+        {.consumers = 1 + random.below(5), .unit_bytes = {1, 4, 5, 9}, .convex = random.one_in(2)});
+    const auto total = support::floors_of(set.consumers) + random.below(80);
+    const auto found = equimarginal().allocate(set.consumers, total);
+    ASSERT_TRUE(found);
+    ASSERT_NEAR(found->bound, best_cut_seconds(set.consumers, total), 1e-9) << "case " << n;
+  }
+}
+
+// The certificate says of every consumer what one unit more or less is worth where it stands.
+TEST(equimarginal, its_certificate_is_that_of_the_curves) {
+  support::random_source random(7);
+  for (int n = 0; n < 3000; ++n) {
+    const auto set = support::random_consumers(
+        random,
+        {.consumers = 1 + random.below(5), .unit_bytes = {1, 4, 5, 9}, .convex = random.one_in(2)});
+    const auto total = support::floors_of(set.consumers) + random.below(80);
+    const auto found = equimarginal().allocate(set.consumers, total);
+    ASSERT_TRUE(found);
+    ASSERT_EQ(found->gain_per_byte.size(), set.consumers.size());
+    ASSERT_EQ(found->loss_per_byte.size(), set.consumers.size());
+    for (std::size_t i = 0; i < set.consumers.size(); ++i) {
+      const auto& c = set.consumers[i];
+      const auto units = found->units[i];
+      const auto gain = units == c.cap() ? 0 : saved_by_next(c, units);
+      ASSERT_NEAR(found->gain_per_byte[i], gain, 1e-9) << "case " << n << ", consumer " << i;
+      if (units == c.min_units)
+        ASSERT_EQ(found->loss_per_byte[i], std::numeric_limits<double>::infinity());
+      else
+        ASSERT_NEAR(found->loss_per_byte[i], saved_by_next(c, units - 1), 1e-9)
+            << "case " << n << ", consumer " << i;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace hotset::equimarginal_test

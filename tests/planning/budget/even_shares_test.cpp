@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/planning/budget/even_shares.hpp"
+
+#include <numeric>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "budget_samples.hpp"
+#include "hotset/planning/budget/equimarginal.hpp"
+#include "hotset/planning/budget/multiple_choice_knapsack.hpp"
+
+namespace hotset::even_shares_test {
+namespace {
+
+using testing::ElementsAre;
+
+std::vector<std::uint64_t> evened(const sampled_miss_curve& curve,
+                                  std::vector<std::uint64_t> units) {
+  const std::vector<memory_consumer> consumers(
+      units.size(), {.curve = curve, .unit_bytes = 1, .seconds_per_miss = 1});
+  return even_shares(consumers, std::move(units));
+}
+
+TEST(even_shares, a_straight_curve_is_divided_evenly) {
+  const sampled_miss_curve straight({8, 7, 6, 5, 4, 3, 2, 1, 0});
+  EXPECT_THAT(evened(straight, {8, 2, 0, 0}), ElementsAre(3U, 3U, 2U, 2U));
+  EXPECT_THAT(evened(straight, {0, 0, 2, 8}), ElementsAre(3U, 3U, 2U, 2U));
+}
+
+TEST(even_shares, a_cliff_that_two_halves_cannot_climb_stays_with_one) {
+  const sampled_miss_curve cliff({12, 12, 12, 12, 0});
+  EXPECT_THAT(evened(cliff, {4, 0}), ElementsAre(4U, 0U));
+}
+
+TEST(even_shares, of_steps_each_takes_whole_ones) {
+  const sampled_miss_curve steps({8, 8, 8, 4, 4, 4, 0});
+  EXPECT_THAT(evened(steps, {6, 0, 0}), ElementsAre(3U, 3U, 0U));
+  EXPECT_THAT(evened(steps, {0, 6, 3, 0}), ElementsAre(3U, 3U, 3U, 0U));
+}
+
+TEST(even_shares, other_units_prices_floors_or_curves_are_not_equal) {
+  const sampled_miss_curve straight({4, 3, 2, 1, 0});
+  const sampled_miss_curve bent({4, 3, 2, 1, 0.5});
+  const memory_consumer one{.curve = straight, .unit_bytes = 1, .seconds_per_miss = 1};
+  std::vector<memory_consumer> consumers(5, one);
+  consumers[1].unit_bytes = 2;
+  consumers[2].seconds_per_miss = 2;
+  consumers[3].curve = bent;
+  consumers[4].max_units = 3;
+  const std::vector<std::uint64_t> units{4, 0, 0, 0, 0};
+  EXPECT_EQ(even_shares(consumers, units), units);
+}
+
+/// Copies of a random consumer among others, at random places.
+std::vector<memory_consumer> mixed(support::random_source& random, const memory_consumer& one,
+                                   std::size_t copies, const std::vector<memory_consumer>& others,
+                                   std::vector<std::size_t>& places) {
+  std::vector<memory_consumer> out;
+  places.clear();
+  for (std::size_t o = 0, c = 0; o < others.size() || c < copies;) {
+    const bool copy = c < copies && (o == others.size() || random.one_in(2));
+    if (copy) places.push_back(out.size());
+    out.push_back(copy ? one : others[o]);
+    copy ? ++c : ++o;
+  }
+  return out;
+}
+
+TEST(even_shares, of_any_curves_no_two_equal_consumers_could_meet_closer_at_no_cost) {
+  support::random_source random(11);
+  for (int n = 0; n < 2000; ++n) {
+    const auto set = support::random_consumers(
+        random, {.consumers = 4, .most_units = 8, .convex = random.one_in(2)});
+    std::vector<std::size_t> places;
+    const std::vector<memory_consumer> others(set.consumers.begin() + 1, set.consumers.end());
+    const auto& one = set.consumers.front();
+    const auto consumers = mixed(random, one, 2 + random.below(4), others, places);
+    const auto total = support::floors_of(consumers) + random.below(60);
+    const auto greedy = equimarginal().allocate(consumers, total);
+    const auto exact = multiple_choice_knapsack().allocate(consumers, total);
+    ASSERT_TRUE(greedy && exact);
+    for (const auto* found : {&*greedy, &*exact})
+      for (const auto a : places)
+        for (const auto b : places) {
+          const auto large = found->units[a];
+          const auto small = found->units[b];
+          for (auto part = small + 1; part < large; ++part)
+            EXPECT_GT(one.seconds(part) + one.seconds(large + small - part),
+                      one.seconds(large) + one.seconds(small))
+                << "case " << n << ": " << large << " and " << small << " could be " << part;
+        }
+  }
+}
+
+TEST(even_shares, the_places_of_equal_consumers_change_nothing_but_by_one_unit) {
+  support::random_source random(12);
+  for (int n = 0; n < 1000; ++n) {
+    const auto set = support::random_consumers(
+        random, {.consumers = 4, .most_units = 9, .convex = true, .floors = false});
+    std::vector<memory_consumer> others(set.consumers.begin() + 1, set.consumers.end());
+    // Prices without a common measure: no two different consumers tie.
+    for (std::size_t i = 0; i < others.size(); ++i)
+      others[i].seconds_per_miss = 1 + 0.0173 * static_cast<double>(i + 1);
+    const auto copies = 2 + random.below(5);
+    const auto total = random.below(40);
+    const auto shares = [&](auto allocator) {
+      std::vector<std::size_t> places;
+      const auto consumers = mixed(random, set.consumers.front(), copies, others, places);
+      const auto found = allocator.allocate(consumers, total);
+      std::vector<std::uint64_t> out;
+      for (const auto i : places) out.push_back(found->units[i]);
+      return std::pair(std::move(out), found->seconds);
+    };
+    const auto check = [&](auto allocator) {
+      const auto [first, seconds] = shares(allocator);
+      const auto [second, again] = shares(allocator);
+      EXPECT_NEAR(seconds, again, 1e-9) << "case " << n;
+      const auto [least, most] = std::ranges::minmax(first);
+      EXPECT_LE(most - least, 1U) << "case " << n;
+      EXPECT_EQ(first, second) << "case " << n;
+    };
+    check(equimarginal());
+    check(multiple_choice_knapsack());
+  }
+}
+
+}  // namespace
+}  // namespace hotset::even_shares_test

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/planning/budget/split_limits.hpp"
+
+#include <cstdint>
+
+#include <gtest/gtest.h>
+
+namespace hotset::split_limits_test {
+namespace {
+
+split_limits example() {
+  return {.budget_bytes = 100,
+          .slot_bytes = 10,
+          .block_bytes = 3,
+          .min_cap = 2,
+          .max_cap = 8,
+          .min_blocks = 5};
+}
+
+TEST(split_limits, what_a_cap_leaves_is_whole_blocks) {
+  EXPECT_EQ(example().blocks_beside(2), 26U);
+  EXPECT_EQ(example().blocks_beside(10), 0U);
+  EXPECT_EQ(example().smallest_budget(), 35U);
+  auto without_kv = example();
+  without_kv.block_bytes = 0;
+  EXPECT_EQ(without_kv.blocks_beside(2), 0U);
+}
+
+TEST(split_limits, the_largest_cap_leaves_the_floor) {
+  EXPECT_EQ(example().largest_cap(), 8U);
+  auto tight = example();
+  tight.budget_bytes = 64;
+  EXPECT_EQ(tight.largest_cap(), 4U);
+  EXPECT_GE(tight.blocks_beside(4), 5U);
+  EXPECT_LT(tight.budget_bytes - 50, 5 * 3U);
+}
+
+TEST(split_limits, refuses_floors_that_do_not_fit) {
+  auto limits = example();
+  EXPECT_FALSE(limits.validate());
+  limits.budget_bytes = 34;
+  EXPECT_EQ(limits.validate()->message,
+            "a budget of 34 bytes, accepted: 35 bytes or more (2 experts a layer and 5 KV blocks)");
+  limits = example();
+  limits.max_cap = UINT64_MAX / 3;
+  EXPECT_EQ(limits.validate()->message, "floors and caps of 2^63 bytes or more, accepted: fewer");
+}
+
+}  // namespace
+}  // namespace hotset::split_limits_test

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/planning/curve/decayed_histogram.hpp"
+
+#include <cmath>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "random_source.hpp"
+
+namespace hotset::decayed_histogram_test {
+namespace {
+
+TEST(decayed_histogram, older_bursts_count_less) {
+  decayed_histogram h({.slots = 4, .decay = 0.5});
+  for (const std::uint32_t d : {1U, 3U, 3U}) h.add(d);
+  EXPECT_EQ(h.misses(0), 0);  // the burst has not ended
+  h.end_burst();
+  EXPECT_DOUBLE_EQ(h.misses(0), 3);
+  EXPECT_DOUBLE_EQ(h.misses(1), 2);
+  EXPECT_DOUBLE_EQ(h.misses(3), 0);
+  h.add(4);
+  h.end_burst();
+  EXPECT_DOUBLE_EQ(h.weight(), 1.5);
+  EXPECT_DOUBLE_EQ(h.misses(0), (0.5 * 3 + 1) / 1.5);
+  EXPECT_DOUBLE_EQ(h.misses(2), (0.5 * 2 + 1) / 1.5);
+  EXPECT_DOUBLE_EQ(h.misses(4), 0);
+}
+
+// Else the pool that has been seen less would look as if it needed more.
+TEST(decayed_histogram, first_sights_are_left_out_and_far_reuse_is_not) {
+  decayed_histogram h({.slots = 4});
+  h.add(0);
+  h.add(9);
+  h.end_burst();
+  EXPECT_DOUBLE_EQ(h.misses(0), 1);
+  EXPECT_DOUBLE_EQ(h.misses(4), 1);
+  EXPECT_DOUBLE_EQ(h.misses(1000), 1);
+  EXPECT_EQ(h.max_slots(), 4U);
+}
+
+TEST(decayed_histogram, of_no_burst_and_without_decay) {
+  decayed_histogram h({.slots = 2, .decay = 0});
+  EXPECT_EQ(h.misses(0), 0);
+  h.add(2);
+  h.end_burst();
+  h.end_burst();
+  EXPECT_EQ(h.misses(0), 0);
+  EXPECT_DOUBLE_EQ(h.weight(), 1);
+}
+
+TEST(decayed_histogram, agrees_with_the_rule_written_out) {
+  support::random_source random(3);
+  for (const std::size_t width : {1U, 3U, 7U}) {
+    constexpr std::size_t slots = 20;
+    decayed_histogram h({.slots = slots, .width = width, .decay = 0.8});
+    const auto bins = (slots + width - 1) / width;
+    std::vector<double> naive(bins + 1, 0.0);
+    double weight = 0;
+    for (int burst = 0; burst < 30; ++burst) {
+      for (auto& count : naive) count *= 0.8;
+      weight = 0.8 * weight + 1;
+      for (auto n = random.below(40); n > 0; --n) {
+        const auto d = static_cast<std::uint32_t>(random.below(25));
+        h.add(d);
+        if (d > 0) ++naive[std::min<std::size_t>((d - 1) / width, bins)];
+      }
+      h.end_burst();
+      double tail = 0;
+      for (std::size_t b = bins + 1; b-- > 0;) {
+        tail += naive[b];
+        ASSERT_NEAR(h.misses(b * width), tail / weight, 1e-9) << "width " << width << " bin " << b;
+      }
+    }
+  }
+}
+
+TEST(decayed_histogram, a_wrong_configuration_is_refused) {
+  const auto why = [](const decayed_histogram::config& c) { return c.validate()->message; };
+  EXPECT_EQ(why({}), "decayed_histogram slots = 0, accepted: 1 or more");
+  EXPECT_EQ(why({.slots = 1, .width = 0}), "decayed_histogram width = 0, accepted: 1 or more");
+  for (const double decay : {-0.1, 1.0, std::nan("")})
+    EXPECT_TRUE((decayed_histogram::config{.slots = 1, .decay = decay}.validate())) << decay;
+  EXPECT_THROW(decayed_histogram(decayed_histogram::config{}), invalid_config);
+}
+
+}  // namespace
+}  // namespace hotset::decayed_histogram_test

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/policy/any/any_prefetch_policy.hpp"
+
+#include <concepts>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "hotset/prefetch/next_layer_top_k.hpp"
+#include "hotset/prefetch/no_prefetch.hpp"
+#include "hotset/prefetch/noisy_oracle.hpp"
+#include "hotset/prefetch/previous_step.hpp"
+
+namespace hotset::any_prefetch_policy_test {
+namespace {
+
+static_assert(prefetch_policy<any_prefetch_policy>);
+static_assert(std::movable<any_prefetch_policy> && !std::copyable<any_prefetch_policy>);
+
+const geometry shape{.layers = 3, .experts = 8, .top_k = 2};
+
+TEST(any_prefetch_policy, does_what_it_holds) {
+  any_prefetch_policy p(
+      shape, any_prefetch_policy::holding<next_layer_top_k>({.overfetch = 1.5, .depth = 2}));
+  EXPECT_EQ(p.held_name(), "next_layer_top_k");
+  EXPECT_EQ(p.needs(), forecast_need::probabilities);
+  EXPECT_EQ(p.depth(), 2);
+  EXPECT_EQ(p.most_requests(), 6U);
+  const std::vector<float> probabilities{0, 0, 0, 0.75F, 0, 0.25F, 0, 0};
+  forecast expected;
+  expected.probabilities = probabilities;
+  expected.depth = 1;
+  std::vector<prefetch_request> out(6);
+  ASSERT_EQ(p.propose({}, expected, out), 2U);
+  EXPECT_EQ(out[0].key, (expert_key{1_layer, 3_expert}));
+  EXPECT_EQ(out[1].key, (expert_key{1_layer, 5_expert}));
+}
+
+TEST(any_prefetch_policy, passes_visits_on) {
+  any_prefetch_policy p(shape, any_prefetch_policy::holding<previous_step>());
+  const std::vector<std::int32_t> ids{6, 1};
+  routing_view view;
+  view.layer = 1_layer;
+  view.experts = ids;
+  p.observe(view);
+  view.layer = 0_layer;
+  std::vector<prefetch_request> out(2);
+  EXPECT_EQ(p.propose(view, {}, out), 2U);
+  EXPECT_EQ(out[0].key, (expert_key{1_layer, 6_expert}));
+}
+
+TEST(any_prefetch_policy, takes_a_policy_that_exists_and_moves) {
+  const no_prefetch none(shape);
+  any_prefetch_policy first{none};
+  EXPECT_EQ(first.held_name(), "no_prefetch");
+  any_prefetch_policy second{noisy_oracle(shape)};
+  EXPECT_EQ(second.needs(), forecast_need::truth);
+  first = std::move(second);
+  EXPECT_FALSE(second.has_value());  // NOLINT(bugprone-use-after-move): that is the question
+  EXPECT_TRUE(first.has_value());
+  EXPECT_EQ(first.held_name(), "noisy_oracle");
+}
+
+TEST(any_prefetch_policy, each_build_of_a_config_is_its_own) {
+  const auto config = any_prefetch_policy::holding<previous_step>();
+  any_prefetch_policy a(shape, config);
+  any_prefetch_policy b(shape, config);
+  const std::vector<std::int32_t> ids{6, 1};
+  routing_view view;
+  view.layer = 0_layer;
+  view.experts = ids;
+  a.observe(view);
+  view.layer = 2_layer;
+  std::vector<prefetch_request> out(2);
+  EXPECT_EQ(a.propose(view, {}, out), 2U);
+  EXPECT_EQ(b.propose(view, {}, out), 0U);
+}
+
+TEST(any_prefetch_policy, checks_its_configuration) {
+  const auto why = [](const any_prefetch_policy::config& c) {
+    return c.validate().value_or(error{"fine"}).message;
+  };
+  EXPECT_EQ(why({}), "any_prefetch_policy factory = none, accepted: a factory");
+  EXPECT_EQ(why(any_prefetch_policy::holding<no_prefetch>()), "fine");
+  EXPECT_EQ(why(any_prefetch_policy::holding<next_layer_top_k>({.depth = 0})),
+            "next_layer_top_k depth = 0, accepted: 1 or more");
+}
+
+}  // namespace
+}  // namespace hotset::any_prefetch_policy_test
