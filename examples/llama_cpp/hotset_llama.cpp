@@ -17,7 +17,7 @@
 
 #include "expert_weights.hpp"
 #include "graph_nodes.hpp"
-#include "lab/models/expert_files.hpp"
+#include "hotset/lab/expert_files.hpp"
 #include "model_file.hpp"
 #include "paged_experts.hpp"
 

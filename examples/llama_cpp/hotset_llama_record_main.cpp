@@ -13,9 +13,9 @@
 #include <CLI/CLI.hpp>
 
 #include "graph_nodes.hpp"
+#include "hotset/lab/expert_files.hpp"
 #include "hotset/trace/native_trace_writer.hpp"
 #include "hotset/trace/trace_recorder.hpp"
-#include "lab/models/expert_files.hpp"
 #include "model_run.hpp"
 
 namespace {

@@ -28,8 +28,8 @@
 #include <unistd.h>
 
 #include "ggml-backend.h"
+#include "hotset/lab/expert_files.hpp"
 #include "hotset_llama.h"
-#include "lab/models/expert_files.hpp"
 #include "model_run.hpp"
 
 namespace {

@@ -6,7 +6,7 @@
 
 #include "expert_weights.hpp"
 #include "hotset/core/error.hpp"
-#include "lab/models/expert_files.hpp"
+#include "hotset/lab/expert_files.hpp"
 
 namespace hotset_llama_cpp {
 

@@ -12,9 +12,9 @@
 #include "hotset/core/error.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/status.hpp"
+#include "hotset/lab/expert_files.hpp"
 #include "hotset/paging/pager_stats.hpp"
 #include "hotset_llama.h"
-#include "lab/models/expert_files.hpp"
 #include "model_file.hpp"
 
 namespace hotset_llama_cpp {

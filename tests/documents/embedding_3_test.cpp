@@ -8,8 +8,8 @@
 #include "gguf_samples.hpp"
 #include "hotset/cache/host_tier.hpp"
 #include "hotset/eviction/lfu.hpp"
+#include "hotset/lab/expert_files.hpp"
 #include "hotset/transfer/host_backend.hpp"
-#include "lab/models/expert_files.hpp"
 #include "trace_samples.hpp"
 
 namespace hotset {

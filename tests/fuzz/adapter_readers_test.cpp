@@ -14,9 +14,9 @@
 #include <gtest/gtest.h>
 
 #include "damage.hpp"
+#include "hotset/lab/adapter_checkpoint.hpp"
+#include "hotset/lab/esft_config.hpp"
 #include "lab/studies/esft_selection.hpp"
-#include "lab/traces/adapter_checkpoint.hpp"
-#include "lab/traces/esft_config.hpp"
 #include "trace_samples.hpp"
 
 namespace adapter_readers_test {

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <string>
 
-#include "lab/traces/adapter_checkpoint.hpp"
+#include "hotset/lab/adapter_checkpoint.hpp"
 #include "tiny_moe/experts/adapters.hpp"
 #include "tiny_moe/model/model.hpp"
 

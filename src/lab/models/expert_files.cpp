@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "lab/models/expert_files.hpp"
+#include "hotset/lab/expert_files.hpp"
 
 #include <algorithm>
 #include <map>

@@ -18,6 +18,7 @@
 #include <nlohmann/json.hpp>
 
 #include "hotset/adapters/adapter_layout.hpp"
+#include "hotset/lab/esft_config.hpp"
 #include "lab/files/output_file.hpp"
 #include "lab/files/program.hpp"
 #include "lab/program/command.hpp"
@@ -25,7 +26,6 @@
 #include "lab/reports/text_table.hpp"
 #include "lab/sizes.hpp"
 #include "lab/studies/esft_selection.hpp"
-#include "lab/traces/esft_config.hpp"
 
 namespace hotset::cli {
 namespace {

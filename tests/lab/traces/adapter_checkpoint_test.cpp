@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "lab/traces/adapter_checkpoint.hpp"
+#include "hotset/lab/adapter_checkpoint.hpp"
 
 #include <algorithm>
 #include <array>

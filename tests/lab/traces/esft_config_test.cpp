@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "lab/traces/esft_config.hpp"
+#include "hotset/lab/esft_config.hpp"
 
 #include <algorithm>
 #include <cstddef>

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "hotset/core/ids.hpp"
-#include "lab/traces/esft_config.hpp"
+#include "hotset/lab/esft_config.hpp"
 
 namespace hotset::lab {
 
