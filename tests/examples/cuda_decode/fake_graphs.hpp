@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "cuda_decode/graph_api.hpp"
-#include "cuda_decode/host_kernels.hpp"
+#include "cuda_decode/decoder/graph_api.hpp"
+#include "cuda_decode/decoder/host_kernels.hpp"
 #include "fake_cuda_runtime.hpp"
 
 namespace cuda_decode {

@@ -8,10 +8,10 @@
 #include <ostream>
 #include <vector>
 
-#include "cuda_decode/arms.hpp"
-#include "cuda_decode/host_kernels.hpp"
-#include "cuda_decode/numbers.hpp"
-#include "cuda_decode/weights.hpp"
+#include "cuda_decode/decoder/host_kernels.hpp"
+#include "cuda_decode/model/numbers.hpp"
+#include "cuda_decode/model/weights.hpp"
+#include "cuda_decode/program/arms.hpp"
 #include "fake_cuda_runtime.hpp"
 #include "fake_graphs.hpp"
 

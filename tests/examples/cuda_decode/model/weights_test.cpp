@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda_decode/model/weights.hpp"
+
+#include <cmath>
+#include <cstring>
+#include <set>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "fake_machine.hpp"
+
+namespace cuda_decode::weights_test {
+namespace {
+
+using namespace hotset::literals;
+
+TEST(weights, are_a_function_of_their_place) {
+  fake_machine machine;
+  const auto shape = shape_named("small-mxfp4");
+  hotset::cuda::pinned_memory pages(machine.api, host_weights::bytes_for(shape));
+  const host_weights weights(shape, pages, 42);
+  std::set<std::uint64_t> words;
+  std::size_t count = 0;
+  for (std::size_t k = 0; k < shape.geometry().keys(); ++k) {
+    const auto key = shape.geometry().key(k);
+    const auto tensors = weights.source().tensors(key, 0_precision);
+    ASSERT_EQ(tensors.size(), 4U);
+    for (std::size_t t = 0; t < 4; ++t) {
+      EXPECT_TRUE(pages.holds(tensors[t]));
+      for (std::size_t at = 0; at + 8 <= tensors[t].size(); at += 8) {
+        std::uint64_t word = 0;
+        std::memcpy(&word, tensors[t].data() + at, 8);
+        ASSERT_EQ(word, weight_word(42, key, t, shape.tensors[t].content, at / 8));
+        if (t == 0) {
+          words.insert(word);
+          ++count;
+        }
+      }
+    }
+  }
+  EXPECT_EQ(words.size(), count);  // no expert, layer or offset repeats another
+  EXPECT_NE(weight_word(42, {0_layer, 0_expert}, 0, tensor_content::bf16, 0),
+            weight_word(43, {0_layer, 0_expert}, 0, tensor_content::bf16, 0));
+}
+
+TEST(weights, of_a_ragged_tensor_end_with_it) {
+  std::vector<std::byte> bytes(21, std::byte{0xee});
+  fill_weights(1, {2_layer, 3_expert}, 1, tensor_content::e4m3, std::span(bytes).first(19));
+  const auto last = weight_word(1, {2_layer, 3_expert}, 1, tensor_content::e4m3, 2);
+  EXPECT_EQ(std::memcmp(bytes.data() + 16, &last, 3), 0);
+  EXPECT_EQ(bytes[19], std::byte{0xee});
+}
+
+TEST(weights, are_moderate_numbers) {
+  constexpr hotset::expert_key key{1_layer, 2_expert};
+  for (std::uint64_t w = 0; w < 500; ++w) {
+    for (std::uint64_t word = weight_word(1, key, 0, tensor_content::bf16, w), i = 0; i < 4;
+         ++i, word >>= 16U) {
+      const auto x = std::abs(from_bf16(static_cast<std::uint32_t>(word & 0xffffU)));
+      EXPECT_TRUE(x >= 0x1p-7F && x < 0x1p-3F) << x;
+    }
+    for (std::uint64_t word = weight_word(1, key, 0, tensor_content::f16, w), i = 0; i < 4;
+         ++i, word >>= 16U) {
+      const auto x = std::abs(from_f16(static_cast<std::uint32_t>(word & 0xffffU)));
+      EXPECT_TRUE(x >= 0x1p-7F && x < 0x1p-3F) << x;
+    }
+    for (std::uint64_t word = weight_word(1, key, 0, tensor_content::e4m3, w), i = 0; i < 8;
+         ++i, word >>= 8U)
+      EXPECT_LT(std::abs(from_e4m3(static_cast<std::uint32_t>(word & 0xffU))), 2.0F);
+    for (std::uint64_t word = weight_word(1, key, 1, tensor_content::e8m0_scales, w), i = 0; i < 8;
+         ++i, word >>= 8U) {
+      const auto x = from_e8m0(static_cast<std::uint32_t>(word & 0xffU));
+      EXPECT_TRUE(x >= 0x1p-7F && x <= 0x1p-4F) << x;
+    }
+    for (std::uint64_t word = weight_word(1, key, 1, tensor_content::f32_scales, w), i = 0; i < 2;
+         ++i, word >>= 32U) {
+      const auto x = float_of(static_cast<std::uint32_t>(word));
+      EXPECT_TRUE(x >= 0x1p-7F && x < 0x1p-5F) << x;
+    }
+  }
+}
+
+TEST(weights, stay_within_the_budget_or_are_refused) {
+  fake_machine machine;
+  const auto shape = shape_named("small-bf16");
+  hotset::cuda::pinned_memory pages(machine.api, host_weights::bytes_for(shape) - 1);
+  EXPECT_THROW(host_weights(shape, pages), hotset::invalid_config);
+  hotset::cuda::pinned_memory enough(machine.api, host_weights::bytes_for(shape));
+  const host_weights weights(shape, enough);
+  EXPECT_EQ(enough.bytes(), host_weights::bytes_for(shape));
+}
+
+}  // namespace
+}  // namespace cuda_decode::weights_test
