@@ -24,11 +24,11 @@ figure4() {
     "$tiny_moe" trace $topic.trace --prompts "$HOTSET_TINY_MOE_DIR"/prompts/$topic-?.txt \
       --tokens 512 >/dev/null 2>&1
   done
-  "$hotset" coactivation {code,math,prose,tool}.trace $study --sizes 64,128,256,512
+  studies coactivation {code,math,prose,tool}.trace $study --sizes 64,128,256,512
   if has_held_out; then
     echo '-- tiny-moe: held-out texts, 128 sessions of 256 tokens a topic'
     held_out
-    "$hotset" coactivation {code,math,prose,tool}.trace $study --sizes 64,256,512,1024,4096,16384
+    studies coactivation {code,math,prose,tool}.trace $study --sizes 64,256,512,1024,4096,16384
   else
     skipped 'the held-out texts' tiny-moe/heldout
   fi
@@ -37,8 +37,8 @@ figure4() {
     return
   fi
   echo '-- law texts: each sequence is a user'
-  "$hotset" coactivation "$law" $study --users sequences --sizes 16,32,64,128
-  "$hotset" coactivation "$law" $study --users sequences --sizes 64,128,256
+  studies coactivation "$law" $study --users sequences --sizes 16,32,64,128
+  studies coactivation "$law" $study --users sequences --sizes 64,128,256
 }
 
 # The same at other settings of the table; the rows over all users.
@@ -51,9 +51,9 @@ reach() {
   for reach in 1 3 4 6; do
     for decay in 0.25 0.5 0.8 1; do
       echo "-- reach $reach, decay $decay: held-out texts, then law texts"
-      "$hotset" coactivation {code,math,prose,tool}.trace $study --sizes 256,4096 --reach $reach \
+      studies coactivation {code,math,prose,tool}.trace $study --sizes 256,4096 --reach $reach \
         --decay $decay | grep '^all'
-      "$hotset" coactivation "$law" $study --users sequences --sizes 64,128 --reach $reach \
+      studies coactivation "$law" $study --users sequences --sizes 64,128 --reach $reach \
         --decay $decay | grep '^all'
     done
   done

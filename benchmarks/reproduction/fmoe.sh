@@ -40,7 +40,7 @@ record_windows() {
   local with='hidden,probabilities,predictions,logits'
   "$tiny_moe" trace stored.trace --prompts stored/*.txt --tokens 1 --with $with 2>/dev/null
   "$tiny_moe" trace replayed.trace --prompts replayed/*.txt --tokens 1 --with $with 2>/dev/null
-  "$hotset" train-gate stored.trace --out tiny.gate --depth 4 --epochs 4 >/dev/null
+  studies train-gate stored.trace --out tiny.gate --depth 4 --epochs 4 >/dev/null
 }
 # A copy takes 0.4 or 2 times as long as a layer's arithmetic.
 link() { # RHO

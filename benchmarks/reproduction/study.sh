@@ -37,6 +37,16 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 cd "$scratch"
 
+# A study of the Python package, of the build folder; with the Python that it was built for, Debian's where there is one.
+studies() { # COMMAND OPTIONS...
+  local python=/usr/bin/python3
+  [ -x "$python" ] || python=python3
+  if ! compgen -G "$build/python/hotset/_hotset*.so" >/dev/null; then
+    echo "$script: the Python package is missing below $build; accepted: a build folder with the target python_package built" >&2
+    return 1
+  fi
+  HOTSET_PROGRAM=$hotset PYTHONPATH=$build/python "$python" -B -m hotset "$@"
+}
 skipped() { # WHAT PATH: data that is not in the repository
   echo "skipped: $1 (needs $2 below HOTSET_DATA_DIR, see docs/data.md)"
 }

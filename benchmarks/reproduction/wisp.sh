@@ -81,7 +81,8 @@ table2() {
         printf \"the same without the last row: %.1f GB/s\n\", $(fitted_rate "$share" 3) / 1e9"
   qwen_trace
   echo '-- qwen3-30b-a3b: hit rates of LRU in every layer, and of experts that stay where they are'
-  "$hotset" info --working-set qwen3.trace | grep -E 'popularity skew|next step'
+  "$hotset" info qwen3.trace | grep 'popularity skew'
+  studies working-set qwen3.trace | grep 'next step'
   {
     echo 16 32 64
     echo 0.125 0.25 0.5

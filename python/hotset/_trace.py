@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Mapping
 from typing import Any, Optional, Union
 
 import numpy
 
-from hotset._errors import CannotWrite, Error, InvalidArgument
+from hotset._errors import Error, InvalidArgument
+from hotset._files import Output
 
 Path = Union[str, "os.PathLike[str]"]
 
@@ -113,23 +113,8 @@ class Trace:
             parts[name] = {"dtype": _NAMES[array.dtype], "shape": list(array.shape), "data_offsets": [begin, end]}
         text = json.dumps(parts, separators=(",", ":"), ensure_ascii=False).encode()
         text += b" " * (-(8 + len(text)) % 64)
-        target = os.fspath(path)
-        try:
-            handle, part = tempfile.mkstemp(prefix=".hotset-", dir=os.path.dirname(os.path.abspath(target)))
-            try:
-                with os.fdopen(handle, "wb") as file:
-                    file.write(len(text).to_bytes(8, "little") + text)
-                    for _, array in arrays:
-                        file.write(array.reshape(-1).view(numpy.uint8).data)
-                mask = os.umask(0)
-                os.umask(mask)
-                os.chmod(part, 0o666 & ~mask)
-                os.replace(part, target)
-            except BaseException:
-                os.unlink(part)
-                raise
-        except OSError as bad:
-            raise CannotWrite(f"{target}: {bad.strerror or bad}", 104) from bad
+        head = len(text).to_bytes(8, "little") + text
+        Output(path).write([head, *(array.reshape(-1).view(numpy.uint8).data for _, array in arrays)])
 
     @property
     def ids(self) -> numpy.ndarray:

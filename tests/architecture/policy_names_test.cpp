@@ -112,9 +112,7 @@ const std::map<std::string, names>& may_name() {
        {presets, "examples/llama_cpp/hotset_llama_tests_main.cpp",
         "examples/tiny_moe/studies/verification.cpp", "src/c/prefetcher.cpp"}},
       {"prefetch/noisy_oracle", {presets}},  // MoE-APEX at its stated accuracy
-      {"prefetch/popular",
-       {presets, "src/lab/reports/co_activation_report.cpp",
-        "examples/tiny_moe/studies/verification.cpp"}},
+      {"prefetch/popular", {presets, "examples/tiny_moe/studies/verification.cpp"}},
       {"prefetch/previous_step", {presets, "examples/tiny_moe/studies/verification.cpp"}},
       {"prefetch/score_threshold", {presets, "examples/tiny_moe/studies/verification.cpp"}},
       {"miss/compute_on_host", {"examples/tiny_moe/studies/verification.cpp"}},
@@ -124,9 +122,7 @@ const std::map<std::string, names>& may_name() {
       {"miss/substitute", {presets}},
       {"routing/cache_aware", {presets}},
       {"predict/co_activation",
-       {"src/lab/studies/co_activation_study.hpp", "src/lab/program/coactivation.cpp",
-        "examples/tiny_moe/serving/live_split.hpp"}},                // its own study
-      {"predict/learned_gate", {"src/lab/studies/train_gate.hpp"}},  // what it trains
+       {"examples/tiny_moe/serving/live_split.hpp"}},  // right-sizing by what a user's tokens use
       {"predict/gate_predictors",
        {"src/lab/replay/timed_replay.hpp", "examples/tiny_moe/model/gate_hook.hpp"}},  // defaults
       {"predict/mixed",

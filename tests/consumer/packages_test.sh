@@ -53,8 +53,8 @@ ask install-headers
 has g++ cmake
 lacks libfmt-dev libeigen3-dev
 ask install
-has libfmt-dev libcli11-dev libeigen3-dev
-lacks libgtest-dev libbenchmark-dev
+has libfmt-dev libcli11-dev
+lacks libeigen3-dev libgtest-dev libbenchmark-dev
 ask test
 has libgtest-dev libeigen3-dev
 lacks libbenchmark-dev clang-tidy

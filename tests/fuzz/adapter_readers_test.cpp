@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every reader of adapters on damaged and cut input: it gives a valid object or throws trace_error, nothing else.
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -16,7 +15,6 @@
 #include "damage.hpp"
 #include "hotset/lab/adapter_checkpoint.hpp"
 #include "hotset/lab/esft_config.hpp"
-#include "lab/studies/esft_selection.hpp"
 #include "trace_samples.hpp"
 
 namespace adapter_readers_test {
@@ -77,26 +75,6 @@ const std::string small_config =
 TEST(fuzz_adapters, configurations) {
   fuzz(small_config, 20'000,
        [](const std::string& text) { expect_valid(lab::parse_esft_config(text, "a.json", base)); });
-}
-
-TEST(fuzz_adapters, summaries) {
-  const std::string sample =
-      R"({"token_scores": {"1": {"0": 0.125, "1": 0.5, "2": 0.25, "3": 0.125},)"
-      R"( "2": {"0": 0.0, "1": 1.0}}, "gate_scores": {"1": {"0": 1e-3, "1": 0.3}, "2": {"7": 0.2}}})";
-  for (const auto kind : {lab::esft_score::token, lab::esft_score::gate})
-    fuzz(sample, 10'000, [kind](const std::string& text) {
-      const auto summary = lab::parse_esft_summary(text, "a.json", kind);
-      ASSERT_FALSE(summary.scores.empty());
-      ASSERT_EQ(summary.layer_numbers.size(), summary.scores.size());
-      const auto selected = lab::select_experts(summary, 0.2);
-      ASSERT_EQ(selected.layer_numbers, summary.layer_numbers);
-      for (std::size_t l = 0; l < summary.scores.size(); ++l) {
-        for (const auto& scored : summary.scores[l])
-          ASSERT_TRUE(scored.expert >= 0 && std::isfinite(scored.score) && scored.score >= 0);
-        ASSERT_FALSE(selected.tuned[l].empty());
-        ASSERT_LE(selected.tuned[l].size(), summary.scores[l].size());
-      }
-    });
 }
 
 lab::adapter_format small_format(bool converts) {

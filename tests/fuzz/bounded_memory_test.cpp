@@ -20,7 +20,6 @@
 #include "hotset/trace/native_trace_writer.hpp"
 #include "hotset/trace/visit_sequence.hpp"
 #include "lab/models/model_description.hpp"
-#include "lab/studies/esft_selection.hpp"
 #include "lab/traces/azure_requests.hpp"
 #include "lab/traces/open_requests.hpp"
 #include "lab/traces/open_trace.hpp"
@@ -287,21 +286,6 @@ TEST(bounded_memory, adapters) {
   };
   for (const auto& file : configs) (void)stays_small(file, config);
   EXPECT_TRUE(stays_small(configs.front(), config));
-
-  const auto summary = [](const std::string& path) {
-    (void)lab::parse_esft_summary(trace_samples::read_all(path), path, lab::esft_score::token);
-  };
-  const std::string scores = R"({"token_scores":{)";
-  const std::vector<bad_file> summaries = {
-      {"one layer.json",
-       many([](auto i) { return '"' + number(i) + "\":1,"; }, scores + R"("0":{)") +
-           R"("1048575":1}}})"},
-      {"many layers.json",
-       many([](auto i) { return '"' + number(i) + "\":{\"1048575\":1},"; }, scores) +
-           R"("65535":{"0":0}}})"},
-      {"deep.json", many([](auto) { return R"({"token_scores":)"; })},
-  };
-  for (const auto& file : summaries) (void)stays_small(file, summary);
 
   // 64 matrices for each of thousands of experts are asked for, and one of a few hundred is there.
   lab::adapter_format format{.base = widest, .weights = {{}}, .dtype = "BF16", .converts = true};

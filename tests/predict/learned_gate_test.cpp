@@ -236,7 +236,7 @@ TEST(learned_gate, refuses_bytes_that_are_no_weights) {
     return why(out);
   };
   EXPECT_EQ(changed(0, 0),
-            "no learned_gate weights, accepted: those that hotset train-gate writes");
+            "no learned_gate weights, accepted: those that python3 -m hotset train-gate writes");
   EXPECT_EQ(changed(8, 2), "learned_gate weights of version 2, accepted: 1");
   EXPECT_EQ(changed(12, 1), "learned_gate layers = 1, accepted: 2..65536");
   EXPECT_EQ(changed(16, 0), "learned_gate experts = 0, accepted: 1..65536");
@@ -295,8 +295,8 @@ TEST(learned_gate, is_read_from_a_file_that_its_parameters_name) {
 
   const auto why = [&](const std::string& text) { return read(text).validate()->message; };
   EXPECT_EQ(why(""),
-            "learned_gate weights = none, accepted: weights=FILE, a file that hotset train-gate "
-            "wrote");
+            "learned_gate weights = none, accepted: weights=FILE, a file that python3 -m hotset "
+            "train-gate wrote");
   EXPECT_EQ(why(":weights=/no/such.gate"),
             "/no/such.gate: cannot be read, accepted: a file of learned_gate weights");
   EXPECT_THAT(why(":weights=" + folder.path().string()), HasSubstr(folder.path().string() + ": "));

@@ -24,9 +24,9 @@
 #include "lab/files/program.hpp"
 #include "lab/files/safetensors.hpp"
 #include "lab/sizes.hpp"
-#include "lab/studies/esft_selection.hpp"
 #include "tiny_moe/commands/commands.hpp"
 #include "tiny_moe/experts/adapter_files.hpp"
+#include "tiny_moe/studies/expert_selection.hpp"
 #include "tiny_moe/studies/fine_tuning.hpp"
 #include "tiny_moe/studies/quality.hpp"
 
@@ -95,7 +95,7 @@ std::string summary_text(const model_config& shape, const expert_scores& scores)
 
 // fine-tune
 
-hotset::lab::esft_score check_words(const tuning_options& chosen) {
+void check_words(const tuning_options& chosen) {
   if (!(chosen.p > 0 && chosen.p <= 1)) refuse("--p", chosen.p, "more than 0, at most 1");
   if (!(chosen.step_size > 0 && chosen.step_size <= 1000))
     refuse("--step-size", chosen.step_size, "more than 0, at most 1000");
@@ -104,8 +104,8 @@ hotset::lab::esft_score check_words(const tuning_options& chosen) {
   if (chosen.train_bytes != 0 && chosen.train_bytes < chosen.window)
     refuse("--train-bytes", chosen.train_bytes,
            fmt::format("{} (--window) or more", chosen.window));
-  return hotset::lab::for_option("--score",
-                                 [&] { return hotset::lab::parse_esft_score(chosen.score); });
+  if (chosen.score != "token" && chosen.score != "gate")
+    hotset::lab::refuse_name("--score:", chosen.score, {"token", "gate"});
 }
 
 struct tuning_texts {
@@ -138,13 +138,11 @@ void check_folder(const std::filesystem::path& folder) {
         name + ": cannot be written: " + std::error_code(errno, std::generic_category()).message());
 }
 
-/// As `hotset adapters select` does from the summary of the same text.
-tuned_experts experts_of(const model& weights, const text_bytes& text, const tuning_options& chosen,
-                         hotset::lab::esft_score kind) {
+tuned_experts experts_of(const model& weights, const text_bytes& text,
+                         const tuning_options& chosen) {
   const auto scores = score_experts(weights, text, chosen.window);
-  const auto summary =
-      hotset::lab::parse_esft_summary(summary_text(weights.config(), scores), "scores", kind);
-  return hotset::lab::select_experts(summary, chosen.p).tuned;
+  return select_experts(chosen.score == "token" ? scores.token : scores.gate,
+                        weights.config().experts, chosen.p);
 }
 
 void print_tuned(const tuned_experts& tuned, const model_config& shape) {
@@ -226,7 +224,7 @@ int score_experts(const options& all) {
 
 int fine_tune(const options& all) {
   const auto& chosen = all.tuning;
-  const auto kind = check_words(chosen);
+  check_words(chosen);
   const model weights(all.model);
   const auto& shape = weights.config();
   check_window(chosen.window, 2, shape);
@@ -234,7 +232,7 @@ int fine_tune(const options& all) {
   check_folder(chosen.out);
 
   const auto start = std::chrono::steady_clock::now();
-  fine_tuner<float> tuner(weights, experts_of(weights, texts.training, chosen, kind));
+  fine_tuner<float> tuner(weights, experts_of(weights, texts.training, chosen));
   print_tuned(tuner.tuned(), shape);
   train(tuner, texts.training, chosen);
   write_adapter(chosen.out, shape, rounded(tuner, shape, adapter_name(chosen.out)));

@@ -129,12 +129,12 @@ void add_paging(CLI::App& command, options& chosen) {
       "what prefetchers by score, pre-eviction and the evictions importance and "
       "expert_map_priority go by: next-router (default), current-gate; learnt from what is routed: "
       "co-activation (co-activation:reach=4:decay=0.8), activation-matrix, expert-map, "
-      "last-routed; learned-gate:weights=FILE (of hotset train-gate); of several: "
+      "last-routed; learned-gate:weights=FILE (of python3 -m hotset train-gate); of several: "
       "mixed+next-router+co-activation");
   list("--prefetch-order", chosen.policies.prefetch_orders,
        "which waiting copy goes first: nearest, likeliest, greatest");
   command.add_option("--gate-weights", chosen.policies.gate_weights,
-                     "of the preset promoe (of hotset train-gate)");
+                     "of the preset promoe (of python3 -m hotset train-gate)");
   command.add_option("--precision", chosen.precision,
                      "precisions of the experts in bits, such as 16:8:4 or 8:4@75:25 (shares of "
                      "the room in percent)");

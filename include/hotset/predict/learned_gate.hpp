@@ -5,7 +5,7 @@
 /// Rule: for each layer l and distance d = 1..depth a network of its own: softmax(B relu(A x + a) + b), x the hidden state that
 ///       enters layer l's router, gives the scores of layer l+d; with width 0 softmax(B x + b).
 /// Source: ProMoE (stride prefetching with a neuron predictor), as the fMoE talk describes it. Training:
-///       sim/studies/train_gate.
+///       `python3 -m hotset train-gate`.
 /// Deviations: one network for each distance; ProMoE predicts at one stride. The preset `promoe` asks at that
 ///       stride alone (`next_layer_top_k:depth=3:from=3`). Asking at every distance up to 3 is more than the
 ///       system does: its last request for a layer then comes from the network of distance 1.
@@ -136,7 +136,9 @@ class learned_gate {
     /// be.
     static result<dimensions> size_of(std::span<const std::byte> bytes) {
       if (bytes.size() < header_bytes || std::memcmp(bytes.data(), magic, sizeof magic) != 0)
-        return error{"no learned_gate weights, accepted: those that hotset train-gate writes"};
+        return error{
+            "no learned_gate weights, accepted: those that python3 -m hotset train-gate "
+            "writes"};
       if (number_of(bytes, 0) != version)
         return error{"learned_gate weights of version " + std::to_string(number_of(bytes, 0)) +
                      ", accepted: " + std::to_string(version)};
@@ -227,8 +229,8 @@ class learned_gate {
       if (!trouble.empty()) return error{trouble};
       if (!trained)
         return error{
-            "learned_gate weights = none, accepted: weights=FILE, a file that hotset train-gate "
-            "wrote"};
+            "learned_gate weights = none, accepted: weights=FILE, a file that python3 -m hotset "
+            "train-gate wrote"};
       const auto& size = trained->size();
       if (depth < 1 || depth > size.depth)
         return error{"learned_gate depth = " + std::to_string(depth) + ", accepted: 1.." +

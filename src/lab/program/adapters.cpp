@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// hotset adapters: which experts a task's adapter tunes, and what adapters take in memory.
+// hotset adapters: what adapters take in memory.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -19,41 +19,14 @@
 
 #include "hotset/adapters/adapter_layout.hpp"
 #include "hotset/lab/esft_config.hpp"
-#include "lab/files/output_file.hpp"
 #include "lab/files/program.hpp"
 #include "lab/program/command.hpp"
 #include "lab/program/console.hpp"
 #include "lab/reports/text_table.hpp"
 #include "lab/sizes.hpp"
-#include "lab/studies/esft_selection.hpp"
 
 namespace hotset::cli {
 namespace {
-
-struct select_options {
-  std::filesystem::path summary;
-  std::filesystem::path out;
-  std::string score = "token";
-  double p = 0.2;
-};
-
-int select(const select_options& options) {
-  if (!(options.p > 0))
-    refuse_option("--p", fmt::format("{}", options.p), "more than 0, at most 1");
-  const auto score = for_option("--score", [&] { return lab::parse_esft_score(options.score); });
-  output_file out(options.out);
-  const bool on_output = out.is_standard_output();
-  const auto summary = lab::read_esft_summary(lab::input_path(options.summary), score);
-  const auto config = lab::select_experts(summary, options.p);
-  out.finish(lab::format_esft_config(config));
-  if (on_output) return ok;
-  const auto counts = config.counts();
-  print(fmt::format("{}: {} layers, {} experts, at most {} of a layer\n",
-                    printable(out.name(), 4096), counts.size(),
-                    std::accumulate(counts.begin(), counts.end(), std::int64_t{0}),
-                    *std::max_element(counts.begin(), counts.end())));
-  return ok;
-}
 
 struct plan_options {
   std::vector<std::filesystem::path> configs;
@@ -311,29 +284,6 @@ int plan(const plan_options& options) {
   return ok;
 }
 
-command add_select(CLI::App& group) {
-  auto* app = group.add_subcommand("select", "Select the experts that ESFT tunes for a task");
-  auto options = std::make_shared<select_options>();
-  app->add_option(
-         "SUMMARY", options->summary,
-         "scores of a task's experts: a summary.json, or a folder or archive with one or with "
-         "expert_weights_<layer>.txt")
-      ->required()
-      ->type_name("FILE");
-  app->add_option(
-         "--score", options->score,
-         "token (share of the routed places), gate (mean gate weight; a layer's sum is not 1)")
-      ->type_name("NAME")
-      ->capture_default_str();
-  add_number(*app, "--p", options->p, 0.0, 1.0,
-             "of each layer, the best experts are taken while those before sum to less");
-  app->add_option("--out", options->out, "write there, not to standard output")->type_name("FILE");
-  app->footer(R"(Examples:
-  hotset adapters select intent.summary.json --out intent.json
-  hotset adapters select esft-law.tar.xz --score gate --p 0.1)");
-  return {app, [options] { return select(*options); }};
-}
-
 void add_memory(CLI::App& app, plan_options& options) {
   const auto add = [&](const char* name, std::string& value, const char* description) {
     return app.add_option(name, value, description)->type_name("SIZE");
@@ -396,12 +346,10 @@ Examples:
 }  // namespace
 
 command add_adapters(CLI::App& root) {
-  auto* app =
-      root.add_subcommand("adapters", "Select the experts of adapters, and plan their memory");
+  auto* app = root.add_subcommand("adapters", "Plan the memory of adapters");
   app->require_subcommand(1);
-  const std::vector<command> commands{add_select(*app), add_adapter_plan(*app)};
+  const std::vector<command> commands{add_adapter_plan(*app)};
   app->footer(R"(Examples:
-  hotset adapters select intent.summary.json --out intent.json
   hotset adapters plan --base 64x26 --expert-bytes 16.5MiB intent.json law.json
   hotset help adapters plan)");
   return {app, [commands] {

@@ -18,11 +18,9 @@
 #include "lab/replay/dimensions.hpp"
 #include "lab/replay/preset.hpp"
 #include "lab/replay/registry.hpp"
-#include "lab/reports/co_activation_report.hpp"
 #include "lab/reports/miss_curve_report.hpp"
 #include "lab/reports/split_report.hpp"
 #include "lab/reports/sweep_report.hpp"
-#include "lab/studies/co_activation_study.hpp"
 #include "lab/studies/split_replay.hpp"
 #include "lab/traces/open_trace.hpp"
 
@@ -68,7 +66,6 @@ names format_values() {
 names columns_of(std::string_view subcommand) {
   auto columns = subcommand == "curve"            ? lab::curve_columns()
                  : subcommand == "simulate-split" ? lab::split_columns()
-                 : subcommand == "coactivation"   ? lab::study_columns()
                                                   : lab::report_columns();
   columns.emplace_back("all");
   return columns;
@@ -363,10 +360,6 @@ std::vector<option_values> known_values() {
           {"--prefetch-order", lab::fill_order_names(), true},
           {"--predictor", lab::predictor_names(false, true), true},
           {"--compare", {"systems"}, false},
-          {"--study", {"personal-vs-population"}, false},
-          {"--users", {"traces", "sequences"}, false},
-          {"--target", {"routed", "probabilities"}, false},
-          {"--score", {"token", "gate"}, false},
           {"--stride", {"aligned"}, false},
           {"--miss", lab::miss_names(), true},
           {"--routing", lab::routing_names(), true},

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <string_view>
+#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -115,6 +116,13 @@ std::string command_of(const CLI::App& app) {
   return path.substr(std::min(path.find(' ') + 1, path.size()));
 }
 
+/// Former commands of the program, and their names in the Python package.
+constexpr std::pair<std::string_view, std::string_view> studies[] = {
+    {"hotset coactivation", "coactivation"},
+    {"hotset train-gate", "train-gate"},
+    {"hotset adapters select", "select-experts"},
+    {"hotset info --working-set", "working-set"}};
+
 /// Nothing, or something that is none of its subcommands, stands behind the program or a group of subcommands.
 std::string group_trouble(const CLI::App& app, const CLI::ParseError& error) {
   const auto option = unknown_option(app);
@@ -163,6 +171,11 @@ const CLI::App& find_subcommand(const CLI::App& root, const std::string& name) {
 
 std::string parse_trouble(const CLI::App& root, const CLI::ParseError& error) {
   const auto& app = named(root);
+  for (const auto& word : app.remaining())
+    for (const auto& [before, study] : studies)
+      if (path_of(app) + ' ' + word == before)
+        return fmt::format("{}: is a command of the Python package now: python3 -m hotset {}",
+                           before.substr(before.find(' ') + 1), study);
   if (!subcommand_names(app).empty()) return group_trouble(app, error);
   const auto option = unknown_option(app);
   const auto trouble = option.empty() ? std::string(error.what())

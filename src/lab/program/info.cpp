@@ -5,10 +5,8 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
-#include <limits>
 #include <memory>
 #include <numeric>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,9 +20,7 @@
 #include "lab/program/console.hpp"
 #include "lab/program/trace_input.hpp"
 #include "lab/reports/text_table.hpp"
-#include "lab/reports/working_set_report.hpp"
 #include "lab/sizes.hpp"
-#include "lab/studies/working_set.hpp"
 
 namespace hotset::cli {
 namespace {
@@ -35,8 +31,6 @@ struct info_options {
   std::vector<std::filesystem::path> traces;
   trace_options reading;
   bool as_json = false;
-  bool working_set = false;
-  lab::working_set_options measure;
 };
 
 struct trace_facts {
@@ -51,7 +45,6 @@ struct trace_facts {
   std::uint64_t bytes_used = 0;
   std::uint32_t widest_union = 0;
   double top_tenth = 0;  ///< share of accesses
-  std::optional<lab::working_set> working_set;
 
   [[nodiscard]] const routing_trace& trace() const noexcept { return opened.trace; }
   [[nodiscard]] bool bytes_known() const noexcept { return !trace().expert_bytes.empty(); }
@@ -175,7 +168,6 @@ json to_json(const trace_facts& facts) {
     out["expert_bytes_min"] = least;
     out["expert_bytes_max"] = most;
   }
-  if (facts.working_set) out["working_set"] = json::parse(lab::to_json_text(*facts.working_set));
   return out;
 }
 
@@ -233,7 +225,6 @@ std::string to_text(const trace_facts& facts) {
   };
   std::string out;
   for (const auto& [label, value] : lines) out += fmt::format("{:<18} {}\n", label, value);
-  if (facts.working_set) out += lab::to_text(*facts.working_set);
   return out;
 }
 
@@ -244,10 +235,7 @@ int info(const info_options& options) {
     auto opened = open_input(path, reading);
     const shown_progress shown(printable(opened.trace.name, 40));
     all.push_back(examine(std::move(opened)));
-    auto& facts = all.back();
-    if (options.working_set)
-      facts.working_set = lab::measure_working_set(facts.trace(), options.measure);
-    if (options.as_json) facts.opened.trace.ids = {};  // counted; only the facts are printed
+    if (options.as_json) all.back().opened.trace.ids = {};  // counted; only the facts are printed
   }
   std::string out;
   if (options.as_json) {
@@ -264,23 +252,6 @@ int info(const info_options& options) {
   return ok;
 }
 
-void add_working_set(CLI::App& app, info_options& options) {
-  constexpr auto many = std::numeric_limits<std::uint32_t>::max();
-  auto* const asked =
-      app.add_flag("--working-set", options.working_set,
-                   "how concentrated and how local routing is: bursts, overlap, agreement");
-  add_number(app, "--burst", options.measure.burst, 1U, many,
-             "steps of a burst; a prompt is one burst")
-      ->needs(asked);
-  add_number(app, "--distances", options.measure.distances, 1U, many,
-             "agreement of steps 1, 2, 4, ... apart, up to this")
-      ->needs(asked);
-  add_number(app, "--seed", options.measure.seed, std::uint64_t{0},
-             std::numeric_limits<std::uint64_t>::max(),
-             "of the shuffled order that agreement is compared with")
-      ->needs(asked);
-}
-
 }  // namespace
 
 command add_info(CLI::App& root) {
@@ -291,11 +262,9 @@ command add_info(CLI::App& root) {
       ->type_name("FILE");
   app->add_flag("--json", options->as_json,
                 "print JSON: an object, or an array for several traces");
-  add_working_set(*app, *options);
   add_trace_options(*app, options->reading);
   app->footer(R"(Examples:
   hotset info routes.trace
-  hotset info --working-set --burst 16 routes.trace
   hotset info --json routes.csv
   hotset info --format jsonl --field layer=l,experts=ids dump.jsonl)");
   return {app, [options] { return info(*options); }};

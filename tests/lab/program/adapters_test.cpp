@@ -14,8 +14,6 @@ class adapters : public hotset_test::command_line {
     command_line::SetUp();
     write("one.json", R"({"experts": {"1": [1], "2": [0, 2]}, "shared_experts": false})");
     write("two.json", R"({"experts": {"1": [0, 1], "2": [3]}})");
-    write("s.json", R"({"token_scores": {"1": {"0": 0.1, "1": 0.6, "2": 0.3}, "2": {"0": 1}},
-                        "gate_scores": {"1": {"0": 0.3, "1": 0.1, "2": 0.1}, "2": {"0": 0.5}}})");
   }
   void write(const std::string& name, const std::string& text) const {
     hotset_test::write_text(path(name), text);
@@ -23,37 +21,6 @@ class adapters : public hotset_test::command_line {
 };
 
 const std::string plan = "adapters plan --base 4x2 --expert-bytes 3MiB ";
-
-TEST_F(adapters, select_writes_a_configuration) {
-  const std::string by_token =
-      "{\"experts\": {\"1\": [1], \"2\": [0]}, \"shared_experts\": false, \"non_expert_modules\": "
-      "false}\n";
-  EXPECT_EQ(run("adapters select s.json").out, by_token);
-  EXPECT_EQ(shell("hotset adapters select - --p 0.2 <s.json").out, by_token);
-  const auto found = run("adapters select s.json --p 0.7 --out c.json");
-  EXPECT_EQ(found.code, 0) << found.err;
-  EXPECT_EQ(found.out, "c.json: 2 layers, 3 experts, at most 2 of a layer\n");
-  EXPECT_THAT(hotset_test::read_text(path("c.json")), HasSubstr(R"({"1": [1, 2], "2": [0]})"));
-  EXPECT_THAT(run("adapters select s.json --score gate --p 0.35").out,
-              HasSubstr(R"({"1": [0, 1], "2": [0]})"));
-  EXPECT_EQ(run("adapters plan --base 3x2 --expert-bytes 3MiB c.json").code, 0);
-}
-
-TEST_F(adapters, select_refuses_what_it_cannot_read_and_writes_nothing) {
-  write("kept.json", "kept");
-  write("cut.json", "{\"token_scores\": {");
-  const auto before = files();
-  refused("adapters select s.json --p 0", 2, {"--p: '0'", "more than 0"});
-  refused("adapters select s.json --p 1.1", 2, {"--p: '1.1'"});
-  refused("adapters select s.json --score gates", 2,
-          {"--score: ", "'gates' (did you mean gate?); accepted: token, gate"});
-  refused("adapters select cut.json --out kept.json", 4, {"cut.json: ends before its JSON does"});
-  refused("adapters select one.json --out kept.json", 4, {"one.json: key 'token_scores'"});
-  refused("adapters select absent.json", 4, {"absent.json"});
-  refused("adapters select s.json --out nowhere/c.json", 1, {"nowhere"});
-  EXPECT_EQ(files(), before);
-  EXPECT_EQ(hotset_test::read_text(path("kept.json")), "kept");
-}
 
 // Two layers, tensors of 2 and 1 MiB an expert, pages of 2 MiB: 4 base experts are 4 and 2 pages.
 TEST_F(adapters, plan_counts_every_placement) {

@@ -42,7 +42,7 @@ TEST_F(outputs, a_device_stays_a_device) {
         std::string("import t.trace null"), std::string("export t.trace null --to native"),
         std::string("export t.trace null --to oracle-general"),
         std::string("simulate t.trace --out null --decisions null"),
-        std::string("curve t.trace --out null"), std::string("coactivation t.trace --save null")}) {
+        std::string("curve t.trace --out null")}) {
     SCOPED_TRACE(command);
     const auto result = run(command);
     EXPECT_EQ(result.code, 0) << result.err;
@@ -137,7 +137,6 @@ TEST_F(outputs, a_dash_is_standard_output_everywhere) {
     EXPECT_EQ(run("export t.trace " + to + " --to native").out, synth.out);
     EXPECT_EQ(run("curve t.trace --out " + to).out, run("curve t.trace").out);
     EXPECT_EQ(run("simulate t.trace --json --out " + to).out, run("simulate t.trace --json").out);
-    EXPECT_EQ(run("coactivation t.trace --out " + to).out, run("coactivation t.trace").out);
     EXPECT_EQ(run("plan --model qwen3-30b-a3b --vram 24GiB --out " + to).out,
               run("plan --model qwen3-30b-a3b --vram 24GiB").out);
     const auto requests = run("synth-requests " + to);
@@ -146,13 +145,10 @@ TEST_F(outputs, a_dash_is_standard_output_everywhere) {
     ASSERT_EQ(run("export t.trace t.oracle --to oracle-general").code, 0);
     EXPECT_EQ(run("export t.trace " + to + " --to oracle-general").out,
               read_text(path("t.oracle")));
-    ASSERT_EQ(run("coactivation t.trace --save t.table").code, 0);
-    const auto table = run("coactivation t.trace --out ignored --save " + to);
-    EXPECT_EQ(table.out, read_text(path("t.table")));
     const auto decisions = run("simulate t.trace --slots 4 --out ignored --decisions " + to);
     EXPECT_TRUE(decisions.out.starts_with("{")) << decisions.out.substr(0, 80);
   }
-  EXPECT_EQ(files(), (names{"ignored", "stdout", "t.oracle", "t.table", "t.trace"}));
+  EXPECT_EQ(files(), (names{"ignored", "stdout", "t.oracle", "t.trace"}));
 }
 
 TEST_F(outputs, standard_output_that_is_a_file_is_gone_on_with) {
@@ -178,7 +174,7 @@ TEST_F(outputs, binary_to_a_terminal_is_refused_and_text_is_not) {
   make_trace("t.trace");
   if (shell("mknod tty c 5 0 && : 2>/dev/null").code != 0) GTEST_SKIP() << "no device can be made";
   for (const char* command : {"synth -", "import t.trace -", "export t.trace - --to oracle-general",
-                              "coactivation t.trace --save -", "synth tty"}) {
+                              "history t.trace --out -", "synth tty"}) {
     const auto result =
         shell("script -qec \"'" HOTSET_CLI "' " + std::string(command) + "\" /dev/null </dev/null");
     EXPECT_EQ(result.code, 2) << command;

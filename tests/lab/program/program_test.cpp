@@ -10,11 +10,10 @@ namespace {
 using hotset_test::outcome;
 using testing::HasSubstr;
 class program : public hotset_test::command_line {};
-constexpr const char* subcommands[] = {
-    "info",          "simulate",   "curve",      "plan",     "simulate-split",
-    "coactivation",  "counts",     "train-gate", "adapters", "adapters select",
-    "adapters plan", "import",     "export",     "synth",    "synth-requests",
-    "diff",          "completion", "help"};
+constexpr const char* subcommands[] = {"info",           "simulate",   "curve",    "plan",
+                                       "simulate-split", "counts",     "adapters", "adapters plan",
+                                       "import",         "export",     "synth",    "synth-requests",
+                                       "diff",           "completion", "help"};
 
 TEST_F(program, help_and_version_succeed) {
   const auto version = run("--version");
@@ -119,6 +118,17 @@ TEST_F(program, sizes_and_rates_without_a_unit_are_refused_everywhere) {
   EXPECT_EQ(run("simulate t.trace --budget 4194304B").code, 0);
 }
 
+TEST_F(program, former_commands_are_told_where_they_are) {
+  const auto moved = [&](const std::string& arguments, const std::string& study) {
+    refused(arguments, 2, {"is a command of the Python package now: python3 -m hotset " + study});
+  };
+  moved("coactivation", "coactivation");
+  moved("coactivation a.trace --save a.table", "coactivation");
+  moved("train-gate a.trace --out a.gate", "train-gate");
+  moved("adapters select s.json --p 0.2", "select-experts");
+  moved("info a.trace --working-set --burst 8", "working-set");
+}
+
 TEST_F(program, mistyped_names_are_recognised) {
   make_trace("t.trace");
   const auto meant = [&](const std::string& arguments, const std::string& name) {
@@ -140,8 +150,6 @@ TEST_F(program, mistyped_names_are_recognised) {
   meant("info t.trace --format natve", "native");
   meant("curve t.trace --method exat", "exact");
   meant("export t.trace x --to natives", "native");
-  meant("coactivation t.trace --study personal-vs-populatoin --sizes 4", "personal-vs-population");
-  meant("coactivation t.trace --study personal-vs-population --sizes 4 --users trace", "traces");
   meant("plan --vram 24GiB --model qwen3-30b-a3", "qwen3-30b-a3b");
   meant("completion bahs", "bash");
   meant("simluate t.trace", "simulate");

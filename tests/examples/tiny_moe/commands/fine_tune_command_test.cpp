@@ -12,11 +12,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
-#include "lab/studies/esft_selection.hpp"
 #include "program_run.hpp"
 #include "random_source.hpp"
 #include "tiny_moe/experts/adapter_files.hpp"
+#include "tiny_moe/studies/expert_selection.hpp"
 #include "tiny_moe/studies/fine_tuning.hpp"
 #include "tiny_moe/studies/quality.hpp"
 #include "trace_samples.hpp"
@@ -25,7 +26,6 @@ namespace fine_tune_command_test {
 namespace {
 
 using namespace tiny_moe;
-using hotset::lab::esft_score;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::StartsWith;
@@ -42,6 +42,18 @@ const model& weights() {
   return loaded;
 }
 std::string quoted(const std::filesystem::path& path) { return " '" + path.string() + "' "; }
+
+/// One kind of score of a summary. Shape: [layers, experts].
+std::vector<double> scores_in(const std::string& summary, const std::string& kind) {
+  const auto layers = nlohmann::json::parse(summary).at(kind);
+  std::vector<double> out;
+  for (std::size_t l = 0; l < layers.size(); ++l) {
+    const auto& scores = layers.at(std::to_string(l));
+    for (std::size_t e = 0; e < scores.size(); ++e)
+      out.push_back(scores.at(std::to_string(e)).get<double>());
+  }
+  return out;
+}
 
 std::string sums(std::size_t lines, std::uint64_t seed) {
   hotset::support::random_source random(seed);
@@ -80,17 +92,13 @@ TEST_F(score_experts_command, writes_the_scores_of_both_kinds_to_four_decimals) 
   EXPECT_EQ(result.text,
             out("summary.json").string() + ": 384 experts of 12 layers, by 500 bytes\n");
   const auto wanted = score_experts(weights(), bytes_of(words.substr(0, 500)), 64);
-  for (const auto kind : {esft_score::token, esft_score::gate}) {
-    const auto& all = kind == esft_score::token ? wanted.token : wanted.gate;
-    const auto found = hotset::lab::read_esft_summary(out("summary.json"), kind);
-    ASSERT_EQ(found.layer_numbers.size(), 12U);
-    for (std::size_t l = 0; l < 12; ++l) {
-      EXPECT_EQ(found.layer_numbers[l], static_cast<std::int32_t>(l));
-      ASSERT_EQ(found.scores[l].size(), 32U);
-      for (const auto& [expert, score] : found.scores[l])
-        EXPECT_NEAR(score, all[l * 32 + static_cast<std::size_t>(expert)], 0.5001e-4)
-            << "layer " << l << ", expert " << expert;
-    }
+  const auto text_of_both = trace_samples::read_all(out("summary.json"));
+  for (const bool token : {true, false}) {
+    const auto& all = token ? wanted.token : wanted.gate;
+    const auto found = scores_in(text_of_both, token ? "token_scores" : "gate_scores");
+    ASSERT_EQ(found.size(), all.size());
+    for (std::size_t i = 0; i < all.size(); ++i)
+      EXPECT_NEAR(found[i], all[i], 0.5001e-4) << "layer " << i / 32 << ", expert " << i % 32;
   }
 }
 
@@ -109,13 +117,11 @@ TEST_F(score_experts_command, several_texts_are_scored_by_their_bytes) {
   const auto result =
       run("score-experts --text" + quoted(other) + quoted(third) + "--window 128 -");
   ASSERT_EQ(result.code, 0);
-  const auto found = hotset::lab::parse_esft_summary(result.text, "printed", esft_score::token);
+  const auto found = scores_in(result.text, "token_scores");
   const auto a = score_experts(weights(), bytes_of(words.substr(100, 128)), 128).token;
   const auto b = score_experts(weights(), bytes_of(words.substr(300, 384)), 128).token;
-  for (const auto& [expert, score] : found.scores[4]) {
-    const auto at = 4 * 32 + static_cast<std::size_t>(expert);
-    EXPECT_NEAR(score, 0.25 * a[at] + 0.75 * b[at], 0.5001e-4) << "expert " << expert;
-  }
+  for (std::size_t i = 0; i < found.size(); ++i)
+    EXPECT_NEAR(found[i], 0.25 * a[i] + 0.75 * b[i], 0.5001e-4) << "expert " << i;
 }
 
 // fine-tune
@@ -132,17 +138,16 @@ TEST_F(fine_tune_command, tunes_the_experts_that_the_scores_of_the_text_select) 
                           "--p 0.15 --score " +
                           name + quoted(out(name)) + "2>/dev/null");
     ASSERT_EQ(made.code, 0) << made.text;
-    auto wanted = hotset::lab::select_experts(
-        hotset::lab::read_esft_summary(out("summary.json"), hotset::lab::parse_esft_score(name)),
-        0.15);
+    const auto scores = scores_in(trace_samples::read_all(out("summary.json")), name + "_scores");
+    auto wanted = select_experts(scores, 32, 0.15);
     std::size_t all = 0;
-    for (auto& of_layer : wanted.tuned) {
+    for (auto& of_layer : wanted) {
       std::ranges::sort(of_layer);
       all += of_layer.size();
     }
     const auto adapter = read_adapter(weights().config(), out(name));
     EXPECT_EQ(adapter.name(), name);
-    EXPECT_EQ(adapter.tuned(), wanted.tuned);
+    EXPECT_EQ(adapter.tuned(), wanted);
     EXPECT_THAT(made.text, AllOf(StartsWith(std::to_string(all) + " of 384 experts: at most "),
                                  HasSubstr("\nstep     1: "), HasSubstr("\nstep     2: ")));
   }
