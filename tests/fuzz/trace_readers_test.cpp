@@ -8,16 +8,11 @@
 #include "damage.hpp"
 #include "hotset/trace/native_trace_writer.hpp"
 #include "hotset/trace/visit_sequence.hpp"
-#include "lab/traces/azure_requests.hpp"
-#include "lab/traces/bigmoe_route_csv.hpp"
-#include "lab/traces/column_csv.hpp"
 #include "lab/traces/esft.hpp"
 #include "lab/traces/expert_counts.hpp"
-#include "lab/traces/field_map.hpp"
-#include "lab/traces/json_lines.hpp"
-#include "lab/traces/layer_expert_csv.hpp"
-#include "lab/traces/mooncake.hpp"
+#include "lab/traces/importers.hpp"
 #include "lab/traces/native_trace.hpp"
+#include "lab/traces/open_requests.hpp"
 #include "lab/traces/open_trace.hpp"
 #include "lab/traces/oracle_general.hpp"
 #include "lab/traces/routed_arrays.hpp"
@@ -109,7 +104,8 @@ TEST(fuzz_traces, rows_without_places) {
       4000, [](const std::string& bytes) { return parse_json_lines(bytes, "fuzz"); });
   fuzz("layer,e0,e1,w0,w1\n0,3,1,.5,.5\n0,1,,.5,0\n1,0,2,.5,.5\n1,2,1,.5,.5\n", 4000,
        [](const std::string& bytes) {
-         return parse_column_csv(bytes, "fuzz", parse_field_map("experts=e0..e1,weights=w0..w1"));
+         return parse_column_csv(bytes, "fuzz",
+                                 {.fields = parse_field_map("experts=e0..e1,weights=w0..w1")});
        });
 }
 

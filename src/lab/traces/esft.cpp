@@ -45,7 +45,7 @@ std::optional<std::int32_t> layer_number(std::string_view name) {
 class esft_reader {
  public:
   esft_reader(const std::vector<input_entry>& entries, std::string file,
-              const esft_options& options)
+              const open_trace_options& options)
       : file_(std::move(file)), options_(options), experts_(options.experts) {
     for (const auto& entry : entries)
       if (entry.name == "summary.json" && experts_ == 0) experts_ = listed_experts(entry);
@@ -108,9 +108,8 @@ class esft_reader {
     while (const auto field = ids.next()) {
       const auto id = parse_number<std::int32_t>(*field);
       if (!id || *id < 0 || *id > most)
-        lines.refuse(
-            "expert " + std::to_string(out.ids.size()) + " is '" + std::string(*field) + "'",
-            "0.." + std::to_string(most));
+        lines.refuse("expert " + std::to_string(out.ids.size()) + " is '" + printable(*field) + "'",
+                     "0.." + std::to_string(most));
       out.ids.push_back(expert_id{*id});
     }
     field_scanner weights(text.substr(gap + 2), '\t');
@@ -118,7 +117,7 @@ class esft_reader {
       const auto weight = parse_weight(*field);
       if (!weight)
         lines.refuse(
-            "weight " + std::to_string(out.weights.size()) + " is '" + std::string(*field) + "'",
+            "weight " + std::to_string(out.weights.size()) + " is '" + printable(*field) + "'",
             "a finite number");
       out.weights.push_back(*weight);
     }
@@ -186,15 +185,15 @@ class esft_reader {
     trace.layers = static_cast<std::int32_t>(layers_.size());
     trace.top_k = static_cast<std::int32_t>(top_k_);
     trace.experts = experts_;
-    std::string numbers;
+    std::vector<std::int32_t> numbers;
     for (const auto& layer : layers_) {
-      numbers.append(numbers.empty() ? "" : ",").append(std::to_string(layer.number));
+      numbers.push_back(layer.number);
       for (const auto& line : layer.lines)
         for (const auto id : line.ids)
           if (options_.experts == 0) trace.experts = std::max(trace.experts, number(id) + 1);
     }
     if (experts_ == 0) note_inferred_experts(options_.notes, trace.experts);
-    trace.metadata.emplace_back("layers", numbers);
+    keep_layer_numbers(trace, numbers);
   }
 
   void add_sequence(std::size_t s) {
@@ -222,7 +221,7 @@ class esft_reader {
   }
 
   std::string file_;
-  esft_options options_;
+  open_trace_options options_;
   std::int32_t experts_;
   std::size_t top_k_ = 0;
   std::vector<layer_file> layers_;
@@ -298,11 +297,11 @@ class layer_formatter {
 }  // namespace
 
 esft_trace parse_esft(const std::vector<input_entry>& entries, const std::string& file,
-                      const esft_options& options) {
+                      const open_trace_options& options) {
   return esft_reader(entries, file, options).read();
 }
 
-esft_trace read_esft(const std::filesystem::path& path, const esft_options& options) {
+esft_trace read_esft(const std::filesystem::path& path, const open_trace_options& options) {
   return parse_esft(read_input(path), path.string(), options);
 }
 

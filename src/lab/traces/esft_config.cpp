@@ -137,10 +137,7 @@ esft_config parse_esft_config(std::string_view text, const std::string& file,
 esft_config read_esft_config(const std::filesystem::path& path, const esft_base& base) {
   std::error_code code;
   const auto file = std::filesystem::is_directory(path, code) ? path / "expert_cfg.json" : path;
-  const auto entries = read_input(file);
-  if (entries.size() != 1)
-    refuse_input(file.string(), "", fmt::format("holds {} files", entries.size()), accepted_file);
-  return parse_esft_config(entries.front().text, file.string(), base);
+  return parse_esft_config(read_single_input(file), file.string(), base);
 }
 
 std::string format_esft_config(const esft_config& config) {

@@ -68,11 +68,8 @@ std::vector<std::uint64_t> bytes_of(const std::vector<std::int32_t>& layers,
                                     const record_facts& facts) {
   std::vector<std::uint64_t> bytes;
   for (const auto layer : layers)
-    for (const auto& [number, size] : facts.layer_bytes)
-      if (number == layer && size > 0) {
-        bytes.push_back(size);
-        break;
-      }
+    if (const auto at = facts.layer_bytes.find(layer); at != facts.layer_bytes.end())
+      bytes.push_back(at->second);
   if (bytes.size() != layers.size()) bytes.clear();
   return bytes;
 }
@@ -193,25 +190,12 @@ void keep_layer_numbers(routing_trace& trace, const std::vector<std::int32_t>& l
   trace.metadata.insert(at, std::move(fact));
 }
 
-std::optional<request_class> phase_named(std::string_view name) {
-  if (name == "prompt") return request_class::prefill;
+std::optional<request_class> parse_phase(std::string_view text) {
+  if (text == "prompt") return request_class::prefill;
+  if (text == "0" || text == "1" || text == "2") return static_cast<request_class>(text[0] - '0');
   for (const auto& [phase, known] : request_classes)
-    if (name == known) return phase;
+    if (text == known) return phase;
   return std::nullopt;
-}
-
-std::uint64_t sequence_names::add(std::string_view name) {
-  return numbers_.try_emplace(std::string(name), numbers_.size()).first->second;
-}
-
-void sequence_names::settle(std::vector<trace_record>& records) const {
-  std::vector<std::uint64_t> values(numbers_.size());
-  for (const auto& [name, number] : numbers_) {
-    const auto value = parse_number<std::uint32_t>(name);
-    if (!value) return;
-    values[number] = *value;
-  }
-  for (auto& r : records) r.sequence = values[r.sequence];
 }
 
 }  // namespace hotset::lab
