@@ -32,7 +32,7 @@ class config_reader {
   esft_config read() const {
     refuse_if_set("shared_experts");
     refuse_if_set("non_expert_modules");
-    return base_.first_layer ? placed_from(*base_.first_layer, layers()) : placed(layers());
+    return placed(layers());
   }
 
  private:
@@ -84,28 +84,23 @@ class config_reader {
     return out;
   }
 
-  esft_config placed_from(std::int32_t first, named_layers named) const {
-    const auto last = first + base_.layers - 1;
-    esft_config out;
-    for (const auto& [number, experts] : named)
-      if (number < first || number > last)
-        refuse(fmt::format("layer {}", number), "is no MoE layer",
-               fmt::format("{}..{}", first, last));
-    for (auto number = first; number <= last; ++number) {
-      out.layer_numbers.push_back(number);
-      out.tuned.push_back(std::move(named[number]));
-    }
-    return out;
-  }
-
-  esft_config placed(named_layers&& named) const {
+  /// The layers that are named and, if the first one is given, those between that are not.
+  esft_config placed(named_layers named) const {
     const auto wanted = static_cast<std::size_t>(base_.layers);
-    if (named.size() > wanted)
+    if (base_.first_layer) {
+      const auto first = *base_.first_layer;
+      const auto last = first + base_.layers - 1;
+      for (const auto& [number, experts] : named)
+        if (number < first || number > last)
+          refuse(fmt::format("layer {}", number), "is no MoE layer",
+                 fmt::format("{}..{}", first, last));
+      for (auto number = first; number <= last; ++number) named.try_emplace(number);
+    }
+    if (named.size() != wanted)
       refuse("key 'experts'", fmt::format("has {} layers", named.size()),
-             fmt::format("those with experts, {}", wanted));
-    if (named.size() < wanted)
-      refuse("key 'experts'", fmt::format("has {} layers", named.size()),
-             fmt::format("{}, or fewer where the first MoE layer is given", wanted));
+             named.size() > wanted
+                 ? fmt::format("those with experts, {}", wanted)
+                 : fmt::format("{}, or fewer where the first MoE layer is given", wanted));
     esft_config out;
     for (auto& [number, experts] : named) {
       out.layer_numbers.push_back(number);
