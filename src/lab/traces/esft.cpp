@@ -229,7 +229,7 @@ class esft_reader {
   esft_trace out_;
 };
 
-/// As Python prints a float of few digits: 0.0, 1.0, 0.0003, 1e-05.
+/// Appends a number as Python prints it: 0.0, 1.0, 0.0003, 1e-05.
 void append_weight(std::string& out, float value) {
   std::array<char, 64> text{};
   const bool fixed = value == 0 || (std::fabs(value) >= 1e-4F && std::fabs(value) < 1e16F);
@@ -257,42 +257,32 @@ void require_writable(const esft_trace& esft) {
                    "0.." + std::to_string(trace.top_k - 1));
 }
 
-class layer_formatter {
- public:
-  layer_formatter(const esft_trace& esft, layer_id layer) : esft_(esft), layer_(layer) {}
-
-  std::string format() {
-    const auto& trace = esft_.trace;
-    std::string out;
-    for (std::size_t begin = 0, end = 0; begin < trace.tokens(); begin = end) {
-      while (end < trace.tokens() && trace.sequence[end] == trace.sequence[begin]) ++end;
-      for (std::size_t t = begin; t < end; ++t)
-        for (const auto at : file_order(t)) out.append(to_string(trace.ids[at])).append("\t");
-      for (std::size_t t = begin; t < end; ++t)
-        for (const auto at : file_order(t)) {
-          out += '\t';
-          append_weight(out, trace.weights[at]);
-        }
-      out += '\n';
-    }
-    return out;
-  }
-
- private:
-  /// Indices of the token's experts as the file had them.
-  const std::vector<std::size_t>& file_order(std::size_t token) {
-    const auto first = esft_.trace.index(token, layer_);
-    const auto k = static_cast<std::size_t>(esft_.trace.top_k);
-    order_.resize(k);
+/// Pre: require_writable() returned.
+std::string layer_text(const esft_trace& esft, layer_id layer) {
+  const auto& trace = esft.trace;
+  const auto k = static_cast<std::size_t>(trace.top_k);
+  std::vector<std::size_t> order(k);
+  // Indices of the token's experts as the file had them.
+  const auto file_order = [&](std::size_t token) -> const std::vector<std::size_t>& {
+    const auto first = trace.index(token, layer);
     for (std::size_t rank = 0; rank < k; ++rank)
-      order_[esft_.file_position.empty() ? rank : esft_.file_position[first + rank]] = first + rank;
-    return order_;
+      order[esft.file_position.empty() ? rank : esft.file_position[first + rank]] = first + rank;
+    return order;
+  };
+  std::string out;
+  for (std::size_t begin = 0, end = 0; begin < trace.tokens(); begin = end) {
+    while (end < trace.tokens() && trace.sequence[end] == trace.sequence[begin]) ++end;
+    for (std::size_t t = begin; t < end; ++t)
+      for (const auto at : file_order(t)) out.append(to_string(trace.ids[at])).append("\t");
+    for (std::size_t t = begin; t < end; ++t)
+      for (const auto at : file_order(t)) {
+        out += '\t';
+        append_weight(out, trace.weights[at]);
+      }
+    out += '\n';
   }
-
-  const esft_trace& esft_;
-  layer_id layer_;
-  std::vector<std::size_t> order_;
-};
+  return out;
+}
 
 }  // namespace
 
@@ -307,7 +297,7 @@ esft_trace read_esft(const std::filesystem::path& path, const open_trace_options
 
 std::string format_esft_layer(const esft_trace& esft, layer_id layer) {
   require_writable(esft);
-  return layer_formatter(esft, layer).format();
+  return layer_text(esft, layer);
 }
 
 void write_esft(const esft_trace& esft, const std::filesystem::path& folder) {
@@ -321,7 +311,7 @@ void write_esft(const esft_trace& esft, const std::filesystem::path& folder) {
   for (const auto layer : each<layer_id>(esft.trace.layers))
     write_file(folder / (std::string(name_begin) + std::to_string(numbers[index_of(layer)]) +
                          std::string(name_end)),
-               layer_formatter(esft, layer).format());
+               layer_text(esft, layer));
 }
 
 esft_scores score_esft(const routing_trace& trace) {

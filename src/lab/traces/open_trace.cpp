@@ -143,20 +143,20 @@ bool may_be_csv(std::string_view text) {
   return numeric_columns(line) > 1 || have_same_columns(line, telling_line(text.substr(behind)));
 }
 
-/// Errors: trace_error that shows the header of what may be a CSV, and options that are likely to read it.
+[[noreturn]] void refuse(const fs::path& path, std::string_view found, std::string_view accepted) {
+  refuse_input(path.string(), "byte 0", found, accepted);
+}
+
+/// Shows the header of what may be a CSV, and options that are likely to read it. Errors: trace_error.
 [[noreturn]] void refuse_text(const fs::path& path, std::string_view text) {
-  if (!may_be_csv(text))
-    refuse_input(path.string(), "byte 0", "the format is not recognised", known_formats());
+  const std::string unknown = "the format is not recognised";
   const auto line = telling_line(text);
+  if (!may_be_csv(text)) refuse(path, unknown, known_formats());
   if (const auto columns = numeric_columns(line); columns > 0)
-    refuse_input(path.string(), "byte 0",
-                 "the format is not recognised: " + std::to_string(columns) +
-                     " columns of numbers without a header",
-                 "a first line of their names, such as token,layer,e0,e1");
-  refuse_input(path.string(), "byte 0",
-               "the format is not recognised; the header of a CSV would be " +
-                   std::string(line.substr(0, 200)),
-               suggested_fields(line));
+    refuse(path, unknown + ": " + std::to_string(columns) + " columns of numbers without a header",
+           "a first line of their names, such as token,layer,e0,e1");
+  refuse(path, unknown + "; the header of a CSV would be " + std::string(line.substr(0, 200)),
+         suggested_fields(line));
 }
 
 /// Whether an archive is one of torch.save: its first file is a pickle.
@@ -176,17 +176,17 @@ bool looks_like_pickle(std::string_view text) noexcept {
 }
 
 [[noreturn]] void refuse_pickle(const fs::path& path) {
-  refuse_input(path.string(), "byte 0", "a file of PyTorch or pickle, which Python alone reads",
-               "its tensors as NumPy arrays (numpy.save), or in Python hotset.importers");
+  refuse(path, "a file of PyTorch or pickle, which Python alone reads",
+         "its tensors as NumPy arrays (numpy.save), or in Python hotset.importers");
 }
 
 void refuse_what_is_no_trace(const fs::path& path, std::string_view text) {
   if (looks_like_gguf(text))
-    refuse_input(path.string(), "byte 0", "a GGUF file holds no trace",
-                 "a trace; counts of an importance matrix are a profile (hotset counts)");
+    refuse(path, "a GGUF file holds no trace",
+           "a trace; counts of an importance matrix are a profile (hotset counts)");
   if (looks_like_logical_counts(text))
-    refuse_input(path.string(), "byte 0", "counts of experts hold no trace",
-                 "a trace; counts are a profile (hotset counts)");
+    refuse(path, "counts of experts hold no trace",
+           "a trace; counts are a profile (hotset counts)");
 }
 
 /// What replays and curves allocate goes with layers x experts, of which a few large ids make too many.
@@ -201,14 +201,6 @@ void refuse_empty_keys(const routing_trace& trace, const fs::path& path) {
                std::to_string(trace.layers) + " layers x " + std::to_string(trace.experts) +
                    " experts for " + std::to_string(trace.ids.size()) + " routed experts",
                "at most " + std::to_string(most) + " experts in all layers");
-}
-
-bool named_esft(const fs::path& path) {
-  return path.filename().string().starts_with("expert_weights_");
-}
-
-bool named_oracle(const fs::path& path) {
-  return path.filename().string().find(".oracleGeneral") != std::string::npos;
 }
 
 }  // namespace
@@ -226,12 +218,12 @@ trace_format parse_trace_format(std::string_view name) {
 trace_format recognise_trace(const fs::path& path, const field_map& fields) {
   const kept_streams keep;
   const auto beginning = read_beginning(path, 65536);
+  const auto name = path.filename().string();
   if (looks_like_npy(beginning.text)) return trace_format::arrays;
   if (beginning.collection && is_torch_archive(path)) refuse_pickle(path);
-  if (beginning.collection || named_esft(path)) return trace_format::esft;
-  if (beginning.text.empty())
-    refuse_input(path.string(), "byte 0", "the file is empty", known_formats());
-  if (named_oracle(path)) return trace_format::oracle;
+  if (beginning.collection || name.starts_with("expert_weights_")) return trace_format::esft;
+  if (beginning.text.empty()) refuse(path, "the file is empty", known_formats());
+  if (name.find(".oracleGeneral") != std::string::npos) return trace_format::oracle;
   refuse_what_is_no_trace(path, beginning.text);
   if (looks_native(beginning.text)) return trace_format::native;
   if (const auto format = text_format(beginning.text, fields)) return *format;

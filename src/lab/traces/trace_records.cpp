@@ -6,6 +6,9 @@
 #include <numeric>
 #include <tuple>
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include "hotset/core/request_classes.hpp"
 #include "lab/files/input_error.hpp"
 #include "lab/traces/text_scan.hpp"
@@ -182,10 +185,7 @@ std::vector<std::int32_t> layer_numbers(const routing_trace& trace) {
 void keep_layer_numbers(routing_trace& trace, const std::vector<std::int32_t>& layers) {
   std::erase_if(trace.metadata, [](const auto& fact) { return fact.first == "layers"; });
   if (layers.front() == 0 && layers.back() == static_cast<std::int32_t>(layers.size()) - 1) return;
-  std::string text;
-  for (const auto layer : layers)
-    text.append(text.empty() ? "" : ",").append(std::to_string(layer));
-  std::pair<std::string, std::string> fact("layers", std::move(text));
+  std::pair<std::string, std::string> fact("layers", fmt::format("{}", fmt::join(layers, ",")));
   const auto at = std::ranges::lower_bound(trace.metadata, fact);
   trace.metadata.insert(at, std::move(fact));
 }

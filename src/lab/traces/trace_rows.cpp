@@ -6,10 +6,14 @@
 #include <cstdint>
 #include <iterator>
 #include <numeric>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "lab/files/input_error.hpp"
 #include "lab/traces/trace_records.hpp"
@@ -110,12 +114,11 @@ void keep_layers(routing_trace& trace, const std::vector<bool>& kept) {
 }
 
 std::string list_of(const std::vector<std::int32_t>& layers) {
-  constexpr std::size_t most = 8;
-  std::string out = layers.size() == 1 ? "layer " : "layers ";
-  for (std::size_t i = 0; i < std::min(most, layers.size()); ++i)
-    out.append(i == 0 ? "" : ", ").append(std::to_string(layers[i]));
-  if (layers.size() > most) out += " and " + std::to_string(layers.size() - most) + " more";
-  return out;
+  const auto shown = std::min<std::size_t>(layers.size(), 8);
+  const auto more = layers.size() - shown;
+  return fmt::format("layer{} {}{}", layers.size() == 1 ? "" : "s",
+                     fmt::join(std::span(layers).first(shown), ", "),
+                     more > 0 ? fmt::format(" and {} more", more) : "");
 }
 
 /// rows[i] is the token of before that comes to place i.
