@@ -38,7 +38,7 @@ class route_reader {
       else if (!line.empty() && !line.starts_with("turn,"))
         row(line);
     }
-    refuse_a_broken_end();
+    refuse_a_broken_end(records_, facts_.top_k, lines_);
     if (facts_.layer_bytes.empty()) facts_.layer_bytes = std::move(read_bytes_);
     return trace_of(std::move(records_), facts_);
   }
@@ -82,23 +82,6 @@ class route_reader {
     (void)lines_.integer(cells[7], "residency", 0, 2);
     const auto size = lines_.integer<std::uint64_t>(cells[8], "expert_bytes", 0, most_bytes);
     if (size > 0) read_bytes_[r.layer] = std::max(read_bytes_[r.layer], size);
-  }
-
-  /// Rows come in execution order, so the last one is the last rank of the last layer.
-  void refuse_a_broken_end() const {
-    if (records_.empty()) return;
-    std::int32_t layer = 0;
-    std::int32_t ranks = facts_.top_k;
-    for (const auto& r : records_) {
-      layer = std::max(layer, r.layer);
-      ranks = std::max(ranks, r.rank + 1);
-    }
-    const auto& last = records_.back();
-    if (last.layer != layer || last.rank + 1 != ranks)
-      lines_.refuse(
-          "the file ends inside a token, at layer " + std::to_string(last.layer) + ", slot " +
-              std::to_string(last.rank),
-          "a last row of layer " + std::to_string(layer) + ", slot " + std::to_string(ranks - 1));
   }
 
   line_scanner lines_;

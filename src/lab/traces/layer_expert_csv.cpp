@@ -33,7 +33,7 @@ class layer_expert_reader {
     }
     if (records_.empty()) refuse_input(facts_.file, "", "has no rows", "layer,expert rows");
     divide();
-    refuse_a_broken_end();
+    refuse_a_broken_end(records_, facts_.top_k, lines_);
     facts_.weights = columns_ == 3;
     return trace_of(std::move(records_), facts_);
   }
@@ -105,16 +105,6 @@ class layer_expert_reader {
       record.rank = static_cast<std::int32_t>(i % top_k);
       record.kind = tokens > 1 ? request_class::prefill : request_class::decode;
     }
-  }
-
-  /// The last pass must reach the last layer.
-  void refuse_a_broken_end() const {
-    std::int32_t layer = 0;
-    for (const auto& r : runs_) layer = std::max(layer, records_[r.first].layer);
-    if (records_.back().layer != layer)
-      lines_.refuse(
-          "the file ends inside a token, at layer " + std::to_string(records_.back().layer),
-          "a last row of layer " + std::to_string(layer));
   }
 
   line_scanner lines_;

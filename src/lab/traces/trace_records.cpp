@@ -170,6 +170,21 @@ routing_trace trace_of(std::vector<trace_record> records, const record_facts& fa
   return trace;
 }
 
+void refuse_a_broken_end(const std::vector<trace_record>& records, std::int32_t top_k,
+                         const line_scanner& lines) {
+  if (records.empty()) return;
+  std::int32_t layer = 0;
+  for (const auto& r : records) {
+    layer = std::max(layer, r.layer);
+    top_k = std::max(top_k, r.rank + 1);
+  }
+  const auto& last = records.back();
+  if (last.layer != layer || last.rank + 1 != top_k)
+    lines.refuse(
+        fmt::format("the file ends inside a token, at layer {}, slot {}", last.layer, last.rank),
+        fmt::format("a last row of layer {}, slot {}", layer, top_k - 1));
+}
+
 std::vector<std::int32_t> layer_numbers(const routing_trace& trace) {
   std::vector<std::int32_t> out;
   const auto text = trace.fact("layers").value_or("");

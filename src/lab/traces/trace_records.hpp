@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "hotset/trace/routing_trace.hpp"
+#include "lab/traces/text_scan.hpp"
 #include "lab/traces/trace_options.hpp"
 
 namespace hotset::lab {
@@ -61,6 +62,11 @@ struct record_facts {
 /// Notes an inferred number of experts and, if places were inferred, that most tokens lack layers.
 /// Errors: trace_error for no records, an expert twice at one place, or an id out of range.
 [[nodiscard]] routing_trace trace_of(std::vector<trace_record> records, const record_facts& facts);
+
+/// Rows that stand in execution order end with the last rank of the last layer. `top_k` 0: infer.
+/// Errors: trace_error that names the last line.
+void refuse_a_broken_end(const std::vector<trace_record>& records, std::int32_t top_k,
+                         const line_scanner& lines);
 
 /// The recording's number of each layer: metadata "layers", else 0, 1, 2, ...
 [[nodiscard]] std::vector<std::int32_t> layer_numbers(const routing_trace& trace);
