@@ -277,10 +277,10 @@ class adapter_checkpoint::contents {
     const auto& own = tuned_[index_of(layer)];
     const auto at = std::ranges::lower_bound(own, expert);
     if (at == own.end() || *at != expert) return false;
-    const auto place = first_[index_of(layer)] + static_cast<std::size_t>(at - own.begin());
+    const auto row = first_[index_of(layer)] + static_cast<std::size_t>(at - own.begin());
     for (auto m = shape_.begin(weight); m < shape_.ends[weight]; ++m) {
       const auto bytes = shape_.bytes(shape_.matrices[m]);
-      const auto& matrix = matrices_[place * shape_.matrices.size() + m];
+      const auto& matrix = matrices_[row * shape_.matrices.size() + m];
       if (!matrix.convert(matrix.bytes, out.first(bytes))) return false;
       out = out.subspan(bytes);
     }
