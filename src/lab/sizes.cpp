@@ -41,14 +41,6 @@ quantity split(std::string_view text) {
   return {dense.substr(0, end), dense.substr(end)};
 }
 
-/// " (did you mean 24GiB?)" where one of the spellings reads as a size; else nothing.
-template <class Read>
-std::string guess(const std::string& first, const std::string& second, Read&& read) {
-  if (!read(first)) return {};
-  if (second.empty() || !read(second)) return fmt::format(" (did you mean {}?)", first);
-  return fmt::format(" (did you mean {} or {}?)", first, second);
-}
-
 /// The spelling of a unit that was written in another case, or without its B.
 std::pair<std::string, std::string> known_unit(const std::string& unit) {
   const auto wanted = lower(unit);
@@ -67,32 +59,25 @@ std::string unit_of_bare(const std::string& number, std::string_view usual) {
   return parse_bytes(number + std::string(usual)) && number.size() < 6 ? std::string(usual) : "B";
 }
 
-std::string size_guess(std::string_view text, std::string_view usual) {
-  const auto [number, unit] = split(text);
+/// " (did you mean 24GiB?)", or nothing if no spelling reads as a size, or as a rate.
+std::string guess(std::string_view text, std::string_view usual, bool rate) {
+  auto [number, unit] = split(text);
   if (number.empty()) return {};
-  const auto read = [](const std::string& spelling) {
-    return parse_bytes(spelling).value_or(0) > 0;
-  };
-  if (unit.empty()) return guess(number + unit_of_bare(number, usual), "", read);
-  const auto [first, second] = known_unit(unit);
-  if (first.empty()) return {};
-  return guess(number + first, second.empty() ? "" : number + second, read);
-}
-
-std::string rate_guess(std::string_view text) {
-  const auto [number, all] = split(text);
-  if (number.empty()) return {};
-  auto unit = all;
-  for (const auto* const per : {"/s", "/sec", "ps", "/S"})
-    if (unit.ends_with(per)) {
-      unit.resize(unit.size() - std::string_view(per).size());
-      break;
-    }
-  const auto read = [](const std::string& spelling) { return parse_rate(spelling).has_value(); };
-  if (unit.empty()) return guess(number + "GB/s", "", read);
-  const auto [first, second] = known_unit(unit);
-  if (first.empty()) return {};
-  return guess(number + first + "/s", second.empty() ? "" : number + second + "/s", read);
+  if (rate)
+    for (const std::string_view per : {"/s", "/sec", "ps", "/S"})
+      if (unit.ends_with(per)) {
+        unit.resize(unit.size() - per.size());
+        break;
+      }
+  const auto bare = rate ? std::string(usual) : unit_of_bare(number, usual);
+  const auto units = unit.empty() ? std::pair(bare, std::string()) : known_unit(unit);
+  std::string out;
+  for (const auto& known : {units.first, units.second}) {
+    const auto spelling = number + known + (rate ? "/s" : "");
+    const bool reads = rate ? parse_rate(spelling).has_value() : parse_bytes(spelling) > 0U;
+    if (!known.empty() && reads) out += (out.empty() ? "" : " or ") + spelling;
+  }
+  return out.empty() ? out : fmt::format(" (did you mean {}?)", out);
 }
 
 bool bare_number(std::string_view text) {
@@ -112,7 +97,8 @@ std::uint64_t read_size_or_none(std::string_view text, std::string_view usual) {
   if (text == "0") return 0;
   const auto bytes = parse_bytes(text);
   if (bytes && !bare_number(text)) return *bytes;
-  refuse(text, bare_number(text) ? " has no unit" : "", size_guess(text, usual), byte_size_syntax);
+  refuse(text, bare_number(text) ? " has no unit" : "", guess(text, usual, false),
+         byte_size_syntax);
 }
 
 std::uint64_t read_size(std::string_view text, std::string_view usual) {
@@ -124,7 +110,7 @@ std::uint64_t read_size(std::string_view text, std::string_view usual) {
 std::uint64_t read_rate(std::string_view text) {
   const auto rate = parse_rate(text);
   if (rate && !bare_number(text.substr(0, text.size() - 2))) return *rate;
-  refuse(text, bare_number(text) ? " has no unit" : "", rate_guess(text), rate_syntax);
+  refuse(text, bare_number(text) ? " has no unit" : "", guess(text, "GB", true), rate_syntax);
 }
 
 std::uint64_t read_duration(std::string_view text) {

@@ -44,8 +44,9 @@ void to_oracle_general(const opened_trace& opened, output_file& out) {
 /// What came from ESFT keeps the order that it had within each token.
 void to_esft(const opened_trace& opened, const std::filesystem::path& folder) {
   if (opened.format == lab::trace_format::esft)
-    return lab::write_esft(lab::read_esft(opened.path, {opened.trace.top_k, opened.trace.experts}),
-                           folder);
+    return lab::write_esft(
+        lab::read_esft(opened.path, {.top_k = opened.trace.top_k, .experts = opened.trace.experts}),
+        folder);
   lab::write_esft({opened.trace, {}}, folder);
 }
 

@@ -10,7 +10,7 @@
 #include "lab/program/command.hpp"
 #include "lab/program/console.hpp"
 #include "lab/program/trace_output.hpp"
-#include "lab/traces/mooncake.hpp"
+#include "lab/traces/open_requests.hpp"
 #include "lab/traces/synthetic/synthetic_requests.hpp"
 
 namespace hotset::cli {
