@@ -23,7 +23,7 @@
 
 #include "hotset/core/fill.hpp"
 #include "hotset/core/ids/per_key.hpp"
-#include "hotset/eviction/order/scored_residents.hpp"
+#include "hotset/eviction/order/layer_tournament.hpp"
 #include "hotset/policy/eviction_policy.hpp"
 #include "hotset/predict/history/request_starts.hpp"
 
@@ -73,9 +73,9 @@ class expert_map_priority {
     });
   }
   void on_visit(const visit_event& e) noexcept {
-    residents_.bring(e.fills, [this](const fill& f) {
-      if (from_fill_) uses_[f.key] = 0;
-    });
+    residents_.bring(e.fills);
+    if (from_fill_)
+      for (const auto& f : e.fills) uses_[f.key] = 0;
     e.each_use([&](std::size_t i, bool is_filled) {
       if ((is_filled && from_fill_) || !e.repeats(e.experts[i])) ++uses_[e.key(e.experts[i])];
     });
@@ -101,12 +101,11 @@ class expert_map_priority {
   struct scores {
     const expert_map_priority& of;
 
-    void write(layer_id layer, std::span<const expert_id> experts,
-               std::span<double> to) const noexcept {
-      const auto expected = of.expected_.row(layer);
-      const auto uses = of.uses_.row(layer);
+    void write(const layer_residents& residents, std::span<double> to) const noexcept {
+      const auto expected = of.expected_.row(residents.layer);
+      const auto uses = of.uses_.row(residents.layer);
       for (std::size_t i = 0; i < to.size(); ++i) {
-        const auto e = index_of(experts[i]);
+        const auto e = index_of(residents.experts[i]);
         to[i] = as_number(double{expected[e]} * static_cast<double>(uses[e]));
       }
     }
@@ -123,7 +122,7 @@ class expert_map_priority {
   request_starts starts_;
   per_key<float> expected_;      // [key]
   per_key<std::uint64_t> uses_;  // [key]
-  scored_residents residents_;
+  layer_tournament residents_;
 };
 
 static_assert(is_eviction_policy<expert_map_priority>());

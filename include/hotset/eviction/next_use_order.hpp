@@ -41,10 +41,7 @@ class valued_order {
   void on_routed(const routing_view& view) noexcept { values_.stage(view); }
   void on_visit(const visit_event& e) noexcept {
     if (e.begins) value(e.context.step, e.context.layer);
-    for (const auto& f : e.fills) {
-      if (f.victim != no_key) residents_.vacate(f.slot);
-      residents_.fill(f.slot, f.key, f.precision);
-    }
+    residents_.bring(e.fills);
     residents_.use(e.used);
   }
   void on_prefetch(const prefetch_event& e) noexcept {
