@@ -60,11 +60,13 @@ class protect_hot {
         inner_(layout, options.inner) {}
 
   void on_visit(const visit_event& e) noexcept {
-    for (const auto& f : e.fills)
-      if (f.victim != no_key) forget(f.slot);
-    e.each_use([&](std::size_t i, bool is_filled) {
-      if (is_filled || !e.repeats(e.experts[i])) count(e.used[i]);
-    });
+    for (const auto& f : e.fills) forget(f.slot);
+    if (e.counted.empty())
+      for (const auto slot : e.used) count(slot);
+    else
+      e.each_use([&](std::size_t i, bool is_filled) {
+        if (is_filled || !e.repeats(e.experts[i])) count(e.used[i]);
+      });
     inner_.on_visit(e);
   }
   void on_prefetch(const prefetch_event& e) noexcept { inner_.on_prefetch(e); }

@@ -19,7 +19,7 @@
 namespace hotset {
 
 /// A use is two stores that wait for nothing, where a list rewires neighbours that the use before it rewired.
-/// Complexity: O(1) amortised; a choice also passes over what is not eligible. A use that finds its log full gathers it, O(log).
+/// Complexity: O(1) amortised; a choice also passes over what is not eligible, or looks at all that is. A use that finds its log full gathers it, O(log).
 /// Memory: 4 bytes a slot; 32 a pool, and 16 to 33 for each slot that it could ever hold.
 class recency_log {
  public:
@@ -85,17 +85,20 @@ class recency_log {
   std::size_t select(pool_id pool, const slot_mask& eligible, std::span<slot_id> out) noexcept {
     auto& ring = rings_[pool];
     while (ring.start != ring.end && !is_valid(said_at(ring, ring.start))) ++ring.start;
+    const bool may_rank = out.size() <= most_walked && ring.end - ring.start > most_walked;
+    const auto end = may_rank ? ring.start + most_walked : ring.end;
     std::size_t count = 0;
     std::size_t valid = 0;
     auto at = ring.start;
-    for (; at != ring.end && count < out.size(); ++at) {
+    for (; at != end && count < out.size(); ++at) {
       const auto one = said_at(ring, at);
-      // No branch: whether a slot was used since is anyone's guess.
+      // Without a branch: whether a slot was used since is unpredictable.
       const auto is_kept = is_valid(one) ? 1U : 0U;
       out[count] = one.slot;
       valid += is_kept;
       count += is_kept & (eligible.test(one.slot) ? 1U : 0U);
     }
+    if (may_rank && count < out.size()) return rank(ring, eligible, out);
     if (at - ring.start - valid > most_passed) close_up(ring, at);
     return count;
   }
@@ -105,8 +108,12 @@ class recency_log {
   static constexpr std::size_t spread = 4;
   /// The numbers wrap after few uses, not after billions that no test sees.
   static constexpr std::uint32_t first_position = 0U - 1024U;
-  /// Of what is void between the valid a choice passes over so many again and again, and closes up where it finds more.
+  /// A choice passes over so many void entries again and again, and closes up if it finds more: closing up costs two stores for
+  /// each valid entry before.
   static constexpr std::size_t most_passed = 16;
+  /// Entries that a choice walks. If they do not do, many slots are protected: to look at the eligible ones takes less time than
+  /// to pass over the others.
+  static constexpr std::uint32_t most_walked = 64;
   static constexpr std::uint32_t nowhere = std::numeric_limits<std::uint32_t>::max();
 
   /// What a log said; void if the slot's place is another one now.
@@ -134,6 +141,26 @@ class recency_log {
   [[nodiscard]] entry said_at(const ring_part& ring, std::uint32_t at) const noexcept {
     const auto place = ring.place_at(at);
     return {log_[place], place};
+  }
+  /// Finds the oldest by their places.
+  [[gnu::noinline]] std::size_t rank(const ring_part& ring, const slot_mask& eligible,
+                                     std::span<slot_id> out) const noexcept {
+    const auto place_in = [&](slot_id slot) { return place_[slot] - ring.first; };
+    const auto newness = [&](slot_id slot) { return (place_in(slot) - ring.start) & ring.mask; };
+    std::size_t count = 0;
+    const auto words = eligible.words();
+    for (auto w = index_of(ring.first_slot) / 64; w * 64 < index_of(ring.end_slot); ++w)
+      for (auto left = words[w]; left != 0; left &= left - 1) {
+        const auto slot =
+            static_cast<slot_id>(w * 64 + static_cast<unsigned>(std::countr_zero(left)));
+        if (place_in(slot) >= ring.length()) continue;  // in another pool's order, or in none
+        const auto own = newness(slot);
+        if (count == out.size() && own > newness(out[count - 1])) continue;
+        auto n = count < out.size() ? count++ : count - 1;
+        for (; n > 0 && own < newness(out[n - 1]); --n) out[n] = out[n - 1];
+        out[n] = slot;
+      }
+    return count;
   }
   /// Brings what is valid before a position up to it: what is void there is not passed over again.
   [[gnu::noinline]] void close_up(ring_part& ring, std::uint32_t end) noexcept {
