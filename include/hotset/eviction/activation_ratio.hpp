@@ -6,12 +6,13 @@
 ///       were e; the mean over the requests whose tokens the visit has. A request's counts begin at 0, and 0 of 0 is 0:
 ///       where nothing is known recency decides. A visit counts from its commit on.
 /// Source: MoE-Infinity, the system as fMoE describes it; its public code evicts by LFU.
-/// Deviations: of more requests than `requests` the least recently used one is forgotten and begins anew. A policy hears of
-///       no request's end: one that comes back under its number goes on. The mean is over requests, not over tokens.
+/// Deviations: of more requests than `requests` the least recently used one is forgotten and begins anew. A policy
+///       hears of no request's end: one that comes back under its number goes on. The mean is over requests, not over
+///       tokens.
 /// Exact: yes (never changes what is computed).
-/// Cost: O(ids) per visit, O(keys) where a request takes another's place; a choice O(R requests of the visit) for each layer that
-///       was visited since the last one, for all where the visit is of other requests, and a victim O(R + L), R the residents of
-///       a layer. Memory: 8 bytes x requests x keys.
+/// Cost: O(ids) per visit, O(keys) where a request takes another's place; a choice O(R requests of the visit) for
+///       each layer that was visited since the last one, for all where the visit is of other requests, and a victim
+///       O(R + L), R the residents of a layer. Memory: 8 bytes x requests x keys.
 
 #include <algorithm>
 #include <cstddef>
@@ -49,7 +50,7 @@ class activation_ratio {
                      std::to_string(live_sequences::most_rows)};
       return std::nullopt;
     }
-    /// As validate(), and there must be room for the counts of this shape.
+    /// Also refuses a shape whose counts would not fit.
     [[nodiscard]] validation validate(const geometry& shape) const {
       if (auto bad = validate()) return bad;
       // No product wraps: keys are at most 2^28, layers no more than that, requests 2^12.
@@ -125,7 +126,8 @@ class activation_ratio {
   struct scores {
     const activation_ratio& of;
 
-    /// Writes sums, which order as the means do: the number of requests is the same for all. Adds in the order of the requests.
+    /// Writes sums, which order as the means do: the number of requests is the same for all. Adds in the order of the
+    /// requests.
     void write(const layer_residents& residents, std::span<double> to) const noexcept {
       std::ranges::fill(to, 0.0);
       for (const auto row : of.asking_) {

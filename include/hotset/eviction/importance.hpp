@@ -2,16 +2,17 @@
 #pragma once
 /// Evicts the expert that was least used of late and is least expected.
 ///
-/// Rule: order by s(e) = alpha * h(e) + (1 - alpha) * p(e), then recency position. h is the hotness u(e) of e over the sum
-///       of its layer's residents (0 where that is 0); p the mean over tokens of what the last forecast of this step gave
-///       e; a layer without one: alpha = 1.
+/// Rule: order by s(e) = alpha * h(e) + (1 - alpha) * p(e), then recency position. h is the hotness u(e) of e over
+///       the sum of its layer's residents (0 where that is 0); p the mean over tokens of what the last forecast of
+///       this step gave e; a layer without one: alpha = 1.
 /// Source: ActiveEvict 3.2, equations 8 to 13.
-/// Deviations: equation 13 mixes the hotness of one layer with the prediction of the next; here both are of the layer whose
-///       residents are ranked. Equation 12's T is read as the visit's tokens. In a pool of several layers each expert
-///       counts as in its own; the paper's pools are of one layer. gamma = 0 is LRU by token; alpha = 1 is not.
+/// Deviations: equation 13 mixes the hotness of one layer with the prediction of the next; here both are of the layer
+///       whose residents are ranked. Equation 12's T is read as the visit's tokens. In a pool of several layers each
+///       expert counts as in its own; the paper's pools are of one layer. gamma = 0 is LRU by token; alpha = 1 is not.
 /// Exact: yes (never changes what is computed).
-/// Cost: O(K) per visit; a choice O(R) for each layer that has changed and a victim O(R + L), R the residents of a layer.
-///       Scores are compared by estimates; where these do not tell two apart, O(window K + E) for the layers of the two.
+/// Cost: O(K) per visit; a choice O(R) for each layer that has changed and a victim O(R + L), R the residents of a
+///       layer. Scores are compared by estimates; where these do not tell two apart, O(window K + E) for the layers
+///       of the two.
 
 #include <algorithm>
 #include <cmath>
@@ -148,8 +149,8 @@ class importance {
       const auto all = of.orders_by_heat(layer) ? sum_of(written) : 1.0;
       return all > 0.0 ? 1.0 / all : 1.0;
     }
-    /// Two scores may be off, each by the errors of its heat and of the sum. A share is at most 1: what is added to it is at most the
-    /// score and 1 together.
+    /// Two scores may be off, each by the errors of its heat and of the sum. A share is at most 1: what is added to
+    /// it is at most the score and 1 together.
     [[nodiscard]] double bound(double least) const noexcept {
       return std::min(least + of.error_ * (std::abs(least) + of.beside_share_),
                       std::numeric_limits<double>::max());
@@ -185,8 +186,8 @@ class importance {
     resident_heat_[key.layer] = unknown;
     orders_by_heat(key.layer) ? residents_.rescale(key.layer) : residents_.rescore(key.layer);
   }
-  /// The layer's scores are heat times a factor, 1 over the sum of what is written. Not of an expert at several precisions: it is
-  /// no resident any more when one of them has left.
+  /// The layer's scores are heat times a factor, 1 over the sum of what is written. Not of an expert at several
+  /// precisions: it is no resident any more when one of them has left.
   [[nodiscard]] bool orders_by_heat(layer_id layer) const noexcept {
     return counts_once_ && !is_expected(layer);
   }
@@ -233,7 +234,7 @@ class importance {
   layer_tournament residents_;
   bool counts_once_;           // each expert is resident once at most
   double error_;               // of estimates, relative to their size
-  double beside_share_ = 0.0;  // added to that: 1 where forecasts are heard
+  double beside_share_ = 0.0;  // added to that: 1 once a forecast came
   step_id step_ = never;       // that scores are of
 };
 

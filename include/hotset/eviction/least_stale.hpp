@@ -18,7 +18,8 @@
 ///       pass over the slots. A key requested for a later step stays later when it is used before that step.
 /// Exact: yes (never changes what is computed).
 /// Cost: one store per hit, O(1) per fill; a victim costs O(1) plus the current and ineligible slots of
-///       its layer that are passed over, and O(L / 64). `last_access`: O(S log V) per choice of V victims, S the pool's slots.
+///       its layer that are passed over, and O(L / 64). `last_access`: O(S log V) per choice of V victims, S the
+///       pool's slots.
 
 #include <algorithm>
 #include <compare>
@@ -37,7 +38,7 @@
 
 namespace hotset {
 
-/// How least_stale puts the layers in order.
+/// The order in which least_stale puts layers.
 enum class stale_order : std::uint8_t { left, layer, last_access, stale };
 
 class least_stale {

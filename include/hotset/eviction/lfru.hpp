@@ -8,9 +8,9 @@
 /// Deviations: powers are products of d, one factor after the other, up to d^65535, which stands for all
 ///       higher powers too. A key never used has f = 0.
 /// Exact: yes (never changes what is computed).
-/// Cost: O(1) per hit and fill. Scores move by themselves: those of a pool are computed anew, O(S), at the first choice of a step.
-///       Then a choice costs what coldest_slots says. Memory: 1 MiB an instance, two tables of 65,536 doubles, beside that of
-///       keys and slots.
+/// Cost: O(1) per hit and fill. Scores move by themselves: those of a pool are computed anew, O(S), at the first
+///       choice of a step. Then a choice costs what coldest_slots says. Memory: 1 MiB an instance, two tables of
+///       65,536 doubles, beside that of keys and slots.
 
 #include <algorithm>
 #include <cstddef>

@@ -28,7 +28,7 @@
 
 namespace hotset {
 
-/// How far back lfu counts.
+/// The part of a key's history that lfu counts.
 enum class lfu_history : std::uint8_t { whole, resident };
 
 class lfu {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Evicts by the past and by each layer's next visit, which it is told: about the most that a forecast of one visit can give.
+/// Evicts by the past and by each layer's next visit, which it is told: about the most that a forecast of one visit
+/// can give.
 ///
 /// Rule: first the keys that their layer's own next visit does not use, by ascending r(key) * 0.6^((d + 1) / L): r as
 ///       two_rates has it, d = (l' - l - 1) mod L the layers until the key's layer l' runs after the running layer l, L
@@ -10,7 +11,8 @@
 /// Deviations: of an optimum given what it knows, it is a heuristic: what is beyond the next visit is judged by rates.
 ///       With token groups, a group is a visit. A visit without experts is none.
 /// Exact: yes (never changes what is computed). Offline: needs the trace beforehand.
-/// Cost: O(1) per hit and fill, O(E) per visit; a choice scans the pool, O(S). 4 bytes per use, 12 per visit, 9 per key.
+/// Cost: O(1) per hit and fill, O(E) per visit; a choice scans the pool, O(S). 4 bytes per use, 12 per visit, 9 per
+///       key.
 
 #include <algorithm>
 #include <cmath>
@@ -36,7 +38,7 @@ class next_visit_oracle {
  public:
   struct config {
     std::shared_ptr<const future_uses> future{};
-    /// What the rates were before the first visit, of the same shape. None: no visit was seen.
+    /// The rates before the first visit, of the same shape. None: no visit was seen.
     std::shared_ptr<const two_rates> past{};
     template <class From>
     static config read(From&, const policy_knowledge& known) {
@@ -46,7 +48,7 @@ class next_visit_oracle {
       if (future) return std::nullopt;
       return error{"next_visit_oracle future = none, accepted: the uses of the trace to come"};
     }
-    /// As validate(), and future and past must belong to this shape.
+    /// Also refuses a future or a past of another shape.
     [[nodiscard]] validation validate(const geometry& shape) const {
       if (auto bad = validate()) return bad;
       if (future->keys() != shape.keys())

@@ -3,16 +3,16 @@
 /// Decorator: a share of each pool is for experts that were prefetched and not used yet, the rest is for the others.
 ///
 /// Rule: of the n keys that a pool holds u are prefetched and unused; r = share * n, half up, within 1..n-1. A prefetch
-///       takes the unused ones first while u >= r, else the others first. Everyone else takes the u - r unused ones that
-///       the inner policy would give up first, then the others, then the unused ones that are left. Within each of
+///       takes the unused ones first while u >= r, else the others first. Everyone else takes the u - r unused ones
+///       that the inner policy would give up first, then the others, then the unused ones that are left. Within each of
 ///       these the inner policy's order. A prefetched expert that is used is one of the others from then on.
 /// Source: none; caches that keep prefetched and fetched blocks apart are common practice.
-/// Deviations: n is what is held: a free slot is nobody's. A plan's prefetches are all judged by what was held before it.
-///       The keys of a warm start count as prefetched. Under the guard `named` a prefetch takes others where every unused
-///       one is still waited for: then u may exceed r until a miss takes it back.
+/// Deviations: n is what is held: free slots do not count. A plan's prefetches are all judged by what was held before
+///       it. The keys of a warm start count as prefetched. Under the guard `named` a prefetch takes others where
+///       every unused one is still waited for: then u may exceed r until a miss takes it back.
 /// Exact: yes (never changes what is computed).
-/// Cost: the inner policy's, O(1) more per hit and fill; nothing more per choice while u = 0, else up to three choices of
-///       the inner policy's in place of one, and O(S / 64).
+/// Cost: the inner policy's, O(1) more per hit and fill; nothing more per choice while u = 0, else up to three
+///       choices of the inner policy's in place of one, and O(S / 64).
 
 #include <algorithm>
 #include <cmath>
@@ -120,7 +120,7 @@ class reserve_prefetch {
   [[nodiscard]] eviction_traits facts() const noexcept { return asked_by_cause(facts_of(inner_)); }
 
  private:
-  /// Of one pool.
+  /// Counts of one pool.
   struct counts {
     std::size_t held = 0;
     std::size_t unused = 0;  ///< of these, prefetched and not used yet

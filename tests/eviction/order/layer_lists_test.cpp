@@ -62,7 +62,5 @@ TEST(layer_lists, with_one_precision_the_list_is_the_layer) {
     EXPECT_EQ(lists.of(l, 4_slot), static_cast<std::size_t>(l));
 }
 
-TEST(layer_lists, none_are_made_without_a_layout) { EXPECT_EQ(layer_lists().count(), 0U); }
-
 }  // namespace
 }  // namespace hotset::layer_lists_test

@@ -260,7 +260,8 @@ class walk {
         ASSERT_TRUE(std::equal(out.begin(), out.end(), wanted.begin()));
         if (again == 2) out.resize(random_.below(out.size() + 1));
       }
-      // Sometimes they all leave, sometimes some, sometimes none; something else may leave before. Or others come in their places.
+      // Sometimes they all leave, sometimes some, sometimes none; something else may leave before. Or others come in
+      // their places.
       const auto leave = random_.below(4);
       if (out.size() < wanted.size() && random_.one_in(2))
         out.insert(out.begin(), wanted[out.size()]);

@@ -71,8 +71,8 @@ TEST(recency_log, keeps_what_took_a_place_in_a_slot_of_another_pool) {
   EXPECT_EQ(select(log, 0_pool, all, 8), support::slot_ids({4, 1, 2}));
 }
 
-/// Pools of each size do the same as lists, whatever is gathered, passed over, ranked or wrapped. Seeds differ in how many
-/// slots are protected.
+/// Pools of each size do the same as lists, whatever is gathered, passed over, ranked or wrapped. Seeds differ in how
+/// many slots are protected.
 void compare_with_lists(std::int32_t slots_each, std::uint64_t seed) {
   constexpr std::int32_t pools = 2;
   const auto layout = layers_of(pools, slots_each);

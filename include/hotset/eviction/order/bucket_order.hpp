@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Slots of each pool in order of a rank, by buckets of near ranks behind a sorted front, repaired only where a choice looks.
+/// Slots of each pool in order of a rank, by buckets of near ranks behind a sorted front, repaired only where a
+/// choice looks.
 
 #include <algorithm>
 #include <cstddef>
@@ -21,18 +22,19 @@
 
 namespace hotset {
 
-/// `BucketOf` maps a rank's key to one of `buckets()` buckets that ascend with the key. A rank that grows is only stored: the
-/// slot stays where it stood until a choice meets it there. A bucket is sorted when a choice comes to it out of order; what is
-/// put behind its last slot leaves it in order.
-/// What is put below all that the buckets hold stands in a front, one small sorted array: what comes in cold and leaves soon is
-/// in no bucket at all.
+/// `BucketOf` maps a rank's key to one of `buckets()` buckets that ascend with the key. A rank that grows is only
+/// stored: the slot stays where it stood until a choice meets it there. A bucket is sorted when a choice comes to it
+/// out of order; what is put behind its last slot leaves it in order.
+/// What is put below all that the buckets hold stands in a front, one small sorted array: what comes in cold and
+/// leaves soon is in no bucket at all.
 /// Complexity: put and drop O(1) and the entries of the front that are lower, of at most 64; raise O(1); select O(1)
 /// per slot looked at, ineligible ones included, and O(b log b) per bucket of b slots that it sorts.
-/// Memory: 64 bytes per slot, 17 per pool and bucket, 1.6 KB per pool.
+/// Memory: 60 bytes per slot, 17 per pool and bucket, 1.6 KB per pool.
 template <class BucketOf>
 class bucket_order {
  public:
-  /// Entries of the front: a put moves those that are lower, 24 bytes each. A smaller front spills into the buckets more often.
+  /// Entries of the front: a put moves those that are lower, 24 bytes each. A smaller front spills into the buckets
+  /// more often.
   static constexpr std::size_t front_capacity = 64;
 
   bucket_order() = default;
@@ -111,7 +113,7 @@ class bucket_order {
         unlink(n);
       }
     }
-    // What was the lowest of the buckets when it left shows how far the front may reach.
+    // The lowest slot of the buckets, if it left, shows how far the front may reach.
     if (leader != none && in_order_[home.lowest] != 0 && !has_grown(leader, links_[leader].placed))
       front.limit = std::max(front.limit, ranks_[leader].key);
     home.front = front;
@@ -155,14 +157,14 @@ class bucket_order {
   }
 
  private:
-  /// Where a slot stands in a bucket. In none: linked with itself.
+  /// A slot's place in a bucket. In none it is linked with itself.
   struct link {
     std::uint64_t placed = 0;  // a position that the slot's exceeds when it has grown since
     std::uint32_t previous = 0;
     std::uint32_t next = 0;
   };
-  /// The slots of a pool whose keys are below `limit`, which no key in the buckets is, and others that have grown since:
-  /// entries [first, front_capacity), ascending as they were put, then one that is never passed.
+  /// The slots of a pool whose keys are below `limit`, which no key in the buckets is, and others that have grown
+  /// since: entries [first, front_capacity), ascending as they were put, then one that is never passed.
   struct front_range {
     std::size_t first = front_capacity;
     std::uint64_t limit = 0;
@@ -218,7 +220,7 @@ class bucket_order {
     *to = entry;
     return front;
   }
-  /// Of a full front the upper half goes back to the buckets, with all whose key is the least of it.
+  /// Returns the upper half of a full front to the buckets, with all entries whose key is the least of it.
   [[gnu::noinline]] front_range spill(pool_id pool) noexcept {
     auto* const entries = entries_of(pool);
     auto& home = pools_[pool];

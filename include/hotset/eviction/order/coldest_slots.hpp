@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Slots of pools in the order of scores that move by themselves from step to step, of which a choice needs the lowest few.
+/// Slots of pools in the order of scores that move by themselves from step to step, of which a choice needs the
+/// lowest few.
 
 #include <algorithm>
 #include <array>
@@ -23,13 +24,14 @@
 
 namespace hotset {
 
-/// Order: score, then the least recent first. `Scores` has `score(slot, step)`, at least 0, infinite of a slot that holds nothing;
-/// and `nearly(slot, step)`, which costs less and is off by a factor of at most 2^-50. Within a step only a use, a fill or
-/// a departure changes a score.
-/// A small pool is looked at whole, at every choice. Of a large one a list of the coldest slots is sorted once a step; what is
-/// used or filled is put into the list again if it still belongs there.
-/// No allocation after construction. Threads: compatible. Complexity: O(slots) at a pool's first choice of a step; then a choice
-/// costs O(out) and the ineligible slots passed over, in a small pool O(slots * out), vectorised. Memory: 60 bytes a slot.
+/// Order: score, then the least recent first. `Scores` has `score(slot, step)`, at least 0, infinite of a slot that
+/// holds nothing; and `nearly(slot, step)`, which costs less and is off by a factor of at most 2^-50. Within a step
+/// only a use, a fill or a departure changes a score.
+/// A small pool is looked at whole, at every choice. Of a large one a list of the coldest slots is sorted once a
+/// step; what is used or filled is put into the list again if it still belongs there.
+/// No allocation after construction. Threads: compatible. Complexity: O(slots) at a pool's first choice of a step;
+/// then a choice costs O(out) and the ineligible slots passed over, in a small pool O(slots * out), vectorised.
+/// Memory: 76 bytes a slot.
 class coldest_slots {
  public:
   explicit coldest_slots(const pool_layout& layout)
@@ -84,12 +86,12 @@ class coldest_slots {
   }
 
  private:
-  /// A pool of at most so many slots is looked at whole. Of 64 slots that takes less than sorting its coldest; above 256 the
-  /// list is faster.
+  /// Pools of at most so many slots are looked at whole, victim by victim. A pool of one layer has one choice a step: a
+  /// list that only it would use costs more to sort.
   static constexpr std::size_t scanned_slots = 256;
   static constexpr std::size_t padding = 63;  ///< rows are looked at in whole words
   static constexpr double vacant = std::numeric_limits<double>::infinity();
-  /// What `nearly` is multiplied by to be no less than the score is to 1: what the product excludes is no candidate.
+  /// The limit times this bounds `nearly` of every slot whose score is below the limit.
   static constexpr double spare = 1.0 + 0x1p-48;
 
   /// The slots whose score in a step is below `limit`, in order.
@@ -191,7 +193,8 @@ class coldest_slots {
     list.step = step;
     list.is_sorted = true;
   }
-  /// Sorts into buckets of near scores, a bucket that many share on its own, then all by insertion. Pre: scores are below `limit`.
+  /// Sorts into buckets of near scores, a bucket that many share on its own, then all by insertion. Pre: scores are
+  /// below `limit`.
   [[gnu::noinline]] void sort(std::span<ranked_slot> entries, double limit) noexcept {
     constexpr std::size_t buckets = 256;
     constexpr std::uint32_t many = 24;  // insertion sorts fewer faster

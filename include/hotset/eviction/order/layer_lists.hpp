@@ -14,7 +14,6 @@ namespace hotset {
 /// A slot keeps its precision whatever pool a quota change lends it to. Complexity: O(1).
 class layer_lists {
  public:
-  layer_lists() = default;
   explicit layer_lists(const pool_layout& layout)
       : precisions_(layout.precisions()), count_(layout.shape().layer_count() * precisions_) {
     for (const auto l : each<layer_id>(layout.shape().layers))

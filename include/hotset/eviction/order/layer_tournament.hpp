@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Residents in the order of scores: the least of each layer is kept until something of the layer changes, and the least of
-/// those is the victim.
+/// Residents in the order of scores: the least of each layer is kept until something of the layer changes, and the
+/// least of those is the victim.
 
 #include <algorithm>
 #include <bit>
@@ -45,15 +45,15 @@ template <class Scores>
 concept layer_scorer = requires(Scores& scores, const layer_residents& of, std::span<double> to) {
   scores.write(of, to);
 };
-/// A scorer whose layers have weights, which differ from choice to choice: a score counts times its layer's weight. Two products
-/// compare as the scores do if the weight is the same. Shape of weights(): [layers], above 0.
+/// A scorer whose layers have weights, which differ from choice to choice: a score counts times its layer's weight.
+/// Two products compare as the scores do if the weight is the same. Shape of weights(): [layers], above 0.
 template <class Scores>
 concept layer_weigher = layer_scorer<Scores> && requires(Scores& scores) {
   { scores.weights() } -> std::same_as<std::span<const double>>;
 };
-/// A scorer that writes estimates. An estimate is what was written times `factor(layer, written)`, which is asked for after
-/// write() and after rescale(). No estimate above `bound(least)`, which is finite, can stand for the least score if `least` is
-/// the least estimate. `exact(key)` is the score itself.
+/// A scorer that writes estimates. An estimate is what was written times `factor(layer, written)`, which is asked for
+/// after write() and after rescale(). No estimate above `bound(least)`, which is finite, can stand for the least
+/// score if `least` is the least estimate. `exact(key)` is the score itself.
 template <class Scores>
 concept layer_estimator = layer_scorer<Scores> &&
     requires(Scores& scores, expert_key key, layer_id layer, std::span<const double> written) {
@@ -62,11 +62,11 @@ concept layer_estimator = layer_scorer<Scores> &&
   { scores.factor(layer, written) } -> std::same_as<double>;
 };
 
-/// Order: score, then the least recent first. A choice looks at one resident a layer, and at one layer's residents for each
-/// victim. If exactly the victims of a choice leave, the resident that it found after them is the least. If several
-/// estimates may be the least, their exact scores decide.
-/// Threads: compatible. No allocation after construction. Memory: 16 bytes and a bit a key and precision, layers' experts
-/// filled up to multiples of 64, and 24 bytes a slot.
+/// Order: score, then the least recent first. A choice looks at one resident a layer, and at one layer's residents
+/// for each victim. If exactly the victims of a choice leave, the resident that it found after them is the least. If
+/// several estimates may be the least, their exact scores decide.
+/// Threads: compatible. No allocation after construction. Memory: 16 bytes and a bit a key and precision, layers'
+/// experts filled up to multiples of 64, and 24 bytes a slot.
 class layer_tournament {
  public:
   explicit layer_tournament(const pool_layout& layout) : layer_tournament(layout, layout.slots()) {}
@@ -151,8 +151,8 @@ class layer_tournament {
     forget(moved.row);
   }
 
-  /// Writes the eligible residents of a pool in order; returns how many. Complexity: O(layers of the pool + residents of a layer)
-  /// a victim, and O(residents) for each layer that has changed.
+  /// Writes the eligible residents of a pool in order; returns how many. Complexity: O(layers of the pool + residents
+  /// of a layer) a victim, and O(residents) for each layer that has changed.
   template <layer_scorer Scores>
   std::size_t select(pool_id pool, const slot_mask& eligible, std::span<slot_id> out,
                      Scores&& scores) noexcept {
@@ -347,7 +347,8 @@ class layer_tournament {
     pass(r);
     toggle(offered_, taken.place);
   }
-  /// Hides all that is not eligible at once: there may be much. It does not leave, and so the row's least is looked for anew.
+  /// Hides all that is not eligible at once: there may be much. It does not leave, and so the row's least is looked
+  /// for anew.
   void hide_others(std::size_t r, const slot_mask& eligible) noexcept {
     pass(r);
     each_member(offered_in(r), [&](std::size_t n) {
@@ -368,7 +369,7 @@ class layer_tournament {
     out.is_alone = found.is_alone;
     return out;
   }
-  /// Which of the pool's rows in others_ has the least of all, or none.
+  /// Finds the row with the least of all, of the pool's rows in others_; or none.
   template <class Scores>
   [[nodiscard]] std::size_t lowest(pool_id pool, Scores& scores) noexcept {
     const auto from = pools_[pool].first;
@@ -379,7 +380,7 @@ class layer_tournament {
                         .at;
     return at == none ? none : from + at;
   }
-  /// Which of two rows of a pool has the least of both. Pre: r is a row; other is one, or none.
+  /// Returns the row with the least of both. Pre: r is a row; other is one, or none.
   template <class Scores>
   [[nodiscard]] std::size_t lower(std::size_t r, std::size_t other, Scores& scores) const noexcept {
     const auto own = leasts_[r];
@@ -391,7 +392,7 @@ class layer_tournament {
     }
     return rank(own, first(r), scores) < rank(others, first(other), scores) ? r : other;
   }
-  /// Which of the values that `among` names is the least score, the least recently used one if several are.
+  /// Finds the least score of those that `among` names, the least recent one if several are equal.
   template <class Scores, class ResidentAt>
   [[nodiscard]] finding least_in(const double* row, std::span<const std::uint64_t> among,
                                  Scores& scores, ResidentAt resident_at) noexcept {

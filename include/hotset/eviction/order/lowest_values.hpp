@@ -71,9 +71,9 @@ __attribute__((target("avx2"))) double lowest_avx2(const double* row,
 
 }  // namespace detail
 
-/// Returns the least of the values that `among` names, infinity if it names none. `found` becomes those of them that are at
-/// most bound_of(it). Shapes: row [64 * words], may end in values that are never named; among, found [words], a bit a
-/// value. Pre: no NaN among them. Complexity: O(words), vectorised.
+/// Returns the least of the values that `among` names, infinity if it names none. `found` becomes those of them that
+/// are at most bound_of(it). Shapes: row [64 * words], may end in values that are never named; among, found [words],
+/// a bit a value. Pre: no NaN among them. Complexity: O(words), vectorised.
 template <class BoundOf>
 double lowest_values(const double* row, std::span<const std::uint64_t> among, std::uint64_t* found,
                      BoundOf bound_of, [[maybe_unused]] vector_level level) noexcept {

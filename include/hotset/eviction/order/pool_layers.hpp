@@ -33,7 +33,8 @@ class pool_layers {
   void assign(pool_id pool, const pool_layers& other) noexcept {
     std::copy_n(&other.bits_[index_of(pool) * words_], words_, &bits_[index_of(pool) * words_]);
   }
-  /// Calls use(layer) for each layer of the range that is in the pool's set, until it returns false. It may reset that layer.
+  /// Calls use(layer) for each layer of the range that is in the pool's set, until it returns false. It may reset
+  /// that layer.
   template <class Use>
   void each(pool_id pool, layer_range layers, direction to, Use use) const noexcept {
     for (auto layer = first_of(pool, layers, to); layer != none;

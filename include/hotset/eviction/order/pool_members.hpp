@@ -44,8 +44,8 @@ class pool_members {
   /// Pool that the slot is at home in, or -1.
   [[nodiscard]] pool_id home(slot_id slot) const noexcept { return home_[slot]; }
 
-  /// Brings a vacant slot home to a pool. If the pool is full, a slot that has left by a quota change still stands there,
-  /// vacant, and makes room.
+  /// Brings a vacant slot home to a pool. If the pool is full, a slot that has left by a quota change still stands
+  /// there, vacant, and makes room.
   template <class Vacant>
   void settle(pool_id pool, slot_id slot, Vacant vacant) noexcept {
     if (home(slot) >= 0) remove(slot);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Slots in order of use, one log per pool: a use is written at its end, and what the log said of the slot before is void.
+/// Slots in order of use, one log per pool: a use is written at its end, and what the log said of the slot before is
+/// void.
 
 #include <algorithm>
 #include <bit>
@@ -19,7 +20,8 @@
 namespace hotset {
 
 /// A use is two stores that wait for nothing, where a list rewires neighbours that the use before it rewired.
-/// Complexity: O(1) amortised; a choice also passes over what is not eligible, or looks at all that is. A use that finds its log full gathers it, O(log).
+/// Complexity: O(1) amortised; a choice also passes over what is not eligible, or looks at all that is. A use that
+/// finds its log full gathers it, O(log).
 /// Memory: 4 bytes a slot; 32 a pool, and 16 to 33 for each slot that it could ever hold.
 class recency_log {
  public:
@@ -50,8 +52,8 @@ class recency_log {
     take_in(pool, slot);
     touch(pool, std::span(&slot, 1));
   }
-  /// The same for several distinct slots, in this order. Pre: they are in this pool's order, were taken in, or were the pool's
-  /// from the first.
+  /// Makes several distinct slots the last, in this order. Pre: they are in this pool's order, were taken in, or were
+  /// the pool's from the first.
   void touch(pool_id pool, std::span<const slot_id> slots) noexcept {
     auto& ring = rings_[pool];
     if (ring.mask - (ring.end - ring.start) < slots.size()) [[unlikely]]
@@ -69,7 +71,8 @@ class recency_log {
   }
   /// Takes a slot out of whatever order it is in; a slot in none stays so.
   void erase(slot_id slot) noexcept { place_[slot] = nowhere; }
-  /// Slot `to`, which is in no order, stands where `from` stood, which then is in none. Pre: `from` is in one. Complexity: O(pools).
+  /// Slot `to`, which is in no order, stands where `from` stood, which then is in none. Pre: `from` is in one.
+  /// Complexity: O(pools).
   void take_place(slot_id from, slot_id to) noexcept {
     HOTSET_ASSERT(contains(from) && !contains(to));
     const auto at = place_[from];
@@ -108,20 +111,21 @@ class recency_log {
   static constexpr std::size_t spread = 4;
   /// The numbers wrap after few uses, not after billions that no test sees.
   static constexpr std::uint32_t first_position = 0U - 1024U;
-  /// A choice passes over so many void entries again and again, and closes up if it finds more: closing up costs two stores for
-  /// each valid entry before.
+  /// A choice passes over so many void entries again and again, and closes up if it finds more: closing up costs two
+  /// stores for each valid entry before.
   static constexpr std::size_t most_passed = 16;
-  /// Entries that a choice walks. If they do not do, many slots are protected: to look at the eligible ones takes less time than
-  /// to pass over the others.
+  /// Entries that a choice walks. If they do not do, many slots are protected: to look at the eligible ones takes
+  /// less time than to pass over the others.
   static constexpr std::uint32_t most_walked = 64;
   static constexpr std::uint32_t nowhere = std::numeric_limits<std::uint32_t>::max();
 
-  /// What a log said; void if the slot's place is another one now.
+  /// An entry of a log; void if the slot's place is another one now.
   struct entry {
     slot_id slot;
     std::uint32_t place;
   };
-  /// Positions count on and wrap with the numbers; `place_at` is where one is in log_. No two of start..end are in one place.
+  /// Positions count on and wrap with the numbers; `place_at` is where one is in log_. No two of start..end are in
+  /// one place.
   struct ring_part {
     std::uint32_t first = 0;  ///< in log_
     std::uint32_t mask = 0;
@@ -180,7 +184,8 @@ class recency_log {
     ring.first_slot = slot_id{};
     ring.end_slot = static_cast<slot_id>(place_.size());
   }
-  /// Throws out what is void. Where the valid are is asked of the slots, which are fewer than what the log said of them.
+  /// Throws out what is void. Where the valid are is asked of the slots, which are fewer than what the log said of
+  /// them.
   [[gnu::noinline]] void gather(ring_part& ring) noexcept {
     const auto words = std::span(valid_).first((std::size_t{ring.length()} + 63) / 64);
     std::ranges::fill(words, 0);

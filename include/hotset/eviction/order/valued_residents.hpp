@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Residents of layers by values that a policy sets a layer at a time, discounted by the distance to the layer's next visit.
+/// Residents of layers by values that a policy sets a layer at a time, discounted by the distance to the layer's next
+/// visit.
 
 #include <algorithm>
 #include <cmath>
@@ -16,8 +17,8 @@
 
 namespace hotset {
 
-/// Order: value * discount^(distance / layers), distance = (layer - running - 1) mod layers + 1, products compared exactly; then
-/// the least recent first. Of any numbers in place of slots, if their count is given.
+/// Order: value * discount^(distance / layers), distance = (layer - running - 1) mod layers + 1, products compared
+/// exactly; then the least recent first. Of any numbers in place of slots, if their count is given.
 /// Threads: compatible. No allocation after construction. Memory: that of layer_tournament, and 4 bytes a key.
 class valued_residents : layer_tournament {
  public:
@@ -44,8 +45,8 @@ class valued_residents : layer_tournament {
     std::copy_n(values.begin(), row.size(), row.begin());
     rescore(layer);
   }
-  /// Writes the eligible residents of a pool in order; returns how many. `of_running` stands for the running layer's values, unless
-  /// it is empty. Complexity: that of layer_tournament.
+  /// Writes the eligible residents of a pool in order; returns how many. `of_running` stands for the running layer's
+  /// values, unless it is empty. Complexity: that of layer_tournament.
   std::size_t select(pool_id pool, layer_id running, std::span<const float> of_running,
                      const slot_mask& eligible, std::span<slot_id> out) noexcept {
     if (!of_running.empty()) rescore(running);
