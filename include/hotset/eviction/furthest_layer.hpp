@@ -37,7 +37,7 @@ class furthest_layer {
     for (const auto& f : e.fills)
       if (f.victim != no_key) on_evict(f.slot, f.victim);
     if (e.used.empty()) return;
-    order_.move_to_back(lists_.in_pool(index_of(e.context.layer), e.context.pool), e.used);
+    order_.move_to_back(lists_.in_pool(e.context.layer, e.context.pool), e.used);
     used_.set(e.context.pool, e.context.layer);
   }
   void on_prefetch(const prefetch_event& e) noexcept {
@@ -55,7 +55,7 @@ class furthest_layer {
                                            std::span<slot_id> out) noexcept {
     std::size_t count = 0;
     const auto take = [&](layer_id layer) {
-      const auto list = lists_.in_pool(index_of(layer), context.pool);
+      const auto list = lists_.in_pool(layer, context.pool);
       count += order_.select(list, eligible, out.subspan(count));
       return count < out.size();
     };

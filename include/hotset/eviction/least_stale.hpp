@@ -77,7 +77,7 @@ class least_stale {
     for (const auto& f : e.fills) epoch_[f.slot] = e.context.step;
     for (const auto slot : e.used) touch(slot, e.context.step);
     if (e.fills.empty() && !by_access()) return;
-    const auto list = lists_.in_pool(index_of(e.context.layer), e.context.pool);
+    const auto list = lists_.in_pool(e.context.layer, e.context.pool);
     if (by_access())
       order_in_.move_to_back(list, e.used);
     else
@@ -180,7 +180,7 @@ class least_stale {
   /// Calls use(slot) for each slot of the layer, in order, until all victims are found.
   template <class Use>
   void each_slot(const search& found, layer_id layer, Use use) const noexcept {
-    const auto list = lists_.in_pool(index_of(layer), found.context.pool);
+    const auto list = lists_.in_pool(layer, found.context.pool);
     for (auto s = order_in_.front(list); s != no_slot && !found.is_done(); s = order_in_.after(s))
       use(s);
   }

@@ -304,8 +304,7 @@ class bucket_order {
     const auto last = links_[end].previous;
     if (last == end)
       mark(home, list);
-    else if (entry.rank.key < ranks_[last].key ||
-             (entry.rank.key == ranks_[last].key && entry.rank.position < ranks_[last].position))
+    else if (entry.rank < ranks_[last])
       in_order_[list] = 0;
     link_between(last, entry, end);
   }

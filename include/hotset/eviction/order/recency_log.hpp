@@ -89,6 +89,7 @@ class recency_log {
     auto& ring = rings_[pool];
     while (ring.start != ring.end && !is_valid(said_at(ring, ring.start))) ++ring.start;
     const bool may_rank = out.size() <= most_walked && ring.end - ring.start > most_walked;
+    if (may_rank && ring.is_protected) return rank(ring, eligible, out);
     const auto end = may_rank ? ring.start + most_walked : ring.end;
     std::size_t count = 0;
     std::size_t valid = 0;
@@ -131,7 +132,8 @@ class recency_log {
     std::uint32_t mask = 0;
     std::uint32_t start = 0;  ///< all that is before it is void
     std::uint32_t end = 0;
-    slot_id first_slot{};  ///< with end_slot: no others can be in it
+    bool is_protected = false;  ///< the last choice would have walked too far
+    slot_id first_slot{};       ///< with end_slot: no others can be in it
     slot_id end_slot{};
     [[nodiscard]] std::uint32_t length() const noexcept { return mask + 1; }
     [[nodiscard]] std::uint32_t place_at(std::uint32_t at) const noexcept {
@@ -147,11 +149,12 @@ class recency_log {
     return {log_[place], place};
   }
   /// Finds the oldest by their places.
-  [[gnu::noinline]] std::size_t rank(const ring_part& ring, const slot_mask& eligible,
+  [[gnu::noinline]] std::size_t rank(ring_part& ring, const slot_mask& eligible,
                                      std::span<slot_id> out) const noexcept {
     const auto place_in = [&](slot_id slot) { return place_[slot] - ring.first; };
     const auto newness = [&](slot_id slot) { return (place_in(slot) - ring.start) & ring.mask; };
     std::size_t count = 0;
+    std::uint32_t newest = 0;  // of the chosen
     const auto words = eligible.words();
     for (auto w = index_of(ring.first_slot) / 64; w * 64 < index_of(ring.end_slot); ++w)
       for (auto left = words[w]; left != 0; left &= left - 1) {
@@ -159,11 +162,13 @@ class recency_log {
             static_cast<slot_id>(w * 64 + static_cast<unsigned>(std::countr_zero(left)));
         if (place_in(slot) >= ring.length()) continue;  // in another pool's order, or in none
         const auto own = newness(slot);
-        if (count == out.size() && own > newness(out[count - 1])) continue;
+        if (count == out.size() && own > newest) continue;
         auto n = count < out.size() ? count++ : count - 1;
         for (; n > 0 && own < newness(out[n - 1]); --n) out[n] = out[n - 1];
         out[n] = slot;
+        newest = newness(out[count - 1]);
       }
+    ring.is_protected = count < out.size() || newest >= most_walked;
     return count;
   }
   /// Brings what is valid before a position up to it: what is void there is not passed over again.
