@@ -45,7 +45,7 @@ class popularity {
     }
 
     [[nodiscard]] validation validate() const { return profile.validate(name); }
-    /// As validate(), and the profile must belong to this shape.
+    /// Also refuses a profile of another shape.
     [[nodiscard]] validation validate(const geometry& shape) const {
       return profile.validate(name, shape);
     }
