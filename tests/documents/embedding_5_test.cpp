@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "cache_steps.hpp"
-#include "hotset/predict/next_layer_gate.hpp"
+#include "hotset/predict/gate_predictors.hpp"
 #include "hotset/prefetch/next_layer_top_k.hpp"
 #include "hotset/routing/router_order.hpp"
 

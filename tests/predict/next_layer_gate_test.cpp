@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "hotset/predict/next_layer_gate.hpp"
+#include "hotset/predict/gate_predictors.hpp"
 
 #include <cmath>
 #include <limits>

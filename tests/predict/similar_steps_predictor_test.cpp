@@ -293,7 +293,7 @@ TEST(similar_steps_predictor, refuses_what_it_cannot_be) {
   constexpr geometry huge{
       .layers = 60, .experts = 4096, .top_k = 8, .max_tokens_per_visit = 1 << 20};
   EXPECT_THAT(predictor_type::create(huge, {.depth = 60}).error().message,
-              HasSubstr("bytes, accepted: at most 17179869184"));
+              HasSubstr("tokens, accepted: at most 17179869184"));
 }
 
 }  // namespace

@@ -1,24 +1,209 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The three ways of next_layer_gate, each a predictor with a name.
+/// Predicts the next layers' routing from what the running visit shows, as a forecast, in three ways with a name each.
 ///
 /// | `--predictor` | class | goes by |
 /// |---|---|---|
 /// | `recorded` | `recorded_scores` | what a trace recorded |
 /// | `current-gate` | `current_gate` | the running layer's own scores |
 /// | `next-router` | `next_router` | the next layers' routers on this layer's hidden state |
+///
+/// Rule: `next_router`: scores (softmax, unless the model says otherwise) of layer l+d's router applied to the hidden state
+///       that enters layer l's router. `current_gate`: the probabilities of layer l itself (shares of the logits' scores if
+///       the engine gives none), for each layer ahead. `recorded`: what was predicted when a trace was taken. All for
+///       d = 1..depth.
+/// Source: Eliseev and Mazur (next_router); SpecMD A.3 (both).
+/// Deviations: none. Rows of layers past the last are zeros, but for recorded ones, which stay as they are.
+/// Exact: yes (never changes what is computed).
+/// Cost: next_router O(tokens depth experts d_model); else O(tokens depth experts) where something is copied.
+///       Memory: 4 bytes x max_tokens_per_visit x depth x experts.
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "hotset/core/error.hpp"
+#include "hotset/core/forecast.hpp"
+#include "hotset/core/geometry.hpp"
+#include "hotset/core/platform/assert.hpp"
 #include "hotset/core/router_scores.hpp"
+#include "hotset/core/routing_view.hpp"
 #include "hotset/policy/predictor.hpp"
-#include "hotset/predict/next_layer_gate.hpp"
+#include "hotset/predict/forecast_rows.hpp"
+#include "hotset/predict/kernels/dot_product.hpp"
+#include "hotset/predict/refusals.hpp"
 
 namespace hotset {
+
+/// What next_layer_gate goes by.
+enum class gate_source : std::uint8_t { next_router, current_gate, recorded };
+
+/// A forecast is good until the next call, and while the arrays that it was made from live. Sums of products and
+/// exponentials are those of the build: their last bits may differ between machines.
+class next_layer_gate {
+ public:
+  struct config {
+    gate_source source = gate_source::current_gate;
+    std::int32_t depth = 1;    ///< layers ahead
+    std::int32_t d_model = 0;  ///< of next_router: width of the hidden state
+    /// Of next_router: [layers] of [experts, d_model], row-major; the caller keeps them alive. Layer 0's may be empty.
+    std::vector<std::span<const float>> routers{};
+    router_scores::config scores{};  ///< how the model's routers make scores of logits
+    /// Of next_router: [layers] of [experts], what routers add to scores before they choose. Empty: nothing; so may each be.
+    std::vector<std::span<const float>> biases{};
+
+    [[nodiscard]] validation validate() const {
+      return detail::first_of(
+          {detail::one_of("next_layer_gate source", source,
+                          {"next_router", "current_gate", "recorded"}),
+           detail::refuse_unless(depth >= 1, "next_layer_gate depth", depth, "1 or more"),
+           detail::refuse_unless(source != gate_source::next_router || d_model >= 1,
+                                 "next_layer_gate d_model", d_model, "1 or more"),
+           scores.validate()});
+    }
+    /// As validate(), and it must belong to this shape.
+    [[nodiscard]] validation validate(const geometry& shape) const {
+      if (auto bad = validate()) return bad;
+      if (auto bad =
+              detail::within("next_layer_gate depth", depth, 1, shape.layers - 1, "layers - 1"))
+        return bad;
+      if (source == gate_source::recorded) return std::nullopt;
+      if (auto bad = scores.validate(shape)) return bad;
+      if (source == gate_source::current_gate) return std::nullopt;
+      if (routers.size() != shape.layer_count())
+        return error{"next_layer_gate has " + std::to_string(routers.size()) +
+                     " routers, accepted: one per layer (" + std::to_string(shape.layers) + ")"};
+      const auto values = shape.expert_count() * static_cast<std::size_t>(d_model);
+      for (std::size_t l = 0; l < routers.size(); ++l)
+        if (routers[l].size() != values && !(l == 0 && routers[l].empty()))
+          return error{"next_layer_gate routers[" + std::to_string(l) + "] has " +
+                       std::to_string(routers[l].size()) +
+                       " values, accepted: experts x d_model (" + std::to_string(values) + ")"};
+      return validate_biases(shape);
+    }
+
+   private:
+    [[nodiscard]] validation validate_biases(const geometry& shape) const {
+      if (!biases.empty() && biases.size() != shape.layer_count())
+        return error{"next_layer_gate has " + std::to_string(biases.size()) +
+                     " biases, accepted: none, or one per layer (" + std::to_string(shape.layers) +
+                     ")"};
+      for (std::size_t l = 0; l < biases.size(); ++l)
+        if (!biases[l].empty() && biases[l].size() != shape.expert_count())
+          return error{"next_layer_gate biases[" + std::to_string(l) + "] has " +
+                       std::to_string(biases[l].size()) + " values, accepted: none, or experts (" +
+                       std::to_string(shape.experts) + ")"};
+      return std::nullopt;
+    }
+  };
+
+  /// Pre: options.validate(shape) has no reason to refuse.
+  next_layer_gate(const geometry& shape, config options)
+      : options_(std::move(options)),
+        layers_(shape.layers),
+        experts_(shape.expert_count()),
+        most_tokens_(shape.tokens_per_visit()),
+        scores_(shape, options_.source == gate_source::recorded ? router_scores::config{}
+                                                                : options_.scores),
+        rows_(shape, options_.depth) {
+    HOTSET_ASSERT(!options_.validate(shape));
+  }
+
+  [[nodiscard]] gate_source source() const noexcept { return options_.source; }
+  [[nodiscard]] std::int32_t depth() const noexcept { return options_.depth; }
+
+  /// Pre: 0 <= view.layer.
+  /// Returns: an empty forecast in the last layer, for `recorded`, where the view lacks what is needed, and for
+  /// more tokens than max_tokens_per_visit.
+  [[nodiscard]] forecast expect(const routing_view& view) noexcept {
+    if (options_.source == gate_source::next_router) return from_routers(view);
+    if (options_.source == gate_source::current_gate) return from_current_gate(view);
+    return {};
+  }
+  /// Of `recorded`. Shape: `predictions` is [tokens, ahead, experts], of the layers after the view's.
+  /// Returns: an empty forecast also where `ahead` < depth, and for another source.
+  [[nodiscard]] forecast expect(const routing_view& view, std::span<const float> predictions,
+                                std::int32_t ahead) noexcept {
+    if (options_.source != gate_source::recorded || ahead < options_.depth) return {};
+    const auto width = static_cast<std::size_t>(ahead) * experts_;
+    const auto tokens = tokens_in(predictions, width);
+    if (tokens == 0 || is_last(view)) return {};
+    const auto wanted = rows_.depth() * experts_;
+    if (width == wanted || tokens == 1) return made(predictions.first(tokens * wanted));
+    for (std::size_t t = 0; t < tokens; ++t)
+      std::copy_n(&predictions[t * width], wanted, rows_.row(t, 0).data());
+    return rows_.of(tokens);
+  }
+
+ private:
+  [[nodiscard]] forecast made(std::span<const float> probabilities) const noexcept {
+    forecast out;
+    out.probabilities = probabilities;
+    out.depth = options_.depth;
+    return out;
+  }
+  [[nodiscard]] bool is_last(const routing_view& view) const noexcept {
+    return view.layer + 1 >= layers_;
+  }
+  /// 0 where the values are no whole number of tokens, or of more than there is room for.
+  [[nodiscard]] std::size_t tokens_in(std::span<const float> values,
+                                      std::size_t width) const noexcept {
+    const auto tokens = values.size() / width;
+    return tokens * width == values.size() && tokens <= most_tokens_ ? tokens : 0;
+  }
+
+  [[nodiscard]] std::span<const float> bias_of(std::size_t layer) const noexcept {
+    return options_.biases.empty() ? std::span<const float>() : options_.biases[layer];
+  }
+  [[nodiscard]] forecast from_routers(const routing_view& view) noexcept {
+    const auto width = static_cast<std::size_t>(options_.d_model);
+    const auto tokens = tokens_in(view.hidden, width);
+    if (tokens == 0 || is_last(view)) return {};
+    for (std::size_t d = 0; d < rows_.depth(); ++d) {
+      // One layer's router for all tokens: it is read from memory once.
+      const auto of = layers_until(view.layer) + d;
+      if (of >= options_.routers.size()) break;
+      const auto router = options_.routers[of];
+      for (std::size_t e = 0; e < experts_; ++e)
+        for (std::size_t t = 0; t < tokens; ++t)
+          rows_.row(t, d)[e] = detail::dot(&router[e * width], &view.hidden[t * width], width);
+    }
+    for (std::size_t t = 0; t < tokens; ++t)
+      rows_.write(t, view.layer, [&](layer_id of, std::size_t, std::span<float> row) {
+        scores_.likely(row, bias_of(index_of(of)), row);
+      });
+    return rows_.of(tokens);
+  }
+  [[nodiscard]] forecast from_current_gate(const routing_view& view) noexcept {
+    const bool known = !view.probabilities.empty();
+    const auto values = known ? view.probabilities : view.logits;
+    const auto tokens = tokens_in(values, experts_);
+    if (tokens == 0 || is_last(view)) return {};
+    if (known && rows_.depth() == 1) return made(values);
+    for (std::size_t t = 0; t < tokens; ++t) {
+      const auto of_token = values.subspan(t * experts_, experts_);
+      const auto first = rows_.row(t, 0);
+      if (!known) scores_.shares(of_token, first);
+      const auto shares = known ? of_token : first;
+      rows_.write(t, view.layer, [&](layer_id, std::size_t, std::span<float> row) {
+        if (row.data() != shares.data()) std::ranges::copy(shares, row.begin());
+      });
+    }
+    return rows_.of(tokens);
+  }
+
+  config options_;
+  std::int32_t layers_;
+  std::size_t experts_;
+  std::size_t most_tokens_;
+  router_scores scores_;
+  detail::forecast_rows rows_;
+};
 
 /// What the running visit shows, read in one of three ways.
 template <gate_source Source>

@@ -36,12 +36,7 @@ void add(first_uses& uses, std::size_t layer, std::size_t row,
   uses.add(layer, row, sets, level);
 }
 
-std::vector<vector_level> levels() {
-  std::vector<vector_level> out{vector_level::scalar};
-  for (const auto level : {vector_level::avx2, vector_level::avx512})
-    if (level <= history_kernels::level_in_use()) out.push_back(level);
-  return out;
-}
+std::array<vector_level, 2> levels() { return {vector_level::scalar, best_vector_level()}; }
 
 TEST(first_uses, the_nearest_use_is_kept) {
   first_uses uses(2, 4, 128, 3);

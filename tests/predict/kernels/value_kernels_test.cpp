@@ -5,8 +5,6 @@
 
 #include <gtest/gtest.h>
 
-#include "hotset/predict/kernels/history_kernels.hpp"
-#include "hotset/predict/kernels/rate_kernels.hpp"
 #include "random_source.hpp"
 
 namespace hotset::value_kernels_test {
@@ -28,8 +26,7 @@ TEST(value_kernels, votes_and_rates_are_shared) {
 }
 
 TEST(value_kernels, all_levels_give_the_same_bits) {
-  if (history_kernels::level_in_use() == vector_level::scalar)
-    GTEST_SKIP() << "no vectors on this processor";
+  if (best_vector_level() == vector_level::scalar) GTEST_SKIP() << "no vectors on this processor";
   support::random_source random(1);
   for (const std::size_t n : {1U, 7U, 8U, 24U, 31U, 128U, 129U}) {
     const auto votes = numbers(random, n);
@@ -43,8 +40,8 @@ TEST(value_kernels, all_levels_give_the_same_bits) {
     value_kernels::add(fast, 0.1F, one, vector_level::scalar);
     value_kernels::add(fast, 0.1F, other, vector_level::avx2);
     ASSERT_EQ(one, other);
-    rate_kernels::decay_scalar(slow, 0.29F, one);
-    rate_kernels::decay(slow, 0.29F, other);
+    value_kernels::decay(slow, 0.29F, one, vector_level::scalar);
+    value_kernels::decay(slow, 0.29F, other, vector_level::avx2);
     ASSERT_EQ(one, other);
   }
 }

@@ -8,11 +8,11 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "hotset/core/error.hpp"
 #include "hotset/predict/kernels/history_kernels.hpp"
+#include "hotset/predict/refusals.hpp"
 
 namespace hotset {
 
@@ -24,11 +24,10 @@ class similarity_weights {
     double middle = 0.7;  ///< the similarity of weight 1
 
     [[nodiscard]] validation validate() const {
-      if (!(sharpness >= 0 && sharpness <= 80))
-        return error{"similar rows sharpness = " + std::to_string(sharpness) + ", accepted: 0..80"};
-      if (!(middle >= 0 && middle <= 1))
-        return error{"similar rows middle = " + std::to_string(middle) + ", accepted: 0..1"};
-      return std::nullopt;
+      return detail::first_of({detail::refuse_unless(sharpness >= 0 && sharpness <= 80,
+                                                     "similar rows sharpness", sharpness, "0..80"),
+                               detail::refuse_unless(middle >= 0 && middle <= 1,
+                                                     "similar rows middle", middle, "0..1")});
     }
   };
 

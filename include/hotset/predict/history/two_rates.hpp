@@ -12,7 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
+#include <string_view>
 #include <vector>
 
 #include "hotset/core/error.hpp"
@@ -22,7 +22,8 @@
 #include "hotset/core/ids/per_id.hpp"
 #include "hotset/core/platform/aligned_vector.hpp"
 #include "hotset/predict/history/saved_history.hpp"
-#include "hotset/predict/kernels/rate_kernels.hpp"
+#include "hotset/predict/kernels/value_kernels.hpp"
+#include "hotset/predict/refusals.hpp"
 
 namespace hotset {
 
@@ -35,18 +36,14 @@ class two_rates {
     double blend = 0.4;           ///< share of the fast rate
 
     [[nodiscard]] validation validate() const {
-      if (auto bad = check("fast_half_life", fast_half_life)) return bad;
-      if (auto bad = check("slow_half_life", slow_half_life)) return bad;
-      if (!(blend >= 0 && blend <= 1))
-        return error{"rates blend = " + std::to_string(blend) + ", accepted: 0..1"};
-      return std::nullopt;
-    }
-
-   private:
-    static validation check(const char* what, double half_life) {
-      if (half_life >= 0.01 && half_life <= 1e6) return std::nullopt;
-      return error{std::string("rates ") + what + " = " + std::to_string(half_life) +
-                   ", accepted: 0.01..1000000"};
+      const auto half_life = [](std::string_view name, double visits) {
+        return detail::refuse_unless(visits >= 0.01 && visits <= 1e6, name, visits,
+                                     "0.01..1000000");
+      };
+      return detail::first_of(
+          {half_life("rates fast_half_life", fast_half_life),
+           half_life("rates slow_half_life", slow_half_life),
+           detail::refuse_unless(blend >= 0 && blend <= 1, "rates blend", blend, "0..1")});
     }
   };
 
@@ -118,8 +115,8 @@ class two_rates {
     const float least = 1.0F / (static_cast<float>(visits_[layer] + 1) + 1.0F);
     const float fast_step = std::max(fast_step_, least);
     const float slow_step = std::max(slow_step_, least);
-    rate_kernels::decay(fast_row(layer), fast_step, to.fast);
-    rate_kernels::decay(slow_row(layer), slow_step, to.slow);
+    value_kernels::decay(fast_row(layer), fast_step, to.fast, level_);
+    value_kernels::decay(slow_row(layer), slow_step, to.slow, level_);
     for (const auto id : distinct) {
       const auto e = index_of(id);
       to.fast[e] += fast_step;
@@ -143,6 +140,7 @@ class two_rates {
   float fast_step_;
   float slow_step_;
   float blend_;
+  vector_level level_ = best_vector_level();
   aligned_vector<float> fast_;        // [key]
   aligned_vector<float> slow_;        // [key]
   per_layer<std::uint32_t> visits_;   // [layer]

@@ -18,7 +18,13 @@ class view_tokens {
  public:
   /// Pre: shape.validate() has no reason to refuse.
   explicit view_tokens(const geometry& shape) noexcept
-      : layers_(shape.layers), top_k_(shape.ranks()), most_tokens_(shape.tokens_per_visit()) {}
+      : layers_(shape.layers),
+        experts_(shape.experts),
+        top_k_(shape.ranks()),
+        most_tokens_(shape.tokens_per_visit()) {}
+
+  /// Whether an id is an expert's.
+  [[nodiscard]] bool is_expert(expert_id id) const noexcept { return id >= 0 && id < experts_; }
 
   /// Tokens of a view. One that opens a step and names neither ids nor sequences is about one token.
   [[nodiscard]] std::size_t tokens(const routing_view& view) const noexcept {
@@ -47,6 +53,7 @@ class view_tokens {
 
  private:
   std::int32_t layers_;
+  std::int32_t experts_;
   std::size_t top_k_;
   std::size_t most_tokens_;
 };

@@ -37,6 +37,11 @@ inline void share_scalar(std::span<const float> votes, std::span<const float> fa
   for (std::size_t e = from; e < out.size(); ++e)
     out[e] = std::fma(by.rest, rate_of(fast[e], slow[e], of), votes[e]) * by.scale;
 }
+/// Rates, moved towards 0 by a step: each rounded once. The reference of decay.
+inline void decay_scalar(std::span<const float> rates, float step, std::span<float> out,
+                         std::size_t from = 0) noexcept {
+  for (std::size_t e = from; e < out.size(); ++e) out[e] = std::fma(-step, rates[e], rates[e]);
+}
 /// The reference of add.
 inline void add_scalar(std::span<const float> what, float times, std::span<float> to,
                        std::size_t from = 0) noexcept {
@@ -67,6 +72,15 @@ __attribute__((target("avx2,fma"))) inline void add_avx2(std::span<const float> 
                                              _mm256_loadu_ps(&to[e])));
   add_scalar(what, times, to, e);
 }
+__attribute__((target("avx2,fma"))) inline void decay_avx2(std::span<const float> rates, float step,
+                                                           std::span<float> out) noexcept {
+  std::size_t e = 0;
+  for (; e + 8 <= out.size(); e += 8) {
+    const __m256 now = _mm256_loadu_ps(&rates[e]);
+    _mm256_storeu_ps(&out[e], _mm256_fnmadd_ps(_mm256_set1_ps(step), now, now));
+  }
+  decay_scalar(rates, step, out, e);
+}
 }  // namespace detail
 #endif
 
@@ -78,6 +92,14 @@ inline void share(std::span<const float> votes, std::span<const float> fast,
   if (level != vector_level::scalar) return detail::share_avx2(votes, fast, slow, of, by, out);
 #endif
   share_scalar(votes, fast, slow, of, by, out);
+}
+/// out = rates - step * rates.
+inline void decay(std::span<const float> rates, float step, std::span<float> out,
+                  [[maybe_unused]] vector_level level) noexcept {
+#if HOTSET_X86_VECTORS
+  if (level != vector_level::scalar) return detail::decay_avx2(rates, step, out);
+#endif
+  decay_scalar(rates, step, out);
 }
 /// to += times * what.
 inline void add(std::span<const float> what, float times, std::span<float> to,

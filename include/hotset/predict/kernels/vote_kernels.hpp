@@ -79,34 +79,6 @@ __attribute__((target("avx2"))) inline void count_avx2(std::span<const ballot> b
       _mm256_storeu_ps(votes.data() + group * first_uses::experts_at_once + v * 8, sums[v]);
   }
 }
-/// Of two times 64 experts at once, whose numbers fill a line: one look at sixteen places tells all.
-__attribute__((target("avx512f"))) inline void count_avx512(std::span<const ballot> ballots,
-                                                            std::span<float> votes) noexcept {
-  constexpr std::size_t vectors = first_uses::experts_at_once / 8;
-  constexpr __mmask16 all = 0xffff;  // forms without a mask would warn of their own undefined lanes
-  for (std::size_t first = 0; first < votes.size(); first += 2 * first_uses::experts_at_once) {
-    const auto word = first / first_uses::experts_at_once * first_uses::words_at_once;
-    __m512 sums[vectors];
-    for (auto& sum : sums) sum = _mm512_setzero_ps();
-    for (const auto& one : ballots) {
-      const __m512 counts_of = _mm512_loadu_ps(one.of_numbers->data());
-      const __m512 weighted = _mm512_mul_ps(_mm512_set1_ps(one.weight), counts_of);
-      __m512i numbers = _mm512_loadu_si512(one.numbers + word);
-      for (auto& sum : sums) {
-        sum = _mm512_add_ps(sum, _mm512_maskz_permutexvar_ps(all, numbers, weighted));
-        numbers = _mm512_maskz_srli_epi32(all, numbers, 4);
-      }
-    }
-    auto* to = votes.data() + first;
-    for (const auto& sum : sums) {
-      const __m512d both = _mm512_castps_pd(sum);
-      _mm256_storeu_ps(to, _mm256_castpd_ps(_mm512_maskz_extractf64x4_pd(0xf, both, 0)));
-      _mm256_storeu_ps(to + first_uses::experts_at_once,
-                       _mm256_castpd_ps(_mm512_maskz_extractf64x4_pd(0xf, both, 1)));
-      to += 8;
-    }
-  }
-}
 __attribute__((target("avx2"))) inline void add_avx2(std::span<const std::uint64_t> set,
                                                      float weight,
                                                      std::span<float> votes) noexcept {
@@ -129,9 +101,6 @@ __attribute__((target("avx2"))) inline void add_avx2(std::span<const std::uint64
 inline void count(std::span<const ballot> ballots, [[maybe_unused]] bool far,
                   std::span<float> votes, [[maybe_unused]] vector_level level) noexcept {
 #if HOTSET_X86_VECTORS
-  constexpr std::size_t at_once = 2 * first_uses::experts_at_once;
-  if (level == vector_level::avx512 && votes.size() % at_once == 0)
-    return detail::count_avx512(ballots, votes);
   if (level != vector_level::scalar)
     return far ? detail::count_avx2<true>(ballots, votes)
                : detail::count_avx2<false>(ballots, votes);

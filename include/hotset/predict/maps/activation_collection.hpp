@@ -3,23 +3,24 @@
 /// A bounded collection of what finished requests activated, one matrix [layers, experts] each: MoE-Infinity's EAMC.
 
 #include <algorithm>
-#include <bit>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <limits>
 #include <numeric>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "hotset/core/error.hpp"
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids.hpp"
-#include "hotset/core/numbers/saved_numbers.hpp"
 #include "hotset/core/platform/assert.hpp"
 #include "hotset/predict/kernels/dot_product.hpp"
+#include "hotset/predict/refusals.hpp"
+#include "hotset/predict/saved_file.hpp"
 
 namespace hotset {
 
@@ -41,17 +42,13 @@ class activation_collection {
     std::uint64_t seed = 1;  ///< of k_means: which matrix is the first mean
 
     [[nodiscard]] validation validate() const {
-      if (capacity < 1 || capacity > most_capacity)
-        return error{"activation_matrix capacity = " + std::to_string(capacity) +
-                     ", accepted: 1.." + std::to_string(most_capacity)};
-      if (merge != collection_merge::nearest && merge != collection_merge::k_means)
-        return error{"activation_matrix merge = " + std::to_string(static_cast<int>(merge)) +
-                     ", accepted: 0 (nearest), 1 (k_means)"};
-      return std::nullopt;
+      return detail::first_of(
+          {detail::within("activation_matrix capacity", capacity, 1, most_capacity),
+           detail::one_of("activation_matrix merge", merge, {"nearest", "k_means"})});
     }
   };
   static constexpr std::int32_t most_capacity = 65535;
-  static constexpr std::uint64_t most_bytes = std::uint64_t{1} << 34U;
+  static constexpr std::uint64_t most_bytes = detail::most_predictor_bytes;
 
   /// Memory of a collection. Pre: both validate. No product wraps: keys are at most 2^28, places 2^16.
   static std::uint64_t bytes_of(const geometry& shape, const config& options) noexcept {
@@ -158,15 +155,13 @@ class activation_collection {
   }
   /// The matrices, in an order of bytes that every machine reads alike.
   [[nodiscard]] std::vector<std::byte> save() const {
-    std::vector<std::byte> out;
-    out.reserve(header_bytes + size_ * (4 + 4 * keys()));
-    for (const char c : magic) out.push_back(static_cast<std::byte>(c));
-    for (const auto n : {layers_, experts_, size_}) save_number(static_cast<std::uint32_t>(n), out);
+    detail::saved_writer out(kind, place_of(size_));
+    out.add_all(std::array{layers_, experts_, size_});
     for (std::size_t i = 0; i < size_; ++i) {
-      save_number(requests(i), out);
-      for (const auto share : shares(i)) save_number(std::bit_cast<std::uint32_t>(share), out);
+      out.add(requests(i));
+      out.add_all(shares(i));
     }
-    return out;
+    return std::move(out).take();
   }
   /// What a saved collection was made for, and how many matrices it holds.
   struct saved_shape {
@@ -177,41 +172,39 @@ class activation_collection {
   };
   /// Errors: bytes that are no collection, or not as many as its shape needs.
   static result<saved_shape> shape_of(std::span<const std::byte> bytes) {
-    if (bytes.size() < header_bytes || std::memcmp(bytes.data(), magic, sizeof magic) != 0)
-      return error{"no activation_matrix collection, accepted: a saved one"};
-    const std::uint64_t layers = number_of(bytes, 0), experts = number_of(bytes, 1),
-                        matrices = number_of(bytes, 2);
+    const detail::saved_reader saved(bytes);
+    if (!saved.is(kind, 3)) return error{"no activation_matrix collection, accepted: a saved one"};
+    const std::uint64_t layers = saved[0], experts = saved[1], matrices = saved[2];
     const auto sane = [](std::uint64_t n) { return n >= 1 && n <= 65536; };
     if (!sane(layers) || !sane(experts) || matrices > most_capacity ||
         4 * matrices * layers * experts > most_bytes)
       return error{"a collection of " + text_of(layers, experts, matrices) +
                    ", accepted: at most " + std::to_string(most_bytes) + " bytes"};
-    const auto wanted = header_bytes + matrices * (4 + 4 * layers * experts);
-    if (bytes.size() != wanted)
-      return error{std::to_string(bytes.size()) + " bytes, accepted: " + std::to_string(wanted) +
-                   " for " + text_of(layers, experts, matrices)};
+    if (auto bad = saved.check_count(3 + matrices * (1 + layers * experts),
+                                     text_of(layers, experts, matrices)))
+      return *std::move(bad);
     return saved_shape{static_cast<std::int32_t>(layers), static_cast<std::int32_t>(experts),
                        static_cast<std::int32_t>(matrices)};
   }
   /// Replaces the matrices by saved ones. Errors: as shape_of, another shape, more matrices than there is room for, values
   /// that are no shares; nothing has changed then.
   validation load(std::span<const std::byte> bytes) {
-    const auto saved = shape_of(bytes);
-    if (!saved) return saved.error();
-    const auto count = number_of(bytes, 2);
-    if (number_of(bytes, 0) != layers_ || number_of(bytes, 1) != experts_ || count > capacity_)
-      return error{"a collection of " + text_of(number_of(bytes, 0), number_of(bytes, 1), count) +
+    if (const auto shape = shape_of(bytes); !shape) return shape.error();
+    const detail::saved_reader saved(bytes);
+    const auto count = saved[2];
+    if (saved[0] != layers_ || saved[1] != experts_ || count > capacity_)
+      return error{"a collection of " + text_of(saved[0], saved[1], count) +
                    ", accepted: " + shape_text()};
     for (std::size_t i = 0; i < count; ++i)
-      if (!holds_shares(bytes, i))
+      if (!holds_shares(saved, i))
         return error{"matrix " + std::to_string(i) +
                      " holds other than shares, accepted: rows from 0 to 1 that sum to 1 or 0"};
     ++version_;
     size_ = count;
     for (std::size_t i = 0; i < size_; ++i) {
-      matrices_[i].requests = number_of(bytes, place_of(i));
+      matrices_[i].requests = saved[place_of(i)];
       for (std::size_t k = 0; k < keys(); ++k)
-        shares_[i * keys() + k] = share_of(bytes, place_of(i) + 1 + k);
+        shares_[i * keys() + k] = saved.real(place_of(i) + 1 + k);
       took(i);
     }
     take_mean();
@@ -225,8 +218,7 @@ class activation_collection {
     std::uint32_t group = 0;  ///< of k_means: its mean
     float nearest = 0;        ///< of k_means: similarity to the nearest mean so far
   };
-  static constexpr char magic[8] = {'h', 's', 'a', 'c', 't', 'm', 'x', '1'};
-  static constexpr std::size_t header_bytes = sizeof magic + 12;
+  static constexpr detail::file_kind kind = {'h', 's', 'a', 'c', 't', 'm', 'x', '1'};
   static constexpr int most_rounds = 16;  // of k_means; it stops before where nothing moves
 
   [[nodiscard]] std::size_t keys() const noexcept { return layers_ * experts_; }
@@ -400,15 +392,12 @@ class activation_collection {
 
   /// A saved matrix begins with its number of requests; its shares follow.
   [[nodiscard]] std::size_t place_of(std::size_t i) const noexcept { return 3 + i * (1 + keys()); }
-  static float share_of(std::span<const std::byte> bytes, std::size_t place) noexcept {
-    return std::bit_cast<float>(number_of(bytes, place));
-  }
-  [[nodiscard]] bool holds_shares(std::span<const std::byte> bytes, std::size_t i) const noexcept {
-    if (number_of(bytes, place_of(i)) == 0) return false;
+  [[nodiscard]] bool holds_shares(const detail::saved_reader& saved, std::size_t i) const noexcept {
+    if (saved[place_of(i)] == 0) return false;
     for (std::size_t l = 0; l < layers_; ++l) {
       double sum = 0;
       for (std::size_t e = 0; e < experts_; ++e) {
-        const auto share = share_of(bytes, place_of(i) + 1 + l * experts_ + e);
+        const auto share = saved.real(place_of(i) + 1 + l * experts_ + e);
         if (!(share >= 0 && share <= 1)) return false;
         sum += double{share};
       }
@@ -417,16 +406,11 @@ class activation_collection {
     return true;
   }
   [[nodiscard]] std::string shape_text() const {
-    return std::to_string(layers_) + " layers x " + std::to_string(experts_) +
-           " experts, at most " + std::to_string(capacity_) + " matrices";
+    return detail::shape_text(layers_, experts_) + ", at most " + std::to_string(capacity_) +
+           " matrices";
   }
   static std::string text_of(std::uint64_t layers, std::uint64_t experts, std::uint64_t matrices) {
-    return std::to_string(layers) + " layers x " + std::to_string(experts) + " experts, " +
-           std::to_string(matrices) + " matrices";
-  }
-  /// The number at place i after the magic.
-  static std::uint32_t number_of(std::span<const std::byte> bytes, std::size_t i) noexcept {
-    return saved_number(bytes, sizeof magic + 4 * i);
+    return detail::shape_text(layers, experts) + ", " + std::to_string(matrices) + " matrices";
   }
 
   std::size_t layers_ = 0;

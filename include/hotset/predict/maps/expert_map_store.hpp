@@ -12,11 +12,10 @@
 /// Cost: a map O(L E); redundancy O(C L E) more, and O(C width) for other token ids' embeddings. Memory, see config::storage.
 
 #include <algorithm>
-#include <bit>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <limits>
 #include <numeric>
 #include <optional>
@@ -27,7 +26,6 @@
 
 #include "hotset/core/error.hpp"
 #include "hotset/core/geometry.hpp"
-#include "hotset/core/numbers/saved_numbers.hpp"
 #include "hotset/core/platform/aligned_vector.hpp"
 #include "hotset/core/platform/assert.hpp"
 #include "hotset/core/status.hpp"
@@ -36,6 +34,8 @@
 #include "hotset/predict/maps/probability_row.hpp"
 #include "hotset/predict/maps/token_embeddings.hpp"
 #include "hotset/predict/maps/token_places.hpp"
+#include "hotset/predict/refusals.hpp"
+#include "hotset/predict/saved_file.hpp"
 
 namespace hotset {
 
@@ -59,27 +59,20 @@ class expert_map_store {
     std::int32_t embedding_width = 0;
 
     [[nodiscard]] validation validate() const {
-      if (capacity < 1 || capacity > most_maps)
-        return error{"expert_map capacity = " + std::to_string(capacity) + ", accepted: 1.." +
-                     std::to_string(most_maps)};
-      if (storage > map_storage::int8)
-        return error{"expert_map storage = " + std::to_string(static_cast<int>(storage)) +
-                     ", accepted: 0 (fp32), 1 (fp16), 2 (int8)"};
-      if (replace > map_replacement::redundancy)
-        return error{"expert_map replace = " + std::to_string(static_cast<int>(replace)) +
-                     ", accepted: 0 (fifo), 1 (redundancy)"};
-      if (distance < 0)
-        return error{"expert_map distance = " + std::to_string(distance) + ", accepted: 0 or more"};
-      if (mean_layers < 0)
-        return error{"expert_map mean_layers = " + std::to_string(mean_layers) +
-                     ", accepted: 0 or more"};
-      return token_embeddings::validate(embeddings, embedding_width);
+      return detail::first_of(
+          {detail::within("expert_map capacity", capacity, 1, most_maps),
+           detail::one_of("expert_map storage", storage, {"fp32", "fp16", "int8"}),
+           detail::one_of("expert_map replace", replace, {"fifo", "redundancy"}),
+           detail::refuse_unless(distance >= 0, "expert_map distance", distance, "0 or more"),
+           detail::refuse_unless(mean_layers >= 0, "expert_map mean_layers", mean_layers,
+                                 "0 or more"),
+           token_embeddings::validate(embeddings, embedding_width)});
     }
   };
   static constexpr std::uint32_t none = map_kernels::best_of::none;
   static constexpr std::uint32_t most_maps = 1U << 24U;
   static constexpr std::int32_t most_experts = 1 << 16;  ///< of a layer
-  static constexpr std::uint64_t most_bytes = std::uint64_t{1} << 34U;
+  static constexpr std::uint64_t most_bytes = detail::most_predictor_bytes;
   static constexpr std::int32_t no_token = -1;  ///< of a map whose token is not known
 
   /// Errors: what the shape's and the configuration's validate() say, more experts or bytes than there may be, embeddings
@@ -90,13 +83,14 @@ class expert_map_store {
     if (shape.experts > most_experts)
       return error{"expert maps of " + std::to_string(shape.experts) + " experts, accepted: 1.." +
                    std::to_string(most_experts)};
-    if (options.mean_layers > shape.layers)
-      return error{"expert_map mean_layers = " + std::to_string(options.mean_layers) +
-                   ", accepted: 0.." + std::to_string(shape.layers) + " (layers)"};
+    if (auto bad = detail::within("expert_map mean_layers", options.mean_layers, 0, shape.layers,
+                                  "layers"))
+      return *std::move(bad);
     if (const auto bytes = bytes_for(shape, options); bytes > most_bytes)
       return error{std::to_string(options.capacity) + " expert maps of " +
-                   text_of(shape.layers, shape.experts) + " need " + std::to_string(bytes) +
-                   " bytes, accepted: at most " + std::to_string(most_bytes)};
+                   detail::shape_text(shape.layers, shape.experts) + " need " +
+                   std::to_string(bytes) + " bytes, accepted: at most " +
+                   std::to_string(most_bytes)};
     return unless_out_of_memory(
         [&]() -> result<expert_map_store> {
           auto table = token_embeddings::create(options.embeddings, options.embedding_width);
@@ -213,40 +207,38 @@ class expert_map_store {
 
   /// All maps, the oldest first, in an order of bytes that every machine reads alike, whatever the storage.
   [[nodiscard]] std::vector<std::byte> save() const {
-    std::vector<std::byte> out;
-    out.reserve(header_bytes + size_ * (4 + 4 * map_size()));
-    for (const char c : magic) out.push_back(static_cast<std::byte>(c));
-    for (const auto n : {layers_, experts_, size_}) save_number(static_cast<std::uint32_t>(n), out);
+    detail::saved_writer out(kind, numbers_of(size_));
+    out.add_all(std::array{layers_, experts_, size_});
     const auto order = by_age();
-    for (const auto place : order) save_number(static_cast<std::uint32_t>(tokens_[place]), out);
+    for (const auto place : order) out.add(tokens_[place]);
     std::vector<float> row(experts_);
     for (const auto place : order)
       for (std::size_t l = 0; l < layers_; ++l) {
         read_row(place, l, row);
-        for (const auto p : row) save_number(std::bit_cast<std::uint32_t>(p), out);
+        out.add_all(row);
       }
-    return out;
+    return std::move(out).take();
   }
   /// Replaces all maps by saved ones; of more than fit, the newest stay.
   /// Errors: bytes that are no store, of another L or E, of another length, or a row that insert would refuse; then the
   /// store is unchanged.
   validation load(std::span<const std::byte> bytes) {
-    if (auto bad = check(bytes)) return bad;
+    const detail::saved_reader saved(bytes);
+    if (auto bad = check(saved)) return bad;
     clear();
-    const auto count = number_of(bytes, 2);
-    const auto first = count - std::min<std::size_t>(count, capacity_);
+    const std::size_t count = saved[2];
+    const auto first = count - std::min(count, capacity_);
     for (std::size_t i = first; i < count; ++i) {
       for (std::size_t at = 0; at < map_size(); ++at)
-        row_[at] = saved_value(bytes, count, i * map_size() + at);
-      put(next_place(), row_, static_cast<std::int32_t>(number_of(bytes, 3 + i)));
+        row_[at] = saved.real(3 + count + i * map_size() + at);
+      put(next_place(), row_, static_cast<std::int32_t>(saved[3 + i]));
     }
     return std::nullopt;
   }
   /// Adds another store's maps, oldest first; of itself nothing. Errors: another L or E; nothing has changed then.
   validation merge(const expert_map_store& other) {
     if (other.layers_ != layers_ || other.experts_ != experts_)
-      return error{"expert maps of " + text_of(other.layers_, other.experts_) +
-                   ", accepted: " + text_of(layers_, experts_)};
+      return another_shape(other.layers_, other.experts_);
     if (&other == this) return std::nullopt;
     const auto theirs = other.by_age();
     auto mine = by_age();
@@ -265,8 +257,7 @@ class expert_map_store {
   }
 
  private:
-  static constexpr char magic[8] = {'h', 's', 'e', 'm', 'a', 'p', 's', '1'};
-  static constexpr std::size_t header_bytes = sizeof magic + 12;
+  static constexpr detail::file_kind kind = {'h', 's', 'e', 'm', 'a', 'p', 's', '1'};
   /// Of mean sums: what is added can be taken away again, to the bit.
   static constexpr double fixed_point = 0x1p32;
   /// New maps that are compared with the stored ones in one pass.
@@ -330,11 +321,13 @@ class expert_map_store {
       sum += 4 * (options.embeddings.size() / static_cast<std::size_t>(options.embedding_width));
     return sum;
   }
-  static std::string text_of(std::uint64_t layers, std::uint64_t experts) {
-    return std::to_string(layers) + " layers x " + std::to_string(experts) + " experts";
+  [[nodiscard]] error another_shape(std::uint64_t layers, std::uint64_t experts) const {
+    return error{"expert maps of " + detail::shape_text(layers, experts) +
+                 ", accepted: " + detail::shape_text(layers_, experts_)};
   }
-  static std::string text_of(std::int32_t layers, std::int32_t experts) {
-    return text_of(static_cast<std::uint64_t>(layers), static_cast<std::uint64_t>(experts));
+  /// Of a saved store. A store of this shape was made, so L x E is below 2^32.
+  [[nodiscard]] std::uint64_t numbers_of(std::uint64_t maps) const noexcept {
+    return 3 + maps * (1 + map_size());
   }
   [[nodiscard]] std::size_t map_size() const noexcept { return layers_ * experts_; }
 
@@ -489,41 +482,25 @@ class expert_map_store {
   }
 
   /// Whether the bytes can be loaded.
-  [[nodiscard]] validation check(std::span<const std::byte> bytes) const {
-    if (bytes.size() < header_bytes || std::memcmp(bytes.data(), magic, sizeof magic) != 0)
-      return error{"no expert map store, accepted: a saved one"};
-    const std::uint64_t count = number_of(bytes, 2);
-    if (number_of(bytes, 0) != layers_ || number_of(bytes, 1) != experts_)
-      return error{"expert maps of " +
-                   text_of(std::uint64_t{number_of(bytes, 0)}, std::uint64_t{number_of(bytes, 1)}) +
-                   ", accepted: " + text_of(layers_, experts_)};
+  [[nodiscard]] validation check(const detail::saved_reader& saved) const {
+    if (!saved.is(kind, 3)) return error{"no expert map store, accepted: a saved one"};
+    const std::uint64_t count = saved[2];
+    if (saved[0] != layers_ || saved[1] != experts_) return another_shape(saved[0], saved[1]);
     if (count > most_maps)
       return error{std::to_string(count) + " expert maps, accepted: at most " +
                    std::to_string(most_maps)};
-    // A store of this shape was made, so L x E is below 2^32.
-    const auto wanted = header_bytes + count * (4 + 4 * map_size());
-    if (bytes.size() != wanted)
-      return error{std::to_string(bytes.size()) + " bytes, accepted: " + std::to_string(wanted) +
-                   " for " + std::to_string(count) + " expert maps of " +
-                   text_of(layers_, experts_)};
+    if (auto bad = saved.check_count(numbers_of(count), std::to_string(count) + " expert maps of " +
+                                                            detail::shape_text(layers_, experts_)))
+      return bad;
     std::vector<float> row(experts_);
     for (std::size_t r = 0; r < count * layers_; ++r) {
-      for (std::size_t e = 0; e < experts_; ++e)
-        row[e] = saved_value(bytes, count, r * experts_ + e);
+      for (std::size_t e = 0; e < experts_; ++e) row[e] = saved.real(3 + count + r * experts_ + e);
       if (!(probability_row::sum_of(row) > 0))
         return error{"expert map " + std::to_string(r / layers_) +
                      " has no probabilities in layer " + std::to_string(r % layers_) +
                      ", accepted: none below 0, 1 in sum"};
     }
     return std::nullopt;
-  }
-  /// The number at place i after the magic.
-  static std::uint32_t number_of(std::span<const std::byte> bytes, std::size_t i) noexcept {
-    return saved_number(bytes, sizeof magic + 4 * i);
-  }
-  static float saved_value(std::span<const std::byte> bytes, std::size_t count,
-                           std::size_t i) noexcept {
-    return std::bit_cast<float>(number_of(bytes, 3 + count + i));
   }
 
   std::size_t layers_;
