@@ -16,9 +16,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <span>
-#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -33,7 +31,7 @@
 #include "hotset/predict/forecast_rows.hpp"
 #include "hotset/predict/maps/expert_map_matcher.hpp"
 #include "hotset/predict/maps/expert_map_store.hpp"
-#include "hotset/predict/maps/probability_row.hpp"
+#include "hotset/predict/maps/map_rows.hpp"
 #include "hotset/predict/refusals.hpp"
 
 namespace hotset {
@@ -145,11 +143,6 @@ class expert_map {
   [[nodiscard]] const expert_map_store& store() const noexcept { return store_; }
   /// To be loaded or merged: a running step goes on without the maps that have changed.
   [[nodiscard]] expert_map_store& store() noexcept { return store_; }
-  /// What was taken at construction, all in all; the embedding table is the engine's, and not in it.
-  [[nodiscard]] std::uint64_t bytes() const noexcept {
-    return store_.bytes() + matcher_.bytes() + bytes_;
-  }
-  [[nodiscard]] std::uint64_t embedding_bytes() const noexcept { return store_.embedding_bytes(); }
 
  private:
   expert_map(const geometry& shape, const config& options, expert_map_store store,
@@ -162,7 +155,6 @@ class expert_map {
         layers_(shape.layer_count()),
         experts_(shape.expert_count()),
         most_tokens_(shape.tokens_per_visit()),
-        bytes_(bytes_for(shape, options)),
         store_(std::move(store)),
         matcher_(std::move(matcher)),
         ids_(most_tokens_),
@@ -359,7 +351,6 @@ class expert_map {
   std::size_t layers_;
   std::size_t experts_;
   std::size_t most_tokens_;
-  std::uint64_t bytes_;
   expert_map_store store_;
   expert_map_matcher matcher_;
   // The running step.

@@ -24,46 +24,53 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "hotset/core/error.hpp"
 #include "hotset/core/forecast.hpp"
 #include "hotset/core/geometry.hpp"
-#include "hotset/core/platform/assert.hpp"
 #include "hotset/core/router_scores.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/policy/predictor.hpp"
+#include "hotset/policy/refuse_value.hpp"
 #include "hotset/predict/forecast_rows.hpp"
-#include "hotset/predict/kernels/dot_product.hpp"
+#include "hotset/predict/kernels/value_kernels.hpp"
 #include "hotset/predict/refusals.hpp"
 
 namespace hotset {
 
-/// What next_layer_gate goes by.
+/// What a gate predictor goes by.
 enum class gate_source : std::uint8_t { next_router, current_gate, recorded };
 
 /// A forecast is good until the next call, and while the arrays that it was made from live. Sums of products and
 /// exponentials are those of the build: their last bits may differ between machines.
-class next_layer_gate {
+template <gate_source Source>
+class gate_predictor {
+  static constexpr bool by_routers = Source == gate_source::next_router;
+  static constexpr bool by_record = Source == gate_source::recorded;
+
  public:
   struct config {
-    gate_source source = gate_source::current_gate;
     std::int32_t depth = 1;    ///< layers ahead
     std::int32_t d_model = 0;  ///< of next_router: width of the hidden state
     /// Of next_router: [layers] of [experts, d_model], row-major; the caller keeps them alive. Layer 0's may be empty.
     std::vector<std::span<const float>> routers{};
-    router_scores::config scores{};  ///< how the model's routers make scores of logits
+    router_scores::config
+        scores{};  ///< not of recorded: how the model's routers make scores of logits
     /// Of next_router: [layers] of [experts], what routers add to scores before they choose. Empty: nothing; so may each be.
     std::vector<std::span<const float>> biases{};
 
+    /// Parameters by name, as in `current-gate:scores=sigmoid`; `recorded` has none.
+    template <class From>
+    static config read([[maybe_unused]] From& from) {
+      config out;
+      if constexpr (!by_record) out.scores = router_scores::config::read(from);
+      return out;
+    }
+    /// Routers are an engine's, and come later.
     [[nodiscard]] validation validate() const {
       return detail::first_of(
-          {detail::one_of("next_layer_gate source", source,
-                          {"next_router", "current_gate", "recorded"}),
-           detail::refuse_unless(depth >= 1, "next_layer_gate depth", depth, "1 or more"),
-           detail::refuse_unless(source != gate_source::next_router || d_model >= 1,
-                                 "next_layer_gate d_model", d_model, "1 or more"),
+          {detail::refuse_unless(depth >= 1, "next_layer_gate depth", depth, "1 or more"),
            scores.validate()});
     }
     /// As validate(), and it must belong to this shape.
@@ -72,83 +79,73 @@ class next_layer_gate {
       if (auto bad =
               detail::within("next_layer_gate depth", depth, 1, shape.layers - 1, "layers - 1"))
         return bad;
-      if (source == gate_source::recorded) return std::nullopt;
-      if (auto bad = scores.validate(shape)) return bad;
-      if (source == gate_source::current_gate) return std::nullopt;
+      if (by_record) return std::nullopt;
+      if (auto bad = scores.validate(shape); bad || !by_routers) return bad;
+      if (d_model < 1) return refuse_value("next_layer_gate d_model", d_model, "1 or more");
       if (routers.size() != shape.layer_count())
         return error{"next_layer_gate has " + std::to_string(routers.size()) +
                      " routers, accepted: one per layer (" + std::to_string(shape.layers) + ")"};
-      const auto values = shape.expert_count() * static_cast<std::size_t>(d_model);
-      for (std::size_t l = 0; l < routers.size(); ++l)
-        if (routers[l].size() != values && !(l == 0 && routers[l].empty()))
-          return error{"next_layer_gate routers[" + std::to_string(l) + "] has " +
-                       std::to_string(routers[l].size()) +
-                       " values, accepted: experts x d_model (" + std::to_string(values) + ")"};
-      return validate_biases(shape);
-    }
-
-   private:
-    [[nodiscard]] validation validate_biases(const geometry& shape) const {
       if (!biases.empty() && biases.size() != shape.layer_count())
         return error{"next_layer_gate has " + std::to_string(biases.size()) +
                      " biases, accepted: none, or one per layer (" + std::to_string(shape.layers) +
                      ")"};
-      for (std::size_t l = 0; l < biases.size(); ++l)
-        if (!biases[l].empty() && biases[l].size() != shape.expert_count())
+      const auto values = shape.expert_count() * static_cast<std::size_t>(d_model);
+      for (std::size_t l = 0; l < routers.size(); ++l) {
+        if (routers[l].size() != values && !(l == 0 && routers[l].empty()))
+          return error{"next_layer_gate routers[" + std::to_string(l) + "] has " +
+                       std::to_string(routers[l].size()) +
+                       " values, accepted: experts x d_model (" + std::to_string(values) + ")"};
+        if (!biases.empty() && !biases[l].empty() && biases[l].size() != shape.expert_count())
           return error{"next_layer_gate biases[" + std::to_string(l) + "] has " +
                        std::to_string(biases[l].size()) + " values, accepted: none, or experts (" +
                        std::to_string(shape.experts) + ")"};
+      }
       return std::nullopt;
     }
   };
+  static constexpr std::string_view name = by_routers  ? "next-router"
+                                           : by_record ? "recorded"
+                                                       : "current-gate";
+  static constexpr predictor_traits traits{.needs_recorded = by_record,
+                                           .needs_scores = Source == gate_source::current_gate,
+                                           .needs_routers = by_routers};
 
-  /// Pre: options.validate(shape) has no reason to refuse.
-  next_layer_gate(const geometry& shape, config options)
-      : options_(std::move(options)),
-        layers_(shape.layers),
-        experts_(shape.expert_count()),
-        most_tokens_(shape.tokens_per_visit()),
-        scores_(shape, options_.source == gate_source::recorded ? router_scores::config{}
-                                                                : options_.scores),
-        rows_(shape, options_.depth) {
-    HOTSET_ASSERT(!options_.validate(shape));
+  static result<gate_predictor> create(const geometry& shape, const config& options) {
+    if (auto bad = options.validate(shape)) return *std::move(bad);
+    return gate_predictor(shape, options);
   }
 
-  [[nodiscard]] gate_source source() const noexcept { return options_.source; }
-  [[nodiscard]] std::int32_t depth() const noexcept { return options_.depth; }
-
+  /// Shape: `predictions`, of recorded, is [tokens, ahead, experts], of the layers after the view's.
   /// Pre: 0 <= view.layer.
-  /// Returns: an empty forecast in the last layer, for `recorded`, where the view lacks what is needed, and for
-  /// more tokens than max_tokens_per_visit.
-  [[nodiscard]] forecast expect(const routing_view& view) noexcept {
-    if (options_.source == gate_source::next_router) return from_routers(view);
-    if (options_.source == gate_source::current_gate) return from_current_gate(view);
-    return {};
-  }
-  /// Of `recorded`. Shape: `predictions` is [tokens, ahead, experts], of the layers after the view's.
-  /// Returns: an empty forecast also where `ahead` < depth, and for another source.
-  [[nodiscard]] forecast expect(const routing_view& view, std::span<const float> predictions,
-                                std::int32_t ahead) noexcept {
-    if (options_.source != gate_source::recorded || ahead < options_.depth) return {};
-    const auto width = static_cast<std::size_t>(ahead) * experts_;
-    const auto tokens = tokens_in(predictions, width);
-    if (tokens == 0 || is_last(view)) return {};
-    const auto wanted = rows_.depth() * experts_;
-    if (width == wanted || tokens == 1) return made(predictions.first(tokens * wanted));
-    for (std::size_t t = 0; t < tokens; ++t)
-      std::copy_n(&predictions[t * width], wanted, rows_.row(t, 0).data());
-    return rows_.of(tokens);
+  /// Returns: an empty forecast in the last layer, if the view or the record lacks what is needed, and for more tokens than
+  /// max_tokens_per_visit.
+  [[nodiscard]] forecast expect(const routing_view& view,
+                                [[maybe_unused]] std::span<const float> predictions = {},
+                                [[maybe_unused]] std::int32_t ahead = 0) noexcept {
+    if (view.layer + 1 >= layers_) return {};
+    if constexpr (by_routers)
+      return from_routers(view);
+    else if constexpr (by_record)
+      return from_record(predictions, ahead);
+    else
+      return from_current_gate(view);
   }
 
  private:
+  gate_predictor(const geometry& shape, const config& options)
+      : options_(options),
+        layers_(shape.layers),
+        experts_(shape.expert_count()),
+        most_tokens_(shape.tokens_per_visit()),
+        scores_(shape, by_record ? router_scores::config{} : options_.scores),
+        rows_(shape, options_.depth) {}
+
+  /// A forecast that is not copied.
   [[nodiscard]] forecast made(std::span<const float> probabilities) const noexcept {
     forecast out;
     out.probabilities = probabilities;
     out.depth = options_.depth;
     return out;
-  }
-  [[nodiscard]] bool is_last(const routing_view& view) const noexcept {
-    return view.layer + 1 >= layers_;
   }
   /// 0 where the values are no whole number of tokens, or of more than there is room for.
   [[nodiscard]] std::size_t tokens_in(std::span<const float> values,
@@ -157,25 +154,33 @@ class next_layer_gate {
     return tokens * width == values.size() && tokens <= most_tokens_ ? tokens : 0;
   }
 
-  [[nodiscard]] std::span<const float> bias_of(std::size_t layer) const noexcept {
-    return options_.biases.empty() ? std::span<const float>() : options_.biases[layer];
+  [[nodiscard]] forecast from_record(std::span<const float> predictions,
+                                     std::int32_t ahead) noexcept {
+    if (ahead < options_.depth) return {};
+    const auto width = static_cast<std::size_t>(ahead) * experts_;
+    const auto wanted = rows_.depth() * experts_;
+    const auto tokens = tokens_in(predictions, width);
+    if (width == wanted || tokens <= 1)
+      return tokens == 0 ? forecast{} : made(predictions.first(tokens * wanted));
+    for (std::size_t t = 0; t < tokens; ++t)
+      std::copy_n(&predictions[t * width], wanted, rows_.row(t, 0).data());
+    return rows_.of(tokens);
   }
   [[nodiscard]] forecast from_routers(const routing_view& view) noexcept {
     const auto width = static_cast<std::size_t>(options_.d_model);
     const auto tokens = tokens_in(view.hidden, width);
-    if (tokens == 0 || is_last(view)) return {};
-    for (std::size_t d = 0; d < rows_.depth(); ++d) {
-      // One layer's router for all tokens: it is read from memory once.
-      const auto of = layers_until(view.layer) + d;
-      if (of >= options_.routers.size()) break;
-      const auto router = options_.routers[of];
+    if (tokens == 0) return {};
+    const auto first = layers_until(view.layer);
+    // One layer's router for all tokens: it is read from memory once.
+    for (std::size_t d = 0; d < rows_.depth() && first + d < options_.routers.size(); ++d)
       for (std::size_t e = 0; e < experts_; ++e)
         for (std::size_t t = 0; t < tokens; ++t)
-          rows_.row(t, d)[e] = detail::dot(&router[e * width], &view.hidden[t * width], width);
-    }
+          rows_.row(t, d)[e] =
+              detail::dot(&options_.routers[first + d][e * width], &view.hidden[t * width], width);
     for (std::size_t t = 0; t < tokens; ++t)
       rows_.write(t, view.layer, [&](layer_id of, std::size_t, std::span<float> row) {
-        scores_.likely(row, bias_of(index_of(of)), row);
+        const auto& biases = options_.biases;
+        scores_.likely(row, biases.empty() ? std::span<const float>() : biases[index_of(of)], row);
       });
     return rows_.of(tokens);
   }
@@ -183,15 +188,17 @@ class next_layer_gate {
     const bool known = !view.probabilities.empty();
     const auto values = known ? view.probabilities : view.logits;
     const auto tokens = tokens_in(values, experts_);
-    if (tokens == 0 || is_last(view)) return {};
+    if (tokens == 0) return {};
     if (known && rows_.depth() == 1) return made(values);
     for (std::size_t t = 0; t < tokens; ++t) {
       const auto of_token = values.subspan(t * experts_, experts_);
       const auto first = rows_.row(t, 0);
-      if (!known) scores_.shares(of_token, first);
-      const auto shares = known ? of_token : first;
-      rows_.write(t, view.layer, [&](layer_id, std::size_t, std::span<float> row) {
-        if (row.data() != shares.data()) std::ranges::copy(shares, row.begin());
+      if (known)
+        std::ranges::copy(of_token, first.begin());
+      else
+        scores_.shares(of_token, first);
+      rows_.write(t, view.layer, [&](layer_id, std::size_t d, std::span<float> row) {
+        if (d > 0) std::ranges::copy(first, row.begin());
       });
     }
     return rows_.of(tokens);
@@ -203,59 +210,6 @@ class next_layer_gate {
   std::size_t most_tokens_;
   router_scores scores_;
   detail::forecast_rows rows_;
-};
-
-/// What the running visit shows, read in one of three ways.
-template <gate_source Source>
-class gate_predictor {
-  static constexpr bool by_routers = Source == gate_source::next_router;
-
- public:
-  struct config {
-    std::int32_t depth = 1;                         ///< layers ahead
-    std::int32_t d_model = 0;                       ///< of next_router: width of the hidden state
-    std::vector<std::span<const float>> routers{};  ///< of next_router: as next_layer_gate's
-    router_scores::config scores{};                 ///< not of recorded: as next_layer_gate's
-    std::vector<std::span<const float>> biases{};   ///< of next_router: as next_layer_gate's
-
-    /// Parameters by name, as in `current-gate:scores=sigmoid`; `recorded` has none.
-    template <class From>
-    static config read([[maybe_unused]] From& from) {
-      config out;
-      if constexpr (Source != gate_source::recorded) out.scores = router_scores::config::read(from);
-      return out;
-    }
-    /// Routers are an engine's, and come later.
-    [[nodiscard]] validation validate() const {
-      return next_layer_gate::config{
-          .source = gate_source::recorded, .depth = depth, .scores = scores}
-          .validate();
-    }
-  };
-  static constexpr std::string_view name = by_routers                        ? "next-router"
-                                           : Source == gate_source::recorded ? "recorded"
-                                                                             : "current-gate";
-  static constexpr predictor_traits traits{.needs_recorded = Source == gate_source::recorded,
-                                           .needs_scores = Source == gate_source::current_gate,
-                                           .needs_routers = by_routers};
-
-  static result<gate_predictor> create(const geometry& shape, const config& options) {
-    next_layer_gate::config gate{Source,          options.depth,  options.d_model,
-                                 options.routers, options.scores, options.biases};
-    if (auto bad = gate.validate(shape)) return *std::move(bad);
-    return gate_predictor(next_layer_gate(shape, std::move(gate)));
-  }
-  [[nodiscard]] forecast expect(const routing_view& view, std::span<const float> recorded,
-                                std::int32_t ahead) noexcept {
-    if constexpr (Source == gate_source::recorded)
-      return gate_.expect(view, recorded, ahead);
-    else
-      return gate_.expect(view);
-  }
-
- private:
-  explicit gate_predictor(next_layer_gate gate) : gate_(std::move(gate)) {}
-  next_layer_gate gate_;
 };
 
 /// Predictions that the trace or the engine recorded.

@@ -33,7 +33,7 @@
 #include "hotset/core/routing_view.hpp"
 #include "hotset/policy/predictor.hpp"
 #include "hotset/predict/forecast_rows.hpp"
-#include "hotset/predict/kernels/dot_product.hpp"
+#include "hotset/predict/kernels/value_kernels.hpp"
 #include "hotset/predict/refusals.hpp"
 #include "hotset/predict/saved_file.hpp"
 
@@ -244,8 +244,6 @@ class learned_gate {
                    std::to_string(weights::most_bytes)};
     return detail::or_no_memory([&] { return learned_gate(shape, options); });
   }
-
-  [[nodiscard]] const dimensions& trained_for() const noexcept { return trained_->size(); }
 
   /// Shape: [tokens, depth, experts].
   /// Returns: an empty forecast in the last layer, where the view has no hidden states or not one of each token, and for more

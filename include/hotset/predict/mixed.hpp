@@ -16,7 +16,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <span>
 #include <string>
 #include <string_view>
@@ -33,7 +32,7 @@
 #include "hotset/policy/predictor.hpp"
 #include "hotset/predict/forecast_rows.hpp"
 #include "hotset/predict/history/view_tokens.hpp"
-#include "hotset/predict/kernels/dot_product.hpp"
+#include "hotset/predict/kernels/value_kernels.hpp"
 #include "hotset/predict/refusals.hpp"
 
 namespace hotset {

@@ -7,7 +7,6 @@
 #include <initializer_list>
 #include <string>
 #include <string_view>
-#include <utility>
 
 #include "hotset/core/error.hpp"
 #include "hotset/core/geometry.hpp"

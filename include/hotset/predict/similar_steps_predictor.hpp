@@ -15,7 +15,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
 #include <string_view>
 #include <vector>
 
@@ -30,11 +29,10 @@
 #include "hotset/predict/forecast_rows.hpp"
 #include "hotset/predict/history/routing_history.hpp"
 #include "hotset/predict/history/saved_history.hpp"
-#include "hotset/predict/history/similarity_weights.hpp"
 #include "hotset/predict/history/two_rates.hpp"
 #include "hotset/predict/history/view_tokens.hpp"
-#include "hotset/predict/kernels/dot_product.hpp"
 #include "hotset/predict/kernels/history_kernels.hpp"
+#include "hotset/predict/kernels/value_kernels.hpp"
 #include "hotset/predict/kernels/vote_kernels.hpp"
 #include "hotset/predict/refusals.hpp"
 

@@ -46,5 +46,27 @@ TEST(value_kernels, all_levels_give_the_same_bits) {
   }
 }
 
+TEST(value_kernels, sums_whole_groups_and_the_rest) {
+  support::random_source random(4);
+  for (std::size_t n = 0; n < 40; ++n) {
+    std::vector<float> a(n), b(n);
+    double want = 0;
+    for (std::size_t i = 0; i < n; ++i) {
+      a[i] = static_cast<float>(random.below(64)) - 32.0F;  // small whole numbers: sums are exact
+      b[i] = static_cast<float>(random.below(64)) - 32.0F;
+      want += double{a[i]} * double{b[i]};
+    }
+    EXPECT_EQ(detail::dot(a.data(), b.data(), n), want) << n;
+  }
+}
+
+TEST(value_kernels, adds_up_in_its_written_order) {
+  // Lane 0 meets lane 4 before lane 1 does: 1e8 is gone before the ones come.
+  const std::vector<float> a{1e8F, 1, 0, 0, -1e8F, 1, 0, 0};
+  const std::vector<float> ones(8, 1.0F);
+  EXPECT_EQ(detail::dot(a.data(), ones.data(), 8), 2.0F);
+  EXPECT_EQ(detail::sum(a.data(), 8), 2.0F);
+}
+
 }  // namespace
 }  // namespace hotset::value_kernels_test

@@ -261,22 +261,6 @@ TEST(expert_map_store, the_same_token_id_matches_its_oldest_map) {
   EXPECT_EQ(store.semantic_match(4).place, 2U) << "the older one now";
 }
 
-TEST(expert_map_store, another_token_matches_the_nearest_embedding) {
-  const floats table{1, 0, 0, 1, 0.8F, 0.6F, 0.8F, 0.6F, -1, 0};
-  auto store = made(small, {.capacity = 4, .embeddings = table, .embedding_width = 2});
-  EXPECT_EQ(store.semantic_match(0).place, expert_map_store::none) << "nothing is stored";
-  ASSERT_EQ(store.insert(floats{1, 0, 1, 0, 0, 1, 0, 1, 1, 0, 1, 0, 1, 0, 0, 1}, ids{1, 3, 2, 90}),
-            status::ok);
-  const auto found = store.semantic_match(0);
-  EXPECT_EQ(found.place, 1U) << "tokens 3 and 2 are as near: the lower place";
-  EXPECT_FLOAT_EQ(found.score, 0.8F);
-  EXPECT_LT(store.semantic_match(4).score, 0.001F);
-  EXPECT_EQ(store.semantic_match(4).place, 0U);
-  EXPECT_EQ(store.semantic_match(80).place, expert_map_store::none) << "in no table";
-  EXPECT_EQ(store.semantic_match(90).place, 3U);
-  EXPECT_EQ(store.embedding_bytes(), 40U);
-}
-
 TEST(expert_map_store, the_mean_of_a_tokens_maps_follows_what_is_stored) {
   for (const auto storage : storages) {
     auto store = made(small, {.capacity = 3, .storage = storage, .mean_layers = 1});
@@ -552,19 +536,6 @@ TEST(expert_map_store, sizes_that_no_machine_has_are_refused) {
   const geometry flat{.layers = 1 << 28, .experts = 1, .top_k = 1};
   EXPECT_THAT(expert_map_store::create(flat, {.capacity = 1U << 24U}).error().message,
               HasSubstr("16777216 expert maps of 268435456 layers x 1 experts need"));
-}
-
-TEST(expert_map_store, says_what_it_takes) {
-  const geometry shape{.layers = 4, .experts = 64, .top_k = 2};
-  const auto bytes = [&](expert_map_store::config options) {
-    options.capacity = 1600;
-    return static_cast<double>(made(shape, options).bytes()) / (1600.0 * 4 * 64);
-  };
-  EXPECT_NEAR(bytes({.storage = map_storage::fp32}), 4, 0.4);
-  EXPECT_NEAR(bytes({.storage = map_storage::fp16}), 2, 0.4);
-  EXPECT_NEAR(bytes({.storage = map_storage::int8}), 5, 0.4);
-  EXPECT_NEAR(bytes({.mean_layers = 4}), 12, 0.4);
-  EXPECT_GT(bytes({.replace = map_replacement::redundancy}), bytes({}) + 0.1);
 }
 
 }  // namespace

@@ -91,13 +91,6 @@ class first_uses {
         numbers_(horizon == 0 ? 0 : rows * layers * words_, 0),
         known_(horizon == 0 ? 0 : rows * layers, 0) {}
 
-  /// Pre: as of the constructor.
-  static std::uint64_t bytes_for(std::uint64_t layers, std::uint64_t rows, std::uint64_t experts,
-                                 std::size_t horizon) noexcept {
-    const auto words = (experts + experts_at_once - 1) / experts_at_once * words_at_once;
-    return horizon == 0 ? 0 : rows * layers * (words * sizeof(std::uint32_t) + 1);
-  }
-
   /// Tokens after a row that are looked at.
   [[nodiscard]] std::size_t horizon() const noexcept { return horizon_; }
   /// Experts, filled up to whole 64s.

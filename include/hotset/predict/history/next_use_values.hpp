@@ -18,7 +18,6 @@
 #include <limits>
 #include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "hotset/core/error.hpp"
@@ -32,7 +31,6 @@
 #include "hotset/predict/history/first_uses.hpp"
 #include "hotset/predict/history/routing_history.hpp"
 #include "hotset/predict/history/saved_history.hpp"
-#include "hotset/predict/history/similarity_weights.hpp"
 #include "hotset/predict/history/two_rates.hpp"
 #include "hotset/predict/kernels/value_kernels.hpp"
 #include "hotset/predict/kernels/vote_kernels.hpp"

@@ -78,14 +78,14 @@ class routing_history {
         pending_ids_(most_pending_ * top_k_) {
     for (std::size_t s = 0; s < streams_.size(); ++s) streams_[s].room = similar_.first_room() + s;
   }
-  /// What it takes, but for 200 bytes a sequence. Pre: neither argument's validate() has a reason to refuse.
-  static std::uint64_t bytes_for(const geometry& shape, const config& options,
-                                 std::size_t horizon = 0) noexcept {
-    const auto rows = static_cast<std::uint64_t>(options.rows);
-    return row_ring::bytes_for(shape, rows, horizon) +
-           sequence_similarity::bytes_for(shape, rows,
-                                          static_cast<std::uint64_t>(options.sequences),
-                                          most_streams(shape, options)) +
+  /// What it takes without a horizon, but for some hundred bytes a sequence and layer. Pre: neither argument's validate() has a reason to refuse.
+  static std::uint64_t bytes_for(const geometry& shape, const config& options) noexcept {
+    const auto sequences = static_cast<std::uint64_t>(options.sequences);
+    const std::uint64_t layers = shape.layer_count(), experts = shape.expert_count();
+    const auto of_row = 19 + layers * ((experts + 127) / 128 * 16 + experts / 8 + 1) +
+                        2 * (sequences + most_streams(shape, options));
+    return static_cast<std::uint64_t>(options.rows) * of_row +
+           8 * sequences * layers * (shape.ranks() + 1) +
            most_rows_of_step(shape, options) * (32 + 4 * shape.ranks());
   }
 

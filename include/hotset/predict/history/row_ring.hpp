@@ -19,7 +19,6 @@
 
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids.hpp"
-#include "hotset/core/ids/id_view.hpp"
 #include "hotset/core/ids/per_id.hpp"
 #include "hotset/core/platform/aligned_vector.hpp"
 #include "hotset/core/platform/assert.hpp"
@@ -62,13 +61,6 @@ class row_ring {
     step_rows_.reserve(most_tokens);
     earlier_rows_.reserve(most_tokens);
     preceding_.reserve(most_tokens);
-  }
-  static std::uint64_t bytes_for(const geometry& shape, std::uint64_t rows,
-                                 std::size_t horizon) noexcept {
-    const auto layers = static_cast<std::uint64_t>(shape.layers);
-    const auto experts = static_cast<std::uint64_t>(shape.experts);
-    return routed_rows::bytes_for(layers, experts, rows) +
-           first_uses::bytes_for(layers, rows, experts, horizon) + rows * (15 + 2 * horizon);
   }
 
   [[nodiscard]] std::size_t rows() const noexcept { return rows_; }

@@ -13,7 +13,6 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
-#include <vector>
 
 #include "hotset/core/error.hpp"
 #include "hotset/core/geometry.hpp"
@@ -49,19 +48,14 @@ class two_rates {
 
   /// Pre: neither argument's validate() has a reason to refuse.
   two_rates(const geometry& shape, const config& options)
-      : experts_(shape.expert_count()),
-        fast_step_(step_of(options.fast_half_life)),
-        slow_step_(step_of(options.slow_half_life)),
-        blend_(static_cast<float>(options.blend)),
-        fast_(shape.keys(), 0.0F),
-        slow_(shape.keys(), 0.0F),
-        visits_(shape.layer_count(), 0),
-        ahead_fast_(experts_, 0.0F),
-        ahead_slow_(experts_, 0.0F) {}
+      : blend_(static_cast<float>(options.blend)),
+        fast_(shape, options.fast_half_life),
+        slow_(shape, options.slow_half_life),
+        visits_(shape.layer_count(), 0) {}
 
   /// A visit of `layer` uses `distinct`. Shape: [any], ids of the layer, each once. Complexity: O(experts), vectorised.
   void visit(layer_id layer, id_view<expert_id> distinct) noexcept {
-    take_in(layer, distinct, {fast_row(layer), slow_row(layer)});
+    take_in(layer, distinct, fast_.row(layer), slow_.row(layer));
     auto& visits = visits_[layer];
     if (visits < most_visits) ++visits;
   }
@@ -72,29 +66,29 @@ class two_rates {
   };
   /// What the layer's rates would be after such a visit, which leaves no trace; good until the next call. As of visit().
   [[nodiscard]] rates after(layer_id layer, id_view<expert_id> distinct) noexcept {
-    take_in(layer, distinct, {ahead_fast_, ahead_slow_});
-    return {ahead_fast_, ahead_slow_};
+    take_in(layer, distinct, fast_.ahead, slow_.ahead);
+    return {fast_.ahead, slow_.ahead};
   }
 
   /// Writes what has taken place. Pre: `to` is of this geometry.
   void save(saved_history& to) const {
-    to.fast.assign(fast_.begin(), fast_.end());
-    to.slow.assign(slow_.begin(), slow_.end());
+    to.fast.assign(fast_.now.begin(), fast_.now.end());
+    to.slow.assign(slow_.now.begin(), slow_.now.end());
     to.visits = visits_.values();
   }
   /// Pre: saved.check() has no reason to refuse.
   void restore(const saved_history& saved) noexcept {
-    std::copy_n(saved.fast.data(), fast_.size(), fast_.data());
-    std::copy_n(saved.slow.data(), slow_.size(), slow_.data());
-    std::copy_n(saved.visits.data(), visits_.size(), visits_.data());
+    std::ranges::copy(saved.fast, fast_.now.begin());
+    std::ranges::copy(saved.slow, slow_.now.begin());
+    std::ranges::copy(saved.visits, visits_.begin());
   }
 
   /// Shape: [experts].
   [[nodiscard]] std::span<const float> fast(layer_id layer) const noexcept {
-    return std::span(fast_).subspan(begin(layer), experts_);
+    return fast_.row(layer);
   }
   [[nodiscard]] std::span<const float> slow(layer_id layer) const noexcept {
-    return std::span(slow_).subspan(begin(layer), experts_);
+    return slow_.row(layer);
   }
   /// blend * fast + (1 - blend) * slow.
   [[nodiscard]] float rate(float fast, float slow) const noexcept {
@@ -106,46 +100,41 @@ class two_rates {
   /// Both steps have reached their least long before.
   static constexpr std::uint32_t most_visits = saved_history::most_visits;
 
-  struct rows {
-    std::span<float> fast;
-    std::span<float> slow;
+  struct decaying {
+    decaying(const geometry& shape, double half_life)
+        : step(static_cast<float>(1 - std::exp2(-1 / half_life))),
+          now(shape.keys(), 0.0F),
+          ahead(shape.expert_count(), 0.0F) {}
+    [[nodiscard]] std::span<float> row(layer_id layer) noexcept {
+      return std::span(now).subspan(index_of(layer) * ahead.size(), ahead.size());
+    }
+    [[nodiscard]] std::span<const float> row(layer_id layer) const noexcept {
+      return std::span(now).subspan(index_of(layer) * ahead.size(), ahead.size());
+    }
+    float step;
+    aligned_vector<float> now;    ///< [layers, experts]
+    aligned_vector<float> ahead;  ///< [experts] after a visit that may take place
   };
 
-  void take_in(layer_id layer, id_view<expert_id> distinct, rows to) noexcept {
+  void take_in(layer_id layer, id_view<expert_id> distinct, std::span<float> fast,
+               std::span<float> slow) noexcept {
     const float least = 1.0F / (static_cast<float>(visits_[layer] + 1) + 1.0F);
-    const float fast_step = std::max(fast_step_, least);
-    const float slow_step = std::max(slow_step_, least);
-    value_kernels::decay(fast_row(layer), fast_step, to.fast, level_);
-    value_kernels::decay(slow_row(layer), slow_step, to.slow, level_);
+    const float fast_step = std::max(fast_.step, least);
+    const float slow_step = std::max(slow_.step, least);
+    value_kernels::decay(fast_.row(layer), fast_step, fast, level_);
+    value_kernels::decay(slow_.row(layer), slow_step, slow, level_);
     for (const auto id : distinct) {
       const auto e = index_of(id);
-      to.fast[e] += fast_step;
-      to.slow[e] += slow_step;
+      fast[e] += fast_step;
+      slow[e] += slow_step;
     }
   }
-  static float step_of(double half_life) {
-    return static_cast<float>(1 - std::exp2(-1 / half_life));
-  }
-  [[nodiscard]] std::size_t begin(layer_id layer) const noexcept {
-    return index_of(layer) * experts_;
-  }
-  [[nodiscard]] std::span<float> fast_row(layer_id layer) noexcept {
-    return std::span(fast_).subspan(begin(layer), experts_);
-  }
-  [[nodiscard]] std::span<float> slow_row(layer_id layer) noexcept {
-    return std::span(slow_).subspan(begin(layer), experts_);
-  }
 
-  std::size_t experts_;
-  float fast_step_;
-  float slow_step_;
   float blend_;
   vector_level level_ = best_vector_level();
-  aligned_vector<float> fast_;        // [key]
-  aligned_vector<float> slow_;        // [key]
-  per_layer<std::uint32_t> visits_;   // [layer]
-  aligned_vector<float> ahead_fast_;  // [expert]
-  aligned_vector<float> ahead_slow_;  // [expert]
+  decaying fast_;
+  decaying slow_;
+  per_layer<std::uint32_t> visits_;
 };
 
 }  // namespace hotset

@@ -8,11 +8,9 @@
 /// row r is at place_of(r).
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <span>
 
 #include "hotset/core/platform/vector_level.hpp"

@@ -2,6 +2,7 @@
 #pragma once
 /// Arithmetic on a row of experts' values, with fused operations in one order: every level gives the same bits.
 
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <span>
@@ -11,7 +12,32 @@
 #include <immintrin.h>
 #endif
 
-namespace hotset::value_kernels {
+namespace hotset {
+
+namespace detail {
+
+/// Eight sums side by side, added up in a fixed order. term(i) is the i-th summand.
+template <class Sum, class Term>
+Sum sum_of(std::size_t n, Term term) noexcept {
+  std::array<Sum, 8> sums{};
+  std::size_t i = 0;
+  for (; i + sums.size() <= n; i += sums.size())
+    for (std::size_t lane = 0; lane < sums.size(); ++lane) sums[lane] += term(i + lane);
+  for (std::size_t lane = 0; i < n; ++i, ++lane) sums[lane] += term(i);
+  return ((sums[0] + sums[4]) + (sums[1] + sums[5])) + ((sums[2] + sums[6]) + (sums[3] + sums[7]));
+}
+/// Of n values, in one order at every level.
+inline float sum(const float* a, std::size_t n) noexcept {
+  return sum_of<float>(n, [a](std::size_t i) { return a[i]; });
+}
+/// Of n products, in one order at every level.
+inline float dot(const float* a, const float* b, std::size_t n) noexcept {
+  return sum_of<float>(n, [a, b](std::size_t i) { return a[i] * b[i]; });
+}
+
+}  // namespace detail
+
+namespace value_kernels {
 
 /// A rate is fast * a + slow * b.
 struct blend {
@@ -110,4 +136,6 @@ inline void add(std::span<const float> what, float times, std::span<float> to,
   add_scalar(what, times, to);
 }
 
-}  // namespace hotset::value_kernels
+}  // namespace value_kernels
+
+}  // namespace hotset
