@@ -17,6 +17,7 @@
 #include "hotset/policy/any/any_predictor.hpp"
 #include "hotset/policy/parameters.hpp"
 #include "map_samples.hpp"
+#include "predictor_samples.hpp"
 
 namespace hotset::expert_map_test {
 namespace {
@@ -460,8 +461,7 @@ TEST(expert_map, is_a_predictor_by_name) {
 
 TEST(expert_map, a_wrong_configuration_is_refused) {
   const auto why = [](const geometry& model, const expert_map::config& options) {
-    const auto made = expert_map::create(model, options);
-    return made ? std::string("accepted") : made.error().message;
+    return support::why(expert_map::create(model, options));
   };
   EXPECT_EQ(why(shape, {.capacity = 0}), "expert_map capacity = 0, accepted: 1..16777216");
   EXPECT_EQ(why(shape, {.depth = 0}), "expert_map depth = 0, accepted: 1 or more");

@@ -79,15 +79,9 @@ class co_activation {
       return error{"a co_activation table of " + text_of(layers, experts, reach) +
                    ", accepted: at most " + std::to_string(most_bytes) + " bytes"};
     // A table that fits leaves no product below that could wrap.
-    const auto tokens = static_cast<std::uint64_t>(shape.max_tokens_per_visit);
-    const auto scratch = 4 * tokens *
-                         (static_cast<std::uint64_t>(options.depth) * experts +
-                          layers * static_cast<std::uint64_t>(shape.top_k));
-    if (scratch > most_bytes)
-      return error{"co_activation of " + text_of(layers, experts, reach) + ", depth " +
-                   std::to_string(options.depth) + ", needs " + std::to_string(scratch) +
-                   " bytes for visits of " + std::to_string(tokens) +
-                   " tokens, accepted: at most " + std::to_string(most_bytes)};
+    const auto scratch = detail::forecast_rows::bytes_for(shape, options.depth) +
+                         4 * shape.tokens_per_visit() * layers * shape.ranks();
+    if (auto bad = detail::refuse_bytes("co_activation", shape, scratch)) return *std::move(bad);
     return co_activation(shape, options, checked{});
   }
 

@@ -8,9 +8,9 @@
 /// | `current-gate` | `current_gate` | the running layer's own scores |
 /// | `next-router` | `next_router` | the next layers' routers on this layer's hidden state |
 ///
-/// Rule: `next_router`: scores (softmax, unless the model says otherwise) of layer l+d's router applied to the hidden state
-///       that enters layer l's router. `current_gate`: the probabilities of layer l itself (shares of the logits' scores if
-///       the engine gives none), for each layer ahead. `recorded`: what was predicted when a trace was taken. All for
+/// Rule: `next_router`: scores (softmax, unless the model says otherwise) of layer l+d's router applied to the hidden
+///       state that enters layer l's router. `current_gate`: the probabilities of layer l itself (shares of the
+///       logits' scores if the engine gives none), for each layer ahead. `recorded`: what was predicted when a trace was taken. All for
 ///       d = 1..depth.
 /// Source: Eliseev and Mazur (next_router); SpecMD A.3 (both).
 /// Deviations: none. Rows of layers past the last are zeros, but for recorded ones, which stay as they are.
@@ -39,7 +39,7 @@
 
 namespace hotset {
 
-/// What a gate predictor goes by.
+/// The source of a gate predictor's scores.
 enum class gate_source : std::uint8_t { next_router, current_gate, recorded };
 
 /// A forecast is good until the next call, and while the arrays that it was made from live. Sums of products and
@@ -53,11 +53,11 @@ class gate_predictor {
   struct config {
     std::int32_t depth = 1;    ///< layers ahead
     std::int32_t d_model = 0;  ///< of next_router: width of the hidden state
-    /// Of next_router: [layers] of [experts, d_model], row-major; the caller keeps them alive. Layer 0's may be empty.
+    /// For next_router: [layers] of [experts, d_model], row-major; the caller keeps them alive. Layer 0's may be empty.
     std::vector<std::span<const float>> routers{};
     router_scores::config
         scores{};  ///< not of recorded: how the model's routers make scores of logits
-    /// Of next_router: [layers] of [experts], what routers add to scores before they choose. Empty: nothing; so may each be.
+    /// For next_router: [layers] of [experts], added to scores before the choice. All or each may be empty.
     std::vector<std::span<const float>> biases{};
 
     /// Parameters by name, as in `current-gate:scores=sigmoid`; `recorded` has none.
@@ -73,7 +73,7 @@ class gate_predictor {
           {detail::refuse_unless(depth >= 1, "next_layer_gate depth", depth, "1 or more"),
            scores.validate()});
     }
-    /// As validate(), and it must belong to this shape.
+    /// Checks validate(), and that the configuration belongs to this shape.
     [[nodiscard]] validation validate(const geometry& shape) const {
       if (auto bad = validate()) return bad;
       if (auto bad =
@@ -117,7 +117,8 @@ class gate_predictor {
 
   /// Shape: `predictions`, of recorded, is [tokens, ahead, experts], of the layers after the view's.
   /// Pre: 0 <= view.layer.
-  /// Returns: an empty forecast in the last layer, if the view or the record lacks what is needed, and for more tokens than
+  /// Returns: an empty forecast in the last layer, if the view or the record lacks what is needed, and for more tokens
+  /// than
   /// max_tokens_per_visit.
   [[nodiscard]] forecast expect(const routing_view& view,
                                 [[maybe_unused]] std::span<const float> predictions = {},

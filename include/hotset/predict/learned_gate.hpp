@@ -238,10 +238,7 @@ class learned_gate {
     const auto width = static_cast<std::uint64_t>(options.trained->size().width);
     const auto bytes = detail::forecast_rows::bytes_for(shape, options.depth) +
                        4 * width * shape.tokens_per_visit();
-    if (bytes > weights::most_bytes)
-      return error{"learned_gate needs " + std::to_string(bytes) + " bytes for visits of " +
-                   std::to_string(shape.max_tokens_per_visit) + " tokens, accepted: at most " +
-                   std::to_string(weights::most_bytes)};
+    if (auto bad = detail::refuse_bytes("learned_gate", shape, bytes)) return *std::move(bad);
     return detail::or_no_memory([&] { return learned_gate(shape, options); });
   }
 

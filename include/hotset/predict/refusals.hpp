@@ -55,8 +55,17 @@ template <class Number>
   return std::to_string(layers) + " layers x " + std::to_string(experts) + " experts";
 }
 
-/// Why a predictor cannot be made: the reasons of the shape and of the options, more layers ahead than the model has, or more than
-/// most_predictor_bytes. `bytes_of` is called for options that are valid.
+/// Refuses a predictor that needs more than most_predictor_bytes for a shape.
+[[nodiscard]] inline validation refuse_bytes(std::string_view name, const geometry& shape,
+                                             std::uint64_t bytes) {
+  if (bytes <= most_predictor_bytes) return std::nullopt;
+  return error{std::string(name) + " of " + shape_text(shape.layers, shape.experts) + " needs " +
+               std::to_string(bytes) + " bytes for visits of " +
+               std::to_string(shape.max_tokens_per_visit) + " tokens, accepted: at most " +
+               std::to_string(most_predictor_bytes)};
+}
+/// Why a predictor cannot be made: the reasons of the shape and of the options, more layers ahead than the model has,
+/// or more than most_predictor_bytes. `bytes_of` is called for options that are valid.
 template <class Config>
 [[nodiscard]] validation refuse_predictor(std::string_view name, const geometry& shape,
                                           const Config& options,
@@ -66,14 +75,9 @@ template <class Config>
   if (auto bad = options.validate()) return bad;
   if (auto bad = within(std::string(name) + " depth", options.depth, 1, shape.layers, "layers"))
     return bad;
-  const auto bytes = bytes_of(shape, options);
-  if (bytes <= most_predictor_bytes) return std::nullopt;
-  return error{std::string(name) + " of " + shape_text(shape.layers, shape.experts) + " needs " +
-               std::to_string(bytes) + " bytes for visits of " +
-               std::to_string(shape.max_tokens_per_visit) + " tokens, accepted: at most " +
-               std::to_string(most_predictor_bytes)};
+  return refuse_bytes(name, shape, bytes_of(shape, options));
 }
-/// What `make` builds, or that the host has no memory for it.
+/// Returns the object that `make` builds. Errors: no host memory.
 template <class Make>
 [[nodiscard]] auto or_no_memory(Make make) -> result<decltype(make())> {
   using made = result<decltype(make())>;

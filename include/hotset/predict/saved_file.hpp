@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Files of what predictors have learned: eight characters for the kind, then numbers of 4 bytes, the lowest byte first.
+/// Files that hold what predictors have learned: eight characters for the kind, then numbers of 4 bytes, the lowest
+/// byte first.
 
 #include <bit>
 #include <concepts>
@@ -85,8 +86,8 @@ class saved_reader {
   std::span<const std::byte> bytes_;
 };
 
-/// What `load` makes of a file's bytes. Errors, behind the file's name: one that cannot be read, of more than `most` bytes, or that
-/// `load` refuses.
+/// Reads a file and returns load(its bytes). Errors, behind the file's name: one that cannot be read, of more than
+/// `most` bytes, or that `load` refuses.
 template <class Load>
 [[nodiscard]] auto load_file(const std::string& path, std::uint64_t most,
                              const std::string& accepted, Load load)
@@ -97,7 +98,7 @@ template <class Load>
   if (!out) return error{printable(path, 4096) + ": " + out.error().message};
   return out;
 }
-/// What was read, to be shared; or nothing, and why in `trouble`.
+/// Shares the value that was read; if there is none, returns nothing and writes the reason to `trouble`.
 template <class T>
 [[nodiscard]] std::shared_ptr<const T> shared_or_trouble(result<T> read, std::string& trouble) {
   if (read) return std::make_shared<const T>(*std::move(read));

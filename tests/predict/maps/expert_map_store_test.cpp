@@ -15,6 +15,7 @@
 #include <gtest/gtest.h>
 
 #include "map_samples.hpp"
+#include "predictor_samples.hpp"
 
 namespace hotset::expert_map_store_test {
 namespace {
@@ -447,16 +448,11 @@ TEST(expert_map_store, bytes_that_are_no_store_change_nothing) {
   const auto why = [&](std::span<const std::byte> bytes) {
     const auto changes = store.changes();
     const auto bad = store.load(bytes);
-    EXPECT_TRUE(bad) << "accepted";
     EXPECT_EQ(store.save(), before);
     EXPECT_EQ(store.changes(), changes);
-    return bad ? bad->message : std::string();
+    return support::why(bad);
   };
-  for (std::size_t length = 0; length < saved.size(); ++length)
-    EXPECT_NE(why(std::span(saved).first(length)), "") << length;
-  auto longer = saved;
-  longer.push_back(std::byte{0});
-  EXPECT_EQ(why(longer), "149 bytes, accepted: 148 for 2 expert maps of 3 layers x 5 experts");
+  support::expect_other_lengths_refused(saved, why);
   const auto changed = [&](std::size_t at, int value) {
     auto bytes = saved;
     bytes[at] = static_cast<std::byte>(value);
@@ -502,8 +498,7 @@ TEST(expert_map_store, any_changed_byte_is_refused_or_loads_maps) {
 
 TEST(expert_map_store, a_wrong_configuration_is_refused) {
   const auto why = [](const geometry& shape, const expert_map_store::config& options) {
-    const auto out = expert_map_store::create(shape, options);
-    return out ? std::string("accepted") : out.error().message;
+    return support::why(expert_map_store::create(shape, options));
   };
   EXPECT_EQ(why(small, {.capacity = 0}), "expert_map capacity = 0, accepted: 1..16777216");
   EXPECT_EQ(why(small, {.capacity = 1U << 25U}),

@@ -1,20 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What past tokens routed, and which of them routed most like a token does now.
+/// Finds the past tokens that routed most like a token does now.
 ///
-/// Rule: a row is what one token routed in every layer; the row of the same sequence's next token is its successor. For each
-///       running sequence every row has a similarity. At a visit of the sequence, with U its last token's experts,
+/// Rule: a row is what one token routed in every layer; the row of the same sequence's next token is its successor. For
+///       each running sequence every row has a similarity. At a visit of the sequence, with U its last token's experts,
 ///       s -= floor(s * d); s += floor(d / |U|) * |U & row|, d = reach / layers: an average over the last visits, which
-///       forgets within a fraction of a step. When the sequence goes on to a new token, each row's similarity passes on to
-///       its successor. Where a visit brings several tokens of a sequence, similarities begin anew with the last one. A
-///       step throughout which nobody asks for them passes on what its own visits say, and nothing of the steps before.
+///       forgets within a fraction of a step. When the sequence goes on to a new token, each row's similarity passes on
+///       to its successor. Where a visit brings several tokens of a sequence, similarities begin anew with the last
+///       one. A step in which they are not requested passes on what its own visits say, and nothing of the steps
+///       before.
 /// Source: ours.
-/// Deviations: the rule was found with one ring in which all steps follow one another. Here successors say what follows what: the
-///       rows of all sequences share the ring, each running sequence is compared with all of them, and the tokens of a prompt
-///       are rows of their own. A row says nothing before its successor's step has ended. Visits whose similarities nobody needs,
-///       as where all experts are resident, cost no more than writing them down. docs/which-policy.md has what each brings.
-/// Cost: stage and keep O(ids). find_similar O(rows), vectorised, a visit since it was asked last, at most those of two steps. uses_after
-///       O(horizon * ids) once a row and layer. A new step O(rows) a sequence that was asked about. Nothing allocates after construction.
+/// Deviations: the rule was found with one ring in which all steps follow one another. Here successors say what follows
+///       what: the rows of all sequences share the ring, each running sequence is compared with all of them, and the
+///       tokens of a prompt are rows of their own. A row says nothing before its successor's step has ended. If
+///       similarities are not needed, because all experts are resident, a visit costs no more than writing it down.
+///       docs/which-policy.md has what each brings.
+/// Cost: stage and keep O(ids). find_similar O(rows), vectorised, a visit since it was asked last, at most those of two
+///       steps. uses_after O(horizon * ids) once a row and layer. A new step O(rows) a sequence that was asked about.
+///       Nothing allocates after construction.
 /// Memory: that of row_ring and sequence_similarity.
 
 #include <algorithm>
@@ -37,8 +40,8 @@
 
 namespace hotset {
 
-/// A visit is staged before its victims are chosen, and kept when it takes place. Staging leaves no trace: another stage, or the same one
-/// again, takes its place. Threads: compatible.
+/// A visit is staged before its victims are chosen, and kept when it takes place. Staging leaves no trace: another
+/// stage, or the same one again, takes its place. Threads: compatible.
 class routing_history {
  public:
   using row_id = row_ring::row_id;
@@ -64,8 +67,8 @@ class routing_history {
     }
   };
 
-  /// `horizon`: tokens after each row that ring().uses_after() tells of. Pre: neither argument's validate() has a reason to refuse,
-  /// horizon is at most first_uses::most_horizon.
+  /// `horizon`: tokens after each row that ring().uses_after() tells of. Pre: neither argument's validate() has a
+  /// reason to refuse, horizon is at most first_uses::most_horizon.
   routing_history(const geometry& shape, const config& options, std::size_t horizon = 0)
       : top_k_(shape.ranks()),
         most_pending_(most_rows_of_step(shape, options)),
@@ -78,7 +81,8 @@ class routing_history {
         pending_ids_(most_pending_ * top_k_) {
     for (std::size_t s = 0; s < streams_.size(); ++s) streams_[s].room = similar_.first_room() + s;
   }
-  /// What it takes without a horizon, but for some hundred bytes a sequence and layer. Pre: neither argument's validate() has a reason to refuse.
+  /// Bytes without a horizon, but for some hundred bytes a sequence and layer. Pre: neither argument's validate() has a
+  /// reason to refuse.
   static std::uint64_t bytes_for(const geometry& shape, const config& options) noexcept {
     const auto sequences = static_cast<std::uint64_t>(options.sequences);
     const std::uint64_t layers = shape.layer_count(), experts = shape.expert_count();
@@ -93,8 +97,8 @@ class routing_history {
   [[nodiscard]] row_ring& ring() noexcept { return ring_; }
   [[nodiscard]] const row_ring& ring() const noexcept { return ring_; }
 
-  /// Looks at a visit that may take place. A view that opens a step, that is none of this geometry, or whose layer was kept in
-  /// this step already, stages nothing.
+  /// Looks at a visit that may take place. A view that opens a step, that is none of this geometry, or whose layer was
+  /// kept in this step already, stages nothing.
   void stage(const routing_view& view) noexcept {
     drop_stage();
     if (view.layer < 0 || tokens_.check(view) != status::ok || view.experts.empty()) return;
@@ -117,7 +121,8 @@ class routing_history {
       similar_.keep(visit_of(of), of.compared, of.room);
     }
     write_rows();
-    // A layer that was compared will be at its next visit, too: update its bit planes now, before store forwarding stalls a read.
+    // A layer that was compared will be at its next visit, too: update its bit planes now, before store forwarding
+    // stalls a read.
     if (compared) ring_.routed().bring_up_to_date(index_of(staged_));
     ring_.see(staged_);
     drop_stage();
@@ -129,15 +134,15 @@ class routing_history {
 
   /// Sequences of the staged visit that may be compared.
   [[nodiscard]] std::size_t streams() const noexcept { return stream_count_; }
-  /// The rows that are most similar to a stream's, at most out.size(), most similar first, of equals the latest; returns how many.
-  /// Rows without any similarity are left out. Pre: of < streams().
+  /// The rows that are most similar to a stream's, at most out.size(), most similar first, of equals the latest;
+  /// returns how many. Rows without any similarity are left out. Pre: of < streams().
   std::size_t find_similar(std::size_t of, rows_with need, std::span<match> out) noexcept {
     auto& asked = streams_[of];
     if (!asked.compared) similar_.compare(ring_, visit_of(asked), asked.room);
     asked.compared = true;
     return similar_.find(ring_, asked.room, need, out);
   }
-  /// As above, of what was kept last for a sequence; none for one that is not known.
+  /// find_similar() for the visits of a sequence that took place; none for a sequence that is not known.
   std::size_t find_similar_to(sequence_id sequence, rows_with need, std::span<match> out) noexcept {
     return similar_.find_of(ring_, sequence, need, out);
   }

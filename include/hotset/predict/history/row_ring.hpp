@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What past tokens routed: a ring of rows, one a token, and which row follows which in its sequence.
+/// A ring of rows, one a past token: its routing, and the row that follows it in its sequence.
 ///
-/// A row is appended when its token's step begins, and written layer by layer. When that step has ended the row is whole; when its
-/// successor's step has ended it is followed, and may say what comes next. The oldest row makes room for a new one.
-/// Memory: rows * layers * experts / 4 bytes: 1.5 MiB at 48 x 128, 1,024 rows. Where first uses are kept, half a byte more for each
-///       row, layer and expert: 3 MiB, and 2 bytes a row and token ahead.
+/// A row is appended when its token's step begins, and written layer by layer. When that step has ended the row is
+/// whole; when its successor's step has ended it is followed, and may say what comes next. The oldest row makes room
+/// for a new one.
+/// Memory: rows * layers * experts / 4 bytes: 1.5 MiB at 48 x 128, 1,024 rows. Where first uses are kept, half a byte
+///       more for each row, layer and expert: 3 MiB, and 2 bytes a row and token ahead.
 
 #include <algorithm>
 #include <array>
@@ -64,9 +65,9 @@ class row_ring {
   }
 
   [[nodiscard]] std::size_t rows() const noexcept { return rows_; }
-  /// What each row routed, in both orders.
+  /// The routing of all rows, in both orders.
   [[nodiscard]] routed_rows& routed() noexcept { return routed_; }
-  /// What a row routed in a layer, a bit an expert.
+  /// The experts that a row routed in a layer, a bit an expert.
   [[nodiscard]] std::span<const std::uint64_t> set(layer_id layer, row_id row) const noexcept {
     return routed_.set(index_of(layer), row);
   }
@@ -82,7 +83,7 @@ class row_ring {
   }
   /// The oldest row, which the next token takes.
   [[nodiscard]] row_id oldest() const noexcept { return static_cast<row_id>(oldest_); }
-  /// What follows the n-th oldest row, or no_row.
+  /// The row that follows the n-th oldest one, or no_row.
   [[nodiscard]] row_id after_oldest(std::size_t n) const noexcept {
     return after_[(oldest_ + n) % rows_];
   }
@@ -94,8 +95,8 @@ class row_ring {
   [[nodiscard]] bool has_seen(layer_id layer) const noexcept { return seen_[layer] != 0; }
   [[nodiscard]] std::span<const token> step_rows() const noexcept { return step_rows_; }
   [[nodiscard]] std::span<const token> earlier_rows() const noexcept { return earlier_rows_; }
-  /// Before a new step, the rows of the one that ends are whole, and rows whose successors they are may speak; within it they
-  /// may not. It leaves no trace: the other way round brings back what was.
+  /// Before a new step, the rows of the one that ends are whole, and rows whose successors they are may speak; within
+  /// it they may not. It leaves no trace: the other way round brings back what was.
   void look_as_if_ended(bool ended) noexcept {
     let_speak(ended);
     if (ended) clear_unseen();
@@ -123,7 +124,7 @@ class row_ring {
   /// A visit of the layer has taken place in the step.
   void see(layer_id layer) noexcept { seen_[layer] = 1; }
 
-  // What the tokens after a row used.
+  // Uses after a row.
 
   /// How soon they first used a layer's experts, as first_uses has it; `tokens` of them are known.
   struct later_uses {
@@ -170,7 +171,8 @@ class row_ring {
       for (std::size_t l = 0; l < layers_; ++l) save_ids(l, row, to.ids);
     }
   }
-  /// Its rows are the saved ones, the newest that there is room for. No step runs. Pre: saved.check() has no reason to refuse.
+  /// Its rows are the saved ones, the newest that there is room for. No step runs. Pre: saved.check() has no reason to
+  /// refuse.
   void restore(const saved_history& saved) noexcept {
     forget_all();
     const auto first = saved.rows() - std::min(saved.rows(), rows_);
@@ -205,8 +207,8 @@ class row_ring {
       if (!step_has_ended) forget_as_later(one.row);
     }
   }
-  /// In a layer that the step has left out its rows still hold what was there before them. Done again it changes nothing, and
-  /// a visit that comes after all writes its rows as ever.
+  /// In a layer that the step has left out its rows still hold what was there before them. Done again it changes
+  /// nothing, and a visit that comes after all writes its rows as ever.
   void clear_unseen() noexcept {
     for (const auto l : seen_.ids())
       if (seen_[l] == 0)
@@ -217,7 +219,7 @@ class row_ring {
     before_[history_kernels::place_of(row)] =
         static_cast<row_id>(history_kernels::place_of(previous));
   }
-  /// What came before the oldest row is gone already.
+  /// Pre: it is the oldest row, so that none before it is left.
   void retire(row_id row) noexcept {
     const auto place = history_kernels::place_of(row);
     HOTSET_ASSERT(before_[place] == no_row);
@@ -227,7 +229,7 @@ class row_ring {
     forget_later(row, 0);
   }
 
-  /// Takes in what has come after the row since it was asked about last.
+  /// Takes in the rows that have followed this one since the last request.
   void take_in_later(std::size_t layer, row_id row) noexcept {
     std::array<const std::uint64_t*, first_uses::most_horizon> fresh;
     std::size_t count = 0;
@@ -260,7 +262,7 @@ class row_ring {
     each_before(row,
                 [&](std::size_t earlier, std::size_t tokens) { forget_later(earlier, tokens); });
   }
-  /// Of those that follow a row no more than so many are known.
+  /// Forgets all but the first `tokens` rows that follow a row.
   void forget_later(std::size_t row, std::size_t tokens) noexcept {
     if (first_uses_.horizon() == 0) return;
     first_uses_.forget_beyond(row, tokens);

@@ -2,8 +2,8 @@
 #pragma once
 /// How similar every row of a ring is to what each running sequence does now.
 ///
-/// A sequence's similarities are moved on by each of its visits when somebody asks for them; until then its visits are only logged.
-/// Of a step in which nobody asks, the log alone goes into the next step, and what was similar before is forgotten.
+/// A sequence's visits are logged. A request for its similarities first moves them on by the logged visits. If no
+/// similarity is requested during a step, the next step starts from that step's visits only.
 /// Memory: 2 bytes a row, and 8 * layers * (top_k + 1), for each sequence: 118 KiB for 16 of top-8 at 48 layers.
 
 #include <algorithm>
@@ -28,8 +28,9 @@
 
 namespace hotset {
 
-/// The visits of a step that a sequence's similarities do not show yet: which layers, and what its last token routed in each.
-/// A list for each of `sequences`, of at most `layers` visits. Threads: compatible. Nothing allocates after construction.
+/// The visits of a step that a sequence's similarities do not show yet: which layers, and what its last token routed in
+/// each. A list for each of `sequences`, of at most `layers` visits. Threads: compatible. Nothing allocates after
+/// construction.
 /// Memory: 4 * layers * (top_k + 1) bytes a sequence.
 class visit_log {
  public:
@@ -84,7 +85,7 @@ class sequence_similarity {
     row_id row = row_ring::no_row;
     std::uint16_t similarity = 0;  ///< 0..32768, which is alike throughout
   };
-  /// What a row must have to be compared with.
+  /// A condition on rows that may be found.
   enum class rows_with : std::uint8_t {
     layers,    ///< all that its token routed: its step has ended
     successor  ///< what came after it, too
@@ -99,8 +100,8 @@ class sequence_similarity {
     std::size_t rows_of_step = 0;  ///< that the ring will take when the visit takes place
   };
 
-  /// `rooms`: sequences of a visit, at most: each has its similarities in a room of its own until the visit takes place.
-  /// `share`: of its similarity that a row loses with a visit.
+  /// `rooms`: sequences of a visit, at most: each has its similarities in a room of its own until the visit takes
+  /// place. `share`: of its similarity that a row loses with a visit.
   sequence_similarity(const geometry& shape, std::size_t rows, std::size_t sequences,
                       std::size_t rooms, double share)
       : rows_(rows),
@@ -132,7 +133,7 @@ class sequence_similarity {
   void end(sequence_id sequence) noexcept {
     if (const auto r = live_.find(sequence); r != live_sequences::none) live_.leave(r);
   }
-  /// The ring's oldest row becomes that of the sequence's next token; nobody is similar to it yet.
+  /// The ring's oldest row becomes that of the sequence's next token; it is similar to no sequence yet.
   void take_row(row_ring& ring, sequence_id sequence, step_id step) noexcept {
     const auto r = live_.enter(
         sequence, step, [](std::size_t) {},
@@ -158,8 +159,8 @@ class sequence_similarity {
 
   // Visits that may take place.
 
-  /// Writes a room: similarities after such a visit. Nothing else changes of a sequence that nobody has asked about in its step:
-  /// the visit may not take place.
+  /// Writes a room: similarities after such a visit. Nothing else changes of a sequence that nobody has asked about in
+  /// its step: the visit may not take place.
   void compare(row_ring& ring, const visit& now, std::size_t room) noexcept {
     const std::span to(similar_[room]);
     move_on(ring, now.layer, now.ids, similar_before(ring, now, to), to);
@@ -178,7 +179,8 @@ class sequence_similarity {
     keep_up(r);
     asked_[r] = 1;
   }
-  /// A step ends, and the sequence has a token in the next one, too. The rows which that will take are still what they were.
+  /// A step ends, and the sequence has a token in the next one, too. The rows which that will take are still what they
+  /// were.
   void go_on(row_ring& ring, sequence_id sequence, bool compared, std::size_t& room) noexcept {
     const auto r = live_.find(sequence);
     if (r == live_sequences::none) return;
@@ -208,13 +210,13 @@ class sequence_similarity {
 
   // Finding.
 
-  /// The rows that are most similar in a room, at most out.size(), most similar first, of equals the latest; returns how many.
-  /// Rows without any similarity are left out.
+  /// The rows that are most similar in a room, at most out.size(), most similar first, of equals the latest; returns
+  /// how many. Rows without any similarity are left out.
   std::size_t find(const row_ring& ring, std::size_t room, rows_with need,
                    std::span<match> out) noexcept {
     return find(ring, std::span<const std::uint16_t>(similar_[room]), need, out);
   }
-  /// The same for what was kept last of a sequence; none for one that is not known.
+  /// find() for the visits of a sequence that took place; none for a sequence that is not known.
   std::size_t find_of(row_ring& ring, sequence_id sequence, rows_with need,
                       std::span<match> out) noexcept {
     const auto r = live_.find(sequence);
@@ -252,7 +254,7 @@ class sequence_similarity {
                          std::span<std::uint16_t> similar) noexcept {
     for (const auto& one : rows) similar[history_kernels::place_of(one.row)] = 0;
   }
-  /// What similarities go on from; `room` is written if that stands nowhere yet.
+  /// The similarities before a visit; `room` is written if they stand nowhere yet.
   [[nodiscard]] similarities similar_before(row_ring& ring, const visit& now,
                                             std::span<std::uint16_t> room) noexcept {
     const auto r = live_.find(now.sequence);
@@ -276,14 +278,14 @@ class sequence_similarity {
         room[history_kernels::place_of(after)] = 0;
     return room;
   }
-  /// What was similar to a sequence's last token is what its successors are to the next one.
+  /// Each row's similarity passes on to its successor.
   void pass_on(const row_ring& ring, similarities from,
                std::span<std::uint16_t> to) const noexcept {
     const auto before = ring.before();
     for (std::size_t place = 0; place < rows_; ++place)
       to[place] = before[place] == row_ring::no_row ? std::uint16_t{0} : from[before[place]];
   }
-  /// What a step's visits say by themselves, passed on.
+  /// The similarities by one step's visits alone, passed on.
   void pass_on_alone(row_ring& ring, const visit_log& visits,
                      std::span<const row_ring::token> rows_of_step, std::size_t r,
                      std::span<std::uint16_t> to) noexcept {
@@ -312,7 +314,7 @@ class sequence_similarity {
       std::copy_n(own.data(), rows_, out.data());
     take_in(ring, log_, ring.step_rows(), r, out);
   }
-  /// The same where they stand.
+  /// The similarities after all visits that took place, in their own place.
   similarities catch_up(row_ring& ring, std::size_t r) noexcept {
     const std::span similar(similar_[of_live_[r]]);
     if (!is_up_to_date(r)) {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// How often each expert of a layer was used of late: two decaying rates, one of the last visits and one of the last hundreds.
+/// How often each expert of a layer was used of late: two decaying rates, one of the last visits and one of the last
+/// hundreds.
 ///
 /// Rule: with x = 1 for the experts of a visit and 0 for the others, n the layer's visits so far, this one included,
-///       fast += a (x - fast), slow += b (x - slow), a = max(1 - 2^(-1/fast_half_life), 1/(n+1)), b likewise;
-///       a layer's first visits are a plain mean. The rate of an expert is blend * fast + (1 - blend) * slow.
+///       fast += a (x - fast), slow += b (x - slow), a = max(1 - 2^(-1/fast_half_life), 1/(n+1)), b likewise; a layer's
+///       first visits are a plain mean. The rate of an expert is blend * fast + (1 - blend) * slow.
 /// Promise: fused operations in a fixed order, so that every processor gets the same bits.
 
 #include <algorithm>
@@ -64,7 +65,8 @@ class two_rates {
     std::span<const float> fast;
     std::span<const float> slow;
   };
-  /// What the layer's rates would be after such a visit, which leaves no trace; good until the next call. As of visit().
+  /// The layer's rates after such a visit, which leaves no trace; good until the next call. Shape and complexity: as
+  /// visit().
   [[nodiscard]] rates after(layer_id layer, id_view<expert_id> distinct) noexcept {
     take_in(layer, distinct, fast_.ahead, slow_.ahead);
     return {fast_.ahead, slow_.ahead};

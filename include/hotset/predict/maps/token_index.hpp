@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Which stored place stands for a token id: the oldest one of the same id, or of the id whose embedding is nearest.
+/// Finds the stored place that stands for a token id: the oldest of the same id, or of the id whose embedding is
+/// nearest.
 ///
-/// Rule: the places of a token id form a list in order of arrival; a table with open addressing finds the list. Two ids are as
-///       alike as the cosine of their rows in the engine's input embedding table.
-/// Cost: add and remove O(1) expected; match O(1), else O(token ids x width). Memory: 36 to 52 bytes per place, 4 per row of the table.
+/// Rule: the places of a token id form a list in order of arrival; a table with open addressing finds the list. Two ids
+///       are as alike as the cosine of their rows in the engine's input embedding table.
+/// Cost: add and remove O(1) expected; match O(1), else O(token ids x width). Memory: 36 to 52 bytes per place, 4 per
+///       row of the table.
 
 #include <bit>
 #include <cmath>
@@ -22,7 +24,8 @@
 
 namespace hotset {
 
-/// Views an embedding table that the caller keeps alive; it may be empty. Threads: compatible. Nothing allocates after construction.
+/// Views an embedding table that the caller keeps alive; it may be empty. Threads: compatible. Nothing allocates after
+/// construction.
 class token_index {
  public:
   static constexpr std::uint32_t none = std::numeric_limits<std::uint32_t>::max();
@@ -57,7 +60,7 @@ class token_index {
     return 4 * std::bit_ceil(2 * places) + places * (sizeof(group) + 16) + 4 * rows;
   }
 
-  /// The place now is the newest of the token's. Pre: it is nobody's.
+  /// Makes the place the newest of the token's. Pre: it belongs to no token.
   void add(std::uint32_t place, std::int32_t token) noexcept {
     HOTSET_ASSERT(group_[place] == none);
     auto& number = slots_[slot_of(token)];
@@ -74,7 +77,7 @@ class token_index {
     to.last = place;
     ++to.count;
   }
-  /// Nothing happens where the place is nobody's.
+  /// Does nothing if the place belongs to no token.
   void remove(std::uint32_t place) noexcept {
     const auto number = group_[place];
     if (number == none) return;
@@ -86,15 +89,15 @@ class token_index {
     erase(slot_of(of.token));
     free_.push_back(number);
   }
-  /// The number, below that of the places, of the group of places that have this one's token; none if it is nobody's.
+  /// The group of places with this one's token, a number below that of the places; none if it belongs to no token.
   [[nodiscard]] std::uint32_t group_of(std::uint32_t place) const noexcept { return group_[place]; }
   /// Places of a group.
   [[nodiscard]] std::uint32_t count_of(std::uint32_t number) const noexcept {
     return groups_[number].count;
   }
 
-  /// The oldest place of the token id and 1; failing that, the oldest of the token id whose embedding is nearest, and their
-  /// cosine, ties to the lower place; none if nothing is known.
+  /// The oldest place of the token id and 1; failing that, the oldest of the token id whose embedding is nearest, and
+  /// their cosine, ties to the lower place; none if nothing is known.
   [[nodiscard]] map_kernels::best_of match(std::int32_t token) const noexcept {
     map_kernels::best_of best;
     if (token < 0) return best;
