@@ -76,20 +76,6 @@ TEST(last_routed, the_last_token_of_a_prompt_is_the_one_before) {
   EXPECT_THAT(said(predictor, view_of(0_layer, 1, routed{0, 1})), ElementsAre(0, 0, 0.5F, 0.5F));
 }
 
-TEST(last_routed, a_request_that_has_ended_is_forgotten) {
-  last_routed predictor(shape, {});
-  said(predictor, view_of(0_layer, 0, routed{0, 1}, {5}));
-  said(predictor, view_of(1_layer, 0, routed{0, 1}, {5}));
-  said(predictor, view_of(0_layer, 1, routed{0, 1}, {6}));
-  said(predictor, view_of(1_layer, 1, routed{2, 3}, {6}));
-  EXPECT_THAT(said(predictor, view_of(0_layer, 2, routed{0, 1}, {5})),
-              ElementsAre(0.5F, 0.5F, 0, 0));
-  predictor.on_sequence_end(5);
-  predictor.on_sequence_end(77);
-  EXPECT_THAT(said(predictor, view_of(0_layer, 3, routed{0, 1}, {5})),
-              ElementsAre(0, 0, 0.5F, 0.5F));
-}
-
 TEST(last_routed, more_requests_than_are_followed_go_by_the_last_visit) {
   last_routed predictor(shape, {.requests = 1});
   said(predictor, view_of(0_layer, 0, routed{0, 1, 2, 3}, {5, 6}));

@@ -10,8 +10,8 @@
 ///
 /// Rule: `next_router`: scores (softmax, unless the model says otherwise) of layer l+d's router applied to the hidden
 ///       state that enters layer l's router. `current_gate`: the probabilities of layer l itself (shares of the
-///       logits' scores if the engine gives none), for each layer ahead. `recorded`: what was predicted when a trace was taken. All for
-///       d = 1..depth.
+///       logits' scores if the engine gives none), for each layer ahead. `recorded`: what was predicted when a trace
+///       was taken. All for d = 1..depth.
 /// Source: Eliseev and Mazur (next_router); SpecMD A.3 (both).
 /// Deviations: none. Rows of layers past the last are zeros, but for recorded ones, which stay as they are.
 /// Exact: yes (never changes what is computed).
@@ -55,8 +55,7 @@ class gate_predictor {
     std::int32_t d_model = 0;  ///< of next_router: width of the hidden state
     /// For next_router: [layers] of [experts, d_model], row-major; the caller keeps them alive. Layer 0's may be empty.
     std::vector<std::span<const float>> routers{};
-    router_scores::config
-        scores{};  ///< not of recorded: how the model's routers make scores of logits
+    router_scores::config scores{};  ///< not of recorded: how routers make scores of logits
     /// For next_router: [layers] of [experts], added to scores before the choice. All or each may be empty.
     std::vector<std::span<const float>> biases{};
 
