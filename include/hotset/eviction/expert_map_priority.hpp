@@ -25,7 +25,7 @@
 #include "hotset/core/ids/per_key.hpp"
 #include "hotset/eviction/order/layer_tournament.hpp"
 #include "hotset/policy/eviction_policy.hpp"
-#include "hotset/predict/history/request_starts.hpp"
+#include "hotset/predict/history/view_tokens.hpp"
 
 namespace hotset {
 

@@ -5,7 +5,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids.hpp"
