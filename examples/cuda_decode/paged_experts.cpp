@@ -5,7 +5,7 @@
 
 #include "cuda_decode/device_memory.hpp"
 #include "cuda_decode/options.hpp"
-#include "hotset/policy/validate_for.hpp"
+#include "hotset/policy/policy_config.hpp"
 #include "hotset/registry/policy_registry.hpp"
 
 namespace cuda_decode {
