@@ -6,8 +6,8 @@
 
 #include <gtest/gtest.h>
 
-#include "hotset/policy/parameters.hpp"
-#include "hotset/policy/validate_for.hpp"
+#include "hotset/policy/policy_config.hpp"
+#include "hotset/registry/parameters.hpp"
 
 namespace hotset::drop_test {
 namespace {

@@ -11,7 +11,7 @@
 
 #include <gtest/gtest.h>
 
-#include "hotset/policy/validate_for.hpp"
+#include "hotset/policy/policy_config.hpp"
 #include "random_source.hpp"
 #include "written_ids.hpp"
 

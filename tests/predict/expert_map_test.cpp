@@ -15,7 +15,7 @@
 
 #include "allocation.hpp"
 #include "hotset/policy/any/any_predictor.hpp"
-#include "hotset/policy/parameters.hpp"
+#include "hotset/registry/parameters.hpp"
 #include "map_samples.hpp"
 #include "predictor_samples.hpp"
 

@@ -14,7 +14,7 @@
 #include <gtest/gtest.h>
 
 #include "hotset/policy/any/any_predictor.hpp"
-#include "hotset/policy/parameters.hpp"
+#include "hotset/registry/parameters.hpp"
 #include "predictor_samples.hpp"
 #include "random_source.hpp"
 #include "trace_samples.hpp"

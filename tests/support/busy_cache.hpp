@@ -10,7 +10,7 @@
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/status.hpp"
 #include "hotset/core/visit_event.hpp"
-#include "hotset/paging/visit/visit_group.hpp"
+#include "hotset/paging/visit/visit_plan.hpp"
 #include "random_source.hpp"
 
 namespace hotset::support {

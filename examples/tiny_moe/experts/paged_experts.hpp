@@ -26,7 +26,7 @@
 #include "hotset/core/status.hpp"
 #include "hotset/paging/pager.hpp"
 #include "hotset/policy/any/any_miss_policy.hpp"
-#include "hotset/policy/policy_facts.hpp"
+#include "hotset/policy/policy_config.hpp"
 #include "hotset/transfer/emulated_link_backend.hpp"
 #include "hotset/transfer/host_backend.hpp"
 #include "hotset/transfer/host_stream.hpp"

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "hotset/paging/residency/slot_table.hpp"
+#include "hotset/paging/residency/slot_map.hpp"
 #include "hotset/paging/visit/visit_plan.hpp"
 #include "hotset/transfer/transfer_backend.hpp"
 

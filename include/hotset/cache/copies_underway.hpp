@@ -9,7 +9,7 @@
 #include "hotset/core/fill.hpp"
 #include "hotset/core/ids.hpp"
 #include "hotset/core/platform/assert.hpp"
-#include "hotset/paging/residency/slot_table.hpp"
+#include "hotset/paging/residency/slot_map.hpp"
 
 namespace hotset {
 

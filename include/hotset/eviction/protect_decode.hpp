@@ -22,7 +22,7 @@
 #include "hotset/eviction/order/recency_list.hpp"
 #include "hotset/policy/eviction_decorator.hpp"
 #include "hotset/policy/eviction_policy.hpp"
-#include "hotset/policy/validate_for.hpp"
+#include "hotset/policy/policy_config.hpp"
 
 namespace hotset {
 

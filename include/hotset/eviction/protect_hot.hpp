@@ -20,7 +20,7 @@
 #include "hotset/core/ids/per_id.hpp"
 #include "hotset/policy/eviction_decorator.hpp"
 #include "hotset/policy/eviction_policy.hpp"
-#include "hotset/policy/validate_for.hpp"
+#include "hotset/policy/policy_config.hpp"
 
 namespace hotset {
 

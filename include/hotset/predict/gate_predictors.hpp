@@ -32,7 +32,7 @@
 #include "hotset/core/router_scores.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/policy/predictor.hpp"
-#include "hotset/policy/refuse_value.hpp"
+#include "hotset/policy/policy_config.hpp"
 #include "hotset/predict/forecast_rows.hpp"
 #include "hotset/predict/kernels/value_kernels.hpp"
 #include "hotset/predict/refusals.hpp"

@@ -25,6 +25,7 @@
 #include "hotset/core/numbers/unique_ids.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/status.hpp"
+#include "hotset/policy/policy_config.hpp"
 #include "hotset/policy/predictor.hpp"
 #include "hotset/predict/forecast_rows.hpp"
 #include "hotset/predict/history/routing_history.hpp"

@@ -16,7 +16,7 @@
 #include "hotset/eviction/lru.hpp"
 #include "hotset/eviction/similar_steps.hpp"
 #include "hotset/eviction/two_rate.hpp"
-#include "hotset/policy/parameters.hpp"
+#include "hotset/registry/parameters.hpp"
 #include "lab/curves/belady_depths.hpp"
 #include "lab/curves/depth_walk.hpp"
 #include "lab/curves/fifo_sizes.hpp"

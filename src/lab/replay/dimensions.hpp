@@ -11,7 +11,7 @@
 #include "hotset/policy/any/any_miss_policy.hpp"
 #include "hotset/policy/any/any_predictor.hpp"
 #include "hotset/policy/any/any_prefetch_policy.hpp"
-#include "hotset/policy/any/any_routing_policy.hpp"
+#include "hotset/policy/routing_policy.hpp"
 #include "hotset/transfer/prefetch_queue.hpp"
 #include "lab/replay/registry.hpp"
 

@@ -28,7 +28,7 @@ template <class Engine>
 std::unique_ptr<simulated_engine> engine_of(const pager_request& request,
                                             const policy_knowledge& knowledge, Engine make) {
   check_precisions(request.eviction, request.layout, request.miss.has_value());
-  return asked(with_erased_pager(known_policies(), request, knowledge, make));
+  return make(asked(known_policies().make_erased_pager(request, knowledge)));
 }
 
 }  // namespace

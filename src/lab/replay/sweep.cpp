@@ -14,7 +14,7 @@
 #include <tbb/parallel_for.h>
 #include <tbb/task_arena.h>
 
-#include "hotset/paging/cliff_guard.hpp"
+#include "hotset/paging/explain.hpp"
 #include "hotset/paging/residency/warm_start.hpp"
 #include "hotset/trace/visit_sequence.hpp"
 #include "lab/curves/counted_together.hpp"

@@ -28,6 +28,7 @@
 #include "hotset/core/numbers/unique_ids.hpp"
 #include "hotset/core/platform/aligned_vector.hpp"
 #include "hotset/core/routing_view.hpp"
+#include "hotset/policy/policy_config.hpp"
 #include "hotset/predict/history/first_uses.hpp"
 #include "hotset/predict/history/routing_history.hpp"
 #include "hotset/predict/history/saved_history.hpp"

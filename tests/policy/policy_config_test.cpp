@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "hotset/policy/validate_for.hpp"
+#include "hotset/policy/policy_config.hpp"
 
 #include <memory>
 
@@ -15,7 +15,7 @@
 #include "hotset/policy/any/any_eviction_policy.hpp"
 #include "hotset/prefetch/popular.hpp"
 
-namespace hotset::validate_for_test {
+namespace hotset::policy_config_test {
 namespace {
 
 using testing::HasSubstr;
@@ -57,5 +57,12 @@ TEST(validate_for, a_pager_refuses_the_same) {
   EXPECT_FALSE(pager<belady>::create({.layout = layout(), .eviction = {.future = future}}));
 }
 
+TEST(refuse_value, names_the_number_and_what_is_accepted) {
+  const auto bad = refuse_value("pages", std::uint64_t{1} << 63U, "at most 16");
+  ASSERT_TRUE(bad);
+  EXPECT_EQ(bad->message, "pages = 9223372036854775808, accepted: at most 16");
+  EXPECT_EQ(refuse_value("layers", -3, "1..4096")->message, "layers = -3, accepted: 1..4096");
+}
+
 }  // namespace
-}  // namespace hotset::validate_for_test
+}  // namespace hotset::policy_config_test

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "hotset/policy/parameters.hpp"
+#include "hotset/registry/parameters.hpp"
 
 #include <string>
 #include <utility>
