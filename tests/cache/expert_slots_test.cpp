@@ -14,7 +14,6 @@
 #include "busy_cache.hpp"
 #include "elastic_experts.hpp"
 #include "host_experts.hpp"
-#include "hotset/cache/resize.hpp"
 #include "hotset/cache/slot_cache.hpp"
 #include "hotset/core/memory_budget.hpp"
 #include "hotset/eviction/lru.hpp"

@@ -16,7 +16,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
 #include <string_view>
 #include <vector>
 
@@ -47,8 +46,7 @@ class least_valuable {
     }
     [[nodiscard]] validation validate() const {
       if (streams < 1)
-        return error{"least_valuable streams = " + std::to_string(streams) +
-                     ", accepted: 1 or more"};
+        return refusal("least_valuable streams = ", streams, ", accepted: 1 or more");
       return values().validate();
     }
     /// As validate(), and what it starts from must belong to this shape.

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -16,11 +15,10 @@
 #include "hotset/core/error.hpp"
 #include "hotset/core/forecast.hpp"
 #include "hotset/core/ids/per_id.hpp"
-#include "hotset/core/platform/log.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/status.hpp"
 #include "hotset/paging/pager.hpp"
-#include "hotset/transfer/memory/forgets_experts.hpp"
+#include "hotset/transfer/expert_source.hpp"
 #include "hotset/transfer/prefetch_queue.hpp"
 #include "hotset/transfer/transfer_backend.hpp"
 
@@ -39,8 +37,7 @@ struct slot_cache_config {
   [[nodiscard]] validation validate() const {
     if (auto bad = queue.validate()) return bad;
     if (most_under_way < 1) return error{"most_under_way = 0, accepted: 1 or more"};
-    if (attempts < 1)
-      return error{"attempts = " + std::to_string(attempts) + ", accepted: 1 or more"};
+    if (attempts < 1) return refusal("attempts = ", attempts, ", accepted: 1 or more");
     return std::nullopt;
   }
 };

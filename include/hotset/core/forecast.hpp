@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What is expected of the visits after the running one.
+/// The visits after the running one: what a predictor expects of them, and what a prefetcher asks for.
 
 #include <algorithm>
 #include <cstddef>
@@ -61,5 +61,19 @@ struct forecast {
 
 /// What a prefetcher cannot do without.
 enum class forecast_need : std::uint8_t { nothing, probabilities, truth };
+
+/// One expert that may be needed soon. Lists of requests are best first.
+struct prefetch_request {
+  expert_key key{};
+  step_id for_step = 0;      ///< the step whose visit of key.layer it is meant for
+  float probability = 1.0F;  ///< the predictor's own
+};
+
+/// What a speculative fill may evict.
+enum class prefetch_guard : std::uint8_t {
+  none,   ///< whatever the eviction policy picks
+  named,  ///< no key with an outstanding request, and none that an open visit reads
+  predicted,  ///< as `named`, and no key that is expected at least as likely, in the same visit or a sooner one
+};
 
 }  // namespace hotset

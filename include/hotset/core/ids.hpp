@@ -2,14 +2,16 @@
 #pragma once
 /// The identifiers that every part shares; all are dense and start at zero.
 
+#include <array>
 #include <compare>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <type_traits>
+#include <utility>
 
-#include "hotset/core/platform/host_device.hpp"
+#include "hotset/core/platform/compiler.hpp"
 
 namespace hotset {
 
@@ -205,5 +207,16 @@ enum class request_class : std::uint8_t {
   prefill = 1,  ///< the tokens of a prompt
   verify = 2,   ///< drafted tokens of speculative decoding
 };
+
+/// What files and reports call the classes of requests, in the order of their numbers.
+inline constexpr std::array<std::pair<request_class, const char*>, 3> request_classes{
+    {{request_class::decode, "decode"},
+     {request_class::prefill, "prefill"},
+     {request_class::verify, "verify"}}};
+
+/// "decode", "prefill", "verify".
+[[nodiscard]] constexpr const char* name_of(request_class kind) noexcept {
+  return request_classes[static_cast<std::size_t>(kind)].second;
+}
 
 }  // namespace hotset

@@ -19,7 +19,6 @@
 #include <functional>
 #include <limits>
 #include <span>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -86,30 +85,28 @@ class router_scores {
     }
     [[nodiscard]] validation validate() const {
       if (function != score_function::softmax && function != score_function::sigmoid)
-        return error{"router_scores function = " + std::to_string(static_cast<int>(function)) +
-                     ", accepted: 0 (softmax), 1 (sigmoid)"};
+        return refusal("router_scores function = ", static_cast<int>(function),
+                       ", accepted: 0 (softmax), 1 (sigmoid)");
       if (groups < 1 || (groups > 1 && function == score_function::softmax))
-        return error{"router_scores groups = " + std::to_string(groups) +
-                     ", accepted: 1 for softmax, 1 or more for sigmoid"};
+        return refusal("router_scores groups = ", groups,
+                       ", accepted: 1 for softmax, 1 or more for sigmoid");
       if (top_groups < 1 || top_groups > groups)
-        return error{"router_scores top_groups = " + std::to_string(top_groups) +
-                     ", accepted: 1.." + std::to_string(groups) + " (groups)"};
+        return refusal("router_scores top_groups = ", top_groups, ", accepted: 1..", groups,
+                       " (groups)");
       if (!(scale > 0 && scale <= std::numeric_limits<float>::max()))
-        return error{"router_scores scale = " + std::to_string(scale) +
-                     ", accepted: more than 0, finite"};
+        return refusal("router_scores scale = ", scale, ", accepted: more than 0, finite");
       return std::nullopt;
     }
     /// As validate(), and it must belong to this shape.
     [[nodiscard]] validation validate(const geometry& shape) const {
       if (auto bad = validate()) return bad;
       if (shape.experts % groups != 0)
-        return error{"router_scores groups = " + std::to_string(groups) +
-                     ", accepted: divisors of " + std::to_string(shape.experts) + " (experts)"};
+        return refusal("router_scores groups = ", groups, ", accepted: divisors of ", shape.experts,
+                       " (experts)");
       const auto eligible = shape.experts / groups * top_groups;
       if (eligible < shape.top_k)
-        return error{"router_scores top_groups = " + std::to_string(top_groups) + " hold " +
-                     std::to_string(eligible) +
-                     " experts, accepted: " + std::to_string(shape.top_k) + " (top_k) or more"};
+        return refusal("router_scores top_groups = ", top_groups, " hold ", eligible,
+                       " experts, accepted: ", shape.top_k, " (top_k) or more");
       return std::nullopt;
     }
   };

@@ -17,7 +17,6 @@
 #include <limits>
 #include <numeric>
 #include <span>
-#include <string>
 #include <string_view>
 #include <vector>
 
@@ -46,14 +45,12 @@ class compute_on_host {
     }
     [[nodiscard]] validation validate() const {
       if (split != host_split::none && split != host_split::bandwidth_matched)
-        return error{"compute_on_host split = " + std::to_string(static_cast<int>(split)) +
-                     ", accepted: 0 (none), 1 (bandwidth_matched)"};
+        return refusal("compute_on_host split = ", static_cast<int>(split),
+                       ", accepted: 0 (none), 1 (bandwidth_matched)");
       if (!is_cost(fetch_cost))
-        return error{"compute_on_host fetch_cost = " + std::to_string(fetch_cost) +
-                     ", accepted: finite, above 0"};
+        return refusal("compute_on_host fetch_cost = ", fetch_cost, ", accepted: finite, above 0");
       if (!is_cost(host_cost))
-        return error{"compute_on_host host_cost = " + std::to_string(host_cost) +
-                     ", accepted: finite, above 0"};
+        return refusal("compute_on_host host_cost = ", host_cost, ", accepted: finite, above 0");
       return std::nullopt;
     }
 

@@ -11,7 +11,6 @@
 
 #include <cstddef>
 #include <span>
-#include <string>
 #include <string_view>
 
 #include "hotset/policy/miss_policy.hpp"
@@ -22,8 +21,8 @@ namespace detail {
 /// Why a policy that steps down in precision is of no use to a model, or nothing.
 [[nodiscard]] inline validation validate_cascade(std::string_view policy, const geometry& shape) {
   if (shape.precisions() > 1) return std::nullopt;
-  return error{std::string(policy) + " needs two or more precisions, this model has " +
-               std::to_string(shape.precisions()) + "; accepted: 2 or more"};
+  return refusal(policy, " needs two or more precisions, this model has ", shape.precisions(),
+                 "; accepted: 2 or more");
 }
 }  // namespace detail
 

@@ -19,7 +19,6 @@
 
 #include "hotset/core/error.hpp"
 #include "hotset/core/geometry.hpp"
-#include "hotset/core/miss.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/status.hpp"
 #include "hotset/policy/policy_facts.hpp"

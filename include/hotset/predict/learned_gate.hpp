@@ -30,7 +30,6 @@
 #include "hotset/core/error.hpp"
 #include "hotset/core/forecast.hpp"
 #include "hotset/core/geometry.hpp"
-#include "hotset/core/numbers/saved_numbers.hpp"
 #include "hotset/core/platform/assert.hpp"
 #include "hotset/core/platform/file_bytes.hpp"
 #include "hotset/core/router_scores.hpp"

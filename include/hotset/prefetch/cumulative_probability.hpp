@@ -15,7 +15,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
 #include <string_view>
 #include <vector>
 
@@ -38,8 +37,7 @@ class cumulative_probability {
     }
     [[nodiscard]] validation validate() const {
       if (distance < 1)
-        return error{"cumulative_probability distance = " + std::to_string(distance) +
-                     ", accepted: 1 or more"};
+        return refusal("cumulative_probability distance = ", distance, ", accepted: 1 or more");
       return std::nullopt;
     }
   };

@@ -12,7 +12,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <optional>
@@ -185,8 +184,7 @@ class file_writer {
     if (!code_) return std::nullopt;
     std::string text = name_ + ": " + what_ + ": " + std::strerror(*code_);
     if (*code_ == ENOSPC || *code_ == EDQUOT || *code_ == EFBIG)
-      return error{text + ": " + std::to_string(written_) + " of " + std::to_string(wanted_) +
-                   " bytes fitted"};
+      return refusal(text, ": ", written_, " of ", wanted_, " bytes fitted");
     const std::string_view accepted = detail::accepted_path(*code_);
     return error{accepted.empty() ? text : text + "; accepted: " + std::string(accepted)};
   }

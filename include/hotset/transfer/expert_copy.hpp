@@ -10,9 +10,7 @@
 #include <span>
 
 #include "hotset/core/fill.hpp"
-#include "hotset/transfer/expert_reader.hpp"
 #include "hotset/transfer/expert_source.hpp"
-#include "hotset/transfer/memory/forgets_experts.hpp"
 #include "hotset/transfer/memory/host_slot_bank.hpp"
 #include "hotset/transfer/memory/key_addresses.hpp"
 

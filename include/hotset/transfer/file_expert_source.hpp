@@ -18,10 +18,9 @@
 #include <vector>
 
 #include "hotset/core/error.hpp"
-#include "hotset/core/expert_layout.hpp"
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids.hpp"
-#include "hotset/transfer/expert_reader.hpp"
+#include "hotset/transfer/expert_source.hpp"
 #include "hotset/transfer/posix_file.hpp"
 
 namespace hotset {
@@ -54,8 +53,7 @@ class basic_file_expert_source {
     if (auto bad = shape.validate()) return *std::move(bad);
     if (paths.empty()) return error{"experts in no file, accepted: one file or more"};
     if (beside == 0 || beside > most_beside)
-      return error{std::to_string(beside) + " reads beside each other, accepted: 1.." +
-                   std::to_string(most_beside)};
+      return refusal(beside, " reads beside each other, accepted: 1..", most_beside);
     basic_file_expert_source out(shape, how, beside);
     for (const auto& path : paths) {
       auto file = File::open(path, how == file_reads::direct);
@@ -70,19 +68,17 @@ class basic_file_expert_source {
   validation add(expert_key key, precision_id precision, std::span<const file_extent> tensors) {
     const auto what = "layer " + to_string(key.layer) + ", expert " + to_string(key.expert);
     if (!shape_.contains(key) || index_of(precision) >= shape_.precisions())
-      return error{what + " at precision " + to_string(precision) + " is outside the model"};
+      return refusal(what, " at precision ", precision, " is outside the model");
     if (tensors.empty() || tensors.size() > expert_layout::max_tensors)
-      return error{what + " of " + std::to_string(tensors.size()) + " tensors, accepted: 1.." +
-                   std::to_string(expert_layout::max_tensors)};
+      return refusal(what, " of ", tensors.size(), " tensors, accepted: 1..",
+                     expert_layout::max_tensors);
     for (const auto& one : tensors) {
       if (one.file >= files_.size())
-        return error{what + " in file " + std::to_string(one.file) + ", accepted: 0.." +
-                     std::to_string(files_.size() - 1)};
+        return refusal(what, " in file ", one.file, ", accepted: 0..", files_.size() - 1);
       const auto size = files_[one.file].size();
       if (one.bytes == 0 || one.offset > size || one.bytes > size - one.offset)
-        return error{what + " at " + std::to_string(one.offset) + ", " + std::to_string(one.bytes) +
-                     " bytes of " + files_[one.file].path() + ", accepted: 1 or more of its " +
-                     std::to_string(size)};
+        return refusal(what, " at ", one.offset, ", ", one.bytes, " bytes of ",
+                       files_[one.file].path(), ", accepted: 1 or more of its ", size);
     }
     const auto at = place_of(key, precision);
     for (std::size_t t = 0; t < tensors.size(); ++t) {

@@ -6,12 +6,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "hotset/core/error.hpp"
+#include "hotset/core/forecast.hpp"
 #include "hotset/core/ids.hpp"
-#include "hotset/core/prefetch_request.hpp"
 
 namespace hotset {
 
@@ -45,10 +44,10 @@ class prefetch_queue {
     fill_order order = fill_order::nearest;
     [[nodiscard]] validation validate() const {
       if (order > fill_order::greatest)
-        return error{"queue order = " + std::to_string(static_cast<int>(order)) +
-                     ", accepted: 0 (nearest), 1 (likeliest), 2 (greatest)"};
+        return refusal("queue order = ", static_cast<int>(order),
+                       ", accepted: 0 (nearest), 1 (likeliest), 2 (greatest)");
       if (most_waiting < 1 || most_waiting > (std::size_t{1} << 20U))
-        return error{"most_waiting = " + std::to_string(most_waiting) + ", accepted: 1..1048576"};
+        return refusal("most_waiting = ", most_waiting, ", accepted: 1..1048576");
       return std::nullopt;
     }
   };

@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "hotset/core/request_classes.hpp"
+#include "hotset/core/ids.hpp"
 #include "lab/reports/json_text.hpp"
 
 namespace hotset::lab {

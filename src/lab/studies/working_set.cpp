@@ -10,7 +10,7 @@
 #include <string_view>
 #include <utility>
 
-#include "hotset/core/request_classes.hpp"
+#include "hotset/core/ids.hpp"
 #include "lab/progress.hpp"
 #include "lab/traces/synthetic/synthetic.hpp"
 

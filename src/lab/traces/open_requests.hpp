@@ -4,7 +4,7 @@
 
 #include <filesystem>
 
-#include "hotset/trace/kv_trace.hpp"
+#include "lab/traces/kv_trace.hpp"
 
 namespace hotset::lab {
 

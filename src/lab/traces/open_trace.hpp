@@ -7,10 +7,10 @@
 #include <optional>
 #include <string_view>
 
-#include "hotset/trace/kv_trace.hpp"
 #include "hotset/trace/routing_trace.hpp"
 #include "lab/files/reading_notes.hpp"
 #include "lab/traces/field_map.hpp"
+#include "lab/traces/kv_trace.hpp"
 
 namespace hotset::lab {
 

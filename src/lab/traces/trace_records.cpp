@@ -6,7 +6,7 @@
 #include <numeric>
 #include <tuple>
 
-#include "hotset/core/request_classes.hpp"
+#include "hotset/core/ids.hpp"
 #include "lab/files/input_error.hpp"
 #include "lab/traces/text_scan.hpp"
 

@@ -9,7 +9,6 @@
 #include <cstring>
 #include <iterator>
 #include <ranges>
-#include <type_traits>
 
 #include "hotset/core/ids.hpp"
 

@@ -2,7 +2,6 @@
 #pragma once
 /// Arrays with a value for each id of one kind. No other kind is a subscript.
 
-#include <cstddef>
 #include <utility>
 #include <vector>
 

@@ -10,7 +10,7 @@
 #include <span>
 
 #include "hotset/core/platform/assert.hpp"
-#include "hotset/core/platform/vector_level.hpp"
+#include "hotset/core/platform/compiler.hpp"
 #include "hotset/eviction/order/lowest_values.hpp"
 #if HOTSET_X86_VECTORS
 #include <immintrin.h>

@@ -13,7 +13,7 @@
 #include "hotset/core/ids.hpp"
 #include "hotset/core/ids/per_id.hpp"
 #include "hotset/core/platform/assert.hpp"
-#include "hotset/core/platform/vector_level.hpp"
+#include "hotset/core/platform/compiler.hpp"
 #include "hotset/core/slot_mask.hpp"
 #include "hotset/eviction/order/lowest_ranked.hpp"
 #include "hotset/eviction/order/pool_members.hpp"

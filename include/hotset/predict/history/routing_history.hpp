@@ -36,7 +36,6 @@
 #include "hotset/core/ids.hpp"
 #include "hotset/core/ids/id_view.hpp"
 #include "hotset/core/ids/per_id.hpp"
-#include "hotset/core/numbers/rank_kernels.hpp"
 #include "hotset/core/numbers/unique_ids.hpp"
 #include "hotset/core/platform/aligned_vector.hpp"
 #include "hotset/core/platform/assert.hpp"
@@ -48,6 +47,7 @@
 #include "hotset/predict/history/view_tokens.hpp"
 #include "hotset/predict/history/visit_log.hpp"
 #include "hotset/predict/kernels/history_kernels.hpp"
+#include "hotset/predict/kernels/rank_kernels.hpp"
 
 namespace hotset {
 

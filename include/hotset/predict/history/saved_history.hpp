@@ -21,7 +21,6 @@
 #include "hotset/core/error.hpp"
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids.hpp"
-#include "hotset/core/numbers/saved_numbers.hpp"
 #include "hotset/core/platform/file_bytes.hpp"
 #include "hotset/core/text/names.hpp"
 

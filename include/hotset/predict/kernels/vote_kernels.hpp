@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <span>
 
-#include "hotset/core/platform/vector_level.hpp"
+#include "hotset/core/platform/compiler.hpp"
 #include "hotset/predict/history/first_uses.hpp"
 #if HOTSET_X86_VECTORS
 #include <immintrin.h>

@@ -17,8 +17,8 @@
 #include "hotset/core/error.hpp"
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids.hpp"
-#include "hotset/core/numbers/saved_numbers.hpp"
 #include "hotset/core/platform/assert.hpp"
+#include "hotset/core/platform/file_bytes.hpp"
 #include "hotset/predict/kernels/dot_product.hpp"
 
 namespace hotset {

@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <limits>
 #include <span>
-#include <string>
 #include <utility>
 
 #if defined(__linux__)
@@ -40,10 +39,9 @@ class host_virtual_memory {
     const auto page = page_bytes();
     const auto granularity = setup.granularity == 0 ? page : setup.granularity;
     if (granularity % page != 0)
-      return error{"a granularity of " + std::to_string(granularity) +
-                   " bytes, accepted: multiples of " + std::to_string(page)};
+      return refusal("a granularity of ", granularity, " bytes, accepted: multiples of ", page);
     const int file = ::memfd_create("hotset", MFD_CLOEXEC);
-    if (file < 0) return error{"memfd_create: error " + std::to_string(errno)};
+    if (file < 0) return refusal("memfd_create: error ", errno);
     return host_virtual_memory(file, granularity,
                                std::min(setup.physical_bytes, machine_bytes(page)));
   }

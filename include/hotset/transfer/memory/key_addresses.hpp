@@ -10,7 +10,6 @@
 #include <memory>
 #include <mutex>
 #include <span>
-#include <string>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -21,7 +20,6 @@
 #endif
 
 #include "hotset/core/error.hpp"
-#include "hotset/core/expert_layout.hpp"
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids.hpp"
 #include "hotset/core/pool_layout.hpp"
@@ -90,13 +88,12 @@ class key_addresses {
         [&]() -> result<key_addresses> {
           if (auto bad = shape.validate()) return *std::move(bad);
           if (shape.precisions() != 1)
-            return error{"addresses by key of " + std::to_string(shape.precisions()) +
-                         " precisions, accepted: 1"};
+            return refusal("addresses by key of ", shape.precisions(), " precisions, accepted: 1");
           key_addresses out(shape, absent);
           const auto classes = shape.size_classes();
           for (const auto l : each<layer_id>(shape.layers)) {
             const auto c = index_of(classes[index_of(l)]);
-            if (c >= layouts.size()) return error{"no layout for size class " + std::to_string(c)};
+            if (c >= layouts.size()) return refusal("no layout for size class ", c);
             if (auto bad = layouts[c].validate()) return *std::move(bad);
             out.first_tensor_.push_back(out.tensors_.size());
             for (const auto& t : layouts[c].tensors)
@@ -119,10 +116,9 @@ class key_addresses {
     if (other.layers == shape_.layers && other.experts == shape_.experts &&
         layout.precisions() == 1)
       return std::nullopt;
-    return error{"a cache of " + std::to_string(other.layers) + " layers of " +
-                 std::to_string(other.experts) + " experts at " +
-                 std::to_string(layout.precisions()) + " precisions, accepted: " +
-                 std::to_string(shape_.layers) + " of " + std::to_string(shape_.experts) + " at 1"};
+    return refusal("a cache of ", other.layers, " layers of ", other.experts, " experts at ",
+                   layout.precisions(), " precisions, accepted: ", shape_.layers, " of ",
+                   shape_.experts, " at 1");
   }
 
   /// All experts' places of one tensor of a layer. Stable for the object's life. Pre: both in range.
@@ -203,14 +199,13 @@ class key_addresses {
     const auto experts = static_cast<std::uint64_t>(shape_.experts);
     constexpr std::uint64_t most = std::uint64_t{1} << 46U;
     if (bytes > most / experts)
-      return error{"a tensor of " + std::to_string(bytes) + " bytes for each of " +
-                   std::to_string(experts) + " experts, accepted: " + std::to_string(most) +
-                   " bytes in all"};
+      return refusal("a tensor of ", bytes, " bytes for each of ", experts,
+                     " experts, accepted: ", most, " bytes in all");
     const auto pages = (static_cast<std::size_t>(bytes * experts) + page_ - 1) / page_;
     auto* const begin = detail::reserve_pages(pages * page_, guards_);
     if (begin == nullptr)
-      return error{"cannot reserve " + std::to_string(pages * page_) +
-                   " bytes of addresses: " + std::generic_category().message(errno)};
+      return refusal("cannot reserve ", pages * page_,
+                     " bytes of addresses: ", std::generic_category().message(errno));
     range memory(begin, unmap{pages * page_});
     tensors_.push_back({std::move(memory), static_cast<std::size_t>(bytes), pages_});
     pages_ += pages;

@@ -7,12 +7,11 @@
 #include <cstdint>
 #include <limits>
 #include <span>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include "hotset/core/error.hpp"
-#include "hotset/core/expert_layout.hpp"
+#include "hotset/core/geometry.hpp"
 #include "hotset/core/ids/per_id.hpp"
 #include "hotset/core/pool_layout.hpp"
 
@@ -49,8 +48,8 @@ class slot_bank_layout {
                                          const std::vector<expert_layout>& layouts,
                                          std::size_t alignment, std::size_t beside = 0) {
     if (beside != 0 && layouts.size() != 1)
-      return error{std::to_string(beside) + " slots beside the cache's with experts of " +
-                   std::to_string(layouts.size()) + " sizes, accepted: one size"};
+      return refusal(beside, " slots beside the cache's with experts of ", layouts.size(),
+                     " sizes, accepted: one size");
     const auto classes = layout.shape().size_classes();
     const auto precisions = layout.precisions();
     slot_bank_layout out;
@@ -61,9 +60,9 @@ class slot_bank_layout {
       const auto c = index_of(pool.size_class);
       for (const auto l : pool.layers)
         if (index_of(classes[index_of(l)]) * precisions + index_of(pool.precision) != c)
-          return error{"pool " + std::to_string(p) +
-                       " serves layers of different size classes, accepted: one class a pool"};
-      if (c >= layouts.size()) return error{"no layout for size class " + std::to_string(c)};
+          return refusal("pool ", p,
+                         " serves layers of different size classes, accepted: one class a pool");
+      if (c >= layouts.size()) return refusal("no layout for size class ", c);
       if (auto bad = layouts[c].validate()) return *std::move(bad);
       for (auto s = pool.first_slot; s < pool.first_slot + pool.slots; ++s)
         out.slots_[s] = {c, counts[c]++};
@@ -78,8 +77,8 @@ class slot_bank_layout {
         const auto most =
             std::numeric_limits<std::size_t>::max() / 2 / std::max<std::size_t>(1, counts[c]);
         if (tensor.bytes > most || most - tensor.bytes < alignment)
-          return error{std::to_string(counts[c]) + " slots of tensor '" + tensor.name + "' of " +
-                       std::to_string(tensor.bytes) + " bytes, accepted: less than memory can be"};
+          return refusal(counts[c], " slots of tensor '", tensor.name, "' of ", tensor.bytes,
+                         " bytes, accepted: less than memory can be");
         const auto bytes = static_cast<std::size_t>(tensor.bytes);
         const auto stride = (bytes + alignment - 1) / alignment * alignment;
         out.arrays_.push_back({c, t, counts[c], bytes, stride});
@@ -92,15 +91,15 @@ class slot_bank_layout {
   /// Errors: another number of them; less than a tensor's bytes; an array of more bytes than memory can be.
   validation set_strides(std::span<const std::size_t> strides) {
     if (strides.size() != arrays_.size())
-      return error{std::to_string(strides.size()) + " arrays of slots, accepted: " +
-                   std::to_string(arrays_.size()) + ", one for each tensor of each size class"};
+      return refusal(strides.size(), " arrays of slots, accepted: ", arrays_.size(),
+                     ", one for each tensor of each size class");
     for (std::size_t a = 0; a < strides.size(); ++a) {
       const auto most =
           std::numeric_limits<std::size_t>::max() / 2 / std::max<std::size_t>(1, arrays_[a].slots);
       if (strides[a] < arrays_[a].bytes || strides[a] > most)
-        return error{"slots of array " + std::to_string(a) + " are " + std::to_string(strides[a]) +
-                     " bytes apart, accepted: " + std::to_string(arrays_[a].bytes) +
-                     " or more, the bytes of a tensor"};
+        return refusal("slots of array ", a, " are ", strides[a],
+                       " bytes apart, accepted: ", arrays_[a].bytes,
+                       " or more, the bytes of a tensor");
     }
     for (std::size_t a = 0; a < strides.size(); ++a) arrays_[a].stride = strides[a];
     return std::nullopt;
@@ -111,14 +110,13 @@ class slot_bank_layout {
   [[nodiscard]] validation check(const pool_layout& layout) const {
     const auto held = slots_.size() - beside_;
     if (layout.slots() != held)
-      return error{"a bank of " + std::to_string(held) +
-                   " slots, accepted: " + std::to_string(layout.slots()) + ", those of the cache"};
+      return refusal("a bank of ", held, " slots, accepted: ", layout.slots(),
+                     ", those of the cache");
     for (const auto s : each<slot_id>(held)) {
       const auto wanted = layout.at(layout.pool_of_slot(s)).size_class;
       if (slots_[s].size_class != index_of(wanted))
-        return error{"a bank whose slot " + to_string(s) + " is of size class " +
-                     std::to_string(slots_[s].size_class) + ", accepted: " + to_string(wanted) +
-                     ", that of the cache"};
+        return refusal("a bank whose slot ", s, " is of size class ", slots_[s].size_class,
+                       ", accepted: ", wanted, ", that of the cache");
     }
     return check_bytes(layout);
   }
@@ -160,9 +158,8 @@ class slot_bank_layout {
       const auto held = bytes_of_class(index_of(pool.size_class));
       for (const auto l : pool.layers)
         if (const auto wanted = layout.shape().bytes_of(l, pool.precision); wanted != held)
-          return error{"a bank whose slots of size class " + to_string(pool.size_class) + " hold " +
-                       std::to_string(held) + " bytes, accepted: " + std::to_string(wanted) +
-                       ", an expert of layer " + to_string(l)};
+          return refusal("a bank whose slots of size class ", pool.size_class, " hold ", held,
+                         " bytes, accepted: ", wanted, ", an expert of layer ", l);
     }
     return std::nullopt;
   }

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <span>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -53,8 +52,8 @@ class virtual_range {
     std::span<std::byte> range;
     const auto code = memory.reserve(bytes, range);
     if (code == memory_status::ok) return virtual_range(memory, range);
-    return error{"cannot reserve " + std::to_string(bytes) + " bytes of addresses in units of " +
-                 std::to_string(memory.granularity()) + ": " + std::string(describe(code))};
+    return refusal("cannot reserve ", bytes, " bytes of addresses in units of ",
+                   memory.granularity(), ": ", describe(code));
   }
   virtual_range(virtual_range&& other) noexcept
       : memory_(other.memory_),
