@@ -13,7 +13,6 @@
 #include "hotset/core/status.hpp"
 #include "hotset/transfer/memory/slot_bank_layout.hpp"
 #include "hotset/transfer/memory/virtual_memory.hpp"
-#include "hotset/transfer/memory/virtual_range.hpp"
 
 namespace hotset {
 
