@@ -3,7 +3,6 @@
 
 #include <chrono>
 #include <cstddef>
-#include <numeric>
 #include <thread>
 #include <utility>
 #include <vector>

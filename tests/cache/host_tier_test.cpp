@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <concepts>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>

@@ -79,17 +79,6 @@ TEST(router_scores, shares_sum_to_one) {
   EXPECT_THAT(two, ElementsAre(FloatNear(0.75F, 1e-6F), FloatNear(0.25F, 1e-6F)));
 }
 
-TEST(router_scores, a_softmax_router_takes_the_best_and_shares_among_them) {
-  auto router = *router_scores::create(shape_of(4, 2), {});
-  const floats in{std::log(1.0F), std::log(5.0F), std::log(3.0F), std::log(1.0F)};
-  const auto got = select(router, in, {});
-  EXPECT_THAT(got.experts, ElementsAre(1, 2));
-  EXPECT_THAT(got.weights, ElementsAre(FloatNear(0.625F, 1e-6F), FloatNear(0.375F, 1e-6F)));
-  auto as_it_is = *router_scores::create(shape_of(4, 2), {.renormalise = false, .scale = 2});
-  EXPECT_THAT(select(as_it_is, in, {}).weights,
-              ElementsAre(FloatNear(1.0F, 1e-6F), FloatNear(0.6F, 1e-6F)));
-}
-
 // DeepSeek-V3 in small: 8 experts in 4 groups of which 2 stay, top-2.
 const router_scores::config small{.function = score_function::sigmoid,
                                   .groups = 4,

@@ -3,7 +3,6 @@
 #include "hotset/core/platform/start_threads.hpp"
 
 #include <atomic>
-#include <memory>
 #include <thread>
 #include <vector>
 

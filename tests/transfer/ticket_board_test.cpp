@@ -83,23 +83,6 @@ TEST(ticket_board, wait_returns_when_another_thread_settles) {
   other.join();
 }
 
-TEST(lost_tickets, of_nothing_lost_all_have_arrived) {
-  lost_tickets past(2);
-  for (ticket t = 1; t < 10; ++t) past.leave(t, transfer_state::arrived);
-  for (ticket t = 0; t < 10; ++t) EXPECT_EQ(past.state(t), transfer_state::arrived);
-}
-
-TEST(lost_tickets, each_keeps_its_state) {
-  lost_tickets past(3);
-  past.leave(4, transfer_state::failed);
-  past.leave(5, transfer_state::cancelled);
-  past.leave(9, transfer_state::failed);
-  for (ticket t = 0; t < 12; ++t)
-    EXPECT_EQ(past.state(t), t == 4 || t == 9 ? transfer_state::failed
-                             : t == 5         ? transfer_state::cancelled
-                                              : transfer_state::arrived);
-}
-
 TEST(lost_tickets, without_memory_all_before_the_last_loss_count_as_failed) {
   lost_tickets past(0);
   EXPECT_EQ(past.state(7), transfer_state::arrived);

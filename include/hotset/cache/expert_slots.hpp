@@ -5,7 +5,7 @@
 /// Rule: memory for the larger of both totals; layers that lose slots evict in policy order; those that gain take the
 /// spare ones; residents are gathered in the first slots, their bytes copied after them; memory for the new total.
 /// Source: WiSP Appendix D (the expert-scratch resize), for any quotas. tinyserve's shrink left residents above the new
-/// capacity: here a slot's memory goes only when nobody lives there.
+/// capacity: here a slot's memory goes only when it holds no resident.
 /// Deviations: none.
 /// Cost: O(slots), and a copy of each resident that lies too high. Its own books take no memory after construction; for drained
 /// points.
@@ -22,7 +22,7 @@
 #include "hotset/core/ids/per_id.hpp"
 #include "hotset/core/pool_layout.hpp"
 #include "hotset/core/status.hpp"
-#include "hotset/transfer/memory/slot_bank.hpp"
+#include "hotset/transfer/memory/slot_bank_layout.hpp"
 
 namespace hotset {
 
@@ -67,7 +67,7 @@ class expert_slots {
     return done;
   }
 
-  /// Of one slot in every layer.
+  /// Bytes of one slot in every layer.
   [[nodiscard]] std::uint64_t unit_bytes() const noexcept {
     std::uint64_t bytes = 0;
     for (const auto c : class_of_) bytes += bank_->slot_bytes(c);
@@ -79,7 +79,7 @@ class expert_slots {
     for (const auto l : class_of_.ids()) least = std::min(least, pages().quota(l));
     return static_cast<std::uint64_t>(least);
   }
-  /// What a token needs: residents beyond it can be fetched again.
+  /// Slots that a token needs; residents beyond them can be fetched again.
   [[nodiscard]] std::uint64_t in_use() const noexcept {
     auto most = pages().least_quota(layer_id{});
     for (const auto l : class_of_.ids()) most = std::max(most, pages().least_quota(l));
@@ -99,7 +99,7 @@ class expert_slots {
   /// Any quotas, one for each layer. Slots of a size class are worth the same wherever they go.
   /// Errors: invalid_argument, busy (a visit is open), exceeds_memory (memory was refused), or what `drain` of the cache
   /// says; then nothing has changed but experts that were evicted on the way. fill_failed where the stream failed;
-  /// where a copy on it did, then nobody is resident.
+  /// where a copy on it did, then no expert is resident.
   status set_quotas(std::span<const std::int32_t> quotas) noexcept {
     if (const auto bad = check(quotas); bad != status::ok) return bad;
     if (const auto lost = cache_->drain(); lost != status::ok) return lost;
@@ -167,7 +167,8 @@ class expert_slots {
   void give_memory(const counts& kept) noexcept {
     for (std::size_t c = 0; c < kept.size(); ++c) (void)bank_->hold(c, kept[c]);
   }
-  /// Residents into the first slots of their class, with their bytes. Where these do not follow, nobody is resident.
+  /// Residents into the first slots of their class, with their bytes. If the bytes do not follow, no expert is
+  /// resident.
   status gather() noexcept {
     auto copied = status::ok;
     const auto moved = cache_->compact([&](slot_id from, slot_id to) {

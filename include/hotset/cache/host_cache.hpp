@@ -56,7 +56,7 @@ class host_cache {
     return out;
   }
 
-  /// As slot_cache::serve: use(group) reads the slots before it returns.
+  /// Serves a visit as slot_cache does: use(group) reads the slots before it returns.
   template <class Use>
   status serve(const routing_view& view, Use&& use) {
     return cache_->serve(view, stream_, *visit_, std::forward<Use>(use));
@@ -66,7 +66,7 @@ class host_cache {
     return bank_.bytes(slot, 0);
   }
   [[nodiscard]] pager_stats stats() const { return cache_->stats(); }
-  /// As slot_cache::settle: at a step's end.
+  /// Reports failed copies, as slot_cache does. Call it at a step's end.
   status settle() noexcept { return cache_->settle(); }
 
  private:

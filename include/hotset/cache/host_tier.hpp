@@ -88,12 +88,12 @@ class host_tier {
   host_tier(const host_tier&) = delete;
   host_tier& operator=(const host_tier&) = delete;
 
-  /// As expert_reader says.
+  /// Sizes as of an expert_reader.
   [[nodiscard]] std::span<const std::uint64_t> sizes(expert_key key,
                                                      precision_id precision) const noexcept {
     return disk_.sizes(key, precision);
   }
-  /// As expert_reader says. A read that fails leaves nothing of its expert in the tier.
+  /// Reads as an expert_reader. A read that fails leaves nothing of its expert in the tier.
   [[nodiscard]] bool read(expert_key key, precision_id precision, std::size_t tensor,
                           std::uint64_t at, std::span<std::byte> to) const noexcept {
     const auto found = hold(key, precision, tensor == 0 && at == 0);

@@ -234,8 +234,8 @@ class prometheus_page {
   std::vector<family> families_;
 };
 
-/// The text of pager_stats, of a prefetch_queue, or of a running slot_cache (its pager and its queue), with the same labels on each
-/// sample. For several caches use one prometheus_page. Allocates.
+/// The text of pager_stats, of a prefetch_queue, or of a running slot_cache (its pager and its queue), with the same
+/// labels on each sample. For several caches use one prometheus_page. Allocates.
 template <class Counted>
   requires requires(prometheus_page page, const Counted& counted) { page.add(counted); }
 [[nodiscard]] std::string prometheus_text(const Counted& counted, prometheus_labels labels = {}) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Errors of set-up and input: a result type that works without exceptions, the two exceptions, and a sink for what no call
-/// returns.
+/// Errors of set-up and input: a result type that works without exceptions, the two exceptions, and a sink for what no
+/// call returns.
 
 #include <cstdint>
 #include <optional>
@@ -117,7 +117,7 @@ class [[nodiscard]] result {
 
 /// Why a set-up call got no memory: short enough to need none itself.
 inline error no_host_memory() { return {"no host memory"}; }
-/// What `make` returns, or `refused` where the machine has no memory for it. Without exceptions that ends the program.
+/// Returns `make()`, or `refused` if the machine has no memory for it. Without exceptions that ends the program.
 template <class Make, class Refused>
 auto unless_out_of_memory(Make make, [[maybe_unused]] Refused refused) noexcept
     -> decltype(make()) {
@@ -146,8 +146,8 @@ inline void require_valid(const validation& check) {
 /// How bad it is.
 enum class log_level : std::uint8_t { warning, error };
 
-/// Receives warnings and errors that no call returns. Copyable; an empty one drops them. The callback must not throw, nor call
-/// back into the object that reports. A visit in which all goes well reports nothing.
+/// Receives warnings and errors that no call returns. Copyable; an empty one drops them. The callback must not throw,
+/// nor call back into the object that reports. A visit in which all goes well reports nothing.
 struct log_sink {
   void (*write)(void* context, log_level level, std::string_view text) noexcept = nullptr;
   void* context = nullptr;

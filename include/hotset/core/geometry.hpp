@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The shape of a model's routed experts: layers, experts, top-k, bytes and size classes; and the tensors of one expert.
+/// The shape of a model's routed experts: layers, experts, top-k, bytes and size classes; and the tensors of one
+/// expert.
 
 #include <algorithm>
 #include <cstddef>
@@ -31,7 +32,7 @@ struct geometry {
   static constexpr std::int32_t max_top_k = 65535;  ///< ranks have 16 bits, with one for none
   static constexpr std::int64_t max_ids_per_visit = std::int64_t{1} << 31;  ///< tokens x top_k
 
-  // The same counts as sizes of arrays.
+  // The counts as sizes of arrays.
   [[nodiscard]] std::size_t layer_count() const noexcept {
     return static_cast<std::size_t>(layers);
   }
@@ -150,7 +151,8 @@ struct tensor_layout {
   std::uint64_t bytes = 0;
 };
 
-/// The tensors of every expert of one size class: 1..8, of any dtype and shape. An expert is usable only when all are in place.
+/// The tensors of every expert of one size class: 1..8, of any dtype and shape. An expert is usable only when all are
+/// in place.
 struct expert_layout {
   std::vector<tensor_layout> tensors;
 

@@ -70,7 +70,7 @@ class pool_layout {
     return per_layer(shape, std::span(&quota, 1));
   }
 
-  /// As many slots as `bytes` hold, of experts as large as shape.expert_bytes says: the same share of each layer's experts. Shared,
+  /// Divides `bytes` into slots for experts of shape.expert_bytes: the same share of each layer's experts. Shared,
   /// the layers of a size class have a pool together.
   /// Errors: those of geometry; no expert_bytes, or several precisions; bytes that no token's experts fit into.
   static result<pool_layout> within(const geometry& shape, cache_scope scope, std::uint64_t bytes) {

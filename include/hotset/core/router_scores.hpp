@@ -63,8 +63,9 @@ inline void divide_by_sum(std::span<float> scores) noexcept {
 /// How logits become scores.
 enum class score_function : std::uint8_t { softmax, sigmoid };
 
-/// Of one token at a time. Arrays are [experts]; an empty bias is none. Allocates nothing after construction. Exponentials
-/// are those of the build: the last bits of scores may differ between machines. Threads: compatible.
+/// Scores and selects for one token at a time. Arrays are [experts]; an empty bias is none. Allocates nothing after
+/// construction. Exponentials are those of the build: the last bits of scores may differ between machines. Threads:
+/// compatible.
 class router_scores {
  public:
   struct config {
@@ -97,7 +98,7 @@ class router_scores {
         return refusal("router_scores scale = ", scale, ", accepted: more than 0, finite");
       return std::nullopt;
     }
-    /// As validate(), and it must belong to this shape.
+    /// Checks also that the groups suit this shape.
     [[nodiscard]] validation validate(const geometry& shape) const {
       if (auto bad = validate()) return bad;
       if (shape.experts % groups != 0)
@@ -130,7 +131,7 @@ class router_scores {
   [[nodiscard]] const config& options() const noexcept { return options_; }
   [[nodiscard]] std::int32_t top_k() const noexcept { return static_cast<std::int32_t>(top_k_); }
 
-  /// What weights are made of. `logits` and `out` may be the same.
+  /// Scores, from which weights are made. `logits` and `out` may be the same.
   void score(std::span<const float> logits, std::span<float> out) const noexcept {
     if (options_.function == score_function::softmax)
       softmax(logits, out);
@@ -142,7 +143,7 @@ class router_scores {
     score(logits, out);
     if (options_.function == score_function::sigmoid) divide_by_sum(out);
   }
-  /// What experts are chosen by: score plus bias, minus infinity in groups that do not stay.
+  /// Ranks, by which experts are chosen: score plus bias, minus infinity in groups that do not stay.
   /// `scores` and `out` may be the same.
   void rank(std::span<const float> scores, std::span<const float> bias,
             std::span<float> out) noexcept {

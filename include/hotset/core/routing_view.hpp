@@ -29,7 +29,7 @@ struct routing_view {
   std::span<const std::int32_t> token_ids{};  ///< [tokens], in the model's vocabulary
   std::span<const sequence_id> sequences{};   ///< [tokens]; empty: all are of one
 
-  /// What the router chose by itself.
+  /// The router's own choice.
   [[nodiscard]] id_view<expert_id> chosen() const noexcept {
     return router_choice.empty() ? experts : router_choice;
   }
@@ -46,7 +46,7 @@ struct miss {
   precision_id held = absent;  ///< the precision of its resident copy
 };
 
-/// What becomes of a miss.
+/// How a miss is served.
 enum class miss_action : std::uint8_t {
   fetch,       ///< copy it at `precision`
   keep,        ///< use the resident copy; only if there is one
@@ -55,13 +55,13 @@ enum class miss_action : std::uint8_t {
   substitute,  ///< the policy has written other experts in its places
 };
 
-/// What becomes of one miss.
+/// The decision for one miss.
 struct miss_decision {
   miss_action action = miss_action::fetch;
   precision_id precision{};  ///< of a fetch
 };
 
-/// What is resident of the visit's layer, as it was before the visit.
+/// Residents of the visit's layer before the visit.
 struct residency_view {
   std::span<const slot_id> row{};  ///< [experts]; no_slot for what is absent
   /// Slots that were freed for the visit ahead of it, or are free anyway; -1: none are freed ahead of it.

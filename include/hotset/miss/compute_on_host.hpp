@@ -18,6 +18,7 @@
 #include <numeric>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "hotset/core/platform/assert.hpp"
@@ -47,16 +48,11 @@ class compute_on_host {
       if (split != host_split::none && split != host_split::bandwidth_matched)
         return refusal("compute_on_host split = ", static_cast<int>(split),
                        ", accepted: 0 (none), 1 (bandwidth_matched)");
-      if (!is_cost(fetch_cost))
-        return refusal("compute_on_host fetch_cost = ", fetch_cost, ", accepted: finite, above 0");
-      if (!is_cost(host_cost))
-        return refusal("compute_on_host host_cost = ", host_cost, ", accepted: finite, above 0");
+      for (const auto& [what, cost] :
+           {std::pair("fetch_cost", fetch_cost), std::pair("host_cost", host_cost)})
+        if (!(cost > 0.0 && cost <= std::numeric_limits<double>::max()))
+          return refusal("compute_on_host ", what, " = ", cost, ", accepted: finite, above 0");
       return std::nullopt;
-    }
-
-   private:
-    static bool is_cost(double x) noexcept {
-      return x > 0.0 && x <= std::numeric_limits<double>::max();
     }
   };
   static constexpr std::string_view name = "compute_on_host";

@@ -3,7 +3,7 @@
 /// Fetches every miss at the lowest precision, which is the shortest copy.
 ///
 /// Rule: an absent expert is copied at the lowest precision of the model; a resident one serves at the
-///       precision that it has. What is prefetched comes at precision 0: nobody waits for it.
+///       precision that it has. Prefetches come at precision 0: no visit waits for them.
 /// Source: SpecMD 3.1.2 (Fetch-lowest-bit).
 /// Deviations: the paper does not say what precision a prefetch has.
 /// Exact: no.

@@ -92,7 +92,7 @@ class cumulative_probability {
     }
   };
 
-  /// What a token's set must sum up to. A confidence that is no number counts 0.
+  /// The sum that a token's set must reach. A confidence that is no number counts 0.
   static double doubt(const forecast& expected, std::size_t token) noexcept {
     if (token >= expected.confidence.size()) return 0.0;
     const auto confidence = static_cast<double>(expected.confidence[token]);

@@ -56,7 +56,7 @@ class popular {
       if (count < 0) return refusal("popular count = ", count, ", accepted: 0 (K) or more");
       return profile.validate(name);
     }
-    /// As validate(), and the profile must belong to this shape.
+    /// Checks also that the profile belongs to this shape.
     [[nodiscard]] validation validate(const geometry& shape) const {
       if (auto bad = validate()) return bad;
       return profile.validate(name, shape);

@@ -31,7 +31,7 @@
 
 namespace hotset {
 
-/// What cache_aware takes the running average of.
+/// The quantity that cache_aware averages.
 enum class logit_average : std::uint8_t { range, value };
 
 class cache_aware {

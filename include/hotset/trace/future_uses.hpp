@@ -19,8 +19,8 @@
 
 namespace hotset {
 
-/// For every key the visits that will use it, ascending. Memory: 8 bytes per use and 12 per key. With token groups, a group is
-/// an event.
+/// For every key the visits that will use it, ascending. Memory: 8 bytes per use and 12 per key. With token groups, a
+/// group is an event.
 class future_uses {
  public:
   /// A key is used at an ordinal.
@@ -86,7 +86,8 @@ class future_uses {
   std::vector<std::uint32_t> keys_in_order_;
 };
 
-/// The uses in the order in which an offline policy goes through them: numbered pool by pool, the last one of a pool first.
+/// The uses in the order in which an offline policy goes through them: numbered pool by pool, the last one of a pool
+/// first.
 /// It does not change, so that any number of policies over the same layers' pools may share one, whatever their sizes.
 /// Memory: 12 bytes per use and 4 per key.
 class use_order {
@@ -165,12 +166,13 @@ class use_order {
 /// Where policies of several pagers get the order of one future from, each for its layout.
 using shared_use_orders = std::function<std::shared_ptr<const use_order>(const pool_layout&)>;
 
-/// Whether the next visit of a key's own layer uses it. A visit without experts is none; with token groups, a group is a visit.
+/// Whether the next visit of a key's own layer uses it. A visit without experts is none; with token groups, a group is
+/// a visit.
 /// Threads: compatible; each layer stands at the visit that was last asked for. Memory: 12 bytes a visit, 4 a use, 1 a
 /// key.
 class next_visits {
  public:
-  /// Of no layer.
+  /// Knows no layer: no key is used.
   next_visits() = default;
   /// Pre: future.keys() == shape.keys().
   next_visits(const geometry& shape, const future_uses& future)

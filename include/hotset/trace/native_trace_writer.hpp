@@ -205,7 +205,7 @@ class native_layout {
   return file.finish();
 }
 
-/// The same to a path, as file_writer has it: whole or not at all, and through what is no regular file.
+/// Writes to a path as file_writer does: whole or not at all, and through what is no regular file.
 [[nodiscard]] inline std::optional<error> write_native_trace(const routing_trace& trace,
                                                              const std::string& path) {
   file_writer file(path);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What policies that look beyond the running visit are given.
+/// Knowledge for policies that look beyond the running visit.
 
 #include <cmath>
 #include <compare>
@@ -30,7 +30,7 @@ struct usage_profile {
         return refusal(policy, " profile[", k, "] = ", counts[k], ", accepted: finite, 0 or more");
     return std::nullopt;
   }
-  /// As validate(policy), and it must belong to this shape.
+  /// Checks also that it belongs to this shape.
   [[nodiscard]] validation validate(std::string_view policy, const geometry& shape) const {
     if (!counts.empty() && counts.size() != shape.keys())
       return refusal(policy, " profile has ", counts.size(),

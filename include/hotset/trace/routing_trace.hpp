@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What the routers of a model chose, token by token: the in-memory form of every trace.
+/// Choices of a model's routers, token by token: the in-memory form of every trace.
 
 #include <cmath>
 #include <cstddef>

@@ -22,7 +22,7 @@
 
 namespace hotset {
 
-/// What to record and for how many tokens; all memory is taken at once.
+/// Arrays to record, and for how many tokens; all memory is taken at once.
 struct trace_recorder_config {
   geometry shape{};
   std::size_t capacity = 0;  ///< tokens

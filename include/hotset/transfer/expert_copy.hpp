@@ -58,7 +58,7 @@ class expert_copy {
   /// Both outlive it.
   expert_copy(const Origin& origin, Bank& bank) : origin_(origin), bank_(bank) {}
 
-  /// What a call has copied. Units: bytes.
+  /// The part that a call has copied. Units: bytes.
   struct part {
     std::uint64_t bytes = 0;  ///< 0: none, and none can be
     std::uint64_t total = 0;  ///< of the expert

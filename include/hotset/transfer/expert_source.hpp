@@ -11,16 +11,16 @@
 /// | `sizes(key, precision)` | bytes of the expert's 1..8 tensors in layout order; empty if it is not there |
 /// | `read(key, precision, tensor, at, to)` | fills `to` with the tensor's bytes from `at` on; false if not all of them could be read |
 ///
-/// The bytes stay valid and unchanged until the key is invalidated in every cache that reads them. `read` may block, and is called
-/// by the thread that copies. Pre of `read`: the tensor is there and has those bytes.
+/// The bytes stay valid and unchanged until the key is invalidated in every cache that reads them. `read` may block,
+/// and is called by the thread that copies. Pre of `read`: the tensor is there and has those bytes.
 ///
 /// | expression of what keeps copies of bytes | meaning |
 /// |---|---|
 /// | `invalidate(key)`, `invalidate(layer)` | forgets its copies of the expert, or of the layer's experts, at every precision |
 ///
-/// `invalidate` is optional: a source that keeps no copies has none. `slot_cache::invalidate` calls that of its backend, a backend
-/// that of its source, a tier that of its disk. When it returns, reads that were under way have ended and none of them is
-/// remembered: a read that begins later finds the bytes of that time.
+/// `invalidate` is optional: a source that keeps no copies has none. `slot_cache::invalidate` calls that of its
+/// backend, a backend that of its source, a tier that of its disk. When it returns, reads that were under way have
+/// ended and none of them is remembered: a read that begins later finds the bytes of that time.
 /// It is `noexcept` and void, and `const` in a source, which a backend only reads. Any other shape does not compile.
 
 #include <concepts>
@@ -50,7 +50,7 @@ concept expert_reader = requires(const R& reader, expert_key key, precision_id p
   { reader.read(key, precision, tensor, at, to) } noexcept -> std::same_as<bool>;
 };
 
-/// What a backend on the host copies from.
+/// An origin of copies on the host.
 template <class S>
 concept expert_origin = expert_source<S> || expert_reader<S>;
 

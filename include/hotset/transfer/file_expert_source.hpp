@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Files that are open for reading, and experts whose tensors lie in them: read when they are copied, no page is mapped.
+/// Files that are open for reading, and experts whose tensors lie in them: read when they are copied, no page is
+/// mapped.
 
 #include <algorithm>
 #include <cerrno>
@@ -31,8 +32,8 @@ namespace hotset {
 /// A file that is open for reading, by the calls of POSIX, and closed at its end. Threads: reads are safe.
 class posix_file {
  public:
-  /// `direct`: past the system's cache. Errors: it is not there, may not be read, is no file, or (direct) its file system reads through
-  /// the cache alone.
+  /// `direct`: past the system's cache. Errors: it is not there, may not be read, is no file, or (direct) its file
+  /// system reads through the cache alone.
   static result<posix_file> open(const std::string& path, bool direct) {
     const auto refused = [&](const std::string& why) {
       return error{"cannot open " + path + ": " + why};
@@ -65,9 +66,9 @@ class posix_file {
   [[nodiscard]] const std::string& path() const noexcept { return path_; }
   /// When it was opened. Units: bytes.
   [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
-  /// Of the system, for other calls that read.
+  /// The system's handle, for other calls that read.
   [[nodiscard]] int descriptor() const noexcept { return handle_; }
-  /// As pread: how many bytes were read, 0 at the end, or -1 with errno.
+  /// Calls pread. Returns how many bytes were read, 0 at the end, or -1 with errno.
   [[nodiscard]] std::ptrdiff_t read(std::uint64_t at, std::span<std::byte> to) const noexcept {
     return ::pread(handle_, to.data(), to.size(), static_cast<::off_t>(at));
   }
@@ -190,7 +191,7 @@ class basic_file_expert_source {
     void operator()(std::byte* p) const noexcept { ::operator delete (p, std::align_val_t{block}); }
   };
   using block_buffer = std::unique_ptr<std::byte[], aligned_delete>;
-  /// What a read may change.
+  /// State that a read may change.
   struct shared_state {
     std::mutex mutex;
     failure last;

@@ -38,7 +38,8 @@ class unpaced {
   [[nodiscard]] std::uint64_t chunk_bytes() const noexcept { return chunk_bytes_; }
   /// The thread had nothing to copy until now.
   void resume() noexcept {}
-  /// Waits until the time of a copied chunk, which starts at byte `from` of `total`, is over. Returns that time in nanoseconds.
+  /// Waits until the time of a copied chunk, which starts at byte `from` of `total`, is over. Returns that time in
+  /// nanoseconds.
   std::uint64_t hold(time /*submitted*/, std::uint64_t /*from*/, std::uint64_t /*total*/) noexcept {
     return 0;
   }
@@ -47,13 +48,14 @@ class unpaced {
   std::uint64_t chunk_bytes_;
 };
 
-/// A copy waits for the last reader of its slot (`fill::after`) and for nothing else. Before every chunk the first copy that may
-/// start is chosen, demand before speculation, each in order of submission. With several threads a source that waits, such as a
-/// disk, is asked for several experts at once. A ticket arrives when every tensor of every fill of its batch is in place; one
-/// missing or mis-sized tensor fails the batch. The source is asked again for every chunk.
-/// Blocking: `record`, and a `submit` of demand, wait for a ticket while the oldest one is pending; demand waits for room in
-/// a full queue. A full queue refuses speculation (`submission::accepted`). Both waits end with the copies and readers under way,
-/// so a reader must not wait for the thread that submits.
+/// A copy waits for the last reader of its slot (`fill::after`) and for nothing else. Before every chunk the first
+/// copy that may start is chosen, demand before speculation, each in order of submission. With several threads a
+/// source that waits, such as a disk, is asked for several experts at once. A ticket arrives when every tensor of
+/// every fill of its batch is in place; one missing or mis-sized tensor fails the batch. The source is asked again for
+/// every chunk.
+/// Blocking: `record`, and a `submit` of demand, wait for a ticket while the oldest one is pending; demand waits for
+/// room in a full queue. A full queue refuses speculation (`submission::accepted`). Both waits end with the copies and
+/// readers under way, so a reader must not wait for the thread that submits.
 /// Threads: safe. No allocation after construction.
 template <expert_origin Source, host_destination Bank = const host_slot_bank, class Pace = unpaced>
 class host_backend {
@@ -88,7 +90,7 @@ class host_backend {
     return made;
   }
 #if HOTSET_EXCEPTIONS
-  /// As `create`. Errors: throws invalid_config.
+  /// `create` with exceptions. Errors: throws invalid_config.
   host_backend(const Source& source, Bank& bank, const config& setup = {})
       : host_backend(source, bank, setup, (require_valid(setup.validate()), checked{})) {
     require_valid(start(setup.threads));
@@ -259,7 +261,7 @@ class host_backend {
         if (it->when == when && may_start(*it)) return it;
     return jobs_.end();
   }
-  /// No thread has it, nobody reads its slot, and no other copy is being written there.
+  /// No thread copies it, no reader uses its slot, and no other copy is being written there.
   [[nodiscard]] bool may_start(const job& j) const noexcept {
     const auto is_in_the_way = [&](const job& other) {
       return other.taken && other.what.slot == j.what.slot;

@@ -14,7 +14,7 @@
 
 namespace hotset {
 
-/// What a queue has seen. Each request that was added is issued, expired, displaced or still waiting.
+/// Counters of a queue. Each request that was added is issued, expired, displaced or still waiting.
 struct prefetch_queue_stats {
   std::uint64_t added = 0;
   std::uint64_t repeated = 0;   ///< of a key that waits already; not added
@@ -24,7 +24,7 @@ struct prefetch_queue_stats {
   friend bool operator==(const prefetch_queue_stats&, const prefetch_queue_stats&) = default;
 };
 
-/// Which request goes first.
+/// The order of requests.
 enum class fill_order : std::uint8_t {
   nearest,  ///< the visit (step, layer), then the order of adding
   /// Greatest probability / visits until it is needed (fMoE), which changes with every visit; ties: the visit, then the id.
@@ -80,7 +80,7 @@ class prefetch_queue {
   [[nodiscard]] std::size_t size() const noexcept { return waiting_.size(); }
   [[nodiscard]] std::span<const prefetch_request> requests() const noexcept { return waiting_; }
 
-  /// Of the `count` requests from `first` on, all were dealt with but those at `kept` (ascending, from `first`).
+  /// Removes `count` requests from `first` on, but those at `kept` (ascending, from `first`): they were dealt with.
   void take(std::size_t first, std::size_t count, std::span<const std::uint32_t> kept) noexcept {
     const auto begin = waiting_.begin() + static_cast<std::ptrdiff_t>(first);
     auto to = begin;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The states of the tickets that a backend has given out, in a ring of fixed size, and of those that the ring no longer has.
+/// The states of the tickets that a backend has given out, in a ring of fixed size, and of those that the ring no
+/// longer has.
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -12,41 +14,31 @@
 
 namespace hotset {
 
-/// A ticket that a ring no longer knows has arrived, unless it stands here. When there are too many, the oldest are
-/// dropped and with them the knowledge of what arrived before: all of those tickets then count as failed, for a copy
-/// that is made again does no harm, and one that is taken for granted does.
-/// Complexity: O(log lost). No allocation after construction. Threads: compatible.
+/// The tickets that did not arrive, for a ring that has used their places again. A ticket that the ring no longer has
+/// did arrive, unless it stands here. When there are too many, the oldest are dropped and with them the knowledge of
+/// what arrived before: all of those tickets then count as failed, for a copy that is made again does no harm, and one
+/// that is taken for granted does.
+/// Complexity: O(log lost) to ask. No allocation after construction. Threads: compatible.
 class lost_tickets {
  public:
-  explicit lost_tickets(std::size_t most) : lost_(most) {}
+  explicit lost_tickets(std::size_t most) : most_(most) { lost_.reserve(most); }
 
   /// The place of `t`, which ended as `state`, is used again. Tickets come in ascending order.
   void leave(ticket t, transfer_state state) noexcept {
     if (t == no_ticket || state == transfer_state::arrived) return;
-    if (lost_.empty()) {
-      unknown_ = t;
-      return;
+    if (lost_.size() == most_) {
+      unknown_ = most_ == 0 ? t : lost_.front().id;
+      if (most_ == 0) return;
+      lost_.erase(lost_.begin());
     }
-    if (count_ == lost_.size()) {
-      unknown_ = at(0).id;
-      first_ = (first_ + 1) % lost_.size();
-      --count_;
-    }
-    at(count_++) = {t, state};
+    lost_.push_back({t, state});
   }
-  /// What became of a ticket whose place was used again.
+  /// The final state of a ticket whose place was used again.
   [[nodiscard]] transfer_state state(ticket t) const noexcept {
     if (t == no_ticket) return transfer_state::arrived;
     if (t <= unknown_) return transfer_state::failed;
-    std::size_t begin = 0;
-    for (std::size_t end = count_; begin < end;) {
-      const auto middle = begin + (end - begin) / 2;
-      if (at(middle).id < t)
-        begin = middle + 1;
-      else
-        end = middle;
-    }
-    return begin < count_ && at(begin).id == t ? at(begin).state : transfer_state::arrived;
+    const auto found = std::ranges::lower_bound(lost_, t, {}, &record::id);
+    return found != lost_.end() && found->id == t ? found->state : transfer_state::arrived;
   }
 
  private:
@@ -54,14 +46,9 @@ class lost_tickets {
     ticket id = no_ticket;
     transfer_state state = transfer_state::arrived;
   };
-  [[nodiscard]] record& at(std::size_t n) noexcept { return lost_[(first_ + n) % lost_.size()]; }
-  [[nodiscard]] const record& at(std::size_t n) const noexcept {
-    return lost_[(first_ + n) % lost_.size()];
-  }
 
-  std::vector<record> lost_;  ///< ring, ascending
-  std::size_t first_ = 0;
-  std::size_t count_ = 0;
+  std::size_t most_;
+  std::vector<record> lost_;    ///< ascending
   ticket unknown_ = no_ticket;  ///< up to this one, what arrived is not known
 };
 

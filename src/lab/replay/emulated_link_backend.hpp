@@ -62,7 +62,8 @@ class emulated_link_backend : public host_backend<Source, const host_slot_bank, 
     std::size_t most_fills = 4096;  ///< waiting at one time
   };
 
-  /// `source` and `bank` outlive the backend. Errors: throws invalid_config, those of config; the system refuses a thread.
+  /// `source` and `bank` outlive the backend. Errors: throws invalid_config, those of config; the system refuses a
+  /// thread.
   emulated_link_backend(const Source& source, const host_slot_bank& bank, const config& setup)
       : base(source, bank,
              {.most_fills = setup.most_fills, .pace = link_pace<Clock>(link_model(setup.link))}) {}

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/transfer/memory/resizable_pool.hpp"
 
-#include <algorithm>
 #include <cstdint>
 
 #include <gtest/gtest.h>

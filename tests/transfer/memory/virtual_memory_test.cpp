@@ -4,7 +4,6 @@
 #include <array>
 #include <limits>
 #include <set>
-#include <vector>
 
 #include <gtest/gtest.h>
 

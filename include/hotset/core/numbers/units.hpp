@@ -41,7 +41,7 @@ inline constexpr byte_unit byte_units[] = {
 };
 }  // namespace detail
 
-/// What parse_bytes accepts, for messages.
+/// Spellings that parse_bytes accepts, for messages.
 inline constexpr std::string_view byte_size_syntax =
     "a number with B, kB, MB, GB, TB, KiB, MiB, GiB or TiB, such as 1500MiB";
 

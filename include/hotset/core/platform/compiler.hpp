@@ -14,8 +14,8 @@
 #define HOTSET_HOST_DEVICE
 #endif
 
-/// Marks a function into which all that it calls is inlined. Not under a sanitizer: its checks multiply by the copies, and a
-/// policy takes more than twice as long to compile.
+/// Marks a function into which all that it calls is inlined. Not under a sanitizer: its checks multiply by the copies,
+/// and a policy takes more than twice as long to compile.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define HOTSET_FLATTEN
 #elif defined(__has_feature)

@@ -72,7 +72,7 @@ class host_slot_bank {
     return {first_[where.array] + where.offset, where.bytes};
   }
 
-  /// As slot_bank says. Of a bank that is not elastic all slots are held, and `hold` is an invalid_argument.
+  /// See slot_bank. A bank that is not elastic holds all slots, and refuses `hold` with invalid_argument.
   [[nodiscard]] std::uint64_t slot_bytes(std::size_t size_class) const noexcept {
     return places_.slot_bytes(size_class);
   }

@@ -125,7 +125,7 @@ class host_virtual_memory {
   static std::uint64_t machine_bytes(std::size_t page) noexcept {
     return static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) * page;
   }
-  /// What errno means for the caller.
+  /// The meaning of errno for the caller.
   static memory_status why() noexcept {
     return errno == ENOMEM || errno == ENOSPC || errno == EFBIG ? memory_status::out_of_memory
                                                                 : memory_status::failed;
@@ -183,7 +183,7 @@ class host_virtual_memory {
 /// On other systems there is none: `create` says so, and banks of a fixed size need none.
 class host_virtual_memory {
  public:
-  /// As on Linux.
+  /// The members that it has on Linux.
   struct config {
     std::size_t granularity = 0;
     std::uint64_t physical_bytes = std::numeric_limits<std::uint64_t>::max();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What a virtual_memory has reserved, created and mapped: it refuses misuse before the platform is asked.
+/// Records what a virtual_memory has reserved, created and mapped, and refuses misuse before the platform is asked.
 
 #include <cstddef>
 #include <cstdint>
@@ -14,8 +14,8 @@
 
 namespace hotset {
 
-/// Each call checks, has the platform act, and records what was done if that returns ok; a refused call changes nothing. Memory of
-/// its own is taken before the platform acts. Touches no mapped memory.
+/// Each call checks, has the platform act, and records what was done if that returns ok; a refused call changes
+/// nothing. Memory of its own is taken before the platform acts. Touches no mapped memory.
 /// Complexity: O(log n) in the ranges, the blocks and what one range has mapped.
 class mapping_ledger {
  public:

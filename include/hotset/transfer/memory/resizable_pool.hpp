@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// A pool of equal units that can give memory back and take more (expert slots, KV blocks, adapter pages), and two within one budget.
+/// A pool of equal units that can give memory back and take more (expert slots, KV blocks, adapter pages), and two
+/// within one budget.
 ///
 /// | expression | meaning |
 /// |---|---|
@@ -48,7 +49,8 @@ status resize_to(Pool& pool, std::uint64_t units) noexcept {
 
 /// Moves memory from one pool to another within one budget, at a drained point.
 /// Rule: the pool that shrinks gives its memory back before the other one takes any, so that both together never exceed
-/// the larger of the two splits. If the growth is refused the first pool takes its memory again, part by part as it was.
+/// the larger of the two splits. If the growth is refused the first pool takes its memory again, part by part as it
+/// was.
 /// Source: WiSP Appendix D, (D1) to (D3). Deviations: none.
 /// Errors: busy (one of the pools is not drained), invalid_argument, exceeds_memory; then both pools are as they were,
 /// unless what was given back is refused a moment later: then the pool that shrank stays smaller, and works.

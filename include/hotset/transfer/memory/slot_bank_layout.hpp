@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Where each slot's tensors lie: for each tensor of each size class one array, with a place per slot.
+/// Where each slot's tensors lie, and what slot memory must offer that changes size while a cache serves from it.
 
 #include <algorithm>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -14,10 +15,12 @@
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids/per_id.hpp"
 #include "hotset/core/pool_layout.hpp"
+#include "hotset/core/status.hpp"
 
 namespace hotset {
 
-/// Sizes and offsets only: the banks of hosts and devices take the memory.
+/// For each tensor of each size class one array, with a place per slot. Sizes and offsets only: the banks of hosts and devices
+/// take the memory.
 class slot_bank_layout {
  public:
   /// All slots of one tensor of one size class. Units: bytes.
@@ -131,10 +134,7 @@ class slot_bank_layout {
   }
   /// Memory of one slot of a size class. Units: bytes.
   [[nodiscard]] std::uint64_t slot_bytes(std::size_t size_class) const noexcept {
-    std::uint64_t bytes = 0;
-    for (const auto& one : arrays_)
-      if (one.size_class == size_class) bytes += one.stride;
-    return bytes;
+    return sum(size_class, &array::stride);
   }
   /// Tensors of the experts that the slot can hold. Pre: slot in range.
   [[nodiscard]] std::size_t tensors(slot_id slot) const noexcept {
@@ -155,7 +155,7 @@ class slot_bank_layout {
     if (layout.shape().expert_bytes.empty()) return std::nullopt;
     for (std::size_t p = 0; p < layout.pools(); ++p) {
       const auto& pool = layout.at(static_cast<pool_id>(p));
-      const auto held = bytes_of_class(index_of(pool.size_class));
+      const auto held = sum(index_of(pool.size_class), &array::bytes);
       for (const auto l : pool.layers)
         if (const auto wanted = layout.shape().bytes_of(l, pool.precision); wanted != held)
           return refusal("a bank whose slots of size class ", pool.size_class, " hold ", held,
@@ -163,10 +163,11 @@ class slot_bank_layout {
     }
     return std::nullopt;
   }
-  [[nodiscard]] std::uint64_t bytes_of_class(std::size_t size_class) const noexcept {
+  /// Over the arrays of a size class.
+  [[nodiscard]] std::uint64_t sum(std::size_t size_class, std::size_t array::*of) const noexcept {
     std::uint64_t bytes = 0;
     for (const auto& one : arrays_)
-      if (one.size_class == size_class) bytes += one.bytes;
+      if (one.size_class == size_class) bytes += one.*of;
     return bytes;
   }
 
@@ -184,5 +185,33 @@ class slot_bank_layout {
   std::vector<class_arrays> classes_;
   std::vector<array> arrays_;
 };
+
+/// Requirements on slot memory that is given back and taken, on a host or a device.
+///
+/// | expression | meaning |
+/// |---|---|
+/// | `slots()` | all slots, with memory or without |
+/// | `tensors(slot)`, `bytes(slot, tensor)` | where an expert's tensors lie in a slot; the addresses stay for the bank's life |
+/// | `slot_bytes(size_class)` | what a slot takes from the budget |
+/// | `held(size_class)` | slots of the class that have memory: its first ones |
+/// | `hold(size_class, slots)` | gives the first `slots` of the class memory and no others; their contents stay, new ones are unknown. `exceeds_memory`: nothing has changed |
+/// | `copy_slot(from, to, stream)` | copies all tensors after what was enqueued on the stream; the bytes at `to` are there when `finish` returns. Both slots are of one size class and held |
+/// | `finish(stream)` | waits until what was enqueued on the stream has run. `fill_failed`: it has not |
+///
+/// Calls are `noexcept`. `hold`, `copy_slot` and `finish` are for drained points.
+// clang-format 14 tears compound requirements apart.
+// clang-format off
+template <class B, class Stream>
+concept slot_bank = requires(B bank, const B& fixed, slot_id slot, std::size_t n, Stream& stream) {
+  { fixed.slots() } noexcept -> std::same_as<std::size_t>;
+  { fixed.tensors(slot) } noexcept -> std::same_as<std::size_t>;
+  { fixed.bytes(slot, n) } noexcept -> std::same_as<std::span<std::byte>>;
+  { fixed.slot_bytes(n) } noexcept -> std::same_as<std::uint64_t>;
+  { fixed.held(n) } noexcept -> std::same_as<std::size_t>;
+  { bank.hold(n, n) } noexcept -> std::same_as<status>;
+  { bank.copy_slot(slot, slot, stream) } noexcept -> std::same_as<status>;
+  { bank.finish(stream) } noexcept -> std::same_as<status>;
+};
+// clang-format on
 
 }  // namespace hotset

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Memory whose addresses and bytes are taken apart: what it must offer, and a range of addresses into which blocks are mapped.
+/// Memory whose addresses and bytes are taken apart: what it must offer, and a range of addresses into which blocks
+/// are mapped.
 ///
 /// | expression | meaning |
 /// |---|---|
@@ -10,11 +11,11 @@
 /// | `create_block(bytes, block)` | takes physical memory of unknown content; slow, so not on the hot path |
 /// | `destroy_block(block)` | gives it back; where it is mapped its bytes stay until the last place is unmapped |
 /// | `map(range, offset, block)` | the whole block shows at the offset, where nothing may be mapped; a block may show at several places at once |
-/// | `unmap(range, offset, bytes)` | undoes one `map`; nobody may still read or write there |
+/// | `unmap(range, offset, bytes)` | undoes one `map`; no reads or writes there may be under way |
 /// | `map_range(range, offset, blocks)` | optional, where it costs less: a `map` of each block, one behind the other, all or none |
 ///
 /// Calls are `noexcept`. One that fails changes nothing, and outputs are written on success only.
-/// What the caller got wrong is refused before the platform is asked: `invalid_argument` or `in_use`.
+/// Misuse is refused before the platform is asked: `invalid_argument` or `in_use`.
 
 #include <algorithm>
 #include <concepts>
@@ -31,7 +32,7 @@
 namespace hotset {
 
 // clang-format off: version 14 takes an attributed enum for a function
-/// What became of a call.
+/// The result of a call.
 enum class [[nodiscard]] memory_status : std::uint8_t{
     ok = 0,
     invalid_argument,  ///< a size, offset, range or block that is none; nothing changed
@@ -61,33 +62,26 @@ struct memory_block {
   friend bool operator==(const memory_block&, const memory_block&) = default;
 };
 
-// clang-format off: version 14 tears compound requirements apart
+// clang-format 14 tears compound requirements apart.
+// clang-format off
 template <class V>
 concept virtual_memory = requires(V memory, const V& fixed, std::size_t bytes, std::size_t offset,
                                   std::span<std::byte>& new_range, std::span<std::byte> range,
                                   memory_block& new_block, memory_block block) {
-  { fixed.granularity() }
-  noexcept->std::same_as<std::size_t>;
-  { memory.reserve(bytes, new_range) }
-  noexcept->std::same_as<memory_status>;
-  { memory.release(range) }
-  noexcept->std::same_as<memory_status>;
-  { memory.create_block(bytes, new_block) }
-  noexcept->std::same_as<memory_status>;
-  { memory.destroy_block(block) }
-  noexcept->std::same_as<memory_status>;
-  { memory.map(range, offset, block) }
-  noexcept->std::same_as<memory_status>;
-  { memory.unmap(range, offset, bytes) }
-  noexcept->std::same_as<memory_status>;
+  { fixed.granularity() } noexcept -> std::same_as<std::size_t>;
+  { memory.reserve(bytes, new_range) } noexcept -> std::same_as<memory_status>;
+  { memory.release(range) } noexcept -> std::same_as<memory_status>;
+  { memory.create_block(bytes, new_block) } noexcept -> std::same_as<memory_status>;
+  { memory.destroy_block(block) } noexcept -> std::same_as<memory_status>;
+  { memory.map(range, offset, block) } noexcept -> std::same_as<memory_status>;
+  { memory.unmap(range, offset, bytes) } noexcept -> std::same_as<memory_status>;
 };
 /// A virtual_memory with `map_range`.
 template <class V>
 concept maps_ranges = virtual_memory<V> &&
     requires(V memory, std::size_t offset, std::span<std::byte> range,
              std::span<const memory_block> blocks) {
-  { memory.map_range(range, offset, blocks) }
-  noexcept->std::same_as<memory_status>;
+  { memory.map_range(range, offset, blocks) } noexcept -> std::same_as<memory_status>;
 };
 // clang-format on
 
@@ -120,7 +114,8 @@ memory_status create_blocks(Memory& memory, std::size_t bytes,
   return memory_status::ok;
 }
 
-/// A reserved range of addresses: what is asked of it is done whole or not at all. Owns the addresses and what is mapped there; a block that was mapped stays its maker's to destroy.
+/// A reserved range of addresses: what is asked of it is done whole or not at all. Owns the addresses and what is
+/// mapped there; a block that was mapped stays its maker's to destroy.
 template <virtual_memory Memory>
 class virtual_range {
  public:
@@ -143,7 +138,7 @@ class virtual_range {
     std::swap(mapped_, other.mapped_);
     return *this;
   }
-  /// Unmaps everything. Nobody may still read or write there.
+  /// Unmaps everything. Pre: no reads or writes there are under way.
   ~virtual_range() {
     if (range_.empty()) return;
     for (auto p = mapped_.rbegin(); p != mapped_.rend(); ++p)
@@ -200,7 +195,7 @@ class virtual_range {
     code = create_blocks(*memory_, block_bytes, std::span(blocks));
     if (code != memory_status::ok) return code;
     code = map(offset, blocks);
-    // What is mapped keeps the bytes: from here on, unmapping is all that it takes to give them back.
+    // A mapped block keeps its bytes: from here on, unmapping alone gives them back.
     if (const auto kept = destroy_blocks(*memory_, std::span(blocks));
         code == memory_status::ok && kept != memory_status::ok) {
       (void)unmap(offset, count * block_bytes);
@@ -255,7 +250,7 @@ class virtual_range {
   void own(std::size_t offset, std::size_t bytes) noexcept {
     mapped_.insert(mapped_.begin() + index_of(offset), {offset, bytes});
   }
-  /// Of the first place that starts at `offset` or behind it.
+  /// Index of the first place that starts at `offset` or behind it.
   [[nodiscard]] std::ptrdiff_t index_of(std::size_t offset) const noexcept {
     return std::ranges::lower_bound(mapped_, offset, {}, &place::offset) - mapped_.begin();
   }
