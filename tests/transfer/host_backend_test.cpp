@@ -65,19 +65,6 @@ TEST_F(host_backend_copies, a_copy_waits_for_its_own_reader_and_for_nothing_else
   EXPECT_EQ(backend.wait(held_up.id), transfer_state::arrived);
 }
 
-TEST_F(host_backend_copies, cancel_takes_back_what_has_not_started) {
-  const auto after = reader();
-  const auto a = submit({fill_of({0_layer, 3_expert}, 1_slot, after)});
-  const auto b = submit({fill_of({0_layer, 4_expert}, 2_slot, after)}, urgency::soon);
-  EXPECT_TRUE(backend.cancel(b.id));
-  EXPECT_EQ(backend.poll(b.id), transfer_state::cancelled);
-  EXPECT_FALSE(backend.cancel(b.id));
-  held.open();
-  EXPECT_EQ(backend.wait(a.id), transfer_state::arrived);
-  EXPECT_FALSE(backend.cancel(a.id));
-  EXPECT_EQ(backend.bytes_moved(), 96U + 33 + 257) << "one expert";
-}
-
 TEST_F(host_backend_copies, a_full_queue_takes_the_first_and_refuses_the_rest) {
   const auto after = reader();
   std::vector<fill> fills;
@@ -90,18 +77,6 @@ TEST_F(host_backend_copies, a_full_queue_takes_the_first_and_refuses_the_rest) {
   EXPECT_EQ(backend.wait(sent.id), transfer_state::arrived);
   for (const auto e : each<expert_id>(4))
     EXPECT_TRUE(experts.holds(slot_id{number(e)}, {0_layer, e}));
-}
-
-TEST_F(host_backend_copies, one_missing_expert_fails_its_batch_only) {
-  experts.source.remove({0_layer, 5_expert});
-  const auto bad =
-      submit({fill_of({0_layer, 4_expert}, 0_slot), fill_of({0_layer, 5_expert}, 1_slot)});
-  const auto good = submit({fill_of({0_layer, 6_expert}, 2_slot)});
-  EXPECT_EQ(backend.wait(bad.id), transfer_state::failed);
-  EXPECT_EQ(backend.wait(good.id), transfer_state::arrived);
-  host_stream caller;
-  EXPECT_EQ(backend.fence(caller, bad.id), status::fill_failed);
-  EXPECT_EQ(backend.fence(caller, good.id), status::ok);
 }
 
 TEST_F(host_backend_copies, a_failure_is_not_forgotten_however_many_tickets_follow) {

@@ -27,8 +27,17 @@ struct error {
   std::string message;
 };
 
+namespace detail {
+/// Text, a number, or an id.
+template <class Part>
+concept message_part = std::is_convertible_v<const Part&, std::string_view> ||
+    std::is_arithmetic_v<Part> || requires(const Part& part) {
+  to_string(part);
+};
+}  // namespace detail
+
 /// An error whose message is the parts in order: text, numbers, ids.
-template <class... Parts>
+template <detail::message_part... Parts>
 [[nodiscard]] error refusal(const Parts&... parts) {
   error out;
   const auto append = [&](const auto& part) {

@@ -116,51 +116,55 @@ namespace detail {
 /// Lays the tensors of a trace out and writes them one after the other.
 class native_layout {
  public:
-  explicit native_layout(const routing_trace& trace) : trace_(trace) {
+  explicit native_layout(const routing_trace& trace)
+      : trace_(trace), expert_bytes_(trace.expert_bytes) {
     const auto t = trace.tokens();
     const auto l = static_cast<std::size_t>(trace.layers);
     const auto k = static_cast<std::size_t>(trace.top_k);
     const auto e = static_cast<std::size_t>(trace.experts);
     const auto d = static_cast<std::size_t>(trace.hidden_width);
     const auto ahead = static_cast<std::size_t>(trace.prediction_depth);
+    if (expert_bytes_.size() == 1) expert_bytes_.assign(l, expert_bytes_.front());
     // Wide elements first: with data that begins at a multiple of 64, everything is aligned.
-    if (!trace.expert_bytes.empty()) add("expert_bytes", "U64", {l}, 8);
-    add("step", "U32", {t}, 4);
-    add("sequence", "U32", {t}, 4);
-    if (!trace.token_ids.empty()) add("token_ids", "I32", {t}, 4);
-    if (!trace.weights.empty()) add("weights", "F32", {t, l, k}, 4);
-    if (!trace.logits.empty()) add("logits", "F32", {t, l, e}, 4);
-    add("ids", "U16", {t, l, k}, 2);
-    if (!trace.probabilities.empty()) add("probabilities", "F16", {t, l, e}, 2);
-    if (!trace.hidden.empty()) add("hidden", "F16", {t, l, d}, 2);
-    if (!trace.predictions.empty()) add("predictions", "F16", {t, l, ahead, e}, 2);
-    if (!trace.adapter.empty()) add("adapter", "I16", {t}, 2);
-    add("kind", "U8", {t}, 1);
+    add("expert_bytes", "U64", {l}, expert_bytes_);
+    add("step", "U32", {t}, trace.step);
+    add("sequence", "U32", {t}, trace.sequence);
+    add("token_ids", "I32", {t}, trace.token_ids);
+    add("weights", "F32", {t, l, k}, trace.weights);
+    add("logits", "F32", {t, l, e}, trace.logits);
+    add_bytes("ids", "U16", {t, l, k}, {}, 2);
+    add("probabilities", "F16", {t, l, e}, trace.probabilities);
+    add("hidden", "F16", {t, l, d}, trace.hidden);
+    add("predictions", "F16", {t, l, ahead, e}, trace.predictions);
+    add("adapter", "I16", {t}, trace.adapter);
+    add("kind", "U8", {t}, trace.kind);
   }
+  native_layout(const native_layout&) = delete;
+  native_layout& operator=(const native_layout&) = delete;
 
   [[nodiscard]] std::string header() const { return header_.bytes(metadata()); }
 
   void write(file_writer& file) const {
-    std::vector<std::uint64_t> bytes = trace_.expert_bytes;
-    if (bytes.size() == 1) bytes.assign(static_cast<std::size_t>(trace_.layers), bytes.front());
-    file.write(std::span<const std::uint64_t>(bytes));
-    file.write(std::span<const std::uint32_t>(trace_.step));
-    file.write(std::span<const std::uint32_t>(trace_.sequence));
-    file.write(std::span<const std::int32_t>(trace_.token_ids));
-    file.write(std::span<const float>(trace_.weights));
-    file.write(std::span<const float>(trace_.logits));
-    write_ids(file);
-    file.write(trace_.probabilities.bytes());
-    file.write(trace_.hidden.bytes());
-    file.write(trace_.predictions.bytes());
-    file.write(std::span<const std::int16_t>(trace_.adapter));
-    file.write(trace_.kind.data(), trace_.kind.size());
+    for (const auto part : parts_) part.empty() ? write_ids(file) : file.write(part);
   }
 
  private:
-  void add(std::string_view name, std::string_view dtype,
-           std::initializer_list<std::uint64_t> shape, std::uint64_t element_bytes) {
+  using extents = std::initializer_list<std::uint64_t>;
+
+  /// An array without values is not written.
+  template <class T>
+  void add(std::string_view name, std::string_view dtype, extents shape,
+           const std::vector<T>& values) {
+    if (!values.empty()) add_bytes(name, dtype, shape, std::as_bytes(std::span(values)), sizeof(T));
+  }
+  void add(std::string_view name, std::string_view dtype, extents shape, const half_array& values) {
+    if (!values.empty()) add_bytes(name, dtype, shape, values.bytes(), 2);
+  }
+  /// No bytes: those of ids, which are wider in memory.
+  void add_bytes(std::string_view name, std::string_view dtype, extents shape,
+                 std::span<const std::byte> bytes, std::uint64_t element_bytes) {
     header_.add(name, dtype, {shape.begin(), shape.size()}, element_bytes);
+    parts_.push_back(bytes);
   }
 
   [[nodiscard]] std::map<std::string, std::string> metadata() const {
@@ -185,7 +189,9 @@ class native_layout {
   }
 
   const routing_trace& trace_;
+  std::vector<std::uint64_t> expert_bytes_;  ///< of every layer
   safetensors_header header_;
+  std::vector<std::span<const std::byte>> parts_;
 };
 
 }  // namespace detail
