@@ -17,7 +17,7 @@
 #include "hotset/adapters/reroute_kernels.hpp"
 #include "hotset/adapters/reroute_to_slots.hpp"
 #include "hotset/core/numbers/splitmix64.hpp"
-#include "hotset/core/platform/vector_level.hpp"
+#include "hotset/core/platform/compiler.hpp"
 #if HOTSET_X86_VECTORS
 #include <immintrin.h>
 #endif

@@ -17,7 +17,36 @@
 #include "lab/files/input_error.hpp"
 
 namespace hotset::lab {
+
+std::optional<std::uint64_t> parse_rate(std::string_view text) noexcept {
+  if (!text.ends_with("/s")) return std::nullopt;
+  const auto bytes = parse_bytes(text.substr(0, text.size() - 2));
+  return bytes && *bytes > 0 ? bytes : std::nullopt;
+}
+
+std::optional<std::uint64_t> parse_duration(std::string_view text) noexcept {
+  if (text == "0") return 0;
+  if (text.empty() || text.front() < '0' || text.front() > '9') return std::nullopt;
+  double number = 0;
+  const char* const end = text.data() + text.size();
+  const auto [rest, code] = std::from_chars(text.data(), end, number, std::chars_format::fixed);
+  if (code != std::errc{}) return std::nullopt;
+  const std::string_view unit(rest, static_cast<std::size_t>(end - rest));
+  double scale = 0;
+  if (unit == "ns") scale = 1;
+  if (unit == "us") scale = 1e3;
+  if (unit == "ms") scale = 1e6;
+  if (unit == "s") scale = 1e9;
+  const double nanoseconds = number * scale;
+  if (scale == 0 || !(nanoseconds <= 1e12)) return std::nullopt;
+  return static_cast<std::uint64_t>(nanoseconds);
+}
+
 namespace {
+
+constexpr std::string_view rate_syntax =
+    "a number of bytes above 0 with a unit, a second, such as 25GB/s or 800MiB/s";
+constexpr std::string_view duration_syntax = "a number with ns, us, ms or s, such as 10us";
 
 constexpr std::array<std::string_view, 6> binary_units{"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
 constexpr std::size_t readable_units = 4;  // parse_bytes knows no more of them

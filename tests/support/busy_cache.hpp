@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "hotset/core/forecast.hpp"
 #include "hotset/core/geometry.hpp"
-#include "hotset/core/prefetch_request.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/status.hpp"
 #include "hotset/core/visit_event.hpp"

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "hotset/admission/always.hpp"
-#include "hotset/core/expert_layout.hpp"
+#include "hotset/core/geometry.hpp"
 #include "hotset/policy/any/any_eviction_policy.hpp"
 #include "lab/errors.hpp"
 #include "lab/replay/cache_size.hpp"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "hotset/core/forecast.hpp"
-#include "hotset/core/miss.hpp"
+#include "hotset/core/routing_view.hpp"
 #include "hotset/policy/any/any_predictor.hpp"
 #include "hotset/policy/any/any_prefetch_policy.hpp"
 #include "hotset/policy/routing_policy.hpp"

@@ -14,7 +14,7 @@
 #include "hotset/adapters/redirect_rows.hpp"
 #include "hotset/adapters/reroute_kernels.hpp"
 #include "hotset/core/ids/id_view.hpp"
-#include "hotset/core/platform/vector_level.hpp"
+#include "hotset/core/platform/compiler.hpp"
 #include "hotset/core/status.hpp"
 
 namespace hotset {

@@ -24,7 +24,6 @@
 #include "hotset/core/platform/assert.hpp"
 #include "hotset/policy/policy_config.hpp"
 #include "hotset/transfer/memory/virtual_memory.hpp"
-#include "hotset/transfer/memory/virtual_range.hpp"
 
 namespace hotset {
 

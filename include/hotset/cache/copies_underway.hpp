@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Copies that were started and whose end nobody has waited for.
+/// Copies that were started and not yet waited for.
 
 #include <cstddef>
 #include <cstdint>

@@ -22,12 +22,12 @@
 #include <vector>
 
 #include "hotset/core/ids/per_id.hpp"
-#include "hotset/core/platform/fetch_soon.hpp"
+#include "hotset/core/platform/compiler.hpp"
 #include "hotset/eviction/order/recency_list.hpp"
 #include "hotset/eviction/order/sparse_bits.hpp"
 #include "hotset/policy/eviction_policy.hpp"
+#include "hotset/trace/future_uses.hpp"
 #include "hotset/trace/policy_knowledge.hpp"
-#include "hotset/trace/use_order.hpp"
 
 namespace hotset {
 

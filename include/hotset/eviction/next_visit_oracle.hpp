@@ -29,7 +29,7 @@
 #include "hotset/eviction/order/layer_tournament.hpp"
 #include "hotset/policy/eviction_policy.hpp"
 #include "hotset/predict/history/two_rates.hpp"
-#include "hotset/trace/next_visits.hpp"
+#include "hotset/trace/future_uses.hpp"
 #include "hotset/trace/policy_knowledge.hpp"
 
 namespace hotset {

@@ -22,7 +22,6 @@
 #include "hotset/eviction/order/bucket_order.hpp"
 #include "hotset/policy/eviction_policy.hpp"
 #include "hotset/trace/policy_knowledge.hpp"
-#include "hotset/trace/usage_profile.hpp"
 
 namespace hotset {
 

@@ -9,7 +9,6 @@
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids.hpp"
 #include "hotset/core/pool_layout.hpp"
-#include "hotset/core/request_classes.hpp"
 #include "hotset/core/routing_view.hpp"
 
 namespace hotset {

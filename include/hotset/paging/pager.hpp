@@ -21,9 +21,9 @@
 #include <vector>
 
 #include "hotset/admission/always.hpp"
+#include "hotset/core/forecast.hpp"
 #include "hotset/core/platform/assert.hpp"
-#include "hotset/core/platform/flatten.hpp"
-#include "hotset/core/prefetch_request.hpp"
+#include "hotset/core/platform/compiler.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/status.hpp"
 #include "hotset/miss/fetch.hpp"

@@ -12,7 +12,6 @@
 #include "hotset/core/forecast.hpp"
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids.hpp"
-#include "hotset/core/prefetch_request.hpp"
 #include "hotset/core/visit_event.hpp"
 #include "hotset/paging/residency/expected_uses.hpp"
 #include "hotset/paging/residency/residents.hpp"

@@ -20,7 +20,6 @@
 
 #include "hotset/core/error.hpp"
 #include "hotset/core/geometry.hpp"
-#include "hotset/core/miss.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/policy/policy_config.hpp"
 

@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "hotset/core/error.hpp"
-#include "hotset/core/numbers/saved_numbers.hpp"
 #include "hotset/core/platform/file_bytes.hpp"
 #include "hotset/core/text/names.hpp"
 

@@ -12,7 +12,7 @@
 #include "hotset/core/ids.hpp"
 #include "hotset/core/ids/per_id.hpp"
 #include "hotset/core/platform/assert.hpp"
-#include "hotset/core/platform/fetch_soon.hpp"
+#include "hotset/core/platform/compiler.hpp"
 #include "hotset/eviction/order/sparse_bits.hpp"
 #include "hotset/trace/visit_sequence.hpp"
 #include "lab/curves/distinct_experts.hpp"

@@ -14,7 +14,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "hotset/core/request_classes.hpp"
+#include "hotset/core/ids.hpp"
 #include "hotset/trace/visit_sequence.hpp"
 #include "lab/program/command.hpp"
 #include "lab/program/console.hpp"

@@ -120,9 +120,9 @@ ticks duration_of(std::string_view option, std::string_view text) {
 /// "200us", or with the time of each token "200us+20us".
 void read_compute(const std::string& text, lab::visit_costs& costs) {
   const auto plus = text.find('+');
-  const auto visit = parse_duration(text.substr(0, plus));
-  const auto token =
-      plus == std::string::npos ? std::optional<ticks>(0) : parse_duration(text.substr(plus + 1));
+  const auto visit = lab::parse_duration(text.substr(0, plus));
+  const auto token = plus == std::string::npos ? std::optional<ticks>(0)
+                                               : lab::parse_duration(text.substr(plus + 1));
   if (!visit || !token)
     refuse_option("--compute", text,
                   "the time of a visit, such as 200us, and of each of its tokens, 200us+20us");

@@ -39,11 +39,10 @@
 #include "hotset/core/platform/assert.hpp"
 #include "hotset/core/pool_layout.hpp"
 #include "hotset/eviction/order/recency_list.hpp"
-#include "hotset/transfer/link_model.hpp"
-#include "hotset/transfer/lost_tickets.hpp"
 #include "hotset/transfer/ticket_board.hpp"
 #include "hotset/transfer/transfer_backend.hpp"
 #include "lab/replay/clock_stream.hpp"
+#include "lab/replay/link_model.hpp"
 
 namespace hotset {
 

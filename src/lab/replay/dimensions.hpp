@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "hotset/core/prefetch_request.hpp"
+#include "hotset/core/forecast.hpp"
 #include "hotset/policy/any/any_miss_policy.hpp"
 #include "hotset/policy/any/any_predictor.hpp"
 #include "hotset/policy/any/any_prefetch_policy.hpp"

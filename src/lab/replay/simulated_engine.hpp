@@ -15,16 +15,15 @@
 #include "hotset/cache/slot_cache.hpp"
 #include "hotset/core/forecast.hpp"
 #include "hotset/core/ids/id_view.hpp"
-#include "hotset/core/miss.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/paging/any_pager.hpp"
 #include "hotset/paging/pager.hpp"
 #include "hotset/policy/any/any_prefetch_policy.hpp"
 #include "hotset/prefetch/active_evict.hpp"
-#include "hotset/transfer/link_model.hpp"
 #include "hotset/transfer/memory/transient_slots.hpp"
 #include "lab/replay/clock_backend.hpp"
 #include "lab/replay/clock_stream.hpp"
+#include "lab/replay/link_model.hpp"
 
 namespace hotset::lab {
 

@@ -11,7 +11,7 @@
 
 #include <fmt/format.h>
 
-#include "hotset/core/request_classes.hpp"
+#include "hotset/core/ids.hpp"
 #include "lab/files/input_error.hpp"
 #include "lab/reports/csv_field.hpp"
 #include "lab/reports/json_text.hpp"

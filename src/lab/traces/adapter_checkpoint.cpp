@@ -18,7 +18,7 @@
 #include "hotset/core/error.hpp"
 #include "hotset/core/platform/assert.hpp"
 #include "hotset/core/text/names.hpp"
-#include "hotset/trace/safetensors_header.hpp"
+#include "hotset/trace/native_trace_writer.hpp"
 #include "lab/errors.hpp"
 #include "lab/files/float_conversion.hpp"
 #include "lab/files/input_error.hpp"

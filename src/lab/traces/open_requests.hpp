@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "hotset/trace/kv_trace.hpp"
+#include "lab/traces/kv_trace.hpp"
 
 namespace hotset::lab {
 

@@ -10,7 +10,6 @@
 #include <string_view>
 #include <vector>
 
-#include "hotset/trace/kv_trace.hpp"
 #include "lab/errors.hpp"
 #include "lab/files/input_files.hpp"
 #include "lab/files/mapped_file.hpp"
@@ -18,6 +17,7 @@
 #include "lab/traces/esft.hpp"
 #include "lab/traces/expert_counts.hpp"
 #include "lab/traces/importers.hpp"
+#include "lab/traces/kv_trace.hpp"
 #include "lab/traces/native_trace.hpp"
 #include "lab/traces/open_requests.hpp"
 #include "lab/traces/oracle_general.hpp"

@@ -6,6 +6,8 @@
 #include <string_view>
 
 #include "hotset/trace/routing_trace.hpp"
+#include "lab/files/reading_notes.hpp"
+#include "lab/traces/kv_trace.hpp"
 #include "lab/traces/trace_options.hpp"
 #include "lab/traces/trace_rows.hpp"
 

@@ -7,11 +7,11 @@
 #include <limits>
 #include <utility>
 
-#include "hotset/trace/kv_trace.hpp"
 #include "hotset/trace/visit_sequence.hpp"
 #include "lab/files/input_error.hpp"
 #include "lab/files/input_files.hpp"
 #include "lab/files/output_file.hpp"
+#include "lab/traces/kv_trace.hpp"
 #include "lab/traces/trace_records.hpp"
 
 namespace hotset::lab {

@@ -13,7 +13,7 @@
 #include "hotset/core/error.hpp"
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids.hpp"
-#include "hotset/core/numbers/saved_numbers.hpp"
+#include "hotset/core/platform/file_bytes.hpp"
 #include "hotset/core/pool_layout.hpp"
 
 namespace hotset {

@@ -10,7 +10,7 @@
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids.hpp"
 #include "hotset/core/ids/per_id.hpp"
-#include "hotset/core/platform/flatten.hpp"
+#include "hotset/core/platform/compiler.hpp"
 #include "hotset/core/visit_event.hpp"
 #include "hotset/paging/hot_set.hpp"
 #include "hotset/paging/residency/residents.hpp"

@@ -15,8 +15,7 @@
 
 #include "hotset/core/platform/aligned_vector.hpp"
 #include "hotset/core/platform/assert.hpp"
-#include "hotset/core/platform/fetch_soon.hpp"
-#include "hotset/core/platform/vector_level.hpp"
+#include "hotset/core/platform/compiler.hpp"
 #if HOTSET_X86_VECTORS
 #include <immintrin.h>
 #endif

@@ -20,6 +20,7 @@
 #include "hotset/core/error.hpp"
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids.hpp"
+#include "hotset/core/platform/file_bytes.hpp"
 #include "hotset/core/text/names.hpp"
 #include "hotset/predict/refusals.hpp"
 #include "hotset/predict/saved_file.hpp"

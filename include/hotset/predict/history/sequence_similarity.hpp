@@ -18,13 +18,13 @@
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids.hpp"
 #include "hotset/core/ids/id_view.hpp"
-#include "hotset/core/numbers/rank_kernels.hpp"
 #include "hotset/core/numbers/unique_ids.hpp"
 #include "hotset/core/platform/aligned_vector.hpp"
 #include "hotset/core/platform/assert.hpp"
 #include "hotset/predict/history/live_sequences.hpp"
 #include "hotset/predict/history/row_ring.hpp"
 #include "hotset/predict/kernels/history_kernels.hpp"
+#include "hotset/predict/kernels/rank_kernels.hpp"
 
 namespace hotset {
 

@@ -15,7 +15,7 @@
 #include <cstdint>
 #include <limits>
 
-#include "hotset/core/platform/vector_level.hpp"
+#include "hotset/core/platform/compiler.hpp"
 #if HOTSET_X86_VECTORS
 #include <immintrin.h>
 #endif

@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <span>
 
-#include "hotset/core/platform/vector_level.hpp"
+#include "hotset/core/platform/compiler.hpp"
 #if HOTSET_X86_VECTORS
 #include <immintrin.h>
 #endif

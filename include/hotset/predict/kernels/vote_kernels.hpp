@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "hotset/core/error.hpp"
-#include "hotset/core/platform/vector_level.hpp"
+#include "hotset/core/platform/compiler.hpp"
 #include "hotset/predict/history/first_uses.hpp"
 #include "hotset/predict/kernels/history_kernels.hpp"
 #include "hotset/predict/refusals.hpp"

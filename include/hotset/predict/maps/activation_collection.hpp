@@ -18,6 +18,7 @@
 #include "hotset/core/ids.hpp"
 #include "hotset/core/numbers/splitmix64.hpp"
 #include "hotset/core/platform/assert.hpp"
+#include "hotset/core/platform/file_bytes.hpp"
 #include "hotset/predict/kernels/value_kernels.hpp"
 #include "hotset/predict/refusals.hpp"
 #include "hotset/predict/saved_file.hpp"

@@ -24,7 +24,7 @@
 #include "hotset/core/error.hpp"
 #include "hotset/core/platform/aligned_vector.hpp"
 #include "hotset/core/platform/assert.hpp"
-#include "hotset/core/platform/fetch_soon.hpp"
+#include "hotset/core/platform/compiler.hpp"
 #include "hotset/core/status.hpp"
 #include "hotset/predict/kernels/map_kernels.hpp"
 #include "hotset/predict/kernels/value_kernels.hpp"

@@ -28,6 +28,7 @@
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/platform/aligned_vector.hpp"
 #include "hotset/core/platform/assert.hpp"
+#include "hotset/core/platform/file_bytes.hpp"
 #include "hotset/core/status.hpp"
 #include "hotset/predict/kernels/map_kernels.hpp"
 #include "hotset/predict/maps/map_rows.hpp"

@@ -2,13 +2,12 @@
 #pragma once
 /// Where each of some dozens of numbers stands among them: every one is compared with every other, which no guess goes wrong in.
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <span>
 
-#include "hotset/core/platform/vector_level.hpp"
+#include "hotset/core/platform/compiler.hpp"
 #if HOTSET_X86_VECTORS
 #include <immintrin.h>
 #endif
@@ -50,24 +49,6 @@ __attribute__((target("avx2"))) inline void rank_avx2(std::span<const std::uint3
   }
 }
 
-/// As rank_avx2, of sixteen at once.
-__attribute__((target("avx512f"))) inline void rank_avx512(
-    std::span<const std::uint32_t> keys, std::span<std::uint32_t> places) noexcept {
-  const __m512i one = _mm512_set1_epi32(1);
-  for (std::size_t i = 0; i < keys.size(); i += 16) {
-    const auto count = std::min<std::size_t>(16, keys.size() - i);
-    const auto lanes = static_cast<__mmask16>((1U << count) - 1);
-    const __m512i own = _mm512_maskz_loadu_epi32(lanes, &keys[i]);
-    __m512i greater = _mm512_setzero_si512();
-    for (const auto key : keys) {
-      const auto is_greater =
-          _mm512_cmpgt_epu32_mask(_mm512_set1_epi32(static_cast<int>(key)), own);
-      greater = _mm512_mask_add_epi32(greater, is_greater, greater, one);
-    }
-    _mm512_mask_storeu_epi32(&places[i], lanes, greater);
-  }
-}
-
 }  // namespace detail
 #endif
 
@@ -75,8 +56,7 @@ __attribute__((target("avx512f"))) inline void rank_avx512(
 inline void rank(std::span<const std::uint32_t> keys, std::span<std::uint32_t> places,
                  [[maybe_unused]] vector_level level) noexcept {
 #if HOTSET_X86_VECTORS
-  if (level == vector_level::avx512) return detail::rank_avx512(keys, places);
-  if (level == vector_level::avx2) return detail::rank_avx2(keys, places);
+  if (level >= vector_level::avx2) return detail::rank_avx2(keys, places);
 #endif
   rank_scalar(keys, places);
 }

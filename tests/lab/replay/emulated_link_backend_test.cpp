@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "hotset/transfer/emulated_link_backend.hpp"
+#include "lab/replay/emulated_link_backend.hpp"
 
 #include <atomic>
 #include <chrono>
@@ -120,19 +120,13 @@ class emulated_link_copies : public testing::Test {
     return experts.holds(static_cast<slot_id>(n), shape.key(n));
   }
   [[nodiscard]] std::unique_ptr<backend_type> make(std::uint64_t chunk_bytes = 64) const {
-    return backend_type::create(
-               source, experts.bank,
-               {.link = {.bytes_per_second = 1'000'000'000, .chunk_bytes = chunk_bytes}})
-        .value();
+    const backend_type::config setup{
+        .link = {.bytes_per_second = 1'000'000'000, .chunk_bytes = chunk_bytes}};
+    return std::make_unique<backend_type>(source, experts.bank, setup);
   }
 };
 
 TEST_F(emulated_link_copies, a_config_that_cannot_work_is_refused) {
-  const auto why = [&](const backend_type::config& setup) {
-    return backend_type::create(source, experts.bank, setup).error().message;
-  };
-  EXPECT_EQ(why({}), "bytes_per_second = 0, accepted: 1 or more");
-  EXPECT_EQ(why({.link = slow, .most_fills = 0}), "most_fills = 0, accepted: 1 or more");
   EXPECT_THROW(backend_type(source, experts.bank, {}), invalid_config);
   EXPECT_THROW(backend_type(source, experts.bank, {.link = slow, .most_fills = 0}), invalid_config);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "hotset/trace/visit_gather.hpp"
+#include "lab/replay/visit_gather.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -3,7 +3,6 @@
 /// How long one link takes for a copy and for each of its chunks, in whole nanoseconds.
 
 #include <cstdint>
-#include <string>
 #include <utility>
 
 #include "hotset/core/error.hpp"
@@ -28,21 +27,13 @@ class link_model {
     [[nodiscard]] validation validate() const {
       if (bytes_per_second == 0) return error{"bytes_per_second = 0, accepted: 1 or more"};
       if (latency > max_latency)
-        return error{"latency = " + std::to_string(latency) + " ns, accepted: 0.." +
-                     std::to_string(max_latency)};
+        return refusal("latency = ", latency, " ns, accepted: 0..", max_latency);
       return std::nullopt;
     }
   };
 
-  /// Errors: those of config.
-  static result<link_model> create(const config& setup) noexcept {
-    if (auto bad = setup.validate()) return *std::move(bad);
-    return link_model(setup, unchecked{});
-  }
-#if HOTSET_EXCEPTIONS
   /// Errors: throws invalid_config.
   explicit link_model(const config& setup) : setup_(setup) { require_valid(setup.validate()); }
-#endif
   /// A link on which nothing takes time.
   static link_model instant() noexcept { return link_model({.chunk_bytes = 0}, unchecked{}); }
 

@@ -7,14 +7,10 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
-#include <string>
 #include <thread>
-#include <utility>
 
-#include "hotset/core/error.hpp"
-#include "hotset/transfer/copy_thread.hpp"
-#include "hotset/transfer/link_model.hpp"
+#include "hotset/transfer/host_backend.hpp"
+#include "lab/replay/link_model.hpp"
 
 namespace hotset {
 
@@ -34,7 +30,7 @@ struct patient_clock {
 template <class Clock>
 class link_pace {
  public:
-  explicit link_pace(const link_model& link) noexcept : link_(link) {}
+  explicit link_pace(const link_model& link = link_model::instant()) noexcept : link_(link) {}
 
   using time = typename Clock::time_point;
   static time now() noexcept { return Clock::now(); }
@@ -55,49 +51,22 @@ class link_pace {
 
 /// The discipline and the times of clock_backend with bytes that really move, so that overlap can be tried without a
 /// device. A copy is no faster than the machine's memory, however fast the link.
-/// A full queue makes demand wait and refuses speculation (`accepted` tells), as copy_thread says.
 /// Threads: safe. No allocation after construction.
 template <expert_origin Source, class Clock = patient_clock>
-class emulated_link_backend : public copy_thread<Source, link_pace<Clock>> {
-  using base = copy_thread<Source, link_pace<Clock>>;
-  struct checked {
-    explicit checked() = default;
-  };
+class emulated_link_backend : public host_backend<Source, const host_slot_bank, link_pace<Clock>> {
+  using base = host_backend<Source, const host_slot_bank, link_pace<Clock>>;
 
  public:
   struct config {
     link_model::config link{};
     std::size_t most_fills = 4096;  ///< waiting at one time
-
-    [[nodiscard]] validation validate() const {
-      if (most_fills == 0) return error{"most_fills = 0, accepted: 1 or more"};
-      return link.validate();
-    }
   };
 
-  /// `source` and `bank` outlive the backend. Errors: those of config; the system refuses a thread.
-  static result<std::unique_ptr<emulated_link_backend>> create(const Source& source,
-                                                               const host_slot_bank& bank,
-                                                               const config& setup) {
-    if (auto bad = setup.validate()) return *std::move(bad);
-    auto made = std::make_unique<emulated_link_backend>(source, bank, setup,
-                                                        *link_model::create(setup.link), checked{});
-    if (auto refused = made->start()) return *std::move(refused);
-    return made;
-  }
-#if HOTSET_EXCEPTIONS
-  /// As `create`. Errors: throws invalid_config.
+  /// `source` and `bank` outlive the backend. Errors: throws invalid_config, those of config; the system refuses a
+  /// thread.
   emulated_link_backend(const Source& source, const host_slot_bank& bank, const config& setup)
-      : emulated_link_backend(source, bank, setup,
-                              (require_valid(setup.validate()), link_model(setup.link)),
-                              checked{}) {
-    require_valid(this->start());
-  }
-#endif
-  /// For create, which starts the thread.
-  emulated_link_backend(const Source& source, const host_slot_bank& bank, const config& setup,
-                        const link_model& link, checked)
-      : base(source, bank, setup.most_fills, link_pace<Clock>(link)) {}
+      : base(source, bank,
+             {.most_fills = setup.most_fills, .pace = link_pace<Clock>(link_model(setup.link))}) {}
 
   status fence(host_stream& stream, ticket t) noexcept {
     if (!stream.is_caller() || base::poll(t) != transfer_state::pending)

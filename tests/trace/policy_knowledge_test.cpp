@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "hotset/trace/usage_profile.hpp"
+#include "hotset/trace/policy_knowledge.hpp"
 
 #include <limits>
 #include <string>
@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-namespace hotset::usage_profile_test {
+namespace hotset::policy_knowledge_test {
 namespace {
 
 const geometry shape{.layers = 2, .experts = 3, .top_k = 1};
@@ -39,4 +39,4 @@ TEST(usage_profile, counts_are_finite_and_not_negative) {
 }
 
 }  // namespace
-}  // namespace hotset::usage_profile_test
+}  // namespace hotset::policy_knowledge_test

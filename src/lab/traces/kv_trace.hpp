@@ -66,9 +66,8 @@ struct kv_trace {
     ends.push_back(count);
   }
   if (count > most)
-    return error{kv.name + ": prompts of " + std::to_string(count) + " blocks of " +
-                 std::to_string(kv.block_tokens) + " tokens, accepted: at most " +
-                 std::to_string(most)};
+    return refusal(kv.name, ": prompts of ", count, " blocks of ", kv.block_tokens,
+                   " tokens, accepted: at most ", most);
   kv.blocks.resize(count);
   std::iota(kv.blocks.begin(), kv.blocks.end(), std::uint64_t{0});
   kv.block_end = std::move(ends);
@@ -90,8 +89,7 @@ struct kv_trace {
     return error{kv.name +
                  ": the requests name no blocks, accepted: a trace of what prompts share"};
   if (known.size() > static_cast<std::size_t>(geometry::max_keys))
-    return error{std::to_string(known.size()) + " distinct blocks, accepted: 1.." +
-                 std::to_string(geometry::max_keys)};
+    return refusal(known.size(), " distinct blocks, accepted: 1..", geometry::max_keys);
   routing_trace out;
   out.name = kv.name;
   out.source = kv.source;
