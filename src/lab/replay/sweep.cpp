@@ -297,17 +297,6 @@ pager_request pager_of(const run_plan& plan, const sweep_request& request,
   return out;
 }
 
-/// The shape is the engine's.
-clock_backend::config clock_of(const link_request& asked_for) {
-  clock_backend::config clock;
-  clock.link = link_model(asked_for.link);
-  clock.write_back = asked_for.write_back;
-  if (clock.write_back == write_back_way::none) return clock;
-  clock.back = link_model(asked_for.back.bytes_per_second == 0 ? asked_for.link : asked_for.back);
-  clock.spares = asked_for.spares;
-  return clock;
-}
-
 /// What can be said of a run before it is known who replays it.
 prepared_run begin_run(const run_plan& plan, const sweep_request& request, prepared_trace& trace) {
   prepared_run run;
@@ -347,7 +336,7 @@ prepared_run prepare(const run_plan& plan, const sweep_request& request, prepare
   if (run.front.tells_forecasts && !tells_of_forecasts(trace.trace(), run.front))
     run.notes.push_back(fmt::format(
         "{} goes by the past alone: the trace has no predictions for it", policies.eviction));
-  const auto clock = plan.link ? clock_of(*plan.link) : clock_backend::config{};
+  const auto clock = plan.link ? plan.link->clock() : engine_clock{};
   const auto costs = plan.link ? request.costs : visit_costs{};
   run.engine = one_expert
                    ? make_expert_engine(wanted, knowledge, shape, clock, costs)
@@ -646,6 +635,14 @@ void run_all(std::size_t works, unsigned jobs, Run run) {
 }
 
 }  // namespace
+
+engine_clock link_request::clock() const {
+  engine_clock out{link_model(link), {write_back}};
+  if (write_back == write_back_way::none) return out;
+  out.back.link = link_model(back.bytes_per_second == 0 ? link : back);
+  out.back.spares = spares;
+  return out;
+}
 
 std::vector<double> count_uses(const routing_trace& trace, std::uint64_t tokens) {
   const auto shape = trace.shape();

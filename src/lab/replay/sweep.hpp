@@ -41,6 +41,8 @@ struct link_request {
   write_back_way write_back = write_back_way::none;
   link_model::config back{};  ///< of the way back; of a link without one, as the link
   std::size_t spares = 0;     ///< slots beside the cache's
+
+  [[nodiscard]] engine_clock clock() const;
 };
 
 /// Lists give every combination, in this order of nesting: replay, scope, size, precision, link, policies.
