@@ -258,7 +258,7 @@ class clock_backend {
   /// Where a copy goes.
   struct route {
     std::uint8_t way = 0;
-    std::uint8_t lane = 0;
+    std::uint8_t in_lane = 0;
   };
   struct copy {
     fill what{};
@@ -271,6 +271,9 @@ class clock_backend {
     route on{};
     bool chained = false;  ///< after a batch that has not ended
     bool settles = true;   ///< its batch has arrived when it and the others have
+
+    /// By the clock that took it: it may not start.
+    [[nodiscard]] bool is_held() const noexcept { return ready == never && !chained; }
   };
   struct entry {
     ticket id = no_ticket;
@@ -403,14 +406,14 @@ class clock_backend {
     const bool chained = ready == never;
     if (chained) ++chained_;
     copies_[index(p)] = {f, batch, ++order_, ready, 0, when, cost_of(f, on.way), on, chained};
-    waiting_.push_back(list_of(on.lane, when == urgency::now ? urgent : speculative), p);
+    waiting_.push_back(list_of(on.in_lane, when == urgency::now ? urgent : speculative), p);
     return p;
   }
   /// In order of submission: what was submitted later goes behind it again.
   void insert_urgent(copy_id p) noexcept {
     auto& c = copies_[index(p)];
     c.when = urgency::now;
-    const auto list = list_of(c.on.lane, urgent);
+    const auto list = list_of(c.on.in_lane, urgent);
     auto later = waiting_.front(list);
     while (later != no_copy && copies_[index(later)].order < c.order) later = waiting_.after(later);
     waiting_.push_back(list, p);
@@ -499,10 +502,11 @@ class clock_backend {
     const auto& c = copies_[index(on.running)];
     const auto& link = link_of(c);
     auto earliest = never;
-    if (c.when != urgency::now) earliest = earliest_before(list_of(c.on.lane, urgent), no_copy);
+    if (c.when != urgency::now) earliest = earliest_before(list_of(c.on.in_lane, urgent), no_copy);
     earliest = std::min(
-        earliest, earliest_before(list_of(c.on.lane, c.when == urgency::now ? urgent : speculative),
-                                  on.running));
+        earliest,
+        earliest_before(list_of(c.on.in_lane, c.when == urgency::now ? urgent : speculative),
+                        on.running));
     earliest = std::max(earliest, now_);
     if (earliest >= on.run_end) return {on.run_end, c.whole.chunks};
     const auto passed = link.time_until(c.whole.bytes, c.chunks);

@@ -49,8 +49,7 @@ class write_back_clock final : public clock_backend {
       : clock_backend(checked(setup, back), unchecked{}, back.way == write_back_way::duplex ? 2 : 1,
                       2),
         spares_(back.spares),
-        waiting_fill_(copies_.size(), no_copy),
-        waits_(copies_.size(), 0) {
+        waiting_fill_(copies_.size(), no_copy) {
     add_way(back.link, setup.shape);
   }
 
@@ -81,7 +80,6 @@ class write_back_clock final : public clock_backend {
   copy_id take_victim(const fill& victim, ticket batch, urgency when) noexcept {
     const auto p = take({1, static_cast<std::uint8_t>(lanes_.size() - 1)}, victim, batch, when);
     waiting_fill_[index(p)] = no_copy;
-    waits_[index(p)] = 0;
     return p;
   }
   /// The victim's copy back, then the fill, which waits for it unless a spare slot is free.
@@ -98,14 +96,12 @@ class write_back_clock final : public clock_backend {
     }
     const auto p = take({}, alone, batch, when);
     waiting_fill_[index(p)] = no_copy;
-    waits_[index(p)] = 0;
     if (victim == no_copy) return;
     if (spares_ != 0) {
       --spares_;
       return;
     }
     copies_[index(p)].ready = never;
-    waits_[index(p)] = 1;
     waiting_fill_[index(victim)] = p;
   }
   /// A fill that took a spare slot gives it back.
@@ -119,20 +115,16 @@ class write_back_clock final : public clock_backend {
     if (const auto p = waiting_fill_[index(victim)]; p != no_copy) return start(p);
     for (const auto when : {urgent, speculative})
       for (auto p = waiting_.front(list_of(0, when)); p != no_copy; p = waiting_.after(p))
-        if (waits_[index(p)] != 0) {
+        if (copies_[index(p)].is_held()) {
           std::ranges::replace(waiting_fill_, p, no_copy);
           return start(p);
         }
     ++spares_;
   }
-  void start(copy_id p) noexcept {
-    waits_[index(p)] = 0;
-    copies_[index(p)].ready = now_;
-  }
+  void start(copy_id p) noexcept { copies_[index(p)].ready = now_; }
 
   std::size_t spares_;                 // free ones
   std::vector<copy_id> waiting_fill_;  // [copies] of a victim: the fill that waits for its slot
-  std::vector<std::uint8_t> waits_;    // [copies] of a fill: for a victim's copy back
 };
 
 /// As pager::pre_evict, with victims that are copied back at once: what comes into their slots waits for that.

@@ -141,7 +141,7 @@ TEST_F(coactivation, simulate_prefetches_by_a_table_without_scores) {
       "co-activation:reach=2",
       2, {"depth = 3, accepted: 1..2 (reach)"});
   refused("simulate a.trace --predictor crystal", 2,
-          {"--predictor: predictor 'crystal'; accepted: recorded, current-gate, activation-matrix, "
+          {"predictor 'crystal'; accepted: recorded, current-gate, activation-matrix, "
            "co-activation, expert-map, last-routed"});
 }
 
