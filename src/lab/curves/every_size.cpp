@@ -23,7 +23,8 @@ namespace {
 using pool_key = std::uint32_t;
 constexpr auto no_pool_key = std::numeric_limits<pool_key>::max();
 
-/// The visits of one pool. Each names its distinct experts in the order of their last use, as pagers tell policies.
+/// The visits of one pool, each with its distinct experts in the order of their last use: the order in which pagers
+/// notify policies.
 class pool_visits {
  public:
   pool_visits(const visit_sequence& visits, std::optional<layer_id> layer)
@@ -62,7 +63,7 @@ class pool_visits {
   std::vector<std::uint32_t> places_;
 };
 
-/// What each order makes of a use: the lowest rank goes first.
+/// The rank of a key after each use; the lowest rank is evicted first.
 class lfu_rank {
  public:
   explicit lfu_rank(pool_visits& pool) : counts_(pool.keys()) {}
@@ -88,7 +89,7 @@ class belady_rank {
       ++visit;
     });
   }
-  /// Keys that wait for the same visit, or for none, are equal: which goes first changes no count.
+  /// Keys that wait for the same visit, or for none, have equal ranks: their order changes no count.
   std::uint32_t operator()(pool_key) noexcept { return ~next_[use_++]; }
 
  private:
@@ -99,10 +100,11 @@ class belady_rank {
 
 /// All sizes of a policy whose smaller pools hold nothing that its larger ones do not.
 ///
-/// Rule: the smallest pool is a set, and every size more holds one key more: the key at its depth. A use is a miss of the sizes
-///       above the key's depth. What the smallest pool has no room for sinks: at each depth the higher rank stays, up to
-///       the first depth that is free. The visit's own keys do not sink.
-/// Source: Mattson et al. 1970, with a visit in the place of a reference: its experts are judged before any of them moves.
+/// Rule: the smallest pool is a set, and every size more holds one key more: the key at its depth. A use is a miss
+///       of the sizes above the key's depth. What the smallest pool has no room for sinks: at each depth the higher rank
+///       stays, up to the first depth that is free. The visit's own keys do not sink.
+/// Source: Mattson et al. 1970, with a visit in the place of a reference: its experts are judged before any of them
+///       moves.
 template <class Rank>
 class rank_stack {
  public:
@@ -177,7 +179,8 @@ class rank_stack {
   std::uint64_t visit_ = 0;
 };
 
-/// Some sizes of fifo, whose larger pools may lack what its smaller ones hold: a key has a bit for each size that lacks it.
+/// Some sizes of fifo, whose larger pools may lack what its smaller ones hold: a key has a bit for each size that
+/// lacks it.
 class fifo_queues {
  public:
   static constexpr std::size_t most = 64;

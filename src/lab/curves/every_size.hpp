@@ -14,13 +14,15 @@
 
 namespace hotset::lab {
 
-/// The policies whose misses are exact at every capacity, lru first: its own come from reuse distances (measure_curves).
+/// Policies that measure_curves knows exactly at every capacity. lru comes first; its misses follow from reuse
+/// distances.
 [[nodiscard]] std::span<const std::string_view> evictions_of_every_size() noexcept;
 
-/// Misses in one pool, by slots from `fewest` up to all keys of the pool: the experts of `layer`, or of all layers. They equal
-/// those of a pager that admits and fetches every miss.
+/// Misses in one pool, by slots from `fewest` up to all keys of the pool: the experts of `layer`, or of all layers.
+/// They equal those of a pager that admits and fetches every miss.
 /// Pre: eviction is fifo, lfu or belady, without parameters; no visit of the pool uses more than `fewest` experts.
-/// Complexity: lfu and belady O(1) for a hit in the smallest pool, else O(sizes); fifo reads the trace once for 64 sizes.
+/// Complexity: lfu and belady O(1) for a hit in the smallest pool, else O(sizes); fifo reads the trace once for 64
+/// sizes.
 [[nodiscard]] std::vector<std::uint64_t> misses_of_every_size(std::string_view eviction,
                                                               const visit_sequence& visits,
                                                               std::optional<layer_id> layer,

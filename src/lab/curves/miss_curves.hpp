@@ -47,8 +47,10 @@ struct curve_set {
   std::vector<pool_curve> pools{};
 };
 
-/// `eviction`: one of evictions_of_every_size(); empty: lru. Each is measured by the exact method, lru also by a sample.
-/// Errors: usage_error if a layer's own curve is asked of a sample (its experts are too few), or a sample of other policies.
+/// `eviction`: one of evictions_of_every_size(); empty: lru. Each is measured by the exact method, lru also by a
+/// sample.
+/// Errors: usage_error if a layer's own curve is asked of a sample (its experts are too few), or a sample of other
+/// policies.
 [[nodiscard]] curve_set measure_curves(const visit_sequence& visits, cache_scope scope,
                                        const curve_method& method, std::uint64_t seed = 0,
                                        std::string_view eviction = {});

@@ -13,9 +13,10 @@
 ///
 /// A fence must know at once when its batch arrives, so it runs the link ahead of the host. What the host submits
 /// afterwards cannot change what was run: demand goes first and in order of submission, so nothing submitted later
-/// overtakes the demand that is fenced, and while the link carries demand, later copies of any kind would wait anyway.
-/// The link is ahead of a later copy only where fenced demand waits for a reader while speculation fills the gap,
-/// or where speculation is fenced that was not promoted; that copy then starts no earlier than the link's time.
+/// overtakes the demand that is fenced, and while the link carries demand, later copies of any kind would wait
+/// anyway. The link is ahead of a later copy only where fenced demand waits for a reader while speculation fills
+/// the gap, or where speculation is fenced that was not promoted; that copy then starts no earlier than the link's
+/// time.
 
 #include <algorithm>
 #include <bit>
@@ -137,8 +138,8 @@ class clock_backend {
     return out;
   }
   void promote(ticket t) noexcept {
-    for (std::size_t lane = 0; lane < lanes_.size(); ++lane)
-      for (auto p = waiting_.front(list_of(lane, speculative)); p != no_copy;) {
+    for (std::size_t n = 0; n < lanes_.size(); ++n)
+      for (auto p = waiting_.front(list_of(n, speculative)); p != no_copy;) {
         const auto next = waiting_.after(p);
         if (copies_[index(p)].batch == t) {
           waiting_.erase(p);
@@ -317,9 +318,7 @@ class clock_backend {
   virtual void carried_beside(copy_id /*p*/) noexcept {}
 
   static std::size_t index(copy_id p) noexcept { return static_cast<std::size_t>(p); }
-  static std::size_t list_of(std::size_t lane, std::size_t when) noexcept {
-    return lane * 2 + when;
-  }
+  static std::size_t list_of(std::size_t n, std::size_t when) noexcept { return n * 2 + when; }
   [[nodiscard]] std::size_t lists() const noexcept { return lanes_.size() * 2; }
   [[nodiscard]] bool is_instant() const noexcept { return ways_.front().link.is_instant(); }
   [[nodiscard]] const cost& cost_of(const fill& f, std::size_t on_way = 0) const noexcept {
@@ -466,8 +465,8 @@ class clock_backend {
     }
     return first;
   }
-  /// On every lane that carries nothing. Returns when something else may begin: what begins at `until` is decided later, for
-  /// more may be submitted by then.
+  /// On every lane that carries nothing. Returns when something else may begin: what begins at `until` is decided
+  /// later, for more may be submitted by then.
   ticks begin_what_may(ticks until) noexcept {
     auto next = never;
     if (free_.size() == copies_.size()) return next;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Policies of each kind by name, and a set of them read once: what is behind the names.
+/// Policies of each kind by name, and sets of them that are read once.
 
 #include <optional>
 #include <string>
@@ -79,7 +79,8 @@ struct policy_set {
   std::string preset{};  ///< the name that it was asked for by, or empty
 };
 
-/// What the names of a set stand for. Only what goes by a trace is made later: the eviction policy, and a prefetcher with a profile.
+/// The policies that a set names. Policies that need the trace are built later: eviction, and a prefetcher with a
+/// profile.
 struct chosen_policies {
   policy_set names{};
   const eviction_row* eviction = nullptr;
@@ -95,7 +96,7 @@ struct chosen_policies {
   any_predictor::config predictor{};
   std::optional<active_evict::config> pre_eviction{};
 
-  /// A bound of the simulator's, which owns no slots.
+  /// True of a bound of the laboratory, which owns no slots.
   [[nodiscard]] bool stands_alone() const { return !eviction->make; }
 };
 /// Errors: usage_error for a name or a parameter that does not work, and for policies that do nothing together.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Named sets of policies: the configurations of SpecMD's Table 1, the systems of its Table 2, and those that fMoE and
-/// ActiveEvict compare.
+/// Named sets of policies: the configurations of SpecMD's Table 1, the systems of its Table 2, and those that fMoE
+/// and ActiveEvict compare.
 
 #include <array>
 #include <string>
@@ -50,12 +50,14 @@ inline constexpr std::array<policy_kind, 9> policy_kinds{{
     {"--eviction", &policy_lists::evictions, &policy_set::eviction},
 }};
 
-/// Every combination of the lists on top of each preset, or of `plain` where none was named, nested as policy_kinds are.
+/// Every combination of the lists on top of each preset, or of `plain` where none was named, nested as policy_kinds
+/// are.
 /// Errors: those of make_preset. Other names are not looked at.
 [[nodiscard]] std::vector<policy_set> combine_policies(const policy_lists& lists,
                                                        const policy_set& plain = {});
 
-/// The systems that decide on-line, in the order of the field, and Belady's bound without prefetch: `--compare systems`.
+/// The systems that decide on-line, in the order of the field, and Belady's bound without prefetch: `--compare
+/// systems`.
 [[nodiscard]] std::vector<policy_set> all_systems(const std::string& gate_weights = {});
 
 }  // namespace hotset::lab

@@ -248,7 +248,7 @@ void check_engine(const run_plan& plan, const sweep_request& request, const rout
          "decisions of prefetches cannot be logged, accepted: --prefetch no_prefetch");
 }
 
-/// What a reader of the result must know of its policies.
+/// Tells a reader of the result when the policies change what is computed, or see the future.
 void note_policies(const chosen_policies& chosen, std::vector<std::string>& notes) {
   if (chosen.routing)
     notes.push_back(
@@ -364,13 +364,13 @@ prepared_run prepare(const run_plan& plan, const sweep_request& request, prepare
   return run;
 }
 
-/// How far all replays are together, told by any of them.
+/// Reports the progress of all replays together.
 class sweep_progress {
  public:
   sweep_progress(const progress_report& report, std::uint64_t total)
       : report_(report), total_(total) {}
 
-  /// Of one replay, which tells how far it is itself.
+  /// Runs one replay, which reports its own progress.
   template <class Replay>
   void during(std::uint64_t visits, Replay replay) {
     std::uint64_t told = 0;
@@ -432,7 +432,7 @@ std::uint64_t slots_of(const prepared_run& run) {
   return slots;
 }
 
-/// What was asked for, and nothing of what came of it.
+/// The run as it was asked for, without its outcome.
 run_result result_of(const prepared_run& run) {
   const auto& plan = *run.plan;
   run_result out;

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The clock of a system that copies victims back before their slots are filled. No engine of the library does: weights are read-only.
+/// The clock of a system that copies victims back before their slots are filled. No engine of the library does:
+/// weights are read-only.
 ///
-/// Rule: the victim's copy back starts as the fill would have, and the fill starts when it has ended. One that `write_back()`
-/// announced is a copy by itself, whose ticket the slot's next fill names. `serial`: both ways share the link; `duplex`: the
-/// way back is a link of its own, with the same discipline. While one of `spares` slots is free a fill takes it and waits for
-/// nothing; a victim's slot that is copied back is then a spare one. A fill that is cancelled takes its victim's copy back
-/// with it. Demand after a batch that is under way promotes that batch.
+/// Rule: the victim's copy back starts as the fill would have, and the fill starts when it has ended. One that
+///       `write_back()` announced is a copy by itself, whose ticket the slot's next fill names. `serial`: both ways share
+///       the link; `duplex`: the way back is a link of its own, with the same discipline. While one of `spares` slots is
+///       free a fill takes it and waits for nothing; a victim's slot that is copied back is then a spare one. A fill that
+///       is cancelled takes its victim's copy back with it. Demand after a batch that is under way promotes that batch.
 
 #include <algorithm>
 #include <cstddef>
@@ -53,8 +54,8 @@ class write_back_clock final : public clock_backend {
     add_way(back.link, setup.shape);
   }
 
-  /// A victim is copied back ahead of its slot's next fill, which names the ticket as its `after`; `after`: the slot's last
-  /// reader. Pre: the model has the key and the precision.
+  /// A victim is copied back ahead of its slot's next fill, which names the ticket as its `after`; `after`: the
+  /// slot's last reader. Pre: the model has the key and the precision.
   ticket write_back(expert_key key, precision_id precision, ticket after,
                     clock_stream& stream) noexcept {
     advance(stream.host());
@@ -109,8 +110,8 @@ class write_back_clock final : public clock_backend {
     if (!copies_[index(p)].settles && waiting_fill_[index(p)] == no_copy) ++spares_;
     remove(p);
   }
-  /// A victim has been copied back: its slot goes to the fill that waits for it, else to the first one that waits for any, else
-  /// it is a spare one.
+  /// A victim has been copied back: its slot goes to the fill that waits for it, else to the first one that waits
+  /// for any, else it is a spare one.
   void carried_beside(copy_id victim) noexcept override {
     if (const auto p = waiting_fill_[index(victim)]; p != no_copy) return start(p);
     for (const auto when : {urgent, speculative})
@@ -127,7 +128,7 @@ class write_back_clock final : public clock_backend {
   std::vector<copy_id> waiting_fill_;  // [copies] of a victim: the fill that waits for its slot
 };
 
-/// As pager::pre_evict, with victims that are copied back at once: what comes into their slots waits for that.
+/// Frees slots as pager::pre_evict does and copies the victims back at once; fills of those slots wait for that.
 template <class Pager>
 std::size_t pre_evict_back(Pager& pages, write_back_clock& clock, const visit_context& context,
                            std::size_t slots, std::span<const slot_id> spared,
