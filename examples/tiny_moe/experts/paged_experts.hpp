@@ -326,7 +326,7 @@ class paged_experts final : public paged_provider {
     if (++next.layer == pages.shape().layers) return;
     pages.expect(context_of(view), gate_.expected());
     const auto wanted = gate_.slots_to_free({pages.located(next.layer)});
-    (void)cache_.pre_evict(next, wanted.free, wanted.spared, stream_);
+    (void)cache_.pre_evict(next, wanted.free, wanted.spared);
     freed_for_ = next.layer;
   }
 

@@ -167,18 +167,11 @@ class slot_cache {
   }
   /// A step begins: policies that go by requests hear of its tokens. Pre: view.layer == before_layers.
   void open_step(const routing_view& view) noexcept { pager_.open_step(view); }
-  /// Ahead of the visit of `context`, evicts until so many slots of its layer's pool are free, as pager::pre_evict. A
-  /// backend that copies victims back begins with it, and what comes into their slots waits for that.
-  std::size_t pre_evict(visit_context context, std::size_t slots, std::span<const slot_id> spared,
-                        stream_type& stream) noexcept {
+  /// Ahead of the visit of `context`, evicts until so many slots of its layer's pool are free, as pager::pre_evict.
+  std::size_t pre_evict(visit_context context, std::size_t slots,
+                        std::span<const slot_id> spared) noexcept {
     context.pool = pager_.layout().pool_of_layer(context.layer);
-    return pager_.pre_evict(context, slots, spared, [&](slot_id slot, expert_key key) {
-      if constexpr (requires { backend_.write_back(key, precision_id{}, ticket{}, stream); }) {
-        const auto back = backend_.write_back(key, pager_.precision_of(slot),
-                                              pager_.slot(slot).last_reader, stream);
-        if (back != no_ticket) pager_.wait_before_fill(slot, back);
-      }
-    });
+    return pager_.pre_evict(context, slots, spared, [](slot_id, expert_key) {});
   }
   /// Fills free slots with `keys`, least wanted first, and waits for them. A copy that fails leaves its slot free.
   /// Errors: visit_unfinished; fill_failed, the backend did not take a copy or, as `settle`, an

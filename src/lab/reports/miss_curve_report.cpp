@@ -36,21 +36,24 @@ std::string layer_text(const pool_curve& pool) {
   return pool.layer ? fmt::format("{}", *pool.layer) : std::string();
 }
 
+/// Whether a policy was asked for by name.
+bool names_eviction(const curve_set& curves) { return !curves.eviction.empty(); }
+
 json to_json(const curve_set& curves) {
   json pools = json::array();
   for (const auto& pool : curves.pools)
     pools.push_back({{"layer", pool.layer ? json(*pool.layer) : json(nullptr)},
                      {"widest", pool.widest},
                      {"misses", misses_to_json(pool)}});
-  return {{"schema", curve_schema},
-          {"name", curves.name},
-          {"scope", curves.scope},
-          {"method", curves.method},
-          {"replay", curves.replay},
-          {"accesses", curves.accesses},
-          {"compulsory_misses", curves.compulsory_misses},
-          {"widest", curves.widest},
-          {"curves", std::move(pools)}};
+  json out{{"schema", curve_schema}, {"name", curves.name}, {"scope", curves.scope}};
+  if (names_eviction(curves)) out["eviction"] = curves.eviction;
+  out["method"] = curves.method;
+  out["replay"] = curves.replay;
+  out["accesses"] = curves.accesses;
+  out["compulsory_misses"] = curves.compulsory_misses;
+  out["widest"] = curves.widest;
+  out["curves"] = std::move(pools);
+  return out;
 }
 
 text_table empty_curve_table() {
@@ -74,12 +77,15 @@ std::string to_json_text(std::span<const curve_set> sets) {
 }
 
 std::string to_csv(std::span<const curve_set> sets) {
-  std::string out = "trace,scope,method,replay,layer,slots,misses\n";
+  const bool named = std::ranges::any_of(sets, names_eviction);
+  std::string out =
+      fmt::format("trace,scope,{}method,replay,layer,slots,misses\n", named ? "eviction," : "");
   for (const auto& set : sets)
     for (const auto& pool : set.pools)
       for (std::size_t slots = pool.widest; slots < pool.misses.size(); ++slots)
-        out += fmt::format("{},{},{},{},{},{},{}\n", csv_field(set.name), set.scope, set.method,
-                           set.replay, layer_text(pool), slots, pool.misses[slots]);
+        out += fmt::format("{},{},{}{},{},{},{},{}\n", csv_field(set.name), set.scope,
+                           named ? set.eviction + ',' : "", set.method, set.replay,
+                           layer_text(pool), slots, pool.misses[slots]);
   return out;
 }
 
@@ -91,9 +97,10 @@ std::string to_table(const curve_set& curves, const table_view& view) {
     const auto keys = static_cast<double>(curves.pools.front().misses.size() - 1);
     return std::max<std::size_t>(1, static_cast<std::size_t>(std::floor(share * keys + 0.5)));
   };
-  auto out = folded(fmt::format("{}: {} accesses, {:.0f} first sights, scope {}, {}, {}\n",
+  auto out = folded(fmt::format("{}: {} accesses, {:.0f} first sights, scope {}, {}{}, {}\n",
                                 printable(curves.name), curves.accesses, curves.compulsory_misses,
-                                curves.scope, curves.method, curves.replay),
+                                curves.scope, names_eviction(curves) ? curves.eviction + ", " : "",
+                                curves.method, curves.replay),
                     view.width);
   auto table = empty_curve_table();
   for (const auto share : shares) {
