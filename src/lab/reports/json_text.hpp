@@ -12,5 +12,9 @@ namespace hotset::lab {
 [[nodiscard]] inline std::string one_line(const nlohmann::ordered_json& value) {
   return value.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
+/// The same text with a line for each member.
+[[nodiscard]] inline std::string indented(const nlohmann::ordered_json& value) {
+  return value.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
 
 }  // namespace hotset::lab
