@@ -77,7 +77,7 @@ class table_inputs {
   explicit table_inputs(const coactivation_options& options) : options_(options) {
     if (options.traces.empty() && options.tables.empty())
       throw lab::usage_error("coactivation: nothing to learn from; accepted: traces, or --load");
-    const auto reading = checked(options.reading);
+    const auto& reading = options.reading;
     for (const auto& path : options.traces) {
       traces_.push_back(open_user(path, reading));
       need_shape_of_first(traces_.back());
@@ -304,7 +304,7 @@ int study(const coactivation_options& options) {
   request.coverage = options.coverage;
   const auto view = checked(options.table, lab::study_columns(), !options.out.empty());
   output_file out(options.out);
-  const auto reading = checked(options.reading);
+  const auto& reading = options.reading;
   std::deque<opened_trace> traces;
   for (const auto& path : options.traces) traces.push_back(open_user(path, reading));
   request.users = users_of(traces, options.users);

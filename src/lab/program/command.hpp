@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What the subcommands of the hotset program share: their list, exit codes and checked option values.
+/// What the subcommands of the hotset program share: their list, exit codes and options that are parsed once.
 
 #include <charconv>
-#include <cmath>
+#include <concepts>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -45,16 +47,9 @@ command add_export(CLI::App& root);
 command add_synth(CLI::App& root);
 command add_synth_requests(CLI::App& root);
 command add_diff(CLI::App& root);
+command add_complete(CLI::App& root);
 command add_completion(CLI::App& root);
 command add_help(CLI::App& root);
-
-/// What an option accepts, for help and completion.
-struct option_values {
-  std::string_view option;          ///< long name, or the name of a positional
-  std::vector<std::string> values;  ///< empty: file names
-  bool list = false;                ///< several, separated by commas
-};
-[[nodiscard]] std::vector<option_values> known_values();
 
 /// Errors: usage_error "<option>: '<text>'; accepted: <accepted>".
 [[noreturn]] inline void refuse_option(std::string_view option, std::string_view text,
@@ -83,19 +78,59 @@ template <class T>
   return *value;
 }
 
+/// An option whose text `read` takes, once. Completion offers what the description lists ("what: a, b (a note), c") for
+/// the types NAME, LIST, SHAPE, MODEL and KIND:N. Errors: usage_error that begins with the option's name.
+template <class Read>
+CLI::Option* add_text(CLI::App& app, const std::string& name, const char* type, Read read,
+                      const std::string& description) {
+  return app
+      .add_option_function<std::string>(
+          name,
+          [name, read](const std::string& text) { for_option(name, [&] { return read(text); }); },
+          description)
+      ->type_name(type);
+}
+
 /// An option that holds a number in [least, most].
 template <class T>
 CLI::Option* add_number(CLI::App& app, const std::string& name, T& value, T least, T most,
                         const std::string& description) {
-  return app
-      .add_option_function<std::string>(
-          name,
-          [&value, name, least, most](const std::string& text) {
-            value = parse_number<T>(name, text, least, most);
-          },
-          description)
-      ->type_name("N")
+  return add_text(
+             app, name, "N",
+             [&value, name, least, most](const std::string& text) {
+               value = parse_number<T>(name, text, least, most);
+             },
+             description)
       ->default_str(fmt::format("{}", value));
+}
+/// Any number.
+template <std::unsigned_integral T>
+CLI::Option* add_number(CLI::App& app, const std::string& name, T& value,
+                        const std::string& description) {
+  return add_number(app, name, value, T{0}, std::numeric_limits<T>::max(), description);
+}
+
+/// An option of bytes: above 0, or with `or_none` 0, too. `usual` is the unit that a bare number is guessed to lack.
+/// T: std::uint64_t, or an optional one.
+template <class T>
+CLI::Option* add_size(CLI::App& app, const std::string& name, T& value, const char* usual,
+                      const std::string& description, bool or_none = false) {
+  return add_text(
+      app, name, "SIZE",
+      [&value, usual, or_none](const std::string& text) {
+        value = or_none ? lab::read_size_or_none(text, usual) : lab::read_size(text, usual);
+      },
+      description);
+}
+
+/// An option or a positional that names a file, or several. T: std::filesystem::path, or a vector of them.
+template <class T>
+CLI::Option* add_file(CLI::App& app, const std::string& name, T& value,
+                      const std::string& description) {
+  return app.add_option(name, value, description)->type_name("FILE");
+}
+inline CLI::Option* add_out(CLI::App& app, std::filesystem::path& out) {
+  return add_file(app, "--out", out, "write there, not to standard output");
 }
 
 /// An option that may be given several times, each with one value.

@@ -257,7 +257,7 @@ std::vector<Result> replay_each(const simulate_options& options,
 
 std::vector<lab::sweep_result> sweep_all(const simulate_options& options,
                                          lab::sweep_request request) {
-  const auto reading = checked(options.reading);
+  const auto& reading = options.reading;
   std::optional<opened_trace> lessons;
   if (!options.lessons.empty()) lessons = open_input(options.lessons, reading);
   if (lessons) request.lessons = &lessons->trace;
@@ -321,8 +321,8 @@ int rank(const simulate_options& options) {
   auto request = request_of(options);
   const auto view = checked(options.table, {}, !options.out.empty());
   output_file out(options.out);
-  const auto rankings = replay_each<lab::ranking>(options, checked(options.reading),
-                                                  std::move(request), lab::rank_policies);
+  const auto rankings =
+      replay_each<lab::ranking>(options, options.reading, std::move(request), lab::rank_policies);
   out.finish(text_of(rankings, options, view));
   if (!options.as_json && !options.as_csv) return ok;
   std::vector<std::string> told;
@@ -487,8 +487,8 @@ void add_sizes(CLI::App& app, simulate_options& options) {
                "shared scope: a pool for each size of expert");
   app.add_option(
          "--split", options.split,
-         "what becomes of a visit wider than its pool: split by-token (exact) or by-expert, or not "
-         "split, leave-rest (the experts that fewest places name stay on the host)")
+         "what becomes of a visit wider than its pool: by-token (split, exact), by-expert (split), "
+         "leave-rest (not split: the experts that fewest places name stay on the host)")
       ->type_name("NAME")
       ->capture_default_str();
   add_number(app, "--max-tokens", options.max_tokens, 0U, std::numeric_limits<std::uint32_t>::max(),

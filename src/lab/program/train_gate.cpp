@@ -47,7 +47,7 @@ std::string report_of(const lab::gate_training_result& result, bool as_json) {
 
 int train(const train_gate_options& options) {
   const auto training = checked_training(options);
-  const auto reading = checked(options.reading);
+  const auto& reading = options.reading;
   output_file out(options.out, lab::output_content::binary);
   const auto opened = open_input(options.trace, reading);
   const auto result = [&] {
