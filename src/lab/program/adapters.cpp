@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -61,31 +62,29 @@ struct plan_options {
   std::uint64_t expert_bytes = 0;
   std::vector<std::string> tensors;
   std::uint64_t page_bytes = std::uint64_t{2} << 20U;
-  std::uint64_t stride = 0;  ///< 0: E_max
-  bool aligned = false;      ///< the smallest stride of whole pages, in place of that
+  /// 0: E_max; none: the smallest stride of whole pages.
+  std::optional<std::uint64_t> stride = 0;
   std::uint64_t resident_bytes = 0;
   std::uint64_t kv_bytes_per_token = 0;
   std::uint64_t budget = 0;  ///< 0: not asked
   bool as_json = false;
 };
 
-void read_base(std::string_view text, lab::esft_base& base) {
+lab::esft_base read_base(std::string_view text) {
   const auto cross = std::min(text.find('x'), text.size());
   const auto behind = text.substr(std::min(cross + 1, text.size()));
   const auto experts =
       read_number<std::int32_t>(text.substr(0, cross), 1, adapter_layout::most_experts);
   const auto layers = read_number<std::int32_t>(behind, 1, adapter_layout::most_layers);
   if (!experts || !layers) refuse_option("--base", text, "experts x MoE layers, such as 64x26");
-  base.experts = *experts;
-  base.layers = *layers;
+  return {*layers, *experts, std::nullopt};
 }
 
-void read_stride(const std::string& text, plan_options& options) {
-  options.aligned = text == "aligned";
-  if (options.aligned) return;
+std::optional<std::uint64_t> read_stride(std::string_view text) {
   const auto stride = read_number<std::uint64_t>(text, 1, adapter_layout::most_extent);
-  if (!stride) refuse_option("--stride", text, "aligned, or a number of experts");
-  options.stride = *stride;
+  if (text != "aligned" && !stride)
+    refuse_option("--stride", text, "aligned, or a number of experts");
+  return stride;
 }
 
 /// Two thirds (gate and up) and one third (down), unless they are given.
@@ -142,9 +141,9 @@ adapter_layout read_layout(const plan_options& options) {
                                .page_bytes = options.page_bytes,
                                .resident_bytes = options.resident_bytes,
                                .tuned = {},
-                               .stride = options.stride};
+                               .stride = options.stride.value_or(0)};
   read_adapters(options, setup.tuned);
-  if (options.aligned) setup.stride = adapter_layout::create(setup).value().aligned_stride();
+  if (!options.stride) setup.stride = adapter_layout::create(setup).value().aligned_stride();
   return adapter_layout::create(std::move(setup)).value();
 }
 
@@ -176,8 +175,7 @@ std::vector<row> placement_rows(const plan_options& options, const adapter_layou
     // One adapter's merged model is smaller than the base beside its experts.
     const auto over = bytes >= exact ? lab::size_text(bytes - exact)
                                      : fmt::format("-{}", lab::size_text(exact - bytes));
-    rows.push_back(
-        {{"placement", name}, {"bytes", {cell::bytes}}, {"over", over}, {"tokens", nullptr}});
+    rows.push_back({{"placement", name}, {"bytes", bytes}, {"over", over}, {"tokens", nullptr}});
     if (options.budget >= bytes)
       rows.back()["tokens"] = (options.budget - bytes) / options.kv_bytes_per_token;
   }
@@ -207,7 +205,7 @@ std::string json_of(const plan_options& options, const adapter_layout& layout) {
                               {"sparsity", layout.sparsity()},
                               {"fragmentation", layout.fragmentation()},
                               {"tensor_bytes", layout.shape().tensor_bytes},
-                              {"bytes", {cell::bytes}},
+                              {"bytes", bytes},
                               {"reserved_bytes", layout.reserved_bytes()},
                               {"smallest", smallest_of(placements)},
                               {"kv_tokens", tokens}};
@@ -270,10 +268,8 @@ command add_select(CLI::App& group) {
            "scores of a task's experts: a summary.json, or a folder or archive with one or with "
            "expert_weights_<layer>.txt")
       ->required();
-  add_text(
-      *app, "--score", "NAME",
-      [&score = options->score](const std::string& text) { score = lab::parse_esft_score(text); },
-      "token (share of the routed places), gate (mean gate weight; a layer's sum is not 1)")
+  add_parsed(*app, "--score", "NAME", options->score, lab::parse_esft_score,
+             "token (share of the routed places), gate (mean gate weight; a layer's sum is not 1)")
       ->default_str("token");
   add_number(*app, "--p", options->p, 0.0, 1.0,
              "of each layer, the best experts are taken while those before sum to less");
@@ -310,25 +306,20 @@ command add_adapter_plan(CLI::App& group) {
            "ESFT configurations, one for each adapter: a file, or a folder with an "
            "expert_cfg.json; one may be given several times")
       ->required();
-  add_text(
-      *app, "--base", "MxL",
-      [&base = options->base](const std::string& text) { read_base(text, base); },
-      "base model: experts of a layer x MoE layers")
+  add_parsed(*app, "--base", "MxL", options->base, read_base,
+             "base model: experts of a layer x MoE layers")
       ->required();
-  add_text(
-      *app, "--first-moe-layer", "N",
-      [&base = options->base](const std::string& text) {
-        base.first_layer = parse_number<std::int32_t>("--first-moe-layer", text, 0,
-                                                      adapter_layout::most_layers - 1);
-      },
-      "the model's number of the first one (default: the configurations name all of them)");
+  const auto layer = [](std::string_view text) {
+    return parse_number<std::int32_t>("--first-moe-layer", text, 0,
+                                      adapter_layout::most_layers - 1);
+  };
+  add_parsed(*app, "--first-moe-layer", "N", options->base.first_layer, layer,
+             "the model's number of the first one (default: the configurations name all of them)");
   add_memory(*app, *options);
-  add_text(
-      *app, "--stride", "N",
-      [options = options.get()](const std::string& text) { read_stride(text, *options); },
-      "experts from one adapter's places to the next one's in virtual memory: a number, or "
-      "aligned, the smallest one of whole pages (default: E_max, the most experts that an "
-      "adapter tuned in a layer)");
+  add_parsed(*app, "--stride", "N", options->stride, read_stride,
+             "experts from one adapter's places to the next one's in virtual memory: a number, or "
+             "aligned, the smallest one of whole pages (default: E_max, the most experts that an "
+             "adapter tuned in a layer)");
   app->add_flag("--json", options->as_json, "print JSON (schema hotset.adapters/1)");
   app->footer(R"(Placements:
   exact    the bytes of all experts; nothing takes less

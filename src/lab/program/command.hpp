@@ -78,29 +78,25 @@ template <class T>
   return *value;
 }
 
-/// An option whose text `read` takes, once. Completion offers what the description lists ("what: a, b (a note), c") for
-/// the types NAME, LIST, SHAPE, MODEL and KIND:N. Errors: usage_error that begins with the option's name.
-template <class Read>
-CLI::Option* add_text(CLI::App& app, const std::string& name, const char* type, Read read,
-                      const std::string& description) {
-  return app
-      .add_option_function<std::string>(
-          name,
-          [name, read](const std::string& text) { for_option(name, [&] { return read(text); }); },
-          description)
-      ->type_name(type);
+/// An option whose text `parse` makes the value of, once. Completion offers what the description lists ("what: a, b (a note),
+/// c") for the types NAME, LIST, SHAPE, MODEL and KIND:N. Errors: usage_error that begins with the option's name.
+template <class T, class Parse>
+CLI::Option* add_parsed(CLI::App& app, const std::string& name, const char* type, T& value,
+                        Parse parse, const std::string& description) {
+  const auto read = [&value, name, parse](const std::string& text) {
+    value = for_option(name, [&] { return parse(text); });
+  };
+  return app.add_option_function<std::string>(name, read, description)->type_name(type);
 }
 
 /// An option that holds a number in [least, most].
 template <class T>
 CLI::Option* add_number(CLI::App& app, const std::string& name, T& value, T least, T most,
                         const std::string& description) {
-  return add_text(
-             app, name, "N",
-             [&value, name, least, most](const std::string& text) {
-               value = parse_number<T>(name, text, least, most);
-             },
-             description)
+  const auto parse = [=](std::string_view text) {
+    return parse_number<T>(name, text, least, most);
+  };
+  return add_parsed(app, name, "N", value, parse, description)
       ->default_str(fmt::format("{}", value));
 }
 /// Any number.
@@ -115,12 +111,10 @@ CLI::Option* add_number(CLI::App& app, const std::string& name, T& value,
 template <class T>
 CLI::Option* add_size(CLI::App& app, const std::string& name, T& value, const char* usual,
                       const std::string& description, bool or_none = false) {
-  return add_text(
-      app, name, "SIZE",
-      [&value, usual, or_none](const std::string& text) {
-        value = or_none ? lab::read_size_or_none(text, usual) : lab::read_size(text, usual);
-      },
-      description);
+  const auto parse = [=](std::string_view text) {
+    return or_none ? lab::read_size_or_none(text, usual) : lab::read_size(text, usual);
+  };
+  return add_parsed(app, name, "SIZE", value, parse, description);
 }
 
 /// An option or a positional that names a file, or several. T: std::filesystem::path, or a vector of them.

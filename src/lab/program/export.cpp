@@ -65,8 +65,8 @@ command add_export(CLI::App& root) {
   auto options = std::make_shared<export_options>();
   add_file(*app, "IN", options->in, "trace of any known format")->required();
   add_file(*app, "OUT", options->out, "file to write; a folder for esft")->required();
-  add_text(
-      *app, "--to", "NAME", [&to = options->to](const std::string& text) { to = format_of(text); },
+  add_parsed(
+      *app, "--to", "NAME", options->to, format_of,
       "format to write: native (safetensors), esft (a folder of expert_weights_<layer>.txt), "
       "oracle-general (libCacheSim)")
       ->required();

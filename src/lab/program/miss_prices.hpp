@@ -2,7 +2,7 @@
 #pragma once
 /// The options that say what misses cost, of plan and simulate-split.
 
-#include <string>
+#include <string_view>
 
 #include <CLI/CLI.hpp>
 
@@ -15,19 +15,16 @@ namespace hotset::cli {
 /// cost must outlive the parse.
 inline void add_miss_prices(CLI::App& app, cost_model& cost) {
   cost = {.seconds_per_byte = 1 / 25e9, .recompute_seconds_per_token = 1e-3};
-  add_text(
-      app, "--link", "RATE",
-      [&cost](const std::string& text) {
-        cost.seconds_per_byte = 1 / static_cast<double>(lab::read_rate(text));
-      },
-      "how fast experts are copied")
+  const auto per_byte = [](std::string_view text) {
+    return 1 / static_cast<double>(lab::read_rate(text));
+  };
+  const auto seconds = [](std::string_view text) {
+    return static_cast<double>(lab::read_duration(text)) * 1e-9;
+  };
+  add_parsed(app, "--link", "RATE", cost.seconds_per_byte, per_byte, "how fast experts are copied")
       ->default_str("25GB/s");
-  add_text(
-      app, "--recompute", "TIME",
-      [&cost](const std::string& text) {
-        cost.recompute_seconds_per_token = static_cast<double>(lab::read_duration(text)) * 1e-9;
-      },
-      "prefill of one token that KV has lost")
+  add_parsed(app, "--recompute", "TIME", cost.recompute_seconds_per_token, seconds,
+             "prefill of one token that KV has lost")
       ->default_str("1ms");
 }
 

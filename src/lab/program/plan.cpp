@@ -67,6 +67,21 @@ lab::model_description model_of(const plan_options& options) {
   return described;
 }
 
+lab::device_split split_of(const std::string& text) {
+  for (const auto split : {lab::device_split::expert, lab::device_split::tensor})
+    if (text == name_of(split)) return split;
+  refuse_option("--parallel", text, "expert, tensor");
+}
+
+/// Nothing for "auto".
+std::optional<double> kv_bits_of(const std::string& text) {
+  constexpr auto most = lab::model_options::most_kv_bits;
+  const auto bits = read_number(text, 0.5, most);
+  if (text != "auto" && !bits)
+    refuse_option("--kv-bits", text, fmt::format("auto or 0.5..{}", most));
+  return bits;
+}
+
 int plan(const plan_options& options) {
   auto request = options.request;
   output_file out(options.out);
@@ -108,13 +123,8 @@ void add_device(CLI::App& app, lab::plan_request& request) {
       ->default_str("1GiB");
   add_number(app, "--devices", request.devices, std::uint32_t{1}, std::uint32_t{4096},
              "devices that share the model, each with --vram");
-  add_text(
-      app, "--parallel", "NAME",
-      [&request](const std::string& text) {
-        for (const auto split : {lab::device_split::expert, lab::device_split::tensor})
-          if (text == name_of(split)) return void(request.split = split);
-        refuse_option("--parallel", text, "expert, tensor");
-      },
+  add_parsed(
+      app, "--parallel", "NAME", request.split, split_of,
       "what devices have of the experts: expert (each has some of a layer's), tensor (each has a "
       "part of every one)")
       ->default_str("expert");
@@ -123,13 +133,10 @@ void add_device(CLI::App& app, lab::plan_request& request) {
 void add_hand(CLI::App& app, lab::model_by_hand& hand) {
   const char* const group =
       "Model by hand (with --experts and --top-k), or what its file has wrong";
-  add_text(
-      app, "--layers", "N",
-      [&hand](const std::string& text) {
-        hand.layers = parse_number<std::int32_t>("--layers", text, 1, 65536);
-      },
-      "MoE layers")
-      ->group(group);
+  const auto layers = [](std::string_view text) {
+    return parse_number<std::int32_t>("--layers", text, 1, 65536);
+  };
+  add_parsed(app, "--layers", "N", hand.layers, layers, "MoE layers")->group(group);
   add_size(app, "--expert-bytes", hand.expert_bytes, "MiB", "of one expert of one layer", true)
       ->group(group);
   add_size(app, "--kv-bytes-per-token", hand.kv_bytes_per_token, "KiB",
@@ -148,16 +155,9 @@ void add_serving(CLI::App& app, plan_options& options) {
              "sessions at one time");
   add_number(app, "--block-tokens", request.block_tokens, std::uint64_t{1}, std::uint64_t{65536},
              "tokens of a KV block");
-  add_text(
-      app, "--kv-bits", "N",
-      [&options](const std::string& text) {
-        constexpr auto most = lab::model_options::most_kv_bits;
-        options.kv_bits = read_number(text, 0.5, most);
-        if (text != "auto" && !options.kv_bits)
-          refuse_option("--kv-bits", text, fmt::format("auto or 0.5..{}", most));
-      },
-      "bits of an element of the KV cache: 16, 8, 8.5 (q8_0), 4.5 (q4_0); auto: as the "
-      "checkpoint declares, else 16")
+  add_parsed(app, "--kv-bits", "N", options.kv_bits, kv_bits_of,
+             "bits of an element of the KV cache: 16, 8, 8.5 (q8_0), 4.5 (q4_0); auto: as the "
+             "checkpoint declares, else 16")
       ->default_str("auto");
   add_miss_prices(app, request.cost);
 }

@@ -24,18 +24,18 @@ struct synth_options {
   std::string name;
 };
 
-/// Errors: usage_error.
-void read_noise(const std::string& text, synthetic_config& config) {
+/// The noise; `kind` becomes its kind. Errors: usage_error.
+double read_noise(const std::string& text, noise_kind& kind) {
   const auto colon = text.find(':');
-  const std::string_view number = std::string_view(text).substr(colon == text.npos ? 0 : colon + 1);
-  const auto kind = colon == text.npos ? "exchange" : text.substr(0, colon);
-  const bool gaussian = kind == "gaussian";
+  const auto name = colon == text.npos ? "exchange" : text.substr(0, colon);
+  const auto number = text.substr(colon == text.npos ? 0 : colon + 1);
+  const bool gaussian = name == "gaussian";
   const auto noise =
       read_number<double>(number, 0.0, gaussian ? synthetic_config::most_gaussian_noise : 1.0);
-  if (!noise || (!gaussian && kind != "exchange"))
+  if (!noise || (!gaussian && name != "exchange"))
     refuse_option("--predictor-noise", text, "0..1, exchange:0..1 or gaussian:0..16");
-  config.predictor_noise_kind = gaussian ? noise_kind::gaussian : noise_kind::exchange;
-  config.predictor_noise = *noise;
+  kind = gaussian ? noise_kind::gaussian : noise_kind::exchange;
+  return *noise;
 }
 
 /// What only a trace with scores has.
@@ -46,9 +46,9 @@ void add_scores(CLI::App& app, synthetic_config& config) {
              "least share of the probability that the routed experts hold")
       ->needs(scores)
       ->excludes(app.get_option("--autoregression"));
-  add_text(
-      app, "--predictor-noise", "KIND:N",
-      [&config](const std::string& text) { read_noise(text, config); },
+  add_parsed(
+      app, "--predictor-noise", "KIND:N", config.predictor_noise,
+      [&config](const std::string& text) { return read_noise(text, config.predictor_noise_kind); },
       "how wrong predictions are: exchange:0.2 (chance that an expert's is another one's), "
       "gaussian:0.5 (standard deviation of what is added to the logits)")
       ->default_str("exchange:0")
@@ -102,25 +102,23 @@ void add_diffusion(CLI::App& app, synthetic_config& config) {
 
 /// Logits that decide the routing; the other way to make it.
 void add_logits(CLI::App& app, synthetic_config& config) {
-  auto* const correlation = add_text(
-      app, "--autoregression", "N",
-      [&config](const std::string& text) {
-        config.autoregression = read_number<double>(text, 0.0, 1.0);
-        if (!config.autoregression || *config.autoregression == 1)
-          refuse_option("--autoregression", text, "0 or more, below 1");
-      },
-      "correlation of router logits from token to token; they then decide the routing");
+  const auto below_1 = [](std::string_view text) {
+    const auto value = read_number<double>(text, 0.0, 1.0);
+    if (!value || *value == 1) refuse_option("--autoregression", text, "0 or more, below 1");
+    return value;
+  };
+  const auto spread = [](std::string_view text) {
+    const auto value = read_number<double>(text, 0.0, synthetic_config::most_logit_spread);
+    if (!value || *value == 0) refuse_option("--logit-spread", text, "more than 0, at most 8");
+    return *value;
+  };
+  auto* const correlation =
+      add_parsed(app, "--autoregression", "N", config.autoregression, below_1,
+                 "correlation of router logits from token to token; they then decide the routing");
   for (const char* const other : {"--stickiness", "--position-stickiness"})
     correlation->excludes(app.get_option(other));
-  add_text(
-      app, "--logit-spread", "N",
-      [&config](const std::string& text) {
-        const auto spread = read_number<double>(text, 0.0, synthetic_config::most_logit_spread);
-        if (!spread || *spread == 0)
-          refuse_option("--logit-spread", text, "more than 0, at most 8");
-        config.logit_spread = *spread;
-      },
-      "standard deviation of those logits")
+  add_parsed(app, "--logit-spread", "N", config.logit_spread, spread,
+             "standard deviation of those logits")
       ->default_str(fmt::format("{}", config.logit_spread))
       ->needs(correlation);
 }

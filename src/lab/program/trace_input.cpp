@@ -16,16 +16,14 @@ namespace hotset::cli {
 void add_trace_options(CLI::App& app, trace_options& options) {
   constexpr const char* group = "Reading traces";
   constexpr auto most = std::numeric_limits<std::int32_t>::max();
-  add_text(
-      app, "--format", "NAME",
-      [&](const std::string& text) { options.format = lab::parse_trace_format(text); },
+  add_parsed(
+      app, "--format", "NAME", options.format, lab::parse_trace_format,
       "format of the trace: auto (by content), native, bigmoe, esft, layer-expert, jsonl, csv, "
       "npy, oracle, mooncake, azure")
       ->default_str("auto")
       ->group(group);
-  add_text(
-      app, "--as", "SHAPE",
-      [&](const std::string& text) { options.as = lab::parse_step_shape(text); },
+  add_parsed(
+      app, "--as", "SHAPE", options.as, lab::parse_step_shape,
       "cut the tokens into steps anew: decode (a token a step), decode:4 (a token of each of four "
       "sequences), prefill (a sequence a step), prefill:512 (so many tokens of it)")
       ->group(group);
