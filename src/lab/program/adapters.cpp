@@ -185,8 +185,8 @@ std::vector<row> placement_rows(const plan_options& options, const adapter_layou
 /// The first one of equals.
 std::string smallest_of(const std::vector<row>& placements) {
   const auto bytes = [](const row& one) { return one["bytes"].get<std::uint64_t>(); };
-  return (
-      *std::ranges::min_element(placements.begin() + 1, placements.end(), {}, bytes))["placement"];
+  const auto best = std::ranges::min_element(placements.begin() + 1, placements.end(), {}, bytes);
+  return (*best)["placement"].get<std::string>();
 }
 
 std::string json_of(const plan_options& options, const adapter_layout& layout) {

@@ -2,6 +2,7 @@
 #pragma once
 /// What the subcommands of the hotset program share: their list, exit codes and options that are parsed once.
 
+#include <algorithm>
 #include <charconv>
 #include <concepts>
 #include <cstdint>
