@@ -93,8 +93,7 @@ const std::map<std::string, names>& may_name() {
       {"eviction/importance", {presets}},
       {"eviction/reserve_prefetch", {presets}},
       {"eviction/least_stale",
-       {presets, "src/lab/program/completion.cpp",
-        "examples/tiny_moe/studies/verification.cpp"}},  // presets "+least_stale"; cases beyond the plain ones
+       {presets, "examples/tiny_moe/studies/verification.cpp"}},  // cases beyond the plain ones
       {"eviction/lfru",
        {"examples/embed_policy/main.cpp", "examples/find_package/main.cpp",
         "examples/tiny_moe/commands/commands.cpp"}},                      // what examples show

@@ -78,7 +78,7 @@ void measure(const opened_trace& opened, const curve_request& request, std::uint
 int curve(const curve_options& options) {
   const auto request = request_of(options);
   const auto view = checked(options.table, lab::curve_columns(), !options.out.empty());
-  const auto reading = checked(options.reading);
+  const auto& reading = options.reading;
   output_file out(options.out);
   std::vector<lab::curve_set> sets;
   for (const auto& path : options.traces)

@@ -312,7 +312,7 @@ int simulate(const simulate_options& options) {
   trace_output timeline("--timeline", options.timeline, options.traces.size());
   request.timeline = timeline.stream();
   output_file out(options.out);  // refused now if it cannot be written, not after the replays
-  const auto reading = checked(options.reading);
+  const auto& reading = options.reading;
   std::optional<opened_trace> lessons;
   if (!options.lessons.empty()) lessons = open_input(options.lessons, reading);
   if (lessons) request.lessons = &lessons->trace;
@@ -328,8 +328,8 @@ int rank(const simulate_options& options) {
   auto request = request_of(options);
   const auto view = checked(options.table, {}, !options.out.empty());
   output_file out(options.out);
-  const auto rankings = replay_each<lab::ranking>(options, checked(options.reading),
-                                                  std::move(request), lab::rank_policies);
+  const auto rankings =
+      replay_each<lab::ranking>(options, options.reading, std::move(request), lab::rank_policies);
   return finish(out, rankings, options, view);
 }
 
@@ -400,7 +400,7 @@ void add_dimensions(CLI::App& app, simulate_options& options) {
   add_list(app, "--predictor", options.policies.predictors,
            fmt::format("what is expected of the layers ahead: {}; with parameters: "
                        "co-activation:reach=4:decay=0.8, learned-gate:weights=FILE (of "
-                       "train-gate), current-gate:scores=sigmoid; of several: "
+                       "python3 -m hotset train-gate), current-gate:scores=sigmoid; of several: "
                        "mixed+co-activation+last-routed",
                        fmt::join(lab::predictor_names(false, true), ", ")))
       ->default_str("recorded");
@@ -411,8 +411,9 @@ void add_dimensions(CLI::App& app, simulate_options& options) {
   app.add_flag("--warm-start", options.warm_start,
                "caches begin with what that trace used most; the time for it is not counted")
       ->needs(lessons);
-  app.add_option("--gate-weights", options.policies.gate_weights,
-                 "of the preset promoe, where --predictor names none (of train-gate)")
+  app.add_option(
+         "--gate-weights", options.policies.gate_weights,
+         "of the preset promoe, where --predictor names none (of python3 -m hotset train-gate)")
       ->type_name("FILE");
   add_list(app, "--miss", options.policies.misses,
            fmt::format("miss policies: {}; with parameters: drop:keep=2",
@@ -490,8 +491,8 @@ void add_sizes(CLI::App& app, simulate_options& options) {
                "shared scope: a pool for each size of expert");
   app.add_option(
          "--split", options.split,
-         "what becomes of a visit wider than its pool: split by-token (exact) or by-expert, or not "
-         "split, leave-rest (the experts that fewest places name stay on the host)")
+         "what becomes of a visit wider than its pool: by-token (split, exact), by-expert (split), "
+         "leave-rest (not split: the experts that fewest places name stay on the host)")
       ->type_name("NAME")
       ->capture_default_str();
   add_number(app, "--max-tokens", options.max_tokens, 0U, std::numeric_limits<std::uint32_t>::max(),
