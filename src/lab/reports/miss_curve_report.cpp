@@ -30,6 +30,9 @@ row layer_of(const pool_curve& pool) {
   return pool.layer ? row(number(*pool.layer)) : row(nullptr);
 }
 
+/// Whether a policy was asked for by name.
+bool names_eviction(const curve_set& curves) { return !curves.eviction.empty(); }
+
 row json_of(const curve_set& curves) {
   row pools = row::array();
   for (const auto& pool : curves.pools) {
@@ -39,15 +42,15 @@ row json_of(const curve_set& curves) {
     pools.push_back(
         {{"layer", layer_of(pool)}, {"widest", pool.widest}, {"misses", std::move(misses)}});
   }
-  return {{"schema", curve_schema},
-          {"name", curves.name},
-          {"scope", curves.scope},
-          {"method", curves.method},
-          {"replay", curves.replay},
-          {"accesses", curves.accesses},
-          {"compulsory_misses", curves.compulsory_misses},
-          {"widest", curves.widest},
-          {"curves", std::move(pools)}};
+  row out{{"schema", curve_schema}, {"name", curves.name}, {"scope", curves.scope}};
+  if (names_eviction(curves)) out["eviction"] = curves.eviction;
+  out.update({{"method", curves.method},
+              {"replay", curves.replay},
+              {"accesses", curves.accesses},
+              {"compulsory_misses", curves.compulsory_misses},
+              {"widest", curves.widest},
+              {"curves", std::move(pools)}});
+  return out;
 }
 
 /// All pools together, at a share of the slots that hold everything.
@@ -80,12 +83,15 @@ std::string to_csv(std::span<const curve_set> sets) {
       for (std::size_t slots = pool.widest; slots < pool.misses.size(); ++slots)
         rows.push_back({{"trace", set.name},
                         {"scope", set.scope},
+                        {"eviction", set.eviction},
                         {"method", set.method},
                         {"replay", set.replay},
                         {"layer", layer_of(pool)},
                         {"slots", slots},
                         {"misses", misses_of(pool, slots)}});
-  return to_csv({"trace", "scope", "method", "replay", "layer", "slots", "misses"}, rows);
+  std::vector<std::string> names{"trace", "scope", "method", "replay", "layer", "slots", "misses"};
+  if (std::ranges::any_of(sets, names_eviction)) names.insert(names.begin() + 2, "eviction");
+  return to_csv(names, rows);
 }
 
 std::vector<std::string> curve_columns() { return names_of(columns); }
@@ -94,9 +100,10 @@ std::string to_table(const curve_set& curves, const table_view& view) {
   std::vector<row> rows;
   for (const double share : {0.05, 0.125, 0.25, 0.375, 0.5, 0.75, 1.0})
     rows.push_back(row_at(curves, share));
-  auto out = folded(fmt::format("{}: {} accesses, {:.0f} first sights, scope {}, {}, {}\n",
+  auto out = folded(fmt::format("{}: {} accesses, {:.0f} first sights, scope {}, {}{}, {}\n",
                                 printable(curves.name), curves.accesses, curves.compulsory_misses,
-                                curves.scope, curves.method, curves.replay),
+                                curves.scope, names_eviction(curves) ? curves.eviction + ", " : "",
+                                curves.method, curves.replay),
                     view.width) +
              to_table(columns, rows, view);
   if (curves.widest > rows.front()["slots"].get<std::size_t>())
