@@ -11,8 +11,8 @@
 
 namespace hotset::support {
 
-/// Says where and why `value` is not as the schema says; empty: it is. A keyword that is not known here is an error: what
-/// nobody checks must not look checked.
+/// Says where and why `value` is not as the schema says; empty: it is. An unknown keyword is an error: it
+/// would look checked.
 class json_schema {
  public:
   explicit json_schema(nlohmann::json root) : root_(std::move(root)) {}

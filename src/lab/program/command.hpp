@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What the subcommands of the hotset program share: their list, exit codes and options that are parsed once.
+/// Shared by all subcommands: their list, the exit codes, and options that are parsed once.
 
 #include <algorithm>
 #include <charconv>
@@ -79,8 +79,8 @@ template <class T>
   return *value;
 }
 
-/// An option whose text `parse` makes the value of, once. Completion offers what the description lists ("what: a, b (a note),
-/// c") for the types NAME, LIST, SHAPE, MODEL and KIND:N. Errors: usage_error that begins with the option's name.
+/// An option whose text `parse` turns into the value, once. For the types NAME, LIST, SHAPE, MODEL and KIND:N,
+/// completion offers the words that the description lists: "what: a, b (a note), c". Errors: usage_error with the option.
 template <class T, class Parse>
 CLI::Option* add_parsed(CLI::App& app, const std::string& name, const char* type, T& value,
                         Parse parse, const std::string& description) {
@@ -107,7 +107,7 @@ CLI::Option* add_number(CLI::App& app, const std::string& name, T& value,
   return add_number(app, name, value, T{0}, std::numeric_limits<T>::max(), description);
 }
 
-/// An option of bytes: above 0, or with `or_none` 0, too. `usual` is the unit that a bare number is guessed to lack.
+/// An option of bytes above 0; `or_none` accepts 0, too. `usual` is the unit that a bare number is guessed to lack.
 /// T: std::uint64_t, or an optional one.
 template <class T>
 CLI::Option* add_size(CLI::App& app, const std::string& name, T& value, const char* usual,

@@ -51,7 +51,7 @@ std::vector<std::string> option_names(const CLI::App& app) {
   return names;
 }
 
-/// What was typed before the '=' of an unknown option; empty if all are known.
+/// The first unknown option as it was typed, without its value; empty if all are known.
 std::string unknown_option(const CLI::App& app) {
   for (const auto& word : app.remaining())
     if (word.size() > 1 && word.starts_with('-')) return word.substr(0, word.find('='));

@@ -19,14 +19,14 @@ inline void tell(bool result_on_output, std::string_view name, std::string_view 
   print(fmt::format("{}: {}\n", name, text));
 }
 
-/// Errors: as output_file; std::runtime_error for what the format cannot hold.
+/// Writes a native trace. Errors: as output_file; std::runtime_error if the format cannot hold the trace.
 inline void write_native(const routing_trace& trace, output_file& out) {
   const auto bad = write_native_trace(trace, out.writer());
   out.check();
   if (bad) throw std::runtime_error(bad->message);
 }
 
-/// The same, and says what the file holds.
+/// Writes the native trace and prints what the file holds. Errors: as write_native.
 inline void write_trace(const routing_trace& trace, output_file& out) {
   const bool on_output = out.is_standard_output();
   write_native(trace, out);

@@ -36,11 +36,11 @@ struct column {
   const char* title;  ///< with the unit, but for bytes
   cell shown{};
   int rank = 0;  ///< the highest are left out first; those of 0 stay
-  /// The member that a row must have, and not as 0, for the column to be shown unless it is named. "": always; named: never.
+  /// Shown if a row has this member and it is not 0. "": always shown; if_named: only if --columns names it.
   const char* where = "";
   const char* plain = "";  ///< words: the value that goes without saying
 };
-/// Of column::where: shown if --columns names it.
+/// A value of column::where.
 inline constexpr const char* if_named = "?";
 
 [[nodiscard]] std::vector<std::string> names_of(std::span<const column> columns);

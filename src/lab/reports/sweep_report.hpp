@@ -15,8 +15,8 @@ namespace hotset::lab {
 /// The schema of the JSON text: docs/schemas/simulate.json.
 inline constexpr std::string_view simulate_schema = "hotset.simulate/1";
 
-/// {"schema", "trace": {...}, "results": [...]} with a line for each replay; of several sweeps an array of such objects.
-/// Null: not measured, such as times without a link, or quality where no model ran. Bytes that are not UTF-8 become U+FFFD.
+/// {"schema", "trace": {...}, "results": [...]} with a line for each replay; several sweeps give an array.
+/// Null: not measured, such as times without a link. Bytes that are not UTF-8 become U+FFFD.
 [[nodiscard]] std::string to_json_text(std::span<const sweep_result> sweeps);
 
 /// A header and a line for each replay; the fields of JSON without per_layer, after the trace's name.
