@@ -136,7 +136,7 @@ std::vector<row> adapter_rows(const plan_options& options, const adapter_layout&
   return rows;
 }
 
-/// The first is the bound, the others can be had. Tokens: KV cache that the budget leaves; null if the weights do not fit.
+/// The first is the bound, the others can be had. Tokens: KV cache that the budget leaves; null: weights do not fit.
 std::vector<row> placement_rows(const plan_options& options, const adapter_layout& layout) {
   std::vector<row> rows;
   const auto exact = layout.exact_bytes();

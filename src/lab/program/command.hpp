@@ -77,8 +77,8 @@ template <class T>
   return *value;
 }
 
-/// An option whose text `parse` turns into the value, once. For the types NAME, LIST, SHAPE, MODEL and KIND:N, completion
-/// offers the words that the description lists: "what: a, b (a note), c". Errors: usage_error that names the option.
+/// An option whose text `parse` turns into the value, once. For the types NAME, LIST, SHAPE, MODEL and KIND:N,
+/// completion offers the words that the description lists: "what: a, b (a note), c". Errors: usage_error with the option.
 template <class T, class Parse>
 CLI::Option* add_parsed(CLI::App& app, const std::string& name, const char* type, T& value,
                         Parse parse, const std::string& description) {

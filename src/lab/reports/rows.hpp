@@ -36,7 +36,7 @@ struct column {
   const char* title;  ///< with the unit, but for bytes
   cell shown{};
   int rank = 0;  ///< the highest are left out first; those of 0 stay
-  /// The column is shown if a row has this member and it is not 0. "": always shown; if_named: only if --columns names it.
+  /// Shown if a row has this member and it is not 0. "": always shown; if_named: only if --columns names it.
   const char* where = "";
   const char* plain = "";  ///< words: the value that goes without saying
 };

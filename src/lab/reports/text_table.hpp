@@ -56,8 +56,8 @@ class text_table {
 
 /// Breaks a line of more than `width` characters at spaces; the lines that follow begin with `indent` spaces.
 [[nodiscard]] std::string folded_line(std::string_view line, std::size_t width, std::size_t indent);
-/// Breaks lines of more than `width` characters. What follows stands below the value: behind "label      value", "note: "
-/// or "name: ". Lines that begin with a space stay: they are tables, or to be pasted. Width 0: nothing is broken.
+/// Breaks lines of more than `width` characters. What follows stands below the value: behind "label      value",
+/// "note: " or "name: ". Lines that begin with a space stay: they are tables, or to be pasted. Width 0: no breaks.
 [[nodiscard]] std::string folded(const std::string& text, std::size_t width);
 
 }  // namespace hotset::lab
