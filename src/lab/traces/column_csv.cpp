@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "lab/traces/importers.hpp"
-#include "lab/traces/routed_rows.hpp"
+#include "lab/traces/recorded_rows.hpp"
 #include "lab/traces/text_scan.hpp"
 #include "lab/traces/trace_records.hpp"
 
@@ -221,7 +221,7 @@ class column_reader {
 
   line_scanner lines_;
   field_map fields_;
-  routed_rows rows_;
+  recorded_rows rows_;
   char divider_ = ',';
   std::size_t columns_ = 0;
   std::size_t layer_ = 0;

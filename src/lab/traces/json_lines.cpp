@@ -4,7 +4,7 @@
 
 #include "lab/traces/importers.hpp"
 #include "lab/traces/json_objects.hpp"
-#include "lab/traces/routed_rows.hpp"
+#include "lab/traces/recorded_rows.hpp"
 #include "lab/traces/trace_records.hpp"
 
 namespace hotset::lab {
@@ -168,7 +168,7 @@ class json_reader {
   json_objects objects_;
   field_map fields_;
   reading_notes* notes_;
-  routed_rows rows_;
+  recorded_rows rows_;
   bool weights_ = false;
   std::uint64_t rows_read_ = 0;
   std::uint64_t headers_ = 0;

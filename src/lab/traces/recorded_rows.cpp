@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "lab/traces/routed_rows.hpp"
+#include "lab/traces/recorded_rows.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -51,7 +51,7 @@ std::size_t tokens_by_layer(std::span<const row> pass) {
 
 }  // namespace
 
-void routed_rows::begin(const row_place& place) {
+void recorded_rows::begin(const row_place& place) {
   const auto named = sequences_.try_emplace(std::string(place.sequence), sequences_.size()).first;
   const auto [found, first] = ends_.try_emplace(named->second);
   here_ = &found->second;
@@ -78,25 +78,25 @@ void routed_rows::begin(const row_place& place) {
   *here_ = {next_.step, next_.token, next_.layer, next_.rank};
 }
 
-void routed_rows::add(expert_id id, float weight) {
+void recorded_rows::add(expert_id id, float weight) {
   next_.expert = id;
   next_.weight = weight;
   records_.push_back(next_);
   skip();
 }
 
-void routed_rows::skip() {
+void recorded_rows::skip() {
   if (next_.rank == most_ranks)
     lines_.refuse("a token has too many experts", "up to " + std::to_string(most_ranks));
   here_->rank = next_.rank++;
 }
 
-void routed_rows::next_token() {
+void recorded_rows::next_token() {
   here_->token = ++next_.token;
   next_.rank = 0;
 }
 
-routing_trace routed_rows::finish(bool weights) && {
+routing_trace recorded_rows::finish(bool weights) && {
   facts_.weights = weights;
   facts_.places_inferred = !numbered_;
   if (!numbered_) join_layer_by_layer();
@@ -106,7 +106,7 @@ routing_trace routed_rows::finish(bool weights) && {
   return trace_of(std::move(records_), facts_);
 }
 
-void routed_rows::join_layer_by_layer() {
+void recorded_rows::join_layer_by_layer() {
   // In place: a stable sort would copy all records.
   std::ranges::sort(records_, {}, [](const trace_record& r) {
     return std::tie(r.sequence, r.line, r.token, r.rank);
@@ -133,7 +133,7 @@ void routed_rows::join_layer_by_layer() {
                                " of a prompt; fields token and step say otherwise");
 }
 
-void routed_rows::settle_sequences() {
+void recorded_rows::settle_sequences() {
   std::vector<std::uint64_t> values(sequences_.size());
   for (const auto& [name, number] : sequences_) {
     const auto value = parse_number<std::uint32_t>(name);
@@ -143,7 +143,7 @@ void routed_rows::settle_sequences() {
   for (auto& r : records_) r.sequence = values[r.sequence];
 }
 
-void routed_rows::number_ranks() {
+void recorded_rows::number_ranks() {
   std::ranges::stable_sort(records_, {}, place_of);
   for (std::size_t i = 0; i < records_.size(); ++i) {
     const bool follows = i > 0 && place_of(records_[i]) == place_of(records_[i - 1]);

@@ -31,10 +31,10 @@ struct row_place {
 ///   neither: a step ends where the layer does not rise. A prompt may be recorded layer by layer: n rows of each of its
 ///     layers, then those of the next. Such rows become the n tokens of one step, prefill if no row says its phase.
 ///   rank: a row whose rank rises within a layer continues the token. Without ranks: the order in the file.
-class routed_rows {
+class recorded_rows {
  public:
   /// Pre: `lines` outlives it: refusals name its current line.
-  routed_rows(record_facts facts, const line_scanner& lines)
+  recorded_rows(record_facts facts, const line_scanner& lines)
       : facts_(std::move(facts)), lines_(lines) {}
 
   /// Begins a row.
