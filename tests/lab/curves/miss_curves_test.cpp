@@ -20,9 +20,11 @@ namespace {
 using testing::HasSubstr;
 
 lab::curve_set curves_of(const routing_trace& trace, const std::string& scope,
-                         const std::string& method = "exact", bool per_access = false) {
+                         const std::string& method = "exact", bool per_access = false,
+                         const std::string& eviction = {}) {
   const visit_sequence visits(trace, {.per_access = per_access});
-  auto out = lab::measure_curves(visits, lab::parse_scope(scope), lab::curve_method::parse(method));
+  auto out = lab::measure_curves(visits, lab::parse_scope(scope), lab::curve_method::parse(method),
+                                 0, eviction);
   out.name = trace.name;
   return out;
 }
