@@ -100,42 +100,37 @@ std::optional<std::string> config_keys::text(std::string_view key) const {
   return value->get<std::string>();
 }
 
-const json* config_keys::array(std::string_view key, std::size_t size, std::string_view of) const {
-  const auto* const value = find(key);
-  if (value == nullptr) return nullptr;
-  if (!value->is_array() || (size > 0 && value->size() != size))
-    refuse(key, "is " + told(*value),
+template <class T>
+std::optional<std::vector<T>> config_keys::list(std::string_view key, std::size_t size,
+                                                std::string_view of, std::string_view each,
+                                                std::optional<T> (*read)(const json&)) const {
+  const auto* const values = find(key);
+  if (values == nullptr) return std::nullopt;
+  if (!values->is_array() || (size > 0 && values->size() != size))
+    refuse(key, "is " + told(*values),
            size > 0 ? fmt::format("an array of {} {}, one a layer", size, of)
                     : fmt::format("an array of {}", of));
-  return value;
-}
-
-std::optional<std::vector<std::uint64_t>> config_keys::numbers(std::string_view key,
-                                                               std::size_t size) const {
-  const auto* const values = array(key, size, "integers");
-  if (values == nullptr) return std::nullopt;
-  std::vector<std::uint64_t> out;
+  std::vector<T> out;
   for (const auto& value : *values) {
-    const auto found = natural(value, 0, most_extent);
+    const auto found = read(value);
     if (!found)
-      refuse(key, fmt::format("entry {} is {}", out.size(), told(value)),
-             fmt::format("integers in 0..{}", most_extent));
+      refuse(key, fmt::format("entry {} is {}", out.size(), told(value)), std::string(each));
     out.push_back(*found);
   }
   return out;
 }
 
+std::optional<std::vector<std::uint64_t>> config_keys::numbers(std::string_view key,
+                                                               std::size_t size) const {
+  return list<std::uint64_t>(key, size, "integers", fmt::format("integers in 0..{}", most_extent),
+                             [](const json& value) { return natural(value, 0, most_extent); });
+}
+
 std::optional<std::vector<std::string>> config_keys::words(std::string_view key,
                                                            std::size_t size) const {
-  const auto* const values = array(key, size, "strings");
-  if (values == nullptr) return std::nullopt;
-  std::vector<std::string> out;
-  for (const auto& value : *values) {
-    if (!value.is_string())
-      refuse(key, fmt::format("entry {} is {}", out.size(), told(value)), "strings");
-    out.push_back(value.get<std::string>());
-  }
-  return out;
+  return list<std::string>(key, size, "strings", "strings", [](const json& value) {
+    return value.is_string() ? std::optional(value.get<std::string>()) : std::nullopt;
+  });
 }
 
 const json* config_keys::object(std::string_view key) const {
@@ -146,7 +141,7 @@ const json* config_keys::object(std::string_view key) const {
 
 void config_keys::refuse(std::string_view key, const std::string& found,
                          const std::string& accepted) const {
-  refuse_input(file_, fmt::format("key '{}'", key), found, accepted);
+  refuse_input(file_, fmt::format("key '{}{}'", prefix_, key), found, accepted);
 }
 
 }  // namespace hotset::lab

@@ -21,10 +21,10 @@ class config_keys {
 
   static constexpr std::uint64_t most_extent = std::uint64_t{1} << 24U;
 
-  /// Pre: both are objects and outlive this.
+  /// Pre: both are objects and outlive this. Messages put `prefix` before a key.
   // NOLINTNEXTLINE(bugprone-easily-swappable-parameters): the inner one is asked first
-  config_keys(const json& inner, const json& outer, std::string file)
-      : inner_(inner), outer_(outer), file_(std::move(file)) {}
+  config_keys(const json& inner, const json& outer, std::string file, std::string_view prefix = {})
+      : inner_(inner), outer_(outer), file_(std::move(file)), prefix_(prefix) {}
 
   [[nodiscard]] const std::string& file() const noexcept { return file_; }
   /// Returns nullptr where the key is missing or null.
@@ -54,13 +54,16 @@ class config_keys {
                            const std::string& accepted) const;
 
  private:
-  /// Its entries, or none where the key is missing.
-  [[nodiscard]] const json* array(std::string_view key, std::size_t size,
-                                  std::string_view of) const;
+  /// Entries as `read` takes them; nothing where the key is missing.
+  template <class T>
+  [[nodiscard]] std::optional<std::vector<T>> list(std::string_view key, std::size_t size,
+                                                   std::string_view of, std::string_view each,
+                                                   std::optional<T> (*read)(const json&)) const;
 
   const json& inner_;
   const json& outer_;
   std::string file_;
+  std::string prefix_;
 };
 
 }  // namespace hotset::lab

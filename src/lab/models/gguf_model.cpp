@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -40,8 +39,7 @@ class gguf_describer {
   gguf_describer(const std::filesystem::path& path, const model_options& options)
       : parts_(open_gguf_parts(path, file_extent::header)),
         name_(path.string()),
-        model_name_(gguf_name(path)),
-        kv_(options.kv_bits.value_or(model_options::usual_kv_bits)) {
+        model_name_(gguf_name(path)) {
     out_.kv_bits = options.kv_bits.value_or(model_options::usual_kv_bits);
   }
 
@@ -57,7 +55,7 @@ class gguf_describer {
     read_weights();
     m.is_causal = number("attention.causal", 1).value_or(1) != 0;
     read_cache();
-    m.kv = kv_.layers();
+    m.kv = kv_of(m.blocks);
     if (const auto bad = m.validate()) refuse_input(name_, "", bad->message, "");
     note_cut_files();
     std::size_t tensors = 0;
@@ -192,9 +190,7 @@ class gguf_describer {
     shape.layers = static_cast<std::int32_t>(routed.size());
     for (const auto& [block, bytes] : routed)
       shape.expert_bytes.push_back(bytes / static_cast<std::uint64_t>(shape.experts));
-    const auto& bytes = shape.expert_bytes;
-    if (std::adjacent_find(bytes.begin(), bytes.end(), std::not_equal_to<>()) == bytes.end())
-      shape.expert_bytes.resize(1);
+    shape.expert_bytes = by_layer(std::move(shape.expert_bytes));
   }
 
   void read_cache() {
@@ -207,12 +203,10 @@ class gguf_describer {
     std::uint64_t recurrent = 0;
     for (std::uint64_t block = 0; block < blocks_; ++block) {
       if (prediction_.contains(block)) continue;
-      const auto elements = kv_elements(block);
-      const auto window = has_window(block) ? window_ : 0;
-      out_.memory.blocks[block].window = window;
-      out_.memory.blocks[block].kv_bytes_per_token = kv_.bytes_of(elements);
-      kv_.add(elements, window);
-      if (elements == 0) ++recurrent;
+      auto& own = out_.memory.blocks[block];
+      own.window = has_window(block) ? window_ : 0;
+      own.kv_bytes_per_token = kv_bytes_of(kv_elements(block), out_.kv_bits);
+      if (own.kv_bytes_per_token == 0) ++recurrent;
     }
     if (recurrent > 0) read_state(recurrent);
     note_latent();
@@ -313,7 +307,6 @@ class gguf_describer {
   std::vector<gguf_file> parts_;
   std::string name_;
   std::string model_name_;
-  kv_tally kv_;
   std::string architecture_;
   std::uint64_t blocks_ = 0;
   std::uint64_t window_ = 0;

@@ -32,147 +32,89 @@ enum class pattern : std::uint8_t {
   odd_lightning,   ///< odd layers have lightning attention
 };
 
+/// Norms of queries and keys, and the key that turns them on or off.
+struct norm_rule {
+  qk_norm norm = qk_norm::none;
+  std::string_view key{};
+  bool otherwise = true;  ///< where the key is missing
+};
+
 /// What a model_type fixes and no key says, and the keys that it cannot do without.
 struct family {
-  std::string_view type;
+  std::array<std::string_view, 2> types{};  ///< a second one may be empty
   std::string_view expert_width = "intermediate_size";
-  /// A key that must be there; empty: shared experts are optional.
-  std::string_view shared_width{};
-  std::uint64_t shared_experts = 0;  ///< where no key counts them
-  qk_norm norm = qk_norm::none;
-  std::string_view norm_key{};  ///< turns the norm on or off
-  bool norm_otherwise = true;   ///< where that key is missing
-  bool is_latent = false;
-  bool is_mamba = false;
-  bool input_bias = false;      ///< of queries, keys and values, whatever attention_bias says
-  bool attention_bias = false;  ///< where the key is missing
-  bool plain_output = false;    ///< the way out of the attention has no bias in any case
-  bool gated_attention = false;
-  bool norm_bias = false;
-  bool correction_bias = false;
-  bool correction_in_f32 = false;
-  bool router_in_f32 = false;
-  bool biased_experts = false;  ///< and a biased router
-  bool shared_gate = false;
-  bool tied_otherwise = false;  ///< where tie_word_embeddings is missing
-  bool has_sinks = false;
+  std::string_view
+      shared_width{};  ///< a key that must be there; empty: shared experts are optional
+  norm_rule norm{};
+  trait_set traits = 0;
   pattern layers = pattern::none;
-  bool window_needs_asking = false;  ///< use_sliding_window
-  bool window_from_a_layer = false;  ///< max_window_layers
-  bool is_causal = true;
 };
 
 constexpr std::uint64_t most_layers = 65536;
 constexpr std::string_view moe_width = "moe_intermediate_size";
+constexpr std::string_view shared_count = "n_shared_experts";
+constexpr std::string_view shared_expert_width = "shared_expert_intermediate_size";
 
-constexpr family deepseek_v3_like(std::string_view type) {
-  return {.type = type,
-          .expert_width = moe_width,
-          .shared_width = "n_shared_experts",
-          .is_latent = true,
-          .correction_bias = true};
-}
-constexpr family lightning_like(std::string_view type, pattern layers) {
-  return {.type = type, .layers = layers};
-}
-constexpr family llada_like(std::string_view type) {
-  return {.type = type,
-          .expert_width = "expert_intermediate_size",
-          .norm = qk_norm::per_head,
-          .norm_key = "qk_layernorm",
-          .is_causal = false};
-}
-constexpr family qwen3_like(std::string_view type) {
-  return {.type = type,
-          .expert_width = moe_width,
-          .norm = qk_norm::per_head,
-          .window_needs_asking = true,
-          .window_from_a_layer = true};
-}
-/// Without moe_intermediate_size the experts have the width of a dense MLP.
-constexpr family hunyuan_like(std::string_view type) {
-  return {.type = type,
-          .expert_width = moe_width,
-          .shared_experts = 1,
-          .norm = qk_norm::per_head,
-          .norm_key = "use_qk_norm",
-          .router_in_f32 = true};
-}
-
+using enum trait;
 constexpr std::array families = {
-    family{.type = "olmoe", .norm = qk_norm::whole},
-    family{.type = "mixtral"},
-    family{.type = "qwen2_moe",
+    family{.types = {"olmoe"}, .norm = {qk_norm::whole}}, family{.types = {"mixtral"}},
+    family{.types = {"qwen2_moe"},
            .expert_width = moe_width,
-           .shared_width = "shared_expert_intermediate_size",
-           .input_bias = true,
-           .shared_gate = true,
-           .window_needs_asking = true,
-           .window_from_a_layer = true},
-    qwen3_like("qwen3_moe"),
-    qwen3_like("qwen3_vl_moe_text"),
-    family{.type = "qwen3_next",
+           .shared_width = shared_expert_width,
+           .traits = set_of(input_bias, gated_shared, window_needs_asking, window_from_a_layer)},
+    family{.types = {"qwen3_moe", "qwen3_vl_moe_text"},
            .expert_width = moe_width,
-           .shared_width = "shared_expert_intermediate_size",
-           .norm = qk_norm::per_head,
-           .gated_attention = true,
-           .shared_gate = true,
+           .norm = {qk_norm::per_head},
+           .traits = set_of(window_needs_asking, window_from_a_layer)},
+    family{.types = {"qwen3_next"},
+           .expert_width = moe_width,
+           .shared_width = shared_expert_width,
+           .norm = {qk_norm::per_head},
+           .traits = set_of(gated_attention, gated_shared),
            .layers = pattern::delta_interval},
-    family{.type = "phimoe", .norm_bias = true},
-    family{.type = "deepseek_v2",
+    family{.types = {"phimoe"}, .traits = set_of(norm_bias)},
+    family{.types = {"deepseek_v2"},
            .expert_width = moe_width,
-           .shared_width = "n_shared_experts",
-           .is_latent = true},
-    deepseek_v3_like("deepseek_v3"),
-    deepseek_v3_like("kimi_k2"),
-    family{.type = "glm4_moe",
+           .shared_width = shared_count,
+           .traits = set_of(keeps_latents)},
+    family{.types = {"deepseek_v3", "kimi_k2"},
            .expert_width = moe_width,
-           .shared_width = "n_shared_experts",
-           .norm = qk_norm::per_head,
-           .norm_key = "use_qk_norm",
-           .norm_otherwise = false,
-           .plain_output = true,
-           .correction_bias = true,
-           .correction_in_f32 = true},
-    family{.type = "dots1",
+           .shared_width = shared_count,
+           .traits = set_of(keeps_latents, correction_bias)},
+    family{.types = {"glm4_moe"},
            .expert_width = moe_width,
-           .shared_width = "n_shared_experts",
-           .norm = qk_norm::per_head,
-           .correction_bias = true,
-           .correction_in_f32 = true,
-           .window_from_a_layer = true},
-    family{.type = "ernie4_5_moe",
+           .shared_width = shared_count,
+           .norm = {qk_norm::per_head, "use_qk_norm", false},
+           .traits = set_of(plain_output, correction_bias, correction_in_f32)},
+    family{.types = {"dots1"},
            .expert_width = moe_width,
-           .correction_bias = true,
-           .correction_in_f32 = true,
-           .tied_otherwise = true},
-    family{.type = "llama4_text", .shared_experts = 1, .layers = pattern::chunks},
-    hunyuan_like("hunyuan"),
-    hunyuan_like("hunyuan_v1_moe"),
-    family{.type = "jamba", .is_mamba = true},
-    family{.type = "minimax_m2",
-           .norm = qk_norm::whole,
-           .norm_key = "use_qk_norm",
-           .correction_bias = true,
-           .router_in_f32 = true},
-    lightning_like("minimax_text_01", pattern::lightning_list),
-    lightning_like("minimax_m1", pattern::lightning_list),
-    lightning_like("minimax", pattern::odd_lightning),
-    family{.type = "gpt_oss",
-           .attention_bias = true,
-           .biased_experts = true,
-           .has_sinks = true,
+           .shared_width = shared_count,
+           .norm = {qk_norm::per_head},
+           .traits = set_of(correction_bias, correction_in_f32, window_from_a_layer)},
+    family{.types = {"ernie4_5_moe"},
+           .expert_width = moe_width,
+           .traits = set_of(correction_bias, correction_in_f32, tied_embeddings)},
+    family{.types = {"llama4_text"}, .traits = set_of(shared_expert), .layers = pattern::chunks},
+    // Without moe_intermediate_size the experts have the width of a dense MLP.
+    family{.types = {"hunyuan", "hunyuan_v1_moe"},
+           .expert_width = moe_width,
+           .norm = {qk_norm::per_head, "use_qk_norm"},
+           .traits = set_of(shared_expert, router_in_f32, dense_width_experts)},
+    family{.types = {"jamba"}, .traits = set_of(has_mamba)},
+    family{.types = {"minimax_m2"},
+           .norm = {qk_norm::whole, "use_qk_norm"},
+           .traits = set_of(correction_bias, router_in_f32)},
+    family{.types = {"minimax_text_01", "minimax_m1"}, .layers = pattern::lightning_list},
+    family{.types = {"minimax"}, .layers = pattern::odd_lightning},
+    family{.types = {"gpt_oss"},
+           .traits = set_of(attention_bias, biased_experts, has_sinks),
            .layers = pattern::even_windows},
-    llada_like("llada"),
-    llada_like("lladamoe"),
-    family{.type = "tiny_moe", .expert_width = moe_width},  // examples/data/tiny-moe
+    family{.types = {"llada", "lladamoe"},
+           .expert_width = "expert_intermediate_size",
+           .norm = {qk_norm::per_head, "qk_layernorm"},
+           .traits = set_of(non_causal)},
+    family{.types = {"tiny_moe"}, .expert_width = moe_width},  // examples/data/tiny-moe
 };
-
-/// Families whose language model stands under text_config, with a vision tower that is counted.
-constexpr std::string_view kimi_vl = "kimi_vl";
-constexpr std::string_view kimi_vl_text = "deepseek_v3";
-constexpr std::string_view llama4 = "llama4";
-constexpr std::string_view llama4_text = "llama4_text";
 
 constexpr std::array<std::string_view, 4> expert_keys = {"num_experts", "num_local_experts",
                                                          "n_routed_experts", "moe_num_experts"};
@@ -184,8 +126,9 @@ constexpr std::array<std::string_view, 3> shared_count_keys = {
     "n_shared_experts", "moe_num_shared_experts", "num_shared_expert"};
 
 const family* find_family(std::string_view type) noexcept {
-  const auto* const at = std::find_if(families.begin(), families.end(),
-                                      [&](const family& f) { return f.type == type; });
+  const auto* const at = std::ranges::find_if(families, [&](const family& f) {
+    return !type.empty() && std::ranges::find(f.types, type) != f.types.end();
+  });
   return at == families.end() ? nullptr : at;
 }
 
@@ -240,23 +183,24 @@ std::uint64_t longest_context(const config_keys& keys, std::vector<std::string>&
 
 class config_reader {
  public:
-  config_reader(const config_keys& keys, const family& kind) : keys_(keys), kind_(kind) {}
+  config_reader(const config_keys& keys, std::string_view type)
+      : keys_(keys), kind_(*find_family(type)) {
+    shape_.type = type;
+    shape_.traits = kind_.traits;
+  }
 
   model_shape read() {
-    shape_.type = kind_.type;
     shape_.hidden = keys_.need("hidden_size");
     shape_.vocabulary = keys_.need("vocab_size");
     shape_.layers.resize(keys_.need("num_hidden_layers", 1, most_layers));
-    shape_.tied_embeddings = keys_.flag("tie_word_embeddings", kind_.tied_otherwise);
-    shape_.head_bias = keys_.flag("lm_head_bias", false);
-    shape_.norm_bias = kind_.norm_bias;
-    shape_.is_causal = kind_.is_causal;
+    take_flag("tie_word_embeddings", tied_embeddings);
+    take_flag("lm_head_bias", head_bias);
     read_dtype();
     shape_.max_context = longest_context(keys_, shape_.notes);
     read_experts();
     read_moe_layers();
-    kind_.is_latent ? read_latent() : read_grouped();
-    if (kind_.is_mamba) read_mamba();
+    has(keeps_latents) ? read_latent() : read_grouped();
+    if (has(has_mamba)) read_mamba();
     read_mixers();
     read_windows();
     read_format();
@@ -266,11 +210,15 @@ class config_reader {
 
  private:
   static constexpr std::uint64_t most_experts = std::uint64_t{1} << 20U;
+  static constexpr std::string_view linear_word = "linear_attention";
 
   [[noreturn]] void refuse(std::string_view key, const std::string& found,
                            const std::string& accepted) const {
     keys_.refuse(key, found, accepted);
   }
+  [[nodiscard]] bool has(trait t) const noexcept { return shape_.has(t); }
+  /// A key that says of a model what its family says otherwise.
+  void take_flag(std::string_view key, trait t) { shape_.set(t, keys_.flag(key, has(t))); }
   /// A product of keys, where it is no larger than a single key may be.
   [[nodiscard]] std::uint64_t extent(std::string_view key, std::uint64_t product) const {
     if (product > config_keys::most_extent)
@@ -311,35 +259,25 @@ class config_reader {
              "2 or more");
     shape_.top_k = keys_.need_any(top_k_keys);
     shape_.expert_width = expert_width();
-    shape_.expert_bias = kind_.biased_experts;
-    shape_.router_bias = kind_.biased_experts;
-    shape_.router_in_f32 = kind_.router_in_f32;
-    shape_.correction_bias = kind_.correction_bias;
-    shape_.correction_in_f32 = kind_.correction_in_f32;
-    if (keys_.find("use_bias") != nullptr && keys_.flag("use_bias", false))
-      refuse("use_bias", "is true", "false");
+    if (keys_.flag("use_bias", false)) refuse("use_bias", "is true", "false");
     read_shared();
   }
 
   [[nodiscard]] std::uint64_t expert_width() const {
     if (const auto given = keys_.alike(kind_.expert_width)) return *given;
-    return keys_.need(is_hunyuan() ? "intermediate_size" : kind_.expert_width);
+    return keys_.need(has(dense_width_experts) ? "intermediate_size" : kind_.expert_width);
   }
-  [[nodiscard]] bool is_hunyuan() const { return kind_.type.starts_with("hunyuan"); }
 
   void read_shared() {
     if (!kind_.shared_width.empty()) (void)keys_.need(kind_.shared_width, 0);
-    auto count = kind_.shared_experts;
     // Hunyuan's own code has shared experts where MLPs and experts are mixed.
-    if (keys_.find("use_mixed_mlp_moe") != nullptr && !keys_.flag("use_mixed_mlp_moe", true) &&
-        kind_.type == "hunyuan")
-      count = 0;
+    const bool mixed = keys_.flag("use_mixed_mlp_moe", true) || shape_.type != "hunyuan";
+    std::uint64_t count = has(shared_expert) && mixed ? 1 : 0;
     for (const auto key : shared_count_keys)
       if (const auto given = keys_.alike(key, 0)) count = *given;
     shape_.shared_width = extent("n_shared_experts", count * shape_.expert_width);
     for (const auto* key : {"shared_expert_intermediate_size", "shared_intermediate_size"})
       if (const auto width = keys_.alike(key, 0)) shape_.shared_width = *width;
-    shape_.shared_gate = kind_.shared_gate;
   }
 
   void read_moe_layers() {
@@ -347,9 +285,9 @@ class config_reader {
     const auto last = last_moe_layer();
     const auto sparse_step = keys_.number("decoder_sparse_step").value_or(1);
     const auto without = layer_set("mlp_only_layers");
-    const auto period = kind_.is_mamba ? keys_.need("expert_layer_period")
+    const auto period = has(has_mamba) ? keys_.need("expert_layer_period")
                                        : keys_.number("expert_layer_period").value_or(1);
-    const auto offset = kind_.is_mamba ? keys_.need("expert_layer_offset", 0)
+    const auto offset = has(has_mamba) ? keys_.need("expert_layer_offset", 0)
                                        : keys_.number("expert_layer_offset", 0).value_or(0);
     const auto interval = step_of("moe_layer_interval") * step_of("interleave_moe_layer_step");
     const bool named = keys_.find("moe_layers") != nullptr;
@@ -376,7 +314,7 @@ class config_reader {
     return keys_.number(key, 1, most_layers).value_or(1);
   }
   [[nodiscard]] std::uint64_t first_moe_layer() const {
-    if (kind_.is_latent) return keys_.need("first_k_dense_replace", 0);
+    if (has(keeps_latents)) return keys_.need("first_k_dense_replace", 0);
     for (const auto* key :
          {"first_k_dense_replace", "moe_layer_start_index", "moe_layer_num_skipped"})
       if (const auto given = keys_.number(key, 0)) return *given;
@@ -410,20 +348,10 @@ class config_reader {
     a.heads = keys_.need("num_attention_heads");
     a.kv_heads = keys_.number("num_key_value_heads").value_or(a.heads);
     a.head_dim = head_dim(a.heads);
-    const bool biased = keys_.flag("attention_bias", kind_.attention_bias);
-    a.output_bias = biased && !kind_.plain_output;
-    a.input_bias = biased || kind_.input_bias;
-    a.sinks = kind_.has_sinks;
-    a.is_gated = kind_.gated_attention;
-    const bool on = kind_.norm_key.empty() || keys_.flag(kind_.norm_key, kind_.norm_otherwise);
-    a.norm = on ? kind_.norm : qk_norm::none;
+    take_flag("attention_bias", attention_bias);
+    const auto& [norm, key, otherwise] = kind_.norm;
+    if (key.empty() || keys_.flag(key, otherwise)) a.norm = norm;
     read_shared_caches();
-    if (kind_.layers == pattern::lightning_list) return;
-    if (const auto types = keys_.numbers("attn_type_list", shape_.layers.size()))
-      for (std::size_t i = 0; i < types->size(); ++i)
-        if ((*types)[i] != 1)
-          refuse("attn_type_list", fmt::format("entry {} is {}", i, (*types)[i]),
-                 "1, which is softmax attention");
   }
 
   /// Cross-layer attention: the first of so many layers has keys and values, which the others read.
@@ -483,43 +411,46 @@ class config_reader {
 
   /// Layers of linear attention, by layer_types or by what the family has instead.
   void read_mixers() {
-    if (kind_.layers == pattern::delta_interval) return read_delta();
-    if (kind_.layers != pattern::lightning_list && kind_.layers != pattern::odd_lightning) return;
-    const auto linear = linear_layers();
+    const auto layers = shape_.layers.size();
+    const auto types = has_linear() ? keys_.words("layer_types", layers) : std::nullopt;
+    const bool is_listed = kind_.layers == pattern::lightning_list;
+    std::optional<std::vector<std::uint64_t>> list;
+    if (is_listed ? !types : !has(keeps_latents)) list = attention_list(is_listed);
+    if (!has_linear()) return;
+    const bool is_delta = kind_.layers == pattern::delta_interval;
+    if (is_delta) read_delta();
+    const auto interval =
+        is_delta && !types ? keys_.number("full_attention_interval").value_or(4) : 1;
     std::size_t count = 0;
-    for (std::size_t i = 0; i < shape_.layers.size(); ++i) {
-      if (!linear[i]) continue;
-      shape_.layers[i].mixer = mixer_kind::lightning;
+    for (std::size_t i = 0; i < layers; ++i) {
+      const bool linear = types       ? (*types)[i] == linear_word
+                          : is_listed ? (*list)[i] == 0
+                          : is_delta  ? (i + 1) % interval != 0
+                                      : i % 2 == 1;
+      if (!linear) continue;
+      shape_.layers[i].mixer = is_delta ? mixer_kind::delta : mixer_kind::lightning;
       ++count;
     }
-    shape_.notes.push_back(fmt::format(
-        "lightning attention in {} of {} layers: a matrix a head is kept, in the model's dtype",
-        count, shape_.layers.size()));
+    if (!is_delta)
+      shape_.notes.push_back(fmt::format(
+          "lightning attention in {} of {} layers: a matrix a head is kept, in the model's dtype",
+          count, layers));
   }
-  [[nodiscard]] std::vector<bool> linear_layers() const {
-    const auto layers = shape_.layers.size();
-    std::vector<bool> out(layers);
-    if (const auto types = keys_.words("layer_types", layers)) {
-      for (std::size_t i = 0; i < layers; ++i) out[i] = is_linear((*types)[i]);
-    } else if (kind_.layers == pattern::lightning_list) {
-      const auto kinds = keys_.numbers("attn_type_list", layers);
-      if (!kinds) refuse("attn_type_list", "is missing", fmt::format("{} of 0 or 1", layers));
-      for (std::size_t i = 0; i < layers; ++i) {
-        if ((*kinds)[i] > 1)
-          refuse("attn_type_list", fmt::format("entry {} is {}", i, (*kinds)[i]), "0 or 1");
-        out[i] = (*kinds)[i] == 0;
-      }
-    } else {
-      const auto interval = kind_.layers == pattern::delta_interval
-                                ? keys_.number("full_attention_interval").value_or(4)
-                                : 0;
-      for (std::size_t i = 0; i < layers; ++i)
-        out[i] = interval == 0 ? i % 2 == 1 : (i + 1) % interval != 0;
-    }
-    return out;
+  [[nodiscard]] bool has_linear() const noexcept {
+    return kind_.layers == pattern::delta_interval || kind_.layers == pattern::odd_lightning ||
+           kind_.layers == pattern::lightning_list;
   }
-  [[nodiscard]] static bool is_linear(std::string_view type) noexcept {
-    return type == "linear_attention";
+  /// attn_type_list: 1 is softmax attention, 0 is linear attention where a family has it.
+  [[nodiscard]] std::optional<std::vector<std::uint64_t>> attention_list(bool may_be_linear) const {
+    constexpr std::string_view key = "attn_type_list";
+    auto list = keys_.numbers(key, shape_.layers.size());
+    if (may_be_linear && !list)
+      refuse(key, "is missing", fmt::format("{} of 0 or 1", shape_.layers.size()));
+    for (std::size_t i = 0; list && i < list->size(); ++i)
+      if ((*list)[i] > 1 || (!may_be_linear && (*list)[i] == 0))
+        refuse(key, fmt::format("entry {} is {}", i, (*list)[i]),
+               may_be_linear ? "0 or 1" : "1, which is softmax attention");
+    return list;
   }
 
   void read_delta() {
@@ -532,9 +463,6 @@ class config_reader {
     d.values = extent("linear_num_value_heads", d.value_heads * d.value_dim);
     d.kernel = keys_.need("linear_conv_kernel_dim");
     shape_.delta = d;
-    const auto linear = linear_layers();
-    for (std::size_t i = 0; i < shape_.layers.size(); ++i)
-      if (linear[i]) shape_.layers[i].mixer = mixer_kind::delta;
     note_state(d.kernel - 1);
   }
 
@@ -544,71 +472,63 @@ class config_reader {
     return keys_.need("mamba_dt_rank");
   }
 
+  /// Layers whose attention sees a sliding window alone, or its own chunk of the context.
   void read_windows() {
-    if (kind_.layers == pattern::chunks) return read_chunks();
-    const auto kinds = layer_kinds("sliding_attention");
-    const bool asked = !kind_.window_needs_asking || keys_.flag("use_sliding_window", false);
-    if (asked) shape_.window = keys_.number("sliding_window", 0).value_or(0);
+    const bool chunked = kind_.layers == pattern::chunks;
     const bool alternate = kind_.layers == pattern::even_windows;
-    const bool needed =
-        kinds ? std::find(kinds->begin(), kinds->end(), true) != kinds->end() : alternate;
-    if (needed && shape_.window == 0) shape_.window = keys_.need("sliding_window");
-    if (!window_binds("sliding window")) return;
-    const auto first = kind_.window_from_a_layer && !kinds ? keys_.need("max_window_layers", 0) : 0;
-    set_windows("sliding window", [&](std::size_t i) {
-      if (kinds) return bool{(*kinds)[i]};
-      return alternate ? i % 2 == 0 : i >= first;
-    });
-  }
-  /// Attention within chunks: a sequence keeps a chunk at most.
-  void read_chunks() {
-    shape_.window = keys_.number("attention_chunk_size", 0).value_or(8192);
-    const auto kinds = layer_kinds("chunked_attention");
-    const auto listed = keys_.numbers("no_rope_layers").value_or(std::vector<std::uint64_t>());
-    if (!listed.empty() && listed.size() < shape_.layers.size())
-      refuse("no_rope_layers", fmt::format("has {} entries", listed.size()),
-             fmt::format("none, or one a layer ({})", shape_.layers.size()));
-    const auto interval = keys_.number("no_rope_layer_interval").value_or(4);
-    if (!window_binds("attention chunk")) return;
-    set_windows("attention chunk", [&](std::size_t i) {
-      if (kinds) return bool{(*kinds)[i]};
-      return listed.empty() ? (i + 1) % interval != 0 : listed[i] != 0;
-    });
-  }
-  [[nodiscard]] bool window_binds(std::string_view what) {
-    if (shape_.window == 0) return false;
-    if (shape_.max_context == 0 || shape_.window < shape_.max_context) return true;
-    shape_.notes.push_back(fmt::format("{} {} never binds: the longest context is {}", what,
-                                       shape_.window, shape_.max_context));
-    shape_.window = 0;
-    return false;
-  }
-  template <class HasWindow>
-  void set_windows(std::string_view what, HasWindow has_window) {
+    const std::string_view key = chunked ? "attention_chunk_size" : "sliding_window";
+    const std::string_view what = chunked ? "attention chunk" : "sliding window";
+    const auto kinds = layer_kinds(chunked ? "chunked_attention" : "sliding_attention");
+    auto& window = shape_.window;
+    if (!has(window_needs_asking) || keys_.flag("use_sliding_window", false))
+      window = keys_.number(key, 0).value_or(chunked ? 8192 : 0);
+    if (!chunked && window == 0 && (kinds ? std::ranges::count(*kinds, true) > 0 : alternate))
+      window = keys_.need(key);
+    const auto no_rope = chunked ? no_rope_layers() : std::vector<std::uint64_t>();
+    const auto interval =
+        chunked ? keys_.number("no_rope_layer_interval").value_or(4) : std::uint64_t{1};
+    if (window == 0) return;
+    if (shape_.max_context != 0 && window >= shape_.max_context) {
+      shape_.notes.push_back(fmt::format("{} {} never binds: the longest context is {}", what,
+                                         window, shape_.max_context));
+      window = 0;
+      return;
+    }
+    const auto first = has(window_from_a_layer) && !kinds ? keys_.need("max_window_layers", 0) : 0;
     std::size_t windowed = 0;
     for (std::size_t i = 0; i < shape_.layers.size(); ++i) {
       auto& layer = shape_.layers[i];
-      layer.is_windowed = layer.mixer == mixer_kind::attention && has_window(i);
+      const bool limited = kinds              ? bool{(*kinds)[i]}
+                           : !no_rope.empty() ? no_rope[i] != 0
+                           : chunked          ? (i + 1) % interval != 0
+                           : alternate        ? i % 2 == 0
+                                              : i >= first;
+      layer.is_windowed = limited && layer.mixer == mixer_kind::attention;
       if (layer.is_windowed) ++windowed;
     }
     shape_.notes.push_back(
         fmt::format("{} {} of {} layers; an engine keeps more than the window while it computes",
-                    what, shape_.window, windowed));
+                    what, window, windowed));
+  }
+  /// Empty, or one entry a layer or more: 0 where a layer has no positions, and sees all tokens.
+  [[nodiscard]] std::vector<std::uint64_t> no_rope_layers() const {
+    auto listed = keys_.numbers("no_rope_layers").value_or(std::vector<std::uint64_t>());
+    if (!listed.empty() && listed.size() < shape_.layers.size())
+      refuse("no_rope_layers", fmt::format("has {} entries", listed.size()),
+             fmt::format("none, or one a layer ({})", shape_.layers.size()));
+    return listed;
   }
 
   /// Whether each layer is of the limited kind, where layer_types says it. Linear attention is for families that have it.
   [[nodiscard]] std::optional<std::vector<bool>> layer_kinds(std::string_view limited) const {
     const auto types = keys_.words("layer_types", shape_.layers.size());
     if (!types) return std::nullopt;
-    const bool has_linear = kind_.layers == pattern::delta_interval ||
-                            kind_.layers == pattern::odd_lightning ||
-                            kind_.layers == pattern::lightning_list;
     std::vector<bool> windowed;
     for (const auto& type : *types) {
-      if (type != "full_attention" && type != limited && !(has_linear && is_linear(type)))
+      if (type != "full_attention" && type != limited && !(has_linear() && type == linear_word))
         refuse("layer_types", fmt::format("entry {} is '{}'", windowed.size(), printable(type, 60)),
                fmt::format("full_attention or {}{}", limited,
-                           has_linear ? " or linear_attention" : ""));
+                           has_linear() ? " or linear_attention" : ""));
       windowed.push_back(type == limited);
     }
     return windowed;
@@ -628,56 +548,52 @@ class config_reader {
   model_shape shape_;
 };
 
-/// A key of a vision_config itself, never of the object around it.
-class vision_keys {
- public:
-  vision_keys(const json& root, const json& vision, const std::string& file)
-      : vision_(vision), keys_(vision, root, file) {}
+/// Elements of a vision tower and of the projector behind it.
+using vision_elements = std::uint64_t (*)(const config_keys& vision, std::uint64_t text_width);
 
-  [[nodiscard]] std::uint64_t operator()(const char* key) const {
-    constexpr std::uint64_t most = 65536;
-    if (!vision_.contains(key))
-      keys_.refuse(fmt::format("vision_config.{}", key), "is missing", "it");
-    return keys_.need(key, 1, most);
-  }
-  [[nodiscard]] const config_keys& keys() const noexcept { return keys_; }
+std::uint64_t need_small(const config_keys& keys, std::string_view key) {
+  return keys.need(key, 1, 65536);
+}
 
- private:
-  const json& vision_;
-  config_keys keys_;
-};
-
-/// MoonViT and the projector behind it: every linear layer and norm has a bias. Units: elements.
-std::uint64_t kimi_vision(const vision_keys& own, std::uint64_t text_width) {
-  const auto h = own("hidden_size");
-  const auto width = own("intermediate_size");
-  const auto patch = own("patch_size");
-  const auto positions = own("init_pos_emb_height") * own("init_pos_emb_width");
-  const auto& keys = own.keys();
+/// MoonViT and its projector: every linear layer and norm has a bias.
+std::uint64_t kimi_vision(const config_keys& keys, std::uint64_t text_width) {
+  const auto h = need_small(keys, "hidden_size");
+  const auto width = need_small(keys, "intermediate_size");
+  const auto patch = need_small(keys, "patch_size");
+  const auto positions =
+      need_small(keys, "init_pos_emb_height") * need_small(keys, "init_pos_emb_width");
   const auto merge = keys.numbers("merge_kernel_size").value_or(std::vector<std::uint64_t>{2, 2});
   if (merge.size() != 2 || merge[0] * merge[1] == 0 || merge[0] > 16 || merge[1] > 16)
     keys.refuse("merge_kernel_size", "is no pair of small integers", "[rows, columns] in 1..16");
   const auto layer = 4 * h * h + 4 * h + 2 * h * width + width + h + 4 * h;
-  const auto tower =
-      own("num_hidden_layers") * layer + positions * h + 3 * h * patch * patch + h + 2 * h;
+  const auto tower = need_small(keys, "num_hidden_layers") * layer + positions * h +
+                     3 * h * patch * patch + h + 2 * h;
   const auto joined = merge[0] * merge[1] * h;
   const auto projector = 2 * h + joined * joined + joined + joined * text_width + text_width;
   return tower + projector;
 }
 
-/// Llama 4's tower, its adapter and the projector, which have no bias. Units: elements.
-std::uint64_t llama4_vision(const vision_keys& own, std::uint64_t text_width) {
-  const auto h = own("hidden_size");
-  const auto width = own("intermediate_size");
-  const auto patch = own("patch_size");
-  const auto side = own("image_size") / patch;
-  const auto out = own("projector_output_dim");
+/// Llama 4's tower, its adapter and the projector, which have no bias.
+std::uint64_t llama4_vision(const config_keys& keys, std::uint64_t text_width) {
+  const auto h = need_small(keys, "hidden_size");
+  const auto width = need_small(keys, "intermediate_size");
+  const auto patch = need_small(keys, "patch_size");
+  const auto side = need_small(keys, "image_size") / patch;
+  const auto out = need_small(keys, "projector_output_dim");
   const auto layer = 4 * (h * h + h) + 2 * h * width + width + h + 4 * h;
-  const auto tower =
-      own("num_hidden_layers") * layer + 3 * h * patch * patch + h + (side * side + 1) * h + 4 * h;
-  return tower + width * own("projector_input_dim") + out * out +
-         own("vision_output_dim") * text_width;
+  const auto tower = need_small(keys, "num_hidden_layers") * layer + 3 * h * patch * patch + h +
+                     (side * side + 1) * h + 4 * h;
+  return tower + width * need_small(keys, "projector_input_dim") + out * out +
+         need_small(keys, "vision_output_dim") * text_width;
 }
+
+/// A model around a language model of `text_type` whose vision tower is counted.
+struct tower_model {
+  std::string_view type, text_type;
+  vision_elements elements;
+};
+constexpr std::array towers = {tower_model{"kimi_vl", "deepseek_v3", kimi_vision},
+                               tower_model{"llama4", "llama4_text", llama4_vision}};
 
 json parse(std::string_view text, const std::string& file) {
   return parse_json_object(text, file, "a Hugging Face config.json, a JSON object in UTF-8");
@@ -699,16 +615,15 @@ bool counts_experts(const json& object, int depth = 0) {
   return false;
 }
 
-/// The family of an object's model_type.
-const family& family_of(const json& root, const config_keys& keys) {
-  if (is_openai_gpt_oss(keys)) return *find_family("gpt_oss");
+/// The model_type of an object, which is that of a known family.
+std::string known_type(const json& root, const config_keys& keys) {
+  if (is_openai_gpt_oss(keys)) return "gpt_oss";
   const auto accepted =
       fmt::format("by hand {}; the folder of its .safetensors files; or one of {}", hand_options,
                   hf_model_types());
   const auto type = keys.text("model_type");
   if (!type) keys.refuse("model_type", "is missing", accepted);
-  const auto* const found = find_family(*type);
-  if (found != nullptr) return *found;
+  if (find_family(*type) != nullptr) return *type;
   keys.refuse("model_type",
               fmt::format("is '{}'{}", printable(*type, 60),
                           counts_experts(root)
@@ -718,8 +633,9 @@ const family& family_of(const json& root, const config_keys& keys) {
               accepted);
 }
 
-model_shape read_with(const config_keys& keys, const family& kind) {
-  auto shape = config_reader(keys, kind).read();
+/// Pre: the type is that of a known family.
+model_shape read_with(const config_keys& keys, std::string_view type) {
+  auto shape = config_reader(keys, type).read();
   if (is_openai_gpt_oss(keys)) {
     const auto initial = keys.number("initial_context_length").value_or(0);
     const auto factor = keys.real("rope_scaling_factor").value_or(1);
@@ -733,23 +649,24 @@ model_shape read_with(const config_keys& keys, const family& kind) {
   return shape;
 }
 
-/// A model whose tower is counted: `type` around a language model of `text_type`.
-model_shape read_with_tower(const json& root, const std::string& file, std::string_view type,
-                            std::string_view text_type,
-                            std::uint64_t (*tower)(const vision_keys&, std::uint64_t)) {
-  const config_keys outer(root, root, file);
-  const auto* const text = outer.object("text_config");
-  if (text == nullptr) outer.refuse("text_config", "is missing", "an object");
-  const config_keys keys(*text, root, file);
-  const auto own_type = text->find("model_type");
-  if (own_type != text->end() && !own_type->is_null() && *own_type != text_type)
-    keys.refuse("text_config.model_type", "is not " + std::string(text_type),
-                std::string(text_type));
-  auto shape = read_with(keys, *find_family(text_type));
-  shape.type = type;
-  const auto* const vision = outer.object("vision_config");
-  if (vision == nullptr) outer.refuse("vision_config", "is missing", "an object");
-  shape.vision = tower(vision_keys(root, *vision, file), shape.hidden);
+const json& need_object(const config_keys& keys, std::string_view key) {
+  const auto* const found = keys.object(key);
+  if (found == nullptr) keys.refuse(key, "is missing", "an object");
+  return *found;
+}
+
+model_shape read_with_tower(const json& root, const config_keys& outer, const tower_model& known) {
+  const auto& text = need_object(outer, "text_config");
+  const config_keys keys(text, root, outer.file());
+  const auto own_type = text.find("model_type");
+  if (own_type != text.end() && !own_type->is_null() && *own_type != known.text_type)
+    keys.refuse("text_config.model_type", fmt::format("is not {}", known.text_type),
+                std::string(known.text_type));
+  auto shape = read_with(keys, known.text_type);
+  shape.type = known.type;
+  const auto& vision = need_object(outer, "vision_config");
+  shape.vision =
+      known.elements(config_keys(vision, vision, outer.file(), "vision_config."), shape.hidden);
   shape.notes.push_back(
       fmt::format("vision tower and projector, {}, are always on the device; the rotary "
                   "buffers in published files are not counted",
@@ -762,15 +679,13 @@ std::optional<model_shape> read_nested(const json& root, const config_keys& oute
   const auto* const text = outer.object("text_config");
   if (text == nullptr) return std::nullopt;
   const auto own = text->find("model_type");
-  if (own == text->end() || !own->is_string()) return std::nullopt;
-  const auto* const kind = find_family(own->get_ref<const std::string&>());
-  if (kind == nullptr) return std::nullopt;
-  const config_keys keys(*text, root, outer.file());
-  auto shape = read_with(keys, *kind);
+  if (own == text->end() || !own->is_string() || find_family(own->get<std::string>()) == nullptr)
+    return std::nullopt;
+  auto shape = read_with(config_keys(*text, root, outer.file()), own->get<std::string>());
   shape.notes.push_back(fmt::format(
       "'{}' around {}: what stands beside the language model, a vision tower or the like, is not "
       "counted; --reserve may hold it",
-      printable(outer.text("model_type").value_or(""), 60), kind->type));
+      printable(outer.text("model_type").value_or(""), 60), shape.type));
   return shape;
 }
 
@@ -788,7 +703,8 @@ bool take_mlx(const std::string& file, json& root) {
 }
 
 bool is_known_type(std::string_view name) {
-  return name == kimi_vl || name == llama4 || find_family(name) != nullptr;
+  return std::ranges::find(towers, name, &tower_model::type) != towers.end() ||
+         find_family(name) != nullptr;
 }
 
 /// Puts the quantisation of MLX, of a file of its own, or of OpenAI's files where it is looked for.
@@ -808,10 +724,10 @@ void add_quantisation(std::string_view text, const std::string& file, json& root
 
 std::string hf_model_types() {
   std::vector<std::string_view> types;
-  types.reserve(families.size() + 2);
-  for (const auto& f : families) types.push_back(f.type);
-  types.push_back(kimi_vl);
-  types.push_back(llama4);
+  for (const auto& f : families)
+    for (const auto type : f.types)
+      if (!type.empty()) types.push_back(type);
+  for (const auto& tower : towers) types.push_back(tower.type);
   return fmt::format("{}", fmt::join(types, ", "));
 }
 
@@ -840,11 +756,11 @@ model_shape parse_hf_config(std::string_view text, std::string_view quantisation
   add_quantisation(quantisation, file, root);
   const config_keys keys(root, root, file);
   const auto type = keys.text("model_type");
-  if (type == kimi_vl) return read_with_tower(root, file, kimi_vl, kimi_vl_text, kimi_vision);
-  if (type == llama4) return read_with_tower(root, file, llama4, llama4_text, llama4_vision);
+  for (const auto& tower : towers)
+    if (type == tower.type) return read_with_tower(root, keys, tower);
   if (type && find_family(*type) == nullptr)
     if (auto nested = read_nested(root, keys)) return *std::move(nested);
-  return read_with(keys, family_of(root, keys));
+  return read_with(keys, known_type(root, keys));
 }
 
 }  // namespace hotset::lab

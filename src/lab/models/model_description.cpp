@@ -35,7 +35,7 @@ constexpr std::string_view config_name = "config.json";
 double kv_bits_of(const model_shape& shape, const model_options& options,
                   std::vector<std::string>& notes) {
   const auto bits = options.kv_bits.value_or(shape.kv_bits.value_or(model_options::usual_kv_bits));
-  if (!shape.is_causal || !shape.kv_bits) return bits;
+  if (shape.has(trait::non_causal) || !shape.kv_bits) return bits;
   if (!options.kv_bits)
     notes.push_back(
         fmt::format("KV cache of {} bits an element, as the checkpoint's '{}' says; --kv-bits sets "
@@ -59,29 +59,26 @@ model_description describe_shape(const model_shape& shape, const model_options& 
   m.experts.experts = static_cast<std::int32_t>(shape.experts);
   m.experts.top_k = static_cast<std::int32_t>(shape.top_k);
   m.max_context = shape.max_context;
-  m.is_causal = shape.is_causal;
-  m.state_bytes_per_sequence = state_bytes_of(shape);
+  m.is_causal = !shape.has(trait::non_causal);
   out.kv_bits = kv_bits_of(shape, options, out.notes);
-  kv_tally kv(out.kv_bits);
-  const auto elements = kv_elements_of(shape);
   for (const auto& layer : shape.layers) {
-    model_block block;
-    block.is_moe = layer.is_moe;
-    block.window = layer.is_windowed ? shape.window : 0;
-    block.state_bytes = state_bytes_of(shape, layer);
-    if (layer.mixer == mixer_kind::attention && !layer.shares_kv) {
-      kv.add(elements, block.window);
-      block.kv_bytes_per_token = shape.is_causal ? kv.bytes_of(elements) : 0;
-    }
-    m.blocks.push_back(block);
+    const bool keeps_kv = layer.mixer == mixer_kind::attention && !layer.shares_kv;
+    const auto& block = m.blocks.emplace_back(model_block{
+        .is_moe = layer.is_moe,
+        .kv_bytes_per_token = keeps_kv ? kv_bytes_of(kv_elements_of(shape), out.kv_bits) : 0,
+        .window = layer.is_windowed ? shape.window : 0,
+        .state_bytes = state_bytes_of(shape, layer)});
+    m.state_bytes_per_sequence =
+        detail::saturating_sum(m.state_bytes_per_sequence, block.state_bytes);
   }
-  m.kv = kv.layers();
-  if (!shape.is_causal) {
+  m.kv = kv_of(m.blocks);
+  if (!m.is_causal) {
     out.notes.push_back(
         fmt::format("no KV cache in its plain sampler, which computes every token anew; one that "
                     "caches blocks keeps {} a token",
                     size_text(m.kv_bytes_per_token())));
     m.kv.clear();
+    for (auto& block : m.blocks) block.kv_bytes_per_token = 0;
   }
   return out;
 }
@@ -101,13 +98,6 @@ validation check_size(const memory_model& memory) {
 
 void check(const memory_model& memory, const std::string& file) {
   if (const auto bad = check_size(memory)) refuse_input(file, "", bad->message, "");
-}
-
-/// One number where all layers agree.
-std::vector<std::uint64_t> by_layer(std::vector<std::uint64_t> bytes) {
-  if (std::adjacent_find(bytes.begin(), bytes.end(), std::not_equal_to<>()) == bytes.end())
-    bytes.resize(1);
-  return bytes;
 }
 
 /// `quantisation`: the text of an hf_quant_config.json beside it, or nothing. Errors: trace_error.
@@ -243,15 +233,14 @@ model_description describe_stored_alone(stored_weights stored, const std::string
   if (experts < 2 || experts > (std::uint64_t{1} << 20U))
     refuse_input(file, "", fmt::format("has {} routed experts in a layer", experts), "2..1048576");
   out.kv_bits = options.kv_bits.value_or(model_options::usual_kv_bits);
-  kv_tally kv(out.kv_bits);
   for (const auto& [number, layer] : stored.layers) {
     if (layer.is_moe()) ++shape.layers;
-    kv.add(layer.kv_elements, 0);
-    out.memory.blocks.push_back({.is_moe = layer.is_moe(),
-                                 .resident_bytes = layer.resident_bytes,
-                                 .kv_bytes_per_token = kv.bytes_of(layer.kv_elements)});
+    out.memory.blocks.push_back(
+        {.is_moe = layer.is_moe(),
+         .resident_bytes = layer.resident_bytes,
+         .kv_bytes_per_token = kv_bytes_of(layer.kv_elements, out.kv_bits)});
   }
-  out.memory.kv = kv.layers();
+  out.memory.kv = kv_of(out.memory.blocks);
   if (!out.memory.has_kv())
     refuse_input(file, "", "has no k_proj and v_proj of self_attn: its cache is unknown",
                  config ? fmt::format("by hand {}", hand_options)
@@ -263,15 +252,6 @@ model_description describe_stored_alone(stored_weights stored, const std::string
   out.notes.push_back(headers_alone_note(config));
   take_bytes(stored, experts, file, out.memory);
   return out;
-}
-
-model_description describe_stored_and_config(const fs::path& path, stored_weights stored,
-                                             const std::string& file,
-                                             const model_options& options) {
-  const config_files config(path);
-  const auto unknown = read_unknown_family(config.text(), config.file());
-  return unknown ? describe_stored_alone(std::move(stored), file, options, unknown)
-                 : describe_stored_with(config, std::move(stored), file, options);
 }
 
 /// A folder, or a .safetensors file.
@@ -289,16 +269,18 @@ model_description describe_stored(const fs::path& path, const fs::path& folder,
   auto stored = read_safetensors_weights(files);
   const auto cut_files = stored.cut_files;
   const auto missing = stored.missing_bytes;
-  const bool with_config = is_there(config);
-  auto out = with_config ? describe_stored_and_config(config, std::move(stored), file, options)
-                         : describe_stored_alone(std::move(stored), file, options, std::nullopt);
+  std::optional<config_files> beside;
+  if (is_there(config)) beside.emplace(config);
+  const auto unknown = beside ? read_unknown_family(beside->text(), beside->file()) : std::nullopt;
+  auto out = beside && !unknown ? describe_stored_with(*beside, std::move(stored), file, options)
+                                : describe_stored_alone(std::move(stored), file, options, unknown);
   if (cut_files > 0)
     out.notes.push_back(fmt::format(
         "{} of {} .safetensors files {} cut short by {} in all: headers are enough for a plan",
         cut_files, files.size(), cut_files == 1 ? "is" : "are", size_text(missing)));
-  out.source = fmt::format("{}: {}the headers of {} .safetensors file{}", file,
-                           with_config ? "config.json and " : "", files.size(),
-                           files.size() == 1 ? "" : "s");
+  out.source =
+      fmt::format("{}: {}the headers of {} .safetensors file{}", file,
+                  beside ? "config.json and " : "", files.size(), files.size() == 1 ? "" : "s");
   return out;
 }
 
@@ -374,7 +356,7 @@ model_description describe_model(std::string_view name_or_path, const model_opti
 namespace {
 
 /// A cache whose layers are not told apart.
-std::vector<kv_layers> kv_of(std::uint64_t bytes_per_token) {
+std::vector<kv_layers> one_cache(std::uint64_t bytes_per_token) {
   if (bytes_per_token == 0) return {};
   return {{.layers = 1, .bytes_per_token = bytes_per_token, .window = 0}};
 }
@@ -405,7 +387,7 @@ model_description describe_by_hand(const model_by_hand& hand) {
   m.experts.experts = *hand.experts;
   m.experts.top_k = *hand.top_k;
   m.experts.expert_bytes = {*hand.expert_bytes};
-  m.kv = kv_of(*hand.kv_bytes_per_token);
+  m.kv = one_cache(*hand.kv_bytes_per_token);
   m.resident_bytes = hand.resident_bytes.value_or(0);
   check_hand(m);
   out.source = m.name;
@@ -437,7 +419,7 @@ void correct_by_hand(const model_by_hand& hand, model_description& description) 
   }
   if (hand.kv_bytes_per_token) {
     note("KV of a token", *hand.kv_bytes_per_token, m.kv_bytes(1) - m.kv_bytes(0));
-    m.kv = kv_of(*hand.kv_bytes_per_token);
+    m.kv = one_cache(*hand.kv_bytes_per_token);
     for (auto& block : m.blocks) {  // which of them keep how much nobody said
       block.kv_bytes_per_token = (*hand.kv_bytes_per_token + m.blocks.size() - 1) / m.blocks.size();
       block.window = 0;

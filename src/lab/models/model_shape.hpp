@@ -16,10 +16,6 @@ enum class qk_norm : std::uint8_t { none, per_head, whole };
 /// Attention with heads of keys and values of their own.
 struct grouped_attention {
   std::uint64_t heads = 0, kv_heads = 0, head_dim = 0;
-  bool input_bias = false;  ///< of queries, keys and values
-  bool output_bias = false;
-  bool sinks = false;     ///< one element a head
-  bool is_gated = false;  ///< queries bring a gate of their own width
   qk_norm norm = qk_norm::none;
 };
 
@@ -84,9 +80,10 @@ inline constexpr std::size_t model_modules = 23;
 
 /// Modules as bits.
 using module_set = std::uint32_t;
-template <class... Modules>
-[[nodiscard]] constexpr module_set set_of(Modules... modules) noexcept {
-  return ((module_set{1} << static_cast<unsigned>(modules)) | ... | module_set{0});
+/// Of modules or of traits.
+template <class... Members>
+[[nodiscard]] constexpr std::uint32_t set_of(Members... members) noexcept {
+  return ((std::uint32_t{1} << static_cast<unsigned>(members)) | ... | std::uint32_t{0});
 }
 
 /// The three weights of an MLP.
@@ -99,6 +96,31 @@ inline constexpr mlp_modules shared_mlp{model_module::shared_gate, model_module:
                                         model_module::shared_down};
 inline constexpr mlp_modules dense_mlp{model_module::dense_gate, model_module::dense_up,
                                        model_module::dense_down};
+
+/// What a family of models has that others lack.
+enum class trait : std::uint8_t {
+  keeps_latents,  ///< latent attention
+  has_mamba,
+  attention_bias,   ///< of queries, keys, values and the way out
+  input_bias,       ///< of queries, keys and values, whatever attention_bias says
+  plain_output,     ///< the way out of the attention has no bias in any case
+  gated_attention,  ///< queries bring a gate of their own width
+  has_sinks,        ///< one element a head
+  norm_bias,
+  router_in_f32,
+  correction_bias,  ///< one element an expert, added to the router's scores
+  correction_in_f32,
+  biased_experts,  ///< and a biased router
+  shared_expert,   ///< one, where no key counts them
+  gated_shared,
+  dense_width_experts,  ///< experts may have the width of a dense MLP
+  tied_embeddings,
+  head_bias,
+  window_needs_asking,  ///< use_sliding_window
+  window_from_a_layer,  ///< max_window_layers
+  non_causal,
+};
+using trait_set = std::uint32_t;
 
 /// How a weight is stored: its elements, what a block of them shares, and what stands beside.
 struct weight_code {
@@ -120,12 +142,20 @@ struct stored_otherwise {
   weight_code code{};
 };
 
+/// The code of a module, which the first entry that has it gives; nullptr: none has it.
+[[nodiscard]] inline const weight_code* find_code(const std::vector<stored_otherwise>& among,
+                                                  model_module module) noexcept {
+  for (const auto& one : among)
+    if ((one.modules & set_of(module)) != 0) return &one.code;
+  return nullptr;
+}
+
 struct model_layer {
   bool is_moe = true;
   mixer_kind mixer = mixer_kind::attention;
   bool is_windowed = false;
   bool shares_kv = false;  ///< reads the cache of a layer before it, and projects none
-  std::vector<stored_otherwise> otherwise{};  ///< the first entry that has a module counts
+  std::vector<stored_otherwise> otherwise{};
 };
 
 /// Units: elements, where nothing else is said. Extents are below 2^25.
@@ -142,16 +172,7 @@ struct model_shape {
   std::optional<mamba_mixer> mamba{};
   std::optional<delta_mixer> delta{};
 
-  bool norm_bias = false;
-  bool router_bias = false;
-  bool router_in_f32 = false;
-  bool correction_bias = false;  ///< one element an expert, added to the router's scores
-  bool correction_in_f32 = false;
-  bool expert_bias = false;
-  bool shared_gate = false;
-  bool tied_embeddings = false;
-  bool head_bias = false;
-  bool is_causal = true;
+  trait_set traits = 0;
 
   std::uint64_t window = 0;       ///< tokens; 0: none
   std::uint64_t max_context = 0;  ///< tokens; 0: unknown
@@ -163,15 +184,16 @@ struct model_shape {
   std::optional<double> kv_bits{};  ///< of an element of the cache, as the checkpoint declares it
   std::string kv_bits_key{};        ///< the key that declares it
 
+  [[nodiscard]] bool has(trait t) const noexcept { return (traits & set_of(t)) != 0; }
+  void set(trait t, bool on) noexcept { traits = on ? traits | set_of(t) : traits & ~set_of(t); }
   [[nodiscard]] weight_code plain_code() const noexcept { return {.bits = 8 * dtype_bytes}; }
   [[nodiscard]] const weight_code& code(model_module module) const noexcept {
     return codes[static_cast<std::size_t>(module)];
   }
   [[nodiscard]] const weight_code& code(const model_layer& layer,
                                         model_module module) const noexcept {
-    for (const auto& other : layer.otherwise)
-      if ((other.modules & set_of(module)) != 0) return other.code;
-    return code(module);
+    const auto* const own = find_code(layer.otherwise, module);
+    return own != nullptr ? *own : code(module);
   }
 
   std::vector<std::string> notes{};

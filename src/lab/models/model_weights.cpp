@@ -2,8 +2,10 @@
 #include "lab/models/model_weights.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
-#include <tuple>
+#include <map>
+#include <utility>
 
 namespace hotset::lab {
 namespace {
@@ -24,7 +26,7 @@ class weigher {
   explicit weigher(const model_shape& shape) : s_(shape) {}
 
   [[nodiscard]] wide expert(const model_layer& layer) const {
-    const wide biases = s_.expert_bias ? plain(2 * s_.expert_width + s_.hidden) : 0;
+    const wide biases = s_.has(trait::biased_experts) ? plain(2 * s_.expert_width + s_.hidden) : 0;
     return mlp(s_.expert_width, layer, expert_mlp) + biases;
   }
   [[nodiscard]] wide resident() const {
@@ -61,15 +63,17 @@ class weigher {
            linear(width, s_.hidden, layer, modules.up) +
            linear(s_.hidden, width, layer, modules.down);
   }
-  [[nodiscard]] wide norm() const { return plain(wide{s_.hidden} * (s_.norm_bias ? 2 : 1)); }
+  [[nodiscard]] wide norm() const {
+    return plain(wide{s_.hidden} * (s_.has(trait::norm_bias) ? 2 : 1));
+  }
 
   [[nodiscard]] wide embeddings() const {
     const auto matrix = [&](model_module module) {
       return linear(s_.vocabulary, s_.hidden, s_.code(module));
     };
     return matrix(model_module::embeddings) +
-           (s_.tied_embeddings ? 0 : matrix(model_module::head)) +
-           plain(s_.head_bias ? s_.vocabulary : 0);
+           (s_.has(trait::tied_embeddings) ? 0 : matrix(model_module::head)) +
+           plain(s_.has(trait::head_bias) ? s_.vocabulary : 0);
   }
   [[nodiscard]] wide mixer(const model_layer& layer) const {
     switch (layer.mixer) {
@@ -82,18 +86,18 @@ class weigher {
   }
 
   [[nodiscard]] wide router(const model_layer& layer) const {
-    const wide each = s_.router_in_f32 ? 4 : s_.dtype_bytes;
-    const wide correction = s_.correction_in_f32 ? 4 : each;
+    const wide each = s_.has(trait::router_in_f32) ? 4 : s_.dtype_bytes;
+    const wide correction = s_.has(trait::correction_in_f32) ? 4 : each;
     const auto& stored = s_.code(layer, model_module::router);
     const wide matrix = stored == s_.plain_code() ? each * s_.experts * s_.hidden
                                                   : linear(s_.experts, s_.hidden, stored);
-    return matrix + (s_.router_bias ? each * s_.experts : 0) +
-           (s_.correction_bias ? correction * s_.experts : 0);
+    return matrix + (s_.has(trait::biased_experts) ? each * s_.experts : 0) +
+           (s_.has(trait::correction_bias) ? correction * s_.experts : 0);
   }
   [[nodiscard]] wide shared(const model_layer& layer) const {
     if (s_.shared_width == 0) return 0;
     return mlp(s_.shared_width, layer, shared_mlp) +
-           (s_.shared_gate ? linear(1, s_.hidden, layer, model_module::router) : 0);
+           (s_.has(trait::gated_shared) ? linear(1, s_.hidden, layer, model_module::router) : 0);
   }
 
   [[nodiscard]] wide grouped(const model_layer& layer) const {
@@ -101,14 +105,16 @@ class weigher {
     const auto& a = s_.grouped;
     const wide q = wide{a.heads} * a.head_dim;
     const wide kv = layer.shares_kv ? 0 : wide{a.kv_heads} * a.head_dim;
-    wide extra =
-        (a.input_bias ? q + 2 * kv : 0) + (a.output_bias ? s_.hidden : 0) + (a.sinks ? a.heads : 0);
+    const bool is_biased = s_.has(trait::attention_bias);
+    wide extra = s_.has(trait::has_sinks) ? a.heads : 0;
+    if (is_biased || s_.has(trait::input_bias)) extra += q + 2 * kv;
+    if (is_biased && !s_.has(trait::plain_output)) extra += s_.hidden;
     if (a.norm == qk_norm::per_head) extra += wide{2} * a.head_dim;
     if (a.norm == qk_norm::whole) extra += q + kv;
     const wide keys = layer.shares_kv
                           ? 0
                           : linear(kv, s_.hidden, layer, key) + linear(kv, s_.hidden, layer, value);
-    return linear(a.is_gated ? 2 * q : q, s_.hidden, layer, query) + keys +
+    return linear(s_.has(trait::gated_attention) ? 2 * q : q, s_.hidden, layer, query) + keys +
            linear(s_.hidden, q, layer, output) + plain(extra);
   }
   [[nodiscard]] wide latent(const model_layer& layer) const {
@@ -192,29 +198,18 @@ std::uint64_t state_bytes_of(const model_shape& shape, const model_layer& layer)
   return narrow(state_elements(shape, layer) * shape.dtype_bytes);
 }
 
-std::uint64_t state_bytes_of(const model_shape& shape) noexcept {
-  wide elements = 0;
-  for (const auto& layer : shape.layers) elements += state_elements(shape, layer);
-  return narrow(elements * shape.dtype_bytes);
+std::vector<kv_layers> kv_of(std::span<const model_block> blocks) {
+  std::map<std::pair<std::uint64_t, std::uint64_t>, std::int32_t> layers;
+  for (const auto& block : blocks)
+    if (block.kv_bytes_per_token > 0) ++layers[{block.window, block.kv_bytes_per_token}];
+  std::vector<kv_layers> out;
+  for (const auto& [cache, count] : layers) out.push_back({count, cache.second, cache.first});
+  return out;
 }
 
-void kv_tally::add(std::uint64_t elements, std::uint64_t window) {
-  if (elements == 0) return;
-  const auto bytes = bytes_of(elements);
-  for (auto& group : groups_) {
-    if (group.bytes_per_token != bytes || group.window != window) continue;
-    ++group.layers;
-    return;
-  }
-  groups_.push_back({.layers = 1, .bytes_per_token = bytes, .window = window});
-}
-
-std::vector<kv_layers> kv_tally::layers() const {
-  auto sorted = groups_;
-  std::sort(sorted.begin(), sorted.end(), [](const kv_layers& a, const kv_layers& b) {
-    return std::tie(a.window, a.bytes_per_token) < std::tie(b.window, b.bytes_per_token);
-  });
-  return sorted;
+std::vector<std::uint64_t> by_layer(std::vector<std::uint64_t> bytes) {
+  if (std::ranges::adjacent_find(bytes, std::not_equal_to<>()) == bytes.end()) bytes.resize(1);
+  return bytes;
 }
 
 }  // namespace hotset::lab

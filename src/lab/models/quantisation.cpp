@@ -7,7 +7,6 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -32,6 +31,8 @@ constexpr module_set linear_layers =
     expert_set | set_of(shared_gate, shared_up, shared_down, dense_gate, dense_up, dense_down,
                         query, key, value, output, output_gate, query_low, key_value_low, key_value,
                         linear_in, linear_gates, linear_out);
+/// A scale and an input scale a weight.
+constexpr weight_code fp8_code{.bits = 8, .scale_bits = 32, .tensor_bytes = 4};
 constexpr module_set all_modules = linear_layers | set_of(router, embeddings, head);
 
 struct part_name {
@@ -93,85 +94,86 @@ std::string text_of(const weight_code& code) {
   return text;
 }
 
+/// Gives a code to modules of a list, none of which has another.
+void put(std::vector<stored_otherwise>& among, module_set modules, const weight_code& code) {
+  const auto at = std::ranges::find(among, code, &stored_otherwise::code);
+  if (at == among.end())
+    among.push_back({modules, code});
+  else
+    at->modules |= modules;
+}
+
 /// The codes that patterns give to modules: one pattern may name all layers, one of them, or one expert.
 class module_claims {
  public:
   /// Returns false if another pattern gave another code to a module.
   bool add(const named_modules& named, const weight_code& code) {
-    const auto id = id_of(code);
-    if (!named.expert) return give(claims_of(named.layer), named.modules, id);
-    auto& some = experts_[{named.layer, named.modules, id}];
-    some.insert(*named.expert);
+    auto& here = by_layer_[named.layer];
+    if (!named.expert) return give(here.codes, named.modules, code);
+    const auto at = std::ranges::find_if(here.of_experts, [&](const claim& c) {
+      return c.modules == named.modules && c.code == code;
+    });
+    auto& some = at != here.of_experts.end()
+                     ? *at
+                     : here.of_experts.emplace_back(claim{named.modules, code, {}});
+    some.experts.insert(*named.expert);
     return true;
   }
   /// Gives to all experts what each of them was given. Returns false if some were not, or if two codes meet.
   bool settle(std::uint64_t experts) {
-    for (const auto& [place, some] : experts_) {
-      const auto& [layer, modules, id] = place;
-      const bool all = some.size() == experts && *some.rbegin() < experts;
-      if (!has(everywhere_, modules, id) && !has(claims_of(layer), modules, id) &&
-          (!all || !give(claims_of(layer), modules, id)))
-        return false;
+    const auto& everywhere = by_layer_[std::nullopt].codes;  // the first of all
+    for (auto& [layer, here] : by_layer_) {
+      for (const auto& [modules, code, some] : here.of_experts) {
+        if (has(everywhere, modules, code) || has(here.codes, modules, code)) continue;
+        const bool all = some.size() == experts && *some.rbegin() < experts;
+        if (!all || !give(here.codes, modules, code)) return false;
+      }
+      for (const auto& [modules, code] : here.codes)
+        if (meets(everywhere, modules, code)) return false;
     }
-    return std::ranges::all_of(by_layer_, [&](const auto& layer) {
-      return std::ranges::all_of(
-          layer.second, [&](const claim& c) { return !meets(everywhere_, c.modules, c.code); });
-    });
+    return true;
   }
-  /// Pre: settled.
-  [[nodiscard]] std::optional<weight_code> of(std::uint64_t layer, model_module module) const {
-    const auto at = by_layer_.find(layer);
-    const auto own = at == by_layer_.end() ? std::nullopt : find(at->second, module);
-    return own ? own : of_model(module);
-  }
-  [[nodiscard]] std::optional<weight_code> of_model(model_module module) const {
-    return find(everywhere_, module);
+  /// What was given of a layer, else of all; nullptr: nothing was. Pre: settled.
+  [[nodiscard]] const weight_code* of(std::optional<std::uint64_t> layer,
+                                      model_module module) const {
+    for (const auto& place : {layer, std::optional<std::uint64_t>()})
+      if (const auto at = by_layer_.find(place); at != by_layer_.end())
+        if (const auto* const code = find_code(at->second.codes, module)) return code;
+    return nullptr;
   }
 
  private:
   struct claim {
     module_set modules = 0;
-    std::uint32_t code = 0;  ///< its place in codes_
+    weight_code code{};
+    std::set<std::uint64_t> experts{};
   };
-  using claims = std::vector<claim>;
-  using some_place = std::tuple<std::optional<std::uint64_t>, module_set, std::uint32_t>;
+  struct layer_claims {
+    std::vector<stored_otherwise> codes{};
+    std::vector<claim> of_experts{};
+  };
 
-  std::uint32_t id_of(const weight_code& code) {
-    const auto at = std::ranges::find(codes_, code) - codes_.begin();
-    if (static_cast<std::size_t>(at) == codes_.size()) codes_.push_back(code);
-    return static_cast<std::uint32_t>(at);
-  }
-  claims& claims_of(const std::optional<std::uint64_t>& layer) {
-    return layer ? by_layer_[*layer] : everywhere_;
-  }
   /// Whether a module of the set has another code.
-  static bool meets(const claims& all, module_set modules, std::uint32_t code) {
-    return std::ranges::any_of(
-        all, [&](const claim& c) { return c.code != code && (c.modules & modules) != 0; });
+  static bool meets(const std::vector<stored_otherwise>& all, module_set modules,
+                    const weight_code& code) {
+    return std::ranges::any_of(all, [&](const stored_otherwise& one) {
+      return one.code != code && (one.modules & modules) != 0;
+    });
   }
-  static bool has(const claims& all, module_set modules, std::uint32_t code) {
-    return std::ranges::any_of(
-        all, [&](const claim& c) { return c.code == code && (modules & ~c.modules) == 0; });
+  static bool has(const std::vector<stored_otherwise>& all, module_set modules,
+                  const weight_code& code) {
+    return std::ranges::any_of(all, [&](const stored_otherwise& one) {
+      return one.code == code && (modules & ~one.modules) == 0;
+    });
   }
-  static bool give(claims& all, module_set modules, std::uint32_t code) {
+  static bool give(std::vector<stored_otherwise>& all, module_set modules,
+                   const weight_code& code) {
     if (meets(all, modules, code)) return false;
-    const auto at = std::ranges::find(all, code, &claim::code);
-    if (at == all.end())
-      all.push_back({modules, code});
-    else
-      at->modules |= modules;
+    put(all, modules, code);
     return true;
   }
-  [[nodiscard]] std::optional<weight_code> find(const claims& all, model_module module) const {
-    for (const auto& c : all)
-      if ((c.modules & set_of(module)) != 0) return codes_[c.code];
-    return std::nullopt;
-  }
 
-  std::vector<weight_code> codes_;
-  claims everywhere_;
-  std::map<std::uint64_t, claims> by_layer_;
-  std::map<some_place, std::set<std::uint64_t>> experts_;
+  std::map<std::optional<std::uint64_t>, layer_claims> by_layer_;  // nothing: of all layers
 };
 
 class quantisation_reader {
@@ -181,33 +183,31 @@ class quantisation_reader {
 
   void read() {
     read_kv();
-    const auto method = keys_.text("quant_method").value_or("");
-    if (method == "mxfp4")
-      read_mxfp4();
-    else if (method == "fp8")
-      read_fp8();
-    else if (method == "fbgemm_fp8")
-      use("FP8", {.bits = 8, .block_rows = 1, .scale_bits = 32}, linear_layers);
-    else if (method == "awq")
-      read_awq();
-    else if (method == "gptq" || method == "auto-round")
-      read_gptq(method);
-    else if (method == "compressed-tensors")
-      read_groups();
-    else if (method.starts_with("modelopt"))
-      read_modelopt();
-    else if (method == "mlx")
-      return read_mlx();
-    else
-      return unknown(method.empty() ? "has no quant_method"
-                                    : "'quant_method' is '" + printable(method, 60) + "'");
-    leave_out();
-    override_modules();
+    const auto given = keys_.text("quant_method").value_or("");
+    const auto* const found = std::ranges::find_if(methods, [&](const method& m) {
+      return m.is_prefix ? given.starts_with(m.name) : given == m.name;
+    });
+    if (found == methods.end())
+      return unknown(given.empty() ? "has no quant_method"
+                                   : "'quant_method' is '" + printable(given, 60) + "'");
+    (this->*found->read)();
+    if (name_ != mlx_name) {  // whose rules stand beside its own keys
+      leave_out();
+      override_modules();
+    }
     settle();
     note_unknown_keys();
   }
 
  private:
+  static constexpr std::string_view mlx_name = "MLX";
+  struct method {
+    std::string_view name;
+    void (quantisation_reader::*read)();
+    bool is_prefix = false;  ///< modelopt has names with a version behind
+  };
+  static const std::array<method, 9> methods;
+
   /// The first reason counts.
   void unknown(const std::string& why) {
     if (shape_.unknown_format.empty()) shape_.unknown_format = why;
@@ -217,13 +217,14 @@ class quantisation_reader {
     for (std::size_t m = 0; m < model_modules; ++m)
       if ((modules & (module_set{1} << m)) != 0) shape_.codes[m] = code;
   }
-  void use(std::string_view name, const weight_code& code, module_set modules) {
+  /// `how`: in words, where they are not those of the code.
+  void use(std::string_view name, const weight_code& code, module_set modules,
+           const std::string& how = {}) {
     name_ = name;
     store(code, modules);
-    shape_.notes.push_back(
-        fmt::format("{}: the linear layers at {}; embeddings, {}norms and routers are not "
-                    "quantised",
-                    name, text_of(code), (modules & head_set) != 0 ? "" : "head, "));
+    shape_.notes.push_back(fmt::format(
+        "{}: the linear layers {}; embeddings, {}norms and routers are not quantised", name,
+        how.empty() ? "at " + text_of(code) : how, (modules & head_set) != 0 ? "" : "head, "));
   }
 
   /// What engines take for an "auto" cache.
@@ -258,21 +259,18 @@ class quantisation_reader {
   }
 
   void read_fp8() {
-    shape_.correction_in_f32 = true;
+    shape_.set(trait::correction_in_f32, true);
     const auto block = keys_.numbers("weight_block_size");
-    if (!block) return use("FP8", {.bits = 8, .scale_bits = 32, .tensor_bytes = 4}, linear_layers);
+    if (!block) return use("FP8", fp8_code, linear_layers);
     if (block->size() != 2 || (*block)[0] == 0 || (*block)[1] == 0)
       keys_.refuse("weight_block_size", fmt::format("is [{}]", fmt::join(*block, ", ")),
                    "[rows, columns] of 1 or more");
-    name_ = "FP8";
-    const weight_code code{
-        .bits = 8, .block_rows = (*block)[0], .block_columns = (*block)[1], .scale_bits = 32};
-    store(code, linear_layers);
-    shape_.notes.push_back(
-        fmt::format("FP8: the linear layers with an F32 scale per block of {} x {}; embeddings, "
-                    "head, norms and routers are not quantised",
-                    code.block_rows, code.block_columns));
+    use("FP8",
+        {.bits = 8, .block_rows = (*block)[0], .block_columns = (*block)[1], .scale_bits = 32},
+        linear_layers,
+        fmt::format("with an F32 scale per block of {} x {}", (*block)[0], (*block)[1]));
   }
+  void read_fbgemm() { use("FP8", {.bits = 8, .block_rows = 1, .scale_bits = 32}, linear_layers); }
 
   [[nodiscard]] static std::uint64_t bits_in(const config_keys& keys, std::uint64_t most) {
     for (const auto* key : {"bits", "w_bit"})
@@ -302,13 +300,16 @@ class quantisation_reader {
          .zero_bits = zeros ? width : 0},
         linear_layers);
   }
-  void read_gptq(const std::string& method) {
-    const bool has_head = keys_.find("lm_head") != nullptr && keys_.flag("lm_head", false);
-    is_gptq_ = method == "gptq";
+  void read_gptq() {
+    is_gptq_ = true;
+    read_packed("GPTQ");
+  }
+  void read_auto_round() { read_packed("AutoRound"); }
+  void read_packed(std::string_view name) {
+    const bool has_head = keys_.flag("lm_head", false);
     if (const auto type = keys_.text("data_type"); type && *type != "int")
       return unknown("'data_type' is '" + printable(*type, 60) + "'");
-    use(is_gptq_ ? "GPTQ" : "AutoRound", packed_code(keys_),
-        has_head ? linear_layers | head_set : linear_layers);
+    use(name, packed_code(keys_), has_head ? linear_layers | head_set : linear_layers);
   }
   /// GPTQ's files have zero points and an index of each input's group, symmetric or not.
   [[nodiscard]] weight_code packed_code(const config_keys& keys) const {
@@ -333,8 +334,7 @@ class quantisation_reader {
                   .scale_bits = 8,
                   .tensor_bytes = 8},
                  linear_layers);
-    if (algorithm == "FP8")
-      return use("FP8", {.bits = 8, .scale_bits = 32, .tensor_bytes = 4}, linear_layers);
+    if (algorithm == "FP8") return use("FP8", fp8_code, linear_layers);
     unknown(algorithm.empty() ? "has no 'quant_algo'"
                               : "'quant_algo' is '" + printable(algorithm, 60) + "'");
   }
@@ -342,7 +342,7 @@ class quantisation_reader {
   /// MLX quantises every matrix, and its config names the modules that have other bits, or none.
   void read_mlx() {
     if (shape_.mamba) return unknown("MLX: how the weights of Mamba are stored is not known");
-    name_ = "MLX";
+    name_ = mlx_name;
     const auto code = mlx_code(keys_);
     store(code, all_modules);
     shape_.notes.push_back(
@@ -352,8 +352,6 @@ class quantisation_reader {
         override_with("quantization", key, mlx_code(config_keys(rule, object_, keys_.file())));
       else if (rule.is_boolean() && !rule.get<bool>())
         override_with("quantization", key, plain_);
-    settle();
-    note_unknown_keys();
   }
   [[nodiscard]] static weight_code mlx_code(const config_keys& keys) {
     const auto mode = keys.text("mode").value_or("affine");
@@ -395,11 +393,7 @@ class quantisation_reader {
         } else if (std::exchange(has_base, true)) {
           unknown("'config_groups' has two groups of all linear layers");
         } else {
-          store(code, linear_layers | head_set);
-          shape_.notes.push_back(
-              fmt::format("compressed-tensors: the linear layers at {}; embeddings, norms and "
-                          "routers are not quantised",
-                          text_of(code)));
+          use(name_, code, linear_layers | head_set);
         }
       }
     }
@@ -520,29 +514,20 @@ class quantisation_reader {
       return unknown(
           "patterns give bits to some experts of a layer and not to others, or to one module "
           "twice");
-    const auto claimed = [&](auto of) -> std::optional<weight_code> {
-      const auto left_out = of(plain_claims_);
-      return left_out ? left_out : of(other_claims_);
+    const auto claimed = [&](std::optional<std::uint64_t> layer, model_module module) {
+      const auto* const left_out = plain_claims_.of(layer, module);
+      return left_out != nullptr ? left_out : other_claims_.of(layer, module);
     };
     for (const auto module : {head, embeddings})
-      if (const auto code = claimed([&](const auto& c) { return c.of_model(module); }))
-        store(*code, set_of(module));
+      if (const auto* const code = claimed({}, module)) store(*code, set_of(module));
     for (std::size_t l = 0; l < shape_.layers.size(); ++l)
       for (std::size_t m = 0; m < model_modules; ++m) {
         const auto module = static_cast<model_module>(m);
-        if (const auto code = claimed([&](const auto& c) { return c.of(l, module); });
-            code && *code != shape_.code(module))
+        if (const auto* const code = claimed(l, module);
+            code != nullptr && *code != shape_.code(module))
           put(shape_.layers[l].otherwise, set_of(module), *code);
       }
     tell();
-  }
-  static void put(std::vector<stored_otherwise>& others, module_set module,
-                  const weight_code& code) {
-    const auto at = std::ranges::find(others, code, &stored_otherwise::code);
-    if (at == others.end())
-      others.push_back({module, code});
-    else
-      at->modules |= module;
   }
 
   /// What differs from the rest, by part, where the model has it.
@@ -593,7 +578,7 @@ class quantisation_reader {
   }
 
   [[nodiscard]] bool is_mlx_rule(const json& value) const {
-    return name_ == "MLX" && (value.is_object() || value.is_boolean());
+    return name_ == mlx_name && (value.is_object() || value.is_boolean());
   }
   void note_unknown_keys() {
     std::vector<std::string> names;
@@ -619,6 +604,18 @@ class quantisation_reader {
   std::uint64_t misunderstood_ = 0;
   std::string first_misunderstood_;
 };
+
+constexpr std::array<quantisation_reader::method, 9> quantisation_reader::methods{{
+    {"mxfp4", &quantisation_reader::read_mxfp4},
+    {"fp8", &quantisation_reader::read_fp8},
+    {"fbgemm_fp8", &quantisation_reader::read_fbgemm},
+    {"awq", &quantisation_reader::read_awq},
+    {"gptq", &quantisation_reader::read_gptq},
+    {"auto-round", &quantisation_reader::read_auto_round},
+    {"compressed-tensors", &quantisation_reader::read_groups},
+    {"mlx", &quantisation_reader::read_mlx},
+    {"modelopt", &quantisation_reader::read_modelopt, true},
+}};
 
 }  // namespace
 
