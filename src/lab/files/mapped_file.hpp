@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -56,6 +57,10 @@ class mapped_file {
   [[nodiscard]] std::span<const std::byte> bytes() const noexcept {
     if (stream_) return *stream_;
     return {static_cast<const std::byte*>(data_), size_};
+  }
+  /// The same bytes as characters.
+  [[nodiscard]] std::string_view text() const noexcept {
+    return {reinterpret_cast<const char*>(bytes().data()), bytes().size()};
   }
 
  private:

@@ -39,6 +39,14 @@ const json* config_keys::find(std::string_view key) const {
   return nullptr;
 }
 
+const json* config_keys::find_if(std::string_view key, std::string_view accepted,
+                                 bool (*accepts)(const json&)) const {
+  const auto* const value = find(key);
+  if (value != nullptr && !accepts(*value))
+    refuse(key, "is " + told(*value), std::string(accepted));
+  return value;
+}
+
 std::optional<std::uint64_t> config_keys::number(std::string_view key, std::uint64_t least,
                                                  std::uint64_t most) const {
   const auto* const value = find(key);
@@ -79,25 +87,26 @@ std::uint64_t config_keys::need_any(std::span<const std::string_view> keys) cons
 }
 
 std::optional<double> config_keys::real(std::string_view key) const {
-  const auto* const value = find(key);
-  if (value == nullptr) return std::nullopt;
-  if (!value->is_number() || !(value->get<double>() > 0))
-    refuse(key, "is " + told(*value), "a number above 0");
-  return value->get<double>();
+  const auto* const value = find_if(key, "a number above 0", [](const json& found) {
+    return found.is_number() && found.get<double>() > 0;
+  });
+  return value == nullptr ? std::nullopt : std::optional(value->get<double>());
 }
 
 bool config_keys::flag(std::string_view key, bool otherwise) const {
-  const auto* const value = find(key);
-  if (value == nullptr) return otherwise;
-  if (!value->is_boolean()) refuse(key, "is " + told(*value), "true or false");
-  return value->get<bool>();
+  const auto* const value =
+      find_if(key, "true or false", [](const json& found) { return found.is_boolean(); });
+  return value == nullptr ? otherwise : value->get<bool>();
 }
 
 std::optional<std::string> config_keys::text(std::string_view key) const {
-  const auto* const value = find(key);
-  if (value == nullptr) return std::nullopt;
-  if (!value->is_string()) refuse(key, "is " + told(*value), "a string");
-  return value->get<std::string>();
+  const auto* const value =
+      find_if(key, "a string", [](const json& found) { return found.is_string(); });
+  return value == nullptr ? std::nullopt : std::optional(value->get<std::string>());
+}
+
+const json* config_keys::object(std::string_view key) const {
+  return find_if(key, "an object", [](const json& found) { return found.is_object(); });
 }
 
 template <class T>
@@ -131,12 +140,6 @@ std::optional<std::vector<std::string>> config_keys::words(std::string_view key,
   return list<std::string>(key, size, "strings", "strings", [](const json& value) {
     return value.is_string() ? std::optional(value.get<std::string>()) : std::nullopt;
   });
-}
-
-const json* config_keys::object(std::string_view key) const {
-  const auto* const value = find(key);
-  if (value != nullptr && !value->is_object()) refuse(key, "is " + told(*value), "an object");
-  return value;
 }
 
 void config_keys::refuse(std::string_view key, const std::string& found,

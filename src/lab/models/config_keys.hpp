@@ -54,6 +54,9 @@ class config_keys {
                            const std::string& accepted) const;
 
  private:
+  /// As find(). Refuses a value that is not accepted.
+  [[nodiscard]] const json* find_if(std::string_view key, std::string_view accepted,
+                                    bool (*accepts)(const json&)) const;
   /// Entries as `read` takes them; nothing where the key is missing.
   template <class T>
   [[nodiscard]] std::optional<std::vector<T>> list(std::string_view key, std::size_t size,

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <ranges>
 #include <set>
 #include <string>
 #include <string_view>
@@ -59,7 +60,7 @@ class gguf_describer {
     if (const auto bad = m.validate()) refuse_input(name_, "", bad->message, "");
     note_cut_files();
     std::size_t tensors = 0;
-    for (const auto& part : parts_) tensors += part.tensors().size();
+    for_each_tensor([&](const gguf_file::tensor&) { ++tensors; });
     out_.source =
         fmt::format("{}: GGUF {}, {}, {} tensors{}", name_, first().version(), architecture_,
                     tensors, parts_.size() == 1 ? "" : fmt::format(" in {} parts", parts_.size()));
@@ -88,14 +89,15 @@ class gguf_describer {
                  fmt::format("0..{}", most));
     return *found;
   }
-  /// A scalar key of the architecture.
-  [[nodiscard]] std::optional<std::uint64_t> number(std::string_view key,
-                                                    std::uint64_t most = most_extent) const {
+  /// A key of the architecture: one value, or, where a block is asked for, one for each.
+  [[nodiscard]] std::optional<std::uint64_t> number(
+      std::string_view key, std::uint64_t most = most_extent,
+      std::optional<std::uint64_t> block = std::nullopt) const {
     const auto name = full(key);
     const auto* const value = first().find(name);
     if (value == nullptr) return std::nullopt;
-    if (value->is_array) refuse_key(name, "is an array", "an integer");
-    return entry(name, *value, 0, most);
+    if (value->is_array && !block) refuse_key(name, "is an array", "an integer");
+    return entry(name, *value, block.value_or(0), most);
   }
   [[nodiscard]] std::uint64_t need(std::string_view key, std::uint64_t most = most_extent) const {
     const auto found = number(key, most);
@@ -103,15 +105,6 @@ class gguf_describer {
       refuse_key(full(key), found ? "is 0" : "is missing", fmt::format("1..{}", most));
     return *found;
   }
-  /// A key that holds one value for all blocks, or one for each.
-  [[nodiscard]] std::optional<std::uint64_t> of_block(std::string_view key,
-                                                      std::uint64_t block) const {
-    const auto name = full(key);
-    const auto* const value = first().find(name);
-    if (value == nullptr) return std::nullopt;
-    return entry(name, *value, block, most_extent);
-  }
-
   /// The part that has the metadata.
   [[nodiscard]] const gguf_file& first() const noexcept { return parts_.front(); }
   void note_cut_files() {
@@ -134,7 +127,7 @@ class gguf_describer {
         fmt::format("by hand {}; or one of {}", hand_options, fmt::join(architectures, ", "));
     if (!text) refuse_key("general.architecture", "is missing, or no string", accepted);
     architecture_ = *text;
-    if (std::find(architectures.begin(), architectures.end(), architecture_) == architectures.end())
+    if (std::ranges::find(architectures, architecture_) == architectures.end())
       refuse_key("general.architecture", "is '" + printable(architecture_, 60) + "'", accepted);
   }
 
@@ -214,8 +207,8 @@ class gguf_describer {
 
   /// Elements of a token that a block keeps.
   [[nodiscard]] std::uint64_t kv_elements(std::uint64_t block) const {
-    const auto heads = of_block("attention.head_count", block).value_or(0);
-    const auto kv_heads = of_block("attention.head_count_kv", block).value_or(heads);
+    const auto heads = number("attention.head_count", most_extent, block).value_or(0);
+    const auto kv_heads = number("attention.head_count_kv", most_extent, block).value_or(heads);
     if (kv_heads == 0 || is_delta(block)) return 0;
     const bool swa = has_window(block);
     const auto key = length("attention.key_length", swa, heads);
@@ -256,9 +249,8 @@ class gguf_describer {
       window_ = 0;
       return;
     }
-    std::uint64_t windowed = 0;
-    for (std::uint64_t block = 0; block < blocks_; ++block)
-      if (has_window(block)) ++windowed;
+    const auto windowed = std::ranges::count_if(std::views::iota(std::uint64_t{0}, blocks_),
+                                                [&](auto block) { return has_window(block); });
     out_.notes.push_back(fmt::format(
         "sliding window {} of {} layers; an engine keeps more than the window while it computes",
         window_, windowed));

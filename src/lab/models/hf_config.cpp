@@ -294,21 +294,18 @@ class config_reader {
     const auto with = layer_set("moe_layers");
     const auto listed = moe_layer_list();
     const auto every = listed ? 1 : keys_.number("moe_layer_freq").value_or(1);
-    bool any = false;
-    bool all = true;
-    for (std::size_t i = 0; i < shape_.layers.size(); ++i) {
-      auto& layer = shape_.layers[i];
-      layer.is_moe = i >= dense && i <= last && (i + 1) % sparse_step == 0 && !without[i] &&
-                     i % period == offset && (listed ? (*listed)[i] != 0 : i % every == 0) &&
-                     (named ? bool{with[i]} : (i + 1) % interval == 0);
-      any = any || layer.is_moe;
-      all = all && layer.is_moe;
-    }
-    if (!any)
+    for (std::size_t i = 0; i < shape_.layers.size(); ++i)
+      shape_.layers[i].is_moe = i >= dense && i <= last && (i + 1) % sparse_step == 0 &&
+                                !without[i] && i % period == offset &&
+                                (listed ? (*listed)[i] != 0 : i % every == 0) &&
+                                (named ? bool{with[i]} : (i + 1) % interval == 0);
+    const auto moe_layers =
+        static_cast<std::size_t>(std::ranges::count(shape_.layers, true, &model_layer::is_moe));
+    if (moe_layers == 0)
       refuse_input(keys_.file(), "",
                    fmt::format("none of its {} layers has experts", shape_.layers.size()),
                    "1 or more");
-    if (!all) shape_.dense_width = keys_.need_any(dense_width_keys);
+    if (moe_layers < shape_.layers.size()) shape_.dense_width = keys_.need_any(dense_width_keys);
   }
   [[nodiscard]] std::uint64_t step_of(std::string_view key) const {
     return keys_.number(key, 1, most_layers).value_or(1);

@@ -53,9 +53,8 @@ model_description describe_shape(const model_shape& shape, const model_options& 
   model_description out;
   out.notes = shape.notes;
   auto& m = out.memory;
-  m.experts.layers = static_cast<std::int32_t>(
-      std::count_if(shape.layers.begin(), shape.layers.end(),
-                    [](const model_layer& layer) { return layer.is_moe; }));
+  m.experts.layers =
+      static_cast<std::int32_t>(std::ranges::count(shape.layers, true, &model_layer::is_moe));
   m.experts.experts = static_cast<std::int32_t>(shape.experts);
   m.experts.top_k = static_cast<std::int32_t>(shape.top_k);
   m.max_context = shape.max_context;
@@ -119,10 +118,6 @@ model_description describe_config(std::string_view text, std::string_view quanti
   return out;
 }
 
-std::string_view text_of(const mapped_file& map) noexcept {
-  return {reinterpret_cast<const char*>(map.bytes().data()), map.bytes().size()};
-}
-
 bool is_there(const fs::path& path) {
   std::error_code ignored;
   return fs::exists(path, ignored);
@@ -136,9 +131,9 @@ class config_files {
     if (config.filename() == config_name && is_there(beside)) quantisation_.emplace(beside);
   }
   [[nodiscard]] std::string file() const { return path_.string(); }
-  [[nodiscard]] std::string_view text() const noexcept { return text_of(config_); }
+  [[nodiscard]] std::string_view text() const noexcept { return config_.text(); }
   [[nodiscard]] std::string_view quantisation() const noexcept {
-    return quantisation_ ? text_of(*quantisation_) : std::string_view();
+    return quantisation_ ? quantisation_->text() : std::string_view();
   }
 
  private:

@@ -36,8 +36,7 @@ std::vector<fs::path> listed_files(const fs::path& index) {
   constexpr std::size_t most = std::size_t{256} << 20U;  // of each tensor a line
   constexpr std::string_view accepted = "an object: tensor -> file name";
   const mapped_file map(index);
-  const auto* const text = reinterpret_cast<const char*>(map.bytes().data());
-  const auto json = parse_json_object({text, map.bytes().size()}, index.string(),
+  const auto json = parse_json_object(map.text(), index.string(),
                                       "an index of .safetensors files, a JSON object", most);
   const auto refuse = [&](const std::string& found) {
     refuse_input(index.string(), "key 'weight_map'", found, accepted);

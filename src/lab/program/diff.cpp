@@ -67,7 +67,6 @@ class result_reader {
 
   [[nodiscard]] json parse() const {
     const lab::mapped_file file(path_);
-    const auto* const text = reinterpret_cast<const char*>(file.bytes().data());
     // Copies of nested values recurse: deep nesting is refused before there is any.
     const std::string name = path_.string();
     lab::unique_keys keys(name);
@@ -77,7 +76,7 @@ class result_reader {
       return true;
     };
     try {
-      return json::parse(text, text + file.bytes().size(), check);
+      return json::parse(file.text(), check);
     } catch (const json::parse_error& error) {
       refuse(fmt::format("byte {}", error.byte), "not JSON", "what hotset simulate --json wrote");
     } catch (const json::out_of_range&) {

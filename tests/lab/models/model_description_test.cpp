@@ -29,27 +29,40 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using trace_samples::expect_refused;
 
-// Published files have these bytes: all routed + the rest is the size of OLMoE, DeepSeek-V3's main model, Kimi-VL (less
-// 3456 of rotary buffers), MiniMax-M2, both gpt-oss and LLaDA-MoE, and twice the parameters of the others.
+// Published files have these bytes: all routed + the rest is the size of OLMoE, DeepSeek-V3 (less its prediction layer),
+// Kimi-VL (less 3456 of rotary buffers), MiniMax-M2, both gpt-oss and LLaDA-MoE, and twice the parameters of the others.
 struct known_model {
   const char* name;
   int layers, experts, top_k;
   std::uint64_t expert, slot, all, resident, kv_token, max_context;
+  std::uint64_t published;  ///< bytes of the files
 };
 constexpr known_model known_models[] = {
-    {"olmoe-1b-7b", 16, 64, 8, 12582912, 201326592, 12884901888, 953421824, 131072, 4096},
-    {"mixtral-8x7b", 32, 8, 2, 352321536, 11274289152, 90194313216, 3211272192, 131072, 32768},
-    {"qwen1.5-moe-a2.7b", 24, 60, 4, 17301504, 415236096, 24914165760, 3717402624, 196608, 8192},
-    {"qwen3-30b-a3b", 48, 128, 8, 9437184, 452984832, 57982058496, 3082186752, 98304, 40960},
-    {"phi-3.5-moe", 32, 16, 2, 157286400, 5033164800, 80530636800, 3215669888, 131072, 131072},
-    {"deepseek-v2-lite", 26, 64, 6, 17301504, 449839104, 28789702656, 2623265792, 31104, 163840},
-    {"deepseek-v3", 58, 256, 8, 44050944, 2554954752, 654068416512, 19082195296, 70272, 163840},
-    {"kimi-vl-a3b", 26, 64, 6, 17301504, 449839104, 28789702656, 3130517760 + 895091680, 31104, 0},
-    {"jamba-v0.1", 16, 16, 2, 352321536, 5637144576, 90194313216, 12946333440, 16384, 262144},
-    {"minimax-m2", 62, 256, 8, 14159232, 877872384, 224735330304, 5386300416, 253952, 196608},
-    {"gpt-oss-20b", 24, 32, 4, 13236480, 317675520, 10165616640, 3595648128, 24576, 131072},
-    {"gpt-oss-120b", 36, 128, 4, 13236480, 476513280, 60993699840, 4255115904, 36864, 131072},
-    {"llada-moe", 16, 64, 8, 12582912, 201326592, 12884901888, 1828859904, 0, 8192},
+    {"olmoe-1b-7b", 16, 64, 8, 12582912, 201326592, 12884901888, 953421824, 131072, 4096,
+     2 * 6919161856U},
+    {"mixtral-8x7b", 32, 8, 2, 352321536, 11274289152, 90194313216, 3211272192, 131072, 32768,
+     2 * 46702792704U},
+    {"qwen1.5-moe-a2.7b", 24, 60, 4, 17301504, 415236096, 24914165760, 3717402624, 196608, 8192,
+     2 * 14315784192U},
+    {"qwen3-30b-a3b", 48, 128, 8, 9437184, 452984832, 57982058496, 3082186752, 98304, 40960,
+     2 * 30532122624U},
+    {"phi-3.5-moe", 32, 16, 2, 157286400, 5033164800, 80530636800, 3215669888, 131072, 131072,
+     2 * 41873153344U},
+    {"deepseek-v2-lite", 26, 64, 6, 17301504, 449839104, 28789702656, 2623265792, 31104, 163840,
+     2 * 15706484224U},
+    {"deepseek-v3", 58, 256, 8, 44050944, 2554954752, 654068416512, 19082195296, 70272, 163840,
+     688574839360U - 15424227552U},
+    {"kimi-vl-a3b", 26, 64, 6, 17301504, 449839104, 28789702656, 3130517760 + 895091680, 31104, 0,
+     32815315552U - 3456U},
+    {"jamba-v0.1", 16, 16, 2, 352321536, 5637144576, 90194313216, 12946333440, 16384, 262144,
+     2 * 51570323328U},
+    {"minimax-m2", 62, 256, 8, 14159232, 877872384, 224735330304, 5386300416, 253952, 196608,
+     230121630720U},
+    {"gpt-oss-20b", 24, 32, 4, 13236480, 317675520, 10165616640, 3595648128, 24576, 131072,
+     13761264768U},
+    {"gpt-oss-120b", 36, 128, 4, 13236480, 476513280, 60993699840, 4255115904, 36864, 131072,
+     65248815744U},
+    {"llada-moe", 16, 64, 8, 12582912, 201326592, 12884901888, 1828859904, 0, 8192, 14713761792U},
 };
 
 TEST(model_presets, agree_with_the_published_files_to_the_byte) {
@@ -70,28 +83,9 @@ TEST(model_presets, agree_with_the_published_files_to_the_byte) {
     EXPECT_EQ(m.resident_bytes, known.resident) << known.name;
     EXPECT_EQ(m.kv_bytes_per_token(), known.kv_token) << known.name;
     EXPECT_EQ(m.max_context, known.max_context) << known.name;
+    EXPECT_EQ(m.all_expert_bytes() + m.resident_bytes, known.published) << known.name;
   }
   EXPECT_EQ(lab::model_names(), names);
-}
-
-TEST(model_presets, whole_files_have_their_published_sizes) {
-  const auto total = [](const char* name) {
-    const auto m = lab::describe_model(name).memory;
-    return m.all_expert_bytes() + m.resident_bytes;
-  };
-  EXPECT_EQ(total("olmoe-1b-7b"), 2 * 6919161856U);
-  EXPECT_EQ(total("mixtral-8x7b"), 2 * 46702792704U);
-  EXPECT_EQ(total("qwen1.5-moe-a2.7b"), 2 * 14315784192U);
-  EXPECT_EQ(total("qwen3-30b-a3b"), 2 * 30532122624U);
-  EXPECT_EQ(total("phi-3.5-moe"), 2 * 41873153344U);
-  EXPECT_EQ(total("deepseek-v2-lite"), 2 * 15706484224U);
-  EXPECT_EQ(total("deepseek-v3"), 688574839360U - 15424227552U) << "less the prediction layer";
-  EXPECT_EQ(total("kimi-vl-a3b"), 32815315552U - 3456U) << "less the rotary buffers";
-  EXPECT_EQ(total("jamba-v0.1"), 2 * 51570323328U);
-  EXPECT_EQ(total("minimax-m2"), 230121630720U);
-  EXPECT_EQ(total("gpt-oss-20b"), 13761264768U);
-  EXPECT_EQ(total("gpt-oss-120b"), 65248815744U);
-  EXPECT_EQ(total("llada-moe"), 14713761792U);
 }
 
 TEST(model_presets, windows_and_states_are_those_of_their_layers) {
@@ -232,6 +226,9 @@ TEST(models_by_hand, correct_what_was_read_and_say_so) {
 using change = std::function<void(json&)>;
 change set(const char* key, json value) {
   return [=](json& c) { c[key] = value; };
+}
+change set(const json& values) {
+  return [=](json& c) { c.update(values); };
 }
 change without(const char* key) {
   return [=](json& c) { c.erase(key); };
@@ -394,10 +391,7 @@ TEST_F(model_configs, small_weights_are_counted_where_the_family_has_them) {
   EXPECT_EQ(more(plain("qwen2_moe"), shared), 2 * layers * ((q + 2 * kv) + 3 * h * 12 + h))
       << "bias of queries, keys and values; a shared expert and its gate";
   EXPECT_EQ(more(plain("mixtral"), set("shared_intermediate_size", 5)), 2 * layers * 3 * h * 5);
-  const auto llada = [](json& c) {
-    c["expert_intermediate_size"] = 8;
-    c["qk_layernorm"] = false;
-  };
+  const auto llada = set({{"expert_intermediate_size", 8}, {"qk_layernorm", false}});
   EXPECT_EQ(more(plain("llada"), llada), 0);
 }
 
@@ -427,16 +421,9 @@ TEST_F(model_configs, layers_with_experts_are_chosen_by_every_known_key) {
   EXPECT_EQ(layers(set("moe_layer_freq", {1, 0, 0, 1, 1, 0})), 3);
   EXPECT_EQ(layers(set("decoder_sparse_step", 4)), 1) << "3 alone";
   EXPECT_EQ(layers(set("mlp_only_layers", {0, 5, 9})), 4);
-  EXPECT_EQ(layers([](auto& c) {
-              c["expert_layer_period"] = 4;
-              c["expert_layer_offset"] = 1;
-            }),
-            2)
-      << "1 and 5";
-  const auto dense = memory(plain("mixtral"), [](auto& c) {
-    c["first_k_dense_replace"] = 1;
-    c["dense_intermediate_size"] = 20;
-  });
+  EXPECT_EQ(layers(set({{"expert_layer_period", 4}, {"expert_layer_offset", 1}})), 2) << "1 and 5";
+  const auto dense = memory(plain("mixtral"),
+                            set({{"first_k_dense_replace", 1}, {"dense_intermediate_size", 20}}));
   EXPECT_EQ(dense.resident_bytes, plain_resident + 2 * (3 * 32 * 20 - 4 * 32))
       << "an MLP for a router";
   refuse(plain("mixtral"), set("first_k_dense_replace", 3), {"none of its 3 layers has experts"});
@@ -899,15 +886,14 @@ TEST_F(model_configs, rope_scaling_extends_the_context) {
 
 TEST_F(model_configs, deep_nesting_is_refused_in_every_object_that_is_looked_into) {
   const auto deep = std::string(100'000, '[') + std::string(100'000, ']');
-  refuse_text(R"({"model_type":"kimi_vl","text_config":{"model_type":)" + deep + "}}",
-              {"key 'text_config.model_type'"});
-  refuse_text(R"({"model_type":"other","text_config":{"model_type":)" + deep + "}}",
-              {"key 'model_type'"});
-  refuse_text(R"({"model_type":"other","quantization":)" + deep + "}", {"key 'quantization'"});
   std::string objects;
   for (int i = 0; i < 50'000; ++i) objects += R"({"a":)";
-  refuse_text(R"({"model_type":"other","b":)" + objects + "1" + std::string(50'001, '}'),
-              {"key 'model_type'", "dense models have none"});
+  for (const auto& text :
+       {R"({"model_type":)" + deep + "}",
+        R"({"model_type":"kimi_vl","text_config":{"model_type":)" + deep + "}}",
+        R"({"model_type":"other","quantization":)" + deep + "}",
+        R"({"model_type":"other","b":)" + objects + "1" + std::string(50'001, '}')})
+    refuse_text(text, {"nests values more than 32 deep"});
   refuse(grouped({{"quant_method", "compressed-tensors"}, {"sparsity_config", {{"format", 3}}}}),
          {"key 'format'", "is 3", "a string"});
 }
@@ -947,18 +933,13 @@ TEST_F(model_configs, windows_by_list_by_question_and_of_all_layers) {
   EXPECT_THAT(kv("mixtral", set("sliding_window", 100)), ElementsAre(kv_layers{3, 64, 0}))
       << "the longest context";
   EXPECT_THAT(kv("mixtral", set("sliding_window", 0)), ElementsAre(kv_layers{3, 64, 0}));
-  const auto listed = [](auto& c) {
-    c["sliding_window"] = 10;
-    c["layer_types"] = {"full_attention", "sliding_attention", "full_attention"};
-  };
+  const auto listed = set(
+      {{"sliding_window", 10},
+       {"layer_types", json::array({"full_attention", "sliding_attention", "full_attention"})}});
   EXPECT_THAT(kv("mixtral", listed), ElementsAre(kv_layers{2, 64, 0}, kv_layers{1, 64, 10}));
   for (const auto* type : {"qwen2_moe", "qwen3_moe"}) {
     const auto asked = [](bool use) {
-      return [use](json& c) {
-        c["use_sliding_window"] = use;
-        c["sliding_window"] = 10;
-        c["max_window_layers"] = 2;
-      };
+      return set({{"use_sliding_window", use}, {"sliding_window", 10}, {"max_window_layers", 2}});
     };
     EXPECT_THAT(kv(type, asked(false)), ElementsAre(kv_layers{3, 64, 0})) << type;
     EXPECT_THAT(kv(type, asked(true)), ElementsAre(kv_layers{2, 64, 0}, kv_layers{1, 64, 10}));
@@ -1129,10 +1110,7 @@ TEST_F(model_configs, hunyuan_has_a_list_for_every_number_of_its_experts) {
   EXPECT_EQ(m.experts.bytes_of(0_layer), plain_expert);
   EXPECT_EQ(m.resident_bytes, plain_resident + 3 * (plain_expert + 2 * 2 * 16 + 2 * 4 * 32))
       << "a shared expert, norms over a head, routers in F32";
-  const auto shared = memory(config, [](auto& c) {
-    c["use_cla"] = true;
-    c["cla_share_factor"] = 2;
-  });
+  const auto shared = memory(config, set({{"use_cla", true}, {"cla_share_factor", 2}}));
   EXPECT_THAT(shared.kv, ElementsAre(kv_layers{2, 64, 0})) << "the second reads the first's";
   EXPECT_EQ(shared.resident_bytes, m.resident_bytes - 2 * 2 * 32 * 16);
   config.erase("moe_intermediate_size");
@@ -1361,19 +1339,13 @@ TEST_F(model_configs, wrong_values_name_their_key) {
 
 TEST_F(model_configs, models_too_large_for_any_memory_are_refused) {
   refuse(plain("mixtral"),
-         [](auto& c) {
-           c["hidden_size"] = 16777216;
-           c["intermediate_size"] = 16777216;
-           c["num_experts"] = 4000;
-         },
+         set({{"hidden_size", 16777216}, {"intermediate_size", 16777216}, {"num_experts", 4000}}),
          {"all_expert_bytes = 18446744073709551615"});
   refuse(plain("mixtral"),
-         [](auto& c) {
-           c["hidden_size"] = 1048576;
-           c["num_attention_heads"] = 16777216;
-           c["num_key_value_heads"] = 16777216;
-           c["head_dim"] = 16777216;
-         },
+         set({{"hidden_size", 1048576},
+              {"num_attention_heads", 16777216},
+              {"num_key_value_heads", 16777216},
+              {"head_dim", 16777216}}),
          {"resident_bytes = "});
 }
 
@@ -1384,9 +1356,7 @@ TEST_F(model_configs, what_is_no_config_is_refused) {
   refuse_text("{\"a\": 1,}", {"byte 9", "is not JSON here"});
   refuse_text("[1]", {"is no JSON object"});
   refuse_text("{\"model_type\": \"\xff\"}", {"is not JSON here", "UTF-8"});
-  refuse_text(std::string(1'000'000, '['), {"ends before its JSON does"});
-  refuse_text("{\"model_type\":" + std::string(500'000, '[') + std::string(500'000, ']') + "}",
-              {"key 'model_type'", "is an array of 1"});
+  refuse_text(std::string(1'000'000, '['), {"nests values more than 32 deep"});
   refuse_text(std::string((16U << 20U) + 1, ' '), {"has 16777217 bytes", "up to 16777216"});
   const auto whole = plain("mixtral").dump();
   for (std::size_t size = 0; size < whole.size(); ++size)
