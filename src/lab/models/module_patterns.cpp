@@ -98,33 +98,36 @@ std::string plain_text(std::string_view pattern) {
   return out;
 }
 
+/// Hands out what stands between bars.
+template <class Take>
+void for_each_choice(std::string_view text, Take take) {
+  while (true) {
+    const auto bar = std::min(text.find('|'), text.size());
+    take(std::string(text.substr(0, bar)));
+    if (bar == text.size()) return;
+    text.remove_prefix(bar + 1);
+  }
+}
 /// The texts of all choices of "(a|b)" groups; nothing for what is no such group, or for too many texts.
 std::optional<std::vector<std::string>> alternatives_of(std::string text) {
   std::vector<std::string> open = {std::move(text)};
   std::vector<std::string> done;
   while (!open.empty()) {
-    auto one = std::move(open.back());
+    const auto one = std::move(open.back());
     open.pop_back();
     const auto end = one.find(')');
-    const auto begin = end == one.npos ? one.npos : one.rfind('(', end);
-    if ((end == one.npos) != (one.find('(') == one.npos) || (end != one.npos && begin == one.npos))
-      return std::nullopt;
-    const bool whole = end == one.npos;  // no group is left: what stands between bars is a text
-    auto inside =
-        whole ? std::string_view(one) : std::string_view(one).substr(begin + 1, end - begin - 1);
-    if (inside.starts_with("?:")) inside.remove_prefix(2);
-    if (inside.starts_with('?')) return std::nullopt;
-    if (whole && !has(one, "|")) {
-      done.push_back(std::move(one));
-      continue;
-    }
-    while (open.size() + done.size() <= most_alternatives) {
-      const auto bar = std::min(inside.find('|'), inside.size());
-      const auto choice = inside.substr(0, bar);
-      open.push_back(whole ? std::string(choice)
-                           : one.substr(0, begin) + std::string(choice) + one.substr(end + 1));
-      if (bar == inside.size()) break;
-      inside.remove_prefix(bar + 1);
+    if (end == one.npos) {
+      if (has(one, "(") || one.starts_with('?')) return std::nullopt;
+      for_each_choice(one, [&](std::string choice) { done.push_back(std::move(choice)); });
+    } else {
+      const auto begin = one.rfind('(', end);
+      if (begin == one.npos) return std::nullopt;
+      auto inside = std::string_view(one).substr(begin + 1, end - begin - 1);
+      if (inside.starts_with("?:")) inside.remove_prefix(2);
+      if (inside.starts_with('?')) return std::nullopt;
+      for_each_choice(inside, [&](const std::string& choice) {
+        open.push_back(one.substr(0, begin) + choice + one.substr(end + 1));
+      });
     }
     if (open.size() + done.size() > most_alternatives) return std::nullopt;
   }
@@ -135,6 +138,7 @@ std::optional<std::vector<std::string>> alternatives_of(std::string text) {
 struct place_number {
   bool is_understood = true;
   std::optional<std::uint64_t> number{};
+  std::string_view rest{};  ///< behind the number
 };
 place_number number_behind(std::string_view text, std::string_view before) {
   const auto at = text.find(before);
@@ -145,7 +149,7 @@ place_number number_behind(std::string_view text, std::string_view before) {
     const auto after = rest.substr(digits);
     const bool ends_there = after.empty() || after[0] == '.' || after[0] == '*' || after[0] == '$';
     const auto number = parse_number<std::uint64_t>(rest.substr(0, digits));
-    return {ends_there && number, number};
+    return {ends_there && number, number, after};
   }
   for (const std::string_view any :
        {"*", ".*", ".+", "d+", "d*", "d{1,2}", "d{1,3}", "[0-9]+", "[0-9]*", "[^.]+", "[^.]*"})
@@ -167,15 +171,6 @@ bool has_other_number(std::string_view text) {
   return false;
 }
 
-/// Whether nothing but wildcards stands behind the number of a layer.
-bool is_whole_layer(std::string_view text) {
-  constexpr std::string_view before = "layers.";
-  const auto at = text.find(before);
-  if (at == text.npos) return false;
-  const auto rest = text.substr(at + before.size());
-  const auto digits = std::min(rest.find_first_not_of("0123456789"), rest.size());
-  return digits > 0 && without_tail(rest.substr(digits)).empty();
-}
 /// What an MLP without a closer name has: the experts' weights too, if it ends here or a wildcard follows.
 module_set below_mlp(std::string_view text, std::string_view name) {
   const auto rest = without_tail(text.substr(text.find(name) + name.size()));
@@ -183,8 +178,8 @@ module_set below_mlp(std::string_view text, std::string_view name) {
   return is_dense ? dense_set : mlp_set;
 }
 
-/// The modules of a text without alternatives; nothing if no word of it is known.
-std::optional<module_set> modules_in(std::string_view text) {
+/// The modules of a text without alternatives, or of its whole layer; nothing if no word of it is known.
+std::optional<module_set> modules_in(std::string_view text, const place_number& layer) {
   const auto is = [&](std::string_view word) { return has(text, word); };
   if (std::ranges::any_of(uncounted, is)) return module_set{0};
   if (is("embed")) return set_of(embeddings);
@@ -203,7 +198,7 @@ std::optional<module_set> modules_in(std::string_view text) {
   if (const auto* const last = std::ranges::find_if(projections, is, &module_word::word);
       last != projections.end())
     found = found.value_or(last->modules) & last->modules;
-  if (!found && is_whole_layer(text)) return layer_set;
+  if (!found && layer.number && without_tail(layer.rest).empty()) return layer_set;
   return found;
 }
 
@@ -217,7 +212,7 @@ std::optional<std::vector<named_modules>> modules_named(std::string_view pattern
   for (const auto& text : *texts) {
     const auto layer = number_behind(text, "layers.");
     const auto expert = number_behind(text, "experts.");
-    const auto modules = modules_in(text);
+    const auto modules = modules_in(text, layer);
     if (!modules || !layer.is_understood || !expert.is_understood || has_other_number(text))
       return std::nullopt;
     named_modules named{*modules, layer.number, {}};

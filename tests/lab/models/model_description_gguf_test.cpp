@@ -239,11 +239,7 @@ TEST_F(gguf_models, a_model_that_is_not_causal_keeps_nothing) {
 }
 
 TEST_F(gguf_models, what_cannot_be_described_is_refused) {
-  const auto with = [](auto change) {
-    auto made = gguf::model("qwen3moe", 2);
-    change(made);
-    return gguf::add_experts(made, 0);
-  };
+  const auto made = [] { return gguf::model("qwen3moe", 2); };
   gguf::file nameless;
   nameless.number("general.architecture", 3);
   refuse(gguf::file(),
@@ -254,33 +250,24 @@ TEST_F(gguf_models, what_cannot_be_described_is_refused) {
   auto dense = gguf::file();
   dense.word("general.architecture", "llama").number("llama.block_count", 2);
   refuse(dense, {"key 'llama.expert_count'", "a dense model has no experts"});
-  refuse(with([](auto& f) { f.number("split.count", 3); }),
+  refuse(gguf::add_experts(made().number("split.count", 3), 0),
          {"key 'split.count'", "is 3: the file is one of as many parts"});
-  EXPECT_EQ(describe(with([](auto& f) { f.number("split.count", 1); })).memory.experts.layers, 1);
+  EXPECT_EQ(describe(gguf::add_experts(made().number("split.count", 1), 0)).memory.experts.layers,
+            1);
   refuse(gguf::model("qwen3moe"), {"has no tensor blk.*.ffn_*_exps"});
-  refuse(with([](auto& f) {
-           f.tensor("blk.1.ffn_up_exps.weight", {64, 3}, gguf::f16);
-         }),
+  refuse(gguf::add_experts(made().tensor("blk.1.ffn_up_exps.weight", {64, 3}, gguf::f16), 0),
          {"tensor 'blk.1.ffn_up_exps.weight'", "stacks 3 experts", "4, which is qwen3moe.expert"});
-  refuse(with([](auto& f) {
-           f.tensor("blk.2.ffn_up_exps.weight", {64, 4}, gguf::f16);
-         }),
+  refuse(gguf::add_experts(made().tensor("blk.2.ffn_up_exps.weight", {64, 4}, gguf::f16), 0),
          {"is of block 2", "0..1, by qwen3moe.block_count"});
-  refuse(with([](auto& f) {
-           f.numbers("qwen3moe.attention.head_count_kv", {1, 2, 3});
-         }),
+  refuse(gguf::add_experts(made().numbers("qwen3moe.attention.head_count_kv", {1, 2, 3}), 0),
          {"head_count_kv'", "has 3 entries", "one per block (2)"});
-  refuse(with([](auto& f) {
-           f.numbers("qwen3moe.attention.head_count_kv", {1, -2});
-         }),
+  refuse(gguf::add_experts(made().numbers("qwen3moe.attention.head_count_kv", {1, -2}), 0),
          {"head_count_kv'", "is no integer of 0 or more"});
-  refuse(with([](auto& f) { f.word("qwen3moe.attention.key_length", "128"); }),
+  refuse(gguf::add_experts(made().word("qwen3moe.attention.key_length", "128"), 0),
          {"key_length'", "is no integer"});
-  refuse(with([](auto& f) {
-           f.numbers("qwen3moe.attention.key_length", {1, 1});
-         }),
+  refuse(gguf::add_experts(made().numbers("qwen3moe.attention.key_length", {1, 1}), 0),
          {"key_length'", "is an array"});
-  refuse(with([](auto& f) { f.number("qwen3moe.attention.key_length", 1U << 25U); }),
+  refuse(gguf::add_experts(made().number("qwen3moe.attention.key_length", 1U << 25U), 0),
          {"key_length'", "is 33554432", "0..16777216"});
 }
 

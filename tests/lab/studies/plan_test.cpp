@@ -69,6 +69,19 @@ kv_trace requests(std::size_t count, std::uint64_t blocks) {
   return kv;
 }
 
+lab::memory_plan planned(lab::plan_request request, const routing_trace& trace,
+                         const kv_trace* kv = nullptr) {
+  request.routing = &trace;
+  request.requests = kv;
+  return lab::make_plan(request);
+}
+double seconds_of(const lab::memory_plan& plan, std::string_view name) {
+  for (const auto& a : plan.alternatives)
+    if (a.name == name) return a.seconds_per_step;
+  ADD_FAILURE() << name;
+  return 0;
+}
+
 // WiSP, Table 3: each slot that an expert gives up is 4,608 tokens of KV.
 TEST(plan, a_slot_of_qwen3_is_worth_4608_tokens) {
   const auto request = qwen();
@@ -199,13 +212,9 @@ std::uint64_t measured_bytes(const routing_trace& trace, const std::vector<std::
   auto plan = cache.make_plan();
   std::uint64_t bytes = 0;
   for (std::size_t i = 0; i < visits.size(); ++i) {
-    auto code = cache.plan(visits[i], plan);
-    while (code == status::ok) {
-      bytes += plan.fills().size() * shape.bytes_of(visits[i].layer);
-      EXPECT_EQ(cache.commit(plan), status::ok);
-      if (!plan.more()) break;
-      code = cache.plan_next(plan);
-    }
+    const auto code = cache.serve(visits[i], plan, [&](const visit_group& group) {
+      bytes += group.plan().fills().size() * shape.bytes_of(group.layer());
+    });
     EXPECT_EQ(code, status::ok);
   }
   return bytes;
@@ -220,9 +229,7 @@ std::uint64_t measured_misses(const routing_trace& trace,
 TEST(plan, predicts_what_replay_misses) {
   const auto trace = small_trace();
   for (const std::uint64_t device : {5'600U, 8'000U, 12'000U}) {
-    auto request = small(device);
-    request.routing = &trace;
-    const auto plan = lab::make_plan(request);
+    const auto plan = planned(small(device), trace);
     const auto run =
         support::one_run(trace, {.scope = "per-layer", .slots = std::to_string(plan.split.cap)});
     const auto steps = 200.0;
@@ -242,9 +249,7 @@ TEST(plan, unequal_quotas_never_miss_more_than_one_cap) {
     for (std::size_t t = 0; t < trace.tokens(); ++t)
       for (std::size_t k = 0; k < 2; ++k)
         trace.ids[trace.index(t, 0_layer) + k] = static_cast<expert_id>((t / 20 + k) % 8);
-    auto request = small(9'000);
-    request.routing = &trace;
-    const auto plan = lab::make_plan(request);
+    const auto plan = planned(small(9'000), trace);
     EXPECT_LE(plan.quotas.misses, plan.quotas.uniform_misses);
     EXPECT_LE(plan.quotas.bytes + plan.kv_bytes(), plan.budget_bytes);
     ASSERT_TRUE(plan.quotas.held_out);
@@ -327,29 +332,20 @@ TEST(plan, requests_draw_memory_to_kv) {
   const auto kv = requests(400, 40);
   auto request = small(14'000);
   request.cost.recompute_seconds_per_token = 1;
-  request.routing = &trace;
-  const auto without = lab::make_plan(request);
-  request.requests = &kv;
-  const auto with = lab::make_plan(request);
+  const auto without = planned(request, trace);
+  const auto with = planned(request, trace, &kv);
   EXPECT_LT(with.split.cap, without.split.cap);
   EXPECT_LT(with.quotas.bytes, without.quotas.bytes);
   EXPECT_GE(with.kv_blocks, 40U);
   EXPECT_EQ(with.binds, binding::budget);
-  EXPECT_LT(with.seconds, [&] {
-    for (const auto& a : with.alternatives)
-      if (a.name == "flux-prop") return a.seconds_per_step;
-    return 0.0;
-  }());
+  EXPECT_LT(with.seconds, seconds_of(with, "flux-prop"));
 }
 
 TEST(plan, is_no_worse_than_any_feasible_alternative_with_a_cap) {
   const auto trace = small_trace(3);
   const auto kv = requests(300, 30);
   for (std::uint64_t device = 5'600; device < 18'000; device += 400) {
-    auto request = small(device);
-    request.routing = &trace;
-    request.requests = &kv;
-    const auto plan = lab::make_plan(request);
+    const auto plan = planned(small(device), trace, &kv);
     for (const auto& a : plan.alternatives) {
       if (!a.feasible || a.cap == 0) continue;
       EXPECT_GE(a.seconds_per_step, plan.seconds * (1 - 1e-9)) << a.name << " at " << device;
@@ -367,16 +363,11 @@ TEST(plan, the_best_feasible_alternative_is_recommended) {
   int offloaded = 0;
   for (const auto& trace : {circle, small_trace(3)})
     for (std::uint64_t device = 5'600; device < 18'000; device += 400) {
-      auto request = small(device);
-      request.routing = &trace;
-      const auto plan = lab::make_plan(request);
-      double recommended = -1;
+      const auto plan = planned(small(device), trace);
       double least = std::numeric_limits<double>::infinity();
-      for (const auto& a : plan.alternatives) {
-        if (a.name == plan.recommended) recommended = a.seconds_per_step;
+      for (const auto& a : plan.alternatives)
         if (a.feasible) least = std::min(least, a.seconds_per_step);
-      }
-      EXPECT_NEAR(recommended, least, 1e-9 * least) << device;
+      EXPECT_NEAR(seconds_of(plan, plan.recommended), least, 1e-9 * least) << device;
       const bool is_paged = plan.recommended == "hotset";
       EXPECT_EQ(std::ranges::count_if(plan.notes,
                                       [](const std::string& note) {
@@ -396,15 +387,14 @@ TEST(plan, the_reserve_is_left_alone) {
   for (const bool with_requests : {false, true})
     for (std::uint64_t reserve = 0; reserve < 6'000; reserve += 250) {
       auto request = small(14'000);
-      request.routing = &trace;
-      if (with_requests) request.requests = &kv;
       request.reserve_bytes = reserve;
-      const auto plan = lab::make_plan(request);
+      const auto* const requests = with_requests ? &kv : nullptr;
+      const auto plan = planned(request, trace, requests);
       const auto used = request.model.resident_bytes + plan.kv_bytes() + plan.quotas.bytes;
       EXPECT_LE(used + reserve, request.device_bytes);
       request.device_bytes += reserve;
       request.reserve_bytes = 2 * reserve;  // the same memory to divide
-      const auto other = lab::make_plan(request);
+      const auto other = planned(request, trace, requests);
       EXPECT_EQ(other.split.cap, plan.split.cap);
       EXPECT_EQ(other.kv_bytes(), plan.kv_bytes());
     }
@@ -413,17 +403,10 @@ TEST(plan, the_reserve_is_left_alone) {
 // Of what stays on the host, reading in place moves what is routed, and whole layers all of it.
 TEST(plan, offloading_moves_layers_or_what_they_route) {
   const auto trace = small_trace(3);
-  auto request = small(8'000);
-  request.routing = &trace;
-  const auto plan = lab::make_plan(request);
-  const auto seconds = [&](const char* name) {
-    for (const auto& a : plan.alternatives)
-      if (a.name == name) return a.seconds_per_step;
-    ADD_FAILURE() << name;
-    return 0.0;
-  };
+  const auto plan = planned(small(8'000), trace);
+  const auto seconds = [&](const char* name) { return seconds_of(plan, name); };
   const auto accesses = plan.split.expert_misses / (1 - plan.hit_rate);
-  const auto& model = request.model;
+  const auto& model = plan.request.model;
   const auto routed = accesses * static_cast<double>(model.expert_slot_bytes()) /
                       static_cast<double>(model.experts.layers);
   ASSERT_GT(seconds("static-offload"), 0);
@@ -517,33 +500,27 @@ TEST(plan, refuses_what_cannot_be) {
 }
 
 TEST(plan, a_trace_of_another_top_k_is_usable_and_noted) {
-  const auto of = [](std::int32_t top_k) {
-    return support::random_trace(3, {.layers = 2, .experts = 8, .top_k = top_k, .steps = 200});
+  const auto routed = [](std::int32_t top_k) {
+    return planned(
+        small(11'000),
+        support::random_trace(3, {.layers = 2, .experts = 8, .top_k = top_k, .steps = 200}));
   };
-  const auto planned = [&](std::int32_t top_k) {
-    const auto trace = of(top_k);
-    auto request = small(11'000);
-    request.routing = &trace;
-    return lab::make_plan(request);
-  };
-  const auto same = planned(2);
+  const auto same = routed(2);
   for (const auto& note : same.notes) EXPECT_THAT(note, testing::Not(HasSubstr("routes top-")));
-  const auto narrower = planned(1);
+  const auto narrower = routed(1);
   EXPECT_THAT(narrower.notes, testing::Contains(HasSubstr(
                                   "the trace routes top-1, the model top-2: hits and misses are "
                                   "those of the trace, and the model's own visits are wider")));
   EXPECT_LT(narrower.split.expert_misses, same.split.expert_misses);
   EXPECT_GE(narrower.split.cap, 2U) << "a token of the model needs its top-k";
-  const auto wider = planned(4);
+  const auto wider = routed(4);
   EXPECT_THAT(wider.notes, testing::Contains(HasSubstr("visits are narrower")));
   EXPECT_GE(wider.split.cap, 4U) << "a token of the trace needs its own";
 }
 
 TEST(plan, json_has_the_keys_of_its_schema) {
   const auto trace = small_trace();
-  auto request = small(9'000);
-  request.routing = &trace;
-  const auto plan = lab::make_plan(request);
+  const auto plan = planned(small(9'000), trace);
   const auto json = support::json_of(plan);
   EXPECT_EQ(json["schema"], "hotset.plan/1");
   EXPECT_EQ(json["model"]["moe_layers"], 2);
