@@ -98,36 +98,33 @@ std::string plain_text(std::string_view pattern) {
   return out;
 }
 
-/// Hands out what stands between bars.
-template <class Take>
-void for_each_choice(std::string_view text, Take take) {
-  while (true) {
-    const auto bar = std::min(text.find('|'), text.size());
-    take(std::string(text.substr(0, bar)));
-    if (bar == text.size()) return;
-    text.remove_prefix(bar + 1);
-  }
-}
 /// The texts of all choices of "(a|b)" groups; nothing for what is no such group, or for too many texts.
 std::optional<std::vector<std::string>> alternatives_of(std::string text) {
   std::vector<std::string> open = {std::move(text)};
   std::vector<std::string> done;
   while (!open.empty()) {
-    const auto one = std::move(open.back());
+    auto one = std::move(open.back());
     open.pop_back();
     const auto end = one.find(')');
-    if (end == one.npos) {
-      if (has(one, "(") || one.starts_with('?')) return std::nullopt;
-      for_each_choice(one, [&](std::string choice) { done.push_back(std::move(choice)); });
-    } else {
-      const auto begin = one.rfind('(', end);
-      if (begin == one.npos) return std::nullopt;
-      auto inside = std::string_view(one).substr(begin + 1, end - begin - 1);
-      if (inside.starts_with("?:")) inside.remove_prefix(2);
-      if (inside.starts_with('?')) return std::nullopt;
-      for_each_choice(inside, [&](const std::string& choice) {
-        open.push_back(one.substr(0, begin) + choice + one.substr(end + 1));
-      });
+    const auto begin = end == one.npos ? one.npos : one.rfind('(', end);
+    if ((end == one.npos) != (one.find('(') == one.npos) || (end != one.npos && begin == one.npos))
+      return std::nullopt;
+    const bool whole = end == one.npos;  // no group is left: what stands between bars is a text
+    auto inside =
+        whole ? std::string_view(one) : std::string_view(one).substr(begin + 1, end - begin - 1);
+    if (inside.starts_with("?:")) inside.remove_prefix(2);
+    if (inside.starts_with('?')) return std::nullopt;
+    if (whole && !has(one, "|")) {
+      done.push_back(std::move(one));
+      continue;
+    }
+    while (open.size() + done.size() <= most_alternatives) {
+      const auto bar = std::min(inside.find('|'), inside.size());
+      const auto choice = inside.substr(0, bar);
+      open.push_back(whole ? std::string(choice)
+                           : one.substr(0, begin) + std::string(choice) + one.substr(end + 1));
+      if (bar == inside.size()) break;
+      inside.remove_prefix(bar + 1);
     }
     if (open.size() + done.size() > most_alternatives) return std::nullopt;
   }
