@@ -25,14 +25,6 @@ namespace fs = std::filesystem;
 
 constexpr std::uint64_t most_experts = std::uint64_t{1} << 20U;
 
-/// A tensor of routed experts, as a file describes it.
-struct described {
-  std::string name;
-  tensor_place place;
-  std::uint64_t stacked = 1;  ///< experts in it
-  hotset::file_extent extent;
-};
-
 /// Experts that lie one behind the other in one tensor.
 struct expert_run {
   std::uint64_t first = 0;
@@ -54,16 +46,15 @@ class finder {
 
   void add_path(const fs::path& path) { out_.paths.push_back(path.string()); }
   void set_top_k(std::uint64_t k) { top_k_ = k; }
-  void add(const described& t) {
-    const auto refuse = [&](const std::string& found, const std::string& accepted) {
-      refuse_input(out_.paths[t.extent.file], "tensor '" + printable(t.name) + "'", found,
-                   accepted);
-    };
-    if (t.stacked == 0 || t.extent.bytes == 0 || t.extent.bytes % t.stacked != 0)
-      refuse(fmt::format("stacks {} experts in {} bytes", t.stacked, t.extent.bytes),
-             "1 or more of equal size, of 1 byte or more");
-    layers_[*t.place.layer][std::string(t.place.part)].push_back(
-        {t.place.expert.value_or(0), t.stacked, t.extent});
+  /// A tensor of so many routed experts.
+  void add(const std::string& name, const tensor_place& place, std::uint64_t stacked,
+           const hotset::file_extent& extent) {
+    if (stacked == 0 || extent.bytes == 0 || extent.bytes % stacked != 0)
+      refuse_input(out_.paths[extent.file], "tensor '" + printable(name) + "'",
+                   fmt::format("stacks {} experts in {} bytes", stacked, extent.bytes),
+                   "1 or more of equal size, of 1 byte or more");
+    layers_[*place.layer][std::string(place.part)].push_back(
+        {place.expert.value_or(0), stacked, extent});
   }
   /// Its tensors are nobody's.
   void leave_out(std::uint64_t layer) { left_out_.insert(layer); }
@@ -162,7 +153,7 @@ void add_gguf(const gguf_file& file, std::size_t at, finder& found) {
     const auto place = place_in_gguf(t.name);
     if (place.layer && place.rest.starts_with("nextn.")) found.leave_out(*place.layer);
     if (place.is_of_experts())
-      found.add({t.name, place, t.dimensions.back(), {at, t.offset, t.bytes}});
+      found.add(t.name, place, t.dimensions.back(), {at, t.offset, t.bytes});
   }
 }
 
@@ -174,7 +165,7 @@ void add_safetensors(const fs::path& path, std::size_t at, finder& found) {
     if (!place.is_of_experts()) continue;
     const auto& t = file.at(name);
     const auto stacked = !place.is_stacked ? 1 : t.shape.empty() ? 0 : t.shape.front();
-    found.add({name, place, stacked, {at, t.offset, t.described_bytes}});
+    found.add(name, place, stacked, {at, t.offset, t.described_bytes});
   }
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <span>
 #include <utility>
@@ -208,11 +209,14 @@ configurator question_of(const plan_request& request, std::uint64_t budget,
   return out;
 }
 
+std::uint64_t sum_of(std::initializer_list<std::uint64_t> parts) {
+  return std::accumulate(parts.begin(), parts.end(), std::uint64_t{0}, detail::saturating_sum);
+}
+
 /// Bytes that are gone before anything is paged.
 std::uint64_t fixed_bytes(const plan_request& request) {
-  return detail::saturating_sum(
-      detail::saturating_sum(request.reserve_bytes, request.model.resident_bytes),
-      detail::saturating_product(request.concurrency, fixed_session_bytes(request)));
+  return sum_of({request.reserve_bytes, request.model.resident_bytes,
+                 detail::saturating_product(request.concurrency, fixed_session_bytes(request))});
 }
 
 /// What one device must have at the least.
@@ -223,9 +227,7 @@ std::uint64_t least_bytes(const plan_request& device) {
   const auto blocks = block_bytes == 0 ? 0 : floor.blocks();
   const auto experts =
       detail::saturating_product(top_k_of(device), device.model.expert_slot_bytes());
-  return detail::saturating_sum(
-      fixed_bytes(device),
-      detail::saturating_sum(experts, detail::saturating_product(blocks, block_bytes)));
+  return sum_of({fixed_bytes(device), experts, detail::saturating_product(blocks, block_bytes)});
 }
 /// The fewest devices, more than are asked for, that could hold the model; 0: no number could.
 std::uint32_t enough_devices(plan_request request) {
@@ -247,9 +249,7 @@ void need_memory(const plan_request& request, const plan_request& device) {
       size_text(device.device_bytes), printable(device.model.name),
       size_text(device.model.resident_bytes), size_text(device.reserve_bytes), size_text(experts),
       top_k_of(device),
-      size_text(needed - detail::saturating_sum(detail::saturating_sum(device.model.resident_bytes,
-                                                                       device.reserve_bytes),
-                                                experts)),
+      size_text(needed - sum_of({device.model.resident_bytes, device.reserve_bytes, experts})),
       device.concurrency, device.concurrency == 1 ? "" : "s", device.context, at_least_text(needed),
       other > 0 ? fmt::format(", or {} devices", other) : ""));
 }
@@ -373,59 +373,41 @@ double replayed_bytes(const visit_sequence& visits, const geometry& model,
   return bytes;
 }
 
-/// A division of a budget, and who shares it: the layers, and then KV, if it takes part.
-class division {
- public:
-  division(const plan_request& device, const expert_curves& curves)
-      : device_(device), curves_(curves), consumers_(layers_of(device, curves)) {}
+/// A budget's division among layers, and then KV, if it takes part: the better of the one by marginal value and of what
+/// comes of one cap for all. trace: what the curves were recorded of. start: the cap's units, which fit.
+std::vector<std::uint64_t> best_units(const plan_request& device, const expert_curves& curves,
+                                      std::span<const memory_consumer> consumers,
+                                      const std::vector<std::uint64_t>& start, std::uint64_t bytes,
+                                      const routing_trace* trace) {
+  const auto layers = curves.layers.size();
+  std::vector<std::vector<std::uint64_t>> found = {without_idle_bytes(consumers, start, bytes)};
+  if (const auto even = equimarginal().allocate(consumers, bytes))
+    found.push_back(without_idle_bytes(consumers, even->units, bytes));
+  auto narrowest = std::ranges::min(std::span(start).first(layers));
+  for (const auto& units : found)
+    narrowest = std::min(narrowest, std::ranges::min(std::span(units).first(layers)));
+  const bool is_split = trace != nullptr && curves.widest > narrowest && !routes_nothing(*trace);
+  if (is_split) found.insert(found.begin(), start);
+  std::optional<visit_sequence> visits;
+  if (is_split) visits.emplace(visit_sequence::create(*trace).value());
+  const auto steps = is_split ? static_cast<double>(steps_of(*trace)) : 1.0;
+  const auto seconds = [&](std::span<const std::uint64_t> units) {
+    if (!visits) return seconds_with(consumers, units);
+    const auto moved = replayed_bytes(*visits, device.model.experts, units.first(layers)) / steps;
+    return moved * device.cost.seconds_per_byte +
+           seconds_with(consumers.subspan(layers), units.subspan(layers));
+  };
+  // Fewer seconds by more than rounding: layers of one and the same curve are no reason to differ.
+  auto least = seconds(found.front());
+  std::size_t best = 0;
+  for (std::size_t i = 1; i < found.size(); ++i)
+    if (const auto other = seconds(found[i]); other < least * (1 - 1e-9)) {
+      least = other;
+      best = i;
+    }
+  return found[best];
+}
 
-  void add(const memory_consumer& kv) { consumers_.push_back(kv); }
-  [[nodiscard]] std::span<const memory_consumer> consumers() const noexcept { return consumers_; }
-
-  /// The better of the division by marginal value and of what comes of one cap for all; trace: what the curves were
-  /// recorded of. start: the cap's units, which fit.
-  [[nodiscard]] std::vector<std::uint64_t> best(const std::vector<std::uint64_t>& start,
-                                                std::uint64_t bytes,
-                                                const routing_trace* trace) const {
-    std::vector<std::vector<std::uint64_t>> found = {without_idle_bytes(consumers_, start, bytes)};
-    if (const auto even = equimarginal().allocate(consumers_, bytes))
-      found.push_back(without_idle_bytes(consumers_, even->units, bytes));
-    auto narrowest = std::ranges::min(quotas_in(start));
-    for (const auto& units : found)
-      narrowest = std::min(narrowest, std::ranges::min(quotas_in(units)));
-    const bool is_split = trace != nullptr && curves_.widest > narrowest && !routes_nothing(*trace);
-    if (is_split) found.insert(found.begin(), start);
-    std::optional<visit_sequence> visits;
-    if (is_split) visits.emplace(visit_sequence::create(*trace).value());
-    const auto steps = is_split ? static_cast<double>(steps_of(*trace)) : 1.0;
-    const auto seconds = [&](const std::vector<std::uint64_t>& units) {
-      if (!visits) return seconds_with(consumers_, units);
-      const auto layers = curves_.layers.size();
-      const auto moved = replayed_bytes(*visits, device_.model.experts, quotas_in(units)) / steps;
-      return moved * device_.cost.seconds_per_byte +
-             seconds_with(std::span(consumers_).subspan(layers), std::span(units).subspan(layers));
-    };
-    // Fewer seconds by more than rounding: layers of one and the same curve are no reason to differ.
-    auto least = seconds(found.front());
-    std::size_t best = 0;
-    for (std::size_t i = 1; i < found.size(); ++i)
-      if (const auto other = seconds(found[i]); other < least * (1 - 1e-9)) {
-        least = other;
-        best = i;
-      }
-    return found[best];
-  }
-
- private:
-  [[nodiscard]] std::span<const std::uint64_t> quotas_in(
-      const std::vector<std::uint64_t>& units) const noexcept {
-    return std::span(units).first(curves_.layers.size());
-  }
-
-  const plan_request& device_;
-  const expert_curves& curves_;
-  std::vector<memory_consumer> consumers_;
-};
 /// The rows of a trace from the first to the last.
 routing_trace part_of(const routing_trace& trace, std::size_t first, std::size_t last) {
   routing_trace out;
@@ -454,7 +436,8 @@ void hold_out(const plan_request& request, std::uint64_t cap, plan_quotas& quota
       recorded_curves(part_of(trace, middle, trace.tokens()), request.model.experts);
   const std::vector<std::uint64_t> uniform(first.layers.size(), cap);
   const auto bytes = std::max(quotas.bytes, cap * request.model.expert_slot_bytes());
-  const auto made = division(request, first).best(uniform, bytes, &first_half);
+  const auto made =
+      best_units(request, first, layers_of(request, first), uniform, bytes, &first_half);
   quotas.held_out = misses_with(second, made);
   quotas.held_out_uniform = misses_with(second, uniform);
 }
@@ -539,17 +522,16 @@ binding binds(const memory_plan& plan) {
 /// Quotas of layers and KV blocks for the whole budget.
 void divide(const plan_request& device, const expert_curves& curves, const configurator& question,
             memory_plan& plan) {
-  division shared(device, curves);
+  auto consumers = layers_of(device, curves);
   std::vector<std::uint64_t> start(curves.layers.size(), plan.split.cap);
   if (question.block_bytes != 0) {
-    shared.add({.curve = question.kv,
-                .unit_bytes = question.block_bytes,
-                .seconds_per_miss = question.seconds_per_kv_miss,
-                .min_units = question.min_blocks});
-    start.push_back(
-        std::clamp(plan.split.blocks, question.min_blocks, shared.consumers().back().cap()));
+    consumers.push_back({.curve = question.kv,
+                         .unit_bytes = question.block_bytes,
+                         .seconds_per_miss = question.seconds_per_kv_miss,
+                         .min_units = question.min_blocks});
+    start.push_back(std::clamp(plan.split.blocks, question.min_blocks, consumers.back().cap()));
   }
-  auto units = shared.best(start, plan.budget_bytes, device.routing);
+  auto units = best_units(device, curves, consumers, start, plan.budget_bytes, device.routing);
   if (question.block_bytes != 0) {
     plan.kv_blocks = units.back();
     units.pop_back();
@@ -562,8 +544,7 @@ void divide(const plan_request& device, const expert_curves& curves, const confi
   plan.binds = binds(plan);
   plan.kv_seconds =
       question.seconds_per_kv_miss * question.kv.misses(static_cast<std::size_t>(plan.kv_blocks));
-  plan.seconds = seconds_with(shared.consumers().first(curves.layers.size()), plan.quotas.quotas) +
-                 plan.kv_seconds;
+  plan.seconds = seconds_with(consumers, plan.quotas.quotas) + plan.kv_seconds;
 }
 
 /// The best split with one cap. Where all experts fit and that costs nothing, they are all resident.
