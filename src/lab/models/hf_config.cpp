@@ -516,7 +516,7 @@ class config_reader {
     return listed;
   }
 
-  /// Whether each layer is of the limited kind, where layer_types says it. Linear attention is for families that have it.
+  /// Whether each layer is of the limited kind, where layer_types says it. Some families have linear attention, too.
   [[nodiscard]] std::optional<std::vector<bool>> layer_kinds(std::string_view limited) const {
     const auto types = keys_.words("layer_types", shape_.layers.size());
     if (!types) return std::nullopt;

@@ -108,11 +108,7 @@ model_description describe_config(std::string_view text, std::string_view quanti
                  fmt::format("{}; or the .safetensors files beside it; or by hand {}",
                              known_quantisations, hand_options));
   auto out = describe_shape(shape, options);
-  auto weights = weights_of(shape);
-  out.memory.experts.expert_bytes = by_layer(std::move(weights.experts));
-  out.memory.resident_bytes = weights.resident;
-  for (std::size_t i = 0; i < weights.blocks.size(); ++i)
-    out.memory.blocks[i].resident_bytes = weights.blocks[i];
+  add_weights(shape, out.memory);
   check(out.memory, file);
   out.source = fmt::format("{}: {}", file, shape.type);
   return out;

@@ -178,15 +178,16 @@ wide state_elements(const model_shape& shape, const model_layer& layer) noexcept
 
 }  // namespace
 
-model_weights weights_of(const model_shape& shape) {
+void add_weights(const model_shape& shape, memory_model& memory) {
   const weigher bytes(shape);
-  model_weights out;
-  for (const auto& layer : shape.layers) {
-    if (layer.is_moe) out.experts.push_back(narrow(bytes.expert(layer)));
-    out.blocks.push_back(narrow(bytes.layer_bytes(layer)));
+  std::vector<std::uint64_t> experts;
+  for (std::size_t l = 0; l < shape.layers.size(); ++l) {
+    const auto& layer = shape.layers[l];
+    if (layer.is_moe) experts.push_back(narrow(bytes.expert(layer)));
+    memory.blocks[l].resident_bytes = narrow(bytes.layer_bytes(layer));
   }
-  out.resident = narrow(bytes.resident());
-  return out;
+  memory.experts.expert_bytes = by_layer(std::move(experts));
+  memory.resident_bytes = narrow(bytes.resident());
 }
 
 std::uint64_t kv_elements_of(const model_shape& shape) noexcept {

@@ -11,13 +11,9 @@
 
 namespace hotset::lab {
 
-struct model_weights {
-  std::vector<std::uint64_t> experts{};  ///< one routed expert, by MoE layer
-  std::uint64_t resident = 0;            ///< everything else
-  std::vector<std::uint64_t> blocks{};   ///< of it, what is in each layer
-};
-/// What does not fit is 2^64 - 1. Pre: the format is known.
-[[nodiscard]] model_weights weights_of(const model_shape& shape);
+/// Fills in the bytes of the experts, of each block and of all that stays resident. What does not fit is 2^64 - 1.
+/// Pre: the format is known; memory has a block for each layer.
+void add_weights(const model_shape& shape, memory_model& memory);
 
 /// Elements that one layer keeps of a token. Pre: it is an attention layer with a cache of its own.
 [[nodiscard]] std::uint64_t kv_elements_of(const model_shape& shape) noexcept;

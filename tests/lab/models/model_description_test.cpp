@@ -29,8 +29,9 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using trace_samples::expect_refused;
 
-// Published files have these bytes: all routed + the rest is the size of OLMoE, DeepSeek-V3 (less its prediction layer),
-// Kimi-VL (less 3456 of rotary buffers), MiniMax-M2, both gpt-oss and LLaDA-MoE, and twice the parameters of the others.
+// Published files have these bytes: all routed + the rest is the size of OLMoE, of DeepSeek-V3 (less its prediction
+// layer), Kimi-VL (less 3456 of rotary buffers), MiniMax-M2, both gpt-oss and LLaDA-MoE; of the others it is twice their
+// parameters.
 struct known_model {
   const char* name;
   int layers, experts, top_k;
