@@ -16,9 +16,9 @@
 #include "hotset/planning/budget/multiple_choice_knapsack.hpp"
 #include "hotset/planning/budget/uniform.hpp"
 #include "hotset/planning/curve/curve_recorder.hpp"
+#include "hotset/planning/curve/miss_curve.hpp"
 #include "hotset/planning/curve/recency_bitmap.hpp"
-#include "hotset/planning/curve/reuse_histogram.hpp"
-#include "hotset/planning/curve/sampled_miss_curve.hpp"
+#include "hotset/planning/curve/reuse_distance.hpp"
 #include "hotset/trace/visit_sequence.hpp"
 #include "lab/traces/synthetic/synthetic.hpp"
 

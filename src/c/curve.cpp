@@ -18,7 +18,7 @@
 #include "hotset/core/routing_view.hpp"
 #include "hotset/planning/budget/equimarginal.hpp"
 #include "hotset/planning/curve/curve_recorder.hpp"
-#include "hotset/planning/curve/sampled_miss_curve.hpp"
+#include "hotset/planning/curve/miss_curve.hpp"
 
 /// The handle that C sees.
 struct hotset_curve : hotset::c::handle {

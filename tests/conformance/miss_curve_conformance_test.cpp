@@ -14,8 +14,6 @@
 #include "hotset/planning/curve/convex_hull.hpp"
 #include "hotset/planning/curve/decayed_histogram.hpp"
 #include "hotset/planning/curve/miss_curve.hpp"
-#include "hotset/planning/curve/miss_curve_ref.hpp"
-#include "hotset/planning/curve/sampled_miss_curve.hpp"
 #include "hotset/planning/curve/sampled_reuse_distance.hpp"
 #include "random_source.hpp"
 

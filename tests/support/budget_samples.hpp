@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "hotset/planning/budget/allocation.hpp"
-#include "hotset/planning/curve/sampled_miss_curve.hpp"
+#include "hotset/planning/curve/miss_curve.hpp"
 #include "random_source.hpp"
 
 namespace hotset::support {

@@ -23,7 +23,6 @@
 
 #include "hotset/planning/budget/allocation.hpp"
 #include "hotset/planning/budget/even_shares.hpp"
-#include "hotset/planning/budget/quota_allocator.hpp"
 #include "hotset/planning/curve/convex_hull.hpp"
 
 namespace hotset {
@@ -31,9 +30,6 @@ namespace hotset {
 /// Threads: const use is safe.
 class equimarginal {
  public:
-  using consumer_type = memory_consumer;
-  using allocation_type = allocation;
-
   /// Returns why the budget cannot be divided, or the division with its certificate.
   [[nodiscard]] result<allocation> allocate(std::span<const memory_consumer> consumers,
                                             std::uint64_t total_bytes) const {

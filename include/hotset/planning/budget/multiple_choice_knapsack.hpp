@@ -20,16 +20,12 @@
 
 #include "hotset/planning/budget/allocation.hpp"
 #include "hotset/planning/budget/even_shares.hpp"
-#include "hotset/planning/budget/quota_allocator.hpp"
 
 namespace hotset {
 
 /// Threads: const use is safe.
 class multiple_choice_knapsack {
  public:
-  using consumer_type = memory_consumer;
-  using allocation_type = allocation;
-
   struct config {
     std::uint64_t most_work = std::uint64_t{1} << 32;  ///< granules times units of all consumers
     [[nodiscard]] validation validate() const {

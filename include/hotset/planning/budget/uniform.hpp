@@ -14,16 +14,12 @@
 #include <vector>
 
 #include "hotset/planning/budget/allocation.hpp"
-#include "hotset/planning/budget/quota_allocator.hpp"
 
 namespace hotset {
 
 /// Threads: const use is safe.
 class uniform {
  public:
-  using consumer_type = memory_consumer;
-  using allocation_type = allocation;
-
   /// Returns why the budget cannot be divided, or the division; it comes without bound and certificate.
   [[nodiscard]] result<allocation> allocate(std::span<const memory_consumer> consumers,
                                             std::uint64_t total_bytes) const {

@@ -15,7 +15,6 @@
 #include "hotset/planning/curve/recency_bitmap.hpp"
 #include "hotset/planning/curve/recency_ranks.hpp"
 #include "hotset/planning/curve/reuse_distance.hpp"
-#include "hotset/planning/curve/reuse_histogram.hpp"
 
 namespace hotset {
 
