@@ -45,8 +45,6 @@ TEST(device_scope, a_device_that_is_not_there_is_told_and_nothing_changes) {
   EXPECT_EQ(device_of(api), 0);
 }
 
-using support::fake_cuda_runtime;
-
 TEST(stream, belongs_to_its_device_and_is_given_back_once) {
   fake_cuda_runtime api;
   api.devices = 2;

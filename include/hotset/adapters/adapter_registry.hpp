@@ -429,17 +429,14 @@ class adapter_registry {
         runs_.push_back({planned_[l], tuned(*coming, l)});
         std::ranges::sort(runs_, {}, &run::first);
       }
-      for (std::size_t w = 0; w < setup_.expert_bytes.size(); ++w) count += pages_of_runs(l, w);
-    }
-    return count;
-  }
-  [[nodiscard]] std::uint64_t pages_of_runs(std::size_t layer, std::size_t weight) noexcept {
-    std::uint64_t count = 0;
-    std::size_t end = 0;
-    for (const auto& r : runs_) {
-      const auto touched = tensor_at(layer, weight).pages_of(r.first, r.count);
-      count += touched.to - std::min(touched.to, std::max(touched.from, end));
-      end = std::max(end, touched.to);
+      for (std::size_t w = 0; w < setup_.expert_bytes.size(); ++w) {
+        std::size_t end = 0;
+        for (const auto& r : runs_) {
+          const auto touched = tensor_at(l, w).pages_of(r.first, r.count);
+          count += touched.to - std::min(touched.to, std::max(touched.from, end));
+          end = std::max(end, touched.to);
+        }
+      }
     }
     return count;
   }

@@ -67,152 +67,89 @@ struct slot_row {
   }
 };
 
-// Scalar: the reference. A token's row is found once.
+/// What a token's ids are looked up in.
+struct token_row {
+  const expert_id* row = nullptr;  ///< null: the base model's ids stay
+  std::int32_t experts = 0;        ///< ids from here on are refused
+};
+[[nodiscard]] inline token_row row_of(const batch& b, std::size_t token) noexcept {
+  const auto adapter = b.adapter_of_token[token];
+  if (adapter >= b.map.adapters) return {};
+  if (adapter < 0) return {nullptr, b.map.experts};
+  return {b.map.rows + std::int64_t{adapter} * b.map.experts, b.map.experts};
+}
 
+/// Ids [from, to) of a token, one by one. Returns those that were refused.
 template <bool ToSlots>
-std::uint64_t reroute_scalar(batch b, slot_row slots) noexcept {
+std::uint64_t reroute_ids(const batch& b, slot_row slots, token_row token, std::size_t from,
+                          std::size_t to) noexcept {
   std::uint64_t refused = 0;
-  std::size_t i = 0;
-  for (std::size_t t = 0; t < b.tokens; ++t) {
-    const auto adapter = b.adapter_of_token[t];
-    const bool is_known = adapter < b.map.adapters;
-    const std::int32_t experts = is_known ? b.map.experts : 0;
-    const expert_id* const row =
-        is_known && adapter >= 0 ? b.map.rows + std::int64_t{adapter} * b.map.experts : nullptr;
-    for (const auto end = i + b.top_k; i < end; ++i) {
-      auto id = b.ids[i];
-      if (id >= experts && id >= 0) {
-        ++refused;
-        id = no_expert;
-      } else if (id >= 0 && row != nullptr) {
-        id = row[index_of(id)];
-      }
-      b.out[i] = ToSlots ? number(slots.of(id)) : number(id);
+  for (auto i = from; i < to; ++i) {
+    auto id = b.ids[i];
+    if (id >= token.experts && id >= 0) {
+      ++refused;
+      id = no_expert;
+    } else if (id >= 0 && token.row != nullptr) {
+      id = token.row[index_of(id)];
     }
+    b.out[i] = ToSlots ? number(slots.of(id)) : number(id);
   }
+  return refused;
+}
+template <bool ToSlots>
+std::uint64_t reroute_scalar(const batch& b, slot_row slots) noexcept {
+  std::uint64_t refused = 0;
+  for (std::size_t t = 0; t < b.tokens; ++t)
+    refused += reroute_ids<ToSlots>(b, slots, row_of(b, t), t * b.top_k, (t + 1) * b.top_k);
   return refused;
 }
 
 #if HOTSET_X86_VECTORS
-#define HOTSET_AVX2 __attribute__((target("avx2,popcnt")))
-
 /// Ids as the instructions take them; they alias everything.
 [[nodiscard]] inline const std::int32_t* numbers(const void* ids) noexcept {
   return static_cast<const std::int32_t*>(ids);
 }
-/// Of fewer ids the scalar form is done before a vector form has set up its lanes.
-inline constexpr std::size_t least_in_vectors = 48;
-/// Lanes and offsets into the rows are 32 bits wide.
-[[nodiscard]] inline bool suits_vectors(const batch& b) noexcept {
-  return b.tokens * b.top_k >= least_in_vectors &&
-         std::int64_t{b.map.adapters} * b.map.experts <= std::numeric_limits<std::int32_t>::max() &&
-         b.top_k <= std::size_t{1} << 30U;
-}
-/// lane / top_k = (lane * this) >> 16, for up to 8 lanes.
-[[nodiscard]] inline std::int32_t reciprocal(std::uint32_t top_k) noexcept {
-  return static_cast<std::int32_t>(65536 / top_k + 1);
-}
-
-// AVX2: the lanes are 8 ids of the batch in their order, whichever tokens they belong to. A token's adapter is spread over
-// its lanes, and one gather reads the rows of all of them.
-
-/// Which tokens the lanes belong to.
-struct walk_256 {
-  HOTSET_AVX2 explicit walk_256(std::uint32_t top_k) noexcept
-      : period(_mm256_set1_epi32(static_cast<std::int32_t>(top_k))),
-        last(_mm256_set1_epi32(static_cast<std::int32_t>(top_k) - 1)),
-        left_over(_mm256_set1_epi32(static_cast<std::int32_t>(8 % top_k))),
-        whole_tokens(8 / top_k),
-        is_even(8 % top_k == 0) {
-    const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-    const __m256i scaled = _mm256_mullo_epi32(lane, _mm256_set1_epi32(reciprocal(top_k)));
-    token = _mm256_srli_epi32(scaled, 16);
-    place = _mm256_sub_epi32(lane, _mm256_mullo_epi32(token, period));
-  }
-  /// To the next 8 ids.
-  HOTSET_AVX2 void advance() noexcept {
-    first += whole_tokens;
-    if (is_even) return;
-    place = _mm256_add_epi32(place, left_over);
-    const __m256i next = _mm256_cmpgt_epi32(place, last);
-    const __m128i next_of_first = _mm256_castsi256_si128(next);
-    place = _mm256_sub_epi32(place, _mm256_and_si256(next, period));
-    token = _mm256_sub_epi32(token, next);
-    token = _mm256_add_epi32(token, _mm256_broadcastd_epi32(next_of_first));
-    first += static_cast<unsigned>(_mm_cvtsi128_si32(next_of_first)) & 1U;
-  }
-  __m256i period;
-  __m256i last;
-  __m256i left_over;
-  std::size_t whole_tokens;
-  bool is_even;           ///< a vector ends with a token
-  __m256i token;          ///< of each lane, counted from `first`
-  __m256i place;          ///< of each lane, among its token's ids
-  std::size_t first = 0;  ///< token of the first lane
-};
-[[nodiscard]] HOTSET_AVX2 inline __m256i first_of_8(std::size_t count) noexcept {
-  const auto lanes = static_cast<std::int32_t>(count < 8 ? count : 8);
-  return _mm256_cmpgt_epi32(_mm256_set1_epi32(lanes), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
-}
-[[nodiscard]] HOTSET_AVX2 inline unsigned bits_of(__m256i mask) noexcept {
-  return static_cast<unsigned>(_mm256_movemask_ps(_mm256_castsi256_ps(mask)));
-}
+/// Eight ids of a token at a time, what is left of it one by one: no vector has ids of two tokens.
 template <bool ToSlots>
-HOTSET_AVX2 std::uint64_t reroute_avx2(batch b, slot_row slots) noexcept {
-  const auto count = b.tokens * b.top_k;
+__attribute__((target("avx2,popcnt"))) std::uint64_t reroute_avx2(const batch& b,
+                                                                  slot_row slots) noexcept {
   const __m256i none = _mm256_set1_epi32(-1);
-  const __m256i experts = _mm256_set1_epi32(b.map.experts);
-  const __m256i adapters = _mm256_set1_epi32(b.map.adapters);
   const __m256i slotted = _mm256_set1_epi32(slots.experts);
-  const std::int32_t* const routed_ids = numbers(b.ids.data());
-  const bool in_place = b.out == routed_ids;
+  const std::int32_t* const routed = numbers(b.ids.data());
   std::uint64_t refusals = 0;
-  walk_256 walk(static_cast<std::uint32_t>(b.top_k));
-  for (std::size_t i = 0; i < count; i += 8, walk.advance()) {
-    const bool is_whole = count - i >= 8;
-    const __m256i here = first_of_8(count - i);
-    const __m256i ids = is_whole
-                            ? _mm256_loadu_si256(reinterpret_cast<const __m256i*>(routed_ids + i))
-                            : _mm256_maskload_epi32(routed_ids + i, here);
-    const __m256i of_tokens =
-        _mm256_maskload_epi32(b.adapter_of_token + walk.first, first_of_8(b.tokens - walk.first));
-    const __m256i adapter = _mm256_permutevar8x32_epi32(of_tokens, walk.token);
-    const __m256i routed = _mm256_and_si256(here, _mm256_cmpgt_epi32(ids, none));
-    __m256i known = _mm256_and_si256(routed, _mm256_cmpgt_epi32(experts, ids));
-    known = _mm256_and_si256(known, _mm256_cmpgt_epi32(adapters, adapter));
-    const __m256i adapted = _mm256_and_si256(known, _mm256_cmpgt_epi32(adapter, none));
-    const __m256i refused = _mm256_andnot_si256(known, routed);
-    const auto any_adapted = bits_of(adapted);
-    const auto any_refused = bits_of(refused);
-    refusals += static_cast<std::uint64_t>(std::popcount(any_refused));
-    __m256i found = _mm256_or_si256(ids, refused);
-    if (any_adapted != 0) {
-      const __m256i at = _mm256_add_epi32(_mm256_mullo_epi32(adapter, experts), ids);
-      found = _mm256_mask_i32gather_epi32(found, numbers(b.map.rows), at, adapted, 4);
-    }
-    if constexpr (ToSlots) {
-      __m256i has_slot = _mm256_and_si256(known, _mm256_cmpgt_epi32(found, none));
-      has_slot = _mm256_and_si256(has_slot, _mm256_cmpgt_epi32(slotted, found));
-      found = _mm256_mask_i32gather_epi32(none, numbers(slots.slots), found, has_slot, 4);
-    } else if (in_place && (any_adapted | any_refused) == 0) {
-      continue;
-    }
-    if (is_whole)
+  for (std::size_t t = 0, i = 0; t < b.tokens; ++t) {
+    const auto token = row_of(b, t);
+    const __m256i experts = _mm256_set1_epi32(token.experts);
+    const auto end = i + b.top_k;
+    for (; end - i >= 8; i += 8) {
+      const __m256i ids = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(routed + i));
+      const __m256i is_expert = _mm256_cmpgt_epi32(ids, none);
+      const __m256i known = _mm256_and_si256(is_expert, _mm256_cmpgt_epi32(experts, ids));
+      const __m256i refused = _mm256_andnot_si256(known, is_expert);
+      refusals += static_cast<std::uint64_t>(
+          std::popcount(static_cast<unsigned>(_mm256_movemask_ps(_mm256_castsi256_ps(refused)))));
+      __m256i found = _mm256_or_si256(ids, refused);
+      if (token.row != nullptr)
+        found = _mm256_mask_i32gather_epi32(found, numbers(token.row), ids, known, 4);
+      if constexpr (ToSlots) {
+        __m256i has_slot = _mm256_and_si256(known, _mm256_cmpgt_epi32(found, none));
+        has_slot = _mm256_and_si256(has_slot, _mm256_cmpgt_epi32(slotted, found));
+        found = _mm256_mask_i32gather_epi32(none, numbers(slots.slots), found, has_slot, 4);
+      }
       _mm256_storeu_si256(reinterpret_cast<__m256i*>(b.out + i), found);
-    else
-      _mm256_maskstore_epi32(b.out + i, here, found);
+    }
+    refusals += reroute_ids<ToSlots>(b, slots, token, i, end);
+    i = end;
   }
   return refusals;
 }
-
-#undef HOTSET_AVX2
 #endif
 
 /// Returns the ids that were refused. Pre: level <= best_vector_level().
 template <bool ToSlots>
 std::uint64_t run([[maybe_unused]] vector_level level, const batch& b, slot_row slots) noexcept {
 #if HOTSET_X86_VECTORS
-  if (level != vector_level::scalar && suits_vectors(b)) return reroute_avx2<ToSlots>(b, slots);
+  if (level != vector_level::scalar && b.top_k >= 8) return reroute_avx2<ToSlots>(b, slots);
 #endif
   return reroute_scalar<ToSlots>(b, slots);
 }
@@ -220,8 +157,7 @@ std::uint64_t run([[maybe_unused]] vector_level level, const batch& b, slot_row 
 }  // namespace detail::rerouting
 
 /// Shape: ids and out [tokens * top_k], adapter_of_token [tokens], negative: the base model. `out` is `ids` or apart
-/// from it; in place, ids that stay as they are may be left unwritten. Pre: level <= best_vector_level(); every level with
-/// vectors uses AVX2.
+/// from it. Pre: level <= best_vector_level(); each but scalar uses AVX2.
 /// Errors: invalid_argument (lengths that do not belong together).
 inline reroute_result reroute(redirect_rows map, id_view<expert_id> ids,
                               std::span<const std::int32_t> adapter_of_token,

@@ -48,9 +48,6 @@ TEST(pinned_buffer, a_refusal_names_the_bytes_the_call_and_the_reason) {
   EXPECT_THAT(pinned_buffer::lock(api, {}).error().message, HasSubstr("accepted: 1 or more"));
 }
 
-using support::fake_cuda_runtime;
-using testing::HasSubstr;
-
 // Hazard 15: a stated budget, and a loud answer.
 TEST(pinned_memory, never_page_locks_more_than_its_budget) {
   fake_cuda_runtime api;

@@ -84,14 +84,15 @@ double hull_seconds(const std::vector<memory_consumer>& consumers,
   largest_gain = 0;
   for (std::size_t i = 0; i < consumers.size(); ++i) {
     const auto& c = consumers[i];
-    std::vector<convex_hull::corner> points;
+    std::vector<hull_corner> points;
     for (auto u = c.min_units; u <= c.cap(); ++u)
       points.push_back({static_cast<std::size_t>(u), c.seconds(u)});
-    const convex_hull hull(points);
-    seconds += hull.misses(static_cast<std::size_t>(units[i]));
+    const auto hull = lower_hull(points);
+    seconds += support::on_hull(hull, static_cast<std::size_t>(units[i]));
     for (auto u = c.min_units; u < c.cap(); ++u)
-      largest_gain = std::max(largest_gain, hull.misses(static_cast<std::size_t>(u)) -
-                                                hull.misses(static_cast<std::size_t>(u + 1)));
+      largest_gain =
+          std::max(largest_gain, support::on_hull(hull, static_cast<std::size_t>(u)) -
+                                     support::on_hull(hull, static_cast<std::size_t>(u + 1)));
   }
   return seconds;
 }

@@ -8,45 +8,29 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "hotset/planning/curve/miss_curve.hpp"
-#include "random_source.hpp"
+#include "budget_samples.hpp"
 
 namespace hotset::convex_hull_test {
 namespace {
 
-std::vector<std::size_t> slots_of(const convex_hull& hull) {
+std::vector<hull_corner> hull_of(const std::vector<double>& misses) {
+  std::vector<hull_corner> points;
+  for (const auto m : misses) points.push_back({points.size(), m});
+  return lower_hull(points);
+}
+std::vector<std::size_t> slots_of(const std::vector<hull_corner>& hull) {
   std::vector<std::size_t> slots;
-  for (const auto& corner : hull.corners()) slots.push_back(corner.slots);
+  for (const auto& corner : hull) slots.push_back(corner.slots);
   return slots;
 }
 
-// A cliff: nothing is gained up to 3, then all.
-TEST(convex_hull, spans_a_cliff) {
-  const convex_hull hull(sampled_miss_curve({9, 9, 9, 0, 0}));
-  EXPECT_THAT(slots_of(hull), testing::ElementsAre(0U, 3U, 4U));
-  EXPECT_DOUBLE_EQ(hull.misses(1), 6);
-  EXPECT_DOUBLE_EQ(hull.misses(3), 0);
-  EXPECT_DOUBLE_EQ(hull.misses(100), 0);
-  EXPECT_EQ(hull.max_slots(), 4U);
-}
-
-TEST(convex_hull, points_on_a_line_are_no_corners) {
-  EXPECT_THAT(slots_of(convex_hull(sampled_miss_curve({8, 6, 4, 2, 1}))),
-              testing::ElementsAre(0U, 3U, 4U));
-}
-
-TEST(convex_hull, begins_where_it_is_told) {
-  const convex_hull hull(sampled_miss_curve({9, 9, 4, 3, 2.5}), 2);
-  EXPECT_THAT(slots_of(hull), testing::ElementsAre(2U, 3U, 4U));
-  EXPECT_DOUBLE_EQ(hull.misses(0), 4);
-}
-
-TEST(convex_hull, of_nothing_is_nothing) {
-  EXPECT_EQ(convex_hull().misses(3), 0);
-  EXPECT_EQ(convex_hull().max_slots(), 0U);
-  const convex_hull one(sampled_miss_curve({5}));
-  EXPECT_EQ(one.misses(0), 5);
-  EXPECT_EQ(one.misses(7), 5);
+TEST(convex_hull, has_corners_where_no_line_between_others_lies_below) {
+  // A cliff: nothing is gained up to 3, then all.
+  EXPECT_THAT(slots_of(hull_of({9, 9, 9, 0, 0})), testing::ElementsAre(0U, 3U, 4U));
+  // Points on a line are no corners.
+  EXPECT_THAT(slots_of(hull_of({8, 6, 4, 2, 1})), testing::ElementsAre(0U, 3U, 4U));
+  EXPECT_THAT(slots_of(hull_of({5})), testing::ElementsAre(0U));
+  EXPECT_TRUE(hull_of({}).empty());
 }
 
 /// The lowest line between two points of the curve above each capacity.
@@ -67,9 +51,10 @@ TEST(convex_hull, is_the_lowest_chord_everywhere) {
     std::vector<double> misses(1 + static_cast<std::size_t>(random.below(24)));
     for (auto& m : misses) m = static_cast<double>(random.below(random.one_in(2) ? 4 : 1000));
     std::sort(misses.begin(), misses.end(), std::greater<>());
-    const convex_hull hull{sampled_miss_curve(misses)};
+    const auto hull = hull_of(misses);
     for (std::size_t at = 0; at < misses.size(); ++at)
-      ASSERT_NEAR(hull.misses(at), lowest_chord(misses, at), 1e-9) << "curve " << n << " at " << at;
+      ASSERT_NEAR(support::on_hull(hull, at), lowest_chord(misses, at), 1e-9)
+          << "curve " << n << " at " << at;
   }
 }
 

@@ -91,11 +91,11 @@ class equimarginal {
     }
 
    private:
-    static std::vector<convex_hull::corner> corners_of(const memory_consumer& c) {
-      std::vector<convex_hull::corner> points;
+    static std::vector<hull_corner> corners_of(const memory_consumer& c) {
+      std::vector<hull_corner> points;
       for (auto units = c.min_units; units <= c.cap(); ++units)
         points.push_back({static_cast<std::size_t>(units), c.seconds(units)});
-      return convex_hull(points).corners();
+      return lower_hull(points);
     }
     [[nodiscard]] double slope(std::size_t piece) const noexcept {
       if (piece + 1 >= corners_.size()) return 0;
@@ -105,7 +105,7 @@ class equimarginal {
              static_cast<double>(unit_bytes_);
     }
 
-    std::vector<convex_hull::corner> corners_;  ///< in seconds
+    std::vector<hull_corner> corners_;  ///< in seconds
     std::uint64_t unit_bytes_ = 1;
     std::uint64_t units_ = 0;
     std::size_t at_ = 0;  ///< the last corner that was reached

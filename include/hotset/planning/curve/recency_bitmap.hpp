@@ -45,7 +45,7 @@ class recency_bitmap {
   void prefetch(std::size_t key) const noexcept { fetch_soon(&last_[key]); }
   /// Moves the key to the front. Pre: key < keys; no more keys are live than was said, this one included.
   void touch(std::size_t key) noexcept {
-    if (now_ == end_) compact();
+    if (now_ == end_) rebuild(end_);
     const auto touched = last_[key];
     if (touched != never) clear(touched);
     live_ += touched == never ? 1U : 0U;
@@ -64,10 +64,7 @@ class recency_bitmap {
   [[nodiscard]] std::size_t room() const noexcept { return end_ / 4; }
   /// Makes room for so many live keys. Allocates.
   void grow(std::size_t live) {
-    if (live <= room()) return;
-    close_gaps();
-    resize(4 * live);
-    lay_out();
+    if (live > room()) rebuild(4 * live);
   }
 
  private:
@@ -177,22 +174,13 @@ class recency_bitmap {
         static_cast<std::uint16_t>(open_ - in_span);
   }
 
-  void compact() noexcept {
-    close_gaps();
-    std::fill(words_.begin(), words_.end(), 0U);
-    std::fill(tree_.begin(), tree_.end(), 0U);
-    lay_out();
-  }
-  /// Every key's last touch becomes its place among the live ones; the bits stay as they were.
-  void close_gaps() noexcept {
+  /// Every key's last touch becomes its place among the live ones, whose bits are the first. Allocates for more touches only.
+  void rebuild(std::size_t touches) {
     for (auto& touched : last_)
       if (touched != never) touched = ones_before(touched);
-  }
-  /// Sets the first bits, one for each live key. Pre: no bit is set, the tree is empty.
-  void lay_out() noexcept {
+    resize(touches);
     HOTSET_ASSERT(live_ < end_);
-    open_ = 0;
-    for (now_ = 0; now_ < live_;) {
+    while (now_ < live_) {
       open_word();
       const auto here = std::min(word_bits, live_ - now_);
       words_[now_ / word_bits] = ~std::uint64_t{0} >> (word_bits - here);
