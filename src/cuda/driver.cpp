@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The table of driver calls. The driver is asked of the runtime and never linked: a program with hotset::cuda starts
 // on a machine without one.
-#include "hotset/cuda/driver.hpp"
-
 #include <string_view>
 
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
+#include "hotset/cuda/virtual_memory.hpp"
 #include "told.hpp"
 
 namespace hotset::cuda {

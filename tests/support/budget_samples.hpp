@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "hotset/planning/budget/allocation.hpp"
-#include "hotset/planning/curve/convex_hull.hpp"
+#include "hotset/planning/budget/equimarginal.hpp"
 #include "hotset/planning/curve/miss_curve.hpp"
 #include "random_source.hpp"
 

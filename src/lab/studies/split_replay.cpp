@@ -14,7 +14,6 @@
 #include "hotset/planning/control/right_sizing.hpp"
 #include "hotset/planning/curve/miss_curve.hpp"
 #include "hotset/planning/curve/recency_bitmap.hpp"
-#include "hotset/planning/curve/recency_ranks.hpp"
 #include "hotset/planning/curve/reuse_distance.hpp"
 #include "hotset/trace/visit_sequence.hpp"
 #include "lab/errors.hpp"

@@ -8,7 +8,6 @@
 #include <gtest/gtest.h>
 
 #include "hotset/planning/curve/recency_bitmap.hpp"
-#include "hotset/planning/curve/recency_ranks.hpp"
 
 namespace hotset::reuse_distance_test {
 namespace {
