@@ -12,7 +12,8 @@
 
 namespace hotset::cuda {
 
-/// Makes a device the calling thread's current one for as long as the scope lasts. A new thread's current device is 0, whatever its maker's was. Costs one call where nothing changes.
+/// Makes a device the calling thread's current one for as long as the scope lasts. A new thread's current device is 0,
+/// whatever its maker's was. Costs one call if nothing changes.
 class device_scope {
  public:
   device_scope(runtime& api, int device) noexcept : api_(api) {
@@ -66,16 +67,22 @@ using owned_event = owned<event_handle, &runtime::destroy_event>;
 /// Device memory.
 using owned_memory = owned<void*, &runtime::free>;
 
-/// Events of the current device. Errors: what the runtime said.
+/// An event of the current device. Errors: what the runtime said.
+inline result<owned_event> create_event(runtime& api) noexcept {
+  event_handle event = nullptr;
+  if (const auto code = api.create_event(event); code != error_code::success)
+    return describe(api, {code, "cudaEventCreateWithFlags"});
+  return owned_event(api, event);
+}
+/// All or none. Errors: as create_event.
 inline result<std::vector<owned_event>> create_events(runtime& api, std::size_t count) {
-  std::vector<owned_event> made(count);
-  for (auto& each : made) {
-    event_handle event = nullptr;
-    if (const auto code = api.create_event(event); code != error_code::success)
-      return describe(api, {code, "cudaEventCreateWithFlags"});
-    each = owned_event(api, event);
+  std::vector<owned_event> all(count);
+  for (auto& each : all) {
+    auto made = create_event(api);
+    if (!made) return made.error();
+    each = *std::move(made);
   }
-  return made;
+  return all;
 }
 /// Memory of the current device. `what` it is for is in the error. Errors: what the runtime said.
 inline result<owned_memory> allocate_memory(runtime& api, std::size_t bytes,

@@ -14,9 +14,10 @@
 
 namespace hotset::cuda {
 
-/// The calls of the CUDA driver that virtual memory takes, as a table. `system_driver()` is the real one; tests have one that runs without a device. Each call is the driver function that
-/// is named beside it and returns its code, whose number is that of the runtime's. Outputs are written on success only.
-/// Addresses are device addresses; memory is page-locked to a device. Units: bytes. Threads: as the driver, safe.
+/// The calls of the CUDA driver that virtual memory takes, as a table. `system_driver()` is the real one; tests have one
+/// that runs without a device. Each call is the driver function that is named beside it and returns its code, whose
+/// number is that of the runtime's. Outputs are written on success only. Addresses are device addresses; memory is
+/// page-locked to a device. Units: bytes. Threads: as the driver, safe.
 class driver : public error_texts {
  public:
   /// cuMemGetAllocationGranularity: the smallest, for memory of the device.

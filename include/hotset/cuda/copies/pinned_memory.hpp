@@ -16,7 +16,8 @@
 
 namespace hotset::cuda {
 
-/// Page-locked host memory: of the runtime, or memory of others that is page-locked while this lives. Page-locks exactly what was asked for: no rounding to a power of two.
+/// Page-locked host memory: of the runtime, or memory of others that is page-locked while this lives. Page-locks exactly
+/// what was requested: no rounding to a power of two.
 class pinned_buffer {
  public:
   /// Errors: no bytes; what the runtime said.
@@ -57,7 +58,8 @@ class pinned_buffer {
   owned<void*, &runtime::unregister_host> locked_{};
 };
 
-/// Ranges within a budget. Outlives the backends that copy from it: they end their copies first, so no copy reads memory that was given back.
+/// Ranges within a budget. Outlives the backends that copy from it: they end their copies first, so no copy reads memory
+/// that was freed.
 /// Threads: compatible; `holds` may be called by many while nobody adds.
 class pinned_memory {
  public:

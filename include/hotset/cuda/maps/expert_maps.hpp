@@ -63,9 +63,9 @@ class expert_maps {
     auto rows = allocate_memory(api, entries * sizeof(expert_id), "expert maps");
     if (!rows) return rows.error();
     made.rows_ = *std::move(rows);
-    auto events = create_events(api, 1);
-    if (!events) return events.error();
-    made.copied_ = std::move(events->front());
+    auto copied = create_event(api);
+    if (!copied) return copied.error();
+    made.copied_ = *std::move(copied);
     return made;
   }
   expert_maps(expert_maps&&) noexcept = default;
