@@ -15,7 +15,7 @@
 #include "hotset/adapters/expert_redirect.hpp"
 #include "hotset/adapters/reroute.hpp"
 #include "hotset/core/numbers/splitmix64.hpp"
-#include "hotset/core/platform/vector_level.hpp"
+#include "hotset/core/platform/compiler.hpp"
 #if HOTSET_X86_VECTORS
 #include <immintrin.h>
 #endif

@@ -46,7 +46,7 @@ void BM_TimedVisit(benchmark::State& state) {
   geometry shape{.layers = layers, .experts = experts, .top_k = 8};
   shape.expert_bytes = {1'000'000};
   const link_model link =
-      timed ? *link_model::create(
+      timed ? link_model(
                   {.bytes_per_second = 50'000'000'000, .latency = 5'000, .chunk_bytes = 1 << 18})
             : link_model::instant();
   auto backend = *clock_backend::create({.link = link, .shape = shape});

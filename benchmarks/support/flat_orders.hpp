@@ -14,7 +14,7 @@
 
 #include "hotset/core/geometry.hpp"
 #include "hotset/eviction/popularity.hpp"
-#include "hotset/policy/no_options.hpp"
+#include "hotset/policy/policy_config.hpp"
 #include "support/flat_visit.hpp"
 
 namespace benchmarks {

@@ -16,7 +16,7 @@
 #include "hotset/core/geometry.hpp"
 #include "hotset/eviction/similar_steps.hpp"
 #include "hotset/eviction/two_rate.hpp"
-#include "hotset/policy/no_options.hpp"
+#include "hotset/policy/policy_config.hpp"
 #include "hotset/predict/history/live_sequences.hpp"
 #include "hotset/predict/history/next_use_values.hpp"
 #include "hotset/predict/history/view_tokens.hpp"

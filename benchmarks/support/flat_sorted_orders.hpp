@@ -10,8 +10,8 @@
 
 #include "hotset/core/geometry.hpp"
 #include "hotset/eviction/belady.hpp"
-#include "hotset/policy/no_options.hpp"
-#include "hotset/predict/history/request_starts.hpp"
+#include "hotset/policy/policy_config.hpp"
+#include "hotset/predict/history/view_tokens.hpp"
 #include "hotset/trace/future_uses.hpp"
 #include "support/flat_visit.hpp"
 

@@ -9,7 +9,7 @@
 
 #include "hotset/core/ids/per_id.hpp"
 #include "hotset/policy/eviction_policy.hpp"
-#include "hotset/policy/no_options.hpp"
+#include "hotset/policy/policy_config.hpp"
 
 class most_recent {
  public:

@@ -7,14 +7,18 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <exception>
 #include <new>
 #include <span>
 #include <string>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
 #include "hotset.h"
+#include "hotset/core/error.hpp"
 #include "hotset/core/geometry.hpp"
+#include "hotset/core/pool_layout.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/status.hpp"
 
@@ -88,13 +92,6 @@ class entry {
   handle* inside_ = nullptr;
   hotset_status code_ = HOTSET_OK;
 };
-
-/// Calls use(handle) with the handle to itself.
-template <class Handle, class Use>
-hotset_status with(Handle* of, Use use) noexcept {
-  const entry inside(of);
-  return inside.refused() ? inside.code() : use(*of);
-}
 
 /// Whether a view's rows lie at least top_k numbers apart.
 [[nodiscard]] inline hotset_status check_strides(const hotset_view& view,
@@ -183,21 +180,94 @@ template <class T>
 }
 
 /// Whether a pointer is there.
-template <class T>
-[[nodiscard]] hotset_status needs(const T* pointer, const char* what) noexcept {
+[[nodiscard]] inline hotset_status needs(const void* pointer, const char* what) noexcept {
   return pointer == nullptr ? refuse(HOTSET_INVALID_ARGUMENT, "%s is null", what) : HOTSET_OK;
 }
 
-/// Runs what may throw.
-template <class Call>
-hotset_status guarded(Call call) noexcept {
+/// Runs what may throw. `run` returns a code, a status, or nothing.
+template <class Run>
+hotset_status guarded(Run run) noexcept {
+  using answer = std::invoke_result_t<Run>;
   try {
-    return call();
+    if constexpr (std::is_void_v<answer>)
+      run();
+    else if constexpr (std::is_same_v<answer, status>)
+      return code_of(run());
+    else
+      return run();
+    return HOTSET_OK;
   } catch (const std::bad_alloc&) {
     return refuse(HOTSET_NO_MEMORY);
   } catch (const std::exception& e) {
     return refuse(HOTSET_INVALID_CONFIG, "%s", e.what());
   }
+}
+
+/// A call with a handle: takes it, checks arguments in their order up to the first that is refused, and then runs.
+template <class Handle>
+class call {
+ public:
+  explicit call(Handle* of) noexcept : inside_(of), of_(of), code_(inside_.code()) {}
+
+  call& needs(const void* pointer, const char* what) noexcept {
+    return check([&] { return c::needs(pointer, what); });
+  }
+  /// An array, which may be null if it is empty.
+  call& needs(const void* first, std::size_t count, const char* what) noexcept {
+    return count == 0 ? *this : needs(first, what);
+  }
+  /// A struct of the caller's version, into `out`.
+  template <class T>
+  call& reads(const T* given, T& out, const char* what) noexcept {
+    return check([&] { return take(given, out, what); });
+  }
+  /// A struct that is to be written.
+  template <class T>
+  call& writes(const T* out, const char* what) noexcept {
+    return check([&] { return accepts(out, what); });
+  }
+  /// Asks the handle.
+  template <class... Args>
+  call& check(hotset_status (Handle::*asked)(Args...) const noexcept, Args... args) noexcept {
+    return check([&] { return (of_->*asked)(args...); });
+  }
+  template <class Use>
+  hotset_status run(Use use) noexcept {
+    return code_ == HOTSET_OK ? guarded([&] { return use(*of_); }) : code_;
+  }
+
+ private:
+  template <class Check>
+  call& check(Check refused) noexcept {
+    if (code_ == HOTSET_OK) code_ = refused();
+    return *this;
+  }
+
+  entry inside_;
+  Handle* of_;
+  hotset_status code_;
+};
+
+/// Makes a handle: make(options) returns a result of an owning pointer.
+template <class Options, class Handle, class Make>
+hotset_status create(const Options* options, Handle** out, Make make) noexcept {
+  if (const auto bad = needs(out, "out"); bad != HOTSET_OK) return bad;
+  *out = nullptr;
+  Options given{};
+  if (const auto bad = take(options, given, "options"); bad != HOTSET_OK) return bad;
+  return guarded([&]() -> hotset_status {
+    auto made = make(given);
+    if (!made) return refuse(HOTSET_INVALID_CONFIG, "%s", made.error().message.c_str());
+    *out = (*made).release();
+    return HOTSET_OK;
+  });
+}
+
+/// Whether a scope is one of the enumeration's.
+[[nodiscard]] inline result<cache_scope> scope_of(std::int32_t scope) {
+  if (scope != HOTSET_SCOPE_PER_LAYER && scope != HOTSET_SCOPE_SHARED)
+    return error{"scope = " + std::to_string(scope) + ", accepted: 0, 1"};
+  return scope == HOTSET_SCOPE_SHARED ? cache_scope::shared : cache_scope::per_layer;
 }
 
 }  // namespace hotset::c

@@ -4,23 +4,26 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "calls.hpp"
+#include "hotset/core/forecast.hpp"
 #include "hotset/core/geometry.hpp"
-#include "hotset/core/prefetch_request.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/policy/any/any_predictor.hpp"
 #include "hotset/policy/any/any_prefetch_policy.hpp"
 #include "hotset/registry/policy_registry.hpp"
 
+using namespace hotset;  // NOLINT(google-build-using-namespace): a source of one handle
+using c::refuse;
+
 /// The handle that C sees.
-struct hotset_prefetcher : hotset::c::handle {
-  hotset_prefetcher(hotset::geometry of, hotset::any_predictor predictor,
-                    hotset::any_prefetch_policy policy, bool scored)
+struct hotset_prefetcher : c::handle {
+  hotset_prefetcher(geometry of, any_predictor predictor, any_prefetch_policy policy, bool scored)
       : shape(std::move(of)),
         expects(std::move(predictor)),
         asks(std::move(policy)),
@@ -28,26 +31,18 @@ struct hotset_prefetcher : hotset::c::handle {
         gathered(shape),
         requests(asks.most_requests()) {}
 
-  hotset::geometry shape;
-  hotset::any_predictor expects;
-  hotset::any_prefetch_policy asks;
+  geometry shape;
+  any_predictor expects;
+  any_prefetch_policy asks;
   bool needs_logits;  ///< the predictor goes by them
-  hotset::c::gathered_rows gathered;
-  std::vector<hotset::prefetch_request> requests;
+  c::gathered_rows gathered;
+  std::vector<prefetch_request> requests;
 };
 
 namespace {
 
-using hotset::error;
-using hotset::result;
-using hotset::c::guarded;
-using hotset::c::needs;
-using hotset::c::refuse;
-using hotset::c::take;
-using hotset::c::with;
-
 /// What a predictor asks for that the calls of C have not; empty if there is nothing.
-const char* lacks(const hotset::predictor_traits& facts) noexcept {
+const char* lacks(const predictor_traits& facts) noexcept {
   if (facts.needs_recorded) return "predictions that a trace recorded";
   if (facts.needs_routers) return "the engine's routers";
   if (facts.needs_hidden) return "hidden states";
@@ -55,29 +50,28 @@ const char* lacks(const hotset::predictor_traits& facts) noexcept {
 }
 
 /// A visit, or a step that begins: of its tokens the sequences are known, and nothing is routed.
-hotset_status read(hotset_prefetcher& p, const hotset_view& given,
-                   hotset::routing_view& out) noexcept {
-  if (given.layer != number(hotset::before_layers)) {
-    const auto bad = hotset::c::check_scores(given, false, p.needs_logits, "the predictor goes");
-    return bad != HOTSET_OK ? bad : hotset::c::read_view(given, p.shape, p.gathered, out);
+hotset_status read(hotset_prefetcher& p, const hotset_view& given, routing_view& out) noexcept {
+  if (given.layer != number(before_layers)) {
+    const auto bad = c::check_scores(given, false, p.needs_logits, "the predictor goes");
+    return bad != HOTSET_OK ? bad : c::read_view(given, p.shape, p.gathered, out);
   }
   if (given.tokens > p.shape.tokens_per_visit())
     return refuse(HOTSET_VISIT_TOO_LARGE, "a step of %zu tokens, accepted: at most %d, max_tokens",
                   given.tokens, p.shape.max_tokens_per_visit);
-  out.layer = hotset::before_layers;
+  out.layer = before_layers;
   out.step = given.step;
   if (given.sequences != nullptr) out.sequences = {given.sequences, given.tokens};
   return HOTSET_OK;
 }
 
-result<hotset_prefetcher*> make(const hotset_prefetcher_options& o) {
-  const auto shape = hotset::c::shape_of(o);
+result<std::unique_ptr<hotset_prefetcher>> make(const hotset_prefetcher_options& o) {
+  const auto shape = c::shape_of(o);
   if (auto bad = shape.validate()) return *std::move(bad);
-  const auto& known = hotset::policies();
+  const auto& known = policies();
   auto asked = known.prefetch.make(o.prefetch == nullptr ? "next_layer_top_k" : o.prefetch);
   if (!asked) return asked.error();
-  hotset::any_prefetch_policy policy(shape, *asked);
-  if (policy.needs() == hotset::forecast_need::truth)
+  any_prefetch_policy policy(shape, *asked);
+  if (policy.needs() == forecast_need::truth)
     return error{std::string(o.prefetch) + " sees the future, accepted: a policy that does not"};
   const std::string name = o.predictor == nullptr ? "similar-steps" : o.predictor;
   auto expected = known.make_predictor(name);
@@ -85,10 +79,10 @@ result<hotset_prefetcher*> make(const hotset_prefetcher_options& o) {
   if (const std::string lacking = lacks(expected->traits); !lacking.empty())
     return error{"predictor " + name + " needs " + lacking + ", accepted: one that does not"};
   expected->depth = std::max(1, policy.depth());
-  auto predictor = hotset::any_predictor::create(shape, *expected);
+  auto predictor = any_predictor::create(shape, *expected);
   if (!predictor) return predictor.error();
-  return new hotset_prefetcher(shape, *std::move(predictor), std::move(policy),
-                               expected->traits.needs_scores);
+  return std::make_unique<hotset_prefetcher>(shape, *std::move(predictor), std::move(policy),
+                                             expected->traits.needs_scores);
 }
 
 }  // namespace
@@ -97,46 +91,37 @@ extern "C" {
 
 hotset_status hotset_prefetcher_create(const hotset_prefetcher_options* options,
                                        hotset_prefetcher** out) {
-  if (const auto bad = needs(out, "out"); bad != HOTSET_OK) return bad;
-  *out = nullptr;
-  hotset_prefetcher_options given{};
-  if (const auto bad = take(options, given, "options"); bad != HOTSET_OK) return bad;
-  return guarded([&] {
-    auto made = make(given);
-    if (!made) return refuse(HOTSET_INVALID_CONFIG, "%s", made.error().message.c_str());
-    *out = *made;
-    return hotset_status{HOTSET_OK};
-  });
+  return c::create(options, out, make);
 }
 void hotset_prefetcher_destroy(hotset_prefetcher* prefetcher) { delete prefetcher; }
 
 hotset_status hotset_prefetcher_most(hotset_prefetcher* prefetcher, size_t* most) {
-  return with(prefetcher, [&](hotset_prefetcher& p) {
-    if (const auto bad = needs(most, "most"); bad != HOTSET_OK) return bad;
+  return c::call(prefetcher).needs(most, "most").run([&](hotset_prefetcher& p) {
     *most = p.requests.size();
-    return hotset_status{HOTSET_OK};
   });
 }
 hotset_status hotset_propose(hotset_prefetcher* prefetcher, const hotset_view* view,
                              hotset_request* requests, size_t room, size_t* count) {
-  return with(prefetcher, [&](hotset_prefetcher& p) {
-    if (const auto bad = room == 0 ? HOTSET_OK : needs(requests, "requests"); bad != HOTSET_OK)
-      return bad;
-    if (const auto bad = needs(count, "count"); bad != HOTSET_OK) return bad;
-    hotset_view given{};
-    if (const auto bad = take(view, given, "view"); bad != HOTSET_OK) return bad;
-    hotset::routing_view routed;
-    if (const auto bad = read(p, given, routed); bad != HOTSET_OK) return bad;
-    if (routed.layer != hotset::before_layers) p.asks.observe(routed);
-    const auto expected = p.expects.expect(routed);
-    const auto wanted = std::span(p.requests).first(std::min(room, p.requests.size()));
-    *count = p.asks.propose(routed, expected, wanted);
-    for (std::size_t i = 0; i < *count; ++i) {
-      const auto& r = p.requests[i];
-      requests[i] = {{number(r.key.layer), number(r.key.expert)}, r.for_step, r.probability};
-    }
-    return hotset_status{HOTSET_OK};
-  });
+  hotset_view given{};
+  return c::call(prefetcher)
+      .needs(requests, room, "requests")
+      .needs(count, "count")
+      .reads(view, given, "view")
+      .run([&](hotset_prefetcher& p) {
+        routing_view routed;
+        if (const auto bad = read(p, given, routed); bad != HOTSET_OK) return bad;
+        if (routed.layer != before_layers) p.asks.observe(routed);
+        const auto expected = p.expects.expect(routed);
+        const auto wanted = std::span(p.requests).first(std::min(room, p.requests.size()));
+        *count = p.asks.propose(routed, expected, wanted);
+        for (std::size_t i = 0; i < *count; ++i) {
+          const auto& r = wanted[i];
+          requests[i] = {.key = {number(r.key.layer), number(r.key.expert)},
+                         .for_step = r.for_step,
+                         .probability = r.probability};
+        }
+        return hotset_status{HOTSET_OK};
+      });
 }
 
 }  // extern "C"

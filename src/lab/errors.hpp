@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What the simulator refuses, by the exit code that a program should end with.
+/// Exceptions of the laboratory, by the exit code that a program ends with.
 
 #include <stdexcept>
 #include <string>

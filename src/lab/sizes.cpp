@@ -17,7 +17,36 @@
 #include "lab/files/input_error.hpp"
 
 namespace hotset::lab {
+
+std::optional<std::uint64_t> parse_rate(std::string_view text) noexcept {
+  if (!text.ends_with("/s")) return std::nullopt;
+  const auto bytes = parse_bytes(text.substr(0, text.size() - 2));
+  return bytes && *bytes > 0 ? bytes : std::nullopt;
+}
+
+std::optional<std::uint64_t> parse_duration(std::string_view text) noexcept {
+  if (text == "0") return 0;
+  if (text.empty() || text.front() < '0' || text.front() > '9') return std::nullopt;
+  double number = 0;
+  const char* const end = text.data() + text.size();
+  const auto [rest, code] = std::from_chars(text.data(), end, number, std::chars_format::fixed);
+  if (code != std::errc{}) return std::nullopt;
+  const std::string_view unit(rest, static_cast<std::size_t>(end - rest));
+  double scale = 0;
+  if (unit == "ns") scale = 1;
+  if (unit == "us") scale = 1e3;
+  if (unit == "ms") scale = 1e6;
+  if (unit == "s") scale = 1e9;
+  const double nanoseconds = number * scale;
+  if (scale == 0 || !(nanoseconds <= 1e12)) return std::nullopt;
+  return static_cast<std::uint64_t>(nanoseconds);
+}
+
 namespace {
+
+constexpr std::string_view rate_syntax =
+    "a number of bytes above 0 with a unit, a second, such as 25GB/s or 800MiB/s";
+constexpr std::string_view duration_syntax = "a number with ns, us, ms or s, such as 10us";
 
 constexpr std::array<std::string_view, 6> binary_units{"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
 constexpr std::size_t readable_units = 4;  // parse_bytes knows no more of them
@@ -41,14 +70,6 @@ quantity split(std::string_view text) {
   return {dense.substr(0, end), dense.substr(end)};
 }
 
-/// " (did you mean 24GiB?)" where one of the spellings reads as a size; else nothing.
-template <class Read>
-std::string guess(const std::string& first, const std::string& second, Read&& read) {
-  if (!read(first)) return {};
-  if (second.empty() || !read(second)) return fmt::format(" (did you mean {}?)", first);
-  return fmt::format(" (did you mean {} or {}?)", first, second);
-}
-
 /// The spelling of a unit that was written in another case, or without its B.
 std::pair<std::string, std::string> known_unit(const std::string& unit) {
   const auto wanted = lower(unit);
@@ -67,32 +88,25 @@ std::string unit_of_bare(const std::string& number, std::string_view usual) {
   return parse_bytes(number + std::string(usual)) && number.size() < 6 ? std::string(usual) : "B";
 }
 
-std::string size_guess(std::string_view text, std::string_view usual) {
-  const auto [number, unit] = split(text);
+/// " (did you mean 24GiB?)", or nothing if no spelling reads as a size, or as a rate.
+std::string guess(std::string_view text, std::string_view usual, bool rate) {
+  auto [number, unit] = split(text);
   if (number.empty()) return {};
-  const auto read = [](const std::string& spelling) {
-    return parse_bytes(spelling).value_or(0) > 0;
-  };
-  if (unit.empty()) return guess(number + unit_of_bare(number, usual), "", read);
-  const auto [first, second] = known_unit(unit);
-  if (first.empty()) return {};
-  return guess(number + first, second.empty() ? "" : number + second, read);
-}
-
-std::string rate_guess(std::string_view text) {
-  const auto [number, all] = split(text);
-  if (number.empty()) return {};
-  auto unit = all;
-  for (const auto* const per : {"/s", "/sec", "ps", "/S"})
-    if (unit.ends_with(per)) {
-      unit.resize(unit.size() - std::string_view(per).size());
-      break;
-    }
-  const auto read = [](const std::string& spelling) { return parse_rate(spelling).has_value(); };
-  if (unit.empty()) return guess(number + "GB/s", "", read);
-  const auto [first, second] = known_unit(unit);
-  if (first.empty()) return {};
-  return guess(number + first + "/s", second.empty() ? "" : number + second + "/s", read);
+  if (rate)
+    for (const std::string_view per : {"/s", "/sec", "ps", "/S"})
+      if (unit.ends_with(per)) {
+        unit.resize(unit.size() - per.size());
+        break;
+      }
+  const auto bare = rate ? std::string(usual) : unit_of_bare(number, usual);
+  const auto units = unit.empty() ? std::pair(bare, std::string()) : known_unit(unit);
+  std::string out;
+  for (const auto& known : {units.first, units.second}) {
+    const auto spelling = number + known + (rate ? "/s" : "");
+    const bool reads = rate ? parse_rate(spelling).has_value() : parse_bytes(spelling) > 0U;
+    if (!known.empty() && reads) out += (out.empty() ? "" : " or ") + spelling;
+  }
+  return out.empty() ? out : fmt::format(" (did you mean {}?)", out);
 }
 
 bool bare_number(std::string_view text) {
@@ -112,7 +126,8 @@ std::uint64_t read_size_or_none(std::string_view text, std::string_view usual) {
   if (text == "0") return 0;
   const auto bytes = parse_bytes(text);
   if (bytes && !bare_number(text)) return *bytes;
-  refuse(text, bare_number(text) ? " has no unit" : "", size_guess(text, usual), byte_size_syntax);
+  refuse(text, bare_number(text) ? " has no unit" : "", guess(text, usual, false),
+         byte_size_syntax);
 }
 
 std::uint64_t read_size(std::string_view text, std::string_view usual) {
@@ -124,7 +139,7 @@ std::uint64_t read_size(std::string_view text, std::string_view usual) {
 std::uint64_t read_rate(std::string_view text) {
   const auto rate = parse_rate(text);
   if (rate && !bare_number(text.substr(0, text.size() - 2))) return *rate;
-  refuse(text, bare_number(text) ? " has no unit" : "", rate_guess(text), rate_syntax);
+  refuse(text, bare_number(text) ? " has no unit" : "", guess(text, "GB", true), rate_syntax);
 }
 
 std::uint64_t read_duration(std::string_view text) {

@@ -3,6 +3,7 @@
 /// Sizes, rates and durations of a command line: read with a reason for every refusal, and written as people write them.
 
 #include <cstdint>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -29,6 +30,11 @@ auto for_option(std::string_view option, Make&& make) {
 /// The same, and "0".
 [[nodiscard]] std::uint64_t read_size_or_none(std::string_view text,
                                               std::string_view usual = "GiB");
+
+/// Reads "25GB/s". Returns bytes a second, or nothing for any other text or less than 1.
+[[nodiscard]] std::optional<std::uint64_t> parse_rate(std::string_view text) noexcept;
+/// Reads "10us", "1.5ms" or "0". Returns nanoseconds, or nothing for any other text or more than 1000 s.
+[[nodiscard]] std::optional<std::uint64_t> parse_duration(std::string_view text) noexcept;
 
 /// Reads "25GB/s". Units: bytes a second. Errors: usage_error.
 [[nodiscard]] std::uint64_t read_rate(std::string_view text);

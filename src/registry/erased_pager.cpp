@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "hotset/paging/erased_pager.hpp"
+#include "hotset/paging/any_pager.hpp"
 
 namespace hotset {
 
-template class pager<any_eviction_policy>;
-template class pager<any_eviction_policy, any_admission_policy>;
-template class pager<any_eviction_policy, always, any_miss_policy>;
 template class pager<any_eviction_policy, any_admission_policy, any_miss_policy>;
 
 }  // namespace hotset

@@ -44,12 +44,6 @@ result<const eviction_row*> policy_registry::eviction_of(std::string_view chain)
   return found->row;
 }
 
-result<const admission_row*> policy_registry::admission_of(std::string_view text) const {
-  const auto parsed = parse_policy(text);
-  if (!parsed) return parsed.error();
-  return admission.named(parsed->name);
-}
-
 result<std::optional<profile_request>> policy_registry::profile_of(std::string_view chain) const {
   const auto found = find_chain(*this, chain);
   if (!found) return found.error();
@@ -119,17 +113,20 @@ validation policy_registry::check_precisions(std::string_view chain, std::size_t
   return std::nullopt;
 }
 
-result<std::unique_ptr<any_pager>> policy_registry::make_alone(
-    const eviction_row& row, const std::vector<policy_spec>& chain, const pager_request& wanted,
-    const policy_knowledge& known) const {
-  if (chain.size() > 1) return stands_alone(row, "takes no decorator", "it alone");
-  if (wanted.miss) return stands_alone(row, "serves misses itself", "--miss fetch");
-  const auto admits = admission.make(wanted.admission, known);
+result<erased_pager> policy_registry::make_erased_pager(const pager_request& wanted,
+                                                        const policy_knowledge& known) const {
+  auto evicts = make_eviction(wanted.eviction, known);
+  if (!evicts) return evicts.error();
+  auto admits = admission.make(wanted.admission, known);
   if (!admits) return admits.error();
-  if (!(*admission_of(wanted.admission))->traits.admits_all)
-    return stands_alone(row, "decides admission itself", "--admission always");
-  parameters read(chain.back());
-  return row.make_pager(read, known, wanted);
+  erased_pager::config setup{.layout = wanted.layout,
+                             .eviction = *std::move(evicts),
+                             .admission = *std::move(admits),
+                             .split = wanted.split,
+                             .guard = wanted.guard,
+                             .departures = wanted.departures};
+  if (wanted.miss) setup.miss = *wanted.miss;
+  return erased_pager::create(std::move(setup));
 }
 
 result<std::unique_ptr<any_pager>> policy_registry::make_pager(
@@ -139,19 +136,20 @@ result<std::unique_ptr<any_pager>> policy_registry::make_pager(
   const auto& [chain, row] = *found;
   if (auto bad = check_precisions(wanted.eviction, wanted.layout.precisions()))
     return *std::move(bad);
-  if (!row->make) return make_alone(*row, chain, wanted, known);
+  if (row->make) {
+    auto made = make_erased_pager(wanted, known);
+    if (!made) return made.error();
+    return std::unique_ptr<any_pager>(
+        std::make_unique<pager_model<erased_pager>>(*std::move(made)));
+  }
+  if (chain.size() > 1) return stands_alone(*row, "takes no decorator", "it alone");
+  if (wanted.miss) return stands_alone(*row, "serves misses itself", "--miss fetch");
   const auto admits = admission.make(wanted.admission, known);
   if (!admits) return admits.error();
-  const bool all = (*admission_of(wanted.admission))->traits.admits_all;
-  if (chain.size() == 1 && all && !wanted.miss) {
-    parameters read(chain.back());
-    return row->make_pager(read, known, wanted);
-  }
-  auto made = with_erased_pager(*this, wanted, known, []<class Pager>(Pager pages) {
-    return std::unique_ptr<any_pager>(std::make_unique<pager_model<Pager>>(std::move(pages)));
-  });
-  if (!made) return made.error();
-  return *std::move(made);
+  if (!admits->traits.admits_all)
+    return stands_alone(*row, "decides admission itself", "--admission always");
+  parameters read(chain.back());
+  return row->make_pager(read, known, wanted);
 }
 
 }  // namespace hotset

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/admission/budgeted.hpp"
 
-#include <vector>
-
 #include <gtest/gtest.h>
 
 #include "admission_samples.hpp"

@@ -2,7 +2,6 @@
 #include "hotset/admission/least_valuable.hpp"
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>

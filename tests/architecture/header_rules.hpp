@@ -172,9 +172,9 @@ inline const std::set<std::pair<std::string, std::string>>& allowed_foreign_incl
       {"transfer/memory/key_addresses.hpp", "sys/mman.h"},
       {"transfer/memory/key_addresses.hpp", "unistd.h"},
       // nor read at a place of a file, or past the system's cache
-      {"transfer/posix_file.hpp", "fcntl.h"},
-      {"transfer/posix_file.hpp", "sys/stat.h"},
-      {"transfer/posix_file.hpp", "unistd.h"},
+      {"transfer/file_expert_source.hpp", "fcntl.h"},
+      {"transfer/file_expert_source.hpp", "sys/stat.h"},
+      {"transfer/file_expert_source.hpp", "unistd.h"},
       // nor keep a file's mode and owner, or tell a device from a file that can be replaced
       {"trace/file_writer.hpp", "fcntl.h"},
       {"trace/file_writer.hpp", "poll.h"},

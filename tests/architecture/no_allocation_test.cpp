@@ -47,7 +47,7 @@
 #include "hotset/policy/any/any_miss_policy.hpp"
 #include "hotset/policy/any/any_predictor.hpp"
 #include "hotset/policy/any/any_prefetch_policy.hpp"
-#include "hotset/policy/any/any_routing_policy.hpp"
+#include "hotset/policy/routing_policy.hpp"
 #include "hotset/predict/co_activation.hpp"
 #include "hotset/predict/gate_predictors.hpp"
 #include "hotset/predict/learned_gate.hpp"

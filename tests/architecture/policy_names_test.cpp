@@ -73,37 +73,35 @@ names who_names(const std::string& policy, const std::map<std::string, std::stri
 /// The parts of the published systems, by name.
 const std::string presets = "src/lab/replay/preset.cpp";
 
-/// The policies whose sizes are counted in one walk, by an order of their own or by values that are told.
-const std::string together = "src/lab/curves/counted_together.cpp";
+/// The policies whose misses are counted at every capacity without a pager.
+const std::string every_size = "src/lab/curves/every_size.cpp";
 
 const std::map<std::string, names>& may_name() {
   // What an option stands at when nobody has chosen is named where the option is: these have any number of namers.
   static const std::map<std::string, names> allowed = {
       {"eviction/activation_ratio", {presets}},
       {"eviction/belady",
-       {presets, together, "src/lab/replay/belady_bypass.hpp", "src/lab/reports/sweep_report.cpp",
+       {presets, every_size, "src/lab/replay/belady_bypass.hpp", "src/lab/reports/sweep_report.cpp",
         "src/lab/studies/rank.cpp"}},                                // regret, bounds
       {"eviction/next_visit_oracle", {"src/lab/studies/rank.cpp"}},  // another bound
       {"eviction/expert_map_priority", {presets}},
-      {"eviction/fifo", {together, "include/hotset/predict/expert_map.hpp"}},  // an order of maps
+      {"eviction/fifo", {every_size, "include/hotset/predict/expert_map.hpp"}},  // an order of maps
       {"eviction/gate_score", {presets}},
       {"eviction/importance", {presets}},
       {"eviction/reserve_prefetch", {presets}},
       {"eviction/least_stale",
-       {presets, "src/lab/program/completion.cpp",
-        "examples/tiny_moe/studies/verification.cpp"}},  // presets "+least_stale"; cases beyond the plain ones
+       {presets, "examples/tiny_moe/studies/verification.cpp"}},  // cases beyond the plain ones
       {"eviction/lfru",
        {"examples/embed_policy/main.cpp", "examples/find_package/main.cpp",
-        "examples/tiny_moe/commands/commands.cpp"}},                    // what examples show
-      {"eviction/lfu", {together, "include/hotset/eviction/lhu.hpp"}},  // is lhu's order
+        "examples/tiny_moe/commands/commands.cpp"}},                      // what examples show
+      {"eviction/lfu", {every_size, "include/hotset/eviction/lhu.hpp"}},  // is lhu's order
       {"eviction/lhu", {presets}},
       {"admission/after_n_uses", {"examples/tiny_moe/studies/verification.cpp"}},
       {"admission/budgeted", {"examples/tiny_moe/studies/verification.cpp"}},
       {"admission/least_valuable", {"examples/tiny_moe/studies/verification.cpp"}},
       {"prefetch/cumulative_probability", {presets, "examples/tiny_moe/studies/verification.cpp"}},
-      {"eviction/two_rate", {together}},
       {"eviction/similar_steps",
-       {together, "examples/embed_cache/main.cpp", "examples/llama_cpp/hotset_llama_main.cpp",
+       {"examples/embed_cache/main.cpp", "examples/llama_cpp/hotset_llama_main.cpp",
         "examples/llama_cpp/paged_experts.cpp"}},
       {"prefetch/next_layer_top_k",
        {presets, "examples/llama_cpp/hotset_llama_tests_main.cpp",

@@ -22,7 +22,7 @@
 #include "hotset/eviction/lru.hpp"
 #include "hotset/transfer/host_backend.hpp"
 #include "hotset/transfer/memory/host_virtual_memory.hpp"
-#include "hotset/transfer/memory/virtual_range.hpp"
+#include "hotset/transfer/memory/virtual_memory.hpp"
 #include "pager_walk.hpp"
 #include "random_source.hpp"
 

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <map>
 #include <memory>
@@ -157,39 +158,29 @@ TEST(c_pager, several_precisions_have_slots_of_their_own) {
 }
 
 TEST(c_pager, options_that_cannot_work_are_refused_in_words) {
-  auto bad = options();
-  bad.layers = 0;
-  EXPECT_EQ(refusal(bad), "layers = 0, accepted: 1 or more");
-  bad = options(0);
-  EXPECT_EQ(refusal(bad), "slots = 0 and budget_bytes = 0, accepted: one of them");
-  bad = options();
-  bad.budget_bytes = 1;
-  EXPECT_THAT(refusal(bad), HasSubstr("accepted: one of them"));
-  bad = options(1);
-  EXPECT_THAT(refusal(bad), HasSubstr("fewer than top_k"));
-  bad = options();
-  bad.eviction = "nope";
-  EXPECT_THAT(refusal(bad), HasSubstr("'nope'"));
-  bad.eviction = "belady";
-  EXPECT_FALSE(refusal(bad).empty());
-  bad = options();
-  bad.admission = "always:nope=1";
-  EXPECT_THAT(refusal(bad), HasSubstr("nope"));
-  bad = options();
-  bad.miss = "teleport";
-  EXPECT_THAT(refusal(bad), HasSubstr("'teleport'"));
-  bad = options();
-  bad.scope = 2;
-  EXPECT_EQ(refusal(bad), "scope = 2, accepted: 0, 1");
-  bad = options();
-  bad.split = 4;
-  EXPECT_EQ(refusal(bad), "split = 4, accepted: 0..3");
-  bad = options();
-  bad.guard = -1;
-  EXPECT_EQ(refusal(bad), "guard = -1, accepted: 0..2");
-  bad = options();
-  bad.struct_size = 8;
-  EXPECT_THAT(refusal(bad), HasSubstr("options.struct_size = 8, accepted: "));
+  const struct {
+    std::function<void(hotset_pager_options&)> spoil;
+    const char* words;
+  } all[] = {
+      {[](auto& o) { o.layers = 0; }, "layers = 0, accepted: 1 or more"},
+      {[](auto& o) { o.slots = 0; }, "slots = 0 and budget_bytes = 0, accepted: one of them"},
+      {[](auto& o) { o.budget_bytes = 1; }, "accepted: one of them"},
+      {[](auto& o) { o.slots = 1; }, "fewer than top_k"},
+      {[](auto& o) { o.eviction = "nope"; }, "'nope'"},
+      {[](auto& o) { o.eviction = "belady"; }, "belady future = none"},
+      {[](auto& o) { o.admission = "always:nope=1"; }, "nope"},
+      {[](auto& o) { o.miss = "teleport"; }, "'teleport'"},
+      {[](auto& o) { o.scope = 2; }, "scope = 2, accepted: 0, 1"},
+      {[](auto& o) { o.split = 4; }, "split = 4, accepted: 0..3"},
+      {[](auto& o) { o.guard = -1; }, "guard = -1, accepted: 0..2"},
+      {[](auto& o) { o.guard = 3; }, "guard = 3, accepted: 0..2"},
+      {[](auto& o) { o.struct_size = 8; }, "options.struct_size = 8, accepted: "},
+  };
+  for (const auto& [spoil, words] : all) {
+    auto bad = options();
+    spoil(bad);
+    EXPECT_THAT(refusal(bad), HasSubstr(words));
+  }
 }
 
 // What an array has is compared with the model before any of it is read.
@@ -267,10 +258,6 @@ TEST(c_pager, policies_that_go_by_what_c_cannot_give_are_refused) {
     bad.eviction = eviction;
     EXPECT_THAT(refusal(bad), HasSubstr("popularity goes by the profile '")) << eviction;
   }
-  bad = options();
-  bad.guard = 3;
-  EXPECT_THAT(refusal(bad), HasSubstr("guard = 3, accepted: 0..2"));
-  bad = options();
   bad.eviction = "belady";
   EXPECT_THAT(refusal(bad), HasSubstr("belady future = none"));
 }

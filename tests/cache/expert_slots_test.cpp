@@ -3,7 +3,6 @@
 
 #include <chrono>
 #include <cstddef>
-#include <numeric>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -14,7 +13,6 @@
 #include "busy_cache.hpp"
 #include "elastic_experts.hpp"
 #include "host_experts.hpp"
-#include "hotset/cache/resize.hpp"
 #include "hotset/cache/slot_cache.hpp"
 #include "hotset/core/memory_budget.hpp"
 #include "hotset/eviction/lru.hpp"

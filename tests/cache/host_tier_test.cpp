@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <concepts>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -21,7 +20,6 @@
 #include "hotset/admission/after_n_uses.hpp"
 #include "hotset/cache/slot_cache.hpp"
 #include "hotset/eviction/lru.hpp"
-#include "hotset/transfer/emulated_link_backend.hpp"
 #include "hotset/transfer/host_backend.hpp"
 #include "hotset/transfer/inline_backend.hpp"
 #include "random_source.hpp"
@@ -412,21 +410,12 @@ TEST(host_tier_invalidation, holds_whoever_reads_meanwhile) {
   EXPECT_EQ(stale, 0);
 }
 
-template <class Backend, class Source>
-std::unique_ptr<Backend> made(const Source& source, const host_slot_bank& bank) {
-  if constexpr (std::same_as<Backend, emulated_link_backend<Source>>)
-    return Backend::create(source, bank, {.link = {.bytes_per_second = 1'000'000'000}}).value();
-  else
-    return std::make_unique<Backend>(source, bank);
-}
-
 /// A cache over a tier over a tier, by each backend that reads on the host.
 template <class Backend>
 struct invalidated_cache : testing::Test {};
 using lower_tier = host_tier<versioned_disk, pager<lru>>;
 using upper_tier = host_tier<lower_tier, pager<lru>>;
-using readers_of_tiers = testing::Types<inline_backend<upper_tier>, host_backend<upper_tier>,
-                                        emulated_link_backend<upper_tier>>;
+using readers_of_tiers = testing::Types<inline_backend<upper_tier>, host_backend<upper_tier>>;
 TYPED_TEST_SUITE(invalidated_cache, readers_of_tiers);
 
 TYPED_TEST(invalidated_cache, serves_no_bytes_from_before_whatever_lies_below) {
@@ -435,8 +424,8 @@ TYPED_TEST(invalidated_cache, serves_no_bytes_from_before_whatever_lies_below) {
   const auto tier = bytes_tier(*below, 4);
   const auto layout = pool_layout::per_layer(bytes_model, 3).value();
   const auto bank = host_slot_bank::create(layout, bytes_layouts).value();
-  const auto backend = made<TypeParam>(*tier, bank);
-  slot_cache<pager<lru>, TypeParam> cache(pager<lru>({.layout = layout}), *backend);
+  TypeParam backend(*tier, bank);
+  slot_cache<pager<lru>, TypeParam> cache(pager<lru>({.layout = layout}), backend);
   auto visit = cache.make_visit();
   typename TypeParam::stream_type stream;
   support::random_source random(3);

@@ -18,7 +18,7 @@
 #include "hotset/miss/fetch_priority.hpp"
 #include "hotset/miss/substitute.hpp"
 #include "hotset/policy/any/any_miss_policy.hpp"
-#include "hotset/policy/validate_for.hpp"
+#include "hotset/policy/policy_config.hpp"
 #include "random_source.hpp"
 
 namespace hotset::miss_conformance_test {

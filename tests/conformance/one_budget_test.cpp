@@ -13,8 +13,8 @@
 #include "elastic_experts.hpp"
 #include "fake_cuda_driver.hpp"
 #include "fake_cuda_runtime.hpp"
-#include "hotset/cache/resize.hpp"
 #include "hotset/core/memory_budget.hpp"
+#include "hotset/transfer/memory/resizable_pool.hpp"
 #include "random_source.hpp"
 
 namespace hotset::support::one_budget_test {

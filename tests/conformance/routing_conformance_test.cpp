@@ -9,7 +9,7 @@
 
 #include <gtest/gtest.h>
 
-#include "hotset/policy/any/any_routing_policy.hpp"
+#include "hotset/policy/routing_policy.hpp"
 #include "hotset/routing/budget_top_k.hpp"
 #include "hotset/routing/cache_aware.hpp"
 #include "hotset/routing/router_order.hpp"

@@ -12,10 +12,10 @@
 #include "host_experts.hpp"
 #include "hotset/cuda/cuda_backend.hpp"
 #include "hotset/testing/transfer_backend_suite.hpp"
-#include "hotset/transfer/emulated_link_backend.hpp"
 #include "hotset/transfer/host_backend.hpp"
 #include "hotset/transfer/inline_backend.hpp"
 #include "lab/replay/clock_backend.hpp"
+#include "lab/replay/emulated_link_backend.hpp"
 
 namespace hotset::transfer_conformance_test {
 namespace {

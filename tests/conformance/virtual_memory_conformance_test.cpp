@@ -20,7 +20,7 @@
 #include "host_mappings.hpp"
 #include "hotset/cuda/virtual_memory.hpp"
 #include "hotset/transfer/memory/host_virtual_memory.hpp"
-#include "hotset/transfer/memory/virtual_range.hpp"
+#include "hotset/transfer/memory/virtual_memory.hpp"
 #include "random_source.hpp"
 
 namespace hotset::virtual_memory_conformance_test {

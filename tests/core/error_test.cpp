@@ -3,8 +3,13 @@
 
 #include <memory>
 #include <string>
+#include <type_traits>
+#include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "hotset/core/ids.hpp"
 
 namespace hotset::error_test {
 namespace {
@@ -17,6 +22,13 @@ TEST(error, a_result_holds_a_value_or_a_reason) {
   const result<int> bad(error{"slots = 0, accepted: 1 or more"});
   EXPECT_FALSE(bad.has_value());
   EXPECT_EQ(bad.error().message, "slots = 0, accepted: 1 or more");
+}
+
+TEST(error, a_refusal_is_its_parts_in_order) {
+  const std::string text = "rows";
+  EXPECT_EQ(refusal(text, " = ", 3, ", accepted: 1..", std::size_t{2}, " of ", 7_layer).message,
+            "rows = 3, accepted: 1..2 of 7");
+  EXPECT_EQ(refusal(std::string_view("share = "), 0.5).message, "share = 0.500000");
 }
 
 TEST(error, value_reads_a_result_that_stays) {
@@ -51,6 +63,38 @@ TEST(error, require_valid_throws_only_for_a_reason) {
   EXPECT_NO_THROW(require_valid(std::nullopt));
   EXPECT_THROW(require_valid(error{"no"}), invalid_config);
 }
+
+struct notebook {
+  std::vector<std::string> lines{};
+  static void write(void* context, log_level level, std::string_view text) noexcept {
+    static_cast<notebook*>(context)->lines.push_back(
+        (level == log_level::error ? "error: " : "warning: ") + std::string(text));
+  }
+};
+
+TEST(log, an_empty_sink_tells_nobody) {
+  const log_sink sink;
+  sink(log_level::error, "lost");
+  EXPECT_EQ(sink.write, nullptr);
+  EXPECT_EQ(sink.context, nullptr);
+}
+
+TEST(log, a_sink_hands_over_context_level_and_text) {
+  notebook first;
+  notebook second;
+  log_sink sink{&notebook::write, &first};
+  sink(log_level::warning, "small");
+  const log_sink copy = sink;
+  sink.context = &second;
+  copy(log_level::error, "lost");
+  sink(log_level::error, "");
+  EXPECT_THAT(first.lines, testing::ElementsAre("warning: small", "error: lost"));
+  EXPECT_THAT(second.lines, testing::ElementsAre("error: "));
+}
+
+// It stands in configurations that are copied, and is told from calls that may not throw.
+static_assert(std::is_trivially_copyable_v<log_sink>);
+static_assert(std::is_nothrow_invocable_v<const log_sink&, log_level, std::string_view>);
 
 }  // namespace
 }  // namespace hotset::error_test

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <iterator>
 #include <sstream>
+#include <string_view>
 #include <type_traits>
 #include <vector>
 
@@ -71,6 +72,14 @@ TEST(ids, are_written_as_numbers) {
   out << 12_expert << ' ' << 3_precision;
   EXPECT_EQ(out.str(), "12 3") << "a precision is no character";
   EXPECT_EQ(format_as(4_pool), 4);
+}
+
+TEST(request_classes, stand_where_their_numbers_say) {
+  for (std::size_t i = 0; i < request_classes.size(); ++i)
+    EXPECT_EQ(static_cast<std::size_t>(request_classes[i].first), i);
+  EXPECT_EQ(std::string_view(name_of(request_class::decode)), "decode");
+  EXPECT_EQ(std::string_view(name_of(request_class::prefill)), "prefill");
+  EXPECT_EQ(std::string_view(name_of(request_class::verify)), "verify");
 }
 
 }  // namespace

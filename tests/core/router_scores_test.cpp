@@ -11,7 +11,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "hotset/policy/parameters.hpp"
+#include "hotset/registry/parameters.hpp"
 #include "random_source.hpp"
 
 namespace hotset::router_scores_test {
@@ -79,17 +79,6 @@ TEST(router_scores, shares_sum_to_one) {
   EXPECT_THAT(two, ElementsAre(FloatNear(0.75F, 1e-6F), FloatNear(0.25F, 1e-6F)));
 }
 
-TEST(router_scores, a_softmax_router_takes_the_best_and_shares_among_them) {
-  auto router = *router_scores::create(shape_of(4, 2), {});
-  const floats in{std::log(1.0F), std::log(5.0F), std::log(3.0F), std::log(1.0F)};
-  const auto got = select(router, in, {});
-  EXPECT_THAT(got.experts, ElementsAre(1, 2));
-  EXPECT_THAT(got.weights, ElementsAre(FloatNear(0.625F, 1e-6F), FloatNear(0.375F, 1e-6F)));
-  auto as_it_is = *router_scores::create(shape_of(4, 2), {.renormalise = false, .scale = 2});
-  EXPECT_THAT(select(as_it_is, in, {}).weights,
-              ElementsAre(FloatNear(1.0F, 1e-6F), FloatNear(0.6F, 1e-6F)));
-}
-
 // DeepSeek-V3 in small: 8 experts in 4 groups of which 2 stay, top-2.
 const router_scores::config small{.function = score_function::sigmoid,
                                   .groups = 4,
@@ -98,16 +87,6 @@ const router_scores::config small{.function = score_function::sigmoid,
                                   .scale = 2.5F};
 //                                group:  0         1         2         3
 const std::vector<double> small_scores{.90, .05, .60, .50, .40, .55, .30, .20};
-
-TEST(router_scores, groups_keep_out_the_best_expert_of_all) {
-  auto router = *router_scores::create(shape_of(8, 2), small);
-  // Sums: .95, 1.10, .97, .50: groups 1 and 2 stay.
-  const auto in = logits({.90, .05, .60, .50, .40, .57, .30, .20});
-  const auto got = select(router, in, {});
-  EXPECT_THAT(got.experts, ElementsAre(2, 5)) << "expert 0 has .90, but its group .95 of .97";
-  EXPECT_THAT(got.weights, ElementsAre(FloatNear(2.5F * .60F / 1.17F, 1e-5F),
-                                       FloatNear(2.5F * .57F / 1.17F, 1e-5F)));
-}
 
 TEST(router_scores, a_bias_chooses_groups_and_experts_and_weighs_nothing) {
   auto router = *router_scores::create(shape_of(8, 2), small);
@@ -125,18 +104,6 @@ TEST(router_scores, an_expert_of_a_refused_group_never_stands_above_a_negative_r
       shape_of(4, 2), {.function = score_function::sigmoid, .groups = 2, .top_groups = 1});
   const floats bias{-2, -2, -2.5F, -2.5F};
   EXPECT_THAT(select(router, logits({.5, .6, .9, .9}), bias).experts, ElementsAre(1, 0));
-}
-
-TEST(router_scores, ties_go_to_the_lower_expert_and_the_lower_group) {
-  auto router = *router_scores::create(shape_of(8, 2), small);
-  EXPECT_THAT(select(router, floats(8, 0.25F), {}).experts, ElementsAre(0, 1));
-  const floats bias{-1, -1, 0, 0, 0, 0, 0, 0};
-  EXPECT_THAT(select(router, floats(8, 0.25F), bias).experts, ElementsAre(2, 3));
-  auto plain = *router_scores::create(shape_of(3, 2), {});
-  floats scores{0.0F, -0.0F, 0.0F};
-  ids got(2);
-  plain.select(scores, {}, got, {});
-  EXPECT_THAT(got, ElementsAre(0, 1)) << "a zero is a zero";
 }
 
 TEST(router_scores, a_score_that_is_no_number_comes_last) {

@@ -53,18 +53,6 @@ TEST(slot_mask, copies_any_run_of_slots) {
   }
 }
 
-TEST(slot_mask, tells_of_as_many_slots_as_a_word_has_bits) {
-  for (const std::size_t slots : {1U, 63U, 64U, 65U, 200U}) {
-    support::random_source random(slots);
-    slot_mask mask(slots);
-    for (std::size_t n = 0; n < slots; ++n) mask.assign(static_cast<slot_id>(n), random.one_in(2));
-    for (std::size_t first = 0; first < slots; ++first)
-      for (std::size_t n = 0; n < 64; ++n)
-        ASSERT_EQ((mask.bits_from(static_cast<slot_id>(first)) >> n & 1U) != 0,
-                  first + n < slots && mask.test(static_cast<slot_id>(first + n)));
-  }
-}
-
 TEST(slot_mask, difference_and_intersection) {
   slot_mask a(70);
   slot_mask b(70);

@@ -9,7 +9,7 @@
 
 #include "fake_cuda_driver.hpp"
 #include "fake_cuda_runtime.hpp"
-#include "hotset/transfer/memory/slot_bank.hpp"
+#include "hotset/transfer/memory/slot_bank_layout.hpp"
 
 namespace hotset::cuda::slot_bank_test {
 namespace {

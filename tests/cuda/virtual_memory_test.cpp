@@ -13,7 +13,7 @@
 
 #include "fake_cuda_driver.hpp"
 #include "hotset/transfer/memory/host_virtual_memory.hpp"
-#include "hotset/transfer/memory/virtual_range.hpp"
+#include "hotset/transfer/memory/virtual_memory.hpp"
 
 namespace hotset::virtual_memory_test {
 namespace {

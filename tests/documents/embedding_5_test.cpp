@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "cache_steps.hpp"
-#include "hotset/predict/next_layer_gate.hpp"
+#include "hotset/predict/gate_predictors.hpp"
 #include "hotset/prefetch/next_layer_top_k.hpp"
 #include "hotset/routing/router_order.hpp"
 
@@ -20,7 +20,7 @@ struct gate_in_order : support::slot_cache_wide {
     const routing_view view{
         .layer = layer, .experts = ids, .weights = weights, .probabilities = probabilities};
     router_order routing(support::cache_shape, {});
-    next_layer_gate gate(support::cache_shape, {.source = gate_source::current_gate});
+    auto gate = current_gate::create(support::cache_shape, {}).value();
     next_layer_top_k prefetcher(support::cache_shape, {});
     std::vector<prefetch_request> requests(prefetcher.most_requests());
     const auto fail = [](std::string_view reason) { return std::string(reason); };

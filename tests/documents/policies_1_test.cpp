@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-#include "hotset/policy/no_options.hpp"
+#include "hotset/policy/policy_config.hpp"
 #include "pager_walk.hpp"
 
 namespace {

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "hotset/policy/no_options.hpp"
+#include "hotset/policy/policy_config.hpp"
 #include "policies_2_includes.inc"
 
 namespace {

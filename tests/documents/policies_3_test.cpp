@@ -13,7 +13,7 @@
 #include <gtest/gtest.h>
 
 #include "hotset/lab/program.hpp"
-#include "hotset/policy/no_options.hpp"
+#include "hotset/policy/policy_config.hpp"
 #include "hotset/registry/policy_registry.hpp"
 
 namespace {

@@ -10,7 +10,8 @@
 #include <gtest/gtest.h>
 
 #include "hotset/paging/pager.hpp"
-#include "hotset/policy/parameters.hpp"
+#include "hotset/registry/parameters.hpp"
+#include "hotset/testing/naive_eviction.hpp"
 #include "random_source.hpp"
 #include "single_uses.hpp"
 

@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "hotset/policy/parameters.hpp"
+#include "hotset/registry/parameters.hpp"
 #include "single_uses.hpp"
 
 namespace hotset::expert_map_priority_test {

@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "hotset/paging/pager.hpp"
-#include "hotset/policy/parameters.hpp"
+#include "hotset/registry/parameters.hpp"
 #include "single_uses.hpp"
 
 namespace hotset::importance_test {

@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <map>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "hotset/testing/naive_eviction.hpp"
 #include "random_source.hpp"
 #include "reference_policies.hpp"
 #include "single_uses.hpp"
@@ -109,7 +109,7 @@ TEST(lhu, counts_a_key_once_per_visit) {
   EXPECT_EQ(w.order(1, 0), slot_ids({0, 1}));  // one each, 1 is the more recent
 }
 
-// Counts in a map, order by sorting.
+// A use at a lower precision is one that counts nothing.
 TEST(lhu, agrees_with_its_naive_form) {
   constexpr std::int32_t layers = 3;
   constexpr std::size_t count = 40;  // enough for buckets
@@ -119,11 +119,9 @@ TEST(lhu, agrees_with_its_naive_form) {
     const auto layout =
         pool_layout::shared({.layers = layers, .experts = 32, .top_k = 2}, count).value();
     lhu policy(layout);
+    reference::policy naive(layout.shape(), reference::by_whole_count());
     slot_mask eligible(count);
-    std::map<expert_key, std::uint64_t> uses;
     std::map<expert_key, slot_id> where;
-    std::map<slot_id, std::uint64_t> position;
-    std::uint64_t clock = 0;
     for (step_id n = 0; n < 800; ++n) {
       expert_use a;
       a.key = {static_cast<layer_id>(n % layers),
@@ -131,35 +129,37 @@ TEST(lhu, agrees_with_its_naive_form) {
       a.step = n / layers;
       a.precision = static_cast<precision_id>(random.below(3));
       support::begin_visit(policy, a.step, a.key.layer);
-      const auto found = where.find(a.key);
       const visit_context context{a.key.layer, 0_pool, a.step, n, request_class::decode};
-      std::vector<std::tuple<std::uint64_t, std::uint64_t, slot_id>> order;
-      for (const auto& [key, slot] : where) order.emplace_back(uses[key], position[slot], slot);
-      std::sort(order.begin(), order.end());
+      const auto order = naive.order(context, eligible);
       std::vector<slot_id> got(where.size());
       ASSERT_EQ(policy.select_victims(context, eligible, got), where.size());
-      for (std::size_t i = 0; i < got.size(); ++i) ASSERT_EQ(got[i], std::get<2>(order[i]));
-      if (found != where.end()) {
-        a.slot = found->second;
+      ASSERT_EQ(got, order);
+      auto told = a;
+      told.repeated = a.precision != 0;
+      if (const auto found = where.find(a.key); found != where.end()) {
+        a.slot = told.slot = found->second;
         support::hit(policy, a);
-      } else if (random.one_in(6)) {
-        support::bypass(policy, a);
-      } else {
-        a.slot = static_cast<slot_id>(where.size());
-        if (where.size() == count) {
-          a.slot = std::get<2>(order.front());
-          const auto old = std::find_if(where.begin(), where.end(),
-                                        [&](const auto& w) { return w.second == a.slot; });
-          policy.on_evict(a.slot, old->first);
-          where.erase(old);
-        }
-        a.speculative = random.one_in(5);
-        support::bring(policy, a);
-        where[a.key] = a.slot;
-        eligible.set(a.slot);
+        naive.on_hit(told);
+        continue;
       }
-      if (a.slot != no_slot) position[a.slot] = ++clock;
-      if (!a.speculative && (a.slot == no_slot || a.precision == 0)) ++uses[a.key];
+      if (random.one_in(6)) {
+        support::bypass(policy, a);
+        naive.on_bypass(a);
+        continue;
+      }
+      a.slot = where.size() == count ? order.front() : static_cast<slot_id>(where.size());
+      if (where.size() == count) {
+        const auto old = std::ranges::find(where, a.slot, [](const auto& w) { return w.second; });
+        policy.on_evict(a.slot, old->first);
+        naive.on_evict(a.slot, old->first);
+        where.erase(old);
+      }
+      told.slot = a.slot;
+      a.speculative = told.speculative = random.one_in(5);
+      support::bring(policy, a);
+      naive.on_fill(told);
+      where[a.key] = a.slot;
+      eligible.set(a.slot);
     }
   }
 }

@@ -11,7 +11,7 @@
 #include "hotset/eviction/protect_hot.hpp"
 #include "hotset/paging/pager.hpp"
 #include "hotset/policy/any/any_eviction_policy.hpp"
-#include "hotset/policy/parameters.hpp"
+#include "hotset/registry/parameters.hpp"
 #include "reference_policies.hpp"
 
 namespace hotset::reserve_prefetch_test {

@@ -20,7 +20,6 @@
 #include "hotset/trace/native_trace_writer.hpp"
 #include "hotset/trace/visit_sequence.hpp"
 #include "lab/models/model_description.hpp"
-#include "lab/traces/azure_requests.hpp"
 #include "lab/traces/open_requests.hpp"
 #include "lab/traces/open_trace.hpp"
 #include "npy_samples.hpp"
@@ -140,7 +139,7 @@ TEST(bounded_memory, requests) {
   const bad_file azure{
       "azure.csv", many([](auto) { return "2023-11-16 18:17:03.9799600,4294967295,4294967295\n"; },
                         "TIMESTAMP,ContextTokens,GeneratedTokens\n")};
-  (void)stays_small(azure, [](const auto& path) { (void)lab::read_azure_requests(path); });
+  (void)stays_small(azure, [](const auto& path) { (void)lab::open_requests(path); });
 }
 
 TEST(bounded_memory, a_native_trace_that_says_it_has_many_experts) {

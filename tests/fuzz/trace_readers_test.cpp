@@ -8,16 +8,11 @@
 #include "damage.hpp"
 #include "hotset/trace/native_trace_writer.hpp"
 #include "hotset/trace/visit_sequence.hpp"
-#include "lab/traces/azure_requests.hpp"
-#include "lab/traces/bigmoe_route_csv.hpp"
-#include "lab/traces/column_csv.hpp"
 #include "lab/traces/esft.hpp"
 #include "lab/traces/expert_counts.hpp"
-#include "lab/traces/field_map.hpp"
-#include "lab/traces/json_lines.hpp"
-#include "lab/traces/layer_expert_csv.hpp"
-#include "lab/traces/mooncake.hpp"
+#include "lab/traces/importers.hpp"
 #include "lab/traces/native_trace.hpp"
+#include "lab/traces/open_requests.hpp"
 #include "lab/traces/open_trace.hpp"
 #include "lab/traces/oracle_general.hpp"
 #include "lab/traces/routed_arrays.hpp"
@@ -78,39 +73,38 @@ TEST(fuzz_traces, native) {
   fuzz(trace_samples::read_all(path), 4000, through_file(read_native_trace));
 }
 
-TEST(fuzz_traces, bigmoe) {
-  fuzz(std::string(trace_samples::bigmoe_text), 4000,
-       [](const std::string& bytes) { return parse_bigmoe_route_csv(bytes, "fuzz"); });
-}
+/// A reader of text, and a text that it reads.
+struct text_format {
+  const char* name;
+  std::string sample;
+  routing_trace (*parse)(std::string_view, const std::string&, const open_trace_options&);
+  open_trace_options options{};
+};
 
-TEST(fuzz_traces, layer_expert) {
-  fuzz(std::string(trace_samples::layer_expert_text), 6000,
-       [](const std::string& bytes) { return parse_layer_expert_csv(bytes, "fuzz"); });
-}
-
-TEST(fuzz_traces, json_lines) {
-  fuzz(std::string(trace_samples::json_lines_text), 4000,
-       [](const std::string& bytes) { return parse_json_lines(bytes, "fuzz"); });
-}
-
-TEST(fuzz_traces, columns) {
-  fuzz(
-      "token,layer,experts,weights,phase\n0,0,3 1,.5 .5,decode\n0,1,\"[0, 2]\",.5 .5,0\n"
-      "1,0,2|3,.25 .75,prefill\n1,1,1 -1,1 0,1\n",
-      4000, [](const std::string& bytes) { return parse_column_csv(bytes, "fuzz"); });
-}
-
-TEST(fuzz_traces, rows_without_places) {
-  fuzz(
-      "{\"type\":\"meta\"}\n{\"layer\":0,\"experts\":[3,1],\"sequence\":\"a\"}\n"
-      "{\"layer\":0,\"experts\":[0,2],\"sequence\":\"a\"}\n"
-      "{\"layer\":1,\"experts\":[2,1],\"sequence\":\"a\"}\n"
-      "{\"layer\":1,\"experts\":[1,0],\"sequence\":\"a\"}\n",
-      4000, [](const std::string& bytes) { return parse_json_lines(bytes, "fuzz"); });
-  fuzz("layer,e0,e1,w0,w1\n0,3,1,.5,.5\n0,1,,.5,0\n1,0,2,.5,.5\n1,2,1,.5,.5\n", 4000,
-       [](const std::string& bytes) {
-         return parse_column_csv(bytes, "fuzz", parse_field_map("experts=e0..e1,weights=w0..w1"));
-       });
+TEST(fuzz_traces, text) {
+  const std::vector<text_format> formats = {
+      {"bigmoe", std::string(trace_samples::bigmoe_text), parse_bigmoe_route_csv},
+      {"layer_expert", std::string(trace_samples::layer_expert_text), parse_layer_expert_csv},
+      {"json_lines", std::string(trace_samples::json_lines_text), parse_json_lines},
+      {"columns",
+       "token,layer,experts,weights,phase\n0,0,3 1,.5 .5,decode\n0,1,\"[0, 2]\",.5 .5,0\n"
+       "1,0,2|3,.25 .75,prefill\n1,1,1 -1,1 0,1\n",
+       parse_column_csv},
+      {"lines_without_places",
+       "{\"type\":\"meta\"}\n{\"layer\":0,\"experts\":[3,1],\"sequence\":\"a\"}\n"
+       "{\"layer\":0,\"experts\":[0,2],\"sequence\":\"a\"}\n"
+       "{\"layer\":1,\"experts\":[2,1],\"sequence\":\"a\"}\n"
+       "{\"layer\":1,\"experts\":[1,0],\"sequence\":\"a\"}\n",
+       parse_json_lines},
+      {"columns_without_places",
+       "layer,e0,e1,w0,w1\n0,3,1,.5,.5\n0,1,,.5,0\n1,0,2,.5,.5\n1,2,1,.5,.5\n",
+       parse_column_csv,
+       {.fields = parse_field_map("experts=e0..e1,weights=w0..w1")}}};
+  for (const auto& format : formats) {
+    SCOPED_TRACE(format.name);
+    fuzz(format.sample, 4000,
+         [&](const std::string& bytes) { return format.parse(bytes, "fuzz", format.options); });
+  }
 }
 
 TEST(fuzz_traces, counts) {

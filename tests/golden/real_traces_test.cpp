@@ -40,8 +40,8 @@ class real_traces : public testing::Test {
                              const std::string& replay = "event-atomic") {
     lab::sweep_request request;
     request.policies[0].eviction = eviction;
-    request.scopes = {scope};
-    request.replays = {replay};
+    request.scopes = {lab::parse_scope(scope)};
+    request.replays = {lab::parse_replay_mode(replay)};
     request.sizes = {lab::size_request::parse_slots(slots)};
     return lab::run_sweep(trace, request).results.front();
   }
@@ -137,7 +137,7 @@ void expect_what_replay_misses(const routing_trace& trace, const std::string& sc
   for (std::size_t slots = curves.widest; slots <= keys; slots += stride)
     sizes.push_back(std::to_string(slots));
   lab::sweep_request request;
-  request.scopes = {scope};
+  request.scopes = {lab::parse_scope(scope)};
   for (const auto& size : sizes) request.sizes.push_back(lab::size_request::parse_slots(size));
   request.jobs = 2;
   for (const auto& run : lab::run_sweep(trace, request).results) {
@@ -198,10 +198,9 @@ TEST_F(real_traces, a_ranking_names_the_policy_that_misses_least) {
                                  {.as = lab::step_shape{}, .first = first});
     trace.weights.clear();
     lab::sweep_request request;
-    request.scopes = {"shared", "per-layer"};
+    request.scopes = {cache_scope::shared, cache_scope::per_layer};
     for (const auto* size : {"12.5%", "25%", "50%"})
       request.sizes.push_back(lab::size_request::parse_slots(size));
-    request.counts_alone = true;
     const auto ranked = lab::rank_policies(trace, request);
     EXPECT_EQ(ranked.policies.front().eviction, fewest_misses(ranked)) << first;
     EXPECT_EQ(ranked.policies.front().eviction, "similar_steps") << first;

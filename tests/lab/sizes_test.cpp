@@ -2,6 +2,7 @@
 #include "lab/sizes.hpp"
 
 #include <cstdint>
+#include <optional>
 #include <random>
 #include <string>
 
@@ -15,6 +16,8 @@ namespace {
 
 using namespace hotset::literals;  // NOLINT(google-build-using-namespace)
 using hotset::lab::least_size_text;
+using hotset::lab::parse_duration;
+using hotset::lab::parse_rate;
 using hotset::lab::read_rate;
 using hotset::lab::read_size;
 using hotset::lab::read_size_or_none;
@@ -135,6 +138,25 @@ TEST(sizes, a_refusal_names_the_option_once) {
               return hotset::lab::for_option("--vram", [&]() -> int { throw usage_error(told); });
             }),
             told);
+}
+
+TEST(sizes, rates_are_bytes_a_second_and_never_zero) {
+  EXPECT_EQ(parse_rate("25GB/s"), 25'000'000'000U);
+  EXPECT_EQ(parse_rate("1.5MiB/s"), 1'572'864U);
+  for (const auto* text :
+       {"", "25GB", "0GB/s", "0/s", "/s", "-1GB/s", "25Gb/s", "25GB/ms", "inf/s"})
+    EXPECT_EQ(parse_rate(text), std::nullopt) << text;
+}
+
+TEST(sizes, durations_have_a_unit) {
+  EXPECT_EQ(parse_duration("10us"), 10'000U);
+  EXPECT_EQ(parse_duration("1.5ms"), 1'500'000U);
+  EXPECT_EQ(parse_duration("2s"), 2'000'000'000U);
+  EXPECT_EQ(parse_duration("7ns"), 7U);
+  EXPECT_EQ(parse_duration("0"), 0U);
+  EXPECT_EQ(parse_duration("0us"), 0U);
+  for (const auto* text : {"", "10", "us", "-1us", "1e3us", "10 us", "1001s", "10m"})
+    EXPECT_EQ(parse_duration(text), std::nullopt) << text;
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-#include "hotset/policy/validate_for.hpp"
+#include "hotset/policy/policy_config.hpp"
 #include "random_source.hpp"
 
 namespace hotset::compute_on_host_test {

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/miss/drop.hpp"
 
-#include <cmath>
 #include <vector>
 
 #include <gtest/gtest.h>
 
-#include "hotset/policy/parameters.hpp"
-#include "hotset/policy/validate_for.hpp"
+#include "hotset/policy/policy_config.hpp"
+#include "hotset/registry/parameters.hpp"
 
 namespace hotset::drop_test {
 namespace {

@@ -53,21 +53,6 @@ TEST(fetch_priority, divides_what_is_below_the_percentile_evenly) {
   expect_fetch(ask(policy, 0.0F), 2_precision);
 }
 
-TEST(fetch_priority, has_one_lower_class_with_two_precisions) {
-  fetch_priority policy(with(2));
-  policy.observe(ten);
-  expect_fetch(ask(policy, 0.6F), 0_precision);
-  expect_fetch(ask(policy, 0.59F), 1_precision);
-  expect_fetch(ask(policy, 0.0F), 1_precision);
-}
-
-TEST(fetch_priority, obeys_its_percentile) {
-  fetch_priority policy(with(2), {.percentile = 90.0});
-  policy.observe(ten);
-  expect_fetch(ask(policy, 0.9F), 0_precision);
-  expect_fetch(ask(policy, 0.89F), 1_precision);
-}
-
 TEST(fetch_priority, everything_is_important_until_weights_were_seen_and_without_any) {
   fetch_priority policy(with(3));
   expect_fetch(ask(policy, 0.0F), 0_precision);
@@ -88,14 +73,6 @@ TEST(fetch_priority, a_held_copy_serves_unimportant_uses_only) {
     EXPECT_EQ(ask(policy, 0.59F, held).action, miss_action::keep);  // wants 1
     EXPECT_EQ(ask(policy, 0.1F, held).action, miss_action::keep);   // wants 2
   }
-}
-
-TEST(fetch_priority, forgets_weights_that_left_the_window) {
-  fetch_priority policy(with(2), {.window = 10});
-  policy.observe(ten);
-  expect_fetch(ask(policy, 0.55F), 1_precision);
-  policy.observe(std::vector<float>(10, 0.01F));
-  expect_fetch(ask(policy, 0.55F), 0_precision);
 }
 
 TEST(fetch_priority, looks_past_what_is_no_weight) {

@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "hotset/policy/validate_for.hpp"
+#include "hotset/policy/policy_config.hpp"
 
 namespace hotset::fetch_test {
 namespace {

@@ -9,8 +9,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "hotset/admission/always.hpp"
 #include "hotset/admission/budgeted.hpp"
 #include "hotset/eviction/lru.hpp"
+#include "hotset/miss/drop.hpp"
+#include "hotset/miss/fetch.hpp"
 #include "hotset/trace/visit_sequence.hpp"
 #include "lab/replay/registry.hpp"
 #include "sim_samples.hpp"
@@ -67,6 +70,47 @@ TEST(any_pager, decides_as_the_pager_it_holds) {
     }
     EXPECT_EQ(erased.stats(), plain.stats());
   }
+}
+
+/// Counts the calls of a policy that need not be asked.
+struct never_asked : always {
+  using always::always;
+  void on_use(const expert_use&, bool, bool) noexcept { ++calls; }
+  void on_evict(expert_key, step_id) noexcept { ++calls; }
+  static inline int calls = 0;
+};
+template <class Admission, class Miss>
+void decides_as_composed(const visit_sequence& visits, typename Admission::config admission,
+                         typename Miss::config miss) {
+  const auto layout = pool_layout::shared(visits.shape(), 5).value();
+  pager_model<pager<lru, Admission, Miss>> composed(
+      pager<lru, Admission, Miss>({.layout = layout, .admission = admission, .miss = miss}));
+  pager_model<erased_pager> erased(
+      erased_pager({.layout = layout,
+                    .eviction = any_eviction_policy::holding<lru>(),
+                    .admission = any_admission_policy::holding<Admission>(admission),
+                    .miss = any_miss_policy::holding<Miss>(miss)}));
+  EXPECT_EQ(composed.visits(visits, 0, visits.size()).code, status::ok);
+  EXPECT_EQ(erased.visits(visits, 0, visits.size()).code, status::ok);
+  EXPECT_EQ(erased.decision_hash(), composed.decision_hash());
+  EXPECT_EQ(erased.stats(), composed.stats());
+}
+TEST(erased_pager, decides_and_counts_as_the_pager_that_is_composed) {
+  const auto visits = sample(6, 4);
+  decides_as_composed<always, fetch>(visits, {}, {});
+  decides_as_composed<budgeted, fetch>(visits, {.fills_per_visit = 1}, {});
+  decides_as_composed<always, drop>(visits, {}, {.keep = 1});
+  decides_as_composed<budgeted, drop>(visits, {.fills_per_visit = 1}, {.keep = 1});
+  decides_as_composed<never_asked, fetch>(visits, {}, {});
+  EXPECT_EQ(never_asked::calls, 0);
+}
+TEST(erased_pager, admits_and_fetches_everything_unless_it_is_told_otherwise) {
+  const auto visits = sample(7);
+  const erased_pager pages({.layout = pool_layout::shared(visits.shape(), 5).value(),
+                            .eviction = any_eviction_policy::holding<lru>()});
+  EXPECT_EQ(pages.admission().held_name(), "always");
+  EXPECT_EQ(pages.misses().held_name(), "fetch");
+  EXPECT_TRUE(pages.is_exact());
 }
 
 TEST(any_pager, a_sink_changes_no_decision_and_hears_every_group) {

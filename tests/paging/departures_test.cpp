@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "hotset/paging/departures.hpp"
-
 #include <cstdint>
 #include <set>
 #include <utility>
@@ -11,6 +9,7 @@
 
 #include "hotset/eviction/lru.hpp"
 #include "hotset/miss/fetch_lowest.hpp"
+#include "hotset/paging/hot_set.hpp"
 #include "pager_walk.hpp"
 #include "random_source.hpp"
 

@@ -6,6 +6,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "hotset/admission/always.hpp"
+#include "hotset/eviction/gate_score.hpp"
 #include "hotset/eviction/lfu.hpp"
 #include "pager_walk.hpp"
 
@@ -171,6 +173,34 @@ TEST(pager_rules, evictions_are_told_before_the_uses) {
   journal.lines.clear();
   w.visit(1, 0, {1, 5});
   EXPECT_THAT(journal.lines, ElementsAre("step 1 layer 0", "evict 0", "hit 1", "fill 5"));
+}
+
+/// Keeps what it is told of uses.
+struct noting : always {
+  struct config {
+    std::vector<expert_use>* uses = nullptr;
+    [[nodiscard]] validation validate() const { return std::nullopt; }
+  };
+  static constexpr admission_traits traits{};
+  noting(const pool_layout& layout, const config& options) : always(layout), to(options.uses) {}
+  void on_use(const expert_use& a, bool, bool) noexcept { to->push_back(a); }
+  std::vector<expert_use>* to;
+};
+TEST(pager_rules, admission_is_told_of_each_use_with_its_weight_rank_and_slot) {
+  std::vector<expert_use> told;
+  pager<gate_score, noting> pages({.layout = shared(4), .admission = {&told}});
+  auto plan = pages.make_plan();
+  const std::vector<std::int32_t> ids{0, 1, 1, 2};
+  const std::vector<float> weights{.5F, .25F, .75F, .125F};
+  const auto use = [](const visit_group&) {};
+  ASSERT_EQ(pages.serve({.step = 7, .experts = ids, .weights = weights}, plan, use), status::ok);
+  ASSERT_EQ(told.size(), 3U);
+  EXPECT_EQ(told[1].key, (expert_key{0_layer, 1_expert}));
+  EXPECT_EQ(told[1].weight, 1.0);
+  EXPECT_EQ(told[1].rank, 0U);
+  EXPECT_EQ(told[1].step, 7U);
+  EXPECT_EQ(told[1].slot, pages.locate({0_layer, 1_expert}));
+  EXPECT_EQ(told[2].rank, 1U);
 }
 
 TEST(pager_rules, a_visit_that_routes_nothing_is_a_visit) {

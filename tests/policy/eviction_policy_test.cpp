@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "hotset/policy/no_options.hpp"
+#include "hotset/policy/policy_config.hpp"
 
 namespace hotset::eviction_policy_test {
 namespace {

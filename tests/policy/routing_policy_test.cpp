@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/policy/routing_policy.hpp"
 
+#include <vector>
+
 #include <gtest/gtest.h>
+
+#include "hotset/routing/cache_aware.hpp"
+#include "hotset/routing/router_order.hpp"
 
 namespace hotset::routing_policy_test {
 namespace {
@@ -69,6 +74,51 @@ TEST(routing_policy, takes_the_least_and_nothing_that_lacks_a_part_of_it) {
   EXPECT_FALSE(routing_policy<unchecked>);
   EXPECT_FALSE(routing_policy<not_built_for_a_model>);
   EXPECT_FALSE(routing_policy<immovable>);
+}
+
+static_assert(std::movable<any_routing_policy> && !std::copyable<any_routing_policy>);
+static_assert(!any_routing_policy::traits.is_exact && any_routing_policy::traits.needs_logits);
+
+const geometry shape{.layers = 1, .experts = 4, .top_k = 2};
+
+TEST(any_routing_policy, does_what_it_holds) {
+  any_routing_policy policy(shape, any_routing_policy::holding<cache_aware>({.lambda = 0.5}));
+  EXPECT_EQ(policy.held_name(), "cache_aware");
+  const std::vector<std::int32_t> experts{0, 1};
+  const std::vector<float> logits{3, 2, 1, 0};
+  const std::vector<slot_id> row{no_slot, no_slot, 0_slot, no_slot};
+  std::vector<expert_id> ids(2, 9_expert);
+  std::vector<float> weights(2, 9.0F);
+  routing_view view;
+  view.experts = experts;
+  EXPECT_EQ(policy.route(view, {row}, ids, weights), status::invalid_visit);
+  view.logits = logits;
+  EXPECT_EQ(policy.route(view, {row}, ids, weights), status::ok);
+  EXPECT_EQ(ids, (std::vector<expert_id>{0_expert, 2_expert}));
+  EXPECT_FLOAT_EQ(weights[0] + weights[1], 1.0F);
+}
+
+TEST(any_routing_policy, knows_at_run_time_what_the_held_one_is) {
+  const any_routing_policy order{router_order(shape)};
+  EXPECT_TRUE(order.facts().is_exact && !order.facts().needs_logits);
+  const any_routing_policy aware{cache_aware(shape)};
+  EXPECT_TRUE(!aware.facts().is_exact && aware.facts().needs_logits);
+}
+
+TEST(any_routing_policy, takes_a_policy_that_exists_and_moves) {
+  any_routing_policy first{router_order(shape)};
+  any_routing_policy second = std::move(first);
+  EXPECT_FALSE(first.has_value());  // NOLINT(bugprone-use-after-move): that is the question
+  EXPECT_TRUE(second.has_value());
+  EXPECT_EQ(second.held_name(), "router_order");
+}
+
+TEST(any_routing_policy, checks_its_configuration) {
+  ASSERT_TRUE(any_routing_policy::config{}.validate());
+  EXPECT_EQ(any_routing_policy::config{}.validate()->message,
+            "any_routing_policy factory = none, accepted: a factory");
+  EXPECT_FALSE(any_routing_policy::holding<router_order>().validate());
+  EXPECT_TRUE(any_routing_policy::holding<cache_aware>({.lambda = -1.0}).validate());
 }
 
 }  // namespace

@@ -11,7 +11,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "hotset/policy/parameters.hpp"
+#include "hotset/registry/parameters.hpp"
+#include "predictor_samples.hpp"
 #include "random_source.hpp"
 #include "trace_samples.hpp"
 
@@ -31,12 +32,7 @@ constexpr float ahead = 0.5F;
 
 routing_view view_of(layer_id layer, step_id step, const std::vector<std::int32_t>& ids,
                      const std::vector<sequence_id>& sequences = {}) {
-  routing_view view;
-  view.layer = layer;
-  view.step = step;
-  view.experts = ids;
-  view.sequences = sequences;
-  return view;
+  return support::view_of(layer, step, ids, sequences);
 }
 /// What it says, and how sure it is of the first token.
 struct answer {
@@ -382,10 +378,7 @@ TEST(activation_matrix, starts_with_the_matrices_of_a_file_that_its_parameters_n
   EXPECT_THAT(said(*today, view_of(0_layer, 0, {0, 1}, {1})).rows, is_row({0.5F, 0, 0, 0.5F}));
   EXPECT_EQ(read("").saved, nullptr);
 
-  const auto why = [&](const std::string& text) {
-    const auto found = read(text).validate();
-    return found ? found->message : std::string("fine");
-  };
+  const auto why = [&](const std::string& text) { return support::why(read(text).validate()); };
   EXPECT_EQ(why(":from=/no/such.matrices"), "/no/such.matrices: cannot be read, accepted: a file");
   auto cut = bytes;
   cut.pop_back();
@@ -396,8 +389,7 @@ TEST(activation_matrix, starts_with_the_matrices_of_a_file_that_its_parameters_n
             other + ": no activation_matrix collection, accepted: a saved one");
   // It must fit: the model, the room, and what a share is.
   const auto refused = [&](const geometry& model, const activation_matrix::config& with) {
-    const auto made = activation_matrix::create(model, with);
-    return made ? std::string("accepted") : made.error().message;
+    return support::why(activation_matrix::create(model, with));
   };
   EXPECT_EQ(refused({.layers = 3, .experts = 4, .top_k = 2}, options),
             "activation_matrix from: a collection of 2 layers x 4 experts, 2 matrices, "
@@ -431,8 +423,7 @@ TEST(activation_matrix, what_does_not_belong_together_is_refused_and_changes_not
 
 TEST(activation_matrix, a_wrong_configuration_is_refused) {
   const auto why = [](const geometry& model, const activation_matrix::config& options) {
-    const auto made = activation_matrix::create(model, options);
-    return made ? "accepted" : made.error().message;
+    return support::why(activation_matrix::create(model, options));
   };
   EXPECT_EQ(why(shape, {.depth = 0}), "activation_matrix depth = 0, accepted: 1 or more");
   EXPECT_EQ(why(shape, {.depth = 3}), "activation_matrix depth = 3, accepted: 1..2 (layers)");

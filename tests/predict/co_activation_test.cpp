@@ -10,6 +10,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "predictor_samples.hpp"
 #include "random_source.hpp"
 
 namespace hotset::co_activation_test {
@@ -18,19 +19,11 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
+using support::view_of;
+
 const geometry shape{.layers = 4, .experts = 5, .top_k = 2, .max_tokens_per_visit = 3};
 
-routing_view view_of(layer_id layer, step_id step, const std::vector<std::int32_t>& ids) {
-  routing_view view;
-  view.layer = layer;
-  view.step = step;
-  view.experts = ids;
-  return view;
-}
-std::vector<float> row_of(const forecast& f, std::size_t i = 0) {
-  const auto row = f.probabilities.subspan(i * 5, 5);
-  return {row.begin(), row.end()};
-}
+std::vector<float> row_of(const forecast& f) { return support::row_at(f.probabilities, 0, 5); }
 
 TEST(co_activation, counts_what_fires_together) {
   co_activation table(shape, {.reach = 1});
@@ -194,7 +187,7 @@ TEST(co_activation, a_saved_table_says_what_it_was_made_for) {
   ASSERT_TRUE(found);
   EXPECT_EQ(*found, (co_activation::saved_shape{4, 5, 2}));
   const auto why = [](std::span<const std::byte> bytes) {
-    return co_activation::shape_of(bytes).error().message;
+    return support::why(co_activation::shape_of(bytes));
   };
   EXPECT_THAT(why(std::span(saved).first(saved.size() - 1)), HasSubstr("4 layers x 5 experts"));
   // A header that promises more than there can be, whose size would not fit into 64 bits.
@@ -203,9 +196,7 @@ TEST(co_activation, a_saved_table_says_what_it_was_made_for) {
     for (std::size_t i = 8; i < 20; ++i) vast[i] = static_cast<std::byte>(extent[i % 4]);
     EXPECT_THAT(why(vast), HasSubstr("accepted: at most"));
   }
-  auto empty = saved;
-  for (std::size_t i = 8; i < 12; ++i) empty[i] = std::byte{0};
-  EXPECT_THAT(why(empty), HasSubstr("0 layers"));
+  EXPECT_THAT(why(support::with_number(saved, 8, 0)), HasSubstr("0 layers"));
 }
 
 TEST(co_activation, damaged_or_foreign_tables_change_nothing) {
@@ -215,13 +206,9 @@ TEST(co_activation, damaged_or_foreign_tables_change_nothing) {
   const auto why = [&](std::span<const std::byte> bytes) {
     const auto bad = table.load(bytes);
     EXPECT_EQ(table.save(), before);
-    return bad ? bad->message : std::string("accepted");
+    return support::why(bad);
   };
-  for (std::size_t length = 0; length < before.size(); ++length)
-    ASSERT_NE(why(std::span(before).first(length)), "accepted") << length;
-  auto longer = before;
-  longer.push_back(std::byte{0});
-  EXPECT_THAT(why(longer), HasSubstr("accepted: " + std::to_string(before.size())));
+  support::expect_other_lengths_refused(before, why);
   auto foreign = before;
   foreign[0] = std::byte{'x'};
   EXPECT_EQ(why(foreign), "no co_activation table, accepted: a saved one");
@@ -245,8 +232,7 @@ TEST(co_activation, a_wrong_configuration_is_refused) {
 // 4 x layers x reach x experts^2 is 2^64 here, and the sizes of what visits need wrap, too.
 TEST(co_activation, sizes_that_wrap_are_refused) {
   const auto why = [](const geometry& model, const co_activation::config& options) {
-    const auto made = co_activation::create(model, options);
-    return made ? "accepted" : made.error().message;
+    return support::why(co_activation::create(model, options));
   };
   EXPECT_EQ(why({.layers = 1 << 12, .experts = 1 << 16, .top_k = 1}, {.reach = 1 << 18}),
             "a co_activation table of 4096 layers x 65536 experts, reach 262144, accepted: at most "
@@ -254,8 +240,8 @@ TEST(co_activation, sizes_that_wrap_are_refused) {
   EXPECT_THAT(why({.layers = 1, .experts = 70000, .top_k = 1}, {}),
               HasSubstr("70000 experts, reach 4, accepted"));
   EXPECT_EQ(why({.layers = 2, .experts = 4096, .top_k = 2, .max_tokens_per_visit = 1 << 24}, {}),
-            "co_activation of 2 layers x 4096 experts, reach 4, depth 1, needs 275146342400 bytes "
-            "for visits of 16777216 tokens, accepted: at most 17179869184");
+            "co_activation of 2 layers x 4096 experts needs 275146342400 bytes for visits of "
+            "16777216 tokens, accepted: at most 17179869184");
 }
 
 // An array right behind the ids would be read as experts.

@@ -32,16 +32,6 @@ TEST(hotness, the_last_use_is_worth_one_and_older_ones_less) {
   EXPECT_THAT(heat.of(0_layer), ElementsAre(0, 0, 0, 0));
 }
 
-TEST(hotness, tokens_of_one_visit_follow_each_other) {
-  hotness apart(shape, {.gamma = 0.7});
-  hotness together(shape, {.gamma = 0.7});
-  apart.observe(0_layer, ids{0, 1});
-  apart.observe(0_layer, ids{2, 1});
-  together.observe(0_layer, ids{0, 1, 2, 1});
-  EXPECT_EQ(ids(4, 0).size(), together.of(0_layer).size());
-  for (std::size_t e = 0; e < 4; ++e) EXPECT_EQ(together.of(0_layer)[e], apart.of(0_layer)[e]);
-}
-
 TEST(hotness, what_names_no_expert_and_what_is_named_twice_counts_once_at_most) {
   hotness heat(shape, {});
   heat.observe(0_layer, ids{-1, 9});

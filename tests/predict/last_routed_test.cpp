@@ -9,6 +9,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "predictor_samples.hpp"
 #include "random_source.hpp"
 
 namespace hotset::last_routed_test {
@@ -19,47 +20,37 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
+using routed = std::vector<std::int32_t>;
+using support::said;
+using support::view_of;
+
 const geometry shape{.layers = 3, .experts = 4, .top_k = 2, .max_tokens_per_visit = 3};
 
-routing_view view_of(layer_id layer, step_id step, const std::vector<std::int32_t>& ids,
-                     const std::vector<sequence_id>& sequences = {}) {
-  routing_view view;
-  view.layer = layer;
-  view.step = step;
-  view.experts = ids;
-  view.sequences = sequences;
-  return view;
-}
-std::vector<float> said(last_routed& predictor, const routing_view& view) {
-  const auto found = predictor.expect(view, {}, 0).probabilities;
-  return {found.begin(), found.end()};
-}
 std::vector<float> row_of(const std::vector<float>& rows, std::size_t i) {
-  const auto at = rows.begin() + static_cast<std::ptrdiff_t>(4 * i);
-  return {at, at + 4};
+  return support::row_at(rows, i, 4);
 }
 
 TEST(last_routed, a_layer_is_expected_to_route_what_it_did_for_the_token_before) {
   last_routed predictor(shape, {});
-  EXPECT_THAT(said(predictor, view_of(0_layer, 0, {0, 1})), ElementsAre(0, 0, 0, 0))
+  EXPECT_THAT(said(predictor, view_of(0_layer, 0, routed{0, 1})), ElementsAre(0, 0, 0, 0))
       << "nothing known";
-  EXPECT_THAT(said(predictor, view_of(1_layer, 0, {1, 2})), ElementsAre(0, 0, 0, 0));
-  EXPECT_THAT(said(predictor, view_of(2_layer, 0, {2, 3})), ElementsAre(0, 0, 0, 0))
+  EXPECT_THAT(said(predictor, view_of(1_layer, 0, routed{1, 2})), ElementsAre(0, 0, 0, 0));
+  EXPECT_THAT(said(predictor, view_of(2_layer, 0, routed{2, 3})), ElementsAre(0, 0, 0, 0))
       << "no layer ahead";
-  EXPECT_THAT(said(predictor, view_of(0_layer, 1, {3, 0})), ElementsAre(0, 0.5F, 0.5F, 0));
-  EXPECT_THAT(said(predictor, view_of(1_layer, 1, {3, 1})), ElementsAre(0, 0, 0.5F, 0.5F));
+  EXPECT_THAT(said(predictor, view_of(0_layer, 1, routed{3, 0})), ElementsAre(0, 0.5F, 0.5F, 0));
+  EXPECT_THAT(said(predictor, view_of(1_layer, 1, routed{3, 1})), ElementsAre(0, 0, 0.5F, 0.5F));
 }
 
 TEST(last_routed, looks_as_far_ahead_as_it_is_told_and_before_a_step_too) {
   last_routed predictor(shape, {.depth = 3});
-  said(predictor, view_of(0_layer, 0, {0, 1}));
-  said(predictor, view_of(1_layer, 0, {1, 2}));
-  said(predictor, view_of(2_layer, 0, {2, 3}));
-  const auto opening = said(predictor, view_of(before_layers, 1, {}));
+  said(predictor, view_of(0_layer, 0, routed{0, 1}));
+  said(predictor, view_of(1_layer, 0, routed{1, 2}));
+  said(predictor, view_of(2_layer, 0, routed{2, 3}));
+  const auto opening = said(predictor, view_of(before_layers, 1, routed{}));
   EXPECT_THAT(row_of(opening, 0), ElementsAre(0.5F, 0.5F, 0, 0));
   EXPECT_THAT(row_of(opening, 1), ElementsAre(0, 0.5F, 0.5F, 0));
   EXPECT_THAT(row_of(opening, 2), ElementsAre(0, 0, 0.5F, 0.5F));
-  const auto then = said(predictor, view_of(0_layer, 1, {3, 3}));
+  const auto then = said(predictor, view_of(0_layer, 1, routed{3, 3}));
   EXPECT_THAT(row_of(then, 0), ElementsAre(0, 0.5F, 0.5F, 0));
   EXPECT_THAT(row_of(then, 1), ElementsAre(0, 0, 0.5F, 0.5F));
   EXPECT_THAT(row_of(then, 2), Each(0));
@@ -67,51 +58,39 @@ TEST(last_routed, looks_as_far_ahead_as_it_is_told_and_before_a_step_too) {
 
 TEST(last_routed, each_request_has_a_past_of_its_own_and_a_new_one_the_last_visits) {
   last_routed predictor(shape, {});
-  said(predictor, view_of(0_layer, 0, {0, 1, 0, 1}, {5, 6}));
-  said(predictor, view_of(1_layer, 0, {0, 1, 0, 3}, {5, 6}));
+  said(predictor, view_of(0_layer, 0, routed{0, 1, 0, 1}, {5, 6}));
+  said(predictor, view_of(1_layer, 0, routed{0, 1, 0, 3}, {5, 6}));
   // In another order, beside a request of which nothing is known.
-  const auto found = said(predictor, view_of(0_layer, 1, {0, 1, 0, 1, 0, 1}, {9, 6, 5}));
+  const auto found = said(predictor, view_of(0_layer, 1, routed{0, 1, 0, 1, 0, 1}, {9, 6, 5}));
   EXPECT_THAT(row_of(found, 0), ElementsAre(0.5F, 0.25F, 0, 0.25F));
   EXPECT_THAT(row_of(found, 1), ElementsAre(0.5F, 0, 0, 0.5F));
   EXPECT_THAT(row_of(found, 2), ElementsAre(0.5F, 0.5F, 0, 0));
-  const auto opening = said(predictor, view_of(before_layers, 2, {}, {7}));
+  const auto opening = said(predictor, view_of(before_layers, 2, routed{}, {7}));
   EXPECT_THAT(opening, ElementsAre(0.5F, 0.5F, 0, 0)) << "layer 0's last visit";
 }
 
 TEST(last_routed, the_last_token_of_a_prompt_is_the_one_before) {
   last_routed predictor(shape, {});
-  said(predictor, view_of(0_layer, 0, {0, 1, 0, 1, 0, 1}));
-  said(predictor, view_of(1_layer, 0, {0, 1, 1, 2, 2, 3}));
-  EXPECT_THAT(said(predictor, view_of(0_layer, 1, {0, 1})), ElementsAre(0, 0, 0.5F, 0.5F));
-}
-
-TEST(last_routed, a_request_that_has_ended_is_forgotten) {
-  last_routed predictor(shape, {});
-  said(predictor, view_of(0_layer, 0, {0, 1}, {5}));
-  said(predictor, view_of(1_layer, 0, {0, 1}, {5}));
-  said(predictor, view_of(0_layer, 1, {0, 1}, {6}));
-  said(predictor, view_of(1_layer, 1, {2, 3}, {6}));
-  EXPECT_THAT(said(predictor, view_of(0_layer, 2, {0, 1}, {5})), ElementsAre(0.5F, 0.5F, 0, 0));
-  predictor.on_sequence_end(5);
-  predictor.on_sequence_end(77);
-  EXPECT_THAT(said(predictor, view_of(0_layer, 3, {0, 1}, {5})), ElementsAre(0, 0, 0.5F, 0.5F));
+  said(predictor, view_of(0_layer, 0, routed{0, 1, 0, 1, 0, 1}));
+  said(predictor, view_of(1_layer, 0, routed{0, 1, 1, 2, 2, 3}));
+  EXPECT_THAT(said(predictor, view_of(0_layer, 1, routed{0, 1})), ElementsAre(0, 0, 0.5F, 0.5F));
 }
 
 TEST(last_routed, more_requests_than_are_followed_go_by_the_last_visit) {
   last_routed predictor(shape, {.requests = 1});
-  said(predictor, view_of(0_layer, 0, {0, 1, 2, 3}, {5, 6}));
-  said(predictor, view_of(1_layer, 0, {0, 1, 2, 3}, {5, 6}));
-  const auto found = said(predictor, view_of(0_layer, 1, {0, 1, 2, 3}, {5, 6}));
+  said(predictor, view_of(0_layer, 0, routed{0, 1, 2, 3}, {5, 6}));
+  said(predictor, view_of(1_layer, 0, routed{0, 1, 2, 3}, {5, 6}));
+  const auto found = said(predictor, view_of(0_layer, 1, routed{0, 1, 2, 3}, {5, 6}));
   EXPECT_THAT(row_of(found, 0), ElementsAre(0.5F, 0.5F, 0, 0));
   EXPECT_THAT(row_of(found, 1), Each(0.25F));
 }
 
 TEST(last_routed, absent_ids_are_no_experts) {
   last_routed predictor(shape, {});
-  said(predictor, view_of(1_layer, 0, {-1, 3}));
-  EXPECT_THAT(said(predictor, view_of(0_layer, 1, {0, 9})), ElementsAre(0, 0, 0, 0.5F));
-  said(predictor, view_of(1_layer, 1, {-1, 4}));
-  EXPECT_THAT(said(predictor, view_of(0_layer, 2, {0, 1})), Each(0));
+  said(predictor, view_of(1_layer, 0, routed{-1, 3}));
+  EXPECT_THAT(said(predictor, view_of(0_layer, 1, routed{0, 9})), ElementsAre(0, 0, 0, 0.5F));
+  said(predictor, view_of(1_layer, 1, routed{-1, 4}));
+  EXPECT_THAT(said(predictor, view_of(0_layer, 2, routed{0, 1})), Each(0));
 }
 
 TEST(last_routed, agrees_with_the_rule_written_out) {
@@ -158,22 +137,21 @@ TEST(last_routed, agrees_with_the_rule_written_out) {
 
 TEST(last_routed, what_does_not_belong_together_is_refused_and_changes_nothing) {
   last_routed predictor(shape, {});
-  said(predictor, view_of(1_layer, 0, {0, 1}));
+  said(predictor, view_of(1_layer, 0, routed{0, 1}));
   const std::vector<std::int32_t> ids{2, 3};
-  EXPECT_THAT(said(predictor, view_of(1_layer, 1, {2})), IsEmpty());
+  EXPECT_THAT(said(predictor, view_of(1_layer, 1, routed{2})), IsEmpty());
   EXPECT_THAT(said(predictor, view_of(3_layer, 1, ids)), IsEmpty());
   EXPECT_THAT(said(predictor, view_of(layer_id{-2}, 1, ids)), IsEmpty());
   const std::vector<sequence_id> owners{0, 0};
   EXPECT_THAT(said(predictor, view_of(1_layer, 1, ids, owners)), IsEmpty());
   EXPECT_THAT(said(predictor, view_of(0_layer, 1, ids)), ElementsAre(0.5F, 0.5F, 0, 0));
-  EXPECT_THAT(said(predictor, view_of(1_layer, 2, {})), IsEmpty()) << "no token";
+  EXPECT_THAT(said(predictor, view_of(1_layer, 2, routed{})), IsEmpty()) << "no token";
   EXPECT_THAT(said(predictor, view_of(0_layer, 3, ids)), ElementsAre(0.5F, 0.5F, 0, 0));
 }
 
 TEST(last_routed, a_wrong_configuration_is_refused) {
   const auto why = [](const geometry& model, const last_routed::config& options) {
-    const auto made = last_routed::create(model, options);
-    return made ? "accepted" : made.error().message;
+    return support::why(last_routed::create(model, options));
   };
   EXPECT_EQ(why(shape, {.depth = 0}), "last_routed depth = 0, accepted: 1 or more");
   EXPECT_EQ(why(shape, {.depth = 4}), "last_routed depth = 4, accepted: 1..3 (layers)");

@@ -4,12 +4,9 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <filesystem>
-#include <fstream>
 #include <limits>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -17,7 +14,8 @@
 #include <gtest/gtest.h>
 
 #include "hotset/policy/any/any_predictor.hpp"
-#include "hotset/policy/parameters.hpp"
+#include "hotset/registry/parameters.hpp"
+#include "predictor_samples.hpp"
 #include "random_source.hpp"
 #include "trace_samples.hpp"
 
@@ -190,17 +188,15 @@ TEST(learned_gate, is_empty_where_the_view_lacks_what_is_needed) {
   EXPECT_EQ(size(layer_id{-1}, 2, 1), 0U);
 }
 
+/// The file of one network: its kind, version and dimensions, then 1, -2 and 1/2.
 bytes golden() {
-  bytes out;
-  const auto text = [&](std::string_view s) {
-    for (const char c : s) out.push_back(static_cast<std::byte>(c));
-  };
-  const auto number = [&](std::uint32_t n) {
-    for (unsigned i = 0; i < 4; ++i) out.push_back(static_cast<std::byte>((n >> (8 * i)) & 0xffU));
-  };
-  text("hslearng");
-  for (const std::uint32_t n : {1U, 2U, 1U, 2U, 1U, 0U}) number(n);  // version, dimensions
-  for (const std::uint32_t n : {0x3f800000U, 0xc0000000U, 0x3f000000U}) number(n);
+  bytes out(44);
+  for (std::size_t i = 0; i < 8; ++i) out[i] = static_cast<std::byte>("hslearng"[i]);
+  std::size_t at = 8;
+  for (const std::uint32_t n : {1U, 2U, 1U, 2U, 1U, 0U, 0x3f800000U, 0xc0000000U, 0x3f000000U}) {
+    out = support::with_number(out, at, n);
+    at += 4;
+  }
   return out;
 }
 
@@ -218,22 +214,12 @@ TEST(learned_gate, is_saved_in_bytes_that_every_machine_reads_alike) {
 }
 
 TEST(learned_gate, refuses_bytes_that_are_no_weights) {
-  const auto why = [](const bytes& of) {
-    const auto made = weights::load(of);
-    return made ? std::string("fine") : made.error().message;
-  };
+  const auto why = [](std::span<const std::byte> of) { return support::why(weights::load(of)); };
   const auto good = random_weights({3, 2, 2, 2, 1}, 1).save();
-  EXPECT_EQ(why(good), "fine");
-  for (std::size_t n = 0; n < good.size(); ++n)
-    EXPECT_NE(why({good.begin(), good.begin() + static_cast<std::ptrdiff_t>(n)}), "fine") << n;
-  auto longer = good;
-  longer.push_back(std::byte{0});
-  EXPECT_EQ(why(longer), std::to_string(longer.size()) + " bytes, accepted: " +
-                             std::to_string(good.size()) + " for these learned_gate weights");
+  EXPECT_EQ(why(good), "accepted");
+  support::expect_other_lengths_refused(good, why);
   const auto changed = [&](std::size_t at, std::uint32_t n) {
-    auto out = good;
-    for (unsigned i = 0; i < 4; ++i) out[at + i] = static_cast<std::byte>((n >> (8 * i)) & 0xffU);
-    return why(out);
+    return why(support::with_number(good, at, n));
   };
   EXPECT_EQ(changed(0, 0),
             "no learned_gate weights, accepted: those that python3 -m hotset train-gate writes");
@@ -252,10 +238,7 @@ TEST(learned_gate, refuses_bytes_that_are_no_weights) {
 }
 
 TEST(learned_gate, a_header_alone_takes_no_memory) {
-  const auto why = [](const dimensions& size) {
-    const auto made = weights::create(size);
-    return made ? std::string("fine") : made.error().message;
-  };
+  const auto why = [](const dimensions& size) { return support::why(weights::create(size)); };
   constexpr auto most = std::numeric_limits<std::int32_t>::max();
   EXPECT_THAT(why({65536, 65536, 1 << 20, 65535, 1 << 20}),
               HasSubstr("accepted: at most 17179869184 bytes"));
@@ -275,12 +258,12 @@ TEST(learned_gate, a_header_alone_takes_no_memory) {
 
 TEST(learned_gate, is_read_from_a_file_that_its_parameters_name) {
   const trace_samples::temporary_folder folder;
-  const auto good = (folder.path() / "good.gate").string();
-  const auto write = [](const std::string& path, const bytes& of) {
-    std::ofstream(path, std::ios::binary)
-        .write(reinterpret_cast<const char*>(of.data()), static_cast<std::streamsize>(of.size()));
+  const auto write = [&](const char* name, const bytes& of) {
+    return folder
+        .write(name, {reinterpret_cast<const char*>(of.data()), of.size()})  // bytes as characters
+        .string();
   };
-  write(good, golden());
+  const auto good = write("good.gate", golden());
   const auto read = [](const std::string& text) {
     const auto spec = *parse_policy("learned-gate" + text);
     parameters from(spec);
@@ -302,8 +285,7 @@ TEST(learned_gate, is_read_from_a_file_that_its_parameters_name) {
   EXPECT_THAT(why(":weights=" + folder.path().string()), HasSubstr(folder.path().string() + ": "));
   auto cut = golden();
   cut.pop_back();
-  const auto bad = (folder.path() / "bad.gate").string();
-  write(bad, cut);
+  const auto bad = write("bad.gate", cut);
   EXPECT_EQ(why(":weights=" + bad),
             bad + ": 43 bytes, accepted: 44 for these learned_gate weights");
 }
@@ -311,12 +293,11 @@ TEST(learned_gate, is_read_from_a_file_that_its_parameters_name) {
 TEST(learned_gate, says_what_it_accepts) {
   const auto trained = std::make_shared<const weights>(random_weights({4, 3, 2, 2, 1}, 3));
   const auto why = [](const geometry& shape, const learned_gate::config& options) {
-    const auto made = learned_gate::create(shape, options);
-    return made ? std::string("fine") : made.error().message;
+    return support::why(learned_gate::create(shape, options));
   };
   const auto shape = shape_of(4, 3);
-  EXPECT_EQ(why(shape, {.depth = 2, .trained = trained}), "fine");
-  EXPECT_EQ(why(shape, {.d_model = 2, .trained = trained}), "fine");
+  EXPECT_EQ(why(shape, {.depth = 2, .trained = trained}), "accepted");
+  EXPECT_EQ(why(shape, {.d_model = 2, .trained = trained}), "accepted");
   EXPECT_THAT(why(shape, {}), HasSubstr("weights = none"));
   EXPECT_EQ(why(shape, {.depth = 3, .trained = trained}),
             "learned_gate depth = 3, accepted: 1..2 (depth of the weights)");

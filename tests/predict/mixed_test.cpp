@@ -19,6 +19,7 @@
 #include "hotset/predict/co_activation.hpp"
 #include "hotset/predict/gate_predictors.hpp"
 #include "hotset/predict/last_routed.hpp"
+#include "predictor_samples.hpp"
 #include "random_source.hpp"
 
 namespace hotset::mixed_test {
@@ -80,17 +81,9 @@ any_predictor::config says(const std::vector<float>& row) {
 
 const geometry small{.layers = 3, .experts = 4, .top_k = 2, .max_tokens_per_visit = 3};
 
-routing_view view_of(layer_id layer, step_id step, id_view<expert_id> ids) {
-  routing_view view;
-  view.layer = layer;
-  view.step = step;
-  view.experts = ids;
-  return view;
-}
-std::vector<float> said(mixed& mix, const routing_view& view) {
-  const auto found = mix.expect(view, {}, 0).probabilities;
-  return {found.begin(), found.end()};
-}
+using support::said;
+using support::view_of;
+
 std::vector<double> weights_of(const mixed& mix, std::size_t distance = 1, bool opening = false) {
   const auto found = mix.weights(distance, opening);
   return {found.begin(), found.end()};
@@ -383,8 +376,7 @@ TEST(mixed, what_does_not_belong_together_is_refused_and_changes_nothing) {
 TEST(mixed, a_wrong_configuration_is_refused) {
   const auto part = says({1, 0, 0, 0});
   const auto why = [](const geometry& shape, const mixed::config& options) {
-    const auto made = mixed::create(shape, options);
-    return made ? "accepted" : made.error().message;
+    return support::why(mixed::create(shape, options));
   };
   EXPECT_EQ(why(small, {.parts = {part}, .depth = 3}), "accepted");
   EXPECT_EQ(why(small, {}), "mixed has 0 parts, accepted: 1..16");

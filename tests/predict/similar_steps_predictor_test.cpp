@@ -17,6 +17,7 @@
 #include <gtest/gtest.h>
 
 #include "naive_history.hpp"
+#include "predictor_samples.hpp"
 #include "random_source.hpp"
 #include "written_ids.hpp"
 
@@ -276,10 +277,9 @@ TEST(similar_steps_predictor, starts_from_what_another_has_learned) {
 
 TEST(similar_steps_predictor, refuses_what_it_cannot_be) {
   const auto why = [](const config& options) {
-    const auto made = predictor_type::create(shape, options);
-    return made ? std::string("none") : made.error().message;
+    return support::why(predictor_type::create(shape, options));
   };
-  EXPECT_EQ(why({}), "none");
+  EXPECT_EQ(why({}), "accepted");
   EXPECT_EQ(why({.depth = 0}), "similar_steps depth = 0, accepted: 1 or more");
   EXPECT_EQ(why({.depth = 5}), "similar_steps depth = 5, accepted: 1..4 (layers)");
   EXPECT_EQ(why({.matches = 65}), "similar_steps matches = 65, accepted: 1..64");
@@ -293,7 +293,7 @@ TEST(similar_steps_predictor, refuses_what_it_cannot_be) {
   constexpr geometry huge{
       .layers = 60, .experts = 4096, .top_k = 8, .max_tokens_per_visit = 1 << 20};
   EXPECT_THAT(predictor_type::create(huge, {.depth = 60}).error().message,
-              HasSubstr("bytes, accepted: at most 17179869184"));
+              HasSubstr("tokens, accepted: at most 17179869184"));
 }
 
 }  // namespace

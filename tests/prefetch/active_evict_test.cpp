@@ -2,7 +2,6 @@
 #include "hotset/prefetch/active_evict.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 #include <set>
 #include <vector>

@@ -4,52 +4,33 @@
 #include <algorithm>
 #include <limits>
 #include <map>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "prefetch_samples.hpp"
 #include "random_source.hpp"
 #include "written_ids.hpp"
 
 namespace hotset::cumulative_probability_test {
 namespace {
 
+using support::floats;
+using support::in_layer;
 using support::key_of;
+using support::keys_of;
+using support::requests_of;
 using testing::ElementsAre;
 using testing::IsEmpty;
-using floats = std::vector<float>;
-using keys = std::vector<expert_key>;
 
-routing_view in_layer(layer_id layer, step_id step = 7) {
-  routing_view view;
-  view.layer = layer;
-  view.step = step;
-  return view;
-}
 forecast of(const floats& probabilities, const floats& confidence, std::int32_t depth = 1) {
-  forecast out;
-  out.probabilities = probabilities;
-  out.confidence = confidence;
-  out.depth = depth;
-  return out;
-}
-std::vector<prefetch_request> requests_of(cumulative_probability& p, const routing_view& view,
-                                          const forecast& expected, std::size_t room = 100) {
-  std::vector<prefetch_request> out(room);
-  out.resize(p.propose(view, expected, out));
-  return out;
+  return support::forecast_of(probabilities, depth, confidence);
 }
 std::vector<expert_id> experts_of(const std::vector<prefetch_request>& requests) {
   std::vector<expert_id> out;
   for (const auto& r : requests) out.push_back(r.key.expert);
-  return out;
-}
-keys keys_of(const std::vector<prefetch_request>& requests) {
-  keys out;
-  for (const auto& r : requests) out.push_back(r.key);
   return out;
 }
 
@@ -97,19 +78,6 @@ TEST(cumulative_probability, at_least_k_experts_are_asked_for) {
   EXPECT_THAT(experts_of(requests_of(p, in_layer(0_layer), of(row, {}))), ElementsAre(3, 1, 0));
 }
 
-TEST(cumulative_probability, a_batch_asks_for_all_sets_with_the_highest_probability) {
-  cumulative_probability p(one_ahead, {.distance = 1});
-  // Token 0 is sure of expert 3; token 1 needs .75: 1 and 3; token 2 knows nothing.
-  const floats rows{0.125F, 0.25F, 0.0F, 0.5F,   0.125F,  //
-                    0.125F, 0.5F,  0.0F, 0.375F, 0.0F,    //
-                    0,      0,     0,    0,      0};
-  const auto got = requests_of(p, in_layer(0_layer), of(rows, {1.0F, 0.25F, 0.0F}));
-  EXPECT_THAT(experts_of(got), ElementsAre(1, 3));
-  EXPECT_EQ(got[0].probability, 0.5F);
-  EXPECT_EQ(got[1].probability, 0.5F);
-  EXPECT_THAT(requests_of(p, in_layer(0_layer), of({0, 0, 0, 0, 0}, {0.0F})), IsEmpty());
-}
-
 TEST(cumulative_probability, asks_for_the_layer_at_its_distance_alone) {
   const geometry shape{.layers = 4, .experts = 2, .top_k = 1};
   cumulative_probability p(shape, {.distance = 2});
@@ -141,16 +109,6 @@ TEST(cumulative_probability, before_the_first_layer_it_asks_for_all_that_no_visi
     ASSERT_EQ(few.size(), room);
     for (std::size_t i = 0; i < room; ++i) EXPECT_EQ(few[i].key, got[i].key);
   }
-}
-
-TEST(cumulative_probability, ties_go_to_the_nearer_layer_and_then_the_lower_expert) {
-  const geometry shape{.layers = 4, .experts = 3, .top_k = 3};
-  cumulative_probability p(shape, {.distance = 2});
-  const floats rows{0.25F, 0.5F, 0.25F, 0.0F, 0.5F, 0.5F};
-  const floats confidence{1.0F};
-  const auto expected = of(rows, confidence, 2);
-  EXPECT_THAT(keys_of(requests_of(p, in_layer(before_layers), expected)),
-              ElementsAre(key_of(0, 1), key_of(0, 0), key_of(0, 2), key_of(1, 1), key_of(1, 2)));
 }
 
 TEST(cumulative_probability, a_forecast_that_is_none_asks_for_nothing) {

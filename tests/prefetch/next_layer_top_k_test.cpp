@@ -3,13 +3,13 @@
 
 #include <algorithm>
 #include <limits>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "prefetch_samples.hpp"
 #include "random_source.hpp"
 #include "written_ids.hpp"
 
@@ -19,31 +19,14 @@ namespace {
 using support::key_of;
 using testing::ElementsAre;
 using testing::IsEmpty;
-using floats = std::vector<float>;
 using keys = std::vector<expert_key>;
+using support::floats;
+using support::in_layer;
+using support::keys_of;
+using support::requests_of;
 
-routing_view in_layer(layer_id layer, step_id step = 7) {
-  routing_view view;
-  view.layer = layer;
-  view.step = step;
-  return view;
-}
 forecast of(const floats& probabilities, std::int32_t depth = 1) {
-  forecast out;
-  out.probabilities = probabilities;
-  out.depth = depth;
-  return out;
-}
-std::vector<prefetch_request> requests_of(next_layer_top_k& p, const routing_view& view,
-                                          const forecast& expected, std::size_t room = 50) {
-  std::vector<prefetch_request> out(room);
-  out.resize(p.propose(view, expected, out));
-  return out;
-}
-keys keys_of(const std::vector<prefetch_request>& requests) {
-  keys out;
-  for (const auto& r : requests) out.push_back(r.key);
-  return out;
+  return support::forecast_of(probabilities, depth);
 }
 
 TEST(next_layer_top_k, takes_the_best_of_the_next_layer) {
@@ -58,12 +41,6 @@ TEST(next_layer_top_k, takes_the_best_of_the_next_layer) {
   EXPECT_EQ(got[0].probability, 0.5F);
   EXPECT_EQ(got[1].key, key_of(1, 1));
   EXPECT_EQ(got[1].probability, 0.25F);
-}
-
-TEST(next_layer_top_k, ties_go_to_the_lower_expert) {
-  next_layer_top_k p({.layers = 2, .experts = 5, .top_k = 3}, {});
-  EXPECT_THAT(keys_of(requests_of(p, in_layer(0_layer), of({0.125F, 0.25F, 0.125F, 0.25F, 0.25F}))),
-              ElementsAre(key_of(1, 1), key_of(1, 3), key_of(1, 4)));
 }
 
 TEST(next_layer_top_k, ranks_by_the_mean_over_the_tokens) {
@@ -92,27 +69,6 @@ TEST(next_layer_top_k, from_a_distance_on_nearer_layers_are_left_to_earlier_visi
             "next_layer_top_k from = 3, accepted: 1..2 (depth)");
   EXPECT_EQ((next_layer_top_k::config{.from = 0}.validate()->message),
             "next_layer_top_k from = 0, accepted: 1..1 (depth)");
-}
-
-TEST(next_layer_top_k, the_nearest_layer_comes_first) {
-  next_layer_top_k p({.layers = 5, .experts = 2, .top_k = 1, .max_tokens_per_visit = 2},
-                     {.depth = 3});
-  EXPECT_EQ(p.depth(), 3);
-  EXPECT_EQ(p.most_requests(), 3U);
-  // [2 tokens, 3 layers, 2 experts]; the second layer's best is surest.
-  const floats probabilities{0.75F, 0.25F, 0, 1, 1, 0, 0.75F, 0.25F, 0, 1, 0.5F, 0.5F};
-  EXPECT_THAT(keys_of(requests_of(p, in_layer(1_layer), of(probabilities, 3))),
-              ElementsAre(key_of(2, 0), key_of(3, 1), key_of(4, 0)));
-  EXPECT_THAT(keys_of(requests_of(p, in_layer(1_layer), of(probabilities, 3), 2)),
-              ElementsAre(key_of(2, 0), key_of(3, 1)));
-}
-
-TEST(next_layer_top_k, layers_past_the_last_are_not_asked_for) {
-  next_layer_top_k p({.layers = 4, .experts = 2, .top_k = 1}, {.depth = 3});
-  const floats probabilities{0.75F, 0.25F, 0, 1, 1, 0};
-  EXPECT_THAT(keys_of(requests_of(p, in_layer(2_layer), of(probabilities, 3))),
-              ElementsAre(key_of(3, 0)));
-  EXPECT_THAT(requests_of(p, in_layer(3_layer), of(probabilities, 3)), IsEmpty());
 }
 
 TEST(next_layer_top_k, looks_no_further_than_the_model_or_the_forecast) {

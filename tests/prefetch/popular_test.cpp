@@ -83,16 +83,6 @@ TEST(popular, never_used_ones_are_not_asked_for) {
   EXPECT_EQ(w.requests[0].probability, 1.0F);  // twice its share, and no more than certain
 }
 
-TEST(popular, a_visit_counts_an_expert_once_and_other_ids_not_at_all) {
-  walk w;
-  w.use(1_layer, {5, 5, -1, 5, 6, 5});
-  w.use(1_layer, {1, 2});
-  w.use(1_layer, {1, -1});
-  EXPECT_THAT(w.ask(0_layer), ElementsAre(1, 2));
-  EXPECT_EQ(w.requests[0].probability, 1.0F);
-  EXPECT_EQ(w.requests[1].probability, 0.5F);
-}
-
 TEST(popular, a_profile_stays_as_it_is) {
   walk w({.count = 4, .profile = {{0, 1, 0, 0, 0, 0, 2.5, 0, 5, 2.5, 0, 0}, "made up"}});
   for (int n = 0; n < 9; ++n) w.use(1_layer, {5, 4});
@@ -106,13 +96,6 @@ TEST(popular, a_profile_of_huge_counts_gives_probabilities) {
   walk w({.profile = {{0, 0, 0, 0, 0, 0, 1e308, 0, 1e308, 0, 0, 0}, "made up"}});
   EXPECT_THAT(w.ask(0_layer), ElementsAre(0, 2));
   for (const auto& r : w.requests) EXPECT_TRUE(r.probability >= 0.0F && r.probability <= 1.0F);
-}
-
-TEST(popular, writes_no_more_than_there_is_room_for) {
-  walk w({.count = 3});
-  w.use(1_layer, {4, 2, 1});
-  EXPECT_THAT(w.ask(0_layer, 4, 2), ElementsAre(1, 2));
-  EXPECT_THAT(w.ask(0_layer, 4, 0), IsEmpty());
 }
 
 TEST(popular, agrees_with_sorting_the_counts) {

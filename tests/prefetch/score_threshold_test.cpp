@@ -72,25 +72,6 @@ TEST(score_threshold, a_sure_layer_asks_for_few_and_an_unsure_one_for_more) {
                                std::pair(4_expert, 0.125F)));
 }
 
-TEST(score_threshold, scores_older_than_the_window_are_forgotten) {
-  walk w(eight, {.percentile = 50, .window = 8});
-  w.visit(0_layer, {0.93F, 0.01F, 0.01F, 0.01F, 0.01F, 0.01F, 0.01F, 0.01F});
-  EXPECT_THAT(
-      w.visit(1_layer, {0.125F, 0.2F, 0.2F, 0.2F, 0.125F, 0.05F, 0.05F, 0.05F}),
-      ElementsAre(std::pair(1_expert, 0.2F), std::pair(2_expert, 0.2F), std::pair(3_expert, 0.2F)));
-}
-
-TEST(score_threshold, the_scores_of_all_layers_and_steps_share_the_window) {
-  walk w(eight, {.percentile = 50, .window = 24});
-  const floats high(8, 0.5F), low(8, 0.125F);
-  EXPECT_THAT(w.visit(0_layer, high), IsEmpty());
-  EXPECT_THAT(w.visit(1_layer, high), IsEmpty());
-  EXPECT_THAT(w.visit(2_layer, low), IsEmpty());
-  EXPECT_EQ(w.visit(0_layer, low).size(), 0U);
-  // 16 low ones and these: place 11.5 is low.
-  EXPECT_EQ(w.visit(1_layer, high).size(), 8U);
-}
-
 TEST(score_threshold, of_its_own_layer_it_is_always_the_same_number) {
   const geometry shape{.layers = 3, .experts = 64, .top_k = 6};
   walk w(shape, {.of = score_population::layer});
@@ -113,13 +94,6 @@ TEST(score_threshold, scores_are_means_over_the_tokens) {
   // Means 0.4375, 0.1875, 0.375; place 1.
   EXPECT_THAT(w.visit(0_layer, {0.875F, 0.125F, 0.0F, 0.0F, 0.25F, 0.75F}),
               ElementsAre(std::pair(0_expert, 0.4375F)));
-}
-
-TEST(score_threshold, takes_the_nearest_layer_of_a_deeper_forecast) {
-  const geometry shape{.layers = 3, .experts = 2, .top_k = 1};
-  walk w(shape, {.percentile = 50});
-  EXPECT_THAT(w.visit(0_layer, {0.75F, 0.25F, 0.0F, 1.0F}, 2),
-              ElementsAre(std::pair(0_expert, 0.75F)));
 }
 
 TEST(score_threshold, equal_scores_are_not_above_themselves) {

@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "hotset/policy/parameters.hpp"
+#include "hotset/registry/parameters.hpp"
 #include "random_source.hpp"
 #include "written_ids.hpp"
 

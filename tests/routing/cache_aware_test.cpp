@@ -102,12 +102,6 @@ TEST(cache_aware, the_average_is_of_the_layers_visits_the_running_one_included) 
   EXPECT_EQ(ask(policy, {2, 0.5, 0, 0}, {3}).ids, expert_ids({0, 3}));
 }
 
-TEST(cache_aware, a_visit_counts_by_the_mean_of_its_tokens) {
-  cache_aware policy(shape, {.lambda = 0.5});
-  // Ranges 3 and 1: delta is 2 for both.
-  EXPECT_EQ(ask(policy, {3, 2, 0.5, 0, 1, 0.75, 0.5, 0}, {2}).ids, expert_ids({0, 1, 2, 0}));
-}
-
 TEST(cache_aware, can_take_the_average_of_the_logits_themselves) {
   cache_aware policy(shape, {.lambda = 1.0, .average = logit_average::value});
   EXPECT_EQ(ask(policy, {3, 2, 1, 0}, {2}).ids, expert_ids({0, 2}));              // 1 + 1.5

@@ -5,12 +5,12 @@
 #include <cstdint>
 #include <vector>
 
+#include "hotset/core/forecast.hpp"
 #include "hotset/core/geometry.hpp"
-#include "hotset/core/prefetch_request.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/status.hpp"
 #include "hotset/core/visit_event.hpp"
-#include "hotset/paging/visit/visit_group.hpp"
+#include "hotset/paging/visit/visit_plan.hpp"
 #include "random_source.hpp"
 
 namespace hotset::support {

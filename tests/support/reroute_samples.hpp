@@ -9,7 +9,7 @@
 
 #include "hotset/adapters/expert_redirect.hpp"
 #include "hotset/adapters/reroute.hpp"
-#include "hotset/core/platform/vector_level.hpp"
+#include "hotset/core/platform/compiler.hpp"
 #include "random_source.hpp"
 #include "written_ids.hpp"
 

@@ -136,8 +136,8 @@ struct run_request {
 inline lab::sweep_request sweep_of(const run_request& wanted) {
   lab::sweep_request request;
   request.policies = policy_sets({wanted.eviction}, {wanted.admission});
-  request.scopes = {wanted.scope};
-  request.replays = {wanted.replay};
+  request.scopes = {lab::parse_scope(wanted.scope)};
+  request.replays = {lab::parse_replay_mode(wanted.replay)};
   request.sizes = {lab::size_request::parse_slots(wanted.slots)};
   request.split = wanted.split;
   return request;

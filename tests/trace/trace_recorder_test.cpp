@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "hotset/trace/native_trace_writer.hpp"
-#include "hotset/trace/visit_gather.hpp"
+#include "lab/replay/visit_gather.hpp"
 #include "trace_samples.hpp"
 
 namespace trace_recorder_test {

@@ -4,18 +4,20 @@
 #include <array>
 #include <atomic>
 #include <condition_variable>
+#include <cstdint>
 #include <cstring>
 #include <mutex>
-#include <new>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "fills.hpp"
 #include "host_experts.hpp"
+#include "watched_source.hpp"
 
 namespace hotset::host_backend_test {
 namespace {
@@ -63,19 +65,6 @@ TEST_F(host_backend_copies, a_copy_waits_for_its_own_reader_and_for_nothing_else
   EXPECT_EQ(backend.wait(held_up.id), transfer_state::arrived);
 }
 
-TEST_F(host_backend_copies, cancel_takes_back_what_has_not_started) {
-  const auto after = reader();
-  const auto a = submit({fill_of({0_layer, 3_expert}, 1_slot, after)});
-  const auto b = submit({fill_of({0_layer, 4_expert}, 2_slot, after)}, urgency::soon);
-  EXPECT_TRUE(backend.cancel(b.id));
-  EXPECT_EQ(backend.poll(b.id), transfer_state::cancelled);
-  EXPECT_FALSE(backend.cancel(b.id));
-  held.open();
-  EXPECT_EQ(backend.wait(a.id), transfer_state::arrived);
-  EXPECT_FALSE(backend.cancel(a.id));
-  EXPECT_EQ(backend.bytes_moved(), 96U + 33 + 257) << "one expert";
-}
-
 TEST_F(host_backend_copies, a_full_queue_takes_the_first_and_refuses_the_rest) {
   const auto after = reader();
   std::vector<fill> fills;
@@ -88,18 +77,6 @@ TEST_F(host_backend_copies, a_full_queue_takes_the_first_and_refuses_the_rest) {
   EXPECT_EQ(backend.wait(sent.id), transfer_state::arrived);
   for (const auto e : each<expert_id>(4))
     EXPECT_TRUE(experts.holds(slot_id{number(e)}, {0_layer, e}));
-}
-
-TEST_F(host_backend_copies, one_missing_expert_fails_its_batch_only) {
-  experts.source.remove({0_layer, 5_expert});
-  const auto bad =
-      submit({fill_of({0_layer, 4_expert}, 0_slot), fill_of({0_layer, 5_expert}, 1_slot)});
-  const auto good = submit({fill_of({0_layer, 6_expert}, 2_slot)});
-  EXPECT_EQ(backend.wait(bad.id), transfer_state::failed);
-  EXPECT_EQ(backend.wait(good.id), transfer_state::arrived);
-  host_stream caller;
-  EXPECT_EQ(backend.fence(caller, bad.id), status::fill_failed);
-  EXPECT_EQ(backend.fence(caller, good.id), status::ok);
 }
 
 TEST_F(host_backend_copies, a_failure_is_not_forgotten_however_many_tickets_follow) {
@@ -302,6 +279,179 @@ TEST_F(host_backend_copies, a_backend_may_outlive_the_stream_of_its_readers) {
     held.open();
   }
   EXPECT_EQ(backend.poll(read_until), transfer_state::arrived);
+}
+
+using support::fill_of;
+using support::host_experts;
+using support::watched_source;
+
+constexpr std::uint64_t expert_bytes = 96 + 33 + 257;
+
+class host_backend_chunks : public testing::Test {
+ protected:
+  explicit host_backend_chunks(std::uint64_t chunk_bytes = 64)
+      : backend(source, experts.bank, {.most_fills = 2, .pace = unpaced(chunk_bytes)}) {}
+  host_experts experts{pool_layout::shared({.layers = 2, .experts = 8, .top_k = 2}, 4).value()};
+  watched_source source{experts.source};
+  host_stream stream;
+  submission inside{};  ///< what a test submitted between two chunks
+  host_backend<watched_source> backend;
+
+  submission submit(std::vector<fill> fills, urgency when) {
+    return backend.submit(fills, stream, when);
+  }
+  /// Runs of equal experts: the expert and its chunks.
+  [[nodiscard]] std::vector<std::pair<std::int32_t, int>> runs() const {
+    std::vector<std::pair<std::int32_t, int>> out;
+    for (const auto key : source.asked) {
+      if (out.empty() || out.back().first != key.expert) out.emplace_back(number(key.expert), 0);
+      ++out.back().second;
+    }
+    return out;
+  }
+};
+
+TEST_F(host_backend_chunks, demand_pre_empts_speculation_at_a_border_and_both_are_whole) {
+  source.on_ask = [&](std::size_t asked) {
+    if (asked == 3) inside = submit({fill_of({0_layer, 2_expert}, 2_slot)}, urgency::now);
+  };
+  const auto first = submit({fill_of({0_layer, 1_expert}, 1_slot)}, urgency::soon);
+  EXPECT_EQ(backend.wait(first.id), transfer_state::arrived);
+  EXPECT_EQ(backend.wait(inside.id), transfer_state::arrived);
+  EXPECT_THAT(runs(), testing::ElementsAre(std::pair(1, 3), std::pair(2, 7), std::pair(1, 4)));
+  EXPECT_TRUE(experts.holds(1_slot, {0_layer, 1_expert}));
+  EXPECT_TRUE(experts.holds(2_slot, {0_layer, 2_expert}));
+  EXPECT_EQ(backend.bytes_moved(), 2 * expert_bytes);
+}
+
+TEST_F(host_backend_chunks, speculation_does_not_pre_empt_and_a_promoted_copy_is_not_pre_empted) {
+  ticket first = no_ticket, waiting = no_ticket;
+  source.on_ask = [&](std::size_t asked) {
+    if (asked == 2) waiting = submit({fill_of({0_layer, 2_expert}, 2_slot)}, urgency::soon).id;
+    if (asked == 3) backend.promote(first);
+    if (asked == 4) inside = submit({fill_of({0_layer, 3_expert}, 3_slot)}, urgency::now);
+  };
+  support::gate held;
+  host_stream reader(host_stream::mode::worker);
+  reader.run(support::gate::pass, &held);
+  first = submit({fill_of({0_layer, 1_expert}, 1_slot, backend.record(reader))}, urgency::soon).id;
+  held.open();
+  EXPECT_EQ(backend.wait(first), transfer_state::arrived);
+  EXPECT_EQ(backend.wait(inside.id), transfer_state::arrived);
+  EXPECT_EQ(backend.wait(waiting), transfer_state::arrived);
+  EXPECT_THAT(std::vector(source.asked.begin(), source.asked.begin() + 14),
+              testing::ElementsAreArray([] {
+                std::vector<expert_key> keys(7, {0_layer, 1_expert});
+                keys.resize(14, {0_layer, 3_expert});
+                return keys;
+              }()));
+}
+
+TEST_F(host_backend_chunks, a_copy_that_has_begun_is_not_taken_back) {
+  bool taken_back = true;
+  ticket first = no_ticket;
+  source.on_ask = [&](std::size_t asked) {
+    if (asked == 3) inside = submit({fill_of({0_layer, 2_expert}, 2_slot)}, urgency::now);
+    if (asked == 5) taken_back = backend.cancel(first);  // while the other is carried
+  };
+  support::gate held;
+  host_stream reader(host_stream::mode::worker);
+  reader.run(support::gate::pass, &held);
+  first = submit({fill_of({0_layer, 1_expert}, 1_slot, backend.record(reader))}, urgency::soon).id;
+  held.open();
+  EXPECT_EQ(backend.wait(first), transfer_state::arrived);
+  EXPECT_FALSE(taken_back);
+}
+
+TEST_F(host_backend_chunks, a_byte_is_copied_once) {
+  source.on_ask = [&](std::size_t asked) {
+    if (asked == 3)
+      experts.bank.bytes(1_slot, 0)[95] = experts.bank.bytes(1_slot, 1)[1] = std::byte{255};
+  };
+  const auto sent = submit({fill_of({0_layer, 1_expert}, 1_slot)}, urgency::now);
+  EXPECT_EQ(backend.wait(sent.id), transfer_state::arrived);
+  EXPECT_EQ(experts.bank.bytes(1_slot, 0)[95], std::byte{255});
+  EXPECT_EQ(experts.bank.bytes(1_slot, 1)[1], std::byte{255});
+}
+
+TEST_F(host_backend_chunks, an_expert_that_goes_away_half_way_fails) {
+  source.on_ask = [&](std::size_t asked) {
+    if (asked == 4) experts.source.remove({0_layer, 1_expert});
+  };
+  const auto sent = submit({fill_of({0_layer, 1_expert}, 1_slot)}, urgency::now);
+  EXPECT_EQ(backend.wait(sent.id), transfer_state::failed);
+  EXPECT_EQ(backend.bytes_moved(), 3U * 64);
+}
+
+TEST_F(host_backend_chunks, what_is_being_copied_takes_no_place_in_the_queue) {
+  source.on_ask = [&](std::size_t asked) {
+    if (asked == 1)
+      inside = submit({fill_of({0_layer, 2_expert}, 2_slot), fill_of({0_layer, 3_expert}, 3_slot),
+                       fill_of({0_layer, 4_expert}, 0_slot)},
+                      urgency::soon);
+  };
+  const auto sent = submit({fill_of({0_layer, 1_expert}, 1_slot)}, urgency::now);
+  EXPECT_EQ(backend.wait(sent.id), transfer_state::arrived);
+  EXPECT_EQ(inside.accepted, 2U);
+  EXPECT_EQ(backend.wait(inside.id), transfer_state::arrived);
+  EXPECT_TRUE(experts.holds(2_slot, {0_layer, 2_expert}));
+  EXPECT_TRUE(experts.holds(3_slot, {0_layer, 3_expert}));
+}
+
+// Full is not failed: a batch of demand larger than the queue is taken whole, piece by piece.
+TEST_F(host_backend_chunks, demand_waits_for_room_in_a_full_queue) {
+  host_stream reader(host_stream::mode::worker);
+  support::gate held;
+  reader.run(support::gate::pass, &held);
+  const auto after = backend.record(reader);
+  const auto early = submit(
+      {fill_of({1_layer, 1_expert}, 0_slot, after), fill_of({1_layer, 2_expert}, 1_slot, after)},
+      urgency::soon);
+  ASSERT_EQ(early.accepted, 2U);
+  EXPECT_EQ(submit({fill_of({0_layer, 1_expert}, 2_slot)}, urgency::soon).accepted, 0U)
+      << "full of speculation";
+  std::thread opener([&] { held.open(); });
+  std::vector<fill> fills;
+  for (const auto e : each<expert_id>(8))
+    fills.push_back(fill_of({0_layer, e}, 2_slot + number(e) % 2));
+  const auto sent = submit(fills, urgency::now);
+  opener.join();
+  EXPECT_EQ(sent.accepted, 8U);
+  EXPECT_EQ(backend.wait(sent.id), transfer_state::arrived);
+  for (const auto s : {2_slot, 3_slot})
+    EXPECT_TRUE(experts.holds(s, {0_layer, expert_id{number(s) + 4}}));
+  EXPECT_EQ(backend.wait(early.id), transfer_state::arrived);
+  for (const auto s : {0_slot, 1_slot})
+    EXPECT_TRUE(experts.holds(s, {1_layer, expert_id{number(s) + 1}}));
+}
+// Two callers at once: each batch arrives whole under its own ticket.
+TEST_F(host_backend_chunks, callers_that_wait_for_room_do_not_disturb_each_other) {
+  const auto send = [&](slot_id slot) {
+    for (std::int32_t e = 0; e < 20; ++e) {
+      std::vector<fill> fills;
+      for (std::int32_t i = 0; i < 5; ++i)
+        fills.push_back(fill_of({1_layer, expert_id{(e + i) % 8}}, slot));
+      const auto sent = submit(fills, urgency::now);
+      EXPECT_EQ(sent.accepted, 5U);
+      EXPECT_EQ(backend.wait(sent.id), transfer_state::arrived);
+      EXPECT_TRUE(experts.holds(slot, {1_layer, expert_id{(e + 4) % 8}}));
+    }
+  };
+  std::thread other([&] { send(0_slot); });
+  send(1_slot);
+  other.join();
+}
+
+class host_backend_whole : public host_backend_chunks {
+ protected:
+  host_backend_whole() : host_backend_chunks(0) {}
+};
+TEST_F(host_backend_whole, copies_are_made_at_once) {
+  const auto sent = submit(
+      {fill_of({0_layer, 1_expert}, 1_slot), fill_of({0_layer, 2_expert}, 2_slot)}, urgency::now);
+  EXPECT_EQ(backend.wait(sent.id), transfer_state::arrived);
+  EXPECT_THAT(runs(), testing::ElementsAre(std::pair(1, 1), std::pair(2, 1)));
+  EXPECT_TRUE(experts.holds(1_slot, {0_layer, 1_expert}));
 }
 
 }  // namespace

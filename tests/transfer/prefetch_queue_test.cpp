@@ -41,20 +41,6 @@ TEST(prefetch_queue, waits_in_the_order_of_the_visits_and_then_of_adding) {
   EXPECT_FALSE(queue.empty());
 }
 
-TEST(prefetch_queue, a_key_waits_once_for_the_nearest_visit_that_was_asked_for) {
-  prefetch_queue queue;
-  queue.add({{1_layer, 3_expert}, 5, .25F});
-  queue.add({{1_layer, 4_expert}, 5});
-  queue.add({{1_layer, 3_expert}, 6, .75F});
-  queue.add({{1_layer, 3_expert}, 5, .5F});
-  EXPECT_THAT(waiting(queue), ElementsAre("5/1/3", "5/1/4"));
-  EXPECT_EQ(queue.requests()[0].probability, .25F) << "the same visit: the request stands";
-  queue.add({{1_layer, 4_expert}, 4, .125F});
-  EXPECT_THAT(waiting(queue), ElementsAre("4/1/4", "5/1/3"));
-  EXPECT_EQ(queue.requests()[0].probability, .125F);
-  EXPECT_EQ(queue.stats(), (prefetch_queue_stats{.added = 2, .repeated = 3}));
-}
-
 // p / visits: at layer 0 of step 5, of 4 layers.
 TEST(prefetch_queue, the_likeliest_per_visit_goes_first_and_that_changes_with_every_visit) {
   prefetch_queue queue({.order = fill_order::likeliest}, 4);
@@ -135,30 +121,6 @@ TEST(prefetch_queue, a_full_queue_of_the_likeliest_loses_the_least_likely) {
   EXPECT_EQ(queue.stats().displaced, 1U);
 }
 
-TEST(prefetch_queue, a_full_queue_loses_the_furthest_request) {
-  prefetch_queue queue({.most_waiting = 2});
-  queue.add({{0_layer, 1_expert}, 5});
-  queue.add({{0_layer, 2_expert}, 7});
-  queue.add({{0_layer, 3_expert}, 6});
-  EXPECT_THAT(waiting(queue), ElementsAre("5/0/1", "6/0/3"));
-  queue.add({{0_layer, 4_expert}, 6});
-  EXPECT_THAT(waiting(queue), ElementsAre("5/0/1", "6/0/3")) << "the later of equals";
-  queue.add({{0_layer, 3_expert}, 4});
-  EXPECT_THAT(waiting(queue), ElementsAre("4/0/3", "5/0/1")) << "one that waits takes no more room";
-  EXPECT_EQ(queue.stats(), (prefetch_queue_stats{.added = 4, .repeated = 1, .displaced = 2}));
-}
-
-TEST(prefetch_queue, takes_out_what_was_dealt_with) {
-  prefetch_queue queue;
-  for (const auto e : each<expert_id>(6)) queue.add({{0_layer, e}, 1});
-  queue.take(1, 4, std::vector<std::uint32_t>{0, 2});
-  EXPECT_THAT(waiting(queue), ElementsAre("1/0/0", "1/0/1", "1/0/3", "1/0/5"));
-  EXPECT_EQ(queue.stats().issued, 2U);
-  queue.take(0, 4, {});
-  EXPECT_THAT(waiting(queue), IsEmpty());
-  EXPECT_EQ(queue.stats().issued, 6U);
-}
-
 TEST(prefetch_queue, a_visit_that_has_come_ends_the_requests_for_it_and_before_it) {
   prefetch_queue queue;
   queue.add({{3_layer, 1_expert}, 4});
@@ -169,19 +131,6 @@ TEST(prefetch_queue, a_visit_that_has_come_ends_the_requests_for_it_and_before_i
   queue.expire(5, 2_layer);
   EXPECT_THAT(waiting(queue), ElementsAre("5/3/2", "6/0/1"));
   EXPECT_EQ(queue.stats().expired, 3U);
-}
-
-TEST(prefetch_queue, an_expert_or_a_layer_that_goes_away_is_forgotten) {
-  prefetch_queue queue;
-  queue.add({{0_layer, 1_expert}, 1});
-  queue.add({{0_layer, 2_expert}, 1});
-  queue.add({{1_layer, 1_expert}, 1});
-  queue.forget(expert_key{0_layer, 2_expert});
-  queue.forget(expert_key{0_layer, 7_expert});
-  EXPECT_THAT(waiting(queue), ElementsAre("1/0/1", "1/1/1"));
-  queue.forget(0_layer);
-  EXPECT_THAT(waiting(queue), ElementsAre("1/1/1"));
-  EXPECT_EQ(queue.stats().expired, 2U);
 }
 
 TEST(prefetch_queue, a_length_that_cannot_work_is_refused_by_name) {

@@ -7,9 +7,9 @@
 
 #include "cuda_decode/model/expert_math.hpp"
 #include "cuda_decode/model/numbers.hpp"
-#include "hotset/core/expert_layout.hpp"
+#include "hotset/core/geometry.hpp"
 #include "hotset/core/ids.hpp"
-#include "hotset/core/platform/host_device.hpp"
+#include "hotset/core/platform/compiler.hpp"
 #include "hotset/cuda/error.hpp"
 #include "hotset/cuda/maps/mirror_kernel.hpp"
 #include "hotset/cuda/runtime.hpp"

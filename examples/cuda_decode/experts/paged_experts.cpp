@@ -5,7 +5,7 @@
 
 #include "cuda_decode/decoder/device_memory.hpp"
 #include "cuda_decode/program/options.hpp"
-#include "hotset/policy/validate_for.hpp"
+#include "hotset/policy/policy_config.hpp"
 #include "hotset/registry/policy_registry.hpp"
 
 namespace cuda_decode {

@@ -13,7 +13,7 @@
 #include <cstring>
 
 #include "cuda_decode/model/numbers.hpp"
-#include "hotset/core/platform/host_device.hpp"
+#include "hotset/core/platform/compiler.hpp"
 
 namespace cuda_decode {
 

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "hotset/core/platform/host_device.hpp"
+#include "hotset/core/platform/compiler.hpp"
 
 namespace cuda_decode {
 

@@ -11,7 +11,6 @@
 
 #include "cuda_decode/decoder/decode_kernels.hpp"
 #include "hotset/core/error.hpp"
-#include "hotset/core/expert_layout.hpp"
 #include "hotset/core/geometry.hpp"
 
 namespace cuda_decode {

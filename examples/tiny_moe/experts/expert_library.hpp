@@ -8,7 +8,6 @@
 #include <string_view>
 #include <vector>
 
-#include "hotset/core/expert_layout.hpp"
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids.hpp"
 #include "hotset/transfer/expert_source.hpp"

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "hotset/admission/always.hpp"
-#include "hotset/core/expert_layout.hpp"
+#include "hotset/core/geometry.hpp"
 #include "hotset/policy/any/any_eviction_policy.hpp"
 #include "lab/errors.hpp"
 #include "lab/replay/cache_size.hpp"
@@ -159,7 +159,7 @@ std::unique_ptr<paged_provider> make_paged_experts(const model& weights,
   const auto& known = hotset::lab::known_policies();
   auto chosen = hotset::lab::asked(known.make_eviction(eviction, {.profile = profile}));
   auto admits = hotset::lab::asked(known.admission.make(admission));
-  const bool all = hotset::lab::asked(known.admission_of(admission))->traits.admits_all;
+  const bool all = admits.traits.admits_all;
   using held = hotset::any_eviction_policy;
   using choosy = hotset::any_admission_policy;
   using deciding = hotset::any_miss_policy;

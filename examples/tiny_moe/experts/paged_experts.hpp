@@ -26,13 +26,13 @@
 #include "hotset/core/status.hpp"
 #include "hotset/paging/pager.hpp"
 #include "hotset/policy/any/any_miss_policy.hpp"
-#include "hotset/policy/policy_facts.hpp"
-#include "hotset/transfer/emulated_link_backend.hpp"
+#include "hotset/policy/policy_config.hpp"
 #include "hotset/transfer/host_backend.hpp"
 #include "hotset/transfer/host_stream.hpp"
 #include "hotset/transfer/memory/host_slot_bank.hpp"
 #include "hotset/transfer/memory/transient_slots.hpp"
 #include "hotset/transfer/memory_expert_source.hpp"
+#include "lab/replay/emulated_link_backend.hpp"
 #include "lab/replay/registry.hpp"
 #include "tiny_moe/experts/adapter_experts.hpp"
 #include "tiny_moe/experts/expert_library.hpp"
@@ -326,7 +326,7 @@ class paged_experts final : public paged_provider {
     if (++next.layer == pages.shape().layers) return;
     pages.expect(context_of(view), gate_.expected());
     const auto wanted = gate_.slots_to_free({pages.located(next.layer)});
-    (void)cache_.pre_evict(next, wanted.free, wanted.spared, stream_);
+    (void)cache_.pre_evict(next, wanted.free, wanted.spared);
     freed_for_ = next.layer;
   }
 

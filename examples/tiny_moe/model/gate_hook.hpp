@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "hotset/core/forecast.hpp"
-#include "hotset/core/miss.hpp"
+#include "hotset/core/routing_view.hpp"
 #include "hotset/policy/any/any_predictor.hpp"
 #include "hotset/policy/any/any_prefetch_policy.hpp"
-#include "hotset/policy/any/any_routing_policy.hpp"
+#include "hotset/policy/routing_policy.hpp"
 #include "hotset/predict/gate_predictors.hpp"
 #include "hotset/predict/prediction_score.hpp"
 #include "hotset/prefetch/active_evict.hpp"

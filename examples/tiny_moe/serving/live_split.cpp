@@ -5,8 +5,8 @@
 #include <functional>
 #include <utility>
 
-#include "hotset/cache/resize.hpp"
 #include "hotset/core/ids/id_view.hpp"
+#include "hotset/transfer/memory/resizable_pool.hpp"
 
 namespace tiny_moe {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "hotset/core/error.hpp"
-#include "hotset/trace/kv_trace.hpp"
+#include "lab/traces/kv_trace.hpp"
 #include "tiny_moe/serving/serving.hpp"
 
 namespace tiny_moe {

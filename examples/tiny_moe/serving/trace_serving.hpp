@@ -14,7 +14,7 @@
 #include "hotset/core/memory_budget.hpp"
 #include "hotset/planning/budget/cost_model.hpp"
 #include "hotset/planning/budget/split_limits.hpp"
-#include "hotset/transfer/link_model.hpp"
+#include "lab/replay/link_model.hpp"
 #include "lab/reports/text_table.hpp"
 #include "tiny_moe/model/model.hpp"
 #include "tiny_moe/serving/live_split.hpp"

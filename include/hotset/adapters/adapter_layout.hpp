@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "hotset/core/error.hpp"
-#include "hotset/policy/refuse_value.hpp"
+#include "hotset/policy/policy_config.hpp"
 
 namespace hotset {
 

@@ -28,7 +28,7 @@
 #include "hotset/adapters/virtual_weight_tensor.hpp"
 #include "hotset/core/error.hpp"
 #include "hotset/core/ids.hpp"
-#include "hotset/policy/refuse_value.hpp"
+#include "hotset/policy/policy_config.hpp"
 
 namespace hotset {
 

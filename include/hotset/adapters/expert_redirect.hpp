@@ -20,7 +20,7 @@
 #include "hotset/core/ids/id_view.hpp"
 #include "hotset/core/ids/per_id.hpp"
 #include "hotset/core/status.hpp"
-#include "hotset/policy/refuse_value.hpp"
+#include "hotset/policy/policy_config.hpp"
 
 namespace hotset {
 

@@ -20,7 +20,7 @@
 #include "hotset/core/memory_budget.hpp"
 #include "hotset/core/platform/assert.hpp"
 #include "hotset/core/status.hpp"
-#include "hotset/policy/refuse_value.hpp"
+#include "hotset/policy/policy_config.hpp"
 #include "hotset/transfer/memory/resizable_pool.hpp"
 #include "hotset/transfer/memory/virtual_memory.hpp"
 

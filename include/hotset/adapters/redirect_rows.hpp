@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "hotset/core/ids.hpp"
-#include "hotset/core/platform/host_device.hpp"
+#include "hotset/core/platform/compiler.hpp"
 
 namespace hotset {
 

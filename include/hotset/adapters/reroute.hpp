@@ -19,7 +19,7 @@
 #include "hotset/adapters/redirect_rows.hpp"
 #include "hotset/core/ids.hpp"
 #include "hotset/core/ids/id_view.hpp"
-#include "hotset/core/platform/vector_level.hpp"
+#include "hotset/core/platform/compiler.hpp"
 #include "hotset/core/status.hpp"
 #if HOTSET_X86_VECTORS
 #include <immintrin.h>

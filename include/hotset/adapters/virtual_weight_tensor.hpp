@@ -22,9 +22,8 @@
 #include "hotset/core/error.hpp"
 #include "hotset/core/ids.hpp"
 #include "hotset/core/platform/assert.hpp"
-#include "hotset/policy/refuse_value.hpp"
+#include "hotset/policy/policy_config.hpp"
 #include "hotset/transfer/memory/virtual_memory.hpp"
-#include "hotset/transfer/memory/virtual_range.hpp"
 
 namespace hotset {
 

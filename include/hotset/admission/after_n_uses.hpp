@@ -12,9 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
 #include <string_view>
-#include <vector>
 
 #include "hotset/core/ids/per_key.hpp"
 #include "hotset/policy/admission_policy.hpp"
@@ -39,8 +37,8 @@ class after_n_uses {
     [[nodiscard]] validation validate() const {
       if (uses < 1) return error{"after_n_uses uses = 0, accepted: 1 or more"};
       if (after_eviction < uses)
-        return error{"after_n_uses after_eviction = " + std::to_string(after_eviction) +
-                     ", accepted: uses (" + std::to_string(uses) + ") or more"};
+        return refusal("after_n_uses after_eviction = ", after_eviction, ", accepted: uses (", uses,
+                       ") or more");
       return std::nullopt;
     }
   };

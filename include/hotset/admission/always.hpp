@@ -14,7 +14,7 @@
 #include <string_view>
 
 #include "hotset/policy/admission_policy.hpp"
-#include "hotset/policy/no_options.hpp"
+#include "hotset/policy/policy_config.hpp"
 
 namespace hotset {
 

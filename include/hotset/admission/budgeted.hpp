@@ -14,7 +14,6 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
-#include <vector>
 
 #include "hotset/core/ids/per_key.hpp"
 #include "hotset/policy/admission_policy.hpp"

@@ -16,7 +16,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
 #include <string_view>
 #include <vector>
 
@@ -47,11 +46,10 @@ class least_valuable {
     }
     [[nodiscard]] validation validate() const {
       if (streams < 1)
-        return error{"least_valuable streams = " + std::to_string(streams) +
-                     ", accepted: 1 or more"};
+        return refusal("least_valuable streams = ", streams, ", accepted: 1 or more");
       return values().validate();
     }
-    /// As validate(), and what it starts from must belong to this shape.
+    /// Checks also that the history it starts from belongs to this shape.
     [[nodiscard]] validation validate(const geometry& shape) const {
       if (auto bad = validate()) return bad;
       return from.validate(shape);
@@ -125,7 +123,7 @@ class least_valuable {
     for (const auto e : values_.staged_experts()) others_.set(own(e));
     return std::span<const slot_id>(victims_).first(found);
   }
-  /// Of those that are admitted, of equals the last one in routed order. Pre: there is one.
+  /// The least valuable admitted miss; the last in routed order of equals. Pre: there is one.
   [[nodiscard]] std::size_t least_of(std::span<const expert_use> misses,
                                      std::span<const std::uint8_t> admitted) const noexcept {
     const auto values = values_.values();

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "hotset/paging/residency/slot_table.hpp"
+#include "hotset/paging/residency/slot_map.hpp"
 #include "hotset/paging/visit/visit_plan.hpp"
 #include "hotset/transfer/transfer_backend.hpp"
 
@@ -23,16 +23,12 @@ class cache_visit {
   cache_visit(cache_visit&& other) noexcept
       : plan_(std::move(other.plan_)),
         pins_(std::move(other.pins_)),
-        pin_count_(std::exchange(other.pin_count_, 0)),
-        open_(std::exchange(other.open_, false)),
         ends_(std::exchange(other.ends_, {})) {}
   cache_visit& operator=(cache_visit&& other) noexcept {
     if (this == &other) return *this;
     end();
     plan_ = std::move(other.plan_);
     pins_ = std::move(other.pins_);
-    pin_count_ = std::exchange(other.pin_count_, 0);
-    open_ = std::exchange(other.open_, false);
     ends_ = std::exchange(other.ends_, {});
     return *this;
   }
@@ -44,16 +40,18 @@ class cache_visit {
   [[nodiscard]] const visit_plan& plan() const noexcept { return plan_; }
   /// True while the visit has a further group: release this one, then call `resolve_next`.
   [[nodiscard]] bool more() const noexcept { return plan_.more(); }
-  [[nodiscard]] bool is_open() const noexcept { return open_; }
+  [[nodiscard]] bool is_open() const noexcept { return ends_.is_open; }
 
  private:
   template <class Pager, transfer_backend Backend>
   friend class slot_cache;
-  /// How the cache of the last call ends a visit that is open or has groups left; of others there is none.
+  /// How the cache of the last call ends a visit that is open or has groups left. Of other visits there is none.
   struct ending {
     void (*run)(void* cache, void* stream, cache_visit& visit) noexcept = nullptr;
     void* cache = nullptr;
     void* stream = nullptr;
+    std::size_t pins = 0;  ///< of pins_
+    bool is_open = false;
   };
   explicit cache_visit(visit_plan plan) : plan_(std::move(plan)), pins_(plan_.capacity()) {}
   void end() noexcept {
@@ -62,8 +60,6 @@ class cache_visit {
 
   visit_plan plan_;
   std::vector<slot_pin> pins_;
-  std::size_t pin_count_ = 0;
-  bool open_ = false;
   ending ends_{};
 };
 

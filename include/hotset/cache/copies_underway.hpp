@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Copies that were started and whose end nobody has waited for.
+/// Copies that were started and not yet waited for.
 
 #include <cstddef>
 #include <cstdint>
@@ -9,7 +9,7 @@
 #include "hotset/core/fill.hpp"
 #include "hotset/core/ids.hpp"
 #include "hotset/core/platform/assert.hpp"
-#include "hotset/paging/residency/slot_table.hpp"
+#include "hotset/paging/residency/slot_map.hpp"
 
 namespace hotset {
 

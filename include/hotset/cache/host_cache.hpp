@@ -8,13 +8,11 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include "hotset/cache/slot_cache.hpp"
 #include "hotset/core/error.hpp"
-#include "hotset/core/expert_layout.hpp"
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/pool_layout.hpp"
 #include "hotset/core/routing_view.hpp"
@@ -58,7 +56,7 @@ class host_cache {
     return out;
   }
 
-  /// As slot_cache::serve: use(group) reads the slots before it returns.
+  /// Serves a visit as slot_cache does: use(group) reads the slots before it returns.
   template <class Use>
   status serve(const routing_view& view, Use&& use) {
     return cache_->serve(view, stream_, *visit_, std::forward<Use>(use));
@@ -68,7 +66,7 @@ class host_cache {
     return bank_.bytes(slot, 0);
   }
   [[nodiscard]] pager_stats stats() const { return cache_->stats(); }
-  /// As slot_cache::settle: at a step's end.
+  /// Reports failed copies, as slot_cache does. Call it at a step's end.
   status settle() noexcept { return cache_->settle(); }
 
  private:
@@ -88,8 +86,7 @@ class host_cache {
   static result<memory_expert_source> source_of(
       const geometry& shape, std::span<const std::span<const std::byte>> experts) {
     if (experts.size() != shape.keys())
-      return error{std::to_string(experts.size()) + " experts, accepted: layers x experts (" +
-                   std::to_string(shape.keys()) + ")"};
+      return refusal(experts.size(), " experts, accepted: layers x experts (", shape.keys(), ")");
     auto out = memory_expert_source::create(shape, layouts_of(shape));
     if (!out) return out;
     for (std::size_t k = 0; k < experts.size(); ++k)

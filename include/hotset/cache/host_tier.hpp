@@ -9,19 +9,16 @@
 #include <memory>
 #include <mutex>
 #include <span>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include "hotset/core/error.hpp"
-#include "hotset/core/expert_layout.hpp"
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/status.hpp"
 #include "hotset/paging/pager.hpp"
-#include "hotset/transfer/expert_reader.hpp"
-#include "hotset/transfer/memory/forgets_experts.hpp"
+#include "hotset/transfer/expert_source.hpp"
 #include "hotset/transfer/memory/host_slot_bank.hpp"
 
 namespace hotset {
@@ -71,10 +68,9 @@ class host_tier {
     const auto wanted = host_tier_shape(model);
     const auto& shape = decisions.shape();
     if (shape.layers != wanted.layers || shape.experts != wanted.experts || shape.top_k != 1)
-      return error{"a host tier of " + std::to_string(shape.layers) + " layers of " +
-                   std::to_string(shape.experts) + " experts, top-" + std::to_string(shape.top_k) +
-                   ", accepted: " + std::to_string(wanted.layers) + " of " +
-                   std::to_string(wanted.experts) + ", top-1 (host_tier_shape)"};
+      return refusal("a host tier of ", shape.layers, " layers of ", shape.experts,
+                     " experts, top-", shape.top_k, ", accepted: ", wanted.layers, " of ",
+                     wanted.experts, ", top-1 (host_tier_shape)");
     auto bank = host_slot_bank::create(decisions.layout(), layouts);
     if (!bank) return bank.error();
     return std::make_unique<host_tier>(checked{}, model.layers, std::move(decisions), disk,
@@ -92,12 +88,12 @@ class host_tier {
   host_tier(const host_tier&) = delete;
   host_tier& operator=(const host_tier&) = delete;
 
-  /// As expert_reader says.
+  /// Sizes as of an expert_reader.
   [[nodiscard]] std::span<const std::uint64_t> sizes(expert_key key,
                                                      precision_id precision) const noexcept {
     return disk_.sizes(key, precision);
   }
-  /// As expert_reader says. A read that fails leaves nothing of its expert in the tier.
+  /// Reads as an expert_reader. A read that fails leaves nothing of its expert in the tier.
   [[nodiscard]] bool read(expert_key key, precision_id precision, std::size_t tensor,
                           std::uint64_t at, std::span<std::byte> to) const noexcept {
     const auto found = hold(key, precision, tensor == 0 && at == 0);

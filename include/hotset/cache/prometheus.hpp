@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "hotset/core/ids.hpp"
 #include "hotset/core/platform/assert.hpp"
 #include "hotset/paging/pager_stats.hpp"
 #include "hotset/transfer/prefetch_queue.hpp"
@@ -45,6 +46,7 @@ class prometheus_labels {
 
 namespace detail {
 
+/// A field that is the counter `hotset_<name>_total`.
 template <class Stats>
 struct prometheus_counter {
   std::string_view name;
@@ -53,75 +55,65 @@ struct prometheus_counter {
 };
 
 inline constexpr auto pager_counters = std::to_array<prometheus_counter<pager_stats>>({
-    {"hotset_visits_total", "Visits: one layer in one forward pass.", &pager_stats::visits},
-    {"hotset_accesses_total", "Distinct experts of visits.", &pager_stats::accesses},
-    {"hotset_hits_total", "Accesses to experts that were resident before the visit.",
-     &pager_stats::hits},
-    {"hotset_prefetch_hits_total", "Hits that were the first use of a prefetched expert.",
+    {"visits", "Visits: one layer in one forward pass.", &pager_stats::visits},
+    {"accesses", "Distinct experts of visits.", &pager_stats::accesses},
+    {"hits", "Accesses to experts that were resident before the visit.", &pager_stats::hits},
+    {"prefetch_hits", "Hits that were the first use of a prefetched expert.",
      &pager_stats::prefetch_hits},
-    {"hotset_misses_total", "Accesses that were no hits.", &pager_stats::misses},
-    {"hotset_compulsory_misses_total", "Misses that were the first use of an expert.",
+    {"misses", "Accesses that were no hits.", &pager_stats::misses},
+    {"compulsory_misses", "Misses that were the first use of an expert.",
      &pager_stats::compulsory_misses},
-    {"hotset_collision_misses_total",
+    {"collision_misses",
      "Misses of experts that were evicted earlier in the same step, or before the use that they "
      "were "
      "prefetched for.",
      &pager_stats::collision_misses},
-    {"hotset_precision_misses_total",
-     "Misses of experts that were resident at too low a precision.",
+    {"precision_misses", "Misses of experts that were resident at too low a precision.",
      &pager_stats::precision_misses},
-    {"hotset_bypasses_total", "Misses that were refused a slot.", &pager_stats::bypasses},
-    {"hotset_dropped_misses_total", "Misses that a policy left out.", &pager_stats::dropped_misses},
-    {"hotset_substituted_misses_total", "Misses that other experts stood in for.",
+    {"bypasses", "Misses that were refused a slot.", &pager_stats::bypasses},
+    {"dropped_misses", "Misses that a policy left out.", &pager_stats::dropped_misses},
+    {"substituted_misses", "Misses that other experts stood in for.",
      &pager_stats::substituted_misses},
-    {"hotset_fills_total", "Copies on demand.", &pager_stats::fills},
-    {"hotset_speculative_fills_total", "Copies of prefetches.", &pager_stats::speculative_fills},
-    {"hotset_late_prefetches_total", "Prefetch hits whose copy was still on its way.",
+    {"fills", "Copies on demand.", &pager_stats::fills},
+    {"speculative_fills", "Copies of prefetches.", &pager_stats::speculative_fills},
+    {"late_prefetches", "Prefetch hits whose copy was still on its way.",
      &pager_stats::late_prefetches},
-    {"hotset_wasted_prefetches_total", "Prefetched experts that lost their slot before a use.",
+    {"wasted_prefetches", "Prefetched experts that lost their slot before a use.",
      &pager_stats::wasted_prefetches},
-    {"hotset_cancelled_prefetches_total", "Prefetches taken back before a byte of them moved.",
+    {"cancelled_prefetches", "Prefetches taken back before a byte of them moved.",
      &pager_stats::cancelled_prefetches},
-    {"hotset_refused_prefetches_total", "Prefetches for which there was no slot to take.",
+    {"refused_prefetches", "Prefetches for which there was no slot to take.",
      &pager_stats::refused_prefetches},
-    {"hotset_evictions_total", "Experts that lost their slot.", &pager_stats::evictions},
-    {"hotset_pre_evictions_total", "Of them, ahead of a visit.", &pager_stats::pre_evictions},
-    {"hotset_filled_bytes_total", "Bytes copied: on demand, prefetched and warm.",
-     &pager_stats::bytes_filled},
-    {"hotset_demand_bytes_total", "Bytes copied on demand.", &pager_stats::bytes_demand},
-    {"hotset_refetched_bytes_total",
-     "Bytes copied on demand of experts that were evicted too early.",
+    {"evictions", "Experts that lost their slot.", &pager_stats::evictions},
+    {"pre_evictions", "Of them, ahead of a visit.", &pager_stats::pre_evictions},
+    {"filled_bytes", "Bytes copied: on demand, prefetched and warm.", &pager_stats::bytes_filled},
+    {"demand_bytes", "Bytes copied on demand.", &pager_stats::bytes_demand},
+    {"refetched_bytes", "Bytes copied on demand of experts that were evicted too early.",
      &pager_stats::bytes_refetched},
-    {"hotset_warm_bytes_total", "Bytes copied to fill a cache before its first use.",
-     &pager_stats::bytes_warm},
-    {"hotset_prefetched_bytes_total", "Bytes of prefetches that were begun.",
-     &pager_stats::bytes_prefetched},
-    {"hotset_prefetch_used_bytes_total", "Bytes of prefetches that were used.",
+    {"warm_bytes", "Bytes copied to fill a cache before its first use.", &pager_stats::bytes_warm},
+    {"prefetched_bytes", "Bytes of prefetches that were begun.", &pager_stats::bytes_prefetched},
+    {"prefetch_used_bytes", "Bytes of prefetches that were used.",
      &pager_stats::bytes_prefetch_used},
-    {"hotset_prefetch_wasted_bytes_total", "Bytes of prefetches that lost their slot before a use.",
+    {"prefetch_wasted_bytes", "Bytes of prefetches that lost their slot before a use.",
      &pager_stats::bytes_prefetch_wasted},
-    {"hotset_prefetch_cancelled_bytes_total", "Bytes of prefetches that were taken back.",
+    {"prefetch_cancelled_bytes", "Bytes of prefetches that were taken back.",
      &pager_stats::bytes_prefetch_cancelled},
-    {"hotset_failed_fills_total", "Copies that failed.", &pager_stats::failed_fills},
-    {"hotset_ignored_ids_total", "Routed ids that named no expert.", &pager_stats::ignored_ids},
-    {"hotset_split_visits_total", "Visits that needed more than one group.",
-     &pager_stats::split_visits},
-    {"hotset_groups_total", "Groups of split visits.", &pager_stats::groups},
-    {"hotset_steps_total", "Forward passes.", &pager_stats::steps},
-    {"hotset_steps_with_miss_total", "Forward passes with at least one miss.",
-     &pager_stats::steps_with_miss},
+    {"failed_fills", "Copies that failed.", &pager_stats::failed_fills},
+    {"ignored_ids", "Routed ids that named no expert.", &pager_stats::ignored_ids},
+    {"split_visits", "Visits that needed more than one group.", &pager_stats::split_visits},
+    {"groups", "Groups of split visits.", &pager_stats::groups},
+    {"steps", "Forward passes.", &pager_stats::steps},
+    {"steps_with_miss", "Forward passes with at least one miss.", &pager_stats::steps_with_miss},
 });
 
 inline constexpr auto queue_counters = std::to_array<prometheus_counter<prefetch_queue_stats>>({
-    {"hotset_queue_added_total", "Prefetch requests that came to the queue.",
-     &prefetch_queue_stats::added},
-    {"hotset_queue_repeated_total", "Prefetch requests of experts that waited already.",
+    {"queue_added", "Prefetch requests that came to the queue.", &prefetch_queue_stats::added},
+    {"queue_repeated", "Prefetch requests of experts that waited already.",
      &prefetch_queue_stats::repeated},
-    {"hotset_queue_issued_total", "Prefetch requests that were copied, or found resident.",
+    {"queue_issued", "Prefetch requests that were copied, or found resident.",
      &prefetch_queue_stats::issued},
-    {"hotset_queue_expired_total", "Prefetch requests whose visit came first.",
-     &prefetch_queue_stats::expired},
-    {"hotset_queue_displaced_total", "Prefetch requests that a full queue lost.",
+    {"queue_expired", "Prefetch requests whose visit came first.", &prefetch_queue_stats::expired},
+    {"queue_displaced", "Prefetch requests that a full queue lost.",
      &prefetch_queue_stats::displaced},
 });
 
@@ -140,21 +132,16 @@ inline void append_prometheus_label(std::string& out, std::string_view name,
   out += '"';
 }
 
-[[nodiscard]] inline bool is_prometheus_name(std::string_view name) noexcept {
-  const auto letter = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
-  };
-  const auto letter_or_digit = [letter](char c) { return letter(c) || (c >= '0' && c <= '9'); };
-  return !name.empty() && letter(name.front()) && std::ranges::all_of(name, letter_or_digit) &&
-         !name.starts_with("__") && name != "kind" && name != "layer";
-}
-
 /// Each name may stand, and stands once.
-[[nodiscard]] inline bool are_prometheus_labels(
-    std::span<const std::pair<std::string_view, std::string_view>> labels) noexcept {
-  return std::ranges::all_of(labels, [&](const auto& label) {
-    return is_prometheus_name(label.first) &&
-           std::ranges::count(labels, label.first, [](const auto& l) { return l.first; }) == 1;
+[[nodiscard]] inline bool are_prometheus_labels(std::span<const prometheus_label> labels) noexcept {
+  const auto fits = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+  };
+  return std::ranges::all_of(labels, [&](const prometheus_label& label) {
+    const auto name = label.first;
+    return !name.empty() && !(name.front() >= '0' && name.front() <= '9') &&
+           std::ranges::all_of(name, fits) && !name.starts_with("__") && name != "kind" &&
+           name != "layer" && std::ranges::count(labels, name, &prometheus_label::first) == 1;
   });
 }
 
@@ -169,30 +156,25 @@ class prometheus_page {
   void add(const pager_stats& stats, prometheus_labels labels = {}) {
     const auto own = text_of(labels);
     for (const auto& [name, help, field] : detail::pager_counters)
-      sample(name, help, "counter", own, stats.*field);
-    constexpr std::array<std::string_view, 3> kinds{"decode", "prefill", "verify"};
-    for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
-      const auto which = with(own, "kind", kinds[kind]);
-      const auto& counted = stats.by_kind[kind];
-      sample("hotset_accesses_by_kind_total", "Accesses by class of the request.", "counter", which,
-             counted.accesses);
-      sample("hotset_hits_by_kind_total", "Hits by class of the request.", "counter", which,
-             counted.hits);
+      count(name, help, own, stats.*field);
+    for (const auto& [kind, word] : request_classes) {
+      const auto which = with(own, "kind", word);
+      const auto& counted = stats.by_kind[static_cast<std::size_t>(kind)];
+      count("accesses_by_kind", "Accesses by class of the request.", which, counted.accesses);
+      count("hits_by_kind", "Hits by class of the request.", which, counted.hits);
     }
     for (std::size_t layer = 0; layer < stats.per_layer.size(); ++layer) {
       const auto which = with(own, "layer", std::to_string(layer));
       const auto& counted = stats.per_layer[layer];
-      sample("hotset_accesses_by_layer_total", "Accesses by layer.", "counter", which,
-             counted.accesses);
-      sample("hotset_hits_by_layer_total", "Hits by layer.", "counter", which, counted.hits);
-      sample("hotset_collision_misses_by_layer_total", "Collision misses by layer.", "counter",
-             which, counted.collisions);
+      count("accesses_by_layer", "Accesses by layer.", which, counted.accesses);
+      count("hits_by_layer", "Hits by layer.", which, counted.hits);
+      count("collision_misses_by_layer", "Collision misses by layer.", which, counted.collisions);
     }
   }
   void add(const prefetch_queue& queue, prometheus_labels labels = {}) {
     const auto own = text_of(labels);
     for (const auto& [name, help, field] : detail::queue_counters)
-      sample(name, help, "counter", own, queue.stats().*field);
+      count(name, help, own, queue.stats().*field);
     sample("hotset_queue_waiting", "Prefetch requests that wait.", "gauge", own, queue.size());
   }
   /// A running slot_cache: its pager and its queue.
@@ -218,7 +200,7 @@ class prometheus_page {
 
  private:
   struct family {
-    std::string_view name;
+    std::string name;
     std::string_view help;
     std::string_view type;
     std::string samples{};
@@ -236,7 +218,11 @@ class prometheus_page {
     return labels;
   }
 
-  void sample(std::string_view name, std::string_view help, std::string_view type,
+  void count(std::string_view name, std::string_view help, const std::string& labels,
+             std::uint64_t value) {
+    sample("hotset_" + std::string(name) + "_total", help, "counter", labels, value);
+  }
+  void sample(const std::string& name, std::string_view help, std::string_view type,
               const std::string& labels, std::uint64_t value) {
     auto at = std::ranges::find(families_, name, &family::name);
     if (at == families_.end()) at = families_.insert(at, {name, help, type});
@@ -248,28 +234,13 @@ class prometheus_page {
   std::vector<family> families_;
 };
 
-/// One cache's counters, with the same labels on each. Allocates.
-[[nodiscard]] inline std::string prometheus_text(const pager_stats& stats,
-                                                 prometheus_labels labels = {}) {
+/// The text of pager_stats, of a prefetch_queue, or of a running slot_cache (its pager and its queue), with the same
+/// labels on each sample. For several caches use one prometheus_page. Allocates.
+template <class Counted>
+  requires requires(prometheus_page page, const Counted& counted) { page.add(counted); }
+[[nodiscard]] std::string prometheus_text(const Counted& counted, prometheus_labels labels = {}) {
   prometheus_page page;
-  page.add(stats, labels);
-  return page.text();
-}
-
-/// What became of prefetch requests, and how many wait.
-[[nodiscard]] inline std::string prometheus_text(const prefetch_queue& queue,
-                                                 prometheus_labels labels = {}) {
-  prometheus_page page;
-  page.add(queue, labels);
-  return page.text();
-}
-
-/// A running slot_cache: its pager and its queue. Where there are several, use one prometheus_page.
-template <class Cache>
-  requires requires(prometheus_page page, const Cache& cache) { page.add(cache); }
-[[nodiscard]] std::string prometheus_text(const Cache& cache, prometheus_labels labels = {}) {
-  prometheus_page page;
-  page.add(cache, labels);
+  page.add(counted, labels);
   return page.text();
 }
 

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -16,11 +15,10 @@
 #include "hotset/core/error.hpp"
 #include "hotset/core/forecast.hpp"
 #include "hotset/core/ids/per_id.hpp"
-#include "hotset/core/platform/log.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/status.hpp"
 #include "hotset/paging/pager.hpp"
-#include "hotset/transfer/memory/forgets_experts.hpp"
+#include "hotset/transfer/expert_source.hpp"
 #include "hotset/transfer/prefetch_queue.hpp"
 #include "hotset/transfer/transfer_backend.hpp"
 
@@ -39,8 +37,7 @@ struct slot_cache_config {
   [[nodiscard]] validation validate() const {
     if (auto bad = queue.validate()) return bad;
     if (most_under_way < 1) return error{"most_under_way = 0, accepted: 1 or more"};
-    if (attempts < 1)
-      return error{"attempts = " + std::to_string(attempts) + ", accepted: 1 or more"};
+    if (attempts < 1) return refusal("attempts = ", attempts, ", accepted: 1 or more");
     return std::nullopt;
   }
 };
@@ -66,7 +63,7 @@ class slot_cache {
     return std::make_unique<slot_cache>(checked{}, std::move(decisions), backend, setup);
   }
 #if HOTSET_EXCEPTIONS
-  /// As `create`. Errors: throws invalid_config.
+  /// `create` with exceptions. Errors: throws invalid_config.
   slot_cache(Pager decisions, Backend& backend, const slot_cache_config& setup = {})
       : slot_cache((require_valid(check(decisions, backend, setup)), checked{}),
                    std::move(decisions), backend, setup) {}
@@ -87,7 +84,8 @@ class slot_cache {
   }
   slot_cache(const slot_cache&) = delete;
   slot_cache& operator=(const slot_cache&) = delete;
-  /// Waits for its copies. A loss that nobody was told of by then is logged: drain before.
+  /// Waits for outstanding copies. A failed copy that no call has reported is only logged; call drain() first to get
+  /// the error.
   ~slot_cache() {
     wait_for_copies();
     (void)settle();
@@ -102,7 +100,7 @@ class slot_cache {
   /// Errors: those of `resolve` and `resolve_next`, and what `use` returned; then some groups may have been served.
   template <class Use>
   status serve(const routing_view& view, stream_type& stream, cache_visit& visit, Use&& use) {
-    if (visit.open_) return status::busy;
+    if (visit.is_open()) return status::busy;
     if (pager_.is_unfinished(visit.plan_)) return status::visit_unfinished;
     if (const auto lost = settle(); lost != status::ok) return lost;
     const leaving end{*this, stream, visit};
@@ -121,7 +119,7 @@ class slot_cache {
   /// Errors: those of pager::plan; fill_failed (nothing of the visit is pinned; slots whose copy had started are
   /// free, every other key is where it was), busy (`visit` was not released).
   status resolve(const routing_view& view, stream_type& stream, cache_visit& visit) noexcept {
-    if (visit.open_) return status::busy;
+    if (visit.is_open()) return status::busy;
     if (const auto lost = settle(); lost != status::ok) return lost;
     return plan_and_carry_out(stream, visit, [&] { return pager_.plan(view, visit.plan_); });
   }
@@ -129,16 +127,16 @@ class slot_cache {
   /// Errors: busy (it was not); no_plan (`visit` has no group left, or was abandoned); fill_failed, as `resolve`: the same
   /// group may be tried again.
   status resolve_next(stream_type& stream, cache_visit& visit) noexcept {
-    if (visit.open_) return status::busy;
+    if (visit.is_open()) return status::busy;
     return plan_and_carry_out(stream, visit, [&] { return pager_.plan_next(visit.plan_); });
   }
   /// Call when the kernel that reads the visit's slots is enqueued: copies into them wait for it.
   void release(cache_visit& visit, stream_type& stream) noexcept {
-    if (!visit.open_) return;
+    if (!visit.is_open()) return;
     const auto reader = backend_.record(stream);
-    for (std::size_t i = 0; i < visit.pin_count_; ++i) pager_.unpin(visit.pins_[i], reader);
-    visit.pin_count_ = 0;
-    visit.open_ = false;
+    for (std::size_t i = 0; i < visit.ends_.pins; ++i) pager_.unpin(visit.pins_[i], reader);
+    visit.ends_.pins = 0;
+    visit.ends_.is_open = false;
     if (!pager_.is_unfinished(visit.plan_)) visit.ends_.run = nullptr;
   }
   /// Ends a visit early: releases what it keeps, and gives up its groups that are left. Does nothing to one that has ended.
@@ -169,18 +167,11 @@ class slot_cache {
   }
   /// A step begins: policies that go by requests hear of its tokens. Pre: view.layer == before_layers.
   void open_step(const routing_view& view) noexcept { pager_.open_step(view); }
-  /// Ahead of the visit of `context`, evicts until so many slots of its layer's pool are free, as pager::pre_evict. A
-  /// backend that copies victims back begins with it, and what comes into their slots waits for that.
-  std::size_t pre_evict(visit_context context, std::size_t slots, std::span<const slot_id> spared,
-                        stream_type& stream) noexcept {
+  /// Ahead of the visit of `context`, evicts until so many slots of its layer's pool are free, as pager::pre_evict.
+  std::size_t pre_evict(visit_context context, std::size_t slots,
+                        std::span<const slot_id> spared) noexcept {
     context.pool = pager_.layout().pool_of_layer(context.layer);
-    return pager_.pre_evict(context, slots, spared, [&](slot_id slot, expert_key key) {
-      if constexpr (requires { backend_.write_back(key, precision_id{}, ticket{}, stream); }) {
-        const auto back = backend_.write_back(key, pager_.precision_of(slot),
-                                              pager_.slot(slot).last_reader, stream);
-        if (back != no_ticket) pager_.wait_before_fill(slot, back);
-      }
-    });
+    return pager_.pre_evict(context, slots, spared, [](slot_id, expert_key) {});
   }
   /// Fills free slots with `keys`, least wanted first, and waits for them. A copy that fails leaves its slot free.
   /// Errors: visit_unfinished; fill_failed, the backend did not take a copy or, as `settle`, an
@@ -263,14 +254,14 @@ class slot_cache {
     return detail::check_layout(backend, decisions.layout());
   }
 
-  /// Whatever ends `serve`, the visit keeps nothing.
+  /// Scope guard: abandons the visit however serve() ends.
   struct leaving {
     slot_cache& cache;
     stream_type& stream;
     cache_visit& visit;
     ~leaving() { cache.abandon(visit, stream); }
   };
-  /// fill_failed is of this group's copies alone: an earlier loss is told by `settle`, and not tried away.
+  /// Retries failures of this group's copies only. settle() reports earlier failures; they are not retried.
   template <class Plan>
   status tried(stream_type& stream, cache_visit& visit, Plan plan) noexcept {
     auto now = plan_and_carry_out(stream, visit, plan);
@@ -333,7 +324,7 @@ class slot_cache {
       pager_.wait_before_fill(slot, batch);  // a fence may fail while the copy is under way
       for (auto& copy : underway_)
         if (copy.batch == batch && copy.slot == slot)
-          copy.slot = no_slot;  // dealt with: nobody read it
+          copy.slot = no_slot;  // dealt with: no visit has read it
       return false;
     }
     return true;
@@ -352,11 +343,9 @@ class slot_cache {
     if (const auto done = pager_.commit(plan); done != status::ok) return done;
     if (sent.id != no_ticket && backend_.poll(sent.id) != transfer_state::arrived)
       remember(plan, sent.id);
-    visit.pin_count_ = 0;
-    visit.ends_ = {&slot_cache::end_visit, this, &stream};
+    visit.ends_ = {&slot_cache::end_visit, this, &stream, 0, true};
     for (const auto slot : plan.slots())
-      if (slot != no_slot) visit.pins_[visit.pin_count_++] = pager_.pin(slot);
-    visit.open_ = true;
+      if (slot != no_slot) visit.pins_[visit.ends_.pins++] = pager_.pin(slot);
     if (!plan.more() && !queue_.empty() && underway_.speculative() < most_under_way_)
       issue_waiting(plan.context(), stream);
     return status::ok;
@@ -364,8 +353,8 @@ class slot_cache {
   [[nodiscard]] bool speculating() const noexcept {
     return underway_.speculative() != 0 || !queue_.empty();
   }
-  /// What was prefetched for the visit and is not of it is too late. Taken back before the visit's own copies are
-  /// waited for: a thread that moves bytes would begin it as soon as they are done.
+  /// Cancels prefetches for the visit that it does not use: they are too late. Cancelled before the visit's own copies
+  /// are waited for: a thread that moves bytes would begin it as soon as they are done.
   void visit_has_come(const visit_plan& plan) noexcept {
     const auto& context = plan.context();
     queue_.expire(context.step, context.layer);
@@ -414,7 +403,7 @@ class slot_cache {
     for (std::size_t first = 0; first < queue_.size();) {
       const auto batch = next_batch(first);
       make_room();
-      // What an open visit counted on may be lost just now. Its slots are free, and who reads them is not known yet.
+      // An expert of an open visit may be lost just now. Its slots are free, and their readers are not known yet.
       if (lost_ != status::ok) return;
       const auto room = most_under_way_ - std::min(most_under_way_, underway_.speculative());
       if (pager_.plan_prefetch(context, batch, plan, room) != status::ok) return;
@@ -422,8 +411,11 @@ class slot_cache {
       const bool refused = started != plan.fills().size();
       pager_.keep_first(plan, started);
       (void)pager_.commit(plan);
-      for (std::size_t i = 0; i < started; ++i)
-        watch_speculative(plan.fills()[i], batch[plan.request_of(i)].for_step);
+      for (std::size_t i = 0; i < started; ++i) {
+        const auto& f = plan.fills()[i];
+        const auto for_step = batch[plan.request_of(i)].for_step;
+        underway_.watch({fill_ticket_[f.slot], f.slot, f.generation, true, for_step});
+      }
       const auto left = plan.deferred().size();
       queue_.take(first, batch.size(), plan.deferred());
       first += left;
@@ -438,9 +430,6 @@ class slot_cache {
       fill_ticket_[plan.fills()[i].slot] = sent.id;
     }
     return plan.fills().size();
-  }
-  void watch_speculative(const fill& f, step_id for_step) noexcept {
-    underway_.watch({fill_ticket_[f.slot], f.slot, f.generation, true, for_step});
   }
 
   status start_warm(stream_type& stream) noexcept {

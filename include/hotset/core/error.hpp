@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Errors of set-up and input: a result type that works without exceptions, and the two exceptions.
+/// Errors of set-up and input: a result type that works without exceptions, the two exceptions, and a sink for what no
+/// call returns.
 
+#include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <type_traits>
 #include <utility>
 
 #include "hotset/core/platform/assert.hpp"
@@ -22,6 +26,30 @@ namespace hotset {
 struct error {
   std::string message;
 };
+
+namespace detail {
+/// Text, a number, or an id.
+template <class Part>
+concept message_part = std::is_convertible_v<const Part&, std::string_view> ||
+    std::is_arithmetic_v<Part> || requires(const Part& part) {
+  to_string(part);
+};
+}  // namespace detail
+
+/// An error whose message is the parts in order: text, numbers, ids.
+template <detail::message_part... Parts>
+[[nodiscard]] error refusal(const Parts&... parts) {
+  error out;
+  const auto append = [&](const auto& part) {
+    using std::to_string;
+    if constexpr (std::is_convertible_v<decltype(part), std::string_view>)
+      out.message.append(std::string_view(part));
+    else
+      out.message += to_string(part);
+  };
+  (append(parts), ...);
+  return out;
+}
 
 #if HOTSET_EXCEPTIONS
 /// A configuration that cannot work.
@@ -98,7 +126,7 @@ class [[nodiscard]] result {
 
 /// Why a set-up call got no memory: short enough to need none itself.
 inline error no_host_memory() { return {"no host memory"}; }
-/// What `make` returns, or `refused` where the machine has no memory for it. Without exceptions that ends the program.
+/// Returns `make()`, or `refused` if the machine has no memory for it. Without exceptions that ends the program.
 template <class Make, class Refused>
 auto unless_out_of_memory(Make make, [[maybe_unused]] Refused refused) noexcept
     -> decltype(make()) {
@@ -123,5 +151,19 @@ inline void require_valid(const validation& check) {
   if (check) throw invalid_config(check->message);
 }
 #endif
+
+/// How bad it is.
+enum class log_level : std::uint8_t { warning, error };
+
+/// Receives warnings and errors that no call returns. Copyable; an empty one drops them. The callback must not throw,
+/// nor call back into the object that reports. A visit in which all goes well reports nothing.
+struct log_sink {
+  void (*write)(void* context, log_level level, std::string_view text) noexcept = nullptr;
+  void* context = nullptr;
+
+  void operator()(log_level level, std::string_view text) const noexcept {
+    if (write != nullptr) write(context, level, text);
+  }
+};
 
 }  // namespace hotset

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What is expected of the visits after the running one.
+/// The visits after the running one: what a predictor expects of them, and what a prefetcher asks for.
 
 #include <algorithm>
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace hotset {
 
-/// What a prefetcher may go by. Owns nothing; empty parts mean: not known.
+/// Input of a prefetcher. Owns nothing; empty parts mean: not known.
 struct forecast {
   /// [tokens * depth * experts], of the next `depth` layers.
   std::span<const float> probabilities{};
@@ -24,7 +24,7 @@ struct forecast {
   layer_id truth_layer{};
   step_id truth_step = 0;
 
-  /// Of a model with so many experts in a layer: 0 if the probabilities are not those of whole tokens.
+  /// Tokens, if a layer has so many experts; 0 if the probabilities are not those of whole tokens.
   [[nodiscard]] std::size_t tokens(std::size_t experts) const noexcept {
     if (depth < 1) return 0;
     const auto of_token = static_cast<std::size_t>(depth) * experts;
@@ -59,7 +59,21 @@ struct forecast {
   }
 };
 
-/// What a prefetcher cannot do without.
+/// The part of a forecast that a prefetcher requires.
 enum class forecast_need : std::uint8_t { nothing, probabilities, truth };
+
+/// One expert that may be needed soon. Lists of requests are best first.
+struct prefetch_request {
+  expert_key key{};
+  step_id for_step = 0;      ///< the step whose visit of key.layer it is meant for
+  float probability = 1.0F;  ///< the predictor's own
+};
+
+/// Residents that a speculative fill may evict.
+enum class prefetch_guard : std::uint8_t {
+  none,   ///< whatever the eviction policy picks
+  named,  ///< no key with an outstanding request, and none that an open visit reads
+  predicted,  ///< as `named`, and no key that is expected at least as likely, in the same visit or a sooner one
+};
 
 }  // namespace hotset

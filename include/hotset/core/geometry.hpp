@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The shape of a model's routed experts: layers, experts, top-k, bytes and size classes.
+/// The shape of a model's routed experts: layers, experts, top-k, bytes and size classes; and the tensors of one
+/// expert.
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "hotset/core/error.hpp"
@@ -32,7 +32,7 @@ struct geometry {
   static constexpr std::int32_t max_top_k = 65535;  ///< ranks have 16 bits, with one for none
   static constexpr std::int64_t max_ids_per_visit = std::int64_t{1} << 31;  ///< tokens x top_k
 
-  // The same counts as sizes of arrays.
+  // The counts as sizes of arrays.
   [[nodiscard]] std::size_t layer_count() const noexcept {
     return static_cast<std::size_t>(layers);
   }
@@ -72,7 +72,7 @@ struct geometry {
   /// Size class of every layer, dense from 0 in order of first appearance.
   [[nodiscard]] std::vector<size_class_id> size_classes() const {
     if (!layer_size_class.empty()) return layer_size_class;
-    std::vector<size_class_id> classes(static_cast<std::size_t>(layers));
+    std::vector<size_class_id> classes(layer_count());
     std::vector<std::uint64_t> seen;
     for (const auto l : each<layer_id>(layers)) {
       const auto bytes = bytes_of(l);
@@ -85,26 +85,19 @@ struct geometry {
   }
 
   [[nodiscard]] validation validate() const {
-    const auto refuse = [](std::string text) { return validation(error{std::move(text)}); };
-    if (layers < 1) return refuse("layers = " + std::to_string(layers) + ", accepted: 1 or more");
-    if (experts < 1)
-      return refuse("experts = " + std::to_string(experts) + ", accepted: 1 or more");
-    if (std::int64_t{layers} * experts > max_keys)
-      return refuse("layers x experts = " + std::to_string(std::int64_t{layers} * experts) +
-                    ", accepted: at most " + std::to_string(max_keys));
-    if (top_k < 1 || top_k > experts)
-      return refuse("top_k = " + std::to_string(top_k) + ", accepted: 1.." +
-                    std::to_string(experts));
-    if (top_k > max_top_k)
-      return refuse("top_k = " + std::to_string(top_k) + ", accepted: 1.." +
-                    std::to_string(max_top_k));
+    if (layers < 1) return refusal("layers = ", layers, ", accepted: 1 or more");
+    if (experts < 1) return refusal("experts = ", experts, ", accepted: 1 or more");
+    const auto all = std::int64_t{layers} * experts;
+    if (all > max_keys)
+      return refusal("layers x experts = ", all, ", accepted: at most ", max_keys);
+    const auto most = std::min(experts, max_top_k);
+    if (top_k < 1 || top_k > most) return refusal("top_k = ", top_k, ", accepted: 1..", most);
     if (max_tokens_per_visit < 1 || max_tokens_per_visit > (1 << 24))
-      return refuse("max_tokens_per_visit = " + std::to_string(max_tokens_per_visit) +
-                    ", accepted: 1..16777216");
-    if (std::int64_t{max_tokens_per_visit} * top_k > max_ids_per_visit)
-      return refuse("max_tokens_per_visit x top_k = " +
-                    std::to_string(std::int64_t{max_tokens_per_visit} * top_k) +
-                    ", accepted: at most " + std::to_string(max_ids_per_visit));
+      return refusal("max_tokens_per_visit = ", max_tokens_per_visit, ", accepted: 1..16777216");
+    const auto ids = std::int64_t{max_tokens_per_visit} * top_k;
+    if (ids > max_ids_per_visit)
+      return refusal("max_tokens_per_visit x top_k = ", ids, ", accepted: at most ",
+                     max_ids_per_visit);
     if (auto bad = validate_bytes("expert_bytes", expert_bytes)) return bad;
     if (auto bad = validate_precisions()) return bad;
     return validate_classes();
@@ -113,19 +106,17 @@ struct geometry {
  private:
   [[nodiscard]] validation validate_bytes(const std::string& what,
                                           const std::vector<std::uint64_t>& bytes) const {
-    if (bytes.size() > 1 && bytes.size() != static_cast<std::size_t>(layers))
-      return error{what + " has " + std::to_string(bytes.size()) +
-                   " entries, accepted: none, 1 or one per layer (" + std::to_string(layers) + ")"};
+    if (bytes.size() > 1 && bytes.size() != layer_count())
+      return refusal(what, " has ", bytes.size(), " entries, accepted: none, 1 or one per layer (",
+                     layers, ")");
     for (std::size_t l = 0; l < bytes.size(); ++l)
-      if (bytes[l] == 0)
-        return error{what + "[" + std::to_string(l) + "] = 0, accepted: 1 or more"};
+      if (bytes[l] == 0) return refusal(what, "[", l, "] = 0, accepted: 1 or more");
     return std::nullopt;
   }
   [[nodiscard]] validation validate_precisions() const {
     if (lower_precisions.empty()) return std::nullopt;
     if (precisions() > max_precisions)
-      return error{std::to_string(precisions()) + " precisions, accepted: 1.." +
-                   std::to_string(max_precisions)};
+      return refusal(precisions(), " precisions, accepted: 1..", max_precisions);
     if (expert_bytes.empty())
       return error{"several precisions and no expert_bytes, accepted: the bytes of each precision"};
     for (std::size_t p = 1; p < precisions(); ++p) {
@@ -136,21 +127,47 @@ struct geometry {
       for (const auto l : each<layer_id>(layers))
         if (bytes_of(l, static_cast<precision_id>(p)) >=
             bytes_of(l, static_cast<precision_id>(p - 1)))
-          return error{what + " of layer " + to_string(l) +
-                       " is not smaller than the precision above it, accepted: falling bytes"};
+          return refusal(what, " of layer ", l,
+                         " is not smaller than the precision above it, accepted: falling bytes");
     }
     return std::nullopt;
   }
   [[nodiscard]] validation validate_classes() const {
     if (layer_size_class.empty()) return std::nullopt;
-    if (layer_size_class.size() != static_cast<std::size_t>(layers))
-      return error{"layer_size_class has " + std::to_string(layer_size_class.size()) +
-                   " entries, accepted: none or one per layer (" + std::to_string(layers) + ")"};
+    if (layer_size_class.size() != layer_count())
+      return refusal("layer_size_class has ", layer_size_class.size(),
+                     " entries, accepted: none or one per layer (", layers, ")");
     for (std::size_t l = 0; l < layer_size_class.size(); ++l)
       if (layer_size_class[l] < 0 || layer_size_class[l] >= layers)
-        return error{"layer_size_class[" + std::to_string(l) +
-                     "] = " + to_string(layer_size_class[l]) + ", accepted: 0.." +
-                     std::to_string(layers - 1)};
+        return refusal("layer_size_class[", l, "] = ", layer_size_class[l], ", accepted: 0..",
+                       layers - 1);
+    return std::nullopt;
+  }
+};
+
+/// One tensor of an expert, such as `down_proj` or its block scales.
+struct tensor_layout {
+  std::string name;
+  std::uint64_t bytes = 0;
+};
+
+/// The tensors of every expert of one size class: 1..8, of any dtype and shape. An expert is usable only when all are
+/// in place.
+struct expert_layout {
+  std::vector<tensor_layout> tensors;
+
+  static constexpr std::size_t max_tensors = 8;
+
+  [[nodiscard]] std::uint64_t bytes() const noexcept {
+    std::uint64_t total = 0;
+    for (const auto& t : tensors) total += t.bytes;
+    return total;
+  }
+  [[nodiscard]] validation validate() const {
+    if (tensors.empty() || tensors.size() > max_tensors)
+      return refusal("an expert of ", tensors.size(), " tensors, accepted: 1..", max_tensors);
+    for (const auto& t : tensors)
+      if (t.bytes == 0) return error{"tensor '" + t.name + "' has 0 bytes, accepted: 1 or more"};
     return std::nullopt;
   }
 };

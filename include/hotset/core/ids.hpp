@@ -2,14 +2,16 @@
 #pragma once
 /// The identifiers that every part shares; all are dense and start at zero.
 
+#include <array>
 #include <compare>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <type_traits>
+#include <utility>
 
-#include "hotset/core/platform/host_device.hpp"
+#include "hotset/core/platform/compiler.hpp"
 
 namespace hotset {
 
@@ -54,7 +56,7 @@ template <identifier Id>
 [[nodiscard]] constexpr bool operator==(Id id, std::integral auto n) noexcept {
   return std::int64_t{number(id)} == static_cast<std::int64_t>(n);
 }
-/// As above.
+/// An id and a plain number are ordered as numbers.
 template <identifier Id>
 [[nodiscard]] constexpr std::strong_ordering operator<=>(Id id, std::integral auto n) noexcept {
   return std::int64_t{number(id)} <=> static_cast<std::int64_t>(n);
@@ -69,7 +71,7 @@ template <identifier Id>
 constexpr Id& operator++(Id& id) noexcept {
   return id = static_cast<Id>(number(id) + 1);
 }
-/// As above; returns what it was.
+/// The next one; returns the id before.
 template <identifier Id>
 constexpr Id operator++(Id& id, int) noexcept {
   const Id before = id;
@@ -101,7 +103,7 @@ template <identifier Id>
 template <class Stream, identifier Id>
   requires requires { typename Stream::char_type; }
 auto& operator<<(Stream& out, Id id) { return out << std::int32_t{number(id)}; }
-/// What fmt prints.
+/// The number that fmt prints.
 template <identifier Id>
 [[nodiscard]] constexpr std::int32_t format_as(Id id) noexcept {
   return number(id);
@@ -146,35 +148,35 @@ template <identifier Id>
 
 /// Ids that are written down.
 inline namespace literals {
-/// As in `3_layer`.
+/// A layer, such as `3_layer`.
 [[nodiscard]] constexpr layer_id operator""_layer(unsigned long long n) noexcept {
   return static_cast<layer_id>(n);
 }
-/// As in `3_expert`.
+/// An expert, such as `3_expert`.
 [[nodiscard]] constexpr expert_id operator""_expert(unsigned long long n) noexcept {
   return static_cast<expert_id>(n);
 }
-/// As in `3_slot`.
+/// A slot, such as `3_slot`.
 [[nodiscard]] constexpr slot_id operator""_slot(unsigned long long n) noexcept {
   return static_cast<slot_id>(n);
 }
-/// As in `3_pool`.
+/// A pool, such as `3_pool`.
 [[nodiscard]] constexpr pool_id operator""_pool(unsigned long long n) noexcept {
   return static_cast<pool_id>(n);
 }
-/// As in `3_size_class`.
+/// A size class, such as `3_size_class`.
 [[nodiscard]] constexpr size_class_id operator""_size_class(unsigned long long n) noexcept {
   return static_cast<size_class_id>(n);
 }
-/// As in `3_precision`.
+/// A precision, such as `3_precision`.
 [[nodiscard]] constexpr precision_id operator""_precision(unsigned long long n) noexcept {
   return static_cast<precision_id>(n);
 }
 }  // namespace literals
 
-/// Of an absent expert.
+/// The slot of an absent expert.
 inline constexpr slot_id no_slot{-1};
-/// Of a place without an expert.
+/// The id in a place without an expert.
 inline constexpr expert_id no_expert{-1};
 /// Where a step is before its first layer.
 inline constexpr layer_id before_layers{-1};
@@ -191,7 +193,7 @@ struct expert_key {
   friend constexpr auto operator<=>(const expert_key&, const expert_key&) = default;
 };
 
-/// Of a slot that holds nothing.
+/// The key of a slot that holds nothing.
 inline constexpr expert_key no_key{};
 
 /// A step as a mark of which 0 says never. The last step of all has the mark of the one before it.
@@ -199,11 +201,22 @@ inline constexpr expert_key no_key{};
   return step == ~step_id{0} ? step : step + 1;
 }
 
-/// What kind of work a visit serves.
+/// The kind of work that a visit serves.
 enum class request_class : std::uint8_t {
   decode = 0,   ///< one new token per sequence
   prefill = 1,  ///< the tokens of a prompt
   verify = 2,   ///< drafted tokens of speculative decoding
 };
+
+/// Names of the classes of requests in files and reports, in the order of their numbers.
+inline constexpr std::array<std::pair<request_class, const char*>, 3> request_classes{
+    {{request_class::decode, "decode"},
+     {request_class::prefill, "prefill"},
+     {request_class::verify, "verify"}}};
+
+/// "decode", "prefill", "verify".
+[[nodiscard]] constexpr const char* name_of(request_class kind) noexcept {
+  return request_classes[static_cast<std::size_t>(kind)].second;
+}
 
 }  // namespace hotset

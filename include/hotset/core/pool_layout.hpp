@@ -70,7 +70,7 @@ class pool_layout {
     return per_layer(shape, std::span(&quota, 1));
   }
 
-  /// As many slots as `bytes` hold, of experts as large as shape.expert_bytes says: the same share of each layer's experts. Shared,
+  /// Divides `bytes` into slots for experts of shape.expert_bytes: the same share of each layer's experts. Shared,
   /// the layers of a size class have a pool together.
   /// Errors: those of geometry; no expert_bytes, or several precisions; bytes that no token's experts fit into.
   static result<pool_layout> within(const geometry& shape, cache_scope scope, std::uint64_t bytes) {
@@ -89,8 +89,8 @@ class pool_layout {
     };
     const auto least = of_each * static_cast<std::uint64_t>(shape.top_k);
     if (scope == cache_scope::per_layer && bytes < least)
-      return error{std::to_string(bytes) + " bytes, accepted: " + std::to_string(least) +
-                   " or more, for top_k experts in every layer"};
+      return refusal(bytes, " bytes, accepted: ", least,
+                     " or more, for top_k experts in every layer");
     if (scope == cache_scope::per_layer) return per_layer(shape, slots_of(1));
     std::vector<std::uint64_t> layers;
     for (const auto c : shape.size_classes()) {
@@ -120,8 +120,8 @@ class pool_layout {
     if (auto bad = shape.validate()) return *std::move(bad);
     const auto precisions = shape.precisions();
     if (quotas.size() != precisions)
-      return error{std::to_string(quotas.size()) + " quotas for " + std::to_string(precisions) +
-                   " precisions, accepted: one for each"};
+      return refusal(quotas.size(), " quotas for ", precisions,
+                     " precisions, accepted: one for each");
     const auto classes = shape.size_classes();
     std::vector<group> groups;
     std::vector<std::int64_t> slots;
@@ -174,11 +174,10 @@ class pool_layout {
   static result<pool_layout> assemble(const geometry& shape, std::vector<group> groups,
                                       std::vector<std::int64_t> slots) {
     if (slots.size() != groups.size())
-      return error{std::to_string(slots.size()) + " slot counts for " +
-                   std::to_string(groups.size()) + " pools, accepted: one for each pool"};
+      return refusal(slots.size(), " slot counts for ", groups.size(),
+                     " pools, accepted: one for each pool");
     if (groups.size() > most_pools)
-      return error{std::to_string(groups.size()) + " pools, accepted: at most " +
-                   std::to_string(most_pools)};
+      return refusal(groups.size(), " pools, accepted: at most ", most_pools);
     pool_layout out;
     out.shape_ = shape;
     for (const auto& g : groups)
@@ -186,7 +185,7 @@ class pool_layout {
     out.layer_pool_.resize(shape.layer_count() * out.precisions_);
     for (std::size_t p = 0; p < groups.size(); ++p) {
       if (groups[p].layers.empty())
-        return error{"size class " + std::to_string(p) + " has no layer, accepted: dense classes"};
+        return refusal("size class ", p, " has no layer, accepted: dense classes");
       out.add(groups[p], slots[p], static_cast<pool_id>(p));
     }
     if (auto bad = out.check_room(slots)) return *std::move(bad);
@@ -207,17 +206,16 @@ class pool_layout {
       const auto& one = pools_[static_cast<pool_id>(p)];
       const auto most = static_cast<std::int64_t>(one.layers.size()) * shape_.experts;
       if (precisions_ > 1 && asked[p] < 1)
-        return error{"the pool of precision " + to_string(one.precision) + " has " +
-                     std::to_string(asked[p]) + " slots, accepted: 1.." + std::to_string(most)};
+        return refusal("the pool of precision ", one.precision, " has ", asked[p],
+                       " slots, accepted: 1..", most);
       std::int64_t room = 0;
       for (std::size_t q = 0; q < precisions_; ++q)
         room += at(pool_of(one.layers.front(), static_cast<precision_id>(q))).slots;
       if (room < shape_.top_k)
-        return error{"pool " + std::to_string(p) + " has " +
-                     std::to_string(precisions_ > 1 ? room : asked[p]) +
-                     (precisions_ > 1 ? " slots of all precisions" : " slots") +
-                     ", fewer than top_k: a token could never be served; accepted: " +
-                     std::to_string(shape_.top_k) + ".." + std::to_string(most)};
+        return refusal("pool ", p, " has ", precisions_ > 1 ? room : asked[p],
+                       (precisions_ > 1 ? " slots of all precisions" : " slots"),
+                       ", fewer than top_k: a token could never be served; accepted: ",
+                       shape_.top_k, "..", most);
     }
     return std::nullopt;
   }

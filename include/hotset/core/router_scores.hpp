@@ -19,7 +19,6 @@
 #include <functional>
 #include <limits>
 #include <span>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -64,8 +63,9 @@ inline void divide_by_sum(std::span<float> scores) noexcept {
 /// How logits become scores.
 enum class score_function : std::uint8_t { softmax, sigmoid };
 
-/// Of one token at a time. Arrays are [experts]; an empty bias is none. Allocates nothing after construction. Exponentials
-/// are those of the build: the last bits of scores may differ between machines. Threads: compatible.
+/// Scores and selects for one token at a time. Arrays are [experts]; an empty bias is none. Allocates nothing after
+/// construction. Exponentials are those of the build: the last bits of scores may differ between machines. Threads:
+/// compatible.
 class router_scores {
  public:
   struct config {
@@ -86,30 +86,28 @@ class router_scores {
     }
     [[nodiscard]] validation validate() const {
       if (function != score_function::softmax && function != score_function::sigmoid)
-        return error{"router_scores function = " + std::to_string(static_cast<int>(function)) +
-                     ", accepted: 0 (softmax), 1 (sigmoid)"};
+        return refusal("router_scores function = ", static_cast<int>(function),
+                       ", accepted: 0 (softmax), 1 (sigmoid)");
       if (groups < 1 || (groups > 1 && function == score_function::softmax))
-        return error{"router_scores groups = " + std::to_string(groups) +
-                     ", accepted: 1 for softmax, 1 or more for sigmoid"};
+        return refusal("router_scores groups = ", groups,
+                       ", accepted: 1 for softmax, 1 or more for sigmoid");
       if (top_groups < 1 || top_groups > groups)
-        return error{"router_scores top_groups = " + std::to_string(top_groups) +
-                     ", accepted: 1.." + std::to_string(groups) + " (groups)"};
+        return refusal("router_scores top_groups = ", top_groups, ", accepted: 1..", groups,
+                       " (groups)");
       if (!(scale > 0 && scale <= std::numeric_limits<float>::max()))
-        return error{"router_scores scale = " + std::to_string(scale) +
-                     ", accepted: more than 0, finite"};
+        return refusal("router_scores scale = ", scale, ", accepted: more than 0, finite");
       return std::nullopt;
     }
-    /// As validate(), and it must belong to this shape.
+    /// Checks also that the groups suit this shape.
     [[nodiscard]] validation validate(const geometry& shape) const {
       if (auto bad = validate()) return bad;
       if (shape.experts % groups != 0)
-        return error{"router_scores groups = " + std::to_string(groups) +
-                     ", accepted: divisors of " + std::to_string(shape.experts) + " (experts)"};
+        return refusal("router_scores groups = ", groups, ", accepted: divisors of ", shape.experts,
+                       " (experts)");
       const auto eligible = shape.experts / groups * top_groups;
       if (eligible < shape.top_k)
-        return error{"router_scores top_groups = " + std::to_string(top_groups) + " hold " +
-                     std::to_string(eligible) +
-                     " experts, accepted: " + std::to_string(shape.top_k) + " (top_k) or more"};
+        return refusal("router_scores top_groups = ", top_groups, " hold ", eligible,
+                       " experts, accepted: ", shape.top_k, " (top_k) or more");
       return std::nullopt;
     }
   };
@@ -133,7 +131,7 @@ class router_scores {
   [[nodiscard]] const config& options() const noexcept { return options_; }
   [[nodiscard]] std::int32_t top_k() const noexcept { return static_cast<std::int32_t>(top_k_); }
 
-  /// What weights are made of. `logits` and `out` may be the same.
+  /// Scores, from which weights are made. `logits` and `out` may be the same.
   void score(std::span<const float> logits, std::span<float> out) const noexcept {
     if (options_.function == score_function::softmax)
       softmax(logits, out);
@@ -145,7 +143,7 @@ class router_scores {
     score(logits, out);
     if (options_.function == score_function::sigmoid) divide_by_sum(out);
   }
-  /// What experts are chosen by: score plus bias, minus infinity in groups that do not stay.
+  /// Ranks, by which experts are chosen: score plus bias, minus infinity in groups that do not stay.
   /// `scores` and `out` may be the same.
   void rank(std::span<const float> scores, std::span<const float> bias,
             std::span<float> out) noexcept {

@@ -67,16 +67,16 @@ class slot_mask {
       count -= taken;
     }
   }
-  /// 64 slots from `first` on, a bit each, filled up with zeros. Pre: there is such a slot.
+  friend bool operator==(const slot_mask&, const slot_mask&) = default;
+
+ private:
+  /// Returns 64 slots from `first` on, a bit each, filled up with zeros. Pre: there is such a slot.
   [[nodiscard]] std::uint64_t bits_from(slot_id first) const noexcept {
     const auto at = word(first);
     const std::uint64_t next = at + 1 < words_.size() ? words_[at + 1] : 0;
     // In two steps: by as many bits as a word has, nothing may be shifted at once.
     return words_[at] >> bit(first) | next << 1U << (63U - bit(first));
   }
-  friend bool operator==(const slot_mask&, const slot_mask&) = default;
-
- private:
   [[nodiscard]] std::size_t word(slot_id slot) const noexcept {
     HOTSET_ASSERT(slot >= 0 && index_of(slot) < slots_);
     return index_of(slot) / 64;

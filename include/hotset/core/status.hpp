@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What a hot-path call returns: a small code, never an exception and never an allocation.
+/// The result of a hot-path call: a small code, never an exception and never an allocation.
 
 #include <cstdint>
 #include <string_view>
@@ -10,7 +10,7 @@
 namespace hotset {
 
 // clang-format off: version 14 takes an attributed enum for a function
-/// What became of a call on the way of a visit: no such call throws.
+/// The result of a call on the way of a visit; no such call throws.
 enum class [[nodiscard]] status : std::uint8_t{
     ok = 0,
     invalid_visit,    ///< a layer, length or id out of range; explain_visit has the numbers

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "hotset/core/expert_layout.hpp"
+#include "hotset/core/geometry.hpp"
 #include "hotset/cuda/copies/chunk_queue.hpp"
 #include "hotset/cuda/copies/copy_batch.hpp"
 #include "hotset/cuda/copies/pinned_memory.hpp"
@@ -22,7 +22,6 @@
 #include "hotset/cuda/slot_bank.hpp"
 #include "hotset/cuda/stream.hpp"
 #include "hotset/transfer/expert_source.hpp"
-#include "hotset/transfer/memory/forgets_experts.hpp"
 #include "hotset/transfer/transfer_backend.hpp"
 
 namespace hotset::cuda {

@@ -14,7 +14,7 @@
 #include "hotset/core/fill.hpp"
 #include "hotset/cuda/runtime.hpp"
 #include "hotset/cuda/stream.hpp"
-#include "hotset/transfer/lost_tickets.hpp"
+#include "hotset/transfer/ticket_board.hpp"
 
 namespace hotset::cuda {
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "hotset/core/error.hpp"
-#include "hotset/core/expert_layout.hpp"
+#include "hotset/core/geometry.hpp"
 #include "hotset/core/memory_budget.hpp"
 #include "hotset/core/pool_layout.hpp"
 #include "hotset/core/status.hpp"

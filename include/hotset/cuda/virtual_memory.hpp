@@ -68,36 +68,28 @@ class virtual_memory {
   [[nodiscard]] failure last_failure() const noexcept { return last_failure_; }
 
   memory_status reserve(std::size_t bytes, std::span<std::byte>& range) noexcept {
-    if (const auto code = ledger_.check_size(bytes); code != memory_status::ok) return code;
-    if (const auto code = ledger_.get_ready(); code != memory_status::ok) return code;
-    std::uintptr_t address = 0;
-    if (const auto code = status_of(api_->reserve_addresses(address, bytes), "cuMemAddressReserve");
-        code != memory_status::ok)
+    return ledger_.reserve(bytes, range, [&](std::span<std::byte>& taken) {
+      std::uintptr_t address = 0;
+      const auto code = status_of(api_->reserve_addresses(address, bytes), "cuMemAddressReserve");
+      taken = {reinterpret_cast<std::byte*>(address), bytes};
       return code;
-    range = {reinterpret_cast<std::byte*>(address), bytes};
-    ledger_.on_reserve(range);
-    return memory_status::ok;
+    });
   }
   memory_status release(std::span<std::byte> range) noexcept {
-    if (const auto code = ledger_.check_release(range); code != memory_status::ok) return code;
-    const auto code =
-        status_of(api_->free_addresses(address_of(range, 0), range.size()), "cuMemAddressFree");
-    if (code == memory_status::ok) ledger_.on_release(range);
-    return code;
+    return ledger_.release(range, [&] {
+      return status_of(api_->free_addresses(address_of(range, 0), range.size()),
+                       "cuMemAddressFree");
+    });
   }
   memory_status create_block(std::size_t bytes, memory_block& block) noexcept {
-    if (const auto code = ledger_.check_size(bytes); code != memory_status::ok) return code;
-    if (const auto code = ledger_.get_ready(); code != memory_status::ok) return code;
-    std::uint64_t handle = 0;
-    const auto code = status_of(api_->create_memory(handle, bytes, device_), "cuMemCreate");
-    if (code == memory_status::ok) block = ledger_.on_create(bytes, handle);
-    return code;
+    return ledger_.create_block(bytes, block, [&](std::uint64_t& handle) {
+      return status_of(api_->create_memory(handle, bytes, device_), "cuMemCreate");
+    });
   }
   memory_status destroy_block(memory_block block) noexcept {
-    if (const auto code = ledger_.check_destroy(block); code != memory_status::ok) return code;
-    const auto code = status_of(api_->release_memory(ledger_.handle(block)), "cuMemRelease");
-    if (code == memory_status::ok) ledger_.on_destroy(block);
-    return code;
+    return ledger_.destroy_block(block, [&](std::uint64_t handle, bool) {
+      return status_of(api_->release_memory(handle), "cuMemRelease");
+    });
   }
   memory_status map(std::span<std::byte> range, std::size_t offset, memory_block block) noexcept {
     return map_range(range, offset, std::span(&block, 1));
@@ -132,11 +124,9 @@ class virtual_memory {
   }
   /// The driver waits until the device has passed what was enqueued before.
   memory_status unmap(std::span<std::byte> range, std::size_t offset, std::size_t bytes) noexcept {
-    if (const auto code = ledger_.check_unmap(range, offset, bytes); code != memory_status::ok)
-      return code;
-    const auto code = status_of(api_->unmap_memory(address_of(range, offset), bytes), "cuMemUnmap");
-    if (code == memory_status::ok) ledger_.on_unmap(range, offset);
-    return code;
+    return ledger_.unmap(range, offset, bytes, [&](std::uint64_t, bool) {
+      return status_of(api_->unmap_memory(address_of(range, offset), bytes), "cuMemUnmap");
+    });
   }
 
  private:
@@ -154,12 +144,10 @@ class virtual_memory {
   }
   memory_status map_without_access(std::span<std::byte> range, std::size_t offset,
                                    const memory_block& block) noexcept {
-    if (const auto code = ledger_.get_ready(); code != memory_status::ok) return code;
-    const auto code =
-        status_of(api_->map_memory(address_of(range, offset), block.bytes, ledger_.handle(block)),
-                  "cuMemMap");
-    if (code == memory_status::ok) ledger_.on_map(range, offset, block);
-    return code;
+    return ledger_.map(range, offset, block, [&](std::uint64_t handle) {
+      return status_of(api_->map_memory(address_of(range, offset), block.bytes, handle),
+                       "cuMemMap");
+    });
   }
 
   driver* api_;

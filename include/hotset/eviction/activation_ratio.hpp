@@ -6,12 +6,13 @@
 ///       were e; the mean over the requests whose tokens the visit has. A request's counts begin at 0, and 0 of 0 is 0:
 ///       where nothing is known recency decides. A visit counts from its commit on.
 /// Source: MoE-Infinity, the system as fMoE describes it; its public code evicts by LFU.
-/// Deviations: of more requests than `requests` the least recently used one is forgotten and begins anew. A policy hears of
-///       no request's end: one that comes back under its number goes on. The mean is over requests, not over tokens.
+/// Deviations: of more requests than `requests` the least recently used one is forgotten and begins anew. A policy
+///       hears of no request's end: one that comes back under its number goes on. The mean is over requests, not over
+///       tokens.
 /// Exact: yes (never changes what is computed).
-/// Cost: O(ids) per visit, O(keys) where a request takes another's place; a choice O(R requests of the visit) for each layer that
-///       was visited since the last one, for all where the visit is of other requests, and a victim O(R + L), R the residents of
-///       a layer. Memory: 8 bytes x requests x keys.
+/// Cost: O(ids) per visit, O(keys) where a request takes another's place; a choice O(R requests of the visit) for
+///       each layer that was visited since the last one, for all where the visit is of other requests, and a victim
+///       O(R + L), R the residents of a layer. Memory: 8 bytes x requests x keys.
 
 #include <algorithm>
 #include <cstddef>
@@ -23,7 +24,7 @@
 
 #include "hotset/core/fill.hpp"
 #include "hotset/core/ids/id_view.hpp"
-#include "hotset/eviction/order/scored_residents.hpp"
+#include "hotset/eviction/order/layer_tournament.hpp"
 #include "hotset/policy/eviction_policy.hpp"
 #include "hotset/predict/history/live_sequences.hpp"
 #include "hotset/predict/history/view_tokens.hpp"
@@ -49,7 +50,7 @@ class activation_ratio {
                      std::to_string(live_sequences::most_rows)};
       return std::nullopt;
     }
-    /// As validate(), and there must be room for the counts of this shape.
+    /// Also refuses a shape whose counts would not fit.
     [[nodiscard]] validation validate(const geometry& shape) const {
       if (auto bad = validate()) return bad;
       // No product wraps: keys are at most 2^28, layers no more than that, requests 2^12.
@@ -125,9 +126,18 @@ class activation_ratio {
   struct scores {
     const activation_ratio& of;
 
-    void write(layer_id layer, std::span<const expert_id> experts,
-               std::span<double> to) const noexcept {
-      of.sum_ratios(layer, experts, to);
+    /// Writes sums, which order as the means do: the number of requests is the same for all. Adds in the order of the
+    /// requests.
+    void write(const layer_residents& residents, std::span<double> to) const noexcept {
+      std::ranges::fill(to, 0.0);
+      for (const auto row : of.asking_) {
+        const auto at = of.place(row, residents.layer);
+        if (of.totals_[at] == 0) continue;
+        const auto total = static_cast<double>(of.totals_[at]);
+        const auto* const counts = &of.counts_[at * of.experts_];
+        for (std::size_t i = 0; i < to.size(); ++i)
+          to[i] += static_cast<double>(counts[index_of(residents.experts[i])]) / total;
+      }
     }
   };
 
@@ -171,19 +181,6 @@ class activation_ratio {
     std::fill_n(&totals_[row * layers_], layers_, 0U);
     residents_.rescore_all();
   }
-  /// Order as the means do, for the number of requests is the same for all. Added up in the order of the requests.
-  void sum_ratios(layer_id layer, std::span<const expert_id> experts,
-                  std::span<double> to) const noexcept {
-    std::ranges::fill(to, 0.0);
-    for (const auto row : asking_) {
-      const auto at = place(row, layer);
-      if (totals_[at] == 0) continue;
-      const auto total = static_cast<double>(totals_[at]);
-      const auto* const counts = &counts_[at * experts_];
-      for (std::size_t i = 0; i < to.size(); ++i)
-        to[i] += static_cast<double>(counts[index_of(experts[i])]) / total;
-    }
-  }
 
   view_tokens tokens_;
   std::size_t layers_;
@@ -198,7 +195,7 @@ class activation_ratio {
   std::uint64_t visit_ = 0;
   std::vector<expert_id> planned_ids_;   // of the visit that is planned: [tokens, top_k]
   std::vector<sequence_id> planned_of_;  // [tokens]
-  scored_residents residents_;
+  layer_tournament residents_;
 };
 
 static_assert(is_eviction_policy<activation_ratio>());

@@ -8,7 +8,8 @@
 /// Deviations: none. With token groups, a group is an event: the future is built from groups.
 /// Exact: yes (never changes what is computed). Offline: needs the trace beforehand.
 /// Cost: O(1) per hit and fill; a victim costs O(1) plus the ineligible slots passed over, those that
-///       share its next visit, and 1 / 4096 of the uses of the pool between them. Memory: a use_order, and a bit per use.
+///       share its next visit, and 1 / 4096 of the uses of the pool between them. Memory: a use_order, and a bit per
+///       use.
 
 #include <algorithm>
 #include <cstddef>
@@ -21,12 +22,12 @@
 #include <vector>
 
 #include "hotset/core/ids/per_id.hpp"
-#include "hotset/core/platform/fetch_soon.hpp"
+#include "hotset/core/platform/compiler.hpp"
 #include "hotset/eviction/order/recency_list.hpp"
 #include "hotset/eviction/order/sparse_bits.hpp"
 #include "hotset/policy/eviction_policy.hpp"
+#include "hotset/trace/future_uses.hpp"
 #include "hotset/trace/policy_knowledge.hpp"
-#include "hotset/trace/use_order.hpp"
 
 namespace hotset {
 
@@ -34,7 +35,7 @@ class belady {
  public:
   struct config {
     std::shared_ptr<const future_uses> future{};
-    /// Of the same future. None: its uses are numbered for this policy alone.
+    /// Numbers of the same future's uses. None: they are numbered for this policy alone.
     shared_use_orders numbered{};
     template <class From>
     static config read(From&, const policy_knowledge& known) {
@@ -44,7 +45,7 @@ class belady {
       if (!future) return error{"belady future = none, accepted: the uses of the trace to come"};
       return std::nullopt;
     }
-    /// As validate(), and the future must belong to this shape.
+    /// Also refuses a future of another shape.
     [[nodiscard]] validation validate(const geometry& shape) const {
       if (auto bad = validate()) return bad;
       if (future->keys() != shape.keys())
@@ -139,7 +140,7 @@ class belady {
   struct resident {
     std::uint64_t position = 0;
     std::uint32_t use = none;  // the next one
-    bool is_new = false;       // to the visit that is being told
+    bool is_new = false;       // filled by the running visit
   };
   struct tie {
     std::uint64_t position = 0;
@@ -161,7 +162,7 @@ class belady {
     return index_of(key.layer) * experts_ + index_of(key.expert);
   }
 
-  /// Of a use, and one behind it. Most stand too far apart to look.
+  /// True if a use and one behind it are of one visit. Most stand too far apart to look.
   [[nodiscard]] bool same_visit(std::size_t use, std::size_t other,
                                 std::size_t end) const noexcept {
     return other - use < widest_ && other != end && ordinals_[other] == ordinals_[use];

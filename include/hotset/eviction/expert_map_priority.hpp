@@ -2,16 +2,16 @@
 #pragma once
 /// Evicts the expert whose expected probability times its uses is smallest.
 ///
-/// Rule: order by p(e) * freq(e), then recency position: fMoE evicts the greatest 1 / (p * freq). freq counts the visits
-///       that used the key in its whole history; a prefetch does not count. p is 1 / E for all when a request starts;
-///       each forecast of a layer overwrites that layer's, with the greatest over its tokens.
+/// Rule: order by p(e) * freq(e), then recency position: fMoE evicts the greatest 1 / (p * freq). freq counts the
+///       visits that used the key in its whole history; a prefetch does not count. p is 1 / E for all when a request
+///       starts; each forecast of a layer overwrites that layer's, with the greatest over its tokens.
 /// Source: fMoE, cache management.
 /// Deviations: the product is a double; one public revision truncates it to an integer, so that the order is arbitrary.
 ///       `freq=resident` counts since the fill, as revisions did. With one-hot maps most p are 0: recency decides.
 ///       A request starts where a step's sequences were none of the step before's.
 /// Exact: yes (never changes what is computed).
-/// Cost: O(1) per hit and fill; a forecast O(tokens E) per layer; a choice O(R) for each layer that was used or forecast since the
-///       last one, and a victim O(R + L), R the residents of a layer.
+/// Cost: O(1) per hit and fill; a forecast O(tokens E) per layer; a choice O(R) for each layer that was used or
+///       forecast since the last one, and a victim O(R + L), R the residents of a layer.
 
 #include <algorithm>
 #include <cstddef>
@@ -23,13 +23,13 @@
 
 #include "hotset/core/fill.hpp"
 #include "hotset/core/ids/per_key.hpp"
-#include "hotset/eviction/order/scored_residents.hpp"
+#include "hotset/eviction/order/layer_tournament.hpp"
 #include "hotset/policy/eviction_policy.hpp"
-#include "hotset/predict/history/request_starts.hpp"
+#include "hotset/predict/history/view_tokens.hpp"
 
 namespace hotset {
 
-/// What expert_map_priority counts.
+/// The uses that expert_map_priority counts.
 enum class use_history : std::uint8_t { whole, resident };
 
 class expert_map_priority {
@@ -73,9 +73,9 @@ class expert_map_priority {
     });
   }
   void on_visit(const visit_event& e) noexcept {
-    residents_.bring(e.fills, [this](const fill& f) {
-      if (from_fill_) uses_[f.key] = 0;
-    });
+    residents_.bring(e.fills);
+    if (from_fill_)
+      for (const auto& f : e.fills) uses_[f.key] = 0;
     e.each_use([&](std::size_t i, bool is_filled) {
       if ((is_filled && from_fill_) || !e.repeats(e.experts[i])) ++uses_[e.key(e.experts[i])];
     });
@@ -101,12 +101,11 @@ class expert_map_priority {
   struct scores {
     const expert_map_priority& of;
 
-    void write(layer_id layer, std::span<const expert_id> experts,
-               std::span<double> to) const noexcept {
-      const auto expected = of.expected_.row(layer);
-      const auto uses = of.uses_.row(layer);
+    void write(const layer_residents& residents, std::span<double> to) const noexcept {
+      const auto expected = of.expected_.row(residents.layer);
+      const auto uses = of.uses_.row(residents.layer);
       for (std::size_t i = 0; i < to.size(); ++i) {
-        const auto e = index_of(experts[i]);
+        const auto e = index_of(residents.experts[i]);
         to[i] = as_number(double{expected[e]} * static_cast<double>(uses[e]));
       }
     }
@@ -123,7 +122,7 @@ class expert_map_priority {
   request_starts starts_;
   per_key<float> expected_;      // [key]
   per_key<std::uint64_t> uses_;  // [key]
-  scored_residents residents_;
+  layer_tournament residents_;
 };
 
 static_assert(is_eviction_policy<expert_map_priority>());

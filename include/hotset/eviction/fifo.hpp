@@ -14,7 +14,7 @@
 
 #include "hotset/eviction/order/recency_list.hpp"
 #include "hotset/policy/eviction_policy.hpp"
-#include "hotset/policy/no_options.hpp"
+#include "hotset/policy/policy_config.hpp"
 
 namespace hotset {
 

@@ -9,17 +9,15 @@
 /// Exact: yes (never changes what is computed).
 /// Cost: O(1) per hit and fill; a victim costs O(1) plus the ineligible slots passed over.
 
-#include <bit>
 #include <cstddef>
-#include <cstdint>
 #include <span>
 #include <string_view>
-#include <vector>
 
 #include "hotset/eviction/order/layer_lists.hpp"
+#include "hotset/eviction/order/pool_layers.hpp"
 #include "hotset/eviction/order/recency_list.hpp"
 #include "hotset/policy/eviction_policy.hpp"
-#include "hotset/policy/no_options.hpp"
+#include "hotset/policy/policy_config.hpp"
 
 namespace hotset {
 
@@ -30,66 +28,50 @@ class furthest_layer {
   static constexpr eviction_traits traits{.moves_by_itself = true};
 
   explicit furthest_layer(const pool_layout& layout, const config& = {})
-      : lists_(layout),
+      : layers_(layout.shape().layer_count()),
+        lists_(layout),
         order_(layout.slots(), lists_.count()),
-        words_((layout.shape().layer_count() + 63) / 64),
-        used_(layout.pools() * words_, 0) {}
+        used_(layout.pools(), layers_) {}
 
   void on_visit(const visit_event& e) noexcept {
     for (const auto& f : e.fills)
       if (f.victim != no_key) on_evict(f.slot, f.victim);
     if (e.used.empty()) return;
-    const auto list = lists_.in_pool(index_of(e.context.layer), e.context.pool);
-    order_.move_to_back(list, e.used);
-    word(list, e.context.layer) |= bit(e.context.layer);
+    order_.move_to_back(lists_.in_pool(e.context.layer, e.context.pool), e.used);
+    used_.set(e.context.pool, e.context.layer);
   }
   void on_prefetch(const prefetch_event& e) noexcept {
-    const auto list = lists_.of(e.key.layer, e.slot);
-    order_.push_back(list, e.slot);
-    word(list, e.key.layer) |= bit(e.key.layer);
+    order_.push_back(lists_.of(e.key.layer, e.slot), e.slot);
+    used_.set(e.pool, e.key.layer);
   }
   void on_evict(slot_id slot, expert_key key) noexcept {
     order_.erase(slot);
     const auto list = lists_.of(key.layer, slot);
-    if (order_.front(list) == no_slot) word(list, key.layer) &= ~bit(key.layer);
+    if (order_.front(list) == no_slot) used_.reset(lists_.pool(list), key.layer);
   }
   void on_move(slot_id from, slot_id to) noexcept { order_.take_place(from, to); }
 
   [[nodiscard]] std::size_t select_victims(const visit_context& context, const slot_mask& eligible,
                                            std::span<slot_id> out) noexcept {
-    // Descending distance is descending layer from the running one, then from the last one down.
-    const auto* const used = used_.data() + index_of(context.pool) * words_;
-    const auto running = context.layer == before_layers ? words_ * 64 - 1 : index_of(context.layer);
-    const auto here = running / 64;
-    const auto upto = ~std::uint64_t{0} >> (63 - running % 64);
     std::size_t count = 0;
-    const auto take = [&](std::size_t w, std::uint64_t layers) {
-      while (layers != 0 && count < out.size()) {
-        const auto b = static_cast<std::size_t>(63 - std::countl_zero(layers));
-        layers &= ~(std::uint64_t{1} << b);
-        count +=
-            order_.select(lists_.in_pool(w * 64 + b, context.pool), eligible, out.subspan(count));
-      }
+    const auto take = [&](layer_id layer) {
+      const auto list = lists_.in_pool(layer, context.pool);
+      count += order_.select(list, eligible, out.subspan(count));
+      return count < out.size();
     };
-    take(here, used[here] & upto);
-    for (auto w = here; w-- > 0;) take(w, used[w]);
-    for (auto w = words_; --w > here;) take(w, used[w]);
-    take(here, used[here] & ~upto);
+    // Descending distance is descending layer from the running one, then from the last one down.
+    const auto done = layers_until(context.layer);
+    used_.each(context.pool, {0, done}, pool_layers::direction::down, take);
+    if (count < out.size())
+      used_.each(context.pool, {done, layers_}, pool_layers::direction::down, take);
     return count;
   }
 
  private:
-  static std::uint64_t bit(layer_id layer) noexcept {
-    return std::uint64_t{1} << (index_of(layer) % 64);
-  }
-  std::uint64_t& word(std::size_t list, layer_id layer) noexcept {
-    return used_[index_of(lists_.pool(list)) * words_ + index_of(layer) / 64];
-  }
-
+  std::size_t layers_;
   layer_lists lists_;
   recency_list order_;  // one list per layer and precision
-  std::size_t words_;
-  std::vector<std::uint64_t> used_;  // [pool][layer] bits: the layer holds slots
+  pool_layers used_;    // layers that hold slots of the pool
 };
 
 static_assert(is_eviction_policy<furthest_layer>());

@@ -27,7 +27,7 @@
 
 namespace hotset {
 
-/// How gate_score gathers weights.
+/// The way in which gate_score gathers weights.
 enum class gate_accumulate : std::uint8_t { sum, ema };
 
 class gate_score {
@@ -105,7 +105,7 @@ class gate_score {
     [[nodiscard]] std::size_t buckets() const noexcept { return (*this)(largest) + 1; }
 
    private:
-    // What lies outside shares the outermost buckets.
+    // Scores outside share the outermost buckets.
     static constexpr std::uint64_t smallest = detail::ordered_bits(0x1p-12);
     static constexpr std::uint64_t largest = detail::ordered_bits(0x1p20);
     unsigned mantissa_ = 3;

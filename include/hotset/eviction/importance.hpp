@@ -2,16 +2,17 @@
 #pragma once
 /// Evicts the expert that was least used of late and is least expected.
 ///
-/// Rule: order by s(e) = alpha * h(e) + (1 - alpha) * p(e), then recency position. h is the hotness u(e) of e over the sum
-///       of its layer's residents (0 where that is 0); p the mean over tokens of what the last forecast of this step gave
-///       e; a layer without one: alpha = 1.
+/// Rule: order by s(e) = alpha * h(e) + (1 - alpha) * p(e), then recency position. h is the hotness u(e) of e over
+///       the sum of its layer's residents (0 where that is 0); p the mean over tokens of what the last forecast of
+///       this step gave e; a layer without one: alpha = 1.
 /// Source: ActiveEvict 3.2, equations 8 to 13.
-/// Deviations: equation 13 mixes the hotness of one layer with the prediction of the next; here both are of the layer whose
-///       residents are ranked. Equation 12's T is read as the visit's tokens. In a pool of several layers each expert
-///       counts as in its own; the paper's pools are of one layer. gamma = 0 is LRU by token; alpha = 1 is not.
+/// Deviations: equation 13 mixes the hotness of one layer with the prediction of the next; here both are of the layer
+///       whose residents are ranked. Equation 12's T is read as the visit's tokens. In a pool of several layers each
+///       expert counts as in its own; the paper's pools are of one layer. gamma = 0 is LRU by token; alpha = 1 is not.
 /// Exact: yes (never changes what is computed).
-/// Cost: O(K) per visit; a choice O(R) for each layer that has changed and a victim O(R + L), R the residents of a layer.
-///       Scores are compared by estimates; where these do not tell two apart, O(window K + E) for the layers of the two.
+/// Cost: O(K) per visit; a choice O(R) for each layer that has changed and a victim O(R + L), R the residents of a
+///       layer. Scores are compared by estimates; where these do not tell two apart, O(window K + E) for the layers
+///       of the two.
 
 #include <algorithm>
 #include <cmath>
@@ -23,11 +24,10 @@
 #include <string_view>
 #include <vector>
 
-#include "hotset/core/fill.hpp"
 #include "hotset/core/ids/per_id.hpp"
 #include "hotset/core/ids/per_key.hpp"
+#include "hotset/eviction/order/layer_tournament.hpp"
 #include "hotset/eviction/order/lowest_values.hpp"
-#include "hotset/eviction/order/scored_residents.hpp"
 #include "hotset/policy/eviction_policy.hpp"
 #include "hotset/predict/hotness.hpp"
 
@@ -99,11 +99,12 @@ class importance {
   }
   void on_visit(const visit_event& e) noexcept {
     if (e.begins) observe(e.context.layer);
-    residents_.bring(e.fills, [this](const fill& f) {
+    residents_.bring(e.fills);
+    residents_.use(e.used);
+    for (const auto& f : e.fills) {
       if (f.victim != no_key) set_resident(f.victim, false);
       set_resident(f.key, true);
-    });
-    residents_.use(e.used);
+    }
   }
   void on_prefetch(const prefetch_event& e) noexcept {
     residents_.fill(e.slot, e.key, e.precision);
@@ -131,17 +132,33 @@ class importance {
   struct scores {
     importance& of;
 
-    void write(layer_id layer, std::span<const expert_id> experts,
-               std::span<double> to) const noexcept {
-      of.estimate(layer, experts, to);
+    void write(const layer_residents& residents, std::span<double> to) const noexcept {
+      const auto heat = of.heat_.estimates(residents.layer);
+      for (std::size_t i = 0; i < to.size(); ++i) to[i] = heat[index_of(residents.experts[i])];
+      if (of.orders_by_heat(residents.layer)) return;
+      const auto all = of.counts_once_ ? sum_of(to) : of.sum_of_residents(residents.layer, heat);
+      for (auto& h : to) h *= all > 0.0 ? 1.0 / all : 0.0;
+      if (!of.is_expected(residents.layer)) return;
+      const auto expected = of.expected_.row(residents.layer);
+      for (std::size_t i = 0; i < to.size(); ++i)
+        to[i] = as_number(of.alpha_ * to[i] +
+                          (1.0 - of.alpha_) * expected[index_of(residents.experts[i])]);
     }
-    /// Of shares that were of a sum which is not that of the residents any more.
-    [[nodiscard]] static double factor(layer_id, std::span<const double> shares) noexcept {
-      const auto all = sum_of(shares);
+    [[nodiscard]] double factor(layer_id layer, std::span<const double> written) const noexcept {
+      const auto all = of.orders_by_heat(layer) ? sum_of(written) : 1.0;
       return all > 0.0 ? 1.0 / all : 1.0;
     }
-    [[nodiscard]] double bound(double least) const noexcept { return of.bound(least); }
-    [[nodiscard]] double exact(expert_key key) const noexcept { return of.score(key); }
+    /// Two scores may be off, each by the errors of its heat and of the sum. A share is at most 1: what is added to
+    /// it is at most the score and 1 together.
+    [[nodiscard]] double bound(double least) const noexcept {
+      return std::min(least + of.error_ * (std::abs(least) + of.beside_share_),
+                      std::numeric_limits<double>::max());
+    }
+    [[nodiscard]] double exact(expert_key key) const noexcept {
+      const auto h = of.heat_.is_used(key) ? of.share_of(key) : 0.0;
+      if (!of.is_expected(key.layer)) return h;
+      return of.alpha_ * h + (1.0 - of.alpha_) * of.expected_[key];
+    }
   };
 
   /// Counts the tokens that `on_routed` kept. The first group of a visit counts all of them.
@@ -166,10 +183,12 @@ class importance {
     auto& word = residents_of(key.layer)[index_of(key.expert) / 64];
     word = resident ? word | bit : word & ~bit;
     resident_heat_[key.layer] = unknown;
-    if (!resident && counts_once_ && !is_expected(key.layer))
-      residents_.rescale(key.layer);
-    else
-      residents_.rescore(key.layer);
+    orders_by_heat(key.layer) ? residents_.rescale(key.layer) : residents_.rescore(key.layer);
+  }
+  /// The layer's scores are heat times a factor, 1 over the sum of what is written. Not of an expert at several
+  /// precisions: it is no resident any more when one of them has left.
+  [[nodiscard]] bool orders_by_heat(layer_id layer) const noexcept {
+    return counts_once_ && !is_expected(layer);
   }
   /// Added up in the order of ids, wherever the residents are.
   [[nodiscard]] double total_of(layer_id layer) noexcept {
@@ -191,44 +210,16 @@ class importance {
   [[nodiscard]] std::span<const std::uint64_t> residents_of(layer_id layer) const noexcept {
     return std::span(resident_).subspan(index_of(layer) * words(), words());
   }
-  [[nodiscard]] double score(expert_key key) noexcept {
-    const auto h = heat_.is_used(key) ? share_of(key) : 0.0;
-    if (!is_expected(key.layer)) return h;
-    return alpha_ * h + (1.0 - alpha_) * expected_[key];
-  }
   [[nodiscard]] double share_of(expert_key key) noexcept {
     const auto all = total_of(key.layer);
     const auto heat = heat_.of(key.layer)[index_of(key.expert)];
     return all > 0.0 ? heat / all : 0.0;
   }
-
-  void estimate(layer_id layer, std::span<const expert_id> experts,
-                std::span<double> to) const noexcept {
-    const auto heat = heat_.estimates(layer);
-    for (std::size_t i = 0; i < to.size(); ++i) to[i] = heat[index_of(experts[i])];
-    // Of an expert at several precisions there is one, and it is a resident no more when any of them has left.
-    const auto all = counts_once_ ? sum_of(to) : sum_of_residents(layer, heat);
-    const auto of_all = all > 0.0 ? 1.0 / all : 0.0;
-    for (auto& h : to) h *= of_all;
-    if (!is_expected(layer)) return;
-    const auto expected = expected_.row(layer);
-    for (std::size_t i = 0; i < to.size(); ++i)
-      to[i] = as_number(alpha_ * to[i] + (1.0 - alpha_) * expected[index_of(experts[i])]);
-  }
-  /// In any order.
+  /// Adds in any order: four chains, for each addition waits for the one before.
   [[nodiscard]] static double sum_of(std::span<const double> values) noexcept {
-    double part[4] = {};  // each waits for itself alone
-    std::size_t i = 0;
-    for (; i + 4 <= values.size(); i += 4)
-      for (std::size_t n = 0; n < 4; ++n) part[n] += values[i + n];
-    for (; i < values.size(); ++i) part[0] += values[i];
+    double part[4] = {};
+    for (std::size_t i = 0; i < values.size(); ++i) part[i % 4] += values[i];
     return (part[0] + part[1]) + (part[2] + part[3]);
-  }
-  /// Two scores may be off, of each the heat and the sum. A share is 1 at most: what stands beside it is no greater than the score
-  /// and 1 together.
-  [[nodiscard]] double bound(double least) const noexcept {
-    return std::min(least + error_ * (std::abs(least) + beside_share_),
-                    std::numeric_limits<double>::max());
   }
 
   double alpha_;
@@ -239,10 +230,10 @@ class importance {
   per_layer<step_id> forecast_of_;       // [layers] the step that they are of
   std::vector<std::uint64_t> resident_;  // [layers, words] a bit an expert
   per_layer<double> resident_heat_;      // [layers] sums over residents, or `unknown`
-  scored_residents residents_;
+  layer_tournament residents_;
   bool counts_once_;           // each expert is resident once at most
   double error_;               // of estimates, relative to their size
-  double beside_share_ = 0.0;  // added to that: 1 where forecasts are heard
+  double beside_share_ = 0.0;  // added to that: 1 once a forecast came
   step_id step_ = never;       // that scores are of
 };
 

@@ -28,7 +28,7 @@
 
 namespace hotset {
 
-/// How far back lfu counts.
+/// The part of a key's history that lfu counts.
 enum class lfu_history : std::uint8_t { whole, resident };
 
 class lfu {
@@ -61,16 +61,20 @@ class lfu {
         order_(layout, count_buckets(layout)) {}
 
   void on_visit(const visit_event& e) noexcept { see(e, true); }
-  /// As on_visit. Unless it `counts`, its uses move the recency position alone.
+  /// Takes in a visit. Unless it `counts`, its uses move the recency position alone.
   void see(const visit_event& e, bool counts) noexcept {
     if (e.begins) age();
+    const bool counts_all = counts && e.counted.empty();
+    const auto is_counted = [&, counts_all](expert_id expert) {
+      return counts_all || (counts && !e.repeats(expert));
+    };
     const auto before = clock_;
     clock_ += most_of_a_visit_;
-    if (!e.fills.empty()) place(e, counts);
+    if (!e.fills.empty()) place(e, is_counted);
     auto position = before;
     for (std::size_t i = 0; i < e.used.size(); ++i) {
       const auto r = order_.rank(e.used[i]);  // what was filled for the visit has been counted
-      const bool is_new_use = counts && r.position <= before && !e.repeats(e.experts[i]);
+      const bool is_new_use = r.position <= before && is_counted(e.experts[i]);
       order_.raise(e.used[i], {r.key + (is_new_use ? 1U : 0U), ++position});
     }
     if (!whole_) return;
@@ -114,12 +118,12 @@ class lfu {
     unsigned mantissa_ = 3;
   };
 
-  /// Where the visit's copies belong; their positions follow.
-  void place(const visit_event& e, bool counts) noexcept {
+  /// Puts the visit's copies where they belong; their positions follow.
+  template <class IsCounted>
+  void place(const visit_event& e, IsCounted is_counted) noexcept {
     const auto slot_of = [](const fill& f) { return f.slot; };
     const auto uses = [&](const fill& f) -> std::uint64_t {
-      if (!whole_) return 1;
-      return past_[f.key] + (counts && !e.repeats(f.key.expert) ? 1U : 0U);
+      return whole_ ? past_[f.key] + (is_counted(f.key.expert) ? 1U : 0U) : 1U;
     };
     if (whole_)
       for (const auto& f : e.fills)
@@ -127,7 +131,7 @@ class lfu {
     order_.leave(e.context.pool, e.fills, slot_of);
     order_.put_again(e.context.pool, e.fills, slot_of, uses, clock_);
   }
-  /// A visit has come.
+  /// Counts a visit.
   void age() noexcept {
     if (ageing_period_ == 0) return;
     if (visits_ == ageing_period_) {

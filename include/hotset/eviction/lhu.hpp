@@ -16,7 +16,7 @@
 
 #include "hotset/eviction/lfu.hpp"
 #include "hotset/policy/eviction_policy.hpp"
-#include "hotset/policy/no_options.hpp"
+#include "hotset/policy/policy_config.hpp"
 
 namespace hotset {
 

@@ -15,7 +15,7 @@
 
 #include "hotset/eviction/order/recency_log.hpp"
 #include "hotset/policy/eviction_policy.hpp"
-#include "hotset/policy/no_options.hpp"
+#include "hotset/policy/policy_config.hpp"
 
 namespace hotset {
 

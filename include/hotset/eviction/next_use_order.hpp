@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What `similar_steps` and `two_rate` have in common: the resident that is worth least goes.
+/// Evicts the resident that is worth least: the common part of `similar_steps` and `two_rate`.
 ///
 /// Rule: order by the worth of valued_residents, the values being those of next_use_values; then by recency.
 /// Source: ours.
@@ -18,15 +18,15 @@
 
 namespace hotset {
 
-/// Whether every visit is valued, for what is told of one layer is compared with the others of its pool.
+/// True if every visit must be valued, because a pool compares layers with each other.
 [[nodiscard]] inline bool always_valued(const pool_layout& layout) noexcept {
   return layout.shape().layer_count() * layout.precisions() > layout.pools();
 }
 
-/// The hooks of a policy that goes by values of a visit's experts. A visit counts before its victims are chosen; a plan that is aborted
-/// leaves no trace. In a pool of one layer values are only brought up to date where somebody may ask: at visits that evict, and at all once
-/// anything but a visit has asked for victims (a prefetch, slots freed ahead).
-/// `Values` has next_use_values' stage, keep, is_staged, are_known and values.
+/// The hooks of a policy that goes by values of a visit's experts. A visit counts before its victims are chosen; a
+/// plan that is aborted leaves no trace. In a pool of one layer values are only brought up to date if they may be
+/// needed: at visits that evict, and at all once anything but a visit has asked for victims (a prefetch, slots freed
+/// ahead). `Values` has next_use_values' stage, keep, is_staged, are_known and values.
 template <class Values>
 class valued_order {
  public:
@@ -41,10 +41,7 @@ class valued_order {
   void on_routed(const routing_view& view) noexcept { values_.stage(view); }
   void on_visit(const visit_event& e) noexcept {
     if (e.begins) value(e.context.step, e.context.layer);
-    for (const auto& f : e.fills) {
-      if (f.victim != no_key) residents_.vacate(f.slot);
-      residents_.fill(f.slot, f.key, f.precision);
-    }
+    residents_.bring(e.fills);
     residents_.use(e.used);
   }
   void on_prefetch(const prefetch_event& e) noexcept {
@@ -83,7 +80,7 @@ class next_use_order : public valued_order<next_use_values> {
   next_use_order(const pool_layout& layout, const next_use_values::config& options)
       : valued_order(layout, next_use_values(layout.shape(), options), options.discount) {}
 
-  /// What it has learned, for another run. The running step's tokens are not whole and left out.
+  /// Returns what was learned, for another run, without the running step's tokens, which are not complete.
   [[nodiscard]] saved_history save(const geometry& shape, std::uint64_t model = 0) const {
     return values().save(shape, model);
   }

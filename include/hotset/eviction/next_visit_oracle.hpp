@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Evicts by the past and by each layer's next visit, which it is told: about the most that a forecast of one visit can give.
+/// Evicts by the past and by each layer's next visit, which it is told: about the most that a forecast of one visit
+/// can give.
 ///
 /// Rule: first the keys that their layer's own next visit does not use, by ascending r(key) * 0.6^((d + 1) / L): r as
 ///       two_rates has it, d = (l' - l - 1) mod L the layers until the key's layer l' runs after the running layer l, L
@@ -10,7 +11,8 @@
 /// Deviations: of an optimum given what it knows, it is a heuristic: what is beyond the next visit is judged by rates.
 ///       With token groups, a group is a visit. A visit without experts is none.
 /// Exact: yes (never changes what is computed). Offline: needs the trace beforehand.
-/// Cost: O(1) per hit and fill, O(E) per visit; a choice scans the pool, O(S). 4 bytes per use, 12 per visit, 9 per key.
+/// Cost: O(1) per hit and fill, O(E) per visit; a choice scans the pool, O(S). 4 bytes per use, 12 per visit, 9 per
+///       key.
 
 #include <algorithm>
 #include <cmath>
@@ -24,10 +26,10 @@
 
 #include "hotset/core/ids/id_view.hpp"
 #include "hotset/core/numbers/unique_ids.hpp"
-#include "hotset/eviction/order/scanned_slots.hpp"
+#include "hotset/eviction/order/layer_tournament.hpp"
 #include "hotset/policy/eviction_policy.hpp"
 #include "hotset/predict/history/two_rates.hpp"
-#include "hotset/trace/next_visits.hpp"
+#include "hotset/trace/future_uses.hpp"
 #include "hotset/trace/policy_knowledge.hpp"
 
 namespace hotset {
@@ -36,7 +38,7 @@ class next_visit_oracle {
  public:
   struct config {
     std::shared_ptr<const future_uses> future{};
-    /// What the rates were before the first visit, of the same shape. None: no visit was seen.
+    /// The rates before the first visit, of the same shape. None: no visit was seen.
     std::shared_ptr<const two_rates> past{};
     template <class From>
     static config read(From&, const policy_knowledge& known) {
@@ -46,7 +48,7 @@ class next_visit_oracle {
       if (future) return std::nullopt;
       return error{"next_visit_oracle future = none, accepted: the uses of the trace to come"};
     }
-    /// As validate(), and future and past must belong to this shape.
+    /// Also refuses a future or a past of another shape.
     [[nodiscard]] validation validate(const geometry& shape) const {
       if (auto bad = validate()) return bad;
       if (future->keys() != shape.keys())
@@ -68,7 +70,7 @@ class next_visit_oracle {
         rates_(options.past ? *options.past : two_rates(layout.shape(), {})),
         unique_(experts_of(layout), experts_of(layout)),
         routed_(experts_of(layout), no_expert),
-        slots_(layout) {
+        residents_(layout) {
     worth_.reserve(static_cast<std::size_t>(layers_));
     for (std::int32_t d = 0; d < layers_; ++d)
       worth_.push_back(static_cast<float>(std::pow(per_step, (d + 1.0) / layers_)));
@@ -90,34 +92,55 @@ class next_visit_oracle {
     staged_layer_ = before_layers;
     if (!e.used.empty() || !e.bypassed.empty())
       next_ordinal_ = std::max(next_ordinal_, e.context.ordinal + 1);
-    slots_.bring(e.context.pool, e.fills);
-    slots_.use(e.used);
+    residents_.bring(e.fills);
+    residents_.use(e.used);
   }
-  void on_prefetch(const prefetch_event& e) noexcept { slots_.fill(e.pool, e.slot, e.key); }
-  void on_evict(slot_id slot, expert_key) noexcept { slots_.vacate(slot); }
-  void on_move(slot_id from, slot_id to) noexcept { slots_.move(from, to); }
+  void on_prefetch(const prefetch_event& e) noexcept {
+    residents_.fill(e.slot, e.key, e.precision);
+  }
+  void on_evict(slot_id slot, expert_key) noexcept { residents_.vacate(slot); }
+  void on_move(slot_id from, slot_id to) noexcept { residents_.move(from, to); }
 
   [[nodiscard]] std::size_t select_victims(const visit_context& context, const slot_mask& eligible,
                                            std::span<slot_id> out) noexcept {
     // Speculation belongs to no visit, and may come without an ordinal: what has passed is known by itself.
     const auto running = context.ordinal + (context.speculative ? 0U : 1U);
     const auto from = std::max(running, next_ordinal_);
-    const bool staged = is_staged(context.step, context.layer);
-    const auto after = staged ? rates_.after(context.layer, routed()) : two_rates::rates{};
-    return slots_.select(context.pool, eligible, out, [&](slot_id, expert_key key) {
-      const auto ahead = distance(context.layer, key.layer);
-      if (coming_.uses(key, from)) return used_next + static_cast<double>(layers_ - ahead);
-      const bool fresh = staged && key.layer == context.layer;
-      const auto e = index_of(key.expert);
-      return double{fresh ? rates_.rate(after.fast[e], after.slow[e]) : kept_rate(key)} *
-             double{worth_[static_cast<std::size_t>(ahead)]};
-    });
+    const bool is_fresh = is_staged(context.step, context.layer);
+    residents_.rescore_all();
+    return residents_.select(
+        context.pool, eligible, out,
+        scores{*this, context.layer, from, is_fresh,
+               is_fresh ? rates_.after(context.layer, routed()) : two_rates::rates{}});
   }
 
  private:
   static constexpr double per_step = 0.6;  ///< what a rate is worth that must wait for a whole step
   /// Above all products: no rate exceeds 1 by more than rounding.
   static constexpr double used_next = 2;
+
+  struct scores {
+    next_visit_oracle& of;
+    layer_id running{};
+    std::uint64_t from = 0;  ///< the first visit that has not taken place
+    bool is_fresh = false;   ///< the running layer's rates are those after its visit
+    two_rates::rates after;
+
+    void write(const layer_residents& residents, std::span<double> to) const noexcept {
+      const auto layer = residents.layer;
+      const auto ahead = of.distance(running, layer);
+      const double worth{of.worth_[static_cast<std::size_t>(ahead)]};
+      const auto rates = is_fresh && layer == running
+                             ? after
+                             : two_rates::rates{of.rates_.fast(layer), of.rates_.slow(layer)};
+      for (std::size_t i = 0; i < to.size(); ++i) {
+        const auto e = index_of(residents.experts[i]);
+        to[i] = of.coming_.uses({layer, residents.experts[i]}, from)
+                    ? used_next + static_cast<double>(of.layers_ - ahead)
+                    : double{of.rates_.rate(rates.fast[e], rates.slow[e])} * worth;
+      }
+    }
+  };
 
   static std::size_t experts_of(const pool_layout& layout) { return layout.shape().expert_count(); }
   [[nodiscard]] bool is_staged(step_id step, layer_id layer) const noexcept {
@@ -131,10 +154,6 @@ class next_visit_oracle {
   [[nodiscard]] id_view<expert_id> routed() const noexcept {
     return std::span(routed_).first(routed_count_);
   }
-  [[nodiscard]] float kept_rate(expert_key key) const noexcept {
-    const auto e = index_of(key.expert);
-    return rates_.rate(rates_.fast(key.layer)[e], rates_.slow(key.layer)[e]);
-  }
 
   std::int32_t layers_;
   two_rates rates_;
@@ -146,7 +165,7 @@ class next_visit_oracle {
   std::vector<float> worth_;  // [distance]
   next_visits coming_;
   std::uint64_t next_ordinal_ = 0;  // behind all visits that took place
-  scanned_slots slots_;
+  layer_tournament residents_;
 };
 
 static_assert(is_eviction_policy<next_visit_oracle>());

@@ -22,7 +22,6 @@
 #include "hotset/eviction/order/bucket_order.hpp"
 #include "hotset/policy/eviction_policy.hpp"
 #include "hotset/trace/policy_knowledge.hpp"
-#include "hotset/trace/usage_profile.hpp"
 
 namespace hotset {
 
@@ -45,7 +44,7 @@ class popularity {
     }
 
     [[nodiscard]] validation validate() const { return profile.validate(name); }
-    /// As validate(), and the profile must belong to this shape.
+    /// Also refuses a profile of another shape.
     [[nodiscard]] validation validate(const geometry& shape) const {
       return profile.validate(name, shape);
     }

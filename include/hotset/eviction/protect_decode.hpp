@@ -22,12 +22,13 @@
 #include "hotset/eviction/order/recency_list.hpp"
 #include "hotset/policy/eviction_decorator.hpp"
 #include "hotset/policy/eviction_policy.hpp"
-#include "hotset/policy/validate_for.hpp"
+#include "hotset/policy/policy_config.hpp"
 
 namespace hotset {
 
 template <eviction_policy P>
-class protect_decode {
+class protect_decode : public eviction_decorator<P> {
+  using eviction_decorator<P>::inner_;
   static constexpr auto full_name = detail::decorate<P>("protect_decode");
   static constexpr eviction_traits asked_by_kind(eviction_traits all) noexcept {
     all.moves_by_itself = true;
@@ -56,27 +57,21 @@ class protect_decode {
 
   explicit protect_decode(const pool_layout& layout) : protect_decode(layout, config{}) {}
   protect_decode(const pool_layout& layout, const config& options)
-      : window_(options.window),
+      : eviction_decorator<P>(layout, options.inner),
+        window_(options.window),
         used_in_(layout.slots(), 0),
         uses_(layout.slots(), 1),
         recent_(layout.slots()),
-        offered_(layout.slots()),
-        inner_(layout, options.inner) {}
+        offered_(layout.slots()) {}
 
   void on_visit(const visit_event& e) noexcept {
     if (e.begins) expire(e.context.step);
     for (const auto& f : e.fills)
       if (f.victim != no_key) forget(f.slot);
-    if (e.context.kind != request_class::prefill)
-      for (const auto slot : e.used) use(slot, e.context.step);
+    if (e.context.kind != request_class::prefill) use(e.used, e.context.step);
     inner_.on_visit(e);
   }
   void on_prefetch(const prefetch_event& e) noexcept { inner_.on_prefetch(e); }
-  void on_request(const prefetch_event& e) noexcept { tell_request(inner_, e); }
-  void on_routed(const routing_view& view) noexcept { tell_routed(inner_, view); }
-  void on_forecast(const visit_context& context, const forecast& expected) noexcept {
-    tell_forecast(inner_, context, expected);
-  }
   void on_evict(slot_id slot, expert_key key) noexcept {
     forget(slot);
     inner_.on_evict(slot, key);
@@ -101,15 +96,15 @@ class protect_decode {
     return others + inner_.select_victims(context, offered_, out.subspan(others));
   }
 
-  [[nodiscard]] const P& inner() const noexcept { return inner_; }
   [[nodiscard]] eviction_traits facts() const noexcept { return asked_by_kind(facts_of(inner_)); }
 
  private:
-  void use(slot_id slot, step_id step) noexcept {
-    used_in_[slot] = step;
-    if (recent_.test(slot)) return uses_.move_to_back(0, slot);
-    uses_.push_back(0, slot);
-    recent_.set(slot);
+  void use(std::span<const slot_id> slots, step_id step) noexcept {
+    for (const auto slot : slots) {
+      used_in_[slot] = step;
+      recent_.set(slot);
+    }
+    uses_.move_to_back(0, slots);
   }
   void forget(slot_id slot) noexcept {
     uses_.erase(slot);
@@ -128,7 +123,6 @@ class protect_decode {
   recency_list uses_;          // decode uses within the window, oldest first
   slot_mask recent_;           // the same as a set
   slot_mask offered_;
-  P inner_;
 };
 
 }  // namespace hotset

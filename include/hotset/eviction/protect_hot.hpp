@@ -20,12 +20,13 @@
 #include "hotset/core/ids/per_id.hpp"
 #include "hotset/policy/eviction_decorator.hpp"
 #include "hotset/policy/eviction_policy.hpp"
-#include "hotset/policy/validate_for.hpp"
+#include "hotset/policy/policy_config.hpp"
 
 namespace hotset {
 
 template <eviction_policy P>
-class protect_hot {
+class protect_hot : public eviction_decorator<P> {
+  using eviction_decorator<P>::inner_;
   static constexpr auto full_name = detail::decorate<P>("protect_hot");
 
  public:
@@ -53,26 +54,23 @@ class protect_hot {
 
   explicit protect_hot(const pool_layout& layout) : protect_hot(layout, config{}) {}
   protect_hot(const pool_layout& layout, const config& options)
-      : enough_(options.uses),
+      : eviction_decorator<P>(layout, options.inner),
+        enough_(options.uses),
         uses_(layout.slots(), 0),
         hot_(layout.slots()),
-        offered_(layout.slots()),
-        inner_(layout, options.inner) {}
+        offered_(layout.slots()) {}
 
   void on_visit(const visit_event& e) noexcept {
-    for (const auto& f : e.fills)
-      if (f.victim != no_key) forget(f.slot);
-    e.each_use([&](std::size_t i, bool is_filled) {
-      if (is_filled || !e.repeats(e.experts[i])) count(e.used[i]);
-    });
+    for (const auto& f : e.fills) forget(f.slot);
+    if (e.counted.empty())
+      for (const auto slot : e.used) count(slot);
+    else
+      e.each_use([&](std::size_t i, bool is_filled) {
+        if (is_filled || !e.repeats(e.experts[i])) count(e.used[i]);
+      });
     inner_.on_visit(e);
   }
   void on_prefetch(const prefetch_event& e) noexcept { inner_.on_prefetch(e); }
-  void on_request(const prefetch_event& e) noexcept { tell_request(inner_, e); }
-  void on_routed(const routing_view& view) noexcept { tell_routed(inner_, view); }
-  void on_forecast(const visit_context& context, const forecast& expected) noexcept {
-    tell_forecast(inner_, context, expected);
-  }
   void on_evict(slot_id slot, expert_key key) noexcept {
     forget(slot);
     inner_.on_evict(slot, key);
@@ -94,7 +92,6 @@ class protect_hot {
     return cold + inner_.select_victims(context, offered_, out.subspan(cold));
   }
 
-  [[nodiscard]] const P& inner() const noexcept { return inner_; }
   [[nodiscard]] eviction_traits facts() const noexcept { return facts_of(inner_); }
 
  private:
@@ -110,7 +107,6 @@ class protect_hot {
   per_slot<std::uint64_t> uses_;  // [slot] visits since the fill
   slot_mask hot_;
   slot_mask offered_;
-  P inner_;
 };
 
 }  // namespace hotset

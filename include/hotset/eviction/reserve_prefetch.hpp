@@ -3,16 +3,16 @@
 /// Decorator: a share of each pool is for experts that were prefetched and not used yet, the rest is for the others.
 ///
 /// Rule: of the n keys that a pool holds u are prefetched and unused; r = share * n, half up, within 1..n-1. A prefetch
-///       takes the unused ones first while u >= r, else the others first. Everyone else takes the u - r unused ones that
-///       the inner policy would give up first, then the others, then the unused ones that are left. Within each of
+///       takes the unused ones first while u >= r, else the others first. Everyone else takes the u - r unused ones
+///       that the inner policy would give up first, then the others, then the unused ones that are left. Within each of
 ///       these the inner policy's order. A prefetched expert that is used is one of the others from then on.
 /// Source: none; caches that keep prefetched and fetched blocks apart are common practice.
-/// Deviations: n is what is held: a free slot is nobody's. A plan's prefetches are all judged by what was held before it.
-///       The keys of a warm start count as prefetched. Under the guard `named` a prefetch takes others where every unused
-///       one is still waited for: then u may exceed r until a miss takes it back.
+/// Deviations: n is what is held: free slots do not count. A plan's prefetches are all judged by what was held before
+///       it. The keys of a warm start count as prefetched. Under the guard `named` a prefetch takes others where
+///       every unused one is still waited for: then u may exceed r until a miss takes it back.
 /// Exact: yes (never changes what is computed).
-/// Cost: the inner policy's, O(1) more per hit and fill; nothing more per choice while u = 0, else up to three choices of
-///       the inner policy's in place of one, and O(S / 64).
+/// Cost: the inner policy's, O(1) more per hit and fill; nothing more per choice while u = 0, else up to three
+///       choices of the inner policy's in place of one, and O(S / 64).
 
 #include <algorithm>
 #include <cmath>
@@ -26,12 +26,13 @@
 #include "hotset/core/ids/per_id.hpp"
 #include "hotset/policy/eviction_decorator.hpp"
 #include "hotset/policy/eviction_policy.hpp"
-#include "hotset/policy/validate_for.hpp"
+#include "hotset/policy/policy_config.hpp"
 
 namespace hotset {
 
 template <eviction_policy P>
-class reserve_prefetch {
+class reserve_prefetch : public eviction_decorator<P> {
+  using eviction_decorator<P>::inner_;
   static constexpr auto full_name = detail::decorate<P>("reserve_prefetch");
   static constexpr eviction_traits asked_by_cause(eviction_traits all) noexcept {
     all.moves_by_itself = true;
@@ -65,21 +66,22 @@ class reserve_prefetch {
 
   explicit reserve_prefetch(const pool_layout& layout) : reserve_prefetch(layout, config{}) {}
   reserve_prefetch(const pool_layout& layout, const config& options)
-      : share_(options.share),
+      : eviction_decorator<P>(layout, options.inner),
+        share_(options.share),
         pools_(layout.pools()),
         pool_of_(layout.slots()),
         unused_(layout.slots()),
         offered_(layout.slots()),
         kept_(layout.slots()),
-        surplus_(layout.slots(), no_slot),
-        inner_(layout, options.inner) {}
+        surplus_(layout.slots(), no_slot) {}
 
   void on_visit(const visit_event& e) noexcept {
     for (const auto& f : e.fills) {
       if (f.victim != no_key) leave(f.slot);
       come(e.context.pool, f.slot);
     }
-    for (const auto slot : e.used) settle(slot);
+    if (pools_[e.context.pool].unused != 0)
+      for (const auto slot : e.used) settle(slot);
     inner_.on_visit(e);
   }
   void on_prefetch(const prefetch_event& e) noexcept {
@@ -87,11 +89,6 @@ class reserve_prefetch {
     unused_.set(e.slot);
     ++pools_[e.pool].unused;
     inner_.on_prefetch(e);
-  }
-  void on_request(const prefetch_event& e) noexcept { tell_request(inner_, e); }
-  void on_routed(const routing_view& view) noexcept { tell_routed(inner_, view); }
-  void on_forecast(const visit_context& context, const forecast& expected) noexcept {
-    tell_forecast(inner_, context, expected);
   }
   void on_evict(slot_id slot, expert_key key) noexcept {
     leave(slot);
@@ -116,11 +113,10 @@ class reserve_prefetch {
     return count + take(!unused_first, context, eligible, out.subspan(count));
   }
 
-  [[nodiscard]] const P& inner() const noexcept { return inner_; }
   [[nodiscard]] eviction_traits facts() const noexcept { return asked_by_cause(facts_of(inner_)); }
 
  private:
-  /// Of one pool.
+  /// Counts of one pool.
   struct counts {
     std::size_t held = 0;
     std::size_t unused = 0;  ///< of these, prefetched and not used yet
@@ -177,7 +173,6 @@ class reserve_prefetch {
   slot_mask offered_;
   slot_mask kept_;                // the unused ones that are not too many
   std::vector<slot_id> surplus_;  // those that are
-  P inner_;
 };
 
 }  // namespace hotset

@@ -2,15 +2,17 @@
 #pragma once
 /// Evicts the expert that the tokens after similar past tokens used least and latest.
 ///
-/// Rule: order by value * discount^(distance / layers), then recency position; the value is that of next_use_values: past
-///       tokens that routed most like the running one vote for what the tokens after them used; two_rates fill what they
-///       leave open. distance = (layer - running - 1) mod layers + 1. It needs ids only.
-/// Source: ours; no paper has it. docs/which-policy.md: how much of the gap between LRU and Belady it closes, and each part of it.
-/// Deviations: the visit counts before its victims are chosen (residency is judged as ever). Sequences that run together each vote,
-///       where a union of their experts would be like nothing.
+/// Rule: order by value * discount^(distance / layers), then recency position; the value is that of next_use_values:
+///       past tokens that routed most like the running one vote for what the tokens after them used; two_rates fill
+///       what they leave open. distance = (layer - running - 1) mod layers + 1. It needs ids only.
+/// Source: ours; no paper has it. docs/which-policy.md: how much of the gap between LRU and Belady it closes, and
+///       each part of it.
+/// Deviations: the visit counts before its victims are chosen (residency is judged as ever). Sequences that run
+///       together each vote, where a union of their experts would be like nothing.
 /// Exact: yes (never changes what is computed).
-/// Cost: O(rows + E) per visit and running sequence, vectorised, and O(matches * E) where something is evicted; a victim O(E), in a
-///       pool of several layers O(L) more. Memory: that of routing_history, 16 bytes a key and 24 a slot: 4.7 MiB at 48 x 128 and 1,024 rows.
+/// Cost: O(rows + E) per visit and running sequence, vectorised, and O(matches * E) where something is evicted; a
+///       victim O(E), in a pool of several layers O(L) more. Memory: that of routing_history, 16 bytes a key and 24 a
+///       slot: 4.7 MiB at 48 x 128 and 1,024 rows.
 
 #include <cstdint>
 #include <string_view>

@@ -2,8 +2,8 @@
 #pragma once
 /// Evicts the expert that was used least of late, by two rates, nearer layers counting more.
 ///
-/// Rule: order by value * discount^(distance / layers), then recency position; the value is p + lately * fast of two_rates, p
-///       their blend, the visit itself included; distance = (layer - running - 1) mod layers + 1.
+/// Rule: order by value * discount^(distance / layers), then recency position; the value is p + lately * fast of
+///       two_rates, p their blend, the visit itself included; distance = (layer - running - 1) mod layers + 1.
 /// Source: ours: `similar_steps` without history.
 /// Deviations: the visit counts before its victims are chosen (residency is judged as ever).
 /// Exact: yes (never changes what is computed).

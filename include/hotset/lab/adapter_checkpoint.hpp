@@ -58,7 +58,7 @@ class adapter_checkpoint {
                           std::span<std::byte> out) const noexcept;
 
  private:
-  struct contents;
+  class contents;
   std::unique_ptr<contents> contents_;
 };
 

@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "hotset/core/expert_layout.hpp"
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids.hpp"
 #include "hotset/transfer/file_expert_source.hpp"

@@ -17,8 +17,8 @@
 #include <limits>
 #include <numeric>
 #include <span>
-#include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "hotset/core/platform/assert.hpp"
@@ -46,20 +46,13 @@ class compute_on_host {
     }
     [[nodiscard]] validation validate() const {
       if (split != host_split::none && split != host_split::bandwidth_matched)
-        return error{"compute_on_host split = " + std::to_string(static_cast<int>(split)) +
-                     ", accepted: 0 (none), 1 (bandwidth_matched)"};
-      if (!is_cost(fetch_cost))
-        return error{"compute_on_host fetch_cost = " + std::to_string(fetch_cost) +
-                     ", accepted: finite, above 0"};
-      if (!is_cost(host_cost))
-        return error{"compute_on_host host_cost = " + std::to_string(host_cost) +
-                     ", accepted: finite, above 0"};
+        return refusal("compute_on_host split = ", static_cast<int>(split),
+                       ", accepted: 0 (none), 1 (bandwidth_matched)");
+      for (const auto& [what, cost] :
+           {std::pair("fetch_cost", fetch_cost), std::pair("host_cost", host_cost)})
+        if (!(cost > 0.0 && cost <= std::numeric_limits<double>::max()))
+          return refusal("compute_on_host ", what, " = ", cost, ", accepted: finite, above 0");
       return std::nullopt;
-    }
-
-   private:
-    static bool is_cost(double x) noexcept {
-      return x > 0.0 && x <= std::numeric_limits<double>::max();
     }
   };
   static constexpr std::string_view name = "compute_on_host";

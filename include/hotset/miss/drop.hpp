@@ -51,8 +51,8 @@ class drop {
     }
     [[nodiscard]] validation validate() const {
       if (!(threshold > 0.0))
-        return error{"drop threshold = " + std::to_string(threshold) +
-                     ", accepted: more than 0 (a share of a token's gate weight)"};
+        return refusal("drop threshold = ", threshold,
+                       ", accepted: more than 0 (a share of a token's gate weight)");
       return detail::validate_keep(name, keep);
     }
   };

@@ -13,7 +13,7 @@
 #include <string_view>
 
 #include "hotset/policy/miss_policy.hpp"
-#include "hotset/policy/no_options.hpp"
+#include "hotset/policy/policy_config.hpp"
 
 namespace hotset {
 

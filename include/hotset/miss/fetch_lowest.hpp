@@ -3,7 +3,7 @@
 /// Fetches every miss at the lowest precision, which is the shortest copy.
 ///
 /// Rule: an absent expert is copied at the lowest precision of the model; a resident one serves at the
-///       precision that it has. What is prefetched comes at precision 0: nobody waits for it.
+///       precision that it has. Prefetches come at precision 0: no visit waits for them.
 /// Source: SpecMD 3.1.2 (Fetch-lowest-bit).
 /// Deviations: the paper does not say what precision a prefetch has.
 /// Exact: no.
@@ -11,7 +11,6 @@
 
 #include <cstddef>
 #include <span>
-#include <string>
 #include <string_view>
 
 #include "hotset/policy/miss_policy.hpp"
@@ -22,8 +21,8 @@ namespace detail {
 /// Why a policy that steps down in precision is of no use to a model, or nothing.
 [[nodiscard]] inline validation validate_cascade(std::string_view policy, const geometry& shape) {
   if (shape.precisions() > 1) return std::nullopt;
-  return error{std::string(policy) + " needs two or more precisions, this model has " +
-               std::to_string(shape.precisions()) + "; accepted: 2 or more"};
+  return refusal(policy, " needs two or more precisions, this model has ", shape.precisions(),
+                 "; accepted: 2 or more");
 }
 }  // namespace detail
 

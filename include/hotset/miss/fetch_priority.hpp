@@ -19,7 +19,6 @@
 #include <cstddef>
 #include <limits>
 #include <span>
-#include <string>
 #include <string_view>
 
 #include "hotset/miss/fetch_lowest.hpp"
@@ -48,11 +47,9 @@ class fetch_priority {
     /// In the words of a policy that fetches by this rule.
     [[nodiscard]] validation validate_as(std::string_view policy) const {
       if (!(percentile > 0.0 && percentile < 100.0))
-        return error{std::string(policy) + " percentile = " + std::to_string(percentile) +
-                     ", accepted: (0, 100)"};
+        return refusal(policy, " percentile = ", percentile, ", accepted: (0, 100)");
       if (window < 1 || window > most_window)
-        return error{std::string(policy) + " window = " + std::to_string(window) +
-                     ", accepted: 1.." + std::to_string(most_window)};
+        return refusal(policy, " window = ", window, ", accepted: 1..", most_window);
       return std::nullopt;
     }
     static constexpr std::size_t most_window = std::size_t{1} << 24;

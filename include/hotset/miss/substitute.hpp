@@ -20,7 +20,6 @@
 #include <cstdint>
 #include <limits>
 #include <span>
-#include <string>
 #include <string_view>
 #include <vector>
 
@@ -44,8 +43,7 @@ class substitute {
     }
     [[nodiscard]] validation validate() const {
       if (!(tolerance >= 0.0))
-        return error{"substitute tolerance = " + std::to_string(tolerance) +
-                     ", accepted: 0 or more"};
+        return refusal("substitute tolerance = ", tolerance, ", accepted: 0 or more");
       return std::nullopt;
     }
   };

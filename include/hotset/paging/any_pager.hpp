@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// A pager whose policies were chosen at run time, erased once per visit, or once for many.
+/// The pager whose policies are chosen at run time, compiled once; and what replays traces, one virtual call for many visits.
 
 #include <cstddef>
 #include <cstdint>
@@ -13,9 +13,17 @@
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/status.hpp"
 #include "hotset/paging/pager.hpp"
+#include "hotset/policy/any/any_admission_policy.hpp"
+#include "hotset/policy/any/any_eviction_policy.hpp"
+#include "hotset/policy/any/any_miss_policy.hpp"
 #include "hotset/trace/visit_sequence.hpp"
 
 namespace hotset {
+
+/// Any policies; without others it admits and fetches every miss. A visit is one virtual call of its eviction policy. Programs
+/// that link hotset::policies do not compile it again.
+using erased_pager = pager<any_eviction_policy, any_admission_policy, any_miss_policy>;
+extern template class pager<any_eviction_policy, any_admission_policy, any_miss_policy>;
 
 /// Is told what a pager decided; for decision logs and comparisons.
 class decision_sink {

@@ -15,7 +15,6 @@
 #include "hotset/paging/residency/residents.hpp"
 #include "hotset/paging/visit/visit_lookup.hpp"
 #include "hotset/paging/visit/visit_plan.hpp"
-#include "hotset/policy/admission_policy.hpp"
 
 namespace hotset {
 
@@ -27,33 +26,27 @@ struct placement {
 };
 
 /// Refuses misses a slot where an admission policy says so. No allocation after construction.
-template <admission_policy Admission>
 class admission_round {
  public:
-  explicit admission_round(std::size_t most_misses) {
-    if constexpr (!Admission::traits.admits_all) {
-      accesses_.resize(most_misses);
-      admitted_.resize(most_misses);
-    }
-  }
+  /// `most_misses`: of one visit; 0 if the policy admits everything.
+  explicit admission_round(std::size_t most_misses)
+      : accesses_(most_misses), admitted_(most_misses) {}
 
   /// describe(position in the plan) is the access that the policy judges.
   template <class HotSet, class Describe>
-  void refuse([[maybe_unused]] HotSet& hot, [[maybe_unused]] visit_lookup& visit,
-              [[maybe_unused]] visit_plan& plan, [[maybe_unused]] Describe describe) noexcept {
-    if constexpr (!Admission::traits.admits_all) {
-      const auto misses = visit.misses();
-      for (std::size_t j = 0; j < misses.size(); ++j) accesses_[j] = describe(misses[j]);
-      auto context = plan.context();
-      context.free = hot.held.free_count(context.pool);
-      hot.admission.admit(context, std::span(accesses_).first(misses.size()),
-                          std::span(admitted_).first(misses.size()));
-      visit.keep_misses([&](std::size_t j, std::uint32_t at) {
-        if (admitted_[j] == 0) plan.draft().leave_on_host(at);
-        return admitted_[j] != 0;
-      });
-      hot.ledger.refuse(plan.host_count());
-    }
+  void refuse(HotSet& hot, visit_lookup& visit, visit_plan& plan, Describe describe) noexcept {
+    if (hot.admits_all()) return;
+    const auto misses = visit.misses();
+    for (std::size_t j = 0; j < misses.size(); ++j) accesses_[j] = describe(misses[j]);
+    auto context = plan.context();
+    context.free = hot.held.free_count(context.pool);
+    hot.admission.admit(context, std::span(accesses_).first(misses.size()),
+                        std::span(admitted_).first(misses.size()));
+    visit.keep_misses([&](std::size_t j, std::uint32_t at) {
+      if (admitted_[j] == 0) detail::draft_of(plan).leave_on_host(at);
+      return admitted_[j] != 0;
+    });
+    hot.ledger.refuse(plan.host_count());
   }
 
  private:
@@ -135,25 +128,18 @@ class demand {
   template <class HotSet>
   static placement reserve(HotSet& hot, const visit_lookup& visit, std::span<const slot_id> victims,
                            visit_plan& plan) noexcept {
-    auto& draft = plan.draft();
+    auto& draft = detail::draft_of(plan);
     const auto misses = visit.misses();
     const auto from_free = misses.size() - victims.size();
-    const auto layer = draft.context.layer;
-    const expert_id* const experts = draft.experts.data();
-    slot_id* const slots = draft.slots.data();
-    for (std::size_t j = 0; j < from_free; ++j) {
-      const auto at = misses[j];
-      draft.fills[j] = hot.held.reserve_free({layer, experts[at]}, draft.context.pool);
-      slots[at] = draft.fills[j].slot;
-    }
-    const auto replacing = misses.subspan(from_free);
-    hot.held.reserve_victims(draft.context.pool, victims,
-                             std::span(draft.fills).subspan(from_free, victims.size()),
-                             [&](std::size_t i) {
-                               const auto at = replacing[i];
-                               slots[at] = victims[i];
-                               return expert_key{layer, experts[at]};
-                             });
+    const auto key = [&](std::size_t j) {
+      return expert_key{draft.context.layer, draft.experts[misses[j]]};
+    };
+    fill* const fills = draft.fills.data();
+    for (std::size_t j = 0; j < from_free; ++j)
+      fills[j] = hot.held.reserve_free(key(j), draft.context.pool);
+    for (std::size_t j = from_free; j < misses.size(); ++j)
+      fills[j] = hot.held.reserve_victim(key(j), victims[j - from_free]);
+    for (std::size_t j = 0; j < misses.size(); ++j) draft.slots[misses[j]] = fills[j].slot;
     draft.count.fills = static_cast<std::uint32_t>(misses.size());
     draft.count.replacing = static_cast<std::uint32_t>(victims.size());
     return {};

@@ -12,15 +12,34 @@
 #include "hotset/core/ids.hpp"
 #include "hotset/core/pool_layout.hpp"
 #include "hotset/core/visit_event.hpp"
-#include "hotset/paging/departures.hpp"
 #include "hotset/paging/residency/prefetched_slots.hpp"
 #include "hotset/paging/residency/residents.hpp"
-#include "hotset/paging/visit/plan_draft.hpp"
 #include "hotset/paging/visit/visit_ledger.hpp"
+#include "hotset/paging/visit/visit_plan.hpp"
 #include "hotset/policy/admission_policy.hpp"
 #include "hotset/policy/eviction_policy.hpp"
+#include "hotset/policy/policy_config.hpp"
 
 namespace hotset {
+
+/// A copy of an expert that is given up: it was evicted, outdone by a better one, invalidated, trimmed or cut off by a quota, or its
+/// transfer failed, was taken back, or was begun for a plan that was aborted.
+struct departure {
+  expert_key key{};
+  precision_id precision{};
+  slot_id slot = no_slot;
+  ticket last_reader = no_ticket;  ///< when it has arrived nothing reads the bytes any more
+};
+
+/// Told once for each, in the call that gives it up; at an eviction by a visit, when that is committed. It must not call the pager.
+struct departure_sink {
+  void (*tell)(void* who, const departure& of) noexcept = nullptr;  ///< null: no reports
+  void* who = nullptr;
+
+  [[nodiscard]] bool listens() const noexcept { return tell != nullptr; }
+  /// Pre: listens().
+  void operator()(const departure& of) const noexcept { tell(who, of); }
+};
 
 /// Why a slot loses its key.
 enum class loss : std::uint8_t {
@@ -44,9 +63,9 @@ struct hot_set {
         admission(layout, admission_setup),
         ledger(layout.shape()),
         requests(layout.slots()),
-        victims(
-            std::max(plan_draft::capacity_for(layout.shape()), std::min(chunk, layout.slots()))),
-        departed(listener) {}
+        victims(std::max(layout.shape().distinct_per_visit(), std::min(chunk, layout.slots()))),
+        departed(listener),
+        admits_all_(facts_of(admission).admits_all) {}
 
   residents held;
   Eviction eviction;
@@ -57,6 +76,10 @@ struct hot_set {
   departure_sink departed;
   bool speculated = false;  ///< something was prefetched and may not be settled yet
 
+  /// True if every miss gets a slot: the admission policy is not called.
+  [[nodiscard]] bool admits_all() const noexcept {
+    return Admission::traits.admits_all || admits_all_;
+  }
   /// The slots that the policy would give up next in the context's pool, `count` at most: a view of `victims`.
   [[nodiscard]] std::span<const slot_id> choose(const visit_context& context,
                                                 std::size_t count) noexcept {
@@ -80,8 +103,7 @@ struct hot_set {
   void account_loss(slot_id slot, expert_key key, loss how = loss::evicted) noexcept {
     if (departed.listens()) [[unlikely]]
       departed({key, held.precision_of(slot), slot, held[slot].last_reader});
-    if constexpr (!Admission::traits.admits_all)
-      if (how != loss::outdone) admission.on_evict(key, ledger.step());
+    if (!admits_all() && how != loss::outdone) admission.on_evict(key, ledger.step());
     if (how == loss::evicted)
       held[slot].unused_prefetch ? ledger.evicted(key, false, requests.meant_for(slot))
                                  : ledger.evicted(key);
@@ -140,6 +162,9 @@ struct hot_set {
     if (held.locate(entry.key) == slot) return release(slot);
     held.lose_victim(slot);  // the end of the plan that has reserved the slot does the rest
   }
+
+ private:
+  bool admits_all_;
 };
 
 }  // namespace hotset

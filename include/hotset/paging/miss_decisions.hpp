@@ -14,7 +14,6 @@
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids.hpp"
 #include "hotset/core/ids/per_id.hpp"
-#include "hotset/core/miss.hpp"
 #include "hotset/core/platform/assert.hpp"
 #include "hotset/core/pool_layout.hpp"
 #include "hotset/core/routing_view.hpp"
@@ -24,10 +23,12 @@
 #include "hotset/paging/visit/visit_lookup.hpp"
 #include "hotset/paging/visit/visit_plan.hpp"
 #include "hotset/policy/miss_policy.hpp"
+#include "hotset/policy/policy_config.hpp"
 
 namespace hotset {
 
-/// Asks the policy before a visit is served, about absent experts and copies below the highest precision.
+/// Asks the policy before a visit is served, about absent experts and copies below the highest precision. A policy that
+/// fetches everything at the one precision there is has nothing to say: it is not asked, and nothing is kept for it.
 /// No allocation after construction.
 template <miss_policy Miss>
 class miss_decisions {
@@ -35,20 +36,26 @@ class miss_decisions {
   miss_decisions(const pool_layout& layout, const typename Miss::config& setup,
                  const visit_lookup& visit)
       : policy_(layout.shape(), setup),
+        fetches_all_(layout.precisions() == 1 && facts_of(policy_).fetches_all),
         precisions_(layout.precisions()),
         top_k_(layout.shape().ranks()),
-        asked_(visit.capacity()),
-        decisions_(visit.capacity()),
-        left_out_(visit.capacity()),
-        wanted_(layout.shape().expert_count()),
-        placement_(layout, visit.capacity()) {}
+        asked_(fetches_all_ ? 0 : visit.capacity()),
+        decisions_(asked_.size()),
+        left_out_(asked_.size()),
+        wanted_(fetches_all_ ? 0 : layout.shape().expert_count()),
+        placement_(layout, asked_.size()) {}
 
   /// Errors: as the pager's, of what a miss policy and the layout have to do with each other.
-  static validation check(const pool_layout& layout) {
+  static validation check(const pool_layout& layout, const typename Miss::config& setup) {
+    const auto precisions = std::to_string(layout.precisions());
+    if (facts_of_config<Miss>(setup).fetches_all) {
+      if (layout.precisions() == 1) return std::nullopt;
+      return error{"a layout of " + precisions +
+                   " precisions for a policy that fetches everything, accepted: 1"};
+    }
     if (layout.precisions() == layout.shape().precisions()) return std::nullopt;
-    return error{"a layout of " + std::to_string(layout.precisions()) +
-                 " precisions for experts of " + std::to_string(layout.shape().precisions()) +
-                 ", accepted: pools for each"};
+    return error{"a layout of " + precisions + " precisions for experts of " +
+                 std::to_string(layout.shape().precisions()) + ", accepted: pools for each"};
   }
 
   [[nodiscard]] const Miss& policy() const noexcept { return policy_; }
@@ -60,14 +67,46 @@ class miss_decisions {
   /// Asks the policy about the visit that was looked up. Afterwards `visit` and `plan` are those of what it leaves, which is
   /// the view that is returned; it is good until the next call.
   template <class HotSet>
-  [[gnu::noinline]] const routing_view& decide(HotSet& hot, visit_lookup& visit,
-                                               const routing_view& view,
-                                               visit_plan& plan) noexcept {
+  const routing_view& decide(HotSet& hot, visit_lookup& visit, const routing_view& view,
+                             visit_plan& plan) noexcept {
+    return fetches_all_ ? view : ask(hot, visit, view, plan);
+  }
+
+  /// As demand::place, at the precisions that the policy wants.
+  template <class HotSet>
+  placement place(HotSet& hot, visit_lookup& visit, visit_plan& plan) noexcept {
+    if constexpr (!Miss::traits.fetches_all)
+      if (precisions_ != 1)
+        return placement_.place(hot, visit, plan, [this](expert_id e) { return wish_of(e); });
+    return demand::place(hot, visit, plan);
+  }
+
+  /// At the commit of a visit's first group: what was left out is known now, and the policy hears of the weights.
+  template <class Ledger>
+  void settle(Ledger& ledger, const visit_plan& plan) noexcept {
+    if (fetches_all_ || plan.group() != 0) return;
+    for (std::size_t j = 0; j < left_out_count_; ++j)
+      ledger.saw({plan.context().layer, left_out_[j]});
+    policy_.observe(observed_);
+  }
+
+ private:
+  struct wanted {
+    std::uint32_t asked = 0;  ///< in asked_
+    precision_id precision{};
+  };
+  [[nodiscard]] precision_id lowest() const noexcept {
+    return static_cast<precision_id>(precisions_ - 1);
+  }
+
+  template <class HotSet>
+  [[gnu::noinline]] const routing_view& ask(HotSet& hot, visit_lookup& visit,
+                                            const routing_view& view, visit_plan& plan) noexcept {
     effective_ = view;
     left_out_count_ = 0;
     if (!describe(hot.held, visit, view, plan)) return effective_;
     hot.ledger.judge(plan, visit.misses());
-    auto& draft = plan.draft();
+    auto& draft = detail::draft_of(plan);
     const auto ids = draft.edit_routed();
     policy_.decide(std::span(asked_).first(asked_count_), view, {hot.held.located(view.layer)}, ids,
                    std::span(decisions_).first(asked_count_));
@@ -82,42 +121,6 @@ class miss_decisions {
     if (precisions_ > 1) upgrade(hot, visit, draft);
     return effective_;
   }
-
-  /// As demand::place, at the precisions that the policy wants.
-  template <class HotSet>
-  placement place(HotSet& hot, visit_lookup& visit, visit_plan& plan) noexcept {
-    if (precisions_ == 1) return demand::place(hot, visit, plan);
-    return placement_.place(hot, visit, plan, [this](expert_id e) { return wish_of(e); });
-  }
-
-  /// At the commit of a visit's first group: what was left out is known now, and the policy hears of the weights.
-  template <class Ledger>
-  void settle(Ledger& ledger, const visit_plan& plan) noexcept {
-    if (plan.group() != 0) return;
-    for (std::size_t j = 0; j < left_out_count_; ++j)
-      ledger.saw({plan.context().layer, left_out_[j]});
-    policy_.observe(observed_);
-  }
-  /// Where the slot of a use is.
-  static void locate(expert_use& a, const residents& held) noexcept {
-    if (a.slot == no_slot) return;
-    a.pool = held.pool_of(a.slot);
-    a.precision = held.precision_of(a.slot);
-  }
-  /// The resident copy that a better one takes the place of, or no_slot.
-  static slot_id outdone(const residents& held, expert_key key) noexcept {
-    return held.locate(key);
-  }
-
- private:
-  struct wanted {
-    std::uint32_t asked = 0;  ///< in asked_
-    precision_id precision{};
-  };
-  [[nodiscard]] precision_id lowest() const noexcept {
-    return static_cast<precision_id>(precisions_ - 1);
-  }
-
   /// The visit's experts that are absent or held below the highest precision, into asked_. Returns false if there are none.
   bool describe(const residents& held, const visit_lookup& visit, const routing_view& view,
                 const visit_plan& plan) noexcept {
@@ -235,6 +238,7 @@ class miss_decisions {
   }
 
   Miss policy_;
+  bool fetches_all_;
   std::size_t precisions_;
   std::size_t top_k_;
   std::vector<miss> asked_;
@@ -246,41 +250,6 @@ class miss_decisions {
   std::span<const float> observed_{};  ///< weights of the visit
   routing_view effective_{};
   precision_placement placement_;
-};
-
-/// A policy that fetches everything at the one precision there is has nothing to say.
-template <miss_policy Miss>
-  requires(Miss::traits.fetches_all)
-class miss_decisions<Miss> {
- public:
-  miss_decisions(const pool_layout& layout, const typename Miss::config& setup, const visit_lookup&)
-      : policy_(layout.shape(), setup) {}
-
-  static validation check(const pool_layout& layout) {
-    if (layout.precisions() == 1) return std::nullopt;
-    return error{"a layout of " + std::to_string(layout.precisions()) +
-                 " precisions for a policy that fetches everything, accepted: 1"};
-  }
-
-  [[nodiscard]] const Miss& policy() const noexcept { return policy_; }
-  [[nodiscard]] static precision_id prefetch_precision() noexcept { return precision_id{}; }
-
-  template <class HotSet>
-  static const routing_view& decide(HotSet&, const visit_lookup&, const routing_view& view,
-                                    const visit_plan&) noexcept {
-    return view;
-  }
-  template <class HotSet>
-  static placement place(HotSet& hot, visit_lookup& visit, visit_plan& plan) noexcept {
-    return demand::place(hot, visit, plan);
-  }
-  template <class Ledger>
-  static void settle(Ledger&, const visit_plan&) noexcept {}
-  static void locate(expert_use&, const residents&) noexcept {}
-  static slot_id outdone(const residents&, expert_key) noexcept { return no_slot; }
-
- private:
-  Miss policy_;
 };
 
 }  // namespace hotset

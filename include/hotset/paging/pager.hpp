@@ -21,15 +21,14 @@
 #include <vector>
 
 #include "hotset/admission/always.hpp"
+#include "hotset/core/forecast.hpp"
 #include "hotset/core/platform/assert.hpp"
-#include "hotset/core/platform/flatten.hpp"
-#include "hotset/core/prefetch_request.hpp"
+#include "hotset/core/platform/compiler.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/status.hpp"
 #include "hotset/miss/fetch.hpp"
-#include "hotset/paging/cliff_guard.hpp"
 #include "hotset/paging/demand.hpp"
-#include "hotset/paging/departures.hpp"
+#include "hotset/paging/explain.hpp"
 #include "hotset/paging/hot_set.hpp"
 #include "hotset/paging/miss_decisions.hpp"
 #include "hotset/paging/pager_stats.hpp"
@@ -37,15 +36,13 @@
 #include "hotset/paging/residency/residents.hpp"
 #include "hotset/paging/speculation.hpp"
 #include "hotset/paging/visit/visit_commit.hpp"
-#include "hotset/paging/visit/visit_events.hpp"
-#include "hotset/paging/visit/visit_group.hpp"
 #include "hotset/paging/visit/visit_groups.hpp"
 #include "hotset/paging/visit/visit_lookup.hpp"
 #include "hotset/paging/visit/visit_plan.hpp"
 #include "hotset/policy/admission_policy.hpp"
 #include "hotset/policy/eviction_policy.hpp"
 #include "hotset/policy/miss_policy.hpp"
-#include "hotset/policy/validate_for.hpp"
+#include "hotset/policy/policy_config.hpp"
 
 namespace hotset {
 
@@ -73,11 +70,13 @@ class pager {
   static result<pager> create(config setup) {
     if (setup.layout.pools() == 0)
       return error{"the pool layout is empty, accepted: one made by pool_layout"};
+    choose_unless_chosen<Admission, always>(setup.admission);
+    choose_unless_chosen<Miss, fetch>(setup.miss);
     const auto& shape = setup.layout.shape();
     if (auto bad = validate_for(setup.eviction, shape)) return *std::move(bad);
     if (auto bad = validate_for(setup.admission, shape)) return *std::move(bad);
     if (auto bad = validate_for(setup.miss, shape)) return *std::move(bad);
-    if (auto bad = decisions::check(setup.layout)) return *std::move(bad);
+    if (auto bad = miss_decisions<Miss>::check(setup.layout, setup.miss)) return *std::move(bad);
     return pager(checked{}, setup);
   }
 #if HOTSET_EXCEPTIONS
@@ -98,12 +97,13 @@ class pager {
     if (is_open()) return status::plan_open;
     if (next_group_ != 0) return status::visit_unfinished;
     if (const auto bad = visit_.check(view, plan); bad != status::ok) return bad;
-    if (hears_routes_) tell_routed(hot_.eviction, view);
-    tell_admission_routed(hot_.admission, view);
+    if (eviction_hears_routes_) tell_routed(hot_.eviction, view);
+    if (admission_hears_routes_) tell_admission_routed(hot_.admission, view);
     visit_.begin(view, hot_.held, plan);
-    const auto& left = decisions_.decide(hot_, visit_, view, plan);
+    const auto* left = &view;
+    if constexpr (!Miss::traits.fetches_all) left = &decisions_.decide(hot_, visit_, view, plan);
     if (!visit_.misses().empty())
-      if (const auto failed = serve_misses(left, plan); failed != status::ok) return failed;
+      if (const auto failed = serve_misses(*left, plan); failed != status::ok) return failed;
     open(plan);
     return status::ok;
   }
@@ -125,7 +125,7 @@ class pager {
 
   /// True if the visit that `plan` holds has groups left.
   [[nodiscard]] bool is_unfinished(const visit_plan& plan) const noexcept {
-    return next_group_ != 0 && plan.draft().serial == group_serial_;
+    return next_group_ != 0 && detail::draft_of(plan).serial == group_serial_;
   }
   /// Abandons the groups that are left of a split visit. Changes of its committed groups stay. Pre: no plan is open.
   void abandon() noexcept {
@@ -152,11 +152,11 @@ class pager {
       speculation::commit(hot_, plan);
       return status::ok;
     }
-    decisions_.settle(hot_.ledger, plan);
-    commits::run(hot_, visit_, events_, plan);
+    if constexpr (!Miss::traits.fetches_all) decisions_.settle(hot_.ledger, plan);
+    commits_.run(hot_, visit_, plan);
     if (plan.groups() != 1) {
       next_group_ = plan.more() ? plan.group() + 1 : 0;
-      group_serial_ = plan.draft().serial;
+      group_serial_ = detail::draft_of(plan).serial;
     }
     return status::ok;
   }
@@ -169,7 +169,7 @@ class pager {
     const auto fills = plan.fills();
     if (!submitted.empty() && submitted.size() != fills.size()) return status::invalid_argument;
     close();
-    if (plan.groups() != 1) group_serial_ = plan.draft().serial;
+    if (plan.groups() != 1) group_serial_ = detail::draft_of(plan).serial;
     for (auto i = fills.size(); i-- > 0;) {
       const bool started = !submitted.empty() && submitted[i] != 0;
       started ? hot_.spoil_slot(fills[i]) : hot_.return_slot(fills[i]);
@@ -371,6 +371,7 @@ class pager {
   [[nodiscard]] const pool_layout& layout() const noexcept { return hot_.held.layout(); }
   [[nodiscard]] const geometry& shape() const noexcept { return hot_.held.shape(); }
   [[nodiscard]] const Eviction& eviction() const noexcept { return hot_.eviction; }
+  [[nodiscard]] const Admission& admission() const noexcept { return hot_.admission; }
   [[nodiscard]] const Miss& misses() const noexcept { return decisions_.policy(); }
   /// A running hash of every fill and eviction: two pagers that decided alike agree.
   [[nodiscard]] std::uint64_t decision_hash() const noexcept { return hot_.held.hash(); }
@@ -386,9 +387,6 @@ class pager {
   }
 
  private:
-  using decisions = miss_decisions<Miss>;
-  using commits = visit_commit<hot_set<Eviction, Admission>, decisions>;
-
   /// Whatever ends `serve`, no group is left.
   struct abandoning {
     pager& pages;
@@ -414,19 +412,20 @@ class pager {
       : hot_(setup.layout, setup.eviction, setup.admission, setup.departures),
         visit_(setup.layout.shape(), setup.split, facts_of(hot_.eviction).needs_weights,
                setup.refuse_unknown_ids),
-        events_(setup.layout.shape(), setup.layout.slots()),
-        admission_(visit_.capacity()),
+        commits_(setup.layout.shape(), setup.layout.slots()),
+        admission_(hot_.admits_all() ? 0 : visit_.capacity()),
         decisions_(setup.layout, setup.miss, visit_),
         speculation_(setup.layout.shape(), setup.guard, visit_.capacity()),
         quotas_(setup.layout.slots()),
-        hears_routes_(facts_of(hot_.eviction).hears_routes) {}
+        eviction_hears_routes_(facts_of(hot_.eviction).hears_routes),
+        admission_hears_routes_(facts_of(hot_.admission).hears_routes) {}
 
   // Odd while a plan is open: then its number.
   [[nodiscard]] bool is_open() const noexcept { return serial_ % 2 != 0; }
   [[nodiscard]] bool is_open(const visit_plan& plan) const noexcept {
-    return is_open() && plan.draft().serial == serial_;
+    return is_open() && detail::draft_of(plan).serial == serial_;
   }
-  void open(visit_plan& plan) noexcept { plan.draft().serial = ++serial_; }
+  void open(visit_plan& plan) noexcept { detail::draft_of(plan).serial = ++serial_; }
   void close() noexcept { ++serial_; }
 
   template <class More, class Evict>
@@ -448,7 +447,7 @@ class pager {
                                                        visit_plan& plan) noexcept {
     if (!plan.judged()) hot_.ledger.judge(plan, visit_.misses());
     admission_.refuse(hot_, visit_, plan, [&](std::uint32_t at) {
-      return commits::describe(hot_.held, plan.draft(), at);
+      return visit_commit::describe(hot_.held, detail::draft_of(plan), at);
     });
     const auto placed = decisions_.place(hot_, visit_, plan);
     return placed.fits ? status::ok : split(view, plan, placed);
@@ -485,12 +484,13 @@ class pager {
 
   hot_set<Eviction, Admission> hot_;
   visit_lookup visit_;
-  visit_events events_;
-  admission_round<Admission> admission_;
-  decisions decisions_;
+  visit_commit commits_;
+  admission_round admission_;
+  miss_decisions<Miss> decisions_;
   speculation speculation_;
   quotas quotas_;
-  bool hears_routes_;
+  bool eviction_hears_routes_;
+  bool admission_hears_routes_;
 
   std::uint64_t serial_ = 0;  ///< rises when a plan is opened, and when it is committed or aborted
   std::size_t next_group_ = 0;      ///< 0: no split visit is under way

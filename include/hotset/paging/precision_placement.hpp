@@ -78,7 +78,7 @@ class precision_placement {
   /// The misses for which keep(...) is false use the copies that they have.
   template <class HotSet, class Keep>
   static void keep_some(HotSet& hot, visit_lookup& visit, visit_plan& plan, Keep keep) noexcept {
-    auto& draft = plan.draft();
+    auto& draft = detail::draft_of(plan);
     const auto before = visit.misses().size();
     visit.keep_misses([&](std::size_t j, std::uint32_t at) {
       const bool kept = keep(j, at);
@@ -150,7 +150,7 @@ class precision_placement {
   }
   template <class HotSet>
   void reserve(HotSet& hot, const visit_lookup& visit, visit_plan& plan) noexcept {
-    auto& draft = plan.draft();
+    auto& draft = detail::draft_of(plan);
     const auto misses = visit.misses();
     for (std::size_t j = 0; j < misses.size(); ++j) {
       auto& r = ladder_[assigned_[j]];

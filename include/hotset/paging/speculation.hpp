@@ -12,7 +12,6 @@
 #include "hotset/core/forecast.hpp"
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids.hpp"
-#include "hotset/core/prefetch_request.hpp"
 #include "hotset/core/visit_event.hpp"
 #include "hotset/paging/residency/expected_uses.hpp"
 #include "hotset/paging/residency/residents.hpp"
@@ -60,7 +59,7 @@ class speculation {
   std::size_t plan(HotSet& hot, const visit_context& context,
                    std::span<const prefetch_request> requests, const terms& how,
                    visit_plan& plan) noexcept {
-    auto& draft = plan.draft();
+    auto& draft = detail::draft_of(plan);
     begin(context, draft);
     residents::mask spared(hot.held);
     std::size_t dealt_with = 0;
@@ -83,7 +82,7 @@ class speculation {
   /// Only the first `count` copies are to be made: the others are deferred, and their victims come back.
   template <class HotSet>
   static void keep_first(HotSet& hot, visit_plan& plan, std::size_t count) noexcept {
-    auto& draft = plan.draft();
+    auto& draft = detail::draft_of(plan);
     while (draft.count.fills > count) {
       const auto last = --draft.count.fills;
       draft.deferred[draft.count.deferred++] = draft.request_of[last];
@@ -94,7 +93,7 @@ class speculation {
 
   template <class HotSet>
   [[gnu::noinline]] static void commit(HotSet& hot, const visit_plan& plan) noexcept {
-    const auto& draft = plan.draft();
+    const auto& draft = detail::draft_of(plan);
     hot.ledger.totals.refused_prefetches += draft.refused;
     for (std::size_t i = 0; i < draft.count.fills; ++i) {
       const auto& f = draft.fills[i];
@@ -116,7 +115,7 @@ class speculation {
   /// Requests for this visit, or one before it, are over.
   template <class HotSet>
   [[gnu::noinline]] static void meet(HotSet& hot, visit_plan& plan) noexcept {
-    auto& draft = plan.draft();
+    auto& draft = detail::draft_of(plan);
     const auto services = plan.services();
     for (std::size_t i = 0; i < draft.count.distinct; ++i)
       if (services[i] == service::hit) use(hot, draft, draft.slots[i]);
@@ -135,8 +134,8 @@ class speculation {
     draft.refused = 0;
   }
   static bool is_full(const plan_draft& draft) noexcept {
-    return draft.count.fills == draft.capacity || draft.count.requested == draft.capacity ||
-           draft.count.deferred == draft.capacity;
+    return draft.count.fills == draft.capacity() || draft.count.requested == draft.capacity() ||
+           draft.count.deferred == draft.capacity();
   }
   static bool is_planned(const visit_plan& plan, expert_key key) noexcept {
     return std::ranges::any_of(plan.fills(), [key](const fill& f) { return f.key == key; });
@@ -154,7 +153,7 @@ class speculation {
   template <class HotSet>
   bool reserve(HotSet& hot, visit_plan& plan, const prefetch_request& request, const terms& how,
                std::uint32_t at, residents::mask& spared) noexcept {
-    auto& draft = plan.draft();
+    auto& draft = detail::draft_of(plan);
     fill f;
     if (!find_slot(hot, plan, request, how, f)) {
       draft.refused += how.evicts ? 1U : 0U;

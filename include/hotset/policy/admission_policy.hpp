@@ -22,6 +22,7 @@
 #include "hotset/core/pool_layout.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/visit_event.hpp"
+#include "hotset/policy/policy_config.hpp"
 
 // clang-format 14 tears compound requirements apart.
 // clang-format off

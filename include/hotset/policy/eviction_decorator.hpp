@@ -36,4 +36,22 @@ template <class P, std::size_t N>
 }
 }  // namespace detail
 
+/// The decorated policy, and the calls that a decorator hands on as they are.
+template <eviction_policy P>
+class eviction_decorator {
+ public:
+  void on_request(const prefetch_event& e) noexcept { tell_request(inner_, e); }
+  void on_routed(const routing_view& view) noexcept { tell_routed(inner_, view); }
+  void on_forecast(const visit_context& context, const forecast& expected) noexcept {
+    tell_forecast(inner_, context, expected);
+  }
+  [[nodiscard]] const P& inner() const noexcept { return inner_; }
+
+ protected:
+  eviction_decorator(const pool_layout& layout, const typename P::config& options)
+      : inner_(layout, options) {}
+
+  P inner_;
+};
+
 }  // namespace hotset

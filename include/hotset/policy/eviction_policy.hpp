@@ -41,7 +41,7 @@
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/slot_mask.hpp"
 #include "hotset/core/visit_event.hpp"
-#include "hotset/policy/policy_facts.hpp"
+#include "hotset/policy/policy_config.hpp"
 
 // clang-format 14 tears compound requirements apart.
 // clang-format off
@@ -61,145 +61,130 @@ struct eviction_traits {
 
 namespace detail {
 
-// Whether a class has a member of that name, whatever its signature: a hook that is there and is never called must not
-// look like one that is absent. Nothing can look into a final class.
-struct on_request_probe {
-  void on_request();
-};
-struct on_routed_probe {
-  void on_routed();
-};
-struct on_forecast_probe {
-  void on_forecast();
-};
-template <class P, class Probe>
-struct probed : P, Probe {};
+// Each hook, callable as it is called.
 template <class P>
-concept may_be_probed = std::is_class_v<P> && !std::is_final_v<P>;
-template <class P>
-concept declares_on_request =
-    may_be_probed<P> && !requires { &probed<P, on_request_probe>::on_request; };
-template <class P>
-concept declares_on_routed =
-    may_be_probed<P> && !requires { &probed<P, on_routed_probe>::on_routed; };
-template <class P>
-concept declares_on_forecast =
-    may_be_probed<P> && !requires { &probed<P, on_forecast_probe>::on_forecast; };
-
-template <class P>
-concept hears_requests = requires(P& policy, const prefetch_event& event) {
-  { policy.on_request(event) } noexcept -> std::same_as<void>;
-};
-template <class P>
-concept hears_visits = requires(P& policy, const visit_event& event) {
+concept has_on_visit = requires(P& policy, const visit_event& event) {
   { policy.on_visit(event) } noexcept -> std::same_as<void>;
 };
 template <class P>
-concept hears_prefetches = requires(P& policy, const prefetch_event& event) {
+concept has_on_prefetch = requires(P& policy, const prefetch_event& event) {
   { policy.on_prefetch(event) } noexcept -> std::same_as<void>;
 };
 template <class P>
-concept hears_routes = requires(P& policy, const routing_view& view) {
-  { policy.on_routed(view) } noexcept -> std::same_as<void>;
-};
-template <class P>
-concept hears_forecasts =
-    requires(P& policy, const visit_context& context, const forecast& expected) {
-      { policy.on_forecast(context, expected) } noexcept -> std::same_as<void>;
-    };
-
-template <class P>
-concept has_eviction_config = requires(const typename P::config& config) {
-  { config.validate() } -> std::same_as<validation>;
-};
-template <class P>
-concept has_eviction_traits =
-    requires { requires std::same_as<decltype(P::traits), const eviction_traits>; };
-template <class P>
-concept has_policy_name = requires { { P::name } -> std::convertible_to<std::string_view>; };
-template <class P>
-concept hears_losses = requires(P& policy, slot_id slot, expert_key key) {
+concept has_on_evict = requires(P& policy, slot_id slot, expert_key key) {
   { policy.on_evict(slot, key) } noexcept -> std::same_as<void>;
 };
 template <class P>
-concept hears_moves = requires(P& policy, slot_id slot) {
+concept has_on_move = requires(P& policy, slot_id slot) {
   { policy.on_move(slot, slot) } noexcept -> std::same_as<void>;
 };
 template <class P>
-concept selects_victims = requires(P& policy, const visit_context& context,
-                                   const slot_mask& eligible, std::span<slot_id> out) {
-  { policy.select_victims(context, eligible, out) } noexcept -> std::same_as<std::size_t>;
+concept has_on_request = requires(P& policy, const prefetch_event& event) {
+  { policy.on_request(event) } noexcept -> std::same_as<void>;
 };
-/// Each optional hook is there, callable as it is called, if and only if the traits say so.
 template <class P>
-concept says_what_it_hears =
-    has_eviction_traits<P> &&
-    (P::traits.hears_requests ? hears_requests<P> : !declares_on_request<P>) &&
-    (P::traits.hears_routes ? hears_routes<P> : !declares_on_routed<P>) &&
-    (P::traits.hears_forecasts ? hears_forecasts<P> : !declares_on_forecast<P>);
+concept has_on_routed = requires(P& policy, const routing_view& view) {
+  { policy.on_routed(view) } noexcept -> std::same_as<void>;
+};
+template <class P>
+concept has_on_forecast = requires(P& policy, const visit_context& context, const forecast& expected) {
+  { policy.on_forecast(context, expected) } noexcept -> std::same_as<void>;
+};
+template <class P>
+concept selects_victims =
+    requires(P& policy, const visit_context& context, const slot_mask& eligible, std::span<slot_id> out) {
+      { policy.select_victims(context, eligible, out) } noexcept -> std::same_as<std::size_t>;
+    };
+template <class P>
+concept has_config = requires(const typename P::config& config) {
+  { config.validate() } -> std::same_as<validation>;
+};
+template <class P>
+concept has_traits = requires { requires std::same_as<decltype(P::traits), const eviction_traits>; };
+template <class P>
+concept has_name = requires { { P::name } -> std::convertible_to<std::string_view>; };
+
+/// Has the optional hooks' names. A class that declares one, whatever its signature, makes the name ambiguous in `probed`.
+struct hook_names {
+  void on_request();
+  void on_routed();
+  void on_forecast();
+};
+template <class P>
+struct probed : P, hook_names {};
+template <class P>
+concept may_be_probed = std::is_class_v<P> && !std::is_final_v<P>;
+template <class P>
+concept declares_on_request = may_be_probed<P> && !requires { &probed<P>::on_request; };
+template <class P>
+concept declares_on_routed = may_be_probed<P> && !requires { &probed<P>::on_routed; };
+template <class P>
+concept declares_on_forecast = may_be_probed<P> && !requires { &probed<P>::on_forecast; };
 
 }  // namespace detail
 
+/// Each optional hook is there, callable as it is called, if and only if the traits say so.
 template <class P>
 concept eviction_policy =
-    std::move_constructible<P> && detail::has_eviction_config<P> &&
-    std::constructible_from<P, const pool_layout&, const typename P::config&> &&
-    detail::has_policy_name<P> && detail::hears_visits<P> && detail::hears_prefetches<P> &&
-    detail::hears_losses<P> && detail::hears_moves<P> && detail::selects_victims<P> && detail::says_what_it_hears<P>;
+    std::move_constructible<P> && detail::has_config<P> &&
+    std::constructible_from<P, const pool_layout&, const typename P::config&> && detail::has_name<P> &&
+    detail::has_on_visit<P> && detail::has_on_prefetch<P> && detail::has_on_evict<P> && detail::has_on_move<P> &&
+    detail::selects_victims<P> && detail::has_traits<P> &&
+    (P::traits.hears_requests ? detail::has_on_request<P> : !detail::declares_on_request<P>) &&
+    (P::traits.hears_routes ? detail::has_on_routed<P> : !detail::declares_on_routed<P>) &&
+    (P::traits.hears_forecasts ? detail::has_on_forecast<P> : !detail::declares_on_forecast<P>);
 
 /// For a static_assert: true of an eviction policy; of anything else, compilation ends with what it lacks.
 template <class P>
 consteval bool is_eviction_policy() {
   static_assert(std::move_constructible<P>, "an eviction policy can be moved");
-  static_assert(detail::has_eviction_config<P>,
+  static_assert(detail::has_config<P>,
                 "an eviction policy has a type `config` whose `validate() const` returns a validation; "
                 "`using config = hotset::no_options;` is one");
-  if constexpr (detail::has_eviction_config<P>)
+  if constexpr (detail::has_config<P>)
     static_assert(std::constructible_from<P, const pool_layout&, const typename P::config&>,
                   "an eviction policy is built from (const pool_layout&, const config&)");
-  static_assert(detail::has_policy_name<P>, "an eviction policy has a static constexpr std::string_view `name`");
-  static_assert(detail::hears_visits<P>, "an eviction policy has void on_visit(const visit_event&) noexcept");
-  static_assert(detail::hears_prefetches<P>, "an eviction policy has void on_prefetch(const prefetch_event&) noexcept");
-  static_assert(detail::hears_losses<P>, "an eviction policy has void on_evict(slot_id, expert_key) noexcept");
-  static_assert(detail::hears_moves<P>, "an eviction policy has void on_move(slot_id from, slot_id to) noexcept");
+  static_assert(detail::has_name<P>, "an eviction policy has a static constexpr std::string_view `name`");
+  static_assert(detail::has_on_visit<P>, "an eviction policy has void on_visit(const visit_event&) noexcept");
+  static_assert(detail::has_on_prefetch<P>, "an eviction policy has void on_prefetch(const prefetch_event&) noexcept");
+  static_assert(detail::has_on_evict<P>, "an eviction policy has void on_evict(slot_id, expert_key) noexcept");
+  static_assert(detail::has_on_move<P>, "an eviction policy has void on_move(slot_id from, slot_id to) noexcept");
   static_assert(detail::selects_victims<P>,
                 "an eviction policy has std::size_t select_victims(const visit_context&, const slot_mask&, "
                 "std::span<slot_id>) noexcept");
-  static_assert(detail::has_eviction_traits<P>,
+  static_assert(detail::has_traits<P>,
                 "an eviction policy has `static constexpr hotset::eviction_traits traits{...}`, which says what it hears and needs");
-  if constexpr (detail::has_eviction_traits<P>) {
-    constexpr auto traits = P::traits;
-    static_assert(!traits.hears_requests || detail::hears_requests<P>,
+  if constexpr (detail::has_traits<P>) {
+    static_assert(!P::traits.hears_requests || detail::has_on_request<P>,
                   "its traits say hears_requests, and it has no void on_request(const prefetch_event&) noexcept");
-    static_assert(traits.hears_requests || !detail::declares_on_request<P>,
+    static_assert(P::traits.hears_requests || !detail::declares_on_request<P>,
                   "it has an on_request that nobody calls: say .hears_requests = true in its traits");
-    static_assert(!traits.hears_routes || detail::hears_routes<P>,
+    static_assert(!P::traits.hears_routes || detail::has_on_routed<P>,
                   "its traits say hears_routes, and it has no void on_routed(const routing_view&) noexcept");
-    static_assert(traits.hears_routes || !detail::declares_on_routed<P>,
+    static_assert(P::traits.hears_routes || !detail::declares_on_routed<P>,
                   "it has an on_routed that nobody calls: say .hears_routes = true in its traits");
-    static_assert(!traits.hears_forecasts || detail::hears_forecasts<P>,
+    static_assert(!P::traits.hears_forecasts || detail::has_on_forecast<P>,
                   "its traits say hears_forecasts, and it has no void on_forecast(const visit_context&, "
                   "const forecast&) noexcept");
-    static_assert(traits.hears_forecasts || !detail::declares_on_forecast<P>,
+    static_assert(P::traits.hears_forecasts || !detail::declares_on_forecast<P>,
                   "it has an on_forecast that nobody calls: say .hears_forecasts = true in its traits");
   }
   return eviction_policy<P>;
 }
 
-// What a runtime calls that takes any policy: nothing happens where the policy does not hear of it.
+// Runtimes and decorators take any policy: nothing happens if it does not have the hook.
 
-/// As on_request.
+/// Reports a request, as on_request.
 template <class P>
-void tell_request([[maybe_unused]] P& policy,
-                  [[maybe_unused]] const prefetch_event& event) noexcept {
+void tell_request([[maybe_unused]] P& policy, [[maybe_unused]] const prefetch_event& event) noexcept {
   if constexpr (P::traits.hears_requests) policy.on_request(event);
 }
-/// As on_routed.
+/// Reports a view, as on_routed.
 template <class P>
 void tell_routed([[maybe_unused]] P& policy, [[maybe_unused]] const routing_view& view) noexcept {
   if constexpr (P::traits.hears_routes) policy.on_routed(view);
 }
-/// As on_forecast.
+/// Reports a forecast, as on_forecast.
 template <class P>
 void tell_forecast([[maybe_unused]] P& policy, [[maybe_unused]] const visit_context& context,
                    [[maybe_unused]] const forecast& expected) noexcept {

@@ -25,9 +25,8 @@
 #include "hotset/core/error.hpp"
 #include "hotset/core/forecast.hpp"
 #include "hotset/core/geometry.hpp"
-#include "hotset/core/prefetch_request.hpp"
 #include "hotset/core/routing_view.hpp"
-#include "hotset/policy/policy_facts.hpp"
+#include "hotset/policy/policy_config.hpp"
 
 // clang-format 14 tears compound requirements apart.
 // clang-format off

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Requirements on a policy that may bend which experts a router selects, knowing what is resident.
+/// Requirements on a policy that may bend which experts a router selects, knowing what is resident; and any one of them.
 ///
 /// | expression | meaning |
 /// |---|---|
@@ -16,13 +16,14 @@
 #include <concepts>
 #include <span>
 #include <string_view>
+#include <utility>
 
 #include "hotset/core/error.hpp"
 #include "hotset/core/geometry.hpp"
-#include "hotset/core/miss.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/status.hpp"
-#include "hotset/policy/policy_facts.hpp"
+#include "hotset/policy/any/any_policy.hpp"
+#include "hotset/policy/policy_config.hpp"
 
 // clang-format 14 tears compound requirements apart.
 // clang-format off
@@ -47,5 +48,52 @@ concept routing_policy =
       requires std::same_as<decltype(R::traits), const routing_traits>;
       { policy.route(view, residents, selected, weights) } noexcept -> std::same_as<status>;
     };
+
+// clang-format on
+namespace detail {
+
+/// The calls of a held policy.
+struct held_routing : held_policy<routing_traits> {
+  static constexpr std::string_view kind = "routing";
+  template <class R>
+  static constexpr bool accepts = routing_policy<R>;
+  template <class R>
+  struct model;
+
+  using held_policy::held_policy;
+  virtual status route(const routing_view& view, const residency_view& residents,
+                       std::span<expert_id> selected, std::span<float> weights) noexcept = 0;
+};
+
+template <class R>
+struct held_routing::model final : held_routing {
+  explicit model(R given) : held_routing(R::name, facts_of(given)), policy(std::move(given)) {}
+  status route(const routing_view& view, const residency_view& residents,
+               std::span<expert_id> selected, std::span<float> weights) noexcept override {
+    return policy.route(view, residents, selected, weights);
+  }
+  R policy;
+};
+
+}  // namespace detail
+
+/// Holds any routing policy chosen or written at run time, and is one itself, as any_eviction_policy is of eviction.
+/// Move-only. Pre, for every call but destruction and assignment: it holds a policy.
+/// Exact: as the held policy: `facts()`. Cost: the held policy's and one virtual call per visit.
+class any_routing_policy
+    : public detail::any_policy<any_routing_policy, detail::held_routing, geometry> {
+ public:
+  using any_policy::any_policy;
+  static constexpr std::string_view name = "any";
+  /// The most that a held policy may need.
+  static constexpr routing_traits traits{.needs_logits = true};
+
+  status route(const routing_view& view, const residency_view& residents,
+               std::span<expert_id> selected, std::span<float> weights) noexcept {
+    return held().route(view, residents, selected, weights);
+  }
+};
+
+static_assert(routing_policy<any_routing_policy>);
 
 }  // namespace hotset

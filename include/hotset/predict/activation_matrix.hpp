@@ -31,13 +31,15 @@
 #include "hotset/core/forecast.hpp"
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids/id_view.hpp"
-#include "hotset/core/platform/file_bytes.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/status.hpp"
 #include "hotset/policy/predictor.hpp"
+#include "hotset/predict/forecast_rows.hpp"
 #include "hotset/predict/history/live_sequences.hpp"
 #include "hotset/predict/history/view_tokens.hpp"
 #include "hotset/predict/maps/activation_collection.hpp"
+#include "hotset/predict/refusals.hpp"
+#include "hotset/predict/saved_file.hpp"
 
 namespace hotset {
 
@@ -83,37 +85,30 @@ class activation_matrix {
     /// What is wrong with the file is told by validate().
     void start_with(const std::string& file) {
       // Beside the matrices a saved collection has less than a MiB.
-      auto bytes = file_bytes(file, activation_collection::most_bytes + (std::uint64_t{1} << 20U));
-      if (!bytes) {
-        trouble = bytes.error().message;
-      } else if (const auto found = shape_of(*bytes); !found) {
-        trouble = printable(file, 4096) + ": " + found.error().message;
-      } else {
-        saved = std::make_shared<const std::vector<std::byte>>(*std::move(bytes));
-      }
+      using bytes = std::vector<std::byte>;
+      saved = detail::shared_or_trouble(
+          detail::load_file(file, activation_collection::most_bytes + (std::uint64_t{1} << 20U),
+                            "a file",
+                            [](std::span<const std::byte> read) -> result<bytes> {
+                              if (const auto found = shape_of(read); !found) return found.error();
+                              return bytes(read.begin(), read.end());
+                            }),
+          trouble);
     }
     [[nodiscard]] activation_collection::config stored() const { return {capacity, merge, seed}; }
     [[nodiscard]] validation validate() const {
       if (!trouble.empty()) return error{trouble};
-      if (depth < 1)
-        return error{"activation_matrix depth = " + std::to_string(depth) +
-                     ", accepted: 1 or more"};
-      if (requests < 1 || requests > static_cast<std::int32_t>(live_sequences::most_rows))
-        return error{"activation_matrix requests = " + std::to_string(requests) +
-                     ", accepted: 1.." + std::to_string(live_sequences::most_rows)};
-      if (rows > matrix_rows::future)
-        return error{"activation_matrix rows = " + std::to_string(static_cast<int>(rows)) +
-                     ", accepted: 0 (seen), 1 (all), 2 (future)"};
-      if (!(decay > 0 && decay <= 1))
-        return error{"activation_matrix decay = " + std::to_string(decay) +
-                     ", accepted: more than 0, at most 1"};
-      return stored().validate();
+      return detail::first_of(
+          {detail::refuse_unless(depth >= 1, "activation_matrix depth", depth, "1 or more"),
+           detail::within("activation_matrix requests", requests, 1, live_sequences::most_rows),
+           detail::one_of("activation_matrix rows", rows, {"seen", "all", "future"}),
+           detail::refuse_unless(decay > 0 && decay <= 1, "activation_matrix decay", decay,
+                                 "more than 0, at most 1"),
+           stored().validate()});
     }
   };
   static constexpr std::string_view name = "activation-matrix";
   static constexpr predictor_traits traits{.opens_steps = true, .hears_sequence_ends = true};
-  /// Bytes of a collection, of the running requests, and of what visits need beside them, each at most.
-  static constexpr std::uint64_t most_bytes = activation_collection::most_bytes;
 
 #if HOTSET_EXCEPTIONS
   /// Errors: throws invalid_config.
@@ -121,15 +116,8 @@ class activation_matrix {
       : activation_matrix(create(shape, options).value()) {}
 #endif
   static result<activation_matrix> create(const geometry& shape, const config& options) {
-    if (auto bad = shape.validate()) return *std::move(bad);
-    if (auto bad = options.validate()) return *std::move(bad);
-    if (options.depth > shape.layers)
-      return error{"activation_matrix depth = " + std::to_string(options.depth) +
-                   ", accepted: 1.." + std::to_string(shape.layers) + " (layers)"};
-    if (const auto bytes = bytes_of(shape, options); bytes > most_bytes)
-      return error{"activation_matrix of " + std::to_string(shape.layers) + " layers x " +
-                   std::to_string(shape.experts) + " experts needs " + std::to_string(bytes) +
-                   " bytes, accepted: at most " + std::to_string(most_bytes)};
+    if (auto bad = detail::refuse_predictor("activation_matrix", shape, options, bytes_of))
+      return *std::move(bad);
     activation_matrix made(shape, options, checked{});
     if (options.saved)
       if (auto bad = made.load(*options.saved))
@@ -150,12 +138,14 @@ class activation_matrix {
       observe(view);
     for (const auto row : touched_rows()) find_match(row, view.layer);
     const auto tokens = shape_.tokens(view);
-    for (std::size_t t = 0; t < tokens; ++t) write(t, view.layer);
-    forecast out;
-    out.probabilities = std::span<const float>(scores_).first(tokens * depth_ * experts_);
-    out.depth = static_cast<std::int32_t>(depth_);
-    out.confidence = std::span<const float>(confidence_).first(tokens);
-    return out;
+    for (std::size_t t = 0; t < tokens; ++t) {
+      const auto row = row_of_token_[t];
+      confidence_[t] = row == live_sequences::none ? 0.0F : requests_[row].confidence;
+      forecast_.write(t, view.layer, [&](layer_id target, std::size_t ahead, std::span<float> out) {
+        write_row(row, index_of(target), priority(ahead + 1), out);
+      });
+    }
+    return forecast_.of(tokens, confidence_);
   }
   /// The request's matrix joins the collection.
   void on_sequence_end(sequence_id sequence) noexcept {
@@ -196,7 +186,6 @@ class activation_matrix {
       : shape_(shape),
         layers_(shape.layer_count()),
         experts_(shape.expert_count()),
-        depth_(static_cast<std::size_t>(options.depth)),
         rows_(options.rows),
         decay_(static_cast<float>(options.decay)),
         stored_(shape, options.stored()),
@@ -210,18 +199,16 @@ class activation_matrix {
         row_of_token_(shape.tokens_per_visit()),
         touched_(live_.rows()),
         confidence_(shape.tokens_per_visit()),
-        scores_(shape.tokens_per_visit() * depth_ * experts_) {}
+        forecast_(shape, options.depth) {}
 
+  /// The most that the collection, the running requests or the forecasts take: each has a limit of its own.
   /// Pre: depth <= layers. No product wraps: keys are at most 2^28, tokens 2^24, places 2^16, requests 2^12.
   static std::uint64_t bytes_of(const geometry& shape, const config& options) noexcept {
-    const auto layers = static_cast<std::uint64_t>(shape.layers);
-    const auto experts = static_cast<std::uint64_t>(shape.experts);
     const auto places = static_cast<std::uint64_t>(options.capacity) + 1;
-    const auto of_request = layers * (8 * places + 4 * experts);
-    const auto of_token = 4 * static_cast<std::uint64_t>(options.depth) * experts;
+    const auto of_request = shape.layer_count() * (8 * places + 4 * shape.expert_count());
     return std::max({activation_collection::bytes_of(shape, options.stored()),
                      static_cast<std::uint64_t>(options.requests) * of_request,
-                     static_cast<std::uint64_t>(shape.max_tokens_per_visit) * of_token});
+                     detail::forecast_rows::bytes_for(shape, options.depth)});
   }
   [[nodiscard]] std::span<float> counts_of(std::size_t row, std::size_t layer) noexcept {
     return std::span(counts_).subspan((row * layers_ + layer) * experts_, experts_);
@@ -239,9 +226,6 @@ class activation_matrix {
   }
   [[nodiscard]] std::span<const std::uint32_t> touched_rows() const noexcept {
     return std::span(touched_).first(touched_count_);
-  }
-  [[nodiscard]] bool is_expert(expert_id id) const noexcept {
-    return id >= 0 && index_of(id) < experts_;
   }
 
   /// Whose the tokens of a step are that is about to begin; none that is new.
@@ -286,7 +270,7 @@ class activation_matrix {
       for (auto& dot : dots) dot *= double{decay_};
     }
     for (const auto id : ids) {
-      if (!is_expert(id)) continue;
+      if (!shape_.is_expert(id)) continue;
       counts[index_of(id)] += 1;
       if (!few) continue;
       const auto* const units = stored_.units_of(layer, index_of(id)).data();
@@ -377,19 +361,6 @@ class activation_matrix {
     return compared;
   }
 
-  void write(std::size_t token, layer_id layer) noexcept {
-    const auto row = row_of_token_[token];
-    confidence_[token] = row == live_sequences::none ? 0.0F : requests_[row].confidence;
-    for (std::size_t ahead = 1; ahead <= depth_; ++ahead) {
-      const auto out =
-          std::span(scores_).subspan((token * depth_ + ahead - 1) * experts_, experts_);
-      const auto target = layers_until(layer) + ahead - 1;
-      if (target >= layers_)
-        std::ranges::fill(out, 0.0F);
-      else
-        write_row(row, target, priority(ahead), out);
-    }
-  }
   [[nodiscard]] float priority(std::size_t ahead) const noexcept {
     return 1.0F - static_cast<float>(ahead) / static_cast<float>(layers_);
   }
@@ -422,7 +393,6 @@ class activation_matrix {
   view_tokens shape_;
   std::size_t layers_;
   std::size_t experts_;
-  std::size_t depth_;
   matrix_rows rows_;
   float decay_;
   activation_collection stored_;
@@ -438,7 +408,7 @@ class activation_matrix {
   std::vector<std::uint32_t> touched_;     ///< requests of the running visit, touched_count_
   std::size_t touched_count_ = 0;
   std::vector<float> confidence_;  ///< [tokens]
-  std::vector<float> scores_;      ///< [tokens, depth, experts]
+  detail::forecast_rows forecast_;
 };
 
 static_assert(predictor<activation_matrix>);

@@ -12,9 +12,9 @@
 ///       Memory: 4 bytes x layers x reach x E^2.
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <limits>
 #include <span>
 #include <string>
@@ -26,10 +26,13 @@
 #include "hotset/core/forecast.hpp"
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids/id_view.hpp"
-#include "hotset/core/numbers/saved_numbers.hpp"
+#include "hotset/core/platform/file_bytes.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/status.hpp"
 #include "hotset/policy/predictor.hpp"
+#include "hotset/predict/forecast_rows.hpp"
+#include "hotset/predict/refusals.hpp"
+#include "hotset/predict/saved_file.hpp"
 
 namespace hotset {
 
@@ -50,21 +53,17 @@ class co_activation {
       return out;
     }
     [[nodiscard]] validation validate() const {
-      if (reach < 1)
-        return error{"co_activation reach = " + std::to_string(reach) + ", accepted: 1 or more"};
-      if (depth < 1 || depth > reach)
-        return error{"co_activation depth = " + std::to_string(depth) + ", accepted: 1.." +
-                     std::to_string(reach) + " (reach)"};
-      if (!(decay > 0 && decay <= 1))
-        return error{"co_activation decay = " + std::to_string(decay) +
-                     ", accepted: more than 0, at most 1"};
-      return std::nullopt;
+      return detail::first_of(
+          {detail::refuse_unless(reach >= 1, "co_activation reach", reach, "1 or more"),
+           detail::within("co_activation depth", depth, 1, reach, "reach"),
+           detail::refuse_unless(decay > 0 && decay <= 1, "co_activation decay", decay,
+                                 "more than 0, at most 1")});
     }
   };
   static constexpr std::string_view name = "co-activation";
   static constexpr predictor_traits traits{};
   /// Bytes of a table, and of what visits need beside it, at most.
-  static constexpr std::uint64_t most_bytes = std::uint64_t{1} << 34U;
+  static constexpr std::uint64_t most_bytes = detail::most_predictor_bytes;
 
 #if HOTSET_EXCEPTIONS
   /// Errors: throws invalid_config.
@@ -81,15 +80,9 @@ class co_activation {
       return error{"a co_activation table of " + text_of(layers, experts, reach) +
                    ", accepted: at most " + std::to_string(most_bytes) + " bytes"};
     // A table that fits leaves no product below that could wrap.
-    const auto tokens = static_cast<std::uint64_t>(shape.max_tokens_per_visit);
-    const auto scratch = 4 * tokens *
-                         (static_cast<std::uint64_t>(options.depth) * experts +
-                          layers * static_cast<std::uint64_t>(shape.top_k));
-    if (scratch > most_bytes)
-      return error{"co_activation of " + text_of(layers, experts, reach) + ", depth " +
-                   std::to_string(options.depth) + ", needs " + std::to_string(scratch) +
-                   " bytes for visits of " + std::to_string(tokens) +
-                   " tokens, accepted: at most " + std::to_string(most_bytes)};
+    const auto scratch = detail::forecast_rows::bytes_for(shape, options.depth) +
+                         4 * shape.tokens_per_visit() * layers * shape.ranks();
+    if (auto bad = detail::refuse_bytes("co_activation", shape, scratch)) return *std::move(bad);
     return co_activation(shape, options, checked{});
   }
 
@@ -128,16 +121,12 @@ class co_activation {
     if (check(view) != status::ok) return {};
     const auto layer = index_of(view.layer);
     const auto tokens = view.experts.size() / top_k_;
-    const auto floats = tokens * depth_ * experts_;
-    std::fill_n(scores_.begin(), floats, 0.0F);
     for (std::size_t t = 0; t < tokens; ++t)
-      for (std::size_t ahead = 1; ahead <= depth_ && layer + ahead < layers_; ++ahead)
-        score(view.step, t, layer, layer + ahead,
-              std::span(scores_).subspan((t * depth_ + ahead - 1) * experts_, experts_));
-    forecast out;
-    out.probabilities = std::span<const float>(scores_).first(floats);
-    out.depth = static_cast<std::int32_t>(depth_);
-    return out;
+      forecast_.write(t, view.layer, [&](layer_id target, std::size_t, std::span<float> out) {
+        std::ranges::fill(out, 0.0F);
+        score(view.step, t, layer, index_of(target), out);
+      });
+    return forecast_.of(tokens);
   }
   /// As a predictor: it learns from each visit before it is asked.
   [[nodiscard]] forecast expect(const routing_view& view, std::span<const float> /*recorded*/,
@@ -158,22 +147,18 @@ class co_activation {
   validation merge(const co_activation& other) {
     if (other.layers_ != layers_ || other.experts_ != experts_ || other.reach_ != reach_)
       return error{"a table of " + other.shape_text() + ", accepted: " + shape_text()};
-    for (std::size_t i = 0; i < fired_.size(); ++i) fired_[i] = sum(fired_[i], other.fired_[i]);
-    for (std::size_t i = 0; i < together_.size(); ++i)
-      together_[i] = sum(together_[i], other.together_[i]);
+    std::ranges::transform(fired_, other.fired_, fired_.begin(), sum);
+    std::ranges::transform(together_, other.together_, together_.begin(), sum);
     return std::nullopt;
   }
 
   /// The counts, in an order of bytes that every machine reads alike.
   [[nodiscard]] std::vector<std::byte> save() const {
-    std::vector<std::byte> out;
-    out.reserve(header_bytes + 4 * (fired_.size() + together_.size()));
-    for (const char c : magic) out.push_back(static_cast<std::byte>(c));
-    for (const auto n : {layers_, experts_, reach_})
-      save_number(static_cast<std::uint32_t>(n), out);
-    for (const auto n : fired_) save_number(n, out);
-    for (const auto n : together_) save_number(n, out);
-    return out;
+    detail::saved_writer out(kind, 3 + fired_.size() + together_.size());
+    out.add_all(std::array{layers_, experts_, reach_});
+    out.add_all(fired_);
+    out.add_all(together_);
+    return std::move(out).take();
   }
   /// What a saved table was made for; K is not saved.
   struct saved_shape {
@@ -184,31 +169,29 @@ class co_activation {
   };
   /// Errors: bytes that are no table, or not as many as its shape needs.
   static result<saved_shape> shape_of(std::span<const std::byte> bytes) {
-    if (bytes.size() < header_bytes || std::memcmp(bytes.data(), magic, sizeof magic) != 0)
-      return error{"no co_activation table, accepted: a saved one"};
-    const std::uint64_t layers = number_of(bytes, 0), experts = number_of(bytes, 1),
-                        reach = number_of(bytes, 2);
+    const detail::saved_reader saved(bytes);
+    if (!saved.is(kind, 3)) return error{"no co_activation table, accepted: a saved one"};
+    const std::uint64_t layers = saved[0], experts = saved[1], reach = saved[2];
     const auto sane = [](std::uint64_t n) { return n >= 1 && n <= 65536; };
     if (!sane(layers) || !sane(reach) || !fits(layers, experts, reach))
       return error{"a table of " + text_of(layers, experts, reach) + ", accepted: at most " +
                    std::to_string(most_bytes) + " bytes"};
-    const auto wanted = header_bytes + 4 * (layers * experts + layers * reach * experts * experts);
-    if (bytes.size() != wanted)
-      return error{std::to_string(bytes.size()) + " bytes, accepted: " + std::to_string(wanted) +
-                   " for " + text_of(layers, experts, reach)};
+    if (auto bad = saved.check_count(3 + layers * experts + layers * reach * experts * experts,
+                                     text_of(layers, experts, reach)))
+      return *std::move(bad);
     return saved_shape{static_cast<std::int32_t>(layers), static_cast<std::int32_t>(experts),
                        static_cast<std::int32_t>(reach)};
   }
   /// Replaces the counts by saved ones. Errors: as shape_of, and another shape or reach; nothing has changed then.
   validation load(std::span<const std::byte> bytes) {
-    const auto saved = shape_of(bytes);
-    if (!saved) return saved.error();
-    const auto number = [&](std::size_t i) { return number_of(bytes, i); };
-    if (number(0) != layers_ || number(1) != experts_ || number(2) != reach_)
-      return error{"a table of " + text_of(number(0), number(1), number(2)) +
+    if (const auto shape = shape_of(bytes); !shape) return shape.error();
+    const detail::saved_reader saved(bytes);
+    if (saved[0] != layers_ || saved[1] != experts_ || saved[2] != reach_)
+      return error{"a table of " + text_of(saved[0], saved[1], saved[2]) +
                    ", accepted: " + shape_text()};
-    for (std::size_t i = 0; i < fired_.size(); ++i) fired_[i] = number(3 + i);
-    for (std::size_t i = 0; i < together_.size(); ++i) together_[i] = number(3 + fired_.size() + i);
+    std::size_t next = 3;
+    for (auto* counts : {&fired_, &together_})
+      for (auto& count : *counts) count = saved[next++];
     return std::nullopt;
   }
 
@@ -219,8 +202,7 @@ class co_activation {
     step_id step = std::numeric_limits<step_id>::max();
     std::size_t ids = 0;
   };
-  static constexpr char magic[8] = {'h', 's', 'c', 'o', 'a', 'c', 't', '1'};
-  static constexpr std::size_t header_bytes = sizeof magic + 12;
+  static constexpr detail::file_kind kind = {'h', 's', 'c', 'o', 'a', 'c', 't', '1'};
 
   co_activation(const geometry& shape, const config& options, checked)
       : layers_(shape.layer_count()),
@@ -228,12 +210,11 @@ class co_activation {
         top_k_(shape.ranks()),
         most_ids_(shape.tokens_per_visit() * top_k_),
         reach_(static_cast<std::size_t>(options.reach)),
-        depth_(static_cast<std::size_t>(options.depth)),
         fired_(layers_ * experts_, 0),
         together_(layers_ * reach_ * experts_ * experts_, 0),
         seen_(layers_),
         ids_(layers_ * most_ids_, no_expert),
-        scores_(shape.tokens_per_visit() * depth_ * experts_) {
+        forecast_(shape, options.depth) {
     double weight = 1;
     for (std::size_t d = 0; d < reach_; ++d, weight *= options.decay)
       weights_.push_back(static_cast<float>(weight));
@@ -306,12 +287,7 @@ class co_activation {
 
   [[nodiscard]] std::string shape_text() const { return text_of(layers_, experts_, reach_); }
   static std::string text_of(std::uint64_t layers, std::uint64_t experts, std::uint64_t reach) {
-    return std::to_string(layers) + " layers x " + std::to_string(experts) + " experts, reach " +
-           std::to_string(reach);
-  }
-  /// The number at place i after the magic.
-  static std::uint32_t number_of(std::span<const std::byte> bytes, std::size_t i) noexcept {
-    return saved_number(bytes, sizeof magic + 4 * i);
+    return detail::shape_text(layers, experts) + ", reach " + std::to_string(reach);
   }
 
   std::size_t layers_ = 0;
@@ -319,13 +295,12 @@ class co_activation {
   std::size_t top_k_ = 0;
   std::size_t most_ids_ = 0;
   std::size_t reach_ = 0;
-  std::size_t depth_ = 0;
   std::vector<std::uint32_t> fired_;     ///< [layers, experts]
   std::vector<std::uint32_t> together_;  ///< [layers, reach, experts, experts of the later layer]
   std::vector<seen> seen_;               ///< [layers]
   std::vector<expert_id> ids_;           ///< [layers, most ids of a visit]
   std::vector<float> weights_;           ///< [reach]
-  std::vector<float> scores_;
+  detail::forecast_rows forecast_;
 };
 
 }  // namespace hotset

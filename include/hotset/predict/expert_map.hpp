@@ -16,9 +16,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <span>
-#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -30,9 +28,11 @@
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/status.hpp"
 #include "hotset/policy/predictor.hpp"
+#include "hotset/predict/forecast_rows.hpp"
 #include "hotset/predict/maps/expert_map_matcher.hpp"
 #include "hotset/predict/maps/expert_map_store.hpp"
-#include "hotset/predict/maps/probability_row.hpp"
+#include "hotset/predict/maps/map_rows.hpp"
+#include "hotset/predict/refusals.hpp"
 
 namespace hotset {
 
@@ -83,18 +83,12 @@ class expert_map {
       return out;
     }
     [[nodiscard]] validation validate() const {
-      if (depth < 1)
-        return error{"expert_map depth = " + std::to_string(depth) + ", accepted: 1 or more"};
-      if (semantic > semantic_rows::mean)
-        return error{"expert_map semantic = " + std::to_string(static_cast<int>(semantic)) +
-                     ", accepted: 0 (first), 1 (mean)"};
-      if (prefill > prefill_maps::mean)
-        return error{"expert_map prefill = " + std::to_string(static_cast<int>(prefill)) +
-                     ", accepted: 0 (per_token), 1 (last), 2 (mean)"};
-      if (source > map_source::ids)
-        return error{"expert_map source = " + std::to_string(static_cast<int>(source)) +
-                     ", accepted: 0 (scores), 1 (weights), 2 (ids)"};
-      return of_store().validate();
+      return detail::first_of(
+          {detail::refuse_unless(depth >= 1, "expert_map depth", depth, "1 or more"),
+           detail::one_of("expert_map semantic", semantic, {"first", "mean"}),
+           detail::one_of("expert_map prefill", prefill, {"per_token", "last", "mean"}),
+           detail::one_of("expert_map source", source, {"scores", "weights", "ids"}),
+           of_store().validate()});
     }
     [[nodiscard]] expert_map_store::config of_store() const {
       return {.capacity = capacity,
@@ -109,8 +103,6 @@ class expert_map {
   static constexpr std::string_view name = "expert-map";
   static constexpr predictor_traits traits{
       .needs_scores = true, .takes_embeddings = true, .opens_steps = true};
-  /// Bytes of what visits need, beside the store's and the matcher's own.
-  static constexpr std::uint64_t most_bytes = std::uint64_t{1} << 34U;
 
 #if HOTSET_EXCEPTIONS
   /// Errors: throws invalid_config.
@@ -119,24 +111,14 @@ class expert_map {
 #endif
   /// Errors: as expert_map_store and expert_map_matcher; a depth of more than L; more bytes than there may be.
   static result<expert_map> create(const geometry& shape, const config& options) {
-    if (auto bad = shape.validate()) return *std::move(bad);
-    if (auto bad = options.validate()) return *std::move(bad);
-    if (options.depth > shape.layers)
-      return error{"expert_map depth = " + std::to_string(options.depth) + ", accepted: 1.." +
-                   std::to_string(shape.layers) + " (layers)"};
-    if (const auto bytes = bytes_for(shape, options); bytes > most_bytes)
-      return error{"expert_map needs " + std::to_string(bytes) + " bytes for visits of " +
-                   std::to_string(shape.max_tokens_per_visit) + " tokens, accepted: at most " +
-                   std::to_string(most_bytes)};
+    if (auto bad = detail::refuse_predictor("expert_map", shape, options, bytes_for))
+      return *std::move(bad);
     auto store = expert_map_store::create(shape, options.of_store());
     if (!store) return store.error();
     auto matcher = expert_map_matcher::create(*store, shape.tokens_per_visit());
     if (!matcher) return matcher.error();
-    return unless_out_of_memory(
-        [&]() -> result<expert_map> {
-          return expert_map(shape, options, *std::move(store), *std::move(matcher));
-        },
-        result<expert_map>(no_host_memory()));
+    return detail::or_no_memory(
+        [&] { return expert_map(shape, options, *std::move(store), *std::move(matcher)); });
   }
 
   /// Shape: [tokens, depth, E]; rows of layers past the last are zeros. Good until the next call.
@@ -152,7 +134,7 @@ class expert_map {
     const auto layer = index_of(view.layer);
     const bool is_new = layer == next_layer_;
     if (is_new) take_in(view, layer);
-    const auto out = view.kind == request_class::prefill ? forecast{} : by_trajectory(layer);
+    const auto out = view.kind == request_class::prefill ? forecast{} : by_trajectory(view.layer);
     if (is_new && next_layer_ == layers_ && learn_) learn(view);
     return out;
   }
@@ -161,11 +143,6 @@ class expert_map {
   [[nodiscard]] const expert_map_store& store() const noexcept { return store_; }
   /// To be loaded or merged: a running step goes on without the maps that have changed.
   [[nodiscard]] expert_map_store& store() noexcept { return store_; }
-  /// What was taken at construction, all in all; the embedding table is the engine's, and not in it.
-  [[nodiscard]] std::uint64_t bytes() const noexcept {
-    return store_.bytes() + matcher_.bytes() + bytes_;
-  }
-  [[nodiscard]] std::uint64_t embedding_bytes() const noexcept { return store_.embedding_bytes(); }
 
  private:
   expert_map(const geometry& shape, const config& options, expert_map_store store,
@@ -177,25 +154,21 @@ class expert_map {
         learn_(options.learn),
         layers_(shape.layer_count()),
         experts_(shape.expert_count()),
-        depth_(static_cast<std::size_t>(options.depth)),
         most_tokens_(shape.tokens_per_visit()),
-        bytes_(bytes_for(shape, options)),
         store_(std::move(store)),
         matcher_(std::move(matcher)),
         ids_(most_tokens_),
         whole_(most_tokens_),
         rows_(most_tokens_ * experts_),
         maps_(learn_ ? most_tokens_ * layers_ * experts_ : 0),
-        expected_(most_tokens_ * depth_ * experts_),
+        expected_(shape, options.depth),
         confidence_(most_tokens_) {}
 
+  /// What visits need, beside the store's and the matcher's own. Tokens are at most 2^24, and layers x experts 2^28.
   static std::uint64_t bytes_for(const geometry& shape, const config& options) noexcept {
-    // Tokens are at most 2^24, and layers x experts 2^28.
-    const auto tokens = static_cast<std::uint64_t>(shape.max_tokens_per_visit);
-    const auto experts = static_cast<std::uint64_t>(shape.experts);
-    const auto maps = options.learn ? static_cast<std::uint64_t>(shape.layers) * experts : 0;
-    return tokens *
-           (4 * (experts + maps + static_cast<std::uint64_t>(options.depth) * experts) + 9);
+    const auto maps = options.learn ? shape.keys() : 0;
+    return shape.tokens_per_visit() * (4 * (shape.expert_count() + maps) + 9) +
+           detail::forecast_rows::bytes_for(shape, options.depth);
   }
 
   // Steps.
@@ -341,40 +314,33 @@ class expert_map {
 
   // Forecasts.
 
-  [[nodiscard]] std::span<float> expected(std::size_t token, std::size_t ahead) noexcept {
-    return std::span(expected_).subspan((token * depth_ + ahead) * experts_, experts_);
-  }
-  [[nodiscard]] forecast made(std::size_t tokens) const noexcept {
-    forecast out;
-    out.probabilities = std::span(expected_).first(tokens * depth_ * experts_);
-    out.depth = static_cast<std::int32_t>(depth_);
-    out.confidence = std::span(confidence_).first(tokens);
-    return out;
-  }
   forecast by_token_id(std::span<const std::int32_t> ids) noexcept {
-    std::fill_n(expected_.begin(), ids.size() * depth_ * experts_, 0.0F);
+    const bool mean = semantic_ == semantic_rows::mean;
     for (std::size_t t = 0; t < ids.size(); ++t) {
       const auto found = store_.semantic_match(ids[t]);
-      confidence_[t] = std::clamp(found.score, 0.0F, 1.0F);
-      if (found.place == expert_map_store::none) continue;
-      for (std::size_t d = 0; d < depth_; ++d)
-        if (semantic_ == semantic_rows::mean)
-          store_.read_mean(found.place, d, expected(t, d));
-        else
-          store_.read_row(found.place, d, expected(t, d));
+      write(t, before_layers, found.place, found.score, mean);
     }
-    return made(ids.size());
+    return expected_.of(ids.size(), confidence_);
   }
-  forecast by_trajectory(std::size_t layer) noexcept {
-    std::fill_n(expected_.begin(), tokens_ * depth_ * experts_, 0.0F);
+  forecast by_trajectory(layer_id layer) noexcept {
     for (std::size_t t = 0; t < tokens_; ++t) {
       const auto found = matching_ ? matcher_.best(store_, t) : expert_map_matcher::match{};
-      confidence_[t] = std::clamp(found.score, 0.0F, 1.0F);
-      if (found.place == expert_map_store::none) continue;
-      for (std::size_t d = 0; d < depth_ && layer + 1 + d < layers_; ++d)
-        store_.read_row(found.place, layer + 1 + d, expected(t, d));
+      write(t, layer, found.place, found.score, false);
     }
-    return made(tokens_);
+    return expected_.of(tokens_, confidence_);
+  }
+  /// The rows of the map at a place, or the means of its token's maps; zeros for no place.
+  void write(std::size_t token, layer_id running, std::uint32_t place, float score,
+             bool mean) noexcept {
+    confidence_[token] = std::clamp(score, 0.0F, 1.0F);
+    expected_.write(token, running, [&](layer_id layer, std::size_t, std::span<float> out) {
+      if (place == expert_map_store::none)
+        std::ranges::fill(out, 0.0F);
+      else if (mean)
+        store_.read_mean(place, index_of(layer), out);
+      else
+        store_.read_row(place, index_of(layer), out);
+    });
   }
 
   semantic_rows semantic_;
@@ -384,9 +350,7 @@ class expert_map {
   bool learn_;
   std::size_t layers_;
   std::size_t experts_;
-  std::size_t depth_;
   std::size_t most_tokens_;
-  std::uint64_t bytes_;
   expert_map_store store_;
   expert_map_matcher matcher_;
   // The running step.
@@ -400,7 +364,7 @@ class expert_map {
   std::vector<float> rows_;          ///< [tokens, experts] of the running layer
   std::vector<float> maps_;          ///< [tokens, layers, experts]
   // The forecast.
-  std::vector<float> expected_;    ///< [tokens, depth, experts]
+  detail::forecast_rows expected_;
   std::vector<float> confidence_;  ///< [tokens]
 };
 

@@ -1,76 +1,215 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The three ways of next_layer_gate, each a predictor with a name.
+/// Predicts the next layers' routing from what the running visit shows, as a forecast, in three ways with a name each.
 ///
 /// | `--predictor` | class | goes by |
 /// |---|---|---|
 /// | `recorded` | `recorded_scores` | what a trace recorded |
 /// | `current-gate` | `current_gate` | the running layer's own scores |
 /// | `next-router` | `next_router` | the next layers' routers on this layer's hidden state |
+///
+/// Rule: `next_router`: scores (softmax, unless the model says otherwise) of layer l+d's router applied to the hidden
+///       state that enters layer l's router. `current_gate`: the probabilities of layer l itself (shares of the
+///       logits' scores if the engine gives none), for each layer ahead. `recorded`: what was predicted when a trace
+///       was taken. All for d = 1..depth.
+/// Source: Eliseev and Mazur (next_router); SpecMD A.3 (both).
+/// Deviations: none. Rows of layers past the last are zeros, but for recorded ones, which stay as they are.
+/// Exact: yes (never changes what is computed).
+/// Cost: next_router O(tokens depth experts d_model); else O(tokens depth experts) where something is copied.
+///       Memory: 4 bytes x max_tokens_per_visit x depth x experts.
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
+#include "hotset/core/error.hpp"
+#include "hotset/core/forecast.hpp"
+#include "hotset/core/geometry.hpp"
 #include "hotset/core/router_scores.hpp"
+#include "hotset/core/routing_view.hpp"
 #include "hotset/policy/predictor.hpp"
-#include "hotset/predict/next_layer_gate.hpp"
+#include "hotset/policy/policy_config.hpp"
+#include "hotset/predict/forecast_rows.hpp"
+#include "hotset/predict/kernels/value_kernels.hpp"
+#include "hotset/predict/refusals.hpp"
 
 namespace hotset {
 
-/// What the running visit shows, read in one of three ways.
+/// The source of a gate predictor's scores.
+enum class gate_source : std::uint8_t { next_router, current_gate, recorded };
+
+/// A forecast is good until the next call, and while the arrays that it was made from live. Sums of products and
+/// exponentials are those of the build: their last bits may differ between machines.
 template <gate_source Source>
 class gate_predictor {
   static constexpr bool by_routers = Source == gate_source::next_router;
+  static constexpr bool by_record = Source == gate_source::recorded;
 
  public:
   struct config {
-    std::int32_t depth = 1;                         ///< layers ahead
-    std::int32_t d_model = 0;                       ///< of next_router: width of the hidden state
-    std::vector<std::span<const float>> routers{};  ///< of next_router: as next_layer_gate's
-    router_scores::config scores{};                 ///< not of recorded: as next_layer_gate's
-    std::vector<std::span<const float>> biases{};   ///< of next_router: as next_layer_gate's
+    std::int32_t depth = 1;    ///< layers ahead
+    std::int32_t d_model = 0;  ///< of next_router: width of the hidden state
+    /// For next_router: [layers] of [experts, d_model], row-major; the caller keeps them alive. Layer 0's may be empty.
+    std::vector<std::span<const float>> routers{};
+    router_scores::config scores{};  ///< not of recorded: how routers make scores of logits
+    /// For next_router: [layers] of [experts], added to scores before the choice. All or each may be empty.
+    std::vector<std::span<const float>> biases{};
 
     /// Parameters by name, as in `current-gate:scores=sigmoid`; `recorded` has none.
     template <class From>
     static config read([[maybe_unused]] From& from) {
       config out;
-      if constexpr (Source != gate_source::recorded) out.scores = router_scores::config::read(from);
+      if constexpr (!by_record) out.scores = router_scores::config::read(from);
       return out;
     }
     /// Routers are an engine's, and come later.
     [[nodiscard]] validation validate() const {
-      return next_layer_gate::config{
-          .source = gate_source::recorded, .depth = depth, .scores = scores}
-          .validate();
+      return detail::first_of(
+          {detail::refuse_unless(depth >= 1, "next_layer_gate depth", depth, "1 or more"),
+           scores.validate()});
+    }
+    /// Checks validate(), and that the configuration belongs to this shape.
+    [[nodiscard]] validation validate(const geometry& shape) const {
+      if (auto bad = validate()) return bad;
+      if (auto bad =
+              detail::within("next_layer_gate depth", depth, 1, shape.layers - 1, "layers - 1"))
+        return bad;
+      if (by_record) return std::nullopt;
+      if (auto bad = scores.validate(shape); bad || !by_routers) return bad;
+      if (d_model < 1) return refuse_value("next_layer_gate d_model", d_model, "1 or more");
+      if (routers.size() != shape.layer_count())
+        return error{"next_layer_gate has " + std::to_string(routers.size()) +
+                     " routers, accepted: one per layer (" + std::to_string(shape.layers) + ")"};
+      if (!biases.empty() && biases.size() != shape.layer_count())
+        return error{"next_layer_gate has " + std::to_string(biases.size()) +
+                     " biases, accepted: none, or one per layer (" + std::to_string(shape.layers) +
+                     ")"};
+      const auto values = shape.expert_count() * static_cast<std::size_t>(d_model);
+      for (std::size_t l = 0; l < routers.size(); ++l) {
+        if (routers[l].size() != values && !(l == 0 && routers[l].empty()))
+          return error{"next_layer_gate routers[" + std::to_string(l) + "] has " +
+                       std::to_string(routers[l].size()) +
+                       " values, accepted: experts x d_model (" + std::to_string(values) + ")"};
+        if (!biases.empty() && !biases[l].empty() && biases[l].size() != shape.expert_count())
+          return error{"next_layer_gate biases[" + std::to_string(l) + "] has " +
+                       std::to_string(biases[l].size()) + " values, accepted: none, or experts (" +
+                       std::to_string(shape.experts) + ")"};
+      }
+      return std::nullopt;
     }
   };
-  static constexpr std::string_view name = by_routers                        ? "next-router"
-                                           : Source == gate_source::recorded ? "recorded"
-                                                                             : "current-gate";
-  static constexpr predictor_traits traits{.needs_recorded = Source == gate_source::recorded,
+  static constexpr std::string_view name = by_routers  ? "next-router"
+                                           : by_record ? "recorded"
+                                                       : "current-gate";
+  static constexpr predictor_traits traits{.needs_recorded = by_record,
                                            .needs_scores = Source == gate_source::current_gate,
                                            .needs_routers = by_routers};
 
   static result<gate_predictor> create(const geometry& shape, const config& options) {
-    next_layer_gate::config gate{Source,          options.depth,  options.d_model,
-                                 options.routers, options.scores, options.biases};
-    if (auto bad = gate.validate(shape)) return *std::move(bad);
-    return gate_predictor(next_layer_gate(shape, std::move(gate)));
+    if (auto bad = options.validate(shape)) return *std::move(bad);
+    return gate_predictor(shape, options);
   }
-  [[nodiscard]] forecast expect(const routing_view& view, std::span<const float> recorded,
-                                std::int32_t ahead) noexcept {
-    if constexpr (Source == gate_source::recorded)
-      return gate_.expect(view, recorded, ahead);
+
+  /// Shape: `predictions`, of recorded, is [tokens, ahead, experts], of the layers after the view's.
+  /// Pre: 0 <= view.layer.
+  /// Returns: an empty forecast in the last layer, if the view or the record lacks what is needed, and for more tokens
+  /// than
+  /// max_tokens_per_visit.
+  [[nodiscard]] forecast expect(const routing_view& view,
+                                [[maybe_unused]] std::span<const float> predictions = {},
+                                [[maybe_unused]] std::int32_t ahead = 0) noexcept {
+    if (view.layer + 1 >= layers_) return {};
+    if constexpr (by_routers)
+      return from_routers(view);
+    else if constexpr (by_record)
+      return from_record(predictions, ahead);
     else
-      return gate_.expect(view);
+      return from_current_gate(view);
   }
 
  private:
-  explicit gate_predictor(next_layer_gate gate) : gate_(std::move(gate)) {}
-  next_layer_gate gate_;
+  gate_predictor(const geometry& shape, const config& options)
+      : options_(options),
+        layers_(shape.layers),
+        experts_(shape.expert_count()),
+        most_tokens_(shape.tokens_per_visit()),
+        scores_(shape, by_record ? router_scores::config{} : options_.scores),
+        rows_(shape, options_.depth) {}
+
+  /// A forecast that is not copied.
+  [[nodiscard]] forecast made(std::span<const float> probabilities) const noexcept {
+    forecast out;
+    out.probabilities = probabilities;
+    out.depth = options_.depth;
+    return out;
+  }
+  /// 0 where the values are no whole number of tokens, or of more than there is room for.
+  [[nodiscard]] std::size_t tokens_in(std::span<const float> values,
+                                      std::size_t width) const noexcept {
+    const auto tokens = values.size() / width;
+    return tokens * width == values.size() && tokens <= most_tokens_ ? tokens : 0;
+  }
+
+  [[nodiscard]] forecast from_record(std::span<const float> predictions,
+                                     std::int32_t ahead) noexcept {
+    if (ahead < options_.depth) return {};
+    const auto width = static_cast<std::size_t>(ahead) * experts_;
+    const auto wanted = rows_.depth() * experts_;
+    const auto tokens = tokens_in(predictions, width);
+    if (width == wanted || tokens <= 1)
+      return tokens == 0 ? forecast{} : made(predictions.first(tokens * wanted));
+    for (std::size_t t = 0; t < tokens; ++t)
+      std::copy_n(&predictions[t * width], wanted, rows_.row(t, 0).data());
+    return rows_.of(tokens);
+  }
+  [[nodiscard]] forecast from_routers(const routing_view& view) noexcept {
+    const auto width = static_cast<std::size_t>(options_.d_model);
+    const auto tokens = tokens_in(view.hidden, width);
+    if (tokens == 0) return {};
+    const auto first = layers_until(view.layer);
+    // One layer's router for all tokens: it is read from memory once.
+    for (std::size_t d = 0; d < rows_.depth() && first + d < options_.routers.size(); ++d)
+      for (std::size_t e = 0; e < experts_; ++e)
+        for (std::size_t t = 0; t < tokens; ++t)
+          rows_.row(t, d)[e] =
+              detail::dot(&options_.routers[first + d][e * width], &view.hidden[t * width], width);
+    for (std::size_t t = 0; t < tokens; ++t)
+      rows_.write(t, view.layer, [&](layer_id of, std::size_t, std::span<float> row) {
+        const auto& biases = options_.biases;
+        scores_.likely(row, biases.empty() ? std::span<const float>() : biases[index_of(of)], row);
+      });
+    return rows_.of(tokens);
+  }
+  [[nodiscard]] forecast from_current_gate(const routing_view& view) noexcept {
+    const bool known = !view.probabilities.empty();
+    const auto values = known ? view.probabilities : view.logits;
+    const auto tokens = tokens_in(values, experts_);
+    if (tokens == 0) return {};
+    if (known && rows_.depth() == 1) return made(values);
+    for (std::size_t t = 0; t < tokens; ++t) {
+      const auto of_token = values.subspan(t * experts_, experts_);
+      const auto first = rows_.row(t, 0);
+      if (known)
+        std::ranges::copy(of_token, first.begin());
+      else
+        scores_.shares(of_token, first);
+      rows_.write(t, view.layer, [&](layer_id, std::size_t d, std::span<float> row) {
+        if (d > 0) std::ranges::copy(first, row.begin());
+      });
+    }
+    return rows_.of(tokens);
+  }
+
+  config options_;
+  std::int32_t layers_;
+  std::size_t experts_;
+  std::size_t most_tokens_;
+  router_scores scores_;
+  detail::forecast_rows rows_;
 };
 
 /// Predictions that the trace or the engine recorded.

@@ -16,7 +16,6 @@
 #include <cstdint>
 #include <limits>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "hotset/core/error.hpp"
@@ -26,6 +25,7 @@
 #include "hotset/core/ids/per_id.hpp"
 #include "hotset/core/ids/per_key.hpp"
 #include "hotset/core/numbers/unique_ids.hpp"
+#include "hotset/predict/refusals.hpp"
 
 namespace hotset {
 
@@ -38,12 +38,9 @@ class hotness {
     static constexpr std::int32_t max_window = 65536;
 
     [[nodiscard]] validation validate() const {
-      if (!(gamma >= 0.0 && gamma <= 1.0))
-        return error{"hotness gamma = " + std::to_string(gamma) + ", accepted: 0..1"};
-      if (window < 1 || window > max_window)
-        return error{"hotness window = " + std::to_string(window) + ", accepted: 1.." +
-                     std::to_string(max_window)};
-      return std::nullopt;
+      return detail::first_of(
+          {detail::refuse_unless(gamma >= 0.0 && gamma <= 1.0, "hotness gamma", gamma, "0..1"),
+           detail::within("hotness window", window, 1, max_window)});
     }
   };
 

@@ -15,11 +15,9 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <span>
 #include <string>
@@ -30,14 +28,14 @@
 #include "hotset/core/error.hpp"
 #include "hotset/core/forecast.hpp"
 #include "hotset/core/geometry.hpp"
-#include "hotset/core/numbers/saved_numbers.hpp"
 #include "hotset/core/platform/assert.hpp"
-#include "hotset/core/platform/file_bytes.hpp"
 #include "hotset/core/router_scores.hpp"
 #include "hotset/core/routing_view.hpp"
-#include "hotset/core/text/names.hpp"
 #include "hotset/policy/predictor.hpp"
-#include "hotset/predict/kernels/dot_product.hpp"
+#include "hotset/predict/forecast_rows.hpp"
+#include "hotset/predict/kernels/value_kernels.hpp"
+#include "hotset/predict/refusals.hpp"
+#include "hotset/predict/saved_file.hpp"
 
 namespace hotset {
 
@@ -85,13 +83,12 @@ class learned_gate {
   class weights {
    public:
     /// Bytes of the networks at most.
-    static constexpr std::uint64_t most_bytes = std::uint64_t{1} << 34U;
+    static constexpr std::uint64_t most_bytes = detail::most_predictor_bytes;
 
     /// All zeros. Errors: those of the dimensions; no memory.
     static result<weights> create(const dimensions& size) {
       if (auto bad = size.validate()) return *std::move(bad);
-      return unless_out_of_memory([&]() -> result<weights> { return weights(size); },
-                                  result<weights>(no_host_memory()));
+      return detail::or_no_memory([&] { return weights(size); });
     }
     [[nodiscard]] const dimensions& size() const noexcept { return size_; }
 
@@ -123,34 +120,30 @@ class learned_gate {
 
     /// The weights, in an order of bytes that every machine reads alike.
     [[nodiscard]] std::vector<std::byte> save() const {
-      std::vector<std::byte> out;
-      out.reserve(header_bytes + 4 * values_.size());
-      for (const char c : magic) out.push_back(static_cast<std::byte>(c));
-      save_number(version, out);
-      for (const auto n : {size_.layers, size_.experts, size_.d_model, size_.depth, size_.width})
-        save_number(static_cast<std::uint32_t>(n), out);
-      for (const auto v : values_) save_number(std::bit_cast<std::uint32_t>(v), out);
-      return out;
+      detail::saved_writer out(kind, header_numbers + values_.size());
+      out.add(version);
+      out.add_all(std::array{size_.layers, size_.experts, size_.d_model, size_.depth, size_.width});
+      out.add_all(values_);
+      return std::move(out).take();
     }
     /// What saved weights are made for. Errors: bytes that are no weights, of another version, or not as many as they should
     /// be.
     static result<dimensions> size_of(std::span<const std::byte> bytes) {
-      if (bytes.size() < header_bytes || std::memcmp(bytes.data(), magic, sizeof magic) != 0)
+      const detail::saved_reader saved(bytes);
+      if (!saved.is(kind, header_numbers))
         return error{
-            "no learned_gate weights, accepted: those that python3 -m hotset train-gate "
-            "writes"};
-      if (number_of(bytes, 0) != version)
-        return error{"learned_gate weights of version " + std::to_string(number_of(bytes, 0)) +
+            "no learned_gate weights, accepted: those that python3 -m hotset train-gate writes"};
+      if (saved[0] != version)
+        return error{"learned_gate weights of version " + std::to_string(saved[0]) +
                      ", accepted: " + std::to_string(version)};
       const auto number = [&](std::size_t i) {
-        return static_cast<std::int32_t>(std::min(number_of(bytes, i), 0x7fffffffU));
+        return static_cast<std::int32_t>(std::min(saved[i], 0x7fffffffU));
       };
       const dimensions size{number(1), number(2), number(3), number(4), number(5)};
       if (auto bad = size.validate()) return *std::move(bad);
-      const auto wanted = header_bytes + 4 * size.networks() * size.values();
-      if (bytes.size() != wanted)
-        return error{std::to_string(bytes.size()) + " bytes, accepted: " + std::to_string(wanted) +
-                     " for these learned_gate weights"};
+      if (auto bad = saved.check_count(header_numbers + size.networks() * size.values(),
+                                       "these learned_gate weights"))
+        return *std::move(bad);
       return size;
     }
     /// Errors: as size_of; a number that is not finite; no memory.
@@ -159,8 +152,9 @@ class learned_gate {
       if (!size) return size.error();
       auto out = create(*size);
       if (!out) return out;
+      const detail::saved_reader saved(bytes);
       for (std::size_t i = 0; i < out->values_.size(); ++i) {
-        const auto value = std::bit_cast<float>(number_of(bytes, header_numbers + i));
+        const auto value = saved.real(header_numbers + i);
         if (!std::isfinite(value))
           return error{"learned_gate weight " + std::to_string(i) +
                        " is not finite, accepted: finite numbers"};
@@ -170,19 +164,14 @@ class learned_gate {
     }
     /// Errors: as load, behind the file's name; a file that cannot be read.
     static result<weights> read_file(const std::string& path) {
-      const auto bytes =
-          file_bytes(path, header_bytes + most_bytes, "a file of learned_gate weights");
-      if (!bytes) return bytes.error();
-      auto out = load(*bytes);
-      if (!out) return error{printable(path, 4096) + ": " + out.error().message};
-      return out;
+      constexpr auto header = sizeof kind + 4 * header_numbers;
+      return detail::load_file(path, header + most_bytes, "a file of learned_gate weights", load);
     }
 
    private:
-    static constexpr char magic[8] = {'h', 's', 'l', 'e', 'a', 'r', 'n', 'g'};
+    static constexpr detail::file_kind kind = {'h', 's', 'l', 'e', 'a', 'r', 'n', 'g'};
     static constexpr std::uint32_t version = 1;
     static constexpr std::size_t header_numbers = 6;
-    static constexpr std::size_t header_bytes = sizeof magic + 4 * header_numbers;
 
     /// Pre: size.validate() has no reason to refuse.
     explicit weights(const dimensions& size)
@@ -197,11 +186,6 @@ class learned_gate {
     [[nodiscard]] std::size_t count() const noexcept {
       return static_cast<std::size_t>(size_.values());
     }
-    /// The number at place i after the magic.
-    static std::uint32_t number_of(std::span<const std::byte> bytes, std::size_t i) noexcept {
-      return saved_number(bytes, sizeof magic + 4 * i);
-    }
-
     dimensions size_;
     std::vector<float> values_;  ///< networks by layer, then by distance
   };
@@ -216,13 +200,8 @@ class learned_gate {
     template <class From>
     static config read(From& from) {
       config out;
-      const auto file = from.text("weights", "");
-      if (file.empty()) return out;
-      auto made = weights::read_file(file);
-      if (made)
-        out.trained = std::make_shared<const weights>(*std::move(made));
-      else
-        out.trouble = made.error().message;
+      if (const auto file = from.text("weights", ""); !file.empty())
+        out.trained = detail::shared_or_trouble(weights::read_file(file), out.trouble);
       return out;
     }
     [[nodiscard]] validation validate() const {
@@ -232,9 +211,9 @@ class learned_gate {
             "learned_gate weights = none, accepted: weights=FILE, a file that python3 -m hotset "
             "train-gate wrote"};
       const auto& size = trained->size();
-      if (depth < 1 || depth > size.depth)
-        return error{"learned_gate depth = " + std::to_string(depth) + ", accepted: 1.." +
-                     std::to_string(size.depth) + " (depth of the weights)"};
+      if (auto bad =
+              detail::within("learned_gate depth", depth, 1, size.depth, "depth of the weights"))
+        return bad;
       if (d_model != 0 && d_model != size.d_model)
         return error{"learned_gate weights for hidden states of " + std::to_string(size.d_model) +
                      ", accepted: of " + std::to_string(d_model)};
@@ -245,8 +224,8 @@ class learned_gate {
       if (auto bad = validate()) return bad;
       const auto& size = trained->size();
       if (size.layers != shape.layers || size.experts != shape.experts)
-        return error{"learned_gate weights for " + text_of(size.layers, size.experts) +
-                     ", accepted: " + text_of(shape.layers, shape.experts)};
+        return error{"learned_gate weights for " + detail::shape_text(size.layers, size.experts) +
+                     ", accepted: " + detail::shape_text(shape.layers, shape.experts)};
       return std::nullopt;
     }
   };
@@ -257,20 +236,12 @@ class learned_gate {
   static result<learned_gate> create(const geometry& shape, const config& options) {
     if (auto bad = shape.validate()) return *std::move(bad);
     if (auto bad = options.validate(shape)) return *std::move(bad);
-    const auto row =
-        static_cast<std::uint64_t>(options.depth) * static_cast<std::uint64_t>(shape.experts) +
-        static_cast<std::uint64_t>(options.trained->size().width);
-    const auto bytes = 4 * row * static_cast<std::uint64_t>(shape.max_tokens_per_visit);
-    if (bytes > weights::most_bytes)
-      return error{"learned_gate needs " + std::to_string(bytes) + " bytes for visits of " +
-                   std::to_string(shape.max_tokens_per_visit) + " tokens, accepted: at most " +
-                   std::to_string(weights::most_bytes)};
-    return unless_out_of_memory(
-        [&]() -> result<learned_gate> { return learned_gate(shape, options); },
-        result<learned_gate>(no_host_memory()));
+    const auto width = static_cast<std::uint64_t>(options.trained->size().width);
+    const auto bytes = detail::forecast_rows::bytes_for(shape, options.depth) +
+                       4 * width * shape.tokens_per_visit();
+    if (auto bad = detail::refuse_bytes("learned_gate", shape, bytes)) return *std::move(bad);
+    return detail::or_no_memory([&] { return learned_gate(shape, options); });
   }
-
-  [[nodiscard]] const dimensions& trained_for() const noexcept { return trained_->size(); }
 
   /// Shape: [tokens, depth, experts].
   /// Returns: an empty forecast in the last layer, where the view has no hidden states or not one of each token, and for more
@@ -279,21 +250,12 @@ class learned_gate {
                                 std::int32_t /*ahead*/) noexcept {
     const auto tokens = tokens_in(view);
     if (tokens == 0 || view.layer < 0 || view.layer + 1 >= layers_) return {};
-    for (std::int32_t d = 1; d <= depth_; ++d) {
-      const bool inside = view.layer + d < layers_;
-      if (inside) apply(trained_->of(view.layer, d), view.hidden, tokens, d);
-      for (std::size_t t = 0; t < tokens; ++t) {
-        if (inside)
-          softmax(row(t, d), row(t, d));
-        else
-          std::ranges::fill(row(t, d), 0.0F);
-      }
-    }
-    forecast out;
-    out.probabilities =
-        std::span<const float>(rows_).first(tokens * static_cast<std::size_t>(depth_) * experts_);
-    out.depth = depth_;
-    return out;
+    for (std::int32_t d = 1; d <= depth_ && view.layer + d < layers_; ++d)
+      apply(trained_->of(view.layer, d), view.hidden, tokens, d);
+    for (std::size_t t = 0; t < tokens; ++t)
+      rows_.write(t, view.layer,
+                  [](layer_id, std::size_t, std::span<float> row) { softmax(row, row); });
+    return rows_.of(tokens);
   }
 
  private:
@@ -304,22 +266,15 @@ class learned_gate {
         experts_(shape.expert_count()),
         top_k_(shape.ranks()),
         most_tokens_(shape.tokens_per_visit()),
-        rows_(most_tokens_ * static_cast<std::size_t>(depth_) * experts_),
+        rows_(shape, options.depth),
         units_(most_tokens_ * static_cast<std::size_t>(trained_->size().width)) {}
 
-  static std::string text_of(std::int32_t layers, std::int32_t experts) {
-    return std::to_string(layers) + " layers x " + std::to_string(experts) + " experts";
-  }
   /// 0 where hidden states are missing, or are not those of the visit's tokens.
   [[nodiscard]] std::size_t tokens_in(const routing_view& view) const noexcept {
     const auto width = static_cast<std::size_t>(trained_->size().d_model);
     const auto tokens = view.hidden.size() / width;
     const bool whole = tokens * width == view.hidden.size() && tokens <= most_tokens_;
     return whole && view.experts.size() == tokens * top_k_ ? tokens : 0;
-  }
-  [[nodiscard]] std::span<float> row(std::size_t token, std::int32_t distance) noexcept {
-    const auto at = token * static_cast<std::size_t>(depth_) + static_cast<std::size_t>(distance);
-    return std::span(rows_).subspan((at - 1) * experts_, experts_);
   }
   void apply(const network<const float>& net, std::span<const float> hidden, std::size_t tokens,
              std::int32_t distance) noexcept {
@@ -333,9 +288,10 @@ class learned_gate {
                                                             &hidden[t * d_model], d_model));
     const auto inputs = width == 0 ? d_model : width;
     const float* const from = width == 0 ? hidden.data() : units_.data();
+    const auto ahead = static_cast<std::size_t>(distance) - 1;
     for (std::size_t e = 0; e < experts_; ++e)
       for (std::size_t t = 0; t < tokens; ++t)
-        row(t, distance)[e] =
+        rows_.row(t, ahead)[e] =
             net.scores_bias[e] + detail::dot(&net.scores[e * inputs], from + t * inputs, inputs);
   }
 
@@ -345,23 +301,18 @@ class learned_gate {
   std::size_t experts_;
   std::size_t top_k_;
   std::size_t most_tokens_;
-  std::vector<float> rows_;   ///< [tokens, depth, experts]
+  detail::forecast_rows rows_;
   std::vector<float> units_;  ///< [tokens, width]
 };
 
 inline validation learned_gate::dimensions::validate() const {
-  const auto check = [](const char* what, std::int32_t n, std::int32_t least, std::int32_t most) {
-    return n >= least && n <= most
-               ? validation()
-               : error{std::string("learned_gate ") + what + " = " + std::to_string(n) +
-                       ", accepted: " + std::to_string(least) + ".." + std::to_string(most)};
-  };
   constexpr std::int32_t many = 1 << 20;
-  if (auto bad = check("layers", layers, 2, 65536)) return bad;
-  if (auto bad = check("experts", experts, 1, 65536)) return bad;
-  if (auto bad = check("d_model", d_model, 1, many)) return bad;
-  if (auto bad = check("depth", depth, 1, layers - 1)) return bad;
-  if (auto bad = check("width", width, 0, many)) return bad;
+  if (auto bad = detail::first_of({detail::within("learned_gate layers", layers, 2, 65536),
+                                   detail::within("learned_gate experts", experts, 1, 65536),
+                                   detail::within("learned_gate d_model", d_model, 1, many),
+                                   detail::within("learned_gate depth", depth, 1, layers - 1),
+                                   detail::within("learned_gate width", width, 0, many)}))
+    return bad;
   // No product wraps: at most 2^32 networks of fewer than 2^42 numbers, each counted by itself.
   if (values() <= weights::most_bytes / 4 / networks()) return std::nullopt;
   return error{"learned_gate weights of " + std::to_string(networks()) + " networks x " +

@@ -16,7 +16,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <span>
 #include <string>
 #include <string_view>
@@ -31,8 +30,10 @@
 #include "hotset/core/status.hpp"
 #include "hotset/policy/any/any_predictor.hpp"
 #include "hotset/policy/predictor.hpp"
+#include "hotset/predict/forecast_rows.hpp"
 #include "hotset/predict/history/view_tokens.hpp"
-#include "hotset/predict/kernels/dot_product.hpp"
+#include "hotset/predict/kernels/value_kernels.hpp"
+#include "hotset/predict/refusals.hpp"
 
 namespace hotset {
 
@@ -65,15 +66,11 @@ class mixed {
       if (parts.empty() || parts.size() > most_parts)
         return error{"mixed has " + std::to_string(parts.size()) + " parts, accepted: 1.." +
                      std::to_string(most_parts)};
-      if (depth < 1 || depth > most_depth)
-        return error{"mixed depth = " + std::to_string(depth) + ", accepted: 1.." +
-                     std::to_string(most_depth)};
-      if (learned < 1 || learned > most_learned)
-        return error{"mixed learned = " + std::to_string(learned) + ", accepted: 1.." +
-                     std::to_string(most_learned)};
-      if (!(rate > 0 && rate <= 10))
-        return error{"mixed rate = " + std::to_string(rate) +
-                     ", accepted: more than 0, at most 10"};
+      if (auto bad = detail::first_of({detail::within("mixed depth", depth, 1, most_depth),
+                                       detail::within("mixed learned", learned, 1, most_learned),
+                                       detail::refuse_unless(rate > 0 && rate <= 10, "mixed rate",
+                                                             rate, "more than 0, at most 10")}))
+        return bad;
       for (const auto& part : parts)
         if (auto bad = with_depth(part, depth).validate()) return *std::move(bad);
       return std::nullopt;
@@ -98,8 +95,6 @@ class mixed {
   static constexpr std::size_t most_parts = 16;
   static constexpr std::int32_t most_depth = 64;
   static constexpr std::int32_t most_learned = 4096;
-  /// Bytes of the forecasts that are kept, and of those that are made, each at most.
-  static constexpr std::uint64_t most_bytes = std::uint64_t{1} << 34U;
 
 #if HOTSET_EXCEPTIONS
   /// Errors: throws invalid_config.
@@ -107,14 +102,8 @@ class mixed {
 #endif
   /// Errors: also what a part's own says.
   static result<mixed> create(const geometry& shape, const config& options) {
-    if (auto bad = shape.validate()) return *std::move(bad);
-    if (auto bad = options.validate()) return *std::move(bad);
-    if (options.depth > shape.layers)
-      return error{"mixed depth = " + std::to_string(options.depth) + ", accepted: 1.." +
-                   std::to_string(shape.layers) + " (layers)"};
-    if (const auto bytes = bytes_of(shape, options); bytes > most_bytes)
-      return error{"mixed needs " + std::to_string(bytes) + " bytes, accepted: at most " +
-                   std::to_string(most_bytes)};
+    if (auto bad = detail::refuse_predictor("mixed", shape, options, bytes_of))
+      return *std::move(bad);
     std::vector<any_predictor> parts;
     for (const auto& part : options.parts) {
       auto made = any_predictor::create(shape, supplied(part, options));
@@ -136,11 +125,10 @@ class mixed {
     if (tokens == 0 || !ask(view, recorded, ahead, tokens)) return {};
     place = {.step = view.step, .layer = view.layer, .tokens = tokens};
     for (std::size_t t = 0; t < tokens; ++t)
-      for (std::size_t d = 0; d < depth_; ++d) write(view.layer, t, d);
-    forecast out;
-    out.probabilities = std::span<const float>(scores_).first(tokens * depth_ * experts_);
-    out.depth = static_cast<std::int32_t>(depth_);
-    return out;
+      forecast_.write(t, view.layer, [&](layer_id, std::size_t d, std::span<float> out) {
+        write(view.layer, t, d, out);
+      });
+    return forecast_.of(tokens);
   }
   void on_sequence_end(sequence_id sequence) noexcept {
     for (auto& part : parts_) part.on_sequence_end(sequence);
@@ -164,7 +152,6 @@ class mixed {
 
   mixed(const geometry& shape, const config& options, std::vector<any_predictor> parts)
       : shape_(shape),
-        layers_(shape.layer_count()),
         experts_(shape.expert_count()),
         depth_(static_cast<std::size_t>(options.depth)),
         learned_(static_cast<std::size_t>(std::min(options.learned, shape.max_tokens_per_visit))),
@@ -176,7 +163,7 @@ class mixed {
         kept_(depth_),
         inputs_((depth_ * learned_ * depth_ + 1) * parts_.size() * experts_),
         chances_((depth_ * learned_ * depth_ + 1) * experts_),
-        scores_(shape.tokens_per_visit() * depth_ * experts_) {
+        forecast_(shape, options.depth) {
     // Where nothing is known, K of the E experts are used.
     const auto share = static_cast<double>(shape.top_k) / static_cast<double>(shape.experts);
     for (std::size_t set = 0; set < 2 * depth_; ++set)
@@ -191,6 +178,7 @@ class mixed {
     if (out.embeddings.empty()) out.embeddings = options.embeddings;
     return out;
   }
+  /// The most that the kept forecasts or the made ones take: each has a limit of its own.
   /// Pre: depth <= layers. No product wraps: keys are at most 2^28, tokens 2^24, parts 2^4, depth 2^6, learned 2^12.
   static std::uint64_t bytes_of(const geometry& shape, const config& options) noexcept {
     const auto depth = static_cast<std::uint64_t>(options.depth);
@@ -198,7 +186,8 @@ class mixed {
     const auto tokens = static_cast<std::uint64_t>(shape.max_tokens_per_visit);
     const auto learned = std::min(static_cast<std::uint64_t>(options.learned), tokens);
     const auto rows = depth * learned * depth + 1;
-    return std::max(4 * rows * (options.parts.size() + 1) * experts, 4 * tokens * depth * experts);
+    return std::max(4 * rows * (options.parts.size() + 1) * experts,
+                    detail::forecast_rows::bytes_for(shape, options.depth));
   }
   /// Weights of a distance: the parts', and the bias.
   [[nodiscard]] std::size_t inputs() const noexcept { return parts_.size() + 1; }
@@ -230,13 +219,8 @@ class mixed {
     }
     return known;
   }
-  void write(layer_id layer, std::size_t token, std::size_t d) noexcept {
+  void write(layer_id layer, std::size_t token, std::size_t d, std::span<float> out) noexcept {
     const auto at = token * depth_ + d;
-    const auto out = std::span(scores_).subspan(at * experts_, experts_);
-    if (layers_until(layer) + d >= layers_) {
-      std::ranges::fill(out, 0.0F);
-      return;
-    }
     const auto row = row_at(place_of(layer), token, d);
     const auto* const w = &weights_[set_of(layer, d) * inputs()];
     float* const p = &chances_[row * experts_];
@@ -273,7 +257,7 @@ class mixed {
   void step(std::size_t set, std::size_t row, id_view<expert_id> ids) noexcept {
     float* const p = &chances_[row * experts_];
     for (const auto id : ids)
-      if (id >= 0 && index_of(id) < experts_ && p[index_of(id)] > 0) p[index_of(id)] -= 1;
+      if (shape_.is_expert(id) && p[index_of(id)] > 0) p[index_of(id)] -= 1;
     for (std::size_t j = 0; j < parts_.size(); ++j)
       move(set * inputs() + j,
            detail::dot(p, &inputs_[(row * parts_.size() + j) * experts_], experts_));
@@ -307,7 +291,6 @@ class mixed {
   }
 
   view_tokens shape_;
-  std::size_t layers_;
   std::size_t experts_;
   std::size_t depth_;
   std::size_t learned_;
@@ -320,7 +303,7 @@ class mixed {
   /// [depth, learned, depth, parts, experts], and a row for the tokens past `learned`.
   std::vector<float> inputs_;
   std::vector<float> chances_;  ///< [depth, learned, depth, experts], and a row as before
-  std::vector<float> scores_;   ///< [tokens, depth, experts]
+  detail::forecast_rows forecast_;
 };
 
 static_assert(predictor<mixed>);

@@ -5,13 +5,12 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
+#include "hotset/core/forecast.hpp"
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids.hpp"
 #include "hotset/core/ids/per_id.hpp"
 #include "hotset/core/ids/per_key.hpp"
-#include "hotset/core/prefetch_request.hpp"
 #include "hotset/core/routing_view.hpp"
 
 namespace hotset {

@@ -15,7 +15,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
 #include <string_view>
 #include <vector>
 
@@ -26,16 +25,17 @@
 #include "hotset/core/numbers/unique_ids.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/status.hpp"
+#include "hotset/policy/policy_config.hpp"
 #include "hotset/policy/predictor.hpp"
-#include "hotset/policy/refuse_value.hpp"
+#include "hotset/predict/forecast_rows.hpp"
 #include "hotset/predict/history/routing_history.hpp"
 #include "hotset/predict/history/saved_history.hpp"
-#include "hotset/predict/history/similarity_weights.hpp"
 #include "hotset/predict/history/two_rates.hpp"
 #include "hotset/predict/history/view_tokens.hpp"
-#include "hotset/predict/kernels/dot_product.hpp"
 #include "hotset/predict/kernels/history_kernels.hpp"
+#include "hotset/predict/kernels/value_kernels.hpp"
 #include "hotset/predict/kernels/vote_kernels.hpp"
+#include "hotset/predict/refusals.hpp"
 
 namespace hotset {
 
@@ -69,25 +69,16 @@ class similar_steps_predictor {
       return out;
     }
     [[nodiscard]] validation validate() const {
-      if (depth < 1) return refuse_value("similar_steps depth", depth, "1 or more");
-      if (matches < 1 || matches > most_matches)
-        return refuse_value("similar_steps matches", matches, "1..64");
-      if (auto bad = weights.validate()) return bad;
-      if (!(doubt > 0 && doubt <= 1e6))
-        return refuse_value("similar_steps doubt", doubt, "above 0, at most 1000000");
-      if (auto bad = history.validate()) return bad;
-      if (auto bad = from.validate()) return bad;
-      return rates.validate();
-    }
-    /// As validate(), and what it starts from must belong to this shape.
-    [[nodiscard]] validation validate(const geometry& shape) const {
-      if (auto bad = validate()) return bad;
-      return from.validate(shape);
+      return detail::first_of(
+          {detail::refuse_unless(depth >= 1, "similar_steps depth", depth, "1 or more"),
+           detail::within("similar_steps matches", matches, 1, most_matches), weights.validate(),
+           detail::refuse_unless(doubt > 0 && doubt <= 1e6, "similar_steps doubt", doubt,
+                                 "above 0, at most 1000000"),
+           history.validate(), from.validate(), rates.validate()});
     }
   };
   static constexpr std::string_view name = "similar-steps";
   static constexpr predictor_traits traits{.opens_steps = true, .hears_sequence_ends = true};
-  static constexpr std::uint64_t most_bytes = std::uint64_t{1} << 34U;
 
 #if HOTSET_EXCEPTIONS
   /// Errors: throws invalid_config.
@@ -95,19 +86,10 @@ class similar_steps_predictor {
       : similar_steps_predictor(create(shape, options).value()) {}
 #endif
   static result<similar_steps_predictor> create(const geometry& shape, const config& options) {
-    if (auto bad = shape.validate()) return *std::move(bad);
-    if (auto bad = options.validate(shape)) return *std::move(bad);
-    if (options.depth > shape.layers)
-      return *refuse_value("similar_steps depth", options.depth,
-                           "1.." + std::to_string(shape.layers) + " (layers)");
-    if (const auto bytes = bytes_of(shape, options); bytes > most_bytes)
-      return error{"similar_steps needs " + std::to_string(bytes) + " bytes, accepted: at most " +
-                   std::to_string(most_bytes)};
-    return unless_out_of_memory(
-        [&]() -> result<similar_steps_predictor> {
-          return similar_steps_predictor(shape, options, checked{});
-        },
-        result<similar_steps_predictor>(no_host_memory()));
+    if (auto bad = detail::refuse_predictor("similar_steps", shape, options, bytes_of))
+      return *std::move(bad);
+    if (auto bad = options.from.validate(shape)) return *std::move(bad);
+    return detail::or_no_memory([&] { return similar_steps_predictor(shape, options, checked{}); });
   }
 
   /// Shape: [tokens, depth, experts]; rows sum to 1, those of layers past the last, and of layers that were never routed, are
@@ -127,15 +109,11 @@ class similar_steps_predictor {
       sure_[t] = voters == 0 ? 0.0F
                              : static_cast<float>(matches_[0].similarity) /
                                    static_cast<float>(history_kernels::alike);
-      for (std::size_t ahead = 0; ahead < depth_; ++ahead)
-        write(voters, view.layer + 1 + static_cast<std::int32_t>(ahead),
-              std::span(scores_).subspan((t * depth_ + ahead) * experts_, experts_));
+      forecast_.write(t, view.layer, [&](layer_id target, std::size_t, std::span<float> out) {
+        write(voters, target, out);
+      });
     }
-    forecast out;
-    out.probabilities = std::span<const float>(scores_).first(tokens * depth_ * experts_);
-    out.depth = static_cast<std::int32_t>(depth_);
-    out.confidence = std::span<const float>(sure_).first(tokens);
-    return out;
+    return forecast_.of(tokens, sure_);
   }
   /// What it has learned. The running step's tokens are not whole and left out.
   [[nodiscard]] saved_history save(const geometry& shape, std::uint64_t model = 0) const {
@@ -157,30 +135,25 @@ class similar_steps_predictor {
 
   similar_steps_predictor(const geometry& shape, const config& options, checked)
       : tokens_(shape),
-        layers_(shape.layers),
         experts_(shape.expert_count()),
-        depth_(static_cast<std::size_t>(options.depth)),
         doubt_(static_cast<float>(options.doubt)),
         history_(shape, options.history),
         rates_(shape, options.rates),
-        distinct_(experts_, most_ids(shape)),
-        ids_(std::min(experts_, most_ids(shape))),
+        distinct_(experts_, shape.ids_per_visit()),
+        ids_(shape.distinct_per_visit()),
         weights_(options.weights),
         matches_(static_cast<std::size_t>(options.matches)),
-        votes_(history_.words() * 64),
-        scores_(shape.tokens_per_visit() * depth_ * experts_),
+        votes_(history_.ring().routed().words() * 64),
+        forecast_(shape, options.depth),
         sure_(shape.tokens_per_visit()) {
     answered_.reserve(history_.most_sequences());
     if (options.from.saved) restore(*options.from.saved);
   }
 
-  static std::size_t most_ids(const geometry& shape) noexcept { return shape.ids_per_visit(); }
   /// Pre: depth <= layers. No product wraps: keys are at most 2^28, rows 2^15, tokens 2^24.
   static std::uint64_t bytes_of(const geometry& shape, const config& options) noexcept {
     return routing_history::bytes_for(shape, options.history) + 8 * std::uint64_t{shape.keys()} +
-           4 * static_cast<std::uint64_t>(shape.max_tokens_per_visit) *
-               static_cast<std::uint64_t>(options.depth) *
-               static_cast<std::uint64_t>(shape.experts);
+           detail::forecast_rows::bytes_for(shape, options.depth);
   }
 
   void learn(const routing_view& view) noexcept {
@@ -203,14 +176,13 @@ class similar_steps_predictor {
         history_.find_similar_to(sequence, opens ? need::successor : need::layers, matches_);
     if (opens)
       for (auto& match : std::span(matches_).first(found))
-        match.row = history_.successor(match.row);
+        match.row = history_.ring().successor(match.row);
     return found;
   }
   void write(std::size_t voters, layer_id target, std::span<float> out) noexcept {
-    if (target >= layers_) return static_cast<void>(std::fill_n(out.data(), experts_, 0.0F));
     std::fill_n(votes_.data(), votes_.size(), 0.0F);
     for (const auto& match : std::span(matches_).first(voters))
-      vote_kernels::add(history_.set(target, match.row), weights_[match.similarity], votes_,
+      vote_kernels::add(history_.ring().set(target, match.row), weights_[match.similarity], votes_,
                         level_);
     const auto fast = rates_.fast(target);
     const auto slow = rates_.slow(target);
@@ -223,12 +195,10 @@ class similar_steps_predictor {
   }
 
   view_tokens tokens_;
-  std::int32_t layers_;
   std::size_t experts_;
-  std::size_t depth_;
   float doubt_;
   float of_each_ = 1;  ///< token of the running view
-  vector_level level_ = history_kernels::level_in_use();
+  vector_level level_ = best_vector_level();
   routing_history history_;
   two_rates rates_;
   unique_ids distinct_;
@@ -237,8 +207,8 @@ class similar_steps_predictor {
   std::vector<routing_history::match> matches_;
   std::vector<sequence_id> answered_;  ///< whose last tokens the running call has come by
   std::vector<float> votes_;           ///< [experts, filled up to whole sets]
-  std::vector<float> scores_;          ///< [tokens, depth, experts]
-  std::vector<float> sure_;            ///< [tokens]
+  detail::forecast_rows forecast_;
+  std::vector<float> sure_;  ///< [tokens]
 };
 
 static_assert(predictor<similar_steps_predictor>);

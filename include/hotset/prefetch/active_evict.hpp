@@ -17,7 +17,6 @@
 #include <cstdint>
 #include <functional>
 #include <span>
-#include <string>
 #include <string_view>
 #include <vector>
 
@@ -25,7 +24,7 @@
 #include "hotset/core/forecast.hpp"
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids.hpp"
-#include "hotset/core/miss.hpp"
+#include "hotset/core/routing_view.hpp"
 #include "hotset/predict/layer_scores.hpp"
 
 namespace hotset {
@@ -59,12 +58,11 @@ class active_evict {
     }
     [[nodiscard]] validation validate() const {
       if (!(tau >= 0.0 && tau <= 1.0))
-        return error{"active_evict tau = " + std::to_string(tau) + ", accepted: 0..1"};
-      if (r_max < 0)
-        return error{"active_evict r_max = " + std::to_string(r_max) + ", accepted: 0 or more"};
+        return refusal("active_evict tau = ", tau, ", accepted: 0..1");
+      if (r_max < 0) return refusal("active_evict r_max = ", r_max, ", accepted: 0 or more");
       if (release != release_point::gate && release != release_point::end)
-        return error{"active_evict release = " + std::to_string(static_cast<int>(release)) +
-                     ", accepted: 0 (gate), 1 (end)"};
+        return refusal("active_evict release = ", static_cast<int>(release),
+                       ", accepted: 0 (gate), 1 (end)");
       return std::nullopt;
     }
   };

@@ -15,7 +15,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
 #include <string_view>
 #include <vector>
 
@@ -38,8 +37,7 @@ class cumulative_probability {
     }
     [[nodiscard]] validation validate() const {
       if (distance < 1)
-        return error{"cumulative_probability distance = " + std::to_string(distance) +
-                     ", accepted: 1 or more"};
+        return refusal("cumulative_probability distance = ", distance, ", accepted: 1 or more");
       return std::nullopt;
     }
   };
@@ -94,7 +92,7 @@ class cumulative_probability {
     }
   };
 
-  /// What a token's set must sum up to. A confidence that is no number counts 0.
+  /// The sum that a token's set must reach. A confidence that is no number counts 0.
   static double doubt(const forecast& expected, std::size_t token) noexcept {
     if (token >= expected.confidence.size()) return 0.0;
     const auto confidence = static_cast<double>(expected.confidence[token]);

@@ -11,15 +11,11 @@
 /// Cost: O(experts (tokens + log K)) per layer ahead. Memory: 16 bytes per expert of a layer.
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <span>
-#include <string>
 #include <string_view>
-#include <vector>
 
 #include "hotset/policy/prefetch_policy.hpp"
 #include "hotset/predict/layer_scores.hpp"
@@ -43,13 +39,10 @@ class next_layer_top_k {
     }
     [[nodiscard]] validation validate() const {
       if (!(overfetch >= 1.0) || std::isinf(overfetch))
-        return error{"next_layer_top_k overfetch = " + std::to_string(overfetch) +
-                     ", accepted: finite, 1 or more"};
-      if (depth < 1)
-        return error{"next_layer_top_k depth = " + std::to_string(depth) + ", accepted: 1 or more"};
+        return refusal("next_layer_top_k overfetch = ", overfetch, ", accepted: finite, 1 or more");
+      if (depth < 1) return refusal("next_layer_top_k depth = ", depth, ", accepted: 1 or more");
       if (from < 1 || from > depth)
-        return error{"next_layer_top_k from = " + std::to_string(from) + ", accepted: 1.." +
-                     std::to_string(depth) + " (depth)"};
+        return refusal("next_layer_top_k from = ", from, ", accepted: 1..", depth, " (depth)");
       return std::nullopt;
     }
   };

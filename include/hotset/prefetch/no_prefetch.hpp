@@ -10,11 +10,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string_view>
 
-#include "hotset/policy/no_options.hpp"
+#include "hotset/policy/policy_config.hpp"
 #include "hotset/policy/prefetch_policy.hpp"
 
 namespace hotset {

@@ -16,7 +16,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -46,10 +45,9 @@ class noisy_oracle {
     }
     [[nodiscard]] validation validate() const {
       if (!(precision > 0.0 && precision <= 1.0))
-        return error{"noisy_oracle precision = " + std::to_string(precision) +
-                     ", accepted: above 0, at most 1"};
+        return refusal("noisy_oracle precision = ", precision, ", accepted: above 0, at most 1");
       if (!(recall >= 0.0 && recall <= 1.0))
-        return error{"noisy_oracle recall = " + std::to_string(recall) + ", accepted: 0..1"};
+        return refusal("noisy_oracle recall = ", recall, ", accepted: 0..1");
       return std::nullopt;
     }
   };

@@ -17,7 +17,6 @@
 #include <numeric>
 #include <optional>
 #include <span>
-#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -26,7 +25,6 @@
 #include "hotset/core/platform/assert.hpp"
 #include "hotset/policy/prefetch_policy.hpp"
 #include "hotset/trace/policy_knowledge.hpp"
-#include "hotset/trace/usage_profile.hpp"
 
 namespace hotset {
 
@@ -55,11 +53,10 @@ class popular {
     }
 
     [[nodiscard]] validation validate() const {
-      if (count < 0)
-        return error{"popular count = " + std::to_string(count) + ", accepted: 0 (K) or more"};
+      if (count < 0) return refusal("popular count = ", count, ", accepted: 0 (K) or more");
       return profile.validate(name);
     }
-    /// As validate(), and the profile must belong to this shape.
+    /// Checks also that the profile belongs to this shape.
     [[nodiscard]] validation validate(const geometry& shape) const {
       if (auto bad = validate()) return bad;
       return profile.validate(name, shape);

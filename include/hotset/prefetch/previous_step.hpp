@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -20,7 +19,7 @@
 #include "hotset/core/ids/per_id.hpp"
 #include "hotset/core/numbers/unique_ids.hpp"
 #include "hotset/core/platform/assert.hpp"
-#include "hotset/policy/no_options.hpp"
+#include "hotset/policy/policy_config.hpp"
 #include "hotset/policy/prefetch_policy.hpp"
 
 namespace hotset {

@@ -16,9 +16,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
-#include <string>
 #include <string_view>
-#include <vector>
 
 #include "hotset/policy/prefetch_policy.hpp"
 #include "hotset/predict/layer_scores.hpp"
@@ -47,14 +45,13 @@ class score_threshold {
     }
     [[nodiscard]] validation validate() const {
       if (!(percentile > 0.0 && percentile < 100.0))
-        return error{"score_threshold percentile = " + std::to_string(percentile) +
-                     ", accepted: above 0, below 100"};
+        return refusal("score_threshold percentile = ", percentile,
+                       ", accepted: above 0, below 100");
       if (window < 1 || window > (1U << 28U))
-        return error{"score_threshold window = " + std::to_string(window) +
-                     ", accepted: 1..268435456"};
+        return refusal("score_threshold window = ", window, ", accepted: 1..268435456");
       if (of != score_population::recent && of != score_population::layer)
-        return error{"score_threshold of = " + std::to_string(static_cast<int>(of)) +
-                     ", accepted: 0 (recent), 1 (layer)"};
+        return refusal("score_threshold of = ", static_cast<int>(of),
+                       ", accepted: 0 (recent), 1 (layer)");
       return std::nullopt;
     }
   };

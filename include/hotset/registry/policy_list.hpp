@@ -12,7 +12,7 @@
 
 #include "hotset/core/error.hpp"
 #include "hotset/core/text/names.hpp"
-#include "hotset/policy/parameters.hpp"
+#include "hotset/registry/parameters.hpp"
 #include "hotset/trace/policy_knowledge.hpp"
 
 namespace hotset {

@@ -3,30 +3,22 @@
 /// Policies by name: what `--eviction`, `--admission`, `--prefetch`, `--miss`, `--routing` and `--predictor` accept, and what an
 /// engine reads out of its own settings. It needs the standard library alone.
 
-#include <concepts>
 #include <cstddef>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
-#include "hotset/admission/always.hpp"
 #include "hotset/paging/any_pager.hpp"
-#include "hotset/paging/departures.hpp"
-#include "hotset/paging/erased_pager.hpp"
-#include "hotset/paging/pager.hpp"
-#include "hotset/policy/any/any_admission_policy.hpp"
-#include "hotset/policy/any/any_eviction_policy.hpp"
 #include "hotset/policy/any/any_miss_policy.hpp"
 #include "hotset/policy/any/any_predictor.hpp"
 #include "hotset/policy/any/any_prefetch_policy.hpp"
-#include "hotset/policy/any/any_routing_policy.hpp"
-#include "hotset/policy/parameters.hpp"
 #include "hotset/policy/predictor.hpp"
+#include "hotset/policy/routing_policy.hpp"
+#include "hotset/registry/parameters.hpp"
 #include "hotset/registry/policy_list.hpp"
 #include "hotset/trace/policy_knowledge.hpp"
 
@@ -43,9 +35,10 @@ struct pager_request {
   departure_sink departures{};
 };
 
-/// An eviction policy, and a whole pager of it that is composed at compile time.
+/// An eviction policy.
 struct eviction_row : policy_row<any_eviction_policy, eviction_traits> {
-  /// With admission `always` and miss policy `fetch`. A row without `make` has this alone: it is no policy of a pager's.
+  /// Makes what serves visits alone, with admission `always` and miss policy `fetch`; only in a row without `make`, which
+  /// is no policy of a pager's.
   std::function<result<std::unique_ptr<any_pager>>(parameters&, const policy_knowledge&,
                                                    const pager_request&)>
       make_pager{};
@@ -75,24 +68,6 @@ namespace detail {
 template <class P>
 concept some_policy = eviction_policy<P> || admission_policy<P> || prefetch_policy<P> ||
     miss_policy<P> || routing_policy<P> || predictor<P>;
-
-template <class P>
-[[nodiscard]] eviction_row eviction_row_of() {
-  eviction_row row{row_of<any_eviction_policy, P>()};
-  row.make_pager = [](parameters& from, const policy_knowledge& known,
-                      const pager_request& wanted) -> result<std::unique_ptr<any_pager>> {
-    auto options = read_config<P>(from, known);
-    if (auto bad = from.finish()) return *std::move(bad);
-    auto made = pager<P>::create({.layout = wanted.layout,
-                                  .eviction = std::move(options),
-                                  .split = wanted.split,
-                                  .guard = wanted.guard,
-                                  .departures = wanted.departures});
-    if (!made) return made.error();
-    return std::unique_ptr<any_pager>(std::make_unique<pager_model<pager<P>>>(*std::move(made)));
-  };
-  return row;
-}
 }  // namespace detail
 
 /// Threads: compatible; policies are added before any is asked for.
@@ -109,7 +84,7 @@ class policy_registry {
   /// Adds a policy of whichever kind it is, under its name. Errors: as policy_list::add.
   template <eviction_policy P>
   [[nodiscard]] validation add() {
-    return eviction.add(detail::eviction_row_of<P>());
+    return eviction.add({row_of<any_eviction_policy, P>()});
   }
   template <admission_policy P>
   [[nodiscard]] validation add() {
@@ -160,8 +135,6 @@ class policy_registry {
 
   /// The row of the policy itself in a chain such as `protect_hot:uses=4+lru`. Errors: as policy_list::named.
   [[nodiscard]] result<const eviction_row*> eviction_of(std::string_view chain) const;
-  /// The row of an admission policy with its parameters. Errors: as policy_list::named.
-  [[nodiscard]] result<const admission_row*> admission_of(std::string_view text) const;
   /// Where the policy of a chain takes its profile from. Errors: as eviction_of.
   [[nodiscard]] result<std::optional<profile_request>> profile_of(std::string_view chain) const;
   /// A chain, to be built for any layout. Errors: unknown names, wrong parameters, a policy that stands alone.
@@ -175,54 +148,15 @@ class policy_registry {
   /// Why a chain cannot work over so many precisions, or nothing. Errors: as eviction_of.
   [[nodiscard]] validation check_precisions(std::string_view chain, std::size_t precisions) const;
 
-  /// A pager whose policies are chosen at run time. A plain chain with admission of everything and no miss policy is
-  /// composed at compile time. Errors: those of its parts.
+  /// A pager of the named policies, whose type does not depend on the names. Errors: those of its parts; a policy that stands alone.
+  [[nodiscard]] result<erased_pager> make_erased_pager(const pager_request& wanted,
+                                                       const policy_knowledge& known = {}) const;
+  /// A pager for replays, also of a policy that stands alone. Errors: as make_erased_pager; check_precisions.
   [[nodiscard]] result<std::unique_ptr<any_pager>> make_pager(const pager_request& wanted,
-                                                              const policy_knowledge& known) const;
-
- private:
-  [[nodiscard]] result<std::unique_ptr<any_pager>> make_alone(const eviction_row& row,
-                                                              const std::vector<policy_spec>& chain,
-                                                              const pager_request& wanted,
                                                               const policy_knowledge& known) const;
 };
 
 /// The library's policies, and those that a program adds to them before it asks for any.
 [[nodiscard]] policy_registry& policies();
-
-/// Calls use(pager) for a pager of the named policies whose types do not depend on the names.
-/// Errors: those of its parts. Result: result<what use returns>.
-template <class Use>
-auto with_erased_pager(const policy_registry& from, const pager_request& wanted,
-                       const policy_knowledge& known, Use use)
-    -> result<std::invoke_result_t<Use, pager<any_eviction_policy>>> {
-  auto eviction = from.make_eviction(wanted.eviction, known);
-  if (!eviction) return eviction.error();
-  auto admission = from.admission.make(wanted.admission, known);
-  if (!admission) return admission.error();
-  const bool admits_all = (*from.admission_of(wanted.admission))->traits.admits_all;
-  const auto build = [&]<class Pager>(std::type_identity<Pager>)
-      -> result<std::invoke_result_t<Use, pager<any_eviction_policy>>> {
-    typename Pager::config setup{.layout = wanted.layout,
-                                 .eviction = *std::move(eviction),
-                                 .split = wanted.split,
-                                 .guard = wanted.guard,
-                                 .departures = wanted.departures};
-    if constexpr (std::same_as<typename Pager::admission_type, any_admission_policy>)
-      setup.admission = *std::move(admission);
-    if constexpr (std::same_as<typename Pager::miss_type, any_miss_policy>)
-      setup.miss = *wanted.miss;
-    auto made = Pager::create(std::move(setup));
-    if (!made) return made.error();
-    return use(*std::move(made));
-  };
-  using held = any_eviction_policy;
-  if (wanted.miss && admits_all)
-    return build(std::type_identity<pager<held, always, any_miss_policy>>{});
-  if (wanted.miss)
-    return build(std::type_identity<pager<held, any_admission_policy, any_miss_policy>>{});
-  if (admits_all) return build(std::type_identity<pager<held>>{});
-  return build(std::type_identity<pager<held, any_admission_policy>>{});
-}
 
 }  // namespace hotset

@@ -4,7 +4,7 @@
 ///
 /// Rule: a token keeps the longest prefix of its ranking whose absent experts fit into the free slots, its best expert in
 ///       any case. Tokens share the free slots in their order; an absent expert counts once a visit. Weights are
-///       scaled so that the kept ones sum to what all did. A visit that nobody freed slots for stands as it is.
+///       scaled so that the kept ones sum to what all did. A visit without freed slots stands as it is.
 /// Source: ActiveEvict 3.4, equations 18 to 21.
 /// Deviations: a visit without freed slots stands, for with none free the prefix would end at the first miss, nothing would
 ///       be copied, and the layer would freeze. `keep_hits` (ours) refuses the same misses and keeps the hits
@@ -14,7 +14,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdint>
 #include <span>
 #include <string_view>
 #include <vector>

@@ -22,7 +22,6 @@
 #include <cstdint>
 #include <limits>
 #include <span>
-#include <string>
 #include <string_view>
 #include <vector>
 
@@ -32,7 +31,7 @@
 
 namespace hotset {
 
-/// What cache_aware takes the running average of.
+/// The quantity that cache_aware averages.
 enum class logit_average : std::uint8_t { range, value };
 
 class cache_aware {
@@ -51,13 +50,12 @@ class cache_aware {
     }
     [[nodiscard]] validation validate() const {
       if (!(lambda >= 0.0))
-        return error{"cache_aware lambda = " + std::to_string(lambda) + ", accepted: 0 or more"};
+        return refusal("cache_aware lambda = ", lambda, ", accepted: 0 or more");
       if (lambda > std::numeric_limits<double>::max())
-        return error{"cache_aware lambda = " + std::to_string(lambda) +
-                     ", accepted: a finite number"};
+        return refusal("cache_aware lambda = ", lambda, ", accepted: a finite number");
       if (average != logit_average::range && average != logit_average::value)
-        return error{"cache_aware average = " + std::to_string(static_cast<int>(average)) +
-                     ", accepted: 0 (range), 1 (value)"};
+        return refusal("cache_aware average = ", static_cast<int>(average),
+                       ", accepted: 0 (range), 1 (value)");
       return std::nullopt;
     }
   };

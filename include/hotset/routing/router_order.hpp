@@ -12,7 +12,7 @@
 #include <span>
 #include <string_view>
 
-#include "hotset/policy/no_options.hpp"
+#include "hotset/policy/policy_config.hpp"
 #include "hotset/policy/routing_policy.hpp"
 
 namespace hotset {

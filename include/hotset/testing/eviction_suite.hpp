@@ -35,7 +35,7 @@
 #include "hotset/core/slot_mask.hpp"
 #include "hotset/core/visit_event.hpp"
 #include "hotset/policy/eviction_policy.hpp"
-#include "hotset/policy/policy_facts.hpp"
+#include "hotset/policy/policy_config.hpp"
 #include "hotset/testing/naive_eviction.hpp"
 #include "hotset/testing/random_source.hpp"
 

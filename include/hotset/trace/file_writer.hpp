@@ -12,7 +12,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <optional>
@@ -120,7 +119,7 @@ struct write_target {
   return out;
 }
 
-/// What would do instead, or nothing.
+/// Suggested alternative path, or empty.
 [[nodiscard]] inline const char* accepted_path(int code) noexcept {
   switch (code) {
     case ENOENT:
@@ -179,14 +178,13 @@ class file_writer {
     return problem();
   }
 
-  /// What went wrong so far, or nothing.
+  /// The first error so far, or nothing.
   [[nodiscard]] std::optional<error> problem() const {
     if (refusal_) return error{name_ + ": " + *refusal_};
     if (!code_) return std::nullopt;
     std::string text = name_ + ": " + what_ + ": " + std::strerror(*code_);
     if (*code_ == ENOSPC || *code_ == EDQUOT || *code_ == EFBIG)
-      return error{text + ": " + std::to_string(written_) + " of " + std::to_string(wanted_) +
-                   " bytes fitted"};
+      return refusal(text, ": ", written_, " of ", wanted_, " bytes fitted");
     const std::string_view accepted = detail::accepted_path(*code_);
     return error{accepted.empty() ? text : text + "; accepted: " + std::string(accepted)};
   }
@@ -233,7 +231,7 @@ class file_writer {
     while (file_ < 0 && errno == EINTR);
     if (file_ < 0) fail("cannot be opened", errno);
   }
-  /// What replaces a file is as open to others as the file was, at no time more.
+  /// The replacement has the file's permissions, and never wider ones.
   void replace(const detail::write_target& target) {
     if (::faccessat(AT_FDCWD, target.path.c_str(), W_OK, AT_EACCESS) != 0)
       return fail("cannot be written", errno);

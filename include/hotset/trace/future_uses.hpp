@@ -1,22 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// For every key the visits that will use it, ascending: what an offline policy knows.
+/// The uses to come, as offline policies know them: by key, in the order of a pool, and those of a layer's next visit.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
+#include <memory>
 #include <span>
-#include <string>
-#include <utility>
 #include <vector>
 
 #include "hotset/core/error.hpp"
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids.hpp"
+#include "hotset/core/ids/per_id.hpp"
+#include "hotset/core/pool_layout.hpp"
 
 namespace hotset {
 
-/// Memory: 8 bytes per use and 12 per key. With token groups, a group is an event.
+/// For every key the visits that will use it, ascending. Memory: 8 bytes per use and 12 per key. With token groups, a
+/// group is an event.
 class future_uses {
  public:
   /// A key is used at an ordinal.
@@ -31,8 +35,7 @@ class future_uses {
   /// An event that repeats an earlier (ordinal, key) is counted once.
   static result<future_uses> create(const geometry& shape, std::span<const event> events) {
     if (events.size() >= never)
-      return error{"a future of " + std::to_string(events.size()) +
-                   " events, accepted: fewer than 4294967295"};
+      return refusal("a future of ", events.size(), " events, accepted: fewer than 4294967295");
     future_uses out;
     out.keys_in_order_.reserve(events.size());
     std::vector<std::uint64_t> last(shape.keys(), std::uint64_t{never});
@@ -40,9 +43,8 @@ class future_uses {
     for (std::size_t n = 0; n < events.size(); ++n) {
       const auto& e = events[n];
       const auto refuse = [&](const char* what) {
-        return error{"event " + std::to_string(n) + ": ordinal " + std::to_string(e.ordinal) +
-                     ", layer " + to_string(e.key.layer) + ", expert " + to_string(e.key.expert) +
-                     ", accepted: " + what};
+        return refusal("event ", n, ": ordinal ", e.ordinal, ", layer ", e.key.layer, ", expert ",
+                       e.key.expert, ", accepted: ", what);
       };
       if (!shape.contains(e.key)) return refuse("keys of the geometry");
       if (e.ordinal >= never) return refuse("ordinals below 4294967295");
@@ -82,6 +84,153 @@ class future_uses {
   std::vector<std::size_t> first_;
   std::vector<std::uint32_t> ordinals_;
   std::vector<std::uint32_t> keys_in_order_;
+};
+
+/// The uses in the order in which an offline policy goes through them: numbered pool by pool, the last one of a pool
+/// first.
+/// It does not change, so that any number of policies over the same layers' pools may share one, whatever their sizes.
+/// Memory: 12 bytes per use and 4 per key.
+class use_order {
+ public:
+  /// Stands where there is no use.
+  static constexpr std::uint32_t none = future_uses::never;
+
+  use_order() = default;
+  /// Pre: the future is of the layout's shape. Complexity: O(uses).
+  use_order(const pool_layout& layout, const future_uses& future)
+      : first_(future.keys(), none), ends_(layout.pools(), 0) {
+    const auto keys = future.keys_in_order();
+    const auto experts = layout.shape().expert_count();
+    for (const auto l : each<layer_id>(layout.shape().layers))
+      pool_of_layer_.push_back(layout.pool_of_layer(l));
+    const auto pool_of = [&](std::size_t key) { return pool_of_layer_[key / experts]; };
+    for (const auto key : keys) ++ends_[pool_of(key)];
+    auto next = ends_;
+    std::size_t end = 0;
+    for (const auto p : ends_.ids()) {
+      next[p] = end;
+      end = ends_[p] += end;
+    }
+    ordinals_.resize(keys.size());
+    following_.resize(keys.size());
+    keys_.resize(keys.size());
+    std::vector<std::size_t> unseen(future.keys());  // uses of the key that are not numbered yet
+    for (std::size_t k = 0; k < unseen.size(); ++k) unseen[k] = future.uses(k).size();
+    std::size_t width = 0;
+    std::uint32_t last = none;
+    for (auto n = keys.size(); n-- > 0;) {
+      const auto key = keys[n];
+      const auto use = next[pool_of(key)]++;
+      const auto ordinal = future.uses(key)[--unseen[key]];
+      width = ordinal == last ? width + 1 : 1;
+      last = ordinal;
+      widest_ = std::max(widest_, width);
+      ordinals_[use] = ordinal;
+      keys_[use] = key;
+      following_[use] = first_[key];
+      first_[key] = static_cast<std::uint32_t>(use);
+    }
+  }
+
+  /// True if the layout has the keys that were numbered, in the same pools.
+  [[nodiscard]] bool fits(const pool_layout& layout) const noexcept {
+    if (first_.size() != layout.shape().keys() || ends_.size() != layout.pools() ||
+        pool_of_layer_.size() != layout.shape().layer_count())
+      return false;
+    for (const auto l : each<layer_id>(layout.shape().layers))
+      if (pool_of_layer_[index_of(l)] != layout.pool_of_layer(l)) return false;
+    return true;
+  }
+  [[nodiscard]] std::size_t size() const noexcept { return keys_.size(); }
+  /// One behind the number of a pool's first use, which is the last in its order.
+  [[nodiscard]] std::size_t end(pool_id pool) const noexcept { return ends_[pool]; }
+  /// At most so many uses have one ordinal. Never 0.
+  [[nodiscard]] std::size_t widest() const noexcept { return widest_; }
+  /// Shape: [uses]. The visit of each.
+  [[nodiscard]] std::span<const std::uint32_t> ordinals() const noexcept { return ordinals_; }
+  /// Shape: [uses]. The next use of the same key, or none.
+  [[nodiscard]] std::span<const std::uint32_t> following() const noexcept { return following_; }
+  /// Shape: [uses]. Its key, by index.
+  [[nodiscard]] std::span<const std::uint32_t> keys() const noexcept { return keys_; }
+  /// Shape: [keys]. The first use of each, or none.
+  [[nodiscard]] std::span<const std::uint32_t> first() const noexcept { return first_; }
+
+ private:
+  std::vector<std::uint32_t> ordinals_, following_, keys_;
+  std::vector<std::uint32_t> first_;
+  per_pool<std::size_t> ends_;
+  std::vector<pool_id> pool_of_layer_;
+  std::size_t widest_ = 1;
+};
+
+/// Where policies of several pagers get the order of one future from, each for its layout.
+using shared_use_orders = std::function<std::shared_ptr<const use_order>(const pool_layout&)>;
+
+/// Whether the next visit of a key's own layer uses it. A visit without experts is none; with token groups, a group is
+/// a visit.
+/// Threads: compatible; each layer stands at the visit that was last asked for. Memory: 12 bytes a visit, 4 a use, 1 a
+/// key.
+class next_visits {
+ public:
+  /// Knows no layer: no key is used.
+  next_visits() = default;
+  /// Pre: future.keys() == shape.keys().
+  next_visits(const geometry& shape, const future_uses& future)
+      : experts_(shape.expert_count()), layers_(shape.layer_count()), in_next_(shape.keys(), 0) {
+    std::vector<std::size_t> seen(shape.keys(), 0);  // uses of the key so far
+    for (const auto key : future.keys_in_order()) {
+      auto& layer = layers_[key / experts_];
+      const auto ordinal = future.uses(key)[seen[key]++];
+      if (layer.ordinals.empty() || layer.ordinals.back() != ordinal) {
+        layer.ordinals.push_back(ordinal);
+        layer.begins.push_back(layer.keys.size());
+      }
+      layer.keys.push_back(key);
+    }
+    for (auto& layer : layers_) {
+      layer.begins.push_back(layer.keys.size());
+      mark(layer, 1);
+    }
+  }
+
+  /// Whether the first visit of the key's layer that has the ordinal `from` or a later one uses the key.
+  /// Complexity: O(1) while that visit stays the same, else O(log visits) and the uses of two visits.
+  [[nodiscard]] bool uses(expert_key key, std::uint64_t from) noexcept {
+    const auto l = index_of(key.layer);
+    if (l >= layers_.size()) return false;
+    auto& layer = layers_[l];
+    if (!stands(layer, from)) move(layer, from);
+    return in_next_[l * experts_ + index_of(key.expert)] != 0;
+  }
+
+ private:
+  struct layer_visits {
+    std::vector<std::uint32_t> ordinals;  // [visit] ascending
+    std::vector<std::size_t> begins;      // [visit + 1] in keys
+    std::vector<std::uint32_t> keys;
+    std::size_t next = 0;  // a visit, or their number: none is to come
+  };
+
+  static bool stands(const layer_visits& layer, std::uint64_t from) noexcept {
+    const auto n = layer.next;
+    return (n == layer.ordinals.size() || layer.ordinals[n] >= from) &&
+           (n == 0 || layer.ordinals[n - 1] < from);
+  }
+  void move(layer_visits& layer, std::uint64_t from) noexcept {
+    mark(layer, 0);
+    const auto found = std::ranges::lower_bound(layer.ordinals, from);
+    layer.next = static_cast<std::size_t>(found - layer.ordinals.begin());
+    mark(layer, 1);
+  }
+  void mark(const layer_visits& layer, std::uint8_t used) noexcept {
+    if (layer.next == layer.ordinals.size()) return;
+    for (auto i = layer.begins[layer.next]; i < layer.begins[layer.next + 1]; ++i)
+      in_next_[layer.keys[i]] = used;
+  }
+
+  std::size_t experts_ = 0;
+  std::vector<layer_visits> layers_;
+  std::vector<std::uint8_t> in_next_;  // [key]
 };
 
 }  // namespace hotset

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What the routers of a model chose, token by token: the in-memory form of every trace.
+/// Choices of a model's routers, token by token: the in-memory form of every trace.
 
 #include <cmath>
 #include <cstddef>
@@ -108,78 +108,73 @@ struct routing_trace {
   }
 
  private:
-  static validation refuse(std::string text) { return error{std::move(text)}; }
-
-  static validation check(const char* what, std::size_t size, std::optional<std::size_t> wanted,
-                          bool optional) {
-    if ((optional && size == 0) || (wanted && size == *wanted)) return std::nullopt;
-    return refuse(std::string(what) + " has " + std::to_string(size) + " entries, accepted: " +
-                  (wanted ? std::to_string(*wanted) : std::string("fewer than 2^63")) +
-                  (optional ? " or none" : ""));
-  }
-
   [[nodiscard]] validation validate_lengths() const {
     const auto t = tokens();
-    if (t == 0) return refuse("the trace has no tokens, accepted: 1 or more");
+    if (t == 0) return error{"the trace has no tokens, accepted: 1 or more"};
     if (t >= std::numeric_limits<std::uint32_t>::max())
-      return refuse(std::to_string(t) + " tokens, accepted: fewer than 2^32 - 1");
+      return refusal(t, " tokens, accepted: fewer than 2^32 - 1");
+    if (hidden_width < 0 || (hidden_width == 0 && !hidden.empty()))
+      return refusal("hidden_width = ", hidden_width, ", accepted: 1 or more");
+    if (prediction_depth < 0 || (prediction_depth == 0 && !predictions.empty()))
+      return refusal("prediction_depth = ", prediction_depth, ", accepted: 1 or more");
     const auto l = static_cast<std::size_t>(layers);
     const auto k = static_cast<std::size_t>(top_k);
     const auto e = static_cast<std::size_t>(experts);
-    if (hidden_width < 0 || (hidden_width == 0 && !hidden.empty()))
-      return refuse("hidden_width = " + std::to_string(hidden_width) + ", accepted: 1 or more");
-    if (prediction_depth < 0 || (prediction_depth == 0 && !predictions.empty()))
-      return refuse("prediction_depth = " + std::to_string(prediction_depth) +
-                    ", accepted: 1 or more");
     const auto d = static_cast<std::size_t>(hidden_width);
     const auto ahead = static_cast<std::size_t>(prediction_depth);
-    if (auto bad = check("sequence", sequence.size(), t, false)) return bad;
-    if (auto bad = check("kind", kind.size(), t, false)) return bad;
-    if (auto bad = check("ids", ids.size(), detail::product({t, l, k}), false)) return bad;
-    if (auto bad = check("weights", weights.size(), detail::product({t, l, k}), true)) return bad;
-    if (auto bad = check("logits", logits.size(), detail::product({t, l, e}), true)) return bad;
-    if (auto bad = check("probabilities", probabilities.size(), detail::product({t, l, e}), true))
-      return bad;
-    if (auto bad = check("hidden", hidden.size(), detail::product({t, l, d}), true)) return bad;
-    if (auto bad =
-            check("predictions", predictions.size(), detail::product({t, l, ahead, e}), true))
-      return bad;
-    if (auto bad = check("adapter", adapter.size(), t, true)) return bad;
-    return check("token_ids", token_ids.size(), t, true);
+    const auto ranked = detail::product({t, l, k});
+    const auto scored = detail::product({t, l, e});
+    struct part {
+      const char* what;
+      std::size_t size;
+      std::optional<std::size_t> wanted;
+      bool optional = true;
+    };
+    for (const auto& [what, size, wanted, optional] :
+         {part{"sequence", sequence.size(), t, false}, part{"kind", kind.size(), t, false},
+          part{"ids", ids.size(), ranked, false}, part{"weights", weights.size(), ranked},
+          part{"logits", logits.size(), scored},
+          part{"probabilities", probabilities.size(), scored},
+          part{"hidden", hidden.size(), detail::product({t, l, d})},
+          part{"predictions", predictions.size(), detail::product({t, l, ahead, e})},
+          part{"adapter", adapter.size(), t}, part{"token_ids", token_ids.size(), t}})
+      if (!(optional && size == 0) && size != wanted)
+        return refusal(what, " has ", size,
+                       " entries, accepted: ", wanted ? std::to_string(*wanted) : "fewer than 2^63",
+                       optional ? " or none" : "");
+    return std::nullopt;
   }
 
   [[nodiscard]] validation validate_rows() const {
     for (std::size_t t = 0; t < tokens(); ++t) {
       if (t > 0 && step[t] < step[t - 1])
-        return refuse("step[" + std::to_string(t) + "] = " + std::to_string(step[t]) +
-                      ", accepted: " + std::to_string(step[t - 1]) +
-                      " or more (steps never decrease)");
+        return refusal("step[", t, "] = ", step[t], ", accepted: ", step[t - 1],
+                       " or more (steps never decrease)");
       if (kind[t] > request_class::verify)
-        return refuse("kind[" + std::to_string(t) +
-                      "] = " + std::to_string(static_cast<unsigned>(kind[t])) +
-                      ", accepted: 0 (decode), 1 (prefill), 2 (verify)");
+        return refusal("kind[", t, "] = ", static_cast<unsigned>(kind[t]),
+                       ", accepted: 0 (decode), 1 (prefill), 2 (verify)");
     }
     return std::nullopt;
   }
-
-  [[nodiscard]] std::string place(const char* what, std::size_t i, int width) const {
+  /// Refuses the value at `i` of an array with `width` values for each layer of a token.
+  template <class... Reason>
+  [[nodiscard]] validation refuse_at(const char* what, std::size_t i, std::int32_t width,
+                                     const Reason&... reason) const {
     const auto k = static_cast<std::size_t>(width);
     const auto l = static_cast<std::size_t>(layers);
-    return std::string(what) + " of token " + std::to_string(i / (k * l)) + ", layer " +
-           std::to_string(i / k % l) + ", position " + std::to_string(i % k);
+    return refusal(what, " of token ", i / (k * l), ", layer ", i / k % l, ", position ", i % k,
+                   " is ", reason...);
   }
-
   [[nodiscard]] validation validate_values() const {
     for (std::size_t i = 0; i < ids.size(); ++i)
       if (ids[i] < no_expert || ids[i] >= experts)
-        return refuse(place("id", i, top_k) + " is " + to_string(ids[i]) + ", accepted: 0.." +
-                      std::to_string(experts - 1) + " or -1 (absent)");
+        return refuse_at("id", i, top_k, ids[i], ", accepted: 0..", experts - 1, " or -1 (absent)");
     for (std::size_t i = 0; i < weights.size(); ++i)
       if (!std::isfinite(weights[i]))
-        return refuse(place("weight", i, top_k) + " is not finite, accepted: finite numbers");
+        return refuse_at("weight", i, top_k, "not finite, accepted: finite numbers");
     for (std::size_t i = 0; i < logits.size(); ++i)
       if (std::isnan(logits[i]))
-        return refuse(place("logit", i, experts) + " is NaN, accepted: numbers or -infinity");
+        return refuse_at("logit", i, experts, "NaN, accepted: numbers or -infinity");
     return std::nullopt;
   }
 };

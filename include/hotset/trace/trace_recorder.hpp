@@ -22,7 +22,7 @@
 
 namespace hotset {
 
-/// What to record and for how many tokens; all memory is taken at once.
+/// Arrays to record, and for how many tokens; all memory is taken at once.
 struct trace_recorder_config {
   geometry shape{};
   std::size_t capacity = 0;  ///< tokens
@@ -39,17 +39,16 @@ struct trace_recorder_config {
   [[nodiscard]] validation validate() const {
     if (auto bad = shape.validate()) return bad;
     if (shape.experts > routing_trace::max_experts_in_file)
-      return error{"experts = " + std::to_string(shape.experts) +
-                   ", accepted: 1..65535 (a trace file keeps ids in 16 bits)"};
+      return refusal("experts = ", shape.experts,
+                     ", accepted: 1..65535 (a trace file keeps ids in 16 bits)");
     if (capacity < 1 || capacity > (std::size_t{1} << 31U))
-      return error{"capacity = " + std::to_string(capacity) + " tokens, accepted: 1..2147483648"};
+      return refusal("capacity = ", capacity, " tokens, accepted: 1..2147483648");
     if (hidden_width < 0 || hidden_width > (1 << 24))
-      return error{"hidden_width = " + std::to_string(hidden_width) + ", accepted: 0..16777216"};
+      return refusal("hidden_width = ", hidden_width, ", accepted: 0..16777216");
     const auto width = static_cast<std::size_t>(hidden_width);
     if (!detail::product({capacity, shape.layer_count(), width, sizeof(std::uint16_t)}))
-      return error{"capacity x layers x hidden_width = " + std::to_string(capacity) + " x " +
-                   std::to_string(shape.layers) + " x " + std::to_string(hidden_width) +
-                   ", accepted: fewer than 2^62"};
+      return refusal("capacity x layers x hidden_width = ", capacity, " x ", shape.layers, " x ",
+                     hidden_width, ", accepted: fewer than 2^62");
     return std::nullopt;
   }
 };
@@ -91,7 +90,8 @@ class trace_recorder {
       trace_.kind[rows_ + t] = kind;
       if (config_.token_ids) trace_.token_ids[rows_ + t] = 0;
     }
-    clear_rows(tokens);
+    // A layer that the engine does not record reads as: nothing routed, all scores 0.
+    clear(layer_rows(rows_), layer_rows(tokens));
     open_ = true;
     step_tokens_ = tokens;
     return status::ok;
@@ -114,7 +114,7 @@ class trace_recorder {
     const bool ascending = std::ranges::adjacent_find(of, std::greater_equal<>()) == of.end();
     if (!lengths_agree(view, of.size()) || !ascending || (!of.empty() && of.back() >= step_tokens_))
       return status::invalid_visit;
-    clear_layer(view.layer);
+    for (std::size_t t = 0; t < step_tokens_; ++t) clear(at(view.layer, t), 1);
     for (std::size_t row = 0; row < of.size(); ++row) store_row(view, row, of[row]);
     return status::ok;
   }
@@ -153,8 +153,7 @@ class trace_recorder {
     out.weights = copy(trace_.weights, ranked);
     out.logits = copy(trace_.logits, scored);
     if (config_.probabilities) out.probabilities = half_array(copy(probabilities_, scored));
-    if (config_.hidden_width > 0)
-      out.hidden = half_array(copy(hidden_, rows * static_cast<std::size_t>(config_.hidden_width)));
+    if (config_.hidden_width > 0) out.hidden = half_array(copy(hidden_, rows * hidden_width()));
     return out;
   }
   /// Forgets the closed steps and drops an open one.
@@ -172,6 +171,9 @@ class trace_recorder {
  private:
   struct checked {};
   trace_recorder(const config& c, checked) : config_(c), trace_(described()) { allocate(); }
+  [[nodiscard]] std::size_t hidden_width() const noexcept {
+    return static_cast<std::size_t>(config_.hidden_width);
+  }
   [[nodiscard]] std::size_t layer_rows(std::size_t tokens) const noexcept {
     return tokens * config_.shape.layer_count();
   }
@@ -201,86 +203,76 @@ class trace_recorder {
     trace_.weights.resize(config_.weights ? rows * shape.ranks() : 0);
     trace_.logits.resize(config_.logits ? rows * shape.expert_count() : 0);
     probabilities_.assign(config_.probabilities ? rows * shape.expert_count() : 0, 0);
-    hidden_.assign(rows * static_cast<std::size_t>(config_.hidden_width), 0);
+    hidden_.assign(rows * hidden_width(), 0);
   }
 
-  /// A layer that the engine does not record reads as: nothing routed, all scores 0.
-  void clear_rows(std::size_t tokens) noexcept { clear(layer_rows(rows_), layer_rows(tokens)); }
-  void clear_layer(layer_id layer) noexcept {
-    for (std::size_t t = 0; t < step_tokens_; ++t) clear(at(layer, t), 1);
-  }
   void clear(std::size_t first, std::size_t rows) noexcept {
-    const auto clear = [&](auto& values, std::int32_t columns, auto value) {
-      const auto width = static_cast<std::size_t>(columns);
+    const auto clear = [&](auto& values, std::size_t columns, auto value) {
       if (!values.empty())
-        std::fill_n(values.begin() + static_cast<std::ptrdiff_t>(first * width), rows * width,
+        std::fill_n(values.begin() + static_cast<std::ptrdiff_t>(first * columns), rows * columns,
                     value);
     };
-    clear(trace_.ids, trace_.top_k, no_expert);
-    clear(trace_.weights, trace_.top_k, 0.0F);
-    clear(trace_.logits, trace_.experts, 0.0F);
-    clear(probabilities_, trace_.experts, std::uint16_t{0});
-    clear(hidden_, trace_.hidden_width, std::uint16_t{0});
+    clear(trace_.ids, config_.shape.ranks(), no_expert);
+    clear(trace_.weights, config_.shape.ranks(), 0.0F);
+    clear(trace_.logits, config_.shape.expert_count(), 0.0F);
+    clear(probabilities_, config_.shape.expert_count(), std::uint16_t{0});
+    clear(hidden_, hidden_width(), std::uint16_t{0});
   }
 
   [[nodiscard]] bool lengths_agree(const routing_view& view, std::size_t rows) const noexcept {
-    const auto fits = [&](std::size_t size, std::int32_t columns, bool may_be_empty) {
-      return (may_be_empty && size == 0) || size == rows * static_cast<std::size_t>(columns);
+    const auto fits = [&](std::size_t size, std::size_t columns) {
+      return size == 0 || size == rows * columns;
     };
-    return view.layer >= 0 && view.layer < trace_.layers &&
-           fits(view.experts.size(), trace_.top_k, false) &&
-           fits(view.weights.size(), trace_.top_k, true) &&
-           fits(view.logits.size(), trace_.experts, true) &&
-           fits(view.probabilities.size(), trace_.experts, true) &&
-           fits(view.token_ids.size(), 1, true) &&
-           (config_.hidden_width == 0 || fits(view.hidden.size(), trace_.hidden_width, true));
+    return is_within(view.layer, config_.shape.layers) &&
+           view.experts.size() == rows * config_.shape.ranks() &&
+           fits(view.weights.size(), config_.shape.ranks()) &&
+           fits(view.logits.size(), config_.shape.expert_count()) &&
+           fits(view.probabilities.size(), config_.shape.expert_count()) &&
+           fits(view.token_ids.size(), 1) &&
+           (hidden_width() == 0 || fits(view.hidden.size(), hidden_width()));
   }
 
   /// Row of the view -> token of the step.
   void store_row(const routing_view& view, std::size_t row, std::size_t token) noexcept {
     if (config_.token_ids && !view.token_ids.empty())
       trace_.token_ids[rows_ + token] = view.token_ids[row];
-    const auto store = [&](std::span<const float> values, auto& target, std::int32_t columns) {
-      store_scores(values, target, static_cast<std::size_t>(columns), row,
-                   at(view.layer, token) * static_cast<std::size_t>(columns));
-    };
     store_ids(view, row, token);
-    store(view.weights, trace_.weights, trace_.top_k);
-    store(view.logits, trace_.logits, trace_.experts);
-    store(view.probabilities, probabilities_, trace_.experts);
-    store(view.hidden, hidden_, trace_.hidden_width);
+    const auto store = [&](std::span<const float> values, auto& target, std::size_t columns) {
+      if (values.empty() || target.empty()) return;
+      store_scores(values.subspan(row * columns, columns), target, at(view.layer, token) * columns);
+    };
+    store(view.weights, trace_.weights, config_.shape.ranks());
+    store(view.logits, trace_.logits, config_.shape.expert_count());
+    store(view.probabilities, probabilities_, config_.shape.expert_count());
+    store(view.hidden, hidden_, hidden_width());
   }
-  /// Of a token of the open step, among the rows of all layers.
+  /// The place of a token of the open step among the rows of all layers.
   [[nodiscard]] std::size_t at(layer_id layer, std::size_t token) const noexcept {
-    return (rows_ + token) * static_cast<std::size_t>(trace_.layers) + index_of(layer);
+    return layer_rows(rows_ + token) + index_of(layer);
   }
   void store_ids(const routing_view& view, std::size_t row, std::size_t token) noexcept {
-    const auto k = static_cast<std::size_t>(trace_.top_k);
-    auto* const out = trace_.ids.data() + trace_.index(rows_ + token, view.layer);
+    const auto k = config_.shape.ranks();
+    auto* const out = trace_.ids.data() + at(view.layer, token) * k;
     for (std::size_t i = 0; i < k; ++i) {
       const auto id = view.experts[row * k + i];
-      const bool known = id >= 0 && id < trace_.experts;
+      const bool known = is_within(id, trace_.experts);
       replaced_ += (!known && id != no_expert) ? 1U : 0U;
       out[i] = known ? id : no_expert;
     }
   }
-
   template <class Stored>
-  void store_scores(std::span<const float> values, std::vector<Stored>& target, std::size_t columns,
-                    std::size_t row, std::size_t to) noexcept {
-    if (values.empty() || target.empty()) return;
-    auto* const out = target.data() + to;
+  void store_scores(std::span<const float> values, std::vector<Stored>& target,
+                    std::size_t to) noexcept {
     const bool infinity_is_meant = static_cast<const void*>(&target) != &trace_.weights;
-    for (std::size_t i = 0; i < columns; ++i) {
-      float value = values[row * columns + i];
+    for (float value : values) {
       if (std::isnan(value) || (!infinity_is_meant && std::isinf(value))) {
         ++replaced_;
         value = 0;
       }
       if constexpr (sizeof(Stored) == sizeof(float))
-        out[i] = value;
+        target[to++] = value;
       else
-        out[i] = float_to_half(value);
+        target[to++] = float_to_half(value);
     }
   }
 

@@ -10,9 +10,7 @@
 #include <span>
 
 #include "hotset/core/fill.hpp"
-#include "hotset/transfer/expert_reader.hpp"
 #include "hotset/transfer/expert_source.hpp"
-#include "hotset/transfer/memory/forgets_experts.hpp"
 #include "hotset/transfer/memory/host_slot_bank.hpp"
 #include "hotset/transfer/memory/key_addresses.hpp"
 
@@ -60,7 +58,7 @@ class expert_copy {
   /// Both outlive it.
   expert_copy(const Origin& origin, Bank& bank) : origin_(origin), bank_(bank) {}
 
-  /// What a call has copied. Units: bytes.
+  /// The part that a call has copied. Units: bytes.
   struct part {
     std::uint64_t bytes = 0;  ///< 0: none, and none can be
     std::uint64_t total = 0;  ///< of the expert

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Experts whose tensors lie in files and are read when they are copied: no page of them is mapped.
+/// Files that are open for reading, and experts whose tensors lie in them: read when they are copied, no page is
+/// mapped.
 
 #include <algorithm>
 #include <cerrno>
@@ -17,14 +18,68 @@
 #include <utility>
 #include <vector>
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include "hotset/core/error.hpp"
-#include "hotset/core/expert_layout.hpp"
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids.hpp"
-#include "hotset/transfer/expert_reader.hpp"
-#include "hotset/transfer/posix_file.hpp"
+#include "hotset/transfer/expert_source.hpp"
 
 namespace hotset {
+
+/// A file that is open for reading, by the calls of POSIX, and closed at its end. Threads: reads are safe.
+class posix_file {
+ public:
+  /// `direct`: past the system's cache. Errors: it is not there, may not be read, is no file, or (direct) its file
+  /// system reads through the cache alone.
+  static result<posix_file> open(const std::string& path, bool direct) {
+    const auto refused = [&](const std::string& why) {
+      return error{"cannot open " + path + ": " + why};
+    };
+#if defined(O_DIRECT)
+    const int flags = O_RDONLY | O_CLOEXEC | (direct ? O_DIRECT : 0);
+#else
+    if (direct) return refused("this system has no direct reads, accepted: cached ones");
+    const int flags = O_RDONLY | O_CLOEXEC;
+#endif
+    posix_file out(path, ::open(path.c_str(), flags));
+    if (out.handle_ < 0 && direct && errno == EINVAL)
+      return refused("its file system has no direct reads, accepted: cached ones");
+    struct stat about {};
+    if (out.handle_ < 0 || ::fstat(out.handle_, &about) != 0)
+      return refused(std::generic_category().message(errno));
+    if (!S_ISREG(about.st_mode)) return refused("it is no file");
+    out.size_ = static_cast<std::uint64_t>(about.st_size);
+    return out;
+  }
+  posix_file(posix_file&& other) noexcept
+      : path_(std::move(other.path_)),
+        handle_(std::exchange(other.handle_, -1)),
+        size_(other.size_) {}
+  posix_file& operator=(posix_file&&) = delete;
+  ~posix_file() {
+    if (handle_ >= 0) ::close(handle_);
+  }
+
+  [[nodiscard]] const std::string& path() const noexcept { return path_; }
+  /// When it was opened. Units: bytes.
+  [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
+  /// The system's handle, for other calls that read.
+  [[nodiscard]] int descriptor() const noexcept { return handle_; }
+  /// Calls pread. Returns how many bytes were read, 0 at the end, or -1 with errno.
+  [[nodiscard]] std::ptrdiff_t read(std::uint64_t at, std::span<std::byte> to) const noexcept {
+    return ::pread(handle_, to.data(), to.size(), static_cast<::off_t>(at));
+  }
+
+ private:
+  posix_file(std::string path, int handle) : path_(std::move(path)), handle_(handle) {}
+
+  std::string path_;
+  int handle_ = -1;
+  std::uint64_t size_ = 0;
+};
 
 /// Where the bytes of one tensor of one expert lie.
 struct file_extent {
@@ -54,8 +109,7 @@ class basic_file_expert_source {
     if (auto bad = shape.validate()) return *std::move(bad);
     if (paths.empty()) return error{"experts in no file, accepted: one file or more"};
     if (beside == 0 || beside > most_beside)
-      return error{std::to_string(beside) + " reads beside each other, accepted: 1.." +
-                   std::to_string(most_beside)};
+      return refusal(beside, " reads beside each other, accepted: 1..", most_beside);
     basic_file_expert_source out(shape, how, beside);
     for (const auto& path : paths) {
       auto file = File::open(path, how == file_reads::direct);
@@ -70,19 +124,17 @@ class basic_file_expert_source {
   validation add(expert_key key, precision_id precision, std::span<const file_extent> tensors) {
     const auto what = "layer " + to_string(key.layer) + ", expert " + to_string(key.expert);
     if (!shape_.contains(key) || index_of(precision) >= shape_.precisions())
-      return error{what + " at precision " + to_string(precision) + " is outside the model"};
+      return refusal(what, " at precision ", precision, " is outside the model");
     if (tensors.empty() || tensors.size() > expert_layout::max_tensors)
-      return error{what + " of " + std::to_string(tensors.size()) + " tensors, accepted: 1.." +
-                   std::to_string(expert_layout::max_tensors)};
+      return refusal(what, " of ", tensors.size(), " tensors, accepted: 1..",
+                     expert_layout::max_tensors);
     for (const auto& one : tensors) {
       if (one.file >= files_.size())
-        return error{what + " in file " + std::to_string(one.file) + ", accepted: 0.." +
-                     std::to_string(files_.size() - 1)};
+        return refusal(what, " in file ", one.file, ", accepted: 0..", files_.size() - 1);
       const auto size = files_[one.file].size();
       if (one.bytes == 0 || one.offset > size || one.bytes > size - one.offset)
-        return error{what + " at " + std::to_string(one.offset) + ", " + std::to_string(one.bytes) +
-                     " bytes of " + files_[one.file].path() + ", accepted: 1 or more of its " +
-                     std::to_string(size)};
+        return refusal(what, " at ", one.offset, ", ", one.bytes, " bytes of ",
+                       files_[one.file].path(), ", accepted: 1 or more of its ", size);
     }
     const auto at = place_of(key, precision);
     for (std::size_t t = 0; t < tensors.size(); ++t) {
@@ -139,7 +191,7 @@ class basic_file_expert_source {
     void operator()(std::byte* p) const noexcept { ::operator delete (p, std::align_val_t{block}); }
   };
   using block_buffer = std::unique_ptr<std::byte[], aligned_delete>;
-  /// What a read may change.
+  /// State that a read may change.
   struct shared_state {
     std::mutex mutex;
     failure last;

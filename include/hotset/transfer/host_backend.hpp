@@ -1,40 +1,82 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Copies experts into host slots on threads of its own, demand before speculation, each in order of submission.
+/// Copies experts into host slots on threads of its own, chunk by chunk, demand before speculation.
 
+#include <algorithm>
+#include <condition_variable>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
-#include <string>
+#include <span>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "hotset/core/error.hpp"
-#include "hotset/transfer/copy_thread.hpp"
+#include "hotset/core/platform/start_threads.hpp"
+#include "hotset/transfer/expert_copy.hpp"
+#include "hotset/transfer/expert_source.hpp"
+#include "hotset/transfer/host_stream.hpp"
+#include "hotset/transfer/memory/host_slot_bank.hpp"
+#include "hotset/transfer/ticket_board.hpp"
+#include "hotset/transfer/transfer_backend.hpp"
 
 namespace hotset {
 
-/// As fast as the memory is. Large experts give way to demand at every MiB.
-/// A full queue makes demand wait and refuses speculation (`accepted` tells), as copy_thread says.
+/// The pace of copies that are as fast as the memory. Another pace has the same members.
+class unpaced {
+ public:
+  explicit unpaced(std::uint64_t chunk_bytes = std::uint64_t{1} << 20U) noexcept
+      : chunk_bytes_(chunk_bytes) {}
+
+  /// An instant of the pace's clock.
+  struct time {};
+  static time now() noexcept { return {}; }
+  /// Bytes after which a copy may give way to another; 0: whole copies.
+  [[nodiscard]] std::uint64_t chunk_bytes() const noexcept { return chunk_bytes_; }
+  /// The thread had nothing to copy until now.
+  void resume() noexcept {}
+  /// Waits until the time of a copied chunk, which starts at byte `from` of `total`, is over. Returns that time in
+  /// nanoseconds.
+  std::uint64_t hold(time /*submitted*/, std::uint64_t /*from*/, std::uint64_t /*total*/) noexcept {
+    return 0;
+  }
+
+ private:
+  std::uint64_t chunk_bytes_;
+};
+
+/// A copy waits for the last reader of its slot (`fill::after`) and for nothing else. Before every chunk the first
+/// copy that may start is chosen, demand before speculation, each in order of submission. With several threads a
+/// source that waits, such as a disk, is asked for several experts at once. A ticket arrives when every tensor of
+/// every fill of its batch is in place; one missing or mis-sized tensor fails the batch. The source is asked again for
+/// every chunk.
+/// Blocking: `record`, and a `submit` of demand, wait for a ticket while the oldest one is pending; demand waits for
+/// room in a full queue. A full queue refuses speculation (`submission::accepted`). Both waits end with the copies and
+/// readers under way, so a reader must not wait for the thread that submits.
 /// Threads: safe. No allocation after construction.
-template <expert_origin Source, host_destination Bank = const host_slot_bank>
-class host_backend : public copy_thread<Source, unpaced, Bank> {
+template <expert_origin Source, host_destination Bank = const host_slot_bank, class Pace = unpaced>
+class host_backend {
   struct checked {
     explicit checked() = default;
   };
 
  public:
+  using stream_type = host_stream;
   struct config {
     std::size_t most_fills = 4096;  ///< waiting at one time
-    /// More than one for a source that waits and whose reads are safe beside each other: files.
+    /// More than one for a source that waits and whose reads are safe beside each other: files. One if the pace waits.
     std::size_t threads = 1;
+    Pace pace{};
 
     static constexpr std::size_t most_threads = 256;
 
     [[nodiscard]] validation validate() const {
       if (most_fills == 0) return error{"most_fills = 0, accepted: 1 or more"};
       if (threads == 0 || threads > most_threads)
-        return error{"threads = " + std::to_string(threads) + ", accepted: 1.." +
-                     std::to_string(most_threads)};
+        return refusal("threads = ", threads, ", accepted: 1..", most_threads);
       return std::nullopt;
     }
   };
@@ -48,15 +90,224 @@ class host_backend : public copy_thread<Source, unpaced, Bank> {
     return made;
   }
 #if HOTSET_EXCEPTIONS
-  /// As `create`. Errors: throws invalid_config.
+  /// `create` with exceptions. Errors: throws invalid_config.
   host_backend(const Source& source, Bank& bank, const config& setup = {})
       : host_backend(source, bank, setup, (require_valid(setup.validate()), checked{})) {
-    require_valid(this->start(setup.threads));
+    require_valid(start(setup.threads));
   }
 #endif
-  /// For create, which starts the threads.
+  /// For create, which starts the threads; nothing is copied before.
   host_backend(const Source& source, Bank& bank, const config& setup, checked)
-      : copy_thread<Source, unpaced, Bank>(source, bank, setup.most_fills, unpaced{}) {}
+      : copy_(source, bank), bank_(bank), most_fills_(setup.most_fills), pace_(setup.pace) {
+    jobs_.reserve(most_fills_ + setup.threads);  // and those being copied
+    // And the one of which a submit has yet to enqueue the rest.
+    batches_.reserve(most_fills_ + setup.threads + 1);
+  }
+  host_backend(const host_backend&) = delete;
+  host_backend& operator=(const host_backend&) = delete;
+  /// Copies what was submitted, then ends the threads.
+  ~host_backend() {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    board_->touch();
+    for (auto& thread : threads_) thread.join();
+  }
+
+  submission submit(std::span<const fill> fills, host_stream&, urgency when) noexcept {
+    if (fills.empty()) return {};
+    return when == urgency::now ? submit_all(fills) : submit_what_fits(fills);
+  }
+  void promote(ticket t) noexcept {
+    const std::lock_guard lock(mutex_);
+    for (auto& waiting : jobs_)
+      if (waiting.batch == t) waiting.when = urgency::now;
+  }
+  bool cancel(ticket t) noexcept {
+    {
+      const std::lock_guard lock(mutex_);
+      const auto found = std::ranges::find(batches_, t, &batch::id);
+      if (found == batches_.end() || found->started) return false;
+      batches_.erase(found);
+      std::erase_if(jobs_, [t](const job& j) { return j.batch == t; });
+    }
+    room_.notify_all();
+    board_->settle(t, transfer_state::cancelled);
+    return true;
+  }
+  status fence(host_stream& stream, ticket t) noexcept { return stream.wait_for(board_, t); }
+  ticket record(host_stream& stream) noexcept {
+    if (stream.is_caller()) return no_ticket;
+    const auto t = board_->wait_to_open();
+    stream.settle_after(board_, t);
+    return t;
+  }
+  [[nodiscard]] validation check(const pool_layout& layout) const { return bank_.check(layout); }
+  [[nodiscard]] transfer_state poll(ticket t) const noexcept { return board_->state(t); }
+  transfer_state wait(ticket t) noexcept { return board_->wait(t); }
+  /// Forwards to the source: memory/forgets_experts.hpp.
+  template <class KeyOrLayer>
+  void invalidate(KeyOrLayer what) const noexcept {
+    copy_.invalidate(what);
+  }
+  /// Units: bytes copied since construction.
+  [[nodiscard]] std::uint64_t bytes_moved() const noexcept {
+    const std::lock_guard lock(mutex_);
+    return bytes_moved_;
+  }
+
+  /// The pace's time of all chunks that were copied. Units: nanoseconds.
+  [[nodiscard]] std::uint64_t held() const noexcept {
+    const std::lock_guard lock(mutex_);
+    return held_;
+  }
+
+ private:
+  struct job {
+    fill what;
+    ticket batch = no_ticket;
+    std::uint64_t order = 0;  ///< of submission
+    urgency when = urgency::now;
+    std::uint64_t bytes = 0;  ///< copied
+    typename Pace::time submitted{};
+    bool taken = false;  ///< by a thread, for a chunk
+  };
+  struct batch {
+    ticket id = no_ticket;
+    std::size_t left = 0;
+    bool started = false;
+    bool failed = false;
+  };
+  struct chunk {
+    std::uint64_t bytes = 0;  ///< 0: cannot be copied
+    bool last = true;
+    std::uint64_t time = 0;
+  };
+
+  /// Errors: the system refuses a thread; then this object can only be destroyed.
+  [[nodiscard]] validation start(std::size_t threads) {
+    return detail::start_threads(threads_, threads, [this] { loop(); });
+  }
+
+  /// Full is not failed: a visit cannot go on without what it demands, and the thread makes room.
+  submission submit_all(std::span<const fill> fills) noexcept {
+    const std::lock_guard one_at_a_time(demand_);
+    const submission out{board_->wait_to_open(), fills.size()};
+    for (auto rest = fills; !rest.empty();) {
+      {
+        std::unique_lock lock(mutex_);
+        room_.wait(lock, [this] { return room() != 0; });
+        if (rest.size() == fills.size()) batches_.push_back({out.id, fills.size(), false, false});
+        const auto part = rest.first(std::min(room(), rest.size()));
+        enqueue(part, out.id, urgency::now);
+        rest = rest.subspan(part.size());
+      }
+      board_->touch();
+    }
+    return out;
+  }
+  submission submit_what_fits(std::span<const fill> fills) noexcept {
+    submission out;
+    {
+      const std::lock_guard lock(mutex_);
+      const auto taken = std::min(room(), fills.size());
+      if (taken == 0 || (out.id = board_->open()) == no_ticket) return {};
+      out.accepted = taken;
+      batches_.push_back({out.id, taken, false, false});
+      enqueue(fills.first(taken), out.id, urgency::soon);
+    }
+    board_->touch();
+    return out;
+  }
+  [[nodiscard]] std::size_t room() const noexcept {
+    const auto waiting = jobs_.size() - copying_;
+    return most_fills_ - std::min(most_fills_, waiting);
+  }
+  void enqueue(std::span<const fill> fills, ticket of, urgency when) noexcept {
+    for (const auto& f : fills) jobs_.push_back({f, of, ++order_, when, 0, pace_.now(), false});
+  }
+
+  void loop() noexcept {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      const auto seen = board_->changes();
+      const auto next = choose();
+      if (next == jobs_.end()) {
+        if (jobs_.empty() && stopping_) return;
+        lock.unlock();
+        board_->wait_for_change(seen);  // a reader is done, or there is more to do
+        lock.lock();
+        pace_.resume();
+        continue;
+      }
+      if (board_->changes() != seen) continue;  // a reader ended while they were looked through
+      next->taken = true;
+      const job taken = *next;
+      std::ranges::find(batches_, taken.batch, &batch::id)->started = true;
+      ++copying_;
+      lock.unlock();
+      room_.notify_one();
+      const auto done = copy_chunk(taken);
+      lock.lock();
+      --copying_;
+      take_in(taken, done);
+    }
+  }
+  /// The first demand copy that may start, else the first speculative one, else none.
+  typename std::vector<job>::iterator choose() noexcept {
+    for (const auto when : {urgency::now, urgency::soon})
+      for (auto it = jobs_.begin(); it != jobs_.end(); ++it)
+        if (it->when == when && may_start(*it)) return it;
+    return jobs_.end();
+  }
+  /// No thread copies it, no reader uses its slot, and no other copy is being written there.
+  [[nodiscard]] bool may_start(const job& j) const noexcept {
+    const auto is_in_the_way = [&](const job& other) {
+      return other.taken && other.what.slot == j.what.slot;
+    };
+    return !j.taken && board_->state(j.what.after) != transfer_state::pending &&
+           (copying_ == 0 || std::ranges::none_of(jobs_, is_in_the_way));
+  }
+  /// The bytes of an expert are cut into chunks.
+  [[nodiscard]] chunk copy_chunk(const job& j) noexcept {
+    const auto [bytes, total] = copy_.copy(j.what, j.bytes, pace_.chunk_bytes());
+    if (bytes == 0) return {};
+    return {bytes, j.bytes + bytes == total, pace_.hold(j.submitted, j.bytes, total)};
+  }
+  void take_in(const job& taken, const chunk& done) noexcept {
+    bytes_moved_ += done.bytes;
+    held_ += done.time;
+    const auto j = std::ranges::lower_bound(jobs_, taken.order, {}, &job::order);
+    j->bytes += done.bytes;
+    j->taken = false;
+    if (!done.last) return;
+    jobs_.erase(j);
+    const auto b = std::ranges::find(batches_, taken.batch, &batch::id);
+    b->failed = b->failed || done.bytes == 0;
+    if (--b->left != 0) return;
+    const auto state = b->failed ? transfer_state::failed : transfer_state::arrived;
+    batches_.erase(b);
+    board_->settle(taken.batch, state);
+  }
+
+  expert_copy<Source, Bank> copy_;
+  Bank& bank_;
+  std::size_t most_fills_;
+  Pace pace_;
+  /// Shared with the streams that name its tickets.
+  std::shared_ptr<ticket_board> board_ = std::make_shared<ticket_board>();
+  std::mutex demand_;  ///< of who submits demand
+  mutable std::mutex mutex_;
+  std::condition_variable room_;
+  std::vector<job> jobs_;  ///< in order of submission; those being copied stay in it
+  std::vector<batch> batches_;
+  std::uint64_t order_ = 0;
+  std::size_t copying_ = 0;  ///< threads that copy a chunk
+  std::uint64_t bytes_moved_ = 0;
+  std::uint64_t held_ = 0;
+  bool stopping_ = false;
+  std::vector<std::thread> threads_;
 };
 
 }  // namespace hotset

@@ -23,7 +23,7 @@ namespace hotset {
 /// A stream and the backends whose tickets it names may end in any order: both own the board of those tickets.
 class host_stream {
  public:
-  /// Who runs the work: the caller at once, or a thread.
+  /// The work runs in the caller at once, or in a thread.
   enum class mode { caller, worker };
   using work = void (*)(void* context) noexcept;
   static constexpr std::size_t default_capacity = 1024;
@@ -38,7 +38,7 @@ class host_stream {
   /// The caller's stream.
   host_stream() = default;
 #if HOTSET_EXCEPTIONS
-  /// As `create`. Errors: throws invalid_config.
+  /// `create` with exceptions. Errors: throws invalid_config.
   explicit host_stream(mode how, std::size_t capacity = default_capacity) : host_stream() {
     require_valid(begin(how, capacity));
   }
@@ -61,7 +61,8 @@ class host_stream {
     if (is_caller()) return what(context);
     push({what, context, nullptr, no_ticket, true});
   }
-  /// What is enqueued later starts after `t` has settled. On the caller's stream this waits, and tells of a failure.
+  /// Work that is enqueued later starts after `t` has settled. On the caller's stream this waits, and reports a
+  /// failure.
   status wait_for(const std::shared_ptr<ticket_board>& board, ticket t) noexcept {
     if (is_caller())
       return board->wait(t) == transfer_state::arrived ? status::ok : status::fill_failed;

@@ -10,9 +10,9 @@
 #include "hotset/core/fill.hpp"
 #include "hotset/core/status.hpp"
 #include "hotset/transfer/expert_copy.hpp"
-#include "hotset/transfer/expert_reader.hpp"
-#include "hotset/transfer/lost_tickets.hpp"
+#include "hotset/transfer/expert_source.hpp"
 #include "hotset/transfer/memory/host_slot_bank.hpp"
+#include "hotset/transfer/ticket_board.hpp"
 #include "hotset/transfer/transfer_backend.hpp"
 
 namespace hotset {

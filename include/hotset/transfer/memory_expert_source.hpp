@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "hotset/core/error.hpp"
-#include "hotset/core/expert_layout.hpp"
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids/per_id.hpp"
 #include "hotset/transfer/expert_source.hpp"
@@ -28,9 +27,8 @@ class memory_expert_source {
     for (std::size_t l = 0; l < classes.size(); ++l) {
       const auto c = index_of(classes[l]);
       if (c >= layouts.size())
-        return error{"layer " + std::to_string(l) + " is of size class " + std::to_string(c) +
-                     ", accepted: 0.." + std::to_string(layouts.size()) +
-                     " - 1 (one layout for each class)"};
+        return refusal("layer ", l, " is of size class ", c, ", accepted: 0..", layouts.size(),
+                       " - 1 (one layout for each class)");
       if (auto bad = layouts[c].validate()) return *std::move(bad);
     }
     memory_expert_source out;
@@ -47,13 +45,12 @@ class memory_expert_source {
     if (!shape_.contains(key)) return error{describe(key) + " is outside the model"};
     const auto& layout = layout_of(key.layer);
     if (tensors.size() != layout.tensors.size())
-      return error{describe(key) + " has " + std::to_string(tensors.size()) +
-                   " tensors, accepted: " + std::to_string(layout.tensors.size())};
+      return refusal(describe(key), " has ", tensors.size(),
+                     " tensors, accepted: ", layout.tensors.size());
     for (std::size_t t = 0; t < tensors.size(); ++t)
       if (tensors[t].size() != layout.tensors[t].bytes)
-        return error{describe(key) + ", tensor '" + layout.tensors[t].name + "' has " +
-                     std::to_string(tensors[t].size()) +
-                     " bytes, accepted: " + std::to_string(layout.tensors[t].bytes)};
+        return refusal(describe(key), ", tensor '", layout.tensors[t].name, "' has ",
+                       tensors[t].size(), " bytes, accepted: ", layout.tensors[t].bytes);
     const auto at = shape_.index(key);
     for (std::size_t t = 0; t < tensors.size(); ++t)
       tensors_[at * expert_layout::max_tensors + t] = tensors[t];

@@ -6,16 +6,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "hotset/core/error.hpp"
+#include "hotset/core/forecast.hpp"
 #include "hotset/core/ids.hpp"
-#include "hotset/core/prefetch_request.hpp"
 
 namespace hotset {
 
-/// What a queue has seen. Each request that was added is issued, expired, displaced or still waiting.
+/// Counters of a queue. Each request that was added is issued, expired, displaced or still waiting.
 struct prefetch_queue_stats {
   std::uint64_t added = 0;
   std::uint64_t repeated = 0;   ///< of a key that waits already; not added
@@ -25,7 +24,7 @@ struct prefetch_queue_stats {
   friend bool operator==(const prefetch_queue_stats&, const prefetch_queue_stats&) = default;
 };
 
-/// Which request goes first.
+/// The order of requests.
 enum class fill_order : std::uint8_t {
   nearest,  ///< the visit (step, layer), then the order of adding
   /// Greatest probability / visits until it is needed (fMoE), which changes with every visit; ties: the visit, then the id.
@@ -45,10 +44,10 @@ class prefetch_queue {
     fill_order order = fill_order::nearest;
     [[nodiscard]] validation validate() const {
       if (order > fill_order::greatest)
-        return error{"queue order = " + std::to_string(static_cast<int>(order)) +
-                     ", accepted: 0 (nearest), 1 (likeliest), 2 (greatest)"};
+        return refusal("queue order = ", static_cast<int>(order),
+                       ", accepted: 0 (nearest), 1 (likeliest), 2 (greatest)");
       if (most_waiting < 1 || most_waiting > (std::size_t{1} << 20U))
-        return error{"most_waiting = " + std::to_string(most_waiting) + ", accepted: 1..1048576"};
+        return refusal("most_waiting = ", most_waiting, ", accepted: 1..1048576");
       return std::nullopt;
     }
   };
@@ -81,7 +80,7 @@ class prefetch_queue {
   [[nodiscard]] std::size_t size() const noexcept { return waiting_.size(); }
   [[nodiscard]] std::span<const prefetch_request> requests() const noexcept { return waiting_; }
 
-  /// Of the `count` requests from `first` on, all were dealt with but those at `kept` (ascending, from `first`).
+  /// Removes `count` requests from `first` on, but those at `kept` (ascending, from `first`): they were dealt with.
   void take(std::size_t first, std::size_t count, std::span<const std::uint32_t> kept) noexcept {
     const auto begin = waiting_.begin() + static_cast<std::ptrdiff_t>(first);
     auto to = begin;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The states of the tickets that a host backend has given out, in a ring of fixed size.
+/// The states of the tickets that a backend has given out, in a ring of fixed size, and of those that the ring no
+/// longer has.
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -9,9 +11,46 @@
 #include <vector>
 
 #include "hotset/core/fill.hpp"
-#include "hotset/transfer/lost_tickets.hpp"
 
 namespace hotset {
+
+/// The tickets that did not arrive, for a ring that has used their places again. A ticket that the ring no longer has
+/// did arrive, unless it stands here. When there are too many, the oldest are dropped and with them the knowledge of
+/// what arrived before: all of those tickets then count as failed, for a copy that is made again does no harm, and one
+/// that is taken for granted does.
+/// Complexity: O(log lost) to ask. No allocation after construction. Threads: compatible.
+class lost_tickets {
+ public:
+  explicit lost_tickets(std::size_t most) : most_(most) { lost_.reserve(most); }
+
+  /// The place of `t`, which ended as `state`, is used again. Tickets come in ascending order.
+  void leave(ticket t, transfer_state state) noexcept {
+    if (t == no_ticket || state == transfer_state::arrived) return;
+    if (lost_.size() == most_) {
+      unknown_ = most_ == 0 ? t : lost_.front().id;
+      if (most_ == 0) return;
+      lost_.erase(lost_.begin());
+    }
+    lost_.push_back({t, state});
+  }
+  /// The final state of a ticket whose place was used again.
+  [[nodiscard]] transfer_state state(ticket t) const noexcept {
+    if (t == no_ticket) return transfer_state::arrived;
+    if (t <= unknown_) return transfer_state::failed;
+    const auto found = std::ranges::lower_bound(lost_, t, {}, &record::id);
+    return found != lost_.end() && found->id == t ? found->state : transfer_state::arrived;
+  }
+
+ private:
+  struct record {
+    ticket id = no_ticket;
+    transfer_state state = transfer_state::arrived;
+  };
+
+  std::size_t most_;
+  std::vector<record> lost_;    ///< ascending
+  ticket unknown_ = no_ticket;  ///< up to this one, what arrived is not known
+};
 
 /// A place is used again when its ticket was settled. A ticket older than the ring has arrived, unless `lost_tickets` knows
 /// better: a failure is never forgotten, whoever asks and however late.

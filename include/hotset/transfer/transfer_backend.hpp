@@ -34,7 +34,7 @@
 // clang-format off
 namespace hotset {
 
-/// What became of a submit call.
+/// The result of a submit call.
 struct [[nodiscard]] submission {
   ticket id = no_ticket;
   std::size_t accepted = 0;  ///< of the fills, in order

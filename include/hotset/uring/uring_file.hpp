@@ -21,7 +21,6 @@
 
 #include "hotset/core/error.hpp"
 #include "hotset/transfer/file_expert_source.hpp"
-#include "hotset/transfer/posix_file.hpp"
 
 // ThreadSanitizer sees what pread writes, and nothing of what the kernel writes for a ring.
 #if defined(__SANITIZE_THREAD__)

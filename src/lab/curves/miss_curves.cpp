@@ -12,6 +12,7 @@
 #include "hotset/core/text/names.hpp"
 #include "hotset/planning/curve/curve_recorder.hpp"
 #include "hotset/planning/curve/sampled_reuse_distance.hpp"
+#include "lab/curves/every_size.hpp"
 #include "lab/errors.hpp"
 #include "lab/files/input_error.hpp"
 #include "lab/progress.hpp"
@@ -27,6 +28,17 @@ namespace {
       "or "
       "more)",
       printable(text), did_you_mean(text, std::vector<std::string>{"exact"})));
+}
+
+bool is_lru(std::string_view eviction) {
+  return eviction.empty() || eviction == evictions_of_every_size().front();
+}
+
+/// The smallest pool that splits no visit is the first one that is measured.
+void measure_from_widest(const visit_sequence& visits, std::string_view eviction,
+                         pool_curve& curve) {
+  const auto counts = misses_of_every_size(eviction, visits, curve.layer, curve.widest);
+  std::ranges::copy(counts, curve.misses.begin() + curve.widest);
 }
 
 void measure_exactly(const visit_sequence& visits, cache_scope scope, curve_set& out) {
@@ -45,6 +57,7 @@ void measure_exactly(const visit_sequence& visits, cache_scope scope, curve_set&
     curve.widest = histogram.widest();
     const auto misses = histogram.misses();
     curve.misses.assign(misses.begin(), misses.end());
+    if (!is_lru(out.eviction)) measure_from_widest(visits, out.eviction, curve);
     out.compulsory_misses += static_cast<double>(histogram.compulsory());
     out.pools.push_back(std::move(curve));
   }
@@ -102,13 +115,21 @@ curve_method curve_method::parse(std::string_view text) {
 }
 
 curve_set measure_curves(const visit_sequence& visits, cache_scope scope,
-                         const curve_method& method, std::uint64_t seed) {
+                         const curve_method& method, std::uint64_t seed,
+                         std::string_view eviction) {
+  const auto known = evictions_of_every_size();
+  if (!eviction.empty() && std::ranges::find(known, eviction) == known.end())
+    refuse_name("eviction policy", eviction, {known.begin(), known.end()});
+  if (!method.is_exact() && !is_lru(eviction))
+    throw usage_error(
+        fmt::format("{} of {}, accepted: exact, or shards of lru", method.text, eviction));
   if (!method.is_exact() && scope == cache_scope::per_layer)
     throw usage_error(fmt::format(
         "{} of a layer's experts, accepted: exact, or shards in the shared scope", method.text));
   curve_set out;
   out.scope = name_of(scope);
   out.method = method.text;
+  out.eviction = eviction;
   out.replay = name_of(visits.per_access() ? replay_mode::per_access : replay_mode::event_atomic);
   out.accesses = visits.accesses();
   out.widest = visits.widest_union();

@@ -40,14 +40,19 @@ struct pool_curve {
 struct curve_set {
   std::string name;
   std::string scope, method, replay;
+  std::string eviction{};  ///< as it was asked for; empty: lru, unasked
   std::uint64_t accesses = 0;
   double compulsory_misses = 0;
   std::uint32_t widest = 0;
   std::vector<pool_curve> pools{};
 };
 
-/// Errors: usage_error if a layer's own curve is asked of a sample (its experts are too few).
+/// `eviction`: one of evictions_of_every_size(); empty: lru. Each is measured by the exact method, lru also by a
+/// sample.
+/// Errors: usage_error if a layer's own curve is asked of a sample (its experts are too few), or a sample of other
+/// policies.
 [[nodiscard]] curve_set measure_curves(const visit_sequence& visits, cache_scope scope,
-                                       const curve_method& method, std::uint64_t seed = 0);
+                                       const curve_method& method, std::uint64_t seed = 0,
+                                       std::string_view eviction = {});
 
 }  // namespace hotset::lab

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lab/files/float_conversion.hpp"
 
+#include <algorithm>
 #include <array>
 #include <bit>
-#include <cstring>
+#include <cmath>
 #include <type_traits>
 
 #include "hotset/trace/half_array.hpp"
@@ -12,91 +13,66 @@
 namespace hotset::lab {
 namespace {
 
-constexpr std::uint32_t float_infinity = 0x7f800000U;
+constexpr std::array<std::string_view, 3> names{"F16", "BF16", "F32"};  // by float_type
 
-constexpr std::uint32_t magnitude_of(std::uint32_t bits) noexcept { return bits & 0x7fffffffU; }
+template <float_type Type>
+using stored = std::conditional_t<Type == float_type::f32, std::uint32_t, std::uint16_t>;
 
-// What each type's elements are as the bits of a float, and back.
+template <float_type Type>
+float widened(stored<Type> bits) noexcept {
+  if constexpr (Type == float_type::f16) return half_to_float(bits);
+  if constexpr (Type == float_type::bf16) return std::bit_cast<float>(std::uint32_t{bits} << 16U);
+  if constexpr (Type == float_type::f32) return std::bit_cast<float>(bits);
+}
 
-struct f16 {
-  using stored = std::uint16_t;
-  static constexpr std::uint32_t magnitude = 0x7fffU;
-  static constexpr std::uint32_t infinity = 0x7c00U;
-  static constexpr std::uint32_t widened(stored half) noexcept {
-    return std::bit_cast<std::uint32_t>(half_to_float(half));
-  }
-  static constexpr stored narrowed(std::uint32_t bits) noexcept {
-    return float_to_half(std::bit_cast<float>(bits));
-  }
-};
-
-struct bf16 {
-  using stored = std::uint16_t;
-  static constexpr std::uint32_t magnitude = 0x7fffU;
-  static constexpr std::uint32_t infinity = 0x7f80U;
-  static constexpr std::uint32_t widened(stored value) noexcept {
-    return static_cast<std::uint32_t>(value) << 16U;
-  }
-  /// What a NaN has in its lower half could be all that makes it one.
-  static constexpr stored narrowed(std::uint32_t bits) noexcept {
+template <float_type Type>
+stored<Type> narrowed(float value) noexcept {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  if constexpr (Type == float_type::f16) return float_to_half(value);
+  if constexpr (Type == float_type::f32) return bits;
+  if constexpr (Type == float_type::bf16) {
     const auto rounded = (bits + 0x7fffU + ((bits >> 16U) & 1U)) >> 16U;
-    const auto nan = (bits >> 16U) | 0x40U;
-    return static_cast<stored>(magnitude_of(bits) > float_infinity ? nan : rounded);
-  }
-};
-
-struct f32 {
-  using stored = std::uint32_t;
-  static constexpr std::uint32_t magnitude = 0x7fffffffU;
-  static constexpr std::uint32_t infinity = float_infinity;
-  static constexpr std::uint32_t widened(stored bits) noexcept { return bits; }
-  static constexpr stored narrowed(std::uint32_t bits) noexcept { return bits; }
-};
-
-template <class From, class To>
-bool convert(std::span<const std::byte> from, std::span<std::byte> to) noexcept {
-  using stored = typename To::stored;
-  if constexpr (std::is_same_v<From, To>) {
-    if (!from.empty()) std::memcpy(to.data(), from.data(), from.size());
-    return true;
-  } else {
-    const auto count = from.size() / sizeof(typename From::stored);
-    std::uint32_t lost = 0;
-    for (std::size_t i = 0; i < count; ++i) {
-      const auto bits = From::widened(read_unaligned<typename From::stored>(from, i));
-      const stored value = To::narrowed(bits);
-      const bool was_infinite = magnitude_of(bits) == float_infinity;
-      const bool is_infinite = (value & To::magnitude) == To::infinity;
-      lost |= is_infinite && !was_infinite ? 1U : 0U;
-      std::memcpy(to.data() + i * sizeof(stored), &value, sizeof(stored));
-    }
-    return lost == 0;
+    const auto nan = (bits >> 16U) | 0x40U;  // its lower half could be all that makes it one
+    return static_cast<stored<Type>>(std::isnan(value) ? nan : rounded);
   }
 }
 
-template <class From>
-constexpr std::array<float_converter, 3> from_type{convert<From, f16>, convert<From, bf16>,
-                                                   convert<From, f32>};
+template <float_type From, float_type To>
+bool convert(std::span<const std::byte> from, std::span<std::byte> to) noexcept {
+  if constexpr (From == To) {
+    std::ranges::copy(from, to.begin());
+    return true;
+  }
+  bool fits = true;
+  for (std::size_t i = 0; i < from.size() / sizeof(stored<From>); ++i) {
+    const auto value = widened<From>(read_unaligned<stored<From>>(from, i));
+    const auto made = narrowed<To>(value);
+    fits = fits && (std::isinf(value) || !std::isinf(widened<To>(made)));
+    std::memcpy(to.data() + i * sizeof(made), &made, sizeof(made));
+  }
+  return fits;
+}
+
+template <float_type From>
+constexpr std::array<float_converter, 3> from_type{convert<From, float_type::f16>,
+                                                   convert<From, float_type::bf16>,
+                                                   convert<From, float_type::f32>};
 
 }  // namespace
 
 std::optional<float_type> parse_float_type(std::string_view dtype) noexcept {
-  if (dtype == "F16") return float_type::f16;
-  if (dtype == "BF16") return float_type::bf16;
-  if (dtype == "F32") return float_type::f32;
-  return std::nullopt;
+  const auto* const at = std::ranges::find(names, dtype);
+  if (at == names.end()) return std::nullopt;
+  return static_cast<float_type>(at - names.begin());
 }
 
 std::size_t element_bytes(float_type type) noexcept { return type == float_type::f32 ? 4 : 2; }
 
 // NOLINTNEXTLINE(bugprone-easily-swappable-parameters): from, then to
 float_converter converter(float_type from, float_type to) noexcept {
-  const auto at = static_cast<std::size_t>(to);
-  switch (from) {
-    case float_type::f16: return from_type<f16>[at];
-    case float_type::bf16: return from_type<bf16>[at];
-    default: return from_type<f32>[at];
-  }
+  constexpr std::array converters{from_type<float_type::f16>, from_type<float_type::bf16>,
+                                  from_type<float_type::f32>};
+  return converters[static_cast<std::size_t>(from)][static_cast<std::size_t>(to)];
 }
 
 }  // namespace hotset::lab

@@ -4,10 +4,13 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <limits>
 #include <set>
 #include <utility>
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "hotset/trace/routing_trace.hpp"
 #include "lab/files/input_error.hpp"
 
 namespace hotset::lab {
@@ -41,8 +44,7 @@ constexpr std::array types = {
 };
 
 const type_fact* find_type(std::uint32_t id) noexcept {
-  const auto at = std::find_if(types.begin(), types.end(),
-                               [&](const type_fact& fact) { return fact.id == id; });
+  const auto* const at = std::ranges::find(types, id, &type_fact::id);
   return at == types.end() ? nullptr : &*at;
 }
 
@@ -50,69 +52,24 @@ constexpr std::uint64_t longest_key = 65535;
 constexpr std::uint32_t most_dimensions = 4;
 constexpr int deepest_array = 4;
 
-/// Bytes of a scalar; 0 for strings and arrays, whose size is in the file.
-std::size_t size_of(gguf_file::value_type type) noexcept {
-  using enum gguf_file::value_type;
-  switch (type) {
-    case u8:
-    case i8:
-    case boolean: return 1;
-    case u16:
-    case i16: return 2;
-    case u32:
-    case i32:
-    case f32: return 4;
-    case u64:
-    case i64:
-    case f64: return 8;
-    default: return 0;
-  }
-}
+/// Bytes of a scalar by value_type; 0 for strings and arrays, whose size is in the file.
+constexpr std::array<std::size_t, 13> scalar_bytes{1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
 
-template <class T>
-T read_at(std::span<const std::byte> bytes, std::size_t at) noexcept {
-  T out;
-  std::memcpy(&out, bytes.data() + at, sizeof(T));
-  return out;
-}
-
-template <class T>
-std::optional<std::uint64_t> natural_at(std::span<const std::byte> bytes,
-                                        std::uint64_t i) noexcept {
-  const auto number = read_at<T>(bytes, static_cast<std::size_t>(i) * sizeof(T));
-  if (std::cmp_less(number, 0)) return std::nullopt;
-  return static_cast<std::uint64_t>(number);
-}
-
-/// Returns nothing when the product does not fit.
-std::optional<std::uint64_t> times(std::uint64_t a, std::uint64_t b) noexcept {
-  if (a != 0 && b > std::numeric_limits<std::uint64_t>::max() / a) return std::nullopt;
-  return a * b;
-}
-
-std::string text_of(const std::vector<std::uint64_t>& numbers) {
-  std::string text = "[";
-  for (const auto number : numbers)
-    text.append(text.size() > 1 ? ", " : "").append(std::to_string(number));
-  return text + "]";
+constexpr std::size_t size_of(gguf_file::value_type type) noexcept {
+  return scalar_bytes[static_cast<std::size_t>(type)];
 }
 
 }  // namespace
 
 std::optional<std::uint64_t> gguf_file::value::natural(std::uint64_t i) const noexcept {
   using enum value_type;
-  switch (type) {
-    case u8:
-    case boolean: return natural_at<std::uint8_t>(bytes, i);
-    case i8: return natural_at<std::int8_t>(bytes, i);
-    case u16: return natural_at<std::uint16_t>(bytes, i);
-    case i16: return natural_at<std::int16_t>(bytes, i);
-    case u32: return natural_at<std::uint32_t>(bytes, i);
-    case i32: return natural_at<std::int32_t>(bytes, i);
-    case u64: return natural_at<std::uint64_t>(bytes, i);
-    case i64: return natural_at<std::int64_t>(bytes, i);
-    default: return std::nullopt;
-  }
+  const auto size = size_of(type);
+  if (size == 0 || type == f32 || type == f64) return std::nullopt;
+  std::uint64_t number = 0;
+  std::memcpy(&number, bytes.data() + i * size, size);
+  const bool has_sign = type == i8 || type == i16 || type == i32 || type == i64;
+  if (has_sign && number >> (8 * size - 1) != 0) return std::nullopt;
+  return number;
 }
 
 std::optional<std::string_view> gguf_file::value::text() const noexcept {
@@ -156,7 +113,8 @@ class gguf_file::reader {
     if (left() < sizeof(T))
       refuse("byte " + std::to_string(at_), "the file ends before " + std::string(what),
              "an intact GGUF file");
-    const auto out = read_at<T>(bytes_, at_);
+    T out;
+    std::memcpy(&out, bytes_.data() + at_, sizeof(T));
     at_ += sizeof(T);
     return out;
   }
@@ -286,12 +244,14 @@ class gguf_file::reader {
   }
 
   [[nodiscard]] std::uint64_t bytes_of(const gguf_file::tensor& t, const type_fact& fact) const {
-    std::optional<std::uint64_t> elements = 1;
+    std::optional<std::size_t> elements = 1;
     for (const auto extent : t.dimensions)
-      elements = elements && extent > 0 ? times(*elements, extent) : std::nullopt;
-    const auto bytes = elements ? times(*elements / fact.block, fact.bytes) : std::nullopt;
+      elements = elements && extent > 0 ? detail::product({*elements, extent}) : std::nullopt;
+    const auto bytes =
+        elements ? detail::product({*elements / fact.block, fact.bytes}) : std::nullopt;
     if (!bytes || t.dimensions.front() % fact.block != 0)
-      refuse("tensor '" + t.name + "'", "extents " + text_of(t.dimensions) + " of " + t.type.data(),
+      refuse("tensor '" + t.name + "'",
+             fmt::format("extents [{}] of {}", fmt::join(t.dimensions, ", "), t.type),
              "extents of 1 or more, the first a multiple of " + std::to_string(fact.block) +
                  ", whose bytes fit a file");
     return *bytes;

@@ -201,6 +201,13 @@ std::vector<input_entry> read_input(const fs::path& path, const input_limits& li
   return all.take();
 }
 
+std::string read_single_input(const fs::path& path) {
+  auto input = read_input(path);
+  if (input.size() != 1)
+    refuse_input(path.string(), "", "holds " + std::to_string(input.size()) + " files", "one file");
+  return std::move(input.front().text);
+}
+
 input_beginning read_beginning(const fs::path& path, std::size_t bytes) {
   if (is_folder(path)) return {{}, true};
   const mapped_file map(path);

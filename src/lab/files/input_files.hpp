@@ -32,6 +32,9 @@ struct input_limits {
 [[nodiscard]] std::vector<input_entry> read_input(const std::filesystem::path& path,
                                                   const input_limits& limits = {});
 
+/// The text of an input of one file. Errors: trace_error, also for an archive or folder of several or of none.
+[[nodiscard]] std::string read_single_input(const std::filesystem::path& path);
+
 /// What a recogniser looks at.
 struct input_beginning {
   std::string text;         ///< the first bytes of the only, or first, file; empty for a folder

@@ -56,9 +56,12 @@ standard_text with_quoted_numbers(std::string_view text) {
   return out;
 }
 
-json parse_standard(std::string_view text, const std::string& file) {
+json parse_standard(std::string_view text, const std::string& file, std::string_view accepted) {
+  constexpr int deepest = 32;
   unique_keys keys(file);
-  return json::parse(text, [&keys](int /*depth*/, json::parse_event_t event, json& parsed) {
+  return json::parse(text, [&](int depth, json::parse_event_t event, json& parsed) {
+    if (depth > deepest)
+      refuse_input(file, "", fmt::format("nests values more than {} deep", deepest), accepted);
     keys.check(event, parsed);
     return true;
   });
@@ -84,7 +87,7 @@ json parse_json_object(std::string_view text, const std::string& file, std::stri
   const auto standard = with_quoted_numbers(text);
   json root;
   try {
-    root = parse_standard(standard.text, file);
+    root = parse_standard(standard.text, file, accepted);
   } catch (const json::parse_error& bad) {
     if (bad.byte > standard.text.size())
       refuse_input(file, "", "ends before its JSON does (is it cut short?)", accepted);

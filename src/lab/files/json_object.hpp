@@ -18,7 +18,8 @@ inline constexpr std::size_t most_json_bytes = std::size_t{16} << 20U;
 
 /// NaN, Infinity and -Infinity, which Python writes and JSON does not have, become the strings "NaN", "Infinity" and
 /// "-Infinity": a reader that needs a number there refuses them by name.
-/// Errors: trace_error if the text is no JSON object, has a key twice in one object, or is longer than `most` bytes.
+/// Errors: trace_error if the text is no JSON object, has a key twice in one object, nests values more than 32 deep, or is
+/// longer than `most` bytes.
 [[nodiscard]] nlohmann::json parse_json_object(std::string_view text, const std::string& file,
                                                std::string_view accepted,
                                                std::size_t most = most_json_bytes);

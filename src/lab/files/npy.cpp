@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lab/files/npy.hpp"
 
+#include <algorithm>
 #include <bit>
-#include <cctype>
-#include <charconv>
-#include <cstring>
 #include <filesystem>
 #include <limits>
 #include <optional>
 
-#include "hotset/trace/half_array.hpp"
+#include "hotset/trace/routing_trace.hpp"
 #include "lab/files/input_error.hpp"
+#include "lab/traces/text_scan.hpp"
 
 namespace hotset::lab {
 namespace {
@@ -31,68 +30,36 @@ std::uint64_t number_at(std::string_view bytes, std::size_t at, std::size_t widt
 /// The dictionary in Python's notation that stands before the numbers.
 class header_reader {
  public:
-  header_reader(std::string_view text, const std::string& file, npy_array& into)
-      : rest_(text), file_(file), array_(into) {}
+  header_reader(std::string_view text, const std::string& file) : text_(text), file_(file) {}
 
-  void read() {
-    need('{');
-    while (!take('}')) {
-      const auto key = text();
-      need(':');
-      if (key == "descr")
-        read_type();
-      else if (key == "fortran_order")
-        read_order();
-      else if (key == "shape")
-        read_shape();
-      else
-        refuse("holds '" + std::string(key) + "'");
-      if (!take(',')) {
-        need('}');
-        break;
-      }
-    }
-    if (array_.item == 0 || !ordered_ || !shaped_) refuse("is not complete");
+  void read_into(npy_array& array) const {
+    read_type(array, value_of("descr"));
+    const auto order = value_of("fortran_order");
+    array.first_axis_fastest = order.starts_with("True");
+    if (!array.first_axis_fastest && !order.starts_with("False")) refuse("has no order of axes");
+    read_shape(array, value_of("shape"));
   }
 
  private:
   [[noreturn]] void refuse(const std::string& what) const {
     refuse_input(file_, "header", what, accepted_header);
   }
-  void skip_blanks() {
-    while (!rest_.empty() && (rest_.front() == ' ' || rest_.front() == '\n'))
-      rest_.remove_prefix(1);
-  }
-  bool take(char wanted) {
-    skip_blanks();
-    if (rest_.empty() || rest_.front() != wanted) return false;
-    rest_.remove_prefix(1);
-    return true;
-  }
-  void need(char wanted) {
-    if (!take(wanted)) refuse(std::string("has no '") + wanted + "' where one belongs");
-  }
-  bool take_word(std::string_view word) {
-    skip_blanks();
-    if (!rest_.starts_with(word)) return false;
-    rest_.remove_prefix(word.size());
-    return true;
-  }
-  std::string_view text() {
-    const char quote = take('\'') ? '\'' : '"';
-    if (quote == '"') need('"');
-    const auto end = rest_.find(quote);
-    if (end == std::string_view::npos) refuse("ends inside a name");
-    const auto out = rest_.substr(0, end);
-    rest_.remove_prefix(end + 1);
-    return out;
+  /// What stands behind the key, up to the header's end.
+  [[nodiscard]] std::string_view value_of(const std::string& key) const {
+    for (const char quote : {'\'', '"'}) {
+      const auto name = quote + key + quote;
+      const auto at = text_.find(name);
+      if (at == text_.npos) continue;
+      const auto value = text_.find_first_not_of(": ", at + name.size());
+      if (value != text_.npos) return text_.substr(value);
+    }
+    refuse("has no '" + key + "'");
   }
 
-  void read_type() {
-    skip_blanks();
-    if (rest_.starts_with('['))
+  void read_type(npy_array& array, std::string_view text) const {
+    if (text.starts_with('['))
       refuse_input(file_, "header", "the array holds records of several fields", "plain numbers");
-    const auto type = text();
+    const auto type = text.substr(1, std::min(text.find(text[0], 1), text.size()) - 1);
     const bool known = type.size() == 3 && std::string_view("<>|=").find(type[0]) != type.npos &&
                        std::string_view("iufb").find(type[1]) != type.npos &&
                        std::string_view("1248").find(type[2]) != type.npos &&
@@ -100,38 +67,26 @@ class header_reader {
     if (!known)
       refuse_input(file_, "header", "the array is of type '" + std::string(type) + "'",
                    "integers of 1, 2, 4 or 8 bytes, real numbers of 2, 4 or 8, truth values");
-    array_.kind = type[1];
-    array_.item = static_cast<std::size_t>(type[2] - '0');
-    array_.big_endian =
+    array.kind = type[1];
+    array.item = static_cast<std::size_t>(type[2] - '0');
+    array.big_endian =
         type[0] == '>' || (type[0] == '=' && std::endian::native == std::endian::big);
   }
-  void read_order() {
-    array_.first_axis_fastest = take_word("True");
-    if (!array_.first_axis_fastest && !take_word("False")) refuse("has no order of axes");
-    ordered_ = true;
-  }
-  void read_shape() {
-    need('(');
-    while (!take(')')) {
-      skip_blanks();
-      std::size_t extent = 0;
-      const auto [end, code] = std::from_chars(rest_.data(), rest_.data() + rest_.size(), extent);
-      if (code != std::errc{}) refuse("has a shape that is no list of whole numbers");
-      rest_.remove_prefix(static_cast<std::size_t>(end - rest_.data()));
-      array_.shape.push_back(extent);
-      if (!take(',')) {
-        need(')');
-        break;
-      }
+  void read_shape(npy_array& array, std::string_view text) const {
+    const auto refuse_shape = [&] { refuse("has a shape that is no list of whole numbers"); };
+    const auto end = text.find(')');
+    if (!text.starts_with('(') || end == text.npos) refuse_shape();
+    field_scanner scan(text.substr(1, end - 1), ',');
+    while (const auto item = scan.next()) {
+      if (trimmed(*item).empty()) continue;  // behind the last comma
+      const auto extent = parse_number<std::size_t>(trimmed(*item));
+      if (!extent) refuse_shape();
+      array.shape.push_back(*extent);
     }
-    shaped_ = true;
   }
 
-  std::string_view rest_;
+  std::string_view text_;
   const std::string& file_;
-  npy_array& array_;
-  bool ordered_ = false;
-  bool shaped_ = false;
 };
 
 std::string_view header_of(std::string_view bytes, const std::string& file,
@@ -148,17 +103,6 @@ std::string_view header_of(std::string_view bytes, const std::string& file,
     refuse_input(file, "byte 8", "the file ends inside its header", "a whole .npy file");
   numbers = bytes.substr(begin + length);
   return bytes.substr(begin, length);
-}
-
-/// Numbers of the shape, or nothing where they pass 2^63.
-std::optional<std::size_t> count_of(const std::vector<std::size_t>& shape) noexcept {
-  constexpr auto most = static_cast<std::size_t>(std::numeric_limits<std::int64_t>::max());
-  std::size_t count = 1;
-  for (const auto extent : shape) {
-    if (extent != 0 && count > most / extent) return std::nullopt;
-    count *= extent;
-  }
-  return count;
 }
 
 /// Calls visit(offset in bytes) for each number in row-major order.
@@ -210,8 +154,10 @@ bool looks_like_npy(std::string_view beginning) noexcept { return beginning.star
 npy_array parse_npy(std::string_view bytes, const std::string& file) {
   npy_array array;
   array.name = std::filesystem::path(file).stem().string();
-  header_reader(header_of(bytes, file, array.bytes), file, array).read();
-  const auto count = count_of(array.shape);
+  header_reader(header_of(bytes, file, array.bytes), file).read_into(array);
+  std::optional<std::size_t> count = 1;
+  for (const auto extent : array.shape)
+    if (count) count = detail::product({*count, extent});
   if (!count || *count != array.size() || array.bytes.size() % array.item != 0)
     refuse_input(
         file, "",

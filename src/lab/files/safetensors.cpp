@@ -3,19 +3,25 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
 #include <optional>
 #include <tuple>
 #include <utility>
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "hotset/trace/routing_trace.hpp"
 #include "lab/files/input_error.hpp"
+#include "lab/files/json_object.hpp"
 
 namespace hotset::lab {
 namespace {
 
 using json = nlohmann::json;
+
+constexpr std::string_view accepted_header = "a JSON object in UTF-8";
+constexpr std::string_view accepted_description = "an object with dtype, shape and data_offsets";
 
 struct dtype_fact {
   std::string_view name;
@@ -32,8 +38,7 @@ constexpr std::array dtypes = {
 };
 
 const dtype_fact* find_dtype(std::string_view name) noexcept {
-  const auto at = std::find_if(dtypes.begin(), dtypes.end(),
-                               [&](const dtype_fact& fact) { return fact.name == name; });
+  const auto* const at = std::ranges::find(dtypes, name, &dtype_fact::name);
   return at == dtypes.end() ? nullptr : &*at;
 }
 
@@ -43,257 +48,155 @@ std::string dtype_names() {
   return all;
 }
 
-struct entry {
-  std::string name;
-  std::optional<std::string> dtype;
-  std::optional<std::vector<std::uint64_t>> shape;
-  std::optional<std::vector<std::uint64_t>> offsets;
-};
-
-/// Reads the header event by event, so that a duplicate name is seen and nothing deep is ever built.
-class header_reader : public nlohmann::json_sax<json> {
- public:
-  std::vector<entry> entries;
-  std::vector<std::pair<std::string, std::string>> metadata;
-  std::string found;     ///< what was refused
-  std::string accepted;  ///< what would have been accepted
-  std::string place;
-
-  bool null() override { return unexpected("null"); }
-  bool boolean(bool) override { return unexpected("a boolean"); }
-  bool number_integer(number_integer_t value) override {
-    return unexpected("the number " + std::to_string(value));
-  }
-  bool number_unsigned(number_unsigned_t value) override {
-    if (state_ != state::numbers) return unexpected("the number " + std::to_string(value));
-    numbers_.push_back(value);
-    return true;
-  }
-  bool number_float(number_float_t, const string_t& text) override {
-    return unexpected("the number " + text);
-  }
-  bool string(string_t& text) override {
-    if (state_ == state::metadata) {
-      metadata.emplace_back(key_, std::move(text));
-      return true;
-    }
-    if (state_ != state::fields || key_ != "dtype") return unexpected("a string");
-    if (entries.back().dtype) return refuse_duplicate();
-    entries.back().dtype = std::move(text);
-    return true;
-  }
-  bool binary(binary_t&) override { return unexpected("binary data"); }
-  bool start_object(std::size_t) override {
-    switch (state_) {
-      case state::before: state_ = state::names; return true;
-      case state::names:
-        if (key_ == "__metadata__") {
-          if (std::exchange(has_metadata_, true)) return refuse_duplicate();
-          state_ = state::metadata;
-        } else {
-          entries.push_back({key_, {}, {}, {}});
-          state_ = state::fields;
-        }
-        return true;
-      default: return unexpected("an object");
-    }
-  }
-  bool key(string_t& text) override {
-    key_ = std::move(text);
-    if (state_ == state::names) tensor_ = key_;
-    return true;
-  }
-  bool end_object() override {
-    state_ = state_ == state::names ? state::after : state::names;
-    return true;
-  }
-  bool start_array(std::size_t) override {
-    if (state_ != state::fields || (key_ != "shape" && key_ != "data_offsets"))
-      return unexpected("an array");
-    numbers_.clear();
-    state_ = state::numbers;
-    return true;
-  }
-  bool end_array() override {
-    auto& target = key_ == "shape" ? entries.back().shape : entries.back().offsets;
-    if (target) return refuse_duplicate();
-    target = std::move(numbers_);
-    state_ = state::fields;
-    return true;
-  }
-  bool parse_error(std::size_t position, const std::string&,
-                   const nlohmann::detail::exception&) override {
-    place = "byte " + std::to_string(8 + (position > 0 ? position - 1 : 0));
-    found = "the header is not JSON here";
-    accepted = "a JSON object in UTF-8";
-    return false;
-  }
-
- private:
-  enum class state : std::uint8_t { before, names, metadata, fields, numbers, after };
-
-  bool refuse(std::string what, std::string instead) {
-    place = tensor_.empty() ? "header" : "tensor '" + tensor_ + "'";
-    found = std::move(what);
-    accepted = std::move(instead);
-    return false;
-  }
-  bool refuse_duplicate() { return refuse("'" + key_ + "' appears twice", "each name once"); }
-  bool unexpected(const std::string& what) {
-    switch (state_) {
-      case state::before: return refuse("the header is " + what, "a JSON object");
-      case state::names:
-        return refuse("its description is " + what, "an object with dtype, shape and data_offsets");
-      case state::metadata: return refuse("the value of '" + key_ + "' is " + what, "strings only");
-      case state::numbers: return refuse("'" + key_ + "' holds " + what, "integers of 0 or more");
-      default:
-        return refuse("'" + key_ + "' is " + what,
-                      "dtype (a string), shape and data_offsets (arrays of integers)");
-    }
-  }
-
-  state state_ = state::before;
-  std::string key_;
-  std::string tensor_;
-  std::vector<std::uint64_t> numbers_;
-  bool has_metadata_ = false;
-};
-
-/// Returns nothing when the product does not fit.
-std::optional<std::uint64_t> times(std::uint64_t a, std::uint64_t b) noexcept {
-  if (a != 0 && b > std::numeric_limits<std::uint64_t>::max() / a) return std::nullopt;
-  return a * b;
-}
-
+/// Returns nothing if the bytes pass 2^60 or the last one is not full.
 std::optional<std::uint64_t> bytes_of(const std::vector<std::uint64_t>& shape, unsigned bits) {
-  std::uint64_t total = bits;
-  bool empty = false;
-  for (const auto extent : shape) empty = empty || extent == 0;
-  if (empty) return 0;
-  for (const auto extent : shape) {
-    const auto product = times(total, extent);
-    if (!product) return std::nullopt;
-    total = *product;
-  }
-  if (total % 8 != 0) return std::nullopt;
-  return total / 8;
+  if (std::ranges::find(shape, 0U) != shape.end()) return 0;
+  std::optional<std::size_t> total = bits;
+  for (const auto extent : shape)
+    if (total) total = detail::product({*total, extent});
+  return total && *total % 8 == 0 ? std::optional<std::uint64_t>(*total / 8) : std::nullopt;
 }
 
 std::string text_of(const std::vector<std::uint64_t>& numbers) {
-  std::string text = "[";
-  for (std::size_t i = 0; i < numbers.size() && i < 9; ++i)
-    text.append(i == 0 ? "" : ", ").append(i == 8 ? "..." : std::to_string(numbers[i]));
-  return text + "]";
+  constexpr std::size_t most = 8;
+  return fmt::format(
+      "[{}{}]",
+      fmt::join(numbers.begin(),
+                numbers.begin() + static_cast<std::ptrdiff_t>(std::min(numbers.size(), most)),
+                ", "),
+      numbers.size() > most ? ", ..." : "");
 }
 
-/// The checks of one description, in the order in which a reader would ask.
-safetensors_file::tensor checked(const std::string& file, entry& described,
-                                 std::span<const std::byte> data, std::uint64_t most) {
-  const auto refuse = [&](const std::string& found, const std::string& accepted) {
-    refuse_input(file, "tensor '" + described.name + "'", found, accepted);
-  };
-  if (!described.dtype || !described.shape || !described.offsets)
-    refuse("dtype, shape or data_offsets is missing", "all three");
-  const auto* const fact = find_dtype(*described.dtype);
-  if (fact == nullptr) refuse("dtype '" + *described.dtype + "' is unknown", dtype_names());
-  const auto& offsets = *described.offsets;
-  if (offsets.size() != 2)
-    refuse("data_offsets has " + std::to_string(offsets.size()) + " entries", "2: begin and end");
-  if (offsets[0] > offsets[1] || offsets[1] > most)
-    refuse("data_offsets " + text_of(offsets) + " are out of range",
-           "0 <= begin <= end <= " + std::to_string(most) + ", the bytes after the header");
-  const auto size = bytes_of(*described.shape, fact->bits);
-  if (!size || *size != offsets[1] - offsets[0])
-    refuse("data_offsets " + text_of(offsets) + " hold " + std::to_string(offsets[1] - offsets[0]) +
-               " bytes",
-           size ? std::to_string(*size) + ", which is shape " + text_of(*described.shape) + " of " +
-                      *described.dtype
-                : "a shape whose bytes fit a file");
-  const auto bytes = offsets[1] > data.size() ? std::span<const std::byte>()
-                                              : data.subspan(static_cast<std::size_t>(offsets[0]),
-                                                             static_cast<std::size_t>(*size));
-  return {fact->name, std::move(*described.shape), bytes, *size, offsets[0]};
-}
+/// Checks descriptions of tensors, in the order in which a reader would ask.
+class description_reader {
+ public:
+  description_reader(const std::string& file, const std::string& name, const json& about)
+      : file_(file), name_(name), about_(about) {
+    if (!about.is_object()) refuse("its description is " + told(about), accepted_description);
+    for (const auto& [key, value] : about.items())
+      if (key != "dtype" && key != "shape" && key != "data_offsets")
+        refuse(fmt::format("its description has '{}'", printable(key, 60)), accepted_description);
+    if (about.size() != 3) refuse("dtype, shape or data_offsets is missing", "all three");
+  }
 
-struct header_text {
-  const char* begin;
-  std::size_t length;
+  /// `data`: the bytes after the header; `most`: the end that is accepted.
+  [[nodiscard]] safetensors_file::tensor read(std::span<const std::byte> data,
+                                              std::uint64_t most) const {
+    const auto& fact = dtype();
+    auto shape = numbers("shape");
+    const auto offsets = numbers("data_offsets");
+    if (offsets.size() != 2)
+      refuse(fmt::format("data_offsets has {} entries", offsets.size()), "2: begin and end");
+    const auto [begin, end] = std::pair(offsets[0], offsets[1]);
+    if (begin > end || end > most)
+      refuse(fmt::format("data_offsets {} are out of range", text_of(offsets)),
+             fmt::format("0 <= begin <= end <= {}, the bytes after the header", most));
+    const auto size = bytes_of(shape, fact.bits);
+    if (!size || *size != end - begin)
+      refuse(fmt::format("data_offsets {} hold {} bytes", text_of(offsets), end - begin),
+             size ? fmt::format("{}, which is shape {} of {}", *size, text_of(shape), fact.name)
+                  : "a shape whose bytes fit a file");
+    const auto bytes =
+        end > data.size() ? std::span<const std::byte>() : data.subspan(begin, *size);
+    return {fact.name, std::move(shape), bytes, *size, begin};
+  }
+
+ private:
+  [[noreturn]] void refuse(std::string_view found, std::string_view accepted) const {
+    refuse_input(file_, fmt::format("tensor '{}'", name_), found, accepted);
+  }
+  [[nodiscard]] const dtype_fact& dtype() const {
+    const auto& value = about_.at("dtype");
+    if (!value.is_string()) refuse("'dtype' is " + told(value), "a string");
+    const auto* const fact = find_dtype(value.get_ref<const std::string&>());
+    if (fact == nullptr) refuse("dtype " + told(value) + " is unknown", dtype_names());
+    return *fact;
+  }
+  [[nodiscard]] std::vector<std::uint64_t> numbers(const char* key) const {
+    constexpr std::string_view accepted = "an array of integers of 0 or more";
+    const auto& values = about_.at(key);
+    if (!values.is_array()) refuse(fmt::format("'{}' is {}", key, told(values)), accepted);
+    std::vector<std::uint64_t> out;
+    for (const auto& value : values) {
+      if (!value.is_number_unsigned())
+        refuse(fmt::format("'{}' holds {}", key, told(value)), accepted);
+      out.push_back(value.get<std::uint64_t>());
+    }
+    return out;
+  }
+
+  const std::string& file_;
+  const std::string& name_;
+  const json& about_;
 };
 
-header_text find_header(const std::string& file, std::span<const std::byte> bytes) {
+std::string_view header_of(const std::string& file, std::span<const std::byte> bytes) {
+  const auto refuse = [&](const std::string& found, const std::string& accepted) {
+    refuse_input(file, "byte 0", found, accepted);
+  };
   if (bytes.size() < 8)
-    refuse_input(file, "byte 0", "the file has " + std::to_string(bytes.size()) + " bytes",
-                 "8 or more: a safetensors file begins with the length of its header");
+    refuse(fmt::format("the file has {} bytes", bytes.size()),
+           "8 or more: a safetensors file begins with the length of its header");
   const auto length = read_unaligned<std::uint64_t>(bytes, 0);
-  if (length > bytes.size() - 8)
-    refuse_input(file, "byte 0",
-                 "header length " + std::to_string(length) + " passes the file's end",
-                 "2.." + std::to_string(bytes.size() - 8));
-  if (length < 2)
-    refuse_input(file, "byte 0", "header length " + std::to_string(length),
-                 "2.." + std::to_string(bytes.size() - 8));
-  return {reinterpret_cast<const char*>(bytes.data() + 8), static_cast<std::size_t>(length)};
+  const auto most = bytes.size() - 8;
+  if (length > most || length < 2)
+    refuse(fmt::format("header length {}{}", length, length > most ? " passes the file's end" : ""),
+           fmt::format("2..{}", most));
+  const std::string_view header(reinterpret_cast<const char*>(bytes.data() + 8), length);
+  if (!header.starts_with('{'))
+    refuse_input(file, "byte 8", "the header does not begin with '{'", accepted_header);
+  return header;
 }
 
-header_reader read_header(const std::string& file, header_text text) {
-  header_reader reader;
-  if (text.begin[0] != '{')
-    refuse_input(file, "byte 8", "the header does not begin with '{'", "a JSON object in UTF-8");
-  if (!json::sax_parse(text.begin, text.begin + text.length, &reader))
-    refuse_input(file, reader.place, reader.found, reader.accepted);
-  return reader;
+std::map<std::string, std::string> metadata_of(const std::string& file, const json& held) {
+  const auto refuse = [&](const std::string& found) {
+    refuse_input(file, "__metadata__", found, "an object of strings only");
+  };
+  if (!held.is_object()) refuse("is " + told(held));
+  std::map<std::string, std::string> out;
+  for (const auto& [key, value] : held.items()) {
+    if (!value.is_string())
+      refuse(fmt::format("the value of '{}' is {}", printable(key, 60), told(value)));
+    out.emplace(key, value.get<std::string>());
+  }
+  return out;
 }
 
 }  // namespace
 
-unsigned dtype_bits(std::string_view dtype) noexcept {
-  const auto* const fact = find_dtype(dtype);
-  return fact == nullptr ? 0 : fact->bits;
-}
-
 safetensors_file::safetensors_file(const std::filesystem::path& path, file_extent extent)
     : path_(path), map_(path) {
   const auto file = path.string();
-  const auto text = find_header(file, map_.bytes());
-  const auto data = map_.bytes().subspan(8 + text.length);
-  auto header = read_header(file, text);
-  for (auto& [name, value] : header.metadata)
-    if (!metadata_.emplace(name, std::move(value)).second)
-      refuse_input(file, "__metadata__", "'" + name + "' appears twice", "each name once");
-
-  struct range {
-    std::uint64_t begin, end;
-    const std::string* name;
-  };
+  const auto header = header_of(file, map_.bytes());
+  const auto data = map_.bytes().subspan(8 + header.size());
   const auto most = extent == file_extent::whole ? data.size() : most_described_bytes;
-  std::vector<range> ranges;
-  for (auto& described : header.entries) {
-    const auto [at, fresh] = tensors_.try_emplace(described.name);
-    if (!fresh)
-      refuse_input(file, "tensor '" + described.name + "'", "the name appears twice",
-                   "each name once");
-    at->second = checked(file, described, data, most);
-    at->second.offset += 8 + text.length;
-    ranges.push_back({(*described.offsets)[0], (*described.offsets)[1], &at->first});
+  const auto root = parse_json_object(header, file + ": header", accepted_header, header.size());
+  std::vector<std::tuple<std::uint64_t, std::uint64_t, std::string>> ranges;
+  for (const auto& [name, about] : root.items()) {
+    if (name == "__metadata__") {
+      metadata_ = metadata_of(file, about);
+      continue;
+    }
+    auto described = description_reader(file, name, about).read(data, most);
+    ranges.emplace_back(described.offset, described.offset + described.described_bytes, name);
+    described.offset += 8 + header.size();
+    tensors_.emplace(name, std::move(described));
   }
-  std::sort(ranges.begin(), ranges.end(), [](const range& a, const range& b) {
-    return std::tie(a.begin, a.end, *a.name) < std::tie(b.begin, b.end, *b.name);
-  });
+  std::ranges::sort(ranges);
   std::uint64_t covered = 0;
-  for (const auto& next : ranges) {
-    if (next.begin != covered)
-      refuse_input(file, "tensor '" + *next.name + "'",
-                   (next.begin < covered ? "overlaps the tensor before it: begins at "
-                                         : "leaves a hole before it: begins at ") +
-                       std::to_string(next.begin),
-                   std::to_string(covered) + ", where the tensor before it ends");
-    covered = next.end;
-    names_.push_back(*next.name);
+  for (const auto& [begin, end, name] : ranges) {
+    if (begin != covered)
+      refuse_input(file, fmt::format("tensor '{}'", name),
+                   fmt::format("{} the tensor before it: begins at {}",
+                               begin < covered ? "overlaps" : "leaves a hole after", begin),
+                   fmt::format("{}, where the tensor before it ends", covered));
+    covered = end;
+    names_.push_back(name);
   }
   if (covered > data.size()) missing_ = covered - data.size();
   if (covered < data.size())
-    refuse_input(file, "byte " + std::to_string(8 + text.length + covered),
-                 std::to_string(data.size() - covered) + " bytes belong to no tensor",
+    refuse_input(file, fmt::format("byte {}", 8 + header.size() + covered),
+                 fmt::format("{} bytes belong to no tensor", data.size() - covered),
                  "a file that ends where its last tensor ends");
 }
 

@@ -91,7 +91,4 @@ template <class T>
   return out;
 }
 
-/// Bits of one element of a safetensors dtype, or 0 if the dtype is unknown.
-[[nodiscard]] unsigned dtype_bits(std::string_view dtype) noexcept;
-
 }  // namespace hotset::lab

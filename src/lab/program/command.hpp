@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What the subcommands of the hotset program share: their list, exit codes and checked option values.
+/// Shared by all subcommands: their list, the exit codes, and options that are parsed once.
 
+#include <algorithm>
 #include <charconv>
-#include <cmath>
+#include <concepts>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -43,16 +46,9 @@ command add_export(CLI::App& root);
 command add_synth(CLI::App& root);
 command add_synth_requests(CLI::App& root);
 command add_diff(CLI::App& root);
+command add_complete(CLI::App& root);
 command add_completion(CLI::App& root);
 command add_help(CLI::App& root);
-
-/// What an option accepts, for help and completion.
-struct option_values {
-  std::string_view option;          ///< long name, or the name of a positional
-  std::vector<std::string> values;  ///< empty: file names
-  bool list = false;                ///< several, separated by commas
-};
-[[nodiscard]] std::vector<option_values> known_values();
 
 /// Errors: usage_error "<option>: '<text>'; accepted: <accepted>".
 [[noreturn]] inline void refuse_option(std::string_view option, std::string_view text,
@@ -81,19 +77,53 @@ template <class T>
   return *value;
 }
 
+/// An option whose text `parse` turns into the value, once. For the types NAME, LIST, SHAPE, MODEL and KIND:N,
+/// completion offers the words that the description lists: "what: a, b (a note), c". Errors: usage_error with the option.
+template <class T, class Parse>
+CLI::Option* add_parsed(CLI::App& app, const std::string& name, const char* type, T& value,
+                        Parse parse, const std::string& description) {
+  const auto read = [&value, name, parse](const std::string& text) {
+    value = for_option(name, [&] { return parse(text); });
+  };
+  return app.add_option_function<std::string>(name, read, description)->type_name(type);
+}
+
 /// An option that holds a number in [least, most].
 template <class T>
 CLI::Option* add_number(CLI::App& app, const std::string& name, T& value, T least, T most,
                         const std::string& description) {
-  return app
-      .add_option_function<std::string>(
-          name,
-          [&value, name, least, most](const std::string& text) {
-            value = parse_number<T>(name, text, least, most);
-          },
-          description)
-      ->type_name("N")
+  const auto parse = [=](std::string_view text) {
+    return parse_number<T>(name, text, least, most);
+  };
+  return add_parsed(app, name, "N", value, parse, description)
       ->default_str(fmt::format("{}", value));
+}
+/// Any number.
+template <std::unsigned_integral T>
+CLI::Option* add_number(CLI::App& app, const std::string& name, T& value,
+                        const std::string& description) {
+  return add_number(app, name, value, T{0}, std::numeric_limits<T>::max(), description);
+}
+
+/// An option of bytes above 0; `or_none` accepts 0, too. `usual` is the unit that a bare number is guessed to lack.
+/// T: std::uint64_t, or an optional one.
+template <class T>
+CLI::Option* add_size(CLI::App& app, const std::string& name, T& value, const char* usual,
+                      const std::string& description, bool or_none = false) {
+  const auto parse = [=](std::string_view text) {
+    return or_none ? lab::read_size_or_none(text, usual) : lab::read_size(text, usual);
+  };
+  return add_parsed(app, name, "SIZE", value, parse, description);
+}
+
+/// An option or a positional that names a file, or several. T: std::filesystem::path, or a vector of them.
+template <class T>
+CLI::Option* add_file(CLI::App& app, const std::string& name, T& value,
+                      const std::string& description) {
+  return app.add_option(name, value, description)->type_name("FILE");
+}
+inline CLI::Option* add_out(CLI::App& app, std::filesystem::path& out) {
+  return add_file(app, "--out", out, "write there, not to standard output");
 }
 
 /// An option that may be given several times, each with one value.

@@ -30,12 +30,12 @@ constexpr std::array shares = {0.125, 0.25, 0.5};
 
 lab::expert_counts read_counts(const counts_options& options) {
   const auto path = input_path(options.in);
-  if (options.reading.format == "auto") {
+  if (options.reading.format == lab::trace_format::automatic) {
     const auto beginning = lab::read_beginning(path, 65536).text;
     if (lab::looks_like_gguf(beginning)) return lab::read_imatrix(path);
     if (lab::looks_like_logical_counts(beginning)) return lab::read_logical_counts(path);
   }
-  return lab::count_uses(open_input(path, checked(options.reading)).trace);
+  return lab::count_uses(open_input(path, options.reading).trace);
 }
 
 std::string to_json(const lab::expert_counts& counts) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// hotset curve: misses of LRU at every capacity, in one pass.
+// hotset curve: misses of LRU, FIFO, LFU and Belady at every capacity.
 #include <cstdint>
 #include <filesystem>
 #include <limits>
@@ -10,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include "lab/curves/every_size.hpp"
 #include "lab/curves/miss_curves.hpp"
 #include "lab/program/command.hpp"
 #include "lab/program/console.hpp"
@@ -25,6 +26,7 @@ struct curve_options {
   std::vector<std::filesystem::path> traces;
   std::vector<std::string> scopes{"shared"};
   std::vector<std::string> methods{"exact"};
+  std::vector<std::string> evictions;
   std::string replay = "event-atomic";
   std::uint32_t max_tokens = 0;
   std::uint64_t seed = 0;
@@ -39,6 +41,7 @@ struct curve_options {
 struct curve_request {
   std::vector<cache_scope> scopes;
   std::vector<lab::curve_method> methods;
+  std::vector<std::string> evictions{""};  ///< "": lru, unasked
   visit_options visits;
 };
 
@@ -48,6 +51,7 @@ curve_request request_of(const curve_options& options) {
     out.scopes.push_back(for_option("--scope", [&] { return lab::parse_scope(name); }));
   for (const auto& text : split_lists("--method", options.methods))
     out.methods.push_back(for_option("--method", [&] { return lab::curve_method::parse(text); }));
+  if (!options.evictions.empty()) out.evictions = split_lists("--eviction", options.evictions);
   const auto replay =
       for_option("--replay", [&] { return lab::parse_replay_mode(options.replay); });
   if (replay == lab::replay_mode::deferred)
@@ -61,19 +65,20 @@ void measure(const opened_trace& opened, const curve_request& request, std::uint
   const shown_progress shown(printable(opened.trace.name, 40));
   const auto visits = visit_sequence::create(opened.trace, request.visits);
   if (!visits) throw trace_error(with_path(opened.path, visits.error().message));
-  for (const auto scope : request.scopes) {
-    for (const auto& method : request.methods) {
-      out.push_back(for_option("--method",
-                               [&] { return lab::measure_curves(*visits, scope, method, seed); }));
-      out.back().name = opened.trace.name;
-    }
-  }
+  for (const auto scope : request.scopes)
+    for (const auto& method : request.methods)
+      for (const auto& eviction : request.evictions) {
+        out.push_back(for_option(eviction.empty() ? "--method" : "--eviction", [&] {
+          return lab::measure_curves(*visits, scope, method, seed, eviction);
+        }));
+        out.back().name = opened.trace.name;
+      }
 }
 
 int curve(const curve_options& options) {
   const auto request = request_of(options);
   const auto view = checked(options.table, lab::curve_columns(), !options.out.empty());
-  const auto reading = checked(options.reading);
+  const auto& reading = options.reading;
   output_file out(options.out);
   std::vector<lab::curve_set> sets;
   for (const auto& path : options.traces)
@@ -93,7 +98,7 @@ int curve(const curve_options& options) {
 }  // namespace
 
 command add_curve(CLI::App& root) {
-  auto* app = root.add_subcommand("curve", "Measure the misses of LRU at every capacity at once");
+  auto* app = root.add_subcommand("curve", "Measure the misses of a policy at every capacity");
   auto options = std::make_shared<curve_options>();
   app->add_option("TRACE", options->traces, "traces of any known format")
       ->required()
@@ -104,6 +109,11 @@ command add_curve(CLI::App& root) {
   add_list(*app, "--method", options->methods,
            "exact; shards:0.01 (a sample of the keys), shards:8192 (of so many keys at most)")
       ->default_str("exact");
+  add_list(*app, "--eviction", options->evictions,
+           fmt::format("eviction policies, without a replay for each capacity: {}; all but lru by "
+                       "the exact method, in a time that grows with the capacities",
+                       fmt::join(lab::evictions_of_every_size(), ", ")))
+      ->default_str("lru");
   app->add_option("--replay", options->replay,
                   "event-atomic (a visit is judged as a whole), per-access (only to compare)")
       ->type_name("NAME")
@@ -119,6 +129,7 @@ command add_curve(CLI::App& root) {
   add_trace_options(*app, options->reading);
   app->footer(R"(Examples:
   hotset curve routes.trace --scope shared,per-layer
+  hotset curve routes.trace --eviction lru,lfu,belady --json
   hotset curve requests.jsonl --method exact,shards:0.1 --csv)");
   return {app, [options] { return curve(*options); }};
 }

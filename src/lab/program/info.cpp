@@ -12,20 +12,21 @@
 #include <vector>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
+#include <fmt/ranges.h>
 
-#include "hotset/core/request_classes.hpp"
+#include "hotset/core/ids.hpp"
 #include "hotset/trace/visit_sequence.hpp"
 #include "lab/program/command.hpp"
 #include "lab/program/console.hpp"
 #include "lab/program/trace_input.hpp"
+#include "lab/reports/rows.hpp"
 #include "lab/reports/text_table.hpp"
 #include "lab/sizes.hpp"
 
 namespace hotset::cli {
 namespace {
 
-using json = nlohmann::ordered_json;
+using lab::row;
 
 struct info_options {
   std::vector<std::filesystem::path> traces;
@@ -33,29 +34,15 @@ struct info_options {
   bool as_json = false;
 };
 
-struct trace_facts {
-  opened_trace opened;
-  std::size_t sequences = 0;
-  std::uint64_t steps = 0;
-  std::array<std::uint64_t, 3> steps_by_kind{};  ///< by request_class
-  std::uint64_t visits = 0;
-  std::uint64_t routed = 0;
-  std::uint64_t accesses = 0;
-  std::uint64_t keys_used = 0;
-  std::uint64_t bytes_used = 0;
-  std::uint32_t widest_union = 0;
-  double top_tenth = 0;  ///< share of accesses
-
-  [[nodiscard]] const routing_trace& trace() const noexcept { return opened.trace; }
-  [[nodiscard]] bool bytes_known() const noexcept { return !trace().expert_bytes.empty(); }
-};
-
-void count_steps(const visit_sequence& visits, trace_facts& facts) {
+row steps_by_kind(const visit_sequence& visits) {
+  std::array<std::uint64_t, 3> steps{};
   std::int64_t last = -1;
-  for (const visit& v : visits.visits()) {
-    if (std::exchange(last, v.step) == v.step) continue;
-    ++facts.steps_by_kind[static_cast<std::size_t>(v.kind)];
-  }
+  for (const visit& v : visits.visits())
+    if (std::exchange(last, v.step) != v.step) ++steps[static_cast<std::size_t>(v.kind)];
+  row out;
+  for (const auto& [kind, name] : request_classes)
+    out[name] = steps[static_cast<std::size_t>(kind)];
+  return out;
 }
 
 /// Accesses of every key: the visits that it takes part in.
@@ -77,178 +64,142 @@ std::vector<std::uint64_t> accesses_by_key(const visit_sequence& visits) {
   return accesses;
 }
 
-void count_keys(const visit_sequence& visits, trace_facts& facts) {
-  auto accesses = accesses_by_key(visits);
-  for (std::size_t key = 0; key < accesses.size(); ++key) {
-    if (accesses[key] == 0) continue;
-    ++facts.keys_used;
-    facts.bytes_used += visits.shape().bytes_of(visits.shape().key(key).layer);
-  }
+/// The share of all accesses that the most used tenth of the keys takes.
+double top_tenth_share(std::vector<std::uint64_t> accesses, std::uint64_t all) {
   const auto tenth = static_cast<std::ptrdiff_t>((accesses.size() + 9) / 10);
   std::nth_element(accesses.begin(), accesses.begin() + tenth - 1, accesses.end(),
                    std::greater<>());
-  const auto top = std::accumulate(accesses.begin(), accesses.begin() + tenth, std::uint64_t{0});
-  facts.top_tenth = static_cast<double>(top) / static_cast<double>(facts.accesses);
+  return static_cast<double>(
+             std::accumulate(accesses.begin(), accesses.begin() + tenth, std::uint64_t{0})) /
+         static_cast<double>(all);
 }
 
-std::size_t count_sequences(const routing_trace& trace) {
-  auto sequences = trace.sequence;
-  std::sort(sequences.begin(), sequences.end());
-  return static_cast<std::size_t>(
-      std::distance(sequences.begin(), std::unique(sequences.begin(), sequences.end())));
+std::size_t distinct(std::vector<std::uint32_t> values) {
+  std::ranges::sort(values);
+  return values.size() - std::ranges::unique(values).size();
 }
 
-trace_facts examine(opened_trace opened) {
-  auto visits = visit_sequence::create(opened.trace);
-  if (!visits) throw trace_error(with_path(opened.path, visits.error().message));
-  trace_facts facts;
-  facts.sequences = count_sequences(opened.trace);
-  facts.steps = visits->steps();
-  facts.visits = visits->size();
-  facts.routed = visits->routed();
-  facts.accesses = visits->accesses();
-  facts.widest_union = visits->widest_union();
-  facts.opened = std::move(opened);
-  count_steps(*visits, facts);
-  count_keys(*visits, facts);
-  return facts;
-}
-
-std::pair<std::uint64_t, std::uint64_t> byte_range(const routing_trace& trace) {
-  const auto [least, most] =
-      std::minmax_element(trace.expert_bytes.begin(), trace.expert_bytes.end());
-  return {*least, *most};
-}
-
-std::vector<std::string> arrays_of(const routing_trace& trace) {
-  std::vector<std::string> present;
-  const auto add = [&](const char* name, bool there) {
-    if (there) present.emplace_back(name);
-  };
-  add("weights", !trace.weights.empty());
-  add("logits", !trace.logits.empty());
-  add("probabilities", !trace.probabilities.empty());
-  add("hidden", !trace.hidden.empty());
-  add("predictions", !trace.predictions.empty());
-  add("adapter", !trace.adapter.empty());
-  add("token ids", !trace.token_ids.empty());
+row arrays_of(const routing_trace& trace) {
+  row present = row::array();
+  for (const auto& [name, missing] : {std::pair("weights", trace.weights.empty()),
+                                      {"logits", trace.logits.empty()},
+                                      {"probabilities", trace.probabilities.empty()},
+                                      {"hidden", trace.hidden.empty()},
+                                      {"predictions", trace.predictions.empty()},
+                                      {"adapter", trace.adapter.empty()},
+                                      {"token ids", trace.token_ids.empty()}})
+    if (!missing) present.push_back(name);
   return present;
 }
 
-json to_json(const trace_facts& facts) {
-  const auto& trace = facts.trace();
-  json steps;
-  for (const auto& [kind, name] : request_classes)
-    steps[name] = facts.steps_by_kind[static_cast<std::size_t>(kind)];
-  json out{{"schema", "hotset.info/1"},
-           {"name", trace.name},
-           {"format", lab::name_of(facts.opened.format)},
-           {"model", trace.model},
-           {"source", trace.source},
-           {"layers", trace.layers},
-           {"experts", trace.experts},
-           {"top_k", trace.top_k},
-           {"tokens", trace.tokens()},
-           {"sequences", facts.sequences},
-           {"steps", facts.steps},
-           {"steps_by_kind", std::move(steps)},
-           {"visits", facts.visits},
-           {"routed", facts.routed},
-           {"accesses", facts.accesses},
-           {"widest_union", facts.widest_union},
-           {"distinct_experts", facts.keys_used},
-           {"footprint_bytes", nullptr},
-           {"expert_bytes_min", nullptr},
-           {"expert_bytes_max", nullptr},
-           {"arrays", arrays_of(trace)},
-           {"top_tenth_share", facts.top_tenth}};
-  if (facts.bytes_known()) {
-    const auto [least, most] = byte_range(trace);
-    out["footprint_bytes"] = facts.bytes_used;
-    out["expert_bytes_min"] = least;
-    out["expert_bytes_max"] = most;
+/// The facts by the names of schema hotset.info/1.
+row facts_of(const opened_trace& opened) {
+  const auto& trace = opened.trace;
+  const auto visits = visit_sequence::create(trace);
+  if (!visits) throw trace_error(with_path(opened.path, visits.error().message));
+  const auto accesses = accesses_by_key(*visits);
+  std::uint64_t used = 0;
+  std::uint64_t bytes = 0;
+  for (std::size_t key = 0; key < accesses.size(); ++key) {
+    if (accesses[key] == 0) continue;
+    ++used;
+    bytes += visits->shape().bytes_of(visits->shape().key(key).layer);
+  }
+  row out{{"schema", "hotset.info/1"},
+          {"name", trace.name},
+          {"format", lab::name_of(opened.format)},
+          {"model", trace.model},
+          {"source", trace.source},
+          {"layers", trace.layers},
+          {"experts", trace.experts},
+          {"top_k", trace.top_k},
+          {"tokens", trace.tokens()},
+          {"sequences", distinct(trace.sequence)},
+          {"steps", visits->steps()},
+          {"steps_by_kind", steps_by_kind(*visits)},
+          {"visits", visits->size()},
+          {"routed", visits->routed()},
+          {"accesses", visits->accesses()},
+          {"widest_union", visits->widest_union()},
+          {"distinct_experts", used},
+          {"footprint_bytes", nullptr},
+          {"expert_bytes_min", nullptr},
+          {"expert_bytes_max", nullptr},
+          {"arrays", arrays_of(trace)},
+          {"top_tenth_share", top_tenth_share(accesses, visits->accesses())}};
+  if (!trace.expert_bytes.empty()) {
+    out["footprint_bytes"] = bytes;
+    out["expert_bytes_min"] = std::ranges::min(trace.expert_bytes);
+    out["expert_bytes_max"] = std::ranges::max(trace.expert_bytes);
   }
   return out;
 }
 
-std::string steps_text(const trace_facts& facts) {
-  std::string parts;
-  for (const auto& [kind, name] : request_classes) {
-    const auto count = facts.steps_by_kind[static_cast<std::size_t>(kind)];
-    if (count > 0) parts += fmt::format("{}{} {}", parts.empty() ? "" : ", ", count, name);
-  }
-  return fmt::format("{} ({})", facts.steps, parts);
+std::string size_of(const row& bytes) { return lab::size_text(bytes.get<std::uint64_t>()); }
+
+std::string steps_text(const row& facts) {
+  std::vector<std::string> parts;
+  for (const auto& [kind, count] : facts["steps_by_kind"].items())
+    if (count != 0) parts.push_back(fmt::format("{} {}", count.dump(), kind));
+  return fmt::format("{} ({})", facts["steps"].dump(), fmt::join(parts, ", "));
 }
 
-std::string expert_bytes_text(const routing_trace& trace) {
+std::string expert_bytes_text(const row& facts, const routing_trace& trace) {
   if (trace.expert_bytes.empty())
     return trace.fact("sizes") == "differ" ? "the sizes of objects differ" : "not recorded";
-  const auto [least, most] = byte_range(trace);
-  if (least == most) return fmt::format("{} ({})", least, lab::size_text(least));
-  return fmt::format("{} to {} ({} to {})", least, most, lab::size_text(least),
-                     lab::size_text(most));
+  const auto& least = facts["expert_bytes_min"];
+  const auto& most = facts["expert_bytes_max"];
+  if (least == most) return fmt::format("{} ({})", least.dump(), size_of(least));
+  return fmt::format("{} to {} ({} to {})", least.dump(), most.dump(), size_of(least),
+                     size_of(most));
 }
 
-std::string footprint_text(const trace_facts& facts) {
-  const auto keys = static_cast<std::uint64_t>(facts.trace().layers) *
-                    static_cast<std::uint64_t>(facts.trace().experts);
-  auto text = fmt::format("{} of {} experts used", facts.keys_used, keys);
-  if (facts.bytes_known()) text += ", " + lab::size_text(facts.bytes_used);
-  return text;
-}
-
-std::string to_text(const trace_facts& facts) {
-  const auto& trace = facts.trace();
-  const auto arrays = arrays_of(trace);
-  const auto or_unknown = [](const std::string& text) {
-    return text.empty() ? std::string("not recorded") : printable(text, 400);
+std::string to_text(const row& facts, const routing_trace& trace) {
+  const auto number = [&](const char* key) { return facts[key].dump(); };
+  const auto word = [&](const char* key) {
+    const auto text = printable(facts[key].get<std::string>(), 400);
+    return text.empty() ? std::string("not recorded") : text;
   };
+  const auto arrays = facts["arrays"].get<std::vector<std::string>>();
+  const auto& footprint = facts["footprint_bytes"];
   const std::pair<const char*, std::string> lines[] = {
-      {"name", or_unknown(trace.name)},
-      {"format", std::string(lab::name_of(facts.opened.format))},
-      {"model", or_unknown(trace.model)},
-      {"source", or_unknown(trace.source)},
-      {"layers", fmt::format("{}", trace.layers)},
-      {"experts per layer", fmt::format("{}", trace.experts)},
-      {"top-k", fmt::format("{}", trace.top_k)},
-      {"tokens", fmt::format("{}", trace.tokens())},
-      {"sequences", fmt::format("{}", facts.sequences)},
+      {"name", word("name")},
+      {"format", word("format")},
+      {"model", word("model")},
+      {"source", word("source")},
+      {"layers", number("layers")},
+      {"experts per layer", number("experts")},
+      {"top-k", number("top_k")},
+      {"tokens", number("tokens")},
+      {"sequences", number("sequences")},
       {"steps", steps_text(facts)},
-      {"visits", fmt::format("{}", facts.visits)},
-      {"distinct accesses", fmt::format("{} of {} routed ids", facts.accesses, facts.routed)},
-      {"footprint", footprint_text(facts)},
-      {"widest union", fmt::format("{} experts in one visit", facts.widest_union)},
-      {"bytes per expert", expert_bytes_text(trace)},
+      {"visits", number("visits")},
+      {"distinct accesses", number("accesses") + " of " + number("routed") + " routed ids"},
+      {"footprint",
+       fmt::format("{} of {} experts used{}", number("distinct_experts"), trace.shape().keys(),
+                   footprint.is_null() ? "" : ", " + size_of(footprint))},
+      {"widest union", number("widest_union") + " experts in one visit"},
+      {"bytes per expert", expert_bytes_text(facts, trace)},
       {"optional arrays", arrays.empty() ? "none" : fmt::format("{}", fmt::join(arrays, ", "))},
-      {"popularity skew",
-       fmt::format("the top 10 % of experts take {:.1f} % of accesses", 100 * facts.top_tenth)},
+      {"popularity skew", fmt::format("the top 10 % of experts take {:.1f} % of accesses",
+                                      100 * facts["top_tenth_share"].get<double>())},
   };
   std::string out;
-  for (const auto& [label, value] : lines) out += fmt::format("{:<18} {}\n", label, value);
+  for (const auto& [label, value] : lines) out += lab::labelled(label, value);
   return out;
 }
 
 int info(const info_options& options) {
-  const auto reading = checked(options.reading);
-  std::vector<trace_facts> all;
+  row all = row::array();
+  std::string text;
   for (const auto& path : options.traces) {
-    auto opened = open_input(path, reading);
+    const auto opened = open_input(path, options.reading);
     const shown_progress shown(printable(opened.trace.name, 40));
-    all.push_back(examine(std::move(opened)));
-    if (options.as_json) all.back().opened.trace.ids = {};  // counted; only the facts are printed
+    all.push_back(facts_of(opened));
+    text += (text.empty() ? "" : "\n") +
+            lab::folded(to_text(all.back(), opened.trace), lab::output_width());
   }
-  std::string out;
-  if (options.as_json) {
-    json objects = json::array();
-    for (const auto& facts : all) objects.push_back(to_json(facts));
-    out = (objects.size() == 1 ? objects.front() : objects)
-              .dump(2, ' ', false, json::error_handler_t::replace) +
-          '\n';
-  } else {
-    for (const auto& facts : all)
-      out += (out.empty() ? "" : "\n") + lab::folded(to_text(facts), lab::output_width());
-  }
-  print(out);
+  print(options.as_json ? lab::indented(all.size() == 1 ? all.front() : all) + '\n' : text);
   return ok;
 }
 
@@ -257,9 +208,7 @@ int info(const info_options& options) {
 command add_info(CLI::App& root) {
   auto* app = root.add_subcommand("info", "Say what a trace holds");
   auto options = std::make_shared<info_options>();
-  app->add_option("TRACE", options->traces, "traces of any known format")
-      ->required()
-      ->type_name("FILE");
+  add_file(*app, "TRACE", options->traces, "traces of any known format")->required();
   app->add_flag("--json", options->as_json,
                 "print JSON: an object, or an array for several traces");
   add_trace_options(*app, options->reading);

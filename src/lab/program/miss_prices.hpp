@@ -2,7 +2,7 @@
 #pragma once
 /// The options that say what misses cost, of plan and simulate-split.
 
-#include <string>
+#include <string_view>
 
 #include <CLI/CLI.hpp>
 
@@ -12,28 +12,20 @@
 
 namespace hotset::cli {
 
-struct miss_prices {
-  std::string link = "25GB/s";
-  std::string recompute = "1ms";
-};
-
-/// prices must outlive the parse.
-inline void add_miss_prices(CLI::App& app, miss_prices& prices) {
-  app.add_option("--link", prices.link, "how fast experts are copied")
-      ->type_name("RATE")
-      ->capture_default_str();
-  app.add_option("--recompute", prices.recompute, "prefill of one token that KV has lost")
-      ->type_name("TIME")
-      ->capture_default_str();
-}
-
-/// Errors: usage_error.
-[[nodiscard]] inline cost_model checked(const miss_prices& prices) {
-  const auto rate = for_option("--link", [&] { return lab::read_rate(prices.link); });
-  const auto recompute =
-      for_option("--recompute", [&] { return lab::read_duration(prices.recompute); });
-  return {.seconds_per_byte = 1 / static_cast<double>(rate),
-          .recompute_seconds_per_token = static_cast<double>(recompute) * 1e-9};
+/// cost must outlive the parse.
+inline void add_miss_prices(CLI::App& app, cost_model& cost) {
+  cost = {.seconds_per_byte = 1 / 25e9, .recompute_seconds_per_token = 1e-3};
+  const auto per_byte = [](std::string_view text) {
+    return 1 / static_cast<double>(lab::read_rate(text));
+  };
+  const auto seconds = [](std::string_view text) {
+    return static_cast<double>(lab::read_duration(text)) * 1e-9;
+  };
+  add_parsed(app, "--link", "RATE", cost.seconds_per_byte, per_byte, "how fast experts are copied")
+      ->default_str("25GB/s");
+  add_parsed(app, "--recompute", "TIME", cost.recompute_seconds_per_token, seconds,
+             "prefill of one token that KV has lost")
+      ->default_str("1ms");
 }
 
 }  // namespace hotset::cli

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/lab/program.hpp"
 
-#include <algorithm>
-#include <cstddef>
 #include <exception>
 #include <stdexcept>
 #include <string>
@@ -18,7 +16,6 @@
 #include "lab/program/command.hpp"
 #include "lab/program/console.hpp"
 #include "lab/program/help.hpp"
-#include "lab/reports/text_table.hpp"
 
 namespace {
 
@@ -46,11 +43,11 @@ A file called - is standard input or standard output; ./- is a file of that name
 Exit codes: 0 success, 1 failure or difference, 2 wrong usage, 3 too few slots for the trace, 4 bad input.)";
 
 std::vector<command> add_commands(CLI::App& root) {
-  return {add_info(root),    add_simulate(root),       add_curve(root),
-          add_plan(root),    add_simulate_split(root), add_counts(root),
-          add_history(root), add_adapters(root),       add_import(root),
-          add_export(root),  add_synth(root),          add_synth_requests(root),
-          add_diff(root),    add_completion(root),     add_help(root)};
+  return {
+      add_info(root),           add_simulate(root), add_curve(root),      add_plan(root),
+      add_simulate_split(root), add_counts(root),   add_history(root),    add_adapters(root),
+      add_import(root),         add_export(root),   add_synth(root),      add_synth_requests(root),
+      add_diff(root),           add_complete(root), add_completion(root), add_help(root)};
 }
 
 int parse_failed(const CLI::App& root, const CLI::ParseError& error) {
@@ -72,7 +69,6 @@ int run(int argc, char** argv) {
                                                  HOTSET_VERSION_MINOR, HOTSET_VERSION_PATCH));
   root.require_subcommand(1);
   root.footer(footer);
-  root.formatter(folding_formatter(std::min<std::size_t>(hotset::lab::output_width(), 100)));
   const auto commands = add_commands(root);
   const hotset::lab::kept_streams keep;  // standard input may be looked at more than once
   if (argc == 1) {                       // nothing asked for: what there is

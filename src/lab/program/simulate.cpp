@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -68,10 +69,19 @@ struct simulate_options {
   trace_options reading;
 };
 
-std::vector<std::string> scopes_of(const simulate_options& options) {
-  if (!options.scopes.empty()) return split_lists("--scope", options.scopes);
-  if (options.rank) return {"shared", "per-layer"};
-  return {"shared"};
+/// A list of texts, each read once.
+template <class Read>
+auto read_list(const std::string& option, const std::vector<std::string>& texts, Read read) {
+  std::vector<decltype(read(std::string_view()))> out;
+  for (const auto& text : split_lists(option, texts))
+    out.push_back(for_option(option, [&] { return read(std::string_view(text)); }));
+  return out;
+}
+
+std::vector<cache_scope> scopes_of(const simulate_options& options) {
+  if (!options.scopes.empty()) return read_list("--scope", options.scopes, lab::parse_scope);
+  if (options.rank) return {cache_scope::shared, cache_scope::per_layer};
+  return {cache_scope::shared};
 }
 
 /// Cache sizes when none were asked for.
@@ -82,35 +92,30 @@ bool has_usual_sizes(const simulate_options& options) {
 }
 
 std::vector<lab::size_request> sizes_of(const simulate_options& options) {
-  const bool usual = has_usual_sizes(options);
-  std::vector<lab::size_request> sizes;
-  for (const auto& text : split_lists("--slots", usual ? usual_slots : options.slots))
-    sizes.push_back(for_option("--slots", [&] { return lab::size_request::parse_slots(text); }));
-  for (const auto& text : split_lists("--budget", options.budgets))
-    sizes.push_back(for_option("--budget", [&] { return lab::size_request::parse_budget(text); }));
-  return sizes;
+  if (!options.budgets.empty())
+    return read_list("--budget", options.budgets, lab::size_request::parse_budget);
+  return read_list("--slots", options.slots.empty() ? usual_slots : options.slots,
+                   lab::size_request::parse_slots);
 }
 
-visit_split split_of(const std::string& text) {
-  if (text == "by-token") return visit_split::by_token;
-  if (text == "by-expert") return visit_split::by_expert;
-  if (text == "leave-rest") return visit_split::leave_rest;
-  lab::refuse_name("--split:", text, {"by-token", "by-expert", "leave-rest"});
+/// One of a few values by its name.
+template <class Value>
+Value choice_of(std::string_view option, const std::string& text,
+                const std::vector<std::pair<std::string, Value>>& choices) {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : choices) {
+    if (name == text) return value;
+    names.push_back(name);
+  }
+  lab::refuse_name(fmt::format("{}:", option), text, names);
 }
 
 /// The same lists, their elements split at commas.
-lab::policy_lists policies_of(const lab::policy_lists& given) {
-  return {split_lists("--preset", given.presets),
-          split_lists("--eviction", given.evictions),
-          split_lists("--admission", given.admissions),
-          split_lists("--prefetch", given.prefetches),
-          split_lists("--prefetch-guard", given.guards),
-          split_lists("--miss", given.misses),
-          split_lists("--routing", given.routings),
-          split_lists("--pre-eviction", given.pre_evictions),
-          split_lists("--predictor", given.predictors),
-          split_lists("--prefetch-order", given.prefetch_orders),
-          given.gate_weights};
+lab::policy_lists policies_of(lab::policy_lists lists) {
+  lists.presets = split_lists("--preset", lists.presets);
+  for (const auto& kind : lab::policy_kinds)
+    lists.*kind.list = split_lists(kind.option, lists.*kind.list);
+  return lists;
 }
 
 ticks duration_of(std::string_view option, std::string_view text) {
@@ -120,9 +125,9 @@ ticks duration_of(std::string_view option, std::string_view text) {
 /// "200us", or with the time of each token "200us+20us".
 void read_compute(const std::string& text, lab::visit_costs& costs) {
   const auto plus = text.find('+');
-  const auto visit = parse_duration(text.substr(0, plus));
-  const auto token =
-      plus == std::string::npos ? std::optional<ticks>(0) : parse_duration(text.substr(plus + 1));
+  const auto visit = lab::parse_duration(text.substr(0, plus));
+  const auto token = plus == std::string::npos ? std::optional<ticks>(0)
+                                               : lab::parse_duration(text.substr(plus + 1));
   if (!visit || !token)
     refuse_option("--compute", text,
                   "the time of a visit, such as 200us, and of each of its tokens, 200us+20us");
@@ -130,15 +135,12 @@ void read_compute(const std::string& text, lab::visit_costs& costs) {
   costs.per_token = *token;
 }
 
-write_back_way write_back_of(const std::string& text) {
-  if (text == "none") return write_back_way::none;
-  if (text == "serial") return write_back_way::serial;
-  if (text == "duplex") return write_back_way::duplex;
-  lab::refuse_name("--writeback:", text, {"none", "serial", "duplex"});
-}
 /// The way back has the link's latency and chunks.
 void read_way_back(const simulate_options& options, lab::link_request& link) {
-  link.write_back = write_back_of(options.write_back);
+  link.write_back = choice_of<write_back_way>("--writeback", options.write_back,
+                                              {{"none", write_back_way::none},
+                                               {"serial", write_back_way::serial},
+                                               {"duplex", write_back_way::duplex}});
   link.spares = options.spares;
   if (link.write_back == write_back_way::none) {
     if (!options.back_link.empty() || options.spares != 0)
@@ -168,29 +170,18 @@ std::vector<lab::link_request> links_of(const simulate_options& options) {
   return links;
 }
 
-/// Names are refused here, before anything is replayed.
-void check_names(const lab::sweep_request& request) {
-  for (const auto& name : request.scopes)
-    for_option("--scope", [&] { return lab::parse_scope(name); });
-  for (const auto& name : request.replays)
-    for_option("--replay", [&] { return lab::parse_replay_mode(name); });
-}
-
 std::vector<lab::policy_set> compared(const simulate_options& options) {
   const auto policies = policies_of(options.policies);
-  for (const auto& name : policies.predictors)
-    for_option("--predictor",
-               [&] { return lab::make_predictor(name, lab::predictor_names(false, true)); });
   if (options.compare.empty())
     return for_option("--preset", [&] { return lab::combine_policies(policies); });
   if (options.compare != "systems") lab::refuse_name("--compare:", options.compare, {"systems"});
-  for (const auto* chosen :
-       {&policies.presets, &policies.evictions, &policies.admissions, &policies.prefetches,
-        &policies.guards, &policies.prefetch_orders, &policies.predictors, &policies.misses,
-        &policies.routings, &policies.pre_evictions})
-    if (!chosen->empty())
+  const auto refuse = [&](const std::vector<std::string>& chosen) {
+    if (!chosen.empty())
       refuse_option("--compare", options.compare,
-                    fmt::format("the systems as they are, without '{}'", chosen->front()));
+                    fmt::format("the systems as they are, without '{}'", chosen.front()));
+  };
+  refuse(policies.presets);
+  for (const auto& kind : lab::policy_kinds) refuse(policies.*kind.list);
   return lab::all_systems(policies.gate_weights);
 }
 
@@ -198,24 +189,23 @@ lab::sweep_request request_of(const simulate_options& options) {
   lab::sweep_request request;
   request.leaves_out = !options.compare.empty();
   request.policies = compared(options);
-  request.precisions = split_lists("--precision", options.precisions);
-  for (const auto& text : request.precisions)
-    for_option("--precision", [&] { return lab::precision_ladder::parse(text); });
+  request.precisions = read_list("--precision", options.precisions, lab::precision_ladder::parse);
   request.links = links_of(options);
   read_compute(options.compute, request.costs);
   request.costs.gate = duration_of("--gate", options.gate);
   request.costs.per_host_expert = duration_of("--host-expert", options.host_expert);
   request.costs.transient = options.transient;
   request.scopes = scopes_of(options);
-  request.replays = split_lists("--replay", options.replays);
+  request.replays = read_list("--replay", options.replays, lab::parse_replay_mode);
   request.sizes = sizes_of(options);
   request.leaves_out_sizes = has_usual_sizes(options);
   request.size_classes = options.size_classes;
-  request.split = split_of(options.split);
+  request.split = choice_of<visit_split>("--split", options.split,
+                                         {{"by-token", visit_split::by_token},
+                                          {"by-expert", visit_split::by_expert},
+                                          {"leave-rest", visit_split::leave_rest}});
   request.jobs = options.jobs;
   request.max_tokens = options.max_tokens;
-  request.counts_alone = options.decisions.empty();
-  check_names(request);
   return request;
 }
 
@@ -255,16 +245,6 @@ std::vector<Result> replay_each(const simulate_options& options,
   return results;
 }
 
-std::vector<lab::sweep_result> sweep_all(const simulate_options& options,
-                                         lab::sweep_request request) {
-  const auto reading = checked(options.reading);
-  std::optional<opened_trace> lessons;
-  if (!options.lessons.empty()) lessons = open_input(options.lessons, reading);
-  if (lessons) request.lessons = &lessons->trace;
-  request.warm_start = options.warm_start;
-  return replay_each<lab::sweep_result>(options, reading, std::move(request), lab::run_sweep);
-}
-
 /// Where the output has no place for them.
 void report_notes(const lab::sweep_result& sweep, std::vector<std::string>& seen) {
   const auto report = [&](const std::string& line) {
@@ -289,45 +269,68 @@ std::string text_of(const std::vector<Result>& results, const simulate_options& 
   return text;
 }
 
+/// A file of one trace beside the results, if one was asked for.
+class trace_output {
+ public:
+  trace_output(const char* option, const std::filesystem::path& file, std::size_t traces) {
+    if (file.empty()) return;
+    if (traces != 1) refuse_option(option, file.string(), "one trace, not several");
+    buffer_.emplace(file);
+    stream_.rdbuf(&*buffer_);
+  }
+  [[nodiscard]] std::ostream* stream() { return buffer_ ? &stream_ : nullptr; }
+  void commit() {
+    if (buffer_) buffer_->commit();
+  }
+
+ private:
+  std::optional<lab::output_buffer> buffer_;
+  std::ostream stream_{nullptr};
+};
+
+const lab::sweep_result& sweep_of(const lab::sweep_result& result) { return result; }
+const lab::sweep_result& sweep_of(const lab::ranking& result) { return result.sweep; }
+
+/// Sweeps, or rankings. Notes are reported where the output has no place for them.
+template <class Result>
+int finish(output_file& out, const std::vector<Result>& results, const simulate_options& options,
+           const lab::table_view& view) {
+  out.finish(text_of(results, options, view));
+  if (!options.as_json && !options.as_csv) return ok;
+  std::vector<std::string> told;
+  for (const auto& one : results) report_notes(sweep_of(one), told);
+  return ok;
+}
+
 int simulate(const simulate_options& options) {
   auto request = request_of(options);
   auto view = checked(options.table, lab::report_columns(), !options.out.empty());
   if (!options.compare.empty() && view.columns.empty())
     view.columns = lab::compared_columns(request);
-  if (!options.decisions.empty() && options.traces.size() != 1)
-    refuse_option("--decisions", options.decisions.string(), "one trace, not several");
-  std::optional<lab::output_buffer> decisions;
-  if (!options.decisions.empty()) decisions.emplace(options.decisions);
-  std::ostream decision_stream(decisions ? &*decisions : nullptr);
-  request.decisions = decisions ? &decision_stream : nullptr;
-  if (!options.timeline.empty() && options.traces.size() != 1)
-    refuse_option("--timeline", options.timeline.string(), "one trace, not several");
-  std::optional<lab::output_buffer> timeline;
-  if (!options.timeline.empty()) timeline.emplace(options.timeline);
-  std::ostream timeline_stream(timeline ? &*timeline : nullptr);
-  request.timeline = timeline ? &timeline_stream : nullptr;
+  trace_output decisions("--decisions", options.decisions, options.traces.size());
+  request.decisions = decisions.stream();
+  trace_output timeline("--timeline", options.timeline, options.traces.size());
+  request.timeline = timeline.stream();
   output_file out(options.out);  // refused now if it cannot be written, not after the replays
-  const auto sweeps = sweep_all(options, std::move(request));
-  if (decisions) decisions->commit();
-  if (timeline) timeline->commit();
-  out.finish(text_of(sweeps, options, view));
-  if (!options.as_json && !options.as_csv) return ok;
-  std::vector<std::string> told;
-  for (const auto& sweep : sweeps) report_notes(sweep, told);
-  return ok;
+  const auto& reading = options.reading;
+  std::optional<opened_trace> lessons;
+  if (!options.lessons.empty()) lessons = open_input(options.lessons, reading);
+  if (lessons) request.lessons = &lessons->trace;
+  request.warm_start = options.warm_start;
+  const auto sweeps =
+      replay_each<lab::sweep_result>(options, reading, std::move(request), lab::run_sweep);
+  decisions.commit();
+  timeline.commit();
+  return finish(out, sweeps, options, view);
 }
 
 int rank(const simulate_options& options) {
   auto request = request_of(options);
   const auto view = checked(options.table, {}, !options.out.empty());
   output_file out(options.out);
-  const auto rankings = replay_each<lab::ranking>(options, checked(options.reading),
-                                                  std::move(request), lab::rank_policies);
-  out.finish(text_of(rankings, options, view));
-  if (!options.as_json && !options.as_csv) return ok;
-  std::vector<std::string> told;
-  for (const auto& one : rankings) report_notes(one.sweep, told);
-  return ok;
+  const auto rankings =
+      replay_each<lab::ranking>(options, options.reading, std::move(request), lab::rank_policies);
+  return finish(out, rankings, options, view);
 }
 
 void add_what(CLI::App& app, simulate_options& options) {
@@ -397,7 +400,7 @@ void add_dimensions(CLI::App& app, simulate_options& options) {
   add_list(app, "--predictor", options.policies.predictors,
            fmt::format("what is expected of the layers ahead: {}; with parameters: "
                        "co-activation:reach=4:decay=0.8, learned-gate:weights=FILE (of "
-                       "train-gate), current-gate:scores=sigmoid; of several: "
+                       "python3 -m hotset train-gate), current-gate:scores=sigmoid; of several: "
                        "mixed+co-activation+last-routed",
                        fmt::join(lab::predictor_names(false, true), ", ")))
       ->default_str("recorded");
@@ -408,8 +411,9 @@ void add_dimensions(CLI::App& app, simulate_options& options) {
   app.add_flag("--warm-start", options.warm_start,
                "caches begin with what that trace used most; the time for it is not counted")
       ->needs(lessons);
-  app.add_option("--gate-weights", options.policies.gate_weights,
-                 "of the preset promoe, where --predictor names none (of train-gate)")
+  app.add_option(
+         "--gate-weights", options.policies.gate_weights,
+         "of the preset promoe, where --predictor names none (of python3 -m hotset train-gate)")
       ->type_name("FILE");
   add_list(app, "--miss", options.policies.misses,
            fmt::format("miss policies: {}; with parameters: drop:keep=2",
@@ -487,8 +491,8 @@ void add_sizes(CLI::App& app, simulate_options& options) {
                "shared scope: a pool for each size of expert");
   app.add_option(
          "--split", options.split,
-         "what becomes of a visit wider than its pool: split by-token (exact) or by-expert, or not "
-         "split, leave-rest (the experts that fewest places name stay on the host)")
+         "what becomes of a visit wider than its pool: by-token (split, exact), by-expert (split), "
+         "leave-rest (not split: the experts that fewest places name stay on the host)")
       ->type_name("NAME")
       ->capture_default_str();
   add_number(app, "--max-tokens", options.max_tokens, 0U, std::numeric_limits<std::uint32_t>::max(),

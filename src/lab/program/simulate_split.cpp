@@ -33,7 +33,7 @@ struct split_options {
   std::string expert_bytes;
   std::uint64_t context = 4096;
   std::uint64_t concurrency = 1;
-  miss_prices prices;
+  cost_model prices;
   std::uint32_t burst = 32;
   std::uint32_t warmup = 4;
   double decay = 0.8;
@@ -67,7 +67,7 @@ std::vector<lab::workflow> read_workflows(const split_options& options, inputs& 
   if (options.requests.size() != 1 && options.requests.size() != options.traces.size())
     refuse_option("--kv-trace", fmt::format("{} files", options.requests.size()),
                   fmt::format("1, or one for each of the {} traces", options.traces.size()));
-  const auto reading = checked(options.reading);
+  const auto& reading = options.reading;
   for (const auto& path : options.requests) files.requests.push_back(open_prompts(path));
   std::vector<lab::workflow> flows;
   for (std::size_t i = 0; i < options.traces.size(); ++i) {
@@ -93,7 +93,7 @@ std::uint64_t slot_bytes_of(const split_options& options, const routing_trace& t
 }
 
 marginal_value::config control_of(const split_options& options, const lab::workflow& flow) {
-  const auto cost = checked(options.prices);
+  const auto& cost = options.prices;
   const auto& trace = *flow.routing;
   const auto tokens = flow.requests->block_tokens;
   const admission_floor floor{options.concurrency, options.context, tokens};

@@ -21,28 +21,21 @@ namespace {
 struct synth_options {
   std::filesystem::path out;
   synthetic_config config;
-  std::string expert_bytes = "1MiB";
   std::string name;
-  bool no_weights = false;
 };
 
-/// Errors: usage_error.
-void read_noise(const std::string& text, synthetic_config& config) {
-  constexpr std::string_view exchange = "exchange:";
-  constexpr std::string_view gaussian = "gaussian:";
-  std::string_view number = text;
-  double most = 1;
-  config.predictor_noise_kind = noise_kind::exchange;
-  if (number.starts_with(gaussian)) {
-    config.predictor_noise_kind = noise_kind::gaussian;
-    number.remove_prefix(gaussian.size());
-    most = synthetic_config::most_gaussian_noise;
-  } else if (number.starts_with(exchange)) {
-    number.remove_prefix(exchange.size());
-  }
-  const auto noise = read_number<double>(number, 0.0, most);
-  if (!noise) refuse_option("--predictor-noise", text, "0..1, exchange:0..1 or gaussian:0..16");
-  config.predictor_noise = *noise;
+/// The noise; `kind` becomes its kind. Errors: usage_error.
+double read_noise(const std::string& text, noise_kind& kind) {
+  const auto colon = text.find(':');
+  const auto name = colon == text.npos ? "exchange" : text.substr(0, colon);
+  const auto number = text.substr(colon == text.npos ? 0 : colon + 1);
+  const bool gaussian = name == "gaussian";
+  const auto noise =
+      read_number<double>(number, 0.0, gaussian ? synthetic_config::most_gaussian_noise : 1.0);
+  if (!noise || (!gaussian && name != "exchange"))
+    refuse_option("--predictor-noise", text, "0..1, exchange:0..1 or gaussian:0..16");
+  kind = gaussian ? noise_kind::gaussian : noise_kind::exchange;
+  return *noise;
 }
 
 /// What only a trace with scores has.
@@ -53,11 +46,11 @@ void add_scores(CLI::App& app, synthetic_config& config) {
              "least share of the probability that the routed experts hold")
       ->needs(scores)
       ->excludes(app.get_option("--autoregression"));
-  app.add_option_function<std::string>(
-         "--predictor-noise", [&config](const std::string& text) { read_noise(text, config); },
-         "how wrong predictions are: exchange, chance that an expert's is another one's; gaussian, "
-         "standard deviation of what is added to the logits")
-      ->type_name("[KIND:]N")
+  add_parsed(
+      app, "--predictor-noise", "KIND:N", config.predictor_noise,
+      [&config](const std::string& text) { return read_noise(text, config.predictor_noise_kind); },
+      "how wrong predictions are: exchange:0.2 (chance that an expert's is another one's), "
+      "gaussian:0.5 (standard deviation of what is added to the logits)")
       ->default_str("exchange:0")
       ->needs(scores);
 }
@@ -74,12 +67,8 @@ routing_trace made(const synthetic_config& config) {
 }
 
 int synthesise(const synth_options& options) {
-  auto config = options.config;
-  config.expert_bytes =
-      for_option("--expert-bytes", [&] { return lab::read_size(options.expert_bytes, "MiB"); });
-  config.weights = !options.no_weights;
   output_file out(options.out, lab::output_content::binary);
-  auto trace = made(config);
+  auto trace = made(options.config);
   if (!options.name.empty()) trace.name = options.name;
   write_trace(trace, out);
   return ok;
@@ -92,8 +81,8 @@ void add_shape(CLI::App& app, synthetic_config& config) {
   add_number(app, "--experts", config.experts, 1, 65535, "experts of a layer");
   add_number(app, "--top-k", config.top_k, 1, most, "experts of a token");
   add_number(app, "--sequences", config.sequences, 1U, many, "sequences, one after the other");
-  add_number(app, "--tokens", config.tokens, 0U, many, "decoded tokens of each sequence");
-  add_number(app, "--prefill", config.prefill, 0U, many,
+  add_number(app, "--tokens", config.tokens, "decoded tokens of each sequence");
+  add_number(app, "--prefill", config.prefill,
              "prompt tokens of each sequence, which are one step");
 }
 
@@ -105,8 +94,7 @@ void add_diffusion(CLI::App& app, synthetic_config& config) {
       add_number(app, "--positions", config.positions, 1U, many,
                  "tokens of each sequence that every step routes anew, as in diffusion");
   positions->excludes(tokens);
-  add_number(app, "--steps", config.tokens, 0U, many, "steps that route all positions")
-      ->needs(positions);
+  add_number(app, "--steps", config.tokens, "steps that route all positions")->needs(positions);
   add_number(app, "--position-stickiness", config.position_stickiness, 0.0, 1.0,
              "chance that a position keeps its experts in a layer from the step before")
       ->needs(positions);
@@ -114,44 +102,36 @@ void add_diffusion(CLI::App& app, synthetic_config& config) {
 
 /// Logits that decide the routing; the other way to make it.
 void add_logits(CLI::App& app, synthetic_config& config) {
+  const auto below_1 = [](std::string_view text) {
+    const auto value = read_number<double>(text, 0.0, 1.0);
+    if (!value || *value == 1) refuse_option("--autoregression", text, "0 or more, below 1");
+    return value;
+  };
+  const auto spread = [](std::string_view text) {
+    const auto value = read_number<double>(text, 0.0, synthetic_config::most_logit_spread);
+    if (!value || *value == 0) refuse_option("--logit-spread", text, "more than 0, at most 8");
+    return *value;
+  };
   auto* const correlation =
-      app.add_option_function<std::string>(
-             "--autoregression",
-             [&config](const std::string& text) {
-               config.autoregression = read_number<double>(text, 0.0, 1.0);
-               if (!config.autoregression || *config.autoregression == 1)
-                 refuse_option("--autoregression", text, "0 or more, below 1");
-             },
-             "correlation of router logits from token to token; they then decide the routing")
-          ->type_name("N")
-          ->excludes(app.get_option("--stickiness"))
-          ->excludes(app.get_option("--position-stickiness"));
-  app.add_option_function<std::string>(
-         "--logit-spread",
-         [&config](const std::string& text) {
-           const auto spread = read_number<double>(text, 0.0, synthetic_config::most_logit_spread);
-           if (!spread || *spread == 0)
-             refuse_option("--logit-spread", text, "more than 0, at most 8");
-           config.logit_spread = *spread;
-         },
-         "standard deviation of those logits")
-      ->type_name("N")
+      add_parsed(app, "--autoregression", "N", config.autoregression, below_1,
+                 "correlation of router logits from token to token; they then decide the routing");
+  for (const char* const other : {"--stickiness", "--position-stickiness"})
+    correlation->excludes(app.get_option(other));
+  add_parsed(app, "--logit-spread", "N", config.logit_spread, spread,
+             "standard deviation of those logits")
       ->default_str(fmt::format("{}", config.logit_spread))
       ->needs(correlation);
 }
 
 void add_behaviour(CLI::App& app, synthetic_config& config) {
-  constexpr auto many = std::numeric_limits<std::uint32_t>::max();
   add_number(app, "--zipf", config.zipf, 0.0, 8.0,
              "the r-th most popular expert has popularity 1 / r^N; 0 is uniform");
   add_number(app, "--stickiness", config.stickiness, 0.0, 1.0,
              "chance that a rank repeats the previous token's expert");
   add_logits(app, config);
-  add_number(app, "--phase-every", config.phase_length, 0U, many,
+  add_number(app, "--phase-every", config.phase_length,
              "tokens after which other experts become popular; 0: never");
-  add_number(app, "--seed", config.seed, std::uint64_t{0},
-             std::numeric_limits<std::uint64_t>::max(),
-             "the same seed gives the same trace anywhere");
+  add_number(app, "--seed", config.seed, "the same seed gives the same trace anywhere");
 }
 
 }  // namespace
@@ -159,17 +139,17 @@ void add_behaviour(CLI::App& app, synthetic_config& config) {
 command add_synth(CLI::App& root) {
   auto* app = root.add_subcommand("synth", "Make a trace from a seed");
   auto options = std::make_shared<synth_options>();
-  app->add_option("OUT", options->out, "native trace to write (safetensors)")
-      ->required()
-      ->type_name("FILE");
+  options->config.expert_bytes = std::uint64_t{1} << 20U;
+  add_file(*app, "OUT", options->out, "native trace to write (safetensors)")->required();
   add_shape(*app, options->config);
   add_diffusion(*app, options->config);
   add_behaviour(*app, options->config);
-  app->add_option("--expert-bytes", options->expert_bytes, "bytes of an expert")
-      ->type_name("SIZE")
-      ->capture_default_str();
+  add_size(*app, "--expert-bytes", options->config.expert_bytes, "MiB", "bytes of an expert")
+      ->default_str("1MiB");
   app->add_option("--name", options->name, "what reports call the trace")->type_name("TEXT");
-  app->add_flag("--no-weights", options->no_weights, "leave the gate weights out");
+  app->add_flag_callback(
+      "--no-weights", [&config = options->config] { config.weights = false; },
+      "leave the gate weights out");
   add_scores(*app, options->config);
   app->footer(R"(Examples:
   hotset synth demo.trace --layers 16 --experts 64 --top-k 6 --tokens 2000

@@ -10,7 +10,7 @@
 #include "lab/program/command.hpp"
 #include "lab/program/console.hpp"
 #include "lab/program/trace_output.hpp"
-#include "lab/traces/mooncake.hpp"
+#include "lab/traces/open_requests.hpp"
 #include "lab/traces/synthetic/synthetic_requests.hpp"
 
 namespace hotset::cli {
@@ -40,9 +40,7 @@ command add_synth_requests(CLI::App& root) {
   auto chosen = std::make_shared<options>();
   auto& config = chosen->config;
   constexpr auto many = std::numeric_limits<std::uint32_t>::max();
-  app->add_option("OUT", chosen->out, "request trace to write (Mooncake's JSON lines)")
-      ->required()
-      ->type_name("FILE");
+  add_file(*app, "OUT", chosen->out, "request trace to write (Mooncake's JSON lines)")->required();
   add_number(*app, "--requests", config.requests, 1U, 1U << 26U, "of all conversations");
   add_number(*app, "--conversations", config.conversations, 1U, 1U << 20U, "alive at one time");
   add_number(*app, "--turns", config.turns, 1U, many, "of a conversation; 1: nothing comes back");
@@ -52,9 +50,8 @@ command add_synth_requests(CLI::App& root) {
              "of a conversation's first turn, besides");
   add_number(*app, "--turn-blocks", config.turn_blocks, 0U, 1U << 20U, "that each other turn adds");
   add_number(*app, "--output-tokens", config.output_tokens, 1U, many, "generated for each request");
-  add_number(*app, "--gap-ms", config.gap_ms, 0U, many, "from one request to the next");
-  add_number(*app, "--seed", config.seed, std::uint64_t{0},
-             std::numeric_limits<std::uint64_t>::max(), "the same seed gives the same requests");
+  add_number(*app, "--gap-ms", config.gap_ms, "from one request to the next");
+  add_number(*app, "--seed", config.seed, "the same seed gives the same requests");
   app->footer(R"(Examples:
   hotset synth-requests chats.jsonl --conversations 6 --turns 8
   hotset synth-requests single.jsonl --turns 1 --first-blocks 3 --requests 400)");

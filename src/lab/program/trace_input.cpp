@@ -2,73 +2,54 @@
 #include "lab/program/trace_input.hpp"
 
 #include <limits>
+#include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "lab/files/input_error.hpp"
 #include "lab/program/command.hpp"
 #include "lab/program/console.hpp"
-#include "lab/sizes.hpp"
 
 namespace hotset::cli {
-namespace {
-
-std::string joined(const std::vector<std::string>& fields) {
-  std::string all;
-  for (const auto& field : fields) all.append(all.empty() ? "" : ",").append(field);
-  return all;
-}
-
-}  // namespace
 
 void add_trace_options(CLI::App& app, trace_options& options) {
-  const std::string group = "Reading traces";
-  app.add_option("--format", options.format,
-                 "format of the trace: auto (by content), native, bigmoe, esft, layer-expert, "
-                 "jsonl, csv, npy, oracle, mooncake, azure")
-      ->type_name("NAME")
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("--as", options.as,
-                 "cut the tokens into steps anew: decode (a token a step), decode:<sequences> (a "
-                 "token of each, so many together), prefill (a sequence a step), prefill:<tokens>")
-      ->type_name("SHAPE")
-      ->group(group);
-  add_number(app, "--first", options.first, std::uint64_t{0},
-             std::numeric_limits<std::uint64_t>::max(),
-             "only so many tokens of the recording; 0: all")
-      ->group(group);
-  add_list(
-      app, "--field", options.fields,
-      "jsonl, csv: names of the fields, such as layer=l,experts=ids; csv: columns experts=e0..e5")
-      ->group(group);
+  constexpr const char* group = "Reading traces";
   constexpr auto most = std::numeric_limits<std::int32_t>::max();
+  add_parsed(
+      app, "--format", "NAME", options.format, lab::parse_trace_format,
+      "format of the trace: auto (by content), native, bigmoe, esft, layer-expert, jsonl, csv, "
+      "npy, oracle, mooncake, azure")
+      ->default_str("auto")
+      ->group(group);
+  add_parsed(
+      app, "--as", "SHAPE", options.as, lab::parse_step_shape,
+      "cut the tokens into steps anew: decode (a token a step), decode:4 (a token of each of four "
+      "sequences), prefill (a sequence a step), prefill:512 (so many tokens of it)")
+      ->group(group);
+  add_number(app, "--first", options.first, "only so many tokens of the recording; 0: all")
+      ->group(group);
+  app.add_option_function<std::vector<std::string>>(
+         "--field",
+         [&](const std::vector<std::string>& fields) {
+           options.fields = for_option("--field", [&] {
+             return lab::parse_field_map(fmt::format("{}", fmt::join(fields, ",")));
+           });
+         },
+         "jsonl, csv: names of the fields, such as layer=l,experts=ids; csv: columns "
+         "experts=e0..e5")
+      ->type_name("LIST")
+      ->allow_extra_args(false)
+      ->group(group);
   add_number(app, "--top-k", options.top_k, 0, most,
              "esft, layer-expert: experts of a token, 0: infer; npy: experts that logits choose")
       ->group(group);
   add_number(app, "--experts", options.experts, 0, most,
              "experts of a layer, if the trace does not say; 0: the highest id + 1")
       ->group(group);
-  app.add_option("--block-bytes", options.block_bytes, "mooncake, azure: bytes of a block")
-      ->type_name("SIZE")
-      ->capture_default_str()
+  add_size(app, "--block-bytes", options.block_bytes, "B", "mooncake, azure: bytes of a block")
+      ->default_str("1B")
       ->group(group);
-}
-
-lab::open_trace_options checked(const trace_options& options) {
-  lab::open_trace_options out;
-  out.format = for_option("--format", [&] { return lab::parse_trace_format(options.format); });
-  if (!options.as.empty())
-    out.as = for_option("--as", [&] { return lab::parse_step_shape(options.as); });
-  if (!options.fields.empty())
-    out.fields =
-        for_option("--field", [&] { return lab::parse_field_map(joined(options.fields)); });
-  out.top_k = options.top_k;
-  out.experts = options.experts;
-  out.first = options.first;
-  out.block_bytes =
-      for_option("--block-bytes", [&] { return lab::read_size(options.block_bytes, "B"); });
-  return out;
 }
 
 std::string with_path(const std::filesystem::path& path, const std::string& message) {
@@ -77,8 +58,7 @@ std::string with_path(const std::filesystem::path& path, const std::string& mess
   return fmt::format("{}: {}", file, message);
 }
 
-opened_trace open_input(const std::filesystem::path& given,
-                        const lab::open_trace_options& options) {
+opened_trace open_input(const std::filesystem::path& given, const trace_options& options) {
   const auto path = input_path(given);
   opened_trace opened;
   opened.path = path;

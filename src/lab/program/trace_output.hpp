@@ -19,12 +19,17 @@ inline void tell(bool result_on_output, std::string_view name, std::string_view 
   print(fmt::format("{}: {}\n", name, text));
 }
 
-/// Writes a native trace and says what it holds. Errors: as output_file; trace_error for what the format cannot hold.
-inline void write_trace(const routing_trace& trace, output_file& out) {
-  const bool on_output = out.is_standard_output();
+/// Writes a native trace. Errors: as output_file; std::runtime_error if the format cannot hold the trace.
+inline void write_native(const routing_trace& trace, output_file& out) {
   const auto bad = write_native_trace(trace, out.writer());
   out.check();
   if (bad) throw std::runtime_error(bad->message);
+}
+
+/// Writes the native trace and prints what the file holds. Errors: as write_native.
+inline void write_trace(const routing_trace& trace, output_file& out) {
+  const bool on_output = out.is_standard_output();
+  write_native(trace, out);
   tell(on_output, out.name(),
        fmt::format("{} tokens, {} layers, {} experts, top-{}", trace.tokens(), trace.layers,
                    trace.experts, trace.top_k));

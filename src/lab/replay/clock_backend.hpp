@@ -11,18 +11,12 @@
 /// `cancel` and `poll` name no time, so they act at the link's: `advance(stream.host())` first. At one time, what is
 /// submitted comes before what the link decides.
 ///
-/// Weights are read-only, so a victim's slot can be filled at once. A system that copies victims back is modelled by
-/// `write_back`: the victim's copy back starts as the fill would have, and the fill starts when it has ended; one that
-/// `write_back()` announced is a copy by itself, whose ticket the slot's next fill names. `serial`: both ways share the
-/// link; `duplex`: the way back is a link of its own, with the same discipline. While one of `spares` slots is free a
-/// fill takes it and waits for nothing; a victim's slot that is copied back is then a spare one.
-/// A fill that is cancelled takes its victim's copy back with it.
-///
 /// A fence must know at once when its batch arrives, so it runs the link ahead of the host. What the host submits
 /// afterwards cannot change what was run: demand goes first and in order of submission, so nothing submitted later
-/// overtakes the demand that is fenced, and while the link carries demand, later copies of any kind would wait anyway.
-/// The link is ahead of a later copy only where fenced demand waits for a reader while speculation fills the gap,
-/// or where speculation is fenced that was not promoted; that copy then starts no earlier than the link's time.
+/// overtakes the demand that is fenced, and while the link carries demand, later copies of any kind would wait
+/// anyway. The link is ahead of a later copy only where fenced demand waits for a reader while speculation fills
+/// the gap, or where speculation is fenced that was not promoted; that copy then starts no earlier than the link's
+/// time.
 
 #include <algorithm>
 #include <bit>
@@ -39,11 +33,10 @@
 #include "hotset/core/platform/assert.hpp"
 #include "hotset/core/pool_layout.hpp"
 #include "hotset/eviction/order/recency_list.hpp"
-#include "hotset/transfer/link_model.hpp"
-#include "hotset/transfer/lost_tickets.hpp"
 #include "hotset/transfer/ticket_board.hpp"
 #include "hotset/transfer/transfer_backend.hpp"
 #include "lab/replay/clock_stream.hpp"
+#include "lab/replay/link_model.hpp"
 
 namespace hotset {
 
@@ -51,20 +44,15 @@ namespace hotset {
 class link_observer {
  public:
   /// Chunks of one copy that ran without a break. A fill that gave way is told of again when it goes on.
+  /// what.slot == no_slot: a victim that is copied back (write_back_clock).
   virtual void on_copy(ticks begin, ticks end, const fill& what, urgency when,
                        std::uint64_t bytes) noexcept = 0;
   /// A stream stood still in a fence.
   virtual void on_wait(ticks begin, ticks end) noexcept = 0;
-  /// As on_copy, of a victim that is copied back.
-  virtual void on_write_back(ticks /*begin*/, ticks /*end*/, expert_key /*what*/,
-                             std::uint64_t /*bytes*/) noexcept {}
 
  protected:
   ~link_observer() = default;
 };
-
-/// How victims are copied back before their slots are filled.
-enum class write_back_way : std::uint8_t { none, serial, duplex };
 
 /// A ticket older than the ring has arrived or is a lost one, as on a ticket_board. No copy fails.
 /// Complexity: a copy costs O(1) plus the copies before it that may not start yet; promote and cancel look through
@@ -78,10 +66,6 @@ class clock_backend {
     geometry shape{};               ///< tells the bytes of a fill
     std::size_t most_fills = 4096;  ///< not arrived at one time; an instant link takes any number
     std::size_t ring = ticket_board::default_ring;  ///< tickets; rounded up to a power of two
-    write_back_way write_back = write_back_way::none;
-    /// Times of the way back; not instant where there is one.
-    link_model back = link_model::instant();
-    std::size_t spares = 0;  ///< slots beside the cache's, for fills whose victim is copied back
 
     [[nodiscard]] validation validate() const {
       if (auto bad = shape.validate()) return bad;
@@ -90,13 +74,6 @@ class clock_backend {
                      std::to_string(limit)};
       if (ring < 1 || ring > limit)
         return error{"ring = " + std::to_string(ring) + ", accepted: 1.." + std::to_string(limit)};
-      if (write_back != write_back_way::none && (link.is_instant() || back.is_instant()))
-        return error{
-            "a link on which nothing takes time, accepted: a bandwidth both ways where victims are "
-            "copied back"};
-      if (spares > limit)
-        return error{"spares = " + std::to_string(spares) + ", accepted: 0.." +
-                     std::to_string(limit)};
       return std::nullopt;
     }
 
@@ -113,19 +90,25 @@ class clock_backend {
   /// Errors: throws invalid_config.
   explicit clock_backend(const config& setup) : clock_backend(create(setup).value()) {}
 #endif
+  clock_backend(const clock_backend&) = default;
+  clock_backend(clock_backend&&) = default;
+  clock_backend& operator=(const clock_backend&) = default;
+  clock_backend& operator=(clock_backend&&) = default;
+  virtual ~clock_backend() = default;
 
   /// Why a cache of `layout` cannot be timed by this clock: it would ask for copies whose bytes are not known here.
   [[nodiscard]] validation check(const pool_layout& layout) const {
     const auto& shape = layout.shape();
     const auto layers = shape.layer_count();
-    if (layers != layers_ || shape.precisions() * layers > costs_.size())
+    const auto& costs = ways_.front().costs;
+    if (layers != layers_ || shape.precisions() * layers > costs.size())
       return error{"a clock for " + std::to_string(layers_) + " layers in " +
-                   std::to_string(costs_.size() / layers_) +
+                   std::to_string(costs.size() / layers_) +
                    " precisions, accepted: " + std::to_string(layers) + " in " +
                    std::to_string(shape.precisions()) + ", those of the cache"};
     for (std::size_t p = 0; p < shape.precisions(); ++p)
       for (std::size_t l = 0; l < layers; ++l) {
-        const auto timed = costs_[p * layers + l].bytes;
+        const auto timed = costs[p * layers + l].bytes;
         const auto wanted = shape.bytes_of(static_cast<layer_id>(l), static_cast<precision_id>(p));
         if (timed != wanted)
           return error{"a clock for experts of " + std::to_string(timed) + " bytes in layer " +
@@ -141,21 +124,21 @@ class clock_backend {
     advance(stream.host());
     const auto begin = now_;
     const bool waits = when == urgency::now;
-    const auto room = link_.is_instant() || waits ? fills.size() : free_.size() / copies_per_fill();
+    const auto room = is_instant() || waits ? fills.size() : free_.size() / copies_per_fill_;
     if (fills.empty() || room == 0) return {};
     auto* const e = waits ? wait_to_open() : open();
     if (e == nullptr) return {};
     const submission out{e->id, std::min(room, fills.size())};
-    if (link_.is_instant())
+    if (is_instant())
       arrive_at_once(*e, fills, when);
     else
-      enqueue(*e, fills.first(out.accepted), when);
+      enqueue_all(*e, fills.first(out.accepted), when);
     if (now_ != begin) stream.issue_at(now_);  // it had to wait
     return out;
   }
   void promote(ticket t) noexcept {
-    for (std::size_t way = 0; way < lanes_.size(); ++way)
-      for (auto p = waiting_.front(list_of(way, speculative)); p != no_copy;) {
+    for (std::size_t n = 0; n < lanes_.size(); ++n)
+      for (auto p = waiting_.front(list_of(n, speculative)); p != no_copy;) {
         const auto next = waiting_.after(p);
         if (copies_[index(p)].batch == t) {
           waiting_.erase(p);
@@ -164,22 +147,6 @@ class clock_backend {
         p = next;
       }
   }
-  /// A victim is copied back ahead of its slot's next fill, which names the ticket as its `after`; `after`: the slot's last
-  /// reader. no_ticket: nothing is copied back here. Pre: the model has the key and the precision.
-  ticket write_back(expert_key key, precision_id precision, ticket after,
-                    clock_stream& stream) noexcept {
-    if (mode_ == write_back_way::none) return no_ticket;
-    advance(stream.host());
-    const auto begin = now_;
-    auto& e = *wait_to_open();
-    e.left = 1;
-    make_room(1);
-    const auto p =
-        take(out_, {.key = key, .precision = precision, .after = after}, e.id, urgency::soon);
-    copies_[index(p)].settles = true;
-    if (now_ != begin) stream.issue_at(now_);
-    return e.id;
-  }
   /// False on an instant link: whatever was submitted has begun.
   bool cancel(ticket t) noexcept {
     auto* const e = find(t);
@@ -187,7 +154,7 @@ class clock_backend {
     for (std::size_t list = 0; list < lists(); ++list)
       for (auto p = waiting_.front(list); p != no_copy;) {
         const auto next = waiting_.after(p);
-        if (copies_[index(p)].batch == t) give_up(p);
+        if (copies_[index(p)].batch == t) take_back(p);
         p = next;
       }
     settle(*e, transfer_state::cancelled);
@@ -252,17 +219,13 @@ class clock_backend {
   /// The link's time.
   [[nodiscard]] ticks now() const noexcept { return now_; }
   /// Units: bytes that the link has carried, in runs of chunks that are over.
-  [[nodiscard]] std::uint64_t bytes_moved() const noexcept { return moved_.bytes; }
+  [[nodiscard]] std::uint64_t bytes_moved() const noexcept { return ways_.front().moved.bytes; }
   /// Time that the link has been carrying fills, in runs of chunks that are over.
-  [[nodiscard]] ticks busy() const noexcept { return moved_.time; }
-  /// The same of victims on their way back.
-  [[nodiscard]] std::uint64_t bytes_moved_back() const noexcept { return moved_back_.bytes; }
-  [[nodiscard]] ticks busy_back() const noexcept { return moved_back_.time; }
+  [[nodiscard]] ticks busy() const noexcept { return ways_.front().moved.time; }
   /// `observer` outlives the backend or is replaced; nullptr: nobody watches.
   void watch(link_observer* observer) noexcept { watcher_ = observer; }
 
- private:
-  struct unchecked {};
+ protected:
   /// A place in copies_.
   enum class copy_id : std::int32_t {};
   static constexpr auto no_copy = basic_recency_list<copy_id>::none;
@@ -276,77 +239,94 @@ class clock_backend {
     std::uint64_t chunks = 0;
     ticks time = 0;
   };
-  struct copy {
-    fill what{};
-    ticket batch = no_ticket;
-    std::uint64_t order = 0;   ///< of submission
-    ticks ready = 0;           ///< never: after a batch, or a copy back, that has not ended
-    std::uint64_t chunks = 0;  ///< carried
-    urgency when = urgency::now;
-    cost whole{};
-    std::uint8_t way = 0;     ///< the lane
-    bool back = false;        ///< of a victim
-    bool settles = false;     ///< its batch has arrived when it and the others have
-    bool waits_back = false;  ///< a fill: for its victim's copy back
-    /// Of a copy back: the fill that waits for it; none: the slot is a spare one afterwards.
-    copy_id then = no_copy;
+  struct carried {
+    std::uint64_t bytes = 0;
+    ticks time = 0;
   };
-  /// One way of the link.
+  /// A direction: what copies take, and what it has carried.
+  struct way {
+    link_model link;
+    std::vector<cost> costs{};  ///< [precisions][layers]
+    carried moved{};
+  };
+  /// Carries one copy at a time.
   struct lane {
     copy_id running = no_copy;
     ticks run_begin = 0;
     ticks run_end = 0;
   };
-  struct carried {
-    std::uint64_t bytes = 0;
-    ticks time = 0;
+  /// Where a copy goes.
+  struct route {
+    std::uint8_t way = 0;
+    std::uint8_t in_lane = 0;
+  };
+  struct copy {
+    fill what{};
+    ticket batch = no_ticket;
+    std::uint64_t order = 0;   ///< of submission
+    ticks ready = 0;           ///< never: after a batch that has not ended, or held
+    std::uint64_t chunks = 0;  ///< carried
+    urgency when = urgency::now;
+    cost whole{};
+    route on{};
+    bool chained = false;  ///< after a batch that has not ended
+    bool settles = true;   ///< its batch has arrived when it and the others have
+
+    /// By the clock that took it: it may not start.
+    [[nodiscard]] bool is_held() const noexcept { return ready == never && !chained; }
   };
   struct entry {
     ticket id = no_ticket;
-    ticks time = 0;  ///< of its end; `never` while nobody knows it
+    ticks time = 0;  ///< of its end; `never` while it is not known
     std::size_t left = 0;
     transfer_state state = transfer_state::arrived;
     bool started = false;
   };
-  struct stop {
-    ticks time = 0;
-    std::uint64_t chunks = 0;  ///< of the copy, carried by then
-  };
 
-  clock_backend(const config& setup, unchecked)
-      : link_(setup.link),
-        layers_(setup.shape.layer_count()),
+  struct unchecked {};
+  /// `lanes`: copies that run at one time; `copies_per_fill`: places that a fill may need.
+  clock_backend(const config& setup, unchecked, std::size_t lanes = 1,
+                std::size_t copies_per_fill = 1)
+      : layers_(setup.shape.layer_count()),
         entries_(std::bit_ceil(setup.ring)),
         lost_(entries_.size()),
-        mode_(setup.write_back),
-        back_(setup.back),
-        spares_(setup.spares),
-        lanes_(mode_ == write_back_way::duplex ? 2 : 1),
-        out_(lanes_.size() - 1),
-        copies_(setup.link.is_instant() ? 0 : setup.most_fills * copies_per_fill()),
+        lanes_(lanes),
+        copies_per_fill_(copies_per_fill),
+        copies_(setup.link.is_instant() ? 0 : setup.most_fills * copies_per_fill),
         waiting_(copies_.size(), lists()) {
-    for (std::size_t p = 0; p < setup.shape.precisions(); ++p)
-      for (const auto l : each<layer_id>(setup.shape.layers)) {
-        const auto bytes = setup.shape.bytes_of(l, static_cast<precision_id>(p));
-        costs_.push_back({bytes, link_.chunks_of(bytes), link_.time_of(bytes)});
-        back_costs_.push_back({bytes, back_.chunks_of(bytes), back_.time_of(bytes)});
-      }
+    add_way(setup.link, setup.shape);
     for (auto p = copies_.size(); p-- > 0;) free_.push_back(static_cast<copy_id>(p));
   }
+  void add_way(const link_model& link, const geometry& shape) {
+    auto& costs = ways_.emplace_back(way{link}).costs;
+    for (std::size_t p = 0; p < shape.precisions(); ++p)
+      for (const auto l : each<layer_id>(shape.layers)) {
+        const auto bytes = shape.bytes_of(l, static_cast<precision_id>(p));
+        costs.push_back({bytes, link.chunks_of(bytes), link.time_of(bytes)});
+      }
+  }
+
+  /// Enqueues a fill: its batch has arrived when all of its fills have been carried.
+  virtual void enqueue(const fill& what, ticket batch, urgency when) noexcept {
+    make_room(1);
+    (void)take({}, what, batch, when);
+  }
+  /// A copy of a batch of which nothing has begun is not made.
+  virtual void take_back(copy_id p) noexcept { remove(p); }
+  /// A copy that settles no batch has been carried; its place is free.
+  virtual void carried_beside(copy_id /*p*/) noexcept {}
 
   static std::size_t index(copy_id p) noexcept { return static_cast<std::size_t>(p); }
-  static std::size_t list_of(std::size_t way, std::size_t when) noexcept { return way * 2 + when; }
+  static std::size_t list_of(std::size_t n, std::size_t when) noexcept { return n * 2 + when; }
   [[nodiscard]] std::size_t lists() const noexcept { return lanes_.size() * 2; }
-  [[nodiscard]] std::size_t copies_per_fill() const noexcept {
-    return mode_ == write_back_way::none ? 1 : 2;
-  }
-  [[nodiscard]] const cost& cost_of(const fill& f, bool back = false) const noexcept {
+  [[nodiscard]] bool is_instant() const noexcept { return ways_.front().link.is_instant(); }
+  [[nodiscard]] const cost& cost_of(const fill& f, std::size_t on_way = 0) const noexcept {
     const auto at = index_of(f.precision) * layers_ + index_of(f.key.layer);
-    HOTSET_ASSERT(at < costs_.size());
-    return back ? back_costs_[at] : costs_[at];
+    HOTSET_ASSERT(at < ways_[on_way].costs.size());
+    return ways_[on_way].costs[at];
   }
   [[nodiscard]] const link_model& link_of(const copy& c) const noexcept {
-    return c.back ? back_ : link_;
+    return ways_[c.on.way].link;
   }
 
   // --- tickets
@@ -381,9 +361,9 @@ class clock_backend {
     if (chained_ == 0) return;
     for (std::size_t list = 0; list < lists(); ++list)
       for (auto p = waiting_.front(list); p != no_copy; p = waiting_.after(p))
-        if (auto& c = copies_[index(p)];
-            c.ready == never && !c.waits_back && c.what.after == e.id) {
+        if (auto& c = copies_[index(p)]; c.chained && c.what.after == e.id) {
           c.ready = now_;
+          c.chained = false;
           --chained_;
         }
   }
@@ -404,58 +384,34 @@ class clock_backend {
       const auto at = ready_after(f.after);
       const auto bytes = cost_of(f).bytes;
       e.time = std::max(e.time, at);
-      moved_.bytes += bytes;
+      ways_.front().moved.bytes += bytes;
       if (watcher_ != nullptr) watcher_->on_copy(at, at, f, when, bytes);
     }
   }
-  void enqueue(entry& e, std::span<const fill> fills, urgency when) noexcept {
+  void enqueue_all(entry& e, std::span<const fill> fills, urgency when) noexcept {
     e.left = fills.size();
-    for (const auto& f : fills) {
-      make_room(copies_per_fill());  // demand waits for it
-      const bool evicts = mode_ != write_back_way::none && f.victim != no_key;
-      const auto p = evicts ? take_with_victim(f, e.id, when) : take(0, f, e.id, when);
-      copies_[index(p)].settles = true;
-    }
+    for (const auto& f : fills) enqueue(f, e.id, when);
   }
+  /// The host waits for free places.
   void make_room(std::size_t count) noexcept {
     while (free_.size() < count) (void)step(never);
   }
   /// A copy of its own, at the end of a lane's list.
-  copy_id take(std::size_t way, const fill& f, ticket batch, urgency when) noexcept {
+  copy_id take(route on, const fill& f, ticket batch, urgency when) noexcept {
     const auto p = free_.back();
     free_.pop_back();
-    const bool back = f.slot == no_slot;
     const auto ready = ready_after(f.after);
-    if (ready == never) ++chained_;
-    if (ready == never && when == urgency::now && mode_ != write_back_way::none) promote(f.after);
-    auto& c = copies_[index(p)] = {f, batch, ++order_, ready, 0, when, cost_of(f, back)};
-    c.way = static_cast<std::uint8_t>(way);
-    c.back = back;
-    waiting_.push_back(list_of(way, when == urgency::now ? urgent : speculative), p);
-    return p;
-  }
-  /// The victim's copy back, then the fill, which waits for it unless a spare slot is free.
-  copy_id take_with_victim(const fill& f, ticket batch, urgency when) noexcept {
-    const auto victim =
-        take(out_, {.key = f.victim, .precision = f.precision, .after = f.after}, batch, when);
-    auto alone = f;
-    alone.after = no_ticket;
-    const auto p = take(0, alone, batch, when);
-    if (spares_ != 0) {
-      --spares_;
-      return p;
-    }
-    auto& c = copies_[index(p)];
-    c.ready = never;
-    c.waits_back = true;
-    copies_[index(victim)].then = p;
+    const bool chained = ready == never;
+    if (chained) ++chained_;
+    copies_[index(p)] = {f, batch, ++order_, ready, 0, when, cost_of(f, on.way), on, chained};
+    waiting_.push_back(list_of(on.in_lane, when == urgency::now ? urgent : speculative), p);
     return p;
   }
   /// In order of submission: what was submitted later goes behind it again.
   void insert_urgent(copy_id p) noexcept {
     auto& c = copies_[index(p)];
     c.when = urgency::now;
-    const auto list = list_of(c.way, urgent);
+    const auto list = list_of(c.on.in_lane, urgent);
     auto later = waiting_.front(list);
     while (later != no_copy && copies_[index(later)].order < c.order) later = waiting_.after(later);
     waiting_.push_back(list, p);
@@ -466,32 +422,9 @@ class clock_backend {
     }
   }
   void remove(copy_id p) noexcept {
-    const auto& c = copies_[index(p)];
-    if (c.ready == never && !c.waits_back) --chained_;
+    if (copies_[index(p)].chained) --chained_;
     waiting_.erase(p);
     free_.push_back(p);
-  }
-  /// Of a batch of which nothing has begun. A fill that took a spare slot gives it back.
-  void give_up(copy_id p) noexcept {
-    const auto& c = copies_[index(p)];
-    if (c.back && !c.settles && c.then == no_copy) ++spares_;
-    remove(p);
-  }
-  /// A victim has been copied back: its slot goes to the fill that waits for it, or it is a spare one.
-  void free_slot_of(const copy& victim) noexcept {
-    if (victim.then != no_copy) return start(victim.then);
-    for (const auto when : {urgent, speculative})
-      for (auto p = waiting_.front(list_of(0, when)); p != no_copy; p = waiting_.after(p))
-        if (copies_[index(p)].waits_back) {
-          for (auto& other : copies_)
-            if (other.then == p) other.then = no_copy;
-          return start(p);
-        }
-    ++spares_;
-  }
-  void start(copy_id p) noexcept {
-    copies_[index(p)].waits_back = false;
-    copies_[index(p)].ready = now_;
   }
 
   // --- the link
@@ -500,7 +433,7 @@ class clock_backend {
     for (;;) {
       const auto next = begin_what_may(until);
       auto first = first_stop();
-      if (first.way == nullptr || first.at.time > next) {
+      if (first.on == nullptr || first.at.time > next) {
         if (next >= until) return false;
         now_ = next;
         continue;
@@ -508,27 +441,31 @@ class clock_backend {
       if (first.at.time > until) return false;
       // All ends of a time come before its beginnings: one may let something begin on the other lane.
       do {
-        end_run(*first.way, first.at);
+        end_run(*first.on, first.at);
         first = first_stop();
-      } while (first.way != nullptr && first.at.time == now_);
+      } while (first.on != nullptr && first.at.time == now_);
       return true;
     }
   }
+  struct stop {
+    ticks time = 0;
+    std::uint64_t chunks = 0;  ///< of the copy, carried by then
+  };
   struct lane_stop {
-    lane* way = nullptr;
+    lane* on = nullptr;
     stop at{never, 0};
   };
   [[nodiscard]] lane_stop first_stop() noexcept {
     lane_stop first;
-    for (auto& way : lanes_) {
-      if (way.running == no_copy) continue;
-      const auto at = next_stop(way);
-      if (first.way == nullptr || at.time < first.at.time) first = {&way, at};
+    for (auto& on : lanes_) {
+      if (on.running == no_copy) continue;
+      const auto at = next_stop(on);
+      if (first.on == nullptr || at.time < first.at.time) first = {&on, at};
     }
     return first;
   }
-  /// On every lane that carries nothing. Returns when something else may begin: what begins at `until` is decided later, for
-  /// more may be submitted by then.
+  /// On every lane that carries nothing. Returns when something else may begin: what begins at `until` is decided
+  /// later, for more may be submitted by then.
   ticks begin_what_may(ticks until) noexcept {
     auto next = never;
     if (free_.size() == copies_.size()) return next;
@@ -549,30 +486,31 @@ class clock_backend {
       }
     return earliest;
   }
-  void begin_run(lane& way, copy_id p) noexcept {
+  void begin_run(lane& on, copy_id p) noexcept {
     auto& c = copies_[index(p)];
-    way.running = p;
-    way.run_begin = now_;
-    way.run_end = now_ + c.whole.time;
-    if (c.chunks != 0) way.run_end -= link_of(c).time_until(c.whole.bytes, c.chunks);
+    on.running = p;
+    on.run_begin = now_;
+    on.run_end = now_ + c.whole.time;
+    if (c.chunks != 0) on.run_end -= link_of(c).time_until(c.whole.bytes, c.chunks);
     if (c.chunks != 0) return;
     if (auto* const e = find(c.batch)) e->started = true;
   }
   /// The end of the copy that runs, or the border at which one that goes before it may start.
-  [[nodiscard]] stop next_stop(const lane& way) const noexcept {
-    const auto& c = copies_[index(way.running)];
+  [[nodiscard]] stop next_stop(const lane& on) const noexcept {
+    const auto& c = copies_[index(on.running)];
     const auto& link = link_of(c);
     auto earliest = never;
-    if (c.when != urgency::now) earliest = earliest_before(list_of(c.way, urgent), no_copy);
+    if (c.when != urgency::now) earliest = earliest_before(list_of(c.on.in_lane, urgent), no_copy);
     earliest = std::min(
-        earliest, earliest_before(list_of(c.way, c.when == urgency::now ? urgent : speculative),
-                                  way.running));
+        earliest,
+        earliest_before(list_of(c.on.in_lane, c.when == urgency::now ? urgent : speculative),
+                        on.running));
     earliest = std::max(earliest, now_);
-    if (earliest >= way.run_end) return {way.run_end, c.whole.chunks};
+    if (earliest >= on.run_end) return {on.run_end, c.whole.chunks};
     const auto passed = link.time_until(c.whole.bytes, c.chunks);
-    const auto chunks = link.chunks_by(c.whole.bytes, earliest - way.run_begin + passed);
-    const auto time = way.run_begin + link.time_until(c.whole.bytes, chunks) - passed;
-    if (time >= way.run_end) return {way.run_end, c.whole.chunks};  // the rest takes no time
+    const auto chunks = link.chunks_by(c.whole.bytes, earliest - on.run_begin + passed);
+    const auto time = on.run_begin + link.time_until(c.whole.bytes, chunks) - passed;
+    if (time >= on.run_end) return {on.run_end, c.whole.chunks};  // the rest takes no time
     return {time, chunks};
   }
   [[nodiscard]] ticks earliest_before(std::size_t list, copy_id end) const noexcept {
@@ -581,45 +519,33 @@ class clock_backend {
       earliest = std::min(earliest, copies_[index(p)].ready);
     return earliest;
   }
-  void end_run(lane& way, const stop& at) noexcept {
-    const auto p = std::exchange(way.running, no_copy);
+  void end_run(lane& on, const stop& at) noexcept {
+    const auto p = std::exchange(on.running, no_copy);
     auto& c = copies_[index(p)];
     const auto& link = link_of(c);
     const auto bytes =
         link.bytes_until(c.whole.bytes, at.chunks) - link.bytes_until(c.whole.bytes, c.chunks);
     c.chunks = at.chunks;
     now_ = at.time;
-    auto& total = c.back ? moved_back_ : moved_;
-    total.time += at.time - way.run_begin;
-    total.bytes += bytes;
-    tell(c, way.run_begin, bytes);
+    auto& moved = ways_[c.on.way].moved;
+    moved.time += at.time - on.run_begin;
+    moved.bytes += bytes;
+    if (watcher_ != nullptr) watcher_->on_copy(on.run_begin, now_, c.what, c.when, bytes);
     if (at.chunks != c.whole.chunks) return;
-    const auto done = c;
+    const auto batch = c.batch;
+    const bool settles = c.settles;
     remove(p);
-    if (done.back && !done.settles) free_slot_of(done);
-    if (!done.settles) return;
-    auto& e = place(done.batch);
+    if (!settles) return carried_beside(p);
+    auto& e = place(batch);
     if (--e.left == 0) settle(e, transfer_state::arrived);
   }
-  void tell(const copy& c, ticks begin, std::uint64_t bytes) const noexcept {
-    if (watcher_ == nullptr) return;
-    if (c.back)
-      watcher_->on_write_back(begin, now_, c.what.key, bytes);
-    else
-      watcher_->on_copy(begin, now_, c.what, c.when, bytes);
-  }
 
-  link_model link_;
   std::size_t layers_;
-  std::vector<cost> costs_{};  ///< [precisions][layers]
-  std::vector<cost> back_costs_{};
   std::vector<entry> entries_;
   lost_tickets lost_;
-  write_back_way mode_;
-  link_model back_;
-  std::size_t spares_;  ///< free ones
+  std::vector<way> ways_{};  ///< the first one is that of fills
   std::vector<lane> lanes_;
-  std::size_t out_;  ///< the lane of copies back
+  std::size_t copies_per_fill_;
   std::vector<copy> copies_;
   std::vector<copy_id> free_{};
   /// Copies in order of submission, a list per lane and urgency; one that runs stays in it.
@@ -629,8 +555,6 @@ class clock_backend {
   std::uint64_t order_ = 0;
   std::size_t chained_ = 0;  ///< copies after a batch that has not settled
   ticks now_ = 0;
-  carried moved_{};
-  carried moved_back_{};
 };
 
 static_assert(is_transfer_backend<clock_backend>());

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "hotset/transfer/link_model.hpp"
+#include "lab/replay/link_model.hpp"
 
 namespace hotset {
 

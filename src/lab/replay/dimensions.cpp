@@ -3,6 +3,9 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
+
+#include <fmt/format.h>
 
 namespace hotset::lab {
 
@@ -70,24 +73,6 @@ any_predictor::config make_predictor(std::string_view text,
   return asked(known_policies().make_predictor(text));
 }
 
-bool prefetches(std::string_view prefetch) {
-  return !row_of(known_policies().prefetch, prefetch)->traits.asks_nothing;
-}
-bool sees_future(std::string_view prefetch) {
-  return row_of(known_policies().prefetch, prefetch)->traits.sees_future;
-}
-bool fetches_everything(std::string_view miss) {
-  return row_of(known_policies().miss, miss)->traits.fetches_all;
-}
-bool wants_scores(std::string_view miss) {
-  return row_of(known_policies().miss, miss)->traits.needs_logits;
-}
-bool is_exact_miss(std::string_view miss) {
-  return row_of(known_policies().miss, miss)->traits.is_exact;
-}
-bool needs_weights(std::string_view miss) {
-  return row_of(known_policies().miss, miss)->traits.needs_weights;
-}
 std::optional<active_evict::config> make_pre_eviction(std::string_view text) {
   if (text == "none") return std::nullopt;
   const auto asked_for = asked(parse_policy(text));
@@ -99,14 +84,53 @@ std::optional<active_evict::config> make_pre_eviction(std::string_view text) {
   if (const auto bad = config.validate()) throw usage_error(bad->message);
   return config;
 }
-eviction_traits heard_by(std::string_view eviction) {
-  return asked(known_policies().eviction_of(eviction))->traits;
+
+bool prefetches(std::string_view prefetch) {
+  return !row_of(known_policies().prefetch, prefetch)->traits.asks_nothing;
 }
-bool needs_free_slots(std::string_view routing) {
-  return row_of(known_policies().routing, routing)->traits.needs_free_slots;
+bool fetches_everything(std::string_view miss) {
+  return row_of(known_policies().miss, miss)->traits.fetches_all;
 }
 bool bends_routing(std::string_view routing) {
   return !row_of(known_policies().routing, routing)->traits.is_exact;
+}
+bool wants_scores(std::string_view miss) {
+  return row_of(known_policies().miss, miss)->traits.needs_logits;
+}
+bool is_exact_miss(std::string_view miss) {
+  return row_of(known_policies().miss, miss)->traits.is_exact;
+}
+eviction_traits heard_by(std::string_view eviction) {
+  return asked(known_policies().eviction_of(eviction))->traits;
+}
+
+chosen_policies read_policies(const policy_set& names) {
+  check_policies(names.eviction, names.admission);
+  chosen_policies out{.names = names};
+  out.eviction = asked(known_policies().eviction_of(names.eviction));
+  out.profile = requested_profile(names.eviction);
+  out.prefetch = row_of(known_policies().prefetch, names.prefetch)->traits;
+  out.prefetch_profile = requested_prefetch_profile(names.prefetch);
+  // Without the counts of the profile, which are read when a trace is known.
+  const usage_profile some{{1.0}, {}};
+  auto prefetcher = make_prefetch(names.prefetch, out.prefetch_profile ? some : usage_profile{});
+  if (!out.prefetch.asks_nothing) out.prefetcher = std::move(prefetcher);
+  out.guard = parse_guard(names.guard);
+  out.order = parse_fill_order(names.prefetch_order);
+  out.miss = row_of(known_policies().miss, names.miss)->traits;
+  auto misses = make_miss(names.miss);
+  if (!out.miss.fetches_all) out.misses = std::move(misses);
+  auto routing = make_routing(names.routing);
+  const auto routes = row_of(known_policies().routing, names.routing)->traits;
+  if (!routes.is_exact) out.routing = std::move(routing);
+  out.predictor = make_predictor(names.predictor, predictor_names(false, true));
+  out.pre_eviction = make_pre_eviction(names.pre_eviction);
+  if (!out.pre_eviction && routes.needs_free_slots)
+    throw usage_error(fmt::format(
+        "routing policy {} does nothing without slots that were freed ahead, accepted: with "
+        "--pre-eviction active_evict, or another routing policy",
+        names.routing));
+  return out;
 }
 
 }  // namespace hotset::lab

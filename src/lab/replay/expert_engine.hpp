@@ -36,7 +36,7 @@ class expert_engine final : public engine_over<Pager> {
 
  public:
   /// `shape`: of the views.
-  expert_engine(const geometry& shape, Pager decisions, const clock_backend::config& clock,
+  expert_engine(const geometry& shape, Pager decisions, const engine_clock& clock,
                 const visit_costs& costs)
       : base(std::move(decisions), clock, costs, {.most_under_way = 1}),
         top_k_(shape.ranks()),
@@ -101,9 +101,9 @@ class expert_engine final : public engine_over<Pager> {
     while (!cache_.queue().empty()) {
       const auto waiting = cache_.queue().size();
       (void)cache_.prefetch(context_, {}, watchdog_);
-      if (cache_.queue().size() == waiting && !backend_.advance_to_stop(until)) break;
+      if (cache_.queue().size() == waiting && !backend_->advance_to_stop(until)) break;
     }
-    backend_.advance(until);
+    backend_->advance(until);
   }
 
   clock_stream watchdog_;  ///< places what waits when the link says so, whatever the host does

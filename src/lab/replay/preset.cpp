@@ -2,6 +2,8 @@
 #include "lab/replay/preset.hpp"
 
 #include <array>
+#include <optional>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -136,15 +138,7 @@ std::vector<policy_set> combine_policies(const policy_lists& lists, const policy
   std::vector<policy_set> sets;
   for (const auto& name : lists.presets) sets.push_back(make_preset(name));
   if (sets.empty()) sets.push_back(plain);
-  vary(sets, &policy_set::predictor, lists.predictors);
-  vary(sets, &policy_set::pre_eviction, lists.pre_evictions);
-  vary(sets, &policy_set::routing, lists.routings);
-  vary(sets, &policy_set::miss, lists.misses);
-  vary(sets, &policy_set::guard, lists.guards);
-  vary(sets, &policy_set::prefetch_order, lists.prefetch_orders);
-  vary(sets, &policy_set::prefetch, lists.prefetches);
-  vary(sets, &policy_set::admission, lists.admissions);
-  vary(sets, &policy_set::eviction, lists.evictions);
+  for (const auto& kind : policy_kinds) vary(sets, kind.choice, lists.*kind.list);
   if (!lists.gate_weights.empty())
     for (auto& set : sets)
       if (set.predictor == learned) set.predictor += ":weights=" + lists.gate_weights;

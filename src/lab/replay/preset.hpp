@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Named sets of policies: the configurations of SpecMD's Table 1, the systems of its Table 2, and those that fMoE and
-/// ActiveEvict compare.
+/// Named sets of policies: the configurations of SpecMD's Table 1, the systems of its Table 2, and those that fMoE
+/// and ActiveEvict compare.
 
+#include <array>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "lab/replay/sweep.hpp"
+#include "lab/replay/dimensions.hpp"
 
 namespace hotset::lab {
 
@@ -30,13 +31,33 @@ struct policy_lists {
   std::string gate_weights{};
 };
 
-/// Every combination of the lists on top of each preset, or of `plain` where none was named, in this order
-/// of nesting: preset, predictor, pre-eviction, routing, miss, guard, prefetch order, prefetch, admission, eviction.
+/// A kind of policy: its option, its list, and its place in a set.
+struct policy_kind {
+  std::string_view option;
+  std::vector<std::string> policy_lists::*list;
+  std::string policy_set::*choice;
+};
+/// In the order of nesting, outermost first.
+inline constexpr std::array<policy_kind, 9> policy_kinds{{
+    {"--predictor", &policy_lists::predictors, &policy_set::predictor},
+    {"--pre-eviction", &policy_lists::pre_evictions, &policy_set::pre_eviction},
+    {"--routing", &policy_lists::routings, &policy_set::routing},
+    {"--miss", &policy_lists::misses, &policy_set::miss},
+    {"--prefetch-guard", &policy_lists::guards, &policy_set::guard},
+    {"--prefetch-order", &policy_lists::prefetch_orders, &policy_set::prefetch_order},
+    {"--prefetch", &policy_lists::prefetches, &policy_set::prefetch},
+    {"--admission", &policy_lists::admissions, &policy_set::admission},
+    {"--eviction", &policy_lists::evictions, &policy_set::eviction},
+}};
+
+/// Every combination of the lists on top of each preset, or of `plain` where none was named, nested as policy_kinds
+/// are.
 /// Errors: those of make_preset. Other names are not looked at.
 [[nodiscard]] std::vector<policy_set> combine_policies(const policy_lists& lists,
                                                        const policy_set& plain = {});
 
-/// The systems that decide on-line, in the order of the field, and Belady's bound without prefetch: `--compare systems`.
+/// The systems that decide on-line, in the order of the field, and Belady's bound without prefetch: `--compare
+/// systems`.
 [[nodiscard]] std::vector<policy_set> all_systems(const std::string& gate_weights = {});
 
 }  // namespace hotset::lab

@@ -28,7 +28,7 @@ template <class Engine>
 std::unique_ptr<simulated_engine> engine_of(const pager_request& request,
                                             const policy_knowledge& knowledge, Engine make) {
   check_precisions(request.eviction, request.layout, request.miss.has_value());
-  return asked(with_erased_pager(known_policies(), request, knowledge, make));
+  return make(asked(known_policies().make_erased_pager(request, knowledge)));
 }
 
 }  // namespace
@@ -91,8 +91,7 @@ std::unique_ptr<any_pager> make_pager(const pager_request& request,
 
 std::unique_ptr<simulated_engine> make_engine(const pager_request& request,
                                               const policy_knowledge& knowledge,
-                                              const clock_backend::config& clock,
-                                              const visit_costs& costs,
+                                              const engine_clock& clock, const visit_costs& costs,
                                               const slot_cache_config& setup) {
   return engine_of(
       request, knowledge, [&]<class Pager>(Pager made) -> std::unique_ptr<simulated_engine> {
@@ -103,7 +102,7 @@ std::unique_ptr<simulated_engine> make_engine(const pager_request& request,
 std::unique_ptr<simulated_engine> make_expert_engine(const pager_request& request,
                                                      const policy_knowledge& knowledge,
                                                      const geometry& shape,
-                                                     const clock_backend::config& clock,
+                                                     const engine_clock& clock,
                                                      const visit_costs& costs) {
   if (request.miss)
     throw usage_error("expert-by-expert replay fetches every miss, accepted: --miss fetch");

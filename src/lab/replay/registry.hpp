@@ -50,12 +50,12 @@ void check_policies(std::string_view eviction, std::string_view admission);
 /// The same pager under a slot cache on a virtual clock.
 [[nodiscard]] std::unique_ptr<simulated_engine> make_engine(const pager_request& request,
                                                             const policy_knowledge& knowledge,
-                                                            const clock_backend::config& clock,
+                                                            const engine_clock& clock,
                                                             const visit_costs& costs,
                                                             const slot_cache_config& setup = {});
 /// As make_engine, an expert_engine. Pre: the pools of `request` are of one_by_one(shape).
 [[nodiscard]] std::unique_ptr<simulated_engine> make_expert_engine(
     const pager_request& request, const policy_knowledge& knowledge, const geometry& shape,
-    const clock_backend::config& clock, const visit_costs& costs);
+    const engine_clock& clock, const visit_costs& costs);
 
 }  // namespace hotset::lab

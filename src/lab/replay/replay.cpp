@@ -89,15 +89,6 @@ replay_mode parse_replay_mode(std::string_view name) {
   return static_cast<replay_mode>(found - mode_names.begin());
 }
 
-std::vector<std::uint32_t> events_per_visit(const visit_sequence& visits,
-                                            const pool_layout& layout) {
-  event_walk walk(visits, layout, true);
-  std::vector<std::uint32_t> counts(visits.size());
-  for (std::size_t i = 0; i < visits.size(); ++i)
-    counts[i] = walk.each(i, 0, [](std::uint64_t, id_view<expert_id>) {});
-  return counts;
-}
-
 event_order order_events(const visit_sequence& visits, const pool_layout& layout, bool splits,
                          visit_split how) {
   event_order out;

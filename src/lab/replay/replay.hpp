@@ -29,11 +29,6 @@ enum class replay_mode : std::uint8_t {
 /// Errors: usage_error that lists the names.
 [[nodiscard]] replay_mode parse_replay_mode(std::string_view name);
 
-/// The number of events that each visit is split into where it does not fit its pool (1 where it does).
-/// A group is an event: offline policies count by events.
-[[nodiscard]] std::vector<std::uint32_t> events_per_visit(const visit_sequence& visits,
-                                                          const pool_layout& layout);
-
 /// The visits of a trace numbered by events, and who uses what when.
 struct event_order {
   std::vector<std::uint64_t> first{};  ///< by visit; empty: visit i is event i

@@ -15,16 +15,16 @@
 #include "hotset/cache/slot_cache.hpp"
 #include "hotset/core/forecast.hpp"
 #include "hotset/core/ids/id_view.hpp"
-#include "hotset/core/miss.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/paging/any_pager.hpp"
 #include "hotset/paging/pager.hpp"
 #include "hotset/policy/any/any_prefetch_policy.hpp"
 #include "hotset/prefetch/active_evict.hpp"
-#include "hotset/transfer/link_model.hpp"
 #include "hotset/transfer/memory/transient_slots.hpp"
 #include "lab/replay/clock_backend.hpp"
 #include "lab/replay/clock_stream.hpp"
+#include "lab/replay/link_model.hpp"
+#include "lab/replay/write_back_clock.hpp"
 
 namespace hotset::lab {
 
@@ -36,6 +36,12 @@ struct visit_costs {
   ticks per_host_expert = 0;  ///< of each expert that the host computes, beside the device
   /// Slots beside the cache's, through which experts come that the host would compute.
   std::size_t transient = 0;
+};
+
+/// The link of an engine. Its clock has the shape of the engine's pager.
+struct engine_clock {
+  link_model link = link_model::instant();
+  write_back_config back{};
 };
 
 /// What an engine looks ahead with, visit by visit.
@@ -135,54 +141,56 @@ class engine_over : public simulated_engine {
   [[nodiscard]] ticks blocked() const override { return stream_.blocked(); }
   [[nodiscard]] ticks link_busy() override {
     finish();
-    return backend_.busy();
+    return backend_->busy();
   }
   [[nodiscard]] ticks back_busy() override {
     finish();
-    return backend_.busy_back();
+    return victims_ == nullptr ? 0 : victims_->busy_back();
   }
   [[nodiscard]] std::uint64_t bytes_back() override {
     finish();
-    return backend_.bytes_moved_back();
+    return victims_ == nullptr ? 0 : victims_->bytes_moved_back();
   }
   [[nodiscard]] std::uint64_t streamed() const override { return transient_.streamed(); }
   [[nodiscard]] const gate_mass& mass() const override { return mass_; }
   status warm(std::span<const expert_key> keys) override {
     const auto done = cache_.warm(keys, stream_);
-    stream_.issue_at(backend_.now());
+    stream_.issue_at(backend_->now());
     stream_.synchronise();
     return done;
   }
   void open_step(const routing_view& view, look_ahead& ahead) override {
     stream_.synchronise();
-    backend_.advance(stream_.host());
+    backend_->advance(stream_.host());
     cache_.open_step(view);
     if (ahead.expected.depth == 0) return;
     prefetch(view, {.layer = view.layer, .step = view.step, .kind = view.kind}, ahead);
   }
   void watch(decision_sink* decisions, link_observer* link, compute_observer* compute) override {
     decisions_ = decisions;
-    backend_.watch(link);
+    backend_->watch(link);
     arithmetic_ = compute;
   }
 
  protected:
-  engine_over(Pager decisions, const clock_backend::config& clock, const visit_costs& costs,
+  engine_over(Pager decisions, const engine_clock& clock, const visit_costs& costs,
               const slot_cache_config& setup)
-      : backend_(with_shape(clock, decisions.shape())),
+      : backend_(made(clock, decisions.shape())),
+        victims_(dynamic_cast<write_back_clock*>(backend_.get())),
         costs_(costs),
-        cache_(std::move(decisions), backend_, setup),
+        cache_(std::move(decisions), *backend_, setup),
         visit_(cache_.make_visit()),
-        transient_(backend_, static_cast<slot_id>(cache_.pager().layout().slots()),
+        transient_(*backend_, static_cast<slot_id>(cache_.pager().layout().slots()),
                    costs.transient) {}
 
   void finish() noexcept {
     (void)cache_.drain();
-    backend_.finish();
+    backend_->finish();
   }
-  static clock_backend::config with_shape(clock_backend::config clock, const geometry& shape) {
-    clock.shape = shape;
-    return clock;
+  static std::unique_ptr<clock_backend> made(const engine_clock& clock, const geometry& shape) {
+    const clock_backend::config setup{.link = clock.link, .shape = shape};
+    if (clock.back.way == write_back_way::none) return std::make_unique<clock_backend>(setup);
+    return std::make_unique<write_back_clock>(setup, clock.back);
   }
   /// Policies hear of the forecast even where nothing is prefetched.
   void prefetch(const routing_view& view, const visit_context& context, look_ahead& ahead) {
@@ -196,14 +204,20 @@ class engine_over : public simulated_engine {
   }
   /// Slots for the layer after the view's.
   void pre_evict(const routing_view& view, look_ahead& ahead) {
-    const auto& pages = cache_.pager();
+    auto& pages = cache_.pager();
     const auto next = view.layer + 1;
     if (next == pages.shape().layers || ahead.expected.depth == 0) return;
     const visit_context running{.layer = view.layer, .step = view.step, .kind = view.kind};
-    cache_.pager().expect(running, ahead.expected);
+    pages.expect(running, ahead.expected);
     const auto wanted = ahead.pre_evictor->decide(ahead.expected, {pages.located(next)});
-    (void)cache_.pre_evict({.layer = next, .step = view.step, .kind = view.kind}, wanted.free,
-                           wanted.spared, stream_);
+    const visit_context coming{.layer = next,
+                               .pool = pages.layout().pool_of_layer(next),
+                               .step = view.step,
+                               .kind = view.kind};
+    if (victims_ == nullptr)
+      (void)cache_.pre_evict(coming, wanted.free, wanted.spared);
+    else
+      (void)pre_evict_back(pages, *victims_, coming, wanted.free, wanted.spared, stream_);
     freed_for_ = next;
   }
   /// The gate of a visit: then its experts are known.
@@ -217,7 +231,8 @@ class engine_over : public simulated_engine {
   // The parts of one engine, named as its own: only the two engines of the simulator derive from this.
   // NOLINTBEGIN(readability-identifier-naming)
   clock_stream stream_;
-  clock_backend backend_;
+  std::unique_ptr<clock_backend> backend_;
+  write_back_clock* victims_;  // the same, where it copies victims back
   visit_costs costs_;
   slot_cache<Pager, clock_backend> cache_;
   cache_visit visit_;
@@ -238,13 +253,13 @@ class engine_model final : public engine_over<Pager> {
       base::freed_for_, base::mass_, base::stream_, base::transient_, base::visit_;
 
  public:
-  engine_model(Pager decisions, const clock_backend::config& clock, const visit_costs& costs,
+  engine_model(Pager decisions, const engine_clock& clock, const visit_costs& costs,
                const slot_cache_config& setup = {})
       : base(std::move(decisions), clock, costs, setup) {}
 
   status visit(const routing_view& view, look_ahead& ahead) override {
     base::run_gate();
-    backend_.advance(stream_.host());
+    backend_->advance(stream_.host());
     freed_for_ = before_layers;
     transient_.begin_visit();
     const auto begin = stream_.now();

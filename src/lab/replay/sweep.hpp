@@ -14,25 +14,12 @@
 #include "lab/errors.hpp"
 #include "lab/progress.hpp"
 #include "lab/replay/cache_size.hpp"
-#include "lab/replay/registry.hpp"
+#include "lab/replay/dimensions.hpp"
+#include "lab/replay/precision_ladder.hpp"
 #include "lab/replay/replay.hpp"
 #include "lab/replay/timed_replay.hpp"
 
 namespace hotset::lab {
-
-/// One policy of each kind; texts as the command line takes them.
-struct policy_set {
-  std::string eviction = "lru";
-  std::string admission = "always";
-  std::string prefetch = "no_prefetch";
-  std::string guard = "named";
-  std::string miss = "fetch";
-  std::string routing = "router_order";
-  std::string pre_eviction = "none";
-  std::string predictor = "recorded";  ///< what prefetch, pre-eviction and eviction go by
-  std::string prefetch_order = "nearest";
-  std::string preset{};  ///< the name that it was asked for by, or empty
-};
 
 /// A link as it was asked for.
 struct link_request {
@@ -41,20 +28,22 @@ struct link_request {
   write_back_way write_back = write_back_way::none;
   link_model::config back{};  ///< of the way back; of a link without one, as the link
   std::size_t spares = 0;     ///< slots beside the cache's
+
+  [[nodiscard]] engine_clock clock() const;
 };
 
 /// Lists give every combination, in this order of nesting: replay, scope, size, precision, link, policies.
 struct sweep_request {
   std::vector<policy_set> policies{policy_set{}};
-  std::vector<std::string> scopes{"shared"};
-  std::vector<std::string> replays{"event-atomic"};
+  std::vector<cache_scope> scopes{cache_scope::shared};
+  std::vector<replay_mode> replays{replay_mode::event_atomic};
   std::vector<size_request> sizes{};
-  std::vector<std::string> precisions{};   ///< ladders such as "8:4"; none: one precision
-  std::vector<link_request> links{};       ///< none: copies take no time, and nothing is timed
-  visit_costs costs{};                     ///< of a timed replay
-  const routing_trace* lessons = nullptr;  ///< that predictors see before each replay; or none
-  bool warm_start = false;                 ///< caches begin with what the lessons used most
-  bool size_classes = false;               ///< shared scope: a pool for each size of expert
+  std::vector<precision_ladder> precisions{};  ///< none: one precision
+  std::vector<link_request> links{};           ///< none: copies take no time, and nothing is timed
+  visit_costs costs{};                         ///< of a timed replay
+  const routing_trace* lessons = nullptr;      ///< that predictors see before each replay; or none
+  bool warm_start = false;                     ///< caches begin with what the lessons used most
+  bool size_classes = false;                   ///< shared scope: a pool for each size of expert
   visit_split split = visit_split::by_token;
   unsigned jobs = 1;                  ///< replays at one time
   std::uint32_t max_tokens = 0;       ///< longer steps are cut; 0: no limit
@@ -65,8 +54,6 @@ struct sweep_request {
   /// A size that is too small in a scope is left out and told, not refused, unless all are. For sizes that no user
   /// chose.
   bool leaves_out_sizes = false;
-  /// Sizes are counted together, in one walk over the visits, where that is possible; decision_hash then stays 0 where no pager decides.
-  bool counts_alone = false;
   progress_report progress{};  ///< in visits of all replays; called from one thread at a time
 };
 
@@ -95,7 +82,6 @@ struct sweep_result {
   std::uint64_t tokens = 0, visits = 0;  ///< visits of the event-atomic form
   std::vector<run_result> results{};
   std::vector<std::string> not_replayed{};  ///< runs that the trace has too little for, and why
-  std::uint64_t together = 0;               ///< runs that were counted in one walk with other sizes
 };
 
 /// Errors: usage_error, infeasible_error, trace_error. Threads: runs up to `jobs` replays at a time.

@@ -8,10 +8,10 @@
 #include <fmt/format.h>
 
 #include "hotset/core/numbers/unique_ids.hpp"
-#include "hotset/trace/visit_gather.hpp"
 #include "lab/errors.hpp"
 #include "lab/progress.hpp"
 #include "lab/replay/infeasible_visit.hpp"
+#include "lab/replay/visit_gather.hpp"
 
 namespace hotset::lab {
 

@@ -9,7 +9,7 @@
 
 #include "hotset/policy/any/any_predictor.hpp"
 #include "hotset/policy/any/any_prefetch_policy.hpp"
-#include "hotset/policy/any/any_routing_policy.hpp"
+#include "hotset/policy/routing_policy.hpp"
 #include "hotset/predict/gate_predictors.hpp"
 #include "hotset/predict/prediction_score.hpp"
 #include "hotset/trace/routing_trace.hpp"

@@ -45,16 +45,12 @@ timeline::timeline(std::ostream& out) : out_(out) {
 
 void timeline::on_copy(ticks begin, ticks end, const fill& what, urgency when,
                        std::uint64_t bytes) noexcept {
-  span(out_, when == urgency::now ? demand : speculative,
-       fmt::format("layer {} expert {}", what.key.layer, what.key.expert), begin, end,
+  const auto name = fmt::format("layer {} expert {}", what.key.layer, what.key.expert);
+  if (what.slot == no_slot)
+    return span(out_, back, name, begin, end, fmt::format(",\"args\":{{\"bytes\":{}}}", bytes));
+  span(out_, when == urgency::now ? demand : speculative, name, begin, end,
        fmt::format(",\"args\":{{\"slot\":{},\"precision\":{},\"bytes\":{},\"late\":{}}}", what.slot,
                    what.precision, bytes, what.speculative && when == urgency::now));
-}
-
-void timeline::on_write_back(ticks begin, ticks end, expert_key what,
-                             std::uint64_t bytes) noexcept {
-  span(out_, back, fmt::format("layer {} expert {}", what.layer, what.expert), begin, end,
-       fmt::format(",\"args\":{{\"bytes\":{}}}", bytes));
 }
 
 void timeline::on_wait(ticks begin, ticks end) noexcept {

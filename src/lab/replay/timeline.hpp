@@ -15,8 +15,6 @@ class timeline final : public link_observer, public compute_observer {
   explicit timeline(std::ostream& out);
   void on_copy(ticks begin, ticks end, const fill& what, urgency when,
                std::uint64_t bytes) noexcept override;
-  void on_write_back(ticks begin, ticks end, expert_key what,
-                     std::uint64_t bytes) noexcept override;
   void on_wait(ticks begin, ticks end) noexcept override;
   void on_compute(ticks begin, ticks end, const visit_context& visit, std::size_t tokens) override;
   /// Ends the document; nothing may be told afterwards.

@@ -8,9 +8,13 @@
 
 namespace hotset::lab {
 
-/// Without a line's end. Bytes that are not UTF-8 become U+FFFD.
+/// JSON in one line, without its end. Bytes that are not UTF-8 become U+FFFD.
 [[nodiscard]] inline std::string one_line(const nlohmann::ordered_json& value) {
   return value.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+/// JSON with a line for each member. Bytes that are not UTF-8 become U+FFFD.
+[[nodiscard]] inline std::string indented(const nlohmann::ordered_json& value) {
+  return value.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
 }  // namespace hotset::lab

@@ -2,115 +2,111 @@
 #include "lab/reports/miss_curve_report.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <utility>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "lab/files/input_error.hpp"
-#include "lab/reports/csv_field.hpp"
-#include "lab/reports/json_text.hpp"
 
 namespace hotset::lab {
 namespace {
 
-using json = nlohmann::ordered_json;
+constexpr column columns[] = {
+    {"share", "share", "share %", {.digits = 1, .scale = 100}},
+    {"slots", "slots", "slots"},
+    {"misses", "misses", "misses", {.digits = 0}},
+    {"hits", "hits", "hits %", {.digits = 2, .scale = 100}},
+};
 
-json misses_to_json(const pool_curve& pool) {
-  json out = json::array();
-  for (std::size_t slots = 0; slots < pool.misses.size(); ++slots) {
-    const auto misses = pool.misses[slots];
-    if (slots < pool.widest)
-      out.push_back(nullptr);
-    else if (misses == std::floor(misses))
-      out.push_back(static_cast<std::uint64_t>(misses));
-    else
-      out.push_back(misses);
+/// A sample estimates misses that are not whole.
+row misses_of(const pool_curve& pool, std::size_t slots) {
+  const auto misses = pool.misses[slots];
+  if (misses == std::floor(misses)) return static_cast<std::uint64_t>(misses);
+  return misses;
+}
+
+row layer_of(const pool_curve& pool) {
+  return pool.layer ? row(number(*pool.layer)) : row(nullptr);
+}
+
+/// Whether a policy was asked for by name.
+bool names_eviction(const curve_set& curves) { return !curves.eviction.empty(); }
+
+row json_of(const curve_set& curves) {
+  row pools = row::array();
+  for (const auto& pool : curves.pools) {
+    row misses = row::array();
+    for (std::size_t slots = 0; slots < pool.misses.size(); ++slots)
+      misses.push_back(slots < pool.widest ? row(nullptr) : misses_of(pool, slots));
+    pools.push_back(
+        {{"layer", layer_of(pool)}, {"widest", pool.widest}, {"misses", std::move(misses)}});
   }
+  row out{{"schema", curve_schema}, {"name", curves.name}, {"scope", curves.scope}};
+  if (names_eviction(curves)) out["eviction"] = curves.eviction;
+  out.update({{"method", curves.method},
+              {"replay", curves.replay},
+              {"accesses", curves.accesses},
+              {"compulsory_misses", curves.compulsory_misses},
+              {"widest", curves.widest},
+              {"curves", std::move(pools)}});
   return out;
 }
 
-std::string layer_text(const pool_curve& pool) {
-  return pool.layer ? fmt::format("{}", *pool.layer) : std::string();
-}
-
-json to_json(const curve_set& curves) {
-  json pools = json::array();
-  for (const auto& pool : curves.pools)
-    pools.push_back({{"layer", pool.layer ? json(*pool.layer) : json(nullptr)},
-                     {"widest", pool.widest},
-                     {"misses", misses_to_json(pool)}});
-  return {{"schema", curve_schema},
-          {"name", curves.name},
-          {"scope", curves.scope},
-          {"method", curves.method},
-          {"replay", curves.replay},
-          {"accesses", curves.accesses},
-          {"compulsory_misses", curves.compulsory_misses},
-          {"widest", curves.widest},
-          {"curves", std::move(pools)}};
-}
-
-text_table empty_curve_table() {
-  text_table out;
-  for (const auto& [name, title] : {std::pair("share", "share %"),
-                                    {"slots", "slots"},
-                                    {"misses", "misses"},
-                                    {"hits", "hits %"}})
-    out.add({name, title, false, 0, true, {}});
+/// All pools together, at a share of the slots that hold everything.
+row row_at(const curve_set& curves, double share) {
+  const auto all = static_cast<double>(curves.pools.front().misses.size() - 1);
+  const auto slots =
+      std::max<std::size_t>(1, static_cast<std::size_t>(std::floor(share * all + 0.5)));
+  row out{{"share", share}, {"slots", slots}, {"misses", nullptr}, {"hits", nullptr}};
+  if (std::ranges::any_of(curves.pools, [&](const auto& pool) { return slots < pool.widest; }))
+    return out;
+  double misses = 0;
+  for (const auto& pool : curves.pools) misses += pool.misses[slots];
+  out["misses"] = misses;
+  out["hits"] = 1 - misses / static_cast<double>(curves.accesses);
   return out;
 }
 
 }  // namespace
 
 std::string to_json_text(std::span<const curve_set> sets) {
-  json out = json::array();
-  for (const auto& set : sets) out.push_back(to_json(set));
-  return (out.size() == 1 ? out.front() : out)
-             .dump(-1, ' ', false, json::error_handler_t::replace) +
-         '\n';
+  row out = row::array();
+  for (const auto& set : sets) out.push_back(json_of(set));
+  return one_line(out.size() == 1 ? out.front() : out) + '\n';
 }
 
 std::string to_csv(std::span<const curve_set> sets) {
-  std::string out = "trace,scope,method,replay,layer,slots,misses\n";
+  std::vector<row> rows;
   for (const auto& set : sets)
     for (const auto& pool : set.pools)
       for (std::size_t slots = pool.widest; slots < pool.misses.size(); ++slots)
-        out += fmt::format("{},{},{},{},{},{},{}\n", csv_field(set.name), set.scope, set.method,
-                           set.replay, layer_text(pool), slots, pool.misses[slots]);
-  return out;
+        rows.push_back({{"trace", set.name},
+                        {"scope", set.scope},
+                        {"eviction", set.eviction},
+                        {"method", set.method},
+                        {"replay", set.replay},
+                        {"layer", layer_of(pool)},
+                        {"slots", slots},
+                        {"misses", misses_of(pool, slots)}});
+  std::vector<std::string> names{"trace", "scope", "method", "replay", "layer", "slots", "misses"};
+  if (std::ranges::any_of(sets, names_eviction)) names.insert(names.begin() + 2, "eviction");
+  return to_csv(names, rows);
 }
 
-std::vector<std::string> curve_columns() { return empty_curve_table().names(); }
+std::vector<std::string> curve_columns() { return names_of(columns); }
 
 std::string to_table(const curve_set& curves, const table_view& view) {
-  constexpr std::array shares{0.05, 0.125, 0.25, 0.375, 0.5, 0.75, 1.0};
-  const auto slots_of = [&](double share) {
-    const auto keys = static_cast<double>(curves.pools.front().misses.size() - 1);
-    return std::max<std::size_t>(1, static_cast<std::size_t>(std::floor(share * keys + 0.5)));
-  };
-  auto out = folded(fmt::format("{}: {} accesses, {:.0f} first sights, scope {}, {}, {}\n",
+  std::vector<row> rows;
+  for (const double share : {0.05, 0.125, 0.25, 0.375, 0.5, 0.75, 1.0})
+    rows.push_back(row_at(curves, share));
+  auto out = folded(fmt::format("{}: {} accesses, {:.0f} first sights, scope {}, {}{}, {}\n",
                                 printable(curves.name), curves.accesses, curves.compulsory_misses,
-                                curves.scope, curves.method, curves.replay),
-                    view.width);
-  auto table = empty_curve_table();
-  for (const auto share : shares) {
-    const auto slots = slots_of(share);
-    double misses = 0;
-    bool fits = true;
-    for (const auto& pool : curves.pools) {
-      misses += pool.misses[slots];
-      fits = fits && slots >= pool.widest;
-    }
-    const auto hits = 1 - misses / static_cast<double>(curves.accesses);
-    table.add_row({fmt::format("{:.1f}", 100 * share), std::to_string(slots),
-                   fits ? fmt::format("{:.0f}", misses) : "-",
-                   fits ? fmt::format("{:.2f}", 100 * hits) : "-"});
-  }
-  out += table.render(view);
-  if (curves.widest > slots_of(shares.front()))
+                                curves.scope, names_eviction(curves) ? curves.eviction + ", " : "",
+                                curves.method, curves.replay),
+                    view.width) +
+             to_table(columns, rows, view);
+  if (curves.widest > rows.front()["slots"].get<std::size_t>())
     out +=
         folded(fmt::format("-: fewer slots than the widest visit needs, {}: see hotset simulate\n",
                            curves.widest),

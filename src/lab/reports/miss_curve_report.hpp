@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "lab/curves/miss_curves.hpp"
-#include "lab/reports/text_table.hpp"
+#include "lab/reports/rows.hpp"
 
 namespace hotset::lab {
 

@@ -5,7 +5,7 @@
 #include <span>
 #include <string>
 
-#include "lab/reports/text_table.hpp"
+#include "lab/reports/rows.hpp"
 #include "lab/studies/rank.hpp"
 
 namespace hotset::lab {

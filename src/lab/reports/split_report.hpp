@@ -6,13 +6,13 @@
 #include <string>
 #include <vector>
 
-#include "lab/reports/text_table.hpp"
+#include "lab/reports/rows.hpp"
 #include "lab/studies/split_replay.hpp"
 
 namespace hotset::lab {
 
 /// {"schema", "results": [{"name", "bursts", "outcomes": [{"policy", "cap", "seconds_per_burst", "over_oracle", "moves",
-/// "caps"}]}]}. over_oracle is null where the oracle pays nothing and the policy does.
+/// "caps"}]}]}. over_oracle is null if the oracle pays nothing and the policy does.
 [[nodiscard]] std::string to_json_text(std::span<const split_result> results);
 /// A row for each policy of each result.
 [[nodiscard]] std::string to_table(std::span<const split_result> results,

@@ -5,22 +5,18 @@
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
-#include <string_view>
 #include <system_error>
-#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "lab/errors.hpp"
-#include "lab/files/input_error.hpp"
-
 namespace hotset::lab {
 namespace {
 
 constexpr std::size_t gap = 2;
+constexpr std::size_t value_column = 19;  // of "label      value"
 
 std::size_t width_of(const text_table::column& column) {
   auto most = column.title.size();
@@ -34,32 +30,20 @@ std::size_t width_of(const std::vector<const text_table::column*>& columns) {
   return sum == 0 ? 0 : sum - gap;
 }
 
-void append_cell(std::string& line, const text_table::column& column, const std::string& cell,
-                 bool last) {
-  const auto width = width_of(column);
-  if (!line.empty()) line.append(gap, ' ');
-  if (!column.text)
-    line += fmt::format("{:>{}}", cell, width);
-  else
-    line += last ? cell : fmt::format("{:<{}}", cell, width);
-}
-
-template <class Cell>
-std::string line_of(const std::vector<const text_table::column*>& columns, Cell&& cell) {
+/// The titles (row -1) or the cells of a row.
+std::string line_of(const std::vector<const text_table::column*>& columns, std::ptrdiff_t row) {
   std::string line;
-  for (const auto* column : columns)
-    append_cell(line, *column, cell(*column), column == columns.back());
+  for (const auto* column : columns) {
+    const auto& cell = row < 0 ? column->title : column->cells[static_cast<std::size_t>(row)];
+    if (!line.empty()) line.append(gap, ' ');
+    if (!column->text)
+      line += fmt::format("{:>{}}", cell, width_of(*column));
+    else if (column == columns.back())
+      line += cell;
+    else
+      line += fmt::format("{:<{}}", cell, width_of(*column));
+  }
   return line + '\n';
-}
-
-std::string left_out(const std::vector<const text_table::column*>& gone, std::size_t width) {
-  if (gone.empty()) return {};
-  std::vector<std::string> names;
-  names.reserve(gone.size());
-  for (const auto* column : gone) names.push_back(column->name);
-  return folded(fmt::format("left out: {} (no room in {} columns; --columns all, or their names)\n",
-                            fmt::join(names, ", "), width),
-                width);
 }
 
 }  // namespace
@@ -80,30 +64,15 @@ std::size_t output_width() {
   return 100;
 }
 
-void text_table::add_bytes(std::string name, std::string title, int rank, bool telling,
-                           const std::vector<std::optional<std::uint64_t>>& bytes) {
-  constexpr const char* units[] = {"KiB", "MiB", "GiB", "TiB", "PiB"};
-  std::uint64_t largest = 0;
-  for (const auto& size : bytes) largest = std::max(largest, size.value_or(0));
-  std::size_t unit = 0;
-  double one = 1024;
-  for (; static_cast<double>(largest) >= 1e4 * one && unit + 1 < std::size(units); ++unit)
-    one *= 1024;
-  column out{std::move(name), fmt::format("{} {}", title, units[unit]), false, rank, telling, {}};
-  for (const auto& size : bytes)
-    out.cells.push_back(size ? fmt::format("{:.1f}", static_cast<double>(*size) / one) : "-");
-  add(std::move(out));
+void check_columns(const table_view& view, std::vector<std::string> known) {
+  known.emplace_back("all");
+  for (const auto& name : view.columns)
+    if (std::ranges::find(known, name) == known.end()) refuse_name("--columns:", name, known);
 }
 
 void text_table::add_row(std::vector<std::string> cells) {
   for (std::size_t i = 0; i < columns_.size(); ++i)
     columns_[i].cells.push_back(std::move(cells[i]));
-}
-
-void check_columns(const table_view& view, std::vector<std::string> known) {
-  known.emplace_back("all");
-  for (const auto& name : view.columns)
-    if (std::ranges::find(known, name) == known.end()) refuse_name("--columns:", name, known);
 }
 
 std::vector<std::string> text_table::names() const {
@@ -112,51 +81,39 @@ std::vector<std::string> text_table::names() const {
   return out;
 }
 
-std::vector<const text_table::column*> text_table::telling() const {
-  std::vector<const column*> out;
-  for (const auto& one : columns_)
-    if (one.telling) out.push_back(&one);
-  return out;
-}
-
 std::string text_table::render(const table_view& view) const {
-  std::vector<const column*> shown;
-  std::vector<const column*> gone;
   check_columns(view, names());
+  std::vector<const column*> shown;
   for (const auto& name : view.columns)
     for (const auto& one : columns_)
       if (one.name == name) shown.push_back(&one);
-  if (shown.empty()) shown = telling();
+  if (shown.empty())
+    for (const auto& one : columns_)
+      if (one.telling) shown.push_back(&one);
+  std::vector<std::string> left_out;
   while (view.columns.empty() && view.width != 0 && width_of(shown) > view.width) {
     // The last of the least important ones.
-    const auto least =
-        std::max_element(shown.rbegin(), shown.rend(),
-                         [](const column* a, const column* b) { return a->rank < b->rank; });
+    const auto least = std::ranges::max_element(shown.rbegin(), shown.rend(), {}, &column::rank);
     if ((*least)->rank == 0) break;
-    gone.insert(gone.begin(), *least);
+    left_out.insert(left_out.begin(), (*least)->name);
     shown.erase(std::next(least).base());
   }
-  auto out = line_of(shown, [](const column& c) -> const std::string& { return c.title; });
-  const auto rows = columns_.empty() ? 0 : columns_.front().cells.size();
-  for (std::size_t row = 0; row < rows; ++row)
-    out += line_of(shown, [row](const column& c) -> const std::string& { return c.cells[row]; });
-  return out + left_out(gone, view.width);
+  std::string out;
+  const auto rows = columns_.empty() ? 0 : std::ssize(columns_.front().cells);
+  for (std::ptrdiff_t row = -1; row < rows; ++row) out += line_of(shown, row);
+  if (left_out.empty()) return out;
+  return out + folded(fmt::format("left out: {} (no room in {} columns; --columns all, or their "
+                                  "names)\n",
+                                  fmt::join(left_out, ", "), view.width),
+                      view.width);
 }
 
-namespace {
-
-/// Where the lines that a line goes on in begin.
-std::size_t indent_of(std::string_view line) {
-  constexpr std::size_t value = 19;  // of "label      value"
-  if (line.size() > value && line[value - 1] == ' ' && line[value] != ' ' &&
-      line.substr(0, value).find(": ") == std::string_view::npos)
-    return value;
-  const auto colon = line.find(": ");
-  return colon < value ? colon + 2 : 2;
+std::string labelled(std::string_view label, std::string_view value) {
+  return fmt::format("{:<{}}{}\n", label, value_column, value);
 }
 
-void fold_line(std::string& out, std::string_view line, std::size_t width) {
-  const auto indent = indent_of(line);
+std::string folded_line(std::string_view line, std::size_t width, std::size_t indent) {
+  std::string out;
   for (std::size_t lead = 0; lead + line.size() > width; lead = indent) {
     const auto room = width - lead;
     auto cut = line.rfind(' ', room);
@@ -165,7 +122,18 @@ void fold_line(std::string& out, std::string_view line, std::size_t width) {
     out.append(line.substr(0, cut)).append(1, '\n').append(indent, ' ');
     line.remove_prefix(cut + 1);
   }
-  out += line;
+  return out.append(line);
+}
+
+namespace {
+
+/// The column at which the value of a line begins.
+std::size_t value_of(std::string_view line) {
+  const auto colon = line.find(": ");
+  if (line.size() > value_column && line[value_column - 1] == ' ' && line[value_column] != ' ' &&
+      colon >= value_column)
+    return value_column;
+  return colon < value_column ? colon + 2 : 2;
 }
 
 }  // namespace
@@ -180,7 +148,7 @@ std::string folded(const std::string& text, std::size_t width) {
     if (line.starts_with(' '))
       out += line;
     else
-      fold_line(out, line, width);
+      out += folded_line(line, width, value_of(line));
     if (end < text.size()) out += '\n';
     begin = end + 1;
   }

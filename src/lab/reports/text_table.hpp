@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Tables for people: as wide as the terminal, with the columns that were asked for, one unit to a column.
+/// Tables for people: as wide as the terminal, with the columns that were asked for.
 
 #include <cstddef>
-#include <cstdint>
-#include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "lab/errors.hpp"
 
 namespace hotset::lab {
 
-/// Columns of the terminal that standard output is, of COLUMNS if that is set, or 100 where there is none.
+/// Columns of the terminal that standard output is, of COLUMNS if that is set, or 100 if there is none.
 [[nodiscard]] std::size_t output_width();
 
 /// How a table is to be shown.
@@ -41,9 +41,6 @@ class text_table {
   void add(column one) { columns_.push_back(std::move(one)); }
   /// Of a table that is made row by row: a cell for each column.
   void add_row(std::vector<std::string> cells);
-  /// Bytes in one unit, by which the largest has at most four digits before the point; nothing is "-".
-  void add_bytes(std::string name, std::string title, int rank, bool telling,
-                 const std::vector<std::optional<std::uint64_t>>& bytes);
 
   /// A header and a line for each row; what there was no room for is named in a line below.
   /// Errors: usage_error for a column that is none.
@@ -51,13 +48,16 @@ class text_table {
   [[nodiscard]] std::vector<std::string> names() const;
 
  private:
-  [[nodiscard]] std::vector<const column*> telling() const;
-
   std::vector<column> columns_;
 };
 
-/// Lines of more than `width` are broken at spaces, and go on below their value: behind "label      value" of 19, "note: "
-/// or "name: ". Lines that begin with a space are left alone, for they are tables or to be pasted. Width 0: nothing is.
+/// "label      value", a line of its own whose value begins at column 19.
+[[nodiscard]] std::string labelled(std::string_view label, std::string_view value);
+
+/// Breaks a line of more than `width` characters at spaces; the lines that follow begin with `indent` spaces.
+[[nodiscard]] std::string folded_line(std::string_view line, std::size_t width, std::size_t indent);
+/// Breaks lines of more than `width` characters. What follows stands below the value: behind "label      value",
+/// "note: " or "name: ". Lines that begin with a space stay: they are tables, or to be pasted. Width 0: no breaks.
 [[nodiscard]] std::string folded(const std::string& text, std::size_t width);
 
 }  // namespace hotset::lab

@@ -23,8 +23,8 @@
 #include "hotset/planning/budget/cost_model.hpp"
 #include "hotset/planning/budget/memory_model.hpp"
 #include "hotset/planning/curve/miss_curve.hpp"
-#include "hotset/trace/kv_trace.hpp"
 #include "hotset/trace/routing_trace.hpp"
+#include "lab/traces/kv_trace.hpp"
 
 namespace hotset::lab {
 

@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "hotset/planning/control/marginal_value.hpp"
-#include "hotset/trace/kv_trace.hpp"
 #include "hotset/trace/routing_trace.hpp"
+#include "lab/traces/kv_trace.hpp"
 
 namespace hotset::lab {
 

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <array>
+#include <deque>
+#include <map>
 #include <numeric>
 #include <optional>
 #include <stdexcept>
@@ -16,11 +18,10 @@
 #include "hotset/core/error.hpp"
 #include "hotset/core/platform/assert.hpp"
 #include "hotset/core/text/names.hpp"
-#include "hotset/trace/safetensors_header.hpp"
+#include "hotset/trace/native_trace_writer.hpp"
 #include "lab/errors.hpp"
 #include "lab/files/float_conversion.hpp"
 #include "lab/files/input_error.hpp"
-#include "lab/files/json_object.hpp"
 #include "lab/files/output_file.hpp"
 #include "lab/files/safetensors.hpp"
 #include "lab/traces/trace_records.hpp"
@@ -110,40 +111,19 @@ expert_shape shape_of(const adapter_format& format) {
   return out;
 }
 
+constexpr std::string_view prefix = "model.";  // of a name; others may leave it out
+
 std::string name_of(std::int32_t layer, expert_id expert, const expert_matrix& matrix) {
-  return fmt::format("model.layers.{}.mlp.experts.{}.{}.weight", layer, expert, matrix.name);
+  return fmt::format("{}layers.{}.mlp.experts.{}.{}.weight", prefix, layer, expert, matrix.name);
 }
 
-struct parsed_name {
-  std::int32_t layer = 0;  ///< the model's number
-  expert_id expert = no_expert;
-  std::string_view matrix;
-};
-
-bool skip(std::string_view& text, std::string_view part) noexcept {
-  if (!text.starts_with(part)) return false;
-  text.remove_prefix(part.size());
-  return true;
-}
-
-/// The number at the front of text, up to the next dot, which it begins with then.
-std::optional<std::int32_t> take_number(std::string_view& text, std::int32_t most) {
-  const auto digits = text.substr(0, text.find('.'));
-  text.remove_prefix(digits.size());
-  return numeric_key(digits, most);
-}
-
-/// Nothing for what is no matrix of a routed expert.
-std::optional<parsed_name> parse_name(std::string_view text) {
-  (void)skip(text, "model.");
-  if (!skip(text, "layers.")) return std::nullopt;
-  const auto layer = take_number(text, most_layers - 1);
-  if (!layer || !skip(text, ".mlp.experts.")) return std::nullopt;
-  const auto expert = take_number(text, most_experts - 1);
-  constexpr std::string_view last = ".weight";
-  if (!expert || !skip(text, ".") || !text.ends_with(last)) return std::nullopt;
-  text.remove_suffix(last.size());
-  return parsed_name{*layer, expert_id{*expert}, text};
+/// Calls visit(layer, expert, matrix) for all matrices of the tuned experts.
+template <class Visit>
+void for_each_matrix(const std::vector<std::vector<expert_id>>& tuned, const expert_shape& shape,
+                     Visit visit) {
+  for (std::size_t layer = 0; layer < tuned.size(); ++layer)
+    for (const auto expert : tuned[layer])
+      for (const auto& matrix : shape.matrices) visit(layer, expert, matrix);
 }
 
 /// Sorted by name. Errors: trace_error.
@@ -170,162 +150,6 @@ const fs::path& checked_folder(const fs::path& folder) {
                  fmt::format("a folder with {} and weights, *{}", config_file, ending));
   return folder;
 }
-
-/// All that a checkpoint holds, checked.
-class adapter_folder {
- public:
-  adapter_folder(const fs::path& folder, const adapter_format& format)
-      : shape_(shape_of(format)),
-        config_(read_esft_config(checked_folder(folder), format.base)),
-        tuned_(config_.tuned) {
-    first_.push_back(0);
-    for (auto& experts : tuned_) {
-      std::ranges::sort(experts);
-      first_.push_back(first_.back() + experts.size());
-    }
-    take(folder, format.converts);
-  }
-
-  [[nodiscard]] const esft_config& config() const noexcept { return config_; }
-
-  [[nodiscard]] bool read(layer_id layer, std::size_t weight, expert_id expert,
-                          std::span<std::byte> out) const noexcept {
-    if (layer < 0 || index_of(layer) >= tuned_.size()) return false;
-    if (weight >= shape_.ends.size() || out.size() != shape_.weight_bytes[weight]) return false;
-    const auto at = place_of(index_of(layer), expert);
-    if (!at) return false;
-    for (auto m = shape_.begin(weight); m < shape_.ends[weight]; ++m) {
-      const auto bytes = shape_.bytes(shape_.matrices[m]);
-      const auto& matrix = matrices_[*at * shape_.matrices.size() + m];
-      if (!matrix.convert(matrix.bytes, out.first(bytes))) return false;
-      out = out.subspan(bytes);
-    }
-    return true;
-  }
-
- private:
-  struct stored_matrix {
-    std::span<const std::byte> bytes;
-    float_converter convert;
-  };
-  /// A tensor, and which matrix of all it is.
-  struct found_matrix {
-    std::size_t place;
-    std::size_t file;
-    const std::string* name;
-    stored_matrix stored;
-  };
-
-  /// An expert's number among all tuned ones, by layer and expert.
-  [[nodiscard]] std::optional<std::size_t> place_of(std::size_t layer,
-                                                    expert_id expert) const noexcept {
-    const auto& own = tuned_[layer];
-    const auto at = std::ranges::lower_bound(own, expert);
-    if (at == own.end() || *at != expert) return std::nullopt;
-    return first_[layer] + static_cast<std::size_t>(at - own.begin());
-  }
-
-  void take(const fs::path& folder, bool converts) {
-    const auto paths = safetensors_in(folder);
-    if (paths.empty())
-      refuse_input(folder.string(), "", "has no weights",
-                   fmt::format("one or more files *{} beside {}", ending, config_file));
-    files_.reserve(paths.size());
-    for (const auto& path : paths) files_.emplace_back(path);
-    std::vector<found_matrix> found;
-    for (std::size_t f = 0; f < files_.size(); ++f)
-      for (const auto& name : files_[f].names()) {
-        const auto place = checked_place(files_[f], name);
-        found.push_back({place, f, &name, checked_matrix(files_[f], name, place, converts)});
-      }
-    std::ranges::stable_sort(found, {}, &found_matrix::place);
-    refuse_twice(found);
-    refuse_missing(folder, found);
-    matrices_.reserve(found.size());
-    for (const auto& each : found) matrices_.push_back(each.stored);
-  }
-
-  [[noreturn]] static void refuse(const safetensors_file& file, const std::string& name,
-                                  const std::string& what, const std::string& accepted) {
-    refuse_input(file.path().string(), fmt::format("tensor '{}'", name), what, accepted);
-  }
-
-  std::size_t checked_place(const safetensors_file& file, const std::string& name) const {
-    const auto parsed = parse_name(name);
-    const auto& all = shape_.matrices;
-    const auto matrix =
-        parsed ? std::ranges::find(all, parsed->matrix, &expert_matrix::name) : all.end();
-    if (matrix == all.end())
-      refuse(file, name, "is no matrix of a routed expert",
-             fmt::format("[model.]layers.L.mlp.experts.E.M.weight, M one of {}", matrix_names()));
-    const auto& numbers = config_.layer_numbers;
-    const auto layer = std::ranges::lower_bound(numbers, parsed->layer);
-    if (layer == numbers.end() || *layer != parsed->layer)
-      refuse(file, name, fmt::format("layer {} is no MoE layer", parsed->layer),
-             fmt::format("{} layers in {}..{}", numbers.size(), numbers.front(), numbers.back()));
-    const auto l = static_cast<std::size_t>(layer - numbers.begin());
-    const auto expert = place_of(l, parsed->expert);
-    if (!expert)
-      refuse(file, name,
-             fmt::format("expert {} of layer {} is not tuned", parsed->expert, parsed->layer),
-             fmt::format("those that {} names: [{}]", config_file, fmt::join(tuned_[l], ", ")));
-    return *expert * all.size() + static_cast<std::size_t>(matrix - all.begin());
-  }
-
-  stored_matrix checked_matrix(const safetensors_file& file, const std::string& name,
-                               std::size_t place, bool converts) const {
-    const auto& tensor = file.at(name);
-    const auto& matrix = shape_.matrices[place % shape_.matrices.size()];
-    const auto type = parse_float_type(tensor.dtype);
-    const bool known = type && (converts || *type == shape_.type);
-    const std::array extents{matrix.rows, matrix.columns};
-    const auto types = converts ? std::string("F16, BF16 or F32") : shape_.dtype;
-    if (!known || !std::ranges::equal(tensor.shape, extents))
-      refuse(file, name, fmt::format("is {} [{}]", tensor.dtype, fmt::join(tensor.shape, ", ")),
-             fmt::format("{} [{}]", types, fmt::join(extents, ", ")));
-    return {tensor.bytes, converter(*type, shape_.type)};
-  }
-
-  void refuse_twice(const std::vector<found_matrix>& found) const {
-    const auto same = [](const auto& a, const auto& b) { return a.place == b.place; };
-    const auto first = std::adjacent_find(found.begin(), found.end(), same);
-    if (first == found.end()) return;
-    const auto& second = *std::next(first);
-    refuse(files_[second.file], *second.name,
-           fmt::format("is in {} too, as '{}'", files_[first->file].path().filename().string(),
-                       *first->name),
-           "each matrix once");
-  }
-
-  /// Pre: found is ascending.
-  void refuse_missing(const fs::path& folder, const std::vector<found_matrix>& found) const {
-    const auto wanted = first_.back() * shape_.matrices.size();
-    std::size_t place = 0;
-    while (place < found.size() && found[place].place == place) ++place;
-    if (place == wanted) return;
-    const auto expert = place / shape_.matrices.size();
-    const auto after = std::ranges::upper_bound(first_, expert);
-    const auto l = static_cast<std::size_t>(after - first_.begin()) - 1;
-    const auto name = name_of(config_.layer_numbers[l], tuned_[l][expert - first_[l]],
-                              shape_.matrices[place % shape_.matrices.size()]);
-    refuse_input(folder.string(), fmt::format("tensor '{}'", name), "is missing",
-                 fmt::format("all {} of the experts that {} names, with or without 'model.'",
-                             wanted, config_file));
-  }
-
-  [[nodiscard]] std::string matrix_names() const {
-    std::vector<std::string> names;
-    for (const auto& matrix : shape_.matrices) names.push_back(matrix.name);
-    return listed(names);
-  }
-
-  expert_shape shape_;
-  esft_config config_;
-  std::vector<std::vector<expert_id>> tuned_;  ///< ascending
-  std::vector<std::size_t> first_{};           ///< tuned experts before each layer, and all
-  std::vector<safetensors_file> files_{};
-  std::vector<stored_matrix> matrices_{};  ///< Shape: [tuned experts of all layers, matrices]
-};
 
 /// Errors: usage_error for a configuration that would not be read back as it is.
 void check_config(const esft_config& config, const esft_base& base) {
@@ -386,12 +210,13 @@ class weights_writer {
 
   void write(output_file& file, const matrix_source& source) const {
     safetensors_header header;
-    for_each([&](std::size_t layer, expert_id expert, const expert_matrix& matrix) {
+    const auto& tuned = config_.tuned;
+    for_each_matrix(tuned, shape_, [&](std::size_t layer, expert_id expert, const auto& matrix) {
       header.add(name_of(config_.layer_numbers[layer], expert, matrix), shape_.dtype,
                  std::array{matrix.rows, matrix.columns}, element_bytes(shape_.type));
     });
     file.write(header.bytes({{"format", "pt"}}));  // other readers ask for it
-    for_each([&](std::size_t layer, expert_id expert, const expert_matrix& matrix) {
+    for_each_matrix(tuned, shape_, [&](std::size_t layer, expert_id expert, const auto& matrix) {
       const auto bytes = source(static_cast<layer_id>(layer), expert, matrix);
       if (bytes.size() != shape_.bytes(matrix))
         throw usage_error(fmt::format("source of {}: {} bytes, accepted: {}",
@@ -403,12 +228,6 @@ class weights_writer {
   }
 
  private:
-  template <class Visit>
-  void for_each(Visit visit) const {
-    for (std::size_t l = 0; l < config_.tuned.size(); ++l)
-      for (const auto expert : config_.tuned[l])
-        for (const auto& matrix : shape_.matrices) visit(l, expert, matrix);
-  }
   void check_size() const {
     std::uint64_t experts = 0;
     for (const auto& layer : config_.tuned) experts += layer.size();
@@ -433,13 +252,138 @@ void refuse_other_weights(const fs::path& folder) {
 
 }  // namespace
 
+/// All that a checkpoint holds, checked.
+class adapter_checkpoint::contents {
+ public:
+  contents(const fs::path& folder, const adapter_format& format)
+      : shape_(shape_of(format)),
+        config_(read_esft_config(checked_folder(folder), format.base)),
+        tuned_(config_.tuned) {
+    first_.push_back(0);
+    for (auto& experts : tuned_) {
+      std::ranges::sort(experts);
+      first_.push_back(first_.back() + experts.size());
+    }
+    open_files(folder);
+    take(folder, format.converts);
+  }
+
+  [[nodiscard]] const esft_config& config() const noexcept { return config_; }
+
+  [[nodiscard]] bool read(layer_id layer, std::size_t weight, expert_id expert,
+                          std::span<std::byte> out) const noexcept {
+    if (layer < 0 || index_of(layer) >= tuned_.size()) return false;
+    if (weight >= shape_.ends.size() || out.size() != shape_.weight_bytes[weight]) return false;
+    const auto& own = tuned_[index_of(layer)];
+    const auto at = std::ranges::lower_bound(own, expert);
+    if (at == own.end() || *at != expert) return false;
+    const auto row = first_[index_of(layer)] + static_cast<std::size_t>(at - own.begin());
+    for (auto m = shape_.begin(weight); m < shape_.ends[weight]; ++m) {
+      const auto bytes = shape_.bytes(shape_.matrices[m]);
+      const auto& matrix = matrices_[row * shape_.matrices.size() + m];
+      if (!matrix.convert(matrix.bytes, out.first(bytes))) return false;
+      out = out.subspan(bytes);
+    }
+    return true;
+  }
+
+ private:
+  struct stored_matrix {
+    std::span<const std::byte> bytes;
+    float_converter convert;
+  };
+  /// A tensor of one of the files.
+  struct place {
+    const safetensors_file* file;
+    const std::string* name;
+  };
+
+  void open_files(const fs::path& folder) {
+    const auto paths = safetensors_in(folder);
+    if (paths.empty())
+      refuse_input(folder.string(), "", "has no weights",
+                   fmt::format("one or more files *{} beside {}", ending, config_file));
+    for (const auto& path : paths) files_.emplace_back(path);
+  }
+
+  /// All tensors by their names without the prefix.
+  [[nodiscard]] std::map<std::string_view, place> tensors() const {
+    std::map<std::string_view, place> out;
+    for (const auto& file : files_)
+      for (const auto& name : file.names()) {
+        const auto skipped = name.starts_with(prefix) ? prefix.size() : 0;
+        const auto [at, fresh] =
+            out.try_emplace(std::string_view(name).substr(skipped), place{&file, &name});
+        const auto& first = at->second;
+        if (!fresh)
+          refuse({&file, &name},
+                 fmt::format("is in {} too, as '{}'", first.file->path().filename().string(),
+                             *first.name),
+                 "each matrix once");
+      }
+    return out;
+  }
+
+  void take(const fs::path& folder, bool converts) {
+    auto left = tensors();
+    for_each_matrix(tuned_, shape_, [&](std::size_t l, expert_id expert, const auto& matrix) {
+      const auto name = name_of(config_.layer_numbers[l], expert, matrix);
+      const auto at = left.find(std::string_view(name).substr(prefix.size()));
+      if (at == left.end())
+        refuse_input(folder.string(), fmt::format("tensor '{}'", name), "is missing",
+                     fmt::format("all {} of the experts that {} names, with or without '{}'",
+                                 first_.back() * shape_.matrices.size(), config_file, prefix));
+      matrices_.push_back(checked(at->second, matrix, converts));
+      left.erase(at);
+    });
+    if (!left.empty())
+      refuse(left.begin()->second, "is no matrix of a tuned expert",
+             fmt::format("[{}]layers.L.mlp.experts.E.M.weight, M one of {}; L: [E] as {} names "
+                         "them: {}",
+                         prefix, matrix_names(), config_file, tuned_experts()));
+  }
+
+  stored_matrix checked(const place& at, const expert_matrix& matrix, bool converts) const {
+    const auto& tensor = at.file->at(*at.name);
+    const auto type = parse_float_type(tensor.dtype);
+    const bool known = type && (converts || *type == shape_.type);
+    const std::array extents{matrix.rows, matrix.columns};
+    const auto types = converts ? std::string("F16, BF16 or F32") : shape_.dtype;
+    if (!known || !std::ranges::equal(tensor.shape, extents))
+      refuse(at, fmt::format("is {} [{}]", tensor.dtype, fmt::join(tensor.shape, ", ")),
+             fmt::format("{} [{}]", types, fmt::join(extents, ", ")));
+    return {tensor.bytes, converter(*type, shape_.type)};
+  }
+
+  [[noreturn]] static void refuse(const place& at, std::string_view found,
+                                  std::string_view accepted) {
+    refuse_input(at.file->path().string(), fmt::format("tensor '{}'", *at.name), found, accepted);
+  }
+  [[nodiscard]] std::string matrix_names() const {
+    std::vector<std::string> names;
+    for (const auto& matrix : shape_.matrices) names.push_back(matrix.name);
+    return listed(names);
+  }
+  [[nodiscard]] std::string tuned_experts() const {
+    std::string out;
+    for (std::size_t l = 0; l < tuned_.size(); ++l)
+      if (!tuned_[l].empty())
+        out += fmt::format("{}{}: [{}]", out.empty() ? "" : ", ", config_.layer_numbers[l],
+                           fmt::join(tuned_[l], ", "));
+    return out;
+  }
+
+  expert_shape shape_;
+  esft_config config_;
+  std::vector<std::vector<expert_id>> tuned_;  ///< ascending
+  std::vector<std::size_t> first_{};           ///< tuned experts before each layer, and all
+  std::deque<safetensors_file> files_{};
+  std::vector<stored_matrix> matrices_{};  ///< Shape: [tuned experts of all layers, matrices]
+};
+
 std::vector<std::size_t> adapter_format::expert_bytes() const {
   return shape_of(*this).weight_bytes;
 }
-
-struct adapter_checkpoint::contents : adapter_folder {
-  using adapter_folder::adapter_folder;
-};
 
 adapter_checkpoint::adapter_checkpoint(const std::filesystem::path& folder,
                                        const adapter_format& format)

@@ -45,7 +45,7 @@ std::optional<std::int32_t> layer_number(std::string_view name) {
 class esft_reader {
  public:
   esft_reader(const std::vector<input_entry>& entries, std::string file,
-              const esft_options& options)
+              const open_trace_options& options)
       : file_(std::move(file)), options_(options), experts_(options.experts) {
     for (const auto& entry : entries)
       if (entry.name == "summary.json" && experts_ == 0) experts_ = listed_experts(entry);
@@ -108,9 +108,8 @@ class esft_reader {
     while (const auto field = ids.next()) {
       const auto id = parse_number<std::int32_t>(*field);
       if (!id || *id < 0 || *id > most)
-        lines.refuse(
-            "expert " + std::to_string(out.ids.size()) + " is '" + std::string(*field) + "'",
-            "0.." + std::to_string(most));
+        lines.refuse("expert " + std::to_string(out.ids.size()) + " is '" + printable(*field) + "'",
+                     "0.." + std::to_string(most));
       out.ids.push_back(expert_id{*id});
     }
     field_scanner weights(text.substr(gap + 2), '\t');
@@ -118,7 +117,7 @@ class esft_reader {
       const auto weight = parse_weight(*field);
       if (!weight)
         lines.refuse(
-            "weight " + std::to_string(out.weights.size()) + " is '" + std::string(*field) + "'",
+            "weight " + std::to_string(out.weights.size()) + " is '" + printable(*field) + "'",
             "a finite number");
       out.weights.push_back(*weight);
     }
@@ -186,15 +185,15 @@ class esft_reader {
     trace.layers = static_cast<std::int32_t>(layers_.size());
     trace.top_k = static_cast<std::int32_t>(top_k_);
     trace.experts = experts_;
-    std::string numbers;
+    std::vector<std::int32_t> numbers;
     for (const auto& layer : layers_) {
-      numbers.append(numbers.empty() ? "" : ",").append(std::to_string(layer.number));
+      numbers.push_back(layer.number);
       for (const auto& line : layer.lines)
         for (const auto id : line.ids)
           if (options_.experts == 0) trace.experts = std::max(trace.experts, number(id) + 1);
     }
     if (experts_ == 0) note_inferred_experts(options_.notes, trace.experts);
-    trace.metadata.emplace_back("layers", numbers);
+    keep_layer_numbers(trace, numbers);
   }
 
   void add_sequence(std::size_t s) {
@@ -222,7 +221,7 @@ class esft_reader {
   }
 
   std::string file_;
-  esft_options options_;
+  open_trace_options options_;
   std::int32_t experts_;
   std::size_t top_k_ = 0;
   std::vector<layer_file> layers_;
@@ -230,7 +229,7 @@ class esft_reader {
   esft_trace out_;
 };
 
-/// As Python prints a float of few digits: 0.0, 1.0, 0.0003, 1e-05.
+/// Appends a number as Python prints it: 0.0, 1.0, 0.0003, 1e-05.
 void append_weight(std::string& out, float value) {
   std::array<char, 64> text{};
   const bool fixed = value == 0 || (std::fabs(value) >= 1e-4F && std::fabs(value) < 1e16F);
@@ -258,57 +257,47 @@ void require_writable(const esft_trace& esft) {
                    "0.." + std::to_string(trace.top_k - 1));
 }
 
-class layer_formatter {
- public:
-  layer_formatter(const esft_trace& esft, layer_id layer) : esft_(esft), layer_(layer) {}
-
-  std::string format() {
-    const auto& trace = esft_.trace;
-    std::string out;
-    for (std::size_t begin = 0, end = 0; begin < trace.tokens(); begin = end) {
-      while (end < trace.tokens() && trace.sequence[end] == trace.sequence[begin]) ++end;
-      for (std::size_t t = begin; t < end; ++t)
-        for (const auto at : file_order(t)) out.append(to_string(trace.ids[at])).append("\t");
-      for (std::size_t t = begin; t < end; ++t)
-        for (const auto at : file_order(t)) {
-          out += '\t';
-          append_weight(out, trace.weights[at]);
-        }
-      out += '\n';
-    }
-    return out;
-  }
-
- private:
-  /// Indices of the token's experts as the file had them.
-  const std::vector<std::size_t>& file_order(std::size_t token) {
-    const auto first = esft_.trace.index(token, layer_);
-    const auto k = static_cast<std::size_t>(esft_.trace.top_k);
-    order_.resize(k);
+/// Pre: require_writable() returned.
+std::string layer_text(const esft_trace& esft, layer_id layer) {
+  const auto& trace = esft.trace;
+  const auto k = static_cast<std::size_t>(trace.top_k);
+  std::vector<std::size_t> order(k);
+  // Indices of the token's experts as the file had them.
+  const auto file_order = [&](std::size_t token) -> const std::vector<std::size_t>& {
+    const auto first = trace.index(token, layer);
     for (std::size_t rank = 0; rank < k; ++rank)
-      order_[esft_.file_position.empty() ? rank : esft_.file_position[first + rank]] = first + rank;
-    return order_;
+      order[esft.file_position.empty() ? rank : esft.file_position[first + rank]] = first + rank;
+    return order;
+  };
+  std::string out;
+  for (std::size_t begin = 0, end = 0; begin < trace.tokens(); begin = end) {
+    while (end < trace.tokens() && trace.sequence[end] == trace.sequence[begin]) ++end;
+    for (std::size_t t = begin; t < end; ++t)
+      for (const auto at : file_order(t)) out.append(to_string(trace.ids[at])).append("\t");
+    for (std::size_t t = begin; t < end; ++t)
+      for (const auto at : file_order(t)) {
+        out += '\t';
+        append_weight(out, trace.weights[at]);
+      }
+    out += '\n';
   }
-
-  const esft_trace& esft_;
-  layer_id layer_;
-  std::vector<std::size_t> order_;
-};
+  return out;
+}
 
 }  // namespace
 
 esft_trace parse_esft(const std::vector<input_entry>& entries, const std::string& file,
-                      const esft_options& options) {
+                      const open_trace_options& options) {
   return esft_reader(entries, file, options).read();
 }
 
-esft_trace read_esft(const std::filesystem::path& path, const esft_options& options) {
+esft_trace read_esft(const std::filesystem::path& path, const open_trace_options& options) {
   return parse_esft(read_input(path), path.string(), options);
 }
 
 std::string format_esft_layer(const esft_trace& esft, layer_id layer) {
   require_writable(esft);
-  return layer_formatter(esft, layer).format();
+  return layer_text(esft, layer);
 }
 
 void write_esft(const esft_trace& esft, const std::filesystem::path& folder) {
@@ -322,7 +311,7 @@ void write_esft(const esft_trace& esft, const std::filesystem::path& folder) {
   for (const auto layer : each<layer_id>(esft.trace.layers))
     write_file(folder / (std::string(name_begin) + std::to_string(numbers[index_of(layer)]) +
                          std::string(name_end)),
-               layer_formatter(esft, layer).format());
+               layer_text(esft, layer));
 }
 
 esft_scores score_esft(const routing_trace& trace) {

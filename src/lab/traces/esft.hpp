@@ -14,17 +14,9 @@
 
 #include "hotset/trace/routing_trace.hpp"
 #include "lab/files/input_files.hpp"
-#include "lab/files/reading_notes.hpp"
+#include "lab/traces/trace_options.hpp"
 
 namespace hotset::lab {
-
-/// What the records do not say of themselves.
-struct esft_options {
-  /// 0: the largest that divides every line into tokens of distinct experts whose weights sum to at most 1.
-  std::int32_t top_k = 0;
-  std::int32_t experts = 0;  ///< 0: as many as summary.json lists, else the highest id + 1
-  reading_notes* notes = nullptr;
-};
 
 /// A trace (each token a decode step) and the order within each token in which the file had it.
 struct esft_trace {
@@ -39,13 +31,16 @@ struct esft_scores {
   std::vector<std::vector<double>> token;  ///< [L][E]: times selected / (tokens * top_k)
 };
 
+/// Without a top_k it is the largest that divides every line into tokens of distinct experts whose weights sum to at
+/// most 1. Without a number of experts there are as many as summary.json lists, else the highest id + 1.
 /// Errors: trace_error naming file and line.
 [[nodiscard]] esft_trace read_esft(const std::filesystem::path& path,
-                                   const esft_options& options = {});
+                                   const open_trace_options& options = {});
 
-/// The same for files in memory; file is for messages.
+/// Parses files in memory; messages name `file`.
 [[nodiscard]] esft_trace parse_esft(const std::vector<input_entry>& entries,
-                                    const std::string& file, const esft_options& options = {});
+                                    const std::string& file,
+                                    const open_trace_options& options = {});
 
 /// Text of one layer's file, weights in the fewest digits that read back the same.
 /// Pre: trace has weights and no absent ids (else trace_error).

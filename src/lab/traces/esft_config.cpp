@@ -32,7 +32,7 @@ class config_reader {
   esft_config read() const {
     refuse_if_set("shared_experts");
     refuse_if_set("non_expert_modules");
-    return base_.first_layer ? placed_from(*base_.first_layer, layers()) : placed(layers());
+    return placed(layers());
   }
 
  private:
@@ -84,28 +84,23 @@ class config_reader {
     return out;
   }
 
-  esft_config placed_from(std::int32_t first, named_layers named) const {
-    const auto last = first + base_.layers - 1;
-    esft_config out;
-    for (const auto& [number, experts] : named)
-      if (number < first || number > last)
-        refuse(fmt::format("layer {}", number), "is no MoE layer",
-               fmt::format("{}..{}", first, last));
-    for (auto number = first; number <= last; ++number) {
-      out.layer_numbers.push_back(number);
-      out.tuned.push_back(std::move(named[number]));
-    }
-    return out;
-  }
-
-  esft_config placed(named_layers&& named) const {
+  /// The layers that are named and, if the first one is given, those between that are not.
+  esft_config placed(named_layers named) const {
     const auto wanted = static_cast<std::size_t>(base_.layers);
-    if (named.size() > wanted)
+    if (base_.first_layer) {
+      const auto first = *base_.first_layer;
+      const auto last = first + base_.layers - 1;
+      for (const auto& [number, experts] : named)
+        if (number < first || number > last)
+          refuse(fmt::format("layer {}", number), "is no MoE layer",
+                 fmt::format("{}..{}", first, last));
+      for (auto number = first; number <= last; ++number) named.try_emplace(number);
+    }
+    if (named.size() != wanted)
       refuse("key 'experts'", fmt::format("has {} layers", named.size()),
-             fmt::format("those with experts, {}", wanted));
-    if (named.size() < wanted)
-      refuse("key 'experts'", fmt::format("has {} layers", named.size()),
-             fmt::format("{}, or fewer where the first MoE layer is given", wanted));
+             named.size() > wanted
+                 ? fmt::format("those with experts, {}", wanted)
+                 : fmt::format("{}, or fewer where the first MoE layer is given", wanted));
     esft_config out;
     for (auto& [number, experts] : named) {
       out.layer_numbers.push_back(number);
@@ -137,10 +132,7 @@ esft_config parse_esft_config(std::string_view text, const std::string& file,
 esft_config read_esft_config(const std::filesystem::path& path, const esft_base& base) {
   std::error_code code;
   const auto file = std::filesystem::is_directory(path, code) ? path / "expert_cfg.json" : path;
-  const auto entries = read_input(file);
-  if (entries.size() != 1)
-    refuse_input(file.string(), "", fmt::format("holds {} files", entries.size()), accepted_file);
-  return parse_esft_config(entries.front().text, file.string(), base);
+  return parse_esft_config(read_single_input(file), file.string(), base);
 }
 
 std::string format_esft_config(const esft_config& config) {

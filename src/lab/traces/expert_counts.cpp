@@ -180,10 +180,7 @@ bool looks_like_logical_counts(std::string_view beginning) noexcept {
 }
 
 expert_counts read_logical_counts(const std::filesystem::path& path) {
-  const auto input = read_input(path);
-  if (input.size() != 1)
-    refuse_input(path.string(), "", std::to_string(input.size()) + " files", "one JSON object");
-  const auto& text = input.front().text;
+  const auto text = read_single_input(path);
   const auto root = parse_json_object(text, path.string(), accepted_counts, text.size());
   return logical_counts_reader(root, path.string()).read();
 }

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "lab/traces/layer_expert_csv.hpp"
-
 #include <algorithm>
 #include <limits>
 
-#include "lab/files/input_files.hpp"
+#include "lab/traces/importers.hpp"
 #include "lab/traces/text_scan.hpp"
 #include "lab/traces/trace_records.hpp"
 
@@ -21,27 +19,21 @@ struct run {
 class layer_expert_reader {
  public:
   layer_expert_reader(std::string_view text, const std::string& file,
-                      const layer_expert_options& options)
-      : lines_(file, text), options_(options) {
-    facts_.file = file;
-    facts_.source = "layer,expert CSV";
-    facts_.experts = options.experts;
-    facts_.notes = options.notes;
-  }
+                      const open_trace_options& options)
+      : lines_(file, text), facts_(file, "layer,expert CSV", options), top_k_(options.top_k) {}
 
   routing_trace read() {
     std::string_view line;
-    while (lines_.next(line)) {
-      line = trimmed(line);
-      if (line.empty() || line.front() == '#') continue;
-      if (records_.empty() && !parse_number<std::int32_t>(trimmed(line.substr(0, line.find(',')))))
+    while (lines_.next_row(line)) {
+      const auto& cells = lines_.fields(line);
+      if (records_.empty() && !parse_number<std::int32_t>(cells[0]))
         header(line);
       else
-        row(line);
+        row(cells);
     }
     if (records_.empty()) refuse_input(facts_.file, "", "has no rows", "layer,expert rows");
     divide();
-    refuse_a_broken_end();
+    refuse_a_broken_end(records_, facts_.top_k, lines_);
     facts_.weights = columns_ == 3;
     return trace_of(std::move(records_), facts_);
   }
@@ -53,31 +45,15 @@ class layer_expert_reader {
     columns_ = line == "layer,expert" ? 2 : 3;
   }
 
-  std::int32_t number(std::optional<std::string_view> field, const char* what, std::int32_t most) {
-    const auto value = field ? parse_number<std::int32_t>(trimmed(*field)) : std::nullopt;
-    if (!value || *value < 0 || *value > most)
-      lines_.refuse(std::string(what) + " is '" + std::string(field.value_or("")) + "'",
-                    "0.." + std::to_string(most));
-    return *value;
-  }
-
-  void row(std::string_view line) {
-    const auto commas = static_cast<std::size_t>(std::count(line.begin(), line.end(), ','));
-    if (columns_ == 0 && (commas == 1 || commas == 2)) columns_ = commas + 1;
-    if (commas + 1 != columns_)
-      lines_.refuse(std::to_string(commas + 1) + " columns",
+  void row(const std::vector<std::string_view>& cells) {
+    if (columns_ == 0 && (cells.size() == 2 || cells.size() == 3)) columns_ = cells.size();
+    if (cells.size() != columns_)
+      lines_.refuse(std::to_string(cells.size()) + " columns",
                     columns_ == 3 ? "layer,expert,weight" : "layer,expert");
-    field_scanner scan(line, ',');
     trace_record r;
-    r.layer = number(scan.next(), "layer", most_layers - 1);
-    const auto experts = options_.experts > 0 ? options_.experts : most_experts;
-    r.expert = expert_id{number(scan.next(), "expert", experts - 1)};
-    if (columns_ == 3) {
-      const auto field = scan.next();
-      const auto weight = parse_weight(trimmed(*field));
-      if (!weight) lines_.refuse("weight is '" + std::string(*field) + "'", "a finite number");
-      r.weight = *weight;
-    }
+    r.layer = lines_.integer(cells[0], "layer", 0, most_layers - 1);
+    r.expert = expert_id{lines_.integer(cells[1], "expert", 0, facts_.most_expert())};
+    if (columns_ == 3) r.weight = lines_.weight(cells[2]);
     r.line = lines_.number();
     extend_runs(r);
     records_.push_back(r);
@@ -93,7 +69,7 @@ class layer_expert_reader {
 
   /// Gives every row its token and rank.
   void divide() {
-    std::size_t top_k = static_cast<std::size_t>(std::max(options_.top_k, 0));
+    auto top_k = static_cast<std::size_t>(std::max(top_k_, 0));
     if (top_k == 0) {
       top_k = std::numeric_limits<std::size_t>::max();
       for (const auto& r : runs_) top_k = std::min(top_k, r.count);
@@ -131,19 +107,9 @@ class layer_expert_reader {
     }
   }
 
-  /// The last pass must reach the last layer.
-  void refuse_a_broken_end() const {
-    std::int32_t layer = 0;
-    for (const auto& r : runs_) layer = std::max(layer, records_[r.first].layer);
-    if (records_.back().layer != layer)
-      lines_.refuse(
-          "the file ends inside a token, at layer " + std::to_string(records_.back().layer),
-          "a last row of layer " + std::to_string(layer));
-  }
-
   line_scanner lines_;
-  layer_expert_options options_;
   record_facts facts_;
+  std::int32_t top_k_;
   std::size_t columns_ = 0;
   std::vector<trace_record> records_;
   std::vector<run> runs_;
@@ -152,16 +118,8 @@ class layer_expert_reader {
 }  // namespace
 
 routing_trace parse_layer_expert_csv(std::string_view text, const std::string& file,
-                                     const layer_expert_options& options) {
+                                     const open_trace_options& options) {
   return layer_expert_reader(text, file, options).read();
-}
-
-routing_trace read_layer_expert_csv(const std::filesystem::path& path,
-                                    const layer_expert_options& options) {
-  const auto input = read_input(path);
-  if (input.size() != 1)
-    refuse_input(path.string(), "", std::to_string(input.size()) + " files", "one CSV");
-  return parse_layer_expert_csv(input.front().text, path.string(), options);
 }
 
 }  // namespace hotset::lab

@@ -1,24 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lab/traces/native_trace.hpp"
 
-#include <algorithm>
-#include <charconv>
 #include <memory>
+#include <span>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "lab/files/input_error.hpp"
+#include "lab/traces/text_scan.hpp"
 
 namespace hotset::lab {
 namespace {
 
-using tensor = safetensors_file::tensor;
+using shape = std::vector<std::uint64_t>;
 
-std::string text_of(const std::vector<std::uint64_t>& shape) {
-  std::string text = "[";
-  for (const auto extent : shape) {
-    if (text.size() > 1) text += ", ";
-    text += std::to_string(extent);
-  }
-  return text + "]";
+std::string text_of(std::string_view dtype, const shape& extents) {
+  return fmt::format("{} [{}]", dtype, fmt::join(extents, ", "));
 }
 
 class native_reader {
@@ -47,12 +45,12 @@ class native_reader {
       refuse("__metadata__",
              format == facts.end() ? "has no 'format'" : "format is '" + format->second + "'",
              "format hotset.trace/1");
-    const auto experts = facts.find("experts");
-    const std::string text = experts == facts.end() ? "" : experts->second;
-    const auto* const end = text.data() + text.size();
-    const auto [rest, code] = std::from_chars(text.data(), end, trace_.experts);
-    if (code != std::errc{} || rest != end || trace_.experts < 1 || trace_.experts > 65535)
+    const auto held = facts.find("experts");
+    const std::string text = held == facts.end() ? "" : held->second;
+    const auto experts = parse_number<std::int32_t>(text);
+    if (!experts || *experts < 1 || *experts > routing_trace::max_experts_in_file)
       refuse("__metadata__", "experts is '" + text + "'", "1..65535");
+    trace_.experts = *experts;
     for (const auto& [key, value] : facts) {
       if (key == "name")
         trace_.name = value;
@@ -66,38 +64,42 @@ class native_reader {
     if (trace_.name.empty()) trace_.name = file_->path().stem().string();
   }
 
-  /// The tensor, with its dtype and shape checked; nullptr if it is optional and absent.
-  const tensor* take(std::string_view name, std::string_view dtype,
-                     const std::vector<std::uint64_t>& shape, bool optional) const {
-    const auto* const found = optional ? file_->find(name) : &file_->at(name);
-    if (found == nullptr) return nullptr;
-    if (found->dtype != dtype || found->shape != shape)
-      refuse("tensor '" + std::string(name) + "'",
-             "is " + std::string(found->dtype) + " " + text_of(found->shape),
-             std::string(dtype) + " " + text_of(shape));
-    return found;
+  enum class presence : std::uint8_t { needed, optional };
+
+  /// The bytes of a tensor, whose dtype and shape are checked; empty if it is optional and absent.
+  [[nodiscard]] std::span<const std::byte> bytes_of(std::string_view name, std::string_view dtype,
+                                                    const shape& extents, presence wanted) const {
+    const auto* const found = wanted == presence::optional ? file_->find(name) : &file_->at(name);
+    if (found == nullptr) return {};
+    if (found->dtype != dtype || found->shape != extents)
+      refuse(fmt::format("tensor '{}'", name), "is " + text_of(found->dtype, found->shape),
+             text_of(dtype, extents));
+    return found->bytes;
+  }
+  template <class Value>
+  void take(std::vector<Value>& into, std::string_view name, std::string_view dtype,
+            const shape& extents, presence wanted = presence::optional) {
+    into = copy_elements<Value>(bytes_of(name, dtype, extents, wanted));
+  }
+  void take(half_array& into, std::string_view name, const shape& extents) {
+    const auto bytes = bytes_of(name, "F16", extents, presence::optional);
+    if (!bytes.empty()) into = half_array(file_, bytes);
   }
 
   void read_rows() {
+    using enum presence;
     const auto& ids = file_->at("ids");
-    constexpr std::uint64_t most = std::uint64_t{1} << 24U;
-    if (ids.dtype != "U16" || ids.shape.size() != 3 || ids.shape[1] < 1 || ids.shape[1] > most ||
-        ids.shape[2] < 1 || ids.shape[2] > most)
-      refuse("tensor 'ids'", "is " + std::string(ids.dtype) + " " + text_of(ids.shape),
-             "U16 [tokens, layers, top_k]");
+    if (ids.dtype != "U16" || ids.shape.size() != 3 || !fits(ids.shape[1]) || !fits(ids.shape[2]))
+      refuse("tensor 'ids'", "is " + text_of(ids.dtype, ids.shape), "U16 [tokens, layers, top_k]");
     tokens_ = ids.shape[0];
     trace_.layers = static_cast<std::int32_t>(ids.shape[1]);
     trace_.top_k = static_cast<std::int32_t>(ids.shape[2]);
-    trace_.step = copy_elements<std::uint32_t>(take("step", "U32", {tokens_}, false)->bytes);
-    trace_.sequence =
-        copy_elements<std::uint32_t>(take("sequence", "U32", {tokens_}, false)->bytes);
-    trace_.kind = copy_elements<request_class>(take("kind", "U8", {tokens_}, false)->bytes);
-    if (const auto* const t = take("adapter", "I16", {tokens_}, true))
-      trace_.adapter = copy_elements<std::int16_t>(t->bytes);
-    if (const auto* const t = take("token_ids", "I32", {tokens_}, true))
-      trace_.token_ids = copy_elements<std::int32_t>(t->bytes);
-    if (const auto* const t = take("expert_bytes", "U64", {ids.shape[1]}, true))
-      trace_.expert_bytes = copy_elements<std::uint64_t>(t->bytes);
+    take(trace_.step, "step", "U32", {tokens_}, needed);
+    take(trace_.sequence, "sequence", "U32", {tokens_}, needed);
+    take(trace_.kind, "kind", "U8", {tokens_}, needed);
+    take(trace_.adapter, "adapter", "I16", {tokens_});
+    take(trace_.token_ids, "token_ids", "I32", {tokens_});
+    take(trace_.expert_bytes, "expert_bytes", "U64", {ids.shape[1]});
     trace_.ids.resize(ids.bytes.size() / 2);
     for (std::size_t i = 0; i < trace_.ids.size(); ++i) {
       const auto id = read_unaligned<std::uint16_t>(ids.bytes, i);
@@ -108,34 +110,28 @@ class native_reader {
   void read_scores() {
     const auto l = static_cast<std::uint64_t>(trace_.layers);
     const auto e = static_cast<std::uint64_t>(trace_.experts);
-    const auto k = static_cast<std::uint64_t>(trace_.top_k);
-    if (const auto* const t = take("weights", "F32", {tokens_, l, k}, true))
-      trace_.weights = copy_elements<float>(t->bytes);
-    if (const auto* const t = take("logits", "F32", {tokens_, l, e}, true))
-      trace_.logits = copy_elements<float>(t->bytes);
-    trace_.probabilities = halves(take("probabilities", "F16", {tokens_, l, e}, true));
-    const auto width = extent("hidden", 3, 2);
-    trace_.hidden = halves(take("hidden", "F16", {tokens_, l, width}, true));
-    const auto depth = extent("predictions", 4, 2);
-    trace_.predictions = halves(take("predictions", "F16", {tokens_, l, depth, e}, true));
+    const auto width = extent("hidden", 3);
+    const auto depth = extent("predictions", 4);
+    take(trace_.weights, "weights", "F32", {tokens_, l, static_cast<std::uint64_t>(trace_.top_k)});
+    take(trace_.logits, "logits", "F32", {tokens_, l, e});
+    take(trace_.probabilities, "probabilities", {tokens_, l, e});
+    take(trace_.hidden, "hidden", {tokens_, l, width});
+    take(trace_.predictions, "predictions", {tokens_, l, depth, e});
     trace_.hidden_width = static_cast<std::int32_t>(width);
     trace_.prediction_depth = static_cast<std::int32_t>(depth);
   }
 
-  /// Extent `at` of a tensor that may be absent (0).
-  [[nodiscard]] std::uint64_t extent(std::string_view name, std::size_t rank,
-                                     std::size_t at) const {
+  static constexpr std::uint64_t most_extent = std::uint64_t{1} << 24U;
+  static bool fits(std::uint64_t extent) noexcept { return extent >= 1 && extent <= most_extent; }
+
+  /// The third extent of a tensor that may be absent (0).
+  [[nodiscard]] std::uint64_t extent(std::string_view name, std::size_t rank) const {
     const auto* const found = file_->find(name);
     if (found == nullptr) return 0;
-    const auto& shape = found->shape;
-    if (shape.size() != rank || shape[at] < 1 || shape[at] > (std::uint64_t{1} << 24U))
-      refuse("tensor '" + std::string(name) + "'", "has shape " + text_of(shape),
-             std::to_string(rank) + " extents, that at " + std::to_string(at) + " in 1..16777216");
-    return shape[at];
-  }
-
-  [[nodiscard]] half_array halves(const tensor* found) const {
-    return found == nullptr ? half_array() : half_array(file_, found->bytes);
+    if (found->shape.size() != rank || !fits(found->shape[2]))
+      refuse(fmt::format("tensor '{}'", name), "is " + text_of(found->dtype, found->shape),
+             fmt::format("{} extents, the third in 1..{}", rank, most_extent));
+    return found->shape[2];
   }
 
   std::shared_ptr<safetensors_file> file_;

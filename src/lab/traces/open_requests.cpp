@@ -4,8 +4,6 @@
 #include "lab/files/input_error.hpp"
 #include "lab/files/input_files.hpp"
 #include "lab/files/mapped_file.hpp"
-#include "lab/traces/azure_requests.hpp"
-#include "lab/traces/mooncake.hpp"
 #include "lab/traces/text_scan.hpp"
 
 namespace hotset::lab {
@@ -13,11 +11,14 @@ namespace hotset::lab {
 kv_trace open_requests(const std::filesystem::path& path) {
   const kept_streams keep;
   const auto beginning = read_beginning(path, 4096);
-  const auto text = trimmed(beginning.text);
-  if (!beginning.collection && text.starts_with('{')) return read_mooncake(path);
-  if (!beginning.collection && text.starts_with("TIMESTAMP,")) return read_azure_requests(path);
-  refuse_input(path.string(), "byte 0", "the format is not recognised",
-               "requests as Mooncake's JSON lines or as Azure's CSV");
+  const auto text = beginning.collection ? std::string_view() : trimmed(beginning.text);
+  const auto parse = text.starts_with('{')            ? parse_mooncake
+                     : text.starts_with("TIMESTAMP,") ? parse_azure_requests
+                                                      : nullptr;
+  if (parse == nullptr)
+    refuse_input(path.string(), "byte 0", "the format is not recognised",
+                 "requests as Mooncake's JSON lines or as Azure's CSV");
+  return parse(read_single_input(path), path.string());
 }
 
 kv_trace open_block_requests(const std::filesystem::path& path) {

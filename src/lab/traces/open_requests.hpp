@@ -1,17 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Opens a request trace of any known format, which it recognises by its beginning: Mooncake's or Azure's.
+/// Request traces: Mooncake's JSON lines and Azure's CSV.
 
 #include <filesystem>
+#include <string>
+#include <string_view>
 
-#include "hotset/trace/kv_trace.hpp"
+#include "lab/traces/kv_trace.hpp"
 
 namespace hotset::lab {
 
-/// Compressed input is unpacked. Errors: trace_error.
+/// Opens a request trace, which it recognises by its beginning. Compressed input is unpacked. Errors: trace_error.
 [[nodiscard]] kv_trace open_requests(const std::filesystem::path& path);
 
-/// The same for what looks at blocks: where the requests name none, as Azure's, each has blocks of its own.
+/// Opens requests for what looks at blocks: if they name none, as Azure's, each has blocks of its own.
 [[nodiscard]] kv_trace open_block_requests(const std::filesystem::path& path);
+
+/// JSON lines of timestamp, input_length, output_length, hash_ids, in memory; messages name `file`.
+/// Errors: trace_error naming the line.
+[[nodiscard]] kv_trace parse_mooncake(std::string_view text, const std::string& file);
+
+/// What parse_mooncake reads: a line for each request.
+[[nodiscard]] std::string format_mooncake(const kv_trace& trace);
+
+/// AzurePublicDataset, LLM inference: CSV of TIMESTAMP,ContextTokens,GeneratedTokens, in memory; messages name `file`. The
+/// requests name no blocks: what they share is not recorded. Errors: trace_error naming the line.
+[[nodiscard]] kv_trace parse_azure_requests(std::string_view text, const std::string& file);
 
 }  // namespace hotset::lab

@@ -7,11 +7,11 @@
 #include <limits>
 #include <utility>
 
-#include "hotset/trace/kv_trace.hpp"
 #include "hotset/trace/visit_sequence.hpp"
 #include "lab/files/input_error.hpp"
 #include "lab/files/input_files.hpp"
 #include "lab/files/output_file.hpp"
+#include "lab/traces/kv_trace.hpp"
 #include "lab/traces/trace_records.hpp"
 
 namespace hotset::lab {
@@ -118,10 +118,7 @@ routing_trace parse_oracle_general(std::string_view bytes, const std::string& fi
 }
 
 routing_trace read_oracle_general(const std::filesystem::path& path) {
-  const auto input = read_input(path);
-  if (input.size() != 1)
-    refuse_input(path.string(), "", std::to_string(input.size()) + " files", "one file");
-  return parse_oracle_general(input.front().text, path.string());
+  return parse_oracle_general(read_single_input(path), path.string());
 }
 
 void write_oracle_general(const routing_trace& trace, output_file& out) {

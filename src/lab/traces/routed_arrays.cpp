@@ -79,7 +79,7 @@ bool before(const npy_array& a, const npy_array& b) {
 class array_reader {
  public:
   array_reader(const std::vector<npy_array>& arrays, const std::string& file,
-               const routed_array_options& options)
+               const open_trace_options& options)
       : arrays_(arrays), file_(file), options_(options) {}
 
   routing_trace read() {
@@ -115,8 +115,7 @@ class array_reader {
       refuse_input(file_, "array '" + std::string(name) + "'", "is there twice", "each name once");
     return at == arrays_.end() ? nullptr : &*at;
   }
-  template <std::size_t N>
-  [[nodiscard]] const npy_array* one_of(const std::array<std::string_view, N>& names) const {
+  [[nodiscard]] const npy_array* one_of(std::span<const std::string_view> names) const {
     const npy_array* found = nullptr;
     for (const auto name : names) {
       const auto* const held = find(name);
@@ -128,8 +127,12 @@ class array_reader {
     }
     return found;
   }
+  [[noreturn]] void refuse(const npy_array& array, std::string_view found,
+                           std::string_view accepted) const {
+    refuse_input(file_, "'" + array.name + "'", found, accepted);
+  }
   [[noreturn]] void refuse(const npy_array& array, std::string_view accepted) const {
-    refuse_input(file_, "'" + array.name + "'", array.description(), accepted);
+    refuse(array, array.description(), accepted);
   }
 
   /// tokens, layers, and what a token has in a layer.
@@ -163,9 +166,8 @@ class array_reader {
     const auto layers = static_cast<std::int32_t>(array.shape[1]);
     const auto ranks = static_cast<std::int32_t>(wide);
     if (options_.top_k > 0 && ranks != options_.top_k)
-      refuse_input(file_, "'" + array.name + "'",
-                   std::to_string(ranks) + " experts of a token in a layer",
-                   "as many as the top_k of " + std::to_string(options_.top_k) + " (--top-k)");
+      refuse(array, std::to_string(ranks) + " experts of a token in a layer",
+             "as many as the top_k of " + std::to_string(options_.top_k) + " (--top-k)");
     const bool first = trace_.ids.empty();
     if (!first && (layers != trace_.layers || ranks != trace_.top_k))
       refuse(array, "requests of one model: [tokens, " + std::to_string(trace_.layers) + ", " +
@@ -196,13 +198,12 @@ class array_reader {
     std::int64_t highest = -1;
     for (const auto id : numbers) {
       if (id == filler && array.kind == 'u' && array.item == 1 && told == 0)
-        refuse_input(file_, "'" + array.name + "'",
-                     "an expert " + std::to_string(id) + ", which may stand for none",
-                     "such arrays with the number of experts of a layer (--experts)");
+        refuse(array, "an expert " + std::to_string(id) + ", which may stand for none",
+               "such arrays with the number of experts of a layer (--experts)");
       const bool absent = id < 0 || (id == filler && (told == 0 || id >= told));
       if (!absent && id >= most)
-        refuse_input(file_, "'" + array.name + "'", "an expert " + std::to_string(id),
-                     "0.." + std::to_string(most - 1) + ", or below 0 for none");
+        refuse(array, "an expert " + std::to_string(id),
+               "0.." + std::to_string(most - 1) + ", or below 0 for none");
       trace_.ids.push_back(absent ? no_expert : static_cast<expert_id>(id));
       if (!absent) highest = std::max(highest, id);
     }
@@ -279,14 +280,12 @@ class array_reader {
                         ? "real numbers of " + std::to_string(options_.experts) + " experts"
                         : std::string(accepted_logits));
     if (options_.top_k == 0)
-      refuse_input(file_, "'" + array.name + "'",
-                   array.description() + ", which is router logits, and no top_k is given",
-                   "--top-k 1.." + std::to_string(array.shape[2]) +
-                       "; or ids: " + std::string(accepted_ids));
+      refuse(array, array.description() + ", which is router logits, and no top_k is given",
+             "--top-k 1.." + std::to_string(array.shape[2]) +
+                 "; or ids: " + std::string(accepted_ids));
     if (options_.top_k < 1 || static_cast<std::size_t>(options_.top_k) > array.shape[2])
-      refuse_input(file_, "'" + array.name + "'",
-                   "logits with a top_k of " + std::to_string(options_.top_k),
-                   "1.." + std::to_string(array.shape[2]) + " (--top-k)");
+      refuse(array, "logits with a top_k of " + std::to_string(options_.top_k),
+             "1.." + std::to_string(array.shape[2]) + " (--top-k)");
     if (are_whole(array))
       add_note(options_.notes,
                "'" + array.name +
@@ -321,7 +320,7 @@ class array_reader {
     std::vector<std::uint32_t> out;
     for (const auto value : integers_of(array)) {
       if (value < 0 || value > std::numeric_limits<std::uint32_t>::max())
-        refuse_input(file_, "'" + array.name + "'", "a " + std::to_string(value), "0..2^32 - 1");
+        refuse(array, "a " + std::to_string(value), "0..2^32 - 1");
       out.push_back(static_cast<std::uint32_t>(value));
     }
     return out;
@@ -337,7 +336,7 @@ class array_reader {
 
   const std::vector<npy_array>& arrays_;
   const std::string& file_;
-  routed_array_options options_;
+  open_trace_options options_;
   std::int32_t mapped_experts_ = 0;  ///< of a map, which says their number; else 0
   routing_trace trace_;
 };
@@ -345,12 +344,12 @@ class array_reader {
 }  // namespace
 
 routing_trace trace_of_arrays(const std::vector<npy_array>& arrays, const std::string& file,
-                              const routed_array_options& options) {
+                              const open_trace_options& options) {
   return array_reader(arrays, file, options).read();
 }
 
 routing_trace read_routed_arrays(const std::filesystem::path& path,
-                                 const routed_array_options& options) {
+                                 const open_trace_options& options) {
   const auto input = read_input(path);
   std::vector<npy_array> arrays;
   arrays.reserve(input.size());

@@ -2,23 +2,15 @@
 #pragma once
 /// Reads routing from arrays of NumPy's: what engines return of a request, saved as .npy or .npz.
 
-#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>
 
 #include "hotset/trace/routing_trace.hpp"
 #include "lab/files/npy.hpp"
-#include "lab/files/reading_notes.hpp"
+#include "lab/traces/trace_options.hpp"
 
 namespace hotset::lab {
-
-/// What the arrays do not say themselves.
-struct routed_array_options {
-  std::int32_t top_k = 0;  ///< of logits: experts of a token; 0: logits are refused. Ids must agree
-  std::int32_t experts = 0;  ///< of a layer; 0: the highest id + 1, or what logits have
-  reading_notes* notes = nullptr;
-};
 
 /// One of three:
 ///   routed_experts (experts, topk_ids, ids): integers [tokens, layers, top_k], with `weights` of that shape, `sequences`
@@ -31,15 +23,17 @@ struct routed_array_options {
 /// Whole numbers stored as real ones are ids in an array that is named so, and in a file with one array unless top_k is
 /// given and differs from the last axis. Zeros and ones over a last axis of 3 or more are a map [tokens, layers,
 /// experts]: an expert with a 1 is routed.
+/// The top_k is of logits, which are refused without one; ids must agree with it. Experts: the highest id + 1, or what
+/// logits have.
 /// Ids below 0, and the highest value of an unsigned type where no expert has it, are absent. Each token is a step where no
 /// steps are given; tokens of one step and sequence are prefill. Other arrays are left alone.
 /// Errors: trace_error.
 [[nodiscard]] routing_trace trace_of_arrays(const std::vector<npy_array>& arrays,
                                             const std::string& file,
-                                            const routed_array_options& options = {});
+                                            const open_trace_options& options = {});
 
 /// A .npy file, or an archive of them (.npz). Errors: trace_error.
 [[nodiscard]] routing_trace read_routed_arrays(const std::filesystem::path& path,
-                                               const routed_array_options& options = {});
+                                               const open_trace_options& options = {});
 
 }  // namespace hotset::lab

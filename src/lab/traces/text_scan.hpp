@@ -8,42 +8,12 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "lab/files/input_error.hpp"
 #include "lab/progress.hpp"
 
 namespace hotset::lab {
-
-/// Goes through text line by line; a carriage return before the line's end is left out.
-class line_scanner {
- public:
-  line_scanner(std::string file, std::string_view text)
-      : file_(std::move(file)), rest_(text), size_(text.size()), progress_(text.size()) {}
-
-  bool next(std::string_view& line) {
-    progress_.at(size_ - rest_.size());
-    if (rest_.empty()) return false;
-    const auto end = rest_.find('\n');
-    line = rest_.substr(0, end);
-    rest_ = end == std::string_view::npos ? std::string_view() : rest_.substr(end + 1);
-    if (line.ends_with('\r')) line.remove_suffix(1);
-    ++number_;
-    return true;
-  }
-  /// Of the line that next() gave last, from 1.
-  [[nodiscard]] std::uint64_t number() const noexcept { return number_; }
-  [[nodiscard]] const std::string& file() const noexcept { return file_; }
-  [[noreturn]] void refuse(std::string_view found, std::string_view accepted) const {
-    refuse_input(file_, "line " + std::to_string(number_), found, accepted);
-  }
-
- private:
-  std::string file_;
-  std::string_view rest_;
-  std::size_t size_;
-  progress progress_;
-  std::uint64_t number_ = 0;
-};
 
 /// Takes the text up to the next separator off the front of rest; nothing when rest is used up.
 class field_scanner {
@@ -88,5 +58,72 @@ template <class T>
   const auto value = parse_number<float>(field);
   return value && std::isfinite(*value) ? value : std::nullopt;
 }
+
+/// The comma, semicolon or tab that divides a header, in this order; a comma if it has none.
+[[nodiscard]] char divider_of(std::string_view header) noexcept;
+
+/// Fields without the blanks, and the quotes, around them. Returns false if a quote has no end.
+[[nodiscard]] bool split_fields(std::string_view line, char divider,
+                                std::vector<std::string_view>& fields);
+
+/// Goes through text line by line; a carriage return before the line's end is left out.
+class line_scanner {
+ public:
+  line_scanner(std::string file, std::string_view text)
+      : file_(std::move(file)), rest_(text), size_(text.size()), progress_(text.size()) {}
+
+  bool next(std::string_view& line) {
+    progress_.at(size_ - rest_.size());
+    if (rest_.empty()) return false;
+    const auto end = rest_.find('\n');
+    line = rest_.substr(0, end);
+    rest_ = end == std::string_view::npos ? std::string_view() : rest_.substr(end + 1);
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    ++number_;
+    return true;
+  }
+  /// The next line that holds anything but blanks and is no comment (#), without the blanks around it.
+  bool next_row(std::string_view& row) {
+    while (next(row)) {
+      row = trimmed(row);
+      if (!row.empty() && row.front() != '#') return true;
+    }
+    return false;
+  }
+  /// Number of the line that was read last, from 1.
+  [[nodiscard]] std::uint64_t number() const noexcept { return number_; }
+  [[nodiscard]] const std::string& file() const noexcept { return file_; }
+  [[noreturn]] void refuse(std::string_view found, std::string_view accepted) const {
+    refuse_input(file_, "line " + std::to_string(number_), found, accepted);
+  }
+
+  /// Errors: trace_error if a quote has no end. The next call overwrites the result.
+  const std::vector<std::string_view>& fields(std::string_view row, char divider = ',');
+  /// Errors: trace_error unless the field is an integer in [least, most].
+  template <class T = std::int32_t>
+  [[nodiscard]] T integer(std::string_view field, std::string_view what, std::int64_t least,
+                          std::int64_t most) const {
+    const auto value = parse_number<std::int64_t>(trimmed(field));
+    if (!value || *value < least || *value > most) refuse_integer(field, what, least, most);
+    return static_cast<T>(*value);
+  }
+  /// Errors: trace_error unless the field is a finite number.
+  [[nodiscard]] float weight(std::string_view field) const {
+    const auto value = parse_weight(trimmed(field));
+    if (!value) refuse("weight is '" + printable(field) + "'", "a finite number");
+    return *value;
+  }
+
+ private:
+  [[noreturn]] void refuse_integer(std::string_view field, std::string_view what,
+                                   std::int64_t least, std::int64_t most) const;
+
+  std::string file_;
+  std::string_view rest_;
+  std::size_t size_;
+  progress progress_;
+  std::uint64_t number_ = 0;
+  std::vector<std::string_view> fields_;
+};
 
 }  // namespace hotset::lab

@@ -6,7 +6,10 @@
 #include <numeric>
 #include <tuple>
 
-#include "hotset/core/request_classes.hpp"
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "hotset/core/ids.hpp"
 #include "lab/files/input_error.hpp"
 #include "lab/traces/text_scan.hpp"
 
@@ -68,11 +71,8 @@ std::vector<std::uint64_t> bytes_of(const std::vector<std::int32_t>& layers,
                                     const record_facts& facts) {
   std::vector<std::uint64_t> bytes;
   for (const auto layer : layers)
-    for (const auto& [number, size] : facts.layer_bytes)
-      if (number == layer && size > 0) {
-        bytes.push_back(size);
-        break;
-      }
+    if (const auto at = facts.layer_bytes.find(layer); at != facts.layer_bytes.end())
+      bytes.push_back(at->second);
   if (bytes.size() != layers.size()) bytes.clear();
   return bytes;
 }
@@ -170,6 +170,21 @@ routing_trace trace_of(std::vector<trace_record> records, const record_facts& fa
   return trace;
 }
 
+void refuse_a_broken_end(const std::vector<trace_record>& records, std::int32_t top_k,
+                         const line_scanner& lines) {
+  if (records.empty()) return;
+  std::int32_t layer = 0;
+  for (const auto& r : records) {
+    layer = std::max(layer, r.layer);
+    top_k = std::max(top_k, r.rank + 1);
+  }
+  const auto& last = records.back();
+  if (last.layer != layer || last.rank + 1 != top_k)
+    lines.refuse(
+        fmt::format("the file ends inside a token, at layer {}, slot {}", last.layer, last.rank),
+        fmt::format("a last row of layer {}, slot {}", layer, top_k - 1));
+}
+
 std::vector<std::int32_t> layer_numbers(const routing_trace& trace) {
   std::vector<std::int32_t> out;
   const auto text = trace.fact("layers").value_or("");
@@ -185,33 +200,17 @@ std::vector<std::int32_t> layer_numbers(const routing_trace& trace) {
 void keep_layer_numbers(routing_trace& trace, const std::vector<std::int32_t>& layers) {
   std::erase_if(trace.metadata, [](const auto& fact) { return fact.first == "layers"; });
   if (layers.front() == 0 && layers.back() == static_cast<std::int32_t>(layers.size()) - 1) return;
-  std::string text;
-  for (const auto layer : layers)
-    text.append(text.empty() ? "" : ",").append(std::to_string(layer));
-  std::pair<std::string, std::string> fact("layers", std::move(text));
+  std::pair<std::string, std::string> fact("layers", fmt::format("{}", fmt::join(layers, ",")));
   const auto at = std::ranges::lower_bound(trace.metadata, fact);
   trace.metadata.insert(at, std::move(fact));
 }
 
-std::optional<request_class> phase_named(std::string_view name) {
-  if (name == "prompt") return request_class::prefill;
+std::optional<request_class> parse_phase(std::string_view text) {
+  if (text == "prompt") return request_class::prefill;
+  if (text == "0" || text == "1" || text == "2") return static_cast<request_class>(text[0] - '0');
   for (const auto& [phase, known] : request_classes)
-    if (name == known) return phase;
+    if (text == known) return phase;
   return std::nullopt;
-}
-
-std::uint64_t sequence_names::add(std::string_view name) {
-  return numbers_.try_emplace(std::string(name), numbers_.size()).first->second;
-}
-
-void sequence_names::settle(std::vector<trace_record>& records) const {
-  std::vector<std::uint64_t> values(numbers_.size());
-  for (const auto& [name, number] : numbers_) {
-    const auto value = parse_number<std::uint32_t>(name);
-    if (!value) return;
-    values[number] = *value;
-  }
-  for (auto& r : records) r.sequence = values[r.sequence];
 }
 
 }  // namespace hotset::lab

@@ -3,7 +3,7 @@
 /// What the refused policies have in common: all that a policy needs but its traits and on_move.
 
 #include "hotset/policy/eviction_policy.hpp"
-#include "hotset/policy/no_options.hpp"
+#include "hotset/policy/policy_config.hpp"
 
 struct almost_a_policy {
   using config = hotset::no_options;

@@ -34,7 +34,7 @@ TEST(layer_lists, are_one_for_each_layer_and_precision) {
     for (const auto l : each<layer_id>(3))
       for (std::size_t p = 0; p < layout.precisions(); ++p) {
         const auto pool = layout.pool_of(l, static_cast<precision_id>(p));
-        const auto list = lists.in_pool(static_cast<std::size_t>(l), pool);
+        const auto list = lists.in_pool(l, pool);
         EXPECT_LT(list, lists.count());
         EXPECT_TRUE(all.insert(list).second) << "two share a list";
         EXPECT_EQ(lists.pool(list), pool);
@@ -50,8 +50,7 @@ TEST(layer_lists, a_slot_is_in_the_list_of_its_precision) {
       for (const auto l : each<layer_id>(3)) {
         // A quota change may lend it to another layer's pool of the same precision.
         const auto precision = layout.at(layout.pool_of_slot(s)).precision;
-        EXPECT_EQ(lists.of(l, s),
-                  lists.in_pool(static_cast<std::size_t>(l), layout.pool_of(l, precision)));
+        EXPECT_EQ(lists.of(l, s), lists.in_pool(l, layout.pool_of(l, precision)));
       }
   }
 }
@@ -61,8 +60,6 @@ TEST(layer_lists, with_one_precision_the_list_is_the_layer) {
   for (const auto l : each<layer_id>(3))
     EXPECT_EQ(lists.of(l, 4_slot), static_cast<std::size_t>(l));
 }
-
-TEST(layer_lists, none_are_made_without_a_layout) { EXPECT_EQ(layer_lists().count(), 0U); }
 
 }  // namespace
 }  // namespace hotset::layer_lists_test

@@ -20,18 +20,22 @@ namespace {
 using testing::HasSubstr;
 
 lab::curve_set curves_of(const routing_trace& trace, const std::string& scope,
-                         const std::string& method = "exact", bool per_access = false) {
+                         const std::string& method = "exact", bool per_access = false,
+                         const std::string& eviction = {}) {
   const visit_sequence visits(trace, {.per_access = per_access});
-  auto out = lab::measure_curves(visits, lab::parse_scope(scope), lab::curve_method::parse(method));
+  auto out = lab::measure_curves(visits, lab::parse_scope(scope), lab::curve_method::parse(method),
+                                 0, eviction);
   out.name = trace.name;
   return out;
 }
 
 /// What replay misses, by layer in per-layer scope.
 std::vector<std::uint64_t> replayed(const routing_trace& trace, const std::string& scope,
-                                    std::size_t slots, const std::string& replay) {
-  const auto run =
-      support::one_run(trace, {.scope = scope, .slots = std::to_string(slots), .replay = replay});
+                                    std::size_t slots, const std::string& replay,
+                                    const std::string& eviction) {
+  const auto run = support::one_run(
+      trace,
+      {.eviction = eviction, .scope = scope, .slots = std::to_string(slots), .replay = replay});
   if (scope == "shared") return {run.stats.misses};
   std::vector<std::uint64_t> misses;
   for (const auto& layer : run.stats.per_layer) misses.push_back(layer.accesses - layer.hits);
@@ -39,15 +43,16 @@ std::vector<std::uint64_t> replayed(const routing_trace& trace, const std::strin
 }
 
 void expect_what_replay_gives(const routing_trace& trace, const std::string& scope,
-                              const std::string& replay) {
-  const auto curves = curves_of(trace, scope, "exact", replay == "per-access");
+                              const std::string& replay, const std::string& eviction = "lru") {
+  const auto curves = curves_of(trace, scope, "exact", replay == "per-access", eviction);
   const auto keys = curves.pools.front().misses.size() - 1;
   for (std::size_t slots = curves.widest; slots <= keys; ++slots) {
-    const auto misses = replayed(trace, scope, slots, replay);
+    const auto misses = replayed(trace, scope, slots, replay, eviction);
     ASSERT_EQ(misses.size(), curves.pools.size());
     for (std::size_t pool = 0; pool < misses.size(); ++pool)
       ASSERT_EQ(curves.pools[pool].misses[slots], static_cast<double>(misses[pool]))
-          << trace.name << ", " << scope << ", " << slots << " slots, pool " << pool;
+          << eviction << ", " << trace.name << ", " << scope << ", " << slots << " slots, pool "
+          << pool;
   }
 }
 
@@ -66,6 +71,55 @@ TEST(miss_curves, are_what_replay_misses_on_a_thousand_traces) {
     if (seed % 10 == 0) expect_what_replay_gives(trace, "shared", "per-access");
     if (HasFatalFailure()) return;
   }
+}
+
+/// Ids of a token may repeat here, and be absent.
+routing_trace with_repeats(std::uint64_t seed) {
+  support::random_source random(seed);
+  auto trace = support::empty_trace(3, 7, 3);
+  for (std::size_t step = 0; step < 40; ++step) {
+    std::vector<std::vector<expert_id>> tokens(1 + random.below(2));
+    for (auto& row : tokens)
+      for (int i = 0; i < 9; ++i)
+        row.push_back(random.one_in(9) ? no_expert : expert_id{random.id_below(7)});
+    support::add_step(trace, tokens);
+  }
+  return trace;
+}
+
+TEST(miss_curves, of_every_policy_are_what_replay_misses) {
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    const support::random_shape shape{.layers = static_cast<std::int32_t>(1 + seed % 4),
+                                      .experts = static_cast<std::int32_t>(6 + seed % 7),
+                                      .top_k = static_cast<std::int32_t>(1 + seed % 3),
+                                      .steps = 40,
+                                      .most_tokens = 1 + seed % 5,
+                                      .absent_one_in = seed % 5 == 0 ? 6U : 0U,
+                                      .skewed = seed % 2 == 0};
+    const auto trace = seed % 3 == 0 ? with_repeats(seed) : support::random_trace(seed, shape);
+    for (const std::string eviction : {"fifo", "lfu", "belady"}) {
+      expect_what_replay_gives(trace, seed % 2 == 0 ? "shared" : "per-layer", "event-atomic",
+                               eviction);
+      if (seed % 10 == 0) expect_what_replay_gives(trace, "shared", "per-access", eviction);
+    }
+    if (HasFatalFailure()) return;
+  }
+}
+
+// A fifo's bits are those of 64 sizes.
+TEST(miss_curves, of_more_sizes_than_a_word_has_bits_are_what_replay_misses) {
+  const auto trace =
+      support::random_trace(5, {.layers = 9, .experts = 16, .steps = 60, .most_tokens = 2});
+  for (const std::string eviction : {"fifo", "lfu", "belady"})
+    expect_what_replay_gives(trace, "shared", "event-atomic", eviction);
+}
+
+TEST(miss_curves, of_lru_are_the_same_whether_it_is_named_or_not) {
+  const auto trace = support::random_trace(6, {.layers = 2, .most_tokens = 3});
+  const auto named = curves_of(trace, "shared", "exact", false, "lru");
+  EXPECT_EQ(named.pools[0].misses, curves_of(trace, "shared").pools[0].misses);
+  EXPECT_EQ(support::json_of(named)["eviction"], "lru");
+  EXPECT_FALSE(support::json_of(curves_of(trace, "shared")).contains("eviction"));
 }
 
 TEST(miss_curves, of_a_sample_of_everything_are_exact) {
@@ -101,6 +155,13 @@ TEST(miss_curves, csv_begins_at_the_widest_union) {
             "trace,scope,method,replay,layer,slots,misses\n"
             "\"a,b\",shared,exact,event-atomic,,2,2\n"
             "\"a,b\",shared,exact,event-atomic,,3,2\n");
+  auto best =
+      curves_of(support::one_layer(3, {{0, 1}, {0, 1}}), "shared", "exact", false, "belady");
+  best.name = "a";
+  EXPECT_EQ(lab::to_csv(std::vector{best}),
+            "trace,scope,eviction,method,replay,layer,slots,misses\n"
+            "a,shared,belady,exact,event-atomic,,2,2\n"
+            "a,shared,belady,exact,event-atomic,,3,2\n");
 }
 
 TEST(miss_curves, a_table_says_where_it_says_nothing) {
@@ -130,6 +191,16 @@ TEST(miss_curves, a_layer_is_too_small_for_a_sample) {
                 (void)curves_of(support::one_layer(4, {{0, 1}}), "per-layer", "shards:0.5");
               }),
               HasSubstr("accepted: exact, or shards in the shared scope"));
+}
+
+TEST(miss_curves, only_lru_is_measured_by_a_sample_and_four_policies_at_all) {
+  const auto refused = [](const std::string& method, const std::string& eviction) {
+    return support::refusal<lab::usage_error>([&] {
+      (void)curves_of(support::one_layer(4, {{0, 1}}), "shared", method, false, eviction);
+    });
+  };
+  EXPECT_THAT(refused("shards:0.5", "lfu"), HasSubstr("shards:0.5 of lfu, accepted: exact"));
+  EXPECT_THAT(refused("exact", "least_stale"), HasSubstr("accepted: lru, fifo, lfu, belady"));
 }
 
 }  // namespace

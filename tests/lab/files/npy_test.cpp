@@ -88,11 +88,14 @@ TEST(npy, refuses_what_is_no_array_of_numbers) {
   refused(npy("<U2", "(1,)", numbers), "type '<U2'");
   refused(with_header("{'descr': [('a', '<i4')], 'fortran_order': False, 'shape': (2,)}", numbers),
           "several fields");
-  refused(with_header("{'descr': '<i4', 'shape': (2,)}", numbers), "not complete");
-  refused(with_header("{'descr': '<i4', 'order': False}", numbers), "'order'");
+  refused(with_header("{'descr': '<i4', 'shape': (2,)}", numbers), "has no 'fortran_order'");
   refused(with_header("{'descr': '<i4', 'fortran_order': 1}", numbers), "order of axes");
-  refused(with_header("{'descr': '<i4', 'shape': (x,)}", numbers), "whole numbers");
-  refused(with_header("{'descr", numbers), "ends inside a name");
+  refused(with_header("{'descr': '<i4', 'fortran_order': True, 'shape': (x,)}", numbers),
+          "whole numbers");
+  refused(with_header("{'descr': '<i4', 'fortran_order': True, 'shape': (2", numbers),
+          "whole numbers");
+  refused(with_header("{'descr", numbers), "has no 'descr'");
+  refused(with_header("{'descr': '<i4", numbers), "of type '<i4");
   refused(npy("<i4", "(3,)", numbers), "8 bytes behind the header of int32 of shape [3]");
   refused(npy("<i4", "(1,)", numbers), "8 bytes");
   refused(npy("<i4", "(2,)", numbers.substr(0, 7)), "7 bytes");

@@ -20,6 +20,20 @@ TEST_F(curve_command, says_what_simulate_says_at_every_capacity) {
   }
 }
 
+TEST_F(curve_command, of_each_policy_says_what_simulate_says) {
+  make_trace("a.trace");
+  const auto curves = json_of("curve a.trace --json --eviction lru,fifo,lfu,belady");
+  ASSERT_EQ(curves.size(), 4U);
+  for (const auto& curve : curves) {
+    const auto slots = curve["widest"].get<std::size_t>() + 1;
+    const auto eviction = curve["eviction"].get<std::string>();
+    const auto run = json_of("simulate a.trace --json --eviction " + eviction + " --slots " +
+                             std::to_string(slots));
+    EXPECT_EQ(curve["curves"][0]["misses"][slots], run["results"][0]["misses"]) << eviction;
+  }
+  EXPECT_THAT(run("curve a.trace --eviction belady").out, HasSubstr("scope shared, belady, exact"));
+}
+
 TEST_F(curve_command, takes_lists_and_several_traces) {
   make_trace("a.trace");
   make_trace("b.trace");
@@ -56,6 +70,9 @@ TEST_F(curve_command, refuses_what_it_does_not_know) {
   refused("--method exact,", "--method");
   refused("--scope global", "--scope");
   refused("--replay deferred", "--replay: 'deferred'; accepted: event-atomic, per-access");
+  refused("--eviction lfru", "--eviction: eviction policy 'lfru'");
+  refused("--eviction lfu,belady --method shards:0.5",
+          "--eviction: shards:0.5 of lfu, accepted: exact, or shards of lru");
   refused("--scope per-layer --method shards:0.5",
           "--method: shards:0.5 of a layer's experts, accepted: exact");
   refused("--json --csv", "excludes");

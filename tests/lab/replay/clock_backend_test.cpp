@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <tuple>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "fills.hpp"
 #include "hotset/cache/slot_cache.hpp"
 #include "hotset/eviction/lru.hpp"
+#include "lab/replay/write_back_clock.hpp"
 #include "lab/traces/synthetic/synthetic.hpp"
 
 namespace hotset::clock_backend_test {
@@ -562,18 +564,11 @@ TEST(clock_backend, a_slot_cache_overlaps_copies_and_work) {
   EXPECT_EQ(backend.bytes_moved(), 400U);
 }
 
-/// How victims are copied back.
-struct way_back {
-  write_back_way mode = write_back_way::none;
-  link_model link = link_model::instant();
-  std::size_t spares = 0;
-};
-
 /// The discipline, one nanosecond after the other, with nothing but a list.
 class naive_link {
  public:
-  naive_link(const link_model& link, const way_back& back)
-      : link_(link), back_(back), ways_(back.mode == write_back_way::duplex ? 2 : 1) {
+  naive_link(const link_model& link, const write_back_config& back)
+      : link_(link), back_(back), ways_(back.way == write_back_way::duplex ? 2 : 1) {
     copies_.reserve(1000);
   }
   ticks now = 0;
@@ -588,10 +583,10 @@ class naive_link {
     const auto batch = ends_.size() - 1;
     for (std::size_t i = 0; i < fills.size(); ++i) {
       const auto& f = fills[i];
-      if (back_.mode != write_back_way::none && when == urgency::now &&
+      if (back_.way != write_back_way::none && when == urgency::now &&
           ends_[after[i]].state == pending)
         promote(after[i]);
-      if (back_.mode == write_back_way::none || f.victim == no_key) {
+      if (back_.way == write_back_way::none || f.victim == no_key) {
         copies_.push_back({f, batch, after[i], when});
         continue;
       }
@@ -755,7 +750,7 @@ class naive_link {
   }
 
   const link_model& link_;
-  way_back back_;
+  write_back_config back_;
   std::vector<end> ends_{{arrived, 0, 0, false}};  // 0: no ticket
   std::vector<copy> copies_{};                     // never moves: some may be flying
   std::vector<way> ways_;
@@ -780,11 +775,10 @@ class slot_log final : public link_log {
  public:
   void on_copy(ticks begin, ticks end, const fill& what, urgency when,
                std::uint64_t bytes) noexcept override {
-    copies.push_back({begin, end, number(what.slot), bytes, when});
-  }
-  void on_write_back(ticks begin, ticks end, expert_key what,
-                     std::uint64_t bytes) noexcept override {
-    back.push_back({begin, end, number(what.layer), bytes, now});
+    if (what.slot == no_slot)
+      back.push_back({begin, end, number(what.key.layer), bytes, now});
+    else
+      copies.push_back({begin, end, number(what.slot), bytes, when});
   }
   std::vector<carried> back{};
 };
@@ -795,19 +789,21 @@ void walk_both(std::uint64_t seed, write_back_way mode) {
   const link_model link({.bytes_per_second = 200'000'000 + random.below(4'000'000'000),
                          .latency = random.below(3) * random.below(8),
                          .chunk_bytes = random.below(4) * random.below(13)});
-  way_back back{.mode = mode};
+  write_back_config back{.way = mode};
   if (mode != write_back_way::none) {
     back.link = link_model({.bytes_per_second = 200'000'000 + random.below(4'000'000'000),
                             .latency = random.below(3) * random.below(8),
                             .chunk_bytes = random.below(4) * random.below(13)});
     back.spares = random.below(3);
   }
-  clock_backend fast({.link = link,
-                      .shape = shape,
-                      .most_fills = 1000,
-                      .write_back = mode,
-                      .back = back.link,
-                      .spares = back.spares});
+  const clock_backend::config setup{.link = link, .shape = shape, .most_fills = 1000};
+  std::unique_ptr<clock_backend> made;
+  write_back_clock* returning = nullptr;
+  if (mode == write_back_way::none)
+    made = std::make_unique<clock_backend>(setup);
+  else
+    made.reset(returning = new write_back_clock(setup, back));
+  clock_backend& fast = *made;
   slot_log log;
   fast.watch(&log);
   naive_link slow_one(link, back);
@@ -822,7 +818,7 @@ void walk_both(std::uint64_t seed, write_back_way mode) {
     if (what == 12) {
       const auto reader = some();
       const expert_key key{static_cast<layer_id>(random.below(2)), 2_expert};
-      tickets.push_back(fast.write_back(key, 0_precision, tickets[reader], stream));
+      tickets.push_back(returning->write_back(key, 0_precision, tickets[reader], stream));
       names.push_back(slow_one.write_back(key, names[reader], naive_stream.host()));
     } else if (what < 4) {
       std::vector<fill> fills;
@@ -897,7 +893,7 @@ void walk_both(std::uint64_t seed, write_back_way mode) {
   ASSERT_EQ(fast.busy(), busy);
   busy = 0;
   for (const auto& c : slow_one.log_back) busy += c.end - c.begin;
-  ASSERT_EQ(fast.busy_back(), busy);
+  ASSERT_EQ(returning == nullptr ? 0 : returning->busy_back(), busy);
   ASSERT_EQ(stream.blocked(), naive_stream.blocked());
 }
 

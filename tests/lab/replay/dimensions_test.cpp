@@ -145,10 +145,35 @@ TEST(dimensions, the_plain_choices_are_known) {
   EXPECT_TRUE(lab::bends_routing("cache_aware:lambda=0"));
   EXPECT_TRUE(lab::wants_scores("substitute"));
   EXPECT_FALSE(lab::wants_scores("drop"));
-  EXPECT_TRUE(lab::needs_weights("drop_cascade:keep=1"));
-  EXPECT_FALSE(lab::needs_weights("fetch_lowest"));
   EXPECT_TRUE(lab::is_exact_miss("compute_on_host"));
   EXPECT_FALSE(lab::is_exact_miss("drop"));
+}
+
+TEST(dimensions, a_set_is_read_once) {
+  const auto plain = lab::read_policies({});
+  EXPECT_FALSE(plain.prefetcher || plain.misses || plain.routing || plain.pre_eviction);
+  EXPECT_EQ(plain.eviction->name, "lru");
+  EXPECT_EQ(plain.predictor.name, "recorded");
+  EXPECT_FALSE(plain.stands_alone());
+  const auto set = lab::read_policies({.eviction = "protect_hot+popularity:first=9",
+                                       .prefetch = "popular:profile=trace",
+                                       .guard = "predicted",
+                                       .miss = "drop_cascade:keep=1",
+                                       .routing = "budget_top_k",
+                                       .pre_eviction = "active_evict",
+                                       .prefetch_order = "likeliest"});
+  EXPECT_EQ(set.eviction->name, "popularity");
+  EXPECT_EQ(set.profile->first, 9U);
+  EXPECT_EQ(set.prefetch_profile->source, "trace");
+  EXPECT_TRUE(set.prefetcher && set.misses && set.routing && set.pre_eviction);
+  EXPECT_TRUE(set.miss.needs_weights && !set.miss.is_exact);
+  EXPECT_EQ(set.guard, prefetch_guard::predicted);
+  EXPECT_EQ(set.order, fill_order::likeliest);
+  EXPECT_TRUE(lab::read_policies({.eviction = "belady_bypass"}).stands_alone());
+  EXPECT_TRUE(lab::read_policies({.prefetch = "noisy_oracle"}).prefetch.sees_future);
+  EXPECT_THAT(
+      refusal<lab::usage_error>([] { (void)lab::read_policies({.routing = "budget_top_k"}); }),
+      HasSubstr("does nothing without slots that were freed ahead"));
 }
 
 TEST(dimensions, a_static_profile_is_asked_for_by_name) {

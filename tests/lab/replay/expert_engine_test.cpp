@@ -28,7 +28,7 @@ run_result run(const routing_trace& trace, const std::string& replay, const poli
                const std::string& slots, const lab::visit_costs& costs = {}, bool timed = true) {
   sweep_request request;
   request.policies = {policies};
-  request.replays = {replay};
+  request.replays = {lab::parse_replay_mode(replay)};
   request.sizes = {lab::size_request::parse_slots(slots)};
   if (timed) request.links = {slow_link};
   request.costs = costs;
@@ -146,9 +146,9 @@ TEST(expert_engine, refuses_what_it_does_not_replay) {
       HasSubstr("accepted: any other eviction"));
   sweep_request request;
   request.policies = {policy_set{.eviction = "lhu", .miss = "fetch_priority"}};
-  request.replays = {"expert-by-expert"};
+  request.replays = {lab::replay_mode::expert_by_expert};
   request.sizes = {lab::size_request::parse_slots("4")};
-  request.precisions = {"8:4"};
+  request.precisions = {lab::precision_ladder::parse("8:4")};
   EXPECT_THAT(refusal<lab::usage_error>([&] { (void)lab::run_sweep(trace, request); }),
               HasSubstr("one precision"));
 }

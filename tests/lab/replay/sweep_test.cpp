@@ -57,7 +57,7 @@ TEST(sweep, describes_the_trace) {
   const auto trace = sample();
   sweep_request request;
   request.sizes = sizes({"50%"});
-  request.replays = {"per-access"};
+  request.replays = {lab::replay_mode::per_access};
   const auto result = lab::run_sweep(trace, request);
   EXPECT_EQ(result.name, trace.name);
   EXPECT_EQ(result.layers, 3);
@@ -69,8 +69,8 @@ TEST(sweep, describes_the_trace) {
 
 TEST(sweep, nests_replay_scope_size_admission_eviction) {
   sweep_request request;
-  request.replays = {"per-access", "event-atomic"};
-  request.scopes = {"shared", "per-layer"};
+  request.replays = {lab::replay_mode::per_access, lab::replay_mode::event_atomic};
+  request.scopes = {cache_scope::shared, cache_scope::per_layer};
   request.sizes = sizes({"12", "6"});
   request.policies = support::policy_sets({"lru", "fifo"}, {"always", "budgeted"});
   const auto result = lab::run_sweep(sample(), request);
@@ -93,8 +93,8 @@ TEST(sweep, nests_replay_scope_size_admission_eviction) {
 TEST(sweep, a_result_does_not_depend_on_its_company) {
   sweep_request request;
   request.policies = support::policy_sets(support::plain_evictions());
-  request.scopes = {"shared", "per-layer"};
-  request.replays = {"event-atomic", "per-access"};
+  request.scopes = {cache_scope::shared, cache_scope::per_layer};
+  request.replays = {lab::replay_mode::event_atomic, lab::replay_mode::per_access};
   request.sizes = sizes({"4", "50%", "100%"});
   const auto all = lab::run_sweep(sample(), request);
   for (const auto& r : all.results) {
@@ -109,8 +109,8 @@ TEST(sweep, a_result_does_not_depend_on_its_company) {
 TEST(sweep, two_jobs_give_what_one_gives) {
   sweep_request request;
   request.policies = support::policy_sets(support::plain_evictions());
-  request.scopes = {"shared", "per-layer"};
-  request.replays = {"event-atomic", "per-access"};
+  request.scopes = {cache_scope::shared, cache_scope::per_layer};
+  request.replays = {lab::replay_mode::event_atomic, lab::replay_mode::per_access};
   request.sizes = sizes({"3", "25%", "100%"});
   const auto trace = sample(2);
   const auto one = lab::run_sweep(trace, request);
@@ -240,8 +240,8 @@ TEST(sweep, a_deferred_run_reports_what_its_budget_holds) {
   auto trace = sample();
   trace.expert_bytes = {100, 100, 300};
   sweep_request request;
-  request.replays = {"deferred"};
-  request.scopes = {"shared", "per-layer"};
+  request.replays = {lab::replay_mode::deferred};
+  request.scopes = {cache_scope::shared, cache_scope::per_layer};
   request.sizes = {lab::size_request::parse_slots("7"), lab::size_request::parse_budget("3000B")};
   const auto runs = lab::run_sweep(trace, request).results;
   ASSERT_EQ(runs.size(), 4U);
@@ -315,7 +315,7 @@ TEST(sweep, what_cannot_be_done_is_refused_and_not_ignored) {
   EXPECT_TRUE(log.str().empty());
   request.policies = support::policy_sets({"lru"});
   request.decisions = nullptr;
-  request.replays = {"deferred"};
+  request.replays = {lab::replay_mode::deferred};
   request.size_classes = true;
   EXPECT_THROW((void)lab::run_sweep(sample(), request), lab::usage_error);
 }

@@ -37,7 +37,7 @@ run_result run(const routing_trace& trace, const policy_set& policies, const std
   request.sizes = {lab::size_request::parse_slots(slots)};
   if (link) request.links = {*link};
   request.costs = costs;
-  if (!precision.empty()) request.precisions = {precision};
+  if (!precision.empty()) request.precisions = {lab::precision_ladder::parse(precision)};
   return lab::run_sweep(trace, request).results.front();
 }
 
@@ -534,7 +534,7 @@ TEST(timed_replay, other_replays_know_no_time) {
   sweep_request request;
   request.sizes = {lab::size_request::parse_slots("4")};
   request.links = {slow_link()};
-  for (const auto* replay : {"deferred", "per-access"}) {
+  for (const auto replay : {lab::replay_mode::deferred, lab::replay_mode::per_access}) {
     request.replays = {replay};
     EXPECT_THAT(refusal<lab::usage_error>([&] { (void)lab::run_sweep(two_steps(), request); }),
                 HasSubstr("accepted: event-atomic"));

@@ -58,13 +58,6 @@ TEST(report, json_of_one_sweep_is_an_object) {
   EXPECT_EQ(nlohmann::json::parse(text)["results"][0]["miss_free_steps"], 6);
 }
 
-TEST(report, json_of_several_sweeps_is_an_array) {
-  const auto root =
-      nlohmann::json::parse(hotset::lab::to_json_text(std::vector(2, sweep({run("lru", 300)}))));
-  ASSERT_TRUE(root.is_array());
-  EXPECT_EQ(root.size(), 2U);
-}
-
 TEST(report, json_holds_no_ratio_and_a_line_for_each_replay) {
   const auto text =
       hotset::lab::to_json_text(std::vector{sweep({run("lru", 300), run("lfu", 250)})});
@@ -86,16 +79,6 @@ TEST(report, budget_is_null_unless_given) {
   const auto root = hotset::support::json_of(one);
   EXPECT_TRUE(root["results"][0]["budget_bytes"].is_null());
   EXPECT_EQ(root["results"][1]["budget_bytes"], 5);
-}
-
-TEST(report, csv_quotes_what_needs_it) {
-  auto odd = sweep({run("protect_hot:uses=4+lru", 300)});
-  odd.name = "a,\"b\"\nc";
-  const auto text = hotset::lab::to_csv(std::vector{odd});
-  EXPECT_THAT(
-      text,
-      HasSubstr("\n\"a,\"\"b\"\"?c\",protect_hot:uses=4+lru,always,shared,event-atomic,64,,1000,"));
-  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 2);
 }
 
 TEST(report, regret_compares_fills_with_belady) {
@@ -176,13 +159,6 @@ TEST(report, columns_that_are_named_are_all_that_is_shown) {
                                        "    0.00  shared        -\n"));
   for (const auto& name : hotset::lab::report_columns())
     EXPECT_NE(hotset::lab::to_table(full_sweep(), {.width = 0, .columns = {name}}), "");
-}
-
-TEST(report, bytes_of_a_column_have_one_unit) {
-  auto two = sweep({run("lru", 300), run("lfu", 300)});
-  two.results[0].stats.bytes_filled = 20ULL << 30U;
-  EXPECT_THAT(hotset::lab::to_table(two), HasSubstr("filled GiB"));
-  EXPECT_THAT(hotset::lab::to_table(sweep({run("lru", 300)})), HasSubstr("filled MiB"));
 }
 
 TEST(report, table_gives_each_note_once) {

@@ -2,7 +2,6 @@
 #include "lab/reports/text_table.hpp"
 
 #include <algorithm>
-#include <optional>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -81,19 +80,6 @@ TEST(text_table, an_unknown_column_is_refused_with_the_one_that_was_meant) {
                  "--columns: 'regrets' (did you mean regret?); accepted: eviction, hit, fills, "
                  "late, regret, ttft, all");
   }
-}
-
-TEST(text_table, a_column_of_bytes_has_one_unit) {
-  const auto of = [](std::vector<std::optional<std::uint64_t>> bytes) {
-    text_table table;
-    table.add_bytes("filled", "filled", 0, true, bytes);
-    return table.render({});
-  };
-  EXPECT_EQ(of({1536, std::nullopt}), "filled KiB\n       1.5\n         -\n");
-  EXPECT_EQ(of({std::uint64_t{9999} << 20U, std::uint64_t{1} << 20U}),
-            "filled MiB\n    9999.0\n       1.0\n");
-  EXPECT_EQ(of({std::uint64_t{10240} << 20U, std::uint64_t{512} << 20U}),
-            "filled GiB\n      10.0\n       0.5\n");
 }
 
 TEST(text_table, long_lines_go_on_below_their_value) {

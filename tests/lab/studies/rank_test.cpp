@@ -216,7 +216,7 @@ TEST(rank, misses_are_those_of_single_replays) {
   const auto trace = support::random_trace(4, {.layers = 3, .experts = 12, .most_tokens = 3});
   lab::sweep_request request;
   request.sizes = {lab::size_request::parse_slots("25%"), lab::size_request::parse_slots("50%")};
-  request.scopes = {"shared", "per-layer"};
+  request.scopes = {cache_scope::shared, cache_scope::per_layer};
   const auto ranked = lab::rank_policies(trace, request);
   ASSERT_EQ(ranked.cells.size(), 4U);
   ASSERT_GT(ranked.policies.size(), 10U);

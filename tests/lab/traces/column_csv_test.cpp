@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "lab/traces/column_csv.hpp"
-
 #include <string>
 #include <vector>
 
@@ -8,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "hotset/core/error.hpp"
+#include "lab/traces/importers.hpp"
 #include "lab/traces/open_trace.hpp"
 #include "trace_samples.hpp"
 
@@ -31,7 +30,7 @@ TEST(column_csv, one_expert_a_row_is_joined_by_its_token) {
       "0,0,0,5,.75\n0,0,0,2,.25\n0,0,1,1,1\n"
       "0,1,1,3,.5\n0,1,0,4,.5\n"  // in any order
       "0,1,0,0,.5\n0,0,1,6,0\n0,1,1,7,.5\n",
-      "dump.csv", {}, 8);
+      "dump.csv", {.experts = 8});
   EXPECT_EQ(trace.name, "dump");
   EXPECT_EQ(trace.experts, 8);
   EXPECT_THAT(ids_of(trace), ElementsAre(5, 2, 1, 6, 4, 0, 3, 7));
@@ -66,7 +65,7 @@ TEST(column_csv, names_come_from_the_field_map) {
   const auto trace = parse_column_csv(
       "# from a server\n req "
       ",pos,\"block\",e,p,phase\n1,0,4,9,.5,prefill\n1,1,4,8,.5,1\n2,0,4,7,1,decode\n",
-      "a", parse_field_map("sequence=req,token=pos,layer=block,experts=e,weights=p"));
+      "a", {.fields = parse_field_map("sequence=req,token=pos,layer=block,experts=e,weights=p")});
   EXPECT_THAT(ids_of(trace), ElementsAre(9, 8, 7));
   EXPECT_EQ(trace.fact("layers"), "4");
   EXPECT_THAT(trace.sequence, ElementsAre(0, 0, 1));
@@ -83,40 +82,41 @@ TEST(column_csv, experts_may_stand_in_columns_of_their_own) {
   const auto* const text =
       "token,layer,e08,e09,e10,w0,w1,w2\n0,0,5,2,7,.5,.25,.25\n1,0,1,,4,.5,,.5\n";
   const auto trace =
-      parse_column_csv(text, "a", parse_field_map("experts=e08..e10,weights=w0..w2"));
+      parse_column_csv(text, "a", {.fields = parse_field_map("experts=e08..e10,weights=w0..w2")});
   EXPECT_THAT(ids_of(trace), ElementsAre(5, 2, 7, 1, -1, 4));
   EXPECT_THAT(trace.weights, ElementsAre(.5F, .25F, .25F, .5F, 0, .5F));
-  const auto two = parse_column_csv(text, "a", parse_field_map("experts=e09..e10,weights=w1..w2"));
+  const auto two =
+      parse_column_csv(text, "a", {.fields = parse_field_map("experts=e09..e10,weights=w1..w2")});
   EXPECT_THAT(ids_of(two), ElementsAre(2, 7, -1, 4));
-  const auto alone = parse_column_csv(text, "a", parse_field_map("experts=e08..e08"));
+  const auto alone = parse_column_csv(text, "a", {.fields = parse_field_map("experts=e08..e08")});
   EXPECT_THAT(ids_of(alone), ElementsAre(5, 1));
   for (const auto* named : {"experts=e08", "experts=e08..e10,weights=w1"})
-    expect_refused([&] { (void)parse_column_csv(text, "a", parse_field_map(named)); },
+    expect_refused([&] { (void)parse_column_csv(text, "a", {.fields = parse_field_map(named)}); },
                    {"line 1", "the field names one", ".."});
   for (const auto* named : {"experts=e08..e11", "experts=e10..e08", "experts=e08..w2",
                             "experts=e..e10", "experts=e08.."})
-    expect_refused([&] { (void)parse_column_csv(text, "a", parse_field_map(named)); },
+    expect_refused([&] { (void)parse_column_csv(text, "a", {.fields = parse_field_map(named)}); },
                    {"line 1", "the header has no 'e", "experts=e08..e10"});
 }
 
 TEST(column_csv, sequences_may_have_names_and_be_interleaved) {
   lab::reading_notes notes;
   const auto trace = parse_column_csv(
-      "sequence,layer,experts\nb,0,1 2\n10,0,3 4\nb,1,5 6\n10,1,7 0\nb,0,2 1\nb,1,6 5\n", "a", {},
-      8, &notes);
+      "sequence,layer,experts\nb,0,1 2\n10,0,3 4\nb,1,5 6\n10,1,7 0\nb,0,2 1\nb,1,6 5\n", "a",
+      {.experts = 8, .notes = &notes});
   EXPECT_THAT(trace.sequence, ElementsAre(0, 0, 1)) << "by first appearance";
   EXPECT_THAT(ids_of(trace), ElementsAre(1, 2, 5, 6, 2, 1, 6, 5, 3, 4, 7, 0));
   EXPECT_THAT(notes, ElementsAre());
-  const auto numbers =
-      parse_column_csv("sequence,layer,experts\n10,0,1 2\n9,0,3 4\n", "a", {}, 8, &notes);
+  const auto numbers = parse_column_csv("sequence,layer,experts\n10,0,1 2\n9,0,3 4\n", "a",
+                                        {.experts = 8, .notes = &notes});
   EXPECT_THAT(ids_of(numbers), ElementsAre(3, 4, 1, 2)) << "by number";
 }
 
 TEST(column_csv, a_prompt_layer_by_layer_is_a_step) {
   lab::reading_notes notes;
   const auto trace = parse_column_csv(
-      "layer;expert;rank\n0;3;0\n0;1;1\n0;5;0\n0;4;1\n1;2;0\n1;0;1\n1;1;0\n1;7;1\n", "a", {}, 8,
-      &notes);
+      "layer;expert;rank\n0;3;0\n0;1;1\n0;5;0\n0;4;1\n1;2;0\n1;0;1\n1;1;0\n1;7;1\n", "a",
+      {.experts = 8, .notes = &notes});
   EXPECT_THAT(trace.step, ElementsAre(0, 0));
   EXPECT_THAT(trace.kind, ElementsAre(request_class::prefill, request_class::prefill));
   EXPECT_THAT(ids_of(trace), ElementsAre(3, 1, 2, 0, 5, 4, 1, 7));
@@ -125,7 +125,7 @@ TEST(column_csv, a_prompt_layer_by_layer_is_a_step) {
 
 TEST(column_csv, refuses_bad_rows_in_one_line) {
   const auto refused = [](std::string_view text, std::initializer_list<std::string_view> said) {
-    expect_refused([&] { (void)parse_column_csv(text, "a.csv", {}, 8); }, said);
+    expect_refused([&] { (void)parse_column_csv(text, "a.csv", {.experts = 8}); }, said);
   };
   refused("", {"a.csv", "no rows"});
   refused("token,layer,experts\n", {"routes no expert"});
@@ -141,7 +141,7 @@ TEST(column_csv, refuses_bad_rows_in_one_line) {
   refused("token,layer,experts\n0,0,\n", {"line 2", "experts is empty"});
   refused("token,layer,experts,phase\n0,0,1,late\n", {"phase is 'late'", "prompt"});
   refused("token,layer,experts,weights\n0,0,1 2,.5\n", {"1 weights for 2 experts"});
-  refused("token,layer,experts,weights\n0,0,1,inf\n", {"a weight is 'inf'"});
+  refused("token,layer,experts,weights\n0,0,1,inf\n", {"weight is 'inf'"});
   refused("token,layer,expert,rank\n0,0,1,0\n0,0,2,0\n", {"line 3", "rank 0", "line 2"});
   refused("token,layer,expert,rank\n0,0,1,4096\n", {"rank is '4096'", "0..4095"});
 }

@@ -105,7 +105,7 @@ TEST(esft, the_number_of_experts_comes_from_the_summary) {
 TEST(esft, refuses_bad_files_in_one_line) {
   const auto refused = [](const std::vector<input_entry>& entries,
                           std::initializer_list<std::string_view> said,
-                          const esft_options& options = {}) {
+                          const open_trace_options& options = {}) {
     expect_refused([&] { (void)parse_esft(entries, "law", options); }, said);
   };
   refused({}, {"law", "holds no expert_weights_<layer>.txt"});

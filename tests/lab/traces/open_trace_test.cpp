@@ -12,7 +12,6 @@
 
 #include "hotset/trace/native_trace_writer.hpp"
 #include "lab/errors.hpp"
-#include "lab/files/input_files.hpp"
 #include "lab/files/output_file.hpp"
 #include "trace_samples.hpp"
 
@@ -273,14 +272,6 @@ TEST(open_trace, format_names_can_be_parsed) {
                            "npy", "oracle", "mooncake", "azure"})
     EXPECT_EQ(name_of(parse_trace_format(name)), name);
   EXPECT_THROW((void)parse_trace_format("parquet"), lab::usage_error);
-}
-
-TEST(input_files, a_bomb_is_refused) {
-  const trace_samples::temporary_folder folder;
-  const auto path = folder.write("t", text_of(trace_samples::mooncake_xz));
-  EXPECT_EQ(read_input(path).front().text, trace_samples::mooncake_text);
-  expect_refused([&] { (void)read_input(path, {.bytes = 100}); }, {"more than 100 bytes"});
-  expect_refused([&] { (void)read_input(folder.path(), {.files = 0}); }, {"too many files"});
 }
 
 TEST(output_file, appears_complete_or_not_at_all) {

@@ -7,7 +7,6 @@
 
 #include "hotset/trace/visit_sequence.hpp"
 #include "lab/traces/esft.hpp"
-#include "lab/traces/mooncake.hpp"
 #include "lab/traces/open_requests.hpp"
 #include "lab/traces/open_trace.hpp"
 #include "trace_samples.hpp"
@@ -80,7 +79,7 @@ TEST_F(real_data, esft_gives_back_the_bytes_and_the_summary) {
 
 TEST_F(real_data, mooncake_has_the_published_counts) {
   const auto path = data("kv/mooncake-synthetic/synthetic_trace.jsonl.xz");
-  const auto kv = read_mooncake(path);
+  const auto kv = open_requests(path);
   EXPECT_EQ(kv.requests(), 3993U);
   EXPECT_EQ(kv.references(), 121877U);
   EXPECT_EQ(kv.distinct(), 43924U);

@@ -169,7 +169,7 @@ TEST(routed_arrays, whole_numbers_stored_as_real_ones_are_ids) {
 
 TEST(routed_arrays, what_is_guessed_is_said) {
   const auto notes_of = [](const std::vector<lab::npy_array>& arrays,
-                           lab::routed_array_options options = {}) {
+                           lab::open_trace_options options = {}) {
     lab::reading_notes notes;
     options.notes = &notes;
     (void)trace_of_arrays(arrays, "a.npy", options);
@@ -206,7 +206,7 @@ TEST(routed_arrays, a_logit_of_minus_infinity_is_never_chosen) {
 
 TEST(routed_arrays, refuses_in_one_line) {
   const auto refused = [](const std::vector<lab::npy_array>& arrays, std::string_view said,
-                          const lab::routed_array_options& options = {}) {
+                          const lab::open_trace_options& options = {}) {
     expect_refused([&] { (void)trace_of_arrays(arrays, "a.npz", options); }, {"a.npz", said});
   };
   const auto ids = array<std::int32_t>("ids", "<i4", "(1, 1, 2)", {0, 1});

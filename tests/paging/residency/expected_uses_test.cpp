@@ -9,7 +9,6 @@
 #include <gtest/gtest.h>
 
 #include "random_source.hpp"
-#include "written_ids.hpp"
 
 namespace hotset::expected_uses_test {
 namespace {
@@ -23,12 +22,6 @@ visit_context at(step_id step, layer_id layer) {
   return context;
 }
 
-TEST(expected_uses, nothing_is_expected_before_a_forecast) {
-  const expected_uses uses(shape);
-  for (const auto l : each<layer_id>(4))
-    EXPECT_FALSE(uses.sooner({l, 0_expert}, {{3_layer, 1_expert}, 9, 0.0F}, at(0, 0_layer)));
-}
-
 TEST(expected_uses, the_last_step_of_all_can_be_forecast) {
   constexpr step_id last = ~step_id{0};
   expected_uses uses(shape);
@@ -39,76 +32,6 @@ TEST(expected_uses, the_last_step_of_all_can_be_forecast) {
   EXPECT_FALSE(
       uses.sooner({1_layer, 0_expert}, {{2_layer, 1_expert}, last, .25F}, at(last, 1_layer)))
       << "its visit has come";
-}
-
-TEST(expected_uses, keeps_the_largest_probability_that_a_token_gives) {
-  expected_uses uses(shape);
-  const std::vector<float> scores{.1F, .5F, .2F,   // token 0, layer 1
-                                  .9F, .0F, .0F,   // token 0, layer 2
-                                  .4F, .3F, .2F,   // token 1, layer 1
-                                  .8F, .6F, .0F};  // token 1, layer 2
-  uses.take(at(7, 0_layer), {.probabilities = scores, .depth = 2});
-  const auto chance = [&](support::written_layer l, support::written_expert e) {
-    float most = -1.0F;
-    for (int tenth = 0; tenth <= 10; ++tenth) {
-      const auto p = static_cast<float>(tenth) / 10.0F;
-      if (uses.sooner({l, e}, {{3_layer, 0_expert}, 7, p}, at(7, 0_layer))) most = p;
-    }
-    return most;
-  };
-  EXPECT_EQ(chance(1, 0), .4F);
-  EXPECT_EQ(chance(1, 1), .5F);
-  EXPECT_EQ(chance(1, 2), .2F);
-  EXPECT_EQ(chance(2, 0), .9F);
-  EXPECT_EQ(chance(2, 1), .6F);
-  EXPECT_EQ(chance(2, 2), .0F);
-  EXPECT_EQ(chance(3, 0), -1.0F) << "the forecast does not reach so far";
-  EXPECT_EQ(chance(0, 0), -1.0F) << "the running layer";
-}
-
-TEST(expected_uses, only_the_same_visit_and_sooner_ones_count) {
-  expected_uses uses(shape);
-  const std::vector<float> scores{1.0F, 0.0F, 0.0F};
-  uses.take(at(7, 1_layer), {.probabilities = scores, .depth = 1});  // of layer 2
-  const auto now = at(7, 1_layer);
-  EXPECT_TRUE(uses.sooner({2_layer, 0_expert}, {{3_layer, 1_expert}, 7, .5F}, now));
-  EXPECT_TRUE(uses.sooner({2_layer, 0_expert}, {{2_layer, 1_expert}, 7, .5F}, now))
-      << "the same visit";
-  EXPECT_TRUE(uses.sooner({2_layer, 0_expert}, {{0_layer, 1_expert}, 8, .5F}, now))
-      << "the next step";
-  EXPECT_FALSE(uses.sooner({2_layer, 0_expert}, {{1_layer, 1_expert}, 7, .5F}, now))
-      << "wanted a layer earlier";
-  EXPECT_FALSE(uses.sooner({2_layer, 0_expert}, {{3_layer, 1_expert}, 6, .5F}, now))
-      << "wanted a step earlier";
-  EXPECT_TRUE(uses.sooner({2_layer, 0_expert}, {{3_layer, 1_expert}, 7, 1.0F}, now)) << "as likely";
-  EXPECT_FALSE(uses.sooner({2_layer, 1_expert}, {{3_layer, 1_expert}, 7, .5F}, now))
-      << "less likely";
-}
-
-TEST(expected_uses, what_was_expected_of_a_visit_is_over_with_it) {
-  expected_uses uses(shape);
-  const std::vector<float> scores{1.0F, 0.0F, 0.0F, 1.0F, 0.0F, 0.0F};
-  uses.take(at(7, 0_layer), {.probabilities = scores, .depth = 2});
-  const prefetch_request request{{3_layer, 1_expert}, 9, .5F};
-  EXPECT_TRUE(uses.sooner({1_layer, 0_expert}, request, at(7, 0_layer)));
-  EXPECT_FALSE(uses.sooner({1_layer, 0_expert}, request, at(7, 1_layer)));
-  EXPECT_TRUE(uses.sooner({2_layer, 0_expert}, request, at(7, 1_layer)));
-  EXPECT_FALSE(uses.sooner({1_layer, 0_expert}, request, at(7, 2_layer)));
-  EXPECT_FALSE(uses.sooner({2_layer, 0_expert}, request, at(8, 0_layer)))
-      << "another step has begun";
-}
-
-TEST(expected_uses, a_later_forecast_replaces_what_it_covers) {
-  expected_uses uses(shape);
-  const std::vector<float> first{1.0F, 0.0F, 0.0F, 1.0F, 0.0F, 0.0F};
-  uses.take(at(7, 0_layer), {.probabilities = first, .depth = 2});
-  const std::vector<float> second{0.0F, 1.0F, 0.0F};
-  uses.take(at(7, 0_layer), {.probabilities = second, .depth = 1});
-  const prefetch_request request{{3_layer, 1_expert}, 7, .5F};
-  EXPECT_FALSE(uses.sooner({1_layer, 0_expert}, request, at(7, 0_layer)));
-  EXPECT_TRUE(uses.sooner({1_layer, 1_expert}, request, at(7, 0_layer)));
-  EXPECT_TRUE(uses.sooner({2_layer, 0_expert}, request, at(7, 0_layer)))
-      << "it did not reach so far";
 }
 
 TEST(expected_uses, a_forecast_that_says_nothing_changes_nothing) {

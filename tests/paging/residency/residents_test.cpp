@@ -93,10 +93,9 @@ TEST(residents, copies_that_are_held_together_may_be_evicted_whatever_became_of_
     r.hold(f);
     slots.push_back(f.slot);
   }
-  std::vector<fill> fills(3);
-  r.reserve_victims(0_pool, slots, fills, [](std::size_t i) {
-    return expert_key{1_layer, static_cast<expert_id>(5 - i)};
-  });
+  std::vector<fill> fills;
+  for (std::size_t i = 0; i < 3; ++i)
+    fills.push_back(r.reserve_victim({1_layer, static_cast<expert_id>(5 - i)}, slots[i]));
   (void)r.pin(slots[1]);
   r.lose_victim(slots[2]);  // its copy has failed
   std::vector<expert_key> lost;

@@ -14,6 +14,13 @@ using testing::ElementsAre;
 
 const geometry shape{.layers = 2, .experts = 3, .top_k = 1};
 
+TEST(slot_entry, is_evictable_if_it_is_resident_and_nobody_reads_it) {
+  for (const auto state : {slot_state::free, slot_state::filling, slot_state::resident})
+    for (const std::uint32_t pins : {0U, 1U})
+      EXPECT_EQ((slot_entry{.pins = pins, .state = state}.is_evictable()),
+                state == slot_state::resident && pins == 0);
+}
+
 // Hazard 4: an unknown expert must not read slot 0.
 TEST(slot_map, everything_is_absent_at_first) {
   const slot_map map(shape);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/predict/history/first_uses.hpp"
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -8,7 +9,6 @@
 
 #include <gtest/gtest.h>
 
-#include "hotset/predict/kernels/history_kernels.hpp"
 #include "random_source.hpp"
 
 namespace hotset::first_uses_test {
@@ -36,12 +36,7 @@ void add(first_uses& uses, std::size_t layer, std::size_t row,
   uses.add(layer, row, sets, level);
 }
 
-std::vector<vector_level> levels() {
-  std::vector<vector_level> out{vector_level::scalar};
-  for (const auto level : {vector_level::avx2, vector_level::avx512})
-    if (level <= history_kernels::level_in_use()) out.push_back(level);
-  return out;
-}
+std::array<vector_level, 2> levels() { return {vector_level::scalar, best_vector_level()}; }
 
 TEST(first_uses, the_nearest_use_is_kept) {
   first_uses uses(2, 4, 128, 3);
@@ -122,9 +117,6 @@ TEST(first_uses, numbers_of_random_tokens_are_those_that_a_search_finds) {
 TEST(first_uses, nothing_is_kept_where_nobody_looks_ahead) {
   const first_uses none(4, 256, 128, 0);
   EXPECT_EQ(none.horizon(), 0U);
-  EXPECT_EQ(first_uses::bytes_for(4, 256, 128, 0), 0U);
-  EXPECT_EQ(first_uses::bytes_for(4, 256, 128, 7), 4U * 256U * 65U);
-  EXPECT_EQ(first_uses::bytes_for(1, 1, 65, 1), 65U);
 }
 
 }  // namespace

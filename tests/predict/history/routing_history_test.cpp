@@ -30,7 +30,7 @@ void see(history& of, const visit& v) {
 }
 std::set<expert_id> ids_of(const history& of, layer_id layer, history::row_id row) {
   std::set<expert_id> out;
-  const auto set = of.set(layer, row);
+  const auto set = of.ring().set(layer, row);
   for (const auto e : each<expert_id>(16))
     if (((set[0] >> static_cast<unsigned>(e)) & 1U) != 0) out.insert(e);
   return out;
@@ -55,10 +55,10 @@ TEST(routing_history, the_row_that_routed_alike_is_found_with_what_came_after_it
   const auto found = best(of, 0);
   ASSERT_FALSE(found.empty());
   EXPECT_EQ(ids_of(of, 0_layer, found[0].row), (std::set<expert_id>{1_expert, 9_expert}));
-  const auto after = of.successor(found[0].row);
+  const auto after = of.ring().successor(found[0].row);
   ASSERT_NE(after, history::no_row);
   EXPECT_EQ(ids_of(of, 1_layer, after), (std::set<expert_id>{2_expert, 8_expert}));
-  EXPECT_EQ(of.successor(2), history::no_row) << "its successor's step has not ended";
+  EXPECT_EQ(of.ring().successor(2), history::no_row) << "its successor's step has not ended";
   EXPECT_EQ(best(of, 99).size(), 0U) << "nobody knows the sequence";
 }
 
@@ -103,7 +103,7 @@ TEST(routing_history, a_sequence_that_has_ended_begins_anew_under_its_number) {
   of.end_sequence(8);  // nobody knows it
   EXPECT_TRUE(best(of, 7).empty());
   see(of, {0_layer, 4, expert_ids({1, 2}), {7}});
-  EXPECT_EQ(of.successor(3), history::no_row) << "the row of the former sequence has none";
+  EXPECT_EQ(of.ring().successor(3), history::no_row) << "the row of the former sequence has none";
 }
 
 TEST(routing_history, what_is_no_visit_of_the_model_stages_nothing) {

@@ -54,26 +54,24 @@ TEST(history_kernels, a_row_gains_for_each_match_and_fades) {
 
 TEST(history_kernels, all_levels_give_the_same_bits) {
   support::random_source random(2);
-  for (const auto level : {vector_level::avx2, vector_level::avx512}) {
-    if (level > level_in_use()) break;
-    for (const std::size_t rows : {256U, 1024U, 2304U})
-      for (const std::size_t planes : {0U, 1U, 2U, 7U, 8U, 15U, 16U, 33U}) {
-        const rows_of_bits bits(random, rows, planes);
-        const auto decay = static_cast<std::uint16_t>(1 + random.below(65535));
-        const auto gain = static_cast<std::uint16_t>(planes == 0 ? 0 : decay / 2 / planes);
-        std::vector<std::uint16_t> one(rows);
-        for (auto& s : one) s = static_cast<std::uint16_t>(random.below(32768));
-        auto other = one;
-        std::vector<std::uint16_t> apart(rows);
-        for (int n = 0; n < 20; ++n) {
-          move_on({bits.planes_of, decay, gain}, one, apart, level);
-          move_on({bits.planes_of, decay, gain}, one, one, vector_level::scalar);
-          move_on({bits.planes_of, decay, gain}, other, other, level);
-          ASSERT_EQ(one, other) << rows << " rows, " << planes << " planes";
-          ASSERT_EQ(one, apart) << "written elsewhere, from what stays as it was";
-        }
+  const auto level = best_vector_level();
+  for (const std::size_t rows : {256U, 1024U, 2304U})
+    for (const std::size_t planes : {0U, 1U, 2U, 7U, 8U, 15U, 16U, 33U}) {
+      const rows_of_bits bits(random, rows, planes);
+      const auto decay = static_cast<std::uint16_t>(1 + random.below(65535));
+      const auto gain = static_cast<std::uint16_t>(planes == 0 ? 0 : decay / 2 / planes);
+      std::vector<std::uint16_t> one(rows);
+      for (auto& s : one) s = static_cast<std::uint16_t>(random.below(32768));
+      auto other = one;
+      std::vector<std::uint16_t> apart(rows);
+      for (int n = 0; n < 20; ++n) {
+        move_on({bits.planes_of, decay, gain}, one, apart, level);
+        move_on({bits.planes_of, decay, gain}, one, one, vector_level::scalar);
+        move_on({bits.planes_of, decay, gain}, other, other, level);
+        ASSERT_EQ(one, other) << rows << " rows, " << planes << " planes";
+        ASSERT_EQ(one, apart) << "written elsewhere, from what stays as it was";
       }
-  }
+    }
 }
 
 TEST(history_kernels, rows_that_are_alike_for_ever_stay_within_16_bits) {
@@ -85,7 +83,8 @@ TEST(history_kernels, rows_that_are_alike_for_ever_stay_within_16_bits) {
       std::vector<std::uint16_t> similar(256, 0);
       std::uint16_t before = 0;
       for (int n = 0; n < 4000; ++n) {
-        move_on({of, static_cast<std::uint16_t>(decay), gain}, similar, similar, level_in_use());
+        move_on({of, static_cast<std::uint16_t>(decay), gain}, similar, similar,
+                best_vector_level());
         ASSERT_GE(similar[17], before);  // it never wraps
         before = similar[17];
       }
@@ -109,8 +108,7 @@ TEST(history_kernels, the_greatest_are_among_the_candidates_of_every_level) {
     for (const auto place : all) EXPECT_TRUE(similar[place] > 0 && usable[place] != 0);
     for (const std::size_t wanted : {1U, 8U, 16U, 32U, 60U}) {
       std::vector<std::uint16_t> found(rows + places_beyond);
-      const auto level = n % 2 == 0 ? level_in_use() : std::min(level_in_use(), vector_level::avx2);
-      found.resize(candidates(similar, usable, wanted, found, level));
+      found.resize(candidates(similar, usable, wanted, found, best_vector_level()));
       const auto greatest = [&](std::vector<std::uint16_t> places) {
         std::vector<std::uint16_t> values;
         for (const auto place : places) values.push_back(similar[place]);

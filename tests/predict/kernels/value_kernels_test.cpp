@@ -5,8 +5,6 @@
 
 #include <gtest/gtest.h>
 
-#include "hotset/predict/kernels/history_kernels.hpp"
-#include "hotset/predict/kernels/rate_kernels.hpp"
 #include "random_source.hpp"
 
 namespace hotset::value_kernels_test {
@@ -28,8 +26,7 @@ TEST(value_kernels, votes_and_rates_are_shared) {
 }
 
 TEST(value_kernels, all_levels_give_the_same_bits) {
-  if (history_kernels::level_in_use() == vector_level::scalar)
-    GTEST_SKIP() << "no vectors on this processor";
+  if (best_vector_level() == vector_level::scalar) GTEST_SKIP() << "no vectors on this processor";
   support::random_source random(1);
   for (const std::size_t n : {1U, 7U, 8U, 24U, 31U, 128U, 129U}) {
     const auto votes = numbers(random, n);
@@ -43,10 +40,32 @@ TEST(value_kernels, all_levels_give_the_same_bits) {
     value_kernels::add(fast, 0.1F, one, vector_level::scalar);
     value_kernels::add(fast, 0.1F, other, vector_level::avx2);
     ASSERT_EQ(one, other);
-    rate_kernels::decay_scalar(slow, 0.29F, one);
-    rate_kernels::decay(slow, 0.29F, other);
+    value_kernels::decay(slow, 0.29F, one, vector_level::scalar);
+    value_kernels::decay(slow, 0.29F, other, vector_level::avx2);
     ASSERT_EQ(one, other);
   }
+}
+
+TEST(value_kernels, sums_whole_groups_and_the_rest) {
+  support::random_source random(4);
+  for (std::size_t n = 0; n < 40; ++n) {
+    std::vector<float> a(n), b(n);
+    double want = 0;
+    for (std::size_t i = 0; i < n; ++i) {
+      a[i] = static_cast<float>(random.below(64)) - 32.0F;  // small whole numbers: sums are exact
+      b[i] = static_cast<float>(random.below(64)) - 32.0F;
+      want += double{a[i]} * double{b[i]};
+    }
+    EXPECT_EQ(detail::dot(a.data(), b.data(), n), want) << n;
+  }
+}
+
+TEST(value_kernels, adds_up_in_its_written_order) {
+  // Lane 0 meets lane 4 before lane 1 does: 1e8 is gone before the ones come.
+  const std::vector<float> a{1e8F, 1, 0, 0, -1e8F, 1, 0, 0};
+  const std::vector<float> ones(8, 1.0F);
+  EXPECT_EQ(detail::dot(a.data(), ones.data(), 8), 2.0F);
+  EXPECT_EQ(detail::sum(a.data(), 8), 2.0F);
 }
 
 }  // namespace

@@ -50,8 +50,7 @@ TEST(vote_kernels, a_number_counts_what_its_ballot_says) {
 }
 
 TEST(vote_kernels, all_levels_count_alike_to_the_bit) {
-  if (history_kernels::level_in_use() == vector_level::scalar)
-    GTEST_SKIP() << "no vectors on this processor";
+  if (best_vector_level() == vector_level::scalar) GTEST_SKIP() << "no vectors on this processor";
   support::random_source random(1);
   for (const std::size_t experts : {1U, 64U, 100U, 128U, 300U})
     for (const std::size_t horizon : {1U, 7U, 8U, 15U})
@@ -77,11 +76,9 @@ TEST(vote_kernels, all_levels_count_alike_to_the_bit) {
         }
         std::vector<float> one(uses.experts(), 0.3F);
         count(ballots, horizon > 7, one, vector_level::scalar);
-        for (const auto level : {vector_level::avx2, history_kernels::level_in_use()}) {
-          std::vector<float> other(uses.experts(), 0.7F);
-          count(ballots, horizon > 7, other, level);
-          ASSERT_EQ(one, other) << experts << " experts, " << horizon << " tokens, " << rows;
-        }
+        std::vector<float> other(uses.experts(), 0.7F);
+        count(ballots, horizon > 7, other, best_vector_level());
+        ASSERT_EQ(one, other) << experts << " experts, " << horizon << " tokens, " << rows;
       }
 }
 
@@ -97,8 +94,7 @@ TEST(vote_kernels, a_set_adds_its_weight) {
 }
 
 TEST(vote_kernels, all_levels_add_alike_to_the_bit) {
-  if (history_kernels::level_in_use() == vector_level::scalar)
-    GTEST_SKIP() << "no vectors on this processor";
+  if (best_vector_level() == vector_level::scalar) GTEST_SKIP() << "no vectors on this processor";
   support::random_source random(2);
   for (const std::size_t words : {2U, 4U, 8U}) {
     std::vector<float> one(words * 64, 0.3F);

@@ -12,6 +12,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "predictor_samples.hpp"
 #include "random_source.hpp"
 
 namespace hotset::activation_collection_test {
@@ -275,7 +276,7 @@ TEST(activation_collection, what_was_saved_says_what_it_was_made_for) {
   ASSERT_TRUE(found);
   EXPECT_EQ(*found, (activation_collection::saved_shape{2, 4, 3}));
   const auto why = [](std::span<const std::byte> bytes) {
-    return activation_collection::shape_of(bytes).error().message;
+    return support::why(activation_collection::shape_of(bytes));
   };
   EXPECT_THAT(why(std::span(saved).first(saved.size() - 1)), HasSubstr("2 layers x 4 experts"));
   // Headers that promise more than there can be.
@@ -284,9 +285,7 @@ TEST(activation_collection, what_was_saved_says_what_it_was_made_for) {
     for (std::size_t i = 8; i < 20; ++i) vast[i] = static_cast<std::byte>(extent[i % 4]);
     EXPECT_THAT(why(vast), HasSubstr("accepted: at most 17179869184 bytes"));
   }
-  auto flat = saved;
-  for (std::size_t i = 8; i < 12; ++i) flat[i] = std::byte{0};
-  EXPECT_THAT(why(flat), HasSubstr("0 layers"));
+  EXPECT_THAT(why(support::with_number(saved, 8, 0)), HasSubstr("0 layers"));
 }
 
 TEST(activation_collection, damaged_or_foreign_bytes_change_nothing) {
@@ -295,23 +294,16 @@ TEST(activation_collection, damaged_or_foreign_bytes_change_nothing) {
   const auto why = [&](std::span<const std::byte> bytes) {
     const auto bad = made.load(bytes);
     EXPECT_EQ(made.save(), before);
-    return bad ? bad->message : std::string("accepted");
+    return support::why(bad);
   };
-  for (std::size_t length = 0; length < before.size(); ++length)
-    ASSERT_NE(why(std::span(before).first(length)), "accepted") << length;
-  auto longer = before;
-  longer.push_back(std::byte{0});
-  EXPECT_THAT(why(longer), HasSubstr("accepted: " + std::to_string(before.size())));
+  support::expect_other_lengths_refused(before, why);
   auto foreign = before;
   foreign[0] = std::byte{'x'};
   EXPECT_EQ(why(foreign), "no activation_matrix collection, accepted: a saved one");
   // The second matrix: its number of requests, then its shares.
   const auto at = 20 + (4 + 4 * 8);
   const auto with = [&](std::size_t place, std::uint32_t number) {
-    auto out = before;
-    for (std::size_t b = 0; b < 4; ++b)
-      out[place + b] = static_cast<std::byte>((number >> (8 * b)) & 0xffU);
-    return out;
+    return support::with_number(before, place, number);
   };
   for (const float wrong : {-0.25F, 1.5F, 0.999F, std::nanf(""), HUGE_VALF})
     EXPECT_EQ(why(with(at + 4, std::bit_cast<std::uint32_t>(wrong))),

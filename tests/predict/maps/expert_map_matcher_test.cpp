@@ -356,29 +356,12 @@ TEST(expert_map_matcher, what_does_not_come_next_is_refused_and_changes_nothing)
   EXPECT_FLOAT_EQ(matcher.best(store, 0).score, 1.0F);
 }
 
-TEST(expert_map_matcher, moves_with_its_running_tokens) {
-  auto store = store_of(small, 4, map_storage::int8);
-  insert(store, floats{1, 0, 1, 0});
-  auto first = expert_map_matcher::create(store, 1).value();
-  ASSERT_EQ(first.begin(store, 1), status::ok);
-  ASSERT_EQ(first.advance(store, 0, floats{1, 0}), status::ok);
-  auto second = std::move(first);
-  ASSERT_EQ(second.advance(store, 1, floats{0.5F, 0.5F}), status::ok);
-  EXPECT_FLOAT_EQ(second.best(store, 0).score, 1.5F / std::sqrt(2.0F * 1.5F));
-}
-
-TEST(expert_map_matcher, sizes_that_no_machine_has_are_refused_and_those_it_takes_are_said) {
+TEST(expert_map_matcher, sizes_that_no_machine_has_are_refused) {
   const auto store = store_of({.layers = 4, .experts = 64, .top_k = 1}, 1600, map_storage::fp32);
   EXPECT_THAT(expert_map_matcher::create(store, std::size_t{1} << 24U).error().message,
               HasSubstr("expert map matcher of 16777216 tokens and 1600 maps needs 17179869185"));
   EXPECT_FALSE(expert_map_matcher::create(store, 0));
   EXPECT_FALSE(expert_map_matcher::create(store, ~std::size_t{0}));
-  const auto bytes = [](map_storage storage) {
-    const auto of = store_of({.layers = 4, .experts = 64, .top_k = 1}, 16000, storage);
-    return static_cast<double>(expert_map_matcher::create(of, 3).value().bytes()) / (3 * 16000);
-  };
-  EXPECT_NEAR(bytes(map_storage::fp32), 4, 0.1);
-  EXPECT_NEAR(bytes(map_storage::int8), 16, 0.2);
 }
 
 }  // namespace

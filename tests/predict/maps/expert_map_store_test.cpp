@@ -15,6 +15,7 @@
 #include <gtest/gtest.h>
 
 #include "map_samples.hpp"
+#include "predictor_samples.hpp"
 
 namespace hotset::expert_map_store_test {
 namespace {
@@ -261,22 +262,6 @@ TEST(expert_map_store, the_same_token_id_matches_its_oldest_map) {
   EXPECT_EQ(store.semantic_match(4).place, 2U) << "the older one now";
 }
 
-TEST(expert_map_store, another_token_matches_the_nearest_embedding) {
-  const floats table{1, 0, 0, 1, 0.8F, 0.6F, 0.8F, 0.6F, -1, 0};
-  auto store = made(small, {.capacity = 4, .embeddings = table, .embedding_width = 2});
-  EXPECT_EQ(store.semantic_match(0).place, expert_map_store::none) << "nothing is stored";
-  ASSERT_EQ(store.insert(floats{1, 0, 1, 0, 0, 1, 0, 1, 1, 0, 1, 0, 1, 0, 0, 1}, ids{1, 3, 2, 90}),
-            status::ok);
-  const auto found = store.semantic_match(0);
-  EXPECT_EQ(found.place, 1U) << "tokens 3 and 2 are as near: the lower place";
-  EXPECT_FLOAT_EQ(found.score, 0.8F);
-  EXPECT_LT(store.semantic_match(4).score, 0.001F);
-  EXPECT_EQ(store.semantic_match(4).place, 0U);
-  EXPECT_EQ(store.semantic_match(80).place, expert_map_store::none) << "in no table";
-  EXPECT_EQ(store.semantic_match(90).place, 3U);
-  EXPECT_EQ(store.embedding_bytes(), 40U);
-}
-
 TEST(expert_map_store, the_mean_of_a_tokens_maps_follows_what_is_stored) {
   for (const auto storage : storages) {
     auto store = made(small, {.capacity = 3, .storage = storage, .mean_layers = 1});
@@ -463,16 +448,11 @@ TEST(expert_map_store, bytes_that_are_no_store_change_nothing) {
   const auto why = [&](std::span<const std::byte> bytes) {
     const auto changes = store.changes();
     const auto bad = store.load(bytes);
-    EXPECT_TRUE(bad) << "accepted";
     EXPECT_EQ(store.save(), before);
     EXPECT_EQ(store.changes(), changes);
-    return bad ? bad->message : std::string();
+    return support::why(bad);
   };
-  for (std::size_t length = 0; length < saved.size(); ++length)
-    EXPECT_NE(why(std::span(saved).first(length)), "") << length;
-  auto longer = saved;
-  longer.push_back(std::byte{0});
-  EXPECT_EQ(why(longer), "149 bytes, accepted: 148 for 2 expert maps of 3 layers x 5 experts");
+  support::expect_other_lengths_refused(saved, why);
   const auto changed = [&](std::size_t at, int value) {
     auto bytes = saved;
     bytes[at] = static_cast<std::byte>(value);
@@ -518,8 +498,7 @@ TEST(expert_map_store, any_changed_byte_is_refused_or_loads_maps) {
 
 TEST(expert_map_store, a_wrong_configuration_is_refused) {
   const auto why = [](const geometry& shape, const expert_map_store::config& options) {
-    const auto out = expert_map_store::create(shape, options);
-    return out ? std::string("accepted") : out.error().message;
+    return support::why(expert_map_store::create(shape, options));
   };
   EXPECT_EQ(why(small, {.capacity = 0}), "expert_map capacity = 0, accepted: 1..16777216");
   EXPECT_EQ(why(small, {.capacity = 1U << 25U}),
@@ -552,19 +531,6 @@ TEST(expert_map_store, sizes_that_no_machine_has_are_refused) {
   const geometry flat{.layers = 1 << 28, .experts = 1, .top_k = 1};
   EXPECT_THAT(expert_map_store::create(flat, {.capacity = 1U << 24U}).error().message,
               HasSubstr("16777216 expert maps of 268435456 layers x 1 experts need"));
-}
-
-TEST(expert_map_store, says_what_it_takes) {
-  const geometry shape{.layers = 4, .experts = 64, .top_k = 2};
-  const auto bytes = [&](expert_map_store::config options) {
-    options.capacity = 1600;
-    return static_cast<double>(made(shape, options).bytes()) / (1600.0 * 4 * 64);
-  };
-  EXPECT_NEAR(bytes({.storage = map_storage::fp32}), 4, 0.4);
-  EXPECT_NEAR(bytes({.storage = map_storage::fp16}), 2, 0.4);
-  EXPECT_NEAR(bytes({.storage = map_storage::int8}), 5, 0.4);
-  EXPECT_NEAR(bytes({.mean_layers = 4}), 12, 0.4);
-  EXPECT_GT(bytes({.replace = map_replacement::redundancy}), bytes({}) + 0.1);
 }
 
 }  // namespace

@@ -11,7 +11,7 @@
 #include "hotset/transfer/host_stream.hpp"
 #include "hotset/transfer/memory/host_slot_bank.hpp"
 #include "hotset/transfer/memory/host_virtual_memory.hpp"
-#include "hotset/transfer/memory/slot_bank.hpp"
+#include "hotset/transfer/memory/slot_bank_layout.hpp"
 #include "random_source.hpp"
 
 namespace hotset::elastic_arrays_test {

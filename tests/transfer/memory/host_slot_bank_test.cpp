@@ -95,34 +95,6 @@ TEST(host_slot_bank, an_elastic_one_holds_the_first_slots_alone) {
       for (const auto b : bank.bytes(s, t)) ASSERT_EQ(static_cast<int>(b), s + 1);
 }
 
-TEST(host_slot_bank, a_refused_hold_changes_nothing) {
-  const auto layout = pool_layout::per_layer(shape, std::array<std::int64_t, 2>{3, 4}).value();
-  memory_budget budget(3 * 128 - 1);
-  auto bank = host_slot_bank::create_elastic(layout, layouts, budget).value();
-  ASSERT_EQ(bank.hold(0, 1), status::ok);
-  EXPECT_EQ(bank.hold(0, 3), status::exceeds_memory);
-  EXPECT_EQ(bank.held(0), 1U);
-  EXPECT_EQ(budget.in_use(), 128U);
-  EXPECT_EQ(bank.hold(0, 4), status::invalid_argument);
-  EXPECT_EQ(bank.hold(2, 0), status::invalid_argument);
-  auto whole = host_slot_bank::create(layout, layouts).value();
-  EXPECT_EQ(whole.hold(0, 1), status::invalid_argument);
-  EXPECT_EQ(whole.held(0), 3U);
-  EXPECT_FALSE(whole.is_elastic());
-}
-
-TEST(host_slot_bank, an_elastic_one_gives_all_back_at_its_end) {
-  const auto layout = pool_layout::per_layer(shape, 2).value();
-  memory_budget budget(1000);
-  {
-    auto bank = host_slot_bank::create_elastic(layout, layouts, budget).value();
-    ASSERT_EQ(bank.hold(0, 2), status::ok);
-    const auto moved = std::move(bank);
-    EXPECT_EQ(budget.in_use(), 256U);
-  }
-  EXPECT_EQ(budget.in_use(), 0U);
-}
-
 TEST(host_slot_bank, one_over_the_engines_memory_uses_the_engines_places) {
   const auto layout = pool_layout::per_layer(shape, std::array<std::int64_t, 2>{3, 2}).value();
   std::vector<std::byte> up(2 * 24 + 20);

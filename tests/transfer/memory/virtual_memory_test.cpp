@@ -1,9 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/transfer/memory/virtual_memory.hpp"
 
+#include <array>
+#include <limits>
 #include <set>
 
 #include <gtest/gtest.h>
+
+#include "failing_memory.hpp"
+#include "host_mappings.hpp"
+#include "hotset/transfer/memory/host_virtual_memory.hpp"
 
 namespace hotset::virtual_memory_test {
 namespace {
@@ -63,6 +69,153 @@ TEST(virtual_memory, every_status_has_a_text_of_its_own) {
   for (const auto s : {memory_status::ok, memory_status::invalid_argument, memory_status::in_use,
                        memory_status::out_of_memory, memory_status::failed})
     EXPECT_TRUE(texts.insert(describe(s)).second) << describe(s);
+}
+
+using enum memory_status;
+using memory_type = support::failing_memory<host_virtual_memory>;
+using range_type = virtual_range<memory_type>;
+
+static_assert(virtual_memory<memory_type>);
+static_assert(!std::is_copy_constructible_v<range_type>);
+static_assert(std::is_nothrow_move_constructible_v<range_type>);
+
+struct virtual_range_steps : testing::Test {
+  memory_type memory{host_virtual_memory::create().value()};
+  const std::size_t unit = memory.granularity();
+
+  void TearDown() override {
+    EXPECT_EQ(memory.behind().reserved_bytes(), 0U);
+    EXPECT_EQ(memory.behind().physical_bytes(), 0U);
+  }
+  range_type range(std::size_t units) { return range_type::reserve(memory, units * unit).value(); }
+};
+
+TEST_F(virtual_range_steps, gives_back_its_addresses_and_what_is_mapped) {
+  {
+    auto r = range(4);
+    EXPECT_EQ(r.addresses().size(), 4 * unit);
+    ASSERT_EQ(r.populate(0, unit, 2), ok);
+    EXPECT_EQ(r.mapped_bytes(), 2 * unit);
+    EXPECT_EQ(memory.behind().physical_bytes(), 2 * unit);
+  }
+  EXPECT_EQ(memory.behind().physical_bytes(), 0U);
+}
+
+TEST_F(virtual_range_steps, addresses_that_are_not_to_be_had_have_a_reason) {
+  const auto uneven = range_type::reserve(memory, unit + 1);
+  ASSERT_FALSE(uneven);
+  EXPECT_EQ(uneven.error().message, "cannot reserve " + std::to_string(unit + 1) +
+                                        " bytes of addresses in units of " + std::to_string(unit) +
+                                        ": a size, offset, range or block that is none");
+  memory.fail(1);
+  const auto none = range_type::reserve(memory, unit);
+  ASSERT_FALSE(none);
+  EXPECT_NE(none.error().message.find("out of memory"), std::string::npos);
+}
+
+TEST_F(virtual_range_steps, moves_with_all_it_owns) {
+  auto first = range(2);
+  ASSERT_EQ(first.populate(unit, unit, 1), ok);
+  first.addresses()[unit] = std::byte{5};
+  auto second = std::move(first);
+  EXPECT_EQ(second.addresses()[unit], std::byte{5});
+  auto third = range(1);
+  third = std::move(second);
+  EXPECT_EQ(third.mapped_bytes(), unit);
+  EXPECT_EQ(third.addresses()[unit], std::byte{5});
+  EXPECT_EQ(third.unmap(unit, unit), ok);
+}
+
+TEST_F(virtual_range_steps, one_page_serves_neighbours_and_stays_its_makers) {
+  auto r = range(3);
+  std::array<memory_block, 1> page{};
+  ASSERT_EQ(create_blocks(memory, unit, std::span<memory_block>(page)), ok);
+  ASSERT_EQ(r.map(unit, page[0]), ok);
+  r.addresses()[unit] = std::byte{9};
+  ASSERT_EQ(r.unmap(unit, unit), ok);
+  EXPECT_EQ(memory.behind().physical_bytes(), unit) << "the pool keeps it";
+  ASSERT_EQ(r.map(2 * unit, page[0]), ok);
+  EXPECT_EQ(r.addresses()[2 * unit], std::byte{9});
+  EXPECT_EQ(destroy_blocks(memory, std::span<memory_block>(page)), ok);
+  EXPECT_EQ(page[0], memory_block{});
+}
+
+TEST_F(virtual_range_steps, grows_and_shrinks) {
+  auto r = range(6);
+  ASSERT_EQ(r.populate(0, unit, 2), ok);
+  r.addresses()[0] = std::byte{1};
+  ASSERT_EQ(r.populate(2 * unit, 2 * unit, 2), ok);
+  EXPECT_EQ(memory.behind().physical_bytes(), 6 * unit);
+  ASSERT_EQ(r.unmap(2 * unit, 4 * unit), ok);
+  EXPECT_EQ(memory.behind().physical_bytes(), 2 * unit);
+  EXPECT_EQ(r.addresses()[0], std::byte{1});
+  EXPECT_EQ(r.unmap(2 * unit, 4 * unit), ok) << "nothing is there";
+}
+
+TEST_F(virtual_range_steps, what_cannot_be_is_refused_with_nothing_changed) {
+  auto r = range(4);
+  ASSERT_EQ(r.populate(unit, 2 * unit, 1), ok);
+  constexpr auto huge = std::numeric_limits<std::size_t>::max();
+  EXPECT_EQ(r.populate(3 * unit, unit, 2), invalid_argument) << "beyond the end";
+  EXPECT_EQ(r.populate(0, unit, 2), in_use);
+  EXPECT_EQ(r.populate(0, unit, huge), invalid_argument);
+  EXPECT_EQ(r.populate(0, 0, 1), invalid_argument);
+  EXPECT_EQ(r.populate(3 * unit, unit + 1, 1), invalid_argument);
+  EXPECT_EQ(r.populate(1, unit, 1), invalid_argument);
+  EXPECT_EQ(r.unmap(0, 2 * unit), invalid_argument) << "cuts its end off";
+  EXPECT_EQ(r.unmap(2 * unit, 2 * unit), invalid_argument) << "cuts its beginning off";
+  EXPECT_EQ(r.unmap(2 * unit, 0), invalid_argument);
+  EXPECT_EQ(r.unmap(5 * unit, 0), invalid_argument);
+  EXPECT_EQ(r.unmap(unit, huge), invalid_argument);
+  EXPECT_EQ(r.mapped_bytes(), 2 * unit);
+  EXPECT_EQ(memory.behind().physical_bytes(), 2 * unit);
+  EXPECT_EQ(r.unmap(0, 4 * unit), ok);
+}
+
+TEST_F(virtual_range_steps, blocks_are_created_all_or_none) {
+  std::array<memory_block, 4> pages{};
+  for (std::size_t n = 1; n <= pages.size(); ++n) {
+    memory.fail(n);
+    EXPECT_EQ(create_blocks(memory, unit, std::span<memory_block>(pages)), out_of_memory);
+    EXPECT_EQ(memory.behind().physical_bytes(), 0U) << n;
+    for (const auto& page : pages) EXPECT_EQ(page, memory_block{});
+  }
+}
+
+TEST_F(virtual_range_steps, a_block_that_is_not_destroyed_does_not_keep_the_others) {
+  std::array<memory_block, 3> pages{};
+  ASSERT_EQ(create_blocks(memory, unit, std::span<memory_block>(pages)), ok);
+  memory.fail(2);
+  EXPECT_EQ(destroy_blocks(memory, std::span<memory_block>(pages)), failed);
+  EXPECT_EQ(memory.behind().physical_bytes(), unit);
+  EXPECT_NE(pages[1], memory_block{});
+  EXPECT_EQ(destroy_blocks(memory, std::span<memory_block>(pages)), ok);
+}
+
+TEST_F(virtual_range_steps, an_unmap_that_was_refused_goes_on_where_it_stopped) {
+  auto r = range(3);
+  ASSERT_EQ(r.populate(0, unit, 3), ok);
+  memory.fail(2);
+  EXPECT_EQ(r.unmap(0, 3 * unit), failed);
+  EXPECT_EQ(r.mapped_bytes(), 2 * unit);
+  EXPECT_TRUE(support::is_readable(r.addresses().data())) << "the last goes first";
+  EXPECT_FALSE(support::is_readable(r.addresses().data() + 2 * unit));
+  EXPECT_EQ(r.unmap(0, 3 * unit), ok);
+  EXPECT_EQ(r.mapped_bytes(), 0U);
+  EXPECT_EQ(memory.behind().physical_bytes(), 0U);
+}
+
+TEST_F(virtual_range_steps, its_end_passes_over_what_is_refused) {
+  std::span<std::byte> left;
+  {
+    auto r = range(3);
+    ASSERT_EQ(r.populate(0, unit, 3), ok);
+    left = r.addresses();
+    memory.fail(2);
+  }
+  EXPECT_EQ(memory.behind().physical_bytes(), unit) << "one place only was refused";
+  EXPECT_EQ(memory.behind().unmap(left, unit, unit), ok);
+  EXPECT_EQ(memory.behind().release(left), ok);
 }
 
 }  // namespace

@@ -9,7 +9,6 @@
 #include <cstring>
 #include <iterator>
 #include <ranges>
-#include <type_traits>
 
 #include "hotset/core/ids.hpp"
 
@@ -34,7 +33,7 @@ template <identifier Id>
   requires(sizeof(Id) == sizeof(std::int32_t))
 class id_view {
  public:
-  /// Of random access.
+  /// A random-access iterator.
   class iterator {
    public:
     using iterator_concept = std::random_access_iterator_tag;

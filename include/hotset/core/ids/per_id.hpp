@@ -2,7 +2,6 @@
 #pragma once
 /// Arrays with a value for each id of one kind. No other kind is a subscript.
 
-#include <cstddef>
 #include <utility>
 #include <vector>
 
@@ -45,7 +44,7 @@ class per_id : private std::vector<T> {
   }
   /// The ids that are subscripts.
   [[nodiscard]] id_range<Id> ids() const noexcept { return each<Id>(size()); }
-  /// The same without their ids' kind.
+  /// The values without their ids' kind.
   [[nodiscard]] const std::vector<T>& values() const noexcept { return *this; }
   friend bool operator==(const per_id& a, const per_id& b) { return a.values() == b.values(); }
 };

@@ -25,7 +25,7 @@ class multiples_of {
   [[nodiscard]] constexpr bool contains(std::uint64_t n) const noexcept {
     return quotient(n) <= most_;
   }
-  /// Of a multiple; of any other number it is more than every quotient.
+  /// The quotient of a multiple; for any other number, more than every quotient.
   [[nodiscard]] constexpr std::uint64_t quotient(std::uint64_t n) const noexcept {
     return std::rotr(n * inverse_, shift_);
   }

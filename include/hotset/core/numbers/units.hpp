@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Byte counts, rates and durations: literals, and strict parsers that tell GB from GiB.
+/// Byte counts: literals, and a strict parser that tells GB from GiB.
 
 #include <charconv>
 #include <cstdint>
@@ -41,7 +41,7 @@ inline constexpr byte_unit byte_units[] = {
 };
 }  // namespace detail
 
-/// What parse_bytes accepts, for messages.
+/// Spellings that parse_bytes accepts, for messages.
 inline constexpr std::string_view byte_size_syntax =
     "a number with B, kB, MB, GB, TB, KiB, MiB, GiB or TiB, such as 1500MiB";
 
@@ -62,39 +62,6 @@ inline constexpr std::string_view byte_size_syntax =
     return static_cast<std::uint64_t>(bytes);
   }
   return std::nullopt;
-}
-
-/// What parse_rate accepts, for messages.
-inline constexpr std::string_view rate_syntax =
-    "a number of bytes above 0 with a unit, a second, such as 25GB/s or 800MiB/s";
-
-/// Reads "25GB/s". Returns bytes a second, or nothing for any other text or less than 1.
-[[nodiscard]] inline std::optional<std::uint64_t> parse_rate(std::string_view text) noexcept {
-  if (!text.ends_with("/s")) return std::nullopt;
-  const auto bytes = parse_bytes(text.substr(0, text.size() - 2));
-  return bytes && *bytes > 0 ? bytes : std::nullopt;
-}
-
-/// What parse_duration accepts, for messages.
-inline constexpr std::string_view duration_syntax = "a number with ns, us, ms or s, such as 10us";
-
-/// Reads "10us", "1.5ms" or "0". Returns nanoseconds, or nothing for any other text or more than 1000 s.
-[[nodiscard]] inline std::optional<std::uint64_t> parse_duration(std::string_view text) noexcept {
-  if (text == "0") return 0;
-  if (text.empty() || text.front() < '0' || text.front() > '9') return std::nullopt;
-  double number = 0;
-  const char* const end = text.data() + text.size();
-  const auto [rest, code] = std::from_chars(text.data(), end, number, std::chars_format::fixed);
-  if (code != std::errc{}) return std::nullopt;
-  const std::string_view unit(rest, static_cast<std::size_t>(end - rest));
-  double scale = 0;
-  if (unit == "ns") scale = 1;
-  if (unit == "us") scale = 1e3;
-  if (unit == "ms") scale = 1e6;
-  if (unit == "s") scale = 1e9;
-  const double nanoseconds = number * scale;
-  if (scale == 0 || !(nanoseconds <= 1e12)) return std::nullopt;
-  return static_cast<std::uint64_t>(nanoseconds);
 }
 
 }  // namespace hotset

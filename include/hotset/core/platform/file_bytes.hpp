@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Reads a file whole, for what was saved to be loaded again.
+/// Saved files: read whole, and their numbers, the lowest byte first on every machine.
 
 #include <cstddef>
 #include <cstdint>
 #include <fstream>
 #include <ios>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -40,6 +41,19 @@ namespace hotset {
     return out;
   };
   return unless_out_of_memory(read, result<bytes>(refused(no_host_memory().message)));
+}
+
+/// Appends 4 bytes, the lowest first.
+inline void save_number(std::uint32_t n, std::vector<std::byte>& out) {
+  for (unsigned shift = 0; shift < 32; shift += 8)
+    out.push_back(static_cast<std::byte>((n >> shift) & 0xffU));
+}
+/// Pre: at + 4 <= bytes.size().
+[[nodiscard]] inline std::uint32_t saved_number(std::span<const std::byte> bytes,
+                                                std::size_t at) noexcept {
+  std::uint32_t n = 0;
+  for (unsigned i = 0; i < 4; ++i) n |= static_cast<std::uint32_t>(bytes[at + i]) << (8 * i);
+  return n;
 }
 
 }  // namespace hotset

@@ -3,7 +3,6 @@
 /// Starts the threads of a backend or a stream, or says that the system refuses one.
 
 #include <cstddef>
-#include <string>
 #include <thread>
 #include <vector>
 
@@ -26,9 +25,9 @@ template <class Loop>
   try {
     while (out.size() != before + count) out.emplace_back(loop);
   } catch (const std::system_error& refused) {
-    return error{"cannot start thread " + std::to_string(out.size() - before + 1) + " of " +
-                 std::to_string(count) + ": " + refused.code().message() +
-                 ", accepted: fewer threads, or a higher limit of threads or of memory"};
+    return refusal("cannot start thread ", out.size() - before + 1, " of ", count, ": ",
+                   refused.code().message(),
+                   ", accepted: fewer threads, or a higher limit of threads or of memory");
   }
 #else
   while (out.size() != before + count) out.emplace_back(loop);

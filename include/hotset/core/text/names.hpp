@@ -32,7 +32,7 @@ namespace hotset {
 
 namespace detail {
 
-inline constexpr std::size_t longest_name = 64;  // nobody mistypes more than that
+inline constexpr std::size_t longest_name = 64;  // longer texts are no slips of the fingers
 inline constexpr std::size_t never_meant = 2 * longest_name;
 
 inline std::string plain_letters(std::string_view text) {
@@ -61,7 +61,7 @@ inline std::size_t edits_between(std::string_view a, std::string_view b) {
   return cost[a.size()][b.size()];
 }
 
-/// What a name costs, or no less than `never_meant`.
+/// Edits between text and name; at least `never_meant` if the name is not close.
 inline std::size_t name_distance(const std::string& text, const std::string& name) {
   const auto letters = std::min(text.size(), name.size());
   const auto found = edits_between(text, name);

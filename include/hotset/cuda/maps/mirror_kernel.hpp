@@ -17,7 +17,7 @@
 #include "hotset/core/ids/id_view.hpp"
 #include "hotset/core/numbers/unique_ids.hpp"
 #include "hotset/core/platform/assert.hpp"
-#include "hotset/core/platform/host_device.hpp"
+#include "hotset/core/platform/compiler.hpp"
 #include "hotset/cuda/error.hpp"
 #include "hotset/cuda/runtime.hpp"
 

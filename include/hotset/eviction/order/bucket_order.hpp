@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Slots of each pool in order of a rank, by buckets of near ranks behind a sorted front, repaired only where a choice looks.
+/// Slots of each pool in order of a rank, by buckets of near ranks behind a sorted front, repaired only where a
+/// choice looks.
 
 #include <algorithm>
 #include <cstddef>
@@ -8,6 +9,7 @@
 #include <functional>
 #include <limits>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "hotset/core/ids.hpp"
@@ -15,50 +17,44 @@
 #include "hotset/core/platform/assert.hpp"
 #include "hotset/core/pool_layout.hpp"
 #include "hotset/core/slot_mask.hpp"
-#include "hotset/eviction/order/pool_members.hpp"
-#include "hotset/eviction/order/rank_scan.hpp"
 #include "hotset/eviction/order/slot_rank.hpp"
 #include "hotset/eviction/order/sparse_bits.hpp"
 
 namespace hotset {
 
-/// `BucketOf` maps a rank's key to one of `buckets()` buckets that ascend with the key. A rank that grows is
-/// only stored: the slot stays where it stood until a choice meets it there. A bucket is sorted when a
-/// choice comes to it out of order; what is put behind its last slot leaves it in order.
-/// What is put below all that the buckets hold stands in a front, one small sorted array: what comes in cold and leaves
-/// soon is in no bucket at all. Pools built with at most `flat_limit` slots that can never exceed
-/// `flat_growth_limit` have neither and are scanned.
+/// `BucketOf` maps a rank's key to one of `buckets()` buckets that ascend with the key. A rank that grows is only
+/// stored: the slot stays where it stood until a choice meets it there. A bucket is sorted when a choice comes to it
+/// out of order; what is put behind its last slot leaves it in order.
+/// What is put below all that the buckets hold stands in a front, one small sorted array: what comes in cold and
+/// leaves soon is in no bucket at all.
 /// Complexity: put and drop O(1) and the entries of the front that are lower, of at most 64; raise O(1); select O(1)
 /// per slot looked at, ineligible ones included, and O(b log b) per bucket of b slots that it sorts.
-/// Memory: 72 bytes per slot, 17 per pool and bucket, 1.6 KB per pool.
+/// Memory: 60 bytes per slot, 17 per pool and bucket, 1.6 KB per pool.
 template <class BucketOf>
 class bucket_order {
  public:
-  static constexpr std::size_t flat_limit = 12;
-  static constexpr std::size_t flat_growth_limit = 128;
+  /// Entries of the front: a put moves those that are lower, 24 bytes each. A smaller front spills into the buckets
+  /// more often.
   static constexpr std::size_t front_capacity = 64;
 
   bucket_order() = default;
   bucket_order(const pool_layout& layout, BucketOf bucket_of)
       : bucket_of_(bucket_of),
         slots_(static_cast<std::uint32_t>(layout.slots())),
-        members_(layout),
+        pool_of_(slots_, pool_id{}),
         ranks_(slots_, vacant_rank),
         links_(slots_ + layout.pools() * bucket_of.buckets()),
         in_order_(layout.pools() * bucket_of.buckets(), 1),
         occupied_(in_order_.size()),
         pools_(layout.pools()),
         entries_(layout.pools() * (front_capacity + 1), {vacant_rank, none}),
-        sorted_(slots_ + 1) {
+        sorted_(slots_) {
     for (std::size_t n = 0; n < links_.size(); ++n)
       links_[n].previous = links_[n].next = static_cast<std::uint32_t>(n);
     const auto buckets = bucket_of.buckets();
-    for (const auto p : each<pool_id>(pools_.size())) {
-      auto& pool = pools_[p];
-      pool.first = index_of(p) * buckets;
-      pool.lowest = pool.end = pool.first + buckets;
-      pool.flat = static_cast<std::size_t>(layout.at(p).slots) <= flat_limit &&
-                  members_.capacity(p) <= flat_growth_limit;
+    for (const auto p : pools_.ids()) {
+      pools_[p].first = index_of(p) * buckets;
+      pools_[p].lowest = pools_[p].end = pools_[p].first + buckets;
     }
   }
 
@@ -69,7 +65,7 @@ class bucket_order {
     const auto only = [=](slot_id) { return rank.key; };
     put_again(pool, std::span<const slot_id>(&slot, 1), std::identity{}, only, rank.position);
   }
-  /// As put, of several at the next positions in this order. `raise` may tell these later, up to `highest`: a slot stands
+  /// Puts several, at the next positions in this order. `raise` may report these later, up to `highest`: a slot stands
   /// where it is put until it is raised above that.
   template <class Item, class SlotOf, class KeyOf>
   void put_again(pool_id pool, std::span<const Item> items, SlotOf slot_of, KeyOf key_of,
@@ -77,12 +73,10 @@ class bucket_order {
     auto& home = pools_[pool];
     auto front = home.front;
     for (const auto& item : items) {
-      const auto slot = slot_of(item);
-      if (members_.home(slot) != pool) settle(pool, slot);
-      const auto n = node(slot);
+      const auto n = node(slot_of(item));
       const slot_rank rank{key_of(item), highest};
       ranks_[n] = rank;
-      if (home.flat) continue;
+      pool_of_[n] = pool;
       if (rank.key < front.limit)
         front = insert(pool, front, {rank, n});
       else
@@ -90,21 +84,19 @@ class bucket_order {
     }
     home.front = front;
   }
-  /// Pre: `rank` is not smaller than the slot's rank, but for a position told later. Complexity: O(1), one
-  /// store.
+  /// Pre: `rank` is not smaller than the slot's rank, but for a position reported later. Complexity: O(1), one store.
   void raise(slot_id slot, slot_rank rank) noexcept {
     HOTSET_ASSERT(!(rank.key < ranks_[node(slot)].key));
     ranks_[node(slot)] = rank;
   }
   void drop(slot_id slot) noexcept {
-    leave(members_.home(slot), std::span<const slot_id>(&slot, 1), std::identity{});
+    leave(pool_of_[node(slot)], std::span<const slot_id>(&slot, 1), std::identity{});
     ranks_[node(slot)] = vacant_rank;
   }
   /// Drops slots that will be put again at once. Pre: they are in `pool`, or hold no rank.
   template <class Item, class SlotOf>
   void leave(pool_id pool, std::span<const Item> items, SlotOf slot_of) noexcept {
     auto& home = pools_[pool];
-    if (home.flat) return;
     auto front = home.front;
     const auto* const entries = entries_of(pool);
     const auto lead = sentinel(home.lowest);
@@ -121,20 +113,16 @@ class bucket_order {
         unlink(n);
       }
     }
-    // What was the lowest of the buckets when it left shows how far the front may reach.
+    // The lowest slot of the buckets, if it left, shows how far the front may reach.
     if (leader != none && in_order_[home.lowest] != 0 && !has_grown(leader, links_[leader].placed))
       front.limit = std::max(front.limit, ranks_[leader].key);
     home.front = front;
   }
 
-  /// Slot `to`, which is in no bucket, has the rank of `from` in its pool, and `from` has none.
+  /// Slot `to`, which is in no bucket, gets the rank of `from` in its pool, and `from` has none.
   void move(slot_id from, slot_id to) noexcept {
-    const auto pool = members_.home(from);
-    const auto rank = ranks_[node(from)];
-    ranks_[node(from)] = vacant_rank;
-    if (members_.home(to) != pool) settle(pool, to);
-    ranks_[node(to)] = rank;
-    if (pools_[pool].flat) return;
+    const auto pool = pool_of_[node(to)] = pool_of_[node(from)];
+    ranks_[node(to)] = std::exchange(ranks_[node(from)], vacant_rank);
     if (linked(node(from)))
       take_place(node(from), node(to));
     else
@@ -144,17 +132,12 @@ class bucket_order {
   /// Replaces every rank r by f(r). Complexity: O(S).
   template <class F>
   void transform(F f) noexcept {
-    for (const auto p : each<pool_id>(pools_.size())) {
-      auto& home = pools_[p];
-      home.front = {};
-      for (const auto slot : members_.of(p)) {
-        auto& rank = ranks_[node(slot)];
-        if (rank == vacant_rank) continue;
-        rank = f(rank);
-        if (home.flat) continue;
-        unlink(node(slot));
-        append(home, {rank, node(slot)});
-      }
+    for (auto& home : pools_) home.front = {};
+    for (std::uint32_t n = 0; n < slots_; ++n) {
+      if (ranks_[n] == vacant_rank) continue;
+      ranks_[n] = f(ranks_[n]);
+      unlink(n);
+      append(pools_[pool_of_[n]], as_it_is(n));
     }
   }
 
@@ -163,7 +146,6 @@ class bucket_order {
                                    std::span<slot_id> out) noexcept {
     if (out.empty()) return 0;
     auto& home = pools_[pool];
-    if (home.flat) return scan_ranks(members_.of(pool), ranks_, eligible, sorted_, out);
     std::size_t count = take_front(pool, eligible, out);
     if (count == out.size()) return count;
     home.lowest = holding(home, home.lowest);
@@ -175,14 +157,14 @@ class bucket_order {
   }
 
  private:
-  /// Where a slot stands in a bucket. In none: linked with itself.
+  /// A slot's place in a bucket. In none it is linked with itself.
   struct link {
     std::uint64_t placed = 0;  // a position that the slot's exceeds when it has grown since
     std::uint32_t previous = 0;
     std::uint32_t next = 0;
   };
-  /// The slots of a pool whose keys are below `limit`, which no key in the buckets is, and others that have grown since:
-  /// entries [first, front_capacity), ascending as they were put, then one that is never passed.
+  /// The slots of a pool whose keys are below `limit`, which no key in the buckets is, and others that have grown
+  /// since: entries [first, front_capacity), ascending as they were put, then one that is never passed.
   struct front_range {
     std::size_t first = front_capacity;
     std::uint64_t limit = 0;
@@ -192,14 +174,10 @@ class bucket_order {
     std::size_t first = 0;  // list
     std::size_t end = 0;
     std::size_t lowest = 0;  // no list of its own before it holds a slot
-    bool flat = false;
   };
   static constexpr auto none = std::numeric_limits<std::uint32_t>::max();
 
   static std::uint32_t node(slot_id slot) noexcept { return static_cast<std::uint32_t>(slot); }
-  [[gnu::noinline]] void settle(pool_id pool, slot_id slot) noexcept {
-    members_.settle(pool, slot, [this](slot_id s) { return ranks_[node(s)] == vacant_rank; });
-  }
   [[nodiscard]] std::uint32_t sentinel(std::size_t list) const noexcept {
     return static_cast<std::uint32_t>(slots_ + list);
   }
@@ -242,7 +220,7 @@ class bucket_order {
     *to = entry;
     return front;
   }
-  /// Of a full front the upper half goes back to the buckets, with all whose key is the least of it.
+  /// Returns the upper half of a full front to the buckets, with all entries whose key is the least of it.
   [[gnu::noinline]] front_range spill(pool_id pool) noexcept {
     auto* const entries = entries_of(pool);
     auto& home = pools_[pool];
@@ -326,8 +304,7 @@ class bucket_order {
     const auto last = links_[end].previous;
     if (last == end)
       mark(home, list);
-    else if (entry.rank.key < ranks_[last].key ||
-             (entry.rank.key == ranks_[last].key && entry.rank.position < ranks_[last].position))
+    else if (entry.rank < ranks_[last])
       in_order_[list] = 0;
     link_between(last, entry, end);
   }
@@ -392,7 +369,7 @@ class bucket_order {
 
   BucketOf bucket_of_{};
   std::uint32_t slots_ = 0;
-  pool_members members_;
+  std::vector<pool_id> pool_of_;        // [slot] the pool that it has a rank in
   std::vector<slot_rank> ranks_;        // [slot] as it is
   std::vector<link> links_;             // [slot], then one sentinel per pool and bucket
   std::vector<std::uint8_t> in_order_;  // [list] ascending as placed

@@ -14,38 +14,33 @@ namespace hotset {
 /// A slot keeps its precision whatever pool a quota change lends it to. Complexity: O(1).
 class layer_lists {
  public:
-  layer_lists() = default;
-  explicit layer_lists(const pool_layout& layout)
-      : precisions_(layout.precisions()), count_(layout.shape().layer_count() * precisions_) {
+  explicit layer_lists(const pool_layout& layout) : precisions_(layout.precisions()) {
     for (const auto l : each<layer_id>(layout.shape().layers))
       for (std::size_t p = 0; p < precisions_; ++p)
         pool_.push_back(layout.pool_of(l, static_cast<precision_id>(p)));
-    for (std::size_t p = 0; p < layout.pools(); ++p)
-      pool_precision_.push_back(layout.at(static_cast<pool_id>(p)).precision);
-    if (precisions_ == 1) return;
-    for (std::size_t s = 0; s < layout.slots(); ++s)
-      slot_precision_.push_back(pool_precision_[layout.pool_of_slot(static_cast<slot_id>(s))]);
+    for (const auto p : each<pool_id>(layout.pools()))
+      pool_precision_.push_back(layout.at(p).precision);
+    for (const auto s : each<slot_id>(layout.slots()))
+      slot_precision_.push_back(pool_precision_[layout.pool_of_slot(s)]);
   }
 
-  [[nodiscard]] std::size_t count() const noexcept { return count_; }
+  [[nodiscard]] std::size_t count() const noexcept { return pool_.size(); }
   /// The list of a layer's slots that a pool holds. Pre: the pool serves the layer.
-  [[nodiscard]] std::size_t in_pool(std::size_t layer, pool_id pool) const noexcept {
-    return layer * precisions_ + index_of(pool_precision_[pool]);
+  [[nodiscard]] std::size_t in_pool(layer_id layer, pool_id pool) const noexcept {
+    return index_of(layer) * precisions_ + index_of(pool_precision_[pool]);
   }
   /// The list that a slot of the layer's is in.
   [[nodiscard]] std::size_t of(layer_id layer, slot_id slot) const noexcept {
-    const auto first = index_of(layer) * precisions_;
-    return precisions_ == 1 ? first : first + index_of(slot_precision_[slot]);
+    return index_of(layer) * precisions_ + index_of(slot_precision_[slot]);
   }
   /// The pool that the list belongs to.
   [[nodiscard]] pool_id pool(std::size_t list) const noexcept { return pool_[list]; }
 
  private:
-  std::size_t precisions_ = 1;
-  std::size_t count_ = 0;
+  std::size_t precisions_;
   std::vector<pool_id> pool_;  ///< [layers][precisions]
   per_pool<precision_id> pool_precision_;
-  per_slot<precision_id> slot_precision_;  ///< empty with one precision
+  per_slot<precision_id> slot_precision_;
 };
 
 }  // namespace hotset

@@ -46,8 +46,8 @@ class basic_recency_list {
     unlink(node);
     link_last(sentinel(head), node);
   }
-  /// Moves several distinct ids, in this order. All are taken out before any is put back: then no link waits for the one
-  /// before it.
+  /// Moves several distinct ids, in this order. All are taken out before any is put back: then no link waits for the
+  /// one before it.
   void move_to_back(std::size_t head, std::span<const Id> ids) noexcept {
     move_to_back(head, ids, [](Id id) { return id; });
   }

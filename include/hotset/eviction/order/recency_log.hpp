@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Slots in order of use, one log per pool: a use is written at its end, and what the log said of the slot before is void.
+/// Slots in order of use, one log per pool: a use is written at its end, and what the log said of the slot before is
+/// void.
 
 #include <algorithm>
 #include <bit>
@@ -19,7 +20,8 @@
 namespace hotset {
 
 /// A use is two stores that wait for nothing, where a list rewires neighbours that the use before it rewired.
-/// Complexity: O(1) amortised; a choice also passes over what is not eligible. A use that finds its log full gathers it, O(log).
+/// Complexity: O(1) amortised; a choice also passes over what is not eligible, or looks at all that is. A use that
+/// finds its log full gathers it, O(log).
 /// Memory: 4 bytes a slot; 32 a pool, and 16 to 33 for each slot that it could ever hold.
 class recency_log {
  public:
@@ -50,8 +52,8 @@ class recency_log {
     take_in(pool, slot);
     touch(pool, std::span(&slot, 1));
   }
-  /// The same for several distinct slots, in this order. Pre: they are in this pool's order, were taken in, or were the pool's
-  /// from the first.
+  /// Makes several distinct slots the last, in this order. Pre: they are in this pool's order, were taken in, or were
+  /// the pool's from the first.
   void touch(pool_id pool, std::span<const slot_id> slots) noexcept {
     auto& ring = rings_[pool];
     if (ring.mask - (ring.end - ring.start) < slots.size()) [[unlikely]]
@@ -69,7 +71,8 @@ class recency_log {
   }
   /// Takes a slot out of whatever order it is in; a slot in none stays so.
   void erase(slot_id slot) noexcept { place_[slot] = nowhere; }
-  /// Slot `to`, which is in no order, stands where `from` stood, which then is in none. Pre: `from` is in one. Complexity: O(pools).
+  /// Slot `to`, which is in no order, stands where `from` stood, which then is in none. Pre: `from` is in one.
+  /// Complexity: O(pools).
   void take_place(slot_id from, slot_id to) noexcept {
     HOTSET_ASSERT(contains(from) && !contains(to));
     const auto at = place_[from];
@@ -85,17 +88,21 @@ class recency_log {
   std::size_t select(pool_id pool, const slot_mask& eligible, std::span<slot_id> out) noexcept {
     auto& ring = rings_[pool];
     while (ring.start != ring.end && !is_valid(said_at(ring, ring.start))) ++ring.start;
+    const bool may_rank = out.size() <= most_walked && ring.end - ring.start > most_walked;
+    if (may_rank && ring.is_protected) return rank(ring, eligible, out);
+    const auto end = may_rank ? ring.start + most_walked : ring.end;
     std::size_t count = 0;
     std::size_t valid = 0;
     auto at = ring.start;
-    for (; at != ring.end && count < out.size(); ++at) {
+    for (; at != end && count < out.size(); ++at) {
       const auto one = said_at(ring, at);
-      // No branch: whether a slot was used since is anyone's guess.
+      // Without a branch: whether a slot was used since is unpredictable.
       const auto is_kept = is_valid(one) ? 1U : 0U;
       out[count] = one.slot;
       valid += is_kept;
       count += is_kept & (eligible.test(one.slot) ? 1U : 0U);
     }
+    if (may_rank && count < out.size()) return rank(ring, eligible, out);
     if (at - ring.start - valid > most_passed) close_up(ring, at);
     return count;
   }
@@ -105,22 +112,28 @@ class recency_log {
   static constexpr std::size_t spread = 4;
   /// The numbers wrap after few uses, not after billions that no test sees.
   static constexpr std::uint32_t first_position = 0U - 1024U;
-  /// Of what is void between the valid a choice passes over so many again and again, and closes up where it finds more.
+  /// A choice passes over so many void entries again and again, and closes up if it finds more: closing up costs two
+  /// stores for each valid entry before.
   static constexpr std::size_t most_passed = 16;
+  /// Entries that a choice walks. If they do not do, many slots are protected: to look at the eligible ones takes
+  /// less time than to pass over the others.
+  static constexpr std::uint32_t most_walked = 64;
   static constexpr std::uint32_t nowhere = std::numeric_limits<std::uint32_t>::max();
 
-  /// What a log said; void if the slot's place is another one now.
+  /// An entry of a log; void if the slot's place is another one now.
   struct entry {
     slot_id slot;
     std::uint32_t place;
   };
-  /// Positions count on and wrap with the numbers; `place_at` is where one is in log_. No two of start..end are in one place.
+  /// Positions count on and wrap with the numbers; `place_at` is where one is in log_. No two of start..end are in
+  /// one place.
   struct ring_part {
     std::uint32_t first = 0;  ///< in log_
     std::uint32_t mask = 0;
     std::uint32_t start = 0;  ///< all that is before it is void
     std::uint32_t end = 0;
-    slot_id first_slot{};  ///< with end_slot: no others can be in it
+    bool is_protected = false;  ///< the last choice would have walked too far
+    slot_id first_slot{};       ///< with end_slot: no others can be in it
     slot_id end_slot{};
     [[nodiscard]] std::uint32_t length() const noexcept { return mask + 1; }
     [[nodiscard]] std::uint32_t place_at(std::uint32_t at) const noexcept {
@@ -134,6 +147,29 @@ class recency_log {
   [[nodiscard]] entry said_at(const ring_part& ring, std::uint32_t at) const noexcept {
     const auto place = ring.place_at(at);
     return {log_[place], place};
+  }
+  /// Finds the oldest by their places.
+  [[gnu::noinline]] std::size_t rank(ring_part& ring, const slot_mask& eligible,
+                                     std::span<slot_id> out) const noexcept {
+    const auto place_in = [&](slot_id slot) { return place_[slot] - ring.first; };
+    const auto newness = [&](slot_id slot) { return (place_in(slot) - ring.start) & ring.mask; };
+    std::size_t count = 0;
+    std::uint32_t newest = 0;  // of the chosen
+    const auto words = eligible.words();
+    for (auto w = index_of(ring.first_slot) / 64; w * 64 < index_of(ring.end_slot); ++w)
+      for (auto left = words[w]; left != 0; left &= left - 1) {
+        const auto slot =
+            static_cast<slot_id>(w * 64 + static_cast<unsigned>(std::countr_zero(left)));
+        if (place_in(slot) >= ring.length()) continue;  // in another pool's order, or in none
+        const auto own = newness(slot);
+        if (count == out.size() && own > newest) continue;
+        auto n = count < out.size() ? count++ : count - 1;
+        for (; n > 0 && own < newness(out[n - 1]); --n) out[n] = out[n - 1];
+        out[n] = slot;
+        newest = newness(out[count - 1]);
+      }
+    ring.is_protected = count < out.size() || newest >= most_walked;
+    return count;
   }
   /// Brings what is valid before a position up to it: what is void there is not passed over again.
   [[gnu::noinline]] void close_up(ring_part& ring, std::uint32_t end) noexcept {
@@ -153,7 +189,8 @@ class recency_log {
     ring.first_slot = slot_id{};
     ring.end_slot = static_cast<slot_id>(place_.size());
   }
-  /// Throws out what is void. Where the valid are is asked of the slots, which are fewer than what the log said of them.
+  /// Throws out what is void. Where the valid are is asked of the slots, which are fewer than what the log said of
+  /// them.
   [[gnu::noinline]] void gather(ring_part& ring) noexcept {
     const auto words = std::span(valid_).first((std::size_t{ring.length()} + 63) / 64);
     std::ranges::fill(words, 0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What slots are ordered by: a policy's key, then recency.
+/// The rank of a slot: a policy's key, then recency.
 
 #include <bit>
 #include <cstdint>
@@ -21,6 +21,12 @@ struct slot_rank {
         static_cast<unsigned>(a.key < b.key) |
         (static_cast<unsigned>(a.key == b.key) & static_cast<unsigned>(a.position < b.position)));
   }
+};
+
+/// A slot and its rank, side by side.
+struct ranked_slot {
+  slot_rank rank;
+  std::uint32_t slot = 0;
 };
 
 /// The rank of a slot that holds nothing: behind all others and never chosen.

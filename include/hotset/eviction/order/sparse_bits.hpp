@@ -24,7 +24,7 @@ class sparse_bits {
     words_[n / 64] |= bit(n);
     occupied_[n / 4096] |= bit(n / 64);
   }
-  /// Whether the word became empty is left to the next search.
+  /// The next search finds out if the word became empty.
   void reset(std::size_t n) noexcept {
     HOTSET_ASSERT(n / 64 < words_.size());
     words_[n / 64] &= ~bit(n);

@@ -10,7 +10,6 @@
 #include "hotset/core/forecast.hpp"
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids.hpp"
-#include "hotset/core/prefetch_request.hpp"
 #include "hotset/core/visit_event.hpp"
 
 namespace hotset {

@@ -25,7 +25,7 @@ class free_slots {
       for (auto left = pool.slots; left-- > 0;) stacks_[p].push_back(pool.first_slot + left);
     }
   }
-  [[nodiscard]] std::size_t count(pool_id pool) const noexcept { return stack(pool).size(); }
+  [[nodiscard]] std::size_t count(pool_id pool) const noexcept { return stacks_[pool].size(); }
   /// Pre: count(pool) > 0.
   slot_id take(pool_id pool) noexcept {
     auto& slots = stacks_[pool];
@@ -53,9 +53,6 @@ class free_slots {
   }
 
  private:
-  [[nodiscard]] const std::vector<slot_id>& stack(pool_id pool) const noexcept {
-    return stacks_[pool];
-  }
   per_pool<std::vector<slot_id>> stacks_;
 };
 

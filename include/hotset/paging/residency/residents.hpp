@@ -13,12 +13,12 @@
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids.hpp"
 #include "hotset/core/ids/per_id.hpp"
+#include "hotset/core/platform/assert.hpp"
 #include "hotset/core/pool_layout.hpp"
 #include "hotset/core/slot_mask.hpp"
 #include "hotset/core/status.hpp"
 #include "hotset/paging/residency/free_slots.hpp"
 #include "hotset/paging/residency/slot_map.hpp"
-#include "hotset/paging/residency/slot_table.hpp"
 
 namespace hotset {
 
@@ -49,8 +49,8 @@ class residents {
       for (std::size_t p = 0; p < layout_.precisions(); ++p)
         bytes_[p * shape().layer_count() + index_of(l)] =
             shape().bytes_of(l, static_cast<precision_id>(p));
-    for (std::size_t s = 0; s < table_.slots(); ++s)
-      table_[static_cast<slot_id>(s)].pool =
+    for (std::size_t s = 0; s < table_.size(); ++s)
+      at(static_cast<slot_id>(s)).pool =
           static_cast<std::uint16_t>(layout_.pool_of_slot(static_cast<slot_id>(s)));
     for (const auto p : pools_.ids()) {
       const auto& pool = layout_.at(p);
@@ -67,15 +67,15 @@ class residents {
 
   [[nodiscard]] const pool_layout& layout() const noexcept { return layout_; }
   [[nodiscard]] const geometry& shape() const noexcept { return layout_.shape(); }
-  [[nodiscard]] std::size_t slots() const noexcept { return table_.slots(); }
+  [[nodiscard]] std::size_t slots() const noexcept { return table_.size(); }
 
   // --- what is where
 
-  [[nodiscard]] const slot_entry& operator[](slot_id slot) const noexcept { return table_[slot]; }
+  [[nodiscard]] const slot_entry& operator[](slot_id slot) const noexcept { return at(slot); }
   [[nodiscard]] slot_id locate(expert_key key) const noexcept { return map_.locate(key); }
   /// Shape: [experts]. With the slots of copies that are on their way.
   [[nodiscard]] std::span<const slot_id> located(layer_id layer) const noexcept {
-    return {map_.located(layer), shape().expert_count()};
+    return map_.located(layer);
   }
   /// Shape: [experts]. The slots that kernels may read.
   [[nodiscard]] std::span<const slot_id> row(layer_id layer) const noexcept {
@@ -85,26 +85,26 @@ class residents {
     return map_.version(layer);
   }
   [[nodiscard]] pool_id pool_of(slot_id slot) const noexcept {
-    return static_cast<pool_id>(table_[slot].pool);
+    return static_cast<pool_id>(at(slot).pool);
   }
   [[nodiscard]] precision_id precision_of(slot_id slot) const noexcept {
-    return pool_of(table_[slot]).precision;
+    return pool_of(at(slot)).precision;
   }
   /// Bytes of what the slot holds.
   [[nodiscard]] std::uint64_t bytes_in(slot_id slot) const noexcept {
-    const auto& entry = table_[slot];
+    const auto& entry = at(slot);
     return bytes_of(entry.key.layer, pool_of(entry));
   }
   /// Bytes of one of the layer's experts in the slot.
   [[nodiscard]] std::uint64_t bytes_in(slot_id slot, layer_id layer) const noexcept {
-    return bytes_of(layer, pool_of(table_[slot]));
+    return bytes_of(layer, pool_of(at(slot)));
   }
   [[nodiscard]] const pool_state& pool(pool_id p) const noexcept { return pools_[p]; }
   [[nodiscard]] std::size_t free_count(pool_id p) const noexcept { return free_.count(p); }
   /// What may be evicted: resident, not pinned, and not masked.
   [[nodiscard]] const slot_mask& evictable() const noexcept { return evictable_; }
   /// True if nobody reads what the slot holds, masked or not.
-  [[nodiscard]] bool is_evictable(slot_id slot) const noexcept { return table_.evictable(slot); }
+  [[nodiscard]] bool is_evictable(slot_id slot) const noexcept { return at(slot).is_evictable(); }
   /// Copies on their way.
   [[nodiscard]] std::size_t filling() const noexcept { return filling_; }
   /// Slots that were filled speculatively and not used since.
@@ -113,8 +113,8 @@ class residents {
   [[nodiscard]] std::uint64_t hash() const noexcept { return hash_; }
   /// Complexity: O(slots).
   [[nodiscard]] bool is_any_pinned() const noexcept {
-    for (std::size_t s = 0; s < table_.slots(); ++s)
-      if (table_[static_cast<slot_id>(s)].pins != 0) return true;
+    for (std::size_t s = 0; s < table_.size(); ++s)
+      if (at(static_cast<slot_id>(s)).pins != 0) return true;
     return false;
   }
 
@@ -159,28 +159,9 @@ class residents {
   }
   /// Reserves the slot of a victim, whose key goes off the map.
   fill reserve_victim(expert_key key, slot_id slot) noexcept {
-    const auto victim = table_[slot].key;
+    const auto victim = at(slot).key;
     map_.remove(victim);
     return reserve(key, slot, victim);
-  }
-  /// Reserves the slots of a pool's victims; key_of(i) is the key for the i-th. Shape of `fills`: that of victims.
-  template <class KeyOf>
-  void reserve_victims(pool_id pool, std::span<const slot_id> victims, std::span<fill> fills,
-                       KeyOf key_of) noexcept {
-    const auto precision = pools_[pool].precision;
-    for (std::size_t i = 0; i < victims.size(); ++i) {
-      auto& entry = table_[victims[i]];
-      const auto victim = entry.key;
-      auto& f = fills[i];
-      f.key = key_of(i);
-      f.slot = victims[i];
-      f.generation = ++entry.reservations;
-      f.victim = victim;
-      f.precision = precision;
-      f.speculative = false;
-      f.after = entry.last_reader;
-      map_.remove(victim);
-    }
   }
   /// Undoes a reservation: the victim is where it was.
   void give_back(const fill& f) noexcept {
@@ -190,11 +171,11 @@ class residents {
       map_.place_and_publish(f.victim, f.slot);
   }
   /// Undoes a reservation of which bytes may have moved; what the slot held is told and vacated before.
-  void spoil(const fill& f) noexcept { table_[f.slot].generation = f.generation; }
+  void spoil(const fill& f) noexcept { at(f.slot).generation = f.generation; }
 
   /// From now on the slot holds the fill's key, and readers that are told so wait for the copy. Returns its bytes.
   std::uint64_t hold(const fill& f) noexcept {
-    auto& entry = table_[f.slot];
+    auto& entry = at(f.slot);
     auto& pool = pool_of(entry);
     const auto bytes = bytes_of(f.key.layer, pool);
     if (f.victim != no_key) pool.resident_bytes -= bytes_of(f.victim.layer, pool);
@@ -216,8 +197,8 @@ class residents {
     const auto row = map_.rows(layer);
     auto hash = hash_;
     const auto take = [&](const fill& f) {
-      auto& entry = table_[f.slot];
-      if (!slot_table::evictable(entry)) [[unlikely]]
+      auto& entry = at(f.slot);
+      if (!entry.is_evictable()) [[unlikely]]
         become_evictable(f.slot, pool);
       entry.key = f.key;
       entry.generation = f.generation;
@@ -239,7 +220,7 @@ class residents {
   }
   /// The slot, which holds nothing, is the fill's key's; readers learn of it when it has arrived.
   void await(const fill& f) noexcept {
-    auto& entry = table_[f.slot];
+    auto& entry = at(f.slot);
     auto& pool = pool_of(entry);
     hand_over(entry, f);
     entry.state = slot_state::filling;
@@ -253,12 +234,12 @@ class residents {
   }
   /// True while the copy that a slot waits for is the one of this reservation.
   [[nodiscard]] bool awaits(slot_id slot, std::uint32_t generation) const noexcept {
-    const auto& entry = table_[slot];
+    const auto& entry = at(slot);
     return entry.generation == generation && entry.state == slot_state::filling;
   }
   /// What the slot waited for may be read. Pre: it is filling.
   void arrive(slot_id slot) noexcept {
-    auto& entry = table_[slot];
+    auto& entry = at(slot);
     auto& pool = pool_of(entry);
     entry.state = slot_state::resident;
     --pool.filling;
@@ -268,7 +249,7 @@ class residents {
   }
   /// A speculative copy was used, or will never be. Returns false if it was none, or used before.
   bool settle_prefetch(slot_id slot) noexcept {
-    auto& entry = table_[slot];
+    auto& entry = at(slot);
     if (!entry.unused_prefetch) return false;
     entry.unused_prefetch = false;
     --unused_prefetches_;
@@ -276,7 +257,7 @@ class residents {
   }
   /// The slot holds nothing any more. It is not given back to its pool yet.
   void vacate(slot_id slot) noexcept {
-    auto& entry = table_[slot];
+    auto& entry = at(slot);
     auto& pool = pool_of(entry);
     if (map_.locate(entry.key) == slot) map_.remove(entry.key);
     pool.resident_bytes -= bytes_of(entry.key.layer, pool);
@@ -293,7 +274,7 @@ class residents {
   void give_back_last(slot_id slot) noexcept { free_.give_back_last(pool_of(slot), slot); }
   /// The copy that a reserved slot's victim came with has failed: nobody gets it back.
   void lose_victim(slot_id slot) noexcept {
-    auto& entry = table_[slot];
+    auto& entry = at(slot);
     entry.state = slot_state::free;
     refresh_evictable(slot, pool_of(entry));
   }
@@ -301,22 +282,22 @@ class residents {
   // --- who reads
 
   slot_pin pin(slot_id slot) noexcept {
-    auto& entry = table_[slot];
+    auto& entry = at(slot);
     ++entry.pins;
     refresh_evictable(slot, pool_of(entry));
     return {slot, entry.generation};
   }
   /// Ignored if something else has come into the slot since, for then the pinned copy had failed.
   void unpin(slot_pin pinned, ticket reader) noexcept {
-    auto& entry = table_[pinned.slot];
+    auto& entry = at(pinned.slot);
     if (entry.generation != pinned.generation) return;
     if (reader != no_ticket) entry.last_reader = reader;
     if (entry.pins == 0) return;
     --entry.pins;
     refresh_evictable(pinned.slot, pool_of(entry));
   }
-  void drop_pins(slot_id slot) noexcept { table_[slot].pins = 0; }
-  void wait_before_fill(slot_id slot, ticket point) noexcept { table_[slot].last_reader = point; }
+  void drop_pins(slot_id slot) noexcept { at(slot).pins = 0; }
+  void wait_before_fill(slot_id slot, ticket point) noexcept { at(slot).last_reader = point; }
 
   // --- quotas
 
@@ -333,7 +314,7 @@ class residents {
     if (static_cast<std::size_t>(slots - pool.capacity) > spare.size())
       return status::exceeds_memory;
     for (; pool.capacity < slots; ++pool.capacity) {
-      table_[spare.back()].pool = static_cast<std::uint16_t>(p);
+      at(spare.back()).pool = static_cast<std::uint16_t>(p);
       give_back(spare.back());
       spare.pop_back();
     }
@@ -347,13 +328,13 @@ class residents {
     for (std::size_t c = 0; c < spare_.size(); ++c)
       gather_spare(static_cast<size_class_id>(c), target);
     for (std::size_t s = 0; s < target.size(); ++s)
-      if (target[s] != no_slot) table_[target[s]].pool = table_[static_cast<slot_id>(s)].pool;
+      if (target[s] != no_slot) at(target[s]).pool = at(static_cast<slot_id>(s)).pool;
     free_.renumber(target);
   }
   /// What a slot holds goes to another one of its class, which holds nothing.
   void move(slot_id from, slot_id to) noexcept {
-    auto& before = table_[from];
-    auto& now = table_[to];
+    auto& before = at(from);
+    auto& now = at(to);
     auto& pool = pool_of(before);
     now.key = before.key;
     now.state = slot_state::resident;
@@ -368,6 +349,14 @@ class residents {
   }
 
  private:
+  [[nodiscard]] slot_entry& at(slot_id slot) noexcept {
+    HOTSET_ASSERT(slot >= 0 && index_of(slot) < table_.size());
+    return table_[slot];
+  }
+  [[nodiscard]] const slot_entry& at(slot_id slot) const noexcept {
+    HOTSET_ASSERT(slot >= 0 && index_of(slot) < table_.size());
+    return table_[slot];
+  }
   [[nodiscard]] pool_state& pool_of(const slot_entry& entry) noexcept {
     return pools_[static_cast<pool_id>(entry.pool)];
   }
@@ -379,7 +368,7 @@ class residents {
   }
   /// A number of its own names the reservation for ever.
   fill reserve(expert_key key, slot_id slot, expert_key victim) noexcept {
-    auto& entry = table_[slot];
+    auto& entry = at(slot);
     return {.key = key,
             .slot = slot,
             .generation = ++entry.reservations,
@@ -395,14 +384,14 @@ class residents {
     entry.pins = 0;
   }
   void refresh_evictable(slot_id slot, pool_state& pool) noexcept {
-    const bool now = table_.evictable(slot);
+    const bool now = at(slot).is_evictable();
     if (now == evictable_.test(slot)) return;
     evictable_.assign(slot, now);
     now ? ++pool.evictable : --pool.evictable;
   }
   /// What the slot held was free, or was pinned or has failed since it was reserved.
   [[gnu::noinline]] void become_evictable(slot_id slot, pool_state& pool) noexcept {
-    auto& entry = table_[slot];
+    auto& entry = at(slot);
     entry.pins = 0;
     entry.state = slot_state::resident;
     refresh_evictable(slot, pool);
@@ -437,7 +426,7 @@ class residents {
   void gather_spare(size_class_id size_class, std::span<slot_id> target) noexcept {
     auto& spare = spare_[size_class];
     of_class_.clear();
-    for (std::size_t s = 0; s < table_.slots(); ++s)
+    for (std::size_t s = 0; s < table_.size(); ++s)
       if (layout_.at(layout_.pool_of_slot(static_cast<slot_id>(s))).size_class == size_class)
         of_class_.push_back(static_cast<slot_id>(s));
     std::sort(spare.begin(), spare.end());
@@ -450,7 +439,7 @@ class residents {
 
   pool_layout layout_;
   slot_map map_;
-  slot_table table_;
+  per_slot<slot_entry> table_;
   free_slots free_;
   slot_mask evictable_;
   std::vector<std::uint64_t> bytes_;  ///< [precisions][layers] of one expert

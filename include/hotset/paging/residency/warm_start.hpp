@@ -13,6 +13,7 @@
 #include "hotset/core/error.hpp"
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids.hpp"
+#include "hotset/core/platform/file_bytes.hpp"
 #include "hotset/core/pool_layout.hpp"
 
 namespace hotset {
@@ -54,21 +55,20 @@ namespace hotset {
 struct residency_snapshot {
   std::int32_t layers = 0;
   std::int32_t experts = 0;
-  std::vector<expert_key> keys;  ///< least wanted first
+  std::vector<expert_key> keys{};  ///< least wanted first
 
   /// Little-endian: "HSRS", version 1, layers, experts (32 bits each), count (64), keys (2 x 32), checksum (64).
   [[nodiscard]] std::vector<std::byte> encode() const {
     std::vector<std::byte> out;
-    put(out, magic, 4);
-    put(out, version, 4);
-    put(out, static_cast<std::uint32_t>(layers), 4);
-    put(out, static_cast<std::uint32_t>(experts), 4);
-    put(out, keys.size(), 8);
+    for (const auto word :
+         {magic, version, static_cast<std::uint32_t>(layers), static_cast<std::uint32_t>(experts)})
+      save_number(word, out);
+    save_long(keys.size(), out);
     for (const auto key : keys) {
-      put(out, static_cast<std::uint32_t>(key.layer), 4);
-      put(out, static_cast<std::uint32_t>(key.expert), 4);
+      save_number(static_cast<std::uint32_t>(key.layer), out);
+      save_number(static_cast<std::uint32_t>(key.expert), out);
     }
-    put(out, checksum(out), 8);
+    save_long(checksum(out), out);
     return out;
   }
 
@@ -79,25 +79,23 @@ struct residency_snapshot {
     };
     if (bytes.size() < header_bytes + 8)
       return refuse(bytes.size(), "at least " + std::to_string(header_bytes + 8) + " bytes");
-    if (read(bytes, 0, 4) != magic) return refuse(0, "the letters HSRS");
-    if (read(bytes, 4, 4) != version) return refuse(4, "version 1");
-    residency_snapshot out;
-    const auto layers = read(bytes, 8, 4);
-    const auto experts = read(bytes, 12, 4);
+    if (saved_number(bytes, 0) != magic) return refuse(0, "the letters HSRS");
+    if (saved_number(bytes, 4) != version) return refuse(4, "version 1");
+    const std::uint64_t layers = saved_number(bytes, 8);
+    const std::uint64_t experts = saved_number(bytes, 12);
     if (layers == 0 || experts == 0 ||
         layers * experts > static_cast<std::uint64_t>(geometry::max_keys))
       return refuse(8, "1.." + std::to_string(geometry::max_keys) + " layers x experts");
-    out.layers = static_cast<std::int32_t>(layers);
-    out.experts = static_cast<std::int32_t>(experts);
-    const auto count = read(bytes, 16, 8);
-    if (count != (bytes.size() - header_bytes - 8) / 8 || (bytes.size() - header_bytes) % 8 != 0)
-      return refuse(16, "the number of keys that the length gives, " +
-                            std::to_string((bytes.size() - header_bytes - 8) / 8));
-    if (read(bytes, bytes.size() - 8, 8) != checksum(bytes.first(bytes.size() - 8)))
-      return refuse(bytes.size() - 8, "the checksum of what stands before it");
-    for (std::size_t at = header_bytes; at + 8 < bytes.size(); at += 8) {
-      const auto layer = read(bytes, at, 4);
-      const auto expert = read(bytes, at + 4, 4);
+    const auto fitting = (bytes.size() - header_bytes - 8) / 8;
+    if (saved_long(bytes, 16) != fitting || (bytes.size() - header_bytes) % 8 != 0)
+      return refuse(16, "the number of keys that the length gives, " + std::to_string(fitting));
+    const auto end = bytes.size() - 8;
+    if (saved_long(bytes, end) != checksum(bytes.first(end)))
+      return refuse(end, "the checksum of what stands before it");
+    residency_snapshot out{static_cast<std::int32_t>(layers), static_cast<std::int32_t>(experts)};
+    for (std::size_t at = header_bytes; at < end; at += 8) {
+      const auto layer = saved_number(bytes, at);
+      const auto expert = saved_number(bytes, at + 4);
       if (layer >= layers || expert >= experts) return refuse(at, "a key of the model");
       out.keys.push_back({static_cast<layer_id>(layer), static_cast<expert_id>(expert)});
     }
@@ -105,19 +103,16 @@ struct residency_snapshot {
   }
 
  private:
-  static constexpr std::uint64_t magic = 0x53525348;  // "HSRS"
-  static constexpr std::uint64_t version = 1;
+  static constexpr std::uint32_t magic = 0x53525348;  // "HSRS"
+  static constexpr std::uint32_t version = 1;
   static constexpr std::size_t header_bytes = 24;
 
-  static void put(std::vector<std::byte>& out, std::uint64_t value, unsigned bytes) {
-    for (unsigned b = 0; b < bytes; ++b)
-      out.push_back(static_cast<std::byte>((value >> (8 * b)) & 0xFFU));
+  static void save_long(std::uint64_t n, std::vector<std::byte>& out) {
+    save_number(static_cast<std::uint32_t>(n), out);
+    save_number(static_cast<std::uint32_t>(n >> 32U), out);
   }
-  static std::uint64_t read(std::span<const std::byte> bytes, std::size_t at, unsigned count) {
-    std::uint64_t value = 0;
-    for (unsigned b = 0; b < count; ++b)
-      value |= std::to_integer<std::uint64_t>(bytes[at + b]) << (8 * b);
-    return value;
+  static std::uint64_t saved_long(std::span<const std::byte> bytes, std::size_t at) noexcept {
+    return saved_number(bytes, at) | std::uint64_t{saved_number(bytes, at + 4)} << 32U;
   }
   /// FNV-1a.
   static std::uint64_t checksum(std::span<const std::byte> bytes) {

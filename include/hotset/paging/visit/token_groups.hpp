@@ -10,6 +10,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <span>
 #include <vector>
 
@@ -27,10 +28,12 @@ class token_groups {
   explicit token_groups(const geometry& shape)
       : top_k_(shape.ranks()),
         words_((shape.tokens_per_visit() + 63) / 64),
-        user_begin_(shape.expert_count() + 1),
-        users_(shape.tokens_per_visit() * top_k_),
-        in_group_(shape.expert_count()),
+        needed_(shape.tokens_per_visit() * top_k_),
+        needed_count_(shape.tokens_per_visit()),
         missing_(shape.tokens_per_visit()),
+        user_begin_(shape.expert_count() + 1),
+        users_(needed_.size()),
+        in_group_(shape.expert_count(), 0),
         by_missing_((top_k_ + 1) * words_),
         order_(shape.tokens_per_visit()),
         begin_(shape.tokens_per_visit() + 1) {}
@@ -40,16 +43,21 @@ class token_groups {
   template <class NeedsSlot>
   bool build(id_view<expert_id> ids, std::size_t room, NeedsSlot needs_slot) noexcept {
     tokens_ = ids.size() / top_k_;
-    if (!index_users(ids, room, needs_slot)) return false;
-    groups_ = 0;
-    std::size_t placed = 0;
-    begin_[0] = 0;
-    while (placed < tokens_) {
-      placed = fill_group(ids, room, placed);
-      begin_[++groups_] = static_cast<std::uint32_t>(placed);
+    std::ranges::fill(by_missing_, 0U);
+    for (std::size_t t = 0; t < tokens_; ++t) {
+      collect_needed(t, ids.subspan(t * top_k_, top_k_), needs_slot);
+      if (missing_[t] > room) return false;
     }
-    for (std::size_t g = 0; g < groups_; ++g)
-      std::sort(order_.begin() + begin_[g], order_.begin() + begin_[g + 1]);
+    index_users();
+    groups_ = 0;
+    for (std::size_t placed = 0; placed < tokens_;) {
+      const auto first = placed;
+      placed = fill_group(room, first);
+      for (auto at = first; at < placed; ++at) set_in_group(order_[at], false);
+      begin_[groups_] = static_cast<std::uint32_t>(first);
+      begin_[++groups_] = static_cast<std::uint32_t>(placed);
+      std::sort(order_.data() + first, order_.data() + placed);
+    }
     return true;
   }
   [[nodiscard]] std::size_t groups() const noexcept { return groups_; }
@@ -59,84 +67,56 @@ class token_groups {
   }
 
  private:
-  static constexpr std::uint8_t no_room_needed = 2;  ///< also for ids outside the layer's experts
-
-  /// Tokens of each expert (compressed rows), and how many distinct experts each token brings.
+  /// The token's distinct experts that take up room. All of them are missing at first.
   template <class NeedsSlot>
-  bool index_users(id_view<expert_id> ids, std::size_t room, NeedsSlot needs_slot) noexcept {
-    std::fill(in_group_.begin(), in_group_.end(), no_room_needed);
-    std::fill(user_begin_.begin(), user_begin_.end(), 0U);
-    std::fill(by_missing_.begin(), by_missing_.end(), 0U);
-    bool fits = true;
-    for (std::size_t t = 0; t < tokens_; ++t) {
-      missing_[t] = 0;
-      for (std::size_t r = 0; r < top_k_; ++r) {
-        const auto id = ids[t * top_k_ + r];
-        if (!valid(id) || repeats(ids, t, r) || !needs_slot(id)) continue;
-        in_group_[id] = 0;
-        ++user_begin_[index_of(id) + 1];
-        ++missing_[t];
-      }
-      fits = fits && missing_[t] <= room;
-      bucket(missing_[t])[t / 64] |= std::uint64_t{1} << (t % 64);
-    }
-    if (!fits) return false;
-    for (std::size_t e = 1; e < user_begin_.size(); ++e) user_begin_[e] += user_begin_[e - 1];
-    for (std::size_t t = tokens_; t-- > 0;)
-      for (std::size_t r = 0; r < top_k_; ++r) {
-        const auto id = ids[t * top_k_ + r];
-        if (!valid(id) || repeats(ids, t, r) || in_group_[id] == no_room_needed) continue;
-        users_[--user_begin_[index_of(id) + 1]] = static_cast<std::uint32_t>(t);
-      }
-    // user_begin_[e + 1] now is where expert e's users begin; shift so that [e, e + 1) is its range.
-    for (std::size_t e = 0; e + 1 < user_begin_.size(); ++e) user_begin_[e] = user_begin_[e + 1];
-    user_begin_.back() = static_cast<std::uint32_t>(count_users());
-    return true;
+  void collect_needed(std::size_t token, id_view<expert_id> ids, NeedsSlot& needs_slot) noexcept {
+    auto* const first = needed_.data() + token * top_k_;
+    auto* last = first;
+    for (const expert_id id : ids)
+      if (id >= 0 && index_of(id) < in_group_.size() && std::find(first, last, id) == last &&
+          needs_slot(id))
+        *last++ = id;
+    missing_[token] = needed_count_[token] = static_cast<std::uint16_t>(last - first);
+    put(token);
   }
-  [[nodiscard]] std::size_t count_users() const noexcept {
-    std::size_t total = 0;
-    for (std::size_t t = 0; t < tokens_; ++t) total += missing_[t];
-    return total;
+  [[nodiscard]] std::span<const expert_id> needed(std::size_t token) const noexcept {
+    return {needed_.data() + token * top_k_, needed_count_[token]};
+  }
+  /// Tokens of each expert, as compressed rows.
+  void index_users() noexcept {
+    std::ranges::fill(user_begin_, 0U);
+    for (std::size_t t = 0; t < tokens_; ++t)
+      for (const auto e : needed(t)) ++user_begin_[index_of(e)];
+    std::partial_sum(user_begin_.begin(), user_begin_.end(), user_begin_.begin());
+    for (std::size_t t = 0; t < tokens_; ++t)
+      for (const auto e : needed(t))
+        users_[--user_begin_[index_of(e)]] = static_cast<std::uint32_t>(t);
   }
 
-  std::size_t fill_group(id_view<expert_id> ids, std::size_t room, std::size_t placed) noexcept {
-    close_group(ids, placed);
-    const auto first = first_unplaced();
-    auto token = first;
+  std::size_t fill_group(std::size_t room, std::size_t placed) noexcept {
     std::size_t used = 0;
-    while (token < tokens_) {
+    for (auto token = first_unplaced(); token < tokens_; token = cheapest(room - used)) {
       used += missing_[token];
       remove(token);
       order_[placed++] = static_cast<std::uint32_t>(token);
-      add_experts(ids, token);
-      token = cheapest(room - used);
+      set_in_group(token, true);
     }
     return placed;
   }
-  /// Forgets the experts of the group before, so that every unplaced token counts all of its own again.
-  void close_group(id_view<expert_id> ids, std::size_t placed) noexcept {
-    const auto from = groups_ == 0 ? placed : begin_[groups_ - 1];
-    for (auto at = static_cast<std::size_t>(from); at < placed; ++at)
-      for (std::size_t r = 0; r < top_k_; ++r) {
-        const auto id = ids[order_[at] * top_k_ + r];
-        if (!valid(id) || in_group_[id] != 1) continue;
-        in_group_[id] = 0;
-        for_each_unplaced_user(id, [this](std::size_t user) { move(user, missing_[user] + 1); });
+  /// The token's experts join or leave the open group: other tokens that use them miss one less, or one more.
+  void set_in_group(std::size_t token, bool joins) noexcept {
+    for (const auto expert : needed(token)) {
+      if ((in_group_[expert] != 0) == joins) continue;
+      in_group_[expert] = joins ? 1 : 0;
+      const auto e = index_of(expert);
+      for (auto at = user_begin_[e]; at < user_begin_[e + 1]; ++at) {
+        const std::size_t user = users_[at];
+        if (!is_unplaced(user)) continue;
+        remove(user);
+        joins ? --missing_[user] : ++missing_[user];
+        put(user);
       }
-  }
-  void add_experts(id_view<expert_id> ids, std::size_t token) noexcept {
-    for (std::size_t r = 0; r < top_k_; ++r) {
-      const auto id = ids[token * top_k_ + r];
-      if (!valid(id) || in_group_[id] != 0) continue;
-      in_group_[id] = 1;
-      for_each_unplaced_user(id, [this](std::size_t user) { move(user, missing_[user] - 1); });
     }
-  }
-  template <class Do>
-  void for_each_unplaced_user(expert_id id, Do apply) noexcept {
-    const auto e = index_of(id);
-    for (auto at = user_begin_[e]; at < user_begin_[e + 1]; ++at)
-      if (const std::size_t user = users_[at]; unplaced(user)) apply(user);
   }
   [[nodiscard]] std::size_t cheapest(std::size_t room) const noexcept {
     for (std::size_t missing = 0; missing <= std::min(room, top_k_); ++missing)
@@ -155,40 +135,29 @@ class token_groups {
       if (words[w] != 0) return w * 64 + static_cast<std::size_t>(std::countr_zero(words[w]));
     return tokens_;
   }
-  [[nodiscard]] std::uint64_t* bucket(std::size_t missing) noexcept {
-    return by_missing_.data() + missing * words_;
+  [[nodiscard]] std::uint64_t& word_of(std::size_t token) noexcept {
+    return by_missing_[missing_[token] * words_ + token / 64];
   }
-  [[nodiscard]] bool unplaced(std::size_t token) noexcept {
-    return ((bucket(missing_[token])[token / 64] >> (token % 64)) & 1U) != 0;
+  [[nodiscard]] static std::uint64_t bit_of(std::size_t token) noexcept {
+    return std::uint64_t{1} << (token % 64);
   }
-  void remove(std::size_t token) noexcept {
-    bucket(missing_[token])[token / 64] &= ~(std::uint64_t{1} << (token % 64));
+  [[nodiscard]] bool is_unplaced(std::size_t token) noexcept {
+    return (word_of(token) & bit_of(token)) != 0;
   }
-  void move(std::size_t token, std::size_t missing) noexcept {
-    remove(token);
-    missing_[token] = static_cast<std::uint16_t>(missing);
-    bucket(missing)[token / 64] |= std::uint64_t{1} << (token % 64);
-  }
-  [[nodiscard]] bool valid(expert_id id) const noexcept {
-    return id >= 0 && index_of(id) < in_group_.size();
-  }
-  [[nodiscard]] bool repeats(id_view<expert_id> ids, std::size_t token,
-                             std::size_t rank) const noexcept {
-    const auto first = ids.subspan(token * top_k_);
-    for (std::size_t r = 0; r < rank; ++r)
-      if (first[r] == first[rank]) return true;
-    return false;
-  }
+  void put(std::size_t token) noexcept { word_of(token) |= bit_of(token); }
+  void remove(std::size_t token) noexcept { word_of(token) &= ~bit_of(token); }
 
   std::size_t top_k_ = 1;
   std::size_t words_ = 0;
   std::size_t tokens_ = 0;
   std::size_t groups_ = 0;
-  std::vector<std::uint32_t> user_begin_;  ///< [experts + 1]
-  std::vector<std::uint32_t> users_;       ///< tokens, grouped by expert
-  per_expert<std::uint8_t> in_group_;      ///< 0 not yet, 1 in the open group, 2 takes no room
-  std::vector<std::uint16_t> missing_;     ///< experts that a token would bring
-  std::vector<std::uint64_t> by_missing_;  ///< [top_k + 1][words]: unplaced tokens by that number
+  std::vector<expert_id> needed_;            ///< [tokens][top_k] distinct experts that take up room
+  std::vector<std::uint16_t> needed_count_;  ///< [tokens]
+  std::vector<std::uint16_t> missing_;       ///< [tokens] experts that a token would bring
+  std::vector<std::uint32_t> user_begin_;    ///< [experts + 1]
+  std::vector<std::uint32_t> users_;         ///< tokens, grouped by expert
+  per_expert<std::uint8_t> in_group_;        ///< 1 in the open group
+  std::vector<std::uint64_t> by_missing_;    ///< [top_k + 1][words]: unplaced tokens by that number
   std::vector<std::uint32_t> order_;
   std::vector<std::uint32_t> begin_;
 };

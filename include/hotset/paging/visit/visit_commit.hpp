@@ -5,79 +5,84 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
+#include "hotset/core/geometry.hpp"
 #include "hotset/core/ids.hpp"
-#include "hotset/core/platform/flatten.hpp"
+#include "hotset/core/ids/per_id.hpp"
+#include "hotset/core/platform/compiler.hpp"
 #include "hotset/core/visit_event.hpp"
 #include "hotset/paging/hot_set.hpp"
 #include "hotset/paging/residency/residents.hpp"
 #include "hotset/paging/speculation.hpp"
-#include "hotset/paging/visit/visit_events.hpp"
 #include "hotset/paging/visit/visit_lookup.hpp"
 #include "hotset/paging/visit/visit_plan.hpp"
-#include "hotset/policy/eviction_policy.hpp"
 
 namespace hotset {
 
-/// It has no state. `Decisions` is the pager's miss_decisions.
-template <class HotSet, class Decisions>
-struct visit_commit {
-  using eviction_type = typename HotSet::eviction_type;
-  using admission_type = typename HotSet::admission_type;
+/// A plan lists experts in the order of their first use; an event, in the order of their last. No allocation after construction.
+class visit_commit {
+ public:
+  visit_commit(const geometry& shape, std::size_t slots)
+      : used_(shape.distinct_per_visit()),
+        experts_(used_.size()),
+        weights_(used_.size()),
+        fills_(used_.size()),
+        bypassed_(used_.size()),
+        fill_in_(slots, 0) {}
 
-  HOTSET_FLATTEN static void run(HotSet& hot, visit_lookup& visit, visit_events& events,
-                                 visit_plan& plan) noexcept {
-    auto& draft = plan.draft();
+  template <class HotSet>
+  HOTSET_FLATTEN void run(HotSet& hot, visit_lookup& visit, visit_plan& plan) noexcept {
+    auto& draft = detail::draft_of(plan);
     hot.ledger.commit(plan);
     if (draft.count.fills != 0) is_undivided(hot) ? place_together(hot, plan) : place(hot, plan);
     if (hot.speculating()) speculation::meet(hot, plan);
-    events.tell(draft, hot.held, visit.weighs(), visit.counted(plan),
-                [&](const visit_event& event) { hot.eviction.on_visit(event); });
+    tell_eviction(hot, visit, draft, visit.counted(plan));
     if (draft.count.host != 0) see_bypassed(hot, draft);
-    if constexpr (!admission_type::traits.admits_all) tell_admission(hot, visit, plan);
+    if (!hot.admits_all()) tell_admission(hot, visit, plan);
     if (plan.groups() != 1) visit.count(plan);
   }
 
   /// What an admission policy is told of the plan's expert i.
   [[nodiscard]] static expert_use describe(const residents& held, const plan_draft& draft,
                                            std::size_t i) noexcept {
-    expert_use a;
-    a.key = {draft.context.layer, draft.experts[i]};
-    a.slot = draft.slots[i];
-    a.pool = draft.context.pool;
-    Decisions::locate(a, held);
-    a.step = draft.context.step;
-    a.ordinal = draft.context.ordinal;
-    a.kind = draft.context.kind;
-    if constexpr (eviction_type::traits.needs_weights) {
-      a.weight = draft.weights[i];
-      a.rank = draft.ranks[i];
-    }
-    return a;
+    const auto slot = draft.slots[i];
+    return {.key = {draft.context.layer, draft.experts[i]},
+            .slot = slot,
+            .pool = slot == no_slot ? draft.context.pool : held.pool_of(slot),
+            .step = draft.context.step,
+            .ordinal = draft.context.ordinal,
+            .rank = draft.ranks[i],
+            .weight = draft.weights[i],
+            .precision = slot == no_slot ? precision_id{} : held.precision_of(slot),
+            .kind = draft.context.kind};
   }
 
  private:
   /// True if all copies of a visit are of one pool, and nobody but the eviction policy hears of what leaves.
+  template <class HotSet>
   static bool is_undivided(HotSet& hot) noexcept {
-    return admission_type::traits.admits_all && hot.held.layout().precisions() == 1 &&
-           !hot.departed.listens() && !hot.speculating();
+    return hot.admits_all() && hot.held.layout().precisions() == 1 && !hot.departed.listens() &&
+           !hot.speculating();
   }
   /// As place, each part of it for all copies.
+  template <class HotSet>
   [[gnu::noinline]] HOTSET_FLATTEN static void place_together(HotSet& hot,
                                                               const visit_plan& plan) noexcept {
     const auto& context = plan.context();
     const auto fills = plan.fills();
-    const std::size_t replacing = plan.draft().count.replacing;
+    const std::size_t replacing = detail::draft_of(plan).count.replacing;
     const auto bytes_each =
         hot.held.hold(context.layer, context.pool, fills, replacing, hot.ledger.leave());
     hot.ledger.filled(context, fills, replacing, bytes_each, plan.groups() == 1);
   }
-  /// Gives each fill's slot to its key.
+  /// Gives each fill's slot to its key. A copy of lower precision that it outdoes goes.
+  template <class HotSet>
   [[gnu::noinline]] HOTSET_FLATTEN static void place(HotSet& hot, const visit_plan& plan) noexcept {
     auto& held = hot.held;
     auto& ledger = hot.ledger;
     for (const auto& f : plan.fills()) {
-      const auto lower = Decisions::outdone(held, f.key);
+      const auto lower = held.locate(f.key);
       if (lower != no_slot) hot.release(lower, loss::outdone);
       if (f.victim != no_key) hot.account_loss(f.slot, f.victim);
       const auto bytes = held.hold(f);
@@ -88,24 +93,98 @@ struct visit_commit {
       ledger.saw(f.key);
     }
   }
+  template <class HotSet>
   [[gnu::noinline]] static void see_bypassed(HotSet& hot, const plan_draft& draft) noexcept {
     for (std::size_t i = 0; i < draft.count.distinct; ++i)
       if (draft.services[i] == service::host)
         hot.ledger.saw({draft.context.layer, draft.experts[i]});
   }
   /// Of each distinct expert, in the order of its last use.
+  template <class HotSet>
   static void tell_admission(HotSet& hot, const visit_lookup& visit,
                              const visit_plan& plan) noexcept {
-    const auto& draft = plan.draft();
-    const auto services = plan.services();
+    const auto& draft = detail::draft_of(plan);
     const auto counted = visit.counted(plan);
     for (std::size_t j = 0; j < draft.count.distinct; ++j) {
-      const std::size_t i = draft.reordered ? draft.order[j] : j;
+      const auto i = draft.at(j);
       auto a = describe(hot.held, draft, i);
       a.repeated = !counted.empty() && counted[index_of(a.key.expert)] != 0;
-      hot.admission.on_use(a, services[i] == service::hit, services[i] != service::host);
+      const auto how = draft.service_of(i);
+      hot.admission.on_use(a, how == service::hit, how != service::host);
     }
   }
+
+  /// One event for each pool that the plan uses, at least one. Pre: its fills have their slots.
+  template <class HotSet>
+  void tell_eviction(HotSet& hot, const visit_lookup& visit, const plan_draft& draft,
+                     std::span<const std::uint8_t> counted) noexcept {
+    if (hot.held.layout().precisions() != 1 || draft.reordered || draft.count.host != 0)
+      return tell_in_order(hot, visit, draft, counted);
+    const std::size_t count = draft.count.distinct;
+    hot.eviction.on_visit(
+        visit_event{.context = draft.context,
+                    .used = std::span(draft.slots).first(count),
+                    .fills = std::span(draft.fills).first(draft.count.fills),
+                    .experts = std::span(draft.experts).first(count),
+                    .weights = std::span(draft.weights).first(visit.weighs() ? count : 0),
+                    .counted = counted});
+  }
+  template <class HotSet>
+  [[gnu::noinline]] void tell_in_order(HotSet& hot, const visit_lookup& visit,
+                                       const plan_draft& draft,
+                                       std::span<const std::uint8_t> counted) noexcept {
+    for (std::uint32_t j = 0; j < draft.count.fills; ++j) fill_in_[draft.fills[j].slot] = j;
+    const auto bypassed = collect_bypassed(draft);
+    bool begins = true;
+    const auto& layout = hot.held.layout();
+    for (const auto precision : each<precision_id>(layout.precisions())) {
+      auto context = draft.context;
+      context.pool = layout.pool_of(context.layer, precision);
+      visit_event event{.context = context, .counted = counted, .precision = precision};
+      collect(draft, hot.held, visit.weighs(), event);
+      const bool is_last = index_of(precision) + 1 == layout.precisions();
+      if (event.used.empty() && !(begins && is_last)) continue;
+      event.begins = begins;
+      if (begins) event.bypassed = bypassed;
+      begins = false;
+      hot.eviction.on_visit(event);
+    }
+  }
+  std::span<const bypassed_use> collect_bypassed(const plan_draft& draft) noexcept {
+    std::size_t count = 0;
+    for (std::size_t n = 0; draft.count.host != 0 && n < draft.count.distinct; ++n)
+      if (const auto i = draft.at(n); draft.service_of(i) == service::host)
+        bypassed_[count++] = {draft.experts[i], draft.weights[i]};
+    return std::span(bypassed_).first(count);
+  }
+  /// Fills the event with the uses of slots of its precision.
+  void collect(const plan_draft& draft, const residents& held, bool weighed,
+               visit_event& event) noexcept {
+    std::size_t count = 0;
+    std::size_t filled = 0;
+    for (std::size_t n = 0; n < draft.count.distinct; ++n) {
+      const auto i = draft.at(n);
+      const auto how = draft.service_of(i);
+      const auto slot = draft.slots[i];
+      if (how == service::host || held.precision_of(slot) != event.precision) continue;
+      used_[count] = slot;
+      experts_[count] = draft.experts[i];
+      weights_[count++] = draft.weights[i];
+      if (how == service::fill) fills_[filled++] = draft.fills[fill_in_[slot]];
+    }
+    event.used = std::span(used_).first(count);
+    event.experts = std::span(experts_).first(count);
+    event.weights = std::span(weights_).first(weighed ? count : 0);
+    event.fills = std::span(fills_).first(filled);
+  }
+
+  // Scratch: of one event.
+  std::vector<slot_id> used_;
+  std::vector<expert_id> experts_;
+  std::vector<double> weights_;
+  std::vector<fill> fills_;
+  std::vector<bypassed_use> bypassed_;
+  per_slot<std::uint32_t> fill_in_;  ///< [slot] place in the plan of its fill
 };
 
 }  // namespace hotset

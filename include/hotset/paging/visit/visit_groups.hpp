@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <numeric>
 #include <span>
 #include <vector>
 
@@ -42,9 +41,7 @@ class visit_groups {
         counted_(shape.expert_count(), 0),
         refused_(shape.expert_count(), 0),
         ids_(shape.tokens_per_visit() * top_k_),
-        weights_(ids_.size()),
-        all_tokens_(shape.tokens_per_visit()) {
-    std::iota(all_tokens_.begin(), all_tokens_.end(), 0U);
+        weights_(ids_.size()) {
     experts_.reserve(std::min(shape.expert_count(), ids_.size()));
     begin_.reserve(experts_.capacity() + 1);
   }
@@ -53,7 +50,7 @@ class visit_groups {
   struct group_view {
     id_view<expert_id> ids;
     std::span<const float> weights;         ///< empty if the visit has none, and by expert
-    std::span<const std::uint32_t> tokens;  ///< ascending
+    std::span<const std::uint32_t> tokens;  ///< ascending; empty by expert: all of them
   };
 
   /// Divides the visit that `plan` looked up. Pre: divides_visits(how()). `room` slots can be had; `takes_room(expert)` says who needs one.
@@ -73,10 +70,6 @@ class visit_groups {
     return status::ok;
   }
 
-  /// 0, 1, 2, ...
-  [[nodiscard]] std::span<const std::uint32_t> tokens_up_to(std::size_t count) const noexcept {
-    return {all_tokens_.data(), count};
-  }
   [[nodiscard]] visit_split how() const noexcept { return how_; }
   [[nodiscard]] std::size_t count() const noexcept { return count_; }
   /// The visit that was divided.
@@ -84,9 +77,8 @@ class visit_groups {
   /// Pre: group < count(). The spans hold until the next call.
   [[nodiscard]] group_view group(std::size_t group) noexcept {
     if (how_ == visit_split::by_expert)
-      return {std::span(experts_).subspan(begin_[group], begin_[group + 1] - begin_[group]),
-              {},
-              tokens_up_to(view_.experts.size() / top_k_)};
+      return {
+          std::span(experts_).subspan(begin_[group], begin_[group + 1] - begin_[group]), {}, {}};
     const auto tokens = tokens_.tokens(group);
     const bool weighted = !view_.weights.empty();
     std::size_t count = 0;
@@ -144,7 +136,6 @@ class visit_groups {
   std::vector<std::size_t> begin_;     ///< by expert: of each group
   std::vector<expert_id> ids_;         ///< by token: of the group that was asked for
   std::vector<float> weights_;
-  std::vector<std::uint32_t> all_tokens_;  ///< 0, 1, 2, ...
 };
 
 }  // namespace hotset

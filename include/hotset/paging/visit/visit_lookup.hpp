@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <numeric>
 #include <span>
 #include <vector>
 
@@ -31,14 +32,17 @@ class visit_lookup {
         top_k_(shape.ranks()),
         whole_tokens_(static_cast<std::uint64_t>(shape.top_k)),
         most_ids_(shape.tokens_per_visit() * top_k_),
-        capacity_(plan_draft::capacity_for(shape)),
+        capacity_(shape.distinct_per_visit()),
         weigh_(weigh),
         refuse_unknown_(refuse_unknown),
         unique_(shape.expert_count(), most_ids_),
         groups_(shape, how),
+        all_tokens_(shape.tokens_per_visit()),
         misses_(capacity_),
         uses_(divides_visits(how) ? 0 : capacity_),
-        ranked_(uses_.size()) {}
+        ranked_(uses_.size()) {
+    std::iota(all_tokens_.begin(), all_tokens_.end(), 0U);
+  }
 
   /// Most distinct experts of a plan.
   [[nodiscard]] std::size_t capacity() const noexcept { return capacity_; }
@@ -59,14 +63,14 @@ class visit_lookup {
   void begin(const routing_view& view, const residents& held, visit_plan& plan) noexcept {
     set_out(view, held, plan);
     look_up(view.experts, view.weights, held, plan);
-    plan.draft().count.ignored = unique_.ignored();
+    detail::draft_of(plan).count.ignored = unique_.ignored();
     if (unique_.unknown()) [[unlikely]]
-      hide_unknown(plan.draft());
+      hide_unknown(detail::draft_of(plan));
   }
   /// The same for `ids` in place of the visit's own; `weights` are theirs, or empty.
   void look_up(id_view<expert_id> ids, std::span<const float> weights, const residents& held,
                visit_plan& plan) noexcept {
-    auto& draft = plan.draft();
+    auto& draft = detail::draft_of(plan);
     const slot_id* const located = held.located(draft.context.layer).data();
     expert_id* const experts = draft.experts.data();
     slot_id* const slots = draft.slots.data();
@@ -96,7 +100,7 @@ class visit_lookup {
   /// Complexity: O(routed ids).
   void leave_least_used(const routing_view& view, const residents& held, std::size_t room,
                         visit_plan& plan) noexcept {
-    auto& draft = plan.draft();
+    auto& draft = detail::draft_of(plan);
     std::size_t needed = 0;
     for (std::size_t i = 0; i < draft.count.distinct; ++i)
       needed += takes_room(held, plan, i) ? 1U : 0U;
@@ -115,7 +119,7 @@ class visit_lookup {
   }
   /// As `begin`, of a group of the visit that was divided: what was decided of the whole stands in the plan and stays.
   void begin_group(std::size_t group, const residents& held, visit_plan& plan) noexcept {
-    auto& draft = plan.draft();
+    auto& draft = detail::draft_of(plan);
     const auto visit = draft.count;
     const bool judged = draft.judged;
     const bool edited = draft.edited;
@@ -177,7 +181,7 @@ class visit_lookup {
       if (unique_.is_unknown(id)) id = no_expert;
   }
   void set_out(const routing_view& view, const residents& held, visit_plan& plan) noexcept {
-    auto& draft = plan.draft();
+    auto& draft = detail::draft_of(plan);
     draft.reset();
     // By members: a copied whole would wait for the stores of its parts.
     auto& context = draft.context;
@@ -187,16 +191,18 @@ class visit_lookup {
     context.ordinal = view.ordinal;
     context.kind = view.kind;
     draft.routed = view.experts;
-    draft.tokens = groups_.tokens_up_to(whole_tokens_.quotient(view.experts.size()));
+    draft.tokens = std::span(all_tokens_).first(whole_tokens_.quotient(view.experts.size()));
   }
   /// What the visit was refused stays refused in all of its groups.
   void look_up_group(std::size_t group, const residents& held, visit_plan& plan) noexcept {
-    auto& draft = plan.draft();
+    auto& draft = detail::draft_of(plan);
     const auto part = groups_.group(group);
     look_up(part.ids, part.weights, held, plan);
-    draft.tokens = part.tokens;
     draft.expert_wise = groups_.how() == visit_split::by_expert;
-    if (weigh_ && draft.expert_wise) weigh(groups_.visit().experts, groups_.visit().weights, draft);
+    if (!draft.expert_wise)
+      draft.tokens = part.tokens;
+    else if (weigh_)
+      weigh(groups_.visit().experts, groups_.visit().weights, draft);
     for (std::size_t i = 0; i < draft.count.distinct; ++i)
       if (groups_.refused(draft.experts[i])) draft.leave_on_host(i);
     keep_filled(draft);
@@ -252,6 +258,7 @@ class visit_lookup {
   bool refuse_unknown_;
   unique_ids unique_;
   visit_groups groups_;
+  std::vector<std::uint32_t> all_tokens_;  ///< 0, 1, 2, ...
   std::vector<std::uint32_t> misses_;
   std::size_t miss_count_ = 0;
   std::vector<std::uint32_t> uses_;    ///< routed places that name each expert, scratch

@@ -20,7 +20,7 @@
 
 #include "hotset/core/error.hpp"
 #include "hotset/core/fill.hpp"
-#include "hotset/policy/refuse_value.hpp"
+#include "hotset/policy/policy_config.hpp"
 #include "hotset/transfer/transfer_backend.hpp"
 
 namespace hotset {

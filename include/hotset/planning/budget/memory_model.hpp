@@ -12,7 +12,7 @@
 
 #include "hotset/core/error.hpp"
 #include "hotset/core/geometry.hpp"
-#include "hotset/policy/refuse_value.hpp"
+#include "hotset/policy/policy_config.hpp"
 
 namespace hotset {
 

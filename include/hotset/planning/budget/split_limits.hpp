@@ -10,7 +10,7 @@
 #include <string>
 
 #include "hotset/core/error.hpp"
-#include "hotset/policy/refuse_value.hpp"
+#include "hotset/policy/policy_config.hpp"
 
 namespace hotset {
 

@@ -19,7 +19,7 @@
 
 #include "hotset/core/error.hpp"
 #include "hotset/planning/budget/split_limits.hpp"
-#include "hotset/policy/refuse_value.hpp"
+#include "hotset/policy/policy_config.hpp"
 
 namespace hotset {
 

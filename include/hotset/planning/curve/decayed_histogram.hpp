@@ -17,7 +17,7 @@
 #include "hotset/core/error.hpp"
 #include "hotset/core/platform/assert.hpp"
 #include "hotset/planning/curve/miss_curve.hpp"
-#include "hotset/policy/refuse_value.hpp"
+#include "hotset/policy/policy_config.hpp"
 
 namespace hotset {
 

@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "hotset/core/platform/assert.hpp"
-#include "hotset/core/platform/fetch_soon.hpp"
+#include "hotset/core/platform/compiler.hpp"
 
 namespace hotset {
 

@@ -29,7 +29,7 @@
 #include "hotset/core/platform/assert.hpp"
 #include "hotset/planning/curve/miss_curve.hpp"
 #include "hotset/planning/curve/recency_bitmap.hpp"
-#include "hotset/policy/refuse_value.hpp"
+#include "hotset/policy/policy_config.hpp"
 
 #if defined(__GNUC__) && defined(__x86_64__) && !defined(__CUDACC__)
 #define HOTSET_FILTERS_IN_VECTORS 1

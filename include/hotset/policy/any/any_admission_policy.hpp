@@ -6,14 +6,11 @@
 /// Source: as any_eviction_policy.
 /// Deviations: none.
 /// Exact: as the held policy.
-/// Cost: the held policy's and one virtual call each; a template instance has none.
+/// Cost: the held policy's and one virtual call each; a template instance has none. One that admits everything is not called.
 
-#include <concepts>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <string_view>
-#include <type_traits>
 #include <utility>
 
 #include "hotset/policy/admission_policy.hpp"
@@ -24,13 +21,36 @@ namespace hotset {
 namespace detail {
 
 /// The calls of a held policy.
-struct held_admission : held_policy {
+struct held_admission : held_policy<admission_traits> {
   static constexpr std::string_view kind = "admission";
+  template <class P>
+  static constexpr bool accepts = admission_policy<P>;
+  template <class P>
+  struct model;
+
+  using held_policy::held_policy;
   virtual void admit(const visit_context& context, std::span<const expert_use> misses,
                      std::span<std::uint8_t> admitted) const noexcept = 0;
   virtual void on_use(const expert_use& a, bool hit, bool admitted) noexcept = 0;
   virtual void on_evict(expert_key key, step_id step) noexcept = 0;
   virtual void on_routed(const routing_view& view) noexcept = 0;
+};
+
+template <class P>
+struct held_admission::model final : held_admission {
+  explicit model(P given) : held_admission(P::name, facts_of(given)), policy(std::move(given)) {}
+  void admit(const visit_context& context, std::span<const expert_use> misses,
+             std::span<std::uint8_t> admitted) const noexcept override {
+    policy.admit(context, misses, admitted);
+  }
+  void on_use(const expert_use& a, bool hit, bool admitted) noexcept override {
+    policy.on_use(a, hit, admitted);
+  }
+  void on_evict(expert_key key, step_id step) noexcept override { policy.on_evict(key, step); }
+  void on_routed(const routing_view& view) noexcept override {
+    tell_admission_routed(policy, view);
+  }
+  P policy;
 };
 
 }  // namespace detail
@@ -39,17 +59,10 @@ struct held_admission : held_policy {
 class any_admission_policy
     : public detail::any_policy<any_admission_policy, detail::held_admission, pool_layout> {
  public:
+  using any_policy::any_policy;
   static constexpr std::string_view name = "any";
+  /// The most that a held policy may hear.
   static constexpr admission_traits traits{.hears_routes = true};
-
-  template <class P>
-    requires(!std::same_as<std::remove_cvref_t<P>, any_admission_policy> &&
-             admission_policy<std::remove_cvref_t<P>>)
-  // NOLINTNEXTLINE(bugprone-forwarding-reference-overload): the constraint spares moves
-  explicit any_admission_policy(P&& policy)
-      : any_policy(std::make_unique<model<std::remove_cvref_t<P>>>(std::forward<P>(policy))) {}
-  any_admission_policy(const pool_layout& layout, const config& options)
-      : any_admission_policy(options.factory(layout)) {}
 
   void admit(const visit_context& context, std::span<const expert_use> misses,
              std::span<std::uint8_t> admitted) const noexcept {
@@ -60,25 +73,6 @@ class any_admission_policy
   }
   void on_evict(expert_key key, step_id step) noexcept { held().on_evict(key, step); }
   void on_routed(const routing_view& view) noexcept { held().on_routed(view); }
-
- private:
-  template <class P>
-  struct model final : detail::held_admission {
-    explicit model(P given) : policy(std::move(given)) {}
-    void admit(const visit_context& context, std::span<const expert_use> misses,
-               std::span<std::uint8_t> admitted) const noexcept override {
-      policy.admit(context, misses, admitted);
-    }
-    void on_use(const expert_use& a, bool hit, bool admitted) noexcept override {
-      policy.on_use(a, hit, admitted);
-    }
-    void on_evict(expert_key key, step_id step) noexcept override { policy.on_evict(key, step); }
-    void on_routed(const routing_view& view) noexcept override {
-      tell_admission_routed(policy, view);
-    }
-    [[nodiscard]] std::string_view held_name() const noexcept override { return P::name; }
-    P policy;
-  };
 };
 
 static_assert(admission_policy<any_admission_policy>);

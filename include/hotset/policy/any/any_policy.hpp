@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What every any_*_policy has: how the policy that it holds is built, and its name.
+/// The base of every any_*_policy: it builds and owns the held policy, and has its name and traits.
 
 #include <concepts>
 #include <functional>
@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 
 #include "hotset/core/error.hpp"
@@ -16,23 +17,46 @@
 namespace hotset::detail {
 
 /// A policy behind virtual calls; each kind of policy adds its own.
+template <class Traits>
 struct held_policy {
-  held_policy() = default;
+  using traits_type = Traits;
+  held_policy(std::string_view of, const Traits& what) : name(of), facts(what) {}
   held_policy(const held_policy&) = delete;
   held_policy& operator=(const held_policy&) = delete;
   virtual ~held_policy() = default;
-  [[nodiscard]] virtual std::string_view held_name() const noexcept = 0;
+  std::string_view name;
+  Traits facts;
 };
 
-/// Any: the class derived from this. Held: the calls, derived from held_policy, and `kind`. Shape: what policies are built for.
+/// Owns the policy. Move-only.
+template <class Held>
+class policy_holder {
+ public:
+  [[nodiscard]] bool has_value() const noexcept { return held_ != nullptr; }
+  /// The held policy's name.
+  [[nodiscard]] std::string_view held_name() const noexcept { return held_->name; }
+  /// The held policy's traits.
+  [[nodiscard]] const typename Held::traits_type& facts() const noexcept { return held_->facts; }
+
+ protected:
+  explicit policy_holder(std::unique_ptr<Held> held) : held_(std::move(held)) {}
+  [[nodiscard]] Held& held() const noexcept { return *held_; }
+
+ private:
+  std::unique_ptr<Held> held_;
+};
+
+/// Any: the class derived from this. Shape: what policies are built for.
+/// Held: the calls, derived from held_policy; `kind`; `accepts<P>` says which classes it holds, and `model<P>` does so.
 template <class Any, class Held, class Shape>
-class any_policy {
+class any_policy : public policy_holder<Held> {
  public:
   /// How to build the policy that will be held.
   struct config {
     std::function<Any(const Shape&)> factory{};
     validation inner_validation{};  ///< why the held policy's own configuration is refused
     std::function<validation(const geometry&)> inner_shape_validation{};  ///< none: any shape
+    typename Held::traits_type traits{};  ///< of the class that will be held
     [[nodiscard]] validation validate() const {
       if (inner_validation) return inner_validation;
       if (factory) return std::nullopt;
@@ -44,11 +68,21 @@ class any_policy {
     }
   };
 
+  template <class P>
+    requires(!std::derived_from<std::remove_cvref_t<P>, any_policy> &&
+             Held::template accepts<std::remove_cvref_t<P>>)
+  // NOLINTNEXTLINE(bugprone-forwarding-reference-overload): the constraint spares moves
+  explicit any_policy(P&& policy)
+      : policy_holder<Held>(std::make_unique<typename Held::template model<std::remove_cvref_t<P>>>(
+            std::forward<P>(policy))) {}
+  any_policy(const Shape& shape, const config& options) : any_policy(options.factory(shape)) {}
+
   /// A config that builds P with these options.
   template <class P>
     requires std::constructible_from<Any, P>
   [[nodiscard]] static config holding(typename P::config options = {}) {
     config out;
+    out.traits = P::traits;
     out.inner_validation = options.validate();
     if constexpr (requires(const geometry& shape) { options.validate(shape); })
       out.inner_shape_validation = [options](const geometry& shape) {
@@ -59,17 +93,6 @@ class any_policy {
     };
     return out;
   }
-
-  [[nodiscard]] bool has_value() const noexcept { return held_ != nullptr; }
-  /// The held policy's name.
-  [[nodiscard]] std::string_view held_name() const noexcept { return held_->held_name(); }
-
- protected:
-  explicit any_policy(std::unique_ptr<Held> held) : held_(std::move(held)) {}
-  [[nodiscard]] Held& held() const noexcept { return *held_; }
-
- private:
-  std::unique_ptr<Held> held_;
 };
 
 }  // namespace hotset::detail

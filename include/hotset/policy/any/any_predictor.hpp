@@ -16,12 +16,41 @@
 #include <utility>
 #include <vector>
 
+#include "hotset/policy/any/any_policy.hpp"
 #include "hotset/policy/predictor.hpp"
 
 namespace hotset {
 
+namespace detail {
+
+/// The calls of a held predictor.
+struct held_predictor : held_policy<predictor_traits> {
+  template <class P>
+  struct model;
+
+  using held_policy::held_policy;
+  virtual forecast expect(const routing_view& view, std::span<const float> recorded,
+                          std::int32_t ahead) noexcept = 0;
+  virtual void on_sequence_end(sequence_id sequence) noexcept = 0;
+};
+
+template <class P>
+struct held_predictor::model final : held_predictor {
+  explicit model(P given) : held_predictor(P::name, P::traits), policy(std::move(given)) {}
+  forecast expect(const routing_view& view, std::span<const float> recorded,
+                  std::int32_t ahead) noexcept override {
+    return policy.expect(view, recorded, ahead);
+  }
+  void on_sequence_end([[maybe_unused]] sequence_id sequence) noexcept override {
+    if constexpr (P::traits.hears_sequence_ends) policy.on_sequence_end(sequence);
+  }
+  P policy;
+};
+
+}  // namespace detail
+
 /// Move-only. A forecast is good until the next call. Threads: compatible.
-class any_predictor {
+class any_predictor : public detail::policy_holder<detail::held_predictor> {
  public:
   struct config {
     std::function<result<any_predictor>(const geometry&, const config&)> factory{};
@@ -75,7 +104,7 @@ class any_predictor {
       }
       auto made = P::create(shape, asked);
       if (!made) return made.error();
-      return any_predictor(std::make_unique<model<P>>(*std::move(made)));
+      return any_predictor(std::make_unique<detail::held_predictor::model<P>>(*std::move(made)));
     };
     return out;
   }
@@ -89,38 +118,14 @@ class any_predictor {
   /// As the concept's.
   [[nodiscard]] forecast expect(const routing_view& view, std::span<const float> recorded = {},
                                 std::int32_t ahead = 0) noexcept {
-    return held_->expect(view, recorded, ahead);
+    return held().expect(view, recorded, ahead);
   }
-  [[nodiscard]] const predictor_traits& facts() const noexcept { return held_->facts; }
   /// Nothing happens where the held predictor does not hear of it.
-  void on_sequence_end(sequence_id sequence) noexcept { held_->on_sequence_end(sequence); }
+  void on_sequence_end(sequence_id sequence) noexcept { held().on_sequence_end(sequence); }
 
  private:
-  struct held {
-    explicit held(const predictor_traits& of) : facts(of) {}
-    held(const held&) = delete;
-    held& operator=(const held&) = delete;
-    virtual ~held() = default;
-    virtual forecast expect(const routing_view& view, std::span<const float> recorded,
-                            std::int32_t ahead) noexcept = 0;
-    virtual void on_sequence_end(sequence_id sequence) noexcept = 0;
-    predictor_traits facts;
-  };
-  template <class P>
-  struct model final : held {
-    explicit model(P given) : held(P::traits), policy(std::move(given)) {}
-    forecast expect(const routing_view& view, std::span<const float> recorded,
-                    std::int32_t ahead) noexcept override {
-      return policy.expect(view, recorded, ahead);
-    }
-    void on_sequence_end([[maybe_unused]] sequence_id sequence) noexcept override {
-      if constexpr (P::traits.hears_sequence_ends) policy.on_sequence_end(sequence);
-    }
-    P policy;
-  };
-  explicit any_predictor(std::unique_ptr<held> chosen) : held_(std::move(chosen)) {}
-
-  std::unique_ptr<held> held_;
+  explicit any_predictor(std::unique_ptr<detail::held_predictor> chosen)
+      : policy_holder(std::move(chosen)) {}
 };
 
 /// The same predictor, this many layers ahead.

@@ -15,8 +15,7 @@
 
 #include "hotset/core/platform/aligned_vector.hpp"
 #include "hotset/core/platform/assert.hpp"
-#include "hotset/core/platform/fetch_soon.hpp"
-#include "hotset/core/platform/vector_level.hpp"
+#include "hotset/core/platform/compiler.hpp"
 #if HOTSET_X86_VECTORS
 #include <immintrin.h>
 #endif
@@ -71,49 +70,6 @@ __attribute__((target("avx2"))) inline void number_avx2(
   _mm256_storeu_si256(to, now);
 }
 
-/// (a | b) & c.
-__attribute__((target("avx512f"))) inline __m512i either_in(__m512i a, __m512i b,
-                                                            __m512i c) noexcept {
-  return _mm512_ternarylogic_epi32(a, b, c, 0xa8);
-}
-__attribute__((target("avx512f"))) inline __m512i draw_together(__m512i bits) noexcept {
-  constexpr __mmask16 all = 0xffff;  // forms without a mask would warn of their own undefined lanes
-  bits = _mm512_maskz_and_epi32(all, bits, _mm512_set1_epi32(0x01010101));
-  bits = either_in(bits, _mm512_maskz_srli_epi32(all, bits, 4), _mm512_set1_epi32(0x00110011));
-  return either_in(bits, _mm512_maskz_srli_epi32(all, bits, 8), _mm512_set1_epi32(0x1111));
-}
-/// As number_avx2, of this word and the next, whose numbers fill a line. Where first is 1 they need not be cleared: they are not
-/// read. Shape of numbers: [16].
-__attribute__((target("avx512f"))) inline void number_avx512(
-    std::span<const std::uint64_t* const> tokens, std::size_t word, std::uint32_t first,
-    std::uint32_t* numbers) noexcept {
-  constexpr __mmask16 all = 0xffff;
-  const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 7);
-  const __m512i lower = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 2, 2, 2, 2, 2, 2, 2, 2);
-  const __m512i upper = _mm512_setr_epi32(1, 1, 1, 1, 1, 1, 1, 1, 3, 3, 3, 3, 3, 3, 3, 3);
-  const auto known = static_cast<__mmask16>(first == 1 ? 0 : all);
-  __m512i now = _mm512_maskz_loadu_epi32(known, numbers);
-  __m512i by = _mm512_set1_epi32(static_cast<int>(first * 0x11111111U));
-  for (const auto* const used : tokens) {
-    const __m512i both = _mm512_maskz_broadcast_i32x4(
-        all, _mm_loadu_si128(reinterpret_cast<const __m128i*>(used + word)));
-    const __m512i near = _mm512_maskz_permutexvar_epi32(all, lower, both);
-    const __m512i far = _mm512_maskz_permutexvar_epi32(all, upper, both);
-    const __m512i high =
-        _mm512_maskz_slli_epi32(all, draw_together(_mm512_maskz_srlv_epi32(all, far, lane)), 16);
-    const __m512i is_used =
-        _mm512_maskz_or_epi32(all, draw_together(_mm512_maskz_srlv_epi32(all, near, lane)), high);
-    const __m512i half = _mm512_maskz_or_epi32(all, now, _mm512_maskz_srli_epi32(all, now, 1));
-    const __m512i numbered =
-        _mm512_maskz_or_epi32(all, half, _mm512_maskz_srli_epi32(all, half, 2));  // lowest bits
-    const __m512i fresh = _mm512_maskz_andnot_epi32(all, numbered, is_used);
-    const __m512i all_of_each =
-        _mm512_maskz_sub_epi32(all, _mm512_maskz_slli_epi32(all, fresh, 4), fresh);
-    now = _mm512_maskz_or_epi32(all, now, _mm512_maskz_and_epi32(all, all_of_each, by));
-    by = _mm512_maskz_add_epi32(all, by, _mm512_set1_epi32(0x11111111));
-  }
-  _mm512_storeu_si512(numbers, now);
-}
 #endif
 
 }  // namespace detail
@@ -133,13 +89,6 @@ class first_uses {
         words_((experts + experts_at_once - 1) / experts_at_once * words_at_once),
         numbers_(horizon == 0 ? 0 : rows * layers * words_, 0),
         known_(horizon == 0 ? 0 : rows * layers, 0) {}
-
-  /// Pre: as of the constructor.
-  static std::uint64_t bytes_for(std::uint64_t layers, std::uint64_t rows, std::uint64_t experts,
-                                 std::size_t horizon) noexcept {
-    const auto words = (experts + experts_at_once - 1) / experts_at_once * words_at_once;
-    return horizon == 0 ? 0 : rows * layers * (words * sizeof(std::uint32_t) + 1);
-  }
 
   /// Tokens after a row that are looked at.
   [[nodiscard]] std::size_t horizon() const noexcept { return horizon_; }
@@ -186,13 +135,6 @@ class first_uses {
   void number(std::span<const std::uint64_t* const> tokens, std::uint32_t first,
               std::uint32_t* numbers, [[maybe_unused]] vector_level level) const noexcept {
     const std::size_t groups = words_ / words_at_once;
-#if HOTSET_X86_VECTORS
-    if (level == vector_level::avx512 && groups % 2 == 0) {
-      for (std::size_t word = 0; word < groups; word += 2)
-        detail::number_avx512(tokens, word, first, numbers + word * words_at_once);
-      return;
-    }
-#endif
     if (first == 1) std::fill_n(numbers, words_, 0U);
     for (std::size_t word = 0; word < groups; ++word, numbers += words_at_once) {
 #if HOTSET_X86_VECTORS

@@ -18,7 +18,6 @@
 #include <limits>
 #include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "hotset/core/error.hpp"
@@ -29,14 +28,14 @@
 #include "hotset/core/numbers/unique_ids.hpp"
 #include "hotset/core/platform/aligned_vector.hpp"
 #include "hotset/core/routing_view.hpp"
-#include "hotset/policy/refuse_value.hpp"
+#include "hotset/policy/policy_config.hpp"
 #include "hotset/predict/history/first_uses.hpp"
 #include "hotset/predict/history/routing_history.hpp"
 #include "hotset/predict/history/saved_history.hpp"
-#include "hotset/predict/history/similarity_weights.hpp"
 #include "hotset/predict/history/two_rates.hpp"
 #include "hotset/predict/kernels/value_kernels.hpp"
 #include "hotset/predict/kernels/vote_kernels.hpp"
+#include "hotset/predict/refusals.hpp"
 
 namespace hotset {
 
@@ -58,21 +57,18 @@ class next_use_values {
     two_rates::config rates{};
 
     [[nodiscard]] validation validate() const {
-      if (history)
-        if (auto bad = history->validate()) return bad;
-      if (matches < 1 || matches > most_matches)
-        return refuse_value("next use matches", matches, "1..64");
-      if (horizon < 1 || horizon > most_horizon)
-        return refuse_value("next use horizon", horizon, "1..15");
-      if (auto bad = from.validate()) return bad;
-      if (auto bad = weights.validate()) return bad;
-      if (!(doubt > 0 && doubt <= 1e6))
-        return refuse_value("next use doubt", doubt, "above 0, at most 1000000");
-      if (!(discount > 0 && discount <= 1))
-        return refuse_value("next use discount", discount, "above 0, at most 1");
-      if (!(lately >= 0 && lately <= 1e3))
-        return refuse_value("next use lately", lately, "0..1000");
-      return rates.validate();
+      using detail::refuse_unless, detail::within;
+      return detail::first_of(
+          {history ? history->validate() : validation(),
+           within("next use matches", matches, 1, most_matches),
+           within("next use horizon", horizon, 1, most_horizon), from.validate(),
+           weights.validate(),
+           refuse_unless(doubt > 0 && doubt <= 1e6, "next use doubt", doubt,
+                         "above 0, at most 1000000"),
+           refuse_unless(discount > 0 && discount <= 1, "next use discount", discount,
+                         "above 0, at most 1"),
+           refuse_unless(lately >= 0 && lately <= 1e3, "next use lately", lately, "0..1000"),
+           rates.validate()});
     }
     /// As validate(), and what it starts from must belong to this shape.
     [[nodiscard]] validation validate(const geometry& shape) const {
@@ -91,7 +87,7 @@ class next_use_values {
         rates_(shape, options.rates),
         kept_step_(shape.layer_count(), never),
         distinct_(experts_, most_ids_),
-        ids_(std::min(experts_, most_ids_)),
+        ids_(shape.distinct_per_visit()),
         matches_(static_cast<std::size_t>(options.matches)),
         ballots_(matches_.size()),
         counts_(horizon_ + 1),
@@ -168,7 +164,7 @@ class next_use_values {
 
   void prepare_history(const geometry& shape, const config& options) {
     history_.emplace(shape, *options.history, horizon_);
-    votes_.resize(history_->numbered_experts());
+    votes_.resize(history_->ring().numbered_experts());
     for (std::size_t h = 0; h <= horizon_; ++h)
       powers_.push_back(static_cast<float>(std::pow(options.discount, static_cast<double>(h))));
     for (std::size_t reach = 0; reach <= horizon_; ++reach)
@@ -196,7 +192,7 @@ class next_use_values {
   void fetch_next(std::span<const routing_history::match> found) const noexcept {
     const auto next = static_cast<layer_id>(number(staged_) + 1);
     if (index_of(next) >= kept_step_.size()) return;
-    for (const auto& one : found) history_->fetch_uses_after(next, one.row);
+    for (const auto& one : found) history_->ring().fetch_uses_after(next, one.row);
   }
   /// Gathers the votes for one sequence; returns how they and the rates are shared.
   [[nodiscard]] value_kernels::shares vote(std::size_t stream) noexcept {
@@ -206,13 +202,14 @@ class next_use_values {
     }
     const auto found =
         history_->find_similar(stream, routing_history::rows_with::successor, matches_);
-    for (std::size_t m = 0; m < found; ++m) history_->fetch_uses_after(staged_, matches_[m].row);
-    history_->look_ahead(staged_, std::span(matches_).first(found));
+    auto& ring = history_->ring();
+    for (std::size_t m = 0; m < found; ++m) ring.fetch_uses_after(staged_, matches_[m].row);
+    ring.look_ahead(staged_, std::span(matches_).first(found));
     float total = 0;
     float left = 0;
     for (std::size_t m = 0; m < found; ++m) {
       const auto weight = weights_[matches_[m].similarity];
-      const auto later = history_->uses_after(staged_, matches_[m].row);
+      const auto later = ring.uses_after(staged_, matches_[m].row);
       ballots_[m] = {later.numbers, &counts_[later.tokens], weight};
       total += weight;
       left += weight * powers_[later.tokens];
@@ -227,7 +224,7 @@ class next_use_values {
   std::size_t horizon_;
   float doubt_;
   float lately_;
-  vector_level level_ = history_kernels::level_in_use();
+  vector_level level_ = best_vector_level();
   two_rates rates_;
   std::optional<routing_history> history_;
   per_layer<step_id> kept_step_;  ///< [layer] of its last visit that was kept

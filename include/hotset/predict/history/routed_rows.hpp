@@ -37,13 +37,6 @@ class routed_rows {
         noted_rows_(layers * most_noted, 0),
         noted_sets_(layers * most_noted * words_, 0) {}
 
-  static constexpr std::uint64_t bytes_for(std::uint64_t layers, std::uint64_t experts,
-                                           std::uint64_t rows) noexcept {
-    const auto set = words_for(experts) * 8;
-    return layers *
-           (rows * set + rows / 8 * (experts + 1) + most_noted * (set + sizeof(row_id)) + 1);
-  }
-
   /// 64-bit words of a set of experts, an even number.
   [[nodiscard]] std::size_t words() const noexcept { return words_; }
   /// What a row routed in a layer, a bit an expert. Shape: [words()].

@@ -6,11 +6,10 @@
 /// Promise: a file that is cut short, damaged, of another version, shape or model is refused, and nothing has changed then.
 
 #include <algorithm>
-#include <bit>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <limits>
 #include <memory>
 #include <span>
@@ -21,9 +20,10 @@
 #include "hotset/core/error.hpp"
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids.hpp"
-#include "hotset/core/numbers/saved_numbers.hpp"
 #include "hotset/core/platform/file_bytes.hpp"
 #include "hotset/core/text/names.hpp"
+#include "hotset/predict/refusals.hpp"
+#include "hotset/predict/saved_file.hpp"
 
 namespace hotset {
 
@@ -119,83 +119,64 @@ struct saved_history {
   }
 
   [[nodiscard]] std::vector<std::byte> save() const {
-    std::vector<std::byte> out;
-    out.reserve(bytes_of(layers, experts, top_k, rows()));
-    for (const char c : magic) out.push_back(static_cast<std::byte>(c));
-    save_number(version, out);
-    for (const auto n : {layers, experts, top_k}) save_number(static_cast<std::uint32_t>(n), out);
-    save_number(static_cast<std::uint32_t>(rows()), out);
-    save_long(model, out);
-    for (const auto row : before) save_number(row, out);
-    for (const auto id : ids) save_number(static_cast<std::uint32_t>(id), out);
-    for (const auto* rates : {&fast, &slow})
-      for (const auto rate : *rates) save_number(std::bit_cast<std::uint32_t>(rate), out);
-    for (const auto count : visits) save_number(count, out);
-    save_long(checksum(out), out);
-    return out;
+    detail::saved_writer out(kind, numbers_of(layers, experts, top_k, rows()));
+    out.add(version);
+    out.add_all(std::array{layers, experts, top_k});
+    out.add(rows());
+    out.add_long(model);
+    out.add_all(before);
+    out.add_all(ids);
+    out.add_all(fast);
+    out.add_all(slow);
+    out.add_all(visits);
+    out.add_long(checksum(out.written()));
+    return std::move(out).take();
   }
   /// Errors: bytes that are no history, of another version, not as many as they should be, or damaged.
   static result<saved_history> load(std::span<const std::byte> bytes) {
-    if (bytes.size() < header_bytes || std::memcmp(bytes.data(), magic, sizeof magic) != 0)
+    const detail::saved_reader saved(bytes);
+    if (!saved.is(kind, header_numbers))
       return error{"no routing history, accepted: one that hotset history writes"};
-    const auto header = [&](std::size_t i) { return saved_number(bytes, sizeof magic + 4 * i); };
-    if (header(0) != version)
-      return error{"a routing history of version " + std::to_string(header(0)) +
+    if (saved[0] != version)
+      return error{"a routing history of version " + std::to_string(saved[0]) +
                    ", accepted: " + std::to_string(version)};
-    if (auto bad = check_size(header(1), header(2), header(3), header(4), bytes.size()))
-      return *std::move(bad);
-    if (saved_long(bytes, bytes.size() - 8) != checksum(bytes.first(bytes.size() - 8)))
+    if (auto bad = check_size(saved)) return *std::move(bad);
+    if (saved.whole_long(numbers_of(saved[1], saved[2], saved[3], saved[4]) - 2) !=
+        checksum(bytes.first(bytes.size() - 8)))
       return error{"a damaged routing history, accepted: one as it was written"};
-    return unless_out_of_memory([&] { return read(bytes); },
+    return unless_out_of_memory([&] { return read(saved); },
                                 result<saved_history>(no_host_memory()));
   }
   /// Errors: as load, behind the file's name; a file that cannot be read.
   static result<saved_history> read_file(const std::string& path) {
-    const auto bytes = file_bytes(path, most_bytes, "a file of hotset history");
-    if (!bytes) return bytes.error();
-    auto out = load(*bytes);
-    if (!out) return error{printable(path, 4096) + ": " + out.error().message};
-    return out;
+    return detail::load_file(path, most_bytes, "a file of hotset history", load);
   }
 
  private:
-  static constexpr char magic[8] = {'h', 's', 'h', 'i', 's', 't', 'o', 'r'};
-  static constexpr std::size_t header_bytes = sizeof magic + 4 * 5 + 8;
+  static constexpr detail::file_kind kind = {'h', 's', 'h', 'i', 's', 't', 'o', 'r'};
+  static constexpr std::size_t header_numbers = 5 + 2;  ///< one of them a long one
 
   static std::string text_of(std::int64_t layers, std::int64_t experts, std::int64_t top_k) {
-    return std::to_string(layers) + " layers x " + std::to_string(experts) + " experts, top-" +
-           std::to_string(top_k);
+    return detail::shape_text(layers, experts) + ", top-" + std::to_string(top_k);
   }
   /// Pre: no product wraps.
-  static std::uint64_t bytes_of(std::int64_t layers, std::int64_t experts, std::int64_t top_k,
-                                std::uint64_t rows) {
+  static std::uint64_t numbers_of(std::int64_t layers, std::int64_t experts, std::int64_t top_k,
+                                  std::uint64_t rows) {
     const auto l = static_cast<std::uint64_t>(layers);
-    return header_bytes +
-           4 * (rows + rows * l * static_cast<std::uint64_t>(top_k) +
-                2 * l * static_cast<std::uint64_t>(experts) + l) +
-           8;
+    return header_numbers + rows + rows * l * static_cast<std::uint64_t>(top_k) +
+           2 * l * static_cast<std::uint64_t>(experts) + l + 2;
   }
-  static validation check_size(std::uint32_t layers, std::uint32_t experts, std::uint32_t top_k,
-                               std::uint32_t rows, std::size_t bytes) {
+  static validation check_size(const detail::saved_reader& saved) {
     constexpr std::uint32_t most = 65536;
+    const auto layers = saved[1], experts = saved[2], top_k = saved[3], rows = saved[4];
     const bool sane = layers >= 1 && layers <= most && experts >= 1 && experts <= most &&
                       top_k >= 1 && top_k <= experts && rows <= most_rows;
-    const auto wanted = sane ? bytes_of(layers, experts, top_k, rows) : most_bytes + 1;
-    if (wanted > most_bytes)
-      return error{"a history of " + text_of(layers, experts, top_k) + ", " + std::to_string(rows) +
-                   " rows, accepted: at most " + std::to_string(most_bytes) + " bytes"};
-    if (wanted != bytes)
-      return error{std::to_string(bytes) + " bytes, accepted: " + std::to_string(wanted) +
-                   " for a history of " + text_of(layers, experts, top_k) + ", " +
-                   std::to_string(rows) + " rows"};
-    return std::nullopt;
-  }
-  static void save_long(std::uint64_t n, std::vector<std::byte>& out) {
-    save_number(static_cast<std::uint32_t>(n), out);
-    save_number(static_cast<std::uint32_t>(n >> 32U), out);
-  }
-  static std::uint64_t saved_long(std::span<const std::byte> bytes, std::size_t at) {
-    return saved_number(bytes, at) | std::uint64_t{saved_number(bytes, at + 4)} << 32U;
+    const auto what =
+        "a history of " + text_of(layers, experts, top_k) + ", " + std::to_string(rows) + " rows";
+    const auto numbers = sane ? numbers_of(layers, experts, top_k, rows) : most_bytes;
+    if (sizeof kind + 4 * numbers > most_bytes)
+      return error{what + ", accepted: at most " + std::to_string(most_bytes) + " bytes"};
+    return saved.check_count(numbers, what);
   }
   /// FNV-1a.
   static std::uint64_t checksum(std::span<const std::byte> bytes) noexcept {
@@ -204,25 +185,21 @@ struct saved_history {
     return sum;
   }
   /// Pre: the bytes are as many as their header says, and not damaged.
-  static result<saved_history> read(std::span<const std::byte> bytes) {
-    auto at = sizeof magic + 4;
-    const auto next = [&] {
-      at += 4;
-      return saved_number(bytes, at - 4);
-    };
+  static result<saved_history> read(const detail::saved_reader& saved) {
     saved_history out;
-    out.layers = static_cast<std::int32_t>(next());
-    out.experts = static_cast<std::int32_t>(next());
-    out.top_k = static_cast<std::int32_t>(next());
-    out.before.resize(next());
-    out.model = saved_long(bytes, at);
-    at += 8;
+    out.layers = static_cast<std::int32_t>(saved[1]);
+    out.experts = static_cast<std::int32_t>(saved[2]);
+    out.top_k = static_cast<std::int32_t>(saved[3]);
+    out.before.resize(saved[4]);
+    out.model = saved.whole_long(5);
+    auto place = header_numbers;
+    const auto next = [&] { return saved[place++]; };
     for (auto& row : out.before) row = next();
     out.ids.resize(out.rows() * out.ids_of_row());
     for (auto& id : out.ids) id = static_cast<expert_id>(next());
     for (auto* rates : {&out.fast, &out.slow}) {
       rates->resize(out.keys());
-      for (auto& rate : *rates) rate = std::bit_cast<float>(next());
+      for (auto& rate : *rates) rate = saved.real(place++);
     }
     out.visits.resize(static_cast<std::size_t>(out.layers));
     for (auto& count : out.visits) count = next();
@@ -274,12 +251,8 @@ struct history_source {
     history_source out;
     out.model = from.number("model", out.model);
     out.file = from.text("from", "");
-    if (out.file.empty()) return out;
-    auto made = saved_history::read_file(out.file);
-    if (made)
-      out.saved = std::make_shared<const saved_history>(*std::move(made));
-    else
-      out.trouble = made.error().message;
+    if (!out.file.empty())
+      out.saved = detail::shared_or_trouble(saved_history::read_file(out.file), out.trouble);
     return out;
   }
   [[nodiscard]] validation validate() const {

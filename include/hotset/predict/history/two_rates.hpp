@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// How often each expert of a layer was used of late: two decaying rates, one of the last visits and one of the last hundreds.
+/// How often each expert of a layer was used of late: two decaying rates, one of the last visits and one of the last
+/// hundreds.
 ///
 /// Rule: with x = 1 for the experts of a visit and 0 for the others, n the layer's visits so far, this one included,
-///       fast += a (x - fast), slow += b (x - slow), a = max(1 - 2^(-1/fast_half_life), 1/(n+1)), b likewise;
-///       a layer's first visits are a plain mean. The rate of an expert is blend * fast + (1 - blend) * slow.
+///       fast += a (x - fast), slow += b (x - slow), a = max(1 - 2^(-1/fast_half_life), 1/(n+1)), b likewise; a layer's
+///       first visits are a plain mean. The rate of an expert is blend * fast + (1 - blend) * slow.
 /// Promise: fused operations in a fixed order, so that every processor gets the same bits.
 
 #include <algorithm>
@@ -12,8 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
-#include <vector>
+#include <string_view>
 
 #include "hotset/core/error.hpp"
 #include "hotset/core/geometry.hpp"
@@ -22,7 +22,8 @@
 #include "hotset/core/ids/per_id.hpp"
 #include "hotset/core/platform/aligned_vector.hpp"
 #include "hotset/predict/history/saved_history.hpp"
-#include "hotset/predict/kernels/rate_kernels.hpp"
+#include "hotset/predict/kernels/value_kernels.hpp"
+#include "hotset/predict/refusals.hpp"
 
 namespace hotset {
 
@@ -35,36 +36,27 @@ class two_rates {
     double blend = 0.4;           ///< share of the fast rate
 
     [[nodiscard]] validation validate() const {
-      if (auto bad = check("fast_half_life", fast_half_life)) return bad;
-      if (auto bad = check("slow_half_life", slow_half_life)) return bad;
-      if (!(blend >= 0 && blend <= 1))
-        return error{"rates blend = " + std::to_string(blend) + ", accepted: 0..1"};
-      return std::nullopt;
-    }
-
-   private:
-    static validation check(const char* what, double half_life) {
-      if (half_life >= 0.01 && half_life <= 1e6) return std::nullopt;
-      return error{std::string("rates ") + what + " = " + std::to_string(half_life) +
-                   ", accepted: 0.01..1000000"};
+      const auto half_life = [](std::string_view name, double visits) {
+        return detail::refuse_unless(visits >= 0.01 && visits <= 1e6, name, visits,
+                                     "0.01..1000000");
+      };
+      return detail::first_of(
+          {half_life("rates fast_half_life", fast_half_life),
+           half_life("rates slow_half_life", slow_half_life),
+           detail::refuse_unless(blend >= 0 && blend <= 1, "rates blend", blend, "0..1")});
     }
   };
 
   /// Pre: neither argument's validate() has a reason to refuse.
   two_rates(const geometry& shape, const config& options)
-      : experts_(shape.expert_count()),
-        fast_step_(step_of(options.fast_half_life)),
-        slow_step_(step_of(options.slow_half_life)),
-        blend_(static_cast<float>(options.blend)),
-        fast_(shape.keys(), 0.0F),
-        slow_(shape.keys(), 0.0F),
-        visits_(shape.layer_count(), 0),
-        ahead_fast_(experts_, 0.0F),
-        ahead_slow_(experts_, 0.0F) {}
+      : blend_(static_cast<float>(options.blend)),
+        fast_(shape, options.fast_half_life),
+        slow_(shape, options.slow_half_life),
+        visits_(shape.layer_count(), 0) {}
 
   /// A visit of `layer` uses `distinct`. Shape: [any], ids of the layer, each once. Complexity: O(experts), vectorised.
   void visit(layer_id layer, id_view<expert_id> distinct) noexcept {
-    take_in(layer, distinct, {fast_row(layer), slow_row(layer)});
+    take_in(layer, distinct, fast_.row(layer), slow_.row(layer));
     auto& visits = visits_[layer];
     if (visits < most_visits) ++visits;
   }
@@ -73,31 +65,32 @@ class two_rates {
     std::span<const float> fast;
     std::span<const float> slow;
   };
-  /// What the layer's rates would be after such a visit, which leaves no trace; good until the next call. As of visit().
+  /// The layer's rates after such a visit, which leaves no trace; good until the next call. Shape and complexity: as
+  /// visit().
   [[nodiscard]] rates after(layer_id layer, id_view<expert_id> distinct) noexcept {
-    take_in(layer, distinct, {ahead_fast_, ahead_slow_});
-    return {ahead_fast_, ahead_slow_};
+    take_in(layer, distinct, fast_.ahead, slow_.ahead);
+    return {fast_.ahead, slow_.ahead};
   }
 
   /// Writes what has taken place. Pre: `to` is of this geometry.
   void save(saved_history& to) const {
-    to.fast.assign(fast_.begin(), fast_.end());
-    to.slow.assign(slow_.begin(), slow_.end());
+    to.fast.assign(fast_.now.begin(), fast_.now.end());
+    to.slow.assign(slow_.now.begin(), slow_.now.end());
     to.visits = visits_.values();
   }
   /// Pre: saved.check() has no reason to refuse.
   void restore(const saved_history& saved) noexcept {
-    std::copy_n(saved.fast.data(), fast_.size(), fast_.data());
-    std::copy_n(saved.slow.data(), slow_.size(), slow_.data());
-    std::copy_n(saved.visits.data(), visits_.size(), visits_.data());
+    std::ranges::copy(saved.fast, fast_.now.begin());
+    std::ranges::copy(saved.slow, slow_.now.begin());
+    std::ranges::copy(saved.visits, visits_.begin());
   }
 
   /// Shape: [experts].
   [[nodiscard]] std::span<const float> fast(layer_id layer) const noexcept {
-    return std::span(fast_).subspan(begin(layer), experts_);
+    return fast_.row(layer);
   }
   [[nodiscard]] std::span<const float> slow(layer_id layer) const noexcept {
-    return std::span(slow_).subspan(begin(layer), experts_);
+    return slow_.row(layer);
   }
   /// blend * fast + (1 - blend) * slow.
   [[nodiscard]] float rate(float fast, float slow) const noexcept {
@@ -109,45 +102,41 @@ class two_rates {
   /// Both steps have reached their least long before.
   static constexpr std::uint32_t most_visits = saved_history::most_visits;
 
-  struct rows {
-    std::span<float> fast;
-    std::span<float> slow;
+  struct decaying {
+    decaying(const geometry& shape, double half_life)
+        : step(static_cast<float>(1 - std::exp2(-1 / half_life))),
+          now(shape.keys(), 0.0F),
+          ahead(shape.expert_count(), 0.0F) {}
+    [[nodiscard]] std::span<float> row(layer_id layer) noexcept {
+      return std::span(now).subspan(index_of(layer) * ahead.size(), ahead.size());
+    }
+    [[nodiscard]] std::span<const float> row(layer_id layer) const noexcept {
+      return std::span(now).subspan(index_of(layer) * ahead.size(), ahead.size());
+    }
+    float step;
+    aligned_vector<float> now;    ///< [layers, experts]
+    aligned_vector<float> ahead;  ///< [experts] after a visit that may take place
   };
 
-  void take_in(layer_id layer, id_view<expert_id> distinct, rows to) noexcept {
+  void take_in(layer_id layer, id_view<expert_id> distinct, std::span<float> fast,
+               std::span<float> slow) noexcept {
     const float least = 1.0F / (static_cast<float>(visits_[layer] + 1) + 1.0F);
-    const float fast_step = std::max(fast_step_, least);
-    const float slow_step = std::max(slow_step_, least);
-    rate_kernels::decay(fast_row(layer), fast_step, to.fast);
-    rate_kernels::decay(slow_row(layer), slow_step, to.slow);
+    const float fast_step = std::max(fast_.step, least);
+    const float slow_step = std::max(slow_.step, least);
+    value_kernels::decay(fast_.row(layer), fast_step, fast, level_);
+    value_kernels::decay(slow_.row(layer), slow_step, slow, level_);
     for (const auto id : distinct) {
       const auto e = index_of(id);
-      to.fast[e] += fast_step;
-      to.slow[e] += slow_step;
+      fast[e] += fast_step;
+      slow[e] += slow_step;
     }
   }
-  static float step_of(double half_life) {
-    return static_cast<float>(1 - std::exp2(-1 / half_life));
-  }
-  [[nodiscard]] std::size_t begin(layer_id layer) const noexcept {
-    return index_of(layer) * experts_;
-  }
-  [[nodiscard]] std::span<float> fast_row(layer_id layer) noexcept {
-    return std::span(fast_).subspan(begin(layer), experts_);
-  }
-  [[nodiscard]] std::span<float> slow_row(layer_id layer) noexcept {
-    return std::span(slow_).subspan(begin(layer), experts_);
-  }
 
-  std::size_t experts_;
-  float fast_step_;
-  float slow_step_;
   float blend_;
-  aligned_vector<float> fast_;        // [key]
-  aligned_vector<float> slow_;        // [key]
-  per_layer<std::uint32_t> visits_;   // [layer]
-  aligned_vector<float> ahead_fast_;  // [expert]
-  aligned_vector<float> ahead_slow_;  // [expert]
+  vector_level level_ = best_vector_level();
+  decaying fast_;
+  decaying slow_;
+  per_layer<std::uint32_t> visits_;
 };
 
 }  // namespace hotset

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// How many tokens a view is about, whose they are, and whether its arrays belong together.
+/// How many tokens a view is about, whose they are, whether its arrays belong together, and when requests begin.
 
+#include <algorithm>
 #include <cstddef>
-#include <span>
+#include <limits>
+#include <vector>
 
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids.hpp"
@@ -18,7 +20,13 @@ class view_tokens {
  public:
   /// Pre: shape.validate() has no reason to refuse.
   explicit view_tokens(const geometry& shape) noexcept
-      : layers_(shape.layers), top_k_(shape.ranks()), most_tokens_(shape.tokens_per_visit()) {}
+      : layers_(shape.layers),
+        experts_(shape.experts),
+        top_k_(shape.ranks()),
+        most_tokens_(shape.tokens_per_visit()) {}
+
+  /// Whether an id is an expert's.
+  [[nodiscard]] bool is_expert(expert_id id) const noexcept { return id >= 0 && id < experts_; }
 
   /// Tokens of a view. One that opens a step and names neither ids nor sequences is about one token.
   [[nodiscard]] std::size_t tokens(const routing_view& view) const noexcept {
@@ -47,6 +55,7 @@ class view_tokens {
 
  private:
   std::int32_t layers_;
+  std::int32_t experts_;
   std::size_t top_k_;
   std::size_t most_tokens_;
 };
@@ -55,5 +64,32 @@ class view_tokens {
 [[nodiscard]] inline sequence_id sequence_of(const routing_view& view, std::size_t token) noexcept {
   return view.sequences.empty() ? 0 : view.sequences[token];
 }
+
+/// Tells when requests begin, for what is known of one request alone. Nothing allocates after construction.
+class request_starts {
+ public:
+  explicit request_starts(const geometry& shape) { running_.reserve(shape.tokens_per_visit()); }
+
+  /// True of a step's first view if its sequences were none of the step before's. Views that name no sequences are all
+  /// of one. Complexity: O(tokens^2) once per step, O(1) for its other views.
+  [[nodiscard]] bool begins(const routing_view& view) noexcept {
+    if (view.step == step_) return false;
+    step_ = view.step;
+    const auto named = view.sequences.first(std::min(view.sequences.size(), running_.capacity()));
+    const auto runs = [&](sequence_id s) {
+      return std::ranges::find(running_, s) != running_.end();
+    };
+    const bool first =
+        named.empty() ? !running_.empty() || !seen_ : std::ranges::none_of(named, runs);
+    running_.assign(named.begin(), named.end());
+    seen_ = true;
+    return first;
+  }
+
+ private:
+  step_id step_ = std::numeric_limits<step_id>::max();
+  bool seen_ = false;
+  std::vector<sequence_id> running_;  // of the last step, one a token
+};
 
 }  // namespace hotset

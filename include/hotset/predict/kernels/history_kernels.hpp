@@ -8,14 +8,12 @@
 /// row r is at place_of(r).
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <span>
 
-#include "hotset/core/platform/vector_level.hpp"
+#include "hotset/core/platform/compiler.hpp"
 #if HOTSET_X86_VECTORS
 #include <immintrin.h>
 #endif
@@ -142,90 +140,6 @@ __attribute__((target("avx2"))) inline void move_on_avx2(const visit& now,
   }
 }
 
-/// The sums of up to 15 bits in each place of two blocks. Forms without a mask would warn of their own undefined lanes.
-struct wide_counters {
-  __m512i ones;
-  __m512i twos;
-  __m512i fours;
-  __m512i eights;
-};
-/// Of three bits in each place the lower one of their sum, and the upper one.
-__attribute__((target("avx512f"))) inline __m512i odd_of(__m512i a, __m512i b, __m512i c) noexcept {
-  return _mm512_ternarylogic_epi64(a, b, c, 0x96);
-}
-__attribute__((target("avx512f"))) inline __m512i most_of(__m512i a, __m512i b,
-                                                          __m512i c) noexcept {
-  return _mm512_ternarylogic_epi64(a, b, c, 0xe8);
-}
-__attribute__((target("avx512f"))) inline wide_counters count_wide(
-    std::span<const std::uint64_t* const> planes, std::size_t word, __mmask8 words) noexcept {
-  const __m512i none = _mm512_setzero_si512();
-  wide_counters sums{none, none, none, none};
-  for (std::size_t p = 0; p < planes.size(); p += 2) {
-    const __m512i a = _mm512_maskz_loadu_epi64(words, planes[p] + word);
-    const __m512i b =
-        p + 1 < planes.size() ? _mm512_maskz_loadu_epi64(words, planes[p + 1] + word) : none;
-    const __m512i twos = most_of(a, b, sums.ones);
-    sums.ones = odd_of(a, b, sums.ones);
-    const __m512i fours = _mm512_and_si512(sums.twos, twos);
-    sums.twos = _mm512_xor_si512(sums.twos, twos);
-    sums.eights = _mm512_xor_si512(sums.eights, _mm512_and_si512(sums.fours, fours));
-    sums.fours = _mm512_xor_si512(sums.fours, fours);
-  }
-  return sums;
-}
-/// Of one of the two blocks, twice.
-template <int Block>
-__attribute__((target("avx512f"))) inline __m512i twice(__m512i two_blocks) noexcept {
-  constexpr int quarters = Block == 0 ? 0x44 : 0xee;
-  return _mm512_maskz_shuffle_i64x2(0xff, two_blocks, two_blocks, quarters);
-}
-/// As every_fourth, of a block: for r in the lower half, for r + 1 in the upper.
-template <int Block>
-__attribute__((target("avx512f,avx512bw"))) inline __m512i every_fourth_wide(
-    const wide_counters& sums, __m512i by) noexcept {
-  const __m512i mask = _mm512_set1_epi16(0x1111);
-  const __m512i ones = _mm512_and_si512(_mm512_srlv_epi16(twice<Block>(sums.ones), by), mask);
-  const __m512i twos = _mm512_and_si512(_mm512_srlv_epi16(twice<Block>(sums.twos), by), mask);
-  const __m512i fours = _mm512_and_si512(_mm512_srlv_epi16(twice<Block>(sums.fours), by), mask);
-  const __m512i eights = _mm512_and_si512(_mm512_srlv_epi16(twice<Block>(sums.eights), by), mask);
-  return _mm512_or_si512(
-      _mm512_or_si512(ones, _mm512_slli_epi16(twos, 1)),
-      _mm512_or_si512(_mm512_slli_epi16(fours, 2), _mm512_slli_epi16(eights, 3)));
-}
-template <int Block>
-__attribute__((target("avx512f,avx512bw"))) inline void move_block(const wide_counters& sums,
-                                                                   const visit& now,
-                                                                   const std::uint16_t* from,
-                                                                   std::uint16_t* to) noexcept {
-  const __m512i decay = _mm512_set1_epi16(static_cast<short>(now.decay));
-  const __m512i gain = _mm512_set1_epi16(static_cast<short>(now.gain));
-  const __m512i low = _mm512_set1_epi16(0xf);
-  const __m512i halves = _mm512_set_epi64(0x0001000100010001, 0x0001000100010001,
-                                          0x0001000100010001, 0x0001000100010001, 0, 0, 0, 0);
-  for (int r = 0; r < 4; r += 2) {
-    const __m512i by = _mm512_add_epi16(halves, _mm512_set1_epi16(static_cast<short>(r)));
-    __m512i fields = every_fourth_wide<Block>(sums, by);
-    for (int q = 0; q < 4; ++q, fields = _mm512_srli_epi16(fields, 4)) {
-      const auto at = static_cast<std::size_t>(4 * q + r) * 16;
-      const __m512i s = _mm512_loadu_si512(from + at);
-      const __m512i faded = _mm512_sub_epi16(s, _mm512_mulhi_epu16(s, decay));
-      const __m512i matches = _mm512_and_si512(fields, low);
-      _mm512_storeu_si512(to + at, _mm512_add_epi16(faded, _mm512_mullo_epi16(matches, gain)));
-    }
-  }
-}
-__attribute__((target("avx512f,avx512bw"))) inline void move_on_avx512(
-    const visit& now, std::span<const std::uint16_t> before,
-    std::span<std::uint16_t> after) noexcept {
-  for (std::size_t at = 0; at < after.size(); at += 2 * block) {
-    const bool are_two = at + block < after.size();
-    const wide_counters sums = count_wide(now.planes, at / 64, are_two ? 0xff : 0xf);
-    move_block<0>(sums, now, &before[at], &after[at]);
-    if (are_two) move_block<1>(sums, now, &before[at + block], &after[at + block]);
-  }
-}
-
 __attribute__((target("avx2"))) inline __m256i usable_at(const std::uint16_t* similar,
                                                          const std::uint16_t* usable) noexcept {
   return _mm256_and_si256(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(similar)),
@@ -293,50 +207,8 @@ __attribute__((target("avx2"))) inline std::size_t candidates_avx2(
   return count;
 }
 
-__attribute__((target("avx512f"))) inline __m512i wide_usable_at(
-    const std::uint16_t* similar, const std::uint16_t* usable) noexcept {
-  return _mm512_and_si512(_mm512_loadu_si512(similar), _mm512_loadu_si512(usable));
-}
-/// As reached_by, of 32 lanes; it asks seven numbers at a time, three times.
-__attribute__((target("avx512f,avx512bw"))) inline int wide_reached_by(
-    __m512i peaks, std::size_t wanted) noexcept {
-  int least = 0;
-  for (int step = alike / 8; step >= 64; step /= 8) {
-    int reached = 0;
-    for (int times = 1; times <= 7; ++times) {
-      const __m512i at = _mm512_set1_epi16(static_cast<short>(least + times * step));
-      const auto lanes = std::uint32_t{_mm512_cmpge_epu16_mask(peaks, at)};
-      reached += static_cast<std::size_t>(__builtin_popcount(lanes)) >= wanted ? 1 : 0;
-    }
-    least += reached * step;
-  }
-  return std::max(least, 1);
-}
-__attribute__((target("avx512f,avx512bw,popcnt"))) inline std::size_t candidates_avx512(
-    std::span<const std::uint16_t> similar, std::span<const std::uint16_t> usable,
-    std::size_t wanted, std::span<std::uint16_t> places) noexcept {
-  __m512i peaks = _mm512_setzero_si512();
-  for (std::size_t i = 0; i < similar.size(); i += 32)
-    peaks = _mm512_maskz_max_epu16(~__mmask32{0}, peaks, wide_usable_at(&similar[i], &usable[i]));
-  // So many lanes hold one that is as great: none of the greatest is less.
-  const int bound = wanted <= 32 ? wide_reached_by(peaks, wanted) : 1;
-  const __m512i least = _mm512_set1_epi16(static_cast<short>(bound));
-  std::size_t count = 0;
-  for (std::size_t i = 0; i < similar.size(); i += 64) {
-    const std::uint64_t low =
-        _mm512_cmpge_epu16_mask(wide_usable_at(&similar[i], &usable[i]), least);
-    const std::uint64_t high =
-        _mm512_cmpge_epu16_mask(wide_usable_at(&similar[i + 32], &usable[i + 32]), least);
-    count += write_places(low | high << 32U, i, places.data() + count);
-  }
-  return count;
-}
-
 }  // namespace detail
 #endif
-
-/// What this processor runs.
-[[nodiscard]] inline vector_level level_in_use() noexcept { return best_vector_level(); }
 
 /// Shapes: from, to [rows], a multiple of 256, the same ones or apart; each plane a bit per row. Pre: no similarity leaves 16 bits,
 /// which holds while gain * planes <= decay / 2.
@@ -344,15 +216,13 @@ inline void move_on(visit now, std::span<const std::uint16_t> from, std::span<st
                     [[maybe_unused]] vector_level level) noexcept {
 #if HOTSET_X86_VECTORS
   if (level != vector_level::scalar) {
-    auto* const move =
-        level == vector_level::avx512 ? detail::move_on_avx512 : detail::move_on_avx2;
     const auto planes = now.planes;
     now.planes = planes.first(std::min(planes.size(), most_planes_at_once));
-    move(now, from, to);
+    detail::move_on_avx2(now, from, to);
     now.decay = 0;
     for (std::size_t p = now.planes.size(); p < planes.size(); p += now.planes.size()) {
       now.planes = planes.subspan(p, std::min(planes.size() - p, most_planes_at_once));
-      move(now, to, to);
+      detail::move_on_avx2(now, to, to);
     }
     return;
   }
@@ -365,9 +235,8 @@ inline std::size_t candidates(std::span<const std::uint16_t> similar,
                               std::span<std::uint16_t> places,
                               [[maybe_unused]] vector_level level) noexcept {
 #if HOTSET_X86_VECTORS
-  if (level == vector_level::avx512)
-    return detail::candidates_avx512(similar, usable, wanted, places);
-  if (level == vector_level::avx2) return detail::candidates_avx2(similar, usable, wanted, places);
+  if (level != vector_level::scalar)
+    return detail::candidates_avx2(similar, usable, wanted, places);
 #endif
   return candidates_scalar(similar, usable, wanted, places);
 }

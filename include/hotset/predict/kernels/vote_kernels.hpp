@@ -5,17 +5,60 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
-#include "hotset/core/platform/vector_level.hpp"
+#include "hotset/core/error.hpp"
+#include "hotset/core/platform/compiler.hpp"
 #include "hotset/predict/history/first_uses.hpp"
+#include "hotset/predict/kernels/history_kernels.hpp"
+#include "hotset/predict/refusals.hpp"
 #if HOTSET_X86_VECTORS
 #include <immintrin.h>
 #endif
 
-namespace hotset::vote_kernels {
+namespace hotset {
+
+/// What the vote of a past token counts, by how similar it is to the running one: w = exp(sharpness * (similarity - middle)),
+/// similarity 0..1 in steps of 1/2048. Looked up by the upper bits of a similarity, so that all processors have the same.
+/// Memory: 16 KiB. Threads: const use is safe.
+class similarity_weights {
+ public:
+  struct config {
+    double sharpness = 10;
+    double middle = 0.7;  ///< the similarity of weight 1
+
+    [[nodiscard]] validation validate() const {
+      return detail::first_of({detail::refuse_unless(sharpness >= 0 && sharpness <= 80,
+                                                     "similar rows sharpness", sharpness, "0..80"),
+                               detail::refuse_unless(middle >= 0 && middle <= 1,
+                                                     "similar rows middle", middle, "0..1")});
+    }
+  };
+
+  /// Pre: validate() has no reason to refuse.
+  explicit similarity_weights(const config& options)
+      : weights_((2 * history_kernels::alike) >> shift) {
+    for (std::size_t i = 0; i < weights_.size(); ++i)
+      weights_[i] = static_cast<float>(
+          std::exp(options.sharpness * ((static_cast<double>(i) + 0.5) / one - options.middle)));
+  }
+  /// Of a similarity of routing_history.
+  [[nodiscard]] float operator[](std::uint16_t similarity) const noexcept {
+    return weights_[similarity >> shift];
+  }
+
+ private:
+  static constexpr unsigned shift = 4;
+  static constexpr double one = static_cast<double>(history_kernels::alike >> shift);
+
+  std::vector<float> weights_;
+};
+
+namespace vote_kernels {
 
 /// What a vote counts by its number; [0]: of an expert that was not used.
 using counts = std::array<float, first_uses::most_horizon + 1>;
@@ -79,34 +122,6 @@ __attribute__((target("avx2"))) inline void count_avx2(std::span<const ballot> b
       _mm256_storeu_ps(votes.data() + group * first_uses::experts_at_once + v * 8, sums[v]);
   }
 }
-/// Of two times 64 experts at once, whose numbers fill a line: one look at sixteen places tells all.
-__attribute__((target("avx512f"))) inline void count_avx512(std::span<const ballot> ballots,
-                                                            std::span<float> votes) noexcept {
-  constexpr std::size_t vectors = first_uses::experts_at_once / 8;
-  constexpr __mmask16 all = 0xffff;  // forms without a mask would warn of their own undefined lanes
-  for (std::size_t first = 0; first < votes.size(); first += 2 * first_uses::experts_at_once) {
-    const auto word = first / first_uses::experts_at_once * first_uses::words_at_once;
-    __m512 sums[vectors];
-    for (auto& sum : sums) sum = _mm512_setzero_ps();
-    for (const auto& one : ballots) {
-      const __m512 counts_of = _mm512_loadu_ps(one.of_numbers->data());
-      const __m512 weighted = _mm512_mul_ps(_mm512_set1_ps(one.weight), counts_of);
-      __m512i numbers = _mm512_loadu_si512(one.numbers + word);
-      for (auto& sum : sums) {
-        sum = _mm512_add_ps(sum, _mm512_maskz_permutexvar_ps(all, numbers, weighted));
-        numbers = _mm512_maskz_srli_epi32(all, numbers, 4);
-      }
-    }
-    auto* to = votes.data() + first;
-    for (const auto& sum : sums) {
-      const __m512d both = _mm512_castps_pd(sum);
-      _mm256_storeu_ps(to, _mm256_castpd_ps(_mm512_maskz_extractf64x4_pd(0xf, both, 0)));
-      _mm256_storeu_ps(to + first_uses::experts_at_once,
-                       _mm256_castpd_ps(_mm512_maskz_extractf64x4_pd(0xf, both, 1)));
-      to += 8;
-    }
-  }
-}
 __attribute__((target("avx2"))) inline void add_avx2(std::span<const std::uint64_t> set,
                                                      float weight,
                                                      std::span<float> votes) noexcept {
@@ -129,9 +144,6 @@ __attribute__((target("avx2"))) inline void add_avx2(std::span<const std::uint64
 inline void count(std::span<const ballot> ballots, [[maybe_unused]] bool far,
                   std::span<float> votes, [[maybe_unused]] vector_level level) noexcept {
 #if HOTSET_X86_VECTORS
-  constexpr std::size_t at_once = 2 * first_uses::experts_at_once;
-  if (level == vector_level::avx512 && votes.size() % at_once == 0)
-    return detail::count_avx512(ballots, votes);
   if (level != vector_level::scalar)
     return far ? detail::count_avx2<true>(ballots, votes)
                : detail::count_avx2<false>(ballots, votes);
@@ -147,4 +159,6 @@ inline void add(std::span<const std::uint64_t> set, float weight, std::span<floa
   add_scalar(set, weight, votes);
 }
 
-}  // namespace hotset::vote_kernels
+}  // namespace vote_kernels
+
+}  // namespace hotset

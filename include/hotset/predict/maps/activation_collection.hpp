@@ -3,23 +3,25 @@
 /// A bounded collection of what finished requests activated, one matrix [layers, experts] each: MoE-Infinity's EAMC.
 
 #include <algorithm>
-#include <bit>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <limits>
-#include <numeric>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "hotset/core/error.hpp"
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids.hpp"
-#include "hotset/core/numbers/saved_numbers.hpp"
+#include "hotset/core/numbers/splitmix64.hpp"
 #include "hotset/core/platform/assert.hpp"
-#include "hotset/predict/kernels/dot_product.hpp"
+#include "hotset/core/platform/file_bytes.hpp"
+#include "hotset/predict/kernels/value_kernels.hpp"
+#include "hotset/predict/refusals.hpp"
+#include "hotset/predict/saved_file.hpp"
 
 namespace hotset {
 
@@ -41,17 +43,13 @@ class activation_collection {
     std::uint64_t seed = 1;  ///< of k_means: which matrix is the first mean
 
     [[nodiscard]] validation validate() const {
-      if (capacity < 1 || capacity > most_capacity)
-        return error{"activation_matrix capacity = " + std::to_string(capacity) +
-                     ", accepted: 1.." + std::to_string(most_capacity)};
-      if (merge != collection_merge::nearest && merge != collection_merge::k_means)
-        return error{"activation_matrix merge = " + std::to_string(static_cast<int>(merge)) +
-                     ", accepted: 0 (nearest), 1 (k_means)"};
-      return std::nullopt;
+      return detail::first_of(
+          {detail::within("activation_matrix capacity", capacity, 1, most_capacity),
+           detail::one_of("activation_matrix merge", merge, {"nearest", "k_means"})});
     }
   };
   static constexpr std::int32_t most_capacity = 65535;
-  static constexpr std::uint64_t most_bytes = std::uint64_t{1} << 34U;
+  static constexpr std::uint64_t most_bytes = detail::most_predictor_bytes;
 
   /// Memory of a collection. Pre: both validate. No product wraps: keys are at most 2^28, places 2^16.
   static std::uint64_t bytes_of(const geometry& shape, const config& options) noexcept {
@@ -68,16 +66,13 @@ class activation_collection {
         capacity_(static_cast<std::size_t>(options.capacity)),
         merge_(options.merge),
         seed_(options.seed),
-        matrices_(capacity_ + 1, matrix_facts{}),
-        shares_((capacity_ + 1) * layers_ * experts_),
-        inverse_((capacity_ + 1) * layers_),
+        matrices_(places() + (merge_ == collection_merge::k_means ? most_means() : 0)),
+        shares_(matrices_.size() * keys()),
+        inverse_(matrices_.size() * layers_),
         units_(layers_ * experts_ * (capacity_ + 1)),
         mean_(layers_ * experts_),
         weights_(layers_),
-        alike_(merge_ == collection_merge::nearest ? (capacity_ + 1) * (capacity_ + 1) : 0),
-        means_(merge_ == collection_merge::k_means ? most_means() * layers_ * experts_ : 0),
-        means_inverse_(merge_ == collection_merge::k_means ? most_means() * layers_ : 0),
-        means_requests_(merge_ == collection_merge::k_means ? most_means() : 0) {
+        alike_(merge_ == collection_merge::nearest ? places() * places() : 0) {
     HOTSET_ASSERT(!shape.validate() && !options.validate());
   }
 
@@ -111,8 +106,12 @@ class activation_collection {
   [[nodiscard]] std::span<const float> mean() const noexcept { return mean_; }
   /// Pre: i, j < size().
   [[nodiscard]] float similarity(std::size_t i, std::size_t j) const noexcept {
-    return similarity(&shares_[i * keys()], &inverse_[i * layers_], &shares_[j * keys()],
-                      &inverse_[j * layers_]);
+    float total = 0;
+    for (std::size_t l = 0; l < layers_; ++l)
+      total += inverse_length(i, l) * inverse_length(j, l) *
+               detail::dot(&shares_[i * keys() + l * experts_], &shares_[j * keys() + l * experts_],
+                           experts_);
+    return total / static_cast<float>(layers_);
   }
 
   /// Takes in a request's counts; where the collection is full, others become one. Counts that are all 0 are no request.
@@ -158,15 +157,13 @@ class activation_collection {
   }
   /// The matrices, in an order of bytes that every machine reads alike.
   [[nodiscard]] std::vector<std::byte> save() const {
-    std::vector<std::byte> out;
-    out.reserve(header_bytes + size_ * (4 + 4 * keys()));
-    for (const char c : magic) out.push_back(static_cast<std::byte>(c));
-    for (const auto n : {layers_, experts_, size_}) save_number(static_cast<std::uint32_t>(n), out);
+    detail::saved_writer out(kind, place_of(size_));
+    out.add_all(std::array{layers_, experts_, size_});
     for (std::size_t i = 0; i < size_; ++i) {
-      save_number(requests(i), out);
-      for (const auto share : shares(i)) save_number(std::bit_cast<std::uint32_t>(share), out);
+      out.add(requests(i));
+      out.add_all(shares(i));
     }
-    return out;
+    return std::move(out).take();
   }
   /// What a saved collection was made for, and how many matrices it holds.
   struct saved_shape {
@@ -177,41 +174,39 @@ class activation_collection {
   };
   /// Errors: bytes that are no collection, or not as many as its shape needs.
   static result<saved_shape> shape_of(std::span<const std::byte> bytes) {
-    if (bytes.size() < header_bytes || std::memcmp(bytes.data(), magic, sizeof magic) != 0)
-      return error{"no activation_matrix collection, accepted: a saved one"};
-    const std::uint64_t layers = number_of(bytes, 0), experts = number_of(bytes, 1),
-                        matrices = number_of(bytes, 2);
+    const detail::saved_reader saved(bytes);
+    if (!saved.is(kind, 3)) return error{"no activation_matrix collection, accepted: a saved one"};
+    const std::uint64_t layers = saved[0], experts = saved[1], matrices = saved[2];
     const auto sane = [](std::uint64_t n) { return n >= 1 && n <= 65536; };
     if (!sane(layers) || !sane(experts) || matrices > most_capacity ||
         4 * matrices * layers * experts > most_bytes)
       return error{"a collection of " + text_of(layers, experts, matrices) +
                    ", accepted: at most " + std::to_string(most_bytes) + " bytes"};
-    const auto wanted = header_bytes + matrices * (4 + 4 * layers * experts);
-    if (bytes.size() != wanted)
-      return error{std::to_string(bytes.size()) + " bytes, accepted: " + std::to_string(wanted) +
-                   " for " + text_of(layers, experts, matrices)};
+    if (auto bad = saved.check_count(3 + matrices * (1 + layers * experts),
+                                     text_of(layers, experts, matrices)))
+      return *std::move(bad);
     return saved_shape{static_cast<std::int32_t>(layers), static_cast<std::int32_t>(experts),
                        static_cast<std::int32_t>(matrices)};
   }
   /// Replaces the matrices by saved ones. Errors: as shape_of, another shape, more matrices than there is room for, values
   /// that are no shares; nothing has changed then.
   validation load(std::span<const std::byte> bytes) {
-    const auto saved = shape_of(bytes);
-    if (!saved) return saved.error();
-    const auto count = number_of(bytes, 2);
-    if (number_of(bytes, 0) != layers_ || number_of(bytes, 1) != experts_ || count > capacity_)
-      return error{"a collection of " + text_of(number_of(bytes, 0), number_of(bytes, 1), count) +
+    if (const auto shape = shape_of(bytes); !shape) return shape.error();
+    const detail::saved_reader saved(bytes);
+    const auto count = saved[2];
+    if (saved[0] != layers_ || saved[1] != experts_ || count > capacity_)
+      return error{"a collection of " + text_of(saved[0], saved[1], count) +
                    ", accepted: " + shape_text()};
     for (std::size_t i = 0; i < count; ++i)
-      if (!holds_shares(bytes, i))
+      if (!holds_shares(saved, i))
         return error{"matrix " + std::to_string(i) +
                      " holds other than shares, accepted: rows from 0 to 1 that sum to 1 or 0"};
     ++version_;
     size_ = count;
     for (std::size_t i = 0; i < size_; ++i) {
-      matrices_[i].requests = number_of(bytes, place_of(i));
+      matrices_[i].requests = saved[place_of(i)];
       for (std::size_t k = 0; k < keys(); ++k)
-        shares_[i * keys() + k] = share_of(bytes, place_of(i) + 1 + k);
+        shares_[i * keys() + k] = saved.real(place_of(i) + 1 + k);
       took(i);
     }
     take_mean();
@@ -225,8 +220,7 @@ class activation_collection {
     std::uint32_t group = 0;  ///< of k_means: its mean
     float nearest = 0;        ///< of k_means: similarity to the nearest mean so far
   };
-  static constexpr char magic[8] = {'h', 's', 'a', 'c', 't', 'm', 'x', '1'};
-  static constexpr std::size_t header_bytes = sizeof magic + 12;
+  static constexpr detail::file_kind kind = {'h', 's', 'a', 'c', 't', 'm', 'x', '1'};
   static constexpr int most_rounds = 16;  // of k_means; it stops before where nothing moves
 
   [[nodiscard]] std::size_t keys() const noexcept { return layers_ * experts_; }
@@ -241,17 +235,20 @@ class activation_collection {
     constexpr auto most = std::numeric_limits<std::uint32_t>::max();
     return b > most - a ? most : a + b;
   }
-  [[nodiscard]] float similarity(const float* a, const float* a_inverse, const float* b,
-                                 const float* b_inverse) const noexcept {
-    float total = 0;
-    for (std::size_t l = 0; l < layers_; ++l)
-      total +=
-          a_inverse[l] * b_inverse[l] * detail::dot(a + l * experts_, b + l * experts_, experts_);
-    return total / static_cast<float>(layers_);
+  /// Of k_means: where a mean lies, behind the matrices.
+  [[nodiscard]] std::size_t mean_at(std::size_t c) const noexcept { return places() + c; }
+  void copy(std::size_t from, std::size_t to) noexcept {
+    std::copy_n(&shares_[from * keys()], keys(), &shares_[to * keys()]);
+    std::copy_n(&inverse_[from * layers_], layers_, &inverse_[to * layers_]);
+    matrices_[to].requests = matrices_[from].requests;
   }
-  static float inverse_length(std::span<const float> row) noexcept {
-    const auto square = detail::dot(row.data(), row.data(), row.size());
-    return square > 0 ? 1.0F / std::sqrt(square) : 0.0F;
+  /// The lengths of its rows.
+  void measure(std::size_t i) noexcept {
+    for (std::size_t l = 0; l < layers_; ++l) {
+      const auto row = row_of(i, l);
+      const auto square = detail::dot(row.data(), row.data(), row.size());
+      inverse_[i * layers_ + l] = square > 0 ? 1.0F / std::sqrt(square) : 0.0F;
+    }
   }
   /// Returns the sum of the counts.
   static float to_shares(std::span<const float> counts, std::span<float> out) noexcept {
@@ -265,36 +262,35 @@ class activation_collection {
   /// What goes with a matrix's shares, anew.
   void took(std::size_t i) noexcept {
     matrices_[i].changed = version_;
-    for (std::size_t l = 0; l < layers_; ++l) {
-      const auto row = row_of(i, l);
-      const auto inverse = inverse_[i * layers_ + l] = inverse_length(row);
+    measure(i);
+    for (std::size_t l = 0; l < layers_; ++l)
       for (std::size_t e = 0; e < experts_; ++e)
-        units_[(l * experts_ + e) * places() + i] = row[e] * inverse;
-    }
+        units_[(l * experts_ + e) * places() + i] = row_of(i, l)[e] * inverse_length(i, l);
     if (merge_ == collection_merge::nearest)
       for (std::size_t j = 0; j < size_; ++j)
         if (j != i) alike(i, j) = similarity(i, j);
   }
-  void take_mean() noexcept {
-    std::ranges::fill(mean_, 0.0F);
+  /// The mean of some matrices, in which each of their requests counts once.
+  template <class Of>
+  void write_mean(std::span<float> mean, Of is_of) noexcept {
+    std::ranges::fill(mean, 0.0F);
     std::ranges::fill(weights_, 0.0F);
-    for (std::size_t i = 0; i < size_; ++i) add_to(mean_.data(), i);
-    finish_mean(mean_.data());
-  }
-  /// Adds a matrix, for each of its requests once, to a sum whose requests are counted in weights_, layer by layer.
-  void add_to(float* total, std::size_t i) noexcept {
-    const auto requests = static_cast<float>(matrices_[i].requests);
-    for (std::size_t l = 0; l < layers_; ++l) {
-      if (inverse_length(i, l) == 0) continue;
-      weights_[l] += requests;
-      const auto row = row_of(i, l);
-      for (std::size_t e = 0; e < experts_; ++e) total[l * experts_ + e] += requests * row[e];
+    for (std::size_t i = 0; i < size_; ++i) {
+      if (!is_of(i)) continue;
+      const auto requests = static_cast<float>(matrices_[i].requests);
+      for (std::size_t l = 0; l < layers_; ++l) {
+        if (inverse_length(i, l) == 0) continue;
+        weights_[l] += requests;
+        const auto row = row_of(i, l);
+        for (std::size_t e = 0; e < experts_; ++e) mean[l * experts_ + e] += requests * row[e];
+      }
     }
-  }
-  void finish_mean(float* total) noexcept {
     for (std::size_t l = 0; l < layers_; ++l)
       for (std::size_t e = 0; e < experts_ && weights_[l] > 0; ++e)
-        total[l * experts_ + e] /= weights_[l];
+        mean[l * experts_ + e] /= weights_[l];
+  }
+  void take_mean() noexcept {
+    write_mean(mean_, [](std::size_t) { return true; });
   }
 
   /// The two most similar, ties to the lower places, become one in the lower place; the last takes the other's.
@@ -317,8 +313,7 @@ class activation_collection {
     matrices_[first].requests = sum(requests(first), requests(second));
     const auto last = --size_;
     if (second != last) {
-      std::copy_n(&shares_[last * keys()], keys(), &shares_[second * keys()]);
-      matrices_[second].requests = requests(last);
+      copy(last, second);
       took(second);
     }
     took(first);
@@ -334,12 +329,11 @@ class activation_collection {
     adopt(count);
   }
   void place_means(std::size_t count) noexcept {
-    auto chosen = static_cast<std::size_t>(drawn(seed_ + version_) % size_);
+    auto chosen = static_cast<std::size_t>(splitmix64(seed_ + version_).next() % size_);
     for (std::size_t i = 0; i < size_; ++i)
       matrices_[i].nearest = -1.0F, matrices_[i].group = static_cast<std::uint32_t>(count);
     for (std::size_t c = 0; c < count; ++c) {
-      std::copy_n(&shares_[chosen * keys()], keys(), &means_[c * keys()]);
-      std::copy_n(&inverse_[chosen * layers_], layers_, &means_inverse_[c * layers_]);
+      copy(chosen, mean_at(c));
       matrices_[chosen].nearest = std::numeric_limits<float>::infinity();
       for (std::size_t i = 0; i < size_; ++i)
         matrices_[i].nearest = std::max(matrices_[i].nearest, similarity(chosen, i));
@@ -354,8 +348,7 @@ class activation_collection {
       std::uint32_t best = 0;
       float highest = -1.0F;
       for (std::size_t c = 0; c < count; ++c) {
-        const auto found = similarity(&shares_[i * keys()], &inverse_[i * layers_],
-                                      &means_[c * keys()], &means_inverse_[c * layers_]);
+        const auto found = similarity(i, mean_at(c));
         if (found > highest) highest = found, best = static_cast<std::uint32_t>(c);
       }
       changed |= matrices_[i].group != best;
@@ -364,51 +357,31 @@ class activation_collection {
     return changed;
   }
   void move_mean(std::size_t c) noexcept {
-    float* const mean = &means_[c * keys()];
-    std::fill_n(mean, keys(), 0.0F);
-    std::ranges::fill(weights_, 0.0F);
-    for (std::size_t i = 0; i < size_; ++i)
-      if (matrices_[i].group == c) add_to(mean, i);
-    finish_mean(mean);
-    for (std::size_t l = 0; l < layers_; ++l)
-      means_inverse_[c * layers_ + l] =
-          inverse_length(std::span<const float>(mean + l * experts_, experts_));
+    write_mean(std::span(shares_).subspan(mean_at(c) * keys(), keys()),
+               [&](std::size_t i) { return matrices_[i].group == c; });
+    measure(mean_at(c));
   }
   /// The means of the groups instead of the matrices.
   void adopt(std::size_t count) noexcept {
-    std::ranges::fill(means_requests_, 0U);
-    for (std::size_t i = 0; i < size_; ++i) {
-      auto& requests = means_requests_[matrices_[i].group];
-      requests = sum(requests, matrices_[i].requests);
-    }
-    for (std::size_t c = 0; c < count; ++c) move_mean(c);
-    size_ = 0;
     for (std::size_t c = 0; c < count; ++c) {
-      if (means_requests_[c] == 0) continue;
-      std::copy_n(&means_[c * keys()], keys(), &shares_[size_ * keys()]);
-      matrices_[size_++].requests = means_requests_[c];
+      move_mean(c);
+      auto& requests = matrices_[mean_at(c)].requests = 0;
+      for (std::size_t i = 0; i < size_; ++i)
+        if (matrices_[i].group == c) requests = sum(requests, matrices_[i].requests);
     }
+    size_ = 0;
+    for (std::size_t c = 0; c < count; ++c)
+      if (matrices_[mean_at(c)].requests > 0) copy(mean_at(c), size_++);
     for (std::size_t i = 0; i < size_; ++i) took(i);
   }
-  /// splitmix64, one draw.
-  static std::uint64_t drawn(std::uint64_t seed) noexcept {
-    auto z = seed + 0x9e3779b97f4a7c15U;
-    z = (z ^ (z >> 30U)) * 0xbf58476d1ce4e5b9U;
-    z = (z ^ (z >> 27U)) * 0x94d049bb133111ebU;
-    return z ^ (z >> 31U);
-  }
-
   /// A saved matrix begins with its number of requests; its shares follow.
   [[nodiscard]] std::size_t place_of(std::size_t i) const noexcept { return 3 + i * (1 + keys()); }
-  static float share_of(std::span<const std::byte> bytes, std::size_t place) noexcept {
-    return std::bit_cast<float>(number_of(bytes, place));
-  }
-  [[nodiscard]] bool holds_shares(std::span<const std::byte> bytes, std::size_t i) const noexcept {
-    if (number_of(bytes, place_of(i)) == 0) return false;
+  [[nodiscard]] bool holds_shares(const detail::saved_reader& saved, std::size_t i) const noexcept {
+    if (saved[place_of(i)] == 0) return false;
     for (std::size_t l = 0; l < layers_; ++l) {
       double sum = 0;
       for (std::size_t e = 0; e < experts_; ++e) {
-        const auto share = share_of(bytes, place_of(i) + 1 + l * experts_ + e);
+        const auto share = saved.real(place_of(i) + 1 + l * experts_ + e);
         if (!(share >= 0 && share <= 1)) return false;
         sum += double{share};
       }
@@ -417,16 +390,11 @@ class activation_collection {
     return true;
   }
   [[nodiscard]] std::string shape_text() const {
-    return std::to_string(layers_) + " layers x " + std::to_string(experts_) +
-           " experts, at most " + std::to_string(capacity_) + " matrices";
+    return detail::shape_text(layers_, experts_) + ", at most " + std::to_string(capacity_) +
+           " matrices";
   }
   static std::string text_of(std::uint64_t layers, std::uint64_t experts, std::uint64_t matrices) {
-    return std::to_string(layers) + " layers x " + std::to_string(experts) + " experts, " +
-           std::to_string(matrices) + " matrices";
-  }
-  /// The number at place i after the magic.
-  static std::uint32_t number_of(std::span<const std::byte> bytes, std::size_t i) noexcept {
-    return saved_number(bytes, sizeof magic + 4 * i);
+    return detail::shape_text(layers, experts) + ", " + std::to_string(matrices) + " matrices";
   }
 
   std::size_t layers_ = 0;
@@ -436,16 +404,13 @@ class activation_collection {
   std::uint64_t seed_ = 0;
   std::size_t size_ = 0;
   std::uint64_t version_ = 0;
-  std::vector<matrix_facts> matrices_;         ///< [places]
-  std::vector<float> shares_;                  ///< [places, layers, experts]
-  std::vector<float> inverse_;                 ///< [places, layers]: 1 / the length of a row
-  std::vector<float> units_;                   ///< [layers, experts, places]: rows of length 1
-  std::vector<float> mean_;                    ///< [layers, experts]
-  std::vector<float> weights_;                 ///< [layers]: requests in a mean that is being made
-  std::vector<float> alike_;                   ///< of nearest: [places, places], the lower triangle
-  std::vector<float> means_;                   ///< of k_means: [means, layers, experts]
-  std::vector<float> means_inverse_;           ///< of k_means: [means, layers]
-  std::vector<std::uint32_t> means_requests_;  ///< of k_means: [means]
+  std::vector<matrix_facts> matrices_;  ///< [places, then of k_means: means]
+  std::vector<float> shares_;           ///< [matrices, layers, experts]
+  std::vector<float> inverse_;          ///< [matrices, layers]: 1 / the length of a row
+  std::vector<float> units_;            ///< [layers, experts, places]: rows of length 1
+  std::vector<float> mean_;             ///< [layers, experts]
+  std::vector<float> weights_;          ///< [layers]: requests in a mean that is being made
+  std::vector<float> alike_;            ///< of nearest: [places, places], the lower triangle
 };
 
 }  // namespace hotset

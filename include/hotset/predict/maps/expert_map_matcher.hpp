@@ -13,7 +13,6 @@
 ///       place; int8 16, 4 per piece of 64 KiB of maps, and 4 L E.
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -25,12 +24,13 @@
 #include "hotset/core/error.hpp"
 #include "hotset/core/platform/aligned_vector.hpp"
 #include "hotset/core/platform/assert.hpp"
-#include "hotset/core/platform/fetch_soon.hpp"
+#include "hotset/core/platform/compiler.hpp"
 #include "hotset/core/status.hpp"
 #include "hotset/predict/kernels/map_kernels.hpp"
+#include "hotset/predict/kernels/value_kernels.hpp"
 #include "hotset/predict/maps/expert_map_store.hpp"
 #include "hotset/predict/maps/map_rows.hpp"
-#include "hotset/predict/maps/probability_row.hpp"
+#include "hotset/predict/refusals.hpp"
 
 namespace hotset {
 
@@ -43,7 +43,7 @@ class expert_map_matcher {
     std::uint32_t place = expert_map_store::none;
     float score = 0.0F;
   };
-  static constexpr std::uint64_t most_bytes = std::uint64_t{1} << 34U;
+  static constexpr std::uint64_t most_bytes = detail::most_predictor_bytes;
 
   /// For steps of at most `most_tokens` tokens. Errors: more bytes than there may be, no host memory.
   static result<expert_map_matcher> create(const expert_map_store& store, std::size_t most_tokens,
@@ -54,14 +54,9 @@ class expert_map_matcher {
                    std::to_string(store.capacity()) + " maps needs " + std::to_string(bytes) +
                    " bytes, accepted: 1..16777216 tokens, at most " + std::to_string(most_bytes) +
                    " bytes"};
-    return unless_out_of_memory(
-        [&]() -> result<expert_map_matcher> {
-          return expert_map_matcher(store, most_tokens, level);
-        },
-        result<expert_map_matcher>(no_host_memory()));
+    return detail::or_no_memory([&] { return expert_map_matcher(store, most_tokens, level); });
   }
 
-  [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
   /// Layers that the running tokens have gone through.
   [[nodiscard]] std::size_t layers() const noexcept { return layers_; }
   [[nodiscard]] std::size_t tokens() const noexcept { return count_; }
@@ -143,7 +138,6 @@ class expert_map_matcher {
         chunk_(chunk_of(store)),
         pieces_(pieces_of(store)),
         slack_(1.0F - static_cast<float>(store.layers() + 16) * 0x1p-22F),
-        bytes_(bytes_for(store, most_tokens)),
         states_(most_tokens),
         sums_(most_tokens * padded_),
         exact_(is_bound_ ? most_tokens * padded_ : 0),
@@ -278,15 +272,8 @@ class expert_map_matcher {
     return exact_[at];
   }
   static double dot(std::span<const float> a, std::span<const float> b) noexcept {
-    std::array<double, 8> parts{};
-    std::size_t i = 0;
-    for (; i + parts.size() <= a.size(); i += parts.size())
-      for (std::size_t lane = 0; lane < parts.size(); ++lane)
-        parts[lane] += static_cast<double>(a[i + lane]) * static_cast<double>(b[i + lane]);
-    for (std::size_t lane = 0; i < a.size(); ++i, ++lane)
-      parts[lane] += static_cast<double>(a[i]) * static_cast<double>(b[i]);
-    return ((parts[0] + parts[4]) + (parts[1] + parts[5])) +
-           ((parts[2] + parts[6]) + (parts[3] + parts[7]));
+    return detail::sum_of<double>(a.size(),
+                                  [&](std::size_t i) { return double{a[i]} * double{b[i]}; });
   }
 
   std::size_t experts_;
@@ -297,7 +284,6 @@ class expert_map_matcher {
   std::size_t chunk_;  ///< blocks
   std::size_t pieces_;
   float slack_;  ///< below 1 by more than the rounding of a sum of all layers
-  std::uint64_t bytes_;
   std::size_t layers_ = 0;
   std::size_t blocks_ = 0;
   std::uint64_t began_ = 0;  ///< the store's changes when the step began

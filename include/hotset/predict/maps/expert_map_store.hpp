@@ -12,11 +12,10 @@
 /// Cost: a map O(L E); redundancy O(C L E) more, and O(C width) for other token ids' embeddings. Memory, see config::storage.
 
 #include <algorithm>
-#include <bit>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <limits>
 #include <numeric>
 #include <optional>
@@ -27,15 +26,15 @@
 
 #include "hotset/core/error.hpp"
 #include "hotset/core/geometry.hpp"
-#include "hotset/core/numbers/saved_numbers.hpp"
 #include "hotset/core/platform/aligned_vector.hpp"
 #include "hotset/core/platform/assert.hpp"
+#include "hotset/core/platform/file_bytes.hpp"
 #include "hotset/core/status.hpp"
 #include "hotset/predict/kernels/map_kernels.hpp"
 #include "hotset/predict/maps/map_rows.hpp"
-#include "hotset/predict/maps/probability_row.hpp"
-#include "hotset/predict/maps/token_embeddings.hpp"
-#include "hotset/predict/maps/token_places.hpp"
+#include "hotset/predict/maps/token_index.hpp"
+#include "hotset/predict/refusals.hpp"
+#include "hotset/predict/saved_file.hpp"
 
 namespace hotset {
 
@@ -59,27 +58,20 @@ class expert_map_store {
     std::int32_t embedding_width = 0;
 
     [[nodiscard]] validation validate() const {
-      if (capacity < 1 || capacity > most_maps)
-        return error{"expert_map capacity = " + std::to_string(capacity) + ", accepted: 1.." +
-                     std::to_string(most_maps)};
-      if (storage > map_storage::int8)
-        return error{"expert_map storage = " + std::to_string(static_cast<int>(storage)) +
-                     ", accepted: 0 (fp32), 1 (fp16), 2 (int8)"};
-      if (replace > map_replacement::redundancy)
-        return error{"expert_map replace = " + std::to_string(static_cast<int>(replace)) +
-                     ", accepted: 0 (fifo), 1 (redundancy)"};
-      if (distance < 0)
-        return error{"expert_map distance = " + std::to_string(distance) + ", accepted: 0 or more"};
-      if (mean_layers < 0)
-        return error{"expert_map mean_layers = " + std::to_string(mean_layers) +
-                     ", accepted: 0 or more"};
-      return token_embeddings::validate(embeddings, embedding_width);
+      return detail::first_of(
+          {detail::within("expert_map capacity", capacity, 1, most_maps),
+           detail::one_of("expert_map storage", storage, {"fp32", "fp16", "int8"}),
+           detail::one_of("expert_map replace", replace, {"fifo", "redundancy"}),
+           detail::refuse_unless(distance >= 0, "expert_map distance", distance, "0 or more"),
+           detail::refuse_unless(mean_layers >= 0, "expert_map mean_layers", mean_layers,
+                                 "0 or more"),
+           token_index::validate(embeddings, embedding_width)});
     }
   };
   static constexpr std::uint32_t none = map_kernels::best_of::none;
   static constexpr std::uint32_t most_maps = 1U << 24U;
   static constexpr std::int32_t most_experts = 1 << 16;  ///< of a layer
-  static constexpr std::uint64_t most_bytes = std::uint64_t{1} << 34U;
+  static constexpr std::uint64_t most_bytes = detail::most_predictor_bytes;
   static constexpr std::int32_t no_token = -1;  ///< of a map whose token is not known
 
   /// Errors: what the shape's and the configuration's validate() say, more experts or bytes than there may be, embeddings
@@ -90,18 +82,20 @@ class expert_map_store {
     if (shape.experts > most_experts)
       return error{"expert maps of " + std::to_string(shape.experts) + " experts, accepted: 1.." +
                    std::to_string(most_experts)};
-    if (options.mean_layers > shape.layers)
-      return error{"expert_map mean_layers = " + std::to_string(options.mean_layers) +
-                   ", accepted: 0.." + std::to_string(shape.layers) + " (layers)"};
+    if (auto bad = detail::within("expert_map mean_layers", options.mean_layers, 0, shape.layers,
+                                  "layers"))
+      return *std::move(bad);
     if (const auto bytes = bytes_for(shape, options); bytes > most_bytes)
       return error{std::to_string(options.capacity) + " expert maps of " +
-                   text_of(shape.layers, shape.experts) + " need " + std::to_string(bytes) +
-                   " bytes, accepted: at most " + std::to_string(most_bytes)};
+                   detail::shape_text(shape.layers, shape.experts) + " need " +
+                   std::to_string(bytes) + " bytes, accepted: at most " +
+                   std::to_string(most_bytes)};
     return unless_out_of_memory(
         [&]() -> result<expert_map_store> {
-          auto table = token_embeddings::create(options.embeddings, options.embedding_width);
-          if (!table) return table.error();
-          return expert_map_store(shape, options, *std::move(table));
+          auto index =
+              token_index::create(options.embeddings, options.embedding_width, options.capacity);
+          if (!index) return index.error();
+          return expert_map_store(shape, options, *std::move(index));
         },
         result<expert_map_store>(no_host_memory()));
   }
@@ -112,10 +106,6 @@ class expert_map_store {
   /// Maps that are stored.
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
   [[nodiscard]] map_storage storage() const noexcept { return storage_; }
-  /// What the store took, all in all; the embedding table is the engine's, and not in it.
-  [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
-  /// The engine's embedding table.
-  [[nodiscard]] std::uint64_t embedding_bytes() const noexcept { return embeddings_.table_bytes(); }
 
   /// Grows with every map that is put in or taken out.
   [[nodiscard]] std::uint64_t changes() const noexcept { return changes_; }
@@ -163,28 +153,16 @@ class expert_map_store {
   /// The oldest map of the token id and 1; failing that, the oldest of the token id whose embedding is nearest, and their
   /// cosine, ties to the lower place; none if nothing is known. Complexity: O(1), else O(token ids x width).
   [[nodiscard]] map_kernels::best_of semantic_match(std::int32_t token) const noexcept {
-    map_kernels::best_of best;
-    if (token < 0) return best;
-    if (const auto found = places_.find(token); found != none)
-      return {1.0F, places_.at(found).first};
-    if (!embeddings_.knows(token)) return best;
-    for (std::uint32_t g = 0; g < places_.places(); ++g) {
-      const auto& group = places_.at(g);
-      if (group.count == 0 || !embeddings_.knows(group.token)) continue;
-      const auto cosine = embeddings_.cosine(token, group.token);
-      if (cosine > best.score || (cosine == best.score && group.first < best.place))
-        best = {cosine, group.first};
-    }
-    return best;
+    return index_.match(token);
   }
   /// The mean over all maps of the token id that the map at `place` began with, to 2^-32.
   /// Pre: place < size(), layer < mean_layers. Shape: `out` is [E].
   void read_mean(std::size_t place, std::size_t layer, std::span<float> out) const noexcept {
     HOTSET_ASSERT(layer < mean_layers_);
-    const auto group = places_.group_of(static_cast<std::uint32_t>(place));
+    const auto group = index_.group_of(static_cast<std::uint32_t>(place));
     if (group == none) return read_row(place, layer, out);
     const auto* const sums = &mean_sums_[(group * mean_layers_ + layer) * experts_];
-    const auto count = static_cast<double>(places_.at(group).count) * fixed_point;
+    const auto count = static_cast<double>(index_.count_of(group)) * fixed_point;
     for (std::size_t e = 0; e < experts_; ++e)
       out[e] = static_cast<float>(static_cast<double>(sums[e]) / count);
   }
@@ -213,40 +191,38 @@ class expert_map_store {
 
   /// All maps, the oldest first, in an order of bytes that every machine reads alike, whatever the storage.
   [[nodiscard]] std::vector<std::byte> save() const {
-    std::vector<std::byte> out;
-    out.reserve(header_bytes + size_ * (4 + 4 * map_size()));
-    for (const char c : magic) out.push_back(static_cast<std::byte>(c));
-    for (const auto n : {layers_, experts_, size_}) save_number(static_cast<std::uint32_t>(n), out);
+    detail::saved_writer out(kind, numbers_of(size_));
+    out.add_all(std::array{layers_, experts_, size_});
     const auto order = by_age();
-    for (const auto place : order) save_number(static_cast<std::uint32_t>(tokens_[place]), out);
+    for (const auto place : order) out.add(tokens_[place]);
     std::vector<float> row(experts_);
     for (const auto place : order)
       for (std::size_t l = 0; l < layers_; ++l) {
         read_row(place, l, row);
-        for (const auto p : row) save_number(std::bit_cast<std::uint32_t>(p), out);
+        out.add_all(row);
       }
-    return out;
+    return std::move(out).take();
   }
   /// Replaces all maps by saved ones; of more than fit, the newest stay.
   /// Errors: bytes that are no store, of another L or E, of another length, or a row that insert would refuse; then the
   /// store is unchanged.
   validation load(std::span<const std::byte> bytes) {
-    if (auto bad = check(bytes)) return bad;
+    const detail::saved_reader saved(bytes);
+    if (auto bad = check(saved)) return bad;
     clear();
-    const auto count = number_of(bytes, 2);
-    const auto first = count - std::min<std::size_t>(count, capacity_);
+    const std::size_t count = saved[2];
+    const auto first = count - std::min(count, capacity_);
     for (std::size_t i = first; i < count; ++i) {
       for (std::size_t at = 0; at < map_size(); ++at)
-        row_[at] = saved_value(bytes, count, i * map_size() + at);
-      put(next_place(), row_, static_cast<std::int32_t>(number_of(bytes, 3 + i)));
+        row_[at] = saved.real(3 + count + i * map_size() + at);
+      put(next_place(), row_, static_cast<std::int32_t>(saved[3 + i]));
     }
     return std::nullopt;
   }
   /// Adds another store's maps, oldest first; of itself nothing. Errors: another L or E; nothing has changed then.
   validation merge(const expert_map_store& other) {
     if (other.layers_ != layers_ || other.experts_ != experts_)
-      return error{"expert maps of " + text_of(other.layers_, other.experts_) +
-                   ", accepted: " + text_of(layers_, experts_)};
+      return another_shape(other.layers_, other.experts_);
     if (&other == this) return std::nullopt;
     const auto theirs = other.by_age();
     auto mine = by_age();
@@ -265,14 +241,13 @@ class expert_map_store {
   }
 
  private:
-  static constexpr char magic[8] = {'h', 's', 'e', 'm', 'a', 'p', 's', '1'};
-  static constexpr std::size_t header_bytes = sizeof magic + 12;
+  static constexpr detail::file_kind kind = {'h', 's', 'e', 'm', 'a', 'p', 's', '1'};
   /// Of mean sums: what is added can be taken away again, to the bit.
   static constexpr double fixed_point = 0x1p32;
   /// New maps that are compared with the stored ones in one pass.
   static constexpr std::size_t together = 8;
 
-  expert_map_store(const geometry& shape, const config& options, token_embeddings embeddings)
+  expert_map_store(const geometry& shape, const config& options, token_index index)
       : layers_(shape.layer_count()),
         experts_(shape.expert_count()),
         capacity_(options.capacity),
@@ -281,7 +256,6 @@ class expert_map_store {
         replace_(options.replace),
         semantic_weight_(std::min(1.0, static_cast<double>(options.distance) / shape.layers)),
         mean_layers_(static_cast<std::size_t>(options.mean_layers)),
-        bytes_(bytes_for(shape, options)),
         block_bytes_(static_cast<std::size_t>(block_bytes_for(experts_, storage_))),
         layer_bytes_(line_up(blocks_for(capacity_) * block_bytes_)),
         maps_(layers_ * layer_bytes_),
@@ -290,18 +264,14 @@ class expert_map_store {
         inverse_norms_(layers_ * padded_, 1.0F),
         tokens_(capacity_, no_token),
         generations_(capacity_, 0),
-        places_(capacity_),
         mean_sums_(capacity_ * mean_layers_ * experts_, 0),
         row_(map_size()),
-        embeddings_(std::move(embeddings)) {
+        index_(std::move(index)) {
     if (replace_ == map_replacement::fifo) return;
     rows_ = map_rows(together, experts_, storage_ == map_storage::int8);
     scores_.resize(together * padded_);
   }
 
-  static std::uint64_t times(std::uint64_t a, std::uint64_t b) noexcept {
-    return b != 0 && a > most_bytes / b ? most_bytes + 1 : a * b;
-  }
   static std::uint64_t line_up(std::uint64_t bytes) noexcept { return (bytes + 63) / 64 * 64; }
   static std::size_t blocks_for(std::size_t maps) noexcept {
     return (maps + map_kernels::lanes - 1) / map_kernels::lanes;
@@ -310,31 +280,29 @@ class expert_map_store {
     if (storage == map_storage::int8) return (experts + 3) / 4 * 64;
     return experts * map_kernels::lanes * (storage == map_storage::fp32 ? 4 : 2);
   }
-  /// More than most_bytes where it is that much or more. Pre: both are valid.
+  /// Without the engine's embedding table. Pre: both are valid, mean_layers <= layers. No product wraps: keys are at most 2^28, maps 2^24.
   static std::uint64_t bytes_for(const geometry& shape, const config& options) noexcept {
-    // No factor is above 2^28 and no sum of two of these products above 2^63.
-    const auto layers = static_cast<std::uint64_t>(shape.layers);
-    const auto experts = static_cast<std::uint64_t>(shape.experts);
     const std::uint64_t capacity = options.capacity;
-    const auto padded = blocks_for(options.capacity) * map_kernels::lanes;
+    const std::uint64_t layers = shape.layer_count(), experts = shape.expert_count();
     const bool coded = options.storage == map_storage::int8;
-    const auto layer_bytes =
-        line_up(padded / map_kernels::lanes * block_bytes_for(experts, options.storage));
-    std::uint64_t sum = times(layers, layer_bytes) + times(layers, padded * (coded ? 8 : 4)) +
-                        capacity * 12 + token_places::bytes_for(capacity) + 4 * layers * experts;
-    if (coded) sum += times(4 * capacity, layers * experts);
-    sum += times(8 * capacity, static_cast<std::uint64_t>(options.mean_layers) * experts);
-    if (options.replace == map_replacement::redundancy)
-      sum += together * (4 * padded + map_rows::bytes_for(experts, coded));
-    if (options.embedding_width > 0)
-      sum += 4 * (options.embeddings.size() / static_cast<std::size_t>(options.embedding_width));
-    return sum;
+    const auto blocks = blocks_for(options.capacity);
+    const auto places = blocks * map_kernels::lanes;
+    const auto of_layer = line_up(blocks * block_bytes_for(experts, options.storage)) +
+                          places * (coded ? 8 : 4) + (coded ? 4 * capacity * experts : 0);
+    const auto means = 8 * capacity * static_cast<std::uint64_t>(options.mean_layers) * experts;
+    const auto of_batch = 4 * places + map_rows::bytes_for(experts, coded);
+    const auto width = static_cast<std::size_t>(std::max(options.embedding_width, 1));
+    return layers * (of_layer + 4 * experts) + means + 12 * capacity +
+           (options.replace == map_replacement::redundancy ? together * of_batch : 0) +
+           token_index::bytes_for(capacity, options.embeddings.size() / width);
   }
-  static std::string text_of(std::uint64_t layers, std::uint64_t experts) {
-    return std::to_string(layers) + " layers x " + std::to_string(experts) + " experts";
+  [[nodiscard]] error another_shape(std::uint64_t layers, std::uint64_t experts) const {
+    return error{"expert maps of " + detail::shape_text(layers, experts) +
+                 ", accepted: " + detail::shape_text(layers_, experts_)};
   }
-  static std::string text_of(std::int32_t layers, std::int32_t experts) {
-    return text_of(static_cast<std::uint64_t>(layers), static_cast<std::uint64_t>(experts));
+  /// Of a saved store. A store of this shape was made, so L x E is below 2^32.
+  [[nodiscard]] std::uint64_t numbers_of(std::uint64_t maps) const noexcept {
+    return 3 + maps * (1 + map_size());
   }
   [[nodiscard]] std::size_t map_size() const noexcept { return layers_ * experts_; }
 
@@ -407,18 +375,18 @@ class expert_map_store {
       inverse_norms_[l * padded_ + place] = static_cast<float>(1.0 / std::sqrt(squares));
     }
     if (token < 0) return;
-    places_.add(place, token);
+    index_.add(place, token);
     for_each_mean(place, [](std::uint64_t& sum, std::uint64_t p) { sum += p; });
   }
   /// The place is nobody's from now on.
   void forget(std::uint32_t place) noexcept {
     generations_[place] = ++changes_;
     for_each_mean(place, [](std::uint64_t& sum, std::uint64_t p) { sum -= p; });
-    places_.remove(place);
+    index_.remove(place);
   }
   template <class Apply>
   void for_each_mean(std::uint32_t place, Apply apply) noexcept {
-    const auto group = places_.group_of(place);
+    const auto group = index_.group_of(place);
     if (group == none) return;
     for (std::size_t l = 0; l < mean_layers_; ++l)
       for (std::size_t e = 0; e < experts_; ++e) {
@@ -479,7 +447,7 @@ class expert_map_store {
       if (generations_[place] > before) continue;
       const double trajectory = static_cast<double>(scores_[i * padded_ + place]) *
                                 static_cast<double>(norms[place]) / std::sqrt(squares);
-      const double semantic = static_cast<double>(embeddings_.cosine(token, tokens_[place]));
+      const double semantic = static_cast<double>(index_.cosine(token, tokens_[place]));
       const double redundancy = semantic_weight_ * semantic + (1.0 - semantic_weight_) * trajectory;
       if (redundancy <= most) continue;
       most = redundancy;
@@ -489,41 +457,25 @@ class expert_map_store {
   }
 
   /// Whether the bytes can be loaded.
-  [[nodiscard]] validation check(std::span<const std::byte> bytes) const {
-    if (bytes.size() < header_bytes || std::memcmp(bytes.data(), magic, sizeof magic) != 0)
-      return error{"no expert map store, accepted: a saved one"};
-    const std::uint64_t count = number_of(bytes, 2);
-    if (number_of(bytes, 0) != layers_ || number_of(bytes, 1) != experts_)
-      return error{"expert maps of " +
-                   text_of(std::uint64_t{number_of(bytes, 0)}, std::uint64_t{number_of(bytes, 1)}) +
-                   ", accepted: " + text_of(layers_, experts_)};
+  [[nodiscard]] validation check(const detail::saved_reader& saved) const {
+    if (!saved.is(kind, 3)) return error{"no expert map store, accepted: a saved one"};
+    const std::uint64_t count = saved[2];
+    if (saved[0] != layers_ || saved[1] != experts_) return another_shape(saved[0], saved[1]);
     if (count > most_maps)
       return error{std::to_string(count) + " expert maps, accepted: at most " +
                    std::to_string(most_maps)};
-    // A store of this shape was made, so L x E is below 2^32.
-    const auto wanted = header_bytes + count * (4 + 4 * map_size());
-    if (bytes.size() != wanted)
-      return error{std::to_string(bytes.size()) + " bytes, accepted: " + std::to_string(wanted) +
-                   " for " + std::to_string(count) + " expert maps of " +
-                   text_of(layers_, experts_)};
+    if (auto bad = saved.check_count(numbers_of(count), std::to_string(count) + " expert maps of " +
+                                                            detail::shape_text(layers_, experts_)))
+      return bad;
     std::vector<float> row(experts_);
     for (std::size_t r = 0; r < count * layers_; ++r) {
-      for (std::size_t e = 0; e < experts_; ++e)
-        row[e] = saved_value(bytes, count, r * experts_ + e);
+      for (std::size_t e = 0; e < experts_; ++e) row[e] = saved.real(3 + count + r * experts_ + e);
       if (!(probability_row::sum_of(row) > 0))
         return error{"expert map " + std::to_string(r / layers_) +
                      " has no probabilities in layer " + std::to_string(r % layers_) +
                      ", accepted: none below 0, 1 in sum"};
     }
     return std::nullopt;
-  }
-  /// The number at place i after the magic.
-  static std::uint32_t number_of(std::span<const std::byte> bytes, std::size_t i) noexcept {
-    return saved_number(bytes, sizeof magic + 4 * i);
-  }
-  static float saved_value(std::span<const std::byte> bytes, std::size_t count,
-                           std::size_t i) noexcept {
-    return std::bit_cast<float>(number_of(bytes, 3 + count + i));
   }
 
   std::size_t layers_;
@@ -534,7 +486,6 @@ class expert_map_store {
   map_replacement replace_;
   double semantic_weight_;
   std::size_t mean_layers_;
-  std::uint64_t bytes_;
   std::size_t block_bytes_;
   std::size_t layer_bytes_;
   vector_level level_ = best_vector_level();
@@ -547,10 +498,9 @@ class expert_map_store {
   aligned_vector<float> inverse_norms_;  ///< [layers, padded] of the layers up to this one
   std::vector<std::int32_t> tokens_;
   std::vector<std::uint64_t> generations_;
-  token_places places_;
   std::vector<std::uint64_t> mean_sums_;  ///< [groups, mean layers, experts], fixed point
   std::vector<float> row_;                ///< one map
-  token_embeddings embeddings_;
+  token_index index_;
   map_rows rows_;                 ///< of redundancy: one layer of new maps
   aligned_vector<float> scores_;  ///< of redundancy: [together, padded]
 };

@@ -13,7 +13,6 @@
 #include "hotset/core/status.hpp"
 #include "hotset/transfer/memory/slot_bank_layout.hpp"
 #include "hotset/transfer/memory/virtual_memory.hpp"
-#include "hotset/transfer/memory/virtual_range.hpp"
 
 namespace hotset {
 
@@ -27,45 +26,38 @@ class elastic_arrays {
   /// `memory` and `budget` outlive the arrays. Errors: no addresses to be had.
   static result<elastic_arrays> create(Memory& memory, memory_budget& budget,
                                        const slot_bank_layout& places, std::size_t tail = 0) {
-    elastic_arrays out(budget);
-    out.arrays_.reserve(places.arrays().size());
+    elastic_arrays out(budget, places);
     for (const auto& place : places.arrays()) {
       const auto unit = memory.granularity();
       const auto block = (place.stride + unit - 1) / unit * unit;
       const auto most = std::max<std::size_t>(1, blocks(place.slots, place.stride, tail, block));
       auto range = virtual_range<Memory>::reserve(memory, most * block);
       if (!range) return range.error();
-      out.arrays_.push_back(
-          {*std::move(range), place.size_class, place.slots, place.stride, tail, block});
+      out.arrays_.push_back({*std::move(range), place.stride, tail, block});
       if (place.size_class >= out.held_.size()) out.held_.resize(place.size_class + 1, 0);
     }
     return out;
   }
   elastic_arrays(elastic_arrays&&) noexcept = default;
   elastic_arrays& operator=(elastic_arrays&&) = delete;
-  /// Nobody may still read or write there.
+  /// Pre: no reads or writes there are under way.
   ~elastic_arrays() {
     for (std::size_t c = 0; c < held_.size(); ++c) (void)hold(c, 0);
   }
 
-  /// Of the array's first slot. Stays.
+  /// Address of the array's first slot. Stays.
   [[nodiscard]] std::byte* base(std::size_t array) const noexcept {
     return arrays_[array].range.addresses().data();
   }
-  /// As slot_bank::slot_bytes, held and hold.
-  [[nodiscard]] std::uint64_t slot_bytes(std::size_t size_class) const noexcept {
-    std::uint64_t bytes = 0;
-    for (const auto& a : arrays_)
-      if (a.size_class == size_class) bytes += a.stride;
-    return bytes;
-  }
+  /// See slot_bank.
   [[nodiscard]] std::size_t held(std::size_t size_class) const noexcept {
     return size_class < held_.size() ? held_[size_class] : 0;
   }
   status hold(std::size_t size_class, std::size_t slots) noexcept {
-    if (size_class >= held_.size() || slots > slots_of(size_class)) return status::invalid_argument;
+    if (size_class >= held_.size() || slots > places_.slots_of(size_class))
+      return status::invalid_argument;
     const auto before = held_[size_class];
-    const auto one = slot_bytes(size_class);
+    const auto one = places_.slot_bytes(size_class);
     if (slots > before && !budget_->take((slots - before) * one)) return status::exceeds_memory;
     if (resize_all(size_class, slots) != memory_status::ok) {
       (void)resize_all(size_class, before);
@@ -86,8 +78,6 @@ class elastic_arrays {
  private:
   struct growing_array {
     virtual_range<Memory> range;
-    std::size_t size_class = 0;
-    std::size_t slots = 0;
     std::size_t stride = 0;
     std::size_t tail = 0;
     std::size_t block = 0;
@@ -96,31 +86,29 @@ class elastic_arrays {
       const auto has = range.mapped_bytes() / block;
       const auto wants = blocks(slots_with_memory, stride, tail, block);
       if (wants > has) return range.populate(has * block, block, wants - has);
-      // What the platform does not take back now it takes at the next change, or at the end.
+      // If the platform refuses the memory now, it is offered again at the next change and at the end.
       if (wants < has) (void)range.unmap(wants * block, (has - wants) * block);
       return memory_status::ok;
     }
   };
 
-  explicit elastic_arrays(memory_budget& budget) noexcept : budget_(&budget) {}
+  elastic_arrays(memory_budget& budget, const slot_bank_layout& places)
+      : budget_(&budget), places_(places) {}
 
   static std::size_t blocks(std::size_t slots, std::size_t stride, std::size_t tail,
                             std::size_t block) noexcept {
     return slots == 0 ? 0 : (slots * stride + tail + block - 1) / block;
   }
-  [[nodiscard]] std::size_t slots_of(std::size_t size_class) const noexcept {
-    const auto found = std::ranges::find(arrays_, size_class, &growing_array::size_class);
-    return found == arrays_.end() ? 0 : found->slots;
-  }
   memory_status resize_all(std::size_t size_class, std::size_t slots) noexcept {
-    for (auto& a : arrays_) {
-      if (a.size_class != size_class) continue;
-      if (const auto code = a.resize(slots); code != memory_status::ok) return code;
+    for (std::size_t a = 0; a < arrays_.size(); ++a) {
+      if (places_.arrays()[a].size_class != size_class) continue;
+      if (const auto code = arrays_[a].resize(slots); code != memory_status::ok) return code;
     }
     return memory_status::ok;
   }
 
   memory_budget* budget_;
+  slot_bank_layout places_;
   std::vector<growing_array> arrays_;
   std::vector<std::size_t> held_;  ///< slots by size class
 };

@@ -9,12 +9,11 @@
 #include <new>
 #include <optional>
 #include <span>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include "hotset/core/error.hpp"
-#include "hotset/core/expert_layout.hpp"
+#include "hotset/core/geometry.hpp"
 #include "hotset/core/ids.hpp"
 #include "hotset/core/memory_budget.hpp"
 #include "hotset/core/pool_layout.hpp"
@@ -73,7 +72,7 @@ class host_slot_bank {
     return {first_[where.array] + where.offset, where.bytes};
   }
 
-  /// As slot_bank says. Of a bank that is not elastic all slots are held, and `hold` is an invalid_argument.
+  /// See slot_bank. A bank that is not elastic holds all slots, and refuses `hold` with invalid_argument.
   [[nodiscard]] std::uint64_t slot_bytes(std::size_t size_class) const noexcept {
     return places_.slot_bytes(size_class);
   }
@@ -141,10 +140,8 @@ class host_slot_bank {
       const auto& array = places_.arrays()[a];
       const auto needed = array.slots == 0 ? 0 : (array.slots - 1) * array.stride + array.bytes;
       if (given[a].bytes.size() < needed)
-        return error{"array " + std::to_string(a) + " of slots has " +
-                     std::to_string(given[a].bytes.size()) +
-                     " bytes, accepted: " + std::to_string(needed) + " or more, for " +
-                     std::to_string(array.slots) + " slots"};
+        return refusal("array ", a, " of slots has ", given[a].bytes.size(),
+                       " bytes, accepted: ", needed, " or more, for ", array.slots, " slots");
       first_.push_back(given[a].bytes.data());
     }
     return std::nullopt;

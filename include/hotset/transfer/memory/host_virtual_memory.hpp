@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <limits>
 #include <span>
-#include <string>
 #include <utility>
 
 #if defined(__linux__)
@@ -40,10 +39,9 @@ class host_virtual_memory {
     const auto page = page_bytes();
     const auto granularity = setup.granularity == 0 ? page : setup.granularity;
     if (granularity % page != 0)
-      return error{"a granularity of " + std::to_string(granularity) +
-                   " bytes, accepted: multiples of " + std::to_string(page)};
+      return refusal("a granularity of ", granularity, " bytes, accepted: multiples of ", page);
     const int file = ::memfd_create("hotset", MFD_CLOEXEC);
-    if (file < 0) return error{"memfd_create: error " + std::to_string(errno)};
+    if (file < 0) return refusal("memfd_create: error ", errno);
     return host_virtual_memory(file, granularity,
                                std::min(setup.physical_bytes, machine_bytes(page)));
   }
@@ -68,54 +66,49 @@ class host_virtual_memory {
   [[nodiscard]] std::uint64_t physical_bytes() const noexcept { return ledger_.physical_bytes(); }
 
   memory_status reserve(std::size_t bytes, std::span<std::byte>& range) noexcept {
-    if (const auto code = ledger_.check_size(bytes); code != memory_status::ok) return code;
-    if (const auto code = ledger_.get_ready(); code != memory_status::ok) return code;
-    auto* const first = take_addresses(nullptr, bytes, 0);
-    if (first == nullptr) return why();
-    range = {first, bytes};
-    ledger_.on_reserve(range);
-    return memory_status::ok;
+    return ledger_.reserve(bytes, range, [&](std::span<std::byte>& taken) {
+      auto* const first = take_addresses(nullptr, bytes, 0);
+      if (first == nullptr) return why();
+      taken = {first, bytes};
+      return memory_status::ok;
+    });
   }
   memory_status release(std::span<std::byte> range) noexcept {
-    if (const auto code = ledger_.check_release(range); code != memory_status::ok) return code;
-    if (::munmap(range.data(), range.size()) != 0) return why();
-    ledger_.on_release(range);
-    return memory_status::ok;
+    return ledger_.release(range, [&] {
+      return ::munmap(range.data(), range.size()) == 0 ? memory_status::ok : why();
+    });
   }
   memory_status create_block(std::size_t bytes, memory_block& block) noexcept {
-    if (const auto code = ledger_.check_size(bytes); code != memory_status::ok) return code;
-    if (bytes > limit_ - ledger_.physical_bytes()) return memory_status::out_of_memory;
-    if (const auto code = ledger_.get_ready(); code != memory_status::ok) return code;
-    // The pages are taken now: one that is missing when it is first written would be a bus error.
-    if (!change_file(0, file_end_, bytes)) return why();
-    block = ledger_.on_create(bytes, file_end_);
-    file_end_ += bytes;
-    return memory_status::ok;
+    return ledger_.create_block(bytes, block, [&](std::uint64_t& place) {
+      if (bytes > limit_ - ledger_.physical_bytes()) return memory_status::out_of_memory;
+      // The pages are taken now: one that is missing when it is first written would be a bus error.
+      if (!change_file(0, file_end_, bytes)) return why();
+      place = std::exchange(file_end_, file_end_ + bytes);
+      return memory_status::ok;
+    });
   }
   memory_status destroy_block(memory_block block) noexcept {
-    if (const auto code = ledger_.check_destroy(block); code != memory_status::ok) return code;
-    if (const auto gone = ledger_.on_destroy(block)) discard(*gone, block.bytes);
-    return memory_status::ok;
+    return ledger_.destroy_block(block, [&](std::uint64_t place, bool is_gone) {
+      if (is_gone) discard(place, block.bytes);
+      return memory_status::ok;
+    });
   }
   memory_status map(std::span<std::byte> range, std::size_t offset, memory_block block) noexcept {
-    if (const auto code = ledger_.check_map(range, offset, block); code != memory_status::ok)
-      return code;
-    if (const auto code = ledger_.get_ready(); code != memory_status::ok) return code;
-    // A fault for each page costs more than the bytes. Where the kernel does not populate, they come one by one.
-    const int at_once = block.bytes > page_bytes() ? MAP_POPULATE : 0;
-    if (::mmap(range.data() + offset, block.bytes, PROT_READ | PROT_WRITE,
-               MAP_SHARED | MAP_FIXED | at_once, file_,
-               static_cast<off_t>(ledger_.handle(block))) == MAP_FAILED)
-      return why();
-    ledger_.on_map(range, offset, block);
-    return memory_status::ok;
+    return ledger_.map(range, offset, block, [&](std::uint64_t place) {
+      // A fault for each page costs more than the bytes. Where the kernel does not populate, they come one by one.
+      const int at_once = block.bytes > page_bytes() ? MAP_POPULATE : 0;
+      const auto* const mapped =
+          ::mmap(range.data() + offset, block.bytes, PROT_READ | PROT_WRITE,
+                 MAP_SHARED | MAP_FIXED | at_once, file_, static_cast<off_t>(place));
+      return mapped == MAP_FAILED ? why() : memory_status::ok;
+    });
   }
   memory_status unmap(std::span<std::byte> range, std::size_t offset, std::size_t bytes) noexcept {
-    if (const auto code = ledger_.check_unmap(range, offset, bytes); code != memory_status::ok)
-      return code;
-    if (!empty_place(range.data() + offset, bytes)) return why();
-    if (const auto gone = ledger_.on_unmap(range, offset)) discard(*gone, bytes);
-    return memory_status::ok;
+    return ledger_.unmap(range, offset, bytes, [&](std::uint64_t place, bool is_gone) {
+      if (!empty_place(range.data() + offset, bytes)) return why();
+      if (is_gone) discard(place, bytes);
+      return memory_status::ok;
+    });
   }
 
  private:
@@ -132,7 +125,7 @@ class host_virtual_memory {
   static std::uint64_t machine_bytes(std::size_t page) noexcept {
     return static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) * page;
   }
-  /// What errno means for the caller.
+  /// The meaning of errno for the caller.
   static memory_status why() noexcept {
     return errno == ENOMEM || errno == ENOSPC || errno == EFBIG ? memory_status::out_of_memory
                                                                 : memory_status::failed;
@@ -190,7 +183,7 @@ class host_virtual_memory {
 /// On other systems there is none: `create` says so, and banks of a fixed size need none.
 class host_virtual_memory {
  public:
-  /// As on Linux.
+  /// The members that it has on Linux.
   struct config {
     std::size_t granularity = 0;
     std::uint64_t physical_bytes = std::numeric_limits<std::uint64_t>::max();

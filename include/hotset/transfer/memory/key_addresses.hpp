@@ -10,7 +10,6 @@
 #include <memory>
 #include <mutex>
 #include <span>
-#include <string>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -21,7 +20,6 @@
 #endif
 
 #include "hotset/core/error.hpp"
-#include "hotset/core/expert_layout.hpp"
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids.hpp"
 #include "hotset/core/pool_layout.hpp"
@@ -68,7 +66,7 @@ inline void discard_pages(std::byte*, std::size_t, bool) noexcept {}
 
 }  // namespace detail
 
-/// What is behind the address of an expert that is not held.
+/// Memory behind the address of an expert that is not held.
 enum class absent_pages : std::uint8_t {
   guarded,  ///< nothing: a kernel that reads there stops with a segmentation fault; two system calls a change
   zeros,  ///< zeros: such a kernel computes a wrong answer; one system call where memory is given back
@@ -90,13 +88,12 @@ class key_addresses {
         [&]() -> result<key_addresses> {
           if (auto bad = shape.validate()) return *std::move(bad);
           if (shape.precisions() != 1)
-            return error{"addresses by key of " + std::to_string(shape.precisions()) +
-                         " precisions, accepted: 1"};
+            return refusal("addresses by key of ", shape.precisions(), " precisions, accepted: 1");
           key_addresses out(shape, absent);
           const auto classes = shape.size_classes();
           for (const auto l : each<layer_id>(shape.layers)) {
             const auto c = index_of(classes[index_of(l)]);
-            if (c >= layouts.size()) return error{"no layout for size class " + std::to_string(c)};
+            if (c >= layouts.size()) return refusal("no layout for size class ", c);
             if (auto bad = layouts[c].validate()) return *std::move(bad);
             out.first_tensor_.push_back(out.tensors_.size());
             for (const auto& t : layouts[c].tensors)
@@ -110,7 +107,7 @@ class key_addresses {
   }
   key_addresses(key_addresses&&) noexcept = default;
   key_addresses& operator=(key_addresses&&) = delete;
-  /// Gives all memory and addresses back. Nobody may still read or write there.
+  /// Gives all memory and addresses back. Pre: no reads or writes there are under way.
   ~key_addresses() = default;
 
   /// Why a cache of `layout` cannot live here; nothing if it can.
@@ -119,10 +116,9 @@ class key_addresses {
     if (other.layers == shape_.layers && other.experts == shape_.experts &&
         layout.precisions() == 1)
       return std::nullopt;
-    return error{"a cache of " + std::to_string(other.layers) + " layers of " +
-                 std::to_string(other.experts) + " experts at " +
-                 std::to_string(layout.precisions()) + " precisions, accepted: " +
-                 std::to_string(shape_.layers) + " of " + std::to_string(shape_.experts) + " at 1"};
+    return refusal("a cache of ", other.layers, " layers of ", other.experts, " experts at ",
+                   layout.precisions(), " precisions, accepted: ", shape_.layers, " of ",
+                   shape_.experts, " at 1");
   }
 
   /// All experts' places of one tensor of a layer. Stable for the object's life. Pre: both in range.
@@ -147,22 +143,25 @@ class key_addresses {
     const std::lock_guard lock(*mutex_);
     auto& held = held_[shape_.index(key)];
     if (held != 0) return memory_status::ok;
-    for (std::size_t t = 0; t < tensors(key); ++t)
-      if (const auto code = use_pages(key, t); code != memory_status::ok) {
-        while (t-- > 0) leave_pages(key, t);
-        return code;
-      }
+    auto code = memory_status::ok;
+    each_unused(key, [&](std::byte* begin, std::size_t bytes) {
+      if (guards_ && code == memory_status::ok) code = detail::open_pages(begin, bytes);
+    });
+    if (code != memory_status::ok) {
+      give_unused(key);
+      return code;
+    }
+    each_page(key, [this](std::uint32_t& users) { held_pages_ += users++ == 0 ? 1U : 0U; });
     held = 1;
     return memory_status::ok;
   }
-  /// Gives an expert's memory back; nothing for one that is not held. Pre: nobody still reads or writes there.
+  /// Gives an expert's memory back; nothing for one that is not held. Pre: no reads or writes there are under way.
   void drop(expert_key key) noexcept {
     if (!shape_.contains(key)) return;
     const std::lock_guard lock(*mutex_);
-    auto& held = held_[shape_.index(key)];
-    if (held == 0) return;
-    held = 0;
-    for (std::size_t t = 0; t < tensors(key); ++t) leave_pages(key, t);
+    if (std::exchange(held_[shape_.index(key)], std::uint8_t{0}) == 0) return;
+    each_page(key, [this](std::uint32_t& users) { held_pages_ -= --users == 0 ? 1U : 0U; });
+    give_unused(key);
   }
   [[nodiscard]] bool is_held(expert_key key) const noexcept {
     if (!shape_.contains(key)) return false;
@@ -187,11 +186,6 @@ class key_addresses {
     std::size_t bytes = 0;       ///< of one expert
     std::size_t first_page = 0;  ///< in users_
   };
-  struct page_span {
-    std::size_t from = 0;
-    std::size_t to = 0;
-  };
-
   key_addresses(const geometry& shape, absent_pages absent)
       : shape_(shape),
         guards_(absent == absent_pages::guarded),
@@ -203,14 +197,13 @@ class key_addresses {
     const auto experts = static_cast<std::uint64_t>(shape_.experts);
     constexpr std::uint64_t most = std::uint64_t{1} << 46U;
     if (bytes > most / experts)
-      return error{"a tensor of " + std::to_string(bytes) + " bytes for each of " +
-                   std::to_string(experts) + " experts, accepted: " + std::to_string(most) +
-                   " bytes in all"};
+      return refusal("a tensor of ", bytes, " bytes for each of ", experts,
+                     " experts, accepted: ", most, " bytes in all");
     const auto pages = (static_cast<std::size_t>(bytes * experts) + page_ - 1) / page_;
     auto* const begin = detail::reserve_pages(pages * page_, guards_);
     if (begin == nullptr)
-      return error{"cannot reserve " + std::to_string(pages * page_) +
-                   " bytes of addresses: " + std::generic_category().message(errno)};
+      return refusal("cannot reserve ", pages * page_,
+                     " bytes of addresses: ", std::generic_category().message(errno));
     range memory(begin, unmap{pages * page_});
     tensors_.push_back({std::move(memory), static_cast<std::size_t>(bytes), pages_});
     pages_ += pages;
@@ -220,50 +213,36 @@ class key_addresses {
   [[nodiscard]] const weight_range& tensor_of(layer_id layer, std::size_t which) const noexcept {
     return tensors_[first_tensor_[index_of(layer)] + which];
   }
-  /// Pages of the tensor that an expert touches.
-  [[nodiscard]] page_span pages_of(const weight_range& t, expert_id expert) const noexcept {
-    const auto begin = index_of(expert) * t.bytes;
-    return {begin / page_, (begin + t.bytes + page_ - 1) / page_};
+  /// Calls use(tensor, from, to) with the pages of each tensor that the expert touches.
+  template <class Use>
+  void each_tensor(expert_key key, Use use) noexcept {
+    for (std::size_t which = 0; which < tensors(key); ++which) {
+      const auto& t = tensor_of(key.layer, which);
+      const auto begin = index_of(key.expert) * t.bytes;
+      use(t, begin / page_, (begin + t.bytes + page_ - 1) / page_);
+    }
   }
-  /// Calls act(pages) for each run of pages that has no user, after or before the expert is counted.
+  /// Calls use(users) for each page that the expert touches.
+  template <class Use>
+  void each_page(expert_key key, Use use) noexcept {
+    each_tensor(key, [&](const weight_range& t, std::size_t from, std::size_t to) {
+      for (auto p = from; p < to; ++p) use(users_[t.first_page + p]);
+    });
+  }
+  /// Calls act(begin, bytes) for each run of the expert's pages that has no user.
   template <class Act>
-  void each_unused(const weight_range& t, page_span pages, Act act) const {
-    for (auto from = pages.from; from < pages.to;) {
-      auto to = from;
-      while (to < pages.to && users_[t.first_page + to] == 0) ++to;
-      if (to > from) act(page_span{from, to});
-      from = std::max(to, from + 1);
-    }
-  }
-  memory_status use_pages(expert_key key, std::size_t which) noexcept {
-    const auto& t = tensor_of(key.layer, which);
-    const auto pages = pages_of(t, key.expert);
-    auto code = memory_status::ok;
-    std::size_t fresh = 0;
-    each_unused(t, pages, [&](page_span run) {
-      fresh += run.to - run.from;
-      if (guards_ && code == memory_status::ok)
-        code = detail::open_pages(t.memory.get() + run.from * page_, (run.to - run.from) * page_);
-    });
-    if (code != memory_status::ok) {
-      each_unused(t, pages, [&](page_span run) { give_back(t, run); });
-      return code;
-    }
-    for (auto p = pages.from; p < pages.to; ++p) ++users_[t.first_page + p];
-    held_pages_ += fresh;
-    return code;
-  }
-  void leave_pages(expert_key key, std::size_t which) noexcept {
-    const auto& t = tensor_of(key.layer, which);
-    const auto pages = pages_of(t, key.expert);
-    for (auto p = pages.from; p < pages.to; ++p) --users_[t.first_page + p];
-    each_unused(t, pages, [&](page_span run) {
-      held_pages_ -= run.to - run.from;
-      give_back(t, run);
+  void each_unused(expert_key key, Act act) noexcept {
+    each_tensor(key, [&](const weight_range& t, std::size_t from, std::size_t to) {
+      for (std::size_t end = from; from < to; from = end + 1) {
+        for (end = from; end < to && users_[t.first_page + end] == 0;) ++end;
+        if (end > from) act(t.memory.get() + from * page_, (end - from) * page_);
+      }
     });
   }
-  void give_back(const weight_range& t, page_span run) const noexcept {
-    detail::discard_pages(t.memory.get() + run.from * page_, (run.to - run.from) * page_, guards_);
+  void give_unused(expert_key key) noexcept {
+    each_unused(key, [this](std::byte* begin, std::size_t bytes) {
+      detail::discard_pages(begin, bytes, guards_);
+    });
   }
 
   geometry shape_;

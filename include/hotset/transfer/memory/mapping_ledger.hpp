@@ -1,22 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What a virtual_memory has reserved, created and mapped: it refuses misuse before the platform is asked.
+/// Records what a virtual_memory has reserved, created and mapped, and refuses misuse before the platform is asked.
 
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
 #include <map>
-#include <optional>
 #include <span>
 #include <utility>
 
 #include "hotset/core/error.hpp"
-#include "hotset/core/platform/assert.hpp"
 #include "hotset/transfer/memory/virtual_memory.hpp"
 
 namespace hotset {
 
-/// `check_*` decides and changes nothing; `on_*` takes down what has been done. Touches no memory itself.
+/// Each call checks, has the platform act, and records what was done if that returns ok; a refused call changes
+/// nothing. Memory of its own is taken before the platform acts. Touches no mapped memory.
 /// Complexity: O(log n) in the ranges, the blocks and what one range has mapped.
 class mapping_ledger {
  public:
@@ -29,97 +28,104 @@ class mapping_ledger {
   /// Units: bytes of blocks that were not destroyed or are still mapped somewhere, each counted once.
   [[nodiscard]] std::uint64_t physical_bytes() const noexcept { return physical_bytes_; }
 
-  memory_status check_size(std::size_t bytes) const noexcept {
-    return bytes != 0 && bytes % granularity_ == 0 ? memory_status::ok
-                                                   : memory_status::invalid_argument;
+  /// `act(range)` takes the addresses.
+  template <class Act>
+  memory_status reserve(std::size_t bytes, std::span<std::byte>& range, Act act) noexcept {
+    if (!is_size(bytes)) return memory_status::invalid_argument;
+    auto entry = new_entry<decltype(ranges_)>();
+    if (entry.empty()) return memory_status::out_of_memory;
+    std::span<std::byte> taken;
+    if (const auto code = act(taken); code != memory_status::ok) return code;
+    range = taken;
+    entry.key() = range.data();
+    entry.mapped().bytes = bytes;
+    ranges_.insert(std::move(entry));
+    reserved_bytes_ += bytes;
+    return memory_status::ok;
   }
-  memory_status check_release(std::span<std::byte> range) const noexcept {
+  /// `act()` gives the addresses back.
+  template <class Act>
+  memory_status release(std::span<std::byte> range, Act act) noexcept {
     const auto* const r = find(range);
     if (r == nullptr) return memory_status::invalid_argument;
-    return r->mapped.empty() ? memory_status::ok : memory_status::in_use;
-  }
-  memory_status check_destroy(const memory_block& block) const noexcept {
-    return has_handle(block) ? memory_status::ok : memory_status::invalid_argument;
-  }
-  memory_status check_map(std::span<std::byte> range, std::size_t offset,
-                          const memory_block& block) const noexcept {
-    const auto* const r = find(range);
-    if (r == nullptr || !has_handle(block) || !is_inside(range, offset, block.bytes))
-      return memory_status::invalid_argument;
-    const auto behind = r->mapped.lower_bound(offset);
-    if (behind != r->mapped.end() && behind->first < offset + block.bytes)
-      return memory_status::in_use;
-    if (behind == r->mapped.begin()) return memory_status::ok;
-    const auto before = std::prev(behind);
-    return before->first + before->second.bytes <= offset ? memory_status::ok
-                                                          : memory_status::in_use;
-  }
-  memory_status check_unmap(std::span<std::byte> range, std::size_t offset,
-                            std::size_t bytes) const noexcept {
-    const auto* const r = find(range);
-    if (r == nullptr) return memory_status::invalid_argument;
-    const auto place = r->mapped.find(offset);
-    return place != r->mapped.end() && place->second.bytes == bytes
-               ? memory_status::ok
-               : memory_status::invalid_argument;
-  }
-
-  /// Takes the memory that the next on_reserve, on_create and on_map need, so that none of them is refused any after the
-  /// platform has done its part. Errors: out_of_memory.
-  memory_status get_ready() noexcept {
-    return unless_out_of_memory(
-        [this] {
-          refill(ready_range_, ranges_);
-          refill(ready_block_, blocks_);
-          refill(ready_place_, reservation{}.mapped);
-          return memory_status::ok;
-        },
-        memory_status::out_of_memory);
-  }
-
-  /// Pre of each: its check says ok; of those that add something, get_ready() was called.
-  void on_reserve(std::span<std::byte> range) noexcept {
-    ready_range_.key() = range.data();
-    ready_range_.mapped().bytes = range.size();
-    ranges_.insert(std::move(ready_range_));
-    reserved_bytes_ += range.size();
-  }
-  void on_release(std::span<std::byte> range) noexcept {
+    if (!r->mapped.empty()) return memory_status::in_use;
+    if (const auto code = act(); code != memory_status::ok) return code;
     ranges_.erase(range.data());
     reserved_bytes_ -= range.size();
+    return memory_status::ok;
   }
-  /// `handle` is the platform's own name of the memory.
-  memory_block on_create(std::size_t bytes, std::uint64_t handle) noexcept {
-    const memory_block block{++last_id_, bytes};
-    ready_block_.key() = block.id;
-    ready_block_.mapped() = {block.bytes, handle, 0, true};
-    blocks_.insert(std::move(ready_block_));
+  /// `act(handle)` takes the memory; the handle is the platform's own name of it.
+  template <class Act>
+  memory_status create_block(std::size_t bytes, memory_block& block, Act act) noexcept {
+    if (!is_size(bytes)) return memory_status::invalid_argument;
+    auto entry = new_entry<decltype(blocks_)>();
+    if (entry.empty()) return memory_status::out_of_memory;
+    std::uint64_t handle = 0;
+    if (const auto code = act(handle); code != memory_status::ok) return code;
+    block = {++last_id_, bytes};
+    entry.key() = block.id;
+    entry.mapped() = {bytes, handle, 0, true};
+    blocks_.insert(std::move(entry));
     physical_bytes_ += bytes;
-    return block;
+    return memory_status::ok;
   }
-  [[nodiscard]] std::uint64_t handle(const memory_block& block) const noexcept {
-    HOTSET_ASSERT(has_handle(block));
-    return blocks_.find(block.id)->second.handle;
+  /// `act(handle, is_gone)`: gone if nothing shows its bytes.
+  template <class Act>
+  memory_status destroy_block(const memory_block& block, Act act) noexcept {
+    auto* const held = find(block);
+    if (held == nullptr) return memory_status::invalid_argument;
+    if (const auto code = act(held->handle, held->places == 0); code != memory_status::ok)
+      return code;
+    held->has_handle = false;
+    forget_if_gone(block.id);
+    return memory_status::ok;
   }
-  /// Returns the block's handle if nothing shows its bytes any more.
-  std::optional<std::uint64_t> on_destroy(const memory_block& block) noexcept {
-    blocks_.find(block.id)->second.has_handle = false;
-    return forget_if_gone(block.id);
+  /// `ok`, if the block may be mapped there.
+  [[nodiscard]] memory_status check_map(std::span<std::byte> range, std::size_t offset,
+                                        const memory_block& block) noexcept {
+    const auto* const r = find(range);
+    if (r == nullptr || find(block) == nullptr || offset % granularity_ != 0 ||
+        offset > range.size() || block.bytes > range.size() - offset)
+      return memory_status::invalid_argument;
+    const auto behind = r->mapped.lower_bound(offset);
+    const bool meets_next = behind != r->mapped.end() && behind->first < offset + block.bytes;
+    const bool meets_last = behind != r->mapped.begin() &&
+                            std::prev(behind)->first + std::prev(behind)->second.bytes > offset;
+    return meets_next || meets_last ? memory_status::in_use : memory_status::ok;
   }
-  void on_map(std::span<std::byte> range, std::size_t offset, const memory_block& block) noexcept {
-    ready_place_.key() = offset;
-    ready_place_.mapped() = block;
-    ranges_.find(range.data())->second.mapped.insert(std::move(ready_place_));
-    ++blocks_.find(block.id)->second.places;
+  /// `act(handle)` maps the block.
+  template <class Act>
+  memory_status map(std::span<std::byte> range, std::size_t offset, const memory_block& block,
+                    Act act) noexcept {
+    if (const auto code = check_map(range, offset, block); code != memory_status::ok) return code;
+    auto entry = new_entry<decltype(reservation::mapped)>();
+    if (entry.empty()) return memory_status::out_of_memory;
+    auto& held = *find(block);
+    if (const auto code = act(held.handle); code != memory_status::ok) return code;
+    entry.key() = offset;
+    entry.mapped() = block;
+    ranges_.find(range.data())->second.mapped.insert(std::move(entry));
+    ++held.places;
+    return memory_status::ok;
   }
-  /// Returns the block's handle if it was destroyed and nothing shows its bytes any more.
-  std::optional<std::uint64_t> on_unmap(std::span<std::byte> range, std::size_t offset) noexcept {
+  /// `act(handle, is_gone)` unmaps it: gone if the block was destroyed and nothing else shows its bytes.
+  template <class Act>
+  memory_status unmap(std::span<std::byte> range, std::size_t offset, std::size_t bytes,
+                      Act act) noexcept {
+    if (find(range) == nullptr) return memory_status::invalid_argument;
     auto& mapped = ranges_.find(range.data())->second.mapped;
     const auto place = mapped.find(offset);
+    if (place == mapped.end() || place->second.bytes != bytes)
+      return memory_status::invalid_argument;
     const auto id = place->second.id;
+    auto& held = blocks_.find(id)->second;
+    if (const auto code = act(held.handle, !held.has_handle && held.places == 1);
+        code != memory_status::ok)
+      return code;
     mapped.erase(place);
-    --blocks_.find(id)->second.places;
-    return forget_if_gone(id);
+    --held.places;
+    forget_if_gone(id);
+    return memory_status::ok;
   }
 
  private:
@@ -134,40 +140,40 @@ class mapping_ledger {
     bool has_handle = false;  ///< it was not destroyed
   };
 
+  /// An entry to be inserted; empty if there is no memory for it.
   template <class Map>
-  static void refill(typename Map::node_type& node, const Map&) {
-    if (!node.empty()) return;
-    Map made;
-    made.try_emplace({});
-    node = made.extract(made.begin());
+  static typename Map::node_type new_entry() noexcept {
+    return unless_out_of_memory(
+        [] {
+          Map made;
+          made.try_emplace({});
+          return made.extract(made.begin());
+        },
+        typename Map::node_type{});
+  }
+  [[nodiscard]] bool is_size(std::size_t bytes) const noexcept {
+    return bytes != 0 && bytes % granularity_ == 0;
   }
   [[nodiscard]] const reservation* find(std::span<std::byte> range) const noexcept {
     const auto r = ranges_.find(range.data());
     return r != ranges_.end() && r->second.bytes == range.size() ? &r->second : nullptr;
   }
-  [[nodiscard]] bool has_handle(const memory_block& block) const noexcept {
+  [[nodiscard]] holding* find(const memory_block& block) noexcept {
     const auto b = blocks_.find(block.id);
-    return b != blocks_.end() && b->second.has_handle && b->second.bytes == block.bytes;
+    const bool is_held =
+        b != blocks_.end() && b->second.has_handle && b->second.bytes == block.bytes;
+    return is_held ? &b->second : nullptr;
   }
-  [[nodiscard]] bool is_inside(std::span<std::byte> range, std::size_t offset,
-                               std::size_t bytes) const noexcept {
-    return offset % granularity_ == 0 && offset <= range.size() && bytes <= range.size() - offset;
-  }
-  std::optional<std::uint64_t> forget_if_gone(std::uint64_t id) noexcept {
+  void forget_if_gone(std::uint64_t id) noexcept {
     const auto b = blocks_.find(id);
-    if (b->second.has_handle || b->second.places != 0) return std::nullopt;
-    const auto handle = b->second.handle;
+    if (b->second.has_handle || b->second.places != 0) return;
     physical_bytes_ -= b->second.bytes;
     blocks_.erase(b);
-    return handle;
   }
 
   std::size_t granularity_;
   std::map<const std::byte*, reservation> ranges_;
   std::map<std::uint64_t, holding> blocks_;
-  decltype(ranges_)::node_type ready_range_;
-  decltype(blocks_)::node_type ready_block_;
-  decltype(reservation::mapped)::node_type ready_place_;
   std::uint64_t last_id_ = 0;
   std::uint64_t reserved_bytes_ = 0;
   std::uint64_t physical_bytes_ = 0;

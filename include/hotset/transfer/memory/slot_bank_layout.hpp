@@ -1,24 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Where each slot's tensors lie: for each tensor of each size class one array, with a place per slot.
+/// Where each slot's tensors lie, and what slot memory must offer that changes size while a cache serves from it.
 
 #include <algorithm>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <span>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include "hotset/core/error.hpp"
-#include "hotset/core/expert_layout.hpp"
+#include "hotset/core/geometry.hpp"
 #include "hotset/core/ids/per_id.hpp"
 #include "hotset/core/pool_layout.hpp"
+#include "hotset/core/status.hpp"
 
 namespace hotset {
 
-/// Sizes and offsets only: the banks of hosts and devices take the memory.
+/// For each tensor of each size class one array, with a place per slot. Sizes and offsets only: the banks of hosts and devices
+/// take the memory.
 class slot_bank_layout {
  public:
   /// All slots of one tensor of one size class. Units: bytes.
@@ -49,8 +51,8 @@ class slot_bank_layout {
                                          const std::vector<expert_layout>& layouts,
                                          std::size_t alignment, std::size_t beside = 0) {
     if (beside != 0 && layouts.size() != 1)
-      return error{std::to_string(beside) + " slots beside the cache's with experts of " +
-                   std::to_string(layouts.size()) + " sizes, accepted: one size"};
+      return refusal(beside, " slots beside the cache's with experts of ", layouts.size(),
+                     " sizes, accepted: one size");
     const auto classes = layout.shape().size_classes();
     const auto precisions = layout.precisions();
     slot_bank_layout out;
@@ -61,9 +63,9 @@ class slot_bank_layout {
       const auto c = index_of(pool.size_class);
       for (const auto l : pool.layers)
         if (index_of(classes[index_of(l)]) * precisions + index_of(pool.precision) != c)
-          return error{"pool " + std::to_string(p) +
-                       " serves layers of different size classes, accepted: one class a pool"};
-      if (c >= layouts.size()) return error{"no layout for size class " + std::to_string(c)};
+          return refusal("pool ", p,
+                         " serves layers of different size classes, accepted: one class a pool");
+      if (c >= layouts.size()) return refusal("no layout for size class ", c);
       if (auto bad = layouts[c].validate()) return *std::move(bad);
       for (auto s = pool.first_slot; s < pool.first_slot + pool.slots; ++s)
         out.slots_[s] = {c, counts[c]++};
@@ -78,8 +80,8 @@ class slot_bank_layout {
         const auto most =
             std::numeric_limits<std::size_t>::max() / 2 / std::max<std::size_t>(1, counts[c]);
         if (tensor.bytes > most || most - tensor.bytes < alignment)
-          return error{std::to_string(counts[c]) + " slots of tensor '" + tensor.name + "' of " +
-                       std::to_string(tensor.bytes) + " bytes, accepted: less than memory can be"};
+          return refusal(counts[c], " slots of tensor '", tensor.name, "' of ", tensor.bytes,
+                         " bytes, accepted: less than memory can be");
         const auto bytes = static_cast<std::size_t>(tensor.bytes);
         const auto stride = (bytes + alignment - 1) / alignment * alignment;
         out.arrays_.push_back({c, t, counts[c], bytes, stride});
@@ -92,15 +94,15 @@ class slot_bank_layout {
   /// Errors: another number of them; less than a tensor's bytes; an array of more bytes than memory can be.
   validation set_strides(std::span<const std::size_t> strides) {
     if (strides.size() != arrays_.size())
-      return error{std::to_string(strides.size()) + " arrays of slots, accepted: " +
-                   std::to_string(arrays_.size()) + ", one for each tensor of each size class"};
+      return refusal(strides.size(), " arrays of slots, accepted: ", arrays_.size(),
+                     ", one for each tensor of each size class");
     for (std::size_t a = 0; a < strides.size(); ++a) {
       const auto most =
           std::numeric_limits<std::size_t>::max() / 2 / std::max<std::size_t>(1, arrays_[a].slots);
       if (strides[a] < arrays_[a].bytes || strides[a] > most)
-        return error{"slots of array " + std::to_string(a) + " are " + std::to_string(strides[a]) +
-                     " bytes apart, accepted: " + std::to_string(arrays_[a].bytes) +
-                     " or more, the bytes of a tensor"};
+        return refusal("slots of array ", a, " are ", strides[a],
+                       " bytes apart, accepted: ", arrays_[a].bytes,
+                       " or more, the bytes of a tensor");
     }
     for (std::size_t a = 0; a < strides.size(); ++a) arrays_[a].stride = strides[a];
     return std::nullopt;
@@ -111,14 +113,13 @@ class slot_bank_layout {
   [[nodiscard]] validation check(const pool_layout& layout) const {
     const auto held = slots_.size() - beside_;
     if (layout.slots() != held)
-      return error{"a bank of " + std::to_string(held) +
-                   " slots, accepted: " + std::to_string(layout.slots()) + ", those of the cache"};
+      return refusal("a bank of ", held, " slots, accepted: ", layout.slots(),
+                     ", those of the cache");
     for (const auto s : each<slot_id>(held)) {
       const auto wanted = layout.at(layout.pool_of_slot(s)).size_class;
       if (slots_[s].size_class != index_of(wanted))
-        return error{"a bank whose slot " + to_string(s) + " is of size class " +
-                     std::to_string(slots_[s].size_class) + ", accepted: " + to_string(wanted) +
-                     ", that of the cache"};
+        return refusal("a bank whose slot ", s, " is of size class ", slots_[s].size_class,
+                       ", accepted: ", wanted, ", that of the cache");
     }
     return check_bytes(layout);
   }
@@ -133,10 +134,7 @@ class slot_bank_layout {
   }
   /// Memory of one slot of a size class. Units: bytes.
   [[nodiscard]] std::uint64_t slot_bytes(std::size_t size_class) const noexcept {
-    std::uint64_t bytes = 0;
-    for (const auto& one : arrays_)
-      if (one.size_class == size_class) bytes += one.stride;
-    return bytes;
+    return sum(size_class, &array::stride);
   }
   /// Tensors of the experts that the slot can hold. Pre: slot in range.
   [[nodiscard]] std::size_t tensors(slot_id slot) const noexcept {
@@ -157,19 +155,19 @@ class slot_bank_layout {
     if (layout.shape().expert_bytes.empty()) return std::nullopt;
     for (std::size_t p = 0; p < layout.pools(); ++p) {
       const auto& pool = layout.at(static_cast<pool_id>(p));
-      const auto held = bytes_of_class(index_of(pool.size_class));
+      const auto held = sum(index_of(pool.size_class), &array::bytes);
       for (const auto l : pool.layers)
         if (const auto wanted = layout.shape().bytes_of(l, pool.precision); wanted != held)
-          return error{"a bank whose slots of size class " + to_string(pool.size_class) + " hold " +
-                       std::to_string(held) + " bytes, accepted: " + std::to_string(wanted) +
-                       ", an expert of layer " + to_string(l)};
+          return refusal("a bank whose slots of size class ", pool.size_class, " hold ", held,
+                         " bytes, accepted: ", wanted, ", an expert of layer ", l);
     }
     return std::nullopt;
   }
-  [[nodiscard]] std::uint64_t bytes_of_class(std::size_t size_class) const noexcept {
+  /// Over the arrays of a size class.
+  [[nodiscard]] std::uint64_t sum(std::size_t size_class, std::size_t array::*of) const noexcept {
     std::uint64_t bytes = 0;
     for (const auto& one : arrays_)
-      if (one.size_class == size_class) bytes += one.bytes;
+      if (one.size_class == size_class) bytes += one.*of;
     return bytes;
   }
 
@@ -187,5 +185,33 @@ class slot_bank_layout {
   std::vector<class_arrays> classes_;
   std::vector<array> arrays_;
 };
+
+/// Requirements on slot memory that is given back and taken, on a host or a device.
+///
+/// | expression | meaning |
+/// |---|---|
+/// | `slots()` | all slots, with memory or without |
+/// | `tensors(slot)`, `bytes(slot, tensor)` | where an expert's tensors lie in a slot; the addresses stay for the bank's life |
+/// | `slot_bytes(size_class)` | what a slot takes from the budget |
+/// | `held(size_class)` | slots of the class that have memory: its first ones |
+/// | `hold(size_class, slots)` | gives the first `slots` of the class memory and no others; their contents stay, new ones are unknown. `exceeds_memory`: nothing has changed |
+/// | `copy_slot(from, to, stream)` | copies all tensors after what was enqueued on the stream; the bytes at `to` are there when `finish` returns. Both slots are of one size class and held |
+/// | `finish(stream)` | waits until what was enqueued on the stream has run. `fill_failed`: it has not |
+///
+/// Calls are `noexcept`. `hold`, `copy_slot` and `finish` are for drained points.
+// clang-format 14 tears compound requirements apart.
+// clang-format off
+template <class B, class Stream>
+concept slot_bank = requires(B bank, const B& fixed, slot_id slot, std::size_t n, Stream& stream) {
+  { fixed.slots() } noexcept -> std::same_as<std::size_t>;
+  { fixed.tensors(slot) } noexcept -> std::same_as<std::size_t>;
+  { fixed.bytes(slot, n) } noexcept -> std::same_as<std::span<std::byte>>;
+  { fixed.slot_bytes(n) } noexcept -> std::same_as<std::uint64_t>;
+  { fixed.held(n) } noexcept -> std::same_as<std::size_t>;
+  { bank.hold(n, n) } noexcept -> std::same_as<status>;
+  { bank.copy_slot(slot, slot, stream) } noexcept -> std::same_as<status>;
+  { bank.finish(stream) } noexcept -> std::same_as<status>;
+};
+// clang-format on
 
 }  // namespace hotset

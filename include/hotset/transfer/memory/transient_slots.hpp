@@ -32,7 +32,7 @@ class transient_slots {
       : backend_(backend), first_(first), slots_(count) {}
 
   [[nodiscard]] std::size_t size() const noexcept { return slots_.size(); }
-  /// What the visit before has streamed is not found again.
+  /// Forgets what the visit before has streamed.
   void begin_visit() noexcept { used_ = 0; }
   /// The slot in which what is enqueued on `stream` from now on finds the expert. A second group of the visit that asks for
   /// the same expert at the same precision finds it without a copy. no_slot: all slots are in use, or the copy failed: the expert is the host's.

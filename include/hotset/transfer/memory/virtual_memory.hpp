@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Requirements on memory whose addresses and bytes are taken apart: addresses are reserved, blocks are mapped into them.
+/// Memory whose addresses and bytes are taken apart: what it must offer, and a range of addresses into which blocks
+/// are mapped.
 ///
 /// | expression | meaning |
 /// |---|---|
@@ -10,26 +11,28 @@
 /// | `create_block(bytes, block)` | takes physical memory of unknown content; slow, so not on the hot path |
 /// | `destroy_block(block)` | gives it back; where it is mapped its bytes stay until the last place is unmapped |
 /// | `map(range, offset, block)` | the whole block shows at the offset, where nothing may be mapped; a block may show at several places at once |
-/// | `unmap(range, offset, bytes)` | undoes one `map`; nobody may still read or write there |
+/// | `unmap(range, offset, bytes)` | undoes one `map`; no reads or writes there may be under way |
 /// | `map_range(range, offset, blocks)` | optional, where it costs less: a `map` of each block, one behind the other, all or none |
 ///
 /// Calls are `noexcept`. One that fails changes nothing, and outputs are written on success only.
-/// What the caller got wrong is refused before the platform is asked: `invalid_argument` or `in_use`.
+/// Misuse is refused before the platform is asked: `invalid_argument` or `in_use`.
 
+#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
-#include "hotset/version.hpp"
+#include "hotset/core/error.hpp"
 
-// clang-format 14 tears compound requirements apart.
-// clang-format off
 namespace hotset {
 
 // clang-format off: version 14 takes an attributed enum for a function
-/// What became of a call.
+/// The result of a call.
 enum class [[nodiscard]] memory_status : std::uint8_t{
     ok = 0,
     invalid_argument,  ///< a size, offset, range or block that is none; nothing changed
@@ -59,32 +62,208 @@ struct memory_block {
   friend bool operator==(const memory_block&, const memory_block&) = default;
 };
 
+// clang-format 14 tears compound requirements apart.
+// clang-format off
 template <class V>
 concept virtual_memory = requires(V memory, const V& fixed, std::size_t bytes, std::size_t offset,
                                   std::span<std::byte>& new_range, std::span<std::byte> range,
                                   memory_block& new_block, memory_block block) {
-  { fixed.granularity() }
-  noexcept->std::same_as<std::size_t>;
-  { memory.reserve(bytes, new_range) }
-  noexcept->std::same_as<memory_status>;
-  { memory.release(range) }
-  noexcept->std::same_as<memory_status>;
-  { memory.create_block(bytes, new_block) }
-  noexcept->std::same_as<memory_status>;
-  { memory.destroy_block(block) }
-  noexcept->std::same_as<memory_status>;
-  { memory.map(range, offset, block) }
-  noexcept->std::same_as<memory_status>;
-  { memory.unmap(range, offset, bytes) }
-  noexcept->std::same_as<memory_status>;
+  { fixed.granularity() } noexcept -> std::same_as<std::size_t>;
+  { memory.reserve(bytes, new_range) } noexcept -> std::same_as<memory_status>;
+  { memory.release(range) } noexcept -> std::same_as<memory_status>;
+  { memory.create_block(bytes, new_block) } noexcept -> std::same_as<memory_status>;
+  { memory.destroy_block(block) } noexcept -> std::same_as<memory_status>;
+  { memory.map(range, offset, block) } noexcept -> std::same_as<memory_status>;
+  { memory.unmap(range, offset, bytes) } noexcept -> std::same_as<memory_status>;
 };
 /// A virtual_memory with `map_range`.
 template <class V>
 concept maps_ranges = virtual_memory<V> &&
     requires(V memory, std::size_t offset, std::span<std::byte> range,
              std::span<const memory_block> blocks) {
-  { memory.map_range(range, offset, blocks) }
-  noexcept->std::same_as<memory_status>;
+  { memory.map_range(range, offset, blocks) } noexcept -> std::same_as<memory_status>;
+};
+// clang-format on
+
+/// Destroys the blocks from the last to the first; each that is gone becomes none, and none is passed over.
+/// Returns the first refusal; the others are destroyed all the same.
+template <virtual_memory Memory>
+memory_status destroy_blocks(Memory& memory, std::span<memory_block> blocks) noexcept {
+  auto first_refusal = memory_status::ok;
+  for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) {
+    if (*block == memory_block{}) continue;
+    const auto code = memory.destroy_block(*block);
+    if (code == memory_status::ok)
+      *block = {};
+    else if (first_refusal == memory_status::ok)
+      first_refusal = code;
+  }
+  return first_refusal;
+}
+
+/// Creates a block of `bytes` in each place, or in none of them. Pre: the places hold none.
+template <virtual_memory Memory>
+memory_status create_blocks(Memory& memory, std::size_t bytes,
+                            std::span<memory_block> blocks) noexcept {
+  for (auto& block : blocks) {
+    const auto code = memory.create_block(bytes, block);
+    if (code == memory_status::ok) continue;
+    (void)destroy_blocks(memory, blocks);
+    return code;
+  }
+  return memory_status::ok;
+}
+
+/// A reserved range of addresses: what is asked of it is done whole or not at all. Owns the addresses and what is
+/// mapped there; a block that was mapped stays its maker's to destroy.
+template <virtual_memory Memory>
+class virtual_range {
+ public:
+  /// `memory` stays where it is and outlives the range. Errors: bytes that are no positive multiple of the granularity;
+  /// no addresses to be had.
+  static result<virtual_range> reserve(Memory& memory, std::size_t bytes) {
+    std::span<std::byte> range;
+    const auto code = memory.reserve(bytes, range);
+    if (code == memory_status::ok) return virtual_range(memory, range);
+    return refusal("cannot reserve ", bytes, " bytes of addresses in units of ",
+                   memory.granularity(), ": ", describe(code));
+  }
+  virtual_range(virtual_range&& other) noexcept
+      : memory_(other.memory_),
+        range_(std::exchange(other.range_, {})),
+        mapped_(std::exchange(other.mapped_, {})) {}
+  virtual_range& operator=(virtual_range&& other) noexcept {
+    std::swap(memory_, other.memory_);
+    std::swap(range_, other.range_);
+    std::swap(mapped_, other.mapped_);
+    return *this;
+  }
+  /// Unmaps everything. Pre: no reads or writes there are under way.
+  ~virtual_range() {
+    if (range_.empty()) return;
+    for (auto p = mapped_.rbegin(); p != mapped_.rend(); ++p)
+      (void)memory_->unmap(range_, p->offset, p->bytes);
+    (void)memory_->release(range_);
+  }
+
+  /// The addresses, with memory behind them or not; stable for the range's life.
+  [[nodiscard]] std::span<std::byte> addresses() const noexcept { return range_; }
+  /// Units: bytes of addresses with memory behind them.
+  [[nodiscard]] std::size_t mapped_bytes() const noexcept {
+    std::size_t bytes = 0;
+    for (const auto& p : mapped_) bytes += p.bytes;
+    return bytes;
+  }
+
+  memory_status map(std::size_t offset, const memory_block& block) noexcept {
+    return map(offset, std::span(&block, 1));
+  }
+  /// Maps the blocks one behind the other, all or none; by one call where the memory has `map_range`. Should the memory
+  /// refuse the undoing too, then what it keeps is still owned: `unmap` and the range's end try again.
+  memory_status map(std::size_t offset, std::span<const memory_block> blocks) noexcept {
+    const auto ready = unless_out_of_memory(
+        [&] {
+          mapped_.reserve(mapped_.size() + blocks.size());
+          return memory_status::ok;
+        },
+        memory_status::out_of_memory);
+    if (ready != memory_status::ok) return ready;
+    if constexpr (maps_ranges<Memory>) return map_at_once(offset, blocks);
+    auto end = offset;
+    for (const auto& block : blocks) {
+      if (const auto code = memory_->map(range_, end, block); code != memory_status::ok) {
+        (void)unmap(offset, end - offset);
+        return code;
+      }
+      own(end, block.bytes);
+      end += block.bytes;
+    }
+    return memory_status::ok;
+  }
+  /// Maps `count` new blocks of `block_bytes` each, all or none; each is destroyed when it is unmapped.
+  memory_status populate(std::size_t offset, std::size_t block_bytes, std::size_t count) noexcept {
+    if (block_bytes == 0 || count > range_.size() / block_bytes)
+      return memory_status::invalid_argument;
+    std::vector<memory_block> blocks;
+    auto code = unless_out_of_memory(
+        [&] {
+          blocks.resize(count);
+          return memory_status::ok;
+        },
+        memory_status::out_of_memory);
+    if (code != memory_status::ok) return code;
+    code = create_blocks(*memory_, block_bytes, std::span(blocks));
+    if (code != memory_status::ok) return code;
+    code = map(offset, blocks);
+    // A mapped block keeps its bytes: from here on, unmapping alone gives them back.
+    if (const auto kept = destroy_blocks(*memory_, std::span(blocks));
+        code == memory_status::ok && kept != memory_status::ok) {
+      (void)unmap(offset, count * block_bytes);
+      (void)destroy_blocks(*memory_, std::span(blocks));
+      code = kept;
+    }
+    return code;
+  }
+  /// Unmaps all that lies in [offset, offset + bytes), from the last to the first. Refuses to cut a block in two, with
+  /// nothing changed. Stops where the memory refuses; what is left can be unmapped by another call.
+  memory_status unmap(std::size_t offset, std::size_t bytes) noexcept {
+    if (offset > range_.size() || bytes > range_.size() - offset)
+      return memory_status::invalid_argument;
+    const auto first = index_of(offset);
+    const auto last = index_of(offset + bytes);
+    if (cuts(first, offset) || cuts(last, offset + bytes)) return memory_status::invalid_argument;
+    auto code = memory_status::ok;
+    auto kept = mapped_.begin() + last;
+    for (; kept != mapped_.begin() + first; --kept) {
+      const auto& p = *(kept - 1);
+      code = memory_->unmap(range_, p.offset, p.bytes);
+      if (code != memory_status::ok) break;
+    }
+    mapped_.erase(kept, mapped_.begin() + last);
+    return code;
+  }
+
+ private:
+  struct place {
+    std::size_t offset = 0;
+    std::size_t bytes = 0;
+  };
+
+  virtual_range(Memory& memory, std::span<std::byte> range) noexcept
+      : memory_(&memory), range_(range) {}
+
+  /// Pre: there is room for the places in `mapped_`.
+  memory_status map_at_once(std::size_t offset, std::span<const memory_block> blocks) noexcept {
+    const auto code = memory_->map_range(range_, offset, blocks);
+    if (code == memory_status::invalid_argument || code == memory_status::in_use) return code;
+    for (const auto& block : blocks) {
+      if (code == memory_status::ok || !is_gone(offset, block.bytes)) own(offset, block.bytes);
+      offset += block.bytes;
+    }
+    return code;
+  }
+  /// Whether nothing of ours is mapped there, after a call that was to map a block.
+  [[nodiscard]] bool is_gone(std::size_t offset, std::size_t bytes) noexcept {
+    const auto code = memory_->unmap(range_, offset, bytes);
+    return code == memory_status::ok || code == memory_status::invalid_argument;
+  }
+  void own(std::size_t offset, std::size_t bytes) noexcept {
+    mapped_.insert(mapped_.begin() + index_of(offset), {offset, bytes});
+  }
+  /// Index of the first place that starts at `offset` or behind it.
+  [[nodiscard]] std::ptrdiff_t index_of(std::size_t offset) const noexcept {
+    return std::ranges::lower_bound(mapped_, offset, {}, &place::offset) - mapped_.begin();
+  }
+  /// Whether the place before the one at `index` reaches beyond `offset`.
+  [[nodiscard]] bool cuts(std::ptrdiff_t index, std::size_t offset) const noexcept {
+    if (index == 0) return false;
+    const auto& before = mapped_[static_cast<std::size_t>(index - 1)];
+    return before.offset + before.bytes > offset;
+  }
+
+  Memory* memory_;
+  std::span<std::byte> range_;
+  std::vector<place> mapped_{};  ///< by offset
 };
 
 }  // namespace hotset

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <utility>
@@ -30,6 +31,9 @@
 #include "lab/traces/synthetic/synthetic_scores.hpp"
 
 namespace hotset {
+
+/// Called with the tokens made and to make.
+using synthetic_progress = std::function<void(std::uint64_t done, std::uint64_t total)>;
 
 namespace detail {
 
@@ -67,20 +71,16 @@ class popularity_router {
         row_of_(static_cast<std::size_t>(config.experts)),
         scores_(config) {}
 
-  void route(routing_trace& trace, const synthetic_place& place) {
+  /// Appends the ids of a row, and its weights and scores if they are wanted.
+  void route(routing_trace& trace, const synthetic_place& place, score_rows& rows) {
     if (place.again && keeps())
       repeat(trace, place);
     else
       choose(trace, place);
     if (config_.weights) weigh(trace);
-    if (config_.scores) score(trace, place);
+    if (config_.scores) score(trace, place, rows);
   }
-  void end_token() {
-    if (config_.scores) scores_.end_token();
-  }
-  void finish(routing_trace& trace) {
-    if (config_.scores) scores_.move_into(trace);
-  }
+  [[nodiscard]] static std::string logits() { return "logarithms of the probabilities"; }
 
  private:
   /// Draws from a stream of its own.
@@ -139,9 +139,9 @@ class popularity_router {
   }
 
   /// The gate weights are those of the trace, if it has them.
-  void score(const routing_trace& trace, const synthetic_place& place) {
+  void score(const routing_trace& trace, const synthetic_place& place, score_rows& rows) {
     if (!config_.weights) draw_gates(scores_.random());
-    scores_.add_layer(trace.ids_of(place.token, place.layer), draws_, place.popular, table_);
+    scores_.add_layer(trace.ids_of(place.token, place.layer), draws_, place.popular, table_, rows);
   }
 
   synthetic_config config_;
@@ -165,25 +165,21 @@ class logit_router {
         process_(config),
         order_(each<expert_id>(config.experts).begin(), each<expert_id>(config.experts).end()),
         routed_(static_cast<std::size_t>(config.top_k)),
-        masses_(order_.size()),
-        rows_(config) {}
+        masses_(order_.size()) {}
 
-  void route(routing_trace& trace, const synthetic_place& place) {
+  /// As popularity_router::route.
+  void route(routing_trace& trace, const synthetic_place& place, score_rows& rows) {
     const auto logits = process_.next(index_of(place.layer), place.popular, place.follows);
     const auto ids = choose(logits);
     trace.ids.insert(trace.ids.end(), ids.begin(), ids.end());
     if (config_.weights) weigh(trace, logits, ids);
     if (!config_.scores) return;
     const auto total = softmax_masses(logits, masses_);
-    rows_.add(ids, logits, masses_, total);
+    rows.add(ids, logits, masses_, total);
   }
-  void end_token() {
-    if (config_.scores) rows_.end_token();
-  }
-  void finish(routing_trace& trace) {
-    if (config_.scores)
-      rows_.move_into(trace, "autoregressive; correlation " + shortest(*config_.autoregression) +
-                                 ", spread " + shortest(config_.logit_spread));
+  [[nodiscard]] std::string logits() const {
+    return "autoregressive; correlation " + shortest(*config_.autoregression) + ", spread " +
+           shortest(config_.logit_spread);
   }
 
  private:
@@ -210,7 +206,6 @@ class logit_router {
   std::vector<expert_id> order_;       // [E], the routed first
   std::vector<std::int64_t> routed_;   // [K] logits
   std::vector<std::uint64_t> masses_;  // [E]
-  score_rows rows_;
 };
 
 /// The state of one generation; a token goes through all layers before the next.
@@ -218,10 +213,12 @@ template <class Router>
 class synthetic_generator {
  public:
   explicit synthetic_generator(const synthetic_config& config)
-      : config_(config), popular_(static_cast<std::size_t>(config.layers)), router_(config) {}
+      : config_(config),
+        popular_(static_cast<std::size_t>(config.layers)),
+        router_(config),
+        rows_(config) {}
 
-  template <class Progress>
-  [[nodiscard]] routing_trace run(Progress progress) {
+  [[nodiscard]] routing_trace run(const synthetic_progress& progress) {
     const auto total = std::uint64_t{config_.sequences} *
                        (config_.prefill + std::uint64_t{config_.tokens} * config_.positions);
     trace_.name = "synthetic";
@@ -232,17 +229,17 @@ class synthetic_generator {
     trace_.expert_bytes = {config_.expert_bytes};
     for (std::uint32_t s = 0; s < config_.sequences; ++s) {
       for (std::uint32_t t = 0; t < config_.prefill; ++t) {
-        progress(std::uint64_t{trace_.tokens()}, total);
+        if (progress) progress(trace_.tokens(), total);
         add_token(s, request_class::prefill, false);
       }
       if (config_.prefill > 0) ++step_;
       for (std::uint32_t t = 0; t < config_.tokens; ++t, ++step_)
         for (std::uint32_t p = 0; p < config_.positions; ++p) {
-          progress(std::uint64_t{trace_.tokens()}, total);
+          if (progress) progress(trace_.tokens(), total);
           add_token(s, request_class::decode, t > 0);
         }
     }
-    router_.finish(trace_);
+    if (config_.scores) rows_.move_into(trace_, router_.logits());
     return std::move(trace_);
   }
 
@@ -257,8 +254,8 @@ class synthetic_generator {
     trace_.sequence.push_back(sequence);
     trace_.kind.push_back(kind);
     for (const auto layer : each<layer_id>(config_.layers))
-      router_.route(trace_, {token, layer, follows, again, popular_[layer]});
-    router_.end_token();
+      router_.route(trace_, {token, layer, follows, again, popular_[layer]}, rows_);
+    if (config_.scores) rows_.end_token();
   }
 
   /// The popular experts of every layer; depends on seed, layer and phase alone.
@@ -276,6 +273,7 @@ class synthetic_generator {
   synthetic_config config_;
   per_layer<std::vector<expert_id>> popular_;  ///< [L][E], most popular first
   Router router_;
+  score_rows rows_;
   routing_trace trace_;
   std::uint32_t step_ = 0;
 };
@@ -283,19 +281,13 @@ class synthetic_generator {
 }  // namespace detail
 
 /// Returns why the configuration is refused, or the trace. Complexity: O(T L K log E + L E), and with scores
-/// O(T L E log E); with autoregression O(T L E log K). `progress(done, total)` is called before every token, with the
-/// tokens made and to make.
-template <class Progress>
-[[nodiscard]] result<routing_trace> synthetic_trace(const synthetic_config& config,
-                                                    Progress progress) {
+/// O(T L E log E); with autoregression O(T L E log K). `progress` is called before every token.
+[[nodiscard]] inline result<routing_trace> synthetic_trace(
+    const synthetic_config& config, const synthetic_progress& progress = {}) {
   if (auto bad = config.validate()) return *std::move(bad);
   if (config.autoregression)
-    return detail::synthetic_generator<detail::logit_router>(config).run(std::move(progress));
-  return detail::synthetic_generator<detail::popularity_router>(config).run(std::move(progress));
-}
-/// The same, and nobody is told.
-[[nodiscard]] inline result<routing_trace> synthetic_trace(const synthetic_config& config) {
-  return synthetic_trace(config, [](std::uint64_t, std::uint64_t) {});
+    return detail::synthetic_generator<detail::logit_router>(config).run(progress);
+  return detail::synthetic_generator<detail::popularity_router>(config).run(progress);
 }
 
 }  // namespace hotset

@@ -49,45 +49,48 @@ struct synthetic_config {
     if (auto bad = geometry{layers, experts, top_k, 1, {expert_bytes}, {}}.validate()) return bad;
     if (experts > (1 << 20))
       return error{"experts = " + std::to_string(experts) + ", accepted: 1..1048576"};
-    if (!(zipf >= 0 && zipf <= 8)) return refuse("zipf", zipf, "0..8");
-    if (!(stickiness >= 0 && stickiness <= 1)) return refuse("stickiness", stickiness, "0..1");
-    if (!(position_stickiness >= 0 && position_stickiness <= 1))
-      return refuse("position_stickiness", position_stickiness, "0..1");
     if (positions < 1) return error{"positions = 0, accepted: 1 or more"};
-    if (!(routed_mass >= 0 && routed_mass <= 0.99))
-      return refuse("routed_mass", routed_mass, "0..0.99");
-    if (auto bad = validate_noise()) return bad;
-    if (auto bad = validate_logits()) return bad;
+    if (auto bad = validate_numbers()) return bad;
     return validate_rows();
   }
 
  private:
-  static validation refuse(const char* what, double value, const char* accepted) {
-    return error{std::string(what) + " = " + std::to_string(value) + ", accepted: " + accepted};
-  }
-
-  [[nodiscard]] validation validate_noise() const {
-    const bool gaussian = predictor_noise_kind == noise_kind::gaussian;
-    if (predictor_noise >= 0 && predictor_noise <= (gaussian ? most_gaussian_noise : 1))
-      return std::nullopt;
-    return refuse("predictor_noise", predictor_noise, gaussian ? "0..16 (gaussian)" : "0..1");
-  }
-
   /// What decides the routing one way has no meaning in the other.
-  [[nodiscard]] validation validate_logits() const {
-    if (!autoregression) {
-      if (logit_spread == 1) return std::nullopt;
-      return refuse("logit_spread", logit_spread, "1 without autoregression");
-    }
-    if (!(*autoregression >= 0 && *autoregression < 1))
-      return refuse("autoregression", *autoregression, "0 or more, below 1");
-    if (!(logit_spread > 0 && logit_spread <= most_logit_spread))
-      return refuse("logit_spread", logit_spread, "more than 0, at most 8");
-    if (stickiness != 0) return refuse("stickiness", stickiness, "0 with autoregression");
-    if (position_stickiness != 0)
-      return refuse("position_stickiness", position_stickiness, "0 with autoregression");
-    if (routed_mass != 0.5)
-      return refuse("routed_mass", routed_mass, "0.5 (the default) with autoregression");
+  [[nodiscard]] validation validate_numbers() const {
+    const bool gaussian = predictor_noise_kind == noise_kind::gaussian;
+    const bool drawn = !autoregression;
+    const double correlation = autoregression.value_or(0);
+    const auto within = [](double value, double most) { return value >= 0 && value <= most; };
+    struct setting {
+      const char* name;
+      double value;
+      bool is_accepted;
+      const char* accepted;
+    };
+    for (const auto& n :
+         {setting{"zipf", zipf, within(zipf, 8), "0..8"},
+          setting{"stickiness", stickiness, within(stickiness, 1), "0..1"},
+          setting{"position_stickiness", position_stickiness, within(position_stickiness, 1),
+                  "0..1"},
+          setting{"routed_mass", routed_mass, within(routed_mass, 0.99), "0..0.99"},
+          setting{"predictor_noise", predictor_noise,
+                  within(predictor_noise, gaussian ? most_gaussian_noise : 1),
+                  gaussian ? "0..16 (gaussian)" : "0..1"},
+          setting{"autoregression", correlation, correlation >= 0 && correlation < 1,
+                  "0 or more, below 1"},
+          setting{"logit_spread", logit_spread,
+                  drawn || (logit_spread > 0 && within(logit_spread, most_logit_spread)),
+                  "more than 0, at most 8"},
+          setting{"logit_spread", logit_spread, !drawn || logit_spread == 1,
+                  "1 without autoregression"},
+          setting{"stickiness", stickiness, drawn || stickiness == 0, "0 with autoregression"},
+          setting{"position_stickiness", position_stickiness, drawn || position_stickiness == 0,
+                  "0 with autoregression"},
+          setting{"routed_mass", routed_mass, drawn || routed_mass == 0.5,
+                  "0.5 (the default) with autoregression"}})
+      if (!n.is_accepted)
+        return error{std::string(n.name) + " = " + std::to_string(n.value) +
+                     ", accepted: " + n.accepted};
     return std::nullopt;
   }
 

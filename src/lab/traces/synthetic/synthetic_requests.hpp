@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "hotset/core/error.hpp"
-#include "hotset/trace/kv_trace.hpp"
+#include "lab/traces/kv_trace.hpp"
 #include "lab/traces/synthetic/synthetic.hpp"
 
 namespace hotset {

@@ -12,7 +12,6 @@
 #include "hotset/core/ids.hpp"
 #include "hotset/core/ids/id_view.hpp"
 #include "hotset/core/numbers/splitmix64.hpp"
-#include "hotset/trace/routing_trace.hpp"
 #include "lab/traces/synthetic/integer_math.hpp"
 #include "lab/traces/synthetic/score_rows.hpp"
 #include "lab/traces/synthetic/synthetic_config.hpp"
@@ -34,15 +33,15 @@ class synthetic_scores {
         // A smaller mass sets no limit: none of the others passes a routed one, and they are 2^20 at most.
         others_per_routed_((1.0 - config.routed_mass) / std::max(config.routed_mass, 0x1p-20)),
         masses_(static_cast<std::size_t>(config.experts)),
-        steps_(masses_.size()),
-        rows_(config) {}
+        steps_(masses_.size()) {}
 
   [[nodiscard]] splitmix64& random() noexcept { return random_; }
 
-  /// The next layer of the token in hand. `gates`: of the ids, descending, in 1..2^32. `popular`: all experts, the most
-  /// popular first; `cumulative`: their popularities, summed up.
+  /// Adds the next layer of the token in hand to rows. `gates`: of the ids, descending, in 1..2^32. `popular`: all experts,
+  /// the most popular first; `cumulative`: their popularities, summed up.
   void add_layer(id_view<expert_id> ids, std::span<const std::uint64_t> gates,
-                 id_view<expert_id> popular, std::span<const std::uint64_t> cumulative) {
+                 id_view<expert_id> popular, std::span<const std::uint64_t> cumulative,
+                 score_rows& rows) {
     std::ranges::fill(masses_, 0);
     std::uint64_t routed = 0;
     for (std::size_t rank = 0; rank < ids.size(); ++rank) {
@@ -52,14 +51,7 @@ class synthetic_scores {
     const auto total = routed + weigh_others(gates.back() << 8U, routed, popular, cumulative);
     const auto whole = ln_q18(total);
     for (std::size_t e = 0; e < steps_.size(); ++e) steps_[e] = ln_q18(masses_[e]) - whole;
-    rows_.add(ids, steps_, masses_, total);
-  }
-
-  /// After the last layer of a token.
-  void end_token() { rows_.end_token(); }
-
-  void move_into(routing_trace& trace) {
-    rows_.move_into(trace, "logarithms of the probabilities");
+    rows.add(ids, steps_, masses_, total);
   }
 
  private:
@@ -113,7 +105,6 @@ class synthetic_scores {
   std::vector<std::uint64_t> masses_;  // [E]
   std::vector<std::int64_t> steps_;    // [E] logits
   std::vector<std::pair<std::uint64_t, expert_id>> others_;
-  score_rows rows_;
 };
 
 }  // namespace detail

@@ -9,8 +9,8 @@
 
 #include <gtest/gtest.h>
 
-#include "hotset/cache/resize.hpp"
 #include "hotset/core/memory_budget.hpp"
+#include "hotset/transfer/memory/resizable_pool.hpp"
 #include "paging_samples.hpp"
 #include "tiny_moe/model/kv_pool.hpp"
 #include "tiny_moe/serving/serving.hpp"

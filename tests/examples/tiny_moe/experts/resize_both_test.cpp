@@ -9,8 +9,8 @@
 
 #include "elastic_blocks.hpp"
 #include "elastic_experts.hpp"
-#include "hotset/cache/resize.hpp"
 #include "hotset/core/memory_budget.hpp"
+#include "hotset/transfer/memory/resizable_pool.hpp"
 #include "random_source.hpp"
 
 namespace hotset::resize_both_test {

@@ -15,7 +15,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "hotset/cache/resize.hpp"
+#include "hotset/transfer/memory/resizable_pool.hpp"
 #include "random_source.hpp"
 
 namespace kv_pool_test {

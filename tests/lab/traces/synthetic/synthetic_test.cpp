@@ -9,10 +9,6 @@
 
 #include <gtest/gtest.h>
 
-#include "hotset/prefetch/next_layer_top_k.hpp"
-#include "hotset/routing/cache_aware.hpp"
-#include "hotset/trace/native_trace_writer.hpp"
-#include "trace_samples.hpp"
 #include "written_ids.hpp"
 
 namespace synthetic_test {
@@ -290,12 +286,6 @@ TEST(synthetic, positions_are_the_same_on_every_machine_and_scored_as_any_token)
   }
 }
 
-TEST(synthetic, all_experts_can_be_routed_at_once_however_steep) {
-  const auto trace =
-      synthetic_trace({.layers = 1, .experts = 32, .top_k = 32, .tokens = 4, .zipf = 8}).value();
-  EXPECT_FALSE(trace.validate());
-}
-
 TEST(synthetic, rows_that_take_nearly_all_experts_keep_their_draws) {
   const synthetic_config sticky{.layers = 2,
                                 .experts = 64,
@@ -391,7 +381,9 @@ TEST(synthetic, the_best_logits_are_the_routed_experts_in_rank_order) {
 
 // Draws of 32 bits that are equal or nearly so are too rare to wait for.
 TEST(synthetic, ties_of_gate_weights_are_none_of_the_scores) {
-  detail::synthetic_scores scores({.layers = 1, .experts = 6, .top_k = 3, .scores = true});
+  const synthetic_config config{.layers = 1, .experts = 6, .top_k = 3, .scores = true};
+  detail::synthetic_scores scores(config);
+  detail::score_rows made(config);
   const auto ids = expert_ids({4, 1, 5});
   const auto popular = expert_ids({0, 1, 2, 3, 4, 5});
   const auto alike = detail::zipf_table(6, 0);
@@ -401,14 +393,14 @@ TEST(synthetic, ties_of_gate_weights_are_none_of_the_scores) {
       {huge, 1, 1}, {huge, huge, 1},    {huge, huge, 1024}};
   constexpr std::size_t rounds = 20;
   for (std::size_t t = 0; t < rounds * ties.size(); ++t) {
-    scores.add_layer(ids, ties[t % ties.size()], popular, alike);
-    scores.end_token();
+    scores.add_layer(ids, ties[t % ties.size()], popular, alike, made);
+    made.end_token();
   }
   routing_trace trace;
   trace.layers = 1;
   trace.experts = 6;
   trace.step.resize(rounds * ties.size());
-  scores.move_into(trace);
+  made.move_into(trace, "");
   for (std::size_t t = 0; t < trace.tokens(); ++t) {
     const auto z = row_of(trace.logits, trace, t, 0_layer);
     EXPECT_EQ(best(z, 3), ids);
@@ -425,15 +417,17 @@ TEST(synthetic, ties_of_gate_weights_are_none_of_the_scores) {
 TEST(synthetic, many_ties_leave_the_other_experts_below) {
   constexpr std::size_t rows = 2000;
   constexpr std::size_t k = 1000;
-  detail::synthetic_scores scores({.layers = 1, .experts = 1002, .top_k = 1000, .scores = true});
+  const synthetic_config config{.layers = 1, .experts = 1002, .top_k = 1000, .scores = true};
+  detail::synthetic_scores scores(config);
+  detail::score_rows made(config);
   const auto all = each<expert_id>(k + 2);
   const std::vector<expert_id> popular(all.begin(), all.end());
   const auto alike = detail::zipf_table(k + 2, 0);
   const std::vector<std::uint64_t> gates(k, 1U << 31U);
   for (std::size_t row = 0; row < rows; ++row)
-    scores.add_layer(std::span(popular).first(k), gates, popular, alike);
+    scores.add_layer(std::span(popular).first(k), gates, popular, alike, made);
   routing_trace trace;
-  scores.move_into(trace);
+  made.move_into(trace, "");
   ASSERT_EQ(trace.logits.size(), rows * (k + 2));
   for (std::size_t row = 0; row < rows; ++row) {
     const auto z = std::span(trace.logits).subspan(row * (k + 2), k + 2);
@@ -571,38 +565,6 @@ TEST(synthetic, noise_makes_predictions_worse_step_by_step) {
   }
 }
 
-TEST(synthetic, noise_moves_probabilities_but_changes_none) {
-  const synthetic_config config{.tokens = 40, .scores = true};
-  const auto clean = synthetic_trace(config).value();
-  auto noisy_config = config;
-  noisy_config.predictor_noise = 0.5;
-  const auto noisy = synthetic_trace(noisy_config).value();
-  EXPECT_EQ(noisy.logits, clean.logits);
-  noisy_config.predictor_noise = 1;
-  const auto wild = synthetic_trace(noisy_config).value();
-  std::size_t half_moved = 0;
-  std::size_t moved = 0;
-  for (std::size_t t = 0; t < clean.tokens(); ++t)
-    for (const auto l : each<layer_id>(clean.layers)) {
-      auto a = row_of(clean.predictions, clean, t, l);
-      auto b = row_of(noisy.predictions, noisy, t, l);
-      auto c = row_of(wild.predictions, wild, t, l);
-      for (std::size_t e = 0; e < a.size(); ++e) {
-        half_moved += a[e] != b[e] ? 1U : 0U;
-        moved += a[e] != c[e] ? 1U : 0U;
-      }
-      std::sort(a.begin(), a.end());
-      std::sort(b.begin(), b.end());
-      std::sort(c.begin(), c.end());
-      EXPECT_EQ(a, b);
-      EXPECT_EQ(a, c);
-    }
-  const auto all = clean.tokens() * 3 * 32;  // the last layer has zeros
-  EXPECT_GT(moved, all * 95 / 100) << "every expert has another one's, some of them equal";
-  EXPECT_NEAR(static_cast<double>(half_moved), static_cast<double>(all) / 2,
-              static_cast<double>(all) / 20);
-}
-
 /// Share of experts that the token before used, too.
 double repeated(const routing_trace& trace, std::size_t from, std::size_t to) {
   std::size_t same = 0;
@@ -652,33 +614,6 @@ TEST(synthetic, autoregressive_logits_decide_the_routing) {
   EXPECT_EQ(trace.fact("logits"), "autoregressive; correlation 0.8, spread 1.5");
 }
 
-TEST(synthetic, tied_logits_go_to_the_lower_id) {
-  const auto trace = synthetic_trace({.experts = 9,
-                                      .top_k = 4,
-                                      .tokens = 3,
-                                      .zipf = 0,
-                                      .autoregression = 0.5,
-                                      .logit_spread = 1e-9})
-                         .value();
-  for (std::size_t t = 0; t < 3; ++t) {
-    const auto ids = trace.ids_of(t, 1_layer);
-    EXPECT_EQ(std::vector<expert_id>(ids.begin(), ids.end()), expert_ids({0, 1, 2, 3}));
-    for (const float weight : trace.weights_of(t, 1_layer)) EXPECT_EQ(weight, 0.25F);
-  }
-}
-
-TEST(synthetic, autoregressive_routing_does_not_ask_what_is_recorded) {
-  synthetic_config config{.tokens = 60, .autoregression = 0.7, .scores = true};
-  const auto all = synthetic_trace(config).value();
-  config.weights = false;
-  EXPECT_EQ(synthetic_trace(config).value().ids, all.ids);
-  EXPECT_EQ(synthetic_trace(config).value().logits, all.logits);
-  config.scores = false;
-  EXPECT_EQ(synthetic_trace(config).value().ids, all.ids);
-  config.weights = true;
-  EXPECT_EQ(synthetic_trace(config).value().weights, all.weights);
-}
-
 TEST(synthetic, autoregressive_traces_are_the_same_on_every_machine) {
   synthetic_config config{.sequences = 2,
                           .prefill = 8,
@@ -698,23 +633,6 @@ TEST(synthetic, autoregressive_traces_are_the_same_on_every_machine) {
   EXPECT_NE(fingerprint(synthetic_trace(config).value()), fingerprint(trace));
 }
 
-TEST(synthetic, the_more_logits_remember_the_more_experts_come_again) {
-  double before = 0;
-  for (const double correlation : {0.0, 0.5, 0.9, 0.99}) {
-    const auto trace =
-        synthetic_trace(
-            {.experts = 64, .top_k = 6, .tokens = 1500, .zipf = 0, .autoregression = correlation})
-            .value();
-    const double now = repeated(trace, 1, trace.tokens());
-    if (correlation == 0) {
-      EXPECT_NEAR(now, 6.0 / 64, 0.01);
-    }
-    EXPECT_GT(now, before + 0.05) << correlation;
-    before = now;
-  }
-  EXPECT_GT(before, 0.8);
-}
-
 TEST(synthetic, a_sequence_remembers_no_other) {
   const auto trace = synthetic_trace({.layers = 40,
                                       .experts = 64,
@@ -728,32 +646,6 @@ TEST(synthetic, a_sequence_remembers_no_other) {
   EXPECT_GT(repeated(trace, 1, 8), 0.9) << "the prompt is remembered";
   EXPECT_LT(repeated(trace, 8, 9), 0.2);
   EXPECT_GT(repeated(trace, 9, 16), 0.9);
-}
-
-TEST(synthetic, popularity_biases_logits_until_the_phase_ends) {
-  const auto trace = synthetic_trace({.layers = 1,
-                                      .top_k = 1,
-                                      .tokens = 4000,
-                                      .zipf = 2,
-                                      .autoregression = 0.5,
-                                      .phase_length = 2000})
-                         .value();
-  const auto first = counts(trace, 0_layer, 0, 2000);
-  const auto second = counts(trace, 0_layer, 2000, 4000);
-  const auto most = std::ranges::max_element(first);
-  EXPECT_GT(*most, 800U);
-  EXPECT_LT(second[static_cast<std::size_t>(most - first.begin())], 400U);
-  EXPECT_GT(*std::ranges::max_element(second), 800U);
-}
-
-TEST(synthetic, gaussian_noise_of_nothing_is_no_noise) {
-  for (auto config : scored_configs()) {
-    const auto exchanged = synthetic_trace(config).value();
-    config.predictor_noise_kind = noise_kind::gaussian;
-    const auto noisy = synthetic_trace(config).value();
-    EXPECT_EQ(fingerprint_of_scores(noisy), fingerprint_of_scores(exchanged));
-    EXPECT_EQ(fingerprint(noisy), fingerprint(exchanged));
-  }
 }
 
 TEST(synthetic, gaussian_noise_makes_predictions_worse_step_by_step) {
@@ -777,161 +669,61 @@ TEST(synthetic, gaussian_noise_makes_predictions_worse_step_by_step) {
   }
 }
 
-/// How far the experts that are predicted in vain lie behind the last one that is routed, on average.
-double gap_of_errors(const routing_trace& trace) {
-  std::vector<float> predictions(trace.predictions.size());
-  trace.predictions.convert(0, predictions);
-  double sum = 0;
-  std::size_t n = 0;
-  for (std::size_t t = 0; t < trace.tokens(); ++t)
-    for (const auto l : each<layer_id>(trace.layers - 1)) {
-      const auto real = trace.ids_of(t, l + 1);
-      const auto z = row_of(trace.logits, trace, t, l + 1);
-      for (const auto id : best(row_of(predictions, trace, t, l), trace.top_k)) {
-        if (std::ranges::count(real, id) != 0) continue;
-        sum += double{z[static_cast<std::size_t>(real[real.size() - 1])] -
-                      z[static_cast<std::size_t>(id)]};
-        ++n;
-      }
-    }
-  return sum / static_cast<double>(n);
-}
-
-TEST(synthetic, gaussian_noise_confuses_what_is_nearly_alike) {
-  synthetic_config config{.experts = 64,
-                          .top_k = 6,
-                          .tokens = 300,
-                          .autoregression = 0.9,
-                          .scores = true,
-                          .predictor_noise = 0.15};
-  const auto exchanged = synthetic_trace(config).value();
-  config.predictor_noise_kind = noise_kind::gaussian;
-  config.predictor_noise = 0.3;
-  const auto gaussian = synthetic_trace(config).value();
-  ASSERT_NEAR(accuracy(gaussian), accuracy(exchanged), 0.06) << "as many errors";
-  EXPECT_LT(gap_of_errors(gaussian), gap_of_errors(exchanged) / 4);
-}
-
-TEST(synthetic, policies_find_what_they_need_in_it) {
-  const auto trace = synthetic_trace({.tokens = 30, .scores = true}).value();
-  const auto shape = trace.shape();
-  cache_aware plain(shape, {.lambda = 0});
-  cache_aware barely(shape, {.lambda = 1e-9});
-  cache_aware bent(shape, {.lambda = 0.3});
-  next_layer_top_k next(shape);
-  const std::vector<slot_id> row = [] {
-    std::vector<slot_id> slots(32, no_slot);
-    for (const auto s : each<slot_id>(16)) slots[16 + index_of(s)] = s;
-    return slots;
-  }();
-  std::vector<expert_id> selected(4);
-  std::vector<float> weights(4);
-  std::size_t resident = 0;
-  std::size_t resident_bent = 0;
-  for (std::size_t t = 0; t < trace.tokens(); ++t)
-    for (const auto l : each<layer_id>(trace.layers)) {
-      const auto ids = trace.ids_of(t, l);
-      const std::vector<expert_id> routed(ids.begin(), ids.end());
-      const auto z = row_of(trace.logits, trace, t, l);
-      routing_view view;
-      view.layer = l;
-      view.experts = ids;
-      view.weights = trace.weights_of(t, l);
-      view.logits = z;
-      const residency_view residents{row};
-      const auto count = [](const std::vector<expert_id>& of) {
-        return static_cast<std::size_t>(
-            std::count_if(of.begin(), of.end(), [](expert_id id) { return id >= 16; }));
-      };
-      for (auto* policy : {&plain, &barely}) {
-        ASSERT_EQ(policy->route(view, residents, selected, weights), status::ok);
-        EXPECT_EQ(selected, routed);
-      }
-      resident += count(selected);
-      ASSERT_EQ(bent.route(view, residents, selected, weights), status::ok);
-      resident_bent += count(selected);
-
-      if (l + 1 == trace.layers) continue;
-      const auto predicted = row_of(trace.predictions, trace, t, l);
-      std::vector<prefetch_request> asked(next.most_requests());
-      ASSERT_EQ(next.propose(view, {.probabilities = predicted, .depth = 1}, asked), 4U);
-      std::vector<expert_id> wanted;
-      for (const auto& request : asked) wanted.push_back(request.key.expert);
-      std::vector<expert_id> real(trace.ids_of(t, l + 1).begin(), trace.ids_of(t, l + 1).end());
-      std::sort(wanted.begin(), wanted.end());
-      std::sort(real.begin(), real.end());
-      EXPECT_EQ(wanted, real);
-    }
-  EXPECT_GT(resident_bent, resident * 6 / 5);
-  EXPECT_LT(resident_bent, 30U * 4 * 4) << "not everything is near";
-}
-
-TEST(synthetic, scores_are_written_as_they_are) {
-  const trace_samples::temporary_folder folder;
-  const auto trace = synthetic_trace({.tokens = 9, .scores = true, .predictor_noise = 0.3}).value();
-  const auto path = (folder.path() / "t").string();
-  ASSERT_FALSE(write_native_trace(trace, path));
-  const auto bytes = trace_samples::read_all(path);
-  for (const auto* part : {R"("logits":{"dtype":"F32","shape":[9,4,32])",
-                           R"("probabilities":{"dtype":"F16","shape":[9,4,32])",
-                           R"("predictions":{"dtype":"F16","shape":[9,4,1,32])"})
-    EXPECT_NE(bytes.find(part), std::string::npos) << part;
-  const auto holds = [&](std::span<const std::byte> data) {
-    return bytes.find(std::string(reinterpret_cast<const char*>(data.data()), data.size())) !=
-           std::string::npos;
-  };
-  EXPECT_TRUE(holds(std::as_bytes(std::span(trace.logits))));
-  EXPECT_TRUE(holds(trace.probabilities.bytes()));
-  EXPECT_TRUE(holds(trace.predictions.bytes()));
-}
-
 std::string refusal(const synthetic_config& config) {
   const auto made = synthetic_trace(config);
   return made ? "" : made.error().message;
 }
 
 TEST(synthetic, refuses_a_configuration_with_the_accepted_range) {
-  EXPECT_FALSE(synthetic_trace({.zipf = -1}));
-  EXPECT_FALSE(synthetic_trace({.zipf = std::nan("")}));
-  EXPECT_FALSE(synthetic_trace({.stickiness = 1.5}));
-  EXPECT_FALSE(synthetic_trace({.sequences = 0}));
-  EXPECT_FALSE(synthetic_trace({.experts = 2, .top_k = 3}));
   const auto nan = std::nan("");
-  const auto text = [](const char* name, double value, const char* range) {
-    return name + (" = " + std::to_string(value)) + ", accepted: " + range;
+  const auto gaussian = noise_kind::gaussian;
+  struct refused {
+    synthetic_config config;
+    const char* name;
+    double value;
+    const char* accepted;
   };
-  for (const double bad : {-0.1, 1.1, nan})
-    EXPECT_EQ(refusal({.position_stickiness = bad}), text("position_stickiness", bad, "0..1"));
-  EXPECT_EQ(refusal({.positions = 0}), "positions = 0, accepted: 1 or more");
-  for (const double bad : {-0.1, 1.1, nan})
-    EXPECT_EQ(refusal({.predictor_noise = bad}), text("predictor_noise", bad, "0..1"));
-  for (const double bad : {-0.1, 1.0, nan})
-    EXPECT_EQ(refusal({.routed_mass = bad}), text("routed_mass", bad, "0..0.99"));
-  EXPECT_EQ(refusal({.routed_mass = 0, .predictor_noise = 1}), "");
-  EXPECT_EQ(refusal({.routed_mass = 0.99, .predictor_noise = 0}), "");
-}
-
-TEST(synthetic, refuses_what_does_not_go_with_the_way_of_routing) {
-  const auto nan = std::nan("");
-  const auto text = [](const char* name, double value, const char* accepted) {
-    return name + (" = " + std::to_string(value)) + ", accepted: " + accepted;
-  };
-  for (const double bad : {-0.1, 1.0, nan})
-    EXPECT_EQ(refusal({.autoregression = bad}), text("autoregression", bad, "0 or more, below 1"));
+  std::vector<refused> all{
+      {{.zipf = -1}, "zipf", -1, "0..8"},
+      {{.stickiness = 1.5}, "stickiness", 1.5, "0..1"},
+      {{.logit_spread = 2}, "logit_spread", 2, "1 without autoregression"},
+      {{.stickiness = 0.5, .autoregression = 0.5}, "stickiness", 0.5, "0 with autoregression"},
+      {{.position_stickiness = 0.5, .autoregression = 0.5},
+       "position_stickiness",
+       0.5,
+       "0 with autoregression"},
+      {{.autoregression = 0.5, .routed_mass = 0.9},
+       "routed_mass",
+       0.9,
+       "0.5 (the default) with autoregression"}};
+  for (const double bad : {-0.1, 1.1, nan}) {
+    all.push_back({{.position_stickiness = bad}, "position_stickiness", bad, "0..1"});
+    all.push_back({{.predictor_noise = bad}, "predictor_noise", bad, "0..1"});
+    all.push_back({{.routed_mass = bad}, "routed_mass", bad, "0..0.99"});
+    all.push_back({{.autoregression = bad}, "autoregression", bad, "0 or more, below 1"});
+  }
   for (const double bad : {-1.0, 0.0, 8.5, nan})
-    EXPECT_EQ(refusal({.autoregression = 0.5, .logit_spread = bad}),
-              text("logit_spread", bad, "more than 0, at most 8"));
-  EXPECT_EQ(refusal({.logit_spread = 2}), text("logit_spread", 2, "1 without autoregression"));
-  EXPECT_EQ(refusal({.stickiness = 0.5, .autoregression = 0.5}),
-            text("stickiness", 0.5, "0 with autoregression"));
-  EXPECT_EQ(refusal({.position_stickiness = 0.5, .autoregression = 0.5}),
-            text("position_stickiness", 0.5, "0 with autoregression"));
-  EXPECT_EQ(refusal({.autoregression = 0.5, .routed_mass = 0.9}),
-            text("routed_mass", 0.9, "0.5 (the default) with autoregression"));
+    all.push_back({{.autoregression = 0.5, .logit_spread = bad},
+                   "logit_spread",
+                   bad,
+                   "more than 0, at most 8"});
   for (const double bad : {-0.1, 16.1, nan})
-    EXPECT_EQ(refusal({.predictor_noise = bad, .predictor_noise_kind = noise_kind::gaussian}),
-              text("predictor_noise", bad, "0..16 (gaussian)"));
-  EXPECT_EQ(refusal({.autoregression = 0, .logit_spread = 8}), "");
+    all.push_back({{.predictor_noise = bad, .predictor_noise_kind = gaussian},
+                   "predictor_noise",
+                   bad,
+                   "0..16 (gaussian)"});
+  for (const auto& [config, name, value, accepted] : all)
+    EXPECT_EQ(refusal(config), name + (" = " + std::to_string(value)) + ", accepted: " + accepted);
+  EXPECT_EQ(refusal({.positions = 0}), "positions = 0, accepted: 1 or more");
+  for (const auto& config :
+       {synthetic_config{.zipf = nan}, synthetic_config{.sequences = 0},
+        synthetic_config{.experts = 2, .top_k = 3}, synthetic_config{.routed_mass = 1},
+        synthetic_config{.autoregression = 1}})
+    EXPECT_NE(refusal(config), "");
+  for (const auto& config : {synthetic_config{.routed_mass = 0, .predictor_noise = 1},
+                             synthetic_config{.routed_mass = 0.99, .predictor_noise = 0},
+                             synthetic_config{.autoregression = 0, .logit_spread = 8}})
+    EXPECT_EQ(refusal(config), "");
 }
 
 TEST(synthetic, refuses_more_rows_than_it_can_number) {

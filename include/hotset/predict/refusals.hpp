@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// How predictors refuse a set-up: each reason names the value and what is accepted.
+
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+
+#include "hotset/core/error.hpp"
+#include "hotset/core/geometry.hpp"
+#include "hotset/policy/policy_config.hpp"
+
+namespace hotset::detail {
+
+/// Memory that one predictor, or a part of it that says so, may take.
+inline constexpr std::uint64_t most_predictor_bytes = std::uint64_t{1} << 34U;
+
+/// The first reason to refuse, or none.
+[[nodiscard]] inline validation first_of(std::initializer_list<validation> checks) {
+  for (const auto& check : checks)
+    if (check) return check;
+  return std::nullopt;
+}
+/// "name = value, accepted: range", unless the value fits.
+template <class Number>
+[[nodiscard]] validation refuse_unless(bool fits, std::string_view name, Number value,
+                                       std::string_view accepted) {
+  return fits ? validation() : refuse_value(name, value, accepted);
+}
+/// "name = value, accepted: least..most", and in brackets what the limit is of.
+[[nodiscard]] inline validation within(std::string_view name, std::int64_t value,
+                                       std::int64_t least, std::int64_t most,
+                                       std::string_view of = {}) {
+  if (value >= least && value <= most) return std::nullopt;
+  const auto limit = of.empty() ? std::string() : " (" + std::string(of) + ")";
+  return refuse_value(name, value, std::to_string(least) + ".." + std::to_string(most) + limit);
+}
+/// "name = value, accepted: 0 (first), 1 (second)", for an enumeration with these names.
+template <class Enum>
+[[nodiscard]] validation one_of(std::string_view name, Enum value,
+                                std::initializer_list<std::string_view> names) {
+  if (static_cast<std::size_t>(value) < names.size()) return std::nullopt;
+  std::string accepted;
+  int number = 0;
+  for (const auto each : names)
+    accepted += (number == 0 ? "" : ", ") + std::to_string(number) + " (" + std::string(each) + ")",
+        ++number;
+  return refuse_value(name, static_cast<int>(value), accepted);
+}
+/// "48 layers x 128 experts".
+template <class Number>
+[[nodiscard]] std::string shape_text(Number layers, Number experts) {
+  return std::to_string(layers) + " layers x " + std::to_string(experts) + " experts";
+}
+
+/// Refuses a predictor that needs more than most_predictor_bytes for a shape.
+[[nodiscard]] inline validation refuse_bytes(std::string_view name, const geometry& shape,
+                                             std::uint64_t bytes) {
+  if (bytes <= most_predictor_bytes) return std::nullopt;
+  return error{std::string(name) + " of " + shape_text(shape.layers, shape.experts) + " needs " +
+               std::to_string(bytes) + " bytes for visits of " +
+               std::to_string(shape.max_tokens_per_visit) + " tokens, accepted: at most " +
+               std::to_string(most_predictor_bytes)};
+}
+/// Why a predictor cannot be made: the reasons of the shape and of the options, more layers ahead than the model has,
+/// or more than most_predictor_bytes. `bytes_of` is called for options that are valid.
+template <class Config>
+[[nodiscard]] validation refuse_predictor(std::string_view name, const geometry& shape,
+                                          const Config& options,
+                                          std::uint64_t (*bytes_of)(const geometry&,
+                                                                    const Config&) noexcept) {
+  if (auto bad = shape.validate()) return bad;
+  if (auto bad = options.validate()) return bad;
+  if (auto bad = within(std::string(name) + " depth", options.depth, 1, shape.layers, "layers"))
+    return bad;
+  return refuse_bytes(name, shape, bytes_of(shape, options));
+}
+/// Returns the object that `make` builds. Errors: no host memory.
+template <class Make>
+[[nodiscard]] auto or_no_memory(Make make) -> result<decltype(make())> {
+  using made = result<decltype(make())>;
+  return unless_out_of_memory([&]() -> made { return make(); }, made(no_host_memory()));
+}
+
+}  // namespace hotset::detail

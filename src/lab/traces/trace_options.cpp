@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lab/traces/trace_options.hpp"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "hotset/core/error.hpp"
+#include "lab/traces/text_scan.hpp"
+
+namespace hotset::lab {
+
+step_shape parse_step_shape(std::string_view text) {
+  constexpr std::uint32_t most_abreast = 4096;
+  if (text == "decode") return {};
+  if (text == "prefill") return {request_class::prefill, 0};
+  const auto count_after = [&](std::string_view prefix) -> std::uint32_t {
+    if (!text.starts_with(prefix)) return 0;
+    return parse_number<std::uint32_t>(text.substr(prefix.size())).value_or(0);
+  };
+  if (const auto chunk = count_after("prefill:"); chunk > 0) return {request_class::prefill, chunk};
+  if (const auto abreast = count_after("decode:"); abreast > 0 && abreast <= most_abreast)
+    return {.abreast = abreast};
+  throw invalid_config("step shape '" + printable(text) +
+                       "', accepted: decode, decode:<sequences of 1 to 4096>, prefill, "
+                       "prefill:<tokens of 1 or more>");
+}
+
+field_map parse_field_map(std::string_view text) {
+  using field = std::string field_map::*;
+  constexpr std::array<std::pair<std::string_view, field>, 8> known = {
+      {{"layer", &field_map::layer},
+       {"experts", &field_map::experts},
+       {"weights", &field_map::weights},
+       {"step", &field_map::step},
+       {"token", &field_map::token},
+       {"phase", &field_map::phase},
+       {"sequence", &field_map::sequence},
+       {"rank", &field_map::rank}}};
+  field_map map;
+  if (text.empty()) return map;
+  field_scanner scan(text, ',');
+  while (const auto part = scan.next()) {
+    const auto equals = std::min(part->find('='), part->size());
+    const auto name = part->substr(0, equals);
+    const auto* const found =
+        std::ranges::find(known, name, &std::pair<std::string_view, field>::first);
+    if (found == known.end() || equals + 1 >= part->size())
+      throw invalid_config(
+          "field map '" + printable(*part) +
+          "', accepted: name=key, names layer experts weights step token phase sequence rank");
+    map.*found->second = std::string(part->substr(equals + 1));
+  }
+  return map;
+}
+
+}  // namespace hotset::lab

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lab/reports/rows.hpp"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace rows_test {
+namespace {
+
+using hotset::lab::cell;
+using hotset::lab::column;
+using hotset::lab::row;
+using testing::HasSubstr;
+using testing::Not;
+using rows_of = std::vector<row>;
+
+constexpr column columns[] = {
+    {"policy", "policy", "policy", {cell::word}},
+    {"miss", "miss", "miss", {cell::word}, 1, "", "fetch"},
+    {"hits", "hits", "hits"},
+    {"share", "share", "share %", {.digits = 1, .scale = 100}},
+    {"late", "late", "late", {}, 2, "late"},
+    {"cap", "cap", "cap", {.some = true}, 2, hotset::lab::if_named},
+};
+
+row sample(const std::string& policy, std::uint64_t hits, row share) {
+  return {{"policy", policy}, {"miss", "fetch"}, {"hits", hits},
+          {"late", 0},        {"cap", 0},        {"share", std::move(share)}};
+}
+
+std::string table(const rows_of& rows, std::vector<std::string> names = {}) {
+  return hotset::lab::to_table(columns, rows, {.width = 0, .columns = std::move(names)});
+}
+
+TEST(rows, a_table_writes_values_as_its_columns_say) {
+  EXPECT_EQ(table({sample("lru", 5, 0.1234), sample("least_stale", 1234, nullptr)}),
+            "policy       hits  share %\n"
+            "lru             5     12.3\n"
+            "least_stale  1234        -\n");
+}
+
+TEST(rows, a_rounded_zero_has_no_sign) {
+  EXPECT_THAT(table({sample("lru", 5, -0.0004)}), HasSubstr("      0.0\n"));
+  EXPECT_THAT(table({sample("lru", 5, -0.004)}), HasSubstr("     -0.4\n"));
+}
+
+TEST(rows, a_column_appears_where_a_row_says_something_or_it_is_named) {
+  auto late = sample("lru", 5, 0.5);
+  late["late"] = 3;
+  EXPECT_THAT(table({late, sample("lfu", 5, 0.5)}), HasSubstr("share %  late\n"));
+  EXPECT_THAT(table({sample("lfu", 5, 0.5)}), Not(HasSubstr("late")));
+  EXPECT_EQ(table({sample("lfu", 5, 0.5)}, {"cap", "hits"}), "cap  hits\n  -     5\n");
+}
+
+TEST(rows, what_all_rows_have_in_common_is_said_once_unless_it_is_usual) {
+  auto a = sample("lru", 5, 0.5);
+  auto b = sample("lfu", 6, 0.5);
+  a["miss"] = b["miss"] = "drop";
+  EXPECT_THAT(table({a, b}), testing::StartsWith("miss drop\npolicy  hits"));
+  b["miss"] = "fetch";
+  EXPECT_THAT(table({a, b}), testing::StartsWith("policy  miss   hits"));
+}
+
+TEST(rows, a_column_of_bytes_has_one_unit) {
+  const auto of = [](const row& first, const row& second) {
+    constexpr column one[] = {{"filled", "bytes", "filled", {cell::bytes}}};
+    return hotset::lab::to_table(one, rows_of{{{"bytes", first}}, {{"bytes", second}}}, {});
+  };
+  EXPECT_EQ(of(1536, nullptr), "filled KiB\n       1.5\n         -\n");
+  EXPECT_EQ(of(std::uint64_t{9999} << 20U, std::uint64_t{1} << 20U),
+            "filled MiB\n    9999.0\n       1.0\n");
+  EXPECT_EQ(of(std::uint64_t{10240} << 20U, std::uint64_t{512} << 20U),
+            "filled GiB\n      10.0\n       0.5\n");
+}
+
+TEST(rows, csv_has_a_field_for_each_key_and_quotes_what_needs_it) {
+  EXPECT_EQ(
+      hotset::lab::to_csv({"a", "b", "c"}, rows_of{{{"a", "x,\"y\"\nz"}, {"b", nullptr}, {"c", 1}},
+                                                   {{"c", 0.5}, {"a", true}}}),
+      "a,b,c\n\"x,\"\"y\"\"?z\",,1\ntrue,,0.5\n");
+}
+
+TEST(rows, json_has_a_line_for_each_row) {
+  const auto lines = hotset::lab::to_json_lines({{"schema", "s/1"}}, "results",
+                                                rows_of{{{"a", 1}}, {{"a", "\xff"}}});
+  EXPECT_EQ(lines, "{\"schema\":\"s/1\",\"results\":[\n{\"a\":1},\n{\"a\":\"\xEF\xBF\xBD\"}\n]}");
+  EXPECT_EQ(hotset::lab::one_or_array(std::vector{lines}), lines + '\n');
+  EXPECT_EQ(hotset::lab::one_or_array(std::vector(2, std::string("x"))), "[\nx,\nx\n]\n");
+}
+
+}  // namespace
+}  // namespace rows_test
