@@ -81,12 +81,9 @@ const std::map<std::string, names>& may_name() {
   static const std::map<std::string, names> allowed = {
       {"eviction/activation_ratio", {presets}},
       {"eviction/belady",
-       {presets, every_size, "include/hotset/planning/control/regret.hpp",
-        "src/lab/replay/belady_bypass.hpp", "src/lab/reports/sweep_report.cpp",
-        "src/lab/studies/rank.cpp"}},  // regret, bounds
-      {"eviction/next_visit_oracle",
-       {"include/hotset/planning/control/regret.hpp",
-        "src/lab/studies/rank.cpp"}},  // another bound
+       {presets, every_size, "src/lab/replay/belady_bypass.hpp", "src/lab/reports/sweep_report.cpp",
+        "src/lab/studies/rank.cpp"}},                                // regret, bounds
+      {"eviction/next_visit_oracle", {"src/lab/studies/rank.cpp"}},  // another bound
       {"eviction/expert_map_priority", {presets}},
       {"eviction/fifo",
        {every_size, "include/hotset/predict/expert_map.hpp",
