@@ -14,8 +14,6 @@
 
 #include "hotset/adapters/expert_redirect.hpp"
 #include "hotset/adapters/reroute.hpp"
-#include "hotset/adapters/reroute_kernels.hpp"
-#include "hotset/adapters/reroute_to_slots.hpp"
 #include "hotset/core/numbers/splitmix64.hpp"
 #include "hotset/core/platform/compiler.hpp"
 #if HOTSET_X86_VECTORS
@@ -90,21 +88,10 @@ void gather_each(const expert_id* rows, const std::vector<std::int32_t>& entries
   for (std::size_t i = 0; i < entries.size(); ++i) out[i] = number(rows[entries[i]]);
 }
 #if HOTSET_X86_VECTORS
-__attribute__((target("avx512f,avx2,popcnt"))) void gather_16(
-    const expert_id* rows, const std::vector<std::int32_t>& entries, std::int32_t* out) {
-  const auto* const places = reroute_kernels::detail::numbers(rows);
-  for (std::size_t i = 0; i < entries.size(); i += 16) {
-    const auto left = entries.size() - i;
-    const auto here = static_cast<__mmask16>(left < 16 ? (1U << left) - 1 : 0xffffU);
-    const __m512i at = _mm512_maskz_loadu_epi32(here, entries.data() + i);
-    const __m512i found = reroute_kernels::detail::gather_16(at, here, at, places);
-    _mm512_mask_storeu_epi32(out + i, here, found);
-  }
-}
 __attribute__((target("avx2"))) void gather_8(const expert_id* rows,
                                               const std::vector<std::int32_t>& entries,
                                               std::int32_t* out) {
-  const auto* const places = reroute_kernels::detail::numbers(rows);
+  const auto* const places = detail::rerouting::numbers(rows);
   std::size_t i = 0;
   for (; i + 8 <= entries.size(); i += 8) {
     const __m256i at = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(entries.data() + i));
@@ -116,8 +103,7 @@ __attribute__((target("avx2"))) void gather_8(const expert_id* rows,
 void gather(vector_level level, const batch& b, std::int32_t* out) {
   const auto* const rows = b.rows().rows;
 #if HOTSET_X86_VECTORS
-  if (level == vector_level::avx512) return gather_16(rows, b.entries, out);
-  if (level == vector_level::avx2) return gather_8(rows, b.entries, out);
+  if (level != vector_level::scalar) return gather_8(rows, b.entries, out);
 #else
   static_cast<void>(level);
 #endif
@@ -138,12 +124,7 @@ void time_ids(benchmark::State& state, batch& b, Pass pass) {
 }
 
 const char* name_of(vector_level level) {
-  switch (level) {
-    case vector_level::scalar: return "scalar";
-    case vector_level::avx2: return "avx2";
-    case vector_level::avx512: return "avx512";
-  }
-  return "";
+  return level == vector_level::scalar ? "scalar" : "avx2";
 }
 const char* name_of(mix of) {
   switch (of) {
@@ -175,7 +156,7 @@ void bench_shape(std::size_t tokens, std::size_t top_k, mix of) {
       benchmark::DoNotOptimize(former_reroute(b.rows(), b.ids, b.adapter_of_token, b.out));
     });
   });
-  for (const auto level : {vector_level::scalar, vector_level::avx2, vector_level::avx512}) {
+  for (const auto level : {vector_level::scalar, vector_level::avx2}) {
     if (level > best_vector_level()) continue;
     const std::string end = name_of(level);
     bench("Gather/" + end, tokens, top_k, of, [level](benchmark::State& state, batch& made) {

@@ -12,6 +12,7 @@
 #include "hotset/cuda/maps/mirror_kernel.hpp"
 #include "hotset/cuda/maps/reroute_kernel.hpp"
 #include "random_source.hpp"
+#include "reroute_operators.hpp"
 
 namespace {
 
@@ -71,8 +72,7 @@ HOTSET_BENCH(reroute) {
                               tokens,
                               top_k,
                               result.as<expert_id>()};
-    const auto bytes = cuda::reroute_operators_workspace(a);
-    const auto workspace = memory::on_device(bytes);
+    const auto workspace = memory::on_device(benchmark_peers::reroute_operators_workspace(a));
     const auto end = "/tokens:" + std::to_string(tokens);
     compare(out, "us",
             {{"reroute/fused" + end,
@@ -82,8 +82,8 @@ HOTSET_BENCH(reroute) {
               }},
              {"reroute/operators" + end, [&] {
                 return microseconds_each(stream, calls, [&] {
-                  return cuda::launch_reroute_operators(a, workspace.data(), bytes,
-                                                        stream.handle());
+                  return benchmark_peers::launch_reroute_operators(a, workspace.data(),
+                                                                   stream.handle());
                 });
               }}});
   }

@@ -14,11 +14,10 @@
 
 #include "hotset/planning/budget/equimarginal.hpp"
 #include "hotset/planning/budget/multiple_choice_knapsack.hpp"
-#include "hotset/planning/budget/uniform.hpp"
 #include "hotset/planning/curve/curve_recorder.hpp"
+#include "hotset/planning/curve/miss_curve.hpp"
 #include "hotset/planning/curve/recency_bitmap.hpp"
-#include "hotset/planning/curve/reuse_histogram.hpp"
-#include "hotset/planning/curve/sampled_miss_curve.hpp"
+#include "hotset/planning/curve/reuse_distance.hpp"
 #include "hotset/trace/visit_sequence.hpp"
 #include "lab/traces/synthetic/synthetic.hpp"
 
@@ -168,7 +167,6 @@ void budgets(benchmark::internal::Benchmark* b) {
   b->ArgName("percent")->Arg(10)->Arg(50)->Arg(90)->Unit(benchmark::kMicrosecond);
 }
 BENCHMARK(BM_Whole<unit_greedy>)->Apply(budgets);
-BENCHMARK(BM_Whole<uniform>)->Apply(budgets);
 BENCHMARK(BM_Whole<equimarginal>)->Apply(budgets);
 BENCHMARK(BM_Small<unit_greedy>)->Apply(budgets);
 BENCHMARK(BM_Small<equimarginal>)->Apply(budgets);

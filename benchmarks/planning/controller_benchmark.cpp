@@ -10,13 +10,9 @@
 
 #include <benchmark/benchmark.h>
 
-#include "hotset/eviction/lru.hpp"
-#include "hotset/paging/pager.hpp"
+#include "hotset/core/numbers/splitmix64.hpp"
 #include "hotset/planning/control/dual_resize.hpp"
 #include "hotset/planning/control/marginal_value.hpp"
-#include "hotset/planning/control/regret.hpp"
-#include "hotset/trace/visit_sequence.hpp"
-#include "lab/traces/synthetic/synthetic.hpp"
 
 namespace {
 
@@ -135,122 +131,6 @@ void BM_DualResize(benchmark::State& state) {
   }
 }
 BENCHMARK(BM_DualResize);
-
-const visit_sequence& traffic() {
-  static const visit_sequence visits(synthetic_trace({.layers = 48,
-                                                      .experts = 256,
-                                                      .top_k = 8,
-                                                      .tokens = 1000,
-                                                      .zipf = 0.9,
-                                                      .stickiness = 0.3,
-                                                      .seed = 12})
-                                         .value());
-  return visits;
-}
-
-/// Items are accesses. One iteration is the whole of the traffic in windows.
-void BM_Regret_observe(benchmark::State& state) {
-  const auto& visits = traffic();
-  regret judge(pool_layout::per_layer(visits.shape(), 64).value(), {.visits = 4096});
-  judge.begin_window({}, 0);
-  for (auto _ : state) {
-    for (std::size_t i = 0; i < visits.size(); ++i) {
-      if (judge.is_full()) {
-        state.PauseTiming();  // BM_Regret_begin
-        judge.begin_window({}, 0);
-        state.ResumeTiming();
-      }
-      if (!judge.observe(visits[i])) state.SkipWithError("a visit was left out");
-    }
-  }
-  state.SetItemsProcessed(static_cast<std::int64_t>(visits.accesses()) * state.iterations());
-}
-BENCHMARK(BM_Regret_observe);
-
-/// The floor of observing: ids are copied behind one another, and not looked at.
-void BM_Regret_copy(benchmark::State& state) {
-  const auto& visits = traffic();
-  std::vector<expert_id> ids;
-  std::size_t kept = 0;
-  for (auto _ : state) {
-    for (std::size_t i = 0; i < visits.size(); ++i) {
-      if (kept++ % 4096 == 0) ids.clear();
-      const auto view = visits[i].experts;
-      ids.insert(ids.end(), view.begin(), view.end());
-    }
-    benchmark::DoNotOptimize(ids.data());
-    benchmark::ClobberMemory();
-  }
-  state.SetItemsProcessed(static_cast<std::int64_t>(visits.accesses()) * state.iterations());
-}
-BENCHMARK(BM_Regret_copy);
-
-/// A window begins after one of 4,096 visits, which the rates learn.
-void BM_Regret_begin(benchmark::State& state) {
-  const auto& visits = traffic();
-  constexpr std::size_t window = 4096;
-  regret judge(pool_layout::per_layer(visits.shape(), 64).value(), {.visits = window});
-  std::uint64_t accesses = 0;
-  for (auto _ : state) {
-    state.PauseTiming();
-    for (std::size_t i = 0; i < window; ++i) {
-      (void)judge.observe(visits[i]);
-      accesses += visits[i].experts.size();
-    }
-    state.ResumeTiming();
-    judge.begin_window({}, 0);
-  }
-  state.SetItemsProcessed(static_cast<std::int64_t>(accesses));
-}
-BENCHMARK(BM_Regret_begin)->Unit(benchmark::kMicrosecond);
-
-/// The end of a window of 4,096 visits: who is resident comes from a cache that has served what was before.
-void BM_Regret_end(benchmark::State& state) {
-  const auto& visits = traffic();
-  const auto layout = pool_layout::per_layer(visits.shape(), 64).value();
-  constexpr std::size_t window = 4096;
-  pager<lru> cache({.layout = layout});
-  auto plan = cache.make_plan();
-  regret judge(layout, {.visits = window});
-  std::uint64_t accesses = 0;
-  for (std::size_t i = 0; i < 2 * window; ++i) {
-    if (i == window) judge.begin_window(cache.residents(), cache.stats().fills);
-    if (cache.plan(visits[i], plan) != status::ok || cache.commit(plan) != status::ok)
-      return state.SkipWithError("visit failed");
-    if (i < window) continue;
-    (void)judge.observe(visits[i]);
-    accesses += visits[i].experts.size();
-  }
-  regret::outcome found;
-  for (auto _ : state) {
-    const auto outcome = judge.end_window(cache.stats().fills);
-    if (!outcome) return state.SkipWithError("no outcome");
-    found = *outcome;
-  }
-  state.counters["regret"] = found.ratio();
-  state.counters["beyond the oracle"] =
-      static_cast<double>(found.ours()) / static_cast<double>(found.fills);
-  state.SetItemsProcessed(static_cast<std::int64_t>(accesses) * state.iterations());
-}
-BENCHMARK(BM_Regret_end)->Unit(benchmark::kMicrosecond);
-
-/// The same window through the cache that is judged.
-void BM_Regret_served(benchmark::State& state) {
-  const auto& visits = traffic();
-  constexpr std::size_t window = 4096;
-  pager<lru> cache({.layout = pool_layout::per_layer(visits.shape(), 64).value()});
-  auto plan = cache.make_plan();
-  std::uint64_t accesses = 0;
-  for (auto _ : state) {
-    for (std::size_t i = window; i < 2 * window; ++i) {
-      if (cache.plan(visits[i], plan) != status::ok || cache.commit(plan) != status::ok)
-        state.SkipWithError("visit failed");
-      accesses += visits[i].experts.size();
-    }
-  }
-  state.SetItemsProcessed(static_cast<std::int64_t>(accesses));
-}
-BENCHMARK(BM_Regret_served)->Unit(benchmark::kMicrosecond);
 
 }  // namespace
 

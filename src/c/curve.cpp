@@ -17,7 +17,7 @@
 #include "hotset/core/routing_view.hpp"
 #include "hotset/planning/budget/equimarginal.hpp"
 #include "hotset/planning/curve/curve_recorder.hpp"
-#include "hotset/planning/curve/sampled_miss_curve.hpp"
+#include "hotset/planning/curve/miss_curve.hpp"
 
 using namespace hotset;  // NOLINT(google-build-using-namespace): a source of one handle
 using c::call;

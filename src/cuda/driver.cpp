@@ -1,25 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // The table of driver calls. The driver is asked of the runtime and never linked: a program with hotset::cuda starts
 // on a machine without one.
-#include "hotset/cuda/driver.hpp"
-
 #include <string_view>
 
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
+#include "hotset/cuda/virtual_memory.hpp"
 #include "told.hpp"
 
 namespace hotset::cuda {
-
-/// Beside the runtime's, which an unnamed namespace would hide.
-static error_code told(CUresult code) noexcept { return static_cast<error_code>(code); }
-
 namespace {
 
-constexpr bool same(error_code ours, CUresult theirs) noexcept {
-  return static_cast<int>(ours) == static_cast<int>(theirs);
-}
 static_assert(same(error_code::success, CUDA_SUCCESS));
 static_assert(same(error_code::invalid_value, CUDA_ERROR_INVALID_VALUE));
 static_assert(same(error_code::memory_allocation, CUDA_ERROR_OUT_OF_MEMORY));
@@ -83,26 +75,22 @@ class libcuda final : public driver {
 
   error_code allocation_granularity(std::size_t& bytes, int device) noexcept override {
     const auto properties = properties_of(device);
-    std::size_t smallest = 0;
-    const auto code = told(granularity_(&smallest, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
-    if (code == error_code::success) bytes = smallest;
-    return code;
+    return write_on_success<std::size_t>(bytes, [&](std::size_t* smallest) {
+      return granularity_(smallest, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
+    });
   }
   error_code reserve_addresses(std::uintptr_t& address, std::size_t bytes) noexcept override {
-    CUdeviceptr first = 0;
-    const auto code = told(reserve_(&first, bytes, 0, 0, 0));
-    if (code == error_code::success) address = first;
-    return code;
+    return write_on_success<CUdeviceptr>(
+        address, [&](CUdeviceptr* first) { return reserve_(first, bytes, 0, 0, 0); });
   }
   error_code free_addresses(std::uintptr_t address, std::size_t bytes) noexcept override {
     return told(free_(address, bytes));
   }
   error_code create_memory(std::uint64_t& handle, std::size_t bytes, int device) noexcept override {
     const auto properties = properties_of(device);
-    CUmemGenericAllocationHandle made = 0;
-    const auto code = told(create_(&made, bytes, &properties, 0));
-    if (code == error_code::success) handle = made;
-    return code;
+    return write_on_success<CUmemGenericAllocationHandle>(
+        handle,
+        [&](CUmemGenericAllocationHandle* made) { return create_(made, bytes, &properties, 0); });
   }
   error_code release_memory(std::uint64_t handle) noexcept override {
     return told(release_(handle));

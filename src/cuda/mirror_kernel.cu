@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One block takes the steps of mirror_step, in the same order as its emulation in tests/cuda/maps/mirror_test.cpp.
+// One block takes the steps of mirror_step, in the same order as its emulation in tests/cuda/maps/mirror_kernel_test.cpp.
 #include "hotset/cuda/maps/mirror_kernel.hpp"
 #include "told.hpp"
 

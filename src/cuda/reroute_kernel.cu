@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fused kernel uses the rule of adapters/reroute.hpp; the operators, its reference, say it in their own way.
+// One thread for each id applies the rule of adapters/redirect_rows.hpp.
 #include "hotset/cuda/maps/reroute_kernel.hpp"
 #include "told.hpp"
 
@@ -8,112 +8,30 @@ namespace {
 
 constexpr std::uint32_t threads_of_block = 256;
 
-/// This thread's place in the batch. Every kernel here has one thread for each id.
-__device__ std::uint32_t place() { return blockIdx.x * blockDim.x + threadIdx.x; }
-
-__device__ void count_one(std::uint64_t* counter) {
-  static_assert(sizeof(std::uint64_t) == sizeof(unsigned long long));
-  if (counter != nullptr) atomicAdd(reinterpret_cast<unsigned long long*>(counter), 1ULL);
-}
-
-__global__ void reroute_fused(reroute_arguments a, std::uint32_t entries) {
-  const std::uint32_t i = place();
+__global__ void reroute(reroute_arguments a, std::uint32_t entries) {
+  const std::uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= entries) return;
   const expert_id id = a.ids[i];
   const std::int32_t adapter = a.adapter_of_token[i / static_cast<std::uint32_t>(a.top_k)];
-  if (is_refused(a.map, id, adapter)) {
-    a.out[i] = no_expert;
-    count_one(a.refused);
-  } else {
+  if (!is_refused(a.map, id, adapter)) {
     a.out[i] = redirected(a.map, id, adapter);
+    return;
   }
-}
-
-enum kind_of_id : std::int32_t { stays = 0, is_looked_up = 1, is_out_of_range = 2 };
-
-__global__ void broadcast_adapters(const std::int32_t* adapter_of_token, std::uint32_t top_k,
-                                   std::uint32_t entries, std::int32_t* adapters) {
-  const std::uint32_t i = place();
-  if (i < entries) adapters[i] = adapter_of_token[i / top_k];
-}
-
-__global__ void mask_ids(const expert_id* ids, const std::int32_t* adapters, redirect_rows map,
-                         std::uint32_t entries, std::int32_t* kinds) {
-  const std::uint32_t i = place();
-  if (i >= entries) return;
-  std::int32_t kind = stays;
-  if (number(ids[i]) >= 0 && adapters[i] >= 0) kind = is_looked_up;
-  if (number(ids[i]) >= map.experts) kind = is_out_of_range;
-  if (number(ids[i]) >= 0 && adapters[i] >= map.adapters) kind = is_out_of_range;
-  kinds[i] = kind;
-}
-
-__global__ void offset_ids(const expert_id* ids, const std::int32_t* adapters,
-                           const std::int32_t* kinds, std::int32_t experts, std::uint32_t entries,
-                           std::int32_t* offsets) {
-  const std::uint32_t i = place();
-  if (i < entries)
-    offsets[i] = kinds[i] == is_looked_up ? adapters[i] * experts + number(ids[i]) : -1;
-}
-
-__global__ void gather_rows(const expert_id* rows, const std::int32_t* offsets,
-                            std::uint32_t entries, expert_id* gathered) {
-  const std::uint32_t i = place();
-  if (i < entries) gathered[i] = offsets[i] < 0 ? no_expert : rows[offsets[i]];
-}
-
-__global__ void select_ids(const expert_id* ids, const expert_id* gathered,
-                           const std::int32_t* kinds, std::uint32_t entries, expert_id* out,
-                           std::uint64_t* refused) {
-  const std::uint32_t i = place();
-  if (i >= entries) return;
-  if (kinds[i] == is_out_of_range) count_one(refused);
-  out[i] = kinds[i] == stays ? ids[i] : gathered[i];
-}
-
-/// Enqueues a kernel with one thread for each id.
-template <class... Parameters>
-error_code launch_each(void (*kernel)(Parameters...), std::uint32_t entries, stream_handle stream,
-                       Parameters... parameters) noexcept {
-  void* addresses[] = {&parameters...};
-  const dim3 blocks((entries - 1) / threads_of_block + 1);
-  return told(
-      cudaLaunchKernel(kernel, blocks, dim3(threads_of_block), addresses, std::size_t{0}, stream));
+  a.out[i] = no_expert;
+  static_assert(sizeof(std::uint64_t) == sizeof(unsigned long long));
+  if (a.refused != nullptr) atomicAdd(reinterpret_cast<unsigned long long*>(a.refused), 1ULL);
 }
 
 }  // namespace
 
 error_code launch_reroute(const reroute_arguments& arguments, stream_handle stream) noexcept {
   if (const auto bad = check(arguments); bad != error_code::success) return bad;
-  const auto entries = static_cast<std::uint32_t>(entries_of(arguments));
+  auto entries = static_cast<std::uint32_t>(entries_of(arguments));
   if (entries == 0) return error_code::success;
-  return launch_each(reroute_fused, entries, stream, arguments, entries);
-}
-
-error_code launch_reroute_operators(const reroute_arguments& arguments, void* workspace,
-                                    std::size_t workspace_bytes, stream_handle stream) noexcept {
-  const auto& a = arguments;
-  if (const auto bad = check(a, workspace, workspace_bytes); bad != error_code::success) return bad;
-  const auto entries = static_cast<std::uint32_t>(entries_of(a));
-  if (entries == 0) return error_code::success;
-  auto* const adapters = static_cast<std::int32_t*>(workspace);
-  auto* const kinds = adapters + entries;
-  auto* const offsets = kinds + entries;
-  auto* const gathered = reinterpret_cast<expert_id*>(offsets + entries);
-  using in = const std::int32_t*;
-  auto code = launch_each(broadcast_adapters, entries, stream, a.adapter_of_token,
-                          static_cast<std::uint32_t>(a.top_k), entries, adapters);
-  if (code == error_code::success)
-    code = launch_each(mask_ids, entries, stream, a.ids, in{adapters}, a.map, entries, kinds);
-  if (code == error_code::success)
-    code = launch_each(offset_ids, entries, stream, a.ids, in{adapters}, in{kinds}, a.map.experts,
-                       entries, offsets);
-  if (code == error_code::success)
-    code = launch_each(gather_rows, entries, stream, a.map.rows, in{offsets}, entries, gathered);
-  if (code == error_code::success)
-    code = launch_each(select_ids, entries, stream, a.ids, static_cast<const expert_id*>(gathered),
-                       in{kinds}, entries, a.out, a.refused);
-  return code;
+  auto a = arguments;
+  void* parameters[] = {&a, &entries};
+  const dim3 blocks((entries - 1) / threads_of_block + 1);
+  return told(cudaLaunchKernel(reroute, blocks, dim3(threads_of_block), parameters, 0, stream));
 }
 
 }  // namespace hotset::cuda

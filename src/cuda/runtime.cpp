@@ -9,9 +9,6 @@
 namespace hotset::cuda {
 namespace {
 
-constexpr bool same(error_code ours, cudaError_t theirs) noexcept {
-  return static_cast<int>(ours) == static_cast<int>(theirs);
-}
 static_assert(same(error_code::success, cudaSuccess));
 static_assert(same(error_code::invalid_value, cudaErrorInvalidValue));
 static_assert(same(error_code::memory_allocation, cudaErrorMemoryAllocation));
@@ -46,42 +43,28 @@ class cudart final : public runtime {
   }
 
   error_code device_count(int& count) noexcept override {
-    int found = 0;
-    const auto code = told(cudaGetDeviceCount(&found));
-    if (code == error_code::success) count = found;
-    return code;
+    return write_on_success<int>(count, cudaGetDeviceCount);
   }
   error_code current_device(int& device) noexcept override {
-    int current = 0;
-    const auto code = told(cudaGetDevice(&current));
-    if (code == error_code::success) device = current;
-    return code;
+    return write_on_success<int>(device, cudaGetDevice);
   }
   error_code set_device(int device) noexcept override { return told(cudaSetDevice(device)); }
   // NOLINTNEXTLINE(bugprone-easily-swappable-parameters): as the interface has them
   error_code memory_info(std::size_t& free, std::size_t& total) noexcept override {
-    std::size_t unused = 0;
     std::size_t all = 0;
-    const auto code = told(cudaMemGetInfo(&unused, &all));
-    if (code == error_code::success) {
-      free = unused;
-      total = all;
-    }
+    const auto code = write_on_success<std::size_t>(
+        free, [&](std::size_t* unused) { return cudaMemGetInfo(unused, &all); });
+    if (code == error_code::success) total = all;
     return code;
   }
 
   error_code allocate(void*& memory, std::size_t bytes) noexcept override {
-    void* made = nullptr;
-    const auto code = told(cudaMalloc(&made, bytes));
-    if (code == error_code::success) memory = made;
-    return code;
+    return write_on_success<void*>(memory, [&](void** made) { return cudaMalloc(made, bytes); });
   }
   error_code free(void* memory) noexcept override { return told(cudaFree(memory)); }
   error_code allocate_host(void*& memory, std::size_t bytes) noexcept override {
-    void* made = nullptr;
-    const auto code = told(cudaHostAlloc(&made, bytes, cudaHostAllocPortable));
-    if (code == error_code::success) memory = made;
-    return code;
+    return write_on_success<void*>(
+        memory, [&](void** made) { return cudaHostAlloc(made, bytes, cudaHostAllocPortable); });
   }
   error_code free_host(void* memory) noexcept override { return told(cudaFreeHost(memory)); }
   error_code register_host(void* memory, std::size_t bytes, bool read_only) noexcept override {
@@ -99,11 +82,10 @@ class cudart final : public runtime {
     if (const auto code = told(cudaDeviceGetStreamPriorityRange(&lowest, &highest));
         code != error_code::success)
       return code;
-    stream_handle made = nullptr;
-    const auto code = told(cudaStreamCreateWithPriority(
-        &made, cudaStreamNonBlocking, priority == stream_priority::high ? highest : lowest));
-    if (code == error_code::success) stream = made;
-    return code;
+    const int number = priority == stream_priority::high ? highest : lowest;
+    return write_on_success<stream_handle>(stream, [&](stream_handle* made) {
+      return cudaStreamCreateWithPriority(made, cudaStreamNonBlocking, number);
+    });
   }
   error_code destroy_stream(stream_handle stream) noexcept override {
     return told(cudaStreamDestroy(stream));
@@ -126,10 +108,9 @@ class cudart final : public runtime {
   }
 
   error_code create_event(event_handle& event) noexcept override {
-    event_handle made = nullptr;
-    const auto code = told(cudaEventCreateWithFlags(&made, cudaEventDisableTiming));
-    if (code == error_code::success) event = made;
-    return code;
+    return write_on_success<event_handle>(event, [](event_handle* made) {
+      return cudaEventCreateWithFlags(made, cudaEventDisableTiming);
+    });
   }
   error_code destroy_event(event_handle event) noexcept override {
     return told(cudaEventDestroy(event));

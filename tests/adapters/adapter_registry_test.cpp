@@ -29,6 +29,13 @@ using testing::HasSubstr;
 using enum adapter_status;
 using events = std::vector<std::string>;
 
+TEST(adapter_status, every_status_has_a_text_of_its_own) {
+  std::set<std::string_view> texts;
+  for (const auto s :
+       {ok, unknown, pinned, not_pinned, no_room, not_read, not_mapped, not_copied, not_drained})
+    EXPECT_TRUE(texts.insert(describe(s)).second) << describe(s);
+}
+
 /// Notes what is mapped and unmapped, and fails when it is told to.
 class noting_memory {
  public:

@@ -14,7 +14,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "hotset/adapters/dense_places.hpp"
 #include "random_source.hpp"
 #include "reroute_samples.hpp"
 
@@ -217,35 +216,6 @@ TEST(expert_redirect, agrees_with_brute_force_in_any_order_of_assignments) {
                     naive[static_cast<std::size_t>(a)][index_of(e)].value_or(e));
     }
   }
-}
-
-TEST(expert_redirect, what_the_allocator_of_places_gives_is_taken) {
-  support::random_source random(0xa110c);
-  constexpr std::int32_t adapters = 12;
-  auto places = *dense_places::create({.first = 64_expert, .places = 60});
-  auto map = *expert_redirect::create({.experts = 64,
-                                       .adapters = adapters,
-                                       .most_tuned = 13,
-                                       .placement = adapter_placement::dense,
-                                       .places = 60});
-  int loads = 0;
-  for (int n = 0; n < 2000; ++n) {
-    const auto a = random.id_below(adapters);
-    if (map.tuned_experts(a) > 0) {
-      ASSERT_EQ(places.give(map.first_place(a), map.tuned_experts(a)), status::ok);
-      ASSERT_EQ(map.clear(a), status::ok);
-      continue;
-    }
-    ids tuned;
-    for (std::int32_t e = random.id_below(5); e < 64 && tuned.size() < 13;
-         e += 1 + random.id_below(20))
-      tuned.push_back(e);
-    const auto first = places.take(static_cast<std::int32_t>(tuned.size()));
-    if (first == no_expert) continue;
-    ASSERT_EQ(map.assign(a, tuned, first), status::ok);
-    ++loads;
-  }
-  EXPECT_GT(loads, 100);
 }
 
 TEST(expert_redirect, may_be_of_no_adapter) {

@@ -81,14 +81,13 @@ const std::map<std::string, names>& may_name() {
   static const std::map<std::string, names> allowed = {
       {"eviction/activation_ratio", {presets}},
       {"eviction/belady",
-       {presets, every_size, "include/hotset/planning/control/regret.hpp",
-        "src/lab/replay/belady_bypass.hpp", "src/lab/reports/sweep_report.cpp",
-        "src/lab/studies/rank.cpp"}},  // regret, bounds
-      {"eviction/next_visit_oracle",
-       {"include/hotset/planning/control/regret.hpp",
-        "src/lab/studies/rank.cpp"}},  // another bound
+       {presets, every_size, "src/lab/replay/belady_bypass.hpp", "src/lab/reports/sweep_report.cpp",
+        "src/lab/studies/rank.cpp"}},                                // regret, bounds
+      {"eviction/next_visit_oracle", {"src/lab/studies/rank.cpp"}},  // another bound
       {"eviction/expert_map_priority", {presets}},
-      {"eviction/fifo", {every_size, "include/hotset/predict/expert_map.hpp"}},  // an order of maps
+      {"eviction/fifo",
+       {every_size, "include/hotset/predict/expert_map.hpp",
+        "include/hotset/predict/maps/expert_map_store.hpp"}},  // an order of maps
       {"eviction/gate_score", {presets}},
       {"eviction/importance", {presets}},
       {"eviction/reserve_prefetch", {presets}},
@@ -105,7 +104,8 @@ const std::map<std::string, names>& may_name() {
       {"prefetch/cumulative_probability", {presets, "examples/tiny_moe/studies/verification.cpp"}},
       {"eviction/similar_steps",
        {"examples/embed_cache/main.cpp", "examples/llama_cpp/hotset_llama_main.cpp",
-        "examples/llama_cpp/paged_experts.cpp"}},
+        "examples/llama_cpp/paged_experts.cpp",
+        "include/hotset/predict/similar_steps_predictor.hpp"}},  // the predictor of the same vote
       {"prefetch/next_layer_top_k",
        {presets, "examples/llama_cpp/hotset_llama_tests_main.cpp",
         "examples/tiny_moe/studies/verification.cpp", "src/c/prefetcher.cpp"}},

@@ -11,11 +11,8 @@
 
 #include <gtest/gtest.h>
 
-#include "hotset/planning/curve/convex_hull.hpp"
 #include "hotset/planning/curve/decayed_histogram.hpp"
 #include "hotset/planning/curve/miss_curve.hpp"
-#include "hotset/planning/curve/miss_curve_ref.hpp"
-#include "hotset/planning/curve/sampled_miss_curve.hpp"
 #include "hotset/planning/curve/sampled_reuse_distance.hpp"
 #include "random_source.hpp"
 
@@ -50,15 +47,6 @@ struct decayed {
     return out;
   }
 };
-struct hull {
-  static std::vector<convex_hull> curves() {
-    std::vector<convex_hull> out(1);
-    for (const auto& curve : sampled::curves())
-      for (const std::size_t first : {0U, 1U, 40U}) out.emplace_back(curve, first);
-    out.emplace_back(std::vector<convex_hull::corner>{{most - 1, 2}, {most, 1}});
-    return out;
-  }
-};
 struct reused {
   static std::vector<sampled_miss_curve> curves() {
     std::vector<sampled_miss_curve> out;
@@ -85,7 +73,7 @@ struct referred {
 
 template <class Kind>
 class each_curve : public testing::Test {};
-using kinds = testing::Types<sampled, decayed, hull, reused, referred>;
+using kinds = testing::Types<sampled, decayed, reused, referred>;
 TYPED_TEST_SUITE(each_curve, kinds);
 
 TYPED_TEST(each_curve, never_grows_and_ends_at_max_slots) {

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/eviction/activation_ratio.hpp"
 
+#include <algorithm>
+#include <map>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -170,22 +173,49 @@ TEST_F(ratio_with_room_for_two, the_least_recently_used_request_is_forgotten) {
   EXPECT_THAT(order(), ElementsAre(0, 2, 3, 1));
 }
 
-// The suite's visits are of one request.
-TEST(activation_ratio, agrees_with_its_naive_form_on_visits_of_several_requests) {
+/// All that was committed, counted anew for each question.
+struct history {
+  struct token {
+    sequence_id sequence;
+    layer_id layer;
+    std::vector<expert_id> ids;
+  };
+  std::vector<token> tokens;
+
+  [[nodiscard]] double ratio(const std::vector<sequence_id>& asking, expert_key key) const {
+    std::vector<sequence_id> seen;
+    double sum = 0;
+    for (const auto s : asking) {
+      if (std::ranges::find(seen, s) != seen.end()) continue;
+      seen.push_back(s);
+      double own = 0;
+      double all = 0;
+      for (const auto& t : tokens)
+        if (t.sequence == s && t.layer == key.layer)
+          for (const auto id : t.ids)
+            if (id >= 0) own += id == key.expert ? 1 : 0, ++all;
+      if (all > 0) sum += own / all;
+    }
+    return sum;
+  }
+};
+
+TEST(activation_ratio, agrees_with_the_rule_written_out) {
   const geometry three{.layers = 3, .experts = 5, .top_k = 2, .max_tokens_per_visit = 4};
   const auto layout = pool_layout::shared(three, 9).value();
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     support::random_source random(seed);
     activation_ratio policy(layout, {});
-    reference::policy naive(three, reference::by_activation_ratio());
-    std::vector<expert_use> held(layout.slots());
+    history model;
+    std::map<slot_id, std::pair<expert_key, std::uint64_t>> held;  // and the recency position
+    std::uint64_t clock = 0;
     slot_mask eligible(layout.slots());
     for (const auto s : each<slot_id>(9)) {
-      auto& a = held[index_of(s)];
+      expert_use a;
       a.key = three.key(index_of(s) + 3);
       a.slot = s;
       support::bring(policy, a);
-      naive.on_fill(a);
+      held[s] = {a.key, ++clock};
       eligible.set(s);
     }
     for (step_id step = 0; step < 60; ++step)
@@ -197,19 +227,29 @@ TEST(activation_ratio, agrees_with_its_naive_form_on_visits_of_several_requests)
           for (int k = 0; k < 2; ++k)
             ids.push_back(random.one_in(12) ? no_expert : expert_id{random.id_below(5)});
         }
-        const routing_view view{
-            .layer = layer, .step = step, .experts = ids, .sequences = sequences};
+        routing_view view;
+        view.layer = layer;
+        view.step = step;
+        view.experts = ids;
+        view.sequences = sequences;
         policy.on_routed(view);
-        naive.on_routed(view);
+        std::vector<std::pair<std::pair<double, std::uint64_t>, slot_id>> wanted;
+        for (const auto& [slot, of] : held)
+          wanted.push_back({{model.ratio(sequences, of.first), of.second}, slot});
+        std::ranges::sort(wanted);
         slots out(9);
         ASSERT_EQ(policy.select_victims({}, eligible, out), 9U);
-        ASSERT_EQ(out, naive.order({}, eligible)) << "seed " << seed << " step " << step;
+        for (std::size_t i = 0; i < 9; ++i)
+          ASSERT_EQ(out[i], wanted[i].second) << "seed " << seed << " step " << step;
         if (random.one_in(6)) continue;  // it does not take place
         support::begin_visit(policy, step, layer);
-        naive.on_step(step, layer);
-        const auto& used = held[random.below(held.size())];
-        support::hit(policy, used);
-        naive.on_hit(used);
+        for (std::size_t t = 0; t < sequences.size(); ++t)
+          model.tokens.push_back({sequences[t], layer, {ids[2 * t], ids[2 * t + 1]}});
+        expert_use a;
+        a.slot = slot_id{random.id_below(9)};
+        a.key = held[a.slot].first;
+        support::hit(policy, a);
+        held[a.slot].second = ++clock;
       }
   }
 }

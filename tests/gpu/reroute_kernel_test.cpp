@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fused reroute, the operators and the host give the same bytes.
+// The fused reroute and the host give the same bytes.
 #include "hotset/cuda/maps/reroute_kernel.hpp"
 
 #include <cstdint>
@@ -58,25 +58,14 @@ answer fused(const batch& b, const test_stream& stream) {
   stream.synchronize();
   return device.result();
 }
-answer by_operators(const batch& b, const test_stream& stream) {
-  const device_batch device(b);
-  const auto bytes = cuda::reroute_operators_workspace(device.arguments);
-  const device_array<std::int32_t> workspace(bytes / sizeof(std::int32_t));
-  HOTSET_REQUIRE(
-      cuda::launch_reroute_operators(device.arguments, workspace.data(), bytes, stream.handle()));
-  stream.synchronize();
-  return device.result();
-}
-
 TEST(reroute_kernel, is_figure_4) {
   HOTSET_NEEDS_A_DEVICE();
   const test_stream stream;
   const auto b = reroute_samples::figure_4();
   EXPECT_TRUE(fused(b, stream).out == reroute_samples::figure_4_rerouted());
-  EXPECT_TRUE(by_operators(b, stream).out == reroute_samples::figure_4_rerouted());
 }
 
-TEST(reroute_kernel, equals_the_host_and_the_operators_on_random_batches) {
+TEST(reroute_kernel, equals_the_host_on_random_batches) {
   HOTSET_NEEDS_A_DEVICE();
   const test_stream stream;
   support::random_source random(0x9e);
@@ -85,7 +74,6 @@ TEST(reroute_kernel, equals_the_host_and_the_operators_on_random_batches) {
     const auto b = reroute_samples::random_batch(random);
     const auto expected = on_host(b);
     ASSERT_TRUE(fused(b, stream) == expected) << "round " << round;
-    ASSERT_TRUE(by_operators(b, stream) == expected) << "round " << round;
   }
 }
 

@@ -19,7 +19,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "hotset/cuda/driver.hpp"
+#include "hotset/cuda/virtual_memory.hpp"
 
 namespace hotset::support {
 

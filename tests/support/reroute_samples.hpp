@@ -88,12 +88,10 @@ inline std::vector<expert_id> rerouted(const batch& b, std::uint64_t& refused) {
   }
   return out;
 }
-/// Those that this machine has.
+/// Levels that have a form of their own on this machine.
 inline std::vector<vector_level> levels() {
-  std::vector<vector_level> out;
-  for (const auto level : {vector_level::scalar, vector_level::avx2, vector_level::avx512})
-    if (level <= best_vector_level()) out.push_back(level);
-  return out;
+  if (best_vector_level() == vector_level::scalar) return {vector_level::scalar};
+  return {vector_level::scalar, vector_level::avx2};
 }
 
 /// Of every 16 ids and adapters about one is out of range, as far out as can be at times.

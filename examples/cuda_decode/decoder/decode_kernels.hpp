@@ -11,7 +11,6 @@
 #include "hotset/core/ids.hpp"
 #include "hotset/core/platform/compiler.hpp"
 #include "hotset/cuda/error.hpp"
-#include "hotset/cuda/maps/mirror.hpp"
 #include "hotset/cuda/maps/mirror_kernel.hpp"
 #include "hotset/cuda/runtime.hpp"
 

@@ -8,9 +8,9 @@
 #include <string>
 #include <utility>
 
-#include "hotset/cuda/copies/pinned_buffer.hpp"
-#include "hotset/cuda/device_scope.hpp"
+#include "hotset/cuda/copies/pinned_memory.hpp"
 #include "hotset/cuda/runtime.hpp"
+#include "hotset/cuda/stream.hpp"
 
 namespace cuda_decode {
 

@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "hotset/planning/budget/calibration.hpp"
+#include "hotset/planning/budget/cost_model.hpp"
 #include "tiny_moe/experts/paged_experts.hpp"
 #include "tiny_moe/model/engine.hpp"
 

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "hotset/core/error.hpp"
+#include "hotset/policy/policy_config.hpp"
 
 namespace hotset {
 
@@ -67,8 +68,7 @@ class adapter_layout {
 
     template <class T, class Least, class Most>
     static error refuse(const char* name, T value, Least least, Most most) {
-      return error{std::string(name) + " = " + std::to_string(value) +
-                   ", accepted: " + std::to_string(least) + ".." + std::to_string(most)};
+      return *refuse_value(name, value, std::to_string(least) + ".." + std::to_string(most));
     }
     [[nodiscard]] validation validate_tuned() const {
       const auto width = static_cast<std::size_t>(layers);

@@ -4,8 +4,9 @@
 ///
 /// Rule: an adapter is loaded when it is first acquired: read (unless the host has it), mapped, copied, fenced, and only
 ///   then written into the expert maps. To make room, adapters that nobody has acquired leave, least recently used first,
-///   no more than must: out of the expert maps, wait for the last reader, unmap.
-/// Source: ExpertWeave, sections 4.1 and 4.2; the publication order is ours.
+///   no more than must: out of the expert maps, wait for the last reader, unmap. Strided, an adapter lies at
+///   experts + index * stride in every layer; dense, in each layer's first gap that is long enough.
+/// Source: ExpertWeave, sections 4.1 and 4.2; the publication order and the dense placement are ours.
 /// Cost: O(log known) for one that is on the device.
 
 #include <algorithm>
@@ -21,8 +22,6 @@
 #include <utility>
 #include <vector>
 
-#include "hotset/adapters/adapter_places.hpp"
-#include "hotset/adapters/adapter_status.hpp"
 #include "hotset/adapters/expert_redirect.hpp"
 #include "hotset/adapters/page_pool.hpp"
 #include "hotset/adapters/uploader.hpp"
@@ -32,6 +31,37 @@
 #include "hotset/policy/policy_config.hpp"
 
 namespace hotset {
+
+// clang-format off: version 14 takes an attributed enum for a function
+/// What became of a call.
+enum class [[nodiscard]] adapter_status : std::uint8_t{
+    ok = 0,
+    unknown,      ///< no adapter of that name was added
+    pinned,       ///< somebody has acquired it
+    not_pinned,   ///< nobody has acquired it
+    no_room,      ///< places or pages: what is there is pinned, or it would not suffice
+    not_read,     ///< the loader failed, or there is no host memory
+    not_mapped,   ///< the device's memory refused
+    not_copied,   ///< a copy or its fence failed
+    not_drained,  ///< the wait for the readers of an adapter that was to leave failed
+};
+// clang-format on
+
+/// Complexity: O(1). Returns a sentence fragment fit for a message.
+[[nodiscard]] constexpr std::string_view describe(adapter_status s) noexcept {
+  switch (s) {
+    case adapter_status::ok: return "ok";
+    case adapter_status::unknown: return "no adapter of that name";
+    case adapter_status::pinned: return "somebody uses the adapter";
+    case adapter_status::not_pinned: return "nobody uses the adapter";
+    case adapter_status::no_room: return "no room: the adapters on the device are in use";
+    case adapter_status::not_read: return "the adapter could not be read";
+    case adapter_status::not_mapped: return "the device has no memory for the adapter";
+    case adapter_status::not_copied: return "the adapter could not be copied";
+    case adapter_status::not_drained: return "the readers of another adapter did not end";
+  }
+  return "unknown adapter status";
+}
 
 /// One expert of one weight that is to be read.
 struct adapter_part {
@@ -111,9 +141,7 @@ class adapter_registry {
     if (auto bad = setup.validate()) return *std::move(bad);
     return unless_out_of_memory(
         [&]() -> result<adapter_registry> {
-          auto places = adapter_places::create(setup.layers, setup.redirect());
-          if (!places) return places.error();
-          adapter_registry out(pool, copies, setup, *std::move(places), std::move(loader));
+          adapter_registry out(pool, copies, setup, std::move(loader));
           for (std::int32_t l = 0; l < setup.layers; ++l) {
             auto redirect = expert_redirect::create(setup.redirect());
             if (!redirect) return redirect.error();
@@ -254,15 +282,13 @@ class adapter_registry {
   };
 
   adapter_registry(page_pool<Memory>& pool, Uploader& copies, const config& setup,
-                   adapter_places places, adapter_loader loader)
+                   adapter_loader loader)
       : pool_(&pool),
         copies_(&copies),
         setup_(setup),
         loader_(std::move(loader)),
         there_(static_cast<std::size_t>(setup.adapters), nullptr),
-        places_(std::move(places)),
         stays_(static_cast<std::size_t>(setup.adapters), nullptr),
-        trial_(places_),
         planned_(static_cast<std::size_t>(setup.layers), no_expert) {
     by_age_.reserve(there_.size());
     runs_.reserve(there_.size() + 1);
@@ -305,13 +331,10 @@ class adapter_registry {
       if (const auto code = leave(*by_age_[n]); code != adapter_status::ok) return code;
       ++stats_.evictions;
     }
-    (void)places_.take(plan.index, wanted.tuned, wanted.first);  // those that were planned
-    if (!map_places(wanted)) {
-      places_.give(wanted.tuned, wanted.first);
-      return adapter_status::not_mapped;
-    }
+    std::ranges::copy(planned_, wanted.first.begin());
+    if (!map_places(wanted)) return adapter_status::not_mapped;
     if (!copy(wanted)) {
-      remove(wanted);
+      unmap_places(wanted, tensors_.size());
       return adapter_status::not_copied;
     }
     name_in_maps(wanted, plan.index);
@@ -329,7 +352,7 @@ class adapter_registry {
       name_in_maps(gone, index);
       return adapter_status::not_drained;
     }
-    remove(gone);
+    unmap_places(gone, tensors_.size());
     there_[static_cast<std::size_t>(index)] = nullptr;
     gone.index = -1;
     ++stats_.unloads;
@@ -343,12 +366,6 @@ class adapter_registry {
                  : maps_[l].assign(index, a.tuned[l]));
     ++version_;
   }
-  /// Gives back the memory and the places of an adapter that no map names.
-  void remove(const adapter& gone) noexcept {
-    unmap_places(gone, tensors_.size());
-    places_.give(gone.tuned, gone.first);
-  }
-
   /// Decides before anything is done: the fewest that must leave, least recently used first, so that there is a place and
   /// there are pages. No index: all that may leave would not do.
   room find_room(const adapter& wanted) noexcept {
@@ -364,41 +381,62 @@ class adapter_registry {
     stays_.assign(there_.begin(), there_.end());
     const auto others = pool_->in_use() - pages() - idle;
     const auto pages_left = pool_->attainable() - std::min(pool_->attainable(), others + idle);
-    trial_ = places_;
     for (std::size_t leaving = 0;; ++leaving) {
       const auto place = std::find(stays_.begin(), stays_.end(), nullptr);
       const auto index = static_cast<std::int32_t>(place - stays_.begin());
-      if (place != stays_.end() && trial_.take(index, wanted.tuned, planned_)) {
-        if (pages(&wanted) <= pages_left) return {index, leaving};
-        trial_.give(wanted.tuned, planned_);
-      }
+      if (place != stays_.end() && plan_places(wanted, index) && pages(&wanted) <= pages_left)
+        return {index, leaving};
       if (leaving == by_age_.size()) return {};
-      const auto& gone = *by_age_[leaving];
-      trial_.give(gone.tuned, gone.first);
-      *std::find(stays_.begin(), stays_.end(), &gone) = nullptr;
+      *std::find(stays_.begin(), stays_.end(), by_age_[leaving]) = nullptr;
     }
+  }
+  /// Fills planned_ with the adapter's first place in each layer beside those of `stays_`. False: a layer has no room.
+  bool plan_places(const adapter& wanted, std::int32_t index) noexcept {
+    for (std::size_t l = 0; l < maps_.size(); ++l) {
+      planned_[l] = place_in(l, index, tuned(wanted, l));
+      if (planned_[l] == no_expert) return false;
+    }
+    return true;
+  }
+  /// Strided: the index's own places. Dense: the first gap of the layer that is long enough; no_expert without one.
+  [[nodiscard]] expert_id place_in(std::size_t layer, std::int32_t index,
+                                   std::int32_t count) noexcept {
+    expert_id place{setup_.experts};
+    if (count == 0) return place;
+    if (setup_.placement == adapter_placement::strided) return maps_[layer].first_place(index);
+    list_runs(layer);
+    for (const auto& r : runs_) {
+      if (r.first - place >= count) break;
+      place = r.first + r.count;
+    }
+    return place + count <= maps_[layer].virtual_experts() ? place : no_expert;
+  }
+  /// Fills runs_ with what the adapters of `stays_` have in a layer, by place.
+  void list_runs(std::size_t layer) noexcept {
+    runs_.clear();
+    for (const auto* const a : stays_)
+      if (a != nullptr && tuned(*a, layer) != 0)
+        runs_.push_back({a->first[layer], tuned(*a, layer)});
+    std::ranges::sort(runs_, {}, &run::first);
   }
   /// Pages of the pool that the adapters of `stays_` take, and one that comes to them at planned_ if it is not null; those
   /// that neighbours share once.
   [[nodiscard]] std::uint64_t pages(const adapter* coming = nullptr) noexcept {
     std::uint64_t count = 0;
     for (std::size_t l = 0; l < maps_.size(); ++l) {
-      runs_.clear();
-      for (const auto* const a : stays_)
-        if (a != nullptr) runs_.push_back({a->first[l], tuned(*a, l)});
-      if (coming != nullptr) runs_.push_back({planned_[l], tuned(*coming, l)});
-      std::ranges::sort(runs_, {}, &run::first);
-      for (std::size_t w = 0; w < setup_.expert_bytes.size(); ++w) count += pages_of_runs(l, w);
-    }
-    return count;
-  }
-  [[nodiscard]] std::uint64_t pages_of_runs(std::size_t layer, std::size_t weight) noexcept {
-    std::uint64_t count = 0;
-    std::size_t end = 0;
-    for (const auto& r : runs_) {
-      const auto touched = tensor_at(layer, weight).pages_of(r.first, r.count);
-      count += touched.to - std::min(touched.to, std::max(touched.from, end));
-      end = std::max(end, touched.to);
+      list_runs(l);
+      if (coming != nullptr) {
+        runs_.push_back({planned_[l], tuned(*coming, l)});
+        std::ranges::sort(runs_, {}, &run::first);
+      }
+      for (std::size_t w = 0; w < setup_.expert_bytes.size(); ++w) {
+        std::size_t end = 0;
+        for (const auto& r : runs_) {
+          const auto touched = tensor_at(l, w).pages_of(r.first, r.count);
+          count += touched.to - std::min(touched.to, std::max(touched.from, end));
+          end = std::max(end, touched.to);
+        }
+      }
     }
     return count;
   }
@@ -481,10 +519,8 @@ class adapter_registry {
   std::vector<expert_redirect> maps_{};  ///< [layers]
   std::vector<tensor_type> tensors_{};   ///< [layers][weights]
   std::vector<adapter*> there_;          ///< [adapters]; null: the index is free
-  adapter_places places_;
-  std::vector<const adapter*> stays_;  ///< [adapters], for `find_room`, as the next four
+  std::vector<const adapter*> stays_;    ///< [adapters], for `find_room`, as the next three
   std::vector<adapter*> by_age_{};
-  adapter_places trial_;
   std::vector<expert_id> planned_;  ///< [layers]
   std::vector<run> runs_{};
   std::uint64_t host_bytes_ = 0;

@@ -20,6 +20,7 @@
 #include "hotset/core/ids/id_view.hpp"
 #include "hotset/core/ids/per_id.hpp"
 #include "hotset/core/status.hpp"
+#include "hotset/policy/policy_config.hpp"
 
 namespace hotset {
 
@@ -38,35 +39,32 @@ class expert_redirect {
     std::int32_t places = 0;  ///< of dense: those of all adapters; 0: adapters x most_tuned
 
     [[nodiscard]] validation validate() const {
-      if (experts < 1) return refuse("experts", experts, "1 or more");
-      if (adapters < 0) return refuse("adapters", adapters, "0 or more");
+      if (experts < 1) return refuse_value("experts", experts, "1 or more");
+      if (adapters < 0) return refuse_value("adapters", adapters, "0 or more");
       if (most_tuned < 0 || most_tuned > experts)
-        return refuse("most_tuned", most_tuned, "0.." + std::to_string(experts));
+        return refuse_value("most_tuned", most_tuned, "0.." + std::to_string(experts));
       const auto entries = experts + std::int64_t{adapters} * experts;
       if (entries > most_places)
-        return refuse("experts x (adapters + 1)", entries,
-                      "at most " + std::to_string(most_places));
+        return refuse_value("experts x (adapters + 1)", entries,
+                            "at most " + std::to_string(most_places));
       const bool is_dense = placement == adapter_placement::dense;
-      if (is_dense && stride != 0) return refuse("stride", stride, "0 where placement is dense");
+      if (is_dense && stride != 0)
+        return refuse_value("stride", stride, "0 where placement is dense");
       if (stride != 0 && stride < most_tuned)
-        return refuse("stride", stride,
-                      "0, or most_tuned (" + std::to_string(most_tuned) + ") and more");
-      if (!is_dense && places != 0) return refuse("places", places, "0 where placement is strided");
-      if (places < 0) return refuse("places", places, "0 or more");
+        return refuse_value("stride", stride,
+                            "0, or most_tuned (" + std::to_string(most_tuned) + ") and more");
+      if (!is_dense && places != 0)
+        return refuse_value("places", places, "0 where placement is strided");
+      if (places < 0) return refuse_value("places", places, "0 or more");
       if (experts + all_places() > most_places)
-        return refuse("virtual experts", experts + all_places(),
-                      "at most " + std::to_string(most_places));
+        return refuse_value("virtual experts", experts + all_places(),
+                            "at most " + std::to_string(most_places));
       return std::nullopt;
     }
     /// Behind the base model's experts, used or not.
     [[nodiscard]] std::int64_t all_places() const noexcept {
       if (places != 0) return places;
       return std::int64_t{adapters} * (stride != 0 ? stride : most_tuned);
-    }
-
-   private:
-    static validation refuse(const char* name, std::int64_t value, const std::string& accepted) {
-      return error{std::string(name) + " = " + std::to_string(value) + ", accepted: " + accepted};
     }
   };
   static constexpr std::int64_t most_places = std::int64_t{1} << 28;

@@ -77,16 +77,7 @@ class page_pool {
         },
         no_host_memory());
   }
-  page_pool(page_pool&& other) noexcept
-      : memory_(other.memory_),
-        budget_(other.budget_),
-        page_bytes_(other.page_bytes_),
-        bound_(other.bound_),
-        peak_(other.peak_),
-        blocks_(std::move(other.blocks_)),
-        uses_(std::move(other.uses_)),
-        free_(std::move(other.free_)),
-        vacant_(std::move(other.vacant_)) {}
+  page_pool(page_pool&&) noexcept = default;
   page_pool& operator=(page_pool&&) = delete;
   ~page_pool() {
     for (const auto& block : blocks_) {

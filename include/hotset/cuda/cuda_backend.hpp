@@ -18,7 +18,6 @@
 #include "hotset/cuda/copies/copy_batch.hpp"
 #include "hotset/cuda/copies/pinned_memory.hpp"
 #include "hotset/cuda/copies/staged_copies.hpp"
-#include "hotset/cuda/copies/transfer_counts.hpp"
 #include "hotset/cuda/event_ring.hpp"
 #include "hotset/cuda/slot_bank.hpp"
 #include "hotset/cuda/stream.hpp"

@@ -12,8 +12,8 @@
 
 #include "hotset/core/error.hpp"
 #include "hotset/core/fill.hpp"
-#include "hotset/cuda/device_scope.hpp"
 #include "hotset/cuda/runtime.hpp"
+#include "hotset/cuda/stream.hpp"
 #include "hotset/transfer/ticket_board.hpp"
 
 namespace hotset::cuda {
@@ -30,24 +30,11 @@ class event_ring {
     if (places == 0) return error{"an event ring of 0 places, accepted: 1 or more"};
     const device_scope scope(api, device);
     if (scope.what().happened()) return describe(api, scope.what());
+    auto events = create_events(api, places);
+    if (!events) return events.error();
     event_ring made(api, places, failures);
-    for (std::size_t i = 0; i < places; ++i) {
-      const auto code = api.create_event(made.entries_[i].event);
-      if (code != error_code::success) return describe(api, {code, "cudaEventCreateWithFlags"});
-    }
+    for (std::size_t i = 0; i < places; ++i) made.entries_[i].event = std::move((*events)[i]);
     return made;
-  }
-  event_ring(event_ring&& other) noexcept
-      : api_(other.api_),
-        failures_(other.failures_),
-        entries_(std::move(other.entries_)),
-        places_(std::exchange(other.places_, 0)),
-        last_(other.last_),
-        past_(std::move(other.past_)) {}
-  event_ring& operator=(event_ring&&) = delete;
-  ~event_ring() {
-    for (std::size_t i = 0; i < places_; ++i)
-      if (entries_[i].event != nullptr) (void)api_.destroy_event(entries_[i].event);
   }
 
   /// A new ticket, or no_ticket while the oldest one of the ring is pending.
@@ -63,7 +50,7 @@ class event_ring {
   /// The ticket arrives when `stream` has run what is enqueued by now. Pre: opened, neither recorded nor settled.
   void record(ticket t, stream_handle stream) noexcept {
     auto& e = at(t);
-    const bool ok = failures_.note(api_.record_event(e.event, stream), "cudaEventRecord");
+    const bool ok = failures_.note(api_.record_event(e.event.get(), stream), "cudaEventRecord");
     change(e, word_of(t, ok ? phase::recorded : phase::failed));
   }
   /// Pre: opened, neither recorded nor settled.
@@ -91,14 +78,15 @@ class event_ring {
   /// Blocks until the device has passed it. Pre: is_recorded(t).
   transfer_state wait(ticket t) noexcept {
     if (poll(t) != transfer_state::pending) return poll(t);
-    const bool ok = failures_.note(api_.synchronize_event(at(t).event), "cudaEventSynchronize");
+    const bool ok =
+        failures_.note(api_.synchronize_event(at(t).event.get()), "cudaEventSynchronize");
     end(at(t), word_of(t, phase::recorded), ok ? phase::arrived : phase::failed);
     return poll(t);
   }
   /// What is enqueued on `stream` from now on starts after the ticket. Pre: is_recorded(t).
   bool fence(stream_handle stream, ticket t) noexcept {
     if (poll(t) != transfer_state::pending) return true;
-    return failures_.note(api_.wait_event(stream, at(t).event), "cudaStreamWaitEvent");
+    return failures_.note(api_.wait_event(stream, at(t).event.get()), "cudaStreamWaitEvent");
   }
   /// Waits for every ticket that was recorded.
   void drain() noexcept {
@@ -117,7 +105,7 @@ class event_ring {
   /// Whose the place is and how far, in one word: a thread that still asks for the ticket before cannot change it.
   using word = std::uint64_t;
   struct entry {
-    event_handle event = nullptr;
+    owned_event event;
     std::atomic<word> now{0};
   };
 
@@ -174,7 +162,7 @@ class event_ring {
       case phase::cancelled: return transfer_state::cancelled;
       case phase::recorded: break;
     }
-    const auto code = api_.query_event(e.event);
+    const auto code = api_.query_event(e.event.get());
     if (is_open_answer(code)) return transfer_state::pending;
     const bool ok = failures_.note(code, "cudaEventQuery");
     end(e, seen, ok ? phase::arrived : phase::failed);

@@ -15,7 +15,6 @@
 #include "hotset/core/memory_budget.hpp"
 #include "hotset/core/pool_layout.hpp"
 #include "hotset/core/status.hpp"
-#include "hotset/cuda/device_scope.hpp"
 #include "hotset/cuda/runtime.hpp"
 #include "hotset/cuda/stream.hpp"
 #include "hotset/cuda/virtual_memory.hpp"
@@ -46,14 +45,12 @@ class slot_bank {
     made.memory_.reserve(
         made.places_.arrays().size());  // nothing is refused between taking and keeping
     for (const auto& array : made.places_.arrays()) {
-      void* memory = nullptr;
       const auto bytes = array.total() + setup.tail_padding;
-      if (const auto code = api.allocate(memory, bytes); code != error_code::success)
-        return error{"cannot take " + std::to_string(bytes) + " bytes for " +
-                     std::to_string(array.slots) + " slots of tensor '" +
-                     layouts[array.size_class].tensors[array.tensor].name +
-                     "': " + describe(api, {code, "cudaMalloc"}).message};
-      made.memory_.push_back(static_cast<std::byte*>(memory));
+      auto memory = allocate_memory(api, bytes,
+                                    std::to_string(array.slots) + " slots of tensor '" +
+                                        layouts[array.size_class].tensors[array.tensor].name + "'");
+      if (!memory) return memory.error();
+      made.memory_.push_back(*std::move(memory));
       made.bytes_ += bytes;
     }
     return bank;
@@ -75,18 +72,6 @@ class slot_bank {
     made->elastic_.emplace(*std::move(elastic));
     return made;
   }
-  slot_bank(slot_bank&& other) noexcept
-      : api_(other.api_),
-        device_(other.device_),
-        places_(std::move(other.places_)),
-        memory_(std::exchange(other.memory_, {})),
-        elastic_(std::move(other.elastic_)),
-        bytes_(other.bytes_) {}
-  slot_bank& operator=(slot_bank&&) = delete;
-  ~slot_bank() {
-    for (auto* const memory : memory_) (void)api_.free(memory);
-  }
-
   [[nodiscard]] int device() const noexcept { return device_; }
   /// Why a cache of `layout` cannot live here; nothing if it can.
   [[nodiscard]] validation check(const pool_layout& layout) const { return places_.check(layout); }
@@ -126,7 +111,7 @@ class slot_bank {
   /// A kernel finds a slot at base(array) + places().local(slot) * places().arrays()[array].stride.
   [[nodiscard]] const slot_bank_layout& places() const noexcept { return places_; }
   [[nodiscard]] std::byte* base(std::size_t array) const noexcept {
-    return elastic_ ? elastic_->base(array) : memory_[array];
+    return elastic_ ? elastic_->base(array) : static_cast<std::byte*>(memory_[array].get());
   }
   /// Units: bytes of device memory, padding included.
   [[nodiscard]] std::uint64_t device_bytes() const noexcept {
@@ -150,7 +135,7 @@ class slot_bank {
   runtime& api_;
   int device_;
   slot_bank_layout places_;
-  std::vector<std::byte*> memory_;  ///< [arrays] of a bank that holds all for good
+  std::vector<owned_memory> memory_;  ///< [arrays] of a bank that holds all for good
   std::optional<elastic_arrays<virtual_memory>> elastic_;
   std::uint64_t bytes_ = 0;
 };

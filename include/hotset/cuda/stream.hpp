@@ -1,16 +1,100 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// A stream of a device: one of our own, or one that an engine lends.
+/// A device made current for a scope, and what is taken from it: streams, events and memory that end with their owner.
 
+#include <cstddef>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "hotset/core/error.hpp"
-#include "hotset/cuda/device_scope.hpp"
 #include "hotset/cuda/runtime.hpp"
 
 namespace hotset::cuda {
 
-/// Destroying one that is owned does not wait for its work.
+/// Makes a device the calling thread's current one for as long as the scope lasts. A new thread's current device is 0,
+/// whatever its maker's was. Costs one call if nothing changes.
+class device_scope {
+ public:
+  device_scope(runtime& api, int device) noexcept : api_(api) {
+    int before = device;
+    code_ = api_.current_device(before);
+    if (code_ != error_code::success || before == device) return;
+    code_ = api_.set_device(device);
+    if (code_ == error_code::success) restore_ = before;
+  }
+  device_scope(const device_scope&) = delete;
+  device_scope& operator=(const device_scope&) = delete;
+  ~device_scope() {
+    if (restore_ >= 0) (void)api_.set_device(restore_);
+  }
+
+  [[nodiscard]] failure what() const noexcept {
+    return code_ == error_code::success ? failure{} : failure{code_, "cudaSetDevice"};
+  }
+
+ private:
+  runtime& api_;
+  error_code code_ = error_code::success;
+  int restore_ = -1;
+};
+
+/// A handle that ends with its owner, by the runtime's call `End`; null: none.
+template <class Handle, error_code (runtime::*End)(Handle) noexcept>
+class owned {
+ public:
+  owned() = default;
+  owned(runtime& api, Handle handle) noexcept : api_(&api), handle_(handle) {}
+  owned(owned&& other) noexcept
+      : api_(other.api_), handle_(std::exchange(other.handle_, nullptr)) {}
+  owned& operator=(owned&& other) noexcept {
+    std::swap(api_, other.api_);
+    std::swap(handle_, other.handle_);
+    return *this;
+  }
+  ~owned() {
+    if (handle_ != nullptr) (void)(api_->*End)(handle_);
+  }
+
+  [[nodiscard]] Handle get() const noexcept { return handle_; }
+
+ private:
+  runtime* api_ = nullptr;
+  Handle handle_ = nullptr;
+};
+/// An event without timing.
+using owned_event = owned<event_handle, &runtime::destroy_event>;
+/// Device memory.
+using owned_memory = owned<void*, &runtime::free>;
+
+/// An event of the current device. Errors: what the runtime said.
+inline result<owned_event> create_event(runtime& api) noexcept {
+  event_handle event = nullptr;
+  if (const auto code = api.create_event(event); code != error_code::success)
+    return describe(api, {code, "cudaEventCreateWithFlags"});
+  return owned_event(api, event);
+}
+/// All or none. Errors: as create_event.
+inline result<std::vector<owned_event>> create_events(runtime& api, std::size_t count) {
+  std::vector<owned_event> all(count);
+  for (auto& each : all) {
+    auto made = create_event(api);
+    if (!made) return made.error();
+    each = *std::move(made);
+  }
+  return all;
+}
+/// Memory of the current device. `what` it is for is in the error. Errors: what the runtime said.
+inline result<owned_memory> allocate_memory(runtime& api, std::size_t bytes,
+                                            const std::string& what) {
+  void* memory = nullptr;
+  if (const auto code = api.allocate(memory, bytes); code != error_code::success)
+    return error{"cannot take " + std::to_string(bytes) + " bytes for " + what + ": " +
+                 describe(api, {code, "cudaMalloc"}).message};
+  return owned_memory(api, memory);
+}
+
+/// A stream of our own, or one that an engine lends. Destroying one that is owned does not wait for its work.
 class stream {
  public:
   /// Errors: what the runtime said.
@@ -21,32 +105,20 @@ class stream {
     stream_handle made = nullptr;
     if (const auto code = api.create_stream(made, priority); code != error_code::success)
       return describe(api, {code, "cudaStreamCreateWithPriority"});
-    return stream(api, made, true);
+    return stream(made, owned_stream(api, made));
   }
   /// An engine's stream; it outlives this object.
-  static stream borrow(runtime& api, stream_handle handle) noexcept { return {api, handle, false}; }
-
-  stream(stream&& other) noexcept
-      : api_(other.api_), handle_(other.handle_), owned_(std::exchange(other.owned_, false)) {}
-  stream& operator=(stream&& other) noexcept {
-    std::swap(api_, other.api_);
-    std::swap(handle_, other.handle_);
-    std::swap(owned_, other.owned_);
-    return *this;
-  }
-  ~stream() {
-    if (owned_) (void)api_->destroy_stream(handle_);
-  }
+  static stream borrow(runtime& /*api*/, stream_handle handle) noexcept { return {handle, {}}; }
 
   [[nodiscard]] stream_handle handle() const noexcept { return handle_; }
 
  private:
-  stream(runtime& api, stream_handle handle, bool owned) noexcept
-      : api_(&api), handle_(handle), owned_(owned) {}
+  using owned_stream = owned<stream_handle, &runtime::destroy_stream>;
 
-  runtime* api_;
+  stream(stream_handle handle, owned_stream own) noexcept : handle_(handle), own_(std::move(own)) {}
+
   stream_handle handle_;
-  bool owned_;
+  owned_stream own_;  ///< of one that is lent: nothing
 };
 
 }  // namespace hotset::cuda

@@ -24,7 +24,6 @@
 #include <string_view>
 #include <vector>
 
-#include "hotset/core/fill.hpp"
 #include "hotset/core/ids/per_id.hpp"
 #include "hotset/core/ids/per_key.hpp"
 #include "hotset/eviction/order/layer_tournament.hpp"

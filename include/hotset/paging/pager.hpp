@@ -57,8 +57,8 @@ class pager {
   struct config {
     pool_layout layout;
     typename Eviction::config eviction{};
-    typename Admission::config admission = config_holding<Admission, always>();
-    typename Miss::config miss = config_holding<Miss, fetch>();
+    typename Admission::config admission{};
+    typename Miss::config miss{};
     visit_split split = visit_split::by_token;
     prefetch_guard guard = prefetch_guard::named;
     departure_sink departures{};  ///< hears of every copy that is given up
@@ -70,6 +70,8 @@ class pager {
   static result<pager> create(config setup) {
     if (setup.layout.pools() == 0)
       return error{"the pool layout is empty, accepted: one made by pool_layout"};
+    choose_unless_chosen<Admission, always>(setup.admission);
+    choose_unless_chosen<Miss, fetch>(setup.miss);
     const auto& shape = setup.layout.shape();
     if (auto bad = validate_for(setup.eviction, shape)) return *std::move(bad);
     if (auto bad = validate_for(setup.admission, shape)) return *std::move(bad);

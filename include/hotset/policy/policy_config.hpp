@@ -49,13 +49,11 @@ template <class P>
   else
     return P::traits;
 }
-/// The configuration of a policy; if it is chosen at run time, that of the plain choice.
+/// A policy that is chosen at run time, and is not chosen, is the plain one.
 template <class Policy, class Plain>
-[[nodiscard]] typename Policy::config config_holding() {
+void choose_unless_chosen(typename Policy::config& config) {
   if constexpr (requires { Policy::template holding<Plain>(); })
-    return Policy::template holding<Plain>();
-  else
-    return {};
+    if (!config.factory) config = Policy::template holding<Plain>();
 }
 
 }  // namespace hotset

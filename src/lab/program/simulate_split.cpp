@@ -11,7 +11,7 @@
 
 #include <fmt/format.h>
 
-#include "hotset/planning/budget/admission_floor.hpp"
+#include "hotset/planning/budget/split_limits.hpp"
 #include "lab/program/command.hpp"
 #include "lab/program/console.hpp"
 #include "lab/program/miss_prices.hpp"

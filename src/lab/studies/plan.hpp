@@ -22,7 +22,7 @@
 #include "hotset/planning/budget/configurator.hpp"
 #include "hotset/planning/budget/cost_model.hpp"
 #include "hotset/planning/budget/memory_model.hpp"
-#include "hotset/planning/curve/sampled_miss_curve.hpp"
+#include "hotset/planning/curve/miss_curve.hpp"
 #include "hotset/trace/routing_trace.hpp"
 #include "lab/traces/kv_trace.hpp"
 

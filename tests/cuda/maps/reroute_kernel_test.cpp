@@ -24,7 +24,6 @@ class reroute_launch : public testing::Test {
   std::int32_t* const adapters = somewhere<std::int32_t>(3);
   expert_id* const out = somewhere<expert_id>(4);
   std::uint64_t* const refused = somewhere<std::uint64_t>(5);
-  std::int32_t* const workspace = somewhere<std::int32_t>(6);
 };
 
 #define EXPECT_REFUSED(change)                                 \
@@ -84,22 +83,6 @@ TEST_F(reroute_launch, refuses_results_that_overlap_anything_but_the_ids_themsel
   EXPECT_REFUSED(a.out = rows);
   EXPECT_REFUSED(a.adapter_of_token = reinterpret_cast<const std::int32_t*>(out + 2));
   EXPECT_REFUSED(a.adapter_of_token = reinterpret_cast<const std::int32_t*>(a.refused) - 2);
-}
-
-TEST_F(reroute_launch, the_operators_need_a_workspace_of_their_own) {
-  const auto a = good();
-  const auto bytes = reroute_operators_workspace(a);
-  EXPECT_EQ(bytes, 192U);
-  EXPECT_EQ(check(a, workspace, bytes), error_code::success);
-  EXPECT_EQ(check(a, workspace, bytes - 1), error_code::invalid_value);
-  EXPECT_EQ(check(a, nullptr, bytes), error_code::invalid_value);
-  EXPECT_EQ(check(a, reinterpret_cast<char*>(workspace) + 1, bytes), error_code::invalid_value);
-  auto huge = a;
-  huge.tokens = huge.top_k = std::numeric_limits<std::int32_t>::max();
-  EXPECT_EQ(check(huge, workspace, bytes), error_code::invalid_value);
-  for (const void* taken : {static_cast<const void*>(a.map.rows), static_cast<const void*>(a.ids),
-                            static_cast<const void*>(a.out)})
-    EXPECT_EQ(check(a, taken, bytes), error_code::invalid_value);
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "hotset/planning/curve/sampled_miss_curve.hpp"
+#include "hotset/planning/curve/miss_curve.hpp"
 #include "random_source.hpp"
 
 namespace hotset::configurator_test {

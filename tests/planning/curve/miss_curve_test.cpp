@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/planning/curve/miss_curve.hpp"
 
+#include <cstdint>
+#include <vector>
+
 #include <gtest/gtest.h>
+
+#include "hotset/planning/curve/decayed_histogram.hpp"
 
 namespace hotset::miss_curve_test {
 namespace {
@@ -39,6 +44,46 @@ TEST(miss_curve, takes_the_archetype_and_nothing_less) {
   EXPECT_FALSE(miss_curve<counts_slots_in_int>);
   EXPECT_FALSE(miss_curve<throwing_end>);
 }
+
+TEST(miss_curve_ref, asks_the_curve_that_it_views) {
+  const sampled_miss_curve table({4, 2, 1});
+  decayed_histogram live({.slots = 5});
+  live.add(2);
+  live.end_burst();
+  const std::vector<miss_curve_ref> views{table, live};
+  EXPECT_EQ(views[0].misses(1), 2);
+  EXPECT_EQ(views[0].max_slots(), 2U);
+  EXPECT_EQ(views[1].misses(1), 1);
+  EXPECT_EQ(views[1].max_slots(), 5U);
+  const miss_curve_ref copy = views[0];
+  EXPECT_EQ(copy.misses(2), 1);
+}
+
+TEST(miss_curve_ref, of_nothing_never_misses) {
+  EXPECT_EQ(miss_curve_ref().misses(3), 0);
+  EXPECT_EQ(miss_curve_ref().max_slots(), 0U);
+}
+
+TEST(sampled_miss_curve, is_linear_between_capacities) {
+  const sampled_miss_curve curve({10, 4, 4, 1}, 5);
+  EXPECT_EQ(curve.max_slots(), 15U);
+  EXPECT_DOUBLE_EQ(curve.misses(0), 10);
+  EXPECT_DOUBLE_EQ(curve.misses(1), 8.8);
+  EXPECT_DOUBLE_EQ(curve.misses(5), 4);
+  EXPECT_DOUBLE_EQ(curve.misses(9), 4);
+  EXPECT_DOUBLE_EQ(curve.misses(14), 1.6);
+  EXPECT_DOUBLE_EQ(curve.misses(15), 1);
+  EXPECT_DOUBLE_EQ(curve.misses(1000), 1);
+}
+
+TEST(sampled_miss_curve, is_per_step) {
+  const std::vector<std::uint64_t> counts{10, 5};
+  const auto curve = sampled_miss_curve::per_step(counts, 4);
+  EXPECT_DOUBLE_EQ(curve.misses(0), 2.5);
+  EXPECT_DOUBLE_EQ(curve.misses(1), 1.25);
+}
+
+TEST(sampled_miss_curve, of_nothing_never_misses) { EXPECT_EQ(sampled_miss_curve().misses(3), 0); }
 
 }  // namespace
 }  // namespace hotset::miss_curve_test

@@ -14,7 +14,6 @@
 #include "hotset/adapters/uploader.hpp"
 #include "hotset/core/error.hpp"
 #include "hotset/cuda/copies/staging_ring.hpp"
-#include "hotset/cuda/device_scope.hpp"
 #include "hotset/cuda/runtime.hpp"
 #include "hotset/cuda/stream.hpp"
 
@@ -41,22 +40,17 @@ class adapter_uploader {
     if (!own) return own.error();
     auto ring = staging_ring::create(api, setup.device, setup.pieces, setup.piece_bytes);
     if (!ring) return ring.error();
-    std::unique_ptr<adapter_uploader> made(
-        new (std::nothrow) adapter_uploader(api, setup, *std::move(own), *std::move(ring)));
-    if (!made) return error{"no host memory for an adapter uploader"};
     const device_scope scope(api, setup.device);
     if (scope.what().happened()) return describe(api, scope.what());
-    for (auto& passed : made->passed_)
-      if (const auto code = api.create_event(passed); code != error_code::success)
-        return describe(api, {code, "cudaEventCreateWithFlags"});
+    auto passed = create_events(api, setup.readers.size());
+    if (!passed) return passed.error();
+    std::unique_ptr<adapter_uploader> made(new (std::nothrow) adapter_uploader(
+        api, setup, *std::move(own), *std::move(ring), *std::move(passed)));
+    if (!made) return error{"no host memory for an adapter uploader"};
     return made;
   }
   adapter_uploader(const adapter_uploader&) = delete;
   adapter_uploader& operator=(const adapter_uploader&) = delete;
-  ~adapter_uploader() {
-    for (auto* const event : passed_)
-      if (event != nullptr) (void)api_.destroy_event(event);
-  }
 
   /// `from` may be written again when this returns. Pre: of one size.
   bool copy(std::span<std::byte> to, std::span<const std::byte> from) noexcept {
@@ -79,10 +73,10 @@ class adapter_uploader {
   /// False as well where a reader is under capture: what a graph reads when it is launched cannot be waited for.
   bool wait_for_readers() noexcept {
     for (std::size_t i = 0; i < passed_.size(); ++i)
-      if (!mark(setup_.readers[i], passed_[i])) return false;
+      if (!mark(setup_.readers[i], passed_[i].get())) return false;
     bool all = true;
-    for (auto* const event : passed_)
-      all = failures_.note(api_.synchronize_event(event), "cudaEventSynchronize") && all;
+    for (const auto& event : passed_)
+      all = failures_.note(api_.synchronize_event(event.get()), "cudaEventSynchronize") && all;
     return all;
   }
 
@@ -91,12 +85,12 @@ class adapter_uploader {
 
  private:
   adapter_uploader(runtime& api, const config& setup, stream own,
-                   std::unique_ptr<staging_ring> ring)
+                   std::unique_ptr<staging_ring> ring, std::vector<owned_event> passed)
       : api_(api),
         setup_(setup),
         own_(std::move(own)),
         ring_(std::move(ring)),
-        passed_(setup.readers.size(), nullptr) {}
+        passed_(std::move(passed)) {}
 
   bool mark(stream_handle reader, event_handle passed) noexcept {
     bool capturing = false;
@@ -110,7 +104,7 @@ class adapter_uploader {
   sticky_failure failures_;
   stream own_;
   std::unique_ptr<staging_ring> ring_;  ///< its pieces are waited for before the stream goes
-  std::vector<event_handle> passed_;    ///< [readers]
+  std::vector<owned_event> passed_;     ///< [readers]
 };
 static_assert(uploader<adapter_uploader>);
 

@@ -13,9 +13,9 @@
 
 #include "hotset/core/error.hpp"
 #include "hotset/core/fill.hpp"
-#include "hotset/cuda/device_scope.hpp"
 #include "hotset/cuda/event_ring.hpp"
 #include "hotset/cuda/runtime.hpp"
+#include "hotset/cuda/stream.hpp"
 
 namespace hotset::cuda {
 
@@ -38,17 +38,9 @@ class chunk_queue {
                    std::to_string(setup.chunks_ahead) + " ahead, accepted: 1 or more of each"};
     const device_scope scope(api, device);
     if (scope.what().happened()) return describe(api, scope.what());
-    chunk_queue made(api, setup, events, failures);
-    for (auto& passed : made.passed_)
-      if (const auto code = api.create_event(passed); code != error_code::success)
-        return describe(api, {code, "cudaEventCreateWithFlags"});
-    return made;
-  }
-  chunk_queue(chunk_queue&& other) noexcept = default;
-  chunk_queue& operator=(chunk_queue&&) = delete;
-  ~chunk_queue() {
-    for (auto* const passed : passed_)
-      if (passed != nullptr) (void)api_.destroy_event(passed);
+    auto passed = create_events(api, setup.chunks_ahead);
+    if (!passed) return passed.error();
+    return chunk_queue(api, setup, *std::move(passed), events, failures);
   }
 
   [[nodiscard]] bool empty() const noexcept { return copies_.empty(); }
@@ -104,12 +96,13 @@ class chunk_queue {
   };
   using iterator = std::vector<waiting>::iterator;
 
-  chunk_queue(runtime& api, const config& setup, event_ring& events, sticky_failure& failures)
+  chunk_queue(runtime& api, const config& setup, std::vector<owned_event> passed,
+              event_ring& events, sticky_failure& failures)
       : api_(api),
         events_(events),
         failures_(failures),
         chunk_bytes_(setup.chunk_bytes),
-        passed_(setup.chunks_ahead, nullptr) {
+        passed_(std::move(passed)) {
     copies_.reserve(setup.most_copies);
   }
 
@@ -139,7 +132,7 @@ class chunk_queue {
   bool has_window() noexcept {
     while (ahead_ != 0 && !failures_.happened()) {
       const auto oldest = (turn_ + passed_.size() - ahead_) % passed_.size();
-      const auto code = api_.query_event(passed_[oldest]);
+      const auto code = api_.query_event(passed_[oldest].get());
       if (is_open_answer(code)) break;
       (void)failures_.note(code, "cudaEventQuery");
       --ahead_;
@@ -148,7 +141,7 @@ class chunk_queue {
   }
   void mark_passed(stream_handle stream) noexcept {
     if (failures_.happened()) return;
-    (void)failures_.note(api_.record_event(passed_[turn_], stream), "cudaEventRecord");
+    (void)failures_.note(api_.record_event(passed_[turn_].get(), stream), "cudaEventRecord");
     turn_ = (turn_ + 1) % passed_.size();
     ++ahead_;
   }
@@ -157,8 +150,8 @@ class chunk_queue {
   event_ring& events_;
   sticky_failure& failures_;
   std::size_t chunk_bytes_;
-  std::vector<waiting> copies_;       ///< in order of submission; a batch's copies are neighbours
-  std::vector<event_handle> passed_;  ///< ring: behind each chunk that may still be ahead
+  std::vector<waiting> copies_;      ///< in order of submission; a batch's copies are neighbours
+  std::vector<owned_event> passed_;  ///< ring: behind each chunk that may still be ahead
   std::size_t turn_ = 0;
   std::size_t ahead_ = 0;
   std::uint64_t calls_ = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The page-locked host memory that a backend may copy from without staging, within a stated budget.
+/// Page-locked host memory, and the ranges of it that a backend may copy from without staging, within a stated budget.
 
 #include <algorithm>
 #include <cstddef>
@@ -11,11 +11,55 @@
 #include <vector>
 
 #include "hotset/core/error.hpp"
-#include "hotset/cuda/copies/pinned_buffer.hpp"
+#include "hotset/cuda/runtime.hpp"
+#include "hotset/cuda/stream.hpp"
 
 namespace hotset::cuda {
 
-/// Outlives the backends that copy from it: they end their copies first, so no copy reads memory that was given back.
+/// Page-locked host memory: of the runtime, or memory of others that is page-locked while this lives. Page-locks exactly
+/// what was requested: no rounding to a power of two.
+class pinned_buffer {
+ public:
+  /// Errors: no bytes; what the runtime said.
+  static result<pinned_buffer> allocate(runtime& api, std::size_t bytes) noexcept {
+    if (bytes == 0) return error{"0 bytes of page-locked memory, accepted: 1 or more"};
+    void* memory = nullptr;
+    if (const auto code = api.allocate_host(memory, bytes); code != error_code::success)
+      return refused(api, {code, "cudaHostAlloc"}, bytes);
+    pinned_buffer made({static_cast<std::byte*>(memory), bytes});
+    made.taken_ = {api, memory};
+    return made;
+  }
+  /// Page-locks memory that the caller keeps, such as a mapped file; `read_only` where it may not be written.
+  /// Errors: no bytes; what the runtime said.
+  static result<pinned_buffer> lock(runtime& api, std::span<const std::byte> memory,
+                                    bool read_only = false) noexcept {
+    if (memory.empty()) return error{"0 bytes of page-locked memory, accepted: 1 or more"};
+    auto* const first = const_cast<std::byte*>(memory.data());  // the runtime's own signature
+    if (const auto code = api.register_host(first, memory.size(), read_only);
+        code != error_code::success)
+      return refused(api, {code, "cudaHostRegister"}, memory.size());
+    pinned_buffer made({first, memory.size()});
+    made.locked_ = {api, first};
+    return made;
+  }
+
+  [[nodiscard]] std::span<std::byte> bytes() const noexcept { return bytes_; }
+
+ private:
+  explicit pinned_buffer(std::span<std::byte> bytes) noexcept : bytes_(bytes) {}
+  static error refused(const runtime& api, const failure& what, std::size_t bytes) {
+    return error{"cannot page-lock " + std::to_string(bytes) +
+                 " bytes: " + describe(api, what).message};
+  }
+
+  std::span<std::byte> bytes_;
+  owned<void*, &runtime::free_host> taken_{};
+  owned<void*, &runtime::unregister_host> locked_{};
+};
+
+/// Ranges within a budget. Outlives the backends that copy from it: they end their copies first, so no copy reads memory
+/// that was freed.
 /// Threads: compatible; `holds` may be called by many while nobody adds.
 class pinned_memory {
  public:

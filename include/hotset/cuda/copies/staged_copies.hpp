@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <condition_variable>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -19,10 +20,17 @@
 #include "hotset/core/platform/start_threads.hpp"
 #include "hotset/cuda/copies/pinned_memory.hpp"
 #include "hotset/cuda/copies/staging_ring.hpp"
-#include "hotset/cuda/copies/transfer_counts.hpp"
 #include "hotset/cuda/event_ring.hpp"
 
 namespace hotset::cuda {
+
+/// What was given to the CUDA runtime to copy since construction, and by which path. Units: bytes and calls.
+struct transfer_counts {
+  std::uint64_t bytes_direct = 0;  ///< from page-locked memory
+  std::uint64_t bytes_staged = 0;  ///< from pageable memory, through the staging ring
+  std::uint64_t copy_calls = 0;    ///< of the runtime; a batch is one
+  std::uint64_t refused_in_capture = 0;
+};
 
 /// Demand goes before speculation at the border of every piece. What of a batch is page-locked takes no staging.
 /// A copy takes no piece before its slot's last reader is done, for one that waits in the ring would hold up the others.

@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "hotset/core/error.hpp"
-#include "hotset/cuda/copies/pinned_buffer.hpp"
-#include "hotset/cuda/device_scope.hpp"
+#include "hotset/cuda/copies/pinned_memory.hpp"
 #include "hotset/cuda/runtime.hpp"
+#include "hotset/cuda/stream.hpp"
 
 namespace hotset::cuda {
 
@@ -34,19 +34,15 @@ class staging_ring {
     std::unique_ptr<staging_ring> made(new (std::nothrow)
                                            staging_ring(api, *std::move(memory), piece_bytes));
     if (!made) return error{"no host memory for a staging ring"};
-    for (auto& piece : made->pieces_)
-      if (const auto code = api.create_event(piece.read); code != error_code::success)
-        return describe(api, {code, "cudaEventCreateWithFlags"});
+    auto events = create_events(api, pieces);
+    if (!events) return events.error();
+    for (std::size_t i = 0; i < pieces; ++i) made->pieces_[i].read = std::move((*events)[i]);
     return made;
   }
   staging_ring(const staging_ring&) = delete;
   staging_ring& operator=(const staging_ring&) = delete;
   /// Drains.
-  ~staging_ring() {
-    drain();
-    for (auto& piece : pieces_)
-      if (piece.read != nullptr) (void)api_.destroy_event(piece.read);
-  }
+  ~staging_ring() { drain(); }
 
   [[nodiscard]] std::size_t piece_bytes() const noexcept { return piece_bytes_; }
   [[nodiscard]] std::size_t pieces() const noexcept { return pieces_.size(); }
@@ -57,20 +53,21 @@ class staging_ring {
             sticky_failure& failures) noexcept {
     auto& piece = next();
     const std::lock_guard busy(piece.mutex);
-    if (piece.in_use && !failures.note(api_.synchronize_event(piece.read), "cudaEventSynchronize"))
+    if (piece.in_use &&
+        !failures.note(api_.synchronize_event(piece.read.get()), "cudaEventSynchronize"))
       return false;
     std::ranges::copy(from, piece.memory);
     piece.in_use = false;
     if (!failures.note(api_.copy({to, piece.memory, from.size()}, stream), "cudaMemcpyAsync"))
       return false;
-    piece.in_use = failures.note(api_.record_event(piece.read, stream), "cudaEventRecord");
+    piece.in_use = failures.note(api_.record_event(piece.read.get(), stream), "cudaEventRecord");
     return piece.in_use;
   }
   /// Waits until the device has read every piece, or says that it cannot.
   void drain() noexcept {
     for (auto& piece : pieces_) {
       const std::lock_guard busy(piece.mutex);
-      if (piece.in_use) (void)api_.synchronize_event(piece.read);
+      if (piece.in_use) (void)api_.synchronize_event(piece.read.get());
       piece.in_use = false;
     }
   }
@@ -79,7 +76,7 @@ class staging_ring {
   struct ring_piece {
     std::mutex mutex{};  ///< of who fills it
     std::byte* memory = nullptr;
-    event_handle read = nullptr;
+    owned_event read{};
     bool in_use = false;  ///< `read` was recorded behind its last copy
   };
 

@@ -14,9 +14,9 @@
 #include "hotset/adapters/redirect_rows.hpp"
 #include "hotset/core/error.hpp"
 #include "hotset/core/ids.hpp"
-#include "hotset/cuda/copies/pinned_buffer.hpp"
-#include "hotset/cuda/device_scope.hpp"
+#include "hotset/cuda/copies/pinned_memory.hpp"
 #include "hotset/cuda/runtime.hpp"
+#include "hotset/cuda/stream.hpp"
 
 namespace hotset::cuda {
 
@@ -60,29 +60,19 @@ class expert_maps {
     auto staging = pinned_buffer::allocate(api, entries * sizeof(expert_id));
     if (!staging) return staging.error();
     expert_maps made(api, setup, *std::move(staging));
-    void* memory = nullptr;
-    if (const auto code = api.allocate(memory, entries * sizeof(expert_id));
-        code != error_code::success)
-      return describe(api, {code, "cudaMalloc"});
-    made.rows_ = static_cast<expert_id*>(memory);
-    if (const auto code = api.create_event(made.copied_); code != error_code::success)
-      return describe(api, {code, "cudaEventCreateWithFlags"});
+    auto rows = allocate_memory(api, entries * sizeof(expert_id), "expert maps");
+    if (!rows) return rows.error();
+    made.rows_ = *std::move(rows);
+    auto copied = create_event(api);
+    if (!copied) return copied.error();
+    made.copied_ = *std::move(copied);
     return made;
   }
-  expert_maps(expert_maps&& other) noexcept
-      : api_(other.api_),
-        setup_(other.setup_),
-        staging_(std::move(other.staging_)),
-        rows_(std::exchange(other.rows_, nullptr)),
-        copied_(std::exchange(other.copied_, nullptr)),
-        version_(other.version_),
-        is_copying_(std::exchange(other.is_copying_, false)) {}
+  expert_maps(expert_maps&&) noexcept = default;
   expert_maps& operator=(expert_maps&&) = delete;
   /// Waits for the last copy. Pre: nobody reads the rows any more.
   ~expert_maps() {
-    if (is_copying_) (void)api_->synchronize_event(copied_);
-    if (copied_ != nullptr) (void)api_->destroy_event(copied_);
-    if (rows_ != nullptr) (void)api_->free(rows_);
+    if (is_copying_ && copied_.get() != nullptr) (void)api_->synchronize_event(copied_.get());
   }
 
   /// Kernels that are enqueued to `reader` from now on read the registry's maps of now. Call it before a step's first
@@ -100,7 +90,7 @@ class expert_maps {
       return code;
     if (capturing) return error_code::stream_capture_unsupported;
     if (is_copying_)
-      if (const auto code = api_->synchronize_event(copied_); code != error_code::success)
+      if (const auto code = api_->synchronize_event(copied_.get()); code != error_code::success)
         return code;
     is_copying_ = false;
     auto to = staging_.bytes();
@@ -112,10 +102,10 @@ class expert_maps {
       to = to.subspan(from.size());
     }
     const auto all = staging_.bytes();
-    if (const auto code = api_->copy({rows_, all.data(), all.size()}, reader);
+    if (const auto code = api_->copy({rows_.get(), all.data(), all.size()}, reader);
         code != error_code::success)
       return code;
-    const auto code = api_->record_event(copied_, reader);
+    const auto code = api_->record_event(copied_.get(), reader);
     is_copying_ = code == error_code::success;
     if (is_copying_)
       version_ = registry.version();
@@ -125,7 +115,8 @@ class expert_maps {
   }
   /// For reroute_arguments. Pre: 0 <= layer < layers.
   [[nodiscard]] redirect_rows rows(layer_id layer) const noexcept {
-    return {rows_ + number(layer) * setup_.entries_of_layer(), setup_.adapters, setup_.experts};
+    const auto* const first = static_cast<const expert_id*>(rows_.get());
+    return {first + number(layer) * setup_.entries_of_layer(), setup_.adapters, setup_.experts};
   }
 
  private:
@@ -135,8 +126,8 @@ class expert_maps {
   runtime* api_;
   config setup_;
   pinned_buffer staging_;
-  expert_id* rows_ = nullptr;               ///< [layers, adapters, experts], of the device
-  event_handle copied_ = nullptr;           ///< recorded behind the last copy
+  owned_memory rows_;                       ///< [layers, adapters, experts], of the device
+  owned_event copied_;                      ///< recorded behind the last copy
   std::optional<std::uint64_t> version_{};  ///< that the rows have; none: unknown
   bool is_copying_ = false;                 ///< the device may still read `staging_`
 };

@@ -14,8 +14,7 @@
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids/per_id.hpp"
 #include "hotset/core/platform/assert.hpp"
-#include "hotset/cuda/copies/pinned_buffer.hpp"
-#include "hotset/cuda/device_scope.hpp"
+#include "hotset/cuda/copies/pinned_memory.hpp"
 #include "hotset/cuda/event_ring.hpp"
 #include "hotset/cuda/stream.hpp"
 
@@ -49,28 +48,16 @@ class map_rows {
     if (auto bad = made.take_memory()) return *std::move(bad);
     return made;
   }
-  map_rows(map_rows&& other) noexcept
-      : api_(other.api_),
-        device_(other.device_),
-        experts_(other.experts_),
-        ring_(std::move(other.ring_)),
-        events_(std::move(other.events_)),
-        failures_(other.failures_),
-        uploaded_(std::move(other.uploaded_)),
-        underway_(std::move(other.underway_)),
-        next_row_(other.next_row_),
-        memory_(std::exchange(other.memory_, nullptr)) {}
+  map_rows(map_rows&&) noexcept = default;
   map_rows& operator=(map_rows&&) = delete;
   /// Waits until the device has read what was uploaded.
   ~map_rows() {
-    if (memory_ == nullptr) return;
-    events_.drain();
-    (void)api_.free(memory_);
+    if (memory_.get() != nullptr) events_.drain();
   }
 
   /// Device memory. Shape: [experts]; the rows of further layers follow.
   [[nodiscard]] const slot_id* row(layer_id layer) const noexcept {
-    return memory_ + index_of(layer) * experts_;
+    return all_rows() + index_of(layer) * experts_;
   }
 
   /// Enqueues one copy of the shortest run of rows of layers first..last-1 that holds all of those that changed since
@@ -117,11 +104,9 @@ class map_rows {
   }
   validation take_memory() {
     const auto bytes = uploaded_.size() * experts_ * sizeof(slot_id);
-    void* memory = nullptr;
-    if (const auto code = api_.allocate(memory, bytes); code != error_code::success)
-      return error{"cannot take " + std::to_string(bytes) +
-                   " bytes for map rows: " + describe(api_, {code, "cudaMalloc"}).message};
-    memory_ = static_cast<slot_id*>(memory);
+    auto memory = allocate_memory(api_, bytes, "map rows");
+    if (!memory) return memory.error();
+    memory_ = *std::move(memory);
     auto clean = stream::create(api_, device_);
     if (!clean) return clean.error();
     auto* const absent = take_rows(uploaded_.size());
@@ -138,6 +123,7 @@ class map_rows {
       return failures_.first().code;
     return capturing ? error_code::stream_capture_unsupported : error_code::success;
   }
+  [[nodiscard]] slot_id* all_rows() const noexcept { return static_cast<slot_id*>(memory_.get()); }
   [[nodiscard]] std::size_t ring_rows() const noexcept {
     return ring_.bytes().size() / (experts_ * sizeof(slot_id));
   }
@@ -156,7 +142,7 @@ class map_rows {
   bool upload(const slot_id* staged, layer_id first, layer_id last, const stream& reader) noexcept {
     const auto rows = static_cast<std::size_t>(last - first);
     const device_scope scope(api_, device_);
-    const copy_request copy{memory_ + index_of(first) * experts_, staged,
+    const copy_request copy{all_rows() + index_of(first) * experts_, staged,
                             rows * experts_ * sizeof(slot_id)};
     if (!failures_.note(api_.copy(copy, reader.handle()), "cudaMemcpyAsync")) return false;
     const auto passed = events_.open();
@@ -177,7 +163,7 @@ class map_rows {
   per_layer<std::uint64_t> uploaded_;      ///< [layers] version
   std::vector<upload_underway> underway_;  ///< oldest first
   std::size_t next_row_ = 0;               ///< of the ring
-  slot_id* memory_ = nullptr;
+  owned_memory memory_;
 };
 
 }  // namespace hotset::cuda

@@ -1,19 +1,113 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The device-side mirror: routed ids that never leave the device become slots and a list of absent experts there.
+/// The device-side mirror: routed ids that never leave the device become slots and a list of absent experts there. Its
+/// rules, its host form and its launch.
+///
+/// Rule: an id outside 0..experts-1 is ignored and counted; its slot is -1. Another's slot is the row's, -1 if absent.
+///   Absent experts are listed once each, in the order of their first appearance.
+/// The host and the device give the same bytes; the kernel is made of the steps below.
 
 #include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "hotset/core/ids.hpp"
+#include "hotset/core/ids/id_view.hpp"
+#include "hotset/core/numbers/unique_ids.hpp"
+#include "hotset/core/platform/assert.hpp"
+#include "hotset/core/platform/compiler.hpp"
 #include "hotset/cuda/error.hpp"
-#include "hotset/cuda/maps/kernel_arguments.hpp"
-#include "hotset/cuda/maps/mirror.hpp"
 #include "hotset/cuda/runtime.hpp"
 
 namespace hotset::cuda {
+
+/// Of one visit. A kernel writes it whole.
+struct mirror_counts {
+  std::uint32_t missing = 0;  ///< length of the list of absent experts
+  std::uint32_t ignored = 0;  ///< ids out of range
+  friend constexpr bool operator==(const mirror_counts&, const mirror_counts&) = default;
+};
+
+/// The reference. Shape: ids and slots [tokens * top_k], row [experts], missing [min(ids, experts)] or more.
+/// Pre: `unique` was made for `row.size()` experts. Complexity: O(ids).
+inline mirror_counts mirror_on_host(unique_ids& unique, id_view<expert_id> ids,
+                                    std::span<const slot_id> row, std::span<slot_id> slots,
+                                    std::span<expert_id> missing) noexcept {
+  HOTSET_ASSERT(slots.size() == ids.size());
+  mirror_counts count;
+  (void)unique.collect(ids, [&](std::size_t /*at*/, expert_id id) {
+    if (row[index_of(id)] < 0) missing[count.missing++] = id;
+  });
+  count.ignored = unique.ignored();
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    const auto id = static_cast<std::size_t>(static_cast<std::uint32_t>(ids[i]));
+    slots[i] = id < row.size() && row[id] >= 0 ? row[id] : no_slot;
+  }
+  return count;
+}
+
+/// The steps that the threads of one block take, each for one id; between two steps all threads meet.
+///
+///   first[e] = nowhere                                          for every expert e
+///   found = look_up(ids[i]); slots[i] = found.slot;             for every place i
+///     if (found.is_missing) first[ids[i]] = min(first[ids[i]], i)
+///   in rounds of one id per thread: a thread whose is_first(i) holds writes its id
+///     behind those of the rounds, the warps and the lanes before it
+namespace mirror_step {
+
+/// The position of a thread that has nothing to write.
+inline constexpr std::uint32_t nowhere = 0xffffffffU;
+/// Threads of a warp.
+inline constexpr std::uint32_t warp_size = 32;
+
+/// What a routed id is.
+struct found {
+  slot_id slot = no_slot;
+  bool is_missing = false;  ///< an expert without a slot
+  bool is_ignored = false;  ///< no expert
+};
+/// What the row says of a routed id.
+[[nodiscard]] HOTSET_HOST_DEVICE constexpr found look_up(expert_id id, const slot_id* row,
+                                                         std::uint32_t experts) noexcept {
+  if (static_cast<std::uint32_t>(id) >= experts) return {no_slot, false, true};
+  const slot_id slot = row[index_of(id)];
+  return number(slot) < 0 ? found{no_slot, true, false} : found{slot, false, false};
+}
+
+/// True if place `i` is where an absent expert appears first. Only absent experts have a `first`.
+[[nodiscard]] HOTSET_HOST_DEVICE constexpr bool is_first(const expert_id* ids, std::uint32_t count,
+                                                         std::uint32_t i,
+                                                         const std::uint32_t* first,
+                                                         std::uint32_t experts) noexcept {
+  if (i >= count) return false;
+  const auto id = static_cast<std::uint32_t>(ids[i]);
+  return id < experts && first[id] == i;
+}
+
+/// Counts of the warps before one, and of all.
+struct sums {
+  std::uint32_t before = 0;  ///< of the warps before this one
+  std::uint32_t all = 0;
+};
+/// Sums up what the warps counted. Shape: of_warp [warps].
+[[nodiscard]] HOTSET_HOST_DEVICE constexpr sums sum_warps(const std::uint32_t* of_warp,
+                                                          std::uint32_t warps,
+                                                          std::uint32_t warp) noexcept {
+  sums s;
+  for (std::uint32_t w = 0; w < warps; ++w) {
+    if (w == warp) s.before = s.all;
+    s.all += of_warp[w];
+  }
+  return s;
+}
+/// The lanes of a warp that come before `lane`.
+[[nodiscard]] HOTSET_HOST_DEVICE constexpr std::uint32_t lanes_before(std::uint32_t lane) noexcept {
+  return (1U << lane) - 1U;
+}
+
+}  // namespace mirror_step
 
 /// Of one layer. Bounds the block's shared memory at 32 KiB, which every device has.
 inline constexpr std::int32_t mirror_most_experts = 8192;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Batched rerouting on the device: one fused kernel, and the same as the operators that a framework would launch.
+/// Batched rerouting on the device: one fused kernel.
 
 #include <algorithm>
 #include <array>
@@ -11,7 +11,6 @@
 #include "hotset/adapters/redirect_rows.hpp"
 #include "hotset/core/ids.hpp"
 #include "hotset/cuda/error.hpp"
-#include "hotset/cuda/maps/kernel_arguments.hpp"
 #include "hotset/cuda/runtime.hpp"
 
 namespace hotset::cuda {
@@ -34,19 +33,17 @@ struct reroute_arguments {
 
 /// Returns invalid_value for shapes out of range, absent or misaligned arrays, and results that overlap anything
 /// but `out`, which may be `ids`.
-[[nodiscard]] inline error_code check(const reroute_arguments& a,
-                                      device_range workspace = {}) noexcept {
+[[nodiscard]] inline error_code check(const reroute_arguments& a) noexcept {
   constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
   if (a.tokens < 0 || a.top_k < 1 || entries_of(a) > most || a.map.adapters < 0 ||
       a.map.experts < 1 || std::int64_t{a.map.adapters} * a.map.experts > most)
     return error_code::invalid_value;
-  const std::array<device_range, 6> arrays = {
+  const std::array<device_range, 5> arrays = {
       {{a.map.rows, std::int64_t{a.map.adapters} * a.map.experts},
        {a.adapter_of_token, a.tokens},
        {a.ids, entries_of(a)},
        {a.out, entries_of(a)},
-       {a.refused, a.refused == nullptr ? 0 : 1},
-       workspace}};
+       {a.refused, a.refused == nullptr ? 0 : 1}}};
   constexpr std::size_t ids = 2;
   constexpr std::size_t out = 3;  // the first result
   for (std::size_t i = 0; i < arrays.size(); ++i) {
@@ -62,24 +59,5 @@ struct reroute_arguments {
 /// Enqueues one kernel; nothing for no tokens. No allocation; may be captured into a graph.
 /// Errors: those of check(), with nothing launched; what the runtime said of the launch.
 error_code launch_reroute(const reroute_arguments& arguments, stream_handle stream) noexcept;
-
-/// Device memory that the operators need between them. Units: bytes.
-[[nodiscard]] constexpr std::size_t reroute_operators_workspace(
-    const reroute_arguments& a) noexcept {
-  return static_cast<std::size_t>(entries_of(a)) * 4 * sizeof(std::int32_t);
-}
-
-/// The same with the operators' workspace, which must be large enough.
-[[nodiscard]] inline error_code check(const reroute_arguments& a, const void* workspace,
-                                      std::size_t workspace_bytes) noexcept {
-  if (const auto bad = check(a); bad != error_code::success) return bad;
-  if (workspace_bytes < reroute_operators_workspace(a)) return error_code::invalid_value;
-  return check(a, device_range(static_cast<const std::int32_t*>(workspace), entries_of(a) * 4));
-}
-
-/// The reference of the fused kernel: broadcast, mask, offset, gather and select, each a kernel of its own.
-/// Errors: as launch_reroute, and invalid_value for a workspace that is too small, misaligned or overlaps an array.
-error_code launch_reroute_operators(const reroute_arguments& arguments, void* workspace,
-                                    std::size_t workspace_bytes, stream_handle stream) noexcept;
 
 }  // namespace hotset::cuda

@@ -1,9 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Who wants memory, and how much each was given.
+/// Consumers of memory, a division of a budget among them, and the requirements on what divides it.
+///
+/// | expression | meaning |
+/// |---|---|
+/// | `allocator.allocate(consumers, total_bytes)` | a division that gives each at least its floor, at most its cap, and no more than the budget in all; or why there is none |
+///
+/// Called at set-up and at drained points: it may allocate memory.
 
 #include <algorithm>
 #include <cmath>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -13,7 +20,8 @@
 #include <vector>
 
 #include "hotset/core/error.hpp"
-#include "hotset/planning/curve/miss_curve_ref.hpp"
+#include "hotset/planning/curve/miss_curve.hpp"
+#include "hotset/policy/policy_config.hpp"
 
 namespace hotset {
 
@@ -57,17 +65,15 @@ struct allocation {
   std::uint64_t floors = 0;
   for (std::size_t i = 0; i < consumers.size(); ++i) {
     const auto& c = consumers[i];
-    const auto refuse = [&](const char* what, const std::string& found, const char* accepted) {
-      return error{"consumer " + std::to_string(i) + ": " + what + " = " + found +
-                   ", accepted: " + accepted};
+    const auto refuse = [&](const char* what, auto found, const char* accepted) {
+      return refuse_value("consumer " + std::to_string(i) + ": " + what, found, accepted);
     };
-    if (c.unit_bytes == 0) return refuse("unit_bytes", "0", "1 or more");
+    if (c.unit_bytes == 0) return refuse("unit_bytes", 0, "1 or more");
     if (!(c.seconds_per_miss >= 0) || std::isinf(c.seconds_per_miss))
-      return refuse("seconds_per_miss", std::to_string(c.seconds_per_miss), "0 or more");
-    if (c.min_units > c.max_units)
-      return refuse("min_units", std::to_string(c.min_units), "at most max_units");
+      return refuse("seconds_per_miss", c.seconds_per_miss, "0 or more");
+    if (c.min_units > c.max_units) return refuse("min_units", c.min_units, "at most max_units");
     if (c.min_units > (std::numeric_limits<std::uint64_t>::max() - floors) / c.unit_bytes)
-      return refuse("min_units", std::to_string(c.min_units), "fewer than 2^64 bytes in all");
+      return refuse("min_units", c.min_units, "fewer than 2^64 bytes in all");
     floors += c.min_units * c.unit_bytes;
   }
   if (floors > total_bytes)
@@ -87,5 +93,13 @@ struct allocation {
   }
   return out;
 }
+
+// clang-format off: version 14 tears compound requirements apart
+template <class A>
+concept quota_allocator = requires(const A allocator, std::span<const memory_consumer> consumers,
+                                   std::uint64_t total_bytes) {
+  { allocator.allocate(consumers, total_bytes) } -> std::same_as<result<allocation>>;
+};
+// clang-format on
 
 }  // namespace hotset

@@ -15,7 +15,7 @@
 
 #include "hotset/core/error.hpp"
 #include "hotset/planning/budget/split_limits.hpp"
-#include "hotset/planning/curve/miss_curve_ref.hpp"
+#include "hotset/planning/curve/miss_curve.hpp"
 
 namespace hotset {
 

@@ -23,17 +23,36 @@
 
 #include "hotset/planning/budget/allocation.hpp"
 #include "hotset/planning/budget/even_shares.hpp"
-#include "hotset/planning/budget/quota_allocator.hpp"
-#include "hotset/planning/curve/convex_hull.hpp"
 
 namespace hotset {
+
+/// A capacity and its misses, or what they cost.
+struct hull_corner {
+  std::size_t slots = 0;
+  double misses = 0;
+};
+
+/// The lower convex hull of points, what mixtures of capacities could reach: the capacities that no line between two
+/// others lies below. Source: Talus (Beckmann and Sanchez, HPCA 2015) for why hulls; Andrew's monotone chain for how. Pre: slots rise strictly from point to point. Complexity: O(points).
+[[nodiscard]] inline std::vector<hull_corner> lower_hull(const std::vector<hull_corner>& points) {
+  // Twice the area of a triangle: negative where `b` lies above the line from a to c.
+  const auto turn = [](const hull_corner& a, const hull_corner& b, const hull_corner& c) {
+    const auto ab = static_cast<double>(b.slots - a.slots);
+    const auto ac = static_cast<double>(c.slots - a.slots);
+    return ab * (c.misses - a.misses) - ac * (b.misses - a.misses);
+  };
+  std::vector<hull_corner> corners;
+  for (const auto& point : points) {
+    while (corners.size() >= 2 && turn(corners[corners.size() - 2], corners.back(), point) <= 0)
+      corners.pop_back();
+    corners.push_back(point);
+  }
+  return corners;
+}
 
 /// Threads: const use is safe.
 class equimarginal {
  public:
-  using consumer_type = memory_consumer;
-  using allocation_type = allocation;
-
   /// Returns why the budget cannot be divided, or the division with its certificate.
   [[nodiscard]] result<allocation> allocate(std::span<const memory_consumer> consumers,
                                             std::uint64_t total_bytes) const {
@@ -95,11 +114,11 @@ class equimarginal {
     }
 
    private:
-    static std::vector<convex_hull::corner> corners_of(const memory_consumer& c) {
-      std::vector<convex_hull::corner> points;
+    static std::vector<hull_corner> corners_of(const memory_consumer& c) {
+      std::vector<hull_corner> points;
       for (auto units = c.min_units; units <= c.cap(); ++units)
         points.push_back({static_cast<std::size_t>(units), c.seconds(units)});
-      return convex_hull(points).corners();
+      return lower_hull(points);
     }
     [[nodiscard]] double slope(std::size_t piece) const noexcept {
       if (piece + 1 >= corners_.size()) return 0;
@@ -109,7 +128,7 @@ class equimarginal {
              static_cast<double>(unit_bytes_);
     }
 
-    std::vector<convex_hull::corner> corners_;  ///< in seconds
+    std::vector<hull_corner> corners_;  ///< in seconds
     std::uint64_t unit_bytes_ = 1;
     std::uint64_t units_ = 0;
     std::size_t at_ = 0;  ///< the last corner that was reached

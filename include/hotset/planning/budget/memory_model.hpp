@@ -12,6 +12,7 @@
 
 #include "hotset/core/error.hpp"
 #include "hotset/core/geometry.hpp"
+#include "hotset/policy/policy_config.hpp"
 
 namespace hotset {
 
@@ -128,9 +129,8 @@ struct memory_model {
   }
   [[nodiscard]] validation validate_group(std::size_t i) const {
     const auto what = "kv[" + std::to_string(i) + "].";
-    if (kv[i].layers < 1)
-      return error{what + "layers = " + std::to_string(kv[i].layers) + ", accepted: 1 or more"};
-    if (kv[i].bytes_per_token == 0) return error{what + "bytes_per_token = 0, accepted: 1 or more"};
+    if (kv[i].layers < 1) return refuse_value(what + "layers", kv[i].layers, "1 or more");
+    if (kv[i].bytes_per_token == 0) return refuse_value(what + "bytes_per_token", 0, "1 or more");
     return std::nullopt;
   }
   [[nodiscard]] validation validate_blocks() const {
@@ -149,8 +149,7 @@ struct memory_model {
   }
   [[nodiscard]] static validation validate_total(const std::string& what, std::uint64_t bytes) {
     if (bytes <= max_bytes) return std::nullopt;
-    return error{what + " = " + std::to_string(bytes) + ", accepted: at most " +
-                 std::to_string(max_bytes)};
+    return refuse_value(what, bytes, "at most " + std::to_string(max_bytes));
   }
 };
 

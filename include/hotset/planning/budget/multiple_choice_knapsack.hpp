@@ -20,27 +20,13 @@
 
 #include "hotset/planning/budget/allocation.hpp"
 #include "hotset/planning/budget/even_shares.hpp"
-#include "hotset/planning/budget/quota_allocator.hpp"
 
 namespace hotset {
 
 /// Threads: const use is safe.
-class multiple_choice_knapsack {
- public:
-  using consumer_type = memory_consumer;
-  using allocation_type = allocation;
-
-  struct config {
-    std::uint64_t most_work = std::uint64_t{1} << 32;  ///< granules times units of all consumers
-    [[nodiscard]] validation validate() const {
-      if (most_work == 0) return error{"most_work = 0, accepted: 1 or more"};
-      return std::nullopt;
-    }
-  };
-
-  multiple_choice_knapsack() = default;
-  /// Pre: options.validate() has nothing to say.
-  explicit multiple_choice_knapsack(const config& options) : options_(options) {}
+struct multiple_choice_knapsack {
+  /// Granules times units of all consumers that a division may take.
+  std::uint64_t most_work = std::uint64_t{1} << 32;
 
   /// Returns why the budget cannot be divided so, or the division; its bound is what it reaches.
   [[nodiscard]] result<allocation> allocate(std::span<const memory_consumer> consumers,
@@ -60,11 +46,11 @@ class multiple_choice_knapsack {
     }
     if (consumers.empty()) return allocation{};
     const auto granules = std::min(total_bytes - floors, wanted) / granule;
-    if (granules + 1 > options_.most_work / choices)
+    if (granules + 1 > most_work / choices)
       return error{"an exact division of " + std::to_string(granules) + " granules of " +
                    std::to_string(granule) + " bytes over " + std::to_string(choices) +
-                   " choices, accepted: a product of at most " +
-                   std::to_string(options_.most_work) + " (larger units, or equimarginal)"};
+                   " choices, accepted: a product of at most " + std::to_string(most_work) +
+                   " (larger units, or equimarginal)"};
     auto out = priced(
         consumers,
         even_shares(consumers, solve(consumers, static_cast<std::size_t>(granules), granule)));
@@ -107,8 +93,6 @@ class multiple_choice_knapsack {
     }
     return units;
   }
-
-  config options_{};
 };
 
 static_assert(quota_allocator<multiple_choice_knapsack>);

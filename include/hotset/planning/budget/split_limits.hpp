@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// One budget for experts and KV cache: its units, and the floors and the cap that no split may pass.
+/// One budget for experts and KV cache: its units, the floors and the cap that no split may pass, and a split's sizes.
+///
+/// Source: WiSP eq. 1 and 6.
 
 #include <algorithm>
 #include <cstdint>
@@ -8,10 +10,43 @@
 #include <string>
 
 #include "hotset/core/error.hpp"
+#include "hotset/policy/policy_config.hpp"
 
 namespace hotset {
 
-/// Source: WiSP eq. 1 and 6.
+/// Sizes of the two pools that share the budget.
+struct pool_sizes {
+  std::uint64_t cap = 0;     ///< resident experts of every layer
+  std::uint64_t blocks = 0;  ///< KV blocks
+  friend constexpr bool operator==(const pool_sizes&, const pool_sizes&) = default;
+};
+
+/// The KV blocks below which a server cannot admit its sessions: a cliff, and no slope of a curve (eq. 6).
+/// Sessions that are served at one time, each with room for its whole context.
+struct admission_floor {
+  std::uint64_t concurrency = 1;
+  std::uint64_t context = 0;  ///< tokens of one session, at most
+  std::uint64_t block_tokens = 16;
+
+  /// Blocks of one session.
+  [[nodiscard]] std::uint64_t blocks_per_session() const noexcept {
+    return context / block_tokens + (context % block_tokens == 0 ? 0 : 1);
+  }
+  /// Blocks that must be there: concurrency * ceil(context / block_tokens).
+  [[nodiscard]] std::uint64_t blocks() const noexcept { return concurrency * blocks_per_session(); }
+
+  [[nodiscard]] validation validate() const {
+    if (concurrency == 0) return error{"concurrency = 0, accepted: 1 or more"};
+    if (block_tokens == 0) return error{"block_tokens = 0, accepted: 1 or more"};
+    if (const auto each = blocks_per_session();
+        each != 0 && concurrency > std::numeric_limits<std::uint64_t>::max() / each)
+      return error{"concurrency = " + std::to_string(concurrency) + " sessions of " +
+                   std::to_string(context) + " tokens, accepted: fewer than 2^64 blocks in all"};
+    return std::nullopt;
+  }
+};
+
+/// The budget and its limits.
 struct split_limits {
   std::uint64_t budget_bytes = 0;  ///< M, for experts and KV together
   std::uint64_t slot_bytes = 0;    ///< m_E, an expert in every layer
@@ -28,8 +63,7 @@ struct split_limits {
   [[nodiscard]] validation validate() const {
     if (slot_bytes == 0) return error{"slot_bytes = 0, accepted: 1 or more"};
     if (min_cap < 1 || min_cap > max_cap)
-      return error{"min_cap = " + std::to_string(min_cap) + ", accepted: 1.." +
-                   std::to_string(max_cap)};
+      return refuse_value("min_cap", min_cap, "1.." + std::to_string(max_cap));
     constexpr auto most = std::numeric_limits<std::uint64_t>::max();
     if (max_cap > most / 2 / slot_bytes ||
         (block_bytes != 0 && min_blocks > most / 2 / block_bytes))

@@ -19,7 +19,7 @@
 
 #include "hotset/core/error.hpp"
 #include "hotset/planning/budget/split_limits.hpp"
-#include "hotset/planning/control/pool_sizes.hpp"
+#include "hotset/policy/policy_config.hpp"
 
 namespace hotset {
 
@@ -35,17 +35,14 @@ class dual_resize {
     [[nodiscard]] validation validate() const {
       if (limits.block_bytes == 0) return error{"dual_resize block_bytes = 0, accepted: 1 or more"};
       if (headroom_percent > 1000)
-        return error{"dual_resize headroom_percent = " + std::to_string(headroom_percent) +
-                     ", accepted: 0..1000"};
+        return refuse_value("dual_resize headroom_percent", headroom_percent, "0..1000");
       return limits.validate();
     }
   };
 
 #if HOTSET_EXCEPTIONS
   /// Errors: throws invalid_config, with the smallest budget that works.
-  explicit dual_resize(const config& options) : options_(options) {
-    require_valid(options.validate());
-  }
+  explicit dual_resize(const config& options) : dual_resize(create(options).value()) {}
 #endif
   static result<dual_resize> create(const config& options) {
     if (auto bad = options.validate()) return *std::move(bad);

@@ -21,6 +21,7 @@
 #include "hotset/core/error.hpp"
 #include "hotset/planning/budget/configurator.hpp"
 #include "hotset/planning/curve/decayed_histogram.hpp"
+#include "hotset/policy/policy_config.hpp"
 
 namespace hotset {
 
@@ -42,10 +43,8 @@ class marginal_value {
       if (auto bad = split().validate()) return bad;
       if (limits.block_bytes == 0)
         return error{"marginal_value block_bytes = 0, accepted: 1 or more"};
-      if (grid < 2)
-        return error{"marginal_value grid = " + std::to_string(grid) + ", accepted: 2 or more"};
-      if (!(gate >= 0 && gate < 1))
-        return error{"marginal_value gate = " + std::to_string(gate) + ", accepted: 0..1"};
+      if (grid < 2) return refuse_value("marginal_value grid", grid, "2 or more");
+      if (!(gate >= 0 && gate < 1)) return refuse_value("marginal_value gate", gate, "0..1");
       if (max_move == 0) return error{"marginal_value max_move = 0, accepted: 1 or more"};
       if (auto bad = expert_bins().validate()) return bad;
       return kv_bins().validate();

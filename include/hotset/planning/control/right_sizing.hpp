@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Right-sizing of a running engine: experts get the support of what the users who are served now use, KV the rest.
+/// The smallest cap that serves a workload, by its predicted hit rate or by the support of what it uses; and a controller
+/// that gives a running engine's experts the support of what its users use now, and KV the rest.
 ///
 /// Rule: C = clamp(support_cap(uses, coverage), C_min, the largest cap beside the KV floor); N takes what C leaves. `uses`
 /// is the table of the user who is served, of several their sum; a user who is not known yet moves nothing. Called at a
@@ -13,17 +14,63 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <numeric>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "hotset/core/error.hpp"
-#include "hotset/planning/budget/right_size.hpp"
 #include "hotset/planning/budget/split_limits.hpp"
-#include "hotset/planning/control/pool_sizes.hpp"
+#include "hotset/planning/curve/miss_curve.hpp"
+#include "hotset/policy/policy_config.hpp"
 
 namespace hotset {
+
+/// The fewest slots whose hits reach `target` of `accesses` (both of a step); nothing if no number does.
+/// Pre: accesses > 0. Complexity: O(log slots).
+template <miss_curve Curve>
+[[nodiscard]] std::optional<std::size_t> right_size(const Curve& curve, double accesses,
+                                                    double target) noexcept {
+  const auto reaches = [&](std::size_t slots) {
+    return accesses - curve.misses(slots) >= target * accesses;
+  };
+  if (!reaches(curve.max_slots())) return std::nullopt;
+  std::size_t low = 0;
+  for (auto high = curve.max_slots(); low < high;) {
+    const auto middle = low + (high - low) / 2;
+    if (reaches(middle))
+      high = middle;
+    else
+      low = middle + 1;
+  }
+  return low;
+}
+
+/// The fewest experts whose uses make up `coverage` of all uses, the most used first; 0 if nothing was used.
+/// Complexity: O(n log n).
+[[nodiscard]] inline std::size_t support_size(std::span<const double> uses, double coverage) {
+  std::vector<double> sorted(uses.begin(), uses.end());
+  std::sort(sorted.begin(), sorted.end(), std::greater<>());
+  double total = 0;
+  for (const auto u : sorted) total += u;
+  double covered = 0;
+  std::size_t experts = 0;
+  while (experts < sorted.size() && sorted[experts] > 0 && covered < coverage * total)
+    covered += sorted[experts++];
+  return experts;
+}
+
+/// The cap that covers every layer: uses is [layers, experts]. Complexity: O(layers * experts log experts).
+[[nodiscard]] inline std::size_t support_cap(std::span<const double> uses, std::size_t experts,
+                                             double coverage) {
+  std::size_t cap = 0;
+  for (std::size_t first = 0; first < uses.size(); first += experts)
+    cap = std::max(cap, support_size(uses.subspan(first, experts), coverage));
+  return cap;
+}
 
 /// Immutable. Threads: const use is safe.
 class right_sizing {
@@ -37,8 +84,7 @@ class right_sizing {
     [[nodiscard]] validation validate() const {
       if (experts == 0) return error{"right_sizing experts = 0, accepted: 1 or more"};
       if (!(coverage > 0 && coverage <= 1))
-        return error{"right_sizing coverage = " + std::to_string(coverage) +
-                     ", accepted: more than 0, at most 1"};
+        return refuse_value("right_sizing coverage", coverage, "more than 0, at most 1");
       if (limits.block_bytes == 0)
         return error{"right_sizing block_bytes = 0, accepted: 1 or more"};
       return limits.validate();

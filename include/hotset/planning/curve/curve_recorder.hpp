@@ -13,9 +13,7 @@
 #include "hotset/core/pool_layout.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/planning/curve/recency_bitmap.hpp"
-#include "hotset/planning/curve/recency_ranks.hpp"
 #include "hotset/planning/curve/reuse_distance.hpp"
-#include "hotset/planning/curve/reuse_histogram.hpp"
 
 namespace hotset {
 

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// LRU stack of many keys: time is a row of bits, set where some key was touched last.
+/// LRU stacks: of at most 256 keys as a byte of rank each, of many keys as a row of bits in time.
 ///
-/// Rule: a key's distance is the number of bits from its last touch on. Ones are counted in four steps: within a word
+/// Rule, recency_ranks: a touch moves the ranks of all keys above the touched one at once, in vectors.
+/// Rule, recency_bitmap: a bit is set where some key was touched last, and a key's distance is the number of bits from its
+/// last touch on. Ones are counted in four steps: within a word
 /// of 64 bits, in the words before it in its group, in the groups before it in its span (both kept, and corrected all at
 /// once in vectors), and in the spans before it (a Fenwick tree). Full time is compacted: touches keep their order.
 /// Source: Bennett and Kruskal 1975; a tree over spans of 32,768 touches, and not over touches, is ours.
-/// Cost: O(1 + log(keys / 8192)) a distance and a touch, some cache lines; compaction O(1) a touch, amortised.
+/// Cost, recency_ranks: a distance O(1); a touch one pass over a byte a key, without a branch.
+/// Cost, recency_bitmap: O(1 + log(keys / 8192)) a distance and a touch, some cache lines; compaction O(1) a touch,
+/// amortised.
 
 #include <algorithm>
 #include <array>
@@ -22,7 +26,55 @@
 
 namespace hotset {
 
-/// Threads: compatible. Memory: 4 bytes a key and about 6 bits for each that may be live; more is taken only by `grow`.
+/// Of few keys. Threads: compatible. Memory: taken once.
+class recency_ranks {
+ public:
+  static constexpr std::size_t most_keys = 256;
+
+  recency_ranks() = default;
+  /// Pre: keys <= most_keys.
+  explicit recency_ranks(std::size_t keys) : blocks_((keys + block - 1) / block) {
+    HOTSET_ASSERT(keys <= most_keys);
+    // Keys never seen lie below the others in any order; the padding below them is never passed.
+    for (std::size_t i = 0; i < blocks_.size() * block; ++i)
+      at(i) = static_cast<rank>(lowest + static_cast<std::ptrdiff_t>(i < keys ? i : most_keys - 1));
+  }
+
+  /// Distinct keys touched since this one, itself included; 0: never touched. Pre: key < keys.
+  [[nodiscard]] std::uint32_t distance(std::size_t key) const noexcept {
+    const auto position = position_of(key);
+    return position < seen_ ? position + 1 : 0;
+  }
+  /// Moves the key to the front.
+  void touch(std::size_t key) noexcept {
+    const rank passed = at(key);
+    seen_ += position_of(key) >= seen_ ? 1U : 0U;
+    for (auto& ranks : blocks_)
+      for (auto& r : ranks.at) r = static_cast<rank>(r + (r < passed ? 1 : 0));
+    at(key) = lowest;
+  }
+  /// Distinct keys touched so far.
+  [[nodiscard]] std::size_t seen() const noexcept { return seen_; }
+
+ private:
+  // Signed and offset: vectors compare signed bytes in one instruction.
+  using rank = std::int8_t;
+  static constexpr rank lowest = std::numeric_limits<rank>::min();
+  static constexpr std::size_t block = 64;
+  struct alignas(64) line {
+    rank at[block];
+  };
+
+  [[nodiscard]] rank& at(std::size_t i) noexcept { return blocks_[i / block].at[i % block]; }
+  [[nodiscard]] std::uint32_t position_of(std::size_t key) const noexcept {
+    return static_cast<std::uint32_t>(blocks_[key / block].at[key % block] - lowest);
+  }
+
+  std::vector<line> blocks_;
+  std::uint32_t seen_ = 0;
+};
+
+/// Of many keys. Threads: compatible. Memory: 4 bytes a key and about 6 bits for each that may be live; more is taken only by `grow`.
 class recency_bitmap {
  public:
   /// Most keys that can be live: four times as many touches are held.
@@ -45,7 +97,7 @@ class recency_bitmap {
   void prefetch(std::size_t key) const noexcept { fetch_soon(&last_[key]); }
   /// Moves the key to the front. Pre: key < keys; no more keys are live than was said, this one included.
   void touch(std::size_t key) noexcept {
-    if (now_ == end_) compact();
+    if (now_ == end_) rebuild(end_);
     const auto touched = last_[key];
     if (touched != never) clear(touched);
     live_ += touched == never ? 1U : 0U;
@@ -64,10 +116,7 @@ class recency_bitmap {
   [[nodiscard]] std::size_t room() const noexcept { return end_ / 4; }
   /// Makes room for so many live keys. Allocates.
   void grow(std::size_t live) {
-    if (live <= room()) return;
-    close_gaps();
-    resize(4 * live);
-    lay_out();
+    if (live > room()) rebuild(4 * live);
   }
 
  private:
@@ -177,22 +226,13 @@ class recency_bitmap {
         static_cast<std::uint16_t>(open_ - in_span);
   }
 
-  void compact() noexcept {
-    close_gaps();
-    std::fill(words_.begin(), words_.end(), 0U);
-    std::fill(tree_.begin(), tree_.end(), 0U);
-    lay_out();
-  }
-  /// Every key's last touch becomes its place among the live ones; the bits stay as they were.
-  void close_gaps() noexcept {
+  /// Every key's last touch becomes its place among the live ones, whose bits are the first. Allocates for more touches only.
+  void rebuild(std::size_t touches) {
     for (auto& touched : last_)
       if (touched != never) touched = ones_before(touched);
-  }
-  /// Sets the first bits, one for each live key. Pre: no bit is set, the tree is empty.
-  void lay_out() noexcept {
+    resize(touches);
     HOTSET_ASSERT(live_ < end_);
-    open_ = 0;
-    for (now_ = 0; now_ < live_;) {
+    while (now_ < live_) {
       open_word();
       const auto here = std::min(word_bits, live_ - now_);
       words_[now_ / word_bits] = ~std::uint64_t{0} >> (word_bits - here);
