@@ -30,7 +30,7 @@ using testing::IsEmpty;
 using trace_samples::expect_refused;
 
 // Published files have these bytes: all routed + the rest is the size of OLMoE, of DeepSeek-V3 (less its prediction
-// layer), Kimi-VL (less 3456 of rotary buffers), MiniMax-M2, both gpt-oss and LLaDA-MoE; of the others it is twice their
+// layer), Kimi-VL (less 3456 of rotary buffers), MiniMax-M2, both gpt-oss and LLaDA-MoE; of the others it is twice the
 // parameters.
 struct known_model {
   const char* name;
