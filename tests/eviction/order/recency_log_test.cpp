@@ -106,7 +106,7 @@ void compare_with_lists(std::int32_t slots_each, std::uint64_t seed) {
         if (const auto s = any(); std::ranges::find(used, s) == used.end()) used.push_back(s);
       use(used);
     } else if (what < 11) {
-      const auto most = 1 + draw(draw(4) == 0 ? each + 2 : 3);
+      const auto most = draw(draw(4) == 0 ? each + 3 : 4);
       slots expected;
       for (const auto s : order)
         if (expected.size() < most && eligible.test(s)) expected.push_back(s);

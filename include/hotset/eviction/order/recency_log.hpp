@@ -86,6 +86,7 @@ class recency_log {
 
   /// Writes the eligible slots of a pool, oldest first; returns how many. What follows them in `out` means nothing.
   std::size_t select(pool_id pool, const slot_mask& eligible, std::span<slot_id> out) noexcept {
+    if (out.empty()) return 0;
     auto& ring = rings_[pool];
     while (ring.start != ring.end && !is_valid(said_at(ring, ring.start))) ++ring.start;
     const bool may_rank = out.size() <= most_walked && ring.end - ring.start > most_walked;
