@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <filesystem>
 #include <map>
+#include <regex>
 #include <set>
 #include <string>
 #include <vector>
@@ -88,6 +89,21 @@ TEST(rooms, are_where_the_table_of_rules_says) {
               1)
         << row.folder << row.header;
   }
+}
+
+/// The stranger's test of CONTRIBUTING.md: its last column names files.
+TEST(rooms, have_the_files_that_answer_a_stranger) {
+  const std::filesystem::path root(HOTSET_SOURCE_DIR);
+  static const std::regex row(R"(^\| .+\? \| `([a-z_/]+/)` \| `([a-z_/.]+)` \|$)");
+  std::size_t rows = 0;
+  for (const auto& line : hotset_rules::lines_of(hotset_rules::text_of(root / "CONTRIBUTING.md"))) {
+    std::smatch parts;
+    if (!std::regex_match(line, parts, row)) continue;
+    ++rows;
+    EXPECT_TRUE(std::filesystem::is_regular_file(root / parts[2].str())) << line;
+    EXPECT_EQ(parts[2].str().rfind(parts[1].str(), 0), 0U) << line;
+  }
+  EXPECT_EQ(rows, 5U);
 }
 
 TEST(rule_table, is_read_from_its_heading_to_the_next) {
