@@ -19,9 +19,9 @@ using testing::ElementsAre;
 using tiny_moe::select_experts;
 
 std::vector<std::int32_t> selected(const std::vector<double>& scores, double p) {
+  const auto layers = select_experts(scores, scores.size(), p);
   std::vector<std::int32_t> out;
-  for (const auto e : select_experts(scores, scores.size(), p).front())
-    out.push_back(static_cast<std::int32_t>(e));
+  for (const auto e : layers.front()) out.push_back(static_cast<std::int32_t>(e));
   return out;
 }
 
