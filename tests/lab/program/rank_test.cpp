@@ -13,7 +13,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-class rank : public hotset_test::command_line {
+class rank_command : public hotset_test::command_line {
  protected:
   void SetUp() override {
     command_line::SetUp();
@@ -21,7 +21,7 @@ class rank : public hotset_test::command_line {
   }
 };
 
-TEST_F(rank, is_over_three_sizes_and_both_scopes_unless_told) {
+TEST_F(rank_command, is_over_three_sizes_and_both_scopes_unless_told) {
   const auto cells_of = [&](const std::string& more) {
     std::vector<std::string> cells;
     const auto root = json_of("simulate t.trace --rank --json " + more);
@@ -36,7 +36,7 @@ TEST_F(rank, is_over_three_sizes_and_both_scopes_unless_told) {
   EXPECT_THAT(cells_of("--scope shared"), ElementsAre("shared 12.5%", "shared 25%", "shared 50%"));
 }
 
-TEST_F(rank, agrees_with_replays_of_the_policies) {
+TEST_F(rank_command, agrees_with_replays_of_the_policies) {
   const auto ranked = json_of("simulate t.trace --rank --scope shared --slots 4 --json");
   const auto& cell = ranked["cells"][0];
   ASSERT_GT(cell["lru_misses"], cell["belady_misses"]);
@@ -63,7 +63,7 @@ TEST_F(rank, agrees_with_replays_of_the_policies) {
   EXPECT_FALSE(names.contains("popularity") || names.contains("belady_bypass"));
 }
 
-TEST_F(rank, says_what_the_trace_has_too_little_for) {
+TEST_F(rank_command, says_what_the_trace_has_too_little_for) {
   const auto table = run("simulate t.trace --rank --slots 50%");
   EXPECT_EQ(table.code, 0);
   EXPECT_EQ(table.err, "");
@@ -77,7 +77,7 @@ TEST_F(rank, says_what_the_trace_has_too_little_for) {
 }
 
 // Shares of gaps of 1 miss and of 50 are no equals: by their mean similar_steps beat lru here, with more misses.
-TEST_F(rank, the_order_is_that_of_the_misses) {
+TEST_F(rank_command, the_order_is_that_of_the_misses) {
   ASSERT_EQ(run("synth gaps.trace --layers 4 --experts 32 --top-k 2 --tokens 60 --zipf 1.2 "
                 "--stickiness 0.6 --seed 2")
                 .code,
@@ -101,7 +101,7 @@ TEST_F(rank, the_order_is_that_of_the_misses) {
     }
 }
 
-TEST_F(rank, sizes_that_no_user_chose_may_be_too_small_in_a_scope) {
+TEST_F(rank_command, sizes_that_no_user_chose_may_be_too_small_in_a_scope) {
   ASSERT_EQ(run("synth small.trace --layers 4 --experts 8 --top-k 2 --tokens 40 --seed 1").code, 0);
   const auto table = run("simulate small.trace --rank");
   EXPECT_EQ(table.code, 0) << table.err;
@@ -116,7 +116,7 @@ TEST_F(rank, sizes_that_no_user_chose_may_be_too_small_in_a_scope) {
   refused("simulate all.trace --scope per-layer", 3, {"12.5%", "8 slots or more"});
 }
 
-TEST_F(rank, of_several_traces_is_a_table_each) {
+TEST_F(rank_command, of_several_traces_is_a_table_each) {
   make_trace("u.trace", "--name other");
   const auto both = run("simulate t.trace u.trace --rank --slots 50% --scope shared").out;
   EXPECT_THAT(both, HasSubstr("synthetic: 2 layers"));
@@ -127,12 +127,12 @@ TEST_F(rank, of_several_traces_is_a_table_each) {
   EXPECT_EQ(root[0]["policies"], root[1]["policies"]);
 }
 
-TEST_F(rank, jobs_change_no_number) {
+TEST_F(rank_command, jobs_change_no_number) {
   const std::string what = "simulate t.trace --rank --slots 25%,50% --json --jobs ";
   EXPECT_EQ(run(what + "1").out, run(what + "3").out);
 }
 
-TEST_F(rank, refuses_what_names_other_policies) {
+TEST_F(rank_command, refuses_what_names_other_policies) {
   for (const std::string other :
        {"--eviction lru", "--admission always", "--replay per-access", "--preset fmoe",
         "--compare systems", "--prefetch no_prefetch", "--prefetch-guard none",
@@ -149,7 +149,7 @@ TEST_F(rank, refuses_what_names_other_policies) {
   EXPECT_THAT(files(), ElementsAre("t.trace"));
 }
 
-TEST_F(rank, a_budget_needs_the_bytes_of_an_expert) {
+TEST_F(rank_command, a_budget_needs_the_bytes_of_an_expert) {
   hotset_test::write_text(path("n.jsonl"), R"({"layer":0,"experts":[0,1]})");
   refused("simulate n.jsonl --experts 2 --rank --budget 4MiB", 2, {"n.jsonl: ", "--slots"});
 }
