@@ -98,7 +98,7 @@ TEST_F(learnt_predictors, a_co_activation_table_prefetches_without_scores) {
       "co-activation:reach=2",
       2, {"depth = 3, accepted: 1..2 (reach)"});
   refused("simulate a.trace --predictor crystal", 2,
-          {"--predictor: predictor 'crystal'; accepted: recorded, current-gate, activation-matrix, "
+          {"predictor 'crystal'; accepted: recorded, current-gate, activation-matrix, "
            "co-activation, expert-map, last-routed"});
 }
 

@@ -79,11 +79,11 @@ TEST_F(program, wrong_usage_is_2) {
   refused("frobnicate", 2, {"'frobnicate'", "info, simulate"});
   refused("--nope", 2, {"'--nope'"});
   refused("info", 2, {"TRACE is required", "hotset info --help"});
-  refused("adapters", 2, {"adapters: ", "accepted: select, plan"});
-  refused("adapters pln", 2, {"adapters: 'pln'", "did you mean plan?", "accepted: select, plan"});
+  refused("adapters", 2, {"adapters: ", "accepted: plan"});
+  refused("adapters pln", 2, {"adapters: 'pln'", "did you mean plan?", "accepted: plan"});
   refused("adapters plan", 2, {"adapters plan: ", "see hotset adapters plan --help"});
   refused("adapters plan c.json --base 64x26 --nope", 2, {"'--nope' is no option of it"});
-  refused("help adapters pln", 2, {"help: 'pln' (did you mean plan?); accepted: select, plan"});
+  refused("help adapters pln", 2, {"help: 'pln' (did you mean plan?); accepted: plan"});
   refused("simulate t.trace --nope", 2, {"--nope", "hotset simulate --help"});
   refused("simulate t.trace --slots", 2, {"--slots"});
   refused("simulate t.trace --json --csv", 2, {"excludes"});

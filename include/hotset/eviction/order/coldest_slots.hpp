@@ -42,10 +42,12 @@ class coldest_slots {
         entries_(members_.places()),
         scratch_(layout.slots()) {}
 
-  /// The slot, which holds nothing, is the pool's from now on.
+  /// The slot, which holds nothing, is the pool's from now on, and no longer vacant: another one that settles in the
+  /// same visit does not push it out.
   void settle(pool_id pool, slot_id slot) noexcept {
     if (members_.home(slot) != pool)
       members_.settle(pool, slot, [this](slot_id s) { return scores_[s] == vacant; });
+    scores_[slot] = 0.0;
   }
   /// The slot was used or filled: its score has changed.
   template <class Scores>
