@@ -22,6 +22,7 @@ struct layer_range {
 /// Memory: a bit a pool and layer.
 class pool_layers {
  public:
+  /// In which layers are walked: from the first to the last, or back.
   enum class direction : std::uint8_t { up, down };
 
   pool_layers(std::size_t pools, std::size_t layers)
