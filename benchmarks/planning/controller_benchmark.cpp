@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// What the controllers of a live split cost: at the end of a burst, at a drained point, and for each access.
+/// Measures the controllers of a live split: at the end of a burst, at a drained point, and for each access.
 
 #include <algorithm>
 #include <cstddef>
@@ -102,7 +102,7 @@ void BM_Distance(benchmark::State& state) {
 }
 BENCHMARK(BM_Distance)->ArgName("kv_bin")->Arg(1)->Arg(16);
 
-/// The same counts in two plain arrays.
+/// Counts the same distances in two plain arrays: the floor.
 void BM_Distance_arrays(benchmark::State& state) {
   std::vector<std::uint64_t> of_experts(limits.max_cap + 1);
   std::vector<std::uint64_t> of_blocks(limits.blocks_beside(limits.min_cap) + 1);

@@ -158,16 +158,16 @@ consteval bool is_eviction_policy() {
     static_assert(!P::traits.hears_requests || detail::has_on_request<P>,
                   "its traits say hears_requests, and it has no void on_request(const prefetch_event&) noexcept");
     static_assert(P::traits.hears_requests || !detail::declares_on_request<P>,
-                  "it has an on_request that nobody calls: say .hears_requests = true in its traits");
+                  "it has an on_request without a caller: say .hears_requests = true in its traits");
     static_assert(!P::traits.hears_routes || detail::has_on_routed<P>,
                   "its traits say hears_routes, and it has no void on_routed(const routing_view&) noexcept");
     static_assert(P::traits.hears_routes || !detail::declares_on_routed<P>,
-                  "it has an on_routed that nobody calls: say .hears_routes = true in its traits");
+                  "it has an on_routed without a caller: say .hears_routes = true in its traits");
     static_assert(!P::traits.hears_forecasts || detail::has_on_forecast<P>,
                   "its traits say hears_forecasts, and it has no void on_forecast(const visit_context&, "
                   "const forecast&) noexcept");
     static_assert(P::traits.hears_forecasts || !detail::declares_on_forecast<P>,
-                  "it has an on_forecast that nobody calls: say .hears_forecasts = true in its traits");
+                  "it has an on_forecast without a caller: say .hears_forecasts = true in its traits");
   }
   return eviction_policy<P>;
 }
