@@ -28,8 +28,7 @@ template <class Config>
 template <class Number>
 [[nodiscard]] validation refuse_value(std::string_view name, Number value,
                                       std::string_view accepted) {
-  auto line = std::string(name) + " = " + std::to_string(value);
-  return error{line.append(", accepted: ").append(accepted)};
+  return refusal(name, " = ", value, ", accepted: ", accepted);
 }
 
 /// The `traits` of a policy's class; of a policy that was chosen at run time, which has `facts()`, those of what it holds.
