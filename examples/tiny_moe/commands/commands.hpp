@@ -65,21 +65,6 @@ struct scoring_options {
   std::size_t limit = 0;  ///< bytes of each text; 0: all
 };
 
-/// Of `fine-tune`.
-struct tuning_options {
-  std::filesystem::path text;
-  std::size_t train_bytes = 0;      ///< of the text, the first ones; 0: all
-  std::filesystem::path evaluated;  ///< empty: what training leaves of the text
-  std::filesystem::path out;
-  std::string score = "token";
-  double p = 0.2;
-  std::size_t steps = 300;
-  std::size_t window = 128;
-  double step_size = 0.02;
-  double momentum = 0.9;
-  std::uint64_t seed = 1;
-};
-
 struct options {
   std::filesystem::path model = HOTSET_TINY_MOE_DIR;
   std::string prompt;
@@ -111,7 +96,6 @@ struct options {
   serving_options serving;
   adapter_options adapters;
   scoring_options scoring;
-  tuning_options tuning;
 };
 
 /// Each returns the exit code. Errors: hotset::lab::usage_error, hotset::lab::infeasible_error,
@@ -125,6 +109,5 @@ int clock(const options& chosen);
 int serve_trace(const options& chosen);
 int serve_adapters(const options& chosen);
 int score_experts(const options& chosen);
-int fine_tune(const options& chosen);
 
 }  // namespace tiny_moe

@@ -332,33 +332,6 @@ CLI::App* add_score_experts(CLI::App& app, options& chosen) {
   return command;
 }
 
-CLI::App* add_fine_tune(CLI::App& app, options& chosen) {
-  CLI::App* command =
-      app.add_subcommand("fine-tune", "make an adapter: train the experts that a text uses most");
-  tuning_options& tuning = chosen.tuning;
-  const auto option = [&](const char* name, auto& value, const char* what) {
-    return command->add_option(name, value, what);
-  };
-  const auto with_default = [&](const char* name, auto& value, const char* what) {
-    return option(name, value, what)->capture_default_str();
-  };
-  add_model(*command, chosen);
-  option("--text", tuning.text, "file of text to train on")->required();
-  option("--train-bytes", tuning.train_bytes, "the first of the text (default: all)")
-      ->check(CLI::Range(1, 1 << 30));
-  option("--evaluate", tuning.evaluated, "file of text (default: the text's other bytes)");
-  with_default("--score", tuning.score, "by which experts are chosen: token, gate");
-  with_default("--p", tuning.p, "a layer's best, while those before sum to less");
-  with_default("--steps", tuning.steps, "of gradient descent, a sequence each")
-      ->check(CLI::Range(1, 1 << 20));
-  with_default("--window", tuning.window, "bytes of a sequence");
-  with_default("--step-size", tuning.step_size, "of the first step; falls linearly to none");
-  with_default("--momentum", tuning.momentum, "share of a step that the next one repeats");
-  with_default("--seed", tuning.seed, "of where sequences begin");
-  option("OUT", tuning.out, "folder, made if it is not there")->required();
-  return command;
-}
-
 int run(int argc, char** argv) {
   options chosen;
   if (const char* folder = std::getenv("HOTSET_TINY_MOE_DIR")) chosen.model = folder;
@@ -371,7 +344,6 @@ int run(int argc, char** argv) {
   const CLI::App* serve_command = add_serve_trace(app, chosen);
   const CLI::App* adapters_command = add_serve_adapters(app, chosen);
   const CLI::App* score_command = add_score_experts(app, chosen);
-  const CLI::App* tune_command = add_fine_tune(app, chosen);
 
   CLI::App* check_command = app.add_subcommand("check", "compare with the reference");
   add_model(*check_command, chosen);
@@ -409,7 +381,6 @@ int run(int argc, char** argv) {
   if (*serve_command) return serve_trace(chosen);
   if (*adapters_command) return serve_adapters(chosen);
   if (*score_command) return score_experts(chosen);
-  if (*tune_command) return fine_tune(chosen);
   if (*check_command) return check(chosen);
   return *verify_command ? verify(chosen) : trace(chosen);
 }

@@ -5,9 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "hotset/admission/always.hpp"
 #include "hotset/core/geometry.hpp"
-#include "hotset/policy/any/any_eviction_policy.hpp"
 #include "lab/errors.hpp"
 #include "lab/replay/cache_size.hpp"
 #include "lab/replay/precision_ladder.hpp"
@@ -53,18 +51,6 @@ void check_transient(const paging_config& config) {
   if (config.memory != nullptr)
     throw hotset::lab::usage_error(
         "transient slots with slots that come and go, accepted: slots that are there for good");
-}
-
-template <class Pager>
-std::unique_ptr<paged_provider> make_over_link(const model& weights, const paging_config& config,
-                                               hotset::any_eviction_policy::config eviction,
-                                               typename Pager::admission_type::config admission) {
-  if (config.link) {
-    using backend = hotset::emulated_link_backend<expert_copies>;
-    return std::make_unique<paged_experts<Pager, backend>>(weights, config, std::move(eviction),
-                                                           admission);
-  }
-  return std::make_unique<paged_experts<Pager>>(weights, config, std::move(eviction), admission);
 }
 
 }  // namespace
@@ -159,17 +145,13 @@ std::unique_ptr<paged_provider> make_paged_experts(const model& weights,
   const auto& known = hotset::lab::known_policies();
   auto chosen = hotset::lab::asked(known.make_eviction(eviction, {.profile = profile}));
   auto admits = hotset::lab::asked(known.admission.make(admission));
-  const bool all = admits.traits.admits_all;
-  using held = hotset::any_eviction_policy;
-  using choosy = hotset::any_admission_policy;
-  using deciding = hotset::any_miss_policy;
-  if (config.miss && all)
-    return make_over_link<hotset::pager<held, hotset::always, deciding>>(weights, config, chosen,
-                                                                         {});
-  if (config.miss)
-    return make_over_link<hotset::pager<held, choosy, deciding>>(weights, config, chosen, admits);
-  if (all) return make_over_link<hotset::pager<held>>(weights, config, chosen, {});
-  return make_over_link<hotset::pager<held, choosy>>(weights, config, chosen, admits);
+  using hotset::erased_pager;
+  if (!config.link)
+    return std::make_unique<paged_experts<erased_pager>>(weights, config, std::move(chosen),
+                                                         std::move(admits));
+  using link = hotset::emulated_link_backend<expert_copies>;
+  return std::make_unique<paged_experts<erased_pager, link>>(weights, config, std::move(chosen),
+                                                             std::move(admits));
 }
 
 const hotset::usage_profile& routing_profile::counts() const {

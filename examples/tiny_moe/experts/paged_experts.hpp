@@ -278,11 +278,10 @@ class paged_experts final : public paged_provider {
     return out;
   }
   static typename Pager::miss_type::config miss_config(const paging_config& config) {
-    if constexpr (std::is_same_v<typename Pager::miss_type, hotset::any_miss_policy>) {
-      return *config.miss;
-    } else {
+    if constexpr (std::is_same_v<typename Pager::miss_type, hotset::any_miss_policy>)
+      return config.miss.value_or(hotset::any_miss_policy::config{});
+    else
       return {};
-    }
   }
 
   /// The engine's arrays may be edited while the cache still reads the visit: it reads copies.

@@ -15,7 +15,6 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "hotset/transfer/memory/resizable_pool.hpp"
 #include "random_source.hpp"
 
 namespace kv_pool_test {
@@ -415,41 +414,6 @@ TEST(kv_pool, shrinking_gives_memory_back_to_the_system) {
   RecordProperty("bytes_given_back", static_cast<int>(grown - shrunk));
 }
 
-TEST(kv_pool, a_refused_growth_changes_nothing) {
-  constexpr std::uint64_t unit = 256;
-  memory_budget budget(6 * unit);
-  kv_pool pool(shape, {.block_tokens = 2, .blocks = 4, .budget = &budget});
-  EXPECT_EQ(pool.unit_bytes(), unit);
-  auto live = begin(pool, "l1l2");
-  pool.close(begin(pool, "c1c2").id);
-  EXPECT_EQ(budget.in_use(), 4 * unit);
-  const float* place = pool.block(live.id, 0);
-  const auto expect_unchanged = [&] {
-    EXPECT_EQ(pool.capacity(), 4U);
-    EXPECT_EQ(pool.in_use(), 2U);
-    EXPECT_EQ(pool.cached(), 2U);
-    EXPECT_EQ(budget.in_use(), 4 * unit);
-    EXPECT_EQ(pool.block(live.id, 0), place);
-    EXPECT_EQ(wrong_values(pool, live), 0U);
-  };
-  EXPECT_EQ(pool.grow(7), status::exceeds_memory);
-  expect_unchanged();
-  EXPECT_EQ(pool.grow(3), status::invalid_argument);
-  expect_unchanged();
-  EXPECT_EQ(pool.grow(~0ULL), status::exceeds_memory);
-  expect_unchanged();
-  EXPECT_EQ(pool.grow(4), status::ok);
-  expect_unchanged();
-  EXPECT_EQ(pool.grow(6), status::ok);
-  EXPECT_EQ(budget.in_use(), 6 * unit);
-  EXPECT_EQ(pool.stats().evictions, 0U);
-  EXPECT_TRUE(write(pool, live, "l3l4"));
-  EXPECT_EQ(pool.cached(), 2U);
-  EXPECT_EQ(pool.shrink(4), status::ok);
-  EXPECT_EQ(budget.in_use(), 4 * unit);
-  EXPECT_EQ(wrong_values(pool, live), 0U);
-}
-
 TEST(kv_pool, growth_that_the_system_refuses_changes_nothing) {
   // 2^31 - 1 blocks of 64 MiB: more than there are addresses.
   const model_config wide{
@@ -458,27 +422,6 @@ TEST(kv_pool, growth_that_the_system_refuses_changes_nothing) {
   kv_pool pool(wide, {.block_tokens = 1U << 12U, .blocks = 0, .budget = &budget});
   EXPECT_EQ(pool.grow((1ULL << 31U) - 1), status::exceeds_memory);
   EXPECT_EQ(pool.capacity(), 0U);
-  EXPECT_EQ(budget.in_use(), 0U);
-}
-
-TEST(kv_pool, two_pools_of_one_budget_never_exceed_it) {
-  constexpr std::uint64_t unit = 256;
-  memory_budget budget(8 * unit);
-  {
-    kv_pool left(shape, {.block_tokens = 2, .blocks = 6, .budget = &budget});
-    kv_pool right(shape, {.block_tokens = 2, .blocks = 2, .budget = &budget});
-    auto live = begin(left, "l1l2l3");
-    EXPECT_EQ(hotset::resize_both(left, 3, right, 6), status::exceeds_memory);
-    EXPECT_EQ(left.capacity(), 6U);
-    EXPECT_EQ(right.capacity(), 2U);
-    EXPECT_EQ(hotset::resize_both(left, 2, right, 6), status::invalid_argument);
-    EXPECT_EQ(hotset::resize_both(left, 3, right, 5), status::ok);
-    EXPECT_EQ(wrong_values(left, live), 0U);
-    EXPECT_EQ(hotset::resize_both(left, 7, right, 1), status::ok);
-    EXPECT_TRUE(write(left, live, "l4l5l6l7"));
-    EXPECT_EQ(wrong_values(left, live), 0U);
-    EXPECT_EQ(budget.peak(), 8 * unit);
-  }
   EXPECT_EQ(budget.in_use(), 0U);
 }
 
