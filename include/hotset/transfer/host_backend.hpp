@@ -82,7 +82,8 @@ class host_backend {
   };
 
   /// `source` and `bank` outlive the backend. Errors: those of config; the system refuses a thread.
-  static result<std::unique_ptr<host_backend>> create(const Source& source, const host_slot_bank& bank,
+  static result<std::unique_ptr<host_backend>> create(const Source& source,
+                                                      const host_slot_bank& bank,
                                                       const config& setup = {}) {
     if (auto bad = setup.validate()) return *std::move(bad);
     auto made = std::make_unique<host_backend>(source, bank, setup, checked{});
