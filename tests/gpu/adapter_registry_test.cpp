@@ -161,9 +161,10 @@ TEST(adapter_registry_on_a_device, the_kernel_redirects_by_the_maps_of_now) {
   HOTSET_NEEDS_A_DEVICE();
   device_adapters on_device;
   auto& registry = on_device.registry;
-  auto maps = cuda::expert_maps::create(cuda::system_runtime(),
-                                        {.layers = layers, .experts = experts, .adapters = places})
-                  .value();
+  cuda::sticky_failure failures;
+  auto maps =
+      cuda::expert_maps::create(cuda::system_runtime(), registry, layers, 0, failures).value();
+  const auto compute = cuda::stream::borrow(cuda::system_runtime(), on_device.compute.handle());
   support::random_source random(3);
   std::vector<expert_id> ids(64 * 4);
   std::vector<std::int32_t> adapter_of_token(64);
@@ -174,7 +175,7 @@ TEST(adapter_registry_on_a_device, the_kernel_redirects_by_the_maps_of_now) {
   const device_array<expert_id> out(ids.size());
   for (std::int32_t a = 0; a < known; ++a) {
     ASSERT_EQ(registry.acquire(name_of(a)).code, adapter_status::ok);
-    ASSERT_EQ(maps.update(registry, on_device.compute.handle()), cuda::error_code::success);
+    ASSERT_EQ(maps.update(registry, compute), cuda::error_code::success);
     for (const auto l : each<layer_id>(layers)) {
       const cuda::reroute_arguments arguments{
           maps.rows(l), device_ids.data(), device_adapters_of.data(), 64, 4, out.data(), nullptr};
