@@ -240,9 +240,6 @@ class adapter_registry {
     const auto found = known_.find(name);
     return found == known_.end() ? -1 : found->second.index;
   }
-  [[nodiscard]] bool is_known(std::string_view name) const noexcept {
-    return known_.find(name) != known_.end();
-  }
   [[nodiscard]] bool is_cached(std::string_view name) const noexcept {
     const auto found = known_.find(name);
     return found != known_.end() && found->second.bytes != nullptr;
@@ -360,10 +357,9 @@ class adapter_registry {
   }
 
   void name_in_maps(const adapter& a, std::int32_t index) noexcept {
+    const bool is_dense = setup_.placement == adapter_placement::dense;
     for (std::size_t l = 0; l < maps_.size(); ++l)
-      (void)(setup_.placement == adapter_placement::dense
-                 ? maps_[l].assign(index, a.tuned[l], a.first[l])
-                 : maps_[l].assign(index, a.tuned[l]));
+      (void)maps_[l].assign(index, a.tuned[l], is_dense ? a.first[l] : no_expert);
     ++version_;
   }
   /// Decides before anything is done: the fewest that must leave, least recently used first, so that there is a place and
