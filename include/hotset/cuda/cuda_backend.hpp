@@ -263,10 +263,7 @@ class cuda_backend {
     events_->wait_until_recorded(t);
   }
   bool refuses_capture(const stream& reader) noexcept {
-    bool capturing = false;
-    if (!failures_.note(api_.is_capturing(reader.handle(), capturing), "cudaStreamIsCapturing"))
-      return true;
-    return capturing;
+    return refuse_capture(api_, reader.handle(), failures_) != error_code::success;
   }
 
   runtime& api_;

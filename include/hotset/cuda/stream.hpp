@@ -39,6 +39,15 @@ class device_scope {
   int restore_ = -1;
 };
 
+/// Success outside of a capture, stream_capture_unsupported inside of one, or the first call that failed.
+inline error_code refuse_capture(runtime& api, stream_handle stream,
+                                 sticky_failure& failures) noexcept {
+  bool capturing = false;
+  if (!failures.note(api.is_capturing(stream, capturing), "cudaStreamIsCapturing"))
+    return failures.first().code;
+  return capturing ? error_code::stream_capture_unsupported : error_code::success;
+}
+
 /// A handle that ends with its owner, by the runtime's call `End`; null: none.
 template <class Handle, error_code (runtime::*End)(Handle) noexcept>
 class owned {

@@ -72,7 +72,9 @@ class device_rows {
     while (first < last && !is_old(first)) ++first;
     while (first < last && !is_old(last - 1)) last = last - 1;
     if (first == last) return error_code::success;
-    if (const auto bad = refuse_capture(reader); bad != error_code::success) return bad;
+    if (const auto bad = refuse_capture(api_, reader.handle(), failures_);
+        bad != error_code::success)
+      return bad;
     auto* const staged = take_rows(static_cast<std::size_t>(last - first));
     for (auto l = first; l < last; ++l)
       std::ranges::copy(source.row(l), staged + static_cast<std::size_t>(l - first) * experts_);
@@ -118,12 +120,6 @@ class device_rows {
     return std::nullopt;
   }
 
-  error_code refuse_capture(const stream& reader) noexcept {
-    bool capturing = false;
-    if (!failures_.note(api_.is_capturing(reader.handle(), capturing), "cudaStreamIsCapturing"))
-      return failures_.first().code;
-    return capturing ? error_code::stream_capture_unsupported : error_code::success;
-  }
   [[nodiscard]] Id* all_rows() const noexcept { return static_cast<Id*>(memory_.get()); }
   [[nodiscard]] std::size_t ring_rows() const noexcept {
     return ring_.bytes().size() / (experts_ * sizeof(Id));
