@@ -281,7 +281,7 @@ TEST_F(adapter_registry_steps, what_is_forgotten_is_nowhere_and_its_name_may_be_
   ASSERT_EQ(r.forget("law"), ok);
   EXPECT_THAT(log, ElementsAre("wait", "unmap")) << "in the order of unload";
   EXPECT_TRUE(is_empty(r, 1));
-  EXPECT_FALSE(r.is_known("law"));
+  EXPECT_EQ(r.release("law"), unknown);
   EXPECT_FALSE(r.is_cached("law"));
   EXPECT_EQ(r.host_bytes(), both / 4) << "one expert of four";
   EXPECT_EQ(r.stats().unloads, 1U);
@@ -322,7 +322,7 @@ TEST_F(adapter_registry_steps, readers_that_do_not_end_keep_what_is_to_be_forgot
   const auto bytes = r.host_bytes();
   copies.fail_wait = true;
   EXPECT_EQ(r.forget("law"), not_drained);
-  EXPECT_TRUE(r.is_known("law"));
+  EXPECT_EQ(r.release("law"), not_pinned);
   EXPECT_TRUE(r.is_cached("law"));
   EXPECT_EQ(r.host_bytes(), bytes);
   EXPECT_EQ(r.index_of("law"), 0);
@@ -428,7 +428,7 @@ TEST_F(adapter_registry_steps, what_cannot_be_an_adapter_of_the_model_is_refused
   EXPECT_THAT(reason("b", expert_lists({{2, 1, 2}, {}})), HasSubstr("expert 2 is named twice"));
   EXPECT_THAT(reason("b", expert_lists({{0, 1, 2, 3}, {}})),
               HasSubstr("tuned experts = 4, accepted: at most 3"));
-  EXPECT_FALSE(r.is_known("b"));
+  EXPECT_EQ(r.release("b"), unknown);
   for (const auto* const name : {"b", "c", "d", "e", "f"})
     EXPECT_EQ(reason(name, {{}, {}}), "added");
   EXPECT_THAT(reason("g", expert_lists({{}, {}})),
@@ -793,7 +793,7 @@ TEST_P(adapter_registry_walk, agrees_with_a_simple_model_after_each_of_100000_op
       ASSERT_EQ(code, a.pins != 0 ? pinned : waits ? not_drained : ok);
       if (code == ok) a.index = -1;
       if (code == ok && forgets) {
-        ASSERT_FALSE(r.is_known(name));
+        ASSERT_EQ(r.release(name), unknown);
         model.known.erase(name);
         ++forgotten;
       }

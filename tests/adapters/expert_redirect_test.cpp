@@ -71,18 +71,6 @@ TEST(expert_redirect, what_is_refused_changes_nothing) {
   EXPECT_EQ(rows_of(map), before);
 }
 
-TEST(expert_redirect, is_the_map_of_figure_4) {
-  const auto map = reroute_samples::figure_4_map();
-  EXPECT_EQ(map.virtual_experts(), 80);
-  for (const auto e : each<expert_id>(64)) {
-    const auto first = e == 3 ? 64_expert : e == 14 ? 65_expert : e == 47 ? 66_expert : e;
-    EXPECT_EQ(map.row(0)[index_of(e)], first);
-  }
-  const std::vector<std::pair<std::size_t, std::int32_t>> second = {
-      {5, 72}, {13, 73}, {14, 74}, {27, 75}, {35, 76}, {57, 77}, {59, 78}, {4, 4}, {58, 58}};
-  for (const auto& [e, place] : second) EXPECT_EQ(map.row(1)[e], place);
-}
-
 // The first line of the figure: which expert lies at which place.
 TEST(expert_redirect, places_of_figure_4_are_those_of_its_tensor) {
   const auto map = reroute_samples::figure_4_map();

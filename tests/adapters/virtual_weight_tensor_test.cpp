@@ -163,47 +163,6 @@ TYPED_TEST(virtual_weight_tensors, neighbours_share_the_page_that_both_touch) {
   EXPECT_EQ(pool.in_use(), 0U);
 }
 
-TYPED_TEST(virtual_weight_tensors, an_expert_between_two_shares_what_is_there) {
-  auto pool = this->pool(0, 16);
-  auto t = this->tensor(pool, 4, 6);
-  ASSERT_EQ(t.place(4_expert, 1), ok);
-  ASSERT_EQ(t.place(6_expert, 1), ok);
-  EXPECT_EQ(pool.in_use(), 4U) << "6 and 7, 9 and 10";
-  ASSERT_EQ(t.place(5_expert, 1), ok);
-  EXPECT_EQ(pool.in_use(), 5U) << "7 is shared, 8 is new";
-  ASSERT_EQ(t.remove(5_expert, 1), ok);
-  EXPECT_EQ(pool.in_use(), 4U);
-}
-
-TYPED_TEST(virtual_weight_tensors, the_last_page_of_the_base_model_is_there_for_the_first_adapter) {
-  auto pool = this->pool(0, 16);
-  auto t = this->tensor(pool, 3, 3);
-  this->write(t.bytes(2_expert), 7);
-  EXPECT_EQ(t.physical_bytes(), 5 * this->page);
-  ASSERT_EQ(t.place(3_expert, 2), ok);
-  EXPECT_EQ(pool.in_use(), 3U) << "pages 5 to 7; page 4 is the base model's";
-  this->write(t.bytes(3_expert), 8);
-  EXPECT_TRUE(this->holds(t.bytes(2_expert), 7));
-  ASSERT_EQ(t.remove(3_expert, 2), ok);
-  EXPECT_TRUE(this->holds(t.bytes(2_expert), 7));
-  EXPECT_EQ(t.physical_bytes(), 5 * this->page);
-}
-
-TYPED_TEST(virtual_weight_tensors, small_experts_may_need_no_page_of_their_own) {
-  auto pool = this->pool(0, 4);
-  using made_type = typename TestFixture::tensor_type;
-  auto t = made_type::create(pool, {3, 9, this->page / 8}).value();
-  ASSERT_EQ(t.place(3_expert, 5), ok);
-  EXPECT_EQ(pool.in_use(), 0U);
-  ASSERT_EQ(t.place(8_expert, 1), ok);
-  ASSERT_EQ(t.place(9_expert, 3), ok);
-  EXPECT_EQ(pool.in_use(), 1U);
-  ASSERT_EQ(t.remove(8_expert, 1), ok);
-  EXPECT_EQ(pool.in_use(), 1U);
-  ASSERT_EQ(t.remove(9_expert, 3), ok);
-  EXPECT_EQ(pool.in_use(), 0U);
-}
-
 TYPED_TEST(virtual_weight_tensors, what_cannot_be_placed_or_removed_changes_nothing) {
   auto pool = this->pool(0, 4);
   auto t = this->tensor(pool, 4, 6);

@@ -213,6 +213,10 @@ TYPED_TEST(virtual_memory_conformance, what_is_not_aligned_is_refused_with_nothi
   EXPECT_EQ(memory.unmap(range, unit, unit / 2), invalid_argument);
   EXPECT_EQ(memory.unmap(range, unit + 1, unit), invalid_argument);
   EXPECT_EQ(memory.release(range.first(2 * unit)), invalid_argument);
+  EXPECT_EQ(memory.release(range.subspan(unit)), invalid_argument);
+  EXPECT_EQ(memory.map(range, 2 * unit, memory_block{}), invalid_argument) << "no block";
+  EXPECT_EQ(memory.map(range, 2 * unit, {b.id, 2 * unit}), invalid_argument) << "of another size";
+  EXPECT_EQ(memory.destroy_block({b.id, 2 * unit}), invalid_argument);
   EXPECT_EQ(this->entry.mappings(), 1U);
   EXPECT_EQ(this->entry.physical_bytes(), unit);
   EXPECT_EQ(this->read(range.data() + unit), 9);

@@ -156,7 +156,7 @@ struct cuda_map_range : testing::Test {
     ASSERT_EQ(memory.create_block(unit, blocks[2]), ok);
   }
   void TearDown() override {
-    EXPECT_EQ(destroy_blocks(memory, std::span<memory_block>(blocks)), ok);
+    for (const auto& block : blocks) EXPECT_EQ(memory.destroy_block(block), ok);
     EXPECT_EQ(memory.release(range), ok);
     EXPECT_TRUE(driver.leaks().empty()) << driver.leaks().front();
     EXPECT_TRUE(driver.violations().empty()) << driver.violations().front();

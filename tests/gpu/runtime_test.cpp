@@ -111,18 +111,6 @@ TEST(runtime, tells_device_and_memory) {
   EXPECT_LE(free, total);
 }
 
-TEST(runtime, copies_what_is_in_page_locked_memory) {
-  HOTSET_NEEDS_A_DEVICE();
-  const auto values = pattern(1 << 20, 1);
-  const page_locked source(values);
-  const device_array<std::uint8_t> target(values.size());
-  const test_stream stream;
-  ASSERT_EQ(api.copy({target.data(), source.data, values.size()}, stream.handle()),
-            error_code::success);
-  stream.synchronize();
-  EXPECT_TRUE(target.download() == values);
-}
-
 void copy_in_batches(cuda::stream_handle stream) {
   const auto values = pattern(300'000, 2);
   const page_locked source(values);
