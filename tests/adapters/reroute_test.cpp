@@ -10,7 +10,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "reroute_samples.hpp"
 
@@ -99,79 +98,6 @@ TEST(reroute, agrees_with_the_formula_for_every_top_k_and_number_of_tokens) {
       expect_the_rule(b);
       if (HasFatalFailure()) return;
     }
-}
-
-TEST(reroute, tokens_of_one_adapter_and_of_the_base_model_are_no_special_case) {
-  support::random_source random(5);
-  auto b = reroute_samples::figure_4();
-  for (const std::int32_t adapter : {-1, 0, 1, 2}) {
-    std::fill(b.adapter_of_token.begin(), b.adapter_of_token.end(), adapter);
-    expect_the_rule(b);
-    b.ids[static_cast<std::size_t>(random.below(b.ids.size()))] = 64_expert;
-    expect_the_rule(b);
-  }
-}
-
-/// Memory of one page between two that nobody may touch.
-class fenced_page {
- public:
-  fenced_page()
-      : bytes_(static_cast<std::size_t>(::sysconf(_SC_PAGESIZE))),
-        at_(static_cast<std::byte*>(
-            ::mmap(nullptr, 3 * bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))) {
-    (void)::mprotect(at_ + bytes_, bytes_, PROT_READ | PROT_WRITE);
-  }
-  fenced_page(const fenced_page&) = delete;
-  fenced_page& operator=(const fenced_page&) = delete;
-  ~fenced_page() { (void)::munmap(at_, 3 * bytes_); }
-
-  /// The values at the page's beginning or at its end.
-  template <class T>
-  std::span<T> hold(const std::vector<T>& values, bool at_end) const {
-    auto* const page = reinterpret_cast<T*>(at_ + bytes_);
-    const auto first = at_end ? bytes_ / sizeof(T) - values.size() : 0;
-    std::copy(values.begin(), values.end(), page + first);
-    return {page + first, values.size()};
-  }
-
- private:
-  std::size_t bytes_;
-  std::byte* at_;
-};
-
-TEST(reroute, touches_nothing_outside_its_arrays) {
-  support::random_source random(3);
-  const fenced_page rows;
-  const fenced_page ids;
-  const fenced_page adapters;
-  const fenced_page out;
-  for (int round = 0; round < 1500; ++round) {
-    const auto b = reroute_samples::random_batch(random);
-    if (b.map.size() > 1024) continue;
-    for (const bool at_end : {false, true}) {
-      const redirect_rows map{rows.hold(b.map, at_end).data(), b.adapters, b.experts};
-      const auto to = out.hold(std::vector<std::int32_t>(b.ids.size()), at_end);
-      const auto done =
-          reroute(map, ids.hold(b.ids, at_end), adapters.hold(b.adapter_of_token, at_end), to);
-      std::uint64_t refused = 0;
-      ASSERT_EQ(std::vector<std::int32_t>(to.begin(), to.end()),
-                numbers_of(reroute_samples::rerouted(b, refused)));
-      ASSERT_EQ(done.refused, refused);
-    }
-  }
-}
-
-TEST(reroute, what_lies_beside_the_result_stays) {
-  support::random_source random(8);
-  for (int round = 0; round < 500; ++round) {
-    const auto b = reroute_samples::random_batch(random);
-    std::vector<std::int32_t> wide(b.ids.size() + 64, -77);
-    const auto out = std::span(wide).subspan(32 - static_cast<std::size_t>(round) % 4);
-    ASSERT_EQ(reroute(b.rows(), b.ids, b.adapter_of_token, out.first(b.ids.size())).code,
-              status::ok);
-    ASSERT_THAT(std::span(wide).first(wide.size() - out.size()), Each(-77));
-    ASSERT_THAT(out.subspan(b.ids.size()), Each(-77));
-  }
 }
 
 // Offsets into so many rows need more than 31 bits.

@@ -504,15 +504,21 @@ TYPED_TEST(virtual_weight_tensors, agree_with_the_closed_form_after_every_operat
     EXPECT_GT(outcomes[what], least) << what;
 }
 
-// Each access call of a device costs as much as mapping many pages.
-TEST(virtual_weight_tensor_on_cuda, gives_access_once_for_each_placement) {
-  cuda_entry entry;
+/// Three experts of a page and a half, and places for twelve more.
+struct virtual_weight_tensor_on_cuda : testing::Test {
   using memory_type = cuda::virtual_memory;
-  auto pool = page_pool<memory_type>::create(entry.memory,
-                                             {.page_bytes = 65536, .pages = 0, .most_pages = 64})
-                  .value();
-  auto t = virtual_weight_tensor<memory_type>::create(pool, {3, 12, 3 * 65536 / 2}).value();
   using call = support::fake_cuda_driver::call;
+  cuda_entry entry;
+  page_pool<memory_type> pool =
+      page_pool<memory_type>::create(entry.memory,
+                                     {.page_bytes = 65536, .pages = 0, .most_pages = 64})
+          .value();
+  virtual_weight_tensor<memory_type> t =
+      virtual_weight_tensor<memory_type>::create(pool, {3, 12, 3 * 65536 / 2}).value();
+};
+
+// Each access call of a device costs as much as mapping many pages.
+TEST_F(virtual_weight_tensor_on_cuda, gives_access_once_for_each_placement) {
   EXPECT_EQ(entry.driver.calls(call::set_access), 1U) << "the base model is one block";
   EXPECT_EQ(entry.driver.calls(call::map), 1U);
   ASSERT_EQ(t.place(3_expert, 4), ok);
@@ -523,14 +529,7 @@ TEST(virtual_weight_tensor_on_cuda, gives_access_once_for_each_placement) {
   EXPECT_EQ(entry.driver.calls(call::set_access), 3U);
 }
 
-TEST(virtual_weight_tensor_on_cuda, a_page_without_access_is_mapped_anew_before_it_is_used) {
-  cuda_entry entry;
-  using memory_type = cuda::virtual_memory;
-  auto pool = page_pool<memory_type>::create(entry.memory,
-                                             {.page_bytes = 65536, .pages = 0, .most_pages = 64})
-                  .value();
-  auto t = virtual_weight_tensor<memory_type>::create(pool, {3, 12, 3 * 65536 / 2}).value();
-  using call = support::fake_cuda_driver::call;
+TEST_F(virtual_weight_tensor_on_cuda, a_page_without_access_is_mapped_anew_before_it_is_used) {
   entry.driver.fail(call::set_access, 1);
   for (const std::size_t nth : {1U, 7U, 8U}) entry.driver.fail(call::unmap, nth);
   EXPECT_EQ(t.place(3_expert, 4), out_of_memory);

@@ -51,7 +51,7 @@ std::vector<std::vector<expert_id>> tuned_by(std::int32_t adapter) {
 
 /// The base model and five adapters, of which two have room.
 struct device_adapters {
-  cuda::virtual_memory memory = made_memory();
+  cuda::virtual_memory memory = virtual_memory_of_device_0();
   page_pool<cuda::virtual_memory> pool =
       page_pool<cuda::virtual_memory>::create(
           memory, {.page_bytes = memory.granularity(), .pages = 0, .most_pages = 1024})
@@ -76,12 +76,6 @@ struct device_adapters {
               cudaMemcpy(at(l, w, e), words.data(), words.size() * 4, cudaMemcpyDefault));
         }
     HOTSET_REQUIRE(cudaStreamSynchronize(nullptr));
-  }
-  static cuda::virtual_memory made_memory() {
-    cuda::failure why;
-    auto* const driver = cuda::system_driver(why);
-    if (driver == nullptr) throw std::runtime_error(std::string(why.call));
-    return cuda::virtual_memory::create(*driver, 0).value();
   }
   registry_type made_registry() {
     return registry_type::create(pool, *copies,

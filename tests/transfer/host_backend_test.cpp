@@ -171,16 +171,12 @@ TEST_F(host_backend_copies, several_threads_never_write_one_slot_together) {
   EXPECT_EQ(source.overlaps, 0);
 }
 
-TEST_F(host_backend_copies, no_threads_and_too_many_are_refused) {
+TEST_F(host_backend_copies, numbers_that_cannot_work_are_refused) {
   using backend_type = host_backend<memory_expert_source>;
   for (const std::size_t threads : {std::size_t{0}, std::size_t{257}})
     EXPECT_EQ(
         backend_type::create(experts.source, experts.bank, {.threads = threads}).error().message,
         "threads = " + std::to_string(threads) + ", accepted: 1..256");
-}
-
-TEST_F(host_backend_copies, a_queue_without_places_is_refused) {
-  using backend_type = host_backend<memory_expert_source>;
   EXPECT_EQ(backend_type::create(experts.source, experts.bank, {.most_fills = 0}).error().message,
             "most_fills = 0, accepted: 1 or more");
   EXPECT_THROW(backend_type(experts.source, experts.bank, {.most_fills = 0}), invalid_config);
@@ -281,8 +277,6 @@ TEST_F(host_backend_copies, a_backend_may_outlive_the_stream_of_its_readers) {
   EXPECT_EQ(backend.poll(read_until), transfer_state::arrived);
 }
 
-using support::fill_of;
-using support::host_experts;
 using support::watched_source;
 
 constexpr std::uint64_t expert_bytes = 96 + 33 + 257;

@@ -132,7 +132,7 @@ enum class file_reads : std::uint8_t {
 
 /// Reads block the thread that copies. Of a file that is too short, or that the device cannot read, the copy fails and `problem` says
 /// why; nothing is made up. Threads: reads are safe, `add` is not beside them. No allocation after construction but by `problem`.
-/// Memory: 24 bytes for each tensor of each expert, and where reads are direct 1 MiB for each that may run beside another.
+/// Memory: 32 bytes for each tensor of each expert, and where reads are direct 1 MiB for each that may run beside another.
 template <class File = posix_file>
 class basic_file_expert_source {
  public:
@@ -174,7 +174,7 @@ class basic_file_expert_source {
     }
     const auto at = place_of(key, precision);
     for (std::size_t t = 0; t < tensors.size(); ++t) {
-      where_[at * expert_layout::max_tensors + t] = {tensors[t].file, tensors[t].offset};
+      where_[at * expert_layout::max_tensors + t] = tensors[t];
       sizes_[at * expert_layout::max_tensors + t] = tensors[t].bytes;
     }
     counts_[at] = static_cast<std::uint8_t>(tensors.size());
@@ -210,10 +210,6 @@ class basic_file_expert_source {
   /// A chunk of host_backend, wherever it begins.
   static constexpr std::size_t buffer_bytes = (std::size_t{1} << 20U) + 2 * block;
 
-  struct place {
-    std::size_t file = 0;
-    std::uint64_t offset = 0;
-  };
   struct failure {
     const File* file = nullptr;
     std::uint64_t at = 0;
@@ -298,7 +294,7 @@ class basic_file_expert_source {
   geometry shape_;
   file_reads how_;
   std::vector<File> files_;
-  std::vector<place> where_;          ///< [precisions][keys][max_tensors]
+  std::vector<file_extent> where_;    ///< [precisions][keys][max_tensors]
   std::vector<std::uint64_t> sizes_;  ///< likewise
   std::vector<std::uint8_t> counts_;  ///< [precisions][keys]; 0: absent
   std::unique_ptr<shared_state> shared_;
