@@ -284,8 +284,6 @@ TEST_F(adapter_registry_steps, what_is_forgotten_is_nowhere_and_its_name_may_be_
   EXPECT_EQ(r.release("law"), unknown);
   EXPECT_FALSE(r.is_cached("law"));
   EXPECT_EQ(r.host_bytes(), both / 4) << "one expert of four";
-  EXPECT_EQ(r.stats().unloads, 1U);
-  EXPECT_EQ(r.stats().host_evictions, 0U);
   EXPECT_EQ(r.forget("law"), unknown);
   EXPECT_EQ(r.acquire("law").code, unknown);
   EXPECT_TRUE(serves(r, "read", 0, expert_lists({{1}, {}})));
@@ -293,7 +291,6 @@ TEST_F(adapter_registry_steps, what_is_forgotten_is_nowhere_and_its_name_may_be_
   EXPECT_FALSE(r.is_cached("law"));
   EXPECT_EQ(r.acquire("law").index, 1);
   EXPECT_TRUE(serves(r, "law", 1, expert_lists({{3}, {}})));
-  EXPECT_EQ(r.stats().reads, 3U);
 }
 
 TEST_F(adapter_registry_steps, what_is_not_on_the_device_is_forgotten_without_a_wait) {
@@ -348,9 +345,7 @@ TEST_F(adapter_registry_steps, the_least_recently_used_that_nobody_uses_makes_ro
   EXPECT_TRUE(serves(r, "a", 0, expert_lists({{1}, {2}})));
   EXPECT_TRUE(serves(r, "c", 1, expert_lists({{1}, {2}})));
   EXPECT_EQ(r.stats().loads, 3U);
-  EXPECT_EQ(r.stats().hits, 1U);
   EXPECT_EQ(r.stats().evictions, 1U);
-  EXPECT_EQ(r.stats().unloads, 1U);
   EXPECT_EQ(r.stats().refusals, 1U);
 }
 
@@ -408,7 +403,6 @@ TEST_F(adapter_registry_steps, the_host_keeps_the_most_recently_used) {
   EXPECT_EQ(r.stats().reads, 3U);
   ASSERT_EQ(r.acquire("b").code, ok);
   EXPECT_EQ(r.stats().reads, 4U);
-  EXPECT_EQ(r.stats().host_evictions, 2U);
 }
 
 TEST_F(adapter_registry_steps, what_cannot_be_an_adapter_of_the_model_is_refused_by_name) {

@@ -113,13 +113,10 @@ struct adapter_registry_config {
 
 /// What has happened since the registry was made.
 struct adapter_registry_stats {
-  std::uint64_t hits = 0;     ///< acquired while on the device
-  std::uint64_t loads = 0;    ///< to the device
-  std::uint64_t reads = 0;    ///< from the loader
-  std::uint64_t unloads = 0;  ///< from the device, evictions included
-  std::uint64_t evictions = 0;
-  std::uint64_t host_evictions = 0;
-  std::uint64_t refusals = 0;  ///< acquires that did not succeed
+  std::uint64_t loads = 0;      ///< to the device
+  std::uint64_t reads = 0;      ///< from the loader
+  std::uint64_t evictions = 0;  ///< from the device, to make room
+  std::uint64_t refusals = 0;   ///< acquires that did not succeed
 };
 
 /// Threads: compatible.
@@ -201,12 +198,11 @@ class adapter_registry {
     const auto found = known_.find(name);
     if (found == known_.end()) return {adapter_status::unknown, -1};
     auto& wanted = found->second;
-    if (wanted.index >= 0) {
-      ++stats_.hits;
-    } else if (const auto code = load(found->first, wanted); code != adapter_status::ok) {
-      ++stats_.refusals;
-      return {code, -1};
-    }
+    if (wanted.index < 0)
+      if (const auto code = load(found->first, wanted); code != adapter_status::ok) {
+        ++stats_.refusals;
+        return {code, -1};
+      }
     ++wanted.pins;
     wanted.used = ++clock_;
     return {adapter_status::ok, wanted.index};
@@ -352,7 +348,6 @@ class adapter_registry {
     unmap_places(gone, tensors_.size());
     there_[static_cast<std::size_t>(index)] = nullptr;
     gone.index = -1;
-    ++stats_.unloads;
     return adapter_status::ok;
   }
 
@@ -467,7 +462,6 @@ class adapter_registry {
         if (a.bytes != nullptr && (oldest == nullptr || a.used < oldest->used)) oldest = &a;
       oldest->bytes.reset();
       host_bytes_ -= oldest->size;
-      ++stats_.host_evictions;
     }
   }
 
