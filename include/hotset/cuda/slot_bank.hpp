@@ -24,7 +24,7 @@ namespace hotset::cuda {
 
 /// Addresses are stable for the bank's life, so captured graphs may hold them. Slots are never read before a fill, so
 /// the memory is not cleared.
-class slot_bank : public slot_arrays<virtual_memory> {
+class slot_bank : public bank_slots<virtual_memory> {
  public:
   struct config {
     int device = 0;
@@ -92,7 +92,7 @@ class slot_bank : public slot_arrays<virtual_memory> {
 
  private:
   slot_bank(runtime& api, int device, slot_bank_layout places)
-      : slot_arrays(std::move(places)), api_(api), device_(device) {}
+      : bank_slots(std::move(places)), api_(api), device_(device) {}
   static result<slot_bank> without_memory(runtime& api, const pool_layout& layout,
                                           const std::vector<expert_layout>& layouts,
                                           const config& setup) {

@@ -121,7 +121,7 @@ class elastic_arrays {
 
 /// A slot bank but for its copies: base of the banks of hosts and devices.
 template <virtual_memory Memory>
-class slot_arrays {
+class bank_slots {
  public:
   /// Why a cache of `layout` cannot live here; nothing if it can.
   [[nodiscard]] validation check(const pool_layout& layout) const { return places_.check(layout); }
@@ -151,7 +151,7 @@ class slot_arrays {
   [[nodiscard]] bool is_elastic() const noexcept { return elastic_.has_value(); }
 
  protected:
-  explicit slot_arrays(slot_bank_layout places) : places_(std::move(places)) {}
+  explicit bank_slots(slot_bank_layout places) : places_(std::move(places)) {}
   /// `own`: null, or `memory`, which then ends with the bank.
   validation reserve(Memory& memory, memory_budget& budget, std::size_t tail,
                      std::unique_ptr<Memory> own = nullptr) {

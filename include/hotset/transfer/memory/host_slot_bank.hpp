@@ -31,7 +31,7 @@ struct slot_array {
 
 /// Addresses are stable for the bank's life. Memory: slots * expert bytes, padded to cache lines; of an elastic bank that of
 /// the held slots, in pages (elastic_arrays).
-class host_slot_bank : public slot_arrays<host_virtual_memory> {
+class host_slot_bank : public bank_slots<host_virtual_memory> {
  public:
   /// All slots in one array for each tensor, for the bank's life; `beside` more of them, numbered after the cache's, are the
   /// engine's own. Errors: those of slot_bank_layout, no host memory.
@@ -97,7 +97,7 @@ class host_slot_bank : public slot_arrays<host_virtual_memory> {
         },
         no_host_memory());
   }
-  explicit host_slot_bank(slot_bank_layout places) : slot_arrays(std::move(places)) {}
+  explicit host_slot_bank(slot_bank_layout places) : bank_slots(std::move(places)) {}
 
   validation take_all() {
     for (const auto& array : places_.arrays()) {
