@@ -126,8 +126,8 @@ class adapter_registry_steps : public testing::Test {
   ~adapter_registry_steps() override { EXPECT_EQ(memory.physical_bytes(), 0U); }
 
   page_pool<noting_memory> pool(std::uint32_t most, memory_budget* budget = nullptr) {
-    return page_pool<noting_memory>::create(
-               memory, {.page_bytes = page, .pages = 0, .most_pages = most}, budget)
+    return page_pool<noting_memory>::create(memory, {.page_bytes = page, .most_pages = most},
+                                            budget)
         .value();
   }
   [[nodiscard]] adapter_registry_config shape(std::int32_t adapters = 2) const {
@@ -365,8 +365,7 @@ TEST_F(adapter_registry_steps, nobody_leaves_where_that_would_not_make_room) {
 
 TEST_F(adapter_registry_steps, who_leaves_is_decided_by_what_the_budget_has_left_too) {
   memory_budget budget(8 * page);
-  auto p = page_pool<noting_memory>::create(
-               memory, {.page_bytes = page, .pages = 0, .most_pages = 40}, &budget)
+  auto p = page_pool<noting_memory>::create(memory, {.page_bytes = page, .most_pages = 40}, &budget)
                .value();
   auto r = registry(p, shape());
   ASSERT_FALSE(r.add("a", expert_lists({{0, 1, 2}, {}})));

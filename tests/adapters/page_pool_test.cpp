@@ -38,10 +38,15 @@ struct page_pool_steps : testing::Test {
     friend bool operator==(const picture&, const picture&) = default;
   };
 
+  /// Of which so many pages exist.
   pool_type pool(std::uint32_t pages, std::uint32_t most) {
-    return pool_type::create(memory, {.page_bytes = unit, .pages = pages, .most_pages = most},
-                             &budget)
-        .value();
+    auto made =
+        pool_type::create(memory, {.page_bytes = unit, .most_pages = most}, &budget).value();
+    std::vector<page_id> some(pages);
+    EXPECT_EQ(made.take(some), ok);
+    for (const auto page : some) EXPECT_EQ(made.give(page), ok);
+    made.reset_peak();
+    return made;
   }
   picture now(const pool_type& p) {
     return {p.capacity(),
@@ -122,20 +127,15 @@ TEST_F(page_pool_steps, moves_with_all_it_owns) {
   EXPECT_EQ(now(second), (picture{2, 1, 1, 3, 1, 2 * unit, 2 * unit}));
 }
 
-TEST_F(page_pool_steps, a_pool_that_cannot_be_has_a_reason_and_leaves_nothing) {
+TEST_F(page_pool_steps, a_pool_that_cannot_be_has_a_reason) {
   const auto reason = [&](page_pool_config setup) {
     const auto made = pool_type::create(memory, setup, &budget);
     return made ? std::string("accepted") : made.error().message;
   };
-  EXPECT_THAT(reason({0, 0, 1}), HasSubstr("page_bytes = 0, accepted: 1.."));
-  EXPECT_THAT(reason({(std::size_t{1} << 36) + unit, 0, 1}), HasSubstr("accepted: 1.."));
-  EXPECT_THAT(reason({unit + 1, 0, 1}), HasSubstr("accepted: multiples of"));
-  EXPECT_THAT(reason({unit, 3, 2}), HasSubstr("pages = 3, accepted: at most most_pages, 2"));
-  EXPECT_THAT(reason({unit, 0, (1U << 24U) + 1}), HasSubstr("most_pages = 16777217"));
-  memory.fail(2);
-  EXPECT_THAT(reason({unit, 3, 3}), HasSubstr("cannot create 3 pages"));
-  EXPECT_EQ(memory.behind().physical_bytes(), 0U);
-  EXPECT_THAT(reason({unit, 7, 7}), HasSubstr("out of memory")) << "the budget has room for six";
+  EXPECT_THAT(reason({0, 1}), HasSubstr("page_bytes = 0, accepted: 1.."));
+  EXPECT_THAT(reason({(std::size_t{1} << 36) + unit, 1}), HasSubstr("accepted: 1.."));
+  EXPECT_THAT(reason({unit + 1, 1}), HasSubstr("accepted: multiples of"));
+  EXPECT_THAT(reason({unit, (1U << 24U) + 1}), HasSubstr("most_pages = 16777217"));
 }
 
 /// What a pool should be, as numbers.

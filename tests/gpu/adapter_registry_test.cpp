@@ -54,7 +54,7 @@ struct device_adapters {
   cuda::virtual_memory memory = virtual_memory_of_device_0();
   page_pool<cuda::virtual_memory> pool =
       page_pool<cuda::virtual_memory>::create(
-          memory, {.page_bytes = memory.granularity(), .pages = 0, .most_pages = 1024})
+          memory, {.page_bytes = memory.granularity(), .most_pages = 1024})
           .value();
   test_stream compute;
   std::unique_ptr<cuda::adapter_uploader> copies =

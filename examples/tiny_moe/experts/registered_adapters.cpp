@@ -62,7 +62,6 @@ hotset::page_pool_config pages_of(const model_config& shape, const adapter_sourc
   const auto all = shape.experts + places_of(source, config) * most_tuned_of(source);
   const auto most = weights_of_expert * shape.layers * (pages(all) - pages(shape.experts));
   return {.page_bytes = page_bytes,
-          .pages = 0,
           .most_pages = static_cast<std::uint32_t>(
               std::min<std::size_t>(most, hotset::page_pool_config::page_limit))};
 }
