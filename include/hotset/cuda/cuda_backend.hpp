@@ -141,7 +141,7 @@ class cuda_backend {
     return events_->wait(t);
   }
 
-  /// Forwards to the source: memory/forgets_experts.hpp.
+  /// Forwards to the source: transfer/expert_source.hpp.
   template <class KeyOrLayer>
   void invalidate(KeyOrLayer what) const noexcept {
     hotset::detail::invalidate_in(source_, what);

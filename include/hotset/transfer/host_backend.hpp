@@ -147,7 +147,7 @@ class host_backend {
   [[nodiscard]] validation check(const pool_layout& layout) const { return bank_.check(layout); }
   [[nodiscard]] transfer_state poll(ticket t) const noexcept { return board_->state(t); }
   transfer_state wait(ticket t) noexcept { return board_->wait(t); }
-  /// Forwards to the source: memory/forgets_experts.hpp.
+  /// Forwards to the source: transfer/expert_source.hpp.
   template <class KeyOrLayer>
   void invalidate(KeyOrLayer what) const noexcept {
     copy_.invalidate(what);

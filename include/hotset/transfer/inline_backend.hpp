@@ -54,7 +54,7 @@ class inline_backend {
   [[nodiscard]] transfer_state poll(ticket t) const noexcept { return lost_.state(t); }
   [[nodiscard]] transfer_state wait(ticket t) noexcept { return poll(t); }
   [[nodiscard]] validation check(const pool_layout& layout) const { return bank_.check(layout); }
-  /// Forwards to the source: memory/forgets_experts.hpp.
+  /// Forwards to the source: transfer/expert_source.hpp.
   template <class KeyOrLayer>
   void invalidate(KeyOrLayer what) const noexcept {
     copy_.invalidate(what);

@@ -23,7 +23,8 @@ namespace hotset::cuda {
 /// All batches go to streams that run in order of submission (one stream). No allocation after construction.
 class chunk_queue {
  public:
-  /// `ahead`: chunks enqueued and not yet copied, at most; `most_copies`: waiting at one time. `events` and `failures` outlive the queue.
+  /// `ahead`: chunks enqueued and not yet copied, at most; `most_copies`: waiting at one time. `events` and `failures`
+  /// outlive the queue.
   /// Errors: sizes of 0; what the runtime said (nothing is left behind).
   static result<chunk_queue> create(runtime& api, int device, std::size_t chunk_bytes,
                                     std::size_t ahead, std::size_t most_copies, event_ring& events,

@@ -63,7 +63,8 @@ class device_rows {
 
   /// Enqueues one copy of the shortest run of rows of layers first..last-1 that holds all of those that changed since
   /// they were uploaded last; nothing if none did. A visit needs its own layer's row; a whole captured step needs all.
-  /// `Source` has row(layer) and row_version(layer), as a slot_cache and a pager have. Blocks while the device is a whole ring behind.
+  /// `Source` has row(layer) and row_version(layer), as a slot_cache and a pager have. Blocks while the device is a whole
+  /// ring behind.
   /// Errors: stream_capture_unsupported (call it before a capture is replayed, not inside); what the runtime said.
   template <class Source>
   error_code update(const Source& source, layer_id first, layer_id last,
