@@ -100,19 +100,6 @@ TEST_F(host_virtual_memory_pages, a_mapped_block_is_written_without_a_fault_for_
   EXPECT_EQ(memory.release(range), ok);
 }
 
-TEST_F(host_virtual_memory_pages, more_than_the_limit_is_refused) {
-  auto small = host_virtual_memory::create({.physical_bytes = 3 * unit}).value();
-  memory_block first;
-  memory_block second;
-  ASSERT_EQ(small.create_block(2 * unit, first), ok);
-  EXPECT_EQ(small.create_block(2 * unit, second), out_of_memory);
-  EXPECT_EQ(second, memory_block{});
-  EXPECT_EQ(small.physical_bytes(), 2 * unit);
-  ASSERT_EQ(small.destroy_block(first), ok);
-  EXPECT_EQ(small.create_block(2 * unit, second), ok);
-  EXPECT_EQ(small.destroy_block(second), ok);
-}
-
 TEST_F(host_virtual_memory_pages, more_than_the_machine_has_is_refused) {
   memory_block made;
   EXPECT_EQ(memory.create_block(std::size_t{1} << 50, made), out_of_memory);

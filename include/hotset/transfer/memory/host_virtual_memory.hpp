@@ -2,11 +2,9 @@
 #pragma once
 /// Virtual memory of the host (Linux): ranges without access, and the pages of one memory file mapped into them.
 
-#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <span>
 #include <utility>
 
@@ -30,8 +28,6 @@ class host_virtual_memory {
  public:
   struct config {
     std::size_t granularity = 0;  ///< bytes, a multiple of the page size; 0: the page size
-    /// Bytes of all blocks together; never more than the machine has, for the kernel would kill processes to find them.
-    std::uint64_t physical_bytes = std::numeric_limits<std::uint64_t>::max();
   };
 
   /// Errors: a granularity that is not a multiple of the page size; no memory file to be had.
@@ -42,8 +38,7 @@ class host_virtual_memory {
       return refusal("a granularity of ", granularity, " bytes, accepted: multiples of ", page);
     const int file = ::memfd_create("hotset", MFD_CLOEXEC);
     if (file < 0) return refusal("memfd_create: error ", errno);
-    return host_virtual_memory(file, granularity,
-                               std::min(setup.physical_bytes, machine_bytes(page)));
+    return host_virtual_memory(file, granularity, machine_bytes(page));
   }
   static result<host_virtual_memory> create() noexcept { return create(config{}); }
 
@@ -172,7 +167,7 @@ class host_virtual_memory {
   }
 
   int file_;
-  std::uint64_t limit_;
+  std::uint64_t limit_;  ///< the machine's memory: to find more the kernel would kill processes
   std::uint64_t file_end_ = 0;  ///< each block gets a place of its own; places are never used again
   std::span<std::byte> spare_{};  ///< mappings held back for `unmap`
   mapping_ledger ledger_;
@@ -186,7 +181,6 @@ class host_virtual_memory {
   /// The members that it has on Linux.
   struct config {
     std::size_t granularity = 0;
-    std::uint64_t physical_bytes = std::numeric_limits<std::uint64_t>::max();
   };
   /// Errors: always.
   static result<host_virtual_memory> create(const config&) noexcept { return create(); }
