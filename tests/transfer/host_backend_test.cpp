@@ -291,6 +291,13 @@ class host_backend_chunks : public testing::Test {
   submission inside{};  ///< what a test submitted between two chunks
   host_backend<watched_source> backend;
 
+  host_stream readers{host_stream::mode::worker};
+  gate held;
+  /// A reader that is not done before the gate opens.
+  ticket reader() {
+    readers.run(gate::pass, &held);
+    return backend.record(readers);
+  }
   submission submit(std::vector<fill> fills, urgency when) {
     return backend.submit(fills, stream, when);
   }
@@ -325,10 +332,7 @@ TEST_F(host_backend_chunks, speculation_does_not_pre_empt_and_a_promoted_copy_is
     if (asked == 3) backend.promote(first);
     if (asked == 4) inside = submit({fill_of({0_layer, 3_expert}, 3_slot)}, urgency::now);
   };
-  support::gate held;
-  host_stream reader(host_stream::mode::worker);
-  reader.run(support::gate::pass, &held);
-  first = submit({fill_of({0_layer, 1_expert}, 1_slot, backend.record(reader))}, urgency::soon).id;
+  first = submit({fill_of({0_layer, 1_expert}, 1_slot, reader())}, urgency::soon).id;
   held.open();
   EXPECT_EQ(backend.wait(first), transfer_state::arrived);
   EXPECT_EQ(backend.wait(inside.id), transfer_state::arrived);
@@ -348,10 +352,7 @@ TEST_F(host_backend_chunks, a_copy_that_has_begun_is_not_taken_back) {
     if (asked == 3) inside = submit({fill_of({0_layer, 2_expert}, 2_slot)}, urgency::now);
     if (asked == 5) taken_back = backend.cancel(first);  // while the other is carried
   };
-  support::gate held;
-  host_stream reader(host_stream::mode::worker);
-  reader.run(support::gate::pass, &held);
-  first = submit({fill_of({0_layer, 1_expert}, 1_slot, backend.record(reader))}, urgency::soon).id;
+  first = submit({fill_of({0_layer, 1_expert}, 1_slot, reader())}, urgency::soon).id;
   held.open();
   EXPECT_EQ(backend.wait(first), transfer_state::arrived);
   EXPECT_FALSE(taken_back);
@@ -394,10 +395,7 @@ TEST_F(host_backend_chunks, what_is_being_copied_takes_no_place_in_the_queue) {
 
 // Full is not failed: a batch of demand larger than the queue is taken whole, piece by piece.
 TEST_F(host_backend_chunks, demand_waits_for_room_in_a_full_queue) {
-  host_stream reader(host_stream::mode::worker);
-  support::gate held;
-  reader.run(support::gate::pass, &held);
-  const auto after = backend.record(reader);
+  const auto after = reader();
   const auto early = submit(
       {fill_of({1_layer, 1_expert}, 0_slot, after), fill_of({1_layer, 2_expert}, 1_slot, after)},
       urgency::soon);
