@@ -106,7 +106,7 @@ adapter_source source_of(std::span<const adapter_weights* const> adapters) {
 registered_adapters::registered_adapters(const model& weights, adapter_source source,
                                          const registered_adapters_config& config)
     : tensor_bytes_(tensor_bytes_of(weights.config())),
-      memory_(memory_type::create({.granularity = config.page_bytes}).value()),
+      memory_(memory_type::create(config.page_bytes).value()),
       pool_(hotset::page_pool<memory_type>::create(
                 memory_, pages_of(weights.config(), source, config, memory_.granularity()))
                 .value()),

@@ -123,10 +123,6 @@ class expert_redirect {
   [[nodiscard]] expert_id first_place(std::int32_t adapter) const noexcept {
     return runs_[static_cast<std::size_t>(adapter)].first;
   }
-  /// Places that an adapter uses. Pre: 0 <= adapter < adapters.
-  [[nodiscard]] std::int32_t tuned_experts(std::int32_t adapter) const noexcept {
-    return runs_[static_cast<std::size_t>(adapter)].count;
-  }
   /// Experts of the virtual weight tensor, with the places that nobody uses.
   [[nodiscard]] std::int32_t virtual_experts() const noexcept {
     return setup_.experts + static_cast<std::int32_t>(setup_.all_places());

@@ -111,13 +111,13 @@ TEST_F(host_virtual_memory_pages, more_than_the_machine_has_is_refused) {
 
 TEST_F(host_virtual_memory_pages, the_granularity_can_be_that_of_a_device) {
   constexpr auto two_mib = std::size_t{2} << 20;
-  auto coarse = host_virtual_memory::create({.granularity = two_mib}).value();
+  auto coarse = host_virtual_memory::create(two_mib).value();
   EXPECT_EQ(coarse.granularity(), two_mib);
   std::span<std::byte> range;
   EXPECT_EQ(coarse.reserve(unit, range), invalid_argument);
   EXPECT_EQ(coarse.reserve(two_mib, range), ok);
   EXPECT_EQ(coarse.release(range), ok);
-  const auto refused = host_virtual_memory::create({.granularity = unit + 1});
+  const auto refused = host_virtual_memory::create(unit + 1);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().message, "a granularity of " + std::to_string(unit + 1) +
                                          " bytes, accepted: multiples of " + std::to_string(unit));

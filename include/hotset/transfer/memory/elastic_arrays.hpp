@@ -126,7 +126,6 @@ class bank_slots {
   /// Why a cache of `layout` cannot live here; nothing if it can.
   [[nodiscard]] validation check(const pool_layout& layout) const { return places_.check(layout); }
   [[nodiscard]] std::size_t slots() const noexcept { return places_.slots(); }
-  [[nodiscard]] std::size_t beside() const noexcept { return places_.beside(); }
   /// Tensors of the experts that the slot can hold.
   [[nodiscard]] std::size_t tensors(slot_id slot) const noexcept { return places_.tensors(slot); }
   /// Pre: slot and tensor in range. Only of a held slot may the bytes be touched.
