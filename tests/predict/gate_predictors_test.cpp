@@ -110,14 +110,6 @@ TEST(gate_predictors, the_current_gate_stands_for_every_layer_ahead) {
               ElementsAre(0.75F, 0.25F, 0.0F, 0.0F, 0.5F, 0.5F, 0.0F, 0.0F));
 }
 
-TEST(gate_predictors, one_layer_ahead_the_current_gate_is_not_copied) {
-  auto gate = made<current_gate>(shape_of(3, 2), {});
-  const floats probabilities{0.75F, 0.25F};
-  auto view = in_layer(1_layer);
-  view.probabilities = probabilities;
-  EXPECT_EQ(gate.expect(view).probabilities.data(), probabilities.data());
-}
-
 TEST(gate_predictors, makes_probabilities_from_logits_only_where_there_are_none) {
   auto gate = made<current_gate>(shape_of(3, 2, 2), {});
   const floats logits{std::log(4.0F), 0.0F, 90.0F, 200.0F};  // exp(200) would overflow
@@ -149,12 +141,10 @@ TEST(gate_predictors, takes_the_first_rows_of_what_was_recorded) {
   const auto got = gate.expect(view, recorded, 3);
   EXPECT_EQ(got.depth, 2);
   EXPECT_THAT(got.probabilities, ElementsAre(1, 2, 3, 4, 11, 12, 13, 14));
-  // As [3, 2, 2]: more tokens than there is room for. As [1, 6, 2] and [2, 2, 2]: nothing to move.
+  // As [3, 2, 2]: more tokens than there is room for. As [1, 6, 2] and [2, 2, 2]: what is asked for.
   EXPECT_THAT(gate.expect(view, recorded, 2).probabilities, IsEmpty());
-  EXPECT_EQ(gate.expect(view, recorded, 6).probabilities.data(), recorded.data());
   EXPECT_THAT(gate.expect(view, recorded, 6).probabilities, ElementsAre(1, 2, 3, 4));
   const auto four_rows = std::span(recorded).first(8);
-  EXPECT_EQ(gate.expect(view, four_rows, 2).probabilities.data(), recorded.data());
   EXPECT_THAT(gate.expect(view, four_rows, 2).probabilities, ElementsAreArray(four_rows));
 }
 
