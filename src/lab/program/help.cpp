@@ -13,7 +13,7 @@
 #include "lab/errors.hpp"
 #include "lab/program/command.hpp"
 #include "lab/program/console.hpp"
-#include "lab/reports/text_table.hpp"
+#include "lab/reports/folded_text.hpp"
 
 namespace hotset::cli {
 namespace {
