@@ -20,7 +20,7 @@
 
 #include "lab/errors.hpp"
 #include "lab/files/input_error.hpp"
-#include "lab/reports/text_table.hpp"
+#include "lab/reports/rows.hpp"
 #include "lab/sizes.hpp"
 
 namespace hotset::cli {

@@ -19,8 +19,8 @@
 #include "lab/program/command.hpp"
 #include "lab/program/console.hpp"
 #include "lab/program/trace_input.hpp"
+#include "lab/reports/folded_text.hpp"
 #include "lab/reports/rows.hpp"
-#include "lab/reports/text_table.hpp"
 #include "lab/sizes.hpp"
 
 namespace hotset::cli {
