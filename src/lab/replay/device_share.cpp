@@ -12,11 +12,6 @@ std::uint64_t divided_up(std::uint64_t whole, std::uint64_t parts) noexcept {
 
 }  // namespace
 
-expert_draw draw_of(const plan_request& request) noexcept {
-  return {request.concurrency, static_cast<std::uint64_t>(request.model.experts.experts),
-          static_cast<std::uint64_t>(request.model.experts.top_k)};
-}
-
 expert_range experts_on(const plan_request& request, std::uint32_t device) noexcept {
   const auto all = static_cast<std::uint64_t>(request.model.experts.experts);
   if (request.split == device_split::tensor) return {0, all};

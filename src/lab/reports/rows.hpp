@@ -3,6 +3,7 @@
 /// Results as rows of named values, and the three ways to write them: JSON, CSV and a table.
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -59,6 +60,11 @@ inline constexpr const char* if_named = "?";
 /// The only text, or an array of all with a line for each.
 [[nodiscard]] std::string one_or_array(std::span<const std::string> texts);
 
+/// The value; null if there is none.
+template <class Value>
+[[nodiscard]] row or_null(const std::optional<Value>& value) {
+  return value ? row(*value) : row(nullptr);
+}
 /// part / whole, or null if `whole` is 0.
 [[nodiscard]] row share_of(std::uint64_t part, std::uint64_t whole);
 
