@@ -21,7 +21,6 @@
 #include "lab/program/command.hpp"
 #include "lab/program/console.hpp"
 #include "lab/program/trace_input.hpp"
-#include "lab/replay/dimensions.hpp"
 #include "lab/replay/precision_ladder.hpp"
 #include "lab/replay/preset.hpp"
 #include "lab/replay/registry.hpp"
