@@ -25,10 +25,10 @@
 #include "hotset/trace/visit_sequence.hpp"
 #include "lab/errors.hpp"
 #include "lab/files/input_error.hpp"
-#include "lab/replay/device_share.hpp"
-#include "lab/replay/engine_settings.hpp"
 #include "lab/replay/replay.hpp"
 #include "lab/sizes.hpp"
+#include "lab/studies/device_share.hpp"
+#include "lab/studies/engine_settings.hpp"
 
 namespace hotset::lab {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "lab/replay/engine_settings.hpp"
+#include "lab/studies/engine_settings.hpp"
 
 #include <algorithm>
 #include <array>
@@ -12,7 +12,7 @@
 #include <fmt/format.h>
 
 #include "hotset/core/numbers/units.hpp"
-#include "lab/replay/device_share.hpp"
+#include "lab/studies/device_share.hpp"
 
 namespace hotset::lab {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "lab/replay/device_share.hpp"
+#include "lab/studies/device_share.hpp"
 
 #include <algorithm>
 
