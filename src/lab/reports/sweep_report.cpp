@@ -196,7 +196,7 @@ constexpr cell share_1{.digits = 1, .scale = 100};
 constexpr cell milliseconds{.digits = 3, .scale = 1e3};
 constexpr const char* predicts = "prefetch_precision";
 
-constexpr column columns[] = {
+constexpr column run_columns[] = {
     {"preset", "preset", "preset", {cell::word}, 1},
     {"eviction", "eviction", "eviction", {cell::word}, 0},
     {"admission", "admission", "admission", {cell::word}, 2, "", "always"},
@@ -302,7 +302,7 @@ std::string to_table(const sweep_result& sweep, const table_view& view) {
     rows.push_back(row_of(run));
     add_ratios(rows.back(), run, sweep.results);
   }
-  return folded(title_of(sweep), view.width) + to_table(columns, rows, view) +
+  return folded(title_of(sweep), view.width) + to_table(run_columns, rows, view) +
          folded(notes_of(sweep), view.width);
 }
 
@@ -313,6 +313,6 @@ std::vector<std::string> compared_columns(const sweep_request& request) {
                          "prefetch-recall", "over-bound"});
   return out;
 }
-std::vector<std::string> report_columns() { return names_of(columns); }
+std::vector<std::string> report_columns() { return names_of(run_columns); }
 
 }  // namespace hotset::lab

@@ -100,7 +100,7 @@ std::string text_table::render(const table_view& view) const {
   }
   std::string out;
   const auto rows = columns_.empty() ? 0 : std::ssize(columns_.front().cells);
-  for (std::ptrdiff_t row = -1; row < rows; ++row) out += line_of(shown, row);
+  for (std::ptrdiff_t at = -1; at < rows; ++at) out += line_of(shown, at);
   if (left_out.empty()) return out;
   return out + folded(fmt::format("left out: {} (no room in {} columns; --columns all, or their "
                                   "names)\n",

@@ -63,11 +63,11 @@ routing_trace trace_on(const routing_trace& trace, const expert_range& experts,
   const auto first = static_cast<expert_id>(experts.first);
   for (std::size_t t = 0; t < trace.tokens(); ++t)
     for (const auto l : each<layer_id>(trace.layers)) {
-      const auto row = out.ids.size();
+      const auto begin = out.ids.size();
       for (const auto id : trace.ids_of(t, l))
-        if (id >= first && id < first + out.experts && out.ids.size() < row + width)
+        if (id >= first && id < first + out.experts && out.ids.size() < begin + width)
           out.ids.push_back(expert_id{id - first});
-      out.ids.resize(row + width, no_expert);
+      out.ids.resize(begin + width, no_expert);
     }
   return out;
 }

@@ -18,11 +18,13 @@
 namespace hotset::lab {
 namespace {
 
-constexpr std::string_view base = "lru";
-constexpr std::string_view bound = "belady";
-constexpr std::string_view horizon = "next_visit_oracle";
+constexpr std::string_view rank_base = "lru";
+constexpr std::string_view rank_bound = "belady";
+constexpr std::string_view rank_horizon = "next_visit_oracle";
 
-bool is_offline(std::string_view eviction) { return eviction == bound || eviction == horizon; }
+bool is_offline(std::string_view eviction) {
+  return eviction == rank_bound || eviction == rank_horizon;
+}
 
 /// What a policy goes by and the past of the trace does not have.
 std::optional<std::string> what_it_lacks(const eviction_row& row, const routing_trace& trace) {
@@ -52,7 +54,7 @@ std::uint64_t misses_of(const sweep_result& sweep, const rank_cell& cell,
                         std::string_view eviction) {
   if (const auto* run = run_of(sweep, cell, eviction)) return run->stats.misses;
   throw usage_error(fmt::format("a ranking of {} {} without {}, accepted: with {} and {}",
-                                cell.scope, cell.size, eviction, base, bound));
+                                cell.scope, cell.size, eviction, rank_base, rank_bound));
 }
 
 std::vector<rank_cell> cells_of(const sweep_result& sweep) {
@@ -60,8 +62,8 @@ std::vector<rank_cell> cells_of(const sweep_result& sweep) {
   for (const auto& run : sweep.results) {
     if (std::ranges::any_of(cells, [&](const rank_cell& c) { return in_cell(run, c); })) continue;
     rank_cell cell{run.scope, run.size, run.slots, run.budget_bytes, run.stats.accesses, 0, 0};
-    cell.lru_misses = misses_of(sweep, cell, base);
-    cell.best_misses = misses_of(sweep, cell, bound);
+    cell.lru_misses = misses_of(sweep, cell, rank_base);
+    cell.best_misses = misses_of(sweep, cell, rank_bound);
     cells.push_back(std::move(cell));
   }
   return cells;
@@ -95,7 +97,7 @@ ranked_policy judged(const sweep_result& sweep, const std::vector<rank_cell>& ce
 /// Policies by misses saved, then those that see the future, belady last.
 bool goes_first(const ranked_policy& a, const ranked_policy& b) {
   const auto place = [](const ranked_policy& p) {
-    return p.eviction == bound ? 2 : p.offline ? 1 : 0;
+    return p.eviction == rank_bound ? 2 : p.offline ? 1 : 0;
   };
   if (place(a) != place(b)) return place(a) < place(b);
   return a.saved && (!b.saved || *a.saved > *b.saved);
