@@ -12,7 +12,6 @@
 
 #include "calls.hpp"
 #include "hotset/core/pool_layout.hpp"
-#include "hotset/paging/any_pager.hpp"
 #include "hotset/paging/explain.hpp"
 #include "hotset/registry/policy_registry.hpp"
 

@@ -346,7 +346,8 @@ void compare(const std::string& eviction, const std::string& admission, const st
                     .value(),
       .split = split};
   if (miss != "fetch") wanted.miss = policies().miss.make(miss).value();
-  const auto same = policies().make_pager(wanted, {}).value();
+  auto same = policies().make_erased_pager(wanted).value();
+  auto plan = same.make_plan();
   support::random_source random(11);
   auto visit = empty_visit();
   for (std::uint64_t step = 0; step < 400; ++step)
@@ -363,22 +364,21 @@ void compare(const std::string& eviction, const std::string& admission, const st
         if (visit.more == 0) break;
         now = hotset_plan_next(pager.get(), &visit);
       }
-      const auto theirs = same->visit({.layer = static_cast<layer_id>(layer),
-                                       .step = step,
-                                       .experts = ids,
-                                       .weights = weights});
+      const auto theirs = same.serve(
+          {.layer = static_cast<layer_id>(layer), .step = step, .experts = ids, .weights = weights},
+          plan, [](const visit_group&) {});
       ASSERT_EQ(now, static_cast<hotset_status>(theirs));
     }
   std::uint64_t hash = 0;
   ASSERT_EQ(hotset_decision_hash(pager.get(), &hash), HOTSET_OK);
-  EXPECT_EQ(hash, same->decision_hash()) << eviction;
+  EXPECT_EQ(hash, same.decision_hash()) << eviction;
   hotset_stats stats{};
   stats.struct_size = sizeof stats;
   ASSERT_EQ(hotset_get_stats(pager.get(), &stats), HOTSET_OK);
-  EXPECT_EQ(stats.misses, same->stats().misses);
-  EXPECT_EQ(stats.fills, same->stats().fills);
-  EXPECT_EQ(stats.bypasses, same->stats().bypasses);
-  EXPECT_EQ(stats.split_visits, same->stats().split_visits);
+  EXPECT_EQ(stats.misses, same.stats().misses);
+  EXPECT_EQ(stats.fills, same.stats().fills);
+  EXPECT_EQ(stats.bypasses, same.stats().bypasses);
+  EXPECT_EQ(stats.split_visits, same.stats().split_visits);
 }
 TEST(c_pager, decides_as_the_pager_of_the_library) {
   for (const auto* eviction : {"lru", "lfu", "lfru", "least_stale", "gate_score", "similar_steps",

@@ -458,8 +458,9 @@ TEST(seeded_counts, cover_every_policy_that_there_is) {
       });
     };
     for (const auto& name : support::plain_evictions()) EXPECT_TRUE(has(name)) << name;
-    for (const auto& name : lab::eviction_decorator_names()) EXPECT_TRUE(has(name)) << name;
-    for (const auto& name : lab::admission_names()) EXPECT_TRUE(has(name)) << name;
+    for (const auto& name : lab::known_policies().decorators.names())
+      EXPECT_TRUE(has(name)) << name;
+    for (const auto& name : lab::known_policies().admission.names()) EXPECT_TRUE(has(name)) << name;
   }
 }
 

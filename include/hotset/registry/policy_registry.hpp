@@ -12,7 +12,9 @@
 #include <utility>
 #include <vector>
 
-#include "hotset/paging/any_pager.hpp"
+#include "hotset/paging/pager.hpp"
+#include "hotset/policy/any/any_admission_policy.hpp"
+#include "hotset/policy/any/any_eviction_policy.hpp"
 #include "hotset/policy/any/any_miss_policy.hpp"
 #include "hotset/policy/any/any_predictor.hpp"
 #include "hotset/policy/any/any_prefetch_policy.hpp"
@@ -23,6 +25,11 @@
 #include "hotset/trace/policy_knowledge.hpp"
 
 namespace hotset {
+
+/// A pager of any policies; by default it admits and fetches every miss. A visit is one virtual call of its eviction
+/// policy. Programs that link hotset::policies do not compile it again.
+using erased_pager = pager<any_eviction_policy, any_admission_policy, any_miss_policy>;
+extern template class pager<any_eviction_policy, any_admission_policy, any_miss_policy>;
 
 /// What a pager is made of, by name.
 struct pager_request {
@@ -35,29 +42,23 @@ struct pager_request {
   departure_sink departures{};
 };
 
-/// An eviction policy.
-struct eviction_row : policy_row<any_eviction_policy, eviction_traits> {
-  /// Makes what serves visits alone, with admission `always` and miss policy `fetch`; only in a row without `make`, which
-  /// is no policy of a pager's.
-  std::function<result<std::unique_ptr<any_pager>>(parameters&, const policy_knowledge&,
-                                                   const pager_request&)>
-      make_pager{};
-};
+/// An eviction policy by name, its traits, and how it is built. A row without `make` is no policy of a pager.
+using eviction_row = policy_row<any_eviction_policy, eviction_traits>;
 /// A decorator of eviction policies.
 struct decorator_row {
   std::string name;
   std::function<any_eviction_policy::config(parameters&, const any_eviction_policy::config& inner)>
       make{};
 };
-/// A policy by name, its traits, and how it is built.
+/// An admission policy by name.
 using admission_row = policy_row<any_admission_policy, admission_traits>;
-/// As admission_row.
+/// A prefetch policy by name.
 using prefetch_row = policy_row<any_prefetch_policy, prefetch_traits>;
-/// As admission_row.
+/// A miss policy by name.
 using miss_row = policy_row<any_miss_policy, miss_traits>;
-/// As admission_row.
+/// A routing policy by name.
 using routing_row = policy_row<any_routing_policy, routing_traits>;
-/// As admission_row; a predictor may be made of others.
+/// A predictor by name; it may be made of others.
 struct predictor_row : policy_row<any_predictor, predictor_traits> {
   /// Of a predictor that is made of others; it is not made without them.
   std::function<any_predictor::config(parameters&, const std::vector<any_predictor::config>& parts)>
@@ -84,7 +85,7 @@ class policy_registry {
   /// Adds a policy of whichever kind it is, under its name. Errors: as policy_list::add.
   template <eviction_policy P>
   [[nodiscard]] validation add() {
-    return eviction.add({row_of<any_eviction_policy, P>()});
+    return eviction.add(row_of<any_eviction_policy, P>());
   }
   template <admission_policy P>
   [[nodiscard]] validation add() {
@@ -137,7 +138,7 @@ class policy_registry {
   [[nodiscard]] result<const eviction_row*> eviction_of(std::string_view chain) const;
   /// Where the policy of a chain takes its profile from. Errors: as eviction_of.
   [[nodiscard]] result<std::optional<profile_request>> profile_of(std::string_view chain) const;
-  /// A chain, to be built for any layout. Errors: unknown names, wrong parameters, a policy that stands alone.
+  /// A chain, to be built for any layout. Errors: unknown names, wrong parameters, a row without `make`.
   [[nodiscard]] result<any_eviction_policy::config> make_eviction(
       std::string_view chain, const policy_knowledge& known = {}) const;
 
@@ -148,12 +149,9 @@ class policy_registry {
   /// Why a chain cannot work over so many precisions, or nothing. Errors: as eviction_of.
   [[nodiscard]] validation check_precisions(std::string_view chain, std::size_t precisions) const;
 
-  /// A pager of the named policies, whose type does not depend on the names. Errors: those of its parts; a policy that stands alone.
+  /// A pager of the named policies, whose type does not depend on the names. Errors: those of its parts.
   [[nodiscard]] result<erased_pager> make_erased_pager(const pager_request& wanted,
                                                        const policy_knowledge& known = {}) const;
-  /// A pager for replays, also of a policy that stands alone. Errors: as make_erased_pager; check_precisions.
-  [[nodiscard]] result<std::unique_ptr<any_pager>> make_pager(const pager_request& wanted,
-                                                              const policy_knowledge& known) const;
 };
 
 /// The library's policies, and those that a program adds to them before it asks for any.

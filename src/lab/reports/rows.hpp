@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -70,6 +71,11 @@ void check_columns(const table_view& view, std::vector<std::string> known);
 /// The only text, or an array of all with a line for each.
 [[nodiscard]] std::string one_or_array(std::span<const std::string> texts);
 
+/// The value; null if there is none.
+template <class Value>
+[[nodiscard]] row or_null(const std::optional<Value>& value) {
+  return value ? row(*value) : row(nullptr);
+}
 /// part / whole, or null if `whole` is 0.
 [[nodiscard]] row share_of(std::uint64_t part, std::uint64_t whole);
 

@@ -155,7 +155,7 @@ double expert_counts::hottest(double share) const {
   return std::accumulate(sorted.begin(), sorted.begin() + kept, 0.0) / all;
 }
 
-expert_counts count_uses(const routing_trace& trace) {
+expert_counts count_uses(const routing_trace& trace, std::uint64_t tokens) {
   expert_counts out;
   out.name = trace.name;
   out.source = trace.source;
@@ -163,7 +163,8 @@ expert_counts count_uses(const routing_trace& trace) {
   out.layers = layer_numbers(trace);
   const auto wide = static_cast<std::size_t>(trace.experts);
   out.uses.resize(out.layers.size() * wide);
-  for (std::size_t i = 0; i < trace.ids.size(); ++i) {
+  const auto rows = tokens == 0 ? trace.tokens() : std::min<std::size_t>(trace.tokens(), tokens);
+  for (std::size_t i = 0; i < trace.index(rows, layer_id{}); ++i) {
     if (trace.ids[i] == no_expert) continue;
     const auto layer = i / static_cast<std::size_t>(trace.top_k) % out.layers.size();
     ++out.uses[layer * wide + index_of(trace.ids[i])];

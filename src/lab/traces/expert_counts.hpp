@@ -30,8 +30,8 @@ struct expert_counts {
   [[nodiscard]] double hottest(double share) const;
 };
 
-/// Each routed id is a use.
-[[nodiscard]] expert_counts count_uses(const routing_trace& trace);
+/// Each routed id is a use. `tokens`: the first ones are counted; 0: all.
+[[nodiscard]] expert_counts count_uses(const routing_trace& trace, std::uint64_t tokens = 0);
 
 /// Whether a file that begins like this is of the format that an importance matrix has.
 [[nodiscard]] bool looks_like_gguf(std::string_view beginning) noexcept;

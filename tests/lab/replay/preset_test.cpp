@@ -11,7 +11,7 @@
 
 #include "json_of.hpp"
 #include "lab/errors.hpp"
-#include "lab/replay/dimensions.hpp"
+#include "lab/replay/registry.hpp"
 #include "lab/replay/sweep.hpp"
 #include "lab/reports/sweep_report.hpp"
 #include "lab/traces/synthetic/synthetic.hpp"

@@ -35,8 +35,8 @@ pool_layout one_pool(const visit_sequence& visits, std::int64_t slots) {
 }
 
 TEST(replay, modes_go_by_name) {
-  for (const auto mode :
-       {replay_mode::event_atomic, replay_mode::deferred, replay_mode::per_access})
+  for (const auto mode : {replay_mode::event_atomic, replay_mode::deferred, replay_mode::per_access,
+                          replay_mode::expert_by_expert})
     EXPECT_EQ(lab::parse_replay_mode(lab::name_of(mode)), mode);
   EXPECT_EQ(lab::name_of(replay_mode::event_atomic), "event-atomic");
 }
@@ -154,47 +154,36 @@ TEST(replay, groups_of_the_pager_are_the_events) {
       groups += count > 1 ? count : 0;
       split += count > 1 ? 1U : 0U;
     }
-    const auto pager = lab::make_pager({"lru", "always", layout}, {});
-    lab::replay(visits, {}, *pager, layout);
-    EXPECT_EQ(pager->stats().groups, groups);
-    EXPECT_EQ(pager->stats().split_visits, split);
+    auto pager = lab::make_pager({"lru", "always", layout});
+    lab::replay(visits, {}, pager);
+    EXPECT_EQ(pager.stats().groups, groups);
+    EXPECT_EQ(pager.stats().split_visits, split);
   }
 }
 
+// 0 1, then 2 3: the oldest goes. The running visit stays, above the budget.
 TEST(replay, a_budget_holds_after_each_visit_unless_the_visit_alone_exceeds_it) {
-  const visit_sequence visits(
-      support::random_trace(3, {.experts = 8, .steps = 30, .most_tokens = 3}));
-  const auto layout = one_pool(visits, static_cast<std::int64_t>(visits.shape().keys()));
-  const auto pager = lab::make_pager({"lru", "always", layout}, {});
-  for (std::size_t i = 0; i < visits.size(); ++i) {
-    ASSERT_EQ(pager->visit_within(visits[i], 4), status::ok);
-    const auto stats = pager->stats();
-    const std::set<expert_id> used(visits[i].experts.begin(), visits[i].experts.end());
-    EXPECT_LE(stats.fills - stats.evictions, std::max<std::size_t>(4, used.size()));
-  }
+  const visit_sequence visits(support::one_layer(6, {{0, 1}, {2, 3}, {0, 1}}));
+  const auto layout = one_pool(visits, 6);
+  const auto hits = [&](std::uint64_t bytes) {
+    auto pager = lab::make_pager({"lru", "always", layout});
+    const std::vector budget{bytes};
+    lab::replay(visits, {}, pager, nullptr, budget);
+    EXPECT_LE(pager.stats().fills - pager.stats().evictions, std::max<std::uint64_t>(bytes, 2));
+    return pager.stats().hits;
+  };
+  EXPECT_EQ(hits(1), 0U);
+  EXPECT_EQ(hits(3), 1U);
+  EXPECT_EQ(hits(4), 2U) << "a budget for everything evicts nothing";
 }
-
-/// Refuses its third visit.
-class stubborn final : public any_pager {
- public:
-  status visit(const routing_view&) override {
-    return ++visits_ == 3 ? status::no_victim : status::ok;
-  }
-  status visit_within(const routing_view& view, std::uint64_t) override { return visit(view); }
-  [[nodiscard]] pager_stats stats() const override { return {}; }
-  [[nodiscard]] std::uint64_t decision_hash() const override { return 0; }
-  [[nodiscard]] std::vector<std::string> notes() const override { return {}; }
-
- private:
-  int visits_ = 0;
-};
 
 TEST(replay, a_visit_that_fails_is_named) {
   const visit_sequence visits(support::random_trace(4, {.layers = 2, .steps = 5}));
-  stubborn pager;
-  const auto message =
-      refusal<lab::infeasible_error>([&] { lab::replay(visits, {}, pager, one_pool(visits, 4)); });
-  EXPECT_THAT(message, HasSubstr("visit 2 (step 1, layer 0): no victim"));
+  const visit_sequence first_layer(support::random_trace(4, {.layers = 1, .steps = 5}));
+  auto pager = lab::make_pager({"lru", "always", one_pool(first_layer, 4)});
+  const auto message = refusal<lab::infeasible_error>([&] { lab::replay(visits, {}, pager); });
+  EXPECT_THAT(message, HasSubstr("visit 1 (step 0, layer 1): "));
+  EXPECT_THAT(message, HasSubstr(std::string(describe(status::invalid_visit))));
 }
 
 }  // namespace

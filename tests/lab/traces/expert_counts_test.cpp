@@ -54,6 +54,8 @@ TEST(expert_counts, of_a_trace_are_its_routed_ids) {
   EXPECT_THAT(counts.hottest(.25), DoubleEq(4.0 / 7));
   EXPECT_EQ(counts.hottest(0), 0);
   EXPECT_EQ(counts.hottest(1), 1);
+  EXPECT_THAT(count_uses(trace, 1).uses, ElementsAre(0, 1, 0, 1, 1, 0, 0, 0)) << "the first token";
+  EXPECT_EQ(count_uses(trace, 99).uses, counts.uses);
 }
 
 TEST(expert_counts, of_an_importance_matrix_are_rows_of_experts) {

@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "hotset/paging/any_pager.hpp"
+#include "hotset/paging/pager.hpp"
 #include "hotset/trace/native_trace_writer.hpp"
 #include "hotset/trace/visit_sequence.hpp"
 #include "lab/files/safetensors.hpp"
@@ -57,10 +57,11 @@ hotset::routing_trace through_a_file(const hotset::routing_trace& trace) {
   return read;
 }
 
-void replay(hotset::any_pager& pager, const hotset::visit_sequence& visits) {
-  for (std::size_t i = 0; i < visits.size(); ++i) {
-    ASSERT_EQ(pager.visit(visits[i]), hotset::status::ok);
-  }
+template <class Pager>
+void replay(Pager& pager, const hotset::visit_sequence& visits) {
+  auto plan = pager.make_plan();
+  for (std::size_t i = 0; i < visits.size(); ++i)
+    ASSERT_EQ(pager.serve(visits[i], plan, [](const hotset::visit_group&) {}), hotset::status::ok);
 }
 
 TEST(tiny_moe_trace, replaying_it_decides_what_the_engine_decided) {
@@ -75,14 +76,14 @@ TEST(tiny_moe_trace, replaying_it_decides_what_the_engine_decided) {
         const hotset::visit_sequence visits(trace);
         EXPECT_EQ(visits.size(), (engine_side.trace.step.back() + 1) * layers);
 
-        hotset::pager_model<lru_pager> same{lru_pager({.layout = layout})};
+        lru_pager same({.layout = layout});
         replay(same, visits);
         EXPECT_EQ(same.decision_hash(), engine_side.hash);
         EXPECT_EQ(same.stats().hits, engine_side.hits);
 
-        const auto by_name = hotset::lab::make_pager({.eviction = "lru", .layout = layout}, {});
-        replay(*by_name, visits);
-        EXPECT_EQ(by_name->decision_hash(), engine_side.hash);
+        auto by_name = hotset::lab::make_pager({.eviction = "lru", .layout = layout});
+        replay(by_name, visits);
+        EXPECT_EQ(by_name.decision_hash(), engine_side.hash);
       }
     }
   }
@@ -95,10 +96,10 @@ TEST(tiny_moe_trace, a_policy_that_is_chosen_at_run_time_decides_like_its_templa
     const auto erased = make_paged_experts(weights(), {.layout = layout}, name);
     const auto engine_side = record(*erased, 16);
     const hotset::visit_sequence visits(through_a_file(engine_side.trace));
-    const auto replayed = hotset::lab::make_pager({.eviction = name, .layout = layout}, {});
-    replay(*replayed, visits);
-    EXPECT_EQ(replayed->decision_hash(), engine_side.hash) << name;
-    EXPECT_EQ(replayed->stats().hits, engine_side.hits) << name;
+    auto replayed = hotset::lab::make_pager({.eviction = name, .layout = layout});
+    replay(replayed, visits);
+    EXPECT_EQ(replayed.decision_hash(), engine_side.hash) << name;
+    EXPECT_EQ(replayed.stats().hits, engine_side.hits) << name;
     if (std::string_view(name) == "lru") {
       paged_experts<lru_pager> direct(weights(), {.layout = layout});
       EXPECT_EQ(record(direct, 16).hash, engine_side.hash);
