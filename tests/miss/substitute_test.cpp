@@ -11,7 +11,6 @@
 
 #include <gtest/gtest.h>
 
-#include "hotset/policy/policy_config.hpp"
 #include "random_source.hpp"
 #include "written_ids.hpp"
 
@@ -226,20 +225,6 @@ TEST(substitute, agrees_with_its_naive_form) {
     for (const auto action : got.actions) ++seen[action];
   }
   for (const auto action : {'f', 's', 'k'}) EXPECT_GT(seen[action], 500) << action;
-}
-
-TEST(substitute, refuses_a_tolerance_that_is_none) {
-  EXPECT_FALSE(substitute::config{}.validate());
-  EXPECT_FALSE(validate_for(substitute::config{}, geometry{}));
-  EXPECT_FALSE(substitute::config{.tolerance = 0.0}.validate());
-  ASSERT_TRUE(substitute::config{.tolerance = -0.5}.validate());
-  EXPECT_EQ(substitute::config{.tolerance = -0.5}.validate()->message,
-            "substitute tolerance = -0.500000, accepted: 0 or more");
-  EXPECT_TRUE(substitute::config{.tolerance = std::numeric_limits<double>::quiet_NaN()}.validate());
-}
-
-TEST(substitute, prefetches_at_the_highest_precision) {
-  EXPECT_EQ(substitute({.layers = 1, .experts = 8, .top_k = 2}).prefetch_precision(), 0);
 }
 
 }  // namespace

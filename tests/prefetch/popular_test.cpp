@@ -44,9 +44,8 @@ struct walk {
 };
 
 TEST(popular, says_what_it_needs) {
-  EXPECT_EQ(popular(shape).needs(), forecast_need::nothing);
-  EXPECT_EQ(popular(shape).depth(), 1);
-  EXPECT_EQ(popular(shape).most_requests(), 2U);
+  EXPECT_EQ(popular(shape, {}).depth(), 1);
+  EXPECT_EQ(popular(shape, {}).most_requests(), 2U);
   EXPECT_EQ(popular(shape, {.count = 5}).most_requests(), 5U);
   EXPECT_EQ(popular(shape, {.count = 50}).most_requests(), 6U);
 }

@@ -47,8 +47,7 @@ struct walk {
 };
 
 TEST(score_threshold, says_what_it_needs) {
-  const score_threshold p(eight);
-  EXPECT_EQ(p.needs(), forecast_need::probabilities);
+  const score_threshold p(eight, {});
   EXPECT_EQ(p.depth(), 1);
   EXPECT_EQ(p.most_requests(), 8U);
 }
@@ -148,23 +147,6 @@ TEST(score_threshold, agrees_with_sorting_the_whole_past) {
       ASSERT_EQ(got, expected) << "window " << window << ", visit " << n;
     }
   }
-}
-
-TEST(score_threshold, says_what_it_accepts) {
-  using config = score_threshold::config;
-  EXPECT_FALSE(config{}.validate());
-  const auto why = [](const config& c) { return c.validate().value_or(error{"fine"}).message; };
-  EXPECT_EQ(why({.percentile = 0.0}),
-            "score_threshold percentile = 0.000000, accepted: above 0, below 100");
-  EXPECT_EQ(why({.percentile = 100.0}),
-            "score_threshold percentile = 100.000000, accepted: above 0, below 100");
-  EXPECT_EQ(why({.percentile = std::numeric_limits<double>::quiet_NaN()}),
-            "score_threshold percentile = nan, accepted: above 0, below 100");
-  EXPECT_EQ(why({.window = 0}), "score_threshold window = 0, accepted: 1..268435456");
-  EXPECT_EQ(why({.window = 268435457}),
-            "score_threshold window = 268435457, accepted: 1..268435456");
-  EXPECT_EQ(why({.of = static_cast<score_population>(2)}),
-            "score_threshold of = 2, accepted: 0 (recent), 1 (layer)");
 }
 
 }  // namespace

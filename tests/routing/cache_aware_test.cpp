@@ -321,20 +321,5 @@ TEST(cache_aware, agrees_with_its_naive_form) {
   EXPECT_GT(bent, 500);
 }
 
-TEST(cache_aware, refuses_parameters_that_are_none) {
-  EXPECT_FALSE(cache_aware::config{}.validate());
-  EXPECT_FALSE(cache_aware::config{.lambda = 0.0}.validate());
-  const auto refused = [](const cache_aware::config& c) {
-    const auto bad = c.validate();
-    return bad ? bad->message : "accepted";
-  };
-  EXPECT_EQ(refused({.lambda = -1.0}), "cache_aware lambda = -1.000000, accepted: 0 or more");
-  EXPECT_NE(refused({.lambda = std::numeric_limits<double>::quiet_NaN()}), "accepted");
-  EXPECT_EQ(refused({.lambda = std::numeric_limits<double>::infinity()}),
-            "cache_aware lambda = inf, accepted: a finite number");
-  EXPECT_EQ(refused({.average = static_cast<logit_average>(7)}),
-            "cache_aware average = 7, accepted: 0 (range), 1 (value)");
-}
-
 }  // namespace
 }  // namespace hotset::cache_aware_test

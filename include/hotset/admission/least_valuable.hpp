@@ -64,7 +64,6 @@ class least_valuable {
   static constexpr std::string_view name = "least_valuable";
   static constexpr admission_traits traits{.hears_routes = true};
 
-  explicit least_valuable(const pool_layout& layout) : least_valuable(layout, config{}) {}
   least_valuable(const pool_layout& layout, const config& options)
       : experts_(layout.shape().expert_count()),
         streams_(static_cast<std::size_t>(options.streams)),

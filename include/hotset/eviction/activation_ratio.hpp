@@ -70,7 +70,6 @@ class activation_ratio {
   /// Bytes of the counts of all requests, at most.
   static constexpr std::uint64_t most_bytes = std::uint64_t{1} << 34U;
 
-  explicit activation_ratio(const pool_layout& layout) : activation_ratio(layout, config{}) {}
   /// Pre: options.validate(layout.shape()) has no reason to refuse.
   activation_ratio(const pool_layout& layout, const config& options)
       : tokens_(layout.shape()),

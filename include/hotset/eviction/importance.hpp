@@ -59,7 +59,6 @@ class importance {
   static constexpr eviction_traits traits{
       .hears_routes = true, .hears_forecasts = true, .moves_by_itself = true};
 
-  explicit importance(const pool_layout& layout) : importance(layout, config{}) {}
   importance(const pool_layout& layout, const config& options)
       : alpha_(options.alpha),
         experts_(layout.shape().expert_count()),

@@ -64,7 +64,6 @@ class similar_steps : public next_use_order {
   };
   static constexpr std::string_view name = "similar_steps";
 
-  explicit similar_steps(const pool_layout& layout) : similar_steps(layout, config{}) {}
   similar_steps(const pool_layout& layout, const config& options)
       : next_use_order(layout, options.values()) {}
 };

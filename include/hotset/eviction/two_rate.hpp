@@ -46,7 +46,6 @@ class two_rate : public next_use_order {
   };
   static constexpr std::string_view name = "two_rate";
 
-  explicit two_rate(const pool_layout& layout) : two_rate(layout, config{}) {}
   two_rate(const pool_layout& layout, const config& options)
       : next_use_order(layout, options.values()) {}
 };

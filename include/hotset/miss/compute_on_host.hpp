@@ -58,7 +58,6 @@ class compute_on_host {
   static constexpr std::string_view name = "compute_on_host";
   static constexpr miss_traits traits{.is_exact = true};
 
-  explicit compute_on_host(const geometry& shape) : compute_on_host(shape, config{}) {}
   compute_on_host(const geometry& shape, const config& options)
       : options_(options), order_(shape.distinct_per_visit()) {}
 

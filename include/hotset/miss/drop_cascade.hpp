@@ -47,7 +47,6 @@ class drop_cascade {
   static constexpr std::string_view name = "drop_cascade";
   static constexpr miss_traits traits{.needs_weights = true};
 
-  explicit drop_cascade(const geometry& shape) : drop_cascade(shape, config{}) {}
   drop_cascade(const geometry& shape, const config& options)
       : keep_(options.keep), cascade_(shape, options.cascade()) {}
 

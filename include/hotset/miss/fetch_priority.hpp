@@ -57,7 +57,6 @@ class fetch_priority {
   static constexpr std::string_view name = "fetch_priority";
   static constexpr miss_traits traits{.needs_weights = true};
 
-  explicit fetch_priority(const geometry& shape) : fetch_priority(shape, config{}) {}
   fetch_priority(const geometry& shape, const config& options)
       : lowest_(shape.precisions() - 1), percentile_(options.percentile), recent_(options.window) {}
 

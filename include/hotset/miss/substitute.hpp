@@ -50,7 +50,6 @@ class substitute {
   static constexpr std::string_view name = "substitute";
   static constexpr miss_traits traits{.needs_logits = true};
 
-  explicit substitute(const geometry& shape) : substitute(shape, config{}) {}
   substitute(const geometry& shape, const config& options)
       : tolerance_(options.tolerance),
         top_k_(shape.ranks()),

@@ -52,9 +52,8 @@ class noisy_oracle {
     }
   };
   static constexpr std::string_view name = "noisy_oracle";
-  static constexpr prefetch_traits traits{.sees_future = true};
+  static constexpr prefetch_traits traits{.needs = forecast_need::truth};
 
-  explicit noisy_oracle(const geometry& shape) : noisy_oracle(shape, config{}) {}
   noisy_oracle(const geometry& shape, const config& options)
       : layers_(shape.layers),
         experts_(shape.expert_count()),
@@ -68,7 +67,6 @@ class noisy_oracle {
     others_.reserve(experts_);
   }
 
-  [[nodiscard]] forecast_need needs() const noexcept { return forecast_need::truth; }
   [[nodiscard]] std::int32_t depth() const noexcept { return 1; }
   [[nodiscard]] std::size_t most_requests() const noexcept { return experts_; }
   void observe(const routing_view&) noexcept {}

@@ -69,7 +69,7 @@ class request_clock {
 /// The deepest forecast that anyone goes by, 0 where nobody does.
 std::int32_t depth_wanted(const any_prefetch_policy* prefetcher, const replay_front& front) {
   std::int32_t depth = front.pre_eviction || front.tells_forecasts ? 1 : 0;
-  if (prefetcher != nullptr && prefetcher->needs() == forecast_need::probabilities)
+  if (prefetcher != nullptr && prefetcher->facts().needs == forecast_need::probabilities)
     depth = std::max(depth, prefetcher->depth());
   return depth;
 }
@@ -138,7 +138,7 @@ class front_of_trace {
     if (front.prefetch) {
       prefetcher_.emplace(shape, *front.prefetch);
       requests_.resize(prefetcher_->most_requests());
-      if (prefetcher_->needs() == forecast_need::truth) truth_.resize(shape.expert_count());
+      if (prefetcher_->facts().needs == forecast_need::truth) truth_.resize(shape.expert_count());
     }
     if (front.pre_eviction) pre_evictor_.emplace(shape, *front.pre_eviction);
     predict_by(front);
@@ -372,7 +372,7 @@ validation check_front(const routing_trace& trace, const replay_front& front) {
         "recorded logits or probabilities, or another miss policy"};
   std::optional<any_prefetch_policy> prefetcher;
   if (front.prefetch) prefetcher.emplace(shape, *front.prefetch);
-  const bool by_scores = prefetcher && prefetcher->needs() == forecast_need::probabilities;
+  const bool by_scores = prefetcher && prefetcher->facts().needs == forecast_need::probabilities;
   if (!by_scores && !front.pre_eviction) return std::nullopt;
   const auto who =
       by_scores ? fmt::format("prefetch policy {}", prefetcher->held_name()) : "pre-eviction";
