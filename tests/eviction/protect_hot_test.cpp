@@ -19,7 +19,6 @@ using support::slot_ids;
 using hot_lru = protect_hot<lru>;
 static_assert(eviction_policy<hot_lru>);
 static_assert(eviction_policy<protect_hot<protect_hot<gate_score>>>);
-static_assert(hot_lru::name == "protect_hot<lru>");
 static_assert(!hot_lru::traits.needs_weights && protect_hot<gate_score>::traits.needs_weights);
 
 TEST(protect_hot, spares_keys_used_often_since_their_fill) {
