@@ -41,30 +41,6 @@ TEST(compute_on_host, without_a_split_everything_stays) {
   EXPECT_EQ(ask(compute_on_host(shape, {.fetch_cost = 0.01}), used({9})), "h");
 }
 
-TEST(compute_on_host, link_and_host_are_done_together) {
-  // f = 0..4: max(2 f, 4 - f) = 4, 3, 4, 6, 8.
-  EXPECT_EQ(
-      ask(compute_on_host(shape, {host_split::bandwidth_matched, 2.0, 1.0}), used({1, 1, 1, 1})),
-      "fhhh");
-  // f = 0..4: max(f, 2 (4 - f)) = 8, 6, 4, 3, 4.
-  EXPECT_EQ(
-      ask(compute_on_host(shape, {host_split::bandwidth_matched, 1.0, 2.0}), used({1, 1, 1, 1})),
-      "fffh");
-}
-
-TEST(compute_on_host, ties_go_to_fewer_fetches) {
-  // One miss at equal cost: 1 either way. Three: 3, 2, 2, 3.
-  const compute_on_host::config even{.split = host_split::bandwidth_matched};
-  EXPECT_EQ(ask(compute_on_host(shape, even), used({1})), "h");
-  EXPECT_EQ(ask(compute_on_host(shape, even), used({1, 1, 1})), "fhh");
-}
-
-TEST(compute_on_host, the_most_used_are_fetched_the_earlier_first) {
-  const compute_on_host::config even{.split = host_split::bandwidth_matched};
-  EXPECT_EQ(ask(compute_on_host(shape, even), used({1, 3, 2, 3})), "hfhf");
-  EXPECT_EQ(ask(compute_on_host(shape, even), used({2, 1, 2, 2})), "fhfh");
-}
-
 TEST(compute_on_host, a_held_lower_copy_is_a_miss) {
   const std::vector<miss> held{{.expert = 1_expert, .uses = 1, .held = 1_precision}};
   EXPECT_EQ(ask(compute_on_host(shape, {}), held), "h");

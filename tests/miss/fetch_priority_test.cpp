@@ -42,17 +42,6 @@ void expect_fetch(miss_decision d, precision_id precision) {
   EXPECT_EQ(d.precision, precision);
 }
 
-TEST(fetch_priority, divides_what_is_below_the_percentile_evenly) {
-  fetch_priority policy(with(3), {});
-  policy.observe(ten);
-  expect_fetch(ask(policy, 0.95F), 0_precision);
-  expect_fetch(ask(policy, 0.6F), 0_precision);
-  expect_fetch(ask(policy, 0.59F), 1_precision);
-  expect_fetch(ask(policy, 0.3F), 1_precision);
-  expect_fetch(ask(policy, 0.29F), 2_precision);
-  expect_fetch(ask(policy, 0.0F), 2_precision);
-}
-
 TEST(fetch_priority, everything_is_important_until_weights_were_seen_and_without_any) {
   fetch_priority policy(with(3), {});
   expect_fetch(ask(policy, 0.0F), 0_precision);
@@ -63,16 +52,6 @@ TEST(fetch_priority, everything_is_important_until_weights_were_seen_and_without
   expect_fetch(ask(policy, 0.0F, miss::absent, false), 0_precision);
   expect_fetch(ask(policy, 0.0F, 1_precision, false), 0_precision);
   expect_fetch(ask(policy, 0.0F), 2_precision);
-}
-
-TEST(fetch_priority, a_held_copy_serves_unimportant_uses_only) {
-  fetch_priority policy(with(3), {});
-  policy.observe(ten);
-  for (const auto held : {1_precision, 2_precision}) {
-    expect_fetch(ask(policy, 0.6F, held), 0_precision);
-    EXPECT_EQ(ask(policy, 0.59F, held).action, miss_action::keep);  // wants 1
-    EXPECT_EQ(ask(policy, 0.1F, held).action, miss_action::keep);   // wants 2
-  }
 }
 
 TEST(fetch_priority, looks_past_what_is_no_weight) {

@@ -42,16 +42,6 @@ TEST(next_layer_top_k, takes_the_best_of_the_next_layer) {
   EXPECT_EQ(got[1].probability, 0.25F);
 }
 
-TEST(next_layer_top_k, ranks_by_the_mean_over_the_tokens) {
-  next_layer_top_k p({.layers = 2, .experts = 3, .top_k = 2, .max_tokens_per_visit = 2}, {});
-  // Means: 0.4375, 0.1875, 0.375.
-  const auto got =
-      requests_of(p, in_layer(0_layer), of({0.875F, 0.125F, 0.0F, 0.0F, 0.25F, 0.75F}));
-  EXPECT_THAT(keys_of(got), ElementsAre(key_of(1, 0), key_of(1, 2)));
-  EXPECT_EQ(got[0].probability, 0.4375F);
-  EXPECT_EQ(got[1].probability, 0.375F);
-}
-
 TEST(next_layer_top_k, from_a_distance_on_nearer_layers_are_left_to_earlier_visits) {
   const geometry shape{.layers = 5, .experts = 2, .top_k = 1};
   next_layer_top_k p(shape, {.depth = 3, .from = 2});

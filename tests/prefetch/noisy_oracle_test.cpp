@@ -81,20 +81,6 @@ TEST(noisy_oracle, without_noise_it_is_right) {
   EXPECT_EQ(w.requests[0].probability, 1.0F);
 }
 
-TEST(noisy_oracle, pays_whole_wrong_ones_from_the_account) {
-  // Precision 0.75 owes a third per kept one: of three, one.
-  walk w({.precision = 0.75});
-  EXPECT_EQ(w.ask({7, 2}).size(), 2U);  // owes 2/3
-  const auto got = w.ask({7, 2});       // owes 4/3, pays 1
-  ASSERT_EQ(got.size(), 3U);
-  EXPECT_EQ(got[0], 7);
-  EXPECT_EQ(got[1], 2);
-  EXPECT_NE(got[2], 7);
-  EXPECT_NE(got[2], 2);
-  EXPECT_EQ(w.requests[0].probability, 0.75F);
-  EXPECT_EQ(w.requests[2].probability, 0.75F);
-}
-
 TEST(noisy_oracle, recall_0_asks_for_nothing) {
   walk w({.precision = 0.5, .recall = 0.0});
   for (int n = 0; n < 50; ++n) EXPECT_THAT(w.ask({7, 2, 5}), IsEmpty());

@@ -75,13 +75,6 @@ TEST(popular, wraps_from_the_last_layer_to_the_next_step) {
   EXPECT_THAT(w.ask(0_layer), IsEmpty());
 }
 
-TEST(popular, never_used_ones_are_not_asked_for) {
-  walk w({.count = 4});
-  w.use(1_layer, {5, 5});
-  EXPECT_THAT(w.ask(0_layer), ElementsAre(5));
-  EXPECT_EQ(w.requests[0].probability, 1.0F);  // twice its share, and no more than certain
-}
-
 TEST(popular, a_profile_stays_as_it_is) {
   walk w({.count = 4, .profile = {{0, 1, 0, 0, 0, 0, 2.5, 0, 5, 2.5, 0, 0}, "made up"}});
   for (int n = 0; n < 9; ++n) w.use(1_layer, {5, 4});

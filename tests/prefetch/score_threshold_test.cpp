@@ -52,25 +52,6 @@ TEST(score_threshold, says_what_it_needs) {
   EXPECT_EQ(p.most_requests(), 8U);
 }
 
-TEST(score_threshold, the_first_visit_is_its_own_past) {
-  walk w(eight, {.percentile = 50});
-  // In order 1..8 hundredths, place 3.5: the threshold is 4.
-  EXPECT_THAT(w.visit(0_layer, {0.03F, 0.08F, 0.01F, 0.06F, 0.02F, 0.07F, 0.04F, 0.05F}),
-              ElementsAre(std::pair(1_expert, 0.08F), std::pair(5_expert, 0.07F),
-                          std::pair(3_expert, 0.06F), std::pair(7_expert, 0.05F)));
-}
-
-TEST(score_threshold, a_sure_layer_asks_for_few_and_an_unsure_one_for_more) {
-  walk w(eight, {.percentile = 50});
-  EXPECT_THAT(w.visit(0_layer, {0.93F, 0.01F, 0.01F, 0.01F, 0.01F, 0.01F, 0.01F, 0.01F}),
-              ElementsAre(std::pair(0_expert, 0.93F)));
-  // Sixteen values, place 7.5, the eighth: 0.05. With the layer alone it would be 0.125.
-  const auto got = w.visit(1_layer, {0.125F, 0.2F, 0.2F, 0.2F, 0.125F, 0.05F, 0.05F, 0.05F});
-  EXPECT_THAT(got, ElementsAre(std::pair(1_expert, 0.2F), std::pair(2_expert, 0.2F),
-                               std::pair(3_expert, 0.2F), std::pair(0_expert, 0.125F),
-                               std::pair(4_expert, 0.125F)));
-}
-
 TEST(score_threshold, of_its_own_layer_it_is_always_the_same_number) {
   const geometry shape{.layers = 3, .experts = 64, .top_k = 6};
   walk w(shape, {.of = score_population::layer});

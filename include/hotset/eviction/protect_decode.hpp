@@ -37,9 +37,7 @@ class protect_decode : public eviction_decorator<P> {
     /// Parameters by name, as in `protect_decode:window=16`.
     template <class From>
     static config read(From& from) {
-      config out;
-      out.window = from.number("window", out.window);
-      return out;
+      return {.window = from.number("window", config{}.window)};
     }
     [[nodiscard]] validation validate() const { return inner.validate(); }
     [[nodiscard]] validation validate(const geometry& shape) const {

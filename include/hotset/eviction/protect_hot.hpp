@@ -35,9 +35,7 @@ class protect_hot : public eviction_decorator<P> {
     /// Parameters by name, as in `protect_hot:uses=4`.
     template <class From>
     static config read(From& from) {
-      config out;
-      out.uses = from.number("uses", out.uses);
-      return out;
+      return {.uses = from.number("uses", config{}.uses)};
     }
     [[nodiscard]] validation validate() const {
       if (uses < 1) return error{"protect_hot uses = 0, accepted: 1 or more"};

@@ -41,9 +41,7 @@ class reserve_prefetch : public eviction_decorator<P> {
     /// Parameters by name, as in `reserve_prefetch:share=0.2`.
     template <class From>
     static config read(From& from) {
-      config out;
-      out.share = from.real("share", out.share);
-      return out;
+      return {.share = from.real("share", config{}.share)};
     }
     [[nodiscard]] validation validate() const {
       if (!(share > 0 && share < 1))

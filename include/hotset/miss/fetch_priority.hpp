@@ -35,10 +35,8 @@ class fetch_priority {
     /// Parameters by name, as in `fetch_priority:percentile=60`.
     template <class From>
     static config read(From& from) {
-      config out;
-      out.percentile = from.real("percentile", out.percentile);
-      out.window = from.number("window", out.window);
-      return out;
+      return {.percentile = from.real("percentile", config{}.percentile),
+              .window = from.number("window", config{}.window)};
     }
     [[nodiscard]] validation validate() const { return validate_as(name); }
     [[nodiscard]] validation validate(const geometry& shape) const {

@@ -37,9 +37,7 @@ class substitute {
     /// Parameters by name, as in `substitute:tolerance=0.05`.
     template <class From>
     static config read(From& from) {
-      config out;
-      out.tolerance = from.real("tolerance", out.tolerance);
-      return out;
+      return {.tolerance = from.real("tolerance", config{}.tolerance)};
     }
     [[nodiscard]] validation validate() const {
       if (!(tolerance >= 0.0))

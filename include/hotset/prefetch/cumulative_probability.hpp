@@ -31,9 +31,7 @@ class cumulative_probability {
     /// Parameters by name, as in `cumulative_probability:distance=2`.
     template <class From>
     static config read(From& from) {
-      config out;
-      out.distance = from.number("distance", out.distance);
-      return out;
+      return {.distance = from.number("distance", config{}.distance)};
     }
     [[nodiscard]] validation validate() const {
       if (distance < 1)

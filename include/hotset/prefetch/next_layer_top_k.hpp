@@ -31,11 +31,9 @@ class next_layer_top_k {
     /// Parameters by name, as in `next_layer_top_k:overfetch=1.5:depth=2`.
     template <class From>
     static config read(From& from) {
-      config out;
-      out.overfetch = from.real("overfetch", out.overfetch);
-      out.depth = from.number("depth", out.depth);
-      out.from = from.number("from", out.from);
-      return out;
+      return {.overfetch = from.real("overfetch", config{}.overfetch),
+              .depth = from.number("depth", config{}.depth),
+              .from = from.number("from", config{}.from)};
     }
     [[nodiscard]] validation validate() const {
       if (!(overfetch >= 1.0) || std::isinf(overfetch))

@@ -37,11 +37,9 @@ class noisy_oracle {
     /// Parameters by name, as in `noisy_oracle:precision=0.9:recall=0.8`.
     template <class From>
     static config read(From& from) {
-      config out;
-      out.precision = from.real("precision", out.precision);
-      out.recall = from.real("recall", out.recall);
-      out.seed = from.number("seed", out.seed);
-      return out;
+      return {.precision = from.real("precision", config{}.precision),
+              .recall = from.real("recall", config{}.recall),
+              .seed = from.number("seed", config{}.seed)};
     }
     [[nodiscard]] validation validate() const {
       if (!(precision > 0.0 && precision <= 1.0))

@@ -37,11 +37,9 @@ class score_threshold {
     /// Parameters by name, as in `score_threshold:percentile=80:of=layer`.
     template <class From>
     static config read(From& from) {
-      config out;
-      out.percentile = from.real("percentile", out.percentile);
-      out.window = from.number("window", out.window);
-      out.of = static_cast<score_population>(from.choice("of", {"recent", "layer"}, 0));
-      return out;
+      return {.percentile = from.real("percentile", config{}.percentile),
+              .window = from.number("window", config{}.window),
+              .of = static_cast<score_population>(from.choice("of", {"recent", "layer"}, 0))};
     }
     [[nodiscard]] validation validate() const {
       if (!(percentile > 0.0 && percentile < 100.0))

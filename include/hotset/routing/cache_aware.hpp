@@ -43,10 +43,8 @@ class cache_aware {
     /// Parameters by name, as in `cache_aware:lambda=0.3`.
     template <class From>
     static config read(From& from) {
-      config out;
-      out.lambda = from.real("lambda", out.lambda);
-      out.average = static_cast<logit_average>(from.choice("average", {"range", "value"}, 0));
-      return out;
+      return {.lambda = from.real("lambda", config{}.lambda),
+              .average = static_cast<logit_average>(from.choice("average", {"range", "value"}, 0))};
     }
     [[nodiscard]] validation validate() const {
       if (!(lambda >= 0.0))
