@@ -9,7 +9,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "hotset/paging/pager.hpp"
 #include "hotset/testing/naive_eviction.hpp"
 #include "random_source.hpp"
 #include "single_uses.hpp"
@@ -218,30 +217,6 @@ TEST(activation_ratio, agrees_with_the_rule_written_out) {
         held[a.slot].second = ++clock;
       }
   }
-}
-
-TEST(activation_ratio, works_in_a_pager) {
-  auto made = pager<activation_ratio>::create({.layout = pool_layout::shared(shape, 3).value()});
-  ASSERT_TRUE(made);
-  auto plan = made->make_plan();
-  const auto visit = [&](step_id step, std::vector<std::int32_t> ids, sequence_id sequence) {
-    routing_view view;
-    view.step = step;
-    view.experts = ids;
-    view.sequences = std::span(&sequence, 1);
-    EXPECT_EQ(made->serve(view, plan, [](const visit_group&) {}), status::ok);
-  };
-  visit(0, {0, 1}, 1);
-  visit(1, {0, 2}, 1);  // the last free slot
-  visit(2, {0, 3}, 1);  // 1 and 2 alike: the less recent one goes
-  EXPECT_EQ(made->locate({0_layer, 1_expert}), no_slot);
-  visit(3, {1, 3}, 2);  // a new request: 2 is the least recent but for 0 and 3 of the last visit
-  EXPECT_EQ(made->locate({0_layer, 2_expert}), no_slot);
-  visit(
-      4, {0, 2},
-      1);  // request 1 has 0, 1, 2, 3 in 3, 1, 1, 1 of 6: of 1 and 3, both used last, 1 came first
-  EXPECT_EQ(made->locate({0_layer, 1_expert}), no_slot);
-  EXPECT_NE(made->locate({0_layer, 3_expert}), no_slot);
 }
 
 TEST(activation_ratio, refuses_a_model_whose_counts_do_not_fit) {

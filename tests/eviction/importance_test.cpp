@@ -6,7 +6,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "hotset/paging/pager.hpp"
 #include "single_uses.hpp"
 
 namespace hotset::importance_test {
@@ -88,23 +87,6 @@ TEST_F(importance_of_a_layer, what_the_router_chose_counts_where_a_policy_shorte
   route(0, {0, -1}, {0, 2});
   support::begin_visit(policy, 0, 1_layer);
   EXPECT_THAT(order(1), ElementsAre(4, 3, 5));
-}
-
-TEST(importance, works_in_a_pager_of_one_pool_for_all_layers) {
-  auto made = pager<importance>::create({.layout = pool_layout::shared(shape, 4).value()});
-  ASSERT_TRUE(made);
-  auto plan = made->make_plan();
-  const auto visit = [&](step_id step, layer_id layer, std::vector<std::int32_t> ids) {
-    routing_view view;
-    view.step = step;
-    view.layer = layer;
-    view.experts = ids;
-    EXPECT_EQ(made->serve(view, plan, [](const visit_group&) {}), status::ok);
-  };
-  visit(0, 0_layer, {0, 1});
-  visit(0, 1_layer, {0, 1});
-  visit(1, 0_layer, {0, 2});  // of layer 0's two, 1 is the colder; of layer 1's each has a half
-  EXPECT_EQ(made->locate({0_layer, 1_expert}), no_slot);
 }
 
 }  // namespace

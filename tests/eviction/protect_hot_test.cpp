@@ -40,11 +40,5 @@ TEST(protect_hot, spares_keys_used_often_since_their_fill) {
   EXPECT_EQ(w.order(5, 0), slot_ids({2, 0, 1}));
 }
 
-TEST(protect_hot, checks_both_configurations) {
-  EXPECT_TRUE(hot_lru::config{.uses = 0}.validate());
-  EXPECT_TRUE((protect_hot<gate_score>::config{.inner = {.decay = 2.0}}.validate()));
-  EXPECT_FALSE(hot_lru::config{}.validate());
-}
-
 }  // namespace
 }  // namespace hotset::protect_hot_test

@@ -92,17 +92,6 @@ TEST(reserve_prefetch, which_ones_are_too_many_does_not_depend_on_what_is_eligib
   EXPECT_THAT(for_demand(w), ElementsAre(3, 4));
 }
 
-TEST(reserve_prefetch, a_prefetched_expert_that_is_used_is_one_of_the_others) {
-  auto w = with_prefetched(3);
-  w.begin(1, 0);
-  w.hit(2);
-  EXPECT_THAT(for_demand(w), ElementsAre(0, 1, 2, 3, 4)) << "two are left, none too many";
-  EXPECT_THAT(for_prefetch(w), ElementsAre(3, 4, 0, 1, 2));
-  w.hit_again(2);
-  w.hit(3);
-  EXPECT_THAT(for_prefetch(w), ElementsAre(0, 1, 2, 3, 4)) << "one is left, the share has room";
-}
-
 TEST(reserve_prefetch, the_share_is_at_least_one_and_less_than_all) {
   for (const double share : {0.01, 0.99}) {
     hand_walk<split_lru> w(shared(1, 3), {.share = share});
@@ -175,12 +164,6 @@ TEST(reserve_prefetch, a_pager_says_for_whom_it_asks) {
   EXPECT_THAT(second, ElementsAre(1, 2, 4, 5, 6));
   EXPECT_EQ(play(erased), std::pair(first, second));
   EXPECT_THAT(play(without).first, ElementsAre(1, 2, 3, 4, 5));
-}
-
-TEST(reserve_prefetch, checks_both_configurations) {
-  EXPECT_TRUE(split_lru::config{.share = 1}.validate());
-  EXPECT_TRUE((reserve_prefetch<gate_score>::config{.inner = {.decay = 2.0}}.validate()));
-  EXPECT_FALSE(split_lru::config{}.validate());
 }
 
 }  // namespace

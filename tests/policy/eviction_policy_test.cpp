@@ -53,19 +53,6 @@ struct has_no_traits : archetype {
 };
 
 // What was satisfied once, and silently wrong: each optional hook is what the traits say, or nothing.
-struct misspelt_visit {
-  using config = no_options;
-  static constexpr std::string_view name = "misspelt";
-  static constexpr eviction_traits traits{};
-  misspelt_visit(const pool_layout&, const config&) {}
-  void on_vist(const visit_event&) noexcept {}
-  void on_prefetch(const prefetch_event&) noexcept {}
-  void on_evict(slot_id, expert_key) noexcept {}
-  void on_move(slot_id, slot_id) noexcept {}
-  std::size_t select_victims(const visit_context&, const slot_mask&, std::span<slot_id>) noexcept {
-    return 0;
-  }
-};
 struct visit_by_context : archetype {
   using archetype::archetype;
   void on_visit(const visit_context&) noexcept {}
@@ -130,7 +117,6 @@ static_assert(!eviction_policy<counts_in_int>);
 static_assert(!eviction_policy<cannot_be_moved_about>);
 static_assert(!eviction_policy<has_no_traits>);
 static_assert(!eviction_policy<visit_by_context>);
-static_assert(!eviction_policy<misspelt_visit>);
 static_assert(!eviction_policy<request_that_is_changed>);
 static_assert(!eviction_policy<request_that_nobody_calls>);
 static_assert(!eviction_policy<route_that_nobody_calls>);

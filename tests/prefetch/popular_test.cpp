@@ -119,7 +119,6 @@ TEST(popular, says_what_it_accepts) {
   const auto why = [](const config& c) {
     return c.validate(shape).value_or(error{"fine"}).message;
   };
-  EXPECT_EQ(why({}), "fine");
   EXPECT_EQ(why({.count = -1}), "popular count = -1, accepted: 0 (K) or more");
   EXPECT_EQ(why({.profile = {std::vector<double>(12, 1.0), ""}}), "fine");
   EXPECT_EQ(why({.profile = {{1.0, 2.0}, ""}}),
@@ -130,9 +129,6 @@ TEST(popular, says_what_it_accepts) {
             "popular profile[3] = -0.500000, accepted: finite, 0 or more");
   profile.counts[3] = std::numeric_limits<double>::quiet_NaN();
   EXPECT_EQ(why({.profile = profile}), "popular profile[3] = nan, accepted: finite, 0 or more");
-  profile.counts[3] = std::numeric_limits<double>::infinity();
-  EXPECT_EQ(why({.profile = profile}), "popular profile[3] = inf, accepted: finite, 0 or more");
-  EXPECT_TRUE((config{.profile = {{-1.0}, ""}}.validate()));
 }
 
 }  // namespace

@@ -101,8 +101,6 @@ concept has_config = requires(const typename P::config& config) {
 };
 template <class P>
 concept has_traits = requires { requires std::same_as<decltype(P::traits), const eviction_traits>; };
-template <class P>
-concept has_name = requires { { P::name } -> std::convertible_to<std::string_view>; };
 
 // Each optional hook by its name, whatever its signature.
 template <class P>
@@ -133,7 +131,8 @@ consteval bool is_eviction_policy() {
   if constexpr (detail::has_config<P>)
     static_assert(std::constructible_from<P, const pool_layout&, const typename P::config&>,
                   "an eviction policy is built from (const pool_layout&, const config&)");
-  static_assert(detail::has_name<P>, "an eviction policy has a static constexpr std::string_view `name`");
+  static_assert(requires { { P::name } -> std::convertible_to<std::string_view>; },
+                "an eviction policy has a static constexpr std::string_view `name`");
   static_assert(detail::has_on_visit<P>, "an eviction policy has void on_visit(const visit_event&) noexcept");
   static_assert(detail::has_on_prefetch<P>, "an eviction policy has void on_prefetch(const prefetch_event&) noexcept");
   static_assert(detail::has_on_evict<P>, "an eviction policy has void on_evict(slot_id, expert_key) noexcept");
