@@ -65,11 +65,18 @@ struct predictor_row : policy_row<any_predictor, predictor_traits> {
       mix{};
 };
 
-namespace detail {
-template <class P>
-concept some_policy = eviction_policy<P> || admission_policy<P> || prefetch_policy<P> ||
-    miss_policy<P> || routing_policy<P> || predictor<P>;
-}  // namespace detail
+/// The row of a predictor's class. Its config may have `parts`.
+template <predictor P>
+[[nodiscard]] predictor_row row_of_predictor() {
+  predictor_row row{row_of<any_predictor, P>()};
+  if constexpr (requires(typename P::config options) { options.parts; })
+    row.mix = [](parameters& from, const std::vector<any_predictor::config>& parts) {
+      auto options = read_config<P>(from, {});
+      options.parts = parts;
+      return any_predictor::holding<P>(std::move(options));
+    };
+  return row;
+}
 
 /// Threads: compatible; policies are added before any is asked for.
 class policy_registry {
@@ -83,47 +90,21 @@ class policy_registry {
   policy_list<predictor_row> predictors{"predictor"};
 
   /// Adds a policy of whichever kind it is, under its name. Errors: as policy_list::add.
-  template <eviction_policy P>
-  [[nodiscard]] validation add() {
-    return eviction.add(row_of<any_eviction_policy, P>());
-  }
-  template <admission_policy P>
-  [[nodiscard]] validation add() {
-    return admission.add(row_of<any_admission_policy, P>());
-  }
-  template <prefetch_policy P>
-  [[nodiscard]] validation add() {
-    return prefetch.add(row_of<any_prefetch_policy, P>());
-  }
-  template <miss_policy P>
-  [[nodiscard]] validation add() {
-    return miss.add(row_of<any_miss_policy, P>());
-  }
-  template <routing_policy P>
-  [[nodiscard]] validation add() {
-    return routing.add(row_of<any_routing_policy, P>());
-  }
-  template <predictor P>
-  [[nodiscard]] validation add() {
-    predictor_row row{row_of<any_predictor, P>()};
-    if constexpr (requires(typename P::config options) { options.parts; })
-      row.mix = [](parameters& from, const std::vector<any_predictor::config>& parts) {
-        auto options = read_config<P>(from, {});
-        options.parts = parts;
-        return any_predictor::holding<P>(std::move(options));
-      };
-    return predictors.add(std::move(row));
-  }
   template <class P>
-    requires(!detail::some_policy<P>)
   [[nodiscard]] validation add() {
+    if constexpr (eviction_policy<P>) return eviction.add(row_of<any_eviction_policy, P>());
+    if constexpr (admission_policy<P>) return admission.add(row_of<any_admission_policy, P>());
+    if constexpr (prefetch_policy<P>) return prefetch.add(row_of<any_prefetch_policy, P>());
+    if constexpr (miss_policy<P>) return miss.add(row_of<any_miss_policy, P>());
+    if constexpr (routing_policy<P>) return routing.add(row_of<any_routing_policy, P>());
+    if constexpr (predictor<P>) return predictors.add(row_of_predictor<P>());
     static_assert(
-        detail::some_policy<P>,
+        eviction_policy<P> || admission_policy<P> || prefetch_policy<P> || miss_policy<P> ||
+            routing_policy<P> || predictor<P>,
         "neither an eviction, admission, prefetch, miss or routing policy nor a predictor; "
         "static_assert(hotset::is_eviction_policy<P>()) says what an eviction policy lacks");
-    return std::nullopt;
   }
-  /// Adds a decorator, such as protect_hot<any_eviction_policy>, under its `decorator` name. Errors: as policy_list::add.
+  /// Adds a decorator, such as protect_hot<any_eviction_policy>, under its name. Errors: as policy_list::add.
   template <eviction_policy D>
   [[nodiscard]] validation add_decorator() {
     const auto make = [](parameters& from, const any_eviction_policy::config& inner) {
@@ -131,7 +112,7 @@ class policy_registry {
       options.inner = inner;
       return any_eviction_policy::holding<D>(std::move(options));
     };
-    return decorators.add({std::string(D::decorator), make});
+    return decorators.add({std::string(D::name), make});
   }
 
   /// The row of the policy itself in a chain such as `protect_hot:uses=4+lru`. Errors: as policy_list::named.

@@ -105,7 +105,7 @@ void simulated_engine::prefetch(const routing_view& view, const visit_context& c
                                 look_ahead& ahead) {
   // Before a step's first layer only forecasts have an answer.
   if (ahead.prefetcher != nullptr &&
-      (view.layer >= 0 || ahead.prefetcher->needs() == forecast_need::probabilities))
+      (view.layer >= 0 || ahead.prefetcher->facts().needs == forecast_need::probabilities))
     ahead.proposed = ahead.prefetcher->propose(view, ahead.expected, ahead.requests);
   else if (ahead.expected.depth == 0)
     return;

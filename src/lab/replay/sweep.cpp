@@ -262,7 +262,7 @@ void note_policies(const chosen_policies& chosen, std::vector<std::string>& note
         fmt::format("routing by {} changes what a model computes", chosen.names.routing));
   if (!chosen.miss.is_exact)
     notes.push_back(fmt::format("misses by {} change what a model computes", chosen.names.miss));
-  if (chosen.prefetch.sees_future)
+  if (chosen.prefetch.needs == forecast_need::truth)
     notes.push_back(
         fmt::format("prefetch by {} sees the trace's future and is degraded to its stated accuracy",
                     chosen.names.prefetch));

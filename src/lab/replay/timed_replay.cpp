@@ -63,7 +63,7 @@ std::optional<any_prefetch_policy> prefetcher_of(const geometry& shape, const re
 std::int32_t depth_wanted(const std::optional<any_prefetch_policy>& prefetcher,
                           const replay_front& front) {
   const std::int32_t depth = front.pre_eviction || front.tells_forecasts ? 1 : 0;
-  const bool by_scores = prefetcher && prefetcher->needs() == forecast_need::probabilities;
+  const bool by_scores = prefetcher && prefetcher->facts().needs == forecast_need::probabilities;
   return by_scores ? std::max(depth, prefetcher->depth()) : depth;
 }
 bool has_scores(const routing_trace& trace) {
@@ -144,7 +144,7 @@ class front_of_trace {
     }
     if ((prefetcher_ = prefetcher_of(shape, front))) {
       requests_.resize(prefetcher_->most_requests());
-      if (prefetcher_->needs() == forecast_need::truth) truth_.resize(shape.expert_count());
+      if (prefetcher_->facts().needs == forecast_need::truth) truth_.resize(shape.expert_count());
     }
     if (front.pre_eviction) pre_evictor_.emplace(shape, *front.pre_eviction);
     if (tells_of_forecasts(trace, front)) make_predictor();
@@ -327,7 +327,7 @@ validation check_front(const routing_trace& trace, const replay_front& front) {
         "the miss policy needs the router's logits, and the trace has none; accepted: a trace that "
         "recorded logits or probabilities, or another miss policy"};
   const auto prefetcher = prefetcher_of(shape, front);
-  const bool by_scores = prefetcher && prefetcher->needs() == forecast_need::probabilities;
+  const bool by_scores = prefetcher && prefetcher->facts().needs == forecast_need::probabilities;
   if (!by_scores && !front.pre_eviction) return std::nullopt;
   const auto who =
       by_scores ? fmt::format("prefetch policy {}", prefetcher->held_name()) : "pre-eviction";

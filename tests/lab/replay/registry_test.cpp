@@ -376,7 +376,7 @@ TEST(registry, a_set_is_read_once) {
   EXPECT_EQ(set.guard, prefetch_guard::predicted);
   EXPECT_EQ(set.order, fill_order::likeliest);
   EXPECT_TRUE(lab::read_policies({.eviction = "belady_bypass"}).stands_alone());
-  EXPECT_TRUE(lab::read_policies({.prefetch = "noisy_oracle"}).prefetch.sees_future);
+  EXPECT_EQ(lab::read_policies({.prefetch = "noisy_oracle"}).prefetch.needs, forecast_need::truth);
   EXPECT_THAT(refusal<usage_error>([] { (void)lab::read_policies({.routing = "budget_top_k"}); }),
               HasSubstr("does nothing without slots that were freed ahead"));
 }
