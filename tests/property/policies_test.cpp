@@ -439,28 +439,6 @@ std::uint64_t naive_belady(const accesses& trace, std::size_t slots) {
   return misses;
 }
 
-/// A file of unit-sized records with a correct next access.
-std::string random_oracle_general(std::uint64_t seed, accesses& objects) {
-  random_source random(seed);
-  const auto count = 150 + random.below(150);
-  const auto distinct = 8 + random.below(30);
-  std::uint32_t clock = 0;
-  std::vector<std::uint32_t> clocks;
-  for (std::uint64_t i = 0; i < count; ++i) {
-    objects.push_back(1'000'000'007ULL *
-                      (1 + std::min(random.below(distinct), random.below(distinct))));
-    clocks.push_back(clock += static_cast<std::uint32_t>(random.below(3)));
-  }
-  std::string bytes;
-  for (std::size_t i = 0; i < objects.size(); ++i) {
-    const auto again =
-        std::find(objects.begin() + static_cast<std::ptrdiff_t>(i) + 1, objects.end(), objects[i]);
-    bytes += trace_samples::oracle_record(clocks[i], objects[i], 1,
-                                          again == objects.end() ? -1 : again - objects.begin());
-  }
-  return bytes;
-}
-
 void expect_as_general_simulators(const routing_trace& trace, const accesses& objects) {
   for (const std::size_t slots : {1U, 2U, 3U, 5U, 8U, 13U, 40U}) {
     SCOPED_TRACE(std::to_string(slots) + " slots");
@@ -474,15 +452,6 @@ void expect_as_general_simulators(const routing_trace& trace, const accesses& ob
       EXPECT_EQ(misses("belady"), naive_belady(objects, slots));
       if (trace.layers > 1) break;  // a quota for each layer is another cache
     }
-  }
-}
-
-TEST(policies, per_access_they_agree_with_general_cache_simulators) {
-  for (std::uint64_t seed = 0; seed < 25; ++seed) {
-    SCOPED_TRACE("seed " + std::to_string(seed));
-    accesses objects;
-    const auto bytes = random_oracle_general(seed, objects);
-    expect_as_general_simulators(lab::parse_oracle_general(bytes, "random"), objects);
   }
 }
 
