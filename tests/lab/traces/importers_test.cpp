@@ -256,10 +256,10 @@ TEST(json_lines, refuses_bad_lines_in_one_line) {
     expect_refused([&] { (void)parse_json_lines(text, "t.jsonl", {.experts = experts}); }, said);
   };
   refused("", {"routes no expert"});
-  refused("{\"layer\":0,\"experts\":[1]}\n{\"layer\":0,", {"line 2", "is not JSON"});
-  refused("[1]\n", {"line 1", "is no object"});
+  refused("{\"layer\":0,\"experts\":[1]}\n{\"layer\":0,", {"line 2: ends before its JSON does"});
+  refused("[1]\n", {"t.jsonl: line 1: is no JSON object; accepted: one JSON object a line"});
   refused("{\"layer\":0,\"experts\":[1],\"layer\":1}\n",
-          {"line 1", "'layer' is there twice; accepted: each key once"});
+          {"line 1: key 'layer': is there twice; accepted: each key once"});
   refused("{\"experts\":[1]}\n", {"has no 'layer'", "it has experts", "--field"});
   refused("\n{\"l\":0,\"ids\":[1]}\n", {"line 2", "has no 'layer' (it has l, ids)", "--field"});
   refused("{\"layer\":0,\"experts\":[1]}\n{\"type\":\"end\"}\n", {"line 2", "has no 'layer'"});
@@ -309,15 +309,15 @@ TEST(mooncake, refuses_bad_lines_in_one_line) {
   };
   const auto text = trace_samples::mooncake_text;
   refused("", {"holds no requests"});
-  refused(text.substr(0, text.size() - 5), {"line 2", "is not JSON"});
+  refused(text.substr(0, text.size() - 5), {"line 2: ends before its JSON does"});
   refused(replaced(text, "[7, 9]", "[7, -9]"), {"line 1", "'hash_ids' holds -9"});
   refused(replaced(text, "hash_ids", "hashes"), {"'hash_ids' is missing"});
   refused(replaced(text, "\"hash_ids\"", "\"hash_ids\": [], \"hash_ids\""),
-          {"line 1", "'hash_ids' is there twice"});
+          {"line 1: key 'hash_ids': is there twice"});
   refused(replaced(text, "\"input_length\"", "\"input_length\": 3, \"input_length\""),
-          {"'input_length' is there twice"});
+          {"key 'input_length': is there twice"});
   refused(replaced(text, "1024", "-1"), {"'input_length'", "0..4294967295"});
-  refused("7\n", {"is no object"});
+  refused("7\n", {"is no JSON object"});
 }
 
 // Azure
