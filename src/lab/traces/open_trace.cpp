@@ -15,7 +15,6 @@
 #include "lab/files/mapped_file.hpp"
 #include "lab/files/npy.hpp"
 #include "lab/traces/esft.hpp"
-#include "lab/traces/expert_counts.hpp"
 #include "lab/traces/importers.hpp"
 #include "lab/traces/kv_trace.hpp"
 #include "lab/traces/native_trace.hpp"
@@ -59,10 +58,7 @@ constexpr std::array importers = {
         "native", "a native trace (safetensors)",
         [](const fs::path& file, const open_trace_options&) { return read_native_trace(file); }},
     importer{"bigmoe", "BigMoeOnEdge route CSV", of_text<parse_bigmoe_route_csv>},
-    importer{"esft", "ESFT folder or archive",
-             [](const fs::path& file, const open_trace_options& options) {
-               return read_esft(file, options).trace;
-             }},
+    importer{"esft", "ESFT folder or archive", read_esft},
     importer{"layer-expert", "layer,expert CSV", of_text<parse_layer_expert_csv>},
     importer{"jsonl", "JSON lines with 'layer' and 'experts'", of_text<parse_json_lines>},
     importer{"csv", "a CSV with 'layer' and 'experts'", of_text<parse_column_csv>},
@@ -180,13 +176,14 @@ bool looks_like_pickle(std::string_view text) noexcept {
          "its tensors as NumPy arrays (numpy.save), or in Python hotset.importers");
 }
 
+/// Profiles, which hotset itself reads or writes.
 void refuse_what_is_no_trace(const fs::path& path, std::string_view text) {
-  if (looks_like_gguf(text))
+  if (text.starts_with("GGUF"))
     refuse(path, "a GGUF file holds no trace",
            "a trace; counts of an importance matrix are a profile (hotset counts)");
-  if (looks_like_logical_counts(text))
+  if (trimmed(text).starts_with('{') && text.find("\"logical_count\"") != text.npos)
     refuse(path, "counts of experts hold no trace",
-           "a trace; counts are a profile (hotset counts)");
+           "a trace; counts are a profile (hotset.importers.counts_of in Python)");
 }
 
 /// What replays and curves allocate goes with layers x experts, of which a few large ids make too many.

@@ -128,7 +128,7 @@ TEST(open_trace, a_native_trace_is_no_pickle_whatever_its_length) {
 TEST(open_trace, counts_are_no_trace) {
   const trace_samples::temporary_folder folder;
   const auto path = folder.write("c.json", "{\n \"logical_count\": [[1, 2]]\n}\n");
-  expect_refused([&] { (void)open_trace(path); }, {"hold no trace", "hotset counts"});
+  expect_refused([&] { (void)open_trace(path); }, {"hold no trace", "hotset.importers.counts_of"});
 }
 
 /// 3 tokens, 3 layers, top-2: layer 0 is zeros, and so is token 1 in layer 2.
