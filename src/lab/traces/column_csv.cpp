@@ -9,7 +9,6 @@
 #include "lab/traces/importers.hpp"
 #include "lab/traces/recorded_rows.hpp"
 #include "lab/traces/text_scan.hpp"
-#include "lab/traces/trace_records.hpp"
 
 namespace hotset::lab {
 namespace {

@@ -11,7 +11,7 @@
 #include "lab/files/input_error.hpp"
 #include "lab/files/json_object.hpp"
 #include "lab/traces/text_scan.hpp"
-#include "lab/traces/trace_records.hpp"
+#include "lab/traces/trace_rows.hpp"
 
 namespace hotset::lab {
 namespace {

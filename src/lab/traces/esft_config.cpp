@@ -13,7 +13,7 @@
 #include "lab/files/input_error.hpp"
 #include "lab/files/input_files.hpp"
 #include "lab/files/json_object.hpp"
-#include "lab/traces/trace_records.hpp"
+#include "lab/traces/trace_options.hpp"
 
 namespace hotset::lab {
 namespace {

@@ -14,7 +14,7 @@
 #include "lab/files/input_error.hpp"
 #include "lab/files/safetensors.hpp"
 #include "lab/traces/text_scan.hpp"
-#include "lab/traces/trace_records.hpp"
+#include "lab/traces/trace_rows.hpp"
 
 namespace hotset::lab {
 namespace {

@@ -1,41 +1,46 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <limits>
+#include <vector>
 
 #include "lab/traces/importers.hpp"
-#include "lab/traces/text_scan.hpp"
-#include "lab/traces/trace_records.hpp"
+#include "lab/traces/recorded_rows.hpp"
 
 namespace hotset::lab {
 namespace {
 
+struct layer_row {
+  expert_id expert{};
+  float weight = 0;
+};
 /// Rows of one layer in one pass.
 struct run {
+  std::int32_t layer = 0;
   std::uint64_t pass = 0;
-  std::size_t first = 0;
-  std::size_t count = 0;
+  std::uint64_t last_line = 0;
+  std::vector<layer_row> rows{};
 };
 
 class layer_expert_reader {
  public:
   layer_expert_reader(std::string_view text, const std::string& file,
                       const open_trace_options& options)
-      : lines_(file, text), facts_(file, "layer,expert CSV", options), top_k_(options.top_k) {}
+      : lines_(file, text),
+        top_k_(static_cast<std::size_t>(options.top_k)),
+        rows_({file, "layer,expert CSV", options}, lines_) {}
 
   routing_trace read() {
     std::string_view line;
     while (lines_.next_row(line)) {
       const auto& cells = lines_.fields(line);
-      if (records_.empty() && !parse_number<std::int32_t>(cells[0]))
+      if (runs_.empty() && !parse_number<std::int32_t>(cells[0]))
         header(line);
       else
         row(cells);
     }
-    if (records_.empty()) refuse_input(facts_.file, "", "has no rows", "layer,expert rows");
+    if (runs_.empty()) refuse_input(lines_.file(), "", "has no rows", "layer,expert rows");
     divide();
-    refuse_a_broken_end(records_, facts_.top_k, lines_);
-    facts_.weights = columns_ == 3;
-    return trace_of(std::move(records_), facts_);
+    rows_.refuse_a_broken_end();
+    return std::move(rows_).finish(columns_ == 3);
   }
 
  private:
@@ -50,69 +55,64 @@ class layer_expert_reader {
     if (cells.size() != columns_)
       lines_.refuse(std::to_string(cells.size()) + " columns",
                     columns_ == 3 ? "layer,expert,weight" : "layer,expert");
-    trace_record r;
-    r.layer = lines_.integer(cells[0], "layer", 0, most_layers - 1);
-    r.expert = expert_id{lines_.integer(cells[1], "expert", 0, facts_.most_expert())};
-    if (columns_ == 3) r.weight = lines_.weight(cells[2]);
-    r.line = lines_.number();
-    extend_runs(r);
-    records_.push_back(r);
-  }
-
-  void extend_runs(const trace_record& r) {
-    const bool first = records_.empty();
-    const bool falls = !first && r.layer < records_.back().layer;
-    if (first || r.layer != records_.back().layer)
-      runs_.push_back({first ? 0 : runs_.back().pass + (falls ? 1U : 0U), records_.size(), 0});
-    ++runs_.back().count;
+    const auto layer = lines_.integer(cells[0], "layer", 0, most_layers - 1);
+    const expert_id expert{lines_.integer(cells[1], "expert", 0, rows_.most_expert())};
+    if (runs_.empty())
+      runs_.push_back({.layer = layer});
+    else if (layer != runs_.back().layer)
+      runs_.push_back({layer, runs_.back().pass + (layer < runs_.back().layer ? 1U : 0U)});
+    runs_.back().rows.push_back({expert, columns_ == 3 ? lines_.weight(cells[2]) : 0});
+    runs_.back().last_line = lines_.number();
   }
 
   /// Gives every row its token and rank.
   void divide() {
-    auto top_k = static_cast<std::size_t>(std::max(top_k_, 0));
-    if (top_k == 0) {
-      top_k = std::numeric_limits<std::size_t>::max();
-      for (const auto& r : runs_) top_k = std::min(top_k, r.count);
-    }
-    if (top_k > static_cast<std::size_t>(most_ranks))
-      refuse_input(facts_.file, "", "every layer has " + std::to_string(top_k) + " rows or more",
+    const auto count = [](const run& r) { return r.rows.size(); };
+    if (top_k_ == 0) top_k_ = std::ranges::min(runs_, {}, count).rows.size();
+    if (top_k_ > static_cast<std::size_t>(most_ranks))
+      refuse_input(lines_.file(), "", "every layer has " + std::to_string(top_k_) + " rows or more",
                    "a top_k of 1.." + std::to_string(most_ranks) + "; name it as an option");
-    facts_.top_k = static_cast<std::int32_t>(top_k);
-    for (std::size_t begin = 0; begin < runs_.size();) {
-      std::size_t end = begin;
-      std::size_t tokens = 0;
-      for (; end < runs_.size() && runs_[end].pass == runs_[begin].pass; ++end)
-        tokens = std::max(tokens, tokens_of(runs_[end], top_k));
-      for (; begin < end; ++begin) place(runs_[begin], tokens, top_k);
+    rows_.facts().top_k = static_cast<std::int32_t>(top_k_);
+    for (auto begin = runs_.begin(); begin != runs_.end();) {
+      const auto end =
+          std::find_if(begin, runs_.end(), [&](const run& r) { return r.pass != begin->pass; });
+      std::for_each(begin, end, [&](const run& r) { check(r); });
+      const auto tokens =
+          std::max_element(begin, end,
+                           [&](const run& a, const run& b) { return count(a) < count(b); })
+              ->rows.size() /
+          top_k_;
+      for (; begin != end; ++begin) place(*begin, tokens);
     }
   }
 
-  [[nodiscard]] std::size_t tokens_of(const run& r, std::size_t top_k) const {
-    if (r.count % top_k == 0) return r.count / top_k;
-    const auto& last = records_[r.first + r.count - 1];
-    refuse_input(facts_.file, "line " + std::to_string(last.line),
-                 "layer " + std::to_string(last.layer) + " ends after " + std::to_string(r.count) +
-                     " rows (is the file cut short?)",
-                 "a multiple of top_k = " + std::to_string(top_k));
+  void check(const run& r) const {
+    if (r.rows.size() % top_k_ != 0)
+      refuse_input(lines_.file(), "line " + std::to_string(r.last_line),
+                   "layer " + std::to_string(r.layer) + " ends after " +
+                       std::to_string(r.rows.size()) + " rows (is the file cut short?)",
+                   "a multiple of top_k = " + std::to_string(top_k_));
   }
 
-  void place(const run& r, std::size_t tokens, std::size_t top_k) {
-    const auto missing = tokens - r.count / top_k;
-    for (std::size_t i = 0; i < r.count; ++i) {
-      auto& record = records_[r.first + i];
-      record.step = r.pass;
-      record.token = missing + i / top_k;
-      record.rank = static_cast<std::int32_t>(i % top_k);
-      record.kind = tokens > 1 ? request_class::prefill : request_class::decode;
+  /// A layer that routed fewer tokens than its pass routed the last ones.
+  void place(const run& r, std::size_t tokens) {
+    auto token = tokens - r.rows.size() / top_k_;
+    for (std::size_t i = 0; i < r.rows.size(); ++i) {
+      if (i % top_k_ == 0)
+        rows_.begin({.layer = r.layer,
+                     .step = r.pass,
+                     .token = token++,
+                     .rank = 0,
+                     .phase = tokens > 1 ? request_class::prefill : request_class::decode});
+      rows_.add(r.rows[i].expert, r.rows[i].weight);
     }
   }
 
   line_scanner lines_;
-  record_facts facts_;
-  std::int32_t top_k_;
+  std::size_t top_k_;
   std::size_t columns_ = 0;
-  std::vector<trace_record> records_;
   std::vector<run> runs_;
+  recorded_rows rows_;
 };
 
 }  // namespace

@@ -12,7 +12,7 @@
 #include "lab/files/input_files.hpp"
 #include "lab/files/output_file.hpp"
 #include "lab/traces/kv_trace.hpp"
-#include "lab/traces/trace_records.hpp"
+#include "lab/traces/trace_options.hpp"
 
 namespace hotset::lab {
 namespace {

@@ -15,7 +15,6 @@
 #include "hotset/core/router_scores.hpp"
 #include "lab/files/input_error.hpp"
 #include "lab/files/input_files.hpp"
-#include "lab/traces/trace_records.hpp"
 
 namespace hotset::lab {
 namespace {
