@@ -33,10 +33,8 @@ routing_trace of_text(const fs::path& file, const open_trace_options& options) {
   return Parse(read_single_input(file), file.string(), options);
 }
 
-template <auto Parse>
 routing_trace of_requests(const fs::path& file, const open_trace_options& options) {
-  auto kv = Parse(read_single_input(file), file.string());
-  if (const auto bad = give_own_blocks(kv)) refuse_input(file.string(), "", bad->message, "");
+  const auto kv = open_block_requests(file);
   auto made = block_accesses(kv, options.block_bytes);
   if (!made) refuse_input(file.string(), "", made.error().message, "");
   if (kv.own_blocks) made->source += "; what prompts share is not recorded: no block comes again";
@@ -67,8 +65,8 @@ constexpr std::array importers = {
         "oracle", "oracleGeneral",
         [](const fs::path& file, const open_trace_options&) { return read_oracle_general(file); },
         false},
-    importer{"mooncake", "Mooncake JSON lines", of_requests<parse_mooncake>, false},
-    importer{"azure", "Azure's request CSV", of_requests<parse_azure_requests>, false},
+    importer{"mooncake", "Mooncake JSON lines", of_requests, false},
+    importer{"azure", "Azure's request CSV", of_requests, false},
 };
 static_assert(importers.size() == static_cast<std::size_t>(trace_format::azure) + 1);
 
@@ -155,17 +153,6 @@ bool may_be_csv(std::string_view text) {
          suggested_fields(line));
 }
 
-/// Whether an archive is one of torch.save: its first file is a pickle.
-bool is_torch_archive(const fs::path& path) {
-  std::error_code ignored;
-  if (fs::is_directory(path, ignored)) return false;
-  const mapped_file file(path);
-  constexpr std::size_t first_name = 128;
-  const auto bytes = file.bytes().first(std::min(first_name, file.bytes().size()));
-  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  return text.starts_with("PK\3\4") && text.find("/data.pkl") != std::string_view::npos;
-}
-
 /// Protocols 2 to 5. Two bytes tell little: every other format is tried first.
 bool looks_like_pickle(std::string_view text) noexcept {
   return text.size() > 1 && text[0] == '\x80' && text[1] >= '\2' && text[1] <= '\5';
@@ -217,7 +204,7 @@ trace_format recognise_trace(const fs::path& path, const field_map& fields) {
   const auto beginning = read_beginning(path, 65536);
   const auto name = path.filename().string();
   if (looks_like_npy(beginning.text)) return trace_format::arrays;
-  if (beginning.collection && is_torch_archive(path)) refuse_pickle(path);
+  if (beginning.collection && looks_like_pickle(beginning.text)) refuse_pickle(path);
   if (beginning.collection || name.starts_with("expert_weights_")) return trace_format::esft;
   if (beginning.text.empty()) refuse(path, "the file is empty", known_formats());
   if (name.find(".oracleGeneral") != std::string::npos) return trace_format::oracle;

@@ -44,11 +44,13 @@ void note_missing_layers(const routing_trace& trace, reading_notes* notes) {
 /// Records of one token in one layer; all of them have the place of the first.
 using row = std::span<trace_record>;
 
-std::vector<row> rows_of(std::span<trace_record> records) {
+/// Splits records where what `of` says of them changes.
+template <class Of>
+std::vector<row> split(std::span<trace_record> records, Of of) {
   std::vector<row> rows;
   while (!records.empty()) {
     const auto end = std::ranges::find_if(
-        records, [&](const trace_record& r) { return place_of(r) != place_of(records.front()); });
+        records, [&](const trace_record& r) { return of(r) != of(records.front()); });
     rows.push_back(records.first(static_cast<std::size_t>(end - records.begin())));
     records = records.subspan(rows.back().size());
   }
@@ -123,6 +125,37 @@ void recorded_rows::skip() {
 void recorded_rows::next_token() {
   here_->token = ++next_.token;
   next_.rank = 0;
+}
+
+void recorded_rows::divide(std::int32_t top_k) {
+  const auto runs = split(records_, [](const trace_record& r) { return r.layer; });
+  const auto size = [](const row& run) { return run.size(); };
+  const auto ranks =
+      top_k > 0 ? static_cast<std::size_t>(top_k) : std::ranges::min(runs, {}, size).size();
+  if (ranks > std::size_t{most_ranks})
+    refuse_input(facts_.file, "", fmt::format("every layer has {} rows or more", ranks),
+                 fmt::format("a top_k of 1..{}; name it as an option", most_ranks));
+  facts_.top_k = static_cast<std::int32_t>(ranks);
+  numbered_ = ranked_ = true;
+  std::uint64_t step = 0;
+  for (auto rest = std::span(runs); !rest.empty(); ++step) {
+    const auto pass = pass_at(rest);
+    rest = rest.subspan(pass.size());
+    const auto tokens = std::ranges::max(pass, {}, size).size() / ranks;
+    for (const auto& run : pass) {
+      if (run.size() % ranks != 0)
+        refuse_input(facts_.file, line_of(run.back()),
+                     fmt::format("layer {} ends after {} rows (is the file cut short?)",
+                                 run.front().layer, run.size()),
+                     fmt::format("a multiple of top_k = {}", ranks));
+      for (std::size_t i = 0; i < run.size(); ++i) {
+        run[i].step = step;
+        run[i].token = tokens - run.size() / ranks + i / ranks;
+        run[i].rank = static_cast<std::int32_t>(i % ranks);
+        run[i].kind = tokens > 1 ? request_class::prefill : request_class::decode;
+      }
+    }
+  }
 }
 
 void recorded_rows::refuse_a_broken_end() const {
@@ -235,7 +268,7 @@ void recorded_rows::join_layer_by_layer() {
   std::ranges::sort(records_, {}, [](const trace_record& r) {
     return std::tie(r.sequence, r.line, r.token, r.rank);
   });
-  const auto rows = rows_of(records_);
+  const auto rows = split(records_, place_of);
   std::size_t steps = 0;
   for (auto rest = std::span(rows); !rest.empty();) {
     const auto pass = pass_at(rest);

@@ -86,6 +86,12 @@ class recorded_rows {
   /// The experts that follow are those of the row's next token.
   void next_token();
 
+  /// Divides rows of one expert each, in execution order, into tokens of top_k experts; 0: as many as the shortest run of
+  /// one layer. A pass ends where the layer falls. A layer with n times top_k rows in a pass routed n tokens (a batch: one
+  /// prefill step); one that routed fewer than its pass routed the last ones, as an engine does that needs only the last
+  /// outputs. A pass of one token is a decode step. Errors: trace_error for a layer that ends inside a token.
+  void divide(std::int32_t top_k);
+
   [[nodiscard]] bool empty() const noexcept { return records_.empty(); }
   /// What a header says may be set until the first row.
   [[nodiscard]] record_facts& facts() noexcept { return facts_; }
