@@ -111,7 +111,8 @@ TEST(fuzz_traces, maps_and_rows_filled_up) {
            "|b1", "(2, 2, 4)",
            npy_samples::bytes_of<std::uint8_t>({0, 1, 0, 1, 1, 0, 0, 1, 0, 0, 0, 0, 0, 1, 1, 0})),
        4000, through_file([](const auto& path) { return open_trace(path); }));
-  fuzz(npy_samples::npy("<f4", "(2, 2, 2)", npy_samples::bytes_of<float>({3, 1, 0, 0, 3, 2, 0, 0})),
+  fuzz(npy_samples::npy("<i4", "(2, 2, 2)",
+                        npy_samples::bytes_of<std::int32_t>({3, 1, 0, 0, 3, 2, 0, 0})),
        4000, through_file([](const auto& path) { return open_trace(path); }));
 }
 

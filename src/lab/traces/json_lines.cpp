@@ -97,11 +97,7 @@ class json_reader {
     if (weights_ != (weights != nullptr))
       lines_.refuse(weights_ ? "has no weights" : "has weights",
                     "'" + fields_.weights + "' in every line or in none");
-    const auto& items = array(need(object, fields_.experts), fields_.experts);
-    if (!items.empty() && items.front().is_array())
-      add_tokens(items, weights);
-    else
-      add_token(items, weights);
+    add_experts(array(need(object, fields_.experts), fields_.experts), weights);
   }
 
   /// Loggers write facts of the model first.
@@ -113,29 +109,14 @@ class json_reader {
     return true;
   }
 
-  void add_tokens(const json& tokens, const json* weights) {
-    if (weights != nullptr && array(*weights, fields_.weights).size() != tokens.size())
-      lines_.refuse(std::to_string(weights->size()) + " rows of weights for " +
-                        std::to_string(tokens.size()) + " tokens",
-                    "one for each");
-    for (std::size_t t = 0; t < tokens.size(); ++t) {
-      if (t > 0) rows_.next_token();
-      add_token(array(tokens[t], fields_.experts), weights == nullptr ? nullptr : &(*weights)[t]);
-    }
-  }
-
-  void add_token(const json& ids, const json* weights) {
+  void add_experts(const json& ids, const json* weights) {
     if (weights != nullptr && array(*weights, fields_.weights).size() != ids.size())
       lines_.refuse(std::to_string(weights->size()) + " weights for " + std::to_string(ids.size()) +
                         " experts",
                     "one for each");
     for (std::size_t i = 0; i < ids.size(); ++i) {
       const auto id = number(ids[i], fields_.experts, -1, rows_.most_expert());
-      const auto value = weights == nullptr ? 0 : weight((*weights)[i]);
-      if (id < 0)
-        rows_.skip();
-      else
-        rows_.add(static_cast<expert_id>(id), value);
+      rows_.add(static_cast<expert_id>(id), weights == nullptr ? 0 : weight((*weights)[i]));
     }
   }
 

@@ -110,21 +110,12 @@ void recorded_rows::begin(const row_place& place) {
 }
 
 void recorded_rows::add(expert_id id, float weight) {
+  if (next_.rank == most_ranks)
+    lines_.refuse("a token has too many experts", "up to " + std::to_string(most_ranks));
   next_.expert = id;
   next_.weight = weight;
   records_.push_back(next_);
-  skip();
-}
-
-void recorded_rows::skip() {
-  if (next_.rank == most_ranks)
-    lines_.refuse("a token has too many experts", "up to " + std::to_string(most_ranks));
   here_->rank = next_.rank++;
-}
-
-void recorded_rows::next_token() {
-  here_->token = ++next_.token;
-  next_.rank = 0;
 }
 
 void recorded_rows::divide(std::int32_t top_k) {

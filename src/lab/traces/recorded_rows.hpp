@@ -81,10 +81,6 @@ class recorded_rows {
   void begin(const row_place& place);
   /// Appends an expert to the row's token; -1 is absent. Errors: trace_error for too many.
   void add(expert_id id, float weight = 0);
-  /// Leaves a rank of the token empty. Errors: as add().
-  void skip();
-  /// The experts that follow are those of the row's next token.
-  void next_token();
 
   /// Divides rows of one expert each, in execution order, into tokens of top_k experts; 0: as many as the shortest run of
   /// one layer. A pass ends where the layer falls. A layer with n times top_k rows in a pass routed n tokens (a batch: one

@@ -3,11 +3,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstddef>
 #include <limits>
 #include <numeric>
-#include <optional>
 #include <span>
 #include <string_view>
 #include <tuple>
@@ -30,16 +28,6 @@ constexpr std::string_view accepted_logits = "real numbers [tokens, layers, expe
 constexpr std::size_t widest = most_experts;
 
 using numbers = std::vector<std::int64_t>;
-
-/// What may be ids: integers, or real numbers that are whole and -1 or more.
-std::optional<numbers> whole_numbers_of(const npy_array& array) {
-  if (array.is_integer()) return integers_of(array);
-  const auto reals = floats_of(array);
-  const bool whole = std::ranges::all_of(reals, [](float x) {
-    return x >= -1 && x < static_cast<float>(most_experts) && x == std::floor(x);
-  });
-  return whole ? std::optional(numbers(reals.begin(), reals.end())) : std::nullopt;
-}
 
 /// Ids of a row of 3 or more would name an expert twice.
 bool are_a_map(const numbers& ids, std::size_t width) {
@@ -87,12 +75,11 @@ class array_reader {
     const auto* const logits = one_of(logit_names);
     if (ids != nullptr) {
       add_request(*ids);
-      if (logits != nullptr) add_logits(*logits);
       if (const auto* const given = find("weights")) add_weights(*given, *ids);
     } else if (logits != nullptr) {
       choose(*logits);
     } else if (arrays_.size() == 1 && !arrays_.front().is_integer()) {
-      add_real_numbers(arrays_.front());
+      choose(arrays_.front());
     } else {
       add_requests();
     }
@@ -149,28 +136,18 @@ class array_reader {
            (options_.experts <= 0 || extent == static_cast<std::size_t>(options_.experts));
   }
 
-  /// No router's logits are all whole; ids that went through pandas or JSON are.
-  void add_real_numbers(const npy_array& array) {
-    const bool ids =
-        array.shape.size() == 3 && whole_numbers_of(array) &&
-        (options_.top_k == 0 || static_cast<std::size_t>(options_.top_k) == array.shape[2]);
-    if (!ids) return choose(array);
-    note("'{}': whole numbers stored as real ones: read as ids", array.name);
-    add_request(array);
-  }
-
   void add_request(const npy_array& array) {
     check_shape(array, accepted_ids);
-    auto ids = whole_numbers_of(array);
-    if (!ids) refuse(array, accepted_ids);
+    if (!array.is_integer()) refuse(array, accepted_ids);
+    auto ids = integers_of(array);
     auto wide = array.shape[2];
-    if (are_a_map(*ids, wide)) {
+    if (are_a_map(ids, wide)) {
       if (!may_be_experts(wide))
         refuse(array, fmt::format("a map of {} experts", options_.experts));
       if (find("weights") != nullptr)
         refuse(array, "ids where weights stand beside them: a map has no ranks");
       mapped_experts_ = static_cast<std::int32_t>(wide);
-      ids = ids_of_map(*ids, array.shape[2], wide);
+      ids = ids_of_map(ids, array.shape[2], wide);
     }
     if (wide > std::size_t{most_ranks}) refuse(array, accepted_ids);
     const auto layers = static_cast<std::int32_t>(array.shape[1]);
@@ -184,7 +161,7 @@ class array_reader {
              fmt::format("requests of one model: [tokens, {}, {}]", trace_.layers, trace_.top_k));
     trace_.layers = layers;
     trace_.top_k = ranks;
-    add_ids(array, *ids);
+    add_ids(array, ids);
     add_tokens(array.shape[0], first ? 0 : trace_.sequence.back() + 1);
   }
 
@@ -256,17 +233,6 @@ class array_reader {
       if (trace_.ids[i] == no_expert) trace_.weights[i] = 0;
   }
 
-  void add_logits(const npy_array& array) {
-    check_shape(array, "[tokens, layers, experts]");
-    if (array.shape[0] != trace_.tokens() ||
-        array.shape[1] != static_cast<std::size_t>(trace_.layers) ||
-        array.shape[2] < static_cast<std::size_t>(trace_.experts) ||
-        !may_be_experts(array.shape[2]))
-      refuse(array, "the tokens, layers and experts of the ids");
-    trace_.experts = static_cast<std::int32_t>(array.shape[2]);
-    trace_.logits = floats_of(array);
-  }
-
   void choose(const npy_array& array) {
     check_shape(array, accepted_logits);
     const auto experts = array.shape[2];
@@ -280,9 +246,6 @@ class array_reader {
     if (options_.top_k < 1 || static_cast<std::size_t>(options_.top_k) > experts)
       refuse(array, fmt::format("logits with a top_k of {}", options_.top_k),
              fmt::format("1..{} (--top-k)", experts));
-    if (whole_numbers_of(array))
-      note("'{}': whole numbers, read as router logits: the top_k is not its last axis",
-           array.name);
     trace_.layers = static_cast<std::int32_t>(array.shape[1]);
     trace_.experts = static_cast<std::int32_t>(experts);
     trace_.top_k = options_.top_k;

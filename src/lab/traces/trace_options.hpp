@@ -45,7 +45,7 @@ struct step_shape {
 /// Which key of a JSON line, or column of a CSV, means what. Only layer and experts must be there.
 struct field_map {
   std::string layer = "layer";
-  /// Of one token: a list of ids. JSON: or one such list for each of several tokens. CSV: or columns, as "e0..e5".
+  /// Of one token: a list of ids. CSV: or columns, as "e0..e5".
   std::string experts = "experts";
   std::string weights = "weights";  ///< of the same shape; everywhere or nowhere
   /// Default: token if there is one, else a step ends where the layer does not rise.

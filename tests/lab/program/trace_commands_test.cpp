@@ -18,7 +18,14 @@ using nlohmann::json;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using namespace std::string_literals;
-class trace_commands : public hotset_test::command_line {};
+class trace_commands : public hotset_test::command_line {
+ protected:
+  [[nodiscard]] std::string replayed(const std::string& name) const {
+    const auto result = run("simulate " + name + " --eviction lru,belady --slots 4");
+    EXPECT_THAT(result.out, HasSubstr("belady"));
+    return result.out;
+  }
+};
 
 /// 3 layers, 4 experts, top-2, two tokens of a step each.
 constexpr std::string_view jsonl =
@@ -226,42 +233,29 @@ TEST_F(trace_commands, synth_is_the_same_for_a_seed) {
 TEST_F(trace_commands, synth_records_scores_where_asked) {
   make_trace("plain.trace");
   make_trace("scored.trace", "--scores");
-  make_trace("again.trace", "--scores --predictor-noise 0 --routed-mass 0.5");
+  make_trace("again.trace", "--scores --predictor-noise 0");
   make_trace("noisy.trace", "--scores --predictor-noise 0.2");
-  make_trace("held.trace", "--scores --routed-mass 0.9");
   EXPECT_EQ(json_of("info plain.trace --json")["arrays"], json::array({"weights"}));
   EXPECT_EQ(json_of("info noisy.trace --json")["arrays"],
             json({"weights", "logits", "probabilities", "predictions"}));
   EXPECT_EQ(read_text(path("scored.trace")), read_text(path("again.trace")));
   EXPECT_NE(read_text(path("scored.trace")), read_text(path("noisy.trace")));
-  EXPECT_NE(read_text(path("scored.trace")), read_text(path("held.trace")));
   // They change nothing of what is replayed.
-  const auto replayed = [this](const char* name) {
-    return run(std::string("simulate ") + name + " --eviction lru,belady --slots 4").out;
-  };
   EXPECT_EQ(replayed("plain.trace"), replayed("noisy.trace"));
-  EXPECT_THAT(replayed("plain.trace"), HasSubstr("belady"));
 }
 
 TEST_F(trace_commands, synth_routes_by_autoregressive_logits_where_asked) {
   make_trace("plain.trace", "--scores");
   make_trace("ids.trace", "--autoregression 0.9 --no-weights");
   make_trace("logits.trace", "--autoregression 0.9 --scores");
-  make_trace("again.trace",
-             "--autoregression=0.9 --logit-spread 1 --scores --predictor-noise gaussian:0");
-  make_trace("wide.trace", "--autoregression 0.9 --logit-spread 3 --scores");
+  make_trace("again.trace", "--autoregression=0.9 --scores --predictor-noise gaussian:0");
   EXPECT_EQ(json_of("info ids.trace --json")["arrays"], json::array());
-  EXPECT_EQ(json_of("info logits.trace --json")["arrays"],
-            json({"weights", "logits", "probabilities", "predictions"}));
-  EXPECT_EQ(json_of("info logits.trace --json")["steps_by_kind"]["prefill"], 1);
-  EXPECT_NE(read_text(path("logits.trace")), read_text(path("plain.trace")));
-  EXPECT_NE(read_text(path("logits.trace")), read_text(path("wide.trace")));
-  const auto replayed = [this](const char* name) {
-    return run(std::string("simulate ") + name + " --eviction lru,belady --slots 4").out;
-  };
+  const auto facts = json_of("info logits.trace --json");
+  EXPECT_EQ(facts["arrays"], json({"weights", "logits", "probabilities", "predictions"}));
+  EXPECT_EQ(facts["steps_by_kind"]["prefill"], 1);
+  EXPECT_NE(replayed("logits.trace"), replayed("plain.trace"));
   EXPECT_EQ(replayed("ids.trace"), replayed("logits.trace"));
   EXPECT_EQ(replayed("again.trace"), replayed("logits.trace"));
-  EXPECT_THAT(replayed("logits.trace"), HasSubstr("belady"));
 }
 
 TEST_F(trace_commands, synth_makes_predictions_worse_in_two_ways) {
@@ -305,42 +299,32 @@ TEST_F(trace_commands, synth_requests_makes_a_request_trace) {
 }
 
 TEST_F(trace_commands, synth_refuses_what_makes_no_trace) {
-  refused("synth t --zipf nan", 2, {"--zipf: 'nan'; accepted: 0..8"});
-  refused("synth t --stickiness 1.5", 2, {"--stickiness", "0..1"});
-  refused("synth t --scores --predictor-noise 1.5", 2,
-          {"--predictor-noise: '1.5'; accepted: 0..1"});
-  refused("synth t --scores --predictor-noise nan", 2,
-          {"--predictor-noise: 'nan'; accepted: 0..1"});
-  for (const std::string bad : {"gauss:1", "gaussian", "gaussian:", "gaussian:-1", "gaussian:17",
-                                "gaussian:nan", "gaussian:1x", "exchange:1.5", "exchange", ":0.5"})
+  using parts = std::initializer_list<std::string_view>;
+  for (const auto& [options, said] :
+       {std::pair<const char*, parts>{"--zipf nan", {"--zipf: 'nan'; accepted: 0..8"}},
+        {"--stickiness 1.5", {"--stickiness", "0..1"}},
+        {"--autoregression 0.5 --stickiness 0.5", {"--stickiness", "--autoregression"}},
+        {"--autoregression 0.5 --positions 2 --position-stickiness 0.5",
+         {"--position-stickiness", "--autoregression"}},
+        {"--predictor-noise 0.5", {"--predictor-noise requires --scores"}},
+        {"--positions 0 --steps 2", {"--positions: '0'; accepted: 1.."}},
+        {"--positions 2 --tokens 2", {"--tokens", "--positions"}},
+        {"--steps 2", {"--steps requires --positions"}},
+        {"--position-stickiness 0.5", {"--position-stickiness requires --positions"}},
+        {"--positions 2 --position-stickiness 1.5",
+         {"--position-stickiness: '1.5'; accepted: 0..1"}},
+        {"--positions 65536 --steps 65536", {"1 x (0 + 65536 x 65536), accepted: 1..2147483648"}},
+        {"--experts 4 --top-k 5", {"top_k = 5", "1..4"}},
+        {"--tokens 0", {"accepted: 1.."}},
+        {"--expert-bytes 24XB", {"--expert-bytes: '24XB'", "KiB"}}})
+    refused(std::string("synth t ") + options, 2, said);
+  for (const std::string bad : {"1.5", "nan", "gauss:1", "gaussian", "gaussian:-1", "gaussian:17",
+                                "gaussian:1x", "exchange:1.5", ":0.5"})
     refused("synth t --scores --predictor-noise " + bad, 2,
             {"--predictor-noise: '" + bad + "'; accepted: 0..1, exchange:0..1 or gaussian:0..16"});
   for (const std::string bad : {"1", "-0.1", "nan", "x"})
     refused("synth t --autoregression=" + bad, 2,
             {"--autoregression: '" + bad + "'; accepted: 0 or more, below 1"});
-  for (const std::string bad : {"0", "8.5", "nan"})
-    refused("synth t --autoregression 0.5 --logit-spread " + bad, 2,
-            {"--logit-spread: '" + bad + "'; accepted: more than 0, at most 8"});
-  refused("synth t --logit-spread 2", 2, {"--logit-spread requires --autoregression"});
-  refused("synth t --autoregression 0.5 --stickiness 0.5", 2, {"--stickiness", "--autoregression"});
-  refused("synth t --autoregression 0.5 --positions 2 --position-stickiness 0.5", 2,
-          {"--position-stickiness", "--autoregression"});
-  refused("synth t --autoregression 0.5 --scores --routed-mass 0.5", 2,
-          {"--routed-mass", "--autoregression"});
-  refused("synth t --scores --routed-mass 1", 2, {"--routed-mass: '1'; accepted: 0..0.99"});
-  refused("synth t --predictor-noise 0.5", 2, {"--predictor-noise requires --scores"});
-  refused("synth t --routed-mass 0.5", 2, {"--routed-mass requires --scores"});
-  refused("synth t --positions 0 --steps 2", 2, {"--positions: '0'; accepted: 1.."});
-  refused("synth t --positions 2 --tokens 2", 2, {"--tokens", "--positions"});
-  refused("synth t --steps 2", 2, {"--steps requires --positions"});
-  refused("synth t --position-stickiness 0.5", 2, {"--position-stickiness requires --positions"});
-  refused("synth t --positions 2 --position-stickiness 1.5", 2,
-          {"--position-stickiness: '1.5'; accepted: 0..1"});
-  refused("synth t --positions 65536 --steps 65536", 2,
-          {"1 x (0 + 65536 x 65536), accepted: 1..2147483648"});
-  refused("synth t --experts 4 --top-k 5", 2, {"top_k = 5", "1..4"});
-  refused("synth t --tokens 0", 2, {"accepted: 1.."});
-  refused("synth t --expert-bytes 24XB", 2, {"--expert-bytes: '24XB'", "KiB"});
   refused("synth no/such/folder/t", 1, {"no/such/folder/t: cannot be created"});
   EXPECT_TRUE(files().empty());
 }

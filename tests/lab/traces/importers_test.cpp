@@ -144,9 +144,9 @@ TEST(layer_expert_csv, refuses_bad_rows_in_one_line) {
   refused("layer,expert\n", {"has no rows"});
   refused("expert,layer\n0,1\n", {"line 1", "layer,expert[,weight]"});
   refused("0,1\n0,x\n", {"line 2", "expert is 'x'"});
-  refused("0,1\n0,-1\n", {"expert is '-1'"});
-  refused("0,1\n0,9\n", {"expert is '9'", "0..7"}, {.experts = 8});
-  refused("0,1\n0,1,0.5\n", {"line 2", "3 columns", "layer,expert"});
+  refused("0,1\n0,-2\n", {"expert is '-2'"});
+  refused("0,1\n0,9\n", {"expert is '9'", "-1..7"}, {.experts = 8});
+  refused("0,1\n0,1,0.5\n", {"line 2", "3 columns"});
   refused("0,1,0.5\n0,1,nan\n", {"weight is 'nan'"});
   refused("0,1\n0,2\n1,3\n1,4\n0,1\n0,2\n1,3\n",
           {"line 7", "layer 1 ends after 1 rows", "top_k = 2"}, {.top_k = 2});
@@ -155,7 +155,7 @@ TEST(layer_expert_csv, refuses_bad_rows_in_one_line) {
 
 // JSON lines
 
-TEST(json_lines, reads_nested_and_flat_records) {
+TEST(json_lines, reads_records_of_steps_and_phases) {
   const auto trace = parse_json_lines(trace_samples::json_lines_text, "t.jsonl");
   EXPECT_EQ(trace.tokens(), 3U);
   EXPECT_THAT(trace.step, ElementsAre(0, 0, 1));
@@ -272,8 +272,8 @@ TEST(json_lines, refuses_bad_lines_in_one_line) {
   refused("{\"layer\":0,\"experts\":[1],\"weights\":[null]}\n", {"a weight is null"});
   refused("{\"layer\":0,\"experts\":[1],\"weights\":[1e39]}\n", {"a weight is"});
   refused("{\"layer\":0,\"experts\":[1],\"weights\":[1,2]}\n", {"2 weights for 1 experts"});
-  refused("{\"layer\":0,\"experts\":[[1],[2]],\"weights\":[[1]]}\n",
-          {"1 rows of weights for 2 tokens"});
+  refused("{\"layer\":0,\"experts\":[[1],[2]]}\n",
+          {"experts is an array of 1; accepted: an integer"});
   refused("{\"layer\":0,\"experts\":[1],\"weights\":[1]}\n{\"layer\":0,\"experts\":[1]}\n",
           {"line 2", "in every line or in none"});
   refused("{\"layer\":0,\"experts\":[1],\"phase\":\"warm\"}\n", {"phase is 'warm'"});
