@@ -301,17 +301,6 @@ TEST_F(adapter_folders, a_folder_without_what_belongs_there_is_refused) {
                   "*.safetensors");
 }
 
-TEST_F(adapter_folders, what_tuned_more_than_routed_experts_is_refused) {
-  write(small_tensors(), "model.safetensors",
-        R"({"experts": {"1": [5, 2], "2": [7]}, "shared_experts": true})");
-  EXPECT_EQ(refused(),
-            "/expert_cfg.json: key 'shared_experts': is true; accepted: false: adapters that "
-            "tuned routed experts and nothing else");
-  write(small_tensors(), "model.safetensors",
-        R"({"experts": {"1": [5, 2], "2": [7]}, "non_expert_modules": true})");
-  EXPECT_THAT(refused(), StartsWith("/expert_cfg.json: key 'non_expert_modules': is true"));
-}
-
 TEST_F(adapter_folders, a_format_that_is_none_has_a_reason) {
   write(small_tensors());
   const auto reason = [&](auto change) {
@@ -476,21 +465,16 @@ TEST_F(written_adapters, of_random_formats_are_read_back_byte_by_byte) {
 }
 
 TEST_F(written_adapters, that_the_base_model_cannot_have_are_refused_before_anything_is_made) {
-  EXPECT_EQ(not_written<usage_error>({{1}, {{5_expert}}}),
-            "adapter configuration: layers = 1 with 1 numbers, accepted: 2");
-  EXPECT_EQ(not_written<usage_error>({{1, 2}, {{5_expert}}}),
-            "adapter configuration: layers = 1 with 2 numbers, accepted: 2");
-  EXPECT_EQ(not_written<usage_error>({{2, 1}, {{5_expert}, {}}}),
-            "adapter configuration: layers 2, 1, accepted: ascending numbers");
-  EXPECT_THAT(not_written<usage_error>({{1, 1}, {{5_expert}, {}}}),
-              HasSubstr("key '1': is there twice"));
-  EXPECT_THAT(not_written<usage_error>({{-1, 1}, {{5_expert}, {}}}), HasSubstr("layer '-1'"));
-  EXPECT_EQ(not_written<usage_error>({{1, 3}, {{5_expert}, {}}}),
-            "adapter configuration: layer 3: is no MoE layer; accepted: 1..2");
-  EXPECT_EQ(not_written<usage_error>({{1, 2}, {{8_expert}, {}}}),
-            "adapter configuration: layer 1: expert 0 is 8; accepted: 0..7");
-  EXPECT_THAT(not_written<usage_error>({{1, 2}, {{5_expert, 5_expert}, {}}}),
-              HasSubstr("layer 1: expert 5 is there twice"));
+  const std::string who = "adapter configuration: ";
+  for (const auto& [bad, said] :
+       {std::pair<esft_config, const char*>{{{1}, {{5_expert}}},
+                                            "layers = 1 with 1 numbers, accepted: 2"},
+        {{{1, 2}, {{5_expert}}}, "layers = 1 with 2 numbers, accepted: 2"},
+        {{{2, 1}, {{5_expert}, {}}}, "layers 2, 1, accepted: ascending numbers"},
+        {{{1, 1}, {{5_expert}, {}}}, "key '1': is there twice; accepted: each key once"},
+        {{{1, 3}, {{5_expert}, {}}}, "layer 3: is no MoE layer; accepted: 1..2"},
+        {{{1, 2}, {{8_expert}, {}}}, "layer 1: expert 0 is 8; accepted: 0..7"}})
+    EXPECT_EQ(not_written<usage_error>(bad), who + said);
   format.weights[0][0].rows = format.weights[0][0].columns = 1U << 24U;
   EXPECT_THAT(not_written<usage_error>(config), HasSubstr("accepted: 281474976710656 bytes"));
   format.dtype = "F64";
