@@ -36,7 +36,7 @@ int export_trace(const export_options& options) {
     return ok;
   }
   try {
-    lab::write_oracle_general(trace, out);
+    lab::write_oracle_general(trace, std::move(out));
   } catch (const trace_error& error) {  // what the format cannot hold is no bad input
     throw std::runtime_error(error.what());
   }

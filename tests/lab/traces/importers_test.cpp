@@ -403,7 +403,7 @@ TEST(oracle_general, exports_every_access_with_its_next_one) {
   const trace_samples::temporary_folder folder;
   const auto trace = parse_bigmoe_route_csv(trace_samples::bigmoe_text, "toy");
   const auto path = folder.path() / "t.oracleGeneral";
-  write_oracle_general(trace, path);
+  write_oracle_general(trace, output_file(path));
   const auto bytes = trace_samples::read_all(path);
   ASSERT_EQ(bytes.size(), 16U * 24U);
   const auto record = [&](std::size_t i) { return bytes.substr(i * 24, 24); };
@@ -424,10 +424,11 @@ TEST(oracle_general, what_is_read_from_one_layer_is_written_back) {
     const auto trace =
         synthetic_trace({.layers = 1, .top_k = 1, .tokens = 200, .expert_bytes = 9, .seed = seed})
             .value();
-    write_oracle_general(trace, folder.path() / "a");
+    write_oracle_general(trace, output_file(folder.path() / "a"));
     const auto read = read_oracle_general(folder.path() / "a");
-    write_oracle_general(read, folder.path() / "b");
-    write_oracle_general(read_oracle_general(folder.path() / "b"), folder.path() / "c");
+    write_oracle_general(read, output_file(folder.path() / "b"));
+    write_oracle_general(read_oracle_general(folder.path() / "b"),
+                         output_file(folder.path() / "c"));
     EXPECT_EQ(read.ids.size(), trace.ids.size());
     EXPECT_EQ(trace_samples::read_all(folder.path() / "b"),
               trace_samples::read_all(folder.path() / "c"));
