@@ -4,6 +4,7 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "lab/errors.hpp"
 #include "lab/program/command.hpp"

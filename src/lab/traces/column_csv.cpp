@@ -140,18 +140,18 @@ class column_reader {
   routing_trace read_layers_and_experts(std::int32_t top_k) {
     std::string_view line;
     while (lines_.next_row(line)) {
-      const auto& cells = lines_.fields(line);
+      const auto& fields = lines_.fields(line);
       if (columns_ == 0) {
         const bool named = line == "layer,expert" || line == "layer,expert,weight";
-        if (!named && !parse_number<std::int32_t>(cells[0]))
+        if (!named && !parse_number<std::int32_t>(fields[0]))
           lines_.refuse("'" + std::string(line) + "'",
                         "a header layer,expert[,weight], or numbers");
-        columns_ = cells.size() == 3 ? 3 : 2;
+        columns_ = fields.size() == 3 ? 3 : 2;
         experts_ = {1};
         if (columns_ == 3) weights_ = {2};
         if (named) continue;
       }
-      row(cells);
+      row(fields);
     }
     if (rows_.empty()) refuse_input(lines_.file(), "", "has no rows", "layer,expert rows");
     rows_.divide(top_k);

@@ -65,18 +65,14 @@ std::span<const row> pass_at(std::span<const row> rows) {
   return end == rows.end() ? rows : rows.first(static_cast<std::size_t>(end - rows.begin()) + 1);
 }
 
-/// Returns the tokens of a pass that has the same number of rows, 2 or more, in each of 2 or more layers; else 0. A line
-/// that lists several tokens has said which rows belong together.
+/// Returns the tokens of a pass that has the same number of rows, 2 or more, in each of 2 or more layers; else 0.
 std::size_t tokens_by_layer(std::span<const row> pass) {
   const auto layer = [&](std::size_t i) { return pass[i].front().layer; };
   const auto tokens = static_cast<std::size_t>(
       std::ranges::count_if(pass, [&](const row& r) { return r.front().layer == layer(0); }));
   if (tokens < 2 || tokens == pass.size() || pass.size() % tokens != 0) return 0;
-  for (std::size_t i = 0; i < pass.size(); ++i) {
-    const bool begins = i % tokens == 0;
-    const bool rises = i > 0 && layer(i) > layer(i - 1);
-    if (pass[i].front().token != 0 || (i > 0 && begins != rises)) return 0;
-  }
+  for (std::size_t i = 1; i < pass.size(); ++i)
+    if ((i % tokens == 0) != (layer(i) > layer(i - 1))) return 0;
   return tokens;
 }
 
