@@ -261,7 +261,7 @@ TEST(json_lines, refuses_bad_lines_in_one_line) {
   refused("{\"layer\":0,\"experts\":[1],\"layer\":1}\n",
           {"line 1: key 'layer': is there twice; accepted: each key once"});
   refused("{\"experts\":[1]}\n", {"has no 'layer'", "it has experts", "--field"});
-  refused("\n{\"l\":0,\"ids\":[1]}\n", {"line 2", "has no 'layer' (it has l, ids)", "--field"});
+  refused("\n{\"l\":0,\"ids\":[1]}\n", {"line 2", "has no 'layer' (it has ids, l)", "--field"});
   refused("{\"layer\":0,\"experts\":[1]}\n{\"type\":\"end\"}\n", {"line 2", "has no 'layer'"});
   refused("{\"layer\":0}\n", {"has no 'experts'"});
   refused("{\"layer\":-1,\"experts\":[1]}\n", {"layer is -1"});
