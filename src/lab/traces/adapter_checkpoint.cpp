@@ -167,42 +167,44 @@ void check_size(const expert_shape& shape, std::size_t experts) {
                                   experts, each, most_described_bytes));
 }
 
-/// A folder that goes away again, with those above it that were made for it, unless it is kept.
-class new_folder {
- public:
-  explicit new_folder(const fs::path& path) {
-    std::error_code code;
-    const auto is_missing = [&](const fs::path& at) {
-      return !at.empty() && fs::status(at, code).type() == fs::file_type::not_found;
-    };
-    for (auto at = path; is_missing(at); at = at.parent_path()) made_.push_back(at);
-    fs::create_directories(path, code);
-    if (!code) return;
-    remove();
-    throw std::runtime_error(input_message(path.string(), "",
-                                           "cannot be created: " + code.message(),
-                                           "a folder that is there or can be made"));
-  }
-  ~new_folder() { remove(); }
-  new_folder(const new_folder&) = delete;
-  new_folder& operator=(const new_folder&) = delete;
-
-  void keep() noexcept { made_.clear(); }
-
- private:
-  void remove() noexcept {
-    std::error_code ignored;
-    for (const auto& path : made_) fs::remove(path, ignored);  // what is empty, and nothing else
-  }
-  std::vector<fs::path> made_{};  ///< innermost first
-};
-
 /// What lies there, too, would be read with the new weights.
 void refuse_other_weights(const fs::path& folder) {
   for (const auto& path : safetensors_in(folder))
     if (path.filename() != weights_file)
       throw std::runtime_error(input_message(path.string(), "", "is in the adapter's folder, too",
                                              "a folder without other weights"));
+}
+
+void write_files(const fs::path& folder, const adapter_format& format, const expert_shape& shape,
+                 const esft_config& config, const matrix_source& source) {
+  refuse_other_weights(folder);
+  output_file data(folder / weights_file, output_content::binary);
+  output_file names(folder / config_file);
+  const auto tuned = tuned_experts(config);
+  safetensors_header header;
+  for (const auto key : tuned)
+    for (const auto& matrix : shape.matrices)
+      header.add(name_of(config, key, matrix), format.dtype,
+                 std::array{matrix.rows, matrix.columns}, element_bytes(shape.type));
+  data.write(header.bytes({{"format", "pt"}}));  // other readers ask for it
+  for (const auto key : tuned)
+    for (const auto& matrix : shape.matrices) {
+      const auto bytes = source(key.layer, key.expert, matrix);
+      if (bytes.size() != shape.bytes(matrix))
+        throw usage_error(fmt::format("source of {}: {} bytes, accepted: {}",
+                                      name_of(config, key, matrix), bytes.size(),
+                                      shape.bytes(matrix)));
+      data.writer().write(bytes);
+      data.check();
+    }
+  names.write(format_esft_config(config));
+  // Neither takes its place before all of both is written.
+  for (auto* const file : {&data, &names}) {
+    file->writer().flush();
+    file->check();
+  }
+  data.commit();
+  names.commit();
 }
 
 }  // namespace
@@ -355,38 +357,19 @@ void write_adapter_checkpoint(const std::filesystem::path& folder, const adapter
   if (!source) throw usage_error("adapter weights: no source, accepted: a function");
   const expert_shape shape(format);
   check_config(config, format.base);
-  const auto tuned = tuned_experts(config);
-  check_size(shape, tuned.size());
-  new_folder made(folder);
-  refuse_other_weights(folder);
-  output_file data(folder / weights_file, output_content::binary);
-  output_file names(folder / config_file);
-
-  safetensors_header header;
-  for (const auto key : tuned)
-    for (const auto& matrix : shape.matrices)
-      header.add(name_of(config, key, matrix), format.dtype,
-                 std::array{matrix.rows, matrix.columns}, element_bytes(shape.type));
-  data.write(header.bytes({{"format", "pt"}}));  // other readers ask for it
-  for (const auto key : tuned)
-    for (const auto& matrix : shape.matrices) {
-      const auto bytes = source(key.layer, key.expert, matrix);
-      if (bytes.size() != shape.bytes(matrix))
-        throw usage_error(fmt::format("source of {}: {} bytes, accepted: {}",
-                                      name_of(config, key, matrix), bytes.size(),
-                                      shape.bytes(matrix)));
-      data.writer().write(bytes);
-      data.check();
-    }
-  names.write(format_esft_config(config));
-  // Neither takes its place before all of both is written.
-  for (auto* const file : {&data, &names}) {
-    file->writer().flush();
-    file->check();
+  check_size(shape, tuned_experts(config).size());
+  std::error_code code;
+  const bool made = fs::create_directories(folder, code);
+  if (code)
+    throw std::runtime_error(input_message(folder.string(), "",
+                                           "cannot be created: " + code.message(),
+                                           "a folder that is there or can be made"));
+  try {
+    write_files(folder, format, shape, config, source);
+  } catch (...) {
+    if (made) fs::remove(folder, code);  // it is empty
+    throw;
   }
-  data.commit();
-  names.commit();
-  made.keep();
 }
 
 }  // namespace hotset::lab

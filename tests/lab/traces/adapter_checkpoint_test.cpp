@@ -493,9 +493,8 @@ TEST_F(written_adapters, whose_source_fails_leave_everything_as_it_was) {
   };
   const std::string message =
       "source of model.layers.1.mlp.experts.5.up_proj.weight: 11 bytes, accepted: 12";
-  EXPECT_EQ(refusal<usage_error>([&] {
-              write_adapter_checkpoint(folder.path() / "a" / "b", format, config, one_short);
-            }),
+  EXPECT_EQ(refusal<usage_error>(
+                [&] { write_adapter_checkpoint(folder.path() / "a", format, config, one_short); }),
             message);
   EXPECT_EQ(folder.files(), 0U) << "no folder is left";
   write_adapter_checkpoint(folder.path(), format, config, source());
