@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "lab/errors.hpp"
 #include "lab/files/input_files.hpp"
 #include "lab/files/mapped_file.hpp"
@@ -129,27 +131,23 @@ std::optional<trace_format> text_format(std::string_view text, const field_map& 
   return std::nullopt;
 }
 
-/// Whether a text may be a CSV: numbers alone, or a header and a row with as many columns.
-bool may_be_csv(std::string_view text) {
-  const auto line = telling_line(text);
-  if (line.empty() || text.find('\0') != std::string_view::npos) return false;
-  const auto behind = static_cast<std::size_t>(line.data() - text.data()) + line.size();
-  return numeric_columns(line) > 1 || have_same_columns(line, telling_line(text.substr(behind)));
-}
-
 [[noreturn]] void refuse(const fs::path& path, std::string_view found, std::string_view accepted) {
   refuse_input(path.string(), "byte 0", found, accepted);
 }
 
-/// Shows the header of what may be a CSV, and options that are likely to read it. Errors: trace_error.
+/// Shows the header of what may be a CSV, a row with as many columns behind it, and options that are likely to read it.
+/// Errors: trace_error.
 [[noreturn]] void refuse_text(const fs::path& path, std::string_view text) {
   const std::string unknown = "the format is not recognised";
   const auto line = telling_line(text);
-  if (!may_be_csv(text)) refuse(path, unknown, known_formats());
-  if (const auto columns = numeric_columns(line); columns > 0)
-    refuse(path, unknown + ": " + std::to_string(columns) + " columns of numbers without a header",
+  if (line.empty() || text.find('\0') != text.npos) refuse(path, unknown, known_formats());
+  if (const auto columns = numeric_columns(line); columns > 1)
+    refuse(path, fmt::format("{}: {} columns of numbers without a header", unknown, columns),
            "a first line of their names, such as token,layer,e0,e1");
-  refuse(path, unknown + "; the header of a CSV would be " + std::string(line.substr(0, 200)),
+  const auto behind = static_cast<std::size_t>(line.data() - text.data()) + line.size();
+  if (!have_same_columns(line, telling_line(text.substr(behind))))
+    refuse(path, unknown, known_formats());
+  refuse(path, fmt::format("{}; the header of a CSV would be {}", unknown, line.substr(0, 200)),
          suggested_fields(line));
 }
 
@@ -182,9 +180,9 @@ void refuse_empty_keys(const routing_trace& trace, const fs::path& path) {
   const auto most = free_keys + keys_per_id * trace.ids.size();
   if (keys <= most) return;
   refuse_input(path.string(), "",
-               std::to_string(trace.layers) + " layers x " + std::to_string(trace.experts) +
-                   " experts for " + std::to_string(trace.ids.size()) + " routed experts",
-               "at most " + std::to_string(most) + " experts in all layers");
+               fmt::format("{} layers x {} experts for {} routed experts", trace.layers,
+                           trace.experts, trace.ids.size()),
+               fmt::format("at most {} experts in all layers", most));
 }
 
 }  // namespace
