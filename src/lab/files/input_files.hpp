@@ -19,8 +19,8 @@ struct input_entry {
 };
 
 /// All regular files of an input, sorted by name; recognised by content, not by extension. A folder's
-/// subfolders are not entered. A packed file unpacks to 2 MiB and 50 times its size at most: recorded traces pack 3 to 20
-/// times. Errors: trace_error, also for more than `most_bytes` in all.
+/// subfolders are not entered. A packed file unpacks to 2 MiB and 50 times its size at most: recorded traces
+/// pack 3 to 20 times. Errors: trace_error, also for more than `most_bytes` in all.
 [[nodiscard]] std::vector<input_entry> read_input(const std::filesystem::path& path,
                                                   std::uint64_t most_bytes = std::uint64_t{16}
                                                                              << 30U);

@@ -82,10 +82,11 @@ class recorded_rows {
   /// Appends an expert to the row's token; -1 is absent. Errors: trace_error for too many.
   void add(expert_id id, float weight = 0);
 
-  /// Divides rows of one expert each, in execution order, into tokens of top_k experts; 0: as many as the shortest run of
-  /// one layer. A pass ends where the layer falls. A layer with n times top_k rows in a pass routed n tokens (a batch: one
-  /// prefill step); one that routed fewer than its pass routed the last ones, as an engine does that needs only the last
-  /// outputs. A pass of one token is a decode step. Errors: trace_error for a layer that ends inside a token.
+  /// Divides rows of one expert each, in execution order, into tokens of top_k experts; 0: as many as the shortest
+  /// run of one layer. A pass ends where the layer falls. A layer with n times top_k rows in a pass routed n tokens
+  /// (a batch: one prefill step); one that routed fewer than its pass routed the last ones, as an engine does that
+  /// needs only the last outputs. A pass of one token is a decode step.
+  /// Errors: trace_error for a layer that ends inside a token.
   void divide(std::int32_t top_k);
 
   [[nodiscard]] bool empty() const noexcept { return records_.empty(); }
