@@ -465,7 +465,7 @@ TEST(policies, a_routing_trace_written_as_oracle_general_gives_the_same_misses) 
     accesses objects;
     for (std::size_t i = 0; i < visits.size(); ++i)
       objects.push_back(visits.shape().index({visits.at(i).layer, visits[i].experts.front()}));
-    lab::write_oracle_general(trace, file);
+    lab::write_oracle_general(trace, lab::output_file(file));
     expect_as_general_simulators(lab::read_oracle_general(file), objects);
     expect_as_general_simulators(trace, objects);
   }
