@@ -49,17 +49,13 @@ struct decayed {
 };
 struct reused {
   static std::vector<sampled_miss_curve> curves() {
-    std::vector<sampled_miss_curve> out;
     support::random_source random(6);
-    for (const std::size_t bins : {1U, 7U, 64U}) {
-      sampled_reuse_distance distances({.keys = 50, .rate = 1, .bins = bins});
-      for (int n = 0; n < 500; ++n) {
-        const std::vector<std::int32_t> id{random.id_below(50)};
-        distances.access(id);
-      }
-      out.push_back(distances.curve());
+    auto distances = sampled_reuse_distance::create({.keys = 50, .rate = 1}).value();
+    for (int n = 0; n < 500; ++n) {
+      const std::vector<std::int32_t> id{random.id_below(50)};
+      distances.visit(id, 0, 1);
     }
-    return out;
+    return {distances.curve()};
   }
 };
 struct referred {

@@ -1,255 +1,111 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// LRU stacks: of at most 256 keys as a byte of rank each, of many keys as a row of bits in time.
+/// An LRU stack of any number of keys, as a row of bits in time.
 ///
-/// Rule, recency_ranks: a touch moves the ranks of all keys above the touched one at once, in vectors.
-/// Rule, recency_bitmap: a bit is set where some key was touched last, and a key's distance is the number of bits from its
-/// last touch on. Ones are counted in four steps: within a word
-/// of 64 bits, in the words before it in its group, in the groups before it in its span (both kept, and corrected all at
-/// once in vectors), and in the spans before it (a Fenwick tree). Full time is compacted: touches keep their order.
-/// Source: Bennett and Kruskal 1975; a tree over spans of 32,768 touches, and not over touches, is ours.
-/// Cost, recency_ranks: a distance O(1); a touch one pass over a byte a key, without a branch.
-/// Cost, recency_bitmap: O(1 + log(keys / 8192)) a distance and a touch, some cache lines; compaction O(1) a touch,
-/// amortised.
+/// Rule: a bit is set where some key was touched last, and a key's distance is the number of bits from its last touch on.
+/// Bits are counted within a word of 64 and, by a Fenwick tree, in the words before it. Full time is compacted: touches keep their
+/// order.
+/// Source: Bennett and Kruskal 1975; a tree over words, and not over touches, is ours.
+/// Cost: O(log(live keys / 16)) a distance and a touch; compaction O(log(live keys)) a touch, amortised.
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <limits>
 #include <vector>
 
 #include "hotset/core/platform/assert.hpp"
-#include "hotset/core/platform/compiler.hpp"
 
 namespace hotset {
 
-/// Of few keys. Threads: compatible. Memory: taken once.
-class recency_ranks {
- public:
-  static constexpr std::size_t most_keys = 256;
-
-  recency_ranks() = default;
-  /// Pre: keys <= most_keys.
-  explicit recency_ranks(std::size_t keys) : blocks_((keys + block - 1) / block) {
-    HOTSET_ASSERT(keys <= most_keys);
-    // Keys never seen lie below the others in any order; the padding below them is never passed.
-    for (std::size_t i = 0; i < blocks_.size() * block; ++i)
-      at(i) = static_cast<rank>(lowest + static_cast<std::ptrdiff_t>(i < keys ? i : most_keys - 1));
-  }
-
-  /// Distinct keys touched since this one, itself included; 0: never touched. Pre: key < keys.
-  [[nodiscard]] std::uint32_t distance(std::size_t key) const noexcept {
-    const auto position = position_of(key);
-    return position < seen_ ? position + 1 : 0;
-  }
-  /// Moves the key to the front.
-  void touch(std::size_t key) noexcept {
-    const rank passed = at(key);
-    seen_ += position_of(key) >= seen_ ? 1U : 0U;
-    for (auto& ranks : blocks_)
-      for (auto& r : ranks.at) r = static_cast<rank>(r + (r < passed ? 1 : 0));
-    at(key) = lowest;
-  }
-  /// Distinct keys touched so far.
-  [[nodiscard]] std::size_t seen() const noexcept { return seen_; }
-
- private:
-  // Signed and offset: vectors compare signed bytes in one instruction.
-  using rank = std::int8_t;
-  static constexpr rank lowest = std::numeric_limits<rank>::min();
-  static constexpr std::size_t block = 64;
-  struct alignas(64) line {
-    rank at[block];
-  };
-
-  [[nodiscard]] rank& at(std::size_t i) noexcept { return blocks_[i / block].at[i % block]; }
-  [[nodiscard]] std::uint32_t position_of(std::size_t key) const noexcept {
-    return static_cast<std::uint32_t>(blocks_[key / block].at[key % block] - lowest);
-  }
-
-  std::vector<line> blocks_;
-  std::uint32_t seen_ = 0;
-};
-
-/// Of many keys. Threads: compatible. Memory: 4 bytes a key and about 6 bits for each that may be live; more is taken only by `grow`.
+/// Threads: compatible. Memory: 4 bytes a key, and about 6 bits for each that may be live.
 class recency_bitmap {
  public:
   /// Most keys that can be live: four times as many touches are held.
   static constexpr std::size_t most_keys = std::size_t{1} << 29;
 
   recency_bitmap() = default;
+  /// Touches allocate nothing.
   explicit recency_bitmap(std::size_t keys) : recency_bitmap(keys, keys) {}
-  /// live: how many keys will be touched and not forgotten. Pre: keys <= most_keys.
+  /// live: how many keys are likely to be touched and not forgotten. Touches of more take more memory. Pre: keys <= most_keys.
   recency_bitmap(std::size_t keys, std::size_t live) : last_(keys, never) {
     HOTSET_ASSERT(keys <= most_keys);
-    resize(4 * std::max<std::size_t>(live, 1));
+    // A compaction looks at every key, live or not.
+    resize(std::max({std::size_t{1}, 4 * live, keys / 4}));
   }
 
   /// Distinct keys touched since this one, itself included; 0: never touched. Pre: key < keys.
   [[nodiscard]] std::uint32_t distance(std::size_t key) const noexcept {
-    const auto touched = last_[key];
-    return touched == never ? 0 : live_ - ones_before(touched);
+    return last_[key] == never ? 0 : ones_from(last_[key]);
   }
-  /// The key will be asked for soon. Pre: key < keys.
-  void prefetch(std::size_t key) const noexcept { fetch_soon(&last_[key]); }
-  /// Moves the key to the front. Pre: key < keys; no more keys are live than was said, this one included.
-  void touch(std::size_t key) noexcept {
-    if (now_ == end_) rebuild(end_);
-    const auto touched = last_[key];
-    if (touched != never) clear(touched);
-    live_ += touched == never ? 1U : 0U;
-    set(key);
+  /// Moves the key to the front. Pre: key < keys.
+  void touch(std::size_t key) {
+    if (now_ == words_.size() * word_bits) compact();
+    forget(key);
+    if (const auto word = now_ / word_bits; word != open_) {
+      add(open_, ones(words_[open_]));
+      open_ = word;
+    }
+    words_[open_] |= bit(now_);
+    last_[key] = now_++;
+    ++live_;
   }
   /// The key is as one never touched.
   void forget(std::size_t key) noexcept {
-    if (last_[key] == never) return;
-    clear(last_[key]);
+    const auto touched = last_[key];
+    if (touched == never) return;
+    words_[touched / word_bits] &= ~bit(touched);
+    if (touched / word_bits != open_) add(touched / word_bits, 0U - 1U);
     last_[key] = never;
     --live_;
   }
   /// Keys touched and not forgotten.
   [[nodiscard]] std::size_t live() const noexcept { return live_; }
-  /// How many keys may be live.
-  [[nodiscard]] std::size_t room() const noexcept { return end_ / 4; }
-  /// Makes room for so many live keys. Allocates.
-  void grow(std::size_t live) {
-    if (live > room()) rebuild(4 * live);
-  }
 
  private:
   static constexpr std::uint32_t never = std::numeric_limits<std::uint32_t>::max();
   static constexpr std::uint32_t word_bits = 64;
-  static constexpr std::uint32_t group_words = 16;
-  static constexpr std::uint32_t span_groups = 32;
-  static constexpr std::uint32_t group_bits = word_bits * group_words;
-  static constexpr std::uint32_t span_bits = group_bits * span_groups;
 
-  /// Ones in the parts before each part of a whole. A part that no touch has reached is not counted yet.
-  template <std::size_t Parts>
-  struct alignas(2 * Parts) running_counts {
-    std::array<std::uint16_t, Parts> before{};
-    /// Four counts at a time: left to itself, a compiler may take them one by one, and lose the loads that follow.
-    /// What a part borrows that is not counted yet is lent by a later one, which is not either.
-    void take_one_from(std::uint32_t part) noexcept {
-      static_assert(std::endian::native == std::endian::little, "later parts in higher bits");
-      const auto* const after = one_from_here.data() + (Parts - 1 - part);
-      for (std::size_t i = 0; i < Parts; i += 4) {
-        std::uint64_t counts = 0;
-        std::uint64_t ones = 0;
-        std::memcpy(&counts, &before[i], sizeof counts);
-        std::memcpy(&ones, after + i, sizeof ones);
-        counts -= ones;
-        std::memcpy(&before[i], &counts, sizeof counts);
-      }
-    }
-    /// Zeros, then as many ones: seen from the right place, what to take from each part.
-    static constexpr auto one_from_here = [] {
-      std::array<std::uint16_t, 2 * Parts> row{};
-      for (std::size_t i = Parts; i < row.size(); ++i) row[i] = 1;
-      return row;
-    }();
-  };
-
-  void resize(std::size_t touches) {
-    const auto spans = (touches + span_bits - 1) / span_bits;
-    words_.assign(spans * span_groups * group_words, 0);
-    groups_.assign(spans * span_groups, {});
-    spans_.assign(spans, {});
-    tree_.assign(spans + 1, 0);
-    end_ = static_cast<std::uint32_t>(spans * span_bits);
-    now_ = 0;
-    open_ = 0;
-  }
-
-  /// Without the instruction, which the oldest x86-64 lacks, the library's own popcount is a call.
   static std::uint32_t ones(std::uint64_t word) noexcept {
-#if defined(__POPCNT__) || !defined(__x86_64__)
     return static_cast<std::uint32_t>(std::popcount(word));
-#else
-    word -= (word >> 1U) & 0x5555555555555555U;
-    word = (word & 0x3333333333333333U) + ((word >> 2U) & 0x3333333333333333U);
-    word = (word + (word >> 4U)) & 0x0f0f0f0f0f0f0f0fU;
-    return static_cast<std::uint32_t>((word * 0x0101010101010101U) >> 56U);
-#endif
   }
-
-  [[nodiscard]] std::uint32_t ones_before(std::uint32_t position) const noexcept {
-    const auto word = words_[position / word_bits];
-    return ones(word & ((std::uint64_t{1} << (position % word_bits)) - 1)) +
-           groups_[position / group_bits].before[position / word_bits % group_words] +
-           spans_[position / span_bits].before[position / group_bits % span_groups] +
-           ones_in_spans_before(position / span_bits);
+  static std::uint64_t bit(std::uint32_t position) noexcept {
+    return std::uint64_t{1} << (position % word_bits);
   }
-  /// The span that is being filled is not in the tree yet.
-  [[nodiscard]] std::uint32_t ones_in_spans_before(std::uint32_t span) const noexcept {
-    if (span == open_span()) return live_ - open_;
-    std::uint32_t total = 0;
-    for (auto i = span; i > 0; i &= i - 1) total += tree_[i];
-    return total;
+  [[nodiscard]] std::uint32_t ones_from(std::uint32_t position) const noexcept {
+    const auto word = position / word_bits;
+    const auto here = ones(words_[word] >> (position % word_bits));
+    if (word == open_) return here;
+    std::uint32_t so_far = 0;  // ones in this word and those before it
+    for (auto i = word + 1; i > 0; i &= i - 1) so_far += tree_[i];
+    return here + live_ - so_far;
   }
-  void add_to_tree(std::uint32_t span, std::uint32_t count) noexcept {
-    for (auto i = span + 1; i < tree_.size(); i += i & (0U - i)) tree_[i] += count;
+  void add(std::uint32_t word, std::uint32_t count) noexcept {
+    for (auto i = word + 1; i < tree_.size(); i += i & (0U - i)) tree_[i] += count;
   }
-  /// Of the last touch: time may just have reached the next span, which no touch has opened.
-  [[nodiscard]] std::uint32_t open_span() const noexcept {
-    return now_ == 0 ? 0 : (now_ - 1) / span_bits;
+  void resize(std::size_t touches) {
+    words_.assign((touches + word_bits - 1) / word_bits, 0);
+    tree_.assign(words_.size() + 1, 0);
   }
-
-  void clear(std::uint32_t position) noexcept {
-    words_[position / word_bits] &= ~(std::uint64_t{1} << (position % word_bits));
-    groups_[position / group_bits].take_one_from(position / word_bits % group_words);
-    spans_[position / span_bits].take_one_from(position / group_bits % span_groups);
-    if (const auto span = position / span_bits; span == open_span())
-      --open_;
-    else
-      add_to_tree(span, 0U - 1U);
-  }
-
-  void set(std::size_t key) noexcept {
-    if (now_ % word_bits == 0) open_word();
-    words_[now_ / word_bits] |= std::uint64_t{1} << (now_ % word_bits);
-    ++open_;
-    last_[key] = now_++;
-  }
-  /// Time has reached a word: what was counted before it is kept.
-  void open_word() noexcept {
-    if (now_ % span_bits == 0 && now_ != 0) {
-      add_to_tree(now_ / span_bits - 1, open_);
-      open_ = 0;
-    }
-    auto& in_span = spans_[now_ / span_bits].before[now_ / group_bits % span_groups];
-    if (now_ % group_bits == 0) in_span = static_cast<std::uint16_t>(open_);
-    groups_[now_ / group_bits].before[now_ / word_bits % group_words] =
-        static_cast<std::uint16_t>(open_ - in_span);
-  }
-
-  /// Every key's last touch becomes its place among the live ones, whose bits are the first. Allocates for more touches only.
-  void rebuild(std::size_t touches) {
+  /// Every key's last touch becomes its place among the live ones, whose bits are the first.
+  void compact() {
     for (auto& touched : last_)
-      if (touched != never) touched = ones_before(touched);
-    resize(touches);
-    HOTSET_ASSERT(live_ < end_);
-    while (now_ < live_) {
-      open_word();
-      const auto here = std::min(word_bits, live_ - now_);
-      words_[now_ / word_bits] = ~std::uint64_t{0} >> (word_bits - here);
-      open_ += here;
-      now_ += here;
-    }
+      if (touched != never) touched = live_ - ones_from(touched);
+    resize(std::max<std::size_t>(words_.size() * word_bits, std::size_t{4} * live_));
+    std::fill_n(words_.begin(), live_ / word_bits, ~std::uint64_t{0});
+    if (live_ % word_bits != 0) words_[live_ / word_bits] = bit(live_) - 1;
+    now_ = live_;
+    open_ = live_ == 0 ? 0 : (live_ - 1) / word_bits;
+    for (std::uint32_t word = 0; word < open_; ++word) add(word, word_bits);
   }
 
   std::vector<std::uint32_t> last_;  ///< by key: when it was touched last
   std::vector<std::uint64_t> words_;
-  std::vector<running_counts<group_words>> groups_;
-  std::vector<running_counts<span_groups>> spans_;
-  std::vector<std::uint32_t> tree_;  ///< Fenwick tree of the ones in closed spans
+  std::vector<std::uint32_t> tree_;  ///< Fenwick tree of the ones in the words before the open one
   std::uint32_t now_ = 0;
-  std::uint32_t end_ = 0;
+  std::uint32_t open_ = 0;  ///< the word of the last touch
   std::uint32_t live_ = 0;
-  std::uint32_t open_ = 0;  ///< ones in the span of the last touch
 };
 
 }  // namespace hotset

@@ -13,24 +13,23 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "hotset/core/ids.hpp"
 #include "hotset/core/ids/id_view.hpp"
 #include "hotset/core/numbers/unique_ids.hpp"
 #include "hotset/core/platform/assert.hpp"
+#include "hotset/planning/curve/recency_bitmap.hpp"
 
 namespace hotset {
 
-/// Stack: recency_ranks or recency_bitmap. Threads: compatible. Memory: taken once.
-template <class Stack>
+/// Threads: compatible. Memory: taken once.
 class reuse_distance {
  public:
   reuse_distance() = default;
-  /// experts: of one layer, whose ids a visit holds; most_ids: of one visit.
-  reuse_distance(Stack stack, std::size_t experts, std::size_t most_ids)
-      : stack_(std::move(stack)),
+  /// keys: of the stack; experts: of one layer, whose ids a visit holds; most_ids: of one visit.
+  reuse_distance(std::size_t keys, std::size_t experts, std::size_t most_ids)
+      : stack_(keys),
         distinct_(experts, most_ids),
         experts_(std::min(experts, most_ids)),
         order_(experts_.size()) {}
@@ -46,19 +45,14 @@ class reuse_distance {
       const auto key = first_key + index_of(id);
       take(key, stack_.distance(key));
     }
-    if (!distinct_.repeated()) {
-      for (const auto id : experts) stack_.touch(first_key + index_of(id));
-      return count;
-    }
     distinct_.last_appearance_order(ids, order_.data());
     for (std::uint32_t i = 0; i < count; ++i)
       stack_.touch(first_key + index_of(experts[order_[i]]));
     return count;
   }
-  [[nodiscard]] const Stack& stack() const noexcept { return stack_; }
 
  private:
-  Stack stack_;
+  recency_bitmap stack_;
   unique_ids distinct_;
   std::vector<expert_id> experts_;
   std::vector<std::uint32_t> order_;
