@@ -13,7 +13,6 @@
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids.hpp"
 #include "hotset/core/ids/id_view.hpp"
-#include "hotset/core/numbers/multiples_of.hpp"
 #include "hotset/core/numbers/unique_ids.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/status.hpp"
@@ -30,7 +29,6 @@ class visit_lookup {
   visit_lookup(const geometry& shape, visit_split how, bool weigh, bool refuse_unknown)
       : layers_(shape.layers),
         top_k_(shape.ranks()),
-        whole_tokens_(static_cast<std::uint64_t>(shape.top_k)),
         most_ids_(shape.tokens_per_visit() * top_k_),
         capacity_(shape.distinct_per_visit()),
         weigh_(weigh),
@@ -51,7 +49,7 @@ class visit_lookup {
     if (view.layer < 0 || view.layer >= layers_) return status::invalid_visit;
     if (view.kind > request_class::verify) return status::invalid_visit;
     if (view.experts.size() > most_ids_) return status::visit_too_large;
-    if (!whole_tokens_.contains(view.experts.size())) return status::invalid_visit;
+    if (tokens_of(view.experts) * top_k_ != view.experts.size()) return status::invalid_visit;
     if (!view.weights.empty() && view.weights.size() != view.experts.size())
       return status::invalid_visit;
     if (plan.capacity() != capacity_) return status::invalid_argument;
@@ -172,6 +170,10 @@ class visit_lookup {
   }
 
  private:
+  /// Division is slow, and most visits have one token.
+  [[nodiscard]] std::size_t tokens_of(id_view<expert_id> ids) const noexcept {
+    return ids.size() == top_k_ ? 1 : ids.size() / top_k_;
+  }
   [[nodiscard]] bool names_unknown(id_view<expert_id> ids) const noexcept {
     return std::ranges::any_of(ids, [this](expert_id id) { return unique_.is_unknown(id); });
   }
@@ -191,7 +193,7 @@ class visit_lookup {
     context.ordinal = view.ordinal;
     context.kind = view.kind;
     draft.routed = view.experts;
-    draft.tokens = std::span(all_tokens_).first(whole_tokens_.quotient(view.experts.size()));
+    draft.tokens = std::span(all_tokens_).first(tokens_of(view.experts));
   }
   /// What the visit was refused stays refused in all of its groups.
   void look_up_group(std::size_t group, const residents& held, visit_plan& plan) noexcept {
@@ -251,7 +253,6 @@ class visit_lookup {
 
   std::int32_t layers_;
   std::size_t top_k_;
-  multiples_of whole_tokens_;
   std::size_t most_ids_;
   std::size_t capacity_;
   bool weigh_;
