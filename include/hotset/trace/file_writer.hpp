@@ -173,15 +173,15 @@ class file_writer {
   /// Returns what went wrong since the start, or nothing: then everything is where it belongs. Pre: called once.
   std::optional<error> finish() {
     flush();
-    if (!code_ && !refusal_) close_and_rename();
+    if (!code_) close_and_rename();
     abandon();
     return problem();
   }
 
   /// The first error so far, or nothing.
   [[nodiscard]] std::optional<error> problem() const {
-    if (refusal_) return error{name_ + ": " + *refusal_};
     if (!code_) return std::nullopt;
+    if (code_ == EISDIR) return error{name_ + ": is a folder; accepted: a file"};
     std::string text = name_ + ": " + what_ + ": " + std::strerror(*code_);
     if (*code_ == ENOSPC || *code_ == EDQUOT || *code_ == EFBIG)
       return refusal(text, ": ", written_, " of ", wanted_, " bytes fitted");
@@ -204,7 +204,6 @@ class file_writer {
  private:
   static constexpr std::size_t buffer_bytes = std::size_t{1} << 16U;
 
-  void refuse(std::string why) { refusal_ = std::move(why); }
   void fail(const char* what, int code) {
     if (code_) return;
     what_ = what;
@@ -212,7 +211,6 @@ class file_writer {
   }
 
   void open(const detail::write_target& target) {
-    if (target.problem == EISDIR) return refuse("is a folder; accepted: a file");
     if (target.problem != 0) return fail("cannot be created", target.problem);
     using kind = detail::write_target::kind;
     switch (target.what) {
@@ -272,7 +270,7 @@ class file_writer {
   }
 
   void put(const char* at, std::size_t size) {
-    while (size > 0 && !code_ && !refusal_) {
+    while (size > 0 && !code_) {
       const auto done = ::write(file_, at, size);
       if (done > 0) {
         at += done;
@@ -309,7 +307,6 @@ class file_writer {
   int file_ = -1;
   std::vector<char> buffer_;
   std::uint64_t wanted_ = 0, written_ = 0;
-  std::optional<std::string> refusal_;
   const char* what_ = "";
   std::optional<int> code_;
 };
