@@ -139,7 +139,9 @@ void BM_Distance_shards(benchmark::State& state) {
 BENCHMARK(BM_Distance_shards)->ArgName("per_mille")->Arg(1)->Arg(10)->Arg(100);
 
 void BM_EndBurst(benchmark::State& state) {
-  decayed_histogram histogram({.slots = static_cast<std::size_t>(state.range(0)), .decay = 0.9});
+  auto histogram =
+      decayed_histogram::create({.slots = static_cast<std::size_t>(state.range(0)), .decay = 0.9})
+          .value();
   for (auto _ : state) {
     histogram.add(3);
     histogram.end_burst();

@@ -42,7 +42,7 @@ TEST(c_recorder, takes_a_layer_with_rows_for_some_tokens) {
   config.shape = {.layers = 2, .experts = 8, .top_k = 2};
   config.capacity = 3;
   config.name = "a run";
-  trace_recorder same(config);
+  auto same = trace_recorder::create(config).value();
   const std::vector<std::int32_t> ids{1, 2, 3, 4};
   const std::vector<std::uint32_t> of{0, 2};
   ASSERT_EQ(hotset_recorder_begin_step(recorder, 0, 1, 3, nullptr), HOTSET_OK);
@@ -75,7 +75,7 @@ TEST(c_recorder, writes_what_the_recorder_of_the_library_writes) {
   config.shape = {.layers = 2, .experts = 8, .top_k = 2};
   config.capacity = 3;
   config.name = "a run";
-  trace_recorder same(config);
+  auto same = trace_recorder::create(config).value();
 
   const std::vector<std::int32_t> wide{1, 2, 99, 3, 4, 99};  // rows that lie apart
   const std::vector<std::int32_t> dense{1, 2, 3, 4};

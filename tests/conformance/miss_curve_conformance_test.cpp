@@ -37,7 +37,7 @@ struct decayed {
     support::random_source random(5);
     for (const std::size_t width : std::vector<std::size_t>{1, 3, 7, 20, 21, most})
       for (const std::size_t slots : {1U, 20U}) {
-        out.emplace_back(decayed_histogram::config{.slots = slots, .width = width});
+        out.push_back(decayed_histogram::create({.slots = slots, .width = width}).value());
         for (int burst = 0; burst < 3; ++burst) {
           for (int n = 0; n < 40; ++n)
             out.back().add(static_cast<std::uint32_t>(random.below(2 * slots + 2)));

@@ -62,13 +62,9 @@ class trace_recorder {
  public:
   using config = trace_recorder_config;
 
-#if HOTSET_EXCEPTIONS
-  /// Errors: throws invalid_config.
-  explicit trace_recorder(const config& c) : trace_recorder(create(c).value()) {}
-#endif
   static result<trace_recorder> create(const config& c) {
     if (auto bad = c.validate()) return *std::move(bad);
-    return trace_recorder(c, checked{});
+    return trace_recorder(c);
   }
 
   /// Opens a step of `tokens` rows. sequences: one per row, or empty for 0.
@@ -167,8 +163,7 @@ class trace_recorder {
   }
 
  private:
-  struct checked {};
-  trace_recorder(const config& c, checked) : config_(c), trace_(described()) { allocate(); }
+  explicit trace_recorder(const config& c) : config_(c), trace_(described()) { allocate(); }
   [[nodiscard]] std::size_t hidden_width() const noexcept {
     return static_cast<std::size_t>(config_.hidden_width);
   }

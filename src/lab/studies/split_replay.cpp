@@ -243,7 +243,7 @@ std::uint64_t configured_cap(const session& s, const marginal_value::config& con
 }
 
 split_outcome run_controller(const session& s, const split_request& request) {
-  marginal_value controller(request.control);
+  auto controller = marginal_value::create(request.control).value();
   distances live(s);
   two_pools pools(s, request.control);
   split_outcome out;

@@ -34,7 +34,7 @@ void reuse_blocks(marginal_value& controller, std::uint32_t distance, int times)
 }
 
 TEST(marginal_value, walks_to_where_the_reuse_is) {
-  marginal_value controller(example());
+  auto controller = marginal_value::create(example()).value();
   std::uint64_t cap = 10;
   for (int burst = 0; burst < 10; ++burst) {
     reuse_experts(controller, 40, 100);
@@ -51,7 +51,7 @@ TEST(marginal_value, walks_to_where_the_reuse_is) {
 
 // Two modes: near reuse that any cap serves, and far reuse. Between them no single step gains anything.
 TEST(marginal_value, crosses_the_gap_between_two_modes) {
-  marginal_value controller(example());
+  auto controller = marginal_value::create(example()).value();
   std::uint64_t cap = 12;
   for (int burst = 0; burst < 8; ++burst) {
     reuse_experts(controller, 3, 1000);
@@ -65,13 +65,13 @@ TEST(marginal_value, crosses_the_gap_between_two_modes) {
 TEST(marginal_value, a_small_gain_is_not_worth_a_move) {
   auto config = example();
   config.gate = 0.2;
-  marginal_value controller(config);
+  auto controller = marginal_value::create(config).value();
   reuse_experts(controller, 64, 1000);  // missed whatever the cap below 64
   reuse_experts(controller, 30, 100);
   reuse_blocks(controller, 400, 1000);
   EXPECT_EQ(controller.end_burst(20).cap, 20U);
   config.gate = 0.02;
-  marginal_value eager(config);
+  auto eager = marginal_value::create(config).value();
   reuse_experts(eager, 64, 1000);
   reuse_experts(eager, 30, 100);
   reuse_blocks(eager, 400, 1000);
@@ -83,7 +83,7 @@ TEST(marginal_value, does_not_thrash_within_the_dead_zone) {
   auto config = example();
   config.dead_zone = 3;
   config.gate = 0;
-  marginal_value controller(config);
+  auto controller = marginal_value::create(config).value();
   std::uint64_t cap = 40;
   for (int burst = 0; burst < 20; ++burst) {
     reuse_experts(controller, burst % 2 == 0 ? 39 : 42, 100);
@@ -96,7 +96,7 @@ TEST(marginal_value, does_not_thrash_within_the_dead_zone) {
 
 // 9 slots away, at most 8 a burst: the last one is worth all that the move was made for.
 TEST(marginal_value, a_move_that_was_cut_short_is_finished) {
-  marginal_value controller(example());
+  auto controller = marginal_value::create(example()).value();
   std::uint64_t cap = 31;
   for (int burst = 0; burst < 2; ++burst) {
     reuse_experts(controller, 40, 100);
@@ -109,7 +109,7 @@ TEST(marginal_value, a_move_that_was_cut_short_is_finished) {
 }
 
 TEST(marginal_value, never_goes_below_the_admission_floor) {
-  marginal_value controller(example());
+  auto controller = marginal_value::create(example()).value();
   std::uint64_t cap = 60;
   for (int burst = 0; burst < 10; ++burst) {
     reuse_experts(controller, 64, 1000);
@@ -120,7 +120,7 @@ TEST(marginal_value, never_goes_below_the_admission_floor) {
   EXPECT_EQ(cap, 64U);
   auto config = example();
   config.limits.min_blocks = 200;
-  marginal_value floored(config);
+  auto floored = marginal_value::create(config).value();
   EXPECT_EQ(floored.largest_cap(), 60U);
   cap = 50;
   for (int burst = 0; burst < 10; ++burst) {
@@ -133,7 +133,7 @@ TEST(marginal_value, never_goes_below_the_admission_floor) {
 
 // Without decay in the estimate the controller would stay with the first phase.
 TEST(marginal_value, follows_a_shift) {
-  marginal_value controller(example());
+  auto controller = marginal_value::create(example()).value();
   std::uint64_t cap = 30;
   for (int burst = 0; burst < 12; ++burst) {
     reuse_experts(controller, 60, 500);
@@ -151,7 +151,7 @@ TEST(marginal_value, follows_a_shift) {
 
 // A pool that is seen for the first time asks for nothing yet.
 TEST(marginal_value, first_sights_move_nothing) {
-  marginal_value controller(example());
+  auto controller = marginal_value::create(example()).value();
   reuse_experts(controller, 0, 100000);
   reuse_blocks(controller, 0, 3);
   EXPECT_EQ(controller.end_burst(20).cap, 20U);
@@ -178,7 +178,7 @@ TEST(marginal_value, refuses_what_cannot_be) {
               c.limits.min_blocks = 0;
             }),
             "marginal_value block_bytes = 0, accepted: 1 or more");
-  EXPECT_THROW(marginal_value{marginal_value::config{}}, invalid_config);
+  EXPECT_FALSE(marginal_value::create({}));
 }
 
 }  // namespace

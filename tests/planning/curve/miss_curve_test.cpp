@@ -47,7 +47,7 @@ TEST(miss_curve, takes_the_archetype_and_nothing_less) {
 
 TEST(miss_curve_ref, asks_the_curve_that_it_views) {
   const sampled_miss_curve table({4, 2, 1});
-  decayed_histogram live({.slots = 5});
+  auto live = decayed_histogram::create({.slots = 5}).value();
   live.add(2);
   live.end_burst();
   const std::vector<miss_curve_ref> views{table, live};

@@ -1,16 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Consumers of memory, a division of a budget among them, and the requirements on what divides it.
+/// Consumers of memory, and a division of a budget among them.
 ///
-/// | expression | meaning |
-/// |---|---|
-/// | `allocator.allocate(consumers, total_bytes)` | a division that gives each at least its floor, at most its cap, and no more than the budget in all; or why there is none |
-///
-/// Called at set-up and at drained points: it may allocate memory.
+/// `allocate(consumers, total_bytes)` of an allocator gives each at least its floor, at most its cap, and no more than the budget in
+/// all, or says why it cannot. It is called at set-up and at drained points: it may allocate memory.
 
 #include <algorithm>
 #include <cmath>
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -93,13 +89,5 @@ struct allocation {
   }
   return out;
 }
-
-// clang-format off: version 14 tears compound requirements apart
-template <class A>
-concept quota_allocator = requires(const A allocator, std::span<const memory_consumer> consumers,
-                                   std::uint64_t total_bytes) {
-  { allocator.allocate(consumers, total_bytes) } -> std::same_as<result<allocation>>;
-};
-// clang-format on
 
 }  // namespace hotset

@@ -169,6 +169,4 @@ class equimarginal {
   }
 };
 
-static_assert(quota_allocator<equimarginal>);
-
 }  // namespace hotset

@@ -95,6 +95,4 @@ struct multiple_choice_knapsack {
   }
 };
 
-static_assert(quota_allocator<multiple_choice_knapsack>);
-
 }  // namespace hotset

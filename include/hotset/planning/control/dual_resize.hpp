@@ -40,13 +40,9 @@ class dual_resize {
     }
   };
 
-#if HOTSET_EXCEPTIONS
-  /// Errors: throws invalid_config, with the smallest budget that works.
-  explicit dual_resize(const config& options) : dual_resize(create(options).value()) {}
-#endif
   static result<dual_resize> create(const config& options) {
     if (auto bad = options.validate()) return *std::move(bad);
-    return dual_resize(options, unchecked{});
+    return dual_resize(options);
   }
 
   /// What eq. 8-10 give for the most blocks that were in use at one time, and the different blocks that the burst read
@@ -73,8 +69,7 @@ class dual_resize {
   [[nodiscard]] bool counts_reuse() const noexcept { return options_.count_reuse; }
 
  private:
-  struct unchecked {};
-  dual_resize(const config& options, unchecked) : options_(options) {}
+  explicit dual_resize(const config& options) : options_(options) {}
 
   /// Eq. 8.
   [[nodiscard]] std::uint64_t wanted_blocks(std::uint64_t peak,

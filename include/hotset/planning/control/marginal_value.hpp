@@ -67,10 +67,6 @@ class marginal_value {
     }
   };
 
-#if HOTSET_EXCEPTIONS
-  /// Errors: throws invalid_config.
-  explicit marginal_value(const config& options) : marginal_value(create(options).value()) {}
-#endif
   static result<marginal_value> create(const config& options) {
     if (auto bad = options.validate()) return *std::move(bad);
     auto experts = decayed_histogram::create(options.expert_bins());

@@ -91,13 +91,9 @@ class right_sizing {
     }
   };
 
-#if HOTSET_EXCEPTIONS
-  /// Errors: throws invalid_config, with the smallest budget that works.
-  explicit right_sizing(const config& options) : right_sizing(create(options).value()) {}
-#endif
   static result<right_sizing> create(const config& options) {
     if (auto bad = options.validate()) return *std::move(bad);
-    return right_sizing(options, checked{});
+    return right_sizing(options);
   }
 
   /// The sizes to go to from `now`: `now` itself where the move is not worth a resize, or nothing was used yet.
@@ -118,8 +114,7 @@ class right_sizing {
   }
 
  private:
-  struct checked {};
-  right_sizing(const config& options, checked) : options_(options) {}
+  explicit right_sizing(const config& options) : options_(options) {}
 
   config options_;
 };

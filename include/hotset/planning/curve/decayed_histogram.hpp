@@ -39,10 +39,6 @@ class decayed_histogram {
   };
 
   decayed_histogram() = default;
-#if HOTSET_EXCEPTIONS
-  /// Errors: throws invalid_config.
-  explicit decayed_histogram(const config& options) : decayed_histogram(create(options).value()) {}
-#endif
   static result<decayed_histogram> create(const config& options) {
     if (auto bad = options.validate()) return *std::move(bad);
     decayed_histogram out;
@@ -85,8 +81,6 @@ class decayed_histogram {
         static_cast<double>(slots % options_.width) / static_cast<double>(options_.width);
     return (tail_[low] + share * (tail_[low + 1] - tail_[low])) / weight_;
   }
-  /// Weight of the bursts counted: 1 after the first, below 1 / (1 - decay) for ever.
-  [[nodiscard]] double weight() const noexcept { return weight_; }
 
  private:
   config options_{};
