@@ -11,13 +11,11 @@
 #include <cstdint>
 #include <limits>
 #include <span>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include "hotset/core/error.hpp"
 #include "hotset/planning/curve/miss_curve.hpp"
-#include "hotset/policy/policy_config.hpp"
 
 namespace hotset {
 
@@ -62,7 +60,7 @@ struct allocation {
   for (std::size_t i = 0; i < consumers.size(); ++i) {
     const auto& c = consumers[i];
     const auto refuse = [&](const char* what, auto found, const char* accepted) {
-      return refuse_value("consumer " + std::to_string(i) + ": " + what, found, accepted);
+      return refusal("consumer ", i, ": ", what, " = ", found, ", accepted: ", accepted);
     };
     if (c.unit_bytes == 0) return refuse("unit_bytes", 0, "1 or more");
     if (!(c.seconds_per_miss >= 0) || std::isinf(c.seconds_per_miss))
@@ -73,8 +71,8 @@ struct allocation {
     floors += c.min_units * c.unit_bytes;
   }
   if (floors > total_bytes)
-    return error{"a budget of " + std::to_string(total_bytes) + " bytes, accepted: " +
-                 std::to_string(floors) + " bytes or more, what all consumers need at least"};
+    return refusal("a budget of ", total_bytes, " bytes, accepted: ", floors,
+                   " bytes or more, what all consumers need at least");
   return std::nullopt;
 }
 

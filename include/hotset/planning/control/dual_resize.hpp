@@ -15,11 +15,9 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
-#include <string>
 
 #include "hotset/core/error.hpp"
 #include "hotset/planning/budget/split_limits.hpp"
-#include "hotset/policy/policy_config.hpp"
 
 namespace hotset {
 
@@ -35,7 +33,7 @@ class dual_resize {
     [[nodiscard]] validation validate() const {
       if (limits.block_bytes == 0) return error{"dual_resize block_bytes = 0, accepted: 1 or more"};
       if (headroom_percent > 1000)
-        return refuse_value("dual_resize headroom_percent", headroom_percent, "0..1000");
+        return refusal("dual_resize headroom_percent = ", headroom_percent, ", accepted: 0..1000");
       return limits.validate();
     }
   };

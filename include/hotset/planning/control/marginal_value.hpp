@@ -15,13 +15,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <string>
 #include <utility>
 
 #include "hotset/core/error.hpp"
 #include "hotset/planning/budget/configurator.hpp"
 #include "hotset/planning/curve/decayed_histogram.hpp"
-#include "hotset/policy/policy_config.hpp"
 
 namespace hotset {
 
@@ -43,8 +41,9 @@ class marginal_value {
       if (auto bad = split().validate()) return bad;
       if (limits.block_bytes == 0)
         return error{"marginal_value block_bytes = 0, accepted: 1 or more"};
-      if (grid < 2) return refuse_value("marginal_value grid", grid, "2 or more");
-      if (!(gate >= 0 && gate < 1)) return refuse_value("marginal_value gate", gate, "0..1");
+      if (grid < 2) return refusal("marginal_value grid = ", grid, ", accepted: 2 or more");
+      if (!(gate >= 0 && gate < 1))
+        return refusal("marginal_value gate = ", gate, ", accepted: 0..1");
       if (max_move == 0) return error{"marginal_value max_move = 0, accepted: 1 or more"};
       if (auto bad = expert_bins().validate()) return bad;
       return kv_bins().validate();

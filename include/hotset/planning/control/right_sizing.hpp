@@ -18,14 +18,12 @@
 #include <numeric>
 #include <optional>
 #include <span>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include "hotset/core/error.hpp"
 #include "hotset/planning/budget/split_limits.hpp"
 #include "hotset/planning/curve/miss_curve.hpp"
-#include "hotset/policy/policy_config.hpp"
 
 namespace hotset {
 
@@ -84,7 +82,7 @@ class right_sizing {
     [[nodiscard]] validation validate() const {
       if (experts == 0) return error{"right_sizing experts = 0, accepted: 1 or more"};
       if (!(coverage > 0 && coverage <= 1))
-        return refuse_value("right_sizing coverage", coverage, "more than 0, at most 1");
+        return refusal("right_sizing coverage = ", coverage, ", accepted: more than 0, at most 1");
       if (limits.block_bytes == 0)
         return error{"right_sizing block_bytes = 0, accepted: 1 or more"};
       return limits.validate();

@@ -11,13 +11,11 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "hotset/core/error.hpp"
 #include "hotset/core/platform/assert.hpp"
 #include "hotset/planning/curve/miss_curve.hpp"
-#include "hotset/policy/policy_config.hpp"
 
 namespace hotset {
 
@@ -30,10 +28,10 @@ class decayed_histogram {
     double decay = 0.5;     ///< of a burst's counts when the next one ends
 
     [[nodiscard]] validation validate() const {
-      if (slots < 1) return refuse_value("decayed_histogram slots", slots, "1 or more");
-      if (width < 1) return refuse_value("decayed_histogram width", width, "1 or more");
+      if (slots < 1) return refusal("decayed_histogram slots = ", slots, ", accepted: 1 or more");
+      if (width < 1) return refusal("decayed_histogram width = ", width, ", accepted: 1 or more");
       if (!(decay >= 0 && decay < 1))
-        return refuse_value("decayed_histogram decay", decay, "0 or more, less than 1");
+        return refusal("decayed_histogram decay = ", decay, ", accepted: 0 or more, less than 1");
       return std::nullopt;
     }
   };

@@ -82,11 +82,6 @@ class reuse_histogram {
   [[nodiscard]] std::uint64_t compulsory() const noexcept { return counts_[0]; }
   /// Most distinct keys of one visit: below so many slots a visit does not fit, and the curve says nothing.
   [[nodiscard]] std::uint32_t widest() const noexcept { return widest_; }
-  /// Accesses at this distance; 0: first sights. Pre: distance <= keys.
-  [[nodiscard]] std::uint64_t count(std::size_t distance) const noexcept {
-    HOTSET_ASSERT(distance < counts_.size());
-    return counts_[distance];
-  }
   /// Misses of an LRU cache, by slots from 0 to keys; exact from widest() slots on.
   [[nodiscard]] std::vector<std::uint64_t> misses() const {
     std::vector<std::uint64_t> by_slots(counts_.size());

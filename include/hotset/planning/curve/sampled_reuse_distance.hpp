@@ -16,7 +16,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -25,7 +24,6 @@
 #include "hotset/core/ids/id_view.hpp"
 #include "hotset/planning/curve/miss_curve.hpp"
 #include "hotset/planning/curve/recency_bitmap.hpp"
-#include "hotset/policy/policy_config.hpp"
 
 namespace hotset {
 
@@ -40,10 +38,11 @@ class sampled_reuse_distance {
 
     [[nodiscard]] validation validate() const {
       if (keys < 1 || keys > recency_bitmap::most_keys)
-        return refuse_value("sampled_reuse_distance keys", keys,
-                            "1.." + std::to_string(recency_bitmap::most_keys));
+        return refusal("sampled_reuse_distance keys = ", keys, ", accepted: 1..",
+                       recency_bitmap::most_keys);
       if (!(rate > 0 && rate <= 1))
-        return refuse_value("sampled_reuse_distance rate", rate, "more than 0, at most 1");
+        return refusal("sampled_reuse_distance rate = ", rate,
+                       ", accepted: more than 0, at most 1");
       return std::nullopt;
     }
   };
