@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "calls.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstdarg>
 #include <cstdio>
+#include <span>
+#include <vector>
 
 #include <pthread.h>
 

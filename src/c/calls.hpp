@@ -2,13 +2,11 @@
 #pragma once
 /// What all functions of the C interface do at their edges: words for errors, structs of other versions, and one thread at a time.
 
-#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <new>
-#include <span>
 #include <thread>
 #include <type_traits>
 #include <vector>

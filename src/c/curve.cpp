@@ -52,16 +52,6 @@ struct hotset_curve : c::handle {
 
 namespace {
 
-/// A consumer's table as a curve; it stands where it is.
-struct table {
-  const double* values = nullptr;
-  std::size_t count = 0;
-  [[nodiscard]] double misses(std::size_t units) const noexcept {
-    return values[std::min(units, count - 1)];
-  }
-  [[nodiscard]] std::size_t max_slots() const noexcept { return count - 1; }
-};
-
 hotset_status check_table(const hotset_consumer& of, std::size_t at) noexcept {
   if (of.misses == nullptr || of.misses_count == 0)
     return refuse(HOTSET_INVALID_ARGUMENT, "consumer %zu has no misses, accepted: 1 or more", at);
@@ -76,7 +66,7 @@ hotset_status check_table(const hotset_consumer& of, std::size_t at) noexcept {
 
 hotset_status divide(std::span<const hotset_consumer> given, std::uint64_t total_bytes,
                      std::uint64_t* units, double* seconds) {
-  std::vector<table> tables(given.size());
+  std::vector<sampled_miss_curve> tables(given.size());
   std::vector<memory_consumer> consumers(given.size());
   for (std::size_t i = 0; i < given.size(); ++i) {
     const auto& want = given[i];
@@ -86,7 +76,7 @@ hotset_status divide(std::span<const hotset_consumer> given, std::uint64_t total
     out.min_units = want.min_units;
     if (want.max_units != 0) out.max_units = want.max_units;
     if (const auto bad = check_table(want, i); bad != HOTSET_OK) return bad;
-    tables[i] = {want.misses, want.misses_count};
+    tables[i] = sampled_miss_curve({want.misses, want.misses + want.misses_count});
     out.curve = tables[i];
   }
   auto divided = equimarginal().allocate(consumers, total_bytes);

@@ -7,7 +7,6 @@
 #include <memory>
 #include <span>
 #include <utility>
-#include <vector>
 
 #include "calls.hpp"
 #include "hotset/core/geometry.hpp"

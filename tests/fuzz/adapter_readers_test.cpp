@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <functional>
 #include <iostream>
-#include <span>
 #include <string>
 #include <string_view>
 #include <utility>

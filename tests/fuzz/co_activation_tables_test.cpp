@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Damaged co-activation tables: refused in words, or loaded as a table that saves to the same bytes and predicts numbers.
 #include <cmath>
-#include <cstddef>
 #include <span>
 #include <string>
 #include <vector>

@@ -12,7 +12,6 @@
 #include "hotset/core/error.hpp"
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids.hpp"
-#include "hotset/core/ids/id_view.hpp"
 #include "hotset/core/ids/per_id.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/trace/routing_trace.hpp"

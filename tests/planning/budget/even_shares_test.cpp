@@ -2,8 +2,6 @@
 #include "hotset/planning/budget/even_shares.hpp"
 
 #include <algorithm>
-#include <numeric>
-#include <string>
 #include <vector>
 
 #include <gmock/gmock.h>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/planning/curve/sampled_reuse_distance.hpp"
 
-#include <algorithm>
 #include <cmath>
 #include <span>
 #include <vector>

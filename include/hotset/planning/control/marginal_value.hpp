@@ -13,7 +13,6 @@
 /// Cost: O(grid + bins) a burst; O(1) a distance.
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <utility>
 

@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "hotset/core/error.hpp"
-#include "hotset/core/platform/assert.hpp"
 #include "hotset/planning/curve/miss_curve.hpp"
 
 namespace hotset {

@@ -91,14 +91,6 @@ class sampled_reuse_distance {
   }
 
  private:
-  struct hashed_key {
-    std::uint32_t hash = 0;
-    std::uint32_t key = 0;
-    friend bool operator<(const hashed_key& a, const hashed_key& b) noexcept {
-      return std::pair(a.hash, a.key) < std::pair(b.hash, b.key);
-    }
-  };
-
   explicit sampled_reuse_distance(const config& options)
       : options_(options),
         below_(static_cast<std::uint64_t>(std::ldexp(options.rate, 32))),
@@ -131,18 +123,18 @@ class sampled_reuse_distance {
     if (is_new && options_.most_keys > 0) keep_smallest(key);
   }
   void keep_smallest(std::uint32_t key) {
-    largest_.push_back({hash_of(key), key});
+    largest_.emplace_back(hash_of(key), key);
     std::push_heap(largest_.begin(), largest_.end());
     while (largest_.size() > options_.most_keys) {
-      below_ = largest_.front().hash;
+      below_ = largest_.front().first;
       drop_largest();
     }
     // Keys of the same hash are in the sample together or not at all.
-    while (!largest_.empty() && largest_.front().hash >= below_) drop_largest();
+    while (!largest_.empty() && largest_.front().first >= below_) drop_largest();
   }
   void drop_largest() {
     std::pop_heap(largest_.begin(), largest_.end());
-    stack_.forget(largest_.back().key);
+    stack_.forget(largest_.back().second);
     largest_.pop_back();
   }
 
@@ -154,7 +146,8 @@ class sampled_reuse_distance {
   double cold_ = 0;
   std::uint64_t accesses_ = 0;
   std::vector<std::uint32_t> members_;  ///< sampled keys of the visit, the last first
-  std::vector<hashed_key> largest_;     ///< heap of the sampled keys, with most_keys
+  std::vector<std::pair<std::uint32_t, std::uint32_t>>
+      largest_;  ///< heap of hash and key, with most_keys
 };
 
 }  // namespace hotset
