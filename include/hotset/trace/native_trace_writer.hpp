@@ -130,7 +130,7 @@ void each_native_array(const routing_trace& trace, Use use) {
       use(name, dtype, shape, std::as_bytes(std::span(values)), sizeof(values[0]));
   };
   const auto halves = [&](std::string_view name, extents shape, const half_array& values) {
-    if (!values.empty()) use(name, "F16", shape, values.bytes(), 2);
+    if (!values.empty()) use(name, "F16", shape, values.bytes(), sizeof(std::uint16_t));
   };
   auto expert_bytes = trace.expert_bytes;
   if (expert_bytes.size() == 1) expert_bytes.assign(l, expert_bytes.front());
@@ -140,7 +140,7 @@ void each_native_array(const routing_trace& trace, Use use) {
   array("token_ids", "I32", {t}, trace.token_ids);
   array("weights", "F32", {t, l, k}, trace.weights);
   array("logits", "F32", {t, l, e}, trace.logits);
-  use("ids", "U16", extents{t, l, k}, std::as_bytes(std::span(trace.ids)), 2);
+  use("ids", "U16", extents{t, l, k}, std::as_bytes(std::span(trace.ids)), sizeof(std::uint16_t));
   halves("probabilities", {t, l, e}, trace.probabilities);
   halves("hidden", {t, l, d}, trace.hidden);
   halves("predictions", {t, l, ahead, e}, trace.predictions);

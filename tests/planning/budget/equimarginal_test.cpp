@@ -93,15 +93,16 @@ TEST(equimarginal, bytes_that_help_nobody_are_left) {
 
 /// Consumers, a budget, and how equimarginal divides it.
 struct divided {
-  support::consumer_set set;
+  support::consumer_set set{};
   std::uint64_t total = 0;
-  allocation found;
+  allocation found{};
 };
 /// Random ones, of these units.
 divided divide(support::random_source& random, const std::vector<std::uint64_t>& unit_bytes,
                bool convex) {
-  divided out{support::random_consumers(
-      random, {.consumers = 1 + random.below(5), .unit_bytes = unit_bytes, .convex = convex})};
+  divided out;
+  out.set = support::random_consumers(
+      random, {.consumers = 1 + random.below(5), .unit_bytes = unit_bytes, .convex = convex});
   out.total = support::floors_of(out.set.consumers) + random.below(80);
   out.found = equimarginal().allocate(out.set.consumers, out.total).value();
   return out;
