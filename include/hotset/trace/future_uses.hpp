@@ -152,15 +152,14 @@ using shared_use_orders = std::function<std::shared_ptr<const use_order>(const p
 
 /// Whether the next visit of a key's own layer uses it. A visit without experts is none; with token groups, a group is
 /// a visit.
-/// Threads: compatible; each layer stands at the visit that was last asked for. Memory: 12 bytes a visit, 4 a use, 1 a
-/// key.
+/// Threads: compatible; each layer stands at the visit that was last asked for. Memory: 12 bytes a visit, 4 a use.
 class next_visits {
  public:
   /// Knows no layer: no key is used.
   next_visits() = default;
   /// Pre: future.keys() == shape.keys().
   next_visits(const geometry& shape, const future_uses& future)
-      : experts_(shape.expert_count()), layers_(shape.layer_count()), in_next_(shape.keys(), 0) {
+      : experts_(shape.expert_count()), layers_(shape.layer_count()) {
     for (std::size_t n = 0; n < future.ordinals().size(); ++n) {
       const auto key = future.keys_in_order()[n];
       const auto ordinal = future.ordinals()[n];
@@ -171,20 +170,23 @@ class next_visits {
       }
       layer.keys.push_back(key);
     }
-    for (auto& layer : layers_) {
-      layer.begins.push_back(layer.keys.size());
-      mark(layer, 1);
-    }
+    for (auto& layer : layers_) layer.begins.push_back(layer.keys.size());
   }
 
   /// Whether the first visit of the key's layer that has the ordinal `from` or a later one uses the key.
-  /// Complexity: O(1) while that visit stays the same, else O(log visits) and the uses of two visits.
+  /// Complexity: O(uses of the visit), and O(log visits) if it is another one than the last.
   [[nodiscard]] bool uses(expert_key key, std::uint64_t from) noexcept {
     const auto l = index_of(key.layer);
     if (l >= layers_.size()) return false;
     auto& layer = layers_[l];
-    if (!stands(layer, from)) move(layer, from);
-    return in_next_[l * experts_ + index_of(key.expert)] != 0;
+    if (!stands(layer, from)) {
+      const auto found = std::ranges::lower_bound(layer.ordinals, from);
+      layer.next = static_cast<std::size_t>(found - layer.ordinals.begin());
+    }
+    if (layer.next == layer.ordinals.size()) return false;
+    const auto first = layer.begins[layer.next];
+    const auto used = std::span(layer.keys).subspan(first, layer.begins[layer.next + 1] - first);
+    return std::ranges::find(used, l * experts_ + index_of(key.expert)) != used.end();
   }
 
  private:
@@ -200,21 +202,8 @@ class next_visits {
     return (n == layer.ordinals.size() || layer.ordinals[n] >= from) &&
            (n == 0 || layer.ordinals[n - 1] < from);
   }
-  void move(layer_visits& layer, std::uint64_t from) noexcept {
-    mark(layer, 0);
-    const auto found = std::ranges::lower_bound(layer.ordinals, from);
-    layer.next = static_cast<std::size_t>(found - layer.ordinals.begin());
-    mark(layer, 1);
-  }
-  void mark(const layer_visits& layer, std::uint8_t used) noexcept {
-    if (layer.next == layer.ordinals.size()) return;
-    for (auto i = layer.begins[layer.next]; i < layer.begins[layer.next + 1]; ++i)
-      in_next_[layer.keys[i]] = used;
-  }
-
   std::size_t experts_ = 0;
   std::vector<layer_visits> layers_;
-  std::vector<std::uint8_t> in_next_;  // [key]
 };
 
 }  // namespace hotset

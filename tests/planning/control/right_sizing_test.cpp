@@ -23,21 +23,17 @@ TEST(right_size, is_the_fewest_slots_that_reach_the_target) {
   EXPECT_EQ(right_size(curve, 10, 0.91), std::nullopt);
 }
 
-TEST(support_size, counts_the_most_used) {
-  const std::vector<double> uses{1, 0, 6, 3};
-  EXPECT_EQ(support_size(uses, 0.5), 1U);
-  EXPECT_EQ(support_size(uses, 0.6), 1U);
-  EXPECT_EQ(support_size(uses, 0.61), 2U);
-  EXPECT_EQ(support_size(uses, 1), 3U);
-  EXPECT_EQ(support_size(std::vector<double>(4, 0.0), 1), 0U);
-  EXPECT_EQ(support_size({}, 1), 0U);
-}
-
-TEST(support_cap, covers_every_layer) {
-  const std::vector<double> uses{9, 1, 0, 0, /* next layer */ 1, 1, 1, 1};
-  EXPECT_EQ(support_cap(uses, 4, 0.9), 4U);
-  EXPECT_EQ(support_cap(uses, 4, 0.5), 2U);
-  EXPECT_EQ(support_cap({}, 4, 0.5), 0U);
+TEST(support_cap, counts_the_most_used_of_the_widest_layer) {
+  const std::vector<double> one{1, 0, 6, 3};
+  EXPECT_EQ(support_cap(one, 4, 0.5), 1U);
+  EXPECT_EQ(support_cap(one, 4, 0.6), 1U);
+  EXPECT_EQ(support_cap(one, 4, 0.61), 2U);
+  EXPECT_EQ(support_cap(one, 4, 1), 3U);
+  EXPECT_EQ(support_cap(std::vector<double>(4, 0.0), 4, 1), 0U);
+  EXPECT_EQ(support_cap({}, 4, 1), 0U);
+  const std::vector<double> two{9, 1, 0, 0, /* next layer */ 1, 1, 1, 1};
+  EXPECT_EQ(support_cap(two, 4, 0.9), 4U);
+  EXPECT_EQ(support_cap(two, 4, 0.5), 2U);
 }
 
 right_sizing::config example() {

@@ -94,11 +94,6 @@ class marginal_value {
     return question.at(target.cap > cap ? cap + move : cap - move);
   }
 
-  /// The largest cap that leaves the floor.
-  [[nodiscard]] std::uint64_t largest_cap() const noexcept { return predicted().largest_cap(); }
-  /// What the histograms say now of a cap.
-  [[nodiscard]] expert_kv_split at(std::uint64_t cap) const noexcept { return predicted().at(cap); }
-
  private:
   marginal_value(const config& options, decayed_histogram experts, decayed_histogram kv)
       : options_(options), experts_(std::move(experts)), kv_(std::move(kv)) {}

@@ -47,26 +47,21 @@ template <miss_curve Curve>
   return low;
 }
 
-/// The fewest experts whose uses make up `coverage` of all uses, the most used first; 0 if nothing was used.
-/// Complexity: O(n log n).
-[[nodiscard]] inline std::size_t support_size(std::span<const double> uses, double coverage) {
-  std::vector<double> sorted(uses.begin(), uses.end());
-  std::sort(sorted.begin(), sorted.end(), std::greater<>());
-  double total = 0;
-  for (const auto u : sorted) total += u;
-  double covered = 0;
-  std::size_t experts = 0;
-  while (experts < sorted.size() && sorted[experts] > 0 && covered < coverage * total)
-    covered += sorted[experts++];
-  return experts;
-}
-
-/// The cap that covers every layer: uses is [layers, experts]. Complexity: O(layers * experts log experts).
+/// The cap that covers every layer: the most that a layer needs of its experts, the most used first, whose uses make up `coverage` of
+/// all its uses. 0 if nothing was used. Shape: uses [layers, experts]. Complexity: O(layers * experts log experts).
 [[nodiscard]] inline std::size_t support_cap(std::span<const double> uses, std::size_t experts,
                                              double coverage) {
   std::size_t cap = 0;
-  for (std::size_t first = 0; first < uses.size(); first += experts)
-    cap = std::max(cap, support_size(uses.subspan(first, experts), coverage));
+  for (; !uses.empty(); uses = uses.subspan(experts)) {
+    std::vector<double> sorted(uses.begin(), uses.begin() + static_cast<std::ptrdiff_t>(experts));
+    std::sort(sorted.begin(), sorted.end(), std::greater<>());
+    const auto total = std::accumulate(sorted.begin(), sorted.end(), 0.0);
+    double covered = 0;
+    std::size_t needed = 0;
+    while (needed < experts && sorted[needed] > 0 && covered < coverage * total)
+      covered += sorted[needed++];
+    cap = std::max(cap, needed);
+  }
   return cap;
 }
 
