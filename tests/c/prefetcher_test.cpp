@@ -2,7 +2,6 @@
 // The prefetcher of the C interface asks for what the library's own policies and predictors ask for.
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include <gmock/gmock.h>

@@ -30,79 +30,81 @@ TEST(geometry, accepts_what_its_counters_hold) {
             "accepted");
 }
 
-TEST(geometry, a_refusal_names_the_value_and_the_accepted_range) {
-  using bytes = std::vector<std::uint64_t>;
-  const struct {
-    std::function<void(geometry&)> spoil;
-    const char* words;
-  } all[] = {
-      {[](auto& g) { g.layers = 0; }, "layers = 0, accepted: 1 or more"},
-      {[](auto& g) { g.experts = -4; }, "experts = -4, accepted: 1 or more"},
-      {[](auto& g) { g.top_k = 9; }, "top_k = 9, accepted: 1..8"},
-      {[](auto& g) { g.top_k = 0; }, "top_k = 0, accepted: 1..8"},
-      {[](auto& g) { g.max_tokens_per_visit = 0; },
-       "max_tokens_per_visit = 0, accepted: 1..16777216"},
-      {[](auto& g) { g.max_tokens_per_visit = (1 << 24) + 1; },
-       "max_tokens_per_visit = 16777217, accepted: 1..16777216"},
-      {[](auto& g) { g.layers = g.experts = 1 << 20; },
-       "layers x experts = 1099511627776, accepted: at most 268435456"},
-      // Ranks and counts of a token's experts have 16 bits, positions of a visit's ids 32.
-      {[](auto& g) { g = {.layers = 1, .experts = 1 << 20, .top_k = 65536}; },
-       "top_k = 65536, accepted: 1..65535"},
-      {[](auto& g) {
-         g = {.layers = 1, .experts = 256, .top_k = 129, .max_tokens_per_visit = 1 << 24};
-       },
-       "max_tokens_per_visit x top_k = 2164260864, accepted: at most 2147483648"},
-      {[](auto& g) {
-         g.expert_bytes = {10, 20};
-       },
-       "expert_bytes has 2 entries, accepted: none, 1 or one per layer (3)"},
-      {[](auto& g) {
-         g.expert_bytes = {10, 0, 20};
-       },
-       "expert_bytes[1] = 0, accepted: 1 or more"},
-      {[](auto& g) {
-         g.layer_size_class = {1_size_class, 0_size_class};
-       },
-       "layer_size_class has 2 entries, accepted: none or one per layer (3)"},
-      {[](auto& g) {
-         g.layer_size_class = {0_size_class, 3_size_class, 0_size_class};
-       },
-       "layer_size_class[1] = 3, accepted: 0..2"},
-      {[](auto& g) {
-         g.layer_size_class = {0_size_class, size_class_id{-1}, 0_size_class};
-       },
-       "layer_size_class[1] = -1, accepted: 0..2"},
-      {[](auto& g) { g.lower_precisions = {{8}}; },
-       "several precisions and no expert_bytes, accepted: the bytes of each precision"},
-      {[](auto& g) {
-         g.expert_bytes = {16};
-         g.lower_precisions = {{8}, {}};
-       },
-       "lower_precisions[1] is empty, accepted: 1 or one per layer"},
-      {[](auto& g) {
-         g.expert_bytes = {16};
-         g.lower_precisions = {{8, 0, 8}};
-       },
-       "lower_precisions[0][1] = 0, accepted: 1 or more"},
-      {[](auto& g) {
-         g.expert_bytes = {16, 8, 16};
-         g.lower_precisions = {{8}};
-       },
-       "lower_precisions[0] of layer 1 is not smaller than the precision above it, accepted: "
-       "falling bytes"},
-      {[](auto& g) {
-         g.expert_bytes = {512};
-         g.lower_precisions.assign(8, bytes{4});
-       },
-       "9 precisions, accepted: 1..8"},
-  };
-  for (const auto& [spoil, words] : all) {
-    auto shape = sound;
-    spoil(shape);
-    EXPECT_EQ(reason(shape), words);
-  }
+struct bad_geometry {
+  std::function<void(geometry&)> spoil;
+  const char* words;
+};
+class bad_geometries : public testing::TestWithParam<bad_geometry> {};
+
+TEST_P(bad_geometries, are_refused_with_the_value_and_the_accepted_range) {
+  auto shape = sound;
+  GetParam().spoil(shape);
+  EXPECT_EQ(reason(shape), GetParam().words);
 }
+INSTANTIATE_TEST_SUITE_P(
+    geometry, bad_geometries,
+    testing::ValuesIn(std::vector<bad_geometry>{
+        {[](auto& g) { g.layers = 0; }, "layers = 0, accepted: 1 or more"},
+        {[](auto& g) { g.experts = -4; }, "experts = -4, accepted: 1 or more"},
+        {[](auto& g) { g.top_k = 9; }, "top_k = 9, accepted: 1..8"},
+        {[](auto& g) { g.top_k = 0; }, "top_k = 0, accepted: 1..8"},
+        {[](auto& g) { g.max_tokens_per_visit = 0; },
+         "max_tokens_per_visit = 0, accepted: 1..16777216"},
+        {[](auto& g) { g.max_tokens_per_visit = (1 << 24) + 1; },
+         "max_tokens_per_visit = 16777217, accepted: 1..16777216"},
+        {[](auto& g) { g.layers = g.experts = 1 << 20; },
+         "layers x experts = 1099511627776, accepted: at most 268435456"},
+        // Ranks and counts of a token's experts have 16 bits, positions of a visit's ids 32.
+        {[](auto& g) { g = {.layers = 1, .experts = 1 << 20, .top_k = 65536}; },
+         "top_k = 65536, accepted: 1..65535"},
+        {[](auto& g) {
+           g = {.layers = 1, .experts = 256, .top_k = 129, .max_tokens_per_visit = 1 << 24};
+         },
+         "max_tokens_per_visit x top_k = 2164260864, accepted: at most 2147483648"},
+        {[](auto& g) {
+           g.expert_bytes = {10, 20};
+         },
+         "expert_bytes has 2 entries, accepted: none, 1 or one per layer (3)"},
+        {[](auto& g) {
+           g.expert_bytes = {10, 0, 20};
+         },
+         "expert_bytes[1] = 0, accepted: 1 or more"},
+        {[](auto& g) {
+           g.layer_size_class = {1_size_class, 0_size_class};
+         },
+         "layer_size_class has 2 entries, accepted: none or one per layer (3)"},
+        {[](auto& g) {
+           g.layer_size_class = {0_size_class, 3_size_class, 0_size_class};
+         },
+         "layer_size_class[1] = 3, accepted: 0..2"},
+        {[](auto& g) {
+           g.layer_size_class = {0_size_class, size_class_id{-1}, 0_size_class};
+         },
+         "layer_size_class[1] = -1, accepted: 0..2"},
+        {[](auto& g) { g.lower_precisions = {{8}}; },
+         "several precisions and no expert_bytes, accepted: the bytes of each precision"},
+        {[](auto& g) {
+           g.expert_bytes = {16};
+           g.lower_precisions = {{8}, {}};
+         },
+         "lower_precisions[1] is empty, accepted: 1 or one per layer"},
+        {[](auto& g) {
+           g.expert_bytes = {16};
+           g.lower_precisions = {{8, 0, 8}};
+         },
+         "lower_precisions[0][1] = 0, accepted: 1 or more"},
+        {[](auto& g) {
+           g.expert_bytes = {16, 8, 16};
+           g.lower_precisions = {{8}};
+         },
+         "lower_precisions[0] of layer 1 is not smaller than the precision above it, accepted: "
+         "falling bytes"},
+        {[](auto& g) {
+           g.expert_bytes = {512};
+           g.lower_precisions.assign(8, std::vector<std::uint64_t>{4});
+         },
+         "9 precisions, accepted: 1..8"},
+    }));
 
 TEST(geometry, byte_counts_are_none_one_or_one_per_layer) {
   auto shape = sound;

@@ -144,10 +144,8 @@ TEST(next_visits, may_be_asked_for_again_and_out_of_order) {
 }
 
 TEST(next_visits, of_no_future_use_nothing) {
-  auto none = of({});
-  EXPECT_EQ(next_of(none, 0_layer, 0), ids{});
   next_visits of_no_layer;
-  EXPECT_EQ(next_of(of_no_layer, 0_layer, 0), ids{});
+  for (auto none : {of({}), of_no_layer}) EXPECT_EQ(next_of(none, 0_layer, 0), ids{});
 }
 
 }  // namespace

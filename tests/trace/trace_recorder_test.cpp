@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/trace/trace_recorder.hpp"
 
-#include <algorithm>
 #include <filesystem>
 #include <limits>
 
@@ -167,20 +166,18 @@ TEST(trace_recorder, refuses_more_experts_than_a_file_holds) {
 
 TEST(trace_recorder, shows_the_closed_steps_and_goes_on) {
   const auto trace = trace_samples::full_trace();
-  const visit_sequence visits(trace);
-  visit_gather gather(trace, visits);
   auto recorder = trace_recorder::create(config_of(trace, 8)).value();
+  const std::vector<std::int32_t> ids{0, 1, 1, 2};
   ASSERT_EQ(recorder.begin_step(0, request_class::prefill, 2), status::ok);
-  ASSERT_EQ(recorder.record(gather[0]), status::ok);
+  ASSERT_EQ(recorder.record({.layer = 0_layer, .experts = ids}), status::ok);
   ASSERT_EQ(recorder.end_step(), status::ok);
   const auto first = recorder.closed();
   EXPECT_EQ(first.tokens(), 2U);
   ASSERT_EQ(recorder.begin_step(1, request_class::decode, 1), status::ok);
-  EXPECT_EQ(recorder.closed().tokens(), 2U) << "an open step is not among them";
+  EXPECT_EQ(recorder.closed().ids, first.ids) << "an open step is not among them";
   ASSERT_EQ(recorder.end_step(), status::ok);
   const auto all = recorder.take();
   EXPECT_EQ(all.tokens(), 3U);
-  EXPECT_TRUE(std::equal(first.ids.begin(), first.ids.end(), all.ids.begin()));
   EXPECT_EQ(all.probabilities.size(), 3U * 2 * static_cast<std::size_t>(all.experts));
   EXPECT_EQ(recorder.closed().tokens(), 0U);
 }

@@ -185,14 +185,15 @@ class file_writer {
     const bool same = ::stat(target_.c_str(), &found) == 0 && found.st_dev == facts.st_dev &&
                       found.st_ino == facts.st_ino;
     if (same && S_ISREG(facts.st_mode)) return replace(facts);
-    open_as_it_is(same ? target_ : name_);  // else a link that leads where no path does
+    if (!same) target_ = name_;  // a link that leads where no path does
+    open_as_it_is();
   }
   void share(int descriptor) {
     file_ = ::fcntl(descriptor, F_DUPFD_CLOEXEC, 3);
     if (file_ < 0) fail("cannot be written", errno);
   }
-  void open_as_it_is(const std::filesystem::path& path) {
-    do file_ = ::open(path.c_str(), O_WRONLY | O_NOCTTY | O_CLOEXEC);
+  void open_as_it_is() {
+    do file_ = ::open(target_.c_str(), O_WRONLY | O_NOCTTY | O_CLOEXEC);
     while (file_ < 0 && errno == EINTR);
     if (file_ < 0) fail("cannot be opened", errno);
   }

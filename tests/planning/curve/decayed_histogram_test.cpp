@@ -38,15 +38,6 @@ TEST(decayed_histogram, first_sights_are_left_out_and_far_reuse_is_not) {
   EXPECT_EQ(h.max_slots(), 4U);
 }
 
-TEST(decayed_histogram, of_no_burst_and_without_decay) {
-  auto h = decayed_histogram::create({.slots = 2, .decay = 0}).value();
-  EXPECT_EQ(h.misses(0), 0);
-  h.add(2);
-  h.end_burst();
-  h.end_burst();
-  EXPECT_EQ(h.misses(0), 0);
-}
-
 TEST(decayed_histogram, agrees_with_the_rule_written_out) {
   support::random_source random(3);
   for (const std::size_t width : {1U, 3U, 7U}) {
