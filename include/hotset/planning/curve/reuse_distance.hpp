@@ -45,6 +45,10 @@ class reuse_distance {
       const auto key = first_key + index_of(id);
       take(key, stack_.distance(key));
     }
+    if (!distinct_.repeated()) {
+      for (const auto id : experts) stack_.touch(first_key + index_of(id));
+      return count;
+    }
     distinct_.last_appearance_order(ids, order_.data());
     for (std::uint32_t i = 0; i < count; ++i)
       stack_.touch(first_key + index_of(experts[order_[i]]));
