@@ -42,6 +42,17 @@ std::string bytes_of(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
+/// Both write the same bytes.
+void expect_same_file(hotset_recorder* recorder, trace_recorder& same) {
+  const auto path = testing::TempDir() + "hotset_c_recorder";
+  ASSERT_EQ(hotset_recorder_write(recorder, path.c_str()), HOTSET_OK) << hotset_last_error();
+  ASSERT_FALSE(write_native_trace(same.take(), path + ".same"));
+  EXPECT_EQ(bytes_of(path), bytes_of(path + ".same"));
+  EXPECT_FALSE(bytes_of(path).empty());
+  std::filesystem::remove(path);
+  std::filesystem::remove(path + ".same");
+}
+
 TEST(c_recorder, takes_a_layer_with_rows_for_some_tokens) {
   const auto held = open(options());
   auto* const recorder = held.get();
@@ -59,10 +70,7 @@ TEST(c_recorder, takes_a_layer_with_rows_for_some_tokens) {
   ASSERT_EQ(same.record({.layer = 1_layer, .experts = ids}, of), status::ok);
   ASSERT_EQ(hotset_recorder_end_step(recorder), HOTSET_OK);
   ASSERT_EQ(same.end_step(), status::ok);
-  const auto folder = testing::TempDir();
-  ASSERT_EQ(hotset_recorder_write(recorder, (folder + "c_rows.trace").c_str()), HOTSET_OK);
-  ASSERT_FALSE(write_native_trace(same.take(), folder + "cpp_rows.trace"));
-  EXPECT_EQ(bytes_of(folder + "c_rows.trace"), bytes_of(folder + "cpp_rows.trace"));
+  expect_same_file(recorder, same);
 }
 
 TEST(c_recorder, writes_what_the_recorder_of_the_library_writes) {
@@ -94,13 +102,7 @@ TEST(c_recorder, writes_what_the_recorder_of_the_library_writes) {
   EXPECT_EQ(tokens, 2U);
   EXPECT_EQ(lost, 2U);
 
-  const auto path = testing::TempDir() + "hotset_c_recorder";
-  ASSERT_EQ(hotset_recorder_write(recorder, path.c_str()), HOTSET_OK) << hotset_last_error();
-  ASSERT_FALSE(write_native_trace(same.take(), path + ".same"));
-  EXPECT_EQ(bytes_of(path), bytes_of(path + ".same"));
-  EXPECT_FALSE(bytes_of(path).empty());
-  std::filesystem::remove(path);
-  std::filesystem::remove(path + ".same");
+  expect_same_file(recorder, same);
 }
 
 // What a file cannot hold is refused before anything is recorded.

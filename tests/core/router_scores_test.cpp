@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <numeric>
 #include <string>
@@ -101,34 +102,26 @@ TEST(router_scores, an_expert_of_a_refused_group_is_less_likely_than_a_negative_
 /// The experts that are chosen, by sorting everything.
 ids by_the_rule(const router_scores::config& options, std::size_t k, const floats& scores,
                 const floats& bias) {
-  const auto groups = static_cast<std::size_t>(options.groups);
-  const auto size = scores.size() / groups;
-  const auto best_first = [](const floats& values, std::vector<std::size_t> places) {
-    std::stable_sort(places.begin(), places.end(),
-                     [&](auto a, auto b) { return values[a] > values[b]; });
-    return places;
-  };
-  const auto counted = [](std::size_t first, std::size_t n) {
-    std::vector<std::size_t> out(n);
-    std::iota(out.begin(), out.end(), first);
-    return out;
-  };
+  const auto size = scores.size() / static_cast<std::size_t>(options.groups);
   floats ranks = scores;
   for (std::size_t e = 0; e < bias.size(); ++e) ranks[e] = scores[e] + bias[e];
-  floats sums(groups);
-  for (std::size_t g = 0; g < groups; ++g) {
-    const auto order = best_first(ranks, counted(g * size, size));
-    sums[g] = ranks[order[0]] + (size > 1 ? ranks[order[1]] : 0.0F);
-  }
-  auto staying = best_first(sums, counted(0, groups));
-  staying.resize(static_cast<std::size_t>(options.top_groups));
-  std::sort(staying.begin(), staying.end());
+  const auto sum_of = [&](std::size_t group) {
+    floats own(ranks.begin() + static_cast<std::ptrdiff_t>(group * size),
+               ranks.begin() + static_cast<std::ptrdiff_t>((group + 1) * size));
+    std::ranges::sort(own, std::greater<>());
+    return own[0] + (size > 1 ? own[1] : 0.0F);
+  };
+  std::vector<std::size_t> groups(static_cast<std::size_t>(options.groups));
+  std::iota(groups.begin(), groups.end(), std::size_t{0});
+  std::ranges::stable_sort(groups, std::greater<>(), sum_of);
+  groups.resize(static_cast<std::size_t>(options.top_groups));
+  std::ranges::sort(groups);
   std::vector<std::size_t> eligible;
-  for (const auto g : staying)
-    for (const auto e : counted(g * size, size)) eligible.push_back(e);
+  for (const auto g : groups)
+    for (std::size_t e = g * size; e < (g + 1) * size; ++e) eligible.push_back(e);
+  std::ranges::stable_sort(eligible, std::greater<>(), [&](std::size_t e) { return ranks[e]; });
   ids out;
-  for (const auto e : best_first(ranks, eligible))
-    if (out.size() < k) out.push_back(static_cast<expert_id>(e));
+  for (std::size_t i = 0; i < k; ++i) out.push_back(static_cast<expert_id>(eligible[i]));
   return out;
 }
 
