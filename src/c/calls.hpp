@@ -68,8 +68,8 @@ template <class Options>
           .max_tokens_per_visit = o.max_tokens == 0 ? 1 : o.max_tokens};
 }
 
-/// Checks a view and reads it into `out`. `room` is written only if the view is accepted, and allocates only if it was not made
-/// for `shape`.
+/// Checks a view and reads it into `out`. `room` is written only if the view is accepted, and allocates only if it was
+/// not made for `shape`.
 [[nodiscard]] hotset_status read_view(const hotset_view& view, const geometry& shape,
                                       gathered_rows& room, routing_view& out);
 /// Refuses a view without the gate weights or the router's logits that `whose` go by.
@@ -129,8 +129,8 @@ hotset_status guarded(Run run) noexcept {
   }
 }
 
-/// A call with a handle, from its begin to its end: takes the handle, checks arguments in their order up to the first that is
-/// refused, and then runs. A call that finds another one inside is refused.
+/// A call with a handle, from its begin to its end: takes the handle, checks arguments in their order up to the first
+/// that is refused, and then runs. A call that finds another one inside is refused.
 template <class Handle>
 class call {
  public:

@@ -41,8 +41,8 @@ inline std::string damaged(std::string bytes, splitmix64& random) {
   return bytes;
 }
 
-/// Calls check(damaged sample, random) again and again; it says whether the reader accepted the bytes, and may throw trace_error of
-/// one line. Returns how many were accepted, which are not all.
+/// Calls check(damaged sample, random) again and again; it says whether the reader accepted the bytes, and may throw
+/// trace_error of one line. Returns how many were accepted, which are not all.
 template <class Check>
 std::uint64_t fuzz_reader(const std::string& sample, std::uint64_t rounds, Check check) {
   constexpr std::uint64_t first_seed = 20240601;

@@ -57,8 +57,8 @@ inline void divide_by_sum(std::span<float> scores) noexcept {
 /// How logits become scores.
 enum class score_function : std::uint8_t { softmax, sigmoid };
 
-/// Scores one token at a time. Arrays are [experts]; an empty bias is none. Allocates nothing after construction. Exponentials are those of the build: the last bits of scores may differ between machines. Threads:
-/// compatible.
+/// Scores one token at a time. Arrays are [experts]; an empty bias is none. Allocates nothing after construction.
+/// Exponentials are those of the build: the last bits of scores may differ between machines. Threads: compatible.
 class router_scores {
  public:
   struct config {

@@ -113,8 +113,9 @@ class safetensors_header {
 
 namespace detail {
 
-/// Calls use(name, dtype, shape, bytes, bytes of an element) for each array that the file has, in its order; the bytes of ids are
-/// those in memory, which are wider. Wide elements come first: with data that begins at a multiple of 64, everything is aligned.
+/// Calls use(name, dtype, shape, bytes, bytes of an element) for each array that the file has, in its order; the bytes
+/// of ids are those in memory, which are wider. Wide elements come first: with data that begins at a multiple of 64,
+/// everything is aligned.
 template <class Use>
 void each_native_array(const routing_trace& trace, Use use) {
   const auto t = trace.tokens();

@@ -2,8 +2,8 @@
 #pragma once
 /// Consumers of memory, and a division of a budget among them.
 ///
-/// `allocate(consumers, total_bytes)` of an allocator gives each at least its floor, at most its cap, and no more than the budget in
-/// all, or says why it cannot. It is called at set-up and at drained points: it may allocate memory.
+/// `allocate(consumers, total_bytes)` of an allocator gives each at least its floor, at most its cap, and no more than
+/// the budget in all, or says why it cannot. It is called at set-up and at drained points: it may allocate memory.
 
 #include <algorithm>
 #include <cmath>

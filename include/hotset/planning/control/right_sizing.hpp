@@ -47,8 +47,9 @@ template <miss_curve Curve>
   return low;
 }
 
-/// The cap that covers every layer: the most that a layer needs of its experts, the most used first, whose uses make up `coverage` of
-/// all its uses. 0 if nothing was used. Shape: uses [layers, experts]. Complexity: O(layers * experts log experts).
+/// The cap that covers every layer: the most that a layer needs of its experts, the most used first, whose uses make
+/// up `coverage` of all its uses. 0 if nothing was used. Shape: uses [layers, experts]. Complexity: O(layers * experts
+/// log experts).
 [[nodiscard]] inline std::size_t support_cap(std::span<const double> uses, std::size_t experts,
                                              double coverage) {
   std::size_t cap = 0;

@@ -2,10 +2,10 @@
 #pragma once
 /// An LRU stack of any number of keys, as a row of bits in time.
 ///
-/// Rule: a bit is set where some key was touched last, and a key's distance is the number of bits from its last touch on.
-/// Ones are counted in four steps: within a word of 64 bits, in the words before it in its group, in the groups before it in its
-/// span (both kept, and corrected all at once), and in the spans before it (a Fenwick tree). Full time is compacted: touches keep
-/// their order.
+/// Rule: a bit is set where some key was touched last, and a key's distance is the number of bits from its last touch
+/// on. Ones are counted in four steps: within a word of 64 bits, in the words before it in its group, in the groups
+/// before it in its span (both kept, and corrected all at once), and in the spans before it (a Fenwick tree). Full
+/// time is compacted: touches keep their order.
 /// Source: Bennett and Kruskal 1975; a tree over spans of 32,768 touches, and not over touches, is ours.
 /// Cost: O(1 + log(keys / 8192)) a distance and a touch, some cache lines; compaction O(1) a touch, amortised.
 
@@ -31,7 +31,8 @@ class recency_bitmap {
   recency_bitmap() = default;
   /// Touches allocate nothing.
   explicit recency_bitmap(std::size_t keys) : recency_bitmap(keys, keys) {}
-  /// live: how many keys are likely to be touched and not forgotten. Touches of more take more memory. Pre: keys <= most_keys.
+  /// live: how many keys are likely to be touched and not forgotten. Touches of more take more memory. Pre: keys <=
+  /// most_keys.
   recency_bitmap(std::size_t keys, std::size_t live) : last_(keys, never) {
     HOTSET_ASSERT(keys <= most_keys);
     // A compaction looks at every key, live or not.
