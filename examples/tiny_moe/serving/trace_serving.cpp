@@ -67,18 +67,20 @@ split_controller controller_of(const model& weights, const trace_serving_config&
     options.gate = config.gate;
     options.max_move = config.max_move;
     options.dead_zone = config.dead_zone;
-    return hotset::marginal_value(options);
+    return hotset::marginal_value::create(options).value();
   }
   if (rule == split_rule::dual_resize)
-    return hotset::dual_resize({.limits = limits,
-                                .headroom_percent = config.headroom_percent,
-                                .dead_zone = config.dead_zone,
-                                .count_reuse = config.count_reuse});
+    return hotset::dual_resize::create({.limits = limits,
+                                        .headroom_percent = config.headroom_percent,
+                                        .dead_zone = config.dead_zone,
+                                        .count_reuse = config.count_reuse})
+        .value();
   if (rule == split_rule::right_sizing)
-    return hotset::right_sizing({.limits = limits,
-                                 .experts = weights.config().experts,
-                                 .coverage = config.coverage,
-                                 .dead_zone = config.dead_zone});
+    return hotset::right_sizing::create({.limits = limits,
+                                         .experts = weights.config().experts,
+                                         .coverage = config.coverage,
+                                         .dead_zone = config.dead_zone})
+        .value();
   return fixed_split{};
 }
 

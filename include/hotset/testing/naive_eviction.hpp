@@ -359,9 +359,10 @@ class policy {
   void on_routed(const routing_view& view) {
     planned_.clear();
     const auto k = static_cast<std::size_t>(state_.shape.top_k);
-    for (std::size_t t = 0; t + k <= view.chosen().size(); t += k)
-      planned_.emplace_back(view.chosen().begin() + static_cast<std::ptrdiff_t>(t),
-                            view.chosen().begin() + static_cast<std::ptrdiff_t>(t + k));
+    for (std::size_t t = 0; t + k <= view.chosen().size(); t += k) {
+      const auto row = view.chosen().subspan(t, k);
+      planned_.emplace_back(row.begin(), row.end());
+    }
     const auto& routed = view.experts;
     state_.planned = planned_visit{view.step, view.layer, {routed.begin(), routed.end()}};
     planned_of_.assign(view.sequences.begin(), view.sequences.end());

@@ -97,8 +97,7 @@ class distances {
   explicit distances(const session& s) : blocks_(s.keys) {
     const auto experts = s.shape.expert_count();
     const auto ids = s.shape.ids_per_visit();
-    for (std::int32_t l = 0; l < s.shape.layers; ++l)
-      experts_.emplace_back(recency_bitmap(experts), experts, ids);
+    for (std::int32_t l = 0; l < s.shape.layers; ++l) experts_.emplace_back(experts, experts, ids);
   }
   template <class OnExpert, class OnBlock>
   void follow(const burst& b, OnExpert on_expert, OnBlock on_block) {
@@ -114,7 +113,7 @@ class distances {
   }
 
  private:
-  std::vector<reuse_distance<recency_bitmap>> experts_;
+  std::vector<reuse_distance> experts_;
   recency_bitmap blocks_;
 };
 
@@ -237,7 +236,7 @@ std::uint64_t configured_cap(const session& s, const configurator& question) {
 }
 
 split_outcome run_controller(const session& s, const split_request& request) {
-  marginal_value controller(request.control);
+  auto controller = marginal_value::create(request.control).value();
   distances live(s);
   two_pools pools(s, request.control);
   split_outcome out;

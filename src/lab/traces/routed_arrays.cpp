@@ -14,6 +14,7 @@
 #include <fmt/format.h>
 
 #include "hotset/core/router_scores.hpp"
+#include "hotset/predict/layer_scores.hpp"
 #include "lab/files/input_error.hpp"
 #include "lab/files/input_files.hpp"
 
@@ -255,18 +256,24 @@ class array_reader {
   }
 
   void select() {
-    auto made = router_scores::create(trace_.shape(), {});
-    if (!made) refuse_input(file_, "", made.error().message, "");
+    if (const auto bad = trace_.shape().validate()) refuse_input(file_, "", bad->message, "");
     const auto rows = trace_.tokens() * static_cast<std::size_t>(trace_.layers);
     const auto wide = static_cast<std::size_t>(trace_.experts);
     const auto chosen = static_cast<std::size_t>(trace_.top_k);
     trace_.ids.resize(rows * chosen);
     trace_.weights.resize(rows * chosen);
     std::vector<float> scores(wide);
+    std::vector<detail::scored_expert> best(wide);
     for (std::size_t row = 0; row < rows; ++row) {
-      made->score(std::span(trace_.logits).subspan(row * wide, wide), scores);
-      made->select(scores, {}, std::span(trace_.ids).subspan(row * chosen, chosen),
-                   std::span(trace_.weights).subspan(row * chosen, chosen));
+      softmax(std::span(trace_.logits).subspan(row * wide, wide), scores);
+      for (std::size_t e = 0; e < wide; ++e) best[e] = detail::make_scored(scores[e], e);
+      detail::sort_best(best, chosen);
+      const auto weights = std::span(trace_.weights).subspan(row * chosen, chosen);
+      for (std::size_t k = 0; k < chosen; ++k) {
+        trace_.ids[row * chosen + k] = detail::expert_of(best[k]);
+        weights[k] = scores[index_of(detail::expert_of(best[k]))];
+      }
+      divide_by_sum(weights);
     }
   }
 

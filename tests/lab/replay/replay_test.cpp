@@ -11,6 +11,7 @@
 #include "lab/replay/registry.hpp"
 #include "naive_groups.hpp"
 #include "sim_samples.hpp"
+#include "uses_of.hpp"
 
 namespace replay_test {
 namespace {
@@ -63,9 +64,9 @@ TEST(replay, each_group_of_a_split_visit_is_an_event) {
   const auto events = lab::order_events(visits, layout, true);
   EXPECT_THAT(events.first, ElementsAre(0U, 3U));
   EXPECT_EQ(events.ordinal(1), 3U);
-  EXPECT_THAT(events.future->uses(0), ElementsAre(0U, 2U, 3U));
-  EXPECT_THAT(events.future->uses(2), ElementsAre(1U, 2U));
-  EXPECT_THAT(events.future->uses(4), IsEmpty());
+  EXPECT_THAT(support::uses_of(*events.future, 0), ElementsAre(0U, 2U, 3U));
+  EXPECT_THAT(support::uses_of(*events.future, 2), ElementsAre(1U, 2U));
+  EXPECT_THAT(support::uses_of(*events.future, 4), IsEmpty());
 }
 
 // Three slots: token 0 opens {0,1}; token 2 brings one new, token 1 two: {0,1,2}; then {2,3}.
@@ -73,15 +74,15 @@ TEST(replay, groups_are_those_of_the_greedy_rule) {
   const visit_sequence visits(three_then_one());
   const auto events = lab::order_events(visits, one_pool(visits, 3), true);
   EXPECT_THAT(events.first, ElementsAre(0U, 2U));
-  EXPECT_THAT(events.future->uses(2), ElementsAre(0U, 1U));
-  EXPECT_THAT(events.future->uses(0), ElementsAre(0U, 2U));
+  EXPECT_THAT(support::uses_of(*events.future, 2), ElementsAre(0U, 1U));
+  EXPECT_THAT(support::uses_of(*events.future, 0), ElementsAre(0U, 2U));
 }
 
 TEST(replay, without_splitting_a_visit_is_one_event_whatever_its_size) {
   const visit_sequence visits(three_then_one());
   const auto events = lab::order_events(visits, one_pool(visits, 2), false);
   EXPECT_THAT(events.first, IsEmpty());
-  EXPECT_THAT(events.future->uses(2), ElementsAre(0U));
+  EXPECT_THAT(support::uses_of(*events.future, 2), ElementsAre(0U));
 }
 
 // Two groups of two experts each: events 0 and 1 belong to the visit, whatever is in which.
@@ -89,8 +90,8 @@ TEST(replay, split_by_expert_a_visit_uses_its_first_event_and_leaves_room) {
   const visit_sequence visits(three_then_one());
   const auto events = lab::order_events(visits, one_pool(visits, 2), true, visit_split::by_expert);
   EXPECT_THAT(events.first, ElementsAre(0U, 2U));
-  EXPECT_THAT(events.future->uses(0), ElementsAre(0U, 2U));
-  EXPECT_THAT(events.future->uses(2), ElementsAre(0U));
+  EXPECT_THAT(support::uses_of(*events.future, 0), ElementsAre(0U, 2U));
+  EXPECT_THAT(support::uses_of(*events.future, 2), ElementsAre(0U));
 }
 
 TEST(replay, order_events_equals_counting_by_hand) {
@@ -135,7 +136,8 @@ TEST(replay, order_events_equals_counting_by_hand) {
     const auto events = lab::order_events(visits, layout, true);
     for (std::size_t i = 0; i < visits.size(); ++i) ASSERT_EQ(events.ordinal(i), first[i]);
     for (std::size_t key = 0; key < visits.shape().keys(); ++key)
-      ASSERT_THAT(events.future->uses(key), testing::ElementsAreArray(uses[key])) << key;
+      ASSERT_THAT(support::uses_of(*events.future, key), testing::ElementsAreArray(uses[key]))
+          << key;
   }
 }
 
