@@ -91,15 +91,20 @@ class demand {
     const auto free = hot.held.free_count(context.pool);
     const auto wanted = visit.misses().size();
     if (wanted <= free) return reserve(hot, visit, {}, plan);
-    // A policy's order does not depend on what else is eligible: if none of the first victims belongs to the visit, they
-    // are those that it would name with the visit masked.
-    const auto chosen = hot.choose(context, wanted - free);
+    // A policy's order does not depend on what else is eligible: the first victims of all, without the visit's own, are
+    // the first of the rest, and the visit need not be masked.
     const auto is_own = [&](slot_id slot) {
       const auto& key = hot.held[slot].key;
       return key.layer == context.layer && visit.contains(key.expert);
     };
-    if (chosen.size() == wanted - free && std::ranges::none_of(chosen, is_own)) [[likely]]
-      return reserve(hot, visit, chosen, plan);
+    const auto needed = wanted - free;
+    for (auto asked = needed;
+         asked <= hot.victims.size() && hot.choose(context, asked).size() == asked;) {
+      const auto chosen = std::span(hot.victims).first(asked);
+      const auto own = static_cast<std::size_t>(std::ranges::remove_if(chosen, is_own).size());
+      if (asked - own >= needed) return reserve(hot, visit, chosen.first(needed), plan);
+      asked = needed + own;
+    }
     return place_masked(hot, visit, plan);
   }
 
