@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -91,8 +92,8 @@ class module_claims {
   bool add(const named_modules& named, const weight_code& code) {
     for (std::size_t m = 0; m < model_modules; ++m) {
       if ((named.modules & (module_set{1} << m)) == 0) continue;
-      auto& given =
-          claims_.try_emplace({named.layer, static_cast<model_module>(m)}, code).first->second;
+      auto& given = claims_.try_emplace(place_of(named.layer, static_cast<model_module>(m)), code)
+                        .first->second;
       if (given.code != code) return false;
       if (named.expert)
         given.experts.insert(*named.expert);
@@ -103,8 +104,8 @@ class module_claims {
   }
   /// Gives to all experts what each of them was given. Returns false if some were not, or if two codes meet.
   [[nodiscard]] bool settle(std::uint64_t experts) {
-    for (auto& [place, given] : claims_) {  // those of all layers come first
-      const auto everywhere = claims_.find({std::nullopt, place.second});
+    for (auto& [at, given] : claims_) {  // those of all layers come first
+      const auto everywhere = claims_.find(place_of(std::nullopt, std::get<model_module>(at)));
       if (everywhere != claims_.end() && everywhere->second.code != given.code) return false;
       const bool is_everywhere = everywhere != claims_.end() && everywhere->second.is_whole;
       const auto& some = given.experts;
@@ -116,9 +117,8 @@ class module_claims {
   /// The code that patterns give to a module of a layer, else of all layers; nullptr: none. Pre: settled.
   [[nodiscard]] const weight_code* of(std::optional<std::uint64_t> layer,
                                       model_module module) const {
-    for (const auto& place : {layer, std::optional<std::uint64_t>()})
-      if (const auto at = claims_.find({place, module}); at != claims_.end())
-        return &at->second.code;
+    for (const auto& wanted : {place_of(layer, module), place_of(std::nullopt, module)})
+      if (const auto at = claims_.find(wanted); at != claims_.end()) return &at->second.code;
     return nullptr;
   }
 
@@ -129,7 +129,12 @@ class module_claims {
     std::set<std::uint64_t> experts{};  ///< those that patterns name one by one
     bool is_whole = false;              ///< a pattern names all
   };
-  std::map<std::pair<std::optional<std::uint64_t>, model_module>, claim> claims_;
+  /// Whether it is one layer's, the layer, the module.
+  using place = std::tuple<bool, std::uint64_t, model_module>;
+  static place place_of(std::optional<std::uint64_t> layer, model_module module) {
+    return {layer.has_value(), layer.value_or(0), module};
+  }
+  std::map<place, claim> claims_;
 };
 
 class quantisation_reader {
