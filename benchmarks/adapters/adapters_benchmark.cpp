@@ -43,7 +43,7 @@ constexpr std::array<std::size_t, 2> expert_bytes{704U << 10U, 352U << 10U};
 class adapter_loads {
  public:
   explicit adapter_loads(std::size_t page_bytes)
-      : memory_(host_virtual_memory::create({.granularity = page_bytes}).value()),
+      : memory_(host_virtual_memory::create(page_bytes).value()),
         pool_(page_pool<host_virtual_memory>::create(
                   memory_, {.page_bytes = page_bytes, .most_pages = most_pages(page_bytes)})
                   .value()),

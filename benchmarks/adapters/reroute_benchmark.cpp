@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// A batch's ids rerouted to their adapters' experts, by level, beside the loop that did it before and two floors: a
+/// A batch's ids rerouted to their adapters' experts, beside a loop that divides for each id's token and two floors: a
 /// copy of the ids, and a gather of as many values with nothing checked.
 
 #include <algorithm>
@@ -15,10 +15,6 @@
 #include "hotset/adapters/expert_redirect.hpp"
 #include "hotset/adapters/reroute.hpp"
 #include "hotset/core/numbers/splitmix64.hpp"
-#include "hotset/core/platform/compiler.hpp"
-#if HOTSET_X86_VECTORS
-#include <immintrin.h>
-#endif
 
 namespace {
 
@@ -52,8 +48,6 @@ struct batch {
         entries.push_back(std::max(adapter, 0) * experts + number(id));
       }
     }
-    for (const auto s : each<slot_id>(map.virtual_experts()))
-      slots.push_back(random.below(2) == 0 ? no_slot : s);
     out.resize(ids.size());
   }
   [[nodiscard]] redirect_rows rows() const {
@@ -63,14 +57,13 @@ struct batch {
   std::vector<std::int32_t> adapter_of_token;
   std::vector<expert_id> ids;
   std::vector<std::int32_t> entries;  // of the map, for the gather that checks nothing
-  std::vector<slot_id> slots;
   std::vector<std::int32_t> out;
 };
 
 /// The peer: a division, a test and an address for each id.
-std::uint64_t former_reroute(redirect_rows map, std::span<const expert_id> ids,
-                             std::span<const std::int32_t> adapter_of_token,
-                             std::span<std::int32_t> out) {
+std::uint64_t dividing_reroute(redirect_rows map, std::span<const expert_id> ids,
+                               std::span<const std::int32_t> adapter_of_token,
+                               std::span<std::int32_t> out) {
   std::uint64_t done = 0;
   const auto tokens = adapter_of_token.size();
   const auto top_k = tokens == 0 ? 0 : ids.size() / tokens;
@@ -83,31 +76,9 @@ std::uint64_t former_reroute(redirect_rows map, std::span<const expert_id> ids,
   return done;
 }
 
-void gather_each(const expert_id* rows, const std::vector<std::int32_t>& entries,
-                 std::int32_t* out) {
-  for (std::size_t i = 0; i < entries.size(); ++i) out[i] = number(rows[entries[i]]);
-}
-#if HOTSET_X86_VECTORS
-__attribute__((target("avx2"))) void gather_8(const expert_id* rows,
-                                              const std::vector<std::int32_t>& entries,
-                                              std::int32_t* out) {
-  const auto* const places = detail::rerouting::numbers(rows);
-  std::size_t i = 0;
-  for (; i + 8 <= entries.size(); i += 8) {
-    const __m256i at = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(entries.data() + i));
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + i), _mm256_i32gather_epi32(places, at, 4));
-  }
-  for (; i < entries.size(); ++i) out[i] = number(rows[entries[i]]);
-}
-#endif
-void gather(vector_level level, const batch& b, std::int32_t* out) {
+void gather(const batch& b, std::int32_t* out) {
   const auto* const rows = b.rows().rows;
-#if HOTSET_X86_VECTORS
-  if (level != vector_level::scalar) return gather_8(rows, b.entries, out);
-#else
-  static_cast<void>(level);
-#endif
-  gather_each(rows, b.entries, out);
+  for (std::size_t i = 0; i < b.entries.size(); ++i) out[i] = number(rows[b.entries[i]]);
 }
 
 /// Runs `pass` on a batch's ids, out of place.
@@ -123,9 +94,6 @@ void time_ids(benchmark::State& state, batch& b, Pass pass) {
       benchmark::Counter::kIsIterationInvariantRate | benchmark::Counter::kInvert);
 }
 
-const char* name_of(vector_level level) {
-  return level == vector_level::scalar ? "scalar" : "avx2";
-}
 const char* name_of(mix of) {
   switch (of) {
     case mix::mixed: return "mixed";
@@ -151,37 +119,22 @@ void bench_shape(std::size_t tokens, std::size_t top_k, mix of) {
       std::memcpy(b.out.data(), b.ids.data(), b.ids.size() * sizeof(expert_id));
     });
   });
-  bench("Reroute/former", tokens, top_k, of, [](benchmark::State& state, batch& made) {
+  bench("Reroute/dividing", tokens, top_k, of, [](benchmark::State& state, batch& made) {
     time_ids(state, made, [](batch& b) {
-      benchmark::DoNotOptimize(former_reroute(b.rows(), b.ids, b.adapter_of_token, b.out));
+      benchmark::DoNotOptimize(dividing_reroute(b.rows(), b.ids, b.adapter_of_token, b.out));
     });
   });
-  for (const auto level : {vector_level::scalar, vector_level::avx2}) {
-    if (level > best_vector_level()) continue;
-    const std::string end = name_of(level);
-    bench("Gather/" + end, tokens, top_k, of, [level](benchmark::State& state, batch& made) {
-      time_ids(state, made, [level](batch& b) { gather(level, b, b.out.data()); });
+  bench("Gather", tokens, top_k, of, [](benchmark::State& state, batch& made) {
+    time_ids(state, made, [](batch& b) { gather(b, b.out.data()); });
+  });
+  bench("Reroute", tokens, top_k, of, [](benchmark::State& state, batch& made) {
+    std::vector<std::int32_t> expected(made.ids.size());
+    (void)dividing_reroute(made.rows(), made.ids, made.adapter_of_token, expected);
+    time_ids(state, made, [](batch& b) {
+      benchmark::DoNotOptimize(reroute(b.rows(), b.ids, b.adapter_of_token, b.out));
     });
-    bench("Reroute/" + end, tokens, top_k, of, [level](benchmark::State& state, batch& made) {
-      std::vector<std::int32_t> expected(made.ids.size());
-      (void)former_reroute(made.rows(), made.ids, made.adapter_of_token, expected);
-      time_ids(state, made, [level](batch& b) {
-        benchmark::DoNotOptimize(reroute(b.rows(), b.ids, b.adapter_of_token, b.out, level));
-      });
-      if (made.out != expected) state.SkipWithError("not what the former loop writes");
-    });
-    bench("RerouteToSlots/" + end, tokens, top_k, of,
-          [level](benchmark::State& state, batch& made) {
-            std::vector<std::int32_t> expected(made.ids.size());
-            (void)former_reroute(made.rows(), made.ids, made.adapter_of_token, expected);
-            for (auto& e : expected) e = number(made.slots[static_cast<std::size_t>(e)]);
-            time_ids(state, made, [level](batch& b) {
-              benchmark::DoNotOptimize(
-                  reroute_to_slots(b.rows(), b.slots, b.ids, b.adapter_of_token, b.out, level));
-            });
-            if (made.out != expected) state.SkipWithError("not the slots of those experts");
-          });
-  }
+    if (made.out != expected) state.SkipWithError("not what the dividing loop writes");
+  });
 }
 
 }  // namespace

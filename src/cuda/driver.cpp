@@ -15,7 +15,6 @@ namespace {
 static_assert(same(error_code::success, CUDA_SUCCESS));
 static_assert(same(error_code::invalid_value, CUDA_ERROR_INVALID_VALUE));
 static_assert(same(error_code::memory_allocation, CUDA_ERROR_OUT_OF_MEMORY));
-static_assert(same(error_code::no_device, CUDA_ERROR_NO_DEVICE));
 static_assert(same(error_code::invalid_device, CUDA_ERROR_INVALID_DEVICE));
 static_assert(same(error_code::not_supported, CUDA_ERROR_NOT_SUPPORTED));
 static_assert(same(error_code::unknown, CUDA_ERROR_UNKNOWN));

@@ -13,11 +13,8 @@ static_assert(same(error_code::success, cudaSuccess));
 static_assert(same(error_code::invalid_value, cudaErrorInvalidValue));
 static_assert(same(error_code::memory_allocation, cudaErrorMemoryAllocation));
 static_assert(same(error_code::insufficient_driver, cudaErrorInsufficientDriver));
-static_assert(same(error_code::no_device, cudaErrorNoDevice));
 static_assert(same(error_code::invalid_device, cudaErrorInvalidDevice));
 static_assert(same(error_code::not_ready, cudaErrorNotReady));
-static_assert(same(error_code::host_memory_already_registered,
-                   cudaErrorHostMemoryAlreadyRegistered));
 static_assert(same(error_code::not_supported, cudaErrorNotSupported));
 static_assert(same(error_code::stream_capture_unsupported, cudaErrorStreamCaptureUnsupported));
 static_assert(same(error_code::unknown, cudaErrorUnknown));

@@ -126,8 +126,8 @@ class adapter_registry_steps : public testing::Test {
   ~adapter_registry_steps() override { EXPECT_EQ(memory.physical_bytes(), 0U); }
 
   page_pool<noting_memory> pool(std::uint32_t most, memory_budget* budget = nullptr) {
-    return page_pool<noting_memory>::create(
-               memory, {.page_bytes = page, .pages = 0, .most_pages = most}, budget)
+    return page_pool<noting_memory>::create(memory, {.page_bytes = page, .most_pages = most},
+                                            budget)
         .value();
   }
   [[nodiscard]] adapter_registry_config shape(std::int32_t adapters = 2) const {
@@ -281,11 +281,9 @@ TEST_F(adapter_registry_steps, what_is_forgotten_is_nowhere_and_its_name_may_be_
   ASSERT_EQ(r.forget("law"), ok);
   EXPECT_THAT(log, ElementsAre("wait", "unmap")) << "in the order of unload";
   EXPECT_TRUE(is_empty(r, 1));
-  EXPECT_FALSE(r.is_known("law"));
+  EXPECT_EQ(r.release("law"), unknown);
   EXPECT_FALSE(r.is_cached("law"));
   EXPECT_EQ(r.host_bytes(), both / 4) << "one expert of four";
-  EXPECT_EQ(r.stats().unloads, 1U);
-  EXPECT_EQ(r.stats().host_evictions, 0U);
   EXPECT_EQ(r.forget("law"), unknown);
   EXPECT_EQ(r.acquire("law").code, unknown);
   EXPECT_TRUE(serves(r, "read", 0, expert_lists({{1}, {}})));
@@ -293,7 +291,6 @@ TEST_F(adapter_registry_steps, what_is_forgotten_is_nowhere_and_its_name_may_be_
   EXPECT_FALSE(r.is_cached("law"));
   EXPECT_EQ(r.acquire("law").index, 1);
   EXPECT_TRUE(serves(r, "law", 1, expert_lists({{3}, {}})));
-  EXPECT_EQ(r.stats().reads, 3U);
 }
 
 TEST_F(adapter_registry_steps, what_is_not_on_the_device_is_forgotten_without_a_wait) {
@@ -322,7 +319,7 @@ TEST_F(adapter_registry_steps, readers_that_do_not_end_keep_what_is_to_be_forgot
   const auto bytes = r.host_bytes();
   copies.fail_wait = true;
   EXPECT_EQ(r.forget("law"), not_drained);
-  EXPECT_TRUE(r.is_known("law"));
+  EXPECT_EQ(r.release("law"), not_pinned);
   EXPECT_TRUE(r.is_cached("law"));
   EXPECT_EQ(r.host_bytes(), bytes);
   EXPECT_EQ(r.index_of("law"), 0);
@@ -348,9 +345,7 @@ TEST_F(adapter_registry_steps, the_least_recently_used_that_nobody_uses_makes_ro
   EXPECT_TRUE(serves(r, "a", 0, expert_lists({{1}, {2}})));
   EXPECT_TRUE(serves(r, "c", 1, expert_lists({{1}, {2}})));
   EXPECT_EQ(r.stats().loads, 3U);
-  EXPECT_EQ(r.stats().hits, 1U);
   EXPECT_EQ(r.stats().evictions, 1U);
-  EXPECT_EQ(r.stats().unloads, 1U);
   EXPECT_EQ(r.stats().refusals, 1U);
 }
 
@@ -370,8 +365,7 @@ TEST_F(adapter_registry_steps, nobody_leaves_where_that_would_not_make_room) {
 
 TEST_F(adapter_registry_steps, who_leaves_is_decided_by_what_the_budget_has_left_too) {
   memory_budget budget(8 * page);
-  auto p = page_pool<noting_memory>::create(
-               memory, {.page_bytes = page, .pages = 0, .most_pages = 40}, &budget)
+  auto p = page_pool<noting_memory>::create(memory, {.page_bytes = page, .most_pages = 40}, &budget)
                .value();
   auto r = registry(p, shape());
   ASSERT_FALSE(r.add("a", expert_lists({{0, 1, 2}, {}})));
@@ -408,7 +402,6 @@ TEST_F(adapter_registry_steps, the_host_keeps_the_most_recently_used) {
   EXPECT_EQ(r.stats().reads, 3U);
   ASSERT_EQ(r.acquire("b").code, ok);
   EXPECT_EQ(r.stats().reads, 4U);
-  EXPECT_EQ(r.stats().host_evictions, 2U);
 }
 
 TEST_F(adapter_registry_steps, what_cannot_be_an_adapter_of_the_model_is_refused_by_name) {
@@ -428,7 +421,7 @@ TEST_F(adapter_registry_steps, what_cannot_be_an_adapter_of_the_model_is_refused
   EXPECT_THAT(reason("b", expert_lists({{2, 1, 2}, {}})), HasSubstr("expert 2 is named twice"));
   EXPECT_THAT(reason("b", expert_lists({{0, 1, 2, 3}, {}})),
               HasSubstr("tuned experts = 4, accepted: at most 3"));
-  EXPECT_FALSE(r.is_known("b"));
+  EXPECT_EQ(r.release("b"), unknown);
   for (const auto* const name : {"b", "c", "d", "e", "f"})
     EXPECT_EQ(reason(name, {{}, {}}), "added");
   EXPECT_THAT(reason("g", expert_lists({{}, {}})),
@@ -793,7 +786,7 @@ TEST_P(adapter_registry_walk, agrees_with_a_simple_model_after_each_of_100000_op
       ASSERT_EQ(code, a.pins != 0 ? pinned : waits ? not_drained : ok);
       if (code == ok) a.index = -1;
       if (code == ok && forgets) {
-        ASSERT_FALSE(r.is_known(name));
+        ASSERT_EQ(r.release(name), unknown);
         model.known.erase(name);
         ++forgotten;
       }

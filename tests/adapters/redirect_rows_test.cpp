@@ -2,12 +2,10 @@
 #include "hotset/adapters/redirect_rows.hpp"
 
 #include <array>
-#include <cstddef>
-#include <cstdint>
 
 #include <gtest/gtest.h>
 
-#include "reroute_samples.hpp"
+#include "written_ids.hpp"
 
 namespace hotset::redirect_rows_test {
 namespace {
@@ -30,23 +28,6 @@ TEST(redirect_rows, ids_and_adapters_past_the_map_are_refused_and_negative_ids_n
   EXPECT_TRUE(is_refused(map, 3_expert, -1));
   EXPECT_TRUE(is_refused(map, 0_expert, 2));
   EXPECT_FALSE(is_refused(map, no_expert, 2));
-}
-
-TEST(redirect_rows, the_rule_of_one_id_is_that_of_a_batch) {
-  support::random_source random(0x20e5);
-  for (int round = 0; round < 500; ++round) {
-    const auto b = reroute_samples::random_batch(random);
-    std::uint64_t expected_refused = 0;
-    const auto expected = reroute_samples::rerouted(b, expected_refused);
-    std::uint64_t refused = 0;
-    for (std::size_t i = 0; i < b.ids.size(); ++i) {
-      const auto adapter = b.adapter_of_token[i / static_cast<std::size_t>(b.top_k)];
-      const bool bad = is_refused(b.rows(), b.ids[i], adapter);
-      refused += bad ? 1U : 0U;
-      ASSERT_EQ(bad ? no_expert : redirected(b.rows(), b.ids[i], adapter), expected[i]);
-    }
-    ASSERT_EQ(refused, expected_refused);
-  }
 }
 
 }  // namespace

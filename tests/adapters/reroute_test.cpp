@@ -4,17 +4,13 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <span>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
-#include "hotset/core/geometry.hpp"
-#include "hotset/paging/residency/slot_map.hpp"
 #include "reroute_samples.hpp"
 
 namespace hotset::reroute_test {
@@ -32,35 +28,29 @@ struct answer {
   std::vector<std::int32_t> out;
   reroute_result result;
 };
-answer reroute_of(const batch& b, vector_level level) {
+answer reroute_of(const batch& b) {
   answer a{std::vector<std::int32_t>(b.ids.size(), -77), {}};
-  a.result = reroute(b.rows(), b.ids, b.adapter_of_token, a.out, level);
+  a.result = reroute(b.rows(), b.ids, b.adapter_of_token, a.out);
   return a;
 }
-answer reroute_in_place(const batch& b, vector_level level) {
+answer reroute_in_place(const batch& b) {
   answer a{numbers_of(b.ids), {}};
-  a.result = reroute(b.rows(), a.out, b.adapter_of_token, a.out, level);
+  a.result = reroute(b.rows(), a.out, b.adapter_of_token, a.out);
   return a;
 }
-void expect_the_rule(const batch& b, vector_level level) {
+void expect_the_rule(const batch& b) {
   std::uint64_t refused = 0;
   const auto expected = numbers_of(reroute_samples::rerouted(b, refused));
-  for (const auto& a : {reroute_of(b, level), reroute_in_place(b, level)}) {
+  for (const auto& a : {reroute_of(b), reroute_in_place(b)}) {
     ASSERT_EQ(a.result.code, status::ok);
     ASSERT_EQ(a.out, expected);
     ASSERT_EQ(a.result.refused, refused);
   }
 }
 
-class reroute_at : public testing::TestWithParam<vector_level> {};
-INSTANTIATE_TEST_SUITE_P(levels, reroute_at, testing::ValuesIn(reroute_samples::levels()),
-                         [](const auto& level) {
-                           return level.param == vector_level::scalar ? "scalar" : "avx2";
-                         });
-
-TEST_P(reroute_at, is_figure_4) {
+TEST(reroute, is_figure_4) {
   const auto b = reroute_samples::figure_4();
-  for (const auto& a : {reroute_of(b, GetParam()), reroute_in_place(b, GetParam())}) {
+  for (const auto& a : {reroute_of(b), reroute_in_place(b)}) {
     EXPECT_EQ(a.result.code, status::ok);
     EXPECT_EQ(a.result.refused, 0U);
     EXPECT_EQ(a.out, numbers_of(reroute_samples::figure_4_rerouted()));
@@ -68,7 +58,7 @@ TEST_P(reroute_at, is_figure_4) {
 }
 
 // Hazard 6: a negative id must not wrap, and one past the base model must not name an adapter's expert.
-TEST_P(reroute_at, negative_ids_stay_and_what_is_out_of_range_becomes_no_expert) {
+TEST(reroute, negative_ids_stay_and_what_is_out_of_range_becomes_no_expert) {
   auto b = reroute_samples::figure_4();
   b.tokens = 4;
   b.top_k = 12;
@@ -77,7 +67,7 @@ TEST_P(reroute_at, negative_ids_stay_and_what_is_out_of_range_becomes_no_expert)
                                -1, 63, 65,   -1, -1, -1, -1, -1, -1, -1, -1, -1,  //
                                -2, 3,  80,   -1, -1, -1, -1, -1, -1, -1, -1, -1,  //
                                3,  14, 1000, -1, -1, -1, -1, -1, -1, -1, -1, -1});
-  for (const auto& a : {reroute_of(b, GetParam()), reroute_in_place(b, GetParam())}) {
+  for (const auto& a : {reroute_of(b), reroute_in_place(b)}) {
     auto expected = numbers_of(b.ids);
     for (const auto place : {2, 14, 25, 26, 38}) expected[static_cast<std::size_t>(place)] = -1;
     EXPECT_EQ(a.out, expected);
@@ -85,111 +75,33 @@ TEST_P(reroute_at, negative_ids_stay_and_what_is_out_of_range_becomes_no_expert)
   }
 }
 
-TEST_P(reroute_at, agrees_with_the_formula_on_random_batches) {
+TEST(reroute, agrees_with_the_formula_on_random_batches) {
   support::random_source random(0x5eed);
   for (int round = 0; round < 3000; ++round) {
     SCOPED_TRACE(round);
-    expect_the_rule(reroute_samples::random_batch(random), GetParam());
+    expect_the_rule(reroute_samples::random_batch(random));
     if (HasFatalFailure()) return;
   }
 }
 
-// Every number of lanes of a token, at every place of a vector, and every length of the last vector.
-TEST_P(reroute_at, agrees_with_the_formula_for_every_top_k_and_number_of_tokens) {
+TEST(reroute, agrees_with_the_formula_for_every_top_k_and_number_of_tokens) {
   support::random_source random(17);
   auto b = reroute_samples::random_batch(random);
   while (b.adapters < 3 || b.experts < 20) b = reroute_samples::random_batch(random);
-  for (const std::int32_t top_k :
-       {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 31, 32, 33, 100, 1000})
-    for (std::int32_t tokens = 1; tokens <= (top_k < 18 ? 130 : 35); ++tokens) {
-      SCOPED_TRACE(testing::Message() << "top_k " << top_k << ", tokens " << tokens);
-      b.top_k = top_k;
-      b.tokens = tokens;
-      b.adapter_of_token.resize(static_cast<std::size_t>(tokens));
-      b.ids.resize(static_cast<std::size_t>(tokens * top_k));
+  for (b.top_k = 1; b.top_k <= 33; ++b.top_k)
+    for (b.tokens = 1; b.tokens <= 35; ++b.tokens) {
+      SCOPED_TRACE(testing::Message() << "top_k " << b.top_k << ", tokens " << b.tokens);
+      b.adapter_of_token.resize(static_cast<std::size_t>(b.tokens));
+      b.ids.resize(static_cast<std::size_t>(b.tokens * b.top_k));
       for (auto& adapter : b.adapter_of_token) adapter = random.id_below(b.adapters + 2) - 1;
       for (auto& id : b.ids) id = expert_id{random.id_below(b.experts + 2) - 1};
-      expect_the_rule(b, GetParam());
+      expect_the_rule(b);
       if (HasFatalFailure()) return;
     }
 }
 
-TEST_P(reroute_at, tokens_of_one_adapter_and_of_the_base_model_are_no_special_case) {
-  support::random_source random(5);
-  auto b = reroute_samples::figure_4();
-  for (const std::int32_t adapter : {-1, 0, 1, 2}) {
-    std::fill(b.adapter_of_token.begin(), b.adapter_of_token.end(), adapter);
-    expect_the_rule(b, GetParam());
-    b.ids[static_cast<std::size_t>(random.below(b.ids.size()))] = 64_expert;
-    expect_the_rule(b, GetParam());
-  }
-}
-
-/// Memory of one page between two that nobody may touch.
-class fenced_page {
- public:
-  fenced_page()
-      : bytes_(static_cast<std::size_t>(::sysconf(_SC_PAGESIZE))),
-        at_(static_cast<std::byte*>(
-            ::mmap(nullptr, 3 * bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))) {
-    (void)::mprotect(at_ + bytes_, bytes_, PROT_READ | PROT_WRITE);
-  }
-  fenced_page(const fenced_page&) = delete;
-  fenced_page& operator=(const fenced_page&) = delete;
-  ~fenced_page() { (void)::munmap(at_, 3 * bytes_); }
-
-  /// The values at the page's beginning or at its end.
-  template <class T>
-  std::span<T> hold(const std::vector<T>& values, bool at_end) const {
-    auto* const page = reinterpret_cast<T*>(at_ + bytes_);
-    const auto first = at_end ? bytes_ / sizeof(T) - values.size() : 0;
-    std::copy(values.begin(), values.end(), page + first);
-    return {page + first, values.size()};
-  }
-
- private:
-  std::size_t bytes_;
-  std::byte* at_;
-};
-
-TEST_P(reroute_at, touches_nothing_outside_its_arrays) {
-  support::random_source random(3);
-  const fenced_page rows;
-  const fenced_page ids;
-  const fenced_page adapters;
-  const fenced_page out;
-  for (int round = 0; round < 1500; ++round) {
-    const auto b = reroute_samples::random_batch(random);
-    if (b.map.size() > 1024) continue;
-    for (const bool at_end : {false, true}) {
-      const redirect_rows map{rows.hold(b.map, at_end).data(), b.adapters, b.experts};
-      const auto to = out.hold(std::vector<std::int32_t>(b.ids.size()), at_end);
-      const auto done = reroute(map, ids.hold(b.ids, at_end),
-                                adapters.hold(b.adapter_of_token, at_end), to, GetParam());
-      std::uint64_t refused = 0;
-      ASSERT_EQ(std::vector<std::int32_t>(to.begin(), to.end()),
-                numbers_of(reroute_samples::rerouted(b, refused)));
-      ASSERT_EQ(done.refused, refused);
-    }
-  }
-}
-
-TEST_P(reroute_at, what_lies_beside_the_result_stays) {
-  support::random_source random(8);
-  for (int round = 0; round < 500; ++round) {
-    const auto b = reroute_samples::random_batch(random);
-    std::vector<std::int32_t> wide(b.ids.size() + 64, -77);
-    const auto out = std::span(wide).subspan(32 - static_cast<std::size_t>(round) % 4);
-    ASSERT_EQ(
-        reroute(b.rows(), b.ids, b.adapter_of_token, out.first(b.ids.size()), GetParam()).code,
-        status::ok);
-    ASSERT_THAT(std::span(wide).first(wide.size() - out.size()), Each(-77));
-    ASSERT_THAT(out.subspan(b.ids.size()), Each(-77));
-  }
-}
-
 // Offsets into so many rows need more than 31 bits.
-TEST_P(reroute_at, rows_may_be_more_than_a_lane_can_address) {
+TEST(reroute, rows_may_be_more_than_31_bits_can_address) {
   constexpr std::int32_t experts = 1 << 30;
   constexpr std::size_t bytes = 3 * std::size_t{experts} * sizeof(expert_id);
   void* const memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
@@ -208,24 +120,23 @@ TEST_P(reroute_at, rows_may_be_more_than_a_lane_can_address) {
   expected[1] = 42;
   expected[2] = -1;
   std::vector<std::int32_t> out(ids.size());
-  const auto done =
-      reroute({rows, 3, experts}, ids, std::vector<std::int32_t>{2, -1}, out, GetParam());
+  const auto done = reroute({rows, 3, experts}, ids, std::vector<std::int32_t>{2, -1}, out);
   EXPECT_EQ(done.refused, 1U);
   EXPECT_EQ(out, expected);
   (void)::munmap(memory, bytes);
 }
 
-TEST_P(reroute_at, an_empty_batch_is_one) {
-  EXPECT_EQ(reroute({nullptr, 0, 4}, {}, {}, {}, GetParam()).code, status::ok);
+TEST(reroute, an_empty_batch_is_one) {
+  EXPECT_EQ(reroute({nullptr, 0, 4}, {}, {}, {}).code, status::ok);
   const std::vector<std::int32_t> tokens_of_no_ids{0, 1};
-  EXPECT_EQ(reroute({nullptr, 0, 4}, {}, tokens_of_no_ids, {}, GetParam()).code, status::ok);
+  EXPECT_EQ(reroute({nullptr, 0, 4}, {}, tokens_of_no_ids, {}).code, status::ok);
 }
 
-TEST_P(reroute_at, a_map_of_no_adapter_has_the_base_model_alone) {
+TEST(reroute, a_map_of_no_adapter_has_the_base_model_alone) {
   const std::vector<std::int32_t> ids{0, 3, 4, -2};
   std::vector<std::int32_t> out(4);
   const redirect_rows none{nullptr, 0, 4};
-  EXPECT_EQ(reroute(none, ids, std::vector<std::int32_t>{-1, 0}, out, GetParam()).refused, 1U);
+  EXPECT_EQ(reroute(none, ids, std::vector<std::int32_t>{-1, 0}, out).refused, 1U);
   EXPECT_THAT(out, ElementsAre(0, 3, -1, -2));
 }
 
@@ -238,92 +149,6 @@ TEST(reroute, lengths_that_do_not_belong_together_are_refused_and_nothing_is_wri
   EXPECT_EQ(reroute(none, ids, {}, out).code, status::invalid_argument);
   EXPECT_EQ(reroute(none, ids, std::span(adapters).first(2), std::span(out).first(3)).code,
             status::invalid_argument);
-  EXPECT_THAT(out, Each(-77));
-}
-
-TEST(reroute, is_at_the_best_level_unless_told_otherwise) {
-  const auto b = reroute_samples::figure_4();
-  std::vector<std::int32_t> out(b.ids.size());
-  EXPECT_EQ(reroute(b.rows(), b.ids, b.adapter_of_token, out).code, status::ok);
-  EXPECT_EQ(out, numbers_of(reroute_samples::figure_4_rerouted()));
-}
-
-// The tokens 2, 5 and 0 of figure 4, one of an absent adapter, and a layer of which a few experts have slots.
-TEST(reroute_to_slots, is_the_slot_of_the_adapters_expert_by_hand) {
-  const auto figure = reroute_samples::figure_4();
-  slot_map map(geometry{.layers = 2, .experts = 80, .top_k = 6});
-  const auto fill = [&](expert_id expert, slot_id slot) {
-    map.place_and_publish({1_layer, expert}, slot);
-  };
-  fill(14_expert, 7_slot);                               // of the base model
-  fill(65_expert, 3_slot);                               // 14 of adapter 0
-  fill(74_expert, 0_slot);                               // 14 of adapter 1
-  fill(31_expert, 12_slot);                              // of all
-  map.place({1_layer, 72_expert}, 9_slot);               // on its way: no kernel may read it
-  std::vector<std::int32_t> ids{31, 13, 62, 12, 34, 14,  //
-                                13, 31, 14, 35, 15, 5,   //
-                                15, 14, 45, -1, 64, 57,  //
-                                14, -2, 31, 0,  1,  2};
-  std::vector<std::int32_t> adapters{0, 1, -1, 2};
-  std::vector<std::int32_t> expected{12, -1, -1, -1, -1, 3,   //
-                                     -1, 12, 0,  -1, -1, -1,  //
-                                     -1, 7,  -1, -1, -1, -1,  //
-                                     -1, -1, -1, -1, -1, -1};
-  for (auto* const each : {&ids, &adapters, &expected}) {  // four times: enough for vectors
-    const auto once = *each;
-    for (int n = 1; n < 4; ++n) each->insert(each->end(), once.begin(), once.end());
-  }
-  for (const auto level : reroute_samples::levels()) {
-    std::vector<std::int32_t> out(ids.size(), -77);
-    const auto done = reroute_to_slots(figure.rows(), map.row(1_layer), ids, adapters, out, level);
-    EXPECT_EQ(done.code, status::ok);
-    EXPECT_EQ(done.refused, 4 * 6U);
-    EXPECT_EQ(out, expected);
-  }
-}
-
-TEST(reroute_to_slots, equals_reroute_and_then_the_look_up) {
-  support::random_source random(0x510f5);
-  for (int round = 0; round < 3000; ++round) {
-    const auto b = reroute_samples::random_batch(random);
-    // Rows of each length up to more than there are experts of the virtual weight tensor.
-    std::vector<slot_id> slots(random.below(2 * static_cast<std::size_t>(b.experts) *
-                                            static_cast<std::size_t>(b.adapters + 1)));
-    for (auto& slot : slots) slot = random.one_in(3) ? no_slot : slot_id{random.id_below(1000)};
-    std::uint64_t refused = 0;
-    std::vector<std::int32_t> expected;
-    for (const auto e : reroute_samples::rerouted(b, refused))
-      expected.push_back(number(is_within(e, slots.size()) ? slots.at(index_of(e)) : no_slot));
-    for (const auto level : reroute_samples::levels()) {
-      std::vector<std::int32_t> out(b.ids.size(), -77);
-      const auto done = reroute_to_slots(b.rows(), slots, b.ids, b.adapter_of_token, out, level);
-      ASSERT_EQ(done.code, status::ok);
-      ASSERT_EQ(out, expected) << "round " << round << ", level " << static_cast<int>(level);
-      ASSERT_EQ(done.refused, refused);
-    }
-  }
-}
-
-TEST(reroute_to_slots, without_slots_nothing_is_resident) {
-  const auto b = reroute_samples::figure_4();
-  for (const auto level : reroute_samples::levels()) {
-    std::vector<std::int32_t> out(b.ids.size(), -77);
-    EXPECT_EQ(reroute_to_slots(b.rows(), {}, b.ids, b.adapter_of_token, out, level).code,
-              status::ok);
-    EXPECT_THAT(out, Each(no_slot));
-  }
-}
-
-TEST(reroute_to_slots, lengths_that_do_not_belong_together_are_refused_and_nothing_is_written) {
-  const auto b = reroute_samples::figure_4();
-  const std::vector<slot_id> slots(80, 1_slot);
-  std::vector<std::int32_t> out(b.ids.size(), -77);
-  EXPECT_EQ(
-      reroute_to_slots(b.rows(), slots, b.ids, std::span(b.adapter_of_token).first(7), out).code,
-      status::invalid_argument);
-  EXPECT_EQ(
-      reroute_to_slots(b.rows(), slots, b.ids, b.adapter_of_token, std::span(out).first(6)).code,
-      status::invalid_argument);
   EXPECT_THAT(out, Each(-77));
 }
 

@@ -16,13 +16,8 @@ struct throwing_copy : host_uploader {
 struct says_nothing_of_its_fence : host_uploader {
   void fence() noexcept {}
 };
-struct knows_no_readers {
-  bool copy(std::span<std::byte>, std::span<const std::byte>) noexcept { return true; }
-  bool fence() noexcept { return true; }
-};
 static_assert(!uploader<throwing_copy>);
 static_assert(!uploader<says_nothing_of_its_fence>);
-static_assert(!uploader<knows_no_readers>);
 
 TEST(host_uploader, copies_at_once) {
   std::array<std::byte, 3> from{std::byte{1}, std::byte{2}, std::byte{3}};

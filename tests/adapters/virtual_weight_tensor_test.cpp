@@ -89,9 +89,8 @@ class virtual_weight_tensors : public testing::Test {
     EXPECT_EQ(entry.physical_bytes(), 0U);
     EXPECT_EQ(entry.reserved_bytes(), 0U);
   }
-  pool_type pool(std::uint32_t pages, std::uint32_t most) {
-    return pool_type::create(entry.memory, {.page_bytes = page, .pages = pages, .most_pages = most})
-        .value();
+  pool_type pool(std::uint32_t most) {
+    return pool_type::create(entry.memory, {.page_bytes = page, .most_pages = most}).value();
   }
   /// Experts of a page and a half, as in Figure 3.
   tensor_type tensor(pool_type& from, std::int32_t base, std::int32_t places) {
@@ -115,7 +114,7 @@ TYPED_TEST_SUITE(virtual_weight_tensors, entries);
 
 // Figure 3: E_max = 3, an expert takes a page and a half, the first adapter has two experts and the second one has one.
 TYPED_TEST(virtual_weight_tensors, memory_is_only_where_experts_are) {
-  auto pool = this->pool(0, 16);
+  auto pool = this->pool(16);
   auto t = this->tensor(pool, 4, 6);
   const auto unit = this->page;
   EXPECT_EQ(t.addresses().size(), 15 * unit);
@@ -144,7 +143,7 @@ TYPED_TEST(virtual_weight_tensors, memory_is_only_where_experts_are) {
 }
 
 TYPED_TEST(virtual_weight_tensors, neighbours_share_the_page_that_both_touch) {
-  auto pool = this->pool(0, 16);
+  auto pool = this->pool(16);
   auto t = this->tensor(pool, 4, 6);
   ASSERT_EQ(t.place(4_expert, 3), ok);
   EXPECT_EQ(pool.in_use(), 5U) << "pages 6 to 10";
@@ -163,49 +162,8 @@ TYPED_TEST(virtual_weight_tensors, neighbours_share_the_page_that_both_touch) {
   EXPECT_EQ(pool.in_use(), 0U);
 }
 
-TYPED_TEST(virtual_weight_tensors, an_expert_between_two_shares_what_is_there) {
-  auto pool = this->pool(0, 16);
-  auto t = this->tensor(pool, 4, 6);
-  ASSERT_EQ(t.place(4_expert, 1), ok);
-  ASSERT_EQ(t.place(6_expert, 1), ok);
-  EXPECT_EQ(pool.in_use(), 4U) << "6 and 7, 9 and 10";
-  ASSERT_EQ(t.place(5_expert, 1), ok);
-  EXPECT_EQ(pool.in_use(), 5U) << "7 is shared, 8 is new";
-  ASSERT_EQ(t.remove(5_expert, 1), ok);
-  EXPECT_EQ(pool.in_use(), 4U);
-}
-
-TYPED_TEST(virtual_weight_tensors, the_last_page_of_the_base_model_is_there_for_the_first_adapter) {
-  auto pool = this->pool(0, 16);
-  auto t = this->tensor(pool, 3, 3);
-  this->write(t.bytes(2_expert), 7);
-  EXPECT_EQ(t.physical_bytes(), 5 * this->page);
-  ASSERT_EQ(t.place(3_expert, 2), ok);
-  EXPECT_EQ(pool.in_use(), 3U) << "pages 5 to 7; page 4 is the base model's";
-  this->write(t.bytes(3_expert), 8);
-  EXPECT_TRUE(this->holds(t.bytes(2_expert), 7));
-  ASSERT_EQ(t.remove(3_expert, 2), ok);
-  EXPECT_TRUE(this->holds(t.bytes(2_expert), 7));
-  EXPECT_EQ(t.physical_bytes(), 5 * this->page);
-}
-
-TYPED_TEST(virtual_weight_tensors, small_experts_may_need_no_page_of_their_own) {
-  auto pool = this->pool(0, 4);
-  using made_type = typename TestFixture::tensor_type;
-  auto t = made_type::create(pool, {3, 9, this->page / 8}).value();
-  ASSERT_EQ(t.place(3_expert, 5), ok);
-  EXPECT_EQ(pool.in_use(), 0U);
-  ASSERT_EQ(t.place(8_expert, 1), ok);
-  ASSERT_EQ(t.place(9_expert, 3), ok);
-  EXPECT_EQ(pool.in_use(), 1U);
-  ASSERT_EQ(t.remove(8_expert, 1), ok);
-  EXPECT_EQ(pool.in_use(), 1U);
-  ASSERT_EQ(t.remove(9_expert, 3), ok);
-  EXPECT_EQ(pool.in_use(), 0U);
-}
-
 TYPED_TEST(virtual_weight_tensors, what_cannot_be_placed_or_removed_changes_nothing) {
-  auto pool = this->pool(0, 4);
+  auto pool = this->pool(4);
   auto t = this->tensor(pool, 4, 6);
   ASSERT_EQ(t.place(5_expert, 2), ok);
   EXPECT_EQ(pool.in_use(), 4U) << "pages 7 to 10";
@@ -230,7 +188,7 @@ TYPED_TEST(virtual_weight_tensors, what_cannot_be_placed_or_removed_changes_noth
 }
 
 TYPED_TEST(virtual_weight_tensors, a_place_that_fails_leaves_nothing_whichever_step_it_was) {
-  auto pool = this->pool(1, 16);
+  auto pool = this->pool(16);
   auto t = this->tensor(pool, 4, 6);
   ASSERT_EQ(t.place(7_expert, 1), ok);
   this->write(t.bytes(7_expert), 9);
@@ -254,7 +212,7 @@ TYPED_TEST(virtual_weight_tensors, a_place_that_fails_leaves_nothing_whichever_s
 }
 
 TYPED_TEST(virtual_weight_tensors, a_page_that_is_not_unmapped_is_idle_and_tried_again) {
-  auto pool = this->pool(0, 16);
+  auto pool = this->pool(16);
   auto t = this->tensor(pool, 4, 6);
   ASSERT_EQ(t.place(4_expert, 2), ok);
   this->entry.fail(2);
@@ -284,7 +242,7 @@ TYPED_TEST(virtual_weight_tensors, a_page_that_is_not_unmapped_is_idle_and_tried
 }
 
 TYPED_TEST(virtual_weight_tensors, its_end_gives_everything_back) {
-  auto pool = this->pool(2, 16);
+  auto pool = this->pool(16);
   {
     auto t = this->tensor(pool, 4, 6);
     ASSERT_EQ(t.place(4_expert, 3), ok);
@@ -303,7 +261,7 @@ TYPED_TEST(virtual_weight_tensors, its_end_gives_everything_back) {
 
 TYPED_TEST(virtual_weight_tensors, one_that_cannot_be_made_has_a_reason_and_leaves_nothing) {
   using made_type = typename TestFixture::tensor_type;
-  auto pool = this->pool(0, 1);
+  auto pool = this->pool(1);
   const auto reason = [&](virtual_weight_tensor_config setup) {
     const auto made = made_type::create(pool, setup);
     return made ? std::string("accepted") : made.error().message;
@@ -335,8 +293,8 @@ class tensor_walk {
       : entry_(entry),
         page_(entry.page_bytes()),
         random_(seed),
-        pool_(page_pool<memory_type>::create(
-                  entry.memory, {.page_bytes = page_, .pages = 4, .most_pages = most_pages})
+        pool_(page_pool<memory_type>::create(entry.memory,
+                                             {.page_bytes = page_, .most_pages = most_pages})
                   .value()) {
     subjects_.reserve(2);
     for (int n = 0; n < 2; ++n) {
@@ -545,15 +503,19 @@ TYPED_TEST(virtual_weight_tensors, agree_with_the_closed_form_after_every_operat
     EXPECT_GT(outcomes[what], least) << what;
 }
 
-// Each access call of a device costs as much as mapping many pages.
-TEST(virtual_weight_tensor_on_cuda, gives_access_once_for_each_placement) {
-  cuda_entry entry;
+/// Three experts of a page and a half, and places for twelve more.
+struct virtual_weight_tensor_on_cuda : testing::Test {
   using memory_type = cuda::virtual_memory;
-  auto pool = page_pool<memory_type>::create(entry.memory,
-                                             {.page_bytes = 65536, .pages = 0, .most_pages = 64})
-                  .value();
-  auto t = virtual_weight_tensor<memory_type>::create(pool, {3, 12, 3 * 65536 / 2}).value();
   using call = support::fake_cuda_driver::call;
+  cuda_entry entry;
+  page_pool<memory_type> pool =
+      page_pool<memory_type>::create(entry.memory, {.page_bytes = 65536, .most_pages = 64}).value();
+  virtual_weight_tensor<memory_type> t =
+      virtual_weight_tensor<memory_type>::create(pool, {3, 12, 3 * 65536 / 2}).value();
+};
+
+// Each access call of a device costs as much as mapping many pages.
+TEST_F(virtual_weight_tensor_on_cuda, gives_access_once_for_each_placement) {
   EXPECT_EQ(entry.driver.calls(call::set_access), 1U) << "the base model is one block";
   EXPECT_EQ(entry.driver.calls(call::map), 1U);
   ASSERT_EQ(t.place(3_expert, 4), ok);
@@ -564,14 +526,7 @@ TEST(virtual_weight_tensor_on_cuda, gives_access_once_for_each_placement) {
   EXPECT_EQ(entry.driver.calls(call::set_access), 3U);
 }
 
-TEST(virtual_weight_tensor_on_cuda, a_page_without_access_is_mapped_anew_before_it_is_used) {
-  cuda_entry entry;
-  using memory_type = cuda::virtual_memory;
-  auto pool = page_pool<memory_type>::create(entry.memory,
-                                             {.page_bytes = 65536, .pages = 0, .most_pages = 64})
-                  .value();
-  auto t = virtual_weight_tensor<memory_type>::create(pool, {3, 12, 3 * 65536 / 2}).value();
-  using call = support::fake_cuda_driver::call;
+TEST_F(virtual_weight_tensor_on_cuda, a_page_without_access_is_mapped_anew_before_it_is_used) {
   entry.driver.fail(call::set_access, 1);
   for (const std::size_t nth : {1U, 7U, 8U}) entry.driver.fail(call::unmap, nth);
   EXPECT_EQ(t.place(3_expert, 4), out_of_memory);

@@ -169,8 +169,6 @@ inline const std::set<std::pair<std::string, std::string>>& allowed_foreign_incl
       {"transfer/memory/host_virtual_memory.hpp", "fcntl.h"},
       {"transfer/memory/host_virtual_memory.hpp", "sys/mman.h"},
       {"transfer/memory/host_virtual_memory.hpp", "unistd.h"},
-      {"transfer/memory/key_addresses.hpp", "sys/mman.h"},
-      {"transfer/memory/key_addresses.hpp", "unistd.h"},
       // nor read at a place of a file, or past the system's cache
       {"transfer/file_expert_source.hpp", "fcntl.h"},
       {"transfer/file_expert_source.hpp", "sys/stat.h"},

@@ -213,6 +213,10 @@ TYPED_TEST(virtual_memory_conformance, what_is_not_aligned_is_refused_with_nothi
   EXPECT_EQ(memory.unmap(range, unit, unit / 2), invalid_argument);
   EXPECT_EQ(memory.unmap(range, unit + 1, unit), invalid_argument);
   EXPECT_EQ(memory.release(range.first(2 * unit)), invalid_argument);
+  EXPECT_EQ(memory.release(range.subspan(unit)), invalid_argument);
+  EXPECT_EQ(memory.map(range, 2 * unit, memory_block{}), invalid_argument) << "no block";
+  EXPECT_EQ(memory.map(range, 2 * unit, {b.id, 2 * unit}), invalid_argument) << "of another size";
+  EXPECT_EQ(memory.destroy_block({b.id, 2 * unit}), invalid_argument);
   EXPECT_EQ(this->entry.mappings(), 1U);
   EXPECT_EQ(this->entry.physical_bytes(), unit);
   EXPECT_EQ(this->read(range.data() + unit), 9);
@@ -257,7 +261,7 @@ TYPED_TEST(virtual_memory_conformance, a_bank_that_cannot_grow_is_as_it_was_whic
   {
     auto bank = this->range(8);
     auto* const old = bank.addresses().data() + unit;
-    ASSERT_EQ(bank.map(unit, page), ok);
+    ASSERT_EQ(bank.map(unit, std::span(&page, 1)), ok);
     this->write(old, 42);
     const auto steps = this->fail_each_step([&] { return bank.populate(2 * unit, unit, 4); },
                                             [&] {
@@ -280,7 +284,7 @@ TYPED_TEST(virtual_memory_conformance, pages_of_a_pool_are_mapped_whole_or_not_a
   std::array<memory_block, 3> pages{this->block(), this->block(2), this->block()};
   {
     auto tensor = this->range(8);
-    ASSERT_EQ(tensor.map(0, pages[0]), ok);
+    ASSERT_EQ(tensor.map(0, std::span(pages).first(1)), ok);
     this->write(tensor.addresses().data(), 7);
     const auto steps = this->fail_each_step([&] { return tensor.map(3 * unit, pages); },
                                             [&] {
@@ -293,7 +297,7 @@ TYPED_TEST(virtual_memory_conformance, pages_of_a_pool_are_mapped_whole_or_not_a
     EXPECT_EQ(tensor.mapped_bytes(), 5 * unit);
   }
   EXPECT_EQ(this->entry.physical_bytes(), 4 * unit) << "the pool's to give back";
-  EXPECT_EQ(destroy_blocks(this->subject, std::span<memory_block>(pages)), ok);
+  for (const auto& page : pages) EXPECT_EQ(this->subject.destroy_block(page), ok);
 }
 
 TYPED_TEST(virtual_memory_conformance, setting_up_leaves_nothing_behind_whichever_step_fails) {

@@ -39,6 +39,20 @@ struct path {
 
 class cuda_cache : public testing::TestWithParam<path> {};
 
+using backend_type = cuda_backend<memory_expert_source>;
+std::unique_ptr<backend_type> make_backend(runtime& api, const device_experts& experts,
+                                           const path& how, std::size_t tickets) {
+  return backend_type::create(api, experts.host.source, experts.bank, experts.pages,
+                              {.mode = how.mode,
+                               .tickets = tickets,
+                               .chunk_bytes = 100,
+                               .chunks_ahead = 2,
+                               .staging_pieces = how.page_locked ? 0U : 3U,
+                               .staging_piece_bytes = 100,
+                               .staging_threads = 2})
+      .value();
+}
+
 // Hazards 2 and 3.
 TEST_P(cuda_cache, every_kernel_reads_the_experts_of_its_visit) {
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
@@ -50,16 +64,7 @@ TEST_P(cuda_cache, every_kernel_reads_the_experts_of_its_visit) {
     device_experts experts(api, layout, GetParam().page_locked);
     auto engine = stream::create(api, 0).value();
     {
-      const auto copies = cuda_backend<memory_expert_source>::create(
-                              api, experts.host.source, experts.bank, experts.pages,
-                              {.mode = GetParam().mode,
-                               .tickets = 512,
-                               .chunk_bytes = 100,
-                               .chunks_ahead = 2,
-                               .staging_pieces = GetParam().page_locked ? 0U : 3U,
-                               .staging_piece_bytes = 100,
-                               .staging_threads = 2})
-                              .value();
+      const auto copies = make_backend(api, experts, GetParam(), 512);
       slot_cache cache(pager<lru>({.layout = layout}), *copies);
       auto visit = cache.make_visit();
       std::size_t wrong = 0;
@@ -103,16 +108,7 @@ class failing_decode {
                               : pool_layout::shared(shape, 7).value()),
         experts_(api, layout_, how.page_locked),
         engine_(stream::create(api, 0).value()),
-        copies_(cuda_backend<memory_expert_source>::create(
-                    api, experts_.host.source, experts_.bank, experts_.pages,
-                    {.mode = how.mode,
-                     .tickets = 64,
-                     .chunk_bytes = 100,
-                     .chunks_ahead = 2,
-                     .staging_pieces = how.page_locked ? 0U : 3U,
-                     .staging_piece_bytes = 100,
-                     .staging_threads = 2})
-                    .value()),
+        copies_(make_backend(api, experts_, how, 64)),
         cache_(pager<lru>({.layout = layout_}), *copies_),
         visit_(cache_.make_visit()) {}
 
@@ -193,8 +189,8 @@ class failing_decode {
   pool_layout layout_;
   device_experts experts_;
   stream engine_;
-  std::unique_ptr<cuda_backend<memory_expert_source>> copies_;
-  slot_cache<pager<lru>, cuda_backend<memory_expert_source>> cache_;
+  std::unique_ptr<backend_type> copies_;
+  slot_cache<pager<lru>, backend_type> cache_;
   cache_visit visit_;
   step_id step_ = 0;
   std::size_t wrong_ = 0;

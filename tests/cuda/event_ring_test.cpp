@@ -125,26 +125,36 @@ TEST_F(event_ring_of_four, every_failed_call_is_kept_and_fails_its_ticket) {
   }
 }
 
-// One thread asks for a ticket, and while it holds the driver's answer another gives the place to the next ticket.
-TEST(event_ring, an_answer_that_comes_late_does_not_settle_the_next_ticket) {
-  struct racing : fake_cuda_runtime {
-    std::function<void()> meanwhile{};
-    error_code query_event(event_handle event) noexcept override {
-      const auto answer = fake_cuda_runtime::query_event(event);
-      if (auto now = std::exchange(meanwhile, {})) now();
-      return answer;
-    }
-  } api;
+/// A runtime that does something else, once, before or after it has answered about an event.
+struct racing : fake_cuda_runtime {
+  std::function<void()> before{};
+  std::function<void()> after{};
+  error_code query_event(event_handle event) noexcept override {
+    if (auto now = std::exchange(before, {})) now();
+    const auto answer = fake_cuda_runtime::query_event(event);
+    if (auto now = std::exchange(after, {})) now();
+    return answer;
+  }
+};
+struct event_ring_of_one : testing::Test {
+  racing api;
   sticky_failure failures;
-  auto ring = event_ring::create(api, 0, 1, failures).value();
-  const auto work = stream::create(api, 0).value();
-  const auto first = ring.open();
-  ring.record(first, work.handle());
-  api.run_all();
+  event_ring ring = event_ring::create(api, 0, 1, failures).value();
+  stream work = stream::create(api, 0).value();
+  ticket first = ring.open();
+
+  void SetUp() override {
+    ring.record(first, work.handle());
+    api.run_all();
+  }
+};
+
+// One thread asks for a ticket, and while it holds the driver's answer another gives the place to the next ticket.
+TEST_F(event_ring_of_one, an_answer_that_comes_late_does_not_settle_the_next_ticket) {
   ticket second = no_ticket;
   bool recorded = false;
   for (const bool and_record : {false, true}) {
-    api.meanwhile = [&] {
+    api.after = [&] {
       second = ring.open();
       if (and_record) ring.record(second, work.handle());
       recorded = and_record;
@@ -160,21 +170,8 @@ TEST(event_ring, an_answer_that_comes_late_does_not_settle_the_next_ticket) {
 }
 
 // The place went to the next ticket while the driver answered: the answer is about the next ticket's copies.
-TEST(event_ring, an_answer_that_comes_late_is_not_taken_for_that_of_a_failed_ticket) {
-  struct racing : fake_cuda_runtime {
-    std::function<void()> meanwhile{};
-    error_code query_event(event_handle event) noexcept override {
-      if (auto now = std::exchange(meanwhile, {})) now();
-      return fake_cuda_runtime::query_event(event);
-    }
-  } api;
-  sticky_failure failures;
-  auto ring = event_ring::create(api, 0, 1, failures).value();
-  const auto work = stream::create(api, 0).value();
-  const auto first = ring.open();
-  ring.record(first, work.handle());
-  api.run_all();
-  api.meanwhile = [&] {
+TEST_F(event_ring_of_one, an_answer_that_comes_late_is_not_taken_for_that_of_a_failed_ticket) {
+  api.before = [&] {
     api.fail("cudaEventQuery", 1);
     const auto second = ring.open();  // asks, and learns that the first one has failed
     ring.record(second, work.handle());

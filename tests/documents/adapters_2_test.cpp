@@ -49,7 +49,7 @@ std::string served(const std::filesystem::path& folder) {
   auto memory = memory_type::create().value();
   hotset::host_uploader copies;
   auto pool = hotset::page_pool<memory_type>::create(
-                  memory, {.page_bytes = memory.granularity(), .pages = 0, .most_pages = 64})
+                  memory, {.page_bytes = memory.granularity(), .most_pages = 64})
                   .value();
   const auto fail = [](const std::string& why) { return why; };
   constexpr std::uint64_t host_bytes = 1 << 10;

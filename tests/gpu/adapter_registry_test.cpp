@@ -51,10 +51,10 @@ std::vector<std::vector<expert_id>> tuned_by(std::int32_t adapter) {
 
 /// The base model and five adapters, of which two have room.
 struct device_adapters {
-  cuda::virtual_memory memory = made_memory();
+  cuda::virtual_memory memory = virtual_memory_of_device_0();
   page_pool<cuda::virtual_memory> pool =
       page_pool<cuda::virtual_memory>::create(
-          memory, {.page_bytes = memory.granularity(), .pages = 0, .most_pages = 1024})
+          memory, {.page_bytes = memory.granularity(), .most_pages = 1024})
           .value();
   test_stream compute;
   std::unique_ptr<cuda::adapter_uploader> copies =
@@ -76,12 +76,6 @@ struct device_adapters {
               cudaMemcpy(at(l, w, e), words.data(), words.size() * 4, cudaMemcpyDefault));
         }
     HOTSET_REQUIRE(cudaStreamSynchronize(nullptr));
-  }
-  static cuda::virtual_memory made_memory() {
-    cuda::failure why;
-    auto* const driver = cuda::system_driver(why);
-    if (driver == nullptr) throw std::runtime_error(std::string(why.call));
-    return cuda::virtual_memory::create(*driver, 0).value();
   }
   registry_type made_registry() {
     return registry_type::create(pool, *copies,
@@ -161,9 +155,10 @@ TEST(adapter_registry_on_a_device, the_kernel_redirects_by_the_maps_of_now) {
   HOTSET_NEEDS_A_DEVICE();
   device_adapters on_device;
   auto& registry = on_device.registry;
-  auto maps = cuda::expert_maps::create(cuda::system_runtime(),
-                                        {.layers = layers, .experts = experts, .adapters = places})
-                  .value();
+  cuda::sticky_failure failures;
+  auto maps =
+      cuda::expert_maps::create(cuda::system_runtime(), registry, layers, 0, failures).value();
+  const auto compute = cuda::stream::borrow(cuda::system_runtime(), on_device.compute.handle());
   support::random_source random(3);
   std::vector<expert_id> ids(64 * 4);
   std::vector<std::int32_t> adapter_of_token(64);
@@ -174,7 +169,7 @@ TEST(adapter_registry_on_a_device, the_kernel_redirects_by_the_maps_of_now) {
   const device_array<expert_id> out(ids.size());
   for (std::int32_t a = 0; a < known; ++a) {
     ASSERT_EQ(registry.acquire(name_of(a)).code, adapter_status::ok);
-    ASSERT_EQ(maps.update(registry, on_device.compute.handle()), cuda::error_code::success);
+    ASSERT_EQ(maps.update(registry, compute), cuda::error_code::success);
     for (const auto l : each<layer_id>(layers)) {
       const cuda::reroute_arguments arguments{
           maps.rows(l), device_ids.data(), device_adapters_of.data(), 64, 4, out.data(), nullptr};

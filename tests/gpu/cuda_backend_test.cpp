@@ -48,29 +48,6 @@ std::unique_ptr<backend> make(const paged_model& model, const way& w) {
       .value();
 }
 
-TEST(cuda_backend, all_tensors_of_all_fills_arrive_by_every_way) {
-  HOTSET_NEEDS_A_DEVICE();
-  for (const auto& w : ways) {
-    const paged_model model(pool_layout::shared(shape, 4).value(), tensors, w.page_locked);
-    const auto copies = make(model, w);
-    auto engine = cuda::stream::create(cuda::system_runtime(), 0).value();
-    for (const auto when : {urgency::now, urgency::soon}) {
-      const std::vector<fill> fills{fill_of({0_layer, 1_expert}, 2_slot),
-                                    fill_of({1_layer, 7_expert}, 0_slot),
-                                    fill_of({2_layer, 9_expert}, 3_slot)};
-      const auto sent = copies->submit(fills, engine, when);
-      EXPECT_EQ(sent.accepted, 3U) << w.name;
-      EXPECT_EQ(copies->fence(engine, sent.id), status::ok) << w.name;
-      for (const auto& f : fills)
-        EXPECT_TRUE(model.holds(f.slot, f.key, engine.handle())) << w.name;
-      EXPECT_EQ(copies->wait(sent.id), transfer_state::arrived) << w.name;
-    }
-    EXPECT_FALSE(copies->trouble().has_value()) << w.name;
-    const auto moved = copies->counts();
-    EXPECT_EQ(w.page_locked ? moved.bytes_direct : moved.bytes_staged, 6 * model.expert_bytes());
-  }
-}
-
 // Hazards 2 and 3: what a visit's reader finds in its slots is what the plan promised, however far the host is ahead.
 TEST(cuda_backend, every_reader_of_a_busy_cache_finds_its_experts) {
   HOTSET_NEEDS_A_DEVICE();
@@ -142,20 +119,7 @@ TEST(cuda_backend, nothing_of_it_enters_a_capture) {
   EXPECT_EQ(copies->submit(fills, engine, urgency::now).accepted, 0U);
   const captured_graph graph(stream);  // throws if the capture was spoilt
   graph.replay(stream);
-  EXPECT_EQ(copies->counts().refused_in_capture, 1U);
   EXPECT_EQ(copies->wait(copies->submit(fills, engine, urgency::now).id), transfer_state::arrived);
-}
-
-// Hazard 15 and 16: memory that was mapped or allocated by others is page-locked where it lies.
-TEST(cuda_backend, memory_of_others_is_page_locked_in_place) {
-  HOTSET_NEEDS_A_DEVICE();
-  auto& api = cuda::system_runtime();
-  std::vector<std::byte> memory(3'000'001, std::byte{5});
-  cuda::pinned_memory pages(api, 4'000'000);
-  const auto refused = pages.lock(memory);
-  ASSERT_FALSE(refused.has_value()) << refused->message;
-  EXPECT_TRUE(pages.holds(memory));
-  EXPECT_EQ(pages.bytes(), memory.size());
 }
 
 }  // namespace

@@ -39,19 +39,13 @@ struct elastic_device_cache {
   std::vector<std::vector<std::byte>> bytes;
   memory_expert_source source = made_source();
   memory_budget budget{std::uint64_t{1} << 30};
-  cuda::virtual_memory memory = made_memory();
+  cuda::virtual_memory memory = virtual_memory_of_device_0();
   cuda::slot_bank bank =
       cuda::slot_bank::create_elastic(cuda::system_runtime(), memory, layout, layouts, budget, {})
           .value();
   cuda::pinned_memory pages{cuda::system_runtime(), std::uint64_t{1} << 20};
   cuda::stream stream = cuda::stream::create(cuda::system_runtime(), 0).value();
 
-  static cuda::virtual_memory made_memory() {
-    cuda::failure why;
-    auto* const driver = cuda::system_driver(why);
-    if (driver == nullptr) throw std::runtime_error(std::string(why.call));
-    return cuda::virtual_memory::create(*driver, 0).value();
-  }
   memory_expert_source made_source() {
     auto out = memory_expert_source::create(shape, layouts).value();
     for (std::size_t k = 0; k < shape.keys(); ++k) {

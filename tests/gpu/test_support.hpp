@@ -4,12 +4,15 @@
 
 #include <cstddef>
 #include <cstdlib>
+#include <stdexcept>
+#include <string>
 #include <vector>
 
 #include <cuda_runtime_api.h>
 
 #include "device_support.hpp"
 #include "hotset/cuda/runtime.hpp"
+#include "hotset/cuda/virtual_memory.hpp"
 
 #if !defined(HOTSET_WITHOUT_GTEST) && __has_include(<gtest/gtest.h>)
 #include <gtest/gtest.h>
@@ -107,6 +110,13 @@ class captured_graph {
   cudaGraph_t graph_ = nullptr;
   cudaGraphExec_t executable_ = nullptr;
 };
+
+inline cuda::virtual_memory virtual_memory_of_device_0() {
+  cuda::failure why;
+  auto* const driver = cuda::system_driver(why);
+  if (driver == nullptr) throw std::runtime_error(std::string(why.call));
+  return cuda::virtual_memory::create(*driver, 0).value();
+}
 
 /// A number from the environment: a run under a sanitizer asks for less.
 inline long long setting(const char* name, long long otherwise) {

@@ -169,7 +169,7 @@ class fake_cuda_runtime : public cuda::runtime {
     auto* const first = static_cast<std::byte*>(memory);
     for (const auto& r : host_)
       if (first < r.first + r.bytes && r.first < first + bytes)
-        return code::host_memory_already_registered;
+        return static_cast<code>(712);  // cudaErrorHostMemoryAlreadyRegistered
     host_.push_back({first, bytes, 0});
     return code::success;
   }

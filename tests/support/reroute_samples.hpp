@@ -9,7 +9,6 @@
 
 #include "hotset/adapters/expert_redirect.hpp"
 #include "hotset/adapters/reroute.hpp"
-#include "hotset/core/platform/compiler.hpp"
 #include "random_source.hpp"
 #include "written_ids.hpp"
 
@@ -87,11 +86,6 @@ inline std::vector<expert_id> rerouted(const batch& b, std::uint64_t& refused) {
     }
   }
   return out;
-}
-/// Levels that have a form of their own on this machine.
-inline std::vector<vector_level> levels() {
-  if (best_vector_level() == vector_level::scalar) return {vector_level::scalar};
-  return {vector_level::scalar, vector_level::avx2};
 }
 
 /// Of every 16 ids and adapters about one is out of range, as far out as can be at times.

@@ -171,16 +171,12 @@ TEST_F(host_backend_copies, several_threads_never_write_one_slot_together) {
   EXPECT_EQ(source.overlaps, 0);
 }
 
-TEST_F(host_backend_copies, no_threads_and_too_many_are_refused) {
+TEST_F(host_backend_copies, numbers_that_cannot_work_are_refused) {
   using backend_type = host_backend<memory_expert_source>;
   for (const std::size_t threads : {std::size_t{0}, std::size_t{257}})
     EXPECT_EQ(
         backend_type::create(experts.source, experts.bank, {.threads = threads}).error().message,
         "threads = " + std::to_string(threads) + ", accepted: 1..256");
-}
-
-TEST_F(host_backend_copies, a_queue_without_places_is_refused) {
-  using backend_type = host_backend<memory_expert_source>;
   EXPECT_EQ(backend_type::create(experts.source, experts.bank, {.most_fills = 0}).error().message,
             "most_fills = 0, accepted: 1 or more");
   EXPECT_THROW(backend_type(experts.source, experts.bank, {.most_fills = 0}), invalid_config);
@@ -281,8 +277,6 @@ TEST_F(host_backend_copies, a_backend_may_outlive_the_stream_of_its_readers) {
   EXPECT_EQ(backend.poll(read_until), transfer_state::arrived);
 }
 
-using support::fill_of;
-using support::host_experts;
 using support::watched_source;
 
 constexpr std::uint64_t expert_bytes = 96 + 33 + 257;
@@ -297,6 +291,13 @@ class host_backend_chunks : public testing::Test {
   submission inside{};  ///< what a test submitted between two chunks
   host_backend<watched_source> backend;
 
+  host_stream readers{host_stream::mode::worker};
+  gate held;
+  /// A reader that is not done before the gate opens.
+  ticket reader() {
+    readers.run(gate::pass, &held);
+    return backend.record(readers);
+  }
   submission submit(std::vector<fill> fills, urgency when) {
     return backend.submit(fills, stream, when);
   }
@@ -331,10 +332,7 @@ TEST_F(host_backend_chunks, speculation_does_not_pre_empt_and_a_promoted_copy_is
     if (asked == 3) backend.promote(first);
     if (asked == 4) inside = submit({fill_of({0_layer, 3_expert}, 3_slot)}, urgency::now);
   };
-  support::gate held;
-  host_stream reader(host_stream::mode::worker);
-  reader.run(support::gate::pass, &held);
-  first = submit({fill_of({0_layer, 1_expert}, 1_slot, backend.record(reader))}, urgency::soon).id;
+  first = submit({fill_of({0_layer, 1_expert}, 1_slot, reader())}, urgency::soon).id;
   held.open();
   EXPECT_EQ(backend.wait(first), transfer_state::arrived);
   EXPECT_EQ(backend.wait(inside.id), transfer_state::arrived);
@@ -354,10 +352,7 @@ TEST_F(host_backend_chunks, a_copy_that_has_begun_is_not_taken_back) {
     if (asked == 3) inside = submit({fill_of({0_layer, 2_expert}, 2_slot)}, urgency::now);
     if (asked == 5) taken_back = backend.cancel(first);  // while the other is carried
   };
-  support::gate held;
-  host_stream reader(host_stream::mode::worker);
-  reader.run(support::gate::pass, &held);
-  first = submit({fill_of({0_layer, 1_expert}, 1_slot, backend.record(reader))}, urgency::soon).id;
+  first = submit({fill_of({0_layer, 1_expert}, 1_slot, reader())}, urgency::soon).id;
   held.open();
   EXPECT_EQ(backend.wait(first), transfer_state::arrived);
   EXPECT_FALSE(taken_back);
@@ -400,10 +395,7 @@ TEST_F(host_backend_chunks, what_is_being_copied_takes_no_place_in_the_queue) {
 
 // Full is not failed: a batch of demand larger than the queue is taken whole, piece by piece.
 TEST_F(host_backend_chunks, demand_waits_for_room_in_a_full_queue) {
-  host_stream reader(host_stream::mode::worker);
-  support::gate held;
-  reader.run(support::gate::pass, &held);
-  const auto after = backend.record(reader);
+  const auto after = reader();
   const auto early = submit(
       {fill_of({1_layer, 1_expert}, 0_slot, after), fill_of({1_layer, 2_expert}, 1_slot, after)},
       urgency::soon);

@@ -28,19 +28,6 @@ std::vector<std::string> waiting(const prefetch_queue& queue) {
   return out;
 }
 
-TEST(prefetch_queue, waits_in_the_order_of_the_visits_and_then_of_adding) {
-  prefetch_queue queue;
-  EXPECT_TRUE(queue.empty());
-  queue.add({{2_layer, 1_expert}, 5});
-  queue.add({{0_layer, 9_expert}, 6});
-  queue.add({{1_layer, 3_expert}, 5});
-  queue.add({{2_layer, 0_expert}, 5});
-  queue.add({{1_layer, 7_expert}, 4});
-  EXPECT_THAT(waiting(queue), ElementsAre("4/1/7", "5/1/3", "5/2/1", "5/2/0", "6/0/9"));
-  EXPECT_EQ(queue.size(), 5U);
-  EXPECT_FALSE(queue.empty());
-}
-
 // p / visits: at layer 0 of step 5, of 4 layers.
 TEST(prefetch_queue, the_likeliest_per_visit_goes_first_and_that_changes_with_every_visit) {
   prefetch_queue queue({.order = fill_order::likeliest}, 4);
@@ -119,18 +106,6 @@ TEST(prefetch_queue, a_full_queue_of_the_likeliest_loses_the_least_likely) {
   queue.add({{7_layer, 3_expert}, 0, .9F});  // eight ahead: .11
   EXPECT_THAT(waiting(queue), ElementsAre("0/0/2", "0/7/3"));
   EXPECT_EQ(queue.stats().displaced, 1U);
-}
-
-TEST(prefetch_queue, a_visit_that_has_come_ends_the_requests_for_it_and_before_it) {
-  prefetch_queue queue;
-  queue.add({{3_layer, 1_expert}, 4});
-  queue.add({{1_layer, 1_expert}, 5});
-  queue.add({{2_layer, 1_expert}, 5});
-  queue.add({{3_layer, 2_expert}, 5});
-  queue.add({{0_layer, 1_expert}, 6});
-  queue.expire(5, 2_layer);
-  EXPECT_THAT(waiting(queue), ElementsAre("5/3/2", "6/0/1"));
-  EXPECT_EQ(queue.stats().expired, 3U);
 }
 
 TEST(prefetch_queue, a_length_that_cannot_work_is_refused_by_name) {

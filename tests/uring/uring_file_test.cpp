@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/uring/uring_file.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <filesystem>
@@ -56,19 +57,15 @@ TEST_F(uring_files, any_part_of_the_file_is_that_part) {
   const auto file = uring_file::open(path, false).value();
   EXPECT_EQ(file.size(), file_bytes);
   support::random_source random(5);
-  std::vector<std::size_t> sizes{1,
-                                 piece - 1,
-                                 piece,
-                                 piece + 1,
-                                 piece * uring_file::depth,
-                                 piece * uring_file::depth + 1,
-                                 file_bytes};
+  constexpr auto most = piece * uring_file::depth;
+  std::vector<std::size_t> sizes{1, piece - 1, piece, piece + 1, most, most + 1, file_bytes};
   for (int n = 0; n < 20; ++n) sizes.push_back(1 + random.below(file_bytes));
   for (const auto size : sizes) {
     const auto at = size == file_bytes ? 0 : random.below(file_bytes - size + 1);
     std::vector<std::byte> to(size);
-    ASSERT_EQ(file.read(at, to), static_cast<std::ptrdiff_t>(size));
-    ASSERT_TRUE(is_from(at, to)) << size << " bytes at " << at;
+    const auto done = std::min(size, most);
+    ASSERT_EQ(file.read(at, to), static_cast<std::ptrdiff_t>(done));
+    ASSERT_TRUE(is_from(at, std::span(to).first(done))) << size << " bytes at " << at;
   }
 }
 

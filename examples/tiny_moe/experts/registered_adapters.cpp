@@ -62,7 +62,6 @@ hotset::page_pool_config pages_of(const model_config& shape, const adapter_sourc
   const auto all = shape.experts + places_of(source, config) * most_tuned_of(source);
   const auto most = weights_of_expert * shape.layers * (pages(all) - pages(shape.experts));
   return {.page_bytes = page_bytes,
-          .pages = 0,
           .most_pages = static_cast<std::uint32_t>(
               std::min<std::size_t>(most, hotset::page_pool_config::page_limit))};
 }
@@ -107,7 +106,7 @@ adapter_source source_of(std::span<const adapter_weights* const> adapters) {
 registered_adapters::registered_adapters(const model& weights, adapter_source source,
                                          const registered_adapters_config& config)
     : tensor_bytes_(tensor_bytes_of(weights.config())),
-      memory_(memory_type::create({.granularity = config.page_bytes}).value()),
+      memory_(memory_type::create(config.page_bytes).value()),
       pool_(hotset::page_pool<memory_type>::create(
                 memory_, pages_of(weights.config(), source, config, memory_.granularity()))
                 .value()),

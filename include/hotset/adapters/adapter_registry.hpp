@@ -113,13 +113,10 @@ struct adapter_registry_config {
 
 /// What has happened since the registry was made.
 struct adapter_registry_stats {
-  std::uint64_t hits = 0;     ///< acquired while on the device
-  std::uint64_t loads = 0;    ///< to the device
-  std::uint64_t reads = 0;    ///< from the loader
-  std::uint64_t unloads = 0;  ///< from the device, evictions included
-  std::uint64_t evictions = 0;
-  std::uint64_t host_evictions = 0;
-  std::uint64_t refusals = 0;  ///< acquires that did not succeed
+  std::uint64_t loads = 0;      ///< to the device
+  std::uint64_t reads = 0;      ///< from the loader
+  std::uint64_t evictions = 0;  ///< from the device, to make room
+  std::uint64_t refusals = 0;   ///< acquires that did not succeed
 };
 
 /// Threads: compatible.
@@ -201,12 +198,11 @@ class adapter_registry {
     const auto found = known_.find(name);
     if (found == known_.end()) return {adapter_status::unknown, -1};
     auto& wanted = found->second;
-    if (wanted.index >= 0) {
-      ++stats_.hits;
-    } else if (const auto code = load(found->first, wanted); code != adapter_status::ok) {
-      ++stats_.refusals;
-      return {code, -1};
-    }
+    if (wanted.index < 0)
+      if (const auto code = load(found->first, wanted); code != adapter_status::ok) {
+        ++stats_.refusals;
+        return {code, -1};
+      }
     ++wanted.pins;
     wanted.used = ++clock_;
     return {adapter_status::ok, wanted.index};
@@ -239,9 +235,6 @@ class adapter_registry {
   [[nodiscard]] std::int32_t index_of(std::string_view name) const noexcept {
     const auto found = known_.find(name);
     return found == known_.end() ? -1 : found->second.index;
-  }
-  [[nodiscard]] bool is_known(std::string_view name) const noexcept {
-    return known_.find(name) != known_.end();
   }
   [[nodiscard]] bool is_cached(std::string_view name) const noexcept {
     const auto found = known_.find(name);
@@ -355,15 +348,13 @@ class adapter_registry {
     unmap_places(gone, tensors_.size());
     there_[static_cast<std::size_t>(index)] = nullptr;
     gone.index = -1;
-    ++stats_.unloads;
     return adapter_status::ok;
   }
 
   void name_in_maps(const adapter& a, std::int32_t index) noexcept {
+    const bool is_dense = setup_.placement == adapter_placement::dense;
     for (std::size_t l = 0; l < maps_.size(); ++l)
-      (void)(setup_.placement == adapter_placement::dense
-                 ? maps_[l].assign(index, a.tuned[l], a.first[l])
-                 : maps_[l].assign(index, a.tuned[l]));
+      (void)maps_[l].assign(index, a.tuned[l], is_dense ? a.first[l] : no_expert);
     ++version_;
   }
   /// Decides before anything is done: the fewest that must leave, least recently used first, so that there is a place and
@@ -471,7 +462,6 @@ class adapter_registry {
         if (a.bytes != nullptr && (oldest == nullptr || a.used < oldest->used)) oldest = &a;
       oldest->bytes.reset();
       host_bytes_ -= oldest->size;
-      ++stats_.host_evictions;
     }
   }
 

@@ -79,22 +79,33 @@ class expert_redirect {
         result<expert_redirect>(no_host_memory()));
   }
 
-  /// Of a strided placement: makes `tuned` the experts of an adapter, in any order. On an error nothing has changed.
-  /// Errors: invalid_argument (an adapter or expert out of range, an expert named twice, more than most_tuned, a dense
-  /// placement unless `tuned` is empty).
-  status assign(std::int32_t adapter, id_view<expert_id> tuned) noexcept {
-    if (!is_adapter(adapter) || (is_dense() && !tuned.empty())) return status::invalid_argument;
-    return redirect(adapter, tuned, is_dense() ? no_expert : first_place(adapter));
-  }
-  /// Of a dense placement: the same, with places from `first` on. Where `tuned` is empty, `first` does not matter.
-  /// Errors: invalid_argument (as above, a strided placement, places out of range or of another adapter).
-  status assign(std::int32_t adapter, id_view<expert_id> tuned, expert_id first) noexcept {
-    if (!is_dense() || !is_adapter(adapter)) return status::invalid_argument;
-    if (tuned.empty()) return clear(adapter);
-    if (tuned.size() > static_cast<std::size_t>(setup_.most_tuned) ||
-        !may_take(adapter, {first, static_cast<std::int32_t>(tuned.size())}))
+  /// Makes `tuned` the experts of an adapter, in any order. A dense placement has them at places from `first` on; of
+  /// none, `first` does not matter. A strided one has places of its own and takes no `first`. On an error nothing has
+  /// changed.
+  /// Errors: invalid_argument (an adapter or expert out of range, an expert named twice, more than most_tuned; places
+  /// out of range or of another adapter).
+  status assign(std::int32_t adapter, id_view<expert_id> tuned,
+                expert_id first = no_expert) noexcept {
+    if (!is_adapter(adapter) || tuned.size() > static_cast<std::size_t>(setup_.most_tuned))
       return status::invalid_argument;
-    return redirect(adapter, tuned, first);
+    const run wanted{is_dense() && !tuned.empty() ? first : own_place(adapter),
+                     static_cast<std::int32_t>(tuned.size())};
+    if (is_dense() ? !tuned.empty() && !may_take(adapter, wanted) : first != no_expert)
+      return status::invalid_argument;
+    std::fill(is_tuned_.begin(), is_tuned_.end(), std::uint8_t{0});
+    for (const expert_id e : tuned) {
+      if (e < 0 || e >= setup_.experts || is_tuned_[e] != 0) return status::invalid_argument;
+      is_tuned_[e] = 1;
+    }
+    runs_[static_cast<std::size_t>(adapter)] = wanted;
+    auto place = wanted.first;
+    expert_id* const row =
+        &rows_[static_cast<std::size_t>(adapter) * static_cast<std::size_t>(setup_.experts)];
+    for (const auto e : each<expert_id>(setup_.experts)) {
+      row[index_of(e)] = is_tuned_[e] != 0 ? place : e;
+      place = place + is_tuned_[e];
+    }
+    return status::ok;
   }
   /// Makes an adapter redirect nothing.
   status clear(std::int32_t adapter) noexcept { return assign(adapter, {}); }
@@ -111,10 +122,6 @@ class expert_redirect {
   /// is placed densely. Pre: 0 <= adapter < adapters.
   [[nodiscard]] expert_id first_place(std::int32_t adapter) const noexcept {
     return runs_[static_cast<std::size_t>(adapter)].first;
-  }
-  /// Places that an adapter uses. Pre: 0 <= adapter < adapters.
-  [[nodiscard]] std::int32_t tuned_experts(std::int32_t adapter) const noexcept {
-    return runs_[static_cast<std::size_t>(adapter)].count;
   }
   /// Experts of the virtual weight tensor, with the places that nobody uses.
   [[nodiscard]] std::int32_t virtual_experts() const noexcept {
@@ -135,13 +142,7 @@ class expert_redirect {
         rows_(static_cast<std::size_t>(setup.adapters) * static_cast<std::size_t>(setup.experts)),
         runs_(static_cast<std::size_t>(setup.adapters)),
         is_tuned_(static_cast<std::size_t>(setup.experts)) {
-    const auto stride = setup.stride != 0 ? setup.stride : setup.most_tuned;
-    for (std::int32_t a = 0; a < setup.adapters; ++a) {
-      if (!is_dense())
-        runs_[static_cast<std::size_t>(a)].first =
-            static_cast<expert_id>(setup.experts + a * stride);
-      (void)clear(a);
-    }
+    for (std::int32_t a = 0; a < setup.adapters; ++a) (void)clear(a);
   }
   [[nodiscard]] bool is_dense() const noexcept {
     return setup_.placement == adapter_placement::dense;
@@ -158,22 +159,11 @@ class expert_redirect {
     }
     return true;
   }
-  status redirect(std::int32_t adapter, id_view<expert_id> tuned, expert_id first) noexcept {
-    if (tuned.size() > static_cast<std::size_t>(setup_.most_tuned)) return status::invalid_argument;
-    std::fill(is_tuned_.begin(), is_tuned_.end(), std::uint8_t{0});
-    for (const expert_id e : tuned) {
-      if (e < 0 || e >= setup_.experts || is_tuned_[e] != 0) return status::invalid_argument;
-      is_tuned_[e] = 1;
-    }
-    runs_[static_cast<std::size_t>(adapter)] = {first, static_cast<std::int32_t>(tuned.size())};
-    auto place = first;
-    expert_id* const row =
-        &rows_[static_cast<std::size_t>(adapter) * static_cast<std::size_t>(setup_.experts)];
-    for (const auto e : each<expert_id>(setup_.experts)) {
-      row[index_of(e)] = is_tuned_[e] != 0 ? place : e;
-      place = place + is_tuned_[e];
-    }
-    return status::ok;
+  /// Where a strided adapter begins.
+  [[nodiscard]] expert_id own_place(std::int32_t adapter) const noexcept {
+    if (is_dense()) return no_expert;
+    const auto stride = setup_.stride != 0 ? setup_.stride : setup_.most_tuned;
+    return static_cast<expert_id>(setup_.experts + adapter * stride);
   }
 
   config setup_;

@@ -34,7 +34,6 @@ inline constexpr page_id no_page = std::numeric_limits<page_id>::max();
 /// Sizes of a pool.
 struct page_pool_config {
   std::size_t page_bytes = std::size_t{2} << 20;  ///< a multiple of the memory's granularity
-  std::uint32_t pages = 0;                        ///< that are created at the start
   std::uint32_t most_pages = 0;                   ///< that there may ever be
 
   static constexpr std::uint32_t page_limit = std::uint32_t{1} << 24;
@@ -45,8 +44,6 @@ struct page_pool_config {
       return refuse_value("page_bytes", page_bytes, "1.." + std::to_string(byte_limit));
     if (most_pages > page_limit)
       return refuse_value("most_pages", most_pages, "at most " + std::to_string(page_limit));
-    if (pages > most_pages)
-      return refuse_value("pages", pages, "at most most_pages, " + std::to_string(most_pages));
     return std::nullopt;
   }
 };
@@ -59,7 +56,7 @@ class page_pool {
   using config = page_pool_config;
 
   /// `memory` outlives the pool, and so does `budget`, which counts every page that exists; null: nobody counts.
-  /// Errors: those of the configuration, an uneven page, pages that the memory or the budget refuses.
+  /// Errors: those of the configuration, an uneven page, no host memory.
   static result<page_pool> create(Memory& memory, const config& setup,
                                   memory_budget* budget = nullptr) noexcept {
     if (auto bad = setup.validate()) return *std::move(bad);
@@ -67,15 +64,7 @@ class page_pool {
       return error{"page_bytes = " + std::to_string(setup.page_bytes) +
                    ", accepted: multiples of " + std::to_string(memory.granularity())};
     return unless_out_of_memory(
-        [&]() -> result<page_pool> {
-          page_pool out(memory, setup, budget);
-          if (const auto code = out.add_pages(setup.pages); code != memory_status::ok)
-            return error{"cannot create " + std::to_string(setup.pages) + " pages of " +
-                         std::to_string(setup.page_bytes) +
-                         " bytes: " + std::string(describe(code))};
-          return out;
-        },
-        no_host_memory());
+        [&]() -> result<page_pool> { return page_pool(memory, setup, budget); }, no_host_memory());
   }
   page_pool(page_pool&&) noexcept = default;
   page_pool& operator=(page_pool&&) = delete;

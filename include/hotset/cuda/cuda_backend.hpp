@@ -141,7 +141,7 @@ class cuda_backend {
     return events_->wait(t);
   }
 
-  /// Forwards to the source: memory/forgets_experts.hpp.
+  /// Forwards to the source: transfer/expert_source.hpp.
   template <class KeyOrLayer>
   void invalidate(KeyOrLayer what) const noexcept {
     hotset::detail::invalidate_in(source_, what);
@@ -153,15 +153,8 @@ class cuda_backend {
     return describe(api_, failures_.first());
   }
   [[nodiscard]] transfer_counts counts() const noexcept {
-    transfer_counts out{.bytes_direct = demand_.bytes() + speculative_->bytes(),
-                        .copy_calls = demand_.calls() + speculative_->calls(),
-                        .refused_in_capture = refused_in_capture_};
-    if (staged_) {
-      const auto threads = staged_->counts();
-      out.bytes_direct += threads.bytes_direct;
-      out.bytes_staged = threads.bytes_staged;
-      out.copy_calls += threads.copy_calls;
-    }
+    auto out = staged_ ? staged_->counts() : transfer_counts{};
+    out.bytes_direct += demand_.bytes() + speculative_->bytes();
     return out;
   }
 
@@ -187,8 +180,8 @@ class cuda_backend {
     if (!events) return events.error();
     events_.emplace(*std::move(events));
     const auto most_copies = 2 * bank_.slots() * expert_layout::max_tensors;
-    auto chunks = chunk_queue::create(
-        api_, device, {setup.chunk_bytes, setup.chunks_ahead, most_copies}, *events_, failures_);
+    auto chunks = chunk_queue::create(api_, device, setup.chunk_bytes, setup.chunks_ahead,
+                                      most_copies, *events_, failures_);
     if (!chunks) return chunks.error();
     speculative_.emplace(*std::move(chunks));
     if (mode_ == copy_mode::side_stream)
@@ -253,8 +246,7 @@ class cuda_backend {
     }
     if (when == urgency::soon && mode_ == copy_mode::side_stream)
       return speculative_->submit(t, gathered_, lane);
-    for (const auto& copy : gathered_) demand_.add(copy);
-    if (demand_.issue(lane, failures_))
+    if (demand_.issue(gathered_, lane, failures_))
       events_->record(t, lane);
     else
       events_->settle(t, transfer_state::failed);
@@ -271,11 +263,7 @@ class cuda_backend {
     events_->wait_until_recorded(t);
   }
   bool refuses_capture(const stream& reader) noexcept {
-    bool capturing = false;
-    if (!failures_.note(api_.is_capturing(reader.handle(), capturing), "cudaStreamIsCapturing"))
-      return true;
-    if (capturing) ++refused_in_capture_;
-    return capturing;
+    return refuse_capture(api_, reader.handle(), failures_) != error_code::success;
   }
 
   runtime& api_;
@@ -291,7 +279,6 @@ class cuda_backend {
   copy_batch demand_;
   std::vector<copy_request> gathered_;  ///< of the submit under way
   std::vector<ticket> readers_;         ///< of the slot that each of them goes to
-  std::uint64_t refused_in_capture_ = 0;
 };
 
 }  // namespace hotset::cuda

@@ -60,6 +60,16 @@ class device_range {
   [[nodiscard]] bool is(const device_range& other) const noexcept {
     return begin_ == other.begin_ && bytes_ == other.bytes_;
   }
+  /// Whether a kernel may be given the arrays: each is usable, and those from `first_result` on overlap no other.
+  [[nodiscard]] static bool are_usable(std::span<const device_range> arrays,
+                                       std::size_t first_result) noexcept {
+    for (std::size_t i = 0; i < arrays.size(); ++i) {
+      if (!arrays[i].is_usable()) return false;
+      for (auto j = std::max(i + 1, first_result); j < arrays.size(); ++j)
+        if (arrays[i].overlaps(arrays[j])) return false;
+    }
+    return true;
+  }
 
  private:
   std::uintptr_t begin_ = 0;

@@ -39,6 +39,15 @@ class device_scope {
   int restore_ = -1;
 };
 
+/// Success outside of a capture, stream_capture_unsupported inside of one, or the first call that failed.
+inline error_code refuse_capture(runtime& api, stream_handle stream,
+                                 sticky_failure& failures) noexcept {
+  bool capturing = false;
+  if (!failures.note(api.is_capturing(stream, capturing), "cudaStreamIsCapturing"))
+    return failures.first().code;
+  return capturing ? error_code::stream_capture_unsupported : error_code::success;
+}
+
 /// A handle that ends with its owner, by the runtime's call `End`; null: none.
 template <class Handle, error_code (runtime::*End)(Handle) noexcept>
 class owned {
@@ -67,20 +76,14 @@ using owned_event = owned<event_handle, &runtime::destroy_event>;
 /// Device memory.
 using owned_memory = owned<void*, &runtime::free>;
 
-/// An event of the current device. Errors: what the runtime said.
-inline result<owned_event> create_event(runtime& api) noexcept {
-  event_handle event = nullptr;
-  if (const auto code = api.create_event(event); code != error_code::success)
-    return describe(api, {code, "cudaEventCreateWithFlags"});
-  return owned_event(api, event);
-}
-/// All or none. Errors: as create_event.
+/// Events of the current device, all or none. Errors: what the runtime said.
 inline result<std::vector<owned_event>> create_events(runtime& api, std::size_t count) {
-  std::vector<owned_event> all(count);
-  for (auto& each : all) {
-    auto made = create_event(api);
-    if (!made) return made.error();
-    each = *std::move(made);
+  std::vector<owned_event> all;
+  for (all.reserve(count); all.size() < count;) {
+    event_handle event = nullptr;
+    if (const auto code = api.create_event(event); code != error_code::success)
+      return describe(api, {code, "cudaEventCreateWithFlags"});
+    all.emplace_back(api, event);
   }
   return all;
 }

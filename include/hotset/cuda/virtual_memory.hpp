@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string_view>
 
 #include "hotset/core/error.hpp"
 #include "hotset/cuda/error.hpp"
@@ -64,32 +63,27 @@ class virtual_memory {
   /// Units: bytes. See mapping_ledger.
   [[nodiscard]] std::uint64_t reserved_bytes() const noexcept { return ledger_.reserved_bytes(); }
   [[nodiscard]] std::uint64_t physical_bytes() const noexcept { return ledger_.physical_bytes(); }
-  /// The driver's last refusal, for good until the next one: why a call returned out_of_memory or failed.
-  [[nodiscard]] failure last_failure() const noexcept { return last_failure_; }
 
   memory_status reserve(std::size_t bytes, std::span<std::byte>& range) noexcept {
     return ledger_.reserve(bytes, range, [&](std::span<std::byte>& taken) {
       std::uintptr_t address = 0;
-      const auto code = status_of(api_->reserve_addresses(address, bytes), "cuMemAddressReserve");
+      const auto code = status_of(api_->reserve_addresses(address, bytes));
       taken = {reinterpret_cast<std::byte*>(address), bytes};
       return code;
     });
   }
   memory_status release(std::span<std::byte> range) noexcept {
-    return ledger_.release(range, [&] {
-      return status_of(api_->free_addresses(address_of(range, 0), range.size()),
-                       "cuMemAddressFree");
-    });
+    return ledger_.release(
+        range, [&] { return status_of(api_->free_addresses(address_of(range, 0), range.size())); });
   }
   memory_status create_block(std::size_t bytes, memory_block& block) noexcept {
     return ledger_.create_block(bytes, block, [&](std::uint64_t& handle) {
-      return status_of(api_->create_memory(handle, bytes, device_), "cuMemCreate");
+      return status_of(api_->create_memory(handle, bytes, device_));
     });
   }
   memory_status destroy_block(memory_block block) noexcept {
-    return ledger_.destroy_block(block, [&](std::uint64_t handle, bool) {
-      return status_of(api_->release_memory(handle), "cuMemRelease");
-    });
+    return ledger_.destroy_block(
+        block, [&](std::uint64_t handle, bool) { return status_of(api_->release_memory(handle)); });
   }
   memory_status map(std::span<std::byte> range, std::size_t offset, memory_block block) noexcept {
     return map_range(range, offset, std::span(&block, 1));
@@ -113,8 +107,7 @@ class virtual_memory {
       end += blocks[mapped].bytes;
     }
     if (code == memory_status::ok && end != offset)
-      code = status_of(api_->set_access(address_of(range, offset), end - offset, device_),
-                       "cuMemSetAccess");
+      code = status_of(api_->set_access(address_of(range, offset), end - offset, device_));
     if (code == memory_status::ok) return code;
     while (mapped-- > 0) {
       end -= blocks[mapped].bytes;
@@ -125,7 +118,7 @@ class virtual_memory {
   /// The driver waits until the device has passed what was enqueued before.
   memory_status unmap(std::span<std::byte> range, std::size_t offset, std::size_t bytes) noexcept {
     return ledger_.unmap(range, offset, bytes, [&](std::uint64_t, bool) {
-      return status_of(api_->unmap_memory(address_of(range, offset), bytes), "cuMemUnmap");
+      return status_of(api_->unmap_memory(address_of(range, offset), bytes));
     });
   }
 
@@ -136,24 +129,21 @@ class virtual_memory {
   static std::uintptr_t address_of(std::span<std::byte> range, std::size_t offset) noexcept {
     return reinterpret_cast<std::uintptr_t>(range.data() + offset);
   }
-  memory_status status_of(error_code code, std::string_view call) noexcept {
+  static memory_status status_of(error_code code) noexcept {
     if (code == error_code::success) return memory_status::ok;
-    last_failure_ = {code, call};
     return code == error_code::memory_allocation ? memory_status::out_of_memory
                                                  : memory_status::failed;
   }
   memory_status map_without_access(std::span<std::byte> range, std::size_t offset,
                                    const memory_block& block) noexcept {
     return ledger_.map(range, offset, block, [&](std::uint64_t handle) {
-      return status_of(api_->map_memory(address_of(range, offset), block.bytes, handle),
-                       "cuMemMap");
+      return status_of(api_->map_memory(address_of(range, offset), block.bytes, handle));
     });
   }
 
   driver* api_;
   int device_;
   mapping_ledger ledger_;
-  failure last_failure_{};
 };
 
 static_assert(maps_ranges<virtual_memory>);

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Copies an expert, or a part of it, from where it lies into a host slot, or to its own address: what all host backends do.
+/// Copies an expert, or a part of it, from where it lies into a host slot: what all host backends do.
 
 #include <algorithm>
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -12,51 +11,15 @@
 #include "hotset/core/fill.hpp"
 #include "hotset/transfer/expert_source.hpp"
 #include "hotset/transfer/memory/host_slot_bank.hpp"
-#include "hotset/transfer/memory/key_addresses.hpp"
 
 namespace hotset {
 
-namespace detail {
-
-inline bool hold(const host_slot_bank&, const fill&) noexcept { return true; }
-inline std::size_t tensors(const host_slot_bank& bank, const fill& f) noexcept {
-  return bank.tensors(f.slot);
-}
-inline std::span<std::byte> bytes(const host_slot_bank& bank, const fill& f,
-                                  std::size_t tensor) noexcept {
-  return bank.bytes(f.slot, tensor);
-}
-inline bool hold(key_addresses& bank, const fill& f) noexcept {
-  return f.precision == 0 && bank.hold(f.key) == memory_status::ok;
-}
-inline std::size_t tensors(const key_addresses& bank, const fill& f) noexcept {
-  return bank.tensors(f.key);
-}
-inline std::span<std::byte> bytes(const key_addresses& bank, const fill& f,
-                                  std::size_t tensor) noexcept {
-  return bank.bytes(f.key, tensor);
-}
-
-}  // namespace detail
-
-/// Where copies on the host go: to the slot of a fill, or to the address of its key, which is held from then on.
-/// `bytes` and `tensors` are asked once `hold` has said yes.
-template <class B>
-concept host_destination = requires(B& bank, const fill& f, std::size_t tensor) {
-  { detail::hold(bank, f) }
-  noexcept->std::same_as<bool>;
-  { detail::tensors(bank, f) }
-  noexcept->std::same_as<std::size_t>;
-  { detail::bytes(bank, f, tensor) }
-  noexcept->std::same_as<std::span<std::byte>>;
-};
-
 /// The tensors of an expert as one row of bytes. Threads: as the origin and the bank.
-template <expert_origin Origin, host_destination Bank = const host_slot_bank>
+template <expert_origin Origin>
 class expert_copy {
  public:
   /// Both outlive it.
-  expert_copy(const Origin& origin, Bank& bank) : origin_(origin), bank_(bank) {}
+  expert_copy(const Origin& origin, const host_slot_bank& bank) : origin_(origin), bank_(bank) {}
 
   /// The part that a call has copied. Units: bytes.
   struct part {
@@ -94,16 +57,16 @@ class expert_copy {
   template <class SizeOf, class Read>
   part copy_tensors(const fill& f, std::uint64_t from, std::uint64_t most, std::size_t count,
                     SizeOf size_of, Read read) const noexcept {
-    if (count == 0 || !detail::hold(bank_, f) || count != detail::tensors(bank_, f)) return {};
+    if (count == 0 || count != bank_.tensors(f.slot)) return {};
     std::uint64_t total = 0;
     for (std::size_t t = 0; t < count; ++t) {
-      if (size_of(t) != detail::bytes(bank_, f, t).size()) return {};
+      if (size_of(t) != bank_.bytes(f.slot, t).size()) return {};
       total += size_of(t);
     }
     const auto bytes = most == 0 ? total - from : std::min(total - from, most);
     std::uint64_t tensor_begin = 0;
     for (std::size_t t = 0; t < count; ++t) {
-      const auto to = detail::bytes(bank_, f, t);
+      const auto to = bank_.bytes(f.slot, t);
       const auto begin = std::max(tensor_begin, from);
       const auto end = std::min(tensor_begin + to.size(), from + bytes);
       if (begin < end) {
@@ -116,7 +79,7 @@ class expert_copy {
   }
 
   const Origin& origin_;
-  Bank& bank_;
+  const host_slot_bank& bank_;
 };
 
 }  // namespace hotset

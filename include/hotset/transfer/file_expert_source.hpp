@@ -81,6 +81,42 @@ class posix_file {
   std::uint64_t size_ = 0;
 };
 
+/// Things of which each read borrows one; more reads wait. Threads: safe. No allocation but by `add`.
+template <class T>
+class lending_pool {
+ public:
+  void add(T thing) { free_.push_back(std::move(thing)); }
+  /// A thing for one read; its end returns it.
+  class borrowed {
+   public:
+    explicit borrowed(lending_pool& from) noexcept : from_(from) {
+      std::unique_lock lock(from_.mutex_);
+      from_.returned_.wait(lock, [&] { return !from_.free_.empty(); });
+      thing_ = std::move(from_.free_.back());
+      from_.free_.pop_back();
+    }
+    borrowed(const borrowed&) = delete;
+    borrowed& operator=(const borrowed&) = delete;
+    ~borrowed() {
+      {
+        const std::lock_guard lock(from_.mutex_);
+        from_.free_.push_back(std::move(thing_));  // there is room: it came from here
+      }
+      from_.returned_.notify_one();
+    }
+    [[nodiscard]] T& operator*() noexcept { return thing_; }
+
+   private:
+    lending_pool& from_;
+    T thing_{};
+  };
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable returned_;
+  std::vector<T> free_;
+};
+
 /// Where the bytes of one tensor of one expert lie.
 struct file_extent {
   std::size_t file = 0;  ///< of the source's files
@@ -96,7 +132,7 @@ enum class file_reads : std::uint8_t {
 
 /// Reads block the thread that copies. Of a file that is too short, or that the device cannot read, the copy fails and `problem` says
 /// why; nothing is made up. Threads: reads are safe, `add` is not beside them. No allocation after construction but by `problem`.
-/// Memory: 24 bytes for each tensor of each expert, and where reads are direct 1 MiB for each that may run beside another.
+/// Memory: 32 bytes for each tensor of each expert, and where reads are direct 1 MiB for each that may run beside another.
 template <class File = posix_file>
 class basic_file_expert_source {
  public:
@@ -138,7 +174,7 @@ class basic_file_expert_source {
     }
     const auto at = place_of(key, precision);
     for (std::size_t t = 0; t < tensors.size(); ++t) {
-      where_[at * expert_layout::max_tensors + t] = {tensors[t].file, tensors[t].offset};
+      where_[at * expert_layout::max_tensors + t] = tensors[t];
       sizes_[at * expert_layout::max_tensors + t] = tensors[t].bytes;
     }
     counts_[at] = static_cast<std::uint8_t>(tensors.size());
@@ -167,10 +203,6 @@ class basic_file_expert_source {
     return "cannot read " + last.file->path() + " at byte " + std::to_string(last.at) + ": " +
            (last.code == 0 ? "it ends there" : std::generic_category().message(last.code));
   }
-  [[nodiscard]] std::uint64_t failed_reads() const noexcept {
-    const std::lock_guard lock(shared_->mutex);
-    return shared_->failures;
-  }
 
  private:
   static constexpr std::size_t most_beside = 256;
@@ -178,10 +210,6 @@ class basic_file_expert_source {
   /// A chunk of host_backend, wherever it begins.
   static constexpr std::size_t buffer_bytes = (std::size_t{1} << 20U) + 2 * block;
 
-  struct place {
-    std::size_t file = 0;
-    std::uint64_t offset = 0;
-  };
   struct failure {
     const File* file = nullptr;
     std::uint64_t at = 0;
@@ -195,37 +223,8 @@ class basic_file_expert_source {
   struct shared_state {
     std::mutex mutex;
     failure last;
-    std::uint64_t failures = 0;
-    std::condition_variable returned;
-    std::vector<block_buffer> free_buffers;
+    lending_pool<block_buffer> buffers;
   };
-  /// A buffer for one read; its end gives it back.
-  class borrowed {
-   public:
-    explicit borrowed(shared_state& from) noexcept : from_(from) {
-      std::unique_lock lock(from_.mutex);
-      from_.returned.wait(lock, [&] { return !from_.free_buffers.empty(); });
-      buffer_ = std::move(from_.free_buffers.back());
-      from_.free_buffers.pop_back();
-    }
-    borrowed(const borrowed&) = delete;
-    borrowed& operator=(const borrowed&) = delete;
-    ~borrowed() {
-      {
-        const std::lock_guard lock(from_.mutex);
-        from_.free_buffers.push_back(std::move(buffer_));  // there is room: it came from here
-      }
-      from_.returned.notify_one();
-    }
-    [[nodiscard]] std::span<std::byte> bytes() const noexcept {
-      return {buffer_.get(), buffer_bytes};
-    }
-
-   private:
-    shared_state& from_;
-    block_buffer buffer_;
-  };
-
   basic_file_expert_source(const geometry& shape, file_reads how, std::size_t beside)
       : shape_(shape),
         how_(how),
@@ -234,8 +233,8 @@ class basic_file_expert_source {
         counts_(shape.keys() * shape.precisions(), 0),
         shared_(std::make_unique<shared_state>()) {
     for (std::size_t b = 0; how == file_reads::direct && b < beside; ++b)
-      shared_->free_buffers.emplace_back(
-          static_cast<std::byte*>(::operator new (buffer_bytes, std::align_val_t{block})));
+      shared_->buffers.add(block_buffer(
+          static_cast<std::byte*>(::operator new (buffer_bytes, std::align_val_t{block}))));
   }
   [[nodiscard]] std::size_t place_of(expert_key key, precision_id precision) const noexcept {
     return index_of(precision) * shape_.keys() + shape_.index(key);
@@ -262,8 +261,8 @@ class basic_file_expert_source {
   }
   /// Whole blocks come into the buffer, and what is wanted of them to where it belongs.
   bool read_blocks(const File& file, std::uint64_t at, std::span<std::byte> to) const noexcept {
-    const borrowed taken(*shared_);
-    const auto buffer = taken.bytes();
+    typename lending_pool<block_buffer>::borrowed taken(shared_->buffers);
+    const std::span<std::byte> buffer((*taken).get(), buffer_bytes);
     while (!to.empty()) {
       const auto ahead = static_cast<std::size_t>(at % block);
       const auto wanted = std::min(to.size(), buffer_bytes - ahead);
@@ -289,14 +288,13 @@ class basic_file_expert_source {
   bool fail(const failure& how) const noexcept {
     const std::lock_guard lock(shared_->mutex);
     shared_->last = how;
-    ++shared_->failures;
     return false;
   }
 
   geometry shape_;
   file_reads how_;
   std::vector<File> files_;
-  std::vector<place> where_;          ///< [precisions][keys][max_tensors]
+  std::vector<file_extent> where_;    ///< [precisions][keys][max_tensors]
   std::vector<std::uint64_t> sizes_;  ///< likewise
   std::vector<std::uint8_t> counts_;  ///< [precisions][keys]; 0: absent
   std::unique_ptr<shared_state> shared_;

@@ -57,7 +57,7 @@ class unpaced {
 /// room in a full queue. A full queue refuses speculation (`submission::accepted`). Both waits end with the copies and
 /// readers under way, so a reader must not wait for the thread that submits.
 /// Threads: safe. No allocation after construction.
-template <expert_origin Source, host_destination Bank = const host_slot_bank, class Pace = unpaced>
+template <expert_origin Source, class Pace = unpaced>
 class host_backend {
   struct checked {
     explicit checked() = default;
@@ -82,7 +82,8 @@ class host_backend {
   };
 
   /// `source` and `bank` outlive the backend. Errors: those of config; the system refuses a thread.
-  static result<std::unique_ptr<host_backend>> create(const Source& source, Bank& bank,
+  static result<std::unique_ptr<host_backend>> create(const Source& source,
+                                                      const host_slot_bank& bank,
                                                       const config& setup = {}) {
     if (auto bad = setup.validate()) return *std::move(bad);
     auto made = std::make_unique<host_backend>(source, bank, setup, checked{});
@@ -91,13 +92,13 @@ class host_backend {
   }
 #if HOTSET_EXCEPTIONS
   /// `create` with exceptions. Errors: throws invalid_config.
-  host_backend(const Source& source, Bank& bank, const config& setup = {})
+  host_backend(const Source& source, const host_slot_bank& bank, const config& setup = {})
       : host_backend(source, bank, setup, (require_valid(setup.validate()), checked{})) {
     require_valid(start(setup.threads));
   }
 #endif
   /// For create, which starts the threads; nothing is copied before.
-  host_backend(const Source& source, Bank& bank, const config& setup, checked)
+  host_backend(const Source& source, const host_slot_bank& bank, const config& setup, checked)
       : copy_(source, bank), bank_(bank), most_fills_(setup.most_fills), pace_(setup.pace) {
     jobs_.reserve(most_fills_ + setup.threads);  // and those being copied
     // And the one of which a submit has yet to enqueue the rest.
@@ -146,7 +147,7 @@ class host_backend {
   [[nodiscard]] validation check(const pool_layout& layout) const { return bank_.check(layout); }
   [[nodiscard]] transfer_state poll(ticket t) const noexcept { return board_->state(t); }
   transfer_state wait(ticket t) noexcept { return board_->wait(t); }
-  /// Forwards to the source: memory/forgets_experts.hpp.
+  /// Forwards to the source: transfer/expert_source.hpp.
   template <class KeyOrLayer>
   void invalidate(KeyOrLayer what) const noexcept {
     copy_.invalidate(what);
@@ -291,8 +292,8 @@ class host_backend {
     board_->settle(taken.batch, state);
   }
 
-  expert_copy<Source, Bank> copy_;
-  Bank& bank_;
+  expert_copy<Source> copy_;
+  const host_slot_bank& bank_;
   std::size_t most_fills_;
   Pace pace_;
   /// Shared with the streams that name its tickets.

@@ -22,13 +22,13 @@ struct inline_stream {};
 
 /// For an engine that computes in the thread that calls the cache. Speculation is copied at once, too, and costs its time then; a
 /// batch is made up to its first copy that fails. Threads: compatible. No allocation after construction.
-template <expert_origin Origin, host_destination Bank = const host_slot_bank>
+template <expert_origin Origin>
 class inline_backend {
  public:
   using stream_type = inline_stream;
 
   /// `origin` and `bank` outlive the backend.
-  inline_backend(const Origin& origin, Bank& bank)
+  inline_backend(const Origin& origin, const host_slot_bank& bank)
       : copy_(origin, bank), bank_(bank), lost_(most_lost) {}
 
   submission submit(std::span<const fill> fills, inline_stream&, urgency) noexcept {
@@ -54,7 +54,7 @@ class inline_backend {
   [[nodiscard]] transfer_state poll(ticket t) const noexcept { return lost_.state(t); }
   [[nodiscard]] transfer_state wait(ticket t) noexcept { return poll(t); }
   [[nodiscard]] validation check(const pool_layout& layout) const { return bank_.check(layout); }
-  /// Forwards to the source: memory/forgets_experts.hpp.
+  /// Forwards to the source: transfer/expert_source.hpp.
   template <class KeyOrLayer>
   void invalidate(KeyOrLayer what) const noexcept {
     copy_.invalidate(what);
@@ -66,8 +66,8 @@ class inline_backend {
   /// Failures whose tickets are told apart; of older ones all count as failed.
   static constexpr std::size_t most_lost = 1024;
 
-  expert_copy<Origin, Bank> copy_;
-  Bank& bank_;
+  expert_copy<Origin> copy_;
+  const host_slot_bank& bank_;
   lost_tickets lost_;
   ticket last_ = no_ticket;
   std::uint64_t bytes_moved_ = 0;

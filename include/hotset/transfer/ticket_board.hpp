@@ -21,6 +21,11 @@ namespace hotset {
 /// Complexity: O(log lost) to ask. No allocation after construction. Threads: compatible.
 class lost_tickets {
  public:
+  struct record {
+    ticket id = no_ticket;
+    transfer_state state = transfer_state::arrived;
+  };
+
   explicit lost_tickets(std::size_t most) : most_(most) { lost_.reserve(most); }
 
   /// The place of `t`, which ended as `state`, is used again. Tickets come in ascending order.
@@ -42,11 +47,6 @@ class lost_tickets {
   }
 
  private:
-  struct record {
-    ticket id = no_ticket;
-    transfer_state state = transfer_state::arrived;
-  };
-
   std::size_t most_;
   std::vector<record> lost_;    ///< ascending
   ticket unknown_ = no_ticket;  ///< up to this one, what arrived is not known
@@ -109,10 +109,7 @@ class ticket_board {
   }
 
  private:
-  struct record {
-    ticket id = no_ticket;
-    transfer_state state = transfer_state::arrived;
-  };
+  using record = lost_tickets::record;
   [[nodiscard]] record& at(ticket t) noexcept {
     return entries_[static_cast<std::size_t>(t) % entries_.size()];
   }

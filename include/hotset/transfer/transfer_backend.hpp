@@ -12,7 +12,7 @@
 /// | `record(stream)` | a ticket that arrives when what is enqueued on the stream by now has run; `no_ticket` if it has |
 /// | `poll(ticket)`, `wait(ticket)` | where the copies stand; `no_ticket` has arrived |
 /// | `check(pool_layout)` | optional: why a cache of this layout cannot live in the backend's slots, asked when the cache is built; a backend that does not know its slots has none |
-/// | `invalidate(key)`, `invalidate(layer)` | optional: forwards to a source that keeps copies of host bytes (memory/forgets_experts.hpp); called when no copy of the cache is under way |
+/// | `invalidate(key)`, `invalidate(layer)` | optional: forwards to a source that keeps copies of host bytes (transfer/expert_source.hpp); called when no copy of the cache is under way |
 ///
 /// A ticket has arrived when every tensor of every fill is in place. Errors are sticky per ticket: a failure is never
 /// forgotten, however many tickets follow.

@@ -5,17 +5,14 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <new>
 #include <span>
 #include <string>
 #include <system_error>
 #include <utility>
-#include <vector>
 
 #include <liburing.h>
 
@@ -52,40 +49,31 @@ class uring_file {
   static result<uring_file> open(const std::string& path, bool direct) {
     auto file = posix_file::open(path, direct);
     if (!file) return file.error();
-    auto shared = std::make_unique<shared_state>();
+    auto pool = std::make_unique<ring_pool>();
     for (std::size_t r = 0; r < rings; ++r) {
-      int code = 0;
-      shared->free_rings.push_back(make_ring(code));
-      if (code != 0)
+      auto ring = make_ring();
+      if (ring == nullptr)
         return error{"cannot read " + path + " by io_uring: " +
-                     std::generic_category().message(code) + ", accepted: plain reads"};
+                     std::generic_category().message(errno) + ", accepted: plain reads"};
+      pool->add(std::move(ring));
     }
-    return uring_file(*std::move(file), std::move(shared));
+    return uring_file(*std::move(file), std::move(pool));
   }
 
   [[nodiscard]] const std::string& path() const noexcept { return file_.path(); }
   /// When it was opened. Units: bytes.
   [[nodiscard]] std::uint64_t size() const noexcept { return file_.size(); }
-  /// As pread: how many bytes from the first one on were read, 0 at the end, or -1 with errno.
+  /// As pread, at most `depth` pieces of the bytes.
   [[nodiscard]] std::ptrdiff_t read(std::uint64_t at, std::span<std::byte> to) const noexcept {
-    const borrowed ring(*shared_);
-    if (ring.code() != 0) {
-      errno = ring.code();
-      return -1;
-    }
-    std::size_t done = 0;
-    while (done < to.size()) {
-      const auto part = to.subspan(done, std::min(to.size() - done, piece_bytes * depth));
-      const auto got = read_part(*ring, at + done, part);
-      if (got < 0 && done == 0) {
-        errno = static_cast<int>(-got);
-        return -1;
-      }
-      if (got > 0) done += static_cast<std::size_t>(got);
-      // What is behind an error or a short piece is asked for again by the caller, who then meets the reason.
-      if (got < 0 || static_cast<std::size_t>(got) < part.size()) break;
-    }
-    return static_cast<std::ptrdiff_t>(done);
+    ring_pool::borrowed taken(*rings_);
+    auto& ring = *taken;
+    if (ring == nullptr && (ring = make_ring()) == nullptr) return -1;
+    const auto got = read_part(*ring, at, to.first(std::min(to.size(), piece_bytes * depth)));
+    // The ring would submit a piece that is left with the next read, after its buffer is freed.
+    if (::io_uring_sq_ready(ring.get()) != 0) ring.reset();
+    if (got >= 0) return got;
+    errno = static_cast<int>(-got);
+    return -1;
   }
 
  private:
@@ -96,51 +84,18 @@ class uring_file {
     }
   };
   using ring_handle = std::unique_ptr<io_uring, ring_end>;
-  struct shared_state {
-    std::mutex mutex;
-    std::condition_variable returned;
-    std::vector<ring_handle> free_rings;  ///< null: to be made anew
-  };
-  /// Null, and an errno in `code`, if the system refuses one.
-  static ring_handle make_ring(int& code) noexcept {
+  using ring_pool = lending_pool<ring_handle>;  ///< null: to be made again
+  /// Null, with errno, if the system refuses one.
+  static ring_handle make_ring() noexcept {
     std::unique_ptr<io_uring> ring(new (std::nothrow) io_uring);
-    code = ring == nullptr ? ENOMEM : -::io_uring_queue_init(depth, ring.get(), 0);
-    return ring_handle(code == 0 ? ring.release() : nullptr);
+    const int code = ring == nullptr ? ENOMEM : -::io_uring_queue_init(depth, ring.get(), 0);
+    if (code == 0) return ring_handle(ring.release());
+    errno = code;
+    return nullptr;
   }
-  /// A ring for one read; its end gives it back.
-  class borrowed {
-   public:
-    explicit borrowed(shared_state& from) noexcept : from_(from) {
-      std::unique_lock lock(from_.mutex);
-      from_.returned.wait(lock, [&] { return !from_.free_rings.empty(); });
-      ring_ = std::move(from_.free_rings.back());
-      from_.free_rings.pop_back();
-      lock.unlock();
-      if (ring_ == nullptr) ring_ = make_ring(code_);
-    }
-    borrowed(const borrowed&) = delete;
-    borrowed& operator=(const borrowed&) = delete;
-    ~borrowed() {
-      // The ring would submit this piece with the next read, after its buffer is freed.
-      if (ring_ != nullptr && ::io_uring_sq_ready(ring_.get()) != 0) ring_.reset();
-      {
-        const std::lock_guard lock(from_.mutex);
-        from_.free_rings.push_back(std::move(ring_));  // there is room: it came from here
-      }
-      from_.returned.notify_one();
-    }
-    /// 0, or why there is no ring.
-    [[nodiscard]] int code() const noexcept { return code_; }
-    [[nodiscard]] io_uring& operator*() const noexcept { return *ring_; }
 
-   private:
-    shared_state& from_;
-    ring_handle ring_;
-    int code_ = 0;
-  };
-
-  uring_file(posix_file file, std::unique_ptr<shared_state> shared)
-      : file_(std::move(file)), shared_(std::move(shared)) {}
+  uring_file(posix_file file, std::unique_ptr<ring_pool> pool)
+      : file_(std::move(file)), rings_(std::move(pool)) {}
 
   /// Bytes from the first one on, or a negative errno if there are none. Pre: to.size() <= piece_bytes * depth.
   /// Returns when nothing is on its way any more, for the bytes of `to` are the caller's then.
@@ -189,7 +144,7 @@ class uring_file {
   }
 
   posix_file file_;
-  std::unique_ptr<shared_state> shared_;
+  std::unique_ptr<ring_pool> rings_;
 };
 
 /// Over io_uring.

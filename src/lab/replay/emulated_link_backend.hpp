@@ -53,8 +53,8 @@ class link_pace {
 /// device. A copy is no faster than the machine's memory, however fast the link.
 /// Threads: safe. No allocation after construction.
 template <expert_origin Source, class Clock = patient_clock>
-class emulated_link_backend : public host_backend<Source, const host_slot_bank, link_pace<Clock>> {
-  using base = host_backend<Source, const host_slot_bank, link_pace<Clock>>;
+class emulated_link_backend : public host_backend<Source, link_pace<Clock>> {
+  using base = host_backend<Source, link_pace<Clock>>;
 
  public:
   struct config {

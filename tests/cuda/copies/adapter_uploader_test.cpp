@@ -45,8 +45,7 @@ class adapters_on_a_device : public testing::TestWithParam<fake_cuda_runtime::pa
   fake_cuda_driver driver{page};
   virtual_memory memory = virtual_memory::create(driver, 0).value();
   page_pool<virtual_memory> pool =
-      page_pool<virtual_memory>::create(memory, {.page_bytes = page, .pages = 0, .most_pages = 64})
-          .value();
+      page_pool<virtual_memory>::create(memory, {.page_bytes = page, .most_pages = 64}).value();
   std::optional<stream> compute = stream::create(api, 0).value();
   std::unique_ptr<adapter_uploader> copies =
       adapter_uploader::create(api,

@@ -25,10 +25,7 @@ class chunk_queue_test : public testing::Test {
   event_ring events = event_ring::create(api, 0, 16, failures).value();
   stream work = stream::create(api, 0).value();
   copied_bytes bytes{api, size, true};
-  chunk_queue queue =
-      chunk_queue::create(api, 0, {.chunk_bytes = 100, .chunks_ahead = 2, .most_copies = 8}, events,
-                          failures)
-          .value();
+  chunk_queue queue = chunk_queue::create(api, 0, 100, 2, 8, events, failures).value();
 
   void TearDown() override { EXPECT_THAT(api.violations(), testing::IsEmpty()); }
 
@@ -63,7 +60,7 @@ TEST_F(chunk_queue_test, no_more_chunks_than_stated_are_ahead_of_the_device) {
   EXPECT_EQ(events.poll(t), transfer_state::arrived);
   EXPECT_TRUE(bytes.arrived(0, 570));
   EXPECT_EQ(queue.bytes(), 570U);
-  EXPECT_EQ(queue.calls(), 7U);
+  EXPECT_EQ(copies(), 7U);
 }
 
 TEST_F(chunk_queue_test, a_pushed_batch_goes_before_those_that_were_submitted_earlier) {
@@ -151,10 +148,10 @@ TEST(chunk_queue, refusals_are_told_and_leave_nothing_behind) {
   sticky_failure failures;
   {
     auto events = event_ring::create(api, 0, 1, failures).value();
-    EXPECT_THAT(chunk_queue::create(api, 0, {.chunk_bytes = 0}, events, failures).error().message,
+    EXPECT_THAT(chunk_queue::create(api, 0, 0, 2, 8, events, failures).error().message,
                 HasSubstr("chunks of 0 bytes"));
     api.fail("cudaEventCreateWithFlags", 2);
-    EXPECT_THAT(chunk_queue::create(api, 0, {}, events, failures).error().message,
+    EXPECT_THAT(chunk_queue::create(api, 0, 100, 2, 8, events, failures).error().message,
                 HasSubstr("cudaEventCreateWithFlags"));
   }
   EXPECT_EQ(api.leaks(), 0U);

@@ -72,7 +72,7 @@ TEST_F(staged_copies_test, a_batch_arrives_whole_whatever_its_pieces) {
   EXPECT_TRUE(bytes.arrived(0, 777));
   EXPECT_EQ(*bytes.device(777), std::byte{0});
   EXPECT_EQ(staged->counts().bytes_staged, 777U);
-  EXPECT_EQ(staged->counts().copy_calls, 16U);
+  EXPECT_EQ(api.calls("cudaMemcpyAsync"), 16U);
   EXPECT_EQ(staged->counts().bytes_direct, 0U);
 }
 
@@ -183,9 +183,11 @@ TEST(staged_copies, threads_work_on_the_device_that_they_were_made_for) {
     const pinned_memory pages(api, 0);
     void* memory = nullptr;
     ASSERT_EQ(api.allocate(memory, 100), error_code::success);
-    auto staged = staged_copies::create(api, {.device = 1, .threads = 2, .most_copies = 1}, pages,
-                                        events, failures)
-                      .value();
+    auto staged =
+        staged_copies::create(
+            api, {.device = 1, .pieces = 2, .piece_bytes = 50, .threads = 2, .most_copies = 1},
+            pages, events, failures)
+            .value();
     const std::vector<std::byte> from(100, std::byte{7});
     const copy_request copy{memory, from.data(), 100};
     const auto after = no_ticket;
@@ -208,7 +210,7 @@ TEST(staged_copies, refusals_are_told) {
   const pinned_memory pages(api, 0);
   EXPECT_THAT(staged_copies::create(api, {.threads = 0}, pages, events, failures).error().message,
               HasSubstr("0 staging threads"));
-  EXPECT_THAT(staged_copies::create(api, {.pieces = 0}, pages, events, failures).error().message,
+  EXPECT_THAT(staged_copies::create(api, {.threads = 1}, pages, events, failures).error().message,
               HasSubstr("0 pieces"));
 }
 

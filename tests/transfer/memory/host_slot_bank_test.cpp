@@ -39,28 +39,6 @@ TEST(host_slot_bank, every_slot_has_a_place_of_its_own_for_every_tensor) {
         ASSERT_EQ(static_cast<int>(b), 16 * number(s) + static_cast<int>(t));
 }
 
-TEST(host_slot_bank, slots_beside_the_caches_have_places_too) {
-  const geometry even{.layers = 2, .experts = 4, .top_k = 1, .expert_bytes = {30}};
-  const auto layout = pool_layout::per_layer(even, 2).value();
-  const auto bank = host_slot_bank::create(layout, {layouts[0]}, 3).value();
-  ASSERT_EQ(bank.slots(), 7U);
-  EXPECT_EQ(bank.beside(), 3U);
-  for (const auto s : each<slot_id>(7)) std::memset(bank.bytes(s, 1).data(), number(s), 10);
-  for (const auto s : each<slot_id>(7))
-    for (const auto b : bank.bytes(s, 1)) ASSERT_EQ(static_cast<int>(b), s);
-}
-
-TEST(host_slot_bank, a_pool_of_two_size_classes_is_refused) {
-  const auto mixed = host_slot_bank::create(pool_layout::shared(shape, 4).value(), layouts);
-  ASSERT_FALSE(mixed.has_value());
-  EXPECT_THAT(mixed.error().message, HasSubstr("pool 0 serves layers of different size classes"));
-  const auto layout = pool_layout::per_layer(shape, 2).value();
-  EXPECT_THAT(host_slot_bank::create(layout, {layouts[0]}).error().message,
-              HasSubstr("no layout for size class 1"));
-  EXPECT_THAT(host_slot_bank::create(layout, {layouts[0], {}}).error().message,
-              HasSubstr("0 tensors"));
-}
-
 // Hazard 13 and 14 need it: addresses are stable for the bank's life.
 TEST(host_slot_bank, addresses_survive_a_move) {
   auto bank = host_slot_bank::create(pool_layout::per_layer(shape, 2).value(), layouts).value();

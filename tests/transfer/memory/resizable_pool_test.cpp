@@ -28,15 +28,6 @@ struct throwing_growth : archetype {
 struct silent_shrink : archetype {
   void shrink(std::uint64_t) noexcept {}
 };
-struct counts_in_int : archetype {
-  [[nodiscard]] int in_use() const noexcept { return 0; }
-};
-struct cannot_say_whether_drained : archetype {
-  void drained() const noexcept {}
-};
-struct never_forgets_its_peak : archetype {
-  void reset_peak() noexcept = delete;
-};
 struct changes_when_asked : archetype {
   [[nodiscard]] std::uint64_t peak() noexcept { return 0; }
 };
@@ -45,9 +36,6 @@ TEST(resizable_pool, takes_the_archetype_and_nothing_less) {
   EXPECT_TRUE(resizable_pool<archetype>);
   EXPECT_FALSE(resizable_pool<throwing_growth>);
   EXPECT_FALSE(resizable_pool<silent_shrink>);
-  EXPECT_FALSE(resizable_pool<counts_in_int>);
-  EXPECT_FALSE(resizable_pool<cannot_say_whether_drained>);
-  EXPECT_FALSE(resizable_pool<never_forgets_its_peak>);
   EXPECT_FALSE(resizable_pool<changes_when_asked>);
 }
 

@@ -117,7 +117,6 @@ TEST(slot_bank_layout, slots_beside_the_caches_come_after_them) {
   const auto layout = pool_layout::per_layer(even, std::array<std::int64_t, 2>{3, 2}).value();
   const auto places = slot_bank_layout::create(layout, {layouts[0]}, 16, 2).value();
   EXPECT_EQ(places.slots(), 7U);
-  EXPECT_EQ(places.beside(), 2U);
   EXPECT_EQ(places.local(6_slot), 6U);
   EXPECT_FALSE(places.check(layout));
   EXPECT_EQ(places.check(pool_layout::per_layer(even, std::array<std::int64_t, 2>{3, 4}).value())

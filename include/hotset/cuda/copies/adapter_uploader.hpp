@@ -19,20 +19,17 @@
 
 namespace hotset::cuda {
 
-/// The ring that adapters go through, and who reads them.
-struct adapter_uploader_config {
-  int device = 0;
-  std::size_t pieces = 4;
-  std::size_t piece_bytes = std::size_t{4} << 20;
-  /// Streams of the device whose kernels read expert maps and weights.
-  std::vector<stream_handle> readers{};
-};
-
 /// Bytes go through a ring of page-locked pieces on a stream of their own, beside whatever computes. Only what was
 /// enqueued to the readers before `wait_for_readers` is waited for. Threads: one at a time, that of the registry.
 class adapter_uploader {
  public:
-  using config = adapter_uploader_config;
+  struct config {
+    int device = 0;
+    std::size_t pieces = 4;
+    std::size_t piece_bytes = std::size_t{4} << 20;
+    /// Streams of the device whose kernels read expert maps and weights.
+    std::vector<stream_handle> readers{};
+  };
 
   /// `api` outlives the uploader, and so do the readers. Errors: those of staging_ring; what the runtime said.
   static result<std::unique_ptr<adapter_uploader>> create(runtime& api, const config& setup) {
@@ -93,10 +90,8 @@ class adapter_uploader {
         passed_(std::move(passed)) {}
 
   bool mark(stream_handle reader, event_handle passed) noexcept {
-    bool capturing = false;
-    if (!failures_.note(api_.is_capturing(reader, capturing), "cudaStreamIsCapturing") || capturing)
-      return false;
-    return failures_.note(api_.record_event(passed, reader), "cudaEventRecord");
+    return refuse_capture(api_, reader, failures_) == error_code::success &&
+           failures_.note(api_.record_event(passed, reader), "cudaEventRecord");
   }
 
   runtime& api_;

@@ -23,24 +23,22 @@ namespace hotset::cuda {
 /// All batches go to streams that run in order of submission (one stream). No allocation after construction.
 class chunk_queue {
  public:
-  struct config {
-    std::size_t chunk_bytes = std::size_t{2} << 20;
-    std::size_t chunks_ahead = 4;  ///< enqueued and not yet copied, at most
-    std::size_t most_copies = 0;   ///< waiting at one time
-  };
-
-  /// `events` and `failures` outlive the queue.
+  /// `ahead`: chunks enqueued and not yet copied, at most; `most_copies`: waiting at one time. `events` and `failures`
+  /// outlive the queue.
   /// Errors: sizes of 0; what the runtime said (nothing is left behind).
-  static result<chunk_queue> create(runtime& api, int device, const config& setup,
-                                    event_ring& events, sticky_failure& failures) {
-    if (setup.chunk_bytes == 0 || setup.chunks_ahead == 0)
-      return error{"chunks of " + std::to_string(setup.chunk_bytes) + " bytes, " +
-                   std::to_string(setup.chunks_ahead) + " ahead, accepted: 1 or more of each"};
+  static result<chunk_queue> create(runtime& api, int device, std::size_t chunk_bytes,
+                                    std::size_t ahead, std::size_t most_copies, event_ring& events,
+                                    sticky_failure& failures) {
+    if (chunk_bytes == 0 || ahead == 0)
+      return refusal("chunks of ", chunk_bytes, " bytes, ", ahead,
+                     " ahead, accepted: 1 or more of each");
     const device_scope scope(api, device);
     if (scope.what().happened()) return describe(api, scope.what());
-    auto passed = create_events(api, setup.chunks_ahead);
+    auto passed = create_events(api, ahead);
     if (!passed) return passed.error();
-    return chunk_queue(api, setup, *std::move(passed), events, failures);
+    chunk_queue made(api, chunk_bytes, *std::move(passed), events, failures);
+    made.copies_.reserve(most_copies);
+    return made;
   }
 
   [[nodiscard]] bool empty() const noexcept { return copies_.empty(); }
@@ -82,7 +80,6 @@ class chunk_queue {
       if (const auto t = copies_.front().batch; !cancel(t)) push(t);
   }
 
-  [[nodiscard]] std::uint64_t calls() const noexcept { return calls_; }
   /// Units: bytes given to the runtime.
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
 
@@ -96,22 +93,21 @@ class chunk_queue {
   };
   using iterator = std::vector<waiting>::iterator;
 
-  chunk_queue(runtime& api, const config& setup, std::vector<owned_event> passed,
+  chunk_queue(runtime& api, std::size_t chunk_bytes, std::vector<owned_event> passed,
               event_ring& events, sticky_failure& failures)
       : api_(api),
         events_(events),
         failures_(failures),
-        chunk_bytes_(setup.chunk_bytes),
-        passed_(std::move(passed)) {
-    copies_.reserve(setup.most_copies);
-  }
+        chunk_bytes_(chunk_bytes),
+        passed_(std::move(passed)) {}
 
   iterator find(ticket t) noexcept { return std::ranges::find(copies_, t, &waiting::batch); }
   /// Enqueues at most `bytes` of a copy, and the batch's event behind its last byte. `at` then names what follows.
   void enqueue_chunk(iterator at, std::size_t bytes) noexcept {
     auto& w = *at;
     const auto chunk = take_front(w.what, bytes);
-    if (!failures_.happened()) copy(chunk, w.stream);
+    if (!failures_.happened() && failures_.note(api_.copy(chunk, w.stream), "cudaMemcpyAsync"))
+      bytes_ += chunk.bytes;
     w.started = true;
     if (w.what.bytes != 0) return;
     if (w.last) {
@@ -123,10 +119,6 @@ class chunk_queue {
       std::next(at)->started = true;
     }
     copies_.erase(at);
-  }
-  void copy(const copy_request& chunk, stream_handle stream) noexcept {
-    ++calls_;
-    if (failures_.note(api_.copy(chunk, stream), "cudaMemcpyAsync")) bytes_ += chunk.bytes;
   }
   /// Whether a further chunk may be ahead of the device.
   bool has_window() noexcept {
@@ -154,7 +146,6 @@ class chunk_queue {
   std::vector<owned_event> passed_;  ///< ring: behind each chunk that may still be ahead
   std::size_t turn_ = 0;
   std::size_t ahead_ = 0;
-  std::uint64_t calls_ = 0;
   std::uint64_t bytes_ = 0;
 };
 

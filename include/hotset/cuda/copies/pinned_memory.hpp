@@ -93,7 +93,6 @@ class pinned_memory {
     return memory.data() + memory.size() <= range.data() + range.size();
   }
   [[nodiscard]] std::uint64_t bytes() const noexcept { return used_; }
-  [[nodiscard]] std::uint64_t budget() const noexcept { return budget_; }
 
  private:
   [[nodiscard]] validation exceeds(std::size_t bytes) const {

@@ -24,12 +24,10 @@
 
 namespace hotset::cuda {
 
-/// What was given to the CUDA runtime to copy since construction, and by which path. Units: bytes and calls.
+/// What was given to the CUDA runtime to copy since construction, and by which path. Units: bytes.
 struct transfer_counts {
   std::uint64_t bytes_direct = 0;  ///< from page-locked memory
   std::uint64_t bytes_staged = 0;  ///< from pageable memory, through the staging ring
-  std::uint64_t copy_calls = 0;    ///< of the runtime; a batch is one
-  std::uint64_t refused_in_capture = 0;
 };
 
 /// Demand goes before speculation at the border of every piece. What of a batch is page-locked takes no staging.
@@ -39,9 +37,9 @@ class staged_copies {
  public:
   struct config {
     int device = 0;
-    std::size_t pieces = 16;
-    std::size_t piece_bytes = std::size_t{1} << 20;
-    std::size_t threads = 4;
+    std::size_t pieces = 0;
+    std::size_t piece_bytes = 0;
+    std::size_t threads = 0;
     std::size_t most_copies = 0;  ///< waiting at one time
   };
 
@@ -204,7 +202,7 @@ class staged_copies {
     const bool direct = pages_.holds(bytes_of(p.what));
     const bool enqueued = enqueue(p, direct);
     lock.lock();
-    if (enqueued) count(p.what.bytes, direct);
+    if (enqueued) (direct ? counts_.bytes_direct : counts_.bytes_staged) += p.what.bytes;
     finish_piece(p.batch);
   }
   bool enqueue(const piece& p, bool direct) noexcept {
@@ -214,10 +212,6 @@ class staged_copies {
   }
   static std::span<const std::byte> bytes_of(const copy_request& copy) noexcept {
     return {static_cast<const std::byte*>(copy.from), copy.bytes};
-  }
-  void count(std::size_t bytes, bool direct) noexcept {
-    ++counts_.copy_calls;
-    (direct ? counts_.bytes_direct : counts_.bytes_staged) += bytes;
   }
   /// The last piece's thread records the event: every copy of the batch stands in the stream by then.
   void finish_piece(ticket t) noexcept {

@@ -45,7 +45,6 @@ class staging_ring {
   ~staging_ring() { drain(); }
 
   [[nodiscard]] std::size_t piece_bytes() const noexcept { return piece_bytes_; }
-  [[nodiscard]] std::size_t pieces() const noexcept { return pieces_.size(); }
 
   /// Puts bytes into the next piece and enqueues its copy to the device. Blocks while the device has yet to read what
   /// the piece held before. Pre: from.size() <= piece_bytes().

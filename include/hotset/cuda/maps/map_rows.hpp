@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The rows of a cache's slot map on the device: what kernels look slots up in.
+/// Rows of ids on the device, such as those of a cache's slot map: what kernels look slots up in.
 
 #include <algorithm>
 #include <cstddef>
@@ -20,9 +20,10 @@
 
 namespace hotset::cuda {
 
-/// Shape: int32 [layers][experts]; -1 = absent, also before the first update. The address stays, so graphs may hold it.
+/// Shape: int32 [layers][experts]; -1 before the first update. The address stays, so graphs may hold it.
 /// No allocation after construction. Outlives the work that reads it.
-class map_rows {
+template <identifier Id>
+class device_rows {
  public:
   struct config {
     int device = 0;
@@ -30,8 +31,8 @@ class map_rows {
   };
 
   /// `failures` outlives the rows. Errors: a shape that is none, a ring of fewer rows than layers, what the runtime said.
-  static result<map_rows> create(runtime& api, const geometry& shape, const config& setup,
-                                 sticky_failure& failures) {
+  static result<device_rows> create(runtime& api, const geometry& shape, const config& setup,
+                                    sticky_failure& failures) {
     if (auto bad = shape.validate()) return *std::move(bad);
     const auto layers = shape.layer_count();
     const auto rows = setup.ring_rows == 0 ? 4 * layers : setup.ring_rows;
@@ -40,48 +41,51 @@ class map_rows {
                    " rows, accepted: " + std::to_string(layers) + " (one for each layer) or more"};
     const device_scope scope(api, setup.device);
     if (scope.what().happened()) return describe(api, scope.what());
-    auto ring = pinned_buffer::allocate(api, rows * shape.expert_count() * sizeof(slot_id));
+    auto ring = pinned_buffer::allocate(api, rows * shape.expert_count() * sizeof(Id));
     if (!ring) return ring.error();
     auto events = event_ring::create(api, setup.device, rows, failures);
     if (!events) return events.error();
-    map_rows made(api, shape, setup.device, *std::move(ring), *std::move(events), failures);
+    device_rows made(api, shape, setup.device, *std::move(ring), *std::move(events), failures);
     if (auto bad = made.take_memory()) return *std::move(bad);
     return made;
   }
-  map_rows(map_rows&&) noexcept = default;
-  map_rows& operator=(map_rows&&) = delete;
+  device_rows(device_rows&&) noexcept = default;
+  device_rows& operator=(device_rows&&) = delete;
   /// Waits until the device has read what was uploaded.
-  ~map_rows() {
+  ~device_rows() {
     if (memory_.get() != nullptr) events_.drain();
   }
 
   /// Device memory. Shape: [experts]; the rows of further layers follow.
-  [[nodiscard]] const slot_id* row(layer_id layer) const noexcept {
+  [[nodiscard]] const Id* row(layer_id layer) const noexcept {
     return all_rows() + index_of(layer) * experts_;
   }
 
   /// Enqueues one copy of the shortest run of rows of layers first..last-1 that holds all of those that changed since
   /// they were uploaded last; nothing if none did. A visit needs its own layer's row; a whole captured step needs all.
-  /// `Cache` is a slot_cache or a pager. Blocks while the device is a whole ring behind.
+  /// `Source` has row(layer) and row_version(layer), as a slot_cache and a pager have. Blocks while the device is a whole
+  /// ring behind.
   /// Errors: stream_capture_unsupported (call it before a capture is replayed, not inside); what the runtime said.
-  template <class Cache>
-  error_code update(const Cache& cache, layer_id first, layer_id last,
+  template <class Source>
+  error_code update(const Source& source, layer_id first, layer_id last,
                     const stream& reader) noexcept {
-    const auto is_old = [&](layer_id l) { return cache.row_version(l) != uploaded_[l]; };
+    const auto is_old = [&](layer_id l) { return source.row_version(l) != uploaded_[l]; };
     while (first < last && !is_old(first)) ++first;
     while (first < last && !is_old(last - 1)) last = last - 1;
     if (first == last) return error_code::success;
-    if (const auto bad = refuse_capture(reader); bad != error_code::success) return bad;
+    if (const auto bad = refuse_capture(api_, reader.handle(), failures_);
+        bad != error_code::success)
+      return bad;
     auto* const staged = take_rows(static_cast<std::size_t>(last - first));
     for (auto l = first; l < last; ++l)
-      std::ranges::copy(cache.row(l), staged + static_cast<std::size_t>(l - first) * experts_);
+      std::ranges::copy(source.row(l), staged + static_cast<std::size_t>(l - first) * experts_);
     if (!upload(staged, first, last, reader)) return failures_.first().code;
-    for (auto l = first; l < last; ++l) uploaded_[l] = cache.row_version(l);
+    for (auto l = first; l < last; ++l) uploaded_[l] = source.row_version(l);
     return error_code::success;
   }
-  template <class Cache>
-  error_code update(const Cache& cache, layer_id layer, const stream& reader) noexcept {
-    return update(cache, layer, layer + 1, reader);
+  template <class Source>
+  error_code update(const Source& source, layer_id layer, const stream& reader) noexcept {
+    return update(source, layer, layer + 1, reader);
   }
 
  private:
@@ -91,8 +95,8 @@ class map_rows {
     ticket passed = no_ticket;
   };
 
-  map_rows(runtime& api, const geometry& shape, int device, pinned_buffer ring, event_ring events,
-           sticky_failure& failures)
+  device_rows(runtime& api, const geometry& shape, int device, pinned_buffer ring,
+              event_ring events, sticky_failure& failures)
       : api_(api),
         device_(device),
         experts_(shape.expert_count()),
@@ -103,32 +107,26 @@ class map_rows {
     underway_.reserve(ring_rows());
   }
   validation take_memory() {
-    const auto bytes = uploaded_.size() * experts_ * sizeof(slot_id);
-    auto memory = allocate_memory(api_, bytes, "map rows");
+    const auto bytes = uploaded_.size() * experts_ * sizeof(Id);
+    auto memory = allocate_memory(api_, bytes, "rows of ids");
     if (!memory) return memory.error();
     memory_ = *std::move(memory);
     auto clean = stream::create(api_, device_);
     if (!clean) return clean.error();
     auto* const absent = take_rows(uploaded_.size());
-    std::fill_n(absent, uploaded_.size() * experts_, no_slot);
+    std::fill_n(absent, uploaded_.size() * experts_, static_cast<Id>(-1));
     if (!upload(absent, layer_id{}, static_cast<layer_id>(uploaded_.size()), *clean) ||
         !failures_.note(api_.synchronize_stream(clean->handle()), "cudaStreamSynchronize"))
       return describe(api_, failures_.first());
     return std::nullopt;
   }
 
-  error_code refuse_capture(const stream& reader) noexcept {
-    bool capturing = false;
-    if (!failures_.note(api_.is_capturing(reader.handle(), capturing), "cudaStreamIsCapturing"))
-      return failures_.first().code;
-    return capturing ? error_code::stream_capture_unsupported : error_code::success;
-  }
-  [[nodiscard]] slot_id* all_rows() const noexcept { return static_cast<slot_id*>(memory_.get()); }
+  [[nodiscard]] Id* all_rows() const noexcept { return static_cast<Id*>(memory_.get()); }
   [[nodiscard]] std::size_t ring_rows() const noexcept {
-    return ring_.bytes().size() / (experts_ * sizeof(slot_id));
+    return ring_.bytes().size() / (experts_ * sizeof(Id));
   }
   /// Neighbouring rows of the ring that the device has read.
-  slot_id* take_rows(std::size_t rows) noexcept {
+  Id* take_rows(std::size_t rows) noexcept {
     if (next_row_ + rows > ring_rows()) next_row_ = 0;
     const auto overlaps = [&](const upload_underway& u) {
       return u.first_row < next_row_ + rows && next_row_ < u.first_row + u.rows;
@@ -137,17 +135,17 @@ class map_rows {
       (void)events_.wait(underway_.front().passed);
       underway_.erase(underway_.begin());
     }
-    return reinterpret_cast<slot_id*>(ring_.bytes().data()) + next_row_ * experts_;
+    return reinterpret_cast<Id*>(ring_.bytes().data()) + next_row_ * experts_;
   }
-  bool upload(const slot_id* staged, layer_id first, layer_id last, const stream& reader) noexcept {
+  bool upload(const Id* staged, layer_id first, layer_id last, const stream& reader) noexcept {
     const auto rows = static_cast<std::size_t>(last - first);
     const device_scope scope(api_, device_);
     const copy_request copy{all_rows() + index_of(first) * experts_, staged,
-                            rows * experts_ * sizeof(slot_id)};
+                            rows * experts_ * sizeof(Id)};
     if (!failures_.note(api_.copy(copy, reader.handle()), "cudaMemcpyAsync")) return false;
     const auto passed = events_.open();
-    HOTSET_ASSERT(passed !=
-                  no_ticket);  // a place for each row, and take_rows has made room for one
+    // A place for each row, and take_rows has made room for one.
+    HOTSET_ASSERT(passed != no_ticket);
     events_.record(passed, reader.handle());
     underway_.push_back({next_row_, rows, passed});
     next_row_ += rows;
@@ -165,5 +163,7 @@ class map_rows {
   std::size_t next_row_ = 0;               ///< of the ring
   owned_memory memory_;
 };
+/// A slot map; -1 = absent.
+using map_rows = device_rows<slot_id>;
 
 }  // namespace hotset::cuda

@@ -136,13 +136,7 @@ struct mirror_arguments {
        {a.slots, a.count},
        {a.missing, std::min<std::int64_t>(a.count, a.experts)},
        {a.counts, 1}}};
-  constexpr std::size_t first_result = 2;
-  for (std::size_t i = 0; i < arrays.size(); ++i) {
-    if (!arrays[i].is_usable()) return error_code::invalid_value;
-    for (auto j = std::max(i + 1, first_result); j < arrays.size(); ++j)
-      if (arrays[i].overlaps(arrays[j])) return error_code::invalid_value;
-  }
-  return error_code::success;
+  return device_range::are_usable(arrays, 2) ? error_code::success : error_code::invalid_value;
 }
 
 /// Threads of the one block: a multiple of a warp that has one for each id and expert, as far as a block goes.

@@ -38,22 +38,15 @@ struct reroute_arguments {
   if (a.tokens < 0 || a.top_k < 1 || entries_of(a) > most || a.map.adapters < 0 ||
       a.map.experts < 1 || std::int64_t{a.map.adapters} * a.map.experts > most)
     return error_code::invalid_value;
+  const device_range ids(a.ids, entries_of(a));
+  const device_range out(a.out, entries_of(a));
   const std::array<device_range, 5> arrays = {
       {{a.map.rows, std::int64_t{a.map.adapters} * a.map.experts},
        {a.adapter_of_token, a.tokens},
-       {a.ids, entries_of(a)},
-       {a.out, entries_of(a)},
+       ids.is(out) ? device_range{} : ids,
+       out,
        {a.refused, a.refused == nullptr ? 0 : 1}}};
-  constexpr std::size_t ids = 2;
-  constexpr std::size_t out = 3;  // the first result
-  for (std::size_t i = 0; i < arrays.size(); ++i) {
-    if (!arrays[i].is_usable()) return error_code::invalid_value;
-    for (auto j = std::max(i + 1, out); j < arrays.size(); ++j) {
-      const bool in_place = i == ids && j == out && arrays[i].is(arrays[j]);
-      if (arrays[i].overlaps(arrays[j]) && !in_place) return error_code::invalid_value;
-    }
-  }
-  return error_code::success;
+  return device_range::are_usable(arrays, 3) ? error_code::success : error_code::invalid_value;
 }
 
 /// Enqueues one kernel; nothing for no tokens. No allocation; may be captured into a graph.

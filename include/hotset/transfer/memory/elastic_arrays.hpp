@@ -1,15 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The arrays of a slot bank at addresses that stay, of which the first slots have memory: as many as are held.
+/// The arrays of a slot bank: at addresses that stay, with memory behind the first slots (as many as are held), or there
+/// for good.
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "hotset/core/error.hpp"
+#include "hotset/core/ids.hpp"
 #include "hotset/core/memory_budget.hpp"
+#include "hotset/core/pool_layout.hpp"
 #include "hotset/core/status.hpp"
 #include "hotset/transfer/memory/slot_bank_layout.hpp"
 #include "hotset/transfer/memory/virtual_memory.hpp"
@@ -111,6 +117,55 @@ class elastic_arrays {
   slot_bank_layout places_;
   std::vector<growing_array> arrays_;
   std::vector<std::size_t> held_;  ///< slots by size class
+};
+
+/// A slot bank but for its copies: base of the banks of hosts and devices.
+template <virtual_memory Memory>
+class bank_slots {
+ public:
+  /// Why a cache of `layout` cannot live here; nothing if it can.
+  [[nodiscard]] validation check(const pool_layout& layout) const { return places_.check(layout); }
+  [[nodiscard]] std::size_t slots() const noexcept { return places_.slots(); }
+  /// Tensors of the experts that the slot can hold.
+  [[nodiscard]] std::size_t tensors(slot_id slot) const noexcept { return places_.tensors(slot); }
+  /// Pre: slot and tensor in range. Only of a held slot may the bytes be touched.
+  [[nodiscard]] std::span<std::byte> bytes(slot_id slot, std::size_t tensor) const noexcept {
+    const auto where = places_.at(slot, tensor);
+    return {first_[where.array] + where.offset, where.bytes};
+  }
+  /// A kernel finds a slot at base(array) + places().local(slot) * places().arrays()[array].stride.
+  [[nodiscard]] const slot_bank_layout& places() const noexcept { return places_; }
+  [[nodiscard]] std::byte* base(std::size_t array) const noexcept { return first_[array]; }
+
+  /// See slot_bank. A bank that is not elastic holds all slots, and refuses `hold` with invalid_argument.
+  [[nodiscard]] std::uint64_t slot_bytes(std::size_t size_class) const noexcept {
+    return places_.slot_bytes(size_class);
+  }
+  [[nodiscard]] std::size_t held(std::size_t size_class) const noexcept {
+    return elastic_ ? elastic_->held(size_class) : places_.slots_of(size_class);
+  }
+  status hold(std::size_t size_class, std::size_t slots) noexcept {
+    return elastic_ ? elastic_->hold(size_class, slots) : status::invalid_argument;
+  }
+  [[nodiscard]] bool is_elastic() const noexcept { return elastic_.has_value(); }
+
+ protected:
+  explicit bank_slots(slot_bank_layout places) : places_(std::move(places)) {}
+  /// `own`: null, or `memory`, which then ends with the bank.
+  validation reserve(Memory& memory, memory_budget& budget, std::size_t tail,
+                     std::unique_ptr<Memory> own = nullptr) {
+    auto elastic = elastic_arrays<Memory>::create(memory, budget, places_, tail);
+    if (!elastic) return elastic.error();
+    own_ = std::move(own);
+    elastic_.emplace(*std::move(elastic));
+    for (std::size_t a = 0; a < places_.arrays().size(); ++a) first_.push_back(elastic_->base(a));
+    return std::nullopt;
+  }
+
+  slot_bank_layout places_;
+  std::vector<std::byte*> first_;  ///< [arrays] where the first slot lies
+  std::unique_ptr<Memory> own_;
+  std::optional<elastic_arrays<Memory>> elastic_;
 };
 
 }  // namespace hotset

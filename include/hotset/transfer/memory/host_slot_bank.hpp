@@ -7,7 +7,6 @@
 #include <cstring>
 #include <memory>
 #include <new>
-#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -32,7 +31,7 @@ struct slot_array {
 
 /// Addresses are stable for the bank's life. Memory: slots * expert bytes, padded to cache lines; of an elastic bank that of
 /// the held slots, in pages (elastic_arrays).
-class host_slot_bank {
+class host_slot_bank : public bank_slots<host_virtual_memory> {
  public:
   /// All slots in one array for each tensor, for the bank's life; `beside` more of them, numbered after the cache's, are the
   /// engine's own. Errors: those of slot_bank_layout, no host memory.
@@ -60,28 +59,6 @@ class host_slot_bank {
   host_slot_bank& operator=(host_slot_bank&&) = delete;
   ~host_slot_bank() = default;
 
-  /// Why a cache of `layout` cannot live here; nothing if it can.
-  [[nodiscard]] validation check(const pool_layout& layout) const { return places_.check(layout); }
-  [[nodiscard]] std::size_t slots() const noexcept { return places_.slots(); }
-  [[nodiscard]] std::size_t beside() const noexcept { return places_.beside(); }
-  /// Tensors of the experts that the slot can hold.
-  [[nodiscard]] std::size_t tensors(slot_id slot) const noexcept { return places_.tensors(slot); }
-  /// Pre: slot and tensor in range. Only of a held slot may the bytes be touched.
-  [[nodiscard]] std::span<std::byte> bytes(slot_id slot, std::size_t tensor) const noexcept {
-    const auto where = places_.at(slot, tensor);
-    return {first_[where.array] + where.offset, where.bytes};
-  }
-
-  /// See slot_bank. A bank that is not elastic holds all slots, and refuses `hold` with invalid_argument.
-  [[nodiscard]] std::uint64_t slot_bytes(std::size_t size_class) const noexcept {
-    return places_.slot_bytes(size_class);
-  }
-  [[nodiscard]] std::size_t held(std::size_t size_class) const noexcept {
-    return elastic_ ? elastic_->held(size_class) : places_.slots_of(size_class);
-  }
-  status hold(std::size_t size_class, std::size_t slots) noexcept {
-    return elastic_ ? elastic_->hold(size_class, slots) : status::invalid_argument;
-  }
   /// At once. Pre: what was enqueued on the stream has run.
   template <class Stream>
   status copy_slot(slot_id from, slot_id to, Stream& /*stream*/) const noexcept {
@@ -96,7 +73,6 @@ class host_slot_bank {
     stream.drain();
     return status::ok;
   }
-  [[nodiscard]] bool is_elastic() const noexcept { return elastic_.has_value(); }
 
  private:
   static constexpr std::size_t alignment = 64;
@@ -121,7 +97,7 @@ class host_slot_bank {
         },
         no_host_memory());
   }
-  explicit host_slot_bank(slot_bank_layout places) : places_(std::move(places)) {}
+  explicit host_slot_bank(slot_bank_layout places) : bank_slots(std::move(places)) {}
 
   validation take_all() {
     for (const auto& array : places_.arrays()) {
@@ -149,19 +125,12 @@ class host_slot_bank {
   validation reserve_all(memory_budget& budget) {
     auto pages = host_virtual_memory::create();
     if (!pages) return pages.error();
-    pages_ = std::make_unique<host_virtual_memory>(*std::move(pages));
-    auto elastic = elastic_arrays<host_virtual_memory>::create(*pages_, budget, places_);
-    if (!elastic) return elastic.error();
-    elastic_.emplace(*std::move(elastic));
-    for (std::size_t a = 0; a < places_.arrays().size(); ++a) first_.push_back(elastic_->base(a));
-    return std::nullopt;
+    auto own = std::make_unique<host_virtual_memory>(*std::move(pages));
+    auto& from = *own;
+    return reserve(from, budget, 0, std::move(own));
   }
 
-  slot_bank_layout places_;
-  std::vector<memory> arrays_;                  ///< of a bank that holds all for good
-  std::unique_ptr<host_virtual_memory> pages_;  ///< of an elastic bank, like what follows
-  std::optional<elastic_arrays<host_virtual_memory>> elastic_;
-  std::vector<std::byte*> first_;  ///< [arrays] where the first slot lies
+  std::vector<memory> arrays_;  ///< of a bank that holds all for good
 };
 
 }  // namespace hotset

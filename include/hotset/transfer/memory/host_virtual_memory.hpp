@@ -2,11 +2,9 @@
 #pragma once
 /// Virtual memory of the host (Linux): ranges without access, and the pages of one memory file mapped into them.
 
-#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <span>
 #include <utility>
 
@@ -28,28 +26,19 @@ namespace hotset {
 /// The kernel bounds the mappings of a process (vm.max_map_count, 65530 by default): scattered pages need two each.
 class host_virtual_memory {
  public:
-  struct config {
-    std::size_t granularity = 0;  ///< bytes, a multiple of the page size; 0: the page size
-    /// Bytes of all blocks together; never more than the machine has, for the kernel would kill processes to find them.
-    std::uint64_t physical_bytes = std::numeric_limits<std::uint64_t>::max();
-  };
-
-  /// Errors: a granularity that is not a multiple of the page size; no memory file to be had.
-  static result<host_virtual_memory> create(const config& setup) noexcept {
+  /// `granularity`: bytes, a multiple of the page size; 0: the page size.
+  /// Errors: another granularity; no memory file to be had.
+  static result<host_virtual_memory> create(std::size_t granularity = 0) noexcept {
     const auto page = page_bytes();
-    const auto granularity = setup.granularity == 0 ? page : setup.granularity;
     if (granularity % page != 0)
       return refusal("a granularity of ", granularity, " bytes, accepted: multiples of ", page);
     const int file = ::memfd_create("hotset", MFD_CLOEXEC);
     if (file < 0) return refusal("memfd_create: error ", errno);
-    return host_virtual_memory(file, granularity,
-                               std::min(setup.physical_bytes, machine_bytes(page)));
+    return host_virtual_memory(file, granularity == 0 ? page : granularity);
   }
-  static result<host_virtual_memory> create() noexcept { return create(config{}); }
 
   host_virtual_memory(host_virtual_memory&& other) noexcept
       : file_(std::exchange(other.file_, -1)),
-        limit_(other.limit_),
         file_end_(other.file_end_),
         spare_(std::exchange(other.spare_, {})),
         ledger_(std::move(other.ledger_)) {}
@@ -80,7 +69,8 @@ class host_virtual_memory {
   }
   memory_status create_block(std::size_t bytes, memory_block& block) noexcept {
     return ledger_.create_block(bytes, block, [&](std::uint64_t& place) {
-      if (bytes > limit_ - ledger_.physical_bytes()) return memory_status::out_of_memory;
+      // To find more than the machine has, the kernel would kill processes.
+      if (bytes > machine_bytes() - ledger_.physical_bytes()) return memory_status::out_of_memory;
       // The pages are taken now: one that is missing when it is first written would be a bus error.
       if (!change_file(0, file_end_, bytes)) return why();
       place = std::exchange(file_end_, file_end_ + bytes);
@@ -114,16 +104,16 @@ class host_virtual_memory {
  private:
   static constexpr std::size_t spare_pages = 6;
 
-  host_virtual_memory(int file, std::size_t granularity, std::uint64_t limit) noexcept
-      : file_(file), limit_(limit), ledger_(granularity) {
+  host_virtual_memory(int file, std::size_t granularity) noexcept
+      : file_(file), ledger_(granularity) {
     take_spare();
   }
 
   static std::size_t page_bytes() noexcept {
     return static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   }
-  static std::uint64_t machine_bytes(std::size_t page) noexcept {
-    return static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) * page;
+  static std::uint64_t machine_bytes() noexcept {
+    return static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) * page_bytes();
   }
   /// The meaning of errno for the caller.
   static memory_status why() noexcept {
@@ -172,7 +162,6 @@ class host_virtual_memory {
   }
 
   int file_;
-  std::uint64_t limit_;
   std::uint64_t file_end_ = 0;  ///< each block gets a place of its own; places are never used again
   std::span<std::byte> spare_{};  ///< mappings held back for `unmap`
   mapping_ledger ledger_;
@@ -183,14 +172,8 @@ class host_virtual_memory {
 /// On other systems there is none: `create` says so, and banks of a fixed size need none.
 class host_virtual_memory {
  public:
-  /// The members that it has on Linux.
-  struct config {
-    std::size_t granularity = 0;
-    std::uint64_t physical_bytes = std::numeric_limits<std::uint64_t>::max();
-  };
   /// Errors: always.
-  static result<host_virtual_memory> create(const config&) noexcept { return create(); }
-  static result<host_virtual_memory> create() noexcept {
+  static result<host_virtual_memory> create(std::size_t = 0) noexcept {
     return error{"virtual memory of the host, accepted: on Linux"};
   }
 

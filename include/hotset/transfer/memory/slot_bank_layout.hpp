@@ -126,7 +126,6 @@ class slot_bank_layout {
 
   /// Those beside the cache's too, which are the last ones.
   [[nodiscard]] std::size_t slots() const noexcept { return slots_.size(); }
-  [[nodiscard]] std::size_t beside() const noexcept { return beside_; }
   [[nodiscard]] std::span<const array> arrays() const noexcept { return arrays_; }
   [[nodiscard]] std::size_t slots_of(std::size_t size_class) const noexcept {
     const auto found = std::ranges::find(arrays_, size_class, &array::size_class);

@@ -31,7 +31,6 @@ class transient_slots {
   transient_slots(Backend& backend, slot_id first, std::size_t count)
       : backend_(backend), first_(first), slots_(count) {}
 
-  [[nodiscard]] std::size_t size() const noexcept { return slots_.size(); }
   /// Forgets what the visit before has streamed.
   void begin_visit() noexcept { used_ = 0; }
   /// The slot in which what is enqueued on `stream` from now on finds the expert. A second group of the visit that asks for

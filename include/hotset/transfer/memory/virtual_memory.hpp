@@ -85,35 +85,6 @@ concept maps_ranges = virtual_memory<V> &&
 };
 // clang-format on
 
-/// Destroys the blocks from the last to the first; each that is gone becomes none, and none is passed over.
-/// Returns the first refusal; the others are destroyed all the same.
-template <virtual_memory Memory>
-memory_status destroy_blocks(Memory& memory, std::span<memory_block> blocks) noexcept {
-  auto first_refusal = memory_status::ok;
-  for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) {
-    if (*block == memory_block{}) continue;
-    const auto code = memory.destroy_block(*block);
-    if (code == memory_status::ok)
-      *block = {};
-    else if (first_refusal == memory_status::ok)
-      first_refusal = code;
-  }
-  return first_refusal;
-}
-
-/// Creates a block of `bytes` in each place, or in none of them. Pre: the places hold none.
-template <virtual_memory Memory>
-memory_status create_blocks(Memory& memory, std::size_t bytes,
-                            std::span<memory_block> blocks) noexcept {
-  for (auto& block : blocks) {
-    const auto code = memory.create_block(bytes, block);
-    if (code == memory_status::ok) continue;
-    (void)destroy_blocks(memory, blocks);
-    return code;
-  }
-  return memory_status::ok;
-}
-
 /// A reserved range of addresses: what is asked of it is done whole or not at all. Owns the addresses and what is
 /// mapped there; a block that was mapped stays its maker's to destroy.
 template <virtual_memory Memory>
@@ -132,12 +103,7 @@ class virtual_range {
       : memory_(other.memory_),
         range_(std::exchange(other.range_, {})),
         mapped_(std::exchange(other.mapped_, {})) {}
-  virtual_range& operator=(virtual_range&& other) noexcept {
-    std::swap(memory_, other.memory_);
-    std::swap(range_, other.range_);
-    std::swap(mapped_, other.mapped_);
-    return *this;
-  }
+  virtual_range& operator=(virtual_range&&) = delete;
   /// Unmaps everything. Pre: no reads or writes there are under way.
   ~virtual_range() {
     if (range_.empty()) return;
@@ -155,9 +121,6 @@ class virtual_range {
     return bytes;
   }
 
-  memory_status map(std::size_t offset, const memory_block& block) noexcept {
-    return map(offset, std::span(&block, 1));
-  }
   /// Maps the blocks one behind the other, all or none; by one call where the memory has `map_range`. Should the memory
   /// refuse the undoing too, then what it keeps is still owned: `unmap` and the range's end try again.
   memory_status map(std::size_t offset, std::span<const memory_block> blocks) noexcept {
@@ -187,19 +150,20 @@ class virtual_range {
     std::vector<memory_block> blocks;
     auto code = unless_out_of_memory(
         [&] {
-          blocks.resize(count);
+          blocks.reserve(count);
           return memory_status::ok;
         },
         memory_status::out_of_memory);
-    if (code != memory_status::ok) return code;
-    code = create_blocks(*memory_, block_bytes, std::span(blocks));
-    if (code != memory_status::ok) return code;
-    code = map(offset, blocks);
+    while (code == memory_status::ok && blocks.size() < count) {
+      memory_block made;
+      code = memory_->create_block(block_bytes, made);
+      if (code == memory_status::ok) blocks.push_back(made);
+    }
+    if (code == memory_status::ok) code = map(offset, blocks);
     // A mapped block keeps its bytes: from here on, unmapping alone gives them back.
-    if (const auto kept = destroy_blocks(*memory_, std::span(blocks));
-        code == memory_status::ok && kept != memory_status::ok) {
+    if (const auto kept = destroy(blocks); code == memory_status::ok && kept != memory_status::ok) {
       (void)unmap(offset, count * block_bytes);
-      (void)destroy_blocks(*memory_, std::span(blocks));
+      (void)destroy(blocks);
       code = kept;
     }
     return code;
@@ -232,6 +196,16 @@ class virtual_range {
   virtual_range(Memory& memory, std::span<std::byte> range) noexcept
       : memory_(&memory), range_(range) {}
 
+  /// Leaves the blocks that the memory refuses to destroy. Returns the first refusal.
+  memory_status destroy(std::vector<memory_block>& blocks) noexcept {
+    auto first_refusal = memory_status::ok;
+    std::erase_if(blocks, [&](const memory_block& block) {
+      const auto code = memory_->destroy_block(block);
+      if (first_refusal == memory_status::ok) first_refusal = code;
+      return code == memory_status::ok;
+    });
+    return first_refusal;
+  }
   /// Pre: there is room for the places in `mapped_`.
   memory_status map_at_once(std::size_t offset, std::span<const memory_block> blocks) noexcept {
     const auto code = memory_->map_range(range_, offset, blocks);
