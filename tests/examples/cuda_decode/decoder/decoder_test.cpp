@@ -229,18 +229,6 @@ TEST(a_decoder, waits_for_the_routing_where_the_host_decides) {
   EXPECT_EQ(waits(0, routing_known::ahead), 1U);
 }
 
-TEST(a_decoder, gives_everything_back) {
-  fake_machine machine;
-  {
-    const small_model model(machine, shape_named("small-bf16"), 2);
-    for (const auto mode : all_modes)
-      (void)run_arm(model.compare(machine.parts),
-                    {.kind = arm_kind::hotset, .cap = 3, .mode = mode});
-  }
-  EXPECT_EQ(machine.api.leaks(), 0U);
-  EXPECT_EQ(machine.api.pinned_bytes(), 0U);
-}
-
 TEST(a_decoder, refuses_a_step_of_another_shape) {
   fake_machine machine;
   const small_model model(machine, shape_named("small-bf16"), 1);

@@ -148,14 +148,6 @@ TEST(program, without_a_device_tells_the_drivers_reason) {
   EXPECT_EQ(run(machine, {}).out, "cuda_decode: skipped: cudaGetDeviceCount found no device\n");
 }
 
-TEST(program, says_that_a_part_of_the_layers_is_a_part) {
-  fake_machine machine;
-  const auto got = run(machine, {"--shape", "small-bf16", "--layers", "2", "--steps", "2",
-                                 "--warmup", "1", "--modes", "eager"});
-  EXPECT_EQ(got.code, ok) << got.err;
-  EXPECT_THAT(got.out, HasSubstr("2 layers (a part: the model has 3)"));
-}
-
 TEST(program, takes_as_many_layers_as_fit_into_host_memory) {
   // A layer of small-bf16 is 16 experts of 12 KiB.
   const std::vector<std::string> words = {"--shape", "small-bf16", "--layers",      "fit",

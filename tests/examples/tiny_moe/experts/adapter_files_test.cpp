@@ -14,7 +14,7 @@
 #include <gtest/gtest.h>
 
 #include "lab/files/safetensors.hpp"
-#include "tiny_moe/model/expert_provider.hpp"
+#include "paging_samples.hpp"
 #include "tiny_moe/studies/quality.hpp"
 #include "trace_samples.hpp"
 
@@ -22,16 +22,12 @@ namespace adapter_files_test {
 namespace {
 
 using namespace hotset::literals;
-using namespace tiny_moe;
+using namespace paging_samples;
 using testing::ElementsAre;
 using testing::IsEmpty;
 using trace_samples::expect_refused;
 using trace_samples::temporary_folder;
 
-const model& weights() {
-  static const model loaded(HOTSET_TINY_MOE_DIR);
-  return loaded;
-}
 const model_config& shape() { return weights().config(); }
 std::size_t matrix_halves() { return shape().hidden_size * shape().inner_size; }
 
@@ -88,24 +84,6 @@ TEST(adapter_files, an_adapter_is_read_as_it_was_written) {
   expect_same(found, wanted);
 }
 
-TEST(adapter_files, tensors_are_named_and_shaped_as_the_models) {
-  const temporary_folder folder;
-  const auto adapter = sample();
-  write_adapter(folder.path(), shape(), adapter);
-  const hotset::lab::safetensors_file file(folder.path() / "model.safetensors");
-  EXPECT_EQ(file.names().size(), 18U);
-  const auto& down = file.at("model.layers.5.mlp.experts.7.down_proj.weight");
-  EXPECT_EQ(down.dtype, "F16");
-  EXPECT_THAT(down.shape, ElementsAre(96, 40));
-  EXPECT_EQ(hotset::lab::copy_elements<std::uint16_t>(down.bytes),
-            halves_of(adapter.expert(5, 0).down));
-  const auto& gate = file.at("model.layers.11.mlp.experts.31.gate_proj.weight");
-  EXPECT_THAT(gate.shape, ElementsAre(40, 96));
-  EXPECT_EQ(hotset::lab::copy_elements<std::uint16_t>(gate.bytes),
-            halves_of(adapter.expert(11, 2).gate));
-  EXPECT_NE(file.find("model.layers.0.mlp.experts.30.up_proj.weight"), nullptr);
-}
-
 // ESFT lists a layer's experts by score.
 TEST(adapter_files, experts_may_be_listed_in_any_order) {
   const temporary_folder folder;
@@ -128,22 +106,17 @@ TEST(adapter_files, an_adapter_is_called_as_its_folder) {
 TEST(adapter_files, an_adapter_of_another_model_is_refused) {
   const temporary_folder folder;
   write_adapter(folder.path(), shape(), sample());
-  const auto refused = [&](const model_config& other, std::string_view place) {
+  const auto refused = [&](std::size_t model_config::*member, std::size_t value,
+                           std::string_view place) {
+    auto other = shape();
+    other.*member = value;
     expect_refused([&] { (void)read_adapter(other, folder.path()); },
                    {folder.path().string(), place});
   };
-  auto other = shape();
-  other.layers = 11;
-  refused(other, "layer 11");
-  other = shape();
-  other.experts = 24;
-  refused(other, "layer 0: expert 1 is 30");
-  other = shape();
-  other.inner_size = 48;
-  refused(other, "experts.1.");
-  other = shape();
-  other.hidden_size = 48;
-  refused(other, "experts.1.");
+  refused(&model_config::layers, 11, "layer 11");
+  refused(&model_config::experts, 24, "layer 0: expert 1 is 30");
+  refused(&model_config::inner_size, 48, "experts.1.");
+  refused(&model_config::hidden_size, 48, "experts.1.");
 }
 
 TEST(adapter_files, a_folder_that_is_none_of_an_adapter_is_refused) {
@@ -232,11 +205,10 @@ TEST_P(committed_adapters, are_read_and_change_what_a_text_of_their_kind_costs) 
   const auto adapter = read_adapter(shape(), folder);
   EXPECT_EQ(adapter.name(), GetParam().name);
   for (const auto& of_layer : adapter.tuned()) EXPECT_THAT(of_layer, testing::Not(IsEmpty()));
-  const std::vector<std::uint8_t> text(GetParam().text.begin(), GetParam().text.end());
   resident_experts resident(weights());
   merged_experts merged(weights(), adapter);
-  const auto base = bits_per_byte(weights(), resident, text);
-  const auto tuned = bits_per_byte(weights(), merged, text);
+  const auto base = bits_per_byte(weights(), resident, bytes_of(GetParam().text));
+  const auto tuned = bits_per_byte(weights(), merged, bytes_of(GetParam().text));
   EXPECT_NE(tuned, base);
   EXPECT_TRUE(!GetParam().is_cheaper || tuned < base) << tuned << " " << base;
 }

@@ -11,7 +11,6 @@
 #include "hotset/paging/any_pager.hpp"
 #include "hotset/trace/native_trace_writer.hpp"
 #include "hotset/trace/visit_sequence.hpp"
-#include "lab/files/safetensors.hpp"
 #include "lab/replay/registry.hpp"
 #include "lab/traces/native_trace.hpp"
 #include "paging_samples.hpp"
@@ -103,25 +102,6 @@ TEST(tiny_moe_trace, a_policy_that_is_chosen_at_run_time_decides_like_its_templa
       paged_experts<lru_pager> direct(weights(), {.layout = layout});
       EXPECT_EQ(record(direct, 16).hash, engine_side.hash);
     }
-  }
-}
-
-TEST(tiny_moe_trace, its_ids_are_those_of_the_reference) {
-  const hotset::lab::safetensors_file reference(std::filesystem::path(HOTSET_TINY_MOE_DIR) /
-                                                "reference.safetensors");
-  resident_experts resident(weights());
-  for (const std::string name : {"prose-1", "math-1", "tool-2"}) {
-    const auto tokens =
-        hotset::lab::copy_elements<std::uint8_t>(reference.at(name + ".tokens").bytes);
-    const auto ids = hotset::lab::copy_elements<std::uint16_t>(reference.at(name + ".ids").bytes);
-    tracing_experts tracing(weights(), resident, {.capacity = tokens.size()});
-    engine decoder(weights(), tracing);
-    decoder.forward(tokens);
-    const auto trace = through_a_file(tracing.take());
-    EXPECT_EQ(trace.layers, 12);
-    EXPECT_EQ(trace.expert_bytes, std::vector<std::uint64_t>(12, 23040));
-    ASSERT_EQ(trace.ids.size(), ids.size());
-    EXPECT_TRUE(std::equal(ids.begin(), ids.end(), trace.ids.begin())) << name;
   }
 }
 

@@ -70,14 +70,6 @@ TEST(tiny_moe_verification, the_first_row_that_differs_is_named) {
   EXPECT_EQ(outcome.rows, all_rows);
 }
 
-TEST(tiny_moe_verification, a_split_by_expert_differs_a_little) {
-  const auto outcome = full().compare(
-      {.scope = cache_scope::per_layer, .budget = "4", .split = hotset::visit_split::by_expert});
-  EXPECT_TRUE(outcome.difference);
-  EXPECT_GT(outcome.largest, 0.0);
-  EXPECT_LE(outcome.largest, 1e-3);
-}
-
 TEST(tiny_moe_verification, a_case_that_cannot_work_is_refused) {
   EXPECT_THROW((void)full().compare({.budget = "3"}), hotset::lab::infeasible_error);
   const verification_case bad{.eviction = "unknown"};
