@@ -4,9 +4,6 @@
 #include "cuda_decode/program/program.hpp"
 
 #include <algorithm>
-#include <cstdio>
-#include <filesystem>
-#include <fstream>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -17,6 +14,7 @@
 
 #include "fake_machine.hpp"
 #include "lab/traces/synthetic/synthetic.hpp"
+#include "trace_samples.hpp"
 
 namespace cuda_decode::program_test {
 namespace {
@@ -41,24 +39,12 @@ outcome run(fake_machine& machine, const std::vector<std::string>& words) {
   return run(machine, machine.kernels, words);
 }
 
-class json_file {
- public:
-  json_file()
-      : path_((std::filesystem::path(testing::TempDir()) /
-               (std::string("cuda_decode_") +
-                testing::UnitTest::GetInstance()->current_test_info()->name() + ".json"))
-                  .string()) {}
-  json_file(const json_file&) = delete;
-  json_file& operator=(const json_file&) = delete;
-  ~json_file() { (void)std::remove(path_.c_str()); }
-  [[nodiscard]] const std::string& path() const { return path_; }
+struct json_file {
+  [[nodiscard]] std::string path() const { return folder.path() / "out.json"; }
   [[nodiscard]] nlohmann::json read() const {
-    std::ifstream file(path_);
-    return nlohmann::json::parse(file);
+    return nlohmann::json::parse(trace_samples::read_all(path()));
   }
-
- private:
-  std::string path_;
+  trace_samples::temporary_folder folder;
 };
 
 std::size_t lines(const std::string& text) {
