@@ -20,28 +20,12 @@ namespace {
 using namespace hotset::literals;
 
 paged_experts paged(const fake_machine& machine, const small_model& model,
-                    const hotset::pool_layout& layout, const char* eviction = "lru") {
+                    const hotset::pool_layout& layout) {
   return paged_experts(machine.parts.api, layout, {model.shape.layout()}, model.weights.source(),
-                       model.pages, {.eviction = eviction});
+                       model.pages, {});
 }
-paged_experts paged(const fake_machine& machine, const small_model& model, std::int64_t cap,
-                    const char* eviction = "lru") {
-  return paged(machine, model, hotset::pool_layout::per_layer(model.shape.geometry(), cap).value(),
-               eviction);
-}
-
-/// Every step of the routing gives the bits of a decode without slots.
-template <class Experts>
-void expect_bits(fake_machine& machine, const small_model& model, Experts& experts,
-                 decode_mode mode) {
-  const auto steps = model.routing.steps();
-  const auto wanted = reference_decode(model.shape, model.weights.source(), model.routing, steps);
-  decoder loop(machine.parts, model.shape, experts, mode, routing_known::ahead);
-  for (std::size_t s = 0; s < steps; ++s) {
-    const auto hidden = loop.step(model.routing.ids(s), model.routing.weights(s));
-    ASSERT_EQ(std::vector<float>(hidden.begin(), hidden.end()), wanted[s]);
-  }
-  EXPECT_THAT(machine.api.violations(), testing::IsEmpty());
+paged_experts paged(const fake_machine& machine, const small_model& model, std::int64_t cap) {
+  return paged(machine, model, hotset::pool_layout::per_layer(model.shape.geometry(), cap).value());
 }
 
 /// A loop over one step of small-bf16, with kernels of a test.
@@ -101,29 +85,24 @@ TEST_P(shared_slots, give_the_bits_of_a_decode_without_slots) {
       for (const std::int64_t slots : {4, 9}) {
         SCOPED_TRACE("seed " + std::to_string(seed) + ", " + std::string(name_of(mode)));
         fake_machine machine(GetParam(), seed);
-        const small_model model(machine, shape_named("small-fp8"), 10,
+        constexpr std::size_t steps = 10;
+        const small_model model(machine, shape_named("small-fp8"), steps,
                                 {.zipf = 1.0, .stickiness = 0.5, .seed = seed});
+        const auto wanted =
+            reference_decode(model.shape, model.weights.source(), model.routing, steps);
         auto experts = paged(machine, model,
                              hotset::pool_layout::shared(model.shape.geometry(), slots).value());
-        expect_bits(machine, model, experts, mode);
+        decoder loop(machine.parts, model.shape, experts, mode, routing_known::ahead);
+        for (std::size_t s = 0; s < steps; ++s) {
+          const auto hidden = loop.step(model.routing.ids(s), model.routing.weights(s));
+          ASSERT_EQ(std::vector<float>(hidden.begin(), hidden.end()), wanted[s]);
+        }
+        EXPECT_THAT(machine.api.violations(), testing::IsEmpty());
       }
 }
 
 INSTANTIATE_TEST_SUITE_P(paces, shared_slots,
                          testing::Values(pace::late, pace::soon, pace::random));
-
-TEST(decoder, gives_the_same_bits_whoever_evicts) {
-  for (const auto* eviction : {"similar_steps:rows=256", "two_rate", "protect_hot:uses=2+lfu"})
-    for (const auto mode : all_modes) {
-      SCOPED_TRACE(std::string(eviction) + ", " + std::string(name_of(mode)));
-      fake_machine machine(pace::random, 6);
-      const small_model model(machine, shape_named("small-fp8"), 14,
-                              {.zipf = 1.0, .stickiness = 0.5, .seed = 6});
-      auto experts = paged(machine, model, 5, eviction);
-      expect_bits(machine, model, experts, mode);
-      EXPECT_GT(experts.stats().evictions, 0U);
-    }
-}
 
 TEST(step_graphs, list_the_missing_in_the_order_of_their_first_appearance) {
   fake_machine machine;

@@ -101,18 +101,14 @@ TEST(tiny_moe_command_line, a_budget_for_experts_changes_the_speed_and_not_the_t
   const std::string plain = "generate --prompt 'def add(a, b):' --tokens 24 ";
   const auto wanted = run(plain + "2>/dev/null").text;
   for (const char* paging :
-       {"--expert-budget 25%", "--expert-budget 4 --eviction lru", "--expert-budget 1500KiB",
+       {"--expert-budget 1500KiB",
         "--expert-budget 4 --scope per-layer --eviction protect_hot:uses=2+lfu",
-        "--expert-budget 25% --stream worker --max-tokens 5 --eviction popularity",
-        "--expert-budget 25% --admission budgeted:fills_per_visit=1",
-        "--expert-budget 25% --prefetch next_layer_top_k --predictor co-activation",
-        "--expert-budget 25% --stream worker --max-tokens 5 --prefetch next_layer_top_k:depth=2 "
-        "--predictor co-activation:reach=2:decay=1",
-        "--expert-budget 25% --prefetch cumulative_probability:distance=3 --predictor expert-map",
-        "--expert-budget 25% --eviction importance --pre-eviction active_evict:release=end "
-        "--predictor activation-matrix",
-        "--expert-budget 12.5% --eviction expert_map_priority --pre-eviction active_evict "
-        "--prefetch next_layer_top_k:depth=2 --predictor last-routed"}) {
+        "--expert-budget 25% --stream worker --max-tokens 5 --eviction popularity --admission "
+        "budgeted:fills_per_visit=1",
+        "--expert-budget 25% --stream worker --prefetch next_layer_top_k:depth=2 --predictor "
+        "co-activation:reach=2:decay=1",
+        "--expert-budget 12.5% --eviction expert_map_priority --pre-eviction "
+        "active_evict:release=end --predictor last-routed"}) {
     const outcome result = run(plain + paging + " 2>/dev/null");
     EXPECT_EQ(result.code, 0) << paging;
     EXPECT_EQ(result.text, wanted) << paging;

@@ -197,29 +197,5 @@ TEST(expert_pool, what_sessions_hold_cannot_be_taken) {
   EXPECT_GT(refused, 10U);
 }
 
-// In a pass nothing moves.
-class resizing_experts final : public expert_provider {
- public:
-  explicit resizing_experts(shared_memory& parts) : parts_(parts) {}
-  void run(const visit_inputs& visit, visit_compute& compute) override {
-    EXPECT_EQ(parts_.resize(5, 75), status::busy);
-    parts_.experts->run(visit, compute);
-  }
-
- private:
-  shared_memory& parts_;
-};
-
-TEST(expert_pool, a_pass_under_way_is_busy) {
-  shared_memory parts(6, 70);
-  resizing_experts impatient(parts);
-  batch_engine decoder(weights(), impatient, parts.blocks,
-                       {.max_positions = 256, .max_tokens = 16});
-  const auto report = serve(decoder, sessions(), {.max_sessions = 3, .max_tokens = 16});
-  for (std::size_t r = 0; r < report.requests.size(); ++r)
-    EXPECT_EQ(report.requests[r].output, expected()[r]);
-  EXPECT_EQ(parts.slots().capacity(), 6U);
-}
-
 }  // namespace
 }  // namespace expert_pool_test

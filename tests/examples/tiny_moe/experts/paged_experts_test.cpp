@@ -169,29 +169,20 @@ TEST(tiny_moe_paged_experts, a_copy_that_failed_before_a_worker_read_it_is_made_
   EXPECT_TRUE(same_bytes(resident_logits(text), logits_of(decoder, text)));
 }
 
+// With prefetches, the one beside the last group is the first to hear of the loss of an earlier one.
 TEST(tiny_moe_paged_experts, a_copy_that_failed_after_a_worker_read_it_spoils_the_pass_only) {
-  auto config = in(cache_scope::shared, "50%");
-  config.stream = worker;
-  paged_experts<lru_pager, failing_backend> experts(weights(), config);
-  engine decoder(weights(), experts);
-  experts.backend().late = true;
-  experts.backend().broken.failures = 1;
-  EXPECT_THROW(logits_of(decoder, text), std::runtime_error);
-  EXPECT_EQ(decoder.position(), 0U);
-  EXPECT_TRUE(same_bytes(resident_logits(text), logits_of(decoder, text)));
-}
-
-// The prefetch beside the last group is the first to hear of the loss of an earlier one.
-TEST(tiny_moe_paged_experts, a_loss_that_a_prefetch_is_told_of_spoils_the_pass_too) {
-  auto config = in(cache_scope::shared, "16");
-  config.stream = worker;
-  config.gate.prefetch = hotset::lab::make_prefetch("next_layer_top_k");
-  paged_experts<lru_pager, failing_backend> experts(weights(), config);
-  engine decoder(weights(), experts);
-  experts.backend().late = true;
-  experts.backend().broken.failures = 1;
-  EXPECT_THROW(logits_of(decoder, text), std::runtime_error);
-  EXPECT_TRUE(same_bytes(resident_logits(text), logits_of(decoder, text)));
+  for (const bool prefetches : {false, true}) {
+    auto config = in(cache_scope::shared, prefetches ? "16" : "50%");
+    config.stream = worker;
+    if (prefetches) config.gate.prefetch = hotset::lab::make_prefetch("next_layer_top_k");
+    paged_experts<lru_pager, failing_backend> experts(weights(), config);
+    engine decoder(weights(), experts);
+    experts.backend().late = true;
+    experts.backend().broken.failures = 1;
+    EXPECT_THROW(logits_of(decoder, text), std::runtime_error);
+    EXPECT_EQ(decoder.position(), 0U);
+    EXPECT_TRUE(same_bytes(resident_logits(text), logits_of(decoder, text)));
+  }
 }
 
 TEST(tiny_moe_paged_experts, budgets_buy_slots) {

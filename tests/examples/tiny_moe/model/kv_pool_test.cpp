@@ -121,19 +121,6 @@ TEST(kv_pool, a_block_has_room_for_all_layers) {
   EXPECT_EQ(pool.blocks_for(5), 2U);
 }
 
-TEST(kv_pool, a_place_serves_another_sequence_and_a_number_does_not) {
-  kv_pool pool(shape, {.block_tokens = 4, .blocks = 4});
-  const auto first = pool.open();
-  const auto second = pool.open();
-  EXPECT_EQ(pool.number(first), 0U);
-  EXPECT_EQ(pool.number(second), 1U);
-  pool.close(first);
-  const auto third = pool.open();
-  EXPECT_EQ(third, first);
-  EXPECT_EQ(pool.number(third), 2U);
-  EXPECT_EQ(pool.number(second), 1U);
-}
-
 TEST(kv_pool, a_configuration_that_cannot_work_is_refused) {
   const auto error_of = [](const kv_pool_config& config) -> std::string {
     try {

@@ -136,11 +136,6 @@ TEST(quantised_bytes, are_scales_and_codes_in_multiples_of_eight) {
   EXPECT_EQ(quantised_bytes(1, 40, 4), 8U + 24U);
 }
 
-TEST(quantise, weight_widths_are_the_four) {
-  for (int bits = -1; bits <= 33; ++bits)
-    EXPECT_EQ(is_weight_width(bits), bits == 16 || bits == 8 || bits == 4 || bits == 2) << bits;
-}
-
 TEST(quantise, eight_bits_by_hand) {
   const auto bytes =
       packed(halves_of({127 * 0.25F, -127 * 0.25F, 0, 0.25F, -0.25F, 16, -16, 25}), 1, 8, 8);

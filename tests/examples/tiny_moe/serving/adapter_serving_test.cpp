@@ -47,17 +47,6 @@ TEST(adapter_serving, shares_follow_the_power_law_by_hand) {
   EXPECT_NEAR(roots[3], 1 - 0.86602540, 1e-8);
 }
 
-TEST(adapter_serving, shares_sum_to_one_and_the_first_gets_most) {
-  for (const std::size_t n : {1U, 2U, 5U, 10U, 20U, 256U})
-    for (const double alpha : {1.0, 0.3, 0.1, 0.001}) {
-      const auto shares = adapter_shares(n, alpha);
-      ASSERT_EQ(shares.size(), n);
-      EXPECT_NEAR(std::accumulate(shares.begin(), shares.end(), 0.0), 1.0, 1e-12);
-      for (std::size_t i = 1; i < n; ++i) EXPECT_LE(shares[i], shares[i - 1] + 1e-12);
-      EXPECT_GT(shares.back(), 0);
-    }
-}
-
 TEST(adapter_serving, seeded_arrivals_follow_the_shares) {
   for (const double alpha : {1.0, 0.3, 0.1}) {
     SCOPED_TRACE(alpha);

@@ -113,16 +113,6 @@ TEST(trace_serving, controllers_give_experts_what_nobody_reuses) {
   }
 }
 
-TEST(trace_serving, mv_wsa_gives_blocks_to_conversations_that_come_back) {
-  const auto requests = conversations(8, 60);
-  const split_choice choice{.rule = split_rule::marginal_value, .cap = 15};
-  const auto run = served(requests, choice);
-  const auto fixed = served(requests, "15");
-  EXPECT_LT(run.last.cap, 15U);
-  EXPECT_LT(run.seconds, fixed.seconds);
-  EXPECT_GT(run.served.stats.reused_tokens, fixed.served.stats.reused_tokens);
-}
-
 // Without a profile KV gets its floor; with one, MV-WSA begins where it ended on that, and stays.
 TEST(trace_serving, a_controller_begins_at_the_configurators_split) {
   const auto requests = conversations(8, 60);
