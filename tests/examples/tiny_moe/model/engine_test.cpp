@@ -100,56 +100,6 @@ TEST(tiny_moe_engine, a_prompt_gives_the_same_bytes_as_its_tokens_one_by_one) {
   }
 }
 
-TEST(tiny_moe_engine, any_grouping_of_tokens_gives_the_same_bytes) {
-  const auto whole = resident_logits(text);
-  for (const std::size_t groups : {1U, 2U, 3U, 13U, 91U}) {
-    experts_of provider([&](const visit_inputs& visit, visit_compute& compute) {
-      for (std::size_t g = 0; g < groups; ++g) {
-        std::vector<std::int32_t> members;  // scattered, and last first
-        for (std::size_t t = visit.tokens; t-- > 0;) {
-          if (t * 7 % groups == g) members.push_back(static_cast<std::int32_t>(t));
-        }
-        compute(members, lookup_in(visit));
-      }
-    });
-    EXPECT_TRUE(same_bytes(whole, logits_of(provider, text))) << groups << " groups";
-  }
-}
-
-// What a device does: the rows of a group of tokens are computed elsewhere and handed over.
-std::vector<float> outputs_of(const visit_inputs& visit, std::span<const std::int32_t> tokens) {
-  std::vector<float> out(tokens.size() * visit.top_k * visit.hidden_size, 7.0F);
-  const auto inner = weights().config().inner_size;
-  std::vector<float> scratch(expert_scratch(visit.hidden_size, inner, 1));
-  for (std::size_t i = 0; i < tokens.size() * visit.top_k; ++i) {
-    const auto token = tokens[i / visit.top_k];
-    const auto id = visit.ids[static_cast<std::size_t>(token) * visit.top_k + i % visit.top_k];
-    const expert_row row{.token = token, .place = static_cast<std::int32_t>(i)};
-    if (id != -1)
-      run_expert(
-          weights().expert(static_cast<std::size_t>(visit.layer), static_cast<std::size_t>(id)),
-          visit.hidden_size, inner, visit.hidden.data(), {&row, 1}, out.data(), scratch.data());
-  }
-  return out;
-}
-
-TEST(tiny_moe_engine, outputs_that_were_computed_elsewhere_give_the_same_bytes) {
-  experts_of elsewhere([](const visit_inputs& visit, visit_compute& compute) {
-    for (std::size_t t = 0; t < visit.tokens; t += 2) visit.ids[t * 4 + 3] = -1;
-    for (const std::size_t odd : {1U, 0U}) {
-      std::vector<std::int32_t> tokens;
-      for (std::size_t t = odd; t < visit.tokens; t += 2)
-        tokens.push_back(static_cast<std::int32_t>(t));
-      compute.take(tokens, outputs_of(visit, tokens));
-    }
-  });
-  experts_of here([](const visit_inputs& visit, visit_compute& compute) {
-    for (std::size_t t = 0; t < visit.tokens; t += 2) visit.ids[t * 4 + 3] = -1;
-    compute.all(lookup_in(visit));
-  });
-  EXPECT_TRUE(same_bytes(logits_of(elsewhere, text), logits_of(here, text)));
-}
-
 TEST(tiny_moe_engine, every_layer_is_one_visit_of_all_tokens) {
   std::vector<std::string> seen;
   experts_of provider([&](const visit_inputs& visit, visit_compute& compute) {
