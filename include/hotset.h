@@ -372,8 +372,6 @@ HOTSET_API hotset_status hotset_curve_most_slots(hotset_curve* curve, int32_t la
 
 /* One that wants memory: a layer's experts, KV blocks, adapters. */
 typedef struct hotset_consumer {
-  hotset_curve* curve; /* of its misses by units, with `layer`; or null and a table: */
-  int32_t layer;
   const double* misses; /* [misses_count] misses of a step with 0, 1, ... units, never rising */
   size_t misses_count;  /* as many units more than the table has change nothing */
   uint64_t unit_bytes;  /* of a slot, block or page */
@@ -382,8 +380,8 @@ typedef struct hotset_consumer {
   uint64_t max_units; /* 0: as many as help */
 } hotset_consumer;
 /* Divides bytes so that the next one saves as much time wherever it goes: units[i] of consumer i. `seconds`, of a
- * step by the curves, may be null. The curves' handles are held until it returns. Errors: INVALID_ARGUMENT,
- * EXCEEDS_MEMORY (what all need at least is more), NO_MEMORY, WRONG_THREAD (a curve is in another call). */
+ * step by the misses, may be null. Errors: INVALID_ARGUMENT, EXCEEDS_MEMORY (what all need at least is more),
+ * NO_MEMORY. */
 HOTSET_API hotset_status hotset_divide(const hotset_consumer* consumers, size_t count,
                                        uint64_t total_bytes, uint64_t* units, double* seconds);
 

@@ -9,8 +9,8 @@
 
 #include "hotset.h"
 #include "hotset/eviction/lru.hpp"
-#include "hotset/paging/any_pager.hpp"
 #include "hotset/paging/pager.hpp"
+#include "hotset/registry/policy_registry.hpp"
 #include "hotset/trace/visit_sequence.hpp"
 #include "lab/traces/synthetic/synthetic.hpp"
 

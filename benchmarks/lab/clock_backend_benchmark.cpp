@@ -49,7 +49,7 @@ void BM_TimedVisit(benchmark::State& state) {
       timed ? link_model(
                   {.bytes_per_second = 50'000'000'000, .latency = 5'000, .chunk_bytes = 1 << 18})
             : link_model::instant();
-  auto backend = *clock_backend::create({.link = link, .shape = shape});
+  clock_backend backend({.link = link, .shape = shape});
   clock_stream stream;
   std::array<fill, most_demand> demand{};
   fill prefetch{};

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,7 +13,7 @@
 #include "lab/replay/cache_size.hpp"
 #include "lab/replay/registry.hpp"
 #include "lab/replay/replay.hpp"
-#include "lab/replay/sweep.hpp"
+#include "lab/traces/expert_counts.hpp"
 #include "lab/traces/synthetic/synthetic.hpp"
 #include "support/flat_caches.hpp"
 #include "support/flat_orders.hpp"
@@ -59,21 +60,30 @@ void count(benchmark::State& state, const pager_stats& stats) {
 void BM_Replay(benchmark::State& state, int sticky, const std::string& eviction, cache_scope scope,
                const std::string& slots) {
   const auto& [trace, visits, events] = traffic::of(sticky);
-  const auto size =
-      lab::make_cache_size(visits.shape(), scope, lab::size_request::parse_slots(slots),
-                           lab::replay_mode::event_atomic, false);
+  const auto layout =
+      lab::make_cache_size(visits.shape(), scope, lab::size_request::parse_slots(slots)).layout;
+  const bool alone = lab::read_policies({.eviction = eviction}).stands_alone();
   policy_knowledge knowledge;
   knowledge.future = events.future;
-  knowledge.profile = {lab::count_uses(trace, 0), "the replayed trace"};
+  knowledge.profile = {lab::count_uses(trace).uses, "the replayed trace"};
   pager_stats stats;
   for (auto _ : state) {
     state.PauseTiming();
-    auto pager = lab::make_pager({eviction, "always", size.layout}, knowledge);
+    std::optional<erased_pager> pager;
+    std::optional<lab::belady_bypass> bound;
+    if (alone)
+      bound.emplace(layout, belady::config{knowledge.future, {}});
+    else
+      pager.emplace(lab::make_pager({eviction, "always", layout}, knowledge));
     state.ResumeTiming();
-    lab::replay(visits, {}, *pager, size.layout);
+    if (alone)
+      lab::replay(visits, *bound);
+    else
+      lab::replay(visits, {}, *pager);
     state.PauseTiming();
-    stats = pager->stats();
+    stats = alone ? bound->stats() : pager->stats();
     pager.reset();
+    bound.reset();
     state.ResumeTiming();
   }
   count(state, stats);
@@ -142,10 +152,10 @@ void register_all() {
                                    BM_ReplayFloor, sticky, slots)
           ->Unit(benchmark::kMillisecond);
     for (const auto* slots : {"16", "32", "64"})
-      for (const auto& eviction : lab::eviction_names())
+      for (const auto& eviction : lab::known_policies().eviction.names())
         add(sticky, eviction, cache_scope::per_layer, slots);
     for (const auto* slots : {"12.5%", "25%", "50%"})
-      for (const auto& eviction : lab::eviction_names())
+      for (const auto& eviction : lab::known_policies().eviction.names())
         add(sticky, eviction, cache_scope::shared, slots);
   }
   for (const auto slots : {768, 3072}) {
@@ -158,7 +168,7 @@ void register_all() {
     add_floor<benchmarks::flat_pager<orders::least_stale>>("flat_pager_least_stale", slots);
     add_floor<benchmarks::flat_pager<orders::lfu>>("flat_pager_lfu", slots);
   }
-  auto beside_peers = lab::eviction_names();
+  auto beside_peers = lab::known_policies().eviction.names();
   beside_peers.emplace_back("lfu:history=resident");  // what libCacheSim's LFU is
   for (const auto& eviction : beside_peers) {
     for (const auto* slots : {"768", "3072"}) add(40, eviction, cache_scope::shared, slots);

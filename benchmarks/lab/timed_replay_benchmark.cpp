@@ -9,7 +9,6 @@
 
 #include "hotset/trace/visit_sequence.hpp"
 #include "lab/replay/cache_size.hpp"
-#include "lab/replay/dimensions.hpp"
 #include "lab/replay/registry.hpp"
 #include "lab/replay/timed_replay.hpp"
 #include "lab/traces/synthetic/synthetic.hpp"
@@ -41,12 +40,11 @@ void BM_TimedReplay(benchmark::State& state, const std::string& eviction,
                     const std::string& prefetch, const std::string& slots, bool instant) {
   const auto& [trace, visits] = traffic::instance();
   const auto size = lab::make_cache_size(visits.shape(), cache_scope::shared,
-                                         lab::size_request::parse_slots(slots),
-                                         lab::replay_mode::event_atomic, false);
+                                         lab::size_request::parse_slots(slots));
   const auto link = instant ? link_model::instant()
                             : link_model({.bytes_per_second = 25'000'000'000, .latency = 10'000});
   lab::replay_front front;
-  if (lab::prefetches(prefetch)) front.prefetch = lab::make_prefetch(prefetch);
+  front.prefetch = lab::read_policies({.prefetch = prefetch}).prefetcher;
   pager_request wanted;
   wanted.eviction = eviction;
   wanted.layout = size.layout;

@@ -36,11 +36,12 @@ std::vector<std::uint32_t> skewed(std::uint64_t most, std::uint64_t seed) {
 }
 
 marginal_value controller_of(std::int64_t kv_bin) {
-  return marginal_value({.limits = limits,
-                         .seconds_per_expert_miss = 4e-4,
-                         .seconds_per_kv_miss = 2e-4,
-                         .grid = 64,
-                         .kv_bin = static_cast<std::uint64_t>(kv_bin)});
+  return marginal_value::create({.limits = limits,
+                                 .seconds_per_expert_miss = 4e-4,
+                                 .seconds_per_kv_miss = 2e-4,
+                                 .grid = 64,
+                                 .kv_bin = static_cast<std::uint64_t>(kv_bin)})
+      .value();
 }
 
 /// Bins of both histograms.
@@ -121,7 +122,7 @@ void BM_Distance_arrays(benchmark::State& state) {
 BENCHMARK(BM_Distance_arrays);
 
 void BM_DualResize(benchmark::State& state) {
-  const dual_resize controller({.limits = limits});
+  const auto controller = dual_resize::create({.limits = limits}).value();
   const auto peaks = skewed(limits.blocks_beside(limits.min_cap), 3);
   pool_sizes now{64, 1024};
   std::size_t n = 0;

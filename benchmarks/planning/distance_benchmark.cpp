@@ -128,16 +128,20 @@ BENCHMARK(BM_Distance_fenwick)->ArgName("keys")->Arg(10000)->Arg(1000000);
 void BM_Distance_shards(benchmark::State& state) {
   const auto keys = std::size_t{1000000};
   const auto& ids = references(keys);
-  sampled_reuse_distance sampled(
-      {.keys = keys, .rate = static_cast<double>(state.range(0)) / 1000.0});
-  for (auto _ : state) sampled.access(ids);
-  benchmark::DoNotOptimize(sampled.sampled());
+  auto sampled = sampled_reuse_distance::create(
+                     {.keys = keys, .rate = static_cast<double>(state.range(0)) / 1000.0})
+                     .value();
+  for (auto _ : state)
+    for (const auto& id : ids) sampled.visit(std::span(&id, 1), 0, 1);
+  benchmark::DoNotOptimize(sampled.first_sights());
   state.SetItemsProcessed(static_cast<std::int64_t>(ids.size()) * state.iterations());
 }
 BENCHMARK(BM_Distance_shards)->ArgName("per_mille")->Arg(1)->Arg(10)->Arg(100);
 
 void BM_EndBurst(benchmark::State& state) {
-  decayed_histogram histogram({.slots = static_cast<std::size_t>(state.range(0)), .decay = 0.9});
+  auto histogram =
+      decayed_histogram::create({.slots = static_cast<std::size_t>(state.range(0)), .decay = 0.9})
+          .value();
   for (auto _ : state) {
     histogram.add(3);
     histogram.end_burst();

@@ -117,31 +117,15 @@ struct scene {
   }
 };
 
-#if HOTSET_X86_VECTORS
-__attribute__((target("avx512f"))) std::uint64_t sum_avx512(const std::byte* at,
-                                                            std::size_t bytes) {
-  __m512i sums[4] = {_mm512_setzero_si512(), _mm512_setzero_si512(), _mm512_setzero_si512(),
-                     _mm512_setzero_si512()};
-  for (std::size_t i = 0; i + 256 <= bytes; i += 256)
-    for (std::size_t k = 0; k < 4; ++k) {
-      _mm_prefetch(reinterpret_cast<const char*>(at + i + 64 * k + 4096), _MM_HINT_T0);
-      sums[k] = _mm512_add_epi64(sums[k], _mm512_loadu_si512(at + i + 64 * k));
-    }
-  const __m512i sum =
-      _mm512_add_epi64(_mm512_add_epi64(sums[0], sums[1]), _mm512_add_epi64(sums[2], sums[3]));
-  std::uint64_t lanes[8];
-  _mm512_storeu_si512(lanes, sum);
-  return lanes[0] + lanes[1] + lanes[2] + lanes[3] + lanes[4] + lanes[5] + lanes[6] + lanes[7];
-}
-#endif
 std::uint64_t sum_of(const std::byte* at, std::size_t bytes) {
-#if HOTSET_X86_VECTORS
-  if (best_vector_level() == vector_level::avx512) return sum_avx512(at, bytes);
-#endif
-  std::uint64_t sum = 0;
-  const auto* const words = reinterpret_cast<const std::uint64_t*>(at);
-  for (std::size_t i = 0; i < bytes / 8; ++i) sum += words[i];
-  return sum;
+  std::uint64_t out = 0;
+  detail::in_vectors(best_vector_level(), [&] {
+    std::uint64_t sum = 0;
+    for (std::size_t i = 0; i < bytes / 8; ++i)
+      sum += reinterpret_cast<const std::uint64_t*>(at)[i];
+    out = sum;
+  });
+  return out;
 }
 /// The floor: the bytes of a pass, added up.
 std::uint64_t read(const scene& s, std::size_t layer) {

@@ -74,7 +74,7 @@ void importance_update(benchmark::State& state) {
   const auto shape = shape_of(state);
   const visits made(shape);
   const auto layout = pool_layout::per_layer(shape, (shape.experts * 3) / 4).value();
-  importance policy(layout);
+  importance policy(layout, {});
   std::size_t visit = 0;
   for (auto _ : state) {
     const auto layer = static_cast<layer_id>(visit % layers);

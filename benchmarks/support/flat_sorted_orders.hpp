@@ -93,8 +93,11 @@ class belady {
   using config = hotset::belady::config;
 
   belady(const hotset::geometry& shape, std::int32_t slots, const config& options)
-      : future_(options.future), ordinals_(future_->ordinals().data()), sorted_(slots) {
-    for (std::size_t k = 0; k < shape.keys(); ++k) next_.push_back(future_->first(k));
+      : uses_(shape.keys()), next_(shape.keys()), sorted_(slots) {
+    const auto& future = *options.future;
+    for (std::size_t n = 0; n < future.ordinals().size(); ++n)
+      uses_[future.keys_in_order()[n]].push_back(future.ordinals()[n]);
+    for (auto& of_key : uses_) of_key.push_back(hotset::future_uses::never);
   }
   template <class Give>
   void choose(const flat_visit& visit, std::size_t count, Give give) noexcept {
@@ -103,16 +106,16 @@ class belady {
   void commit(const flat_visit& visit) noexcept {
     sorted_.take_out(visit);
     for (std::size_t i = 0; i < visit.ids.size(); ++i) {
+      const auto& uses = uses_[visit.key(i)];
       auto& next = next_[visit.key(i)];
-      while (ordinals_[next] <= visit.view.ordinal) ++next;
-      sorted_.put_in(visit.slot(i), -static_cast<double>(ordinals_[next]));
+      while (uses[next] <= visit.view.ordinal) ++next;
+      sorted_.put_in(visit.slot(i), -static_cast<double>(uses[next]));
     }
   }
 
  private:
-  std::shared_ptr<const hotset::future_uses> future_;
-  const std::uint32_t* ordinals_;  ///< each key's uses, then `never`
-  std::vector<std::size_t> next_;  ///< [key] use in ordinals_
+  std::vector<std::vector<std::uint32_t>> uses_;  ///< [key] ordinals, then `never`
+  std::vector<std::size_t> next_;                 ///< [key] place in uses_
   sorted_slots sorted_;
 };
 

@@ -28,8 +28,9 @@ class router_tap {
  public:
   router_tap(const lab::expert_files& files, std::size_t capacity, std::string name)
       : k_(files.shape.top_k),
-        recorder_(trace_recorder_config{
-            .shape = files.shape, .capacity = capacity, .name = std::move(name)}),
+        recorder_(trace_recorder::create(
+                      {.shape = files.shape, .capacity = capacity, .name = std::move(name)})
+                      .value()),
         layers_(static_cast<std::size_t>(files.shape.layers)) {
     for (std::size_t l = 0; l < files.layers.size(); ++l)
       number_of_[static_cast<std::int32_t>(files.layers[l])] = l;

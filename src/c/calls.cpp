@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "calls.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstdarg>
 #include <cstdio>
+#include <span>
+#include <vector>
 
 #include <pthread.h>
 
@@ -27,6 +30,17 @@ std::atomic<std::uint32_t>& fork_count() noexcept {
 }
 // Looked up once: a call asks for it each time.
 const std::atomic<std::uint32_t>& forked = fork_count();
+
+/// Rows of `width` numbers as the engine has them, or gathered where they lie apart; then `room` grows to hold them.
+template <class T>
+std::span<const T> dense(const T* rows, std::size_t count, std::size_t width, std::size_t stride,
+                         std::vector<T>& room) {
+  if (stride == 0 || stride == width) return {rows, count * width};
+  if (room.size() < count * width) room.resize(count * width);
+  for (std::size_t r = 0; r < count; ++r)
+    std::copy_n(rows + r * stride, width, room.data() + r * width);
+  return std::span<const T>(room).first(count * width);
+}
 
 }  // namespace
 
@@ -53,7 +67,7 @@ hotset_status check_scores(const hotset_view& view, bool needs_weights, bool nee
   return HOTSET_OK;
 }
 hotset_status read_view(const hotset_view& view, const geometry& shape, gathered_rows& room,
-                        routing_view& out) noexcept {
+                        routing_view& out) {
   if (!is_within(static_cast<layer_id>(view.layer), shape.layers))
     return refuse(HOTSET_INVALID_VISIT, "a visit of layer %d, accepted: 0..%d", view.layer,
                   shape.layers - 1);
@@ -65,7 +79,10 @@ hotset_status read_view(const hotset_view& view, const geometry& shape, gathered
   if (view.experts == nullptr && view.tokens != 0)
     return refuse(HOTSET_INVALID_VISIT, "a visit of %zu tokens without experts", view.tokens);
   const auto k = shape.ranks();
-  if (const auto bad = check_strides(view, k); bad != HOTSET_OK) return bad;
+  for (const auto stride : {view.experts_stride, view.weights_stride})
+    if (stride != 0 && stride < k)
+      return refuse(HOTSET_INVALID_VISIT, "a stride of %zu, accepted: 0 or top_k = %zu and more",
+                    stride, k);
   out.layer = static_cast<layer_id>(view.layer);
   out.step = view.step;
   out.kind = static_cast<request_class>(view.kind);

@@ -2,15 +2,11 @@
 #pragma once
 /// What all functions of the C interface do at their edges: words for errors, structs of other versions, and one thread at a time.
 
-#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <exception>
 #include <new>
-#include <span>
-#include <string>
 #include <thread>
 #include <type_traits>
 #include <vector>
@@ -45,73 +41,13 @@ class handle {
   handle() noexcept : forks_(c::forks()) {}
 
  private:
-  friend class entry;
+  template <class>
+  friend class call;
   static_assert(std::atomic<std::thread::id>::is_always_lock_free);
   std::atomic<std::thread::id> inside_{};  ///< the thread whose call holds the handle
   std::uint32_t forks_;
 };
 
-/// A call with a handle, from its begin to its end. A call that finds another one inside is refused.
-class entry {
- public:
-  explicit entry(handle* of) noexcept {
-    if (of == nullptr) {
-      code_ = refuse(HOTSET_INVALID_ARGUMENT, "the handle is null");
-    } else if (of->forks_ != forks()) {
-      code_ =
-          refuse(HOTSET_FORKED,
-                 "the handle was made before this process was forked, accepted: one made since");
-    } else {
-      enter(*of);
-    }
-  }
-  entry(const entry&) = delete;
-  entry& operator=(const entry&) = delete;
-  ~entry() {
-    if (inside_ != nullptr) inside_->inside_.store(std::thread::id(), std::memory_order_release);
-  }
-  [[nodiscard]] bool refused() const noexcept { return inside_ == nullptr; }
-  [[nodiscard]] hotset_status code() const noexcept { return code_; }
-
- private:
-  void enter(handle& of) noexcept {
-    const auto self = std::this_thread::get_id();
-    std::thread::id holder;
-    if (of.inside_.compare_exchange_strong(holder, self, std::memory_order_acquire,
-                                           std::memory_order_relaxed)) {
-      inside_ = &of;
-      return;
-    }
-    code_ = refuse(HOTSET_WRONG_THREAD, "%s",
-                   holder == self
-                       ? "a callback calls with the handle that its own call holds, accepted: "
-                         "another handle, or a call after that one"
-                       : "another thread is in a call with the handle, accepted: one at a time");
-  }
-
-  handle* inside_ = nullptr;
-  hotset_status code_ = HOTSET_OK;
-};
-
-/// Whether a view's rows lie at least top_k numbers apart.
-[[nodiscard]] inline hotset_status check_strides(const hotset_view& view,
-                                                 std::size_t top_k) noexcept {
-  for (const auto stride : {view.experts_stride, view.weights_stride})
-    if (stride != 0 && stride < top_k)
-      return refuse(HOTSET_INVALID_VISIT, "a stride of %zu, accepted: 0 or top_k = %zu and more",
-                    stride, top_k);
-  return HOTSET_OK;
-}
-/// Rows of `width` numbers as the engine has them, or gathered where they lie apart; then `room` grows to hold them.
-template <class T>
-[[nodiscard]] std::span<const T> dense(const T* rows, std::size_t count, std::size_t width,
-                                       std::size_t stride, std::vector<T>& room) {
-  if (stride == 0 || stride == width) return {rows, count * width};
-  if (room.size() < count * width) room.resize(count * width);
-  for (std::size_t r = 0; r < count; ++r)
-    std::copy_n(rows + r * stride, width, room.data() + r * width);
-  return std::span<const T>(room).first(count * width);
-}
 /// Room for the rows of a view that lie apart.
 struct gathered_rows {
   gathered_rows() = default;
@@ -123,16 +59,6 @@ struct gathered_rows {
   std::vector<float> weights{};
 };
 
-/// Bytes of a struct in the first version that had it: members that were added since are zeros where a program was compiled
-/// before.
-template <class T>
-inline constexpr std::size_t first_bytes = sizeof(T);
-template <>
-inline constexpr std::size_t first_bytes<hotset_pager_options> = offsetof(hotset_pager_options,
-                                                                          lower_bytes);
-template <>
-inline constexpr std::size_t first_bytes<hotset_view> = offsetof(hotset_view, logits);
-
 /// The model that options describe, with bytes still to be read.
 template <class Options>
 [[nodiscard]] geometry shape_of(const Options& o) {
@@ -142,9 +68,10 @@ template <class Options>
           .max_tokens_per_visit = o.max_tokens == 0 ? 1 : o.max_tokens};
 }
 
-/// Checks a view and reads it into `out`. Pre: `room` was made for `shape`; it is written only if the view is accepted.
+/// Checks a view and reads it into `out`. `room` is written only if the view is accepted, and allocates only if it was
+/// not made for `shape`.
 [[nodiscard]] hotset_status read_view(const hotset_view& view, const geometry& shape,
-                                      gathered_rows& room, routing_view& out) noexcept;
+                                      gathered_rows& room, routing_view& out);
 /// Refuses a view without the gate weights or the router's logits that `whose` go by.
 [[nodiscard]] hotset_status check_scores(const hotset_view& view, bool needs_weights,
                                          bool needs_logits, const char* whose) noexcept;
@@ -152,15 +79,14 @@ template <class Options>
 /// More than a struct of any version: a larger size is no size, and what lies there is not read.
 inline constexpr std::size_t most_bytes = 4096;
 
-/// Copies a struct that the caller was compiled with. What it has beyond this version's must be zeros, for nobody would heed it.
+/// Copies a struct of this version or a later one, whose further members must be zeros: this version ignores them.
 template <class T>
 [[nodiscard]] hotset_status take(const T* given, T& out, const char* what) noexcept {
   if (given == nullptr) return refuse(HOTSET_INVALID_ARGUMENT, "%s is null", what);
-  if (given->struct_size < first_bytes<T> || given->struct_size > most_bytes)
+  if (given->struct_size < sizeof(T) || given->struct_size > most_bytes)
     return refuse(HOTSET_INVALID_ARGUMENT, "%s.struct_size = %zu, accepted: %zu..%zu", what,
-                  given->struct_size, first_bytes<T>, most_bytes);
-  out = {};
-  std::memcpy(&out, given, std::min(given->struct_size, sizeof(T)));
+                  given->struct_size, sizeof(T), most_bytes);
+  out = *given;
   const auto* const bytes = reinterpret_cast<const unsigned char*>(given);
   for (auto at = sizeof(T); at < given->struct_size; ++at)
     if (bytes[at] != 0)
@@ -203,11 +129,17 @@ hotset_status guarded(Run run) noexcept {
   }
 }
 
-/// A call with a handle: takes it, checks arguments in their order up to the first that is refused, and then runs.
+/// A call with a handle, from its begin to its end: takes the handle, checks arguments in their order up to the first
+/// that is refused, and then runs. A call that finds another one inside is refused.
 template <class Handle>
 class call {
  public:
-  explicit call(Handle* of) noexcept : inside_(of), of_(of), code_(inside_.code()) {}
+  explicit call(Handle* of) noexcept : of_(of), code_(enter(of)), is_inside_(code_ == HOTSET_OK) {}
+  call(const call&) = delete;
+  call& operator=(const call&) = delete;
+  ~call() {
+    if (is_inside_) of_->inside_.store(std::thread::id(), std::memory_order_release);
+  }
 
   call& needs(const void* pointer, const char* what) noexcept {
     return check([&] { return c::needs(pointer, what); });
@@ -226,10 +158,19 @@ class call {
   call& writes(const T* out, const char* what) noexcept {
     return check([&] { return accepts(out, what); });
   }
-  /// Asks the handle.
-  template <class... Args>
-  call& check(hotset_status (Handle::*asked)(Args...) const noexcept, Args... args) noexcept {
-    return check([&] { return (of_->*asked)(args...); });
+  call& layer(std::int32_t layer) noexcept {
+    return check([&] { return of_->check_layer(layer); });
+  }
+  call& slot(std::int32_t slot) noexcept {
+    return check([&] { return of_->check_slot(slot); });
+  }
+  call& key(hotset_key key) noexcept {
+    return check([&] { return of_->check_key(key); });
+  }
+  template <class Check>
+  call& check(Check refused) noexcept {
+    if (code_ == HOTSET_OK) code_ = refused();
+    return *this;
   }
   template <class Use>
   hotset_status run(Use use) noexcept {
@@ -237,15 +178,26 @@ class call {
   }
 
  private:
-  template <class Check>
-  call& check(Check refused) noexcept {
-    if (code_ == HOTSET_OK) code_ = refused();
-    return *this;
+  static hotset_status enter(handle* of) noexcept {
+    if (of == nullptr) return refuse(HOTSET_INVALID_ARGUMENT, "the handle is null");
+    if (of->forks_ != forks())
+      return refuse(HOTSET_FORKED,
+                    "the handle was made before this process was forked, accepted: one made since");
+    const auto self = std::this_thread::get_id();
+    std::thread::id holder;
+    if (of->inside_.compare_exchange_strong(holder, self, std::memory_order_acquire,
+                                            std::memory_order_relaxed))
+      return HOTSET_OK;
+    return refuse(HOTSET_WRONG_THREAD, "%s",
+                  holder == self
+                      ? "a callback calls with the handle that its own call holds, accepted: "
+                        "another handle, or a call after that one"
+                      : "another thread is in a call with the handle, accepted: one at a time");
   }
 
-  entry inside_;
   Handle* of_;
   hotset_status code_;
+  bool is_inside_;
 };
 
 /// Makes a handle: make(options) returns a result of an owning pointer.
@@ -266,7 +218,7 @@ hotset_status create(const Options* options, Handle** out, Make make) noexcept {
 /// Whether a scope is one of the enumeration's.
 [[nodiscard]] inline result<cache_scope> scope_of(std::int32_t scope) {
   if (scope != HOTSET_SCOPE_PER_LAYER && scope != HOTSET_SCOPE_SHARED)
-    return error{"scope = " + std::to_string(scope) + ", accepted: 0, 1"};
+    return refusal("scope = ", scope, ", accepted: 0, 1");
   return scope == HOTSET_SCOPE_SHARED ? cache_scope::shared : cache_scope::per_layer;
 }
 

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <limits>
 #include <memory>
 #include <span>
@@ -53,20 +52,9 @@ struct hotset_curve : c::handle {
 
 namespace {
 
-/// A consumer's table as a curve; it stands where it is.
-struct table {
-  const double* values = nullptr;
-  std::size_t count = 0;
-  [[nodiscard]] double misses(std::size_t units) const noexcept {
-    return values[std::min(units, count - 1)];
-  }
-  [[nodiscard]] std::size_t max_slots() const noexcept { return count - 1; }
-};
-
 hotset_status check_table(const hotset_consumer& of, std::size_t at) noexcept {
   if (of.misses == nullptr || of.misses_count == 0)
-    return refuse(HOTSET_INVALID_ARGUMENT, "consumer %zu has no curve, accepted: one, or misses",
-                  at);
+    return refuse(HOTSET_INVALID_ARGUMENT, "consumer %zu has no misses, accepted: 1 or more", at);
   for (std::size_t u = 0; u < of.misses_count; ++u)
     if (!(of.misses[u] >= 0) || std::isinf(of.misses[u]) ||
         (u > 0 && of.misses[u] > of.misses[u - 1]))
@@ -76,25 +64,9 @@ hotset_status check_table(const hotset_consumer& of, std::size_t at) noexcept {
   return HOTSET_OK;
 }
 
-/// The curves of a division, kept from other calls until it ends: each handle once.
-class held_curves {
- public:
-  [[nodiscard]] hotset_status hold(hotset_curve* curve) {
-    if (std::ranges::find(curves_, curve) != curves_.end()) return HOTSET_OK;
-    const auto& inside = entries_.emplace_back(curve);
-    if (!inside.refused()) curves_.push_back(curve);
-    return inside.code();
-  }
-
- private:
-  std::vector<hotset_curve*> curves_;
-  std::deque<c::entry> entries_;
-};
-
 hotset_status divide(std::span<const hotset_consumer> given, std::uint64_t total_bytes,
                      std::uint64_t* units, double* seconds) {
-  held_curves held;
-  std::vector<table> tables(given.size());
+  std::vector<sampled_miss_curve> tables(given.size());
   std::vector<memory_consumer> consumers(given.size());
   for (std::size_t i = 0; i < given.size(); ++i) {
     const auto& want = given[i];
@@ -103,15 +75,9 @@ hotset_status divide(std::span<const hotset_consumer> given, std::uint64_t total
     out.seconds_per_miss = want.seconds_per_miss;
     out.min_units = want.min_units;
     if (want.max_units != 0) out.max_units = want.max_units;
-    if (want.curve == nullptr) {
-      if (const auto bad = check_table(want, i); bad != HOTSET_OK) return bad;
-      tables[i] = {want.misses, want.misses_count};
-      out.curve = miss_curve_ref(tables[i]);
-      continue;
-    }
-    if (const auto bad = held.hold(want.curve); bad != HOTSET_OK) return bad;
-    if (const auto bad = want.curve->check_layer(want.layer); bad != HOTSET_OK) return bad;
-    out.curve = miss_curve_ref(want.curve->of(want.layer));
+    if (const auto bad = check_table(want, i); bad != HOTSET_OK) return bad;
+    tables[i] = sampled_miss_curve({want.misses, want.misses + want.misses_count});
+    out.curve = tables[i];
   }
   auto divided = equimarginal().allocate(consumers, total_bytes);
   if (!divided) {
@@ -155,16 +121,14 @@ hotset_status hotset_curve_observe(hotset_curve* curve, const hotset_view* view)
 }
 hotset_status hotset_curve_misses(hotset_curve* curve, int32_t layer, size_t slots,
                                   double* misses) {
-  return call(curve)
-      .needs(misses, "misses")
-      .check(&hotset_curve::check_layer, layer)
-      .run([&](hotset_curve& of) { *misses = of.of(layer).misses(slots); });
+  return call(curve).needs(misses, "misses").layer(layer).run([&](hotset_curve& of) {
+    *misses = of.of(layer).misses(slots);
+  });
 }
 hotset_status hotset_curve_most_slots(hotset_curve* curve, int32_t layer, size_t* slots) {
-  return call(curve)
-      .needs(slots, "slots")
-      .check(&hotset_curve::check_layer, layer)
-      .run([&](hotset_curve& of) { *slots = of.of(layer).max_slots(); });
+  return call(curve).needs(slots, "slots").layer(layer).run([&](hotset_curve& of) {
+    *slots = of.of(layer).max_slots();
+  });
 }
 
 hotset_status hotset_divide(const hotset_consumer* consumers, size_t count, uint64_t total_bytes,

@@ -6,40 +6,37 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "calls.hpp"
 #include "hotset/core/pool_layout.hpp"
-#include "hotset/paging/any_pager.hpp"
 #include "hotset/paging/explain.hpp"
 #include "hotset/registry/policy_registry.hpp"
 
 namespace hotset::c {
 
-static_assert(static_cast<hotset_status>(status::ok) == HOTSET_OK);
-static_assert(static_cast<hotset_status>(status::invalid_visit) == HOTSET_INVALID_VISIT);
-static_assert(static_cast<hotset_status>(status::visit_too_large) == HOTSET_VISIT_TOO_LARGE);
-static_assert(static_cast<hotset_status>(status::no_victim) == HOTSET_NO_VICTIM);
-static_assert(static_cast<hotset_status>(status::plan_open) == HOTSET_PLAN_OPEN);
-static_assert(static_cast<hotset_status>(status::visit_unfinished) == HOTSET_VISIT_UNFINISHED);
-static_assert(static_cast<hotset_status>(status::no_plan) == HOTSET_NO_PLAN);
-static_assert(static_cast<hotset_status>(status::busy) == HOTSET_BUSY);
-static_assert(static_cast<hotset_status>(status::exceeds_memory) == HOTSET_EXCEEDS_MEMORY);
-static_assert(static_cast<hotset_status>(status::fill_failed) == HOTSET_FILL_FAILED);
-static_assert(static_cast<hotset_status>(status::invalid_argument) == HOTSET_INVALID_ARGUMENT);
-static_assert(static_cast<hotset_status>(status::does_not_fit) == HOTSET_DOES_NOT_FIT);
-static_assert(static_cast<int>(service::hit) == HOTSET_HIT &&
-              static_cast<int>(service::fill) == HOTSET_FILL &&
-              static_cast<int>(service::host) == HOTSET_HOST);
-static_assert(static_cast<int>(visit_split::by_token) == HOTSET_SPLIT_BY_TOKEN &&
-              static_cast<int>(visit_split::by_expert) == HOTSET_SPLIT_BY_EXPERT &&
-              static_cast<int>(visit_split::refuse) == HOTSET_SPLIT_REFUSE &&
-              static_cast<int>(visit_split::leave_rest) == HOTSET_SPLIT_LEAVE_REST);
-static_assert(static_cast<int>(prefetch_guard::none) == HOTSET_GUARD_NONE &&
-              static_cast<int>(prefetch_guard::named) == HOTSET_GUARD_NAMED &&
-              static_cast<int>(prefetch_guard::predicted) == HOTSET_GUARD_PREDICTED);
+constexpr bool same(auto ours, int theirs) noexcept { return static_cast<int>(ours) == theirs; }
+static_assert(same(status::ok, HOTSET_OK) && same(status::invalid_visit, HOTSET_INVALID_VISIT) &&
+              same(status::visit_too_large, HOTSET_VISIT_TOO_LARGE) &&
+              same(status::no_victim, HOTSET_NO_VICTIM) &&
+              same(status::plan_open, HOTSET_PLAN_OPEN) &&
+              same(status::visit_unfinished, HOTSET_VISIT_UNFINISHED) &&
+              same(status::no_plan, HOTSET_NO_PLAN) && same(status::busy, HOTSET_BUSY) &&
+              same(status::exceeds_memory, HOTSET_EXCEEDS_MEMORY) &&
+              same(status::fill_failed, HOTSET_FILL_FAILED) &&
+              same(status::invalid_argument, HOTSET_INVALID_ARGUMENT) &&
+              same(status::does_not_fit, HOTSET_DOES_NOT_FIT));
+static_assert(same(service::hit, HOTSET_HIT) && same(service::fill, HOTSET_FILL) &&
+              same(service::host, HOTSET_HOST));
+static_assert(same(visit_split::by_token, HOTSET_SPLIT_BY_TOKEN) &&
+              same(visit_split::by_expert, HOTSET_SPLIT_BY_EXPERT) &&
+              same(visit_split::refuse, HOTSET_SPLIT_REFUSE) &&
+              same(visit_split::leave_rest, HOTSET_SPLIT_LEAVE_REST));
+static_assert(same(prefetch_guard::none, HOTSET_GUARD_NONE) &&
+              same(prefetch_guard::named, HOTSET_GUARD_NAMED) &&
+              same(prefetch_guard::predicted, HOTSET_GUARD_PREDICTED));
 // A plan's fills are handed out as they are; hotset_fill may alias.
 static_assert(sizeof(fill) == sizeof(hotset_fill));
 static_assert(alignof(fill) == alignof(hotset_fill));
@@ -136,19 +133,19 @@ namespace {
 /// Why the counts of arrays cannot be, or nothing. No array is read.
 validation check_counts(const hotset_pager_options& o) {
   if (o.expert_bytes == nullptr && o.expert_bytes_count != 0)
-    return error{"expert_bytes_count = " + std::to_string(o.expert_bytes_count) +
-                 " without expert_bytes, accepted: both or neither"};
+    return refusal("expert_bytes_count = ", o.expert_bytes_count,
+                   " without expert_bytes, accepted: both or neither");
   if (o.expert_bytes != nullptr && o.expert_bytes_count != 1 &&
       o.expert_bytes_count != static_cast<std::size_t>(o.layers))
-    return error{"expert_bytes has " + std::to_string(o.expert_bytes_count) +
-                 " entries, accepted: 1 or one per layer (" + std::to_string(o.layers) + ")"};
+    return refusal("expert_bytes has ", o.expert_bytes_count,
+                   " entries, accepted: 1 or one per layer (", o.layers, ")");
   if ((o.lower_bytes == nullptr) != (o.lower_precisions == 0))
-    return error{std::to_string(o.lower_precisions) + " lower precisions " +
-                 (o.lower_bytes == nullptr ? "without" : "with") +
-                 " lower_bytes, accepted: both or neither"};
+    return refusal(o.lower_precisions, " lower precisions ",
+                   o.lower_bytes == nullptr ? "without" : "with",
+                   " lower_bytes, accepted: both or neither");
   if (o.lower_precisions >= geometry::max_precisions)
-    return error{std::to_string(o.lower_precisions) + " lower precisions, accepted: at most " +
-                 std::to_string(geometry::max_precisions - 1)};
+    return refusal(o.lower_precisions, " lower precisions, accepted: at most ",
+                   geometry::max_precisions - 1);
   return std::nullopt;
 }
 /// The model with its bytes.
@@ -172,8 +169,8 @@ result<pool_layout> layout_of(const hotset_pager_options& o) {
   const bool is_shared = *scope == cache_scope::shared;
   if (shape->precisions() > 1) {
     if (o.slots_of_precision == nullptr || o.slots != 0 || o.budget_bytes != 0)
-      return error{std::to_string(shape->precisions()) +
-                   " precisions, accepted: slots_of_precision, and neither slots nor budget_bytes"};
+      return refusal(shape->precisions(), " precisions, accepted: slots_of_precision, and neither ",
+                     "slots nor budget_bytes");
     const std::span slots(o.slots_of_precision, shape->precisions());
     return is_shared ? pool_layout::shared_by_precision(*shape, slots)
                      : pool_layout::per_layer_by_precision(*shape, slots);
@@ -181,8 +178,8 @@ result<pool_layout> layout_of(const hotset_pager_options& o) {
   if (o.slots_of_precision != nullptr)
     return error{"slots_of_precision of one precision, accepted: slots or budget_bytes"};
   if ((o.slots == 0) == (o.budget_bytes == 0))
-    return error{"slots = " + std::to_string(o.slots) + " and budget_bytes = " +
-                 std::to_string(o.budget_bytes) + ", accepted: one of them"};
+    return refusal("slots = ", o.slots, " and budget_bytes = ", o.budget_bytes,
+                   ", accepted: one of them");
   if (o.budget_bytes != 0) return pool_layout::within(*shape, *scope, o.budget_bytes);
   return is_shared ? pool_layout::shared(*shape, o.slots) : pool_layout::per_layer(*shape, o.slots);
 }
@@ -190,9 +187,9 @@ result<pager_request> request_of(const hotset_pager_options& o) {
   auto layout = layout_of(o);
   if (!layout) return layout.error();
   if (o.split < 0 || o.split > HOTSET_SPLIT_LEAVE_REST)
-    return error{"split = " + std::to_string(o.split) + ", accepted: 0..3"};
+    return refusal("split = ", o.split, ", accepted: 0..3");
   if (o.guard < 0 || o.guard > HOTSET_GUARD_PREDICTED)
-    return error{"guard = " + std::to_string(o.guard) + ", accepted: 0..2"};
+    return refusal("guard = ", o.guard, ", accepted: 0..2");
   pager_request out{.layout = *std::move(layout),
                     .split = static_cast<visit_split>(o.split),
                     .guard = static_cast<prefetch_guard>(o.guard)};
@@ -345,7 +342,7 @@ hotset_status hotset_row(hotset_pager* pager, int32_t layer, const hotset_id** r
   return call(pager)
       .needs(row, "row")
       .needs(experts, "experts")
-      .check(&hotset_pager::check_layer, layer)
+      .layer(layer)
       .run([&](hotset_pager& p) {
         const auto found = p.pages.row(static_cast<layer_id>(layer));
         *row = reinterpret_cast<const hotset_id*>(found.data());
@@ -353,51 +350,40 @@ hotset_status hotset_row(hotset_pager* pager, int32_t layer, const hotset_id** r
       });
 }
 hotset_status hotset_row_version(hotset_pager* pager, int32_t layer, uint64_t* version) {
-  return call(pager)
-      .needs(version, "version")
-      .check(&hotset_pager::check_layer, layer)
-      .run([&](hotset_pager& p) { *version = p.pages.row_version(static_cast<layer_id>(layer)); });
+  return call(pager).needs(version, "version").layer(layer).run([&](hotset_pager& p) {
+    *version = p.pages.row_version(static_cast<layer_id>(layer));
+  });
 }
 hotset_status hotset_locate(hotset_pager* pager, hotset_key key, int32_t* slot) {
-  return call(pager)
-      .needs(slot, "slot")
-      .check(&hotset_pager::check_key, key)
-      .run([&](hotset_pager& p) { *slot = number(p.pages.locate(c::key_of(key))); });
+  return call(pager).needs(slot, "slot").key(key).run([&](hotset_pager& p) {
+    *slot = number(p.pages.locate(c::key_of(key)));
+  });
 }
 hotset_status hotset_precision(hotset_pager* pager, int32_t slot, int32_t* precision) {
-  return call(pager)
-      .needs(precision, "precision")
-      .check(&hotset_pager::check_slot, slot)
-      .run([&](hotset_pager& p) {
-        *precision = number(p.pages.precision_of(static_cast<slot_id>(slot)));
-      });
+  return call(pager).needs(precision, "precision").slot(slot).run([&](hotset_pager& p) {
+    *precision = number(p.pages.precision_of(static_cast<slot_id>(slot)));
+  });
 }
 hotset_status hotset_pin(hotset_pager* pager, int32_t slot, uint64_t* pin) {
-  return call(pager)
-      .needs(pin, "pin")
-      .check(&hotset_pager::check_slot, slot)
-      .run([&](hotset_pager& p) -> hotset_status {
-        if (p.pages.slot(static_cast<slot_id>(slot)).state == slot_state::free)
-          return refuse(HOTSET_INVALID_ARGUMENT, "slot %d holds nothing, accepted: one that does",
-                        slot);
-        const auto made = p.pages.pin(static_cast<slot_id>(slot));
-        *pin = std::uint64_t{made.generation} << 32U | static_cast<std::uint32_t>(slot);
-        return HOTSET_OK;
-      });
+  return call(pager).needs(pin, "pin").slot(slot).run([&](hotset_pager& p) -> hotset_status {
+    if (p.pages.slot(static_cast<slot_id>(slot)).state == slot_state::free)
+      return refuse(HOTSET_INVALID_ARGUMENT, "slot %d holds nothing, accepted: one that does",
+                    slot);
+    const auto made = p.pages.pin(static_cast<slot_id>(slot));
+    *pin = std::uint64_t{made.generation} << 32U | static_cast<std::uint32_t>(slot);
+    return HOTSET_OK;
+  });
 }
 hotset_status hotset_unpin(hotset_pager* pager, uint64_t pin, uint64_t reader) {
   const auto slot = static_cast<std::int32_t>(pin & 0xffffffffU);
-  return call(pager)
-      .check(&hotset_pager::check_slot, slot)
-      .run([&](hotset_pager& p) -> hotset_status {
-        const slot_pin made{static_cast<slot_id>(slot), static_cast<std::uint32_t>(pin >> 32U)};
-        const auto& entry = p.pages.slot(made.slot);
-        if (entry.generation == made.generation && entry.pins == 0)
-          return refuse(HOTSET_INVALID_ARGUMENT, "slot %d is not pinned, accepted: a pin, once",
-                        slot);
-        p.pages.unpin(made, reader);
-        return HOTSET_OK;
-      });
+  return call(pager).slot(slot).run([&](hotset_pager& p) -> hotset_status {
+    const slot_pin made{static_cast<slot_id>(slot), static_cast<std::uint32_t>(pin >> 32U)};
+    const auto& entry = p.pages.slot(made.slot);
+    if (entry.generation == made.generation && entry.pins == 0)
+      return refuse(HOTSET_INVALID_ARGUMENT, "slot %d is not pinned, accepted: a pin, once", slot);
+    p.pages.unpin(made, reader);
+    return HOTSET_OK;
+  });
 }
 
 hotset_status hotset_prefetch(hotset_pager* pager, int32_t layer, uint64_t step,
@@ -406,7 +392,7 @@ hotset_status hotset_prefetch(hotset_pager* pager, int32_t layer, uint64_t step,
   return call(pager)
       .needs(requests, count, "requests")
       .writes(out, "visit")
-      .check(&hotset_pager::check_running, layer)
+      .check([&] { return pager->check_running(layer); })
       .run([&](hotset_pager& p) {
         if (count > p.requests.size())
           return refuse(HOTSET_INVALID_ARGUMENT, "%zu requests, accepted: %zu, the model's experts",
@@ -425,7 +411,7 @@ hotset_status hotset_expect(hotset_pager* pager, int32_t layer, uint64_t step,
                             const float* probabilities, size_t tokens, int32_t depth) {
   return call(pager)
       .needs(probabilities, tokens, "probabilities")
-      .check(&hotset_pager::check_running, layer)
+      .check([&] { return pager->check_running(layer); })
       .run([&](hotset_pager& p) -> hotset_status {
         const auto& shape = p.pages.shape();
         if (tokens > shape.tokens_per_visit())
@@ -445,32 +431,27 @@ hotset_status hotset_expect(hotset_pager* pager, int32_t layer, uint64_t step,
       });
 }
 hotset_status hotset_arrived(hotset_pager* pager, int32_t slot, uint32_t generation) {
-  return call(pager).check(&hotset_pager::check_slot, slot).run([&](hotset_pager& p) {
-    p.pages.arrived(static_cast<slot_id>(slot), generation);
-  });
+  return call(pager).slot(slot).run(
+      [&](hotset_pager& p) { p.pages.arrived(static_cast<slot_id>(slot), generation); });
 }
 hotset_status hotset_cancelled(hotset_pager* pager, int32_t slot, uint32_t generation) {
-  return call(pager).check(&hotset_pager::check_slot, slot).run([&](hotset_pager& p) {
-    p.pages.cancelled(static_cast<slot_id>(slot), generation);
-  });
+  return call(pager).slot(slot).run(
+      [&](hotset_pager& p) { p.pages.cancelled(static_cast<slot_id>(slot), generation); });
 }
 hotset_status hotset_failed(hotset_pager* pager, int32_t slot, uint32_t generation) {
-  return call(pager).check(&hotset_pager::check_slot, slot).run([&](hotset_pager& p) {
-    p.pages.failed(static_cast<slot_id>(slot), generation);
-  });
+  return call(pager).slot(slot).run(
+      [&](hotset_pager& p) { p.pages.failed(static_cast<slot_id>(slot), generation); });
 }
 
 hotset_status hotset_invalidate(hotset_pager* pager, hotset_key key) {
   if (key.expert == number(no_expert))
-    return call(pager).check(&hotset_pager::check_layer, key.layer).run([&](hotset_pager& p) {
-      return p.pages.invalidate(static_cast<layer_id>(key.layer));
-    });
-  return call(pager).check(&hotset_pager::check_key, key).run([&](hotset_pager& p) {
-    return p.pages.invalidate(c::key_of(key));
-  });
+    return call(pager).layer(key.layer).run(
+        [&](hotset_pager& p) { return p.pages.invalidate(static_cast<layer_id>(key.layer)); });
+  return call(pager).key(key).run(
+      [&](hotset_pager& p) { return p.pages.invalidate(c::key_of(key)); });
 }
 hotset_status hotset_set_quota(hotset_pager* pager, int32_t layer, int32_t slots) {
-  return call(pager).check(&hotset_pager::check_layer, layer).run([&](hotset_pager& p) {
+  return call(pager).layer(layer).run([&](hotset_pager& p) {
     const auto of = static_cast<layer_id>(layer);
     const auto done = p.pages.set_quota(of, slots);
     if (done == status::invalid_argument)
@@ -482,10 +463,9 @@ hotset_status hotset_set_quota(hotset_pager* pager, int32_t layer, int32_t slots
   });
 }
 hotset_status hotset_quota(hotset_pager* pager, int32_t layer, int32_t* slots) {
-  return call(pager)
-      .needs(slots, "slots")
-      .check(&hotset_pager::check_layer, layer)
-      .run([&](hotset_pager& p) { *slots = p.pages.quota(static_cast<layer_id>(layer)); });
+  return call(pager).needs(slots, "slots").layer(layer).run([&](hotset_pager& p) {
+    *slots = p.pages.quota(static_cast<layer_id>(layer));
+  });
 }
 hotset_status hotset_residents(hotset_pager* pager, hotset_key* keys, size_t room, size_t* count) {
   return call(pager).needs(keys, room, "keys").needs(count, "count").run([&](hotset_pager& p) {

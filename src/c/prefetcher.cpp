@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -71,7 +70,7 @@ result<std::unique_ptr<hotset_prefetcher>> make(const hotset_prefetcher_options&
   auto asked = known.prefetch.make(o.prefetch == nullptr ? "next_layer_top_k" : o.prefetch);
   if (!asked) return asked.error();
   any_prefetch_policy policy(shape, *asked);
-  if (policy.needs() == forecast_need::truth)
+  if (policy.facts().needs == forecast_need::truth)
     return error{std::string(o.prefetch) + " sees the future, accepted: a policy that does not"};
   const std::string name = o.predictor == nullptr ? "similar-steps" : o.predictor;
   auto expected = known.make_predictor(name);

@@ -3,10 +3,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 #include <utility>
-#include <vector>
 
 #include "calls.hpp"
 #include "hotset/core/geometry.hpp"
@@ -21,7 +21,9 @@ using c::refuse;
 
 /// The handle that C sees.
 struct hotset_recorder : c::handle {
-  hotset_recorder(geometry of, trace_recorder made) : shape(std::move(of)), held(std::move(made)) {}
+  hotset_recorder(geometry of, trace_recorder made) : shape(std::move(of)), held(std::move(made)) {
+    shape.max_tokens_per_visit = std::numeric_limits<std::int32_t>::max();  // a step says how many
+  }
 
   geometry shape;
   trace_recorder held;
@@ -52,19 +54,11 @@ hotset_status refuse_step(const hotset_recorder& r, std::uint64_t step, std::siz
 /// `of`: null if the rows are those of all tokens.
 hotset_status record(hotset_recorder& r, const hotset_view& given, const std::uint32_t* of) {
   if (r.tokens == 0) return refuse_without_step();
-  const auto k = r.shape.ranks();
-  const bool fits = of == nullptr ? given.tokens == r.tokens : given.tokens <= r.tokens;
-  if (given.experts == nullptr || given.layer < 0 || given.layer >= r.shape.layers || !fits)
-    return refuse(HOTSET_INVALID_VISIT,
-                  "layer %d of %zu tokens, accepted: layers 0..%d with experts of the step's %zu",
-                  given.layer, given.tokens, r.shape.layers - 1, r.tokens);
-  if (const auto bad = c::check_strides(given, k); bad != HOTSET_OK) return bad;
+  if (of == nullptr ? given.tokens != r.tokens : given.tokens > r.tokens)
+    return refuse(HOTSET_INVALID_VISIT, "%zu tokens, accepted: the step's %zu", given.tokens,
+                  r.tokens);
   routing_view out;
-  out.layer = static_cast<layer_id>(given.layer);
-  out.experts = c::dense(given.experts, given.tokens, k, given.experts_stride, r.gathered.ids);
-  if (given.weights != nullptr)
-    out.weights =
-        c::dense(given.weights, given.tokens, k, given.weights_stride, r.gathered.weights);
+  if (const auto bad = c::read_view(given, r.shape, r.gathered, out); bad != HOTSET_OK) return bad;
   if (of == nullptr) return code_of(r.held.record(out));
   const auto recorded = r.held.record(out, std::span(of, given.tokens));
   if (recorded == status::invalid_visit)
@@ -128,12 +122,9 @@ hotset_status hotset_recorder_end_step(hotset_recorder* recorder) {
   });
 }
 hotset_status hotset_recorder_tokens(hotset_recorder* recorder, size_t* held, uint64_t* lost) {
-  return call(recorder).run([&](hotset_recorder& r) -> hotset_status {
-    if (held == nullptr || lost == nullptr)
-      return refuse(HOTSET_INVALID_ARGUMENT, "held or lost is null");
+  return call(recorder).needs(held, "held").needs(lost, "lost").run([&](hotset_recorder& r) {
     *held = r.held.tokens();
     *lost = r.held.lost_tokens();
-    return HOTSET_OK;
   });
 }
 hotset_status hotset_recorder_write(hotset_recorder* recorder, const char* path) {

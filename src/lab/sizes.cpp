@@ -10,8 +10,10 @@
 #include <optional>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "hotset/core/numbers/units.hpp"
 #include "lab/files/input_error.hpp"
@@ -32,14 +34,9 @@ std::optional<std::uint64_t> parse_duration(std::string_view text) noexcept {
   const auto [rest, code] = std::from_chars(text.data(), end, number, std::chars_format::fixed);
   if (code != std::errc{}) return std::nullopt;
   const std::string_view unit(rest, static_cast<std::size_t>(end - rest));
-  double scale = 0;
-  if (unit == "ns") scale = 1;
-  if (unit == "us") scale = 1e3;
-  if (unit == "ms") scale = 1e6;
-  if (unit == "s") scale = 1e9;
-  const double nanoseconds = number * scale;
-  if (scale == 0 || !(nanoseconds <= 1e12)) return std::nullopt;
-  return static_cast<std::uint64_t>(nanoseconds);
+  for (const auto& [name, scale] : {std::pair("ns", 1.0), {"us", 1e3}, {"ms", 1e6}, {"s", 1e9}})
+    if (unit == name && number * scale <= 1e12) return static_cast<std::uint64_t>(number * scale);
+  return std::nullopt;
 }
 
 namespace {
@@ -48,8 +45,9 @@ constexpr std::string_view rate_syntax =
     "a number of bytes above 0 with a unit, a second, such as 25GB/s or 800MiB/s";
 constexpr std::string_view duration_syntax = "a number with ns, us, ms or s, such as 10us";
 
-constexpr std::array<std::string_view, 6> binary_units{"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-constexpr std::size_t readable_units = 4;  // parse_bytes knows no more of them
+constexpr std::array<std::string_view, 7> binary_units{"B",   "KiB", "MiB", "GiB",
+                                                       "TiB", "PiB", "EiB"};
+constexpr std::size_t readable_units = 5;  // parse_bytes knows no more of them
 
 std::string lower(std::string_view text) {
   std::string out(text);
@@ -70,43 +68,40 @@ quantity split(std::string_view text) {
   return {dense.substr(0, end), dense.substr(end)};
 }
 
-/// The spelling of a unit that was written in another case, or without its B.
-std::pair<std::string, std::string> known_unit(const std::string& unit) {
-  const auto wanted = lower(unit);
-  for (const auto& known : detail::byte_units)
-    if (!wanted.empty() && lower(known.name) == wanted) return {std::string(known.name), ""};
-  if (wanted.size() == 1 && std::string_view("kmgt").find(wanted) != std::string_view::npos) {
-    const auto letter = static_cast<char>(std::toupper(static_cast<unsigned char>(wanted[0])));
-    return {fmt::format("{}iB", letter), fmt::format("{}B", letter == 'K' ? 'k' : letter)};
+/// Units that are written so in some case, or with a B or an iB behind it; binary ones first.
+std::vector<std::string> known_units(const std::string& unit) {
+  std::vector<std::string> out;
+  for (const auto& known : detail::byte_units) {
+    const auto name = lower(known.name);
+    const bool same = !unit.empty() && known.name != "KB" &&
+                      (name == unit || name == unit + "b" || name == unit + "ib");
+    if (same) out.insert(out.begin(), std::string(known.name));
   }
-  if (wanted.size() == 2 && wanted[1] == 'i') return known_unit(wanted + 'b');
-  return {};
-}
-
-/// A number too large for the usual unit is one of bytes.
-std::string unit_of_bare(const std::string& number, std::string_view usual) {
-  return parse_bytes(number + std::string(usual)) && number.size() < 6 ? std::string(usual) : "B";
+  return out;
 }
 
 /// " (did you mean 24GiB?)", or nothing if no spelling reads as a size, or as a rate.
 std::string guess(std::string_view text, std::string_view usual, bool rate) {
   auto [number, unit] = split(text);
   if (number.empty()) return {};
+  unit = lower(unit);
   if (rate)
-    for (const std::string_view per : {"/s", "/sec", "ps", "/S"})
+    for (const std::string_view per : {"/s", "/sec", "ps"})
       if (unit.ends_with(per)) {
         unit.resize(unit.size() - per.size());
         break;
       }
-  const auto bare = rate ? std::string(usual) : unit_of_bare(number, usual);
-  const auto units = unit.empty() ? std::pair(bare, std::string()) : known_unit(unit);
-  std::string out;
-  for (const auto& known : {units.first, units.second}) {
+  auto units = known_units(unit);
+  // A number too large for the usual unit is one of bytes.
+  const bool large = !rate && (number.size() > 5 || !parse_bytes(number + std::string(usual)));
+  if (unit.empty()) units = {large ? "B" : std::string(usual)};
+  std::vector<std::string> spellings;
+  for (const auto& known : units) {
     const auto spelling = number + known + (rate ? "/s" : "");
     const bool reads = rate ? parse_rate(spelling).has_value() : parse_bytes(spelling) > 0U;
-    if (!known.empty() && reads) out += (out.empty() ? "" : " or ") + spelling;
+    if (reads) spellings.push_back(spelling);
   }
-  return out.empty() ? out : fmt::format(" (did you mean {}?)", out);
+  return spellings.empty() ? "" : fmt::format(" (did you mean {}?)", fmt::join(spellings, " or "));
 }
 
 bool bare_number(std::string_view text) {
@@ -152,29 +147,26 @@ namespace {
 struct scaled {
   double value;  ///< in the unit
   std::string_view unit;
-  std::uint64_t bytes_of_unit;
+  bool exact;
 };
-/// Pre: bytes >= 1024.
+/// In the largest unit that leaves 1 or more before the point.
 scaled in_largest_unit(std::uint64_t bytes, std::size_t units) {
   std::size_t unit = 0;
-  std::uint64_t one = 1024;
+  std::uint64_t one = 1;
   for (; bytes / one >= 1024 && unit + 1 < units; ++unit) one *= 1024;
-  return {static_cast<double>(bytes) / static_cast<double>(one), binary_units[unit], one};
+  return {static_cast<double>(bytes) / static_cast<double>(one), binary_units[unit],
+          bytes % one == 0};
 }
 }  // namespace
 
 std::string size_text(std::uint64_t bytes) {
-  if (bytes < 1024) return fmt::format("{} B", bytes);
-  const auto [value, unit, one] = in_largest_unit(bytes, binary_units.size());
-  if (bytes % one == 0) return fmt::format("{} {}", bytes / one, unit);
-  return fmt::format("{:.1f} {}", value, unit);
+  const auto [value, unit, exact] = in_largest_unit(bytes, binary_units.size());
+  return fmt::format("{:.{}f} {}", value, exact ? 0 : 1, unit);
 }
 
 std::string least_size_text(std::uint64_t bytes) {
-  if (bytes < 1024) return fmt::format("{}B", bytes);
-  const auto [value, unit, one] = in_largest_unit(bytes, readable_units);
-  if (bytes % one == 0) return fmt::format("{}{}", bytes / one, unit);
-  return fmt::format("{:.1f}{}", std::ceil(value * 10) / 10, unit);
+  const auto [value, unit, exact] = in_largest_unit(bytes, readable_units);
+  return fmt::format("{:.{}f}{}", exact ? value : std::ceil(value * 10) / 10, exact ? 0 : 1, unit);
 }
 
 std::string at_least_text(std::uint64_t bytes) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "hotset/paging/any_pager.hpp"
+#include "hotset/registry/policy_registry.hpp"
 
 namespace hotset {
 

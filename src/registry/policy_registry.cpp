@@ -10,10 +10,6 @@ std::string decorated_by(const policy_registry& from) {
   return "; decorated by: " + listed(from.decorators.names());
 }
 
-error stands_alone(const eviction_row& row, const char* what, const char* accepted) {
-  return error{row.name + " " + what + ", accepted: " + accepted};
-}
-
 /// A chain, and the row of the policy that is decorated.
 struct named_chain {
   std::vector<policy_spec> specs;
@@ -25,15 +21,6 @@ result<named_chain> find_chain(const policy_registry& from, std::string_view tex
   const auto row = from.eviction.named(specs->back().name, decorated_by(from));
   if (!row) return row.error();
   return named_chain{*std::move(specs), *row};
-}
-
-/// As find_chain. Errors: also a policy whose profile is not known.
-result<named_chain> find_chain(const policy_registry& from, std::string_view text,
-                               const policy_knowledge& known) {
-  auto found = find_chain(from, text);
-  if (!found) return found;
-  if (auto bad = check_profile(*found->row, found->specs.back(), known)) return *std::move(bad);
-  return found;
 }
 
 }  // namespace
@@ -54,11 +41,13 @@ result<std::optional<profile_request>> policy_registry::profile_of(std::string_v
 
 result<any_eviction_policy::config> policy_registry::make_eviction(
     std::string_view chain, const policy_knowledge& known) const {
-  const auto found = find_chain(*this, chain, known);
+  const auto found = find_chain(*this, chain);
   if (!found) return found.error();
   const auto& [specs, row] = *found;
+  if (auto bad = check_profile(*row, specs.back(), known)) return *std::move(bad);
   if (!row->make)
-    return stands_alone(*row, "has no slots to prefetch into or to time", "any other policy");
+    return error{row->name +
+                 " has no slots to prefetch into or to time, accepted: any other policy"};
   parameters read(specs.back());
   auto config = row->make(read, known);
   if (auto bad = read.finish()) return *std::move(bad);
@@ -127,29 +116,6 @@ result<erased_pager> policy_registry::make_erased_pager(const pager_request& wan
                              .departures = wanted.departures};
   if (wanted.miss) setup.miss = *wanted.miss;
   return erased_pager::create(std::move(setup));
-}
-
-result<std::unique_ptr<any_pager>> policy_registry::make_pager(
-    const pager_request& wanted, const policy_knowledge& known) const {
-  const auto found = find_chain(*this, wanted.eviction, known);
-  if (!found) return found.error();
-  const auto& [chain, row] = *found;
-  if (auto bad = check_precisions(wanted.eviction, wanted.layout.precisions()))
-    return *std::move(bad);
-  if (row->make) {
-    auto made = make_erased_pager(wanted, known);
-    if (!made) return made.error();
-    return std::unique_ptr<any_pager>(
-        std::make_unique<pager_model<erased_pager>>(*std::move(made)));
-  }
-  if (chain.size() > 1) return stands_alone(*row, "takes no decorator", "it alone");
-  if (wanted.miss) return stands_alone(*row, "serves misses itself", "--miss fetch");
-  const auto admits = admission.make(wanted.admission, known);
-  if (!admits) return admits.error();
-  if (!admits->traits.admits_all)
-    return stands_alone(*row, "decides admission itself", "--admission always");
-  parameters read(chain.back());
-  return row->make_pager(read, known, wanted);
 }
 
 }  // namespace hotset

@@ -46,11 +46,5 @@ TEST(after_n_uses, hits_are_no_misses) {
   EXPECT_EQ(ask(policy, {use_of(1, 1)}), verdict{0});
 }
 
-TEST(after_n_uses, checks_its_configuration) {
-  EXPECT_FALSE(after_n_uses::config{}.validate());
-  EXPECT_TRUE(after_n_uses::config{.uses = 0}.validate());
-  EXPECT_TRUE((after_n_uses::config{.uses = 5, .after_eviction = 4}.validate()));
-}
-
 }  // namespace
 }  // namespace hotset::after_n_uses_test

@@ -6,7 +6,6 @@
 #include <functional>
 #include <limits>
 #include <map>
-#include <memory>
 #include <string>
 #include <thread>
 #include <utility>
@@ -17,6 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "c_handles.hpp"
 #include "hotset.h"
 #include "hotset/core/platform/assert.hpp"
 #include "hotset/registry/policy_registry.hpp"
@@ -25,48 +25,44 @@
 namespace hotset::pager_test {
 namespace {
 
+using support::open;
+using support::refusal_of;
+using support::view_of;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
 hotset_pager_options options(std::int64_t slots = 6) {
-  hotset_pager_options out{};
-  out.struct_size = sizeof out;
-  out.layers = 3;
-  out.experts = 16;
-  out.top_k = 2;
+  auto out = support::options_of<hotset_pager_options>(3, 16, 2);
   out.max_tokens = 4;
   out.slots = slots;
   return out;
 }
-struct closer {
-  void operator()(hotset_pager* p) const { hotset_pager_destroy(p); }
-};
-using pager_handle = std::unique_ptr<hotset_pager, closer>;
-
-pager_handle open(const hotset_pager_options& how) {
-  hotset_pager* out = nullptr;
-  EXPECT_EQ(hotset_pager_create(&how, &out), HOTSET_OK) << hotset_last_error();
-  return pager_handle(out);
+/// Experts of 1000 bytes and of 500, in a shared pool of each.
+hotset_pager_options two_precisions(const char* miss) {
+  static const std::uint64_t full = 1000, half = 500;
+  static const std::int64_t slots[] = {4, 3};
+  auto how = options(0);
+  how.scope = HOTSET_SCOPE_SHARED;
+  how.expert_bytes = &full;
+  how.expert_bytes_count = 1;
+  how.lower_bytes = &half;
+  how.lower_precisions = 1;
+  how.slots_of_precision = slots;
+  how.miss = miss;
+  return how;
 }
-std::string refusal(const hotset_pager_options& how) {
-  hotset_pager* out = reinterpret_cast<hotset_pager*>(1);
-  EXPECT_NE(hotset_pager_create(&how, &out), HOTSET_OK);
-  EXPECT_EQ(out, nullptr);
-  return hotset_last_error();
-}
-hotset_view view_of(std::int32_t layer, std::uint64_t step, const std::vector<std::int32_t>& ids) {
-  hotset_view out{};
-  out.struct_size = sizeof out;
-  out.layer = layer;
-  out.step = step;
-  out.tokens = ids.size() / 2;
-  out.experts = ids.data();
+hotset_visit empty_visit() { return support::sized<hotset_visit>(); }
+hotset_stats stats_of(hotset_pager* pager) {
+  auto out = support::sized<hotset_stats>();
+  EXPECT_EQ(hotset_get_stats(pager, &out), HOTSET_OK);
   return out;
 }
-hotset_visit empty_visit() {
-  hotset_visit out{};
-  out.struct_size = sizeof out;
-  return out;
+/// Plans a visit and commits it.
+hotset_status visit_layer(hotset_pager* pager, std::int32_t layer, std::uint64_t step,
+                          const std::vector<std::int32_t>& ids, hotset_visit& visit) {
+  const auto view = view_of(layer, step, ids);
+  const auto planned = hotset_plan(pager, &view, &visit);
+  return planned == HOTSET_OK ? hotset_commit(pager) : planned;
 }
 std::vector<std::int32_t> experts_of(const hotset_visit& v) {
   return {v.experts, v.experts + v.count};
@@ -88,34 +84,8 @@ TEST(c_pager, an_id_that_names_no_expert_is_refused_in_words_or_hidden) {
   }
 }
 
-// A program that was compiled before the last members were added.
-TEST(c_pager, structs_of_an_earlier_version_are_taken) {
-  auto how = options();
-  how.struct_size = offsetof(hotset_pager_options, lower_bytes);
-  how.lower_precisions = 7;  // beyond its end: not heeded
-  const auto pager = open(how);
-  const std::vector<std::int32_t> ids{1, 2};
-  auto view = view_of(0, 1, ids);
-  view.struct_size = offsetof(hotset_view, logits);
-  view.logits = reinterpret_cast<const float*>(8);
-  auto visit = empty_visit();
-  ASSERT_EQ(hotset_plan(pager.get(), &view, &visit), HOTSET_OK) << hotset_last_error();
-  EXPECT_EQ(visit.count, 2U);
-  ASSERT_EQ(hotset_commit(pager.get()), HOTSET_OK);
-}
-
 TEST(c_pager, several_precisions_have_slots_of_their_own) {
-  const std::vector<std::uint64_t> full{1000}, half{500};
-  const std::vector<std::int64_t> slots{4, 3};
-  auto how = options(0);
-  how.scope = HOTSET_SCOPE_SHARED;
-  how.expert_bytes = full.data();
-  how.expert_bytes_count = 1;
-  how.lower_bytes = half.data();
-  how.lower_precisions = 1;
-  how.slots_of_precision = slots.data();
-  how.miss = "fetch_lowest";
-  const auto pager = open(how);
+  const auto pager = open(two_precisions("fetch_lowest"));
   std::vector<std::int32_t> of;
   for (std::int32_t slot = 0; slot < 7; ++slot) {
     std::int32_t precision = -1;
@@ -129,106 +99,96 @@ TEST(c_pager, several_precisions_have_slots_of_their_own) {
   for (std::uint64_t step = 0; step < 40; ++step) {
     const std::vector<std::int32_t> ids{static_cast<std::int32_t>(step * 5 % 16),
                                         static_cast<std::int32_t>((step * 3 + 1) % 16)};
-    const auto view = view_of(static_cast<std::int32_t>(step % 3), step, ids);
     auto visit = empty_visit();
-    ASSERT_EQ(hotset_plan(pager.get(), &view, &visit), HOTSET_OK) << hotset_last_error();
+    ASSERT_EQ(visit_layer(pager.get(), static_cast<std::int32_t>(step % 3), step, ids, visit),
+              HOTSET_OK);
     for (std::size_t f = 0; f < visit.fill_count; ++f) {
       EXPECT_EQ(visit.fills[f].precision, visit.fills[f].slot < 4 ? 0 : 1);
       filled += visit.fills[f].precision == 0 ? 1000 : 500;
     }
-    ASSERT_EQ(hotset_commit(pager.get()), HOTSET_OK);
   }
-  hotset_stats stats{};
-  stats.struct_size = sizeof stats;
-  ASSERT_EQ(hotset_get_stats(pager.get(), &stats), HOTSET_OK);
-  EXPECT_EQ(stats.bytes_filled, filled);
-
-  auto bad = how;
-  bad.slots = 4;
-  EXPECT_THAT(refusal(bad), HasSubstr("accepted: slots_of_precision, and neither"));
-  bad = how;
-  bad.lower_bytes = nullptr;
-  EXPECT_EQ(refusal(bad), "1 lower precisions without lower_bytes, accepted: both or neither");
-  bad = how;
-  bad.lower_bytes = full.data();
-  EXPECT_THAT(refusal(bad), HasSubstr("accepted: falling bytes"));
-  bad = options(0);
-  bad.slots_of_precision = slots.data();
-  EXPECT_THAT(refusal(bad), HasSubstr("slots_of_precision of one precision"));
+  EXPECT_EQ(stats_of(pager.get()).bytes_filled, filled);
 }
 
-TEST(c_pager, options_that_cannot_work_are_refused_in_words) {
-  const struct {
-    std::function<void(hotset_pager_options&)> spoil;
-    const char* words;
-  } all[] = {
-      {[](auto& o) { o.layers = 0; }, "layers = 0, accepted: 1 or more"},
-      {[](auto& o) { o.slots = 0; }, "slots = 0 and budget_bytes = 0, accepted: one of them"},
-      {[](auto& o) { o.budget_bytes = 1; }, "accepted: one of them"},
-      {[](auto& o) { o.slots = 1; }, "fewer than top_k"},
-      {[](auto& o) { o.eviction = "nope"; }, "'nope'"},
-      {[](auto& o) { o.eviction = "belady"; }, "belady future = none"},
-      {[](auto& o) { o.admission = "always:nope=1"; }, "nope"},
-      {[](auto& o) { o.miss = "teleport"; }, "'teleport'"},
-      {[](auto& o) { o.scope = 2; }, "scope = 2, accepted: 0, 1"},
-      {[](auto& o) { o.split = 4; }, "split = 4, accepted: 0..3"},
-      {[](auto& o) { o.guard = -1; }, "guard = -1, accepted: 0..2"},
-      {[](auto& o) { o.guard = 3; }, "guard = 3, accepted: 0..2"},
-      {[](auto& o) { o.struct_size = 8; }, "options.struct_size = 8, accepted: "},
-  };
-  for (const auto& [spoil, words] : all) {
-    auto bad = options();
-    spoil(bad);
-    EXPECT_THAT(refusal(bad), HasSubstr(words));
-  }
+struct bad_options {
+  hotset_pager_options how;
+  std::function<void(hotset_pager_options&)> spoil;
+  const char* words;
+};
+class c_pager_bad_options : public testing::TestWithParam<bad_options> {};
+
+TEST_P(c_pager_bad_options, are_refused_in_words) {
+  auto bad = GetParam().how;
+  GetParam().spoil(bad);
+  EXPECT_THAT(refusal_of(bad), HasSubstr(GetParam().words));
 }
+INSTANTIATE_TEST_SUITE_P(
+    each, c_pager_bad_options,
+    testing::ValuesIn(std::vector<bad_options>{
+        {options(), [](auto& o) { o.layers = 0; }, "layers = 0, accepted: 1 or more"},
+        {options(), [](auto& o) { o.slots = 0; },
+         "slots = 0 and budget_bytes = 0, accepted: one of them"},
+        {options(), [](auto& o) { o.budget_bytes = 1; }, "accepted: one of them"},
+        {options(), [](auto& o) { o.slots = 1; }, "fewer than top_k"},
+        {options(), [](auto& o) { o.eviction = "nope"; }, "'nope'"},
+        {options(), [](auto& o) { o.eviction = "belady"; }, "belady future = none"},
+        {options(), [](auto& o) { o.admission = "always:nope=1"; }, "nope"},
+        {options(), [](auto& o) { o.miss = "teleport"; }, "'teleport'"},
+        {options(), [](auto& o) { o.scope = 2; }, "scope = 2, accepted: 0, 1"},
+        {options(), [](auto& o) { o.split = 4; }, "split = 4, accepted: 0..3"},
+        {options(), [](auto& o) { o.guard = -1; }, "guard = -1, accepted: 0..2"},
+        {options(), [](auto& o) { o.guard = 3; }, "guard = 3, accepted: 0..2"},
+        {options(), [](auto& o) { o.struct_size = 8; }, "options.struct_size = 8, accepted: "},
+        // The C interface reads no traces.
+        {options(), [](auto& o) { o.eviction = "popularity"; }, "popularity goes by the profile '"},
+        {options(), [](auto& o) { o.eviction = "popularity:profile=/nonexistent"; },
+         "popularity goes by the profile '"},
+        {options(), [](auto& o) { o.eviction = "protect_hot+popularity:first=3"; },
+         "popularity goes by the profile '"},
+        {two_precisions("fetch"), [](auto& o) { o.slots = 4; },
+         "accepted: slots_of_precision, and neither"},
+        {two_precisions("fetch"), [](auto& o) { o.lower_bytes = nullptr; },
+         "1 lower precisions without lower_bytes, accepted: both or neither"},
+        {two_precisions("fetch"), [](auto& o) { o.lower_bytes = o.expert_bytes; },
+         "accepted: falling bytes"},
+        {two_precisions("fetch"),
+         [](auto& o) {
+           o.lower_bytes = nullptr;
+           o.lower_precisions = 0;
+         },
+         "slots_of_precision of one precision"},
+    }));
 
 // What an array has is compared with the model before any of it is read.
 TEST(c_pager, counts_are_checked_before_their_arrays_are_read) {
-  const std::vector<std::uint64_t> one{1000}, half{500};
-  const std::vector<std::int64_t> slots{4, 3};
-  auto bad = options(0);
-  bad.scope = HOTSET_SCOPE_SHARED;
-  bad.expert_bytes = one.data();
+  auto bad = two_precisions("fetch");
   bad.expert_bytes_count = std::size_t{1} << 30U;
-  bad.slots = 6;
-  EXPECT_EQ(refusal(bad), "expert_bytes has 1073741824 entries, accepted: 1 or one per layer (3)");
+  EXPECT_EQ(refusal_of(bad),
+            "expert_bytes has 1073741824 entries, accepted: 1 or one per layer (3)");
   bad.layers = 1 << 30;
-  EXPECT_THAT(refusal(bad), HasSubstr("layers x experts = 17179869184"));
+  EXPECT_THAT(refusal_of(bad), HasSubstr("layers x experts = 17179869184"));
   bad.layers = 3;
   bad.expert_bytes_count = 0;
-  EXPECT_EQ(refusal(bad), "expert_bytes has 0 entries, accepted: 1 or one per layer (3)");
-  bad.expert_bytes = nullptr;
+  EXPECT_EQ(refusal_of(bad), "expert_bytes has 0 entries, accepted: 1 or one per layer (3)");
+  const auto* const bytes = std::exchange(bad.expert_bytes, nullptr);
   bad.expert_bytes_count = 3;
-  EXPECT_EQ(refusal(bad), "expert_bytes_count = 3 without expert_bytes, accepted: both or neither");
-  bad.expert_bytes = one.data();
+  EXPECT_EQ(refusal_of(bad),
+            "expert_bytes_count = 3 without expert_bytes, accepted: both or neither");
+  bad.expert_bytes = bytes;
   bad.expert_bytes_count = 1;
-  bad.slots = 0;
-  bad.lower_bytes = half.data();
-  bad.slots_of_precision = slots.data();
   for (const auto count : {std::size_t{8}, std::size_t{1} << 26U, ~std::size_t{0}}) {
     bad.lower_precisions = count;
-    EXPECT_EQ(refusal(bad), std::to_string(count) + " lower precisions, accepted: at most 7");
+    EXPECT_EQ(refusal_of(bad), std::to_string(count) + " lower precisions, accepted: at most 7");
   }
   const auto pager = open(options());
   auto visit = empty_visit();
-  const hotset_key key{0, 1};
   const hotset_request request{{0, 1}, 0, 1.0F};
-  const std::uint8_t begun = 1;
   EXPECT_EQ(hotset_prefetch(pager.get(), 0, 0, &request, std::size_t{1} << 30U, 1, &visit),
             HOTSET_INVALID_ARGUMENT);
   const std::vector<std::int32_t> ids{1, 2};
   auto view = view_of(0, 0, ids);
   view.tokens = std::size_t{1} << 30U;
   EXPECT_EQ(hotset_plan(pager.get(), &view, &visit), HOTSET_VISIT_TOO_LARGE);
-  view.tokens = 1;
-  ASSERT_EQ(hotset_plan(pager.get(), &view, &visit), HOTSET_OK);
-  EXPECT_EQ(hotset_abort(pager.get(), &begun, std::size_t{1} << 30U), HOTSET_INVALID_ARGUMENT);
-  ASSERT_EQ(hotset_commit(pager.get()), HOTSET_OK);
-  std::size_t room = 0;
-  EXPECT_EQ(hotset_residents(pager.get(), nullptr, 0, &room), HOTSET_OK);
-  EXPECT_EQ(room, 2U);
-  (void)key;
 }
 
 // Keys beyond those of one plan are read by the calls that reach them.
@@ -250,24 +210,10 @@ TEST(c_pager, a_warm_start_reads_as_many_keys_as_one_plan_takes) {
   EXPECT_STREQ(hotset_last_error(), "layer 0, expert 99, accepted: layers 0..2, experts 0..15");
 }
 
-// The C interface reads no traces, and a visit has what the engine gives it.
-TEST(c_pager, policies_that_go_by_what_c_cannot_give_are_refused) {
-  auto bad = options();
-  for (const auto* eviction :
-       {"popularity", "popularity:profile=/nonexistent", "protect_hot+popularity:first=3"}) {
-    bad.eviction = eviction;
-    EXPECT_THAT(refusal(bad), HasSubstr("popularity goes by the profile '")) << eviction;
-  }
-  bad.eviction = "belady";
-  EXPECT_THAT(refusal(bad), HasSubstr("belady future = none"));
-}
-
 TEST(c_pager, a_visit_without_what_its_policies_go_by_is_refused) {
   const std::vector<std::int32_t> ids{1, 2};
   const std::vector<float> weights{0.5F, 0.5F};
   const std::vector<float> logits(16, 1.0F);
-  const std::vector<std::uint64_t> full{1000}, half{500};
-  const std::vector<std::int64_t> slots{4, 3};
   const auto told = [&](hotset_pager_options how, bool weighed, bool scored) {
     const auto pager = open(how);
     auto view = view_of(0, 0, ids);
@@ -291,14 +237,7 @@ TEST(c_pager, a_visit_without_what_its_policies_go_by_is_refused) {
   EXPECT_EQ(told(how, true, false),
             "a visit without logits, accepted: with the router's logits, which the policies go by");
   EXPECT_EQ(told(how, false, true), "");
-  how = options(0);
-  how.scope = HOTSET_SCOPE_SHARED;
-  how.expert_bytes = full.data();
-  how.expert_bytes_count = 1;
-  how.lower_bytes = half.data();
-  how.lower_precisions = 1;
-  how.slots_of_precision = slots.data();
-  how.miss = "drop_cascade";
+  how = two_precisions("drop_cascade");
   EXPECT_EQ(told(how, false, true), no_weights);
   EXPECT_EQ(told(how, true, false), "");
 }
@@ -346,7 +285,8 @@ void compare(const std::string& eviction, const std::string& admission, const st
                     .value(),
       .split = split};
   if (miss != "fetch") wanted.miss = policies().miss.make(miss).value();
-  const auto same = policies().make_pager(wanted, {}).value();
+  auto same = policies().make_erased_pager(wanted).value();
+  auto plan = same.make_plan();
   support::random_source random(11);
   auto visit = empty_visit();
   for (std::uint64_t step = 0; step < 400; ++step)
@@ -363,22 +303,19 @@ void compare(const std::string& eviction, const std::string& admission, const st
         if (visit.more == 0) break;
         now = hotset_plan_next(pager.get(), &visit);
       }
-      const auto theirs = same->visit({.layer = static_cast<layer_id>(layer),
-                                       .step = step,
-                                       .experts = ids,
-                                       .weights = weights});
+      const auto theirs = same.serve(
+          {.layer = static_cast<layer_id>(layer), .step = step, .experts = ids, .weights = weights},
+          plan, [](const visit_group&) {});
       ASSERT_EQ(now, static_cast<hotset_status>(theirs));
     }
   std::uint64_t hash = 0;
   ASSERT_EQ(hotset_decision_hash(pager.get(), &hash), HOTSET_OK);
-  EXPECT_EQ(hash, same->decision_hash()) << eviction;
-  hotset_stats stats{};
-  stats.struct_size = sizeof stats;
-  ASSERT_EQ(hotset_get_stats(pager.get(), &stats), HOTSET_OK);
-  EXPECT_EQ(stats.misses, same->stats().misses);
-  EXPECT_EQ(stats.fills, same->stats().fills);
-  EXPECT_EQ(stats.bypasses, same->stats().bypasses);
-  EXPECT_EQ(stats.split_visits, same->stats().split_visits);
+  EXPECT_EQ(hash, same.decision_hash()) << eviction;
+  const auto stats = stats_of(pager.get());
+  EXPECT_EQ(stats.misses, same.stats().misses);
+  EXPECT_EQ(stats.fills, same.stats().fills);
+  EXPECT_EQ(stats.bypasses, same.stats().bypasses);
+  EXPECT_EQ(stats.split_visits, same.stats().split_visits);
 }
 TEST(c_pager, decides_as_the_pager_of_the_library) {
   for (const auto* eviction : {"lru", "lfu", "lfru", "least_stale", "gate_score", "similar_steps",
@@ -422,9 +359,7 @@ TEST(c_pager, visits_that_cannot_be_are_refused_in_words) {
             "a visit of 5 tokens, accepted: at most 4, max_tokens");
   EXPECT_EQ(refused([](auto& v) { v.experts = nullptr; }), "a visit of 1 tokens without experts");
   EXPECT_THAT(refused([](auto& v) { v.struct_size = 3; }), HasSubstr("view.struct_size = 3"));
-  EXPECT_EQ(hotset_plan(pager.get(), nullptr, &visit), HOTSET_INVALID_ARGUMENT);
   const auto view = view_of(0, 0, ids);
-  EXPECT_EQ(hotset_plan(pager.get(), &view, nullptr), HOTSET_INVALID_ARGUMENT);
   EXPECT_EQ(hotset_plan(nullptr, &view, &visit), HOTSET_INVALID_ARGUMENT);
   EXPECT_STREQ(hotset_last_error(), "the handle is null");
 }
@@ -437,13 +372,10 @@ TEST(c_pager, a_visit_that_was_dropped_is_told_by_the_next) {
   ASSERT_EQ(hotset_plan(pager.get(), &view, &visit), HOTSET_OK);
   EXPECT_EQ(hotset_plan(pager.get(), &view, &visit), HOTSET_PLAN_OPEN);
   EXPECT_STREQ(hotset_last_error(), "a plan is open: commit or abort it first");
-  EXPECT_EQ(hotset_abandon(pager.get()), HOTSET_PLAN_OPEN);
   const std::uint8_t begun[1] = {1};
   EXPECT_EQ(hotset_abort(pager.get(), begun, 1), HOTSET_INVALID_ARGUMENT);
   EXPECT_STREQ(hotset_last_error(), "1 marks of begun copies, accepted: 2, the plan's");
   EXPECT_EQ(hotset_abort(pager.get(), nullptr, 0), HOTSET_OK);
-  EXPECT_EQ(hotset_commit(pager.get()), HOTSET_NO_PLAN);
-  EXPECT_EQ(hotset_abort(pager.get(), nullptr, 0), HOTSET_NO_PLAN);
 }
 
 TEST(c_pager, a_row_names_what_was_committed) {
@@ -541,9 +473,7 @@ TEST(c_pager, a_pinned_slot_stays_and_its_reader_is_named) {
   const auto pager = open(options(2));
   auto visit = empty_visit();
   const auto serve = [&](std::uint64_t step, const std::vector<std::int32_t>& ids) {
-    const auto view = view_of(0, step, ids);
-    const auto s = hotset_plan(pager.get(), &view, &visit);
-    return s == HOTSET_OK ? hotset_commit(pager.get()) : s;
+    return visit_layer(pager.get(), 0, step, ids, visit);
   };
   ASSERT_EQ(serve(0, {1, 2}), HOTSET_OK);
   std::int32_t slot = -1;
@@ -566,10 +496,7 @@ TEST(c_pager, a_pinned_slot_stays_and_its_reader_is_named) {
 TEST(c_pager, prefetches_are_planned_and_told_what_became_of_them) {
   const auto pager = open(options(4));
   auto visit = empty_visit();
-  const std::vector<std::int32_t> ids{1, 2};
-  const auto view = view_of(0, 0, ids);
-  ASSERT_EQ(hotset_plan(pager.get(), &view, &visit), HOTSET_OK);
-  ASSERT_EQ(hotset_commit(pager.get()), HOTSET_OK);
+  ASSERT_EQ(visit_layer(pager.get(), 0, 0, {1, 2}, visit), HOTSET_OK);
   const hotset_request wanted[3] = {{{0, 5}, 1, 0.9F}, {{0, 6}, 1, 0.8F}, {{1, 1}, 0, 0.7F}};
   ASSERT_EQ(hotset_prefetch(pager.get(), 0, 0, wanted, 3, 2, &visit), HOTSET_OK);
   ASSERT_EQ(visit.fill_count, 2U);
@@ -582,9 +509,7 @@ TEST(c_pager, prefetches_are_planned_and_told_what_became_of_them) {
   std::int32_t slot = 0;
   ASSERT_EQ(hotset_locate(pager.get(), {0, 6}, &slot), HOTSET_OK);
   EXPECT_EQ(slot, -1);
-  hotset_stats stats{};
-  stats.struct_size = sizeof stats;
-  ASSERT_EQ(hotset_get_stats(pager.get(), &stats), HOTSET_OK);
+  const auto stats = stats_of(pager.get());
   EXPECT_EQ(stats.speculative_fills, 2U);
   EXPECT_EQ(stats.failed_fills, 1U);
 }
@@ -592,12 +517,9 @@ TEST(c_pager, prefetches_are_planned_and_told_what_became_of_them) {
 /// Fills the four slots of layer 0 with experts 1 to 4, in this order.
 void fill_layer_0(hotset_pager* pager) {
   auto visit = empty_visit();
-  for (const std::int32_t first : {1, 3}) {
-    const std::vector<std::int32_t> ids{first, first + 1};
-    const auto view = view_of(0, static_cast<std::uint64_t>(first), ids);
-    ASSERT_EQ(hotset_plan(pager, &view, &visit), HOTSET_OK) << hotset_last_error();
-    ASSERT_EQ(hotset_commit(pager), HOTSET_OK);
-  }
+  for (const std::int32_t first : {1, 3})
+    ASSERT_EQ(visit_layer(pager, 0, static_cast<std::uint64_t>(first), {first, first + 1}, visit),
+              HOTSET_OK);
 }
 /// Says before the first layer of `step` that layer 0 will use these experts.
 hotset_status expect_in_layer_0(hotset_pager* pager, std::uint64_t step,
@@ -674,12 +596,10 @@ TEST(c_pager, quotas_invalidation_and_a_restart) {
   };
   const auto pager = open(how);
   auto visit = empty_visit();
-  for (const std::int32_t first : {0, 2}) {
-    const std::vector<std::int32_t> ids{first, first + 1};
-    const auto view = view_of(0, static_cast<std::uint64_t>(first), ids);
-    ASSERT_EQ(hotset_plan(pager.get(), &view, &visit), HOTSET_OK);
-    ASSERT_EQ(hotset_commit(pager.get()), HOTSET_OK);
-  }
+  for (const std::int32_t first : {0, 2})
+    ASSERT_EQ(
+        visit_layer(pager.get(), 0, static_cast<std::uint64_t>(first), {first, first + 1}, visit),
+        HOTSET_OK);
   EXPECT_EQ(hotset_set_quota(pager.get(), 0, 1), HOTSET_INVALID_ARGUMENT);
   EXPECT_THAT(hotset_last_error(), HasSubstr("a quota of 1 slots, accepted: 2 or more"));
   ASSERT_EQ(hotset_set_quota(pager.get(), 0, 3), HOTSET_OK);

@@ -2,13 +2,12 @@
 // The prefetcher of the C interface asks for what the library's own policies and predictors ask for.
 
 #include <cstdint>
-#include <memory>
-#include <string>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "c_handles.hpp"
 #include "hotset.h"
 #include "hotset/registry/policy_registry.hpp"
 #include "random_source.hpp"
@@ -16,33 +15,16 @@
 namespace hotset::prefetcher_test {
 namespace {
 
+using support::open;
+using support::refusal_of;
+using support::view_of;
 using testing::HasSubstr;
 
-struct closer {
-  void operator()(hotset_prefetcher* p) const { hotset_prefetcher_destroy(p); }
-};
-using prefetcher_handle = std::unique_ptr<hotset_prefetcher, closer>;
-
 hotset_prefetcher_options options(const char* prefetch = nullptr, const char* predictor = nullptr) {
-  hotset_prefetcher_options out{};
-  out.struct_size = sizeof out;
-  out.layers = 4;
-  out.experts = 16;
-  out.top_k = 2;
+  auto out = support::options_of<hotset_prefetcher_options>(4, 16, 2);
   out.prefetch = prefetch;
   out.predictor = predictor;
   return out;
-}
-prefetcher_handle open(const hotset_prefetcher_options& how) {
-  hotset_prefetcher* out = nullptr;
-  EXPECT_EQ(hotset_prefetcher_create(&how, &out), HOTSET_OK) << hotset_last_error();
-  return prefetcher_handle(out);
-}
-std::string refusal(const hotset_prefetcher_options& how) {
-  hotset_prefetcher* out = reinterpret_cast<hotset_prefetcher*>(1);
-  EXPECT_NE(hotset_prefetcher_create(&how, &out), HOTSET_OK);
-  EXPECT_EQ(out, nullptr);
-  return hotset_last_error();
 }
 
 TEST(c_prefetcher, asks_for_what_the_library_asks_for) {
@@ -63,12 +45,8 @@ TEST(c_prefetcher, asks_for_what_the_library_asks_for) {
     for (std::int32_t layer = -1; layer < 4; ++layer) {
       const auto phrase = static_cast<std::int32_t>(step % 5);
       const std::vector<std::int32_t> ids{phrase * 3 % 16, (phrase * 5 + layer) % 16};
-      hotset_view view{};
-      view.struct_size = sizeof view;
-      view.layer = layer;
-      view.step = step;
-      view.tokens = 1;
-      if (layer >= 0) view.experts = ids.data();
+      auto view = view_of(layer, step, ids);
+      if (layer < 0) view.experts = nullptr;
       std::size_t count = 0;
       ASSERT_EQ(hotset_propose(ours.get(), &view, asked.data(), asked.size(), &count), HOTSET_OK)
           << hotset_last_error();
@@ -92,23 +70,21 @@ TEST(c_prefetcher, asks_for_what_the_library_asks_for) {
 }
 
 TEST(c_prefetcher, mistakes_are_told) {
-  EXPECT_THAT(refusal(options("nothing_of_the_kind")), HasSubstr("unknown prefetch policy"));
-  EXPECT_THAT(refusal(options(nullptr, "nothing-of-the-kind")), HasSubstr("unknown predictor"));
-  EXPECT_THAT(refusal(options(nullptr, "next-router")), HasSubstr("needs the engine's routers"));
-  EXPECT_THAT(refusal(options("noisy_oracle")), HasSubstr("sees the future"));
-  EXPECT_THAT(refusal(options("popular:profile=/nonexistent")),
+  EXPECT_THAT(refusal_of(options("nothing_of_the_kind")), HasSubstr("unknown prefetch policy"));
+  EXPECT_THAT(refusal_of(options(nullptr, "nothing-of-the-kind")), HasSubstr("unknown predictor"));
+  EXPECT_THAT(refusal_of(options(nullptr, "next-router")), HasSubstr("needs the engine's routers"));
+  EXPECT_THAT(refusal_of(options("noisy_oracle")), HasSubstr("sees the future"));
+  EXPECT_THAT(refusal_of(options("popular:profile=/nonexistent")),
               HasSubstr("popular goes by the profile '/nonexistent'"));
-  EXPECT_THAT(refusal(options("popular:first=3")), HasSubstr("unknown parameter 'first'"));
+  EXPECT_THAT(refusal_of(options("popular:first=3")), HasSubstr("unknown parameter 'first'"));
   auto bad = options();
   bad.top_k = 17;
-  EXPECT_EQ(refusal(bad), "top_k = 17, accepted: 1..16");
+  EXPECT_EQ(refusal_of(bad), "top_k = 17, accepted: 1..16");
   bad = options();
   bad.max_tokens = -1;
-  EXPECT_EQ(refusal(bad), "max_tokens_per_visit = -1, accepted: 1..16777216");
+  EXPECT_EQ(refusal_of(bad), "max_tokens_per_visit = -1, accepted: 1..16777216");
   const auto ours = open(options());
-  hotset_view view{};
-  view.struct_size = sizeof view;
-  view.layer = 4;
+  const auto view = view_of(4, 0, {});
   std::size_t count = 0;
   EXPECT_EQ(hotset_propose(ours.get(), &view, nullptr, 0, &count), HOTSET_INVALID_VISIT);
   EXPECT_EQ(hotset_propose(ours.get(), &view, nullptr, 3, &count), HOTSET_INVALID_ARGUMENT);
@@ -120,10 +96,7 @@ TEST(c_prefetcher, a_visit_without_the_scores_that_a_predictor_goes_by_is_refuse
   const auto ours = open(options(nullptr, "current-gate"));
   const std::vector<std::int32_t> ids{1, 2};
   const std::vector<float> logits(16, 1.0F);
-  hotset_view view{};
-  view.struct_size = sizeof view;
-  view.tokens = 1;
-  view.experts = ids.data();
+  auto view = view_of(0, 0, ids);
   std::size_t count = 0;
   EXPECT_EQ(hotset_propose(ours.get(), &view, nullptr, 0, &count), HOTSET_INVALID_VISIT);
   EXPECT_STREQ(

@@ -9,6 +9,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "c_handles.hpp"
 #include "hotset.h"
 #include "hotset/trace/native_trace_writer.hpp"
 #include "hotset/trace/trace_recorder.hpp"
@@ -16,42 +17,51 @@
 namespace hotset::recorder_test {
 namespace {
 
+using support::open;
+using support::refusal_of;
+using support::view_of;
 using testing::HasSubstr;
 
 hotset_recorder_options options() {
-  hotset_recorder_options out{};
-  out.struct_size = sizeof out;
-  out.layers = 2;
-  out.experts = 8;
-  out.top_k = 2;
+  auto out = support::options_of<hotset_recorder_options>(2, 8, 2);
   out.capacity = 3;
   out.weights = 1;
   out.name = "a run";
   return out;
+}
+/// The library's own, of the same options.
+trace_recorder same_recorder() {
+  trace_recorder_config config;
+  config.shape = {.layers = 2, .experts = 8, .top_k = 2};
+  config.capacity = 3;
+  config.name = "a run";
+  return trace_recorder::create(config).value();
 }
 std::string bytes_of(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
+/// Both write the same bytes.
+void expect_same_file(hotset_recorder* recorder, trace_recorder& same) {
+  const auto path = testing::TempDir() + "hotset_c_recorder";
+  ASSERT_EQ(hotset_recorder_write(recorder, path.c_str()), HOTSET_OK) << hotset_last_error();
+  ASSERT_FALSE(write_native_trace(same.take(), path + ".same"));
+  EXPECT_EQ(bytes_of(path), bytes_of(path + ".same"));
+  EXPECT_FALSE(bytes_of(path).empty());
+  std::filesystem::remove(path);
+  std::filesystem::remove(path + ".same");
+}
+
 TEST(c_recorder, takes_a_layer_with_rows_for_some_tokens) {
-  const auto how = options();
-  hotset_recorder* recorder = nullptr;
-  ASSERT_EQ(hotset_recorder_create(&how, &recorder), HOTSET_OK) << hotset_last_error();
-  trace_recorder_config config;
-  config.shape = {.layers = 2, .experts = 8, .top_k = 2};
-  config.capacity = 3;
-  config.name = "a run";
-  trace_recorder same(config);
+  const auto held = open(options());
+  auto* const recorder = held.get();
+  auto same = same_recorder();
   const std::vector<std::int32_t> ids{1, 2, 3, 4};
   const std::vector<std::uint32_t> of{0, 2};
   ASSERT_EQ(hotset_recorder_begin_step(recorder, 0, 1, 3, nullptr), HOTSET_OK);
   ASSERT_EQ(same.begin_step(0, request_class::prefill, 3), status::ok);
-  hotset_view view{};
-  view.struct_size = sizeof view;
-  view.layer = 1;
-  view.tokens = 2;
-  view.experts = ids.data();
+  const auto view = view_of(1, 0, ids);
   EXPECT_EQ(hotset_recorder_record(recorder, &view), HOTSET_INVALID_VISIT);
   EXPECT_EQ(hotset_recorder_record_rows(recorder, &view, nullptr), HOTSET_INVALID_ARGUMENT);
   const std::vector<std::uint32_t> beyond{0, 3};
@@ -60,22 +70,13 @@ TEST(c_recorder, takes_a_layer_with_rows_for_some_tokens) {
   ASSERT_EQ(same.record({.layer = 1_layer, .experts = ids}, of), status::ok);
   ASSERT_EQ(hotset_recorder_end_step(recorder), HOTSET_OK);
   ASSERT_EQ(same.end_step(), status::ok);
-  const auto folder = testing::TempDir();
-  ASSERT_EQ(hotset_recorder_write(recorder, (folder + "c_rows.trace").c_str()), HOTSET_OK);
-  ASSERT_FALSE(write_native_trace(same.take(), folder + "cpp_rows.trace"));
-  EXPECT_EQ(bytes_of(folder + "c_rows.trace"), bytes_of(folder + "cpp_rows.trace"));
-  hotset_recorder_destroy(recorder);
+  expect_same_file(recorder, same);
 }
 
 TEST(c_recorder, writes_what_the_recorder_of_the_library_writes) {
-  const auto how = options();
-  hotset_recorder* recorder = nullptr;
-  ASSERT_EQ(hotset_recorder_create(&how, &recorder), HOTSET_OK) << hotset_last_error();
-  trace_recorder_config config;
-  config.shape = {.layers = 2, .experts = 8, .top_k = 2};
-  config.capacity = 3;
-  config.name = "a run";
-  trace_recorder same(config);
+  const auto held = open(options());
+  auto* const recorder = held.get();
+  auto same = same_recorder();
 
   const std::vector<std::int32_t> wide{1, 2, 99, 3, 4, 99};  // rows that lie apart
   const std::vector<std::int32_t> dense{1, 2, 3, 4};
@@ -84,11 +85,7 @@ TEST(c_recorder, writes_what_the_recorder_of_the_library_writes) {
   ASSERT_EQ(hotset_recorder_begin_step(recorder, 4, 1, 2, sequences.data()), HOTSET_OK);
   ASSERT_EQ(same.begin_step(4, request_class::prefill, 2, sequences), status::ok);
   for (std::int32_t layer = 0; layer < 2; ++layer) {
-    hotset_view view{};
-    view.struct_size = sizeof view;
-    view.layer = layer;
-    view.tokens = 2;
-    view.experts = wide.data();
+    auto view = view_of(layer, 0, wide, 3);
     view.experts_stride = 3;
     view.weights = weights.data();
     ASSERT_EQ(hotset_recorder_record(recorder, &view), HOTSET_OK) << hotset_last_error();
@@ -99,50 +96,37 @@ TEST(c_recorder, writes_what_the_recorder_of_the_library_writes) {
   ASSERT_EQ(hotset_recorder_end_step(recorder), HOTSET_OK);
   ASSERT_EQ(same.end_step(), status::ok);
   EXPECT_EQ(hotset_recorder_begin_step(recorder, 5, 0, 2, nullptr), HOTSET_EXCEEDS_MEMORY);
-  std::size_t held = 0;
+  std::size_t tokens = 0;
   std::uint64_t lost = 0;
-  ASSERT_EQ(hotset_recorder_tokens(recorder, &held, &lost), HOTSET_OK);
-  EXPECT_EQ(held, 2U);
+  ASSERT_EQ(hotset_recorder_tokens(recorder, &tokens, &lost), HOTSET_OK);
+  EXPECT_EQ(tokens, 2U);
   EXPECT_EQ(lost, 2U);
 
-  const auto path = testing::TempDir() + "hotset_c_recorder";
-  ASSERT_EQ(hotset_recorder_write(recorder, path.c_str()), HOTSET_OK) << hotset_last_error();
-  ASSERT_FALSE(write_native_trace(same.take(), path + ".same"));
-  EXPECT_EQ(bytes_of(path), bytes_of(path + ".same"));
-  EXPECT_FALSE(bytes_of(path).empty());
-  std::filesystem::remove(path);
-  std::filesystem::remove(path + ".same");
-  hotset_recorder_destroy(recorder);
+  expect_same_file(recorder, same);
 }
 
 // What a file cannot hold is refused before anything is recorded.
 TEST(c_recorder, limits_of_the_file_are_checked_when_recording_starts) {
   auto how = options();
   how.experts = 70000;
-  hotset_recorder* recorder = nullptr;
-  EXPECT_EQ(hotset_recorder_create(&how, &recorder), HOTSET_INVALID_CONFIG);
-  EXPECT_STREQ(hotset_last_error(),
-               "experts = 70000, accepted: 1..65535 (a trace file keeps ids in 16 bits)");
+  EXPECT_EQ(refusal_of(how),
+            "experts = 70000, accepted: 1..65535 (a trace file keeps ids in 16 bits)");
   how.experts = 65535;
-  ASSERT_EQ(hotset_recorder_create(&how, &recorder), HOTSET_OK) << hotset_last_error();
+  const auto held = open(how);
+  auto* const recorder = held.get();
   const std::vector<std::int32_t> ids{65534, 1, 65535, -1};
-  hotset_view view{};
-  view.struct_size = sizeof view;
-  view.tokens = 2;
-  view.experts = ids.data();
+  const auto view = view_of(0, 0, ids);
   ASSERT_EQ(hotset_recorder_begin_step(recorder, 0xffffffffU, 0, 2, nullptr), HOTSET_OK);
   ASSERT_EQ(hotset_recorder_record(recorder, &view), HOTSET_OK);
   ASSERT_EQ(hotset_recorder_end_step(recorder), HOTSET_OK);
   const auto path = testing::TempDir() + "hotset_c_most_experts.trace";
   EXPECT_EQ(hotset_recorder_write(recorder, path.c_str()), HOTSET_OK) << hotset_last_error();
   std::filesystem::remove(path);
-  hotset_recorder_destroy(recorder);
 }
 
 TEST(c_recorder, a_refused_step_is_told_in_words_of_its_own) {
-  const auto how = options();
-  hotset_recorder* recorder = nullptr;
-  ASSERT_EQ(hotset_recorder_create(&how, &recorder), HOTSET_OK);
+  const auto held = open(options());
+  auto* const recorder = held.get();
   EXPECT_EQ(hotset_recorder_begin_step(recorder, 0, 0, 4, nullptr), HOTSET_EXCEEDS_MEMORY);
   EXPECT_STREQ(hotset_last_error(),
                "a step of 4 tokens, accepted: at most 3, what is left of capacity = 3; write the "
@@ -158,36 +142,28 @@ TEST(c_recorder, a_refused_step_is_told_in_words_of_its_own) {
   EXPECT_EQ(hotset_last_error(), "step 7" + order);
   EXPECT_EQ(hotset_recorder_end_step(recorder), HOTSET_INVALID_ARGUMENT);
   EXPECT_STREQ(hotset_last_error(), "no step is open, accepted: hotset_recorder_begin_step first");
-  hotset_recorder_destroy(recorder);
 }
 
 TEST(c_recorder, mistakes_are_refused_in_words) {
   auto how = options();
   how.capacity = 0;
-  hotset_recorder* recorder = nullptr;
-  EXPECT_EQ(hotset_recorder_create(&how, &recorder), HOTSET_INVALID_CONFIG);
-  EXPECT_THAT(hotset_last_error(), HasSubstr("capacity = 0 tokens"));
-  how = options();
-  ASSERT_EQ(hotset_recorder_create(&how, &recorder), HOTSET_OK);
+  EXPECT_THAT(refusal_of(how), HasSubstr("capacity = 0 tokens"));
+  const auto held = open(options());
+  auto* const recorder = held.get();
   const std::vector<std::int32_t> ids{1, 2};
-  hotset_view view{};
-  view.struct_size = sizeof view;
-  view.tokens = 1;
-  view.experts = ids.data();
+  auto view = view_of(0, 0, ids);
   EXPECT_EQ(hotset_recorder_record(recorder, &view), HOTSET_INVALID_ARGUMENT);
   EXPECT_STREQ(hotset_last_error(), "no step is open, accepted: hotset_recorder_begin_step first");
   ASSERT_EQ(hotset_recorder_begin_step(recorder, 0, 0, 1, nullptr), HOTSET_OK);
   view.layer = 2;
   EXPECT_EQ(hotset_recorder_record(recorder, &view), HOTSET_INVALID_VISIT);
-  EXPECT_STREQ(hotset_last_error(),
-               "layer 2 of 1 tokens, accepted: layers 0..1 with experts of the step's 1");
+  EXPECT_STREQ(hotset_last_error(), "a visit of layer 2, accepted: 0..1");
   view.layer = 0;
   view.experts_stride = 1;
   EXPECT_EQ(hotset_recorder_record(recorder, &view), HOTSET_INVALID_VISIT);
   EXPECT_EQ(hotset_recorder_write(recorder, "/nowhere/at/all"), HOTSET_CANNOT_WRITE);
   EXPECT_THAT(hotset_last_error(), HasSubstr("/nowhere/at/all"));
   EXPECT_EQ(hotset_recorder_begin_step(recorder, 0, 3, 1, nullptr), HOTSET_INVALID_ARGUMENT);
-  hotset_recorder_destroy(recorder);
   EXPECT_EQ(hotset_recorder_end_step(nullptr), HOTSET_INVALID_ARGUMENT);
 }
 

@@ -40,15 +40,17 @@ class expert_slots_test : public testing::Test {
   using pool_type = expert_slots<cache_type, host_slot_bank>;
   static_assert(resizable_pool<pool_type>);
 
-  explicit expert_slots_test(std::uint64_t bytes = 1 << 20)
+  explicit expert_slots_test(std::uint64_t bytes = 1 << 20, std::int64_t slots = shape.experts,
+                             host_stream::mode how = host_stream::mode::caller)
       : budget(bytes),
-        layout(pool_layout::per_layer(shape, shape.experts).value()),
+        layout(pool_layout::per_layer(shape, slots).value()),
         experts(layout, {100, 200}),
         bank(host_slot_bank::create_elastic(layout, layouts, budget).value()),
         backend(experts.source, bank),
         cache(pager<lru>({.layout = layout}), backend),
         pool(cache, bank, stream),
-        visit(cache.make_visit()) {}
+        visit(cache.make_visit()),
+        stream(how) {}
 
   [[nodiscard]] bool holds(slot_id slot, expert_key key) const {
     for (std::size_t t = 0; t < bank.tensors(slot); ++t)
@@ -135,8 +137,7 @@ TEST_F(expert_slots_test, layers_may_have_unequal_quotas) {
 TEST_F(expert_slots_test, an_open_visit_is_busy) {
   ASSERT_EQ(pool.open(6), status::ok);
   const std::vector<std::int32_t> ids{1, 2};
-  routing_view view;
-  view.experts = ids;
+  const routing_view view{.experts = ids};
   ASSERT_EQ(cache.resolve(view, stream, visit), status::ok);
   EXPECT_FALSE(pool.drained());
   EXPECT_EQ(pool.shrink(3), status::busy);
@@ -292,16 +293,10 @@ TEST(expert_slots_of_two_sizes, a_refused_growth_gives_back_what_other_sizes_too
 }
 
 // Slots for half of the experts: what one layer gains another one must have lost before.
-TEST(expert_slots_of_a_small_layout, layers_that_lose_go_first) {
-  memory_budget budget(1 << 20);
-  const auto layout = pool_layout::per_layer(shape, 6).value();
-  support::host_experts experts(layout, {100, 200});
-  auto bank = host_slot_bank::create_elastic(layout, layouts, budget).value();
-  host_backend<memory_expert_source> backend(experts.source, bank);
-  slot_cache<pager<lru>, host_backend<memory_expert_source>> cache(pager<lru>({.layout = layout}),
-                                                                   backend);
-  host_stream stream;
-  expert_slots pool(cache, bank, stream);
+struct expert_slots_of_a_small_layout : expert_slots_test {
+  expert_slots_of_a_small_layout() : expert_slots_test(1 << 20, 6, host_stream::mode::worker) {}
+};
+TEST_F(expert_slots_of_a_small_layout, layers_that_lose_go_first) {
   ASSERT_EQ(pool.open(6), status::ok);
   const std::vector<std::int32_t> unequal{12, 3, 3};
   const std::vector<std::int32_t> turned{3, 3, 12};
@@ -314,16 +309,7 @@ TEST(expert_slots_of_a_small_layout, layers_that_lose_go_first) {
 }
 
 // What a stream has yet to run still reads the slots that it was given.
-TEST(expert_slots_of_a_stream, wait_for_what_reads_slots) {
-  memory_budget budget(1 << 20);
-  const auto layout = pool_layout::per_layer(shape, 6).value();
-  support::host_experts experts(layout, {100, 200});
-  auto bank = host_slot_bank::create_elastic(layout, layouts, budget).value();
-  host_backend<memory_expert_source> backend(experts.source, bank);
-  slot_cache<pager<lru>, host_backend<memory_expert_source>> cache(pager<lru>({.layout = layout}),
-                                                                   backend);
-  host_stream stream(host_stream::mode::worker);
-  expert_slots pool(cache, bank, stream);
+TEST_F(expert_slots_of_a_small_layout, what_reads_slots_is_waited_for) {
   ASSERT_EQ(pool.open(6), status::ok);
 
   struct reader {
@@ -339,12 +325,9 @@ TEST(expert_slots_of_a_stream, wait_for_what_reads_slots) {
           self.wrong += support::holds(self.bank.bytes(slot, t), key, t) ? 0 : 1;
     }
   } late{bank, {}};
-  auto visit = cache.make_visit();
   for (const auto l : each<layer_id>(shape.layers))
     for (const auto& ids : {std::vector<std::int32_t>{0, 1, 2, 3}, {4, 5, 6, 7}}) {
-      routing_view view;
-      view.layer = l;
-      view.experts = ids;
+      const routing_view view{.layer = l, .experts = ids};
       ASSERT_EQ(cache.resolve(view, stream, visit), status::ok);
       cache.release(visit, stream);
     }

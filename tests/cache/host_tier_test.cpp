@@ -231,10 +231,8 @@ TEST(host_tier, a_cache_over_it_serves_the_right_bytes_whatever_fails) {
   for (step_id step = 0; step < 3000; ++step) {
     if (random.one_in(7)) disk.failing = 1 + random.id_below(6);
     const std::array ids{random.id_below(8), random.id_below(8)};
-    routing_view view;
-    view.layer = layer_id{static_cast<std::int32_t>(step % 2)};
-    view.step = step;
-    view.experts = ids;
+    const routing_view view{
+        .layer = layer_id{static_cast<std::int32_t>(step % 2)}, .step = step, .experts = ids};
     const auto served = cache.serve(view, stream, visit, [&](const visit_group& group) {
       const auto experts = group.plan().experts();
       for (std::size_t i = 0; i < experts.size(); ++i)
@@ -431,10 +429,9 @@ TYPED_TEST(invalidated_cache, serves_no_bytes_from_before_whatever_lies_below) {
   support::random_source random(3);
   for (step_id step = 0; step < 500; ++step) {
     const auto id = random.id_below(8);
-    routing_view view;
-    view.layer = layer_id{static_cast<std::int32_t>(step % 2)};
-    view.step = step;
-    view.experts = std::span(&id, 1);
+    routing_view view{.layer = layer_id{static_cast<std::int32_t>(step % 2)},
+                      .step = step,
+                      .experts = std::span(&id, 1)};
     const expert_key key{view.layer, expert_id{id}};
     int got = 0;
     ASSERT_EQ(cache.serve(view, stream, visit,
@@ -459,9 +456,7 @@ TEST(host_tier_invalidation, is_not_asked_for_what_a_cache_still_reads) {
   auto visit = cache.make_visit();
   inline_stream stream;
   const std::int32_t id = 3;
-  routing_view view;
-  view.layer = 0_layer;
-  view.experts = std::span(&id, 1);
+  const routing_view view{.layer = 0_layer, .experts = std::span(&id, 1)};
   ASSERT_EQ(cache.resolve(view, stream, visit), status::ok);
   EXPECT_EQ(cache.invalidate(expert_key{0_layer, 3_expert}), status::busy);
   EXPECT_EQ(cache.invalidate(expert_key{0_layer, 8_expert}), status::invalid_argument);

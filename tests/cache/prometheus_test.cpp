@@ -25,7 +25,6 @@ namespace hotset::prometheus_test {
 namespace {
 
 using testing::HasSubstr;
-using testing::IsEmpty;
 using testing::Not;
 using testing::StartsWith;
 
@@ -104,45 +103,19 @@ pager_stats numbered() {
 }
 
 TEST(prometheus, every_counter_of_the_pager_has_its_sample) {
-  const auto s = numbered();
-  const auto found = parse(prometheus_text(s));
-  const std::map<std::string, std::uint64_t> wanted{
-      {"visits", s.visits},
-      {"accesses", s.accesses},
-      {"hits", s.hits},
-      {"prefetch_hits", s.prefetch_hits},
-      {"misses", s.misses},
-      {"compulsory_misses", s.compulsory_misses},
-      {"collision_misses", s.collision_misses},
-      {"precision_misses", s.precision_misses},
-      {"bypasses", s.bypasses},
-      {"dropped_misses", s.dropped_misses},
-      {"substituted_misses", s.substituted_misses},
-      {"fills", s.fills},
-      {"speculative_fills", s.speculative_fills},
-      {"late_prefetches", s.late_prefetches},
-      {"wasted_prefetches", s.wasted_prefetches},
-      {"cancelled_prefetches", s.cancelled_prefetches},
-      {"refused_prefetches", s.refused_prefetches},
-      {"evictions", s.evictions},
-      {"pre_evictions", s.pre_evictions},
-      {"filled_bytes", s.bytes_filled},
-      {"demand_bytes", s.bytes_demand},
-      {"refetched_bytes", s.bytes_refetched},
-      {"warm_bytes", s.bytes_warm},
-      {"prefetched_bytes", s.bytes_prefetched},
-      {"prefetch_used_bytes", s.bytes_prefetch_used},
-      {"prefetch_wasted_bytes", s.bytes_prefetch_wasted},
-      {"prefetch_cancelled_bytes", s.bytes_prefetch_cancelled},
-      {"failed_fills", s.failed_fills},
-      {"ignored_ids", s.ignored_ids},
-      {"split_visits", s.split_visits},
-      {"groups", s.groups},
-      {"steps", s.steps},
-      {"steps_with_miss", s.steps_with_miss}};
-  EXPECT_EQ(wanted.size(), single_counters);
-  for (const auto& [name, value] : wanted)
-    EXPECT_EQ(found["hotset_" + name + "_total"], value) << name;
+  // In the order of the fields.
+  std::istringstream names(
+      "visits accesses hits prefetch_hits misses compulsory_misses collision_misses "
+      "precision_misses bypasses dropped_misses substituted_misses fills speculative_fills "
+      "late_prefetches wasted_prefetches cancelled_prefetches refused_prefetches evictions "
+      "pre_evictions filled_bytes demand_bytes refetched_bytes warm_bytes prefetched_bytes "
+      "prefetch_used_bytes prefetch_wasted_bytes prefetch_cancelled_bytes failed_fills ignored_ids "
+      "split_visits groups steps steps_with_miss");
+  const auto found = parse(prometheus_text(numbered()));
+  std::size_t count = 0;
+  for (std::string name; names >> name;)
+    EXPECT_EQ(found["hotset_" + name + "_total"], ++count) << name;
+  EXPECT_EQ(count, single_counters);
   for (const auto& [family, type] : found.type) {
     EXPECT_EQ(type, "counter") << family;
     EXPECT_THAT(family, testing::EndsWith("_total"));
@@ -198,51 +171,33 @@ TEST(prometheus, label_values_are_escaped) {
   EXPECT_EQ(found["hotset_hits_by_kind_total{path=" + odd + ",_model2=,kind=verify}"], 0U);
 }
 
-TEST(prometheus, labels_may_be_made_at_run_time) {
-  const std::vector<prometheus_label> labels{{"cache", "a"}, {"device", "0"}};
-  EXPECT_EQ(prometheus_text(pager_stats{}, std::span(labels)),
-            prometheus_text(pager_stats{}, {{"cache", "a"}, {"device", "0"}}));
-}
+/// Counters alone, as a slot_cache has them.
+struct counted {
+  pager_stats counts{};
+  prefetch_queue waiting{};
+  [[nodiscard]] const pager_stats& stats() const { return counts; }
+  [[nodiscard]] const prefetch_queue& queue() const { return waiting; }
+};
 
 TEST(prometheus, a_queue_has_counters_and_a_gauge) {
-  prefetch_queue queue({.most_waiting = 3});
+  counted cache{.waiting = prefetch_queue({.most_waiting = 3})};
+  auto& queue = cache.waiting;
   for (const auto e : {0, 1, 2, 3, 4, 4}) queue.add({{1_layer, expert_id{e}}, 5, 1.0F});
   queue.add({{0_layer, 7_expert}, 4, 1.0F});
   queue.take(0, 1, {});
   queue.forget(expert_key{1_layer, 0_expert});
   ASSERT_EQ(queue.stats(), (prefetch_queue_stats{7, 0, 1, 1, 4}));
   queue.add({{1_layer, 1_expert}, 5, 1.0F});
-  const auto found = parse(prometheus_text(queue, {{"cache", "a"}}));
+  const auto found = parse(prometheus_text(cache, {{"cache", "a"}}));
   EXPECT_EQ(found["hotset_queue_added_total{cache=a}"], 7U);
   EXPECT_EQ(found["hotset_queue_repeated_total{cache=a}"], 1U);
   EXPECT_EQ(found["hotset_queue_issued_total{cache=a}"], 1U);
   EXPECT_EQ(found["hotset_queue_expired_total{cache=a}"], 1U);
   EXPECT_EQ(found["hotset_queue_displaced_total{cache=a}"], 4U);
   EXPECT_EQ(found["hotset_queue_waiting{cache=a}"], 1U);
-  EXPECT_EQ(found.samples.size(), sizeof(prefetch_queue_stats) / 8 + 1);
+  EXPECT_EQ(found.samples.size(), single_counters + 3 * 2 + sizeof(prefetch_queue_stats) / 8 + 1);
   EXPECT_EQ(found.type.at("hotset_queue_waiting"), "gauge");
   EXPECT_EQ(found.type.at("hotset_queue_added_total"), "counter");
-}
-
-TEST(prometheus, a_page_writes_each_family_of_several_caches_once) {
-  pager_stats a;
-  a.hits = 12;
-  a.per_layer.resize(1);
-  pager_stats b;
-  b.hits = 34;
-  b.per_layer.resize(2);
-  prometheus_page page;
-  EXPECT_THAT(page.text(), IsEmpty());
-  page.add(a, {{"cache", "a"}});
-  page.add(b, {{"cache", "b"}});
-  page.add(prefetch_queue{}, {{"cache", "b"}});
-  const auto text = page.text();
-  const auto found = parse(text);
-  EXPECT_THAT(text, HasSubstr("# TYPE hotset_hits_total counter\n"
-                              "hotset_hits_total{cache=\"a\"} 12\n"
-                              "hotset_hits_total{cache=\"b\"} 34\n# HELP"));
-  EXPECT_EQ(found.samples.size(), 2 * (single_counters + 3 * 2) + (1 + 2) * 3 + 6);
-  EXPECT_EQ(found.type.size(), single_counters + 2 + 3 + 6);
 }
 
 TEST(prometheus, a_running_cache_shows_what_it_did) {
@@ -254,11 +209,10 @@ TEST(prometheus, a_running_cache_shows_what_it_did) {
       pager<lru>({.layout = pool_layout::shared(shape, 3).value()}), backend);
   auto visit = cache.make_visit();
   const auto run = [&](step_id step, layer_id layer, std::vector<std::int32_t> ids) {
-    routing_view view;
-    view.step = step;
-    view.layer = layer;
-    view.kind = step == 0 ? request_class::prefill : request_class::decode;
-    view.experts = ids;
+    const routing_view view{.layer = layer,
+                            .step = step,
+                            .kind = step == 0 ? request_class::prefill : request_class::decode,
+                            .experts = ids};
     ASSERT_EQ(cache.resolve(view, stream, visit), status::ok);
     cache.release(visit, stream);
     backend.run(stream);
@@ -280,10 +234,6 @@ TEST(prometheus, a_running_cache_shows_what_it_did) {
   EXPECT_EQ(found["hotset_hits_by_layer_total{cache=main,layer=1}"], 2U);
   EXPECT_EQ(found["hotset_accesses_by_layer_total{cache=main,layer=0}"], 2U);
   EXPECT_EQ(found["hotset_queue_waiting{cache=main}"], 0U);
-  prometheus_page parts;
-  parts.add(stats, {{"cache", "main"}});
-  parts.add(cache.queue(), {{"cache", "main"}});
-  EXPECT_EQ(prometheus_text(cache, {{"cache", "main"}}), parts.text());
 }
 
 #if defined(HOTSET_HARDENED) || !defined(NDEBUG)
@@ -291,7 +241,7 @@ TEST(prometheus_death_test, labels_that_no_scraper_reads_are_a_broken_preconditi
   for (const char* name : {"", "1st", "a-b", "a b", "__name__", "kind", "layer", "\xc3\xa9"})
     EXPECT_DEATH((void)prometheus_text(pager_stats{}, {{name, "x"}}), "are_prometheus_labels")
         << name;
-  EXPECT_DEATH((void)prometheus_text(prefetch_queue{}, {{"a", "x"}, {"b", ""}, {"a", "y"}}),
+  EXPECT_DEATH((void)prometheus_text(pager_stats{}, {{"a", "x"}, {"b", ""}, {"a", "y"}}),
                "are_prometheus_labels");
 }
 #endif

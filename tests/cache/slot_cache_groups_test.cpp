@@ -2,15 +2,12 @@
 // Visits in several groups, with speculation and other visits between them.
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "cache_steps.hpp"
-#include "hotset/miss/fetch_lowest.hpp"
-#include "random_source.hpp"
 
 namespace hotset::slot_cache_groups_test {
 namespace {
@@ -195,117 +192,6 @@ TEST(slot_cache_groups, copies_for_the_visit_itself_are_waited_for_where_there_i
   cache.release(open, stream);
   support::expect_consistent(cache.pager());
   backend.run(stream);
-}
-
-/// Random visits, most of them too large, of two open at a time; between their groups everything that takes slots.
-template <class Pager>
-void expect_room_in_every_group(typename Pager::config setup, std::uint64_t seed) {
-  SCOPED_TRACE("seed " + std::to_string(seed));
-  support::random_source random(seed);
-  const auto shape = setup.layout.shape();
-  scripted_backend backend(setup.layout.slots());
-  scripted_backend::stream_type stream;
-  slot_cache cache(Pager(std::move(setup)), backend, {.queue = {.most_waiting = 16}});
-  auto visit = cache.make_visit();
-  auto open = cache.make_visit();
-  std::vector<std::int32_t> ids;
-  std::vector<std::int32_t> others;
-  const auto draw = [&](std::vector<std::int32_t>& to, std::uint64_t tokens) {
-    to.resize(tokens * static_cast<std::size_t>(shape.top_k));
-    for (auto& id : to) id = random.id_below(shape.experts + 1) - 1;
-  };
-  const auto speculate = [&](const visit_context& context) {
-    std::vector<prefetch_request> wanted;
-    for (int n = 0; n < 6; ++n)
-      wanted.push_back(
-          {{layer_id{random.id_below(shape.layers)}, expert_id{random.id_below(shape.experts)}},
-           context.step + random.below(2)});
-    ASSERT_EQ(cache.prefetch(context, wanted, stream), status::ok);
-    if (random.one_in(3)) {
-      const std::vector<expert_key> keys{wanted[0].key, wanted[1].key};
-      const auto warmed = cache.warm(keys, stream);
-      ASSERT_TRUE(warmed == status::ok || warmed == status::visit_unfinished) << describe(warmed);
-    }
-    if (random.one_in(4)) {
-      const auto forgotten = cache.invalidate(layer_id{random.id_below(shape.layers)});
-      ASSERT_TRUE(forgotten == status::ok || forgotten == status::busy) << describe(forgotten);
-    }
-    if (random.one_in(3) && backend.poll(backend.last()) == transfer_state::pending)
-      (void)backend.wait(backend.last());
-  };
-  std::uint64_t groups = 0;
-  for (step_id step = 0; step < 60; ++step) {
-    backend.refuse_cancels = random.one_in(2);
-    if (random.one_in(2)) {
-      draw(others, 1);
-      routing_view view;
-      view.layer = layer_id{random.id_below(shape.layers)};
-      view.step = step;
-      view.experts = others;
-      ASSERT_EQ(cache.resolve(view, stream, open), status::ok);
-      if (random.one_in(2)) speculate(open.plan().context());
-    }
-    draw(ids, 1 + random.below(static_cast<std::uint64_t>(shape.max_tokens_per_visit)));
-    routing_view view;
-    view.layer = layer_id{random.id_below(shape.layers)};
-    view.step = step;
-    view.experts = ids;
-    auto state = cache.resolve(view, stream, visit);
-    while (true) {
-      ASSERT_EQ(state, status::ok)
-          << describe(state) << " in step " << step << " after group " << visit.plan().group();
-      ++groups;
-      if (random.one_in(2)) speculate(visit.plan().context());
-      cache.release(visit, stream);
-      if (random.one_in(2)) speculate(visit.plan().context());
-      if (random.one_in(3)) cache.release(open, stream);
-      if (!visit.more()) break;
-      state = cache.resolve_next(stream, visit);
-    }
-    cache.release(open, stream);
-    support::expect_consistent(cache.pager());
-    if (random.one_in(2)) backend.run(stream);
-  }
-  EXPECT_GT(groups, 60U);
-  EXPECT_GT(cache.stats().speculative_fills, 0U);
-  backend.run(stream);
-}
-
-const geometry wide{.layers = 2, .experts = 12, .top_k = 2, .max_tokens_per_visit = 6};
-
-TEST(slot_cache_groups, a_split_visit_never_fails_for_want_of_room_in_a_shared_pool) {
-  for (std::uint64_t seed = 1; seed <= 30; ++seed)
-    for (const auto how : {visit_split::by_token, visit_split::by_expert})
-      for (const auto guard : {prefetch_guard::none, prefetch_guard::named})
-        expect_room_in_every_group<pager<lru>>(
-            {.layout = pool_layout::shared(wide, 4 + static_cast<std::int64_t>(seed % 4)).value(),
-             .split = how,
-             .guard = guard},
-            seed);
-}
-
-TEST(slot_cache_groups, a_split_visit_never_fails_for_want_of_room_in_a_pool_of_its_layer) {
-  for (std::uint64_t seed = 1; seed <= 30; ++seed)
-    expect_room_in_every_group<pager<lru>>(
-        {.layout = pool_layout::per_layer(wide, 4 + static_cast<std::int32_t>(seed % 3)).value()},
-        seed);
-}
-
-TEST(slot_cache_groups, a_split_visit_never_fails_for_want_of_room_at_several_precisions) {
-  auto shape = wide;
-  shape.expert_bytes = {40};
-  shape.lower_precisions = {{20}};
-  for (std::uint64_t seed = 1; seed <= 30; ++seed) {
-    const auto low = static_cast<std::int64_t>(2 + seed % 3);
-    expect_room_in_every_group<pager<lru, always, fetch_lowest>>(
-        {.layout =
-             pool_layout::per_layer_by_precision(shape, std::vector<std::int64_t>{3, low}).value()},
-        seed);
-    expect_room_in_every_group<pager<lru, always, fetch_lowest>>(
-        {.layout =
-             pool_layout::shared_by_precision(shape, std::vector<std::int64_t>{3, low}).value()},
-        seed);
-  }
 }
 
 }  // namespace

@@ -20,10 +20,7 @@ TEST(slot_cache_pre_evict, the_slots_last_reader_is_still_waited_for) {
   slot_cache cache(pager<lru>({.layout = pool_layout::per_layer(shape, 2).value()}), backend);
   auto visit = cache.make_visit();
   const auto resolve = [&](step_id step, const std::vector<std::int32_t>& ids) {
-    routing_view view;
-    view.step = step;
-    view.layer = 1_layer;
-    view.experts = ids;
+    const routing_view view{.layer = 1_layer, .step = step, .experts = ids};
     ASSERT_EQ(cache.resolve(view, stream, visit), status::ok);
   };
   resolve(0, {0, 1});

@@ -74,9 +74,7 @@ TEST_F(slot_cache_steps, slots_of_an_open_visit_are_no_victims) {
   ASSERT_EQ(resolve(0, 0, {0, 1}), status::ok);
   auto other = cache.make_visit();
   const std::vector<std::int32_t> ids{2, 3};
-  routing_view view;
-  view.layer = 1_layer;
-  view.experts = ids;
+  const routing_view view{.layer = 1_layer, .experts = ids};
   EXPECT_EQ(cache.resolve(view, stream, other), status::no_victim);
   EXPECT_FALSE(other.is_open());
   cache.release(visit, stream);
@@ -137,8 +135,7 @@ TEST_F(slot_cache_steps, a_failure_on_a_stream_that_waits_is_told_at_once) {
 TEST_F(slot_cache_steps, a_failure_that_a_kernel_may_have_read_is_told_once_afterwards) {
   backend.failing = {1};
   ASSERT_EQ(resolve(0, 0, {0, 1}), status::ok);
-  cache.release(visit, stream);
-  backend.run(stream);
+  finish();
   EXPECT_EQ(resolve(1, 0, {4, 5}), status::fill_failed);
   EXPECT_FALSE(visit.is_open());
   EXPECT_EQ(locate(0, 0), no_slot);
@@ -201,8 +198,7 @@ TEST_F(slot_cache_wide, late_hits_of_later_groups_are_fenced_too) {
   ASSERT_THAT(visit.plan().experts(), Contains(6));
   EXPECT_THAT(backend.fenced, Contains(late));
   launch();
-  cache.release(visit, stream);
-  backend.run(stream);
+  finish();
   EXPECT_EQ(kernels, 6);
 }
 
@@ -231,8 +227,7 @@ TEST_F(slot_cache_wide, a_slot_whose_fence_failed_is_not_filled_before_its_copy_
   ASSERT_NE(again, fills.end()) << "the free slot is used first";
   EXPECT_EQ(again->after, late);
   launch();
-  cache.release(visit, stream);
-  backend.run(stream);
+  finish();
 }
 
 TEST_F(slot_cache_wide, a_speculative_copy_that_fails_unread_is_forgotten_in_silence) {
@@ -362,8 +357,7 @@ TEST_F(slot_cache_steps, a_prefetch_never_evicts_what_an_open_visit_reads) {
   EXPECT_NE(locate(0, 0), no_slot);
   EXPECT_NE(locate(0, 1), no_slot);
   launch();
-  cache.release(visit, stream);
-  backend.run(stream);
+  finish();
 }
 
 // Least-Stale takes a request for a resident as a sign of life: it must hear of it before it gives anything up.
@@ -601,8 +595,7 @@ TEST_F(slot_cache_wide, a_quota_changes_at_a_drained_point) {
   ASSERT_EQ(resolve(1, 0, {4, 5}), status::ok);
   EXPECT_EQ(cache.set_quota(0_layer, 5), status::ok);
   EXPECT_EQ(cache.set_quota(0_layer, 2), status::ok);
-  cache.release(visit, stream);
-  backend.run(stream);
+  finish();
 }
 
 TEST_F(slot_cache_wide, the_end_of_a_cache_waits_for_its_copies) {
@@ -629,9 +622,7 @@ TEST_F(slot_cache_steps, two_caches_side_by_side_do_not_influence_each_other) {
   for (std::int32_t e = 0; e < 30; ++e) {
     const std::vector<std::int32_t> ids{e % 5, (e * 3 + 1) % 8};
     const std::vector<std::int32_t> others{e % 7, (e + 4) % 8};
-    routing_view view;
-    view.step = static_cast<step_id>(e);
-    view.experts = ids;
+    routing_view view{.step = static_cast<step_id>(e), .experts = ids};
     ASSERT_EQ(alone.resolve(view, alone_stream, alone_visit), status::ok);
     alone.release(alone_visit, alone_stream);
     whole(view.step, 0, ids);

@@ -10,6 +10,7 @@
 #include "hotset/admission/always.hpp"
 #include "hotset/admission/budgeted.hpp"
 #include "hotset/admission/least_valuable.hpp"
+#include "random_source.hpp"
 
 namespace hotset::admission_conformance_test {
 namespace {
@@ -26,11 +27,8 @@ TYPED_TEST(admission_conformance, answers_0_or_1_twice_alike_and_writes_no_furth
     SCOPED_TRACE("seed " + std::to_string(seed));
     TypeParam policy(layout, typename TypeParam::config{});
     TypeParam twin(layout, typename TypeParam::config{});
-    std::uint64_t random = seed;
-    const auto below = [&](std::uint64_t n) {
-      random = random * 6364136223846793005U + 1442695040888963407U;
-      return (random >> 33U) % n;
-    };
+    support::random_source random(seed);
+    const auto below = [&](std::uint64_t n) { return random.below(n); };
     for (std::uint64_t visit = 0; visit < 200; ++visit) {
       const auto layer = static_cast<layer_id>(visit % 3);
       std::vector<expert_use> misses;

@@ -37,7 +37,7 @@ struct decayed {
     support::random_source random(5);
     for (const std::size_t width : std::vector<std::size_t>{1, 3, 7, 20, 21, most})
       for (const std::size_t slots : {1U, 20U}) {
-        out.emplace_back(decayed_histogram::config{.slots = slots, .width = width});
+        out.push_back(decayed_histogram::create({.slots = slots, .width = width}).value());
         for (int burst = 0; burst < 3; ++burst) {
           for (int n = 0; n < 40; ++n)
             out.back().add(static_cast<std::uint32_t>(random.below(2 * slots + 2)));
@@ -49,17 +49,13 @@ struct decayed {
 };
 struct reused {
   static std::vector<sampled_miss_curve> curves() {
-    std::vector<sampled_miss_curve> out;
     support::random_source random(6);
-    for (const std::size_t bins : {1U, 7U, 64U}) {
-      sampled_reuse_distance distances({.keys = 50, .rate = 1, .bins = bins});
-      for (int n = 0; n < 500; ++n) {
-        const std::vector<std::int32_t> id{random.id_below(50)};
-        distances.access(id);
-      }
-      out.push_back(distances.curve());
+    auto distances = sampled_reuse_distance::create({.keys = 50, .rate = 1}).value();
+    for (int n = 0; n < 500; ++n) {
+      const std::vector<std::int32_t> id{random.id_below(50)};
+      distances.visit(id, 0, 1);
     }
-    return out;
+    return {distances.curve()};
   }
 };
 struct referred {

@@ -198,7 +198,7 @@ TYPED_TEST(prefetch_conformance, keeps_the_promises_of_the_concept) {
       walker<P> same(shape, options);     // moved about
       walker<P> cut(shape, options);      // given less room
       walker<P> puzzled(shape, options);  // given empty forecasts as well
-      const auto needs = whole.policy().needs();
+      const auto needs = facts_of(whole.policy()).needs;
       const auto most = whole.policy().most_requests();
       const auto depth = std::max(whole.policy().depth(), 1);
       may_ask = may_ask || most > 0;

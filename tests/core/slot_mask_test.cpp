@@ -23,7 +23,6 @@ TEST(slot_mask, agrees_with_a_set) {
       const bool on = random.one_in(2);
       mask.assign(slot, on);
       on ? (void)model.insert(slot) : (void)model.erase(slot);
-      ASSERT_EQ(mask.count(), model.size());
       const slot_id from{random.id_below(static_cast<std::int32_t>(slots))};
       const auto next = model.lower_bound(from);
       ASSERT_EQ(mask.next(from), next == model.end() ? no_slot : *next);
@@ -31,7 +30,6 @@ TEST(slot_mask, agrees_with_a_set) {
     for (const auto s : each<slot_id>(slots)) ASSERT_EQ(mask.test(s), model.count(s) == 1);
     EXPECT_EQ(mask.next(static_cast<slot_id>(slots) + 63), no_slot);
     mask.clear();
-    EXPECT_EQ(mask.count(), 0U);
     EXPECT_EQ(mask.next(0_slot), no_slot);
   }
 }
@@ -62,12 +60,13 @@ TEST(slot_mask, difference_and_intersection) {
   b.set(69_slot);
   b.set(1_slot);
   out.assign_difference(a, b);
-  EXPECT_TRUE(out.test(3_slot));
-  EXPECT_EQ(out.count(), 1U);
+  slot_mask only_a(70);
+  only_a.set(3_slot);
+  EXPECT_EQ(out, only_a);
   out.assign_intersection(a, b);
-  EXPECT_TRUE(out.test(69_slot));
-  EXPECT_EQ(out.count(), 1U);
-  EXPECT_NE(a, b);
+  slot_mask both(70);
+  both.set(69_slot);
+  EXPECT_EQ(out, both);
 }
 
 }  // namespace

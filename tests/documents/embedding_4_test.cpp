@@ -16,7 +16,7 @@ std::string chosen(const pool_layout& layout) {
 
 TEST(embedding, a_policy_is_chosen_by_name) {
   EXPECT_EQ(chosen(pool_layout::shared({.layers = 1, .experts = 4, .top_k = 1}, 2).value()),
-            "protect_hot<any>");
+            "protect_hot");
 }
 
 }  // namespace

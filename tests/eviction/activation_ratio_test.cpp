@@ -9,8 +9,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "hotset/paging/pager.hpp"
-#include "hotset/registry/parameters.hpp"
 #include "hotset/testing/naive_eviction.hpp"
 #include "random_source.hpp"
 #include "single_uses.hpp"
@@ -88,39 +86,6 @@ TEST_F(ratio_of_a_request, a_share_of_its_layer_decides) {
   EXPECT_THAT(order(), ElementsAre(2, 1, 3, 0));
   visit(3, 1_layer, {1, 2});
   EXPECT_THAT(order(), ElementsAre(2, 3, 1, 0)) << "1/6 now";
-}
-
-TEST_F(ratio_of_a_request, recency_decides_between_equals) {
-  visit(0, 0_layer, {0, 1});
-  use(0_slot);
-  EXPECT_THAT(order(), ElementsAre(2, 3, 1, 0));
-}
-
-TEST_F(ratio_of_a_request, a_new_request_has_activated_nothing) {
-  visit(0, 0_layer, {0, 1}, {7});
-  visit(1, 0_layer, {1, 2}, {7});
-  EXPECT_THAT(order(), ElementsAre(3, 0, 2, 1));
-  open(2, {8});
-  EXPECT_THAT(order(), ElementsAre(0, 1, 2, 3));
-  plan(2, 0_layer, {0, 3}, {8});
-  EXPECT_THAT(order(), ElementsAre(0, 1, 2, 3)) << "victims are chosen by what was before";
-  support::begin_visit(policy, 2, 0_layer);
-  EXPECT_THAT(order(), ElementsAre(1, 2, 3, 0));
-  open(3, {7});
-  EXPECT_THAT(order(), ElementsAre(3, 0, 2, 1)) << "the first one goes on";
-}
-
-TEST_F(ratio_of_a_request, of_several_requests_the_mean_counts_however_long_they_are) {
-  for (step_id step = 0; step < 6; ++step) visit(step, 0_layer, {0, 1}, {7});
-  visit(6, 0_layer, {2, 2}, {8});
-  // Request 7: 1/2, 1/2, 0; request 8: 0, 0, 1.
-  open(7, {7, 8});
-  EXPECT_THAT(order(), ElementsAre(3, 0, 1, 2));
-  open(7, {7, 7, 7, 8});
-  EXPECT_THAT(order(), ElementsAre(3, 0, 1, 2)) << "over requests, not over tokens";
-  visit(7, 0_layer, {0, 3, 2, 2, 0, 3}, {7, 8, 7});
-  // Request 7: 8/16, 6/16, 0; request 8: 0, 0, 1.
-  EXPECT_THAT(order(), ElementsAre(3, 1, 0, 2));
 }
 
 TEST_F(ratio_of_a_request, a_visit_that_does_not_take_place_leaves_no_trace) {
@@ -254,35 +219,7 @@ TEST(activation_ratio, agrees_with_the_rule_written_out) {
   }
 }
 
-TEST(activation_ratio, works_in_a_pager) {
-  auto made = pager<activation_ratio>::create({.layout = pool_layout::shared(shape, 3).value()});
-  ASSERT_TRUE(made);
-  auto plan = made->make_plan();
-  const auto visit = [&](step_id step, std::vector<std::int32_t> ids, sequence_id sequence) {
-    routing_view view;
-    view.step = step;
-    view.experts = ids;
-    view.sequences = std::span(&sequence, 1);
-    EXPECT_EQ(made->serve(view, plan, [](const visit_group&) {}), status::ok);
-  };
-  visit(0, {0, 1}, 1);
-  visit(1, {0, 2}, 1);  // the last free slot
-  visit(2, {0, 3}, 1);  // 1 and 2 alike: the less recent one goes
-  EXPECT_EQ(made->locate({0_layer, 1_expert}), no_slot);
-  visit(3, {1, 3}, 2);  // a new request: 2 is the least recent but for 0 and 3 of the last visit
-  EXPECT_EQ(made->locate({0_layer, 2_expert}), no_slot);
-  visit(
-      4, {0, 2},
-      1);  // request 1 has 0, 1, 2, 3 in 3, 1, 1, 1 of 6: of 1 and 3, both used last, 1 came first
-  EXPECT_EQ(made->locate({0_layer, 1_expert}), no_slot);
-  EXPECT_NE(made->locate({0_layer, 3_expert}), no_slot);
-}
-
-TEST(activation_ratio, refuses_what_cannot_work) {
-  EXPECT_FALSE(activation_ratio::config{}.validate());
-  EXPECT_EQ(activation_ratio::config{.requests = 0}.validate()->message,
-            "activation_ratio requests = 0, accepted: 1..4096");
-  EXPECT_TRUE(activation_ratio::config{.requests = 4097}.validate());
+TEST(activation_ratio, refuses_a_model_whose_counts_do_not_fit) {
   const geometry vast{.layers = 1 << 14, .experts = 1 << 14, .top_k = 2};
   EXPECT_FALSE(activation_ratio::config{.requests = 7}.validate(vast));
   EXPECT_EQ(
@@ -290,13 +227,6 @@ TEST(activation_ratio, refuses_what_cannot_work) {
       "activation_ratio requests = 8 of 16384 layers x 16384 experts needs 17180917760 bytes, "
       "accepted: at most 17179869184");
   EXPECT_TRUE(activation_ratio::config{.requests = 0}.validate(vast));
-}
-
-TEST(activation_ratio, is_read_by_name) {
-  const auto spec_from = parse_policy("activation_ratio:requests=64").value();
-  parameters from(spec_from);
-  EXPECT_EQ(activation_ratio::config::read(from).requests, 64);
-  EXPECT_FALSE(from.finish());
 }
 
 }  // namespace

@@ -41,24 +41,6 @@ TEST(belady, gives_up_what_is_used_furthest_away) {
   EXPECT_EQ(w.order(3, 0), slot_ids({0, 1, 2}));
 }
 
-TEST(belady, orders_equal_next_visits_by_recency) {
-  // Visit 3 uses 1, 2 and 3, whatever the order of their last use.
-  const auto known = future({{0, {0_layer, 3_expert}},
-                             {1, {0_layer, 1_expert}},
-                             {2, {0_layer, 2_expert}},
-                             {3, {0_layer, 1_expert}},
-                             {3, {0_layer, 2_expert}},
-                             {3, {0_layer, 3_expert}}});
-  hand_walk<belady> w(pool_layout::shared(shape, 3).value(), {.future = known});
-  w.begin(0, 0);
-  w.fill(0, {0_layer, 3_expert});
-  w.begin(1, 0);
-  w.fill(1, {0_layer, 1_expert});
-  w.begin(2, 0);
-  w.fill(2, {0_layer, 2_expert});
-  EXPECT_EQ(w.order(3, 0), slot_ids({0, 1, 2}));
-}
-
 TEST(belady, checks_its_future) {
   EXPECT_TRUE(belady::config{}.validate());
   const belady::config known{.future = future({{0, {0_layer, 4_expert}}})};

@@ -6,7 +6,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "hotset/registry/parameters.hpp"
 #include "single_uses.hpp"
 
 namespace hotset::expert_map_priority_test {
@@ -68,11 +67,6 @@ TEST_F(map_priority, multiplies_what_is_expected_by_what_was_used) {
   EXPECT_THAT(order(), ElementsAre(2, 0, 1));
 }
 
-TEST_F(map_priority, of_several_tokens_the_greatest_expectation_counts) {
-  expect({0.1F, 0.4F, 0.2F, 0.3F, 0.9F, 0.0F, 0.3F, 0.0F});
-  EXPECT_THAT(order(), ElementsAre(2, 1, 0));
-}
-
 TEST_F(map_priority, a_request_begins_without_expectations) {
   open(0, 7);
   expect({0.9F, 0.1F, 0.5F, 0.0F});
@@ -83,24 +77,6 @@ TEST_F(map_priority, a_request_begins_without_expectations) {
   EXPECT_THAT(order(), ElementsAre(0, 1, 2));
 }
 
-TEST_F(map_priority, uses_are_kept_when_a_key_leaves) {
-  support::hit(policy, about(1_slot));
-  policy.on_evict(1_slot, {0_layer, 1_expert});
-  support::hit(policy, about(2_slot));
-  support::hit(policy, about(2_slot));
-  support::bring(policy, about(1_slot));  // the third use
-  EXPECT_THAT(order(), ElementsAre(0, 2, 1));
-}
-
-TEST_F(map_priority, a_prefetch_is_no_use) {
-  policy.on_evict(1_slot, {0_layer, 1_expert});
-  auto prefetched = about(3_slot);
-  prefetched.speculative = true;
-  prefetched.slot = 1_slot;
-  support::bring(policy, prefetched);
-  EXPECT_THAT(order(), ElementsAre(1, 0, 2));
-}
-
 TEST_F(map_priority_since_fill, every_fill_is_one_use) {
   support::hit(policy, about(1_slot));
   policy.on_evict(1_slot, {0_layer, 1_expert});
@@ -108,15 +84,6 @@ TEST_F(map_priority_since_fill, every_fill_is_one_use) {
   prefetched.speculative = true;
   support::bring(policy, prefetched);
   EXPECT_THAT(order(), ElementsAre(0, 2, 1)) << "all were used once";
-}
-
-TEST(expert_map_priority, is_read_by_name) {
-  const auto spec_from = parse_policy("expert_map_priority:freq=resident").value();
-  parameters from(spec_from);
-  EXPECT_EQ(expert_map_priority::config::read(from).freq, use_history::resident);
-  EXPECT_FALSE(from.finish());
-  EXPECT_FALSE(expert_map_priority::config{}.validate());
-  EXPECT_TRUE(expert_map_priority::config{static_cast<use_history>(7)}.validate());
 }
 
 }  // namespace

@@ -6,8 +6,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "hotset/paging/pager.hpp"
-#include "hotset/registry/parameters.hpp"
 #include "single_uses.hpp"
 
 namespace hotset::importance_test {
@@ -68,15 +66,6 @@ TEST_F(importance_of_a_layer, without_a_forecast_the_past_decides) {
   EXPECT_THAT(order(2), ElementsAre(5, 4, 3));
 }
 
-TEST_F(importance_of_a_layer, the_forecast_of_this_step_weighs_in) {
-  route(0, {0, 1});
-  support::begin_visit(policy, 0, 1_layer);
-  // h of 0 and 1: a half each. Scores: 0: .25 + .05, 1: .25 + .1, 2: 0 + .4.
-  expect(1, 0_layer, {0.1F, 0.2F, 0.8F, 0, 0, 0}, 1);
-  EXPECT_THAT(order(1), ElementsAre(3, 4, 5));
-  EXPECT_THAT(order(2), ElementsAre(5, 3, 4)) << "it was of another step";
-}
-
 TEST_F(importance_of_a_layer, a_forecast_is_the_mean_of_its_tokens_and_of_its_layer) {
   // Before the first layer, two layers ahead, two tokens: the second rows are layer 1's.
   expect(1, before_layers,
@@ -98,49 +87,6 @@ TEST_F(importance_of_a_layer, what_the_router_chose_counts_where_a_policy_shorte
   route(0, {0, -1}, {0, 2});
   support::begin_visit(policy, 0, 1_layer);
   EXPECT_THAT(order(1), ElementsAre(4, 3, 5));
-}
-
-TEST_F(importance_of_a_layer, only_residents_share_the_heat) {
-  route(0, {0, 5});  // 5 is not resident: its heat is nobody's share
-  support::begin_visit(policy, 0, 1_layer);
-  expect(1, 0_layer, {0, 0.9F, 1.0F, 0, 0, 0}, 1);
-  // h of 0 is 1: .5; 1: .45; 2: .5, more recent than 0.
-  EXPECT_THAT(order(1), ElementsAre(4, 3, 5));
-}
-
-TEST(importance, works_in_a_pager_of_one_pool_for_all_layers) {
-  auto made = pager<importance>::create({.layout = pool_layout::shared(shape, 4).value()});
-  ASSERT_TRUE(made);
-  auto plan = made->make_plan();
-  const auto visit = [&](step_id step, layer_id layer, std::vector<std::int32_t> ids) {
-    routing_view view;
-    view.step = step;
-    view.layer = layer;
-    view.experts = ids;
-    EXPECT_EQ(made->serve(view, plan, [](const visit_group&) {}), status::ok);
-  };
-  visit(0, 0_layer, {0, 1});
-  visit(0, 1_layer, {0, 1});
-  visit(1, 0_layer, {0, 2});  // of layer 0's two, 1 is the colder; of layer 1's each has a half
-  EXPECT_EQ(made->locate({0_layer, 1_expert}), no_slot);
-}
-
-TEST(importance, refuses_what_cannot_work) {
-  EXPECT_FALSE(importance::config{}.validate());
-  EXPECT_EQ(importance::config{.alpha = 2}.validate()->message,
-            "importance alpha = 2.000000, accepted: 0..1");
-  EXPECT_TRUE(importance::config{.gamma = -1}.validate());
-  EXPECT_TRUE(importance::config{.window = 0}.validate());
-}
-
-TEST(importance, is_read_by_name) {
-  const auto spec_from = parse_policy("importance:alpha=0.3:gamma=0.9:window=64").value();
-  parameters from(spec_from);
-  const auto read = importance::config::read(from);
-  EXPECT_FALSE(from.finish());
-  EXPECT_EQ(read.alpha, 0.3);
-  EXPECT_EQ(read.gamma, 0.9);
-  EXPECT_EQ(read.window, 64);
 }
 
 }  // namespace

@@ -39,25 +39,6 @@ TEST(least_stale, executed_layers_go_before_the_farthest_ahead) {
   EXPECT_EQ(w.order(1, 2), slot_ids({0, 1, 2, 4, 5, 3}));  // layer 2 is running: left
 }
 
-TEST(least_stale, what_was_used_in_an_executed_layer_goes_before_what_is_still_ahead) {
-  auto w = after_one_step(3);
-  w.begin(1, 0);
-  w.hit(0);
-  EXPECT_EQ(w.order(1, 0), slot_ids({0, 2, 1}));
-  w.eligible.reset(0_slot);
-  EXPECT_EQ(w.order(1, 0), slot_ids({2, 1}));
-}
-
-TEST(least_stale, a_key_asked_for_ahead_goes_after_everything_stale) {
-  auto w = after_one_step(4);
-  w.begin(1, 0);
-  w.hit(0);
-  w.request(1, 1);
-  EXPECT_EQ(w.order(1, 0), slot_ids({0, 3, 2, 1}));
-  w.prefetch(4, {3_layer, 7_expert}, 1);
-  EXPECT_EQ(w.order(1, 0), slot_ids({0, 3, 2, 4, 1}));  // current right: the farthest first
-}
-
 TEST(least_stale, keys_for_a_later_step_go_last_and_become_current_in_it) {
   auto w = after_one_step(4);
   w.begin(1, 0);
@@ -69,18 +50,6 @@ TEST(least_stale, keys_for_a_later_step_go_last_and_become_current_in_it) {
   EXPECT_EQ(w.order(1, 0), slot_ids({0, 3, 4, 2, 1}));
   EXPECT_EQ(w.order(2, 0), slot_ids({0, 4, 3, 2, 1}));  // 4, 2 and 1 are current in step 2
   EXPECT_EQ(w.order(3, 3), slot_ids({0, 4, 1, 2, 3}));  // all stale and left: layer, then arrival
-}
-
-TEST(least_stale, inside_a_layer_the_first_to_arrive_goes_first) {
-  hand_walk<least_stale> w(shared(2, 6));
-  w.begin(0, 0);
-  for (const std::int32_t s : {4, 1, 3}) w.fill(s, {0_layer, expert_id{s}});
-  w.begin(0, 1);
-  for (const std::int32_t s : {5, 0, 2}) w.fill(s, {1_layer, expert_id{s}});
-  w.begin(1, 0);
-  w.hit(1);  // current, and no later arrival
-  EXPECT_EQ(w.order(1, 0), slot_ids({4, 3, 1, 5, 0, 2}));
-  EXPECT_EQ(w.order(2, 1), slot_ids({4, 1, 3, 5, 0, 2}));
 }
 
 TEST(least_stale, a_layer_without_stale_keys_gets_them_again_in_the_next_step) {
@@ -183,16 +152,6 @@ TEST(least_stale, last_access_is_lru_while_nothing_is_prefetched) {
   const auto order = stale.order(200, 0);
   stale.request(order.front(), 200);
   EXPECT_NE(stale.order(200, 0), order);
-}
-
-TEST(least_stale, last_access_orders_by_epoch_then_layer_then_recency) {
-  auto w = after_one_step(3, stale_order::last_access);
-  w.begin(1, 0);
-  w.prefetch(4, {2_layer, 5_expert}, 1);
-  w.hit(0);
-  EXPECT_EQ(w.order(1, 1), slot_ids({1, 2, 0, 4}));
-  w.request(1, 1);
-  EXPECT_EQ(w.order(1, 1), slot_ids({2, 0, 1, 4}));
 }
 
 }  // namespace

@@ -52,29 +52,6 @@ TEST(lfu, resident_history_starts_again) {
   leave_and_return(lfu_history::resident, [](const slots& s) { EXPECT_EQ(s, slot_ids({0, 1})); });
 }
 
-TEST(lfu, counts_a_key_once_per_visit_and_moves_it_all_the_same) {
-  hand_walk<lfu> w(shared(1, 3));
-  w.begin(0, 0);
-  w.fill_from(4, 2);
-  w.hit_again(0);
-  EXPECT_EQ(w.order(1, 0), slot_ids({1, 0}));  // one visit each, 0 is the more recent
-  w.begin(1, 0);
-  w.hit(1);
-  EXPECT_EQ(w.order(2, 0), slot_ids({0, 1}));
-}
-
-TEST(lfu, counts_bypasses_but_not_speculative_fills) {
-  hand_walk<lfu> w(shared(1, 2));
-  w.begin(0, 0);
-  w.bypass({0_layer, 5_expert});
-  w.fill(0, {0_layer, 4_expert});
-  w.prefetch(1, {0_layer, 5_expert}, 1);  // one visit so far, as key 4
-  EXPECT_EQ(w.order(1, 0), slot_ids({0, 1}));
-  w.evict(1);
-  w.prefetch(1, {0_layer, 6_expert}, 1);  // none
-  EXPECT_EQ(w.order(1, 0), slot_ids({1, 0}));
-}
-
 TEST(lfu, ageing_lets_old_fame_fade) {
   const auto run = [](std::uint64_t period) {
     hand_walk<lfu> w(shared(1, 2), {.ageing_period = period});
@@ -95,11 +72,6 @@ TEST(lfu, ageing_lets_old_fame_fade) {
   EXPECT_EQ(run(0), slot_ids({1, 0}));  // 8 visits against 5
   // 4 + (4 / 2) = 6, then 3, then 1; against 4, then 2, then 3.
   EXPECT_EQ(run(4), slot_ids({0, 1}));
-}
-
-TEST(lfu, refuses_an_unknown_history) {
-  EXPECT_FALSE(lfu::config{}.validate());
-  EXPECT_TRUE(lfu::config{.history = static_cast<lfu_history>(7)}.validate());
 }
 
 }  // namespace

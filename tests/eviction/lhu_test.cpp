@@ -25,22 +25,6 @@ void hit(hand_walk<lhu>& w, slot_id slot, expert_key key, precision_id precision
   a.precision = precision;
   support::hit(w.policy, a);
 }
-void fill(hand_walk<lhu>& w, slot_id slot, expert_key key, precision_id precision) {
-  auto a = w.about(slot, key);
-  a.precision = precision;
-  w.take(a);
-}
-
-TEST(lhu, gives_up_the_key_of_fewest_high_precision_visits_ties_by_recency) {
-  hand_walk<lhu> w(shared(1, 3));
-  w.begin(0, 0);
-  w.fill_from(4, 3);
-  w.begin(1, 0);
-  w.hit(0);
-  w.begin(2, 0);
-  w.hit(1);
-  EXPECT_EQ(w.order(3, 0), slot_ids({2, 0, 1}));
-}
 
 TEST(lhu, uses_at_a_lower_precision_count_nothing_but_move_the_key) {
   hand_walk<lhu> w(shared(1, 3));
@@ -54,59 +38,6 @@ TEST(lhu, uses_at_a_lower_precision_count_nothing_but_move_the_key) {
   w.begin(4, 0);
   w.hit(1);
   EXPECT_EQ(w.order(5, 0), slot_ids({2, 0, 1}));
-}
-
-TEST(lhu, a_fill_at_a_lower_precision_counts_nothing) {
-  hand_walk<lhu> w(shared(1, 3));
-  w.begin(0, 0);
-  w.fill(0, {0_layer, 4_expert});
-  fill(w, 1_slot, {0_layer, 5_expert}, 2_precision);
-  EXPECT_EQ(w.order(1, 0), slot_ids({1, 0}));
-  w.begin(1, 0);
-  w.prefetch(2, {0_layer, 6_expert}, 2);
-  EXPECT_EQ(w.order(1, 0), slot_ids({1, 2, 0}));
-  w.begin(2, 0);
-  w.hit(2);
-  EXPECT_EQ(w.order(3, 0), slot_ids({1, 0, 2}));  // the prefetch itself was no use
-}
-
-TEST(lhu, history_outlives_eviction_and_a_change_of_precision) {
-  hand_walk<lhu> w(shared(1, 2));
-  w.begin(0, 0);
-  w.fill(0, {0_layer, 4_expert});
-  w.begin(1, 0);
-  w.hit(0);
-  w.evict(0);
-  w.begin(2, 0);
-  fill(w, 1_slot, {0_layer, 4_expert}, 1_precision);  // two uses, as before
-  w.begin(3, 0);
-  w.fill(0, {0_layer, 5_expert});
-  w.begin(4, 0);
-  w.hit(0);
-  EXPECT_EQ(w.order(5, 0), slot_ids({1, 0}));  // two each
-  w.begin(5, 0);
-  hit(w, 1_slot, {0_layer, 4_expert}, 1_precision);
-  EXPECT_EQ(w.order(6, 0), slot_ids({0, 1}));  // still
-}
-
-TEST(lhu, counts_what_is_computed_without_a_slot) {
-  hand_walk<lhu> w(shared(1, 2));
-  w.begin(0, 0);
-  w.bypass({0_layer, 5_expert});
-  w.begin(1, 0);
-  w.fill(1, {0_layer, 5_expert});
-  w.fill(0, {0_layer, 4_expert});
-  EXPECT_EQ(w.order(2, 0), slot_ids({0, 1}));
-}
-
-TEST(lhu, counts_a_key_once_per_visit) {
-  hand_walk<lhu> w(shared(1, 2));
-  w.begin(0, 0);
-  w.fill_from(4, 2);
-  w.hit_again(0);
-  EXPECT_EQ(w.order(1, 0), slot_ids({1, 0}));
-  hit(w, 1_slot, {0_layer, 5_expert}, 1_precision);
-  EXPECT_EQ(w.order(1, 0), slot_ids({0, 1}));  // one each, 1 is the more recent
 }
 
 // A use at a lower precision is one that counts nothing.
@@ -163,8 +94,6 @@ TEST(lhu, agrees_with_its_naive_form) {
     }
   }
 }
-
-TEST(lhu, has_nothing_to_configure) { EXPECT_FALSE(lhu::config{}.validate()); }
 
 }  // namespace
 }  // namespace hotset::lhu_test

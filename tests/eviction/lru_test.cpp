@@ -29,23 +29,6 @@ TEST(lru, gives_up_the_least_recently_visited) {
   EXPECT_EQ(w.order(1, 1), slot_ids({2, 1, 0}));
 }
 
-TEST(lru, moves_a_key_that_a_later_token_group_repeats) {
-  hand_walk<lru> w(shared(1, 2));
-  w.begin(0, 0);
-  w.fill_from(4, 2);
-  w.hit_again(0);
-  EXPECT_EQ(w.order(1, 0), slot_ids({1, 0}));
-}
-
-TEST(lru, places_a_speculative_fill_when_it_is_decided) {
-  hand_walk<lru> w(shared(2, 3));
-  w.begin(0, 0);
-  w.fill(0, {0_layer, 4_expert});
-  w.prefetch(1, {1_layer, 5_expert}, 0);
-  w.fill(2, {0_layer, 6_expert});
-  EXPECT_EQ(w.order(0, 1), slot_ids({0, 1, 2}));
-}
-
 TEST(lru, keeps_its_order_when_a_quota_change_lends_a_slot_to_another_pool) {
   const auto layout = pool_layout::per_layer({.layers = 2, .experts = 8, .top_k = 2}, 3).value();
   lru policy(layout);

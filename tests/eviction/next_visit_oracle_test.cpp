@@ -63,32 +63,6 @@ TEST(next_visit_oracle, gives_up_first_what_its_layers_next_visit_does_not_use) 
       << "of layer 1, there is no visit after this one";
 }
 
-TEST(next_visit_oracle, of_what_is_not_used_next_the_rarest_goes_first) {
-  walk w(1, 4, {});
-  w.visit(0, 0_layer, {0, 1});
-  w.fill(0, {0_layer, 0_expert});
-  w.fill(1, {0_layer, 1_expert});
-  w.visit(1, 0_layer, {0, 2});
-  w.hit(0);
-  w.fill(2, {0_layer, 2_expert});
-  w.visit(2, 0_layer, {0, 3});
-  w.hit(0);
-  w.fill(3, {0_layer, 3_expert});
-  EXPECT_EQ(w.order(3, 0), slot_ids({1, 2, 3, 0})) << "0 was used most, but not last";
-}
-
-// Of equal rates, 0.5 * 0.6 of the running layer and 0.5 * 0.6^0.5 of the other.
-TEST(next_visit_oracle, a_rate_is_worth_less_the_longer_its_layer_takes_to_come) {
-  walk w(2, 4, {});
-  w.visit(0, 0_layer, {4});
-  w.fill(0, {0_layer, 4_expert});
-  w.visit(0, 1_layer, {4});
-  w.fill(1, {1_layer, 4_expert});
-  w.hit(0);  // is the more recent one
-  EXPECT_EQ(w.order(1, 0), slot_ids({0, 1}));
-  EXPECT_EQ(w.order(1, 1), slot_ids({1, 0}));
-}
-
 // Rates of 5 and 6 after 5, 6, 6: 0.244 and 0.511; after another 5: 0.424 and 0.390.
 TEST(next_visit_oracle, the_running_visit_counts_before_its_victims_are_chosen) {
   walk w(1, 4, {});
@@ -145,34 +119,14 @@ TEST(next_visit_oracle, a_prefetch_for_a_visit_to_come_does_not_make_it_pass) {
   EXPECT_EQ(out, slot_ids({1, 2, 0}));
 }
 
-TEST(next_visit_oracle, begins_with_the_past_that_it_is_given) {
-  const auto layout = reference::shared(1, 4);
-  two_rates seen(layout.shape(), {});
-  const std::vector<expert_id> used{4_expert};
-  seen.visit(0_layer, used);
-  const auto order_with = [&](std::shared_ptr<const two_rates> past) {
-    hand_walk<next_visit_oracle> w(layout, {.future = future(1, {}), .past = std::move(past)});
-    w.begin(0, 0);
-    w.fill(0, {0_layer, 4_expert});
-    w.fill(1, {0_layer, 5_expert});
-    return w.order(1, 0);
-  };
-  EXPECT_EQ(order_with(nullptr), slot_ids({0, 1}));
-  EXPECT_EQ(order_with(std::make_shared<const two_rates>(seen)), slot_ids({1, 0}));
-}
-
-TEST(next_visit_oracle, checks_its_future_and_its_past) {
+TEST(next_visit_oracle, checks_its_future) {
   EXPECT_TRUE(next_visit_oracle::config{}.validate());
   const geometry shape{.layers = 1, .experts = 8, .top_k = 2};
-  next_visit_oracle::config known{.future = future(1, {{0, {0_layer, 4_expert}}})};
+  const next_visit_oracle::config known{.future = future(1, {{0, {0_layer, 4_expert}}})};
   EXPECT_FALSE(known.validate());
   EXPECT_FALSE(known.validate(shape));
   EXPECT_EQ(known.validate({.layers = 2, .experts = 8, .top_k = 2})->message,
             "next_visit_oracle future has 8 keys, accepted: layers x experts (16)");
-  known.past = std::make_shared<const two_rates>(geometry{.layers = 1, .experts = 7, .top_k = 2},
-                                                 two_rates::config{});
-  EXPECT_EQ(known.validate(shape)->message,
-            "next_visit_oracle past has rates of 7 experts, accepted: 8");
 }
 
 }  // namespace

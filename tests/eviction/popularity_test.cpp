@@ -27,13 +27,5 @@ TEST(popularity, never_changes_its_mind) {
   EXPECT_EQ(w.order(20, 0), slot_ids({3, 2, 1, 0}));  // 0, then 3 and 3 by recency, then 9
 }
 
-TEST(popularity, checks_its_profile) {
-  const geometry shape{.layers = 1, .experts = 4, .top_k = 1};
-  EXPECT_FALSE(popularity::config{}.validate(shape));
-  EXPECT_FALSE((popularity::config{.profile = {{1, 2, 3, 4}, ""}}.validate(shape)));
-  EXPECT_TRUE((popularity::config{.profile = {{1, 2, 3}, ""}}.validate(shape)));
-  EXPECT_TRUE((popularity::config{.profile = {{1, 2, 3, -1}, ""}}.validate()));
-}
-
 }  // namespace
 }  // namespace hotset::popularity_test

@@ -20,7 +20,6 @@ using support::slot_ids;
 using calm_lru = protect_decode<lru>;
 static_assert(eviction_policy<calm_lru>);
 static_assert(eviction_policy<protect_hot<protect_decode<lru>>>);
-static_assert(protect_hot<calm_lru>::name == "protect_hot<protect_decode<lru>>");
 static_assert(requires(protect_decode<least_stale> & p, const prefetch_event& e) {
   p.on_request(e);
 });
@@ -38,29 +37,6 @@ TEST(protect_decode, a_prefill_takes_other_slots_first) {
   EXPECT_EQ(w.order(2, 0, request_class::prefill), slot_ids({2, 0, 1}));
   EXPECT_EQ(w.order(3, 0, request_class::prefill), slot_ids({0, 2, 1}));  // 0 was used 3 steps ago
   EXPECT_EQ(w.order(4, 0, request_class::prefill), slot_ids({0, 1, 2}));
-}
-
-TEST(protect_decode, a_prefill_use_neither_protects_nor_exposes) {
-  hand_walk<calm_lru> w(shared(1, 3), {.window = 4});
-  w.begin(0, 0);
-  w.fill(0, {0_layer, 1_expert});
-  w.begin(1, 0, request_class::prefill);
-  w.hit(0);
-  w.fill(1, {0_layer, 2_expert});
-  w.begin(2, 0, request_class::verify);
-  w.fill(2, {0_layer, 3_expert});
-  EXPECT_EQ(w.order(3, 0, request_class::prefill), slot_ids({1, 0, 2}));
-}
-
-TEST(protect_decode, a_slot_forgets_with_its_key) {
-  hand_walk<calm_lru> w(shared(1, 2), {.window = 4});
-  w.begin(0, 0);
-  w.fill(0, {0_layer, 1_expert});
-  w.fill(1, {0_layer, 2_expert});
-  w.evict(0);
-  w.begin(1, 0, request_class::prefill);
-  w.fill(0, {0_layer, 3_expert});
-  EXPECT_EQ(w.order(2, 0, request_class::prefill), slot_ids({0, 1}));
 }
 
 }  // namespace

@@ -19,7 +19,6 @@ using support::slot_ids;
 using hot_lru = protect_hot<lru>;
 static_assert(eviction_policy<hot_lru>);
 static_assert(eviction_policy<protect_hot<protect_hot<gate_score>>>);
-static_assert(hot_lru::name == "protect_hot<lru>");
 static_assert(!hot_lru::traits.needs_weights && protect_hot<gate_score>::traits.needs_weights);
 
 TEST(protect_hot, spares_keys_used_often_since_their_fill) {
@@ -39,12 +38,6 @@ TEST(protect_hot, spares_keys_used_often_since_their_fill) {
   w.begin(4, 0);
   w.hit(1);
   EXPECT_EQ(w.order(5, 0), slot_ids({2, 0, 1}));
-}
-
-TEST(protect_hot, checks_both_configurations) {
-  EXPECT_TRUE(hot_lru::config{.uses = 0}.validate());
-  EXPECT_TRUE((protect_hot<gate_score>::config{.inner = {.decay = 2.0}}.validate()));
-  EXPECT_FALSE(hot_lru::config{}.validate());
 }
 
 }  // namespace

@@ -11,7 +11,6 @@
 #include "hotset/eviction/protect_hot.hpp"
 #include "hotset/paging/pager.hpp"
 #include "hotset/policy/any/any_eviction_policy.hpp"
-#include "hotset/registry/parameters.hpp"
 #include "reference_policies.hpp"
 
 namespace hotset::reserve_prefetch_test {
@@ -25,8 +24,7 @@ using slots = std::vector<slot_id>;
 using split_lru = reserve_prefetch<lru>;
 static_assert(eviction_policy<split_lru>);
 static_assert(eviction_policy<protect_hot<reserve_prefetch<gate_score>>>);
-static_assert(protect_hot<split_lru>::name == "protect_hot<reserve_prefetch<lru>>");
-static_assert(split_lru::decorator == "reserve_prefetch");
+static_assert(split_lru::name == "reserve_prefetch");
 static_assert(split_lru::traits.moves_by_itself);
 static_assert(reserve_prefetch<gate_score>::traits.needs_weights);
 
@@ -94,41 +92,6 @@ TEST(reserve_prefetch, which_ones_are_too_many_does_not_depend_on_what_is_eligib
   EXPECT_THAT(for_demand(w), ElementsAre(3, 4));
 }
 
-TEST(reserve_prefetch, a_prefetched_expert_that_is_used_is_one_of_the_others) {
-  auto w = with_prefetched(3);
-  w.begin(1, 0);
-  w.hit(2);
-  EXPECT_THAT(for_demand(w), ElementsAre(0, 1, 2, 3, 4)) << "two are left, none too many";
-  EXPECT_THAT(for_prefetch(w), ElementsAre(3, 4, 0, 1, 2));
-  w.hit_again(2);
-  w.hit(3);
-  EXPECT_THAT(for_prefetch(w), ElementsAre(0, 1, 2, 3, 4)) << "one is left, the share has room";
-}
-
-TEST(reserve_prefetch, a_request_for_a_used_expert_does_not_make_it_a_prefetched_one) {
-  auto w = with_prefetched(2);
-  w.request(0, 1);
-  EXPECT_THAT(for_prefetch(w), ElementsAre(3, 4, 0, 1, 2));
-}
-
-TEST(reserve_prefetch, a_slot_forgets_with_its_key) {
-  auto w = with_prefetched(2);
-  w.evict(3);
-  w.fill(3, {0_layer, 6_expert});
-  EXPECT_THAT(for_prefetch(w), ElementsAre(0, 1, 2, 3, 4)) << "one is left";
-}
-
-TEST(reserve_prefetch, a_move_changes_nothing) {
-  auto w = with_prefetched(2);
-  w.evict(0);
-  w.policy.on_move(3_slot, 0_slot);
-  w.eligible.set(0_slot);
-  w.eligible.reset(3_slot);
-  // Of four slots two, rounded: 0 and 4 fill them.
-  EXPECT_THAT(for_prefetch(w), ElementsAre(0, 4, 1, 2));
-  EXPECT_THAT(for_demand(w), ElementsAre(1, 2, 0, 4));
-}
-
 TEST(reserve_prefetch, the_share_is_at_least_one_and_less_than_all) {
   for (const double share : {0.01, 0.99}) {
     hand_walk<split_lru> w(shared(1, 3), {.share = share});
@@ -148,20 +111,6 @@ TEST(reserve_prefetch, the_share_is_at_least_one_and_less_than_all) {
   one.prefetch(0, {0_layer, 0_expert}, 1);
   EXPECT_THAT(for_demand(one), ElementsAre(0));
   EXPECT_THAT(for_prefetch(one), ElementsAre(0));
-}
-
-TEST(reserve_prefetch, each_pool_has_a_share_of_its_own) {
-  const geometry shape{.layers = 2, .experts = 8, .top_k = 2};
-  hand_walk<split_lru> w(pool_layout::per_layer(shape, 3).value(), {.share = 0.34});
-  w.begin(0, 0);
-  w.fill_from(0, 2);
-  w.prefetch(2, {0_layer, 2_expert}, 1);
-  w.begin(0, 1);
-  w.fill(3, {1_layer, 0_expert});
-  w.prefetch(4, {1_layer, 1_expert}, 1);
-  w.prefetch(5, {1_layer, 2_expert}, 1);
-  EXPECT_THAT(w.order_of(0_pool, 1, 0), ElementsAre(0, 1, 2));
-  EXPECT_THAT(w.order_of(1_pool, 1, 1), ElementsAre(4, 3, 5));
 }
 
 /// One layer, one expert a token.
@@ -215,22 +164,6 @@ TEST(reserve_prefetch, a_pager_says_for_whom_it_asks) {
   EXPECT_THAT(second, ElementsAre(1, 2, 4, 5, 6));
   EXPECT_EQ(play(erased), std::pair(first, second));
   EXPECT_THAT(play(without).first, ElementsAre(1, 2, 3, 4, 5));
-}
-
-TEST(reserve_prefetch, checks_both_configurations) {
-  for (const double wrong : {0.0, 1.0, -0.5, 2.0})
-    EXPECT_TRUE(split_lru::config{.share = wrong}.validate()) << wrong;
-  EXPECT_EQ(split_lru::config{.share = 1}.validate()->message,
-            "reserve_prefetch share = 1.000000, accepted: more than 0, less than 1");
-  EXPECT_TRUE((reserve_prefetch<gate_score>::config{.inner = {.decay = 2.0}}.validate()));
-  EXPECT_FALSE(split_lru::config{}.validate());
-}
-
-TEST(reserve_prefetch, is_read_by_name) {
-  const auto spec_from = parse_policy("reserve_prefetch:share=0.35").value();
-  parameters from(spec_from);
-  EXPECT_EQ(split_lru::config::read(from).share, 0.35);
-  EXPECT_FALSE(from.finish());
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every reader of traces on damaged input: it gives a valid trace or throws trace_error, nothing else.
 #include <functional>
-#include <iostream>
 
 #include <gtest/gtest.h>
 
@@ -9,7 +8,6 @@
 #include "hotset/trace/native_trace_writer.hpp"
 #include "hotset/trace/visit_sequence.hpp"
 #include "lab/traces/esft.hpp"
-#include "lab/traces/expert_counts.hpp"
 #include "lab/traces/importers.hpp"
 #include "lab/traces/native_trace.hpp"
 #include "lab/traces/open_requests.hpp"
@@ -28,28 +26,14 @@ using namespace hotset::lab;
 using reader = std::function<routing_trace(const std::string&)>;
 
 void fuzz(const std::string& sample, std::uint64_t rounds, const reader& read) {
-  constexpr std::uint64_t first_seed = 20240601;
-  std::cout << "seeds " << first_seed << ".." << first_seed + rounds - 1 << '\n';
-  std::uint64_t accepted = 0;
   ASSERT_FALSE(read(sample).validate()) << "the undamaged sample";
-  for (std::uint64_t seed = first_seed; seed < first_seed + rounds; ++seed) {
-    splitmix64 random(seed);
-    const auto bytes = damaged(sample, random);
-    try {
-      const auto trace = read(bytes);
-      const auto bad = trace.validate();
-      ASSERT_FALSE(bad) << "seed " << seed << ": " << bad->message;
-      (void)visit_sequence::create(trace);
-      ++accepted;
-    } catch (const trace_error& refusal) {
-      ASSERT_EQ(std::string_view(refusal.what()).find('\n'), std::string_view::npos)
-          << "seed " << seed << ": " << refusal.what();
-    } catch (const std::exception& other) {
-      FAIL() << "seed " << seed << ": " << other.what();
-    }
-  }
-  std::cout << accepted << " of " << rounds << " accepted\n";
-  EXPECT_LT(accepted, rounds) << "damage must be noticed now and then";
+  fuzz_reader(sample, rounds, [&](const std::string& bytes, splitmix64&) {
+    const auto trace = read(bytes);
+    const auto bad = trace.validate();
+    EXPECT_FALSE(bad) << bad->message;
+    (void)visit_sequence::create(trace);
+    return true;
+  });
 }
 
 routing_trace accesses(const kv_trace& kv) {
@@ -107,27 +91,13 @@ TEST(fuzz_traces, text) {
   }
 }
 
-TEST(fuzz_traces, counts) {
-  fuzz(R"({"logical_count": [[[5, 0, 2.0]], [[1, 1, 8]]], "layers": [7], "name": "n"})", 4000,
-       through_file([](const auto& path) {
-         const auto counts = read_logical_counts(path);
-         routing_trace trace;
-         trace.layers = static_cast<std::int32_t>(counts.layers.size());
-         trace.experts = counts.experts;
-         trace.top_k = 1;
-         trace.step = trace.sequence = {0};
-         trace.kind = {request_class::decode};
-         trace.ids.assign(counts.layers.size(), expert_id{0});
-         return trace;
-       }));
-}
-
 TEST(fuzz_traces, maps_and_rows_filled_up) {
   fuzz(npy_samples::npy(
            "|b1", "(2, 2, 4)",
            npy_samples::bytes_of<std::uint8_t>({0, 1, 0, 1, 1, 0, 0, 1, 0, 0, 0, 0, 0, 1, 1, 0})),
        4000, through_file([](const auto& path) { return open_trace(path); }));
-  fuzz(npy_samples::npy("<f4", "(2, 2, 2)", npy_samples::bytes_of<float>({3, 1, 0, 0, 3, 2, 0, 0})),
+  fuzz(npy_samples::npy("<i4", "(2, 2, 2)",
+                        npy_samples::bytes_of<std::int32_t>({3, 1, 0, 0, 3, 2, 0, 0})),
        4000, through_file([](const auto& path) { return open_trace(path); }));
 }
 
@@ -165,9 +135,7 @@ TEST(fuzz_traces, azure) {
 
 TEST(fuzz_traces, esft) {
   fuzz(std::string(trace_samples::esft_layer_1), 1500, [](const std::string& bytes) {
-    const auto esft = parse_esft({{"expert_weights_1.txt", bytes}}, "fuzz");
-    (void)format_esft_layer(esft, 0_layer);
-    return esft.trace;
+    return parse_esft({{"expert_weights_1.txt", bytes}}, "fuzz");
   });
 }
 
@@ -176,8 +144,7 @@ TEST(fuzz_traces, esft_summary) {
   fuzz(summary, 1500, [](const std::string& bytes) {
     return parse_esft({{"expert_weights_1.txt", std::string(trace_samples::esft_layer_1)},
                        {"summary.json", bytes}},
-                      "fuzz")
-        .trace;
+                      "fuzz");
   });
 }
 

@@ -242,10 +242,7 @@ class elastic_life {
     ids_.resize(static_cast<std::size_t>(shape().top_k) *
                 (1 + random_.below(static_cast<std::uint64_t>(shape().max_tokens_per_visit))));
     for (auto& id : ids_) id = expert_id{random_.id_below(shape().experts)};
-    routing_view view;
-    view.layer = random_layer();
-    view.step = step_;
-    view.experts = ids_;
+    const routing_view view{.layer = random_layer(), .step = step_, .experts = ids_};
     return view;
   }
   void serve() {
@@ -267,10 +264,8 @@ class elastic_life {
   }
   void prefetch() {
     trail_.begin("prefetch");
-    visit_context context;
-    context.step = step_;
-    context.layer = random_layer();
-    context.pool = layout_.pool_of_layer(context.layer);
+    const visit_context context{
+        .layer = random_layer(), .pool = layout_.pool_of_layer(context.layer), .step = step_};
     std::vector<prefetch_request> requests(random_.below(4));
     for (auto& r : requests)
       r = {{random_layer(), expert_id{random_.id_below(shape().experts)}},

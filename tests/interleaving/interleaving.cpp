@@ -337,11 +337,10 @@ class life {
   }
   void prefetch() {
     trail_.begin("prefetch");
-    visit_context context;
-    context.step = step_;
-    context.layer = layer_id{random_.id_below(shape().layers)};
-    context.pool = cache_->layout().pool_of_layer(context.layer);
-    context.kind = static_cast<request_class>(random_.below(3));
+    const visit_context context{.layer = layer_id{random_.id_below(shape().layers)},
+                                .pool = cache_->layout().pool_of_layer(context.layer),
+                                .step = step_,
+                                .kind = static_cast<request_class>(random_.below(3))};
     std::vector<prefetch_request> requests(random_.below(6));
     for (auto& r : requests) {
       r = {{random_layer(), expert_id{random_.id_below(shape().experts)}},

@@ -8,7 +8,6 @@
 
 #include <gtest/gtest.h>
 
-#include "hotset/policy/policy_config.hpp"
 #include "random_source.hpp"
 
 namespace hotset::compute_on_host_test {
@@ -38,37 +37,13 @@ std::string ask(compute_on_host policy, const std::vector<miss>& misses) {
 }
 
 TEST(compute_on_host, without_a_split_everything_stays) {
-  EXPECT_EQ(ask(compute_on_host(shape), used({1, 2, 3})), "hhh");
+  EXPECT_EQ(ask(compute_on_host(shape, {}), used({1, 2, 3})), "hhh");
   EXPECT_EQ(ask(compute_on_host(shape, {.fetch_cost = 0.01}), used({9})), "h");
-}
-
-TEST(compute_on_host, link_and_host_are_done_together) {
-  // f = 0..4: max(2 f, 4 - f) = 4, 3, 4, 6, 8.
-  EXPECT_EQ(
-      ask(compute_on_host(shape, {host_split::bandwidth_matched, 2.0, 1.0}), used({1, 1, 1, 1})),
-      "fhhh");
-  // f = 0..4: max(f, 2 (4 - f)) = 8, 6, 4, 3, 4.
-  EXPECT_EQ(
-      ask(compute_on_host(shape, {host_split::bandwidth_matched, 1.0, 2.0}), used({1, 1, 1, 1})),
-      "fffh");
-}
-
-TEST(compute_on_host, ties_go_to_fewer_fetches) {
-  // One miss at equal cost: 1 either way. Three: 3, 2, 2, 3.
-  const compute_on_host::config even{.split = host_split::bandwidth_matched};
-  EXPECT_EQ(ask(compute_on_host(shape, even), used({1})), "h");
-  EXPECT_EQ(ask(compute_on_host(shape, even), used({1, 1, 1})), "fhh");
-}
-
-TEST(compute_on_host, the_most_used_are_fetched_the_earlier_first) {
-  const compute_on_host::config even{.split = host_split::bandwidth_matched};
-  EXPECT_EQ(ask(compute_on_host(shape, even), used({1, 3, 2, 3})), "hfhf");
-  EXPECT_EQ(ask(compute_on_host(shape, even), used({2, 1, 2, 2})), "fhfh");
 }
 
 TEST(compute_on_host, a_held_lower_copy_is_a_miss) {
   const std::vector<miss> held{{.expert = 1_expert, .uses = 1, .held = 1_precision}};
-  EXPECT_EQ(ask(compute_on_host(shape), held), "h");
+  EXPECT_EQ(ask(compute_on_host(shape, {}), held), "h");
   EXPECT_EQ(ask(compute_on_host(shape, {host_split::bandwidth_matched, 1.0, 2.0}), held), "f");
 }
 
@@ -104,27 +79,11 @@ TEST(compute_on_host, no_subset_is_done_sooner) {
 }
 
 TEST(compute_on_host, refuses_costs_that_are_none) {
-  EXPECT_FALSE(compute_on_host::config{}.validate());
-  EXPECT_FALSE(validate_for(compute_on_host::config{}, shape));
-  const auto refused = [](const compute_on_host::config& c) {
-    const auto bad = c.validate();
-    return bad ? bad->message : "accepted";
-  };
-  EXPECT_EQ(refused({.split = static_cast<host_split>(7)}),
-            "compute_on_host split = 7, accepted: 0 (none), 1 (bandwidth_matched)");
-  EXPECT_EQ(refused({.fetch_cost = 0.0}),
-            "compute_on_host fetch_cost = 0.000000, accepted: finite, above 0");
-  EXPECT_EQ(refused({.host_cost = -1.0}),
-            "compute_on_host host_cost = -1.000000, accepted: finite, above 0");
   for (const double x :
        {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
-    EXPECT_NE(refused({.fetch_cost = x}), "accepted");
-    EXPECT_NE(refused({.host_cost = x}), "accepted");
+    EXPECT_TRUE(compute_on_host::config{.fetch_cost = x}.validate());
+    EXPECT_TRUE(compute_on_host::config{.host_cost = x}.validate());
   }
-}
-
-TEST(compute_on_host, prefetches_at_the_highest_precision) {
-  EXPECT_EQ(compute_on_host(shape).prefetch_precision(), 0);
 }
 
 }  // namespace

@@ -5,7 +5,6 @@
 
 #include <gtest/gtest.h>
 
-#include "hotset/policy/policy_config.hpp"
 #include "hotset/registry/parameters.hpp"
 
 namespace hotset::drop_test {
@@ -32,8 +31,8 @@ const std::vector<miss> ranked{{.expert = 3_expert, .rank = 0},
                                {.expert = 0_expert, .rank = 3}};
 
 TEST(drop, the_first_two_ranks_are_fetched) {
-  EXPECT_EQ(ask(drop(shape), ranked), (actions{miss_action::fetch, miss_action::fetch,
-                                               miss_action::drop, miss_action::drop}));
+  EXPECT_EQ(ask(drop(shape, {}), ranked), (actions{miss_action::fetch, miss_action::fetch,
+                                                   miss_action::drop, miss_action::drop}));
 }
 
 TEST(drop, obeys_keep) {
@@ -43,8 +42,8 @@ TEST(drop, obeys_keep) {
 }
 
 TEST(drop, uses_what_is_held_whatever_its_rank) {
-  EXPECT_EQ(ask(drop(shape), {{.expert = 3_expert, .rank = 0, .held = 1_precision},
-                              {.expert = 4_expert, .rank = 3, .held = 1_precision}}),
+  EXPECT_EQ(ask(drop(shape, {}), {{.expert = 3_expert, .rank = 0, .held = 1_precision},
+                                  {.expert = 4_expert, .rank = 3, .held = 1_precision}}),
             actions(2, miss_action::keep));
 }
 
@@ -85,12 +84,6 @@ TEST(drop, without_weights_nothing_is_below_a_threshold) {
             actions(4, miss_action::fetch));
 }
 
-TEST(drop, refuses_a_threshold_that_drops_nothing) {
-  EXPECT_EQ(drop::config{.threshold = 0}.validate()->message,
-            "drop threshold = 0.000000, accepted: more than 0 (a share of a token's gate weight)");
-  EXPECT_TRUE(drop::config{.threshold = std::nan("")}.validate());
-}
-
 TEST(drop, by_name_a_threshold_keeps_one_rank) {
   const auto read = [](const char* text) {
     const auto spec_from = parse_policy(text).value();
@@ -102,15 +95,6 @@ TEST(drop, by_name_a_threshold_keeps_one_rank) {
   EXPECT_EQ(read("drop:threshold=0.05").threshold, 0.05);
   EXPECT_EQ(read("drop:threshold=0.05:keep=3").keep, 3U);
 }
-
-TEST(drop, keeps_at_least_one_rank) {
-  EXPECT_FALSE(drop::config{}.validate());
-  EXPECT_FALSE(validate_for(drop::config{}, shape));
-  ASSERT_TRUE(drop::config{.keep = 0}.validate());
-  EXPECT_EQ(drop::config{.keep = 0}.validate()->message, "drop keep = 0, accepted: 1 or more");
-}
-
-TEST(drop, prefetches_at_the_highest_precision) { EXPECT_EQ(drop(shape).prefetch_precision(), 0); }
 
 }  // namespace
 }  // namespace hotset::drop_test

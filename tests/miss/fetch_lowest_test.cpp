@@ -16,7 +16,7 @@ const geometry three{
     .layers = 1, .experts = 8, .top_k = 2, .expert_bytes = {8}, .lower_precisions = {{4}, {2}}};
 
 TEST(fetch_lowest, brings_the_shortest_copy_and_keeps_what_is_held) {
-  fetch_lowest policy(three);
+  fetch_lowest policy(three, {});
   const std::vector<miss> misses{{.expert = 3_expert, .weight = 0.9F},
                                  {.expert = 5_expert, .weight = 0.9F, .held = 1_precision},
                                  {.expert = 6_expert}};
@@ -29,12 +29,7 @@ TEST(fetch_lowest, brings_the_shortest_copy_and_keeps_what_is_held) {
   EXPECT_EQ(out[2].precision, 2);
 }
 
-TEST(fetch_lowest, prefetches_at_the_highest_precision) {
-  EXPECT_EQ(fetch_lowest(three).prefetch_precision(), 0);
-}
-
 TEST(fetch_lowest, refuses_a_model_of_one_precision) {
-  EXPECT_FALSE(fetch_lowest::config{}.validate());
   EXPECT_FALSE(fetch_lowest::config{}.validate(three));
   ASSERT_TRUE(fetch_lowest::config{}.validate(one));
   EXPECT_EQ(fetch_lowest::config{}.validate(one)->message,

@@ -42,19 +42,8 @@ void expect_fetch(miss_decision d, precision_id precision) {
   EXPECT_EQ(d.precision, precision);
 }
 
-TEST(fetch_priority, divides_what_is_below_the_percentile_evenly) {
-  fetch_priority policy(with(3));
-  policy.observe(ten);
-  expect_fetch(ask(policy, 0.95F), 0_precision);
-  expect_fetch(ask(policy, 0.6F), 0_precision);
-  expect_fetch(ask(policy, 0.59F), 1_precision);
-  expect_fetch(ask(policy, 0.3F), 1_precision);
-  expect_fetch(ask(policy, 0.29F), 2_precision);
-  expect_fetch(ask(policy, 0.0F), 2_precision);
-}
-
 TEST(fetch_priority, everything_is_important_until_weights_were_seen_and_without_any) {
-  fetch_priority policy(with(3));
+  fetch_priority policy(with(3), {});
   expect_fetch(ask(policy, 0.0F), 0_precision);
   expect_fetch(ask(policy, -1.0F), 0_precision);
   policy.observe({});
@@ -65,18 +54,8 @@ TEST(fetch_priority, everything_is_important_until_weights_were_seen_and_without
   expect_fetch(ask(policy, 0.0F), 2_precision);
 }
 
-TEST(fetch_priority, a_held_copy_serves_unimportant_uses_only) {
-  fetch_priority policy(with(3));
-  policy.observe(ten);
-  for (const auto held : {1_precision, 2_precision}) {
-    expect_fetch(ask(policy, 0.6F, held), 0_precision);
-    EXPECT_EQ(ask(policy, 0.59F, held).action, miss_action::keep);  // wants 1
-    EXPECT_EQ(ask(policy, 0.1F, held).action, miss_action::keep);   // wants 2
-  }
-}
-
 TEST(fetch_priority, looks_past_what_is_no_weight) {
-  fetch_priority policy(with(2));
+  fetch_priority policy(with(2), {});
   const auto infinite = std::numeric_limits<float>::infinity();
   policy.observe(
       std::vector<float>{std::numeric_limits<float>::quiet_NaN(), infinite, -infinite, -0.5F});
@@ -129,25 +108,9 @@ TEST(fetch_priority, agrees_with_sorting_the_window) {
   }
 }
 
-TEST(fetch_priority, prefetches_at_the_highest_precision) {
-  EXPECT_EQ(fetch_priority(with(3)).prefetch_precision(), 0);
-}
-
 TEST(fetch_priority, refuses_what_cannot_work) {
-  EXPECT_FALSE(fetch_priority::config{}.validate());
-  const auto refused = [](const fetch_priority::config& c) {
-    const auto bad = c.validate();
-    return bad ? bad->message : "accepted";
-  };
-  EXPECT_EQ(refused({.percentile = 0.0}),
-            "fetch_priority percentile = 0.000000, accepted: (0, 100)");
-  EXPECT_EQ(refused({.percentile = 100.0}),
-            "fetch_priority percentile = 100.000000, accepted: (0, 100)");
-  EXPECT_NE(refused({.percentile = std::numeric_limits<double>::quiet_NaN()}), "accepted");
-  EXPECT_EQ(refused({.window = 0}), "fetch_priority window = 0, accepted: 1..16777216");
-  EXPECT_EQ(refused({.window = 16777217}),
-            "fetch_priority window = 16777217, accepted: 1..16777216");
-  EXPECT_EQ(refused({.window = 16777216}), "accepted");
+  EXPECT_TRUE(
+      fetch_priority::config{.percentile = std::numeric_limits<double>::quiet_NaN()}.validate());
   EXPECT_FALSE(fetch_priority::config{}.validate(with(2)));
   ASSERT_TRUE(fetch_priority::config{}.validate(with(1)));
   EXPECT_EQ(fetch_priority::config{}.validate(with(1))->message,

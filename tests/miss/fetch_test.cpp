@@ -5,14 +5,11 @@
 
 #include <gtest/gtest.h>
 
-#include "hotset/policy/policy_config.hpp"
-
 namespace hotset::fetch_test {
 namespace {
 
 static_assert(fetch::traits.is_exact && fetch::traits.fetches_all && !fetch::traits.needs_logits);
 
-const geometry one{.layers = 1, .experts = 8, .top_k = 2, .expert_bytes = {8}};
 const geometry three{
     .layers = 1, .experts = 8, .top_k = 2, .expert_bytes = {8}, .lower_precisions = {{4}, {2}}};
 
@@ -26,13 +23,6 @@ TEST(fetch, brings_everything_at_precision_0_a_held_lower_copy_too) {
   EXPECT_EQ(out[1].action, miss_action::fetch);
   EXPECT_EQ(out[1].precision, 0);
   EXPECT_EQ(out[2].action, miss_action::drop);  // not asked for
-  EXPECT_EQ(policy.prefetch_precision(), 0);
-}
-
-TEST(fetch, serves_any_model) {
-  EXPECT_FALSE(fetch::config{}.validate());
-  EXPECT_FALSE(validate_for(fetch::config{}, one));
-  EXPECT_FALSE(validate_for(fetch::config{}, three));
 }
 
 }  // namespace

@@ -11,7 +11,6 @@
 
 #include <gtest/gtest.h>
 
-#include "hotset/policy/policy_config.hpp"
 #include "random_source.hpp"
 #include "written_ids.hpp"
 
@@ -80,38 +79,6 @@ TEST(substitute, ids_that_are_no_whole_tokens_are_fetched) {
     EXPECT_EQ(ask(v, 1.0).actions, "f");
     EXPECT_EQ(ask(v, 1.0).ids, ids);
   }
-}
-
-TEST(substitute, the_nearest_score_within_the_tolerance_stands_in) {
-  visit v{.experts = expert_ids({0, 1})};
-  v.probabilities = {0.30F, 0.25F, 0.15F, 0.10F, 0.08F, 0.06F, 0.04F, 0.02F};
-  v.reside({0, 3, 4});  // 1 is missing: 0.25 - 0.10 = 0.15
-  EXPECT_EQ(ask(v, 0.2).ids, expert_ids({0, 3}));
-  EXPECT_EQ(ask(v, 0.2).actions, "s");
-  EXPECT_EQ(ask(v, 0.14).ids, expert_ids({0, 1}));
-  EXPECT_EQ(ask(v, 0.14).actions, "f");
-}
-
-TEST(substitute, ties_go_to_the_higher_score_then_to_the_lower_id) {
-  visit v{.experts = expert_ids({0, 1})};
-  v.probabilities = {0.5F, 0.25F, 0.125F, 0.375F, 0.375F, 0.125F, 0, 0};
-  v.reside({0, 2, 3, 4, 5});
-  EXPECT_EQ(ask(v, 1.0).ids, expert_ids({0, 3}));
-}
-
-TEST(substitute, an_expert_is_replaced_everywhere_or_fetched) {
-  visit v{.experts = expert_ids({0, 1, 3, 1, 1, 0})};
-  v.reside({0, 3});
-  v.probabilities = {0.40F, 0.38F, 0.0F, 0.20F, 0.02F, 0, 0, 0,   // 1 -> 3: 0.18
-                     0.25F, 0.35F, 0.0F, 0.40F, 0.00F, 0, 0, 0,   // 1 -> 0: 0.10
-                     0.40F, 0.30F, 0.0F, 0.20F, 0.10F, 0, 0, 0};  // 1 -> 3: 0.10
-  EXPECT_EQ(ask(v, 0.2).ids, expert_ids({0, 3, 3, 0, 3, 0}));
-  EXPECT_EQ(ask(v, 0.2).actions, "s");
-  EXPECT_EQ(ask(v, 0.15).ids, v.experts);  // the first place has none
-  EXPECT_EQ(ask(v, 0.15).actions, "f");
-  v.probabilities[16 + 1] = 0.6F;  // nor has the last one now: 0.40
-  EXPECT_EQ(ask(v, 0.2).ids, v.experts);
-  EXPECT_EQ(ask(v, 0.2).actions, "f");
 }
 
 TEST(substitute, takes_the_softmax_of_logits_where_there_are_no_probabilities) {
@@ -226,20 +193,6 @@ TEST(substitute, agrees_with_its_naive_form) {
     for (const auto action : got.actions) ++seen[action];
   }
   for (const auto action : {'f', 's', 'k'}) EXPECT_GT(seen[action], 500) << action;
-}
-
-TEST(substitute, refuses_a_tolerance_that_is_none) {
-  EXPECT_FALSE(substitute::config{}.validate());
-  EXPECT_FALSE(validate_for(substitute::config{}, geometry{}));
-  EXPECT_FALSE(substitute::config{.tolerance = 0.0}.validate());
-  ASSERT_TRUE(substitute::config{.tolerance = -0.5}.validate());
-  EXPECT_EQ(substitute::config{.tolerance = -0.5}.validate()->message,
-            "substitute tolerance = -0.500000, accepted: 0 or more");
-  EXPECT_TRUE(substitute::config{.tolerance = std::numeric_limits<double>::quiet_NaN()}.validate());
-}
-
-TEST(substitute, prefetches_at_the_highest_precision) {
-  EXPECT_EQ(substitute({.layers = 1, .experts = 8, .top_k = 2}).prefetch_precision(), 0);
 }
 
 }  // namespace

@@ -28,11 +28,7 @@ struct visit {
   request_class kind = request_class::decode;
 
   [[nodiscard]] routing_view view() const {
-    routing_view out;
-    out.layer = layer;
-    out.kind = kind;
-    out.experts = ids;
-    out.weights = weights;
+    const routing_view out{.layer = layer, .kind = kind, .experts = ids, .weights = weights};
     return out;
   }
 };

@@ -38,11 +38,7 @@ class pager_compact : public testing::Test {
     std::vector<std::int32_t> ids(4);
     for (auto& id : ids) id = random.id_below(shape.experts);
     std::vector<float> weights{0.5F, 0.25F, 0.125F, 0.0625F};
-    routing_view view;
-    view.layer = layer;
-    view.step = step;
-    view.experts = ids;
-    view.weights = weights;
+    const routing_view view{.layer = layer, .step = step, .experts = ids, .weights = weights};
     auto planned = pages.plan(view, plan);
     while (planned == status::ok) {
       ASSERT_EQ(pages.commit(plan), status::ok);
@@ -157,11 +153,7 @@ TYPED_TEST(pager_compact, changes_no_later_decision) {
       std::vector<std::int32_t> ids(4);
       for (auto& id : ids) id = this->random.id_below(shape.experts);
       const std::vector<float> weights{0.5F, 0.25F, 0.125F, 0.0625F};
-      routing_view view;
-      view.layer = l;
-      view.step = step;
-      view.experts = ids;
-      view.weights = weights;
+      routing_view view{.layer = l, .step = step, .experts = ids, .weights = weights};
       ASSERT_EQ(other.serve(view, other_plan, [](const visit_group&) {}), status::ok);
       if (this->random.one_in(9)) {
         const auto quota = 2 + this->random.id_below(8);
@@ -179,8 +171,7 @@ TEST(pager_idle, is_not_while_a_slot_is_pinned_a_plan_is_open_or_a_copy_is_on_it
   auto plan = pages.make_plan();
   EXPECT_TRUE(pages.is_idle());
   const std::vector<std::int32_t> ids{1, 2};
-  routing_view view;
-  view.experts = ids;
+  const routing_view view{.experts = ids};
   ASSERT_EQ(pages.plan(view, plan), status::ok);
   EXPECT_FALSE(pages.is_idle());
   ASSERT_EQ(pages.commit(plan), status::ok);
@@ -218,9 +209,7 @@ TEST(pager_compact_prefetch, requests_move_with_their_experts) {
 
   // The oldest of a full pool, and still spared by other prefetches.
   const std::vector<std::int32_t> others{1, 2};
-  routing_view before;
-  before.layer = 2_layer;
-  before.experts = others;
+  const routing_view before{.layer = 2_layer, .experts = others};
   ASSERT_EQ(pages.plan(before, plan), status::ok);
   ASSERT_EQ(pages.commit(plan), status::ok);
   const std::vector<prefetch_request> another{{{2_layer, 7_expert}, 1, 1.0F}};
@@ -229,10 +218,7 @@ TEST(pager_compact_prefetch, requests_move_with_their_experts) {
   ASSERT_EQ(pages.abort(plan), status::ok);
 
   const std::vector<std::int32_t> ids{5, 5};
-  routing_view view;
-  view.layer = 2_layer;
-  view.step = 1;
-  view.experts = ids;
+  const routing_view view{.layer = 2_layer, .step = 1, .experts = ids};
   ASSERT_EQ(pages.plan(view, plan), status::ok);
   ASSERT_EQ(pages.commit(plan), status::ok);
   EXPECT_EQ(pages.stats().prefetch_hits, 1U);

@@ -31,8 +31,7 @@ TEST(pager_groups, a_union_that_does_not_fit_is_planned_group_by_group) {
   EXPECT_FALSE(w.plan.expert_wise());
   EXPECT_THAT(w.plan.tokens(), ElementsAre(0, 2));
   EXPECT_THAT(w.plan.experts(), ElementsAre(0, 1, 2));
-  ASSERT_EQ(w.decisions.commit(w.plan), status::ok);
-  ASSERT_EQ(w.decisions.plan_next(w.plan), status::ok);
+  ASSERT_TRUE(w.next_group());
   EXPECT_FALSE(w.plan.more());
   EXPECT_EQ(w.plan.group(), 1U);
   EXPECT_THAT(w.plan.tokens(), ElementsAre(1));
@@ -104,8 +103,7 @@ TEST(pager_groups, lfu_counts_a_visit_once_however_it_is_divided) {
 TEST(pager_groups, a_failed_group_can_be_planned_again) {
   pager_walk w({.layout = shared(2)});
   ASSERT_EQ(w.try_plan(0, 0, {0, 1, 2, 3}), status::ok);
-  ASSERT_EQ(w.decisions.commit(w.plan), status::ok);
-  ASSERT_EQ(w.decisions.plan_next(w.plan), status::ok);
+  ASSERT_TRUE(w.next_group());
   ASSERT_EQ(w.decisions.abort(w.plan, std::vector<std::uint8_t>{1, 0}), status::ok);
   ASSERT_EQ(w.decisions.plan_next(w.plan), status::ok);
   EXPECT_THAT(w.plan.experts(), ElementsAre(2, 3));
@@ -135,8 +133,7 @@ TEST(pager_groups, pinned_slots_leave_less_room) {
   w.decisions.pin(w.decisions.locate({1_layer, 7_expert}));
   ASSERT_EQ(w.try_plan(1, 0, {0, 1, 2, 3}), status::ok);
   EXPECT_EQ(w.plan.groups(), 2U);
-  ASSERT_EQ(w.decisions.commit(w.plan), status::ok);
-  ASSERT_EQ(w.decisions.plan_next(w.plan), status::ok);
+  ASSERT_TRUE(w.next_group());
   ASSERT_EQ(w.decisions.commit(w.plan), status::ok);
   EXPECT_THAT(w.readable(1), ElementsAre(6, 7));
   w.decisions.pin(w.decisions.locate({0_layer, 2_expert}));
@@ -210,8 +207,7 @@ TEST(pager_groups, what_admission_refused_stays_on_the_host_in_every_group) {
   EXPECT_THAT(w.plan.tokens(), ElementsAre(0, 1));
   EXPECT_THAT(w.plan.services(), ElementsAre(service::fill, service::host, service::fill));
   EXPECT_EQ(w.plan.slots()[1], no_slot);
-  ASSERT_EQ(w.decisions.commit(w.plan), status::ok);
-  ASSERT_EQ(w.decisions.plan_next(w.plan), status::ok);
+  ASSERT_TRUE(w.next_group());
   EXPECT_THAT(w.plan.services(), ElementsAre(service::fill, service::host));
   EXPECT_EQ(w.plan.host_count(), 1U);
   ASSERT_EQ(w.decisions.commit(w.plan), status::ok);
@@ -228,8 +224,7 @@ TEST(pager_groups, by_expert_uses_residents_first_and_fills_each_expert_once) {
   EXPECT_THAT(w.plan.tokens(), ElementsAre(0, 1, 2));
   EXPECT_EQ(w.plan.groups(), 2U);
   EXPECT_THAT(w.plan.experts(), ElementsAre(5, 4, 0));
-  ASSERT_EQ(w.decisions.commit(w.plan), status::ok);
-  ASSERT_EQ(w.decisions.plan_next(w.plan), status::ok);
+  ASSERT_TRUE(w.next_group());
   EXPECT_THAT(w.plan.experts(), ElementsAre(1, 2, 3));
   ASSERT_EQ(w.decisions.commit(w.plan), status::ok);
   EXPECT_EQ(w.stats().fills, 2U + 4U);

@@ -24,9 +24,7 @@ const geometry shape{.layers = 4, .experts = 8, .top_k = 2, .max_tokens_per_visi
 pool_layout shared(std::int64_t slots) { return pool_layout::shared(shape, slots).value(); }
 
 visit_context at(step_id step, support::written_layer layer) {
-  visit_context context;
-  context.step = step;
-  context.layer = layer;
+  const visit_context context{.layer = layer, .step = step};
   return context;
 }
 
@@ -56,14 +54,19 @@ struct pager_guard : testing::Test {
     for (const auto& f : w.prefetch(step, here, requests)) out.push_back(f.victim);
     return out;
   }
+  /// Experts 0 and 1 of the first layers are read.
+  template <class Walk>
+  static void pin_layers(Walk& w, std::int32_t layers) {
+    for (const auto l : each<layer_id>(layers))
+      for (const auto e : {0_expert, 1_expert}) w.decisions.pin(w.decisions.locate({l, e}));
+  }
   std::vector<float> probabilities;
 };
 
 TEST_F(pager_guard, a_victim_that_is_needed_sooner_and_as_likely_is_passed_over) {
   auto w = six();
   expect(w, 1, 0, 2, {{{1_layer, 0_expert}, 1, .5F}, {{1_layer, 1_expert}, 1, .75F}});
-  w.decisions.pin(w.decisions.locate({0_layer, 0_expert}));
-  w.decisions.pin(w.decisions.locate({0_layer, 1_expert}));
+  pin_layers(w, 1);
   EXPECT_THAT(victims(w, 1, 0, {{{2_layer, 7_expert}, 1, .5F}}),
               ElementsAre(expert_key{2_layer, 0_expert}))
       << "the first two are read, the next two are expected a layer before";
@@ -72,8 +75,7 @@ TEST_F(pager_guard, a_victim_that_is_needed_sooner_and_as_likely_is_passed_over)
 TEST_F(pager_guard, a_less_likely_victim_may_go) {
   auto w = six();
   expect(w, 1, 0, 2, {{{1_layer, 0_expert}, 1, .5F}});
-  w.decisions.pin(w.decisions.locate({0_layer, 0_expert}));
-  w.decisions.pin(w.decisions.locate({0_layer, 1_expert}));
+  pin_layers(w, 1);
   EXPECT_THAT(victims(w, 1, 0, {{{2_layer, 7_expert}, 1, .625F}}),
               ElementsAre(expert_key{1_layer, 0_expert}));
 }
@@ -82,11 +84,7 @@ TEST_F(pager_guard, a_victim_of_the_same_visit_counts_and_one_of_a_later_visit_d
   for (const layer_id wanted : {2_layer, 1_layer}) {
     auto w = six();
     expect(w, 1, 0, 2, {{{2_layer, 0_expert}, 1, .5F}, {{2_layer, 1_expert}, 1, .5F}});
-    for (const auto k : {expert_key{0_layer, 0_expert},
-                         {0_layer, 1_expert},
-                         {1_layer, 0_expert},
-                         {1_layer, 1_expert}})
-      w.decisions.pin(w.decisions.locate(k));
+    pin_layers(w, 2);
     const auto gone = victims(w, 1, 0, {{{wanted, 7_expert}, 1, .5F}});
     if (wanted == 2)
       EXPECT_THAT(gone, IsEmpty());
@@ -99,11 +97,7 @@ TEST_F(pager_guard, a_victim_of_the_same_visit_counts_and_one_of_a_later_visit_d
 TEST_F(pager_guard, a_request_for_the_next_step_comes_after_all_of_this_one) {
   auto w = six();
   expect(w, 1, 0, 3, {{{2_layer, 0_expert}, 1, .5F}, {{2_layer, 1_expert}, 1, .5F}});
-  for (const auto k : {expert_key{0_layer, 0_expert},
-                       {0_layer, 1_expert},
-                       {1_layer, 0_expert},
-                       {1_layer, 1_expert}})
-    w.decisions.pin(w.decisions.locate(k));
+  pin_layers(w, 2);
   EXPECT_THAT(victims(w, 1, 0, {{{1_layer, 7_expert}, 2, .5F}}), IsEmpty());
 }
 
@@ -115,8 +109,7 @@ TEST_F(pager_guard, where_all_are_expected_nothing_changes) {
           {{1_layer, 1_expert}, 1, 1.0F},
           {{2_layer, 0_expert}, 1, 1.0F},
           {{2_layer, 1_expert}, 1, 1.0F}});
-  w.decisions.pin(w.decisions.locate({0_layer, 0_expert}));
-  w.decisions.pin(w.decisions.locate({0_layer, 1_expert}));
+  pin_layers(w, 1);
   const auto before = w.decisions.residents();
   ASSERT_EQ(w.decisions.plan_prefetch(
                 at(1, 0), std::vector<prefetch_request>{{{3_layer, 7_expert}, 1, .5F}}, w.plan),
@@ -136,8 +129,7 @@ TEST_F(pager_guard, each_request_is_compared_for_itself) {
           {{1_layer, 1_expert}, 1, .5F},
           {{2_layer, 0_expert}, 1, .5F},
           {{2_layer, 1_expert}, 1, .5F}});
-  w.decisions.pin(w.decisions.locate({0_layer, 0_expert}));
-  w.decisions.pin(w.decisions.locate({0_layer, 1_expert}));
+  pin_layers(w, 1);
   const std::vector<prefetch_request> requests{{{2_layer, 6_expert}, 1, .25F},
                                                {{2_layer, 7_expert}, 1, .75F}};
   ASSERT_EQ(w.decisions.plan_prefetch(at(1, 0), requests, w.plan), status::ok);
@@ -186,11 +178,7 @@ TEST_F(pager_guard, a_later_forecast_of_a_layer_replaces_the_earlier_one) {
   auto w = six();
   expect(w, 1, 0, 2, {{{2_layer, 0_expert}, 1, 1.0F}});
   expect(w, 1, 1, 1, {{{2_layer, 1_expert}, 1, 1.0F}});
-  for (const auto k : {expert_key{0_layer, 0_expert},
-                       {0_layer, 1_expert},
-                       {1_layer, 0_expert},
-                       {1_layer, 1_expert}})
-    w.decisions.pin(w.decisions.locate(k));
+  pin_layers(w, 2);
   EXPECT_THAT(victims(w, 1, 1, {{{3_layer, 7_expert}, 1, .5F}}),
               ElementsAre(expert_key{2_layer, 0_expert}));
 }
@@ -230,8 +218,7 @@ TEST_F(pager_guard, other_guards_do_not_look_at_forecasts) {
   for (const auto guard : {prefetch_guard::none, prefetch_guard::named}) {
     auto w = six(guard);
     expect(w, 1, 0, 2, {{{1_layer, 0_expert}, 1, 1.0F}});
-    w.decisions.pin(w.decisions.locate({0_layer, 0_expert}));
-    w.decisions.pin(w.decisions.locate({0_layer, 1_expert}));
+    pin_layers(w, 1);
     EXPECT_THAT(victims(w, 1, 0, {{{2_layer, 7_expert}, 1, .5F}}),
                 ElementsAre(expert_key{1_layer, 0_expert}));
   }

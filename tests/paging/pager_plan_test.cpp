@@ -5,8 +5,10 @@
 #include <gtest/gtest.h>
 
 #include "hotset/admission/after_n_uses.hpp"
+#include "hotset/eviction/fifo.hpp"
 #include "hotset/eviction/gate_score.hpp"
 #include "hotset/eviction/least_stale.hpp"
+#include "hotset/eviction/lfru.hpp"
 #include "hotset/eviction/lfu.hpp"
 #include "hotset/miss/compute_on_host.hpp"
 #include "hotset/miss/drop.hpp"
@@ -145,10 +147,9 @@ void expect_whole_tokens(typename Pager::config setup) {
   const std::vector<float> weights(4, 0.5F);
   const std::vector<float> logits(16, 0.0F);
   for (std::size_t count = 0; count <= ids.size(); ++count) {
-    routing_view view;
-    view.experts = std::span(ids).first(count);
-    view.weights = std::span(weights).first(count);
-    view.logits = std::span(logits).first(count / 2 * 8);
+    const routing_view view{.experts = std::span(ids).first(count),
+                            .weights = std::span(weights).first(count),
+                            .logits = std::span(logits).first(count / 2 * 8)};
     ASSERT_EQ(pages.plan(view, plan), count % 2 == 0 ? status::ok : status::invalid_visit)
         << count << " ids";
     if (count % 2 != 0) continue;
@@ -268,7 +269,7 @@ TEST(pager_plan, no_victim_changes_nothing) {
 
 template <class P>
 class pager_abort : public testing::Test {};
-using policies = testing::Types<lru, lfu, least_stale>;
+using policies = testing::Types<lru, fifo, lfu, lfru, gate_score, least_stale>;
 TYPED_TEST_SUITE(pager_abort, policies);
 
 /// Two pagers see the same visits; one of them also plans others and aborts them. They must stay equal.
@@ -323,16 +324,6 @@ TEST(pager_plan, an_aborted_split_visit_leaves_no_trace_in_the_statistics) {
   w.visit(0, 0, {0, 1, 2, 3});
   EXPECT_EQ(w.stats().split_visits, 1U);
   EXPECT_EQ(w.stats().groups, 2U);
-}
-
-TEST(pager_plan, an_aborted_prefetch_leaves_no_trace_in_the_statistics) {
-  pager_walk w({.layout = shared(2)});
-  const auto before = w.stats();
-  const std::vector<prefetch_request> requests{{{0_layer, 5_expert}, 0}};
-  ASSERT_EQ(w.decisions.plan_prefetch({}, requests, w.plan), status::ok);
-  ASSERT_THAT(w.plan.fills(), IsEmpty()) << "2 slots leave no room beside a token";
-  ASSERT_EQ(w.decisions.abort(w.plan), status::ok);
-  EXPECT_EQ(w.stats(), before);
 }
 
 // Hazard 19: a copy that has started has overwritten its victim.

@@ -454,8 +454,7 @@ TEST_F(pager_precision, a_late_low_copy_that_a_group_pushed_out_comes_back_as_it
   ASSERT_EQ(w.try_plan(0, 0, {0, 5, 1, 2, 0, 6, 0, 7}), status::ok);
   ASSERT_EQ(w.plan.groups(), 3U);
   EXPECT_EQ(w.plan.services()[0], service::hit);
-  ASSERT_EQ(w.decisions.commit(w.plan), status::ok);
-  ASSERT_EQ(w.decisions.plan_next(w.plan), status::ok);
+  ASSERT_TRUE(w.next_group());
   ASSERT_EQ(w.decisions.commit(w.plan), status::ok);
   EXPECT_EQ(precision_of(w, 0), -1);
   ASSERT_EQ(w.decisions.plan_next(w.plan), status::ok);
@@ -472,7 +471,7 @@ TEST_F(pager_precision, a_visit_split_by_expert_uses_low_copies_as_they_are) {
   ASSERT_EQ(w.try_plan(1, 0, {2, 0, 3, 4, 1, 5, 6, 7}), status::ok);
   std::vector<expert_id> order;
   std::size_t groups = 0;
-  while (true) {
+  do {
     ++groups;
     for (std::size_t i = 0; i < w.plan.experts().size(); ++i) {
       const auto e = w.plan.experts()[i];
@@ -483,11 +482,7 @@ TEST_F(pager_precision, a_visit_split_by_expert_uses_low_copies_as_they_are) {
       EXPECT_EQ(w.plan.slots()[i] == no_slot, e == 1);
     }
     EXPECT_THAT(w.plan.routed(), ElementsAre(2, 0, 3, 4, 1, -1, 6, 7));
-    ASSERT_EQ(w.decisions.commit(w.plan), status::ok);
-    support::expect_consistent(w.decisions);
-    if (!w.plan.more()) break;
-    ASSERT_EQ(w.decisions.plan_next(w.plan), status::ok);
-  }
+  } while (w.next_group());
   EXPECT_EQ(groups, 2U);
   EXPECT_THAT(order, ElementsAre(0, 2, 3, 4, 6, 7, 1)) << "residents first, the host's last";
   const auto s = w.stats();
@@ -549,17 +544,13 @@ TEST_F(pager_precision, a_host_that_computes_low_copies_does_so_in_every_group) 
   script.decisions = {{0_expert, on_host}};
   std::size_t groups = 0;
   ASSERT_EQ(w.try_plan(1, 0, {0, 1, 2, 3, 0, 4, 5, 6}), status::ok);
-  while (true) {
+  do {
     ++groups;
     for (std::size_t i = 0; i < w.plan.experts().size(); ++i) {
       EXPECT_EQ(w.plan.services()[i] == service::host, w.plan.experts()[i] == 0);
       EXPECT_EQ(w.plan.slots()[i] == no_slot, w.plan.experts()[i] == 0);
     }
-    ASSERT_EQ(w.decisions.commit(w.plan), status::ok);
-    support::expect_consistent(w.decisions);
-    if (!w.plan.more()) break;
-    ASSERT_EQ(w.decisions.plan_next(w.plan), status::ok);
-  }
+  } while (w.next_group());
   EXPECT_GT(groups, 1U);
   EXPECT_EQ(w.stats().precision_misses, 1U);
   EXPECT_EQ(w.stats().bypasses, 1U);
@@ -693,8 +684,7 @@ TEST_F(pager_precision, trim_is_by_pool) {
   auto w = walk({2, 2, 1});
   script.decisions = {{4_expert, fetch_at(1_precision)}, {5_expert, fetch_at(1_precision)}};
   w.visit(0, 0, {0, 1, 4, 5});
-  visit_context low;
-  low.pool = 1_pool;
+  const visit_context low{.pool = 1_pool};
   EXPECT_EQ(w.decisions.trim(low, 40, {}), 1U);
   EXPECT_THAT(w.placed(0), ElementsAre(0, 1, 5));
   EXPECT_EQ(w.decisions.resident_bytes(0_pool), 200U);

@@ -70,7 +70,16 @@ TEST(pager_stats, a_collision_is_a_miss_of_what_the_same_step_evicted) {
   EXPECT_EQ(w.stats().compulsory_misses, 4U);
 }
 
-/// Copies are placed together if nobody listens to departures, else one by one.
+// The step after it is 0: every key would seem to have been evicted in it.
+TEST(pager_stats, the_last_step_of_all_has_no_evictions_but_its_own) {
+  pager_walk w({.layout = shared(2)});
+  for (const auto& ids : {std::vector<std::int32_t>{0, 1}, {2, 3}, {0, 1}})
+    w.visit(~step_id{0}, 0, ids);
+  EXPECT_EQ(w.stats().compulsory_misses, 4U);
+  EXPECT_EQ(w.stats().collision_misses, 2U);
+}
+
+/// What leaves is accounted for in another way if somebody listens to departures.
 departure_sink listener(bool listens) {
   if (!listens) return {};
   return {.tell = [](void*, const departure&) noexcept {}};

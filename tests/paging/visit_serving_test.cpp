@@ -27,10 +27,7 @@ const std::vector<std::int32_t> four_tokens{0, 1, 2, 3, 0, 4, 5, 6};  ///< too m
 /// Three slots for tokens of two experts.
 struct visit_serving : slot_cache_steps {
   static routing_view view_of(const std::vector<std::int32_t>& ids, layer_id layer = 0_layer) {
-    routing_view view;
-    view.layer = layer;
-    view.step = 7;
-    view.experts = ids;
+    const routing_view view{.layer = layer, .step = 7, .experts = ids};
     return view;
   }
   /// A kernel for every token of the group, which looks its experts up in the group's row.
@@ -311,12 +308,9 @@ TEST(pager_serve, plans_and_commits_every_group) {
   pager_walk served({.layout = pool_layout::shared(support::cache_shape, 3).value()});
   std::vector<std::vector<expert_id>> groups;
   ASSERT_EQ(by_hand.try_plan(0, 0, four_tokens), status::ok);
-  while (true) {
+  do {
     groups.emplace_back(by_hand.plan.experts().begin(), by_hand.plan.experts().end());
-    ASSERT_EQ(by_hand.decisions.commit(by_hand.plan), status::ok);
-    if (!by_hand.plan.more()) break;
-    ASSERT_EQ(by_hand.decisions.plan_next(by_hand.plan), status::ok);
-  }
+  } while (by_hand.next_group());
   std::size_t n = 0;
   ASSERT_EQ(served.decisions.serve(served.view(0, 0, four_tokens), served.plan,
                                    [&](const visit_group& group) {

@@ -30,17 +30,12 @@ struct has_no_traits : archetype {
   using archetype::archetype;
   void traits();
 };
-struct has_traits_of_another_kind : archetype {
-  using archetype::archetype;
-  static constexpr bool traits = true;
-};
 
 TEST(admission_policy, takes_the_least_and_nothing_that_lacks_a_part_of_it) {
   EXPECT_TRUE(admission_policy<archetype>);
   EXPECT_FALSE(admission_policy<throwing>);
   EXPECT_FALSE(admission_policy<changes_when_asked>);
   EXPECT_FALSE(admission_policy<has_no_traits>);
-  EXPECT_FALSE(admission_policy<has_traits_of_another_kind>);
 }
 
 }  // namespace

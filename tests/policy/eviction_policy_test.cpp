@@ -42,54 +42,17 @@ struct counts_in_int : archetype {
     return 0;
   }
 };
-struct not_built_for_a_layout : archetype {
-  explicit not_built_for_a_layout(const config& c);
-};
-struct nameless : archetype {
-  using archetype::archetype;
-  void name();
-};
-struct unchecked : archetype {
-  struct config {};
-  unchecked(const pool_layout&, const config&);
-};
-struct immovable : archetype {
-  using archetype::archetype;
-  immovable(immovable&&) = delete;
-};
 struct cannot_be_moved_about : archetype {
   using archetype::archetype;
   void on_move(slot_id) noexcept {}
 };
 
-// Traits are written down, and are traits.
 struct has_no_traits : archetype {
   using archetype::archetype;
   void traits();
 };
-struct has_a_flag : archetype {
-  using archetype::archetype;
-  static constexpr bool traits = true;
-};
-struct changes_its_traits : archetype {
-  using archetype::archetype;
-  [[maybe_unused]] inline static eviction_traits traits{};
-};
 
 // What was satisfied once, and silently wrong: each optional hook is what the traits say, or nothing.
-struct misspelt_visit {
-  using config = no_options;
-  static constexpr std::string_view name = "misspelt";
-  static constexpr eviction_traits traits{};
-  misspelt_visit(const pool_layout&, const config&) {}
-  void on_vist(const visit_event&) noexcept {}
-  void on_prefetch(const prefetch_event&) noexcept {}
-  void on_evict(slot_id, expert_key) noexcept {}
-  void on_move(slot_id, slot_id) noexcept {}
-  std::size_t select_victims(const visit_context&, const slot_mask&, std::span<slot_id>) noexcept {
-    return 0;
-  }
-};
 struct visit_by_context : archetype {
   using archetype::archetype;
   void on_visit(const visit_context&) noexcept {}
@@ -140,19 +103,8 @@ struct hears_all : archetype {
   void on_forecast(const visit_context&, const forecast&) noexcept { ++heard; }
   int heard = 0;
 };
-struct sealed final {
-  using config = no_options;
-  static constexpr std::string_view name = "sealed";
-  static constexpr eviction_traits traits{.hears_requests = true};
-  sealed(const pool_layout&, const config&) {}
-  void on_request(const prefetch_event&) noexcept {}
-  void on_visit(const visit_event&) noexcept {}
-  void on_prefetch(const prefetch_event&) noexcept {}
-  void on_evict(slot_id, expert_key) noexcept {}
-  void on_move(slot_id, slot_id) noexcept {}
-  std::size_t select_victims(const visit_context&, const slot_mask&, std::span<slot_id>) noexcept {
-    return 0;
-  }
+struct sealed final : hears_all {
+  using hears_all::hears_all;
 };
 
 static_assert(is_eviction_policy<archetype>());
@@ -162,16 +114,9 @@ static_assert(!eviction_policy<throwing_visit>);
 static_assert(!eviction_policy<throwing_prefetch>);
 static_assert(!eviction_policy<throwing_choice>);
 static_assert(!eviction_policy<counts_in_int>);
-static_assert(!eviction_policy<not_built_for_a_layout>);
-static_assert(!eviction_policy<nameless>);
-static_assert(!eviction_policy<unchecked>);
-static_assert(!eviction_policy<immovable>);
 static_assert(!eviction_policy<cannot_be_moved_about>);
 static_assert(!eviction_policy<has_no_traits>);
-static_assert(!eviction_policy<has_a_flag>);
-static_assert(!eviction_policy<changes_its_traits>);
 static_assert(!eviction_policy<visit_by_context>);
-static_assert(!eviction_policy<misspelt_visit>);
 static_assert(!eviction_policy<request_that_is_changed>);
 static_assert(!eviction_policy<request_that_nobody_calls>);
 static_assert(!eviction_policy<route_that_nobody_calls>);

@@ -47,24 +47,6 @@ struct has_no_traits : archetype {
   using archetype::archetype;
   void traits();
 };
-struct nameless : archetype {
-  using archetype::archetype;
-  void name();
-};
-struct takes_any_parameters : archetype {
-  struct config {
-    [[nodiscard]] validation validate(const geometry&) const { return std::nullopt; }
-  };
-  takes_any_parameters(const geometry& shape, const config&)
-      : archetype(shape, archetype::config{}) {}
-};
-struct not_built_for_a_model : archetype {
-  explicit not_built_for_a_model(const config& c);
-};
-struct immovable : archetype {
-  using archetype::archetype;
-  immovable(immovable&&) = delete;
-};
 
 TEST(miss_policy, takes_the_least_and_nothing_that_lacks_a_part_of_it) {
   EXPECT_TRUE(miss_policy<archetype>);
@@ -74,10 +56,6 @@ TEST(miss_policy, takes_the_least_and_nothing_that_lacks_a_part_of_it) {
   EXPECT_FALSE(miss_policy<changes_its_misses>);
   EXPECT_FALSE(miss_policy<precision_in_int>);
   EXPECT_FALSE(miss_policy<has_no_traits>);
-  EXPECT_FALSE(miss_policy<nameless>);
-  EXPECT_FALSE(miss_policy<takes_any_parameters>);
-  EXPECT_FALSE(miss_policy<not_built_for_a_model>);
-  EXPECT_FALSE(miss_policy<immovable>);
 }
 
 }  // namespace

@@ -7,13 +7,20 @@
 #include <gtest/gtest.h>
 
 #include "hotset/eviction/belady.hpp"
+#include "hotset/eviction/expert_map_priority.hpp"
+#include "hotset/eviction/gate_score.hpp"
+#include "hotset/eviction/least_stale.hpp"
 #include "hotset/eviction/lfru.hpp"
+#include "hotset/eviction/lfu.hpp"
 #include "hotset/eviction/popularity.hpp"
 #include "hotset/eviction/protect_hot.hpp"
+#include "hotset/miss/compute_on_host.hpp"
 #include "hotset/miss/fetch_lowest.hpp"
 #include "hotset/paging/pager.hpp"
 #include "hotset/policy/any/any_eviction_policy.hpp"
 #include "hotset/prefetch/popular.hpp"
+#include "hotset/prefetch/score_threshold.hpp"
+#include "hotset/routing/cache_aware.hpp"
 
 namespace hotset::policy_config_test {
 namespace {
@@ -41,6 +48,66 @@ TEST(validate_for, asks_the_configuration_about_the_model) {
   EXPECT_THAT(bad->message, HasSubstr("layers x experts (8)"));
   EXPECT_TRUE(validate_for(popular::config{.profile = {{1, 2, 3}, ""}}, shape));
   EXPECT_TRUE(validate_for(fetch_lowest::config{}, shape));
+}
+
+/// The least that every policy has; what follows takes one thing away.
+struct some_traits {};
+struct archetype {
+  using config = no_options;
+  static constexpr std::string_view name = "archetype";
+  static constexpr some_traits traits{};
+  archetype(const geometry&, const config&) {}
+};
+struct nameless : archetype {
+  using archetype::archetype;
+  void name();
+};
+struct has_no_traits : archetype {
+  using archetype::archetype;
+  void traits();
+};
+struct has_a_flag : archetype {
+  using archetype::archetype;
+  static constexpr bool traits = true;
+};
+struct changes_its_traits : archetype {
+  using archetype::archetype;
+  [[maybe_unused]] inline static some_traits traits{};
+};
+struct unchecked : archetype {
+  struct config {};
+  unchecked(const geometry&, const config&);
+};
+struct not_built_for_a_shape : archetype {
+  explicit not_built_for_a_shape(const config& c);
+};
+struct immovable : archetype {
+  using archetype::archetype;
+  immovable(immovable&&) = delete;
+};
+template <class P>
+constexpr bool is_policy = policy_for<P, geometry, some_traits>;
+
+TEST(policy_for, takes_the_least_and_nothing_that_lacks_a_part_of_it) {
+  EXPECT_TRUE(is_policy<archetype>);
+  EXPECT_FALSE(is_policy<nameless>);
+  EXPECT_FALSE(is_policy<has_no_traits>);
+  EXPECT_FALSE(is_policy<has_a_flag>);
+  EXPECT_FALSE(is_policy<changes_its_traits>);
+  EXPECT_FALSE(is_policy<unchecked>);
+  EXPECT_FALSE(is_policy<not_built_for_a_shape>);
+  EXPECT_FALSE(is_policy<immovable>);
+}
+
+TEST(validate, refuses_what_is_none_of_the_names) {
+  EXPECT_TRUE(lfu::config{.history = static_cast<lfu_history>(7)}.validate());
+  EXPECT_TRUE(expert_map_priority::config{static_cast<use_history>(7)}.validate());
+  EXPECT_TRUE(gate_score::config{.accumulate = static_cast<gate_accumulate>(7)}.validate());
+  EXPECT_TRUE(least_stale::config{static_cast<stale_order>(7)}.validate());
+  EXPECT_TRUE(compute_on_host::config{.split = static_cast<host_split>(7)}.validate());
+  EXPECT_TRUE(cache_aware::config{.average = static_cast<logit_average>(7)}.validate());
+  EXPECT_EQ(score_threshold::config{.of = static_cast<score_population>(2)}.validate()->message,
+            "score_threshold of = 2, accepted: 0 (recent), 1 (layer)");
 }
 
 // One way to construct: the pager asks the same, through decorators and what was chosen at run time.

@@ -14,7 +14,6 @@ struct archetype {
   static constexpr std::string_view name = "archetype";
   static constexpr prefetch_traits traits{};
   archetype(const geometry&, const config&) {}
-  [[nodiscard]] forecast_need needs() const noexcept { return forecast_need::nothing; }
   [[nodiscard]] std::int32_t depth() const noexcept { return 1; }
   [[nodiscard]] std::size_t most_requests() const noexcept { return 0; }
   void observe(const routing_view&) noexcept {}
@@ -48,18 +47,6 @@ struct writes_keys : archetype {
     return 0;
   }
 };
-struct forgetful_of_needs : archetype {
-  using archetype::archetype;
-  [[nodiscard]] bool needs() const noexcept { return true; }
-};
-struct throwing_needs : archetype {
-  using archetype::archetype;
-  [[nodiscard]] forecast_need needs() const { return forecast_need::nothing; }
-};
-struct needs_a_change : archetype {
-  using archetype::archetype;
-  [[nodiscard]] forecast_need needs() noexcept { return forecast_need::nothing; }
-};
 struct depth_in_size : archetype {
   using archetype::archetype;
   [[nodiscard]] std::size_t depth() const noexcept { return 1; }
@@ -76,24 +63,9 @@ struct throwing_bound : archetype {
   using archetype::archetype;
   [[nodiscard]] std::size_t most_requests() const { return 0; }
 };
-struct not_built_for_a_geometry : archetype {
-  explicit not_built_for_a_geometry(const config& c);
-};
 struct has_no_traits : archetype {
   using archetype::archetype;
   void traits();
-};
-struct nameless : archetype {
-  using archetype::archetype;
-  void name();
-};
-struct unchecked : archetype {
-  struct config {};
-  unchecked(const geometry&, const config&);
-};
-struct immovable : archetype {
-  using archetype::archetype;
-  immovable(immovable&&) = delete;
 };
 
 TEST(prefetch_policy, takes_the_least_and_nothing_that_lacks_a_part_of_it) {
@@ -103,18 +75,11 @@ TEST(prefetch_policy, takes_the_least_and_nothing_that_lacks_a_part_of_it) {
   EXPECT_FALSE(prefetch_policy<counts_in_int>);
   EXPECT_FALSE(prefetch_policy<sees_no_forecast>);
   EXPECT_FALSE(prefetch_policy<writes_keys>);
-  EXPECT_FALSE(prefetch_policy<forgetful_of_needs>);
-  EXPECT_FALSE(prefetch_policy<throwing_needs>);
-  EXPECT_FALSE(prefetch_policy<needs_a_change>);
   EXPECT_FALSE(prefetch_policy<depth_in_size>);
   EXPECT_FALSE(prefetch_policy<throwing_depth>);
   EXPECT_FALSE(prefetch_policy<boundless>);
   EXPECT_FALSE(prefetch_policy<throwing_bound>);
-  EXPECT_FALSE(prefetch_policy<not_built_for_a_geometry>);
   EXPECT_FALSE(prefetch_policy<has_no_traits>);
-  EXPECT_FALSE(prefetch_policy<nameless>);
-  EXPECT_FALSE(prefetch_policy<unchecked>);
-  EXPECT_FALSE(prefetch_policy<immovable>);
 }
 
 }  // namespace

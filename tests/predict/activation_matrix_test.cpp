@@ -91,54 +91,6 @@ TEST(activation_matrix, the_stored_request_that_is_most_alike_is_expected_to_com
   EXPECT_FLOAT_EQ(found.confidence, (1 / std::sqrt(12.0F) + 1) / 2);
 }
 
-TEST(activation_matrix, counts_fade_from_token_to_token) {
-  activation_matrix lasting(shape, {});
-  activation_matrix fading(shape, {.decay = 0.5});
-  for (auto* const predictor : {&lasting, &fading}) {
-    run(*predictor, 1, 0, {0, 1}, {0, 1});
-    run(*predictor, 2, 1, {2, 3}, {2, 3});
-    said(*predictor, view_of(0_layer, 2, {0, 1}, {3}));
-  }
-  auto found = said(lasting, view_of(0_layer, 3, {2, 3}, {3}));
-  EXPECT_THAT(found.rows, is_row({0.5F, 0.5F, 0, 0})) << "alike, so the first";
-  EXPECT_FLOAT_EQ(found.confidence, std::sqrt(0.5F));
-  found = said(fading, view_of(0_layer, 3, {2, 3}, {3}));  // counts 1/2, 1/2, 1, 1
-  EXPECT_THAT(found.rows, is_row({0, 0, 0.5F, 0.5F}));
-  EXPECT_FLOAT_EQ(found.confidence, 2 / std::sqrt(2.0F * 2.5F));
-  // Two tokens of a visit are two tokens: counts 5/4, 5/4, 1/2, 1/2, then 13/8, 13/8, 1/4, 1/4.
-  found = said(fading, view_of(0_layer, 4, {0, 1, 0, 1}, {3, 3}));
-  EXPECT_FLOAT_EQ(found.confidence,
-                  2 * 1.625F / std::sqrt(2 * 2 * (1.625F * 1.625F + 0.25F * 0.25F)));
-}
-
-TEST(activation_matrix, rows_say_what_is_compared) {
-  const auto made = [](matrix_rows rows) {
-    activation_matrix predictor(shape, {.rows = rows});
-    run(predictor, 1, 0, {0, 1}, {0, 1});
-    run(predictor, 2, 1, {2, 3}, {2, 3});
-    return predictor;
-  };
-  auto seen = made(matrix_rows::seen);
-  auto all = made(matrix_rows::all);
-  auto future = made(matrix_rows::future);
-  const std::vector<std::int32_t> low{0, 1};
-  const std::vector<std::int32_t> high{2, 3};
-  const std::vector<sequence_id> third{3};
-  EXPECT_FLOAT_EQ(said(seen, view_of(0_layer, 2, high, third)).confidence, 1);
-  EXPECT_FLOAT_EQ(said(all, view_of(0_layer, 2, high, third)).confidence, 0.5F);
-  auto found = said(future, view_of(0_layer, 2, high, third));
-  EXPECT_EQ(found.confidence, 0);
-  EXPECT_THAT(found.rows, is_row({0.25F, 0.25F, 0.25F, 0.25F})) << "nothing to compare: the mean";
-  for (auto* const predictor : {&seen, &all, &future})
-    said(*predictor, view_of(1_layer, 2, low, third));
-  // Layer 0 has been like the second, twice now; layer 1 like the first.
-  EXPECT_FLOAT_EQ(said(seen, view_of(0_layer, 3, high, third)).confidence, 0.5F);
-  EXPECT_FLOAT_EQ(said(all, view_of(0_layer, 3, high, third)).confidence, 0.5F);
-  found = said(future, view_of(0_layer, 3, high, third));
-  EXPECT_FLOAT_EQ(found.confidence, 1);
-  EXPECT_THAT(found.rows, is_row({0.5F, 0.5F, 0, 0}));
-}
-
 TEST(activation_matrix, a_new_request_is_expected_to_be_as_all_were) {
   activation_matrix predictor(shape, {.depth = 2});
   EXPECT_THAT(said(predictor, view_of(before_layers, 0, {})).rows, Each(0)) << "nothing is known";
@@ -154,34 +106,6 @@ TEST(activation_matrix, a_new_request_is_expected_to_be_as_all_were) {
   // A running one goes by its own match.
   said(predictor, view_of(0_layer, 2, {0, 1}, {3}));
   EXPECT_FLOAT_EQ(said(predictor, view_of(before_layers, 3, {}, {3})).rows[0], ahead * 0.5F);
-}
-
-TEST(activation_matrix, each_request_of_a_batch_has_a_matrix_of_its_own) {
-  activation_matrix predictor(shape, {});
-  run(predictor, 1, 0, {0, 1}, {0, 3});
-  run(predictor, 2, 1, {2, 3}, {1, 2});
-  const std::vector<sequence_id> owners{5, 6, 5};
-  const std::vector<std::int32_t> ids{2, 3, 0, 1, 2, 0};
-  const auto found = predictor.expect(view_of(0_layer, 2, ids, owners), {}, 0);
-  const std::vector<float> rows(found.probabilities.begin(), found.probabilities.end());
-  const auto row = [&](std::size_t t) {
-    return std::vector<float>(rows.begin() + static_cast<std::ptrdiff_t>(4 * t),
-                              rows.begin() + static_cast<std::ptrdiff_t>(4 * t + 4));
-  };
-  EXPECT_THAT(row(0), is_row({0, 0.5F, 0.5F, 0}));
-  EXPECT_THAT(row(1), is_row({0.5F, 0, 0, 0.5F}));
-  EXPECT_THAT(row(2), row(0));
-  EXPECT_FLOAT_EQ(found.confidence[0], 3 / std::sqrt(6.0F * 2.0F));
-  EXPECT_FLOAT_EQ(found.confidence[1], 1);
-  // One leaves; the other goes on, and what has left may be its match.
-  said(predictor, view_of(1_layer, 2, {0, 0, 1, 1, 0, 0}, owners));
-  predictor.on_sequence_end(5);
-  EXPECT_EQ(predictor.collection().size(), 3U);
-  EXPECT_THAT(predictor.collection().shares(2), ElementsAre(0.25F, 0, 0.5F, 0.25F, 1, 0, 0, 0));
-  // Request 6 was in layer 0 as request 1, but in layer 1 half as request 2: cosines 1 and 0, or 0 and 1 / sqrt 2.
-  const auto then = said(predictor, view_of(0_layer, 3, {0, 1}, {6}));
-  EXPECT_FLOAT_EQ(then.confidence, 0.5F);
-  EXPECT_THAT(then.rows, is_row({0.5F, 0, 0, 0.5F}));
 }
 
 TEST(activation_matrix, the_end_of_a_request_is_heard_once) {
@@ -287,7 +211,7 @@ TEST(activation_matrix, the_match_agrees_with_the_rule_written_out) {
         model.decay = decay;
         int clear = 0;
         for (step_id step = 0; step < 400; ++step) {
-          // Up to 8 tokens of up to 5 requests: ids are counted one by one, or rows are multiplied anew.
+          // Up to 8 tokens of up to 5 requests.
           std::vector<sequence_id> owners;
           for (auto n = random.one_in(3) ? 8 : 1 + random.below(3); n > 0; --n)
             owners.push_back(static_cast<sequence_id>(random.below(5)));
@@ -339,9 +263,6 @@ TEST(activation_matrix, is_saved_loaded_and_merged_while_requests_run) {
   EXPECT_THAT(said(two, view_of(0_layer, 2, {0, 1}, {7})).rows, is_row({0.5F, 0, 0, 0.5F}));
   ASSERT_FALSE(one.load(two.save()));
   EXPECT_EQ(one.save(), two.save());
-  const auto found = activation_matrix::shape_of(one.save());
-  ASSERT_TRUE(found);
-  EXPECT_EQ(found->matrices, 2);
   EXPECT_THAT(said(one, view_of(0_layer, 3, {2, 3}, {7})).rows, is_row({0, 0.5F, 0.5F, 0}));
   EXPECT_THAT(one.load(std::span<const std::byte>{})->message, HasSubstr("accepted: a saved one"));
   activation_matrix other({.layers = 3, .experts = 4, .top_k = 2}, {});
@@ -378,28 +299,30 @@ TEST(activation_matrix, starts_with_the_matrices_of_a_file_that_its_parameters_n
   EXPECT_THAT(said(*today, view_of(0_layer, 0, {0, 1}, {1})).rows, is_row({0.5F, 0, 0, 0.5F}));
   EXPECT_EQ(read("").saved, nullptr);
 
-  const auto why = [&](const std::string& text) { return support::why(read(text).validate()); };
-  EXPECT_EQ(why(":from=/no/such.matrices"), "/no/such.matrices: cannot be read, accepted: a file");
-  auto cut = bytes;
-  cut.pop_back();
-  const auto bad = write("bad.matrices", cut);
-  EXPECT_THAT(why(":from=" + bad), testing::StartsWith(bad + ": 91 bytes, accepted: 92 for 2 "));
-  const auto other = write("other.matrices", std::vector<std::byte>(40, std::byte{1}));
-  EXPECT_EQ(why(":from=" + other),
-            other + ": no activation_matrix collection, accepted: a saved one");
-  // It must fit: the model, the room, and what a share is.
+  EXPECT_EQ(support::why(read(":from=/no/such.matrices").validate()),
+            "/no/such.matrices: cannot be read, accepted: a file");
+  // It must be a collection, and fit: the model, the room, and what a share is.
   const auto refused = [&](const geometry& model, const activation_matrix::config& with) {
     return support::why(activation_matrix::create(model, with));
   };
+  auto cut = bytes;
+  cut.pop_back();
+  const auto bad = write("bad.matrices", cut);
+  EXPECT_EQ(refused(shape, read(":from=" + bad)),
+            bad + ": 91 bytes, accepted: 92 for 2 layers x 4 experts, 2 matrices");
+  const auto other = write("other.matrices", std::vector<std::byte>(40, std::byte{1}));
+  EXPECT_EQ(refused(shape, read(":from=" + other)),
+            other + ": no activation_matrix collection, accepted: a saved one");
   EXPECT_EQ(refused({.layers = 3, .experts = 4, .top_k = 2}, options),
-            "activation_matrix from: a collection of 2 layers x 4 experts, 2 matrices, "
-            "accepted: 3 layers x 4 experts, at most 7 matrices");
+            good +
+                ": a collection of 2 layers x 4 experts, 2 matrices, "
+                "accepted: 3 layers x 4 experts, at most 7 matrices");
   options.capacity = 1;
   EXPECT_THAT(refused(shape, options), HasSubstr("2 matrices, accepted: 2 layers"));
   auto wrong = bytes;
   for (std::size_t b = 24; b < 28; ++b) wrong[b] = std::byte{0x41};  // a share of 12
   EXPECT_THAT(refused(shape, read(":from=" + write("wrong.matrices", wrong))),
-              HasSubstr("activation_matrix from: matrix 0 holds other than shares"));
+              HasSubstr("wrong.matrices: matrix 0 holds other than shares"));
 }
 
 TEST(activation_matrix, what_does_not_belong_together_is_refused_and_changes_nothing) {

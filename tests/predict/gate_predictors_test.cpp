@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/predict/gate_predictors.hpp"
 
-#include <array>
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -111,14 +110,6 @@ TEST(gate_predictors, the_current_gate_stands_for_every_layer_ahead) {
               ElementsAre(0.75F, 0.25F, 0.0F, 0.0F, 0.5F, 0.5F, 0.0F, 0.0F));
 }
 
-TEST(gate_predictors, one_layer_ahead_the_current_gate_is_not_copied) {
-  auto gate = made<current_gate>(shape_of(3, 2), {});
-  const floats probabilities{0.75F, 0.25F};
-  auto view = in_layer(1_layer);
-  view.probabilities = probabilities;
-  EXPECT_EQ(gate.expect(view).probabilities.data(), probabilities.data());
-}
-
 TEST(gate_predictors, makes_probabilities_from_logits_only_where_there_are_none) {
   auto gate = made<current_gate>(shape_of(3, 2, 2), {});
   const floats logits{std::log(4.0F), 0.0F, 90.0F, 200.0F};  // exp(200) would overflow
@@ -150,12 +141,10 @@ TEST(gate_predictors, takes_the_first_rows_of_what_was_recorded) {
   const auto got = gate.expect(view, recorded, 3);
   EXPECT_EQ(got.depth, 2);
   EXPECT_THAT(got.probabilities, ElementsAre(1, 2, 3, 4, 11, 12, 13, 14));
-  // As [3, 2, 2]: more tokens than there is room for. As [1, 6, 2] and [2, 2, 2]: nothing to move.
+  // As [3, 2, 2]: more tokens than there is room for. As [1, 6, 2] and [2, 2, 2]: what is asked for.
   EXPECT_THAT(gate.expect(view, recorded, 2).probabilities, IsEmpty());
-  EXPECT_EQ(gate.expect(view, recorded, 6).probabilities.data(), recorded.data());
   EXPECT_THAT(gate.expect(view, recorded, 6).probabilities, ElementsAre(1, 2, 3, 4));
   const auto four_rows = std::span(recorded).first(8);
-  EXPECT_EQ(gate.expect(view, four_rows, 2).probabilities.data(), recorded.data());
   EXPECT_THAT(gate.expect(view, four_rows, 2).probabilities, ElementsAreArray(four_rows));
 }
 
@@ -288,40 +277,6 @@ TEST(gate_predictors, says_what_it_accepts) {
             "router_scores groups = 2, accepted: 1 for softmax, 1 or more for sigmoid");
 }
 
-const geometry three{.layers = 3, .experts = 4, .top_k = 2, .max_tokens_per_visit = 2};
-const std::array<std::int32_t, 2> ids{0, 1};
-const std::array<float, 4> scores{0.4F, 0.3F, 0.2F, 0.1F};
-const std::array<float, 4> told{0.0F, 0.0F, 0.5F, 0.5F};
-
-routing_view view() {
-  routing_view out;
-  out.experts = ids;
-  out.probabilities = scores;
-  return out;
-}
-
-TEST(gate_predictors, each_goes_by_its_own_source) {
-  auto recorded = *recorded_scores::create(three, {});
-  auto current = *current_gate::create(three, {});
-  EXPECT_THAT(recorded.expect(view(), told, 1).probabilities, ElementsAreArray(told));
-  EXPECT_THAT(recorded.expect(view(), {}, 0).probabilities, IsEmpty());
-  EXPECT_THAT(current.expect(view(), told, 1).probabilities, ElementsAreArray(scores));
-}
-
-TEST(gate_predictors, routers_are_asked_of_the_hidden_state) {
-  const std::vector<float> router{1, 0, 0, 1, 1, 1, 0, 0};
-  auto made = next_router::create(three, {.d_model = 2, .routers = {router, router, router}});
-  ASSERT_TRUE(made);
-  const std::array<float, 2> hidden{2, 1};
-  auto seen = view();
-  seen.hidden = hidden;
-  const auto found = made->expect(seen, {}, 0).probabilities;
-  ASSERT_EQ(found.size(), 4U);
-  EXPECT_GT(found[2], found[0]);
-  EXPECT_GT(found[0], found[1]);
-  EXPECT_FALSE(next_router::create(three, {}));
-}
-
 TEST(gate_predictors, scores_and_biases_reach_the_gate) {
   const std::vector<float> router{0, 0, 0, 0};  // d_model 1: all scores are a half
   const std::vector<float> bias{0, 0.25F, 0, 0.5F};
@@ -330,10 +285,10 @@ TEST(gate_predictors, scores_and_biases_reach_the_gate) {
   config.d_model = 1;
   config.routers = {router, router, router};
   config.biases = {{}, bias, {}};
-  auto any = any_predictor::create(three, config);
+  auto any = any_predictor::create(shape_of(3, 4), config);
   ASSERT_TRUE(any) << any.error().message;
-  const std::array<float, 1> hidden{1};
-  auto seen = view();
+  const floats hidden{1};
+  auto seen = in_layer(0_layer);
   seen.hidden = hidden;
   const auto found = any->expect(seen).probabilities;
   EXPECT_THAT(found, testing::ElementsAre(0.0F, testing::FloatNear(1.0F / 3, 1e-6F), 0.0F,

@@ -78,24 +78,6 @@ TEST(learned_gate, a_linear_network_scores_the_next_layer) {
                                              FloatNear(0.2F, 1e-6F), FloatNear(0.8F, 1e-6F)));
 }
 
-TEST(learned_gate, a_hidden_unit_that_is_negative_says_nothing) {
-  auto trained = *weights::create({2, 2, 1, 1, 2});
-  auto net = trained.of(0_layer, 1);
-  fill(net.hidden, {1, -1});
-  fill(net.hidden_bias, {-1, 0});
-  fill(net.scores, {1, 0, 0, 1});
-  auto gate = gate_of(shape_of(2, 2), std::move(trained), 1);
-  const auto odds = [&](float x) {  // of expert 0 against expert 1
-    const floats hidden{x};
-    const auto row = gate.expect(view_of(0_layer, hidden, 1), {}, 0).probabilities;
-    return std::log(row[0] / row[1]);
-  };
-  EXPECT_NEAR(odds(3), 2, 1e-5);         // units 2, 0
-  EXPECT_NEAR(odds(1), 0, 1e-5);         // 0, 0
-  EXPECT_NEAR(odds(0.5F), 0, 1e-5);      // 0 of -0.5, 0
-  EXPECT_NEAR(odds(-1.5F), -1.5, 1e-5);  // 0, 1.5
-}
-
 TEST(learned_gate, each_layer_and_distance_has_a_network_of_its_own) {
   for (std::int32_t layers = 2; layers <= 7; ++layers)
     for (std::int32_t depth = 1; depth < layers; ++depth) {

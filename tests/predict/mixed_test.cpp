@@ -15,7 +15,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "hotset/predict/activation_matrix.hpp"
 #include "hotset/predict/co_activation.hpp"
 #include "hotset/predict/gate_predictors.hpp"
 #include "hotset/predict/last_routed.hpp"
@@ -275,23 +274,6 @@ TEST(mixed, each_distance_has_weights_of_its_own) {
   EXPECT_LT(weights_of(mix, 2)[0], weights_of(mix, 2)[1]);
 }
 
-TEST(mixed, is_never_far_below_its_best_part) {
-  support::random_source random(9);
-  for (int round = 0; round < 12; ++round) {
-    std::vector<any_predictor::config> parts;
-    double best = 0;
-    for (int j = 0; j < 3; ++j) {
-      const auto right = static_cast<double>(random.below(1000)) / 1000;
-      parts.push_back(made_up.part(right, random.next()));
-      auto alone = any_predictor::create(made_up.shape, parts.back());
-      ASSERT_TRUE(alone);
-      best = std::max(best, made_up.judge(*alone, 100, 400, 2)[0]);
-    }
-    mixed mix(made_up.shape, {.parts = parts});
-    EXPECT_GT(made_up.judge(mix, 100, 400, 2)[0], best - 0.02) << round;
-  }
-}
-
 TEST(mixed, more_tokens_than_it_learns_from_are_judged_all) {
   mixed few(made_up.shape,
             {.parts = {made_up.part(0, 1), made_up.part(1, 0)}, .depth = 2, .learned = 1});
@@ -301,14 +283,6 @@ TEST(mixed, more_tokens_than_it_learns_from_are_judged_all) {
   made_up.judge(one, 0, 150, 1);
   EXPECT_EQ(weights_of(few, 1), weights_of(one, 1));
   EXPECT_EQ(weights_of(few, 2), weights_of(one, 2));
-}
-
-TEST(mixed, is_deterministic) {
-  const mixed::config options{.parts = {made_up.part(0.5, 1), made_up.part(0.7, 2)}, .depth = 3};
-  mixed one(made_up.shape, options);
-  mixed two(made_up.shape, options);
-  EXPECT_EQ(made_up.judge(one, 0, 50, 3), made_up.judge(two, 0, 50, 3));
-  for (std::size_t d = 1; d <= 3; ++d) EXPECT_EQ(weights_of(one, d), weights_of(two, d));
 }
 
 TEST(mixed, what_opens_a_step_is_learned_apart) {
@@ -337,17 +311,6 @@ TEST(mixed, its_parts_hear_of_ended_requests) {
   mixed mix(small, {.parts = {part, says({0, 0, 1, 0}), part}});
   mix.on_sequence_end(5);
   EXPECT_THAT(ended, ElementsAre(5, 5));
-}
-
-TEST(mixed, mixes_the_predictors_that_there_are) {
-  mixed mix(made_up.shape, {.parts = {any_predictor::holding<co_activation>(),
-                                      any_predictor::holding<last_routed>(),
-                                      any_predictor::holding<activation_matrix>()},
-                            .depth = 3});
-  const auto found = made_up.judge(mix, 0, 100, 3);
-  ASSERT_EQ(found.size(), 3U);
-  EXPECT_GT(found[0], 0);
-  for (const auto w : weights_of(mix)) EXPECT_TRUE(std::isfinite(w));
 }
 
 TEST(mixed, needs_what_its_parts_need) {

@@ -30,33 +30,6 @@ forecast of(const std::vector<float>& rows, std::int32_t depth = 1) {
 // Descending: 3, 0, 5, 1, 2, 4. The gaps at the boundary of the two best: .04 (0 to 5), then .001 (5 to 1), then .1.
 const std::vector<float> scores{0.25F, 0.209F, 0.109F, 0.32F, 0.002F, 0.21F};
 
-TEST(active_evict, the_gap_is_what_of_the_best_is_not_resident) {
-  active_evict rule(shape, {.tau = 0.0});
-  const auto free = [&](std::initializer_list<std::int32_t> slots) {
-    const auto row = support::slot_ids(slots);
-    return rule.decide(of(scores), {row}).free;
-  };
-  EXPECT_EQ(free({-1, -1, -1, -1, -1, -1}), 2U);
-  EXPECT_EQ(free({-1, 4, 5, 2, 7, 8}), 1U);  // 3 is there
-  EXPECT_EQ(free({1, 4, 5, 2, 7, 8}), 0U);
-}
-
-TEST(active_evict, small_gaps_at_the_boundary_ask_for_more) {
-  const std::vector<slot_id> row{1_slot, no_slot, no_slot, 2_slot, no_slot, no_slot};
-  const auto free = [&](double tau, std::int32_t r_max) {
-    active_evict rule(shape, {.tau = tau, .r_max = r_max});
-    return rule.decide(of(scores), {row}).free;
-  };
-  EXPECT_EQ(free(0.01, 1), 0U);  // .04 is no small gap
-  EXPECT_EQ(free(0.01, 2), 1U);  // .001 is one
-  EXPECT_EQ(free(0.05, 2), 2U);
-  EXPECT_EQ(free(0.05, 3), 2U);  // .1
-  EXPECT_EQ(free(0.2, 3), 3U);
-  EXPECT_EQ(free(0.2, 4), 4U);
-  EXPECT_EQ(free(0.2, 100), 4U);  // behind the last expert there is no gap
-  EXPECT_EQ(free(0.2, 0), 0U);
-}
-
 TEST(active_evict, without_a_forecast_nothing_is_released) {
   active_evict rule(shape, {.tau = 1.0});
   const std::vector<slot_id> row(6, no_slot);

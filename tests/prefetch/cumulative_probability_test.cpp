@@ -37,27 +37,6 @@ std::vector<expert_id> experts_of(const std::vector<prefetch_request>& requests)
 const geometry one_ahead{.layers = 3, .experts = 5, .top_k = 1, .max_tokens_per_visit = 4};
 const floats row{0.125F, 0.25F, 0.0F, 0.5F, 0.125F};
 
-TEST(cumulative_probability, confident_forecasts_are_taken_at_their_word) {
-  cumulative_probability p(one_ahead, {.distance = 1});
-  // Confidence .9: .5 is more than .1.
-  const auto got = requests_of(p, in_layer(0_layer), of(row, {0.9F}));
-  ASSERT_THAT(keys_of(got), ElementsAre(key_of(1, 3)));
-  EXPECT_EQ(got[0].for_step, 7U);
-  EXPECT_EQ(got[0].probability, 0.5F);
-}
-
-TEST(cumulative_probability, doubt_asks_for_more) {
-  cumulative_probability p(one_ahead, {.distance = 1});
-  EXPECT_THAT(experts_of(requests_of(p, in_layer(0_layer), of(row, {0.5F}))), ElementsAre(3))
-      << ".5 reaches .5";
-  EXPECT_THAT(experts_of(requests_of(p, in_layer(0_layer), of(row, {0.375F}))), ElementsAre(3, 1));
-  EXPECT_THAT(experts_of(requests_of(p, in_layer(0_layer), of(row, {0.25F}))), ElementsAre(3, 1))
-      << ".75 reaches .75";
-  EXPECT_THAT(experts_of(requests_of(p, in_layer(0_layer), of(row, {0.1875F}))),
-              ElementsAre(3, 1, 0))
-      << "the lower of two equal ones";
-}
-
 TEST(cumulative_probability, without_any_confidence_all_that_may_fire_is_asked_for) {
   cumulative_probability p(one_ahead, {.distance = 1});
   const float nan = std::numeric_limits<float>::quiet_NaN();
@@ -76,22 +55,6 @@ TEST(cumulative_probability, at_least_k_experts_are_asked_for) {
               ElementsAre(2));
   // The forecast says nothing of its confidence: 1.
   EXPECT_THAT(experts_of(requests_of(p, in_layer(0_layer), of(row, {}))), ElementsAre(3, 1, 0));
-}
-
-TEST(cumulative_probability, asks_for_the_layer_at_its_distance_alone) {
-  const geometry shape{.layers = 4, .experts = 2, .top_k = 1};
-  cumulative_probability p(shape, {.distance = 2});
-  EXPECT_EQ(p.depth(), 2);
-  EXPECT_EQ(p.most_requests(), 4U);
-  const floats rows{1, 0, 0, 1};
-  const floats confidence{1.0F};
-  const auto expected = of(rows, confidence, 2);
-  EXPECT_THAT(keys_of(requests_of(p, in_layer(0_layer), expected)), ElementsAre(key_of(2, 1)));
-  EXPECT_THAT(keys_of(requests_of(p, in_layer(1_layer), expected)), ElementsAre(key_of(3, 1)));
-  EXPECT_THAT(requests_of(p, in_layer(2_layer), expected), IsEmpty());
-  EXPECT_THAT(requests_of(p, in_layer(3_layer), expected), IsEmpty());
-  EXPECT_THAT(requests_of(p, in_layer(0_layer), of({1, 0}, {1.0F}, 1)), IsEmpty())
-      << "it looks no further";
 }
 
 TEST(cumulative_probability, before_the_first_layer_it_asks_for_all_that_no_visit_will) {
@@ -113,7 +76,6 @@ TEST(cumulative_probability, before_the_first_layer_it_asks_for_all_that_no_visi
 
 TEST(cumulative_probability, a_forecast_that_is_none_asks_for_nothing) {
   cumulative_probability p(one_ahead, {.distance = 1});
-  EXPECT_EQ(p.needs(), forecast_need::probabilities);
   EXPECT_THAT(requests_of(p, in_layer(0_layer), {}), IsEmpty());
   EXPECT_THAT(requests_of(p, in_layer(0_layer), of({0.5F, 0.5F}, {1.0F})), IsEmpty());
   const float nan = std::numeric_limits<float>::quiet_NaN();
@@ -171,9 +133,7 @@ TEST(cumulative_probability, looks_no_further_than_there_are_layers) {
   cumulative_probability p({.layers = 2, .experts = 3, .top_k = 1}, {.distance = 9});
   EXPECT_EQ(p.depth(), 1);
   EXPECT_EQ(p.most_requests(), 3U);
-  EXPECT_EQ(cumulative_probability({.layers = 8, .experts = 3, .top_k = 1}).depth(), 3);
-  EXPECT_EQ((cumulative_probability::config{.distance = 0}).validate()->message,
-            "cumulative_probability distance = 0, accepted: 1 or more");
+  EXPECT_EQ(cumulative_probability({.layers = 8, .experts = 3, .top_k = 1}, {}).depth(), 3);
 }
 
 }  // namespace

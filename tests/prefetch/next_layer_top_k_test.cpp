@@ -30,8 +30,7 @@ forecast of(const floats& probabilities, std::int32_t depth = 1) {
 }
 
 TEST(next_layer_top_k, takes_the_best_of_the_next_layer) {
-  next_layer_top_k p(geometry{.layers = 3, .experts = 5, .top_k = 2});
-  EXPECT_EQ(p.needs(), forecast_need::probabilities);
+  next_layer_top_k p(geometry{.layers = 3, .experts = 5, .top_k = 2}, {});
   EXPECT_EQ(p.depth(), 1);
   EXPECT_EQ(p.most_requests(), 2U);
   const auto got = requests_of(p, in_layer(0_layer), of({0.125F, 0.25F, 0.0F, 0.5F, 0.125F}));
@@ -41,16 +40,6 @@ TEST(next_layer_top_k, takes_the_best_of_the_next_layer) {
   EXPECT_EQ(got[0].probability, 0.5F);
   EXPECT_EQ(got[1].key, key_of(1, 1));
   EXPECT_EQ(got[1].probability, 0.25F);
-}
-
-TEST(next_layer_top_k, ranks_by_the_mean_over_the_tokens) {
-  next_layer_top_k p({.layers = 2, .experts = 3, .top_k = 2, .max_tokens_per_visit = 2}, {});
-  // Means: 0.4375, 0.1875, 0.375.
-  const auto got =
-      requests_of(p, in_layer(0_layer), of({0.875F, 0.125F, 0.0F, 0.0F, 0.25F, 0.75F}));
-  EXPECT_THAT(keys_of(got), ElementsAre(key_of(1, 0), key_of(1, 2)));
-  EXPECT_EQ(got[0].probability, 0.4375F);
-  EXPECT_EQ(got[1].probability, 0.375F);
 }
 
 TEST(next_layer_top_k, from_a_distance_on_nearer_layers_are_left_to_earlier_visits) {
@@ -65,10 +54,6 @@ TEST(next_layer_top_k, from_a_distance_on_nearer_layers_are_left_to_earlier_visi
   EXPECT_THAT(keys_of(requests_of(p, in_layer(3_layer), of(three, 3))), IsEmpty());
   next_layer_top_k clipped({.layers = 2, .experts = 2, .top_k = 1}, {.depth = 3, .from = 3});
   EXPECT_EQ(clipped.most_requests(), 1U);
-  EXPECT_EQ((next_layer_top_k::config{.depth = 2, .from = 3}.validate()->message),
-            "next_layer_top_k from = 3, accepted: 1..2 (depth)");
-  EXPECT_EQ((next_layer_top_k::config{.from = 0}.validate()->message),
-            "next_layer_top_k from = 0, accepted: 1..1 (depth)");
 }
 
 TEST(next_layer_top_k, looks_no_further_than_the_model_or_the_forecast) {
@@ -156,20 +141,6 @@ TEST(next_layer_top_k, agrees_with_sorting) {
     ASSERT_EQ(keys_of(requests_of(p, in_layer(layer), of(probabilities, depth), room)), expected)
         << "trial " << trial;
   }
-}
-
-TEST(next_layer_top_k, says_what_it_accepts) {
-  using config = next_layer_top_k::config;
-  EXPECT_FALSE(config{}.validate());
-  EXPECT_FALSE((config{.overfetch = 2.0, .depth = 9}.validate()));
-  const auto why = [](const config& c) { return c.validate().value_or(error{"fine"}).message; };
-  EXPECT_EQ(why({.overfetch = 0.5}),
-            "next_layer_top_k overfetch = 0.500000, accepted: finite, 1 or more");
-  EXPECT_EQ(why({.overfetch = std::numeric_limits<double>::infinity()}),
-            "next_layer_top_k overfetch = inf, accepted: finite, 1 or more");
-  EXPECT_EQ(why({.overfetch = std::numeric_limits<double>::quiet_NaN()}),
-            "next_layer_top_k overfetch = nan, accepted: finite, 1 or more");
-  EXPECT_EQ(why({.depth = 0}), "next_layer_top_k depth = 0, accepted: 1 or more");
 }
 
 }  // namespace

@@ -11,7 +11,6 @@ namespace {
 
 TEST(no_prefetch, asks_for_nothing_whatever_is_known) {
   no_prefetch none(geometry{.layers = 2, .experts = 2, .top_k = 1});
-  EXPECT_EQ(none.needs(), forecast_need::nothing);
   EXPECT_EQ(none.depth(), 0);
   EXPECT_EQ(none.most_requests(), 0U);
   const std::vector<std::int32_t> ids{0, 1};
@@ -28,8 +27,6 @@ TEST(no_prefetch, asks_for_nothing_whatever_is_known) {
   EXPECT_EQ(none.propose(view, expected, out), 0U);
   EXPECT_EQ(out[0].key, no_key);
 }
-
-TEST(no_prefetch, has_nothing_to_refuse) { EXPECT_FALSE(no_prefetch::config{}.validate()); }
 
 }  // namespace
 }  // namespace hotset::no_prefetch_test

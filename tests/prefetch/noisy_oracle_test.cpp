@@ -75,25 +75,10 @@ class naive_oracle {
 
 TEST(noisy_oracle, without_noise_it_is_right) {
   walk w;
-  EXPECT_EQ(w.policy.needs(), forecast_need::truth);
   EXPECT_EQ(w.policy.depth(), 1);
   EXPECT_EQ(w.policy.most_requests(), 10U);
   for (int n = 0; n < 50; ++n) EXPECT_THAT(w.ask({7, 2, 5}), ElementsAre(7, 2, 5));
   EXPECT_EQ(w.requests[0].probability, 1.0F);
-}
-
-TEST(noisy_oracle, pays_whole_wrong_ones_from_the_account) {
-  // Precision 0.75 owes a third per kept one: of three, one.
-  walk w({.precision = 0.75});
-  EXPECT_EQ(w.ask({7, 2}).size(), 2U);  // owes 2/3
-  const auto got = w.ask({7, 2});       // owes 4/3, pays 1
-  ASSERT_EQ(got.size(), 3U);
-  EXPECT_EQ(got[0], 7);
-  EXPECT_EQ(got[1], 2);
-  EXPECT_NE(got[2], 7);
-  EXPECT_NE(got[2], 2);
-  EXPECT_EQ(w.requests[0].probability, 0.75F);
-  EXPECT_EQ(w.requests[2].probability, 0.75F);
 }
 
 TEST(noisy_oracle, recall_0_asks_for_nothing) {
@@ -169,7 +154,7 @@ TEST(noisy_oracle, draws_the_same_whatever_the_room) {
 }
 
 TEST(noisy_oracle, without_a_truth_in_the_model_it_asks_for_nothing) {
-  noisy_oracle p(shape);
+  noisy_oracle p(shape, {});
   std::vector<prefetch_request> out(20);
   const ids truth{1, 2};
   forecast expected;
@@ -192,22 +177,6 @@ TEST(noisy_oracle, a_debt_beyond_all_bounds_stays_one) {
   // After eight visits it would pass 2^64 parts by two wrong ones.
   walk w({.precision = 1.0 / (1.0 + (0x1p32 + 51.0) / 24.0)});
   for (int n = 0; n < 20; ++n) ASSERT_EQ(w.ask({7, 2, 5}).size(), 10U) << n;
-}
-
-TEST(noisy_oracle, says_what_it_accepts) {
-  using config = noisy_oracle::config;
-  constexpr auto nan = std::numeric_limits<double>::quiet_NaN();
-  EXPECT_FALSE(config{}.validate());
-  EXPECT_FALSE((config{.precision = 0.01, .recall = 0.0}.validate()));
-  const auto why = [](const config& c) { return c.validate().value_or(error{"fine"}).message; };
-  EXPECT_EQ(why({.precision = 0.0}),
-            "noisy_oracle precision = 0.000000, accepted: above 0, at most 1");
-  EXPECT_EQ(why({.precision = 1.5}),
-            "noisy_oracle precision = 1.500000, accepted: above 0, at most 1");
-  EXPECT_EQ(why({.precision = nan}), "noisy_oracle precision = nan, accepted: above 0, at most 1");
-  EXPECT_EQ(why({.recall = -0.5}), "noisy_oracle recall = -0.500000, accepted: 0..1");
-  EXPECT_EQ(why({.recall = 1.5}), "noisy_oracle recall = 1.500000, accepted: 0..1");
-  EXPECT_EQ(why({.recall = nan}), "noisy_oracle recall = nan, accepted: 0..1");
 }
 
 }  // namespace

@@ -41,13 +41,11 @@ struct walk {
 };
 
 TEST(previous_step, says_what_it_needs) {
-  EXPECT_EQ(previous_step(shape).needs(), forecast_need::nothing);
   EXPECT_EQ(previous_step(shape).depth(), 1);
   EXPECT_EQ(previous_step(shape).most_requests(), 4U);
   EXPECT_EQ(previous_step({.layers = 1, .experts = 3, .top_k = 2, .max_tokens_per_visit = 2}, {})
                 .most_requests(),
             3U);
-  EXPECT_FALSE(previous_step::config{}.validate());
 }
 
 TEST(previous_step, asks_for_what_the_next_layer_used_last_in_routed_order) {

@@ -47,29 +47,9 @@ struct walk {
 };
 
 TEST(score_threshold, says_what_it_needs) {
-  const score_threshold p(eight);
-  EXPECT_EQ(p.needs(), forecast_need::probabilities);
+  const score_threshold p(eight, {});
   EXPECT_EQ(p.depth(), 1);
   EXPECT_EQ(p.most_requests(), 8U);
-}
-
-TEST(score_threshold, the_first_visit_is_its_own_past) {
-  walk w(eight, {.percentile = 50});
-  // In order 1..8 hundredths, place 3.5: the threshold is 4.
-  EXPECT_THAT(w.visit(0_layer, {0.03F, 0.08F, 0.01F, 0.06F, 0.02F, 0.07F, 0.04F, 0.05F}),
-              ElementsAre(std::pair(1_expert, 0.08F), std::pair(5_expert, 0.07F),
-                          std::pair(3_expert, 0.06F), std::pair(7_expert, 0.05F)));
-}
-
-TEST(score_threshold, a_sure_layer_asks_for_few_and_an_unsure_one_for_more) {
-  walk w(eight, {.percentile = 50});
-  EXPECT_THAT(w.visit(0_layer, {0.93F, 0.01F, 0.01F, 0.01F, 0.01F, 0.01F, 0.01F, 0.01F}),
-              ElementsAre(std::pair(0_expert, 0.93F)));
-  // Sixteen values, place 7.5, the eighth: 0.05. With the layer alone it would be 0.125.
-  const auto got = w.visit(1_layer, {0.125F, 0.2F, 0.2F, 0.2F, 0.125F, 0.05F, 0.05F, 0.05F});
-  EXPECT_THAT(got, ElementsAre(std::pair(1_expert, 0.2F), std::pair(2_expert, 0.2F),
-                               std::pair(3_expert, 0.2F), std::pair(0_expert, 0.125F),
-                               std::pair(4_expert, 0.125F)));
 }
 
 TEST(score_threshold, of_its_own_layer_it_is_always_the_same_number) {
@@ -148,23 +128,6 @@ TEST(score_threshold, agrees_with_sorting_the_whole_past) {
       ASSERT_EQ(got, expected) << "window " << window << ", visit " << n;
     }
   }
-}
-
-TEST(score_threshold, says_what_it_accepts) {
-  using config = score_threshold::config;
-  EXPECT_FALSE(config{}.validate());
-  const auto why = [](const config& c) { return c.validate().value_or(error{"fine"}).message; };
-  EXPECT_EQ(why({.percentile = 0.0}),
-            "score_threshold percentile = 0.000000, accepted: above 0, below 100");
-  EXPECT_EQ(why({.percentile = 100.0}),
-            "score_threshold percentile = 100.000000, accepted: above 0, below 100");
-  EXPECT_EQ(why({.percentile = std::numeric_limits<double>::quiet_NaN()}),
-            "score_threshold percentile = nan, accepted: above 0, below 100");
-  EXPECT_EQ(why({.window = 0}), "score_threshold window = 0, accepted: 1..268435456");
-  EXPECT_EQ(why({.window = 268435457}),
-            "score_threshold window = 268435457, accepted: 1..268435456");
-  EXPECT_EQ(why({.of = static_cast<score_population>(2)}),
-            "score_threshold of = 2, accepted: 0 (recent), 1 (layer)");
 }
 
 }  // namespace

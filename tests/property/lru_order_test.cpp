@@ -72,10 +72,9 @@ RC_GTEST_PROP(lru_order, is_that_of_a_list_of_keys, ()) {
   auto plan = cache.make_plan();
   std::uint64_t hits = 0;
   for (std::size_t step = 0; step < visits.size(); ++step) {
-    routing_view view;
-    view.layer = layer_id{visits[step].first};
-    view.step = static_cast<step_id>(step);
-    view.experts = visits[step].second;
+    const routing_view view{.layer = layer_id{visits[step].first},
+                            .step = static_cast<step_id>(step),
+                            .experts = visits[step].second};
     RC_ASSERT(cache.plan(view, plan) == status::ok);
     RC_ASSERT(cache.commit(plan) == status::ok);
     hits += expected.visit(visits[step]);

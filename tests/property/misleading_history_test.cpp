@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <string>
 #include <string_view>
 #include <vector>
 
@@ -102,35 +101,38 @@ std::uint64_t misses(const std::vector<token>& tokens, const pool_layout& layout
   auto plan = cache.make_plan();
   for (std::size_t step = 0; step < tokens.size(); ++step)
     for (const auto l : each<layer_id>(shape.layers)) {
-      routing_view view;
-      view.layer = l;
-      view.step = step;
-      view.experts = std::span(tokens[step]).subspan(static_cast<std::size_t>(l) * 6, 6);
+      const routing_view view{
+          .layer = l,
+          .step = step,
+          .experts = std::span(tokens[step]).subspan(static_cast<std::size_t>(l) * 6, 6)};
       EXPECT_EQ(cache.serve(view, plan, [](const visit_group&) {}), status::ok);
     }
   return cache.stats().misses;
 }
 
-void expect_within_3_percent(const std::vector<token>& tokens) {
-  for (const auto slots : {8, 16, 32})
+/// Slots of each layer.
+class misleading_history : public testing::TestWithParam<std::int64_t> {
+ protected:
+  static void expect_within_3_percent(const std::vector<token>& tokens) {
     for (const bool shared : {false, true}) {
-      SCOPED_TRACE(std::to_string(slots) + (shared ? " a layer, shared" : " a layer"));
-      const auto layout = shared ? pool_layout::shared(shape, slots * shape.layers).value()
-                                 : pool_layout::per_layer(shape, slots).value();
+      SCOPED_TRACE(shared ? "shared" : "a layer");
+      const auto layout = shared ? pool_layout::shared(shape, GetParam() * shape.layers).value()
+                                 : pool_layout::per_layer(shape, GetParam()).value();
       const auto better = std::min(misses<lru>(tokens, layout), misses<lfu>(tokens, layout));
       EXPECT_LE(static_cast<double>(misses<similar_steps>(tokens, layout)),
                 1.03 * static_cast<double>(better));
     }
-}
-
-TEST(misleading_history, uniform_routing) { expect_within_3_percent(uniform_routing()); }
-TEST(misleading_history, phases_of_200_steps) { expect_within_3_percent(phases_of_200_steps()); }
-TEST(misleading_history, old_phrases_with_other_successors) {
+  }
+};
+TEST_P(misleading_history, uniform_routing) { expect_within_3_percent(uniform_routing()); }
+TEST_P(misleading_history, phases_of_200_steps) { expect_within_3_percent(phases_of_200_steps()); }
+TEST_P(misleading_history, old_phrases_with_other_successors) {
   expect_within_3_percent(old_phrases_with_other_successors(false));
 }
-TEST(misleading_history, old_phrases_with_other_successors_that_are_popular) {
+TEST_P(misleading_history, old_phrases_with_other_successors_that_are_popular) {
   expect_within_3_percent(old_phrases_with_other_successors(true));
 }
+INSTANTIATE_TEST_SUITE_P(slots, misleading_history, testing::Values(8, 16, 32));
 
 }  // namespace
 }  // namespace hotset::misleading_history_test

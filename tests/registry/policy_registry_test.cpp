@@ -6,14 +6,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "hotset/admission/always.hpp"
 #include "hotset/admission/budgeted.hpp"
 #include "hotset/eviction/lfru.hpp"
 #include "hotset/eviction/lru.hpp"
 #include "hotset/eviction/protect_hot.hpp"
 #include "hotset/miss/drop.hpp"
+#include "hotset/miss/fetch.hpp"
 #include "hotset/predict/co_activation.hpp"
 #include "hotset/prefetch/popular.hpp"
 #include "hotset/routing/cache_aware.hpp"
+#include "hotset/trace/visit_sequence.hpp"
 #include "lab/replay/sweep.hpp"
 #include "sim_samples.hpp"
 
@@ -114,12 +117,12 @@ TEST(policy_registry, a_profile_that_is_asked_for_is_not_left_out) {
             "popularity goes by the profile 'a.trace" + words);
   EXPECT_EQ(refused(policies().prefetch.make("popular:profile=a.trace")),
             "popular goes by the profile 'a.trace" + words);
-  EXPECT_EQ(refused(policies().make_pager({.eviction = "popularity", .layout = layout()}, {})),
+  EXPECT_EQ(refused(policies().make_erased_pager({.eviction = "popularity", .layout = layout()})),
             "popularity goes by the profile 'trace" + words);
   policy_knowledge known;
   known.profile.counts.assign(shape.keys(), 1.0);
   EXPECT_TRUE(policies().make_eviction("popularity", known));
-  EXPECT_TRUE(policies().make_pager({.eviction = "popularity", .layout = layout()}, known));
+  EXPECT_TRUE(policies().make_erased_pager({.eviction = "popularity", .layout = layout()}, known));
   EXPECT_TRUE(policies().prefetch.make("popular:profile=a.trace", known));
   EXPECT_TRUE(policies().prefetch.make("popular")) << "counts for itself";
   EXPECT_THAT(refused(policies().prefetch.make("popular:first=3")),
@@ -129,7 +132,7 @@ TEST(policy_registry, a_profile_that_is_asked_for_is_not_left_out) {
 TEST(policy_registry, has_everything_that_the_library_offers) {
   const auto& all = policies();
   for (const auto& row : all.eviction.rows())
-    EXPECT_TRUE(row.make || row.make_pager) << row.name << " has no pager";
+    EXPECT_TRUE(row.make || row.name == "belady_bypass") << row.name << " makes no policy";
   EXPECT_GE(all.eviction.rows().size(), 10U);
   EXPECT_EQ(all.admission.rows().size(), 4U);
   EXPECT_EQ(all.prefetch.rows().size(), 7U);
@@ -162,10 +165,52 @@ TEST(policy_registry, an_erased_pager_is_what_was_asked_for) {
             "lru after_n_uses drop");
 }
 
+/// Counts the calls of a policy that need not be asked.
+struct never_asked : always {
+  using always::always;
+  void on_use(const expert_use&, bool, bool) noexcept { ++calls; }
+  void on_evict(expert_key, step_id) noexcept { ++calls; }
+  static inline int calls = 0;
+};
+template <class Admission, class Miss>
+void decides_as_composed(const visit_sequence& visits, typename Admission::config admission,
+                         typename Miss::config miss) {
+  const auto place = pool_layout::shared(visits.shape(), 5).value();
+  pager<lru, Admission, Miss> composed({.layout = place, .admission = admission, .miss = miss});
+  erased_pager erased({.layout = place,
+                       .eviction = any_eviction_policy::holding<lru>(),
+                       .admission = any_admission_policy::holding<Admission>(admission),
+                       .miss = any_miss_policy::holding<Miss>(miss)});
+  auto plan = composed.make_plan();
+  auto erased_plan = erased.make_plan();
+  for (std::size_t i = 0; i < visits.size(); ++i) {
+    ASSERT_EQ(composed.serve(visits[i], plan, [](const visit_group&) {}), status::ok);
+    ASSERT_EQ(erased.serve(visits[i], erased_plan, [](const visit_group&) {}), status::ok);
+  }
+  EXPECT_EQ(erased.decision_hash(), composed.decision_hash());
+  EXPECT_EQ(erased.stats(), composed.stats());
+}
+TEST(erased_pager, decides_and_counts_as_the_pager_that_is_composed) {
+  const visit_sequence visits(
+      support::random_trace(6, {.layers = 3, .experts = 9, .steps = 40, .most_tokens = 4}));
+  decides_as_composed<always, fetch>(visits, {}, {});
+  decides_as_composed<budgeted, fetch>(visits, {.fills_per_visit = 1}, {});
+  decides_as_composed<always, drop>(visits, {}, {.keep = 1});
+  decides_as_composed<budgeted, drop>(visits, {.fills_per_visit = 1}, {.keep = 1});
+  decides_as_composed<never_asked, fetch>(visits, {}, {});
+  EXPECT_EQ(never_asked::calls, 0);
+}
+TEST(erased_pager, admits_and_fetches_everything_unless_it_is_told_otherwise) {
+  const erased_pager pages({.layout = layout(), .eviction = any_eviction_policy::holding<lru>()});
+  EXPECT_EQ(pages.admission().held_name(), "always");
+  EXPECT_EQ(pages.misses().held_name(), "fetch");
+  EXPECT_TRUE(pages.is_exact());
+}
+
 // What a stranger writes once reaches every study.
 TEST(policy_registry, an_added_policy_reaches_sweeps) {
   (void)policies().add<own_lru>();  // another test may have done so
-  EXPECT_THAT(lab::eviction_names(), Contains("own_lru"));
+  EXPECT_THAT(lab::known_policies().eviction.names(), Contains("own_lru"));
   const auto trace = support::random_trace(3, {.layers = 2, .experts = 6, .steps = 50});
   lab::sweep_request request;
   request.policies = support::policy_sets({"lru", "own_lru:share=0.1", "protect_hot+own_lru"});

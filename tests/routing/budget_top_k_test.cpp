@@ -6,7 +6,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "hotset/registry/parameters.hpp"
 #include "random_source.hpp"
 #include "written_ids.hpp"
 
@@ -133,15 +132,6 @@ TEST(budget_top_k, refuses_arrays_that_are_not_the_models) {
   EXPECT_EQ(policy.route(view, {row, 1}, out, w), status::invalid_visit);
   EXPECT_EQ(policy.route(view, {row, 1}, out, {}), status::ok);  // none are wanted
   EXPECT_THAT(out, ElementsAre(3, 1, 0, -1));
-}
-
-TEST(budget_top_k, is_read_by_name) {
-  const auto spec_plain = parse_policy("budget_top_k").value();
-  parameters plain(spec_plain);
-  EXPECT_FALSE(budget_top_k::config::read(plain).keep_hits);
-  const auto spec_keeping = parse_policy("budget_top_k:keep_hits=true").value();
-  parameters keeping(spec_keeping);
-  EXPECT_TRUE(budget_top_k::config::read(keeping).keep_hits);
 }
 
 }  // namespace

@@ -50,18 +50,6 @@ answer ask(cache_aware& policy, const floats& logits, const std::vector<std::int
   return a;
 }
 
-TEST(cache_aware, lifts_residents_by_lambda_times_the_range) {
-  cache_aware policy(shape, {.lambda = 0.5});
-  const auto a = ask(policy, {3, 2, 1, 0}, {2});  // 1 + 0.5 * 3 is above 2
-  EXPECT_EQ(a.code, status::ok);
-  EXPECT_EQ(a.ids, expert_ids({0, 2}));
-  cache_aware weaker(shape, {.lambda = 0.3});
-  EXPECT_EQ(ask(weaker, {3, 2, 1, 0}, {2}).ids, expert_ids({0, 1}));
-  cache_aware stronger(shape, {.lambda = 0.75});
-  EXPECT_EQ(ask(stronger, {3, 2, 1, 0}, {2}).ids, expert_ids({2, 0}));  // 3.25, in the order of z'
-  EXPECT_EQ(ask(stronger, {3, 2, 1, 0}, {}).ids, expert_ids({0, 1}));
-}
-
 TEST(cache_aware, ties_go_to_the_lower_id) {
   cache_aware policy(shape, {.lambda = 0.5});
   EXPECT_EQ(ask(policy, {0, 2, 2, 2}, {}).ids, expert_ids({1, 2}));
@@ -88,29 +76,6 @@ TEST(cache_aware, weights_do_not_overflow) {
     EXPECT_EQ(a.ids, expert_ids({2, 3}));
     EXPECT_EQ(a.weights, (normalise ? floats{1, 0} : floats{0, 0}));
   }
-}
-
-TEST(cache_aware, the_average_is_of_the_layers_visits_the_running_one_included) {
-  cache_aware policy(shape, {.lambda = 0.5});
-  EXPECT_EQ(ask(policy, {3, 2, 1, 0}, {2}).ids, expert_ids({0, 2}));
-  // Ranges 3 and 1: delta is 2. By this visit alone it would be {0, 1}, by the first alone {3, 0}.
-  const floats second{1, 0.75, 0.5, 0};
-  EXPECT_EQ(ask(policy, second, {3}).ids, expert_ids({0, 3}));
-  EXPECT_EQ(ask(policy, second, {3}, 1_layer).ids, expert_ids({0, 1}));  // the other layer's first
-  // Ranges 3, 1 and 2: delta is 2, all visits weigh alike.
-  EXPECT_EQ(ask(policy, {2, 1, 0, 0}, {3}).ids, expert_ids({0, 1}));
-  EXPECT_EQ(ask(policy, {2, 0.5, 0, 0}, {3}).ids, expert_ids({0, 3}));
-}
-
-TEST(cache_aware, can_take_the_average_of_the_logits_themselves) {
-  cache_aware policy(shape, {.lambda = 1.0, .average = logit_average::value});
-  EXPECT_EQ(ask(policy, {3, 2, 1, 0}, {2}).ids, expert_ids({0, 2}));              // 1 + 1.5
-  EXPECT_EQ(ask(policy, {3, 2, 0.25, 0}, {2}, 1_layer).ids, expert_ids({0, 1}));  // 0.25 + 1.3125
-  // Where the average is negative, residents are pushed away.
-  cache_aware negative(shape, {.lambda = 1.0, .average = logit_average::value});
-  EXPECT_EQ(ask(negative, {-1, -2, -3, -4}, {0}).ids, expert_ids({1, 2}));
-  cache_aware range(shape, {.lambda = 1.0});
-  EXPECT_EQ(ask(range, {-1, -2, -3, -4}, {0}).ids, expert_ids({0, 1}));
 }
 
 TEST(cache_aware, never_selects_a_logit_that_is_not_finite) {
@@ -319,21 +284,6 @@ TEST(cache_aware, agrees_with_its_naive_form) {
     }
   }
   EXPECT_GT(bent, 500);
-}
-
-TEST(cache_aware, refuses_parameters_that_are_none) {
-  EXPECT_FALSE(cache_aware::config{}.validate());
-  EXPECT_FALSE(cache_aware::config{.lambda = 0.0}.validate());
-  const auto refused = [](const cache_aware::config& c) {
-    const auto bad = c.validate();
-    return bad ? bad->message : "accepted";
-  };
-  EXPECT_EQ(refused({.lambda = -1.0}), "cache_aware lambda = -1.000000, accepted: 0 or more");
-  EXPECT_NE(refused({.lambda = std::numeric_limits<double>::quiet_NaN()}), "accepted");
-  EXPECT_EQ(refused({.lambda = std::numeric_limits<double>::infinity()}),
-            "cache_aware lambda = inf, accepted: a finite number");
-  EXPECT_EQ(refused({.average = static_cast<logit_average>(7)}),
-            "cache_aware average = 7, accepted: 0 (range), 1 (value)");
 }
 
 }  // namespace

@@ -62,7 +62,5 @@ TEST(router_order, refuses_arrays_of_another_length_and_writes_nothing) {
   EXPECT_EQ(weights, std::vector<float>(4, 9.0F));
 }
 
-TEST(router_order, has_nothing_to_configure) { EXPECT_FALSE(router_order::config{}.validate()); }
-
 }  // namespace
 }  // namespace hotset::router_order_test

@@ -11,22 +11,10 @@
 #include <vector>
 
 #include "hotset/planning/budget/allocation.hpp"
-#include "hotset/planning/budget/equimarginal.hpp"
 #include "hotset/planning/curve/miss_curve.hpp"
 #include "random_source.hpp"
 
 namespace hotset::support {
-
-/// Misses on the lines between the corners. Pre: corners; slots from the first one on.
-inline double on_hull(const std::vector<hull_corner>& corners, std::size_t slots) {
-  std::size_t low = 0;
-  while (low + 1 < corners.size() && corners[low + 1].slots <= slots) ++low;
-  if (low + 1 == corners.size()) return corners[low].misses;
-  const auto& [from, to] = std::pair(corners[low], corners[low + 1]);
-  const auto share =
-      static_cast<double>(slots - from.slots) / static_cast<double>(to.slots - from.slots);
-  return from.misses + share * (to.misses - from.misses);
-}
 
 /// Consumers and the curves that they look at.
 struct consumer_set {

@@ -52,6 +52,11 @@ class slot_cache_steps : public testing::Test {
       });
     }
   }
+  /// The kernel is enqueued, and everything that is enqueued runs.
+  void finish() {
+    cache.release(visit, stream);
+    backend.run(stream);
+  }
   void whole(step_id step, written_layer layer, routed_ids ids) {
     ASSERT_EQ(resolve(step, layer, std::move(ids)), status::ok);
     while (true) {

@@ -3,10 +3,15 @@
 /// Damage to the bytes of a file, for the tests of every reader.
 
 #include <cstdint>
+#include <exception>
+#include <iostream>
 #include <string>
 #include <string_view>
 
-#include "lab/traces/synthetic/synthetic.hpp"
+#include <gtest/gtest.h>
+
+#include "hotset/core/error.hpp"
+#include "hotset/core/numbers/splitmix64.hpp"
 
 namespace hotset {
 
@@ -34,6 +39,31 @@ inline std::string damaged(std::string bytes, splitmix64& random) {
     }
   }
   return bytes;
+}
+
+/// Calls check(damaged sample, random) again and again; it says whether the reader accepted the bytes, and may throw
+/// trace_error of one line. Returns how many were accepted, which are not all.
+template <class Check>
+std::uint64_t fuzz_reader(const std::string& sample, std::uint64_t rounds, Check check) {
+  constexpr std::uint64_t first_seed = 20240601;
+  std::cout << "seeds " << first_seed << ".." << first_seed + rounds - 1 << '\n';
+  std::uint64_t accepted = 0;
+  for (std::uint64_t seed = first_seed; seed < first_seed + rounds; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    splitmix64 random(seed);
+    try {
+      accepted += check(damaged(sample, random), random) ? 1U : 0U;
+    } catch (const trace_error& refusal) {
+      EXPECT_EQ(std::string_view(refusal.what()).find('\n'), std::string_view::npos)
+          << refusal.what();
+    } catch (const std::exception& other) {
+      ADD_FAILURE() << other.what();
+    }
+    if (testing::Test::HasFailure()) return accepted;
+  }
+  std::cout << accepted << " of " << rounds << " accepted\n";
+  EXPECT_LT(accepted, rounds) << "damage must be noticed now and then";
+  return accepted;
 }
 
 }  // namespace hotset

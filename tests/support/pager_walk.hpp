@@ -97,18 +97,22 @@ class pager_walk {
     ids_ = std::move(ids.ids);
     weights_ = std::move(weights);
     std::size_t fills = 0;
-    auto planned = decisions.plan(view(step, layer, ids_, weights_), plan);
+    const auto planned = decisions.plan(view(step, layer, ids_, weights_), plan);
     EXPECT_EQ(planned, status::ok) << describe(planned);
-    while (planned == status::ok) {
+    if (planned != status::ok) return fills;
+    do {
       fills += plan.fills().size();
-      EXPECT_EQ(decisions.commit(plan), status::ok);
-      expect_consistent(decisions);
       ++ordinal;
-      if (!plan.more()) break;
-      planned = decisions.plan_next(plan);
-      EXPECT_EQ(planned, status::ok) << describe(planned);
-    }
+    } while (next_group());
     return fills;
+  }
+  /// Commits what is planned and plans the next group. Returns false if that was the last one.
+  bool next_group() {
+    EXPECT_EQ(decisions.commit(plan), status::ok);
+    expect_consistent(decisions);
+    if (!plan.more()) return false;
+    EXPECT_EQ(decisions.plan_next(plan), status::ok);
+    return true;
   }
   /// Plans and commits speculative fills. Returns them.
   std::vector<fill> prefetch(step_id step, written_layer layer,

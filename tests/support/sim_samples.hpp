@@ -127,7 +127,7 @@ inline std::vector<std::string> plain_evictions() {
 struct run_request {
   std::string eviction = "lru";
   std::string scope = "shared";
-  std::string slots = "50%";
+  std::string slots = "50%";  ///< or bytes, "64B"
   std::string replay = "event-atomic";
   std::string admission = "always";
   visit_split split = visit_split::by_token;
@@ -138,7 +138,8 @@ inline lab::sweep_request sweep_of(const run_request& wanted) {
   request.policies = policy_sets({wanted.eviction}, {wanted.admission});
   request.scopes = {lab::parse_scope(wanted.scope)};
   request.replays = {lab::parse_replay_mode(wanted.replay)};
-  request.sizes = {lab::size_request::parse_slots(wanted.slots)};
+  request.sizes = {wanted.slots.ends_with('B') ? lab::size_request::parse_budget(wanted.slots)
+                                               : lab::size_request::parse_slots(wanted.slots)};
   request.split = wanted.split;
   return request;
 }

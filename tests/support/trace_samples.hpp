@@ -106,8 +106,10 @@ inline constexpr std::string_view layer_expert_text =
     "layer,expert\n0,3\n0,1\n0,2\n0,0\n1,5\n1,4\n0,3\n0,2\n1,5\n1,1\n";
 
 inline constexpr std::string_view json_lines_text =
-    R"({"layer":0,"experts":[[1,2],[0,1]],"weights":[[0.6,0.4],[0.7,0.3]],"step":0,"phase":"prefill"}
-{"layer":1,"experts":[[3,2],[0,3]],"weights":[[0.6,0.4],[0.7,0.3]],"step":0,"phase":"prefill"}
+    R"({"layer":0,"experts":[1,2],"weights":[0.6,0.4],"step":0,"phase":"prefill"}
+{"layer":0,"experts":[0,1],"weights":[0.7,0.3],"step":0,"phase":"prefill"}
+{"layer":1,"experts":[3,2],"weights":[0.6,0.4],"step":0,"phase":"prefill"}
+{"layer":1,"experts":[0,3],"weights":[0.7,0.3],"step":0,"phase":"prefill"}
 {"layer":0,"experts":[1,2],"weights":[0.5,0.5],"step":1,"phase":"decode"}
 {"layer":1,"experts":[3,-1],"weights":[0.9,0],"step":1,"phase":"decode"}
 )";

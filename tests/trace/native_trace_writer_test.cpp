@@ -120,13 +120,6 @@ TEST(safetensors_header, arrays_lie_one_behind_the_other_in_the_order_in_which_t
             R"("one":{"dtype":"F16","shape":[],"data_offsets":[29,31]}})");
 }
 
-TEST(safetensors_header, a_name_is_whatever_json_can_say) {
-  safetensors_header header;
-  header.add("a\"b\\\xff", "U8", std::array<std::uint64_t, 1>{1}, 1);
-  EXPECT_EQ(json_of(header.bytes({})),
-            R"({"__metadata__":{},"a\"b\\?":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})");
-}
-
 TEST(safetensors_header, the_data_begins_at_a_multiple_of_64_whatever_the_names_length) {
   for (std::size_t n = 1; n <= 130; ++n) {
     safetensors_header header;

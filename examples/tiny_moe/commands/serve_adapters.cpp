@@ -7,7 +7,7 @@
 
 #include "hotset/core/error.hpp"
 #include "lab/errors.hpp"
-#include "lab/reports/text_table.hpp"
+#include "lab/reports/rows.hpp"
 #include "tiny_moe/commands/commands.hpp"
 #include "tiny_moe/experts/adapter_files.hpp"
 #include "tiny_moe/serving/adapter_serving.hpp"

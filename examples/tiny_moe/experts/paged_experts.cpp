@@ -88,9 +88,7 @@ hotset::pool_layout layout_of(const hotset::geometry& shape, hotset::cache_scope
       has_unit ? size_request::parse_budget(budget) : size_request::parse_slots(budget);
   auto whole_shape = shape;
   whole_shape.lower_precisions.clear();
-  auto whole = hotset::lab::make_cache_size(whole_shape, scope, size,
-                                            hotset::lab::replay_mode::event_atomic, false)
-                   .layout;
+  auto whole = hotset::lab::make_cache_size(whole_shape, scope, size).layout;
   if (shape.precisions() == 1) return whole;
   return hotset::lab::divide_by_precision(whole, shape, shares);
 }
@@ -136,13 +134,13 @@ std::unique_ptr<paged_provider> make_paged_experts(const model& weights,
                                                    std::string_view eviction,
                                                    std::string_view admission,
                                                    const hotset::usage_profile& profile) {
-  if (hotset::lab::needs_future(eviction)) {
+  const auto& known = hotset::lab::known_policies();
+  if (hotset::lab::asked(known.eviction_of(eviction))->traits.needs_future) {
     throw hotset::lab::usage_error(fmt::format(
         "eviction policy '{}' needs the future, accepted here: policies that an engine can run",
         eviction));
   }
   hotset::lab::check_precisions(eviction, config.layout, config.miss.has_value());
-  const auto& known = hotset::lab::known_policies();
   auto chosen = hotset::lab::asked(known.make_eviction(eviction, {.profile = profile}));
   auto admits = hotset::lab::asked(known.admission.make(admission));
   using hotset::erased_pager;

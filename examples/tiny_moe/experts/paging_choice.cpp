@@ -7,7 +7,6 @@
 
 #include "lab/errors.hpp"
 #include "lab/replay/cache_size.hpp"
-#include "lab/replay/dimensions.hpp"
 #include "lab/replay/precision_ladder.hpp"
 #include "lab/replay/registry.hpp"
 #include "lab/sizes.hpp"
@@ -17,30 +16,18 @@ namespace {
 
 namespace lab = hotset::lab;
 
-hotset::usage_profile profile_of(const std::string& eviction, const routing_profile& profile) {
-  const auto asked = lab::requested_profile(eviction);
-  if (!asked) return {};
-  if (*asked != hotset::profile_request{}) {
-    throw lab::usage_error(fmt::format(
-        "{}: a profile cannot be chosen here, accepted: the policy alone, which goes by "
-        "the prompt",
-        eviction));
-  }
-  return profile.counts();
-}
-
-gate_config gate_of(const paging_choice& choice) {
-  gate_config out;
-  const auto& policies = choice.policies;
-  if (policies.predictor != lab::policy_set{}.predictor)
-    out.predictor = lab::make_predictor(policies.predictor, lab::predictor_names(true, false));
-  if (lab::bends_routing(policies.routing)) out.routing = lab::make_routing(policies.routing);
-  out.pre_eviction = lab::make_pre_eviction(policies.pre_eviction);
-  if (!lab::prefetches(policies.prefetch)) return out;
-  if (lab::requested_prefetch_profile(policies.prefetch))
-    throw lab::usage_error(fmt::format(
-        "{}: a profile cannot be chosen here, accepted: running counts", policies.prefetch));
-  out.prefetch = lab::make_prefetch(policies.prefetch);
+/// Without "recorded", which the engine has not: what it records is what the next layers' routers say.
+lab::chosen_policies chosen_of(const paging_choice& choice) {
+  auto names = choice.policies;
+  if (names.predictor == lab::policy_set{}.predictor) names.predictor = "next-router";
+  auto out = lab::read_policies(names, lab::predictor_names(true, false));
+  const auto refuse = [](const std::string& policy, const char* accepted) {
+    throw lab::usage_error(
+        fmt::format("{}: a profile cannot be chosen here, accepted: {}", policy, accepted));
+  };
+  if (out.profile && *out.profile != hotset::profile_request{})
+    refuse(names.eviction, "the policy alone, which goes by the prompt");
+  if (out.prefetch_profile) refuse(names.prefetch, "running counts");
   return out;
 }
 
@@ -57,6 +44,7 @@ std::optional<hotset::link_model::config> link_of(const paging_choice& choice) {
 
 chosen_paging make_paging(const model& weights, const paging_choice& choice,
                           const routing_profile& profile) {
+  const auto chosen = chosen_of(choice);
   chosen_paging out;
   std::vector<double> shares;
   if (!choice.precision.empty()) {
@@ -72,16 +60,18 @@ chosen_paging make_paging(const model& weights, const paging_choice& choice,
   config.stream = choice.stream == "worker" ? hotset::host_stream::mode::worker
                                             : hotset::host_stream::mode::caller;
   config.library = out.library.get();
-  config.gate = gate_of(choice);
-  config.guard = lab::parse_guard(choice.policies.guard);
-  config.cache.queue.order = lab::parse_fill_order(choice.policies.prefetch_order);
-  if (!lab::fetches_everything(choice.policies.miss))
-    config.miss = lab::make_miss(choice.policies.miss);
+  config.gate.predictor = chosen.predictor;
+  config.gate.prefetch = chosen.prefetcher;
+  config.gate.routing = chosen.routing;
+  config.gate.pre_eviction = chosen.pre_eviction;
+  config.guard = chosen.guard;
+  config.cache.queue.order = chosen.order;
+  config.miss = chosen.misses;
   config.link = link_of(choice);
   config.transient = choice.transient;
   out.experts =
       make_paged_experts(weights, config, choice.policies.eviction, choice.policies.admission,
-                         profile_of(choice.policies.eviction, profile));
+                         chosen.profile ? profile.counts() : hotset::usage_profile{});
   return out;
 }
 
@@ -103,9 +93,10 @@ hotset::lab::run_result result_of(paged_provider& experts, const paging_choice& 
   out.outcome->times.blocked = experts.blocked();
   out.outcome->times.link_busy = experts.link_busy();
   if (!experts.is_exact())
-    out.notes.push_back(fmt::format(
-        "{}: changes what the model computes",
-        lab::is_exact_miss(choice.policies.miss) ? choice.policies.routing : choice.policies.miss));
+    out.notes.push_back(fmt::format("{}: changes what the model computes",
+                                    lab::make_miss(choice.policies.miss).traits.is_exact
+                                        ? choice.policies.routing
+                                        : choice.policies.miss));
   return out;
 }
 

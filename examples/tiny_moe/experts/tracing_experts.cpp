@@ -32,7 +32,9 @@ hotset::trace_recorder_config recorder_config(const model& weights, const tracin
 
 tracing_experts::tracing_experts(const model& weights, expert_provider& inner,
                                  const tracing_config& config)
-    : model_(weights), inner_(inner), recorder_(recorder_config(weights, config)) {
+    : model_(weights),
+      inner_(inner),
+      recorder_(hotset::trace_recorder::create(recorder_config(weights, config)).value()) {
   const model_config& shape = weights.config();
   if (config.predictions) predictions_.resize(config.capacity * shape.layers * shape.experts);
 }

@@ -69,7 +69,7 @@ void gate_hook::take_prefetcher(const hotset::geometry& shape,
                                 const hotset::any_prefetch_policy::config& config) {
   prefetcher_.emplace(shape, config);
   requests_.resize(prefetcher_->most_requests());
-  if (prefetcher_->needs() == hotset::forecast_need::truth)
+  if (prefetcher_->facts().needs == hotset::forecast_need::truth)
     throw hotset::lab::usage_error(
         fmt::format("prefetch policy {} needs the future, accepted here: policies that an engine "
                     "can run",
@@ -79,7 +79,8 @@ void gate_hook::take_prefetcher(const hotset::geometry& shape,
 /// The deepest forecast that anyone goes by, 0 where nobody does.
 std::int32_t gate_hook::depth_wanted(bool tells_forecasts) const noexcept {
   const std::int32_t next = pre_evictor_ || tells_forecasts ? 1 : 0;
-  if (!prefetcher_ || prefetcher_->needs() != hotset::forecast_need::probabilities) return next;
+  if (!prefetcher_ || prefetcher_->facts().needs != hotset::forecast_need::probabilities)
+    return next;
   return std::max(next, prefetcher_->depth());
 }
 
@@ -130,7 +131,7 @@ void gate_hook::ended(hotset::sequence_id sequence) noexcept {
 
 std::span<const hotset::prefetch_request> gate_hook::propose(const hotset::routing_view& view) {
   if (!prefetcher_) return {};
-  const bool by_scores = prefetcher_->needs() == hotset::forecast_need::probabilities;
+  const bool by_scores = prefetcher_->facts().needs == hotset::forecast_need::probabilities;
   if (view.layer == hotset::before_layers && !by_scores) return {};
   const auto count = prefetcher_->propose(view, expected_, requests_);
   const auto wanted = std::span(requests_).first(count);

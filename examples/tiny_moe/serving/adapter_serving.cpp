@@ -314,31 +314,26 @@ std::string range_percent(const adapter_serving_result& run, Figure figure) {
   return fmt::format("{:+.1f}..{:+.1f}", 100 * least, 100 * most);
 }
 
-hotset::lab::text_table empty_table() {
-  hotset::lab::text_table out;
-  const auto column = [&](const char* name, const char* title, int rank) {
-    out.add({name, title, false, rank, true, {}});
-  };
-  column("adapters", "adapters", 0);
-  column("alpha", "alpha", 0);
-  column("ttft", "TTFT ms", 0);
-  column("p50", "p50", 2);
-  column("p99", "p99", 1);
-  column("ttft-over-base", "over base %", 0);
-  column("ttft-of-pairs", "of pairs", 2);
-  column("token", "ms/token", 0);
-  column("token-over-base", "over base %", 0);
-  column("token-of-pairs", "of pairs", 2);
-  column("reroute", "reroute us", 1);
-  column("reroute-share", "% of pass", 0);
-  column("extra", "extra KiB", 1);
-  column("weights", "weights", 0);
-  column("loads", "loads", 1);
-  column("waits", "waits", 3);
-  column("refused", "refused", 3);
-  return out;
-}
+constexpr hotset::lab::column table_columns[] = {
+    {"adapters", "adapters", "adapters"},
+    {"alpha", "alpha", "alpha"},
+    {"ttft", "ttft", "TTFT ms"},
+    {"p50", "p50", "p50", {}, 2},
+    {"p99", "p99", "p99", {}, 1},
+    {"ttft-over-base", "ttft-over-base", "over base %"},
+    {"ttft-of-pairs", "ttft-of-pairs", "of pairs", {}, 2},
+    {"token", "token", "ms/token"},
+    {"token-over-base", "token-over-base", "over base %"},
+    {"token-of-pairs", "token-of-pairs", "of pairs", {}, 2},
+    {"reroute", "reroute", "reroute us", {}, 1},
+    {"reroute-share", "reroute-share", "% of pass"},
+    {"extra", "extra", "extra KiB", {}, 1},
+    {"weights", "weights", "weights"},
+    {"loads", "loads", "loads", {}, 1},
+    {"waits", "waits", "waits", {}, 3},
+    {"refused", "refused", "refused", {}, 3}};
 
+/// One text for each column.
 std::vector<std::string> cells_of(const adapter_serving_result& run) {
   using pair = adapter_serving_pair;
   using registry = hotset::adapter_registry_stats;
@@ -485,7 +480,7 @@ json to_json(std::span<const adapter_serving_result> runs) {
   return out;
 }
 
-std::vector<std::string> adapter_serving_columns() { return empty_table().names(); }
+std::vector<std::string> adapter_serving_columns() { return hotset::lab::names_of(table_columns); }
 
 std::string to_table(std::span<const adapter_serving_result> runs,
                      const hotset::lab::table_view& view) {
@@ -498,9 +493,13 @@ std::string to_table(std::span<const adapter_serving_result> runs,
       first.config.requests, first.config.prompt_tokens, first.config.tokens, first.config.rate,
       hotset::lab::size_text(first.expert_bytes), first.config.repeats,
       first.config.repeats == 1 ? "" : "s");
-  auto table = empty_table();
-  for (const auto& run : runs) table.add_row(cells_of(run));
-  return hotset::lab::folded(head, view.width) + table.render(view);
+  std::vector<hotset::lab::row> rows;
+  for (const auto& run : runs) {
+    const auto cells = cells_of(run);
+    auto& row = rows.emplace_back();
+    for (std::size_t i = 0; i < cells.size(); ++i) row[table_columns[i].key] = cells[i];
+  }
+  return hotset::lab::folded(head, view.width) + hotset::lab::to_table(table_columns, rows, view);
 }
 
 }  // namespace tiny_moe

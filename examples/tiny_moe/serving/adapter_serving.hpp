@@ -12,7 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "hotset/core/error.hpp"
-#include "lab/reports/text_table.hpp"
+#include "lab/reports/rows.hpp"
 #include "tiny_moe/experts/adapters.hpp"
 #include "tiny_moe/experts/registered_adapters.hpp"
 #include "tiny_moe/model/model.hpp"

@@ -27,8 +27,7 @@ live_split::live_split(const model_config& shape, std::size_t max_tokens, expert
   }
   if (!std::holds_alternative<hotset::marginal_value>(options_.controller)) return;
   for (std::size_t l = 0; l < shape.layers; ++l)
-    expert_distances_.emplace_back(hotset::recency_bitmap(shape.experts), shape.experts,
-                                   max_tokens * shape.top_k);
+    expert_distances_.emplace_back(shape.experts, shape.experts, max_tokens * shape.top_k);
   block_distances_ = hotset::recency_bitmap(contents);
 }
 

@@ -71,8 +71,6 @@ class live_split {
   [[nodiscard]] std::span<const hotset::co_activation> tables() const noexcept { return tables_; }
 
  private:
-  using distances = hotset::reuse_distance<hotset::recency_bitmap>;
-
   [[nodiscard]] hotset::pool_sizes wanted();
   void count_reuse(std::size_t content);
   void learn(const visit_inputs& visit);
@@ -85,7 +83,7 @@ class live_split {
   expert_pool& experts_;
   kv_pool& blocks_;
   std::function<void()> drain_;
-  hotset::per_layer<distances> expert_distances_;  // of marginal_value
+  hotset::per_layer<hotset::reuse_distance> expert_distances_;  // of marginal_value
   hotset::recency_bitmap block_distances_;
   std::vector<std::uint64_t>
       block_marks_;  // by content: the last burst that read it again; of count_reuse

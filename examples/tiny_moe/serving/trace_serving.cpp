@@ -67,18 +67,20 @@ split_controller controller_of(const model& weights, const trace_serving_config&
     options.gate = config.gate;
     options.max_move = config.max_move;
     options.dead_zone = config.dead_zone;
-    return hotset::marginal_value(options);
+    return hotset::marginal_value::create(options).value();
   }
   if (rule == split_rule::dual_resize)
-    return hotset::dual_resize({.limits = limits,
-                                .headroom_percent = config.headroom_percent,
-                                .dead_zone = config.dead_zone,
-                                .count_reuse = config.count_reuse});
+    return hotset::dual_resize::create({.limits = limits,
+                                        .headroom_percent = config.headroom_percent,
+                                        .dead_zone = config.dead_zone,
+                                        .count_reuse = config.count_reuse})
+        .value();
   if (rule == split_rule::right_sizing)
-    return hotset::right_sizing({.limits = limits,
-                                 .experts = weights.config().experts,
-                                 .coverage = config.coverage,
-                                 .dead_zone = config.dead_zone});
+    return hotset::right_sizing::create({.limits = limits,
+                                         .experts = weights.config().experts,
+                                         .coverage = config.coverage,
+                                         .dead_zone = config.dead_zone})
+        .value();
   return fixed_split{};
 }
 
@@ -322,29 +324,23 @@ json to_json(const model& weights, const trace_serving_config& config,
 }
 
 namespace {
-hotset::lab::text_table empty_table() {
-  hotset::lab::text_table out;
-  out.add({"split", "split", true, 0, true, {}});
-  const auto number = [&](const char* name, const char* title, int rank) {
-    out.add({name, title, false, rank, true, {}});
-  };
-  number("cap", "cap", 0);
-  number("blocks", "blocks", 2);
-  number("seconds", "seconds", 0);
-  number("experts", "experts s", 1);
-  number("kv", "KV s", 1);
-  number("over-best", "over best %", 0);
-  number("misses", "misses", 2);
-  number("prefilled", "prefilled", 3);
-  number("reused", "reused", 3);
-  number("preempted", "preem.", 4);
-  number("moves", "moves", 2);
-  number("refused", "refused", 4);
-  return out;
-}
+constexpr hotset::lab::column table_columns[] = {
+    {"split", "split", "split", {hotset::lab::cell::word}},
+    {"cap", "cap", "cap"},
+    {"blocks", "blocks", "blocks", {}, 2},
+    {"seconds", "seconds", "seconds"},
+    {"experts", "experts", "experts s", {}, 1},
+    {"kv", "kv", "KV s", {}, 1},
+    {"over-best", "over-best", "over best %"},
+    {"misses", "misses", "misses", {}, 2},
+    {"prefilled", "prefilled", "prefilled", {}, 3},
+    {"reused", "reused", "reused", {}, 3},
+    {"preempted", "preempted", "preem.", {}, 4},
+    {"moves", "moves", "moves", {}, 2},
+    {"refused", "refused", "refused", {}, 4}};
 }  // namespace
 
-std::vector<std::string> serving_columns() { return empty_table().names(); }
+std::vector<std::string> serving_columns() { return hotset::lab::names_of(table_columns); }
 
 std::string to_table(const model& weights, const trace_serving_config& config,
                      std::span<const trace_serving_result> runs,
@@ -357,19 +353,26 @@ std::string to_table(const model& weights, const trace_serving_config& config,
       size_text(slot_bytes_of(weights, config)), config.block_tokens,
       size_text(kv_pool::block_bytes(weights.config(), config.block_tokens)),
       config.prices.seconds_per_byte, config.prices.recompute_seconds_per_token);
-  auto table = empty_table();
+  std::vector<hotset::lab::row> rows;
   const auto* const best = best_fixed(runs);
   const auto seconds = [](double value) { return fmt::format("{:.4f}", value); };
   for (const auto& run : runs)
-    table.add_row(
-        {run.choice.name(), std::to_string(run.last.cap), std::to_string(run.last.blocks),
-         seconds(run.seconds), seconds(run.expert_seconds), seconds(run.kv_seconds),
-         best == nullptr ? "-" : fmt::format("{:+.1f}", 100 * over(run.seconds, best->seconds)),
-         std::to_string(run.expert_misses), std::to_string(run.prefilled_tokens),
-         std::to_string(run.served.stats.reused_tokens),
-         std::to_string(run.served.stats.preemptions), std::to_string(run.split.moves),
-         std::to_string(refusals_of(run))});
-  return hotset::lab::folded(head, view.width) + table.render(view);
+    rows.push_back(
+        {{"split", run.choice.name()},
+         {"cap", run.last.cap},
+         {"blocks", run.last.blocks},
+         {"seconds", seconds(run.seconds)},
+         {"experts", seconds(run.expert_seconds)},
+         {"kv", seconds(run.kv_seconds)},
+         {"over-best",
+          best == nullptr ? "-" : fmt::format("{:+.1f}", 100 * over(run.seconds, best->seconds))},
+         {"misses", run.expert_misses},
+         {"prefilled", run.prefilled_tokens},
+         {"reused", run.served.stats.reused_tokens},
+         {"preempted", run.served.stats.preemptions},
+         {"moves", run.split.moves},
+         {"refused", refusals_of(run)}});
+  return hotset::lab::folded(head, view.width) + hotset::lab::to_table(table_columns, rows, view);
 }
 
 }  // namespace tiny_moe

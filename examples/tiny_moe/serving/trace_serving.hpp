@@ -15,7 +15,7 @@
 #include "hotset/planning/budget/cost_model.hpp"
 #include "hotset/planning/budget/split_limits.hpp"
 #include "lab/replay/link_model.hpp"
-#include "lab/reports/text_table.hpp"
+#include "lab/reports/rows.hpp"
 #include "tiny_moe/model/model.hpp"
 #include "tiny_moe/serving/live_split.hpp"
 #include "tiny_moe/serving/serving.hpp"

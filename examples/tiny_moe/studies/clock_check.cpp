@@ -7,7 +7,6 @@
 #include <optional>
 
 #include "hotset/trace/visit_sequence.hpp"
-#include "lab/replay/dimensions.hpp"
 #include "lab/replay/registry.hpp"
 #include "lab/replay/timed_replay.hpp"
 #include "tiny_moe/experts/tracing_experts.hpp"
@@ -73,7 +72,7 @@ hotset::ticks nanoseconds(double seconds) {
 
 /// Those that know from a trace what they knew in the engine: it has no embeddings.
 std::vector<std::string> replayed_predictors() {
-  std::vector<std::string> names{"next-router"};
+  std::vector<std::string> names;
   for (const auto& row : lab::known_policies().predictors.rows()) {
     const auto& traits = row.traits;
     if (!traits.needs_routers && !traits.needs_recorded && !traits.takes_embeddings)
@@ -82,17 +81,23 @@ std::vector<std::string> replayed_predictors() {
   return names;
 }
 
-lab::replay_front front_of(const paging_choice& choice) {
+/// The trace recorded as predictions what the engine computed with the next routers.
+lab::chosen_policies chosen_of(const paging_choice& choice) {
+  auto names = choice.policies;
+  if (names.predictor == "next-router") names.predictor = "recorded";
+  auto accepted = replayed_predictors();
+  accepted.emplace_back("recorded");
+  return lab::read_policies(names, accepted);
+}
+
+lab::replay_front front_of(const lab::chosen_policies& chosen) {
   lab::replay_front front;
-  const auto& policies = choice.policies;
-  // What the engine computed with the next routers is what the trace recorded.
-  if (choice.policies.predictor != "next-router" && choice.policies.predictor != "recorded")
-    front.predictor = lab::make_predictor(choice.policies.predictor, replayed_predictors());
-  front.pre_eviction = lab::make_pre_eviction(policies.pre_eviction);
-  front.tells_forecasts = lab::heard_by(policies.eviction).hears_forecasts;
-  front.needs_scores = lab::wants_scores(policies.miss);
-  if (lab::bends_routing(policies.routing)) front.routing = lab::make_routing(policies.routing);
-  if (lab::prefetches(policies.prefetch)) front.prefetch = lab::make_prefetch(policies.prefetch);
+  front.predictor = chosen.predictor;
+  front.pre_eviction = chosen.pre_eviction;
+  front.tells_forecasts = chosen.eviction->traits.hears_forecasts;
+  front.needs_scores = chosen.miss.needs_logits;
+  front.routing = chosen.routing;
+  front.prefetch = chosen.prefetcher;
   return front;
 }
 
@@ -108,7 +113,8 @@ clock_comparison compare_with_clock(const model& weights, const paging_choice& c
   }
   const routing_profile profile(weights, words);
   const auto paging = make_paging(weights, choice, profile);
-  const auto front = front_of(choice);
+  const auto chosen = chosen_of(choice);
+  const auto front = front_of(chosen);
   timed_visits timed(*paging.experts);
   tracing_experts tracing(weights, timed,
                           {.capacity = tokens,
@@ -146,9 +152,8 @@ clock_comparison compare_with_clock(const model& weights, const paging_choice& c
   wanted.eviction = choice.policies.eviction;
   wanted.admission = choice.policies.admission;
   wanted.layout = paging.experts->layout();
-  wanted.guard = lab::parse_guard(choice.policies.guard);
-  if (!lab::fetches_everything(choice.policies.miss))
-    wanted.miss = lab::make_miss(choice.policies.miss);
+  wanted.guard = chosen.guard;
+  wanted.miss = chosen.misses;
   const auto replayed = lab::make_engine(wanted, {}, {.link = hotset::link_model(*link_of(choice))},
                                          {.per_visit = nanoseconds(out.visit),
                                           .per_token = nanoseconds(out.token),

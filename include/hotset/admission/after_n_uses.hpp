@@ -45,7 +45,6 @@ class after_n_uses {
   static constexpr std::string_view name = "after_n_uses";
   static constexpr admission_traits traits{.admits_all = false};
 
-  explicit after_n_uses(const pool_layout& layout) : after_n_uses(layout, config{}) {}
   after_n_uses(const pool_layout& layout, const config& options)
       : options_(options), keys_(layout.shape()) {}
 

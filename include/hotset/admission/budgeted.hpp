@@ -34,7 +34,6 @@ class budgeted {
   static constexpr std::string_view name = "budgeted";
   static constexpr admission_traits traits{.admits_all = false};
 
-  explicit budgeted(const pool_layout& layout) : budgeted(layout, config{}) {}
   budgeted(const pool_layout& layout, const config& options)
       : allowance_(options.fills_per_visit), last_use_(layout.shape()) {}
 

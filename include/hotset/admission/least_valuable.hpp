@@ -37,12 +37,10 @@ class least_valuable {
     /// Parameters by name, as in `least_valuable:streams=2:rows=1024`.
     template <class From>
     static config read(From& from) {
-      config out;
-      out.streams = from.number("streams", out.streams);
-      out.rows = from.number("rows", out.rows);
-      out.sequences = from.number("sequences", out.sequences);
-      out.from = history_source::read(from);
-      return out;
+      return {.streams = from.number("streams", config{}.streams),
+              .rows = from.number("rows", config{}.rows),
+              .sequences = from.number("sequences", config{}.sequences),
+              .from = history_source::read(from)};
     }
     [[nodiscard]] validation validate() const {
       if (streams < 1)
@@ -64,7 +62,6 @@ class least_valuable {
   static constexpr std::string_view name = "least_valuable";
   static constexpr admission_traits traits{.hears_routes = true};
 
-  explicit least_valuable(const pool_layout& layout) : least_valuable(layout, config{}) {}
   least_valuable(const pool_layout& layout, const config& options)
       : experts_(layout.shape().expert_count()),
         streams_(static_cast<std::size_t>(options.streams)),

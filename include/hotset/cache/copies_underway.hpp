@@ -23,36 +23,39 @@ struct copy_underway {
 };
 
 /// In the order in which they were started. No allocation after construction.
-class copies_underway {
- public:
-  explicit copies_underway(std::size_t most) { copies_.reserve(most); }
+class copies_underway : private std::vector<copy_underway> {
+  using base = std::vector<copy_underway>;
 
-  [[nodiscard]] std::size_t size() const noexcept { return copies_.size(); }
+ public:
+  explicit copies_underway(std::size_t most) { reserve(most); }
+
+  using base::begin;
+  using base::empty;
+  using base::end;
+  using base::rbegin;
+  using base::rend;
+  using base::size;
   [[nodiscard]] std::size_t speculative() const noexcept { return speculative_; }
-  [[nodiscard]] auto begin() noexcept { return copies_.begin(); }
-  [[nodiscard]] auto end() noexcept { return copies_.end(); }
-  [[nodiscard]] auto rbegin() noexcept { return copies_.rbegin(); }
-  [[nodiscard]] auto rend() noexcept { return copies_.rend(); }
 
   /// Pre: there is room.
   void watch(const copy_underway& copy) noexcept {
-    HOTSET_ASSERT(copies_.size() < copies_.capacity());
-    copies_.push_back(copy);
+    HOTSET_ASSERT(size() < capacity());
+    push_back(copy);
     speculative_ += copy.speculative ? 1U : 0U;
   }
   template <class Backend>
   void wait_for_all(Backend& backend) const noexcept {
-    for (const auto& copy : copies_) (void)backend.wait(copy.batch);
+    for (const auto& copy : *this) (void)backend.wait(copy.batch);
   }
   template <class Backend>
   void wait_for_first(Backend& backend) const noexcept {
-    (void)backend.wait(copies_.front().batch);
+    (void)backend.wait(front().batch);
   }
   /// Tells the pager of copies that have arrived or failed. Returns false if one has failed that a visit may have read.
   template <class Backend, class Pager>
   bool take_in_settled(Backend& backend, Pager& pages) noexcept {
     bool unread = true;
-    std::erase_if(copies_, [&](const copy_underway& copy) {
+    std::erase_if(static_cast<base&>(*this), [&](const copy_underway& copy) {
       const auto state = backend.poll(copy.batch);
       if (state == transfer_state::pending) return false;
       speculative_ -= copy.speculative ? 1U : 0U;
@@ -71,7 +74,6 @@ class copies_underway {
   }
 
  private:
-  std::vector<copy_underway> copies_;
   std::size_t speculative_ = 0;
 };
 

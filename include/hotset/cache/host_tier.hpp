@@ -54,10 +54,6 @@ namespace hotset {
 /// Threads: safe, if the disk's reads are. No allocation after construction.
 template <expert_reader Disk, class Pager>
 class host_tier {
-  struct checked {
-    explicit checked() = default;
-  };
-
  public:
   /// `disk` outlives the tier; `decisions` are of host_tier_shape(model).
   /// Errors: a pager of another shape; those of host_slot_bank::create.
@@ -73,18 +69,9 @@ class host_tier {
                      wanted.experts, ", top-1 (host_tier_shape)");
     auto bank = host_slot_bank::create(decisions.layout(), layouts);
     if (!bank) return bank.error();
-    return std::make_unique<host_tier>(checked{}, model.layers, std::move(decisions), disk,
-                                       *std::move(bank));
+    return std::unique_ptr<host_tier>(
+        new host_tier(model.layers, std::move(decisions), disk, *std::move(bank)));
   }
-  /// For create.
-  host_tier(checked, std::int32_t layers, Pager&& decisions, const Disk& disk,
-            host_slot_bank&& bank)
-      : layers_(layers),
-        disk_(disk),
-        bank_(std::move(bank)),
-        pager_(std::move(decisions)),
-        plan_(pager_.make_plan()),
-        being_read_(pager_.layout().slots(), 0) {}
   host_tier(const host_tier&) = delete;
   host_tier& operator=(const host_tier&) = delete;
 
@@ -104,8 +91,8 @@ class host_tier {
     unpin(found.pin);
     return true;
   }
-  /// Forgets the expert at every precision, after the disk has, if that keeps bytes. Waits for the expert's reads that are under
-  /// way. A read that begins after the call finds the bytes that the disk has then.
+  /// Forgets the expert at every precision, after the disk has, if that keeps bytes. Waits for the expert's reads
+  /// that are under way. A read that begins after the call finds the bytes that the disk has then.
   void invalidate(expert_key key) const noexcept {
     detail::invalidate_in(disk_, key);
     forget(key);
@@ -128,27 +115,32 @@ class host_tier {
   }
 
  private:
+  host_tier(std::int32_t layers, Pager&& decisions, const Disk& disk, host_slot_bank&& bank)
+      : layers_(layers),
+        disk_(disk),
+        bank_(std::move(bank)),
+        pager_(std::move(decisions)),
+        plan_(pager_.make_plan()),
+        being_read_(pager_.layout().slots(), 0) {}
   enum class outcome : std::uint8_t { held, failed, passed_by };
   struct holding {
     outcome what = outcome::failed;
     slot_pin pin{};
   };
 
-  /// Finds the expert or reads it, and keeps it in its slot until the pin is given back. `begins`: the first part of it is
-  /// wanted, which is an access; the other parts belong to the same one, and go by where it has gone by.
+  /// Finds the expert or reads it, and keeps it in its slot until the pin is given back. `begins`: the first part of
+  /// it is wanted, which is an access; the other parts belong to the same one, and go by where it has gone by.
   holding hold(expert_key key, precision_id precision, bool begins) const noexcept {
     const auto inner = inner_key(key, precision);
     std::unique_lock lock(mutex_);
-    std::uint32_t generation = 0;
-    bool is_new = false;
-    const auto slot = begins ? visit(inner, key.layer, generation, is_new) : pager_.locate(inner);
+    const auto slot = begins ? visit(inner, key.layer) : pager_.locate(inner);
     if (slot == no_slot) {
       ++passed_by_;
       return {outcome::passed_by, {}};
     }
     const auto pin = pager_.pin(slot);
-    if (is_new)
-      fill_slot(lock, key, precision, slot, generation);
+    if (begins && !plan_.fills().empty())
+      fill_slot(lock, key, precision, pin);
     else
       arrived_.wait(lock, [&] { return being_read_[index_of(slot)] == 0; });
     // Another reader's copy may have failed meanwhile, and been begun again: that one is not pinned.
@@ -174,31 +166,25 @@ class host_tier {
         return pager_.invalidate(inner_key(key, static_cast<precision_id>(p))) != status::busy;
       });
   }
-  /// An access. Returns its slot, or none where it goes by; `is_new`: its bytes are to be read.
-  slot_id visit(expert_key inner, layer_id layer, std::uint32_t& generation,
-                bool& is_new) const noexcept {
+  /// An access. Returns its slot, or none where it goes by; the plan has a fill if its bytes are to be read.
+  slot_id visit(expert_key inner, layer_id layer) const noexcept {
     if (layer <= last_layer_) ++step_;
     last_layer_ = layer;
     const auto expert = number(inner.expert);
-    routing_view view;
-    view.layer = inner.layer;
-    view.step = step_;
-    view.experts = std::span(&expert, 1);
+    const routing_view view{.layer = inner.layer, .step = step_, .experts = std::span(&expert, 1)};
     if (pager_.plan(view, plan_) != status::ok) return no_slot;
-    is_new = !plan_.fills().empty();
-    if (is_new) generation = plan_.fills().front().generation;
     const auto slot = plan_.slots().front();
     return pager_.commit(plan_) == status::ok ? slot : no_slot;
   }
   /// Reads without the lock: the slot is pinned, and who else wants it waits.
   void fill_slot(std::unique_lock<std::mutex>& lock, expert_key key, precision_id precision,
-                 slot_id slot, std::uint32_t generation) const noexcept {
-    being_read_[index_of(slot)] = 1;
+                 slot_pin pin) const noexcept {
+    being_read_[index_of(pin.slot)] = 1;
     lock.unlock();
-    const bool whole = read_whole(key, precision, slot);
+    const bool whole = read_whole(key, precision, pin.slot);
     lock.lock();
-    being_read_[index_of(slot)] = 0;
-    if (!whole) pager_.failed(slot, generation);
+    being_read_[index_of(pin.slot)] = 0;
+    if (!whole) pager_.failed(pin.slot, pin.generation);
     arrived_.notify_all();
   }
   [[nodiscard]] bool read_whole(expert_key key, precision_id precision,

@@ -49,10 +49,6 @@ struct slot_cache_config {
 /// -> `release`; while `visit.more()`: `resolve_next` -> [kernel] -> `release`; `abandon` where that ends early.
 template <class Pager, transfer_backend Backend>
 class slot_cache {
-  struct checked {
-    explicit checked() = default;
-  };
-
  public:
   using stream_type = typename Backend::stream_type;
 
@@ -60,7 +56,8 @@ class slot_cache {
   static result<std::unique_ptr<slot_cache>> create(Pager decisions, Backend& backend,
                                                     const slot_cache_config& setup = {}) {
     if (auto bad = check(decisions, backend, setup)) return *std::move(bad);
-    return std::make_unique<slot_cache>(checked{}, std::move(decisions), backend, setup);
+    return std::unique_ptr<slot_cache>(
+        new slot_cache(checked{}, std::move(decisions), backend, setup));
   }
 #if HOTSET_EXCEPTIONS
   /// `create` with exceptions. Errors: throws invalid_config.
@@ -68,20 +65,6 @@ class slot_cache {
       : slot_cache((require_valid(check(decisions, backend, setup)), checked{}),
                    std::move(decisions), backend, setup) {}
 #endif
-  /// For create.
-  slot_cache(checked, Pager&& decisions, Backend& backend, const slot_cache_config& setup)
-      : pager_(std::move(decisions)),
-        backend_(backend),
-        queue_(setup.queue, pager_.shape().layers),
-        most_under_way_(setup.most_under_way),
-        attempts_(setup.attempts),
-        log_(setup.log),
-        prefetch_plan_(pager_.make_plan()),
-        started_(prefetch_plan_.capacity()),
-        fill_ticket_(pager_.layout().slots(), no_ticket),
-        underway_(pager_.layout().slots() * 2 + prefetch_plan_.capacity() + 1) {
-    if (const auto warning = pager_.warning()) log_(log_level::warning, *warning);
-  }
   slot_cache(const slot_cache&) = delete;
   slot_cache& operator=(const slot_cache&) = delete;
   /// Waits for outstanding copies. A failed copy that no call has reported is only logged; call drain() first to get
@@ -161,8 +144,9 @@ class slot_cache {
     for (const auto& request : requests) queue_.add(request);
     if (displaced == 0 && queue_.stats().displaced != 0)
       log_(log_level::warning, "the queue of prefetches is full: the last ones in it are not made");
-    tell_of_residents(context);
-    issue_waiting(context, stream);
+    // Before a victim is chosen for any request, the policy knows which residents were asked for.
+    plan_waiting(context, stream, 0);
+    plan_waiting(context, stream, most_under_way_);
     return status::ok;
   }
   /// A step begins: policies that go by requests hear of its tokens. Pre: view.layer == before_layers.
@@ -230,7 +214,7 @@ class slot_cache {
   /// Takes in the copies that have arrived or failed since the last call; every other call does it too.
   /// Errors, told once, by the first call that can: fill_failed, a copy failed that a visit may have read: redo the step.
   status settle() noexcept {
-    if (underway_.size() != 0) take_in_settled();
+    if (!underway_.empty()) take_in_settled();
     return tell_of_loss();
   }
 
@@ -248,6 +232,20 @@ class slot_cache {
   [[nodiscard]] const Pager& pager() const noexcept { return pager_; }
 
  private:
+  struct checked {};
+  slot_cache(checked, Pager&& decisions, Backend& backend, const slot_cache_config& setup)
+      : pager_(std::move(decisions)),
+        backend_(backend),
+        queue_(setup.queue, pager_.shape().layers),
+        most_under_way_(setup.most_under_way),
+        attempts_(setup.attempts),
+        log_(setup.log),
+        prefetch_plan_(pager_.make_plan()),
+        started_(prefetch_plan_.capacity()),
+        fill_ticket_(pager_.layout().slots(), no_ticket),
+        underway_(pager_.layout().slots() * 2 + prefetch_plan_.capacity() + 1) {
+    if (const auto warning = pager_.warning()) log_(log_level::warning, *warning);
+  }
   static validation check(const Pager& decisions, const Backend& backend,
                           const slot_cache_config& setup) {
     if (auto bad = setup.validate()) return bad;
@@ -281,7 +279,8 @@ class slot_cache {
       return planned == status::no_victim || planned == status::does_not_fit;
     };
     while (lacks_room() && end_speculation(visit.plan_)) planned = plan();
-    if (planned == status::ok && !visit.plan_.more() && speculating()) visit_has_come(visit.plan_);
+    if (planned == status::ok && !visit.plan_.more() && (!underway_.empty() || !queue_.empty()))
+      visit_has_come(visit.plan_);
     while (planned == status::ok && !fence_late(stream, visit.plan_)) planned = plan();
     return planned == status::ok ? carry_out(stream, visit) : planned;
   }
@@ -293,10 +292,8 @@ class slot_cache {
       return std::ranges::find(plan.slots(), copy.slot) != plan.slots().end();
     };
     const auto in_the_way = [&](const copy_underway& copy) {
-      if (copy.slot == no_slot) return false;
-      const auto& entry = pager_.slot(copy.slot);
-      return entry.generation == copy.generation && entry.state == slot_state::filling &&
-             layout.pool_of_layer(entry.key.layer) == layout.pool_of_layer(plan.context().layer);
+      return is_awaited(copy) && layout.pool_of_layer(pager_.slot(copy.slot).key.layer) ==
+                                     layout.pool_of_layer(plan.context().layer);
     };
     auto last = underway_.rend();
     for (auto copy = underway_.rbegin(); copy != underway_.rend(); ++copy)
@@ -347,11 +344,14 @@ class slot_cache {
     for (const auto slot : plan.slots())
       if (slot != no_slot) visit.pins_[visit.ends_.pins++] = pager_.pin(slot);
     if (!plan.more() && !queue_.empty() && underway_.speculative() < most_under_way_)
-      issue_waiting(plan.context(), stream);
+      plan_waiting(plan.context(), stream, most_under_way_);
     return status::ok;
   }
-  [[nodiscard]] bool speculating() const noexcept {
-    return underway_.speculative() != 0 || !queue_.empty();
+  /// Whether the copy's slot still waits for it.
+  [[nodiscard]] bool is_awaited(const copy_underway& copy) const noexcept {
+    if (copy.slot == no_slot) return false;
+    const auto& entry = pager_.slot(copy.slot);
+    return entry.generation == copy.generation && entry.state == slot_state::filling;
   }
   /// Cancels prefetches for the visit that it does not use: they are too late. Cancelled before the visit's own copies
   /// are waited for: a thread that moves bytes would begin it as soon as they are done.
@@ -359,10 +359,8 @@ class slot_cache {
     const auto& context = plan.context();
     queue_.expire(context.step, context.layer);
     for (auto& copy : underway_) {
-      if (!copy.speculative || copy.slot == no_slot || copy.for_step > context.step) continue;
-      const auto& entry = pager_.slot(copy.slot);
-      if (entry.generation != copy.generation || entry.state != slot_state::filling ||
-          entry.key.layer != context.layer ||
+      if (!copy.speculative || copy.for_step > context.step || !is_awaited(copy) ||
+          pager_.slot(copy.slot).key.layer != context.layer ||
           std::ranges::find(plan.slots(), copy.slot) != plan.slots().end() ||
           !backend_.cancel(copy.batch))
         continue;
@@ -382,30 +380,17 @@ class slot_cache {
     return status::fill_failed;
   }
 
-  /// Before a victim is chosen for any request, the policy knows which residents were asked for.
-  void tell_of_residents(const visit_context& context) noexcept {
+  /// Tries each waiting request once, as long as at most `most` speculative copies are on their way. Every copy has a
+  /// ticket of its own, so that each can be taken back.
+  void plan_waiting(const visit_context& context, stream_type& stream, std::size_t most) noexcept {
     auto& plan = prefetch_plan_;
     for (std::size_t first = 0; first < queue_.size();) {
-      const auto batch = next_batch(first);
-      if (pager_.plan_prefetch(context, batch, plan, 0) != status::ok) return;
-      (void)pager_.commit(plan);
-      queue_.take(first, batch.size(), plan.deferred());
-      first += plan.deferred().size();
-    }
-  }
-  [[nodiscard]] std::span<const prefetch_request> next_batch(std::size_t first) const noexcept {
-    return queue_.requests().subspan(first,
-                                     std::min(prefetch_plan_.capacity(), queue_.size() - first));
-  }
-  /// Tries each waiting request once. Every copy has a ticket of its own, so that each can be taken back.
-  void issue_waiting(const visit_context& context, stream_type& stream) noexcept {
-    auto& plan = prefetch_plan_;
-    for (std::size_t first = 0; first < queue_.size();) {
-      const auto batch = next_batch(first);
       make_room();
       // An expert of an open visit may be lost just now. Its slots are free, and their readers are not known yet.
       if (lost_ != status::ok) return;
-      const auto room = most_under_way_ - std::min(most_under_way_, underway_.speculative());
+      const auto batch = queue_.requests().subspan(
+          first, std::min(prefetch_plan_.capacity(), queue_.size() - first));
+      const auto room = most - std::min(most, underway_.speculative());
       if (pager_.plan_prefetch(context, batch, plan, room) != status::ok) return;
       const auto started = submit_each(plan, stream);
       const bool refused = started != plan.fills().size();

@@ -28,8 +28,8 @@ class pool_layout {
     slot_id first_slot{};
     std::int32_t slots = 0;
     size_class_id size_class{};
-    std::vector<layer_id> layers;  ///< ascending
-    precision_id precision{};      ///< of the experts in it
+    std::vector<layer_id> layers{};  ///< ascending
+    precision_id precision{};        ///< of the experts in it
   };
 
   /// A slot keeps the number of its pool in 16 bits.
@@ -38,7 +38,7 @@ class pool_layout {
   /// One pool for all layers. Slots are counted whatever their bytes (the simulator's shared scope).
   static result<pool_layout> shared(const geometry& shape, std::int64_t slots) {
     if (auto bad = shape.validate()) return *std::move(bad);
-    return assemble(shape, {{size_class_id{}, all_layers(shape)}}, {slots});
+    return assemble(shape, {{.layers = all_layers(shape)}}, {slots});
   }
 
   /// One pool per size class; `slots[c]` slots for class c. What an engine with mixed layouts needs.
@@ -47,7 +47,7 @@ class pool_layout {
     if (auto bad = shape.validate()) return *std::move(bad);
     const auto classes = shape.size_classes();
     const auto count = index_of(*std::max_element(classes.begin(), classes.end())) + 1;
-    std::vector<group> groups(count);
+    std::vector<pool> groups(count);
     for (std::size_t c = 0; c < count; ++c) groups[c].size_class = static_cast<size_class_id>(c);
     for (const auto l : each<layer_id>(shape.layers))
       groups[index_of(classes[index_of(l)])].layers.push_back(l);
@@ -60,8 +60,9 @@ class pool_layout {
     if (auto bad = shape.validate()) return *std::move(bad);
     const auto classes = shape.size_classes();
     const auto layers = shape.layer_count();
-    std::vector<group> groups(layers);
-    for (std::size_t l = 0; l < layers; ++l) groups[l] = {classes[l], {static_cast<layer_id>(l)}};
+    std::vector<pool> groups(layers);
+    for (std::size_t l = 0; l < layers; ++l)
+      groups[l] = {.size_class = classes[l], .layers = {static_cast<layer_id>(l)}};
     std::vector<std::int64_t> counts(quotas.begin(), quotas.end());
     if (counts.size() == 1) counts.assign(layers, quotas.front());
     return assemble(shape, std::move(groups), std::move(counts));
@@ -107,10 +108,11 @@ class pool_layout {
   static result<pool_layout> shared_by_precision(const geometry& shape,
                                                  std::span<const std::int64_t> slots) {
     if (auto bad = shape.validate()) return *std::move(bad);
-    std::vector<group> groups;
+    std::vector<pool> groups;
     for (std::size_t p = 0; p < shape.precisions(); ++p)
-      groups.push_back(
-          {static_cast<size_class_id>(p), all_layers(shape), static_cast<precision_id>(p)});
+      groups.push_back({.size_class = static_cast<size_class_id>(p),
+                        .layers = all_layers(shape),
+                        .precision = static_cast<precision_id>(p)});
     return assemble(shape, std::move(groups), {slots.begin(), slots.end()});
   }
 
@@ -123,14 +125,14 @@ class pool_layout {
       return refusal(quotas.size(), " quotas for ", precisions,
                      " precisions, accepted: one for each");
     const auto classes = shape.size_classes();
-    std::vector<group> groups;
+    std::vector<pool> groups;
     std::vector<std::int64_t> slots;
     for (const auto l : each<layer_id>(shape.layers))
       for (std::size_t p = 0; p < precisions; ++p) {
         const auto of_layer = index_of(classes[index_of(l)]);
-        groups.push_back({static_cast<size_class_id>(of_layer * precisions + p),
-                          {l},
-                          static_cast<precision_id>(p)});
+        groups.push_back({.size_class = static_cast<size_class_id>(of_layer * precisions + p),
+                          .layers = {l},
+                          .precision = static_cast<precision_id>(p)});
         slots.push_back(quotas[p]);
       }
     return assemble(shape, std::move(groups), std::move(slots));
@@ -161,17 +163,11 @@ class pool_layout {
   }
 
  private:
-  struct group {
-    size_class_id size_class{};
-    std::vector<layer_id> layers;
-    precision_id precision{};
-  };
-
   static std::vector<layer_id> all_layers(const geometry& shape) {
     const auto ids = each<layer_id>(shape.layers);
     return {ids.begin(), ids.end()};
   }
-  static result<pool_layout> assemble(const geometry& shape, std::vector<group> groups,
+  static result<pool_layout> assemble(const geometry& shape, std::vector<pool> groups,
                                       std::vector<std::int64_t> slots) {
     if (slots.size() != groups.size())
       return refusal(slots.size(), " slot counts for ", groups.size(),
@@ -186,19 +182,19 @@ class pool_layout {
     for (std::size_t p = 0; p < groups.size(); ++p) {
       if (groups[p].layers.empty())
         return refusal("size class ", p, " has no layer, accepted: dense classes");
-      out.add(groups[p], slots[p], static_cast<pool_id>(p));
+      out.add(std::move(groups[p]), slots[p], static_cast<pool_id>(p));
     }
     if (auto bad = out.check_room(slots)) return *std::move(bad);
     return out;
   }
-  void add(group& g, std::int64_t slots, pool_id p) {
-    const auto most = static_cast<std::int64_t>(g.layers.size()) * shape_.experts;
-    const auto kept = static_cast<std::int32_t>(std::clamp<std::int64_t>(slots, 0, most));
-    for (const auto layer : g.layers)
-      layer_pool_[index_of(layer) * precisions_ + index_of(g.precision)] = p;
-    pools_.push_back({static_cast<slot_id>(slot_pool_.size()), kept, g.size_class,
-                      std::move(g.layers), g.precision});
-    slot_pool_.insert(slot_pool_.end(), static_cast<std::size_t>(kept), p);
+  void add(pool one, std::int64_t slots, pool_id p) {
+    const auto most = static_cast<std::int64_t>(one.layers.size()) * shape_.experts;
+    one.first_slot = static_cast<slot_id>(slot_pool_.size());
+    one.slots = static_cast<std::int32_t>(std::clamp<std::int64_t>(slots, 0, most));
+    for (const auto layer : one.layers)
+      layer_pool_[index_of(layer) * precisions_ + index_of(one.precision)] = p;
+    slot_pool_.insert(slot_pool_.end(), static_cast<std::size_t>(one.slots), p);
+    pools_.push_back(std::move(one));
   }
   /// One token's experts must fit into the pools of their layer.
   [[nodiscard]] validation check_room(const std::vector<std::int64_t>& asked) const {

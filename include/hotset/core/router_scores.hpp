@@ -1,31 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// How a router's logits become scores, and which experts those choose.
+/// How a router's logits become scores, and how likely it is to choose each expert.
 ///
 /// Rule: scores are the softmax of the logits, or the sigmoid of each. An expert ranks by its score plus its bias. Where experts
 ///       lie in groups, a group ranks by the sum of its two best experts, and those of the best `top_groups` groups stay.
-///       The K best that stayed are chosen; they weigh their scores without the bias, divided by their sum where
-///       `renormalise` says so, times `scale`. Ties go to the lower id, of groups as of experts.
+///       Ties of groups go to the lower one.
 /// Source: DeepSeek-V3 2.1.2 (sigmoid, bias); its published inference code (groups).
 /// Deviations: none. (Another public form leaves an expert of a refused group at 0, so that it beats one with a negative rank.)
 /// Exact: yes.
-/// Cost: O(E) for scores, O(E log K) for a selection.
+/// Cost: O(E).
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <limits>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "hotset/core/error.hpp"
 #include "hotset/core/geometry.hpp"
-#include "hotset/core/ids.hpp"
-#include "hotset/core/ids/id_view.hpp"
 #include "hotset/core/platform/assert.hpp"
 
 namespace hotset {
@@ -63,17 +57,14 @@ inline void divide_by_sum(std::span<float> scores) noexcept {
 /// How logits become scores.
 enum class score_function : std::uint8_t { softmax, sigmoid };
 
-/// Scores and selects for one token at a time. Arrays are [experts]; an empty bias is none. Allocates nothing after
-/// construction. Exponentials are those of the build: the last bits of scores may differ between machines. Threads:
-/// compatible.
+/// Scores one token at a time. Arrays are [experts]; an empty bias is none. Allocates nothing after construction.
+/// Exponentials are those of the build: the last bits of scores may differ between machines. Threads: compatible.
 class router_scores {
  public:
   struct config {
     score_function function = score_function::softmax;
     std::int32_t groups = 1;      ///< of sigmoid: groups of neighbouring experts, all of one size
     std::int32_t top_groups = 1;  ///< groups that the experts of a token may come from
-    bool renormalise = true;      ///< the weights of the chosen sum to `scale`
-    float scale = 1;              ///< of weights
 
     /// Parameters by name, as in `current-gate:scores=sigmoid:groups=8:top_groups=4`: those that scores depend on.
     template <class From>
@@ -94,8 +85,6 @@ class router_scores {
       if (top_groups < 1 || top_groups > groups)
         return refusal("router_scores top_groups = ", top_groups, ", accepted: 1..", groups,
                        " (groups)");
-      if (!(scale > 0 && scale <= std::numeric_limits<float>::max()))
-        return refusal("router_scores scale = ", scale, ", accepted: more than 0, finite");
       return std::nullopt;
     }
     /// Checks also that the groups suit this shape.
@@ -112,85 +101,46 @@ class router_scores {
     }
   };
 
-  /// Errors: those of the shape and of the configuration for it.
-  static result<router_scores> create(const geometry& shape, const config& options) {
-    if (auto bad = shape.validate()) return *std::move(bad);
-    if (auto bad = options.validate(shape)) return *std::move(bad);
-    return router_scores(shape, options);
-  }
   /// Pre: shape.validate() and options.validate(shape) have no reason to refuse.
   router_scores(const geometry& shape, const config& options)
-      : options_(options),
-        top_k_(shape.ranks()),
-        ranks_(shape.expert_count()),
-        keys_(ranks_.size()),
-        group_keys_(static_cast<std::size_t>(options.groups)) {
+      : options_(options), groups_(static_cast<std::size_t>(options.groups)) {
     HOTSET_ASSERT(!options.validate(shape));
   }
 
-  [[nodiscard]] const config& options() const noexcept { return options_; }
-  [[nodiscard]] std::int32_t top_k() const noexcept { return static_cast<std::int32_t>(top_k_); }
-
-  /// Scores, from which weights are made. `logits` and `out` may be the same.
-  void score(std::span<const float> logits, std::span<float> out) const noexcept {
-    if (options_.function == score_function::softmax)
-      softmax(logits, out);
-    else
-      sigmoid(logits, out);
-  }
   /// Scores as shares that sum to 1. `logits` and `out` may be the same.
   void shares(std::span<const float> logits, std::span<float> out) const noexcept {
     score(logits, out);
     if (options_.function == score_function::sigmoid) divide_by_sum(out);
   }
-  /// Ranks, by which experts are chosen: score plus bias, minus infinity in groups that do not stay.
-  /// `scores` and `out` may be the same.
-  void rank(std::span<const float> scores, std::span<const float> bias,
-            std::span<float> out) noexcept {
-    for (std::size_t e = 0; e < out.size(); ++e)
-      out[e] = bias.empty() ? scores[e] : scores[e] + bias[e];
-    if (options_.top_groups < options_.groups) refuse_groups(out);
-  }
-  /// Shares in the order of rank(), for forecasts: where there is neither bias nor a group to refuse, shares(). Else experts of
+  /// Shares in the order of the ranks: where there is neither bias nor a group to refuse, shares(). Else experts of
   /// refused groups have none; with a bias, which may be of any size, the others have what they rank above the lowest of them.
   /// `logits` and `out` may be the same.
-  // NOLINTNEXTLINE(bugprone-easily-swappable-parameters): in the order of rank()
+  // NOLINTNEXTLINE(bugprone-easily-swappable-parameters): what goes in, then what comes out
   void likely(std::span<const float> logits, std::span<const float> bias,
               std::span<float> out) noexcept {
     if (bias.empty() && options_.top_groups == options_.groups) return shares(logits, out);
     constexpr auto refused = -std::numeric_limits<float>::infinity();
     score(logits, out);
-    rank(out, bias, out);
+    for (std::size_t e = 0; e < bias.size(); ++e) out[e] += bias[e];
+    if (options_.top_groups < options_.groups) refuse_groups(out);
     float lowest = bias.empty() ? 0.0F : std::numeric_limits<float>::max();
     for (const auto r : out) lowest = r < lowest && r > refused ? r : lowest;
     for (auto& r : out) r = r > refused ? r - lowest : 0.0F;
     divide_by_sum(out);
   }
-  /// The experts that the router chooses, best first. Shape: `ids` [top_k], `weights` [top_k] or empty.
-  void select(std::span<const float> scores, std::span<const float> bias, std::span<expert_id> ids,
-              std::span<float> weights) noexcept {
-    rank(scores, bias, ranks_);
-    for (std::size_t e = 0; e < ranks_.size(); ++e) keys_[e] = key_of(ranks_[e], e);
-    std::partial_sort(keys_.begin(), keys_.begin() + static_cast<std::ptrdiff_t>(top_k_),
-                      keys_.end(), std::greater<>{});
-    for (std::size_t k = 0; k < top_k_; ++k) ids[k] = static_cast<expert_id>(place_of(keys_[k]));
-    if (!weights.empty()) weigh(scores, ids, weights);
-  }
 
  private:
-  /// A rank and a place as one integer: greater is better, and among equal ranks the lower place is. NaN is below all numbers.
-  using ranked = std::uint64_t;
-  static ranked key_of(float rank, std::size_t place) noexcept {
-    constexpr std::uint32_t sign = 0x80000000U;
-    const float number = std::isnan(rank) ? -std::numeric_limits<float>::infinity() : rank + 0.0F;
-    const auto pattern = std::bit_cast<std::uint32_t>(number);
-    const auto ordered = (pattern & sign) != 0 ? ~pattern : pattern | sign;
-    return (ranked{ordered} << 32U) | static_cast<std::uint32_t>(~place);
-  }
-  static std::size_t place_of(ranked key) noexcept {
-    return static_cast<std::uint32_t>(~static_cast<std::uint32_t>(key));
+  void score(std::span<const float> logits, std::span<float> out) const noexcept {
+    options_.function == score_function::softmax ? softmax(logits, out) : sigmoid(logits, out);
   }
 
+  struct group {
+    float rank;  ///< never NaN
+    std::size_t place;
+  };
+  static bool is_better(const group& a, const group& b) noexcept {
+    return a.rank != b.rank ? a.rank > b.rank : a.place < b.place;
+  }
   static float sum_of_two_best(std::span<const float> ranks) noexcept {
     constexpr auto least = -std::numeric_limits<float>::infinity();
     if (ranks.size() == 1) return ranks.front();
@@ -203,27 +153,20 @@ class router_scores {
     return best + second;
   }
   void refuse_groups(std::span<float> ranks) noexcept {
-    const auto size = ranks.size() / group_keys_.size();
-    for (std::size_t g = 0; g < group_keys_.size(); ++g)
-      group_keys_[g] = key_of(sum_of_two_best(ranks.subspan(g * size, size)), g);
-    const auto staying = group_keys_.begin() + static_cast<std::ptrdiff_t>(options_.top_groups);
-    std::nth_element(group_keys_.begin(), staying, group_keys_.end(), std::greater<>{});
-    for (auto refused = staying; refused != group_keys_.end(); ++refused)
-      std::ranges::fill(ranks.subspan(place_of(*refused) * size, size),
-                        -std::numeric_limits<float>::infinity());
-  }
-  void weigh(std::span<const float> scores, id_view<expert_id> ids,
-             std::span<float> weights) const noexcept {
-    for (std::size_t k = 0; k < top_k_; ++k) weights[k] = scores[index_of(ids[k])];
-    if (options_.renormalise) divide_by_sum(weights);
-    for (auto& w : weights) w *= options_.scale;
+    constexpr auto never = -std::numeric_limits<float>::infinity();
+    const auto size = ranks.size() / groups_.size();
+    for (std::size_t g = 0; g < groups_.size(); ++g) {
+      const auto rank = sum_of_two_best(ranks.subspan(g * size, size));
+      groups_[g] = {std::isnan(rank) ? never : rank, g};
+    }
+    const auto staying = groups_.begin() + static_cast<std::ptrdiff_t>(options_.top_groups);
+    std::nth_element(groups_.begin(), staying, groups_.end(), is_better);
+    for (auto refused = staying; refused != groups_.end(); ++refused)
+      std::ranges::fill(ranks.subspan(refused->place * size, size), never);
   }
 
   config options_;
-  std::size_t top_k_;
-  std::vector<float> ranks_;
-  std::vector<ranked> keys_;
-  std::vector<ranked> group_keys_;
+  std::vector<group> groups_;
 };
 
 }  // namespace hotset

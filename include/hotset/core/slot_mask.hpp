@@ -29,12 +29,6 @@ class slot_mask {
   void assign(slot_id slot, bool on) noexcept { on ? set(slot) : reset(slot); }
   void clear() noexcept { words_.assign(words_.size(), 0); }
 
-  /// Complexity: O(slots / 64).
-  [[nodiscard]] std::size_t count() const noexcept {
-    std::size_t total = 0;
-    for (const auto w : words_) total += static_cast<std::size_t>(std::popcount(w));
-    return total;
-  }
   /// Lowest slot >= from that is set, or no_slot. Complexity: O(slots / 64).
   [[nodiscard]] slot_id next(slot_id from = {}) const noexcept {
     auto w = index_of(from) / 64;

@@ -40,9 +40,7 @@ class activation_ratio {
     /// Parameters by name, as in `activation_ratio:requests=64`.
     template <class From>
     static config read(From& from) {
-      config out;
-      out.requests = from.number("requests", out.requests);
-      return out;
+      return {.requests = from.number("requests", config{}.requests)};
     }
     [[nodiscard]] validation validate() const {
       if (requests < 1 || requests > static_cast<std::int32_t>(live_sequences::most_rows))
@@ -70,7 +68,6 @@ class activation_ratio {
   /// Bytes of the counts of all requests, at most.
   static constexpr std::uint64_t most_bytes = std::uint64_t{1} << 34U;
 
-  explicit activation_ratio(const pool_layout& layout) : activation_ratio(layout, config{}) {}
   /// Pre: options.validate(layout.shape()) has no reason to refuse.
   activation_ratio(const pool_layout& layout, const config& options)
       : tokens_(layout.shape()),
@@ -80,7 +77,6 @@ class activation_ratio {
         live_(static_cast<std::size_t>(options.requests)),
         counts_(live_.rows() * layers_ * experts_, 0),
         totals_(live_.rows() * layers_, 0),
-        asked_in_(live_.rows(), 0),
         residents_(layout) {
     const auto most_tokens = layout.shape().tokens_per_visit();
     asking_.reserve(live_.rows());
@@ -93,7 +89,7 @@ class activation_ratio {
   void on_routed(const routing_view& view) noexcept {
     planned_ids_.clear();
     planned_of_.clear();
-    forget_asking();
+    asking_.clear();
     if (tokens_.check(view) != status::ok || view.chosen().size() != view.experts.size()) return;
     for (std::size_t t = 0; t < tokens_.tokens(view); ++t)
       ask_for(live_.find(sequence_of(view, t)));
@@ -144,19 +140,14 @@ class activation_ratio {
   [[nodiscard]] std::size_t place(std::size_t row, layer_id layer) const noexcept {
     return row * layers_ + index_of(layer);
   }
-  void forget_asking() noexcept {
-    asking_.clear();
-    ++visit_;
-  }
   /// A request without a row has activated nothing.
   void ask_for(std::size_t row) noexcept {
-    if (row == live_sequences::none || asked_in_[row] == visit_) return;
-    asked_in_[row] = visit_;
-    asking_.push_back(row);
+    if (row != live_sequences::none && std::ranges::find(asking_, row) == asking_.end())
+      asking_.push_back(row);
   }
   void count_planned(step_id step, layer_id layer) noexcept {
     if (planned_of_.empty()) return;
-    forget_asking();
+    asking_.clear();
     for (std::size_t t = 0; t < planned_of_.size(); ++t) {
       const auto row = live_.enter(
           planned_of_[t], step, [this](std::size_t old) { forget(old); }, [](std::size_t) {});
@@ -191,8 +182,6 @@ class activation_ratio {
   std::vector<std::uint64_t> totals_;    // [requests, layers] sums of them
   std::vector<std::size_t> asking_;      // rows of the last visit's requests, by their first token
   std::vector<std::size_t> scored_for_;  // rows that scores are of, in that order
-  std::vector<std::uint64_t> asked_in_;  // [requests] the visit that put the row there
-  std::uint64_t visit_ = 0;
   std::vector<expert_id> planned_ids_;   // of the visit that is planned: [tokens, top_k]
   std::vector<sequence_id> planned_of_;  // [tokens]
   layer_tournament residents_;

@@ -18,7 +18,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "hotset/core/ids/per_id.hpp"
@@ -82,7 +81,6 @@ class belady {
     for (const auto& f : e.fills) {
       if (f.victim != no_key) on_evict(f.slot, f.victim);
       fill_slot(pool, f.slot, f.key, ordinal);
-      residents_[f.slot].is_new = true;  // its next use need not be looked for again
     }
     for (const auto slot : e.used) use(pool, slot, ordinal);
   }
@@ -140,7 +138,6 @@ class belady {
   struct resident {
     std::uint64_t position = 0;
     std::uint32_t use = none;  // the next one
-    bool is_new = false;       // filled by the running visit
   };
   struct tie {
     std::uint64_t position = 0;
@@ -178,9 +175,7 @@ class belady {
     auto& r = residents_[slot];
     r.position = ++clock_;
     const auto old = r.use;
-    const bool is_new = std::exchange(r.is_new, false);
     if (old == none) return never_.move_to_back(index_of(pool), slot);
-    if (is_new) return;
     r.use = after(old, ordinal);
     if (r.use == old) return;
     waiting_.reset(old);

@@ -51,7 +51,6 @@ class expert_map_priority {
   static constexpr std::string_view name = "expert_map_priority";
   static constexpr eviction_traits traits{.hears_routes = true, .hears_forecasts = true};
 
-  explicit expert_map_priority(const pool_layout& layout) : expert_map_priority(layout, config{}) {}
   expert_map_priority(const pool_layout& layout, const config& options)
       : from_fill_(options.freq == use_history::resident),
         layers_(layout.shape().layer_count()),

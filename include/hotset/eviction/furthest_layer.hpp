@@ -14,8 +14,8 @@
 #include <string_view>
 
 #include "hotset/eviction/order/layer_lists.hpp"
-#include "hotset/eviction/order/pool_layers.hpp"
 #include "hotset/eviction/order/recency_list.hpp"
+#include "hotset/eviction/order/sparse_bits.hpp"
 #include "hotset/policy/eviction_policy.hpp"
 #include "hotset/policy/policy_config.hpp"
 
@@ -31,47 +31,51 @@ class furthest_layer {
       : layers_(layout.shape().layer_count()),
         lists_(layout),
         order_(layout.slots(), lists_.count()),
-        used_(layout.pools(), layers_) {}
+        used_(layout.pools() * layers_) {}
 
   void on_visit(const visit_event& e) noexcept {
     for (const auto& f : e.fills)
       if (f.victim != no_key) on_evict(f.slot, f.victim);
     if (e.used.empty()) return;
     order_.move_to_back(lists_.in_pool(e.context.layer, e.context.pool), e.used);
-    used_.set(e.context.pool, e.context.layer);
+    used_.set(place(e.context.pool, e.context.layer));
   }
   void on_prefetch(const prefetch_event& e) noexcept {
     order_.push_back(lists_.of(e.key.layer, e.slot), e.slot);
-    used_.set(e.pool, e.key.layer);
+    used_.set(place(e.pool, e.key.layer));
   }
   void on_evict(slot_id slot, expert_key key) noexcept {
     order_.erase(slot);
     const auto list = lists_.of(key.layer, slot);
-    if (order_.front(list) == no_slot) used_.reset(lists_.pool(list), key.layer);
+    if (order_.front(list) == no_slot) used_.reset(place(lists_.pool(list), key.layer));
   }
   void on_move(slot_id from, slot_id to) noexcept { order_.take_place(from, to); }
 
   [[nodiscard]] std::size_t select_victims(const visit_context& context, const slot_mask& eligible,
                                            std::span<slot_id> out) noexcept {
     std::size_t count = 0;
-    const auto take = [&](layer_id layer) {
-      const auto list = lists_.in_pool(layer, context.pool);
+    const auto first = place(context.pool, layer_id{});
+    const auto take = [&](std::size_t n) {
+      const auto list = lists_.in_pool(static_cast<layer_id>(n - first), context.pool);
       count += order_.select(list, eligible, out.subspan(count));
       return count < out.size();
     };
     // Descending distance is descending layer from the running one, then from the last one down.
-    const auto done = layers_until(context.layer);
-    used_.each(context.pool, {0, done}, pool_layers::direction::down, take);
-    if (count < out.size())
-      used_.each(context.pool, {done, layers_}, pool_layers::direction::down, take);
+    const auto done = first + layers_until(context.layer);
+    used_.each_down(first, done, take);
+    if (count < out.size()) used_.each_down(done, first + layers_, take);
     return count;
   }
 
  private:
+  [[nodiscard]] std::size_t place(pool_id pool, layer_id layer) const noexcept {
+    return index_of(pool) * layers_ + index_of(layer);
+  }
+
   std::size_t layers_;
   layer_lists lists_;
   recency_list order_;  // one list per layer and precision
-  pool_layers used_;    // layers that hold slots of the pool
+  sparse_bits used_;    // [pool, layer] layers that hold slots of the pool
 };
 
 static_assert(is_eviction_policy<furthest_layer>());

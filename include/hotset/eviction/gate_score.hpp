@@ -11,8 +11,6 @@
 /// Cost: O(1) per hit and fill; a victim costs O(1) plus the ineligible slots passed over and a sort of
 ///       the slots whose scores share the leading bits.
 
-#include <algorithm>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -53,7 +51,6 @@ class gate_score {
   static constexpr std::string_view name = "gate_score";
   static constexpr eviction_traits traits{.needs_weights = true};
 
-  explicit gate_score(const pool_layout& layout) : gate_score(layout, config{}) {}
   gate_score(const pool_layout& layout, const config& options)
       : keep_(options.accumulate == gate_accumulate::sum ? 1.0 : options.decay),
         gain_(options.accumulate == gate_accumulate::sum ? 1.0 : 1.0 - options.decay),
@@ -90,27 +87,6 @@ class gate_score {
   }
 
  private:
-  /// The leading bits of a score, enough that few slots of a pool share them.
-  class score_buckets {
-   public:
-    score_buckets() = default;
-    explicit score_buckets(const pool_layout& layout) noexcept
-        : mantissa_(std::clamp(
-              static_cast<unsigned>(std::bit_width(layout.slots() / layout.pools() / 4)), 3U, 9U)) {
-    }
-    [[nodiscard]] std::size_t operator()(std::uint64_t bits) const noexcept {
-      return static_cast<std::size_t>((std::clamp(bits, smallest, largest) - smallest) >>
-                                      (52U - mantissa_));
-    }
-    [[nodiscard]] std::size_t buckets() const noexcept { return (*this)(largest) + 1; }
-
-   private:
-    // Scores outside share the outermost buckets.
-    static constexpr std::uint64_t smallest = detail::ordered_bits(0x1p-12);
-    static constexpr std::uint64_t largest = detail::ordered_bits(0x1p20);
-    unsigned mantissa_ = 3;
-  };
-
   /// A later token group adds its weights to the same visit: the score decays once per visit.
   [[nodiscard]] double used(double score, double weight, bool repeated) const noexcept {
     return (repeated ? score : keep_ * score) + gain_ * weight;

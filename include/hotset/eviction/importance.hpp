@@ -43,11 +43,9 @@ class importance {
     /// Parameters by name, as in `importance:alpha=0.6:gamma=0.98:window=256`.
     template <class From>
     static config read(From& from) {
-      config out;
-      out.alpha = from.real("alpha", out.alpha);
-      out.gamma = from.real("gamma", out.gamma);
-      out.window = from.number("window", out.window);
-      return out;
+      return {.alpha = from.real("alpha", config{}.alpha),
+              .gamma = from.real("gamma", config{}.gamma),
+              .window = from.number("window", config{}.window)};
     }
     [[nodiscard]] validation validate() const {
       if (!(alpha >= 0.0 && alpha <= 1.0))
@@ -59,7 +57,6 @@ class importance {
   static constexpr eviction_traits traits{
       .hears_routes = true, .hears_forecasts = true, .moves_by_itself = true};
 
-  explicit importance(const pool_layout& layout) : importance(layout, config{}) {}
   importance(const pool_layout& layout, const config& options)
       : alpha_(options.alpha),
         experts_(layout.shape().expert_count()),

@@ -32,8 +32,8 @@
 
 #include "hotset/core/ids/per_id.hpp"
 #include "hotset/eviction/order/layer_lists.hpp"
-#include "hotset/eviction/order/pool_layers.hpp"
 #include "hotset/eviction/order/recency_list.hpp"
+#include "hotset/eviction/order/sparse_bits.hpp"
 #include "hotset/policy/eviction_policy.hpp"
 
 namespace hotset {
@@ -61,14 +61,13 @@ class least_stale {
   static constexpr std::string_view name = "least_stale";
   static constexpr eviction_traits traits{.hears_requests = true, .moves_by_itself = true};
 
-  explicit least_stale(const pool_layout& layout) : least_stale(layout, config{}) {}
   least_stale(const pool_layout& layout, const config& options)
       : order_(options.order),
         layers_(layout.shape().layer_count()),
         epoch_(layout.slots(), 0),
         lists_(layout),
         order_in_(layout.slots(), lists_.count()),
-        used_(layout.pools(), layers_),
+        used_(layout.pools() * layers_),
         stale_(used_),
         searched_(layout.pools(), 0),
         accesses_(by_access() ? layout.slots() : 0) {}
@@ -138,24 +137,34 @@ class least_stale {
     slot_id slot = no_slot;
     auto operator<=>(const access&) const = default;
   };
-  static constexpr auto up = pool_layers::direction::up;
-  static constexpr auto down = pool_layers::direction::down;
+  /// Layers [first, end).
+  struct layer_range {
+    std::size_t first = 0;
+    std::size_t end = 0;
+  };
+  enum class direction : std::uint8_t { up, down };
+  static constexpr auto up = direction::up;
+  static constexpr auto down = direction::down;
   static constexpr auto is_stale = [](step_id epoch, step_id now) { return epoch < now; };
   static constexpr auto is_current = [](step_id epoch, step_id now) { return epoch == now; };
   static constexpr auto is_later = [](step_id epoch, step_id now) { return epoch > now; };
+  [[nodiscard]] std::size_t place(pool_id pool, layer_id layer) const noexcept {
+    return index_of(pool) * layers_ + index_of(layer);
+  }
   [[nodiscard]] bool by_access() const noexcept { return order_ == stale_order::last_access; }
   /// A list has got slots for a step.
   void arrived(std::size_t list, layer_id layer, step_id step) noexcept {
     const auto pool = lists_.pool(list);
-    used_.set(pool, layer);
-    if (step < searched_[pool]) stale_.set(pool, layer);  // a fill for a past step is stale at once
+    used_.set(place(pool, layer));
+    if (step < searched_[pool])
+      stale_.set(place(pool, layer));  // a fill for a past step is stale at once
   }
   /// A slot has left the list of a layer.
   void departed(slot_id slot, layer_id layer) noexcept {
     const auto list = lists_.of(layer, slot);
     if (order_in_.front(list) != no_slot) return;
-    used_.reset(lists_.pool(list), layer);
-    stale_.reset(lists_.pool(list), layer);
+    used_.reset(place(lists_.pool(list), layer));
+    stale_.reset(place(lists_.pool(list), layer));
   }
   void touch(slot_id slot, step_id step) noexcept {
     auto& epoch = epoch_[slot];
@@ -165,17 +174,26 @@ class least_stale {
   void turn_stale(const visit_context& context) noexcept {
     if (searched_[context.pool] == context.step) return;
     searched_[context.pool] = context.step;
-    stale_.assign(context.pool, used_);
+    const auto first = place(context.pool, layer_id{});
+    used_.each_up(first, first + layers_, [this](std::size_t n) {
+      stale_.set(n);
+      return true;
+    });
   }
   /// Calls use(layer) for each layer of the range in the set, until all victims are found.
   template <class Use>
-  static void each_layer(const search& found, pool_layers::direction to, const pool_layers& set,
-                         layer_range layers, Use use) noexcept {
+  void each_layer(const search& found, direction to, sparse_bits& set, layer_range layers,
+                  Use use) const noexcept {
     if (found.is_done()) return;
-    set.each(found.context.pool, layers, to, [&](layer_id layer) {
-      use(layer);
+    const auto first = place(found.context.pool, layer_id{});
+    const auto look = [&](std::size_t n) {
+      use(static_cast<layer_id>(n - first));
       return !found.is_done();
-    });
+    };
+    if (to == direction::up)
+      set.each_up(first + layers.first, first + layers.end, look);
+    else
+      set.each_down(first + layers.first, first + layers.end, look);
   }
   /// Calls use(slot) for each slot of the layer, in order, until all victims are found.
   template <class Use>
@@ -197,7 +215,7 @@ class least_stale {
   }
   /// A layer without a stale key is not looked at again in this step.
   void take_stale(search& found, layer_id layer) noexcept {
-    if (!take(found, layer, is_stale)) stale_.reset(found.context.pool, layer);
+    if (!take(found, layer, is_stale)) stale_.reset(place(found.context.pool, layer));
   }
   /// The layers' lists are in order of recency: walked by ascending layers, they leave epochs to compare.
   std::size_t select_by_access(search& found) noexcept {
@@ -219,8 +237,8 @@ class least_stale {
   per_slot<step_id> epoch_;  // [slot] step last used or requested for
   layer_lists lists_;
   recency_list order_in_;  // one list per layer and precision, by arrival; `last_access`: by use
-  pool_layers used_;       // layers that hold slots of the pool
-  pool_layers stale_;      // layers that may hold stale keys in step searched_
+  sparse_bits used_;       // [pool, layer] layers that hold slots of the pool
+  sparse_bits stale_;      // of these, layers that may hold stale keys in step searched_
   per_pool<step_id> searched_;    // [pool]
   std::vector<access> accesses_;  // scratch of `last_access`
 };

@@ -8,14 +8,13 @@
 /// Deviations: powers are products of d, one factor after the other, up to d^65535, which stands for all
 ///       higher powers too. A key never used has f = 0.
 /// Exact: yes (never changes what is computed).
-/// Cost: O(1) per hit and fill. Scores move by themselves: those of a pool are computed anew, O(S), at the first
+/// Cost: O(1) per hit and fill. Scores move by themselves: those of a pool are looked at anew, O(S), at the first
 ///       choice of a step. Then a choice costs what coldest_slots says. Memory: 1 MiB an instance, two tables of
 ///       65,536 doubles, beside that of keys and slots.
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <span>
 #include <string>
 #include <string_view>
@@ -47,12 +46,11 @@ class lfru {
   static constexpr eviction_traits traits{.moves_by_itself = true};
   static constexpr std::size_t powers = std::size_t{1} << 16;
 
-  explicit lfru(const pool_layout& layout) : lfru(layout, config{}) {}
   lfru(const pool_layout& layout, const config& options)
       : power_(powers),
         score_of_one_(powers),
         past_(layout.shape()),
-        present_(layout.slots(), vacant),
+        present_(layout.slots()),
         order_(layout) {
     double p = 1.0;
     for (std::size_t n = 0; n < powers; ++n, p *= options.decay) {
@@ -87,12 +85,10 @@ class lfru {
   }
   void on_evict(slot_id slot, expert_key key) noexcept {
     past_[key] = present_[slot];
-    present_[slot] = vacant;
     order_.vacate(slot);
   }
   void on_move(slot_id from, slot_id to) noexcept {
     present_[to] = present_[from];
-    present_[from] = vacant;
     order_.move(from, to);
   }
 
@@ -106,14 +102,13 @@ class lfru {
     double frequency = 0.0;
     step_id last = 0;
   };
-  static constexpr heat_record vacant{std::numeric_limits<double>::infinity(), 0};
 
   struct scores {
     const lfru& of;
 
     [[nodiscard]] double score(slot_id slot, step_id now) const noexcept {
       const auto& heat = of.present_[slot];
-      if (now <= heat.last || heat.frequency == vacant.frequency) return heat.frequency;
+      if (now <= heat.last) return heat.frequency;
       const auto age = now - heat.last;
       return heat.frequency * of.power_[place(age)] / static_cast<double>(age + 1);
     }

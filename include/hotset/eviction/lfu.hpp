@@ -52,7 +52,6 @@ class lfu {
   static constexpr std::string_view name = "lfu";
   static constexpr eviction_traits traits{};
 
-  explicit lfu(const pool_layout& layout) : lfu(layout, config{}) {}
   lfu(const pool_layout& layout, const config& options)
       : whole_(options.history == lfu_history::whole),
         ageing_period_(options.ageing_period),
@@ -102,9 +101,7 @@ class lfu {
    public:
     count_buckets() = default;
     explicit count_buckets(const pool_layout& layout) noexcept
-        : mantissa_(std::clamp(
-              static_cast<unsigned>(std::bit_width(layout.slots() / layout.pools() / 4)), 3U, 9U)) {
-    }
+        : mantissa_(score_buckets::mantissa_bits(layout)) {}
     [[nodiscard]] std::size_t operator()(std::uint64_t uses) const noexcept {
       if (uses >> mantissa_ <= 1) return static_cast<std::size_t>(uses);
       const auto bounded = std::min(uses, most);

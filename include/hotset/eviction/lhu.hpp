@@ -26,8 +26,7 @@ class lhu {
   static constexpr std::string_view name = "lhu";
   static constexpr eviction_traits traits{.fewest_precisions = 2};
 
-  explicit lhu(const pool_layout& layout) : lhu(layout, config{}) {}
-  lhu(const pool_layout& layout, const config&) : uses_(layout) {}
+  explicit lhu(const pool_layout& layout, const config& = {}) : uses_(layout, {}) {}
 
   void on_visit(const visit_event& e) noexcept { uses_.see(e, e.precision == 0); }
   void on_prefetch(const prefetch_event& e) noexcept { uses_.on_prefetch(e); }

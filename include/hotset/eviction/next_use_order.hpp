@@ -9,8 +9,8 @@
 /// Cost: next_use_values a visit, valued_residents a victim.
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
-#include <utility>
 
 #include "hotset/eviction/order/valued_residents.hpp"
 #include "hotset/policy/eviction_policy.hpp"
@@ -18,25 +18,18 @@
 
 namespace hotset {
 
-/// True if every visit must be valued, because a pool compares layers with each other.
-[[nodiscard]] inline bool always_valued(const pool_layout& layout) noexcept {
-  return layout.shape().layer_count() * layout.precisions() > layout.pools();
-}
-
 /// The hooks of a policy that goes by values of a visit's experts. A visit counts before its victims are chosen; a
 /// plan that is aborted leaves no trace. In a pool of one layer values are only brought up to date if they may be
 /// needed: at visits that evict, and at all once anything but a visit has asked for victims (a prefetch, slots freed
-/// ahead). `Values` has next_use_values' stage, keep, is_staged, are_known and values.
-template <class Values>
-class valued_order {
+/// ahead).
+class next_use_order {
  public:
   static constexpr eviction_traits traits{.hears_routes = true, .moves_by_itself = true};
 
-  /// `discount`: as valued_residents takes it.
-  valued_order(const pool_layout& layout, Values values, double discount)
-      : values_(std::move(values)),
-        residents_(layout, discount),
-        always_values_(always_valued(layout)) {}
+  next_use_order(const pool_layout& layout, const next_use_values::config& options)
+      : values_(layout.shape(), options),
+        residents_(layout, options.discount),
+        always_values_(layout.shape().layer_count() * layout.precisions() > layout.pools()) {}
 
   void on_routed(const routing_view& view) noexcept { values_.stage(view); }
   void on_visit(const visit_event& e) noexcept {
@@ -58,8 +51,10 @@ class valued_order {
                              of_visit ? values_.values() : std::span<const float>{}, eligible, out);
   }
 
- protected:
-  [[nodiscard]] const Values& values() const noexcept { return values_; }
+  /// Returns what was learned, for another run, without the running step's tokens, which are not complete.
+  [[nodiscard]] saved_history save(const geometry& shape, std::uint64_t model = 0) const {
+    return values_.save(shape, model);
+  }
 
  private:
   /// The visit takes place.
@@ -69,21 +64,10 @@ class valued_order {
     values_.keep();
   }
 
-  Values values_;
+  next_use_values values_;
   valued_residents residents_;
-  bool always_values_;
-};
-
-/// By next_use_values of its own.
-class next_use_order : public valued_order<next_use_values> {
- public:
-  next_use_order(const pool_layout& layout, const next_use_values::config& options)
-      : valued_order(layout, next_use_values(layout.shape(), options), options.discount) {}
-
-  /// Returns what was learned, for another run, without the running step's tokens, which are not complete.
-  [[nodiscard]] saved_history save(const geometry& shape, std::uint64_t model = 0) const {
-    return values().save(shape, model);
-  }
+  bool
+      always_values_;  // every visit is valued: a pool compares layers with each other, or a prefetch has chosen
 };
 
 }  // namespace hotset

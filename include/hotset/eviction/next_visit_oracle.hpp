@@ -38,26 +38,20 @@ class next_visit_oracle {
  public:
   struct config {
     std::shared_ptr<const future_uses> future{};
-    /// The rates before the first visit, of the same shape. None: no visit was seen.
-    std::shared_ptr<const two_rates> past{};
     template <class From>
     static config read(From&, const policy_knowledge& known) {
-      return {known.future, nullptr};
+      return {known.future};
     }
     [[nodiscard]] validation validate() const {
       if (future) return std::nullopt;
       return error{"next_visit_oracle future = none, accepted: the uses of the trace to come"};
     }
-    /// Also refuses a future or a past of another shape.
+    /// Also refuses a future of another shape.
     [[nodiscard]] validation validate(const geometry& shape) const {
       if (auto bad = validate()) return bad;
       if (future->keys() != shape.keys())
         return error{"next_visit_oracle future has " + std::to_string(future->keys()) +
                      " keys, accepted: layers x experts (" + std::to_string(shape.keys()) + ")"};
-      if (past && past->fast(layer_id{}).size() != shape.expert_count())
-        return error{"next_visit_oracle past has rates of " +
-                     std::to_string(past->fast(layer_id{}).size()) +
-                     " experts, accepted: " + std::to_string(shape.experts)};
       return std::nullopt;
     }
   };
@@ -67,7 +61,7 @@ class next_visit_oracle {
 
   next_visit_oracle(const pool_layout& layout, const config& options)
       : layers_(layout.shape().layers),
-        rates_(options.past ? *options.past : two_rates(layout.shape(), {})),
+        rates_(layout.shape(), {}),
         unique_(experts_of(layout), experts_of(layout)),
         routed_(experts_of(layout), no_expert),
         residents_(layout) {

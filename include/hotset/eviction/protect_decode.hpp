@@ -29,11 +29,6 @@ namespace hotset {
 template <eviction_policy P>
 class protect_decode : public eviction_decorator<P> {
   using eviction_decorator<P>::inner_;
-  static constexpr auto full_name = detail::decorate<P>("protect_decode");
-  static constexpr eviction_traits asked_by_kind(eviction_traits all) noexcept {
-    all.moves_by_itself = true;
-    return all;
-  }
 
  public:
   struct config {
@@ -42,20 +37,16 @@ class protect_decode : public eviction_decorator<P> {
     /// Parameters by name, as in `protect_decode:window=16`.
     template <class From>
     static config read(From& from) {
-      config out;
-      out.window = from.number("window", out.window);
-      return out;
+      return {.window = from.number("window", config{}.window)};
     }
     [[nodiscard]] validation validate() const { return inner.validate(); }
     [[nodiscard]] validation validate(const geometry& shape) const {
       return validate_for(inner, shape);
     }
   };
-  static constexpr std::string_view name = full_name.view();
-  static constexpr std::string_view decorator = "protect_decode";  ///< without what it decorates
-  static constexpr eviction_traits traits = asked_by_kind(detail::decorator_of(P::traits));
+  static constexpr std::string_view name = "protect_decode";
+  static constexpr eviction_traits traits = detail::moving(detail::decorator_of(P::traits));
 
-  explicit protect_decode(const pool_layout& layout) : protect_decode(layout, config{}) {}
   protect_decode(const pool_layout& layout, const config& options)
       : eviction_decorator<P>(layout, options.inner),
         window_(options.window),
@@ -71,7 +62,6 @@ class protect_decode : public eviction_decorator<P> {
     if (e.context.kind != request_class::prefill) use(e.used, e.context.step);
     inner_.on_visit(e);
   }
-  void on_prefetch(const prefetch_event& e) noexcept { inner_.on_prefetch(e); }
   void on_evict(slot_id slot, expert_key key) noexcept {
     forget(slot);
     inner_.on_evict(slot, key);
@@ -96,7 +86,7 @@ class protect_decode : public eviction_decorator<P> {
     return others + inner_.select_victims(context, offered_, out.subspan(others));
   }
 
-  [[nodiscard]] eviction_traits facts() const noexcept { return asked_by_kind(facts_of(inner_)); }
+  [[nodiscard]] eviction_traits facts() const noexcept { return detail::moving(facts_of(inner_)); }
 
  private:
   void use(std::span<const slot_id> slots, step_id step) noexcept {

@@ -27,7 +27,6 @@ namespace hotset {
 template <eviction_policy P>
 class protect_hot : public eviction_decorator<P> {
   using eviction_decorator<P>::inner_;
-  static constexpr auto full_name = detail::decorate<P>("protect_hot");
 
  public:
   struct config {
@@ -36,9 +35,7 @@ class protect_hot : public eviction_decorator<P> {
     /// Parameters by name, as in `protect_hot:uses=4`.
     template <class From>
     static config read(From& from) {
-      config out;
-      out.uses = from.number("uses", out.uses);
-      return out;
+      return {.uses = from.number("uses", config{}.uses)};
     }
     [[nodiscard]] validation validate() const {
       if (uses < 1) return error{"protect_hot uses = 0, accepted: 1 or more"};
@@ -48,11 +45,9 @@ class protect_hot : public eviction_decorator<P> {
       return validate_for(inner, shape);
     }
   };
-  static constexpr std::string_view name = full_name.view();
-  static constexpr std::string_view decorator = "protect_hot";  ///< without what it decorates
+  static constexpr std::string_view name = "protect_hot";
   static constexpr eviction_traits traits = detail::decorator_of(P::traits);
 
-  explicit protect_hot(const pool_layout& layout) : protect_hot(layout, config{}) {}
   protect_hot(const pool_layout& layout, const config& options)
       : eviction_decorator<P>(layout, options.inner),
         enough_(options.uses),
@@ -70,7 +65,6 @@ class protect_hot : public eviction_decorator<P> {
       });
     inner_.on_visit(e);
   }
-  void on_prefetch(const prefetch_event& e) noexcept { inner_.on_prefetch(e); }
   void on_evict(slot_id slot, expert_key key) noexcept {
     forget(slot);
     inner_.on_evict(slot, key);

@@ -33,11 +33,6 @@ namespace hotset {
 template <eviction_policy P>
 class reserve_prefetch : public eviction_decorator<P> {
   using eviction_decorator<P>::inner_;
-  static constexpr auto full_name = detail::decorate<P>("reserve_prefetch");
-  static constexpr eviction_traits asked_by_cause(eviction_traits all) noexcept {
-    all.moves_by_itself = true;
-    return all;
-  }
 
  public:
   struct config {
@@ -46,9 +41,7 @@ class reserve_prefetch : public eviction_decorator<P> {
     /// Parameters by name, as in `reserve_prefetch:share=0.2`.
     template <class From>
     static config read(From& from) {
-      config out;
-      out.share = from.real("share", out.share);
-      return out;
+      return {.share = from.real("share", config{}.share)};
     }
     [[nodiscard]] validation validate() const {
       if (!(share > 0 && share < 1))
@@ -60,11 +53,9 @@ class reserve_prefetch : public eviction_decorator<P> {
       return validate_for(inner, shape);
     }
   };
-  static constexpr std::string_view name = full_name.view();
-  static constexpr std::string_view decorator = "reserve_prefetch";  ///< without what it decorates
-  static constexpr eviction_traits traits = asked_by_cause(detail::decorator_of(P::traits));
+  static constexpr std::string_view name = "reserve_prefetch";
+  static constexpr eviction_traits traits = detail::moving(detail::decorator_of(P::traits));
 
-  explicit reserve_prefetch(const pool_layout& layout) : reserve_prefetch(layout, config{}) {}
   reserve_prefetch(const pool_layout& layout, const config& options)
       : eviction_decorator<P>(layout, options.inner),
         share_(options.share),
@@ -113,7 +104,7 @@ class reserve_prefetch : public eviction_decorator<P> {
     return count + take(!unused_first, context, eligible, out.subspan(count));
   }
 
-  [[nodiscard]] eviction_traits facts() const noexcept { return asked_by_cause(facts_of(inner_)); }
+  [[nodiscard]] eviction_traits facts() const noexcept { return detail::moving(facts_of(inner_)); }
 
  private:
   /// Counts of one pool.

@@ -36,16 +36,14 @@ class similar_steps : public next_use_order {
     /// Parameters by name, as in `similar_steps:rows=1024:matches=16` or `similar_steps:from=FILE`.
     template <class From>
     static config read(From& from) {
-      config out;
-      out.rows = from.number("rows", out.rows);
-      out.sequences = from.number("sequences", out.sequences);
-      out.matches = from.number("matches", out.matches);
-      out.horizon = from.number("horizon", out.horizon);
-      out.reach = from.real("reach", out.reach);
-      out.sharpness = from.real("sharpness", out.sharpness);
-      out.discount = from.real("discount", out.discount);
-      out.from = history_source::read(from);
-      return out;
+      return {.rows = from.number("rows", config{}.rows),
+              .sequences = from.number("sequences", config{}.sequences),
+              .matches = from.number("matches", config{}.matches),
+              .horizon = from.number("horizon", config{}.horizon),
+              .reach = from.real("reach", config{}.reach),
+              .sharpness = from.real("sharpness", config{}.sharpness),
+              .discount = from.real("discount", config{}.discount),
+              .from = history_source::read(from)};
     }
     [[nodiscard]] validation validate() const { return values().validate(); }
     [[nodiscard]] validation validate(const geometry& shape) const {
@@ -64,7 +62,6 @@ class similar_steps : public next_use_order {
   };
   static constexpr std::string_view name = "similar_steps";
 
-  explicit similar_steps(const pool_layout& layout) : similar_steps(layout, config{}) {}
   similar_steps(const pool_layout& layout, const config& options)
       : next_use_order(layout, options.values()) {}
 };

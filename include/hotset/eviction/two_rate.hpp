@@ -27,13 +27,11 @@ class two_rate : public next_use_order {
     /// Parameters by name, as in `two_rate:fast=2:slow=128`.
     template <class From>
     static config read(From& from) {
-      config out;
-      out.fast = from.real("fast", out.fast);
-      out.slow = from.real("slow", out.slow);
-      out.blend = from.real("blend", out.blend);
-      out.lately = from.real("lately", out.lately);
-      out.discount = from.real("discount", out.discount);
-      return out;
+      return {.fast = from.real("fast", config{}.fast),
+              .slow = from.real("slow", config{}.slow),
+              .blend = from.real("blend", config{}.blend),
+              .lately = from.real("lately", config{}.lately),
+              .discount = from.real("discount", config{}.discount)};
     }
     [[nodiscard]] validation validate() const { return values().validate(); }
     [[nodiscard]] next_use_values::config values() const {
@@ -46,7 +44,6 @@ class two_rate : public next_use_order {
   };
   static constexpr std::string_view name = "two_rate";
 
-  explicit two_rate(const pool_layout& layout) : two_rate(layout, config{}) {}
   two_rate(const pool_layout& layout, const config& options)
       : next_use_order(layout, options.values()) {}
 };

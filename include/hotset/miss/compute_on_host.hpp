@@ -38,11 +38,10 @@ class compute_on_host {
     /// Parameters by name, as in `compute_on_host:split=bandwidth_matched`.
     template <class From>
     static config read(From& from) {
-      config out;
-      out.split = static_cast<host_split>(from.choice("split", {"none", "bandwidth_matched"}, 0));
-      out.fetch_cost = from.real("fetch_cost", out.fetch_cost);
-      out.host_cost = from.real("host_cost", out.host_cost);
-      return out;
+      return {
+          .split = static_cast<host_split>(from.choice("split", {"none", "bandwidth_matched"}, 0)),
+          .fetch_cost = from.real("fetch_cost", config{}.fetch_cost),
+          .host_cost = from.real("host_cost", config{}.host_cost)};
     }
     [[nodiscard]] validation validate() const {
       if (split != host_split::none && split != host_split::bandwidth_matched)
@@ -58,7 +57,6 @@ class compute_on_host {
   static constexpr std::string_view name = "compute_on_host";
   static constexpr miss_traits traits{.is_exact = true};
 
-  explicit compute_on_host(const geometry& shape) : compute_on_host(shape, config{}) {}
   compute_on_host(const geometry& shape, const config& options)
       : options_(options), order_(shape.distinct_per_visit()) {}
 

@@ -59,7 +59,6 @@ class drop {
   static constexpr std::string_view name = "drop";
   static constexpr miss_traits traits{};
 
-  explicit drop(const geometry& shape) : drop(shape, config{}) {}
   drop(const geometry& shape, const config& options)
       : keep_(options.keep), threshold_(options.threshold), top_k_(shape.ranks()) {}
 

@@ -30,11 +30,9 @@ class drop_cascade {
     /// Parameters by name, as in `drop_cascade:keep=2:percentile=60`.
     template <class From>
     static config read(From& from) {
-      config out;
-      out.keep = from.number("keep", out.keep);
-      out.percentile = from.real("percentile", out.percentile);
-      out.window = from.number("window", out.window);
-      return out;
+      return {.keep = from.number("keep", config{}.keep),
+              .percentile = from.real("percentile", config{}.percentile),
+              .window = from.number("window", config{}.window)};
     }
     [[nodiscard]] validation validate() const {
       if (auto bad = detail::validate_keep(name, keep)) return bad;
@@ -47,7 +45,6 @@ class drop_cascade {
   static constexpr std::string_view name = "drop_cascade";
   static constexpr miss_traits traits{.needs_weights = true};
 
-  explicit drop_cascade(const geometry& shape) : drop_cascade(shape, config{}) {}
   drop_cascade(const geometry& shape, const config& options)
       : keep_(options.keep), cascade_(shape, options.cascade()) {}
 

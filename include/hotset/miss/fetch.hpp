@@ -23,8 +23,7 @@ class fetch {
   static constexpr std::string_view name = "fetch";
   static constexpr miss_traits traits{.is_exact = true, .fetches_all = true};
 
-  explicit fetch(const geometry&) {}
-  fetch(const geometry&, const config&) {}
+  explicit fetch(const geometry&, const config& = {}) {}
 
   void decide(std::span<const miss> misses, const routing_view&, const residency_view&,
               std::span<expert_id>, std::span<miss_decision> out) const noexcept {

@@ -37,7 +37,6 @@ class fetch_lowest {
   static constexpr std::string_view name = "fetch_lowest";
   static constexpr miss_traits traits{};
 
-  explicit fetch_lowest(const geometry& shape) : fetch_lowest(shape, config{}) {}
   fetch_lowest(const geometry& shape, const config&)
       : lowest_(static_cast<precision_id>(shape.precisions() - 1)) {}
 

@@ -35,10 +35,8 @@ class fetch_priority {
     /// Parameters by name, as in `fetch_priority:percentile=60`.
     template <class From>
     static config read(From& from) {
-      config out;
-      out.percentile = from.real("percentile", out.percentile);
-      out.window = from.number("window", out.window);
-      return out;
+      return {.percentile = from.real("percentile", config{}.percentile),
+              .window = from.number("window", config{}.window)};
     }
     [[nodiscard]] validation validate() const { return validate_as(name); }
     [[nodiscard]] validation validate(const geometry& shape) const {
@@ -57,7 +55,6 @@ class fetch_priority {
   static constexpr std::string_view name = "fetch_priority";
   static constexpr miss_traits traits{.needs_weights = true};
 
-  explicit fetch_priority(const geometry& shape) : fetch_priority(shape, config{}) {}
   fetch_priority(const geometry& shape, const config& options)
       : lowest_(shape.precisions() - 1), percentile_(options.percentile), recent_(options.window) {}
 

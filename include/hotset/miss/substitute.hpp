@@ -37,9 +37,7 @@ class substitute {
     /// Parameters by name, as in `substitute:tolerance=0.05`.
     template <class From>
     static config read(From& from) {
-      config out;
-      out.tolerance = from.real("tolerance", out.tolerance);
-      return out;
+      return {.tolerance = from.real("tolerance", config{}.tolerance)};
     }
     [[nodiscard]] validation validate() const {
       if (!(tolerance >= 0.0))
@@ -50,7 +48,6 @@ class substitute {
   static constexpr std::string_view name = "substitute";
   static constexpr miss_traits traits{.needs_logits = true};
 
-  explicit substitute(const geometry& shape) : substitute(shape, config{}) {}
   substitute(const geometry& shape, const config& options)
       : tolerance_(options.tolerance),
         top_k_(shape.ranks()),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Gives the misses of a visit slots of its pool: free ones, then the victims that the eviction policy names.
+/// Gives the misses of a visit slots of its pool: free ones, then the victims that the eviction policy names. An admission
+/// policy may refuse some before.
 
 #include <algorithm>
 #include <cstddef>
@@ -25,32 +26,58 @@ struct placement {
   std::size_t room = 0;
 };
 
-/// Refuses misses a slot where an admission policy says so. No allocation after construction.
+/// An admission policy's part in a visit. No allocation after construction.
 class admission_round {
  public:
   /// `most_misses`: of one visit; 0 if the policy admits everything.
-  explicit admission_round(std::size_t most_misses)
-      : accesses_(most_misses), admitted_(most_misses) {}
+  explicit admission_round(std::size_t most_misses) : uses_(most_misses), admitted_(most_misses) {}
 
-  /// describe(position in the plan) is the access that the policy judges.
-  template <class HotSet, class Describe>
-  void refuse(HotSet& hot, visit_lookup& visit, visit_plan& plan, Describe describe) noexcept {
+  /// Refuses misses a slot where the policy says so.
+  template <class HotSet>
+  void refuse(HotSet& hot, visit_lookup& visit, visit_plan& plan) noexcept {
     if (hot.admits_all()) return;
+    auto& draft = detail::draft_of(plan);
     const auto misses = visit.misses();
-    for (std::size_t j = 0; j < misses.size(); ++j) accesses_[j] = describe(misses[j]);
+    for (std::size_t j = 0; j < misses.size(); ++j) uses_[j] = describe(hot.held, draft, misses[j]);
     auto context = plan.context();
     context.free = hot.held.free_count(context.pool);
-    hot.admission.admit(context, std::span(accesses_).first(misses.size()),
+    hot.admission.admit(context, std::span(uses_).first(misses.size()),
                         std::span(admitted_).first(misses.size()));
-    visit.keep_misses([&](std::size_t j, std::uint32_t at) {
-      if (admitted_[j] == 0) detail::draft_of(plan).leave_on_host(at);
-      return admitted_[j] != 0;
-    });
-    hot.ledger.refuse(plan.host_count());
+    for (std::size_t j = 0; j < misses.size(); ++j)
+      if (admitted_[j] == 0) draft.leave_on_host(misses[j]);
+    visit.collect_misses(draft);
+    hot.ledger.visit.bypasses = plan.host_count();
+  }
+  /// Reports a committed visit's distinct experts, in the order of their last use.
+  template <class HotSet>
+  static void tell(HotSet& hot, const visit_lookup& visit, const visit_plan& plan) noexcept {
+    const auto& draft = detail::draft_of(plan);
+    const auto counted = visit.counted(plan);
+    for (std::size_t n = 0; n < draft.count.distinct; ++n) {
+      const auto i = draft.at(n);
+      auto use = describe(hot.held, draft, i);
+      use.repeated = !counted.empty() && counted[index_of(use.key.expert)] != 0;
+      const auto how = draft.service_of(i);
+      hot.admission.on_use(use, how == service::hit, how != service::host);
+    }
   }
 
  private:
-  std::vector<expert_use> accesses_;
+  static expert_use describe(const residents& held, const plan_draft& draft,
+                             std::size_t i) noexcept {
+    const auto slot = draft.slots[i];
+    return {.key = {draft.context.layer, draft.experts[i]},
+            .slot = slot,
+            .pool = slot == no_slot ? draft.context.pool : held.pool_of(slot),
+            .step = draft.context.step,
+            .ordinal = draft.context.ordinal,
+            .rank = draft.ranks[i],
+            .weight = draft.weights[i],
+            .precision = slot == no_slot ? precision_id{} : held.precision_of(slot),
+            .kind = draft.context.kind};
+  }
+
+  std::vector<expert_use> uses_;
   std::vector<std::uint8_t> admitted_;
 };
 
@@ -60,12 +87,18 @@ class demand {
   /// Reserves a slot for every miss, or for none.
   template <class HotSet>
   static placement place(HotSet& hot, const visit_lookup& visit, visit_plan& plan) noexcept {
-    const auto pool = plan.context().pool;
-    const auto free = hot.held.free_count(pool);
+    const auto& context = plan.context();
+    const auto free = hot.held.free_count(context.pool);
     const auto wanted = visit.misses().size();
     if (wanted <= free) return reserve(hot, visit, {}, plan);
-    const auto victims = wanted - free;
-    if (const auto chosen = choose_unmasked(hot, visit, plan, victims); !chosen.empty())
+    // A policy's order does not depend on what else is eligible: if none of the first victims belongs to the visit, they
+    // are those that it would name with the visit masked.
+    const auto chosen = hot.choose(context, wanted - free);
+    const auto is_own = [&](slot_id slot) {
+      const auto& key = hot.held[slot].key;
+      return key.layer == context.layer && visit.contains(key.expert);
+    };
+    if (chosen.size() == wanted - free && std::ranges::none_of(chosen, is_own)) [[likely]]
       return reserve(hot, visit, chosen, plan);
     return place_masked(hot, visit, plan);
   }
@@ -85,63 +118,19 @@ class demand {
     if (chosen.size() != wanted - free) return {false, 0};
     return reserve(hot, visit, chosen, plan);
   }
-
-  /// A policy's order does not depend on what else is eligible: the first victims of all, without those of the visit, are the
-  /// first victims of the rest, and the visit need not be masked.
-  template <class HotSet>
-  static std::span<const slot_id> choose_unmasked(HotSet& hot, const visit_lookup& visit,
-                                                  const visit_plan& plan,
-                                                  std::size_t count) noexcept {
-    const auto& context = plan.context();
-    if (hot.held.pool(context.pool).evictable < count + plan.experts().size()) return {};
-    const auto chosen = hot.choose(context, count);
-    if (chosen.size() != count) return {};
-    for (const auto slot : chosen)
-      if (is_own(hot, visit, context, slot)) [[unlikely]]
-        return choose_more(hot, visit, context, count);
-    return chosen;
-  }
-  /// As above, where some of the first are the visit's own.
-  template <class HotSet>
-  [[gnu::noinline]] static std::span<const slot_id> choose_more(HotSet& hot,
-                                                                const visit_lookup& visit,
-                                                                const visit_context& context,
-                                                                std::size_t count) noexcept {
-    const auto own = [&](slot_id slot) { return is_own(hot, visit, context, slot); };
-    for (std::size_t asked = count + 1; asked <= hot.victims.size();) {
-      const auto chosen = hot.choose(context, asked);
-      if (chosen.size() != asked) return {};
-      const auto of_others = std::span(hot.victims).first(asked);
-      const auto left = static_cast<std::size_t>(
-          std::remove_if(of_others.begin(), of_others.end(), own) - of_others.begin());
-      if (left >= count) return of_others.first(count);
-      asked += count - left;
-    }
-    return {};
-  }
-  template <class HotSet>
-  [[nodiscard]] static bool is_own(const HotSet& hot, const visit_lookup& visit,
-                                   const visit_context& context, slot_id slot) noexcept {
-    const auto& key = hot.held[slot].key;
-    return key.layer == context.layer && visit.contains(key.expert);
-  }
   template <class HotSet>
   static placement reserve(HotSet& hot, const visit_lookup& visit, std::span<const slot_id> victims,
                            visit_plan& plan) noexcept {
     auto& draft = detail::draft_of(plan);
     const auto misses = visit.misses();
     const auto from_free = misses.size() - victims.size();
-    const auto key = [&](std::size_t j) {
-      return expert_key{draft.context.layer, draft.experts[misses[j]]};
-    };
-    fill* const fills = draft.fills.data();
-    for (std::size_t j = 0; j < from_free; ++j)
-      fills[j] = hot.held.reserve_free(key(j), draft.context.pool);
-    for (std::size_t j = from_free; j < misses.size(); ++j)
-      fills[j] = hot.held.reserve_victim(key(j), victims[j - from_free]);
-    for (std::size_t j = 0; j < misses.size(); ++j) draft.slots[misses[j]] = fills[j].slot;
+    for (std::size_t j = 0; j < misses.size(); ++j) {
+      const expert_key key{draft.context.layer, draft.experts[misses[j]]};
+      draft.fills[j] = j < from_free ? hot.held.reserve_free(key, draft.context.pool)
+                                     : hot.held.reserve_victim(key, victims[j - from_free]);
+      draft.slots[misses[j]] = draft.fills[j].slot;
+    }
     draft.count.fills = static_cast<std::uint32_t>(misses.size());
-    draft.count.replacing = static_cast<std::uint32_t>(victims.size());
     return {};
   }
 };

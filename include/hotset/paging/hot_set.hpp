@@ -11,6 +11,7 @@
 #include "hotset/core/fill.hpp"
 #include "hotset/core/ids.hpp"
 #include "hotset/core/pool_layout.hpp"
+#include "hotset/core/status.hpp"
 #include "hotset/core/visit_event.hpp"
 #include "hotset/paging/residency/prefetched_slots.hpp"
 #include "hotset/paging/residency/residents.hpp"
@@ -22,8 +23,8 @@
 
 namespace hotset {
 
-/// A copy of an expert that is given up: it was evicted, outdone by a better one, invalidated, trimmed or cut off by a quota, or its
-/// transfer failed, was taken back, or was begun for a plan that was aborted.
+/// A copy of an expert that is given up: it was evicted, outdone by a better one, invalidated, trimmed or cut off by
+/// a quota, or its transfer failed, was taken back, or was begun for a plan that was aborted.
 struct departure {
   expert_key key{};
   precision_id precision{};
@@ -31,7 +32,8 @@ struct departure {
   ticket last_reader = no_ticket;  ///< when it has arrived nothing reads the bytes any more
 };
 
-/// Told once for each, in the call that gives it up; at an eviction by a visit, when that is committed. It must not call the pager.
+/// Told once for each, in the call that gives it up; at an eviction by a visit, when that is committed. It must not
+/// call the pager.
 struct departure_sink {
   void (*tell)(void* who, const departure& of) noexcept = nullptr;  ///< null: no reports
   void* who = nullptr;
@@ -51,11 +53,6 @@ enum class loss : std::uint8_t {
 /// No allocation after construction.
 template <eviction_policy Eviction, admission_policy Admission>
 struct hot_set {
-  using eviction_type = Eviction;
-  using admission_type = Admission;
-  /// Victims that are evicted at a time where their number is not known beforehand.
-  static constexpr std::size_t chunk = 16;
-
   hot_set(const pool_layout& layout, const typename Eviction::config& eviction_setup,
           const typename Admission::config& admission_setup, departure_sink listener = {})
       : held(layout),
@@ -63,9 +60,13 @@ struct hot_set {
         admission(layout, admission_setup),
         ledger(layout.shape()),
         requests(layout.slots()),
-        victims(std::max(layout.shape().distinct_per_visit(), std::min(chunk, layout.slots()))),
+        victims(
+            std::max(layout.shape().distinct_per_visit(), std::min(most_at_once, layout.slots()))),
         departed(listener),
         admits_all_(facts_of(admission).admits_all) {}
+
+  /// Victims that are evicted at a time if their number is not known beforehand.
+  static constexpr std::size_t most_at_once = 16;
 
   residents held;
   Eviction eviction;
@@ -94,12 +95,7 @@ struct hot_set {
     return speculated;
   }
 
-  /// Everyone hears that the slot is about to lose its key.
-  void tell_loss(slot_id slot, expert_key key, loss how = loss::evicted) noexcept {
-    eviction.on_evict(slot, key);
-    account_loss(slot, key, how);
-  }
-  /// Everyone but the eviction policy does, which hears of a visit's victims with the visit.
+  /// Reports that the slot is about to lose its key to all but the eviction policy.
   void account_loss(slot_id slot, expert_key key, loss how = loss::evicted) noexcept {
     if (departed.listens()) [[unlikely]]
       departed({key, held.precision_of(slot), slot, held[slot].last_reader});
@@ -108,12 +104,17 @@ struct hot_set {
       held[slot].unused_prefetch ? ledger.evicted(key, false, requests.meant_for(slot))
                                  : ledger.evicted(key);
     if (!speculating()) return;
-    if (held.settle_prefetch(slot)) ledger.wasted_prefetch(held.bytes_in(slot));
+    if (held.settle_prefetch(slot)) {
+      ++ledger.totals.wasted_prefetches;
+      ledger.totals.bytes_prefetch_wasted += held.bytes_in(slot);
+    }
     requests.forget(slot);
   }
   /// The slot no longer holds its key; the caller decides what becomes of the slot.
   void forget(slot_id slot, loss how = loss::evicted) noexcept {
-    tell_loss(slot, held[slot].key, how);
+    const auto key = held[slot].key;
+    eviction.on_evict(slot, key);
+    account_loss(slot, key, how);
     held.vacate(slot);
   }
   /// Forgets a slot's key and gives the slot back to its pool.
@@ -122,10 +123,38 @@ struct hot_set {
     held.give_back(slot);
   }
 
-  /// As release; the slot is taken after those that are free already.
-  void release_early(slot_id slot) noexcept {
-    forget(slot);
-    held.give_back_last(slot);
+  /// Evicts in policy order while more() says so, `at_once` victims by one question to the policy, never `spared`: calls
+  /// evict(slot). Returns how many; stops early when nothing more may be evicted.
+  template <class More, class Evict>
+  std::size_t evict_while(const visit_context& context, std::span<const slot_id> spared,
+                          std::size_t at_once, More more, Evict evict) noexcept {
+    const residents::mask kept(held, spared);
+    std::size_t evicted = 0;
+    while (more()) {
+      const auto chosen = choose(context, std::min(at_once, victims.size()));
+      for (std::size_t i = 0; i < chosen.size() && more(); ++i, ++evicted) evict(chosen[i]);
+      if (chosen.empty()) break;
+    }
+    return evicted;
+  }
+  /// Releases all slots but no_slot. Errors: busy (one may not be evicted); then none is released.
+  status release_all(std::span<const slot_id> slots) noexcept {
+    for (const auto slot : slots)
+      if (slot != no_slot && !held.is_evictable(slot)) return status::busy;
+    for (const auto slot : slots)
+      if (slot != no_slot) release(slot);
+    return status::ok;
+  }
+  /// The context's pool has `slots` from now on, fewer than before. Errors: busy; then nothing has changed.
+  status shrink(const visit_context& context, std::int32_t slots) noexcept {
+    const auto& pool = held.pool(context.pool);
+    const auto surplus = static_cast<std::size_t>(pool.capacity - slots);
+    const auto lacks = [&] { return held.free_count(context.pool) < surplus; };
+    if (surplus > held.free_count(context.pool) + pool.evictable) return status::busy;
+    evict_while(context, {}, 1, lacks, [&](slot_id slot) { release(slot); });
+    if (lacks()) return status::busy;
+    held.give_up(context.pool, surplus);
+    return status::ok;
   }
 
   /// A reserved copy was not started: the victim is where it was, unless its own copy has failed meanwhile.
@@ -141,26 +170,6 @@ struct hot_set {
     if (departed.listens()) departed({f.key, f.precision, f.slot, no_ticket});
     held.spoil(f);
     ++ledger.totals.failed_fills;
-  }
-
-  /// A speculative copy has arrived. Ignored if the slot was reused since.
-  void arrived(slot_id slot, std::uint32_t generation) noexcept {
-    if (held.awaits(slot, generation)) held.arrive(slot);
-  }
-  /// A speculative copy was taken back before a byte of it moved. Ignored if the slot was reused since.
-  void cancelled(slot_id slot, std::uint32_t generation) noexcept {
-    if (!held.awaits(slot, generation)) return;
-    if (held.settle_prefetch(slot)) ledger.cancelled(held.bytes_in(slot));
-    release(slot, loss::taken_back);
-  }
-  /// A copy will never arrive. Ignored if the slot was reused since.
-  void failed(slot_id slot, std::uint32_t generation) noexcept {
-    const auto& entry = held[slot];
-    if (entry.generation != generation || entry.state == slot_state::free) return;
-    ++ledger.totals.failed_fills;
-    held.drop_pins(slot);
-    if (held.locate(entry.key) == slot) return release(slot);
-    held.lose_victim(slot);  // the end of the plan that has reserved the slot does the rest
   }
 
  private:

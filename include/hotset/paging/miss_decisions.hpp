@@ -72,7 +72,7 @@ class miss_decisions {
     return fetches_all_ ? view : ask(hot, visit, view, plan);
   }
 
-  /// As demand::place, at the precisions that the policy wants.
+  /// Gives misses slots as demand::place does, at the precisions that the policy wants.
   template <class HotSet>
   placement place(HotSet& hot, visit_lookup& visit, visit_plan& plan) noexcept {
     if constexpr (!Miss::traits.fetches_all)
@@ -81,7 +81,7 @@ class miss_decisions {
     return demand::place(hot, visit, plan);
   }
 
-  /// At the commit of a visit's first group: what was left out is known now, and the policy hears of the weights.
+  /// At the commit of a visit's first group: its left-out experts count as used, and the policy learns the weights.
   template <class Ledger>
   void settle(Ledger& ledger, const visit_plan& plan) noexcept {
     if (fetches_all_ || plan.group() != 0) return;
@@ -108,17 +108,17 @@ class miss_decisions {
     hot.ledger.judge(plan, visit.misses());
     auto& draft = detail::draft_of(plan);
     const auto ids = draft.edit_routed();
-    policy_.decide(std::span(asked_).first(asked_count_), view, {hot.held.located(view.layer)}, ids,
+    policy_.decide(std::span(asked_).first(asked_count_), view,
+                   {hot.held.map().located(view.layer)}, ids,
                    std::span(decisions_).first(asked_count_));
-    if (leave_out(hot.ledger, draft, ids)) {
+    if (leave_out(hot.ledger.visit, ids)) {
       draft.edited = true;
       draft.all_hits = true;  // what is left of the visit may be
       effective_.experts = ids;
       visit.look_up(ids, view.weights, hot.held, plan);
     }
     draft.judged = true;
-    take_decisions(hot, visit, draft);
-    if (precisions_ > 1) upgrade(hot, visit, draft);
+    carry_out(hot, visit, draft);
     return effective_;
   }
   /// The visit's experts that are absent or held below the highest precision, into asked_. Returns false if there are none.
@@ -160,75 +160,48 @@ class miss_decisions {
     }
   }
   /// Takes dropped experts out of the routed ids; returns whether the ids differ from the router's.
-  template <class Ledger>
-  bool leave_out(Ledger& ledger, plan_draft& draft, std::span<expert_id> ids) noexcept {
-    std::uint64_t dropped = 0;
-    std::uint64_t substituted = 0;
-    std::uint64_t held = 0;
+  template <class Counts>
+  bool leave_out(Counts& counts, std::span<expert_id> ids) noexcept {
     for (std::size_t j = 0; j < asked_count_; ++j) {
-      auto& decision = decisions_[j];
-      HOTSET_ASSERT(decision.action != miss_action::keep || asked_[j].held != miss::absent);
-      if (decision.action == miss_action::drop) {
+      const auto action = decisions_[j].action;
+      HOTSET_ASSERT(action != miss_action::keep || asked_[j].held != miss::absent);
+      if (action != miss_action::drop && action != miss_action::substitute) continue;
+      ++(action == miss_action::drop ? counts.dropped : counts.substituted);
+      if (action == miss_action::drop)
         std::replace(ids.begin(), ids.end(), asked_[j].expert, no_expert);
-        ++dropped;
-      } else if (decision.action == miss_action::substitute) {
-        ++substituted;
-      } else {
-        continue;
-      }
       if (asked_[j].held == miss::absent)
         left_out_[left_out_count_++] = asked_[j].expert;
       else
-        ++held;
+        ++counts.too_low;
     }
-    ledger.leave_out(dropped, substituted);
-    ledger.too_low(held);
-    draft.count.dropped = static_cast<std::uint32_t>(dropped);
-    draft.count.substituted = static_cast<std::uint32_t>(substituted);
-    return dropped + substituted != 0;
+    return counts.dropped + counts.substituted != 0;
   }
-  /// What the policy leaves on the host takes no slot; what it fetches has a precision.
+  /// Experts that the policy leaves on the host take no slot; those that it fetches have a precision. A resident copy
+  /// that is too low for this use is a miss like others; its slot is kept until the commit of a better one. A copy
+  /// that is on its way or read by an open visit is used as it is, or not at all.
   template <class HotSet>
-  void take_decisions(HotSet& hot, visit_lookup& visit, plan_draft& draft) noexcept {
-    visit.keep_misses([&](std::size_t, std::uint32_t at) {
-      auto& want = wanted_[draft.experts[at]];
-      const auto& decision = decisions_[want.asked];
-      const bool host = decision.action == miss_action::host;
-      if (host)
-        draft.leave_on_host(at);
-      else
-        want.precision = std::min(decision.precision, lowest());
-      return !host;
-    });
-    hot.ledger.refuse(draft.count.host);
-  }
-  /// A resident copy that is too low for this use is a miss like others; its slot is kept until the commit of a
-  /// better one. A copy that is on its way or read by an open visit is used as it is, or not at all.
-  template <class HotSet>
-  void upgrade(HotSet& hot, visit_lookup& visit, plan_draft& draft) noexcept {
-    std::size_t too_low = 0;
-    for (std::uint32_t i = 0; i < draft.count.distinct; ++i) {
-      const auto slot = draft.slots[i];
-      if (slot == no_slot || hot.held.precision_of(slot) == 0) continue;
+  void carry_out(HotSet& hot, visit_lookup& visit, plan_draft& draft) noexcept {
+    auto& counts = hot.ledger.visit;
+    for (std::size_t i = 0; i < draft.count.distinct; ++i) {
       if (!was_asked(draft.experts[i])) continue;
       auto& want = wanted_[draft.experts[i]];
       const auto& decision = decisions_[want.asked];
+      const auto slot = draft.slots[i];
       if (decision.action == miss_action::host) {
+        counts.too_low += slot != no_slot ? 1U : 0U;
         draft.leave_on_host(i);
-        ++too_low;
-        continue;
+      } else if (decision.action == miss_action::fetch) {
+        want.precision = std::min(decision.precision, lowest());
+        if (slot == no_slot || want.precision >= hot.held.precision_of(slot) ||
+            !hot.held.is_evictable(slot))
+          continue;
+        draft.write_services();
+        draft.services[i] = service::fill;
+        ++counts.too_low;
       }
-      if (decision.action != miss_action::fetch) continue;
-      want.precision = std::min(decision.precision, lowest());
-      if (want.precision >= hot.held.precision_of(slot) || !hot.held.is_evictable(slot)) continue;
-      draft.write_services();
-      draft.services[i] = service::fill;
-      visit.add_miss(i);
-      ++too_low;
     }
-    visit.sort_misses();
-    hot.ledger.too_low(too_low);
-    hot.ledger.refuse(draft.count.host);
+    visit.collect_misses(draft);
+    counts.bypasses = draft.count.host;
   }
   /// In a later group of a split visit, a resident expert may have lost its slot: nobody was asked about it.
   [[nodiscard]] precision_placement::wish wish_of(expert_id e) const noexcept {

@@ -8,12 +8,11 @@
 /// Life of a visit: `plan` decides and reserves; `commit` publishes and tells the policies; `abort` undoes.
 /// A visit whose experts do not fit is split: commit each group, then `plan_next` until `!plan.more()`. `serve` does all that.
 /// Parts: `visit_lookup` finds what misses, `miss_decisions` asks a miss policy, `demand` and `precision_placement` give
-/// slots, `speculation` prefetches, `quotas` resize. They share one `hot_set`: the residents and who hears of them.
+/// slots, `speculation` prefetches. They share one `hot_set`: the residents and who hears of them.
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -32,7 +31,6 @@
 #include "hotset/paging/hot_set.hpp"
 #include "hotset/paging/miss_decisions.hpp"
 #include "hotset/paging/pager_stats.hpp"
-#include "hotset/paging/quotas.hpp"
 #include "hotset/paging/residency/residents.hpp"
 #include "hotset/paging/speculation.hpp"
 #include "hotset/paging/visit/visit_commit.hpp"
@@ -138,25 +136,34 @@ class pager {
   /// Errors: those of plan and plan_next, and what `use` returned.
   template <class Use>
   status serve(const routing_view& view, visit_plan& plan, Use&& use) {
-    if (const auto planned = this->plan(view, plan); planned != status::ok) return planned;
-    if (plan.more()) return serve_groups(plan, use);
-    (void)commit(plan);
-    return detail::shown(use, visit_group(plan, row(view.layer)));
+    auto now = this->plan(view, plan);
+    if (now != status::ok) return now;
+    const abandoning end{*this, plan};
+    while (now == status::ok) {
+      (void)commit(plan);
+      now = detail::shown(use, visit_group(plan, row(view.layer)));
+      if (now != status::ok || !plan.more()) break;
+      now = plan_next(plan);
+    }
+    return now;
   }
 
   /// Publishes a plan, then tells the policies.
   status commit(visit_plan& plan) noexcept {
     if (!is_open(plan)) return status::no_plan;
     close();
-    if (plan.speculative()) {
+    auto& draft = detail::draft_of(plan);
+    if (draft.speculative) {
       speculation::commit(hot_, plan);
       return status::ok;
     }
     if constexpr (!Miss::traits.fetches_all) decisions_.settle(hot_.ledger, plan);
     commits_.run(hot_, visit_, plan);
+    if (!hot_.admits_all()) admission_round::tell(hot_, visit_, plan);
     if (plan.groups() != 1) {
+      visit_.count(plan);
       next_group_ = plan.more() ? plan.group() + 1 : 0;
-      group_serial_ = detail::draft_of(plan).serial;
+      group_serial_ = draft.serial;
     }
     return status::ok;
   }
@@ -184,8 +191,7 @@ class pager {
   /// At most `most_fills` copies are planned; `plan.deferred()` names the requests that got none. While a split visit
   /// has groups left, no request gets a slot of its pools.
   status plan_prefetch(const visit_context& context, std::span<const prefetch_request> requests,
-                       visit_plan& plan,
-                       std::size_t most_fills = std::numeric_limits<std::size_t>::max()) noexcept {
+                       visit_plan& plan, std::size_t most_fills = ~std::size_t{0}) noexcept {
     return speculate(context, requests,
                      {.evicts = true,
                       .precision = decisions_.prefetch_precision(),
@@ -196,7 +202,8 @@ class pager {
   }
   /// Of an open speculative plan, only the first `count` copies are to be made; the others' victims come back.
   void keep_first(visit_plan& plan, std::size_t count) noexcept {
-    if (is_open(plan) && plan.speculative()) speculation::keep_first(hot_, plan, count);
+    if (is_open(plan) && detail::draft_of(plan).speculative)
+      speculation::keep_first(hot_, plan, count);
   }
   /// What the engine's router is expected to choose after this visit, for the `predicted` guard and for policies that hear
   /// of it. Shape: [tokens * depth * experts] of the next layers. Complexity: O(tokens * depth * experts).
@@ -222,15 +229,29 @@ class pager {
   // --- what becomes of copies
 
   /// A speculative copy has arrived: its key may be read. Ignored if the slot was reused since.
-  void arrived(slot_id slot, std::uint32_t generation) noexcept { hot_.arrived(slot, generation); }
+  void arrived(slot_id slot, std::uint32_t generation) noexcept {
+    if (hot_.held.awaits(slot, generation)) hot_.held.arrive(slot);
+  }
   /// A speculative copy was taken back before a byte of it moved: its slot becomes free. A plan may be open, of a
   /// visit that does not use it. Ignored if the slot was reused since.
   void cancelled(slot_id slot, std::uint32_t generation) noexcept {
-    hot_.cancelled(slot, generation);
+    if (!hot_.held.awaits(slot, generation)) return;
+    if (hot_.held.settle_prefetch(slot)) {
+      ++hot_.ledger.totals.cancelled_prefetches;
+      hot_.ledger.totals.bytes_prefetch_cancelled += hot_.held.bytes_in(slot);
+    }
+    hot_.release(slot, loss::taken_back);
   }
   /// A copy will never arrive: the slot becomes free and no row names it. Ignored if the slot was reused since. A plan
-  /// may be open, of a visit that does not use the key; if it has reserved the slot, nobody gets the key back.
-  void failed(slot_id slot, std::uint32_t generation) noexcept { hot_.failed(slot, generation); }
+  /// may be open, of a visit that does not use the key; if it has reserved the slot, the key does not come back.
+  void failed(slot_id slot, std::uint32_t generation) noexcept {
+    const auto& entry = hot_.held[slot];
+    if (entry.generation != generation || entry.state == slot_state::free) return;
+    ++hot_.ledger.totals.failed_fills;
+    hot_.held.drop_pins(slot);
+    if (locate(entry.key) == slot) return hot_.release(slot);
+    hot_.held.lose_victim(slot);  // the end of the plan that has reserved the slot does the rest
+  }
 
   /// Keeps what a slot holds from being evicted while an engine reads it. Returns what ends that, and nothing else.
   slot_pin pin(slot_id slot) noexcept { return hot_.held.pin(slot); }
@@ -250,9 +271,10 @@ class pager {
   /// Returns the number evicted; stops early when nothing more may be evicted.
   std::size_t trim(const visit_context& context, std::uint64_t bytes,
                    std::span<const slot_id> protected_slots) noexcept {
-    const auto& pool = hot_.held.pool(context.pool);
-    return evict_while(
-        context, protected_slots, [&] { return pool.resident_bytes > bytes; },
+    if (is_open()) return 0;
+    return hot_.evict_while(
+        context, protected_slots, hot_.most_at_once,
+        [&] { return resident_bytes(context.pool) > bytes; },
         [&](slot_id slot) { hot_.release(slot); });
   }
   /// Evicts in policy order, ahead of a visit of the context's layer, until so many slots of the context's pool are free,
@@ -262,11 +284,13 @@ class pager {
   template <class Released>
   std::size_t pre_evict(const visit_context& context, std::size_t slots,
                         std::span<const slot_id> spared, Released released) noexcept {
-    return evict_while(
-        context, spared, [&] { return free_slots(context.pool) < slots; },
+    if (is_open()) return 0;
+    return hot_.evict_while(
+        context, spared, hot_.most_at_once, [&] { return free_slots(context.pool) < slots; },
         [&](slot_id slot) {
           const auto key = hot_.held[slot].key;
-          hot_.release_early(slot);
+          hot_.forget(slot);
+          hot_.held.give_back_last(slot);
           hot_.ledger.pre_evicted(key, context.step);
           released(slot, key);
         });
@@ -280,23 +304,12 @@ class pager {
   status invalidate(expert_key key) noexcept {
     if (!shape().contains(key)) return status::invalid_argument;
     if (is_open()) return status::plan_open;
-    const auto slot = locate(key);
-    if (slot == no_slot) return status::ok;
-    if (!hot_.held.is_evictable(slot)) return status::busy;
-    hot_.release(slot);
-    return status::ok;
+    return hot_.release_all(located(key.layer).subspan(index_of(key.expert), 1));
   }
   /// Forgets a whole layer, or on any error nothing of it.
   status invalidate(layer_id layer) noexcept {
-    if (layer < 0 || layer >= shape().layers) return status::invalid_argument;
-    if (is_open()) return status::plan_open;
-    const auto slots = located(layer);
-    if (std::ranges::any_of(slots,
-                            [&](slot_id s) { return s != no_slot && !hot_.held.is_evictable(s); }))
-      return status::busy;
-    for (const auto& slot : slots)
-      if (slot != no_slot) hot_.release(slot);
-    return status::ok;
+    if (!is_within(layer, shape().layers)) return status::invalid_argument;
+    return is_open() ? status::plan_open : hot_.release_all(located(layer));
   }
 
   /// Changes how many slots the pool of a layer may use. Shrinking evicts in policy order and leaves the slots
@@ -304,15 +317,23 @@ class pager {
   /// Errors: invalid_argument (below least_quota, above the pool's experts), busy, exceeds_memory, plan_open,
   /// visit_unfinished.
   status set_quota(layer_id layer, std::int32_t slots) noexcept {
-    if (layer < 0 || layer >= shape().layers) return status::invalid_argument;
+    if (!is_within(layer, shape().layers)) return status::invalid_argument;
     if (is_open()) return status::plan_open;
     if (next_group_ != 0) return status::visit_unfinished;
-    return quotas::set(hot_, layer, slots);
+    const auto pool = layout().pool_of_layer(layer);
+    const auto most = layout().at(pool).layers.size() * shape().expert_count();
+    if (slots < least_quota(layer) || static_cast<std::size_t>(slots) > most)
+      return status::invalid_argument;
+    if (slots >= quota(layer)) return hot_.held.claim(pool, slots);
+    return hot_.shrink({.layer = layer, .pool = pool, .step = hot_.ledger.step()}, slots);
   }
   /// The fewest slots with which the layer's pools can still serve a token. With several precisions a quota is that
   /// of the highest one, and the others count.
   [[nodiscard]] std::int32_t least_quota(layer_id layer) const noexcept {
-    return quotas::least(hot_.held, layer);
+    auto slots = shape().top_k;
+    for (std::size_t p = 1; p < layout().precisions(); ++p)
+      slots -= hot_.held.pool(layout().pool_of(layer, static_cast<precision_id>(p))).capacity;
+    return std::max(slots, 1);
   }
   [[nodiscard]] std::int32_t quota(layer_id layer) const noexcept {
     return hot_.held.pool(layout().pool_of_layer(layer)).capacity;
@@ -323,13 +344,17 @@ class pager {
     return !is_open() && next_group_ == 0 && hot_.held.filling() == 0 && !hot_.held.is_any_pinned();
   }
   /// Gathers what is resident in the first slots of each size class: afterwards the slots that no quota claims are the
-  /// class's last ones. Calls moved(from, to) for each expert whose bytes must follow; nobody needs the bytes at `to`.
+  /// class's last ones. Calls moved(from, to) for each expert whose bytes must follow; the bytes at `to` are not needed.
   /// The policy hears of each move: it keeps its order and its counts.
-  /// Pre: is_idle(). Complexity: O(slots) and the policy's order of all of them; not for the hot path.
+  /// Pre: is_idle(). Complexity: O(slots * size classes); not for the hot path.
   template <class Moved>
   void compact(Moved moved) {
     HOTSET_ASSERT(is_idle());
-    quotas_.compact(hot_, moved);
+    hot_.held.gather_spare([&](slot_id from, slot_id to) {
+      hot_.requests.move(from, to);
+      hot_.eviction.on_move(from, to);
+      moved(from, to);
+    });
   }
 
   /// Resident keys in the order in which the policy would give them up, pool by pool: what to save so that a
@@ -337,9 +362,13 @@ class pager {
   /// Allocates; not for the hot path.
   [[nodiscard]] std::vector<expert_key> residents() {
     std::vector<expert_key> keys;
-    for (std::size_t p = 0; p < layout().pools(); ++p)
-      for (const auto slot : quotas_.in_order(hot_, static_cast<pool_id>(p)))
-        keys.push_back(hot_.held[slot].key);
+    std::vector<slot_id> order(layout().slots());
+    for (const auto p : each<pool_id>(layout().pools())) {
+      const visit_context context{
+          .layer = layout().at(p).layers.front(), .pool = p, .step = hot_.ledger.step()};
+      const auto count = hot_.eviction.select_victims(context, hot_.held.evictable(), order);
+      for (const auto slot : std::span(order).first(count)) keys.push_back(hot_.held[slot].key);
+    }
     return keys;
   }
 
@@ -347,16 +376,18 @@ class pager {
 
   /// Shape: [experts]. Slot of every expert whose bytes may be read, -1 for the others.
   [[nodiscard]] std::span<const slot_id> row(layer_id layer) const noexcept {
-    return hot_.held.row(layer);
+    return hot_.held.map().row(layer);
   }
   /// Changes when the row does; of a row that never changed it is 0.
   [[nodiscard]] std::uint64_t row_version(layer_id layer) const noexcept {
-    return hot_.held.row_version(layer);
+    return hot_.held.map().version(layer);
   }
-  [[nodiscard]] slot_id locate(expert_key key) const noexcept { return hot_.held.locate(key); }
-  /// Shape: [experts]. As `row`, with the slots of copies that are still on their way.
+  [[nodiscard]] slot_id locate(expert_key key) const noexcept {
+    return hot_.held.map().locate(key);
+  }
+  /// Shape: [experts]. `row` with the slots of copies that are still on their way.
   [[nodiscard]] std::span<const slot_id> located(layer_id layer) const noexcept {
-    return hot_.held.located(layer);
+    return hot_.held.map().located(layer);
   }
   [[nodiscard]] const slot_entry& slot(slot_id s) const noexcept { return hot_.held[s]; }
   [[nodiscard]] precision_id precision_of(slot_id slot) const noexcept {
@@ -395,18 +426,6 @@ class pager {
       if (pages.is_unfinished(plan)) pages.next_group_ = 0;
     }
   };
-
-  template <class Use>
-  status serve_groups(visit_plan& plan, Use& use) {
-    const abandoning end{*this, plan};
-    for (auto now = status::ok;;) {
-      (void)commit(plan);
-      now = detail::shown(use, visit_group(plan, row(plan.context().layer)));
-      if (now != status::ok || !plan.more()) return now;
-      if (now = plan_next(plan); now != status::ok) return now;
-    }
-  }
-
   struct checked {};
   pager(checked, const config& setup)
       : hot_(setup.layout, setup.eviction, setup.admission, setup.departures),
@@ -416,7 +435,6 @@ class pager {
         admission_(hot_.admits_all() ? 0 : visit_.capacity()),
         decisions_(setup.layout, setup.miss, visit_),
         speculation_(setup.layout.shape(), setup.guard, visit_.capacity()),
-        quotas_(setup.layout.slots()),
         eviction_hears_routes_(facts_of(hot_.eviction).hears_routes),
         admission_hears_routes_(facts_of(hot_.admission).hears_routes) {}
 
@@ -428,27 +446,11 @@ class pager {
   void open(visit_plan& plan) noexcept { detail::draft_of(plan).serial = ++serial_; }
   void close() noexcept { ++serial_; }
 
-  template <class More, class Evict>
-  std::size_t evict_while(const visit_context& context, std::span<const slot_id> protected_slots,
-                          More more, Evict evict) noexcept {
-    if (is_open() || !more()) return 0;
-    const residents::mask spared(hot_.held, protected_slots);
-    std::size_t evicted = 0;
-    while (more()) {
-      const auto victims = hot_.choose(context, std::min(hot_.chunk, hot_.victims.size()));
-      for (std::size_t i = 0; i < victims.size() && more(); ++i, ++evicted) evict(victims[i]);
-      if (victims.empty()) break;
-    }
-    return evicted;
-  }
-
-  /// Out of line, as is all that a visit of hits does not need: its way then has registers enough.
+  /// Out of line so that the all-hit path spills no registers.
   [[gnu::noinline]] HOTSET_FLATTEN status serve_misses(const routing_view& view,
                                                        visit_plan& plan) noexcept {
-    if (!plan.judged()) hot_.ledger.judge(plan, visit_.misses());
-    admission_.refuse(hot_, visit_, plan, [&](std::uint32_t at) {
-      return visit_commit::describe(hot_.held, detail::draft_of(plan), at);
-    });
+    if (!detail::draft_of(plan).judged) hot_.ledger.judge(plan, visit_.misses());
+    admission_.refuse(hot_, visit_, plan);
     const auto placed = decisions_.place(hot_, visit_, plan);
     return placed.fits ? status::ok : split(view, plan, placed);
   }
@@ -463,7 +465,7 @@ class pager {
   status leave_rest(const routing_view& view, visit_plan& plan, placement placed) noexcept {
     while (!placed.fits) {
       visit_.leave_least_used(view, hot_.held, placed.room, plan);
-      hot_.ledger.refuse(plan.host_count());
+      hot_.ledger.visit.bypasses = plan.host_count();
       if (visit_.misses().empty()) break;
       placed = decisions_.place(hot_, visit_, plan);
     }
@@ -488,10 +490,8 @@ class pager {
   admission_round admission_;
   miss_decisions<Miss> decisions_;
   speculation speculation_;
-  quotas quotas_;
   bool eviction_hears_routes_;
   bool admission_hears_routes_;
-
   std::uint64_t serial_ = 0;  ///< rises when a plan is opened, and when it is committed or aborted
   std::size_t next_group_ = 0;      ///< 0: no split visit is under way
   std::uint64_t group_serial_ = 0;  ///< of the plan that holds it

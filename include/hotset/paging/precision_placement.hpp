@@ -32,12 +32,15 @@ class precision_placement {
   precision_placement(const pool_layout& layout, std::size_t most_misses)
       : ladder_(layout.precisions()), assigned_(most_misses), by_weight_(most_misses) {}
 
-  /// As demand::place. `wish_of(expert)` returns a `wish`. Misses that keep the copy they have are no misses any more.
+  /// Gives misses slots as demand::place does. `wish_of(expert)` returns a `wish`. Misses that keep the copy they
+  /// have are no misses any more.
   template <class HotSet, class WishOf>
   placement place(HotSet& hot, visit_lookup& visit, visit_plan& plan, WishOf wish_of) noexcept {
     const residents::mask own(hot.held, plan.slots());
     const auto room = measure_room(hot.held, plan.context().layer, own.slots());
-    if (visit.misses().size() > room) keep_copies(hot, visit, plan);
+    if (visit.misses().size() > room)
+      use_copies(hot, visit, plan,
+                 [&](std::size_t, std::uint32_t at) { return plan.slots()[at] != no_slot; });
     if (visit.misses().size() > room) return {false, room + own.slots().size()};
     assign(hot, visit, plan, wish_of);
     if (!choose(hot, plan)) return {false, 0};
@@ -49,12 +52,10 @@ class precision_placement {
   /// How far the fills of one precision have come.
   struct rung {
     pool_id pool{};
-    std::size_t free = 0;    ///< free slots
-    std::size_t room = 0;    ///< free slots and victims that may be had
-    std::size_t wanted = 0;  ///< misses that go there
-    std::size_t victims = 0;
-    std::size_t first_victim = 0;  ///< among all victims
-    std::size_t given = 0;
+    std::size_t free = 0;         ///< free slots
+    std::size_t room = 0;         ///< free slots and victims that may be had
+    std::size_t wanted = 0;       ///< misses that go there
+    std::size_t next_victim = 0;  ///< among all victims
   };
 
   /// How many slots the layer's pools can give, beside those of `own`, which are masked.
@@ -70,25 +71,16 @@ class precision_placement {
     for (const auto& r : ladder_) total += r.room;
     return total;
   }
-  template <class HotSet>
-  static void keep_copies(HotSet& hot, visit_lookup& visit, visit_plan& plan) noexcept {
-    keep_some(hot, visit, plan,
-              [&](std::size_t, std::uint32_t at) { return plan.slots()[at] == no_slot; });
-  }
-  /// The misses for which keep(...) is false use the copies that they have.
-  template <class HotSet, class Keep>
-  static void keep_some(HotSet& hot, visit_lookup& visit, visit_plan& plan, Keep keep) noexcept {
+  /// The misses for which keeps(place among them, place in the plan) is true use the copies that they have.
+  template <class HotSet, class Keeps>
+  static void use_copies(HotSet& hot, visit_lookup& visit, visit_plan& plan, Keeps keeps) noexcept {
     auto& draft = detail::draft_of(plan);
-    const auto before = visit.misses().size();
-    visit.keep_misses([&](std::size_t j, std::uint32_t at) {
-      const bool kept = keep(j, at);
-      if (!kept) draft.services[at] = service::hit;
-      return kept;
-    });
-    const auto left = visit.misses().size();
-    if (left == before) return;
-    hot.ledger.good_enough(before - left);
-    draft.all_hits = left == 0 && draft.count.host == 0;
+    const auto misses = visit.misses();
+    for (std::size_t j = 0; j < misses.size(); ++j)
+      if (keeps(j, misses[j])) draft.services[misses[j]] = service::hit;
+    visit.collect_misses(draft);
+    hot.ledger.visit.too_low -= misses.size() - visit.misses().size();
+    draft.all_hits = visit.misses().empty() && draft.count.host == 0;
   }
 
   template <class HotSet, class WishOf>
@@ -107,44 +99,42 @@ class precision_placement {
       return slot == no_slot ? ladder_.size() : index_of(hot.held.precision_of(slot));
     };
     for (const auto j : order) assigned_[j] = rung_for(wanted(j).precision, held(misses[j]));
-    std::size_t kept = 0;
-    keep_some(hot, visit, plan, [&](std::size_t j, std::uint32_t at) {
-      const auto to = assigned_[j];
-      if (plan.slots()[at] != no_slot && to == held(at)) return false;
-      HOTSET_ASSERT(to < ladder_.size());
-      assigned_[kept++] = to;
-      return true;
+    std::size_t filled = 0;
+    use_copies(hot, visit, plan, [&](std::size_t j, std::uint32_t at) {
+      const bool keeps = plan.slots()[at] != no_slot && assigned_[j] == held(at);
+      HOTSET_ASSERT(keeps || assigned_[j] < ladder_.size());
+      if (!keeps) assigned_[filled++] = assigned_[j];
+      return keeps;
     });
   }
   /// A precision above `end` with room, or `end`: an upgrade must be one.
   std::size_t rung_for(precision_id wanted, std::size_t end) noexcept {
-    const auto has_room = [&](std::size_t p) { return ladder_[p].wanted < ladder_[p].room; };
-    const auto best = index_of(wanted);
-    auto p = best;
-    while (p < end && !has_room(p)) ++p;
-    if (p == end) {
-      for (p = best; p > 0 && !has_room(p - 1);) --p;
-      if (p == 0) return end;
-      --p;
-    }
-    ++ladder_[p].wanted;
-    return p;
+    const auto takes = [&](std::size_t p) {
+      auto& r = ladder_[p];
+      if (r.wanted == r.room) return false;
+      ++r.wanted;
+      return true;
+    };
+    for (auto p = index_of(wanted); p < end; ++p)
+      if (takes(p)) return p;
+    for (auto p = index_of(wanted); p-- > 0;)
+      if (takes(p)) return p;
+    return end;
   }
   /// Victims of all rungs stand in hot.victims, one rung after the other. Returns false if the policy names too few.
   template <class HotSet>
   bool choose(HotSet& hot, const visit_plan& plan) noexcept {
-    std::size_t first = 0;
+    std::size_t named = 0;
     for (auto& r : ladder_) {
-      r.victims = r.wanted > r.free ? r.wanted - r.free : 0;
-      r.first_victim = first;
-      if (r.victims == 0) continue;
+      r.next_victim = named;
+      if (r.wanted <= r.free) continue;
       auto context = plan.context();
       context.pool = r.pool;
-      const auto out = std::span(hot.victims).subspan(first, r.victims);
+      const auto out = std::span(hot.victims).subspan(named, r.wanted - r.free);
       const auto chosen = hot.eviction.select_victims(context, hot.held.evictable(), out);
-      HOTSET_ASSERT(chosen == r.victims);
-      if (chosen != r.victims) return false;
-      first += r.victims;
+      HOTSET_ASSERT(chosen == out.size());
+      if (chosen != out.size()) return false;
+      named += chosen;
     }
     return true;
   }
@@ -154,12 +144,11 @@ class precision_placement {
     const auto misses = visit.misses();
     for (std::size_t j = 0; j < misses.size(); ++j) {
       auto& r = ladder_[assigned_[j]];
-      const auto from_free = r.wanted - r.victims;
-      const auto nth = r.given++;
       const expert_key key{draft.context.layer, draft.experts[misses[j]]};
-      draft.fills[j] = nth < from_free ? hot.held.reserve_free(key, r.pool)
-                                       : hot.held.reserve_victim(
-                                             key, hot.victims[r.first_victim + nth - from_free]);
+      const bool is_free = r.free != 0;
+      r.free -= is_free ? 1U : 0U;
+      draft.fills[j] = is_free ? hot.held.reserve_free(key, r.pool)
+                               : hot.held.reserve_victim(key, hot.victims[r.next_victim++]);
       draft.slots[misses[j]] = draft.fills[j].slot;
     }
     draft.count.fills = static_cast<std::uint32_t>(misses.size());

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <span>
 #include <vector>
 
@@ -30,7 +29,7 @@ class speculation {
     /// The layer of the split visit that has groups left, if any: its pools' slots were counted when it was divided, and its
     /// groups need all of them.
     layer_id divided = before_layers;
-    std::size_t most_fills = std::numeric_limits<std::size_t>::max();
+    std::size_t most_fills = ~std::size_t{0};
   };
 
   speculation(const geometry& shape, prefetch_guard guard, std::size_t most_fills)
@@ -60,14 +59,19 @@ class speculation {
                    std::span<const prefetch_request> requests, const terms& how,
                    visit_plan& plan) noexcept {
     auto& draft = detail::draft_of(plan);
-    begin(context, draft);
+    draft.reset();
+    draft.routed = {};
+    draft.tokens = {};
+    draft.context = context;
+    draft.speculative = true;
+    draft.refused = 0;
     residents::mask spared(hot.held);
     std::size_t dealt_with = 0;
     for (const auto& request : requests) {
       if (is_full(draft)) break;
       const auto at = static_cast<std::uint32_t>(dealt_with++);
       if (!hot.held.shape().contains(request.key) || is_planned(plan, request.key)) continue;
-      const auto slot = hot.held.locate(request.key);
+      const auto slot = hot.held.map().locate(request.key);
       if (slot == no_slot) {
         if (draft.count.fills >= how.most_fills || !reserve(hot, plan, request, how, at, spared))
           draft.deferred[draft.count.deferred++] = at;
@@ -104,7 +108,7 @@ class speculation {
     }
     for (std::size_t i = 0; i < draft.count.requested; ++i) {
       const auto& a = draft.requested[i];
-      if (hot.held.locate(a.key) != a.slot) continue;  // given up for a better request of the plan
+      if (hot.held.map().locate(a.key) != a.slot) continue;  // evicted for a better request
       hot.requests.remember(a.slot, a.step);
       hot.speculated = true;
       tell_request(hot.eviction, a);
@@ -125,14 +129,6 @@ class speculation {
   }
 
  private:
-  static void begin(const visit_context& context, plan_draft& draft) noexcept {
-    draft.reset();
-    draft.routed = {};
-    draft.tokens = {};
-    draft.context = context;
-    draft.speculative = true;
-    draft.refused = 0;
-  }
   static bool is_full(const plan_draft& draft) noexcept {
     return draft.count.fills == draft.capacity() || draft.count.requested == draft.capacity() ||
            draft.count.deferred == draft.capacity();
@@ -154,8 +150,8 @@ class speculation {
   bool reserve(HotSet& hot, visit_plan& plan, const prefetch_request& request, const terms& how,
                std::uint32_t at, residents::mask& spared) noexcept {
     auto& draft = detail::draft_of(plan);
-    fill f;
-    if (!find_slot(hot, plan, request, how, f)) {
+    auto f = find_slot(hot, plan, request, how);
+    if (f.slot == no_slot) {
       draft.refused += how.evicts ? 1U : 0U;
       return false;
     }
@@ -166,22 +162,18 @@ class speculation {
     draft.fills[draft.count.fills++] = f;
     return true;
   }
+  /// A reservation, or one without a slot if there is none to be had.
   template <class HotSet>
-  bool find_slot(HotSet& hot, const visit_plan& plan, const prefetch_request& request,
-                 const terms& how, fill& f) noexcept {
+  fill find_slot(HotSet& hot, const visit_plan& plan, const prefetch_request& request,
+                 const terms& how) noexcept {
     const auto& layout = hot.held.layout();
     const auto key = request.key;
     const auto pool = layout.pool_of(key.layer, how.precision);
-    if (how.divided >= 0 && layout.pool_of(how.divided, how.precision) == pool) return false;
-    if (how.evicts && !leaves_room_for_demand(hot.held, plan, key.layer, pool)) return false;
-    if (hot.held.free_count(pool) != 0) {
-      f = hot.held.reserve_free(key, pool);
-      return true;
-    }
+    if (how.divided >= 0 && layout.pool_of(how.divided, how.precision) == pool) return {};
+    if (how.evicts && !leaves_room_for_demand(hot.held, plan, key.layer, pool)) return {};
+    if (hot.held.free_count(pool) != 0) return hot.held.reserve_free(key, pool);
     const auto victim = how.evicts ? choose_victim(hot, plan.context(), pool, request) : no_slot;
-    if (victim == no_slot) return false;
-    f = hot.held.reserve_victim(key, victim);
-    return true;
+    return victim == no_slot ? fill{} : hot.held.reserve_victim(key, victim);
   }
   /// Copies on their way hold their slots: enough must stay for one token, or a visit could find no victim.
   static bool leaves_room_for_demand(const residents& held, const visit_plan& plan, layer_id layer,

@@ -36,14 +36,10 @@ struct admission_traits {
 
 template <class A>
 concept admission_policy =
-    std::move_constructible<A> &&
-    std::constructible_from<A, const pool_layout&, const typename A::config&> &&
+    policy_for<A, pool_layout, admission_traits> &&
     requires(A policy, const A& const_policy, const visit_context& context,
              std::span<const expert_use> misses, std::span<std::uint8_t> admitted, const expert_use& a,
-             expert_key key, step_id step, bool flag, const typename A::config& config) {
-      { A::name } -> std::convertible_to<std::string_view>;
-      requires std::same_as<decltype(A::traits), const admission_traits>;
-      { config.validate() } -> std::same_as<validation>;
+             expert_key key, step_id step, bool flag) {
       { const_policy.admit(context, misses, admitted) } noexcept;
       { policy.on_use(a, flag, flag) } noexcept;
       { policy.on_evict(key, step) } noexcept;

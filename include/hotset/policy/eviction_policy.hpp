@@ -101,35 +101,22 @@ concept has_config = requires(const typename P::config& config) {
 };
 template <class P>
 concept has_traits = requires { requires std::same_as<decltype(P::traits), const eviction_traits>; };
-template <class P>
-concept has_name = requires { { P::name } -> std::convertible_to<std::string_view>; };
 
-/// Has the optional hooks' names. A class that declares one, whatever its signature, makes the name ambiguous in `probed`.
-struct hook_names {
-  void on_request();
-  void on_routed();
-  void on_forecast();
-};
+// Each optional hook by its name, whatever its signature.
 template <class P>
-struct probed : P, hook_names {};
+concept declares_on_request = has_on_request<P> || requires { &P::on_request; };
 template <class P>
-concept may_be_probed = std::is_class_v<P> && !std::is_final_v<P>;
+concept declares_on_routed = has_on_routed<P> || requires { &P::on_routed; };
 template <class P>
-concept declares_on_request = may_be_probed<P> && !requires { &probed<P>::on_request; };
-template <class P>
-concept declares_on_routed = may_be_probed<P> && !requires { &probed<P>::on_routed; };
-template <class P>
-concept declares_on_forecast = may_be_probed<P> && !requires { &probed<P>::on_forecast; };
+concept declares_on_forecast = has_on_forecast<P> || requires { &P::on_forecast; };
 
 }  // namespace detail
 
 /// Each optional hook is there, callable as it is called, if and only if the traits say so.
 template <class P>
 concept eviction_policy =
-    std::move_constructible<P> && detail::has_config<P> &&
-    std::constructible_from<P, const pool_layout&, const typename P::config&> && detail::has_name<P> &&
-    detail::has_on_visit<P> && detail::has_on_prefetch<P> && detail::has_on_evict<P> && detail::has_on_move<P> &&
-    detail::selects_victims<P> && detail::has_traits<P> &&
+    policy_for<P, pool_layout, eviction_traits> && detail::has_on_visit<P> && detail::has_on_prefetch<P> &&
+    detail::has_on_evict<P> && detail::has_on_move<P> && detail::selects_victims<P> &&
     (P::traits.hears_requests ? detail::has_on_request<P> : !detail::declares_on_request<P>) &&
     (P::traits.hears_routes ? detail::has_on_routed<P> : !detail::declares_on_routed<P>) &&
     (P::traits.hears_forecasts ? detail::has_on_forecast<P> : !detail::declares_on_forecast<P>);
@@ -144,7 +131,8 @@ consteval bool is_eviction_policy() {
   if constexpr (detail::has_config<P>)
     static_assert(std::constructible_from<P, const pool_layout&, const typename P::config&>,
                   "an eviction policy is built from (const pool_layout&, const config&)");
-  static_assert(detail::has_name<P>, "an eviction policy has a static constexpr std::string_view `name`");
+  static_assert(requires { { P::name } -> std::convertible_to<std::string_view>; },
+                "an eviction policy has a static constexpr std::string_view `name`");
   static_assert(detail::has_on_visit<P>, "an eviction policy has void on_visit(const visit_event&) noexcept");
   static_assert(detail::has_on_prefetch<P>, "an eviction policy has void on_prefetch(const prefetch_event&) noexcept");
   static_assert(detail::has_on_evict<P>, "an eviction policy has void on_evict(slot_id, expert_key) noexcept");

@@ -37,15 +37,10 @@ struct miss_traits {
 
 template <class M>
 concept miss_policy =
-    std::move_constructible<M> &&
-    std::constructible_from<M, const geometry&, const typename M::config&> &&
+    policy_for<M, geometry, miss_traits> &&
     requires(M policy, std::span<const miss> misses, const routing_view& view,
              const residency_view& residents, std::span<expert_id> ids,
-             std::span<miss_decision> out, std::span<const float> weights,
-             const typename M::config& config) {
-      { M::name } -> std::convertible_to<std::string_view>;
-      { config.validate() } -> std::same_as<validation>;
-      requires std::same_as<decltype(M::traits), const miss_traits>;
+             std::span<miss_decision> out, std::span<const float> weights) {
       { policy.decide(misses, view, residents, ids, out) } noexcept;
       { policy.observe(weights) } noexcept;
       { policy.prefetch_precision() } noexcept -> std::same_as<precision_id>;

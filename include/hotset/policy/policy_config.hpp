@@ -2,6 +2,7 @@
 #pragma once
 /// Helpers for policies of every kind: configurations that say why they cannot work, and traits.
 
+#include <concepts>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -14,6 +15,17 @@ namespace hotset {
 /// The configuration of a policy that has nothing to configure.
 struct no_options {
   [[nodiscard]] validation validate() const { return std::nullopt; }
+};
+
+/// What every policy has that is built for a Shape: a name, its Traits, and a configuration that says why it cannot
+/// work.
+template <class P, class Shape, class Traits>
+concept policy_for = std::move_constructible<P> &&
+    std::constructible_from<P, const Shape&, const typename P::config&> &&
+    requires(const typename P::config& config) {
+  { P::name } -> std::convertible_to<std::string_view>;
+  { config.validate() } -> std::same_as<validation>;
+  requires std::same_as<decltype(P::traits), const Traits>;
 };
 
 /// Asks `validate()`, and `validate(shape)` where the configuration has one: can it work for a model of this shape.

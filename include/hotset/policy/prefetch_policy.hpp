@@ -8,7 +8,6 @@
 /// | `P(shape, config)` | built for a model's geometry; all memory is taken here |
 /// | `P::name` | the field's name of it, as in `--prefetch` |
 /// | `P::traits` | a `prefetch_traits` |
-/// | `needs()` | what of the forecast it cannot do without |
 /// | `depth()` | layers ahead that it looks; the forecast must reach as far |
 /// | `most_requests()` | the most that one call of `propose` writes |
 /// | `observe(view)` | a visit was routed; called once per visit, before `propose` |
@@ -34,20 +33,16 @@ namespace hotset {
 
 /// What is true of a prefetch policy's class.
 struct prefetch_traits {
-  bool asks_nothing = false;   ///< it never asks for anything
-  bool sees_future = false;    ///< it is told what is still to be routed: for studies alone
+  bool asks_nothing = false;  ///< it never asks for anything
+  /// What of the forecast it cannot do without. The truth is for studies alone: it is what is still to be routed.
+  forecast_need needs = forecast_need::nothing;
 };
 
 template <class P>
 concept prefetch_policy =
-    std::move_constructible<P> &&
-    std::constructible_from<P, const geometry&, const typename P::config&> &&
+    policy_for<P, geometry, prefetch_traits> &&
     requires(P policy, const P fixed, const routing_view& view, const forecast& expected,
-             std::span<prefetch_request> out, const typename P::config& config) {
-      { P::name } -> std::convertible_to<std::string_view>;
-      { config.validate() } -> std::same_as<validation>;
-      requires std::same_as<decltype(P::traits), const prefetch_traits>;
-      { fixed.needs() } noexcept -> std::same_as<forecast_need>;
+             std::span<prefetch_request> out) {
       { fixed.depth() } noexcept -> std::same_as<std::int32_t>;
       { fixed.most_requests() } noexcept -> std::same_as<std::size_t>;
       { policy.observe(view) } noexcept;

@@ -13,6 +13,7 @@
 /// `route` is called once per visit, before the cache is asked, and answers invalid_visit if the view lacks what it needs:
 /// then nothing is written. Every call is `noexcept`, allocates nothing, and reads no clock.
 
+#include <algorithm>
 #include <concepts>
 #include <span>
 #include <string_view>
@@ -38,18 +39,22 @@ struct routing_traits {
 
 template <class R>
 concept routing_policy =
-    std::move_constructible<R> &&
-    std::constructible_from<R, const geometry&, const typename R::config&> &&
+    policy_for<R, geometry, routing_traits> &&
     requires(R policy, const routing_view& view, const residency_view& residents,
-             std::span<expert_id> selected, std::span<float> weights,
-             const typename R::config& config) {
-      { R::name } -> std::convertible_to<std::string_view>;
-      { config.validate() } -> std::same_as<validation>;
-      requires std::same_as<decltype(R::traits), const routing_traits>;
+             std::span<expert_id> selected, std::span<float> weights) {
       { policy.route(view, residents, selected, weights) } noexcept -> std::same_as<status>;
     };
 
 // clang-format on
+/// Hands on the router's selection and its weights, unless the arrays are the router's own. `weights` may be empty: not
+/// wanted. Pre: the arrays are as long as the view's.
+inline void hand_on(const routing_view& view, std::span<expert_id> selected,
+                    std::span<float> weights) noexcept {
+  if (view.experts.data() != selected.data()) view.experts.copy_to(selected.data());
+  if (!weights.empty() && weights.data() != view.weights.data())
+    std::ranges::copy(view.weights, weights.begin());
+}
+
 namespace detail {
 
 /// The calls of a held policy.

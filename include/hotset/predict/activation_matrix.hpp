@@ -31,8 +31,10 @@
 #include "hotset/core/forecast.hpp"
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids/id_view.hpp"
+#include "hotset/core/platform/file_bytes.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/status.hpp"
+#include "hotset/core/text/names.hpp"
 #include "hotset/policy/predictor.hpp"
 #include "hotset/predict/forecast_rows.hpp"
 #include "hotset/predict/history/live_sequences.hpp"
@@ -64,7 +66,8 @@ class activation_matrix {
     std::uint64_t seed = 1;  ///< of merge: k_means
     /// Matrices to start with, as save() gives them.
     std::shared_ptr<const std::vector<std::byte>> saved{};
-    std::string trouble{};  ///< why a file that was named gave none
+    std::string file{};     ///< where they were read from; empty: nowhere
+    std::string trouble{};  ///< why the file could not be read
 
     /// Parameters by name, as in `activation-matrix:capacity=500:merge=k_means` or `activation-matrix:from=FILE`. The file,
     /// what save() gave, is read here, once.
@@ -79,21 +82,12 @@ class activation_matrix {
           from.choice("rows", {"seen", "all", "future"}, static_cast<std::size_t>(out.rows)));
       out.decay = from.real("decay", out.decay);
       out.seed = from.number("seed", out.seed);
-      if (const auto file = from.text("from", ""); !file.empty()) out.start_with(file);
-      return out;
-    }
-    /// What is wrong with the file is told by validate().
-    void start_with(const std::string& file) {
+      out.file = from.text("from", "");
       // Beside the matrices a saved collection has less than a MiB.
-      using bytes = std::vector<std::byte>;
-      saved = detail::shared_or_trouble(
-          detail::load_file(file, activation_collection::most_bytes + (std::uint64_t{1} << 20U),
-                            "a file",
-                            [](std::span<const std::byte> read) -> result<bytes> {
-                              if (const auto found = shape_of(read); !found) return found.error();
-                              return bytes(read.begin(), read.end());
-                            }),
-          trouble);
+      constexpr auto most = detail::most_predictor_bytes + (std::uint64_t{1} << 20U);
+      if (!out.file.empty())
+        out.saved = detail::shared_or_trouble(file_bytes(out.file, most), out.trouble);
+      return out;
     }
     [[nodiscard]] activation_collection::config stored() const { return {capacity, merge, seed}; }
     [[nodiscard]] validation validate() const {
@@ -121,7 +115,9 @@ class activation_matrix {
     activation_matrix made(shape, options, checked{});
     if (options.saved)
       if (auto bad = made.load(*options.saved))
-        return error{"activation_matrix from: " + bad->message};
+        return error{
+            (options.file.empty() ? "activation_matrix from" : printable(options.file, 4096)) +
+            ": " + bad->message};
     return made;
   }
 
@@ -165,10 +161,6 @@ class activation_matrix {
   validation merge(const activation_matrix& other) { return stored_.merge(other.stored_); }
   [[nodiscard]] std::vector<std::byte> save() const { return stored_.save(); }
   validation load(std::span<const std::byte> bytes) { return stored_.load(bytes); }
-  using saved_shape = activation_collection::saved_shape;
-  static result<saved_shape> shape_of(std::span<const std::byte> bytes) {
-    return activation_collection::shape_of(bytes);
-  }
 
  private:
   struct checked {};
@@ -249,12 +241,10 @@ class activation_matrix {
     // Only now: a request that was closed has changed the collection.
     for (std::size_t t = 0; t < tokens; ++t) touch(row_of_token_[t]);
     for (const auto row : touched_rows()) take_out(row, layer);
-    // Id by id, or all products of a row anew, whichever is less.
-    const bool few = view.experts.size() <= experts_;
     for (std::size_t t = 0; t < tokens; ++t)
       if (row_of_token_[t] != live_sequences::none)
-        count(row_of_token_[t], layer, shape_.ids_of(view, t), few);
-    for (const auto row : touched_rows()) put_in(row, layer, few);
+        count(row_of_token_[t], layer, shape_.ids_of(view, t));
+    for (const auto row : touched_rows()) put_in(row, layer);
   }
   void touch(std::size_t row) noexcept {
     if (row == live_sequences::none || requests_[row].visit == visit_) return;
@@ -262,7 +252,7 @@ class activation_matrix {
     touched_[touched_count_++] = static_cast<std::uint32_t>(row);
     refresh(row);
   }
-  void count(std::size_t row, std::size_t layer, id_view<expert_id> ids, bool few) noexcept {
+  void count(std::size_t row, std::size_t layer, id_view<expert_id> ids) noexcept {
     const auto counts = counts_of(row, layer);
     const auto dots = dots_of(row, layer).first(stored_.size());
     if (decay_ != 1) {
@@ -272,7 +262,6 @@ class activation_matrix {
     for (const auto id : ids) {
       if (!shape_.is_expert(id)) continue;
       counts[index_of(id)] += 1;
-      if (!few) continue;
       const auto* const units = stored_.units_of(layer, index_of(id)).data();
       for (std::size_t m = 0; m < dots.size(); ++m) dots[m] += double{units[m]};
     }
@@ -286,28 +275,15 @@ class activation_matrix {
     const auto dots = dots_of(row, layer);
     for (std::size_t m = 0; m < stored_.size(); ++m) totals[m] -= dots[m] * inverse;
   }
-  void put_in(std::size_t row, std::size_t layer, bool has_dots) noexcept {
+  void put_in(std::size_t row, std::size_t layer) noexcept {
     double square = 0;
     for (const auto n : counts_of(row, layer)) square += double{n} * double{n};
     const auto inverse = inverse_of(row, layer) = square > 0 ? 1 / std::sqrt(square) : 0.0;
     if (inverse == 0) return;
     ++requests_[row].layers;
-    if (!has_dots) multiply(row, layer);
     const auto totals = totals_of(row);
     const auto dots = dots_of(row, layer);
     for (std::size_t m = 0; m < stored_.size(); ++m) totals[m] += dots[m] * inverse;
-  }
-  /// A layer's products with all stored rows.
-  void multiply(std::size_t row, std::size_t layer) noexcept {
-    const auto dots = dots_of(row, layer).first(stored_.size());
-    std::ranges::fill(dots, 0.0);
-    const auto counts = counts_of(row, layer);
-    for (std::size_t e = 0; e < experts_; ++e) {
-      if (counts[e] == 0) continue;
-      const auto* const units = stored_.units_of(layer, e).data();
-      const double n{counts[e]};
-      for (std::size_t m = 0; m < dots.size(); ++m) dots[m] += n * double{units[m]};
-    }
   }
   /// The products with the matrices that have changed since the request was last looked at.
   void refresh(std::size_t row) noexcept {

@@ -62,8 +62,6 @@ class co_activation {
   };
   static constexpr std::string_view name = "co-activation";
   static constexpr predictor_traits traits{};
-  /// Bytes of a table, and of what visits need beside it, at most.
-  static constexpr std::uint64_t most_bytes = detail::most_predictor_bytes;
 
 #if HOTSET_EXCEPTIONS
   /// Errors: throws invalid_config.
@@ -78,7 +76,8 @@ class co_activation {
     const auto reach = static_cast<std::uint64_t>(options.reach);
     if (!fits(layers, experts, reach))
       return error{"a co_activation table of " + text_of(layers, experts, reach) +
-                   ", accepted: at most " + std::to_string(most_bytes) + " bytes"};
+                   ", accepted: at most " + std::to_string(detail::most_predictor_bytes) +
+                   " bytes"};
     // A table that fits leaves no product below that could wrap.
     const auto scratch = detail::forecast_rows::bytes_for(shape, options.depth) +
                          4 * shape.tokens_per_visit() * layers * shape.ranks();
@@ -92,7 +91,8 @@ class co_activation {
   status observe(const routing_view& view) noexcept {
     if (const auto bad = check(view); bad != status::ok) return bad;
     const auto layer = index_of(view.layer);
-    remember(view);
+    seen_[layer] = {view.step, view.experts.size()};
+    std::copy(view.experts.begin(), view.experts.end(), ids_of(layer).begin());
     for (const auto i : view.experts)
       if (is_expert(i)) count(fired_[layer * experts_ + index_of(i)]);
     for (std::size_t back = 1; back <= std::min(layer, reach_); ++back) {
@@ -105,16 +105,8 @@ class co_activation {
     return status::ok;
   }
 
-  /// Takes note of what a layer routed, for predictions, and learns nothing from it: observe() without its counts.
-  /// Errors: as observe.
-  status follow(const routing_view& view) noexcept {
-    if (const auto bad = check(view); bad != status::ok) return bad;
-    remember(view);
-    return status::ok;
-  }
-
-  /// What the next layers will route, by what this one and those before it in its step did: observe(view) or
-  /// follow(view) came before.
+  /// What the next layers will route, by what this one and those before it in its step did. Pre:
+  /// observe(view) came before.
   /// Shape: [tokens, depth, experts]; rows of layers past the last are zeros. Good until the next call.
   /// Returns: an empty forecast for a view that observe refuses.
   [[nodiscard]] forecast predict(const routing_view& view) noexcept {
@@ -136,13 +128,6 @@ class co_activation {
 
   /// How often each expert fired. Shape: [layers, experts].
   [[nodiscard]] std::vector<double> uses() const { return {fired_.begin(), fired_.end()}; }
-  /// Tokens times K that were taken in.
-  [[nodiscard]] std::uint64_t observed() const noexcept {
-    std::uint64_t total = 0;
-    for (const auto f : fired_) total += f;
-    return total;
-  }
-
   /// Adds another user's counts. Errors: another shape or reach.
   validation merge(const co_activation& other) {
     if (other.layers_ != layers_ || other.experts_ != experts_ || other.reach_ != reach_)
@@ -160,35 +145,16 @@ class co_activation {
     out.add_all(together_);
     return std::move(out).take();
   }
-  /// What a saved table was made for; K is not saved.
-  struct saved_shape {
-    std::int32_t layers = 0;
-    std::int32_t experts = 0;
-    std::int32_t reach = 0;
-    friend bool operator==(const saved_shape&, const saved_shape&) = default;
-  };
-  /// Errors: bytes that are no table, or not as many as its shape needs.
-  static result<saved_shape> shape_of(std::span<const std::byte> bytes) {
+  /// Replaces the counts by saved ones. Errors: bytes that are no table, another shape or reach, other lengths; nothing
+  /// has changed then.
+  validation load(std::span<const std::byte> bytes) {
     const detail::saved_reader saved(bytes);
     if (!saved.is(kind, 3)) return error{"no co_activation table, accepted: a saved one"};
-    const std::uint64_t layers = saved[0], experts = saved[1], reach = saved[2];
-    const auto sane = [](std::uint64_t n) { return n >= 1 && n <= 65536; };
-    if (!sane(layers) || !sane(reach) || !fits(layers, experts, reach))
-      return error{"a table of " + text_of(layers, experts, reach) + ", accepted: at most " +
-                   std::to_string(most_bytes) + " bytes"};
-    if (auto bad = saved.check_count(3 + layers * experts + layers * reach * experts * experts,
-                                     text_of(layers, experts, reach)))
-      return *std::move(bad);
-    return saved_shape{static_cast<std::int32_t>(layers), static_cast<std::int32_t>(experts),
-                       static_cast<std::int32_t>(reach)};
-  }
-  /// Replaces the counts by saved ones. Errors: as shape_of, and another shape or reach; nothing has changed then.
-  validation load(std::span<const std::byte> bytes) {
-    if (const auto shape = shape_of(bytes); !shape) return shape.error();
-    const detail::saved_reader saved(bytes);
     if (saved[0] != layers_ || saved[1] != experts_ || saved[2] != reach_)
       return error{"a table of " + text_of(saved[0], saved[1], saved[2]) +
                    ", accepted: " + shape_text()};
+    if (auto bad = saved.check_count(3 + fired_.size() + together_.size(), shape_text()))
+      return bad;
     std::size_t next = 3;
     for (auto* counts : {&fired_, &together_})
       for (auto& count : *counts) count = saved[next++];
@@ -223,7 +189,7 @@ class co_activation {
   /// Pre: layers * reach does not wrap.
   static bool fits(std::uint64_t layers, std::uint64_t experts, std::uint64_t reach) noexcept {
     return experts >= 1 && experts <= 65536 &&
-           experts * experts <= most_bytes / 4 / (layers * reach);
+           experts * experts <= detail::most_predictor_bytes / 4 / (layers * reach);
   }
   [[nodiscard]] status check(const routing_view& view) const noexcept {
     if (view.layer < 0 || index_of(view.layer) >= layers_) return status::invalid_visit;
@@ -250,11 +216,6 @@ class co_activation {
     return std::span(together_).subspan(at * experts_, experts_);
   }
 
-  void remember(const routing_view& view) noexcept {
-    const auto layer = index_of(view.layer);
-    seen_[layer] = {view.step, view.experts.size()};
-    std::copy(view.experts.begin(), view.experts.end(), ids_of(layer).begin());
-  }
   // NOLINTNEXTLINE(bugprone-easily-swappable-parameters): in the order of time
   void count_pairs(std::size_t s, std::size_t back, id_view<expert_id> before,
                    id_view<expert_id> now) noexcept {

@@ -31,7 +31,7 @@
 #include "hotset/predict/forecast_rows.hpp"
 #include "hotset/predict/maps/expert_map_matcher.hpp"
 #include "hotset/predict/maps/expert_map_store.hpp"
-#include "hotset/predict/maps/map_rows.hpp"
+#include "hotset/predict/maps/probability_row.hpp"
 #include "hotset/predict/refusals.hpp"
 
 namespace hotset {
@@ -44,7 +44,7 @@ enum class prefill_maps : std::uint8_t { per_token, last, mean };
 /// What a row is made of: the router's scores, or of the routed experts alone their gate weights, or 1 / K each.
 enum class map_source : std::uint8_t { scores, weights, ids };
 
-/// Learns while it is used, or goes by a store that was loaded. Steps come layer by layer, all with the same tokens; what does
+/// Learns while it is used. Steps come layer by layer, all with the same tokens; what does
 /// not go on with the running step ends it, and nothing of it is stored. A layer that was seen is answered again, and
 /// counts once. Threads: compatible. Nothing allocates in expect.
 class expert_map {
@@ -57,7 +57,6 @@ class expert_map {
     semantic_rows semantic = semantic_rows::first;
     prefill_maps prefill = prefill_maps::per_token;
     map_source source = map_source::scores;
-    bool learn = true;
     /// [vocabulary, embedding_width], the engine's input rows, or empty; the caller keeps them alive.
     std::span<const float> embeddings{};
     std::int32_t embedding_width = 0;
@@ -73,7 +72,6 @@ class expert_map {
       out.prefill =
           static_cast<prefill_maps>(from.choice("prefill", {"per_token", "last", "mean"}, 0));
       out.source = static_cast<map_source>(from.choice("source", {"scores", "weights", "ids"}, 0));
-      out.learn = from.choice("learn", {"yes", "no"}, 0) == 0;
       return out;
     }
     /// What it needs with these options.
@@ -95,7 +93,6 @@ class expert_map {
               .storage = storage,
               .replace = replace,
               .distance = depth,
-              .mean_layers = semantic == semantic_rows::mean ? depth : 0,
               .embeddings = embeddings,
               .embedding_width = embedding_width};
     }
@@ -135,14 +132,11 @@ class expert_map {
     const bool is_new = layer == next_layer_;
     if (is_new) take_in(view, layer);
     const auto out = view.kind == request_class::prefill ? forecast{} : by_trajectory(view.layer);
-    if (is_new && next_layer_ == layers_ && learn_) learn(view);
+    if (is_new && next_layer_ == layers_) learn(view);
     return out;
   }
 
-  /// To be saved.
   [[nodiscard]] const expert_map_store& store() const noexcept { return store_; }
-  /// To be loaded or merged: a running step goes on without the maps that have changed.
-  [[nodiscard]] expert_map_store& store() noexcept { return store_; }
 
  private:
   expert_map(const geometry& shape, const config& options, expert_map_store store,
@@ -151,7 +145,6 @@ class expert_map {
         prefill_(options.prefill),
         source_(options.source),
         top_k_(shape.ranks()),
-        learn_(options.learn),
         layers_(shape.layer_count()),
         experts_(shape.expert_count()),
         most_tokens_(shape.tokens_per_visit()),
@@ -160,14 +153,13 @@ class expert_map {
         ids_(most_tokens_),
         whole_(most_tokens_),
         rows_(most_tokens_ * experts_),
-        maps_(learn_ ? most_tokens_ * layers_ * experts_ : 0),
+        maps_(most_tokens_ * layers_ * experts_),
         expected_(shape, options.depth),
         confidence_(most_tokens_) {}
 
   /// What visits need, beside the store's and the matcher's own. Tokens are at most 2^24, and layers x experts 2^28.
   static std::uint64_t bytes_for(const geometry& shape, const config& options) noexcept {
-    const auto maps = options.learn ? shape.keys() : 0;
-    return shape.tokens_per_visit() * (4 * (shape.expert_count() + maps) + 9) +
+    return shape.tokens_per_visit() * (4 * (shape.expert_count() + shape.keys()) + 9) +
            detail::forecast_rows::bytes_for(shape, options.depth);
   }
 
@@ -232,7 +224,7 @@ class expert_map {
   void take_row(const routing_view& view, std::size_t t, std::size_t layer) noexcept {
     const auto row = std::span(rows_).subspan(t * experts_, experts_);
     if (!write_row(view, t, row)) whole_[t] = 0;
-    if (learn_) std::ranges::copy(row, map(t).subspan(layer * experts_, experts_).begin());
+    std::ranges::copy(row, map(t).subspan(layer * experts_, experts_).begin());
   }
 
   /// Returns false for a row that cannot be: zeros then.
@@ -347,7 +339,6 @@ class expert_map {
   prefill_maps prefill_;
   map_source source_;
   std::size_t top_k_;
-  bool learn_;
   std::size_t layers_;
   std::size_t experts_;
   std::size_t most_tokens_;

@@ -15,7 +15,7 @@
 /// Source: Eliseev and Mazur (next_router); SpecMD A.3 (both).
 /// Deviations: none. Rows of layers past the last are zeros, but for recorded ones, which stay as they are.
 /// Exact: yes (never changes what is computed).
-/// Cost: next_router O(tokens depth experts d_model); else O(tokens depth experts) where something is copied.
+/// Cost: next_router O(tokens depth experts d_model); else O(tokens depth experts).
 ///       Memory: 4 bytes x max_tokens_per_visit x depth x experts.
 
 #include <algorithm>
@@ -42,8 +42,8 @@ namespace hotset {
 /// The source of a gate predictor's scores.
 enum class gate_source : std::uint8_t { next_router, current_gate, recorded };
 
-/// A forecast is good until the next call, and while the arrays that it was made from live. Sums of products and
-/// exponentials are those of the build: their last bits may differ between machines.
+/// A forecast is good until the next call. Sums of products and exponentials are those of the build: their last bits may
+/// differ between machines.
 template <gate_source Source>
 class gate_predictor {
   static constexpr bool by_routers = Source == gate_source::next_router;
@@ -140,13 +140,6 @@ class gate_predictor {
         scores_(shape, by_record ? router_scores::config{} : options_.scores),
         rows_(shape, options_.depth) {}
 
-  /// A forecast that is not copied.
-  [[nodiscard]] forecast made(std::span<const float> probabilities) const noexcept {
-    forecast out;
-    out.probabilities = probabilities;
-    out.depth = options_.depth;
-    return out;
-  }
   /// 0 where the values are no whole number of tokens, or of more than there is room for.
   [[nodiscard]] std::size_t tokens_in(std::span<const float> values,
                                       std::size_t width) const noexcept {
@@ -160,11 +153,9 @@ class gate_predictor {
     const auto width = static_cast<std::size_t>(ahead) * experts_;
     const auto wanted = rows_.depth() * experts_;
     const auto tokens = tokens_in(predictions, width);
-    if (width == wanted || tokens <= 1)
-      return tokens == 0 ? forecast{} : made(predictions.first(tokens * wanted));
     for (std::size_t t = 0; t < tokens; ++t)
       std::copy_n(&predictions[t * width], wanted, rows_.row(t, 0).data());
-    return rows_.of(tokens);
+    return tokens == 0 ? forecast{} : rows_.of(tokens);
   }
   [[nodiscard]] forecast from_routers(const routing_view& view) noexcept {
     const auto width = static_cast<std::size_t>(options_.d_model);
@@ -189,7 +180,6 @@ class gate_predictor {
     const auto values = known ? view.probabilities : view.logits;
     const auto tokens = tokens_in(values, experts_);
     if (tokens == 0) return {};
-    if (known && rows_.depth() == 1) return made(values);
     for (std::size_t t = 0; t < tokens; ++t) {
       const auto of_token = values.subspan(t * experts_, experts_);
       const auto first = rows_.row(t, 0);

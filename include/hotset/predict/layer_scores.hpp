@@ -34,23 +34,10 @@ using scored_expert = std::uint64_t;
   return static_cast<expert_id>(~static_cast<std::uint32_t>(s));
 }
 
-/// The `count` best come first, in order; what is behind them is of no use. Few of many are kept in order as they are found,
-/// which costs less than a heap. Pre: no two are equal, count <= scored.size().
+/// The `count` best come first, in order; what is behind them is of no use. Pre: count <= scored.size().
 inline void sort_best(std::span<scored_expert> scored, std::size_t count) noexcept {
-  constexpr std::size_t few = 32;
-  const auto end = scored.begin() + static_cast<std::ptrdiff_t>(count);
-  if (count > few || count == 0) {
-    std::partial_sort(scored.begin(), end, scored.end(), std::greater<>());
-    return;
-  }
-  std::sort(scored.begin(), end, std::greater<>());
-  for (std::size_t i = count; i < scored.size(); ++i) {
-    const auto next = scored[i];
-    if (next < scored[count - 1]) continue;
-    auto at = count - 1;
-    for (; at > 0 && scored[at - 1] < next; --at) scored[at] = scored[at - 1];
-    scored[at] = next;
-  }
+  std::partial_sort(scored.begin(), scored.begin() + static_cast<std::ptrdiff_t>(count),
+                    scored.end(), std::greater<>());
 }
 
 /// What a forecast says of one layer's experts: means over the tokens.

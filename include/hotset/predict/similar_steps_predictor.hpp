@@ -182,8 +182,8 @@ class similar_steps_predictor {
   void write(std::size_t voters, layer_id target, std::span<float> out) noexcept {
     std::fill_n(votes_.data(), votes_.size(), 0.0F);
     for (const auto& match : std::span(matches_).first(voters))
-      vote_kernels::add(history_.ring().set(target, match.row), weights_[match.similarity], votes_,
-                        level_);
+      detail::for_each_bit(history_.ring().set(target, match.row),
+                           [&](std::size_t e) { votes_[e] += weights_[match.similarity]; });
     const auto fast = rates_.fast(target);
     const auto slow = rates_.slow(target);
     const auto doubt = doubt_ * of_each_;
@@ -198,7 +198,6 @@ class similar_steps_predictor {
   std::size_t experts_;
   float doubt_;
   float of_each_ = 1;  ///< token of the running view
-  vector_level level_ = best_vector_level();
   routing_history history_;
   two_rates rates_;
   unique_ids distinct_;

@@ -49,12 +49,10 @@ class active_evict {
     /// Parameters by name, as in `active_evict:tau=0.002:r_max=2:release=gate`.
     template <class From>
     static config read(From& from) {
-      config out;
-      out.tau = from.real("tau", out.tau);
-      out.r_max = from.number("r_max", out.r_max);
-      out.release = static_cast<release_point>(from.choice("release", {"gate", "end"}, 0));
-      out.protect_predicted = from.choice("protect_predicted", {"false", "true"}, 0) == 1;
-      return out;
+      return {.tau = from.real("tau", config{}.tau),
+              .r_max = from.number("r_max", config{}.r_max),
+              .release = static_cast<release_point>(from.choice("release", {"gate", "end"}, 0)),
+              .protect_predicted = from.choice("protect_predicted", {"false", "true"}, 0) == 1};
     }
     [[nodiscard]] validation validate() const {
       if (!(tau >= 0.0 && tau <= 1.0))

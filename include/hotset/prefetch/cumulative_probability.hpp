@@ -31,9 +31,7 @@ class cumulative_probability {
     /// Parameters by name, as in `cumulative_probability:distance=2`.
     template <class From>
     static config read(From& from) {
-      config out;
-      out.distance = from.number("distance", out.distance);
-      return out;
+      return {.distance = from.number("distance", config{}.distance)};
     }
     [[nodiscard]] validation validate() const {
       if (distance < 1)
@@ -42,10 +40,8 @@ class cumulative_probability {
     }
   };
   static constexpr std::string_view name = "cumulative_probability";
-  static constexpr prefetch_traits traits{};
+  static constexpr prefetch_traits traits{.needs = forecast_need::probabilities};
 
-  explicit cumulative_probability(const geometry& shape)
-      : cumulative_probability(shape, config{}) {}
   cumulative_probability(const geometry& shape, const config& options)
       : layers_(shape.layers),
         distance_(std::min(options.distance, std::max(1, shape.layers - 1))),
@@ -56,7 +52,6 @@ class cumulative_probability {
     wanted_.reserve(most_requests());
   }
 
-  [[nodiscard]] forecast_need needs() const noexcept { return forecast_need::probabilities; }
   [[nodiscard]] std::int32_t depth() const noexcept { return distance_; }
   [[nodiscard]] std::size_t most_requests() const noexcept {
     return experts_ * static_cast<std::size_t>(distance_);

@@ -31,11 +31,9 @@ class next_layer_top_k {
     /// Parameters by name, as in `next_layer_top_k:overfetch=1.5:depth=2`.
     template <class From>
     static config read(From& from) {
-      config out;
-      out.overfetch = from.real("overfetch", out.overfetch);
-      out.depth = from.number("depth", out.depth);
-      out.from = from.number("from", out.from);
-      return out;
+      return {.overfetch = from.real("overfetch", config{}.overfetch),
+              .depth = from.number("depth", config{}.depth),
+              .from = from.number("from", config{}.from)};
     }
     [[nodiscard]] validation validate() const {
       if (!(overfetch >= 1.0) || std::isinf(overfetch))
@@ -47,9 +45,8 @@ class next_layer_top_k {
     }
   };
   static constexpr std::string_view name = "next_layer_top_k";
-  static constexpr prefetch_traits traits{};
+  static constexpr prefetch_traits traits{.needs = forecast_need::probabilities};
 
-  explicit next_layer_top_k(const geometry& shape) : next_layer_top_k(shape, config{}) {}
   next_layer_top_k(const geometry& shape, const config& options)
       : layers_(shape.layers),
         depth_(std::min(options.depth, shape.layers - 1)),
@@ -58,7 +55,6 @@ class next_layer_top_k {
             std::lround(std::min<double>(shape.top_k * options.overfetch, shape.experts)))),
         scores_(shape.expert_count()) {}
 
-  [[nodiscard]] forecast_need needs() const noexcept { return forecast_need::probabilities; }
   [[nodiscard]] std::int32_t depth() const noexcept { return depth_; }
   [[nodiscard]] std::size_t most_requests() const noexcept {
     return count_ * static_cast<std::size_t>(depth_ - from_ + 1);

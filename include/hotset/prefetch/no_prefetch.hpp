@@ -24,10 +24,8 @@ class no_prefetch {
   static constexpr std::string_view name = "no_prefetch";
   static constexpr prefetch_traits traits{.asks_nothing = true};
 
-  explicit no_prefetch(const geometry&) {}
-  no_prefetch(const geometry&, const config&) {}
+  explicit no_prefetch(const geometry&, const config& = {}) {}
 
-  [[nodiscard]] forecast_need needs() const noexcept { return forecast_need::nothing; }
   [[nodiscard]] std::int32_t depth() const noexcept { return 0; }
   [[nodiscard]] std::size_t most_requests() const noexcept { return 0; }
   void observe(const routing_view&) noexcept {}

@@ -37,11 +37,9 @@ class noisy_oracle {
     /// Parameters by name, as in `noisy_oracle:precision=0.9:recall=0.8`.
     template <class From>
     static config read(From& from) {
-      config out;
-      out.precision = from.real("precision", out.precision);
-      out.recall = from.real("recall", out.recall);
-      out.seed = from.number("seed", out.seed);
-      return out;
+      return {.precision = from.real("precision", config{}.precision),
+              .recall = from.real("recall", config{}.recall),
+              .seed = from.number("seed", config{}.seed)};
     }
     [[nodiscard]] validation validate() const {
       if (!(precision > 0.0 && precision <= 1.0))
@@ -52,9 +50,8 @@ class noisy_oracle {
     }
   };
   static constexpr std::string_view name = "noisy_oracle";
-  static constexpr prefetch_traits traits{.sees_future = true};
+  static constexpr prefetch_traits traits{.needs = forecast_need::truth};
 
-  explicit noisy_oracle(const geometry& shape) : noisy_oracle(shape, config{}) {}
   noisy_oracle(const geometry& shape, const config& options)
       : layers_(shape.layers),
         experts_(shape.expert_count()),
@@ -68,7 +65,6 @@ class noisy_oracle {
     others_.reserve(experts_);
   }
 
-  [[nodiscard]] forecast_need needs() const noexcept { return forecast_need::truth; }
   [[nodiscard]] std::int32_t depth() const noexcept { return 1; }
   [[nodiscard]] std::size_t most_requests() const noexcept { return experts_; }
   void observe(const routing_view&) noexcept {}

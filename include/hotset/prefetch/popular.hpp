@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <numeric>
 #include <optional>
 #include <span>
@@ -64,7 +65,6 @@ class popular {
   };
   static constexpr prefetch_traits traits{};
 
-  explicit popular(const geometry& shape) : popular(shape, config{}) {}
   /// Pre: options.validate(shape) has no reason to refuse.
   popular(const geometry& shape, const config& options)
       : layers_(shape.layers),
@@ -75,23 +75,23 @@ class popular {
         running_(options.profile.empty()),
         unique_(experts_, 0),
         ranked_(shape.keys()),
-        asked_for_(shape.layer_count(), 0),
-        rank_(running_ ? shape.keys() : 0),
-        uses_(running_ ? shape.keys() : 0, 0),
-        totals_(running_ ? shape.layer_count() : 0, 0),
-        shares_(running_ ? 0 : shape.keys()) {
+        rank_(shape.keys()),
+        counts_(running_ ? std::vector<double>(shape.keys(), 0.0) : options.profile.counts),
+        totals_(shape.layer_count(), 0.0),
+        asked_for_(shape.layer_count(), 0) {
     HOTSET_ASSERT(!options.validate(shape));
     for (std::size_t layer = 0; layer < asked_for_.size(); ++layer) {
+      const auto counts = std::span(counts_).subspan(layer * experts_, experts_);
       const auto of_layer = std::span(ranked_).subspan(layer * experts_, experts_);
       std::iota(of_layer.begin(), of_layer.end(), expert_id{});
-      if (running_)
-        std::iota(&rank_[layer * experts_], &rank_[layer * experts_] + experts_, 0U);
-      else
-        rank_by(std::span(options.profile.counts).subspan(layer * experts_, experts_), layer);
+      std::iota(&rank_[layer * experts_], &rank_[layer * experts_] + experts_, 0U);
+      std::ranges::stable_sort(of_layer, std::greater<>(),
+                               [counts](expert_id e) { return counts[index_of(e)]; });
+      totals_[layer] = std::accumulate(counts.begin(), counts.end(), 0.0);
+      asked_for_[layer] = experts_ - static_cast<std::size_t>(std::ranges::count(counts, 0.0));
     }
   }
 
-  [[nodiscard]] forecast_need needs() const noexcept { return forecast_need::nothing; }
   [[nodiscard]] std::int32_t depth() const noexcept { return 1; }
   [[nodiscard]] std::size_t most_requests() const noexcept { return count_; }
   /// Pre: 0 <= view.layer < layers.
@@ -99,8 +99,8 @@ class popular {
     HOTSET_ASSERT(view.layer >= 0 && view.layer < layers_);
     if (!running_) return;
     const auto layer = index_of(view.layer);
-    totals_[layer] +=
-        unique_.collect(view.experts, [&](std::size_t, expert_id e) { raise(layer, e); });
+    totals_[layer] += static_cast<double>(
+        unique_.collect(view.experts, [&](std::size_t, expert_id e) { raise(layer, e); }));
   }
   /// A request's probability is the expert's share of the layer's counts, times K, at most 1.
   /// Pre: 0 <= view.layer < layers.
@@ -113,7 +113,7 @@ class popular {
     const auto count = std::min({count_, asked_for_[layer], out.size()});
     for (std::size_t n = 0; n < count; ++n) {
       const auto expert = ranked_[layer * experts_ + n];
-      out[n] = {{next, expert}, step, share(layer, index(layer, expert))};
+      out[n] = {{next, expert}, step, share(layer, expert)};
     }
     return count;
   }
@@ -122,36 +122,20 @@ class popular {
   [[nodiscard]] std::size_t index(std::size_t layer, expert_id expert) const noexcept {
     return layer * experts_ + index_of(expert);
   }
-  [[nodiscard]] float share(std::size_t layer, std::size_t key) const noexcept {
-    if (!running_) return shares_[key];
-    return capped(static_cast<double>(uses_[key]) / static_cast<double>(totals_[layer]));
-  }
-  [[nodiscard]] float capped(double share) const noexcept {
+  [[nodiscard]] float share(std::size_t layer, expert_id expert) const noexcept {
+    const auto share = counts_[index(layer, expert)] / totals_[layer];
     return static_cast<float>(std::min(1.0, share * top_k_));
-  }
-  /// A layer's ranking, once and for all.
-  void rank_by(std::span<const double> profile, std::size_t layer) {
-    const auto of = [profile](expert_id e) { return profile[index_of(e)]; };
-    const auto of_layer = std::span(ranked_).subspan(layer * experts_, experts_);
-    std::sort(of_layer.begin(), of_layer.end(),
-              [of](expert_id a, expert_id b) { return of(a) != of(b) ? of(a) > of(b) : a < b; });
-    const auto total = std::accumulate(profile.begin(), profile.end(), 0.0);
-    for (const auto e : of_layer) {
-      if (of(e) == 0.0) break;
-      ++asked_for_[layer];
-      shares_[index(layer, e)] = capped(of(e) / total);
-    }
   }
   /// One more use, and the expert goes before those that it now precedes.
   void raise(std::size_t layer, expert_id expert) noexcept {
     const auto key = index(layer, expert);
-    const auto uses = ++uses_[key];
-    if (uses == 1) ++asked_for_[layer];
+    const auto uses = ++counts_[key];
+    if (uses == 1.0) ++asked_for_[layer];
     expert_id* const ranked = &ranked_[layer * experts_];
     auto at = rank_[key];
     for (; at > 0; --at) {
       const auto before = ranked[at - 1];
-      const auto others = uses_[index(layer, before)];
+      const auto others = counts_[index(layer, before)];
       if (others > uses || (others == uses && before < expert)) break;
       ranked[at] = before;
       rank_[index(layer, before)] = at;
@@ -167,13 +151,10 @@ class popular {
   bool running_;
   unique_ids unique_;
   std::vector<expert_id> ranked_;       // [layers, experts] most popular first
-  std::vector<std::size_t> asked_for_;  // [layer] how many of them have a count above 0
-  // Running counts.
-  std::vector<std::uint32_t> rank_;    // [key] its place in ranked_
-  std::vector<std::uint64_t> uses_;    // [key]
-  std::vector<std::uint64_t> totals_;  // [layer] sum of its uses
-  // A profile.
-  std::vector<float> shares_;  // [key]
+  std::vector<std::uint32_t> rank_;     // [key] its place in ranked_, while counts run
+  std::vector<double> counts_;          // [key]
+  std::vector<double> totals_;          // [layer] sums of them
+  std::vector<std::size_t> asked_for_;  // [layer] how many counts are above 0
 };
 
 static_assert(prefetch_policy<popular>);

@@ -30,15 +30,13 @@ class previous_step {
   static constexpr std::string_view name = "previous_step";
   static constexpr prefetch_traits traits{};
 
-  explicit previous_step(const geometry& shape) : previous_step(shape, config{}) {}
-  previous_step(const geometry& shape, const config&)
+  explicit previous_step(const geometry& shape, const config& = {})
       : layers_(shape.layers),
         most_(std::min(shape.expert_count(), shape.ranks() * shape.tokens_per_visit())),
         unique_(shape.expert_count(), most_),
         used_(static_cast<std::size_t>(layers_) * most_, no_expert),
         counts_(static_cast<std::size_t>(layers_), 0) {}
 
-  [[nodiscard]] forecast_need needs() const noexcept { return forecast_need::nothing; }
   [[nodiscard]] std::int32_t depth() const noexcept { return 1; }
   [[nodiscard]] std::size_t most_requests() const noexcept { return most_; }
   /// Pre: 0 <= view.layer < layers.

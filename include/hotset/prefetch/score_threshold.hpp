@@ -37,11 +37,9 @@ class score_threshold {
     /// Parameters by name, as in `score_threshold:percentile=80:of=layer`.
     template <class From>
     static config read(From& from) {
-      config out;
-      out.percentile = from.real("percentile", out.percentile);
-      out.window = from.number("window", out.window);
-      out.of = static_cast<score_population>(from.choice("of", {"recent", "layer"}, 0));
-      return out;
+      return {.percentile = from.real("percentile", config{}.percentile),
+              .window = from.number("window", config{}.window),
+              .of = static_cast<score_population>(from.choice("of", {"recent", "layer"}, 0))};
     }
     [[nodiscard]] validation validate() const {
       if (!(percentile > 0.0 && percentile < 100.0))
@@ -56,9 +54,8 @@ class score_threshold {
     }
   };
   static constexpr std::string_view name = "score_threshold";
-  static constexpr prefetch_traits traits{};
+  static constexpr prefetch_traits traits{.needs = forecast_need::probabilities};
 
-  explicit score_threshold(const geometry& shape) : score_threshold(shape, config{}) {}
   score_threshold(const geometry& shape, const config& options)
       : layers_(shape.layers),
         experts_(shape.expert_count()),
@@ -67,7 +64,6 @@ class score_threshold {
         // A layer's own scores are a window of one visit.
         window_(options.of == score_population::layer ? experts_ : options.window) {}
 
-  [[nodiscard]] forecast_need needs() const noexcept { return forecast_need::probabilities; }
   [[nodiscard]] std::int32_t depth() const noexcept { return 1; }
   [[nodiscard]] std::size_t most_requests() const noexcept { return experts_; }
   void observe(const routing_view&) noexcept {}

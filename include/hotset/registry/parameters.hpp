@@ -27,13 +27,6 @@ namespace hotset {
 struct policy_spec {
   std::string name;
   std::vector<std::pair<std::string, std::string>> parameters;
-
-  /// The same text again, parameters in the given order.
-  [[nodiscard]] std::string text() const {
-    std::string out = name;
-    for (const auto& [key, value] : parameters) out += ":" + key + "=" + value;
-    return out;
-  }
 };
 
 namespace detail {
@@ -93,17 +86,10 @@ class parameters {
   [[nodiscard]] T number(std::string_view key, T otherwise) {
     const auto* text = find(key);
     if (text == nullptr) return otherwise;
-    std::uint64_t value = 0;
-    if (!read_whole(*text, value)) {
-      refuse(key, *text, "a whole number from 0");
-      return otherwise;
-    }
-    constexpr auto most = static_cast<std::uint64_t>(std::numeric_limits<T>::max());
-    if (value > most) {
-      keep({std::string(key) + " = " + *text + ", accepted: at most " + std::to_string(most)});
-      return otherwise;
-    }
-    return static_cast<T>(value);
+    T value = 0;
+    if (read_whole(*text, value) && std::cmp_greater_equal(value, 0)) return value;
+    refuse(key, *text, "a whole number from 0 to " + std::to_string(std::numeric_limits<T>::max()));
+    return otherwise;
   }
   [[nodiscard]] double real(std::string_view key, double otherwise) {
     const auto* text = find(key);
@@ -159,7 +145,7 @@ class parameters {
       }
     return nullptr;
   }
-  void refuse(std::string_view key, const std::string& text, const char* accepted) {
+  void refuse(std::string_view key, const std::string& text, const std::string& accepted) {
     keep({spec_.name + ": " + std::string(key) + "=" + text + ", accepted: " + accepted});
   }
   void keep(error reason) {

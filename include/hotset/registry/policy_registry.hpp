@@ -12,7 +12,9 @@
 #include <utility>
 #include <vector>
 
-#include "hotset/paging/any_pager.hpp"
+#include "hotset/paging/pager.hpp"
+#include "hotset/policy/any/any_admission_policy.hpp"
+#include "hotset/policy/any/any_eviction_policy.hpp"
 #include "hotset/policy/any/any_miss_policy.hpp"
 #include "hotset/policy/any/any_predictor.hpp"
 #include "hotset/policy/any/any_prefetch_policy.hpp"
@@ -23,6 +25,11 @@
 #include "hotset/trace/policy_knowledge.hpp"
 
 namespace hotset {
+
+/// A pager of any policies; by default it admits and fetches every miss. A visit is one virtual call of its eviction
+/// policy. Programs that link hotset::policies do not compile it again.
+using erased_pager = pager<any_eviction_policy, any_admission_policy, any_miss_policy>;
+extern template class pager<any_eviction_policy, any_admission_policy, any_miss_policy>;
 
 /// What a pager is made of, by name.
 struct pager_request {
@@ -35,40 +42,41 @@ struct pager_request {
   departure_sink departures{};
 };
 
-/// An eviction policy.
-struct eviction_row : policy_row<any_eviction_policy, eviction_traits> {
-  /// Makes what serves visits alone, with admission `always` and miss policy `fetch`; only in a row without `make`, which
-  /// is no policy of a pager's.
-  std::function<result<std::unique_ptr<any_pager>>(parameters&, const policy_knowledge&,
-                                                   const pager_request&)>
-      make_pager{};
-};
+/// An eviction policy by name, its traits, and how it is built. A row without `make` is no policy of a pager.
+using eviction_row = policy_row<any_eviction_policy, eviction_traits>;
 /// A decorator of eviction policies.
 struct decorator_row {
   std::string name;
   std::function<any_eviction_policy::config(parameters&, const any_eviction_policy::config& inner)>
       make{};
 };
-/// A policy by name, its traits, and how it is built.
+/// An admission policy by name.
 using admission_row = policy_row<any_admission_policy, admission_traits>;
-/// As admission_row.
+/// A prefetch policy by name.
 using prefetch_row = policy_row<any_prefetch_policy, prefetch_traits>;
-/// As admission_row.
+/// A miss policy by name.
 using miss_row = policy_row<any_miss_policy, miss_traits>;
-/// As admission_row.
+/// A routing policy by name.
 using routing_row = policy_row<any_routing_policy, routing_traits>;
-/// As admission_row; a predictor may be made of others.
+/// A predictor by name; it may be made of others.
 struct predictor_row : policy_row<any_predictor, predictor_traits> {
   /// Of a predictor that is made of others; it is not made without them.
   std::function<any_predictor::config(parameters&, const std::vector<any_predictor::config>& parts)>
       mix{};
 };
 
-namespace detail {
-template <class P>
-concept some_policy = eviction_policy<P> || admission_policy<P> || prefetch_policy<P> ||
-    miss_policy<P> || routing_policy<P> || predictor<P>;
-}  // namespace detail
+/// The row of a predictor's class. Its config may have `parts`.
+template <predictor P>
+[[nodiscard]] predictor_row row_of_predictor() {
+  predictor_row row{row_of<any_predictor, P>()};
+  if constexpr (requires(typename P::config options) { options.parts; })
+    row.mix = [](parameters& from, const std::vector<any_predictor::config>& parts) {
+      auto options = read_config<P>(from, {});
+      options.parts = parts;
+      return any_predictor::holding<P>(std::move(options));
+    };
+  return row;
+}
 
 /// Threads: compatible; policies are added before any is asked for.
 class policy_registry {
@@ -82,47 +90,21 @@ class policy_registry {
   policy_list<predictor_row> predictors{"predictor"};
 
   /// Adds a policy of whichever kind it is, under its name. Errors: as policy_list::add.
-  template <eviction_policy P>
-  [[nodiscard]] validation add() {
-    return eviction.add({row_of<any_eviction_policy, P>()});
-  }
-  template <admission_policy P>
-  [[nodiscard]] validation add() {
-    return admission.add(row_of<any_admission_policy, P>());
-  }
-  template <prefetch_policy P>
-  [[nodiscard]] validation add() {
-    return prefetch.add(row_of<any_prefetch_policy, P>());
-  }
-  template <miss_policy P>
-  [[nodiscard]] validation add() {
-    return miss.add(row_of<any_miss_policy, P>());
-  }
-  template <routing_policy P>
-  [[nodiscard]] validation add() {
-    return routing.add(row_of<any_routing_policy, P>());
-  }
-  template <predictor P>
-  [[nodiscard]] validation add() {
-    predictor_row row{row_of<any_predictor, P>()};
-    if constexpr (requires(typename P::config options) { options.parts; })
-      row.mix = [](parameters& from, const std::vector<any_predictor::config>& parts) {
-        auto options = read_config<P>(from, {});
-        options.parts = parts;
-        return any_predictor::holding<P>(std::move(options));
-      };
-    return predictors.add(std::move(row));
-  }
   template <class P>
-    requires(!detail::some_policy<P>)
   [[nodiscard]] validation add() {
+    if constexpr (eviction_policy<P>) return eviction.add(row_of<any_eviction_policy, P>());
+    if constexpr (admission_policy<P>) return admission.add(row_of<any_admission_policy, P>());
+    if constexpr (prefetch_policy<P>) return prefetch.add(row_of<any_prefetch_policy, P>());
+    if constexpr (miss_policy<P>) return miss.add(row_of<any_miss_policy, P>());
+    if constexpr (routing_policy<P>) return routing.add(row_of<any_routing_policy, P>());
+    if constexpr (predictor<P>) return predictors.add(row_of_predictor<P>());
     static_assert(
-        detail::some_policy<P>,
+        eviction_policy<P> || admission_policy<P> || prefetch_policy<P> || miss_policy<P> ||
+            routing_policy<P> || predictor<P>,
         "neither an eviction, admission, prefetch, miss or routing policy nor a predictor; "
         "static_assert(hotset::is_eviction_policy<P>()) says what an eviction policy lacks");
-    return std::nullopt;
   }
-  /// Adds a decorator, such as protect_hot<any_eviction_policy>, under its `decorator` name. Errors: as policy_list::add.
+  /// Adds a decorator, such as protect_hot<any_eviction_policy>, under its name. Errors: as policy_list::add.
   template <eviction_policy D>
   [[nodiscard]] validation add_decorator() {
     const auto make = [](parameters& from, const any_eviction_policy::config& inner) {
@@ -130,14 +112,14 @@ class policy_registry {
       options.inner = inner;
       return any_eviction_policy::holding<D>(std::move(options));
     };
-    return decorators.add({std::string(D::decorator), make});
+    return decorators.add({std::string(D::name), make});
   }
 
   /// The row of the policy itself in a chain such as `protect_hot:uses=4+lru`. Errors: as policy_list::named.
   [[nodiscard]] result<const eviction_row*> eviction_of(std::string_view chain) const;
   /// Where the policy of a chain takes its profile from. Errors: as eviction_of.
   [[nodiscard]] result<std::optional<profile_request>> profile_of(std::string_view chain) const;
-  /// A chain, to be built for any layout. Errors: unknown names, wrong parameters, a policy that stands alone.
+  /// A chain, to be built for any layout. Errors: unknown names, wrong parameters, a row without `make`.
   [[nodiscard]] result<any_eviction_policy::config> make_eviction(
       std::string_view chain, const policy_knowledge& known = {}) const;
 
@@ -148,12 +130,9 @@ class policy_registry {
   /// Why a chain cannot work over so many precisions, or nothing. Errors: as eviction_of.
   [[nodiscard]] validation check_precisions(std::string_view chain, std::size_t precisions) const;
 
-  /// A pager of the named policies, whose type does not depend on the names. Errors: those of its parts; a policy that stands alone.
+  /// A pager of the named policies, whose type does not depend on the names. Errors: those of its parts.
   [[nodiscard]] result<erased_pager> make_erased_pager(const pager_request& wanted,
                                                        const policy_knowledge& known = {}) const;
-  /// A pager for replays, also of a policy that stands alone. Errors: as make_erased_pager; check_precisions.
-  [[nodiscard]] result<std::unique_ptr<any_pager>> make_pager(const pager_request& wanted,
-                                                              const policy_knowledge& known) const;
 };
 
 /// The library's policies, and those that a program adds to them before it asks for any.

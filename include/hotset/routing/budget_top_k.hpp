@@ -37,7 +37,6 @@ class budget_top_k {
   static constexpr std::string_view name = "budget_top_k";
   static constexpr routing_traits traits{.needs_free_slots = true};
 
-  explicit budget_top_k(const geometry& shape) : budget_top_k(shape, config{}) {}
   budget_top_k(const geometry& shape, const config& options)
       : keep_hits_(options.keep_hits), experts_(shape.expert_count()), top_k_(shape.ranks()) {
     taken_.reserve(experts_);
@@ -48,8 +47,7 @@ class budget_top_k {
   status route(const routing_view& view, const residency_view& residents,
                std::span<expert_id> selected, std::span<float> weights) noexcept {
     if (!fits(view, residents, selected, weights)) return status::invalid_visit;
-    if (view.experts.data() != selected.data()) view.experts.copy_to(selected.data());
-    if (!weights.empty()) copy(view.weights, weights);
+    hand_on(view, selected, weights);
     if (residents.free_slots < 0) return status::ok;
     taken_.clear();
     auto free = static_cast<std::size_t>(residents.free_slots);
@@ -66,10 +64,6 @@ class budget_top_k {
     const auto places = view.experts.size();
     return places % top_k_ == 0 && selected.size() == places && residents.row.size() == experts_ &&
            (weights.empty() || (weights.size() == places && view.weights.size() == places));
-  }
-  template <class T>
-  static void copy(std::span<const T> from, std::span<T> to) noexcept {
-    if (from.data() != to.data()) std::copy(from.begin(), from.end(), to.begin());
   }
   /// Keeps what a token may have, in order, then -1 of weight 0.
   void shorten(std::span<expert_id> ids, std::span<float> weights, const residency_view& residents,

@@ -43,10 +43,8 @@ class cache_aware {
     /// Parameters by name, as in `cache_aware:lambda=0.3`.
     template <class From>
     static config read(From& from) {
-      config out;
-      out.lambda = from.real("lambda", out.lambda);
-      out.average = static_cast<logit_average>(from.choice("average", {"range", "value"}, 0));
-      return out;
+      return {.lambda = from.real("lambda", config{}.lambda),
+              .average = static_cast<logit_average>(from.choice("average", {"range", "value"}, 0))};
     }
     [[nodiscard]] validation validate() const {
       if (!(lambda >= 0.0))
@@ -62,7 +60,6 @@ class cache_aware {
   static constexpr std::string_view name = "cache_aware";
   static constexpr routing_traits traits{.needs_logits = true};
 
-  explicit cache_aware(const geometry& shape) : cache_aware(shape, config{}) {}
   cache_aware(const geometry& shape, const config& options)
       : options_(options),
         top_k_(shape.ranks()),
@@ -78,8 +75,7 @@ class cache_aware {
     const double boost = options_.lambda * average_with(view);
     const bool bent = options_.lambda > 0.0;
     const bool given = !bent && view.weights.size() == selected.size();
-    if (!bent && view.experts.data() != selected.data()) view.experts.copy_to(selected.data());
-    if (given && !weights.empty()) copy(view.weights, weights);
+    if (!bent) hand_on(view, selected, given ? weights : std::span<float>{});
     for (std::size_t token = 0; token * top_k_ < selected.size(); ++token) {
       const auto z = logits_of(view, token);
       const auto ids = selected.subspan(token * top_k_, top_k_);
@@ -103,10 +99,6 @@ class cache_aware {
            places % top_k_ == 0 && view.logits.size() == places / top_k_ * biased_.size() &&
            residents.row.size() == biased_.size() && selected.size() == places &&
            (weights.empty() || weights.size() == places);
-  }
-  template <class T>
-  static void copy(std::span<const T> from, std::span<T> to) noexcept {
-    if (from.data() != to.data()) std::copy(from.begin(), from.end(), to.begin());
   }
   [[nodiscard]] std::span<const float> logits_of(const routing_view& view,
                                                  std::size_t token) const noexcept {

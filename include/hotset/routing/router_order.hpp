@@ -8,7 +8,6 @@
 /// Exact: yes.
 /// Cost: O(1) per place; none where the arrays are the router's own.
 
-#include <algorithm>
 #include <span>
 #include <string_view>
 
@@ -23,8 +22,7 @@ class router_order {
   static constexpr std::string_view name = "router_order";
   static constexpr routing_traits traits{.is_exact = true};
 
-  explicit router_order(const geometry&) {}
-  router_order(const geometry&, const config&) {}
+  explicit router_order(const geometry&, const config& = {}) {}
 
   /// `weights` may be empty: not wanted. Errors: invalid_visit if an array is not as long as the view's.
   status route(const routing_view& view, const residency_view&, std::span<expert_id> selected,
@@ -32,10 +30,7 @@ class router_order {
     if (selected.size() != view.experts.size() ||
         (!weights.empty() && weights.size() != view.weights.size()))
       return status::invalid_visit;
-    if (selected.data() != view.experts.data())
-      std::copy(view.experts.begin(), view.experts.end(), selected.begin());
-    if (!weights.empty() && weights.data() != view.weights.data())
-      std::copy(view.weights.begin(), view.weights.end(), weights.begin());
+    hand_on(view, selected, weights);
     return status::ok;
   }
 };

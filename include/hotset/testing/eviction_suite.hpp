@@ -154,22 +154,26 @@ class eviction_walk {
   }
 
   expert_use about(expert_key key, slot_id slot, const visit& v) {
-    expert_use a;
-    a.key = key;
-    a.slot = slot;
-    a.pool = layout_.pool_of_layer(key.layer);
-    a.step = v.step;
-    a.ordinal = ordinal_;
-    a.kind = v.kind;
-    a.weight = static_cast<double>(random_.below(1000)) / 1000.0;
-    return a;
+    return {.key = key,
+            .slot = slot,
+            .pool = layout_.pool_of_layer(key.layer),
+            .step = v.step,
+            .ordinal = ordinal_,
+            .weight = static_cast<double>(random_.below(1000)) / 1000.0,
+            .kind = v.kind};
+  }
+  [[nodiscard]] slot_id slot_of(expert_key key) const {
+    const auto at = std::ranges::find(keys_, key, &std::pair<const slot_id, expert_key>::second);
+    return at == keys_.end() ? no_slot : at->first;
+  }
+  [[nodiscard]] std::pair<slot_id, expert_key> random_resident() {
+    return *std::next(keys_.begin(), static_cast<std::ptrdiff_t>(random_.below(keys_.size())));
   }
   void evict(slot_id slot) {
     const auto key = keys_.at(slot);
     policy_.on_evict(slot, key);
     reference_.on_evict(slot, key);
     free_.push_back({slot, layout_.pool_of_layer(key.layer)});
-    where_.erase(key);
     keys_.erase(slot);
   }
   /// A visit as it is gathered for the policy; the naive form hears of each use at once.
@@ -180,34 +184,27 @@ class eviction_walk {
     std::vector<double> weights;
     std::vector<bypassed_use> bypassed;
   };
-  void use(gathered& visit, const expert_use& a) {
+  /// A use of a resident, of a copy that comes into a free slot or its victim's, or one without a slot.
+  void use(gathered& visit, const expert_use& a, bool is_resident, expert_key victim = no_key) {
+    if (a.slot == no_slot) {
+      reference_.on_bypass(a);
+      visit.bypassed.push_back({a.key.expert, a.weight});
+      return;
+    }
+    if (is_resident) {
+      reference_.on_hit(a);
+    } else {
+      if (victim != no_key) reference_.on_evict(a.slot, victim);
+      keep(a);
+      visit.fills.push_back({.key = a.key, .slot = a.slot, .victim = victim});
+    }
     visit.used.push_back(a.slot);
     visit.experts.push_back(a.key.expert);
     visit.weights.push_back(a.weight);
   }
-  void hit(gathered& visit, const expert_use& a) {
-    reference_.on_hit(a);
-    use(visit, a);
-  }
-  /// A copy comes into a free slot, or into its victim's.
-  void fill(gathered& visit, const expert_use& a, expert_key victim) {
-    if (victim != no_key) {
-      reference_.on_evict(a.slot, victim);
-      where_.erase(victim);
-    }
-    keep(a);
-    visit.fills.push_back(
-        {.key = a.key, .slot = a.slot, .victim = victim, .precision = a.precision});
-    use(visit, a);
-  }
   void keep(const expert_use& a) {
-    where_[a.key] = a.slot;
     keys_[a.slot] = a.key;
     reference_.on_fill(a);
-  }
-  void bypass(gathered& visit, const expert_use& a) {
-    reference_.on_bypass(a);
-    visit.bypassed.push_back({a.key.expert, a.weight});
   }
   void tell(const visit& v, const gathered& visit, std::span<const std::uint8_t> counted) {
     const visit_context context{v.layer, layout_.pool_of_layer(v.layer), v.step, ordinal_, v.kind};
@@ -222,13 +219,11 @@ class eviction_walk {
   }
   /// A free slot of the pool, or none.
   slot_id take_free(pool_id pool) {
-    for (std::size_t n = 0; n < free_.size(); ++n)
-      if (free_[n].pool == pool) {
-        const auto slot = free_[n].slot;
-        free_.erase(free_.begin() + static_cast<std::ptrdiff_t>(n));
-        return slot;
-      }
-    return no_slot;
+    const auto at = std::ranges::find(free_, pool, &vacancy::pool);
+    if (at == free_.end()) return no_slot;
+    const auto slot = at->slot;
+    free_.erase(at);
+    return slot;
   }
 
   /// Asks for the first n in every way that must give the same answer.
@@ -304,12 +299,10 @@ class eviction_walk {
       eligible_.assign(slot, !used && !random_.one_in(12));
     }
     // Free slots of its pool first, as a pager does; then victims.
-    std::vector<expert_key> missing;
-    for (const auto e : v.experts)
-      if (!where_.contains({v.layer, e})) missing.push_back({v.layer, e});
-    std::size_t vacant = 0;
-    for (const auto& f : free_) vacant += f.pool == pool ? 1U : 0U;
-    const auto need = missing.size() > vacant ? missing.size() - vacant : 0;
+    std::size_t need = 0;
+    for (const auto e : v.experts) need += slot_of({v.layer, e}) == no_slot ? 1U : 0U;
+    need -=
+        std::min(need, static_cast<std::size_t>(std::ranges::count(free_, pool, &vacancy::pool)));
     const auto victims = ask({v.layer, pool, v.step, ordinal_, v.kind}, need);
     ASSERT_FALSE(failed_);
     victims_ += victims.size();
@@ -319,9 +312,8 @@ class eviction_walk {
     std::size_t next_victim = 0;
     for (const auto e : v.experts) {
       const expert_key key{v.layer, e};
-      const auto found = where_.find(key);
-      if (found != where_.end()) {
-        hit(now, about(key, found->second, v));
+      if (const auto held = slot_of(key); held != no_slot) {
+        use(now, about(key, held, v), true);
         continue;
       }
       auto slot = random_.one_in(9) ? no_slot : take_free(pool);
@@ -330,8 +322,7 @@ class eviction_walk {
         slot = victims[next_victim++];
         victim = keys_.at(slot);
       }
-      const auto a = about(key, slot, v);
-      slot == no_slot ? bypass(now, a) : fill(now, a, victim);
+      use(now, about(key, slot, v), false, victim);
     }
     tell(v, now, {});
     if (random_.one_in(3)) visit_again(v);
@@ -348,30 +339,22 @@ class eviction_walk {
     for (const auto e : v.experts) {
       if (random_.one_in(2)) continue;
       const expert_key key{v.layer, e};
-      const auto found = where_.find(key);
-      const auto slot = found != where_.end() ? found->second : take_free(pool);
-      auto a = about(key, slot, v);
+      const auto held = slot_of(key);
+      auto a = about(key, held != no_slot ? held : take_free(pool), v);
       a.repeated = true;
-      if (found != where_.end())
-        hit(now, a);
-      else if (slot != no_slot)
-        fill(now, a, no_key);
-      else
-        bypass(now, a);
+      use(now, a, held != no_slot);
     }
     tell(v, now, counted);
   }
   void lose_one_of(const visit& v) {
-    const auto found = where_.find({v.layer, v.experts[random_.below(v.experts.size())]});
-    if (found != where_.end()) evict(found->second);
+    const auto slot = slot_of({v.layer, v.experts[random_.below(v.experts.size())]});
+    if (slot != no_slot) evict(slot);
   }
 
-  /// As a compaction does.
+  /// Moves a resident, as a compaction does.
   void move_one() {
     if (keys_.empty()) return;
-    auto at = keys_.begin();
-    std::advance(at, static_cast<std::ptrdiff_t>(random_.below(keys_.size())));
-    const auto [from, key] = *at;
+    const auto [from, key] = random_resident();
     const auto pool = layout_.pool_of_layer(key.layer);
     const auto to = take_free(pool);
     if (to == no_slot) return;
@@ -379,7 +362,6 @@ class eviction_walk {
     reference_.on_move(from, to);
     keys_.erase(from);
     keys_[to] = key;
-    where_[key] = to;
     free_.push_back({from, pool});
   }
   /// Nothing has been told: an order that does not move by itself is what it was, whichever visit asks, and for whatever.
@@ -403,58 +385,50 @@ class eviction_walk {
   /// Forecasts, prefetches, requests, invalidations, moves and quota changes.
   void between(const visit& v) {
     if (random_.one_in(3)) tell_of_forecast(v);
-    if (random_.one_in(3)) {
-      const auto layer =
-          static_cast<layer_id>(random_.below(static_cast<std::uint64_t>(layout_.shape().layers)));
-      const expert_key key{layer, static_cast<expert_id>(random_.below(
-                                      static_cast<std::uint64_t>(layout_.shape().experts)))};
-      const auto meant_for = v.step + random_.below(4) - (random_.one_in(5) ? 2U : 0U);
-      const auto found = where_.find(key);
-      if (found != where_.end()) {
-        auto a = about(key, found->second, v);
-        a.step = meant_for;
-        tell_request(policy_, prefetch_of(a));
-        reference_.on_request(a);
-      } else {
-        const auto pool = layout_.pool_of_layer(layer);
-        auto slot = take_free(pool);
-        if (slot == no_slot) {
-          eligible_.clear();
-          for (const auto& [s, k] : keys_) eligible_.set(s);
-          const auto running = random_.one_in(6) ? before_layers : v.layer;
-          const auto victims = ask({running, pool, v.step, ordinal_ + 1, v.kind, true}, 1);
-          ASSERT_FALSE(failed_);
-          if (!victims.empty()) {
-            evict(victims.front());
-            slot = take_free(pool);
-          }
-        }
-        if (slot != no_slot) {
-          auto a = about(key, slot, v);
-          a.speculative = true;
-          a.step = meant_for;
-          policy_.on_prefetch(prefetch_of(a));
-          keep(a);
-        }
-      }
-    }
-    if (random_.one_in(15) && !keys_.empty()) {
-      auto at = keys_.begin();
-      std::advance(at, static_cast<std::ptrdiff_t>(random_.below(keys_.size())));
-      evict(at->first);
-    }
+    if (random_.one_in(3)) prefetch(v);
+    if (random_.one_in(15) && !keys_.empty()) evict(random_resident().first);
     if (random_.one_in(6)) move_one();
     if (random_.one_in(8)) ask_elsewhere(v);
-    if (random_.one_in(10) && !free_.empty()) {  // a free slot changes pool
-      auto& moved = free_[random_.below(free_.size())];
-      const auto to = static_cast<pool_id>(random_.below(layout_.pools()));
-      std::size_t held = 0;
-      for (const auto& f : free_) held += f.pool == to ? 1U : 0U;
-      for (const auto& [s, k] : keys_) held += layout_.pool_of_layer(k.layer) == to ? 1U : 0U;
-      if (held < layout_.most_slots(to) &&
-          layout_.at(to).size_class == layout_.at(moved.pool).size_class)
-        moved.pool = to;
+    if (random_.one_in(10) && !free_.empty()) change_pool(free_[random_.below(free_.size())]);
+  }
+  void prefetch(const visit& v) {
+    const auto& shape = layout_.shape();
+    const expert_key key{layer_id{random_.id_below(shape.layers)},
+                         expert_id{random_.id_below(shape.experts)}};
+    const auto meant_for = v.step + random_.below(4) - (random_.one_in(5) ? 2U : 0U);
+    if (const auto held = slot_of(key); held != no_slot) {
+      auto a = about(key, held, v);
+      a.step = meant_for;
+      tell_request(policy_, prefetch_of(a));
+      reference_.on_request(a);
+      return;
     }
+    const auto pool = layout_.pool_of_layer(key.layer);
+    auto slot = take_free(pool);
+    if (slot == no_slot) {
+      eligible_.clear();
+      for (const auto& [s, k] : keys_) eligible_.set(s);
+      const auto running = random_.one_in(6) ? before_layers : v.layer;
+      const auto victims = ask({running, pool, v.step, ordinal_ + 1, v.kind, true}, 1);
+      ASSERT_FALSE(failed_);
+      if (victims.empty()) return;
+      evict(victims.front());
+      slot = take_free(pool);
+    }
+    auto a = about(key, slot, v);
+    a.speculative = true;
+    a.step = meant_for;
+    policy_.on_prefetch(prefetch_of(a));
+    keep(a);
+  }
+  /// A free slot goes to another pool, if that may have one more.
+  void change_pool(vacancy& moved) {
+    const auto to = static_cast<pool_id>(random_.below(layout_.pools()));
+    auto held = static_cast<std::size_t>(std::ranges::count(free_, to, &vacancy::pool));
+    for (const auto& [s, k] : keys_) held += layout_.pool_of_layer(k.layer) == to ? 1U : 0U;
+    if (held < layout_.most_slots(to) &&
+        layout_.at(to).size_class == layout_.at(moved.pool).size_class)
+      moved.pool = to;
   }
 
   random_source random_;
@@ -463,7 +437,6 @@ class eviction_walk {
   P policy_;
   reference::policy reference_;
   slot_mask eligible_;
-  std::map<expert_key, slot_id> where_;
   std::map<slot_id, expert_key> keys_;
   std::vector<vacancy> free_;
   std::uint64_t ordinal_ = 0;

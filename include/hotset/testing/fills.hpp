@@ -8,11 +8,7 @@ namespace hotset::suites {
 
 /// A copy of one expert into one slot.
 inline fill fill_of(expert_key key, slot_id slot, ticket after = no_ticket) {
-  fill f;
-  f.key = key;
-  f.slot = slot;
-  f.after = after;
-  return f;
+  return {.key = key, .slot = slot, .after = after};
 }
 
 }  // namespace hotset::suites

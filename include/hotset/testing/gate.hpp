@@ -2,8 +2,7 @@
 #pragma once
 /// What a stream waits at until a test lets it go on.
 
-#include <condition_variable>
-#include <mutex>
+#include <atomic>
 
 #include "hotset/version.hpp"
 
@@ -12,28 +11,16 @@ namespace hotset::suites {
 /// Holds a stream up until it is opened.
 class gate {
  public:
-  void open() {
-    {
-      const std::lock_guard lock(mutex_);
-      open_ = true;
-    }
-    changed_.notify_all();
+  void open() noexcept {
+    open_ = true;
+    open_.notify_all();
   }
-  [[nodiscard]] bool is_open() {
-    const std::lock_guard lock(mutex_);
-    return open_;
-  }
+  [[nodiscard]] bool is_open() const noexcept { return open_; }
   /// For host_stream::run.
-  static void pass(void* self) noexcept {
-    auto& g = *static_cast<gate*>(self);
-    std::unique_lock lock(g.mutex_);
-    g.changed_.wait(lock, [&] { return g.open_; });
-  }
+  static void pass(void* self) noexcept { static_cast<gate*>(self)->open_.wait(false); }
 
  private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool open_ = false;
+  std::atomic<bool> open_ = false;
 };
 
 }  // namespace hotset::suites

@@ -94,6 +94,23 @@ inline double power(double base, std::uint64_t n) {
   while (n-- > 0) p *= base;
   return p;
 }
+/// What a map holds of a key, or 0.
+inline double value_of(const std::map<expert_key, double>& values, expert_key key) {
+  const auto found = values.find(key);
+  return found == values.end() ? 0.0 : found->second;
+}
+/// How many layers after the context's the key's comes.
+inline std::int32_t layers_ahead(const state& s, expert_key key, const visit_context& c) {
+  return ((key.layer - c.layer - 1) % s.shape.layers + s.shape.layers) % s.shape.layers;
+}
+/// The rule that evicts the smallest score(state, resident, context), of equals the one used longest ago.
+template <class Score>
+ranking by_score(Score score) {
+  return [=](const state& s, const resident& r, const visit_context& c, std::vector<double>& out) {
+    out.push_back(score(s, r, c));
+    out.push_back(r.position);
+  };
+}
 
 /// Naive form of lru.
 inline ranking by_recency() {
@@ -109,57 +126,38 @@ inline ranking by_arrival() {
 }
 /// Naive form of lfu.
 inline ranking by_whole_count() {
-  return [](const state& s, const resident& r, const visit_context&, std::vector<double>& out) {
-    const auto found = s.counts.find(r.key);
-    out.push_back(found == s.counts.end() ? 0.0 : found->second);
-    out.push_back(r.position);
-  };
+  return by_score(
+      [](const state& s, const resident& r, const auto&) { return value_of(s.counts, r.key); });
 }
 /// Naive form of lfu that counts residents alone.
 inline ranking by_resident_count() {
-  return [](const state&, const resident& r, const visit_context&, std::vector<double>& out) {
-    out.push_back(r.uses);
-    out.push_back(r.position);
-  };
+  return by_score([](const state&, const resident& r, const auto&) { return r.uses; });
 }
 /// Naive form of gate_score.
 inline ranking by_gate() {
-  return [](const state& s, const resident& r, const visit_context&, std::vector<double>& out) {
-    const auto found = s.gates.find(r.key);
-    out.push_back(found == s.gates.end() ? 0.0 : found->second);
-    out.push_back(r.position);
-  };
+  return by_score(
+      [](const state& s, const resident& r, const auto&) { return value_of(s.gates, r.key); });
 }
 /// Naive form of popularity.
 inline ranking by_profile() {
-  return [](const state& s, const resident& r, const visit_context&, std::vector<double>& out) {
-    const auto found = s.profile.find(r.key);
-    out.push_back(found == s.profile.end() ? 0.0 : found->second);
-    out.push_back(r.position);
-  };
+  return by_score(
+      [](const state& s, const resident& r, const auto&) { return value_of(s.profile, r.key); });
 }
 /// Naive form of lfru.
 inline ranking by_decayed_frequency() {
-  return [](const state& s, const resident& r, const visit_context& c, std::vector<double>& out) {
+  return by_score([](const state& s, const resident& r, const visit_context& c) {
     const auto found = s.heat.find(r.key);
-    double score = 0;
-    if (found != s.heat.end()) {
-      const auto [f, last] = found->second;
-      const auto age = c.step - last;
-      score = f * power(s.decay, age) / static_cast<double>(age + 1);
-    }
-    out.push_back(score);
-    out.push_back(r.position);
-  };
+    if (found == s.heat.end()) return 0.0;
+    const auto [f, last] = found->second;
+    const auto age = c.step - last;
+    return f * power(s.decay, age) / static_cast<double>(age + 1);
+  });
 }
 /// Naive form of furthest_layer.
 inline ranking by_layer_distance() {
-  return [](const state& s, const resident& r, const visit_context& c, std::vector<double>& out) {
-    const auto layers = s.shape.layers;
-    const auto distance = ((r.key.layer - c.layer - 1) % layers + layers) % layers;
-    out.push_back(-static_cast<double>(distance));
-    out.push_back(r.position);
-  };
+  return by_score([](const state& s, const resident& r, const visit_context& c) {
+    return -static_cast<double>(layers_ahead(s, r.key, c));
+  });
 }
 /// 0 stale, 1 current, 2 later.
 inline double staleness(const resident& r, const visit_context& c) {
@@ -181,32 +179,25 @@ inline ranking by_staleness(bool stale_first = false) {
 /// Naive form of least_stale that goes by layers.
 inline ranking by_staleness_and_layer() {
   return [](const state&, const resident& r, const visit_context& c, std::vector<double>& out) {
-    out.push_back(staleness(r, c));
-    out.push_back(static_cast<double>(r.key.layer));
-    out.push_back(r.arrival);
+    out.insert(out.end(), {staleness(r, c), static_cast<double>(r.key.layer), r.arrival});
   };
 }
 /// Naive form of least_stale by epochs.
 inline ranking by_epoch() {
   return [](const state&, const resident& r, const visit_context&, std::vector<double>& out) {
-    out.push_back(static_cast<double>(r.epoch));
-    out.push_back(static_cast<double>(r.key.layer));
-    out.push_back(r.position);
+    out.insert(out.end(),
+               {static_cast<double>(r.epoch), static_cast<double>(r.key.layer), r.position});
   };
 }
 /// Naive form of belady.
 inline ranking by_next_use() {
-  return [](const state& s, const resident& r, const visit_context& c, std::vector<double>& out) {
-    double next = 1e300;
+  return by_score([](const state& s, const resident& r, const visit_context& c) {
     const auto found = s.future.find(r.key);
-    if (found != s.future.end()) {
-      // A policy is asked before the visit is recorded: an expert of this very visit is used now.
-      const auto use = found->second.lower_bound(c.ordinal);
-      if (use != found->second.end()) next = static_cast<double>(*use);
-    }
-    out.push_back(-next);
-    out.push_back(r.position);
-  };
+    if (found == s.future.end()) return -1e300;
+    // A policy is asked before the visit is recorded: an expert of this very visit is used now.
+    const auto use = found->second.lower_bound(c.ordinal);
+    return use == found->second.end() ? -1e300 : -static_cast<double>(*use);
+  });
 }
 /// two_rates', from the first visit on: with those that took place the planned one, if it is the one that asks.
 inline float recent_rate(const state& s, expert_key key, const visit_context& c) {
@@ -245,10 +236,9 @@ inline bool in_next_visit(const state& s, expert_key key, const visit_context& c
 /// The next visits are known, and nothing behind them.
 inline ranking by_next_visit() {
   return [](const state& s, const resident& r, const visit_context& c, std::vector<double>& out) {
-    const auto layers = s.shape.layers;
-    const auto ahead = ((r.key.layer - c.layer - 1) % layers + layers) % layers;
+    const auto ahead = layers_ahead(s, r.key, c);
     const bool wanted = in_next_visit(s, r.key, c);
-    const auto worth = static_cast<float>(std::pow(0.6, (ahead + 1.0) / layers));
+    const auto worth = static_cast<float>(std::pow(0.6, (ahead + 1.0) / s.shape.layers));
     out.push_back(wanted ? 1 : 0);
     out.push_back(wanted ? -static_cast<double>(ahead)
                          : double{recent_rate(s, r.key, c)} * double{worth});
@@ -274,7 +264,7 @@ inline const std::vector<double>& recent_uses(const state& s, layer_id layer, do
 }
 /// ActiveEvict's, equations 8 to 13.
 inline ranking by_importance(double alpha, double gamma, std::size_t window) {
-  return [=](const state& s, const resident& r, const visit_context& c, std::vector<double>& out) {
+  return by_score([=](const state& s, const resident& r, const visit_context& c) {
     const auto& uses = recent_uses(s, r.key.layer, gamma, window);
     std::set<expert_id> there;
     for (const auto& [slot, other] : s.residents)
@@ -284,26 +274,23 @@ inline ranking by_importance(double alpha, double gamma, std::size_t window) {
     const double own = uses[index_of(r.key.expert)];
     const double h = all > 0 ? own / all : 0;
     const auto told = s.expected.find(r.key.layer);
-    const bool known = told != s.expected.end() && told->second.step == c.step;
-    out.push_back(known ? alpha * h + (1 - alpha) * told->second.mean[index_of(r.key.expert)] : h);
-    out.push_back(r.position);
-  };
+    if (told == s.expected.end() || told->second.step != c.step) return h;
+    return alpha * h + (1 - alpha) * told->second.mean[index_of(r.key.expert)];
+  });
 }
 /// fMoE's: expected probability times uses.
 inline ranking by_expected_uses(bool since_fill) {
-  return [=](const state& s, const resident& r, const visit_context&, std::vector<double>& out) {
+  return by_score([=](const state& s, const resident& r, const auto&) {
     const auto told = s.expected_of_request.find(r.key.layer);
     const double p = told == s.expected_of_request.end()
                          ? double{1.0F / static_cast<float>(s.shape.experts)}
                          : told->second.most[index_of(r.key.expert)];
-    const auto uses = s.counts.find(r.key);
-    out.push_back(p * (since_fill ? r.since_fill : uses == s.counts.end() ? 0 : uses->second));
-    out.push_back(r.position);
-  };
+    return p * (since_fill ? r.since_fill : value_of(s.counts, r.key));
+  });
 }
 /// MoE-Infinity's: of what the running requests were routed to in the layer, the share that the key has.
 inline ranking by_activation_ratio() {
-  return [](const state& s, const resident& r, const visit_context&, std::vector<double>& out) {
+  return by_score([](const state& s, const resident& r, const auto&) {
     double mean = 0;
     for (const auto request : s.asking) {
       const auto found = s.activated.find({request, r.key.layer});
@@ -313,9 +300,8 @@ inline ranking by_activation_ratio() {
       const auto own = std::ranges::count(ids, r.key.expert);
       if (all > 0) mean += static_cast<double>(own) / static_cast<double>(all);
     }
-    out.push_back(s.asking.empty() ? 0.0 : mean / static_cast<double>(s.asking.size()));
-    out.push_back(r.position);
-  };
+    return s.asking.empty() ? 0.0 : mean / static_cast<double>(s.asking.size());
+  });
 }
 /// Naive form of protect_hot.
 inline ranking sparing_hot(double uses, ranking inner) {
@@ -373,9 +359,10 @@ class policy {
   void on_routed(const routing_view& view) {
     planned_.clear();
     const auto k = static_cast<std::size_t>(state_.shape.top_k);
-    for (std::size_t t = 0; t + k <= view.chosen().size(); t += k)
-      planned_.emplace_back(view.chosen().begin() + static_cast<std::ptrdiff_t>(t),
-                            view.chosen().begin() + static_cast<std::ptrdiff_t>(t + k));
+    for (std::size_t t = 0; t + k <= view.chosen().size(); t += k) {
+      const auto row = view.chosen().subspan(t, k);
+      planned_.emplace_back(row.begin(), row.end());
+    }
     const auto& routed = view.experts;
     state_.planned = planned_visit{view.step, view.layer, {routed.begin(), routed.end()}};
     planned_of_.assign(view.sequences.begin(), view.sequences.end());

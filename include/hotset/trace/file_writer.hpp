@@ -7,8 +7,8 @@
 ///  and owner are kept, and it must be writable. Devices, FIFOs and sockets stay what they are and get the bytes as
 ///  they come; so does a descriptor of this process that is named by a path, as /dev/stdout is.
 
-#include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -43,80 +43,39 @@ class unfinished_files {
 
 namespace detail {
 
-/// Where the bytes for a path go.
-struct write_target {
-  enum class kind : std::uint8_t {
-    fresh,       ///< nothing is there
-    regular,     ///< a file to be replaced
-    through,     ///< a device, a FIFO: opened as it is
-    descriptor,  ///< one of ours, in `number`
-  };
-  kind what = kind::fresh;
-  std::filesystem::path path{};  ///< links followed
-  int number = -1;
-  struct stat facts {};  ///< regular
-  int problem = 0;       ///< errno, or 0
-};
-
 /// The descriptor of this process that a path such as /proc/self/fd/1 names, or -1.
 [[nodiscard]] inline int own_descriptor(const std::filesystem::path& path) {
   const auto digits = path.filename().string();
-  if (digits.empty() || digits.size() > 9 ||
-      !std::all_of(digits.begin(), digits.end(), [](char c) { return c >= '0' && c <= '9'; }))
-    return -1;
+  const auto* const end = digits.data() + digits.size();
+  unsigned number = 0;
+  const auto [rest, wrong] = std::from_chars(digits.data(), end, number);
+  if (wrong != std::errc{} || rest != end) return -1;
   std::error_code bad;
   const auto own = std::filesystem::canonical("/proc/self/fd", bad);
   if (bad || std::filesystem::canonical(path.parent_path(), bad) != own || bad) return -1;
-  int number = 0;
-  for (const char c : digits) number = number * 10 + (c - '0');
-  return number;
+  return static_cast<int>(number);
 }
 
-/// Follows the links of a path, up to a descriptor of ours. Returns errno, or 0.
-[[nodiscard]] inline int follow_links(write_target& target) {
+/// Follows the links of a path, up to a descriptor of ours, whose number is written then. Returns errno, or 0.
+[[nodiscard]] inline int follow_links(std::filesystem::path& path, int& number) {
   for (int links = 0; links < 40; ++links) {
     struct stat facts {};
-    if (::lstat(target.path.c_str(), &facts) != 0) return errno == ENOENT ? 0 : errno;
+    if (::lstat(path.c_str(), &facts) != 0) return errno == ENOENT ? 0 : errno;
     if (!S_ISLNK(facts.st_mode)) return 0;
-    target.number = own_descriptor(target.path);
-    if (target.number >= 0) return 0;
+    number = own_descriptor(path);
+    if (number >= 0) return 0;
     std::error_code bad;
-    const auto next = std::filesystem::read_symlink(target.path, bad);
+    const auto next = std::filesystem::read_symlink(path, bad);
     if (bad) return bad.value();
-    target.path = next.is_absolute() ? next : target.path.parent_path() / next;
+    path = next.is_absolute() ? next : path.parent_path() / next;
   }
   return ELOOP;
 }
 
 /// The descriptor of this process that a path leads to, as /dev/stdin does, or -1.
-[[nodiscard]] inline int descriptor_named(const std::filesystem::path& path) {
-  write_target target;
-  target.path = path;
-  return follow_links(target) == 0 ? target.number : -1;
-}
-
-[[nodiscard]] inline write_target find_write_target(const std::string& path) {
-  write_target out;
-  out.path = path;
-  // The system judges the whole path first: it knows which links it does not follow.
-  const bool there = ::stat(path.c_str(), &out.facts) == 0;
-  if (!there && errno != ENOENT) out.problem = errno;
-  if (out.problem != 0) return out;
-  if (there && S_ISDIR(out.facts.st_mode)) out.problem = EISDIR;
-  if (out.problem != 0) return out;
-  out.problem = follow_links(out);
-  if (out.problem != 0) return out;
-  if (out.number >= 0) {
-    out.what = write_target::kind::descriptor;
-  } else if (there) {
-    struct stat found {};
-    const bool same = ::stat(out.path.c_str(), &found) == 0 && found.st_dev == out.facts.st_dev &&
-                      found.st_ino == out.facts.st_ino;
-    const bool replaces = same && S_ISREG(out.facts.st_mode);
-    out.what = replaces ? write_target::kind::regular : write_target::kind::through;
-    if (!same) out.path = path;  // a link that leads where no path does
-  }
-  return out;
+[[nodiscard]] inline int descriptor_named(std::filesystem::path path) {
+  int number = -1;
+  return follow_links(path, number) == 0 ? number : -1;
 }
 
 /// Suggested alternative path, or empty.
@@ -139,7 +98,7 @@ class file_writer {
   /// Opening a FIFO waits for its reader. `watch` must outlive the writer.
   explicit file_writer(std::string path, unfinished_files* watch = nullptr)
       : name_(std::move(path)), watch_(watch) {
-    open(detail::find_write_target(name_));
+    open();
   }
   /// Writes through a descriptor of this process, such as that of standard output; `name` is for messages.
   file_writer(int descriptor, std::string name) : name_(std::move(name)) { share(descriptor); }
@@ -173,15 +132,15 @@ class file_writer {
   /// Returns what went wrong since the start, or nothing: then everything is where it belongs. Pre: called once.
   std::optional<error> finish() {
     flush();
-    if (!code_ && !refusal_) close_and_rename();
+    if (!code_) close_and_rename();
     abandon();
     return problem();
   }
 
   /// The first error so far, or nothing.
   [[nodiscard]] std::optional<error> problem() const {
-    if (refusal_) return error{name_ + ": " + *refusal_};
     if (!code_) return std::nullopt;
+    if (code_ == EISDIR) return error{name_ + ": is a folder; accepted: a file"};
     std::string text = name_ + ": " + what_ + ": " + std::strerror(*code_);
     if (*code_ == ENOSPC || *code_ == EDQUOT || *code_ == EFBIG)
       return refusal(text, ": ", written_, " of ", wanted_, " bytes fitted");
@@ -204,50 +163,55 @@ class file_writer {
  private:
   static constexpr std::size_t buffer_bytes = std::size_t{1} << 16U;
 
-  void refuse(std::string why) { refusal_ = std::move(why); }
   void fail(const char* what, int code) {
     if (code_) return;
     what_ = what;
     code_ = code;
   }
 
-  void open(const detail::write_target& target) {
-    if (target.problem == EISDIR) return refuse("is a folder; accepted: a file");
-    if (target.problem != 0) return fail("cannot be created", target.problem);
-    using kind = detail::write_target::kind;
-    switch (target.what) {
-      case kind::fresh: return begin(target, 0666, "cannot be created");
-      case kind::regular: return replace(target);
-      case kind::through: return open_as_it_is(target.path);
-      case kind::descriptor: return share(target.number);
-    }
+  void open() {
+    // The system judges the whole path first: it knows which links it does not follow.
+    struct stat facts {};
+    const bool there = ::stat(name_.c_str(), &facts) == 0;
+    if (!there && errno != ENOENT) return fail("cannot be created", errno);
+    if (there && S_ISDIR(facts.st_mode)) return fail("cannot be created", EISDIR);
+    target_ = name_;
+    int number = -1;
+    if (const int bad = detail::follow_links(target_, number); bad != 0)
+      return fail("cannot be created", bad);
+    if (number >= 0) return share(number);
+    if (!there) return begin(0666, "cannot be created");
+    struct stat found {};
+    const bool same = ::stat(target_.c_str(), &found) == 0 && found.st_dev == facts.st_dev &&
+                      found.st_ino == facts.st_ino;
+    if (same && S_ISREG(facts.st_mode)) return replace(facts);
+    if (!same) target_ = name_;  // a link that leads where no path does
+    open_as_it_is();
   }
   void share(int descriptor) {
     file_ = ::fcntl(descriptor, F_DUPFD_CLOEXEC, 3);
     if (file_ < 0) fail("cannot be written", errno);
   }
-  void open_as_it_is(const std::filesystem::path& path) {
-    do file_ = ::open(path.c_str(), O_WRONLY | O_NOCTTY | O_CLOEXEC);
+  void open_as_it_is() {
+    do file_ = ::open(target_.c_str(), O_WRONLY | O_NOCTTY | O_CLOEXEC);
     while (file_ < 0 && errno == EINTR);
     if (file_ < 0) fail("cannot be opened", errno);
   }
   /// The replacement has the file's permissions, and never wider ones.
-  void replace(const detail::write_target& target) {
-    if (::faccessat(AT_FDCWD, target.path.c_str(), W_OK, AT_EACCESS) != 0)
+  void replace(const struct stat& facts) {
+    if (::faccessat(AT_FDCWD, target_.c_str(), W_OK, AT_EACCESS) != 0)
       return fail("cannot be written", errno);
-    begin(target, 0600, "cannot be replaced");
+    begin(0600, "cannot be replaced");
     if (file_ < 0) return;
     struct stat made {};
     if (::fstat(file_, &made) != 0) return fail("cannot be replaced", errno);
-    const bool others = made.st_uid != target.facts.st_uid || made.st_gid != target.facts.st_gid;
-    if (others && ::fchown(file_, target.facts.st_uid, target.facts.st_gid) != 0)
+    const bool others = made.st_uid != facts.st_uid || made.st_gid != facts.st_gid;
+    if (others && ::fchown(file_, facts.st_uid, facts.st_gid) != 0)
       return fail("its owner cannot be kept", errno);
-    if (::fchmod(file_, target.facts.st_mode & 07777U) != 0)
-      return fail("its mode cannot be kept", errno);
+    if (::fchmod(file_, facts.st_mode & 07777U) != 0) return fail("its mode cannot be kept", errno);
   }
   /// Makes the unfinished file.
-  void begin(const detail::write_target& target, mode_t mode, const char* what) {
-    target_ = target.path;
+  void begin(mode_t mode, const char* what) {
     auto number =
         static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count()) ^
         static_cast<std::uint64_t>(::getpid()) << 40U;
@@ -272,7 +236,7 @@ class file_writer {
   }
 
   void put(const char* at, std::size_t size) {
-    while (size > 0 && !code_ && !refusal_) {
+    while (size > 0 && !code_) {
       const auto done = ::write(file_, at, size);
       if (done > 0) {
         at += done;
@@ -309,7 +273,6 @@ class file_writer {
   int file_ = -1;
   std::vector<char> buffer_;
   std::uint64_t wanted_ = 0, written_ = 0;
-  std::optional<std::string> refusal_;
   const char* what_ = "";
   std::optional<int> code_;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The uses to come, as offline policies know them: by key, in the order of a pool, and those of a layer's next visit.
+/// The uses to come, as offline policies know them: in the order of a pool, and those of a layer's next visit.
 
 #include <algorithm>
 #include <cstddef>
@@ -19,8 +19,7 @@
 
 namespace hotset {
 
-/// For every key the visits that will use it, ascending. Memory: 8 bytes per use and 12 per key. With token groups, a
-/// group is an event.
+/// The visits to come that use each key. Memory: 8 bytes per use. With token groups, a group is an event.
 class future_uses {
  public:
   /// A key is used at an ordinal.
@@ -37,9 +36,10 @@ class future_uses {
     if (events.size() >= never)
       return refusal("a future of ", events.size(), " events, accepted: fewer than 4294967295");
     future_uses out;
+    out.keys_ = shape.keys();
     out.keys_in_order_.reserve(events.size());
+    out.ordinals_.reserve(events.size());
     std::vector<std::uint64_t> last(shape.keys(), std::uint64_t{never});
-    out.first_.assign(shape.keys() + 1, 0);
     for (std::size_t n = 0; n < events.size(); ++n) {
       const auto& e = events[n];
       const auto refuse = [&](const char* what) {
@@ -52,38 +52,24 @@ class future_uses {
       const auto k = shape.index(e.key);
       if (last[k] == e.ordinal) continue;
       last[k] = e.ordinal;
-      ++out.first_[k + 1];
       out.keys_in_order_.push_back(static_cast<std::uint32_t>(k));
-    }
-    for (std::size_t k = 0; k < shape.keys(); ++k) out.first_[k + 1] += out.first_[k] + 1;
-    out.ordinals_.assign(out.first_.back(), never);
-    std::vector<std::size_t> at(out.first_.begin(), out.first_.end() - 1);
-    for (const auto& e : events) {
-      const auto k = shape.index(e.key);
-      const auto ordinal = static_cast<std::uint32_t>(e.ordinal);
-      if (at[k] > out.first_[k] && out.ordinals_[at[k] - 1] == ordinal) continue;
-      out.ordinals_[at[k]++] = ordinal;
+      out.ordinals_.push_back(static_cast<std::uint32_t>(e.ordinal));
     }
     return out;
   }
 
-  [[nodiscard]] std::size_t keys() const noexcept { return first_.empty() ? 0 : first_.size() - 1; }
-  /// Ordinals that use the key, ascending. Pre: index < keys().
-  [[nodiscard]] std::span<const std::uint32_t> uses(std::size_t index) const noexcept {
-    return {ordinals_.data() + first_[index], first_[index + 1] - first_[index] - 1};
-  }
-  /// Where the uses of a key begin in ordinals(); `never` closes them.
-  [[nodiscard]] std::size_t first(std::size_t index) const noexcept { return first_[index]; }
-  [[nodiscard]] std::span<const std::uint32_t> ordinals() const noexcept { return ordinals_; }
-  /// The key index of every use, by ascending ordinal.
+  [[nodiscard]] std::size_t keys() const noexcept { return keys_; }
+  /// Shape: [uses]. The key index of every use, by ascending ordinal.
   [[nodiscard]] std::span<const std::uint32_t> keys_in_order() const noexcept {
     return keys_in_order_;
   }
+  /// Shape: [uses]. Their ordinals.
+  [[nodiscard]] std::span<const std::uint32_t> ordinals() const noexcept { return ordinals_; }
 
  private:
-  std::vector<std::size_t> first_;
-  std::vector<std::uint32_t> ordinals_;
+  std::size_t keys_ = 0;
   std::vector<std::uint32_t> keys_in_order_;
+  std::vector<std::uint32_t> ordinals_;
 };
 
 /// The uses in the order in which an offline policy goes through them: numbered pool by pool, the last one of a pool
@@ -114,14 +100,12 @@ class use_order {
     ordinals_.resize(keys.size());
     following_.resize(keys.size());
     keys_.resize(keys.size());
-    std::vector<std::size_t> unseen(future.keys());  // uses of the key that are not numbered yet
-    for (std::size_t k = 0; k < unseen.size(); ++k) unseen[k] = future.uses(k).size();
     std::size_t width = 0;
     std::uint32_t last = none;
     for (auto n = keys.size(); n-- > 0;) {
       const auto key = keys[n];
       const auto use = next[pool_of(key)]++;
-      const auto ordinal = future.uses(key)[--unseen[key]];
+      const auto ordinal = future.ordinals()[n];
       width = ordinal == last ? width + 1 : 1;
       last = ordinal;
       widest_ = std::max(widest_, width);
@@ -168,39 +152,41 @@ using shared_use_orders = std::function<std::shared_ptr<const use_order>(const p
 
 /// Whether the next visit of a key's own layer uses it. A visit without experts is none; with token groups, a group is
 /// a visit.
-/// Threads: compatible; each layer stands at the visit that was last asked for. Memory: 12 bytes a visit, 4 a use, 1 a
-/// key.
+/// Threads: compatible; each layer stands at the visit that was last asked for. Memory: 12 bytes a visit, 4 a use.
 class next_visits {
  public:
   /// Knows no layer: no key is used.
   next_visits() = default;
   /// Pre: future.keys() == shape.keys().
   next_visits(const geometry& shape, const future_uses& future)
-      : experts_(shape.expert_count()), layers_(shape.layer_count()), in_next_(shape.keys(), 0) {
-    std::vector<std::size_t> seen(shape.keys(), 0);  // uses of the key so far
-    for (const auto key : future.keys_in_order()) {
+      : experts_(shape.expert_count()), layers_(shape.layer_count()) {
+    for (std::size_t n = 0; n < future.ordinals().size(); ++n) {
+      const auto key = future.keys_in_order()[n];
+      const auto ordinal = future.ordinals()[n];
       auto& layer = layers_[key / experts_];
-      const auto ordinal = future.uses(key)[seen[key]++];
       if (layer.ordinals.empty() || layer.ordinals.back() != ordinal) {
         layer.ordinals.push_back(ordinal);
         layer.begins.push_back(layer.keys.size());
       }
       layer.keys.push_back(key);
     }
-    for (auto& layer : layers_) {
-      layer.begins.push_back(layer.keys.size());
-      mark(layer, 1);
-    }
+    for (auto& layer : layers_) layer.begins.push_back(layer.keys.size());
   }
 
   /// Whether the first visit of the key's layer that has the ordinal `from` or a later one uses the key.
-  /// Complexity: O(1) while that visit stays the same, else O(log visits) and the uses of two visits.
+  /// Complexity: O(uses of the visit), and O(log visits) if it is another one than the last.
   [[nodiscard]] bool uses(expert_key key, std::uint64_t from) noexcept {
     const auto l = index_of(key.layer);
     if (l >= layers_.size()) return false;
     auto& layer = layers_[l];
-    if (!stands(layer, from)) move(layer, from);
-    return in_next_[l * experts_ + index_of(key.expert)] != 0;
+    if (!stands(layer, from)) {
+      const auto found = std::ranges::lower_bound(layer.ordinals, from);
+      layer.next = static_cast<std::size_t>(found - layer.ordinals.begin());
+    }
+    if (layer.next == layer.ordinals.size()) return false;
+    const auto first = layer.begins[layer.next];
+    const auto used = std::span(layer.keys).subspan(first, layer.begins[layer.next + 1] - first);
+    return std::ranges::find(used, l * experts_ + index_of(key.expert)) != used.end();
   }
 
  private:
@@ -216,21 +202,8 @@ class next_visits {
     return (n == layer.ordinals.size() || layer.ordinals[n] >= from) &&
            (n == 0 || layer.ordinals[n - 1] < from);
   }
-  void move(layer_visits& layer, std::uint64_t from) noexcept {
-    mark(layer, 0);
-    const auto found = std::ranges::lower_bound(layer.ordinals, from);
-    layer.next = static_cast<std::size_t>(found - layer.ordinals.begin());
-    mark(layer, 1);
-  }
-  void mark(const layer_visits& layer, std::uint8_t used) noexcept {
-    if (layer.next == layer.ordinals.size()) return;
-    for (auto i = layer.begins[layer.next]; i < layer.begins[layer.next + 1]; ++i)
-      in_next_[layer.keys[i]] = used;
-  }
-
   std::size_t experts_ = 0;
   std::vector<layer_visits> layers_;
-  std::vector<std::uint8_t> in_next_;  // [key]
 };
 
 }  // namespace hotset

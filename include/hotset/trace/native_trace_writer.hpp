@@ -113,86 +113,51 @@ class safetensors_header {
 
 namespace detail {
 
-/// Lays the tensors of a trace out and writes them one after the other.
-class native_layout {
- public:
-  explicit native_layout(const routing_trace& trace)
-      : trace_(trace), expert_bytes_(trace.expert_bytes) {
-    const auto t = trace.tokens();
-    const auto l = static_cast<std::size_t>(trace.layers);
-    const auto k = static_cast<std::size_t>(trace.top_k);
-    const auto e = static_cast<std::size_t>(trace.experts);
-    const auto d = static_cast<std::size_t>(trace.hidden_width);
-    const auto ahead = static_cast<std::size_t>(trace.prediction_depth);
-    if (expert_bytes_.size() == 1) expert_bytes_.assign(l, expert_bytes_.front());
-    // Wide elements first: with data that begins at a multiple of 64, everything is aligned.
-    add("expert_bytes", "U64", {l}, expert_bytes_);
-    add("step", "U32", {t}, trace.step);
-    add("sequence", "U32", {t}, trace.sequence);
-    add("token_ids", "I32", {t}, trace.token_ids);
-    add("weights", "F32", {t, l, k}, trace.weights);
-    add("logits", "F32", {t, l, e}, trace.logits);
-    add_bytes("ids", "U16", {t, l, k}, {}, 2);
-    add("probabilities", "F16", {t, l, e}, trace.probabilities);
-    add("hidden", "F16", {t, l, d}, trace.hidden);
-    add("predictions", "F16", {t, l, ahead, e}, trace.predictions);
-    add("adapter", "I16", {t}, trace.adapter);
-    add("kind", "U8", {t}, trace.kind);
-  }
-  native_layout(const native_layout&) = delete;
-  native_layout& operator=(const native_layout&) = delete;
-
-  [[nodiscard]] std::string header() const { return header_.bytes(metadata()); }
-
-  void write(file_writer& file) const {
-    for (const auto part : parts_) part.empty() ? write_ids(file) : file.write(part);
-  }
-
- private:
+/// Calls use(name, dtype, shape, bytes, bytes of an element) for each array that the file has, in its order; the bytes
+/// of ids are those in memory, which are wider. Wide elements come first: with data that begins at a multiple of 64,
+/// everything is aligned.
+template <class Use>
+void each_native_array(const routing_trace& trace, Use use) {
+  const auto t = trace.tokens();
+  const auto l = static_cast<std::uint64_t>(trace.layers);
+  const auto k = static_cast<std::uint64_t>(trace.top_k);
+  const auto e = static_cast<std::uint64_t>(trace.experts);
+  const auto d = static_cast<std::uint64_t>(trace.hidden_width);
+  const auto ahead = static_cast<std::uint64_t>(trace.prediction_depth);
   using extents = std::initializer_list<std::uint64_t>;
+  const auto array = [&](std::string_view name, std::string_view dtype, extents shape,
+                         const auto& values) {
+    if (!values.empty())
+      use(name, dtype, shape, std::as_bytes(std::span(values)), sizeof(values[0]));
+  };
+  const auto halves = [&](std::string_view name, extents shape, const half_array& values) {
+    if (!values.empty()) use(name, "F16", shape, values.bytes(), sizeof(std::uint16_t));
+  };
+  auto expert_bytes = trace.expert_bytes;
+  if (expert_bytes.size() == 1) expert_bytes.assign(l, expert_bytes.front());
+  array("expert_bytes", "U64", {l}, expert_bytes);
+  array("step", "U32", {t}, trace.step);
+  array("sequence", "U32", {t}, trace.sequence);
+  array("token_ids", "I32", {t}, trace.token_ids);
+  array("weights", "F32", {t, l, k}, trace.weights);
+  array("logits", "F32", {t, l, e}, trace.logits);
+  use("ids", "U16", extents{t, l, k}, std::as_bytes(std::span(trace.ids)), sizeof(std::uint16_t));
+  halves("probabilities", {t, l, e}, trace.probabilities);
+  halves("hidden", {t, l, d}, trace.hidden);
+  halves("predictions", {t, l, ahead, e}, trace.predictions);
+  array("adapter", "I16", {t}, trace.adapter);
+  array("kind", "U8", {t}, trace.kind);
+}
 
-  /// An array without values is not written.
-  template <class T>
-  void add(std::string_view name, std::string_view dtype, extents shape,
-           const std::vector<T>& values) {
-    if (!values.empty()) add_bytes(name, dtype, shape, std::as_bytes(std::span(values)), sizeof(T));
+inline void write_native_ids(std::span<const expert_id> ids, file_writer& file) {
+  std::vector<std::uint16_t> part(std::min<std::size_t>(ids.size(), std::size_t{1} << 16U));
+  for (; !ids.empty(); ids = ids.subspan(part.size())) {
+    part.resize(std::min(part.size(), ids.size()));
+    for (std::size_t i = 0; i < part.size(); ++i)
+      part[i] = static_cast<std::uint16_t>(ids[i]);  // -1 becomes 0xFFFF
+    file.write(std::span<const std::uint16_t>(part));
   }
-  void add(std::string_view name, std::string_view dtype, extents shape, const half_array& values) {
-    if (!values.empty()) add_bytes(name, dtype, shape, values.bytes(), 2);
-  }
-  /// No bytes: those of ids, which are wider in memory.
-  void add_bytes(std::string_view name, std::string_view dtype, extents shape,
-                 std::span<const std::byte> bytes, std::uint64_t element_bytes) {
-    header_.add(name, dtype, {shape.begin(), shape.size()}, element_bytes);
-    parts_.push_back(bytes);
-  }
-
-  [[nodiscard]] std::map<std::string, std::string> metadata() const {
-    std::map<std::string, std::string> facts(trace_.metadata.begin(), trace_.metadata.end());
-    facts["format"] = "hotset.trace/1";
-    facts["experts"] = std::to_string(trace_.experts);
-    facts["name"] = trace_.name;
-    facts["model"] = trace_.model;
-    facts["source"] = trace_.source;
-    return facts;
-  }
-
-  void write_ids(file_writer& file) const {
-    std::vector<std::uint16_t> part(
-        std::min<std::size_t>(trace_.ids.size(), std::size_t{1} << 16U));
-    for (std::size_t at = 0; at < trace_.ids.size(); at += part.size()) {
-      const auto count = std::min(part.size(), trace_.ids.size() - at);
-      for (std::size_t i = 0; i < count; ++i)
-        part[i] = static_cast<std::uint16_t>(trace_.ids[at + i]);  // -1 becomes 0xFFFF
-      file.write(std::span<const std::uint16_t>(part).first(count));
-    }
-  }
-
-  const routing_trace& trace_;
-  std::vector<std::uint64_t> expert_bytes_;  ///< of every layer
-  safetensors_header header_;
-  std::vector<std::span<const std::byte>> parts_;
-};
+}
 
 }  // namespace detail
 
@@ -205,9 +170,20 @@ class native_layout {
   if (trace.experts > routing_trace::max_experts_in_file)
     return refusal(file.name(), ": not written: experts = ", trace.experts,
                    ", accepted: 1..65535 (the format keeps ids in 16 bits)");
-  const detail::native_layout layout(trace);
-  file.write(layout.header());
-  layout.write(file);
+  safetensors_header header;
+  detail::each_native_array(trace, [&](auto name, auto dtype, auto shape, auto, auto width) {
+    header.add(name, dtype, {shape.begin(), shape.size()}, width);
+  });
+  std::map<std::string, std::string> facts(trace.metadata.begin(), trace.metadata.end());
+  facts["format"] = "hotset.trace/1";
+  facts["experts"] = std::to_string(trace.experts);
+  facts["name"] = trace.name;
+  facts["model"] = trace.model;
+  facts["source"] = trace.source;
+  file.write(header.bytes(facts));
+  detail::each_native_array(trace, [&](std::string_view name, auto, auto, auto bytes, auto) {
+    name == "ids" ? detail::write_native_ids(trace.ids, file) : file.write(bytes);
+  });
   return file.finish();
 }
 

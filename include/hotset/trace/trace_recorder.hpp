@@ -62,13 +62,9 @@ class trace_recorder {
  public:
   using config = trace_recorder_config;
 
-#if HOTSET_EXCEPTIONS
-  /// Errors: throws invalid_config.
-  explicit trace_recorder(const config& c) : trace_recorder(create(c).value()) {}
-#endif
   static result<trace_recorder> create(const config& c) {
     if (auto bad = c.validate()) return *std::move(bad);
-    return trace_recorder(c, checked{});
+    return trace_recorder(c);
   }
 
   /// Opens a step of `tokens` rows. sequences: one per row, or empty for 0.
@@ -98,7 +94,7 @@ class trace_recorder {
   }
 
   /// Stores one layer of the open step; a layer recorded twice keeps the later call.
-  /// Ids that are no expert become -1, weights that are not finite become 0; both are counted.
+  /// Ids that are no expert become -1, weights that are not finite and scores that are NaN become 0.
   /// Errors: invalid_argument if no step is open; invalid_visit if a length does not belong.
   status record(const routing_view& view) noexcept {
     if (!open_) return status::invalid_argument;
@@ -131,8 +127,6 @@ class trace_recorder {
   [[nodiscard]] std::size_t capacity() const noexcept { return config_.capacity; }
   /// Tokens of the steps that did not fit.
   [[nodiscard]] std::uint64_t lost_tokens() const noexcept { return lost_tokens_; }
-  /// Ids out of range and weights, logits or probabilities that are NaN or (weights) infinite.
-  [[nodiscard]] std::uint64_t replaced_values() const noexcept { return replaced_; }
 
   /// A copy of the closed steps. Not for the hot path.
   [[nodiscard]] routing_trace closed() const {
@@ -169,8 +163,7 @@ class trace_recorder {
   }
 
  private:
-  struct checked {};
-  trace_recorder(const config& c, checked) : config_(c), trace_(described()) { allocate(); }
+  explicit trace_recorder(const config& c) : config_(c), trace_(described()) { allocate(); }
   [[nodiscard]] std::size_t hidden_width() const noexcept {
     return static_cast<std::size_t>(config_.hidden_width);
   }
@@ -255,9 +248,7 @@ class trace_recorder {
     auto* const out = trace_.ids.data() + at(view.layer, token) * k;
     for (std::size_t i = 0; i < k; ++i) {
       const auto id = view.experts[row * k + i];
-      const bool known = is_within(id, trace_.experts);
-      replaced_ += (!known && id != no_expert) ? 1U : 0U;
-      out[i] = known ? id : no_expert;
+      out[i] = is_within(id, trace_.experts) ? id : no_expert;
     }
   }
   template <class Stored>
@@ -265,10 +256,7 @@ class trace_recorder {
                     std::size_t to) noexcept {
     const bool infinity_is_meant = static_cast<const void*>(&target) != &trace_.weights;
     for (float value : values) {
-      if (std::isnan(value) || (!infinity_is_meant && std::isinf(value))) {
-        ++replaced_;
-        value = 0;
-      }
+      if (std::isnan(value) || (!infinity_is_meant && std::isinf(value))) value = 0;
       if constexpr (sizeof(Stored) == sizeof(float))
         target[to++] = value;
       else
@@ -284,7 +272,6 @@ class trace_recorder {
   std::size_t step_tokens_ = 0;  ///< of the open step
   bool open_ = false;
   std::uint64_t lost_tokens_ = 0;
-  std::uint64_t replaced_ = 0;
 };
 
 }  // namespace hotset

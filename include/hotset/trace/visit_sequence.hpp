@@ -12,7 +12,6 @@
 #include "hotset/core/error.hpp"
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids.hpp"
-#include "hotset/core/ids/id_view.hpp"
 #include "hotset/core/ids/per_id.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/trace/routing_trace.hpp"
@@ -89,9 +88,6 @@ class visit_sequence {
             .token_ids = {},
             .sequences = {sequences_.data() + v.first_row, v.rows}};
   }
-  /// All routed ids of all visits, in replay order; -1 where a rank is absent.
-  [[nodiscard]] id_view<expert_id> ids() const noexcept { return ids_; }
-  [[nodiscard]] std::span<const float> weights() const noexcept { return weights_; }
 
   /// The model's shape; top_k is 1 per access, max_tokens_per_visit is that of the largest visit.
   [[nodiscard]] const geometry& shape() const noexcept { return shape_; }

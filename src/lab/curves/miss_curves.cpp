@@ -66,20 +66,18 @@ void measure_exactly(const visit_sequence& visits, cache_scope scope, curve_set&
 void measure_sample(const visit_sequence& visits, const curve_method& method, std::uint64_t seed,
                     curve_set& out) {
   const auto& shape = visits.shape();
-  sampled_reuse_distance sampled({.keys = shape.keys(),
-                                  .rate = method.rate,
-                                  .most_keys = method.most_keys,
-                                  .bins = shape.keys(),
-                                  .seed = seed});
+  auto sampled =
+      sampled_reuse_distance::create(
+          {.keys = shape.keys(), .rate = method.rate, .most_keys = method.most_keys, .seed = seed})
+          .value();
   unique_ids distinct(shape.expert_count(), visits.widest_union());
   std::vector<expert_id> members(visits.widest_union());
   progress told(visits.size());
   for (std::size_t i = 0; i < visits.size(); ++i) {
     told.at(i);
     const auto view = visits[i];
-    sampled.visit(view.experts, shape.index({view.layer, expert_id{}}));
-    sampled.end_visit(view.experts.size() == 1 ? 1
-                                               : distinct.collect(view.experts, members.data()));
+    sampled.visit(view.experts, shape.index({view.layer, expert_id{}}),
+                  view.experts.size() == 1 ? 1 : distinct.collect(view.experts, members.data()));
   }
   told.at(visits.size());
   const auto curve = sampled.curve();

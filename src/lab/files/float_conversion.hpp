@@ -18,7 +18,7 @@ enum class float_type : std::uint8_t { f16, bf16, f32 };
 
 /// Rounds to nearest, ties to even; a NaN stays a NaN, and equal types keep every bit.
 /// Returns false if a finite value became infinite. Pre: both spans hold as many elements and do not overlap.
-using float_converter = bool (*)(std::span<const std::byte> from, std::span<std::byte> to) noexcept;
-[[nodiscard]] float_converter converter(float_type from, float_type to) noexcept;
+bool convert_floats(float_type type, std::span<const std::byte> from, float_type to_type,
+                    std::span<std::byte> to) noexcept;
 
 }  // namespace hotset::lab

@@ -43,11 +43,6 @@ constexpr std::array types = {
     type_fact{42, "Q2_0", 64, 18},
 };
 
-const type_fact* find_type(std::uint32_t id) noexcept {
-  const auto* const at = std::ranges::find(types, id, &type_fact::id);
-  return at == types.end() ? nullptr : &*at;
-}
-
 constexpr std::uint64_t longest_key = 65535;
 constexpr std::uint32_t most_dimensions = 4;
 constexpr int deepest_array = 4;
@@ -94,11 +89,6 @@ class gguf_file::reader {
   }
 
  private:
-  struct placed {
-    std::uint64_t begin, end;
-    const std::string* name;
-  };
-
   static constexpr std::uint64_t smallest_entry = 8 + 4 + 1;
   static constexpr std::uint64_t smallest_tensor = 8 + 4 + 4 + 8;
 
@@ -108,11 +98,19 @@ class gguf_file::reader {
     refuse_input(file_, place, found, accepted);
   }
 
+  [[nodiscard]] static std::string byte(std::size_t at) { return fmt::format("byte {}", at); }
+  [[nodiscard]] static std::string tensor_place(const tensor& t) {
+    return fmt::format("tensor '{}'", t.name);
+  }
+  [[noreturn]] void refuse_key(const std::string& key, const std::string& found,
+                               const std::string& accepted) const {
+    refuse_input(file_, fmt::format("key '{}'", key), found, accepted);
+  }
+
   template <class T>
   T take(const char* what) {
     if (left() < sizeof(T))
-      refuse("byte " + std::to_string(at_), "the file ends before " + std::string(what),
-             "an intact GGUF file");
+      refuse(byte(at_), fmt::format("the file ends before {}", what), "an intact GGUF file");
     T out;
     std::memcpy(&out, bytes_.data() + at_, sizeof(T));
     at_ += sizeof(T);
@@ -123,8 +121,8 @@ class gguf_file::reader {
     const auto begin = at_;
     const auto number = take<std::uint64_t>(what);
     if (number > left() / smallest)
-      refuse("byte " + std::to_string(begin), std::string(what) + " is " + std::to_string(number),
-             "0.." + std::to_string(left() / smallest) + ", which the file has room for");
+      refuse(byte(begin), fmt::format("{} is {}", what, number),
+             fmt::format("0..{}, which the file has room for", left() / smallest));
     return number;
   }
   std::string_view string(const char* what) {
@@ -142,14 +140,14 @@ class gguf_file::reader {
     if (out_.version_ != 2 && out_.version_ != 3)
       refuse("byte 4",
              out_.version_ > 0xffff ? "the version is that of a big-endian file"
-                                    : "version " + std::to_string(out_.version_),
+                                    : fmt::format("version {}", out_.version_),
              "2 or 3, little-endian");
   }
 
   value_type type(const std::string& key) {
     const auto id = take<std::uint32_t>("a value's type");
     if (id > static_cast<std::uint32_t>(value_type::f64))
-      refuse("key '" + key + "'", "value type " + std::to_string(id) + " is unknown", "0..12");
+      refuse_key(key, fmt::format("value type {} is unknown", id), "0..12");
     return static_cast<value_type>(id);
   }
 
@@ -157,11 +155,11 @@ class gguf_file::reader {
     const auto begin = at_;
     const std::string key(string("a key's length"));
     if (key.empty() || key.size() > longest_key)
-      refuse("byte " + std::to_string(begin), "a key of " + std::to_string(key.size()) + " bytes",
-             "1.." + std::to_string(longest_key));
+      refuse(byte(begin), fmt::format("a key of {} bytes", key.size()),
+             fmt::format("1..{}", longest_key));
     auto found = read_value(key, type(key));
     if (!out_.metadata_.emplace(key, found).second)
-      refuse("key '" + key + "'", "appears twice", "each key once");
+      refuse_key(key, "appears twice", "each key once");
   }
 
   value read_value(const std::string& key, value_type kind) {
@@ -193,13 +191,12 @@ class gguf_file::reader {
   void skip(const std::string& key, value_type kind, std::uint64_t number, int depth) {
     if (const auto size = size_of(kind); size > 0) {
       if (number > left() / size)
-        refuse("key '" + key + "'", "its value passes the file's end", "an intact GGUF file");
+        refuse_key(key, "its value passes the file's end", "an intact GGUF file");
       at_ += static_cast<std::size_t>(number) * size;
       return;
     }
     if (depth > deepest_array)
-      refuse("key '" + key + "'", "arrays in arrays, too deep",
-             "up to " + std::to_string(deepest_array) + " of them");
+      refuse_key(key, "arrays in arrays, too deep", fmt::format("up to {} of them", deepest_array));
     for (std::uint64_t i = 0; i < number; ++i) {
       if (kind == value_type::string) {
         (void)string("a string's length");
@@ -216,26 +213,26 @@ class gguf_file::reader {
     const auto number = given->is_array ? std::nullopt : given->natural();
     constexpr std::uint64_t most = 1U << 30U;
     if (!number || *number < 8 || *number > most || *number % 8 != 0)
-      refuse("key 'general.alignment'", number ? "is " + std::to_string(*number) : "is no integer",
-             "a multiple of 8 in 8.." + std::to_string(most));
+      refuse_key("general.alignment", number ? fmt::format("is {}", *number) : "is no integer",
+                 fmt::format("a multiple of 8 in 8..{}", most));
     alignment_ = *number;
   }
 
   void read_tensor() {
     gguf_file::tensor t;
     t.name = string("the length of a tensor's name");
-    const auto place = "tensor '" + t.name + "'";
+    const auto place = tensor_place(t);
     if (t.name.empty() || !names_.insert(t.name).second)
       refuse(place, t.name.empty() ? "has no name" : "the name appears twice", "each name once");
     const auto rank = take<std::uint32_t>("a tensor's rank");
     if (rank < 1 || rank > most_dimensions)
-      refuse(place, std::to_string(rank) + " dimensions", "1.." + std::to_string(most_dimensions));
+      refuse(place, fmt::format("{} dimensions", rank), fmt::format("1..{}", most_dimensions));
     for (std::uint32_t d = 0; d < rank; ++d)
       t.dimensions.push_back(take<std::uint64_t>("a tensor's extent"));
     const auto id = take<std::uint32_t>("a tensor's type");
-    const auto* const fact = find_type(id);
-    if (fact == nullptr)
-      refuse(place, "type " + std::to_string(id) + " is unknown",
+    const auto* const fact = std::ranges::find(types, id, &type_fact::id);
+    if (fact == types.end())
+      refuse(place, fmt::format("type {} is unknown", id),
              "the types of ggml up to 42 that are not withdrawn");
     t.type = fact->name;
     t.bytes = bytes_of(t, *fact);
@@ -250,10 +247,10 @@ class gguf_file::reader {
     const auto bytes =
         elements ? detail::product({*elements / fact.block, fact.bytes}) : std::nullopt;
     if (!bytes || t.dimensions.front() % fact.block != 0)
-      refuse("tensor '" + t.name + "'",
+      refuse(tensor_place(t),
              fmt::format("extents [{}] of {}", fmt::join(t.dimensions, ", "), t.type),
-             "extents of 1 or more, the first a multiple of " + std::to_string(fact.block) +
-                 ", whose bytes fit a file");
+             fmt::format("extents of 1 or more, the first a multiple of {}, whose bytes fit a file",
+                         fact.block));
     return *bytes;
   }
 
@@ -261,29 +258,27 @@ class gguf_file::reader {
   void check_places() {
     const auto padding = (alignment_ - at_ % alignment_) % alignment_;
     const auto data = padding <= left() ? left() - padding : 0;
-    std::vector<placed> tensors;
-    for (auto& t : out_.tensors_) {
-      const auto place = "tensor '" + t.name + "'";
+    const auto most = extent_ == file_extent::whole ? data : most_described_bytes;
+    std::vector<const tensor*> placed;
+    for (const auto& t : out_.tensors_) {
       if (t.offset % alignment_ != 0)
-        refuse(place, "offset " + std::to_string(t.offset),
-               "a multiple of " + std::to_string(alignment_));
-      const auto most = extent_ == file_extent::whole ? data : most_described_bytes;
+        refuse(tensor_place(t), fmt::format("offset {}", t.offset),
+               fmt::format("a multiple of {}", alignment_));
       if (t.offset > most || t.bytes > most - t.offset)
-        refuse(place,
-               "its " + std::to_string(t.bytes) + " bytes at " + std::to_string(t.offset) +
-                   " pass the file's end",
-               "an end of at most " + std::to_string(most) + ", the bytes after the header");
-      tensors.push_back({t.offset, t.offset + t.bytes, &t.name});
-      t.offset += at_ + padding;
+        refuse(tensor_place(t),
+               fmt::format("its {} bytes at {} pass the file's end", t.bytes, t.offset),
+               fmt::format("an end of at most {}, the bytes after the header", most));
+      placed.push_back(&t);
     }
-    std::sort(tensors.begin(), tensors.end(),
-              [](const placed& a, const placed& b) { return a.begin < b.begin; });
-    for (const auto& t : tensors)
-      if (t.end > data) out_.missing_ += t.end - std::max(t.begin, data);
-    for (std::size_t i = 1; i < tensors.size(); ++i)
-      if (tensors[i].begin < tensors[i - 1].end)
-        refuse("tensor '" + *tensors[i].name + "'", "overlaps '" + *tensors[i - 1].name + "'",
+    std::ranges::sort(placed, {}, &tensor::offset);
+    for (std::size_t i = 0; i < placed.size(); ++i) {
+      const auto& t = *placed[i];
+      if (t.offset + t.bytes > data) out_.missing_ += t.offset + t.bytes - std::max(t.offset, data);
+      if (i > 0 && t.offset < placed[i - 1]->offset + placed[i - 1]->bytes)
+        refuse(tensor_place(t), fmt::format("overlaps '{}'", placed[i - 1]->name),
                "tensors that lie apart");
+    }
+    for (auto& t : out_.tensors_) t.offset += at_ + padding;
   }
 
   gguf_file& out_;

@@ -9,6 +9,7 @@
 
 #include <archive.h>
 #include <archive_entry.h>
+#include <fmt/format.h>
 
 #include "lab/files/input_error.hpp"
 #include "lab/files/mapped_file.hpp"
@@ -19,24 +20,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string_view as_text(std::span<const std::byte> bytes) noexcept {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
-bool is_tar(std::string_view bytes) noexcept {
-  return bytes.size() >= 512 && bytes.substr(257, 5) == "ustar";
-}
-
-bool is_zip(std::string_view bytes) noexcept {
-  using namespace std::string_view_literals;
-  return bytes.starts_with("PK\3\4"sv) || bytes.starts_with("PK\5\6"sv);
-}
-
+/// By the beginnings of xz, zstd, gzip and zip, and by what tar has behind a file's name.
 bool is_packed(std::string_view bytes) noexcept {
   using namespace std::string_view_literals;
-  return bytes.starts_with("\xFD\x37\x7A\x58\x5A\x00"sv) ||
-         bytes.starts_with("\x28\xB5\x2F\xFD"sv) || bytes.starts_with("\x1F\x8B"sv) ||
-         is_tar(bytes) || is_zip(bytes);
+  constexpr std::array beginnings{"\xFD\x37\x7A\x58\x5A\x00"sv, "\x28\xB5\x2F\xFD"sv, "\x1F\x8B"sv,
+                                  "PK\3\4"sv, "PK\5\6"sv};
+  return std::ranges::any_of(beginnings, [&](auto known) { return bytes.starts_with(known); }) ||
+         (bytes.size() >= 512 && bytes.substr(257, 5) == "ustar");
 }
 
 /// An open archive, or a single compressed file seen as an archive of one.
@@ -62,10 +52,10 @@ class unpacker {
       const int code = archive_read_next_header(archive_.get(), &entry);
       if (code == ARCHIVE_EOF) return false;
       if (code != ARCHIVE_OK && code != ARCHIVE_WARN) fail();
-      if (raw() || archive_entry_filetype(entry) == AE_IFREG) break;
+      if (single() || archive_entry_filetype(entry) == AE_IFREG) break;
     }
     const char* const path = archive_entry_pathname(entry);
-    const auto whole = raw() || path == nullptr ? fs::path() : fs::path(path).lexically_normal();
+    const auto whole = single() || path == nullptr ? fs::path() : fs::path(path).lexically_normal();
     if (!whole.empty() && !seen_.insert(whole.string()).second)
       refuse_input(file_, printable(whole.string(), 120), "is in the archive twice",
                    "each file once");
@@ -74,7 +64,9 @@ class unpacker {
   }
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
   /// Whether it is a compressed file and no archive. Pre: next() was called.
-  [[nodiscard]] bool single() const noexcept { return raw(); }
+  [[nodiscard]] bool single() const noexcept {
+    return (archive_format(archive_.get()) & ARCHIVE_FORMAT_BASE_MASK) == ARCHIVE_FORMAT_RAW;
+  }
 
   /// Appends up to `most` bytes of the current file. Returns whether it ended.
   bool read(std::string& out, std::uint64_t most) {
@@ -95,9 +87,6 @@ class unpacker {
   struct closer {
     void operator()(archive* a) const noexcept { archive_read_free(a); }
   };
-  [[nodiscard]] bool raw() const noexcept {
-    return (archive_format(archive_.get()) & ARCHIVE_FORMAT_BASE_MASK) == ARCHIVE_FORMAT_RAW;
-  }
   [[noreturn]] void refuse(std::string_view found) const {
     refuse_input(file_, "", found, "an intact .gz, .xz, .zst, tar or zip file");
   }
@@ -122,60 +111,51 @@ std::string unpacked_name(const fs::path& path) {
 
 class collector {
  public:
-  collector(std::string file, const input_limits& limits)
-      : file_(std::move(file)), limits_(limits) {}
+  collector(std::string file, std::uint64_t most) : file_(std::move(file)), most_(most) {}
 
-  void add_plain(const fs::path& path) {
+  void add_file(const fs::path& path) {
     const mapped_file map(path);
-    if (is_packed(as_text(map.bytes())))
-      add_packed(path, as_text(map.bytes()));
-    else
-      add(path.filename().string(), std::string(checked(as_text(map.bytes()))));
+    if (is_packed(map.text())) return add_packed(path, map.text());
+    if (map.text().size() > most_ - bytes_) too_large();
+    add(path.filename().string(), std::string(map.text()));
   }
   void add_folder(const fs::path& path) {
     std::error_code code;
     for (fs::directory_iterator at(path, code), end; !code && at != end; at.increment(code)) {
       std::error_code ignored;
-      if (at->is_regular_file(ignored)) add_plain(at->path());
+      if (at->is_regular_file(ignored)) add_file(at->path());
     }
     if (code) refuse_input(file_, "", "cannot be listed: " + code.message(), "a readable folder");
   }
   std::vector<input_entry> take() {
-    std::sort(entries_.begin(), entries_.end(),
-              [](const input_entry& a, const input_entry& b) { return a.name < b.name; });
+    std::ranges::sort(entries_, {}, &input_entry::name);
     return std::move(entries_);
   }
 
  private:
-  std::string_view checked(std::string_view text) {
-    if (text.size() > limits_.bytes - bytes_) too_large();
-    return text;
-  }
   [[noreturn]] void too_large() const {
-    refuse_input(file_, "", "holds more than " + std::to_string(limits_.bytes) + " bytes unpacked",
+    refuse_input(file_, "", fmt::format("holds more than {} bytes unpacked", most_),
                  "up to that many");
   }
   void add(std::string name, std::string text) {
-    if (entries_.size() >= limits_.files)
-      refuse_input(file_, "", "holds too many files", "up to " + std::to_string(limits_.files));
     bytes_ += text.size();
     entries_.push_back({std::move(name), std::move(text)});
   }
   void add_packed(const fs::path& path, std::string_view bytes) {
+    constexpr std::uint64_t floor = std::uint64_t{2} << 20U;
+    constexpr std::uint64_t ratio = 50;
     unpacker packed(path.string(), bytes);
-    const auto most = limits_.packed_floor + limits_.packed_ratio * bytes.size();
+    const auto most = floor + ratio * bytes.size();
     std::uint64_t unpacked = 0;
     while (packed.next()) {
       std::string text;
-      const auto left = limits_.bytes - bytes_;
+      const auto left = most_ - bytes_;
       const auto room = std::min(left, most - unpacked);
       if (!packed.read(text, room + 1) || text.size() > room) {
         if (room == left) too_large();
         refuse_input(
-            path.string(), "",
-            std::to_string(bytes.size()) + " bytes unpack to more than " + std::to_string(most),
-            std::to_string(limits_.packed_ratio) + " times its size and " +
-                std::to_string(limits_.packed_floor) + " bytes; or unpack it by hand");
+            path.string(), "", fmt::format("{} bytes unpack to more than {}", bytes.size(), most),
+            fmt::format("{} times its size and {} bytes; or unpack it by hand", ratio, floor));
       }
       unpacked += text.size();
       add(packed.name().empty() ? unpacked_name(path) : packed.name(), std::move(text));
@@ -183,7 +163,7 @@ class collector {
   }
 
   std::string file_;
-  input_limits limits_;
+  std::uint64_t most_;  ///< bytes
   std::vector<input_entry> entries_;
   std::uint64_t bytes_ = 0;
 };
@@ -195,26 +175,25 @@ bool is_folder(const fs::path& path) {
 
 }  // namespace
 
-std::vector<input_entry> read_input(const fs::path& path, const input_limits& limits) {
-  collector all(path.string(), limits);
-  is_folder(path) ? all.add_folder(path) : all.add_plain(path);
+std::vector<input_entry> read_input(const fs::path& path, std::uint64_t most_bytes) {
+  collector all(path.string(), most_bytes);
+  is_folder(path) ? all.add_folder(path) : all.add_file(path);
   return all.take();
 }
 
 std::string read_single_input(const fs::path& path) {
   auto input = read_input(path);
   if (input.size() != 1)
-    refuse_input(path.string(), "", "holds " + std::to_string(input.size()) + " files", "one file");
+    refuse_input(path.string(), "", fmt::format("holds {} files", input.size()), "one file");
   return std::move(input.front().text);
 }
 
 input_beginning read_beginning(const fs::path& path, std::size_t bytes) {
   if (is_folder(path)) return {{}, true};
   const mapped_file map(path);
-  const auto text = as_text(map.bytes());
-  if (!is_packed(text)) return {std::string(text.substr(0, bytes)), false};
+  if (!is_packed(map.text())) return {std::string(map.text().substr(0, bytes)), false};
   input_beginning out;
-  unpacker packed(path.string(), text);
+  unpacker packed(path.string(), map.text());
   if (packed.next()) packed.read(out.text, bytes);
   out.collection = !packed.single();
   return out;

@@ -18,19 +18,12 @@ struct input_entry {
   std::string text;
 };
 
-/// What is read at most, after decompression; more is refused. Recorded traces pack 3 to 20 times: a file that unpacks to
-/// far more than that is unpacked by hand, or not meant well.
-struct input_limits {
-  std::uint64_t bytes = std::uint64_t{16} << 30U;
-  std::uint64_t files = 65536;
-  std::uint64_t packed_floor = std::uint64_t{2} << 20U;  ///< of one packed file, whatever its size
-  std::uint64_t packed_ratio = 50;                       ///< and so many bytes for each of its own
-};
-
 /// All regular files of an input, sorted by name; recognised by content, not by extension. A folder's
-/// subfolders are not entered. Errors: trace_error.
+/// subfolders are not entered. A packed file unpacks to 2 MiB and 50 times its size at most: recorded traces
+/// pack 3 to 20 times. Errors: trace_error, also for more than `most_bytes` in all.
 [[nodiscard]] std::vector<input_entry> read_input(const std::filesystem::path& path,
-                                                  const input_limits& limits = {});
+                                                  std::uint64_t most_bytes = std::uint64_t{16}
+                                                                             << 30U);
 
 /// The text of an input of one file. Errors: trace_error, also for an archive or folder of several or of none.
 [[nodiscard]] std::string read_single_input(const std::filesystem::path& path);

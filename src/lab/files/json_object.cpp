@@ -3,13 +3,12 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
-#include <system_error>
 #include <vector>
 
 #include <fmt/format.h>
 
 #include "lab/files/input_error.hpp"
+#include "lab/traces/text_scan.hpp"
 
 namespace hotset::lab {
 namespace {
@@ -36,15 +35,12 @@ standard_text with_quoted_numbers(std::string_view text) {
   bool in_string = false;
   for (std::size_t at = 0; at < text.size();) {
     const auto rest = text.substr(at);
-    const auto* const found =
-        in_string ? numbers.end()
-                  : std::find_if(numbers.begin(), numbers.end(),
-                                 [&](std::string_view n) { return rest.starts_with(n); });
-    if (found != numbers.end()) {
+    const auto begins = [&](std::string_view number) { return rest.starts_with(number); };
+    const auto* const found = std::ranges::find_if(numbers, begins);
+    if (!in_string && found != numbers.end()) {
       out.quotes.push_back(out.text.size());
-      out.text.append("\"").append(*found);
-      out.quotes.push_back(out.text.size());
-      out.text.append("\"");
+      out.quotes.push_back(out.text.size() + 1 + found->size());
+      out.text.append("\"").append(*found).append("\"");
       at += found->size();
       continue;
     }
@@ -107,13 +103,9 @@ std::string told(const json& value) {
 }
 
 std::optional<std::int32_t> numeric_key(std::string_view key, std::int32_t most) {
-  std::int32_t number = 0;
-  const char* const end = key.data() + key.size();
-  const auto [rest, code] = std::from_chars(key.data(), end, number);
-  const bool plain = key.size() == 1 || !key.starts_with('0');
-  if (code != std::errc{} || rest != end || !plain || number < 0 || number > most)
-    return std::nullopt;
-  return number;
+  const auto number = parse_number<std::int32_t>(key);
+  const bool plain = number && *number >= 0 && *number <= most && std::to_string(*number) == key;
+  return plain ? number : std::nullopt;
 }
 
 }  // namespace hotset::lab

@@ -2,10 +2,14 @@
 #include "lab/files/npy.hpp"
 
 #include <algorithm>
+#include <array>
 #include <bit>
+#include <cstring>
 #include <filesystem>
-#include <limits>
 #include <optional>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "hotset/trace/routing_trace.hpp"
 #include "lab/files/input_error.hpp"
@@ -17,13 +21,10 @@ namespace {
 constexpr std::string_view magic = "\x93NUMPY";
 constexpr std::string_view accepted_header = "a dictionary of 'descr', 'fortran_order' and 'shape'";
 
-std::uint64_t number_at(std::string_view bytes, std::size_t at, std::size_t width,
-                        bool big_endian) noexcept {
+/// The bytes of a number, the lowest first.
+std::uint64_t bits_at(std::string_view bytes, std::size_t at, std::size_t width) noexcept {
   std::uint64_t out = 0;
-  for (std::size_t i = 0; i < width; ++i) {
-    const auto byte = static_cast<unsigned char>(bytes[at + (big_endian ? width - 1 - i : i)]);
-    out |= std::uint64_t{byte} << (8 * i);
-  }
+  std::memcpy(&out, bytes.data() + at, width);
   return out;
 }
 
@@ -53,24 +54,22 @@ class header_reader {
       const auto value = text_.find_first_not_of(": ", at + name.size());
       if (value != text_.npos) return text_.substr(value);
     }
-    refuse("has no '" + key + "'");
+    refuse(fmt::format("has no '{}'", key));
   }
 
   void read_type(npy_array& array, std::string_view text) const {
     if (text.starts_with('['))
       refuse_input(file_, "header", "the array holds records of several fields", "plain numbers");
     const auto type = text.substr(1, std::min(text.find(text[0], 1), text.size()) - 1);
-    const bool known = type.size() == 3 && std::string_view("<>|=").find(type[0]) != type.npos &&
-                       std::string_view("iufb").find(type[1]) != type.npos &&
-                       std::string_view("1248").find(type[2]) != type.npos &&
-                       !(type[1] == 'f' && type[2] == '1') && !(type[1] == 'b' && type[2] != '1');
-    if (!known)
-      refuse_input(file_, "header", "the array is of type '" + std::string(type) + "'",
-                   "integers of 1, 2, 4 or 8 bytes, real numbers of 2, 4 or 8, truth values");
+    constexpr std::array<std::string_view, 12> known{"i1", "i2", "i4", "i8", "u1", "u2",
+                                                     "u4", "u8", "f2", "f4", "f8", "b1"};
+    if (type.empty() || std::string_view("<|=").find(type[0]) == type.npos ||
+        std::ranges::find(known, type.substr(1)) == known.end())
+      refuse_input(file_, "header", fmt::format("the array is of type '{}'", type),
+                   "integers of 1, 2, 4 or 8 bytes, real numbers of 2, 4 or 8, truth values, the "
+                   "lowest byte first");
     array.kind = type[1];
     array.item = static_cast<std::size_t>(type[2] - '0');
-    array.big_endian =
-        type[0] == '>' || (type[0] == '=' && std::endian::native == std::endian::big);
   }
   void read_shape(npy_array& array, std::string_view text) const {
     const auto refuse_shape = [&] { refuse("has a shape that is no list of whole numbers"); };
@@ -98,7 +97,7 @@ std::string_view header_of(std::string_view bytes, const std::string& file,
     refuse_input(file, "byte 6", "version " + std::to_string(version) + " of the format", "1..3");
   const std::size_t width = version == 1 ? 2 : 4;
   const std::size_t begin = 8 + width;
-  const auto length = bytes.size() < begin ? bytes.size() : number_at(bytes, 8, width, false);
+  const auto length = bytes.size() < begin ? bytes.size() : bits_at(bytes, 8, width);
   if (begin + length > bytes.size())
     refuse_input(file, "byte 8", "the file ends inside its header", "a whole .npy file");
   numbers = bytes.substr(begin + length);
@@ -124,29 +123,30 @@ void in_order(const npy_array& array, Visit visit) {
   }
 }
 
-double real_of(std::uint64_t bits, std::size_t width) noexcept {
-  if (width == 2) return double{half_to_float(static_cast<std::uint16_t>(bits))};
-  if (width == 4) return double{std::bit_cast<float>(static_cast<std::uint32_t>(bits))};
-  return std::bit_cast<double>(bits);
-}
-
-std::int64_t integer_of(std::uint64_t bits, const npy_array& array) noexcept {
+std::int64_t integer_at(const npy_array& array, std::size_t at) noexcept {
+  const auto bits = bits_at(array.bytes, at, array.item);
   const auto unused = static_cast<unsigned>(64 - 8 * array.item);
   if (array.kind == 'i') return static_cast<std::int64_t>(bits << unused) >> unused;
-  return bits > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())
-             ? -1
-             : static_cast<std::int64_t>(bits);
+  return bits >> 63U != 0 ? -1 : static_cast<std::int64_t>(bits);
+}
+
+float real_at(const npy_array& array, std::size_t at) noexcept {
+  if (array.is_integer()) return static_cast<float>(integer_at(array, at));
+  const auto bits = bits_at(array.bytes, at, array.item);
+  if (array.item == 2) return half_to_float(static_cast<std::uint16_t>(bits));
+  if (array.item == 4) return std::bit_cast<float>(static_cast<std::uint32_t>(bits));
+  return static_cast<float>(std::bit_cast<double>(bits));
 }
 
 }  // namespace
 
 std::string npy_array::description() const {
-  std::string out = kind == 'f' ? "float" : kind == 'u' ? "uint" : kind == 'b' ? "bool" : "int";
-  if (kind != 'b') out += std::to_string(8 * item);
-  out += " of shape [";
-  for (std::size_t axis = 0; axis < shape.size(); ++axis)
-    out.append(axis == 0 ? "" : ", ").append(std::to_string(shape[axis]));
-  return out + "]";
+  const auto* const type = kind == 'f'   ? "float"
+                           : kind == 'u' ? "uint"
+                           : kind == 'b' ? "bool"
+                                         : "int";
+  return fmt::format("{}{} of shape [{}]", type, kind == 'b' ? "" : std::to_string(8 * item),
+                     fmt::join(shape, ", "));
 }
 
 bool looks_like_npy(std::string_view beginning) noexcept { return beginning.starts_with(magic); }
@@ -161,7 +161,7 @@ npy_array parse_npy(std::string_view bytes, const std::string& file) {
   if (!count || *count != array.size() || array.bytes.size() % array.item != 0)
     refuse_input(
         file, "",
-        std::to_string(array.bytes.size()) + " bytes behind the header of " + array.description(),
+        fmt::format("{} bytes behind the header of {}", array.bytes.size(), array.description()),
         "as many as its numbers take");
   return array;
 }
@@ -169,20 +169,14 @@ npy_array parse_npy(std::string_view bytes, const std::string& file) {
 std::vector<std::int64_t> integers_of(const npy_array& array) {
   std::vector<std::int64_t> out;
   out.reserve(array.size());
-  in_order(array, [&](std::size_t at) {
-    out.push_back(integer_of(number_at(array.bytes, at, array.item, array.big_endian), array));
-  });
+  in_order(array, [&](std::size_t at) { out.push_back(integer_at(array, at)); });
   return out;
 }
 
 std::vector<float> floats_of(const npy_array& array) {
   std::vector<float> out;
   out.reserve(array.size());
-  in_order(array, [&](std::size_t at) {
-    const auto bits = number_at(array.bytes, at, array.item, array.big_endian);
-    out.push_back(array.is_integer() ? static_cast<float>(integer_of(bits, array))
-                                     : static_cast<float>(real_of(bits, array.item)));
-  });
+  in_order(array, [&](std::size_t at) { out.push_back(real_at(array, at)); });
   return out;
 }
 

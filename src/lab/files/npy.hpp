@@ -17,7 +17,6 @@ struct npy_array {
   std::string name;                 ///< of the file; in an archive, without its ending
   char kind = 'i';                  ///< 'i' and 'u': integers, 'f': of IEEE 754, 'b': 0 or 1
   std::size_t item = 0;             ///< bytes of a number: 1, 2, 4, 8
-  bool big_endian = false;          ///< the highest byte of a number comes first
   bool first_axis_fastest = false;  ///< Fortran's order
   std::vector<std::size_t> shape;
   std::string_view bytes;
@@ -33,7 +32,7 @@ struct npy_array {
 [[nodiscard]] bool looks_like_npy(std::string_view beginning) noexcept;
 
 /// file is for messages and for the name. Errors: trace_error: damage, bytes that are missing or too many, arrays of anything
-/// but whole or real numbers of 1 to 8 bytes.
+/// but whole or real numbers of 1 to 8 bytes, the lowest first.
 [[nodiscard]] npy_array parse_npy(std::string_view bytes, const std::string& file);
 
 /// The numbers in row-major order. Values of uint64 above 2^63 - 1 become -1. Pre: is_integer().

@@ -8,7 +8,6 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
-#include <new>
 #include <stdexcept>
 #include <string>
 
@@ -20,63 +19,45 @@
 namespace hotset::lab {
 namespace {
 
-/// Entries are reused and never freed: a handler may look at any time.
+/// A place for the path of one file. A handler may look at any time.
 struct entry {
   enum class state : int { unused, listed, taken };
   std::atomic<state> now{state::unused};
   std::array<char, PATH_MAX> path{};
-  entry* next = nullptr;
+
+  bool change(state from, state to) noexcept { return now.compare_exchange_strong(from, to); }
 };
+
+std::array<entry, 16> entries;  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
 
 class file_list final : public unfinished_files {
  public:
+  /// A path that no system call takes is never made. Of more files than places, a signal leaves the rest.
   void* begins(const char* path) noexcept override {
-    if (std::strlen(path) >= PATH_MAX) return nullptr;  // no system call takes it: it is never made
-    auto* const taken = unused();
-    if (taken == nullptr) return nullptr;
-    std::strcpy(taken->path.data(), path);  // NOLINT: measured above
-    taken->now.store(entry::state::listed, std::memory_order_release);
-    return taken;
+    if (std::strlen(path) >= PATH_MAX) return nullptr;
+    for (auto& one : entries) {
+      if (!one.change(entry::state::unused, entry::state::taken)) continue;
+      std::strcpy(one.path.data(), path);  // NOLINT: measured above
+      one.now.store(entry::state::listed, std::memory_order_release);
+      return &one;
+    }
+    return nullptr;
   }
   void ends(void* listed) noexcept override {
-    auto& one = *static_cast<entry*>(listed);
-    auto expected = entry::state::listed;
     // Otherwise a handler has it, and the program is about to end.
-    one.now.compare_exchange_strong(expected, entry::state::unused);
+    (void)static_cast<entry*>(listed)->change(entry::state::listed, entry::state::unused);
   }
   /// Async-signal-safe.
   void remove_all() noexcept {
-    for (auto* one = first_.load(std::memory_order_acquire); one != nullptr; one = one->next) {
-      auto expected = entry::state::listed;
-      if (one->now.compare_exchange_strong(expected, entry::state::taken))
-        ::unlink(one->path.data());
-    }
+    for (auto& one : entries)
+      if (one.change(entry::state::listed, entry::state::taken)) ::unlink(one.path.data());
   }
-
- private:
-  /// One that nobody looks at: its state is set last.
-  entry* unused() noexcept {
-    for (auto* one = first_.load(std::memory_order_acquire); one != nullptr; one = one->next) {
-      auto expected = entry::state::unused;
-      if (one->now.compare_exchange_strong(expected, entry::state::taken)) return one;
-    }
-    auto* const made = new (std::nothrow) entry;
-    if (made == nullptr) return nullptr;
-    made->now = entry::state::taken;
-    made->next = first_.load();
-    while (!first_.compare_exchange_weak(made->next, made)) {
-    }
-    return made;
-  }
-
-  std::atomic<entry*> first_{nullptr};
 };
 
 file_list unfinished;                 // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
 std::atomic<bool> line_shown{false};  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
 static_assert(std::atomic<bool>::is_always_lock_free &&
-              std::atomic<entry::state>::is_always_lock_free &&
-              std::atomic<entry*>::is_always_lock_free);
+              std::atomic<entry::state>::is_always_lock_free);
 
 constexpr std::string_view clear_line = "\r\033[K";
 

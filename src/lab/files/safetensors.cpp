@@ -37,17 +37,6 @@ constexpr std::array dtypes = {
     dtype_fact{"F64", 64},    dtype_fact{"C64", 64},
 };
 
-const dtype_fact* find_dtype(std::string_view name) noexcept {
-  const auto* const at = std::ranges::find(dtypes, name, &dtype_fact::name);
-  return at == dtypes.end() ? nullptr : &*at;
-}
-
-std::string dtype_names() {
-  std::string all;
-  for (const auto& fact : dtypes) all.append(all.empty() ? "" : " ").append(fact.name);
-  return all;
-}
-
 /// Returns nothing if the bytes pass 2^60 or the last one is not full.
 std::optional<std::uint64_t> bytes_of(const std::vector<std::uint64_t>& shape, unsigned bits) {
   if (std::ranges::find(shape, 0U) != shape.end()) return 0;
@@ -58,13 +47,7 @@ std::optional<std::uint64_t> bytes_of(const std::vector<std::uint64_t>& shape, u
 }
 
 std::string text_of(const std::vector<std::uint64_t>& numbers) {
-  constexpr std::size_t most = 8;
-  return fmt::format(
-      "[{}{}]",
-      fmt::join(numbers.begin(),
-                numbers.begin() + static_cast<std::ptrdiff_t>(std::min(numbers.size(), most)),
-                ", "),
-      numbers.size() > most ? ", ..." : "");
+  return fmt::format("[{}]", fmt::join(numbers, ", "));
 }
 
 /// Checks descriptions of tensors, in the order in which a reader would ask.
@@ -108,9 +91,12 @@ class description_reader {
   [[nodiscard]] const dtype_fact& dtype() const {
     const auto& value = about_.at("dtype");
     if (!value.is_string()) refuse("'dtype' is " + told(value), "a string");
-    const auto* const fact = find_dtype(value.get_ref<const std::string&>());
-    if (fact == nullptr) refuse("dtype " + told(value) + " is unknown", dtype_names());
-    return *fact;
+    const auto* const fact =
+        std::ranges::find(dtypes, value.get_ref<const std::string&>(), &dtype_fact::name);
+    if (fact != dtypes.end()) return *fact;
+    std::string all;
+    for (const auto& known : dtypes) all.append(all.empty() ? "" : " ").append(known.name);
+    refuse("dtype " + told(value) + " is unknown", all);
   }
   [[nodiscard]] std::vector<std::uint64_t> numbers(const char* key) const {
     constexpr std::string_view accepted = "an array of integers of 0 or more";
@@ -131,17 +117,16 @@ class description_reader {
 };
 
 std::string_view header_of(const std::string& file, std::span<const std::byte> bytes) {
-  const auto refuse = [&](const std::string& found, const std::string& accepted) {
-    refuse_input(file, "byte 0", found, accepted);
-  };
   if (bytes.size() < 8)
-    refuse(fmt::format("the file has {} bytes", bytes.size()),
-           "8 or more: a safetensors file begins with the length of its header");
+    refuse_input(file, "byte 0", fmt::format("the file has {} bytes", bytes.size()),
+                 "8 or more: a safetensors file begins with the length of its header");
   const auto length = read_unaligned<std::uint64_t>(bytes, 0);
   const auto most = bytes.size() - 8;
   if (length > most || length < 2)
-    refuse(fmt::format("header length {}{}", length, length > most ? " passes the file's end" : ""),
-           fmt::format("2..{}", most));
+    refuse_input(
+        file, "byte 0",
+        fmt::format("header length {}{}", length, length > most ? " passes the file's end" : ""),
+        fmt::format("2..{}", most));
   const std::string_view header(reinterpret_cast<const char*>(bytes.data() + 8), length);
   if (!header.starts_with('{'))
     refuse_input(file, "byte 8", "the header does not begin with '{'", accepted_header);

@@ -60,7 +60,6 @@ class safetensors_file {
   /// Names in the order of the data, ties (tensors without bytes) by name.
   [[nodiscard]] const std::vector<std::string>& names() const noexcept { return names_; }
   [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
-  [[nodiscard]] std::size_t file_bytes() const noexcept { return map_.bytes().size(); }
   /// Bytes that the header describes, and that are not in the file.
   [[nodiscard]] std::uint64_t missing_bytes() const noexcept { return missing_; }
 

@@ -29,6 +29,36 @@ std::string missing(std::string_view key, const json& inner, const json& outer) 
   return meant.empty() ? "is missing" : fmt::format("is missing (there is '{}')", printable(meant));
 }
 
+/// Refuses a value that is not accepted. Returns nullptr where the key is missing.
+const json* find_if(const config_keys& keys, std::string_view key, std::string_view accepted,
+                    bool (*accepts)(const json&)) {
+  const auto* const value = keys.find(key);
+  if (value != nullptr && !accepts(*value))
+    keys.refuse(key, "is " + told(*value), std::string(accepted));
+  return value;
+}
+
+/// Entries as `read` takes them, `size` of them unless that is 0; nothing where the key is missing.
+template <class T>
+std::optional<std::vector<T>> list_of(const config_keys& keys, std::string_view key,
+                                      std::size_t size, std::string_view of, std::string_view each,
+                                      std::optional<T> (*read)(const json&)) {
+  const auto* const values = keys.find(key);
+  if (values == nullptr) return std::nullopt;
+  if (!values->is_array() || (size > 0 && values->size() != size))
+    keys.refuse(key, "is " + told(*values),
+                size > 0 ? fmt::format("an array of {} {}, one a layer", size, of)
+                         : fmt::format("an array of {}", of));
+  std::vector<T> out;
+  for (const auto& value : *values) {
+    const auto found = read(value);
+    if (!found)
+      keys.refuse(key, fmt::format("entry {} is {}", out.size(), told(value)), std::string(each));
+    out.push_back(*found);
+  }
+  return out;
+}
+
 }  // namespace
 
 const json* config_keys::find(std::string_view key) const {
@@ -39,20 +69,20 @@ const json* config_keys::find(std::string_view key) const {
   return nullptr;
 }
 
-const json* config_keys::find_if(std::string_view key, std::string_view accepted,
-                                 bool (*accepts)(const json&)) const {
-  const auto* const value = find(key);
-  if (value != nullptr && !accepts(*value))
-    refuse(key, "is " + told(*value), std::string(accepted));
-  return value;
-}
-
 std::optional<std::uint64_t> config_keys::number(std::string_view key, std::uint64_t least,
                                                  std::uint64_t most) const {
   const auto* const value = find(key);
   if (value == nullptr) return std::nullopt;
-  const auto found = natural(*value, least, most);
-  if (!found) refuse(key, "is " + told(*value), fmt::format("an integer in {}..{}", least, most));
+  const bool is_list = value->is_array() && !value->empty();
+  const auto& one = is_list ? value->front() : *value;
+  const auto found = natural(one, least, most);
+  if (!found)
+    refuse(key, (is_list ? "entry 0 is " : "is ") + told(one),
+           fmt::format("an integer in {}..{}", least, most));
+  for (std::size_t i = 1; is_list && i < value->size(); ++i)
+    if ((*value)[i] != one)
+      refuse(key, fmt::format("entry {} is {}, entry 0 is {}", i, told((*value)[i]), *found),
+             "one and the same in every layer");
   return found;
 }
 
@@ -64,30 +94,23 @@ std::uint64_t config_keys::need(std::string_view key, std::uint64_t least,
   return *found;
 }
 
-std::optional<std::uint64_t> config_keys::alike(std::string_view key, std::uint64_t least,
-                                                std::uint64_t most) const {
-  const auto* const value = find(key);
-  if (value == nullptr || !value->is_array() || value->empty()) return number(key, least, most);
-  const auto first = natural(value->front(), least, most);
-  if (!first)
-    refuse(key, "entry 0 is " + told(value->front()),
-           fmt::format("integers in {}..{}", least, most));
-  for (std::size_t i = 1; i < value->size(); ++i)
-    if ((*value)[i] != value->front())
-      refuse(key, fmt::format("entry {} is {}, entry 0 is {}", i, told((*value)[i]), *first),
-             "one and the same in every layer");
-  return first;
+std::optional<std::uint64_t> config_keys::any(std::initializer_list<std::string_view> keys,
+                                              std::uint64_t least) const {
+  for (const auto key : keys)
+    if (const auto found = number(key, least)) return found;
+  return std::nullopt;
 }
 
-std::uint64_t config_keys::need_any(std::span<const std::string_view> keys) const {
-  for (const auto key : keys)
-    if (const auto found = alike(key)) return *found;
-  refuse(keys.front(), missing(keys.front(), inner_, outer_),
-         fmt::format("an integer in 1..{}, under {}", most_extent, fmt::join(keys, " or ")));
+std::uint64_t config_keys::need_any(std::initializer_list<std::string_view> keys) const {
+  const auto found = any(keys);
+  if (!found)
+    refuse(*keys.begin(), missing(*keys.begin(), inner_, outer_),
+           fmt::format("an integer in 1..{}, under {}", most_extent, fmt::join(keys, " or ")));
+  return *found;
 }
 
 std::optional<double> config_keys::real(std::string_view key) const {
-  const auto* const value = find_if(key, "a number above 0", [](const json& found) {
+  const auto* const value = find_if(*this, key, "a number above 0", [](const json& found) {
     return found.is_number() && found.get<double>() > 0;
   });
   return value == nullptr ? std::nullopt : std::optional(value->get<double>());
@@ -95,49 +118,30 @@ std::optional<double> config_keys::real(std::string_view key) const {
 
 bool config_keys::flag(std::string_view key, bool otherwise) const {
   const auto* const value =
-      find_if(key, "true or false", [](const json& found) { return found.is_boolean(); });
+      find_if(*this, key, "true or false", [](const json& found) { return found.is_boolean(); });
   return value == nullptr ? otherwise : value->get<bool>();
 }
 
 std::optional<std::string> config_keys::text(std::string_view key) const {
   const auto* const value =
-      find_if(key, "a string", [](const json& found) { return found.is_string(); });
+      find_if(*this, key, "a string", [](const json& found) { return found.is_string(); });
   return value == nullptr ? std::nullopt : std::optional(value->get<std::string>());
 }
 
 const json* config_keys::object(std::string_view key) const {
-  return find_if(key, "an object", [](const json& found) { return found.is_object(); });
-}
-
-template <class T>
-std::optional<std::vector<T>> config_keys::list(std::string_view key, std::size_t size,
-                                                std::string_view of, std::string_view each,
-                                                std::optional<T> (*read)(const json&)) const {
-  const auto* const values = find(key);
-  if (values == nullptr) return std::nullopt;
-  if (!values->is_array() || (size > 0 && values->size() != size))
-    refuse(key, "is " + told(*values),
-           size > 0 ? fmt::format("an array of {} {}, one a layer", size, of)
-                    : fmt::format("an array of {}", of));
-  std::vector<T> out;
-  for (const auto& value : *values) {
-    const auto found = read(value);
-    if (!found)
-      refuse(key, fmt::format("entry {} is {}", out.size(), told(value)), std::string(each));
-    out.push_back(*found);
-  }
-  return out;
+  return find_if(*this, key, "an object", [](const json& found) { return found.is_object(); });
 }
 
 std::optional<std::vector<std::uint64_t>> config_keys::numbers(std::string_view key,
                                                                std::size_t size) const {
-  return list<std::uint64_t>(key, size, "integers", fmt::format("integers in 0..{}", most_extent),
-                             [](const json& value) { return natural(value, 0, most_extent); });
+  return list_of<std::uint64_t>(*this, key, size, "integers",
+                                fmt::format("integers in 0..{}", most_extent),
+                                [](const json& value) { return natural(value, 0, most_extent); });
 }
 
 std::optional<std::vector<std::string>> config_keys::words(std::string_view key,
                                                            std::size_t size) const {
-  return list<std::string>(key, size, "strings", "strings", [](const json& value) {
+  return list_of<std::string>(*this, key, size, "strings", "strings", [](const json& value) {
     return value.is_string() ? std::optional(value.get<std::string>()) : std::nullopt;
   });
 }

@@ -3,8 +3,8 @@
 /// Typed access to the keys of a config.json.
 
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,15 +30,15 @@ class config_keys {
   /// Returns nullptr where the key is missing or null.
   [[nodiscard]] const json* find(std::string_view key) const;
 
+  /// A number, or a list of one number again and again, as some families have one for each layer.
   [[nodiscard]] std::optional<std::uint64_t> number(std::string_view key, std::uint64_t least = 1,
                                                     std::uint64_t most = most_extent) const;
   [[nodiscard]] std::uint64_t need(std::string_view key, std::uint64_t least = 1,
                                    std::uint64_t most = most_extent) const;
-  /// A number, or a list of one number again and again, as some families have one for each layer.
-  [[nodiscard]] std::optional<std::uint64_t> alike(std::string_view key, std::uint64_t least = 1,
-                                                   std::uint64_t most = most_extent) const;
-  /// The first of several names of one thing.
-  [[nodiscard]] std::uint64_t need_any(std::span<const std::string_view> keys) const;
+  /// The first of several names of one thing that is there.
+  [[nodiscard]] std::optional<std::uint64_t> any(std::initializer_list<std::string_view> keys,
+                                                 std::uint64_t least = 1) const;
+  [[nodiscard]] std::uint64_t need_any(std::initializer_list<std::string_view> keys) const;
   /// A number above 0 that may have a fraction.
   [[nodiscard]] std::optional<double> real(std::string_view key) const;
   [[nodiscard]] bool flag(std::string_view key, bool otherwise) const;
@@ -54,15 +54,6 @@ class config_keys {
                            const std::string& accepted) const;
 
  private:
-  /// As find(). Refuses a value that is not accepted.
-  [[nodiscard]] const json* find_if(std::string_view key, std::string_view accepted,
-                                    bool (*accepts)(const json&)) const;
-  /// Entries as `read` takes them; nothing where the key is missing.
-  template <class T>
-  [[nodiscard]] std::optional<std::vector<T>> list(std::string_view key, std::size_t size,
-                                                   std::string_view of, std::string_view each,
-                                                   std::optional<T> (*read)(const json&)) const;
-
   const json& inner_;
   const json& outer_;
   std::string file_;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <initializer_list>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "lab/files/input_error.hpp"
 #include "lab/files/json_object.hpp"
 #include "lab/models/config_keys.hpp"
+#include "lab/models/model_weights.hpp"
 #include "lab/models/quantisation.hpp"
 #include "lab/sizes.hpp"
 
@@ -39,104 +41,94 @@ struct norm_rule {
   bool otherwise = true;  ///< where the key is missing
 };
 
-/// What a model_type fixes and no key says, and the keys that it cannot do without.
+constexpr std::uint64_t most_layers = 65536;
+constexpr std::string_view mlp_width = "intermediate_size";
+constexpr std::string_view moe_width = "moe_intermediate_size";
+constexpr std::string_view shared_count = "n_shared_experts";
+constexpr std::string_view shared_expert_width = "shared_expert_intermediate_size";
+
+/// Properties that a model_type fixes and no key says, and the keys that it cannot do without.
 struct family {
-  std::array<std::string_view, 2> types{};  ///< a second one may be empty
-  std::string_view expert_width = "intermediate_size";
-  std::string_view
-      shared_width{};  ///< a key that must be there; empty: shared experts are optional
+  std::string_view type;
+  std::string_view expert_width = mlp_width;
+  /// A key that must be there; empty: shared experts are optional.
+  std::string_view shared_width{};
   norm_rule norm{};
   trait_set traits = 0;
   pattern layers = pattern::none;
 };
 
-constexpr std::uint64_t most_layers = 65536;
-constexpr std::string_view moe_width = "moe_intermediate_size";
-constexpr std::string_view shared_count = "n_shared_experts";
-constexpr std::string_view shared_expert_width = "shared_expert_intermediate_size";
-
 using enum trait;
-constexpr std::array families = {
-    family{.types = {"olmoe"}, .norm = {qk_norm::whole}}, family{.types = {"mixtral"}},
-    family{.types = {"qwen2_moe"},
-           .expert_width = moe_width,
-           .shared_width = shared_expert_width,
-           .traits = set_of(input_bias, gated_shared, window_needs_asking, window_from_a_layer)},
-    family{.types = {"qwen3_moe", "qwen3_vl_moe_text"},
-           .expert_width = moe_width,
-           .norm = {qk_norm::per_head},
-           .traits = set_of(window_needs_asking, window_from_a_layer)},
-    family{.types = {"qwen3_next"},
-           .expert_width = moe_width,
-           .shared_width = shared_expert_width,
-           .norm = {qk_norm::per_head},
-           .traits = set_of(gated_attention, gated_shared),
-           .layers = pattern::delta_interval},
-    family{.types = {"phimoe"}, .traits = set_of(norm_bias)},
-    family{.types = {"deepseek_v2"},
-           .expert_width = moe_width,
-           .shared_width = shared_count,
-           .traits = set_of(keeps_latents)},
-    family{.types = {"deepseek_v3", "kimi_k2"},
-           .expert_width = moe_width,
-           .shared_width = shared_count,
-           .traits = set_of(keeps_latents, correction_bias)},
-    family{.types = {"glm4_moe"},
-           .expert_width = moe_width,
-           .shared_width = shared_count,
-           .norm = {qk_norm::per_head, "use_qk_norm", false},
-           .traits = set_of(plain_output, correction_bias, correction_in_f32)},
-    family{.types = {"dots1"},
-           .expert_width = moe_width,
-           .shared_width = shared_count,
-           .norm = {qk_norm::per_head},
-           .traits = set_of(correction_bias, correction_in_f32, window_from_a_layer)},
-    family{.types = {"ernie4_5_moe"},
-           .expert_width = moe_width,
-           .traits = set_of(correction_bias, correction_in_f32, tied_embeddings)},
-    family{.types = {"llama4_text"}, .traits = set_of(shared_expert), .layers = pattern::chunks},
-    // Without moe_intermediate_size the experts have the width of a dense MLP.
-    family{.types = {"hunyuan", "hunyuan_v1_moe"},
-           .expert_width = moe_width,
-           .norm = {qk_norm::per_head, "use_qk_norm"},
-           .traits = set_of(shared_expert, router_in_f32, dense_width_experts)},
-    family{.types = {"jamba"}, .traits = set_of(has_mamba)},
-    family{.types = {"minimax_m2"},
-           .norm = {qk_norm::whole, "use_qk_norm"},
-           .traits = set_of(correction_bias, router_in_f32)},
-    family{.types = {"minimax_text_01", "minimax_m1"}, .layers = pattern::lightning_list},
-    family{.types = {"minimax"}, .layers = pattern::odd_lightning},
-    family{.types = {"gpt_oss"},
-           .traits = set_of(attention_bias, biased_experts, has_sinks),
-           .layers = pattern::even_windows},
-    family{.types = {"llada", "lladamoe"},
-           .expert_width = "expert_intermediate_size",
-           .norm = {qk_norm::per_head, "qk_layernorm"},
-           .traits = set_of(non_causal)},
-    family{.types = {"tiny_moe"}, .expert_width = moe_width},  // examples/data/tiny-moe
-};
+constexpr norm_rule whole{qk_norm::whole};
+constexpr norm_rule per_head{qk_norm::per_head};
+constexpr trait_set deepseek = set_of(keeps_latents, correction_bias);
+constexpr trait_set f32_correction = set_of(correction_bias, correction_in_f32);
+constexpr trait_set qwen2 =
+    set_of(input_bias, gated_shared, window_needs_asking, window_from_a_layer);
+constexpr trait_set qwen3 = set_of(window_needs_asking, window_from_a_layer);
+// Without moe_intermediate_size the experts have the width of a dense MLP.
+constexpr trait_set hunyuan = set_of(shared_expert, router_in_f32, dense_width_experts);
+constexpr norm_rule hunyuan_norm{qk_norm::per_head, "use_qk_norm"};
+constexpr norm_rule llada_norm{qk_norm::per_head, "qk_layernorm"};
+constexpr std::string_view llada_width = "expert_intermediate_size";
+constexpr auto families = std::to_array<family>({
+    {"olmoe", mlp_width, {}, whole},
+    {"mixtral"},
+    {"qwen2_moe", moe_width, shared_expert_width, {}, qwen2},
+    {"qwen3_moe", moe_width, {}, per_head, qwen3},
+    {"qwen3_vl_moe_text", moe_width, {}, per_head, qwen3},
+    {"qwen3_next", moe_width, shared_expert_width, per_head, set_of(gated_attention, gated_shared),
+     pattern::delta_interval},
+    {"phimoe", mlp_width, {}, {}, set_of(norm_bias)},
+    {"deepseek_v2", moe_width, shared_count, {}, set_of(keeps_latents)},
+    {"deepseek_v3", moe_width, shared_count, {}, deepseek},
+    {"kimi_k2", moe_width, shared_count, {}, deepseek},
+    {"glm4_moe",
+     moe_width,
+     shared_count,
+     {qk_norm::per_head, "use_qk_norm", false},
+     f32_correction | set_of(plain_output)},
+    {"dots1", moe_width, shared_count, per_head, f32_correction | set_of(window_from_a_layer)},
+    {"ernie4_5_moe", moe_width, {}, {}, f32_correction | set_of(tied_embeddings)},
+    {"llama4_text", mlp_width, {}, {}, set_of(shared_expert), pattern::chunks},
+    {"hunyuan", moe_width, {}, hunyuan_norm, hunyuan},
+    {"hunyuan_v1_moe", moe_width, {}, hunyuan_norm, hunyuan},
+    {"jamba", mlp_width, {}, {}, set_of(has_mamba)},
+    {"minimax_m2",
+     mlp_width,
+     {},
+     {qk_norm::whole, "use_qk_norm"},
+     set_of(correction_bias, router_in_f32)},
+    {"minimax_text_01", mlp_width, {}, {}, 0, pattern::lightning_list},
+    {"minimax_m1", mlp_width, {}, {}, 0, pattern::lightning_list},
+    {"minimax", mlp_width, {}, {}, 0, pattern::odd_lightning},
+    {"gpt_oss",
+     mlp_width,
+     {},
+     {},
+     set_of(attention_bias, biased_experts, has_sinks),
+     pattern::even_windows},
+    {"llada", llada_width, {}, llada_norm, set_of(non_causal)},
+    {"lladamoe", llada_width, {}, llada_norm, set_of(non_causal)},
+    {"tiny_moe", moe_width},  // examples/data/tiny-moe
+});
 
-constexpr std::array<std::string_view, 4> expert_keys = {"num_experts", "num_local_experts",
-                                                         "n_routed_experts", "moe_num_experts"};
-constexpr std::array<std::string_view, 4> top_k_keys = {"num_experts_per_tok", "experts_per_token",
-                                                        "moe_topk", "moe_k"};
-constexpr std::array<std::string_view, 3> dense_width_keys = {
-    "dense_intermediate_size", "intermediate_size_mlp", "intermediate_size"};
-constexpr std::array<std::string_view, 3> shared_count_keys = {
-    "n_shared_experts", "moe_num_shared_experts", "num_shared_expert"};
+using names = std::initializer_list<std::string_view>;
+const names expert_keys = {"num_experts", "num_local_experts", "n_routed_experts",
+                           "moe_num_experts"};
+const names top_k_keys = {"num_experts_per_tok", "experts_per_token", "moe_topk", "moe_k"};
+const names dense_width_keys = {"dense_intermediate_size", "intermediate_size_mlp", mlp_width};
 
-const family* find_family(std::string_view type) noexcept {
-  const auto* const at = std::ranges::find_if(families, [&](const family& f) {
-    return !type.empty() && std::ranges::find(f.types, type) != f.types.end();
-  });
-  return at == families.end() ? nullptr : at;
-}
-
-bool is_one_of(std::string_view text, std::initializer_list<std::string_view> words) {
+bool is_one_of(std::string_view text, names words) {
   return std::ranges::find(words, text) != words.end();
 }
 
-/// Of the layers that attend to all tokens, if layers of several kinds have their own.
+const family* find_family(std::string_view type) noexcept {
+  const auto* const at = std::ranges::find(families, type, &family::type);
+  return at == families.end() ? nullptr : at;
+}
+
+/// The scaling of the layers that attend to all tokens, if layers of several kinds have their own.
 const json* rope_scaling(const config_keys& keys) {
   for (const auto* key : {"rope_scaling", "rope_parameters"}) {
     const auto* const given = keys.object(key);
@@ -201,16 +193,14 @@ class config_reader {
     read_moe_layers();
     has(keeps_latents) ? read_latent() : read_grouped();
     if (has(has_mamba)) read_mamba();
-    read_mixers();
-    read_windows();
+    read_layer_kinds();
     read_format();
     note_what_is_left_out();
     return std::move(shape_);
   }
 
  private:
-  static constexpr std::uint64_t most_experts = std::uint64_t{1} << 20U;
-  static constexpr std::string_view linear_word = "linear_attention";
+  using numbers = std::vector<std::uint64_t>;
 
   [[noreturn]] void refuse(std::string_view key, const std::string& found,
                            const std::string& accepted) const {
@@ -245,15 +235,14 @@ class config_reader {
   }
 
   void read_experts() {
-    const auto* const used =
-        std::find_if(expert_keys.begin(), expert_keys.end(),
-                     [&](const auto& key) { return keys_.find(key) != nullptr; });
+    const auto* const used = std::ranges::find_if(
+        expert_keys, [&](const auto& key) { return keys_.find(key) != nullptr; });
     if (used == expert_keys.end())
       refuse_input(keys_.file(), "",
                    fmt::format("has none of {}: a dense model has no experts to page",
                                fmt::join(expert_keys, ", ")),
                    "a Mixture-of-Experts model");
-    shape_.experts = *keys_.alike(*used, 0, most_experts);
+    shape_.experts = *keys_.number(*used, 0, most_experts);
     if (shape_.experts < 2)
       refuse(*used, fmt::format("is {}: a dense model has no experts to page", shape_.experts),
              "2 or more");
@@ -264,7 +253,7 @@ class config_reader {
   }
 
   [[nodiscard]] std::uint64_t expert_width() const {
-    if (const auto given = keys_.alike(kind_.expert_width)) return *given;
+    if (const auto given = keys_.number(kind_.expert_width)) return *given;
     return keys_.need(has(dense_width_experts) ? "intermediate_size" : kind_.expert_width);
   }
 
@@ -272,28 +261,27 @@ class config_reader {
     if (!kind_.shared_width.empty()) (void)keys_.need(kind_.shared_width, 0);
     // Hunyuan's own code has shared experts where MLPs and experts are mixed.
     const bool mixed = keys_.flag("use_mixed_mlp_moe", true) || shape_.type != "hunyuan";
-    std::uint64_t count = has(shared_expert) && mixed ? 1 : 0;
-    for (const auto key : shared_count_keys)
-      if (const auto given = keys_.alike(key, 0)) count = *given;
-    shape_.shared_width = extent("n_shared_experts", count * shape_.expert_width);
-    for (const auto* key : {"shared_expert_intermediate_size", "shared_intermediate_size"})
-      if (const auto width = keys_.alike(key, 0)) shape_.shared_width = *width;
+    const auto count = keys_.any({"num_shared_expert", "moe_num_shared_experts", shared_count}, 0)
+                           .value_or(has(shared_expert) && mixed ? 1 : 0);
+    const auto width = extent(shared_count, count * shape_.expert_width);
+    shape_.shared_width =
+        keys_.any({"shared_intermediate_size", shared_expert_width}, 0).value_or(width);
   }
 
   void read_moe_layers() {
     const auto dense = first_moe_layer();
     const auto last = last_moe_layer();
-    const auto sparse_step = keys_.number("decoder_sparse_step").value_or(1);
+    const auto sparse_step = step_of("decoder_sparse_step");
     const auto without = layer_set("mlp_only_layers");
-    const auto period = has(has_mamba) ? keys_.need("expert_layer_period")
-                                       : keys_.number("expert_layer_period").value_or(1);
-    const auto offset = has(has_mamba) ? keys_.need("expert_layer_offset", 0)
-                                       : keys_.number("expert_layer_offset", 0).value_or(0);
+    const bool mamba = has(has_mamba);
+    const auto period = mamba ? keys_.need("expert_layer_period") : step_of("expert_layer_period");
+    const auto offset = mamba ? keys_.need("expert_layer_offset", 0)
+                              : keys_.number("expert_layer_offset", 0).value_or(0);
     const auto interval = step_of("moe_layer_interval") * step_of("interleave_moe_layer_step");
     const bool named = keys_.find("moe_layers") != nullptr;
     const auto with = layer_set("moe_layers");
     const auto listed = moe_layer_list();
-    const auto every = listed ? 1 : keys_.number("moe_layer_freq").value_or(1);
+    const auto every = listed ? 1 : step_of("moe_layer_freq");
     for (std::size_t i = 0; i < shape_.layers.size(); ++i)
       shape_.layers[i].is_moe = i >= dense && i <= last && (i + 1) % sparse_step == 0 &&
                                 !without[i] && i % period == offset &&
@@ -312,10 +300,8 @@ class config_reader {
   }
   [[nodiscard]] std::uint64_t first_moe_layer() const {
     if (has(keeps_latents)) return keys_.need("first_k_dense_replace", 0);
-    for (const auto* key :
-         {"first_k_dense_replace", "moe_layer_start_index", "moe_layer_num_skipped"})
-      if (const auto given = keys_.number(key, 0)) return *given;
-    return 0;
+    return keys_.any({"first_k_dense_replace", "moe_layer_start_index", "moe_layer_num_skipped"}, 0)
+        .value_or(0);
   }
   /// -1 is the last layer.
   [[nodiscard]] std::uint64_t last_moe_layer() const {
@@ -327,14 +313,13 @@ class config_reader {
   /// The layers that a list of their numbers names; those past the last one are passed over.
   [[nodiscard]] std::vector<bool> layer_set(std::string_view key) const {
     std::vector<bool> out(shape_.layers.size());
-    const auto numbers = keys_.numbers(key).value_or(std::vector<std::uint64_t>());
-    for (const auto number : numbers)
+    for (const auto number : keys_.numbers(key).value_or(numbers()))
       if (number < out.size()) out[static_cast<std::size_t>(number)] = true;
     return out;
   }
 
   /// LLaDA-MoE says of each layer what DeepSeek says of every n-th.
-  [[nodiscard]] std::optional<std::vector<std::uint64_t>> moe_layer_list() const {
+  [[nodiscard]] std::optional<numbers> moe_layer_list() const {
     const auto* const given = keys_.find("moe_layer_freq");
     if (given == nullptr || !given->is_array()) return std::nullopt;
     return keys_.numbers("moe_layer_freq", shape_.layers.size());
@@ -360,8 +345,7 @@ class config_reader {
   }
 
   [[nodiscard]] std::uint64_t head_dim(std::uint64_t heads) const {
-    for (const auto* key : {"head_dim", "attention_head_dim"})
-      if (const auto given = keys_.number(key)) return *given;
+    if (const auto given = keys_.any({"head_dim", "attention_head_dim"})) return *given;
     if (shape_.hidden % heads != 0)
       refuse("head_dim", "is missing",
              fmt::format("an integer, as hidden_size {} is no multiple of {} heads", shape_.hidden,
@@ -406,48 +390,93 @@ class config_reader {
         convolution));
   }
 
-  /// Layers of linear attention, by layer_types or by what the family has instead.
-  void read_mixers() {
-    const auto layers = shape_.layers.size();
-    const auto types = has_linear() ? keys_.words("layer_types", layers) : std::nullopt;
-    const bool is_listed = kind_.layers == pattern::lightning_list;
-    std::optional<std::vector<std::uint64_t>> list;
-    if (is_listed ? !types : !has(keeps_latents)) list = attention_list(is_listed);
-    if (!has_linear()) return;
+  /// Layers of linear attention, and those that see a window or a chunk of the context alone: by layer_types, or by
+  /// the family's own keys.
+  void read_layer_kinds() {
     const bool is_delta = kind_.layers == pattern::delta_interval;
+    const bool is_chunked = kind_.layers == pattern::chunks;
+    const bool is_listed = kind_.layers == pattern::lightning_list;
+    const bool may_be_linear = is_delta || is_listed || kind_.layers == pattern::odd_lightning;
+    const std::string_view limited = is_chunked ? "chunked_attention" : "sliding_attention";
+    const auto types = keys_.words("layer_types", shape_.layers.size());
+    const bool has_no_list = is_listed ? types.has_value() : has(keeps_latents);
+    const auto attention = has_no_list ? numbers() : attention_list();
+    const auto kinds =
+        types ? kinds_of(*types, limited, may_be_linear) : kinds_of_family(attention);
     if (is_delta) read_delta();
-    const auto interval =
-        is_delta && !types ? keys_.number("full_attention_interval").value_or(4) : 1;
-    std::size_t count = 0;
-    for (std::size_t i = 0; i < layers; ++i) {
-      const bool linear = types       ? (*types)[i] == linear_word
-                          : is_listed ? (*list)[i] == 0
-                          : is_delta  ? (i + 1) % interval != 0
-                                      : i % 2 == 1;
-      if (!linear) continue;
-      shape_.layers[i].mixer = is_delta ? mixer_kind::delta : mixer_kind::lightning;
-      ++count;
-    }
-    if (!is_delta)
+    std::size_t linear = 0;
+    for (std::size_t i = 0; i < kinds.size(); ++i)
+      if (kinds[i] == layer_kind::linear) {
+        shape_.layers[i].mixer = is_delta ? mixer_kind::delta : mixer_kind::lightning;
+        ++linear;
+      }
+    if (may_be_linear && !is_delta)
       shape_.notes.push_back(fmt::format(
           "lightning attention in {} of {} layers: a matrix a head is kept, in the model's dtype",
-          count, layers));
+          linear, kinds.size()));
+    const bool is_said = types || kind_.layers == pattern::even_windows;
+    read_window(kinds, is_chunked, is_said && std::ranges::count(kinds, layer_kind::limited) > 0);
   }
-  [[nodiscard]] bool has_linear() const noexcept {
-    return kind_.layers == pattern::delta_interval || kind_.layers == pattern::odd_lightning ||
-           kind_.layers == pattern::lightning_list;
+
+  enum class layer_kind : std::uint8_t { full, limited, linear };
+
+  [[nodiscard]] std::vector<layer_kind> kinds_of(const std::vector<std::string>& types,
+                                                 std::string_view limited,
+                                                 bool may_be_linear) const {
+    std::vector<layer_kind> kinds;
+    for (const auto& type : types) {
+      if (type != "full_attention" && type != limited &&
+          !(may_be_linear && type == "linear_attention"))
+        refuse("layer_types", fmt::format("entry {} is '{}'", kinds.size(), printable(type, 60)),
+               fmt::format("full_attention or {}{}", limited,
+                           may_be_linear ? " or linear_attention" : ""));
+      kinds.push_back(type == limited            ? layer_kind::limited
+                      : type == "full_attention" ? layer_kind::full
+                                                 : layer_kind::linear);
+    }
+    return kinds;
   }
+
+  /// Without layer_types. `attention`: attn_type_list.
+  [[nodiscard]] std::vector<layer_kind> kinds_of_family(const numbers& attention) const {
+    using enum layer_kind;
+    const auto no_rope = kind_.layers == pattern::chunks ? no_rope_layers() : numbers();
+    const std::string_view key =
+        kind_.layers == pattern::chunks ? "no_rope_layer_interval" : "full_attention_interval";
+    const bool by_interval =
+        kind_.layers == pattern::chunks || kind_.layers == pattern::delta_interval;
+    const auto interval = by_interval ? keys_.number(key).value_or(4) : 1;
+    const auto first =
+        has(window_from_a_layer) ? keys_.number("max_window_layers", 0).value_or(0) : 0;
+    std::vector<layer_kind> kinds;
+    for (std::size_t i = 0; i < shape_.layers.size(); ++i) {
+      const bool is_last = (i + 1) % interval == 0;
+      switch (kind_.layers) {
+        case pattern::none: kinds.push_back(i >= first ? limited : full); break;
+        case pattern::even_windows: kinds.push_back(i % 2 == 0 ? limited : full); break;
+        case pattern::chunks:
+          kinds.push_back((no_rope.empty() ? is_last : no_rope[i] == 0) ? full : limited);
+          break;
+        case pattern::delta_interval: kinds.push_back(is_last ? limited : linear); break;
+        case pattern::lightning_list: kinds.push_back(attention[i] == 0 ? linear : limited); break;
+        case pattern::odd_lightning: kinds.push_back(i % 2 == 1 ? linear : limited); break;
+      }
+    }
+    return kinds;
+  }
+
   /// attn_type_list: 1 is softmax attention, 0 is linear attention where a family has it.
-  [[nodiscard]] std::optional<std::vector<std::uint64_t>> attention_list(bool may_be_linear) const {
+  [[nodiscard]] numbers attention_list() const {
     constexpr std::string_view key = "attn_type_list";
-    auto list = keys_.numbers(key, shape_.layers.size());
-    if (may_be_linear && !list)
+    const bool is_listed = kind_.layers == pattern::lightning_list;
+    const auto list = keys_.numbers(key, shape_.layers.size());
+    if (is_listed && !list)
       refuse(key, "is missing", fmt::format("{} of 0 or 1", shape_.layers.size()));
     for (std::size_t i = 0; list && i < list->size(); ++i)
-      if ((*list)[i] > 1 || (!may_be_linear && (*list)[i] == 0))
+      if ((*list)[i] > 1 || (!is_listed && (*list)[i] == 0))
         refuse(key, fmt::format("entry {} is {}", i, (*list)[i]),
-               may_be_linear ? "0 or 1" : "1, which is softmax attention");
-    return list;
+               is_listed ? "0 or 1" : "1, which is softmax attention");
+    return list.value_or(numbers());
   }
 
   void read_delta() {
@@ -469,75 +498,46 @@ class config_reader {
     return keys_.need("mamba_dt_rank");
   }
 
-  /// Layers whose attention sees a sliding window alone, or its own chunk of the context.
-  void read_windows() {
-    const bool chunked = kind_.layers == pattern::chunks;
-    const bool alternate = kind_.layers == pattern::even_windows;
-    const std::string_view key = chunked ? "attention_chunk_size" : "sliding_window";
-    const std::string_view what = chunked ? "attention chunk" : "sliding window";
-    const auto kinds = layer_kinds(chunked ? "chunked_attention" : "sliding_attention");
-    auto& window = shape_.window;
+  /// `is_said`: layers are known to have a window.
+  void read_window(const std::vector<layer_kind>& kinds, bool is_chunked, bool is_said) {
+    const std::string_view key = is_chunked ? "attention_chunk_size" : "sliding_window";
+    const std::string_view what = is_chunked ? "attention chunk" : "sliding window";
+    std::uint64_t window = 0;
     if (!has(window_needs_asking) || keys_.flag("use_sliding_window", false))
-      window = keys_.number(key, 0).value_or(chunked ? 8192 : 0);
-    if (!chunked && window == 0 && (kinds ? std::ranges::count(*kinds, true) > 0 : alternate))
-      window = keys_.need(key);
-    const auto no_rope = chunked ? no_rope_layers() : std::vector<std::uint64_t>();
-    const auto interval =
-        chunked ? keys_.number("no_rope_layer_interval").value_or(4) : std::uint64_t{1};
+      window = keys_.number(key, 0).value_or(is_chunked ? 8192 : 0);
+    if (window == 0 && is_said && !is_chunked) window = keys_.need(key);
     if (window == 0) return;
     if (shape_.max_context != 0 && window >= shape_.max_context) {
       shape_.notes.push_back(fmt::format("{} {} never binds: the longest context is {}", what,
                                          window, shape_.max_context));
-      window = 0;
       return;
     }
-    const auto first = has(window_from_a_layer) && !kinds ? keys_.need("max_window_layers", 0) : 0;
+    if (has(window_from_a_layer) && keys_.find("layer_types") == nullptr)
+      (void)keys_.need("max_window_layers", 0);
     std::size_t windowed = 0;
-    for (std::size_t i = 0; i < shape_.layers.size(); ++i) {
+    for (std::size_t i = 0; i < kinds.size(); ++i) {
       auto& layer = shape_.layers[i];
-      const bool limited = kinds              ? bool{(*kinds)[i]}
-                           : !no_rope.empty() ? no_rope[i] != 0
-                           : chunked          ? (i + 1) % interval != 0
-                           : alternate        ? i % 2 == 0
-                                              : i >= first;
-      layer.is_windowed = limited && layer.mixer == mixer_kind::attention;
-      if (layer.is_windowed) ++windowed;
+      if (kinds[i] != layer_kind::limited || layer.mixer != mixer_kind::attention) continue;
+      layer.window = window;
+      ++windowed;
     }
     shape_.notes.push_back(
         fmt::format("{} {} of {} layers; an engine keeps more than the window while it computes",
                     what, window, windowed));
   }
   /// Empty, or one entry a layer or more: 0 where a layer has no positions, and sees all tokens.
-  [[nodiscard]] std::vector<std::uint64_t> no_rope_layers() const {
-    auto listed = keys_.numbers("no_rope_layers").value_or(std::vector<std::uint64_t>());
+  [[nodiscard]] numbers no_rope_layers() const {
+    auto listed = keys_.numbers("no_rope_layers").value_or(numbers());
     if (!listed.empty() && listed.size() < shape_.layers.size())
       refuse("no_rope_layers", fmt::format("has {} entries", listed.size()),
              fmt::format("none, or one a layer ({})", shape_.layers.size()));
     return listed;
   }
 
-  /// Whether each layer is of the limited kind, where layer_types says it. Some families have linear attention, too.
-  [[nodiscard]] std::optional<std::vector<bool>> layer_kinds(std::string_view limited) const {
-    const auto types = keys_.words("layer_types", shape_.layers.size());
-    if (!types) return std::nullopt;
-    std::vector<bool> windowed;
-    for (const auto& type : *types) {
-      if (type != "full_attention" && type != limited && !(has_linear() && type == linear_word))
-        refuse("layer_types", fmt::format("entry {} is '{}'", windowed.size(), printable(type, 60)),
-               fmt::format("full_attention or {}{}", limited,
-                           has_linear() ? " or linear_attention" : ""));
-      windowed.push_back(type == limited);
-    }
-    return windowed;
-  }
-
   void note_what_is_left_out() {
     auto layers = keys_.number("num_nextn_predict_layers", 0).value_or(0);
     if (keys_.flag("use_mtp", false)) layers += keys_.number("num_mtp_modules", 0).value_or(0);
-    if (layers > 0)
-      shape_.notes.push_back(fmt::format(
-          "multi-token prediction ({} layer{}) is not counted: ordinary serving does not load it",
-          layers, layers == 1 ? "" : "s"));
+    if (layers > 0) shape_.notes.push_back(prediction_note(layers));
   }
 
   const config_keys& keys_;
@@ -596,12 +596,6 @@ json parse(std::string_view text, const std::string& file) {
   return parse_json_object(text, file, "a Hugging Face config.json, a JSON object in UTF-8");
 }
 
-/// OpenAI's own files have no model_type, but keys that no other has.
-bool is_openai_gpt_oss(const config_keys& keys) {
-  return keys.find("model_type") == nullptr && keys.find("swiglu_limit") != nullptr &&
-         keys.find("initial_context_length") != nullptr;
-}
-
 /// Whether any key of the object, or of one inside it, counts experts.
 bool counts_experts(const json& object, int depth = 0) {
   constexpr int deepest = 4;
@@ -614,7 +608,6 @@ bool counts_experts(const json& object, int depth = 0) {
 
 /// The model_type of an object, which is that of a known family.
 std::string known_type(const json& root, const config_keys& keys) {
-  if (is_openai_gpt_oss(keys)) return "gpt_oss";
   const auto accepted =
       fmt::format("by hand {}; the folder of its .safetensors files; or one of {}", hand_options,
                   hf_model_types());
@@ -630,40 +623,37 @@ std::string known_type(const json& root, const config_keys& keys) {
               accepted);
 }
 
-/// Pre: the type is that of a known family.
-model_shape read_with(const config_keys& keys, std::string_view type) {
-  auto shape = config_reader(keys, type).read();
-  if (is_openai_gpt_oss(keys)) {
-    const auto initial = keys.number("initial_context_length").value_or(0);
-    const auto factor = keys.real("rope_scaling_factor").value_or(1);
-    shape.max_context =
-        static_cast<std::uint64_t>(std::min(factor, 65536.0) * static_cast<double>(initial));
+/// A model around a language model of a known family. Returns nothing if it is none.
+std::optional<model_shape> read_nested(const json& root, const config_keys& outer) {
+  const auto type = outer.text("model_type").value_or("");
+  const auto* const tower = std::ranges::find(towers, type, &tower_model::type);
+  const bool has_tower = tower != towers.end();
+  const auto object = [&](std::string_view key) {
+    const auto* const found = outer.object(key);
+    if (found == nullptr && has_tower) outer.refuse(key, "is missing", "an object");
+    return found;
+  };
+  const auto* const text = object("text_config");
+  if (text == nullptr || type.empty() || find_family(type) != nullptr) return std::nullopt;
+  const auto own = config_keys(*text, *text, outer.file()).text("model_type");
+  if (has_tower && own && *own != tower->text_type)
+    outer.refuse("text_config.model_type", fmt::format("is not {}", tower->text_type),
+                 std::string(tower->text_type));
+  const auto inner = has_tower ? std::string(tower->text_type) : own.value_or("");
+  if (find_family(inner) == nullptr) return std::nullopt;
+  const config_keys keys(*text, root, outer.file());
+  auto shape = config_reader(keys, inner).read();
+  if (!has_tower) {
     shape.notes.push_back(fmt::format(
-        "no model_type: its keys are those of OpenAI's gpt_oss files; {}initial_context_length is "
-        "taken as the longest context",
-        factor == 1 ? "" : "rope_scaling_factor times "));
+        "'{}' around {}: what stands beside the language model, a vision tower or the like, is not "
+        "counted; --reserve may hold it",
+        printable(type, 60), shape.type));
+    return shape;
   }
-  return shape;
-}
-
-const json& need_object(const config_keys& keys, std::string_view key) {
-  const auto* const found = keys.object(key);
-  if (found == nullptr) keys.refuse(key, "is missing", "an object");
-  return *found;
-}
-
-model_shape read_with_tower(const json& root, const config_keys& outer, const tower_model& known) {
-  const auto& text = need_object(outer, "text_config");
-  const config_keys keys(text, root, outer.file());
-  const auto own_type = text.find("model_type");
-  if (own_type != text.end() && !own_type->is_null() && *own_type != known.text_type)
-    keys.refuse("text_config.model_type", fmt::format("is not {}", known.text_type),
-                std::string(known.text_type));
-  auto shape = read_with(keys, known.text_type);
-  shape.type = known.type;
-  const auto& vision = need_object(outer, "vision_config");
+  shape.type = type;
+  const auto& vision = *object("vision_config");
   shape.vision =
-      known.elements(config_keys(vision, vision, outer.file(), "vision_config."), shape.hidden);
+      tower->elements(config_keys(vision, vision, outer.file(), "vision_config."), shape.hidden);
   shape.notes.push_back(
       fmt::format("vision tower and projector, {}, are always on the device; the rotary "
                   "buffers in published files are not counted",
@@ -671,59 +661,33 @@ model_shape read_with_tower(const json& root, const config_keys& outer, const to
   return shape;
 }
 
-/// Any other model around a language model of a known family. Returns nothing if it is none.
-std::optional<model_shape> read_nested(const json& root, const config_keys& outer) {
-  const auto* const text = outer.object("text_config");
-  if (text == nullptr) return std::nullopt;
-  const auto own = text->find("model_type");
-  if (own == text->end() || !own->is_string() || find_family(own->get<std::string>()) == nullptr)
-    return std::nullopt;
-  auto shape = read_with(config_keys(*text, root, outer.file()), own->get<std::string>());
-  shape.notes.push_back(fmt::format(
-      "'{}' around {}: what stands beside the language model, a vision tower or the like, is not "
-      "counted; --reserve may hold it",
-      printable(outer.text("model_type").value_or(""), 60), shape.type));
-  return shape;
-}
-
-/// MLX declares under "quantization" how its files are stored, and may repeat it where others declare theirs.
-bool take_mlx(const std::string& file, json& root) {
-  const auto at = root.find("quantization");
-  if (at == root.end() || at->is_null()) return false;
-  if (!at->is_object() || !at->contains("bits"))
-    refuse_input(file, "key 'quantization'", "is " + told(*at),
-                 "MLX's: an object with bits and group_size");
-  auto format = std::move(*at);
-  format["quant_method"] = "mlx";
-  root["quantization_config"] = std::move(format);
-  return true;
-}
-
 bool is_known_type(std::string_view name) {
   return std::ranges::find(towers, name, &tower_model::type) != towers.end() ||
          find_family(name) != nullptr;
 }
 
-/// Puts the quantisation of MLX, of a file of its own, or of OpenAI's files where it is looked for.
+/// Puts the quantisation where it is looked for. MLX declares under "quantization" how its files are stored, and may
+/// repeat it where others declare theirs; modelopt has a file of its own, whose text this is.
 void add_quantisation(std::string_view text, const std::string& file, json& root) {
-  if (take_mlx(file, root) || root.contains("quantization_config")) return;
-  if (is_openai_gpt_oss(config_keys(root, root, file)))
-    root["quantization_config"] = {{"quant_method", "mxfp4"}};
-  if (text.empty()) return;
-  auto beside = parse(text, file + " (hf_quant_config.json)");
-  const auto at = beside.find("quantization");
-  if (at == beside.end() || !at->is_object()) return;
-  (*at)["quant_method"] = "modelopt";
-  root["quantization_config"] = std::move(*at);
+  json found;
+  if (const auto mlx = root.find("quantization"); mlx != root.end() && !mlx->is_null()) {
+    if (!mlx->is_object() || !mlx->contains("bits"))
+      refuse_input(file, "key 'quantization'", "is " + told(*mlx),
+                   "MLX's: an object with bits and group_size");
+    found = std::move(*mlx);
+    found["quant_method"] = "mlx";
+  } else if (!text.empty() && !root.contains("quantization_config")) {
+    found = parse(text, file + " (hf_quant_config.json)").value("quantization", json());
+    if (found.is_object()) found["quant_method"] = "modelopt";
+  }
+  if (found.is_object()) root["quantization_config"] = std::move(found);
 }
 
 }  // namespace
 
 std::string hf_model_types() {
   std::vector<std::string_view> types;
-  for (const auto& f : families)
-    for (const auto type : f.types)
-      if (!type.empty()) types.push_back(type);
+  for (const auto& one : families) types.push_back(one.type);
   for (const auto& tower : towers) types.push_back(tower.type);
   return fmt::format("{}", fmt::join(types, ", "));
 }
@@ -739,8 +703,7 @@ std::optional<unknown_family> read_unknown_family(std::string_view text, const s
     return std::nullopt;
   const config_keys keys(nested != nullptr ? *nested : root, root, file);
   unknown_family out{.type = *type};
-  for (const auto key : top_k_keys)
-    if (!out.top_k) out.top_k = keys.alike(key);
+  out.top_k = keys.any(top_k_keys);
   out.layers = keys.number("num_hidden_layers", 1, most_layers).value_or(0);
   std::vector<std::string> unused;
   out.max_context = longest_context(keys, unused);
@@ -752,12 +715,8 @@ model_shape parse_hf_config(std::string_view text, std::string_view quantisation
   auto root = parse(text, file);
   add_quantisation(quantisation, file, root);
   const config_keys keys(root, root, file);
-  const auto type = keys.text("model_type");
-  for (const auto& tower : towers)
-    if (type == tower.type) return read_with_tower(root, keys, tower);
-  if (type && find_family(*type) == nullptr)
-    if (auto nested = read_nested(root, keys)) return *std::move(nested);
-  return read_with(keys, known_type(root, keys));
+  if (auto nested = read_nested(root, keys)) return *std::move(nested);
+  return config_reader(keys, known_type(root, keys)).read();
 }
 
 }  // namespace hotset::lab

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -11,14 +12,21 @@
 
 namespace hotset::lab {
 
-/// How a model that no reader knows can be planned for.
+/// Options by which a model that no reader knows is planned for.
 inline constexpr std::string_view hand_options =
     "--layers --experts --top-k --expert-bytes --kv-bytes-per-token, and --resident-bytes";
+
+/// A config of a model that is known by name, cut down to the keys that decide bytes.
+struct model_preset {
+  std::string_view name;
+  std::string_view config;  ///< JSON
+};
+[[nodiscard]] std::span<const model_preset> model_presets() noexcept;
 
 /// The accepted values of model_type, in one line.
 [[nodiscard]] std::string hf_model_types();
 
-/// What a config of an unknown family says that every family says alike.
+/// Keys of a config of an unknown family that mean the same in every family.
 struct unknown_family {
   std::string type;  ///< model_type
   std::optional<std::uint64_t> top_k{};

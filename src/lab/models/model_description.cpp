@@ -15,10 +15,7 @@
 #include "lab/errors.hpp"
 #include "lab/files/input_error.hpp"
 #include "lab/files/mapped_file.hpp"
-#include "lab/models/expert_names.hpp"
-#include "lab/models/gguf_model.hpp"
 #include "lab/models/hf_config.hpp"
-#include "lab/models/model_presets.hpp"
 #include "lab/models/model_weights.hpp"
 #include "lab/models/quantisation.hpp"
 #include "lab/models/stored_weights.hpp"
@@ -65,7 +62,7 @@ model_description describe_shape(const model_shape& shape, const model_options& 
     const auto& block = m.blocks.emplace_back(model_block{
         .is_moe = layer.is_moe,
         .kv_bytes_per_token = keeps_kv ? kv_bytes_of(kv_elements_of(shape), out.kv_bits) : 0,
-        .window = layer.is_windowed ? shape.window : 0,
+        .window = layer.window,
         .state_bytes = state_bytes_of(shape, layer)});
     m.state_bytes_per_sequence =
         detail::saturating_sum(m.state_bytes_per_sequence, block.state_bytes);
@@ -82,35 +79,33 @@ model_description describe_shape(const model_shape& shape, const model_options& 
   return out;
 }
 
-/// What plans allocate goes with the experts of all layers; published models have up to some 25,000.
-constexpr std::uint64_t most_experts_in_all = std::uint64_t{1} << 20U;
-
+/// Plans allocate memory for each expert of each layer; published models have up to some 25,000.
 validation check_size(const memory_model& memory) {
   if (auto bad = memory.validate()) return bad;
   const auto& shape = memory.experts;
-  const auto all =
-      static_cast<std::uint64_t>(shape.layers) * static_cast<std::uint64_t>(shape.experts);
-  if (all <= most_experts_in_all) return std::nullopt;
+  if (shape.keys() <= most_experts) return std::nullopt;
   return error{fmt::format("{} layers x {} experts, accepted: at most {} in all", shape.layers,
-                           shape.experts, most_experts_in_all)};
+                           shape.experts, most_experts)};
 }
 
-void check(const memory_model& memory, const std::string& file) {
-  if (const auto bad = check_size(memory)) refuse_input(file, "", bad->message, "");
-}
+/// A config, and the file beside it in which some exporters say how weights and cache are stored.
+struct config_text {
+  std::string file;
+  std::string text;
+  std::string quantisation{};  ///< of an hf_quant_config.json; empty: there is none
 
-/// `quantisation`: the text of an hf_quant_config.json beside it, or nothing. Errors: trace_error.
-model_description describe_config(std::string_view text, std::string_view quantisation,
-                                  const std::string& file, const model_options& options) {
-  const auto shape = parse_hf_config(text, quantisation, file);
+  [[nodiscard]] model_shape shape() const { return parse_hf_config(text, quantisation, file); }
+};
+
+model_description describe_config(const config_text& config, const model_options& options) {
+  const auto shape = config.shape();
   if (!shape.unknown_format.empty())
-    refuse_input(file, "key 'quantization_config'", shape.unknown_format,
+    refuse_input(config.file, "key 'quantization_config'", shape.unknown_format,
                  fmt::format("{}; or the .safetensors files beside it; or by hand {}",
                              known_quantisations, hand_options));
   auto out = describe_shape(shape, options);
   add_weights(shape, out.memory);
-  check(out.memory, file);
-  out.source = fmt::format("{}: {}", file, shape.type);
+  out.source = fmt::format("{}: {}", config.file, shape.type);
   return out;
 }
 
@@ -119,46 +114,31 @@ bool is_there(const fs::path& path) {
   return fs::exists(path, ignored);
 }
 
-/// A config, and what some exporters say in a file of its own beside it: how weights and cache are stored.
-class config_files {
- public:
-  explicit config_files(const fs::path& config) : path_(config), config_(config) {
-    const auto beside = config.parent_path() / "hf_quant_config.json";
-    if (config.filename() == config_name && is_there(beside)) quantisation_.emplace(beside);
-  }
-  [[nodiscard]] std::string file() const { return path_.string(); }
-  [[nodiscard]] std::string_view text() const noexcept { return config_.text(); }
-  [[nodiscard]] std::string_view quantisation() const noexcept {
-    return quantisation_ ? quantisation_->text() : std::string_view();
-  }
-
- private:
-  fs::path path_;
-  mapped_file config_;
-  std::optional<mapped_file> quantisation_;
-};
-
-model_description describe_config_file(const fs::path& config, const model_options& options) {
-  const config_files files(config);
-  return describe_config(files.text(), files.quantisation(), files.file(), options);
+config_text read_config(const fs::path& config) {
+  const auto text_of = [](const fs::path& path) {
+    const mapped_file file(path);
+    return std::string(file.text());
+  };
+  config_text out{.file = config.string(), .text = text_of(config)};
+  const auto beside = config.parent_path() / "hf_quant_config.json";
+  if (config.filename() == config_name && is_there(beside)) out.quantisation = text_of(beside);
+  return out;
 }
 
 /// Layers past the last one that the config counts are those of multi-token prediction.
 void drop_layers_from(std::uint64_t first, stored_weights& stored,
                       std::vector<std::string>& notes) {
-  std::uint64_t dropped = 0;
-  for (auto at = stored.layers.lower_bound(first); at != stored.layers.end();
-       at = stored.layers.erase(at))
-    ++dropped;
+  const auto dropped =
+      std::erase_if(stored.layers, [&](const auto& layer) { return layer.first >= first; });
   if (dropped > 0)
     notes.push_back(fmt::format("{} layer{} from {} on not counted: {} ends before", dropped,
                                 dropped == 1 ? "" : "s", first, config_name));
 }
 
 /// Names what is there, if no tensor has a known name of experts.
-void need_experts(const stored_weights& stored, const std::string& file) {
+void need_experts(const stored_weights& stored) {
   if (stored.experts() != 0) return;
-  refuse_input(file, "",
+  refuse_input(stored.model, "",
                stored.largest_other.empty()
                    ? std::string("has no tensors")
                    : fmt::format("has 0 routed experts in a layer under names that are known: its "
@@ -167,38 +147,24 @@ void need_experts(const stored_weights& stored, const std::string& file) {
                fmt::format("names such as {}; or by hand {}", known_expert_names, hand_options));
 }
 
-/// The MoE layers of the files must be those of the config.
-void check_layers(const model_shape& shape, const stored_weights& stored, const std::string& file) {
-  need_experts(stored, file);
-  for (std::size_t i = 0; i < shape.layers.size(); ++i) {
-    const auto at = stored.layers.find(i);
-    const bool has_experts = at != stored.layers.end() && at->second.is_moe();
-    if (has_experts != shape.layers[i].is_moe)
-      refuse_input(file, fmt::format("layer {}", i), has_experts ? "has experts" : "has no experts",
-                   fmt::format("what {} says of it (is a file missing?)", config_name));
-  }
-}
-
-void take_bytes(const stored_weights& stored, std::uint64_t experts, const std::string& file,
-                memory_model& memory) {
-  memory.experts.expert_bytes = by_layer(stored.expert_bytes(experts, file));
-  memory.resident_bytes = stored.all_resident_bytes();
-  check(memory, file);
-}
-
-model_description describe_stored_with(const config_files& config, stored_weights stored,
-                                       const std::string& file, const model_options& options) {
-  const auto shape = parse_hf_config(config.text(), config.quantisation(), config.file());
+/// The shape is the config's, whose MoE layers must be those of the files.
+model_description describe_stored_with(const model_shape& shape, stored_weights& stored,
+                                       const model_options& options) {
   auto out = describe_shape(shape, options);
   drop_layers_from(shape.layers.size(), stored, out.notes);
-  check_layers(shape, stored, file);
-  for (const auto& [number, layer] : stored.layers)
-    out.memory.blocks[number].resident_bytes = layer.resident_bytes;
-  take_bytes(stored, shape.experts, file, out.memory);
+  need_experts(stored);
+  for (std::size_t i = 0; i < shape.layers.size(); ++i) {
+    const auto& layer = stored.layers[i];
+    if (layer.is_moe() != shape.layers[i].is_moe)
+      refuse_input(stored.model, fmt::format("layer {}", i),
+                   layer.is_moe() ? "has experts" : "has no experts",
+                   fmt::format("what {} says of it (is a file missing?)", config_name));
+    out.memory.blocks[i].resident_bytes = layer.resident_bytes;
+  }
   return out;
 }
 
-/// What is known of a model whose shape no config says.
+/// The note on a model whose shape no config says.
 std::string headers_alone_note(const std::optional<unknown_family>& config) {
   constexpr std::string_view rest =
       "windows, recurrent state and the KV cache's own bits are unknown";
@@ -213,35 +179,34 @@ std::string headers_alone_note(const std::optional<unknown_family>& config) {
 }
 
 /// `config`: what a config of an unknown family says.
-model_description describe_stored_alone(stored_weights stored, const std::string& file,
-                                        const model_options& options,
+model_description describe_stored_alone(stored_weights& stored, const model_options& options,
                                         const std::optional<unknown_family>& config) {
   model_description out;
-  auto& shape = out.memory.experts;
+  auto& m = out.memory;
   if (config && config->layers > 0) drop_layers_from(config->layers, stored, out.notes);
-  need_experts(stored, file);
+  need_experts(stored);
   const auto experts = stored.experts();
-  if (experts < 2 || experts > (std::uint64_t{1} << 20U))
-    refuse_input(file, "", fmt::format("has {} routed experts in a layer", experts), "2..1048576");
+  if (experts < 2 || experts > most_experts)
+    refuse_input(stored.model, "", fmt::format("has {} routed experts in a layer", experts),
+                 fmt::format("2..{}", most_experts));
   out.kv_bits = options.kv_bits.value_or(model_options::usual_kv_bits);
   for (const auto& [number, layer] : stored.layers) {
-    if (layer.is_moe()) ++shape.layers;
-    out.memory.blocks.push_back(
-        {.is_moe = layer.is_moe(),
-         .resident_bytes = layer.resident_bytes,
-         .kv_bytes_per_token = kv_bytes_of(layer.kv_elements, out.kv_bits)});
+    if (layer.is_moe()) ++m.experts.layers;
+    m.blocks.push_back({.is_moe = layer.is_moe(),
+                        .resident_bytes = layer.resident_bytes,
+                        .kv_bytes_per_token = kv_bytes_of(layer.kv_elements, out.kv_bits)});
   }
-  out.memory.kv = kv_of(out.memory.blocks);
-  if (!out.memory.has_kv())
-    refuse_input(file, "", "has no k_proj and v_proj of self_attn: its cache is unknown",
-                 config ? fmt::format("by hand {}", hand_options)
-                        : fmt::format("a {} beside it, or by hand {}", config_name, hand_options));
-  shape.experts = static_cast<std::int32_t>(experts);
+  m.kv = kv_of(m.blocks);
+  if (!m.has_kv())
+    refuse_input(
+        stored.model, "", "has no k_proj and v_proj of self_attn: its cache is unknown",
+        fmt::format("{}by hand {}", config ? "" : fmt::format("a {} beside it, or ", config_name),
+                    hand_options));
+  m.experts.experts = static_cast<std::int32_t>(experts);
   out.top_k_is_known = config && config->top_k;
-  shape.top_k = static_cast<std::int32_t>(out.top_k_is_known ? *config->top_k : 1);
-  if (config) out.memory.max_context = config->max_context;
+  m.experts.top_k = static_cast<std::int32_t>(out.top_k_is_known ? *config->top_k : 1);
+  if (config) m.max_context = config->max_context;
   out.notes.push_back(headers_alone_note(config));
-  take_bytes(stored, experts, file, out.memory);
   return out;
 }
 
@@ -251,26 +216,27 @@ model_description describe_stored(const fs::path& path, const fs::path& folder,
                                   const model_options& options) {
   const auto files = find_safetensors(path);
   const auto config = folder / config_name;
-  const auto file = path.string();
   if (files.empty()) {
     if (!is_there(config))
-      refuse_input(file, "", "holds neither config.json nor .safetensors files", "one of them");
-    return describe_config_file(config, options);
+      refuse_input(path.string(), "", "holds neither config.json nor .safetensors files",
+                   "one of them");
+    return describe_config(read_config(config), options);
   }
-  auto stored = read_safetensors_weights(files);
-  const auto cut_files = stored.cut_files;
-  const auto missing = stored.missing_bytes;
-  std::optional<config_files> beside;
-  if (is_there(config)) beside.emplace(config);
-  const auto unknown = beside ? read_unknown_family(beside->text(), beside->file()) : std::nullopt;
-  auto out = beside && !unknown ? describe_stored_with(*beside, std::move(stored), file, options)
-                                : describe_stored_alone(std::move(stored), file, options, unknown);
-  if (cut_files > 0)
+  auto stored = read_safetensors_weights(path, files, file_extent::header);
+  std::optional<config_text> beside;
+  if (is_there(config)) beside = read_config(config);
+  const auto unknown = beside ? read_unknown_family(beside->text, beside->file) : std::nullopt;
+  auto out = beside && !unknown ? describe_stored_with(beside->shape(), stored, options)
+                                : describe_stored_alone(stored, options, unknown);
+  stored.check_experts(static_cast<std::uint64_t>(out.memory.experts.experts));
+  out.memory.experts.expert_bytes = by_layer(stored.expert_bytes());
+  out.memory.resident_bytes = stored.all_resident_bytes();
+  if (const auto cut = stored.cut_files; cut > 0)
     out.notes.push_back(fmt::format(
-        "{} of {} .safetensors files {} cut short by {} in all: headers are enough for a plan",
-        cut_files, files.size(), cut_files == 1 ? "is" : "are", size_text(missing)));
+        "{} of {} .safetensors files {} cut short by {} in all: headers are enough for a plan", cut,
+        files.size(), cut == 1 ? "is" : "are", size_text(stored.missing_bytes)));
   out.source =
-      fmt::format("{}: {}the headers of {} .safetensors file{}", file,
+      fmt::format("{}: {}the headers of {} .safetensors file{}", path.string(),
                   beside ? "config.json and " : "", files.size(), files.size() == 1 ? "" : "s");
   return out;
 }
@@ -284,29 +250,21 @@ std::string name_of(const fs::path& folder) {
 
 model_description describe_path(const fs::path& path, const model_options& options) {
   std::error_code ignored;
-  if (fs::is_directory(path, ignored)) {
-    auto out = describe_stored(path, path, options);
-    out.memory.name = name_of(path);
+  const auto named = [](model_description out, std::string name) {
+    out.memory.name = std::move(name);
     return out;
-  }
-  if (path.extension() == ".gguf") {
-    auto out = describe_gguf(path, options);
-    check(out.memory, path.string());
-    return out;
-  }
-  if (path.extension() == ".safetensors") {
-    auto out = describe_stored(path, path.parent_path(), options);
-    out.memory.name = path.stem().string();
-    return out;
-  }
+  };
+  if (fs::is_directory(path, ignored))
+    return named(describe_stored(path, path, options), name_of(path));
+  if (path.extension() == ".gguf") return describe_gguf(path, options);
+  if (path.extension() == ".safetensors")
+    return named(describe_stored(path, path.parent_path(), options), path.stem().string());
   const bool piped = !fs::is_regular_file(path, ignored);  // it has no name that says what it is
   if (path.extension() != ".json" && !piped)
     refuse_input(path.string(), "", "is of no known kind",
                  "config.json, .gguf, .safetensors or a folder");
-  auto out = describe_config_file(path, options);
-  out.memory.name =
-      path.filename() == config_name ? name_of(path.parent_path()) : path.stem().string();
-  return out;
+  return named(describe_config(read_config(path), options),
+               path.filename() == config_name ? name_of(path.parent_path()) : path.stem().string());
 }
 
 }  // namespace
@@ -327,33 +285,47 @@ std::vector<std::string> model_names() {
 
 model_description describe_model(std::string_view name_or_path, const model_options& options) {
   if (const auto bad = options.validate()) throw usage_error(bad->message);
-  for (const auto& preset : model_presets()) {
-    if (preset.name != name_or_path) continue;
-    const auto file = fmt::format("preset {}", preset.name);
-    auto out = describe_config(preset.config, {}, file, options);
-    out.memory.name = preset.name;
-    return out;
-  }
+  const auto presets = model_presets();
+  const auto preset = std::ranges::find(presets, name_or_path, &model_preset::name);
   const fs::path path(name_or_path);
-  if (!is_there(path))
+  if (preset == presets.end() && !is_there(path))
     throw usage_error(
         fmt::format("unknown model '{}'{}, accepted: {}, or the path of a config.json, "
                     ".gguf or .safetensors file, or of a folder of them",
                     printable(name_or_path), did_you_mean(name_or_path, model_names()),
                     fmt::join(model_names(), ", ")));
-  return describe_path(path, options);
+  auto out = preset == presets.end()
+                 ? describe_path(path, options)
+                 : describe_config({.file = fmt::format("preset {}", preset->name),
+                                    .text = std::string(preset->config)},
+                                   options);
+  if (preset != presets.end()) out.memory.name = preset->name;
+  if (const auto bad = check_size(out.memory)) refuse_input(name_or_path, "", bad->message, "");
+  return out;
 }
 
 namespace {
 
-/// A cache whose layers are not told apart.
-std::vector<kv_layers> one_cache(std::uint64_t bytes_per_token) {
-  if (bytes_per_token == 0) return {};
-  return {{.layers = 1, .bytes_per_token = bytes_per_token, .window = 0}};
-}
-
-void check_hand(const memory_model& memory) {
-  if (const auto bad = check_size(memory)) throw usage_error(bad->message);
+/// Puts what the hand says into the memory. Errors: usage_error for a value out of range.
+void take(const model_by_hand& hand, memory_model& m) {
+  auto& shape = m.experts;
+  shape.layers = hand.layers.value_or(shape.layers);
+  shape.experts = hand.experts.value_or(shape.experts);
+  shape.top_k = hand.top_k.value_or(shape.top_k);
+  if (hand.expert_bytes) shape.expert_bytes = {*hand.expert_bytes};
+  if (const auto kv = hand.kv_bytes_per_token) {
+    m.kv.clear();  // its layers are not told apart
+    if (*kv > 0) m.kv.push_back({.layers = 1, .bytes_per_token = *kv});
+    for (auto& block : m.blocks) {
+      block.kv_bytes_per_token = (*kv + m.blocks.size() - 1) / m.blocks.size();
+      block.window = 0;
+    }
+  }
+  if (hand.resident_bytes) {
+    m.resident_bytes = *hand.resident_bytes;
+    for (auto& block : m.blocks) block.resident_bytes = m.resident_bytes / m.blocks.size();
+  }
+  if (const auto bad = check_size(m)) throw usage_error(bad->message);
 }
 
 }  // namespace
@@ -372,16 +344,8 @@ model_description describe_by_hand(const model_by_hand& hand) {
     throw usage_error(fmt::format("a model by hand: {} is missing; accepted: {}",
                                   fmt::join(missing, ", "), hand_options));
   model_description out;
-  auto& m = out.memory;
-  m.name = "by hand";
-  m.experts.layers = *hand.layers;
-  m.experts.experts = *hand.experts;
-  m.experts.top_k = *hand.top_k;
-  m.experts.expert_bytes = {*hand.expert_bytes};
-  m.kv = one_cache(*hand.kv_bytes_per_token);
-  m.resident_bytes = hand.resident_bytes.value_or(0);
-  check_hand(m);
-  out.source = m.name;
+  out.memory.name = out.source = "by hand";
+  take(hand, out.memory);
   if (!hand.resident_bytes)
     out.notes.emplace_back(
         "no resident bytes by hand: attention, embeddings and all other weights are taken as 0");
@@ -394,34 +358,19 @@ void correct_by_hand(const model_by_hand& hand, model_description& description) 
         "layers and experts by hand beside a model that was read; accepted: top-k, expert-bytes, "
         "kv-bytes-per-token, resident-bytes");
   auto& m = description.memory;
-  const auto note = [&](std::string_view what, std::uint64_t told, std::uint64_t read) {
-    description.notes.push_back(
-        fmt::format("{} by hand: {}; {} was read", what, size_text(told), size_text(read)));
+  const auto note = [&](std::string_view what, const auto& told, std::uint64_t read) {
+    if (told)
+      description.notes.push_back(
+          fmt::format("{} by hand: {}; {} was read", what, size_text(*told), size_text(read)));
   };
-  if (hand.top_k) {
+  if (hand.top_k)
     description.notes.push_back(
         fmt::format("top-k by hand: {}; {} was read", *hand.top_k, m.experts.top_k));
-    description.top_k_is_known = true;
-    m.experts.top_k = *hand.top_k;
-  }
-  if (hand.expert_bytes) {
-    note("size of an expert", *hand.expert_bytes, m.experts.bytes_of(layer_id{}));
-    m.experts.expert_bytes = {*hand.expert_bytes};
-  }
-  if (hand.kv_bytes_per_token) {
-    note("KV of a token", *hand.kv_bytes_per_token, m.kv_bytes(1) - m.kv_bytes(0));
-    m.kv = one_cache(*hand.kv_bytes_per_token);
-    for (auto& block : m.blocks) {  // which of them keep how much nobody said
-      block.kv_bytes_per_token = (*hand.kv_bytes_per_token + m.blocks.size() - 1) / m.blocks.size();
-      block.window = 0;
-    }
-  }
-  if (hand.resident_bytes) {
-    note("what stays resident", *hand.resident_bytes, m.resident_bytes);
-    m.resident_bytes = *hand.resident_bytes;
-    for (auto& block : m.blocks) block.resident_bytes = m.resident_bytes / m.blocks.size();
-  }
-  check_hand(m);
+  note("size of an expert", hand.expert_bytes, m.experts.bytes_of(layer_id{}));
+  note("KV of a token", hand.kv_bytes_per_token, m.kv_bytes(1) - m.kv_bytes(0));
+  note("what stays resident", hand.resident_bytes, m.resident_bytes);
+  description.top_k_is_known |= hand.top_k.has_value();
+  take(hand, m);
 }
 
 }  // namespace hotset::lab

@@ -3,6 +3,7 @@
 /// The memory model of a known MoE model, or of one that lies in a file.
 
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -12,10 +13,10 @@
 
 namespace hotset::lab {
 
-/// What a description does not say of a deployment.
+/// Properties of a deployment that no file of a model says.
 struct model_options {
-  /// Of one element of the cache of keys and values: 16, 8, 8.5 (q8_0), 4.5 (q4_0), ... A layer's token is rounded up
-  /// to whole bytes. Without a value: what the checkpoint declares, else usual_kv_bits.
+  /// Bits of one element of the cache of keys and values: 16, 8, 8.5 (q8_0), 4.5 (q4_0), ... A layer's token is
+  /// rounded up to whole bytes. Without a value: what the checkpoint declares, else usual_kv_bits.
   std::optional<double> kv_bits{};
 
   static constexpr double usual_kv_bits = 16;
@@ -32,13 +33,13 @@ struct model_description {
   std::vector<std::string> notes;  ///< what was assumed or left out, a line each
 };
 
-/// What a person says of a model: all of one that no reader knows, or what a file leaves out. Units: bytes.
+/// Figures of a model by hand: all of them, or those that a file leaves out. Units: bytes.
 struct model_by_hand {
   std::optional<std::int32_t> layers{};   ///< MoE layers
   std::optional<std::int32_t> experts{};  ///< of a layer
   std::optional<std::int32_t> top_k{};
   std::optional<std::uint64_t> expert_bytes{};  ///< one expert of one layer
-  /// Of all layers together; 0: nothing is kept.
+  /// KV of one token in all layers together; 0: nothing is kept.
   std::optional<std::uint64_t> kv_bytes_per_token{};
   std::optional<std::uint64_t> resident_bytes{};  ///< all weights but the routed experts'
 
@@ -60,11 +61,15 @@ struct model_by_hand {
 [[nodiscard]] model_description describe_model(std::string_view name_or_path,
                                                const model_options& options = {});
 
+/// describe_model() of a GGUF file or one of its parts. Errors: trace_error.
+[[nodiscard]] model_description describe_gguf(const std::filesystem::path& path,
+                                              const model_options& options);
+
 /// A model of which nothing else is known. What is not given of `resident_bytes` is taken as 0, and noted.
 /// Errors: usage_error that names what is missing, or a value out of range.
 [[nodiscard]] model_description describe_by_hand(const model_by_hand& hand);
 
-/// What a hand says against what was read, each of it noted: the hand's word counts.
+/// Replaces figures that were read by those of the hand, and notes each.
 /// Errors: usage_error for layers and experts, which a description that was read has, or a value out of range.
 void correct_by_hand(const model_by_hand& hand, model_description& description);
 

@@ -11,6 +11,9 @@
 
 namespace hotset::lab {
 
+/// Accepted experts, of a layer and of all layers together.
+inline constexpr std::uint64_t most_experts = std::uint64_t{1} << 20U;
+
 enum class qk_norm : std::uint8_t { none, per_head, whole };
 
 /// Attention with heads of keys and values of their own.
@@ -80,24 +83,29 @@ inline constexpr std::size_t model_modules = 23;
 
 /// Modules as bits.
 using module_set = std::uint32_t;
-/// Of modules or of traits.
+/// The set of some modules, or of some traits.
 template <class... Members>
 [[nodiscard]] constexpr std::uint32_t set_of(Members... members) noexcept {
   return ((std::uint32_t{1} << static_cast<unsigned>(members)) | ... | std::uint32_t{0});
 }
 
-/// The three weights of an MLP.
-struct mlp_modules {
-  model_module gate, up, down;
-};
-inline constexpr mlp_modules expert_mlp{model_module::expert_gate, model_module::expert_up,
-                                        model_module::expert_down};
-inline constexpr mlp_modules shared_mlp{model_module::shared_gate, model_module::shared_up,
-                                        model_module::shared_down};
-inline constexpr mlp_modules dense_mlp{model_module::dense_gate, model_module::dense_up,
-                                       model_module::dense_down};
+inline constexpr module_set expert_modules =
+    set_of(model_module::expert_gate, model_module::expert_up, model_module::expert_down);
+inline constexpr module_set shared_modules =
+    set_of(model_module::shared_gate, model_module::shared_up, model_module::shared_down);
+inline constexpr module_set dense_modules =
+    set_of(model_module::dense_gate, model_module::dense_up, model_module::dense_down);
+inline constexpr module_set attention_modules =
+    set_of(model_module::query, model_module::key, model_module::value, model_module::output,
+           model_module::output_gate, model_module::query_low, model_module::key_value_low,
+           model_module::key_value);
+inline constexpr module_set linear_attention_modules =
+    set_of(model_module::linear_in, model_module::linear_gates, model_module::linear_out);
+/// Linear layers of the decoder.
+inline constexpr module_set layer_modules =
+    expert_modules | shared_modules | dense_modules | attention_modules | linear_attention_modules;
 
-/// What a family of models has that others lack.
+/// Properties that some families of models have and others lack.
 enum class trait : std::uint8_t {
   keeps_latents,  ///< latent attention
   has_mamba,
@@ -122,7 +130,7 @@ enum class trait : std::uint8_t {
 };
 using trait_set = std::uint32_t;
 
-/// How a weight is stored: its elements, what a block of them shares, and what stands beside.
+/// The storage of a weight: its elements, what a block of them shares, and what stands beside.
 struct weight_code {
   std::uint64_t bits = 16;                          ///< of an element
   std::uint64_t word_bits = 8;                      ///< rows fill whole words
@@ -153,8 +161,8 @@ struct stored_otherwise {
 struct model_layer {
   bool is_moe = true;
   mixer_kind mixer = mixer_kind::attention;
-  bool is_windowed = false;
-  bool shares_kv = false;  ///< reads the cache of a layer before it, and projects none
+  std::uint64_t window = 0;  ///< tokens; 0: none
+  bool shares_kv = false;    ///< reads the cache of a layer before it, and projects none
   std::vector<stored_otherwise> otherwise{};
 };
 
@@ -174,7 +182,6 @@ struct model_shape {
 
   trait_set traits = 0;
 
-  std::uint64_t window = 0;       ///< tokens; 0: none
   std::uint64_t max_context = 0;  ///< tokens; 0: unknown
   std::uint64_t vision = 0;       ///< vision tower and projector
 

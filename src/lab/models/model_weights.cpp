@@ -7,6 +7,8 @@
 #include <map>
 #include <utility>
 
+#include <fmt/format.h>
+
 namespace hotset::lab {
 namespace {
 
@@ -27,7 +29,7 @@ class weigher {
 
   [[nodiscard]] wide expert(const model_layer& layer) const {
     const wide biases = s_.has(trait::biased_experts) ? plain(2 * s_.expert_width + s_.hidden) : 0;
-    return mlp(s_.expert_width, layer, expert_mlp) + biases;
+    return mlp(s_.expert_width, layer, model_module::expert_gate) + biases;
   }
   [[nodiscard]] wide resident() const {
     wide bytes = embeddings() + norm() + plain(s_.vision);
@@ -35,8 +37,8 @@ class weigher {
     return bytes;
   }
   [[nodiscard]] wide layer_bytes(const model_layer& layer) const {
-    const wide rest =
-        layer.is_moe ? router(layer) + shared(layer) : mlp(s_.dense_width, layer, dense_mlp);
+    const wide rest = layer.is_moe ? router(layer) + shared(layer)
+                                   : mlp(s_.dense_width, layer, model_module::dense_gate);
     return 2 * norm() + mixer(layer) + rest;
   }
 
@@ -58,10 +60,13 @@ class weigher {
         out * row + across * down * (code.scale_bits + code.zero_bits) + in * code.column_bits;
     return ceil_div(bits, 8) + code.tensor_bytes;
   }
-  [[nodiscard]] wide mlp(wide width, const model_layer& layer, const mlp_modules& modules) const {
-    return linear(width, s_.hidden, layer, modules.gate) +
-           linear(width, s_.hidden, layer, modules.up) +
-           linear(s_.hidden, width, layer, modules.down);
+  /// Gate, up and down, which follow each other in model_module.
+  [[nodiscard]] wide mlp(wide width, const model_layer& layer, model_module gate) const {
+    const auto at = [&](unsigned i) {
+      return static_cast<model_module>(static_cast<unsigned>(gate) + i);
+    };
+    return linear(width, s_.hidden, layer, gate) + linear(width, s_.hidden, layer, at(1)) +
+           linear(s_.hidden, width, layer, at(2));
   }
   [[nodiscard]] wide norm() const {
     return plain(wide{s_.hidden} * (s_.has(trait::norm_bias) ? 2 : 1));
@@ -96,7 +101,7 @@ class weigher {
   }
   [[nodiscard]] wide shared(const model_layer& layer) const {
     if (s_.shared_width == 0) return 0;
-    return mlp(s_.shared_width, layer, shared_mlp) +
+    return mlp(s_.shared_width, layer, model_module::shared_gate) +
            (s_.has(trait::gated_shared) ? linear(1, s_.hidden, layer, model_module::router) : 0);
   }
 
@@ -211,6 +216,12 @@ std::vector<kv_layers> kv_of(std::span<const model_block> blocks) {
 std::vector<std::uint64_t> by_layer(std::vector<std::uint64_t> bytes) {
   if (std::ranges::adjacent_find(bytes, std::not_equal_to<>()) == bytes.end()) bytes.resize(1);
   return bytes;
+}
+
+std::string prediction_note(std::uint64_t layers) {
+  return fmt::format(
+      "multi-token prediction ({} layer{}) is not counted: ordinary serving does not load it",
+      layers, layers == 1 ? "" : "s");
 }
 
 }  // namespace hotset::lab

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "hotset/planning/budget/memory_model.hpp"
@@ -17,13 +18,13 @@ void add_weights(const model_shape& shape, memory_model& memory);
 
 /// Elements that one layer keeps of a token. Pre: it is an attention layer with a cache of its own.
 [[nodiscard]] std::uint64_t kv_elements_of(const model_shape& shape) noexcept;
-/// What a sequence leaves behind in a recurrent layer, in the model's dtype, with a convolution state of kernel - 1
-/// (vLLM); 0 in any other. Units: bytes.
+/// Bytes that a sequence leaves behind in a recurrent layer, in the model's dtype, with a convolution state of
+/// kernel - 1 (vLLM); 0 in any other.
 [[nodiscard]] std::uint64_t state_bytes_of(const model_shape& shape,
                                            const model_layer& layer) noexcept;
 
-/// Of so many elements of a token in one layer, rounded up to whole bytes. Pre of bits: model_options accepts them; of
-/// elements: below 2^50.
+/// Bytes of so many elements of a token in one layer, rounded up to whole bytes.
+/// Pre: elements below 2^50; bits that model_options accepts.
 [[nodiscard]] constexpr std::uint64_t kv_bytes_of(std::uint64_t elements, double bits) noexcept {
   return (elements * static_cast<std::uint64_t>(bits * 2) + 15) / 16;
 }
@@ -32,5 +33,8 @@ void add_weights(const model_shape& shape, memory_model& memory);
 
 /// One number where all layers agree.
 [[nodiscard]] std::vector<std::uint64_t> by_layer(std::vector<std::uint64_t> bytes);
+
+/// The note on so many layers of multi-token prediction.
+[[nodiscard]] std::string prediction_note(std::uint64_t layers);
 
 }  // namespace hotset::lab

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <ranges>
 #include <string>
 #include <utility>
 
@@ -17,14 +18,7 @@ using enum model_module;
 constexpr std::size_t longest_pattern = 1024;
 constexpr std::size_t most_alternatives = 256;
 
-constexpr module_set expert_set = set_of(expert_gate, expert_up, expert_down);
-constexpr module_set shared_set = set_of(shared_gate, shared_up, shared_down);
-constexpr module_set dense_set = set_of(dense_gate, dense_up, dense_down);
-constexpr module_set mlp_set = expert_set | shared_set | dense_set;
-constexpr module_set linear_set = set_of(linear_in, linear_gates, linear_out);
-constexpr module_set attention_set =
-    set_of(query, key, value, output, output_gate, query_low, key_value_low, key_value);
-constexpr module_set layer_set = mlp_set | linear_set | attention_set;
+constexpr module_set mlp_modules = expert_modules | shared_modules | dense_modules;
 
 /// A word, and the modules that names with it belong to.
 struct module_word {
@@ -61,14 +55,14 @@ constexpr std::array projections = {
 };
 /// Parts of a decoder.
 constexpr std::array parts = {
-    module_word{"shared_expert", shared_set},
-    module_word{"shared_mlp", shared_set},
-    module_word{"experts", expert_set},
-    module_word{"switch_mlp", expert_set},
-    module_word{"linear_attn", linear_set},
-    module_word{"self_attn", attention_set},
-    module_word{"attn", attention_set | linear_set},
-    module_word{"attention", attention_set},
+    module_word{"shared_expert", shared_modules},
+    module_word{"shared_mlp", shared_modules},
+    module_word{"experts", expert_modules},
+    module_word{"switch_mlp", expert_modules},
+    module_word{"linear_attn", linear_attention_modules},
+    module_word{"self_attn", attention_modules},
+    module_word{"attn", attention_modules | linear_attention_modules},
+    module_word{"attention", attention_modules},
 };
 /// Weights that are never quantised, or that no plan counts.
 constexpr std::array<std::string_view, 12> uncounted = {
@@ -98,37 +92,26 @@ std::string plain_text(std::string_view pattern) {
   return out;
 }
 
-/// The texts of all choices of "(a|b)" groups; nothing for what is no such group, or for too many texts.
-std::optional<std::vector<std::string>> alternatives_of(std::string text) {
-  std::vector<std::string> open = {std::move(text)};
-  std::vector<std::string> done;
-  while (!open.empty()) {
-    auto one = std::move(open.back());
-    open.pop_back();
-    const auto end = one.find(')');
-    const auto begin = end == one.npos ? one.npos : one.rfind('(', end);
-    if ((end == one.npos) != (one.find('(') == one.npos) || (end != one.npos && begin == one.npos))
-      return std::nullopt;
-    const bool whole = end == one.npos;  // no group is left: what stands between bars is a text
-    auto inside =
-        whole ? std::string_view(one) : std::string_view(one).substr(begin + 1, end - begin - 1);
-    if (inside.starts_with("?:")) inside.remove_prefix(2);
-    if (inside.starts_with('?')) return std::nullopt;
-    if (whole && !has(one, "|")) {
-      done.push_back(std::move(one));
-      continue;
-    }
-    while (open.size() + done.size() <= most_alternatives) {
-      const auto bar = std::min(inside.find('|'), inside.size());
-      const auto choice = inside.substr(0, bar);
-      open.push_back(whole ? std::string(choice)
-                           : one.substr(0, begin) + std::string(choice) + one.substr(end + 1));
-      if (bar == inside.size()) break;
-      inside.remove_prefix(bar + 1);
-    }
-    if (open.size() + done.size() > most_alternatives) return std::nullopt;
+/// Adds the texts of all choices of "(a|b)" groups, the innermost first; what stands between bars outside of them is a
+/// text. Returns false for what is no such group, or for too many texts.
+bool add_alternatives(const std::string& text, std::vector<std::string>& out) {
+  const auto end = text.find(')');
+  const bool is_whole = end == text.npos;
+  const auto begin = is_whole ? text.find('(') : text.rfind('(', end);
+  if (is_whole != (begin == text.npos)) return false;
+  auto inside =
+      is_whole ? std::string_view(text) : std::string_view(text).substr(begin + 1, end - begin - 1);
+  if (inside.starts_with("?:")) inside.remove_prefix(2);
+  if (inside.starts_with('?')) return false;
+  for (const auto part : std::views::split(inside, '|')) {
+    const std::string choice(part.begin(), part.end());
+    if (is_whole)
+      out.push_back(choice);
+    else if (!add_alternatives(text.substr(0, begin) + choice + text.substr(end + 1), out))
+      return false;
+    if (out.size() > most_alternatives) return false;
   }
-  return done;
+  return true;
 }
 
 /// A number behind "layers." or "experts.": nothing is known of it, all are meant, or one is.
@@ -168,11 +151,11 @@ bool has_other_number(std::string_view text) {
   return false;
 }
 
-/// What an MLP without a closer name has: the experts' weights too, if it ends here or a wildcard follows.
+/// The modules of an MLP without a closer name: the experts' weights too, if it ends here or a wildcard follows.
 module_set below_mlp(std::string_view text, std::string_view name) {
   const auto rest = without_tail(text.substr(text.find(name) + name.size()));
   const bool is_dense = !rest.empty() && rest.find_first_of("*+") == rest.npos;
-  return is_dense ? dense_set : mlp_set;
+  return is_dense ? dense_modules : mlp_modules;
 }
 
 /// The modules of a text without alternatives, or of its whole layer; nothing if no word of it is known.
@@ -188,14 +171,14 @@ std::optional<module_set> modules_in(std::string_view text, const place_number& 
       part != parts.end())
     found = part->modules;
   else if (without_tail(text).ends_with("block_sparse_moe"))
-    found = mlp_set;
+    found = mlp_modules;
   else
     for (const std::string_view name : {"mlp", "feed_forward"})
       if (is(name)) found = below_mlp(text, name);
   if (const auto* const last = std::ranges::find_if(projections, is, &module_word::word);
       last != projections.end())
     found = found.value_or(last->modules) & last->modules;
-  if (!found && layer.number && without_tail(layer.rest).empty()) return layer_set;
+  if (!found && layer.number && without_tail(layer.rest).empty()) return layer_modules;
   return found;
 }
 
@@ -203,17 +186,17 @@ std::optional<module_set> modules_in(std::string_view text, const place_number& 
 
 std::optional<std::vector<named_modules>> modules_named(std::string_view pattern) {
   if (pattern.size() > longest_pattern) return std::nullopt;
-  const auto texts = alternatives_of(plain_text(pattern));
-  if (!texts) return std::nullopt;
+  std::vector<std::string> texts;
+  if (!add_alternatives(plain_text(pattern), texts) || texts.empty()) return std::nullopt;
   std::vector<named_modules> out;
-  for (const auto& text : *texts) {
+  for (const auto& text : texts) {
     const auto layer = number_behind(text, "layers.");
     const auto expert = number_behind(text, "experts.");
     const auto modules = modules_in(text, layer);
     if (!modules || !layer.is_understood || !expert.is_understood || has_other_number(text))
       return std::nullopt;
     named_modules named{*modules, layer.number, {}};
-    if ((*modules & expert_set) != 0) named.expert = expert.number;
+    if ((*modules & expert_modules) != 0) named.expert = expert.number;
     out.push_back(named);
   }
   return out;

@@ -24,53 +24,34 @@ using enum model_module;
 
 constexpr std::uint64_t most_group = 65536;
 
-constexpr module_set expert_set = set_of(expert_gate, expert_up, expert_down);
 constexpr module_set head_set = set_of(head);
-/// Linear layers of the decoder, which every method quantises unless it leaves them out.
-constexpr module_set linear_layers =
-    expert_set | set_of(shared_gate, shared_up, shared_down, dense_gate, dense_up, dense_down,
-                        query, key, value, output, output_gate, query_low, key_value_low, key_value,
-                        linear_in, linear_gates, linear_out);
+constexpr module_set all_modules = layer_modules | set_of(router, embeddings, head);
 /// A scale and an input scale a weight.
 constexpr weight_code fp8_code{.bits = 8, .scale_bits = 32, .tensor_bytes = 4};
-constexpr module_set all_modules = linear_layers | set_of(router, embeddings, head);
 
 struct part_name {
   module_set modules;
   std::string_view name;
 };
-constexpr std::array part_names = {
-    part_name{expert_set, "experts"},
-    part_name{set_of(shared_gate, shared_up, shared_down), "shared experts"},
-    part_name{set_of(dense_gate, dense_up, dense_down), "dense MLPs"},
-    part_name{set_of(query, key, value, output, output_gate, query_low, key_value_low, key_value),
-              "attention"},
-    part_name{set_of(linear_in, linear_gates, linear_out), "linear attention"},
-    part_name{set_of(router), "routers"},
-};
-/// Of a module within its part, in the order of model_module.
+constexpr auto part_names =
+    std::to_array<part_name>({{expert_modules, "experts"},
+                              {shared_modules, "shared experts"},
+                              {dense_modules, "dense MLPs"},
+                              {attention_modules, "attention"},
+                              {linear_attention_modules, "linear attention"},
+                              {set_of(router), "routers"}});
+/// Names of modules within their parts, in the order of model_module.
 constexpr std::array<std::string_view, model_modules> module_names = {
     "gate", "up", "down",  "gate", "up",     "down",       "gate",       "up",
     "down", "q",  "k",     "v",    "output", "gate",       "q low rank", "kv low rank",
     "kv",   "in", "gates", "out",  "router", "embeddings", "head"};
 
-/// Keys of a quantization_config that are read, or that change no size. Spaces on both sides of each.
+/// Lists and objects of a quantization_config that are read, or that change no size. Spaces on both sides of each.
 constexpr std::string_view known_keys =
-    " act_bits act_data_type act_dynamic act_group_size act_sym activation_scale_ub "
-    "activation_scheme amp autoround_version backend batch_size bits block_name_to_quantize "
-    "cache_block_outputs checkpoint_format config_groups damp_auto_increment damp_percent "
-    "data_type dataset dequantize desc_act disable_exllama do_fuse dynamic "
-    "enable_minmax_tuning enable_norm_bias_tuning enable_quanted_input exclude_modules "
-    "exllama_config export_format extra_config fmt format fuse_max_seq_len "
-    "global_compression_ratio gradient_accumulate_steps group_size ignore ignored_layers "
-    "is_marlin_format iters kv_cache_quant_algo kv_cache_scheme lm_head low_cpu_mem_usage "
-    "low_gpu_mem_usage lr lr_scheduler max_input_length meta minmax_lr mode "
-    "model_file_base_name model_name_or_path model_seqlen module_name_preceding_first_block "
-    "modules_in_block_to_quantize modules_to_fuse modules_to_not_convert nsamples pack_dtype "
-    "packing_format pad_token_id producer q_group_size quant_algo quant_method "
-    "quantization_status run_compressed sampler scale_dtype scale_fmt seqlen sparsity_config "
-    "static_groups supported_act_bits sym tokenizer train_bs true_sequential use_cuda_fp16 "
-    "use_exllama version w_bit weight_block_size zero_point ";
+    " block_name_to_quantize config_groups dataset dynamic exclude_modules exllama_config "
+    "extra_config ignore ignored_layers kv_cache_scheme meta modules_in_block_to_quantize "
+    "modules_to_fuse modules_to_not_convert producer sparsity_config supported_act_bits "
+    "weight_block_size ";
 /// Keys of an override, likewise.
 constexpr std::string_view known_rules =
     " bits group_size sym desc_act data_type act_bits act_data_type act_dynamic "
@@ -80,7 +61,7 @@ bool is_in(std::string_view words, const std::string& key) {
   return key.find(' ') == key.npos && words.find(" " + key + " ") != words.npos;
 }
 
-/// "4 bits", "8.5 bits an element with its scales" and the like are computed, so that the note is what is counted.
+/// "4 bits, a scale of 16 bits a group of 128": computed, so that the note is what is counted.
 std::string text_of(const weight_code& code) {
   auto text = fmt::format("{} bits", code.bits);
   if (code.scale_bits > 0)
@@ -108,72 +89,47 @@ class module_claims {
  public:
   /// Returns false if another pattern gave another code to a module.
   bool add(const named_modules& named, const weight_code& code) {
-    auto& here = by_layer_[named.layer];
-    if (!named.expert) return give(here.codes, named.modules, code);
-    const auto at = std::ranges::find_if(here.of_experts, [&](const claim& c) {
-      return c.modules == named.modules && c.code == code;
-    });
-    auto& some = at != here.of_experts.end()
-                     ? *at
-                     : here.of_experts.emplace_back(claim{named.modules, code, {}});
-    some.experts.insert(*named.expert);
-    return true;
-  }
-  /// Gives to all experts what each of them was given. Returns false if some were not, or if two codes meet.
-  bool settle(std::uint64_t experts) {
-    const auto& everywhere = by_layer_[std::nullopt].codes;  // the first of all
-    for (auto& [layer, here] : by_layer_) {
-      for (const auto& [modules, code, some] : here.of_experts) {
-        if (has(everywhere, modules, code) || has(here.codes, modules, code)) continue;
-        const bool all = some.size() == experts && *some.rbegin() < experts;
-        if (!all || !give(here.codes, modules, code)) return false;
-      }
-      for (const auto& [modules, code] : here.codes)
-        if (meets(everywhere, modules, code)) return false;
+    for (std::size_t m = 0; m < model_modules; ++m) {
+      if ((named.modules & (module_set{1} << m)) == 0) continue;
+      auto& given =
+          claims_.try_emplace({named.layer, static_cast<model_module>(m)}, code).first->second;
+      if (given.code != code) return false;
+      if (named.expert)
+        given.experts.insert(*named.expert);
+      else
+        given.is_whole = true;
     }
     return true;
   }
-  /// What was given of a layer, else of all; nullptr: nothing was. Pre: settled.
+  /// Gives to all experts what each of them was given. Returns false if some were not, or if two codes meet.
+  [[nodiscard]] bool settle(std::uint64_t experts) {
+    for (auto& [place, given] : claims_) {  // those of all layers come first
+      const auto everywhere = claims_.find({std::nullopt, place.second});
+      if (everywhere != claims_.end() && everywhere->second.code != given.code) return false;
+      const bool is_everywhere = everywhere != claims_.end() && everywhere->second.is_whole;
+      const auto& some = given.experts;
+      given.is_whole |= is_everywhere || (some.size() == experts && *some.rbegin() < experts);
+      if (!given.is_whole) return false;
+    }
+    return true;
+  }
+  /// The code that patterns give to a module of a layer, else of all layers; nullptr: none. Pre: settled.
   [[nodiscard]] const weight_code* of(std::optional<std::uint64_t> layer,
                                       model_module module) const {
     for (const auto& place : {layer, std::optional<std::uint64_t>()})
-      if (const auto at = by_layer_.find(place); at != by_layer_.end())
-        if (const auto* const code = find_code(at->second.codes, module)) return code;
+      if (const auto at = claims_.find({place, module}); at != claims_.end())
+        return &at->second.code;
     return nullptr;
   }
 
  private:
   struct claim {
-    module_set modules = 0;
-    weight_code code{};
-    std::set<std::uint64_t> experts{};
+    explicit claim(const weight_code& one) : code(one) {}
+    weight_code code;
+    std::set<std::uint64_t> experts{};  ///< those that patterns name one by one
+    bool is_whole = false;              ///< a pattern names all
   };
-  struct layer_claims {
-    std::vector<stored_otherwise> codes{};
-    std::vector<claim> of_experts{};
-  };
-
-  /// Whether a module of the set has another code.
-  static bool meets(const std::vector<stored_otherwise>& all, module_set modules,
-                    const weight_code& code) {
-    return std::ranges::any_of(all, [&](const stored_otherwise& one) {
-      return one.code != code && (one.modules & modules) != 0;
-    });
-  }
-  static bool has(const std::vector<stored_otherwise>& all, module_set modules,
-                  const weight_code& code) {
-    return std::ranges::any_of(all, [&](const stored_otherwise& one) {
-      return one.code == code && (modules & ~one.modules) == 0;
-    });
-  }
-  static bool give(std::vector<stored_otherwise>& all, module_set modules,
-                   const weight_code& code) {
-    if (meets(all, modules, code)) return false;
-    put(all, modules, code);
-    return true;
-  }
-
-  std::map<std::optional<std::uint64_t>, layer_claims> by_layer_;  // nothing: of all layers
+  std::map<std::pair<std::optional<std::uint64_t>, model_module>, claim> claims_;
 };
 
 class quantisation_reader {
@@ -183,15 +139,25 @@ class quantisation_reader {
 
   void read() {
     read_kv();
-    const auto given = keys_.text("quant_method").value_or("");
-    const auto* const found = std::ranges::find_if(methods, [&](const method& m) {
-      return m.is_prefix ? given.starts_with(m.name) : given == m.name;
-    });
-    if (found == methods.end())
-      return unknown(given.empty() ? "has no quant_method"
-                                   : "'quant_method' is '" + printable(given, 60) + "'");
-    (this->*found->read)();
-    if (name_ != mlx_name) {  // whose rules stand beside its own keys
+    const auto method = keys_.text("quant_method").value_or("");
+    if (method == "mlx") {
+      read_mlx();  // whose rules stand beside its own keys
+    } else {
+      if (method == "mxfp4")
+        read_mxfp4();
+      else if (method == "fp8")
+        read_fp8();
+      else if (method == "fbgemm_fp8")
+        use("FP8", {.bits = 8, .block_rows = 1, .scale_bits = 32}, layer_modules);
+      else if (method == "awq" || method == "gptq" || method == "auto-round")
+        read_packed(method == "awq" ? "AWQ" : method == "gptq" ? "GPTQ" : "AutoRound");
+      else if (method == "compressed-tensors")
+        read_groups();
+      else if (method.starts_with("modelopt"))  // a version may stand behind it
+        read_modelopt();
+      else
+        return unknown(method.empty() ? "has no quant_method"
+                                      : "'quant_method' is '" + printable(method, 60) + "'");
       leave_out();
       override_modules();
     }
@@ -200,14 +166,6 @@ class quantisation_reader {
   }
 
  private:
-  static constexpr std::string_view mlx_name = "MLX";
-  struct method {
-    std::string_view name;
-    void (quantisation_reader::*read)();
-    bool is_prefix = false;  ///< modelopt has names with a version behind
-  };
-  static const std::array<method, 9> methods;
-
   /// The first reason counts.
   void unknown(const std::string& why) {
     if (shape_.unknown_format.empty()) shape_.unknown_format = why;
@@ -217,17 +175,15 @@ class quantisation_reader {
     for (std::size_t m = 0; m < model_modules; ++m)
       if ((modules & (module_set{1} << m)) != 0) shape_.codes[m] = code;
   }
-  /// `how`: in words, where they are not those of the code.
-  void use(std::string_view name, const weight_code& code, module_set modules,
-           const std::string& how = {}) {
+  void use(std::string_view name, const weight_code& code, module_set modules) {
     name_ = name;
     store(code, modules);
     shape_.notes.push_back(fmt::format(
-        "{}: the linear layers {}; embeddings, {}norms and routers are not quantised", name,
-        how.empty() ? "at " + text_of(code) : how, (modules & head_set) != 0 ? "" : "head, "));
+        "{}: the linear layers at {}; embeddings, {}norms and routers are not quantised", name,
+        text_of(code), (modules & head_set) != 0 ? "" : "head, "));
   }
 
-  /// What engines take for an "auto" cache.
+  /// Reads the bits that engines take for an "auto" cache.
   void read_kv() {
     if (const auto algorithm = keys_.text("kv_cache_quant_algo"); algorithm && *algorithm != "None")
       declare_kv("kv_cache_quant_algo", *algorithm,
@@ -253,7 +209,7 @@ class quantisation_reader {
   void read_mxfp4() {
     name_ = "MXFP4";
     store({.bits = 4, .block_rows = 1, .block_columns = 32, .scale_bits = 8, .fills_blocks = true},
-          expert_set);
+          expert_modules);
     shape_.notes.emplace_back(
         "MXFP4: 4.25 bits a weight of the experts, and no other is quantised");
   }
@@ -261,67 +217,44 @@ class quantisation_reader {
   void read_fp8() {
     shape_.set(trait::correction_in_f32, true);
     const auto block = keys_.numbers("weight_block_size");
-    if (!block) return use("FP8", fp8_code, linear_layers);
+    if (!block) return use("FP8", fp8_code, layer_modules);
     if (block->size() != 2 || (*block)[0] == 0 || (*block)[1] == 0)
       keys_.refuse("weight_block_size", fmt::format("is [{}]", fmt::join(*block, ", ")),
                    "[rows, columns] of 1 or more");
     use("FP8",
         {.bits = 8, .block_rows = (*block)[0], .block_columns = (*block)[1], .scale_bits = 32},
-        linear_layers,
-        fmt::format("with an F32 scale per block of {} x {}", (*block)[0], (*block)[1]));
+        layer_modules);
   }
-  void read_fbgemm() { use("FP8", {.bits = 8, .block_rows = 1, .scale_bits = 32}, linear_layers); }
 
-  [[nodiscard]] static std::uint64_t bits_in(const config_keys& keys, std::uint64_t most) {
-    for (const auto* key : {"bits", "w_bit"})
-      if (const auto given = keys.number(key, 1, most)) return *given;
-    return keys.need("bits", 1, most);
-  }
   /// 0 where a row has one scale: -1, or the key is missing.
   [[nodiscard]] static std::uint64_t group_in(const config_keys& keys) {
-    for (const auto* key : {"group_size", "q_group_size"}) {
-      const auto* const given = keys.find(key);
-      if (given == nullptr) continue;
-      if (given->is_number_integer() && !given->is_number_unsigned() && *given == -1) return 0;
-      return *keys.number(key, 1, most_group);
-    }
+    for (const auto* key : {"group_size", "q_group_size"})
+      if (const auto* const given = keys.find(key))
+        return *given == -1 ? 0 : *keys.number(key, 1, most_group);
     return 0;
   }
 
-  void read_awq() {
-    const auto width = bits_in(keys_, 16);
-    const bool zeros = keys_.flag("zero_point", true);
-    use("AWQ",
-        {.bits = width,
-         .word_bits = 32,
-         .block_rows = 1,
-         .block_columns = group_in(keys_),
-         .scale_bits = 16,
-         .zero_bits = zeros ? width : 0},
-        linear_layers);
-  }
-  void read_gptq() {
-    is_gptq_ = true;
-    read_packed("GPTQ");
-  }
-  void read_auto_round() { read_packed("AutoRound"); }
+  /// `name`: AWQ, GPTQ or AutoRound.
   void read_packed(std::string_view name) {
-    const bool has_head = keys_.flag("lm_head", false);
+    name_ = name;
     if (const auto type = keys_.text("data_type"); type && *type != "int")
       return unknown("'data_type' is '" + printable(*type, 60) + "'");
-    use(name, packed_code(keys_), has_head ? linear_layers | head_set : linear_layers);
+    const bool has_head = name != "AWQ" && keys_.flag("lm_head", false);
+    use(name, packed_code(keys_), has_head ? layer_modules | head_set : layer_modules);
   }
   /// GPTQ's files have zero points and an index of each input's group, symmetric or not.
   [[nodiscard]] weight_code packed_code(const config_keys& keys) const {
-    const auto width = bits_in(keys, 32);
+    const auto given = keys.number("bits", 1, 32);
+    const auto width = given ? *given : keys.number("w_bit", 1, 32).value_or(0);
+    if (width == 0) (void)keys.need("bits", 1, 32);
     if (width >= 16) return plain_;
     return {.bits = width,
             .word_bits = 32,
             .block_rows = 1,
             .block_columns = group_in(keys),
             .scale_bits = 16,
-            .zero_bits = width,
-            .column_bits = is_gptq_ ? std::uint64_t{32} : 0};
+            .zero_bits = name_ == "AWQ" && !keys.flag("zero_point", true) ? 0 : width,
+            .column_bits = name_ == "GPTQ" ? std::uint64_t{32} : 0};
   }
 
   void read_modelopt() {
@@ -333,8 +266,8 @@ class quantisation_reader {
                   .block_columns = keys_.number("group_size", 1, most_group).value_or(16),
                   .scale_bits = 8,
                   .tensor_bytes = 8},
-                 linear_layers);
-    if (algorithm == "FP8") return use("FP8", fp8_code, linear_layers);
+                 layer_modules);
+    if (algorithm == "FP8") return use("FP8", fp8_code, layer_modules);
     unknown(algorithm.empty() ? "has no 'quant_algo'"
                               : "'quant_algo' is '" + printable(algorithm, 60) + "'");
   }
@@ -342,7 +275,7 @@ class quantisation_reader {
   /// MLX quantises every matrix, and its config names the modules that have other bits, or none.
   void read_mlx() {
     if (shape_.mamba) return unknown("MLX: how the weights of Mamba are stored is not known");
-    name_ = mlx_name;
+    name_ = "MLX";
     const auto code = mlx_code(keys_);
     store(code, all_modules);
     shape_.notes.push_back(
@@ -393,7 +326,7 @@ class quantisation_reader {
         } else if (std::exchange(has_base, true)) {
           unknown("'config_groups' has two groups of all linear layers");
         } else {
-          use(name_, code, linear_layers | head_set);
+          use(name_, code, layer_modules | head_set);
         }
       }
     }
@@ -432,34 +365,35 @@ class quantisation_reader {
 
   /// The lists of what is not quantised, under every name that they go by.
   void leave_out() {
+    std::vector<std::string> misunderstood;
     for (const auto* key :
          {"modules_to_not_convert", "ignore", "ignored_layers", "exclude_modules"})
       for (const auto& pattern : keys_.words(key).value_or(std::vector<std::string>())) {
         const auto found = modules_named(pattern);
-        if (!found && misunderstood_++ == 0) first_misunderstood_ = pattern;
-        if (found) claim_all(*found, plain_, plain_claims_);
+        if (found)
+          claim_all(*found, plain_, plain_claims_);
+        else
+          misunderstood.push_back(pattern);
       }
     leave_all_but_listed();
-    if (misunderstood_ > 0)
+    if (!misunderstood.empty())
       shape_.notes.push_back(
           fmt::format("{} of the patterns that {} leaves out are not understood, and taken as "
                       "none: '{}'{}",
-                      misunderstood_, name_, printable(first_misunderstood_, 60),
-                      misunderstood_ > 1 ? " is the first" : ""));
+                      misunderstood.size(), name_, printable(misunderstood.front(), 60),
+                      misunderstood.size() > 1 ? " is the first" : ""));
   }
   /// GPTQ may name what it quantises, as lists of names within a layer.
   void leave_all_but_listed() {
     const auto* const lists = keys_.find("modules_in_block_to_quantize");
     if (lists == nullptr || !lists->is_array() || lists->empty()) return;
     module_set listed = 0;
-    for (const auto& list : *lists)
-      if (list.is_array())
-        for (const auto& word : list)
-          if (word.is_string())
-            for (const auto& named : modules_named(word.get_ref<const std::string&>())
-                                         .value_or(std::vector<named_modules>()))
-              listed |= named.modules;
-    plain_claims_.add({.modules = linear_layers & ~listed}, plain_);
+    for (const auto& word : lists->flatten())
+      if (word.is_string())
+        for (const auto& named : modules_named(word.get_ref<const std::string&>())
+                                     .value_or(std::vector<named_modules>()))
+          listed |= named.modules;
+    plain_claims_.add({.modules = layer_modules & ~listed}, plain_);
   }
 
   /// GPTQ's dynamic and AutoRound's extra_config: other bits for the modules of a pattern, or none.
@@ -468,13 +402,12 @@ class quantisation_reader {
       const auto* const rules = keys_.object(key);
       if (rules == nullptr) continue;
       for (const auto& [pattern, rule] : rules->items()) {
-        if (pattern.starts_with("-:")) {
+        if (pattern.starts_with("-:"))
           override_with(key, pattern, plain_);
-        } else if (!rule.is_object()) {
-          keys_.refuse(key, "'" + printable(pattern, 60) + "' is no object", "objects");
-        } else {
+        else if (rule.is_object())
           override_by(key, pattern, rule);
-        }
+        else
+          keys_.refuse(key, "'" + printable(pattern, 60) + "' is no object", "objects");
       }
     }
   }
@@ -530,7 +463,7 @@ class quantisation_reader {
     tell();
   }
 
-  /// What differs from the rest, by part, where the model has it.
+  /// Notes the codes that differ from the rest, by part.
   void tell() {
     for (const auto& [part, words] : part_names) {
       std::map<std::pair<module_set, std::string>, std::size_t> layers;
@@ -561,12 +494,11 @@ class quantisation_reader {
   }
   /// Modules that a layer has.
   [[nodiscard]] module_set modules_of(const model_layer& layer) const {
-    module_set out =
-        layer.is_moe ? expert_set | set_of(router) : set_of(dense_gate, dense_up, dense_down);
-    if (layer.is_moe && shape_.shared_width > 0) out |= set_of(shared_gate, shared_up, shared_down);
+    module_set out = layer.is_moe ? expert_modules | set_of(router) : dense_modules;
+    if (layer.is_moe && shape_.shared_width > 0) out |= shared_modules;
     switch (layer.mixer) {
       case mixer_kind::mamba: return out;
-      case mixer_kind::delta: return out | set_of(linear_in, linear_gates, linear_out);
+      case mixer_kind::delta: return out | linear_attention_modules;
       case mixer_kind::lightning: return out | set_of(query, key, value, output, output_gate);
       case mixer_kind::attention: break;
     }
@@ -577,13 +509,12 @@ class quantisation_reader {
     return layer.shares_kv ? out : out | set_of(key, value);
   }
 
-  [[nodiscard]] bool is_mlx_rule(const json& value) const {
-    return name_ == mlx_name && (value.is_object() || value.is_boolean());
-  }
+  /// MLX's rules are beside its keys.
   void note_unknown_keys() {
     std::vector<std::string> names;
     for (const auto& [name, value] : object_.items())
-      if (!is_in(known_keys, name) && !is_mlx_rule(value))
+      if (value.is_structured() && !value.empty() && !is_in(known_keys, name) &&
+          !(name_ == "MLX" && value.is_object()))
         names.push_back("'" + printable(name, 60) + "'");
     if (names.empty()) return;
     const auto more = names.size() > 8 ? names.size() - 8 : 0;
@@ -598,24 +529,9 @@ class quantisation_reader {
   model_shape& shape_;
   weight_code plain_;
   std::string name_;
-  bool is_gptq_ = false;
   module_claims plain_claims_;
   module_claims other_claims_;
-  std::uint64_t misunderstood_ = 0;
-  std::string first_misunderstood_;
 };
-
-constexpr std::array<quantisation_reader::method, 9> quantisation_reader::methods{{
-    {"mxfp4", &quantisation_reader::read_mxfp4},
-    {"fp8", &quantisation_reader::read_fp8},
-    {"fbgemm_fp8", &quantisation_reader::read_fbgemm},
-    {"awq", &quantisation_reader::read_awq},
-    {"gptq", &quantisation_reader::read_gptq},
-    {"auto-round", &quantisation_reader::read_auto_round},
-    {"compressed-tensors", &quantisation_reader::read_groups},
-    {"mlx", &quantisation_reader::read_mlx},
-    {"modelopt", &quantisation_reader::read_modelopt, true},
-}};
 
 }  // namespace
 

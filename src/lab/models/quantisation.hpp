@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// How a checkpoint's linear layers are stored, as the quantization_config of a Hugging Face config says it.
+/// The storage of a checkpoint's linear layers, by the quantization_config of a Hugging Face config.
 
 #include <string>
 #include <string_view>
@@ -11,7 +11,7 @@
 
 namespace hotset::lab {
 
-/// What is read, for messages.
+/// The methods that are read, for messages.
 inline constexpr std::string_view known_quantisations =
     "awq, gptq, auto-round, compressed-tensors, fp8, fbgemm_fp8, mxfp4, mlx, or modelopt with "
     "NVFP4 or FP8";

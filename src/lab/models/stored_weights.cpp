@@ -13,14 +13,12 @@
 #include "lab/files/input_error.hpp"
 #include "lab/files/json_object.hpp"
 #include "lab/files/safetensors.hpp"
-#include "lab/models/expert_names.hpp"
 #include "lab/traces/text_scan.hpp"
 
 namespace hotset::lab {
 namespace {
 
 namespace fs = std::filesystem;
-using tensor = safetensors_file::tensor;
 
 constexpr std::string_view ending = ".safetensors";
 
@@ -75,13 +73,70 @@ std::vector<fs::path> every_file(const fs::path& folder) {
   return files;
 }
 
-bool is_there(const fs::path& path) {
-  std::error_code ignored;
-  return fs::exists(path, ignored);
+/// The parts of a tensor's name.
+struct tensor_place {
+  std::optional<std::uint64_t> layer;   ///< of the decoder
+  std::optional<std::uint64_t> expert;  ///< of experts that lie apart
+  std::string_view rest;                ///< the name behind the layer's number
+  std::string_view part;  ///< the name behind the expert's number, or that of a stack of experts
+
+  [[nodiscard]] bool is_of_experts() const noexcept { return expert || !part.empty(); }
+};
+
+/// Takes the number and the point behind it off the front of text.
+std::optional<std::uint64_t> take_number(std::string_view& text) {
+  const auto part = text.substr(0, text.find('.'));
+  const auto number = parse_number<std::uint64_t>(part);
+  if (number) text.remove_prefix(std::min(text.size(), part.size() + 1));
+  return number;
+}
+
+/// The name behind "layers." of the decoder; nothing for another name, such as that of a vision tower's layer.
+std::optional<std::string_view> behind_layers(std::string_view name) {
+  constexpr std::string_view layers = "layers.";
+  if (name.starts_with(layers)) return name.substr(layers.size());
+  for (const std::string_view before :
+       {"language_model.layers.", "model.layers.", "backbone.layers."})
+    if (const auto at = name.find(before); at == 0 || (at != name.npos && name[at - 1] == '.'))
+      return name.substr(at + before.size());
+  return std::nullopt;
+}
+
+tensor_place place_in_safetensors(std::string_view name) {
+  tensor_place out;
+  const auto layers = behind_layers(name);
+  if (!layers) return out;
+  out.rest = *layers;
+  out.layer = take_number(out.rest);
+  if (!out.layer) return out;
+  for (const std::string_view stack : {"experts.", "switch_mlp.", "block_sparse_moe.input_linear",
+                                       "block_sparse_moe.output_linear"}) {
+    const auto at = out.rest.find(stack);
+    if (at == out.rest.npos || (at > 0 && out.rest[at - 1] != '.')) continue;
+    const bool is_folder = stack.ends_with('.');  // else one weight, which is its own part
+    out.part = out.rest.substr(is_folder ? at + stack.size() : at);
+    if (stack == "experts.") out.expert = take_number(out.part);
+    break;
+  }
+  return out;
+}
+
+tensor_place place_in_gguf(std::string_view name) {
+  constexpr std::string_view blocks = "blk.";
+  constexpr std::array<std::string_view, 8> stacks = {
+      "ffn_up_exps",   "ffn_down_exps",   "ffn_gate_exps",   "ffn_gate_up_exps",
+      "ffn_up_chexps", "ffn_down_chexps", "ffn_gate_chexps", "ffn_gate_up_chexps"};
+  tensor_place out;
+  if (!name.starts_with(blocks)) return out;
+  out.rest = name.substr(blocks.size());
+  out.layer = take_number(out.rest);
+  const auto stem = out.rest.substr(0, out.rest.find('.'));
+  if (out.layer && std::ranges::find(stacks, stem) != stacks.end()) out.part = out.rest;
+  return out;
 }
 
 /// Elements of a token that a projection makes for the cache; 0 for any other tensor.
-std::uint64_t kv_rows(std::string_view rest, const tensor& t) {
+std::uint64_t kv_rows(std::string_view rest, const safetensors_file::tensor& t) {
   constexpr std::array<std::string_view, 8> names = {
       "self_attn.k_proj.weight", "self_attn.v_proj.weight", "self_attn.kv_a_proj_with_mqa.weight",
       "mixer.k_proj.weight",     "mixer.v_proj.weight",     "attention.wk.weight",
@@ -92,78 +147,78 @@ std::uint64_t kv_rows(std::string_view rest, const tensor& t) {
   return is_one && has_rows ? t.shape.front() : 0;
 }
 
-void add_stacked(const std::string& file, const std::string& name, const tensor& t,
-                 stored_layer& layer) {
-  const auto experts = t.shape.empty() ? 0 : t.shape.front();
-  const auto others = layer.stacked_experts;
-  if (experts == 0 || (others != 0 && others != experts) || t.described_bytes % experts != 0)
-    refuse_input(file, "tensor '" + name + "'", fmt::format("stacks {} experts", experts),
-                 others == 0 ? "1 or more of equal size"
-                             : fmt::format("{}, as other tensors of its layer", others));
-  layer.stacked_experts = experts;
-  layer.stacked_bytes += t.described_bytes;
+void add_file(const fs::path& path, std::uint64_t missing_bytes, stored_weights& out) {
+  out.paths.push_back(path.string());
+  out.missing_bytes += missing_bytes;
+  if (missing_bytes > 0) ++out.cut_files;
 }
 
-void add_file(const fs::path& path, std::set<std::string>& seen, stored_weights& out) {
-  const safetensors_file file(path, file_extent::header);
-  if (file.missing_bytes() > 0) ++out.cut_files;
-  out.missing_bytes += file.missing_bytes();
-  for (const auto& name : file.names()) {
-    const auto& t = file.at(name);
-    if (!seen.insert(name).second)
-      refuse_input(path.string(), "tensor '" + printable(name, 120) + "'",
-                   "is in another file of the model, too", "each tensor once");
-    const auto place = place_in_safetensors(name);
-    if (!place.is_of_experts() &&
-        (out.largest_other.empty() || t.described_bytes > out.largest_other_bytes)) {
-      out.largest_other = name;
-      out.largest_other_bytes = t.described_bytes;
-    }
-    if (!place.layer) {
-      out.resident_bytes += t.described_bytes;
-      continue;
-    }
-    auto& layer = out.layers[*place.layer];
-    if (place.expert)
-      layer.experts[*place.expert] += t.described_bytes;
-    else if (place.is_stacked)
-      add_stacked(path.string(), name, t, layer);
-    else
-      layer.resident_bytes += t.described_bytes;
-    layer.kv_elements += kv_rows(place.rest, t);
+/// A tensor of the file that was added last. `stacked`: its experts, if the name says that it is a stack.
+void add_tensor(const std::string& name, const tensor_place& place, std::uint64_t stacked,
+                std::uint64_t offset, std::uint64_t bytes, stored_weights& out) {
+  if (!place.is_of_experts() && (out.largest_other.empty() || bytes > out.largest_other_bytes)) {
+    out.largest_other = name;
+    out.largest_other_bytes = bytes;
   }
+  if (!place.is_of_experts()) {
+    (place.layer ? out.layers[*place.layer].resident_bytes : out.resident_bytes) += bytes;
+    return;
+  }
+  const auto count = place.expert ? 1 : stacked;
+  if (count == 0 || bytes % count != 0)
+    refuse_input(out.paths.back(), "tensor '" + printable(name, 120) + "'",
+                 fmt::format("stacks {} experts in {} bytes", count, bytes),
+                 "1 or more of equal size");
+  out.layers[*place.layer].parts[std::string(place.part)].push_back(
+      {place.expert.value_or(0), count, {out.paths.size() - 1, offset, bytes}});
+}
+
+std::uint64_t experts_of(const std::vector<expert_run>& runs) noexcept {
+  std::uint64_t experts = 0;
+  for (const auto& run : runs) experts += run.count;
+  return experts;
 }
 
 }  // namespace
 
 std::uint64_t stored_weights::experts() const noexcept {
   for (const auto& [number, layer] : layers)
-    if (layer.is_moe())
-      return layer.stacked_experts > 0 ? layer.stacked_experts : layer.experts.size();
+    if (layer.is_moe()) return experts_of(layer.parts.begin()->second);
   return 0;
 }
 
-std::vector<std::uint64_t> stored_weights::expert_bytes(std::uint64_t experts,
-                                                        const std::string& file) const {
+void stored_weights::check_experts(std::uint64_t experts) {
+  for (auto& [number, layer] : layers)
+    for (auto& [part, runs] : layer.parts) {
+      const auto refuse = [&](const std::string& found, const std::string& accepted) {
+        refuse_input(model, fmt::format("layer {}, '{}'", number, printable(part)), found,
+                     accepted);
+      };
+      std::ranges::sort(runs, {}, &expert_run::first);
+      const auto bytes = runs.front().extent.bytes / runs.front().count;
+      std::uint64_t next = 0;
+      for (const auto& run : runs) {
+        if (run.first != next)
+          refuse(fmt::format("has expert {} where {} should be", run.first, next),
+                 "each expert once (is a file missing?)");
+        if (run.extent.bytes / run.count != bytes)
+          refuse(fmt::format("expert {} has {} bytes", next, run.extent.bytes / run.count),
+                 fmt::format("{}, as expert 0", bytes));
+        next += run.count;
+      }
+      if (next != experts)
+        refuse(fmt::format("is of {} experts", next),
+               fmt::format("{}, as elsewhere (is a file missing?)", experts));
+    }
+}
+
+std::vector<std::uint64_t> stored_weights::expert_bytes() const {
   std::vector<std::uint64_t> bytes;
   for (const auto& [number, layer] : layers) {
     if (!layer.is_moe()) continue;
-    const auto place = fmt::format("layer {}", number);
-    const auto apart = static_cast<std::uint64_t>(layer.experts.size());
-    if ((apart != 0 && apart != experts) ||
-        (layer.stacked_experts != 0 && layer.stacked_experts != experts))
-      refuse_input(file, place,
-                   fmt::format("has {} experts", apart != 0 ? apart : layer.stacked_experts),
-                   fmt::format("{}, in every layer (is a file missing?)", experts));
-    if (apart != 0 && layer.experts.rbegin()->first >= experts)
-      refuse_input(file, place, fmt::format("has an expert {}", layer.experts.rbegin()->first),
-                   fmt::format("0..{}", experts - 1));
-    const auto first = apart == 0 ? 0 : layer.experts.begin()->second;
-    for (const auto& [expert, size] : layer.experts)
-      if (size != first)
-        refuse_input(file, place, fmt::format("expert {} has {} bytes", expert, size),
-                     fmt::format("{}, as the first one", first));
-    bytes.push_back(first + layer.stacked_bytes / experts);
+    bytes.push_back(0);
+    for (const auto& [part, runs] : layer.parts)
+      bytes.back() += runs.front().extent.bytes / runs.front().count;
   }
   return bytes;
 }
@@ -182,15 +237,45 @@ std::vector<fs::path> find_safetensors(const fs::path& path) {
                    "the folder that holds all of them");
     return {path};
   }
-  if (is_there(path / "model.safetensors")) return {path / "model.safetensors"};
-  const auto index = path / "model.safetensors.index.json";
-  return is_there(index) ? listed_files(index) : every_file(path);
+  for (const auto* name : {"model.safetensors", "model.safetensors.index.json"})
+    if (const auto found = path / name; fs::exists(found, ignored))
+      return found.extension() == ending ? std::vector{found} : listed_files(found);
+  return every_file(path);
 }
 
-stored_weights read_safetensors_weights(const std::vector<fs::path>& files) {
-  stored_weights out;
+stored_weights read_safetensors_weights(const fs::path& path, const std::vector<fs::path>& files,
+                                        file_extent extent) {
+  stored_weights out{.model = path.string()};
   std::set<std::string> seen;
-  for (const auto& file : files) add_file(file, seen, out);
+  for (const auto& one : files) {
+    const safetensors_file file(one, extent);
+    add_file(one, file.missing_bytes(), out);
+    for (const auto& name : file.names()) {
+      const auto& t = file.at(name);
+      if (!seen.insert(name).second)
+        refuse_input(one.string(), "tensor '" + printable(name, 120) + "'",
+                     "is in another file of the model, too", "each tensor once");
+      const auto place = place_in_safetensors(name);
+      add_tensor(name, place, t.shape.empty() ? 0 : t.shape.front(), t.offset, t.described_bytes,
+                 out);
+      if (place.layer) out.layers[*place.layer].kv_elements += kv_rows(place.rest, t);
+    }
+  }
+  return out;
+}
+
+stored_weights read_gguf_weights(const fs::path& path, std::span<const gguf_file> parts) {
+  stored_weights out{.model = path.string()};
+  for (const auto& part : parts) {
+    add_file(part.path(), part.missing_bytes(), out);
+    for (const auto& t : part.tensors()) {
+      const auto place = place_in_gguf(t.name);
+      if (place.layer && place.rest.starts_with("nextn.")) out.prediction.insert(*place.layer);
+      add_tensor(t.name, place, t.dimensions.empty() ? 0 : t.dimensions.back(), t.offset, t.bytes,
+                 out);
+    }
+  }
+  for (const auto layer : out.prediction) out.layers.erase(layer);
   return out;
 }
 

@@ -252,7 +252,8 @@ void add_memory(CLI::App& app, plan_options& options) {
   kv->needs(budget);
 }
 
-command add_adapter_plan(CLI::App& group) {
+/// Returns what runs when it was named.
+std::function<int()> add_adapter_plan(CLI::App& group) {
   auto* app = group.add_subcommand(
       "plan", "Count what adapters take in memory, by how their experts are placed");
   auto options = std::make_shared<plan_options>();
@@ -286,7 +287,7 @@ command add_adapter_plan(CLI::App& group) {
 Examples:
   hotset adapters plan --base 64x26 --expert-bytes 16.5MiB intent.json law.json
   hotset adapters plan --base 64x26 --expert-bytes 16.5MiB --stride aligned --resident-bytes 2.44GiB --kv-bytes-per-token 31104B --budget 52.72GiB intent.json law.json)");
-  return {app, [options] { return plan(*options); }};
+  return [options] { return plan(*options); };
 }
 
 }  // namespace
@@ -294,15 +295,10 @@ Examples:
 command add_adapters(CLI::App& root) {
   auto* app = root.add_subcommand("adapters", "Plan the memory of adapters");
   app->require_subcommand(1);
-  const std::vector<command> commands{add_adapter_plan(*app)};
   app->footer(R"(Examples:
   hotset adapters plan --base 64x26 --expert-bytes 16.5MiB intent.json law.json
   hotset help adapters plan)");
-  return {app, [commands] {
-            for (const auto& one : commands)
-              if (one.app->parsed()) return one.run();
-            return static_cast<int>(usage);
-          }};
+  return {app, add_adapter_plan(*app)};
 }
 
 }  // namespace hotset::cli

@@ -20,7 +20,7 @@
 
 #include "lab/errors.hpp"
 #include "lab/files/input_error.hpp"
-#include "lab/reports/text_table.hpp"
+#include "lab/reports/rows.hpp"
 #include "lab/sizes.hpp"
 
 namespace hotset::cli {
@@ -126,24 +126,6 @@ inline CLI::Option* add_out(CLI::App& app, std::filesystem::path& out) {
   return add_file(app, "--out", out, "write there, not to standard output");
 }
 
-/// An option that may be given several times, each with one value.
-inline CLI::Option* add_list(CLI::App& app, const std::string& name,
-                             std::vector<std::string>& values, const std::string& description) {
-  return app.add_option(name, values, description)->type_name("LIST")->allow_extra_args(false);
-}
-
-/// The columns of a table, when standard output or a file of its own is to hold it.
-struct table_options {
-  std::vector<std::string> columns;
-};
-inline CLI::Option* add_columns(CLI::App& app, table_options& options,
-                                const std::vector<std::string>& known) {
-  return add_list(
-      app, "--columns", options.columns,
-      fmt::format("columns of the table, in this order (default: those that fit): all, {}",
-                  fmt::join(known, ", ")));
-}
-
 /// The entries of all comma-separated values of an option. Errors: usage_error for an empty entry.
 [[nodiscard]] inline std::vector<std::string> split_lists(std::string_view option,
                                                           const std::vector<std::string>& values) {
@@ -160,11 +142,42 @@ inline CLI::Option* add_columns(CLI::App& app, table_options& options,
   return entries;
 }
 
+/// An option that may be given several times, each with a comma-separated list; `parse` turns each entry into a value,
+/// once. Errors: usage_error with the option.
+template <class T, class Parse>
+CLI::Option* add_list(CLI::App& app, const std::string& name, std::vector<T>& values, Parse parse,
+                      const std::string& description) {
+  const auto read = [&values, name, parse](const std::vector<std::string>& texts) {
+    values.clear();
+    for (const auto& text : split_lists(name, texts))
+      values.push_back(for_option(name, [&] { return parse(text); }));
+  };
+  return app.add_option_function<std::vector<std::string>>(name, read, description)
+      ->type_name("LIST")
+      ->allow_extra_args(false);
+}
+inline CLI::Option* add_list(CLI::App& app, const std::string& name,
+                             std::vector<std::string>& values, const std::string& description) {
+  return add_list(
+      app, name, values, [](const std::string& text) { return text; }, description);
+}
+
+/// The columns of a table, when standard output or a file of its own is to hold it.
+struct table_options {
+  std::vector<std::string> columns;
+};
+inline CLI::Option* add_columns(CLI::App& app, table_options& options,
+                                const std::vector<std::string>& known) {
+  return add_list(
+      app, "--columns", options.columns,
+      fmt::format("columns of the table, in this order (default: those that fit): all, {}",
+                  fmt::join(known, ", ")));
+}
+
 /// The table that was asked for; a file is as wide as need be. Errors: usage_error for columns that are not known.
 [[nodiscard]] inline lab::table_view checked(const table_options& options,
                                              const std::vector<std::string>& known, bool to_file) {
-  lab::table_view view{.width = to_file ? 0 : lab::output_width(),
-                       .columns = split_lists("--columns", options.columns)};
+  lab::table_view view{.width = to_file ? 0 : lab::output_width(), .columns = options.columns};
   lab::check_columns(view, known);
   return view;
 }

@@ -2,7 +2,9 @@
 // hotset completion: scripts by which shells ask the program itself what may come next.
 #include <algorithm>
 #include <cctype>
+#include <map>
 #include <memory>
+#include <ranges>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -69,16 +71,6 @@ std::string without_notes(std::string_view text) {
   return out;
 }
 
-std::vector<std::string_view> parts_of(std::string_view text, std::string_view separator) {
-  std::vector<std::string_view> out;
-  for (auto end = text.find(separator); end != text.npos; end = text.find(separator)) {
-    out.push_back(text.substr(0, end));
-    text.remove_prefix(end + separator.size());
-  }
-  out.push_back(text);
-  return out;
-}
-
 bool is_value(std::string_view word) {
   return !word.empty() && std::ranges::none_of(word, [](unsigned char c) {
     return std::isspace(c) != 0 || std::isupper(c) != 0;
@@ -93,10 +85,12 @@ std::vector<std::string> values_of(const CLI::Option& option) {
   std::vector<std::string> out;
   if (std::ranges::find(named, type) == std::end(named)) return out;
   const auto text = without_notes(option.get_description());
-  for (auto part : parts_of(text, "; ")) {
-    if (const auto colon = part.rfind(": "); colon != part.npos) part.remove_prefix(colon + 2);
-    for (const auto word : parts_of(part, ", "))
-      if (is_value(word)) out.emplace_back(word);
+  for (const auto part : std::views::split(text, std::string_view("; "))) {
+    std::string_view list(part.begin(), part.end());
+    if (const auto colon = list.rfind(": "); colon != list.npos) list.remove_prefix(colon + 2);
+    for (const auto word : std::views::split(list, std::string_view(", ")))
+      if (const std::string_view value(word.begin(), word.end()); is_value(value))
+        out.emplace_back(value);
   }
   return out;
 }
@@ -166,14 +160,11 @@ class completer {
 };
 
 int completion(const std::string& shell) {
-  if (shell == "bash")
-    print(bash_script);
-  else if (shell == "zsh")
-    print(zsh_script);
-  else if (shell == "fish")
-    print(fish_script);
-  else
-    lab::refuse_name("completion:", shell, {"bash", "zsh", "fish"});
+  const std::map<std::string, std::string_view> scripts{
+      {"bash", bash_script}, {"zsh", zsh_script}, {"fish", fish_script}};
+  const auto found = scripts.find(shell);
+  if (found == scripts.end()) lab::refuse_name("completion:", shell, {"bash", "zsh", "fish"});
+  print(found->second);
   return ok;
 }
 

@@ -24,11 +24,10 @@ namespace {
 
 struct curve_options {
   std::vector<std::filesystem::path> traces;
-  std::vector<std::string> scopes{"shared"};
-  std::vector<std::string> methods{"exact"};
-  std::vector<std::string> evictions;
-  std::string replay = "event-atomic";
-  std::uint32_t max_tokens = 0;
+  std::vector<cache_scope> scopes{cache_scope::shared};
+  std::vector<lab::curve_method> methods{lab::curve_method{}};
+  std::vector<std::string> evictions{""};  ///< "": lru, unasked
+  visit_options visits;
   std::uint64_t seed = 0;
   bool as_json = false;
   bool as_csv = false;
@@ -37,52 +36,26 @@ struct curve_options {
   trace_options reading;
 };
 
-/// What to measure of each trace.
-struct curve_request {
-  std::vector<cache_scope> scopes;
-  std::vector<lab::curve_method> methods;
-  std::vector<std::string> evictions{""};  ///< "": lru, unasked
-  visit_options visits;
-};
-
-curve_request request_of(const curve_options& options) {
-  curve_request out;
-  for (const auto& name : split_lists("--scope", options.scopes))
-    out.scopes.push_back(for_option("--scope", [&] { return lab::parse_scope(name); }));
-  for (const auto& text : split_lists("--method", options.methods))
-    out.methods.push_back(for_option("--method", [&] { return lab::curve_method::parse(text); }));
-  if (!options.evictions.empty()) out.evictions = split_lists("--eviction", options.evictions);
-  const auto replay =
-      for_option("--replay", [&] { return lab::parse_replay_mode(options.replay); });
-  if (replay == lab::replay_mode::deferred)
-    refuse_option("--replay", options.replay, "event-atomic, per-access");
-  out.visits = {replay == lab::replay_mode::per_access, options.max_tokens};
-  return out;
-}
-
-void measure(const opened_trace& opened, const curve_request& request, std::uint64_t seed,
+void measure(const opened_trace& opened, const curve_options& options,
              std::vector<lab::curve_set>& out) {
   const shown_progress shown(printable(opened.trace.name, 40));
-  const auto visits = visit_sequence::create(opened.trace, request.visits);
+  const auto visits = visit_sequence::create(opened.trace, options.visits);
   if (!visits) throw trace_error(with_path(opened.path, visits.error().message));
-  for (const auto scope : request.scopes)
-    for (const auto& method : request.methods)
-      for (const auto& eviction : request.evictions) {
+  for (const auto scope : options.scopes)
+    for (const auto& method : options.methods)
+      for (const auto& eviction : options.evictions) {
         out.push_back(for_option(eviction.empty() ? "--method" : "--eviction", [&] {
-          return lab::measure_curves(*visits, scope, method, seed, eviction);
+          return lab::measure_curves(*visits, scope, method, options.seed, eviction);
         }));
         out.back().name = opened.trace.name;
       }
 }
 
 int curve(const curve_options& options) {
-  const auto request = request_of(options);
   const auto view = checked(options.table, lab::curve_columns(), !options.out.empty());
-  const auto& reading = options.reading;
   output_file out(options.out);
   std::vector<lab::curve_set> sets;
-  for (const auto& path : options.traces)
-    measure(open_input(path, reading), request, options.seed, sets);
+  for (const auto& path : options.traces) measure(open_input(path, options.reading), options, sets);
   std::string text;
   if (options.as_json) {
     text = lab::to_json_text(sets);
@@ -103,10 +76,10 @@ command add_curve(CLI::App& root) {
   app->add_option("TRACE", options->traces, "traces of any known format")
       ->required()
       ->type_name("FILE");
-  add_list(*app, "--scope", options->scopes,
+  add_list(*app, "--scope", options->scopes, lab::parse_scope,
            "who shares slots: shared (one curve), per-layer (a curve for every layer)")
       ->default_str("shared");
-  add_list(*app, "--method", options->methods,
+  add_list(*app, "--method", options->methods, lab::curve_method::parse,
            "exact; shards:0.01 (a sample of the keys), shards:8192 (of so many keys at most)")
       ->default_str("exact");
   add_list(*app, "--eviction", options->evictions,
@@ -114,11 +87,15 @@ command add_curve(CLI::App& root) {
                        "the exact method, in a time that grows with the capacities",
                        fmt::join(lab::evictions_of_every_size(), ", ")))
       ->default_str("lru");
-  app->add_option("--replay", options->replay,
-                  "event-atomic (a visit is judged as a whole), per-access (only to compare)")
-      ->type_name("NAME")
-      ->capture_default_str();
-  add_number(*app, "--max-tokens", options->max_tokens, 0U,
+  const auto is_per_access = [](std::string_view text) {
+    if (text != "event-atomic" && text != "per-access")
+      refuse_option("--replay", text, "event-atomic, per-access");
+    return text == "per-access";
+  };
+  add_parsed(*app, "--replay", "NAME", options->visits.per_access, is_per_access,
+             "event-atomic (a visit is judged as a whole), per-access (only to compare)")
+      ->default_str("event-atomic");
+  add_number(*app, "--max-tokens", options->visits.max_tokens, 0U,
              std::numeric_limits<std::uint32_t>::max(), "steps of more tokens are cut; 0: never");
   add_number(*app, "--seed", options->seed, std::uint64_t{0},
              std::numeric_limits<std::uint64_t>::max(), "of the sample");

@@ -33,15 +33,10 @@ struct diff_options {
   double tolerance = 0;
 };
 
-/// A replay, or the facts of a trace: its name, and its numbers by the path to each.
+/// A replay, or the facts of a trace: its name, and an object of its numbers by the path to each.
 struct numbers {
   std::string name;
-  std::vector<std::pair<std::string, json>> values;
-
-  [[nodiscard]] json value_of(const std::string& path) const {
-    const auto found = std::ranges::find(values, path, &std::pair<std::string, json>::first);
-    return found == values.end() ? json(nullptr) : found->second;
-  }
+  json values = json::object();
 };
 
 /// Reads one result file; everything that is refused names the file and the place.
@@ -139,7 +134,7 @@ class result_reader {
                const std::string& place) {
     if (!object.is_object()) refuse(place, "not an object", "an object");
     const auto nth = ++seen_[name];
-    rows_.push_back({nth == 1 ? name : fmt::format("{} (#{})", name, nth), {}});
+    rows_.push_back({nth == 1 ? name : fmt::format("{} (#{})", name, nth)});
     for (const auto& [path, value] : object.items())
       if (!besides.contains(path)) add_numbers(path, value, place + '.' + path);
   }
@@ -160,9 +155,9 @@ class result_reader {
     } else if (plain.contains(path) && plain[path].is_null()) {
       if (!value.is_number() && !value.is_null())
         refuse(place, printable(lab::one_line(value), 40), "a number, or null");
-      if (value.is_number()) rows_.back().values.emplace_back(path, value.get<double>());
+      if (value.is_number()) rows_.back().values[path] = value.get<double>();
     } else {
-      rows_.back().values.emplace_back(printable(path), count(value, place));
+      rows_.back().values[printable(path)] = count(value, place);
     }
   }
 
@@ -194,12 +189,12 @@ std::string change(const std::string& path, const json& a, const json& b, double
   return fmt::format("  {}: {} -> {}{}\n", path, shown(a), shown(b), apart);
 }
 
-std::string changes(const numbers& a, const numbers& b, double tolerance) {
+std::string changes(const json& a, const json& b, double tolerance) {
   std::string out;
-  for (const auto& [path, before] : a.values)
-    out += change(path, before, b.value_of(path), tolerance);
-  for (const auto& [path, after] : b.values)
-    if (a.value_of(path).is_null()) out += change(path, nullptr, after, tolerance);
+  for (const auto& [path, before] : a.items())
+    out += change(path, before, b.value(path, json()), tolerance);
+  for (const auto& [path, after] : b.items())
+    if (!a.contains(path)) out += change(path, nullptr, after, tolerance);
   return out;
 }
 
@@ -215,7 +210,7 @@ int diff(const diff_options& options) {
       lines += "- " + a.name + '\n';
       continue;
     }
-    const auto found = changes(a, *b, options.tolerance);
+    const auto found = changes(a.values, b->values, options.tolerance);
     ++(found.empty() ? equal : changed);
     if (!found.empty()) lines += "~ " + a.name + '\n' + found;
   }

@@ -4,13 +4,13 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "lab/errors.hpp"
 #include "lab/program/command.hpp"
 #include "lab/program/console.hpp"
 #include "lab/program/trace_input.hpp"
 #include "lab/program/trace_output.hpp"
-#include "lab/traces/esft.hpp"
 #include "lab/traces/oracle_general.hpp"
 
 namespace hotset::cli {
@@ -25,26 +25,11 @@ struct export_options {
 
 lab::trace_format format_of(const std::string& name) {
   if (name == "native") return lab::trace_format::native;
-  if (name == "esft") return lab::trace_format::esft;
   if (name == "oracle-general") return lab::trace_format::oracle;
-  lab::refuse_name("--to:", name, {"native", "esft", "oracle-general"});
-}
-
-/// What came from ESFT keeps the order that it had within each token.
-void to_esft(const opened_trace& opened, const std::filesystem::path& folder) {
-  if (opened.format == lab::trace_format::esft)
-    return lab::write_esft(
-        lab::read_esft(opened.path, {.top_k = opened.trace.top_k, .experts = opened.trace.experts}),
-        folder);
-  lab::write_esft({opened.trace, {}}, folder);
+  lab::refuse_name("--to:", name, {"native", "oracle-general"});
 }
 
 int export_trace(const export_options& options) {
-  if (options.to == lab::trace_format::esft) {
-    if (options.out == "-") refuse_option("OUT", "-", "a folder, for esft");
-    to_esft(open_input(options.in, options.reading), options.out);
-    return ok;
-  }
   output_file out(options.out, lab::output_content::binary);
   const auto trace = open_input(options.in, options.reading).trace;
   if (options.to == lab::trace_format::native) {
@@ -52,7 +37,7 @@ int export_trace(const export_options& options) {
     return ok;
   }
   try {
-    lab::write_oracle_general(trace, out);
+    lab::write_oracle_general(trace, std::move(out));
   } catch (const trace_error& error) {  // what the format cannot hold is no bad input
     throw std::runtime_error(error.what());
   }
@@ -65,16 +50,13 @@ command add_export(CLI::App& root) {
   auto* app = root.add_subcommand("export", "Write a trace in a format that other tools read");
   auto options = std::make_shared<export_options>();
   add_file(*app, "IN", options->in, "trace of any known format")->required();
-  add_file(*app, "OUT", options->out, "file to write; a folder for esft")->required();
-  add_parsed(
-      *app, "--to", "NAME", options->to, format_of,
-      "format to write: native (safetensors), esft (a folder of expert_weights_<layer>.txt), "
-      "oracle-general (libCacheSim)")
+  add_file(*app, "OUT", options->out, "file to write")->required();
+  add_parsed(*app, "--to", "NAME", options->to, format_of,
+             "format to write: native (safetensors), oracle-general (libCacheSim)")
       ->required();
   add_trace_options(*app, options->reading);
   app->footer(R"(Examples:
-  hotset export routes.trace routes.oracleGeneral --to oracle-general
-  hotset export routes.trace weights/ --to esft)");
+  hotset export routes.trace routes.oracleGeneral --to oracle-general)");
   return {app, [options] { return export_trace(*options); }};
 }
 

@@ -13,17 +13,10 @@
 #include "lab/errors.hpp"
 #include "lab/program/command.hpp"
 #include "lab/program/console.hpp"
-#include "lab/reports/text_table.hpp"
+#include "lab/reports/folded_text.hpp"
 
 namespace hotset::cli {
 namespace {
-
-/// Former commands of the program, and their names in the Python package.
-constexpr std::pair<std::string_view, std::string_view> studies[] = {
-    {"hotset coactivation", "coactivation"},
-    {"hotset train-gate", "train-gate"},
-    {"hotset adapters select", "select-experts"},
-    {"hotset info --working-set", "working-set"}};
 
 /// A command that is too long goes on behind a backslash, so that it can be pasted; a value stays with its option.
 std::string folded_command(std::string_view line, std::size_t width) {
@@ -106,11 +99,6 @@ const CLI::App* find_subcommand(const CLI::App& app, const std::string& name) {
 std::string parse_trouble(const CLI::App& root, const CLI::ParseError& error) {
   const auto& app = named(root);
   const auto path = path_of(app);
-  for (const auto& word : app.remaining())
-    for (const auto& [before, study] : studies)
-      if (path + ' ' + word == before)
-        return fmt::format("{}: is a command of the Python package now: python3 -m hotset {}",
-                           before.substr(before.find(' ') + 1), study);
   const auto command = path.substr(std::min(path.find(' ') + 1, path.size()));
   const auto option = unknown_option(app);
   const auto subcommands = subcommand_names(app);

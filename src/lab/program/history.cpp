@@ -55,57 +55,40 @@ saved_history learn(const std::filesystem::path& given, const history_options& o
   }
 }
 
-/// Parts of one model, the oldest first, and what each brought.
-class merged_history {
- public:
-  /// Errors: usage_error for a part of another shape or model than those before it.
-  void add(const std::filesystem::path& path, saved_history part) {
-    parts_.push_back({{"name", path.filename().string()}, {"rows", part.rows()}});
-    if (parts_.size() == 1)
-      whole_ = std::move(part);
-    else if (const auto bad = whole_.merge(part))
-      throw lab::usage_error(with_path(path, bad->message));
-  }
-  [[nodiscard]] std::vector<std::byte> save(std::int32_t most_rows) {
-    whole_.keep_newest(static_cast<std::size_t>(most_rows));
-    return whole_.save();
-  }
-  [[nodiscard]] std::string to_json(std::size_t bytes) const {
-    return lab::one_line({{"schema", "hotset.history/1"},
-                          {"layers", whole_.layers},
-                          {"experts", whole_.experts},
-                          {"top_k", whole_.top_k},
-                          {"model", whole_.model},
-                          {"parts", parts_},
-                          {"rows", whole_.rows()},
-                          {"bytes", bytes}}) +
-           '\n';
-  }
-  [[nodiscard]] std::string to_text(std::size_t bytes) const {
-    auto out = fmt::format("{} layers x {} experts, top-{}\n", whole_.layers, whole_.experts,
-                           whole_.top_k);
-    for (const auto& part : parts_)
-      out += fmt::format("{}: {} tokens\n", printable(part["name"].get<std::string>(), 60),
-                         part["rows"].get<std::size_t>());
-    return out + fmt::format("saved: {} tokens, {} bytes\n", whole_.rows(), bytes);
-  }
-
- private:
-  saved_history whole_;
-  nlohmann::ordered_json parts_ = nlohmann::ordered_json::array();
-};
+std::string text_of(const nlohmann::ordered_json& facts) {
+  auto out = fmt::format("{} layers x {} experts, top-{}\n", facts["layers"].dump(),
+                         facts["experts"].dump(), facts["top_k"].dump());
+  for (const auto& part : facts["parts"])
+    out += fmt::format("{}: {} tokens\n", printable(part["name"].get<std::string>(), 60),
+                       part["rows"].dump());
+  return out +
+         fmt::format("saved: {} tokens, {} bytes\n", facts["rows"].dump(), facts["bytes"].dump());
+}
 
 int write_history(const history_options& options) {
   if (options.traces.empty() && options.from.empty())
     throw lab::usage_error("history: nothing to learn from; accepted: traces, or --from");
   output_file out(options.out, lab::output_content::binary);
-  merged_history merged;
+  saved_history whole;
+  auto parts = nlohmann::ordered_json::array();
+  // Parts of one model, the oldest first.
+  const auto add = [&](const std::filesystem::path& path, saved_history part) {
+    parts.push_back({{"name", path.filename().string()}, {"rows", part.rows()}});
+    if (parts.size() == 1)
+      whole = std::move(part);
+    else if (const auto bad = whole.merge(part))
+      throw lab::usage_error(with_path(path, bad->message));
+  };
   for (const auto& given : options.from)
-    merged.add(input_path(given), read_history(input_path(given), options));
-  for (const auto& given : options.traces) merged.add(input_path(given), learn(given, options));
-  const auto bytes = merged.save(options.rows);
-  write_and_report(out, bytes,
-                   options.as_json ? merged.to_json(bytes.size()) : merged.to_text(bytes.size()));
+    add(input_path(given), read_history(input_path(given), options));
+  for (const auto& given : options.traces) add(input_path(given), learn(given, options));
+  whole.keep_newest(static_cast<std::size_t>(options.rows));
+  const auto bytes = whole.save();
+  const nlohmann::ordered_json facts{{"schema", "hotset.history/1"}, {"layers", whole.layers},
+                                     {"experts", whole.experts},     {"top_k", whole.top_k},
+                                     {"model", whole.model},         {"parts", parts},
+                                     {"rows", whole.rows()},         {"bytes", bytes.size()}};
+  write_and_report(out, bytes, options.as_json ? lab::one_line(facts) + '\n' : text_of(facts));
   return ok;
 }
 

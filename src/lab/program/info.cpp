@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <numeric>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,8 +20,8 @@
 #include "lab/program/command.hpp"
 #include "lab/program/console.hpp"
 #include "lab/program/trace_input.hpp"
+#include "lab/reports/folded_text.hpp"
 #include "lab/reports/rows.hpp"
-#include "lab/reports/text_table.hpp"
 #include "lab/sizes.hpp"
 
 namespace hotset::cli {
@@ -74,11 +75,6 @@ double top_tenth_share(std::vector<std::uint64_t> accesses, std::uint64_t all) {
          static_cast<double>(all);
 }
 
-std::size_t distinct(std::vector<std::uint32_t> values) {
-  std::ranges::sort(values);
-  return values.size() - std::ranges::unique(values).size();
-}
-
 row arrays_of(const routing_trace& trace) {
   row present = row::array();
   for (const auto& [name, missing] : {std::pair("weights", trace.weights.empty()),
@@ -114,7 +110,7 @@ row facts_of(const opened_trace& opened) {
           {"experts", trace.experts},
           {"top_k", trace.top_k},
           {"tokens", trace.tokens()},
-          {"sequences", distinct(trace.sequence)},
+          {"sequences", std::set(trace.sequence.begin(), trace.sequence.end()).size()},
           {"steps", visits->steps()},
           {"steps_by_kind", steps_by_kind(*visits)},
           {"visits", visits->size()},

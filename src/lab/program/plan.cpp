@@ -17,8 +17,8 @@
 #include "lab/program/console.hpp"
 #include "lab/program/miss_prices.hpp"
 #include "lab/program/trace_input.hpp"
+#include "lab/reports/folded_text.hpp"
 #include "lab/reports/plan_report.hpp"
-#include "lab/reports/text_table.hpp"
 #include "lab/traces/open_requests.hpp"
 
 namespace hotset::cli {

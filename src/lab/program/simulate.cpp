@@ -21,9 +21,9 @@
 #include "lab/program/command.hpp"
 #include "lab/program/console.hpp"
 #include "lab/program/trace_input.hpp"
-#include "lab/replay/dimensions.hpp"
 #include "lab/replay/precision_ladder.hpp"
 #include "lab/replay/preset.hpp"
+#include "lab/replay/registry.hpp"
 #include "lab/replay/sweep.hpp"
 #include "lab/reports/rank_report.hpp"
 #include "lab/reports/sweep_report.hpp"
@@ -37,29 +37,14 @@ namespace {
 struct simulate_options {
   std::vector<std::filesystem::path> traces;
   lab::policy_lists policies;
-  std::vector<std::string> precisions;
-  std::vector<std::string> links;
-  std::string latency = "0";
-  std::string chunk = "1MiB";
-  std::string compute = "0";
-  std::string gate = "0";
-  std::string host_expert = "0";
-  std::size_t transient = 0;
+  /// The parts that options set directly; request_of adds the others.
+  lab::sweep_request request{.scopes = {},
+                             .jobs = std::max(1U, std::thread::hardware_concurrency())};
+  lab::link_request link{
+      .link = {.chunk_bytes = 1_MiB}};  ///< of all: its latency, chunks, way back
   std::string compare;
   bool rank = false;
   std::filesystem::path lessons;
-  bool warm_start = false;
-  std::string write_back = "none";
-  std::string back_link;
-  std::size_t spares = 0;
-  std::vector<std::string> scopes;
-  std::vector<std::string> replays{"event-atomic"};
-  std::vector<std::string> slots;
-  std::vector<std::string> budgets;
-  bool size_classes = false;
-  std::string split = "by-token";
-  std::uint32_t max_tokens = 0;
-  unsigned jobs = std::max(1U, std::thread::hardware_concurrency());
   std::filesystem::path decisions;
   std::filesystem::path timeline;
   std::filesystem::path out;
@@ -69,38 +54,12 @@ struct simulate_options {
   trace_options reading;
 };
 
-/// A list of texts, each read once.
-template <class Read>
-auto read_list(const std::string& option, const std::vector<std::string>& texts, Read read) {
-  std::vector<decltype(read(std::string_view()))> out;
-  for (const auto& text : split_lists(option, texts))
-    out.push_back(for_option(option, [&] { return read(std::string_view(text)); }));
-  return out;
-}
-
-std::vector<cache_scope> scopes_of(const simulate_options& options) {
-  if (!options.scopes.empty()) return read_list("--scope", options.scopes, lab::parse_scope);
-  if (options.rank) return {cache_scope::shared, cache_scope::per_layer};
-  return {cache_scope::shared};
-}
-
 /// Cache sizes when none were asked for.
 const std::vector<std::string> usual_slots{"12.5%", "25%", "50%"};
 
-bool has_usual_sizes(const simulate_options& options) {
-  return options.slots.empty() && options.budgets.empty();
-}
-
-std::vector<lab::size_request> sizes_of(const simulate_options& options) {
-  if (!options.budgets.empty())
-    return read_list("--budget", options.budgets, lab::size_request::parse_budget);
-  return read_list("--slots", options.slots.empty() ? usual_slots : options.slots,
-                   lab::size_request::parse_slots);
-}
-
 /// One of a few values by its name.
 template <class Value>
-Value choice_of(std::string_view option, const std::string& text,
+Value choice_of(std::string_view option, std::string_view text,
                 const std::vector<std::pair<std::string, Value>>& choices) {
   std::vector<std::string> names;
   for (const auto& [name, value] : choices) {
@@ -110,68 +69,35 @@ Value choice_of(std::string_view option, const std::string& text,
   lab::refuse_name(fmt::format("{}:", option), text, names);
 }
 
-/// The same lists, their elements split at commas.
-lab::policy_lists policies_of(lab::policy_lists lists) {
-  lists.presets = split_lists("--preset", lists.presets);
-  for (const auto& kind : lab::policy_kinds)
-    lists.*kind.list = split_lists(kind.option, lists.*kind.list);
-  return lists;
-}
-
-ticks duration_of(std::string_view option, std::string_view text) {
-  return for_option(option, [&] { return lab::read_duration(text); });
-}
-
 /// "200us", or with the time of each token "200us+20us".
-void read_compute(const std::string& text, lab::visit_costs& costs) {
+lab::visit_costs with_compute(lab::visit_costs costs, std::string_view text) {
   const auto plus = text.find('+');
   const auto visit = lab::parse_duration(text.substr(0, plus));
-  const auto token = plus == std::string::npos ? std::optional<ticks>(0)
-                                               : lab::parse_duration(text.substr(plus + 1));
+  const auto token = plus == std::string_view::npos ? std::optional<ticks>(0)
+                                                    : lab::parse_duration(text.substr(plus + 1));
   if (!visit || !token)
     refuse_option("--compute", text,
                   "the time of a visit, such as 200us, and of each of its tokens, 200us+20us");
   costs.per_visit = *visit;
   costs.per_token = *token;
+  return costs;
 }
 
-/// The way back has the link's latency and chunks.
-void read_way_back(const simulate_options& options, lab::link_request& link) {
-  link.write_back = choice_of<write_back_way>("--writeback", options.write_back,
-                                              {{"none", write_back_way::none},
-                                               {"serial", write_back_way::serial},
-                                               {"duplex", write_back_way::duplex}});
-  link.spares = options.spares;
-  if (link.write_back == write_back_way::none) {
-    if (!options.back_link.empty() || options.spares != 0)
-      refuse_option("--writeback", options.write_back,
-                    "serial or duplex, where its link or spares are named");
-    return;
-  }
-  if (options.back_link.empty()) return;
-  link.back = link.link;
-  link.back.bytes_per_second =
-      for_option("--writeback-link", [&] { return lab::read_rate(options.back_link); });
-  if (const auto bad = link.back.validate())
-    refuse_option("--writeback-link", options.back_link, bad->message);
-}
-
-std::vector<lab::link_request> links_of(const simulate_options& options) {
-  std::vector<lab::link_request> links;
-  const auto chunk =
-      for_option("--chunk", [&] { return lab::read_size_or_none(options.chunk, "KiB"); });
-  for (const auto& text : split_lists("--link", options.links)) {
-    const auto rate = for_option("--link", [&] { return lab::read_rate(text); });
-    lab::link_request link{{rate, duration_of("--latency", options.latency), chunk}, text};
-    if (const auto bad = link.link.validate()) refuse_option("--link", text, bad->message);
-    read_way_back(options, link);
-    links.push_back(std::move(link));
-  }
-  return links;
+/// A link, completed: its way back has its latency and chunks.
+lab::link_request completed(const lab::link_request& rate, const lab::link_request& all) {
+  auto out = all;
+  out.text = rate.text;
+  out.link.bytes_per_second = rate.link.bytes_per_second;
+  if (const auto bad = out.link.validate()) refuse_option("--link", out.text, bad->message);
+  if (out.back.bytes_per_second == 0) return out;
+  const auto back = out.back.bytes_per_second;
+  out.back = out.link;
+  out.back.bytes_per_second = back;
+  return out;
 }
 
 std::vector<lab::policy_set> compared(const simulate_options& options) {
-  const auto policies = policies_of(options.policies);
+  const auto& policies = options.policies;
   if (options.compare.empty())
     return for_option("--preset", [&] { return lab::combine_policies(policies); });
   if (options.compare != "systems") lab::refuse_name("--compare:", options.compare, {"systems"});
@@ -186,26 +112,21 @@ std::vector<lab::policy_set> compared(const simulate_options& options) {
 }
 
 lab::sweep_request request_of(const simulate_options& options) {
-  lab::sweep_request request;
+  auto request = options.request;
   request.leaves_out = !options.compare.empty();
   request.policies = compared(options);
-  request.precisions = read_list("--precision", options.precisions, lab::precision_ladder::parse);
-  request.links = links_of(options);
-  read_compute(options.compute, request.costs);
-  request.costs.gate = duration_of("--gate", options.gate);
-  request.costs.per_host_expert = duration_of("--host-expert", options.host_expert);
-  request.costs.transient = options.transient;
-  request.scopes = scopes_of(options);
-  request.replays = read_list("--replay", options.replays, lab::parse_replay_mode);
-  request.sizes = sizes_of(options);
-  request.leaves_out_sizes = has_usual_sizes(options);
-  request.size_classes = options.size_classes;
-  request.split = choice_of<visit_split>("--split", options.split,
-                                         {{"by-token", visit_split::by_token},
-                                          {"by-expert", visit_split::by_expert},
-                                          {"leave-rest", visit_split::leave_rest}});
-  request.jobs = options.jobs;
-  request.max_tokens = options.max_tokens;
+  const auto& way = options.link;
+  if (way.write_back == write_back_way::none && (way.back.bytes_per_second != 0 || way.spares != 0))
+    refuse_option("--writeback", "none", "serial or duplex, where its link or spares are named");
+  for (auto& link : request.links) link = completed(link, way);
+  if (request.scopes.empty()) {
+    request.scopes = {cache_scope::shared};
+    if (options.rank) request.scopes.push_back(cache_scope::per_layer);
+  }
+  request.leaves_out_sizes = request.sizes.empty();
+  if (request.sizes.empty())
+    for (const auto& text : usual_slots)
+      request.sizes.push_back(lab::size_request::parse_slots(text));
   return request;
 }
 
@@ -218,29 +139,23 @@ void need_expert_bytes(const opened_trace& opened, const lab::sweep_request& req
                                              size.text, lab::why_no_expert_bytes(opened.trace))));
 }
 
-/// What `replay` makes of the trace. Errors name its file.
-template <class Replay>
-auto replayed(const opened_trace& opened, const lab::sweep_request& request, Replay replay) {
-  need_expert_bytes(opened, request);
-  try {
-    return replay(opened.trace, request);
-  } catch (const trace_error& error) {
-    throw trace_error(with_path(opened.path, error.what()));
-  } catch (const lab::infeasible_error& error) {
-    throw lab::infeasible_error(with_path(opened.path, error.what()));
-  }
-}
-/// The same of each trace in turn.
+/// Calls `replay` for each trace in turn. Errors name its file.
 template <class Result, class Replay>
-std::vector<Result> replay_each(const simulate_options& options,
-                                const lab::open_trace_options& reading, lab::sweep_request request,
+std::vector<Result> replay_each(const simulate_options& options, lab::sweep_request request,
                                 Replay replay) {
   std::vector<Result> results;
   for (const auto& path : options.traces) {
-    const auto opened = open_input(path, reading);
+    const auto opened = open_input(path, options.reading);
+    need_expert_bytes(opened, request);
     progress_line progress(printable(opened.trace.name, 40));
     request.progress = progress.report();
-    results.push_back(replayed(opened, request, replay));
+    try {
+      results.push_back(replay(opened.trace, request));
+    } catch (const trace_error& error) {
+      throw trace_error(with_path(opened.path, error.what()));
+    } catch (const lab::infeasible_error& error) {
+      throw lab::infeasible_error(with_path(opened.path, error.what()));
+    }
   }
   return results;
 }
@@ -312,13 +227,10 @@ int simulate(const simulate_options& options) {
   trace_output timeline("--timeline", options.timeline, options.traces.size());
   request.timeline = timeline.stream();
   output_file out(options.out);  // refused now if it cannot be written, not after the replays
-  const auto& reading = options.reading;
   std::optional<opened_trace> lessons;
-  if (!options.lessons.empty()) lessons = open_input(options.lessons, reading);
+  if (!options.lessons.empty()) lessons = open_input(options.lessons, options.reading);
   if (lessons) request.lessons = &lessons->trace;
-  request.warm_start = options.warm_start;
-  const auto sweeps =
-      replay_each<lab::sweep_result>(options, reading, std::move(request), lab::run_sweep);
+  const auto sweeps = replay_each<lab::sweep_result>(options, std::move(request), lab::run_sweep);
   decisions.commit();
   timeline.commit();
   return finish(out, sweeps, options, view);
@@ -328,8 +240,7 @@ int rank(const simulate_options& options) {
   auto request = request_of(options);
   const auto view = checked(options.table, {}, !options.out.empty());
   output_file out(options.out);
-  const auto rankings =
-      replay_each<lab::ranking>(options, options.reading, std::move(request), lab::rank_policies);
+  const auto rankings = replay_each<lab::ranking>(options, std::move(request), lab::rank_policies);
   return finish(out, rankings, options, view);
 }
 
@@ -337,19 +248,20 @@ void add_what(CLI::App& app, simulate_options& options) {
   add_list(app, "--eviction", options.policies.evictions,
            fmt::format("eviction policies: {}; with parameters: lfu:history=resident; decorated: "
                        "{}+lru",
-                       fmt::join(lab::eviction_names(), ", "),
-                       fmt::join(lab::eviction_decorator_names(), "+lru, ")))
+                       fmt::join(lab::known_policies().eviction.names(), ", "),
+                       fmt::join(lab::known_policies().decorators.names(), "+lru, ")))
       ->default_str("lru");
   add_list(app, "--admission", options.policies.admissions,
-           fmt::format("admission policies: {}", fmt::join(lab::admission_names(), ", ")))
+           fmt::format("admission policies: {}",
+                       fmt::join(lab::known_policies().admission.names(), ", ")))
       ->default_str("always");
-  add_list(app, "--scope", options.scopes,
+  add_list(app, "--scope", options.request.scopes, lab::parse_scope,
            "who shares slots: shared (one pool for all layers), per-layer (a pool for every layer)")
       ->default_str("shared");
   add_list(
-      app, "--replay", options.replays,
+      app, "--replay", options.request.replays, lab::parse_replay_mode,
       "when evictions happen: event-atomic (within the visit, as in an engine), deferred (after "
-      "it, until the budget holds), per-access (each routed id is a visit; only to compare), "
+      "it, until --budget holds), per-access (each routed id is a visit; only to compare), "
       "expert-by-expert (a visit's experts one after the other, none protected; only to compare "
       "with SpecMD)")
       ->default_str("event-atomic");
@@ -386,7 +298,7 @@ void add_dimensions(CLI::App& app, simulate_options& options) {
                        fmt::join(lab::preset_names(), ", ")));
   add_list(app, "--prefetch", options.policies.prefetches,
            fmt::format("prefetch policies: {}; with parameters: next_layer_top_k:overfetch=1.5",
-                       fmt::join(lab::prefetch_names(), ", ")))
+                       fmt::join(lab::known_policies().prefetch.names(), ", ")))
       ->default_str("no_prefetch");
   add_list(app, "--prefetch-guard", options.policies.guards,
            "what a prefetch may evict: none (whatever the eviction policy picks), named (nothing "
@@ -408,7 +320,7 @@ void add_dimensions(CLI::App& app, simulate_options& options) {
       app.add_option("--learn-from", options.lessons,
                      "a trace that predictors see before each replay, such as yesterday's")
           ->type_name("FILE");
-  app.add_flag("--warm-start", options.warm_start,
+  app.add_flag("--warm-start", options.request.warm_start,
                "caches begin with what that trace used most; the time for it is not counted")
       ->needs(lessons);
   app.add_option(
@@ -417,57 +329,67 @@ void add_dimensions(CLI::App& app, simulate_options& options) {
       ->type_name("FILE");
   add_list(app, "--miss", options.policies.misses,
            fmt::format("miss policies: {}; with parameters: drop:keep=2",
-                       fmt::join(lab::miss_names(), ", ")))
+                       fmt::join(lab::known_policies().miss.names(), ", ")))
       ->default_str("fetch");
   add_list(app, "--routing", options.policies.routings,
            fmt::format("routing policies: {}; with parameters: cache_aware:lambda=0.3",
-                       fmt::join(lab::routing_names(), ", ")))
+                       fmt::join(lab::known_policies().routing.names(), ", ")))
       ->default_str("router_order");
   add_list(app, "--pre-eviction", options.policies.pre_evictions,
            "slots are freed before the next layer is routed: none, active_evict; with parameters: "
            "active_evict:tau=0.002:r_max=2:release=gate")
       ->default_str("none");
   add_list(
-      app, "--precision", options.precisions,
+      app, "--precision", options.request.precisions, lab::precision_ladder::parse,
       "precisions of the experts in bits, highest first, such as 8:4:2; the first is what the "
       "trace calls an expert's bytes; 8:4@75:25 divides the room in percent (default: evenly)");
 }
 
 void add_clock(CLI::App& app, simulate_options& options) {
-  const auto text = [&](const char* name, std::string& value, const char* what) {
-    return app.add_option(name, value, what)->capture_default_str();
+  auto& costs = options.request.costs;
+  auto& way = options.link;
+  const auto read_link = [](std::string_view text) {
+    return lab::link_request{.link = {.bytes_per_second = lab::read_rate(text)},
+                             .text = std::string(text)};
   };
-  auto* link = add_list(app, "--link", options.links,
+  auto* link = add_list(app, "--link", options.request.links, read_link,
                         "how fast experts are copied, such as 25GB/s: with it, runs are timed");
-  text("--latency", options.latency, "of each copy, such as 10us")->type_name("TIME")->needs(link);
-  text("--chunk", options.chunk,
-       "a copy gives way to a more urgent one after so many bytes; 0: never")
-      ->type_name("SIZE")
+  const auto time = [&](const char* name, ticks& value, const char* what) {
+    add_parsed(app, name, "TIME", value, lab::read_duration, what)->default_str("0")->needs(link);
+  };
+  time("--latency", way.link.latency, "of each copy, such as 10us");
+  add_size(app, "--chunk", way.link.chunk_bytes, "KiB",
+           "a copy gives way to a more urgent one after so many bytes; 0: never", true)
+      ->default_str("1MiB")
       ->needs(link);
-  text("--compute", options.compute,
-       "arithmetic of a visit, and of each of its tokens: 200us or 200us+20us")
-      ->type_name("TIME[+TIME]")
+  add_parsed(
+      app, "--compute", "TIME[+TIME]", costs,
+      [&costs](std::string_view text) { return with_compute(costs, text); },
+      "arithmetic of a visit, and of each of its tokens: 200us or 200us+20us")
+      ->default_str("0")
       ->needs(link);
-  text("--gate", options.gate, "from a layer's end until the next one's experts are known")
-      ->type_name("TIME")
-      ->needs(link);
-  text("--host-expert", options.host_expert,
-       "of an expert that the host computes, beside the device")
-      ->type_name("TIME")
-      ->needs(link);
-  add_number(app, "--transient", options.transient, std::size_t{0}, std::size_t{1024},
+  time("--gate", costs.gate, "from a layer's end until the next one's experts are known");
+  time("--host-expert", costs.per_host_expert,
+       "of an expert that the host computes, beside the device");
+  add_number(app, "--transient", costs.transient, std::size_t{0}, std::size_t{1024},
              "slots beside the cache's: experts that are refused a slot are copied through them, "
              "not computed by the host")
       ->needs(link);
-  text("--writeback", options.write_back,
-       "victims are copied back before their slots are filled: none, serial (on the same link), "
-       "duplex (beside it)")
-      ->type_name("NAME")
+  const auto read_way = [](std::string_view text) {
+    return choice_of<write_back_way>("--writeback", text,
+                                     {{"none", write_back_way::none},
+                                      {"serial", write_back_way::serial},
+                                      {"duplex", write_back_way::duplex}});
+  };
+  add_parsed(app, "--writeback", "NAME", way.write_back, read_way,
+             "victims are copied back before their slots are filled: none, serial (on the same "
+             "link), duplex (beside it)")
+      ->default_str("none")
       ->needs(link);
-  text("--writeback-link", options.back_link, "how fast, where not as --link")
-      ->type_name("RATE")
+  add_parsed(app, "--writeback-link", "RATE", way.back.bytes_per_second, lab::read_rate,
+             "how fast, where not as --link")
       ->needs(link);
-  add_number(app, "--writeback-spares", options.spares, std::size_t{0}, std::size_t{1024},
+  add_number(app, "--writeback-spares", way.spares, std::size_t{0}, std::size_t{1024},
              "slots beside the cache's that a fill takes while its victim is copied back")
       ->needs(link);
   app.add_option("--timeline", options.timeline,
@@ -478,29 +400,34 @@ void add_clock(CLI::App& app, simulate_options& options) {
 
 void add_sizes(CLI::App& app, simulate_options& options) {
   auto* slots =
-      add_list(app, "--slots", options.slots,
+      add_list(app, "--slots", options.request.sizes, lab::size_request::parse_slots,
                "cache sizes: a number of slots, or a percentage of the experts; 5%@16:4 is "
                "5 % of their bytes at 16 bits, filled with experts of 4 bits; in "
                "per-layer scope that many in every layer");
   slots->default_str(
       fmt::format("{}; those too small in a scope are left out", fmt::join(usual_slots, ",")));
-  add_list(app, "--budget", options.budgets,
+  add_list(app, "--budget", options.request.sizes, lab::size_request::parse_budget,
            "cache sizes in bytes of all pools together, such as 1500MiB,3GiB (GB and GiB differ)")
       ->excludes(slots);
-  app.add_flag("--size-classes", options.size_classes,
+  app.add_flag("--size-classes", options.request.size_classes,
                "shared scope: a pool for each size of expert");
-  app.add_option(
-         "--split", options.split,
-         "what becomes of a visit wider than its pool: by-token (split, exact), by-expert (split), "
-         "leave-rest (not split: the experts that fewest places name stay on the host)")
-      ->type_name("NAME")
-      ->capture_default_str();
-  add_number(app, "--max-tokens", options.max_tokens, 0U, std::numeric_limits<std::uint32_t>::max(),
-             "steps of more tokens are cut; 0: never");
+  const auto read_split = [](std::string_view text) {
+    return choice_of<visit_split>("--split", text,
+                                  {{"by-token", visit_split::by_token},
+                                   {"by-expert", visit_split::by_expert},
+                                   {"leave-rest", visit_split::leave_rest}});
+  };
+  add_parsed(
+      app, "--split", "NAME", options.request.split, read_split,
+      "what becomes of a visit wider than its pool: by-token (split, exact), by-expert (split), "
+      "leave-rest (not split: the experts that fewest places name stay on the host)")
+      ->default_str("by-token");
+  add_number(app, "--max-tokens", options.request.max_tokens, 0U,
+             std::numeric_limits<std::uint32_t>::max(), "steps of more tokens are cut; 0: never");
 }
 
 void add_output(CLI::App& app, simulate_options& options) {
-  add_number(app, "--jobs", options.jobs, 1U, 1024U, "replays at one time");
+  add_number(app, "--jobs", options.request.jobs, 1U, 1024U, "replays at one time");
   auto* as_json = app.add_flag("--json", options.as_json,
                                "print JSON: an object, or an array for several traces");
   auto* as_csv = app.add_flag("--csv", options.as_csv, "print CSV")->excludes(as_json);

@@ -28,18 +28,13 @@ namespace {
 struct split_options {
   std::vector<std::filesystem::path> traces;
   std::vector<std::filesystem::path> requests;
-  std::string budget;
-  std::string kv_token_bytes;
-  std::string expert_bytes;
+  /// The parts that options set directly; control_of adds what follows from the first workflow.
+  lab::split_request request;
+  std::uint64_t kv_token_bytes = 0;
+  std::uint64_t expert_bytes = 0;  ///< 0: as the traces say
   std::uint64_t context = 4096;
   std::uint64_t concurrency = 1;
   cost_model prices;
-  std::uint32_t burst = 32;
-  std::uint32_t warmup = 4;
-  double decay = 0.8;
-  double gate = 0.02;
-  std::uint64_t max_move = 8;
-  std::uint64_t dead_zone = 1;
   bool as_json = false;
   table_options table;
   std::filesystem::path out;
@@ -79,42 +74,30 @@ std::vector<lab::workflow> read_workflows(const split_options& options, inputs& 
 }
 
 std::uint64_t slot_bytes_of(const split_options& options, const routing_trace& trace) {
-  if (!options.expert_bytes.empty())
-    return for_option("--expert-bytes",
-                      [&] { return lab::read_size(options.expert_bytes, "MiB"); }) *
-           static_cast<std::uint64_t>(trace.layers);
-  if (trace.expert_bytes.empty())
+  auto shape = trace.shape();
+  if (options.expert_bytes != 0) shape.expert_bytes = {options.expert_bytes};
+  if (shape.expert_bytes.empty())
     throw lab::usage_error(fmt::format("{}: {}; accepted: --expert-bytes SIZE", trace.name,
                                        lab::why_no_expert_bytes(trace)));
   std::uint64_t bytes = 0;
-  const auto shape = trace.shape();
-  for (const auto l : each<layer_id>(trace.layers)) bytes += shape.bytes_of(l);
+  for (const auto l : each<layer_id>(shape.layers)) bytes += shape.bytes_of(l);
   return bytes;
 }
 
 marginal_value::config control_of(const split_options& options, const lab::workflow& flow) {
-  const auto& cost = options.prices;
   const auto& trace = *flow.routing;
   const auto tokens = flow.requests->block_tokens;
   const admission_floor floor{options.concurrency, options.context, tokens};
   if (const auto bad = floor.validate()) throw lab::usage_error(bad->message);
-  marginal_value::config out;
-  out.limits.budget_bytes = for_option("--budget", [&] { return lab::read_size(options.budget); });
+  auto out = options.request.control;
   out.limits.slot_bytes = slot_bytes_of(options, trace);
-  out.limits.block_bytes =
-      for_option("--kv-token-bytes",
-                 [&] { return lab::read_size(options.kv_token_bytes, "KiB"); }) *
-      tokens;
+  out.limits.block_bytes = options.kv_token_bytes * tokens;
   out.limits.min_cap = static_cast<std::uint64_t>(trace.top_k);
   out.limits.max_cap = static_cast<std::uint64_t>(trace.experts);
   out.limits.min_blocks = floor.blocks();
   out.seconds_per_expert_miss =
-      cost.expert_miss(out.limits.slot_bytes) / static_cast<double>(trace.layers);
-  out.seconds_per_kv_miss = cost.kv_miss(tokens);
-  out.decay = options.decay;
-  out.gate = options.gate;
-  out.max_move = options.max_move;
-  out.dead_zone = options.dead_zone;
+      options.prices.expert_miss(out.limits.slot_bytes) / static_cast<double>(trace.layers);
+  out.seconds_per_kv_miss = options.prices.kv_miss(tokens);
   return out;
 }
 
@@ -122,26 +105,23 @@ int simulate_split(const split_options& options) {
   const auto view = checked(options.table, lab::split_columns(), !options.out.empty());
   output_file out(options.out);
   inputs files;
-  lab::split_request request;
+  auto request = options.request;
   request.workflows = read_workflows(options, files);
   request.control = control_of(options, request.workflows.front());
-  request.burst_steps = options.burst;
-  request.warmup = options.warmup;
   const auto results = lab::simulate_split(request);
   out.finish(options.as_json ? lab::to_json_text(results) : lab::to_table(results, view));
   return ok;
 }
 
 void add_prices(CLI::App& app, split_options& options) {
-  app.add_option("--budget", options.budget, "bytes that experts and KV share, such as 12GiB")
-      ->required()
-      ->type_name("SIZE");
-  app.add_option("--kv-token-bytes", options.kv_token_bytes, "KV cache of one token, such as 96KiB")
-      ->required()
-      ->type_name("SIZE");
-  app.add_option("--expert-bytes", options.expert_bytes,
-                 "of one expert, where the traces do not say")
-      ->type_name("SIZE");
+  add_size(app, "--budget", options.request.control.limits.budget_bytes, "GiB",
+           "bytes that experts and KV share, such as 12GiB")
+      ->required();
+  add_size(app, "--kv-token-bytes", options.kv_token_bytes, "KiB",
+           "KV cache of one token, such as 96KiB")
+      ->required();
+  add_size(app, "--expert-bytes", options.expert_bytes, "MiB",
+           "of one expert, where the traces do not say");
   add_number(app, "--context", options.context, std::uint64_t{1}, std::uint64_t{1} << 32U,
              "tokens of one session, at most");
   add_number(app, "--concurrency", options.concurrency, std::uint64_t{1}, std::uint64_t{4096},
@@ -149,16 +129,17 @@ void add_prices(CLI::App& app, split_options& options) {
   add_miss_prices(app, options.prices);
 }
 
-void add_control(CLI::App& app, split_options& options) {
-  add_number(app, "--burst", options.burst, 1U, 1U << 20U, "steps of a burst, to a request");
-  add_number(app, "--warmup", options.warmup, 0U, 1U << 20U,
+void add_control(CLI::App& app, lab::split_request& request) {
+  auto& control = request.control;
+  add_number(app, "--burst", request.burst_steps, 1U, 1U << 20U, "steps of a burst, to a request");
+  add_number(app, "--warmup", request.warmup, 0U, 1U << 20U,
              "first bursts of each workflow that are left out of all costs");
-  add_number(app, "--decay", options.decay, 0.0, 0.999,
+  add_number(app, "--decay", control.decay, 0.0, 0.999,
              "of a burst's counts at the next one's end");
-  add_number(app, "--gate", options.gate, 0.0, 0.999, "share of the time that a move must save");
-  add_number(app, "--max-move", options.max_move, std::uint64_t{1}, std::uint64_t{1} << 20U,
+  add_number(app, "--gate", control.gate, 0.0, 0.999, "share of the time that a move must save");
+  add_number(app, "--max-move", control.max_move, std::uint64_t{1}, std::uint64_t{1} << 20U,
              "slots a burst");
-  add_number(app, "--dead-zone", options.dead_zone, std::uint64_t{0}, std::uint64_t{1} << 20U,
+  add_number(app, "--dead-zone", control.dead_zone, std::uint64_t{0}, std::uint64_t{1} << 20U,
              "slots; a nearer target is no target");
 }
 
@@ -179,7 +160,7 @@ command add_simulate_split(CLI::App& root) {
       ->type_name("FILE")
       ->allow_extra_args(false);
   add_prices(*app, *options);
-  add_control(*app, *options);
+  add_control(*app, options->request);
   auto* json = app->add_flag("--json", options->as_json, "print JSON (schema hotset.split/1)");
   add_columns(*app, options->table, lab::split_columns())->excludes(json);
   app->add_option("--out", options->out, "write there, not to standard output")->type_name("FILE");

@@ -42,10 +42,6 @@ double read_noise(const std::string& text, noise_kind& kind) {
 void add_scores(CLI::App& app, synthetic_config& config) {
   auto* const scores = app.add_flag("--scores", config.scores,
                                     "record router logits, probabilities and predictions, too");
-  add_number(app, "--routed-mass", config.routed_mass, 0.0, 0.99,
-             "least share of the probability that the routed experts hold")
-      ->needs(scores)
-      ->excludes(app.get_option("--autoregression"));
   add_parsed(
       app, "--predictor-noise", "KIND:N", config.predictor_noise,
       [&config](const std::string& text) { return read_noise(text, config.predictor_noise_kind); },
@@ -55,22 +51,20 @@ void add_scores(CLI::App& app, synthetic_config& config) {
       ->needs(scores);
 }
 
-routing_trace made(const synthetic_config& config) {
-  const shown_progress shown("making the trace");
-  std::optional<lab::progress> told;
-  auto trace = synthetic_trace(config, [&](std::uint64_t done, std::uint64_t total) {
-    if (!told) told.emplace(total);
-    told->at(done);
-  });
-  if (told && trace) told->at(trace->tokens());
-  return std::move(trace).value();
-}
-
 int synthesise(const synth_options& options) {
   output_file out(options.out, lab::output_content::binary);
-  auto trace = made(options.config);
-  if (!options.name.empty()) trace.name = options.name;
-  write_trace(trace, out);
+  std::optional<routing_trace> trace;
+  {
+    const shown_progress shown("making the trace");
+    std::optional<lab::progress> told;
+    trace = synthetic_trace(options.config, [&](std::uint64_t done, std::uint64_t total) {
+              if (!told) told.emplace(total);
+              told->at(done);
+            }).value();
+    if (told) told->at(trace->tokens());
+  }
+  if (!options.name.empty()) trace->name = options.name;
+  write_trace(*trace, out);
   return ok;
 }
 
@@ -107,20 +101,11 @@ void add_logits(CLI::App& app, synthetic_config& config) {
     if (!value || *value == 1) refuse_option("--autoregression", text, "0 or more, below 1");
     return value;
   };
-  const auto spread = [](std::string_view text) {
-    const auto value = read_number<double>(text, 0.0, synthetic_config::most_logit_spread);
-    if (!value || *value == 0) refuse_option("--logit-spread", text, "more than 0, at most 8");
-    return *value;
-  };
   auto* const correlation =
       add_parsed(app, "--autoregression", "N", config.autoregression, below_1,
                  "correlation of router logits from token to token; they then decide the routing");
   for (const char* const other : {"--stickiness", "--position-stickiness"})
     correlation->excludes(app.get_option(other));
-  add_parsed(app, "--logit-spread", "N", config.logit_spread, spread,
-             "standard deviation of those logits")
-      ->default_str(fmt::format("{}", config.logit_spread))
-      ->needs(correlation);
 }
 
 void add_behaviour(CLI::App& app, synthetic_config& config) {

@@ -150,13 +150,9 @@ void belady_bypass::shed(const routing_view& view) noexcept {
   transient_bytes_ = std::max(transient_bytes_, bytes);
 }
 
-status belady_bypass::visit_within(const routing_view&, std::uint64_t) {
-  return status::invalid_argument;
-}
-
-std::vector<std::string> belady_bypass::notes() const {
-  return {fmt::format("offline bound; transient slots beside the pool: {} at most",
-                      size_text(transient_bytes_))};
+std::string belady_bypass::note() const {
+  return fmt::format("offline bound; transient slots beside the pool: {} at most",
+                     size_text(transient_bytes_));
 }
 
 }  // namespace hotset::lab

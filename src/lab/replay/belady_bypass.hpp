@@ -5,13 +5,12 @@
 /// Rule: misses are served from transient slots outside the pool; afterwards the pool keeps those of its residents
 ///       and of the visit's experts that are used soonest. Ties: the more recently used one stays.
 /// Source: Belady 1966 with bypassing.
-/// Deviations: visits are never split: the transient slots hold whatever does not fit; notes() states their bytes.
+/// Deviations: visits are never split: the transient slots hold whatever does not fit; note() states their bytes.
 /// Exact: yes (never changes what is computed). Offline: needs the trace beforehand.
 /// Cost: time and memory of `belady`, which says what is given up, with a slot for every expert.
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -20,23 +19,22 @@
 #include "hotset/core/fill.hpp"
 #include "hotset/core/ids/per_id.hpp"
 #include "hotset/eviction/belady.hpp"
-#include "hotset/paging/any_pager.hpp"
+#include "hotset/paging/pager.hpp"
 #include "hotset/trace/future_uses.hpp"
 
 namespace hotset::lab {
 
 /// A simulator's bound, not an engine's policy: it counts, and owns no slots that could be filled.
-class belady_bypass final : public any_pager {
+class belady_bypass {
  public:
   /// Errors: usage_error if there is no future or it belongs to another shape.
   belady_bypass(const pool_layout& layout, const belady::config& known);
 
-  status visit(const routing_view& view) override;
-  /// Not offered: transient slots and a byte budget after the visit do not go together. Returns invalid_argument.
-  status visit_within(const routing_view& view, std::uint64_t bytes) override;
-  [[nodiscard]] pager_stats stats() const override { return stats_; }
-  [[nodiscard]] std::uint64_t decision_hash() const override { return hash_; }
-  [[nodiscard]] std::vector<std::string> notes() const override;
+  status visit(const routing_view& view);
+  [[nodiscard]] const pager_stats& stats() const { return stats_; }
+  [[nodiscard]] std::uint64_t decision_hash() const { return hash_; }
+  /// Says that it is a bound, and the most bytes that stood beside the pool.
+  [[nodiscard]] std::string note() const;
 
  private:
   /// Of a pool, between visits.

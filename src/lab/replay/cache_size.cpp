@@ -188,22 +188,16 @@ pool_layout shared_slots(const geometry& shape, const size_request& size, bool s
                                                        : fmt::format("{} slots or more", smallest));
 }
 
+/// A place for every key, and a budget for each pool.
 cache_size deferred_size(const geometry& shape, cache_scope scope, const size_request& size) {
-  if (scope == cache_scope::shared) {
-    const auto bytes = size.what == size_request::unit::bytes
-                           ? size.count
-                           : static_cast<std::uint64_t>(slots_for(size, shape.keys(), 0, 1)) *
-                                 largest_expert(shape);
-    return {pool_layout::shared(shape, static_cast<std::int64_t>(shape.keys())).value(), {bytes}};
-  }
-  std::vector<std::uint64_t> bytes;
-  bytes.reserve(shape.layer_count());
-  for (const auto l : each<layer_id>(shape.layers))
-    bytes.push_back(size.what == size_request::unit::bytes
-                        ? size.count / static_cast<std::uint64_t>(shape.layers)
-                        : static_cast<std::uint64_t>(slots_for(size, shape.expert_count(), 0, 1)) *
-                              shape.bytes_of(l));
-  return {pool_layout::per_layer(shape, shape.experts).value(), std::move(bytes)};
+  if (size.what != size_request::unit::bytes)
+    throw usage_error(
+        fmt::format("deferred replay of {}, accepted: --budget 1500MiB or the like", size.text));
+  if (scope == cache_scope::shared)
+    return {pool_layout::shared(shape, static_cast<std::int64_t>(shape.keys())).value(),
+            {size.count}};
+  return {pool_layout::per_layer(shape, shape.experts).value(),
+          std::vector(shape.layer_count(), size.count / shape.layer_count())};
 }
 
 }  // namespace

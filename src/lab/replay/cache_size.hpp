@@ -38,14 +38,15 @@ struct size_request {
 /// As parse_scope accepts it.
 [[nodiscard]] std::string_view name_of(cache_scope scope) noexcept;
 
-/// Slots, or for deferred replay bytes, of one replay.
+/// The slots of one replay. Deferred replay: a slot for every key, and a budget in bytes.
 struct cache_size {
   pool_layout layout;
   std::vector<std::uint64_t> pool_bytes{};  ///< by pool; deferred replay only
 };
 /// Errors: infeasible_error with the smallest size that works; usage_error.
 [[nodiscard]] cache_size make_cache_size(const geometry& shape, cache_scope scope,
-                                         const size_request& size, replay_mode mode,
-                                         bool size_classes);
+                                         const size_request& size,
+                                         replay_mode mode = replay_mode::event_atomic,
+                                         bool size_classes = false);
 
 }  // namespace hotset::lab

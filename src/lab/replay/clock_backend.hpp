@@ -19,20 +19,16 @@
 /// time.
 
 #include <algorithm>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <span>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include "hotset/core/error.hpp"
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/platform/assert.hpp"
-#include "hotset/core/pool_layout.hpp"
-#include "hotset/eviction/order/recency_list.hpp"
 #include "hotset/transfer/ticket_board.hpp"
 #include "hotset/transfer/transfer_backend.hpp"
 #include "lab/replay/clock_stream.hpp"
@@ -54,109 +50,61 @@ class link_observer {
   ~link_observer() = default;
 };
 
-/// A ticket older than the ring has arrived or is a lost one, as on a ticket_board. No copy fails.
+/// Takes any number of copies. No copy fails.
 /// Complexity: a copy costs O(1) plus the copies before it that may not start yet; promote and cancel look through
-/// what is waiting. No allocation after construction. Threads: compatible.
+/// what is waiting. It allocates if more waits than ever before. Threads: compatible.
 class clock_backend {
  public:
   using stream_type = clock_stream;
 
   struct config {
     link_model link = link_model::instant();
-    geometry shape{};               ///< tells the bytes of a fill
-    std::size_t most_fills = 4096;  ///< not arrived at one time; an instant link takes any number
-    std::size_t ring = ticket_board::default_ring;  ///< tickets; rounded up to a power of two
-
-    [[nodiscard]] validation validate() const {
-      if (auto bad = shape.validate()) return bad;
-      if (most_fills < 1 || most_fills > limit)
-        return error{"most_fills = " + std::to_string(most_fills) + ", accepted: 1.." +
-                     std::to_string(limit)};
-      if (ring < 1 || ring > limit)
-        return error{"ring = " + std::to_string(ring) + ", accepted: 1.." + std::to_string(limit)};
-      return std::nullopt;
-    }
-
-   private:
-    static constexpr std::size_t limit = std::size_t{1} << 28;
+    geometry shape{};  ///< tells the bytes of a fill: that of the cache
   };
 
-  /// Errors: those of config.
-  static result<clock_backend> create(const config& setup) {
-    if (auto bad = setup.validate()) return *std::move(bad);
-    return clock_backend(setup, unchecked{});
-  }
-#if HOTSET_EXCEPTIONS
-  /// Errors: throws invalid_config.
-  explicit clock_backend(const config& setup) : clock_backend(create(setup).value()) {}
-#endif
+  /// Errors: throws invalid_config for no shape.
+  explicit clock_backend(const config& setup) : clock_backend(setup, 1) {}
   clock_backend(const clock_backend&) = default;
   clock_backend(clock_backend&&) = default;
   clock_backend& operator=(const clock_backend&) = default;
   clock_backend& operator=(clock_backend&&) = default;
   virtual ~clock_backend() = default;
 
-  /// Why a cache of `layout` cannot be timed by this clock: it would ask for copies whose bytes are not known here.
-  [[nodiscard]] validation check(const pool_layout& layout) const {
-    const auto& shape = layout.shape();
-    const auto layers = shape.layer_count();
-    const auto& costs = ways_.front().costs;
-    if (layers != layers_ || shape.precisions() * layers > costs.size())
-      return error{"a clock for " + std::to_string(layers_) + " layers in " +
-                   std::to_string(costs.size() / layers_) +
-                   " precisions, accepted: " + std::to_string(layers) + " in " +
-                   std::to_string(shape.precisions()) + ", those of the cache"};
-    for (std::size_t p = 0; p < shape.precisions(); ++p)
-      for (std::size_t l = 0; l < layers; ++l) {
-        const auto timed = costs[p * layers + l].bytes;
-        const auto wanted = shape.bytes_of(static_cast<layer_id>(l), static_cast<precision_id>(p));
-        if (timed != wanted)
-          return error{"a clock for experts of " + std::to_string(timed) + " bytes in layer " +
-                       std::to_string(l) + ", accepted: " + std::to_string(wanted) +
-                       ", those of the cache"};
-      }
-    return std::nullopt;
-  }
-
-  /// A full queue or ring of tickets refuses speculation (`accepted` tells) and makes the host wait with demand.
   /// Pre: the model has their keys and precisions.
   submission submit(std::span<const fill> fills, clock_stream& stream, urgency when) noexcept {
     advance(stream.host());
-    const auto begin = now_;
-    const bool waits = when == urgency::now;
-    const auto room = is_instant() || waits ? fills.size() : free_.size() / copies_per_fill_;
-    if (fills.empty() || room == 0) return {};
-    auto* const e = waits ? wait_to_open() : open();
-    if (e == nullptr) return {};
-    const submission out{e->id, std::min(room, fills.size())};
+    if (fills.empty()) return {};
+    auto& e = open();
+    const submission out{e.id, fills.size()};
+    e.left = fills.size();
     if (is_instant())
-      arrive_at_once(*e, fills, when);
+      arrive_at_once(e, fills, when);
     else
-      enqueue_all(*e, fills.first(out.accepted), when);
-    if (now_ != begin) stream.issue_at(now_);  // it had to wait
+      for (const auto& f : fills) enqueue(f, out.id, when);
     return out;
   }
   void promote(ticket t) noexcept {
-    for (std::size_t n = 0; n < lanes_.size(); ++n)
-      for (auto p = waiting_.front(list_of(n, speculative)); p != no_copy;) {
-        const auto next = waiting_.after(p);
-        if (copies_[index(p)].batch == t) {
-          waiting_.erase(p);
-          insert_urgent(p);
-        }
-        p = next;
-      }
+    for (std::size_t n = 0; n < lanes_.size(); ++n) {
+      auto& later = waiting_[list_of(n, speculative)];
+      auto& sooner = waiting_[list_of(n, urgent)];
+      std::erase_if(later, [&](copy_id p) {
+        auto& c = copies_[p];
+        if (c.batch != t) return false;
+        c.when = urgency::now;
+        // In order of submission.
+        sooner.insert(std::ranges::upper_bound(sooner, c.order, {},
+                                               [&](copy_id other) { return copies_[other].order; }),
+                      p);
+        return true;
+      });
+    }
   }
   /// False on an instant link: whatever was submitted has begun.
   bool cancel(ticket t) noexcept {
     auto* const e = find(t);
     if (e == nullptr || e->state != transfer_state::pending || e->started) return false;
-    for (std::size_t list = 0; list < lists(); ++list)
-      for (auto p = waiting_.front(list); p != no_copy;) {
-        const auto next = waiting_.after(p);
-        if (copies_[index(p)].batch == t) take_back(p);
-        p = next;
-      }
+    for (copy_id p = 0; p < copies_.size(); ++p)
+      if (copies_[p].batch == t) take_back(p);
     settle(*e, transfer_state::cancelled);
     return true;
   }
@@ -171,18 +119,12 @@ class clock_backend {
     if (watcher_ != nullptr && waited != 0) watcher_->on_wait(stream.now() - waited, stream.now());
     return status::ok;
   }
-  /// A full ring of tickets runs the link until the oldest has settled.
   ticket record(clock_stream& stream) noexcept {
     if (stream.now() <= now_) return no_ticket;
-    auto* const e = wait_to_open();
-    if (stream.now() <= now_) {  // it has run while the ring was full
-      e->state = transfer_state::arrived;
-      e->time = now_;
-      return no_ticket;
-    }
-    e->state = transfer_state::arrived;
-    e->time = stream.now();
-    return e->id;
+    auto& e = open();
+    e.state = transfer_state::arrived;
+    e.time = stream.now();
+    return e.id;
   }
   /// Where the batch stands at the link's time.
   [[nodiscard]] transfer_state poll(ticket t) const noexcept {
@@ -227,8 +169,8 @@ class clock_backend {
 
  protected:
   /// A place in copies_.
-  enum class copy_id : std::int32_t {};
-  static constexpr auto no_copy = basic_recency_list<copy_id>::none;
+  using copy_id = std::size_t;
+  static constexpr auto no_copy = ~copy_id{0};
   static constexpr ticks never = std::numeric_limits<ticks>::max();
   static constexpr std::size_t urgent = 0;
   static constexpr std::size_t speculative = 1;
@@ -262,15 +204,16 @@ class clock_backend {
   };
   struct copy {
     fill what{};
-    ticket batch = no_ticket;
+    ticket batch = no_ticket;  ///< none: its place is free
     std::uint64_t order = 0;   ///< of submission
     ticks ready = 0;           ///< never: after a batch that has not ended, or held
     std::uint64_t chunks = 0;  ///< carried
     urgency when = urgency::now;
     cost whole{};
     route on{};
-    bool chained = false;  ///< after a batch that has not ended
-    bool settles = true;   ///< its batch has arrived when it and the others have
+    bool chained = false;            ///< after a batch that has not ended
+    bool settles = true;             ///< its batch has arrived when it and the others have
+    copy_id waiting_fill = no_copy;  ///< of a victim's copy back: the fill that waits for its slot
 
     /// By the clock that took it: it may not start.
     [[nodiscard]] bool is_held() const noexcept { return ready == never && !chained; }
@@ -283,19 +226,18 @@ class clock_backend {
     bool started = false;
   };
 
-  struct unchecked {};
-  /// `lanes`: copies that run at one time; `copies_per_fill`: places that a fill may need.
-  clock_backend(const config& setup, unchecked, std::size_t lanes = 1,
-                std::size_t copies_per_fill = 1)
+  /// `lanes`: copies that run at one time.
+  clock_backend(const config& setup, std::size_t lanes)
       : layers_(setup.shape.layer_count()),
-        entries_(std::bit_ceil(setup.ring)),
+        entries_(ticket_board::default_ring),
         lost_(entries_.size()),
         lanes_(lanes),
-        copies_per_fill_(copies_per_fill),
-        copies_(setup.link.is_instant() ? 0 : setup.most_fills * copies_per_fill),
-        waiting_(copies_.size(), lists()) {
+        waiting_(2 * lanes) {
+    require_valid(setup.shape.validate());
     add_way(setup.link, setup.shape);
-    for (auto p = copies_.size(); p-- > 0;) free_.push_back(static_cast<copy_id>(p));
+    copies_.reserve(256);
+    free_.reserve(256);
+    for (auto& list : waiting_) list.reserve(256);
   }
   void add_way(const link_model& link, const geometry& shape) {
     auto& costs = ways_.emplace_back(way{link}).costs;
@@ -308,17 +250,17 @@ class clock_backend {
 
   /// Enqueues a fill: its batch has arrived when all of its fills have been carried.
   virtual void enqueue(const fill& what, ticket batch, urgency when) noexcept {
-    make_room(1);
     (void)take({}, what, batch, when);
   }
   /// A copy of a batch of which nothing has begun is not made.
   virtual void take_back(copy_id p) noexcept { remove(p); }
-  /// A copy that settles no batch has been carried; its place is free.
-  virtual void carried_beside(copy_id /*p*/) noexcept {}
+  /// A copy that settles no batch has been carried, for which `fill` waits, if any.
+  virtual void carried_beside(copy_id /*fill*/) noexcept {}
 
-  static std::size_t index(copy_id p) noexcept { return static_cast<std::size_t>(p); }
   static std::size_t list_of(std::size_t n, std::size_t when) noexcept { return n * 2 + when; }
-  [[nodiscard]] std::size_t lists() const noexcept { return lanes_.size() * 2; }
+  [[nodiscard]] std::vector<copy_id>& list_of(const copy& c) noexcept {
+    return waiting_[list_of(c.on.in_lane, c.when == urgency::now ? urgent : speculative)];
+  }
   [[nodiscard]] bool is_instant() const noexcept { return ways_.front().link.is_instant(); }
   [[nodiscard]] const cost& cost_of(const fill& f, std::size_t on_way = 0) const noexcept {
     const auto at = index_of(f.precision) * layers_ + index_of(f.key.layer);
@@ -340,32 +282,29 @@ class clock_backend {
   [[nodiscard]] entry* find(ticket t) noexcept {
     return const_cast<entry*>(std::as_const(*this).find(t));
   }
-  /// nullptr while the oldest ticket in the ring is pending.
-  entry* open() noexcept {
+  /// The ring grows where its oldest ticket is pending.
+  entry& open() noexcept {
+    if (place(last_ + 1).time > now_) {
+      std::vector<entry> larger(2 * entries_.size());
+      std::swap(entries_, larger);
+      for (const auto& e : larger)
+        if (e.id != no_ticket) place(e.id) = e;
+    }
     auto& e = place(last_ + 1);
-    if (e.time > now_) return nullptr;
     lost_.leave(e.id, e.state);
     e = {++last_, never, 0, transfer_state::pending, false};
-    return &e;
-  }
-  /// Runs the link until the oldest ticket in the ring has settled.
-  entry* wait_to_open() noexcept {
-    auto* e = open();
-    if (e != nullptr) return e;
-    (void)wait(place(last_ + 1).id);
-    return open();
+    return e;
   }
   void settle(entry& e, transfer_state state) noexcept {
     e.state = state;
     e.time = now_;
     if (chained_ == 0) return;
-    for (std::size_t list = 0; list < lists(); ++list)
-      for (auto p = waiting_.front(list); p != no_copy; p = waiting_.after(p))
-        if (auto& c = copies_[index(p)]; c.chained && c.what.after == e.id) {
-          c.ready = now_;
-          c.chained = false;
-          --chained_;
-        }
+    for (auto& c : copies_)
+      if (c.chained && c.what.after == e.id) {
+        c.ready = now_;
+        c.chained = false;
+        --chained_;
+      }
   }
   void run_until_settled(entry& e) noexcept {
     while (e.state == transfer_state::pending) (void)step(never);
@@ -388,42 +327,26 @@ class clock_backend {
       if (watcher_ != nullptr) watcher_->on_copy(at, at, f, when, bytes);
     }
   }
-  void enqueue_all(entry& e, std::span<const fill> fills, urgency when) noexcept {
-    e.left = fills.size();
-    for (const auto& f : fills) enqueue(f, e.id, when);
-  }
-  /// The host waits for free places.
-  void make_room(std::size_t count) noexcept {
-    while (free_.size() < count) (void)step(never);
-  }
   /// A copy of its own, at the end of a lane's list.
   copy_id take(route on, const fill& f, ticket batch, urgency when) noexcept {
+    if (free_.empty()) {
+      free_.push_back(copies_.size());
+      copies_.emplace_back();
+    }
     const auto p = free_.back();
     free_.pop_back();
     const auto ready = ready_after(f.after);
     const bool chained = ready == never;
     if (chained) ++chained_;
-    copies_[index(p)] = {f, batch, ++order_, ready, 0, when, cost_of(f, on.way), on, chained};
-    waiting_.push_back(list_of(on.in_lane, when == urgency::now ? urgent : speculative), p);
+    copies_[p] = {f, batch, ++order_, ready, 0, when, cost_of(f, on.way), on, chained};
+    list_of(copies_[p]).push_back(p);
     return p;
   }
-  /// In order of submission: what was submitted later goes behind it again.
-  void insert_urgent(copy_id p) noexcept {
-    auto& c = copies_[index(p)];
-    c.when = urgency::now;
-    const auto list = list_of(c.on.in_lane, urgent);
-    auto later = waiting_.front(list);
-    while (later != no_copy && copies_[index(later)].order < c.order) later = waiting_.after(later);
-    waiting_.push_back(list, p);
-    while (later != no_copy && later != p) {
-      const auto next = waiting_.after(later);
-      waiting_.move_to_back(list, later);
-      later = next;
-    }
-  }
   void remove(copy_id p) noexcept {
-    if (copies_[index(p)].chained) --chained_;
-    waiting_.erase(p);
+    auto& c = copies_[p];
+    if (c.chained) --chained_;
+    std::erase(list_of(c), p);
+    c = {};
     free_.push_back(p);
   }
 
@@ -476,8 +399,8 @@ class clock_backend {
   ticks begin_on(std::size_t n, ticks until) noexcept {
     auto earliest = never;
     for (const auto when : {urgent, speculative})
-      for (auto p = waiting_.front(list_of(n, when)); p != no_copy; p = waiting_.after(p)) {
-        const auto ready = std::max(copies_[index(p)].ready, now_);
+      for (const auto p : waiting_[list_of(n, when)]) {
+        const auto ready = std::max(copies_[p].ready, now_);
         if (ready == now_ && now_ < until) {
           begin_run(lanes_[n], p);
           return never;
@@ -487,7 +410,7 @@ class clock_backend {
     return earliest;
   }
   void begin_run(lane& on, copy_id p) noexcept {
-    auto& c = copies_[index(p)];
+    auto& c = copies_[p];
     on.running = p;
     on.run_begin = now_;
     on.run_end = now_ + c.whole.time;
@@ -497,7 +420,7 @@ class clock_backend {
   }
   /// The end of the copy that runs, or the border at which one that goes before it may start.
   [[nodiscard]] stop next_stop(const lane& on) const noexcept {
-    const auto& c = copies_[index(on.running)];
+    const auto& c = copies_[on.running];
     const auto& link = link_of(c);
     auto earliest = never;
     if (c.when != urgency::now) earliest = earliest_before(list_of(c.on.in_lane, urgent), no_copy);
@@ -515,13 +438,15 @@ class clock_backend {
   }
   [[nodiscard]] ticks earliest_before(std::size_t list, copy_id end) const noexcept {
     auto earliest = never;
-    for (auto p = waiting_.front(list); p != end; p = waiting_.after(p))
-      earliest = std::min(earliest, copies_[index(p)].ready);
+    for (const auto p : waiting_[list]) {
+      if (p == end) break;
+      earliest = std::min(earliest, copies_[p].ready);
+    }
     return earliest;
   }
   void end_run(lane& on, const stop& at) noexcept {
     const auto p = std::exchange(on.running, no_copy);
-    auto& c = copies_[index(p)];
+    auto& c = copies_[p];
     const auto& link = link_of(c);
     const auto bytes =
         link.bytes_until(c.whole.bytes, at.chunks) - link.bytes_until(c.whole.bytes, c.chunks);
@@ -534,8 +459,9 @@ class clock_backend {
     if (at.chunks != c.whole.chunks) return;
     const auto batch = c.batch;
     const bool settles = c.settles;
+    const auto waits = c.waiting_fill;
     remove(p);
-    if (!settles) return carried_beside(p);
+    if (!settles) return carried_beside(waits);
     auto& e = place(batch);
     if (--e.left == 0) settle(e, transfer_state::arrived);
   }
@@ -545,11 +471,10 @@ class clock_backend {
   lost_tickets lost_;
   std::vector<way> ways_{};  ///< the first one is that of fills
   std::vector<lane> lanes_;
-  std::size_t copies_per_fill_;
-  std::vector<copy> copies_;
+  std::vector<copy> copies_{};
   std::vector<copy_id> free_{};
   /// Copies in order of submission, a list per lane and urgency; one that runs stays in it.
-  basic_recency_list<copy_id> waiting_;
+  std::vector<std::vector<copy_id>> waiting_;
   link_observer* watcher_ = nullptr;
   ticket last_ = no_ticket;
   std::uint64_t order_ = 0;

@@ -1,19 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lab/replay/decision_log.hpp"
 
+#include <utility>
+
 #include <nlohmann/json.hpp>
 
 namespace hotset::lab {
 
-namespace {
-nlohmann::ordered_json header(std::size_t run, const visit_context& context) {
-  return {
-      {"run", run}, {"event", context.ordinal}, {"step", context.step}, {"layer", context.layer}};
-}
-}  // namespace
-
 void decision_log::on_plan(const visit_plan& plan) {
-  auto line = header(run_, plan.context());
+  const auto& context = plan.context();
+  nlohmann::ordered_json line{
+      {"run", run_}, {"event", context.ordinal}, {"step", context.step}, {"layer", context.layer}};
   if (plan.groups() > 1) line["group"] = plan.group();
   auto& hits = line["hits"] = nlohmann::ordered_json::array();
   auto& host = line["host"] = nlohmann::ordered_json::array();
@@ -27,14 +24,6 @@ void decision_log::on_plan(const visit_plan& plan) {
     if (f.victim != no_key) one["victim"] = {f.victim.layer, f.victim.expert};
     fills.push_back(std::move(one));
   }
-  out_ << line.dump() << '\n';
-}
-
-void decision_log::on_trim(const visit_context& context, std::span<const expert_key> evicted) {
-  if (evicted.empty()) return;
-  auto line = header(run_, context);
-  auto& keys = line["evicted"] = nlohmann::ordered_json::array();
-  for (const auto key : evicted) keys.push_back({key.layer, key.expert});
   out_ << line.dump() << '\n';
 }
 

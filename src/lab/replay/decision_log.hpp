@@ -2,20 +2,18 @@
 #pragma once
 /// Writes what a pager decided as JSON lines.
 
+#include <cstddef>
 #include <ostream>
-#include <span>
-#include <string>
 
-#include "hotset/paging/any_pager.hpp"
+#include "hotset/paging/visit/visit_plan.hpp"
 
 namespace hotset::lab {
 
 /// One line a committed plan: who hit, which copies were made into which slots, and whose place they took.
-class decision_log final : public decision_sink {
+class decision_log {
  public:
   decision_log(std::ostream& out, std::size_t run) : out_(out), run_(run) {}
-  void on_plan(const visit_plan& plan) override;
-  void on_trim(const visit_context& context, std::span<const expert_key> evicted) override;
+  void on_plan(const visit_plan& plan);
 
  private:
   std::ostream& out_;

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "lab/replay/dimensions.hpp"
+#include "lab/replay/registry.hpp"
 
 namespace hotset::lab {
 

@@ -1,115 +1,158 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lab/replay/registry.hpp"
 
-#include <fmt/format.h>
+#include <algorithm>
+#include <array>
+#include <span>
 
-#include "lab/replay/belady_bypass.hpp"
-#include "lab/replay/expert_engine.hpp"
+#include <fmt/format.h>
 
 namespace hotset::lab {
 
 namespace {
 
-/// No policy of a pager's: it owns no slots that could be filled.
-eviction_row bypassing_row() {
-  eviction_row row;
-  row.name = "belady_bypass";
-  row.traits = {.needs_future = true, .most_precisions = 1};
-  row.make_pager = [](parameters& from, const policy_knowledge& known,
-                      const pager_request& wanted) -> result<std::unique_ptr<any_pager>> {
-    if (auto bad = from.finish()) return *std::move(bad);
-    return std::unique_ptr<any_pager>(std::make_unique<belady_bypass>(
-        wanted.layout, belady::config{known.future, known.numbered}));
-  };
-  return row;
+constexpr std::array<std::string_view, 3> guards{"none", "named", "predicted"};
+constexpr std::array<std::string_view, 3> fill_orders{"nearest", "likeliest", "greatest"};
+
+/// The value whose name is `text`: names are listed in the order of the values.
+template <class Value>
+Value value_of(std::string_view what, std::string_view text,
+               std::span<const std::string_view> names) {
+  const auto found = std::ranges::find(names, text);
+  if (found == names.end()) refuse_name(what, text, {names.begin(), names.end()});
+  return static_cast<Value>(found - names.begin());
 }
 
-template <class Engine>
-std::unique_ptr<simulated_engine> engine_of(const pager_request& request,
-                                            const policy_knowledge& knowledge, Engine make) {
-  check_precisions(request.eviction, request.layout, request.miss.has_value());
-  return make(asked(known_policies().make_erased_pager(request, knowledge)));
+std::optional<profile_request> requested_prefetch_profile(std::string_view text) {
+  const auto spec = asked(parse_policy(text));
+  const auto* row = asked(known_policies().prefetch.named(spec.name));
+  if (!row->profile) return std::nullopt;
+  parameters read(spec);
+  return row->profile(read);
+}
+
+std::optional<active_evict::config> make_pre_eviction(std::string_view text) {
+  if (text == "none") return std::nullopt;
+  const auto spec = asked(parse_policy(text));
+  if (spec.name != active_evict::name)
+    refuse_name("pre-eviction", spec.name, {"none", std::string(active_evict::name)});
+  parameters read(spec);
+  const auto config = active_evict::config::read(read);
+  if (const auto bad = read.finish()) throw usage_error(bad->message);
+  if (const auto bad = config.validate()) throw usage_error(bad->message);
+  return config;
+}
+
+/// A bound decides by itself what a pager's other policies would.
+void check_bound(const chosen_policies& chosen) {
+  const auto refuse = [&](bool wrong, const char* why) {
+    if (wrong) throw usage_error(fmt::format("{} {}", chosen.eviction->name, why));
+  };
+  const auto chain = asked(parse_policy_chain(chosen.names.eviction));
+  refuse(chain.size() > 1, "takes no decorator, accepted: it alone");
+  parameters none(chain.back());
+  if (const auto bad = none.finish()) throw usage_error(bad->message);
+  const auto admits = asked(known_policies().admission.make(chosen.names.admission));
+  refuse(!admits.traits.admits_all, "decides admission itself, accepted: --admission always");
+  refuse(!chosen.miss.fetches_all, "serves misses itself, accepted: --miss fetch");
+}
+
+/// Refuses an eviction policy that no trace could make work.
+void check_eviction(const chosen_policies& chosen) {
+  const geometry smallest{.layers = 1, .experts = 1, .top_k = 1};
+  policy_knowledge any;
+  any.future = std::make_shared<const future_uses>(future_uses::create(smallest, {}).value());
+  any.profile.counts = {1.0};
+  (void)asked(known_policies().make_eviction(chosen.names.eviction, any));
 }
 
 }  // namespace
 
 const policy_registry& known_policies() {
   static const bool added = [] {
-    require_valid(policies().eviction.add(bypassing_row()));
+    eviction_row bound;
+    bound.name = "belady_bypass";
+    bound.traits = {.needs_future = true, .most_precisions = 1};
+    require_valid(policies().eviction.add(bound));
     return true;
   }();
   (void)added;
   return policies();
 }
 
-std::vector<std::string> eviction_names() { return known_policies().eviction.names(); }
-std::vector<std::string> eviction_decorator_names() { return known_policies().decorators.names(); }
-std::vector<std::string> admission_names() { return known_policies().admission.names(); }
-
-bool needs_future(std::string_view eviction) {
-  return asked(known_policies().eviction_of(eviction))->traits.needs_future;
-}
-std::optional<profile_request> requested_profile(std::string_view eviction) {
-  return asked(known_policies().profile_of(eviction));
-}
-any_eviction_policy::config make_eviction(std::string_view eviction,
-                                          const policy_knowledge& knowledge) {
-  return asked(known_policies().make_eviction(eviction, knowledge));
-}
-
 void check_precisions(std::string_view eviction, const pool_layout& layout, bool miss) {
-  if (const auto bad = known_policies().check_precisions(eviction, layout.precisions()))
+  const auto precisions = layout.precisions();
+  if (const auto bad = known_policies().check_precisions(eviction, precisions))
     throw usage_error(bad->message);
-  if (layout.precisions() > 1 && !miss)
+  if (precisions > 1 && !miss)
     throw usage_error(
         fmt::format("miss policy fetch knows one precision, and there are {}; accepted: one, or "
                     "fetch_lowest, fetch_priority, drop, drop_cascade, substitute, compute_on_host",
-                    layout.precisions()));
+                    precisions));
 }
 
-void check_policies(std::string_view eviction, std::string_view admission) {
-  const geometry smallest{.layers = 1, .experts = 1, .top_k = 1};
-  policy_knowledge knowledge;
-  knowledge.future = std::make_shared<const future_uses>(future_uses::create(smallest, {}).value());
-  knowledge.profile.counts = {1.0};
-  const auto& known = known_policies();
-  if (!asked(known.eviction_of(eviction))->make)
-    return static_cast<void>(make_pager(
-        {std::string(eviction), std::string(admission), pool_layout::shared(smallest, 1).value()},
-        knowledge));
-  if (const auto bad = make_eviction(eviction, knowledge).validate())
-    throw usage_error(bad->message);
-  if (const auto bad = asked(known.admission.make(admission, knowledge)).validate())
-    throw usage_error(bad->message);
-}
-
-std::unique_ptr<any_pager> make_pager(const pager_request& request,
-                                      const policy_knowledge& knowledge) {
+erased_pager make_pager(const pager_request& request, const policy_knowledge& knowledge) {
   check_precisions(request.eviction, request.layout, request.miss.has_value());
-  return asked(known_policies().make_pager(request, knowledge));
+  return asked(known_policies().make_erased_pager(request, knowledge));
 }
 
-std::unique_ptr<simulated_engine> make_engine(const pager_request& request,
-                                              const policy_knowledge& knowledge,
-                                              const engine_clock& clock, const visit_costs& costs,
-                                              const slot_cache_config& setup) {
-  return engine_of(
-      request, knowledge, [&]<class Pager>(Pager made) -> std::unique_ptr<simulated_engine> {
-        return std::make_unique<engine_model<Pager>>(std::move(made), clock, costs, setup);
-      });
+any_prefetch_policy::config make_prefetch(std::string_view text, const usage_profile& profile) {
+  return asked(known_policies().prefetch.make(text, {.profile = profile}));
+}
+any_miss_policy::config make_miss(std::string_view text) {
+  return asked(known_policies().miss.make(text));
+}
+any_routing_policy::config make_routing(std::string_view text) {
+  return asked(known_policies().routing.make(text));
 }
 
-std::unique_ptr<simulated_engine> make_expert_engine(const pager_request& request,
-                                                     const policy_knowledge& knowledge,
-                                                     const geometry& shape,
-                                                     const engine_clock& clock,
-                                                     const visit_costs& costs) {
-  if (request.miss)
-    throw usage_error("expert-by-expert replay fetches every miss, accepted: --miss fetch");
-  return engine_of(
-      request, knowledge, [&]<class Pager>(Pager made) -> std::unique_ptr<simulated_engine> {
-        return std::make_unique<expert_engine<Pager>>(shape, std::move(made), clock, costs);
-      });
+std::vector<std::string> predictor_names(bool has_routers, bool has_recorded) {
+  std::vector<std::string> out;
+  for (const auto& row : known_policies().predictors.rows())
+    if ((has_routers || !row.traits.needs_routers) && (has_recorded || !row.traits.needs_recorded))
+      out.push_back(row.name);
+  return out;
+}
+any_predictor::config make_predictor(std::string_view text,
+                                     const std::vector<std::string>& accepted) {
+  for (const auto& part : asked(parse_policy_chain(text)))
+    if (std::ranges::find(accepted, part.name) == accepted.end())
+      refuse_name("predictor", part.name, accepted);
+  return asked(known_policies().make_predictor(text));
+}
+
+chosen_policies read_policies(const policy_set& names, const std::vector<std::string>& predictors) {
+  const auto& known = known_policies();
+  chosen_policies out{.names = names};
+  out.eviction = asked(known.eviction_of(names.eviction));
+  out.profile = asked(known.profile_of(names.eviction));
+  (void)asked(known.admission.make(names.admission));
+  out.prefetch_profile = requested_prefetch_profile(names.prefetch);
+  // Without the counts of the profile, which are read when a trace is known.
+  const usage_profile some{{1.0}, {}};
+  auto prefetcher = make_prefetch(names.prefetch, out.prefetch_profile ? some : usage_profile{});
+  out.prefetch = prefetcher.traits;
+  if (!out.prefetch.asks_nothing) out.prefetcher = std::move(prefetcher);
+  out.guard = value_of<prefetch_guard>("prefetch guard", names.guard, guards);
+  out.order = value_of<fill_order>("prefetch order", names.prefetch_order, fill_orders);
+  auto misses = make_miss(names.miss);
+  out.miss = misses.traits;
+  if (!out.miss.fetches_all) out.misses = std::move(misses);
+  auto routing = make_routing(names.routing);
+  const auto routes = routing.traits;
+  if (!routes.is_exact) out.routing = std::move(routing);
+  out.predictor = make_predictor(names.predictor, predictors);
+  out.pre_eviction = make_pre_eviction(names.pre_eviction);
+  if (!out.pre_eviction && routes.needs_free_slots)
+    throw usage_error(fmt::format(
+        "routing policy {} does nothing without slots that were freed ahead, accepted: with "
+        "--pre-eviction active_evict, or another routing policy",
+        names.routing));
+  if (out.stands_alone())
+    check_bound(out);
+  else
+    check_eviction(out);
+  return out;
 }
 
 }  // namespace hotset::lab

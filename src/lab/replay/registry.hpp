@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The registry as programs use it: what it refuses is a usage_error. And what the simulator adds to it.
+/// The policies that programs of the laboratory know by name, and sets of them that are read once.
 
 #include <memory>
 #include <optional>
@@ -9,9 +9,11 @@
 #include <utility>
 #include <vector>
 
+#include "hotset/core/forecast.hpp"
+#include "hotset/prefetch/active_evict.hpp"
 #include "hotset/registry/policy_registry.hpp"
+#include "hotset/transfer/prefetch_queue.hpp"
 #include "lab/errors.hpp"
-#include "lab/replay/simulated_engine.hpp"
 
 namespace hotset::lab {
 
@@ -22,40 +24,66 @@ template <class T>
   return *std::move(made);
 }
 
-/// The library's policies and belady_bypass, the simulator's own; and what a program has added (`policies()`).
+/// The library's policies, those that a program has added (`policies()`), and belady_bypass, a row that makes no
+/// policy.
 [[nodiscard]] const policy_registry& known_policies();
 
-/// What `--eviction` accepts.
-[[nodiscard]] std::vector<std::string> eviction_names();
-/// What may stand before an eviction policy.
-[[nodiscard]] std::vector<std::string> eviction_decorator_names();
-/// What `--admission` accepts.
-[[nodiscard]] std::vector<std::string> admission_names();
-
-/// True if the named policy needs the future of the trace. Errors, here and below: usage_error.
-[[nodiscard]] bool needs_future(std::string_view eviction);
-/// Where the named policy takes its profile from; nothing where it takes none.
-[[nodiscard]] std::optional<profile_request> requested_profile(std::string_view eviction);
-/// A policy chain such as `protect_hot:uses=4+lru`, to be built for any layout.
-[[nodiscard]] any_eviction_policy::config make_eviction(std::string_view eviction,
-                                                        const policy_knowledge& knowledge = {});
 /// Refuses a policy over these precisions; and what is fetched at one without a miss policy (`miss`).
+/// Errors, here and below: usage_error.
 void check_precisions(std::string_view eviction, const pool_layout& layout, bool miss);
-/// Refuses two that cannot be built together, whatever trace they will see.
-void check_policies(std::string_view eviction, std::string_view admission);
+/// A pager of the named policies.
+[[nodiscard]] erased_pager make_pager(const pager_request& request,
+                                      const policy_knowledge& knowledge = {});
 
-/// A pager of the policies that are named. Errors: usage_error.
-[[nodiscard]] std::unique_ptr<any_pager> make_pager(const pager_request& request,
-                                                    const policy_knowledge& knowledge);
-/// The same pager under a slot cache on a virtual clock.
-[[nodiscard]] std::unique_ptr<simulated_engine> make_engine(const pager_request& request,
-                                                            const policy_knowledge& knowledge,
-                                                            const engine_clock& clock,
-                                                            const visit_costs& costs,
-                                                            const slot_cache_config& setup = {});
-/// As make_engine, an expert_engine. Pre: the pools of `request` are of one_by_one(shape).
-[[nodiscard]] std::unique_ptr<simulated_engine> make_expert_engine(
-    const pager_request& request, const policy_knowledge& knowledge, const geometry& shape,
-    const engine_clock& clock, const visit_costs& costs);
+/// `profile` is what `popular:profile=...` goes by.
+[[nodiscard]] any_prefetch_policy::config make_prefetch(std::string_view text,
+                                                        const usage_profile& profile = {});
+[[nodiscard]] any_miss_policy::config make_miss(std::string_view text);
+[[nodiscard]] any_routing_policy::config make_routing(std::string_view text);
+/// Predictors that work with routers, or with predictions that a trace recorded.
+[[nodiscard]] std::vector<std::string> predictor_names(bool has_routers, bool has_recorded);
+/// One of the `accepted` ones, such as `current-gate` or `co-activation:reach=4:decay=0.8`, or a mix of some,
+/// `mixed+co-activation+last-routed`.
+[[nodiscard]] any_predictor::config make_predictor(std::string_view text,
+                                                   const std::vector<std::string>& accepted);
+
+/// One policy of each kind; texts as the command line takes them.
+struct policy_set {
+  std::string eviction = "lru";
+  std::string admission = "always";
+  std::string prefetch = "no_prefetch";
+  std::string guard = "named";
+  std::string miss = "fetch";
+  std::string routing = "router_order";
+  std::string pre_eviction = "none";
+  std::string predictor = "recorded";  ///< what prefetch, pre-eviction and eviction go by
+  std::string prefetch_order = "nearest";
+  std::string preset{};  ///< the name that it was asked for by, or empty
+};
+
+/// The policies that a set names. Policies that need the trace are built later: eviction, and a prefetcher with a
+/// profile.
+struct chosen_policies {
+  policy_set names{};
+  const eviction_row* eviction = nullptr;
+  std::optional<profile_request> profile{};  ///< of the eviction policy
+  prefetch_traits prefetch{};
+  std::optional<any_prefetch_policy::config> prefetcher{};  ///< none: no prefetch
+  std::optional<profile_request> prefetch_profile{};
+  prefetch_guard guard = prefetch_guard::named;
+  fill_order order = fill_order::nearest;
+  miss_traits miss{};
+  std::optional<any_miss_policy::config> misses{};      ///< none: every miss is fetched
+  std::optional<any_routing_policy::config> routing{};  ///< none: the router's choice stands
+  any_predictor::config predictor{};
+  std::optional<active_evict::config> pre_eviction{};
+
+  /// True of a bound of the laboratory, which owns no slots.
+  [[nodiscard]] bool stands_alone() const { return !eviction->make; }
+};
+/// `predictors`: the accepted ones. Errors: also policies that do nothing together.
+[[nodiscard]] chosen_policies read_policies(
+    const policy_set& names,
+    const std::vector<std::string>& predictors = predictor_names(false, true));
 
 }  // namespace hotset::lab

@@ -5,14 +5,16 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <string>
 #include <string_view>
 #include <vector>
 
 #include "hotset/core/pool_layout.hpp"
-#include "hotset/paging/any_pager.hpp"
+#include "hotset/core/status.hpp"
+#include "hotset/registry/policy_registry.hpp"
 #include "hotset/trace/future_uses.hpp"
 #include "hotset/trace/visit_sequence.hpp"
+#include "lab/replay/belady_bypass.hpp"
+#include "lab/replay/decision_log.hpp"
 
 namespace hotset::lab {
 
@@ -44,9 +46,15 @@ struct event_order {
 [[nodiscard]] event_order order_events(const visit_sequence& visits, const pool_layout& layout,
                                        bool splits, visit_split how = visit_split::by_token);
 
-/// Replays all visits. With `pool_bytes` (by pool), evicts after each visit until that holds.
+/// Replays all visits, and logs every plan if there is a log. With `pool_bytes` (by pool), evicts after each visit until its pool
+/// takes no more, sparing what the visit used.
 /// Errors: infeasible_error naming the visit and what the pager said.
-void replay(const visit_sequence& visits, const event_order& events, any_pager& pager,
-            const pool_layout& layout, std::span<const std::uint64_t> pool_bytes = {});
+void replay(const visit_sequence& visits, const event_order& events, erased_pager& pager,
+            decision_log* log = nullptr, std::span<const std::uint64_t> pool_bytes = {});
+/// Replays all visits, none of which is split.
+void replay(const visit_sequence& visits, belady_bypass& bound);
+
+/// Errors: throws infeasible_error naming visit i and why.
+[[noreturn]] void refuse_visit(const visit_sequence& visits, std::size_t i, status why);
 
 }  // namespace hotset::lab

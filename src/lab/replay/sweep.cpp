@@ -16,9 +16,8 @@
 #include "hotset/paging/explain.hpp"
 #include "hotset/paging/residency/warm_start.hpp"
 #include "hotset/trace/visit_sequence.hpp"
-#include "lab/replay/decision_log.hpp"
 #include "lab/replay/expert_engine.hpp"
-#include "lab/replay/timeline.hpp"
+#include "lab/traces/expert_counts.hpp"
 #include "lab/traces/open_trace.hpp"
 #include "lab/traces/oracle_general.hpp"
 
@@ -85,7 +84,7 @@ class prepared_trace {
     const auto part =
         wanted.first == 0 ? std::string() : fmt::format("the first {} tokens of ", wanted.first);
     if (wanted.source == "trace")
-      return {count_uses(trace_, wanted.first),
+      return {count_uses(trace_, wanted.first).uses,
               part + "the replayed trace itself (sees the future)"};
     reading_notes notes;
     const auto other = open_trace(wanted.source, {.notes = &notes});
@@ -95,7 +94,7 @@ class prepared_trace {
                                     trace_.experts));
     auto said = part + wanted.source;
     for (const auto& note : notes) said += "; " + note;
-    return {count_uses(other, wanted.first), said};
+    return {count_uses(other, wanted.first).uses, said};
   }
 
   const routing_trace& trace_;
@@ -199,7 +198,9 @@ struct prepared_run {
   cache_size size;
   const visit_sequence* visits = nullptr;
   event_order events;
-  std::unique_ptr<any_pager> pager;  ///< or
+  // One of these.
+  std::optional<erased_pager> pager;
+  std::unique_ptr<belady_bypass> bound;
   std::unique_ptr<simulated_engine> engine;
   replay_front front;
   std::vector<std::string> notes;
@@ -211,41 +212,47 @@ bool may_split(const visit_sequence& visits, const pool_layout& layout) {
   return false;
 }
 
-void check_alone(const run_plan& plan, const sweep_request& request) {
-  if (!plan.policies->stands_alone()) return;
-  if (plan.mode == replay_mode::deferred)
-    throw usage_error("belady_bypass has no deferred replay, accepted: event-atomic, per-access");
-  if (request.decisions != nullptr)
-    throw usage_error(
-        "belady_bypass has no slots whose decisions could be logged, accepted: any other policy");
+void refuse_if(bool wrong, const std::string& why) {
+  if (wrong) throw usage_error(why);
+}
+
+void check_pager(const run_plan& plan, const sweep_request& request) {
+  const bool deferred = plan.mode == replay_mode::deferred;
+  const bool alone = plan.policies->stands_alone();
+  const bool logs = request.decisions != nullptr;
+  refuse_if(alone && deferred,
+            "belady_bypass has no deferred replay, accepted: event-atomic, per-access");
+  refuse_if(alone && logs,
+            "belady_bypass has no slots whose decisions could be logged, accepted: any other "
+            "policy");
+  refuse_if(deferred && logs,
+            "decisions of deferred replay cannot be logged, accepted: other replays");
 }
 
 void check_engine(const run_plan& plan, const sweep_request& request, const routing_trace& trace) {
   const auto& chosen = *plan.policies;
-  const auto refuse = [](bool wrong, const auto& why) {
-    if (wrong) throw usage_error(why);
-  };
-  refuse(plan.mode != replay_mode::event_atomic && !plan.by_expert(),
-         fmt::format("{} replay knows neither prefetch, scores nor time; accepted: event-atomic, "
-                     "expert-by-expert",
-                     name_of(plan.mode)));
-  refuse(plan.by_expert() && chosen.eviction->traits.needs_future,
-         fmt::format("expert-by-expert replay numbers no events, which {} goes by; accepted: any "
-                     "other eviction",
-                     chosen.names.eviction));
-  if (plan.link && trace.expert_bytes.empty())
-    throw usage_error(fmt::format("link {}: {}, accepted: traces with expert bytes",
-                                  plan.link->text, why_no_expert_bytes(trace)));
-  refuse(plan.by_expert() && chosen.order != fill_order::nearest,
-         "expert-by-expert replay prefetches nearest first, accepted: event-atomic");
-  refuse(plan.by_expert() && chosen.pre_eviction,
-         "expert-by-expert replay frees no slots ahead, accepted: event-atomic");
-  refuse(plan.by_expert() && request.costs.transient != 0,
-         "expert-by-expert replay has no transient slots, accepted: event-atomic");
-  refuse(request.decisions != nullptr && chosen.pre_eviction,
-         "decisions ahead of visits cannot be logged, accepted: --pre-eviction none");
-  refuse(request.decisions != nullptr && chosen.prefetcher,
-         "decisions of prefetches cannot be logged, accepted: --prefetch no_prefetch");
+  const bool by_expert = plan.by_expert();
+  refuse_if(plan.mode != replay_mode::event_atomic && !by_expert,
+            fmt::format("{} replay knows neither prefetch, scores nor time; accepted: "
+                        "event-atomic, expert-by-expert",
+                        name_of(plan.mode)));
+  refuse_if(by_expert && chosen.eviction->traits.needs_future,
+            fmt::format("expert-by-expert replay numbers no events, which {} goes by; accepted: "
+                        "any other eviction",
+                        chosen.names.eviction));
+  refuse_if(plan.link && trace.expert_bytes.empty(),
+            fmt::format("link {}: {}, accepted: traces with expert bytes",
+                        plan.link ? plan.link->text : "", why_no_expert_bytes(trace)));
+  refuse_if(by_expert && chosen.order != fill_order::nearest,
+            "expert-by-expert replay prefetches nearest first, accepted: event-atomic");
+  refuse_if(by_expert && chosen.pre_eviction,
+            "expert-by-expert replay frees no slots ahead, accepted: event-atomic");
+  refuse_if(by_expert && request.costs.transient != 0,
+            "expert-by-expert replay has no transient slots, accepted: event-atomic");
+  refuse_if(request.decisions != nullptr && chosen.pre_eviction,
+            "decisions ahead of visits cannot be logged, accepted: --pre-eviction none");
+  refuse_if(request.decisions != nullptr && chosen.prefetcher,
+            "decisions of prefetches cannot be logged, accepted: --prefetch no_prefetch");
 }
 
 /// Tells a reader of the result when the policies change what is computed, or see the future.
@@ -255,7 +262,7 @@ void note_policies(const chosen_policies& chosen, std::vector<std::string>& note
         fmt::format("routing by {} changes what a model computes", chosen.names.routing));
   if (!chosen.miss.is_exact)
     notes.push_back(fmt::format("misses by {} change what a model computes", chosen.names.miss));
-  if (chosen.prefetch.sees_future)
+  if (chosen.prefetch.needs == forecast_need::truth)
     notes.push_back(
         fmt::format("prefetch by {} sees the trace's future and is degraded to its stated accuracy",
                     chosen.names.prefetch));
@@ -294,7 +301,7 @@ replay_front front_of(prepared_run& run, const sweep_request& request, prepared_
   front.predictor = chosen.predictor;
   front.lessons = request.lessons;
   if (request.warm_start)
-    front.start = popular_warm_keys(count_uses(*request.lessons, 0), run.size.layout);
+    front.start = popular_warm_keys(count_uses(*request.lessons, 0).uses, run.size.layout);
   front.needs_scores = chosen.miss.needs_logits;
   front.routing = chosen.routing;
   front.pre_eviction = chosen.pre_eviction;
@@ -320,9 +327,6 @@ pager_request pager_of(const prepared_run& run, const sweep_request& request,
           request.split,         chosen.misses,          chosen.guard};
 }
 
-constexpr const char* split_note =
-    "visits are split by expert: sums change their order (not exact)";
-
 std::unique_ptr<simulated_engine> engine_of(const prepared_run& run, const pager_request& wanted,
                                             const policy_knowledge& knowledge,
                                             const sweep_request& request) {
@@ -340,63 +344,35 @@ prepared_run prepare(const run_plan& plan, const sweep_request& request, prepare
   run.visits = &trace.visits(plan.mode);
   run.size = size_of(plan, request, trace.trace(), run.visits->shape());
   note_size(plan, run.size.layout, run.notes);
-  check_alone(plan, request);
+  check_pager(plan, request);
   const auto& chosen = *plan.policies;
   const auto knowledge = know(run, request, trace);
   note_policies(chosen, run.notes);
   const auto wanted = pager_of(run, request, trace.trace());
   const auto& eviction = chosen.names.eviction;
-  if (!needs_engine(plan, request)) {
+  if (needs_engine(plan, request)) {
+    check_engine(plan, request, trace.trace());
+    run.front = front_of(run, request, trace);
+    if (const auto bad = check_front(trace.trace(), run.front)) throw usage_error(bad->message);
+    if (run.front.tells_forecasts && !tells_of_forecasts(trace.trace(), run.front))
+      run.notes.push_back(
+          fmt::format("{} goes by the past alone: the trace has no predictions for it", eviction));
+    run.engine = engine_of(run, wanted, knowledge, request);
+  } else if (chosen.stands_alone()) {
+    check_precisions(eviction, run.size.layout, wanted.miss.has_value());
+    run.bound = std::make_unique<belady_bypass>(
+        run.size.layout, belady::config{knowledge.future, knowledge.numbered});
+    return run;
+  } else {
     if (chosen.eviction->traits.hears_forecasts)
       run.notes.push_back(fmt::format("{} goes by the past alone: {} replay knows no forecasts",
                                       eviction, name_of(plan.mode)));
-    run.pager = make_pager(wanted, knowledge);
-    return run;
+    run.pager.emplace(make_pager(wanted, knowledge));
   }
-  check_engine(plan, request, trace.trace());
-  run.front = front_of(run, request, trace);
-  if (const auto bad = check_front(trace.trace(), run.front)) throw usage_error(bad->message);
-  if (run.front.tells_forecasts && !tells_of_forecasts(trace.trace(), run.front))
-    run.notes.push_back(
-        fmt::format("{} goes by the past alone: the trace has no predictions for it", eviction));
-  if (request.split == visit_split::by_expert) run.notes.emplace_back(split_note);
-  run.engine = engine_of(run, wanted, knowledge, request);
+  if (request.split == visit_split::by_expert)
+    run.notes.emplace_back("visits are split by expert: sums change their order (not exact)");
   return run;
 }
-
-/// Reports the progress of all replays together.
-class sweep_progress {
- public:
-  sweep_progress(const progress_report& report, std::uint64_t total)
-      : report_(report), total_(total) {}
-
-  /// Runs one replay, which reports its own progress.
-  template <class Replay>
-  void during(std::uint64_t visits, Replay replay) {
-    std::uint64_t told = 0;
-    const auto tell = [&](std::uint64_t done) { add(done - std::exchange(told, done)); };
-    {
-      const progress_scope scope(
-          report_ ? progress_report([&](std::uint64_t done, std::uint64_t) { tell(done); })
-                  : progress_report());
-      replay();
-    }
-    tell(visits);
-  }
-
- private:
-  void add(std::uint64_t visits) {
-    if (!report_) return;
-    const std::lock_guard lock(mutex_);
-    done_ += visits;
-    report_(done_, total_);
-  }
-
-  const progress_report& report_;
-  std::uint64_t total_;
-  std::uint64_t done_ = 0;
-  std::mutex mutex_;
-};
 
 /// Dynamic scheduling: each worker takes the next item. Static ranges left one worker with twice the work.
 template <class Run>
@@ -455,16 +431,19 @@ run_result execute(prepared_run run, const routing_trace& trace, const sweep_req
   if (request.timeline != nullptr) times.emplace(*request.timeline);
   auto out = result_of(run);
   if (run.engine) {
-    run.engine->watch(log ? &*log : nullptr, times ? &*times : nullptr, times ? &*times : nullptr);
+    run.engine->watch(log ? &*log : nullptr, times ? &*times : nullptr);
     out.outcome = replay_timed(trace, *run.visits, run.events, *run.engine, run.front);
     out.stats = run.engine->stats();
     out.decision_hash = run.engine->decision_hash();
+  } else if (run.bound) {
+    replay(*run.visits, *run.bound);
+    out.stats = run.bound->stats();
+    out.decision_hash = run.bound->decision_hash();
+    run.notes.push_back(run.bound->note());
   } else {
-    if (log) run.pager->watch(&*log);
-    replay(*run.visits, run.events, *run.pager, run.size.layout, run.size.pool_bytes);
+    replay(*run.visits, run.events, *run.pager, log ? &*log : nullptr, run.size.pool_bytes);
     out.stats = run.pager->stats();
     out.decision_hash = run.pager->decision_hash();
-    for (auto& note : run.pager->notes()) run.notes.push_back(std::move(note));
   }
   if (times) times->finish();
   out.notes = std::move(run.notes);
@@ -479,17 +458,6 @@ engine_clock link_request::clock() const {
   out.back.link = link_model(back.bytes_per_second == 0 ? link : back);
   out.back.spares = spares;
   return out;
-}
-
-std::vector<double> count_uses(const routing_trace& trace, std::uint64_t tokens) {
-  const auto shape = trace.shape();
-  std::vector<double> counts(shape.keys(), 0);
-  const auto rows = tokens == 0 ? trace.tokens() : std::min<std::size_t>(trace.tokens(), tokens);
-  for (std::size_t t = 0; t < rows; ++t)
-    for (const auto l : each<layer_id>(trace.layers))
-      for (const auto e : trace.ids_of(t, l))
-        if (e >= 0) counts[shape.index({l, e})] += 1;
-  return counts;
 }
 
 sweep_result run_sweep(const routing_trace& trace, const sweep_request& request) {
@@ -511,10 +479,9 @@ sweep_result run_sweep(const routing_trace& trace, const sweep_request& request)
   for (const auto& plan : plans) visits += prepared.visits(plan.mode).size();
 
   std::vector<std::optional<run_result>> results(plans.size());
-  sweep_progress progress(request.progress, visits);
-  std::mutex mutex;
+  std::mutex preparing;
   const auto prepare_one = [&](const run_plan& plan) -> std::optional<prepared_run> {
-    const std::lock_guard lock(mutex);
+    const std::lock_guard lock(preparing);
     try {
       return prepare(plan, request, prepared);
     } catch (const usage_error& why) {
@@ -523,11 +490,25 @@ sweep_result run_sweep(const routing_trace& trace, const sweep_request& request)
       return std::nullopt;
     }
   };
+  std::mutex reporting;
+  std::uint64_t done = 0;
+  const auto report = [&](std::uint64_t more) {
+    if (!request.progress) return;
+    const std::lock_guard lock(reporting);
+    done += more;
+    request.progress(done, visits);
+  };
   run_all(plans.size(), request.decisions != nullptr ? 1U : request.jobs, [&](std::size_t i) {
     auto run = prepare_one(plans[i]);
-    progress.during(prepared.visits(plans[i].mode).size(), [&] {
-      if (run) results[i] = execute(*std::move(run), trace, request, i);
-    });
+    std::uint64_t told = 0;
+    const auto tell = [&](std::uint64_t now, std::uint64_t) {
+      report(now - std::exchange(told, now));
+    };
+    if (run) {
+      const progress_scope scope(request.progress ? progress_report(tell) : progress_report());
+      results[i] = execute(*std::move(run), trace, request, i);
+    }
+    tell(prepared.visits(plans[i].mode).size(), visits);
   });
 
   for (auto& result : results)

@@ -14,8 +14,8 @@
 #include "lab/errors.hpp"
 #include "lab/progress.hpp"
 #include "lab/replay/cache_size.hpp"
-#include "lab/replay/dimensions.hpp"
 #include "lab/replay/precision_ladder.hpp"
+#include "lab/replay/registry.hpp"
 #include "lab/replay/replay.hpp"
 #include "lab/replay/timed_replay.hpp"
 
@@ -63,7 +63,7 @@ struct run_result {
   std::string scope{}, replay{};
   std::string precision{};  ///< the ladder, or empty
   std::string link{};       ///< the rate, or empty
-  std::uint64_t slots = 0;  ///< over all pools; deferred: all keys, or what the budget holds
+  std::uint64_t slots = 0;  ///< over all pools; deferred: what the budget holds
   std::optional<std::uint64_t> budget_bytes{};  ///< if the size was given in bytes
   pager_stats stats{};
   /// Of a run with a link, a prefetcher or a bent routing.
@@ -86,8 +86,5 @@ struct sweep_result {
 
 /// Errors: usage_error, infeasible_error, trace_error. Threads: runs up to `jobs` replays at a time.
 [[nodiscard]] sweep_result run_sweep(const routing_trace& trace, const sweep_request& request);
-
-/// Tokens that were routed to each key, [layers * experts], over the first tokens of a trace (0: all).
-[[nodiscard]] std::vector<double> count_uses(const routing_trace& trace, std::uint64_t tokens);
 
 }  // namespace hotset::lab

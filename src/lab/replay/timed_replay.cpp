@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -10,39 +11,33 @@
 #include "hotset/core/numbers/unique_ids.hpp"
 #include "lab/errors.hpp"
 #include "lab/progress.hpp"
-#include "lab/replay/infeasible_visit.hpp"
 #include "lab/replay/visit_gather.hpp"
 
 namespace hotset::lab {
 
 namespace {
 
-/// When each step of the trace began and ended.
-struct step_span {
-  ticks begin = 0, end = 0;
-  std::uint32_t first_row = 0, rows = 0;
-};
-
 /// What waiting for a first token, and for each one after it, came to.
 class request_clock {
  public:
   explicit request_clock(const routing_trace& trace) : trace_(trace) {}
 
-  void step(const step_span& span) {
-    for (std::uint32_t r = span.first_row; r < span.first_row + span.rows; ++r) {
-      auto& one = of(trace_.sequence[r], span);
-      if (trace_.kind[r] == request_class::prefill) {
-        if (one.waits) one.first_token = span.end;
+  void step(std::uint32_t first_row, std::uint32_t rows, ticks begin, ticks end) {
+    for (auto row = first_row; row < first_row + rows; ++row) {
+      const auto [at, is_new] = requests_.try_emplace(trace_.sequence[row], request{begin, end});
+      auto& one = at->second;
+      if (trace_.kind[row] == request_class::prefill) {
+        if (one.waits) one.first_token = end;
       } else {
         one.waits = false;
         ++decoded_;
-        decoding_ += span.end - span.begin;
+        decoding_ += end - begin;
       }
     }
   }
   void add_to(replay_times& times) const {
-    times.sequences = sequences_.size();
-    for (const auto& one : sequences_) times.first_token += one.first_token - one.begin;
+    times.sequences = requests_.size();
+    for (const auto& [sequence, one] : requests_) times.first_token += one.first_token - one.begin;
     times.decoded = decoded_;
     times.decoding = decoding_;
   }
@@ -53,25 +48,23 @@ class request_clock {
     ticks first_token = 0;
     bool waits = true;  ///< for its first token
   };
-  request& of(std::uint32_t sequence, const step_span& span) {
-    const auto [at, is_new] = index_.try_emplace(sequence, sequences_.size());
-    if (is_new) sequences_.push_back({span.begin, span.end, true});
-    return sequences_[at->second];
-  }
 
   const routing_trace& trace_;
-  std::unordered_map<std::uint32_t, std::size_t> index_;
-  std::vector<request> sequences_;
+  std::unordered_map<std::uint32_t, request> requests_;
   std::uint64_t decoded_ = 0;
   ticks decoding_ = 0;
 };
 
-/// The deepest forecast that anyone goes by, 0 where nobody does.
-std::int32_t depth_wanted(const any_prefetch_policy* prefetcher, const replay_front& front) {
-  std::int32_t depth = front.pre_eviction || front.tells_forecasts ? 1 : 0;
-  if (prefetcher != nullptr && prefetcher->needs() == forecast_need::probabilities)
-    depth = std::max(depth, prefetcher->depth());
-  return depth;
+std::optional<any_prefetch_policy> prefetcher_of(const geometry& shape, const replay_front& front) {
+  if (!front.prefetch) return std::nullopt;
+  return std::optional<any_prefetch_policy>(std::in_place, shape, *front.prefetch);
+}
+/// The deepest forecast that a policy goes by; 0: none does.
+std::int32_t depth_wanted(const std::optional<any_prefetch_policy>& prefetcher,
+                          const replay_front& front) {
+  const std::int32_t depth = front.pre_eviction || front.tells_forecasts ? 1 : 0;
+  const bool by_scores = prefetcher && prefetcher->facts().needs == forecast_need::probabilities;
+  return by_scores ? std::max(depth, prefetcher->depth()) : depth;
 }
 bool has_scores(const routing_trace& trace) {
   return !trace.logits.empty() || !trace.probabilities.empty();
@@ -83,12 +76,25 @@ any_predictor::config asked_of(const routing_trace& trace, const any_predictor::
   if (out.traits.needs_hidden) out.d_model = trace.hidden_width;
   return out;
 }
-/// Whether the trace has what the predictor goes by.
-bool can_predict(const routing_trace& trace, const any_predictor::config& chosen,
-                 std::int32_t depth) {
-  if (chosen.traits.needs_scores && !has_scores(trace)) return false;
-  if (chosen.traits.needs_hidden && trace.hidden.empty()) return false;
-  return !chosen.traits.needs_recorded || trace.prediction_depth >= depth;
+/// Why the trace lacks what the predictor goes by, or nothing. `who` wants it; `more`: what would do besides.
+validation lacks(const routing_trace& trace, const any_predictor::config& chosen,
+                 std::int32_t depth, std::string_view who = {}, std::string_view more = {}) {
+  if (chosen.traits.needs_scores && !has_scores(trace))
+    return error{fmt::format(
+        "{} by {} needs the router's scores, and the trace has none; "
+        "accepted: a trace that recorded logits or probabilities, --predictor co-activation{}",
+        who, chosen.name, more)};
+  if (chosen.traits.needs_hidden && trace.hidden.empty())
+    return error{
+        fmt::format("{} by {} needs hidden states, and the trace has none; accepted: a trace "
+                    "that recorded them, or --predictor co-activation",
+                    who, chosen.name)};
+  if (chosen.traits.needs_recorded && trace.prediction_depth < depth)
+    return error{
+        fmt::format("{} needs predictions {} layer(s) ahead, and the trace has {}; accepted: a "
+                    "trace that recorded them, --predictor current-gate or co-activation{}",
+                    who, depth, trace.prediction_depth, more)};
+  return std::nullopt;
 }
 
 /// Tells of sequences whose last token has been routed.
@@ -125,6 +131,7 @@ class front_of_trace {
                  const replay_front& front)
       : trace_(trace),
         visits_(visits),
+        front_(front),
         gather_(trace, visits),
         score_(visits.shape()),
         unique_(visits.shape().expert_count(), visits.shape().ids_per_visit()) {
@@ -135,13 +142,12 @@ class front_of_trace {
       selected_.resize(most);
       weights_.resize(most);
     }
-    if (front.prefetch) {
-      prefetcher_.emplace(shape, *front.prefetch);
+    if ((prefetcher_ = prefetcher_of(shape, front))) {
       requests_.resize(prefetcher_->most_requests());
-      if (prefetcher_->needs() == forecast_need::truth) truth_.resize(shape.expert_count());
+      if (prefetcher_->facts().needs == forecast_need::truth) truth_.resize(shape.expert_count());
     }
     if (front.pre_eviction) pre_evictor_.emplace(shape, *front.pre_eviction);
-    predict_by(front);
+    if (tells_of_forecasts(trace, front)) make_predictor();
     gathers_ = front.needs_scores || front.routing ||
                (predictor_ &&
                 (front.predictor.traits.needs_scores || front.predictor.traits.needs_hidden));
@@ -163,7 +169,9 @@ class front_of_trace {
     return confidence_ / static_cast<double>(confident_);
   }
   /// Whether someone wants to hear of a step before its first visit.
-  [[nodiscard]] bool opens_steps() const { return opens_steps_; }
+  [[nodiscard]] bool opens_steps() const {
+    return predictor_ && front_.predictor.traits.opens_steps;
+  }
   /// Whether someone wants to hear of sequences that have ended.
   [[nodiscard]] bool hears_ends() const {
     return predictor_ && predictor_->facts().hears_sequence_ends;
@@ -209,27 +217,23 @@ class front_of_trace {
   }
 
  private:
-  /// A model of one layer has none ahead.
-  void predict_by(const replay_front& front) {
-    const auto depth = depth_wanted(prefetcher_ ? &*prefetcher_ : nullptr, front);
-    const auto& shape = visits_.shape();
-    if (depth < 1 || shape.layers == 1 || !can_predict(trace_, front.predictor, depth)) return;
+  void make_predictor() {
+    const auto depth = depth_wanted(prefetcher_, front_);
     std::optional<visit_sequence> lessons;
-    auto widest = shape;
-    if (front.lessons != nullptr) {
-      lessons = visit_sequence::create(*front.lessons, {}).value();
+    auto widest = visits_.shape();
+    if (front_.lessons != nullptr) {
+      lessons = visit_sequence::create(*front_.lessons, {}).value();
       widest.max_tokens_per_visit =
-          std::max(shape.max_tokens_per_visit, lessons->shape().max_tokens_per_visit);
+          std::max(widest.max_tokens_per_visit, lessons->shape().max_tokens_per_visit);
     }
     predictor_.emplace(
-        any_predictor::create(widest, asked_of(trace_, front.predictor, depth)).value());
-    recorded_ = front.predictor.traits.needs_recorded;
-    opens_steps_ = front.predictor.traits.opens_steps;
-    if (lessons) learn(*front.lessons, *lessons);
+        any_predictor::create(widest, asked_of(trace_, front_.predictor, depth)).value());
+    if (lessons) learn(*front_.lessons, *lessons);
   }
   forecast predicted(std::size_t i, const routing_view& view) {
     if (!predictor_) return {};
-    if (!recorded_ || view.layer == before_layers) return predictor_->expect(view);
+    if (!front_.predictor.traits.needs_recorded || view.layer == before_layers)
+      return predictor_->expect(view);
     return predictor_->expect(view, gather_.predictions(i), trace_.prediction_depth);
   }
   /// Its steps are none of the replay's.
@@ -244,13 +248,12 @@ class front_of_trace {
     for (std::size_t i = 0; i < visits.size(); ++i) {
       const auto& v = visits.at(i);
       const bool first = i == 0 || visits.at(i - 1).step != v.step;
-      if (first && opens_steps_)
+      if (first && opens_steps())
         (void)predictor_->expect(in_lessons(opening_of(gather, visits, i)));
       (void)predictor_->expect(in_lessons(gather[i]), gather.predictions(i), from.prediction_depth);
       const bool last = i + 1 == visits.size() || visits.at(i + 1).step != v.step;
       if (!last || !predictor_->facts().hears_sequence_ends) continue;
-      ends.step(v.first_row, v.count / static_cast<std::uint32_t>(visits.shape().top_k),
-                [&](sequence_id s) { predictor_->on_sequence_end(s); });
+      ends.step(v.first_row, v.rows, [&](sequence_id s) { predictor_->on_sequence_end(s); });
     }
   }
   void tell_truth(std::size_t i, forecast& out) {
@@ -263,6 +266,7 @@ class front_of_trace {
 
   const routing_trace& trace_;
   const visit_sequence& visits_;
+  const replay_front& front_;
   visit_gather gather_;
   prediction_score score_;
   unique_ids unique_;
@@ -270,47 +274,13 @@ class front_of_trace {
   std::optional<any_prefetch_policy> prefetcher_;
   std::optional<active_evict> pre_evictor_;
   std::optional<any_predictor> predictor_;
-  bool recorded_ = false;
   bool gathers_ = false;
-  bool opens_steps_ = false;
   double confidence_ = 0;      // summed over the tokens of the answers
   std::size_t confident_ = 0;  // those tokens
   std::vector<expert_id> selected_, truth_;
   std::vector<float> weights_;
   std::span<const float> router_weights_;
   std::vector<prefetch_request> requests_;
-};
-
-/// The steps of the trace as the visits name them.
-class step_clock {
- public:
-  step_clock(const visit_sequence& visits, const routing_trace& trace)
-      : visits_(visits), requests_(trace) {}
-  /// True if visit i is its step's first.
-  [[nodiscard]] bool begins(std::size_t i) const {
-    return !running_ || visits_.at(i).step != step_;
-  }
-  void begin(std::size_t i, ticks now) {
-    const auto& v = visits_.at(i);
-    running_ = true;
-    step_ = v.step;
-    span_ = {now, now, v.first_row, v.count / static_cast<std::uint32_t>(visits_.shape().top_k)};
-  }
-  [[nodiscard]] const step_span* running() const { return running_ ? &span_ : nullptr; }
-  void end(ticks now) {
-    if (!running_) return;
-    span_.end = now;
-    requests_.step(span_);
-    running_ = false;
-  }
-  [[nodiscard]] const request_clock& requests() const { return requests_; }
-
- private:
-  const visit_sequence& visits_;
-  request_clock requests_;
-  step_span span_{};
-  std::uint32_t step_ = 0;
-  bool running_ = false;
 };
 
 validation check_lessons(const routing_trace& trace, const replay_front& front) {
@@ -332,26 +302,12 @@ validation check_lessons(const routing_trace& trace, const replay_front& front) 
   return std::nullopt;
 }
 
-/// Whether a predictor that goes by hidden states fits those of the trace.
-validation check_hidden(const routing_trace& trace, const any_predictor::config& predictor,
-                        std::int32_t depth, std::string_view who) {
-  if (trace.hidden.empty())
-    return error{
-        fmt::format("{} by {} needs hidden states, and the trace has none; accepted: a trace "
-                    "that recorded them, or --predictor co-activation",
-                    who, predictor.name)};
-  if (trace.layers == 1) return std::nullopt;
-  const auto made = any_predictor::create(trace.shape(), asked_of(trace, predictor, depth));
-  return made ? validation() : made.error();
-}
-
 }  // namespace
 
 bool tells_of_forecasts(const routing_trace& trace, const replay_front& front) {
-  std::optional<any_prefetch_policy> prefetcher;
-  if (front.prefetch) prefetcher.emplace(trace.shape(), *front.prefetch);
-  const auto depth = depth_wanted(prefetcher ? &*prefetcher : nullptr, front);
-  return depth > 0 && trace.layers > 1 && can_predict(trace, front.predictor, depth);
+  const auto prefetcher = prefetcher_of(trace.shape(), front);
+  const auto depth = depth_wanted(prefetcher, front);
+  return depth > 0 && trace.layers > 1 && !lacks(trace, front.predictor, depth);
 }
 
 validation check_front(const routing_trace& trace, const replay_front& front) {
@@ -370,67 +326,44 @@ validation check_front(const routing_trace& trace, const replay_front& front) {
     return error{
         "the miss policy needs the router's logits, and the trace has none; accepted: a trace that "
         "recorded logits or probabilities, or another miss policy"};
-  std::optional<any_prefetch_policy> prefetcher;
-  if (front.prefetch) prefetcher.emplace(shape, *front.prefetch);
-  const bool by_scores = prefetcher && prefetcher->needs() == forecast_need::probabilities;
+  const auto prefetcher = prefetcher_of(shape, front);
+  const bool by_scores = prefetcher && prefetcher->facts().needs == forecast_need::probabilities;
   if (!by_scores && !front.pre_eviction) return std::nullopt;
   const auto who =
       by_scores ? fmt::format("prefetch policy {}", prefetcher->held_name()) : "pre-eviction";
-  const auto depth = std::max(1, depth_wanted(prefetcher ? &*prefetcher : nullptr, front));
-  if (front.predictor.traits.needs_scores && !has_scores(trace))
-    return error{fmt::format(
-        "{} by {} needs the router's scores, and the trace has none; "
-        "accepted: a trace that recorded logits or probabilities, --predictor co-activation{}",
-        who, front.predictor.name, by_scores ? ", or noisy_oracle" : "")};
-  if (front.predictor.traits.needs_recorded && trace.prediction_depth < depth)
-    return error{
-        fmt::format("{} needs predictions {} layer(s) ahead, and the trace has {}; accepted: a "
-                    "trace that recorded them, --predictor current-gate or co-activation{}",
-                    who, depth, trace.prediction_depth, by_scores ? ", or noisy_oracle" : "")};
-  if (shape.layers > 1 && depth > shape.layers - 1)
+  const auto depth = std::max(1, depth_wanted(prefetcher, front));
+  if (auto bad = lacks(trace, front.predictor, depth, who, by_scores ? ", or noisy_oracle" : ""))
+    return bad;
+  if (shape.layers == 1) return std::nullopt;
+  if (depth > shape.layers - 1)
     return error{fmt::format("prefetch depth {} of {} layers, accepted: 1..{}", depth, shape.layers,
                              shape.layers - 1)};
   if (auto bad = with_depth(front.predictor, depth).validate()) return bad;
   if (!front.predictor.traits.needs_hidden) return std::nullopt;
-  return check_hidden(trace, front.predictor, depth, who);
+  const auto made = any_predictor::create(shape, asked_of(trace, front.predictor, depth));
+  return made ? validation() : made.error();
 }
-
-namespace {
-
-/// What a warm start took.
-replay_times warmed(simulated_engine& engine, std::span<const expert_key> keys) {
-  replay_times out;
-  if (keys.empty()) return out;
-  if (const auto done = engine.warm(keys); done != status::ok)
-    throw infeasible_error(fmt::format("warm start: {}", describe(done)));
-  out.total = engine.now();
-  out.link_busy = engine.link_busy();
-  return out;
-}
-
-}  // namespace
 
 replay_outcome replay_timed(const routing_trace& trace, const visit_sequence& visits,
                             const event_order& events, simulated_engine& engine,
                             const replay_front& front) {
   if (const auto bad = check_front(trace, front)) throw usage_error(bad->message);
   front_of_trace front_end(trace, visits, front);
-  const auto before = warmed(engine, front.start);
-  step_clock steps(visits, trace);
+  if (const auto done = engine.warm(front.start); done != status::ok)
+    throw infeasible_error(fmt::format("warm start: {}", describe(done)));
+  const auto start = engine.stream().now();
+  engine.finish();
+  const auto busy_before = engine.link().busy();
+  request_clock requests(trace);
   std::optional<sequence_ends> ends;
   if (front_end.hears_ends()) ends.emplace(trace);
-  const auto end_step = [&] {
-    if (const auto* span = steps.running(); ends && span != nullptr)
-      ends->step(span->first_row, span->rows, [&](sequence_id s) { front_end.ended(s); });
-    steps.end(engine.now());
-  };
-  const bool renumbered = !events.first.empty();
+  ticks begin = 0;
   progress told(visits.size());
   for (std::size_t i = 0; i < visits.size(); ++i) {
     told.at(i);
-    if (steps.begins(i)) {
-      end_step();
-      steps.begin(i, engine.now());
+    const auto& v = visits.at(i);
+    if (i == 0 || visits.at(i - 1).step != v.step) {
+      begin = engine.stream().now();
       const auto view = front_end.opening(i);
       auto ahead =
           front_end.ahead(view, front_end.opens_steps() ? front_end.expect(i, view) : forecast{});
@@ -438,24 +371,29 @@ replay_outcome replay_timed(const routing_trace& trace, const visit_sequence& vi
       front_end.requested(ahead.proposed);
     }
     auto view = front_end.view(i);
-    if (renumbered) view.ordinal = events.first[i];
+    view.ordinal = events.ordinal(i);
     auto done = front_end.route(view, engine.residents(view.layer));
     front_end.routed(view);
     auto ahead = front_end.ahead(view, front_end.expect(i, view));
     if (done == status::ok) done = engine.visit(view, ahead);
     front_end.requested(ahead.proposed);
     if (done != status::ok) refuse_visit(visits, i, done);
+    if (i + 1 != visits.size() && visits.at(i + 1).step == v.step) continue;
+    if (ends) ends->step(v.first_row, v.rows, [&](sequence_id s) { front_end.ended(s); });
+    requests.step(v.first_row, v.rows, begin, engine.stream().now());
   }
-  end_step();
   replay_outcome out;
-  out.times.total = engine.now() - before.total;
-  out.times.blocked = engine.blocked();
-  out.times.link_busy = engine.link_busy() - before.link_busy;
-  out.times.back_busy = engine.back_busy();
-  out.bytes_back = engine.bytes_back();
+  out.times.total = engine.stream().now() - start;
+  out.times.blocked = engine.stream().blocked();
+  engine.finish();
+  out.times.link_busy = engine.link().busy() - busy_before;
+  if (const auto* back = engine.way_back()) {
+    out.times.back_busy = back->busy_back();
+    out.bytes_back = back->bytes_moved_back();
+  }
   out.streamed = engine.streamed();
   out.mass = engine.mass();
-  steps.requests().add_to(out.times);
+  requests.add_to(out.times);
   out.predictions = front_end.predictions();
   out.confidence = front_end.confidence();
   out.queue = engine.queue();

@@ -2,22 +2,25 @@
 #pragma once
 /// Writes what a simulated engine did when as Chrome trace events, which Perfetto shows: one track per stream.
 
+#include <cstddef>
 #include <ostream>
 
-#include "lab/replay/simulated_engine.hpp"
+#include "hotset/core/visit_event.hpp"
+#include "lab/replay/clock_backend.hpp"
 
 namespace hotset::lab {
 
 /// Tracks: the arithmetic (visits, and waits for copies), demand copies, prefetches, victims
 /// that are copied back. Times in microseconds.
-class timeline final : public link_observer, public compute_observer {
+class timeline final : public link_observer {
  public:
   explicit timeline(std::ostream& out);
   void on_copy(ticks begin, ticks end, const fill& what, urgency when,
                std::uint64_t bytes) noexcept override;
   void on_wait(ticks begin, ticks end) noexcept override;
-  void on_compute(ticks begin, ticks end, const visit_context& visit, std::size_t tokens) override;
-  /// Ends the document; nothing may be told afterwards.
+  /// The arithmetic of a group of a visit.
+  void on_compute(ticks begin, ticks end, const visit_context& visit, std::size_t tokens);
+  /// Ends the document; nothing may be reported afterwards.
   void finish();
 
  private:

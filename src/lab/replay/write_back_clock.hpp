@@ -9,12 +9,9 @@
 ///       free a fill takes it and waits for nothing; a victim's slot that is copied back is then a spare one. A fill that
 ///       is cancelled takes its victim's copy back with it. Demand after a batch that is under way promotes that batch.
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
-#include <vector>
 
 #include "hotset/core/visit_event.hpp"
 #include "lab/replay/clock_backend.hpp"
@@ -32,13 +29,10 @@ struct write_back_config {
 
   /// `in`: the way of the fills.
   [[nodiscard]] validation validate(const link_model& in) const {
-    constexpr std::size_t most = std::size_t{1} << 28;
     if (in.is_instant() || link.is_instant())
       return error{
           "a link on which nothing takes time, accepted: a bandwidth both ways where victims are "
           "copied back"};
-    if (spares > most)
-      return error{"spares = " + std::to_string(spares) + ", accepted: 0.." + std::to_string(most)};
     return std::nullopt;
   }
 };
@@ -47,10 +41,8 @@ class write_back_clock final : public clock_backend {
  public:
   /// Errors: throws invalid_config. Pre: victims are copied back.
   write_back_clock(const config& setup, const write_back_config& back)
-      : clock_backend(checked(setup, back), unchecked{}, back.way == write_back_way::duplex ? 2 : 1,
-                      2),
-        spares_(back.spares),
-        waiting_fill_(copies_.size(), no_copy) {
+      : clock_backend(setup, back.way == write_back_way::duplex ? 2 : 1), spares_(back.spares) {
+    require_valid(back.validate(setup.link));
     add_way(back.link, setup.shape);
   }
 
@@ -59,13 +51,11 @@ class write_back_clock final : public clock_backend {
   ticket write_back(expert_key key, precision_id precision, ticket after,
                     clock_stream& stream) noexcept {
     advance(stream.host());
-    const auto begin = now_;
-    auto& e = *wait_to_open();
+    auto& e = open();
+    const auto batch = e.id;
     e.left = 1;
-    make_room(1);
-    (void)take_victim({.key = key, .precision = precision, .after = after}, e.id, urgency::soon);
-    if (now_ != begin) stream.issue_at(now_);
-    return e.id;
+    (void)take_victim({.key = key, .precision = precision, .after = after}, batch, urgency::soon);
+    return batch;
   }
   /// Units: bytes of victims, in runs of chunks that are over.
   [[nodiscard]] std::uint64_t bytes_moved_back() const noexcept { return ways_[1].moved.bytes; }
@@ -73,59 +63,51 @@ class write_back_clock final : public clock_backend {
   [[nodiscard]] ticks busy_back() const noexcept { return ways_[1].moved.time; }
 
  private:
-  static const config& checked(const config& setup, const write_back_config& back) {
-    require_valid(setup.validate());
-    require_valid(back.validate(setup.link));
-    return setup;
-  }
   copy_id take_victim(const fill& victim, ticket batch, urgency when) noexcept {
-    const auto p = take({1, static_cast<std::uint8_t>(lanes_.size() - 1)}, victim, batch, when);
-    waiting_fill_[index(p)] = no_copy;
-    return p;
+    return take({1, static_cast<std::uint8_t>(lanes_.size() - 1)}, victim, batch, when);
   }
   /// The victim's copy back, then the fill, which waits for it unless a spare slot is free.
   void enqueue(const fill& f, ticket batch, urgency when) noexcept override {
-    make_room(2);
     if (when == urgency::now && ready_after(f.after) == never) promote(f.after);
     auto alone = f;
     auto victim = no_copy;
     if (f.victim != no_key) {
       victim =
           take_victim({.key = f.victim, .precision = f.precision, .after = f.after}, batch, when);
-      copies_[index(victim)].settles = false;
+      copies_[victim].settles = false;
       alone.after = no_ticket;
     }
     const auto p = take({}, alone, batch, when);
-    waiting_fill_[index(p)] = no_copy;
     if (victim == no_copy) return;
     if (spares_ != 0) {
       --spares_;
       return;
     }
-    copies_[index(p)].ready = never;
-    waiting_fill_[index(victim)] = p;
+    copies_[p].ready = never;
+    copies_[victim].waiting_fill = p;
   }
   /// A fill that took a spare slot gives it back.
   void take_back(copy_id p) noexcept override {
-    if (!copies_[index(p)].settles && waiting_fill_[index(p)] == no_copy) ++spares_;
+    if (!copies_[p].settles && copies_[p].waiting_fill == no_copy) ++spares_;
     remove(p);
   }
   /// A victim has been copied back: its slot goes to the fill that waits for it, else to the first one that waits
   /// for any, else it is a spare one.
-  void carried_beside(copy_id victim) noexcept override {
-    if (const auto p = waiting_fill_[index(victim)]; p != no_copy) return start(p);
+  void carried_beside(copy_id fill) noexcept override {
     for (const auto when : {urgent, speculative})
-      for (auto p = waiting_.front(list_of(0, when)); p != no_copy; p = waiting_.after(p))
-        if (copies_[index(p)].is_held()) {
-          std::ranges::replace(waiting_fill_, p, no_copy);
-          return start(p);
-        }
-    ++spares_;
+      for (const auto p : waiting_[list_of(0, when)]) {
+        if (fill != no_copy || !copies_[p].is_held()) continue;
+        fill = p;
+        for (auto& c : copies_)
+          if (c.waiting_fill == p) c.waiting_fill = no_copy;
+      }
+    if (fill == no_copy)
+      ++spares_;
+    else
+      copies_[fill].ready = now_;
   }
-  void start(copy_id p) noexcept { copies_[index(p)].ready = now_; }
 
-  std::size_t spares_;                 // free ones
-  std::vector<copy_id> waiting_fill_;  // [copies] of a victim: the fill that waits for its slot
+  std::size_t spares_;  // free ones
 };
 
 /// Frees slots as pager::pre_evict does and copies the victims back at once; fills of those slots wait for that.

@@ -12,7 +12,7 @@
 namespace hotset::lab {
 namespace {
 
-constexpr column columns[] = {
+constexpr column size_columns[] = {
     {"share", "share", "share %", {.digits = 1, .scale = 100}},
     {"slots", "slots", "slots"},
     {"misses", "misses", "misses", {.digits = 0}},
@@ -94,7 +94,7 @@ std::string to_csv(std::span<const curve_set> sets) {
   return to_csv(names, rows);
 }
 
-std::vector<std::string> curve_columns() { return names_of(columns); }
+std::vector<std::string> curve_columns() { return names_of(size_columns); }
 
 std::string to_table(const curve_set& curves, const table_view& view) {
   std::vector<row> rows;
@@ -105,7 +105,7 @@ std::string to_table(const curve_set& curves, const table_view& view) {
                                 curves.scope, names_eviction(curves) ? curves.eviction + ", " : "",
                                 curves.method, curves.replay),
                     view.width) +
-             to_table(columns, rows, view);
+             to_table(size_columns, rows, view);
   if (curves.widest > rows.front()["slots"].get<std::size_t>())
     out +=
         folded(fmt::format("-: fewer slots than the widest visit needs, {}: see hotset simulate\n",

@@ -16,10 +16,6 @@ namespace hotset::lab {
 namespace {
 
 template <class Value>
-row or_null(const std::optional<Value>& value) {
-  return value ? row(*value) : row(nullptr);
-}
-template <class Value>
 row list_of(const std::vector<std::optional<Value>>& values) {
   row out = row::array();
   for (const auto& value : values) out.push_back(or_null(value));

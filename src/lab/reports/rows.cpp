@@ -8,10 +8,13 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "lab/errors.hpp"
 #include "lab/files/input_error.hpp"
 
 namespace hotset::lab {
 namespace {
+
+constexpr std::size_t gap = 2;
 
 const row& value_of(const row& from, const char* key) {
   static const row nothing;
@@ -52,24 +55,69 @@ std::pair<const char*, double> unit_of(const column& one, std::span<const row> r
   return {units[unit], size};
 }
 
-text_table::column cells_of(const column& one, std::span<const row> rows) {
-  const bool is_word = one.shown.as == cell::word;
-  text_table::column out{one.name, one.title, is_word, one.rank, is_shown(one, rows), {}};
+/// A column's title and cells.
+struct shown_column {
+  const column* of;
+  std::string title;
+  std::vector<std::string> cells{};
+  bool says_something = true;
+  std::size_t width = 0;
+
+  [[nodiscard]] bool is_word() const noexcept { return of->shown.as == cell::word; }
+};
+
+shown_column cells_of(const column& one, std::span<const row> rows) {
+  shown_column out{.of = &one, .title = one.title, .says_something = is_shown(one, rows)};
   const auto [unit, size] = unit_of(one, rows);
   const bool in_unit = one.shown.as == cell::bytes;
   if (in_unit) out.title += fmt::format(" {}", unit);
+  out.width = out.title.size();
   for (const auto& r : rows) {
     const auto& value = value_of(r, one.key);
     if (value.is_null() || value == row("") || (one.shown.some && value == row(0)))
       out.cells.emplace_back("-");
-    else if (is_word)
+    else if (out.is_word())
       out.cells.push_back(printable(value.get<std::string>()));
     else if (in_unit)
       out.cells.push_back(fmt::format("{:.1f}", value.get<double>() / size));
     else
       out.cells.push_back(number_text(value, one.shown));
+    out.width = std::max(out.width, out.cells.back().size());
   }
   return out;
+}
+
+std::size_t width_of(const std::vector<const shown_column*>& columns) {
+  std::size_t sum = 0;
+  for (const auto* one : columns) sum += one->width + gap;
+  return sum == 0 ? 0 : sum - gap;
+}
+
+/// The titles (-1) or the cells of a row.
+std::string line_of(const std::vector<const shown_column*>& columns, std::ptrdiff_t at) {
+  std::string line;
+  for (const auto* one : columns) {
+    const auto& text = at < 0 ? one->title : one->cells[static_cast<std::size_t>(at)];
+    if (!line.empty()) line.append(gap, ' ');
+    if (one->is_word())
+      line += fmt::format("{:<{}}", text, one == columns.back() ? 0 : one->width);
+    else
+      line += fmt::format("{:>{}}", text, one->width);
+  }
+  return line + '\n';
+}
+
+/// Leaves out columns until the others fit, the last of the least important ones first. Returns their names.
+std::vector<std::string> leave_out(std::vector<const shown_column*>& shown, std::size_t width) {
+  std::vector<std::string> names;
+  const auto rank_of = [](const shown_column* one) { return one->of->rank; };
+  while (width != 0 && width_of(shown) > width) {
+    const auto least = std::ranges::max_element(shown.rbegin(), shown.rend(), {}, rank_of);
+    if (rank_of(*least) == 0) break;
+    names.insert(names.begin(), (*least)->of->name);
+    shown.erase(std::next(least).base());
+  }
+  return names;
 }
 
 /// Quoted if the text would not survive otherwise.
@@ -91,30 +139,48 @@ std::vector<std::string> names_of(std::span<const column> columns) {
   return names;
 }
 
+void check_columns(const table_view& view, std::vector<std::string> known) {
+  known.emplace_back("all");
+  for (const auto& name : view.columns)
+    if (std::ranges::find(known, name) == known.end()) refuse_name("--columns:", name, known);
+}
+
 std::string to_table(std::span<const column> columns, std::span<const row> rows,
                      const table_view& view) {
-  text_table table;
+  check_columns(view, names_of(columns));
+  std::vector<shown_column> all;
   std::vector<std::string> common;
   for (const auto& one : columns) {
-    auto cells = cells_of(one, rows);
-    if (cells.text) {
-      const auto goes_without_saying = [&](const std::string& text) {
-        return text == (*one.plain == '\0' ? "-" : one.plain);
-      };
-      cells.telling = cells.telling && !std::ranges::all_of(cells.cells, goes_without_saying);
-      const bool same =
-          std::ranges::adjacent_find(cells.cells, std::not_equal_to{}) == cells.cells.end();
-      if (same && cells.telling && one.rank > 0) {
-        common.push_back(fmt::format("{} {}", one.name, cells.cells.front()));
-        cells.telling = false;
-      }
-    }
-    table.add(std::move(cells));
+    auto& made = all.emplace_back(cells_of(one, rows));
+    if (!made.is_word()) continue;
+    const auto* const usual = *one.plain == '\0' ? "-" : one.plain;
+    made.says_something &=
+        std::ranges::any_of(made.cells, [&](const auto& c) { return c != usual; });
+    const bool same =
+        std::ranges::adjacent_find(made.cells, std::not_equal_to{}) == made.cells.end();
+    if (!same || !made.says_something || one.rank == 0) continue;
+    common.push_back(fmt::format("{} {}", one.name, made.cells.front()));
+    made.says_something = false;
   }
-  auto text = table.render(view);
+  std::vector<const shown_column*> shown;
+  for (const auto& name : view.columns)
+    for (const auto& one : all)
+      if (one.of->name == name) shown.push_back(&one);
+  if (shown.empty())
+    for (const auto& one : all)
+      if (one.says_something) shown.push_back(&one);
+  const auto left_out =
+      view.columns.empty() ? leave_out(shown, view.width) : std::vector<std::string>();
+  std::string out;
   // Columns that were named are all that is asked for.
-  if (common.empty() || !view.columns.empty()) return text;
-  return folded(fmt::format("{}\n", fmt::join(common, ", ")), view.width) + text;
+  if (!common.empty() && view.columns.empty())
+    out = folded(fmt::format("{}\n", fmt::join(common, ", ")), view.width);
+  for (std::ptrdiff_t r = -1; r < std::ssize(rows); ++r) out += line_of(shown, r);
+  if (left_out.empty()) return out;
+  return out + folded(fmt::format("left out: {} (no room in {} columns; --columns all, or their "
+                                  "names)\n",
+                                  fmt::join(left_out, ", "), view.width),
+                      view.width);
 }
 
 std::string to_csv(const std::vector<std::string>& keys, std::span<const row> rows) {

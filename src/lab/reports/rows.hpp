@@ -2,22 +2,24 @@
 #pragma once
 /// Results as rows of named values, and the three ways to write them: JSON, CSV and a table.
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
+#include "lab/reports/folded_text.hpp"
 #include "lab/reports/json_text.hpp"
-#include "lab/reports/text_table.hpp"
 
 namespace hotset::lab {
 
 /// One result: values under the names that JSON and CSV give them. Null: not measured.
 using row = nlohmann::ordered_json;
 
-/// How a table writes the values of a column. Null is "-".
+/// The form of a column's values in a table. Null is "-".
 struct cell {
   enum kind : std::uint8_t {
     number,  ///< to the right; text as it is
@@ -45,6 +47,16 @@ inline constexpr const char* if_named = "?";
 
 [[nodiscard]] std::vector<std::string> names_of(std::span<const column> columns);
 
+/// The width and the columns of a table.
+struct table_view {
+  std::size_t width = 0;  ///< of the screen; 0: as wide as need be
+  /// By name, in this order; empty: what fits; {"all"}: whatever says something.
+  std::vector<std::string> columns;
+};
+/// Errors: usage_error for a column that is none of them, before there is a table.
+void check_columns(const table_view& view, std::vector<std::string> known);
+
+/// A header and a line for each row; what there was no room for is named in a line below.
 /// Words that all rows have in common are said once, in a line above the table, but for columns of rank 0.
 /// Errors: usage_error for a column of the view that is none of these.
 [[nodiscard]] std::string to_table(std::span<const column> columns, std::span<const row> rows,
@@ -59,6 +71,11 @@ inline constexpr const char* if_named = "?";
 /// The only text, or an array of all with a line for each.
 [[nodiscard]] std::string one_or_array(std::span<const std::string> texts);
 
+/// The value; null if there is none.
+template <class Value>
+[[nodiscard]] row or_null(const std::optional<Value>& value) {
+  return value ? row(*value) : row(nullptr);
+}
 /// part / whole, or null if `whole` is 0.
 [[nodiscard]] row share_of(std::uint64_t part, std::uint64_t whole);
 

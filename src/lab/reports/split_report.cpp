@@ -8,7 +8,7 @@
 namespace hotset::lab {
 namespace {
 
-constexpr column columns[] = {
+constexpr column outcome_columns[] = {
     {"policy", "policy", "policy", {cell::word}},
     {"cap", "cap", "cap", {.some = true}},
     {"ms", "seconds_per_burst", "ms a burst", {.digits = 3, .scale = 1e3}},
@@ -44,13 +44,13 @@ std::string to_json_text(std::span<const split_result> results) {
   return one_line({{"schema", split_schema}, {"results", std::move(all)}}) + '\n';
 }
 
-std::vector<std::string> split_columns() { return names_of(columns); }
+std::vector<std::string> split_columns() { return names_of(outcome_columns); }
 
 std::string to_table(std::span<const split_result> results, const table_view& view) {
   std::string out;
   for (const auto& r : results)
     out += fmt::format("{}{}: {} bursts\n{}", out.empty() ? "" : "\n", printable(r.name), r.bursts,
-                       to_table(columns, rows_of(r), view));
+                       to_table(outcome_columns, rows_of(r), view));
   return out;
 }
 

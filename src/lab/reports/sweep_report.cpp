@@ -47,8 +47,7 @@ row layers_of(const pager_stats& stats) {
   return out;
 }
 
-row or_null(const std::optional<double>& value) { return value ? row(*value) : row(nullptr); }
-row or_null(const std::string& text) { return text.empty() ? row(nullptr) : row(text); }
+row text_or_null(const std::string& text) { return text.empty() ? row(nullptr) : row(text); }
 
 /// Null if copies took no time.
 void add_times(row& out, const run_result& run) {
@@ -75,7 +74,7 @@ row row_of(const run_result& run) {
           {"scope", run.scope},
           {"replay", run.replay},
           {"slots", run.slots},
-          {"budget_bytes", run.budget_bytes ? row(*run.budget_bytes) : row(nullptr)},
+          {"budget_bytes", or_null(run.budget_bytes)},
           {"accesses", s.accesses},
           {"hits", s.hits},
           {"misses", s.misses},
@@ -88,13 +87,13 @@ row row_of(const run_result& run) {
           {"steps", s.steps},
           {"by_kind", kinds_of(s)},
           {"per_layer", layers_of(s)},
-          {"preset", or_null(run.policies.preset)},
+          {"preset", text_or_null(run.policies.preset)},
           {"prefetch", run.policies.prefetch},
           {"prefetch_guard", run.policies.guard},
           {"miss", run.policies.miss},
           {"routing", run.policies.routing},
-          {"precision", or_null(run.precision)},
-          {"link", or_null(run.link)}};
+          {"precision", text_or_null(run.precision)},
+          {"link", text_or_null(run.link)}};
   add_times(out, run);
   out.update(
       {{"bytes_demand", s.bytes_demand},
@@ -197,7 +196,7 @@ constexpr cell share_1{.digits = 1, .scale = 100};
 constexpr cell milliseconds{.digits = 3, .scale = 1e3};
 constexpr const char* predicts = "prefetch_precision";
 
-constexpr column columns[] = {
+constexpr column run_columns[] = {
     {"preset", "preset", "preset", {cell::word}, 1},
     {"eviction", "eviction", "eviction", {cell::word}, 0},
     {"admission", "admission", "admission", {cell::word}, 2, "", "always"},
@@ -303,7 +302,7 @@ std::string to_table(const sweep_result& sweep, const table_view& view) {
     rows.push_back(row_of(run));
     add_ratios(rows.back(), run, sweep.results);
   }
-  return folded(title_of(sweep), view.width) + to_table(columns, rows, view) +
+  return folded(title_of(sweep), view.width) + to_table(run_columns, rows, view) +
          folded(notes_of(sweep), view.width);
 }
 
@@ -314,6 +313,6 @@ std::vector<std::string> compared_columns(const sweep_request& request) {
                          "prefetch-recall", "over-bound"});
   return out;
 }
-std::vector<std::string> report_columns() { return names_of(columns); }
+std::vector<std::string> report_columns() { return names_of(run_columns); }
 
 }  // namespace hotset::lab

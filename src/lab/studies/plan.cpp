@@ -25,10 +25,10 @@
 #include "hotset/trace/visit_sequence.hpp"
 #include "lab/errors.hpp"
 #include "lab/files/input_error.hpp"
-#include "lab/replay/device_share.hpp"
-#include "lab/replay/engine_settings.hpp"
 #include "lab/replay/replay.hpp"
 #include "lab/sizes.hpp"
+#include "lab/studies/device_share.hpp"
+#include "lab/studies/engine_settings.hpp"
 
 namespace hotset::lab {
 namespace {
@@ -123,11 +123,13 @@ expert_curves recorded_curves(const routing_trace& trace, const geometry& model)
 }
 
 /// Every token draws its experts anew, all alike: a union of U of E, of which a share C / E is resident.
-expert_curves uniform_curves(const plan_request& request, const expert_draw& draw) {
+/// The tokens of `whole`, on all devices, draw the experts of this one.
+expert_curves uniform_curves(const plan_request& request, const plan_request& whole) {
   const auto& shape = request.model.experts;
+  const auto& all = whole.model.experts;
   const auto experts = static_cast<double>(shape.experts);
-  const auto kept = 1 - static_cast<double>(draw.top_k) / static_cast<double>(draw.experts);
-  const auto used = experts * (1 - std::pow(kept, static_cast<double>(draw.tokens)));
+  const auto kept = 1 - static_cast<double>(all.top_k) / static_cast<double>(all.experts);
+  const auto used = experts * (1 - std::pow(kept, static_cast<double>(whole.concurrency)));
   std::vector<double> misses;
   for (std::int32_t cap = 0; cap <= shape.experts; ++cap)
     misses.push_back(used * (1 - cap / experts));
@@ -139,7 +141,7 @@ expert_curves uniform_curves(const plan_request& request, const expert_draw& dra
     out.new_bytes += used * (1 - used / experts) * static_cast<double>(shape.bytes_of(l));
   }
   out.widest = static_cast<std::uint32_t>(
-      std::min<std::uint64_t>(experts_of(request.model), draw.tokens * top_k_of(request)));
+      std::min<std::uint64_t>(experts_of(request.model), whole.concurrency * top_k_of(request)));
   return out;
 }
 
@@ -442,24 +444,18 @@ void hold_out(const plan_request& request, std::uint64_t cap, plan_quotas& quota
   quotas.held_out_uniform = misses_with(second, uniform);
 }
 
-void add_marginals(const plan_request& request, const expert_curves& curves,
-                   const configurator& question, memory_plan& plan) {
-  const auto saved = [](double now, double then, std::uint64_t bytes) {
-    return (now - then) / static_cast<double>(bytes);
-  };
-  for (std::size_t l = 0; l < curves.layers.size(); ++l) {
-    const auto quota = static_cast<std::size_t>(plan.quotas.quotas[l]);
-    const auto bytes = request.model.experts.bytes_of(static_cast<layer_id>(l));
-    const auto price = request.cost.seconds_per_byte * static_cast<double>(bytes);
+/// Adds what one more unit would save each consumer: layers, then KV.
+void add_marginals(std::span<const memory_consumer> consumers, memory_plan& plan) {
+  const auto& quotas = plan.quotas.quotas;
+  for (std::size_t i = 0; i < consumers.size(); ++i) {
+    const auto& c = consumers[i];
+    const bool is_layer = i < quotas.size();
+    const auto units = static_cast<std::size_t>(is_layer ? quotas[i] : plan.kv_blocks);
     plan.marginals.push_back(
-        {fmt::format("layer {}", l),
-         price * saved(curves.layers[l].misses(quota), curves.layers[l].misses(quota + 1), bytes)});
+        {is_layer ? fmt::format("layer {}", i) : "kv",
+         c.seconds_per_miss * ((c.curve.misses(units) - c.curve.misses(units + 1)) /
+                               static_cast<double>(c.unit_bytes))});
   }
-  if (question.block_bytes == 0) return;
-  const auto blocks = static_cast<std::size_t>(plan.kv_blocks);
-  plan.marginals.push_back({"kv", question.seconds_per_kv_miss *
-                                      saved(question.kv.misses(blocks),
-                                            question.kv.misses(blocks + 1), question.block_bytes)});
 }
 
 void add_notes(const plan_request& request, const expert_curves& curves, memory_plan& plan) {
@@ -545,6 +541,7 @@ void divide(const plan_request& device, const expert_curves& curves, const confi
   plan.kv_seconds =
       question.seconds_per_kv_miss * question.kv.misses(static_cast<std::size_t>(plan.kv_blocks));
   plan.seconds = seconds_with(consumers, plan.quotas.quotas) + plan.kv_seconds;
+  add_marginals(consumers, plan);
 }
 
 /// The best split with one cap. Where all experts fit and that costs nothing, they are all resident.
@@ -583,7 +580,7 @@ memory_plan plan_of(const plan_request& whole, const plan_request& device) {
 
   const auto& shape = device.model.experts;
   const auto curves = device.routing != nullptr ? recorded_curves(*device.routing, shape)
-                                                : uniform_curves(device, draw_of(whole));
+                                                : uniform_curves(device, whole);
   const auto experts = summed(shape, mean_expert_bytes(device.model), curves);
   question.experts = experts;
   const auto kv =
@@ -599,7 +596,6 @@ memory_plan plan_of(const plan_request& whole, const plan_request& device) {
   plan.ceiling_tokens_per_second = ceiling_of(plan);
   if (device.routing != nullptr && !routes_nothing(*device.routing))
     hold_out(device, plan.split.cap, plan.quotas);
-  add_marginals(device, curves, question, plan);
   compare(curves, question, plan);
   add_notes(device, curves, plan);
   return plan;

@@ -18,17 +18,19 @@
 namespace hotset::lab {
 namespace {
 
-constexpr std::string_view base = "lru";
-constexpr std::string_view bound = "belady";
-constexpr std::string_view horizon = "next_visit_oracle";
+constexpr std::string_view rank_base = "lru";
+constexpr std::string_view rank_bound = "belady";
+constexpr std::string_view rank_horizon = "next_visit_oracle";
 
-bool is_offline(std::string_view eviction) { return eviction == bound || eviction == horizon; }
+bool is_offline(std::string_view eviction) {
+  return eviction == rank_bound || eviction == rank_horizon;
+}
 
 /// What a policy goes by and the past of the trace does not have.
 std::optional<std::string> what_it_lacks(const eviction_row& row, const routing_trace& trace) {
   if (row.traits.needs_weights && trace.weights.empty())
     return "it goes by gate weights, and the trace has none; accepted: a trace that recorded them";
-  const auto profile = requested_profile(row.name);
+  const auto profile = asked(known_policies().profile_of(row.name));
   if (profile && profile->source == profile_request{}.source)
     return fmt::format(
         "it goes by a profile of the replayed trace, which is its future; accepted: "
@@ -52,7 +54,7 @@ std::uint64_t misses_of(const sweep_result& sweep, const rank_cell& cell,
                         std::string_view eviction) {
   if (const auto* run = run_of(sweep, cell, eviction)) return run->stats.misses;
   throw usage_error(fmt::format("a ranking of {} {} without {}, accepted: with {} and {}",
-                                cell.scope, cell.size, eviction, base, bound));
+                                cell.scope, cell.size, eviction, rank_base, rank_bound));
 }
 
 std::vector<rank_cell> cells_of(const sweep_result& sweep) {
@@ -60,55 +62,42 @@ std::vector<rank_cell> cells_of(const sweep_result& sweep) {
   for (const auto& run : sweep.results) {
     if (std::ranges::any_of(cells, [&](const rank_cell& c) { return in_cell(run, c); })) continue;
     rank_cell cell{run.scope, run.size, run.slots, run.budget_bytes, run.stats.accesses, 0, 0};
-    cell.lru_misses = misses_of(sweep, cell, base);
-    cell.best_misses = misses_of(sweep, cell, bound);
+    cell.lru_misses = misses_of(sweep, cell, rank_base);
+    cell.best_misses = misses_of(sweep, cell, rank_bound);
     cells.push_back(std::move(cell));
   }
   return cells;
 }
 
-std::optional<double> mean_of(const std::vector<std::optional<double>>& shares) {
-  double sum = 0;
-  double count = 0;
-  for (const auto& share : shares) {
-    if (!share) continue;
-    sum += *share;
-    ++count;
-  }
-  if (count == 0) return std::nullopt;
-  return sum / count;
-}
-
-std::optional<double> saved_of(const std::vector<rank_cell>& cells,
-                               const std::vector<std::optional<std::uint64_t>>& misses) {
-  double saved = 0;
-  double room = 0;
-  for (std::size_t c = 0; c < cells.size(); ++c) {
-    if (!misses[c] || cells[c].room() == 0) continue;
-    saved += static_cast<double>(cells[c].lru_misses) - static_cast<double>(*misses[c]);
-    room += static_cast<double>(cells[c].room());
-  }
-  if (room == 0) return std::nullopt;
-  return saved / room;
-}
-
 ranked_policy judged(const sweep_result& sweep, const std::vector<rank_cell>& cells,
                      const std::string& eviction) {
   ranked_policy out{eviction, is_offline(eviction), {}, {}, {}, {}};
+  double saved = 0;
+  double room = 0;
+  double shares = 0;
+  double shared = 0;  // cells
   for (const auto& cell : cells) {
+    auto& misses = out.misses.emplace_back();
+    auto& share = out.gap_closed.emplace_back();
     const auto* run = run_of(sweep, cell, eviction);
-    out.misses.push_back(run ? std::optional(run->stats.misses) : std::nullopt);
-    out.gap_closed.push_back(run ? cell.gap_closed(run->stats.misses) : std::nullopt);
+    if (run == nullptr) continue;
+    misses = run->stats.misses;
+    share = cell.gap_closed(*misses);
+    shares += share.value_or(0);
+    shared += share ? 1 : 0;
+    if (cell.room() == 0) continue;
+    saved += static_cast<double>(cell.lru_misses) - static_cast<double>(*misses);
+    room += static_cast<double>(cell.room());
   }
-  out.saved = saved_of(cells, out.misses);
-  out.mean = mean_of(out.gap_closed);
+  if (room > 0) out.saved = saved / room;
+  if (shared > 0) out.mean = shares / shared;
   return out;
 }
 
 /// Policies by misses saved, then those that see the future, belady last.
 bool goes_first(const ranked_policy& a, const ranked_policy& b) {
   const auto place = [](const ranked_policy& p) {
-    return p.eviction == bound ? 2 : p.offline ? 1 : 0;
+    return p.eviction == rank_bound ? 2 : p.offline ? 1 : 0;
   };
   if (place(a) != place(b)) return place(a) < place(b);
   return a.saved && (!b.saved || *a.saved > *b.saved);

@@ -97,8 +97,7 @@ class distances {
   explicit distances(const session& s) : blocks_(s.keys) {
     const auto experts = s.shape.expert_count();
     const auto ids = s.shape.ids_per_visit();
-    for (std::int32_t l = 0; l < s.shape.layers; ++l)
-      experts_.emplace_back(recency_bitmap(experts), experts, ids);
+    for (std::int32_t l = 0; l < s.shape.layers; ++l) experts_.emplace_back(experts, experts, ids);
   }
   template <class OnExpert, class OnBlock>
   void follow(const burst& b, OnExpert on_expert, OnBlock on_block) {
@@ -114,64 +113,58 @@ class distances {
   }
 
  private:
-  std::vector<reuse_distance<recency_bitmap>> experts_;
+  std::vector<reuse_distance> experts_;
   recency_bitmap blocks_;
 };
 
-/// What every fixed split of a workflow costs.
+/// The misses of a workflow's bursts at every fixed split.
 struct fixed_costs {
-  reuse_histogram experts, blocks;
+  reuse_histogram expert_distances, block_distances;
+  sampled_miss_curve experts{}, blocks{};
   std::uint64_t bursts = 0;
-  std::vector<std::uint64_t> expert_misses{}, block_misses{};  ///< by slots
 };
 
 /// Of the bursts that are charged for, or of the warm-up's.
 std::vector<fixed_costs> measure_fixed(const session& s, bool charged = true) {
-  std::vector<fixed_costs> out(
-      s.visits.size(), {reuse_histogram(s.shape.expert_count()), reuse_histogram(s.keys), 0});
+  std::vector<fixed_costs> out(s.visits.size(),
+                               {reuse_histogram(s.shape.expert_count()), reuse_histogram(s.keys)});
   distances all(s);
   for (const auto& b : s.bursts) {
     auto& to = out[b.workflow];
-    all.follow(
-        b,
-        [&](std::uint32_t d) {
-          if (b.counts == charged) to.experts.add(d);
-        },
-        [&](std::uint32_t d) {
-          if (b.counts == charged) to.blocks.add(d);
-        });
-    to.bursts += b.counts == charged ? 1U : 0U;
+    const bool counts = b.counts == charged;
+    const auto into = [&](reuse_histogram& histogram) {
+      return [&](std::uint32_t d) {
+        if (counts) histogram.add(d);
+      };
+    };
+    all.follow(b, into(to.expert_distances), into(to.block_distances));
+    to.bursts += counts ? 1U : 0U;
   }
   for (auto& costs : out) {
-    costs.expert_misses = costs.experts.misses();
-    costs.block_misses = costs.blocks.misses();
+    costs.experts = sampled_miss_curve::per_step(costs.expert_distances.misses(), 1);
+    costs.blocks = sampled_miss_curve::per_step(costs.block_distances.misses(), 1);
   }
   return out;
 }
 
-/// Seconds of all counted bursts at a cap.
-double seconds_at(const fixed_costs& costs, const marginal_value::config& control,
-                  std::uint64_t cap) {
-  const auto misses = [](const std::vector<std::uint64_t>& by_slots, std::uint64_t slots) {
-    return static_cast<double>(by_slots[std::min<std::uint64_t>(slots, by_slots.size() - 1)]);
-  };
-  return control.seconds_per_expert_miss * misses(costs.expert_misses, cap) +
-         control.seconds_per_kv_miss *
-             misses(costs.block_misses, control.limits.blocks_beside(cap));
-}
-
-struct fixed_split {
-  std::uint64_t cap = 0;
+/// Seconds of all of these bursts at a cap.
+double seconds_at(std::span<const fixed_costs> costs, configurator question, std::uint64_t cap) {
   double seconds = 0;
-};
-fixed_split best_of(std::span<const fixed_costs> costs, const marginal_value::config& control) {
-  fixed_split best;
-  const auto question = control.split();
-  for (auto cap = question.min_cap; cap <= question.largest_cap(); ++cap) {
-    double seconds = 0;
-    for (const auto& c : costs) seconds += seconds_at(c, control, cap);
-    if (cap == question.min_cap || seconds < best.seconds) best = {cap, seconds};
+  for (const auto& c : costs) {
+    question.experts = c.experts;
+    question.kv = c.blocks;
+    seconds += question.at(cap).seconds;
   }
+  return seconds;
+}
+std::uint64_t best_cap(std::span<const fixed_costs> costs, const configurator& question) {
+  auto best = question.min_cap;
+  auto least = seconds_at(costs, question, best);
+  for (auto cap = best + 1; cap <= question.largest_cap(); ++cap)
+    if (const auto seconds = seconds_at(costs, question, cap); seconds < least) {
+      least = seconds;
+      best = cap;
+    }
   return best;
 }
 
@@ -236,20 +229,20 @@ class two_pools {
 
 /// The configurator's split (WiSP eq. 7) of the first workflow's warm-up, its short representative trace; without one,
 /// KV gets its floor and experts the rest.
-std::uint64_t configured_cap(const session& s, const marginal_value::config& control) {
+std::uint64_t configured_cap(const session& s, const configurator& question) {
   const auto costs = measure_fixed(s, false);
-  const auto& profile = costs[s.bursts.front().workflow];
-  return profile.bursts == 0 ? control.split().largest_cap()
-                             : best_of(std::span(&profile, 1), control).cap;
+  const auto profile = std::span(costs).subspan(s.bursts.front().workflow, 1);
+  return profile.front().bursts == 0 ? question.largest_cap() : best_cap(profile, question);
 }
 
 split_outcome run_controller(const session& s, const split_request& request) {
-  marginal_value controller(request.control);
+  auto controller = marginal_value::create(request.control).value();
   distances live(s);
   two_pools pools(s, request.control);
   split_outcome out;
   out.policy = "mv-wsa";
-  auto now = request.control.split().at(configured_cap(s, request.control));
+  const auto question = request.control.split();
+  auto now = question.at(configured_cap(s, question));
   pools.resize(now);
   std::uint64_t counted = 0;
   for (const auto& b : s.bursts) {
@@ -275,10 +268,11 @@ split_outcome run_controller(const session& s, const split_request& request) {
 
 /// The cap that has all but a hundredth of the warm hits there are to have, whatever KV needs.
 std::uint64_t working_set_cap(std::span<const fixed_costs> costs, const configurator& question) {
-  std::vector<double> misses(costs.front().experts.keys() + 1, 0.0);
-  for (const auto& c : costs)
-    for (std::size_t slots = 0; const auto m : c.expert_misses)
-      misses[slots++] += static_cast<double>(m);
+  std::vector<double> misses;
+  for (std::size_t slots = 0; slots <= question.max_cap; ++slots) {
+    misses.push_back(0);
+    for (const auto& c : costs) misses.back() += c.experts.misses(slots);
+  }
   const sampled_miss_curve curve(misses);
   const auto reachable = misses.front() - misses.back();
   const auto cap =
@@ -296,23 +290,23 @@ split_result run_session(const session& s, const split_request& request) {
   if (out.bursts == 0)
     throw usage_error(fmt::format("{}: {} bursts, all of them warm-up; accepted: longer traces",
                                   s.name, s.bursts.size()));
-  const auto per_burst = [&](double seconds) { return seconds / static_cast<double>(out.bursts); };
-  const auto fixed = [&](std::uint64_t cap) {
-    double seconds = 0;
-    for (const auto& c : costs) seconds += seconds_at(c, request.control, cap);
-    return per_burst(seconds);
+  const auto bursts = static_cast<double>(out.bursts);
+  const auto fixed = [&](std::string policy, std::uint64_t cap) {
+    const auto seconds = seconds_at(costs, question, cap) / bursts;
+    out.outcomes.push_back({std::move(policy), cap, seconds, 0, {}});
   };
   double oracle = 0;
-  for (const auto& c : costs) oracle += best_of(std::span(&c, 1), request.control).seconds;
-  const auto best = best_of(costs, request.control);
-  out.outcomes.push_back({"oracle", costs.size() == 1 ? best.cap : 0, per_burst(oracle), 0, {}});
-  out.outcomes.push_back({"best-fixed", best.cap, per_burst(best.seconds), 0, {}});
+  for (std::size_t n = 0; n < costs.size(); ++n) {
+    const auto alone = std::span(costs).subspan(n, 1);
+    oracle += seconds_at(alone, question, best_cap(alone, question));
+  }
+  const auto best = best_cap(costs, question);
+  out.outcomes.push_back({"oracle", costs.size() == 1 ? best : 0, oracle / bursts, 0, {}});
+  fixed("best-fixed", best);
   out.outcomes.push_back(run_controller(s, request));
-  const auto half = std::clamp(question.budget_bytes / 2 / question.slot_bytes, question.min_cap,
-                               question.largest_cap());
-  out.outcomes.push_back({"50-50", half, fixed(half), 0, {}});
-  const auto all = working_set_cap(costs, question);
-  out.outcomes.push_back({"flux-prop", all, fixed(all), 0, {}});
+  fixed("50-50", std::clamp(question.budget_bytes / 2 / question.slot_bytes, question.min_cap,
+                            question.largest_cap()));
+  fixed("flux-prop", working_set_cap(costs, question));
   return out;
 }
 

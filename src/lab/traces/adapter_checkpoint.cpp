@@ -6,11 +6,9 @@
 #include <deque>
 #include <map>
 #include <numeric>
-#include <optional>
 #include <stdexcept>
 #include <system_error>
 #include <type_traits>
-#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -24,7 +22,7 @@
 #include "lab/files/input_error.hpp"
 #include "lab/files/output_file.hpp"
 #include "lab/files/safetensors.hpp"
-#include "lab/traces/trace_records.hpp"
+#include "lab/traces/trace_options.hpp"
 
 namespace hotset::lab {
 namespace {
@@ -34,25 +32,9 @@ namespace fs = std::filesystem;
 constexpr std::string_view weights_file = "model.safetensors";
 constexpr std::string_view config_file = "expert_cfg.json";
 constexpr std::string_view ending = ".safetensors";
+constexpr std::string_view prefix = "model.";  // of a name; others may leave it out
 constexpr std::uint64_t most_extent = std::uint64_t{1} << 24U;
 constexpr std::uint64_t most_matrices = 64;
-
-/// A format that was checked.
-struct expert_shape {
-  std::string dtype{};
-  float_type type = float_type::bf16;
-  std::vector<expert_matrix> matrices{};    ///< of all weights, one behind the other
-  std::vector<std::size_t> ends{};          ///< of each weight, in `matrices`
-  std::vector<std::size_t> weight_bytes{};  ///< by weight
-
-  [[nodiscard]] std::size_t begin(std::size_t weight) const noexcept {
-    return weight == 0 ? 0 : ends[weight - 1];
-  }
-  /// At most 2^50.
-  [[nodiscard]] std::size_t bytes(const expert_matrix& matrix) const noexcept {
-    return static_cast<std::size_t>(matrix.rows * matrix.columns) * element_bytes(type);
-  }
-};
 
 [[noreturn]] void refuse_format(std::string_view found, std::string_view accepted) {
   throw usage_error(fmt::format("adapter format: {}, accepted: {}", found, accepted));
@@ -65,65 +47,74 @@ void require_within(std::string_view name, Number value, std::type_identity_t<Nu
     refuse_format(fmt::format("{} = {}", name, value), fmt::format("{}..{}", least, most));
 }
 
-void check_base(const esft_base& base) {
-  require_within("layers", base.layers, 1, most_layers);
-  require_within("experts", base.experts, 1, most_experts);
-  if (base.first_layer)
-    require_within("first_layer", *base.first_layer, 0, most_layers - base.layers);
-}
-
 bool is_plain(char c) noexcept {
   return c == '_' || (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
 }
 
-void add_matrix(expert_shape& shape, const expert_matrix& matrix) {
-  const auto& name = matrix.name;
-  if (name.empty() || name.size() > 64 || !std::ranges::all_of(name, is_plain))
-    refuse_format(fmt::format("matrix '{}'", printable(name, 80)),
-                  "names of 1..64 letters, digits and '_'");
-  if (std::ranges::find(shape.matrices, name, &expert_matrix::name) != shape.matrices.end())
-    refuse_format(fmt::format("matrix '{}' is there twice", name), "each name once");
-  require_within(fmt::format("rows of {}", name), matrix.rows, 1, most_extent);
-  require_within(fmt::format("columns of {}", name), matrix.columns, 1, most_extent);
-  if (shape.matrices.size() == most_matrices)
-    refuse_format(fmt::format("more than {} matrices", most_matrices), "as many, or fewer");
-  shape.matrices.push_back(matrix);
-}
+/// A format that was checked.
+struct expert_shape {
+  float_type type = float_type::bf16;
+  std::vector<expert_matrix> matrices{};    ///< of all weights, one behind the other
+  std::vector<std::size_t> ends{};          ///< of each weight, in `matrices`
+  std::vector<std::size_t> weight_bytes{};  ///< by weight
 
-/// Errors: usage_error for a format that is none.
-expert_shape shape_of(const adapter_format& format) {
-  check_base(format.base);
-  const auto type = parse_float_type(format.dtype);
-  if (!type)
-    refuse_format(fmt::format("dtype '{}'", printable(format.dtype, 80)), "F16, BF16 or F32");
-  require_within("weights", format.weights.size(), 1, most_matrices);
-  expert_shape out{.dtype = format.dtype, .type = *type};
-  for (const auto& weight : format.weights) {
-    if (weight.empty()) refuse_format("a weight without matrices", "one or more");
-    std::size_t bytes = 0;
-    for (const auto& matrix : weight) {
-      add_matrix(out, matrix);
-      bytes += out.bytes(matrix);
+  /// Errors: usage_error for a format that is none.
+  explicit expert_shape(const adapter_format& format) {
+    require_within("layers", format.base.layers, 1, most_layers);
+    require_within("experts", format.base.experts, 1, most_experts);
+    if (format.base.first_layer)
+      require_within("first_layer", *format.base.first_layer, 0, most_layers - format.base.layers);
+    const auto known = parse_float_type(format.dtype);
+    if (!known)
+      refuse_format(fmt::format("dtype '{}'", printable(format.dtype, 80)), "F16, BF16 or F32");
+    type = *known;
+    require_within("weights", format.weights.size(), 1, most_matrices);
+    for (const auto& weight : format.weights) {
+      if (weight.empty()) refuse_format("a weight without matrices", "one or more");
+      std::size_t all = 0;
+      for (const auto& matrix : weight) {
+        add(matrix);
+        all += bytes(matrix);
+      }
+      ends.push_back(matrices.size());
+      weight_bytes.push_back(all);
     }
-    out.ends.push_back(out.matrices.size());
-    out.weight_bytes.push_back(bytes);
   }
+
+  /// At most 2^50.
+  [[nodiscard]] std::size_t bytes(const expert_matrix& matrix) const noexcept {
+    return static_cast<std::size_t>(matrix.rows * matrix.columns) * element_bytes(type);
+  }
+
+ private:
+  void add(const expert_matrix& matrix) {
+    const auto& name = matrix.name;
+    if (name.empty() || name.size() > 64 || !std::ranges::all_of(name, is_plain))
+      refuse_format(fmt::format("matrix '{}'", printable(name, 80)),
+                    "names of 1..64 letters, digits and '_'");
+    if (std::ranges::find(matrices, name, &expert_matrix::name) != matrices.end())
+      refuse_format(fmt::format("matrix '{}' is there twice", name), "each name once");
+    require_within(fmt::format("rows of {}", name), matrix.rows, 1, most_extent);
+    require_within(fmt::format("columns of {}", name), matrix.columns, 1, most_extent);
+    if (matrices.size() == most_matrices)
+      refuse_format(fmt::format("more than {} matrices", most_matrices), "as many, or fewer");
+    matrices.push_back(matrix);
+  }
+};
+
+/// Layers counted from 0; ascending.
+std::vector<expert_key> tuned_experts(const esft_config& config) {
+  std::vector<expert_key> out;
+  for (std::size_t layer = 0; layer < config.tuned.size(); ++layer)
+    for (const auto expert : config.tuned[layer])
+      out.push_back({static_cast<layer_id>(layer), expert});
+  std::ranges::sort(out);
   return out;
 }
 
-constexpr std::string_view prefix = "model.";  // of a name; others may leave it out
-
-std::string name_of(std::int32_t layer, expert_id expert, const expert_matrix& matrix) {
-  return fmt::format("{}layers.{}.mlp.experts.{}.{}.weight", prefix, layer, expert, matrix.name);
-}
-
-/// Calls visit(layer, expert, matrix) for all matrices of the tuned experts.
-template <class Visit>
-void for_each_matrix(const std::vector<std::vector<expert_id>>& tuned, const expert_shape& shape,
-                     Visit visit) {
-  for (std::size_t layer = 0; layer < tuned.size(); ++layer)
-    for (const auto expert : tuned[layer])
-      for (const auto& matrix : shape.matrices) visit(layer, expert, matrix);
+std::string name_of(const esft_config& config, expert_key key, const expert_matrix& matrix) {
+  return fmt::format("{}layers.{}.mlp.experts.{}.{}.weight", prefix,
+                     config.layer_numbers[index_of(key.layer)], key.expert, matrix.name);
 }
 
 /// Sorted by name. Errors: trace_error.
@@ -168,79 +159,13 @@ void check_config(const esft_config& config, const esft_base& base) {
   }
 }
 
-/// A folder that goes away again, with those above it that were made for it, unless it is kept.
-class new_folder {
- public:
-  explicit new_folder(const fs::path& path) {
-    std::error_code code;
-    const auto is_missing = [&](const fs::path& at) {
-      return !at.empty() && fs::status(at, code).type() == fs::file_type::not_found;
-    };
-    for (auto at = path; is_missing(at); at = at.parent_path()) made_.push_back(at);
-    fs::create_directories(path, code);
-    if (!code) return;
-    remove();
-    throw std::runtime_error(input_message(path.string(), "",
-                                           "cannot be created: " + code.message(),
-                                           "a folder that is there or can be made"));
-  }
-  ~new_folder() { remove(); }
-  new_folder(const new_folder&) = delete;
-  new_folder& operator=(const new_folder&) = delete;
-
-  void keep() noexcept { made_.clear(); }
-
- private:
-  void remove() noexcept {
-    std::error_code ignored;
-    for (const auto& path : made_) fs::remove(path, ignored);  // what is empty, and nothing else
-  }
-  std::vector<fs::path> made_{};  ///< innermost first
-};
-
-/// Writes the matrices of all tuned experts, by layer and by ascending expert.
-class weights_writer {
- public:
-  weights_writer(const adapter_format& format, const esft_config& config)
-      : shape_(shape_of(format)), config_(config) {
-    check_config(config, format.base);
-    for (auto& experts : config_.tuned) std::ranges::sort(experts);
-    check_size();
-  }
-
-  void write(output_file& file, const matrix_source& source) const {
-    safetensors_header header;
-    const auto& tuned = config_.tuned;
-    for_each_matrix(tuned, shape_, [&](std::size_t layer, expert_id expert, const auto& matrix) {
-      header.add(name_of(config_.layer_numbers[layer], expert, matrix), shape_.dtype,
-                 std::array{matrix.rows, matrix.columns}, element_bytes(shape_.type));
-    });
-    file.write(header.bytes({{"format", "pt"}}));  // other readers ask for it
-    for_each_matrix(tuned, shape_, [&](std::size_t layer, expert_id expert, const auto& matrix) {
-      const auto bytes = source(static_cast<layer_id>(layer), expert, matrix);
-      if (bytes.size() != shape_.bytes(matrix))
-        throw usage_error(fmt::format("source of {}: {} bytes, accepted: {}",
-                                      name_of(config_.layer_numbers[layer], expert, matrix),
-                                      bytes.size(), shape_.bytes(matrix)));
-      file.writer().write(bytes);
-      file.check();
-    });
-  }
-
- private:
-  void check_size() const {
-    std::uint64_t experts = 0;
-    for (const auto& layer : config_.tuned) experts += layer.size();
-    const auto each =
-        std::reduce(shape_.weight_bytes.begin(), shape_.weight_bytes.end(), std::uint64_t{0});
-    if (each != 0 && experts > most_described_bytes / each)
-      throw usage_error(fmt::format("adapter weights: {} experts of {} bytes, accepted: {} bytes",
-                                    experts, each, most_described_bytes));
-  }
-
-  expert_shape shape_;
-  esft_config config_;  ///< experts ascending
-};
+void check_size(const expert_shape& shape, std::size_t experts) {
+  const auto each =
+      std::reduce(shape.weight_bytes.begin(), shape.weight_bytes.end(), std::uint64_t{0});
+  if (experts > most_described_bytes / each)
+    throw usage_error(fmt::format("adapter weights: {} experts of {} bytes, accepted: {} bytes",
+                                  experts, each, most_described_bytes));
+}
 
 /// What lies there, too, would be read with the new weights.
 void refuse_other_weights(const fs::path& folder) {
@@ -250,38 +175,67 @@ void refuse_other_weights(const fs::path& folder) {
                                              "a folder without other weights"));
 }
 
+void write_files(const fs::path& folder, const adapter_format& format, const expert_shape& shape,
+                 const esft_config& config, const matrix_source& source) {
+  refuse_other_weights(folder);
+  output_file data(folder / weights_file, output_content::binary);
+  output_file names(folder / config_file);
+  const auto tuned = tuned_experts(config);
+  safetensors_header header;
+  for (const auto key : tuned)
+    for (const auto& matrix : shape.matrices)
+      header.add(name_of(config, key, matrix), format.dtype,
+                 std::array{matrix.rows, matrix.columns}, element_bytes(shape.type));
+  data.write(header.bytes({{"format", "pt"}}));  // other readers ask for it
+  for (const auto key : tuned)
+    for (const auto& matrix : shape.matrices) {
+      const auto bytes = source(key.layer, key.expert, matrix);
+      if (bytes.size() != shape.bytes(matrix))
+        throw usage_error(fmt::format("source of {}: {} bytes, accepted: {}",
+                                      name_of(config, key, matrix), bytes.size(),
+                                      shape.bytes(matrix)));
+      data.writer().write(bytes);
+      data.check();
+    }
+  names.write(format_esft_config(config));
+  // Neither takes its place before all of both is written.
+  for (auto* const file : {&data, &names}) {
+    file->writer().flush();
+    file->check();
+  }
+  data.commit();
+  names.commit();
+}
+
 }  // namespace
 
 /// All that a checkpoint holds, checked.
 class adapter_checkpoint::contents {
  public:
   contents(const fs::path& folder, const adapter_format& format)
-      : shape_(shape_of(format)),
+      : shape_(format),
         config_(read_esft_config(checked_folder(folder), format.base)),
-        tuned_(config_.tuned) {
-    first_.push_back(0);
-    for (auto& experts : tuned_) {
-      std::ranges::sort(experts);
-      first_.push_back(first_.back() + experts.size());
-    }
-    open_files(folder);
-    take(folder, format.converts);
+        tuned_(tuned_experts(config_)) {
+    const auto paths = safetensors_in(folder);
+    if (paths.empty())
+      refuse_input(folder.string(), "", "has no weights",
+                   fmt::format("one or more files *{} beside {}", ending, config_file));
+    for (const auto& path : paths) files_.emplace_back(path);
+    take(folder, format);
   }
 
   [[nodiscard]] const esft_config& config() const noexcept { return config_; }
 
-  [[nodiscard]] bool read(layer_id layer, std::size_t weight, expert_id expert,
+  [[nodiscard]] bool read(expert_key key, std::size_t weight,
                           std::span<std::byte> out) const noexcept {
-    if (layer < 0 || index_of(layer) >= tuned_.size()) return false;
     if (weight >= shape_.ends.size() || out.size() != shape_.weight_bytes[weight]) return false;
-    const auto& own = tuned_[index_of(layer)];
-    const auto at = std::ranges::lower_bound(own, expert);
-    if (at == own.end() || *at != expert) return false;
-    const auto row = first_[index_of(layer)] + static_cast<std::size_t>(at - own.begin());
-    for (auto m = shape_.begin(weight); m < shape_.ends[weight]; ++m) {
+    const auto at = std::ranges::lower_bound(tuned_, key);
+    if (at == tuned_.end() || *at != key) return false;
+    const auto row = static_cast<std::size_t>(at - tuned_.begin()) * shape_.matrices.size();
+    for (auto m = weight == 0 ? 0 : shape_.ends[weight - 1]; m < shape_.ends[weight]; ++m) {
       const auto bytes = shape_.bytes(shape_.matrices[m]);
-      const auto& matrix = matrices_[row * shape_.matrices.size() + m];
-      if (!matrix.convert(matrix.bytes, out.first(bytes))) return false;
+      const auto& stored = matrices_[row + m];
+      if (!convert_floats(stored.type, stored.bytes, shape_.type, out.first(bytes))) return false;
       out = out.subspan(bytes);
     }
     return true;
@@ -290,21 +244,13 @@ class adapter_checkpoint::contents {
  private:
   struct stored_matrix {
     std::span<const std::byte> bytes;
-    float_converter convert;
+    float_type type;
   };
   /// A tensor of one of the files.
   struct place {
     const safetensors_file* file;
     const std::string* name;
   };
-
-  void open_files(const fs::path& folder) {
-    const auto paths = safetensors_in(folder);
-    if (paths.empty())
-      refuse_input(folder.string(), "", "has no weights",
-                   fmt::format("one or more files *{} beside {}", ending, config_file));
-    for (const auto& path : paths) files_.emplace_back(path);
-  }
 
   /// All tensors by their names without the prefix.
   [[nodiscard]] std::map<std::string_view, place> tensors() const {
@@ -324,65 +270,68 @@ class adapter_checkpoint::contents {
     return out;
   }
 
-  void take(const fs::path& folder, bool converts) {
+  void take(const fs::path& folder, const adapter_format& format) {
     auto left = tensors();
-    for_each_matrix(tuned_, shape_, [&](std::size_t l, expert_id expert, const auto& matrix) {
-      const auto name = name_of(config_.layer_numbers[l], expert, matrix);
-      const auto at = left.find(std::string_view(name).substr(prefix.size()));
-      if (at == left.end())
-        refuse_input(folder.string(), fmt::format("tensor '{}'", name), "is missing",
-                     fmt::format("all {} of the experts that {} names, with or without '{}'",
-                                 first_.back() * shape_.matrices.size(), config_file, prefix));
-      matrices_.push_back(checked(at->second, matrix, converts));
-      left.erase(at);
-    });
-    if (!left.empty())
-      refuse(left.begin()->second, "is no matrix of a tuned expert",
-             fmt::format("[{}]layers.L.mlp.experts.E.M.weight, M one of {}; L: [E] as {} names "
-                         "them: {}",
-                         prefix, matrix_names(), config_file, tuned_experts()));
+    for (const auto key : tuned_)
+      for (const auto& matrix : shape_.matrices) {
+        const auto name = name_of(config_, key, matrix);
+        const auto at = left.find(std::string_view(name).substr(prefix.size()));
+        if (at == left.end())
+          refuse_input(folder.string(), fmt::format("tensor '{}'", name), "is missing",
+                       fmt::format("all {} of the experts that {} names, with or without '{}'",
+                                   tuned_.size() * shape_.matrices.size(), config_file, prefix));
+        matrices_.push_back(checked(at->second, matrix, format));
+        left.erase(at);
+      }
+    if (left.empty()) return;
+    std::vector<std::string> names;
+    for (const auto& matrix : shape_.matrices) names.push_back(matrix.name);
+    refuse(left.begin()->second, "is no matrix of a tuned expert",
+           fmt::format("[{}]layers.L.mlp.experts.E.M.weight, M one of {}; L: [E] as {} names "
+                       "them: {}",
+                       prefix, listed(names), config_file, tuned_text()));
   }
 
-  stored_matrix checked(const place& at, const expert_matrix& matrix, bool converts) const {
+  [[nodiscard]] stored_matrix checked(const place& at, const expert_matrix& matrix,
+                                      const adapter_format& format) const {
     const auto& tensor = at.file->at(*at.name);
     const auto type = parse_float_type(tensor.dtype);
-    const bool known = type && (converts || *type == shape_.type);
     const std::array extents{matrix.rows, matrix.columns};
-    const auto types = converts ? std::string("F16, BF16 or F32") : shape_.dtype;
-    if (!known || !std::ranges::equal(tensor.shape, extents))
+    if (!type || !(format.converts || *type == shape_.type) ||
+        !std::ranges::equal(tensor.shape, extents))
       refuse(at, fmt::format("is {} [{}]", tensor.dtype, fmt::join(tensor.shape, ", ")),
-             fmt::format("{} [{}]", types, fmt::join(extents, ", ")));
-    return {tensor.bytes, converter(*type, shape_.type)};
+             fmt::format("{} [{}]", format.converts ? "F16, BF16 or F32" : format.dtype,
+                         fmt::join(extents, ", ")));
+    return {tensor.bytes, *type};
   }
 
   [[noreturn]] static void refuse(const place& at, std::string_view found,
                                   std::string_view accepted) {
     refuse_input(at.file->path().string(), fmt::format("tensor '{}'", *at.name), found, accepted);
   }
-  [[nodiscard]] std::string matrix_names() const {
-    std::vector<std::string> names;
-    for (const auto& matrix : shape_.matrices) names.push_back(matrix.name);
-    return listed(names);
-  }
-  [[nodiscard]] std::string tuned_experts() const {
+  /// "1: [2, 5], 2: [7]", in the model's numbers.
+  [[nodiscard]] std::string tuned_text() const {
     std::string out;
-    for (std::size_t l = 0; l < tuned_.size(); ++l)
-      if (!tuned_[l].empty())
-        out += fmt::format("{}{}: [{}]", out.empty() ? "" : ", ", config_.layer_numbers[l],
-                           fmt::join(tuned_[l], ", "));
-    return out;
+    for (std::size_t i = 0; i < tuned_.size(); ++i) {
+      const auto [layer, expert] = tuned_[i];
+      if (i > 0 && layer == tuned_[i - 1].layer)
+        out += fmt::format(", {}", expert);
+      else
+        out += fmt::format("{}{}: [{}", i == 0 ? "" : "], ", config_.layer_numbers[index_of(layer)],
+                           expert);
+    }
+    return out + (out.empty() ? "" : "]");
   }
 
   expert_shape shape_;
   esft_config config_;
-  std::vector<std::vector<expert_id>> tuned_;  ///< ascending
-  std::vector<std::size_t> first_{};           ///< tuned experts before each layer, and all
+  std::vector<expert_key> tuned_;
   std::deque<safetensors_file> files_{};
-  std::vector<stored_matrix> matrices_{};  ///< Shape: [tuned experts of all layers, matrices]
+  std::vector<stored_matrix> matrices_{};  ///< Shape: [tuned experts, matrices]
 };
 
 std::vector<std::size_t> adapter_format::expert_bytes() const {
-  return shape_of(*this).weight_bytes;
+  return expert_shape(*this).weight_bytes;
 }
 
 adapter_checkpoint::adapter_checkpoint(const std::filesystem::path& folder,
@@ -400,27 +349,27 @@ const esft_config& adapter_checkpoint::config() const noexcept {
 bool adapter_checkpoint::read(layer_id layer, std::size_t weight, expert_id expert,
                               std::span<std::byte> out) const noexcept {
   HOTSET_ASSERT(contents_ != nullptr);
-  return contents_->read(layer, weight, expert, out);
+  return contents_->read({layer, expert}, weight, out);
 }
 
 void write_adapter_checkpoint(const std::filesystem::path& folder, const adapter_format& format,
                               const esft_config& config, const matrix_source& source) {
   if (!source) throw usage_error("adapter weights: no source, accepted: a function");
-  const weights_writer weights(format, config);
-  new_folder made(folder);
-  refuse_other_weights(folder);
-  output_file data(folder / weights_file, output_content::binary);
-  output_file names(folder / config_file);
-  weights.write(data, source);
-  names.write(format_esft_config(config));
-  // Neither takes its place before all of both is written.
-  for (auto* const file : {&data, &names}) {
-    file->writer().flush();
-    file->check();
+  const expert_shape shape(format);
+  check_config(config, format.base);
+  check_size(shape, tuned_experts(config).size());
+  std::error_code code;
+  const bool made = fs::create_directories(folder, code);
+  if (code)
+    throw std::runtime_error(input_message(folder.string(), "",
+                                           "cannot be created: " + code.message(),
+                                           "a folder that is there or can be made"));
+  try {
+    write_files(folder, format, shape, config, source);
+  } catch (...) {
+    if (made) fs::remove(folder, code);  // it is empty
+    throw;
   }
-  data.commit();
-  names.commit();
-  made.keep();
 }
 
 }  // namespace hotset::lab

@@ -6,7 +6,7 @@
 
 #include "lab/traces/open_requests.hpp"
 #include "lab/traces/text_scan.hpp"
-#include "lab/traces/trace_records.hpp"
+#include "lab/traces/trace_options.hpp"
 
 namespace hotset::lab {
 namespace {

@@ -3,8 +3,7 @@
 #include <utility>
 
 #include "lab/traces/importers.hpp"
-#include "lab/traces/text_scan.hpp"
-#include "lab/traces/trace_records.hpp"
+#include "lab/traces/recorded_rows.hpp"
 
 namespace hotset::lab {
 namespace {
@@ -26,9 +25,7 @@ std::optional<std::string_view> value_of(std::string_view line, std::string_view
 class route_reader {
  public:
   route_reader(std::string_view text, const std::string& file, const open_trace_options& options)
-      : lines_(file, text), facts_(file, "BigMoeOnEdge route CSV", options) {
-    facts_.weights = true;
-  }
+      : lines_(file, text), rows_({file, "BigMoeOnEdge route CSV", options}, lines_) {}
 
   routing_trace read() {
     std::string_view line;
@@ -38,9 +35,9 @@ class route_reader {
       else if (!line.empty() && !line.starts_with("turn,"))
         row(line);
     }
-    refuse_a_broken_end(records_, facts_.top_k, lines_);
+    rows_.refuse_a_broken_end();
     if (facts_.layer_bytes.empty()) facts_.layer_bytes = std::move(read_bytes_);
-    return trace_of(std::move(records_), facts_);
+    return std::move(rows_).finish(true);
   }
 
  private:
@@ -66,27 +63,27 @@ class route_reader {
           std::to_string(cells.size()) + " columns",
           "turn,phase,step,layer,slot,expert,weight with or without residency,expert_bytes");
     const auto ranks = facts_.top_k > 0 ? facts_.top_k : most_ranks;
-    trace_record r;
-    r.line = lines_.number();
-    r.sequence = lines_.integer<std::uint64_t>(cells[0], "turn", 0, most_number);
+    (void)lines_.integer<std::uint64_t>(cells[0], "turn", 0, most_number);
     const bool decodes = lines_.integer(cells[1], "phase", 0, 1) == 1;
-    r.kind = decodes ? request_class::decode : request_class::prefill;
-    r.token = lines_.integer<std::uint64_t>(cells[2], "step", 0, most_number);
-    r.step = decodes ? 1 + r.token : 0;
-    r.layer = lines_.integer(cells[3], "layer", 0, most_layers - 1);
-    r.rank = lines_.integer(cells[4], "slot", 0, ranks - 1);
-    r.expert = expert_id{lines_.integer(cells[5], "expert", 0, facts_.most_expert())};
-    r.weight = lines_.weight(cells[6]);
-    records_.push_back(r);
+    const auto token = lines_.integer<std::uint64_t>(cells[2], "step", 0, most_number);
+    const auto layer = lines_.integer(cells[3], "layer", 0, most_layers - 1);
+    rows_.begin({.layer = layer,
+                 .step = decodes ? 1 + token : 0,
+                 .token = token,
+                 .rank = lines_.integer(cells[4], "slot", 0, ranks - 1),
+                 .phase = decodes ? request_class::decode : request_class::prefill,
+                 .sequence = cells[0]});
+    rows_.add(expert_id{lines_.integer(cells[5], "expert", 0, facts_.most_expert())},
+              lines_.weight(cells[6]));
     if (cells.size() == 7) return;
     (void)lines_.integer(cells[7], "residency", 0, 2);
     const auto size = lines_.integer<std::uint64_t>(cells[8], "expert_bytes", 0, most_bytes);
-    if (size > 0) read_bytes_[r.layer] = std::max(read_bytes_[r.layer], size);
+    if (size > 0) read_bytes_[layer] = std::max(read_bytes_[layer], size);
   }
 
   line_scanner lines_;
-  record_facts facts_;
-  std::vector<trace_record> records_;
+  recorded_rows rows_;
+  record_facts& facts_ = rows_.facts();
   std::map<std::int32_t, std::uint64_t> read_bytes_;
 };
 

@@ -9,7 +9,6 @@
 #include "lab/traces/importers.hpp"
 #include "lab/traces/recorded_rows.hpp"
 #include "lab/traces/text_scan.hpp"
-#include "lab/traces/trace_records.hpp"
 
 namespace hotset::lab {
 namespace {
@@ -121,8 +120,9 @@ class column_names {
 
 class column_reader {
  public:
-  column_reader(std::string_view text, const std::string& file, const open_trace_options& options)
-      : lines_(file, text), fields_(options.fields), rows_({file, "CSV", options}, lines_) {}
+  column_reader(std::string_view text, const std::string& file, const open_trace_options& options,
+                const char* source)
+      : lines_(file, text), fields_(options.fields), rows_({file, source, options}, lines_) {}
 
   routing_trace read() {
     std::string_view line;
@@ -133,6 +133,29 @@ class column_reader {
       refuse_input(lines_.file(), "", "has an expert a row, and nothing says which are one token's",
                    "a column '" + fields_.token + "' or '" + fields_.rank +
                        "', lists of experts, or the format layer-expert with a top_k");
+    return std::move(rows_).finish(!weights_.empty());
+  }
+
+  /// layer,expert[,weight], with a header of these or without one.
+  routing_trace read_layers_and_experts(std::int32_t top_k) {
+    std::string_view line;
+    while (lines_.next_row(line)) {
+      const auto& fields = lines_.fields(line);
+      if (columns_ == 0) {
+        const bool named = line == "layer,expert" || line == "layer,expert,weight";
+        if (!named && !parse_number<std::int32_t>(fields[0]))
+          lines_.refuse("'" + std::string(line) + "'",
+                        "a header layer,expert[,weight], or numbers");
+        columns_ = fields.size() == 3 ? 3 : 2;
+        experts_ = {1};
+        if (columns_ == 3) weights_ = {2};
+        if (named) continue;
+      }
+      row(fields);
+    }
+    if (rows_.empty()) refuse_input(lines_.file(), "", "has no rows", "layer,expert rows");
+    rows_.divide(top_k);
+    rows_.refuse_a_broken_end();
     return std::move(rows_).finish(!weights_.empty());
   }
 
@@ -264,7 +287,15 @@ std::string suggested_fields(std::string_view header) {
 
 routing_trace parse_column_csv(std::string_view text, const std::string& file,
                                const open_trace_options& options) {
-  return column_reader(text, file, options).read();
+  return column_reader(text, file, options, "CSV").read();
+}
+
+routing_trace parse_layer_expert_csv(std::string_view text, const std::string& file,
+                                     const open_trace_options& options) {
+  auto named = options;
+  named.fields = {.experts = "expert"};
+  return column_reader(text, file, named, "layer,expert CSV")
+      .read_layers_and_experts(options.top_k);
 }
 
 }  // namespace hotset::lab

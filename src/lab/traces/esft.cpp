@@ -2,18 +2,16 @@
 #include "lab/traces/esft.hpp"
 
 #include <algorithm>
-#include <array>
-#include <charconv>
-#include <cmath>
 #include <numeric>
 #include <string_view>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "lab/files/input_error.hpp"
 #include "lab/files/json_object.hpp"
-#include "lab/files/output_file.hpp"
 #include "lab/traces/text_scan.hpp"
-#include "lab/traces/trace_records.hpp"
+#include "lab/traces/trace_rows.hpp"
 
 namespace hotset::lab {
 namespace {
@@ -51,19 +49,18 @@ class esft_reader {
       if (entry.name == "summary.json" && experts_ == 0) experts_ = listed_experts(entry);
     for (const auto& entry : entries)
       if (const auto number = layer_number(entry.name)) add_layer(*number, entry);
-    std::sort(layers_.begin(), layers_.end(),
-              [](const layer_file& a, const layer_file& b) { return a.number < b.number; });
+    std::ranges::sort(layers_, {}, &layer_file::number);
   }
 
-  esft_trace read() {
+  routing_trace read() {
     if (layers_.empty())
       refuse_input(file_, "", "holds no expert_weights_<layer>.txt", "one or more of them");
     check_layers_agree();
     top_k_ = options_.top_k > 0 ? checked_top_k() : infer_top_k();
     begin_trace();
     for (std::size_t s = 0; s < layers_.front().lines.size(); ++s) add_sequence(s);
-    if (const auto bad = out_.trace.validate()) refuse_input(file_, "", bad->message, "");
-    return std::move(out_);
+    if (const auto bad = trace_.validate()) refuse_input(file_, "", bad->message, "");
+    return std::move(trace_);
   }
 
  private:
@@ -102,28 +99,27 @@ class esft_reader {
     const auto gap = text.find("\t\t");
     if (gap == std::string_view::npos)
       lines.refuse("has no empty column", "ids, an empty column, as many weights");
-    sequence_line out;
     const auto most = (experts_ > 0 ? experts_ : most_experts) - 1;
-    field_scanner ids(text.substr(0, gap), '\t');
-    while (const auto field = ids.next()) {
-      const auto id = parse_number<std::int32_t>(*field);
-      if (!id || *id < 0 || *id > most)
-        lines.refuse("expert " + std::to_string(out.ids.size()) + " is '" + printable(*field) + "'",
-                     "0.." + std::to_string(most));
-      out.ids.push_back(expert_id{*id});
-    }
-    field_scanner weights(text.substr(gap + 2), '\t');
-    while (const auto field = weights.next()) {
-      const auto weight = parse_weight(*field);
-      if (!weight)
-        lines.refuse(
-            "weight " + std::to_string(out.weights.size()) + " is '" + printable(*field) + "'",
-            "a finite number");
-      out.weights.push_back(*weight);
-    }
+    const auto read = [&](std::string_view fields, std::string_view what, const auto& parse,
+                          const std::string& accepted, auto& into) {
+      field_scanner scan(fields, '\t');
+      while (const auto field = scan.next()) {
+        const auto value = parse(*field);
+        if (!value)
+          lines.refuse(fmt::format("{} {} is '{}'", what, into.size(), printable(*field)),
+                       accepted);
+        into.push_back(*value);
+      }
+    };
+    const auto parse_id = [&](std::string_view field) -> std::optional<expert_id> {
+      const auto id = parse_number<std::int32_t>(field);
+      return id && *id >= 0 && *id <= most ? std::optional(expert_id{*id}) : std::nullopt;
+    };
+    sequence_line out;
+    read(text.substr(0, gap), "expert", parse_id, fmt::format("0..{}", most), out.ids);
+    read(text.substr(gap + 2), "weight", parse_weight, "a finite number", out.weights);
     if (out.ids.size() != out.weights.size())
-      lines.refuse(std::to_string(out.weights.size()) + " weights for " +
-                       std::to_string(out.ids.size()) + " experts",
+      lines.refuse(fmt::format("{} weights for {} experts", out.weights.size(), out.ids.size()),
                    "one for each");
     return out;
   }
@@ -132,23 +128,26 @@ class esft_reader {
     const auto& first = layers_.front();
     for (const auto& layer : layers_) {
       if (layer.lines.size() != first.lines.size())
-        refuse_input(place(layer), "", std::to_string(layer.lines.size()) + " sequences",
-                     std::to_string(first.lines.size()) + ", as in " + first.name);
+        refuse_input(place(layer), "", fmt::format("{} sequences", layer.lines.size()),
+                     fmt::format("{}, as in {}", first.lines.size(), first.name));
       for (std::size_t s = 0; s < layer.lines.size(); ++s)
-        if (layer.lines[s].ids.size() != first.lines[s].ids.size())
-          refuse_input(place(layer), "line " + std::to_string(s + 1),
-                       std::to_string(layer.lines[s].ids.size()) + " experts",
-                       std::to_string(first.lines[s].ids.size()) + ", as in " + first.name);
+        if (const auto wanted = first.lines[s].ids.size(); layer.lines[s].ids.size() != wanted)
+          refuse_length(layer, s, fmt::format("{}, as in {}", wanted, first.name));
     }
+  }
+
+  [[noreturn]] void refuse_length(const layer_file& layer, std::size_t sequence,
+                                  const std::string& accepted) const {
+    refuse_input(place(layer), fmt::format("line {}", sequence + 1),
+                 fmt::format("{} experts", layer.lines[sequence].ids.size()), accepted);
   }
 
   [[nodiscard]] std::size_t checked_top_k() const {
     const auto k = static_cast<std::size_t>(options_.top_k);
-    for (std::size_t s = 0; s < layers_.front().lines.size(); ++s)
-      if (layers_.front().lines[s].ids.size() % k != 0)
-        refuse_input(place(layers_.front()), "line " + std::to_string(s + 1),
-                     std::to_string(layers_.front().lines[s].ids.size()) + " experts",
-                     "a multiple of top_k = " + std::to_string(k));
+    const auto& first = layers_.front();
+    for (std::size_t s = 0; s < first.lines.size(); ++s)
+      if (first.lines[s].ids.size() % k != 0)
+        refuse_length(first, s, fmt::format("a multiple of top_k = {}", k));
     return k;
   }
 
@@ -179,30 +178,28 @@ class esft_reader {
   }
 
   void begin_trace() {
-    auto& trace = out_.trace;
-    trace.name = trace_name(file_);
-    trace.source = "ESFT expert_weights";
-    trace.layers = static_cast<std::int32_t>(layers_.size());
-    trace.top_k = static_cast<std::int32_t>(top_k_);
-    trace.experts = experts_;
+    trace_.name = trace_name(file_);
+    trace_.source = "ESFT expert_weights";
+    trace_.layers = static_cast<std::int32_t>(layers_.size());
+    trace_.top_k = static_cast<std::int32_t>(top_k_);
+    trace_.experts = experts_;
     std::vector<std::int32_t> numbers;
     for (const auto& layer : layers_) {
       numbers.push_back(layer.number);
       for (const auto& line : layer.lines)
         for (const auto id : line.ids)
-          if (options_.experts == 0) trace.experts = std::max(trace.experts, number(id) + 1);
+          if (options_.experts == 0) trace_.experts = std::max(trace_.experts, number(id) + 1);
     }
-    if (experts_ == 0) note_inferred_experts(options_.notes, trace.experts);
-    keep_layer_numbers(trace, numbers);
+    if (experts_ == 0) note_inferred_experts(options_.notes, trace_.experts);
+    keep_layer_numbers(trace_, numbers);
   }
 
   void add_sequence(std::size_t s) {
-    auto& trace = out_.trace;
     const auto tokens = layers_.front().lines[s].ids.size() / top_k_;
     for (std::size_t t = 0; t < tokens; ++t) {
-      trace.step.push_back(static_cast<std::uint32_t>(trace.step.size()));
-      trace.sequence.push_back(static_cast<std::uint32_t>(s));
-      trace.kind.push_back(request_class::decode);
+      trace_.step.push_back(static_cast<std::uint32_t>(trace_.step.size()));
+      trace_.sequence.push_back(static_cast<std::uint32_t>(s));
+      trace_.kind.push_back(request_class::decode);
       for (const auto& layer : layers_) add_token(layer.lines[s], t * top_k_);
     }
   }
@@ -214,9 +211,8 @@ class esft_reader {
       return line.weights[begin + a] > line.weights[begin + b];
     });
     for (const auto position : order_) {
-      out_.trace.ids.push_back(line.ids[begin + position]);
-      out_.trace.weights.push_back(line.weights[begin + position]);
-      out_.file_position.push_back(position);
+      trace_.ids.push_back(line.ids[begin + position]);
+      trace_.weights.push_back(line.weights[begin + position]);
     }
   }
 
@@ -226,117 +222,18 @@ class esft_reader {
   std::size_t top_k_ = 0;
   std::vector<layer_file> layers_;
   std::vector<std::uint16_t> order_;
-  esft_trace out_;
+  routing_trace trace_;
 };
-
-/// Appends a number as Python prints it: 0.0, 1.0, 0.0003, 1e-05.
-void append_weight(std::string& out, float value) {
-  std::array<char, 64> text{};
-  const bool fixed = value == 0 || (std::fabs(value) >= 1e-4F && std::fabs(value) < 1e16F);
-  const auto end = std::to_chars(text.data(), text.data() + text.size(), value,
-                                 fixed ? std::chars_format::fixed : std::chars_format::scientific)
-                       .ptr;
-  const std::string_view digits(text.data(), static_cast<std::size_t>(end - text.data()));
-  out.append(digits);
-  if (fixed && digits.find('.') == std::string_view::npos) out.append(".0");
-}
-
-void require_writable(const esft_trace& esft) {
-  const auto& trace = esft.trace;
-  if (const auto bad = trace.validate()) refuse_input(trace.name, "", bad->message, "");
-  if (trace.weights.empty() || std::count(trace.ids.begin(), trace.ids.end(), no_expert) > 0)
-    refuse_input(trace.name, "", "cannot be written as ESFT: weights or experts are absent",
-                 "a trace with weights, top_k experts in every layer of every token");
-  if (!esft.file_position.empty() && esft.file_position.size() != trace.ids.size())
-    refuse_input(trace.name, "",
-                 "file_position has " + std::to_string(esft.file_position.size()) + " entries",
-                 std::to_string(trace.ids.size()) + " or none");
-  for (const auto position : esft.file_position)
-    if (position >= trace.top_k)
-      refuse_input(trace.name, "", "file_position holds " + std::to_string(position),
-                   "0.." + std::to_string(trace.top_k - 1));
-}
-
-/// Pre: require_writable() returned.
-std::string layer_text(const esft_trace& esft, layer_id layer) {
-  const auto& trace = esft.trace;
-  const auto k = static_cast<std::size_t>(trace.top_k);
-  std::vector<std::size_t> order(k);
-  // Indices of the token's experts as the file had them.
-  const auto file_order = [&](std::size_t token) -> const std::vector<std::size_t>& {
-    const auto first = trace.index(token, layer);
-    for (std::size_t rank = 0; rank < k; ++rank)
-      order[esft.file_position.empty() ? rank : esft.file_position[first + rank]] = first + rank;
-    return order;
-  };
-  std::string out;
-  for (std::size_t begin = 0, end = 0; begin < trace.tokens(); begin = end) {
-    while (end < trace.tokens() && trace.sequence[end] == trace.sequence[begin]) ++end;
-    for (std::size_t t = begin; t < end; ++t)
-      for (const auto at : file_order(t)) out.append(to_string(trace.ids[at])).append("\t");
-    for (std::size_t t = begin; t < end; ++t)
-      for (const auto at : file_order(t)) {
-        out += '\t';
-        append_weight(out, trace.weights[at]);
-      }
-    out += '\n';
-  }
-  return out;
-}
 
 }  // namespace
 
-esft_trace parse_esft(const std::vector<input_entry>& entries, const std::string& file,
-                      const open_trace_options& options) {
+routing_trace parse_esft(const std::vector<input_entry>& entries, const std::string& file,
+                         const open_trace_options& options) {
   return esft_reader(entries, file, options).read();
 }
 
-esft_trace read_esft(const std::filesystem::path& path, const open_trace_options& options) {
+routing_trace read_esft(const std::filesystem::path& path, const open_trace_options& options) {
   return parse_esft(read_input(path), path.string(), options);
-}
-
-std::string format_esft_layer(const esft_trace& esft, layer_id layer) {
-  require_writable(esft);
-  return layer_text(esft, layer);
-}
-
-void write_esft(const esft_trace& esft, const std::filesystem::path& folder) {
-  require_writable(esft);
-  std::error_code code;
-  std::filesystem::create_directories(folder, code);
-  if (code)
-    refuse_input(folder.string(), "", "cannot be made: " + code.message(),
-                 "a folder that can be written to");
-  const auto numbers = layer_numbers(esft.trace);
-  for (const auto layer : each<layer_id>(esft.trace.layers))
-    write_file(folder / (std::string(name_begin) + std::to_string(numbers[index_of(layer)]) +
-                         std::string(name_end)),
-               layer_text(esft, layer));
-}
-
-esft_scores score_esft(const routing_trace& trace) {
-  if (trace.weights.empty()) refuse_input(trace.name, "", "has no weights", "a trace with weights");
-  const auto layers = static_cast<std::size_t>(trace.layers);
-  const std::vector<double> none(static_cast<std::size_t>(trace.experts), 0.0);
-  esft_scores scores{std::vector(layers, none), std::vector(layers, none)};
-  for (std::size_t t = 0; t < trace.tokens(); ++t)
-    for (const auto layer : each<layer_id>(trace.layers)) {
-      const auto ids = trace.ids_of(t, layer);
-      const auto weights = trace.weights_of(t, layer);
-      for (std::size_t k = 0; k < ids.size(); ++k) {
-        if (ids[k] < 0) continue;
-        const auto l = index_of(layer);
-        const auto e = index_of(ids[k]);
-        scores.gate[l][e] += static_cast<double>(weights[k]);
-        scores.token[l][e] += 1;
-      }
-    }
-  const auto tokens = static_cast<double>(trace.tokens());
-  for (auto& row : scores.gate)
-    for (auto& score : row) score /= tokens;
-  for (auto& row : scores.token)
-    for (auto& score : row) score /= tokens * trace.top_k;
-  return scores;
 }
 
 }  // namespace hotset::lab

@@ -13,7 +13,7 @@
 #include "lab/files/input_error.hpp"
 #include "lab/files/input_files.hpp"
 #include "lab/files/json_object.hpp"
-#include "lab/traces/trace_records.hpp"
+#include "lab/traces/trace_options.hpp"
 
 namespace hotset::lab {
 namespace {
@@ -30,9 +30,21 @@ class config_reader {
       : root_(root), file_(file), base_(base) {}
 
   esft_config read() const {
-    refuse_if_set("shared_experts");
-    refuse_if_set("non_expert_modules");
-    return placed(layers());
+    for (const auto* const key : {"shared_experts", "non_expert_modules"}) {
+      const auto at = root_.find(key);
+      if (at != root_.end() && *at != false)
+        refuse(
+            fmt::format("key '{}'", key), "is " + told(*at),
+            *at == true ? "false: adapters that tuned routed experts and nothing else" : "false");
+    }
+    auto named = layers();
+    add_layers_between(named);
+    esft_config out;
+    for (auto& [number, experts] : named) {
+      out.layer_numbers.push_back(number);
+      out.tuned.push_back(std::move(experts));
+    }
+    return out;
   }
 
  private:
@@ -41,20 +53,11 @@ class config_reader {
     refuse_input(file_, place, found, accepted);
   }
 
-  void refuse_if_set(const char* key) const {
-    const auto at = root_.find(key);
-    if (at == root_.end()) return;
-    const auto place = fmt::format("key '{}'", key);
-    if (!at->is_boolean()) refuse(place, "is " + told(*at), "false");
-    if (at->get<bool>())
-      refuse(place, "is true", "false: adapters that tuned routed experts and nothing else");
-  }
-
   named_layers layers() const {
-    constexpr std::string_view accepted = "an object of layer: [expert, ...]";
     const auto at = root_.find("experts");
-    if (at == root_.end()) refuse("key 'experts'", "is missing", accepted);
-    if (!at->is_object()) refuse("key 'experts'", "is " + told(*at), accepted);
+    if (at == root_.end() || !at->is_object())
+      refuse("key 'experts'", at == root_.end() ? "is missing" : "is " + told(*at),
+             "an object of layer: [expert, ...]");
     named_layers out;
     for (const auto& [key, experts] : at->items()) {
       const auto number = numeric_key(key, most_layers - 1);
@@ -84,29 +87,22 @@ class config_reader {
     return out;
   }
 
-  /// The layers that are named and, if the first one is given, those between that are not.
-  esft_config placed(named_layers named) const {
+  /// If the first layer is given, those that are not named are the base model's.
+  void add_layers_between(named_layers& named) const {
     const auto wanted = static_cast<std::size_t>(base_.layers);
-    if (base_.first_layer) {
-      const auto first = *base_.first_layer;
-      const auto last = first + base_.layers - 1;
+    if (const auto first = base_.first_layer) {
+      const auto last = *first + base_.layers - 1;
       for (const auto& [number, experts] : named)
-        if (number < first || number > last)
+        if (number < *first || number > last)
           refuse(fmt::format("layer {}", number), "is no MoE layer",
-                 fmt::format("{}..{}", first, last));
-      for (auto number = first; number <= last; ++number) named.try_emplace(number);
+                 fmt::format("{}..{}", *first, last));
+      for (auto number = *first; number <= last; ++number) named.try_emplace(number);
     }
     if (named.size() != wanted)
       refuse("key 'experts'", fmt::format("has {} layers", named.size()),
              named.size() > wanted
                  ? fmt::format("those with experts, {}", wanted)
                  : fmt::format("{}, or fewer where the first MoE layer is given", wanted));
-    esft_config out;
-    for (auto& [number, experts] : named) {
-      out.layer_numbers.push_back(number);
-      out.tuned.push_back(std::move(experts));
-    }
-    return out;
   }
 
   const json& root_;

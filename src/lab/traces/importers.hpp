@@ -21,10 +21,8 @@ namespace hotset::lab {
 
 /// One routed expert a row: layer,expert[,weight], as llama.cpp's evaluation callback dumps it.
 ///
-/// A pass ends where the layer number falls. A layer with n times top_k rows in a pass routed n tokens (a batch: one
-/// prefill step); one that routed fewer than its pass routed the last ones, as an engine does that needs only the last
-/// outputs. A pass of one token is a decode step. Two passes in a row over a single layer cannot be told apart.
-/// Without a top_k it is the shortest run of one layer. Errors: trace_error.
+/// Rows are divided into tokens by recorded_rows::divide. Two passes in a row over a single layer cannot be told apart.
+/// Errors: trace_error.
 [[nodiscard]] routing_trace parse_layer_expert_csv(std::string_view text, const std::string& file,
                                                    const open_trace_options& options = {});
 

@@ -2,59 +2,42 @@
 #pragma once
 /// A JSON object on each line of a text.
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
 
-#include <simdjson.h>
+#include <fmt/format.h>
 
+#include "lab/files/json_object.hpp"
 #include "lab/traces/text_scan.hpp"
 
 namespace hotset::lab {
 
-class json_objects {
- public:
-  json_objects(std::string file, std::string_view text) : lines_(std::move(file), text) {}
+/// Reads the object of the next line that is neither blank nor a comment; false at the end. Errors: trace_error.
+inline bool next_object(line_scanner& lines, nlohmann::json& object) {
+  std::string_view line;
+  if (!lines.next_row(line)) return false;
+  object = parse_json_object(line, fmt::format("{}: line {}", lines.file(), lines.number()),
+                             "one JSON object a line", line.size());
+  return true;
+}
 
-  /// Reads the object of the next line that is not blank; false at the end. Errors: trace_error.
-  bool next(simdjson::dom::object& object) {
-    std::string_view line;
-    while (lines_.next(line))
-      if (!trimmed(line).empty()) {
-        object = parsed(line);
-        return true;
-      }
-    return false;
-  }
-  /// The member of an object, or nothing; simdjson itself takes the first of several.
-  /// Errors: trace_error if there are two.
-  [[nodiscard]] std::optional<simdjson::dom::element> find(const simdjson::dom::object& object,
-                                                           std::string_view key) const {
-    std::optional<simdjson::dom::element> found;
-    for (const auto field : object) {
-      if (field.key != key) continue;
-      if (found) lines_.refuse("'" + std::string(key) + "' is there twice", "each key once");
-      found = field.value;
-    }
-    return found;
-  }
-  [[nodiscard]] const line_scanner& lines() const noexcept { return lines_; }
+/// The member of an object, or null.
+[[nodiscard]] inline const nlohmann::json* member(const nlohmann::json& object,
+                                                  const std::string& key) {
+  const auto at = object.find(key);
+  return at == object.end() ? nullptr : &*at;
+}
 
- private:
-  simdjson::dom::object parsed(std::string_view line) {
-    simdjson::dom::element document;
-    const auto code = parser_.parse(line.data(), line.size()).get(document);
-    if (code != simdjson::SUCCESS)
-      lines_.refuse(std::string("is not JSON: ") + simdjson::error_message(code),
-                    "one JSON object a line");
-    simdjson::dom::object object;
-    if (document.get(object) != simdjson::SUCCESS)
-      lines_.refuse("is no object", "one JSON object a line");
-    return object;
-  }
-
-  line_scanner lines_;
-  simdjson::dom::parser parser_;
-};
+/// A whole number in [least, most], or nothing.
+[[nodiscard]] inline std::optional<std::int64_t> whole_number(const nlohmann::json& value,
+                                                              std::int64_t least,
+                                                              std::int64_t most) {
+  if (!value.is_number_integer()) return std::nullopt;
+  const auto number = value.get<std::int64_t>();
+  const bool wraps = value.is_number_unsigned() && number < 0;
+  return wraps || number < least || number > most ? std::nullopt : std::optional(number);
+}
 
 }  // namespace hotset::lab

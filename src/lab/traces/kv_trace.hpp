@@ -8,6 +8,7 @@
 #include <numeric>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -78,40 +79,31 @@ struct kv_trace {
 /// A routing trace of one layer whose experts are the blocks: top_k 1, each reference a step of its own.
 ///
 /// Blocks are renumbered densely in the order of their first appearance; sequence is the request.
-/// Returns why it cannot be made, or the trace. Complexity: O(n log n) in the references.
+/// Returns why it cannot be made, or the trace. Complexity: O(n) in the references.
 [[nodiscard]] inline result<routing_trace> block_accesses(const kv_trace& kv,
                                                           std::uint64_t block_bytes = 1) {
   if (auto bad = kv.validate()) return *std::move(bad);
-  std::vector<std::uint64_t> known = kv.blocks;
-  std::sort(known.begin(), known.end());
-  known.erase(std::unique(known.begin(), known.end()), known.end());
-  if (known.empty())
+  if (kv.blocks.empty())
     return error{kv.name +
                  ": the requests name no blocks, accepted: a trace of what prompts share"};
-  if (known.size() > static_cast<std::size_t>(geometry::max_keys))
-    return refusal(known.size(), " distinct blocks, accepted: 1..", geometry::max_keys);
   routing_trace out;
   out.name = kv.name;
   out.source = kv.source;
   out.layers = 1;
   out.top_k = 1;
-  out.experts = static_cast<std::int32_t>(known.size());
   out.expert_bytes = {block_bytes};
   out.kind.assign(kv.references(), request_class::decode);
-  std::vector<expert_id> number(known.size(), no_expert);
-  expert_id next{};
+  std::unordered_map<std::uint64_t, expert_id> dense;
   for (std::size_t r = 0; r < kv.requests(); ++r)
     for (const auto block : kv.blocks_of(r)) {
-      const auto at = std::lower_bound(known.begin(), known.end(), block) - known.begin();
-      auto& dense = number[static_cast<std::size_t>(at)];
-      if (dense == no_expert) {
-        dense = next;
-        ++next;
-      }
       out.step.push_back(static_cast<std::uint32_t>(out.ids.size()));
       out.sequence.push_back(static_cast<std::uint32_t>(r));
-      out.ids.push_back(dense);
+      const auto next = static_cast<expert_id>(dense.size());
+      out.ids.push_back(dense.try_emplace(block, next).first->second);
     }
+  if (dense.size() > static_cast<std::size_t>(geometry::max_keys))
+    return refusal(dense.size(), " distinct blocks, accepted: 1..", geometry::max_keys);
+  out.experts = static_cast<std::int32_t>(dense.size());
   if (auto bad = out.validate()) return *std::move(bad);
   return out;
 }

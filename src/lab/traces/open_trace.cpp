@@ -10,12 +10,13 @@
 #include <string_view>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "lab/errors.hpp"
 #include "lab/files/input_files.hpp"
 #include "lab/files/mapped_file.hpp"
 #include "lab/files/npy.hpp"
 #include "lab/traces/esft.hpp"
-#include "lab/traces/expert_counts.hpp"
 #include "lab/traces/importers.hpp"
 #include "lab/traces/kv_trace.hpp"
 #include "lab/traces/native_trace.hpp"
@@ -34,10 +35,8 @@ routing_trace of_text(const fs::path& file, const open_trace_options& options) {
   return Parse(read_single_input(file), file.string(), options);
 }
 
-template <auto Parse>
 routing_trace of_requests(const fs::path& file, const open_trace_options& options) {
-  auto kv = Parse(read_single_input(file), file.string());
-  if (const auto bad = give_own_blocks(kv)) refuse_input(file.string(), "", bad->message, "");
+  const auto kv = open_block_requests(file);
   auto made = block_accesses(kv, options.block_bytes);
   if (!made) refuse_input(file.string(), "", made.error().message, "");
   if (kv.own_blocks) made->source += "; what prompts share is not recorded: no block comes again";
@@ -59,10 +58,7 @@ constexpr std::array importers = {
         "native", "a native trace (safetensors)",
         [](const fs::path& file, const open_trace_options&) { return read_native_trace(file); }},
     importer{"bigmoe", "BigMoeOnEdge route CSV", of_text<parse_bigmoe_route_csv>},
-    importer{"esft", "ESFT folder or archive",
-             [](const fs::path& file, const open_trace_options& options) {
-               return read_esft(file, options).trace;
-             }},
+    importer{"esft", "ESFT folder or archive", read_esft},
     importer{"layer-expert", "layer,expert CSV", of_text<parse_layer_expert_csv>},
     importer{"jsonl", "JSON lines with 'layer' and 'experts'", of_text<parse_json_lines>},
     importer{"csv", "a CSV with 'layer' and 'experts'", of_text<parse_column_csv>},
@@ -71,8 +67,8 @@ constexpr std::array importers = {
         "oracle", "oracleGeneral",
         [](const fs::path& file, const open_trace_options&) { return read_oracle_general(file); },
         false},
-    importer{"mooncake", "Mooncake JSON lines", of_requests<parse_mooncake>, false},
-    importer{"azure", "Azure's request CSV", of_requests<parse_azure_requests>, false},
+    importer{"mooncake", "Mooncake JSON lines", of_requests, false},
+    importer{"azure", "Azure's request CSV", of_requests, false},
 };
 static_assert(importers.size() == static_cast<std::size_t>(trace_format::azure) + 1);
 
@@ -135,39 +131,24 @@ std::optional<trace_format> text_format(std::string_view text, const field_map& 
   return std::nullopt;
 }
 
-/// Whether a text may be a CSV: numbers alone, or a header and a row with as many columns.
-bool may_be_csv(std::string_view text) {
-  const auto line = telling_line(text);
-  if (line.empty() || text.find('\0') != std::string_view::npos) return false;
-  const auto behind = static_cast<std::size_t>(line.data() - text.data()) + line.size();
-  return numeric_columns(line) > 1 || have_same_columns(line, telling_line(text.substr(behind)));
-}
-
 [[noreturn]] void refuse(const fs::path& path, std::string_view found, std::string_view accepted) {
   refuse_input(path.string(), "byte 0", found, accepted);
 }
 
-/// Shows the header of what may be a CSV, and options that are likely to read it. Errors: trace_error.
+/// Shows the header of what may be a CSV, a row with as many columns behind it, and options that are likely to read it.
+/// Errors: trace_error.
 [[noreturn]] void refuse_text(const fs::path& path, std::string_view text) {
   const std::string unknown = "the format is not recognised";
   const auto line = telling_line(text);
-  if (!may_be_csv(text)) refuse(path, unknown, known_formats());
-  if (const auto columns = numeric_columns(line); columns > 0)
-    refuse(path, unknown + ": " + std::to_string(columns) + " columns of numbers without a header",
+  if (line.empty() || text.find('\0') != text.npos) refuse(path, unknown, known_formats());
+  if (const auto columns = numeric_columns(line); columns > 1)
+    refuse(path, fmt::format("{}: {} columns of numbers without a header", unknown, columns),
            "a first line of their names, such as token,layer,e0,e1");
-  refuse(path, unknown + "; the header of a CSV would be " + std::string(line.substr(0, 200)),
+  const auto behind = static_cast<std::size_t>(line.data() - text.data()) + line.size();
+  if (!have_same_columns(line, telling_line(text.substr(behind))))
+    refuse(path, unknown, known_formats());
+  refuse(path, fmt::format("{}; the header of a CSV would be {}", unknown, line.substr(0, 200)),
          suggested_fields(line));
-}
-
-/// Whether an archive is one of torch.save: its first file is a pickle.
-bool is_torch_archive(const fs::path& path) {
-  std::error_code ignored;
-  if (fs::is_directory(path, ignored)) return false;
-  const mapped_file file(path);
-  constexpr std::size_t first_name = 128;
-  const auto bytes = file.bytes().first(std::min(first_name, file.bytes().size()));
-  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  return text.starts_with("PK\3\4") && text.find("/data.pkl") != std::string_view::npos;
 }
 
 /// Protocols 2 to 5. Two bytes tell little: every other format is tried first.
@@ -180,13 +161,14 @@ bool looks_like_pickle(std::string_view text) noexcept {
          "its tensors as NumPy arrays (numpy.save), or in Python hotset.importers");
 }
 
+/// Profiles, which hotset itself reads or writes.
 void refuse_what_is_no_trace(const fs::path& path, std::string_view text) {
-  if (looks_like_gguf(text))
+  if (text.starts_with("GGUF"))
     refuse(path, "a GGUF file holds no trace",
            "a trace; counts of an importance matrix are a profile (hotset counts)");
-  if (looks_like_logical_counts(text))
+  if (trimmed(text).starts_with('{') && text.find("\"logical_count\"") != text.npos)
     refuse(path, "counts of experts hold no trace",
-           "a trace; counts are a profile (hotset counts)");
+           "a trace; counts are a profile (hotset.importers.counts_of in Python)");
 }
 
 /// What replays and curves allocate goes with layers x experts, of which a few large ids make too many.
@@ -198,9 +180,9 @@ void refuse_empty_keys(const routing_trace& trace, const fs::path& path) {
   const auto most = free_keys + keys_per_id * trace.ids.size();
   if (keys <= most) return;
   refuse_input(path.string(), "",
-               std::to_string(trace.layers) + " layers x " + std::to_string(trace.experts) +
-                   " experts for " + std::to_string(trace.ids.size()) + " routed experts",
-               "at most " + std::to_string(most) + " experts in all layers");
+               fmt::format("{} layers x {} experts for {} routed experts", trace.layers,
+                           trace.experts, trace.ids.size()),
+               fmt::format("at most {} experts in all layers", most));
 }
 
 }  // namespace
@@ -220,7 +202,7 @@ trace_format recognise_trace(const fs::path& path, const field_map& fields) {
   const auto beginning = read_beginning(path, 65536);
   const auto name = path.filename().string();
   if (looks_like_npy(beginning.text)) return trace_format::arrays;
-  if (beginning.collection && is_torch_archive(path)) refuse_pickle(path);
+  if (beginning.collection && looks_like_pickle(beginning.text)) refuse_pickle(path);
   if (beginning.collection || name.starts_with("expert_weights_")) return trace_format::esft;
   if (beginning.text.empty()) refuse(path, "the file is empty", known_formats());
   if (name.find(".oracleGeneral") != std::string::npos) return trace_format::oracle;

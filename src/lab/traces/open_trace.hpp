@@ -26,8 +26,8 @@ namespace hotset::lab {
 /// A row that names an expert twice (zeros of a dense layer, padding) becomes absent. Layers without a routed row are left
 /// out, except from native traces, which count layers as their engine does. Notes say what was guessed or left out.
 /// Compressed input (.gz .xz .zst, tar of any of them, zip) is unpacked, except native traces, which are mapped.
-/// Bounds: a packed file unpacks to input_limits at most; reading takes less than 64 MiB and 128 bytes for each byte of the
-/// input, unpacked; layers x experts of what is returned is at most 2^20 and 64 for each routed expert.
+/// Bounds: a packed file unpacks to what read_input accepts; reading takes less than 64 MiB and 128 bytes for each
+/// byte of the input, unpacked; layers x experts of what is returned is at most 2^20 and 64 for each routed expert.
 /// Errors: trace_error: one line: file, line or byte, what is accepted.
 [[nodiscard]] routing_trace open_trace(const std::filesystem::path& path,
                                        const open_trace_options& options = {});

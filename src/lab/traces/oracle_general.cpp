@@ -10,9 +10,8 @@
 #include "hotset/trace/visit_sequence.hpp"
 #include "lab/files/input_error.hpp"
 #include "lab/files/input_files.hpp"
-#include "lab/files/output_file.hpp"
 #include "lab/traces/kv_trace.hpp"
-#include "lab/traces/trace_records.hpp"
+#include "lab/traces/trace_options.hpp"
 
 namespace hotset::lab {
 namespace {
@@ -121,7 +120,7 @@ routing_trace read_oracle_general(const std::filesystem::path& path) {
   return parse_oracle_general(read_single_input(path), path.string());
 }
 
-void write_oracle_general(const routing_trace& trace, output_file& out) {
+void write_oracle_general(const routing_trace& trace, output_file&& out) {
   auto made = visit_sequence::create(trace, {.per_access = true, .max_tokens = 0});
   if (!made) refuse_input(out.name(), "", "not written: " + made.error().message, "");
   const visit_sequence& visits = *made;
@@ -140,11 +139,6 @@ void write_oracle_general(const routing_trace& trace, output_file& out) {
     out.write({record.data(), record.size()});
   }
   out.commit();
-}
-
-void write_oracle_general(const routing_trace& trace, const std::filesystem::path& path) {
-  output_file out(path, output_content::binary);
-  write_oracle_general(trace, out);
 }
 
 }  // namespace hotset::lab

@@ -7,10 +7,9 @@
 #include <string_view>
 
 #include "hotset/trace/routing_trace.hpp"
+#include "lab/files/output_file.hpp"
 
 namespace hotset::lab {
-
-class output_file;
 
 /// Bytes of a record.
 inline constexpr std::size_t oracle_general_record = 24;
@@ -35,8 +34,6 @@ inline constexpr std::size_t oracle_general_record = 24;
 /// clock: the step; object: layer * experts + expert; size: the layer's expert bytes, 1 if unknown;
 /// next: number of the record (from 0) that next names the object, -1 if none does.
 /// Errors: trace_error if a size exceeds 2^32 - 1; as output_file if it cannot be written.
-void write_oracle_general(const routing_trace& trace, output_file& out);
-/// The same to a file.
-void write_oracle_general(const routing_trace& trace, const std::filesystem::path& path);
+void write_oracle_general(const routing_trace& trace, output_file&& out);
 
 }  // namespace hotset::lab

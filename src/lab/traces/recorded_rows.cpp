@@ -7,19 +7,50 @@
 #include <tuple>
 #include <utility>
 
+#include <fmt/format.h>
+
+#include "hotset/core/ids.hpp"
+#include "lab/traces/trace_rows.hpp"
+
 namespace hotset::lab {
 namespace {
 
 auto place_of(const trace_record& r) { return std::tie(r.sequence, r.step, r.token, r.layer); }
+auto token_of(const trace_record& r) { return std::tie(r.sequence, r.step, r.token); }
+
+std::string line_of(const trace_record& r) { return fmt::format("line {}", r.line); }
+
+std::vector<std::int32_t> layers_of(const std::vector<trace_record>& records) {
+  std::vector<std::int32_t> layers;
+  for (const auto& r : records)
+    if (layers.empty() || layers.back() != r.layer) layers.push_back(r.layer);
+  std::ranges::sort(layers);
+  layers.erase(std::unique(layers.begin(), layers.end()), layers.end());
+  return layers;
+}
+
+void note_missing_layers(const routing_trace& trace, reading_notes* notes) {
+  std::size_t lacking = 0;
+  for (std::size_t t = 0; t < trace.tokens(); ++t)
+    lacking += std::ranges::any_of(each<layer_id>(trace.layers), [&](layer_id layer) {
+      return std::ranges::count(trace.ids_of(t, layer), no_expert) == trace.top_k;
+    });
+  if (2 * lacking > trace.tokens())
+    add_note(notes, fmt::format("{} of {} tokens have not all layers: fields token and step say "
+                                "which rows are one token's",
+                                lacking, trace.tokens()));
+}
 
 /// Records of one token in one layer; all of them have the place of the first.
 using row = std::span<trace_record>;
 
-std::vector<row> rows_of(std::span<trace_record> records) {
+/// Splits records where what `of` says of them changes.
+template <class Of>
+std::vector<row> split(std::span<trace_record> records, Of of) {
   std::vector<row> rows;
   while (!records.empty()) {
     const auto end = std::ranges::find_if(
-        records, [&](const trace_record& r) { return place_of(r) != place_of(records.front()); });
+        records, [&](const trace_record& r) { return of(r) != of(records.front()); });
     rows.push_back(records.first(static_cast<std::size_t>(end - records.begin())));
     records = records.subspan(rows.back().size());
   }
@@ -34,18 +65,14 @@ std::span<const row> pass_at(std::span<const row> rows) {
   return end == rows.end() ? rows : rows.first(static_cast<std::size_t>(end - rows.begin()) + 1);
 }
 
-/// Returns the tokens of a pass that has the same number of rows, 2 or more, in each of 2 or more layers; else 0. A line
-/// that lists several tokens has said which rows belong together.
+/// Returns the tokens of a pass that has the same number of rows, 2 or more, in each of 2 or more layers; else 0.
 std::size_t tokens_by_layer(std::span<const row> pass) {
   const auto layer = [&](std::size_t i) { return pass[i].front().layer; };
   const auto tokens = static_cast<std::size_t>(
       std::ranges::count_if(pass, [&](const row& r) { return r.front().layer == layer(0); }));
   if (tokens < 2 || tokens == pass.size() || pass.size() % tokens != 0) return 0;
-  for (std::size_t i = 0; i < pass.size(); ++i) {
-    const bool begins = i % tokens == 0;
-    const bool rises = i > 0 && layer(i) > layer(i - 1);
-    if (pass[i].front().token != 0 || (i > 0 && begins != rises)) return 0;
-  }
+  for (std::size_t i = 1; i < pass.size(); ++i)
+    if ((i % tokens == 0) != (layer(i) > layer(i - 1))) return 0;
   return tokens;
 }
 
@@ -79,31 +106,148 @@ void recorded_rows::begin(const row_place& place) {
 }
 
 void recorded_rows::add(expert_id id, float weight) {
+  if (next_.rank == most_ranks)
+    lines_.refuse("a token has too many experts", "up to " + std::to_string(most_ranks));
   next_.expert = id;
   next_.weight = weight;
   records_.push_back(next_);
-  skip();
-}
-
-void recorded_rows::skip() {
-  if (next_.rank == most_ranks)
-    lines_.refuse("a token has too many experts", "up to " + std::to_string(most_ranks));
   here_->rank = next_.rank++;
 }
 
-void recorded_rows::next_token() {
-  here_->token = ++next_.token;
-  next_.rank = 0;
+void recorded_rows::divide(std::int32_t top_k) {
+  const auto runs = split(records_, [](const trace_record& r) { return r.layer; });
+  const auto size = [](const row& run) { return run.size(); };
+  const auto ranks =
+      top_k > 0 ? static_cast<std::size_t>(top_k) : std::ranges::min(runs, {}, size).size();
+  if (ranks > std::size_t{most_ranks})
+    refuse_input(facts_.file, "", fmt::format("every layer has {} rows or more", ranks),
+                 fmt::format("a top_k of 1..{}; name it as an option", most_ranks));
+  facts_.top_k = static_cast<std::int32_t>(ranks);
+  numbered_ = ranked_ = true;
+  std::uint64_t step = 0;
+  for (auto rest = std::span(runs); !rest.empty(); ++step) {
+    const auto pass = pass_at(rest);
+    rest = rest.subspan(pass.size());
+    const auto tokens = std::ranges::max(pass, {}, size).size() / ranks;
+    for (const auto& run : pass) {
+      if (run.size() % ranks != 0)
+        refuse_input(facts_.file, line_of(run.back()),
+                     fmt::format("layer {} ends after {} rows (is the file cut short?)",
+                                 run.front().layer, run.size()),
+                     fmt::format("a multiple of top_k = {}", ranks));
+      for (std::size_t i = 0; i < run.size(); ++i) {
+        run[i].step = step;
+        run[i].token = tokens - run.size() / ranks + i / ranks;
+        run[i].rank = static_cast<std::int32_t>(i % ranks);
+        run[i].kind = tokens > 1 ? request_class::prefill : request_class::decode;
+      }
+    }
+  }
+}
+
+void recorded_rows::refuse_a_broken_end() const {
+  if (records_.empty()) return;
+  const auto layer = std::ranges::max(records_, {}, &trace_record::layer).layer;
+  const auto rank =
+      std::max(facts_.top_k - 1, std::ranges::max(records_, {}, &trace_record::rank).rank);
+  const auto& last = records_.back();
+  if (last.layer != layer || last.rank != rank)
+    lines_.refuse(
+        fmt::format("the file ends inside a token, at layer {}, slot {}", last.layer, last.rank),
+        fmt::format("a last row of layer {}, slot {}", layer, rank));
 }
 
 routing_trace recorded_rows::finish(bool weights) && {
-  facts_.weights = weights;
-  facts_.places_inferred = !numbered_;
   if (!numbered_) join_layer_by_layer();
   settle_sequences();
   if (!ranked_) number_ranks();
   std::erase_if(records_, [](const trace_record& r) { return r.expert == no_expert; });
-  return trace_of(std::move(records_), facts_);
+  if (records_.empty()) refuse_input(facts_.file, "", "routes no expert", "1 or more");
+  const auto layers = layers_of(records_);
+  sort_and_check();
+  routing_trace trace;
+  trace.name = trace_name(facts_.file);
+  trace.model = facts_.model;
+  trace.source = facts_.source;
+  trace.layers = static_cast<std::int32_t>(layers.size());
+  infer_shape(trace);
+  for (const auto layer : layers)  // bytes are known for every layer, or for none
+    if (const auto at = facts_.layer_bytes.find(layer); at != facts_.layer_bytes.end())
+      trace.expert_bytes.push_back(at->second);
+  if (trace.expert_bytes.size() != layers.size()) trace.expert_bytes.clear();
+  keep_layer_numbers(trace, layers);
+  fill(trace, layers, weights);
+  if (!numbered_) note_missing_layers(trace, facts_.notes);
+  if (const auto bad = trace.validate()) refuse_input(facts_.file, "", bad->message, "");
+  return trace;
+}
+
+void recorded_rows::sort_and_check() {
+  const auto rank_of = [](const trace_record& r) {
+    return std::tuple_cat(place_of(r), std::tie(r.rank));
+  };
+  std::ranges::sort(records_, {}, [&](const trace_record& r) {
+    return std::tuple_cat(rank_of(r), std::tie(r.line));
+  });
+  const auto twice = std::ranges::adjacent_find(records_, {}, rank_of);
+  if (twice != records_.end())
+    refuse_input(facts_.file, line_of(*(twice + 1)),
+                 fmt::format("layer {}, rank {} of this token was given in line {}", twice->layer,
+                             twice->rank, twice->line),
+                 "each rank of a token once");
+}
+
+void recorded_rows::infer_shape(routing_trace& trace) const {
+  std::int32_t experts = 0;
+  std::int32_t ranks = 0;
+  const auto check = [&](const trace_record& r, std::string_view what, std::int32_t value,
+                         std::int32_t limit) {
+    if (limit > 0 && value >= limit)
+      refuse_input(facts_.file, line_of(r), fmt::format("{} {}", what, value),
+                   fmt::format("0..{}", limit - 1));
+  };
+  for (const auto& r : records_) {
+    check(r, "expert", number(r.expert), facts_.experts);
+    check(r, "rank", r.rank, facts_.top_k);
+    experts = std::max(experts, number(r.expert) + 1);
+    ranks = std::max(ranks, r.rank + 1);
+  }
+  trace.top_k = facts_.top_k > 0 ? facts_.top_k : ranks;
+  trace.experts = facts_.experts > 0 ? facts_.experts : std::max(experts, trace.top_k);
+  if (facts_.experts == 0) note_inferred_experts(facts_.notes, trace.experts);
+}
+
+void recorded_rows::fill(routing_trace& trace, const std::vector<std::int32_t>& layers,
+                         bool weights) const {
+  std::size_t tokens = 1;
+  for (std::size_t i = 1; i < records_.size(); ++i)
+    tokens += token_of(records_[i]) != token_of(records_[i - 1]) ? 1U : 0U;
+  const auto cells =
+      detail::product({tokens, layers.size(), static_cast<std::size_t>(trace.top_k)});
+  // A few far-apart numbers must not ask for all the memory there is: a sixteenth of the cells is filled.
+  constexpr std::size_t free_cells = std::size_t{2} << 20U;
+  if (!cells || *cells > free_cells + 16 * records_.size())
+    refuse_input(facts_.file, "",
+                 fmt::format("{} tokens x {} layers x top-{} for {} routed experts", tokens,
+                             layers.size(), trace.top_k, records_.size()),
+                 "a trace in which most tokens visit most layers");
+  trace.ids.resize(*cells, no_expert);
+  if (weights) trace.weights.resize(*cells);
+  for (std::size_t i = 0; i < records_.size(); ++i) {
+    const auto& r = records_[i];
+    if (i == 0 || token_of(records_[i - 1]) != token_of(r)) {
+      const bool same_sequence = i > 0 && records_[i - 1].sequence == r.sequence;
+      const bool same_step = same_sequence && records_[i - 1].step == r.step;
+      trace.step.push_back(i == 0 ? 0 : trace.step.back() + (same_step ? 0U : 1U));
+      trace.sequence.push_back(i == 0 ? 0 : trace.sequence.back() + (same_sequence ? 0U : 1U));
+      trace.kind.push_back(r.kind);
+    }
+    const auto layer = std::ranges::lower_bound(layers, r.layer) - layers.begin();
+    const auto at = trace.index(trace.tokens() - 1, static_cast<layer_id>(layer)) +
+                    static_cast<std::size_t>(r.rank);
+    trace.ids[at] = r.expert;
+    if (weights) trace.weights[at] = r.weight;
+  }
 }
 
 void recorded_rows::join_layer_by_layer() {
@@ -111,7 +255,7 @@ void recorded_rows::join_layer_by_layer() {
   std::ranges::sort(records_, {}, [](const trace_record& r) {
     return std::tie(r.sequence, r.line, r.token, r.rank);
   });
-  const auto rows = rows_of(records_);
+  const auto rows = split(records_, place_of);
   std::size_t steps = 0;
   for (auto rest = std::span(rows); !rest.empty();) {
     const auto pass = pass_at(rest);
@@ -149,8 +293,8 @@ void recorded_rows::number_ranks() {
     const bool follows = i > 0 && place_of(records_[i]) == place_of(records_[i - 1]);
     records_[i].rank = follows ? records_[i - 1].rank + 1 : 0;
     if (records_[i].rank >= most_ranks)
-      refuse_input(facts_.file, "line " + std::to_string(records_[i].line),
-                   "a token has too many experts", "up to " + std::to_string(most_ranks));
+      refuse_input(facts_.file, line_of(records_[i]), "a token has too many experts",
+                   "up to " + std::to_string(most_ranks));
   }
 }
 

@@ -1,18 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Rows of experts, in the order of a file, that say more or less of their places.
+/// Rows of experts, in the order of a file, that say more or less of their places, and the trace that they make.
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
+#include "hotset/trace/routing_trace.hpp"
 #include "lab/traces/text_scan.hpp"
-#include "lab/traces/trace_records.hpp"
+#include "lab/traces/trace_options.hpp"
 
 namespace hotset::lab {
+
+/// What a header or the options said; 0 means: infer.
+struct record_facts {
+  record_facts(std::string name, std::string recorder, const open_trace_options& options)
+      : file(std::move(name)),
+        source(std::move(recorder)),
+        experts(options.experts),
+        notes(options.notes) {}
+
+  /// Highest accepted id.
+  [[nodiscard]] std::int32_t most_expert() const noexcept {
+    return (experts > 0 ? experts : most_experts) - 1;
+  }
+
+  std::string file;
+  std::string model{};
+  std::string source;
+  std::int32_t experts;
+  std::int32_t top_k = 0;
+  std::map<std::int32_t, std::uint64_t> layer_bytes{};  ///< by the recording's number
+  reading_notes* notes;
+};
 
 /// What a row says of its place; the rest is inferred.
 struct row_place {
@@ -24,6 +49,19 @@ struct row_place {
   std::string_view sequence = "0";  ///< a number or a name
 };
 
+/// One expert that one token was routed to in one layer.
+struct trace_record {
+  std::uint64_t sequence = 0;
+  std::uint64_t step = 0;   ///< orders the steps of a sequence
+  std::uint64_t token = 0;  ///< orders the tokens of a step
+  std::int32_t layer = 0;   ///< the recording's own number
+  std::int32_t rank = 0;
+  expert_id expert = no_expert;
+  float weight = 0;
+  request_class kind = request_class::decode;
+  std::uint64_t line = 0;  ///< where it was read
+};
+
 /// Collects rows and makes a trace of them. Sequences may be interleaved; they are numbered by value if all names are
 /// numbers below 2^32, else by first appearance.
 ///   token alone: each token is a step.
@@ -31,6 +69,8 @@ struct row_place {
 ///   neither: a step ends where the layer does not rise. A prompt may be recorded layer by layer: n rows of each of its
 ///     layers, then those of the next. Such rows become the n tokens of one step, prefill if no row says its phase.
 ///   rank: a row whose rank rises within a layer continues the token. Without ranks: the order in the file.
+/// Layers become dense in ascending order of their numbers, which metadata "layers" keeps when they are
+/// not 0, 1, 2, ...; sequences and steps are renumbered from 0.
 class recorded_rows {
  public:
   /// Pre: `lines` outlives it: refusals name its current line.
@@ -41,15 +81,25 @@ class recorded_rows {
   void begin(const row_place& place);
   /// Appends an expert to the row's token; -1 is absent. Errors: trace_error for too many.
   void add(expert_id id, float weight = 0);
-  /// Leaves a rank of the token empty. Errors: as add().
-  void skip();
-  /// The experts that follow are those of the row's next token.
-  void next_token();
+
+  /// Divides rows of one expert each, in execution order, into tokens of top_k experts; 0: as many as the shortest
+  /// run of one layer. A pass ends where the layer falls. A layer with n times top_k rows in a pass routed n tokens
+  /// (a batch: one prefill step); one that routed fewer than its pass routed the last ones, as an engine does that
+  /// needs only the last outputs. A pass of one token is a decode step.
+  /// Errors: trace_error for a layer that ends inside a token.
+  void divide(std::int32_t top_k);
 
   [[nodiscard]] bool empty() const noexcept { return records_.empty(); }
+  /// What a header says may be set until the first row.
+  [[nodiscard]] record_facts& facts() noexcept { return facts_; }
   /// Highest accepted id.
   [[nodiscard]] std::int32_t most_expert() const noexcept { return facts_.most_expert(); }
-  /// `weights`: whether rows had them. Errors: trace_error.
+  /// Rows that stand in execution order end with the last rank of the last layer.
+  /// Errors: trace_error that names the last line.
+  void refuse_a_broken_end() const;
+  /// Notes an inferred number of experts and, if no row said its token or step, that most tokens lack layers.
+  /// `weights`: whether rows had them.
+  /// Errors: trace_error for no experts, an expert twice at one place, or an id out of range.
   [[nodiscard]] routing_trace finish(bool weights) &&;
 
  private:
@@ -64,6 +114,9 @@ class recorded_rows {
   void join_layer_by_layer();
   void settle_sequences();
   void number_ranks();
+  void sort_and_check();
+  void infer_shape(routing_trace& trace) const;
+  void fill(routing_trace& trace, const std::vector<std::int32_t>& layers, bool weights) const;
 
   record_facts facts_;
   const line_scanner& lines_;

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstddef>
 #include <limits>
 #include <numeric>
@@ -12,10 +11,12 @@
 #include <tuple>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "hotset/core/router_scores.hpp"
+#include "hotset/predict/layer_scores.hpp"
 #include "lab/files/input_error.hpp"
 #include "lab/files/input_files.hpp"
-#include "lab/traces/trace_records.hpp"
 
 namespace hotset::lab {
 namespace {
@@ -25,37 +26,24 @@ constexpr std::array<std::string_view, 4> id_names = {"routed_experts", "experts
 constexpr std::array<std::string_view, 2> logit_names = {"logits", "router_logits"};
 constexpr std::string_view accepted_ids = "integers [tokens, layers, top_k]";
 constexpr std::string_view accepted_logits = "real numbers [tokens, layers, experts]";
+constexpr std::size_t widest = most_experts;
 
-/// Whether real numbers may be ids: whole, and -1 or more.
-bool are_whole(const npy_array& array) {
-  const auto numbers = floats_of(array);
-  return std::ranges::all_of(numbers, [](float x) {
-    return x >= -1 && x < static_cast<float>(most_experts) && x == std::floor(x);
-  });
-}
-
-std::vector<std::int64_t> whole_numbers_of(const npy_array& array) {
-  if (array.is_integer()) return integers_of(array);
-  const auto numbers = floats_of(array);
-  return {numbers.begin(), numbers.end()};
-}
+using numbers = std::vector<std::int64_t>;
 
 /// Ids of a row of 3 or more would name an expert twice.
-bool are_a_map(const std::vector<std::int64_t>& numbers, std::size_t width) {
-  return width > 2 && std::ranges::all_of(numbers, [](auto n) { return n == 0 || n == 1; }) &&
-         std::ranges::find(numbers, 1) != numbers.end();
+bool are_a_map(const numbers& ids, std::size_t width) {
+  return width > 2 && std::ranges::all_of(ids, [](auto n) { return n == 0 || n == 1; }) &&
+         std::ranges::find(ids, 1) != ids.end();
 }
 
 /// The routed experts of each row of a map, in the order of their ids; rows with fewer than the fullest end in -1.
-std::vector<std::int64_t> ids_of_map(const std::vector<std::int64_t>& map, std::size_t width,
-                                     std::size_t& top_k) {
+numbers ids_of_map(const numbers& map, std::size_t width, std::size_t& top_k) {
   top_k = 0;
   for (std::size_t at = 0; at < map.size(); at += width) {
-    const auto row = map.begin() + static_cast<std::ptrdiff_t>(at);
-    const auto routed = std::count(row, row + static_cast<std::ptrdiff_t>(width), 1);
+    const auto routed = std::ranges::count(std::span(map).subspan(at, width), 1);
     top_k = std::max(top_k, static_cast<std::size_t>(routed));
   }
-  std::vector<std::int64_t> ids(map.size() / width * top_k, -1);
+  numbers ids(map.size() / width * top_k, -1);
   for (std::size_t at = 0; at < map.size(); at += width) {
     auto next = at / width * top_k;
     for (std::size_t e = 0; e < width; ++e)
@@ -67,11 +55,10 @@ std::vector<std::int64_t> ids_of_map(const std::vector<std::int64_t>& map, std::
 /// "req2" before "req10".
 bool before(const npy_array& a, const npy_array& b) {
   const auto split = [](std::string_view name) {
-    const auto end = name.find_last_not_of("0123456789");
-    auto digits = end == std::string_view::npos ? name : name.substr(end + 1);
-    const auto stem = name.substr(0, name.size() - digits.size());
+    const auto digits_begin = name.find_last_not_of("0123456789") + 1;  // 0 if there is none
+    auto digits = name.substr(digits_begin);
     digits.remove_prefix(std::min(digits.find_first_not_of('0'), digits.size()));
-    return std::tuple(stem, digits.size(), digits);
+    return std::tuple(name.substr(0, digits_begin), digits.size(), digits);
   };
   return split(a.name) < split(b.name);
 }
@@ -89,12 +76,11 @@ class array_reader {
     const auto* const logits = one_of(logit_names);
     if (ids != nullptr) {
       add_request(*ids);
-      if (logits != nullptr) add_logits(*logits);
-      if (const auto* const given = find("weights")) add_weights(*given);
+      if (const auto* const given = find("weights")) add_weights(*given, *ids);
     } else if (logits != nullptr) {
       choose(*logits);
     } else if (arrays_.size() == 1 && !arrays_.front().is_integer()) {
-      add_real_numbers(arrays_.front());
+      choose(arrays_.front());
     } else {
       add_requests();
     }
@@ -103,7 +89,9 @@ class array_reader {
       if (const auto* const given = find("sequences")) trace_.sequence = of_tokens(*given);
       if (const auto* const given = find("steps")) trace_.step = of_tokens(*given);
     }
-    tell_prefill();
+    for (std::size_t t = 1; t < trace_.tokens(); ++t)
+      if (trace_.step[t - 1] == trace_.step[t] && trace_.sequence[t - 1] == trace_.sequence[t])
+        trace_.kind[t - 1] = trace_.kind[t] = request_class::prefill;
     if (const auto bad = trace_.validate()) refuse_input(file_, "", bad->message, "");
     return std::move(trace_);
   }
@@ -112,83 +100,73 @@ class array_reader {
   [[nodiscard]] const npy_array* find(std::string_view name) const {
     const auto at = std::ranges::find(arrays_, name, &npy_array::name);
     if (std::ranges::count(arrays_, name, &npy_array::name) > 1)
-      refuse_input(file_, "array '" + std::string(name) + "'", "is there twice", "each name once");
+      refuse_input(file_, fmt::format("array '{}'", name), "is there twice", "each name once");
     return at == arrays_.end() ? nullptr : &*at;
   }
   [[nodiscard]] const npy_array* one_of(std::span<const std::string_view> names) const {
     const npy_array* found = nullptr;
     for (const auto name : names) {
       const auto* const held = find(name);
-      if (held == nullptr) continue;
-      if (found != nullptr)
-        refuse_input(file_, "", "arrays '" + found->name + "' and '" + held->name + "'",
+      if (held != nullptr && found != nullptr)
+        refuse_input(file_, "", fmt::format("arrays '{}' and '{}'", found->name, held->name),
                      "one of them");
-      found = held;
+      if (held != nullptr) found = held;
     }
     return found;
   }
   [[noreturn]] void refuse(const npy_array& array, std::string_view found,
                            std::string_view accepted) const {
-    refuse_input(file_, "'" + array.name + "'", found, accepted);
+    refuse_input(file_, fmt::format("'{}'", array.name), found, accepted);
   }
   [[noreturn]] void refuse(const npy_array& array, std::string_view accepted) const {
     refuse(array, array.description(), accepted);
   }
+  template <class... Parts>
+  void note(fmt::format_string<Parts...> text, Parts&&... parts) const {
+    add_note(options_.notes, fmt::format(text, std::forward<Parts>(parts)...));
+  }
 
   /// tokens, layers, and what a token has in a layer.
   void check_shape(const npy_array& array, std::string_view accepted) const {
-    if (array.shape.size() != 3 || array.size() == 0 ||
-        array.shape[1] > static_cast<std::size_t>(most_layers))
+    if (array.shape.size() != 3 || array.size() == 0 || array.shape[1] > std::size_t{most_layers})
       refuse(array, accepted);
   }
-
-  /// No router's logits are all whole; ids that went through pandas or JSON are.
-  void add_real_numbers(const npy_array& array) {
-    const bool ids =
-        array.shape.size() == 3 && are_whole(array) &&
-        (options_.top_k == 0 || static_cast<std::size_t>(options_.top_k) == array.shape[2]);
-    if (!ids) return choose(array);
-    add_note(options_.notes,
-             "'" + array.name + "': whole numbers stored as real ones: read as ids");
-    add_request(array);
+  /// Whether so many experts are those of a layer, as far as that is known.
+  [[nodiscard]] bool may_be_experts(std::size_t extent) const {
+    return extent <= widest &&
+           (options_.experts <= 0 || extent == static_cast<std::size_t>(options_.experts));
   }
 
   void add_request(const npy_array& array) {
     check_shape(array, accepted_ids);
-    if (!array.is_integer() && !are_whole(array)) refuse(array, accepted_ids);
-    auto numbers = whole_numbers_of(array);
+    if (!array.is_integer()) refuse(array, accepted_ids);
+    auto ids = integers_of(array);
     auto wide = array.shape[2];
-    if (are_a_map(numbers, wide)) {
-      check_map(array);
-      numbers = ids_of_map(numbers, array.shape[2], wide);
+    if (are_a_map(ids, wide)) {
+      if (!may_be_experts(wide))
+        refuse(array, fmt::format("a map of {} experts", options_.experts));
+      if (find("weights") != nullptr)
+        refuse(array, "ids where weights stand beside them: a map has no ranks");
+      mapped_experts_ = static_cast<std::int32_t>(wide);
+      ids = ids_of_map(ids, array.shape[2], wide);
     }
-    if (wide > static_cast<std::size_t>(most_ranks)) refuse(array, accepted_ids);
+    if (wide > std::size_t{most_ranks}) refuse(array, accepted_ids);
     const auto layers = static_cast<std::int32_t>(array.shape[1]);
     const auto ranks = static_cast<std::int32_t>(wide);
     if (options_.top_k > 0 && ranks != options_.top_k)
-      refuse(array, std::to_string(ranks) + " experts of a token in a layer",
-             "as many as the top_k of " + std::to_string(options_.top_k) + " (--top-k)");
+      refuse(array, fmt::format("{} experts of a token in a layer", ranks),
+             fmt::format("as many as the top_k of {} (--top-k)", options_.top_k));
     const bool first = trace_.ids.empty();
     if (!first && (layers != trace_.layers || ranks != trace_.top_k))
-      refuse(array, "requests of one model: [tokens, " + std::to_string(trace_.layers) + ", " +
-                        std::to_string(trace_.top_k) + "]");
+      refuse(array,
+             fmt::format("requests of one model: [tokens, {}, {}]", trace_.layers, trace_.top_k));
     trace_.layers = layers;
     trace_.top_k = ranks;
-    add_ids(array, numbers);
+    add_ids(array, ids);
     add_tokens(array.shape[0], first ? 0 : trace_.sequence.back() + 1);
   }
 
-  void check_map(const npy_array& array) {
-    const auto experts = array.shape[2];
-    if (experts > static_cast<std::size_t>(most_experts) ||
-        (options_.experts > 0 && experts != static_cast<std::size_t>(options_.experts)))
-      refuse(array, "a map of " + std::to_string(options_.experts) + " experts");
-    if (find("weights") != nullptr)
-      refuse(array, "ids where weights stand beside them: a map has no ranks");
-    mapped_experts_ = static_cast<std::int32_t>(experts);
-  }
-
-  void add_ids(const npy_array& array, const std::vector<std::int64_t>& numbers) {
+  void add_ids(const npy_array& array, const numbers& ids) {
     const auto told = options_.experts > 0 ? options_.experts : mapped_experts_;
     const auto most = told > 0 ? told : most_experts;
     // What an unsigned type fills up with, unless it is an expert's number.
@@ -196,14 +174,14 @@ class array_reader {
                             ? (std::int64_t{1} << (8 * array.item)) - 1
                             : std::int64_t{-1};
     std::int64_t highest = -1;
-    for (const auto id : numbers) {
+    for (const auto id : ids) {
       if (id == filler && array.kind == 'u' && array.item == 1 && told == 0)
-        refuse(array, "an expert " + std::to_string(id) + ", which may stand for none",
+        refuse(array, fmt::format("an expert {}, which may stand for none", id),
                "such arrays with the number of experts of a layer (--experts)");
       const bool absent = id < 0 || (id == filler && (told == 0 || id >= told));
       if (!absent && id >= most)
-        refuse(array, "an expert " + std::to_string(id),
-               "0.." + std::to_string(most - 1) + ", or below 0 for none");
+        refuse(array, fmt::format("an expert {}", id),
+               fmt::format("0..{}, or below 0 for none", most - 1));
       trace_.ids.push_back(absent ? no_expert : static_cast<expert_id>(id));
       if (!absent) highest = std::max(highest, id);
     }
@@ -213,22 +191,20 @@ class array_reader {
 
   void note_guesses() const {
     if (mapped_experts_ > 0)
-      add_note(options_.notes, "zeros and ones: read as a map of the routed experts, top-" +
-                                   std::to_string(trace_.top_k) + " of " +
-                                   std::to_string(trace_.experts));
+      note("zeros and ones: read as a map of the routed experts, top-{} of {}", trace_.top_k,
+           trace_.experts);
     else if (options_.experts == 0 && trace_.logits.empty())
       note_inferred_experts(options_.notes, trace_.experts);
     if (static_cast<std::size_t>(trace_.layers) > trace_.tokens())
-      add_note(options_.notes, std::to_string(trace_.layers) + " layers and " +
-                                   std::to_string(trace_.tokens()) +
-                                   " tokens: transposed? Arrays are [tokens, layers, top_k]");
+      note("{} layers and {} tokens: transposed? Arrays are [tokens, layers, top_k]", trace_.layers,
+           trace_.tokens());
   }
 
   void add_tokens(std::size_t count, std::uint32_t sequence) {
     constexpr auto most = std::size_t{std::numeric_limits<std::uint32_t>::max()} - 1;
     const auto before = trace_.tokens();
     if (count >= most - before)
-      refuse_input(file_, "", std::to_string(before + count) + " tokens", "fewer than 2^32 - 1");
+      refuse_input(file_, "", fmt::format("{} tokens", before + count), "fewer than 2^32 - 1");
     trace_.step.resize(before + count);
     std::iota(trace_.step.begin() + static_cast<std::ptrdiff_t>(before), trace_.step.end(),
               static_cast<std::uint32_t>(before));
@@ -240,58 +216,39 @@ class array_reader {
     std::vector<npy_array> requests;
     std::string held;
     for (const auto& array : arrays_) {
-      held.append(held.empty() ? "" : ", ").append("'" + array.name + "': " + array.description());
+      held += fmt::format("{}'{}': {}", held.empty() ? "" : ", ", array.name, array.description());
       if (array.is_integer() && array.shape.size() == 3) requests.push_back(array);
     }
     const auto empty =
         std::erase_if(requests, [](const npy_array& array) { return array.shape[0] == 0; });
     if (requests.empty()) refuse_input(file_, "", held.empty() ? "no arrays" : held, accepted_ids);
-    if (empty > 0)
-      add_note(options_.notes, std::to_string(empty) + " requests without tokens: left out");
+    if (empty > 0) note("{} requests without tokens: left out", empty);
     std::ranges::sort(requests, before);
     for (const auto& request : requests) add_request(request);
   }
 
-  void add_weights(const npy_array& array) {
-    const auto& ids = *one_of(id_names);
+  void add_weights(const npy_array& array, const npy_array& ids) {
     if (array.shape != ids.shape) refuse(array, "the shape of '" + ids.name + "'");
     trace_.weights = floats_of(array);
     for (std::size_t i = 0; i < trace_.ids.size(); ++i)
       if (trace_.ids[i] == no_expert) trace_.weights[i] = 0;
   }
 
-  void add_logits(const npy_array& array) {
-    check_shape(array, "[tokens, layers, experts]");
-    const auto experts =
-        static_cast<std::int32_t>(std::min(array.shape[2], static_cast<std::size_t>(most_experts)));
-    if (array.shape[0] != trace_.tokens() ||
-        array.shape[1] != static_cast<std::size_t>(trace_.layers) || experts < trace_.experts ||
-        (options_.experts > 0 && experts != options_.experts))
-      refuse(array, "the tokens, layers and experts of the ids");
-    trace_.experts = experts;
-    trace_.logits = floats_of(array);
-  }
-
   void choose(const npy_array& array) {
     check_shape(array, accepted_logits);
-    if (array.is_integer() || array.shape[2] > static_cast<std::size_t>(most_experts) ||
-        (options_.experts > 0 && array.shape[2] != static_cast<std::size_t>(options_.experts)))
+    const auto experts = array.shape[2];
+    if (array.is_integer() || !may_be_experts(experts))
       refuse(array, options_.experts > 0
-                        ? "real numbers of " + std::to_string(options_.experts) + " experts"
+                        ? fmt::format("real numbers of {} experts", options_.experts)
                         : std::string(accepted_logits));
     if (options_.top_k == 0)
       refuse(array, array.description() + ", which is router logits, and no top_k is given",
-             "--top-k 1.." + std::to_string(array.shape[2]) +
-                 "; or ids: " + std::string(accepted_ids));
-    if (options_.top_k < 1 || static_cast<std::size_t>(options_.top_k) > array.shape[2])
-      refuse(array, "logits with a top_k of " + std::to_string(options_.top_k),
-             "1.." + std::to_string(array.shape[2]) + " (--top-k)");
-    if (are_whole(array))
-      add_note(options_.notes,
-               "'" + array.name +
-                   "': whole numbers, read as router logits: the top_k is not its last axis");
+             fmt::format("--top-k 1..{}; or ids: {}", experts, accepted_ids));
+    if (options_.top_k < 1 || static_cast<std::size_t>(options_.top_k) > experts)
+      refuse(array, fmt::format("logits with a top_k of {}", options_.top_k),
+             fmt::format("1..{} (--top-k)", experts));
     trace_.layers = static_cast<std::int32_t>(array.shape[1]);
-    trace_.experts = static_cast<std::int32_t>(array.shape[2]);
+    trace_.experts = static_cast<std::int32_t>(experts);
     trace_.top_k = options_.top_k;
     add_tokens(array.shape[0], 0);
     trace_.logits = floats_of(array);
@@ -299,39 +256,35 @@ class array_reader {
   }
 
   void select() {
-    auto made = router_scores::create(trace_.shape(), {});
-    if (!made) refuse_input(file_, "", made.error().message, "");
+    if (const auto bad = trace_.shape().validate()) refuse_input(file_, "", bad->message, "");
     const auto rows = trace_.tokens() * static_cast<std::size_t>(trace_.layers);
     const auto wide = static_cast<std::size_t>(trace_.experts);
     const auto chosen = static_cast<std::size_t>(trace_.top_k);
     trace_.ids.resize(rows * chosen);
     trace_.weights.resize(rows * chosen);
     std::vector<float> scores(wide);
+    std::vector<detail::scored_expert> best(wide);
     for (std::size_t row = 0; row < rows; ++row) {
-      made->score(std::span(trace_.logits).subspan(row * wide, wide), scores);
-      made->select(scores, {}, std::span(trace_.ids).subspan(row * chosen, chosen),
-                   std::span(trace_.weights).subspan(row * chosen, chosen));
+      softmax(std::span(trace_.logits).subspan(row * wide, wide), scores);
+      for (std::size_t e = 0; e < wide; ++e) best[e] = detail::make_scored(scores[e], e);
+      detail::sort_best(best, chosen);
+      const auto weights = std::span(trace_.weights).subspan(row * chosen, chosen);
+      for (std::size_t k = 0; k < chosen; ++k) {
+        trace_.ids[row * chosen + k] = detail::expert_of(best[k]);
+        weights[k] = scores[index_of(detail::expert_of(best[k]))];
+      }
+      divide_by_sum(weights);
     }
   }
 
   [[nodiscard]] std::vector<std::uint32_t> of_tokens(const npy_array& array) const {
     if (!array.is_integer() || array.shape != std::vector{trace_.tokens()})
-      refuse(array, "integers [" + std::to_string(trace_.tokens()) + "], one for each token");
-    std::vector<std::uint32_t> out;
-    for (const auto value : integers_of(array)) {
+      refuse(array, fmt::format("integers [{}], one for each token", trace_.tokens()));
+    const auto values = integers_of(array);
+    for (const auto value : values)
       if (value < 0 || value > std::numeric_limits<std::uint32_t>::max())
-        refuse(array, "a " + std::to_string(value), "0..2^32 - 1");
-      out.push_back(static_cast<std::uint32_t>(value));
-    }
-    return out;
-  }
-
-  void tell_prefill() {
-    const auto together = [&](std::size_t a, std::size_t b) {
-      return trace_.step[a] == trace_.step[b] && trace_.sequence[a] == trace_.sequence[b];
-    };
-    for (std::size_t t = 1; t < trace_.tokens(); ++t)
-      if (together(t - 1, t)) trace_.kind[t - 1] = trace_.kind[t] = request_class::prefill;
+        refuse(array, fmt::format("a {}", value), "0..2^32 - 1");
+    return {values.begin(), values.end()};
   }
 
   const std::vector<npy_array>& arrays_;

@@ -14,15 +14,13 @@ namespace hotset::lab {
 
 /// One of three:
 ///   routed_experts (experts, topk_ids, ids): integers [tokens, layers, top_k], with `weights` of that shape, `sequences`
-///     [tokens], `steps` [tokens] and `logits` [tokens, layers, experts] beside it where they are there;
+///     [tokens] and `steps` [tokens] beside it where they are there;
 ///   logits (router_logits): real numbers [tokens, layers, experts]: a token's experts are the top_k highest, ties by the lower
 ///     id, and their weights the softmax over them. With `sequences` and `steps` as above;
 ///   nothing of these names: each array of integers [tokens, layers, top_k] is a request, in the order of their names (numbers
 ///     at the end by value): a sequence of its own, left out if it has no tokens. A file with one array of real numbers
 ///     holds logits.
-/// Whole numbers stored as real ones are ids in an array that is named so, and in a file with one array unless top_k is
-/// given and differs from the last axis. Zeros and ones over a last axis of 3 or more are a map [tokens, layers,
-/// experts]: an expert with a 1 is routed.
+/// Zeros and ones over a last axis of 3 or more are a map [tokens, layers, experts]: an expert with a 1 is routed.
 /// The top_k is of logits, which are refused without one; ids must agree with it. Experts: the highest id + 1, or what
 /// logits have.
 /// Ids below 0, and the highest value of an unsigned type where no expert has it, are absent. Each token is a step where no

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <utility>
 
 #include "hotset/core/error.hpp"
@@ -52,6 +53,19 @@ field_map parse_field_map(std::string_view text) {
     map.*found->second = std::string(part->substr(equals + 1));
   }
   return map;
+}
+
+std::optional<request_class> parse_phase(std::string_view text) {
+  if (text == "prompt") return request_class::prefill;
+  if (text == "0" || text == "1" || text == "2") return static_cast<request_class>(text[0] - '0');
+  for (const auto& [phase, known] : request_classes)
+    if (text == known) return phase;
+  return std::nullopt;
+}
+
+std::string trace_name(const std::string& file) {
+  const auto name = std::filesystem::path(file).filename().string();
+  return name.substr(0, name.find('.', 1));
 }
 
 }  // namespace hotset::lab

@@ -12,6 +12,10 @@
 
 namespace hotset::lab {
 
+inline constexpr std::int32_t most_ranks = 4096;       ///< accepted top_k of a text format
+inline constexpr std::int32_t most_layers = 65536;     ///< accepted layer numbers of a text format
+inline constexpr std::int32_t most_experts = 1 << 20;  ///< accepted expert ids of a text format
+
 /// The formats that are known.
 enum class trace_format : std::uint8_t {
   automatic,     ///< by content
@@ -41,7 +45,7 @@ struct step_shape {
 /// Which key of a JSON line, or column of a CSV, means what. Only layer and experts must be there.
 struct field_map {
   std::string layer = "layer";
-  /// Of one token: a list of ids. JSON: or one such list for each of several tokens. CSV: or columns, as "e0..e5".
+  /// Of one token: a list of ids. CSV: or columns, as "e0..e5".
   std::string experts = "experts";
   std::string weights = "weights";  ///< of the same shape; everywhere or nowhere
   /// Default: token if there is one, else a step ends where the layer does not rise.
@@ -55,6 +59,14 @@ struct field_map {
 
 /// Reads "layer=l,experts=ids": what is not named keeps its name. Errors: invalid_config.
 [[nodiscard]] field_map parse_field_map(std::string_view text);
+
+/// "decode", "prefill" (or "prompt"), "verify", or "0", "1", "2".
+[[nodiscard]] std::optional<request_class> parse_phase(std::string_view text);
+inline constexpr std::string_view accepted_phases =
+    "decode, prefill (or prompt), verify, or 0, 1, 2";
+
+/// "gemma" for "a/gemma.route.csv".
+[[nodiscard]] std::string trace_name(const std::string& file);
 
 /// How a recording is read. Each reader uses what its format does not say, and leaves the rest alone.
 struct open_trace_options {

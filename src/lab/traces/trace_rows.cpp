@@ -8,7 +8,6 @@
 #include <numeric>
 #include <span>
 #include <string>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -16,101 +15,35 @@
 #include <fmt/ranges.h>
 
 #include "lab/files/input_error.hpp"
-#include "lab/traces/trace_records.hpp"
+#include "lab/traces/text_scan.hpp"
 
 namespace hotset::lab {
 namespace {
 
-/// Finds repeated ids of a row in one pass.
-class repeated_ids {
- public:
-  explicit repeated_ids(std::int32_t experts) : row_of_(static_cast<std::size_t>(experts)) {}
-
-  [[nodiscard]] bool in(id_view<expert_id> row) {
-    ++row_;
-    for (const auto id : row)
-      if (id != no_expert && std::exchange(row_of_[index_of(id)], row_) == row_) return true;
-    return false;
+/// values: [parts, any width]. Part i becomes what part chosen[i] was.
+template <class Value>
+void pick(std::vector<Value>& values, std::size_t parts, std::span<const std::size_t> chosen) {
+  const auto width = values.size() / parts;
+  std::vector<Value> out;
+  out.reserve(chosen.size() * width);
+  for (const auto part : chosen) {
+    const auto from = values.begin() + static_cast<std::ptrdiff_t>(part * width);
+    out.insert(out.end(), from, from + static_cast<std::ptrdiff_t>(width));
   }
-
- private:
-  std::uint64_t row_ = 0;
-  std::vector<std::uint64_t> row_of_;  ///< [E] the last row that has the expert
-};
-
-void empty_row(routing_trace& trace, std::size_t at) {
-  const auto wide = static_cast<std::size_t>(trace.top_k);
-  std::fill_n(trace.ids.begin() + static_cast<std::ptrdiff_t>(at), wide, no_expert);
-  if (!trace.weights.empty())
-    std::fill_n(trace.weights.begin() + static_cast<std::ptrdiff_t>(at), wide, 0.0F);
+  values = std::move(out);
 }
 
-std::size_t empty_filled_rows(routing_trace& trace) {
-  std::size_t found = 0;
-  repeated_ids repeated(trace.experts);
-  for (std::size_t t = 0; t < trace.tokens(); ++t)
-    for (const auto l : each<layer_id>(trace.layers)) {
-      if (!repeated.in(trace.ids_of(t, l))) continue;
-      empty_row(trace, trace.index(t, l));
-      ++found;
-    }
-  return found;
-}
-
-/// [L] whether any row of the layer routes an expert.
-std::vector<bool> routed_layers(const routing_trace& trace) {
-  std::vector<bool> routed(static_cast<std::size_t>(trace.layers));
-  const auto wide = static_cast<std::size_t>(trace.top_k);
-  for (std::size_t i = 0; i < trace.ids.size(); ++i)
-    if (trace.ids[i] != no_expert) routed[i / wide % routed.size()] = true;
-  return routed;
-}
-
-/// Calls change(values) for each array that has a row for each token in each layer and is not empty.
-template <class Change>
-void change_rows(routing_trace& trace, Change change) {
-  const auto unless_empty = [&](auto& values) {
-    if (!values.empty()) change(values);
-  };
-  unless_empty(trace.ids);
-  unless_empty(trace.weights);
-  unless_empty(trace.logits);
+/// The same of each array that has a row for each token in each layer.
+void pick_rows(routing_trace& trace, std::size_t parts, std::span<const std::size_t> chosen) {
+  pick(trace.ids, parts, chosen);
+  pick(trace.weights, parts, chosen);
+  pick(trace.logits, parts, chosen);
   for (auto* const halves : {&trace.probabilities, &trace.hidden, &trace.predictions}) {
     std::vector<std::uint16_t> raw(halves->size());
     for (std::size_t i = 0; i < raw.size(); ++i) raw[i] = halves->raw(i);
-    unless_empty(raw);
+    pick(raw, parts, chosen);
     *halves = half_array(std::move(raw));
   }
-}
-
-/// values: [parts, any width]. Leaves out the parts p for which kept[p modulo its size] is false.
-template <class Value>
-void keep_parts(std::vector<Value>& values, std::size_t parts, const std::vector<bool>& kept) {
-  const auto width = static_cast<std::ptrdiff_t>(values.size() / parts);
-  auto from = values.begin();
-  auto to = values.begin();
-  for (std::size_t part = 0; part < parts; ++part, from += width)
-    if (kept[part % kept.size()]) to = std::copy(from, from + width, to);
-  values.erase(to, values.end());
-}
-
-std::vector<std::int32_t> numbers_of(const routing_trace& trace, const std::vector<bool>& layers,
-                                     bool wanted) {
-  const auto all = layer_numbers(trace);
-  std::vector<std::int32_t> out;
-  for (std::size_t l = 0; l < layers.size(); ++l)
-    if (layers[l] == wanted) out.push_back(all[l]);
-  return out;
-}
-
-void keep_layers(routing_trace& trace, const std::vector<bool>& kept) {
-  keep_layer_numbers(trace, numbers_of(trace, kept, true));
-  trace.predictions = {};
-  trace.prediction_depth = 0;
-  const auto rows = trace.tokens() * kept.size();
-  change_rows(trace, [&](auto& values) { keep_parts(values, rows, kept); });
-  if (trace.expert_bytes.size() > 1) keep_parts(trace.expert_bytes, kept.size(), kept);
-  trace.layers = static_cast<std::int32_t>(std::ranges::count(kept, true));
 }
 
 std::string list_of(const std::vector<std::int32_t>& layers) {
@@ -121,24 +54,15 @@ std::string list_of(const std::vector<std::int32_t>& layers) {
                      more > 0 ? fmt::format(" and {} more", more) : "");
 }
 
-/// rows[i] is the token of before that comes to place i.
-void reorder(routing_trace& trace, const std::vector<std::size_t>& rows) {
-  const auto reordered = [&, before = trace.tokens()](auto& values) {
-    const auto width = static_cast<std::ptrdiff_t>(values.size() / before);
-    std::remove_reference_t<decltype(values)> out;
-    out.reserve(rows.size() * static_cast<std::size_t>(width));
-    for (const auto row : rows) {
-      const auto from = values.begin() + static_cast<std::ptrdiff_t>(row) * width;
-      out.insert(out.end(), from, from + width);
-    }
-    values = std::move(out);
-  };
-  change_rows(trace, reordered);
-  if (!trace.adapter.empty()) reordered(trace.adapter);
-  if (!trace.token_ids.empty()) reordered(trace.token_ids);
-  reordered(trace.sequence);
-  reordered(trace.kind);
-  reordered(trace.step);
+/// Token i becomes what token rows[i] was.
+void reorder(routing_trace& trace, std::span<const std::size_t> rows) {
+  const auto tokens = trace.tokens();
+  pick_rows(trace, tokens, rows);
+  pick(trace.adapter, tokens, rows);
+  pick(trace.token_ids, tokens, rows);
+  pick(trace.sequence, tokens, rows);
+  pick(trace.kind, tokens, rows);
+  pick(trace.step, tokens, rows);
 }
 
 /// The rows that are left of a run of one sequence's.
@@ -176,11 +100,44 @@ void put_abreast(routing_trace& trace, std::uint32_t abreast) {
 
 }  // namespace
 
+std::vector<std::int32_t> layer_numbers(const routing_trace& trace) {
+  std::vector<std::int32_t> out;
+  const auto text = trace.fact("layers").value_or("");
+  field_scanner scan(text, ',');
+  while (const auto field = scan.next())
+    if (const auto layer = parse_number<std::int32_t>(*field)) out.push_back(*layer);
+  if (out.size() == static_cast<std::size_t>(trace.layers)) return out;
+  out.resize(static_cast<std::size_t>(trace.layers));
+  std::iota(out.begin(), out.end(), 0);
+  return out;
+}
+
+void keep_layer_numbers(routing_trace& trace, const std::vector<std::int32_t>& layers) {
+  std::erase_if(trace.metadata, [](const auto& fact) { return fact.first == "layers"; });
+  if (layers.front() == 0 && layers.back() == static_cast<std::int32_t>(layers.size()) - 1) return;
+  std::pair<std::string, std::string> fact("layers", fmt::format("{}", fmt::join(layers, ",")));
+  const auto at = std::ranges::lower_bound(trace.metadata, fact);
+  trace.metadata.insert(at, std::move(fact));
+}
+
 void empty_filled_rows(routing_trace& trace, const std::string& file, reading_notes* notes) {
-  const auto rows = trace.tokens() * static_cast<std::size_t>(trace.layers);
-  const auto found = empty_filled_rows(trace);
-  const auto counted = std::to_string(found) + " of " + std::to_string(rows) +
-                       " rows name an expert twice, which no router does";
+  const auto wide = static_cast<std::size_t>(trace.top_k);
+  const auto rows = trace.ids.size() / wide;
+  std::vector<std::size_t> row_of(static_cast<std::size_t>(trace.experts));  // the last, from 1
+  std::size_t found = 0;
+  for (std::size_t row = 0; row < rows; ++row) {
+    const auto ids = std::span(trace.ids).subspan(row * wide, wide);
+    const bool filled = std::ranges::any_of(ids, [&](expert_id id) {
+      return id != no_expert && std::exchange(row_of[index_of(id)], row + 1) == row + 1;
+    });
+    if (!filled) continue;
+    ++found;
+    std::ranges::fill(ids, no_expert);
+    if (!trace.weights.empty())
+      std::ranges::fill(std::span(trace.weights).subspan(row * wide, wide), 0.0F);
+  }
+  const auto counted =
+      fmt::format("{} of {} rows name an expert twice, which no router does", found, rows);
   if (std::ranges::count(trace.ids, no_expert) == std::ssize(trace.ids))
     refuse_input(file, "", found > 0 ? counted : "routes no expert",
                  "rows of a token's experts in a layer, each expert once");
@@ -188,10 +145,30 @@ void empty_filled_rows(routing_trace& trace, const std::string& file, reading_no
 }
 
 void leave_out_dense_layers(routing_trace& trace, reading_notes* notes) {
-  const auto routed = routed_layers(trace);
-  const auto dense = numbers_of(trace, routed, false);
-  if (dense.empty() || dense.size() == routed.size()) return;
-  keep_layers(trace, routed);
+  const auto layers = static_cast<std::size_t>(trace.layers);
+  std::vector<bool> routed(layers);
+  for (std::size_t i = 0; i < trace.ids.size(); ++i)
+    if (trace.ids[i] != no_expert)
+      routed[i / static_cast<std::size_t>(trace.top_k) % layers] = true;
+  const auto numbers = layer_numbers(trace);
+  std::vector<std::size_t> kept;
+  std::vector<std::int32_t> kept_numbers;
+  std::vector<std::int32_t> dense;
+  for (std::size_t l = 0; l < layers; ++l) {
+    if (routed[l]) kept.push_back(l);
+    (routed[l] ? kept_numbers : dense).push_back(numbers[l]);
+  }
+  if (dense.empty() || kept.empty()) return;
+  std::vector<std::size_t> rows;
+  rows.reserve(trace.tokens() * kept.size());
+  for (std::size_t t = 0; t < trace.tokens(); ++t)
+    for (const auto l : kept) rows.push_back(t * layers + l);
+  trace.predictions = {};
+  trace.prediction_depth = 0;
+  pick_rows(trace, trace.tokens() * layers, rows);
+  if (trace.expert_bytes.size() > 1) pick(trace.expert_bytes, layers, kept);
+  trace.layers = static_cast<std::int32_t>(kept.size());
+  keep_layer_numbers(trace, kept_numbers);
   add_note(notes, list_of(dense) + " without a routed row: left out as dense");
 }
 

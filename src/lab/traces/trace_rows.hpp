@@ -3,12 +3,19 @@
 /// What is done to the rows of a trace after it was read: rows that no router made, layers without any, other steps.
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "hotset/trace/routing_trace.hpp"
 #include "lab/traces/trace_options.hpp"
 
 namespace hotset::lab {
+
+/// The recording's number of each layer: metadata "layers", else 0, 1, 2, ...
+[[nodiscard]] std::vector<std::int32_t> layer_numbers(const routing_trace& trace);
+/// Sets metadata "layers", or removes it if the numbers are 0, 1, 2, ...
+void keep_layer_numbers(routing_trace& trace, const std::vector<std::int32_t>& layers);
 
 /// A row is one token in one layer. A router names an expert once in a row: if an expert stands twice, the row was
 /// filled up (zeros of a dense layer or of a lost prompt, padding), and all its ids become absent.

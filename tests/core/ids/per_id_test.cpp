@@ -21,7 +21,6 @@ static_assert(has_subscript<per_slot<int>, slot_id>);
 static_assert(!has_subscript<per_slot<int>, layer_id>);
 static_assert(!has_subscript<per_slot<int>, int>);
 static_assert(!has_subscript<per_slot<int>, std::size_t>);
-static_assert(has_subscript<per_precision<int>, precision_id>);
 static_assert(!std::is_convertible_v<std::vector<int>, per_slot<int>>, "only where it is said");
 
 TEST(per_id, an_id_is_its_subscript) {

@@ -27,11 +27,12 @@ std::vector<std::uint32_t> last_order(unique_ids& unique, const std::vector<std:
   return out;
 }
 
+constexpr auto lowest = std::numeric_limits<std::int32_t>::min();
+constexpr auto highest = std::numeric_limits<std::int32_t>::max();
+
 // Hazard 6: -1 is "none", any other id out of range is a fault of the caller.
 TEST(unique_ids, tells_unknown_ids_from_minus_one) {
   unique_ids unique(8, 16);
-  constexpr auto lowest = std::numeric_limits<std::int32_t>::min();
-  constexpr auto highest = std::numeric_limits<std::int32_t>::max();
   EXPECT_THAT(collect(unique, {-1, 7, 0}), ElementsAre(7, 0));
   EXPECT_FALSE(unique.unknown());
   for (const auto id : {8, highest, -2, lowest}) {
@@ -44,26 +45,15 @@ TEST(unique_ids, tells_unknown_ids_from_minus_one) {
   EXPECT_FALSE(unique.unknown()) << "of the last collect";
 }
 
-// Hazard 5: duplicates.
-TEST(unique_ids, keeps_each_id_once_in_order_of_first_appearance) {
-  unique_ids unique(8, 16);
-  EXPECT_THAT(collect(unique, {3, 1, 3, 7, 1, 0}), ElementsAre(3, 1, 7, 0));
-  EXPECT_TRUE(unique.repeated());
-  EXPECT_EQ(unique.ignored(), 0U);
-  EXPECT_EQ(unique.place_of(7_expert), 2U);
-  EXPECT_TRUE(unique.contains(0_expert));
-  EXPECT_FALSE(unique.contains(5_expert));
-}
-
-// Hazard 6: ids that would wrap.
+// Hazards 5 and 6: duplicates, and ids that would wrap.
 TEST(unique_ids, ids_outside_the_layer_are_dropped_and_counted) {
   unique_ids unique(8, 16);
-  constexpr auto lowest = std::numeric_limits<std::int32_t>::min();
-  constexpr auto highest = std::numeric_limits<std::int32_t>::max();
-  EXPECT_THAT(collect(unique, {-1, 3, 8, lowest, highest, 3, -1}), ElementsAre(3));
+  EXPECT_THAT(collect(unique, {-1, 3, 8, lowest, highest, 3, -1, 7}), ElementsAre(3, 7));
   EXPECT_EQ(unique.ignored(), 5U);
   EXPECT_TRUE(unique.repeated());
-  for (const auto id : {-1, 8, lowest, highest}) EXPECT_FALSE(unique.contains(expert_id{id}));
+  EXPECT_EQ(unique.place_of(7_expert), 1U);
+  for (const auto id : {-1, 8, lowest, highest, 5})
+    EXPECT_FALSE(unique.contains(expert_id{id})) << id;
   EXPECT_THAT(collect(unique, {-1, -1}), IsEmpty());
   EXPECT_FALSE(unique.repeated());
   EXPECT_THAT(collect(unique, {}), IsEmpty());

@@ -2,7 +2,6 @@
 #include "hotset/core/platform/aligned_vector.hpp"
 
 #include <cstddef>
-#include <cstdint>
 #include <utility>
 
 #include <gmock/gmock.h>

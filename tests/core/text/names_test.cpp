@@ -2,6 +2,7 @@
 #include "hotset/core/text/names.hpp"
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -14,28 +15,21 @@ using hotset::nearest_name;
 const std::vector<std::string> policies{"lru",         "lfu",    "fifo",
                                         "least_stale", "belady", "belady_bypass"};
 
-TEST(names, a_slip_of_the_fingers_is_found) {
-  EXPECT_EQ(nearest_name("least_stlae", policies), "least_stale");  // exchanged
-  EXPECT_EQ(nearest_name("leaststale", policies), "least_stale");   // one left out
-  EXPECT_EQ(nearest_name("lruu", policies), "lru");                 // one too many
-  EXPECT_EQ(nearest_name("fify", policies), "fifo");                // another letter
-}
-
-TEST(names, case_and_dashes_do_not_count) {
-  EXPECT_EQ(nearest_name("LRU", policies), "lru");
-  EXPECT_EQ(nearest_name("Least-Stale", policies), "least_stale");
-}
-
-TEST(names, the_closest_name_wins_and_the_first_of_equals) {
-  EXPECT_EQ(nearest_name("belady_bypas", policies), "belady_bypass");
-  EXPECT_EQ(nearest_name("beladi", policies), "belady");
-  EXPECT_EQ(nearest_name("lxu", policies), "lru");
-}
-
-TEST(names, a_name_cut_short_is_found_behind_a_misspelt_one) {
-  EXPECT_EQ(nearest_name("least", policies), "least_stale");
-  EXPECT_EQ(nearest_name("le", policies), "");
-  EXPECT_EQ(nearest_name("abcd", std::vector<std::string>{"abcdefgh", "abce"}), "abce");
+TEST(names, the_closest_name_is_found_and_the_first_of_equals) {
+  const std::pair<const char*, const char*> all[] = {{"least_stlae", "least_stale"},  // exchanged
+                                                     {"leaststale", "least_stale"},  // one left out
+                                                     {"lruu", "lru"},                // one too many
+                                                     {"fify", "fifo"},  // another letter
+                                                     {"LRU", "lru"},
+                                                     {"Least-Stale", "least_stale"},
+                                                     {"belady_bypas", "belady_bypass"},
+                                                     {"beladi", "belady"},
+                                                     {"lxu", "lru"},
+                                                     {"least", "least_stale"},  // cut short
+                                                     {"le", ""}};
+  for (const auto& [text, name] : all) EXPECT_EQ(nearest_name(text, policies), name) << text;
+  EXPECT_EQ(nearest_name("abcd", std::vector<std::string>{"abcdefgh", "abce"}), "abce")
+      << "a name cut short is behind a misspelt one";
 }
 
 TEST(names, nothing_close_is_nothing) {

@@ -55,11 +55,5 @@ TEST(layer_lists, a_slot_is_in_the_list_of_its_precision) {
   }
 }
 
-TEST(layer_lists, with_one_precision_the_list_is_the_layer) {
-  const layer_lists lists(layouts()[0]);
-  for (const auto l : each<layer_id>(3))
-    EXPECT_EQ(lists.of(l, 4_slot), static_cast<std::size_t>(l));
-}
-
 }  // namespace
 }  // namespace hotset::layer_lists_test

@@ -362,12 +362,6 @@ TEST_F(layer_tournament_walked, what_followed_a_victim_may_leave_before_it) {
   EXPECT_EQ(choose(2), support::slot_ids({2, 1}));
 }
 
-TEST_F(layer_tournament_walked, finds_all_that_are_eligible_once) {
-  for (const auto s : each<slot_id>(4)) fill(s, layer_id{number(s) % 2}, expert_id{number(s)});
-  eligible.reset(2_slot);
-  EXPECT_EQ(choose(6), support::slot_ids({0, 1, 3}));
-}
-
 TEST(as_number, takes_what_is_no_number_for_one_beyond_all) {
   constexpr auto infinite = std::numeric_limits<double>::infinity();
   const auto odd = std::nan("");

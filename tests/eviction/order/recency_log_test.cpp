@@ -31,24 +31,6 @@ slots select(recency_log& log, pool_id pool, const slot_mask& eligible, std::siz
   return out;
 }
 
-TEST(recency_log, keeps_one_order_per_pool) {
-  const auto layout = layers_of(2, 3);
-  const auto all = all_of(layout);
-  recency_log log(layout);
-  EXPECT_TRUE(select(log, 0_pool, all, 3).empty());
-  log.touch(0_pool, 2_slot);
-  log.touch(1_pool, 4_slot);
-  log.touch(0_pool, support::slot_ids({0, 1}));
-  EXPECT_EQ(select(log, 0_pool, all, 8), support::slot_ids({2, 0, 1}));
-  EXPECT_EQ(select(log, 1_pool, all, 8), support::slot_ids({4}));
-  log.touch(0_pool, 2_slot);
-  EXPECT_EQ(select(log, 0_pool, all, 2), support::slot_ids({0, 1}));
-  log.erase(0_slot);
-  log.erase(0_slot);
-  EXPECT_FALSE(log.contains(0_slot));
-  EXPECT_EQ(select(log, 0_pool, all, 8), support::slot_ids({1, 2}));
-}
-
 TEST(recency_log, what_was_named_and_then_used_is_not_named) {
   const auto layout = layers_of(1, 8);
   const auto all = all_of(layout);

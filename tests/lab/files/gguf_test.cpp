@@ -71,24 +71,17 @@ TEST_F(gguf_header, says_what_is_in_the_file) {
 }
 
 TEST_F(gguf_header, every_integer_type_is_a_natural_number) {
-  gguf::file made;
-  made.entry("u8", 0, gguf::raw<std::uint8_t>(200))
-      .entry("i8", 1, gguf::raw<std::int8_t>(100))
-      .entry("u16", 2, gguf::raw<std::uint16_t>(60000))
-      .entry("i16", 3, gguf::raw<std::int16_t>(30000))
-      .entry("i32", 5, gguf::raw<std::int32_t>(70000))
-      .entry("i64", 11, gguf::raw<std::int64_t>(1LL << 40U))
-      .entry("below", 11, gguf::raw<std::int64_t>(-1))
-      .entry("f64", 12, gguf::raw(3.0));
-  const auto file = open(made);
-  EXPECT_EQ(file.find("u8")->natural(), 200U);
-  EXPECT_EQ(file.find("i8")->natural(), 100U);
-  EXPECT_EQ(file.find("u16")->natural(), 60000U);
-  EXPECT_EQ(file.find("i16")->natural(), 30000U);
-  EXPECT_EQ(file.find("i32")->natural(), 70000U);
-  EXPECT_EQ(file.find("i64")->natural(), 1ULL << 40U);
-  EXPECT_EQ(file.find("below")->natural(), std::nullopt);
-  EXPECT_EQ(file.find("f64")->natural(), std::nullopt);
+  const auto natural = [&](std::uint32_t type, const std::string& bytes) {
+    return open(gguf::file().entry("k", type, bytes)).find("k")->natural();
+  };
+  EXPECT_EQ(natural(0, gguf::raw<std::uint8_t>(200)), 200U);
+  EXPECT_EQ(natural(1, gguf::raw<std::int8_t>(100)), 100U);
+  EXPECT_EQ(natural(2, gguf::raw<std::uint16_t>(60000)), 60000U);
+  EXPECT_EQ(natural(3, gguf::raw<std::int16_t>(30000)), 30000U);
+  EXPECT_EQ(natural(5, gguf::raw<std::int32_t>(70000)), 70000U);
+  EXPECT_EQ(natural(11, gguf::raw<std::int64_t>(1LL << 40U)), 1ULL << 40U);
+  EXPECT_EQ(natural(11, gguf::raw<std::int64_t>(-1)), std::nullopt);
+  EXPECT_EQ(natural(12, gguf::raw(3.0)), std::nullopt);
 }
 
 // The bits of an element, as gguf-py has them.
@@ -182,18 +175,13 @@ TEST_F(gguf_header, arrays_in_arrays_are_passed_over_down_to_a_depth) {
 }
 
 TEST_F(gguf_header, bad_keys_and_types_are_refused) {
-  const auto with = [](auto change) {
-    gguf::file made;
-    change(made);
-    return made.bytes();
-  };
-  refuse(with([](auto& f) { f.number("k", 1).number("k", 2); }), {"key 'k'", "appears twice"});
-  refuse(with([](auto& f) { f.number("", 1); }), {"byte 24", "a key of 0 bytes"});
-  refuse(with([](auto& f) { f.number(std::string(65536, 'k'), 1); }),
+  refuse(gguf::file().number("k", 1).number("k", 2).bytes(), {"key 'k'", "appears twice"});
+  refuse(gguf::file().number("", 1).bytes(), {"byte 24", "a key of 0 bytes"});
+  refuse(gguf::file().number(std::string(65536, 'k'), 1).bytes(),
          {"a key of 65536 bytes", "1..65535"});
-  refuse(with([](auto& f) { f.entry("k", 13, "        "); }),
+  refuse(gguf::file().entry("k", 13, "        ").bytes(),
          {"key 'k'", "value type 13 is unknown", "0..12"});
-  refuse(with([](auto& f) { f.entry("k", 9, gguf::raw(77U) + gguf::raw(std::uint64_t{0})); }),
+  refuse(gguf::file().entry("k", 9, gguf::raw(77U) + gguf::raw(std::uint64_t{0})).bytes(),
          {"key 'k'", "value type 77 is unknown"});
 }
 
@@ -210,40 +198,28 @@ TEST_F(gguf_header, alignment_is_a_multiple_of_eight) {
 }
 
 TEST_F(gguf_header, tensors_that_cannot_be_are_refused) {
-  const auto with = [](auto change) {
-    gguf::file made;
-    change(made);
-    return made.bytes();
-  };
   const auto big = std::uint64_t{1} << 40U;
-  refuse(with([](auto& f) { f.tensor("", {1}, gguf::f32); }), {"tensor ''", "has no name"});
-  refuse(with([](auto& f) { f.tensor("a", {1}, gguf::f32).tensor("a", {1}, gguf::f32); }),
+  const auto a = [](std::vector<std::uint64_t> extents, std::uint64_t offset = 0) {
+    return gguf::file().tensor_at("a", std::move(extents), gguf::f32, offset, 4).bytes();
+  };
+  refuse(gguf::file().tensor("", {1}, gguf::f32).bytes(), {"tensor ''", "has no name"});
+  refuse(gguf::file().tensor("a", {1}, gguf::f32).tensor("a", {1}, gguf::f32).bytes(),
          {"tensor 'a'", "appears twice"});
-  refuse(with([](auto& f) { f.tensor_at("a", {}, gguf::f32, 0, 4); }),
-         {"tensor 'a'", "0 dimensions", "1..4"});
-  refuse(with([](auto& f) {
-           f.tensor_at("a", {1, 1, 1, 1, 1}, gguf::f32, 0, 4);
-         }),
-         {"5 dimensions"});
-  refuse(with([](auto& f) {
-           f.tensor_at("a", {4, 0}, gguf::f32, 0, 4);
-         }),
-         {"extents [4, 0] of F32"});
-  refuse(with([&](auto& f) {
-           f.tensor_at("a", {big, big}, gguf::f32, 0, 4);
-         }),
-         {"extents [1099511627776, 1099511627776]", "whose bytes fit a file"});
-  refuse(with([&](auto& f) { f.tensor_at("a", {1ULL << 62U}, gguf::f32, 0, 4); }), {"fit a file"});
-  refuse(with([](auto& f) { f.tensor_at("a", {1}, gguf::f32, 8, 4); }),
-         {"tensor 'a'", "offset 8", "a multiple of 32"});
-  refuse(with([](auto& f) { f.tensor_at("a", {2}, gguf::f32, 0, 4); }), {"pass the file's end"});
+  refuse(a({}), {"tensor 'a'", "0 dimensions", "1..4"});
+  refuse(a({1, 1, 1, 1, 1}), {"5 dimensions"});
+  refuse(a({4, 0}), {"extents [4, 0] of F32"});
+  refuse(a({big, big}), {"extents [1099511627776, 1099511627776]", "whose bytes fit a file"});
+  refuse(a({1ULL << 62U}), {"fit a file"});
+  refuse(a({1}, 8), {"tensor 'a'", "offset 8", "a multiple of 32"});
+  refuse(a({2}), {"pass the file's end"});
   refuse(gguf::file().tensor_at("a", {1}, gguf::f32, 0ULL - 32, 0).header(),
          {"tensor 'a'", "pass the file's end"});
-  refuse(
-      with([](auto& f) { f.tensor("a", {9}, gguf::f32).tensor_at("b", {1}, gguf::f32, 32, 40); }),
-      {"tensor 'b'", "overlaps 'a'"});
-  refuse(with([](auto& f) { f.tensor("a", {9}, gguf::f32).tensor_at("b", {9}, gguf::f32, 0, 40); }),
-         {"overlaps"});
+  for (const std::uint64_t begin : {32U, 0U})
+    refuse(gguf::file()
+               .tensor("a", {9}, gguf::f32)
+               .tensor_at("b", {begin == 0 ? 9U : 1U}, gguf::f32, begin, 40)
+               .bytes(),
+           {"overlaps"});
 }
 
 }  // namespace

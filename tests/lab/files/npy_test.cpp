@@ -2,8 +2,8 @@
 #include "lab/files/npy.hpp"
 
 #include <cstdint>
-#include <limits>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -24,38 +24,31 @@ using npy_samples::with_header;
 using testing::ElementsAre;
 using trace_samples::expect_refused;
 
+template <class Number>
+std::vector<std::int64_t> integers(std::string_view type, const std::vector<Number>& numbers) {
+  const auto file = npy(type, "(" + std::to_string(numbers.size()) + ",)", bytes_of(numbers));
+  return integers_of(parse_npy(file, "a"));
+}
+template <class Number>
+std::vector<float> floats(std::string_view type, const std::vector<Number>& numbers) {
+  const auto file = npy(type, "(" + std::to_string(numbers.size()) + ",)", bytes_of(numbers));
+  return floats_of(parse_npy(file, "a"));
+}
+
 TEST(npy, reads_integers_of_every_width) {
-  EXPECT_THAT(integers_of(parse_npy(npy("|i1", "(2,)", bytes_of<std::int8_t>({-1, 7})), "a")),
-              ElementsAre(-1, 7));
-  EXPECT_THAT(integers_of(parse_npy(npy("|u1", "(2,)", bytes_of<std::uint8_t>({255, 7})), "a")),
-              ElementsAre(255, 7));
-  EXPECT_THAT(integers_of(parse_npy(npy("<i2", "(1,)", bytes_of<std::int16_t>({-300})), "a")),
-              ElementsAre(-300));
-  EXPECT_THAT(
-      integers_of(parse_npy(npy("<u4", "(1,)", bytes_of<std::uint32_t>({4000000000U})), "a")),
-      ElementsAre(4000000000));
-  constexpr auto most = std::numeric_limits<std::uint64_t>::max();
-  EXPECT_THAT(integers_of(parse_npy(npy("<u8", "(2,)", bytes_of<std::uint64_t>({most, 5})), "a")),
-              ElementsAre(-1, 5));
-  EXPECT_THAT(integers_of(parse_npy(npy("<i8", "(1,)", bytes_of<std::int64_t>({-9})), "a")),
-              ElementsAre(-9));
+  EXPECT_THAT(integers<std::int8_t>("|i1", {-1, 7}), ElementsAre(-1, 7));
+  EXPECT_THAT(integers<std::uint8_t>("|u1", {255, 7}), ElementsAre(255, 7));
+  EXPECT_THAT(integers<std::int16_t>("<i2", {-300}), ElementsAre(-300));
+  EXPECT_THAT(integers<std::uint32_t>("<u4", {4000000000U}), ElementsAre(4000000000));
+  EXPECT_THAT(integers<std::uint64_t>("<u8", {~std::uint64_t{0}, 5}), ElementsAre(-1, 5));
+  EXPECT_THAT(integers<std::int64_t>("=i8", {-9}), ElementsAre(-9));
 }
 
 TEST(npy, reads_real_numbers_of_every_width) {
-  EXPECT_THAT(
-      floats_of(parse_npy(npy("<f2", "(2,)", bytes_of<std::uint16_t>({0x3c00, 0xb800})), "a")),
-      ElementsAre(1.0F, -0.5F));
-  EXPECT_THAT(floats_of(parse_npy(npy("<f4", "(1,)", bytes_of<float>({0.25F})), "a")),
-              ElementsAre(0.25F));
-  EXPECT_THAT(floats_of(parse_npy(npy("<f8", "(1,)", bytes_of<double>({0.1})), "a")),
-              ElementsAre(0.1F));
-  EXPECT_THAT(floats_of(parse_npy(npy("<i4", "(1,)", bytes_of<std::int32_t>({-3})), "a")),
-              ElementsAre(-3.0F));
-}
-
-TEST(npy, the_highest_byte_may_come_first) {
-  EXPECT_THAT(integers_of(parse_npy(npy(">i4", "(1,)", std::string("\xff\xff\xff\xfe", 4)), "a")),
-              ElementsAre(-2));
+  EXPECT_THAT(floats<std::uint16_t>("<f2", {0x3c00, 0xb800}), ElementsAre(1.0F, -0.5F));
+  EXPECT_THAT(floats<float>("<f4", {0.25F}), ElementsAre(0.25F));
+  EXPECT_THAT(floats<double>("<f8", {0.1}), ElementsAre(0.1F));
+  EXPECT_THAT(floats<std::int32_t>("<i4", {-3}), ElementsAre(-3.0F));
 }
 
 TEST(npy, the_first_axis_may_be_the_fastest) {
@@ -85,6 +78,7 @@ TEST(npy, refuses_what_is_no_array_of_numbers) {
   refused(npy("|O", "(2,)", numbers), "type '|O'");
   refused(npy("<f1", "(2,)", "ab"), "type '<f1'");
   refused(npy("<c8", "(1,)", numbers), "type '<c8'");
+  refused(npy(">i4", "(2,)", numbers), "the lowest byte first");
   refused(npy("<U2", "(1,)", numbers), "type '<U2'");
   refused(with_header("{'descr': [('a', '<i4')], 'fortran_order': False, 'shape': (2,)}", numbers),
           "several fields");

@@ -147,7 +147,8 @@ TEST_F(gguf_models, blocks_of_multi_token_prediction_are_not_counted) {
   EXPECT_EQ(out.memory.resident_bytes, without.resident_bytes);
   EXPECT_EQ(out.memory.kv, without.kv) << "though block_count counts it";
   EXPECT_EQ(out.memory.blocks.size(), 3U);
-  EXPECT_EQ(out.memory.moe_blocks(), (std::vector<std::size_t>{1, 2}));
+  EXPECT_FALSE(out.memory.blocks[0].is_moe);
+  EXPECT_TRUE(out.memory.blocks[1].is_moe && out.memory.blocks[2].is_moe);
   EXPECT_THAT(out.notes, Contains(HasSubstr("multi-token prediction (1 layer) is not counted")));
 }
 
@@ -218,7 +219,7 @@ TEST_F(gguf_models, windows_follow_their_pattern) {
   }));
   EXPECT_THAT(own.memory.kv, ElementsAre(kv_layers{3, 256, 0}, kv_layers{3, 96, 100}));
   refuse(with([&](auto& f) { f.flags(pattern, {true}); }),
-         {"key '" + pattern + "'", "has 1 entries", "one per block (6)"});
+         {"key '" + pattern + "'", "is an array of 1", "an array of 6 integers, one a layer"});
 }
 
 TEST_F(gguf_models, a_window_of_the_whole_context_is_none) {
@@ -250,25 +251,27 @@ TEST_F(gguf_models, what_cannot_be_described_is_refused) {
   auto dense = gguf::file();
   dense.word("general.architecture", "llama").number("llama.block_count", 2);
   refuse(dense, {"key 'llama.expert_count'", "a dense model has no experts"});
-  refuse(gguf::add_experts(made().number("split.count", 3), 0),
-         {"key 'split.count'", "is 3: the file is one of as many parts"});
+  refuse(gguf::model("qwen3moe"), {"has no tensor blk.*.ffn_*_exps"});
+  const auto with = [&](auto file, std::initializer_list<std::string_view> parts) {
+    refuse(gguf::add_experts(file, 0), parts);
+  };
+  with(made().number("split.count", 3),
+       {"key 'split.count'", "is 3: the file is one of as many parts"});
   EXPECT_EQ(describe(gguf::add_experts(made().number("split.count", 1), 0)).memory.experts.layers,
             1);
-  refuse(gguf::model("qwen3moe"), {"has no tensor blk.*.ffn_*_exps"});
-  refuse(gguf::add_experts(made().tensor("blk.1.ffn_up_exps.weight", {64, 3}, gguf::f16), 0),
-         {"tensor 'blk.1.ffn_up_exps.weight'", "stacks 3 experts", "4, which is qwen3moe.expert"});
-  refuse(gguf::add_experts(made().tensor("blk.2.ffn_up_exps.weight", {64, 4}, gguf::f16), 0),
-         {"is of block 2", "0..1, by qwen3moe.block_count"});
-  refuse(gguf::add_experts(made().numbers("qwen3moe.attention.head_count_kv", {1, 2, 3}), 0),
-         {"head_count_kv'", "has 3 entries", "one per block (2)"});
-  refuse(gguf::add_experts(made().numbers("qwen3moe.attention.head_count_kv", {1, -2}), 0),
-         {"head_count_kv'", "is no integer of 0 or more"});
-  refuse(gguf::add_experts(made().word("qwen3moe.attention.key_length", "128"), 0),
-         {"key_length'", "is no integer"});
-  refuse(gguf::add_experts(made().numbers("qwen3moe.attention.key_length", {1, 1}), 0),
-         {"key_length'", "is an array"});
-  refuse(gguf::add_experts(made().number("qwen3moe.attention.key_length", 1U << 25U), 0),
-         {"key_length'", "is 33554432", "0..16777216"});
+  with(made().tensor("blk.1.ffn_up_exps.weight", {64, 3}, gguf::f16),
+       {"layer 1, 'ffn_up_exps.weight'", "is of 3 experts", "4, as elsewhere"});
+  with(made().tensor("blk.2.ffn_up_exps.weight", {64, 4}, gguf::f16),
+       {"layer 2: has experts", "layers 0..1, by block_count"});
+  with(made().numbers("qwen3moe.attention.head_count_kv", {1, 2, 3}),
+       {"qwen3moe.attention.head_count_kv'", "is an array of 3", "an array of 2 integers"});
+  with(made().numbers("qwen3moe.attention.head_count_kv", {1, -2}),
+       {"head_count_kv'", "entry 1 is \"no integer of 0 or more\""});
+  with(made().word("qwen3moe.attention.key_length", "128"), {"key_length'", "is \"no integer"});
+  with(made().numbers("qwen3moe.attention.key_length", {1, 2}),
+       {"key_length'", "entry 1 is 2, entry 0 is 1"});
+  with(made().number("qwen3moe.attention.key_length", 1U << 25U),
+       {"key_length'", "is 33554432", "0..16777216"});
 }
 
 TEST_F(gguf_models, keys_that_must_be_there_are_named) {

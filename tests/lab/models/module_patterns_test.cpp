@@ -14,12 +14,11 @@ using lab::module_set;
 using lab::modules_named;
 using lab::set_of;
 
-constexpr module_set experts = set_of(expert_gate, expert_up, expert_down);
-constexpr module_set shared = set_of(shared_gate, shared_up, shared_down);
-constexpr module_set dense = set_of(dense_gate, dense_up, dense_down);
-constexpr module_set attention =
-    set_of(query, key, value, output, output_gate, query_low, key_value_low, key_value);
-constexpr module_set linear = set_of(linear_in, linear_gates, linear_out);
+constexpr auto experts = lab::expert_modules;
+constexpr auto shared = lab::shared_modules;
+constexpr auto dense = lab::dense_modules;
+constexpr auto attention = lab::attention_modules;
+constexpr auto linear = lab::linear_attention_modules;
 
 /// Modules of a pattern without alternatives; nothing if it is not understood.
 std::optional<module_set> one(std::string_view pattern) {

@@ -46,7 +46,6 @@ TEST_F(completion, bash_offers_subcommands_and_options) {
   EXPECT_THAT(offered("hotset adapters plan ''"), IsEmpty());
   EXPECT_THAT(offered("hotset plan --first-moe"), IsEmpty());
   EXPECT_THAT(offered("hotset synth t --auto"), ElementsAre("--autoregression"));
-  EXPECT_THAT(offered("hotset synth t --logit"), ElementsAre("--logit-spread"));
   EXPECT_THAT(offered("hotset synth t --predictor-noise g"), ElementsAre("gaussian:0.5"));
   EXPECT_THAT(offered("hotset completion ''"), ElementsAre("bash", "zsh", "fish"));
   EXPECT_THAT(offered("hotset help si"), ElementsAre("simulate", "simulate-split"));

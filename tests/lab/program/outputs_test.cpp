@@ -51,24 +51,6 @@ TEST_F(outputs, a_device_stays_a_device) {
   }
 }
 
-TEST_F(outputs, a_full_device_is_said_to_be_full_and_stays_one) {
-  if (!make_device("full", 7)) GTEST_SKIP() << "no device can be made here";
-  const auto result = run("synth full " + std::string(small));
-  EXPECT_EQ(result.code, 1);
-  EXPECT_THAT(result.err, testing::MatchesRegex("hotset: full: cannot be written: No space left on "
-                                                "device: 0 of [0-9]+ bytes fitted\n"));
-  EXPECT_TRUE(S_ISCHR(mode_of("full")));
-  EXPECT_EQ(files(), names{"full"});
-}
-
-TEST_F(outputs, a_pipe_by_name_is_written_through) {
-  make_trace("t.trace");
-  const auto result =
-      shell("mkfifo pipe; timeout 60 cat pipe >copy & hotset synth pipe " + std::string(small) +
-            " --prefill 4; wait; test -p pipe && cmp copy t.trace");
-  EXPECT_EQ(result.code, 0) << result.err;
-}
-
 TEST_F(outputs, links_are_followed_and_stay) {
   make_trace("want.trace");
   const std::string same = std::string(small) + " --prefill 4";

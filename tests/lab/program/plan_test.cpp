@@ -37,14 +37,6 @@ TEST_F(plan_command, takes_a_trace_and_requests) {
   EXPECT_THAT(other.err, HasSubstr("accepted: 32 x 8, the model's"));
 }
 
-TEST_F(plan_command, takes_a_trace_of_another_top_k_with_a_note) {
-  ASSERT_EQ(run("synth six.trace --layers 16 --experts 64 --top-k 6 --tokens 100 --seed 3").code,
-            0);
-  const auto found = run("plan --model olmoe-1b-7b --vram 8GiB --trace six.trace");
-  EXPECT_EQ(found.code, 0) << found.err;
-  EXPECT_THAT(found.out, HasSubstr("note: the trace routes top-6, the model top-8"));
-}
-
 TEST_F(plan_command, takes_a_model_by_hand) {
   const std::string hand =
       "--layers 48 --experts 128 --top-k 8 --expert-bytes 9437184B "

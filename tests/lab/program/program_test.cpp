@@ -118,17 +118,6 @@ TEST_F(program, sizes_and_rates_without_a_unit_are_refused_everywhere) {
   EXPECT_EQ(run("simulate t.trace --budget 4194304B").code, 0);
 }
 
-TEST_F(program, former_commands_are_told_where_they_are) {
-  const auto moved = [&](const std::string& arguments, const std::string& study) {
-    refused(arguments, 2, {"is a command of the Python package now: python3 -m hotset " + study});
-  };
-  moved("coactivation", "coactivation");
-  moved("coactivation a.trace --save a.table", "coactivation");
-  moved("train-gate a.trace --out a.gate", "train-gate");
-  moved("adapters select s.json --p 0.2", "select-experts");
-  moved("info a.trace --working-set --burst 8", "working-set");
-}
-
 TEST_F(program, mistyped_names_are_recognised) {
   make_trace("t.trace");
   const auto meant = [&](const std::string& arguments, const std::string& name) {

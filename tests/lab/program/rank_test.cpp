@@ -1,9 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <set>
 #include <string>
-#include <vector>
-
-#include <fmt/format.h>
 
 #include "run_program.hpp"
 
@@ -36,33 +32,6 @@ TEST_F(rank_command, is_over_three_sizes_and_both_scopes_unless_told) {
   EXPECT_THAT(cells_of("--scope shared"), ElementsAre("shared 12.5%", "shared 25%", "shared 50%"));
 }
 
-TEST_F(rank_command, agrees_with_replays_of_the_policies) {
-  const auto ranked = json_of("simulate t.trace --rank --scope shared --slots 4 --json");
-  const auto& cell = ranked["cells"][0];
-  ASSERT_GT(cell["lru_misses"], cell["belady_misses"]);
-  ASSERT_GT(ranked["policies"].size(), 8U);
-  std::set<std::string> names;
-  double before = 1e9;
-  for (const auto& policy : ranked["policies"]) {
-    const auto name = policy["eviction"].get<std::string>();
-    EXPECT_TRUE(names.insert(name).second) << name;
-    const auto run = json_of("simulate t.trace --slots 4 --json --eviction " + name)["results"][0];
-    EXPECT_EQ(policy["misses"][0], run["misses"]) << name;
-    const auto lru = cell["lru_misses"].get<double>();
-    const double share =
-        (lru - run["misses"].get<double>()) / (lru - cell["belady_misses"].get<double>());
-    EXPECT_DOUBLE_EQ(policy["gap_closed"][0].get<double>(), share) << name;
-    EXPECT_EQ(policy["mean_gap_closed"], policy["gap_closed"][0]);
-    EXPECT_EQ(policy["saved"], policy["gap_closed"][0]);
-    if (policy["offline"]) continue;
-    EXPECT_LE(share, before) << name << ": the best is first";
-    before = share;
-  }
-  EXPECT_EQ(ranked["policies"].back()["eviction"], "belady");
-  EXPECT_TRUE(names.contains("lfu") && names.contains("least_stale"));
-  EXPECT_FALSE(names.contains("popularity") || names.contains("belady_bypass"));
-}
-
 TEST_F(rank_command, says_what_the_trace_has_too_little_for) {
   const auto table = run("simulate t.trace --rank --slots 50%");
   EXPECT_EQ(table.code, 0);
@@ -74,31 +43,6 @@ TEST_F(rank_command, says_what_the_trace_has_too_little_for) {
   EXPECT_EQ(quiet.code, 0);
   EXPECT_TRUE(quiet.out.starts_with("trace,eviction,offline,scope,size,"));
   EXPECT_THAT(quiet.err, HasSubstr("not replayed: popularity: "));
-}
-
-// Shares of gaps of 1 miss and of 50 are no equals: by their mean similar_steps beat lru here, with more misses.
-TEST_F(rank_command, the_order_is_that_of_the_misses) {
-  ASSERT_EQ(run("synth gaps.trace --layers 4 --experts 32 --top-k 2 --tokens 60 --zipf 1.2 "
-                "--stickiness 0.6 --seed 2")
-                .code,
-            0);
-  const auto ranked = json_of("simulate gaps.trace --rank --json");
-  std::uint64_t before = 0;
-  std::uint64_t of_lru = 0;
-  for (const auto& policy : ranked["policies"]) {
-    std::uint64_t misses = 0;
-    for (const auto& of_cell : policy["misses"]) misses += of_cell.get<std::uint64_t>();
-    if (policy["eviction"] == "lru") of_lru = misses;
-    if (policy["offline"]) continue;
-    EXPECT_GE(misses, before) << policy["eviction"];
-    before = misses;
-  }
-  for (const auto& policy : ranked["policies"])
-    if (policy["eviction"] == "similar_steps") {
-      EXPECT_LT(policy["saved"], 0);
-      EXPECT_LT(policy["mean_gap_closed"], 0);
-      EXPECT_GT(of_lru, 0U);
-    }
 }
 
 TEST_F(rank_command, sizes_that_no_user_chose_may_be_too_small_in_a_scope) {
@@ -127,11 +71,6 @@ TEST_F(rank_command, of_several_traces_is_a_table_each) {
   EXPECT_EQ(root[0]["policies"], root[1]["policies"]);
 }
 
-TEST_F(rank_command, jobs_change_no_number) {
-  const std::string what = "simulate t.trace --rank --slots 25%,50% --json --jobs ";
-  EXPECT_EQ(run(what + "1").out, run(what + "3").out);
-}
-
 TEST_F(rank_command, refuses_what_names_other_policies) {
   for (const std::string other :
        {"--eviction lru", "--admission always", "--replay per-access", "--preset fmoe",
@@ -147,11 +86,6 @@ TEST_F(rank_command, refuses_what_names_other_policies) {
   refused("simulate t.trace --rank --scope nope", 2, {"--scope", "shared, per-layer"});
   refused("simulate no.trace --rank", 4, {"no.trace"});
   EXPECT_THAT(files(), ElementsAre("t.trace"));
-}
-
-TEST_F(rank_command, a_budget_needs_the_bytes_of_an_expert) {
-  hotset_test::write_text(path("n.jsonl"), R"({"layer":0,"experts":[0,1]})");
-  refused("simulate n.jsonl --experts 2 --rank --budget 4MiB", 2, {"n.jsonl: ", "--slots"});
 }
 
 }  // namespace

@@ -11,7 +11,6 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <initializer_list>
 #include <iterator>
 #include <span>
 #include <string>
@@ -70,7 +69,7 @@ class command_line : public testing::Test {
 
   /// Expects an exit code, nothing on standard output and one line that holds all parts on the other.
   void refused(const std::string& arguments, int code,
-               std::initializer_list<std::string_view> parts) const {
+               const std::vector<std::string_view>& parts) const {
     SCOPED_TRACE("hotset " + arguments);
     const auto result = run(arguments);
     EXPECT_EQ(result.code, code) << result.err;

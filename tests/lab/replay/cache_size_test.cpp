@@ -243,21 +243,18 @@ TEST(cache_size, infeasible_sizes_name_the_smallest_that_works) {
 }
 
 TEST(cache_size, a_deferred_replay_has_a_place_for_every_key_and_a_budget) {
-  const auto one = make(mixed(), shared, "10", replay_mode::deferred);
+  const auto one = make(mixed(), shared, "777B", replay_mode::deferred);
   EXPECT_THAT(pools(one), ElementsAre(60));
-  EXPECT_THAT(one.pool_bytes, ElementsAre(2500U)) << "ten of the largest";
-  const auto each = make(mixed(), per_layer, "25%", replay_mode::deferred);
+  EXPECT_THAT(one.pool_bytes, ElementsAre(777U));
+  const auto each = make(mixed(), per_layer, "777B", replay_mode::deferred);
   EXPECT_THAT(pools(each), ElementsAre(20, 20, 20));
-  EXPECT_THAT(each.pool_bytes, ElementsAre(500U, 500U, 1250U));
-  EXPECT_THAT(make(mixed(), shared, "777B", replay_mode::deferred).pool_bytes, ElementsAre(777U));
-  EXPECT_THAT(make(mixed(), per_layer, "777B", replay_mode::deferred).pool_bytes,
-              ElementsAre(259U, 259U, 259U));
+  EXPECT_THAT(each.pool_bytes, ElementsAre(259U, 259U, 259U));
   EXPECT_TRUE(make(mixed(), shared, "10").pool_bytes.empty());
-}
-
-TEST(cache_size, a_deferred_replay_takes_sizes_below_one_token) {
-  EXPECT_NO_THROW((void)make(plain(2, 8, 4), shared, "1", replay_mode::deferred));
-  EXPECT_NO_THROW((void)make(mixed(), per_layer, "1B", replay_mode::deferred));
+  for (const auto* text : {"10", "25%"})
+    EXPECT_THAT(
+        refusal<usage_error>([&] { (void)make(mixed(), shared, text, replay_mode::deferred); }),
+        HasSubstr("accepted: --budget"));
+  EXPECT_NO_THROW((void)make(mixed(), per_layer, "1B", replay_mode::deferred)) << "below one token";
 }
 
 }  // namespace

@@ -45,10 +45,6 @@ class follower {
 
   void follow(const nlohmann::json& line) {
     const int layer = line["layer"];
-    if (line.contains("evicted")) {
-      for (const auto& e : line["evicted"]) leave({e[0], e[1]});
-      return;
-    }
     if (line.value("group", 0) == 0) accesses += line["hits"].size();
     for (const auto& e : line["hits"]) EXPECT_EQ(resident.count({layer, e}), 1U) << line;
     for (const auto& e : line["host"]) EXPECT_EQ(resident.count({layer, e}), 0U) << line;
@@ -114,18 +110,9 @@ TEST(decision_log, hits_of_whole_visits_are_all_hits) {
   EXPECT_EQ(cache.bypasses, log.sweep.results.front().stats.bypasses);
 }
 
-TEST(decision_log, a_deferred_replay_logs_what_the_budget_evicts) {
-  const auto log = log_of(sample(), support::sweep_of({"lru", "shared", "6", "deferred"}));
-  const auto& run = log.sweep.results.front();
-  follower cache(30);
-  bool trimmed = false;
-  for (const auto& line : log.lines) {
-    cache.follow(line);
-    trimmed = trimmed || line.contains("evicted");
-  }
-  EXPECT_TRUE(trimmed);
-  EXPECT_EQ(cache.evictions, run.stats.evictions);
-  EXPECT_LE(cache.resident.size(), 6U + 8U);
+TEST(decision_log, a_deferred_replay_has_none) {
+  EXPECT_THROW((void)log_of(sample(), support::sweep_of({"lru", "shared", "6B", "deferred"})),
+               lab::usage_error);
 }
 
 TEST(decision_log, lines_carry_the_number_of_their_run_event_step_and_layer) {

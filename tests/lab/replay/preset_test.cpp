@@ -11,7 +11,7 @@
 
 #include "json_of.hpp"
 #include "lab/errors.hpp"
-#include "lab/replay/dimensions.hpp"
+#include "lab/replay/registry.hpp"
 #include "lab/replay/sweep.hpp"
 #include "lab/reports/sweep_report.hpp"
 #include "lab/traces/synthetic/synthetic.hpp"
@@ -105,7 +105,7 @@ TEST(preset, moe_apex_is_an_oracle_of_stated_accuracy) {
   EXPECT_EQ(set.prefetch, "noisy_oracle:precision=0.889:recall=0.909");
   EXPECT_EQ(set.eviction, "lru");
   EXPECT_EQ(set.guard, "none");
-  EXPECT_TRUE(lab::read_policies(set).prefetch.sees_future);
+  EXPECT_EQ(lab::read_policies(set).prefetch.needs, forecast_need::truth);
   EXPECT_THAT(lab::system_names(), testing::Not(testing::Contains("moe-apex")));
   EXPECT_THAT(lab::preset_names(), testing::Contains("moe-apex"));
   const auto of_llama_moe = lab::combine_policies(

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lab/replay/registry.hpp"
 
-#include <memory>
 #include <string>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "hotset/eviction/protect_hot.hpp"
 #include "hotset/trace/visit_sequence.hpp"
 #include "lab/errors.hpp"
 #include "lab/replay/replay.hpp"
@@ -35,24 +33,29 @@ const visit_sequence& visits() {
 }
 pool_layout layout() { return pool_layout::shared(visits().shape(), 6).value(); }
 
-policy_knowledge all_knowledge() {
-  return {lab::order_events(visits(), layout(), false).future,
-          {lab::count_uses(sample(), 0), "sample"}};
-}
-std::unique_ptr<any_pager> made(const std::string& eviction,
-                                const std::string& admission = "always") {
-  return lab::make_pager({eviction, admission, layout()}, all_knowledge());
+lab::run_result run(const std::string& eviction, const std::string& admission = "always") {
+  return support::one_run(sample(), {eviction, "shared", "6", "event-atomic", admission});
 }
 std::uint64_t hash_of(const std::string& eviction, const std::string& admission = "always") {
-  const auto pager = made(eviction, admission);
-  for (std::size_t i = 0; i < visits().size(); ++i)
-    EXPECT_EQ(pager->visit(visits()[i]), status::ok);
-  EXPECT_EQ(pager->stats().visits, visits().size());
-  return pager->decision_hash();
+  const auto done = run(eviction, admission);
+  EXPECT_EQ(done.stats.visits, visits().size());
+  return done.decision_hash;
 }
 std::string refused(const std::string& eviction, const std::string& admission = "always") {
-  return refusal<usage_error>([&] { (void)made(eviction, admission); });
+  return refusal<usage_error>([&] { (void)run(eviction, admission); });
 }
+
+const geometry shape{.layers = 3, .experts = 8, .top_k = 2, .expert_bytes = {4}};
+
+template <class Make>
+std::string refused_by(Make make, const char* text) {
+  return refusal<usage_error>([&] { (void)make(text); });
+}
+std::string refused_prefetch(const char* text) {
+  return refused_by([](std::string_view t) { return lab::make_prefetch(t); }, text);
+}
+std::string refused_miss(const char* text) { return refused_by(lab::make_miss, text); }
+std::string refused_routing(const char* text) { return refused_by(lab::make_routing, text); }
 
 TEST(registry, every_eviction_name_builds_and_replays) {
   for (const auto& name : support::plain_evictions()) {
@@ -75,7 +78,7 @@ TEST(registry, a_dotted_name_of_another_folder_is_unknown) {
 }
 
 TEST(registry, every_decorator_goes_around_every_policy_but_the_bypassing_one) {
-  for (const auto& decorator : lab::eviction_decorator_names())
+  for (const auto& decorator : lab::known_policies().decorators.names())
     for (const auto& name : support::plain_evictions()) {
       if (name == "belady_bypass") continue;
       SCOPED_TRACE(decorator + "+" + name);
@@ -84,7 +87,7 @@ TEST(registry, every_decorator_goes_around_every_policy_but_the_bypassing_one) {
 }
 
 TEST(registry, every_admission_goes_with_every_policy_but_the_bypassing_one) {
-  for (const auto& admission : lab::admission_names())
+  for (const auto& admission : lab::known_policies().admission.names())
     for (const auto& name : support::plain_evictions()) {
       if (name == "belady_bypass") continue;
       SCOPED_TRACE(name + " behind " + admission);
@@ -100,12 +103,15 @@ TEST(registry, decorators_nest_and_parameters_reach_them) {
 
 TEST(registry, unknown_names_list_what_is_accepted) {
   const auto eviction = refused("lru2");
-  for (const auto& name : lab::eviction_names()) EXPECT_THAT(eviction, HasSubstr(name));
-  for (const auto& name : lab::eviction_decorator_names()) EXPECT_THAT(eviction, HasSubstr(name));
+  for (const auto& name : lab::known_policies().eviction.names())
+    EXPECT_THAT(eviction, HasSubstr(name));
+  for (const auto& name : lab::known_policies().decorators.names())
+    EXPECT_THAT(eviction, HasSubstr(name));
   EXPECT_THAT(eviction, HasSubstr("'lru2'"));
   const auto admission = refused("lru", "never");
   EXPECT_THAT(admission, HasSubstr("'never'"));
-  for (const auto& name : lab::admission_names()) EXPECT_THAT(admission, HasSubstr(name));
+  for (const auto& name : lab::known_policies().admission.names())
+    EXPECT_THAT(admission, HasSubstr(name));
 }
 
 TEST(registry, what_decorates_nothing_is_refused_as_a_decorator) {
@@ -143,25 +149,21 @@ TEST(registry, bad_values_name_the_accepted_ones) {
 }
 
 TEST(registry, after_n_uses_raises_its_second_threshold_with_the_first) {
-  EXPECT_NO_THROW((void)made("lru", "after_n_uses:uses=9"));
   EXPECT_EQ(hash_of("lru", "after_n_uses:uses=9"),
             hash_of("lru", "after_n_uses:uses=9:after_eviction=9"));
 }
 
 TEST(registry, an_empty_budget_lets_nothing_in) {
-  const auto pager = made("lru", "budgeted:fills_per_visit=0");
-  for (std::size_t i = 0; i < visits().size(); ++i)
-    ASSERT_EQ(pager->visit(visits()[i]), status::ok);
-  EXPECT_EQ(pager->stats().fills, 0U);
-  EXPECT_EQ(pager->stats().bypasses, pager->stats().accesses);
+  const auto stats = run("lru", "budgeted:fills_per_visit=0").stats;
+  EXPECT_EQ(stats.fills, 0U);
+  EXPECT_EQ(stats.bypasses, stats.accesses);
 }
 
 TEST(registry, offline_policies_are_refused_without_a_future) {
-  for (const std::string name :
-       {"belady", "belady_bypass", "next_visit_oracle", "protect_hot+belady"}) {
+  for (const std::string name : {"belady", "next_visit_oracle", "protect_hot+belady"}) {
     SCOPED_TRACE(name);
     EXPECT_THAT(refusal<usage_error>([&] {
-                  (void)lab::make_pager({name, "always", layout()}, {});
+                  (void)lab::make_pager({name, "always", layout()});
                 }),
                 HasSubstr("future"));
   }
@@ -172,62 +174,220 @@ TEST(registry, a_future_or_a_profile_of_another_shape_is_refused) {
   const visit_sequence elsewhere(other);
   const auto place = pool_layout::shared(elsewhere.shape(), 6).value();
   const policy_knowledge foreign{lab::order_events(elsewhere, place, false).future,
-                                 {lab::count_uses(other, 0), "another"}};
-  for (const std::string name : {"belady", "belady_bypass", "next_visit_oracle",
-                                 "protect_hot+belady", "popularity", "protect_hot+popularity"})
+                                 {std::vector<double>(15, 1.0), "another"}};
+  for (const std::string name : {"belady", "next_visit_oracle", "protect_hot+belady", "popularity",
+                                 "protect_hot+popularity"})
     EXPECT_THROW((void)lab::make_pager({name, "always", layout()}, foreign), usage_error) << name;
   EXPECT_NO_THROW((void)lab::make_pager({"lru", "always", layout()}, foreign));
 }
 
-TEST(registry, belady_bypass_takes_no_decorator_and_no_admission) {
+TEST(registry, belady_bypass_takes_no_decorator_and_no_other_policy) {
   EXPECT_THAT(refused("protect_hot+belady_bypass"), HasSubstr("no decorator"));
   for (const std::string admission : {"after_n_uses", "budgeted", "admission.budgeted"})
     EXPECT_THAT(refused("belady_bypass", admission), HasSubstr("accepted: --admission always"))
         << admission;
   EXPECT_THAT(refused("belady_bypass", "never"), HasSubstr("unknown admission policy"));
-  EXPECT_NO_THROW((void)made("belady_bypass", "admission.always"));
+  EXPECT_NE(hash_of("belady_bypass", "admission.always"), 0U);
+  EXPECT_THAT(refusal<usage_error>(
+                  [] { (void)lab::read_policies({.eviction = "belady_bypass", .miss = "drop"}); }),
+              HasSubstr("accepted: --miss fetch"));
+  EXPECT_THAT(refusal<usage_error>([] {
+                (void)lab::make_pager({"belady_bypass", "always", layout()});
+              }),
+              HasSubstr("has no slots"));
 }
 
 TEST(registry, says_who_needs_the_future) {
+  const auto needs_future = [](const std::string& name) {
+    return lab::read_policies({.eviction = name}).eviction->traits.needs_future;
+  };
   for (const std::string name : {"belady", "belady_bypass", "next_visit_oracle", "eviction.belady",
                                  "eviction.belady_bypass", "protect_hot+belady"})
-    EXPECT_TRUE(lab::needs_future(name)) << name;
+    EXPECT_TRUE(needs_future(name)) << name;
   for (const std::string name : {"lru", "popularity", "protect_hot:uses=2+eviction.lfu"})
-    EXPECT_FALSE(lab::needs_future(name)) << name;
+    EXPECT_FALSE(needs_future(name)) << name;
 }
 
 TEST(registry, says_where_popularity_takes_its_profile_from) {
-  EXPECT_EQ(lab::requested_profile("lru"), std::nullopt);
-  EXPECT_EQ(lab::requested_profile("popularity"), (profile_request{"trace", 0}));
-  EXPECT_EQ(lab::requested_profile("protect_hot+eviction.popularity:first=64"),
-            (profile_request{"trace", 64}));
-  EXPECT_EQ(lab::requested_profile("popularity:profile=a.csv:first=3"),
-            (profile_request{"a.csv", 3}));
+  const auto profile = [](const std::string& name) {
+    return lab::read_policies({.eviction = name}).profile;
+  };
+  EXPECT_EQ(profile("lru"), std::nullopt);
+  EXPECT_EQ(profile("popularity"), (profile_request{"trace", 0}));
+  EXPECT_EQ(profile("protect_hot+eviction.popularity:first=64"), (profile_request{"trace", 64}));
+  EXPECT_EQ(profile("popularity:profile=a.csv:first=3"), (profile_request{"a.csv", 3}));
 }
 
 TEST(registry, policies_can_be_checked_before_there_is_a_trace) {
-  for (const auto& name : lab::eviction_names())
-    EXPECT_NO_THROW(lab::check_policies(name, "always")) << name;
-  for (const auto& name : lab::admission_names())
-    EXPECT_NO_THROW(lab::check_policies("protect_hot+belady", name)) << name;
-  EXPECT_THROW(lab::check_policies("lru2", "always"), usage_error);
-  EXPECT_THROW(lab::check_policies("lru", "never"), usage_error);
-  EXPECT_THROW(lab::check_policies("belady_bypass", "budgeted"), usage_error);
-}
-
-TEST(registry, make_eviction_validates_before_anything_is_built) {
-  EXPECT_EQ(lab::make_eviction("lru").validate(), std::nullopt);
-  EXPECT_THROW((void)lab::make_eviction("belady"), usage_error);
-  EXPECT_THROW((void)lab::make_eviction("belady_bypass", all_knowledge()), usage_error);
-  EXPECT_EQ(any_eviction_policy(layout(), lab::make_eviction("protect_hot+lru")).held_name(),
-            protect_hot<any_eviction_policy>::name);
+  const auto check = [](const std::string& eviction, const std::string& admission) {
+    (void)lab::read_policies({.eviction = eviction, .admission = admission});
+  };
+  for (const auto& name : lab::known_policies().eviction.names())
+    EXPECT_NO_THROW(check(name, "always")) << name;
+  for (const auto& name : lab::known_policies().admission.names())
+    EXPECT_NO_THROW(check("protect_hot+belady", name)) << name;
+  EXPECT_THROW(check("lru2", "always"), usage_error);
+  EXPECT_THROW(check("lru", "never"), usage_error);
 }
 
 TEST(registry, names_are_those_of_the_documentation) {
-  EXPECT_THAT(lab::admission_names(),
+  EXPECT_THAT(lab::known_policies().admission.names(),
               ElementsAre("always", "after_n_uses", "budgeted", "least_valuable"));
-  EXPECT_THAT(lab::eviction_decorator_names(),
+  EXPECT_THAT(lab::known_policies().decorators.names(),
               ElementsAre("protect_hot", "protect_decode", "reserve_prefetch"));
+}
+
+TEST(registry, every_name_makes_the_policy_of_that_name) {
+  for (const auto& name : lab::known_policies().prefetch.names()) {
+    EXPECT_EQ(any_prefetch_policy(shape, lab::make_prefetch(name)).held_name(), name);
+    EXPECT_EQ(any_prefetch_policy(shape, lab::make_prefetch("prefetch." + name)).held_name(), name);
+  }
+  for (const auto& name : lab::known_policies().miss.names()) {
+    EXPECT_EQ(any_miss_policy(shape, lab::make_miss(name)).held_name(), name);
+    EXPECT_EQ(any_miss_policy(shape, lab::make_miss("miss." + name)).held_name(), name);
+  }
+  for (const auto& name : lab::known_policies().routing.names()) {
+    EXPECT_EQ(any_routing_policy(shape, lab::make_routing(name)).held_name(), name);
+    EXPECT_EQ(any_routing_policy(shape, lab::make_routing("routing." + name)).held_name(), name);
+  }
+}
+
+TEST(registry, predictors_are_made_by_name) {
+  const std::vector<std::string> all{"recorded",          "current-gate",  "next-router",
+                                     "activation-matrix", "co-activation", "expert-map",
+                                     "last-routed",       "mixed",         "similar-steps"};
+  for (const auto& name : all)
+    if (name != "mixed") {
+      EXPECT_EQ(lab::make_predictor(name, all).name, name);
+    }
+  EXPECT_TRUE(lab::make_predictor("recorded", all).traits.needs_recorded);
+  EXPECT_TRUE(lab::make_predictor("current-gate", all).traits.needs_scores);
+  EXPECT_TRUE(lab::make_predictor("next-router", all).traits.needs_routers);
+  const auto table = lab::make_predictor("co-activation:reach=5:decay=0.25", all);
+  EXPECT_FALSE(with_depth(table, 5).validate());
+  EXPECT_TRUE(with_depth(table, 6).validate());
+  EXPECT_THAT(
+      lab::predictor_names(false, true),
+      testing::ElementsAre("recorded", "current-gate", "activation-matrix", "co-activation",
+                           "expert-map", "last-routed", "learned-gate", "mixed", "similar-steps"));
+  EXPECT_THAT(
+      lab::predictor_names(true, false),
+      testing::ElementsAre("current-gate", "next-router", "activation-matrix", "co-activation",
+                           "expert-map", "last-routed", "learned-gate", "mixed", "similar-steps"));
+  const auto why = [&](const char* text, const std::vector<std::string>& accepted) {
+    return refusal<usage_error>([&] { (void)lab::make_predictor(text, accepted); });
+  };
+  const auto mix = lab::make_predictor("mixed:rate=0.5+recorded+co-activation:reach=5", all);
+  EXPECT_EQ(mix.name, "mixed");
+  EXPECT_TRUE(mix.traits.needs_recorded && !mix.traits.needs_scores);
+  EXPECT_FALSE(with_depth(mix, 5).validate());
+  EXPECT_TRUE(with_depth(mix, 6).validate()) << "a part looks no further";
+  EXPECT_THAT(why("mixed", all), HasSubstr("mixed has no parts, accepted: mixed+"));
+  EXPECT_THAT(why("mixed+recorded+next-router", {"mixed", "recorded"}),
+              HasSubstr("predictor 'next-router'; accepted: mixed, recorded"));
+  EXPECT_THAT(why("mixed:rate=0+recorded", all), HasSubstr("mixed rate = 0"));
+  EXPECT_THAT(why("mixed:of=2+recorded", all), HasSubstr("unknown parameter 'of'"));
+  EXPECT_THAT(why("mixed+recorded:reach=2", all), HasSubstr("unknown parameter 'reach'"));
+  EXPECT_THAT(why("recorded+last-routed", all), HasSubstr("unknown predictor 'recorded+last-"));
+  EXPECT_EQ(why("next-router", {"recorded", "co-activation"}),
+            "predictor 'next-router'; accepted: recorded, co-activation");
+  EXPECT_THAT(why("co-activation:reach=0", all), HasSubstr("reach = 0, accepted: 1 or more"));
+  EXPECT_THAT(why("co-activation:depth=2", all), HasSubstr("unknown parameter 'depth'"));
+  EXPECT_THAT(why("recorded:reach=2", all), HasSubstr("unknown parameter 'reach'"));
+  EXPECT_THAT(why("recorded:scores=sigmoid", all), HasSubstr("unknown parameter 'scores'"));
+  EXPECT_THAT(why("current-gate:groups=2", all), HasSubstr("groups = 2, accepted: 1 for softmax"));
+  EXPECT_EQ(lab::make_predictor("current-gate:scores=sigmoid:groups=2", all).name, "current-gate");
+  EXPECT_THAT(why("activation-matrix:from=absent.matrices", all),
+              HasSubstr("absent.matrices: cannot be read"));
+  const std::vector<std::string> gates{"learned-gate"};
+  EXPECT_THAT(why("learned-gate", gates), HasSubstr("weights = none, accepted: weights=FILE"));
+  EXPECT_THAT(why("learned-gate:weights=absent.gate", gates),
+              HasSubstr("absent.gate: cannot be read"));
+}
+
+TEST(registry, parameters_arrive) {
+  const any_prefetch_policy wide(shape, lab::make_prefetch("next_layer_top_k:overfetch=2:depth=2"));
+  EXPECT_EQ(wide.depth(), 2);
+  EXPECT_EQ(wide.most_requests(), 8U);
+  const any_prefetch_policy few(shape, lab::make_prefetch("popular:count=3"));
+  EXPECT_EQ(few.most_requests(), 3U);
+}
+
+TEST(registry, unknown_prefetch_miss_and_routing_policies_list_the_known_ones) {
+  const auto prefetch = refused_prefetch("oracle");
+  for (const auto& name : lab::known_policies().prefetch.names())
+    EXPECT_THAT(prefetch, HasSubstr(name));
+  const auto miss = refused_miss("stall");
+  for (const auto& name : lab::known_policies().miss.names()) EXPECT_THAT(miss, HasSubstr(name));
+  const auto routing = refused_routing("sticky");
+  for (const auto& name : lab::known_policies().routing.names())
+    EXPECT_THAT(routing, HasSubstr(name));
+  EXPECT_THAT(refusal<usage_error>([] { (void)lab::read_policies({.guard = "all"}); }),
+              HasSubstr("accepted: none, named, predicted"));
+  EXPECT_THAT(refusal<usage_error>([] { (void)lab::read_policies({.prefetch_order = "first"}); }),
+              HasSubstr("accepted: nearest, likeliest, greatest"));
+}
+
+TEST(registry, values_out_of_range_are_refused_by_name) {
+  EXPECT_THAT(refused_prefetch("score_threshold:percentile=0"), HasSubstr("percentile = 0"));
+  EXPECT_THAT(refused_prefetch("score_threshold:percentile=100"), HasSubstr("percentile = 100"));
+  EXPECT_THAT(refused_prefetch("next_layer_top_k:overfetch=0.5"), HasSubstr("overfetch = 0.5"));
+  EXPECT_THAT(refused_prefetch("next_layer_top_k:depth=0"), HasSubstr("depth = 0"));
+  EXPECT_THAT(refused_prefetch("next_layer_top_k:depth=4294967297"), HasSubstr("depth = 42949"));
+  EXPECT_THAT(refused_prefetch("noisy_oracle:precision=0"), HasSubstr("precision = 0"));
+  EXPECT_THAT(refused_prefetch("noisy_oracle:recall=1.5"), HasSubstr("recall = 1.5"));
+  EXPECT_THAT(refused_prefetch("previous_step:depth=2"), HasSubstr("depth"));
+  EXPECT_THAT(refused_miss("fetch_priority:percentile=100"), HasSubstr("percentile = 100"));
+  EXPECT_THAT(refused_miss("drop:keep=0"), HasSubstr("keep = 0"));
+  EXPECT_THAT(refused_miss("substitute:tolerance=-1"), HasSubstr("tolerance"));
+  EXPECT_THAT(refused_miss("compute_on_host:split=all"), HasSubstr("split"));
+  EXPECT_THAT(refused_routing("cache_aware:lambda=-0.1"), HasSubstr("lambda = -0.1"));
+}
+
+TEST(registry, the_plain_choices_need_no_policy) {
+  const auto plain = lab::read_policies({.prefetch = "prefetch.no_prefetch",
+                                         .miss = "miss.fetch",
+                                         .routing = "routing.router_order"});
+  EXPECT_FALSE(plain.prefetcher || plain.misses || plain.routing || plain.pre_eviction);
+  EXPECT_TRUE(lab::read_policies({.routing = "cache_aware:lambda=0"}).routing);
+  EXPECT_TRUE(lab::read_policies({.miss = "substitute"}).miss.needs_logits);
+  EXPECT_FALSE(lab::read_policies({.miss = "drop"}).miss.needs_logits);
+  EXPECT_TRUE(lab::read_policies({.miss = "compute_on_host"}).miss.is_exact);
+  EXPECT_FALSE(lab::read_policies({.miss = "drop"}).miss.is_exact);
+}
+
+TEST(registry, a_set_is_read_once) {
+  const auto plain = lab::read_policies({});
+  EXPECT_EQ(plain.eviction->name, "lru");
+  EXPECT_EQ(plain.predictor.name, "recorded");
+  EXPECT_FALSE(plain.stands_alone());
+  const auto set = lab::read_policies({.eviction = "protect_hot+popularity:first=9",
+                                       .prefetch = "popular:profile=trace",
+                                       .guard = "predicted",
+                                       .miss = "drop_cascade:keep=1",
+                                       .routing = "budget_top_k",
+                                       .pre_eviction = "active_evict",
+                                       .prefetch_order = "likeliest"});
+  EXPECT_EQ(set.eviction->name, "popularity");
+  EXPECT_EQ(set.profile->first, 9U);
+  EXPECT_EQ(set.prefetch_profile->source, "trace");
+  EXPECT_TRUE(set.prefetcher && set.misses && set.routing && set.pre_eviction);
+  EXPECT_TRUE(set.miss.needs_weights && !set.miss.is_exact);
+  EXPECT_EQ(set.guard, prefetch_guard::predicted);
+  EXPECT_EQ(set.order, fill_order::likeliest);
+  EXPECT_TRUE(lab::read_policies({.eviction = "belady_bypass"}).stands_alone());
+  EXPECT_EQ(lab::read_policies({.prefetch = "noisy_oracle"}).prefetch.needs, forecast_need::truth);
+  EXPECT_THAT(refusal<usage_error>([] { (void)lab::read_policies({.routing = "budget_top_k"}); }),
+              HasSubstr("does nothing without slots that were freed ahead"));
+}
+
+TEST(registry, a_static_profile_is_asked_for_by_name) {
+  const auto profile = [](const std::string& name) {
+    return lab::read_policies({.prefetch = name}).prefetch_profile;
+  };
+  EXPECT_FALSE(profile("popular"));
+  EXPECT_FALSE(profile("previous_step"));
+  EXPECT_EQ(profile("popular:profile=trace:first=7"), (profile_request{"trace", 7}));
 }
 
 }  // namespace

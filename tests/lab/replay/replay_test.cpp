@@ -11,6 +11,7 @@
 #include "lab/replay/registry.hpp"
 #include "naive_groups.hpp"
 #include "sim_samples.hpp"
+#include "uses_of.hpp"
 
 namespace replay_test {
 namespace {
@@ -35,8 +36,8 @@ pool_layout one_pool(const visit_sequence& visits, std::int64_t slots) {
 }
 
 TEST(replay, modes_go_by_name) {
-  for (const auto mode :
-       {replay_mode::event_atomic, replay_mode::deferred, replay_mode::per_access})
+  for (const auto mode : {replay_mode::event_atomic, replay_mode::deferred, replay_mode::per_access,
+                          replay_mode::expert_by_expert})
     EXPECT_EQ(lab::parse_replay_mode(lab::name_of(mode)), mode);
   EXPECT_EQ(lab::name_of(replay_mode::event_atomic), "event-atomic");
 }
@@ -63,9 +64,9 @@ TEST(replay, each_group_of_a_split_visit_is_an_event) {
   const auto events = lab::order_events(visits, layout, true);
   EXPECT_THAT(events.first, ElementsAre(0U, 3U));
   EXPECT_EQ(events.ordinal(1), 3U);
-  EXPECT_THAT(events.future->uses(0), ElementsAre(0U, 2U, 3U));
-  EXPECT_THAT(events.future->uses(2), ElementsAre(1U, 2U));
-  EXPECT_THAT(events.future->uses(4), IsEmpty());
+  EXPECT_THAT(support::uses_of(*events.future, 0), ElementsAre(0U, 2U, 3U));
+  EXPECT_THAT(support::uses_of(*events.future, 2), ElementsAre(1U, 2U));
+  EXPECT_THAT(support::uses_of(*events.future, 4), IsEmpty());
 }
 
 // Three slots: token 0 opens {0,1}; token 2 brings one new, token 1 two: {0,1,2}; then {2,3}.
@@ -73,15 +74,15 @@ TEST(replay, groups_are_those_of_the_greedy_rule) {
   const visit_sequence visits(three_then_one());
   const auto events = lab::order_events(visits, one_pool(visits, 3), true);
   EXPECT_THAT(events.first, ElementsAre(0U, 2U));
-  EXPECT_THAT(events.future->uses(2), ElementsAre(0U, 1U));
-  EXPECT_THAT(events.future->uses(0), ElementsAre(0U, 2U));
+  EXPECT_THAT(support::uses_of(*events.future, 2), ElementsAre(0U, 1U));
+  EXPECT_THAT(support::uses_of(*events.future, 0), ElementsAre(0U, 2U));
 }
 
 TEST(replay, without_splitting_a_visit_is_one_event_whatever_its_size) {
   const visit_sequence visits(three_then_one());
   const auto events = lab::order_events(visits, one_pool(visits, 2), false);
   EXPECT_THAT(events.first, IsEmpty());
-  EXPECT_THAT(events.future->uses(2), ElementsAre(0U));
+  EXPECT_THAT(support::uses_of(*events.future, 2), ElementsAre(0U));
 }
 
 // Two groups of two experts each: events 0 and 1 belong to the visit, whatever is in which.
@@ -89,8 +90,8 @@ TEST(replay, split_by_expert_a_visit_uses_its_first_event_and_leaves_room) {
   const visit_sequence visits(three_then_one());
   const auto events = lab::order_events(visits, one_pool(visits, 2), true, visit_split::by_expert);
   EXPECT_THAT(events.first, ElementsAre(0U, 2U));
-  EXPECT_THAT(events.future->uses(0), ElementsAre(0U, 2U));
-  EXPECT_THAT(events.future->uses(2), ElementsAre(0U));
+  EXPECT_THAT(support::uses_of(*events.future, 0), ElementsAre(0U, 2U));
+  EXPECT_THAT(support::uses_of(*events.future, 2), ElementsAre(0U));
 }
 
 TEST(replay, order_events_equals_counting_by_hand) {
@@ -135,7 +136,8 @@ TEST(replay, order_events_equals_counting_by_hand) {
     const auto events = lab::order_events(visits, layout, true);
     for (std::size_t i = 0; i < visits.size(); ++i) ASSERT_EQ(events.ordinal(i), first[i]);
     for (std::size_t key = 0; key < visits.shape().keys(); ++key)
-      ASSERT_THAT(events.future->uses(key), testing::ElementsAreArray(uses[key])) << key;
+      ASSERT_THAT(support::uses_of(*events.future, key), testing::ElementsAreArray(uses[key]))
+          << key;
   }
 }
 
@@ -154,47 +156,36 @@ TEST(replay, groups_of_the_pager_are_the_events) {
       groups += count > 1 ? count : 0;
       split += count > 1 ? 1U : 0U;
     }
-    const auto pager = lab::make_pager({"lru", "always", layout}, {});
-    lab::replay(visits, {}, *pager, layout);
-    EXPECT_EQ(pager->stats().groups, groups);
-    EXPECT_EQ(pager->stats().split_visits, split);
+    auto pager = lab::make_pager({"lru", "always", layout});
+    lab::replay(visits, {}, pager);
+    EXPECT_EQ(pager.stats().groups, groups);
+    EXPECT_EQ(pager.stats().split_visits, split);
   }
 }
 
+// 0 1, then 2 3: the oldest goes. The running visit stays, above the budget.
 TEST(replay, a_budget_holds_after_each_visit_unless_the_visit_alone_exceeds_it) {
-  const visit_sequence visits(
-      support::random_trace(3, {.experts = 8, .steps = 30, .most_tokens = 3}));
-  const auto layout = one_pool(visits, static_cast<std::int64_t>(visits.shape().keys()));
-  const auto pager = lab::make_pager({"lru", "always", layout}, {});
-  for (std::size_t i = 0; i < visits.size(); ++i) {
-    ASSERT_EQ(pager->visit_within(visits[i], 4), status::ok);
-    const auto stats = pager->stats();
-    const std::set<expert_id> used(visits[i].experts.begin(), visits[i].experts.end());
-    EXPECT_LE(stats.fills - stats.evictions, std::max<std::size_t>(4, used.size()));
-  }
+  const visit_sequence visits(support::one_layer(6, {{0, 1}, {2, 3}, {0, 1}}));
+  const auto layout = one_pool(visits, 6);
+  const auto hits = [&](std::uint64_t bytes) {
+    auto pager = lab::make_pager({"lru", "always", layout});
+    const std::vector budget{bytes};
+    lab::replay(visits, {}, pager, nullptr, budget);
+    EXPECT_LE(pager.stats().fills - pager.stats().evictions, std::max<std::uint64_t>(bytes, 2));
+    return pager.stats().hits;
+  };
+  EXPECT_EQ(hits(1), 0U);
+  EXPECT_EQ(hits(3), 1U);
+  EXPECT_EQ(hits(4), 2U) << "a budget for everything evicts nothing";
 }
-
-/// Refuses its third visit.
-class stubborn final : public any_pager {
- public:
-  status visit(const routing_view&) override {
-    return ++visits_ == 3 ? status::no_victim : status::ok;
-  }
-  status visit_within(const routing_view& view, std::uint64_t) override { return visit(view); }
-  [[nodiscard]] pager_stats stats() const override { return {}; }
-  [[nodiscard]] std::uint64_t decision_hash() const override { return 0; }
-  [[nodiscard]] std::vector<std::string> notes() const override { return {}; }
-
- private:
-  int visits_ = 0;
-};
 
 TEST(replay, a_visit_that_fails_is_named) {
   const visit_sequence visits(support::random_trace(4, {.layers = 2, .steps = 5}));
-  stubborn pager;
-  const auto message =
-      refusal<lab::infeasible_error>([&] { lab::replay(visits, {}, pager, one_pool(visits, 4)); });
-  EXPECT_THAT(message, HasSubstr("visit 2 (step 1, layer 0): no victim"));
+  const visit_sequence first_layer(support::random_trace(4, {.layers = 1, .steps = 5}));
+  auto pager = lab::make_pager({"lru", "always", one_pool(first_layer, 4)});
+  const auto message = refusal<lab::infeasible_error>([&] { lab::replay(visits, {}, pager); });
+  EXPECT_THAT(message, HasSubstr("visit 1 (step 0, layer 1): "));
+  EXPECT_THAT(message, HasSubstr(std::string(describe(status::invalid_visit))));
 }
 
 }  // namespace

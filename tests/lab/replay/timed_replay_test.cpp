@@ -11,7 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lab/errors.hpp"
-#include "lab/replay/dimensions.hpp"
+#include "lab/replay/registry.hpp"
 #include "lab/traces/synthetic/synthetic.hpp"
 #include "sim_samples.hpp"
 
@@ -269,7 +269,8 @@ TEST(timed_replay, a_clock_changes_no_decision) {
           const auto timed = run(trace, set, slots, slow_link(5, 100), {.per_visit = 700});
           EXPECT_EQ(plain.decision_hash, timed.decision_hash) << eviction << ' ' << slots;
           EXPECT_EQ(plain.stats, timed.stats) << eviction << ' ' << slots;
-          const bool hears = lab::heard_by(eviction).hears_routes;
+          const bool hears =
+              lab::read_policies({.eviction = eviction}).eviction->traits.hears_routes;
           EXPECT_EQ(plain.outcome.has_value(), hears) << "an engine, or a pager alone";
         }
     }
@@ -522,6 +523,8 @@ TEST(timed_replay, what_a_trace_lacks_is_said_before_anything_runs) {
               HasSubstr("miss policy fetch knows one precision, and there are 2"));
   EXPECT_THAT(reason({.eviction = "belady", .miss = "fetch_lowest"}, "8:4"),
               HasSubstr("knows no more than 1 precision"));
+  EXPECT_THAT(reason({.eviction = "belady_bypass"}, "8:4"),
+              HasSubstr("knows no more than 1 precision"));
   EXPECT_THAT(reason({.eviction = "belady_bypass", .prefetch = "previous_step"}),
               HasSubstr("belady_bypass has no slots"));
   auto unknown = bare;
@@ -534,11 +537,13 @@ TEST(timed_replay, other_replays_know_no_time) {
   sweep_request request;
   request.sizes = {lab::size_request::parse_slots("4")};
   request.links = {slow_link()};
-  for (const auto replay : {lab::replay_mode::deferred, lab::replay_mode::per_access}) {
-    request.replays = {replay};
-    EXPECT_THAT(refusal<lab::usage_error>([&] { (void)lab::run_sweep(two_steps(), request); }),
-                HasSubstr("accepted: event-atomic"));
-  }
+  request.replays = {lab::replay_mode::per_access};
+  EXPECT_THAT(refusal<lab::usage_error>([&] { (void)lab::run_sweep(two_steps(), request); }),
+              HasSubstr("accepted: event-atomic"));
+  request.replays = {lab::replay_mode::deferred};
+  request.sizes = {lab::size_request::parse_budget("4000B")};
+  EXPECT_THAT(refusal<lab::usage_error>([&] { (void)lab::run_sweep(two_steps(), request); }),
+              HasSubstr("accepted: event-atomic"));
 }
 
 TEST(timed_replay, a_timeline_tells_of_every_copy_wait_and_visit) {

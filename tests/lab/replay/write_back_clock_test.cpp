@@ -87,9 +87,6 @@ TEST(write_back_clock, needs_a_bandwidth_both_ways) {
   EXPECT_THAT(refused({.shape = shape}, back), testing::HasSubstr("a bandwidth both ways"));
   EXPECT_THAT(refused(timed, {.way = write_back_way::serial}),
               testing::HasSubstr("a bandwidth both ways"));
-  auto many = back;
-  many.spares = (std::size_t{1} << 28U) + 1;
-  EXPECT_EQ(refused(timed, many), "spares = 268435457, accepted: 0..268435456");
   EXPECT_EQ(refused({.link = in}, back), "layers = 0, accepted: 1 or more");
 }
 

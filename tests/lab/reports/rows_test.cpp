@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lab/reports/rows.hpp"
 
+#include <algorithm>
 #include <cstdint>
+#include <sstream>
 #include <string>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "lab/errors.hpp"
 
 namespace rows_test {
 namespace {
@@ -14,8 +18,10 @@ namespace {
 using hotset::lab::cell;
 using hotset::lab::column;
 using hotset::lab::row;
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
+using testing::StartsWith;
 using rows_of = std::vector<row>;
 
 constexpr column columns[] = {
@@ -60,9 +66,66 @@ TEST(rows, what_all_rows_have_in_common_is_said_once_unless_it_is_usual) {
   auto a = sample("lru", 5, 0.5);
   auto b = sample("lfu", 6, 0.5);
   a["miss"] = b["miss"] = "drop";
-  EXPECT_THAT(table({a, b}), testing::StartsWith("miss drop\npolicy  hits"));
+  EXPECT_THAT(table({a, b}), StartsWith("miss drop\npolicy  hits"));
   b["miss"] = "fetch";
-  EXPECT_THAT(table({a, b}), testing::StartsWith("policy  miss   hits"));
+  EXPECT_THAT(table({a, b}), StartsWith("policy  miss   hits"));
+}
+
+constexpr column ranked[] = {
+    {"eviction", "eviction", "eviction", {cell::word}},
+    {"hit", "hit", "hit %", {.digits = 2}},
+    {"fills", "fills", "fills", {}, 2},
+    {"late", "late", "late", {}, 5},
+    {"regret", "regret", "regret %", {.digits = 2}, 2},
+    {"ttft", "ttft", "TTFT ms", {}, 1, "ttft"},
+};
+std::string ranked_table(std::size_t width, std::vector<std::string> names = {}) {
+  const rows_of rows = {
+      {{"eviction", "lru"}, {"hit", 5.1}, {"fills", 123456}, {"late", 1}, {"regret", 1.0}},
+      {{"eviction", "least_stale"}, {"hit", 12.34}, {"fills", 7}, {"late", 2}, {"regret", 2.0}}};
+  return hotset::lab::to_table(ranked, rows, {.width = width, .columns = std::move(names)});
+}
+
+TEST(rows, numbers_are_right_aligned_and_words_left) {
+  EXPECT_EQ(ranked_table(0),
+            "eviction     hit %   fills  late  regret %\n"
+            "lru           5.10  123456     1      1.00\n"
+            "least_stale  12.34       7     2      2.00\n");
+}
+
+TEST(rows, the_least_important_columns_go_first_and_are_named) {
+  EXPECT_THAT(ranked_table(41), AllOf(StartsWith("eviction     hit %   fills  regret %\n"),
+                                      HasSubstr("left out: late (no room in 41 columns;")));
+  EXPECT_THAT(ranked_table(30), AllOf(StartsWith("eviction     hit %   fills\n"),
+                                      HasSubstr("left out: regret, late")));
+}
+
+TEST(rows, a_table_fits_any_width_that_its_first_columns_fit) {
+  for (std::size_t width = 18; width < 60; ++width) {
+    std::istringstream lines(ranked_table(width));
+    for (std::string line; std::getline(lines, line);)
+      EXPECT_LE(line.size(), std::max<std::size_t>(width, 40)) << width;
+  }
+  EXPECT_THAT(ranked_table(5), HasSubstr("eviction     hit %\n"));
+}
+
+TEST(rows, columns_are_shown_as_they_are_named) {
+  EXPECT_EQ(ranked_table(5, {"late", "ttft", "eviction"}),
+            "late  TTFT ms  eviction\n"
+            "   1        -  lru\n"
+            "   2        -  least_stale\n");
+  EXPECT_EQ(ranked_table(10, {"all"}), ranked_table(0)) << "whatever says something";
+}
+
+TEST(rows, an_unknown_column_is_refused_with_the_one_that_was_meant) {
+  try {
+    (void)ranked_table(0, {"regrets"});
+    FAIL();
+  } catch (const hotset::lab::usage_error& error) {
+    EXPECT_STREQ(error.what(),
+                 "--columns: 'regrets' (did you mean regret?); accepted: eviction, hit, fills, "
+                 "late, regret, ttft, all");
+  }
 }
 
 TEST(rows, a_column_of_bytes_has_one_unit) {

@@ -3,13 +3,10 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
-#include <limits>
 #include <map>
 #include <optional>
 #include <span>
@@ -136,6 +133,16 @@ class adapter_folders : public testing::Test {
     if (!checkpoint.read(layer, number, expert, out)) return std::nullopt;
     return text_of(out);
   }
+  /// Those of small_config, as matrix_bytes() has them.
+  static void expect_weights(const adapter_checkpoint& checkpoint) {
+    for (const auto& [layer, expert] : {std::pair{0, 2}, std::pair{0, 5}, std::pair{1, 7}}) {
+      EXPECT_EQ(weight(checkpoint, layer, 0, expert, 24),
+                matrix_bytes(layer + 1, expert, "gate_proj") +
+                    matrix_bytes(layer + 1, expert, "up_proj"));
+      EXPECT_EQ(weight(checkpoint, layer, 1, expert, 12),
+                matrix_bytes(layer + 1, expert, "down_proj"));
+    }
+  }
 };
 
 TEST_F(adapter_folders, a_weight_is_its_matrices_one_behind_the_other) {
@@ -144,13 +151,7 @@ TEST_F(adapter_folders, a_weight_is_its_matrices_one_behind_the_other) {
   EXPECT_THAT(checkpoint.config().layer_numbers, ElementsAre(1, 2));
   EXPECT_THAT(checkpoint.config().tuned, ElementsAre(ElementsAre(5, 2), ElementsAre(7)));
   EXPECT_THAT(format.expert_bytes(), ElementsAre(24, 12));
-  for (const auto& [layer, expert] : {std::pair{0, 2}, std::pair{0, 5}, std::pair{1, 7}}) {
-    EXPECT_EQ(
-        weight(checkpoint, layer, 0, expert, 24),
-        matrix_bytes(layer + 1, expert, "gate_proj") + matrix_bytes(layer + 1, expert, "up_proj"));
-    EXPECT_EQ(weight(checkpoint, layer, 1, expert, 12),
-              matrix_bytes(layer + 1, expert, "down_proj"));
-  }
+  expect_weights(checkpoint);
 }
 
 TEST_F(adapter_folders, what_the_checkpoint_does_not_have_is_not_read) {
@@ -189,11 +190,9 @@ TEST_F(adapter_folders, weights_may_lie_in_several_files_and_names_lack_the_mode
   (void)folder.write("tokenizer.model", "nor this");
   auto opened = open();
   adapter_checkpoint checkpoint = std::move(opened);
-  EXPECT_EQ(weight(checkpoint, 0, 0, 5, 24),
-            matrix_bytes(1, 5, "gate_proj") + matrix_bytes(1, 5, "up_proj"));
-  EXPECT_EQ(weight(checkpoint, 1, 1, 7, 12), matrix_bytes(2, 7, "down_proj"));
+  expect_weights(checkpoint);
   checkpoint = open();
-  EXPECT_EQ(weight(checkpoint, 1, 1, 7, 12), matrix_bytes(2, 7, "down_proj"));
+  expect_weights(checkpoint);
 }
 
 TEST_F(adapter_folders, an_adapter_may_tune_nothing) {
@@ -255,24 +254,35 @@ TEST_F(adapter_folders, a_matrix_that_is_there_twice_is_refused_wherever_it_is) 
 }
 
 TEST_F(adapter_folders, another_shape_or_dtype_is_refused) {
-  const auto with = [&](std::string dtype, std::vector<std::uint64_t> shape, std::size_t bytes) {
-    auto tensors = small_tensors();
-    tensors[2] = {tensors[2].name, std::move(dtype), std::move(shape), std::string(bytes, '\0')};
-    return refused(tensors);
+  struct stored {
+    const char* dtype;
+    std::vector<std::uint64_t> shape;
+    std::size_t bytes;
+    const char* found;
   };
-  const std::string place =
-      "/model.safetensors: tensor 'model.layers.1.mlp.experts.5.gate_proj.weight': ";
-  EXPECT_EQ(with("BF16", {3, 2}, 12), place + "is BF16 [3, 2]; accepted: BF16 [2, 3]");
-  EXPECT_EQ(with("BF16", {6}, 12), place + "is BF16 [6]; accepted: BF16 [2, 3]");
-  EXPECT_EQ(with("BF16", {2, 3, 1}, 12), place + "is BF16 [2, 3, 1]; accepted: BF16 [2, 3]");
-  EXPECT_EQ(with("BF16", {}, 2), place + "is BF16 []; accepted: BF16 [2, 3]");
-  EXPECT_EQ(with("BF16", {0, 3}, 0), place + "is BF16 [0, 3]; accepted: BF16 [2, 3]");
-  EXPECT_EQ(with("F16", {2, 3}, 12), place + "is F16 [2, 3]; accepted: BF16 [2, 3]");
-  EXPECT_EQ(with("F32", {2, 3}, 24), place + "is F32 [2, 3]; accepted: BF16 [2, 3]");
+  const auto expect = [&](const std::vector<stored>& all, const std::string& accepted) {
+    for (const auto& [dtype, shape, bytes, found] : all) {
+      auto tensors = small_tensors();
+      tensors[2] = {tensors[2].name, dtype, shape, std::string(bytes, '\0')};
+      EXPECT_EQ(refused(tensors),
+                "/model.safetensors: tensor "
+                "'model.layers.1.mlp.experts.5.gate_proj.weight': is " +
+                    std::string(found) + "; accepted: " + accepted + " [2, 3]");
+    }
+  };
+  expect({{"BF16", {3, 2}, 12, "BF16 [3, 2]"},
+          {"BF16", {6}, 12, "BF16 [6]"},
+          {"BF16", {2, 3, 1}, 12, "BF16 [2, 3, 1]"},
+          {"BF16", {}, 2, "BF16 []"},
+          {"BF16", {0, 3}, 0, "BF16 [0, 3]"},
+          {"F16", {2, 3}, 12, "F16 [2, 3]"},
+          {"F32", {2, 3}, 24, "F32 [2, 3]"}},
+         "BF16");
   format.converts = true;
-  EXPECT_EQ(with("I16", {2, 3}, 12), place + "is I16 [2, 3]; accepted: F16, BF16 or F32 [2, 3]");
-  EXPECT_THAT(with("F64", {2, 3}, 48), HasSubstr("is F64 [2, 3]"));
-  EXPECT_THAT(with("F32", {3, 2}, 24), HasSubstr("is F32 [3, 2]"));
+  expect({{"I16", {2, 3}, 12, "I16 [2, 3]"},
+          {"F64", {2, 3}, 48, "F64 [2, 3]"},
+          {"F32", {3, 2}, 24, "F32 [3, 2]"}},
+         "F16, BF16 or F32");
 }
 
 TEST_F(adapter_folders, a_folder_without_what_belongs_there_is_refused) {
@@ -291,17 +301,6 @@ TEST_F(adapter_folders, a_folder_without_what_belongs_there_is_refused) {
                   "*.safetensors");
 }
 
-TEST_F(adapter_folders, what_tuned_more_than_routed_experts_is_refused) {
-  write(small_tensors(), "model.safetensors",
-        R"({"experts": {"1": [5, 2], "2": [7]}, "shared_experts": true})");
-  EXPECT_EQ(refused(),
-            "/expert_cfg.json: key 'shared_experts': is true; accepted: false: adapters that "
-            "tuned routed experts and nothing else");
-  write(small_tensors(), "model.safetensors",
-        R"({"experts": {"1": [5, 2], "2": [7]}, "non_expert_modules": true})");
-  EXPECT_THAT(refused(), StartsWith("/expert_cfg.json: key 'non_expert_modules': is true"));
-}
-
 TEST_F(adapter_folders, a_format_that_is_none_has_a_reason) {
   write(small_tensors());
   const auto reason = [&](auto change) {
@@ -311,24 +310,21 @@ TEST_F(adapter_folders, a_format_that_is_none_has_a_reason) {
     EXPECT_EQ(refusal<usage_error>([&] { (void)adapter_checkpoint(folder.path(), bad); }), message);
     return message;
   };
-  EXPECT_EQ(reason([](auto& f) { f.base.layers = 0; }),
-            "adapter format: layers = 0, accepted: 1..65536");
-  EXPECT_EQ(reason([](auto& f) { f.base.experts = -1; }),
-            "adapter format: experts = -1, accepted: 1..1048576");
-  EXPECT_EQ(reason([](auto& f) { f.base.first_layer = 65535; }),
-            "adapter format: first_layer = 65535, accepted: 0..65534");
-  EXPECT_EQ(reason([](auto& f) { f.weights.clear(); }),
-            "adapter format: weights = 0, accepted: 1..64");
-  EXPECT_EQ(reason([](auto& f) { f.weights[1].clear(); }),
-            "adapter format: a weight without matrices, accepted: one or more");
-  EXPECT_EQ(reason([](auto& f) { f.dtype = "F64"; }),
-            "adapter format: dtype 'F64', accepted: F16, BF16 or F32");
-  EXPECT_EQ(reason([](auto& f) { f.weights[1][0].name = "up_proj"; }),
-            "adapter format: matrix 'up_proj' is there twice, accepted: each name once");
-  EXPECT_EQ(reason([](auto& f) { f.weights[1][0].rows = 0; }),
-            "adapter format: rows of down_proj = 0, accepted: 1..16777216");
-  EXPECT_EQ(reason([](auto& f) { f.weights[1][0].columns = (1U << 24U) + 1; }),
-            "adapter format: columns of down_proj = 16777217, accepted: 1..16777216");
+  using change = void (*)(adapter_format&);
+  for (const auto& [broken, said] :
+       {std::pair<change, const char*>([](auto& f) { f.base.layers = 0; },
+                                       "layers = 0, accepted: 1..65536"),
+        {[](auto& f) { f.base.experts = -1; }, "experts = -1, accepted: 1..1048576"},
+        {[](auto& f) { f.base.first_layer = 65535; }, "first_layer = 65535, accepted: 0..65534"},
+        {[](auto& f) { f.weights.clear(); }, "weights = 0, accepted: 1..64"},
+        {[](auto& f) { f.weights[1].clear(); }, "a weight without matrices, accepted: one or more"},
+        {[](auto& f) { f.dtype = "F64"; }, "dtype 'F64', accepted: F16, BF16 or F32"},
+        {[](auto& f) { f.weights[1][0].name = "up_proj"; },
+         "matrix 'up_proj' is there twice, accepted: each name once"},
+        {[](auto& f) { f.weights[1][0].rows = 0; }, "rows of down_proj = 0, accepted: 1..16777216"},
+        {[](auto& f) { f.weights[1][0].columns = (1U << 24U) + 1; },
+         "columns of down_proj = 16777217, accepted: 1..16777216"}})
+    EXPECT_EQ(reason(broken), std::string("adapter format: ") + said);
   for (const std::string name : {"", "a.b", "a b", "a\nb", "\"", "\xc3\xa9"})
     EXPECT_THAT(reason([&](auto& f) { f.weights[1][0].name = name; }),
                 HasSubstr("accepted: names of 1..64 letters, digits and '_'"));
@@ -338,211 +334,35 @@ TEST_F(adapter_folders, a_format_that_is_none_has_a_reason) {
               HasSubstr("more than 64 matrices"));
 }
 
-/// A floating-point format by its definition. The reference: values are doubles, which hold all three exactly.
-struct float_rules {
-  std::string dtype;
-  int bits;    ///< of an element
-  int digits;  ///< of a significand, the hidden one included
-  int most;    ///< exponent, which is the bias, too
-
-  [[nodiscard]] std::uint32_t special() const {  // infinity
-    return ((1U << static_cast<unsigned>(bits - digits)) - 1U) << static_cast<unsigned>(digits - 1);
-  }
-  [[nodiscard]] std::uint32_t sign() const { return 1U << static_cast<unsigned>(bits - 1); }
-
-  [[nodiscard]] double value(std::uint32_t stored) const {
-    const auto magnitude = stored & ~sign();
-    const auto field = static_cast<int>(magnitude >> static_cast<unsigned>(digits - 1));
-    const auto fraction =
-        static_cast<double>(magnitude & ((1U << static_cast<unsigned>(digits - 1)) - 1U));
-    auto out = field == 0 ? std::ldexp(fraction, 1 - most - (digits - 1))
-                          : std::ldexp(std::ldexp(1.0, digits - 1) + fraction,
-                                       field - most - (digits - 1));
-    if (magnitude == special()) out = std::numeric_limits<double>::infinity();
-    if (magnitude > special()) out = std::numeric_limits<double>::quiet_NaN();
-    return std::copysign(out, (stored & sign()) != 0 ? -1.0 : 1.0);
-  }
-  /// Of a number that is no NaN: nothing if it is finite and would become infinite.
-  [[nodiscard]] std::optional<std::uint32_t> stored(double value) const {
-    const auto negative = std::signbit(value) ? sign() : 0U;
-    const auto size = std::fabs(value);
-    if (std::isinf(size)) return negative | special();
-    if (size == 0) return negative;
-    const auto quantum = [&](double v) {
-      return std::ldexp(1.0, std::max(std::ilogb(v), 1 - most) - (digits - 1));
-    };
-    const auto rounded = std::nearbyint(size / quantum(size)) * quantum(size);  // ties to even
-    if (rounded >= std::ldexp(1.0, most + 1)) return std::nullopt;
-    if (rounded == 0) return negative;
-    const auto steps = static_cast<std::uint32_t>(rounded / quantum(rounded));
-    const auto hidden = 1U << static_cast<unsigned>(digits - 1);
-    if (steps < hidden) return negative | steps;
-    const auto field = static_cast<std::uint32_t>(std::ilogb(rounded) + most);
-    return negative | (field << static_cast<unsigned>(digits - 1)) | (steps - hidden);
-  }
-  [[nodiscard]] std::size_t bytes() const { return static_cast<std::size_t>(bits) / 8; }
-};
-const float_rules halves{"F16", 16, 11, 15};
-const float_rules brains{"BF16", 16, 8, 127};
-const float_rules singles{"F32", 32, 24, 127};
-
-std::string packed(std::span<const std::uint32_t> elements, const float_rules& rules) {
-  std::string out(elements.size() * rules.bytes(), '\0');
-  for (std::size_t i = 0; i < elements.size(); ++i)
-    std::memcpy(out.data() + i * rules.bytes(), &elements[i], rules.bytes());
-  return out;
-}
-
-class conversions : public adapter_folders {
- protected:
-  /// One layer, whose experts are one matrix each.
-  adapter_checkpoint checkpoint_of(const std::vector<std::vector<std::uint32_t>>& experts,
-                                   const float_rules& from, const float_rules& to) {
-    format = {.base = {.layers = 1, .experts = 1 << 20, .first_layer = 0},
-              .weights = {{{"w", 1, experts.front().size()}}},
-              .dtype = to.dtype,
-              .converts = true};
-    std::vector<tensor_sample> tensors;
-    std::string ids;
-    for (std::size_t e = 0; e < experts.size(); ++e) {
-      ids += fmt::format("{}{}", e == 0 ? "" : ",", e);
-      tensors.push_back({matrix_name(0, static_cast<expert_id>(e), "w"),
-                         from.dtype,
-                         {1, experts[e].size()},
-                         packed(experts[e], from)});
-    }
-    write(tensors, "model.safetensors", R"({"experts": {"0": [)" + ids + "]}}");
-    return open();
-  }
-
-  /// All of them: those that fit at once, each of the others alone.
-  void expect_as_by_definition(std::vector<std::uint32_t> elements, const float_rules& from,
-                               const float_rules& to) {
-    std::vector<std::vector<std::uint32_t>> lost;
-    for (auto& element : elements) {
-      const auto value = from.value(element);
-      if (!std::isnan(value) && !to.stored(value)) lost.push_back({std::exchange(element, 0U)});
-    }
-    expect_bits(elements, from, to);
-    lost_ = lost.size();
-    if (lost.empty()) return;
-    const auto checkpoint = checkpoint_of(lost, from, to);
-    for (std::size_t e = 0; e < lost.size(); ++e)
-      ASSERT_FALSE(weight(checkpoint, 0, 0, e, to.bytes()))
-          << from.dtype << " " << lost[e].front() << " in " << to.dtype;
-  }
-
-  std::size_t lost_ = 0;
-
- private:
-  void expect_bits(const std::vector<std::uint32_t>& elements, const float_rules& from,
-                   const float_rules& to) {
-    const auto checkpoint = checkpoint_of({elements}, from, to);
-    const auto read = weight(checkpoint, 0, 0, 0, elements.size() * to.bytes());
-    ASSERT_TRUE(read);
-    for (std::size_t i = 0; i < elements.size(); ++i) {
-      std::uint32_t got = 0;
-      std::memcpy(&got, read->data() + i * to.bytes(), to.bytes());
-      const auto value = from.value(elements[i]);
-      SCOPED_TRACE(fmt::format("{} {:#x} in {} is {:#x}", from.dtype, elements[i], to.dtype, got));
-      if (from.dtype == to.dtype) {
-        ASSERT_EQ(got, elements[i]);
-      } else if (std::isnan(value)) {
-        ASSERT_TRUE(std::isnan(to.value(got)));
-        ASSERT_EQ(std::signbit(to.value(got)), std::signbit(value));
-      } else {
-        ASSERT_EQ(got, *to.stored(value));
-      }
-    }
-  }
-};
-
-std::vector<std::uint32_t> all_of_16_bits() {
-  std::vector<std::uint32_t> out(65536);
-  for (std::uint32_t i = 0; i < 65536; ++i) out[i] = i;
-  return out;
-}
-
-TEST(float_rules, are_those_of_the_machine) {
-  support::random_source random(1);
-  for (int i = 0; i < 100'000; ++i) {
-    const auto bits = static_cast<std::uint32_t>(random.next());
-    const auto value = std::bit_cast<float>(bits);
-    if (std::isnan(value)) {
-      ASSERT_TRUE(std::isnan(singles.value(bits)));
-      continue;
-    }
-    ASSERT_EQ(singles.value(bits), static_cast<double>(value));
-    ASSERT_EQ(singles.stored(static_cast<double>(value)), bits);
-    const auto wide = static_cast<double>(value) * (1 + std::ldexp(1.0, -25));
-    ASSERT_EQ(singles.stored(wide), std::bit_cast<std::uint32_t>(static_cast<float>(wide)));
-  }
-  EXPECT_EQ(halves.value(0x7bffU), 65504.0);
-  EXPECT_EQ(brains.value(0x3f80U), 1.0);
-  EXPECT_EQ(halves.stored(65519.9), 0x7bffU);
-  EXPECT_FALSE(halves.stored(65520.0));
-}
-
-TEST_F(conversions, every_half_in_every_dtype) {
-  for (const auto* const to : {&halves, &brains, &singles}) {
-    expect_as_by_definition(all_of_16_bits(), halves, *to);
-    EXPECT_EQ(lost_, 0U);
-  }
-}
-
-TEST_F(conversions, every_bf16_in_every_dtype) {
-  for (const auto* const to : {&brains, &singles}) {
-    expect_as_by_definition(all_of_16_bits(), brains, *to);
-    EXPECT_EQ(lost_, 0U);
-  }
-  expect_as_by_definition(all_of_16_bits(), brains, halves);
-  EXPECT_EQ(lost_, 2U * 112 * 128) << "2^16 and more";
-}
-
-TEST_F(conversions, random_floats_and_those_beside_every_border_in_every_dtype) {
-  support::random_source random(20'240'701);
-  std::vector<std::uint32_t> elements;
-  for (int i = 0; i < 20'000; ++i) elements.push_back(static_cast<std::uint32_t>(random.next()));
-  for (int i = 0; i < 100'000; ++i)  // 2^-28 to 2^17, where halves begin and end
-    elements.push_back(static_cast<std::uint32_t>(random.next() & 0x807fffffU) |
-                       ((127U - 28U + static_cast<std::uint32_t>(random.below(46))) << 23U));
-  const std::vector<std::uint32_t> borders{
-      0x00000000U, 0x00000001U, 0x00007fffU, 0x00008000U, 0x007fffffU, 0x00800000U, 0x33000000U,
-      0x33800000U, 0x387fc000U, 0x38800000U, 0x3f800000U, 0x3f801000U, 0x3f803000U, 0x3f808000U,
-      0x3f818000U, 0x477fe000U, 0x477ff000U, 0x7f7f7fffU, 0x7f7f8000U, 0x7f7fffffU, 0x7f800000U,
-      0x7f800001U, 0x7f80ffffU, 0x7fc00000U, 0x7fffffffU};
-  for (const auto border : borders)
-    for (const auto sign : {0U, 0x80000000U})
-      for (const std::uint32_t step : {0U, 1U, ~0U}) elements.push_back((border + step) ^ sign);
-  for (const auto* const to : {&halves, &brains, &singles}) {
-    expect_as_by_definition(elements, singles, *to);
-    EXPECT_EQ(lost_ > 0, to != &singles);
-  }
-}
-
-TEST_F(conversions, one_value_that_does_not_fit_refuses_its_weight_and_no_other) {
-  const auto checkpoint = checkpoint_of(
-      {{0x477fe000U, 0, 0}, {0, 0x477ff000U, 0}, {0, 0, 0x7f800000U}}, singles, halves);
-  EXPECT_EQ(weight(checkpoint, 0, 0, 0, 6), std::string("\xff\x7b\0\0\0\0", 6));
-  EXPECT_FALSE(weight(checkpoint, 0, 0, 1, 6)) << "65520 is halfway to 2^16";
-  EXPECT_EQ(weight(checkpoint, 0, 0, 2, 6), std::string("\0\0\0\0\0\x7c", 6))
-      << "it was infinite before";
-}
-
 TEST_F(adapter_folders, tensors_of_several_dtypes_are_converted_where_that_is_wanted) {
   format.converts = true;
+  const auto six = [](std::string_view element) {
+    std::string out;
+    for (int i = 0; i < 6; ++i) out += element;
+    return out;
+  };
+  using namespace std::string_view_literals;
   auto tensors = small_tensors();
-  tensors[2].dtype = "F32";  // gate_proj of expert 5: six times 1.5
-  tensors[2].data.clear();
-  for (int i = 0; i < 6; ++i) tensors[2].data += std::string("\0\0\xc0\x3f", 4);
-  tensors[0].dtype = "F16";  // up_proj: six times -2
-  tensors[0].data.clear();
-  for (int i = 0; i < 6; ++i) tensors[0].data += std::string("\0\xc0", 2);
+  tensors[2].dtype = "F32";  // gate_proj of expert 5
+  tensors[2].data = six("\0\0\xc0\x3f"sv);
+  tensors[0].dtype = "F16";  // up_proj
+  tensors[0].data = six("\0\xc0"sv);
   write(tensors);
-  std::string expected;
-  for (int i = 0; i < 6; ++i) expected += "\xc0\x3f";
-  for (int i = 0; i < 6; ++i) expected += std::string("\0\xc0", 2);
-  EXPECT_EQ(weight(open(), 0, 0, 5, 24), expected);
+  EXPECT_EQ(weight(open(), 0, 0, 5, 24), six("\xc0\x3f"sv) + six("\0\xc0"sv)) << "1.5 and -2";
+}
+
+TEST_F(adapter_folders, one_value_that_does_not_fit_refuses_its_weight_and_no_other) {
+  using namespace std::string_view_literals;
+  format.converts = true;
+  format.dtype = "F16";
+  auto tensors = small_tensors();
+  for (auto& tensor : tensors) tensor.data = std::string(12, '\0');
+  tensors[2].data.replace(4, 2, "\x80\x47"sv);  // gate_proj of expert 5: 65536
+  tensors[5].data.replace(4, 2, "\x80\x7f"sv);  // gate_proj of expert 2: infinite before
+  write(tensors);
+  EXPECT_FALSE(weight(open(), 0, 0, 5, 24));
+  EXPECT_TRUE(weight(open(), 0, 1, 5, 12));
+  EXPECT_TRUE(weight(open(), 0, 0, 2, 24));
 }
 
 /// Written by hand from a map of matrices.
@@ -578,13 +398,7 @@ TEST_F(written_adapters, are_read_back_as_they_were) {
   const adapter_checkpoint checkpoint(path, format);
   EXPECT_EQ(checkpoint.config().layer_numbers, config.layer_numbers);
   EXPECT_EQ(checkpoint.config().tuned, config.tuned);
-  for (const auto& [layer, expert] : {std::pair{0, 2}, std::pair{0, 5}, std::pair{1, 7}}) {
-    EXPECT_EQ(
-        weight(checkpoint, layer, 0, expert, 24),
-        matrix_bytes(layer + 1, expert, "gate_proj") + matrix_bytes(layer + 1, expert, "up_proj"));
-    EXPECT_EQ(weight(checkpoint, layer, 1, expert, 12),
-              matrix_bytes(layer + 1, expert, "down_proj"));
-  }
+  expect_weights(checkpoint);
 }
 
 TEST_F(written_adapters, have_bytes_that_depend_on_their_content_alone) {
@@ -651,21 +465,16 @@ TEST_F(written_adapters, of_random_formats_are_read_back_byte_by_byte) {
 }
 
 TEST_F(written_adapters, that_the_base_model_cannot_have_are_refused_before_anything_is_made) {
-  EXPECT_EQ(not_written<usage_error>({{1}, {{5_expert}}}),
-            "adapter configuration: layers = 1 with 1 numbers, accepted: 2");
-  EXPECT_EQ(not_written<usage_error>({{1, 2}, {{5_expert}}}),
-            "adapter configuration: layers = 1 with 2 numbers, accepted: 2");
-  EXPECT_EQ(not_written<usage_error>({{2, 1}, {{5_expert}, {}}}),
-            "adapter configuration: layers 2, 1, accepted: ascending numbers");
-  EXPECT_THAT(not_written<usage_error>({{1, 1}, {{5_expert}, {}}}),
-              HasSubstr("key '1': is there twice"));
-  EXPECT_THAT(not_written<usage_error>({{-1, 1}, {{5_expert}, {}}}), HasSubstr("layer '-1'"));
-  EXPECT_EQ(not_written<usage_error>({{1, 3}, {{5_expert}, {}}}),
-            "adapter configuration: layer 3: is no MoE layer; accepted: 1..2");
-  EXPECT_EQ(not_written<usage_error>({{1, 2}, {{8_expert}, {}}}),
-            "adapter configuration: layer 1: expert 0 is 8; accepted: 0..7");
-  EXPECT_THAT(not_written<usage_error>({{1, 2}, {{5_expert, 5_expert}, {}}}),
-              HasSubstr("layer 1: expert 5 is there twice"));
+  const std::string who = "adapter configuration: ";
+  for (const auto& [bad, said] :
+       {std::pair<esft_config, const char*>{{{1}, {{5_expert}}},
+                                            "layers = 1 with 1 numbers, accepted: 2"},
+        {{{1, 2}, {{5_expert}}}, "layers = 1 with 2 numbers, accepted: 2"},
+        {{{2, 1}, {{5_expert}, {}}}, "layers 2, 1, accepted: ascending numbers"},
+        {{{1, 1}, {{5_expert}, {}}}, "key '1': is there twice; accepted: each key once"},
+        {{{1, 3}, {{5_expert}, {}}}, "layer 3: is no MoE layer; accepted: 1..2"},
+        {{{1, 2}, {{8_expert}, {}}}, "layer 1: expert 0 is 8; accepted: 0..7"}})
+    EXPECT_EQ(not_written<usage_error>(bad), who + said);
   format.weights[0][0].rows = format.weights[0][0].columns = 1U << 24U;
   EXPECT_THAT(not_written<usage_error>(config), HasSubstr("accepted: 281474976710656 bytes"));
   format.dtype = "F64";
@@ -684,9 +493,8 @@ TEST_F(written_adapters, whose_source_fails_leave_everything_as_it_was) {
   };
   const std::string message =
       "source of model.layers.1.mlp.experts.5.up_proj.weight: 11 bytes, accepted: 12";
-  EXPECT_EQ(refusal<usage_error>([&] {
-              write_adapter_checkpoint(folder.path() / "a" / "b", format, config, one_short);
-            }),
+  EXPECT_EQ(refusal<usage_error>(
+                [&] { write_adapter_checkpoint(folder.path() / "a", format, config, one_short); }),
             message);
   EXPECT_EQ(folder.files(), 0U) << "no folder is left";
   write_adapter_checkpoint(folder.path(), format, config, source());

@@ -144,9 +144,9 @@ TEST(layer_expert_csv, refuses_bad_rows_in_one_line) {
   refused("layer,expert\n", {"has no rows"});
   refused("expert,layer\n0,1\n", {"line 1", "layer,expert[,weight]"});
   refused("0,1\n0,x\n", {"line 2", "expert is 'x'"});
-  refused("0,1\n0,-1\n", {"expert is '-1'"});
-  refused("0,1\n0,9\n", {"expert is '9'", "0..7"}, {.experts = 8});
-  refused("0,1\n0,1,0.5\n", {"line 2", "3 columns", "layer,expert"});
+  refused("0,1\n0,-2\n", {"expert is '-2'"});
+  refused("0,1\n0,9\n", {"expert is '9'", "-1..7"}, {.experts = 8});
+  refused("0,1\n0,1,0.5\n", {"line 2", "3 columns"});
   refused("0,1,0.5\n0,1,nan\n", {"weight is 'nan'"});
   refused("0,1\n0,2\n1,3\n1,4\n0,1\n0,2\n1,3\n",
           {"line 7", "layer 1 ends after 1 rows", "top_k = 2"}, {.top_k = 2});
@@ -155,7 +155,7 @@ TEST(layer_expert_csv, refuses_bad_rows_in_one_line) {
 
 // JSON lines
 
-TEST(json_lines, reads_nested_and_flat_records) {
+TEST(json_lines, reads_records_of_steps_and_phases) {
   const auto trace = parse_json_lines(trace_samples::json_lines_text, "t.jsonl");
   EXPECT_EQ(trace.tokens(), 3U);
   EXPECT_THAT(trace.step, ElementsAre(0, 0, 1));
@@ -256,12 +256,12 @@ TEST(json_lines, refuses_bad_lines_in_one_line) {
     expect_refused([&] { (void)parse_json_lines(text, "t.jsonl", {.experts = experts}); }, said);
   };
   refused("", {"routes no expert"});
-  refused("{\"layer\":0,\"experts\":[1]}\n{\"layer\":0,", {"line 2", "is not JSON"});
-  refused("[1]\n", {"line 1", "is no object"});
+  refused("{\"layer\":0,\"experts\":[1]}\n{\"layer\":0,", {"line 2: ends before its JSON does"});
+  refused("[1]\n", {"t.jsonl: line 1: is no JSON object; accepted: one JSON object a line"});
   refused("{\"layer\":0,\"experts\":[1],\"layer\":1}\n",
-          {"line 1", "'layer' is there twice; accepted: each key once"});
+          {"line 1: key 'layer': is there twice; accepted: each key once"});
   refused("{\"experts\":[1]}\n", {"has no 'layer'", "it has experts", "--field"});
-  refused("\n{\"l\":0,\"ids\":[1]}\n", {"line 2", "has no 'layer' (it has l, ids)", "--field"});
+  refused("\n{\"l\":0,\"ids\":[1]}\n", {"line 2", "has no 'layer' (it has ids, l)", "--field"});
   refused("{\"layer\":0,\"experts\":[1]}\n{\"type\":\"end\"}\n", {"line 2", "has no 'layer'"});
   refused("{\"layer\":0}\n", {"has no 'experts'"});
   refused("{\"layer\":-1,\"experts\":[1]}\n", {"layer is -1"});
@@ -272,8 +272,8 @@ TEST(json_lines, refuses_bad_lines_in_one_line) {
   refused("{\"layer\":0,\"experts\":[1],\"weights\":[null]}\n", {"a weight is null"});
   refused("{\"layer\":0,\"experts\":[1],\"weights\":[1e39]}\n", {"a weight is"});
   refused("{\"layer\":0,\"experts\":[1],\"weights\":[1,2]}\n", {"2 weights for 1 experts"});
-  refused("{\"layer\":0,\"experts\":[[1],[2]],\"weights\":[[1]]}\n",
-          {"1 rows of weights for 2 tokens"});
+  refused("{\"layer\":0,\"experts\":[[1],[2]]}\n",
+          {"experts is an array of 1; accepted: an integer"});
   refused("{\"layer\":0,\"experts\":[1],\"weights\":[1]}\n{\"layer\":0,\"experts\":[1]}\n",
           {"line 2", "in every line or in none"});
   refused("{\"layer\":0,\"experts\":[1],\"phase\":\"warm\"}\n", {"phase is 'warm'"});
@@ -309,15 +309,15 @@ TEST(mooncake, refuses_bad_lines_in_one_line) {
   };
   const auto text = trace_samples::mooncake_text;
   refused("", {"holds no requests"});
-  refused(text.substr(0, text.size() - 5), {"line 2", "is not JSON"});
+  refused(text.substr(0, text.size() - 5), {"line 2: ends before its JSON does"});
   refused(replaced(text, "[7, 9]", "[7, -9]"), {"line 1", "'hash_ids' holds -9"});
   refused(replaced(text, "hash_ids", "hashes"), {"'hash_ids' is missing"});
   refused(replaced(text, "\"hash_ids\"", "\"hash_ids\": [], \"hash_ids\""),
-          {"line 1", "'hash_ids' is there twice"});
+          {"line 1: key 'hash_ids': is there twice"});
   refused(replaced(text, "\"input_length\"", "\"input_length\": 3, \"input_length\""),
-          {"'input_length' is there twice"});
+          {"key 'input_length': is there twice"});
   refused(replaced(text, "1024", "-1"), {"'input_length'", "0..4294967295"});
-  refused("7\n", {"is no object"});
+  refused("7\n", {"is no JSON object"});
 }
 
 // Azure
@@ -403,7 +403,7 @@ TEST(oracle_general, exports_every_access_with_its_next_one) {
   const trace_samples::temporary_folder folder;
   const auto trace = parse_bigmoe_route_csv(trace_samples::bigmoe_text, "toy");
   const auto path = folder.path() / "t.oracleGeneral";
-  write_oracle_general(trace, path);
+  write_oracle_general(trace, output_file(path));
   const auto bytes = trace_samples::read_all(path);
   ASSERT_EQ(bytes.size(), 16U * 24U);
   const auto record = [&](std::size_t i) { return bytes.substr(i * 24, 24); };
@@ -424,10 +424,11 @@ TEST(oracle_general, what_is_read_from_one_layer_is_written_back) {
     const auto trace =
         synthetic_trace({.layers = 1, .top_k = 1, .tokens = 200, .expert_bytes = 9, .seed = seed})
             .value();
-    write_oracle_general(trace, folder.path() / "a");
+    write_oracle_general(trace, output_file(folder.path() / "a"));
     const auto read = read_oracle_general(folder.path() / "a");
-    write_oracle_general(read, folder.path() / "b");
-    write_oracle_general(read_oracle_general(folder.path() / "b"), folder.path() / "c");
+    write_oracle_general(read, output_file(folder.path() / "b"));
+    write_oracle_general(read_oracle_general(folder.path() / "b"),
+                         output_file(folder.path() / "c"));
     EXPECT_EQ(read.ids.size(), trace.ids.size());
     EXPECT_EQ(trace_samples::read_all(folder.path() / "b"),
               trace_samples::read_all(folder.path() / "c"));

@@ -100,10 +100,13 @@ TEST(open_trace, the_refusal_of_a_csv_names_fields_that_read_it) {
 }
 
 TEST(open_trace, files_of_pytorch_are_named) {
+  using namespace std::string_view_literals;
   const trace_samples::temporary_folder folder;
-  const std::string zip("PK\3\4\x14\0\0\0\0\0\0\0!\0\0\0\0\0\0\0\0\0\0\0\0\0\x10\0\0\0", 30);
-  for (const auto& bytes : {zip + "archive/data.pkl" + std::string(40, '\0'),
-                            std::string("\x80\x02}q\0X\x03\0\0\0", 10)}) {
+  const auto zip =
+      "PK\3\4\x14\0\0\0\0\0\0\0!\0\x58\xfb\x0a\x72"
+      "\4\0\0\0\4\0\0\0\x10\0\0\0"
+      "archive/data.pkl\x80\2}q"sv;
+  for (const auto bytes : {zip, "\x80\2}q\0X\3\0\0\0"sv}) {
     const auto path = folder.write("recorder.pt", bytes);
     expect_refused([&] { (void)open_trace(path); }, {"recorder.pt", "PyTorch", "numpy.save"});
   }
@@ -128,7 +131,7 @@ TEST(open_trace, a_native_trace_is_no_pickle_whatever_its_length) {
 TEST(open_trace, counts_are_no_trace) {
   const trace_samples::temporary_folder folder;
   const auto path = folder.write("c.json", "{\n \"logical_count\": [[1, 2]]\n}\n");
-  expect_refused([&] { (void)open_trace(path); }, {"hold no trace", "hotset counts"});
+  expect_refused([&] { (void)open_trace(path); }, {"hold no trace", "hotset.importers.counts_of"});
 }
 
 /// 3 tokens, 3 layers, top-2: layer 0 is zeros, and so is token 1 in layer 2.

@@ -102,15 +102,6 @@ TEST(routed_arrays, logits_choose_the_highest_and_ties_go_to_the_lower_id) {
   EXPECT_THAT(ids_of(unnamed), ElementsAre(2));
 }
 
-TEST(routed_arrays, logits_beside_ids_are_kept) {
-  const auto trace =
-      trace_of_arrays({array<std::int32_t>("topk_ids", "<i4", "(1, 1, 1)", {1}),
-                       array<std::uint16_t>("router_logits", "<f2", "(1, 1, 3)", {0, 0x3c00, 0})},
-                      "l.npz");
-  EXPECT_EQ(trace.experts, 3);
-  EXPECT_THAT(trace.logits, ElementsAre(0, 1, 0));
-}
-
 TEST(routed_arrays, what_an_unsigned_type_fills_up_with_is_absent) {
   const auto ids = [](std::string_view type, const auto& numbers, std::int32_t experts) {
     return ids_of(
@@ -146,25 +137,6 @@ TEST(routed_arrays, zeros_and_ones_are_a_map_of_the_routed_experts) {
   const auto ids =
       trace_of_arrays({array<std::uint8_t>("i", "|u1", "(2, 1, 2)", {0, 1, 1, 0})}, "i.npy");
   EXPECT_THAT(ids_of(ids), ElementsAre(0, 1, 1, 0)) << "two columns are ids";
-}
-
-TEST(routed_arrays, whole_numbers_stored_as_real_ones_are_ids) {
-  const std::vector<float> numbers = {5, 2, 9, 0, -1, 3};
-  for (const std::int32_t top_k : {0, 2}) {
-    lab::reading_notes notes;
-    const auto trace = trace_of_arrays({array("r", "<f4", "(3, 1, 2)", numbers)}, "r.npy",
-                                       {.top_k = top_k, .notes = &notes});
-    EXPECT_THAT(ids_of(trace), ElementsAre(5, 2, 9, 0, -1, 3));
-    EXPECT_EQ(trace.experts, 10);
-    EXPECT_THAT(notes, testing::Contains(testing::HasSubstr("whole numbers")));
-  }
-  const auto named = trace_of_arrays({array("ids", "<f4", "(3, 1, 2)", numbers)}, "r.npz");
-  EXPECT_THAT(ids_of(named), ElementsAre(5, 2, 9, 0, -1, 3));
-  lab::reading_notes notes;
-  const auto logits = trace_of_arrays({array("r", "<f4", "(3, 1, 2)", numbers)}, "r.npy",
-                                      {.top_k = 1, .notes = &notes});
-  EXPECT_THAT(ids_of(logits), ElementsAre(0, 0, 1));
-  EXPECT_THAT(notes, testing::Contains(testing::HasSubstr("read as router logits")));
 }
 
 TEST(routed_arrays, what_is_guessed_is_said) {
@@ -236,7 +208,6 @@ TEST(routed_arrays, refuses_in_one_line) {
   refused({logits}, "top_k of 4", {.top_k = 4});
   refused({logits}, "4 experts", {.top_k = 1, .experts = 4});
   refused({array<float>("logits", "<f4", "(1, 3)", {0, 1, 2})}, "[tokens, layers, experts]");
-  refused({array<std::int32_t>("ids", "<i4", "(1, 1, 1)", {3}), logits}, "and experts of the ids");
 }
 
 TEST(routed_arrays, what_numpy_saved_is_recognised_and_read) {

@@ -16,9 +16,7 @@ namespace {
 const geometry shape{.layers = 4, .experts = 3, .top_k = 1};
 
 visit_context at(step_id step, layer_id layer) {
-  visit_context context;
-  context.step = step;
-  context.layer = layer;
+  const visit_context context{.layer = layer, .step = step};
   return context;
 }
 
@@ -32,29 +30,6 @@ TEST(expected_uses, the_last_step_of_all_can_be_forecast) {
   EXPECT_FALSE(
       uses.sooner({1_layer, 0_expert}, {{2_layer, 1_expert}, last, .25F}, at(last, 1_layer)))
       << "its visit has come";
-}
-
-TEST(expected_uses, a_forecast_that_says_nothing_changes_nothing) {
-  expected_uses uses(shape);
-  const std::vector<float> scores{1.0F, 0.0F, 0.0F};
-  uses.take(at(7, 0_layer), {.probabilities = scores, .depth = 1});
-  uses.take(at(7, 0_layer), {});
-  uses.take(at(7, 0_layer), {.depth = 2});
-  uses.take(at(7, 0_layer), {.probabilities = scores, .depth = -1});
-  uses.take(at(7, 9_layer), {.probabilities = scores, .depth = 1});
-  uses.take(at(7, before_layers), {.probabilities = scores, .depth = 1});
-  EXPECT_TRUE(uses.sooner({1_layer, 0_expert}, {{3_layer, 1_expert}, 7, .5F}, at(7, 0_layer)));
-  EXPECT_FALSE(uses.sooner({2_layer, 1_expert}, {{3_layer, 1_expert}, 7, 0.0F}, at(7, 0_layer)))
-      << "unknown is not unlikely";
-}
-
-TEST(expected_uses, layers_behind_the_last_are_left_out) {
-  expected_uses uses(shape);
-  const std::vector<float> scores(9, 1.0F);
-  uses.take(at(7, 2_layer), {.probabilities = scores, .depth = 3});
-  EXPECT_TRUE(uses.sooner({3_layer, 0_expert}, {{3_layer, 1_expert}, 7, .5F}, at(7, 2_layer)));
-  EXPECT_FALSE(uses.sooner({0_layer, 0_expert}, {{3_layer, 1_expert}, 8, .5F}, at(7, 2_layer)))
-      << "the next step's layer 0";
 }
 
 TEST(expected_uses, a_score_that_is_no_number_is_no_expectation) {

@@ -3,9 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include "hotset/eviction/lru.hpp"
-#include "hotset/paging/pager.hpp"
-
 namespace warm_start_test {
 namespace {
 
@@ -60,49 +57,6 @@ TEST(residency_snapshot, every_changed_byte_and_every_cut_is_refused) {
     EXPECT_FALSE(residency_snapshot::decode(broken)) << "byte " << at;
     EXPECT_FALSE(residency_snapshot::decode(std::span(bytes).first(at))) << "cut at " << at;
   }
-}
-
-TEST(warm_start, a_restored_pager_decides_as_the_saved_one) {
-  const auto layout = pool_layout::shared(shape, 6).value();
-  pager<lru> first({.layout = layout});
-  auto plan = first.make_plan();
-  const auto visit = [&plan](pager<lru>& p, layer_id layer, step_id step, expert_id a,
-                             expert_id b) {
-    const expert_id routed[] = {a, b};
-    routing_view view;
-    view.layer = layer;
-    view.step = step;
-    view.experts = routed;
-    ASSERT_EQ(p.plan(view, plan), status::ok);
-    ASSERT_EQ(p.commit(plan), status::ok);
-  };
-  for (step_id s = 0; s < 20; ++s)
-    for (const auto l : each<layer_id>(2))
-      visit(first, l, s, static_cast<expert_id>((s * 3) % 8),
-            static_cast<expert_id>((s * 5 + 1) % 8));
-
-  const auto bytes = residency_snapshot{2, 8, first.residents()}.encode();
-  auto saved = residency_snapshot::decode(bytes);
-  ASSERT_TRUE(saved);
-  pager<lru> second({.layout = layout});
-  auto rest = std::span<const expert_key>(saved->keys);
-  while (!rest.empty()) {
-    const auto [planned, consumed] = second.plan_warm(rest, plan);
-    ASSERT_EQ(planned, status::ok);
-    std::vector<fill> fills(plan.fills().begin(), plan.fills().end());
-    ASSERT_EQ(second.commit(plan), status::ok);
-    for (const auto& f : fills) second.arrived(f.slot, f.generation);
-    rest = rest.subspan(consumed);
-  }
-  EXPECT_EQ(second.residents(), first.residents());
-  for (step_id s = 20; s < 40; ++s)
-    for (const auto l : each<layer_id>(2)) {
-      const auto a = static_cast<expert_id>((s * 7) % 8);
-      const auto b = static_cast<expert_id>((s * 5 + 1) % 8);
-      visit(first, l, s, a, b);
-      visit(second, l, s, a, b);
-      EXPECT_EQ(second.residents(), first.residents());
-    }
 }
 
 }  // namespace

@@ -119,32 +119,16 @@ TEST(configurator, agrees_with_trying_everything) {
   }
 }
 
-TEST(configurator, says_the_smallest_budget_that_works) {
+TEST(configurator, refuses_what_cannot_be) {
   example e;
-  e.config.budget_bytes = 29;
-  EXPECT_EQ(e.config.smallest_budget(), 30U);
-  EXPECT_EQ(e.config.validate()->message,
-            "a budget of 29 bytes, accepted: 30 bytes or more (2 experts a layer and 5 KV blocks)");
   e.config.budget_bytes = 30;
   EXPECT_FALSE(e.config.validate());
-  EXPECT_EQ(e.config.best().cap, 2U);
   EXPECT_EQ(e.config.best().binds, binding::floor);
-}
-
-TEST(configurator, refuses_what_cannot_be) {
-  const auto why = [](auto change) {
-    example e;
-    change(e.config);
-    const auto bad = e.config.validate();
-    return bad ? bad->message : std::string("accepted");
-  };
-  EXPECT_EQ(why([](auto& c) { c.slot_bytes = 0; }), "slot_bytes = 0, accepted: 1 or more");
-  EXPECT_EQ(why([](auto& c) { c.min_cap = 0; }), "min_cap = 0, accepted: 1..8");
-  EXPECT_EQ(why([](auto& c) { c.min_cap = 9; }), "min_cap = 9, accepted: 1..8");
-  EXPECT_EQ(why([](auto& c) { c.seconds_per_kv_miss = -1; }),
-            "seconds of a miss below 0, accepted: 0 or more");
-  EXPECT_EQ(why([](auto& c) { c.min_blocks = UINT64_MAX / 3; }),
-            "floors and caps of 2^63 bytes or more, accepted: fewer");
+  e.config.budget_bytes = 29;
+  EXPECT_THAT(e.config.validate()->message, testing::HasSubstr("30 bytes or more"));
+  e = example();
+  e.config.seconds_per_kv_miss = -1;
+  EXPECT_EQ(e.config.validate()->message, "seconds of a miss below 0, accepted: 0 or more");
 }
 
 }  // namespace

@@ -59,18 +59,14 @@ TEST(seconds_per_unit, a_few_slow_rounds_do_not_matter) {
   EXPECT_DOUBLE_EQ(*seconds, 1.0);
 }
 
-TEST(seconds_per_unit, refuses_work_that_takes_no_time) {
+TEST(seconds_per_unit, refuses_amounts_that_cannot_be_compared) {
   const auto none = seconds_per_unit({}, [](std::size_t) { return 1.0; });
   ASSERT_FALSE(none);
   EXPECT_THAT(none.error().message, HasSubstr("2 units took no longer than 1"));
-}
-
-TEST(seconds_per_unit, refuses_amounts_that_cannot_be_compared) {
-  const auto time = [](std::size_t n) { return double(n); };
   for (const calibration_work bad :
        {calibration_work{.small = 0}, calibration_work{.small = 2, .large = 2},
         calibration_work{.rounds = 0}})
-    EXPECT_FALSE(seconds_per_unit(bad, time));
+    EXPECT_FALSE(seconds_per_unit(bad, [](std::size_t n) { return double(n); }));
 }
 
 /// Goes on only where the link below carries something.

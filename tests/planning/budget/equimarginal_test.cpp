@@ -2,7 +2,6 @@
 #include "hotset/planning/budget/equimarginal.hpp"
 
 #include <algorithm>
-#include <functional>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -15,49 +14,30 @@
 namespace hotset::equimarginal_test {
 namespace {
 
-std::vector<hull_corner> hull_of(const std::vector<double>& misses) {
-  std::vector<hull_corner> points;
-  for (const auto m : misses) points.push_back({points.size(), m});
-  return lower_hull(points);
-}
-std::vector<std::size_t> slots_of(const std::vector<hull_corner>& hull) {
-  std::vector<std::size_t> slots;
-  for (const auto& corner : hull) slots.push_back(corner.slots);
-  return slots;
-}
-
-TEST(convex_hull, has_corners_where_no_line_between_others_lies_below) {
-  // A cliff: nothing is gained up to 3, then all.
-  EXPECT_THAT(slots_of(hull_of({9, 9, 9, 0, 0})), testing::ElementsAre(0U, 3U, 4U));
-  // Points on a line are no corners.
-  EXPECT_THAT(slots_of(hull_of({8, 6, 4, 2, 1})), testing::ElementsAre(0U, 3U, 4U));
-  EXPECT_THAT(slots_of(hull_of({5})), testing::ElementsAre(0U));
-  EXPECT_TRUE(hull_of({}).empty());
-}
-
-/// The lowest line between two points of the curve above each capacity.
-double lowest_chord(const std::vector<double>& misses, std::size_t at) {
-  double best = misses[at];
-  for (std::size_t a = 0; a <= at; ++a)
-    for (std::size_t b = at; b < misses.size(); ++b) {
-      if (a == b) continue;
-      const double share = static_cast<double>(at - a) / static_cast<double>(b - a);
-      best = std::min(best, misses[a] + share * (misses[b] - misses[a]));
+/// The lowest of all lines between two points of a curve, above `at`; `misses(x)` of first to last.
+template <class Misses>
+double lowest_chord(Misses misses, std::uint64_t first, std::uint64_t last, std::uint64_t at) {
+  double best = misses(at);
+  for (auto a = first; a < at; ++a)
+    for (auto b = at + 1; b <= last; ++b) {
+      const auto share = static_cast<double>(at - a) / static_cast<double>(b - a);
+      best = std::min(best, misses(a) + share * (misses(b) - misses(a)));
     }
   return best;
 }
 
-TEST(convex_hull, is_the_lowest_chord_everywhere) {
-  support::random_source random(7);
-  for (int n = 0; n < 300; ++n) {
-    std::vector<double> misses(1 + static_cast<std::size_t>(random.below(24)));
-    for (auto& m : misses) m = static_cast<double>(random.below(random.one_in(2) ? 4 : 1000));
-    std::sort(misses.begin(), misses.end(), std::greater<>());
-    const auto hull = hull_of(misses);
-    for (std::size_t at = 0; at < misses.size(); ++at)
-      ASSERT_NEAR(support::on_hull(hull, at), lowest_chord(misses, at), 1e-9)
-          << "curve " << n << " at " << at;
-  }
+TEST(convex_hull, has_corners_where_no_line_between_others_lies_below) {
+  const auto slots_of = [](const std::vector<double>& misses) {
+    std::vector<hull_corner> points;
+    for (const auto m : misses) points.push_back({points.size(), m});
+    std::vector<std::size_t> slots;
+    for (const auto& corner : lower_hull(points)) slots.push_back(corner.slots);
+    return slots;
+  };
+  EXPECT_THAT(slots_of({9, 9, 9, 0, 0}), testing::ElementsAre(0U, 3U, 4U)) << "a cliff";
+  EXPECT_THAT(slots_of({8, 6, 4, 2, 1}), testing::ElementsAre(0U, 3U, 4U)) << "not on a line";
+  EXPECT_THAT(slots_of({5}), testing::ElementsAre(0U));
+  EXPECT_THAT(slots_of({}), testing::IsEmpty());
 }
 
 using testing::ElementsAre;
@@ -111,69 +91,65 @@ TEST(equimarginal, bytes_that_help_nobody_are_left) {
   EXPECT_EQ(equimarginal().allocate(consumers, 100)->bytes, 5U);
 }
 
+/// Consumers, a budget, and how equimarginal divides it.
+struct divided {
+  support::consumer_set set{};
+  std::uint64_t total = 0;
+  allocation found{};
+};
+/// Random ones, of these units.
+divided divide(support::random_source& random, const std::vector<std::uint64_t>& unit_bytes,
+               bool convex) {
+  divided out;
+  out.set = support::random_consumers(
+      random, {.consumers = 1 + random.below(5), .unit_bytes = unit_bytes, .convex = convex});
+  out.total = support::floors_of(out.set.consumers) + random.below(80);
+  out.found = equimarginal().allocate(out.set.consumers, out.total).value();
+  return out;
+}
+const std::vector<std::uint64_t> unequal{1, 4, 5, 9};
+constexpr int cases = 3000;
+
 TEST(equimarginal, is_the_optimum_for_convex_curves_and_equal_units) {
   support::random_source random(2);
-  for (int n = 0; n < 3000; ++n) {
-    const auto set = support::random_consumers(
-        random, {.consumers = 1 + random.below(4), .unit_bytes = {3}, .convex = true});
-    const auto total = support::floors_of(set.consumers) + random.below(50);
-    const auto found = equimarginal().allocate(set.consumers, total);
-    ASSERT_TRUE(found);
-    ASSERT_NEAR(found->seconds, support::best_seconds(set.consumers, total), 1e-9) << "case " << n;
+  for (int n = 0; n < cases; ++n) {
+    const auto [set, total, found] = divide(random, {3}, true);
+    ASSERT_NEAR(found.seconds, support::best_seconds(set.consumers, total), 1e-9) << "case " << n;
   }
 }
 
-/// Seconds on the hulls of a division, and of the largest gain of one unit anywhere.
-double hull_seconds(const std::vector<memory_consumer>& consumers,
-                    const std::vector<std::uint64_t>& units, double& largest_gain) {
-  double seconds = 0;
-  largest_gain = 0;
-  for (std::size_t i = 0; i < consumers.size(); ++i) {
-    const auto& c = consumers[i];
-    std::vector<hull_corner> points;
-    for (auto u = c.min_units; u <= c.cap(); ++u)
-      points.push_back({static_cast<std::size_t>(u), c.seconds(u)});
-    const auto hull = lower_hull(points);
-    seconds += support::on_hull(hull, static_cast<std::size_t>(units[i]));
-    for (auto u = c.min_units; u < c.cap(); ++u)
-      largest_gain =
-          std::max(largest_gain, support::on_hull(hull, static_cast<std::size_t>(u)) -
-                                     support::on_hull(hull, static_cast<std::size_t>(u + 1)));
-  }
-  return seconds;
+/// The hull of a consumer's curve, from its definition.
+double hull_at(const memory_consumer& c, std::uint64_t units) {
+  return lowest_chord([&](std::uint64_t u) { return c.seconds(u); }, c.min_units, c.cap(), units);
+}
+/// What a unit more than `units` saves on the hull, for each of its bytes.
+double saved_by_next(const memory_consumer& c, std::uint64_t units) {
+  return (hull_at(c, units) - hull_at(c, units + 1)) / static_cast<double>(c.unit_bytes);
 }
 
 TEST(equimarginal, is_within_a_units_gain_of_the_bound_on_hulls) {
   support::random_source random(3);
-  for (int n = 0; n < 3000; ++n) {
-    const auto set = support::random_consumers(
-        random,
-        {.consumers = 1 + random.below(4), .unit_bytes = {1, 4, 5, 9}, .convex = random.one_in(2)});
-    const auto total = support::floors_of(set.consumers) + random.below(60);
-    const auto found = equimarginal().allocate(set.consumers, total);
-    ASSERT_TRUE(found);
+  for (int n = 0; n < cases; ++n) {
+    const auto [set, total, found] = divide(random, unequal, random.one_in(2));
+    double reached = 0;
     double gain = 0;
-    const auto reached = hull_seconds(set.consumers, found->units, gain);
-    EXPECT_LE(reached, found->bound + gain + 1e-9) << "case " << n;
-    // The bound is one: no whole units do better, on the curves or on their hulls.
-    EXPECT_LE(found->bound, support::best_seconds(set.consumers, total) + 1e-9) << "case " << n;
-    EXPECT_LE(found->bound, reached + 1e-9) << "case " << n;
+    for (std::size_t i = 0; i < set.consumers.size(); ++i) {
+      const auto& c = set.consumers[i];
+      reached += hull_at(c, found.units[i]);
+      for (auto u = c.min_units; u < c.cap(); ++u)
+        gain = std::max(gain, hull_at(c, u) - hull_at(c, u + 1));
+    }
+    EXPECT_LE(reached, found.bound + gain + 1e-9) << "case " << n;
   }
 }
 
 // No byte lies idle that some whole unit could use.
 TEST(equimarginal, leaves_no_unit_that_fits_and_helps) {
   support::random_source random(4);
-  for (int n = 0; n < 3000; ++n) {
-    const auto set = support::random_consumers(
-        random,
-        {.consumers = 2 + random.below(4), .unit_bytes = {1, 4, 5, 9}, .convex = random.one_in(2)});
-    const auto total = support::floors_of(set.consumers) + random.below(60);
-    const auto found = equimarginal().allocate(set.consumers, total);
-    ASSERT_TRUE(found);
+  for (int n = 0; n < cases; ++n) {
+    const auto [set, total, found] = divide(random, unequal, random.one_in(2));
     for (std::size_t i = 0; i < set.consumers.size(); ++i)
-      EXPECT_TRUE(found->gain_per_byte[i] == 0 ||
-                  set.consumers[i].unit_bytes > total - found->bytes)
+      EXPECT_TRUE(found.gain_per_byte[i] == 0 || set.consumers[i].unit_bytes > total - found.bytes)
           << "case " << n << ", consumer " << i;
   }
 }
@@ -181,39 +157,20 @@ TEST(equimarginal, leaves_no_unit_that_fits_and_helps) {
 // The certificate: with equal units nothing is hindered by its size, and no byte wants to move.
 TEST(equimarginal, with_equal_units_no_gain_exceeds_any_loss) {
   support::random_source random(5);
-  for (int n = 0; n < 3000; ++n) {
-    const auto set = support::random_consumers(
-        random, {.consumers = 2 + random.below(4), .unit_bytes = {4}, .convex = random.one_in(2)});
-    const auto total = support::floors_of(set.consumers) + random.below(60);
-    const auto found = equimarginal().allocate(set.consumers, total);
-    ASSERT_TRUE(found);
-    const auto gain = *std::max_element(found->gain_per_byte.begin(), found->gain_per_byte.end());
-    const auto loss = *std::min_element(found->loss_per_byte.begin(), found->loss_per_byte.end());
-    EXPECT_LE(gain, loss + 1e-12) << "case " << n;
+  for (int n = 0; n < cases; ++n) {
+    const auto found = divide(random, {4}, random.one_in(2)).found;
+    EXPECT_LE(std::ranges::max(found.gain_per_byte), std::ranges::min(found.loss_per_byte) + 1e-12)
+        << "case " << n;
   }
 }
 
-/// What the hull is, from its definition: the lowest of all lines between two points of the curve, at `units`.
-double lower_hull(const memory_consumer& c, std::uint64_t units) {
-  auto lowest = c.seconds(units);
-  for (auto a = c.min_units; a < units; ++a)
-    for (auto b = units + 1; b <= c.cap(); ++b) {
-      const auto share = static_cast<double>(units - a) / static_cast<double>(b - a);
-      lowest = std::min(lowest, c.seconds(a) + share * (c.seconds(b) - c.seconds(a)));
-    }
-  return lowest;
-}
-/// What a unit more than `units` saves on the hull, for each of its bytes.
-double saved_by_next(const memory_consumer& c, std::uint64_t units) {
-  return (lower_hull(c, units) - lower_hull(c, units + 1)) / static_cast<double>(c.unit_bytes);
-}
 /// The least seconds with units cut at will: all units of all hulls, the best first.
 double best_cut_seconds(const std::vector<memory_consumer>& consumers, std::uint64_t total) {
   std::vector<std::pair<double, std::uint64_t>> units;  // saved by a byte, bytes
   double seconds = 0;
   auto left = total - support::floors_of(consumers);
   for (const auto& c : consumers) {
-    seconds += lower_hull(c, c.min_units);
+    seconds += hull_at(c, c.min_units);
     for (auto u = c.min_units; u < c.cap(); ++u)
       units.emplace_back(saved_by_next(c, u), c.unit_bytes);
   }
@@ -228,38 +185,28 @@ double best_cut_seconds(const std::vector<memory_consumer>& consumers, std::uint
 
 TEST(equimarginal, its_bound_is_what_units_cut_at_will_reach) {
   support::random_source random(6);
-  for (int n = 0; n < 3000; ++n) {
-    const auto set = support::random_consumers(
-        random,
-        {.consumers = 1 + random.below(5), .unit_bytes = {1, 4, 5, 9}, .convex = random.one_in(2)});
-    const auto total = support::floors_of(set.consumers) + random.below(80);
-    const auto found = equimarginal().allocate(set.consumers, total);
-    ASSERT_TRUE(found);
-    ASSERT_NEAR(found->bound, best_cut_seconds(set.consumers, total), 1e-9) << "case " << n;
+  for (int n = 0; n < cases; ++n) {
+    const auto [set, total, found] = divide(random, unequal, random.one_in(2));
+    ASSERT_NEAR(found.bound, best_cut_seconds(set.consumers, total), 1e-9) << "case " << n;
   }
 }
 
 // The certificate says of every consumer what one unit more or less is worth where it stands.
 TEST(equimarginal, its_certificate_is_that_of_the_curves) {
   support::random_source random(7);
-  for (int n = 0; n < 3000; ++n) {
-    const auto set = support::random_consumers(
-        random,
-        {.consumers = 1 + random.below(5), .unit_bytes = {1, 4, 5, 9}, .convex = random.one_in(2)});
-    const auto total = support::floors_of(set.consumers) + random.below(80);
-    const auto found = equimarginal().allocate(set.consumers, total);
-    ASSERT_TRUE(found);
-    ASSERT_EQ(found->gain_per_byte.size(), set.consumers.size());
-    ASSERT_EQ(found->loss_per_byte.size(), set.consumers.size());
+  for (int n = 0; n < cases; ++n) {
+    const auto [set, total, found] = divide(random, unequal, random.one_in(2));
+    ASSERT_EQ(found.gain_per_byte.size(), set.consumers.size());
+    ASSERT_EQ(found.loss_per_byte.size(), set.consumers.size());
     for (std::size_t i = 0; i < set.consumers.size(); ++i) {
       const auto& c = set.consumers[i];
-      const auto units = found->units[i];
+      const auto units = found.units[i];
       const auto gain = units == c.cap() ? 0 : saved_by_next(c, units);
-      ASSERT_NEAR(found->gain_per_byte[i], gain, 1e-9) << "case " << n << ", consumer " << i;
+      ASSERT_NEAR(found.gain_per_byte[i], gain, 1e-9) << "case " << n << ", consumer " << i;
       if (units == c.min_units)
-        ASSERT_EQ(found->loss_per_byte[i], std::numeric_limits<double>::infinity());
+        ASSERT_EQ(found.loss_per_byte[i], std::numeric_limits<double>::infinity());
       else
-        ASSERT_NEAR(found->loss_per_byte[i], saved_by_next(c, units - 1), 1e-9)
+        ASSERT_NEAR(found.loss_per_byte[i], saved_by_next(c, units - 1), 1e-9)
             << "case " << n << ", consumer " << i;
     }
   }

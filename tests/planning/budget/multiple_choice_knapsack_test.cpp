@@ -40,10 +40,8 @@ TEST(multiple_choice_knapsack, leaves_a_cliff_that_it_cannot_climb) {
 
 TEST(multiple_choice_knapsack, ties_take_the_fewest_units) {
   const sampled_miss_curve curve({5, 5, 5});
-  const std::vector<memory_consumer> consumers(
-      2, {.curve = curve, .unit_bytes = 2, .seconds_per_miss = 1});
-  EXPECT_THAT(multiple_choice_knapsack().allocate(consumers, 100)->units,
-              testing::ElementsAre(0U, 0U));
+  const memory_consumer one{.curve = curve, .unit_bytes = 2, .seconds_per_miss = 1};
+  EXPECT_THAT(multiple_choice_knapsack().allocate({&one, 1}, 100)->units, testing::ElementsAre(0U));
 }
 
 TEST(multiple_choice_knapsack, refuses_too_much_work) {

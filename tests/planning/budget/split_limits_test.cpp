@@ -55,15 +55,21 @@ TEST(split_limits, the_largest_cap_leaves_the_floor) {
   EXPECT_LT(tight.budget_bytes - 50, 5 * 3U);
 }
 
-TEST(split_limits, refuses_floors_that_do_not_fit) {
-  auto limits = example();
-  EXPECT_FALSE(limits.validate());
-  limits.budget_bytes = 34;
-  EXPECT_EQ(limits.validate()->message,
+TEST(split_limits, refuses_what_cannot_be) {
+  const auto why = [](auto change) {
+    auto limits = example();
+    change(limits);
+    return limits.validate().value_or(error{"accepted"}).message;
+  };
+  EXPECT_EQ(why([](auto&) {}), "accepted");
+  EXPECT_EQ(why([](auto& l) { l.slot_bytes = 0; }), "slot_bytes = 0, accepted: 1 or more");
+  EXPECT_EQ(why([](auto& l) { l.min_cap = 0; }), "min_cap = 0, accepted: 1..8");
+  EXPECT_EQ(why([](auto& l) { l.min_cap = 9; }), "min_cap = 9, accepted: 1..8");
+  EXPECT_EQ(why([](auto& l) { l.budget_bytes = 34; }),
             "a budget of 34 bytes, accepted: 35 bytes or more (2 experts a layer and 5 KV blocks)");
-  limits = example();
-  limits.max_cap = UINT64_MAX / 3;
-  EXPECT_EQ(limits.validate()->message, "floors and caps of 2^63 bytes or more, accepted: fewer");
+  for (const bool of_caps : {false, true})
+    EXPECT_EQ(why([&](auto& l) { (of_caps ? l.max_cap : l.min_blocks) = UINT64_MAX / 3; }),
+              "floors and caps of 2^63 bytes or more, accepted: fewer");
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -26,56 +27,57 @@ marginal_value::config example() {
           .dead_zone = 1};
 }
 
-void reuse_experts(marginal_value& controller, std::uint32_t distance, int times) {
-  for (int i = 0; i < times; ++i) controller.on_expert(distance);
+/// A distance, and how often it came.
+struct reuse {
+  std::uint32_t distance = 0;
+  int times = 0;
+};
+using reuses = std::vector<reuse>;
+expert_kv_split burst(marginal_value& controller, std::uint64_t cap, const reuses& experts,
+                      const reuses& blocks = {}) {
+  for (const auto& r : experts)
+    for (int i = 0; i < r.times; ++i) controller.on_expert(r.distance);
+  for (const auto& r : blocks)
+    for (int i = 0; i < r.times; ++i) controller.on_block(r.distance);
+  return controller.end_burst(cap);
 }
-void reuse_blocks(marginal_value& controller, std::uint32_t distance, int times) {
-  for (int i = 0; i < times; ++i) controller.on_block(distance);
+/// The cap after so many bursts that are alike.
+std::uint64_t after(int bursts, marginal_value& controller, std::uint64_t cap,
+                    const reuses& experts, const reuses& blocks = {}) {
+  for (int i = 0; i < bursts; ++i) cap = burst(controller, cap, experts, blocks).cap;
+  return cap;
 }
 
 TEST(marginal_value, walks_to_where_the_reuse_is) {
-  marginal_value controller(example());
+  auto controller = marginal_value::create(example()).value();
   std::uint64_t cap = 10;
-  for (int burst = 0; burst < 10; ++burst) {
-    reuse_experts(controller, 40, 100);
-    reuse_blocks(controller, 200, 100);
-    const auto to = controller.end_burst(cap);
-    EXPECT_LE(to.cap, cap + 8) << "burst " << burst;  // the rate limit
+  for (int n = 0; n < 10; ++n) {
+    const auto to = burst(controller, cap, {{40, 100}}, {{200, 100}});
+    EXPECT_LE(to.cap, cap + 8) << "burst " << n;  // the rate limit
     EXPECT_LE(to.cap * 10 + to.blocks * 2, 1000U);
     cap = to.cap;
   }
   // 40 experts (400 bytes) and 200 blocks (400) both fit.
   EXPECT_GE(cap, 40U);
-  EXPECT_EQ(controller.at(cap).seconds, 0);
+  EXPECT_EQ(controller.end_burst(cap).seconds, 0);
 }
 
 // Two modes: near reuse that any cap serves, and far reuse. Between them no single step gains anything.
 TEST(marginal_value, crosses_the_gap_between_two_modes) {
-  marginal_value controller(example());
-  std::uint64_t cap = 12;
-  for (int burst = 0; burst < 8; ++burst) {
-    reuse_experts(controller, 3, 1000);
-    reuse_experts(controller, 60, 300);
-    reuse_blocks(controller, 10, 1000);
-    cap = controller.end_burst(cap).cap;
-  }
-  EXPECT_GE(cap, 60U);
+  auto controller = marginal_value::create(example()).value();
+  EXPECT_GE(after(8, controller, 12, {{3, 1000}, {60, 300}}, {{10, 1000}}), 60U);
 }
 
 TEST(marginal_value, a_small_gain_is_not_worth_a_move) {
-  auto config = example();
-  config.gate = 0.2;
-  marginal_value controller(config);
-  reuse_experts(controller, 64, 1000);  // missed whatever the cap below 64
-  reuse_experts(controller, 30, 100);
-  reuse_blocks(controller, 400, 1000);
-  EXPECT_EQ(controller.end_burst(20).cap, 20U);
-  config.gate = 0.02;
-  marginal_value eager(config);
-  reuse_experts(eager, 64, 1000);
-  reuse_experts(eager, 30, 100);
-  reuse_blocks(eager, 400, 1000);
-  EXPECT_GT(eager.end_burst(20).cap, 20U);
+  const auto moved = [](double gate) {
+    auto config = example();
+    config.gate = gate;
+    auto controller = marginal_value::create(config).value();
+    // The far ones are missed whatever the cap below 64.
+    return burst(controller, 20, {{64, 1000}, {30, 100}}, {{400, 1000}}).cap;
+  };
+  EXPECT_EQ(moved(0.2), 20U);
+  EXPECT_GT(moved(0.02), 20U);
 }
 
 // Hazard 23: noise around an optimum moves nothing.
@@ -83,78 +85,43 @@ TEST(marginal_value, does_not_thrash_within_the_dead_zone) {
   auto config = example();
   config.dead_zone = 3;
   config.gate = 0;
-  marginal_value controller(config);
-  std::uint64_t cap = 40;
-  for (int burst = 0; burst < 20; ++burst) {
-    reuse_experts(controller, burst % 2 == 0 ? 39 : 42, 100);
-    reuse_blocks(controller, 100, 1);
-    const auto to = controller.end_burst(cap);
-    EXPECT_EQ(to.cap, 40U) << "burst " << burst;
-    cap = to.cap;
-  }
+  auto controller = marginal_value::create(config).value();
+  for (int n = 0; n < 20; ++n)
+    EXPECT_EQ(burst(controller, 40, {{n % 2 == 0 ? 39U : 42U, 100}}, {{100, 1}}).cap, 40U) << n;
 }
 
 // 9 slots away, at most 8 a burst: the last one is worth all that the move was made for.
 TEST(marginal_value, a_move_that_was_cut_short_is_finished) {
-  marginal_value controller(example());
-  std::uint64_t cap = 31;
-  for (int burst = 0; burst < 2; ++burst) {
-    reuse_experts(controller, 40, 100);
-    cap = controller.end_burst(cap).cap;
-  }
-  EXPECT_EQ(cap, 40U);
-  // From there on the dead zone holds again.
-  reuse_experts(controller, 41, 10000);
-  EXPECT_EQ(controller.end_burst(cap).cap, 40U);
+  auto controller = marginal_value::create(example()).value();
+  EXPECT_EQ(after(2, controller, 31, {{40, 100}}), 40U);
+  EXPECT_EQ(after(1, controller, 40, {{41, 10000}}), 40U) << "the dead zone holds again";
 }
 
 TEST(marginal_value, never_goes_below_the_admission_floor) {
-  marginal_value controller(example());
-  std::uint64_t cap = 60;
-  for (int burst = 0; burst < 10; ++burst) {
-    reuse_experts(controller, 64, 1000);
-    const auto to = controller.end_burst(cap);
-    EXPECT_GE(to.blocks, 50U);
-    cap = to.cap;
-  }
+  auto controller = marginal_value::create(example()).value();
+  const auto cap = after(10, controller, 60, {{64, 1000}});
   EXPECT_EQ(cap, 64U);
+  EXPECT_GE(controller.end_burst(cap).blocks, 50U);
   auto config = example();
   config.limits.min_blocks = 200;
-  marginal_value floored(config);
-  EXPECT_EQ(floored.largest_cap(), 60U);
-  cap = 50;
-  for (int burst = 0; burst < 10; ++burst) {
-    reuse_experts(floored, 60, 1000);
-    cap = floored.end_burst(cap).cap;
-  }
-  EXPECT_EQ(cap, 60U);
-  EXPECT_EQ(floored.at(cap).binds, binding::floor);
+  auto floored = marginal_value::create(config).value();
+  EXPECT_EQ(config.split().largest_cap(), 60U);
+  EXPECT_EQ(after(10, floored, 50, {{60, 1000}}), 60U);
+  EXPECT_EQ(floored.end_burst(60).binds, binding::floor);
 }
 
 // Without decay in the estimate the controller would stay with the first phase.
 TEST(marginal_value, follows_a_shift) {
-  marginal_value controller(example());
-  std::uint64_t cap = 30;
-  for (int burst = 0; burst < 12; ++burst) {
-    reuse_experts(controller, 60, 500);
-    reuse_blocks(controller, 40, 500);
-    cap = controller.end_burst(cap).cap;
-  }
+  auto controller = marginal_value::create(example()).value();
+  const auto cap = after(12, controller, 30, {{60, 500}}, {{40, 500}});
   EXPECT_GE(cap, 60U);
-  for (int burst = 0; burst < 20; ++burst) {
-    reuse_experts(controller, 5, 500);
-    reuse_blocks(controller, 450, 500);
-    cap = controller.end_burst(cap).cap;
-  }
-  EXPECT_LE(cap, 10U);
+  EXPECT_LE(after(20, controller, cap, {{5, 500}}, {{450, 500}}), 10U);
 }
 
 // A pool that is seen for the first time asks for nothing yet.
 TEST(marginal_value, first_sights_move_nothing) {
-  marginal_value controller(example());
-  reuse_experts(controller, 0, 100000);
-  reuse_blocks(controller, 0, 3);
-  EXPECT_EQ(controller.end_burst(20).cap, 20U);
+  auto controller = marginal_value::create(example()).value();
+  EXPECT_EQ(burst(controller, 20, {{0, 100000}}, {{0, 3}}).cap, 20U);
 }
 
 TEST(marginal_value, refuses_what_cannot_be) {
@@ -178,7 +145,7 @@ TEST(marginal_value, refuses_what_cannot_be) {
               c.limits.min_blocks = 0;
             }),
             "marginal_value block_bytes = 0, accepted: 1 or more");
-  EXPECT_THROW(marginal_value{marginal_value::config{}}, invalid_config);
+  EXPECT_FALSE(marginal_value::create({}));
 }
 
 }  // namespace

@@ -41,21 +41,5 @@ TEST(curve_recorder, has_a_curve_a_layer_or_one) {
   EXPECT_EQ(shared.steps(), 3U);
 }
 
-// Few keys are kept in bytes, many in a bitmap: the same either way.
-TEST(curve_recorder, is_the_same_however_many_keys_there_are) {
-  const auto misses_of = [](std::int32_t experts) {
-    curve_recorder recorder({.layers = 1, .experts = experts, .top_k = 3}, cache_scope::shared);
-    for (step_id step = 0; step < 400; ++step) {
-      const auto first = static_cast<std::int32_t>(step * step % 41);
-      const std::vector<std::int32_t> ids{first, (first + 7) % 41, (first + 19) % 41};
-      recorder.observe(view_of(0_layer, step, ids));
-    }
-    auto misses = recorder.histograms()[0].misses();
-    misses.resize(42);
-    return misses;
-  };
-  EXPECT_EQ(misses_of(256), misses_of(257));
-}
-
 }  // namespace
 }  // namespace hotset::curve_recorder_test

@@ -52,7 +52,9 @@ TEST(any_eviction_policy, passes_requests_on) {
 }
 
 TEST(any_eviction_policy, checks_its_configuration) {
-  EXPECT_TRUE(any_eviction_policy::config{}.validate());
+  ASSERT_TRUE(any_eviction_policy::config{}.validate());
+  EXPECT_EQ(any_eviction_policy::config{}.validate()->message,
+            "any_eviction_policy factory = none, accepted: a factory");
   EXPECT_FALSE(any_eviction_policy::holding<lru>().validate());
   EXPECT_TRUE(any_eviction_policy::holding<protect_hot<lru>>({.uses = 0}).validate());
 }

@@ -25,7 +25,7 @@ TEST(any_prefetch_policy, does_what_it_holds) {
   any_prefetch_policy p(
       shape, any_prefetch_policy::holding<next_layer_top_k>({.overfetch = 1.5, .depth = 2}));
   EXPECT_EQ(p.held_name(), "next_layer_top_k");
-  EXPECT_EQ(p.needs(), forecast_need::probabilities);
+  EXPECT_EQ(p.facts().needs, forecast_need::probabilities);
   EXPECT_EQ(p.depth(), 2);
   EXPECT_EQ(p.most_requests(), 6U);
   const std::vector<float> probabilities{0, 0, 0, 0.75F, 0, 0.25F, 0, 0};
@@ -51,18 +51,6 @@ TEST(any_prefetch_policy, passes_visits_on) {
   EXPECT_EQ(out[0].key, (expert_key{1_layer, 6_expert}));
 }
 
-TEST(any_prefetch_policy, takes_a_policy_that_exists_and_moves) {
-  const no_prefetch none(shape);
-  any_prefetch_policy first{none};
-  EXPECT_EQ(first.held_name(), "no_prefetch");
-  any_prefetch_policy second{noisy_oracle(shape)};
-  EXPECT_EQ(second.needs(), forecast_need::truth);
-  first = std::move(second);
-  EXPECT_FALSE(second.has_value());  // NOLINT(bugprone-use-after-move): that is the question
-  EXPECT_TRUE(first.has_value());
-  EXPECT_EQ(first.held_name(), "noisy_oracle");
-}
-
 TEST(any_prefetch_policy, each_build_of_a_config_is_its_own) {
   const auto config = any_prefetch_policy::holding<previous_step>();
   any_prefetch_policy a(shape, config);
@@ -76,16 +64,6 @@ TEST(any_prefetch_policy, each_build_of_a_config_is_its_own) {
   std::vector<prefetch_request> out(2);
   EXPECT_EQ(a.propose(view, {}, out), 2U);
   EXPECT_EQ(b.propose(view, {}, out), 0U);
-}
-
-TEST(any_prefetch_policy, checks_its_configuration) {
-  const auto why = [](const any_prefetch_policy::config& c) {
-    return c.validate().value_or(error{"fine"}).message;
-  };
-  EXPECT_EQ(why({}), "any_prefetch_policy factory = none, accepted: a factory");
-  EXPECT_EQ(why(any_prefetch_policy::holding<no_prefetch>()), "fine");
-  EXPECT_EQ(why(any_prefetch_policy::holding<next_layer_top_k>({.depth = 0})),
-            "next_layer_top_k depth = 0, accepted: 1 or more");
 }
 
 }  // namespace

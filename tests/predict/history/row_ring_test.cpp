@@ -72,8 +72,6 @@ TEST(row_ring, says_how_soon_the_tokens_after_a_row_used_an_expert) {
   for (step_id step = 1; step < 4; ++step)
     last = step_of(ring, step, last, {static_cast<expert_id>(step + 2), 9_expert});
   ring.look_as_if_ended(true);
-  const std::vector rows{row_ring::token{7, first}};
-  ring.look_ahead(0_layer, rows);
   const auto later = ring.uses_after(0_layer, first);
   EXPECT_EQ(later.tokens, 2U);
   const auto number = [&](std::size_t e) {

@@ -13,42 +13,20 @@
 namespace hotset::sequence_similarity_test {
 namespace {
 
-using visits = std::vector<std::pair<layer_id, std::vector<expert_id>>>;
-
-visits visits_of(const visit_log& log, std::size_t sequence) {
-  visits out;
-  log.each(sequence, [&](layer_id layer, std::span<const expert_id> ids) {
-    out.emplace_back(layer, std::vector<expert_id>(ids.begin(), ids.end()));
+TEST(visit_log, gives_back_visits_in_their_order) {
+  using visits = std::vector<std::pair<layer_id, std::vector<expert_id>>>;
+  detail::visit_log log({.layers = 3, .experts = 16, .top_k = 2});
+  EXPECT_TRUE(log.is_empty());
+  log.add(2_layer, std::vector{4_expert, 5_expert});
+  log.add(0_layer, std::vector{6_expert, no_expert});
+  EXPECT_FALSE(log.is_empty());
+  visits found;
+  log.each([&](layer_id layer, std::span<const expert_id> ids) {
+    found.emplace_back(layer, std::vector<expert_id>(ids.begin(), ids.end()));
   });
-  return out;
-}
-
-TEST(visit_log, gives_back_each_sequences_visits_in_their_order) {
-  visit_log log(2, 3, 2);
-  EXPECT_TRUE(log.is_empty(0));
-  log.add(0, 2_layer, std::vector{4_expert, 5_expert});
-  log.add(1, 0_layer, std::vector{6_expert, no_expert});
-  log.add(0, 1_layer, std::vector{4_expert, 7_expert});
-  EXPECT_FALSE(log.is_empty(0));
-  EXPECT_EQ(visits_of(log, 0),
-            (visits{{2_layer, {4_expert, 5_expert}}, {1_layer, {4_expert, 7_expert}}}));
-  EXPECT_EQ(visits_of(log, 1), (visits{{0_layer, {6_expert, no_expert}}}));
-}
-
-TEST(visit_log, takes_over_what_another_one_holds) {
-  visit_log log(2, 2, 2);
-  visit_log other(2, 2, 2);
-  log.add(1, 0_layer, std::vector{1_expert, 2_expert});
-  other.add(1, 1_layer, std::vector{3_expert, 4_expert});
-  other.add(1, 0_layer, std::vector{5_expert, 6_expert});
-  other.add(0, 0_layer, std::vector{7_expert, 8_expert});
-  log.copy(1, other);
-  other.clear(1);
-  EXPECT_EQ(visits_of(log, 1),
-            (visits{{1_layer, {3_expert, 4_expert}}, {0_layer, {5_expert, 6_expert}}}));
-  EXPECT_TRUE(log.is_empty(0));
-  log.copy(1, other);
-  EXPECT_TRUE(log.is_empty(1));
+  EXPECT_EQ(found, (visits{{2_layer, {4_expert, 5_expert}}, {0_layer, {6_expert, no_expert}}}));
+  log.clear();
+  EXPECT_TRUE(log.is_empty());
 }
 
 constexpr geometry shape{.layers = 1, .experts = 16, .top_k = 2, .max_tokens_per_visit = 2};

@@ -2,7 +2,6 @@
 #include "hotset/predict/kernels/vote_kernels.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -18,21 +17,15 @@ namespace {
 
 using namespace vote_kernels;
 
-/// One token more, whose set this is.
-void note(first_uses& uses, std::size_t row, const std::vector<std::uint64_t>& set) {
-  const std::array sets{set.data()};
-  uses.add(0, row, sets, vector_level::scalar);
-}
-
 TEST(vote_kernels, a_number_counts_what_its_ballot_says) {
   const std::vector<std::uint64_t> near{std::uint64_t{1} << 3U | std::uint64_t{1} << 40U};
   const std::vector<std::uint64_t> later{std::uint64_t{1} << 40U | std::uint64_t{1} << 63U};
   const std::vector<std::uint64_t> none{0};
   first_uses uses(1, 2, 64, 7);
-  note(uses, 0, near);
-  note(uses, 0, later);
-  for (int n = 0; n < 6; ++n) note(uses, 1, none);
-  note(uses, 1, later);
+  uses.add(0, 0, near);
+  uses.add(0, 0, later);
+  for (int n = 0; n < 6; ++n) uses.add(0, 1, none);
+  uses.add(0, 1, later);
   std::vector<ballot> ballots(2);
   for (std::size_t row = 0; row < 2; ++row) ballots[row].numbers = uses.of(0, row);
   const counts known_two{0.0F, 1.0F, 0.5F};
@@ -66,7 +59,7 @@ TEST(vote_kernels, all_levels_count_alike_to_the_bit) {
               const auto e = random.below(experts);
               set[e / 64] |= std::uint64_t{1} << (e % 64);
             }
-            note(uses, row, set);
+            uses.add(0, row, set);
           }
           ballots[row].numbers = uses.of(0, row);
           for (std::size_t n = 1; n <= horizon; ++n)
@@ -80,35 +73,6 @@ TEST(vote_kernels, all_levels_count_alike_to_the_bit) {
         count(ballots, horizon > 7, other, best_vector_level());
         ASSERT_EQ(one, other) << experts << " experts, " << horizon << " tokens, " << rows;
       }
-}
-
-TEST(vote_kernels, a_set_adds_its_weight) {
-  const std::vector<std::uint64_t> set{0b0110, std::uint64_t{1} << 63U};
-  std::vector<float> votes(128, 2.0F);
-  add(set, 0.5F, votes, vector_level::scalar);
-  EXPECT_EQ(votes[0], 2.0F);
-  EXPECT_EQ(votes[1], 2.5F);
-  EXPECT_EQ(votes[2], 2.5F);
-  EXPECT_EQ(votes[126], 2.0F);
-  EXPECT_EQ(votes[127], 2.5F);
-}
-
-TEST(vote_kernels, all_levels_add_alike_to_the_bit) {
-  if (best_vector_level() == vector_level::scalar) GTEST_SKIP() << "no vectors on this processor";
-  support::random_source random(2);
-  for (const std::size_t words : {2U, 4U, 8U}) {
-    std::vector<float> one(words * 64, 0.3F);
-    auto other = one;
-    for (int n = 0; n < 50; ++n) {
-      std::vector<std::uint64_t> set(words);
-      for (int bits = 0; bits < 12; ++bits)
-        set[random.below(words)] |= std::uint64_t{1} << random.below(64);
-      const auto weight = static_cast<float>(random.below(1000)) / 7.0F;
-      add(set, weight, one, vector_level::scalar);
-      add(set, weight, other, vector_level::avx2);
-      ASSERT_EQ(one, other) << words << " words";
-    }
-  }
 }
 
 }  // namespace

@@ -270,24 +270,6 @@ TEST(activation_collection, is_saved_loaded_and_merged) {
   EXPECT_EQ(requests[0] + requests[1] + requests[2], 20U);
 }
 
-TEST(activation_collection, what_was_saved_says_what_it_was_made_for) {
-  const auto saved = learnt(1, 3).save();
-  const auto found = activation_collection::shape_of(saved);
-  ASSERT_TRUE(found);
-  EXPECT_EQ(*found, (activation_collection::saved_shape{2, 4, 3}));
-  const auto why = [](std::span<const std::byte> bytes) {
-    return support::why(activation_collection::shape_of(bytes));
-  };
-  EXPECT_THAT(why(std::span(saved).first(saved.size() - 1)), HasSubstr("2 layers x 4 experts"));
-  // Headers that promise more than there can be.
-  for (const auto* extent : {"\xff\xff\xff\xff", "\x00\x00\x01\x00", "\xff\xff\x00\x00"}) {
-    auto vast = saved;
-    for (std::size_t i = 8; i < 20; ++i) vast[i] = static_cast<std::byte>(extent[i % 4]);
-    EXPECT_THAT(why(vast), HasSubstr("accepted: at most 17179869184 bytes"));
-  }
-  EXPECT_THAT(why(support::with_number(saved, 8, 0)), HasSubstr("0 layers"));
-}
-
 TEST(activation_collection, damaged_or_foreign_bytes_change_nothing) {
   auto made = learnt(1, 3);
   const auto before = made.save();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/predict/maps/expert_map_matcher.hpp"
 
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -24,12 +25,7 @@ using ids = std::vector<std::int32_t>;
 constexpr map_storage storages[] = {map_storage::fp32, map_storage::fp16, map_storage::int8};
 constexpr auto none = expert_map_store::none;
 
-std::vector<vector_level> levels() {
-  std::vector<vector_level> out;
-  for (const auto level : {vector_level::scalar, vector_level::avx2, vector_level::avx512})
-    if (level <= best_vector_level()) out.push_back(level);
-  return out;
-}
+std::array<vector_level, 2> levels() { return {vector_level::scalar, best_vector_level()}; }
 expert_map_store store_of(const geometry& shape, std::uint32_t capacity, map_storage storage) {
   return expert_map_store::create(shape, {.capacity = capacity, .storage = storage}).value();
 }
@@ -62,7 +58,6 @@ TEST(expert_map_matcher, by_hand) {
     EXPECT_EQ(matcher.best(store, 0).place, 0U);
     EXPECT_FLOAT_EQ(matcher.best(store, 0).score, 0.75F / std::sqrt(0.625F));
     ASSERT_EQ(matcher.advance(store, 1, floats{0, 1}), status::ok);
-    EXPECT_EQ(matcher.layers(), 2U);
     EXPECT_EQ(matcher.best(store, 0).place, 1U);
     EXPECT_FLOAT_EQ(matcher.best(store, 0).score, 1.25F / std::sqrt(1.625F * 2));
   }
@@ -203,72 +198,28 @@ TEST(expert_map_matcher, all_levels_and_numbers_of_tokens_give_the_same_places_a
   }
 }
 
-TEST(expert_map_matcher, int8_finds_what_fp32_finds) {
+TEST(expert_map_matcher, smaller_storages_score_nearly_as_fp32) {
   const geometry shape{.layers = 10, .experts = 16, .top_k = 1};
   support::random_source random(6);
-  std::size_t compared = 0;
   for (const double noise : {0.01, 0.1, 1.0}) {
     const auto stored = support::repeating_maps(random, 700, 10, 16, 5, noise);
     const auto maps = support::repeating_maps(random, 8, 10, 16, 3, noise);
-    auto exact = store_of(shape, 700, map_storage::fp32);
-    auto coded = store_of(shape, 700, map_storage::int8);
-    insert(exact, stored);
-    insert(coded, stored);
-    auto one = expert_map_matcher::create(exact, 8).value();
-    auto two = expert_map_matcher::create(coded, 8).value();
-    ASSERT_EQ(one.begin(exact, 8), status::ok);
-    ASSERT_EQ(two.begin(coded, 8), status::ok);
+    std::vector<expert_map_store> stores;
+    std::vector<expert_map_matcher> matchers;
+    for (const auto storage : storages) {
+      insert(stores.emplace_back(store_of(shape, 700, storage)), stored);
+      matchers.push_back(expert_map_matcher::create(stores.back(), 8).value());
+      ASSERT_EQ(matchers.back().begin(stores.back(), 8), status::ok);
+    }
     for (std::size_t l = 0; l < 10; ++l) {
-      const auto rows = layer_of(maps, 10, 16, l);
-      ASSERT_EQ(one.advance(exact, l, rows), status::ok);
-      ASSERT_EQ(two.advance(coded, l, rows), status::ok);
+      for (std::size_t s = 0; s < 3; ++s)
+        ASSERT_EQ(matchers[s].advance(stores[s], l, layer_of(maps, 10, 16, l)), status::ok);
       for (std::size_t t = 0; t < 8; ++t) {
-        const auto a = one.best(exact, t);
-        const auto b = two.best(coded, t);
-        ASSERT_NEAR(a.score, b.score, 2e-6);
-        if (a.place == b.place) ++compared;
+        const auto exact = matchers[0].best(stores[0], t).score;
+        EXPECT_NEAR(matchers[1].best(stores[1], t).score, exact, 2e-4);
+        EXPECT_NEAR(matchers[2].best(stores[2], t).score, exact, 2e-3);
       }
     }
-  }
-  EXPECT_GT(compared, 230U) << "of 240, of which few are ties";
-}
-
-TEST(expert_map_matcher, a_map_that_comes_while_tokens_are_half_way_is_skipped) {
-  for (const auto storage : storages) {
-    const geometry shape{.layers = 4, .experts = 6, .top_k = 1};
-    support::random_source random(7);
-    auto store = store_of(shape, 20, storage);
-    insert(store, support::repeating_maps(random, 18, 4, 6, 18, 0.0));
-    const auto map = support::repeating_maps(random, 1, 4, 6, 1, 0.0);
-    auto matcher = expert_map_matcher::create(store, 1).value();
-    std::vector<bool> is_skipped(20, false);
-    const auto advance = [&](std::size_t l) {
-      ASSERT_EQ(matcher.advance(store, l, layer_of(map, 4, 6, l)), status::ok);
-      expect_bests(store, matcher, map, 1, l + 1, is_skipped);
-    };
-    ASSERT_EQ(matcher.begin(store, 1), status::ok);
-    advance(0);
-    // The token's very own map comes, three times: in the two free places, and in that of the oldest.
-    for (const std::size_t place : {18U, 19U, 0U}) {
-      insert(store, map);
-      is_skipped[place] = true;
-    }
-    expect_bests(store, matcher, map, 1, 1, is_skipped);
-    advance(1);
-    advance(2);
-    // One place after the other is taken, the best one's, too.
-    for (std::size_t place = 1; place < 18; ++place) {
-      insert(store, map);
-      is_skipped[place] = true;
-      expect_bests(store, matcher, map, 1, 3, is_skipped);
-    }
-    advance(3);
-    EXPECT_EQ(matcher.best(store, 0).place, none) << "all were replaced";
-    // The next step sees them.
-    is_skipped.assign(20, false);
-    ASSERT_EQ(matcher.begin(store, 1), status::ok);
-    advance(0);
-    EXPECT_NEAR(matcher.best(store, 0).score, 1.0, 1e-3);
   }
 }
 
@@ -293,26 +244,6 @@ TEST(expert_map_matcher, a_replaced_map_never_keeps_old_sums) {
         if (random.one_in(2)) expect_bests(store, matcher, maps, 3, l + 1, is_skipped);
       }
     }
-  }
-}
-
-TEST(expert_map_matcher, a_store_that_is_loaded_half_way_matches_nothing_until_the_next_step) {
-  for (const auto storage : storages) {
-    auto store = store_of(small, 40, storage);
-    for (int n = 0; n < 20; ++n) insert(store, floats{1, 0, 1, 0});
-    auto other = store_of(small, 5, storage);
-    insert(other, floats{1, 0, 1, 0});
-    auto matcher = expert_map_matcher::create(store, 1).value();
-    ASSERT_EQ(matcher.begin(store, 1), status::ok);
-    ASSERT_EQ(matcher.advance(store, 0, floats{1, 0}), status::ok);
-    EXPECT_EQ(matcher.best(store, 0).place, 0U);
-    ASSERT_FALSE(store.load(other.save()));
-    EXPECT_EQ(matcher.best(store, 0).place, none);
-    ASSERT_EQ(matcher.advance(store, 1, floats{1, 0}), status::ok);
-    EXPECT_EQ(matcher.best(store, 0).place, none);
-    ASSERT_EQ(matcher.begin(store, 1), status::ok);
-    ASSERT_EQ(matcher.advance(store, 0, floats{1, 0}), status::ok);
-    EXPECT_EQ(matcher.best(store, 0).place, 0U);
   }
 }
 
@@ -343,12 +274,11 @@ TEST(expert_map_matcher, what_does_not_come_next_is_refused_and_changes_nothing)
   insert(store, floats{1, 0, 1, 0});
   auto matcher = expert_map_matcher::create(store, 2).value();
   EXPECT_EQ(matcher.begin(store, 3), status::visit_too_large);
-  EXPECT_EQ(matcher.tokens(), 0U);
+  EXPECT_EQ(matcher.advance(store, 0, floats{1, 0}), status::invalid_visit) << "no tokens";
   ASSERT_EQ(matcher.begin(store, 2), status::ok);
   const floats rows{1, 0, 0, 1};
   EXPECT_EQ(matcher.advance(store, 1, rows), status::invalid_visit);
   EXPECT_EQ(matcher.advance(store, 0, std::span(rows).first(2)), status::invalid_visit);
-  EXPECT_EQ(matcher.layers(), 0U);
   ASSERT_EQ(matcher.advance(store, 0, rows), status::ok);
   EXPECT_EQ(matcher.advance(store, 0, rows), status::invalid_visit);
   ASSERT_EQ(matcher.advance(store, 1, rows), status::ok);

@@ -2,7 +2,6 @@
 #pragma once
 /// Ids in memory that may be the engine's: plain 32-bit numbers, or ids already.
 
-#include <compare>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -33,10 +32,10 @@ template <identifier Id>
   requires(sizeof(Id) == sizeof(std::int32_t))
 class id_view {
  public:
-  /// A random-access iterator.
+  /// A forward iterator.
   class iterator {
    public:
-    using iterator_concept = std::random_access_iterator_tag;
+    using iterator_concept = std::forward_iterator_tag;
     using iterator_category = std::input_iterator_tag;
     using value_type = Id;
     using difference_type = std::ptrdiff_t;
@@ -47,32 +46,16 @@ class id_view {
     explicit iterator(const std::byte* at) noexcept : at_(at) {}
 
     [[nodiscard]] Id operator*() const noexcept { return load(at_); }
-    [[nodiscard]] Id operator[](difference_type n) const noexcept { return load(at_ + n * width); }
-    iterator& operator++() noexcept { return *this += 1; }
+    iterator& operator++() noexcept {
+      at_ += sizeof(Id);
+      return *this;
+    }
     iterator operator++(int) noexcept {
       const auto before = *this;
       ++*this;
       return before;
     }
-    iterator& operator--() noexcept { return *this -= 1; }
-    iterator operator--(int) noexcept {
-      const auto before = *this;
-      --*this;
-      return before;
-    }
-    iterator& operator+=(difference_type n) noexcept {
-      at_ += n * width;
-      return *this;
-    }
-    iterator& operator-=(difference_type n) noexcept { return *this += -n; }
-    friend iterator operator+(iterator i, difference_type n) noexcept { return i += n; }
-    friend iterator operator+(difference_type n, iterator i) noexcept { return i += n; }
-    friend iterator operator-(iterator i, difference_type n) noexcept { return i -= n; }
-    friend difference_type operator-(iterator a, iterator b) noexcept {
-      return (a.at_ - b.at_) / width;
-    }
     friend bool operator==(iterator, iterator) noexcept = default;
-    friend auto operator<=>(iterator, iterator) noexcept = default;
 
    private:
     const std::byte* at_ = nullptr;
@@ -122,7 +105,6 @@ class id_view {
   }
 
  private:
-  static constexpr std::ptrdiff_t width = sizeof(Id);
   static Id load(const std::byte* at) noexcept {
     Id id;
     std::memcpy(&id, at, sizeof id);

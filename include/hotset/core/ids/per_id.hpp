@@ -64,8 +64,5 @@ using per_pool = per_id<pool_id, T>;
 /// One value for each size class.
 template <class T>
 using per_size_class = per_id<size_class_id, T>;
-/// One value for each precision.
-template <class T>
-using per_precision = per_id<precision_id, T>;
 
 }  // namespace hotset

@@ -43,7 +43,6 @@ class per_key {
   [[nodiscard]] std::size_t place_of(expert_key key) const noexcept {
     return index_of(key.layer) * experts_ + index_of(key.expert);
   }
-  [[nodiscard]] std::size_t experts() const noexcept { return experts_; }
   [[nodiscard]] std::vector<T>& values() noexcept { return values_; }
   [[nodiscard]] const std::vector<T>& values() const noexcept { return values_; }
 

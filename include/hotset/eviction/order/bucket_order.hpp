@@ -4,6 +4,7 @@
 /// choice looks.
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -377,6 +378,30 @@ class bucket_order {
   per_pool<pool_state> pools_;
   std::vector<ranked_slot> entries_;  // [pool][front_capacity + 1]
   std::vector<ranked_slot> sorted_;
+};
+
+/// Buckets of scores whose keys are ordered bits: by the leading bits of a score, enough that few slots of a pool share
+/// them. Scores below 2^-12 share a bucket, and those above 2^20.
+class score_buckets {
+ public:
+  score_buckets() = default;
+  explicit score_buckets(const pool_layout& layout) noexcept : mantissa_(mantissa_bits(layout)) {}
+  [[nodiscard]] std::size_t operator()(std::uint64_t bits) const noexcept {
+    return static_cast<std::size_t>((std::clamp(bits, smallest, largest) - smallest) >>
+                                    (52U - mantissa_));
+  }
+  [[nodiscard]] std::size_t buckets() const noexcept { return (*this)(largest) + 1; }
+
+  /// The bits of a number that tell most slots of a pool apart.
+  static unsigned mantissa_bits(const pool_layout& layout) noexcept {
+    return std::clamp(static_cast<unsigned>(std::bit_width(layout.slots() / layout.pools() / 4)),
+                      3U, 9U);
+  }
+
+ private:
+  static constexpr std::uint64_t smallest = detail::ordered_bits(0x1p-12);
+  static constexpr std::uint64_t largest = detail::ordered_bits(0x1p20);
+  unsigned mantissa_ = 3;
 };
 
 }  // namespace hotset

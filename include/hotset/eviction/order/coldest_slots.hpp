@@ -11,43 +11,54 @@
 #include <limits>
 #include <numeric>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "hotset/core/ids.hpp"
 #include "hotset/core/ids/per_id.hpp"
+#include "hotset/core/platform/assert.hpp"
 #include "hotset/core/platform/compiler.hpp"
 #include "hotset/core/pool_layout.hpp"
 #include "hotset/core/slot_mask.hpp"
 #include "hotset/eviction/order/lowest_values.hpp"
-#include "hotset/eviction/order/pool_members.hpp"
 #include "hotset/eviction/order/slot_rank.hpp"
 
 namespace hotset {
 
-/// Order: score, then the least recent first. `Scores` has `score(slot, step)`, at least 0, infinite of a slot that
-/// holds nothing; and `nearly(slot, step)`, which costs less and is off by a factor of at most 2^-50. Within a step
-/// only a use, a fill or a departure changes a score.
+/// Order: score, then the least recent first. `Scores` has `score(slot, step)`, at least 0 and finite; and
+/// `nearly(slot, step)`, which costs less and is off by a factor of at most 2^-50. Within a step only a use, a fill or
+/// a departure changes a score.
 /// A small pool is looked at whole, at every choice. Of a large one a list of the coldest slots is sorted once a
-/// step; what is used or filled is put into the list again if it still belongs there.
+/// step, about as many as the last step needed; what is used or filled is put into the list again if it still belongs
+/// there. So is a small pool's once a quota change has lent a slot.
 /// No allocation after construction. Threads: compatible. Complexity: O(slots) at a pool's first choice of a step;
 /// then a choice costs O(out) and the ineligible slots passed over, in a small pool O(slots * out), vectorised.
-/// Memory: 76 bytes a slot.
+/// Memory: 80 bytes a slot.
 class coldest_slots {
  public:
   explicit coldest_slots(const pool_layout& layout)
-      : scores_(layout.slots() + padding, vacant),
-        used_at_(layout.slots(), 0),
-        members_(layout),
+      : scores_(layout.slots() + padding, all),
+        used_at_(layout.slots(), vacant),
+        place_(layout.slots(), 0),
+        pool_of_(layout.slots(), pool_id{}),
         lists_(layout.pools()),
-        entries_(members_.places()),
-        scratch_(layout.slots()) {}
+        scratch_(layout.slots()) {
+    std::size_t places = 0;
+    for (const auto p : lists_.ids()) {
+      lists_[p].place = places;
+      places += lists_[p].capacity = layout.most_slots(p);
+      lists_[p].first_slot = layout.at(p).first_slot;
+      lists_[p].slots = static_cast<std::size_t>(layout.at(p).slots);
+    }
+    slots_.assign(places, no_slot);
+    entries_.resize(places);
+  }
 
-  /// The slot, which holds nothing, is the pool's from now on, and no longer vacant: another one that settles in the
-  /// same visit does not push it out.
+  /// The slot, which holds nothing, is the pool's from now on.
   void settle(pool_id pool, slot_id slot) noexcept {
-    if (members_.home(slot) != pool)
-      members_.settle(pool, slot, [this](slot_id s) { return scores_[s] == vacant; });
-    scores_[slot] = 0.0;
+    auto& list = lists_[pool];
+    HOTSET_ASSERT(list.size < list.capacity);
+    put(pool, slot, list.place + list.size++);
   }
   /// The slot was used or filled: its score has changed.
   template <class Scores>
@@ -55,18 +66,20 @@ class coldest_slots {
     auto& list = lists_[pool];
     used_at_[slot] = ++clock_;
     scores_[slot] = scores.score(slot, list.step);
-    if (list.is_sorted && scores_[slot] < list.limit)
-      insert(pool, list, ranked(slot, scores_[slot]));
+    if (list.is_valid && scores_[slot] < list.limit) insert(list, ranked(slot, scores_[slot]));
   }
-  void vacate(slot_id slot) noexcept { scores_[slot] = vacant; }
+  void vacate(slot_id slot) noexcept {
+    const auto pool = pool_of_[slot];
+    auto& list = lists_[pool];
+    used_at_[slot] = vacant;
+    scores_[slot] = all;
+    put(pool, slots_[list.place + --list.size], place_[slot]);
+  }
   void move(slot_id from, slot_id to) noexcept {
-    const auto pool = members_.home(from);
-    const auto score = scores_[from];
-    vacate(from);  // it makes room if the pool is full
-    settle(pool, to);
-    scores_[to] = score;
-    used_at_[to] = used_at_[from];
-    lists_[pool].is_sorted = false;
+    used_at_[to] = std::exchange(used_at_[from], vacant);
+    scores_[to] = std::exchange(scores_[from], all);
+    put(pool_of_[from], to, place_[from]);
+    lists_[pool_of_[to]].is_valid = false;
   }
 
   /// Writes the eligible slots of a pool in order; returns how many.
@@ -75,37 +88,44 @@ class coldest_slots {
                      const Scores& scores) noexcept {
     if (out.empty()) return 0;
     auto& list = lists_[pool];
-    const auto size = members_.size(pool);
-    if (size <= scanned_slots && members_.as_built(pool))
-      return scan(pool, list, step, eligible, out, scores);
-    if (!list.is_sorted || list.step != step) gather(pool, list, step, scores);
+    if (is_as_built_ && list.slots <= scanned_slots) return scan(list, step, eligible, out, scores);
+    if (!list.is_valid || list.step != step) gather(list, step, scores);
     for (int doubled = 0;; ++doubled) {
-      const auto count = take(pool, list, eligible, out);
-      if (count == out.size() || list.limit == vacant) return count;
-      list.limit = doubled < 3 && out.size() <= size / 4 ? 2.0 * list.limit : vacant;
-      collect(pool, list, step, scores);
+      const auto count = take(list, eligible, out);
+      if (count == out.size() || list.limit == all) return count;
+      list.limit = doubled < 3 && out.size() <= list.size / 4 ? 2.0 * list.limit : all;
+      collect(list, step, scores);
     }
   }
 
  private:
+  static constexpr double all = std::numeric_limits<double>::infinity();
+  static constexpr std::uint64_t vacant = 0;
   /// Pools of at most so many slots are looked at whole, victim by victim. A pool of one layer has one choice a step: a
   /// list that only it would use costs more to sort.
   static constexpr std::size_t scanned_slots = 256;
   static constexpr std::size_t padding = 63;  ///< rows are looked at in whole words
-  static constexpr double vacant = std::numeric_limits<double>::infinity();
   /// The limit times this bounds `nearly` of every slot whose score is below the limit.
   static constexpr double spare = 1.0 + 0x1p-48;
 
-  /// The slots whose score in a step is below `limit`, in order.
+  /// A pool's slots that hold something, and of these the ones whose score in a step is below `limit`, in order.
   struct cold_list {
-    bool is_sorted = false;
-    step_id step = 0;  ///< that scores are of
+    std::size_t place = 0;  ///< of its first slot, and of its first entry
+    std::size_t size = 0;   ///< slots
+    std::size_t capacity = 0;
+    slot_id first_slot{};   ///< of those that the pool was built with
+    std::size_t slots = 0;  ///< of these
+    bool is_valid = false;  ///< the entries are those of the step
+    step_id step = 0;
     double limit = 1.0;
-    std::size_t first = 0;  ///< those before have left
-    std::size_t end = 0;
+    std::size_t first = 0;  ///< entries before have left
+    std::size_t end = 0;    ///< of the entries
     std::size_t given = 0;  ///< in this step, to set the next one's limit
   };
 
+  [[nodiscard]] std::span<const slot_id> held(const cold_list& list) const noexcept {
+    return std::span(slots_).subspan(list.place, list.size);
+  }
   [[nodiscard]] ranked_slot ranked(slot_id slot, double score) const noexcept {
     return {{std::bit_cast<std::uint64_t>(score), used_at_[slot]},
             static_cast<std::uint32_t>(slot)};
@@ -113,46 +133,46 @@ class coldest_slots {
   static bool is_lower(const ranked_slot& a, const ranked_slot& b) noexcept {
     return a.rank < b.rank;
   }
-  [[nodiscard]] ranked_slot* entries_of(pool_id pool) noexcept {
-    return entries_.data() + members_.first(pool);
+  void put(pool_id pool, slot_id slot, std::size_t place) noexcept {
+    const auto& list = lists_[pool];
+    is_as_built_ = is_as_built_ && index_of(slot) - index_of(list.first_slot) < list.slots;
+    pool_of_[slot] = pool;
+    slots_[place] = slot;
+    place_[slot] = static_cast<std::uint32_t>(place);
   }
 
   template <class Scores>
-  [[gnu::noinline]] std::size_t scan(pool_id pool, cold_list& list, step_id step,
-                                     const slot_mask& eligible, std::span<slot_id> out,
-                                     const Scores& scores) noexcept {
+  [[gnu::noinline]] std::size_t scan(cold_list& list, step_id step, const slot_mask& eligible,
+                                     std::span<slot_id> out, const Scores& scores) noexcept {
     if (list.step != step)
-      for (const auto slot : members_.of(pool)) scores_[slot] = scores.score(slot, step);
+      for (const auto slot : held(list)) scores_[slot] = scores.score(slot, step);
     list.step = step;
-    const auto first = members_.first_slot(pool);
     std::array<std::uint64_t, scanned_slots / 64> eligible_words;
     std::array<std::uint64_t, scanned_slots / 64> found;
-    const auto among = std::span(eligible_words).first(words_for(members_.size(pool)));
-    eligible.copy(first, members_.size(pool), among.data());
-    const auto same = [](double least) { return least == vacant ? -vacant : least; };
+    const auto among = std::span(eligible_words).first(words_for(list.slots));
+    eligible.copy(list.first_slot, list.slots, among.data());
+    const auto same = [](double least) { return least == all ? -all : least; };
     std::size_t count = 0;
     while (count < out.size()) {
-      lowest_values(&scores_[first], among, found.data(), same, level_);
+      lowest_values(&scores_[list.first_slot], among, found.data(), same, level_);
       auto lowest = no_slot;
       each_member(std::span(found).first(among.size()), [&](std::size_t n) {
-        const auto slot = first + static_cast<std::int32_t>(n);
+        const auto slot = list.first_slot + static_cast<std::int32_t>(n);
         if (lowest == no_slot || used_at_[slot] < used_at_[lowest]) lowest = slot;
       });
       if (lowest == no_slot) break;
       out[count++] = lowest;
-      const auto n = index_of(lowest) - index_of(first);
+      const auto n = index_of(lowest) - index_of(list.first_slot);
       among[n / 64] &= ~(std::uint64_t{1} << n % 64);
     }
     return count;
   }
 
-  std::size_t take(pool_id pool, cold_list& list, const slot_mask& eligible,
-                   std::span<slot_id> out) noexcept {
-    const auto* const entries = entries_of(pool);
+  std::size_t take(cold_list& list, const slot_mask& eligible, std::span<slot_id> out) noexcept {
+    const auto* const entries = &entries_[list.place];
     // If a slot was used or filled since and still belongs here, it stands elsewhere too.
     const auto has_left = [&](const ranked_slot& e) {
-      const auto slot = static_cast<slot_id>(e.slot);
-      return used_at_[slot] != e.rank.position || scores_[slot] == vacant;
+      return used_at_[static_cast<slot_id>(e.slot)] != e.rank.position;
     };
     while (list.first < list.end && has_left(entries[list.first])) ++list.first;
     std::size_t count = 0;
@@ -165,20 +185,20 @@ class coldest_slots {
   }
   /// Begins a step. The limit follows what the last one needed.
   template <class Scores>
-  void gather(pool_id pool, cold_list& list, step_id step, const Scores& scores) noexcept {
+  void gather(cold_list& list, step_id step, const Scores& scores) noexcept {
     const auto wanted = list.first + list.given + 32;
-    if (list.is_sorted && list.end > wanted + 64)
-      list.limit = std::bit_cast<double>(entries_of(pool)[wanted].rank.key);
+    if (list.end > wanted + 64)
+      list.limit = std::bit_cast<double>(entries_[list.place + wanted].rank.key);
     list.given = 0;
-    collect(pool, list, step, scores);
+    collect(list, step, scores);
   }
   template <class Scores>
-  void collect(pool_id pool, cold_list& list, step_id step, const Scores& scores) noexcept {
-    auto* const entries = entries_of(pool);
+  void collect(cold_list& list, step_id step, const Scores& scores) noexcept {
+    auto* const entries = &entries_[list.place];
     const double spared = list.limit * spare;
     // Without a branch: which slots are near the limit is unpredictable.
     std::size_t near = 0;
-    for (const auto slot : members_.of(pool)) {
+    for (const auto slot : held(list)) {
       entries[near].slot = static_cast<std::uint32_t>(slot);
       near += static_cast<std::size_t>(scores.nearly(slot, step) <= spared);
     }
@@ -193,7 +213,7 @@ class coldest_slots {
     list.first = 0;
     list.end = size;
     list.step = step;
-    list.is_sorted = true;
+    list.is_valid = true;
   }
   /// Sorts into buckets of near scores, a bucket that many share on its own, then all by insertion. Pre: scores are
   /// below `limit`.
@@ -220,32 +240,35 @@ class coldest_slots {
       entries[to] = scratch_[n];
     }
   }
-  void insert(pool_id pool, cold_list& list, const ranked_slot& entry) noexcept {
-    auto* const entries = entries_of(pool);
-    auto* const place = std::lower_bound(entries + list.first, entries + list.end, entry, is_lower);
-    const bool has_room = list.end < members_.capacity(pool);
-    const bool is_near_first = place - (entries + list.first) <= entries + list.end - place;
-    if (list.first > 0 && (is_near_first || !has_room)) {
-      std::copy(entries + list.first, place, entries + list.first - 1);
+  void insert(cold_list& list, const ranked_slot& entry) noexcept {
+    auto* const first = &entries_[list.place] + list.first;
+    auto* const end = &entries_[list.place] + list.end;
+    auto* const place = std::lower_bound(first, end, entry, is_lower);
+    const bool has_room = list.end < list.capacity;
+    if (list.first > 0 && (place - first <= end - place || !has_room)) {
+      std::copy(first, place, first - 1);
       --list.first;
       place[-1] = entry;
     } else if (has_room) {
-      std::copy_backward(place, entries + list.end, entries + list.end + 1);
+      std::copy_backward(place, end, end + 1);
       ++list.end;
       *place = entry;
     } else {
-      list.is_sorted = false;
+      list.is_valid = false;
     }
   }
 
   vector_level level_ = best_vector_level();
-  per_slot<double>
-      scores_;  // of a small pool those of its step, infinite of a slot that holds nothing
-  per_slot<std::uint64_t> used_at_;  // [slot] clock_ at its last use or fill
+  bool is_as_built_ = true;  ///< no pool has a slot of another one
+  per_slot<double> scores_;  ///< [slot] of its pool's step; infinite: it holds nothing
+  per_slot<std::uint64_t>
+      used_at_;  ///< [slot] clock_ at its last use or fill; `vacant`: it holds nothing
+  per_slot<std::uint32_t> place_;  ///< [slot] in slots_
+  per_slot<pool_id> pool_of_;
   std::uint64_t clock_ = 0;
-  pool_members members_;
   per_pool<cold_list> lists_;
-  std::vector<ranked_slot> entries_;  // [place] of the lists
+  std::vector<slot_id> slots_;        ///< [pool, place] in any order
+  std::vector<ranked_slot> entries_;  ///< [pool, place]
   std::vector<ranked_slot> scratch_;
 };
 

@@ -102,10 +102,7 @@ class layer_tournament {
       mark(rows_[r]);
     });
   }
-  void use(slot_id slot) noexcept {
-    slots_[slot].used_at = ++clock_;
-    forget(slots_[slot].row);
-  }
+  void use(slot_id slot) noexcept { use(std::span(&slot, 1)); }
   /// Uses several, in this order.
   void use(std::span<const slot_id> slots) noexcept {
     auto row = std::numeric_limits<std::uint32_t>::max();

@@ -41,7 +41,7 @@ class recency_log {
       places += length;
       longest = std::max(longest, length);
     }
-    log_.resize(places, no_slot);
+    log_.resize(places, slot_id{});
     valid_.resize((std::size_t{longest} + 63) / 64);
   }
 
@@ -88,23 +88,28 @@ class recency_log {
   std::size_t select(pool_id pool, const slot_mask& eligible, std::span<slot_id> out) noexcept {
     if (out.empty()) return 0;
     auto& ring = rings_[pool];
-    while (ring.start != ring.end && !is_valid(said_at(ring, ring.start))) ++ring.start;
-    const bool may_rank = out.size() <= most_walked && ring.end - ring.start > most_walked;
+    const bool may_rank = out.size() <= most_walked;
     if (may_rank && ring.is_protected) return rank(ring, eligible, out);
-    const auto end = may_rank ? ring.start + most_walked : ring.end;
     std::size_t count = 0;
-    std::size_t valid = 0;
+    std::uint64_t valid_before = 0;
     auto at = ring.start;
-    for (; at != end && count < out.size(); ++at) {
-      const auto one = said_at(ring, at);
-      // Without a branch: whether a slot was used since is unpredictable.
-      const auto is_kept = is_valid(one) ? 1U : 0U;
-      out[count] = one.slot;
-      valid += is_kept;
-      count += is_kept & (eligible.test(one.slot) ? 1U : 0U);
+    while (at != ring.end && count < out.size()) {
+      if (may_rank && at - ring.start >= most_walked) return rank(ring, eligible, out);
+      const auto length = std::min(ring.end - at, window);
+      const auto valid = valid_of(ring, at, length);
+      if (at == ring.start) ring.start += voids_before(valid, length);
+      valid_before = valid_before << window | valid;
+      for (auto left = valid; left != 0 && count < out.size(); left &= left - 1) {
+        const auto slot = log_[ring.place_at(at + static_cast<unsigned>(std::countr_zero(left)))];
+        out[count] = slot;
+        count += eligible.test(slot) ? 1U : 0U;
+      }
+      at += length;
     }
-    if (may_rank && count < out.size()) return rank(ring, eligible, out);
-    if (at - ring.start - valid > most_passed) close_up(ring, at);
+    const auto passed = at - ring.start;
+    if (passed > most_passed &&
+        passed - static_cast<unsigned>(std::popcount(valid_before)) > most_passed)
+      close_up(ring, at);
     return count;
   }
 
@@ -115,7 +120,9 @@ class recency_log {
   static constexpr std::uint32_t first_position = 0U - 1024U;
   /// A choice passes over so many void entries again and again, and closes up if it finds more: closing up costs two
   /// stores for each valid entry before.
-  static constexpr std::size_t most_passed = 16;
+  static constexpr std::uint32_t most_passed = 24;
+  /// Entries that a choice looks at together, without a branch: whether a slot was used since is unpredictable.
+  static constexpr std::uint32_t window = 16;
   /// Entries that a choice walks. If they do not do, many slots are protected: to look at the eligible ones takes
   /// less time than to pass over the others.
   static constexpr std::uint32_t most_walked = 64;
@@ -148,6 +155,18 @@ class recency_log {
   [[nodiscard]] entry said_at(const ring_part& ring, std::uint32_t at) const noexcept {
     const auto place = ring.place_at(at);
     return {log_[place], place};
+  }
+  /// Bit n: the entry at `at` + n is valid, and one of the first `length`.
+  [[nodiscard]] std::uint32_t valid_of(const ring_part& ring, std::uint32_t at,
+                                       std::uint32_t length) const noexcept {
+    std::uint32_t bits = 0;
+    for (std::uint32_t n = 0; n < window; ++n)
+      bits |= (is_valid(said_at(ring, at + n)) ? 1U : 0U) << n;
+    return bits & ((1U << length) - 1);
+  }
+  [[nodiscard]] static std::uint32_t voids_before(std::uint32_t valid,
+                                                  std::uint32_t length) noexcept {
+    return static_cast<std::uint32_t>(std::countr_zero(valid | 1U << length));
   }
   /// Finds the oldest by their places.
   [[gnu::noinline]] std::size_t rank(ring_part& ring, const slot_mask& eligible,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// A set of integers below a fixed size that finds its lowest member from a given one on.
+/// A set of integers below a fixed size that finds its members in order.
 
 #include <bit>
 #include <cstddef>
@@ -29,7 +29,6 @@ class sparse_bits {
     HOTSET_ASSERT(n / 64 < words_.size());
     words_[n / 64] &= ~bit(n);
   }
-  [[nodiscard]] bool test(std::size_t n) const noexcept { return (words_[n / 64] & bit(n)) != 0; }
   /// Lowest member of [from, end), or end. Pre: end <= size.
   [[nodiscard]] std::size_t next(std::size_t from, std::size_t end) noexcept {
     if (from >= end) return end;
@@ -46,6 +45,27 @@ class sparse_bits {
       }
     }
     return end;
+  }
+  /// Highest member of [from, end), or end. Pre: end <= size. Complexity: O(words of the range).
+  [[nodiscard]] std::size_t last(std::size_t from, std::size_t end) const noexcept {
+    for (auto at = end; at > from; at = (at - 1) / 64 * 64) {
+      const auto w = (at - 1) / 64;
+      const auto rest = words_[w] & (~std::uint64_t{0} >> (63 - (at - 1) % 64));
+      if (rest == 0) continue;
+      const auto found = w * 64 + 63 - static_cast<std::size_t>(std::countl_zero(rest));
+      return found >= from ? found : end;
+    }
+    return end;
+  }
+  /// Calls use(n) for each member of [from, end), ascending, until it returns false. It may reset that member.
+  template <class Use>
+  void each_up(std::size_t from, std::size_t end, Use use) noexcept {
+    for (auto n = next(from, end); n != end && use(n);) n = next(n + 1, end);
+  }
+  /// The same, descending.
+  template <class Use>
+  void each_down(std::size_t from, std::size_t end, Use use) noexcept {
+    for (auto n = last(from, end); n != end && use(n); n = last(from, end)) end = n;
   }
 
  private:

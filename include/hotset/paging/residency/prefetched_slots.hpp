@@ -14,7 +14,6 @@ namespace hotset {
 /// Complexity: remember O(1); forget and settle O(outstanding). No allocation after construction.
 class prefetched_slots {
  public:
-  prefetched_slots() = default;
   explicit prefetched_slots(std::size_t slots) : meant_for_(slots, 0) { slots_.reserve(slots); }
 
   /// The slot's expert is wanted for a step; a later request replaces an earlier one.
@@ -46,7 +45,7 @@ class prefetched_slots {
   }
   [[nodiscard]] bool empty() const noexcept { return slots_.empty(); }
   [[nodiscard]] std::span<const slot_id> slots() const noexcept { return slots_; }
-  /// The mark of the step that the slot is wanted for; 0 if nobody asked.
+  /// The mark of the step that the slot is wanted for; 0 if it is not asked for.
   [[nodiscard]] step_id meant_for(slot_id slot) const noexcept { return meant_for_[slot]; }
 
  private:

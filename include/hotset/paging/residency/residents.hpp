@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Which expert lives in which slot, and every change of it. It chooses nothing and tells nobody.
+/// Records the expert of each slot, and changes it. It chooses nothing and reports nothing.
 
 #include <algorithm>
 #include <cstddef>
@@ -17,7 +17,6 @@
 #include "hotset/core/pool_layout.hpp"
 #include "hotset/core/slot_mask.hpp"
 #include "hotset/core/status.hpp"
-#include "hotset/paging/residency/free_slots.hpp"
 #include "hotset/paging/residency/slot_map.hpp"
 
 namespace hotset {
@@ -31,7 +30,6 @@ class residents {
     std::int32_t capacity = 0;  ///< slots that its quota claims
     precision_id precision{};
     std::uint32_t first_bytes = 0;  ///< of its precision, in bytes_
-    bool alike = true;              ///< its layers' experts have as many bytes
     std::size_t evictable = 0;
     std::size_t filling = 0;
     std::uint64_t resident_bytes = 0;
@@ -41,28 +39,28 @@ class residents {
       : layout_(std::move(layout)),
         map_(shape()),
         table_(layout_.slots()),
-        free_(layout_),
         evictable_(layout_.slots()),
         bytes_(shape().layer_count() * layout_.precisions()),
-        pools_(layout_.pools()) {
+        pools_(layout_.pools()),
+        free_(layout_.pools()) {
     for (const auto l : each<layer_id>(shape().layers))
       for (std::size_t p = 0; p < layout_.precisions(); ++p)
         bytes_[p * shape().layer_count() + index_of(l)] =
             shape().bytes_of(l, static_cast<precision_id>(p));
-    for (std::size_t s = 0; s < table_.size(); ++s)
-      at(static_cast<slot_id>(s)).pool =
-          static_cast<std::uint16_t>(layout_.pool_of_slot(static_cast<slot_id>(s)));
+    for (const auto s : table_.ids())
+      at(s).pool = static_cast<std::uint16_t>(layout_.pool_of_slot(s));
     for (const auto p : pools_.ids()) {
       const auto& pool = layout_.at(p);
       pools_[p].capacity = pool.slots;
       pools_[p].precision = pool.precision;
       pools_[p].first_bytes = number(pool.precision) * static_cast<std::uint32_t>(shape().layers);
-      for (const auto l : pool.layers)
-        if (bytes_of(l, pools_[p]) != bytes_of(pool.layers.front(), pools_[p]))
-          pools_[p].alike = false;
+      free_[p].reserve(layout_.most_slots(p));
+      for (auto left = pool.slots; left-- > 0;) free_[p].push_back(pool.first_slot + left);
+      spare_.resize(std::max(spare_.size(), index_of(pool.size_class) + 1));
     }
+    for (auto& spare : spare_) spare.reserve(layout_.slots());
+    of_class_.reserve(layout_.slots());
     masked_.reserve(layout_.slots());
-    reserve_spare();
   }
 
   [[nodiscard]] const pool_layout& layout() const noexcept { return layout_; }
@@ -72,18 +70,8 @@ class residents {
   // --- what is where
 
   [[nodiscard]] const slot_entry& operator[](slot_id slot) const noexcept { return at(slot); }
-  [[nodiscard]] slot_id locate(expert_key key) const noexcept { return map_.locate(key); }
-  /// Shape: [experts]. With the slots of copies that are on their way.
-  [[nodiscard]] std::span<const slot_id> located(layer_id layer) const noexcept {
-    return map_.located(layer);
-  }
-  /// Shape: [experts]. The slots that kernels may read.
-  [[nodiscard]] std::span<const slot_id> row(layer_id layer) const noexcept {
-    return map_.row(layer);
-  }
-  [[nodiscard]] std::uint64_t row_version(layer_id layer) const noexcept {
-    return map_.version(layer);
-  }
+  /// The slot of each expert.
+  [[nodiscard]] const slot_map& map() const noexcept { return map_; }
   [[nodiscard]] pool_id pool_of(slot_id slot) const noexcept {
     return static_cast<pool_id>(at(slot).pool);
   }
@@ -95,15 +83,11 @@ class residents {
     const auto& entry = at(slot);
     return bytes_of(entry.key.layer, pool_of(entry));
   }
-  /// Bytes of one of the layer's experts in the slot.
-  [[nodiscard]] std::uint64_t bytes_in(slot_id slot, layer_id layer) const noexcept {
-    return bytes_of(layer, pool_of(at(slot)));
-  }
   [[nodiscard]] const pool_state& pool(pool_id p) const noexcept { return pools_[p]; }
-  [[nodiscard]] std::size_t free_count(pool_id p) const noexcept { return free_.count(p); }
+  [[nodiscard]] std::size_t free_count(pool_id p) const noexcept { return free_[p].size(); }
   /// What may be evicted: resident, not pinned, and not masked.
   [[nodiscard]] const slot_mask& evictable() const noexcept { return evictable_; }
-  /// True if nobody reads what the slot holds, masked or not.
+  /// True if no open visit reads what the slot holds, masked or not.
   [[nodiscard]] bool is_evictable(slot_id slot) const noexcept { return at(slot).is_evictable(); }
   /// Copies on their way.
   [[nodiscard]] std::size_t filling() const noexcept { return filling_; }
@@ -113,9 +97,7 @@ class residents {
   [[nodiscard]] std::uint64_t hash() const noexcept { return hash_; }
   /// Complexity: O(slots).
   [[nodiscard]] bool is_any_pinned() const noexcept {
-    for (std::size_t s = 0; s < table_.size(); ++s)
-      if (at(static_cast<slot_id>(s)).pins != 0) return true;
-    return false;
+    return std::ranges::any_of(table_, [](const slot_entry& entry) { return entry.pins != 0; });
   }
 
   // --- what may be chosen
@@ -155,7 +137,7 @@ class residents {
 
   /// Reserves a free slot of the pool. Pre: there is one.
   fill reserve_free(expert_key key, pool_id pool) noexcept {
-    return reserve(key, free_.take(pool), no_key);
+    return reserve(key, take(pool), no_key);
   }
   /// Reserves the slot of a victim, whose key goes off the map.
   fill reserve_victim(expert_key key, slot_id slot) noexcept {
@@ -173,56 +155,34 @@ class residents {
   /// Undoes a reservation of which bytes may have moved; what the slot held is told and vacated before.
   void spoil(const fill& f) noexcept { at(f.slot).generation = f.generation; }
 
-  /// From now on the slot holds the fill's key, and readers that are told so wait for the copy. Returns its bytes.
-  std::uint64_t hold(const fill& f) noexcept {
-    auto& entry = at(f.slot);
-    auto& pool = pool_of(entry);
-    const auto bytes = bytes_of(f.key.layer, pool);
-    if (f.victim != no_key) pool.resident_bytes -= bytes_of(f.victim.layer, pool);
-    hand_over(entry, f);
-    entry.state = slot_state::resident;
-    pool.resident_bytes += bytes;
-    map_.place_and_publish(f.key, f.slot);
-    refresh_evictable(f.slot, pool);
-    mix(f.slot, f.key);
-    return bytes;
-  }
-  /// As hold, of copies of one layer into one pool, the last `replacing` of which have victims: calls lost(victim). Returns the
-  /// bytes of each.
-  template <class Lost>
-  std::uint64_t hold(layer_id layer, pool_id p, std::span<const fill> fills, std::size_t replacing,
-                     Lost lost) noexcept {
-    auto& pool = pools_[p];
-    const auto bytes_each = bytes_of(layer, pool);
+  /// From now on the slots hold the fills' keys, which are of one layer, and readers that are told so wait for the
+  /// copies. Calls give_up(f, bytes) before each: what the slot held, and another copy of the key, end there.
+  template <class GiveUp>
+  void hold(layer_id layer, std::span<const fill> fills, GiveUp give_up) noexcept {
     const auto row = map_.rows(layer);
-    auto hash = hash_;
-    const auto take = [&](const fill& f) {
+    for (const auto& f : fills) {
       auto& entry = at(f.slot);
+      auto& pool = pool_of(entry);
+      const auto bytes = bytes_of(layer, pool);
+      give_up(f, bytes);
+      pool.resident_bytes += bytes;
+      if (f.victim != no_key) pool.resident_bytes -= bytes_of(f.victim.layer, pool);
       if (!entry.is_evictable()) [[unlikely]]
         become_evictable(f.slot, pool);
       entry.key = f.key;
       entry.generation = f.generation;
       row.placed[index_of(f.key.expert)] = row.published[index_of(f.key.expert)] = f.slot;
-      hash = mixed(hash, f.slot, {layer, f.key.expert});
-    };
-    for (const auto& f : fills.first(fills.size() - replacing)) take(f);
-    for (const auto& f : fills.last(replacing)) {
-      take(f);
-      lost(f.victim);
+      mix(f.slot, {layer, f.key.expert});
     }
-    hash_ = hash;
     map_.changed(layer, fills.size());
-    pool.resident_bytes += bytes_each * (fills.size() - replacing);
-    if (!pool.alike) [[unlikely]]
-      for (const auto& f : fills.last(replacing))
-        pool.resident_bytes += bytes_each - bytes_of(f.victim.layer, pool);
-    return bytes_each;
   }
   /// The slot, which holds nothing, is the fill's key's; readers learn of it when it has arrived.
   void await(const fill& f) noexcept {
     auto& entry = at(f.slot);
     auto& pool = pool_of(entry);
-    hand_over(entry, f);
+    entry.key = f.key;
+    entry.generation = f.generation;
+    entry.pins = 0;  // nobody reads what comes into the slot yet
     entry.state = slot_state::filling;
     entry.unused_prefetch = f.speculative;
     unused_prefetches_ += f.speculative ? 1U : 0U;
@@ -269,10 +229,13 @@ class residents {
     refresh_evictable(slot, pool);
     mix(slot, no_key);
   }
-  void give_back(slot_id slot) noexcept { free_.give_back(pool_of(slot), slot); }
-  /// To be taken after all that are free.
-  void give_back_last(slot_id slot) noexcept { free_.give_back_last(pool_of(slot), slot); }
-  /// The copy that a reserved slot's victim came with has failed: nobody gets it back.
+  void give_back(slot_id slot) noexcept { free_[pool_of(slot)].push_back(slot); }
+  /// To be taken after all that are free. Complexity: O(free slots of the pool).
+  void give_back_last(slot_id slot) noexcept {
+    auto& free = free_[pool_of(slot)];
+    free.insert(free.begin(), slot);
+  }
+  /// The copy of a reserved slot's victim has failed: the victim does not come back.
   void lose_victim(slot_id slot) noexcept {
     auto& entry = at(slot);
     entry.state = slot_state::free;
@@ -304,7 +267,7 @@ class residents {
   /// So many free slots of the pool become spare ones of its size class. Pre: it has so many free.
   void give_up(pool_id p, std::size_t count) noexcept {
     auto& spare = spare_of(p);
-    for (std::size_t i = 0; i < count; ++i) spare.push_back(free_.take(p));
+    for (std::size_t i = 0; i < count; ++i) spare.push_back(take(p));
     pools_[p].capacity -= static_cast<std::int32_t>(count);
   }
   /// The pool claims spare slots until it has `slots`. Errors: exceeds_memory (there are not so many).
@@ -321,31 +284,23 @@ class residents {
     return status::ok;
   }
 
-  /// Makes the last slots of each size class its spare ones. Writes for every slot where what it holds goes, no_slot if
-  /// it stays; free slots have gone already. Shape of `target`: [slots]. Complexity: O(slots * size classes).
-  void gather_spare(std::span<slot_id> target) noexcept {
-    std::ranges::fill(target, no_slot);
-    for (std::size_t c = 0; c < spare_.size(); ++c)
-      gather_spare(static_cast<size_class_id>(c), target);
-    for (std::size_t s = 0; s < target.size(); ++s)
-      if (target[s] != no_slot) at(target[s]).pool = at(static_cast<slot_id>(s)).pool;
-    free_.renumber(target);
-  }
-  /// What a slot holds goes to another one of its class, which holds nothing.
-  void move(slot_id from, slot_id to) noexcept {
-    auto& before = at(from);
-    auto& now = at(to);
-    auto& pool = pool_of(before);
-    now.key = before.key;
-    now.state = slot_state::resident;
-    now.unused_prefetch = std::exchange(before.unused_prefetch, false);
-    now.generation = ++now.reservations;
-    now.last_reader = before.last_reader;
-    before.state = slot_state::free;
-    refresh_evictable(from, pool);
-    refresh_evictable(to, pool);
-    map_.place_and_publish(now.key, to);
-    mix(to, now.key);
+  /// Makes the last slots of each size class its spare ones; the lowest is claimed first. What a pool has there goes
+  /// to the class's first slots: calls moved(from, to) for each key. Pre: nothing is on its way. Complexity: O(slots
+  /// * size classes).
+  template <class Moved>
+  void gather_spare(Moved moved) {
+    for (const auto size_class : spare_.ids()) {
+      of_class_.clear();
+      for (const auto s : table_.ids())
+        if (layout_.at(layout_.pool_of_slot(s)).size_class == size_class) of_class_.push_back(s);
+      auto& spare = spare_[size_class];
+      std::ranges::sort(spare);
+      auto vacant = spare.begin();
+      const auto last = of_class_.end() - static_cast<std::ptrdiff_t>(spare.size());
+      for (auto s = last; s != of_class_.end(); ++s)
+        if (!std::ranges::binary_search(spare, *s)) exchange(*s, *vacant++, moved);
+      std::reverse_copy(last, of_class_.end(), spare.begin());
+    }
   }
 
  private:
@@ -377,12 +332,6 @@ class residents {
             .speculative = false,
             .after = entry.last_reader};
   }
-  /// Nobody reads what comes into the slot yet.
-  static void hand_over(slot_entry& entry, const fill& f) noexcept {
-    entry.key = f.key;
-    entry.generation = f.generation;
-    entry.pins = 0;
-  }
   void refresh_evictable(slot_id slot, pool_state& pool) noexcept {
     const bool now = at(slot).is_evictable();
     if (now == evictable_.test(slot)) return;
@@ -396,54 +345,54 @@ class residents {
     entry.state = slot_state::resident;
     refresh_evictable(slot, pool);
   }
-  void mix(slot_id slot, expert_key key) noexcept { hash_ = mixed(hash_, slot, key); }
-  [[nodiscard]] static std::uint64_t mixed(std::uint64_t hash, slot_id slot,
-                                           expert_key key) noexcept {
+  void mix(slot_id slot, expert_key key) noexcept {
     const auto word = (static_cast<std::uint64_t>(static_cast<std::uint32_t>(slot)) << 40U) ^
                       (static_cast<std::uint64_t>(static_cast<std::uint32_t>(key.layer)) << 20U) ^
                       static_cast<std::uint64_t>(static_cast<std::uint32_t>(key.expert));
-    hash = (hash ^ word) * 0x9E3779B97F4A7C15ULL;
-    return hash ^ hash >> 29U;
+    const auto mixed = (hash_ ^ word) * 0x9E3779B97F4A7C15ULL;
+    hash_ = mixed ^ mixed >> 29U;
   }
 
+  slot_id take(pool_id pool) noexcept {
+    HOTSET_ASSERT(!free_[pool].empty());
+    const auto slot = free_[pool].back();
+    free_[pool].pop_back();
+    return slot;
+  }
   [[nodiscard]] std::vector<slot_id>& spare_of(pool_id p) noexcept {
     return spare_[layout_.at(p).size_class];
   }
-  /// Room for every slot of the class: a quota change may not allocate.
-  void reserve_spare() {
-    for (std::size_t p = 0; p < pools_.size(); ++p)
-      if (const auto c = index_of(layout_.at(static_cast<pool_id>(p)).size_class);
-          spare_.size() <= c)
-        spare_.resize(c + 1);
-    for (std::size_t p = 0; p < pools_.size(); ++p) {
-      auto& spare = spare_of(static_cast<pool_id>(p));
-      spare.reserve(spare.capacity() +
-                    static_cast<std::size_t>(layout_.at(static_cast<pool_id>(p)).slots));
+  /// The pool of a slot has another one of the class instead, which no quota claims.
+  template <class Moved>
+  void exchange(slot_id from, slot_id to, Moved& moved) {
+    auto& before = at(from);
+    auto& now = at(to);
+    now.pool = before.pool;
+    if (before.state == slot_state::free) {
+      std::ranges::replace(free_[pool_of(from)], from, to);
+      return;
     }
-    of_class_.reserve(layout_.slots());
-  }
-  /// The lowest spare slot is claimed first.
-  void gather_spare(size_class_id size_class, std::span<slot_id> target) noexcept {
-    auto& spare = spare_[size_class];
-    of_class_.clear();
-    for (std::size_t s = 0; s < table_.size(); ++s)
-      if (layout_.at(layout_.pool_of_slot(static_cast<slot_id>(s))).size_class == size_class)
-        of_class_.push_back(static_cast<slot_id>(s));
-    std::sort(spare.begin(), spare.end());
-    auto vacant = spare.begin();
-    const auto last = of_class_.end() - static_cast<std::ptrdiff_t>(spare.size());
-    for (auto s = last; s != of_class_.end(); ++s)
-      if (!std::binary_search(spare.begin(), spare.end(), *s)) target[index_of(*s)] = *vacant++;
-    std::reverse_copy(last, of_class_.end(), spare.begin());
+    auto& pool = pool_of(before);
+    now.key = before.key;
+    now.state = slot_state::resident;
+    now.unused_prefetch = std::exchange(before.unused_prefetch, false);
+    now.generation = ++now.reservations;
+    now.last_reader = before.last_reader;
+    before.state = slot_state::free;
+    refresh_evictable(from, pool);
+    refresh_evictable(to, pool);
+    map_.place_and_publish(now.key, to);
+    mix(to, now.key);
+    moved(from, to);
   }
 
   pool_layout layout_;
   slot_map map_;
   per_slot<slot_entry> table_;
-  free_slots free_;
   slot_mask evictable_;
   std::vector<std::uint64_t> bytes_;  ///< [precisions][layers] of one expert
   per_pool<pool_state> pools_;
+  per_pool<std::vector<slot_id>> free_;         ///< by pool: the next one is the last
   per_size_class<std::vector<slot_id>> spare_;  ///< by size class: slots that no quota claims
   std::vector<slot_id> of_class_;               ///< scratch
   std::vector<slot_id> masked_;                 ///< of all scopes, in the order of their beginnings

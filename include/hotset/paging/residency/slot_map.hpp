@@ -51,7 +51,6 @@ struct slot_pin {
 /// Memory: 8 bytes per key. Complexity: every operation is O(1).
 class slot_map {
  public:
-  slot_map() = default;
   explicit slot_map(const geometry& shape)
       : placed_(shape, no_slot), published_(shape, no_slot), versions_(shape.layer_count(), 0) {}
 

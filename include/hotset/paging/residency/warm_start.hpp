@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Which experts a cache should start with: those that it held before, or the popular ones.
+/// Keys that a cache should start with: those that it held before, or the popular ones.
 
 #include <algorithm>
 #include <cstddef>
@@ -8,13 +8,14 @@
 #include <numeric>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "hotset/core/error.hpp"
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids.hpp"
-#include "hotset/core/platform/file_bytes.hpp"
 #include "hotset/core/pool_layout.hpp"
+#include "hotset/predict/saved_file.hpp"
 
 namespace hotset {
 
@@ -59,61 +60,50 @@ struct residency_snapshot {
 
   /// Little-endian: "HSRS", version 1, layers, experts (32 bits each), count (64), keys (2 x 32), checksum (64).
   [[nodiscard]] std::vector<std::byte> encode() const {
-    std::vector<std::byte> out;
-    for (const auto word :
-         {magic, version, static_cast<std::uint32_t>(layers), static_cast<std::uint32_t>(experts)})
-      save_number(word, out);
-    save_long(keys.size(), out);
+    detail::saved_writer out(kind, 6 + 2 * keys.size());
+    out.add(layers);
+    out.add(experts);
+    out.add_long(keys.size());
     for (const auto key : keys) {
-      save_number(static_cast<std::uint32_t>(key.layer), out);
-      save_number(static_cast<std::uint32_t>(key.expert), out);
+      out.add(key.layer);
+      out.add(key.expert);
     }
-    save_long(checksum(out), out);
-    return out;
+    out.add_long(checksum(out.written()));
+    return std::move(out).take();
   }
 
-  /// Errors: the byte at which the data is not a snapshot, and what is accepted there.
+  /// Errors: what of the data is not a snapshot's, and what is accepted.
   static result<residency_snapshot> decode(std::span<const std::byte> bytes) {
-    const auto refuse = [](std::size_t at, const std::string& accepted) {
-      return error{"residency snapshot, byte " + std::to_string(at) + ": accepted: " + accepted};
-    };
-    if (bytes.size() < header_bytes + 8)
-      return refuse(bytes.size(), "at least " + std::to_string(header_bytes + 8) + " bytes");
-    if (saved_number(bytes, 0) != magic) return refuse(0, "the letters HSRS");
-    if (saved_number(bytes, 4) != version) return refuse(4, "version 1");
-    const std::uint64_t layers = saved_number(bytes, 8);
-    const std::uint64_t experts = saved_number(bytes, 12);
-    if (layers == 0 || experts == 0 ||
-        layers * experts > static_cast<std::uint64_t>(geometry::max_keys))
-      return refuse(8, "1.." + std::to_string(geometry::max_keys) + " layers x experts");
-    const auto fitting = (bytes.size() - header_bytes - 8) / 8;
-    if (saved_long(bytes, 16) != fitting || (bytes.size() - header_bytes) % 8 != 0)
-      return refuse(16, "the number of keys that the length gives, " + std::to_string(fitting));
-    const auto end = bytes.size() - 8;
-    if (saved_long(bytes, end) != checksum(bytes.first(end)))
-      return refuse(end, "the checksum of what stands before it");
+    constexpr auto most_keys = static_cast<std::uint64_t>(geometry::max_keys);
+    const detail::saved_reader saved(bytes);
+    if (!saved.is(kind, 6))
+      return error{
+          "no residency snapshot, accepted: the letters HSRS, version 1 and 24 bytes or more"};
+    const std::uint64_t layers = saved[0];
+    const std::uint64_t experts = saved[1];
+    if (layers == 0 || experts == 0 || layers * experts > most_keys)
+      return refusal("a residency snapshot of ", layers, " layers x ", experts,
+                     " experts, accepted: 1..", most_keys);
+    const auto count = saved.whole_long(2);
+    if (count > most_keys)
+      return refusal("a residency snapshot of ", count, " keys, accepted: at most ", most_keys);
+    if (auto bad = saved.check_count(6 + 2 * count, std::to_string(count) + " keys"))
+      return *std::move(bad);
+    if (saved.whole_long(4 + 2 * count) != checksum(bytes.first(bytes.size() - 8)))
+      return error{"a residency snapshot of another checksum, accepted: that of its bytes"};
     residency_snapshot out{static_cast<std::int32_t>(layers), static_cast<std::int32_t>(experts)};
-    for (std::size_t at = header_bytes; at < end; at += 8) {
-      const auto layer = saved_number(bytes, at);
-      const auto expert = saved_number(bytes, at + 4);
-      if (layer >= layers || expert >= experts) return refuse(at, "a key of the model");
-      out.keys.push_back({static_cast<layer_id>(layer), static_cast<expert_id>(expert)});
+    for (std::size_t at = 4; at < 4 + 2 * count; at += 2) {
+      if (saved[at] >= layers || saved[at + 1] >= experts)
+        return refusal("key ", out.keys.size(), " of a residency snapshot is layer ", saved[at],
+                       ", expert ", saved[at + 1], ", accepted: a key of the model");
+      out.keys.push_back({static_cast<layer_id>(saved[at]), static_cast<expert_id>(saved[at + 1])});
     }
     return out;
   }
 
  private:
-  static constexpr std::uint32_t magic = 0x53525348;  // "HSRS"
-  static constexpr std::uint32_t version = 1;
-  static constexpr std::size_t header_bytes = 24;
+  static constexpr detail::file_kind kind{'H', 'S', 'R', 'S', 1, 0, 0, 0};
 
-  static void save_long(std::uint64_t n, std::vector<std::byte>& out) {
-    save_number(static_cast<std::uint32_t>(n), out);
-    save_number(static_cast<std::uint32_t>(n >> 32U), out);
-  }
-  static std::uint64_t saved_long(std::span<const std::byte> bytes, std::size_t at) noexcept {
-    return saved_number(bytes, at) | std::uint64_t{saved_number(bytes, at + 4)} << 32U;
-  }
   /// FNV-1a.
   static std::uint64_t checksum(std::span<const std::byte> bytes) {
     std::uint64_t hash = 0xCBF29CE484222325ULL;

@@ -24,7 +24,6 @@ namespace hotset {
 /// Complexity: O(tokens * top_k + placed * (top_k + tokens / 64)). Memory: taken once for max_tokens_per_visit.
 class token_groups {
  public:
-  token_groups() = default;
   explicit token_groups(const geometry& shape)
       : top_k_(shape.ranks()),
         words_((shape.tokens_per_visit() + 63) / 64),
@@ -147,8 +146,8 @@ class token_groups {
   void put(std::size_t token) noexcept { word_of(token) |= bit_of(token); }
   void remove(std::size_t token) noexcept { word_of(token) &= ~bit_of(token); }
 
-  std::size_t top_k_ = 1;
-  std::size_t words_ = 0;
+  std::size_t top_k_;
+  std::size_t words_;
   std::size_t tokens_ = 0;
   std::size_t groups_ = 0;
   std::vector<expert_id> needed_;            ///< [tokens][top_k] distinct experts that take up room

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The second half of a visit: its copies get their slots, and the policies are told.
+/// The second half of a visit: its copies get their slots, and the eviction policy is told.
 
 #include <cstddef>
 #include <cstdint>
@@ -32,86 +32,55 @@ class visit_commit {
         fill_in_(slots, 0) {}
 
   template <class HotSet>
-  HOTSET_FLATTEN void run(HotSet& hot, visit_lookup& visit, visit_plan& plan) noexcept {
-    auto& draft = detail::draft_of(plan);
+  HOTSET_FLATTEN void run(HotSet& hot, const visit_lookup& visit, visit_plan& plan) noexcept {
+    const auto& draft = detail::draft_of(plan);
     hot.ledger.commit(plan);
-    if (draft.count.fills != 0) is_undivided(hot) ? place_together(hot, plan) : place(hot, plan);
+    if (draft.count.fills != 0) place(hot, plan);
     if (hot.speculating()) speculation::meet(hot, plan);
     tell_eviction(hot, visit, draft, visit.counted(plan));
     if (draft.count.host != 0) see_bypassed(hot, draft);
-    if (!hot.admits_all()) tell_admission(hot, visit, plan);
-    if (plan.groups() != 1) visit.count(plan);
-  }
-
-  /// What an admission policy is told of the plan's expert i.
-  [[nodiscard]] static expert_use describe(const residents& held, const plan_draft& draft,
-                                           std::size_t i) noexcept {
-    const auto slot = draft.slots[i];
-    return {.key = {draft.context.layer, draft.experts[i]},
-            .slot = slot,
-            .pool = slot == no_slot ? draft.context.pool : held.pool_of(slot),
-            .step = draft.context.step,
-            .ordinal = draft.context.ordinal,
-            .rank = draft.ranks[i],
-            .weight = draft.weights[i],
-            .precision = slot == no_slot ? precision_id{} : held.precision_of(slot),
-            .kind = draft.context.kind};
   }
 
  private:
-  /// True if all copies of a visit are of one pool, and nobody but the eviction policy hears of what leaves.
-  template <class HotSet>
-  static bool is_undivided(HotSet& hot) noexcept {
-    return hot.admits_all() && hot.held.layout().precisions() == 1 && !hot.departed.listens() &&
-           !hot.speculating();
-  }
-  /// As place, each part of it for all copies.
-  template <class HotSet>
-  [[gnu::noinline]] HOTSET_FLATTEN static void place_together(HotSet& hot,
-                                                              const visit_plan& plan) noexcept {
-    const auto& context = plan.context();
-    const auto fills = plan.fills();
-    const std::size_t replacing = detail::draft_of(plan).count.replacing;
-    const auto bytes_each =
-        hot.held.hold(context.layer, context.pool, fills, replacing, hot.ledger.leave());
-    hot.ledger.filled(context, fills, replacing, bytes_each, plan.groups() == 1);
-  }
-  /// Gives each fill's slot to its key. A copy of lower precision that it outdoes goes.
+  /// Gives each fill's slot to its key.
   template <class HotSet>
   [[gnu::noinline]] HOTSET_FLATTEN static void place(HotSet& hot, const visit_plan& plan) noexcept {
-    auto& held = hot.held;
+    const auto& context = plan.context();
     auto& ledger = hot.ledger;
-    for (const auto& f : plan.fills()) {
-      const auto lower = held.locate(f.key);
-      if (lower != no_slot) hot.release(lower, loss::outdone);
-      if (f.victim != no_key) hot.account_loss(f.slot, f.victim);
-      const auto bytes = held.hold(f);
-      const bool whole = lower == no_slot && plan.groups() == 1;
-      ledger.totals.bytes_demand += bytes;
-      if (whole && ledger.was_evicted(f.key, plan.context().step))
-        ledger.totals.bytes_refetched += bytes;
-      ledger.saw(f.key);
-    }
+    // What leaves is reported to nobody but the eviction policy, which hears of it with the visit.
+    const bool is_plain = hot.admits_all() && hot.held.layout().precisions() == 1 &&
+                          !hot.departed.listens() && !hot.speculating();
+    // Every miss was judged and has a copy.
+    const bool is_judged = is_plain && plan.fills().size() == ledger.visit.misses;
+    std::uint64_t demand = 0;
+    std::uint64_t again = 0;
+    hot.held.hold(context.layer, plan.fills(), [&](const fill& f, std::uint64_t bytes) {
+      bool is_upgrade = false;
+      if (!is_plain)
+        is_upgrade = give_up(hot, f);
+      else if (f.victim != no_key)
+        ledger.evicted(f.victim);
+      demand += bytes;
+      if (!is_judged && !is_upgrade && ledger.was_evicted(f.key, context.step)) again += bytes;
+    });
+    if (is_judged) again = demand / plan.fills().size() * ledger.visit.collisions;
+    ledger.totals.bytes_demand += demand;
+    if (plan.groups() == 1) ledger.totals.bytes_refetched += again;
+  }
+  /// What a copy replaces goes: its victim, and a copy of its own key of lower precision. Returns whether there is
+  /// such a copy.
+  template <class HotSet>
+  [[gnu::noinline]] static bool give_up(HotSet& hot, const fill& f) noexcept {
+    const auto lower = hot.held.map().locate(f.key);
+    if (lower != no_slot) hot.release(lower, loss::outdone);
+    if (f.victim != no_key) hot.account_loss(f.slot, f.victim);
+    return lower != no_slot;
   }
   template <class HotSet>
   [[gnu::noinline]] static void see_bypassed(HotSet& hot, const plan_draft& draft) noexcept {
     for (std::size_t i = 0; i < draft.count.distinct; ++i)
       if (draft.services[i] == service::host)
         hot.ledger.saw({draft.context.layer, draft.experts[i]});
-  }
-  /// Of each distinct expert, in the order of its last use.
-  template <class HotSet>
-  static void tell_admission(HotSet& hot, const visit_lookup& visit,
-                             const visit_plan& plan) noexcept {
-    const auto& draft = detail::draft_of(plan);
-    const auto counted = visit.counted(plan);
-    for (std::size_t j = 0; j < draft.count.distinct; ++j) {
-      const auto i = draft.at(j);
-      auto a = describe(hot.held, draft, i);
-      a.repeated = !counted.empty() && counted[index_of(a.key.expert)] != 0;
-      const auto how = draft.service_of(i);
-      hot.admission.on_use(a, how == service::hit, how != service::host);
-    }
   }
 
   /// One event for each pool that the plan uses, at least one. Pre: its fills have their slots.

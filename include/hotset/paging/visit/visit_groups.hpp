@@ -25,15 +25,10 @@ enum class visit_split : std::uint8_t {
   refuse,  ///< not divided: status::does_not_fit, for an engine that cannot run its layer in parts
   leave_rest,  ///< not divided: the experts that the fewest places name stay on the host
 };
-/// Whether such a visit comes in groups.
-[[nodiscard]] constexpr bool divides_visits(visit_split how) noexcept {
-  return how == visit_split::by_token || how == visit_split::by_expert;
-}
 
 /// Memory: taken once for the largest visit. No allocation afterwards.
 class visit_groups {
  public:
-  visit_groups() = default;
   visit_groups(const geometry& shape, visit_split how)
       : how_(how),
         top_k_(shape.ranks()),
@@ -53,7 +48,8 @@ class visit_groups {
     std::span<const std::uint32_t> tokens;  ///< ascending; empty by expert: all of them
   };
 
-  /// Divides the visit that `plan` looked up. Pre: divides_visits(how()). `room` slots can be had; `takes_room(expert)` says who needs one.
+  /// Divides the visit that `plan` looked up. Pre: how() is by_token or by_expert. The visit can have `room` slots;
+  /// takes_room(expert) is true if the expert needs one.
   /// Errors: invalid_visit (ids are no multiple of top_k), no_victim (not even one token fits).
   template <class TakesRoom>
   status divide(const routing_view& view, const visit_plan& plan, std::size_t room,
@@ -124,8 +120,8 @@ class visit_groups {
     return status::ok;
   }
 
-  visit_split how_ = visit_split::by_token;
-  std::size_t top_k_ = 1;
+  visit_split how_;
+  std::size_t top_k_;
   token_groups tokens_;
   routing_view view_{};
   std::size_t count_ = 0;

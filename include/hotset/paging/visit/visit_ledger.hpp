@@ -21,7 +21,18 @@ namespace hotset {
 /// and counted when its first group is committed. Memory: 8 bytes per key. No allocation but in `stats`.
 class visit_ledger {
  public:
-  visit_ledger() = default;
+  /// Of one visit.
+  struct visit_counts {
+    std::uint64_t accesses = 0;
+    std::uint64_t misses = 0;  ///< absent before the visit
+    std::uint64_t compulsory = 0;
+    std::uint64_t collisions = 0;
+    std::uint64_t bypasses = 0;     ///< misses that were refused a slot
+    std::uint64_t dropped = 0;      ///< misses that no token uses
+    std::uint64_t substituted = 0;  ///< misses that others stand in for
+    std::uint64_t too_low = 0;  ///< resident copies below the precision that is wanted: misses too
+  };
+
   explicit visit_ledger(const geometry& shape)
       : left_(shape), cells_(shape.layer_count() * kinds), collisions_(shape.layer_count(), 0) {}
 
@@ -32,35 +43,17 @@ class visit_ledger {
     const auto experts = plan.experts();
     std::uint64_t compulsory = 0;
     std::uint64_t collisions = 0;
-    // No branches: why an expert misses is anyone's guess.
+    // No branches: the kind of a miss is unpredictable.
     for (const auto at : missing) {
       const auto word = left[index_of(experts[at])];
       const std::uint64_t collision = (word | used) == now ? 1U : 0U;
       collisions += collision;
       compulsory += ~(word | collision) & used;
     }
-    visit_ = {plan.experts().size(), missing.size(), compulsory, collisions, 0, 0, 0, 0};
-  }
-  /// Of the judged misses, so many were refused a slot.
-  void refuse(std::size_t count) noexcept { visit_.bypasses = count; }
-  /// So many were left out: no token uses them, or others in their places.
-  void leave_out(std::uint64_t dropped, std::uint64_t substituted) noexcept {
-    visit_.dropped = dropped;
-    visit_.substituted = substituted;
-  }
-  /// So many more resident copies are too low for their use: misses too, beyond those that were judged.
-  void too_low(std::uint64_t count) noexcept { visit_.too_low += count; }
-  /// So many of them are used as they are after all.
-  void good_enough(std::uint64_t count) noexcept { visit_.too_low -= count; }
-  /// A speculative copy lost its slot before it was used.
-  void wasted_prefetch(std::uint64_t bytes) noexcept {
-    ++totals.wasted_prefetches;
-    totals.bytes_prefetch_wasted += bytes;
-  }
-  /// A speculative copy was taken back before it began.
-  void cancelled(std::uint64_t bytes) noexcept {
-    ++totals.cancelled_prefetches;
-    totals.bytes_prefetch_cancelled += bytes;
+    visit = {.accesses = experts.size(),
+             .misses = missing.size(),
+             .compulsory = compulsory,
+             .collisions = collisions};
   }
 
   /// A plan of a visit, or of one group of it, is being committed.
@@ -68,7 +61,7 @@ class visit_ledger {
     const auto& context = plan.context();
     if (context.step != last_step_ || totals.steps == 0) begin_step(context.step);
     auto& cell = cells_[index_of(context.layer) * kinds + static_cast<std::size_t>(context.kind)];
-    if (plan.all_hits() && plan.groups() == 1 && !plan.judged()) {
+    if (plan.all_hits() && plan.groups() == 1 && !detail::draft_of(plan).judged) {
       ++cell.visits;
       cell.accesses += plan.experts().size();
       if (plan.ignored_ids() != 0) [[unlikely]]
@@ -78,8 +71,8 @@ class visit_ledger {
     totals.fills += plan.fills().size();
     if (plan.group() != 0) return;
     ++cell.visits;
-    cell.accesses += visit_.accesses;
-    cell.misses += visit_.misses + visit_.too_low;
+    cell.accesses += visit.accesses;
+    cell.misses += visit.misses + visit.too_low;
     totals.ignored_ids += plan.ignored_ids();
     count_misses(context.layer);
     if (plan.groups() > 1) {
@@ -88,20 +81,8 @@ class visit_ledger {
     }
   }
 
-  /// The key was used, or came from an earlier run: its next miss is not compulsory. It may be left to `evicted` to say so.
+  /// The key was used, or came from an earlier run: its next miss is not compulsory. `evicted` records it as well.
   void saw(expert_key key) noexcept { left_[key] |= used; }
-  /// Copies of a layer's misses, of so many bytes each, the last `replacing` of them in the places of victims. `whole`: they are all
-  /// of the visit's.
-  void filled(const visit_context& context, std::span<const fill> fills, std::size_t replacing,
-              std::uint64_t bytes_each, bool whole) noexcept {
-    totals.bytes_demand += bytes_each * fills.size();
-    if (whole) totals.bytes_refetched += bytes_each * again(context, fills);
-    totals.evictions += replacing;
-  }
-  /// What is told of each victim of `filled`, which was used.
-  [[nodiscard]] auto leave() noexcept {
-    return [this, now = used_and_left(mark_of(last_step_))](expert_key key) { left_[key] = now; };
-  }
   /// The key lost its slot in the running step; or, prefetched for a later one, before it was used.
   void evicted(expert_key key, bool was_used = true, step_id meant_for = 0) noexcept {
     auto& word = left_[key];
@@ -146,6 +127,7 @@ class visit_ledger {
 
   /// What is counted one by one. Visits, accesses and misses stand in the cells until `stats` adds them up.
   pager_stats totals{};
+  visit_counts visit{};  ///< of the visit that is being planned; its parts write what they decide
 
  private:
   static constexpr std::uint64_t used = 1;
@@ -153,22 +135,10 @@ class visit_ledger {
   [[nodiscard]] static std::uint64_t used_and_left(step_id mark) noexcept {
     return std::min(mark, ~step_id{0} >> 1U) << 1U | used;
   }
-  /// How many of the visit's copies were evicted in its step: those that were judged so, if nothing that missed was left out.
-  [[nodiscard]] std::uint64_t again(const visit_context& context,
-                                    std::span<const fill> fills) const noexcept {
-    if (fills.size() == visit_.misses) return visit_.collisions;
-    std::uint64_t count = 0;
-    for (const auto& f : fills) count += was_evicted(f.key, context.step) ? 1U : 0U;
-    return count;
-  }
   /// By layer and request class; the classes are rounded up so that a cell is found by a shift.
   static constexpr std::size_t kinds = 4;
   struct alignas(32) cell_counts {
     std::uint64_t visits = 0, accesses = 0, misses = 0;
-  };
-  struct visit_counts {
-    std::uint64_t accesses = 0, misses = 0, compulsory = 0, collisions = 0, bypasses = 0;
-    std::uint64_t dropped = 0, substituted = 0, too_low = 0;
   };
 
   void begin_step(step_id step) noexcept {
@@ -177,14 +147,14 @@ class visit_ledger {
     ++totals.steps;
   }
   void count_misses(layer_id layer) noexcept {
-    totals.compulsory_misses += visit_.compulsory;
-    totals.collision_misses += visit_.collisions;
-    collisions_[layer] += visit_.collisions;
-    totals.precision_misses += visit_.too_low;
-    totals.bypasses += visit_.bypasses;
-    totals.dropped_misses += visit_.dropped;
-    totals.substituted_misses += visit_.substituted;
-    if (visit_.misses + visit_.too_low == 0 || step_has_miss_) return;
+    totals.compulsory_misses += visit.compulsory;
+    totals.collision_misses += visit.collisions;
+    collisions_[layer] += visit.collisions;
+    totals.precision_misses += visit.too_low;
+    totals.bypasses += visit.bypasses;
+    totals.dropped_misses += visit.dropped;
+    totals.substituted_misses += visit.substituted;
+    if (visit.misses + visit.too_low == 0 || step_has_miss_) return;
     step_has_miss_ = true;
     ++totals.steps_with_miss;
   }
@@ -193,7 +163,6 @@ class visit_ledger {
   per_key<std::uint64_t> left_;
   std::vector<cell_counts> cells_;       ///< [layers][kinds]
   per_layer<std::uint64_t> collisions_;  ///< [layers]
-  visit_counts visit_{};                 ///< of the visit that is being planned
   step_id last_step_ = 0;
   bool step_has_miss_ = false;
 };

@@ -13,7 +13,6 @@
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids.hpp"
 #include "hotset/core/ids/id_view.hpp"
-#include "hotset/core/numbers/multiples_of.hpp"
 #include "hotset/core/numbers/unique_ids.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/status.hpp"
@@ -30,7 +29,6 @@ class visit_lookup {
   visit_lookup(const geometry& shape, visit_split how, bool weigh, bool refuse_unknown)
       : layers_(shape.layers),
         top_k_(shape.ranks()),
-        whole_tokens_(static_cast<std::uint64_t>(shape.top_k)),
         most_ids_(shape.tokens_per_visit() * top_k_),
         capacity_(shape.distinct_per_visit()),
         weigh_(weigh),
@@ -39,8 +37,7 @@ class visit_lookup {
         groups_(shape, how),
         all_tokens_(shape.tokens_per_visit()),
         misses_(capacity_),
-        uses_(divides_visits(how) ? 0 : capacity_),
-        ranked_(uses_.size()) {
+        uses_(capacity_) {
     std::iota(all_tokens_.begin(), all_tokens_.end(), 0U);
   }
 
@@ -51,7 +48,9 @@ class visit_lookup {
     if (view.layer < 0 || view.layer >= layers_) return status::invalid_visit;
     if (view.kind > request_class::verify) return status::invalid_visit;
     if (view.experts.size() > most_ids_) return status::visit_too_large;
-    if (!whole_tokens_.contains(view.experts.size())) return status::invalid_visit;
+    // One token is told without a division.
+    if (view.experts.size() != top_k_ && view.experts.size() % top_k_ != 0)
+      return status::invalid_visit;
     if (!view.weights.empty() && view.weights.size() != view.experts.size())
       return status::invalid_visit;
     if (plan.capacity() != capacity_) return status::invalid_argument;
@@ -61,17 +60,28 @@ class visit_lookup {
 
   /// Starts the plan of a visit: its experts, their slots, and what misses. Pre: check(view, plan) is ok.
   void begin(const routing_view& view, const residents& held, visit_plan& plan) noexcept {
-    set_out(view, held, plan);
+    auto& draft = detail::draft_of(plan);
+    draft.reset();
+    // Assigned member by member: copying the struct stalls on store forwarding.
+    auto& context = draft.context;
+    context.layer = view.layer;
+    context.pool = held.layout().pool_of_layer(view.layer);
+    context.step = view.step;
+    context.ordinal = view.ordinal;
+    context.kind = view.kind;
+    draft.routed = view.experts;
+    const auto ids = view.experts.size();
+    draft.tokens = std::span(all_tokens_).first(ids == top_k_ ? 1 : ids / top_k_);
     look_up(view.experts, view.weights, held, plan);
-    detail::draft_of(plan).count.ignored = unique_.ignored();
+    draft.count.ignored = unique_.ignored();
     if (unique_.unknown()) [[unlikely]]
-      hide_unknown(detail::draft_of(plan));
+      hide_unknown(draft);
   }
-  /// The same for `ids` in place of the visit's own; `weights` are theirs, or empty.
+  /// Looks up `ids` in place of the visit's own; `weights` are theirs, or empty.
   void look_up(id_view<expert_id> ids, std::span<const float> weights, const residents& held,
                visit_plan& plan) noexcept {
     auto& draft = detail::draft_of(plan);
-    const slot_id* const located = held.located(draft.context.layer).data();
+    const slot_id* const located = held.map().located(draft.context.layer).data();
     expert_id* const experts = draft.experts.data();
     slot_id* const slots = draft.slots.data();
     std::int32_t any_absent = 0;
@@ -88,53 +98,52 @@ class visit_lookup {
     if (weigh_) weigh(ids, weights, draft);
   }
 
-  /// Divides the visit that `plan` looked up into groups of at most `room` slots. Errors: as visit_groups::divide.
+  /// Divides the visit that `plan` looked up into groups of at most `room` slots. Errors: those of visit_groups::divide.
   status divide(const routing_view& view, const residents& held, const visit_plan& plan,
                 std::size_t room) noexcept {
     return groups_.divide(view, plan, room, [&](expert_id id) {
       return takes_room(held, plan, unique_.place_of(id));
     });
   }
-  /// Leaves so many misses of the visit that `plan` looked up on the host, at least one, that the rest need `room` slots: those that
-  /// the fewest routed places name, of equals the later ones. Pre: there is one, and how() does not divide visits.
-  /// Complexity: O(routed ids).
+  /// Leaves so many misses of the visit that `plan` looked up on the host, at least one, that the rest need `room` slots:
+  /// those that the fewest routed places name, of equals the later ones. Pre: there is one.
+  /// Complexity: O(routed ids + left misses * misses).
   void leave_least_used(const routing_view& view, const residents& held, std::size_t room,
                         visit_plan& plan) noexcept {
     auto& draft = detail::draft_of(plan);
     std::size_t needed = 0;
     for (std::size_t i = 0; i < draft.count.distinct; ++i)
       needed += takes_room(held, plan, i) ? 1U : 0U;
-    const auto leave = std::min(needed > room ? needed - room : 1, miss_count_);
     std::fill_n(uses_.begin(), draft.count.distinct, 0U);
     for (const auto id : view.experts)
       if (const auto at = unique_.place_of(id); at < draft.count.distinct) ++uses_[at];
-    const auto ranked = std::span(ranked_).first(miss_count_);
-    std::ranges::copy(misses(), ranked.begin());
-    std::ranges::nth_element(ranked, ranked.begin() + static_cast<std::ptrdiff_t>(leave - 1),
-                             [this](std::uint32_t a, std::uint32_t b) {
-                               return uses_[a] != uses_[b] ? uses_[a] < uses_[b] : a > b;
-                             });
-    for (const auto at : ranked.first(leave)) draft.leave_on_host(at);
-    keep_filled(draft);
+    for (auto left = needed > room ? needed - room : 1; left-- > 0 && miss_count_ != 0;) {
+      const auto all = misses();
+      draft.leave_on_host(*std::ranges::min_element(all, [this](std::uint32_t a, std::uint32_t b) {
+        return uses_[a] != uses_[b] ? uses_[a] < uses_[b] : a > b;
+      }));
+      collect_misses(draft);
+    }
   }
-  /// As `begin`, of a group of the visit that was divided: what was decided of the whole stands in the plan and stays.
+  /// Starts the plan of a group of the divided visit. What was decided of the whole stands in the plan and stays.
   void begin_group(std::size_t group, const residents& held, visit_plan& plan) noexcept {
     auto& draft = detail::draft_of(plan);
-    const auto visit = draft.count;
-    const bool judged = draft.judged;
-    const bool edited = draft.edited;
-    const auto routed = draft.routed;
-    set_out(groups_.visit(), held, plan);
-    draft.context.ordinal += group;  // a group is an event
-    draft.judged = judged;
-    draft.edited = edited;
-    draft.routed = routed;
-    draft.count.ignored = visit.ignored;
-    draft.count.dropped = visit.dropped;
-    draft.count.substituted = visit.substituted;
-    draft.count.groups = static_cast<std::uint32_t>(groups_.count());
-    draft.count.group = static_cast<std::uint32_t>(group);
-    look_up_group(group, held, plan);
+    draft.count = {.ignored = draft.count.ignored,
+                   .groups = static_cast<std::uint32_t>(groups_.count()),
+                   .group = static_cast<std::uint32_t>(group)};
+    draft.context.ordinal = groups_.visit().ordinal + group;  // a group is an event
+    draft.all_hits = true;
+    const auto part = groups_.group(group);
+    look_up(part.ids, part.weights, held, plan);
+    draft.expert_wise = groups_.how() == visit_split::by_expert;
+    if (!draft.expert_wise)
+      draft.tokens = part.tokens;
+    else if (weigh_)
+      weigh(groups_.visit().experts, groups_.visit().weights, draft);
+    // What admission refused the visit stays refused in all of its groups.
+    for (std::size_t i = 0; i < draft.count.distinct; ++i)
+      if (groups_.refused(draft.experts[i])) draft.leave_on_host(i);
+    collect_misses(draft);
   }
   [[nodiscard]] const visit_groups& groups() const noexcept { return groups_; }
   /// Plans carry gate weights.
@@ -155,20 +164,11 @@ class visit_lookup {
   [[nodiscard]] std::span<const std::uint32_t> misses() const noexcept {
     return std::span(misses_).first(miss_count_);
   }
-  /// Keeps those for which keep(position in the list, position in the plan) is true; called in order, once each.
-  template <class Keep>
-  void keep_misses(Keep keep) noexcept {
-    std::size_t kept = 0;
-    for (std::size_t j = 0; j < miss_count_; ++j) {
-      const auto at = misses_[j];
-      if (keep(j, at)) misses_[kept++] = at;
-    }
-    miss_count_ = kept;
-  }
-  /// What was held is a miss after all. Call `sort_misses` when the last one is in.
-  void add_miss(std::uint32_t at) noexcept { misses_[miss_count_++] = at; }
-  void sort_misses() noexcept {
-    std::sort(misses_.begin(), misses_.begin() + static_cast<std::ptrdiff_t>(miss_count_));
+  /// Takes in that other experts than before need a copy: those whose service is `fill`.
+  void collect_misses(const plan_draft& draft) noexcept {
+    miss_count_ = 0;
+    for (std::uint32_t i = 0; i < draft.count.distinct; ++i)
+      if (draft.service_of(i) == service::fill) misses_[miss_count_++] = i;
   }
 
  private:
@@ -180,37 +180,7 @@ class visit_lookup {
     for (auto& id : draft.edit_routed())
       if (unique_.is_unknown(id)) id = no_expert;
   }
-  void set_out(const routing_view& view, const residents& held, visit_plan& plan) noexcept {
-    auto& draft = detail::draft_of(plan);
-    draft.reset();
-    // By members: a copied whole would wait for the stores of its parts.
-    auto& context = draft.context;
-    context.layer = view.layer;
-    context.pool = held.layout().pool_of_layer(view.layer);
-    context.step = view.step;
-    context.ordinal = view.ordinal;
-    context.kind = view.kind;
-    draft.routed = view.experts;
-    draft.tokens = std::span(all_tokens_).first(whole_tokens_.quotient(view.experts.size()));
-  }
-  /// What the visit was refused stays refused in all of its groups.
-  void look_up_group(std::size_t group, const residents& held, visit_plan& plan) noexcept {
-    auto& draft = detail::draft_of(plan);
-    const auto part = groups_.group(group);
-    look_up(part.ids, part.weights, held, plan);
-    draft.expert_wise = groups_.how() == visit_split::by_expert;
-    if (!draft.expert_wise)
-      draft.tokens = part.tokens;
-    else if (weigh_)
-      weigh(groups_.visit().experts, groups_.visit().weights, draft);
-    for (std::size_t i = 0; i < draft.count.distinct; ++i)
-      if (groups_.refused(draft.experts[i])) draft.leave_on_host(i);
-    keep_filled(draft);
-  }
-  void keep_filled(const plan_draft& draft) noexcept {
-    keep_misses([&](std::size_t, std::uint32_t at) { return draft.services[at] == service::fill; });
-  }
-  /// Of the plan's expert i.
+  /// Whether the plan's expert i needs a slot that it may have.
   [[nodiscard]] static bool takes_room(const residents& held, const visit_plan& plan,
                                        std::size_t i) noexcept {
     const auto how = plan.services()[i];
@@ -238,7 +208,7 @@ class visit_lookup {
     service* const services = draft.services.data();
     const auto distinct = draft.count.distinct;
     std::size_t missing = 0;
-    // No branches: which id misses is anyone's guess.
+    // No branches: the ids that miss are unpredictable.
     for (std::uint32_t i = 0; i < distinct; ++i) {
       const auto absent = static_cast<std::uint32_t>(slots[i]) >> 31U;
       services[i] = static_cast<service>(absent);
@@ -251,7 +221,6 @@ class visit_lookup {
 
   std::int32_t layers_;
   std::size_t top_k_;
-  multiples_of whole_tokens_;
   std::size_t most_ids_;
   std::size_t capacity_;
   bool weigh_;
@@ -261,8 +230,7 @@ class visit_lookup {
   std::vector<std::uint32_t> all_tokens_;  ///< 0, 1, 2, ...
   std::vector<std::uint32_t> misses_;
   std::size_t miss_count_ = 0;
-  std::vector<std::uint32_t> uses_;    ///< routed places that name each expert, scratch
-  std::vector<std::uint32_t> ranked_;  ///< misses, scratch
+  std::vector<std::uint32_t> uses_;  ///< routed places that name each expert, scratch
 };
 
 }  // namespace hotset

@@ -31,22 +31,20 @@ enum class service : std::uint8_t {
 struct plan_draft {
   plan_draft() = default;
   explicit plan_draft(const geometry& shape)
-      : plan_draft(shape.distinct_per_visit(), shape.ids_per_visit()) {}
-  plan_draft(std::size_t capacity, std::size_t most_ids)
-      : experts(capacity),
-        slots(capacity),
-        services(capacity),
-        hits(capacity, service::hit),
-        order(capacity),
-        weights(capacity),
-        ranks(capacity),
-        fills(capacity),
-        late(capacity),
-        requested(capacity),
-        requested_steps(capacity),
-        request_of(capacity),
-        deferred(2 * capacity),
-        edited_ids(most_ids) {}
+      : experts(shape.distinct_per_visit()),
+        slots(capacity()),
+        services(capacity()),
+        hits(capacity(), service::hit),
+        order(capacity()),
+        weights(capacity()),
+        ranks(capacity()),
+        fills(capacity()),
+        late(capacity()),
+        requested(capacity()),
+        requested_steps(capacity()),
+        request_of(capacity()),
+        deferred(2 * capacity()),
+        edited_ids(shape.ids_per_visit()) {}
 
   /// Most distinct experts of one visit.
   [[nodiscard]] std::size_t capacity() const noexcept { return experts.size(); }
@@ -60,13 +58,10 @@ struct plan_draft {
   struct counters {
     std::uint32_t distinct = 0;
     std::uint32_t fills = 0;
-    std::uint32_t replacing = 0;  ///< of a pool's demand: its last fills, those that have victims
     std::uint32_t late = 0;
     std::uint32_t host = 0;
     std::uint32_t requested = 0;
     std::uint32_t deferred = 0;
-    std::uint32_t dropped = 0;
-    std::uint32_t substituted = 0;
     std::uint32_t ignored = 0;
     std::uint32_t groups = 1;
     std::uint32_t group = 0;
@@ -85,7 +80,7 @@ struct plan_draft {
     routed = own;
     return own;
   }
-  /// Pre, of the two below: nothing but hits, or written before.
+  /// Pre for this and leave_on_host: nothing but hits, or written before.
   void write_services() noexcept {
     if (!all_hits) return;
     std::fill_n(services.begin(), count.distinct, service::hit);
@@ -178,11 +173,6 @@ class visit_plan {
   [[nodiscard]] id_view<expert_id> routed() const noexcept { return draft_.routed; }
   /// True if a miss policy has changed what the router chose.
   [[nodiscard]] bool edited() const noexcept { return draft_.edited; }
-  /// Misses that no token uses after all.
-  [[nodiscard]] std::size_t dropped_count() const noexcept { return draft_.count.dropped; }
-  [[nodiscard]] std::size_t substituted_count() const noexcept { return draft_.count.substituted; }
-  /// True if a miss policy was asked, whatever it decided.
-  [[nodiscard]] bool judged() const noexcept { return draft_.judged; }
   /// Of a speculative plan: the position of the request that fill i is made for.
   [[nodiscard]] std::uint32_t request_of(std::size_t i) const noexcept {
     return draft_.request_of[i];
@@ -203,7 +193,6 @@ class visit_plan {
   [[nodiscard]] std::span<const std::uint32_t> tokens() const noexcept { return draft_.tokens; }
   /// True if each group computes a part of every token's sum: the order of summation changes (not exact).
   [[nodiscard]] bool expert_wise() const noexcept { return draft_.expert_wise; }
-  [[nodiscard]] bool speculative() const noexcept { return draft_.speculative; }
   [[nodiscard]] std::size_t capacity() const noexcept { return draft_.capacity(); }
 
  private:

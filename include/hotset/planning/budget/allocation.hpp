@@ -1,27 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Consumers of memory, a division of a budget among them, and the requirements on what divides it.
+/// Consumers of memory, and a division of a budget among them.
 ///
-/// | expression | meaning |
-/// |---|---|
-/// | `allocator.allocate(consumers, total_bytes)` | a division that gives each at least its floor, at most its cap, and no more than the budget in all; or why there is none |
-///
-/// Called at set-up and at drained points: it may allocate memory.
+/// `allocate(consumers, total_bytes)` of an allocator gives each at least its floor, at most its cap, and no more than
+/// the budget in all, or says why it cannot. It is called at set-up and at drained points: it may allocate memory.
 
 #include <algorithm>
 #include <cmath>
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <span>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include "hotset/core/error.hpp"
 #include "hotset/planning/curve/miss_curve.hpp"
-#include "hotset/policy/policy_config.hpp"
 
 namespace hotset {
 
@@ -66,7 +60,7 @@ struct allocation {
   for (std::size_t i = 0; i < consumers.size(); ++i) {
     const auto& c = consumers[i];
     const auto refuse = [&](const char* what, auto found, const char* accepted) {
-      return refuse_value("consumer " + std::to_string(i) + ": " + what, found, accepted);
+      return refusal("consumer ", i, ": ", what, " = ", found, ", accepted: ", accepted);
     };
     if (c.unit_bytes == 0) return refuse("unit_bytes", 0, "1 or more");
     if (!(c.seconds_per_miss >= 0) || std::isinf(c.seconds_per_miss))
@@ -77,8 +71,8 @@ struct allocation {
     floors += c.min_units * c.unit_bytes;
   }
   if (floors > total_bytes)
-    return error{"a budget of " + std::to_string(total_bytes) + " bytes, accepted: " +
-                 std::to_string(floors) + " bytes or more, what all consumers need at least"};
+    return refusal("a budget of ", total_bytes, " bytes, accepted: ", floors,
+                   " bytes or more, what all consumers need at least");
   return std::nullopt;
 }
 
@@ -93,13 +87,5 @@ struct allocation {
   }
   return out;
 }
-
-// clang-format off: version 14 tears compound requirements apart
-template <class A>
-concept quota_allocator = requires(const A allocator, std::span<const memory_consumer> consumers,
-                                   std::uint64_t total_bytes) {
-  { allocator.allocate(consumers, total_bytes) } -> std::same_as<result<allocation>>;
-};
-// clang-format on
 
 }  // namespace hotset

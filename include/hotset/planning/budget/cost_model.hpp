@@ -15,12 +15,10 @@
 #include <cstdint>
 #include <limits>
 #include <span>
-#include <string>
 #include <utility>
 
 #include "hotset/core/error.hpp"
 #include "hotset/core/fill.hpp"
-#include "hotset/policy/policy_config.hpp"
 #include "hotset/transfer/transfer_backend.hpp"
 
 namespace hotset {
@@ -43,11 +41,11 @@ struct cost_model {
 
   [[nodiscard]] validation validate() const {
     if (!(seconds_per_byte >= 0 && seconds_per_byte < 1))
-      return refuse_value("cost_model seconds_per_byte", seconds_per_byte,
-                          "0 or more, less than 1");
+      return refusal("cost_model seconds_per_byte = ", seconds_per_byte,
+                     ", accepted: 0 or more, less than 1");
     if (!(recompute_seconds_per_token >= 0 && recompute_seconds_per_token < 1e6))
-      return refuse_value("cost_model recompute_seconds_per_token", recompute_seconds_per_token,
-                          "0 or more, finite");
+      return refusal("cost_model recompute_seconds_per_token = ", recompute_seconds_per_token,
+                     ", accepted: 0 or more, finite");
     return std::nullopt;
   }
 };
@@ -60,8 +58,8 @@ struct calibration_work {
 
   [[nodiscard]] validation validate() const {
     if (small < 1 || small >= large)
-      return error{"calibration of " + std::to_string(small) + " and " + std::to_string(large) +
-                   " units, accepted: 1 or more, and more than that"};
+      return refusal("calibration of ", small, " and ", large,
+                     " units, accepted: 1 or more, and more than that");
     if (rounds < 1) return error{"calibration rounds = 0, accepted: 1 or more"};
     return std::nullopt;
   }
@@ -80,8 +78,8 @@ template <class SecondsOf>
   }
   const double more = large - small;
   if (!(more > 0))
-    return error{std::to_string(work.large) + " units took no longer than " +
-                 std::to_string(work.small) + ", accepted: work that takes time"};
+    return refusal(work.large, " units took no longer than ", work.small,
+                   ", accepted: work that takes time");
   return more / static_cast<double>(work.large - work.small);
 }
 
@@ -93,9 +91,8 @@ template <class Clock = std::chrono::steady_clock, transfer_backend Backend>
                                                    std::span<const fill> fills, std::uint64_t bytes,
                                                    const calibration_work& work) {
   if (bytes == 0 || work.large > fills.size())
-    return error{"calibration of " + std::to_string(work.large) + " copies with " +
-                 std::to_string(fills.size()) + " of " + std::to_string(bytes) +
-                 " bytes, accepted: as many, of 1 byte or more"};
+    return refusal("calibration of ", work.large, " copies with ", fills.size(), " of ", bytes,
+                   " bytes, accepted: as many, of 1 byte or more");
   bool failed = false;
   const auto copy = [&](std::size_t count) {
     const auto start = Clock::now();
@@ -103,8 +100,7 @@ template <class Clock = std::chrono::steady_clock, transfer_backend Backend>
     failed = failed || sent.accepted != count || backend.wait(sent.id) != transfer_state::arrived;
     return std::chrono::duration<double>(Clock::now() - start).count();
   };
-  (void)copy(std::min(work.large,
-                      fills.size()));  // pages are touched and threads woken for the first time
+  (void)copy(work.large);  // pages are touched and threads woken for the first time
   const auto seconds = seconds_per_unit(work, copy);
   if (failed) return error{"calibration: a copy was refused or failed"};
   if (!seconds) return seconds.error();

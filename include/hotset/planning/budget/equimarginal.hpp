@@ -92,11 +92,6 @@ class equimarginal {
     [[nodiscard]] std::uint64_t ahead() const noexcept {
       return at_ + 1 < corners_.size() ? corners_[at_ + 1].slots - units_ : 0;
     }
-    /// Takes units of the piece that begins here. Pre: count <= ahead().
-    void take(std::uint64_t count) noexcept {
-      units_ += count;
-      if (at_ + 1 < corners_.size() && units_ == corners_[at_ + 1].slots) ++at_;
-    }
     /// Goes to any number of units. Pre: min_units <= units <= the cap.
     void stand_at(std::uint64_t units) noexcept {
       units_ = units;
@@ -157,7 +152,7 @@ class equimarginal {
       auto& h = hulls[i];
       const auto wanted = h.ahead();
       const auto taken = std::min(wanted, left / h.unit_bytes());
-      h.take(taken);
+      h.stand_at(h.units() + taken);
       left -= taken * h.unit_bytes();
       if (taken == wanted) {
         offer(i);
@@ -168,7 +163,5 @@ class equimarginal {
     return bound ? *bound : seconds();
   }
 };
-
-static_assert(quota_allocator<equimarginal>);
 
 }  // namespace hotset

@@ -12,18 +12,15 @@
 /// Source: none: on a straight curve all divisions cost the same, and an allocator takes the first that it meets; a cap
 /// for all layers leaves up to a whole slot over, and a hull's piece may end where its curve is flat.
 /// Deviations: none.
-/// Cost: O(consumers * log consumers * units) to find equal consumers, less if their curves differ early; O(units of all
+/// Cost: O(consumers^2 * units) to find equal consumers, less if their curves differ early or are equal; O(units of all
 /// consumers) a run that is taken, at most.
 
 #include <algorithm>
-#include <bit>
-#include <compare>
 #include <cstddef>
 #include <cstdint>
-#include <numeric>
 #include <optional>
 #include <span>
-#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "hotset/planning/budget/allocation.hpp"
@@ -32,27 +29,22 @@ namespace hotset {
 
 namespace detail {
 
-/// A total order in which consumers of equal rank are equal.
-[[nodiscard]] inline std::strong_ordering ranked(const memory_consumer& a,
-                                                 const memory_consumer& b) noexcept {
-  const auto bits = [](double x) { return std::bit_cast<std::uint64_t>(x); };
-  const auto key = [&](const memory_consumer& c) {
-    return std::tuple(c.unit_bytes, bits(c.seconds_per_miss), c.min_units, c.cap());
-  };
-  if (const auto order = key(a) <=> key(b); std::is_neq(order)) return order;
+[[nodiscard]] inline bool are_equal(const memory_consumer& a, const memory_consumer& b) noexcept {
+  if (a.unit_bytes != b.unit_bytes || a.seconds_per_miss != b.seconds_per_miss ||
+      a.min_units != b.min_units || a.cap() != b.cap())
+    return false;
   for (auto units = a.min_units; units <= a.cap(); ++units)
-    if (const auto order = bits(a.seconds(units)) <=> bits(b.seconds(units)); std::is_neq(order))
-      return order;
-  return std::strong_ordering::equal;
+    if (a.seconds(units) != b.seconds(units)) return false;
+  return true;
 }
 
 /// The shares of consumers that are equal to `one`. Pre: at least two of them.
 class equal_shares {
  public:
   // NOLINTNEXTLINE(bugprone-easily-swappable-parameters): the members, then all shares
-  equal_shares(const memory_consumer& one, std::span<const std::size_t> members,
+  equal_shares(const memory_consumer& one, std::vector<std::size_t> members,
                std::vector<std::uint64_t>& units)
-      : one_(one), members_(members.begin(), members.end()), units_(units) {}
+      : one_(one), members_(std::move(members)), units_(units) {}
 
   void even_out() {
     if (spread_all()) return;
@@ -122,17 +114,16 @@ class equal_shares {
 /// Pre: one entry of units for each consumer, between its min_units and its cap().
 [[nodiscard]] inline std::vector<std::uint64_t> even_shares(
     std::span<const memory_consumer> consumers, std::vector<std::uint64_t> units) {
-  std::vector<std::size_t> order(units.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::ranges::stable_sort(order, [&](std::size_t a, std::size_t b) {
-    return std::is_lt(detail::ranked(consumers[a], consumers[b]));
-  });
-  for (std::size_t first = 0, next = 0; first < order.size(); first = next) {
-    const auto& one = consumers[order[first]];
-    for (next = first + 1; next < order.size(); ++next)
-      if (std::is_neq(detail::ranked(one, consumers[order[next]]))) break;
-    if (next - first > 1)
-      detail::equal_shares(one, std::span(order).subspan(first, next - first), units).even_out();
+  std::vector<std::uint8_t> is_done(units.size(), 0);
+  for (std::size_t first = 0; first < units.size(); ++first) {
+    if (is_done[first] != 0) continue;
+    std::vector<std::size_t> members{first};
+    for (auto i = first + 1; i < units.size(); ++i)
+      if (is_done[i] == 0 && detail::are_equal(consumers[first], consumers[i])) {
+        members.push_back(i);
+        is_done[i] = 1;
+      }
+    if (members.size() > 1) detail::equal_shares(consumers[first], members, units).even_out();
   }
   return units;
 }

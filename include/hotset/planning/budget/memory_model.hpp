@@ -7,12 +7,10 @@
 #include <cstdint>
 #include <limits>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "hotset/core/error.hpp"
 #include "hotset/core/geometry.hpp"
-#include "hotset/policy/policy_config.hpp"
 
 namespace hotset {
 
@@ -80,15 +78,6 @@ struct memory_model {
     return detail::saturating_product(expert_slot_bytes(),
                                       static_cast<std::uint64_t>(experts.experts));
   }
-  /// The block of each MoE layer, ascending.
-  [[nodiscard]] std::vector<std::size_t> moe_blocks() const {
-    std::vector<std::size_t> out;
-    for (std::size_t b = 0; b < blocks.size(); ++b)
-      if (blocks[b].is_moe) out.push_back(b);
-    if (blocks.empty())
-      for (const auto l : each<layer_id>(experts.layers)) out.push_back(index_of(l));
-    return out;
-  }
   /// What each further token of a long sequence adds: the layers without a window.
   [[nodiscard]] std::uint64_t kv_bytes_per_token() const noexcept {
     std::uint64_t bytes = 0;
@@ -109,8 +98,7 @@ struct memory_model {
   [[nodiscard]] validation validate() const {
     if (auto bad = experts.validate()) return bad;
     if (experts.expert_bytes.empty())
-      return error{"expert_bytes is empty, accepted: 1 or one per layer (" +
-                   std::to_string(experts.layers) + ")"};
+      return refusal("expert_bytes is empty, accepted: 1 or one per layer (", experts.layers, ")");
     for (std::size_t i = 0; i < kv.size(); ++i)
       if (auto bad = validate_group(i)) return bad;
     if (auto bad = validate_total("all_expert_bytes", all_expert_bytes())) return bad;
@@ -128,9 +116,10 @@ struct memory_model {
     return detail::saturating_product(all, tokens);
   }
   [[nodiscard]] validation validate_group(std::size_t i) const {
-    const auto what = "kv[" + std::to_string(i) + "].";
-    if (kv[i].layers < 1) return refuse_value(what + "layers", kv[i].layers, "1 or more");
-    if (kv[i].bytes_per_token == 0) return refuse_value(what + "bytes_per_token", 0, "1 or more");
+    if (kv[i].layers < 1)
+      return refusal("kv[", i, "].layers = ", kv[i].layers, ", accepted: 1 or more");
+    if (kv[i].bytes_per_token == 0)
+      return refusal("kv[", i, "].bytes_per_token = 0, accepted: 1 or more");
     return std::nullopt;
   }
   [[nodiscard]] validation validate_blocks() const {
@@ -139,17 +128,16 @@ struct memory_model {
     for (const auto& block : blocks)
       resident = detail::saturating_sum(resident, block.resident_bytes);
     if (resident > resident_bytes)
-      return error{"resident_bytes of all blocks = " + std::to_string(resident) +
-                   ", accepted: at most " + std::to_string(resident_bytes) +
-                   ", those of the model"};
-    if (const auto moe = moe_blocks().size(); moe != static_cast<std::size_t>(experts.layers))
-      return error{std::to_string(moe) + " blocks with experts, accepted: " +
-                   std::to_string(experts.layers) + ", one for each layer of experts"};
+      return refusal("resident_bytes of all blocks = ", resident, ", accepted: at most ",
+                     resident_bytes, ", those of the model");
+    if (const auto moe = std::ranges::count_if(blocks, &model_block::is_moe); moe != experts.layers)
+      return refusal(moe, " blocks with experts, accepted: ", experts.layers,
+                     ", one for each layer of experts");
     return std::nullopt;
   }
   [[nodiscard]] static validation validate_total(const std::string& what, std::uint64_t bytes) {
     if (bytes <= max_bytes) return std::nullopt;
-    return refuse_value(what, bytes, "at most " + std::to_string(max_bytes));
+    return refusal(what, " = ", bytes, ", accepted: at most ", max_bytes);
   }
 };
 

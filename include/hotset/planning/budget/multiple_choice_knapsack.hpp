@@ -14,7 +14,6 @@
 #include <limits>
 #include <numeric>
 #include <span>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -47,10 +46,9 @@ struct multiple_choice_knapsack {
     if (consumers.empty()) return allocation{};
     const auto granules = std::min(total_bytes - floors, wanted) / granule;
     if (granules + 1 > most_work / choices)
-      return error{"an exact division of " + std::to_string(granules) + " granules of " +
-                   std::to_string(granule) + " bytes over " + std::to_string(choices) +
-                   " choices, accepted: a product of at most " + std::to_string(most_work) +
-                   " (larger units, or equimarginal)"};
+      return refusal("an exact division of ", granules, " granules of ", granule, " bytes over ",
+                     choices, " choices, accepted: a product of at most ", most_work,
+                     " (larger units, or equimarginal)");
     auto out = priced(
         consumers,
         even_shares(consumers, solve(consumers, static_cast<std::size_t>(granules), granule)));
@@ -94,7 +92,5 @@ struct multiple_choice_knapsack {
     return units;
   }
 };
-
-static_assert(quota_allocator<multiple_choice_knapsack>);
 
 }  // namespace hotset

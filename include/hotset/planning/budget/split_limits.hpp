@@ -7,10 +7,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
-#include <string>
 
 #include "hotset/core/error.hpp"
-#include "hotset/policy/policy_config.hpp"
 
 namespace hotset {
 
@@ -40,8 +38,8 @@ struct admission_floor {
     if (block_tokens == 0) return error{"block_tokens = 0, accepted: 1 or more"};
     if (const auto each = blocks_per_session();
         each != 0 && concurrency > std::numeric_limits<std::uint64_t>::max() / each)
-      return error{"concurrency = " + std::to_string(concurrency) + " sessions of " +
-                   std::to_string(context) + " tokens, accepted: fewer than 2^64 blocks in all"};
+      return refusal("concurrency = ", concurrency, " sessions of ", context,
+                     " tokens, accepted: fewer than 2^64 blocks in all");
     return std::nullopt;
   }
 };
@@ -63,16 +61,15 @@ struct split_limits {
   [[nodiscard]] validation validate() const {
     if (slot_bytes == 0) return error{"slot_bytes = 0, accepted: 1 or more"};
     if (min_cap < 1 || min_cap > max_cap)
-      return refuse_value("min_cap", min_cap, "1.." + std::to_string(max_cap));
+      return refusal("min_cap = ", min_cap, ", accepted: 1..", max_cap);
     constexpr auto most = std::numeric_limits<std::uint64_t>::max();
     if (max_cap > most / 2 / slot_bytes ||
         (block_bytes != 0 && min_blocks > most / 2 / block_bytes))
       return error{"floors and caps of 2^63 bytes or more, accepted: fewer"};
     if (budget_bytes < smallest_budget())
-      return error{"a budget of " + std::to_string(budget_bytes) +
-                   " bytes, accepted: " + std::to_string(smallest_budget()) + " bytes or more (" +
-                   std::to_string(min_cap) + " experts a layer and " + std::to_string(min_blocks) +
-                   " KV blocks)"};
+      return refusal("a budget of ", budget_bytes, " bytes, accepted: ", smallest_budget(),
+                     " bytes or more (", min_cap, " experts a layer and ", min_blocks,
+                     " KV blocks)");
     return std::nullopt;
   }
 

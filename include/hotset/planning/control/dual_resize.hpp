@@ -15,11 +15,9 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
-#include <string>
 
 #include "hotset/core/error.hpp"
 #include "hotset/planning/budget/split_limits.hpp"
-#include "hotset/policy/policy_config.hpp"
 
 namespace hotset {
 
@@ -35,18 +33,14 @@ class dual_resize {
     [[nodiscard]] validation validate() const {
       if (limits.block_bytes == 0) return error{"dual_resize block_bytes = 0, accepted: 1 or more"};
       if (headroom_percent > 1000)
-        return refuse_value("dual_resize headroom_percent", headroom_percent, "0..1000");
+        return refusal("dual_resize headroom_percent = ", headroom_percent, ", accepted: 0..1000");
       return limits.validate();
     }
   };
 
-#if HOTSET_EXCEPTIONS
-  /// Errors: throws invalid_config, with the smallest budget that works.
-  explicit dual_resize(const config& options) : dual_resize(create(options).value()) {}
-#endif
   static result<dual_resize> create(const config& options) {
     if (auto bad = options.validate()) return *std::move(bad);
-    return dual_resize(options, unchecked{});
+    return dual_resize(options);
   }
 
   /// What eq. 8-10 give for the most blocks that were in use at one time, and the different blocks that the burst read
@@ -73,8 +67,7 @@ class dual_resize {
   [[nodiscard]] bool counts_reuse() const noexcept { return options_.count_reuse; }
 
  private:
-  struct unchecked {};
-  dual_resize(const config& options, unchecked) : options_(options) {}
+  explicit dual_resize(const config& options) : options_(options) {}
 
   /// Eq. 8.
   [[nodiscard]] std::uint64_t wanted_blocks(std::uint64_t peak,

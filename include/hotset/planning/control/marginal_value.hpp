@@ -13,15 +13,12 @@
 /// Cost: O(grid + bins) a burst; O(1) a distance.
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
-#include <string>
 #include <utility>
 
 #include "hotset/core/error.hpp"
 #include "hotset/planning/budget/configurator.hpp"
 #include "hotset/planning/curve/decayed_histogram.hpp"
-#include "hotset/policy/policy_config.hpp"
 
 namespace hotset {
 
@@ -43,8 +40,9 @@ class marginal_value {
       if (auto bad = split().validate()) return bad;
       if (limits.block_bytes == 0)
         return error{"marginal_value block_bytes = 0, accepted: 1 or more"};
-      if (grid < 2) return refuse_value("marginal_value grid", grid, "2 or more");
-      if (!(gate >= 0 && gate < 1)) return refuse_value("marginal_value gate", gate, "0..1");
+      if (grid < 2) return refusal("marginal_value grid = ", grid, ", accepted: 2 or more");
+      if (!(gate >= 0 && gate < 1))
+        return refusal("marginal_value gate = ", gate, ", accepted: 0..1");
       if (max_move == 0) return error{"marginal_value max_move = 0, accepted: 1 or more"};
       if (auto bad = expert_bins().validate()) return bad;
       return kv_bins().validate();
@@ -67,10 +65,6 @@ class marginal_value {
     }
   };
 
-#if HOTSET_EXCEPTIONS
-  /// Errors: throws invalid_config.
-  explicit marginal_value(const config& options) : marginal_value(create(options).value()) {}
-#endif
   static result<marginal_value> create(const config& options) {
     if (auto bad = options.validate()) return *std::move(bad);
     auto experts = decayed_histogram::create(options.expert_bins());
@@ -99,11 +93,6 @@ class marginal_value {
     if (!worth) return now;
     return question.at(target.cap > cap ? cap + move : cap - move);
   }
-
-  /// The largest cap that leaves the floor.
-  [[nodiscard]] std::uint64_t largest_cap() const noexcept { return predicted().largest_cap(); }
-  /// What the histograms say now of a cap.
-  [[nodiscard]] expert_kv_split at(std::uint64_t cap) const noexcept { return predicted().at(cap); }
 
  private:
   marginal_value(const config& options, decayed_histogram experts, decayed_histogram kv)

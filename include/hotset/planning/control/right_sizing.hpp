@@ -18,14 +18,12 @@
 #include <numeric>
 #include <optional>
 #include <span>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include "hotset/core/error.hpp"
 #include "hotset/planning/budget/split_limits.hpp"
 #include "hotset/planning/curve/miss_curve.hpp"
-#include "hotset/policy/policy_config.hpp"
 
 namespace hotset {
 
@@ -49,26 +47,22 @@ template <miss_curve Curve>
   return low;
 }
 
-/// The fewest experts whose uses make up `coverage` of all uses, the most used first; 0 if nothing was used.
-/// Complexity: O(n log n).
-[[nodiscard]] inline std::size_t support_size(std::span<const double> uses, double coverage) {
-  std::vector<double> sorted(uses.begin(), uses.end());
-  std::sort(sorted.begin(), sorted.end(), std::greater<>());
-  double total = 0;
-  for (const auto u : sorted) total += u;
-  double covered = 0;
-  std::size_t experts = 0;
-  while (experts < sorted.size() && sorted[experts] > 0 && covered < coverage * total)
-    covered += sorted[experts++];
-  return experts;
-}
-
-/// The cap that covers every layer: uses is [layers, experts]. Complexity: O(layers * experts log experts).
+/// The cap that covers every layer: the most that a layer needs of its experts, the most used first, whose uses make
+/// up `coverage` of all its uses. 0 if nothing was used. Shape: uses [layers, experts]. Complexity: O(layers * experts
+/// log experts).
 [[nodiscard]] inline std::size_t support_cap(std::span<const double> uses, std::size_t experts,
                                              double coverage) {
   std::size_t cap = 0;
-  for (std::size_t first = 0; first < uses.size(); first += experts)
-    cap = std::max(cap, support_size(uses.subspan(first, experts), coverage));
+  for (; !uses.empty(); uses = uses.subspan(experts)) {
+    std::vector<double> sorted(uses.begin(), uses.begin() + static_cast<std::ptrdiff_t>(experts));
+    std::sort(sorted.begin(), sorted.end(), std::greater<>());
+    const auto total = std::accumulate(sorted.begin(), sorted.end(), 0.0);
+    double covered = 0;
+    std::size_t needed = 0;
+    while (needed < experts && sorted[needed] > 0 && covered < coverage * total)
+      covered += sorted[needed++];
+    cap = std::max(cap, needed);
+  }
   return cap;
 }
 
@@ -84,20 +78,16 @@ class right_sizing {
     [[nodiscard]] validation validate() const {
       if (experts == 0) return error{"right_sizing experts = 0, accepted: 1 or more"};
       if (!(coverage > 0 && coverage <= 1))
-        return refuse_value("right_sizing coverage", coverage, "more than 0, at most 1");
+        return refusal("right_sizing coverage = ", coverage, ", accepted: more than 0, at most 1");
       if (limits.block_bytes == 0)
         return error{"right_sizing block_bytes = 0, accepted: 1 or more"};
       return limits.validate();
     }
   };
 
-#if HOTSET_EXCEPTIONS
-  /// Errors: throws invalid_config, with the smallest budget that works.
-  explicit right_sizing(const config& options) : right_sizing(create(options).value()) {}
-#endif
   static result<right_sizing> create(const config& options) {
     if (auto bad = options.validate()) return *std::move(bad);
-    return right_sizing(options, checked{});
+    return right_sizing(options);
   }
 
   /// The sizes to go to from `now`: `now` itself where the move is not worth a resize, or nothing was used yet.
@@ -118,8 +108,7 @@ class right_sizing {
   }
 
  private:
-  struct checked {};
-  right_sizing(const config& options, checked) : options_(options) {}
+  explicit right_sizing(const config& options) : options_(options) {}
 
   config options_;
 };

@@ -11,13 +11,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "hotset/core/error.hpp"
-#include "hotset/core/platform/assert.hpp"
 #include "hotset/planning/curve/miss_curve.hpp"
-#include "hotset/policy/policy_config.hpp"
 
 namespace hotset {
 
@@ -30,19 +27,15 @@ class decayed_histogram {
     double decay = 0.5;     ///< of a burst's counts when the next one ends
 
     [[nodiscard]] validation validate() const {
-      if (slots < 1) return refuse_value("decayed_histogram slots", slots, "1 or more");
-      if (width < 1) return refuse_value("decayed_histogram width", width, "1 or more");
+      if (slots < 1) return refusal("decayed_histogram slots = ", slots, ", accepted: 1 or more");
+      if (width < 1) return refusal("decayed_histogram width = ", width, ", accepted: 1 or more");
       if (!(decay >= 0 && decay < 1))
-        return refuse_value("decayed_histogram decay", decay, "0 or more, less than 1");
+        return refusal("decayed_histogram decay = ", decay, ", accepted: 0 or more, less than 1");
       return std::nullopt;
     }
   };
 
   decayed_histogram() = default;
-#if HOTSET_EXCEPTIONS
-  /// Errors: throws invalid_config.
-  explicit decayed_histogram(const config& options) : decayed_histogram(create(options).value()) {}
-#endif
   static result<decayed_histogram> create(const config& options) {
     if (auto bad = options.validate()) return *std::move(bad);
     decayed_histogram out;
@@ -85,8 +78,6 @@ class decayed_histogram {
         static_cast<double>(slots % options_.width) / static_cast<double>(options_.width);
     return (tail_[low] + share * (tail_[low + 1] - tail_[low])) / weight_;
   }
-  /// Weight of the bursts counted: 1 after the first, below 1 / (1 - decay) for ever.
-  [[nodiscard]] double weight() const noexcept { return weight_; }
 
  private:
   config options_{};

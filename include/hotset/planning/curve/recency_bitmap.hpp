@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// LRU stacks: of at most 256 keys as a byte of rank each, of many keys as a row of bits in time.
+/// An LRU stack of any number of keys, as a row of bits in time.
 ///
-/// Rule, recency_ranks: a touch moves the ranks of all keys above the touched one at once, in vectors.
-/// Rule, recency_bitmap: a bit is set where some key was touched last, and a key's distance is the number of bits from its
-/// last touch on. Ones are counted in four steps: within a word
-/// of 64 bits, in the words before it in its group, in the groups before it in its span (both kept, and corrected all at
-/// once in vectors), and in the spans before it (a Fenwick tree). Full time is compacted: touches keep their order.
+/// Rule: a bit is set where some key was touched last, and a key's distance is the number of bits from its last touch
+/// on. Ones are counted in four steps: within a word of 64 bits, in the words before it in its group, in the groups
+/// before it in its span (both kept, and corrected all at once), and in the spans before it (a Fenwick tree). Full
+/// time is compacted: touches keep their order.
 /// Source: Bennett and Kruskal 1975; a tree over spans of 32,768 touches, and not over touches, is ours.
-/// Cost, recency_ranks: a distance O(1); a touch one pass over a byte a key, without a branch.
-/// Cost, recency_bitmap: O(1 + log(keys / 8192)) a distance and a touch, some cache lines; compaction O(1) a touch,
-/// amortised.
+/// Cost: O(1 + log(keys / 8192)) a distance and a touch, some cache lines; compaction O(1) a touch, amortised.
 
 #include <algorithm>
 #include <array>
@@ -22,70 +19,24 @@
 #include <vector>
 
 #include "hotset/core/platform/assert.hpp"
-#include "hotset/core/platform/compiler.hpp"
 
 namespace hotset {
 
-/// Of few keys. Threads: compatible. Memory: taken once.
-class recency_ranks {
- public:
-  static constexpr std::size_t most_keys = 256;
-
-  recency_ranks() = default;
-  /// Pre: keys <= most_keys.
-  explicit recency_ranks(std::size_t keys) : blocks_((keys + block - 1) / block) {
-    HOTSET_ASSERT(keys <= most_keys);
-    // Keys never seen lie below the others in any order; the padding below them is never passed.
-    for (std::size_t i = 0; i < blocks_.size() * block; ++i)
-      at(i) = static_cast<rank>(lowest + static_cast<std::ptrdiff_t>(i < keys ? i : most_keys - 1));
-  }
-
-  /// Distinct keys touched since this one, itself included; 0: never touched. Pre: key < keys.
-  [[nodiscard]] std::uint32_t distance(std::size_t key) const noexcept {
-    const auto position = position_of(key);
-    return position < seen_ ? position + 1 : 0;
-  }
-  /// Moves the key to the front.
-  void touch(std::size_t key) noexcept {
-    const rank passed = at(key);
-    seen_ += position_of(key) >= seen_ ? 1U : 0U;
-    for (auto& ranks : blocks_)
-      for (auto& r : ranks.at) r = static_cast<rank>(r + (r < passed ? 1 : 0));
-    at(key) = lowest;
-  }
-  /// Distinct keys touched so far.
-  [[nodiscard]] std::size_t seen() const noexcept { return seen_; }
-
- private:
-  // Signed and offset: vectors compare signed bytes in one instruction.
-  using rank = std::int8_t;
-  static constexpr rank lowest = std::numeric_limits<rank>::min();
-  static constexpr std::size_t block = 64;
-  struct alignas(64) line {
-    rank at[block];
-  };
-
-  [[nodiscard]] rank& at(std::size_t i) noexcept { return blocks_[i / block].at[i % block]; }
-  [[nodiscard]] std::uint32_t position_of(std::size_t key) const noexcept {
-    return static_cast<std::uint32_t>(blocks_[key / block].at[key % block] - lowest);
-  }
-
-  std::vector<line> blocks_;
-  std::uint32_t seen_ = 0;
-};
-
-/// Of many keys. Threads: compatible. Memory: 4 bytes a key and about 6 bits for each that may be live; more is taken only by `grow`.
+/// Threads: compatible. Memory: 4 bytes a key and about 6 bits for each that may be live.
 class recency_bitmap {
  public:
   /// Most keys that can be live: four times as many touches are held.
   static constexpr std::size_t most_keys = std::size_t{1} << 29;
 
   recency_bitmap() = default;
+  /// Touches allocate nothing.
   explicit recency_bitmap(std::size_t keys) : recency_bitmap(keys, keys) {}
-  /// live: how many keys will be touched and not forgotten. Pre: keys <= most_keys.
+  /// live: how many keys are likely to be touched and not forgotten. Touches of more take more memory. Pre: keys <=
+  /// most_keys.
   recency_bitmap(std::size_t keys, std::size_t live) : last_(keys, never) {
     HOTSET_ASSERT(keys <= most_keys);
-    resize(4 * std::max<std::size_t>(live, 1));
+    // A compaction looks at every key, live or not.
+    resize(std::max({std::size_t{1}, 4 * live, keys / 4}));
   }
 
   /// Distinct keys touched since this one, itself included; 0: never touched. Pre: key < keys.
@@ -93,11 +44,9 @@ class recency_bitmap {
     const auto touched = last_[key];
     return touched == never ? 0 : live_ - ones_before(touched);
   }
-  /// The key will be asked for soon. Pre: key < keys.
-  void prefetch(std::size_t key) const noexcept { fetch_soon(&last_[key]); }
-  /// Moves the key to the front. Pre: key < keys; no more keys are live than was said, this one included.
-  void touch(std::size_t key) noexcept {
-    if (now_ == end_) rebuild(end_);
+  /// Moves the key to the front. Pre: key < keys.
+  void touch(std::size_t key) {
+    if (now_ == end_) compact();
     const auto touched = last_[key];
     if (touched != never) clear(touched);
     live_ += touched == never ? 1U : 0U;
@@ -112,12 +61,6 @@ class recency_bitmap {
   }
   /// Keys touched and not forgotten.
   [[nodiscard]] std::size_t live() const noexcept { return live_; }
-  /// How many keys may be live.
-  [[nodiscard]] std::size_t room() const noexcept { return end_ / 4; }
-  /// Makes room for so many live keys. Allocates.
-  void grow(std::size_t live) {
-    if (live > room()) rebuild(4 * live);
-  }
 
  private:
   static constexpr std::uint32_t never = std::numeric_limits<std::uint32_t>::max();
@@ -226,12 +169,11 @@ class recency_bitmap {
         static_cast<std::uint16_t>(open_ - in_span);
   }
 
-  /// Every key's last touch becomes its place among the live ones, whose bits are the first. Allocates for more touches only.
-  void rebuild(std::size_t touches) {
+  /// Every key's last touch becomes its place among the live ones, whose bits are the first.
+  void compact() {
     for (auto& touched : last_)
       if (touched != never) touched = ones_before(touched);
-    resize(touches);
-    HOTSET_ASSERT(live_ < end_);
+    resize(std::max<std::size_t>(end_, std::size_t{4} * live_));
     while (now_ < live_) {
       open_word();
       const auto here = std::min(word_bits, live_ - now_);

@@ -13,24 +13,23 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "hotset/core/ids.hpp"
 #include "hotset/core/ids/id_view.hpp"
 #include "hotset/core/numbers/unique_ids.hpp"
 #include "hotset/core/platform/assert.hpp"
+#include "hotset/planning/curve/recency_bitmap.hpp"
 
 namespace hotset {
 
-/// Stack: recency_ranks or recency_bitmap. Threads: compatible. Memory: taken once.
-template <class Stack>
+/// Threads: compatible. Memory: taken once.
 class reuse_distance {
  public:
   reuse_distance() = default;
-  /// experts: of one layer, whose ids a visit holds; most_ids: of one visit.
-  reuse_distance(Stack stack, std::size_t experts, std::size_t most_ids)
-      : stack_(std::move(stack)),
+  /// keys: of the stack; experts: of one layer, whose ids a visit holds; most_ids: of one visit.
+  reuse_distance(std::size_t keys, std::size_t experts, std::size_t most_ids)
+      : stack_(keys),
         distinct_(experts, most_ids),
         experts_(std::min(experts, most_ids)),
         order_(experts_.size()) {}
@@ -55,10 +54,9 @@ class reuse_distance {
       stack_.touch(first_key + index_of(experts[order_[i]]));
     return count;
   }
-  [[nodiscard]] const Stack& stack() const noexcept { return stack_; }
 
  private:
-  Stack stack_;
+  recency_bitmap stack_;
   unique_ids distinct_;
   std::vector<expert_id> experts_;
   std::vector<std::uint32_t> order_;
@@ -88,11 +86,6 @@ class reuse_histogram {
   [[nodiscard]] std::uint64_t compulsory() const noexcept { return counts_[0]; }
   /// Most distinct keys of one visit: below so many slots a visit does not fit, and the curve says nothing.
   [[nodiscard]] std::uint32_t widest() const noexcept { return widest_; }
-  /// Accesses at this distance; 0: first sights. Pre: distance <= keys.
-  [[nodiscard]] std::uint64_t count(std::size_t distance) const noexcept {
-    HOTSET_ASSERT(distance < counts_.size());
-    return counts_[distance];
-  }
   /// Misses of an LRU cache, by slots from 0 to keys; exact from widest() slots on.
   [[nodiscard]] std::vector<std::uint64_t> misses() const {
     std::vector<std::uint64_t> by_slots(counts_.size());

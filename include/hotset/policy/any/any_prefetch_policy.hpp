@@ -30,7 +30,6 @@ struct held_prefetch : held_policy<prefetch_traits> {
   struct model;
 
   using held_policy::held_policy;
-  [[nodiscard]] virtual forecast_need needs() const noexcept = 0;
   [[nodiscard]] virtual std::int32_t depth() const noexcept = 0;
   [[nodiscard]] virtual std::size_t most_requests() const noexcept = 0;
   virtual void observe(const routing_view& view) noexcept = 0;
@@ -41,7 +40,6 @@ struct held_prefetch : held_policy<prefetch_traits> {
 template <class P>
 struct held_prefetch::model final : held_prefetch {
   explicit model(P given) : held_prefetch(P::name, facts_of(given)), policy(std::move(given)) {}
-  [[nodiscard]] forecast_need needs() const noexcept override { return policy.needs(); }
   [[nodiscard]] std::int32_t depth() const noexcept override { return policy.depth(); }
   [[nodiscard]] std::size_t most_requests() const noexcept override {
     return policy.most_requests();
@@ -62,9 +60,9 @@ class any_prefetch_policy
  public:
   using any_policy::any_policy;
   static constexpr std::string_view name = "any";
-  static constexpr prefetch_traits traits{.sees_future = true};
+  /// The most that a held policy may need.
+  static constexpr prefetch_traits traits{.needs = forecast_need::truth};
 
-  [[nodiscard]] forecast_need needs() const noexcept { return held().needs(); }
   [[nodiscard]] std::int32_t depth() const noexcept { return held().depth(); }
   [[nodiscard]] std::size_t most_requests() const noexcept { return held().most_requests(); }
   void observe(const routing_view& view) noexcept { held().observe(view); }

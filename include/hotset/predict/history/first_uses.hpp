@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// For each remembered row and layer, how many tokens later its sequence first used each expert: a number of four bits, 0 for not as
-/// far as is known. Whoever remembers the rows tells of the tokens after one when it is asked about it, and of each once.
+/// For each remembered row and layer, how many tokens later its sequence first used each expert: a number of four bits, 0
+/// for not as far as is known. The owner adds the tokens after a row when it asks about the row, each token once.
 ///
-/// Numbers of 64 experts are eight words of 32 bits: expert e is in word e % 8, at bit 4 * (e / 8), so that one shift brings the numbers of
-/// eight experts to the front.
+/// Numbers of 64 experts are eight words of 32 bits: expert e is in word e % 8, at bit 4 * (e / 8), so that one shift
+/// brings the numbers of eight experts to the front.
 
 #include <algorithm>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -16,63 +15,9 @@
 #include "hotset/core/platform/aligned_vector.hpp"
 #include "hotset/core/platform/assert.hpp"
 #include "hotset/core/platform/compiler.hpp"
-#if HOTSET_X86_VECTORS
-#include <immintrin.h>
-#endif
+#include "hotset/predict/kernels/in_vectors.hpp"
 
 namespace hotset {
-
-namespace detail {
-
-/// The word-th 64 experts: those that token t used first of these get the number first + t, unless they have one. Shape of
-/// numbers: [8].
-inline void number_scalar(std::span<const std::uint64_t* const> tokens, std::size_t word,
-                          std::uint32_t first, std::uint32_t* numbers) noexcept {
-  for (const auto* const used : tokens) {
-    for (auto left = used[word]; left != 0; left &= left - 1) {
-      const auto e = static_cast<unsigned>(std::countr_zero(left));
-      const auto shift = e / 8 * 4;
-      auto& eight = numbers[e % 8];
-      if ((eight >> shift & 15U) == 0) eight |= first << shift;
-    }
-    ++first;
-  }
-}
-#if HOTSET_X86_VECTORS
-/// In each lane, bits 0, 8, 16 and 24 come to 0, 4, 8 and 12; the others are lost.
-__attribute__((target("avx2"))) inline __m256i draw_together(__m256i bits) noexcept {
-  bits = _mm256_and_si256(bits, _mm256_set1_epi32(0x01010101));
-  bits = _mm256_and_si256(_mm256_or_si256(bits, _mm256_srli_epi32(bits, 4)),
-                          _mm256_set1_epi32(0x00110011));
-  return _mm256_and_si256(_mm256_or_si256(bits, _mm256_srli_epi32(bits, 8)),
-                          _mm256_set1_epi32(0x1111));
-}
-__attribute__((target("avx2"))) inline void number_avx2(
-    std::span<const std::uint64_t* const> tokens, std::size_t word, std::uint32_t first,
-    std::uint32_t* numbers) noexcept {
-  auto* const to = reinterpret_cast<__m256i*>(numbers);
-  const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-  __m256i now = _mm256_loadu_si256(to);
-  __m256i by = _mm256_set1_epi32(static_cast<int>(first * 0x11111111U));
-  for (const auto* const used : tokens) {
-    const __m256i near = _mm256_set1_epi32(static_cast<int>(used[word] & 0xffffffffU));
-    const __m256i far = _mm256_set1_epi32(static_cast<int>(used[word] >> 32U));
-    const __m256i is_used =
-        _mm256_or_si256(draw_together(_mm256_srlv_epi32(near, lane)),
-                        _mm256_slli_epi32(draw_together(_mm256_srlv_epi32(far, lane)), 16));
-    const __m256i half = _mm256_or_si256(now, _mm256_srli_epi32(now, 1));
-    const __m256i numbered = _mm256_or_si256(half, _mm256_srli_epi32(half, 2));  // lowest bits
-    const __m256i fresh = _mm256_andnot_si256(numbered, is_used);
-    const __m256i all_of_each = _mm256_sub_epi32(_mm256_slli_epi32(fresh, 4), fresh);
-    now = _mm256_or_si256(now, _mm256_and_si256(all_of_each, by));
-    by = _mm256_add_epi32(by, _mm256_set1_epi32(0x11111111));
-  }
-  _mm256_storeu_si256(to, now);
-}
-
-#endif
-
-}  // namespace detail
 
 /// Threads: compatible. Nothing allocates after construction. Memory: half a byte for each row, layer and expert, these filled up
 /// to whole 64s, and a byte for each row and layer.
@@ -109,15 +54,32 @@ class first_uses {
     fetch_soon(&known_[row * layers_ + layer]);
     fetch_soon(of(layer, row));
   }
-  /// The tokens after those that are known used these, each a set of a bit an expert. Every level does the same. Pre: with them no
-  /// more than horizon() are known; beyond experts() no bit is set.
-  void add(std::size_t layer, std::size_t row, std::span<const std::uint64_t* const> tokens,
-           [[maybe_unused]] vector_level level) noexcept {
+  /// The token after those that are known used these, a bit an expert. Pre: known() < horizon(); beyond experts() no bit
+  /// is set.
+  void add(std::size_t layer, std::size_t row, std::span<const std::uint64_t> used) noexcept {
     auto& known = known_[row * layers_ + layer];
-    HOTSET_ASSERT(known + tokens.size() <= horizon_);
+    HOTSET_ASSERT(known < horizon_);
     auto* const numbers = numbers_.data() + (layer + row * layers_) * words_;
-    number(tokens, known + 1U, numbers, level);
-    known = static_cast<std::uint8_t>(known + tokens.size());
+    if (known == 0) std::fill_n(numbers, words_, 0U);  // nothing is known of what they were
+    const auto number_of_all = 0x11111111U * ++known;
+    detail::in_vectors(
+        level_, [used = used.data(), numbers, groups = words_ / words_at_once, number_of_all] {
+          for (std::size_t g = 0; g < groups; ++g)
+            for (std::size_t w = 0; w < words_at_once; ++w) {
+              const auto near = static_cast<std::uint32_t>(used[g]) >> w;
+              const auto far = static_cast<std::uint32_t>(used[g] >> 32U) >> w;
+              const auto uses = draw_together(near) | draw_together(far) << 16U;
+              auto& now = numbers[g * words_at_once + w];
+              const auto half = now | now >> 1U;
+              // The lowest bit of each expert that has no number yet.
+              const auto fresh = uses & ~(half | half >> 2U);
+              now |= ((fresh << 4U) - fresh) & number_of_all;
+            }
+        });
+  }
+  /// The word of a row's numbers that holds an expert's.
+  [[nodiscard]] static constexpr std::size_t word_of(std::size_t expert) noexcept {
+    return expert / experts_at_once * words_at_once + expert % words_at_once;
   }
   /// Where an expert's number begins in its word.
   [[nodiscard]] static constexpr unsigned shift_of(std::size_t expert) noexcept {
@@ -131,21 +93,14 @@ class first_uses {
   void forget_all() noexcept { std::ranges::fill(known_, std::uint8_t{0}); }
 
  private:
-  /// Where `first` is 1 nothing is known of what the numbers were.
-  void number(std::span<const std::uint64_t* const> tokens, std::uint32_t first,
-              std::uint32_t* numbers, [[maybe_unused]] vector_level level) const noexcept {
-    const std::size_t groups = words_ / words_at_once;
-    if (first == 1) std::fill_n(numbers, words_, 0U);
-    for (std::size_t word = 0; word < groups; ++word, numbers += words_at_once) {
-#if HOTSET_X86_VECTORS
-      if (level != vector_level::scalar)
-        detail::number_avx2(tokens, word, first, numbers);
-      else
-#endif
-        detail::number_scalar(tokens, word, first, numbers);
-    }
+  /// Bits 0, 8, 16 and 24 come to 0, 4, 8 and 12; the others are lost.
+  static constexpr std::uint32_t draw_together(std::uint32_t bits) noexcept {
+    bits &= 0x01010101U;
+    bits = (bits | bits >> 4U) & 0x00110011U;
+    return (bits | bits >> 8U) & 0x1111U;
   }
 
+  vector_level level_ = best_vector_level();
   std::size_t layers_;
   std::size_t horizon_;
   std::size_t words_;                      ///< of a row in a layer

@@ -188,12 +188,6 @@ class next_use_values {
     }
     value_kernels::add(fast, lately_, values_, level_);
   }
-  /// The next layer's visit is likely to find the same rows.
-  void fetch_next(std::span<const routing_history::match> found) const noexcept {
-    const auto next = static_cast<layer_id>(number(staged_) + 1);
-    if (index_of(next) >= kept_step_.size()) return;
-    for (const auto& one : found) history_->ring().fetch_uses_after(next, one.row);
-  }
   /// Gathers the votes for one sequence; returns how they and the rates are shared.
   [[nodiscard]] value_kernels::shares vote(std::size_t stream) noexcept {
     if (!history_ || stream >= history_->streams()) {
@@ -204,7 +198,6 @@ class next_use_values {
         history_->find_similar(stream, routing_history::rows_with::successor, matches_);
     auto& ring = history_->ring();
     for (std::size_t m = 0; m < found; ++m) ring.fetch_uses_after(staged_, matches_[m].row);
-    ring.look_ahead(staged_, std::span(matches_).first(found));
     float total = 0;
     float left = 0;
     for (std::size_t m = 0; m < found; ++m) {
@@ -214,7 +207,8 @@ class next_use_values {
       total += weight;
       left += weight * powers_[later.tokens];
     }
-    fetch_next(std::span(matches_).first(found));
+    if (const auto next = staged_ + 1; index_of(next) < kept_step_.size())
+      for (std::size_t m = 0; m < found; ++m) ring.fetch_uses_after(next, matches_[m].row);
     vote_kernels::count(std::span(ballots_).first(found), horizon_ > 7, votes_, level_);
     return {left + doubt_, 1.0F / (total + doubt_)};
   }

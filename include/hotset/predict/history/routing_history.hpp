@@ -41,7 +41,6 @@
 #include "hotset/predict/history/sequence_similarity.hpp"
 #include "hotset/predict/history/view_tokens.hpp"
 #include "hotset/predict/kernels/history_kernels.hpp"
-#include "hotset/predict/kernels/rank_kernels.hpp"
 #include "hotset/predict/refusals.hpp"
 
 namespace hotset {
@@ -120,16 +119,11 @@ class routing_history {
   void keep() noexcept {
     if (staged_ < 0) return;
     if (ring_.opens(staged_step_)) begin_step();
-    bool compared = false;
     for (std::size_t s = 0; s < stream_count_; ++s) {
       auto& of = streams_[s];
-      compared = compared || of.compared;
       similar_.keep(visit_of(of), of.compared, of.room);
     }
     write_rows();
-    // A layer that was compared will be at its next visit, too: update its bit planes now, before store forwarding
-    // stalls a read.
-    if (compared) ring_.routed().bring_up_to_date(index_of(staged_));
     ring_.see(staged_);
     drop_stage();
   }

@@ -6,11 +6,9 @@
 /// whole; when its successor's step has ended it is followed, and may say what comes next. The oldest row makes room
 /// for a new one.
 /// Memory: rows * layers * experts / 4 bytes: 1.5 MiB at 48 x 128, 1,024 rows. Where first uses are kept, half a byte
-///       more for each row, layer and expert: 3 MiB, and 2 bytes a row and token ahead.
+///       more for each row, layer and expert: 3 MiB.
 
 #include <algorithm>
-#include <array>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -51,9 +49,6 @@ class row_ring {
         rows_(rows),
         routed_(layers_, shape.expert_count(), rows_),
         first_uses_(layers_, rows_, shape.expert_count(), horizon),
-        later_(rows_ * horizon, no_row),
-        later_count_(rows_, 0),
-        lagging_(rows_ + 1),
         before_(rows_, no_row),
         after_(rows_, no_row),
         whole_(rows_, 0),
@@ -61,7 +56,6 @@ class row_ring {
         seen_(layers_, 1) {
     step_rows_.reserve(most_tokens);
     earlier_rows_.reserve(most_tokens);
-    preceding_.reserve(most_tokens);
   }
 
   [[nodiscard]] std::size_t rows() const noexcept { return rows_; }
@@ -107,7 +101,6 @@ class row_ring {
     step_ = step;
     std::swap(step_rows_, earlier_rows_);
     step_rows_.clear();
-    preceding_.clear();
     step_rows_speak_ = false;
   }
   /// oldest() becomes the row of a sequence's token, after the sequence's row before it, or no_row.
@@ -115,10 +108,7 @@ class row_ring {
     const auto row = oldest();
     oldest_ = oldest_ + 1 == rows_ ? 0 : oldest_ + 1;
     retire(row);
-    if (previous != no_row) {
-      follow(previous, row);
-      preceding_.push_back(previous);
-    }
+    if (previous != no_row) follow(previous, row);
     step_rows_.push_back({sequence, row});
   }
   /// A visit of the layer has taken place in the step.
@@ -133,22 +123,19 @@ class row_ring {
   };
   /// Experts that uses_after() has numbers of: these, filled up.
   [[nodiscard]] std::size_t numbered_experts() const noexcept { return first_uses_.experts(); }
-  /// Pre, of the three: the horizon is above 0.
+  /// Takes in the rows that have followed since the last request. Pre, here and below: the horizon is above 0.
   [[nodiscard]] later_uses uses_after(layer_id layer, row_id row) noexcept {
     const auto l = index_of(layer);
-    if (lags(l, row)) take_in_later(l, row);
-    return {first_uses_.of(l, row), first_uses_.known(l, row)};
-  }
-  /// uses_after() will be asked for of these rows. Which of them lag behind is unpredictable: it is found out before.
-  template <class Matches>
-  void look_ahead(layer_id layer, const Matches& matches) noexcept {
-    const auto l = index_of(layer);
-    std::size_t count = 0;
-    for (const auto& one : matches) {
-      lagging_[count] = one.row;
-      count += lags(l, one.row) ? 1U : 0U;
+    auto known = first_uses_.known(l, row);
+    if (known < first_uses_.horizon()) {
+      auto last = row;
+      for (std::size_t t = 0; t < known; ++t) last = after_[last];
+      for (last = successor(last); known < first_uses_.horizon() && last != no_row; ++known) {
+        first_uses_.add(l, row, routed_.set(l, last));
+        last = successor(last);
+      }
     }
-    for (const auto row : std::span(lagging_).first(count)) take_in_later(l, row);
+    return {first_uses_.of(l, row), known};
   }
   /// uses_after() will be asked for soon.
   void fetch_uses_after(layer_id layer, row_id row) const noexcept {
@@ -183,7 +170,6 @@ class row_ring {
         const auto previous = static_cast<row_id>(saved.before[r] - first);
         follow(previous, row);
         followed_[history_kernels::place_of(previous)] = 0xffff;
-        add_as_later(row);
       }
       for (std::size_t l = 0; l < layers_; ++l)
         routed_.write(l, row, ids.subspan(l * top_k_, top_k_));
@@ -197,14 +183,11 @@ class row_ring {
     if (step_has_ended == step_rows_speak_) return;
     step_rows_speak_ = step_has_ended;
     const auto as = static_cast<std::uint16_t>(step_has_ended ? 0xffff : 0);
-    for (const auto row : preceding_)
-      if (after_[row] != no_row) {  // not overwritten since
-        followed_[history_kernels::place_of(row)] = as;
-        if (step_has_ended) add_as_later(after_[row]);
-      }
     for (const auto& one : step_rows_) {
-      whole_[history_kernels::place_of(one.row)] = as;
-      if (!step_has_ended) forget_as_later(one.row);
+      const auto place = history_kernels::place_of(one.row);
+      whole_[place] = as;
+      if (before_[place] != no_row) followed_[before_[place]] = as;
+      if (!step_has_ended) forget_as_later(place);
     }
   }
   /// In a layer that the step has left out its rows still hold what was there before them. Done again it changes
@@ -226,62 +209,26 @@ class row_ring {
     if (after_[row] != no_row) before_[history_kernels::place_of(after_[row])] = no_row;
     after_[row] = no_row;
     whole_[place] = followed_[place] = 0;
-    forget_later(row, 0);
+    if (first_uses_.horizon() > 0) first_uses_.forget_beyond(row, 0);
   }
-
-  /// Takes in the rows that have followed this one since the last request.
-  void take_in_later(std::size_t layer, row_id row) noexcept {
-    std::array<const std::uint64_t*, first_uses::most_horizon> fresh;
-    std::size_t count = 0;
-    for (auto t = first_uses_.known(layer, row); t < later_count_[row]; ++t)
-      fresh[count++] = routed_.set(layer, later_[row * first_uses_.horizon() + t]).data();
-    first_uses_.add(layer, row, std::span(fresh).first(count), level_);
-  }
-  [[nodiscard]] bool lags(std::size_t layer, row_id row) const noexcept {
-    return first_uses_.known(layer, row) < later_count_[row];
-  }
-  /// Calls visit(earlier, tokens) for the rows before this one, nearest first: so many tokens are between them.
-  template <class Visit>
-  void each_before(row_id row, Visit visit) noexcept {
-    auto place = before_[history_kernels::place_of(row)];
-    for (std::size_t tokens = 0; tokens < first_uses_.horizon() && place != no_row; ++tokens) {
-      visit(history_kernels::row_at(place), tokens);
+  /// The rows before this one know nothing of it any more.
+  void forget_as_later(std::size_t place) noexcept {
+    for (std::size_t tokens = 0; tokens < first_uses_.horizon(); ++tokens) {
       place = before_[place];
+      if (place == no_row) return;
+      first_uses_.forget_beyond(history_kernels::row_at(place), tokens);
     }
-  }
-  /// The row may speak of what its sequence routed: those before it know of it.
-  void add_as_later(row_id row) noexcept {
-    each_before(row, [&](std::size_t earlier, std::size_t tokens) {
-      if (later_count_[earlier] != tokens) return;
-      later_[earlier * first_uses_.horizon() + tokens] = row;
-      ++later_count_[earlier];
-    });
-  }
-  /// Rows before this one know nothing of it any more.
-  void forget_as_later(row_id row) noexcept {
-    each_before(row,
-                [&](std::size_t earlier, std::size_t tokens) { forget_later(earlier, tokens); });
-  }
-  /// Forgets all but the first `tokens` rows that follow a row.
-  void forget_later(std::size_t row, std::size_t tokens) noexcept {
-    if (first_uses_.horizon() == 0) return;
-    first_uses_.forget_beyond(row, tokens);
-    later_count_[row] = std::min(later_count_[row], static_cast<std::uint8_t>(tokens));
   }
 
   void save_ids(std::size_t layer, row_id row, std::vector<expert_id>& to) const {
     const auto end = to.size() + top_k_;
-    const auto bits = routed_.set(layer, row);
-    for (std::size_t w = 0; w < bits.size(); ++w)
-      for (auto left = bits[w]; left != 0; left &= left - 1)
-        to.push_back(
-            static_cast<expert_id>(w * 64 + static_cast<std::size_t>(std::countr_zero(left))));
+    detail::for_each_bit(routed_.set(layer, row),
+                         [&](std::size_t e) { to.push_back(static_cast<expert_id>(e)); });
     to.resize(end, no_expert);
   }
   void forget_all() noexcept {
     routed_.clear_all();
     first_uses_.forget_all();
-    std::ranges::fill(later_count_, std::uint8_t{0});
     for (auto* rows : {&before_, &after_}) std::ranges::fill(*rows, no_row);
     std::ranges::fill(whole_, std::uint16_t{0});
     std::ranges::fill(followed_, std::uint16_t{0});
@@ -293,14 +240,10 @@ class row_ring {
   std::size_t layers_;
   std::size_t top_k_;
   std::size_t rows_;
-  vector_level level_ = best_vector_level();
   routed_rows routed_;
   first_uses first_uses_;
-  std::vector<row_id> later_;              ///< [row, horizon] the rows that follow it
-  std::vector<std::uint8_t> later_count_;  ///< [row] of them that there are and may speak
-  std::vector<row_id> lagging_;            ///< scratch
-  std::vector<row_id> before_;             ///< [place] of the row before in the sequence, its place
-  std::vector<row_id> after_;              ///< [row] the next one in the sequence
+  std::vector<row_id> before_;  ///< [place] of the row before in the sequence, its place
+  std::vector<row_id> after_;   ///< [row] the next one in the sequence
   aligned_vector<std::uint16_t> whole_;
   aligned_vector<std::uint16_t> followed_;
   std::size_t oldest_ = 0;
@@ -309,7 +252,6 @@ class row_ring {
   step_id step_ = std::numeric_limits<step_id>::max();
   std::vector<token> step_rows_;
   std::vector<token> earlier_rows_;  ///< of the step before
-  std::vector<row_id> preceding_;    ///< rows whose successors are of this step
   bool step_rows_speak_ = false;     ///< as if it had ended
 };
 

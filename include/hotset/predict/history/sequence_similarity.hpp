@@ -24,56 +24,47 @@
 #include "hotset/predict/history/live_sequences.hpp"
 #include "hotset/predict/history/row_ring.hpp"
 #include "hotset/predict/kernels/history_kernels.hpp"
-#include "hotset/predict/kernels/rank_kernels.hpp"
+#include "hotset/predict/kernels/in_vectors.hpp"
 
 namespace hotset {
 
-/// The visits of a step that a sequence's similarities do not show yet: which layers, and what its last token routed in
-/// each. A list for each of `sequences`, of at most `layers` visits. Threads: compatible. Nothing allocates after
-/// construction.
-/// Memory: 4 * layers * (top_k + 1) bytes a sequence.
+namespace detail {
+
+/// Visits of one sequence that its similarities do not show yet: which layers, and what its last token routed in each.
+/// Nothing allocates after construction.
 class visit_log {
  public:
-  visit_log(std::size_t sequences, std::size_t layers, std::size_t top_k)
-      : most_(layers),
-        top_k_(top_k),
-        counts_(sequences, 0),
-        layers_(sequences * layers),
-        ids_(sequences * layers * top_k, no_expert) {}
-
-  [[nodiscard]] bool is_empty(std::size_t sequence) const noexcept {
-    return counts_[sequence] == 0;
+  explicit visit_log(const geometry& shape) : top_k_(shape.ranks()) {
+    layers_.reserve(shape.layer_count());
+    ids_.reserve(shape.layer_count() * top_k_);
   }
-  /// Shape of ids: [top_k]. Pre: the list has room.
-  void add(std::size_t sequence, layer_id layer, id_view<expert_id> ids) noexcept {
-    HOTSET_ASSERT(ids.size() == top_k_ && counts_[sequence] < most_);
-    const auto at = sequence * most_ + counts_[sequence]++;
-    layers_[at] = layer;
-    ids.copy_to(ids_.data() + at * top_k_);
+  [[nodiscard]] bool is_empty() const noexcept { return layers_.empty(); }
+  /// Shape of ids: [top_k]. Pre: the step has no more visits than the model has layers.
+  void add(layer_id layer, id_view<expert_id> ids) noexcept {
+    HOTSET_ASSERT(ids.size() == top_k_ && layers_.size() < layers_.capacity());
+    layers_.push_back(layer);
+    const auto at = ids_.size();
+    ids_.resize(at + top_k_);
+    ids.copy_to(ids_.data() + at);
   }
   /// Calls take(layer, ids) for each visit, the first one first.
   template <class Take>
-  void each(std::size_t sequence, Take take) const noexcept {
-    const auto first = sequence * most_;
-    for (auto at = first; at < first + counts_[sequence]; ++at)
-      take(layers_[at], std::span(ids_).subspan(at * top_k_, top_k_));
+  void each(Take take) const noexcept {
+    for (std::size_t i = 0; i < layers_.size(); ++i)
+      take(layers_[i], std::span(ids_).subspan(i * top_k_, top_k_));
   }
-  /// The list becomes that of another log of the same shape.
-  void copy(std::size_t sequence, const visit_log& from) noexcept {
-    const auto first = sequence * most_;
-    const auto count = counts_[sequence] = from.counts_[sequence];
-    std::copy_n(from.layers_.data() + first, count, layers_.data() + first);
-    std::copy_n(from.ids_.data() + first * top_k_, count * top_k_, ids_.data() + first * top_k_);
+  void clear() noexcept {
+    layers_.clear();
+    ids_.clear();
   }
-  void clear(std::size_t sequence) noexcept { counts_[sequence] = 0; }
 
  private:
-  std::size_t most_;
   std::size_t top_k_;
-  std::vector<std::size_t> counts_;
-  std::vector<layer_id> layers_;  // [sequence, visit]
-  std::vector<expert_id> ids_;    // [sequence, visit, top_k]
+  std::vector<layer_id> layers_;
+  std::vector<expert_id> ids_;  // [visit, top_k]
 };
+
+}  // namespace detail
 
 /// Every call is given the same ring. Threads: compatible. Nothing allocates after construction.
 class sequence_similarity {
@@ -105,12 +96,10 @@ class sequence_similarity {
   sequence_similarity(const geometry& shape, std::size_t rows, std::size_t sequences,
                       std::size_t rooms, double share)
       : rows_(rows),
-        fades_(share, shape.ranks()),
+        decay_(static_cast<std::uint16_t>(std::clamp(share * 65536, 1.0, 65535.0))),
         distinct_(shape.expert_count(), shape.ranks()),
         live_(sequences),
         last_(sequences, row_ring::no_row),
-        log_(sequences, shape.layer_count(), shape.ranks()),
-        earlier_(sequences, shape.layer_count(), shape.ranks()),
         asked_(sequences, 0),
         anew_(sequences, 1),
         goes_on_(sequences, 0),
@@ -118,7 +107,11 @@ class sequence_similarity {
         ranked_(rows_),
         planes_of_(shape.ranks()),
         similar_(sequences + rooms + 1, aligned_vector<std::uint16_t>(rows_, 0)) {
-    for (std::size_t r = 0; r < sequences; ++r) of_live_.push_back(r);
+    for (std::size_t r = 0; r < sequences; ++r) {
+      of_live_.push_back(r);
+      log_.emplace_back(shape);
+      earlier_.emplace_back(shape);
+    }
   }
   /// The first room; the others follow.
   [[nodiscard]] std::size_t first_room() const noexcept { return live_.rows(); }
@@ -172,7 +165,7 @@ class sequence_similarity {
     if (r == live_sequences::none) return;
     if (!compared) {
       if (now.has_several) begin_anew(r);
-      log_.add(r, now.layer, now.ids);
+      log_[r].add(now.layer, now.ids);
       return;
     }
     std::swap(of_live_[r], room);
@@ -185,8 +178,8 @@ class sequence_similarity {
     const auto r = live_.find(sequence);
     if (r == live_sequences::none) return;
     if (asked_[r] == 0) {
-      earlier_.copy(r, log_);
-      log_.clear(r);
+      std::swap(earlier_[r], log_[r]);
+      log_[r].clear();
       anew_[r] = 1;
     } else if (!compared) {
       pass_on(ring, catch_up(ring, r), similar_[room]);
@@ -228,26 +221,18 @@ class sequence_similarity {
  private:
   static constexpr std::size_t most_ranked = 64;  ///< more candidates than that are sorted
 
-  struct fading {
-    fading(double share, std::size_t top_k)
-        : decay(static_cast<std::uint16_t>(std::clamp(share * 65536, 1.0, 65535.0))), gains{0} {
-      for (std::size_t experts = 1; experts <= top_k; ++experts)
-        gains.push_back(static_cast<std::uint16_t>(decay / 2U / experts));
-    }
-    std::uint16_t decay;
-    std::vector<std::uint16_t> gains;  ///< [experts] a row that matches for ever comes to `alike`
-  };
   using similarities = std::span<const std::uint16_t>;  ///< [place]
 
   void move_on(row_ring& ring, layer_id layer, id_view<expert_id> ids, similarities from,
                std::span<std::uint16_t> to) noexcept {
     const auto l = index_of(layer);
-    ring.routed().bring_up_to_date(l);
     const auto count = distinct_.collect(ids, [&](std::size_t at, expert_id id) {
       planes_of_[at] = ring.routed().plane(l, index_of(id));
     });
     const std::span<const std::uint64_t* const> planes(planes_of_.data(), count);
-    history_kernels::move_on({planes, fades_.decay, fades_.gains[count]}, from, to, level_);
+    // A row that matches for ever comes to `alike`.
+    const auto gain = count == 0 ? 0U : decay_ / 2U / static_cast<unsigned>(count);
+    history_kernels::move_on({planes, decay_, static_cast<std::uint16_t>(gain)}, from, to, level_);
   }
   /// A running step's rows still hold what was there before them in layers that it has not visited.
   static void clear_rows(std::span<const row_ring::token> rows,
@@ -271,7 +256,7 @@ class sequence_similarity {
       pass_on(ring, catch_up(ring, r), room);
       return room;
     }
-    pass_on_alone(ring, log_, ring.step_rows(), r, room);
+    pass_on_alone(ring, log_[r], ring.step_rows(), room);
     // The rows that the step will take pass nothing on: once it has begun they are others.
     for (std::size_t i = 0; i < now.rows_of_step; ++i)
       if (const auto after = ring.after_oldest(i); after != row_ring::no_row)
@@ -286,33 +271,33 @@ class sequence_similarity {
       to[place] = before[place] == row_ring::no_row ? std::uint16_t{0} : from[before[place]];
   }
   /// The similarities by one step's visits alone, passed on.
-  void pass_on_alone(row_ring& ring, const visit_log& visits,
-                     std::span<const row_ring::token> rows_of_step, std::size_t r,
+  void pass_on_alone(row_ring& ring, const detail::visit_log& visits,
+                     std::span<const row_ring::token> rows_of_step,
                      std::span<std::uint16_t> to) noexcept {
     const std::span alone(similar_.back());
     std::fill_n(alone.data(), rows_, std::uint16_t{0});
-    take_in(ring, visits, rows_of_step, r, alone);
+    take_in(ring, visits, rows_of_step, alone);
     pass_on(ring, alone, to);
   }
-  void take_in(row_ring& ring, const visit_log& visits,
-               std::span<const row_ring::token> rows_of_step, std::size_t r,
+  void take_in(row_ring& ring, const detail::visit_log& visits,
+               std::span<const row_ring::token> rows_of_step,
                std::span<std::uint16_t> similar) noexcept {
-    visits.each(r, [&](layer_id layer, id_view<expert_id> ids) {
+    visits.each([&](layer_id layer, id_view<expert_id> ids) {
       move_on(ring, layer, ids, similar, similar);
     });
     clear_rows(rows_of_step, similar);
   }
   [[nodiscard]] bool is_up_to_date(std::size_t r) const noexcept {
-    return anew_[r] == 0 && log_.is_empty(r);
+    return anew_[r] == 0 && log_[r].is_empty();
   }
   /// A running sequence's similarities after all of its visits that took place, written to `out`.
   void make_up(row_ring& ring, std::size_t r, std::span<std::uint16_t> out) noexcept {
     const auto& own = similar_[of_live_[r]];
     if (anew_[r] != 0)
-      pass_on_alone(ring, earlier_, ring.earlier_rows(), r, out);
+      pass_on_alone(ring, earlier_[r], ring.earlier_rows(), out);
     else if (out.data() != own.data())
       std::copy_n(own.data(), rows_, out.data());
-    take_in(ring, log_, ring.step_rows(), r, out);
+    take_in(ring, log_[r], ring.step_rows(), out);
   }
   /// The similarities after all visits that took place, in their own place.
   similarities catch_up(row_ring& ring, std::size_t r) noexcept {
@@ -326,8 +311,8 @@ class sequence_similarity {
   /// They show all visits.
   void keep_up(std::size_t r) noexcept {
     anew_[r] = 0;
-    log_.clear(r);
-    earlier_.clear(r);
+    log_[r].clear();
+    earlier_[r].clear();
   }
   void begin_anew(std::size_t r) noexcept {
     keep_up(r);
@@ -354,9 +339,13 @@ class sequence_similarity {
       return match{static_cast<row_id>(in_ring(past_end)), static_cast<std::uint16_t>(key >> 16U)};
     };
     if (count <= most_ranked) {
-      std::array<std::uint32_t, most_ranked> places;
+      std::array<std::uint32_t, most_ranked> places{};
       std::array<std::uint32_t, most_ranked> sorted;
-      rank_kernels::rank(keys, places, level_);
+      // An unpredictable order: a sort would mispredict most of its branches.
+      detail::in_vectors(level_, [keys, out = places.data()] {
+        for (const auto key : keys)
+          for (std::size_t i = 0; i < keys.size(); ++i) out[i] += key > keys[i] ? 1U : 0U;
+      });
       for (std::size_t i = 0; i < count; ++i) sorted[places[i]] = keys[i];
       for (std::size_t i = 0; i < found; ++i) out[i] = match_of(sorted[i]);
       return found;
@@ -372,16 +361,16 @@ class sequence_similarity {
   }
 
   std::size_t rows_;
-  fading fades_;
+  std::uint16_t decay_;  ///< of a similarity with each visit, in 65536ths
   vector_level level_ = best_vector_level();
   unique_ids distinct_;
   live_sequences live_;
-  std::vector<row_id> last_;           ///< [running sequence] its last row
-  visit_log log_;                      ///< of the running sequences
-  visit_log earlier_;                  ///< of the step before, while anew_
-  std::vector<std::uint8_t> asked_;    ///< [running sequence] 1: about, since its step began
-  std::vector<std::uint8_t> anew_;     ///< [running sequence] 1: before the logs all are 0
-  std::vector<std::uint8_t> goes_on_;  ///< [running sequence] 1: into the next step, scratch
+  std::vector<row_id> last_;                ///< [running sequence] its last row
+  std::vector<detail::visit_log> log_;      ///< [running sequence] of the running step
+  std::vector<detail::visit_log> earlier_;  ///< [running sequence] of the step before, while anew_
+  std::vector<std::uint8_t> asked_;         ///< [running sequence] 1: about, since its step began
+  std::vector<std::uint8_t> anew_;          ///< [running sequence] 1: before the logs all are 0
+  std::vector<std::uint8_t> goes_on_;       ///< [running sequence] 1: into the next step, scratch
   std::vector<std::uint16_t> candidates_;
   std::vector<std::uint32_t> ranked_;
   std::vector<const std::uint64_t*> planes_of_;

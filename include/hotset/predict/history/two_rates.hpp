@@ -57,8 +57,7 @@ class two_rates {
   /// A visit of `layer` uses `distinct`. Shape: [any], ids of the layer, each once. Complexity: O(experts), vectorised.
   void visit(layer_id layer, id_view<expert_id> distinct) noexcept {
     take_in(layer, distinct, fast_.row(layer), slow_.row(layer));
-    auto& visits = visits_[layer];
-    if (visits < most_visits) ++visits;
+    visits_[layer] = std::min(visits_[layer] + 1, saved_history::most_visits);
   }
   /// Shapes: [experts].
   struct rates {
@@ -68,6 +67,7 @@ class two_rates {
   /// The layer's rates after such a visit, which leaves no trace; good until the next call. Shape and complexity: as
   /// visit().
   [[nodiscard]] rates after(layer_id layer, id_view<expert_id> distinct) noexcept {
+    for (auto* of : {&fast_, &slow_}) std::ranges::copy(of->row(layer), of->ahead.begin());
     take_in(layer, distinct, fast_.ahead, slow_.ahead);
     return {fast_.ahead, slow_.ahead};
   }
@@ -99,9 +99,6 @@ class two_rates {
   [[nodiscard]] float blend() const noexcept { return blend_; }
 
  private:
-  /// Both steps have reached their least long before.
-  static constexpr std::uint32_t most_visits = saved_history::most_visits;
-
   struct decaying {
     decaying(const geometry& shape, double half_life)
         : step(static_cast<float>(1 - std::exp2(-1 / half_life))),
@@ -123,8 +120,8 @@ class two_rates {
     const float least = 1.0F / (static_cast<float>(visits_[layer] + 1) + 1.0F);
     const float fast_step = std::max(fast_.step, least);
     const float slow_step = std::max(slow_.step, least);
-    value_kernels::decay(fast_.row(layer), fast_step, fast, level_);
-    value_kernels::decay(slow_.row(layer), slow_step, slow, level_);
+    value_kernels::decay(fast, fast_step, level_);
+    value_kernels::decay(slow, slow_step, level_);
     for (const auto id : distinct) {
       const auto e = index_of(id);
       fast[e] += fast_step;

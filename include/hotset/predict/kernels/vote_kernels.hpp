@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Counts the votes of similar tokens: for what they used themselves, or for what the tokens after them first used how soon.
+/// Counts the votes of similar tokens for what the tokens after them first used, and how soon.
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -78,20 +77,11 @@ inline void count_scalar(std::span<const ballot> ballots, std::span<float> votes
     for (std::size_t n = 0; n < weighted.size(); ++n)
       weighted[n] = one.weight * (*one.of_numbers)[n];
     for (std::size_t e = 0; e < votes.size(); ++e) {
-      const auto word = e / first_uses::experts_at_once * first_uses::words_at_once +
-                        e % first_uses::words_at_once;
-      votes[e] += weighted[one.numbers[word] >> first_uses::shift_of(e) & 15U];
+      const auto word = one.numbers[first_uses::word_of(e)];
+      votes[e] += weighted[word >> first_uses::shift_of(e) & 15U];
     }
   }
 }
-/// The reference of add.
-inline void add_scalar(std::span<const std::uint64_t> set, float weight,
-                       std::span<float> votes) noexcept {
-  for (std::size_t w = 0; w < set.size(); ++w)
-    for (auto left = set[w]; left != 0; left &= left - 1)
-      votes[w * 64 + static_cast<std::size_t>(std::countr_zero(left))] += weight;
-}
-
 #if HOTSET_X86_VECTORS
 namespace detail {
 
@@ -122,20 +112,6 @@ __attribute__((target("avx2"))) inline void count_avx2(std::span<const ballot> b
       _mm256_storeu_ps(votes.data() + group * first_uses::experts_at_once + v * 8, sums[v]);
   }
 }
-__attribute__((target("avx2"))) inline void add_avx2(std::span<const std::uint64_t> set,
-                                                     float weight,
-                                                     std::span<float> votes) noexcept {
-  const __m256i lanes = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
-  const __m256 by = _mm256_set1_ps(weight);
-  for (std::size_t v = 0; v < votes.size() / 8; ++v) {
-    const __m256i bits = _mm256_set1_epi32(static_cast<int>(set[v / 8] >> (v % 8 * 8) & 0xffU));
-    const __m256i is_set = _mm256_cmpeq_epi32(_mm256_and_si256(bits, lanes), lanes);
-    float* const to = votes.data() + v * 8;
-    _mm256_storeu_ps(
-        to, _mm256_add_ps(_mm256_loadu_ps(to), _mm256_and_ps(_mm256_castsi256_ps(is_set), by)));
-  }
-}
-
 }  // namespace detail
 #endif
 
@@ -150,15 +126,6 @@ inline void count(std::span<const ballot> ballots, [[maybe_unused]] bool far,
 #endif
   count_scalar(ballots, votes);
 }
-/// votes[e] += weight for each expert of the set. Shapes: votes [64 * set.size()].
-inline void add(std::span<const std::uint64_t> set, float weight, std::span<float> votes,
-                [[maybe_unused]] vector_level level) noexcept {
-#if HOTSET_X86_VECTORS
-  if (level != vector_level::scalar) return detail::add_avx2(set, weight, votes);
-#endif
-  add_scalar(set, weight, votes);
-}
-
 }  // namespace vote_kernels
 
 }  // namespace hotset

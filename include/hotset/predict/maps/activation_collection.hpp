@@ -49,7 +49,6 @@ class activation_collection {
     }
   };
   static constexpr std::int32_t most_capacity = 65535;
-  static constexpr std::uint64_t most_bytes = detail::most_predictor_bytes;
 
   /// Memory of a collection. Pre: both validate. No product wraps: keys are at most 2^28, places 2^16.
   static std::uint64_t bytes_of(const geometry& shape, const config& options) noexcept {
@@ -59,7 +58,7 @@ class activation_collection {
     return 4 * (2 * places * keys + means * keys + 2 * keys +
                 (options.merge == collection_merge::nearest ? places * places : 0));
   }
-  /// Pre: shape and options validate, and bytes_of(shape, options) <= most_bytes.
+  /// Pre: shape and options validate, and bytes_of(shape, options) <= most_predictor_bytes.
   activation_collection(const geometry& shape, const config& options)
       : layers_(shape.layer_count()),
         experts_(shape.expert_count()),
@@ -165,38 +164,17 @@ class activation_collection {
     }
     return std::move(out).take();
   }
-  /// What a saved collection was made for, and how many matrices it holds.
-  struct saved_shape {
-    std::int32_t layers = 0;
-    std::int32_t experts = 0;
-    std::int32_t matrices = 0;
-    friend bool operator==(const saved_shape&, const saved_shape&) = default;
-  };
-  /// Errors: bytes that are no collection, or not as many as its shape needs.
-  static result<saved_shape> shape_of(std::span<const std::byte> bytes) {
+  /// Replaces the matrices by saved ones. Errors: bytes that are no collection, another shape, more matrices than there is
+  /// room for, other lengths, values that are no shares; nothing has changed then.
+  validation load(std::span<const std::byte> bytes) {
     const detail::saved_reader saved(bytes);
     if (!saved.is(kind, 3)) return error{"no activation_matrix collection, accepted: a saved one"};
-    const std::uint64_t layers = saved[0], experts = saved[1], matrices = saved[2];
-    const auto sane = [](std::uint64_t n) { return n >= 1 && n <= 65536; };
-    if (!sane(layers) || !sane(experts) || matrices > most_capacity ||
-        4 * matrices * layers * experts > most_bytes)
-      return error{"a collection of " + text_of(layers, experts, matrices) +
-                   ", accepted: at most " + std::to_string(most_bytes) + " bytes"};
-    if (auto bad = saved.check_count(3 + matrices * (1 + layers * experts),
-                                     text_of(layers, experts, matrices)))
-      return *std::move(bad);
-    return saved_shape{static_cast<std::int32_t>(layers), static_cast<std::int32_t>(experts),
-                       static_cast<std::int32_t>(matrices)};
-  }
-  /// Replaces the matrices by saved ones. Errors: as shape_of, another shape, more matrices than there is room for, values
-  /// that are no shares; nothing has changed then.
-  validation load(std::span<const std::byte> bytes) {
-    if (const auto shape = shape_of(bytes); !shape) return shape.error();
-    const detail::saved_reader saved(bytes);
     const auto count = saved[2];
+    const auto what =
+        detail::shape_text(saved[0], saved[1]) + ", " + std::to_string(count) + " matrices";
     if (saved[0] != layers_ || saved[1] != experts_ || count > capacity_)
-      return error{"a collection of " + text_of(saved[0], saved[1], count) +
-                   ", accepted: " + shape_text()};
+      return error{"a collection of " + what + ", accepted: " + shape_text()};
+    if (auto bad = saved.check_count(place_of(count), what)) return bad;
     for (std::size_t i = 0; i < count; ++i)
       if (!holds_shares(saved, i))
         return error{"matrix " + std::to_string(i) +
@@ -392,9 +370,6 @@ class activation_collection {
   [[nodiscard]] std::string shape_text() const {
     return detail::shape_text(layers_, experts_) + ", at most " + std::to_string(capacity_) +
            " matrices";
-  }
-  static std::string text_of(std::uint64_t layers, std::uint64_t experts, std::uint64_t matrices) {
-    return detail::shape_text(layers, experts) + ", " + std::to_string(matrices) + " matrices";
   }
 
   std::size_t layers_ = 0;

@@ -20,10 +20,10 @@ namespace detail {
 
 /// A stationary process AR(1) for every layer and expert: z' = rho z + sqrt(1 - rho^2) e, each e a normal draw.
 ///
-/// The logit is spread z - zipf ln(rank), ranks by popularity from 1. Where nothing came before, z is a draw itself: it
+/// The logit is z - zipf ln(rank), ranks by popularity from 1. Where nothing came before, z is a draw itself: it
 /// always has mean 0 and variance 1, and its correlation over n tokens is rho^n.
 /// Units: z in steps of 2^-24, within +-16; logits in steps of 2^-18, within +-56: floats hold them, and 2^21 steps
-/// below, exactly. Zipf is cut to steps of 2^-16, rho to 2^-30, the spread to 2^-24.
+/// below, exactly. Zipf is cut to steps of 2^-16, rho to 2^-30.
 class autoregressive_logits {
  public:
   static constexpr std::int64_t most = std::int64_t{56} << 18U;
@@ -34,7 +34,6 @@ class autoregressive_logits {
         kept_(static_cast<std::int64_t>(config.autoregression.value_or(0) * 0x1p30)),
         fresh_(static_cast<std::int64_t>(
             integer_sqrt((std::uint64_t{1} << 60U) - static_cast<std::uint64_t>(kept_ * kept_)))),
-        spread_(factor_q24(config.logit_spread)),
         behind_(static_cast<std::size_t>(config.experts)),
         row_(behind_.size()),
         states_(behind_.size() * static_cast<std::size_t>(config.layers)) {
@@ -50,7 +49,7 @@ class autoregressive_logits {
     const auto states = std::span(states_).subspan(layer * row_.size(), row_.size());
     for (std::size_t e = 0; e < row_.size(); ++e) {
       states[e] = follows ? after(states[e]) : static_cast<std::int32_t>(draws_.next());
-      row_[e] = product_q18(spread_, states[e]);
+      row_[e] = product_q18(factor_q24(1), states[e]);
     }
     for (std::size_t rank = 0; rank < popular.size(); ++rank) {
       auto& logit = row_[index_of(popular[rank])];
@@ -70,7 +69,6 @@ class autoregressive_logits {
   normal_draws draws_;
   std::int64_t kept_;                 // rho, 30 fractional bits
   std::int64_t fresh_;                // sqrt(1 - rho^2), likewise
-  std::int64_t spread_;               // 24 fractional bits
   std::vector<std::int64_t> behind_;  // [E] by popularity: zipf ln(rank)
   std::vector<std::int64_t> row_;     // [E]
   std::vector<std::int32_t> states_;  // [L][E]

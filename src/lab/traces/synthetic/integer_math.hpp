@@ -7,11 +7,9 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <type_traits>
 
 #include "hotset/version.hpp"
 
@@ -21,10 +19,11 @@ namespace detail {
 inline constexpr std::uint64_t ln2_q24 = 11629080;
 inline constexpr std::uint64_t log2_e_q24 = 24204406;
 
-/// log2(n) with 30 fractional bits, by repeated squaring of the significand. Pre: n > 0.
-[[nodiscard]] constexpr std::uint64_t log2_q30(std::uint32_t n) noexcept {
+/// log2 of the 32 leading bits of n with 30 fractional bits, by repeated squaring of the significand. Pre: n > 0.
+[[nodiscard]] constexpr std::uint64_t log2_q30(std::uint64_t n) noexcept {
   const auto whole = static_cast<unsigned>(std::bit_width(n)) - 1U;
-  std::uint64_t significand = std::uint64_t{n} << (31U - whole);  // in [1, 2), 31 fractional bits
+  // In [1, 2), 31 fractional bits.
+  std::uint64_t significand = whole > 31 ? n >> (whole - 31U) : n << (31U - whole);
   std::uint64_t fraction = 0;
   for (int bit = 0; bit < 30; ++bit) {
     significand = (significand * significand) >> 31U;
@@ -35,31 +34,16 @@ inline constexpr std::uint64_t log2_e_q24 = 24204406;
   return (std::uint64_t{whole} << 30U) | fraction;
 }
 
-/// The same of a number whose 32 leading bits say it all. Pre: n > 0.
-[[nodiscard]] constexpr std::uint64_t wide_log2_q30(std::uint64_t n) noexcept {
-  const auto digits = static_cast<unsigned>(std::bit_width(n));
-  const unsigned excess = digits > 32 ? digits - 32 : 0;
-  return (std::uint64_t{excess} << 30U) + log2_q30(static_cast<std::uint32_t>(n >> excess));
-}
-
 /// ln(n) in units of 2^-18, rounded down. Pre: 0 < n < 2^62.
 [[nodiscard]] constexpr std::int64_t ln_q18(std::uint64_t n) noexcept {
-  return static_cast<std::int64_t>((wide_log2_q30(n) * ln2_q24) >> 36U);
+  return static_cast<std::int64_t>((log2_q30(n) * ln2_q24) >> 36U);
 }
 
 /// Rounded down.
 [[nodiscard]] constexpr std::uint64_t integer_sqrt(std::uint64_t n) noexcept {
   std::uint64_t root = 0;
-  if (std::is_constant_evaluated()) {
-    for (std::uint64_t bit = std::uint64_t{1} << 31U; bit != 0; bit >>= 1U)
-      if ((root + bit) * (root + bit) <= n) root += bit;
-    return root;
-  }
-  // Exact however the machine rounds: its root is a guess.
-  constexpr double most = 0xffffffffU;
-  root = static_cast<std::uint64_t>(std::min(std::sqrt(static_cast<double>(n)), most));
-  while (root * root > n) --root;
-  while (n - root * root > 2 * root) ++root;
+  for (std::uint64_t bit = std::uint64_t{1} << 31U; bit != 0; bit >>= 1U)
+    if ((root + bit) * (root + bit) <= n) root += bit;
   return root;
 }
 
@@ -105,6 +89,17 @@ inline std::uint64_t softmax_masses(std::span<const std::int64_t> logits,
 /// A threshold for draws of 53 bits: below it lies the given share of them.
 [[nodiscard]] constexpr std::uint64_t chance_q53(double share) noexcept {
   return static_cast<std::uint64_t>(share * 0x1p53);
+}
+
+/// A factor in steps of 2^-24, cut.
+[[nodiscard]] constexpr std::int64_t factor_q24(double factor) noexcept {
+  return static_cast<std::int64_t>(factor * 0x1p24);
+}
+
+/// The product in steps of 2^-18, rounded to nearest. Pre: below 2^63 before it is rounded.
+[[nodiscard]] constexpr std::int64_t product_q18(std::int64_t factor_q24,
+                                                 std::int64_t draw_q24) noexcept {
+  return (factor_q24 * draw_q24 + (std::int64_t{1} << 29U)) >> 30U;
 }
 
 }  // namespace detail

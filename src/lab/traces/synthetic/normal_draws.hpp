@@ -32,7 +32,7 @@ class normal_draws {
       v = coordinate((word >> 2U) & 0x7fffffffU);
       s = static_cast<std::uint64_t>(u * u + v * v);
     } while (s >= std::uint64_t{1} << 62U);
-    const auto halvings = (std::uint64_t{62} << 30U) - detail::wide_log2_q30(s);
+    const auto halvings = (std::uint64_t{62} << 30U) - detail::log2_q30(s);
     const auto radius =
         static_cast<std::int64_t>(detail::integer_sqrt((halvings * detail::ln2_q24) >> 5U));
     const auto length = static_cast<std::int64_t>(detail::integer_sqrt(s));
@@ -51,18 +51,4 @@ class normal_draws {
   bool has_second_ = false;
 };
 
-namespace detail {
-
-/// A factor in steps of 2^-24, cut.
-[[nodiscard]] constexpr std::int64_t factor_q24(double factor) noexcept {
-  return static_cast<std::int64_t>(factor * 0x1p24);
-}
-
-/// The product in steps of 2^-18, rounded to nearest. Pre: below 2^63 before it is rounded.
-[[nodiscard]] constexpr std::int64_t product_q18(std::int64_t factor_q24,
-                                                 std::int64_t draw_q24) noexcept {
-  return (factor_q24 * draw_q24 + (std::int64_t{1} << 29U)) >> 30U;
-}
-
-}  // namespace detail
 }  // namespace hotset

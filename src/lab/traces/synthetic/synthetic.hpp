@@ -43,7 +43,7 @@ namespace detail {
   std::vector<std::uint64_t> cumulative(ranks);
   std::uint64_t total = 0;
   for (std::size_t r = 0; r < ranks; ++r) {
-    total += exp2_minus_q40((s * log2_q30(static_cast<std::uint32_t>(r + 1))) >> 16U);
+    total += exp2_minus_q40((s * log2_q30(r + 1)) >> 16U);
     cumulative[r] = total;
   }
   return cumulative;
@@ -88,10 +88,8 @@ class popularity_router {
 
   void repeat(routing_trace& trace, const synthetic_place& place) const {
     const auto before = trace.index(place.token - config_.positions, place.layer);
-    for (std::size_t rank = 0; rank < static_cast<std::size_t>(config_.top_k); ++rank) {
-      const auto id = trace.ids[before + rank];
-      trace.ids.push_back(id);
-    }
+    for (std::size_t rank = 0; rank < static_cast<std::size_t>(config_.top_k); ++rank)
+      trace.ids.push_back(trace.ids[before + rank]);
   }
 
   void choose(routing_trace& trace, const synthetic_place& place) {
@@ -178,8 +176,7 @@ class logit_router {
     rows.add(ids, logits, masses_, total);
   }
   [[nodiscard]] std::string logits() const {
-    return "autoregressive; correlation " + shortest(*config_.autoregression) + ", spread " +
-           shortest(config_.logit_spread);
+    return "autoregressive; correlation " + shortest(*config_.autoregression);
   }
 
  private:

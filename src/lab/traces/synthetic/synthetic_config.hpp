@@ -31,11 +31,9 @@ struct synthetic_config {
   double position_stickiness = 0;
   /// Correlation, token to token, of logits that decide the routing; nothing: popularity and stickiness do.
   std::optional<double> autoregression = std::nullopt;
-  double logit_spread = 1.0;       ///< standard deviation of those logits
   std::uint32_t phase_length = 0;  ///< tokens after which the popular experts change; 0: never
   bool weights = true;
-  bool scores = false;       ///< logits, probabilities and predictions as well
-  double routed_mass = 0.5;  ///< least share of the probability that the routed experts hold
+  bool scores = false;  ///< logits, probabilities and predictions as well
   /// Chance that the prediction of an expert is another one's, or the standard deviation of gaussian noise.
   double predictor_noise = 0.0;
   noise_kind predictor_noise_kind = noise_kind::exchange;
@@ -43,7 +41,6 @@ struct synthetic_config {
   std::uint64_t seed = 1;
 
   static constexpr double most_gaussian_noise = 16;
-  static constexpr double most_logit_spread = 8;
 
   [[nodiscard]] validation validate() const {
     if (auto bad = geometry{layers, experts, top_k, 1, {expert_bytes}, {}}.validate()) return bad;
@@ -55,40 +52,26 @@ struct synthetic_config {
   }
 
  private:
-  /// What decides the routing one way has no meaning in the other.
   [[nodiscard]] validation validate_numbers() const {
     const bool gaussian = predictor_noise_kind == noise_kind::gaussian;
-    const bool drawn = !autoregression;
-    const double correlation = autoregression.value_or(0);
-    const auto within = [](double value, double most) { return value >= 0 && value <= most; };
+    constexpr double below_1 = 0x1.fffffffffffffp-1;
+    // Logits that decide the routing leave nothing to repeat.
+    const double sticky = autoregression ? 0 : 1;
+    const char* const accepted = autoregression ? "0 with autoregression" : "0..1";
     struct setting {
       const char* name;
       double value;
-      bool is_accepted;
+      double most;
       const char* accepted;
     };
     for (const auto& n :
-         {setting{"zipf", zipf, within(zipf, 8), "0..8"},
-          setting{"stickiness", stickiness, within(stickiness, 1), "0..1"},
-          setting{"position_stickiness", position_stickiness, within(position_stickiness, 1),
-                  "0..1"},
-          setting{"routed_mass", routed_mass, within(routed_mass, 0.99), "0..0.99"},
-          setting{"predictor_noise", predictor_noise,
-                  within(predictor_noise, gaussian ? most_gaussian_noise : 1),
-                  gaussian ? "0..16 (gaussian)" : "0..1"},
-          setting{"autoregression", correlation, correlation >= 0 && correlation < 1,
-                  "0 or more, below 1"},
-          setting{"logit_spread", logit_spread,
-                  drawn || (logit_spread > 0 && within(logit_spread, most_logit_spread)),
-                  "more than 0, at most 8"},
-          setting{"logit_spread", logit_spread, !drawn || logit_spread == 1,
-                  "1 without autoregression"},
-          setting{"stickiness", stickiness, drawn || stickiness == 0, "0 with autoregression"},
-          setting{"position_stickiness", position_stickiness, drawn || position_stickiness == 0,
-                  "0 with autoregression"},
-          setting{"routed_mass", routed_mass, drawn || routed_mass == 0.5,
-                  "0.5 (the default) with autoregression"}})
-      if (!n.is_accepted)
+         {setting{"zipf", zipf, 8, "0..8"},
+          {"stickiness", stickiness, sticky, accepted},
+          {"position_stickiness", position_stickiness, sticky, accepted},
+          {"predictor_noise", predictor_noise, gaussian ? most_gaussian_noise : 1,
+           gaussian ? "0..16 (gaussian)" : "0..1"},
+          {"autoregression", autoregression.value_or(0), below_1, "0 or more, below 1"}})
+      if (!(n.value >= 0 && n.value <= n.most))
         return error{std::string(n.name) + " = " + std::to_string(n.value) +
                      ", accepted: " + n.accepted};
     return std::nullopt;

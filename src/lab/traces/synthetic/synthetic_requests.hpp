@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "hotset/core/error.hpp"
@@ -30,14 +31,13 @@ struct synthetic_requests_config {
   std::uint64_t seed = 1;
 
   [[nodiscard]] validation validate() const {
-    const auto refuse = [](const char* name) {
-      return error{std::string("synthetic requests: ") + name + " = 0, accepted: 1 or more"};
-    };
-    if (requests == 0) return refuse("requests");
-    if (conversations == 0) return refuse("conversations");
-    if (turns == 0) return refuse("turns");
-    if (first_blocks == 0) return refuse("first_blocks");
-    if (block_tokens == 0) return refuse("block_tokens");
+    for (const auto& [name, value] : {std::pair("requests", requests),
+                                      {"conversations", conversations},
+                                      {"turns", turns},
+                                      {"first_blocks", first_blocks},
+                                      {"block_tokens", block_tokens}})
+      if (value == 0)
+        return error{std::string("synthetic requests: ") + name + " = 0, accepted: 1 or more"};
     const auto longest =
         std::uint64_t{shared_blocks} + first_blocks + std::uint64_t{turns - 1} * turn_blocks;
     if (longest > (std::uint64_t{1} << 31U) / block_tokens)

@@ -23,15 +23,13 @@ namespace detail {
 ///
 /// Masses: a routed expert has its gate weight. Each other one has its popularity times a draw, to the power 1, 1/2 or
 /// 1/4, scaled so that the best of them has a share in (0, 1) of what the least routed one has. The
-/// power and the share are drawn for each token and layer: some are peaked, some flat. Where the routed
-/// experts would hold less than routed_mass, all others are made smaller by one factor.
+/// power and the share are drawn for each token and layer: some are peaked, some flat. If the routed
+/// experts would hold less than half of the probability, all others are made smaller by one factor.
 /// Probabilities are masses by their sum, logits the logarithms of probabilities in steps of 2^-18.
 class synthetic_scores {
  public:
   explicit synthetic_scores(const synthetic_config& config)
       : random_(splitmix64(~config.seed).next()),
-        // A smaller mass sets no limit: none of the others passes a routed one, and they are 2^20 at most.
-        others_per_routed_((1.0 - config.routed_mass) / std::max(config.routed_mass, 0x1p-20)),
         masses_(static_cast<std::size_t>(config.experts)),
         steps_(masses_.size()) {}
 
@@ -80,14 +78,7 @@ class synthetic_scores {
       value = (most * std::max<std::uint64_t>(value, 1)) >> 23U;
       sum += value;
     }
-    return hand_out(shrinking(routed, sum));
-  }
-
-  /// The factor that leaves the routed experts their share; at most 1.
-  [[nodiscard]] double shrinking(std::uint64_t routed, std::uint64_t others) const {
-    const double room = others_per_routed_ * static_cast<double>(routed);
-    const auto taken = static_cast<double>(others);
-    return taken > room ? room / taken : 1.0;
+    return hand_out(sum > routed ? static_cast<double>(routed) / static_cast<double>(sum) : 1.0);
   }
 
   std::uint64_t hand_out(double factor) {
@@ -101,7 +92,6 @@ class synthetic_scores {
   }
 
   splitmix64 random_;
-  double others_per_routed_;
   std::vector<std::uint64_t> masses_;  // [E]
   std::vector<std::int64_t> steps_;    // [E] logits
   std::vector<std::pair<std::uint64_t, expert_id>> others_;

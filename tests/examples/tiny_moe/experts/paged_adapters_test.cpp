@@ -15,7 +15,6 @@
 #include "adapter_samples.hpp"
 #include "hotset/core/memory_budget.hpp"
 #include "lab/errors.hpp"
-#include "lab/replay/dimensions.hpp"
 #include "lab/replay/registry.hpp"
 #include "tiny_moe/experts/adapter_experts.hpp"
 #include "tiny_moe/serving/serving.hpp"
@@ -149,20 +148,21 @@ TEST(tiny_moe_paged_adapters, decisions_are_those_over_virtual_experts) {
     const auto experts = make_paged_experts(weights(), config, eviction);
     recording seen(*experts);
     (void)mixed_logits(seen, over_base().virtual_experts());
-    const auto replayed =
-        hotset::lab::make_pager({.eviction = eviction, .layout = config.layout}, {});
+    auto replayed = hotset::lab::make_pager({.eviction = eviction, .layout = config.layout});
+    auto plan = replayed.make_plan();
     std::uint64_t ordinal = 0;
     for (const auto& visit : seen.visits)
-      ASSERT_EQ(replayed->visit({.layer = visit.layer,
-                                 .step = visit.step,
-                                 .kind = static_cast<hotset::request_class>(visit.kind),
-                                 .experts = visit.ids,
-                                 .ordinal = ordinal++,
-                                 .sequences = visit.sequences}),
+      ASSERT_EQ(replayed.serve({.layer = visit.layer,
+                                .step = visit.step,
+                                .kind = static_cast<hotset::request_class>(visit.kind),
+                                .experts = visit.ids,
+                                .ordinal = ordinal++,
+                                .sequences = visit.sequences},
+                               plan, [](const hotset::visit_group&) {}),
                 hotset::status::ok);
     EXPECT_GT(experts->stats().misses, 500U);
-    EXPECT_EQ(replayed->stats().misses, experts->stats().misses);
-    EXPECT_EQ(replayed->decision_hash(), experts->decision_hash());
+    EXPECT_EQ(replayed.stats().misses, experts->stats().misses);
+    EXPECT_EQ(replayed.decision_hash(), experts->decision_hash());
   }
 }
 

@@ -11,7 +11,7 @@
 #include "hotset/admission/budgeted.hpp"
 #include "hotset/eviction/lru.hpp"
 #include "lab/errors.hpp"
-#include "lab/replay/dimensions.hpp"
+#include "lab/replay/registry.hpp"
 #include "paging_samples.hpp"
 
 namespace paged_experts_test {

@@ -10,7 +10,7 @@
 
 #include "hotset/eviction/least_stale.hpp"
 #include "hotset/predict/co_activation.hpp"
-#include "lab/replay/dimensions.hpp"
+#include "lab/replay/registry.hpp"
 #include "paging_samples.hpp"
 #include "tiny_moe/experts/paging_choice.hpp"
 #include "tiny_moe/model/gate_hook.hpp"

@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "hotset/paging/any_pager.hpp"
+#include "hotset/paging/pager.hpp"
 #include "hotset/trace/native_trace_writer.hpp"
 #include "hotset/trace/visit_sequence.hpp"
 #include "lab/replay/registry.hpp"
@@ -56,10 +56,11 @@ hotset::routing_trace through_a_file(const hotset::routing_trace& trace) {
   return read;
 }
 
-void replay(hotset::any_pager& pager, const hotset::visit_sequence& visits) {
-  for (std::size_t i = 0; i < visits.size(); ++i) {
-    ASSERT_EQ(pager.visit(visits[i]), hotset::status::ok);
-  }
+template <class Pager>
+void replay(Pager& pager, const hotset::visit_sequence& visits) {
+  auto plan = pager.make_plan();
+  for (std::size_t i = 0; i < visits.size(); ++i)
+    ASSERT_EQ(pager.serve(visits[i], plan, [](const hotset::visit_group&) {}), hotset::status::ok);
 }
 
 TEST(tiny_moe_trace, replaying_it_decides_what_the_engine_decided) {
@@ -74,14 +75,14 @@ TEST(tiny_moe_trace, replaying_it_decides_what_the_engine_decided) {
         const hotset::visit_sequence visits(trace);
         EXPECT_EQ(visits.size(), (engine_side.trace.step.back() + 1) * layers);
 
-        hotset::pager_model<lru_pager> same{lru_pager({.layout = layout})};
+        lru_pager same({.layout = layout});
         replay(same, visits);
         EXPECT_EQ(same.decision_hash(), engine_side.hash);
         EXPECT_EQ(same.stats().hits, engine_side.hits);
 
-        const auto by_name = hotset::lab::make_pager({.eviction = "lru", .layout = layout}, {});
-        replay(*by_name, visits);
-        EXPECT_EQ(by_name->decision_hash(), engine_side.hash);
+        auto by_name = hotset::lab::make_pager({.eviction = "lru", .layout = layout});
+        replay(by_name, visits);
+        EXPECT_EQ(by_name.decision_hash(), engine_side.hash);
       }
     }
   }

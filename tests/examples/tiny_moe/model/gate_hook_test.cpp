@@ -19,7 +19,7 @@
 #include "hotset/predict/expert_map.hpp"
 #include "hotset/predict/learned_gate.hpp"
 #include "lab/errors.hpp"
-#include "lab/replay/dimensions.hpp"
+#include "lab/replay/registry.hpp"
 #include "paging_samples.hpp"
 #include "tiny_moe/experts/paging_choice.hpp"
 #include "tiny_moe/experts/tracing_experts.hpp"

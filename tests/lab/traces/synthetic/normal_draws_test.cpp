@@ -2,7 +2,6 @@
 #include "lab/traces/synthetic/normal_draws.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstdint>
 #include <vector>
@@ -54,27 +53,6 @@ TEST(normal_draws, are_what_the_polar_method_makes_of_the_words) {
   }
 }
 
-TEST(normal_draws, have_the_moments_of_the_normal_distribution) {
-  constexpr std::size_t n = 1U << 20U;
-  const auto made = drawn(2, n);
-  std::array<double, 5> moments{};
-  double neighbours = 0;
-  for (std::size_t i = 0; i < n; ++i) {
-    double power = 1;
-    for (auto& moment : moments) {
-      moment += power / n;
-      power *= made[i];
-    }
-    if (i > 0) neighbours += made[i] * made[i - 1] / n;
-  }
-  // Five standard errors each.
-  EXPECT_NEAR(moments[1], 0, 5 * std::sqrt(1.0 / n));
-  EXPECT_NEAR(moments[2], 1, 5 * std::sqrt(2.0 / n));
-  EXPECT_NEAR(moments[3], 0, 5 * std::sqrt(15.0 / n));
-  EXPECT_NEAR(moments[4], 3, 5 * std::sqrt(96.0 / n));
-  EXPECT_NEAR(neighbours, 0, 5 * std::sqrt(1.0 / n));
-}
-
 TEST(normal_draws, are_normal_also_in_the_tails) {
   constexpr std::size_t n = 1U << 20U;
   auto made = drawn(3, n);
@@ -95,16 +73,6 @@ TEST(normal_draws, are_normal_also_in_the_tails) {
     const double wanted = n * std::erfc(limit / std::sqrt(2.0));
     EXPECT_NEAR(beyond(limit), wanted, 5 * std::sqrt(wanted)) << limit;
   }
-}
-
-TEST(normal_draws, products_are_rounded_to_nearest) {
-  using namespace hotset::detail;
-  EXPECT_EQ(factor_q24(0.5), 1 << 23);
-  EXPECT_EQ(product_q18(factor_q24(0.5), 3 << 24), 3 << 17);
-  EXPECT_EQ(product_q18(factor_q24(1), 31), 0);
-  EXPECT_EQ(product_q18(factor_q24(1), 32), 1);
-  EXPECT_EQ(product_q18(factor_q24(1), -32), 0) << "halves go up";
-  EXPECT_EQ(product_q18(factor_q24(1), -33), -1);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "lab/replay/engine_settings.hpp"
+#include "lab/studies/engine_settings.hpp"
 
 #include <algorithm>
 #include <array>
@@ -12,22 +12,27 @@
 #include <fmt/format.h>
 
 #include "hotset/core/numbers/units.hpp"
-#include "lab/replay/device_share.hpp"
+#include "lab/studies/device_share.hpp"
 
 namespace hotset::lab {
+
+namespace {
+/// The experts of a layer.
+std::uint64_t layer_bytes(const memory_model& model, layer_id layer) {
+  return model.experts.bytes_of(layer) * static_cast<std::uint64_t>(model.experts.experts);
+}
+}  // namespace
 
 std::uint64_t expert_bytes_from(const memory_model& model, std::uint64_t first) {
   std::uint64_t bytes = 0;
   for (auto l = static_cast<layer_id>(first); l < model.experts.layers; ++l)
-    bytes += model.experts.bytes_of(l) * static_cast<std::uint64_t>(model.experts.experts);
+    bytes += layer_bytes(model, l);
   return bytes;
 }
 
 std::uint64_t layers_left_on_host(const memory_model& model, std::uint64_t bytes) {
-  auto on_device = model.all_expert_bytes();
   std::uint64_t layers = 0;
-  for (layer_id l{}; l < model.experts.layers && on_device > bytes; ++l, ++layers)
-    on_device -= model.experts.bytes_of(l) * static_cast<std::uint64_t>(model.experts.experts);
+  while (expert_bytes_from(model, layers) > bytes) ++layers;
   return layers;
 }
 
@@ -124,23 +129,19 @@ std::string gibibytes_down(std::uint64_t bytes) {
 }
 
 void add_vllm(memory_plan& plan) {
-  const auto type = flags_of(vllm_types, plan.device.kv_bits);
+  const auto& device = plan.device;
+  const auto leave_out = [&](const std::string& why) {
+    plan.notes.push_back("vllm is left out: " + why);
+  };
+  const auto type = flags_of(vllm_types, device.kv_bits);
   constexpr std::array<std::uint64_t, 7> block_sizes = {1, 8, 16, 32, 64, 128, 256};
-  if (plan.device.model.has_kv() &&
-      std::ranges::find(block_sizes, plan.device.block_tokens) == block_sizes.end()) {
-    plan.notes.push_back(fmt::format("vllm is left out: it has blocks of {} tokens, not {}",
-                                     fmt::join(block_sizes, ", "), plan.device.block_tokens));
-    return;
-  }
-  if (!plan.device.model.is_causal) {
-    plan.notes.emplace_back("vllm is left out: it decodes causal models alone");
-    return;
-  }
-  if (!type && plan.device.model.has_kv()) {
-    plan.notes.push_back(
-        fmt::format("vllm is left out: it has no KV cache of {} bits", plan.device.kv_bits));
-    return;
-  }
+  if (device.model.has_kv() &&
+      std::ranges::find(block_sizes, device.block_tokens) == block_sizes.end())
+    return leave_out(fmt::format("it has blocks of {} tokens, not {}", fmt::join(block_sizes, ", "),
+                                 device.block_tokens));
+  if (!device.model.is_causal) return leave_out("it decodes causal models alone");
+  if (!type && device.model.has_kv())
+    return leave_out(fmt::format("it has no KV cache of {} bits", device.kv_bits));
   // One figure for all devices: what each of them has.
   auto blocks = plan.kv_blocks;
   for (const auto& share : plan.devices) blocks = std::min(blocks, share.kv_blocks);
@@ -180,94 +181,54 @@ std::vector<model_block> blocks_of(const memory_model& model) {
   return out;
 }
 
-/// A device's part of the model, cut between layers.
-struct layer_range {
-  std::size_t first = 0, end = 0;      ///< blocks
-  std::uint64_t room = 0;              ///< for routed experts
+/// The model cut between layers, and the blocks whose experts stay on the host.
+struct llama_layout {
+  std::size_t blocks = 0;
+  std::vector<std::size_t> shares{};   ///< by device; the output counts as one block more
   std::vector<std::size_t> on_host{};  ///< blocks
+  std::uint64_t room = 0;              ///< for routed experts, of the last device
   bool fits = true;                    ///< with all experts on the host
 };
 
-/// Shares of blocks and the output, which counts as one more, as even as can be.
-std::vector<std::size_t> even_shares(std::size_t blocks, std::size_t devices) {
-  std::vector<std::size_t> out;
-  const auto all = blocks + 1;
-  for (std::size_t d = 0; d < devices; ++d)
-    out.push_back((d + 1) * all / devices - d * all / devices);
-  return out;
-}
-
-class llama_layout {
- public:
-  explicit llama_layout(const plan_request& request)
-      : request_(request), blocks_(blocks_of(request.model)) {
-    std::uint64_t inside = 0;
-    for (const auto& block : blocks_) inside += block.resident_bytes;
-    outside_ = request.model.resident_bytes - inside;
-    shares_ = even_shares(blocks_.size(), request.devices);
-    std::size_t first = 0;
-    layer_id layer{};
-    for (const auto share : shares_) {
-      const auto end = std::min(first + share, blocks_.size());
-      ranges_.push_back(range(first, end, layer));
-      first = end;
-    }
-  }
-
-  [[nodiscard]] bool fits() const {
-    return std::ranges::all_of(ranges_, [](const layer_range& r) { return r.fits; });
-  }
-  [[nodiscard]] const std::vector<layer_range>& ranges() const noexcept { return ranges_; }
-  [[nodiscard]] const std::vector<std::size_t>& shares() const noexcept { return shares_; }
-  [[nodiscard]] std::size_t blocks() const noexcept { return blocks_.size(); }
-  [[nodiscard]] std::vector<std::size_t> on_host() const {
-    std::vector<std::size_t> out;
-    for (const auto& r : ranges_) out.insert(out.end(), r.on_host.begin(), r.on_host.end());
-    return out;
-  }
-
- private:
-  /// layer: the first MoE layer of the range; behind it afterwards.
-  layer_range range(std::size_t first, std::size_t end, layer_id& layer) {
-    layer_range out{first, end};
-    auto used = request_.reserve_bytes + (end == blocks_.size() ? outside_ : 0);
+llama_layout llama_layout_of(const plan_request& r) {
+  const auto blocks = blocks_of(r.model);
+  llama_layout out{.blocks = blocks.size()};
+  // Embeddings and output; the former stay on the host, but are counted.
+  auto outside = r.model.resident_bytes;
+  for (const auto& block : blocks) outside -= block.resident_bytes;
+  const auto all = blocks.size() + 1;
+  layer_id layer{};
+  std::size_t b = 0;
+  for (std::size_t d = 0; d < r.devices; ++d) {
+    out.shares.push_back((d + 1) * all / r.devices - d * all / r.devices);
+    const auto end = std::min(b + out.shares.back(), blocks.size());
+    auto used = r.reserve_bytes + (end == blocks.size() ? outside : 0);
     std::uint64_t experts = 0;
     std::vector<std::pair<std::size_t, std::uint64_t>> moe;  // block, and the bytes of its experts
-    for (auto b = first; b < end; ++b) {
-      used += blocks_[b].resident_bytes +
-              request_.concurrency * llama_kv_bytes(blocks_[b], request_.context);
-      if (!blocks_[b].is_moe) continue;
-      const auto bytes = request_.model.experts.bytes_of(layer) *
-                         static_cast<std::uint64_t>(request_.model.experts.experts);
+    for (; b < end; ++b) {
+      used += blocks[b].resident_bytes + r.concurrency * llama_kv_bytes(blocks[b], r.context);
+      if (!blocks[b].is_moe) continue;
+      moe.emplace_back(b, layer_bytes(r.model, layer));
       ++layer;
-      moe.emplace_back(b, bytes);
-      experts += bytes;
+      experts += moe.back().second;
     }
-    out.fits = used <= request_.device_bytes;
-    out.room = out.fits ? request_.device_bytes - used : 0;
+    out.fits = out.fits && used <= r.device_bytes;
+    out.room = out.fits ? r.device_bytes - used : 0;
     for (const auto& [block, bytes] : moe) {
       if (experts <= out.room) break;
       out.on_host.push_back(block);
       experts -= bytes;
     }
-    return out;
   }
-
-  const plan_request& request_;
-  std::vector<model_block> blocks_;
-  /// Embeddings and output; the former stay on the host, but are counted.
-  std::uint64_t outside_ = 0;
-  std::vector<std::size_t> shares_;
-  std::vector<layer_range> ranges_;
-};
+  return out;
+}
 
 /// Devices have whole layers here: neither split is llama.cpp's for experts.
 std::string llama_devices(const llama_layout& layout) {
-  auto text = fmt::format(" -sm layer -ts {}", fmt::join(layout.shares(), ","));
-  const auto on_host = layout.on_host();
-  if (!on_host.empty())
+  auto text = fmt::format(" -sm layer -ts {}", fmt::join(layout.shares, ","));
+  if (!layout.on_host.empty())
     text += fmt::format(R"( -ot "blk\.({})\.ffn_(up|down|gate|gate_up)_(ch|)exps=CPU")",
-                        fmt::join(on_host, "|"));
+                        fmt::join(layout.on_host, "|"));
   return text;
 }
 
@@ -284,16 +245,16 @@ void add_llama(memory_plan& plan) {
     return leave_out(fmt::format("it takes {} devices at most", most_devices));
   if (r.devices > 1 && r.model.blocks.empty())
     return leave_out("it gives devices whole layers, and nobody said what is in each");
-  const llama_layout layout(r);
-  if (!layout.fits())
+  const auto layout = llama_layout_of(r);
+  if (!layout.fits)
     return leave_out(
         "with its own padding of contexts, or with whole layers on each device, the "
         "rest of the model does not fit");
   // -c is of all sessions together; -ngl counts the output as a layer.
   const auto common =
-      fmt::format("-ngl {} -c {} -np {}{}", std::max<std::size_t>(99, layout.blocks() + 1),
+      fmt::format("-ngl {} -c {} -np {}{}", std::max<std::size_t>(99, layout.blocks + 1),
                   r.context * r.concurrency, r.concurrency, type.value_or(""));
-  const auto on_host = layout.on_host();
+  const auto& on_host = layout.on_host;
   if (r.devices > 1) {
     plan.settings.push_back({"llama.cpp", common + llama_devices(layout)});
     return;
@@ -302,7 +263,7 @@ void add_llama(memory_plan& plan) {
   plan.settings.push_back(
       {"llama.cpp",
        on_host.empty() ? common : fmt::format("{} --n-cpu-moe {}", common, on_host.back() + 1)});
-  const auto room = layout.ranges().front().room / 1_MiB;
+  const auto room = layout.room / 1_MiB;
   if (!on_host.empty() && room > 0)
     plan.settings.push_back({"llama.cpp, with its expert cache",
                              fmt::format("{} --cpu-moe --moe-cache-mib {}", common, room)});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "lab/replay/device_share.hpp"
+#include "lab/studies/device_share.hpp"
 
 #include <algorithm>
 
@@ -11,11 +11,6 @@ std::uint64_t divided_up(std::uint64_t whole, std::uint64_t parts) noexcept {
 }
 
 }  // namespace
-
-expert_draw draw_of(const plan_request& request) noexcept {
-  return {request.concurrency, static_cast<std::uint64_t>(request.model.experts.experts),
-          static_cast<std::uint64_t>(request.model.experts.top_k)};
-}
 
 expert_range experts_on(const plan_request& request, std::uint32_t device) noexcept {
   const auto all = static_cast<std::uint64_t>(request.model.experts.experts);
@@ -68,11 +63,11 @@ routing_trace trace_on(const routing_trace& trace, const expert_range& experts,
   const auto first = static_cast<expert_id>(experts.first);
   for (std::size_t t = 0; t < trace.tokens(); ++t)
     for (const auto l : each<layer_id>(trace.layers)) {
-      const auto row = out.ids.size();
+      const auto begin = out.ids.size();
       for (const auto id : trace.ids_of(t, l))
-        if (id >= first && id < first + out.experts && out.ids.size() < row + width)
+        if (id >= first && id < first + out.experts && out.ids.size() < begin + width)
           out.ids.push_back(expert_id{id - first});
-      out.ids.resize(row + width, no_expert);
+      out.ids.resize(begin + width, no_expert);
     }
   return out;
 }

@@ -9,14 +9,6 @@
 
 namespace hotset::lab {
 
-/// How a step draws experts, whichever device has them.
-struct expert_draw {
-  std::uint64_t tokens = 1;   ///< of a step, on all devices
-  std::uint64_t experts = 1;  ///< of a layer, on all devices
-  std::uint64_t top_k = 1;
-};
-[[nodiscard]] expert_draw draw_of(const plan_request& request) noexcept;
-
 /// Experts of each layer from first on, on one device.
 struct expert_range {
   std::uint64_t first = 0, count = 0;
