@@ -108,8 +108,7 @@ TEST(expert_library, layouts_and_shape_have_the_bytes_of_the_tensors) {
   ASSERT_EQ(layouts.size(), 4U);
   EXPECT_FALSE(shape.validate());
   ASSERT_EQ(shape.precisions(), 4U);
-  EXPECT_EQ(shape.layers, 12);
-  EXPECT_EQ(shape.experts, 32);
+  EXPECT_EQ(shape.keys(), 12U * 32U);
   EXPECT_EQ(shape.top_k, 4);
   EXPECT_EQ(shape.max_tokens_per_visit, 7);
   EXPECT_EQ(library.shape().max_tokens_per_visit, 2048);
@@ -119,13 +118,12 @@ TEST(expert_library, layouts_and_shape_have_the_bytes_of_the_tensors) {
   for (const auto p : each<precision_id>(4)) {
     EXPECT_FALSE(layouts[index_of(p)].validate());
     EXPECT_EQ(layouts[index_of(p)].bytes(), shape.bytes_of(0_layer, p));
-    ASSERT_EQ(layouts[index_of(p)].tensors.size(), 3U);
-    EXPECT_EQ(layouts[index_of(p)].tensors[0].name, "gate_proj");
-    EXPECT_EQ(layouts[index_of(p)].tensors[1].name, "up_proj");
-    EXPECT_EQ(layouts[index_of(p)].tensors[2].name, "down_proj");
-    for (std::size_t t = 0; t < 3; ++t)
-      EXPECT_EQ(layouts[index_of(p)].tensors[t].bytes,
-                library.tensors({5_layer, 5_expert}, p)[t].size());
+    const auto& tensors = layouts[index_of(p)].tensors;
+    ASSERT_EQ(tensors.size(), 3U);
+    for (std::size_t t = 0; t < 3; ++t) {
+      EXPECT_EQ(tensors[t].name, (std::array{"gate_proj", "up_proj", "down_proj"}[t]));
+      EXPECT_EQ(tensors[t].bytes, library.tensors({5_layer, 5_expert}, p)[t].size());
+    }
   }
   const expert_library two(weights(), "4:2");
   EXPECT_THAT(two.shape().expert_bytes, ElementsAre(6624U));
