@@ -2,7 +2,6 @@
 // Holds every header to the rules, and shows for each rule a text that breaks it.
 #include "header_rules.hpp"
 
-#include <algorithm>
 #include <cstddef>
 #include <filesystem>
 #include <map>

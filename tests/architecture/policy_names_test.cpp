@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A new policy is its header and one line of cmake/hotset_policies.cmake. Here stands who else may name one, and why;
 // whoever names another policy makes the next one harder to add.
-#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -9,7 +8,6 @@
 #include <regex>
 #include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>

@@ -7,7 +7,6 @@
 #include <span>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "hotset/cache/slot_cache.hpp"
 #include "hotset/policy/any/any_admission_policy.hpp"

@@ -6,7 +6,6 @@
 #include <set>
 #include <vector>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "fake_machine.hpp"

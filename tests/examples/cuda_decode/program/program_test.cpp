@@ -170,7 +170,11 @@ TEST(program, keeps_the_arms_that_are_done_when_a_later_one_fails) {
   fake_machine machine;
   machine.api.fail("cudaMalloc", whole.api.calls("cudaMalloc"),
                    hotset::cuda::error_code::memory_allocation);
-  EXPECT_EQ(run(machine, with_file).code, failure);
+  const auto got = run(machine, with_file);
+  EXPECT_EQ(got.code, failure);
+  EXPECT_THAT(got.err, HasSubstr("cudaMalloc"));
+  EXPECT_EQ(lines(got.err), 1U);
+  EXPECT_EQ(machine.api.leaks(), 0U);
   const auto kept = file.read();
   EXPECT_EQ(kept["finished"], false);
   ASSERT_EQ(kept["arms"].size(), all["arms"].size() - 1);
@@ -276,16 +280,6 @@ TEST(program, helps) {
   EXPECT_EQ(got.code, ok);
   EXPECT_THAT(got.out, HasSubstr("Attention, router\n                               and the sum"));
   for (const auto name : shape_names()) EXPECT_THAT(got.out, HasSubstr(std::string(name)));
-}
-
-TEST(program, tells_a_failure_of_the_device_in_one_line) {
-  fake_machine machine;
-  machine.api.fail("cudaMalloc", 3, hotset::cuda::error_code::memory_allocation);
-  const auto got = run(machine, {"--shape", "small-bf16", "--steps", "2", "--warmup", "1"});
-  EXPECT_EQ(got.code, failure);
-  EXPECT_THAT(got.err, HasSubstr("cudaMalloc"));
-  EXPECT_EQ(lines(got.err), 1U);
-  EXPECT_EQ(machine.api.leaks(), 0U);
 }
 
 }  // namespace

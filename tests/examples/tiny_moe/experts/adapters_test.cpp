@@ -2,10 +2,8 @@
 #include "tiny_moe/experts/adapters.hpp"
 
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "adapter_samples.hpp"

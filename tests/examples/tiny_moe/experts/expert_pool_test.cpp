@@ -2,7 +2,6 @@
 #include "tiny_moe/experts/expert_pool.hpp"
 
 #include <algorithm>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -91,14 +90,6 @@ TEST(expert_pool, is_there_only_with_a_budget) {
   paging_config plain;
   plain.layout = layout_of(weights(), cache_scope::per_layer, "6", 16);
   EXPECT_EQ(make_paged_experts(weights(), plain, "lru")->slots(), nullptr);
-}
-
-TEST(expert_pool, memory_that_is_not_there_is_refused) {
-  hotset::memory_budget little(4 * unit_bytes);
-  const auto experts = make_paged_experts(weights(), shared_memory::paging(little), "lru");
-  EXPECT_EQ(experts->slots()->open(5), status::exceeds_memory);
-  EXPECT_EQ(little.in_use(), 0U);
-  EXPECT_EQ(experts->slots()->open(4), status::ok);
 }
 
 // (D1), (D2): from the fewest experts to the most and back, again and again, with sessions under way.

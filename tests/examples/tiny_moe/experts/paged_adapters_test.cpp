@@ -2,7 +2,6 @@
 // Adapters whose experts are paged: keys are layers and virtual experts.
 #include <algorithm>
 #include <cstdint>
-#include <memory>
 #include <set>
 #include <string>
 #include <tuple>

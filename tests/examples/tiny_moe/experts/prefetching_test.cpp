@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Exact combinations stay byte-identical with prefetch on, whatever the backend does to the copies.
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <tuple>
 

@@ -107,7 +107,6 @@ TEST(tiny_moe_trace, what_else_is_recorded_is_what_the_router_saw) {
   EXPECT_EQ(trace.kind.back(), hotset::request_class::decode);
   EXPECT_EQ(trace.prediction_depth, 1);
 
-  std::size_t foreseen = 0, uses = 0;
   std::vector<float> row(hidden), scores(experts);
   for (std::size_t t = 0; t < trace.tokens(); ++t) {
     for (std::size_t l = 0; l < layers; ++l) {
@@ -133,21 +132,10 @@ TEST(tiny_moe_trace, what_else_is_recorded_is_what_the_router_saw) {
       for (std::size_t i = 0; i < hidden; ++i) row[i] = trace.hidden[place * hidden + i];
       project(weights().layer(l + 1).router.data(), hidden, experts, row.data(), 1, scores.data());
       softmax(scores, scores.data());
-      for (const auto e : hotset::each<hotset::expert_id>(32)) {
+      for (const auto e : hotset::each<hotset::expert_id>(32))
         ASSERT_NEAR(at(trace.predictions, e), scores[index_of(e)], 1e-2);
-      }
-      std::vector<std::int32_t> next(top_k);
-      std::vector<float> shares(top_k);
-      select_top_k(scores, next, shares);
-      for (const auto id : trace.ids_of(t, static_cast<hotset::layer_id>(l + 1))) {
-        foreseen += std::find(next.begin(), next.end(), id) != next.end() ? 1U : 0U;
-        ++uses;
-      }
     }
   }
-  RecordProperty("foreseen",
-                 std::to_string(100.0 * static_cast<double>(foreseen) / static_cast<double>(uses)));
-  EXPECT_GT(foreseen * 8, uses * 2);  // 1 in 8 by chance
 }
 
 TEST(tiny_moe_trace, a_pass_that_does_not_fit_is_refused) {

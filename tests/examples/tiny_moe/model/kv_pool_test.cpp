@@ -5,7 +5,6 @@
 #include <fstream>
 #include <list>
 #include <map>
-#include <memory>
 #include <new>
 #include <string>
 #include <string_view>
@@ -138,23 +137,6 @@ TEST(kv_pool, a_configuration_that_cannot_work_is_refused) {
   memory_budget small(1000);
   EXPECT_THROW(kv_pool(shape, {.block_tokens = 4, .blocks = 2, .budget = &small}), std::bad_alloc);
   EXPECT_EQ(small.in_use(), 0U);
-}
-
-TEST(kv_pool, whole_blocks_of_an_equal_beginning_are_reused) {
-  kv_pool pool(shape, {.block_tokens = 4, .blocks = 8});
-  auto first = begin(pool, "abcdefghij");
-  EXPECT_EQ(pool.in_use(), 3U);
-  written second{.id = pool.open(), .text = {}};
-  EXPECT_EQ(pool.shared(bytes_of("abcdefghij")), 2U);
-  EXPECT_EQ(reuse(pool, second, "abcdefghij"), 8U);
-  EXPECT_EQ(pool.in_use(), 3U);  // "ij" belongs to the first alone
-  EXPECT_TRUE(write(pool, second, "xy"));
-  EXPECT_EQ(pool.in_use(), 4U);
-  EXPECT_EQ(wrong_values(pool, first), 0U);
-  EXPECT_EQ(wrong_values(pool, second), 0U);
-  EXPECT_EQ(reuse(pool, second, "zzzz"), 0U);  // it ends inside a block
-  EXPECT_EQ(pool.stats().hits, 2U);
-  EXPECT_EQ(pool.stats().misses, 2U);
 }
 
 TEST(kv_pool, a_beginning_is_shared_only_under_the_same_adapter) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tiny_moe/model/model.hpp"
 
+#include <array>
 #include <cstring>
 #include <filesystem>
 #include <string>
@@ -80,14 +81,10 @@ class model_folder : public testing::Test {
 TEST_F(model_folder, as_it_is_opens) {
   EXPECT_EQ(refusal(), "accepted");
   const model opened(folder_.path());
-  EXPECT_EQ(opened.config().layers, 12U);
-  EXPECT_EQ(opened.config().experts, 32U);
-  EXPECT_EQ(opened.config().top_k, 4U);
-  EXPECT_EQ(opened.config().heads, 4U);
-  EXPECT_EQ(opened.config().head_size, 24U);
-  EXPECT_EQ(opened.config().hidden_size, 96U);
-  EXPECT_EQ(opened.config().inner_size, 40U);
-  EXPECT_EQ(opened.config().max_positions, 2048U);
+  const auto& c = opened.config();
+  EXPECT_THAT((std::array{c.layers, c.experts, c.top_k, c.heads, c.head_size, c.hidden_size,
+                          c.inner_size, c.max_positions}),
+              testing::ElementsAre(12U, 32U, 4U, 4U, 24U, 96U, 40U, 2048U));
 }
 
 TEST_F(model_folder, a_missing_file_is_named) {

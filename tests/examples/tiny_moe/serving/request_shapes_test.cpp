@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tiny_moe/serving/request_shapes.hpp"
 
-#include <algorithm>
 #include <set>
 #include <string>
 #include <vector>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 namespace request_shapes_test {

@@ -54,21 +54,6 @@ TEST(tiny_moe_clock_check, prefetches_are_replayed_and_a_table_learns_in_the_rep
   EXPECT_NE(found.clock_predictions, by_router.clock_predictions);
 }
 
-// Nothing is prefetched: which experts are there does not depend on when copies arrive.
-TEST(tiny_moe_clock_check, slots_that_are_freed_ahead_are_freed_in_the_replay_too) {
-  for (const char* pre_eviction : {"active_evict", "active_evict:release=end"})
-    for (const char* predictor : {"last-routed", "activation-matrix"}) {
-      auto choice = over_a_link("no_prefetch");
-      choice.link = "4GB/s";
-      choice.policies.eviction = "importance";
-      choice.policies.pre_eviction = pre_eviction;
-      choice.policies.predictor = predictor;
-      const auto found = compare_with_clock(weights(), choice, texts, 4);
-      EXPECT_GT(found.engine_misses, 0U);
-      EXPECT_EQ(found.engine_misses, found.clock_misses) << pre_eviction << ", " << predictor;
-    }
-}
-
 TEST(tiny_moe_clock_check, refuses_what_the_engine_refuses_and_what_no_trace_can_feed) {
   EXPECT_THROW((void)compare_with_clock(weights(), over_a_link("noisy_oracle"), texts, 4),
                hotset::lab::usage_error);

@@ -7,7 +7,6 @@
 #include <cstring>
 #include <map>
 #include <span>
-#include <string>
 #include <string_view>
 #include <thread>
 #include <vector>
