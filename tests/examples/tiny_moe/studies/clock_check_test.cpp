@@ -11,8 +11,7 @@ namespace {
 
 using namespace paging_samples;
 
-const std::vector<named_text> texts{{"sum", "Q: what is 12 + 30? A:"},
-                                    {"ledger", "The ledger of the house was kept"}};
+const std::vector<named_text> texts{{"sum", "Q: what is 12 + 30? A:"}};
 
 paging_choice over_a_link(const char* prefetch) {
   paging_choice choice;
