@@ -4,12 +4,12 @@
 #include <filesystem>
 #include <string>
 #include <tuple>
-#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "case_names.hpp"
 #include "command_runs.hpp"
 
 namespace serve_adapters_command_test {
@@ -31,27 +31,31 @@ std::string folders() {
   return out;
 }
 
-TEST(serve_adapters_command, what_is_refused_is_one_line_and_its_own_exit_code) {
-  const std::vector<std::tuple<const char*, int, const char*>> rows{
-      {"", 2, "ADAPTER"},
-      {"/nowhere --adapters 0", 2, "--adapters"},
-      {"/nowhere --adapters 5,many", 2, "--adapters"},
-      {"/nowhere --alpha 0", 2, "--alpha"},
-      {"/nowhere --alpha 1,2", 2, "--alpha"},
-      {"/nowhere --rate 0", 2, "--rate"},
-      {"/nowhere --requests 0", 2, "--requests"},
-      {"/nowhere --places 257", 2, "--places"},
-      {"/nowhere --repeats 0", 2, "--repeats"},
-      {"/nowhere --tokens 3000", 2, "tokens = 3000, accepted: 1..1985"},
-      {"/nowhere --columns nothing", 2, "nothing"},
-      {"/nowhere --json --columns ttft", 2, "--columns"},
-      {"/nowhere --alhpa 1", 2, "did you mean --alpha?"},
-      {"/nowhere", 4, "/nowhere"},
-      {"/nowhere --model /nobody", 4, "/nobody/config.json"},
-      {"/nowhere --prompts /nobody.txt", 4, "/nobody.txt"}};
-  for (const auto& [arguments, code, says] : rows)
-    command_runs::expect_refused(std::string("serve-adapters ") + arguments, code, says);
+using refusal = std::tuple<const char*, int, const char*>;
+class serve_adapters_refusal : public testing::TestWithParam<refusal> {};
+
+TEST_P(serve_adapters_refusal, is_one_line_and_its_own_exit_code) {
+  const auto& [arguments, code, says] = GetParam();
+  command_runs::expect_refused(std::string("serve-adapters ") + arguments, code, says);
 }
+const refusal refusals[] = {{"", 2, "ADAPTER"},
+                            {"/nowhere --adapters 0", 2, "--adapters"},
+                            {"/nowhere --adapters 5,many", 2, "--adapters"},
+                            {"/nowhere --alpha 0", 2, "--alpha"},
+                            {"/nowhere --alpha 1,2", 2, "--alpha"},
+                            {"/nowhere --rate 0", 2, "--rate"},
+                            {"/nowhere --requests 0", 2, "--requests"},
+                            {"/nowhere --places 257", 2, "--places"},
+                            {"/nowhere --repeats 0", 2, "--repeats"},
+                            {"/nowhere --tokens 3000", 2, "tokens = 3000, accepted: 1..1985"},
+                            {"/nowhere --columns nothing", 2, "nothing"},
+                            {"/nowhere --json --columns ttft", 2, "--columns"},
+                            {"/nowhere --alhpa 1", 2, "did you mean --alpha?"},
+                            {"/nowhere", 4, "/nowhere"},
+                            {"/nowhere --model /nobody", 4, "/nobody/config.json"},
+                            {"/nowhere --prompts /nobody.txt", 4, "/nobody.txt"}};
+INSTANTIATE_TEST_SUITE_P(commands, serve_adapters_refusal, testing::ValuesIn(refusals),
+                         hotset::support::by_place);
 
 TEST(serve_adapters_command, prints_what_every_number_of_adapters_costs) {
   const auto words =

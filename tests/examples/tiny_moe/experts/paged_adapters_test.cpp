@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "adapter_samples.hpp"
+#include "case_names.hpp"
 #include "hotset/core/memory_budget.hpp"
 #include "lab/errors.hpp"
 #include "lab/replay/registry.hpp"
@@ -90,7 +91,8 @@ INSTANTIATE_TEST_SUITE_P(
     caches, tiny_moe_paged_adapters_by,
     testing::Combine(testing::Values(cache_scope::shared, cache_scope::per_layer),
                      testing::Values("4", "20%", "100%"),
-                     testing::Values("lru", "lfu", "least_stale", "protect_hot+lfru")));
+                     testing::Values("lru", "lfu", "least_stale", "protect_hot+lfru")),
+    hotset::support::by_place);
 
 TEST(tiny_moe_paged_adapters, on_a_worker_with_prefetch_by_ids_they_get_the_same_bytes) {
   for (const char* prefetch : {"previous_step", "next_layer_top_k:depth=2"}) {

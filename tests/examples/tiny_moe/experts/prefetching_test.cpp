@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "case_names.hpp"
 #include "hotset/eviction/least_stale.hpp"
 #include "hotset/predict/co_activation.hpp"
 #include "lab/replay/registry.hpp"
@@ -116,12 +117,14 @@ TEST_P(tiny_moe_late_prefetching, changes_no_byte) {
 INSTANTIATE_TEST_SUITE_P(by_scores, tiny_moe_late_prefetching,
                          testing::Combine(testing::Values("next_layer_top_k:overfetch=2",
                                                           "score_threshold", "previous_step"),
-                                          testing::Values("12.5%", "50%"), testing::Values(false)));
+                                          testing::Values("12.5%", "50%"), testing::Values(false)),
+                         hotset::support::by_place);
 INSTANTIATE_TEST_SUITE_P(by_table, tiny_moe_late_prefetching,
                          testing::Combine(testing::Values("next_layer_top_k",
                                                           "next_layer_top_k:overfetch=2:depth=3",
                                                           "score_threshold"),
-                                          testing::Values("12.5%", "50%"), testing::Values(true)));
+                                          testing::Values("12.5%", "50%"), testing::Values(true)),
+                         hotset::support::by_place);
 
 // Bounded: three attempts a visit; then the host's copy is computed, with the same bytes.
 TEST(tiny_moe_prefetching, copies_that_fail_are_made_again_or_left_to_the_host) {
@@ -232,45 +235,47 @@ TEST(tiny_moe_bent_routing, prefers_what_is_resident_and_says_that_it_is_not_exa
   EXPECT_GT(moved.experts->stats().hits, plain.experts->stats().hits);
 }
 
-TEST(tiny_moe_paging_choice, what_cannot_be_is_refused_in_words) {
-  using change = void (*)(paging_choice&);
-  const std::vector<std::pair<change, const char*>> rows = {
-      {[](auto& c) { c.policies.miss = "fetch_lowest"; }, "needs two or more precisions"},
-      {[](auto& c) { c.policies.eviction = "lhu"; }, "needs 2 or more precisions, and there is 1"},
-      {[](auto& c) { c.link = "0GB/s"; }, "--link: '0GB/s'"},
-      {[](auto& c) { c.link = "1GB/s", c.latency = "soon"; }, "--latency: 'soon'"},
-      {[](auto& c) { c.precision = "8:3"; }, "8:3"},
-      {[](auto& c) { c.policies.predictor = "crystal"; }, "next-router"},
-      {[](auto& c) { c.policies.predictor = "co-activation:reach=0"; }, "reach = 0, accepted: 1"},
-      {[](auto& c) { c.policies.predictor = "co-activation:reach=4:decay=1"; }, "made"},
-      {[](auto& c) { c.policies.prefetch = "noisy_oracle"; }, "needs the future"},
-      {[](auto& c) { c.policies.prefetch = "next_layer_top_k:depth=12"; }, "accepted"},
-      {[](auto& c) { c.policies.pre_eviction = "passive"; }, "none, active_evict"},
-      {[](auto& c) { c.policies.pre_eviction = "active_evict:r_max=-1"; }, "r_max"},
-      {[](auto& c) { c.policies.routing = "budget_top_k"; }, "with --pre-eviction active_evict"},
-      {[](auto& c) {
-         c.policies.routing = "budget_top_k";
-         c.policies.pre_eviction = "active_evict:release=end";
-       },
-       "made"},
-      {[](auto& c) {
-         c.policies.predictor = "learned-gate";
-         c.policies.pre_eviction = "active_evict";
-       },
-       "weights=FILE"},
-  };
-  for (const auto& [change_choice, says] : rows) {
-    paging_choice choice;
-    change_choice(choice);
-    std::string found = "made";
-    try {
-      (void)make_paging(weights(), choice, nothing_counted());
-    } catch (const std::exception& error) {
-      found = error.what();
-    }
-    EXPECT_THAT(found, HasSubstr(says));
+using refused_choice = std::pair<void (*)(paging_choice&), const char*>;
+class tiny_moe_paging_choice : public testing::TestWithParam<refused_choice> {};
+
+TEST_P(tiny_moe_paging_choice, that_cannot_be_is_refused_in_words) {
+  paging_choice choice;
+  GetParam().first(choice);
+  std::string found = "made";
+  try {
+    (void)make_paging(weights(), choice, nothing_counted());
+  } catch (const std::exception& error) {
+    found = error.what();
   }
+  EXPECT_THAT(found, HasSubstr(GetParam().second));
 }
+const refused_choice choices[] = {
+    {[](auto& c) { c.policies.miss = "fetch_lowest"; }, "needs two or more precisions"},
+    {[](auto& c) { c.policies.eviction = "lhu"; }, "needs 2 or more precisions, and there is 1"},
+    {[](auto& c) { c.link = "0GB/s"; }, "--link: '0GB/s'"},
+    {[](auto& c) { c.link = "1GB/s", c.latency = "soon"; }, "--latency: 'soon'"},
+    {[](auto& c) { c.precision = "8:3"; }, "8:3"},
+    {[](auto& c) { c.policies.predictor = "crystal"; }, "next-router"},
+    {[](auto& c) { c.policies.predictor = "co-activation:reach=0"; }, "reach = 0, accepted: 1"},
+    {[](auto& c) { c.policies.predictor = "co-activation:reach=4:decay=1"; }, "made"},
+    {[](auto& c) { c.policies.prefetch = "noisy_oracle"; }, "needs the future"},
+    {[](auto& c) { c.policies.prefetch = "next_layer_top_k:depth=12"; }, "accepted"},
+    {[](auto& c) { c.policies.pre_eviction = "passive"; }, "none, active_evict"},
+    {[](auto& c) { c.policies.pre_eviction = "active_evict:r_max=-1"; }, "r_max"},
+    {[](auto& c) { c.policies.routing = "budget_top_k"; }, "with --pre-eviction active_evict"},
+    {[](auto& c) {
+       c.policies.routing = "budget_top_k";
+       c.policies.pre_eviction = "active_evict:release=end";
+     },
+     "made"},
+    {[](auto& c) {
+       c.policies.predictor = "learned-gate";
+       c.policies.pre_eviction = "active_evict";
+     },
+     "weights=FILE"},
+};
+INSTANTIATE_TEST_SUITE_P(rows, tiny_moe_paging_choice, testing::ValuesIn(choices),
+                         hotset::support::by_place);
 
 }  // namespace
 }  // namespace prefetching_test
