@@ -2,6 +2,7 @@
 #pragma once
 /// A CUDA driver without a device: its memory is host memory, its refusals are the real one's.
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
