@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // After construction nothing on the hot path allocates: operator new is counted for the whole program.
 
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <cctype>
 #include <cstdlib>
 #include <memory>
-#include <new>
+#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
-#include "counted_memory.hpp"
+#include "allocation.hpp"
 #include "device_experts.hpp"
 #include "host_experts.hpp"
 #include "hotset/admission/after_n_uses.hpp"
@@ -19,24 +21,8 @@
 #include "hotset/cache/slot_cache.hpp"
 #include "hotset/cuda/cuda_backend.hpp"
 #include "hotset/cuda/maps/map_rows.hpp"
-#include "hotset/eviction/activation_ratio.hpp"
-#include "hotset/eviction/belady.hpp"
-#include "hotset/eviction/expert_map_priority.hpp"
-#include "hotset/eviction/fifo.hpp"
-#include "hotset/eviction/furthest_layer.hpp"
-#include "hotset/eviction/gate_score.hpp"
-#include "hotset/eviction/importance.hpp"
 #include "hotset/eviction/least_stale.hpp"
-#include "hotset/eviction/lfru.hpp"
-#include "hotset/eviction/lfu.hpp"
 #include "hotset/eviction/lru.hpp"
-#include "hotset/eviction/next_visit_oracle.hpp"
-#include "hotset/eviction/popularity.hpp"
-#include "hotset/eviction/protect_decode.hpp"
-#include "hotset/eviction/protect_hot.hpp"
-#include "hotset/eviction/reserve_prefetch.hpp"
-#include "hotset/eviction/similar_steps.hpp"
-#include "hotset/eviction/two_rate.hpp"
 #include "hotset/miss/compute_on_host.hpp"
 #include "hotset/miss/drop.hpp"
 #include "hotset/miss/drop_cascade.hpp"
@@ -57,58 +43,17 @@
 #include "hotset/prefetch/popular.hpp"
 #include "hotset/prefetch/previous_step.hpp"
 #include "hotset/prefetch/score_threshold.hpp"
+#include "hotset/registry/policy_registry.hpp"
 #include "hotset/routing/cache_aware.hpp"
 #include "hotset/routing/router_order.hpp"
 #include "hotset/transfer/host_backend.hpp"
 #include "lab/replay/clock_backend.hpp"
-#include "quiet_cuda_runtime.hpp"
 #include "random_source.hpp"
-
-namespace {
-using hotset::support::allocations;
-void* counted(std::size_t size, std::size_t alignment) {
-  ++allocations;
-  if (hotset::support::refuse_allocation()) throw std::bad_alloc();
-  size = (size + alignment - 1) / alignment * alignment;
-  if (void* const p = std::aligned_alloc(alignment, size == 0 ? alignment : size)) return p;
-  throw std::bad_alloc();
-}
-void* counted_or_null(std::size_t size, std::size_t alignment) noexcept {
-  try {
-    return counted(size, alignment);
-  } catch (const std::bad_alloc&) {
-    return nullptr;
-  }
-}
-[[gnu::noinline]] void give_back(void* p) noexcept { std::free(p); }
-}  // namespace
-
-void* operator new(std::size_t size) { return counted(size, alignof(std::max_align_t)); }
-void* operator new[](std::size_t size) { return counted(size, alignof(std::max_align_t)); }
-void* operator new(std::size_t size, std::align_val_t a) {
-  return counted(size, static_cast<std::size_t>(a));
-}
-void* operator new[](std::size_t size, std::align_val_t a) {
-  return counted(size, static_cast<std::size_t>(a));
-}
-// A sanitizer has its own of these, which do not call the ones above.
-void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
-  return counted_or_null(size, alignof(std::max_align_t));
-}
-void* operator new(std::size_t size, std::align_val_t a, const std::nothrow_t&) noexcept {
-  return counted_or_null(size, static_cast<std::size_t>(a));
-}
-void operator delete(void* p) noexcept { give_back(p); }
-void operator delete[](void* p) noexcept { give_back(p); }
-void operator delete(void* p, std::size_t) noexcept { give_back(p); }
-void operator delete[](void* p, std::size_t) noexcept { give_back(p); }
-void operator delete(void* p, std::align_val_t) noexcept { give_back(p); }
-void operator delete[](void* p, std::align_val_t) noexcept { give_back(p); }
-void operator delete(void* p, std::size_t, std::align_val_t) noexcept { give_back(p); }
-void operator delete[](void* p, std::size_t, std::align_val_t) noexcept { give_back(p); }
 
 namespace hotset {
 namespace {
+
+using support::allocations;
 
 const geometry shape{.layers = 3, .experts = 24, .top_k = 4, .max_tokens_per_visit = 6};
 
@@ -196,49 +141,109 @@ TEST(no_allocation, lru) { EXPECT_EQ(allocations_of<lru>(), 0U); }
 TEST(no_allocation, lru_split_by_expert) {
   EXPECT_EQ(allocations_of<lru>({}, {}, visit_split::by_expert), 0U);
 }
-TEST(no_allocation, fifo) { EXPECT_EQ(allocations_of<fifo>(), 0U); }
-TEST(no_allocation, lfu) {
-  EXPECT_EQ(allocations_of<lfu>(), 0U);
-  EXPECT_EQ(allocations_of<lfu>({.history = lfu_history::resident, .ageing_period = 17}), 0U);
+TEST(no_allocation, after_n_uses) { EXPECT_EQ((allocations_of<lru, after_n_uses>()), 0U); }
+TEST(no_allocation, budgeted) { EXPECT_EQ((allocations_of<least_stale, budgeted>()), 0U); }
+TEST(no_allocation, least_valuable) { EXPECT_EQ((allocations_of<lru, least_valuable>()), 0U); }
+
+/// Every eviction policy of one precision that the library lists, and chains with parameters.
+std::vector<std::string> eviction_chains() {
+  std::vector<std::string> chains{"lfu:history=resident:ageing_period=17",
+                                  "activation_ratio:requests=1", "protect_hot+lru",
+                                  "protect_decode+lfu", "reserve_prefetch:share=0.3+lru"};
+  for (const auto& row : policies().eviction.rows())
+    if (row.make && row.traits.fewest_precisions == 1) chains.push_back(row.name);
+  return chains;
 }
-TEST(no_allocation, importance) { EXPECT_EQ(allocations_of<importance>(), 0U); }
-TEST(no_allocation, expert_map_priority) { EXPECT_EQ(allocations_of<expert_map_priority>(), 0U); }
-TEST(no_allocation, activation_ratio) {
-  EXPECT_EQ(allocations_of<activation_ratio>(), 0U);
-  EXPECT_EQ(allocations_of<activation_ratio>({.requests = 1}), 0U);
-}
-TEST(no_allocation, lfru) { EXPECT_EQ(allocations_of<lfru>(), 0U); }
-TEST(no_allocation, gate_score) { EXPECT_EQ(allocations_of<gate_score>(), 0U); }
-TEST(no_allocation, furthest_layer) { EXPECT_EQ(allocations_of<furthest_layer>(), 0U); }
-TEST(no_allocation, least_stale) { EXPECT_EQ(allocations_of<least_stale>(), 0U); }
-TEST(no_allocation, protect_hot) { EXPECT_EQ(allocations_of<protect_hot<lru>>(), 0U); }
-TEST(no_allocation, protect_decode) { EXPECT_EQ(allocations_of<protect_decode<lfu>>(), 0U); }
-TEST(no_allocation, reserve_prefetch) {
-  EXPECT_EQ(allocations_of<reserve_prefetch<lru>>({.share = 0.3}), 0U);
-}
-TEST(no_allocation, popularity) {
-  popularity::config options;
-  options.profile.counts.assign(shape.keys(), 1.0);
-  EXPECT_EQ(allocations_of<popularity>(options), 0U);
-}
-std::shared_ptr<const future_uses> some_future() {
+class no_allocation_of : public testing::TestWithParam<std::string> {};
+
+TEST_P(no_allocation_of, a_policy_by_name) {
   std::vector<future_uses::event> events;
   for (std::size_t n = 0; n < 180; ++n)
     events.push_back({n, {static_cast<layer_id>(n % 3), static_cast<expert_id>(n % 24)}});
-  return std::make_shared<const future_uses>(future_uses::create(shape, events).value());
+  policy_knowledge known;
+  known.future = std::make_shared<const future_uses>(future_uses::create(shape, events).value());
+  known.profile.counts.assign(shape.keys(), 1.0);
+  const auto policy = policies().make_eviction(GetParam(), known);
+  ASSERT_TRUE(policy) << policy.error().message;
+  EXPECT_EQ(allocations_of<any_eviction_policy>(*policy), 0U);
 }
-TEST(no_allocation, belady) { EXPECT_EQ(allocations_of<belady>({some_future()}), 0U); }
-TEST(no_allocation, next_visit_oracle) {
-  EXPECT_EQ(allocations_of<next_visit_oracle>({.future = some_future()}), 0U);
-}
-TEST(no_allocation, any_eviction_policy) {
-  EXPECT_EQ(allocations_of<any_eviction_policy>(any_eviction_policy::holding<least_stale>()), 0U);
-}
-TEST(no_allocation, after_n_uses) { EXPECT_EQ((allocations_of<lru, after_n_uses>()), 0U); }
-TEST(no_allocation, budgeted) { EXPECT_EQ((allocations_of<least_stale, budgeted>()), 0U); }
-TEST(no_allocation, similar_steps) { EXPECT_EQ(allocations_of<similar_steps>(), 0U); }
-TEST(no_allocation, two_rate) { EXPECT_EQ(allocations_of<two_rate>(), 0U); }
-TEST(no_allocation, least_valuable) { EXPECT_EQ((allocations_of<lru, least_valuable>()), 0U); }
+INSTANTIATE_TEST_SUITE_P(policies, no_allocation_of, testing::ValuesIn(eviction_chains()),
+                         [](const auto& instance) {
+                           auto name = instance.param;
+                           std::ranges::replace_if(
+                               name, [](unsigned char c) { return std::isalnum(c) == 0; }, '_');
+                           return name;
+                         });
+
+/// A CUDA runtime that does nothing and allocates nothing but what it is asked for: every call succeeds, and what was
+/// recorded has been passed when it is asked for the third time.
+class quiet_cuda_runtime final : public cuda::runtime {
+ public:
+  using code = cuda::error_code;
+  [[nodiscard]] std::string_view error_name(code) const noexcept override { return "none"; }
+  [[nodiscard]] std::string_view error_text(code) const noexcept override { return "none"; }
+  code device_count(int& count) noexcept override { return give(count, 1); }
+  code current_device(int& device) noexcept override { return give(device, 0); }
+  code set_device(int) noexcept override { return code::success; }
+  code memory_info(std::size_t& free, std::size_t& total) noexcept override {
+    total = 0;
+    return give(free, std::size_t{0});
+  }
+  code allocate(void*& memory, std::size_t bytes) noexcept override {
+    return give(memory, std::malloc(bytes));
+  }
+  code free(void* memory) noexcept override {
+    std::free(memory);
+    return code::success;
+  }
+  code allocate_host(void*& memory, std::size_t bytes) noexcept override {
+    return allocate(memory, bytes);
+  }
+  code free_host(void* memory) noexcept override { return free(memory); }
+  code register_host(void*, std::size_t, bool) noexcept override { return code::success; }
+  code unregister_host(void*) noexcept override { return code::success; }
+  code create_stream(cuda::stream_handle& stream, cuda::stream_priority) noexcept override {
+    return give(stream, static_cast<cuda::stream_handle>(nullptr));
+  }
+  code destroy_stream(cuda::stream_handle) noexcept override { return code::success; }
+  code wait_event(cuda::stream_handle, cuda::event_handle) noexcept override {
+    return code::success;
+  }
+  code synchronize_stream(cuda::stream_handle) noexcept override { return code::success; }
+  code is_capturing(cuda::stream_handle, bool& capturing) noexcept override {
+    return give(capturing, false);
+  }
+  code create_event(cuda::event_handle& event) noexcept override {
+    return give(event, static_cast<cuda::event_handle>(nullptr));
+  }
+  code destroy_event(cuda::event_handle) noexcept override { return code::success; }
+  code record_event(cuda::event_handle, cuda::stream_handle) noexcept override {
+    return code::success;
+  }
+  code query_event(cuda::event_handle) noexcept override {
+    return ++queries_ % 3 == 0 ? code::success : code::not_ready;
+  }
+  code synchronize_event(cuda::event_handle) noexcept override { return code::success; }
+  [[nodiscard]] bool has_copy_batch() const noexcept override { return true; }
+  code copy(const cuda::copy_request&, cuda::stream_handle) noexcept override {
+    return code::success;
+  }
+  code copy_on_device(const cuda::copy_request&, cuda::stream_handle) noexcept override {
+    return code::success;
+  }
+  code copy_batch(std::span<void* const>, std::span<const void* const>,
+                  std::span<const std::size_t>, cuda::stream_handle) noexcept override {
+    return code::success;
+  }
+
+ private:
+  template <class T>
+  static code give(T& out, T value) noexcept {
+    out = value;
+    return code::success;
+  }
+  std::atomic<std::uint64_t> queries_{0};
+};
 
 /// Visits, some larger than the cache, with speculation between them. `update(cache, layer)` follows every resolve.
 template <class Backend, class Update>
@@ -287,7 +292,7 @@ TEST(no_allocation, resolve_and_release_with_a_host_backend) {
 TEST(no_allocation, resolve_and_release_with_a_cuda_backend) {
   const auto layout = pool_layout::shared(shape, 9).value();
   for (const bool page_locked : {true, false}) {
-    support::quiet_cuda_runtime api;
+    quiet_cuda_runtime api;
     const support::device_experts experts(api, layout, page_locked);
     cuda::sticky_failure failures;
     auto engine = cuda::stream::create(api, 0).value();

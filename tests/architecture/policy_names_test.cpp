@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // A new policy is its header and one line of cmake/hotset_policies.cmake. Here stands who else may name one, and why;
 // whoever names another policy makes the next one harder to add.
-#include <algorithm>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <regex>
 #include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
+
+#include "header_rules.hpp"
 
 namespace {
 
@@ -21,24 +19,17 @@ using names = std::set<std::string>;
 
 const fs::path root = HOTSET_SOURCE_DIR;
 
-std::string text_of(const fs::path& file) {
-  std::ifstream in(file);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
 /// Without the lines that are comments.
 std::string code_of(const fs::path& file) {
-  std::ifstream in(file);
   std::string code;
-  for (std::string line; std::getline(in, line);)
-    if (const auto first = line.find_first_not_of(' ');
-        first == std::string::npos || line.compare(first, 2, "//") != 0)
-      code += line + '\n';
+  for (const auto& line : hotset_rules::lines_of(hotset_rules::text_of(file)))
+    if (!line.starts_with("//")) code += line + '\n';
   return code;
 }
 
 /// Header below include/hotset, without its ending, of every listed policy and decorator.
 std::set<std::string> listed() {
-  const auto text = text_of(root / "cmake/hotset_policies.cmake");
+  const auto text = hotset_rules::text_of(root / "cmake/hotset_policies.cmake");
   const auto end = text.find("set(includes");
   const auto list = text.substr(0, end);
   std::set<std::string> found;

@@ -126,7 +126,7 @@ class refused_resize : public testing::Test {
   memory_budget budget{1 << 20};
   pool_layout layout = pool_layout::per_layer(shape, shape.experts).value();
   std::vector<std::vector<std::byte>> bytes;
-  memory_expert_source source = make_source();
+  memory_expert_source source = support::patterned_source(shape, layouts, bytes);
   host_slot_bank bank = host_slot_bank::create_elastic(layout, layouts, budget).value();
   host_backend<memory_expert_source> backend{source, bank};
   cache_type cache{pager<Eviction>({.layout = layout}), backend};
@@ -136,21 +136,6 @@ class refused_resize : public testing::Test {
   support::random_source random{5};
   bool opened = false;
 
-  memory_expert_source make_source() {
-    auto out = memory_expert_source::create(shape, layouts).value();
-    for (std::size_t k = 0; k < shape.keys(); ++k) {
-      const auto key = shape.key(k);
-      std::vector<tensor_bytes> views;
-      for (std::size_t t = 0; t < out.layout_of(key.layer).tensors.size(); ++t) {
-        auto& tensor = bytes.emplace_back(out.layout_of(key.layer).tensors[t].bytes);
-        for (std::size_t at = 0; at < tensor.size(); ++at)
-          tensor[at] = support::pattern(key, t, at);
-        views.emplace_back(tensor);
-      }
-      EXPECT_FALSE(out.add(key, views));
-    }
-    return out;
-  }
   void walk() {
     ASSERT_EQ(
         support::walk(
@@ -172,10 +157,8 @@ class refused_resize : public testing::Test {
       const auto key = shape.key(k);
       const auto slot = cache.row(key.layer)[index_of(key.expert)];
       if (slot == no_slot) continue;
-      for (std::size_t t = 0; t < bank.tensors(slot); ++t) {
-        ASSERT_NE(bank.bytes(slot, t).data(), nullptr);
-        ASSERT_TRUE(support::holds(bank.bytes(slot, t), key, t));
-      }
+      ASSERT_NE(bank.bytes(slot, 0).data(), nullptr);
+      ASSERT_TRUE(support::slot_holds(bank, slot, key));
     }
     support::expect_consistent(cache.pager());
   }

@@ -46,35 +46,21 @@ all=$(sed -n -e '/^venv:/d' -e 's/^[a-z]*: *//p' "$source/cmake/debian-packages.
 [[ $(wc -w <<<"$all") -ge 15 ]] || fail "the list of packages cannot be read: $all"
 
 : >"$work/installed"
-ask demo
-has g++ cmake ninja-build libfmt-dev libeigen3-dev --no-upgrade --no-install-recommends
-lacks libgtest-dev libgmock-dev librapidcheck-dev libbenchmark-dev clang-tidy clang-format
-ask install-headers
-has g++ cmake
-lacks libfmt-dev libeigen3-dev
-ask install
-has libfmt-dev libcli11-dev
-lacks libeigen3-dev libgtest-dev libbenchmark-dev
-ask test
-has libgtest-dev libeigen3-dev
-lacks libbenchmark-dev clang-tidy
-ask python
-has python3-venv g++ libfmt-dev
-lacks libgtest-dev pybind11-dev
-ask engines
-has python3-venv
-lacks clang-tidy
-ask test
-has pybind11-dev python3-numpy python3-pytest liburing-dev
-ask bench
-has libbenchmark-dev
-lacks libgtest-dev
-ask style
-has clang-format libgtest-dev
-lacks libbenchmark-dev clang-tidy
-ask reference
-has doxygen
-lacks g++
+while IFS='|' read -r target wanted unwanted; do
+  ask "$target"
+  # shellcheck disable=SC2086  # lists of words
+  has $wanted && lacks $unwanted
+done <<'TABLE'
+demo|g++ cmake ninja-build libfmt-dev libeigen3-dev --no-upgrade --no-install-recommends|libgtest-dev libgmock-dev librapidcheck-dev libbenchmark-dev clang-tidy clang-format
+install-headers|g++ cmake|libfmt-dev libeigen3-dev
+install|libfmt-dev libcli11-dev|libeigen3-dev libgtest-dev libbenchmark-dev
+test|libgtest-dev libeigen3-dev pybind11-dev python3-numpy python3-pytest liburing-dev|libbenchmark-dev clang-tidy
+python|python3-venv g++ libfmt-dev|libgtest-dev pybind11-dev
+engines|python3-venv|clang-tidy
+bench|libbenchmark-dev|libgtest-dev
+style|clang-format libgtest-dev|libbenchmark-dev clang-tidy
+reference|doxygen|g++
+TABLE
 ask check
 has $all
 

@@ -70,14 +70,6 @@ TEST(adapters_document, a_folder_is_read_registered_acquired_and_released) {
   EXPECT_EQ(served(folder.path()), "served");
 }
 
-TEST(adapters_document, a_folder_that_lacks_a_tensor_is_refused_before_anything_is_registered) {
-  const trace_samples::temporary_folder folder;
-  write_adapter(folder.path(), {{1, 2}, {{7_expert, 3_expert}, {9_expert}}});
-  (void)folder.write("expert_cfg.json", R"({"experts": {"1": [7, 3, 4], "2": [9]}})");
-  trace_samples::expect_refused([&] { (void)served(folder.path()); },
-                                {"model.layers.1.mlp.experts.4.gate_proj.weight", "is missing"});
-}
-
 TEST(adapters_document, an_adapter_that_the_registry_has_no_room_for_is_said) {
   const trace_samples::temporary_folder folder;
   std::vector<expert_id> many(13);

@@ -166,20 +166,20 @@ class life {
   }
   /// Slots of the layer's pools that nobody reads. Speculative copies on their way are no reason to refuse a visit.
   [[nodiscard]] std::size_t room_of(layer_id layer) const {
-    const auto& layout = cache_->layout();
+    const auto& layout = cache_->pages().layout();
     const auto serves = [&](pool_id p) {
       for (std::size_t q = 0; q < layout.precisions(); ++q)
         if (layout.pool_of(layer, static_cast<precision_id>(q)) == p) return true;
       return false;
     };
-    auto room = cache_->quota(layer);
+    auto room = cache_->pages().quota(layer);
     for (std::size_t q = 1; q < layout.precisions(); ++q)
       room += layout.at(layout.pool_of(layer, static_cast<precision_id>(q))).slots;
     for (std::size_t s = 0; s < layout.slots(); ++s) {
       const auto slot = static_cast<slot_id>(s);
-      const auto& entry = cache_->slot(slot);
+      const auto& entry = cache_->pages().slot(slot);
       if (entry.pins == 0) continue;
-      room -= serves(layout.pool_of(entry.key.layer, cache_->precision_of(slot))) ? 1 : 0;
+      room -= serves(layout.pool_of(entry.key.layer, cache_->pages().precision_of(slot))) ? 1 : 0;
     }
     return static_cast<std::size_t>(std::max(room, 0));
   }
@@ -338,7 +338,7 @@ class life {
   void prefetch() {
     trail_.begin("prefetch");
     const visit_context context{.layer = layer_id{random_.id_below(shape().layers)},
-                                .pool = cache_->layout().pool_of_layer(context.layer),
+                                .pool = cache_->pages().layout().pool_of_layer(context.layer),
                                 .step = step_,
                                 .kind = static_cast<request_class>(random_.below(3))};
     std::vector<prefetch_request> requests(random_.below(6));
@@ -359,12 +359,12 @@ class life {
     trail_.begin("warm");
     std::vector<expert_key> keys(random_.below(8));
     for (auto& key : keys) key = random_key();
-    const auto before = cache_->residents();
+    const auto before = cache_->pages().residents();
     const auto failed = cache_->stats().failed_fills;
     const auto got = cache_->warm(keys);
     if (cache_->stats().failed_fills == failed)
       for (const auto key : before)
-        if (cache_->locate(key) == no_slot) trail_.fault("a warm start evicted an expert");
+        if (cache_->pages().locate(key) == no_slot) trail_.fault("a warm start evicted an expert");
     const bool may_fill = keys.empty() || owner_ == nullptr;
     expect((got == status::ok && may_fill) || lost(got) ||
                (got == status::visit_unfinished && owner_ != nullptr),
@@ -375,8 +375,8 @@ class life {
   // --- changes --------------------------------------------------------------------------------------------
 
   [[nodiscard]] bool is_pinned(expert_key key) const {
-    const auto slot = cache_->locate(key);
-    return slot != no_slot && cache_->slot(slot).pins != 0;
+    const auto slot = cache_->pages().locate(key);
+    return slot != no_slot && cache_->pages().slot(slot).pins != 0;
   }
   /// Host bytes change: from then on nobody may read the old ones but kernels of earlier visits.
   void invalidate() {
@@ -400,7 +400,7 @@ class life {
     if (got != status::ok) return;
     ++seen_.versions;
     for (const auto k : keys) {
-      if (cache_->locate(k) != no_slot) trail_.fault("an invalidated expert has a slot");
+      if (cache_->pages().locate(k) != no_slot) trail_.fault("an invalidated expert has a slot");
       ++backend_.version[shape().index(k)];
     }
     for (const auto& r : cache_->queue().requests())
@@ -409,14 +409,14 @@ class life {
   }
   /// Slots of the layer's size class that no pool claims.
   [[nodiscard]] std::int32_t spare(layer_id layer) const {
-    const auto& layout = cache_->layout();
+    const auto& layout = cache_->pages().layout();
     const auto of_class = layout.at(layout.pool_of_layer(layer)).size_class;
     std::int32_t out = 0;
     for (std::size_t p = 0; p < layout.pools(); ++p) {
       const auto& pool = layout.at(static_cast<pool_id>(p));
       if (pool.size_class != of_class) continue;
       out += pool.slots;
-      out -= pool.precision == 0 ? cache_->quota(pool.layers.front()) : pool.slots;
+      out -= pool.precision == 0 ? cache_->pages().quota(pool.layers.front()) : pool.slots;
     }
     return out;
   }
@@ -425,11 +425,11 @@ class life {
     if (drained) drain();
     const auto layer = layer_id{random_.id_below(shape().layers)};
     const auto slots = random_.id_below(shape().top_k + 5);
-    const auto before = cache_->quota(layer);
-    const auto residents = cache_->residents();
+    const auto before = cache_->pages().quota(layer);
+    const auto residents = cache_->pages().residents();
     trail_.begin("set_quota of layer %: % -> %", layer, before, slots);
-    const auto& pool = cache_->layout().at(cache_->layout().pool_of_layer(layer));
-    const bool sensible = slots >= cache_->least_quota(layer) &&
+    const auto& pool = cache_->pages().layout().at(cache_->pages().layout().pool_of_layer(layer));
+    const bool sensible = slots >= cache_->pages().least_quota(layer) &&
                           slots <= static_cast<std::int32_t>(pool.layers.size()) * shape().experts;
     const bool there = slots - before <= spare(layer);
     const auto got = cache_->set_quota(layer, slots);
@@ -440,9 +440,9 @@ class life {
          got == (slots < before ? status::ok : (there ? status::ok : status::exceeds_memory))) ||
         (got == status::busy && slots < before && any_open());
     expect(good, "set_quota", got);
-    if (cache_->quota(layer) != (got == status::ok ? slots : before))
+    if (cache_->pages().quota(layer) != (got == status::ok ? slots : before))
       trail_.fault("the quota is not what was answered");
-    if (drained && got != status::ok && cache_->residents() != residents)
+    if (drained && got != status::ok && cache_->pages().residents() != residents)
       trail_.fault("a quota that was refused evicted an expert");
     seen_.quotas += got == status::ok ? 1U : 0U;
   }
@@ -471,18 +471,18 @@ class life {
     drain();
     if (trail_.failed()) return;
     seen_.add(cache_->stats());
-    const residency_snapshot saved{shape().layers, shape().experts, cache_->residents()};
+    const residency_snapshot saved{shape().layers, shape().experts, cache_->pages().residents()};
     lanes_.clear();
     cache_.reset();
     begin();
     auto read = residency_snapshot::decode(saved.encode());
     if (!read || std::move(read).value().keys != saved.keys)
       return trail_.fault("a snapshot is not read back");
-    const auto keys = warm_keys_that_fit(saved.keys, cache_->layout());
+    const auto keys = warm_keys_that_fit(saved.keys, cache_->pages().layout());
     const auto got = cache_->warm(keys);
     expect(got == status::ok || lost(got), "warm", got);
     if (cache_->stats().failed_fills == 0 && got == status::ok &&
-        cache_->residents().size() != keys.size())
+        cache_->pages().residents().size() != keys.size())
       trail_.fault("a restart lost experts");
     check_truth();
     ++seen_.restarts;
@@ -537,7 +537,7 @@ class life {
   // --- what must hold -------------------------------------------------------------------------------------
 
   [[nodiscard]] bool holds(slot_id slot, expert_key key) {
-    return backend_.bytes(slot) == backend_.host_bytes(key, cache_->precision_of(slot));
+    return backend_.bytes(slot) == backend_.host_bytes(key, cache_->pages().precision_of(slot));
   }
   /// No copy is under way: what a row names holds the bytes of the host.
   void check_truth() {
@@ -590,11 +590,11 @@ class life {
     const auto& waiting = cache_->queue();
     const auto& q = waiting.stats();
     std::uint64_t unused = 0;
-    for (std::size_t n = 0; n < cache_->layout().slots(); ++n) {
+    for (std::size_t n = 0; n < cache_->pages().layout().slots(); ++n) {
       const auto slot = static_cast<slot_id>(n);
-      const auto& entry = cache_->slot(slot);
+      const auto& entry = cache_->pages().slot(slot);
       if (entry.unused_prefetch)
-        unused += shape().bytes_of(entry.key.layer, cache_->precision_of(slot));
+        unused += shape().bytes_of(entry.key.layer, cache_->pages().precision_of(slot));
     }
     const auto same = [this](const char* what, std::uint64_t a, std::uint64_t b) {
       if (a != b)
@@ -613,7 +613,7 @@ class life {
     if (s.compulsory_misses + s.collision_misses + s.precision_misses > s.misses)
       trail_.fault("misses have more causes than there are");
     if (s.split_visits == 0) same("misses", s.misses, s.fills + s.bypasses);
-    cache_->expect_consistent();
+    support::expect_consistent(cache_->pages());
     if (testing::Test::HasFailure()) trail_.fault("the pager contradicts itself");
   }
 

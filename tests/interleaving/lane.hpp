@@ -36,7 +36,7 @@ class lane {
   /// The slot is kept for the key.
   [[nodiscard]] static bool is_held(slot_id slot, expert_key key,
                                     const support::tested_cache& cache) {
-    const auto& entry = cache.slot(slot);
+    const auto& entry = cache.pages().slot(slot);
     return entry.key == key && entry.state == slot_state::resident && entry.pins != 0;
   }
 
@@ -45,7 +45,7 @@ class lane {
                                     const support::unruly_backend& backend, bool may_stay_on_host,
                                     support::event_trail& trail) {
     const auto& plan = visit.plan();
-    if (first) begin(plan, cache.layout().shape());
+    if (first) begin(plan, cache.pages().layout().shape());
     check(visit.is_open(), "a resolved visit is not open", trail);
     check(plan.context().layer == view.layer && plan.context().step == view.step &&
               plan.context().kind == view.kind,
@@ -53,7 +53,7 @@ class lane {
     check(plan.groups() == groups_ && plan.group() == group_, "a group out of its turn", trail);
     check(visit.more() == (group_ + 1 < groups_), "more() is wrong", trail);
     ++group_;
-    check_experts(plan, cache.layout().shape(), trail);
+    check_experts(plan, cache.pages().layout().shape(), trail);
     return check_slots(plan, cache, backend, may_stay_on_host, trail);
   }
 
@@ -117,7 +117,7 @@ class lane {
       check(whole || backend.is_disputed(slot), "a slot of an open visit is not its own", trail);
       for (const auto& other : reads)
         check(other.slot != slot, "two experts of a visit share a slot", trail);
-      reads.push_back({slot, backend.host_bytes(key, cache.precision_of(slot))});
+      reads.push_back({slot, backend.host_bytes(key, cache.pages().precision_of(slot))});
     }
     return reads;
   }

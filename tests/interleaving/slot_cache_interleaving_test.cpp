@@ -15,7 +15,6 @@
 #include "hotset/eviction/lru.hpp"
 #include "hotset/eviction/protect_decode.hpp"
 #include "hotset/eviction/similar_steps.hpp"
-#include "hotset/policy/any/any_eviction_policy.hpp"
 #include "interleaving.hpp"
 
 namespace hotset::slot_cache_interleaving_test {
@@ -41,11 +40,7 @@ TEST(slot_cache_interleaving, similar_steps_where_the_least_valuable_pass_by) {
                                                                 {.streams = 2, .rows = 256}),
        .may_stay_on_host = true});
 }
-TEST(slot_cache_interleaving, any_policy) {
-  run({factory_of<pager<any_eviction_policy>>({.factory = [](const pool_layout& layout) {
-    return any_eviction_policy(gate_score(layout, {}));
-  }})});
-}
+TEST(slot_cache_interleaving, gate_score) { run({factory_of<pager<gate_score>>()}); }
 
 }  // namespace
 }  // namespace hotset::slot_cache_interleaving_test

@@ -11,8 +11,6 @@
 #include "hotset/eviction/similar_steps.hpp"
 #include "hotset/miss/fetch_lowest.hpp"
 #include "hotset/miss/fetch_priority.hpp"
-#include "hotset/policy/any/any_eviction_policy.hpp"
-#include "hotset/policy/any/any_miss_policy.hpp"
 #include "interleaving.hpp"
 
 namespace hotset::slot_cache_precisions_test {
@@ -43,11 +41,8 @@ TEST(slot_cache_interleaving, similar_steps_in_two_precisions) {
        .precisions = 2,
        .upgrades = true});
 }
-TEST(slot_cache_interleaving, any_policy_of_lowest_precision) {
-  run({.make = factory_of<pager<any_eviction_policy, always, any_miss_policy>>(
-           {.factory = [](const pool_layout& l) { return any_eviction_policy(lru(l)); }}, {},
-           {.factory = [](const geometry& s) { return any_miss_policy(fetch_lowest(s)); }}),
-       .precisions = 2});
+TEST(slot_cache_interleaving, lowest_precision) {
+  run({.make = factory_of<pager<lru, always, fetch_lowest>>(), .precisions = 2});
 }
 
 }  // namespace

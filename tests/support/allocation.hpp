@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Counts what a test program has allocated by operator new, and the most that it had at one time. It replaces the
-/// operators of the whole program: one file of an executable may include it.
+/// Counts what a test program has allocated by operator new, and the most that it had at one time, and refuses what
+/// counted_memory.hpp says. It replaces the operators of the whole program: one file of an executable may include it.
 
 #include <atomic>
 #include <cstddef>
@@ -10,6 +10,7 @@
 
 #include <malloc.h>
 
+#include "counted_memory.hpp"
 #include "watched_allocations.hpp"
 
 namespace hotset::support {
@@ -20,6 +21,8 @@ struct allocation_count {
 
   static void* take(std::size_t size, std::size_t alignment) {
     if (allocation_watch::watching) ++allocation_watch::count;
+    ++allocations;
+    if (refuse_allocation()) throw std::bad_alloc();
     size = (size + alignment - 1) / alignment * alignment;
     void* const p = std::aligned_alloc(alignment, size == 0 ? alignment : size);
     if (p == nullptr) throw std::bad_alloc();
@@ -28,6 +31,13 @@ struct allocation_count {
     while (now > before && !most.compare_exchange_weak(before, now)) {
     }
     return p;
+  }
+  static void* take_or_null(std::size_t size, std::size_t alignment) noexcept {
+    try {
+      return take(size, alignment);
+    } catch (const std::bad_alloc&) {
+      return nullptr;
+    }
   }
   [[gnu::noinline]] static void give(void* p) noexcept {
     if (p != nullptr) live -= ::malloc_usable_size(p);
@@ -60,18 +70,13 @@ void* operator new[](std::size_t size, std::align_val_t a) {
 }
 // A sanitizer has its own of these, which do not call the ones above.
 void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
-  try {
-    return hotset::support::allocation_count::take(size, alignof(std::max_align_t));
-  } catch (const std::bad_alloc&) {
-    return nullptr;
-  }
+  return hotset::support::allocation_count::take_or_null(size, alignof(std::max_align_t));
 }
 void* operator new[](std::size_t size, const std::nothrow_t&) noexcept {
-  try {
-    return hotset::support::allocation_count::take(size, alignof(std::max_align_t));
-  } catch (const std::bad_alloc&) {
-    return nullptr;
-  }
+  return hotset::support::allocation_count::take_or_null(size, alignof(std::max_align_t));
+}
+void* operator new(std::size_t size, std::align_val_t a, const std::nothrow_t&) noexcept {
+  return hotset::support::allocation_count::take_or_null(size, static_cast<std::size_t>(a));
 }
 void operator delete(void* p) noexcept { hotset::support::allocation_count::give(p); }
 void operator delete[](void* p) noexcept { hotset::support::allocation_count::give(p); }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What the operators new of a program that has its own (tests/architecture/no_allocation_test.cpp) count and refuse.
+/// Allocations of a program with the operators new of allocation.hpp, which count and refuse them.
 
 #include <atomic>
 #include <cstddef>

@@ -23,7 +23,7 @@ class device_experts {
                           std::vector<std::uint64_t> tensor_bytes_of = {96, 33, 257})
       : host(layout, tensor_bytes_of),
         pages(api, std::uint64_t{1} << 30),
-        bank(cuda::slot_bank::create(api, layout, layouts(tensor_bytes_of), {.device = device})
+        bank(cuda::slot_bank::create(api, layout, layouts_of(tensor_bytes_of), {.device = device})
                  .value()) {
     const auto& shape = layout.shape();
     for (std::size_t k = 0; page_locked && k < shape.keys(); ++k)
@@ -31,19 +31,9 @@ class device_experts {
         EXPECT_FALSE(pages.lock(tensor));
   }
   [[nodiscard]] bool holds(slot_id slot, expert_key key) const {
-    for (std::size_t t = 0; t < bank.tensors(slot); ++t)
-      if (!support::holds(bank.bytes(slot, t), key, t)) return false;
-    return true;
+    return slot_holds(bank, slot, key);
   }
 
- private:
-  static std::vector<expert_layout> layouts(const std::vector<std::uint64_t>& sizes) {
-    std::vector<expert_layout> out(1);
-    for (const auto bytes : sizes) out[0].tensors.push_back({"tensor", bytes});
-    return out;
-  }
-
- public:
   host_experts host;
   cuda::pinned_memory pages;
   cuda::slot_bank bank;

@@ -53,8 +53,7 @@ class elastic_experts_on {
       2 * (in_lines(100 * Times) + in_lines(200 * Times)) + small_bytes;
 
   elastic_experts_on(memory_budget& budget, std::uint64_t units)
-      : source_(make_source()),
-        machine(source_, layout_, layouts(), budget),
+      : machine(source_, layout_, layouts(), budget),
         cache_(pager<lru>({.layout = layout_}), machine.backend),
         visit_(cache_.make_visit()),
         pool(cache_, machine.bank, machine.stream) {
@@ -95,8 +94,7 @@ class elastic_experts_on {
       if (slot == no_slot) continue;
       const auto name = "layer " + to_string(key.layer) + " expert " + to_string(key.expert);
       const auto& bank = machine.bank;
-      for (std::size_t t = 0; t < bank.tensors(slot); ++t)
-        EXPECT_TRUE(holds(bank.bytes(slot, t), key, t)) << name << " tensor " << t;
+      EXPECT_TRUE(slot_holds(bank, slot, key)) << name;
       out[name] = bank.bytes(slot, 0).data();
     }
     expect_consistent(cache_.pager());
@@ -133,20 +131,6 @@ class elastic_experts_on {
     out.experts = ids;
     return out;
   }
-  memory_expert_source make_source() {
-    auto out = memory_expert_source::create(shape_, layouts()).value();
-    for (std::size_t k = 0; k < shape_.keys(); ++k) {
-      const auto key = shape_.key(k);
-      std::vector<tensor_bytes> views;
-      for (std::size_t t = 0; t < out.layout_of(key.layer).tensors.size(); ++t) {
-        auto& bytes = bytes_.emplace_back(out.layout_of(key.layer).tensors[t].bytes);
-        for (std::size_t at = 0; at < bytes.size(); ++at) bytes[at] = pattern(key, t, at);
-        views.emplace_back(bytes);
-      }
-      EXPECT_FALSE(out.add(key, views));
-    }
-    return out;
-  }
 
   geometry shape_{.layers = 3,
                   .experts = 12,
@@ -155,7 +139,7 @@ class elastic_experts_on {
                   .expert_bytes = {300 * Times, 50 * Times, 300 * Times}};
   pool_layout layout_ = pool_layout::per_layer(shape_, shape_.experts).value();
   std::vector<std::vector<std::byte>> bytes_;
-  memory_expert_source source_;
+  memory_expert_source source_ = patterned_source(shape_, layouts(), bytes_);
 
  public:
   Machine machine;

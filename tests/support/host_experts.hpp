@@ -27,47 +27,57 @@ inline bool holds(std::span<const std::byte> bytes, expert_key key, std::size_t 
   return true;
 }
 
+/// A source of all experts of a model, whose patterned bytes `bytes` keeps.
+inline memory_expert_source patterned_source(const geometry& shape,
+                                             const std::vector<expert_layout>& layouts,
+                                             std::vector<std::vector<std::byte>>& bytes) {
+  auto out = memory_expert_source::create(shape, layouts).value();
+  for (std::size_t k = 0; k < shape.keys(); ++k) {
+    const auto key = shape.key(k);
+    std::vector<tensor_bytes> views;
+    for (const auto& tensor : out.layout_of(key.layer).tensors) {
+      const auto t = views.size();
+      auto& made = bytes.emplace_back(tensor.bytes);
+      for (std::size_t at = 0; at < made.size(); ++at) made[at] = pattern(key, t, at);
+      views.emplace_back(made);
+    }
+    EXPECT_FALSE(out.add(key, views));
+  }
+  return out;
+}
+/// True if each tensor of the slot holds the bytes of the expert.
+template <class Bank>
+bool slot_holds(const Bank& bank, slot_id slot, expert_key key) {
+  for (std::size_t t = 0; t < bank.tensors(slot); ++t)
+    if (!holds(bank.bytes(slot, t), key, t)) return false;
+  return true;
+}
+inline std::vector<expert_layout> layouts_of(const std::vector<std::uint64_t>& tensor_bytes_of) {
+  std::vector<expert_layout> out(1);
+  for (const auto bytes : tensor_bytes_of) out[0].tensors.push_back({"tensor", bytes});
+  return out;
+}
+
 /// All experts of a model of one size class, and a bank for its slots.
 class host_experts {
  public:
   explicit host_experts(const pool_layout& layout,
-                        std::vector<std::uint64_t> tensor_bytes_of = {96, 33, 257})
-      : layouts_{{}},
-        source(make_source(layout.shape(), tensor_bytes_of)),
-        bank(make_bank(layout)) {
-    const auto& shape = layout.shape();
-    for (std::size_t k = 0; k < shape.keys(); ++k) {
-      const auto key = shape.key(k);
-      auto& tensors = bytes_.emplace_back();
-      for (std::size_t t = 0; t < tensor_bytes_of.size(); ++t) {
-        tensors.emplace_back(tensor_bytes_of[t]);
-        for (std::size_t at = 0; at < tensors[t].size(); ++at) tensors[t][at] = pattern(key, t, at);
-      }
-      add(key, shape);
-    }
-  }
+                        const std::vector<std::uint64_t>& tensor_bytes_of = {96, 33, 257})
+      : source(patterned_source(layout.shape(), layouts_of(tensor_bytes_of), bytes_)),
+        bank(host_slot_bank::create(layout, layouts_of(tensor_bytes_of)).value()) {}
   void add(expert_key key, const geometry& shape) {
+    const auto tensors = source.layout_of(key.layer).tensors.size();
     std::vector<tensor_bytes> views;
-    for (const auto& t : bytes_[shape.index(key)]) views.emplace_back(t);
+    for (std::size_t t = 0; t < tensors; ++t)
+      views.emplace_back(bytes_[shape.index(key) * tensors + t]);
     EXPECT_FALSE(source.add(key, views));
   }
   [[nodiscard]] bool holds(slot_id slot, expert_key key) const {
-    for (std::size_t t = 0; t < bank.tensors(slot); ++t)
-      if (!support::holds(bank.bytes(slot, t), key, t)) return false;
-    return true;
+    return slot_holds(bank, slot, key);
   }
 
  private:
-  memory_expert_source make_source(const geometry& shape, const std::vector<std::uint64_t>& sizes) {
-    for (const auto size : sizes) layouts_[0].tensors.push_back({"tensor", size});
-    return memory_expert_source::create(shape, layouts_).value();
-  }
-  host_slot_bank make_bank(const pool_layout& layout) {
-    return host_slot_bank::create(layout, layouts_).value();
-  }
-
-  std::vector<expert_layout> layouts_;
-  std::vector<std::vector<std::vector<std::byte>>> bytes_;
+  std::vector<std::vector<std::byte>> bytes_;
 
  public:
   memory_expert_source source;

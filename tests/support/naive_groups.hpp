@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <functional>
 #include <set>
-#include <span>
 #include <vector>
 
 #include "hotset/core/ids.hpp"

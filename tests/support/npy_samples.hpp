@@ -2,7 +2,6 @@
 #pragma once
 /// Files of NumPy's format, written out.
 
-#include <cstddef>
 #include <cstring>
 #include <string>
 #include <string_view>

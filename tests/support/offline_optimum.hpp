@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <limits>
 #include <map>
-#include <span>
 #include <vector>
 
 #include "hotset/core/ids.hpp"

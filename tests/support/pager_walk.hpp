@@ -2,7 +2,6 @@
 #pragma once
 /// Few lines for hand-walked cases: a pager, its plan, and what must always be true of it.
 
-#include <algorithm>
 #include <cstdint>
 #include <set>
 #include <span>

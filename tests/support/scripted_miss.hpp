@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <map>
 #include <span>
-#include <string>
 #include <string_view>
 #include <vector>
 

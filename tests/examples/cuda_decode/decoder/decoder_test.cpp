@@ -19,11 +19,28 @@ namespace {
 
 using namespace hotset::literals;
 
-paged_experts paged(const fake_machine& machine, const small_model& model, std::int64_t cap) {
-  return paged_experts(machine.parts.api,
-                       hotset::pool_layout::per_layer(model.shape.geometry(), cap).value(),
-                       {model.shape.layout()}, model.weights.source(), model.pages, {});
+paged_experts paged(const fake_machine& machine, const small_model& model,
+                    const hotset::pool_layout& layout) {
+  return paged_experts(machine.parts.api, layout, {model.shape.layout()}, model.weights.source(),
+                       model.pages, {});
 }
+paged_experts paged(const fake_machine& machine, const small_model& model, std::int64_t cap) {
+  return paged(machine, model, hotset::pool_layout::per_layer(model.shape.geometry(), cap).value());
+}
+
+/// A loop over one step of small-bf16, with kernels of a test.
+struct small_loop {
+  small_loop(fake_machine& machine, decode_kernels& kernels, decode_mode mode,
+             routing_known known = routing_known::ahead)
+      : model(machine, shape_named("small-bf16"), 1),
+        experts(paged(machine, model, 4)),
+        loop(machine.with(kernels), model.shape, experts, mode, known) {}
+  void step() { (void)loop.step(model.routing.ids(0), model.routing.weights(0)); }
+
+  small_model model;
+  paged_experts experts;
+  decoder loop;
+};
 
 class step_graph : public testing::TestWithParam<pace> {};
 
@@ -63,19 +80,18 @@ INSTANTIATE_TEST_SUITE_P(paces, step_graph, testing::Values(pace::late, pace::so
 class shared_slots : public testing::TestWithParam<pace> {};
 
 TEST_P(shared_slots, give_the_bits_of_a_decode_without_slots) {
-  constexpr std::size_t steps = 10;
   for (std::uint64_t seed = 1; seed <= 4; ++seed)
     for (const auto mode : all_modes)
       for (const std::int64_t slots : {4, 9}) {
         SCOPED_TRACE("seed " + std::to_string(seed) + ", " + std::string(name_of(mode)));
         fake_machine machine(GetParam(), seed);
+        constexpr std::size_t steps = 10;
         const small_model model(machine, shape_named("small-fp8"), steps,
                                 {.zipf = 1.0, .stickiness = 0.5, .seed = seed});
         const auto wanted =
             reference_decode(model.shape, model.weights.source(), model.routing, steps);
-        paged_experts experts(machine.api,
-                              hotset::pool_layout::shared(model.shape.geometry(), slots).value(),
-                              {model.shape.layout()}, model.weights.source(), model.pages, {});
+        auto experts = paged(machine, model,
+                             hotset::pool_layout::shared(model.shape.geometry(), slots).value());
         decoder loop(machine.parts, model.shape, experts, mode, routing_known::ahead);
         for (std::size_t s = 0; s < steps; ++s) {
           const auto hidden = loop.step(model.routing.ids(s), model.routing.weights(s));
@@ -88,34 +104,10 @@ TEST_P(shared_slots, give_the_bits_of_a_decode_without_slots) {
 INSTANTIATE_TEST_SUITE_P(paces, shared_slots,
                          testing::Values(pace::late, pace::soon, pace::random));
 
-TEST(decoder, gives_the_same_bits_whoever_evicts) {
-  constexpr std::size_t steps = 14;
-  for (const auto* eviction : {"similar_steps:rows=256", "two_rate", "protect_hot:uses=2+lfu"})
-    for (const auto mode : all_modes) {
-      SCOPED_TRACE(std::string(eviction) + ", " + std::string(name_of(mode)));
-      fake_machine machine(pace::random, 6);
-      const small_model model(machine, shape_named("small-fp8"), steps,
-                              {.zipf = 1.0, .stickiness = 0.5, .seed = 6});
-      const auto wanted =
-          reference_decode(model.shape, model.weights.source(), model.routing, steps);
-      paged_experts experts(
-          machine.api, hotset::pool_layout::per_layer(model.shape.geometry(), 5).value(),
-          {model.shape.layout()}, model.weights.source(), model.pages, {.eviction = eviction});
-      decoder loop(machine.parts, model.shape, experts, mode, routing_known::ahead);
-      for (std::size_t s = 0; s < steps; ++s) {
-        const auto hidden = loop.step(model.routing.ids(s), model.routing.weights(s));
-        ASSERT_EQ(std::vector<float>(hidden.begin(), hidden.end()), wanted[s]);
-      }
-      EXPECT_GT(experts.stats().evictions, 0U);
-      EXPECT_THAT(machine.api.violations(), testing::IsEmpty());
-    }
-}
-
 TEST(step_graphs, list_the_missing_in_the_order_of_their_first_appearance) {
   fake_machine machine;
-  const small_model model(machine, shape_named("small-bf16"), 1);
-  auto experts = paged(machine, model, 4);
-  decoder loop(machine.parts, model.shape, experts, decode_mode::step_graph, routing_known::ahead);
+  small_loop small(machine, machine.kernels, decode_mode::step_graph);
+  auto& loop = small.loop;
   const auto ids = hotset::support::expert_ids({7, 3, 5, 5, -1, 9});
   const std::vector<float> weights(6, 0.5F);
   (void)loop.step(ids, weights);  // nothing is resident yet
@@ -140,39 +132,26 @@ TEST(step_graphs, are_refused_where_the_host_decides_copies_within_a_step) {
       std::invalid_argument);
 }
 
-std::string logic_error_of(decoder& loop, const small_model& model) {
-  try {
-    (void)loop.step(model.routing.ids(0), model.routing.weights(0));
-  } catch (const std::logic_error& told) {
-    return told.what();
-  }
-  return "nothing";
-}
-
 TEST(step_graphs, notice_a_mirror_that_lists_less_than_was_skipped) {
   fake_machine machine;
-  const small_model model(machine, shape_named("small-bf16"), 1);
   const std::vector<hotset::slot_id> all_present(16, 0_slot);
   bent_kernels bent(
       machine.kernels, [](expert_arguments&) {},
       [&](hotset::cuda::mirror_arguments& a) { a.row = all_present.data(); });
-  const device_parts parts{machine.api, bent, machine.graphs, 0};
-  auto experts = paged(machine, model, 4);
-  decoder loop(parts, model.shape, experts, decode_mode::step_graph, routing_known::ahead);
-  EXPECT_EQ(logic_error_of(loop, model), "the mirror listed 0 experts, but 6 places were skipped");
+  small_loop small(machine, bent, decode_mode::step_graph);
+  EXPECT_THAT([&] { small.step(); }, testing::ThrowsMessage<std::logic_error>(
+                                         "the mirror listed 0 experts, but 6 places were skipped"));
 }
 
 TEST(step_graphs, notice_a_device_map_that_the_host_does_not_have) {
   fake_machine machine;
-  const small_model model(machine, shape_named("small-bf16"), 1);
   const std::vector<hotset::slot_id> all_present(16, 0_slot);
   bent_kernels bent(
       machine.kernels, [&](expert_arguments& a) { a.row = all_present.data(); },
       [&](hotset::cuda::mirror_arguments& a) { a.row = all_present.data(); });
-  const device_parts parts{machine.api, bent, machine.graphs, 0};
-  auto experts = paged(machine, model, 4);
-  decoder loop(parts, model.shape, experts, decode_mode::step_graph, routing_known::ahead);
-  EXPECT_EQ(logic_error_of(loop, model), "the graph missed nothing, but the host's map did");
+  small_loop small(machine, bent, decode_mode::step_graph);
+  EXPECT_THAT([&] { small.step(); }, testing::ThrowsMessage<std::logic_error>(
+                                         "the graph missed nothing, but the host's map did"));
 }
 
 TEST(layer_graphs, are_captured_once) {
@@ -197,17 +176,10 @@ TEST(a_decoder, tells_which_call_failed) {
   for (const char* const call : {"cudaMemcpyBatchAsync", "cudaStreamSynchronize"}) {
     SCOPED_TRACE(call);
     fake_machine machine;
-    const small_model model(machine, shape_named("small-bf16"), 2);
-    auto experts = paged(machine, model, 3);
-    decoder loop(machine.parts, model.shape, experts, decode_mode::eager, routing_known::in_time);
+    small_loop small(machine, machine.kernels, decode_mode::eager, routing_known::in_time);
     machine.api.fail(call, 1, hotset::cuda::error_code::unknown);
-    try {
-      (void)loop.step(model.routing.ids(0), model.routing.weights(0));
-      ADD_FAILURE() << "nothing was thrown";
-    } catch (const device_error& told) {
-      EXPECT_THAT(told.what(), testing::HasSubstr(call));
-      EXPECT_THAT(told.what(), testing::HasSubstr("999"));
-    }
+    EXPECT_THAT([&] { small.step(); }, testing::ThrowsMessage<device_error>(testing::AllOf(
+                                           testing::HasSubstr(call), testing::HasSubstr("999"))));
   }
 }
 
@@ -229,25 +201,12 @@ TEST(a_decoder, waits_for_the_routing_where_the_host_decides) {
   EXPECT_EQ(waits(0, routing_known::ahead), 1U);
 }
 
-TEST(a_decoder, gives_everything_back) {
-  fake_machine machine;
-  {
-    const small_model model(machine, shape_named("small-bf16"), 2);
-    for (const auto mode : all_modes)
-      (void)run_arm(model.compare(machine.parts),
-                    {.kind = arm_kind::hotset, .cap = 3, .mode = mode});
-  }
-  EXPECT_EQ(machine.api.leaks(), 0U);
-  EXPECT_EQ(machine.api.pinned_bytes(), 0U);
-}
-
 TEST(a_decoder, refuses_a_step_of_another_shape) {
   fake_machine machine;
-  const small_model model(machine, shape_named("small-bf16"), 1);
-  auto experts = paged(machine, model, 3);
-  decoder loop(machine.parts, model.shape, experts, decode_mode::eager, routing_known::ahead);
-  EXPECT_THROW((void)loop.step(model.routing.ids(0).first(5), model.routing.weights(0)),
-               std::invalid_argument);
+  small_loop small(machine, machine.kernels, decode_mode::eager);
+  EXPECT_THROW(
+      (void)small.loop.step(small.model.routing.ids(0).first(5), small.model.routing.weights(0)),
+      std::invalid_argument);
 }
 
 }  // namespace

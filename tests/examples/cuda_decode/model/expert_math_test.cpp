@@ -4,13 +4,11 @@
 #include "cuda_decode/model/expert_math.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstring>
 #include <vector>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "cuda_decode/decoder/host_kernels.hpp"

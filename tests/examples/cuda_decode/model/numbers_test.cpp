@@ -5,7 +5,6 @@
 #include <cmath>
 #include <vector>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 namespace cuda_decode::numbers_test {

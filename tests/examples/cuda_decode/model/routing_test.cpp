@@ -2,7 +2,6 @@
 #include "cuda_decode/model/routing.hpp"
 
 #include <string>
-#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -6,7 +6,6 @@
 #include <set>
 #include <vector>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "fake_machine.hpp"
@@ -54,32 +53,30 @@ TEST(weights, of_a_ragged_tensor_end_with_it) {
 }
 
 TEST(weights, are_moderate_numbers) {
-  constexpr hotset::expert_key key{1_layer, 2_expert};
-  for (std::uint64_t w = 0; w < 500; ++w) {
-    for (std::uint64_t word = weight_word(1, key, 0, tensor_content::bf16, w), i = 0; i < 4;
-         ++i, word >>= 16U) {
-      const auto x = std::abs(from_bf16(static_cast<std::uint32_t>(word & 0xffffU)));
-      EXPECT_TRUE(x >= 0x1p-7F && x < 0x1p-3F) << x;
+  struct row {
+    std::size_t tensor;
+    tensor_content content;
+    unsigned bits;
+    float (*value)(std::uint32_t);
+    float least, most;
+  };
+  const row rows[] = {
+      {0, tensor_content::bf16, 16, [](std::uint32_t b) { return from_bf16(b); }, 0x1p-7F, 0x1p-3F},
+      {0, tensor_content::f16, 16, [](std::uint32_t b) { return from_f16(b); }, 0x1p-7F, 0x1p-3F},
+      {0, tensor_content::e4m3, 8, [](std::uint32_t b) { return from_e4m3(b); }, 0.0F, 2.0F},
+      {1, tensor_content::e8m0_scales, 8, [](std::uint32_t b) { return from_e8m0(b); }, 0x1p-7F,
+       0x1.1p-4F},
+      {1, tensor_content::f32_scales, 32, [](std::uint32_t b) { return float_of(b); }, 0x1p-7F,
+       0x1p-5F}};
+  for (const auto& r : rows)
+    for (std::uint64_t w = 0; w < 500; ++w) {
+      const auto word = weight_word(1, {1_layer, 2_expert}, r.tensor, r.content, w);
+      for (unsigned at = 0; at < 64; at += r.bits) {
+        const auto part = (word >> at) & ((std::uint64_t{1} << r.bits) - 1);
+        const auto x = std::abs(r.value(static_cast<std::uint32_t>(part)));
+        EXPECT_TRUE(x >= r.least && x < r.most) << x;
+      }
     }
-    for (std::uint64_t word = weight_word(1, key, 0, tensor_content::f16, w), i = 0; i < 4;
-         ++i, word >>= 16U) {
-      const auto x = std::abs(from_f16(static_cast<std::uint32_t>(word & 0xffffU)));
-      EXPECT_TRUE(x >= 0x1p-7F && x < 0x1p-3F) << x;
-    }
-    for (std::uint64_t word = weight_word(1, key, 0, tensor_content::e4m3, w), i = 0; i < 8;
-         ++i, word >>= 8U)
-      EXPECT_LT(std::abs(from_e4m3(static_cast<std::uint32_t>(word & 0xffU))), 2.0F);
-    for (std::uint64_t word = weight_word(1, key, 1, tensor_content::e8m0_scales, w), i = 0; i < 8;
-         ++i, word >>= 8U) {
-      const auto x = from_e8m0(static_cast<std::uint32_t>(word & 0xffU));
-      EXPECT_TRUE(x >= 0x1p-7F && x <= 0x1p-4F) << x;
-    }
-    for (std::uint64_t word = weight_word(1, key, 1, tensor_content::f32_scales, w), i = 0; i < 2;
-         ++i, word >>= 32U) {
-      const auto x = float_of(static_cast<std::uint32_t>(word));
-      EXPECT_TRUE(x >= 0x1p-7F && x < 0x1p-5F) << x;
-    }
-  }
 }
 
 TEST(weights, stay_within_the_budget_or_are_refused) {

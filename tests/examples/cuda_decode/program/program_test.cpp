@@ -4,9 +4,6 @@
 #include "cuda_decode/program/program.hpp"
 
 #include <algorithm>
-#include <cstdio>
-#include <filesystem>
-#include <fstream>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -15,8 +12,10 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "case_names.hpp"
 #include "fake_machine.hpp"
 #include "lab/traces/synthetic/synthetic.hpp"
+#include "trace_samples.hpp"
 
 namespace cuda_decode::program_test {
 namespace {
@@ -41,24 +40,12 @@ outcome run(fake_machine& machine, const std::vector<std::string>& words) {
   return run(machine, machine.kernels, words);
 }
 
-class json_file {
- public:
-  json_file()
-      : path_((std::filesystem::path(testing::TempDir()) /
-               (std::string("cuda_decode_") +
-                testing::UnitTest::GetInstance()->current_test_info()->name() + ".json"))
-                  .string()) {}
-  json_file(const json_file&) = delete;
-  json_file& operator=(const json_file&) = delete;
-  ~json_file() { (void)std::remove(path_.c_str()); }
-  [[nodiscard]] const std::string& path() const { return path_; }
+struct json_file {
+  [[nodiscard]] std::string path() const { return folder.path() / "out.json"; }
   [[nodiscard]] nlohmann::json read() const {
-    std::ifstream file(path_);
-    return nlohmann::json::parse(file);
+    return nlohmann::json::parse(trace_samples::read_all(path()));
   }
-
- private:
-  std::string path_;
+  trace_samples::temporary_folder folder;
 };
 
 std::size_t lines(const std::string& text) {
@@ -148,14 +135,6 @@ TEST(program, without_a_device_tells_the_drivers_reason) {
   EXPECT_EQ(run(machine, {}).out, "cuda_decode: skipped: cudaGetDeviceCount found no device\n");
 }
 
-TEST(program, says_that_a_part_of_the_layers_is_a_part) {
-  fake_machine machine;
-  const auto got = run(machine, {"--shape", "small-bf16", "--layers", "2", "--steps", "2",
-                                 "--warmup", "1", "--modes", "eager"});
-  EXPECT_EQ(got.code, ok) << got.err;
-  EXPECT_THAT(got.out, HasSubstr("2 layers (a part: the model has 3)"));
-}
-
 TEST(program, takes_as_many_layers_as_fit_into_host_memory) {
   // A layer of small-bf16 is 16 experts of 12 KiB.
   const std::vector<std::string> words = {"--shape", "small-bf16", "--layers",      "fit",
@@ -192,7 +171,11 @@ TEST(program, keeps_the_arms_that_are_done_when_a_later_one_fails) {
   fake_machine machine;
   machine.api.fail("cudaMalloc", whole.api.calls("cudaMalloc"),
                    hotset::cuda::error_code::memory_allocation);
-  EXPECT_EQ(run(machine, with_file).code, failure);
+  const auto got = run(machine, with_file);
+  EXPECT_EQ(got.code, failure);
+  EXPECT_THAT(got.err, HasSubstr("cudaMalloc"));
+  EXPECT_EQ(lines(got.err), 1U);
+  EXPECT_EQ(machine.api.leaks(), 0U);
   const auto kept = file.read();
   EXPECT_EQ(kept["finished"], false);
   ASSERT_EQ(kept["arms"].size(), all["arms"].size() - 1);
@@ -234,56 +217,60 @@ TEST(program, leaves_out_what_does_not_fit_and_says_how_much_is_missing) {
   EXPECT_EQ(lines(host.err), 1U);
 }
 
-TEST(program, refuses_bad_arguments_with_one_line) {
-  struct row {
-    std::vector<std::string> words;
-    const char* told;
-  };
-  const std::vector<row> rows = {
-      {{"--shape", "gpt-2"}, "--shape: no shape 'gpt-2', accepted: qwen3-30b-a3b, olmoe"},
-      {{"--shape"}, "--shape has no value"},
-      {{"--fast"}, "unknown argument '--fast'"},
-      {{"extra"}, "unknown argument 'extra'"},
-      {{"--steps", "0"}, "--steps: '0', accepted: 1..1048576"},
-      {{"--steps", "5x"}, "--steps: '5x'"},
-      {{"--steps", ""}, "--steps: ''"},
-      {{"--warmup", "0"}, "--warmup: '0', accepted: 1.."},
-      {{"--zipf", "9"}, "--zipf: '9', accepted: 0..8"},
-      {{"--zipf", "nan"}, "--zipf: 'nan'"},
-      {{"--stickiness", "-1"}, "--stickiness: '-1', accepted: 0..1"},
-      {{"--caps", "16,,32"}, "--caps: '16,,32', accepted: numbers or all"},
-      {{"--caps", "7"}, "--caps: '7', accepted: 8 (top_k)..128 or all"},
-      {{"--caps", "129"}, "--caps: '129', accepted: 8 (top_k)..128 or all"},
-      {{"--modes", "eager,lazy"}, "--modes: 'lazy', accepted: eager, layer-graphs, step-graph"},
-      {{"--eviction", "lrru"}, "--eviction: unknown eviction policy 'lrru'"},
-      {{"--eviction", "belady"}, "--eviction: 'belady' needs the future"},
-      {{"--eviction", "similar_steps:rows=100"},
-       "--eviction: history rows = 100, accepted: a multiple"},
-      {{"tiny", "--eviction", "lrru"}, "--eviction: unknown eviction policy 'lrru'"},
-      {{"--static-fetch", "all"}, "--static-fetch: 'all', accepted: routed, layer"},
-      {{"--routing-known", "no"}, "--routing-known: 'no', accepted: in-time, ahead"},
-      {{"--host-budget", "64"}, "--host-budget: '64', accepted: a number with B"},
-      {{"--host-budget", "64G"}, "--host-budget: '64G', accepted: a number with B"},
-      {{"--layers", "49"}, "--layers: '49', accepted: 1..48 (qwen3-30b-a3b)"},
-      {{"--layers", "0"}, "--layers: '0', accepted: 1..4096 or fit"},
-      {{"--device", "1"}, "--device: '1', accepted: 0..0"},
-      {{"--device", "-1"}, "--device: '-1', accepted: 0..1023"},
-      {{"--expert-budget", "25%"}, "unknown argument '--expert-budget'"},
-      {{"tiny", "--shape", "olmoe"}, "unknown argument '--shape'"},
-      {{"tiny", "--tokens", "0"}, "--tokens: '0', accepted: 1.."},
-      {{"tiny"}, "built without examples/tiny_moe"},
-  };
-  for (const auto& r : rows) {
-    SCOPED_TRACE(testing::PrintToString(r.words));
-    fake_machine machine;
-    const auto got = run(machine, r.words);
-    EXPECT_EQ(got.code, usage);
-    EXPECT_THAT(got.err, StartsWith("cuda_decode: "));
-    EXPECT_THAT(got.err, HasSubstr(r.told));
-    EXPECT_EQ(lines(got.err), 1U);
-    EXPECT_EQ(got.out, "");
+struct refusal {
+  std::vector<std::string> words;
+  const char* told;
+  friend void PrintTo(const refusal& r, std::ostream* out) {
+    *out << testing::PrintToString(r.words);
   }
+};
+class bad_arguments : public testing::TestWithParam<refusal> {};
+
+TEST_P(bad_arguments, are_refused_with_one_line) {
+  fake_machine machine;
+  const auto got = run(machine, GetParam().words);
+  EXPECT_EQ(got.code, usage);
+  EXPECT_THAT(got.err, StartsWith("cuda_decode: "));
+  EXPECT_THAT(got.err, HasSubstr(GetParam().told));
+  EXPECT_EQ(lines(got.err), 1U);
+  EXPECT_EQ(got.out, "");
 }
+const refusal refusals[] = {
+    {{"--shape", "gpt-2"}, "--shape: no shape 'gpt-2', accepted: qwen3-30b-a3b, olmoe"},
+    {{"--shape"}, "--shape has no value"},
+    {{"--fast"}, "unknown argument '--fast'"},
+    {{"extra"}, "unknown argument 'extra'"},
+    {{"--steps", "0"}, "--steps: '0', accepted: 1..1048576"},
+    {{"--steps", "5x"}, "--steps: '5x'"},
+    {{"--steps", ""}, "--steps: ''"},
+    {{"--warmup", "0"}, "--warmup: '0', accepted: 1.."},
+    {{"--zipf", "9"}, "--zipf: '9', accepted: 0..8"},
+    {{"--zipf", "nan"}, "--zipf: 'nan'"},
+    {{"--stickiness", "-1"}, "--stickiness: '-1', accepted: 0..1"},
+    {{"--caps", "16,,32"}, "--caps: '16,,32', accepted: numbers or all"},
+    {{"--caps", "7"}, "--caps: '7', accepted: 8 (top_k)..128 or all"},
+    {{"--caps", "129"}, "--caps: '129', accepted: 8 (top_k)..128 or all"},
+    {{"--modes", "eager,lazy"}, "--modes: 'lazy', accepted: eager, layer-graphs, step-graph"},
+    {{"--eviction", "lrru"}, "--eviction: unknown eviction policy 'lrru'"},
+    {{"--eviction", "belady"}, "--eviction: 'belady' needs the future"},
+    {{"--eviction", "similar_steps:rows=100"},
+     "--eviction: history rows = 100, accepted: a multiple"},
+    {{"tiny", "--eviction", "lrru"}, "--eviction: unknown eviction policy 'lrru'"},
+    {{"--static-fetch", "all"}, "--static-fetch: 'all', accepted: routed, layer"},
+    {{"--routing-known", "no"}, "--routing-known: 'no', accepted: in-time, ahead"},
+    {{"--host-budget", "64"}, "--host-budget: '64', accepted: a number with B"},
+    {{"--host-budget", "64G"}, "--host-budget: '64G', accepted: a number with B"},
+    {{"--layers", "49"}, "--layers: '49', accepted: 1..48 (qwen3-30b-a3b)"},
+    {{"--layers", "0"}, "--layers: '0', accepted: 1..4096 or fit"},
+    {{"--device", "1"}, "--device: '1', accepted: 0..0"},
+    {{"--device", "-1"}, "--device: '-1', accepted: 0..1023"},
+    {{"--expert-budget", "25%"}, "unknown argument '--expert-budget'"},
+    {{"tiny", "--shape", "olmoe"}, "unknown argument '--shape'"},
+    {{"tiny", "--tokens", "0"}, "--tokens: '0', accepted: 1.."},
+    {{"tiny"}, "built without examples/tiny_moe"},
+};
+INSTANTIATE_TEST_SUITE_P(program, bad_arguments, testing::ValuesIn(refusals),
+                         hotset::support::by_place);
 
 TEST(program, refuses_bad_arguments_without_a_device_too) {
   fake_machine machine;
@@ -298,16 +285,6 @@ TEST(program, helps) {
   EXPECT_EQ(got.code, ok);
   EXPECT_THAT(got.out, HasSubstr("Attention, router\n                               and the sum"));
   for (const auto name : shape_names()) EXPECT_THAT(got.out, HasSubstr(std::string(name)));
-}
-
-TEST(program, tells_a_failure_of_the_device_in_one_line) {
-  fake_machine machine;
-  machine.api.fail("cudaMalloc", 3, hotset::cuda::error_code::memory_allocation);
-  const auto got = run(machine, {"--shape", "small-bf16", "--steps", "2", "--warmup", "1"});
-  EXPECT_EQ(got.code, failure);
-  EXPECT_THAT(got.err, HasSubstr("cudaMalloc"));
-  EXPECT_EQ(lines(got.err), 1U);
-  EXPECT_EQ(machine.api.leaks(), 0U);
 }
 
 }  // namespace

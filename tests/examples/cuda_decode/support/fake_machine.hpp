@@ -31,6 +31,8 @@ struct fake_machine {
         graphs(api),
         kernels([this](auto stream, auto work) { graphs.enqueue(stream, std::move(work)); }),
         parts{api, kernels, graphs, 0} {}
+  /// The machine with kernels of a test.
+  [[nodiscard]] device_parts with(decode_kernels& others) { return {api, others, graphs, 0}; }
 
   hotset::support::fake_cuda_runtime api;
   fake_graphs graphs;

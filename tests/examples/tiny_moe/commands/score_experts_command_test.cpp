@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifdef TINY_MOE_CLI
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -9,35 +8,21 @@
 #include <string_view>
 #include <vector>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "program_run.hpp"
+#include "command_runs.hpp"
+#include "paging_samples.hpp"
 #include "random_source.hpp"
-#include "tiny_moe/model/model.hpp"
 #include "tiny_moe/studies/expert_scores.hpp"
 #include "trace_samples.hpp"
 
 namespace score_experts_command_test {
 namespace {
 
-using namespace tiny_moe;
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::StartsWith;
+using namespace command_runs;
+using namespace paging_samples;
 
-using outcome = hotset::support::program_outcome;
-
-outcome run(const std::string& arguments) {
-  return hotset::support::run_program("env -u HOTSET_TINY_MOE_DIR '" + std::string(TINY_MOE_CLI) +
-                                      "' " + arguments);
-}
-
-const model& weights() {
-  static const model loaded(HOTSET_TINY_MOE_DIR);
-  return loaded;
-}
 std::string quoted(const std::filesystem::path& path) { return " '" + path.string() + "' "; }
 
 /// One kind of score of a summary. Shape: [layers, experts].
@@ -63,7 +48,6 @@ std::string sums(std::size_t lines, std::uint64_t seed) {
   }
   return out;
 }
-std::vector<std::uint8_t> bytes_of(std::string_view words) { return {words.begin(), words.end()}; }
 
 class score_experts_command : public testing::Test {
  protected:
@@ -75,11 +59,11 @@ class score_experts_command : public testing::Test {
   }
   trace_samples::temporary_folder folder;
   std::string words = sums(80, 1);
-  std::filesystem::path text = written("sums.txt", words);
+  std::filesystem::path file = written("sums.txt", words);
 };
 
 TEST_F(score_experts_command, writes_the_scores_of_both_kinds_to_four_decimals) {
-  const auto result = run("score-experts --text" + quoted(text) + "--window 64 --limit 500" +
+  const auto result = run("score-experts --text" + quoted(file) + "--window 64 --limit 500" +
                           quoted(out("summary.json")));
   EXPECT_EQ(result.code, 0);
   EXPECT_EQ(result.text,
@@ -96,7 +80,7 @@ TEST_F(score_experts_command, writes_the_scores_of_both_kinds_to_four_decimals) 
 }
 
 TEST_F(score_experts_command, a_dash_is_standard_output_and_nothing_else_is_printed) {
-  const std::string arguments = "score-experts --limit 300 --text" + quoted(text);
+  const std::string arguments = "score-experts --limit 300 --text" + quoted(file);
   EXPECT_EQ(run(arguments + quoted(out("summary.json"))).code, 0);
   const auto printed = run(arguments + "- 2>&1");
   EXPECT_EQ(printed.code, 0);
@@ -118,21 +102,16 @@ TEST_F(score_experts_command, several_texts_are_scored_by_their_bytes) {
 }
 
 TEST_F(score_experts_command, what_cannot_be_is_one_line_and_its_own_exit_code) {
-  const auto refused = [](const std::string& arguments, int code, const std::string& says) {
-    const auto result = run(arguments + " 2>&1");
-    EXPECT_EQ(result.code, code) << arguments;
-    EXPECT_THAT(result.text, AllOf(StartsWith("tiny_moe: "), HasSubstr(says))) << arguments;
-    EXPECT_EQ(std::count(result.text.begin(), result.text.end(), '\n'), 1) << result.text;
-  };
   const auto nothing = written("nothing.txt", "");
-  const auto score = "score-experts --text" + quoted(text);
-  refused(score, 2, "OUT is required");
-  refused("score-experts -", 2, "--text is required");
-  refused(score + "--window 0 -", 2, "--window '0'; accepted: 1..2048");
-  refused(score + "--limit 0 -", 2, "--limit");
-  refused("score-experts --text" + quoted(nothing) + "-", 4, "has 0 bytes; accepted: 1 or more");
-  refused("score-experts --text /nowhere -", 4, "/nowhere");
-  refused(score + quoted(folder.path()), 1, "is a folder; accepted: a file");
+  const auto score = "score-experts --text" + quoted(file);
+  expect_refused(score, 2, "OUT is required");
+  expect_refused("score-experts -", 2, "--text is required");
+  expect_refused(score + "--window 0 -", 2, "--window '0'; accepted: 1..2048");
+  expect_refused(score + "--limit 0 -", 2, "--limit");
+  expect_refused("score-experts --text" + quoted(nothing) + "-", 4,
+                 "has 0 bytes; accepted: 1 or more");
+  expect_refused("score-experts --text /nowhere -", 4, "/nowhere");
+  expect_refused(score + quoted(folder.path()), 1, "is a folder; accepted: a file");
 }
 
 }  // namespace

@@ -14,7 +14,7 @@
 #include <gtest/gtest.h>
 
 #include "lab/files/safetensors.hpp"
-#include "tiny_moe/model/expert_provider.hpp"
+#include "paging_samples.hpp"
 #include "tiny_moe/studies/quality.hpp"
 #include "trace_samples.hpp"
 
@@ -22,16 +22,12 @@ namespace adapter_files_test {
 namespace {
 
 using namespace hotset::literals;
-using namespace tiny_moe;
+using namespace paging_samples;
 using testing::ElementsAre;
 using testing::IsEmpty;
 using trace_samples::expect_refused;
 using trace_samples::temporary_folder;
 
-const model& weights() {
-  static const model loaded(HOTSET_TINY_MOE_DIR);
-  return loaded;
-}
 const model_config& shape() { return weights().config(); }
 std::size_t matrix_halves() { return shape().hidden_size * shape().inner_size; }
 
@@ -88,24 +84,6 @@ TEST(adapter_files, an_adapter_is_read_as_it_was_written) {
   expect_same(found, wanted);
 }
 
-TEST(adapter_files, tensors_are_named_and_shaped_as_the_models) {
-  const temporary_folder folder;
-  const auto adapter = sample();
-  write_adapter(folder.path(), shape(), adapter);
-  const hotset::lab::safetensors_file file(folder.path() / "model.safetensors");
-  EXPECT_EQ(file.names().size(), 18U);
-  const auto& down = file.at("model.layers.5.mlp.experts.7.down_proj.weight");
-  EXPECT_EQ(down.dtype, "F16");
-  EXPECT_THAT(down.shape, ElementsAre(96, 40));
-  EXPECT_EQ(hotset::lab::copy_elements<std::uint16_t>(down.bytes),
-            halves_of(adapter.expert(5, 0).down));
-  const auto& gate = file.at("model.layers.11.mlp.experts.31.gate_proj.weight");
-  EXPECT_THAT(gate.shape, ElementsAre(40, 96));
-  EXPECT_EQ(hotset::lab::copy_elements<std::uint16_t>(gate.bytes),
-            halves_of(adapter.expert(11, 2).gate));
-  EXPECT_NE(file.find("model.layers.0.mlp.experts.30.up_proj.weight"), nullptr);
-}
-
 // ESFT lists a layer's experts by score.
 TEST(adapter_files, experts_may_be_listed_in_any_order) {
   const temporary_folder folder;
@@ -128,22 +106,17 @@ TEST(adapter_files, an_adapter_is_called_as_its_folder) {
 TEST(adapter_files, an_adapter_of_another_model_is_refused) {
   const temporary_folder folder;
   write_adapter(folder.path(), shape(), sample());
-  const auto refused = [&](const model_config& other, std::string_view place) {
+  const auto refused = [&](std::size_t model_config::*member, std::size_t value,
+                           std::string_view place) {
+    auto other = shape();
+    other.*member = value;
     expect_refused([&] { (void)read_adapter(other, folder.path()); },
                    {folder.path().string(), place});
   };
-  auto other = shape();
-  other.layers = 11;
-  refused(other, "layer 11");
-  other = shape();
-  other.experts = 24;
-  refused(other, "layer 0: expert 1 is 30");
-  other = shape();
-  other.inner_size = 48;
-  refused(other, "experts.1.");
-  other = shape();
-  other.hidden_size = 48;
-  refused(other, "experts.1.");
+  refused(&model_config::layers, 11, "layer 11");
+  refused(&model_config::experts, 24, "layer 0: expert 1 is 30");
+  refused(&model_config::inner_size, 48, "experts.1.");
+  refused(&model_config::hidden_size, 48, "experts.1.");
 }
 
 TEST(adapter_files, a_folder_that_is_none_of_an_adapter_is_refused) {
@@ -159,68 +132,15 @@ TEST(adapter_files, a_folder_that_is_none_of_an_adapter_is_refused) {
 
 // The adapters that come with the model.
 
-/// Written for this test, like the texts that the adapters were trained on.
-constexpr std::string_view code_text = R"(
-class Journal:
-    """Keep the lines of a log, and tell who wrote them."""
-
-    def __init__(self, name, limit=None):
-        self.name = name
-        self.limit = limit
-        self.lines = []
-
-    def append(self, line, author=None):
-        if self.limit is not None and len(self.lines) >= self.limit:
-            raise ValueError("the journal %r is full" % self.name)
-        self.lines.append((author, line))
-
-    def authors(self):
-        """Return the set of all who wrote something."""
-        return {author for author, line in self.lines if author is not None}
-
-    def __len__(self):
-        return len(self.lines)
-
-    def __repr__(self):
-        return '%s(%r, %d lines)' % (self.__class__.__name__, self.name, len(self))
-
-def main(args):
-    journal = Journal(args[0])
-    for line in sys.stdin:
-        journal.append(line.rstrip('\n'))
-    print(journal)
-
-if __name__ == '__main__':
-    main(sys.argv[1:])
-)";
-constexpr std::string_view tool_text =
-    R"({"call": "open_url", "id": 30201, "args": {"table": "index"}}
-{"id": 30201, "ok": true, "ms": 412, "result": []}
-{"call": "list_files", "id": 30202, "args": {"limit": "order/page.csv", "offset": true}}
-{"id": 30202, "ok": true, "ms": 77, "result": ["page", "total"]}
-{"call": "query_db", "id": 30203, "args": {"city": "report/cache.py", "user": false, "path": 218}}
-{"id": 30203, "ok": true, "ms": 951, "result": ["order"]}
-{"call": "list_files", "id": 30204, "args": {"path": false, "limit": "test/index.csv"}}
-{"id": 30204, "ok": true, "ms": 618, "result": ["index", "report"]}
-{"call": "open_url", "id": 30205, "args": {"table": 3307, "city": "order"}}
-{"id": 30205, "ok": true, "ms": 233, "result": ["cache", "page", "order"]}
-{"call": "query_db", "id": 30206, "args": {"offset": "page/total.py", "limit": true}}
-{"id": 30206, "ok": true, "ms": 505, "result": []}
-)";
-constexpr std::string_view prose_text =
-    R"(And they that dwelt by the river heard of it, and were glad; for the servant had done all that his lord commanded.
-Therefore let every one of you bear the burden of his brother, and be not weary: for he that giveth with a willing heart shall receive.
+constexpr std::string_view scripture =
+    R"(Therefore let every one of you bear the burden of his brother, and be not weary: for he that giveth shall receive.
 And when the elders were gathered together, one of them stood up and said, What shall we answer unto them that sent us?
-For we have seen the works which ye have done among the people, and there is no man that can deny it.
-Now I beseech you, brethren, that ye walk in peace one toward another, being patient in all things, and steadfast in the faith which ye received.
-But if any man say that he hath no need of counsel, let him consider how great a thing is wisdom, and how few there be that find it.
-And he departed from thence, and came into the city, and taught them many days.
+Now I beseech you, brethren, that ye walk in peace one toward another, being patient in all things.
 )";
 
 /// The one for tools gains so little (README.md beside them) that a text of this length does not show it.
 struct committed {
   const char* name;
-  std::string_view text;
   bool is_cheaper = true;
 };
 void PrintTo(const committed& one, std::ostream* out) { *out << one.name; }
@@ -232,19 +152,25 @@ TEST_P(committed_adapters, are_read_and_change_what_a_text_of_their_kind_costs) 
   const auto adapter = read_adapter(shape(), folder);
   EXPECT_EQ(adapter.name(), GetParam().name);
   for (const auto& of_layer : adapter.tuned()) EXPECT_THAT(of_layer, testing::Not(IsEmpty()));
-  const std::vector<std::uint8_t> text(GetParam().text.begin(), GetParam().text.end());
+  const auto prompt = [](const char* number) {
+    return trace_samples::read_all(std::filesystem::path(HOTSET_TINY_MOE_DIR) / "prompts" /
+                                   (GetParam().name + std::string(number)));
+  };
+  // The prompts of prose are of another time than what the adapter was trained on.
+  const auto words =
+      bytes_of(GetParam().name == std::string_view("prose") ? std::string(scripture)
+                                                            : prompt("-1.txt") + prompt("-2.txt"));
   resident_experts resident(weights());
   merged_experts merged(weights(), adapter);
-  const auto base = bits_per_byte(weights(), resident, text);
-  const auto tuned = bits_per_byte(weights(), merged, text);
+  const auto base = bits_per_byte(weights(), resident, words);
+  const auto tuned = bits_per_byte(weights(), merged, words);
   EXPECT_NE(tuned, base);
   EXPECT_TRUE(!GetParam().is_cheaper || tuned < base) << tuned << " " << base;
 }
 
 INSTANTIATE_TEST_SUITE_P(tiny_moe, committed_adapters,
-                         testing::Values(committed{"code", code_text},
-                                         committed{"prose", prose_text},
-                                         committed{"tool", tool_text, false}),
+                         testing::Values(committed{"code"}, committed{"prose"},
+                                         committed{"tool", false}),
                          [](const auto& instance) { return std::string(instance.param.name); });
 
 }  // namespace

@@ -3,51 +3,32 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include "hotset/core/error.hpp"
 #include "lab/errors.hpp"
-#include "tiny_moe/model/engine.hpp"
+#include "paging_samples.hpp"
 #include "tiny_moe/model/quantised.hpp"
+#include "trace_samples.hpp"
 
 namespace expert_library_test {
 namespace {
 
 using namespace hotset::literals;
-using namespace tiny_moe;
+using namespace paging_samples;
 using hotset::each;
 using hotset::precision_id;
 using testing::ElementsAre;
 
-constexpr std::string_view words = "def add(a, b): return a + b";
-
-const model& weights() {
-  static const model loaded(HOTSET_TINY_MOE_DIR);
-  return loaded;
-}
-
 const expert_library& all_widths() {
   static const expert_library made(weights(), "16:8:4:2");
   return made;
-}
-
-std::vector<float> logits_of(expert_provider& experts) {
-  engine decoder(weights(), experts);
-  const std::vector<std::uint8_t> tokens(words.begin(), words.end());
-  const auto logits = decoder.forward(tokens);
-  return {logits.begin(), logits.end()};
 }
 
 bool same(hotset::tensor_bytes left, hotset::tensor_bytes right) {
@@ -61,16 +42,13 @@ TEST(parse_precisions, falling_bits) {
 }
 
 TEST(parse_precisions, what_is_no_ladder_is_refused) {
-  for (const std::string text : {"", ":", "8:", ":8", "8:3", "32:16", "4:8", "8:8", "0", "-8",
-                                 "8;4", "8 :4", "8::4", "eight", "8x", "99999999999"}) {
-    try {
-      (void)parse_precisions(text);
-      ADD_FAILURE() << text;
-    } catch (const hotset::lab::usage_error& error) {
-      EXPECT_EQ(error.what(),
-                "precision '" + text + "', accepted: falling bits of 16, 8, 4, 2 such as 16:8:4");
-    }
-    EXPECT_THROW(expert_library(weights(), text), hotset::lab::usage_error);
+  for (const std::string bad : {"", ":", "8:", ":8", "8:3", "32:16", "4:8", "8:8", "0", "-8", "8;4",
+                                "8 :4", "8::4", "eight", "8x", "99999999999"}) {
+    EXPECT_THAT(
+        [&] { (void)parse_precisions(bad); },
+        testing::ThrowsMessage<hotset::lab::usage_error>(
+            "precision '" + bad + "', accepted: falling bits of 16, 8, 4, 2 such as 16:8:4"));
+    EXPECT_THROW(expert_library(weights(), bad), hotset::lab::usage_error);
   }
 }
 
@@ -129,8 +107,7 @@ TEST(expert_library, layouts_and_shape_have_the_bytes_of_the_tensors) {
   ASSERT_EQ(layouts.size(), 4U);
   EXPECT_FALSE(shape.validate());
   ASSERT_EQ(shape.precisions(), 4U);
-  EXPECT_EQ(shape.layers, 12);
-  EXPECT_EQ(shape.experts, 32);
+  EXPECT_EQ(shape.keys(), 12U * 32U);
   EXPECT_EQ(shape.top_k, 4);
   EXPECT_EQ(shape.max_tokens_per_visit, 7);
   EXPECT_EQ(library.shape().max_tokens_per_visit, 2048);
@@ -140,73 +117,21 @@ TEST(expert_library, layouts_and_shape_have_the_bytes_of_the_tensors) {
   for (const auto p : each<precision_id>(4)) {
     EXPECT_FALSE(layouts[index_of(p)].validate());
     EXPECT_EQ(layouts[index_of(p)].bytes(), shape.bytes_of(0_layer, p));
-    ASSERT_EQ(layouts[index_of(p)].tensors.size(), 3U);
-    EXPECT_EQ(layouts[index_of(p)].tensors[0].name, "gate_proj");
-    EXPECT_EQ(layouts[index_of(p)].tensors[1].name, "up_proj");
-    EXPECT_EQ(layouts[index_of(p)].tensors[2].name, "down_proj");
-    for (std::size_t t = 0; t < 3; ++t)
-      EXPECT_EQ(layouts[index_of(p)].tensors[t].bytes,
-                library.tensors({5_layer, 5_expert}, p)[t].size());
+    const auto& tensors = layouts[index_of(p)].tensors;
+    ASSERT_EQ(tensors.size(), 3U);
+    for (std::size_t t = 0; t < 3; ++t) {
+      EXPECT_EQ(tensors[t].name, (std::array{"gate_proj", "up_proj", "down_proj"}[t]));
+      EXPECT_EQ(tensors[t].bytes, library.tensors({5_layer, 5_expert}, p)[t].size());
+    }
   }
   const expert_library two(weights(), "4:2");
   EXPECT_THAT(two.shape().expert_bytes, ElementsAre(6624U));
   EXPECT_THAT(two.shape().lower_precisions, ElementsAre(ElementsAre(3744U)));
 }
 
-// Computes with copies elsewhere: the experts of a visit take turns in one slot.
-class in_slot final : public expert_provider {
- public:
-  in_slot(const expert_library& library, hotset::precision_id precision)
-      : library_(library), precision_(precision) {
-    const auto layout = library.layouts()[index_of(precision)];
-    for (const auto& tensor : layout.tensors) slot_.emplace_back(tensor.bytes);
-  }
-  void run(const visit_inputs& visit, visit_compute& compute) override {
-    compute.all([&](std::int32_t expert) {
-      std::array<const std::uint16_t*, 3> at{};
-      const auto tensors = library_.tensors({visit.layer, hotset::expert_id{expert}}, precision_);
-      for (std::size_t t = 0; t < 3; ++t) {
-        EXPECT_EQ(slot_[t].size(), tensors[t].size());
-        std::copy(tensors[t].begin(), tensors[t].end(), slot_[t].begin());
-        at[t] = reinterpret_cast<const std::uint16_t*>(slot_[t].data());
-      }
-      return expert_tensors{at[0], at[1], at[2], library_.bits()[index_of(precision_)]};
-    });
-  }
-
- private:
-  const expert_library& library_;
-  hotset::precision_id precision_;
-  std::vector<std::vector<std::byte>> slot_;
-};
-
 TEST(resident_copies, halves_give_the_bytes_of_the_model) {
-  resident_experts of_model(weights());
   resident_copies copies(all_widths(), 0_precision);
-  EXPECT_EQ(logits_of(copies), logits_of(of_model));
-}
-
-TEST(resident_copies, fewer_bits_move_the_logits_further) {
-  resident_experts of_model(weights());
-  const auto wanted = logits_of(of_model);
-  double before = 0.0;
-  for (auto p = 1_precision; p < 4; ++p) {
-    resident_copies copies(all_widths(), p);
-    const auto logits = logits_of(copies);
-    double sum = 0.0;
-    for (std::size_t i = 0; i < logits.size(); ++i) sum += std::abs(logits[i] - wanted[i]);
-    EXPECT_GT(sum, 1.5 * before);
-    EXPECT_GT(sum, 0.0);
-    before = sum;
-  }
-}
-
-TEST(resident_copies, copies_of_copies_give_the_same_bytes) {
-  for (const auto p : each<precision_id>(4)) {
-    resident_copies copies(all_widths(), p);
-    in_slot slot(all_widths(), p);
-    EXPECT_EQ(logits_of(slot), logits_of(copies)) << "precision " << p;
-  }
+  EXPECT_EQ(logits_of(copies, text), resident_logits(text));
 }
 
 TEST(expert_library, needs_neither_the_model_nor_its_own_place) {
@@ -223,30 +148,19 @@ TEST(expert_library, needs_neither_the_model_nor_its_own_place) {
 
 TEST(expert_library, a_weight_that_is_not_finite_is_refused_unless_it_stays_as_it_is) {
   const std::filesystem::path source = HOTSET_TINY_MOE_DIR;
-  const auto folder = std::filesystem::path(testing::TempDir()) /
-                      ("hotset_expert_library_" + std::to_string(::getpid()));
-  std::filesystem::create_directories(folder);
-  std::filesystem::copy_file(source / "config.json", folder / "config.json");
-  {
-    std::ifstream in(source / "model.safetensors", std::ios::binary);
-    std::string file{std::istreambuf_iterator<char>(in), {}};
-    const auto down = weights().expert_bytes(3, 17)[2];
-    const auto at = file.find(std::string(reinterpret_cast<const char*>(down.data()), down.size()));
-    ASSERT_NE(at, std::string::npos);
-    file.replace(at + 100, 2, std::string{'\0', '\x7C'});  // infinity
-    std::ofstream(folder / "model.safetensors", std::ios::binary) << file;
-  }
-  const model broken(folder);
-  std::filesystem::remove_all(folder);
+  const trace_samples::temporary_folder folder;
+  folder.write("config.json", trace_samples::read_all(source / "config.json"));
+  auto file = trace_samples::read_all(source / "model.safetensors");
+  const auto down = weights().expert_bytes(3, 17)[2];
+  const auto at = file.find(std::string(reinterpret_cast<const char*>(down.data()), down.size()));
+  ASSERT_NE(at, std::string::npos);
+  file.replace(at + 100, 2, std::string{'\0', '\x7C'});  // infinity
+  folder.write("model.safetensors", file);
+  const model broken(folder.path());
   EXPECT_NO_THROW(expert_library(broken, "16"));
-  try {
-    const expert_library made(broken, "16:8");
-    ADD_FAILURE() << "accepted";
-  } catch (const hotset::trace_error& error) {
-    EXPECT_STREQ(
-        error.what(),
-        "layer 3, expert 17, down_proj: a weight that is not finite, accepted: finite weights");
-  }
+  trace_samples::expect_refused(
+      [&] { (void)expert_library(broken, "16:8"); },
+      {"layer 3, expert 17, down_proj: a weight that is not finite, accepted: finite weights"});
 }
 
 }  // namespace

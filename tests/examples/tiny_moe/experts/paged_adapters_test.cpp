@@ -2,9 +2,9 @@
 // Adapters whose experts are paged: keys are layers and virtual experts.
 #include <algorithm>
 #include <cstdint>
-#include <memory>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "adapter_samples.hpp"
+#include "case_names.hpp"
 #include "hotset/core/memory_budget.hpp"
 #include "lab/errors.hpp"
 #include "lab/replay/registry.hpp"
@@ -77,16 +78,21 @@ class recording final : public expert_provider {
   expert_provider& inner_;
 };
 
-TEST(tiny_moe_paged_adapters, rows_of_a_pass_each_get_the_bytes_of_their_own_merged_model) {
-  for (const auto scope : {cache_scope::shared, cache_scope::per_layer})
-    for (const char* budget : {"4", "20%", "100%"})
-      for (const char* eviction : {"lru", "lfu", "least_stale", "protect_hot+lfru"}) {
-        SCOPED_TRACE(std::string(budget) + " " + eviction);
-        const auto experts = make_paged_experts(weights(), in(scope, budget), eviction);
-        expect_all_as_alone(*experts);
-        EXPECT_TRUE(experts->is_exact());
-      }
+class tiny_moe_paged_adapters_by
+    : public testing::TestWithParam<std::tuple<cache_scope, const char*, const char*>> {};
+
+TEST_P(tiny_moe_paged_adapters_by, rows_of_a_pass_each_get_the_bytes_of_their_own_merged_model) {
+  const auto& [scope, budget, eviction] = GetParam();
+  const auto experts = make_paged_experts(weights(), in(scope, budget), eviction);
+  expect_all_as_alone(*experts);
+  EXPECT_TRUE(experts->is_exact());
 }
+INSTANTIATE_TEST_SUITE_P(
+    caches, tiny_moe_paged_adapters_by,
+    testing::Combine(testing::Values(cache_scope::shared, cache_scope::per_layer),
+                     testing::Values("4", "20%", "100%"),
+                     testing::Values("lru", "lfu", "least_stale", "protect_hot+lfru")),
+    hotset::support::by_place);
 
 TEST(tiny_moe_paged_adapters, on_a_worker_with_prefetch_by_ids_they_get_the_same_bytes) {
   for (const char* prefetch : {"previous_step", "next_layer_top_k:depth=2"}) {
@@ -219,32 +225,28 @@ std::string refusal(paging_config config, std::string_view eviction = "lru") {
 TEST(tiny_moe_paged_adapters, what_goes_by_the_routers_scores_is_refused) {
   const auto plain = in(cache_scope::shared, "20%");
   EXPECT_EQ(refusal(plain), "accepted");
-  auto other = plain;
-  other.layout = layout_of(weights(), cache_scope::shared, "20%");
-  EXPECT_EQ(refusal(other), "a layout of 32 experts, accepted with adapters: 56");
-  const expert_library copies(weights(), "16");
-  other = plain;
-  other.library = &copies;
-  EXPECT_EQ(refusal(other), "precisions, accepted with adapters: none but that of the file");
-  other = plain;
-  other.gate.prefetch = hotset::lab::make_prefetch("next_layer_top_k");
-  EXPECT_EQ(
-      refusal(other),
-      "predictor next-router goes by the router's scores, accepted with adapters: what goes by "
-      "ids");
   EXPECT_THAT(refusal(plain, "importance"), HasSubstr("goes by the router's scores"));
-  other = plain;
-  other.gate.routing = hotset::lab::make_routing("cache_aware:lambda=0.3");
-  EXPECT_EQ(refusal(other),
-            "routing policy cache_aware goes by the router's scores, accepted with adapters: what "
-            "goes by ids");
-  other = plain;
-  other.miss = hotset::lab::make_miss("substitute");
-  EXPECT_EQ(refusal(other),
-            "a miss policy that goes by the router's scores, accepted with adapters: one that does "
-            "not");
-  other.miss = hotset::lab::make_miss("drop:keep=2");
-  EXPECT_EQ(refusal(other), "accepted");
+  static const expert_library copies(weights(), "16");
+  using change = void (*)(paging_config&);
+  const std::vector<std::pair<change, const char*>> rows{
+      {[](auto& c) { c.layout = layout_of(weights(), cache_scope::shared, "20%"); },
+       "a layout of 32 experts, accepted with adapters: 56"},
+      {[](auto& c) { c.library = &copies; },
+       "precisions, accepted with adapters: none but that of the file"},
+      {[](auto& c) { c.gate.prefetch = hotset::lab::make_prefetch("next_layer_top_k"); },
+       "predictor next-router goes by the router's scores, accepted with adapters: what goes by "
+       "ids"},
+      {[](auto& c) { c.gate.routing = hotset::lab::make_routing("cache_aware:lambda=0.3"); },
+       "routing policy cache_aware goes by the router's scores, accepted with adapters: what goes "
+       "by ids"},
+      {[](auto& c) { c.miss = hotset::lab::make_miss("substitute"); },
+       "a miss policy that goes by the router's scores, accepted with adapters: one that does not"},
+      {[](auto& c) { c.miss = hotset::lab::make_miss("drop:keep=2"); }, "accepted"}};
+  for (const auto& [change_config, says] : rows) {
+    auto other = plain;
+    change_config(other);
+    EXPECT_EQ(refusal(other), says);
+  }
 }
 
 }  // namespace

@@ -2,8 +2,8 @@
 #include "tiny_moe/experts/paged_experts.hpp"
 
 #include <array>
-#include <cmath>
 #include <stdexcept>
+#include <utility>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -24,16 +24,6 @@ constexpr auto worker = hotset::host_stream::mode::worker;
 
 paging_config in(cache_scope scope, std::string_view budget) {
   return {.layout = layout_of(weights(), scope, budget)};
-}
-
-TEST(tiny_moe_paged_experts, a_visit_larger_than_the_cache_is_split_and_gives_the_same_bytes) {
-  for (const auto scope : {cache_scope::shared, cache_scope::per_layer}) {
-    paged_experts<lru_pager> experts(weights(), in(scope, "4"));
-    EXPECT_TRUE(same_bytes(resident_logits(text), logits_of(experts, text)));
-    EXPECT_EQ(experts.stats().split_visits, 12U);
-    EXPECT_GT(experts.stats().groups, 12U * 8U);
-    EXPECT_TRUE(experts.is_exact());
-  }
 }
 
 TEST(tiny_moe_paged_experts, hits_misses_and_the_host_copy_give_the_same_bytes) {
@@ -121,18 +111,6 @@ TEST(tiny_moe_paged_experts, the_slots_are_what_is_computed) {
   EXPECT_FALSE(same_bytes(resident_logits(text), logits_of(experts, text)));
 }
 
-TEST(tiny_moe_paged_experts, a_worker_stream_gives_the_same_bytes) {
-  for (const char* budget : {"4", "12.5%", "50%"}) {
-    auto config = in(cache_scope::shared, budget);
-    config.stream = worker;
-    paged_experts<lru_pager> experts(weights(), config);
-    engine decoder(weights(), experts);
-    for (const std::string_view words : {text, text.substr(10, 30), text}) {
-      EXPECT_TRUE(same_bytes(resident_logits(words), logits_of(decoder, words))) << budget;
-    }
-  }
-}
-
 TEST(tiny_moe_paged_experts, a_split_by_expert_says_that_it_is_not_exact) {
   auto config = in(cache_scope::per_layer, "4");
   config.split = hotset::visit_split::by_expert;
@@ -191,29 +169,20 @@ TEST(tiny_moe_paged_experts, a_copy_that_failed_before_a_worker_read_it_is_made_
   EXPECT_TRUE(same_bytes(resident_logits(text), logits_of(decoder, text)));
 }
 
+// With prefetches, the one beside the last group is the first to hear of the loss of an earlier one.
 TEST(tiny_moe_paged_experts, a_copy_that_failed_after_a_worker_read_it_spoils_the_pass_only) {
-  auto config = in(cache_scope::shared, "50%");
-  config.stream = worker;
-  paged_experts<lru_pager, failing_backend> experts(weights(), config);
-  engine decoder(weights(), experts);
-  experts.backend().late = true;
-  experts.backend().broken.failures = 1;
-  EXPECT_THROW(logits_of(decoder, text), std::runtime_error);
-  EXPECT_EQ(decoder.position(), 0U);
-  EXPECT_TRUE(same_bytes(resident_logits(text), logits_of(decoder, text)));
-}
-
-// The prefetch beside the last group is the first to hear of the loss of an earlier one.
-TEST(tiny_moe_paged_experts, a_loss_that_a_prefetch_is_told_of_spoils_the_pass_too) {
-  auto config = in(cache_scope::shared, "16");
-  config.stream = worker;
-  config.gate.prefetch = hotset::lab::make_prefetch("next_layer_top_k");
-  paged_experts<lru_pager, failing_backend> experts(weights(), config);
-  engine decoder(weights(), experts);
-  experts.backend().late = true;
-  experts.backend().broken.failures = 1;
-  EXPECT_THROW(logits_of(decoder, text), std::runtime_error);
-  EXPECT_TRUE(same_bytes(resident_logits(text), logits_of(decoder, text)));
+  for (const bool prefetches : {false, true}) {
+    auto config = in(cache_scope::shared, prefetches ? "16" : "50%");
+    config.stream = worker;
+    if (prefetches) config.gate.prefetch = hotset::lab::make_prefetch("next_layer_top_k");
+    paged_experts<lru_pager, failing_backend> experts(weights(), config);
+    engine decoder(weights(), experts);
+    experts.backend().late = true;
+    experts.backend().broken.failures = 1;
+    EXPECT_THROW(logits_of(decoder, text), std::runtime_error);
+    EXPECT_EQ(decoder.position(), 0U);
+    EXPECT_TRUE(same_bytes(resident_logits(text), logits_of(decoder, text)));
+  }
 }
 
 TEST(tiny_moe_paged_experts, budgets_buy_slots) {
@@ -227,86 +196,23 @@ TEST(tiny_moe_paged_experts, budgets_buy_slots) {
   EXPECT_EQ(slots(cache_scope::shared, "1500KiB"), 66U);
   EXPECT_EQ(slots(cache_scope::per_layer, "1500KiB"), 60U);
   EXPECT_EQ(slots(cache_scope::shared, "90KiB"), 4U);
-  EXPECT_THROW(slots(cache_scope::shared, "24XB"), hotset::lab::usage_error);
-  EXPECT_THROW(slots(cache_scope::shared, "-1"), hotset::lab::usage_error);
-  EXPECT_THROW(slots(cache_scope::shared, ""), hotset::lab::usage_error);
-  EXPECT_THROW(slots(cache_scope::shared, "101%"), hotset::lab::usage_error);
+  for (const char* bad : {"24XB", "-1", "", "101%"})
+    EXPECT_THROW(slots(cache_scope::shared, bad), hotset::lab::usage_error) << bad;
   for (const char* small : {"3", "89KiB", "0.5%"}) {
-    try {
-      slots(cache_scope::shared, small);
-      FAIL() << small;
-    } catch (const hotset::lab::infeasible_error& error) {
-      EXPECT_THAT(error.what(), testing::AnyOf(HasSubstr("4 slots"), HasSubstr("90KiB or more")));
-    }
+    EXPECT_THAT([&] { slots(cache_scope::shared, small); },
+                testing::ThrowsMessage<hotset::lab::infeasible_error>(
+                    testing::AnyOf(HasSubstr("4 slots"), HasSubstr("90KiB or more"))));
   }
 }
 
 TEST(tiny_moe_paged_experts, policies_go_by_name) {
   const auto config = in(cache_scope::shared, "25%");
-  EXPECT_THROW((void)make_paged_experts(weights(), config, "lruu"), hotset::lab::usage_error);
-  EXPECT_THROW((void)make_paged_experts(weights(), config, "belady"), hotset::lab::usage_error);
-  EXPECT_THROW((void)make_paged_experts(weights(), config, "lru", "sometimes"),
-               hotset::lab::usage_error);
-  EXPECT_THROW((void)make_paged_experts(weights(), config, "lru", "after_n_uses:uses=0"),
-               hotset::lab::usage_error);
-  EXPECT_THROW((void)make_paged_experts(weights(), config, "lru", "always:uses=1"),
-               hotset::lab::usage_error);
-}
-
-// The committed texts of the quality check: arithmetic and tool calls, each at most 256 bytes, the
-// context that the model was trained with.
-constexpr std::string_view quality_texts[] = {
-    "Q: what is 25 + 31? A: 25+31=56.\nQ: what is 640 + 18? A: 640+18=658.\n"
-    "Q: sort 52 8 91 33. A: 8 33 52 91.\nQ: what is 77 + 5? A: 77+5=82.\n"
-    "Q: what is 300 + 244? A: 300+244=544.\nQ: sort 14 3 70. A: 3 14 70.\n",
-    "Q: sort 61 19 45 2. A: 2 19 45 61.\nQ: what is 9 + 86? A: 9+86=95.\n"
-    "Q: what is 120 + 360? A: 120+360=480.\nQ: sort 88 11 54 27. A: 11 27 54 88.\n"
-    "Q: what is 51 + 51? A: 51+51=102.\nQ: what is 7 + 700? A: 7+700=707.\n",
-    R"({"call": "read_file", "id": 14, "args": {"path": "data/orders.json", "limit": 50}}
-{"id": 14, "ok": true, "ms": 31, "result": ["order", "total", "user"]}
-{"call": "list_files", "id": 15, "args": {"path": "src"}}
-)",
-    R"({"call": "query_db", "id": 22, "args": {"table": "users", "query": "name", "limit": 5}}
-{"id": 22, "ok": true, "ms": 8, "result": ["user", "name"]}
-{"call": "query_db", "id": 23, "args": {"table": "orders", "query": "total"}}
-)",
-    R"({"call": "read_file", "id": 16, "args": {"path": "src/price.py", "limit": 20}}
-{"id": 16, "ok": true, "ms": 102, "result": ["price", "total"]}
-{"call": "run_command", "id": 17, "args": {"path": "src/main.py"}}
-{"id": 17, "ok": true, "ms": 12}
-)"};
-
-double bits_per_byte(expert_provider& provider) {
-  engine decoder(weights(), provider);
-  double bits = 0.0;
-  std::size_t bytes = 0;
-  for (const auto words : quality_texts) {
-    EXPECT_LE(words.size(), 256U);
-    const auto logits = logits_of(decoder, words);
-    for (std::size_t t = 0; t + 1 < words.size(); ++t) {
-      const auto row = std::span(logits).subspan(t * 256, 256);
-      double sum = 0.0;
-      for (const float x : row) sum += std::exp(static_cast<double>(x));
-      const auto next = static_cast<std::uint8_t>(words[t + 1]);
-      bits += std::log2(sum) - static_cast<double>(row[next]) / std::log(2.0);
-    }
-    bytes += words.size() - 1;
-  }
-  EXPECT_GT(bytes, 1000U);
-  return bits / static_cast<double>(bytes);
-}
-
-TEST(tiny_moe_paged_experts, quality_is_that_of_full_residency) {
-  resident_experts resident(weights());
-  const double wanted = bits_per_byte(resident);
-  RecordProperty("bits_per_byte", std::to_string(wanted));
-  EXPECT_LT(wanted, 1.5);  // 8 for a model that knows nothing
-  for (const char* eviction : {"least_stale", "lfru"}) {
-    for (const char* budget : {"4", "25%"}) {
-      const auto paged = make_paged_experts(weights(), in(cache_scope::shared, budget), eviction);
-      EXPECT_EQ(bits_per_byte(*paged), wanted) << eviction << ", " << budget;
-    }
-  }
+  for (const auto& [eviction, admission] :
+       {std::pair{"lruu", "always"}, std::pair{"belady", "always"}, std::pair{"lru", "sometimes"},
+        std::pair{"lru", "after_n_uses:uses=0"}, std::pair{"lru", "always:uses=1"}})
+    EXPECT_THROW((void)make_paged_experts(weights(), config, eviction, admission),
+                 hotset::lab::usage_error)
+        << eviction << " " << admission;
 }
 
 }  // namespace

@@ -1,22 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Exact combinations stay byte-identical with prefetch on, whatever the backend does to the copies.
-#include <atomic>
-#include <chrono>
 #include <cstdint>
-#include <memory>
 #include <string>
-#include <thread>
+#include <tuple>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "case_names.hpp"
 #include "hotset/eviction/least_stale.hpp"
 #include "hotset/predict/co_activation.hpp"
-#include "lab/errors.hpp"
 #include "lab/replay/registry.hpp"
 #include "paging_samples.hpp"
 #include "tiny_moe/experts/paging_choice.hpp"
-#include "tiny_moe/experts/tracing_experts.hpp"
 #include "tiny_moe/model/gate_hook.hpp"
 
 namespace prefetching_test {
@@ -26,41 +22,12 @@ using namespace hotset::literals;
 using namespace paging_samples;
 using testing::HasSubstr;
 
-const routing_profile& nothing_counted() {
-  static const routing_profile none(weights(), {});
-  return none;
-}
-
-/// Every n-th expert asked for is not there, and some come late. Threads: safe.
-class unruly_source {
- public:
-  explicit unruly_source(const expert_copies& inner) : inner_(inner) {}
-  [[nodiscard]] std::span<const hotset::tensor_bytes> tensors(
-      hotset::expert_key key, hotset::precision_id precision) const noexcept {
-    const auto n = ++asked;
-    if (slow_every != 0 && n % slow_every == 0)
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    if (fail_every != 0 && n % fail_every == 0) {
-      ++failed;
-      return {};
-    }
-    return inner_.tensors(key, precision);
-  }
-  mutable std::atomic<std::uint64_t> asked{0};
-  mutable std::atomic<std::uint64_t> failed{0};
-  std::uint64_t fail_every = 0;
-  std::uint64_t slow_every = 0;
-
- private:
-  const expert_copies& inner_;
-};
-
 /// Two copy threads that take turns: copies end in another order than they were submitted in.
 /// Tickets are the inner ones, doubled, and odd for the second thread.
 class unruly_backend {
  public:
   using stream_type = hotset::host_stream;
-  using inner_type = hotset::host_backend<unruly_source>;
+  using inner_type = hotset::host_backend<failing_source>;
   using config = inner_type::config;
 
   unruly_backend(const expert_copies& source, const hotset::host_slot_bank& bank,
@@ -90,12 +57,12 @@ class unruly_backend {
   [[nodiscard]] std::uint64_t bytes_moved() const noexcept {
     return first_.bytes_moved() + second_.bytes_moved();
   }
-  [[nodiscard]] unruly_source& source() noexcept { return source_; }
+  [[nodiscard]] failing_source& source() noexcept { return source_; }
 
  private:
   inner_type& at(std::uint64_t t) noexcept { return t % 2 == 0 ? first_ : second_; }
 
-  unruly_source source_;
+  failing_source source_;
   inner_type first_;
   inner_type second_;
   std::uint64_t turn_ = 0;
@@ -129,17 +96,35 @@ void expect_same_bytes(Provider& experts, const std::string& what) {
   for (std::size_t t = 24; t < bytes.size(); ++t) ASSERT_TRUE(same({&bytes[t], 1})) << t;
 }
 
-TEST(tiny_moe_prefetching, copies_that_come_late_and_out_of_order_change_no_byte) {
-  for (const char* prefetch : {"next_layer_top_k:overfetch=2", "score_threshold", "previous_step"})
-    for (const char* budget : {"12.5%", "50%"}) {
-      paged_experts<stale_pager, unruly_backend> experts(weights(), prefetching(prefetch, budget));
-      experts.backend().source().slow_every = 7;
-      expect_same_bytes(experts, std::string(prefetch) + ' ' + budget);
-      EXPECT_GT(experts.stats().prefetch_hits, 0U);
-      EXPECT_GT(experts.stats().late_prefetches, 0U);
-      EXPECT_EQ(experts.host_visits(), 0U);
-    }
+/// Name of a prefetch policy, of a budget, and whether a table that learns on the way says what to fetch.
+using late_case = std::tuple<const char*, const char*, bool>;
+class tiny_moe_late_prefetching : public testing::TestWithParam<late_case> {};
+
+TEST_P(tiny_moe_late_prefetching, changes_no_byte) {
+  const auto& [prefetch, budget, learns] = GetParam();
+  auto config = prefetching(prefetch, budget);
+  if (learns) config.gate.predictor = hotset::any_predictor::holding<hotset::co_activation>();
+  paged_experts<stale_pager, unruly_backend> experts(weights(), config);
+  experts.backend().source().slow_every = 7;
+  if (learns) experts.backend().source().fail_every = 13;
+  expect_same_bytes(experts, std::string(prefetch) + ' ' + budget);
+  EXPECT_GT(experts.stats().prefetch_hits, 0U);
+  EXPECT_EQ(experts.backend().source().failed > 0, learns);
+  if (learns) return;
+  EXPECT_GT(experts.stats().late_prefetches, 0U);
+  EXPECT_EQ(experts.host_visits(), 0U);
 }
+INSTANTIATE_TEST_SUITE_P(by_scores, tiny_moe_late_prefetching,
+                         testing::Combine(testing::Values("next_layer_top_k:overfetch=2",
+                                                          "score_threshold", "previous_step"),
+                                          testing::Values("12.5%", "50%"), testing::Values(false)),
+                         hotset::support::by_place);
+INSTANTIATE_TEST_SUITE_P(by_table, tiny_moe_late_prefetching,
+                         testing::Combine(testing::Values("next_layer_top_k",
+                                                          "next_layer_top_k:overfetch=2:depth=3",
+                                                          "score_threshold"),
+                                          testing::Values("12.5%", "50%"), testing::Values(true)),
+                         hotset::support::by_place);
 
 // Bounded: three attempts a visit; then the host's copy is computed, with the same bytes.
 TEST(tiny_moe_prefetching, copies_that_fail_are_made_again_or_left_to_the_host) {
@@ -171,71 +156,6 @@ TEST(tiny_moe_prefetching, everything_goes_wrong_at_once_and_no_byte_changes) {
     expect_same_bytes(experts, budget);
     EXPECT_GT(experts.queue().displaced, 0U);
   }
-}
-
-paging_config by_table(const char* prefetch, const char* budget,
-                       hotset::co_activation::config table = {}) {
-  auto config = prefetching(prefetch, budget);
-  config.gate.predictor = hotset::any_predictor::holding<hotset::co_activation>(table);
-  return config;
-}
-
-TEST(tiny_moe_prefetching, a_table_that_learns_on_the_way_changes_no_byte) {
-  for (const char* prefetch :
-       {"next_layer_top_k", "next_layer_top_k:overfetch=2:depth=3", "score_threshold"})
-    for (const char* budget : {"12.5%", "50%"}) {
-      paged_experts<stale_pager, unruly_backend> experts(weights(), by_table(prefetch, budget));
-      experts.backend().source().slow_every = 7;
-      experts.backend().source().fail_every = 13;
-      expect_same_bytes(experts, std::string(prefetch) + ' ' + budget);
-      EXPECT_GT(experts.stats().prefetch_hits, 0U);
-      EXPECT_GT(experts.backend().source().failed, 0U);
-    }
-}
-
-TEST(tiny_moe_prefetching, a_table_names_what_is_routed_better_than_chance) {
-  paged_experts<stale_pager> experts(weights(), by_table("next_layer_top_k", "50%"));
-  expect_same_bytes(experts, "co-activation");
-  const auto p = experts.predictions();
-  EXPECT_GT(p.predicted, 0U);
-  EXPECT_GT(p.predicted_and_routed * 4, p.predicted)
-      << "of 32 experts, 4 are routed: chance is 1/8";
-  EXPECT_THROW((paged_experts<stale_pager>(
-                   weights(), by_table("next_layer_top_k:depth=3", "25%", {.reach = 2}))),
-               hotset::lab::usage_error);
-}
-
-// One predictor, two homes: what it asks for follows from what was routed alone.
-TEST(tiny_moe_prefetching, a_table_asks_for_the_same_in_the_engine_and_in_a_replay) {
-  const char* const prefetch = "next_layer_top_k:depth=2";
-  paged_experts<stale_pager> experts(weights(), by_table(prefetch, "50%"));
-  const auto bytes = bytes_of(text);
-  tracing_experts tracing(weights(), experts, {.capacity = bytes.size()});
-  engine decoder(weights(), tracing);
-  tracing.begin_sequence(0);
-  (void)decoder.forward(std::span(bytes).first(24), request_kind::prefill);
-  for (std::size_t t = 24; t < bytes.size(); ++t)
-    (void)decoder.forward({&bytes[t], 1}, request_kind::decode);
-
-  hotset::lab::sweep_request request;
-  request.policies = {
-      {.eviction = "least_stale", .prefetch = prefetch, .predictor = "co-activation"}};
-  request.sizes = {hotset::lab::size_request::parse_slots("50%")};
-  const auto replayed = hotset::lab::run_sweep(tracing.take(), request);
-  EXPECT_GT(experts.predictions().predicted_and_routed, 0U);
-  EXPECT_EQ(experts.predictions(), replayed.results.front().outcome->predictions);
-}
-
-TEST(tiny_moe_prefetching, a_prefetcher_that_knows_the_future_is_refused) {
-  EXPECT_THROW((paged_experts<stale_pager>(weights(), prefetching("noisy_oracle", "25%"))),
-               hotset::lab::usage_error);
-}
-
-TEST(tiny_moe_prefetching, the_next_router_predicts_what_is_routed_better_than_chance) {
-  paged_experts<stale_pager> experts(weights(), prefetching("next_layer_top_k", "50%"));
-  expect_same_bytes(experts, "top k");
-  const auto p = experts.predictions();
-  EXPECT_GT(p.predicted_and_routed * 2, p.predicted) << "of 32 experts, 4 are routed";
 }
 
 TEST(tiny_moe_renormalise, what_is_left_weighs_what_all_did) {
@@ -315,51 +235,47 @@ TEST(tiny_moe_bent_routing, prefers_what_is_resident_and_says_that_it_is_not_exa
   EXPECT_GT(moved.experts->stats().hits, plain.experts->stats().hits);
 }
 
-TEST(tiny_moe_paging_choice, what_cannot_be_is_refused_in_words) {
-  const auto reason = [](auto change) {
-    paging_choice choice;
-    change(choice);
-    try {
-      (void)make_paging(weights(), choice, nothing_counted());
-    } catch (const std::exception& error) {
-      return std::string(error.what());
-    }
-    return std::string("accepted");
-  };
-  EXPECT_THAT(reason([](auto& c) { c.policies.miss = "fetch_lowest"; }),
-              HasSubstr("needs two or more precisions"));
-  EXPECT_THAT(reason([](auto& c) { c.policies.eviction = "lhu"; }),
-              HasSubstr("needs 2 or more precisions, and there is 1"));
-  EXPECT_THAT(reason([](auto& c) { c.link = "0GB/s"; }), HasSubstr("--link: '0GB/s'"));
-  EXPECT_THAT(reason([](auto& c) { c.link = "1GB/s", c.latency = "soon"; }),
-              HasSubstr("--latency: 'soon'"));
-  EXPECT_THAT(reason([](auto& c) { c.precision = "8:3"; }), HasSubstr("8:3"));
-  EXPECT_THAT(reason([](auto& c) { c.policies.predictor = "crystal"; }), HasSubstr("next-router"));
-  EXPECT_THAT(reason([](auto& c) { c.policies.predictor = "co-activation:reach=0"; }),
-              HasSubstr("reach = 0, accepted: 1 or more"));
-  EXPECT_EQ(reason([](auto& c) { c.policies.predictor = "co-activation:reach=4:decay=1"; }),
-            "accepted");
-  EXPECT_THAT(reason([](auto& c) { c.policies.prefetch = "noisy_oracle"; }),
-              HasSubstr("needs the future"));
-  EXPECT_THAT(reason([](auto& c) { c.policies.prefetch = "next_layer_top_k:depth=12"; }),
-              HasSubstr("accepted"));
-  EXPECT_THAT(reason([](auto& c) { c.policies.pre_eviction = "passive"; }),
-              HasSubstr("none, active_evict"));
-  EXPECT_THAT(reason([](auto& c) { c.policies.pre_eviction = "active_evict:r_max=-1"; }),
-              HasSubstr("r_max"));
-  EXPECT_THAT(reason([](auto& c) { c.policies.routing = "budget_top_k"; }),
-              HasSubstr("accepted: with --pre-eviction active_evict"));
-  EXPECT_EQ(reason([](auto& c) {
-              c.policies.routing = "budget_top_k";
-              c.policies.pre_eviction = "active_evict:release=end";
-            }),
-            "accepted");
-  EXPECT_THAT(reason([](auto& c) {
-                c.policies.predictor = "learned-gate";
-                c.policies.pre_eviction = "active_evict";
-              }),
-              HasSubstr("weights=FILE"));
+using refused_choice = std::pair<void (*)(paging_choice&), const char*>;
+class tiny_moe_paging_choice : public testing::TestWithParam<refused_choice> {};
+
+TEST_P(tiny_moe_paging_choice, that_cannot_be_is_refused_in_words) {
+  paging_choice choice;
+  GetParam().first(choice);
+  std::string found = "made";
+  try {
+    (void)make_paging(weights(), choice, nothing_counted());
+  } catch (const std::exception& error) {
+    found = error.what();
+  }
+  EXPECT_THAT(found, HasSubstr(GetParam().second));
 }
+const refused_choice choices[] = {
+    {[](auto& c) { c.policies.miss = "fetch_lowest"; }, "needs two or more precisions"},
+    {[](auto& c) { c.policies.eviction = "lhu"; }, "needs 2 or more precisions, and there is 1"},
+    {[](auto& c) { c.link = "0GB/s"; }, "--link: '0GB/s'"},
+    {[](auto& c) { c.link = "1GB/s", c.latency = "soon"; }, "--latency: 'soon'"},
+    {[](auto& c) { c.precision = "8:3"; }, "8:3"},
+    {[](auto& c) { c.policies.predictor = "crystal"; }, "next-router"},
+    {[](auto& c) { c.policies.predictor = "co-activation:reach=0"; }, "reach = 0, accepted: 1"},
+    {[](auto& c) { c.policies.predictor = "co-activation:reach=4:decay=1"; }, "made"},
+    {[](auto& c) { c.policies.prefetch = "noisy_oracle"; }, "needs the future"},
+    {[](auto& c) { c.policies.prefetch = "next_layer_top_k:depth=12"; }, "accepted"},
+    {[](auto& c) { c.policies.pre_eviction = "passive"; }, "none, active_evict"},
+    {[](auto& c) { c.policies.pre_eviction = "active_evict:r_max=-1"; }, "r_max"},
+    {[](auto& c) { c.policies.routing = "budget_top_k"; }, "with --pre-eviction active_evict"},
+    {[](auto& c) {
+       c.policies.routing = "budget_top_k";
+       c.policies.pre_eviction = "active_evict:release=end";
+     },
+     "made"},
+    {[](auto& c) {
+       c.policies.predictor = "learned-gate";
+       c.policies.pre_eviction = "active_evict";
+     },
+     "weights=FILE"},
+};
+INSTANTIATE_TEST_SUITE_P(rows, tiny_moe_paging_choice, testing::ValuesIn(choices),
+                         hotset::support::by_place);
 
 }  // namespace
 }  // namespace prefetching_test

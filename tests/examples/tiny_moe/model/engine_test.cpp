@@ -2,9 +2,7 @@
 #include "tiny_moe/model/engine.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstring>
 #include <functional>
 #include <span>
 #include <string>
@@ -15,31 +13,16 @@
 #include <gtest/gtest.h>
 
 #include "hotset/core/status.hpp"
+#include "paging_samples.hpp"
 #include "random_source.hpp"
-#include "tiny_moe/experts/paged_experts.hpp"
 #include "tiny_moe/model/kv_pool.hpp"
 #include "tiny_moe/studies/reference_check.hpp"
 
 namespace engine_test {
 namespace {
 
-using namespace tiny_moe;
+using namespace paging_samples;
 using testing::HasSubstr;
-
-constexpr std::string_view text =
-    "The ledger of the house was kept in two columns: def add(a, b): return a + b; 17 + 25 = 42.";
-
-const model& weights() {
-  static const model loaded(HOTSET_TINY_MOE_DIR);
-  return loaded;
-}
-
-std::vector<std::uint8_t> bytes_of(std::string_view words) { return {words.begin(), words.end()}; }
-
-bool same_bytes(std::span<const float> left, std::span<const float> right) {
-  return left.size() == right.size() &&
-         std::memcmp(left.data(), right.data(), left.size_bytes()) == 0;
-}
 
 // A provider made of a function.
 class experts_of final : public expert_provider {
@@ -57,17 +40,6 @@ auto lookup_in(const visit_inputs& visit) {
   return [layer = static_cast<std::size_t>(visit.layer)](std::int32_t expert) {
     return weights().expert(layer, static_cast<std::size_t>(expert));
   };
-}
-
-std::vector<float> logits_of(expert_provider& provider, std::string_view words) {
-  engine decoder(weights(), provider);
-  const auto logits = decoder.forward(bytes_of(words));
-  return {logits.begin(), logits.end()};
-}
-
-std::vector<float> resident_logits(std::string_view words) {
-  resident_experts experts(weights());
-  return logits_of(experts, words);
 }
 
 std::string error_of(const experts_of::function& run) {
@@ -128,90 +100,6 @@ TEST(tiny_moe_engine, a_prompt_gives_the_same_bytes_as_its_tokens_one_by_one) {
   }
 }
 
-TEST(tiny_moe_engine, any_grouping_of_tokens_gives_the_same_bytes) {
-  const auto whole = resident_logits(text);
-  for (const std::size_t groups : {1U, 2U, 3U, 13U, 91U}) {
-    experts_of provider([&](const visit_inputs& visit, visit_compute& compute) {
-      for (std::size_t g = 0; g < groups; ++g) {
-        std::vector<std::int32_t> members;  // scattered, and last first
-        for (std::size_t t = visit.tokens; t-- > 0;) {
-          if (t * 7 % groups == g) members.push_back(static_cast<std::int32_t>(t));
-        }
-        compute(members, lookup_in(visit));
-      }
-    });
-    EXPECT_TRUE(same_bytes(whole, logits_of(provider, text))) << groups << " groups";
-  }
-}
-
-TEST(tiny_moe_engine, weights_are_read_where_the_lookup_points) {
-  // What a slot cache does: the bytes of one expert at a time, copied elsewhere.
-  std::array<std::vector<std::uint16_t>, 3> slot;
-  experts_of provider([&](const visit_inputs& visit, visit_compute& compute) {
-    compute.all([&](std::int32_t expert) {
-      const auto tensors = weights().expert_bytes(static_cast<std::size_t>(visit.layer),
-                                                  static_cast<std::size_t>(expert));
-      for (std::size_t i = 0; i < tensors.size(); ++i) {
-        EXPECT_EQ(tensors[i].size(), 7680U);
-        slot[i].assign(tensors[i].size() / 2, 0);
-        std::memcpy(slot[i].data(), tensors[i].data(), tensors[i].size());
-      }
-      return expert_tensors{slot[0].data(), slot[1].data(), slot[2].data()};
-    });
-  });
-  EXPECT_EQ(weights().config().expert_bytes(), 23040U);
-  EXPECT_TRUE(same_bytes(resident_logits(text), logits_of(provider, text)));
-}
-
-// What a device does: the rows of a group of tokens are computed elsewhere and handed over.
-std::vector<float> outputs_of(const visit_inputs& visit, std::span<const std::int32_t> tokens) {
-  std::vector<float> out(tokens.size() * visit.top_k * visit.hidden_size, 7.0F);
-  const auto inner = weights().config().inner_size;
-  std::vector<float> scratch(expert_scratch(visit.hidden_size, inner, 1));
-  for (std::size_t i = 0; i < tokens.size() * visit.top_k; ++i) {
-    const auto token = tokens[i / visit.top_k];
-    const auto id = visit.ids[static_cast<std::size_t>(token) * visit.top_k + i % visit.top_k];
-    const expert_row row{.token = token, .place = static_cast<std::int32_t>(i)};
-    if (id != -1)
-      run_expert(
-          weights().expert(static_cast<std::size_t>(visit.layer), static_cast<std::size_t>(id)),
-          visit.hidden_size, inner, visit.hidden.data(), {&row, 1}, out.data(), scratch.data());
-  }
-  return out;
-}
-
-TEST(tiny_moe_engine, outputs_that_were_computed_elsewhere_give_the_same_bytes) {
-  experts_of elsewhere([](const visit_inputs& visit, visit_compute& compute) {
-    for (std::size_t t = 0; t < visit.tokens; t += 2) visit.ids[t * 4 + 3] = -1;
-    for (const std::size_t odd : {1U, 0U}) {
-      std::vector<std::int32_t> tokens;
-      for (std::size_t t = odd; t < visit.tokens; t += 2)
-        tokens.push_back(static_cast<std::int32_t>(t));
-      compute.take(tokens, outputs_of(visit, tokens));
-    }
-  });
-  experts_of here([](const visit_inputs& visit, visit_compute& compute) {
-    for (std::size_t t = 0; t < visit.tokens; t += 2) visit.ids[t * 4 + 3] = -1;
-    compute.all(lookup_in(visit));
-  });
-  EXPECT_TRUE(same_bytes(logits_of(elsewhere, text), logits_of(here, text)));
-}
-
-TEST(tiny_moe_engine, a_split_by_expert_agrees_but_not_to_the_bit) {
-  experts_of provider([](const visit_inputs& visit, visit_compute& compute) {
-    for (std::int32_t first = 31; first >= 0; first -= 8) {
-      std::vector<std::int32_t> part;
-      for (std::int32_t e = first; e > first - 8; --e) part.push_back(e);
-      compute.partial(part, lookup_in(visit));
-    }
-  });
-  const auto whole = resident_logits(text);
-  const auto split = logits_of(provider, text);
-  ASSERT_EQ(whole.size(), split.size());
-  for (std::size_t i = 0; i < whole.size(); ++i) ASSERT_NEAR(whole[i], split[i], 1e-3);
-  EXPECT_FALSE(same_bytes(whole, split));
-}
-
 TEST(tiny_moe_engine, every_layer_is_one_visit_of_all_tokens) {
   std::vector<std::string> seen;
   experts_of provider([&](const visit_inputs& visit, visit_compute& compute) {
@@ -268,54 +156,52 @@ TEST(tiny_moe_engine, an_expert_that_is_named_twice_for_a_token_counts_twice) {
 }
 
 TEST(tiny_moe_engine, a_broken_provider_is_reported) {
-  EXPECT_THAT(error_of([](const visit_inputs&, visit_compute&) {}),
-              HasSubstr("layer 0: the provider left out expert"));
-  EXPECT_THAT(error_of([](const visit_inputs&, visit_compute& compute) {
-                compute.all([](std::int32_t) { return expert_tensors{}; });
-              }),
-              HasSubstr("layer 0: the provider has no weights for expert"));
-  EXPECT_THAT(error_of([](const visit_inputs& visit, visit_compute& compute) {
-                compute.all(lookup_in(visit));
-                compute.all(lookup_in(visit));
-              }),
-              HasSubstr("twice"));
-  EXPECT_THAT(error_of([](const visit_inputs& visit, visit_compute& compute) {
-                const std::int32_t token = 10;
-                compute({&token, 1}, lookup_in(visit));
-              }),
-              HasSubstr("named token 10; accepted: 0..9"));
-  EXPECT_THAT(error_of([](const visit_inputs& visit, visit_compute& compute) {
-                const std::int32_t token = -1;
-                compute({&token, 1}, lookup_in(visit));
-              }),
-              HasSubstr("named token -1; accepted: 0..9"));
-  EXPECT_THAT(error_of([](const visit_inputs& visit, visit_compute& compute) {
-                visit.ids[0] = 32;
-                compute.all(lookup_in(visit));
-              }),
-              HasSubstr("named expert 32; accepted: 0..31"));
-  EXPECT_THAT(error_of([](const visit_inputs& visit, visit_compute& compute) {
-                const std::int32_t expert = -2;
-                compute.partial({&expert, 1}, lookup_in(visit));
-              }),
-              HasSubstr("named expert -2; accepted: 0..31"));
-  EXPECT_THAT(error_of([](const visit_inputs& visit, visit_compute& compute) {
-                const std::int32_t token = 1;
-                compute.take({&token, 1}, visit.hidden.first(96));
-              }),
-              HasSubstr("gave 96 floats; accepted: 384"));
-  EXPECT_THAT(error_of([](const visit_inputs& visit, visit_compute& compute) {
-                compute.all(lookup_in(visit));
-                const std::int32_t token = 1;
-                compute.take({&token, 1}, visit.hidden.first(384));
-              }),
-              HasSubstr("twice"));
-  EXPECT_THAT(error_of([](const visit_inputs& visit, visit_compute& compute) {
-                for (std::int32_t e = 0; e < 32; ++e) {
-                  if (e != visit.ids[5]) compute.partial({&e, 1}, lookup_in(visit));
-                }
-              }),
-              HasSubstr("left out expert"));
+  static const auto only = [](std::int32_t token, const visit_inputs& visit,
+                              visit_compute& compute) {
+    compute({&token, 1}, lookup_in(visit));
+  };
+  static const auto take = [](std::size_t floats, const visit_inputs& visit,
+                              visit_compute& compute) {
+    const std::int32_t token = 1;
+    compute.take({&token, 1}, visit.hidden.first(floats));
+  };
+  const std::vector<std::pair<experts_of::function, const char*>> rows{
+      {[](auto&, auto&) {}, "layer 0: the provider left out expert"},
+      {[](auto&, auto& compute) { compute.all([](std::int32_t) { return expert_tensors{}; }); },
+       "layer 0: the provider has no weights for expert"},
+      {[](auto& visit, auto& compute) {
+         compute.all(lookup_in(visit));
+         compute.all(lookup_in(visit));
+       },
+       "twice"},
+      {[](auto& visit, auto& compute) { only(10, visit, compute); },
+       "named token 10; accepted: 0..9"},
+      {[](auto& visit, auto& compute) { only(-1, visit, compute); },
+       "named token -1; accepted: 0..9"},
+      {[](auto& visit, auto& compute) {
+         visit.ids[0] = 32;
+         compute.all(lookup_in(visit));
+       },
+       "named expert 32; accepted: 0..31"},
+      {[](auto& visit, auto& compute) {
+         const std::int32_t expert = -2;
+         compute.partial({&expert, 1}, lookup_in(visit));
+       },
+       "named expert -2; accepted: 0..31"},
+      {[](auto& visit, auto& compute) { take(96, visit, compute); },
+       "gave 96 floats; accepted: 384"},
+      {[](auto& visit, auto& compute) {
+         compute.all(lookup_in(visit));
+         take(384, visit, compute);
+       },
+       "twice"},
+      {[](auto& visit, auto& compute) {
+         for (std::int32_t e = 0; e < 32; ++e)
+           if (e != visit.ids[5]) compute.partial({&e, 1}, lookup_in(visit));
+       },
+       "left out expert"},
+  };
+  for (const auto& [run, says] : rows) EXPECT_THAT(error_of(run), HasSubstr(says));
 }
 
 TEST(tiny_moe_engine, rewind_and_reset_forget_the_tokens) {
@@ -475,61 +361,6 @@ TEST(tiny_moe_batch_engine, a_token_gives_the_same_bytes_in_every_mix_of_sequenc
   EXPECT_GT(evictions, 100U);
 }
 
-TEST(tiny_moe_batch_engine, a_mix_over_paged_experts_gives_the_same_bytes) {
-  constexpr std::size_t tokens = 24;
-  std::size_t compared = 0;
-  for (const char* slots : {"4", "25%"}) {
-    hotset::support::random_source random(99);
-    const auto layout = layout_of(weights(), hotset::cache_scope::per_layer, slots, tokens);
-    const auto experts = make_paged_experts(weights(), {.layout = layout}, "lru");
-    kv_pool pool(weights().config(), {.block_tokens = 8, .blocks = 40});
-    batch_engine decoder(weights(), *experts, pool, {.max_tokens = tokens});
-    compared += mix_randomly(random, decoder, 40);
-    EXPECT_GT(experts->stats().split_visits, 0U) << slots;
-  }
-  EXPECT_GT(compared, 200U);
-}
-
-// Takes down what it is asked.
-class counting_experts final : public expert_provider {
- public:
-  counting_experts(std::vector<std::size_t>& steps, std::size_t& visits)
-      : steps_(steps), visits_(visits) {}
-  void on_step(const step_inputs& step) override {
-    EXPECT_EQ(step.step, steps_.size());
-    EXPECT_EQ(step.kind, steps_.empty() ? request_kind::prefill : request_kind::decode);
-    EXPECT_EQ(step.sequences.size(), step.token_ids.size());
-    steps_.push_back(step.token_ids.size());
-  }
-  void run(const visit_inputs& visit, visit_compute& compute) override {
-    EXPECT_EQ(visit.tokens, steps_.back());
-    ++visits_;
-    compute.all(lookup_in(visit));
-  }
-
- private:
-  std::vector<std::size_t>& steps_;
-  std::size_t& visits_;
-};
-
-TEST(tiny_moe_batch_engine, a_step_of_several_sequences_is_one_visit_of_all_their_rows) {
-  std::vector<std::size_t> steps;
-  std::size_t visits = 0;
-  counting_experts experts(steps, visits);
-  kv_pool pool(weights().config(), {.block_tokens = 4, .blocks = 8});
-  batch_engine decoder(weights(), experts, pool);
-  std::vector<token_row> rows;
-  for (const char c : {'a', 'b', 'c'}) {
-    rows.push_back({pool.open(), static_cast<std::uint8_t>(c)});
-  }
-  decoder.forward(rows, request_kind::prefill);
-  decoder.forward(rows, request_kind::decode);
-  EXPECT_EQ(steps, (std::vector<std::size_t>{3, 3}));
-  EXPECT_EQ(visits, 24U);
-  EXPECT_EQ(decoder.steps(), 2U);
-  for (const token_row& row : rows) EXPECT_EQ(pool.length(row.sequence), 2U);
-}
-
 TEST(tiny_moe_batch_engine, a_pass_that_fails_leaves_every_sequence_as_it_was) {
   bool breaks = false;
   kv_pool pool(weights().config(), {.block_tokens = 2, .blocks = 6});
@@ -590,6 +421,8 @@ class listening_experts final : public expert_provider {
     sequences.assign(step.sequences.begin(), step.sequences.end());
   }
   void run(const visit_inputs& visit, visit_compute& compute) override {
+    ++visits;
+    EXPECT_EQ(visit.tokens, token_ids.size());
     EXPECT_TRUE(std::ranges::equal(visit.token_ids, token_ids));
     EXPECT_TRUE(std::ranges::equal(visit.sequences, sequences));
     compute.all(lookup_in(visit));
@@ -599,6 +432,7 @@ class listening_experts final : public expert_provider {
   std::vector<std::int32_t> token_ids;  // of the last pass
   std::vector<std::uint32_t> sequences;
   std::vector<std::uint32_t> ended;
+  std::size_t visits = 0;
 };
 
 TEST(tiny_moe_batch_engine, a_provider_hears_whose_tokens_come_and_which_sequences_end) {
@@ -611,6 +445,7 @@ TEST(tiny_moe_batch_engine, a_provider_hears_whose_tokens_come_and_which_sequenc
   decoder.forward(rows, request_kind::prefill);
   EXPECT_THAT(experts.token_ids, testing::ElementsAre('a', 'x', 'b', 255));
   EXPECT_THAT(experts.sequences, testing::ElementsAre(0, 1, 0, 1));
+  EXPECT_EQ(experts.visits, 12U) << "one a layer, of all rows";
   decoder.close(first);
   EXPECT_THAT(experts.ended, testing::ElementsAre(0));
   const auto third = pool.open();  // the first one's place, not its number
@@ -639,31 +474,6 @@ TEST(tiny_moe_engine, a_reset_ends_the_sequence_and_so_does_the_engines_end) {
     EXPECT_THAT(experts.sequences, testing::ElementsAre(1));
   }
   EXPECT_THAT(experts.ended, testing::ElementsAre(0, 1));
-}
-
-TEST(tiny_moe_batch_engine, sequences_go_on_to_the_bit_after_the_pool_has_shrunk_and_grown) {
-  resident_experts experts(weights());
-  kv_pool pool(weights().config(), {.block_tokens = 8, .blocks = 30});
-  batch_engine decoder(weights(), experts, pool);
-  const auto tokens = bytes_of(text);
-  const auto whole = resident_logits(text);
-  const auto early = pool.open();  // takes the low blocks, and goes
-  const auto live = pool.open();
-  std::vector<token_row> rows;
-  for (std::size_t t = 0; t < 50; ++t) rows.push_back({early, tokens[50 - t]});
-  decoder.forward(rows, request_kind::prefill);
-  rows.clear();
-  for (std::size_t t = 0; t < 50; ++t) rows.push_back({live, tokens[t]});
-  decoder.forward(rows, request_kind::prefill);
-  pool.close(early);
-  for (std::size_t t = 50; t < tokens.size(); ++t) {
-    const auto units = t % 2 == 0 ? pool.in_use() + 1 : 30;
-    ASSERT_EQ(units < pool.capacity() ? pool.shrink(units) : pool.grow(units), hotset::status::ok);
-    const token_row row{live, tokens[t]};
-    const auto logits = decoder.forward({&row, 1}, request_kind::decode);
-    ASSERT_TRUE(same_bytes(logits, std::span(whole).subspan(t * 256, 256))) << "token " << t;
-  }
-  EXPECT_GE(pool.stats().moves, 6U);
 }
 
 }  // namespace

@@ -7,8 +7,6 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
-#include <fstream>
-#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -22,7 +20,6 @@
 #include "lab/errors.hpp"
 #include "lab/replay/registry.hpp"
 #include "paging_samples.hpp"
-#include "random_source.hpp"
 #include "tiny_moe/experts/paging_choice.hpp"
 #include "tiny_moe/experts/tracing_experts.hpp"
 #include "tiny_moe/model/kernels.hpp"
@@ -40,7 +37,7 @@ using testing::IsEmpty;
 constexpr std::size_t layers = 12;
 constexpr std::size_t top_k = 4;
 
-// What a predictor, or an eviction policy, is told: copies, for the views' arrays go away.
+// What a predictor is told: copies, for the views' arrays go away.
 struct told {
   hotset::layer_id layer{};
   hotset::step_id step = 0;
@@ -61,7 +58,6 @@ told told_of(const hotset::routing_view& view) {
 struct heard {
   std::vector<told> views;
   std::vector<hotset::sequence_id> ended;
-  std::vector<std::pair<hotset::layer_id, std::int32_t>> forecasts;  ///< layer and depth
   std::int32_t depth = 0;
   std::size_t embeddings = 0;
   std::int32_t width = 0;
@@ -111,29 +107,6 @@ class listening_predictor {
   std::int32_t depth_;
   std::size_t experts_;
   std::vector<float> scores_;
-};
-
-/// LRU that takes down what it hears of requests and forecasts.
-class listening_lru : public hotset::lru {
- public:
-  struct config {
-    heard* notes = nullptr;
-    [[nodiscard]] hotset::validation validate() const { return std::nullopt; }
-  };
-  static constexpr std::string_view name = "listening_lru";
-  static constexpr hotset::eviction_traits traits{.hears_routes = true, .hears_forecasts = true};
-  listening_lru(const hotset::pool_layout& layout, const config& options)
-      : lru(layout), notes_(options.notes) {}
-  void on_routed(const hotset::routing_view& view) noexcept {
-    notes_->views.push_back(told_of(view));
-  }
-  void on_forecast(const hotset::visit_context& context,
-                   const hotset::forecast& expected) noexcept {
-    notes_->forecasts.emplace_back(context.layer, expected.depth);
-  }
-
- private:
-  heard* notes_;
 };
 
 paging_config listened_to(heard& notes) {
@@ -195,28 +168,6 @@ TEST(tiny_moe_gate_hook, whoever_goes_by_forecasts_gets_a_predictor_and_nobody_e
     EXPECT_GT(experts.stats().pre_evictions, 0U);
     EXPECT_EQ(experts.predictions().predicted, 0U) << "nothing is prefetched";
   }
-  heard notes;
-  paged_experts<hotset::pager<listening_lru>> experts(weights(), listened_to(notes),
-                                                      {.notes = &notes});
-  feed(experts, "ab", "c");
-  EXPECT_EQ(notes.depth, 1);
-  EXPECT_FALSE(notes.forecasts.empty());
-}
-
-TEST(tiny_moe_gate_hook, an_eviction_policy_hears_of_steps_and_of_forecasts_without_prefetches) {
-  heard notes;
-  heard ignored;
-  paged_experts<hotset::pager<listening_lru>> experts(weights(), listened_to(ignored),
-                                                      {.notes = &notes});
-  feed(experts, "ab", "c");
-  ASSERT_EQ(notes.views.size(), 2 * (1 + layers));
-  ASSERT_EQ(notes.forecasts.size(), 2 * (1 + layers));
-  for (std::size_t i = 0; i < notes.views.size(); ++i) {
-    const auto layer = static_cast<hotset::layer_id>(i % (1 + layers)) - 1;
-    EXPECT_EQ(notes.views[i].layer, layer);
-    EXPECT_FALSE(notes.views[i].sequences.empty());
-    EXPECT_EQ(notes.forecasts[i], std::pair(layer, 1));
-  }
 }
 
 TEST(tiny_moe_gate_hook, bent_ids_are_what_is_computed_and_the_routers_are_what_is_learnt_from) {
@@ -239,42 +190,22 @@ TEST(tiny_moe_gate_hook, bent_ids_are_what_is_computed_and_the_routers_are_what_
   EXPECT_THROW(paged_experts<lru_pager>(weights(), config), hotset::lab::usage_error);
 }
 
-TEST(tiny_moe_gate_hook, parameters_that_cannot_work_are_refused) {
-  heard notes;
-  auto config = listened_to(notes);
-  config.gate.pre_eviction = hotset::active_evict::config{.r_max = -1};
-  EXPECT_THROW(paged_experts<lru_pager>(weights(), config), hotset::invalid_config);
-}
-
 // --- by name
 
-const routing_profile& nothing_counted() {
-  static const routing_profile none(weights(), {});
-  return none;
-}
-
-/// Weights of a learned-gate for this model: any will do, for whatever is expected changes no byte.
+/// Weights of a learned-gate for this model, all 0: what is expected changes no byte.
 const std::string& gate_file() {
   static const trace_samples::temporary_folder folder;
   static const std::string path = [] {
     const auto& shape = weights().config();
-    auto gate = hotset::learned_gate::weights::create(
+    const auto gate = hotset::learned_gate::weights::create(
         {.layers = static_cast<std::int32_t>(shape.layers),
          .experts = static_cast<std::int32_t>(shape.experts),
          .d_model = static_cast<std::int32_t>(shape.hidden_size),
          .depth = 3,
          .width = 0});
-    hotset::support::random_source random(3);
-    for (std::int32_t layer = 0; layer + 1 < static_cast<std::int32_t>(shape.layers); ++layer)
-      for (std::int32_t d = 1; d <= 3 && layer + d < static_cast<std::int32_t>(shape.layers); ++d)
-        for (auto& w : gate->all_of(hotset::layer_id{layer}, d))
-          w = static_cast<float>(random.below(200)) / 100 - 1;
     const auto bytes = gate->save();
-    const auto file = folder.path() / "random.gate";
-    std::ofstream(file, std::ios::binary)
-        .write(reinterpret_cast<const char*>(bytes.data()),
-               static_cast<std::streamsize>(bytes.size()));
-    return file.string();
+    return folder.write("zeros.gate", {reinterpret_cast<const char*>(bytes.data()), bytes.size()})
+        .string();
   }();
   return path;
 }
@@ -322,46 +253,6 @@ const std::vector<float>& resident_greedy() {
   return all;
 }
 
-TEST(tiny_moe_looking_ahead, no_predictor_distance_or_release_changes_a_byte) {
-  ASSERT_EQ(live_predictors().size(), 8U);
-  // By turns too few slots for a visit, and enough: every pair of the others meets both.
-  std::size_t turn = 0;
-  for (const auto& predictor : live_predictors())
-    for (int distance = 1; distance <= 3; ++distance)
-      for (const auto* pre_eviction : pre_evictions) {
-        auto choice = looking_ahead(
-            predictor, "cumulative_probability:distance=" + std::to_string(distance), pre_eviction);
-        choice.budget = turn++ % 2 == 0 ? "8" : "25%";
-        SCOPED_TRACE(words_of(choice));
-        const auto paging = make_paging(weights(), choice, nothing_counted());
-        ASSERT_TRUE(same_bytes(resident_greedy(), greedy_logits(*paging.experts)));
-        EXPECT_TRUE(paging.experts->is_exact());
-        const auto stats = paging.experts->stats();
-        EXPECT_GT(paging.experts->predictions().predicted_and_routed, 0U);
-        EXPECT_GT(stats.prefetch_hits, 0U);
-        EXPECT_EQ(stats.pre_evictions > 0, choice.policies.pre_eviction != "none");
-        EXPECT_EQ(stats.split_visits > 0, choice.budget == "8");
-      }
-}
-
-TEST(tiny_moe_looking_ahead, evictions_by_forecast_and_a_worker_change_no_byte) {
-  for (const char* eviction : {"importance", "expert_map_priority", "protect_hot+importance"})
-    for (const auto* pre_eviction : pre_evictions)
-      for (const char* prefetch : {"no_prefetch", "previous_step", "next_layer_top_k:depth=3"})
-        for (const char* stream : {"caller", "worker"}) {
-          auto choice = looking_ahead("last-routed", prefetch, pre_eviction);
-          choice.policies.eviction = eviction;
-          choice.policies.guard = "predicted";
-          choice.scope = "per-layer";
-          choice.stream = stream;
-          SCOPED_TRACE(words_of(choice));
-          const auto paging = make_paging(weights(), choice, nothing_counted());
-          ASSERT_TRUE(same_bytes(resident_greedy(), greedy_logits(*paging.experts)));
-          EXPECT_EQ(paging.experts->stats().pre_evictions > 0,
-                    choice.policies.pre_eviction != "none");
-        }
-}
-
 // Three sequences in one batch: the second ends early, and the third comes into its place.
 TEST(tiny_moe_looking_ahead, sequences_that_come_and_go_change_no_byte) {
   const std::vector<serving_request> requests{
@@ -393,7 +284,8 @@ TEST(tiny_moe_looking_ahead, sequences_that_come_and_go_change_no_byte) {
 
 // Of 32 experts 4 are routed: chance is 1 in 8.
 TEST(tiny_moe_looking_ahead, what_learns_on_the_way_predicts_better_than_chance) {
-  for (const char* predictor : {"expert-map", "activation-matrix", "last-routed", "co-activation"})
+  for (const char* predictor :
+       {"next-router", "expert-map", "activation-matrix", "last-routed", "co-activation"})
     for (int depth = 1; depth <= 3; ++depth) {
       const auto choice =
           looking_ahead(predictor, "next_layer_top_k:depth=" + std::to_string(depth), "none");

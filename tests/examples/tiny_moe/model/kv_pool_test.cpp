@@ -5,7 +5,6 @@
 #include <fstream>
 #include <list>
 #include <map>
-#include <memory>
 #include <new>
 #include <string>
 #include <string_view>
@@ -121,19 +120,6 @@ TEST(kv_pool, a_block_has_room_for_all_layers) {
   EXPECT_EQ(pool.blocks_for(5), 2U);
 }
 
-TEST(kv_pool, a_place_serves_another_sequence_and_a_number_does_not) {
-  kv_pool pool(shape, {.block_tokens = 4, .blocks = 4});
-  const auto first = pool.open();
-  const auto second = pool.open();
-  EXPECT_EQ(pool.number(first), 0U);
-  EXPECT_EQ(pool.number(second), 1U);
-  pool.close(first);
-  const auto third = pool.open();
-  EXPECT_EQ(third, first);
-  EXPECT_EQ(pool.number(third), 2U);
-  EXPECT_EQ(pool.number(second), 1U);
-}
-
 TEST(kv_pool, a_configuration_that_cannot_work_is_refused) {
   const auto error_of = [](const kv_pool_config& config) -> std::string {
     try {
@@ -151,39 +137,6 @@ TEST(kv_pool, a_configuration_that_cannot_work_is_refused) {
   memory_budget small(1000);
   EXPECT_THROW(kv_pool(shape, {.block_tokens = 4, .blocks = 2, .budget = &small}), std::bad_alloc);
   EXPECT_EQ(small.in_use(), 0U);
-}
-
-TEST(kv_pool, whole_blocks_of_an_equal_beginning_are_reused) {
-  kv_pool pool(shape, {.block_tokens = 4, .blocks = 8});
-  auto first = begin(pool, "abcdefghij");
-  EXPECT_EQ(pool.in_use(), 3U);
-  written second{.id = pool.open(), .text = {}};
-  EXPECT_EQ(pool.shared(bytes_of("abcdefghij")), 2U);
-  EXPECT_EQ(reuse(pool, second, "abcdefghij"), 8U);
-  EXPECT_EQ(pool.in_use(), 3U);  // "ij" belongs to the first alone
-  EXPECT_TRUE(write(pool, second, "xy"));
-  EXPECT_EQ(pool.in_use(), 4U);
-  EXPECT_EQ(wrong_values(pool, first), 0U);
-  EXPECT_EQ(wrong_values(pool, second), 0U);
-  EXPECT_EQ(reuse(pool, second, "zzzz"), 0U);  // it ends inside a block
-  EXPECT_EQ(pool.stats().hits, 2U);
-  EXPECT_EQ(pool.stats().misses, 2U);
-}
-
-TEST(kv_pool, the_same_tokens_behind_other_tokens_are_another_block) {
-  for (const auto hash : {hash_of_block, always_the_same}) {
-    kv_pool pool(shape, {.block_tokens = 2, .blocks = 8, .hash = hash});
-    auto first = begin(pool, "aabbcc");
-    written second{.id = pool.open(), .text = {}};
-    EXPECT_EQ(reuse(pool, second, "bbcc"), 0U);
-    EXPECT_TRUE(write(pool, second, "bb"));
-    EXPECT_EQ(reuse(pool, second, "cc"), 0U);
-    EXPECT_TRUE(write(pool, second, "cc"));
-    EXPECT_EQ(pool.in_use(), 5U);
-    EXPECT_EQ(pool.contents(), 5U);
-    EXPECT_EQ(wrong_values(pool, first), 0U);
-    EXPECT_EQ(wrong_values(pool, second), 0U);
-  }
 }
 
 TEST(kv_pool, a_beginning_is_shared_only_under_the_same_adapter) {
@@ -210,44 +163,6 @@ TEST(kv_pool, a_beginning_is_shared_only_under_the_same_adapter) {
   }
 }
 
-TEST(kv_pool, colliding_hashes_give_no_wrong_hit) {
-  kv_pool pool(shape, {.block_tokens = 2, .blocks = 64, .hash = always_the_same});
-  std::vector<written> all;
-  for (char c = 'a'; c < 'a' + 26; ++c) all.push_back(begin(pool, std::string{'-', c}));
-  for (const written& s : all) pool.close(s.id);
-  EXPECT_EQ(pool.cached(), 26U);
-  for (char c = 'a'; c < 'a' + 26; ++c) {
-    written again{.id = pool.open(), .text = {}};
-    EXPECT_EQ(reuse(pool, again, std::string{'-', c}), 2U);
-    EXPECT_EQ(wrong_values(pool, again), 0U) << c;
-    EXPECT_EQ(reuse(pool, again, "--"), 0U);
-  }
-  EXPECT_EQ(pool.stats().hits, 26U);
-}
-
-TEST(kv_pool, the_least_recently_used_block_makes_room_first_and_a_beginning_outlives_its_end) {
-  kv_pool pool(shape, {.block_tokens = 2, .blocks = 4});
-  pool.close(begin(pool, "aabb").id);
-  pool.close(begin(pool, "cc").id);
-  EXPECT_EQ(pool.cached(), 3U);
-  EXPECT_EQ(pool.in_use(), 0U);
-  const auto cached = [&](std::string_view text) {
-    const sequence_id s = pool.open();
-    const std::size_t tokens = pool.reuse(s, bytes_of(text));
-    pool.close(s);
-    return tokens;
-  };
-  const auto x = begin(pool, "x1x2");  // takes the free block and that of "bb"
-  EXPECT_EQ(pool.stats().evictions, 1U);
-  EXPECT_EQ(cached("aabb"), 2U);  // "aa" is now younger than "cc"
-  const auto y = begin(pool, "y1");
-  EXPECT_EQ(pool.stats().evictions, 2U);
-  EXPECT_EQ(cached("cc"), 0U);
-  EXPECT_EQ(cached("aabb"), 2U);
-  EXPECT_EQ(wrong_values(pool, x), 0U);
-  EXPECT_EQ(wrong_values(pool, y), 0U);
-}
-
 TEST(kv_pool, references_are_told_in_order_by_the_same_id_even_after_an_eviction) {
   std::vector<block_reference> seen;
   kv_pool pool(shape, {.block_tokens = 2,
@@ -268,74 +183,6 @@ TEST(kv_pool, references_are_told_in_order_by_the_same_id_even_after_an_eviction
   EXPECT_EQ(pool.contents(), 3U);
 }
 
-TEST(kv_pool, what_two_sequences_compute_at_the_same_time_is_kept_once) {
-  kv_pool pool(shape, {.block_tokens = 2, .blocks = 4});
-  auto first = begin(pool, "aab");
-  auto second = begin(pool, "a");
-  EXPECT_EQ(pool.in_use(), 3U);
-  EXPECT_TRUE(write(pool, second, "a"));
-  EXPECT_EQ(pool.in_use(), 2U);
-  EXPECT_EQ(pool.block(first.id, 0), pool.block(second.id, 0));
-  EXPECT_TRUE(write(pool, second, "bc"));
-  EXPECT_EQ(wrong_values(pool, first), 0U);
-  EXPECT_EQ(wrong_values(pool, second), 0U);
-  pool.close(first.id);
-  EXPECT_EQ(pool.in_use(), 2U);
-  EXPECT_EQ(pool.cached(), 0U);
-}
-
-TEST(kv_pool, a_reservation_is_whole_or_nothing) {
-  kv_pool pool(shape, {.block_tokens = 4, .blocks = 3});
-  auto first = begin(pool, "abcd");
-  const auto second = pool.open();
-  EXPECT_EQ(pool.needed(first.id, 9), 3U);
-  EXPECT_FALSE(pool.reserve(first.id, 9));
-  EXPECT_EQ(pool.in_use(), 1U);
-  EXPECT_TRUE(pool.reserve(second, 8));
-  EXPECT_EQ(pool.needed(second, 8), 0U);  // reserved already
-  EXPECT_EQ(pool.needed(second, 9), 1U);
-  EXPECT_EQ(pool.in_use(), 3U);
-  EXPECT_FALSE(write(pool, first, "e"));
-  pool.truncate(second, 0);
-  EXPECT_EQ(pool.in_use(), 1U);
-  EXPECT_EQ(pool.peak(), 3U);
-  pool.reset_peak();
-  EXPECT_EQ(pool.peak(), 1U);
-  EXPECT_TRUE(write(pool, first, "e"));
-  EXPECT_EQ(wrong_values(pool, first), 0U);
-}
-
-TEST(kv_pool, a_full_block_that_is_cut_is_never_written_under_its_identity) {
-  kv_pool pool(shape, {.block_tokens = 4, .blocks = 3});
-  auto first = begin(pool, "abcd");
-  written second{.id = pool.open(), .text = {}};
-  EXPECT_EQ(reuse(pool, second, "abcd"), 4U);
-
-  pool.truncate(second.id, 2);  // shared: copied when it is written
-  second.text.resize(2);
-  EXPECT_EQ(pool.needed(second.id, 1), 1U);
-  EXPECT_TRUE(write(pool, second, "xy"));
-  EXPECT_EQ(pool.in_use(), 2U);
-  EXPECT_EQ(wrong_values(pool, first), 0U);
-  EXPECT_EQ(wrong_values(pool, second), 0U);
-
-  pool.truncate(first.id, 3);  // alone: written in place, and known no longer
-  first.text.resize(3);
-  EXPECT_EQ(pool.needed(first.id, 1), 0U);
-  EXPECT_TRUE(write(pool, first, "z"));
-  EXPECT_EQ(pool.in_use(), 2U);
-  EXPECT_EQ(pool.shared(bytes_of("abcd")), 0U);
-  EXPECT_EQ(pool.shared(bytes_of("abcz")), 1U);
-  EXPECT_EQ(wrong_values(pool, first), 0U);
-  EXPECT_EQ(wrong_values(pool, second), 0U);
-
-  pool.truncate(first.id, 1);  // cut and closed without a write: the block is what it was
-  pool.close(first.id);
-  written third{.id = pool.open(), .text = {}};
-  EXPECT_EQ(reuse(pool, third, "abcz"), 4U);
-  EXPECT_EQ(wrong_values(pool, third), 0U);
-}
-
 TEST(kv_pool, without_reuse_nothing_is_cached) {
   kv_pool pool(shape, {.block_tokens = 2, .blocks = 4, .reuse = false});
   const auto first = begin(pool, "aabb");
@@ -345,52 +192,6 @@ TEST(kv_pool, without_reuse_nothing_is_cached) {
   EXPECT_EQ(pool.cached(), 0U);
   EXPECT_EQ(pool.contents(), 0U);
   EXPECT_EQ(pool.stats().misses, 0U);
-}
-
-TEST(kv_pool, shrinking_drops_the_oldest_and_moves_the_rest_byte_for_byte) {
-  kv_pool pool(shape, {.block_tokens = 2, .blocks = 10});
-  const auto gone = begin(pool, "g1g2g3");
-  const auto kept = begin(pool, "k1k2");
-  auto live = begin(pool, "l1l2l");
-  auto sharing = written{.id = pool.open(), .text = {}};
-  EXPECT_EQ(reuse(pool, sharing, "l1l2"), 4U);
-  pool.close(gone.id);
-  pool.close(kept.id);
-  EXPECT_EQ(pool.in_use(), 3U);
-  EXPECT_EQ(pool.cached(), 5U);
-
-  EXPECT_EQ(pool.shrink(11), status::invalid_argument);
-  EXPECT_EQ(pool.shrink(2), status::invalid_argument);
-  {
-    const kv_pool::pass running(pool);
-    EXPECT_FALSE(pool.drained());
-    EXPECT_EQ(pool.shrink(6), status::busy);
-    EXPECT_EQ(pool.grow(11), status::busy);
-  }
-  EXPECT_TRUE(pool.drained());
-  EXPECT_EQ(pool.capacity(), 10U);
-  EXPECT_EQ(pool.cached(), 5U);
-
-  EXPECT_EQ(pool.shrink(5), status::ok);
-  EXPECT_EQ(pool.capacity(), 5U);
-  EXPECT_EQ(pool.stats().evictions, 3U);
-  EXPECT_GT(pool.stats().moves, 0U);
-  EXPECT_EQ(wrong_values(pool, live), 0U);
-  EXPECT_EQ(wrong_values(pool, sharing), 0U);
-  EXPECT_EQ(pool.block(live.id, 1), pool.block(sharing.id, 1));
-  EXPECT_TRUE(write(pool, live, "3"));   // a sequence goes on where it was
-  EXPECT_TRUE(write(pool, live, "m1"));  // takes the place of "k2", the older one
-  written again{.id = pool.open(), .text = {}};
-  EXPECT_EQ(reuse(pool, again, "k1k2"), 2U);
-  EXPECT_EQ(wrong_values(pool, again), 0U);
-  EXPECT_EQ(wrong_values(pool, live), 0U);
-  pool.close(again.id);
-  pool.close(live.id);
-  pool.close(sharing.id);
-  EXPECT_EQ(pool.shrink(0), status::ok);
-  EXPECT_EQ(pool.capacity(), 0U);
-  EXPECT_EQ(pool.grow(2), status::ok);
-  EXPECT_EQ(wrong_values(pool, begin(pool, "n1n2")), 0U);
 }
 
 TEST(kv_pool, shrinking_gives_memory_back_to_the_system) {

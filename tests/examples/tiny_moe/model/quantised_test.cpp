@@ -136,11 +136,6 @@ TEST(quantised_bytes, are_scales_and_codes_in_multiples_of_eight) {
   EXPECT_EQ(quantised_bytes(1, 40, 4), 8U + 24U);
 }
 
-TEST(quantise, weight_widths_are_the_four) {
-  for (int bits = -1; bits <= 33; ++bits)
-    EXPECT_EQ(is_weight_width(bits), bits == 16 || bits == 8 || bits == 4 || bits == 2) << bits;
-}
-
 TEST(quantise, eight_bits_by_hand) {
   const auto bytes =
       packed(halves_of({127 * 0.25F, -127 * 0.25F, 0, 0.25F, -0.25F, 16, -16, 25}), 1, 8, 8);
@@ -177,27 +172,6 @@ TEST(quantise, two_bits_by_hand) {
       numbers(packed(halves_of({0.125F, 0, -0.125F, 0, 0.125F, 0.125F, -0.125F, 0}), 1, 8, 2)),
       ElementsAre(0x00, 0x30, 0, 0, 0, 0, 0, 0, 3 | 1 << 2 | 3 << 4 | 1 << 6,
                   2 | 2 << 2 | 3 << 4 | 2 << 6, 0, 0, 0, 0, 0, 0));
-}
-
-TEST(quantise, a_scale_may_be_negative_so_that_a_large_weight_takes_the_lowest_level) {
-  // scale -1 (0xBC00), levels -2 1 1 0 0 0 0 0, codes 0 3 3 2 2 2 2 2
-  const auto halves = halves_of({2, -1, -1, 0, 0, 0, 0, 0});
-  const auto bytes = packed(halves, 1, 8, 2);
-  EXPECT_THAT(numbers(bytes), ElementsAre(0x00, 0xBC, 0, 0, 0, 0, 0, 0, 3 << 2 | 2 << 4 | 2 << 6,
-                                          3 | 2 << 2 | 2 << 4 | 2 << 6, 0, 0, 0, 0, 0, 0));
-  EXPECT_THAT(unpacked(bytes, 1, 8, 2), ElementsAre(2, -1, -1, 0, 0, 0, 0, 0));
-}
-
-TEST(quantise, halfway_weights_go_to_the_even_level) {
-  std::vector<float> weights;
-  for (int i = 0; i < 28; ++i)
-    weights.push_back(static_cast<float>(i % 2 == 0 ? 127 - i : i - 127));
-  for (const float halfway : {0.5F, 1.5F, -2.5F, -3.5F}) weights.push_back(halfway);
-  const auto bytes = packed(halves_of(weights), 1, 32, 8);
-  ASSERT_EQ(scale_at(bytes, 0), 1.0F);
-  auto wanted = weights;
-  std::copy_n(std::array{0.0F, 2.0F, -2.0F, -4.0F}.begin(), 4, wanted.begin() + 28);
-  EXPECT_EQ(unpacked(bytes, 1, 32, 8), wanted);
 }
 
 TEST(quantise, nothing_stays_nothing) {
@@ -245,32 +219,6 @@ TEST(quantise, agrees_with_a_search_word_for_word) {
           }
         }
       }
-    }
-  }
-}
-
-TEST(quantise, a_weight_within_the_levels_moves_by_half_a_scale_at_most) {
-  constexpr std::size_t rows = 64;
-  for (const int bits : packed_widths) {
-    const double low = -std::pow(2.0, bits - 1);
-    const auto halves = trained(rows * 32, 11);
-    const auto bytes = packed(halves, rows, 32, bits);
-    const auto weights = unpacked(bytes, rows, 32, bits);
-    std::size_t clipped = 0;
-    for (std::size_t i = 0; i < halves.size(); ++i) {
-      const double weight = static_cast<double>(hotset::half_to_float(halves[i]));
-      const double scale = static_cast<double>(scale_at(bytes, i / 32));
-      const double level = weight / scale;
-      const double moved = std::abs(weight - static_cast<double>(weights[i]));
-      if (level >= low && level <= -low - 1.0) {
-        ASSERT_LE(moved, std::abs(scale) / 2);
-      } else {
-        ++clipped;
-        ASSERT_EQ(static_cast<double>(weights[i]), scale * (level < 0 ? low : -low - 1.0));
-      }
-    }
-    if (bits == 2) {
-      EXPECT_GT(clipped, 0U) << "else the search is idle";
     }
   }
 }
@@ -396,18 +344,19 @@ TEST(quantised_expert, agrees_with_the_formula_in_double) {
 TEST(quantised_expert, gives_a_row_the_same_bytes_in_every_batch) {
   const auto hidden = noise(most_rows * hidden_size, 26);
   const std::array halves{trained(3840, 27), trained(3840, 28), trained(3840, 29)};
-  for (const int bits : packed_widths) {
+  for (const int bits : {16, 8, 4, 2}) {
     const expert_at expert(halves, hidden_size, inner_size, bits);
     std::vector<std::vector<float>> alone;
     for (std::size_t t = 0; t < most_rows; ++t) {
       const expert_row row{.token = static_cast<std::int32_t>(t), .place = 0};
       alone.push_back(computed(expert.tensors(), hidden, {&row, 1}));
     }
-    for (std::size_t count = 1; count <= most_rows; count += 7) {
+    EXPECT_NE(alone[0], alone[1]);
+    for (std::size_t count = 1; count <= most_rows; ++count) {
       std::vector<expert_row> batch;
       for (std::size_t i = 0; i < count; ++i)
-        batch.push_back(
-            {static_cast<std::int32_t>((i * 37 + 11) % most_rows), static_cast<std::int32_t>(i)});
+        batch.push_back({static_cast<std::int32_t>((i * 37 + count) % most_rows),
+                         static_cast<std::int32_t>(i)});
       const auto together = computed(expert.tensors(), hidden, batch);
       for (const expert_row& row : batch) {
         ASSERT_EQ(std::memcmp(together.data() + static_cast<std::size_t>(row.place) * hidden_size,

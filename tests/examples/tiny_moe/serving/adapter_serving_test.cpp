@@ -3,8 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -44,17 +44,6 @@ TEST(adapter_serving, shares_follow_the_power_law_by_hand) {
   EXPECT_NEAR(roots[1], 0.70710678 - 0.5, 1e-8);
   EXPECT_NEAR(roots[2], 0.86602540 - 0.70710678, 1e-8);
   EXPECT_NEAR(roots[3], 1 - 0.86602540, 1e-8);
-}
-
-TEST(adapter_serving, shares_sum_to_one_and_the_first_gets_most) {
-  for (const std::size_t n : {1U, 2U, 5U, 10U, 20U, 256U})
-    for (const double alpha : {1.0, 0.3, 0.1, 0.001}) {
-      const auto shares = adapter_shares(n, alpha);
-      ASSERT_EQ(shares.size(), n);
-      EXPECT_NEAR(std::accumulate(shares.begin(), shares.end(), 0.0), 1.0, 1e-12);
-      for (std::size_t i = 1; i < n; ++i) EXPECT_LE(shares[i], shares[i - 1] + 1e-12);
-      EXPECT_GT(shares.back(), 0);
-    }
 }
 
 TEST(adapter_serving, seeded_arrivals_follow_the_shares) {
@@ -202,25 +191,11 @@ TEST(adapter_serving, reports_what_each_run_cost) {
   EXPECT_EQ(json["bytes_per_expert"], 23040);
   EXPECT_EQ(json["outputs_identical"], true);
   ASSERT_EQ(json["results"].size(), 2U);
-  EXPECT_EQ(json["repeats"], 1);
-  for (const char* key : {"rate", "prompt_tokens", "tokens", "places", "seed", "model"})
-    EXPECT_TRUE(json.contains(key)) << key;
   for (const auto& row : json["results"]) {
-    for (const char* key : {"adapters", "alpha", "passes", "pass_ns", "reroute_ns", "reroute_share",
-                            "extra_weight_bytes", "weight_byte_ratio", "loads", "evictions",
-                            "refused_acquires", "refusals", "outputs_checked"})
-      EXPECT_TRUE(row.at(key).is_number()) << key;
-    for (const char* key : {"mean", "p50", "p99"}) {
-      EXPECT_GT(row.at("ttft_ms").at(key).get<double>(), 0) << key;
-      EXPECT_GT(row.at("base").at("ttft_ms").at(key).get<double>(), 0) << key;
-    }
-    EXPECT_NEAR(row.at("ttft_over_base").get<double>(),
-                row.at("ttft_ms").at("mean").get<double>() /
-                        row.at("base").at("ttft_ms").at("mean").get<double>() -
-                    1,
-                1e-9);
+    const auto mean = row.at("ttft_ms").at("mean").get<double>();
+    const auto base = row.at("base").at("ttft_ms").at("mean").get<double>();
+    EXPECT_NEAR(row.at("ttft_over_base").get<double>(), mean / base - 1, 1e-9);
     EXPECT_THAT(row.at("ttft_over_base_of_pairs"), ElementsAre(row.at("ttft_over_base")));
-    EXPECT_EQ(row.at("outputs_identical"), true);
   }
   EXPECT_TRUE(json["results"][0]["token_ms"].is_null()) << "of one token there is no time between";
   EXPECT_TRUE(json["results"][0]["token_over_base"].is_null());
@@ -237,12 +212,9 @@ TEST(adapter_serving, reports_what_each_run_cost) {
 /// A run of the adapters that took so long, and one of the base model.
 adapter_serving_pair pair_of(double adapters, double base) {
   adapter_serving_pair out;
-  const request_times unit{.first_mean = 1, .first_p50 = 2, .first_p99 = 3, .token = 4};
-  const auto times = [&](double factor) {
-    return request_times{.first_mean = unit.first_mean * factor,
-                         .first_p50 = unit.first_p50 * factor,
-                         .first_p99 = unit.first_p99 * factor,
-                         .token = unit.token * factor};
+  const auto times = [](double unit) {
+    return request_times{
+        .first_mean = unit, .first_p50 = 2 * unit, .first_p99 = 3 * unit, .token = 4 * unit};
   };
   out.adapters = times(adapters);
   out.base = times(base);
@@ -310,24 +282,25 @@ TEST(adapter_serving, a_median_is_one_of_its_figures_and_of_those_that_were_meas
 }
 
 TEST(adapter_serving, what_cannot_be_served_is_said_in_one_line) {
-  const auto refusal = [](const adapter_serving_config& config) {
+  const std::vector<std::pair<adapter_serving_config, const char*>> rows{
+      {{}, "valid"},
+      {{.adapters = 0}, "adapters = 0, accepted: 1..256"},
+      {{.adapters = 257}, "adapters = 257, accepted: 1..256"},
+      {{.alpha = 0}, "alpha = 0, accepted: 0.001..1"},
+      {{.alpha = 1.5}, "alpha = 1.5, accepted: 0.001..1"},
+      {{.rate = 0}, "rate = 0, accepted: 0.001..1000000"},
+      {{.rate = std::nan("")}, "rate = nan, accepted: 0.001..1000000"},
+      {{.requests = 0}, "requests = 0, accepted: 1..1048576"},
+      {{.repeats = 0}, "repeats = 0, accepted: 1..99"},
+      {{.repeats = 100}, "repeats = 100, accepted: 1..99"},
+      {{.prompt_tokens = 0}, "prompt tokens = 0, accepted: 1..2048"},
+      {{.tokens = 0}, "tokens = 0, accepted: 1..1985"},
+      {{.prompt_tokens = 2048, .tokens = 2}, "tokens = 2, accepted: 1..1"},
+      {{.prompt_tokens = 2048, .tokens = 1}, "valid"}};
+  for (const auto& [config, says] : rows) {
     const auto bad = config.validate(weights().config());
-    return bad ? bad->message : std::string("valid");
-  };
-  EXPECT_EQ(refusal({}), "valid");
-  EXPECT_EQ(refusal({.adapters = 0}), "adapters = 0, accepted: 1..256");
-  EXPECT_EQ(refusal({.adapters = 257}), "adapters = 257, accepted: 1..256");
-  EXPECT_EQ(refusal({.alpha = 0}), "alpha = 0, accepted: 0.001..1");
-  EXPECT_EQ(refusal({.alpha = 1.5}), "alpha = 1.5, accepted: 0.001..1");
-  EXPECT_EQ(refusal({.rate = 0}), "rate = 0, accepted: 0.001..1000000");
-  EXPECT_EQ(refusal({.rate = std::nan("")}), "rate = nan, accepted: 0.001..1000000");
-  EXPECT_EQ(refusal({.requests = 0}), "requests = 0, accepted: 1..1048576");
-  EXPECT_EQ(refusal({.repeats = 0}), "repeats = 0, accepted: 1..99");
-  EXPECT_EQ(refusal({.repeats = 100}), "repeats = 100, accepted: 1..99");
-  EXPECT_EQ(refusal({.prompt_tokens = 0}), "prompt tokens = 0, accepted: 1..2048");
-  EXPECT_EQ(refusal({.tokens = 0}), "tokens = 0, accepted: 1..1985");
-  EXPECT_EQ(refusal({.prompt_tokens = 2048, .tokens = 2}), "tokens = 2, accepted: 1..1");
-  EXPECT_EQ(refusal({.prompt_tokens = 2048, .tokens = 1}), "valid");
+    EXPECT_EQ(bad ? bad->message : "valid", says);
+  }
   EXPECT_THROW((void)serve_adapters(weights(), three_adapters(), texts(), {.tokens = 0}),
                hotset::invalid_config);
 }

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tiny_moe/serving/request_shapes.hpp"
 
-#include <algorithm>
 #include <set>
 #include <string>
 #include <vector>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 namespace request_shapes_test {
@@ -54,32 +52,27 @@ TEST(request_shapes, equal_blocks_are_equal_bytes_and_others_differ_early) {
   EXPECT_NE(first(made[0].prompt, 4), first(made[2].prompt, 4));
 }
 
-TEST(request_shapes, prompts_without_blocks_share_nothing) {
+/// Requests of so many tokens, each of one block or of none.
+hotset::kv_trace requests_of(std::uint64_t count, std::uint32_t tokens, bool blocks) {
   hotset::kv_trace kv;
-  for (int r = 0; r < 200; ++r) {
-    kv.timestamp.push_back(0);
-    kv.input_length.push_back(64);
+  for (std::uint64_t r = 0; r < count; ++r) {
+    kv.timestamp.push_back(r);
+    kv.input_length.push_back(tokens);
     kv.output_length.push_back(1);
-    kv.block_end.push_back(0);
+    if (blocks) kv.blocks.push_back(r);
+    kv.block_end.push_back(kv.blocks.size());
   }
-  const auto made = shaped_requests(kv, texts, {.scale = 4});
-  std::set<bytes> beginnings;
-  for (const auto& one : made) beginnings.insert(first(one.prompt, 8));
-  EXPECT_EQ(beginnings.size(), 200U);
+  return kv;
 }
 
-TEST(request_shapes, many_blocks_stay_different) {
-  hotset::kv_trace kv;
-  for (std::uint64_t b = 0; b < 5000; ++b) {
-    kv.timestamp.push_back(b);
-    kv.input_length.push_back(512);
-    kv.output_length.push_back(1);
-    kv.blocks.push_back(b);
-    kv.block_end.push_back(b + 1);
-  }
-  const auto made = shaped_requests(kv, texts, {.scale = 32});
+TEST(request_shapes, prompts_without_blocks_and_of_many_blocks_share_nothing) {
+  std::set<bytes> beginnings;
+  for (const auto& one : shaped_requests(requests_of(200, 64, false), texts, {.scale = 4}))
+    beginnings.insert(first(one.prompt, 8));
+  EXPECT_EQ(beginnings.size(), 200U);
   std::set<bytes> prompts;
-  for (const auto& one : made) prompts.insert(one.prompt);
+  for (const auto& one : shaped_requests(requests_of(5000, 512, true), texts, {.scale = 32}))
+    prompts.insert(one.prompt);
   EXPECT_EQ(prompts.size(), 5000U);
 }
 

@@ -5,7 +5,6 @@
 #include <functional>
 #include <limits>
 #include <map>
-#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -15,49 +14,19 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "hotset/core/error.hpp"
-#include "hotset/core/status.hpp"
+#include "paging_samples.hpp"
 #include "random_source.hpp"
-#include "tiny_moe/experts/paged_experts.hpp"
-#include "tiny_moe/model/kernels.hpp"
 
 namespace serving_test {
 namespace {
 
-using namespace tiny_moe;
+using namespace paging_samples;
 using hotset::status;
 using hotset::support::random_source;
 using testing::ElementsAre;
 
-constexpr std::string_view text =
-    "The ledger of the house was kept in two columns: def add(a, b): return a + b; 17 + 25 = 42.";
-
-const model& weights() {
-  static const model loaded(HOTSET_TINY_MOE_DIR);
-  return loaded;
-}
-
-std::vector<std::uint8_t> bytes_of(std::string_view words) { return {words.begin(), words.end()}; }
-
 serving_request request(std::string_view prompt, std::size_t tokens, std::uint64_t arrival = 0) {
   return {.arrival = arrival, .prompt = bytes_of(prompt), .tokens = tokens};
-}
-
-// Greedy decoding of one request with a KV cache of its own. Each prompt is decoded once, as far as it was asked.
-std::vector<std::uint8_t> alone(const serving_request& one) {
-  static std::map<std::vector<std::uint8_t>, std::vector<std::uint8_t>> known;
-  auto& output = known[one.prompt];
-  if (output.size() < one.tokens) {
-    resident_experts experts(weights());
-    engine decoder(weights(), experts, {.max_positions = 256});
-    output.clear();
-    auto row = decoder.forward(one.prompt);
-    while (output.size() < one.tokens) {
-      output.push_back(static_cast<std::uint8_t>(largest(row.last(256))));
-      row = decoder.forward({&output.back(), 1});
-    }
-  }
-  return {output.begin(), output.begin() + static_cast<std::ptrdiff_t>(one.tokens)};
 }
 
 void expect_complete(const serving_report& report, std::span<const serving_request> requests) {
@@ -83,11 +52,18 @@ struct server_parts {
   batch_engine decoder;
 };
 
+/// Serves the requests, each of which must get what it gets alone.
+serving_report served(server_parts& parts, std::span<const serving_request> requests,
+                      const serving_config& config = {}, const between_steps& between = {}) {
+  auto report = serve(parts.decoder, requests, config, between);
+  expect_complete(report, requests);
+  return report;
+}
+
 TEST(serving, one_request_is_a_prompt_in_chunks_and_a_step_for_each_token) {
   server_parts parts({.block_tokens = 8, .blocks = 10});
   const std::vector requests{request(text.substr(0, 50), 12, 3)};
-  const auto report = serve(parts.decoder, requests, {.max_sessions = 1, .max_tokens = 20});
-  expect_complete(report, requests);
+  const auto report = served(parts, requests, {.max_sessions = 1, .max_tokens = 20});
   EXPECT_EQ(report.stats.steps, 3U + 11);
   EXPECT_EQ(report.stats.prefilled_tokens, 50U);
   EXPECT_EQ(report.stats.decoded_tokens, 11U);
@@ -104,8 +80,7 @@ TEST(serving, running_sessions_share_a_decode_step) {
   server_parts parts({.block_tokens = 8, .blocks = 60});
   const std::vector requests{request("one house", 10), request("two houses", 10),
                              request("three", 10)};
-  const auto report = serve(parts.decoder, requests);
-  expect_complete(report, requests);
+  const auto report = served(parts, requests);
   EXPECT_EQ(report.stats.steps, 1U + 9);  // a pass of all prompts, nine of three tokens
   EXPECT_EQ(report.stats.decoded_tokens, 27U);
 }
@@ -113,8 +88,7 @@ TEST(serving, running_sessions_share_a_decode_step) {
 TEST(serving, passes_of_prompts_and_of_tokens_take_turns) {
   server_parts parts({.block_tokens = 8, .blocks = 60});
   const std::vector requests{request("short", 8), request(text, 2, 1)};
-  const auto report = serve(parts.decoder, requests, {.max_sessions = 2, .max_tokens = 40});
-  expect_complete(report, requests);
+  const auto report = served(parts, requests, {.max_sessions = 2, .max_tokens = 40});
   // The short prompt; then three times a token of it and a chunk of the other; then both decode.
   EXPECT_EQ(report.requests[1].first_token, 6U);
   EXPECT_EQ(report.requests[0].steps, 1U + 3 + 7);
@@ -146,8 +120,7 @@ TEST(serving, a_beginning_that_was_served_before_is_reused) {
   const std::string system(text.substr(0, 48));
   const std::vector requests{request(system + "first", 4), request(system + "second", 4, 30),
                              request(system, 4, 60)};
-  const auto report = serve(parts.decoder, requests);
-  expect_complete(report, requests);
+  const auto report = served(parts, requests);
   EXPECT_EQ(report.stats.reused_tokens, 48U + 40);  // the last token of a prompt is computed always
   EXPECT_EQ(report.stats.prefilled_tokens, 53U + 6 + 8);
   EXPECT_EQ(report.stats.recomputed_tokens, 0U);
@@ -157,8 +130,7 @@ TEST(serving, a_beginning_that_was_served_before_is_reused) {
 TEST(serving, the_session_admitted_last_makes_room_and_computes_again_what_is_lost) {
   server_parts parts({.block_tokens = 4, .blocks = 10});
   const std::vector requests{request("The first one", 20), request("And a second", 20)};
-  const auto report = serve(parts.decoder, requests);
-  expect_complete(report, requests);
+  const auto report = served(parts, requests);
   EXPECT_EQ(report.requests[0].preemptions, 0U);
   EXPECT_EQ(report.requests[1].preemptions, 1U);
   EXPECT_EQ(report.stats.preemptions, 1U);
@@ -211,8 +183,7 @@ TEST(serving, a_preempted_session_comes_before_those_that_wait) {
   server_parts parts({.block_tokens = 4, .blocks = 10});
   const std::vector requests{request("The first one", 20), request("And a second", 20),
                              request("who waits, with a long prompt", 4)};
-  const auto report = serve(parts.decoder, requests, {.max_sessions = 2, .max_tokens = 64});
-  expect_complete(report, requests);
+  const auto report = served(parts, requests, {.max_sessions = 2, .max_tokens = 64});
   EXPECT_EQ(report.requests[1].preemptions, 1U);
   EXPECT_EQ(report.requests[2].preemptions, 0U);
   EXPECT_LT(report.requests[1].steps, report.requests[2].first_token);
@@ -221,18 +192,9 @@ TEST(serving, a_preempted_session_comes_before_those_that_wait) {
 TEST(serving, who_is_admitted_leaves_the_others_their_next_block) {
   server_parts parts({.block_tokens = 4, .blocks = 4});
   const std::vector requests{request("eight to", 4), request("seven t", 1, 1)};
-  const auto report = serve(parts.decoder, requests);
-  expect_complete(report, requests);
+  const auto report = served(parts, requests);
   EXPECT_EQ(report.stats.preemptions, 0U);
   EXPECT_GT(report.requests[1].first_token + 1, report.requests[0].steps);
-}
-
-TEST(serving, a_request_that_fills_the_pool_to_the_last_token_is_served) {
-  server_parts parts({.block_tokens = 4, .blocks = 2});
-  const std::vector requests{request("eight to", 1), request("fiver", 4)};
-  const auto report = serve(parts.decoder, requests);
-  expect_complete(report, requests);
-  EXPECT_EQ(report.stats.peak_blocks, 2U);
 }
 
 TEST(serving, what_an_admitted_request_may_reuse_is_held_for_it) {
@@ -241,8 +203,7 @@ TEST(serving, what_an_admitted_request_may_reuse_is_held_for_it) {
   // the oldest block that is not in use: not the end of the beginning that the fourth shares with the first.
   const std::vector requests{request("beginning", 1), request("otherwise", 1, 1),
                              request("eight to", 4, 2), request("beginning", 1, 3)};
-  const auto report = serve(parts.decoder, requests);
-  expect_complete(report, requests);
+  const auto report = served(parts, requests);
   EXPECT_EQ(parts.pool.stats().evictions, 2U);
   EXPECT_EQ(report.stats.reused_tokens, 8U);
   EXPECT_EQ(report.stats.preemptions, 0U);
@@ -251,8 +212,7 @@ TEST(serving, what_an_admitted_request_may_reuse_is_held_for_it) {
 TEST(serving, what_another_session_computes_meanwhile_is_reused) {
   server_parts parts({.block_tokens = 8, .blocks = 60});
   const std::vector requests{request(text.substr(0, 40), 2), request(text.substr(0, 40), 2)};
-  const auto report = serve(parts.decoder, requests, {.max_sessions = 2, .max_tokens = 20});
-  expect_complete(report, requests);
+  const auto report = served(parts, requests, {.max_sessions = 2, .max_tokens = 20});
   EXPECT_EQ(report.stats.reused_tokens, 32U);  // both were admitted when nothing was cached
   EXPECT_EQ(report.stats.prefilled_tokens, 40U + 8);
 }
@@ -261,8 +221,7 @@ TEST(serving, blocks_that_are_in_use_already_count_for_who_shares_them) {
   server_parts parts({.block_tokens = 8, .blocks = 7});
   const std::string system(text.substr(0, 40));
   const std::vector requests{request(system, 8), request(system + "x", 4, 1)};
-  const auto report = serve(parts.decoder, requests);
-  expect_complete(report, requests);
+  const auto report = served(parts, requests);
   EXPECT_EQ(report.requests[1].first_token,
             2U);  // beside the first, which holds six blocks of seven
   EXPECT_EQ(report.stats.peak_blocks, 7U);
@@ -321,35 +280,15 @@ TEST(serving, a_controller_may_grow_the_pool_for_a_request_that_waits) {
 
 TEST(serving, limits_are_checked) {
   server_parts parts({.block_tokens = 4, .blocks = 8}, {.max_positions = 64, .max_tokens = 16});
-  const auto error_of = [&](const serving_config& config) -> std::string {
-    try {
-      (void)serve(parts.decoder, {}, config);
-    } catch (const hotset::invalid_config& error) {
-      return error.what();
-    }
-    return "no error";
-  };
-  EXPECT_EQ(error_of({.max_sessions = 0, .max_tokens = 16}),
-            "serving max_sessions = 0, accepted: 1..16");
-  EXPECT_EQ(error_of({.max_sessions = 17, .max_tokens = 16}),
-            "serving max_sessions = 17, accepted: 1..16");
-  EXPECT_EQ(error_of({.max_sessions = 1, .max_tokens = 0}),
-            "serving max_tokens = 0, accepted: 1..16");
-  EXPECT_EQ(error_of({.max_sessions = 1, .max_tokens = 17}),
-            "serving max_tokens = 17, accepted: 1..16");
-  EXPECT_EQ(error_of({.max_sessions = 16, .max_tokens = 16}), "no error");
-}
-
-TEST(serving, an_error_on_the_way_closes_all_sequences) {
-  server_parts parts({.block_tokens = 4, .blocks = 20});
-  const std::vector requests{request("abcdefgh", 9), request("ijk", 9)};
-  const auto fail_at_four = [](const drained_point& point) {
-    if (point.step == 4) throw std::runtime_error("enough");
-  };
-  EXPECT_THROW((void)serve(parts.decoder, requests, {}, fail_at_four), std::runtime_error);
-  EXPECT_EQ(parts.pool.in_use(), 0U);
-  EXPECT_TRUE(parts.pool.drained());
-  expect_complete(serve(parts.decoder, requests), requests);
+  const std::vector<std::pair<serving_config, const char*>> rows{
+      {{.max_sessions = 0, .max_tokens = 16}, "serving max_sessions = 0, accepted: 1..16"},
+      {{.max_sessions = 17, .max_tokens = 16}, "serving max_sessions = 17, accepted: 1..16"},
+      {{.max_sessions = 1, .max_tokens = 0}, "serving max_tokens = 0, accepted: 1..16"},
+      {{.max_sessions = 1, .max_tokens = 17}, "serving max_tokens = 17, accepted: 1..16"}};
+  for (const auto& row : rows)
+    EXPECT_THAT([&] { (void)serve(parts.decoder, {}, row.first); },
+                testing::ThrowsMessage<hotset::invalid_config>(row.second));
+  EXPECT_NO_THROW((void)serve(parts.decoder, {}, {.max_sessions = 16, .max_tokens = 16}));
 }
 
 serving_request request_of(adapter_id adapter, std::string_view prompt, std::size_t tokens) {
@@ -393,8 +332,7 @@ TEST(serving, who_is_turned_away_waits_until_another_has_ended) {
   seen.may_begin = [](const admissions& now, adapter_id) { return now.pinned() < 1; };
   const std::vector requests{request_of(1, "the first", 6), request_of(2, "the second", 3),
                              request_of(base_model, "a third", 2)};
-  const auto report = serve(parts.decoder, requests, seen.over({}));
-  expect_complete(report, requests);
+  const auto report = served(parts, requests, seen.over({}));
   EXPECT_THAT(seen.told, ElementsAre("+1", "?2", "-1", "+2", "?0", "-2", "+0", "-0"))
       << "asked once, and then when somebody has ended; who is behind waits too";
   EXPECT_GT(report.requests[1].first_token, report.requests[0].steps);
@@ -420,8 +358,7 @@ TEST(serving, who_is_preempted_ends_and_is_admitted_again) {
   server_parts parts({.block_tokens = 4, .blocks = 10});
   admissions seen;
   const std::vector requests{request_of(1, "The first one", 20), request_of(2, "And a second", 20)};
-  const auto report = serve(parts.decoder, requests, seen.over({}));
-  expect_complete(report, requests);
+  const auto report = served(parts, requests, seen.over({}));
   ASSERT_EQ(report.requests[1].preemptions, 1U);
   std::vector<std::string> of_second;
   for (const auto& one : seen.told)
@@ -430,7 +367,7 @@ TEST(serving, who_is_preempted_ends_and_is_admitted_again) {
   EXPECT_EQ(seen.pinned(), 0);
 }
 
-TEST(serving, on_an_error_everybody_who_was_admitted_ends) {
+TEST(serving, on_an_error_everybody_who_was_admitted_ends_and_all_sequences_are_closed) {
   server_parts parts({.block_tokens = 4, .blocks = 20});
   admissions seen;
   const std::vector requests{request_of(1, "abcdefgh", 9), request_of(2, "ijk", 9)};
@@ -441,6 +378,8 @@ TEST(serving, on_an_error_everybody_who_was_admitted_ends) {
                std::runtime_error);
   EXPECT_EQ(seen.told.size(), 4U);
   EXPECT_EQ(seen.pinned(), 0);
+  EXPECT_EQ(parts.pool.in_use(), 0U);
+  EXPECT_TRUE(parts.pool.drained());
 
   auto throws = seen.over({});
   throws.on_admit = [inner = throws.on_admit](adapter_id adapter) {
@@ -450,6 +389,7 @@ TEST(serving, on_an_error_everybody_who_was_admitted_ends) {
   EXPECT_THROW((void)serve(parts.decoder, requests, throws), std::runtime_error);
   EXPECT_EQ(seen.pinned(), 0);
   EXPECT_EQ(parts.pool.in_use(), 0U);
+  (void)served(parts, requests);
 }
 
 TEST(serving, a_clock_says_how_long_passes_take_and_idle_time_is_skipped) {
@@ -549,22 +489,6 @@ TEST(serving, every_schedule_in_every_pool_gives_the_output_of_each_request_alon
   EXPECT_GT(all.recomputed_tokens, 200U);
   EXPECT_GT(evictions, 200U);
   EXPECT_GT(moves, 100U);
-}
-
-TEST(serving, paged_experts_and_paged_keys_together_change_no_byte) {
-  random_source random(7);
-  const auto requests = random_requests(random);
-  for (const char* slots : {"4", "25%"}) {
-    const auto layout = layout_of(weights(), hotset::cache_scope::per_layer, slots, 32);
-    const auto experts = make_paged_experts(weights(), {.layout = layout}, "least_stale");
-    kv_pool pool(weights().config(), {.block_tokens = 4});
-    ASSERT_EQ(pool.grow(most_blocks(pool, requests) + 2), status::ok);
-    batch_engine decoder(weights(), *experts, pool, {.max_positions = 128, .max_tokens = 32});
-    const auto report = serve(decoder, requests, {.max_sessions = 4, .max_tokens = 32});
-    expect_complete(report, requests);
-    EXPECT_GT(report.stats.preemptions, 0U);
-    EXPECT_GT(experts->stats().split_visits, 0U) << slots;
-  }
 }
 
 TEST(serving, a_run_is_the_same_every_time) {

@@ -11,7 +11,6 @@
 #include "lab/errors.hpp"
 #include "lab/traces/synthetic/synthetic_requests.hpp"
 #include "paging_samples.hpp"
-#include "tiny_moe/model/engine.hpp"
 #include "tiny_moe/serving/request_shapes.hpp"
 #include "tiny_moe/studies/calibration.hpp"
 
@@ -51,23 +50,23 @@ trace_serving_config config(std::uint64_t budget) {
 
 constexpr std::uint64_t budget_bytes = 16 * slot_bytes + 8 * block_bytes;
 
+trace_serving_result served(std::span<const serving_request> requests, const split_choice& choice,
+                            const trace_serving_config& setup = config(budget_bytes)) {
+  return serve_trace(weights(), requests, setup, choice);
+}
+trace_serving_result served(std::span<const serving_request> requests, const std::string& split,
+                            const trace_serving_config& setup = config(budget_bytes)) {
+  return served(requests, split_choice::parse(split), setup);
+}
+
 TEST(trace_serving, every_split_gives_what_each_request_gives_alone) {
   const auto requests = conversations(4, 20);
   std::vector<trace_serving_result> runs;
   for (const auto* split : {"4", "12", "16", "mv-wsa", "dual-resize", "right-size"})
-    runs.push_back(
-        serve_trace(weights(), requests, config(budget_bytes), split_choice::parse(split)));
+    runs.push_back(served(requests, split));
   EXPECT_TRUE(same_outputs(runs));
-  for (std::size_t r = 0; r < requests.size(); r += 6) {
-    resident_experts experts(weights());
-    engine decoder(weights(), experts, {.max_positions = 256});
-    auto row = decoder.forward(requests[r].prompt);
-    for (const auto token : runs.front().served.requests[r].output) {
-      ASSERT_EQ(token, largest(row.last(256))) << "request " << r;
-      row = decoder.forward({&token, 1});
-    }
-    EXPECT_EQ(runs.front().served.requests[r].output.size(), requests[r].tokens);
-  }
+  for (std::size_t r = 0; r < requests.size(); r += 6)
+    EXPECT_EQ(runs.front().served.requests[r].output, alone(requests[r])) << "request " << r;
   for (const auto& run : runs) {
     EXPECT_LE(run.peak_bytes, budget_bytes) << run.choice.name();
     EXPECT_LE(run.last.cap * slot_bytes + run.last.blocks * block_bytes, budget_bytes);
@@ -78,7 +77,7 @@ TEST(trace_serving, every_split_gives_what_each_request_gives_alone) {
 // Seconds are those of eq. 4, and nothing else.
 TEST(trace_serving, seconds_are_what_misses_cost) {
   const auto requests = conversations(1, 6);
-  const auto run = serve_trace(weights(), requests, config(budget_bytes), split_choice::parse("8"));
+  const auto run = served(requests, "8");
   std::size_t prompt_bytes = 0;
   for (const auto& one : requests) prompt_bytes += one.prompt.size();
   EXPECT_EQ(run.prefilled_tokens, prompt_bytes);  // nothing comes back, nobody is preempted
@@ -88,27 +87,17 @@ TEST(trace_serving, seconds_are_what_misses_cost) {
   EXPECT_DOUBLE_EQ(run.seconds, run.expert_seconds + run.kv_seconds);
 }
 
-TEST(trace_serving, more_experts_miss_less_and_more_blocks_reuse_more) {
-  const auto requests = conversations(6, 40);
-  const auto few = serve_trace(weights(), requests, config(budget_bytes), split_choice::parse("4"));
-  const auto many =
-      serve_trace(weights(), requests, config(budget_bytes), split_choice::parse("15"));
-  EXPECT_LT(many.expert_misses, few.expert_misses);
-  EXPECT_GT(few.served.stats.reused_tokens, many.served.stats.reused_tokens);
-}
-
 TEST(trace_serving, what_ended_in_the_warm_up_is_not_counted) {
   const auto requests = conversations(4, 20);
   auto later = config(budget_bytes);
   later.warmup = 10;
-  const auto all = serve_trace(weights(), requests, config(budget_bytes), split_choice::parse("8"));
-  const auto some = serve_trace(weights(), requests, later, split_choice::parse("8"));
+  const auto all = served(requests, "8");
+  const auto some = served(requests, "8", later);
   EXPECT_LT(some.expert_misses, all.expert_misses);
   EXPECT_LT(some.prefilled_tokens, all.prefilled_tokens);
   EXPECT_GT(some.prefilled_tokens, 0U);
   later.warmup = 20;
-  EXPECT_THROW((void)serve_trace(weights(), requests, later, split_choice::parse("8")),
-               usage_error);
+  EXPECT_THROW((void)served(requests, "8", later), usage_error);
 }
 
 // Both controllers leave a split that suits nobody, in the direction of what is used.
@@ -116,24 +105,12 @@ TEST(trace_serving, controllers_give_experts_what_nobody_reuses) {
   const auto requests = conversations(1, 30);
   for (const auto rule : {split_rule::marginal_value, split_rule::dual_resize}) {
     const split_choice choice{.rule = rule, .cap = 5};
-    const auto run = serve_trace(weights(), requests, config(budget_bytes), choice);
+    const auto run = served(requests, choice);
     EXPECT_GT(run.last.cap, 10U) << choice.name();
     EXPECT_GT(run.split.moves, 0U) << choice.name();
-    const auto fixed =
-        serve_trace(weights(), requests, config(budget_bytes), split_choice::parse("5"));
+    const auto fixed = served(requests, "5");
     EXPECT_LT(run.seconds, fixed.seconds) << choice.name();
   }
-}
-
-TEST(trace_serving, mv_wsa_gives_blocks_to_conversations_that_come_back) {
-  const auto requests = conversations(8, 60);
-  const split_choice choice{.rule = split_rule::marginal_value, .cap = 15};
-  const auto run = serve_trace(weights(), requests, config(budget_bytes), choice);
-  const auto fixed =
-      serve_trace(weights(), requests, config(budget_bytes), split_choice::parse("15"));
-  EXPECT_LT(run.last.cap, 15U);
-  EXPECT_LT(run.seconds, fixed.seconds);
-  EXPECT_GT(run.served.stats.reused_tokens, fixed.served.stats.reused_tokens);
 }
 
 // Without a profile KV gets its floor; with one, MV-WSA begins where it ended on that, and stays.
@@ -142,20 +119,19 @@ TEST(trace_serving, a_controller_begins_at_the_configurators_split) {
   const auto by_value = split_choice::parse("mv-wsa");
   auto setup = config(budget_bytes);
   const auto largest = limits_of(weights(), requests, setup).largest_cap();
-  const auto blind = serve_trace(weights(), requests, setup, by_value);
+  const auto blind = served(requests, by_value, setup);
   EXPECT_EQ(blind.first.cap, largest);
   EXPECT_EQ(blind.first.blocks, limits_of(weights(), requests, setup).blocks_beside(largest));
   setup.profile = requests;
-  const auto informed = serve_trace(weights(), requests, setup, by_value);
+  const auto informed = served(requests, by_value, setup);
   EXPECT_EQ(informed.first, blind.last);
   EXPECT_LT(informed.first.cap, largest);
   EXPECT_EQ(configured_cap(weights(), requests, setup), informed.first.cap);
   EXPECT_EQ(to_json(weights(), setup, std::span(&informed, 1))["results"][0]["first_cap"],
             informed.first.cap);
   // A split that is given is where it begins, whatever the profile says.
-  EXPECT_EQ(serve_trace(weights(), requests, setup, {.rule = split_rule::marginal_value, .cap = 5})
-                .first.cap,
-            5U);
+  const split_choice given{.rule = split_rule::marginal_value, .cap = 5};
+  EXPECT_EQ(served(requests, given, setup).first.cap, 5U);
 }
 
 // Conversations come back to blocks that nobody holds between two turns: their peak says nothing of them.
@@ -163,17 +139,17 @@ TEST(trace_serving, dual_resize_sees_reuse_if_asked_to) {
   const auto requests = conversations(8, 60);
   auto setup = config(budget_bytes);
   const auto choice = split_choice::parse("dual-resize");
-  const auto plain = serve_trace(weights(), requests, setup, choice);
+  const auto plain = served(requests, choice, setup);
   setup.count_reuse = true;
-  const auto counting = serve_trace(weights(), requests, setup, choice);
+  const auto counting = served(requests, choice, setup);
   EXPECT_LT(counting.last.cap, plain.last.cap);
   EXPECT_GT(counting.served.stats.reused_tokens, plain.served.stats.reused_tokens);
   EXPECT_LT(counting.seconds, plain.seconds);
   EXPECT_TRUE(same_outputs(std::vector{plain, counting}));
   // Where nothing comes back it is the same law.
   const auto singles = conversations(1, 30);
-  const auto without = serve_trace(weights(), singles, config(budget_bytes), choice);
-  EXPECT_EQ(serve_trace(weights(), singles, setup, choice).seconds, without.seconds);
+  const auto without = served(singles, choice);
+  EXPECT_EQ(served(singles, choice, setup).seconds, without.seconds);
 }
 
 // Two users, one after the other: the first asks for arithmetic, the second writes code. Each gets the support of their
@@ -193,16 +169,15 @@ TEST(trace_serving, right_sizing_follows_the_user_who_is_served) {
   auto setup = config(24 * slot_bytes + 40 * block_bytes);
   setup.coverage = 0.8;
   const auto choice = split_choice::parse("right-size");
-  const auto alone = serve_trace(weights(), requests, setup, choice);
+  const auto alone = served(requests, choice, setup);
   EXPECT_GT(alone.split.moves, 0U);
   EXPECT_LT(alone.last.cap, alone.first.cap);
   EXPECT_EQ(alone.last.blocks, limits_of(weights(), requests, setup).blocks_beside(alone.last.cap));
   for (auto& one : of_user(1, "def f(x): return x[0] + {'k': \"v\"}; 3.14 # Straße & Q: 12?\n"))
     requests.push_back(std::move(one));
-  const auto both = serve_trace(weights(), requests, setup, choice);
+  const auto both = served(requests, choice, setup);
   EXPECT_GT(both.last.cap, alone.last.cap);  // the second user's alone: not the sum of both
-  EXPECT_TRUE(same_outputs(
-      std::vector{both, serve_trace(weights(), requests, setup, split_choice::parse("8"))}));
+  EXPECT_TRUE(same_outputs(std::vector{both, served(requests, "8", setup)}));
   EXPECT_LE(both.peak_bytes, setup.budget_bytes);
 }
 
@@ -210,7 +185,7 @@ TEST(trace_serving, right_sizing_follows_the_user_who_is_served) {
 TEST(trace_serving, a_refused_move_changes_no_output) {
   const auto requests = conversations(1, 30);
   const split_choice choice{.rule = split_rule::marginal_value, .cap = 5};
-  const auto plain = serve_trace(weights(), requests, config(budget_bytes), choice);
+  const auto plain = served(requests, choice);
   hotset::memory_budget budget(budget_bytes);
   const auto refused = serve_trace(
       weights(), requests, config(budget_bytes), choice, budget, [&](const drained_point& now) {
@@ -222,16 +197,6 @@ TEST(trace_serving, a_refused_move_changes_no_output) {
   EXPECT_EQ(refused.served.requests.size(), plain.served.requests.size());
   EXPECT_TRUE(same_outputs(std::vector{plain, refused}));
   EXPECT_LE(refused.peak_bytes, budget_bytes);
-}
-
-TEST(trace_serving, the_same_requests_cost_the_same_again) {
-  const auto requests = conversations(4, 20);
-  const auto choice = split_choice::parse("mv-wsa");
-  const auto one = serve_trace(weights(), requests, config(budget_bytes), choice);
-  const auto two = serve_trace(weights(), requests, config(budget_bytes), choice);
-  EXPECT_EQ(one.expert_misses, two.expert_misses);
-  EXPECT_EQ(one.prefilled_tokens, two.prefilled_tokens);
-  EXPECT_EQ(one.last, two.last);
 }
 
 TEST(trace_serving, floors_are_a_token_and_the_longest_request) {
@@ -252,7 +217,7 @@ TEST(trace_serving, floors_are_a_token_and_the_longest_request) {
                 HasSubstr(std::to_string(limits.smallest_budget()) + " bytes or more"));
   }
   auto smallest = config(limits.smallest_budget());
-  const auto run = serve_trace(weights(), requests, smallest, split_choice::parse("4"));
+  const auto run = served(requests, "4", smallest);
   for (const auto& one : run.served.requests) EXPECT_EQ(one.refusal, "");
 }
 
@@ -260,7 +225,7 @@ TEST(trace_serving, floors_are_a_token_and_the_longest_request) {
 TEST(trace_serving, a_request_that_no_model_could_serve_is_refused_alone) {
   auto requests = conversations(1, 4);
   requests[1].prompt.resize(5000, 'x');
-  const auto run = serve_trace(weights(), requests, config(budget_bytes), split_choice::parse("8"));
+  const auto run = served(requests, "8");
   EXPECT_THAT(run.served.requests[1].refusal, HasSubstr("accepted: 1..2048"));
   EXPECT_EQ(run.served.requests[0].refusal, "");
   EXPECT_EQ(run.served.requests[2].refusal, "");
@@ -274,12 +239,8 @@ TEST(trace_serving, reads_and_refuses_splits) {
   for (const auto* bad : {"", "0", "-1", "x", "12x", "mv"})
     EXPECT_THROW((void)split_choice::parse(bad), usage_error) << bad;
   const auto requests = conversations(1, 2);
-  EXPECT_THROW(
-      (void)serve_trace(weights(), requests, config(budget_bytes), split_choice::parse("3")),
-      usage_error);
-  EXPECT_THROW(
-      (void)serve_trace(weights(), requests, config(budget_bytes), split_choice::parse("33")),
-      usage_error);
+  EXPECT_THROW((void)served(requests, "3"), usage_error);
+  EXPECT_THROW((void)served(requests, "33"), usage_error);
   auto bad = config(budget_bytes);
   bad.block_tokens = 0;
   EXPECT_THROW((void)limits_of(weights(), requests, bad), hotset::invalid_config);
@@ -291,9 +252,7 @@ TEST(trace_serving, reads_and_refuses_splits) {
 TEST(trace_serving, reports_what_each_run_cost) {
   const auto requests = conversations(4, 12);
   std::vector<trace_serving_result> runs;
-  for (const auto* split : {"6", "14", "mv-wsa"})
-    runs.push_back(
-        serve_trace(weights(), requests, config(budget_bytes), split_choice::parse(split)));
+  for (const auto* split : {"6", "14", "mv-wsa"}) runs.push_back(served(requests, split));
   const auto* best = best_fixed(runs);
   ASSERT_NE(best, nullptr);
   EXPECT_EQ(best->seconds, std::min(runs[0].seconds, runs[1].seconds));

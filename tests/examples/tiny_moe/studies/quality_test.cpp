@@ -5,8 +5,6 @@
 #include <array>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <numeric>
 #include <string>
 #include <string_view>
@@ -16,22 +14,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "paging_samples.hpp"
 #include "tiny_moe/experts/expert_library.hpp"
-#include "tiny_moe/model/engine.hpp"
+#include "trace_samples.hpp"
 
 namespace quality_test {
 namespace {
 
 using namespace hotset::literals;
-using namespace tiny_moe;
+using namespace paging_samples;
 using testing::ElementsAre;
-
-const model& weights() {
-  static const model loaded(HOTSET_TINY_MOE_DIR);
-  return loaded;
-}
-
-std::vector<std::uint8_t> bytes_of(std::string_view words) { return {words.begin(), words.end()}; }
 
 std::vector<std::uint8_t> counting(std::size_t size) {
   std::vector<std::uint8_t> out(size);
@@ -88,18 +80,6 @@ TEST(bits_of, are_the_logarithm_of_the_share) {
   logits[9] = 1000.0F;
   EXPECT_EQ(bits_of(logits, 9), 0.0);
   EXPECT_NEAR(bits_of(logits, 8), 1000.0 / std::log(2.0), 1e-9);
-}
-
-TEST(measure_windows, equal_logits_cost_eight_bits_a_byte) {
-  const auto text = counting(100);
-  for (const quality_config& config :
-       {quality_config{}, quality_config{.window = 7}, quality_config{.window = 16, .prompt = 3},
-        quality_config{.window = 16, .prompt = 3, .stride = 1}}) {
-    stand_in decoder;
-    const quality result = measure_windows(decoder, text, config);
-    EXPECT_EQ(result.bytes, 99U);
-    EXPECT_EQ(result.bits_per_byte(), 8.0);
-  }
 }
 
 TEST(measure_windows, windows_by_hand) {
@@ -172,12 +152,9 @@ TEST(quality_config, what_cannot_be_is_refused) {
   resident_experts experts(weights());
   EXPECT_THROW((void)bits_per_byte(weights(), experts, bytes_of("abc"), {.window = 2049}),
                hotset::invalid_config);
-  try {
-    (void)bits_per_byte(weights(), experts, bytes_of("a"));
-    ADD_FAILURE() << "accepted";
-  } catch (const hotset::invalid_config& error) {
-    EXPECT_STREQ(error.what(), "quality of a text of 1 bytes, accepted: 2 or more");
-  }
+  EXPECT_THAT([&] { (void)bits_per_byte(weights(), experts, bytes_of("a")); },
+              testing::ThrowsMessage<hotset::invalid_config>(
+                  "quality of a text of 1 bytes, accepted: 2 or more"));
 }
 
 constexpr std::string_view code =
@@ -226,8 +203,7 @@ class heldout : public testing::TestWithParam<std::pair<const char*, double>> {
     const auto path = std::filesystem::path(HOTSET_DATA_DIR) / "tiny-moe" / "heldout" /
                       (std::string(GetParam().first) + ".txt");
     if (!std::filesystem::exists(path)) GTEST_SKIP() << "HOTSET_DATA_DIR holds no " << path;
-    std::ifstream in(path, std::ios::binary);
-    text_ = bytes_of(std::string{std::istreambuf_iterator<char>(in), {}});
+    text_ = bytes_of(trace_samples::read_all(path));
     ASSERT_GT(text_.size(), 16U * 256U);
   }
   [[nodiscard]] std::span<const std::uint8_t> windows(std::size_t count) const {

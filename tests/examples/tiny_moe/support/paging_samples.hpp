@@ -3,16 +3,21 @@
 /// What the tests of the paged engine share: the model, texts, and backends that misbehave on purpose.
 
 #include <atomic>
+#include <chrono>
 #include <cstring>
+#include <map>
 #include <span>
-#include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "hotset/eviction/lru.hpp"
 #include "hotset/transfer/host_backend.hpp"
 #include "tiny_moe/experts/paged_experts.hpp"
+#include "tiny_moe/experts/paging_choice.hpp"
 #include "tiny_moe/model/engine.hpp"
+#include "tiny_moe/model/kernels.hpp"
+#include "tiny_moe/serving/serving.hpp"
 
 namespace paging_samples {
 
@@ -52,6 +57,29 @@ inline std::vector<float> resident_logits(std::string_view words) {
   return logits_of(experts, words);
 }
 
+/// What follows a request's prompt greedily, with all experts resident and a KV cache of its own. Each prompt is decoded
+/// once, as far as it was asked.
+inline std::vector<std::uint8_t> alone(const serving_request& one) {
+  static std::map<std::vector<std::uint8_t>, std::vector<std::uint8_t>> known;
+  auto& output = known[one.prompt];
+  if (output.size() < one.tokens) {
+    resident_experts experts(weights());
+    engine decoder(weights(), experts, {.max_positions = 256});
+    output.clear();
+    auto row = decoder.forward(one.prompt);
+    while (output.size() < one.tokens) {
+      output.push_back(static_cast<std::uint8_t>(largest(row.last(256))));
+      row = decoder.forward({&output.back(), 1});
+    }
+  }
+  return {output.begin(), output.begin() + static_cast<std::ptrdiff_t>(one.tokens)};
+}
+
+inline const routing_profile& nothing_counted() {
+  static const routing_profile none(weights(), {});
+  return none;
+}
+
 using plain_backend = hotset::host_backend<expert_copies>;
 
 /// Copies, but now and then says at the fence that it did not.
@@ -77,19 +105,29 @@ class idle_backend : public plain_backend {
   }
 };
 
-/// The source of one expert's bytes can go away.
+/// Experts that are not there when they are asked for, or come late. Threads: safe.
 class failing_source {
  public:
   explicit failing_source(const expert_copies& inner) : inner_(inner) {}
   [[nodiscard]] std::span<const hotset::tensor_bytes> tensors(
       hotset::expert_key key, hotset::precision_id precision) const noexcept {
-    if (failures > 0 && failures-- > 0) return {};
+    const auto n = ++asked_;
+    if (slow_every != 0 && n % slow_every == 0)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    if ((failures > 0 && failures-- > 0) || (fail_every != 0 && n % fail_every == 0)) {
+      ++failed;
+      return {};
+    }
     return inner_.tensors(key, precision);
   }
-  mutable std::atomic<int> failures{0};
+  mutable std::atomic<int> failures{0};  ///< so many of the next are not there
+  mutable std::atomic<std::uint64_t> failed{0};
+  std::uint64_t fail_every = 0;
+  std::uint64_t slow_every = 0;
 
  private:
   const expert_copies& inner_;
+  mutable std::atomic<std::uint64_t> asked_{0};
 };
 
 struct failing_source_holder {
