@@ -17,7 +17,7 @@ from hotset import _program
 from hotset.studies import _console
 
 SOURCE = pathlib.Path(os.environ.get("HOTSET_SOURCE_DIR") or pathlib.Path(__file__).parents[2])
-STUDIES = ("coactivation", "select-experts", "train-gate", "working-set")
+STUDIES = ("coactivation", "diff", "select-experts", "train-gate", "working-set")
 
 
 def shell(folder, script):
@@ -58,20 +58,6 @@ def test_every_other_command_is_the_programs(tmp_path):
     assert json_of(tmp_path, "info", "t.trace", "--json")["tokens"] == 20
     assert run(tmp_path).out == run(tmp_path, "help").out
     assert run(tmp_path, "infos").code == 2
-
-
-@pytest.mark.parametrize(
-    "words, study",
-    [
-        (("coactivation", "t.trace", "--save", "x"), "coactivation"),
-        (("train-gate", "t.trace"), "train-gate"),
-        (("adapters", "select", "s.json"), "select-experts"),
-        (("info", "t.trace", "--working-set"), "working-set"),
-    ],
-)
-def test_the_program_says_where_its_former_commands_are(words, study):
-    with pytest.raises(hotset.Error, match=f"python3 -m hotset {study}"):
-        hotset.run(*words)
 
 
 def test_traces_of_other_formats_come_through_the_program(tmp_path):

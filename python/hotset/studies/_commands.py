@@ -15,7 +15,14 @@ from collections.abc import Callable, Sequence
 from typing import Any, Optional
 
 from hotset._errors import InvalidArgument, InvalidConfig
-from hotset.studies import _console, coactivation, expert_selection, train_gate, working_set
+from hotset.studies import (
+    _console,
+    coactivation,
+    diff,
+    expert_selection,
+    train_gate,
+    working_set,
+)
 from hotset.studies._console import Parser, Usage
 
 _MOST = 2**31 - 1
@@ -524,8 +531,37 @@ def _files_of(data: bytes) -> Optional[list[tuple[str, bytes]]]:
         return None
 
 
+# diff
+
+
+def _diff(words: Sequence[str]) -> int:
+    parser = Parser(
+        "diff",
+        "Compares two results of hotset simulate --json. Rows are matched by trace, policies, scope,"
+        " replay, slots, budget, precision and link; so are the facts of each trace. Marks: ~ changed,"
+        " - only in A, + only in B. Exit code 0: equal; 1: different.",
+        "python3 -m hotset diff before.json after.json",
+        "python3 -m hotset diff before.json after.json --tolerance 0.01",
+    )
+    parser.add_argument("a", metavar="A", help="result before")
+    parser.add_argument("b", metavar="B", help="result after")
+    parser.number(
+        "--tolerance", 0.0, 0.0, 1.0, "accept numbers that differ by this share of the larger one"
+    )
+    options = parser.given(words)
+    rows = [diff.read(_read(path), path) for path in (options.a, options.b)]
+    found = diff.compare(*rows, options.tolerance)
+    counts = (
+        f"{found.equal} rows equal, {found.changed} changed, {found.removed} removed,"
+        f" {found.added} added"
+    )
+    _console.write_text(_console.output(None), "\n".join([*found.lines, counts]) + "\n")
+    return _console.FAILURE if found.lines else _console.OK
+
+
 COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "coactivation": _coactivation,
+    "diff": _diff,
     "select-experts": _select_experts,
     "train-gate": _train_gate,
     "working-set": _working_set,

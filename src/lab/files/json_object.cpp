@@ -3,6 +3,9 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include <fmt/format.h>
@@ -52,6 +55,26 @@ standard_text with_quoted_numbers(std::string_view text) {
   return out;
 }
 
+/// Refuses a key that its object already has: the parser alone would keep the last value without a word.
+class unique_keys {
+ public:
+  explicit unique_keys(const std::string& file) : file_(file) {}
+  /// Takes what the parser's callback hears. Errors: trace_error.
+  void check(json::parse_event_t event, const json& parsed) {
+    if (event == json::parse_event_t::object_start) open_.emplace_back();
+    if (event == json::parse_event_t::object_end) open_.pop_back();
+    if (event != json::parse_event_t::key) return;
+    const auto& key = parsed.get_ref<const std::string&>();
+    if (!open_.back().insert(key).second)
+      refuse_input(file_, fmt::format("key '{}'", printable(key, 60)), "is there twice",
+                   "each key once");
+  }
+
+ private:
+  const std::string& file_;
+  std::vector<std::set<std::string>> open_;  ///< keys of each object that has not ended
+};
+
 json parse_standard(std::string_view text, const std::string& file, std::string_view accepted) {
   constexpr int deepest = 32;
   unique_keys keys(file);
@@ -64,16 +87,6 @@ json parse_standard(std::string_view text, const std::string& file, std::string_
 }
 
 }  // namespace
-
-void unique_keys::check(json::parse_event_t event, const json& parsed) {
-  if (event == json::parse_event_t::object_start) open_.emplace_back();
-  if (event == json::parse_event_t::object_end) open_.pop_back();
-  if (event != json::parse_event_t::key) return;
-  const auto& key = parsed.get_ref<const std::string&>();
-  if (!open_.back().insert(key).second)
-    refuse_input(file_, fmt::format("key '{}'", printable(key, 60)), "is there twice",
-                 "each key once");
-}
 
 json parse_json_object(std::string_view text, const std::string& file, std::string_view accepted,
                        std::size_t most) {

@@ -5,10 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -23,19 +21,6 @@ inline constexpr std::size_t most_json_bytes = std::size_t{16} << 20U;
 [[nodiscard]] nlohmann::json parse_json_object(std::string_view text, const std::string& file,
                                                std::string_view accepted,
                                                std::size_t most = most_json_bytes);
-
-/// Refuses a key that its object already has: the parser alone would keep the last value without a word.
-class unique_keys {
- public:
-  /// Pre: `file` outlives it.
-  explicit unique_keys(const std::string& file) : file_(file) {}
-  /// What the parser's callback is told. Errors: trace_error.
-  void check(nlohmann::json::parse_event_t event, const nlohmann::json& parsed);
-
- private:
-  const std::string& file_;
-  std::vector<std::set<std::string>> open_;  ///< keys of each object that has not ended
-};
 
 /// A value as messages have it: "an array of 3", "an object", or itself.
 [[nodiscard]] std::string told(const nlohmann::json& value);

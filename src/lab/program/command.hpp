@@ -45,7 +45,6 @@ command add_import(CLI::App& root);
 command add_export(CLI::App& root);
 command add_synth(CLI::App& root);
 command add_synth_requests(CLI::App& root);
-command add_diff(CLI::App& root);
 command add_complete(CLI::App& root);
 command add_completion(CLI::App& root);
 command add_help(CLI::App& root);

@@ -35,19 +35,18 @@ constexpr const char* footer = R"(Examples:
   hotset history demo.trace --out demo.history
   hotset adapters plan --base 64x26 --expert-bytes 16.5MiB intent.json law.json
   hotset import routes.csv routes.trace --as prefill:512
-  hotset diff before.json after.json
   source <(hotset completion bash)
 
-Studies that train or tabulate are commands of the Python package: python3 -m hotset coactivation, select-experts, train-gate, working-set.
+Studies that train or tabulate are commands of the Python package: python3 -m hotset coactivation, diff, select-experts, train-gate, working-set.
 A file called - is standard input or standard output; ./- is a file of that name.
 Exit codes: 0 success, 1 failure or difference, 2 wrong usage, 3 too few slots for the trace, 4 bad input.)";
 
 std::vector<command> add_commands(CLI::App& root) {
-  return {
-      add_info(root),           add_simulate(root), add_curve(root),      add_plan(root),
-      add_simulate_split(root), add_counts(root),   add_history(root),    add_adapters(root),
-      add_import(root),         add_export(root),   add_synth(root),      add_synth_requests(root),
-      add_diff(root),           add_complete(root), add_completion(root), add_help(root)};
+  return {add_info(root),     add_simulate(root),       add_curve(root),
+          add_plan(root),     add_simulate_split(root), add_counts(root),
+          add_history(root),  add_adapters(root),       add_import(root),
+          add_export(root),   add_synth(root),          add_synth_requests(root),
+          add_complete(root), add_completion(root),     add_help(root)};
 }
 
 int parse_failed(const CLI::App& root, const CLI::ParseError& error) {

@@ -278,8 +278,6 @@ std::string notes_of(const sweep_result& sweep) {
   return fmt::format("{}", fmt::join(lines, ""));
 }
 
-row plain_run() { return row_of({}); }
-
 std::string to_json_text(std::span<const sweep_result> sweeps) {
   std::vector<std::string> texts;
   for (const auto& sweep : sweeps) texts.push_back(json_lines_of(sweep));

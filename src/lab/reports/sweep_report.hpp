@@ -32,9 +32,6 @@ inline constexpr std::string_view simulate_schema = "hotset.simulate/1";
 /// What table_view::columns may hold, besides "all".
 [[nodiscard]] std::vector<std::string> report_columns();
 
-/// The result of a replay that did nothing, with every choice at its default: members and types of all results.
-[[nodiscard]] row plain_run();
-
 /// The facts of the trace, as all reports of a sweep give them in JSON.
 [[nodiscard]] row trace_to_json(const sweep_result& sweep);
 /// The trace in a line.

@@ -38,7 +38,6 @@ TEST_F(completion, bash_offers_subcommands_and_options) {
   EXPECT_THAT(offered("hotset ''"), Contains("simulate"));
   EXPECT_THAT(offered("hotset si"), ElementsAre("simulate", "simulate-split"));
   EXPECT_THAT(offered("hotset simulate t --ev"), ElementsAre("--eviction"));
-  EXPECT_THAT(offered("hotset diff --to"), ElementsAre("--tolerance"));
   EXPECT_THAT(offered("hotset info --ev"), IsEmpty());
   EXPECT_THAT(offered("hotset adapters ''"), ElementsAre("plan"));
   EXPECT_THAT(offered("hotset adapters pl"), ElementsAre("plan"));
@@ -134,8 +133,6 @@ TEST_F(completion, zsh_and_fish_ask_the_program) {
   // A word of theirs is an option and its value; every line has a description behind a tab.
   EXPECT_EQ(run("complete hotset simulate t --eviction=lru,fif").out,
             "--eviction=lru,fifo\tone or more, separated by commas\n");
-  EXPECT_EQ(run("complete hotset diff --tol").out,
-            "--tolerance\taccept counters that differ by this share of the larger one\n");
   EXPECT_EQ(run("complete hotset simulate t --out ''").out, "");
   EXPECT_EQ(run("complete").out, "");
 }

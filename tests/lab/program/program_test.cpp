@@ -10,10 +10,9 @@ namespace {
 using hotset_test::outcome;
 using testing::HasSubstr;
 class program : public hotset_test::command_line {};
-constexpr const char* subcommands[] = {"info",           "simulate",   "curve",    "plan",
-                                       "simulate-split", "counts",     "adapters", "adapters plan",
-                                       "import",         "export",     "synth",    "synth-requests",
-                                       "diff",           "completion", "help"};
+constexpr const char* subcommands[] = {
+    "info",          "simulate", "curve",  "plan",  "simulate-split", "counts",     "adapters",
+    "adapters plan", "import",   "export", "synth", "synth-requests", "completion", "help"};
 
 TEST_F(program, help_and_version_succeed) {
   const auto version = run("--version");
@@ -22,7 +21,7 @@ TEST_F(program, help_and_version_succeed) {
   const auto help = run("--help");
   EXPECT_EQ(help.code, 0);
   EXPECT_EQ(help.err, "");
-  for (const char* text : {"Examples:", "Exit codes:", "hotset simulate", "hotset diff"})
+  for (const char* text : {"Examples:", "Exit codes:", "hotset simulate"})
     EXPECT_THAT(help.out, HasSubstr(text));
 }
 
