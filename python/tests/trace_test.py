@@ -44,7 +44,7 @@ def test_a_recorder_tells_mistakes():
     recorder = hotset.Recorder(layers=2, experts=8, top_k=2, capacity=3)
     with pytest.raises(hotset.InvalidArgument):
         recorder.end_step()
-    with pytest.raises(hotset.InvalidVisit, match="layer 5 of 1 tokens"):
+    with pytest.raises(hotset.InvalidVisit, match="a visit of layer 5, accepted: 0..1"):
         with recorder.step(tokens=1):
             recorder.record(5, numpy.zeros((1, 2), numpy.int32))
     with pytest.raises(hotset.ExceedsMemory):

@@ -731,8 +731,9 @@ void run(const subject& of) {
   // What is left on the host needs no room.
   EXPECT_TRUE(seen.splits != 0 || of.may_stay_on_host) << "visits in groups";
   EXPECT_EQ(seen.unfinished != 0, seen.splits != 0) << "visits refused for the groups of others";
-  EXPECT_EQ(seen.abandoned != 0, seen.splits != 0) << "groups that were given up";
   // Over a ladder of three nearly everything fits.
+  EXPECT_TRUE(seen.abandoned != 0 || seen.splits == 0 || of.precisions > 2)
+      << "groups that were given up";
   EXPECT_TRUE(seen.unfit != 0 || of.precisions > 2) << "visits that may not be split";
   EXPECT_NE(seen.host, 0U);
   EXPECT_EQ(seen.upgrades != 0, of.upgrades);

@@ -237,7 +237,7 @@ TEST(policies, least_stale_by_last_access_is_lru_while_nothing_is_prefetched) {
     const auto trace = any_trace(seed, 1 + seed % 5);
     for (const std::string replay : {"event-atomic", "per-access", "deferred"})
       for (const auto extra : {0, 2, 9}) {
-        const auto slots = std::to_string(trace.top_k + extra);
+        const auto slots = std::to_string(trace.top_k + extra) + (replay == "deferred" ? "B" : "");
         const auto stale =
             one_run(trace, {"least_stale:order=last_access", "shared", slots, replay});
         const auto recency = one_run(trace, {"lru", "shared", slots, replay});

@@ -39,7 +39,7 @@ constexpr const char* footer = R"(Examples:
 
 Studies that train or tabulate are commands of the Python package: python3 -m hotset coactivation, diff, select-experts, train-gate, working-set.
 A file called - is standard input or standard output; ./- is a file of that name.
-Exit codes: 0 success, 1 failure or difference, 2 wrong usage, 3 too few slots for the trace, 4 bad input.)";
+Exit codes: 0 success, 1 failure, 2 wrong usage, 3 too few slots for the trace, 4 bad input.)";
 
 std::vector<command> add_commands(CLI::App& root) {
   return {add_info(root),     add_simulate(root),       add_curve(root),

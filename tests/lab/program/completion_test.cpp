@@ -113,7 +113,7 @@ TEST_F(completion, every_offered_policy_is_accepted) {
     }
   }
   for (const auto& name : offered("hotset simulate t --replay ''"))
-    EXPECT_EQ(run("simulate t.trace --slots 50% --replay " + name).code, 0) << name;
+    EXPECT_EQ(run("simulate t.trace --budget 1GiB --replay " + name).code, 0) << name;
 }
 
 TEST_F(completion, every_offered_export_is_accepted) {

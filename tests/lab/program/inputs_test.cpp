@@ -38,8 +38,6 @@ TEST_F(inputs, every_command_reads_standard_input_and_named_pipes) {
   same_through_pipes("curve", "t.trace");
   same_through_pipes("import", "t.trace", "-");
   same_through_pipes("export --to oracle-general", "t.trace", "-");
-  ASSERT_EQ(run("simulate t.trace --json --out a.json").code, 0);
-  same_through_pipes("diff a.json", "a.json");
 }
 
 TEST_F(inputs, other_formats_come_through_pipes_too_packed_or_not) {

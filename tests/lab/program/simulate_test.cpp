@@ -81,8 +81,9 @@ TEST_F(simulate, sizes_in_slots_percent_and_bytes) {
 }
 
 TEST_F(simulate, verify_steps_are_shown_where_there_are_any) {
-  write_text(path("v.jsonl"), R"({"layer":0,"experts":[[0,1],[1,2]],"step":0,"phase":"verify"}
-{"layer":0,"experts":[0,1],"step":1,"phase":"decode"}
+  write_text(path("v.jsonl"), R"({"layer":0,"experts":[0,1],"token":0,"step":0,"phase":"verify"}
+{"layer":0,"experts":[1,2],"token":1,"step":0,"phase":"verify"}
+{"layer":0,"experts":[0,1],"token":2,"step":1,"phase":"decode"}
 )");
   const auto run = json_of("simulate v.jsonl --slots 3 --json")["results"][0];
   EXPECT_EQ(run["by_kind"]["verify"], json({{"accesses", 3}, {"hits", 0}}));

@@ -261,8 +261,8 @@ class coldest_slots {
   vector_level level_ = best_vector_level();
   bool is_as_built_ = true;  ///< no pool has a slot of another one
   per_slot<double> scores_;  ///< [slot] of its pool's step; infinite: it holds nothing
-  per_slot<std::uint64_t>
-      used_at_;  ///< [slot] clock_ at its last use or fill; `vacant`: it holds nothing
+  /// [slot] clock_ at its last use or fill; `vacant`: it holds nothing.
+  per_slot<std::uint64_t> used_at_;
   per_slot<std::uint32_t> place_;  ///< [slot] in slots_
   per_slot<pool_id> pool_of_;
   std::uint64_t clock_ = 0;

@@ -141,13 +141,13 @@ class sampled_reuse_distance {
   config options_;
   std::uint64_t below_ = 0;  ///< hashes below it are sampled
   recency_bitmap stack_;
-  std::vector<double>
-      weights_;  ///< [keys + 1] accesses that the sample stands for, by scaled distance
+  /// [keys + 1] accesses that the sample stands for, by scaled distance.
+  std::vector<double> weights_;
   double cold_ = 0;
   std::uint64_t accesses_ = 0;
   std::vector<std::uint32_t> members_;  ///< sampled keys of the visit, the last first
-  std::vector<std::pair<std::uint32_t, std::uint32_t>>
-      largest_;  ///< heap of hash and key, with most_keys
+  /// Heap of hash and key, with most_keys.
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> largest_;
 };
 
 }  // namespace hotset

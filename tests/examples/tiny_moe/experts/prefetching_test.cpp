@@ -259,7 +259,7 @@ const refused_choice choices[] = {
     {[](auto& c) { c.policies.predictor = "co-activation:reach=0"; }, "reach = 0, accepted: 1"},
     {[](auto& c) { c.policies.predictor = "co-activation:reach=4:decay=1"; }, "made"},
     {[](auto& c) { c.policies.prefetch = "noisy_oracle"; }, "needs the future"},
-    {[](auto& c) { c.policies.prefetch = "next_layer_top_k:depth=12"; }, "accepted"},
+    {[](auto& c) { c.policies.prefetch = "next_layer_top_k:depth=12"; }, "made"},
     {[](auto& c) { c.policies.pre_eviction = "passive"; }, "none, active_evict"},
     {[](auto& c) { c.policies.pre_eviction = "active_evict:r_max=-1"; }, "r_max"},
     {[](auto& c) { c.policies.routing = "budget_top_k"; }, "with --pre-eviction active_evict"},
