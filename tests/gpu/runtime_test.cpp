@@ -197,7 +197,8 @@ TEST(runtime, registers_host_memory_as_it_is_and_once) {
   void* const memory = std::aligned_alloc(4096, bytes);
   ASSERT_NE(memory, nullptr);
   EXPECT_EQ(api.register_host(memory, bytes, false), error_code::success);
-  EXPECT_EQ(api.register_host(memory, bytes, false), static_cast<error_code>(cudaErrorHostMemoryAlreadyRegistered));
+  EXPECT_EQ(api.register_host(memory, bytes, false),
+            static_cast<error_code>(cudaErrorHostMemoryAlreadyRegistered));
   EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess);
   EXPECT_EQ(api.unregister_host(memory), error_code::success);
   std::free(memory);

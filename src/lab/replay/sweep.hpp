@@ -61,9 +61,9 @@ struct sweep_request {
 struct run_result {
   policy_set policies{};
   std::string scope{}, replay{};
-  std::string precision{};  ///< the ladder, or empty
-  std::string link{};       ///< the rate, or empty
-  std::uint64_t slots = 0;  ///< over all pools; deferred: what the budget holds
+  std::string precision{};                      ///< the ladder, or empty
+  std::string link{};                           ///< the rate, or empty
+  std::uint64_t slots = 0;                      ///< over all pools; deferred: what the budget holds
   std::optional<std::uint64_t> budget_bytes{};  ///< if the size was given in bytes
   pager_stats stats{};
   /// Of a run with a link, a prefetcher or a bent routing.

@@ -333,7 +333,8 @@ TEST(registry, values_out_of_range_are_refused_by_name) {
   EXPECT_THAT(refused_prefetch("score_threshold:percentile=100"), HasSubstr("percentile = 100"));
   EXPECT_THAT(refused_prefetch("next_layer_top_k:overfetch=0.5"), HasSubstr("overfetch = 0.5"));
   EXPECT_THAT(refused_prefetch("next_layer_top_k:depth=0"), HasSubstr("depth = 0"));
-  EXPECT_THAT(refused_prefetch("next_layer_top_k:depth=4294967297"), HasSubstr("accepted: a whole number from 0 to 2147483647"));
+  EXPECT_THAT(refused_prefetch("next_layer_top_k:depth=4294967297"),
+              HasSubstr("accepted: a whole number from 0 to 2147483647"));
   EXPECT_THAT(refused_prefetch("noisy_oracle:precision=0"), HasSubstr("precision = 0"));
   EXPECT_THAT(refused_prefetch("noisy_oracle:recall=1.5"), HasSubstr("recall = 1.5"));
   EXPECT_THAT(refused_prefetch("previous_step:depth=2"), HasSubstr("depth"));
