@@ -27,6 +27,7 @@
 #include "hotset/eviction/two_rate.hpp"
 #include "hotset/policy/any/any_eviction_policy.hpp"
 #include "hotset/testing/eviction_suite.hpp"
+#include "naive_policies.hpp"
 
 namespace hotset::suites::eviction_conformance_test {
 namespace {

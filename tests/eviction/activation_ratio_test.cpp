@@ -9,7 +9,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "hotset/testing/naive_eviction.hpp"
+#include "naive_policies.hpp"
 #include "random_source.hpp"
 #include "single_uses.hpp"
 

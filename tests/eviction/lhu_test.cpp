@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-#include "hotset/testing/naive_eviction.hpp"
+#include "naive_policies.hpp"
 #include "random_source.hpp"
 #include "reference_policies.hpp"
 #include "single_uses.hpp"

@@ -9,7 +9,7 @@
 #include "hotset/core/slot_mask.hpp"
 #include "hotset/core/visit_event.hpp"
 #include "hotset/policy/eviction_policy.hpp"
-#include "hotset/testing/naive_eviction.hpp"
+#include "naive_policies.hpp"
 #include "single_uses.hpp"
 #include "written_ids.hpp"
 
