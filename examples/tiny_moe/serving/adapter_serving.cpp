@@ -20,7 +20,7 @@
 namespace tiny_moe {
 namespace {
 
-using json = nlohmann::ordered_json;
+using nlohmann::ordered_json;
 
 constexpr double nothing = std::numeric_limits<double>::quiet_NaN();
 constexpr std::size_t block_tokens = 16;
@@ -250,9 +250,11 @@ std::size_t most_refusals(const adapter_serving_result& run) {
   return std::ranges::max_element(run.pairs, {}, &adapter_serving_pair::refusals)->refusals;
 }
 
-json number(double value) { return std::isnan(value) ? json() : json(value); }
-json first_token_json(const request_times& times) {
-  json out;
+ordered_json number(double value) {
+  return std::isnan(value) ? ordered_json() : ordered_json(value);
+}
+ordered_json first_token_json(const request_times& times) {
+  ordered_json out;
   out["mean"] = number(times.first_mean);
   out["p50"] = number(times.first_p50);
   out["p99"] = number(times.first_p99);
@@ -260,18 +262,18 @@ json first_token_json(const request_times& times) {
 }
 
 template <class Figure>
-json numbers(const adapter_serving_result& run, Figure figure) {
-  json out = json::array();
+ordered_json numbers(const adapter_serving_result& run, Figure figure) {
+  ordered_json out = ordered_json::array();
   for (const auto value : each(run, figure)) out.push_back(number(value));
   return out;
 }
 
-json row_of(const adapter_serving_result& run) {
+ordered_json row_of(const adapter_serving_result& run) {
   using pair = adapter_serving_pair;
   using registry = hotset::adapter_registry_stats;
   const auto adapters = median_times(run, &pair::adapters);
   const auto base = median_times(run, &pair::base);
-  json row;
+  ordered_json row;
   row["adapters"] = run.config.adapters;
   row["alpha"] = run.config.alpha;
   row["ttft_ms"] = first_token_json(adapters);
@@ -461,9 +463,9 @@ bool same_as_merged(std::span<const adapter_serving_result> runs) {
   return std::ranges::all_of(runs, [](const auto& run) { return run.different == 0; });
 }
 
-json to_json(std::span<const adapter_serving_result> runs) {
+ordered_json to_json(std::span<const adapter_serving_result> runs) {
   const auto& config = runs.front().config;
-  json out;
+  ordered_json out;
   out["schema"] = adapter_serving_schema;
   out["model"] = "tiny-moe";
   out["rate"] = config.rate;
@@ -475,7 +477,7 @@ json to_json(std::span<const adapter_serving_result> runs) {
   out["repeats"] = config.repeats;
   out["bytes_per_expert"] = runs.front().expert_bytes;
   out["outputs_identical"] = same_as_merged(runs);
-  out["results"] = json::array();
+  out["results"] = ordered_json::array();
   for (const auto& run : runs) out["results"].push_back(row_of(run));
   return out;
 }

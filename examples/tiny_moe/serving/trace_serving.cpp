@@ -16,7 +16,7 @@
 namespace tiny_moe {
 namespace {
 
-using json = nlohmann::ordered_json;
+using nlohmann::ordered_json;
 
 std::size_t longest_of(std::span<const serving_request> requests, std::size_t most) {
   std::size_t longest = 1;
@@ -164,11 +164,11 @@ std::int64_t refusals_of(const trace_serving_result& run) {
                        [](const served_request& one) { return !one.refusal.empty(); });
 }
 
-json row_of(const trace_serving_result& run, const trace_serving_result* best) {
+ordered_json row_of(const trace_serving_result& run, const trace_serving_result* best) {
   const auto& served = run.served.stats;
-  json caps = json::array();
+  ordered_json caps = ordered_json::array();
   for (const auto& at : run.split.history) caps.push_back({at.step, at.sizes.cap});
-  json row;
+  ordered_json row;
   row["split"] = run.choice.name();
   row["first_cap"] = run.first.cap;
   row["cap"] = run.last.cap;
@@ -176,7 +176,8 @@ json row_of(const trace_serving_result& run, const trace_serving_result* best) {
   row["seconds"] = run.seconds;
   row["expert_seconds"] = run.expert_seconds;
   row["kv_seconds"] = run.kv_seconds;
-  row["over_best_fixed"] = best == nullptr ? json() : json(over(run.seconds, best->seconds));
+  row["over_best_fixed"] =
+      best == nullptr ? ordered_json() : ordered_json(over(run.seconds, best->seconds));
   row["expert_misses"] = run.expert_misses;
   row["prefilled_tokens"] = run.prefilled_tokens;
   row["reused_tokens"] = served.reused_tokens;
@@ -304,9 +305,9 @@ const trace_serving_result* best_fixed(std::span<const trace_serving_result> run
   return best;
 }
 
-json to_json(const model& weights, const trace_serving_config& config,
-             std::span<const trace_serving_result> runs) {
-  json out;
+ordered_json to_json(const model& weights, const trace_serving_config& config,
+                     std::span<const trace_serving_result> runs) {
+  ordered_json out;
   out["schema"] = serving_schema;
   out["model"] = "tiny-moe";
   out["budget_bytes"] = config.budget_bytes;
@@ -317,7 +318,7 @@ json to_json(const model& weights, const trace_serving_config& config,
   out["seconds_per_byte"] = config.prices.seconds_per_byte;
   out["seconds_per_token"] = config.prices.recompute_seconds_per_token;
   out["outputs_identical"] = same_outputs(runs);
-  out["results"] = json::array();
+  out["results"] = ordered_json::array();
   const auto* const best = best_fixed(runs);
   for (const auto& run : runs) out["results"].push_back(row_of(run, best));
   return out;

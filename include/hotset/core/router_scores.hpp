@@ -102,7 +102,7 @@ class router_scores {
   };
 
   /// Pre: shape.validate() and options.validate(shape) have no reason to refuse.
-  router_scores(const geometry& shape, const config& options)
+  router_scores([[maybe_unused]] const geometry& shape, const config& options)
       : options_(options), groups_(static_cast<std::size_t>(options.groups)) {
     HOTSET_ASSERT(!options.validate(shape));
   }

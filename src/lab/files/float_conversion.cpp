@@ -13,7 +13,7 @@
 namespace hotset::lab {
 namespace {
 
-constexpr std::array<std::string_view, 3> names{"F16", "BF16", "F32"};  // by float_type
+constexpr std::array<std::string_view, 3> type_names{"F16", "BF16", "F32"};  // by float_type
 
 float widened(std::uint32_t bits, float_type type) noexcept {
   if (type == float_type::f16) return half_to_float(static_cast<std::uint16_t>(bits));
@@ -32,9 +32,9 @@ std::uint32_t narrowed(float value, float_type type) noexcept {
 }  // namespace
 
 std::optional<float_type> parse_float_type(std::string_view dtype) noexcept {
-  const auto* const at = std::ranges::find(names, dtype);
-  if (at == names.end()) return std::nullopt;
-  return static_cast<float_type>(at - names.begin());
+  const auto* const at = std::ranges::find(type_names, dtype);
+  if (at == type_names.end()) return std::nullopt;
+  return static_cast<float_type>(at - type_names.begin());
 }
 
 std::size_t element_bytes(float_type type) noexcept { return type == float_type::f32 ? 4 : 2; }

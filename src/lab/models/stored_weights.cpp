@@ -34,13 +34,13 @@ std::vector<fs::path> listed_files(const fs::path& index) {
   constexpr std::size_t most = std::size_t{256} << 20U;  // of each tensor a line
   constexpr std::string_view accepted = "an object: tensor -> file name";
   const mapped_file map(index);
-  const auto json = parse_json_object(map.text(), index.string(),
+  const auto root = parse_json_object(map.text(), index.string(),
                                       "an index of .safetensors files, a JSON object", most);
   const auto refuse = [&](const std::string& found) {
     refuse_input(index.string(), "key 'weight_map'", found, accepted);
   };
-  const auto files_of = json.find("weight_map");
-  if (files_of == json.end() || !files_of->is_object() || files_of->empty())
+  const auto files_of = root.find("weight_map");
+  if (files_of == root.end() || !files_of->is_object() || files_of->empty())
     refuse("is missing or empty");
   std::set<std::string> names;
   for (const auto& name : *files_of) {
@@ -65,10 +65,10 @@ std::vector<fs::path> every_file(const fs::path& folder) {
     refuse_input(folder.string(), "", "cannot be listed: " + code.message(), "a readable folder");
   std::sort(files.begin(), files.end());
   for (const auto& file : files) {
-    const auto parts = parts_of(file.filename().string());
-    if (parts && *parts != files.size())
+    const auto count = parts_of(file.filename().string());
+    if (count && *count != files.size())
       refuse_input(folder.string(), "", fmt::format("holds {} {} files", files.size(), ending),
-                   fmt::format("all {} parts, and no other", *parts));
+                   fmt::format("all {} parts, and no other", *count));
   }
   return files;
 }
@@ -232,7 +232,7 @@ std::uint64_t stored_weights::all_resident_bytes() const noexcept {
 std::vector<fs::path> find_safetensors(const fs::path& path) {
   std::error_code ignored;
   if (!fs::is_directory(path, ignored)) {
-    if (const auto parts = parts_of(path.filename().string()); parts && *parts > 1)
+    if (const auto count = parts_of(path.filename().string()); parts && *parts > 1)
       refuse_input(path.string(), "", fmt::format("is one of {} parts", *parts),
                    "the folder that holds all of them");
     return {path};

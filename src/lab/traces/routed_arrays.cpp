@@ -264,8 +264,8 @@ class array_reader {
     trace_.weights.resize(rows * chosen);
     std::vector<float> scores(wide);
     std::vector<detail::scored_expert> best(wide);
-    for (std::size_t row = 0; row < rows; ++row) {
-      softmax(std::span(trace_.logits).subspan(row * wide, wide), scores);
+    for (std::size_t r = 0; r < rows; ++r) {
+      softmax(std::span(trace_.logits).subspan(r * wide, wide), scores);
       for (std::size_t e = 0; e < wide; ++e) best[e] = detail::make_scored(scores[e], e);
       detail::sort_best(best, chosen);
       const auto weights = std::span(trace_.weights).subspan(row * chosen, chosen);
