@@ -232,7 +232,7 @@ std::uint64_t stored_weights::all_resident_bytes() const noexcept {
 std::vector<fs::path> find_safetensors(const fs::path& path) {
   std::error_code ignored;
   if (!fs::is_directory(path, ignored)) {
-    if (const auto count = parts_of(path.filename().string()); parts && *parts > 1)
+    if (const auto parts = parts_of(path.filename().string()); parts && *parts > 1)
       refuse_input(path.string(), "", fmt::format("is one of {} parts", *parts),
                    "the folder that holds all of them");
     return {path};

@@ -268,9 +268,9 @@ class array_reader {
       softmax(std::span(trace_.logits).subspan(r * wide, wide), scores);
       for (std::size_t e = 0; e < wide; ++e) best[e] = detail::make_scored(scores[e], e);
       detail::sort_best(best, chosen);
-      const auto weights = std::span(trace_.weights).subspan(row * chosen, chosen);
+      const auto weights = std::span(trace_.weights).subspan(r * chosen, chosen);
       for (std::size_t k = 0; k < chosen; ++k) {
-        trace_.ids[row * chosen + k] = detail::expert_of(best[k]);
+        trace_.ids[r * chosen + k] = detail::expert_of(best[k]);
         weights[k] = scores[index_of(detail::expert_of(best[k]))];
       }
       divide_by_sum(weights);
