@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// hotset counts: how often each expert was used, by a trace or an importance matrix.
+// hotset counts: how often each expert was used, by a trace, an importance matrix or recorded counts.
 #include <array>
 #include <filesystem>
 #include <memory>
@@ -30,9 +30,11 @@ constexpr std::array shares = {0.125, 0.25, 0.5};
 
 lab::expert_counts read_counts(const counts_options& options) {
   const auto path = input_path(options.in);
-  if (options.reading.format == lab::trace_format::automatic &&
-      lab::read_beginning(path, 65536).text.starts_with("GGUF"))
-    return lab::read_imatrix(path);
+  if (options.reading.format == lab::trace_format::automatic) {
+    const auto beginning = lab::read_beginning(path, 65536).text;
+    if (beginning.starts_with("GGUF")) return lab::read_imatrix(path);
+    if (lab::looks_like_logical_counts(beginning)) return lab::read_logical_counts(path);
+  }
   return lab::count_uses(open_input(path, options.reading).trace);
 }
 
@@ -73,7 +75,9 @@ int print_counts(const counts_options& options) {
 command add_counts(CLI::App& root) {
   auto* app = root.add_subcommand("counts", "How often each expert was used: a profile");
   auto options = std::make_shared<counts_options>();
-  app->add_option("IN", options->in, "trace of any known format, or llama.cpp's imatrix (GGUF)")
+  app->add_option("IN", options->in,
+                  "trace of any known format, llama.cpp's imatrix (GGUF), or a JSON object with "
+                  "\"logical_count\"")
       ->required()
       ->type_name("FILE");
   app->add_flag("--json", options->as_json, "print one JSON object, with every count");

@@ -10,8 +10,12 @@
 #include <span>
 #include <utility>
 
+#include <nlohmann/json.hpp>
+
 #include "lab/files/gguf.hpp"
 #include "lab/files/input_error.hpp"
+#include "lab/files/input_files.hpp"
+#include "lab/files/json_object.hpp"
 #include "lab/files/safetensors.hpp"
 #include "lab/traces/text_scan.hpp"
 #include "lab/traces/trace_rows.hpp"
@@ -40,6 +44,94 @@ std::vector<double> counts_of(const gguf_file::tensor& tensor, std::span<const s
                    "whole numbers of 0 or more");
   return {counts.begin(), counts.end()};
 }
+
+using json = nlohmann::json;
+
+constexpr std::string_view accepted_counts =
+    "\"logical_count\": whole numbers of 0 or more, [layers][experts] or [steps][layers][experts], "
+    "as many in each";
+
+class logical_counts_reader {
+ public:
+  logical_counts_reader(const json& root, const std::string& file) : root_(root), file_(file) {}
+
+  expert_counts read() {
+    out_.name = text_of("name", trace_name(file_));
+    out_.source = text_of("source", "logical_count");
+    const auto held = root_.find("logical_count");
+    if (held == root_.end()) refuse("has none");
+    const auto& rows = *held;
+    if (depth_of(rows) == 3)
+      for (const auto& step : rows) add(step);
+    else
+      add(rows);
+    read_layers();
+    return std::move(out_);
+  }
+
+ private:
+  [[noreturn]] void refuse(std::string_view found) const {
+    refuse_input(file_, "key 'logical_count'", found, accepted_counts);
+  }
+  static int depth_of(const json& rows) {
+    int depth = 0;
+    for (const auto* at = &rows; depth < 4 && at->is_array() && !at->empty(); at = &at->front())
+      ++depth;
+    return depth;
+  }
+  [[nodiscard]] std::string text_of(const char* key, std::string otherwise) const {
+    const auto at = root_.find(key);
+    return at != root_.end() && at->is_string() ? at->get<std::string>() : std::move(otherwise);
+  }
+
+  /// Adds counts [layers][experts].
+  void add(const json& rows) {
+    if (depth_of(rows) != 2) refuse("is no such array");
+    std::vector<double> uses;
+    for (const auto& row : rows) {
+      if (!row.is_array() || row.size() != rows.front().size())
+        refuse("has rows of several lengths");
+      for (const auto& count : row) uses.push_back(whole(count));
+    }
+    if (out_.uses.empty()) {
+      if (rows.size() > static_cast<std::size_t>(most_layers) ||
+          rows.front().size() > static_cast<std::size_t>(most_experts))
+        refuse("has too many layers or experts");
+      out_.layers.resize(rows.size());
+      out_.experts = static_cast<std::int32_t>(rows.front().size());
+      out_.uses.resize(uses.size());
+    }
+    if (rows.size() != out_.layers.size() || uses.size() != out_.uses.size())
+      refuse("has steps of several shapes");
+    std::ranges::transform(out_.uses, uses, out_.uses.begin(), std::plus<>{});
+  }
+  [[nodiscard]] double whole(const json& count) const {
+    const auto value = count.is_number() ? count.get<double>() : -1;
+    if (!(value >= 0) || value != std::floor(value) || std::isinf(value))
+      refuse("holds " + count.dump(-1, ' ', true, json::error_handler_t::replace));
+    return value;
+  }
+
+  void read_layers() {
+    std::iota(out_.layers.begin(), out_.layers.end(), 0);
+    const auto told = root_.find("layers");
+    if (told == root_.end()) return;
+    std::vector<std::int32_t> numbers;
+    if (told->is_array())
+      for (const auto& number : *told)
+        if (number.is_number_unsigned() && number < most_layers)
+          numbers.push_back(number.get<std::int32_t>());
+    if (numbers.size() != out_.layers.size() ||
+        std::ranges::adjacent_find(numbers, std::greater_equal<>{}) != numbers.end())
+      refuse_input(file_, "key 'layers'", "is no number for each layer",
+                   std::to_string(out_.layers.size()) + " rising numbers");
+    out_.layers = std::move(numbers);
+  }
+
+  const json& root_;
+  const std::string& file_;
+  expert_counts out_;
+};
 
 }  // namespace
 
@@ -75,6 +167,18 @@ expert_counts count_uses(const routing_trace& trace, std::uint64_t tokens) {
     ++out.uses[layer * wide + index_of(trace.ids[i])];
   }
   return out;
+}
+
+bool looks_like_logical_counts(std::string_view beginning) noexcept {
+  const auto first = beginning.find_first_not_of(" \t\r\n");
+  return first != std::string_view::npos && beginning[first] == '{' &&
+         beginning.find("\"logical_count\"") != std::string_view::npos;
+}
+
+expert_counts read_logical_counts(const std::filesystem::path& path) {
+  const auto text = read_single_input(path);
+  const auto root = parse_json_object(text, path.string(), accepted_counts, text.size());
+  return logical_counts_reader(root, path.string()).read();
 }
 
 expert_counts read_imatrix(const std::filesystem::path& path) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "hotset/trace/routing_trace.hpp"
@@ -31,6 +32,14 @@ struct expert_counts {
 
 /// Each routed id is a use. `tokens`: the first ones are counted; 0: all.
 [[nodiscard]] expert_counts count_uses(const routing_trace& trace, std::uint64_t tokens = 0);
+
+/// Whether a file that begins like this is a JSON object with counts under "logical_count".
+[[nodiscard]] bool looks_like_logical_counts(std::string_view beginning) noexcept;
+
+/// A JSON object with counts under "logical_count", [layers][experts], or [steps][layers][experts], which are added up:
+/// what `hotset counts --json` writes and SGLang's --init-expert-location takes. Keys layers, name and source are
+/// optional. Errors: trace_error.
+[[nodiscard]] expert_counts read_logical_counts(const std::filesystem::path& path);
 
 /// llama.cpp's importance matrix (llama-imatrix, GGUF): `blk.<layer>.ffn_<part>_exps.weight.counts`, how many rows each expert
 /// of a layer was given. The parts of a layer are given the same rows: the first counts. Errors: trace_error.

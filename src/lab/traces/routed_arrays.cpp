@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <limits>
 #include <numeric>
@@ -30,6 +31,9 @@ constexpr std::size_t widest = most_experts;
 
 using numbers = std::vector<std::int64_t>;
 
+bool are_whole(const npy_array& array) {
+  return std::ranges::all_of(floats_of(array), [](float x) { return x == std::floor(x); });
+}
 /// Ids of a row of 3 or more would name an expert twice.
 bool are_a_map(const numbers& ids, std::size_t width) {
   return width > 2 && std::ranges::all_of(ids, [](auto n) { return n == 0 || n == 1; }) &&
@@ -80,6 +84,10 @@ class array_reader {
     } else if (logits != nullptr) {
       choose(*logits);
     } else if (arrays_.size() == 1 && !arrays_.front().is_integer()) {
+      // No router's logits are all whole; ids that went through pandas or JSON are.
+      if (are_whole(arrays_.front()))
+        refuse(arrays_.front(), "holds whole numbers stored as real ones",
+               "ids as integers (astype(numpy.int32)), or router logits");
       choose(arrays_.front());
     } else {
       add_requests();

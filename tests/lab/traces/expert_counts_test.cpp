@@ -69,6 +69,48 @@ TEST(expert_counts, of_an_importance_matrix_are_rows_of_experts) {
   expect_refused([&] { (void)lab::open_trace(path); }, {"holds no trace", "hotset counts"});
 }
 
+TEST(expert_counts, of_a_json_object_are_its_logical_count) {
+  const trace_samples::temporary_folder folder;
+  const auto read = [&](const std::string& text) {
+    const auto path = folder.write("c.json", text);
+    EXPECT_TRUE(lab::looks_like_logical_counts(text));
+    return lab::read_logical_counts(path);
+  };
+  const auto plain = read(R"({"logical_count": [[5, 0, 2], [1, 1, 8]]})");
+  EXPECT_EQ(plain.name, "c");
+  EXPECT_EQ(plain.experts, 3);
+  EXPECT_THAT(plain.layers, ElementsAre(0, 1));
+  EXPECT_THAT(plain.uses, ElementsAre(5, 0, 2, 1, 1, 8));
+  const auto steps =
+      read(R"({"logical_count": [[[5, 0]], [[1, 1.0]]], "layers": [7], "name": "n"})");
+  EXPECT_THAT(steps.uses, ElementsAre(6, 1));
+  EXPECT_THAT(steps.layers, ElementsAre(7));
+  EXPECT_EQ(steps.name, "n");
+}
+
+TEST(expert_counts, refuses_a_json_object_without_counts) {
+  const trace_samples::temporary_folder folder;
+  const auto refused = [&](const std::string& text, std::string_view said) {
+    expect_refused([&] { (void)lab::read_logical_counts(folder.write("c", text)); }, {"c: ", said});
+  };
+  refused("[[1]]", "is no JSON object");
+  refused("{\"logical_count\": [[1", "cut short");
+  refused(R"({"logical_count": [[1]], "logical_count": [[2]]})", "is there twice");
+  refused("{}", "has none");
+  refused(R"({"logical_count": [1]})", "is no such array");
+  refused(R"({"logical_count": [[[[1]]]]})", "is no such array");
+  refused(R"({"logical_count": [[1], [1, 2]]})", "several lengths");
+  refused(R"({"logical_count": [[[1]], [[1], [2]]]})", "several shapes");
+  refused(R"({"logical_count": [[[1]], [2]]})", "is no such array");
+  refused(R"({"logical_count": [[0.5]]})", "holds 0.5");
+  refused(R"({"logical_count": [[-1]]})", "holds -1");
+  refused(R"({"logical_count": [["1"]]})", "holds");
+  refused(R"({"logical_count": [[1e999]]})", "c: ");
+  refused(R"({"logical_count": [[1]], "layers": [1, 2]})", "1 rising numbers");
+  refused(R"({"logical_count": [[1], [2]], "layers": [2, 1]})", "2 rising numbers");
+  refused(R"({"logical_count": [[1]], "layers": [-1]})", "1 rising numbers");
+}
+
 TEST(expert_counts, nobody_used_any) {
   const lab::expert_counts none{"none", "", {0}, 2, {0, 0}};
   EXPECT_EQ(none.hottest(.5), 0);

@@ -97,9 +97,13 @@ TEST(routed_arrays, logits_choose_the_highest_and_ties_go_to_the_lower_id) {
   EXPECT_THAT(trace.weights, ElementsAre(.5F, .5F, .5F, .5F));
   EXPECT_EQ(trace.experts, 4);
   EXPECT_EQ(trace.logits.size(), 8U);
-  const auto unnamed =
-      trace_of_arrays({array<float>("l", "<f4", "(1, 1, 3)", {0, 1, 2})}, "l.npy", {.top_k = 1});
-  EXPECT_THAT(ids_of(unnamed), ElementsAre(2));
+  const auto unnamed = [](float last) {
+    return trace_of_arrays({array<float>("l", "<f4", "(1, 1, 3)", {0, 1, last})}, "l.npy",
+                           {.top_k = 1});
+  };
+  EXPECT_THAT(ids_of(unnamed(2.5F)), ElementsAre(2));
+  expect_refused([&] { (void)unnamed(2); },
+                 {"'l'", "whole numbers stored as real ones", "integers"});
 }
 
 TEST(routed_arrays, what_an_unsigned_type_fills_up_with_is_absent) {
