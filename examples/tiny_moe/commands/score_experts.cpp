@@ -33,7 +33,7 @@ text_bytes read_text(const std::filesystem::path& given) {
   return text;
 }
 
-/// Of the bytes of all texts together; each begins a window.
+/// Scores all texts together, by their bytes. Each text begins a window.
 expert_scores scores_of(const model& weights, std::span<const text_bytes> texts,
                         std::size_t window) {
   const auto& shape = weights.config();

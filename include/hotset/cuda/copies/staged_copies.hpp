@@ -24,7 +24,7 @@
 
 namespace hotset::cuda {
 
-/// What was given to the CUDA runtime to copy since construction, and by which path. Units: bytes.
+/// Counts what the CUDA runtime was asked to copy since construction, by path. Units: bytes.
 struct transfer_counts {
   std::uint64_t bytes_direct = 0;  ///< from page-locked memory
   std::uint64_t bytes_staged = 0;  ///< from pageable memory, through the staging ring
