@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdint>
-#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
@@ -13,6 +12,7 @@
 #include "hotset.h"
 #include "hotset/trace/native_trace_writer.hpp"
 #include "hotset/trace/trace_recorder.hpp"
+#include "temporary_folder.hpp"
 
 namespace hotset::recorder_test {
 namespace {
@@ -44,13 +44,12 @@ std::string bytes_of(const std::string& path) {
 
 /// Both write the same bytes.
 void expect_same_file(hotset_recorder* recorder, trace_recorder& same) {
-  const auto path = testing::TempDir() + "hotset_c_recorder";
+  const support::temporary_folder folder;
+  const auto path = folder.file("trace");
   ASSERT_EQ(hotset_recorder_write(recorder, path.c_str()), HOTSET_OK) << hotset_last_error();
   ASSERT_FALSE(write_native_trace(same.take(), path + ".same"));
   EXPECT_EQ(bytes_of(path), bytes_of(path + ".same"));
   EXPECT_FALSE(bytes_of(path).empty());
-  std::filesystem::remove(path);
-  std::filesystem::remove(path + ".same");
 }
 
 TEST(c_recorder, takes_a_layer_with_rows_for_some_tokens) {
@@ -119,9 +118,9 @@ TEST(c_recorder, limits_of_the_file_are_checked_when_recording_starts) {
   ASSERT_EQ(hotset_recorder_begin_step(recorder, 0xffffffffU, 0, 2, nullptr), HOTSET_OK);
   ASSERT_EQ(hotset_recorder_record(recorder, &view), HOTSET_OK);
   ASSERT_EQ(hotset_recorder_end_step(recorder), HOTSET_OK);
-  const auto path = testing::TempDir() + "hotset_c_most_experts.trace";
+  const support::temporary_folder folder;
+  const auto path = folder.file("trace");
   EXPECT_EQ(hotset_recorder_write(recorder, path.c_str()), HOTSET_OK) << hotset_last_error();
-  std::filesystem::remove(path);
 }
 
 TEST(c_recorder, a_refused_step_is_told_in_words_of_its_own) {

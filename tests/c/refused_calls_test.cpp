@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <iterator>
@@ -17,6 +16,7 @@
 #include "c_handles.hpp"
 #include "hotset.h"
 #include "random_source.hpp"
+#include "temporary_folder.hpp"
 
 namespace hotset::refused_calls_test {
 namespace {
@@ -535,8 +535,8 @@ TEST(c_refused_calls, leave_what_a_recorder_holds) {
   auto* const same = second.get();
   support::random_source random(17);
   const std::vector<std::uint32_t> falling{1, 0};
-  const auto folder = testing::TempDir() + "hotset_c_refused";
-  const auto nowhere = folder + "/there/is/no/such/folder";
+  const support::temporary_folder folder;
+  const auto nowhere = folder.file("no/such/folder");
   const auto refuse_all = [&](std::uint64_t step, bool is_open, const strided_visit& now) {
     std::vector<refusal> refused{
         {"kind", HOTSET_INVALID_ARGUMENT,
@@ -597,13 +597,11 @@ TEST(c_refused_calls, leave_what_a_recorder_holds) {
   ASSERT_EQ(hotset_recorder_tokens(disturbed, &held, &lost), HOTSET_OK);
   EXPECT_EQ(held, 8U * max_tokens);
   EXPECT_EQ(lost, 0U);
-  ASSERT_EQ(hotset_recorder_write(disturbed, (folder + ".a").c_str()), HOTSET_OK)
+  ASSERT_EQ(hotset_recorder_write(disturbed, folder.file("a").c_str()), HOTSET_OK)
       << hotset_last_error();
-  ASSERT_EQ(hotset_recorder_write(same, (folder + ".b").c_str()), HOTSET_OK);
-  EXPECT_EQ(bytes_of(folder + ".a"), bytes_of(folder + ".b"));
-  EXPECT_FALSE(bytes_of(folder + ".a").empty());
-  std::filesystem::remove(folder + ".a");
-  std::filesystem::remove(folder + ".b");
+  ASSERT_EQ(hotset_recorder_write(same, folder.file("b").c_str()), HOTSET_OK);
+  EXPECT_EQ(bytes_of(folder.file("a")), bytes_of(folder.file("b")));
+  EXPECT_FALSE(bytes_of(folder.file("a")).empty());
 }
 
 template <class Options>

@@ -13,44 +13,15 @@
 #include <string_view>
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include "hotset/core/error.hpp"
 #include "hotset/trace/routing_trace.hpp"
+#include "temporary_folder.hpp"
 #include "written_ids.hpp"
 
 namespace trace_samples {
 
-/// A folder that goes away with the object.
-class temporary_folder {
- public:
-  temporary_folder() {
-    static int count = 0;
-    path_ = std::filesystem::temp_directory_path() /
-            ("hotset-" + std::to_string(::getpid()) + "-" + std::to_string(count++));
-    std::filesystem::create_directories(path_);
-  }
-  ~temporary_folder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  temporary_folder(const temporary_folder&) = delete;
-  temporary_folder& operator=(const temporary_folder&) = delete;
-
-  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
-  /// Writes a file into the folder and returns its path.
-  std::filesystem::path write(const std::string& name, std::string_view bytes) const {
-    std::ofstream(path_ / name, std::ios::binary) << bytes;
-    return path_ / name;
-  }
-  [[nodiscard]] std::size_t files() const {
-    return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(path_),
-                                                  std::filesystem::directory_iterator()));
-  }
-
- private:
-  std::filesystem::path path_;
-};
+using hotset::support::temporary_folder;
 
 inline std::string read_all(const std::filesystem::path& path) {
   std::ifstream in(path, std::ios::binary);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/trace/trace_recorder.hpp"
 
-#include <filesystem>
 #include <limits>
 
 #include <gtest/gtest.h>
@@ -158,10 +157,10 @@ TEST(trace_recorder, refuses_more_experts_than_a_file_holds) {
   ASSERT_EQ(recorder.record({.layer = 0_layer, .experts = ids}), status::ok);
   ASSERT_EQ(recorder.end_step(), status::ok);
   EXPECT_EQ(recorder.closed().ids, (std::vector{65534_expert, no_expert}));
-  const auto path = testing::TempDir() + "hotset_most_experts.trace";
+  const trace_samples::temporary_folder folder;
+  const auto path = folder.file("most_experts.trace");
   const auto bad = write_native_trace(recorder.closed(), path);
   EXPECT_FALSE(bad) << bad->message;
-  std::filesystem::remove(path);
 }
 
 TEST(trace_recorder, shows_the_closed_steps_and_goes_on) {

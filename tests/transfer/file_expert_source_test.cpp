@@ -18,6 +18,7 @@
 #include "host_experts.hpp"
 #include "hotset/transfer/host_backend.hpp"
 #include "random_source.hpp"
+#include "temporary_folder.hpp"
 
 namespace hotset::file_expert_source_test {
 namespace {
@@ -189,12 +190,11 @@ class files_on_disk : public testing::Test {
       }
     }
   }
-  ~files_on_disk() override { std::filesystem::remove(path); }
 
   const std::vector<std::uint64_t> sizes{96, 33, 257};
   std::vector<std::vector<file_extent>> where;
-  const std::string path = testing::TempDir() + "hotset_experts_" +
-                           testing::UnitTest::GetInstance()->current_test_info()->name();
+  const support::temporary_folder folder;
+  const std::string path = folder.file("experts");
 };
 
 TEST_F(files_on_disk, a_backend_copies_from_them) {
@@ -241,7 +241,8 @@ TEST_F(files_on_disk, a_file_that_was_cut_off_fails_the_copy_and_no_other) {
 }
 
 TEST(posix_file, reads_where_it_is_told_and_nothing_beyond_the_end) {
-  const auto path = testing::TempDir() + "hotset_posix_file";
+  const support::temporary_folder folder;
+  const auto path = folder.file("digits");
   std::ofstream(path) << "0123456789";
   auto opened = posix_file::open(path, false).value();
   const posix_file file = std::move(opened);
@@ -252,7 +253,6 @@ TEST(posix_file, reads_where_it_is_told_and_nothing_beyond_the_end) {
   EXPECT_EQ(std::memcmp(to.data(), "3456", 4), 0);
   EXPECT_EQ(file.read(8, to), 2);
   EXPECT_EQ(file.read(10, to), 0);
-  std::filesystem::remove(path);
 }
 
 TEST(posix_file, what_is_no_file_is_refused) {

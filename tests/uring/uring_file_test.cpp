@@ -20,6 +20,7 @@
 #include "host_experts.hpp"
 #include "hotset/transfer/host_backend.hpp"
 #include "random_source.hpp"
+#include "temporary_folder.hpp"
 
 namespace hotset::uring_file_test {
 namespace {
@@ -40,7 +41,6 @@ class uring_files : public testing::Test {
     if (const auto opened = uring_file::open(path, false); !opened)
       GTEST_SKIP() << opened.error().message;
   }
-  ~uring_files() override { std::filesystem::remove(path); }
 
   static std::byte byte_at(std::size_t at) { return pattern({0_layer, 0_expert}, at / piece, at); }
   static bool is_from(std::size_t at, std::span<const std::byte> bytes) {
@@ -49,8 +49,8 @@ class uring_files : public testing::Test {
     return true;
   }
 
-  const std::string path = testing::TempDir() + "hotset_uring_" +
-                           testing::UnitTest::GetInstance()->current_test_info()->name();
+  const support::temporary_folder folder;
+  const std::string path = folder.file("experts");
 };
 
 TEST_F(uring_files, any_part_of_the_file_is_that_part) {

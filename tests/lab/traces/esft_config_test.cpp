@@ -15,8 +15,8 @@
 #include <gtest/gtest.h>
 
 #include "hotset/adapters/adapter_layout.hpp"
-#include "lab/files/output_file.hpp"
 #include "sim_samples.hpp"
+#include "temporary_folder.hpp"
 
 namespace hotset::lab::esft_config_test {
 namespace {
@@ -171,15 +171,14 @@ TEST_F(published_configurations, of_small_experts_are_smallest_without_gaps) {
 }
 
 TEST(esft_config, a_folder_stands_for_its_expert_cfg) {
-  const auto folder = std::filesystem::temp_directory_path() / "hotset-esft-config-test";
-  std::filesystem::create_directories(folder);
-  write_file(folder / "expert_cfg.json", R"({"experts": {"1": [2], "2": [3]}})");
-  write_file(folder / "model.safetensors", "not looked at");
-  EXPECT_THAT(read_esft_config(folder, two_layers).tuned,
+  const support::temporary_folder folder;
+  folder.write("expert_cfg.json", R"({"experts": {"1": [2], "2": [3]}})");
+  folder.write("model.safetensors", "not looked at");
+  EXPECT_THAT(read_esft_config(folder.path(), two_layers).tuned,
               ElementsAre(ElementsAre(2), ElementsAre(3)));
-  std::filesystem::remove_all(folder);
-  EXPECT_THAT(refusal<trace_error>([&] { (void)read_esft_config(folder, two_layers); }),
-              HasSubstr("hotset-esft-config-test"));
+  const auto gone = folder.path() / "gone";
+  EXPECT_THAT(refusal<trace_error>([&] { (void)read_esft_config(gone, two_layers); }),
+              HasSubstr(gone.string()));
 }
 
 }  // namespace

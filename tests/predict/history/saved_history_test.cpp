@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <fstream>
 #include <limits>
 #include <memory>
@@ -14,10 +13,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
-
 #include "hotset/core/numbers/splitmix64.hpp"
 #include "hotset/predict/history/next_use_values.hpp"
+#include "temporary_folder.hpp"
 #include "token_visit.hpp"
 #include "written_ids.hpp"
 
@@ -316,20 +314,19 @@ struct parameters {
 };
 
 TEST(saved_history, a_policy_names_its_file) {
-  const auto folder = std::filesystem::temp_directory_path();
-  const auto path = (folder / ("hotset_saved_history_" + std::to_string(::getpid()))).string();
+  const hotset::support::temporary_folder folder;
+  const auto path = folder.file("history");
   const auto bytes = sample().save();
   std::ofstream(path, std::ios::binary)
       .write(reinterpret_cast<const char*>(bytes.data()),
              static_cast<std::streamsize>(bytes.size()));
   parameters from{path};
   const auto found = history_source::read(from);
-  std::filesystem::remove(path);
   ASSERT_FALSE(found.validate()) << found.trouble;
   ASSERT_TRUE(found.saved);
   EXPECT_EQ(*found.saved, sample());
-  from.file = path;  // which is gone
-  EXPECT_THAT(history_source::read(from).validate()->message, HasSubstr(path));
+  from.file = folder.file("gone");
+  EXPECT_THAT(history_source::read(from).validate()->message, HasSubstr(from.file));
   from.file = "";
   EXPECT_FALSE(history_source::read(from).saved);
 }

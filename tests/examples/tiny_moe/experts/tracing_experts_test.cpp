@@ -2,11 +2,9 @@
 #include "tiny_moe/experts/tracing_experts.hpp"
 
 #include <algorithm>
-#include <filesystem>
 #include <stdexcept>
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include "hotset/paging/pager.hpp"
 #include "hotset/trace/native_trace_writer.hpp"
@@ -14,6 +12,7 @@
 #include "lab/replay/registry.hpp"
 #include "lab/traces/native_trace.hpp"
 #include "paging_samples.hpp"
+#include "temporary_folder.hpp"
 
 namespace tracing_experts_test {
 namespace {
@@ -47,13 +46,11 @@ recording record(paged_provider& paged, std::size_t max_tokens) {
 
 // Written to a file and read again, as the simulator does.
 hotset::routing_trace through_a_file(const hotset::routing_trace& trace) {
-  const auto path = std::filesystem::path(testing::TempDir()) /
-                    ("hotset_tiny_moe_" + std::to_string(::getpid()) + ".safetensors");
+  const hotset::support::temporary_folder folder;
+  const auto path = folder.path() / "trace.safetensors";
   const auto bad = hotset::write_native_trace(trace, path.string());
   EXPECT_FALSE(bad) << bad->message;
-  auto read = hotset::lab::read_native_trace(path);
-  std::filesystem::remove(path);
-  return read;
+  return hotset::lab::read_native_trace(path);
 }
 
 template <class Pager>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests are compiled several files at a time (HOTSET_TEST_BATCH): what a file calls its own has to be its own.
+// Tests are compiled several files at a time (HOTSET_TEST_BATCH) and run beside each other: what a file calls its own,
+// and what it writes, has to be its own.
 #include <filesystem>
 #include <fstream>
 #include <regex>
@@ -7,10 +8,11 @@
 #include <sstream>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <gtest/gtest.h>
 
-namespace test_namespaces_test {
+namespace test_files_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -42,24 +44,40 @@ std::string fault_of(std::istream& file, const std::string& name) {
   return {};
 }
 
-TEST(test_namespaces, are_named_after_their_files) {
+/// Files of the tests whose names end so.
+std::vector<fs::path> files_that_end(std::string_view ending) {
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::recursive_directory_iterator(tests))
+    if (entry.path().filename().string().ends_with(ending)) files.push_back(entry.path());
+  return files;
+}
+
+TEST(test_files, have_namespaces_of_their_names) {
   int looked_at = 0;
-  for (const auto& entry : fs::recursive_directory_iterator(tests)) {
-    const auto name = entry.path().filename().string();
-    constexpr std::string_view ending = "_test.cpp";
-    if (name.size() <= ending.size() ||
-        name.compare(name.size() - ending.size(), ending.size(), ending) != 0)
-      continue;
-    const auto below = fs::relative(entry.path(), tests);
+  for (const auto& path : files_that_end("_test.cpp")) {
+    const auto below = fs::relative(path, tests);
     if (alone.count(below.begin()->string()) > 0) continue;
-    std::ifstream file(entry.path());
-    EXPECT_EQ(fault_of(file, entry.path().stem().string()), "") << below;
+    std::ifstream file(path);
+    EXPECT_EQ(fault_of(file, path.stem().string()), "") << below;
     ++looked_at;
   }
   EXPECT_GT(looked_at, 300);
 }
 
-TEST(test_namespaces, a_file_without_one_is_seen) {
+// A path that two processes agree on is written by one while the other reads it.
+TEST(test_files, write_where_a_temporary_folder_says) {
+  const std::set<std::string> makes_folders{"temporary_folder.hpp", "run_program.hpp",
+                                            "test_files_test.cpp"};
+  for (const auto& path : files_that_end("pp")) {
+    if (makes_folders.count(path.filename().string()) > 0) continue;
+    std::ifstream file(path);
+    for (std::string line; std::getline(file, line);)
+      for (const auto* shared : {"TempDir()", "temp_directory_path()"})
+        EXPECT_EQ(line.find(shared), std::string::npos) << path << ": " << line;
+  }
+}
+
+TEST(test_files, a_file_without_a_namespace_is_seen) {
   std::istringstream none("#include <a>\n\nnamespace {\n\nint shared;\n\n}  // namespace\n");
   EXPECT_EQ(fault_of(none, "a_test"), "line 3 stands outside of namespace a_test: namespace {");
   std::istringstream before(
@@ -73,4 +91,4 @@ TEST(test_namespaces, a_file_without_one_is_seen) {
 }
 
 }  // namespace
-}  // namespace test_namespaces_test
+}  // namespace test_files_test
