@@ -73,7 +73,7 @@ class lfu {
     auto position = before;
     for (std::size_t i = 0; i < e.used.size(); ++i) {
       const auto r = order_.rank(e.used[i]);  // what was filled for the visit has been counted
-      const bool is_new_use = r.position <= before && is_counted(e.experts[i]);
+      const bool is_new_use = (r.position <= before) & is_counted(e.experts[i]);
       order_.raise(e.used[i], {r.key + (is_new_use ? 1U : 0U), ++position});
     }
     if (!whole_) return;

@@ -38,7 +38,6 @@ class visit_commit {
     if (draft.count.fills != 0) place(hot, plan);
     if (hot.speculating()) speculation::meet(hot, plan);
     tell_eviction(hot, visit, draft, visit.counted(plan));
-    if (draft.count.host != 0) see_bypassed(hot, draft);
   }
 
  private:
@@ -47,9 +46,9 @@ class visit_commit {
   [[gnu::noinline]] HOTSET_FLATTEN static void place(HotSet& hot, const visit_plan& plan) noexcept {
     const auto& context = plan.context();
     auto& ledger = hot.ledger;
-    // What leaves is reported to nobody but the eviction policy, which hears of it with the visit.
-    const bool is_plain = hot.admits_all() && hot.held.layout().precisions() == 1 &&
-                          !hot.departed.listens() && !hot.speculating();
+    // What leaves is reported to the policies alone; the eviction policy hears of it with the visit.
+    const bool is_plain =
+        hot.held.layout().precisions() == 1 && !hot.departed.listens() && !hot.speculating();
     // Every miss was judged and has a copy.
     const bool is_judged = is_plain && plan.fills().size() == ledger.visit.misses;
     std::uint64_t demand = 0;
@@ -58,8 +57,10 @@ class visit_commit {
       bool is_upgrade = false;
       if (!is_plain)
         is_upgrade = give_up(hot, f);
-      else if (f.victim != no_key)
+      else if (f.victim != no_key) {
         ledger.evicted(f.victim);
+        if (!hot.admits_all()) hot.admission.on_evict(f.victim, context.step);
+      }
       demand += bytes;
       if (!is_judged && !is_upgrade && ledger.was_evicted(f.key, context.step)) again += bytes;
     });
@@ -76,19 +77,14 @@ class visit_commit {
     if (f.victim != no_key) hot.account_loss(f.slot, f.victim);
     return lower != no_slot;
   }
-  template <class HotSet>
-  [[gnu::noinline]] static void see_bypassed(HotSet& hot, const plan_draft& draft) noexcept {
-    for (std::size_t i = 0; i < draft.count.distinct; ++i)
-      if (draft.services[i] == service::host)
-        hot.ledger.saw({draft.context.layer, draft.experts[i]});
-  }
 
   /// One event for each pool that the plan uses, at least one. Pre: its fills have their slots.
   template <class HotSet>
   void tell_eviction(HotSet& hot, const visit_lookup& visit, const plan_draft& draft,
                      std::span<const std::uint8_t> counted) noexcept {
-    if (hot.held.layout().precisions() != 1 || draft.reordered || draft.count.host != 0)
+    if (hot.held.layout().precisions() != 1 || draft.reordered)
       return tell_in_order(hot, visit, draft, counted);
+    if (draft.count.host != 0) return tell_admitted(hot, visit, draft, counted);
     const std::size_t count = draft.count.distinct;
     hot.eviction.on_visit(
         visit_event{.context = draft.context,
@@ -98,12 +94,46 @@ class visit_commit {
                     .weights = std::span(draft.weights).first(visit.weighs() ? count : 0),
                     .counted = counted});
   }
+  /// Some of the experts have no slot.
+  template <class HotSet>
+  [[gnu::noinline]] void tell_admitted(HotSet& hot, const visit_lookup& visit,
+                                       const plan_draft& draft,
+                                       std::span<const std::uint8_t> counted) noexcept {
+    std::size_t count = 0;
+    std::size_t bypassed = 0;
+    // No branches: the misses that are refused are unpredictable.
+    for (std::size_t i = 0; i < draft.count.distinct; ++i) {
+      const auto slot = draft.slots[i];
+      used_[count] = slot;
+      experts_[count] = draft.experts[i];
+      weights_[count] = draft.weights[i];
+      bypassed_[bypassed] = {draft.experts[i], draft.weights[i]};
+      count += slot != no_slot ? 1U : 0U;
+      bypassed += slot == no_slot ? 1U : 0U;
+    }
+    const auto refused = std::span(bypassed_).first(bypassed);
+    saw(hot, draft, refused);
+    hot.eviction.on_visit(
+        visit_event{.context = draft.context,
+                    .used = std::span(used_).first(count),
+                    .fills = std::span(draft.fills).first(draft.count.fills),
+                    .experts = std::span(experts_).first(count),
+                    .weights = std::span(weights_).first(visit.weighs() ? count : 0),
+                    .bypassed = refused,
+                    .counted = counted});
+  }
+  template <class HotSet>
+  static void saw(HotSet& hot, const plan_draft& draft,
+                  std::span<const bypassed_use> refused) noexcept {
+    for (const auto& use : refused) hot.ledger.saw({draft.context.layer, use.expert});
+  }
   template <class HotSet>
   [[gnu::noinline]] void tell_in_order(HotSet& hot, const visit_lookup& visit,
                                        const plan_draft& draft,
                                        std::span<const std::uint8_t> counted) noexcept {
     for (std::uint32_t j = 0; j < draft.count.fills; ++j) fill_in_[draft.fills[j].slot] = j;
     const auto bypassed = collect_bypassed(draft);
+    saw(hot, draft, bypassed);
     bool begins = true;
     const auto& layout = hot.held.layout();
     for (const auto precision : each<precision_id>(layout.precisions())) {

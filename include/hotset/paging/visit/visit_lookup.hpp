@@ -167,8 +167,12 @@ class visit_lookup {
   /// Takes in that other experts than before need a copy: those whose service is `fill`.
   void collect_misses(const plan_draft& draft) noexcept {
     miss_count_ = 0;
-    for (std::uint32_t i = 0; i < draft.count.distinct; ++i)
-      if (draft.service_of(i) == service::fill) misses_[miss_count_++] = i;
+    if (draft.all_hits) return;
+    // No branches: the misses that are admitted are unpredictable.
+    for (std::uint32_t i = 0; i < draft.count.distinct; ++i) {
+      misses_[miss_count_] = i;
+      miss_count_ += draft.services[i] == service::fill ? 1U : 0U;
+    }
   }
 
  private:
