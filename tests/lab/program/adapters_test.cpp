@@ -10,13 +10,9 @@ using testing::HasSubstr;
 
 class adapters : public hotset_test::command_line {
  protected:
-  void SetUp() override {
-    command_line::SetUp();
+  adapters() {
     write("one.json", R"({"experts": {"1": [1], "2": [0, 2]}, "shared_experts": false})");
     write("two.json", R"({"experts": {"1": [0, 1], "2": [3]}})");
-  }
-  void write(const std::string& name, const std::string& text) const {
-    hotset_test::write_text(path(name), text);
   }
 };
 
@@ -64,10 +60,8 @@ TEST_F(adapters, plan_counts_what_a_budget_leaves_to_the_cache) {
 }
 
 TEST_F(adapters, plan_prints_tables_that_fit_80_columns) {
-  const auto found = shell("export COLUMNS=80; hotset " + plan +
-                           "one.json two.json --budget 60MiB --kv-bytes-per-token 64KiB");
-  EXPECT_EQ(found.code, 0) << found.err;
-  EXPECT_EQ(found.out,
+  EXPECT_EQ(out_of_shell("export COLUMNS=80; hotset " + plan +
+                         "one.json two.json --budget 60MiB --kv-bytes-per-token 64KiB"),
             "2 adapters of 4 experts x 2 layers; an expert is 3 MiB (2 MiB + 1 MiB)\n"
             "\n"
             "adapter  max  mean  sparsity\n"
@@ -122,14 +116,17 @@ TEST_F(adapters, plan_refuses_options_that_cannot_be) {
     refused(std::string("adapters plan --expert-bytes 3MiB one.json --base=") + base, 2,
             {"--base: '", "experts x MoE layers, such as 64x26"});
   refused("adapters plan --base 4x2 --expert-bytes 3 one.json", 2, {"has no unit", "3MiB"});
-  refused(plan + "one.json --tensors 2MiB,2MiB", 2, {"--tensors: ", "sizes that sum to 3MiB"});
-  refused(plan + "one.json --tensors 2MiB", 2, {"--tensors: ", "sizes that sum to 3MiB"});
-  refused(plan + "one.json --tensors 2MiB,,1MiB", 2, {"--tensors"});
-  refused(plan + "one.json --stride 1", 2, {"stride = 1, accepted: 2.."});
-  refused(plan + "one.json --stride alinged", 2, {"--stride: 'alinged'; accepted: aligned"});
-  refused(plan + "one.json --page 0B", 2, {"--page"});
-  refused(plan + "one.json --budget 1GiB", 2, {"--kv-bytes-per-token"});
-  refused(plan + "one.json --kv-bytes-per-token 1KiB", 2, {"--budget"});
+  for (const auto& [option, said] :
+       {std::pair("--tensors 2MiB,2MiB",
+                  "--tensors: '2MiB,2MiB'; accepted: sizes that sum to 3MiB"),
+        {"--tensors 2MiB", "--tensors: '2MiB'; accepted: sizes that sum to 3MiB"},
+        {"--tensors 2MiB,,1MiB", "--tensors"},
+        {"--stride 1", "stride = 1, accepted: 2.."},
+        {"--stride alinged", "--stride: 'alinged'; accepted: aligned"},
+        {"--page 0B", "--page"},
+        {"--budget 1GiB", "--kv-bytes-per-token"},
+        {"--kv-bytes-per-token 1KiB", "--budget"}})
+    refused(plan + "one.json " + option, 2, {said});
   refused("adapters plan --base 1048576x65536 --expert-bytes 1TiB one.json", 4, {"has 2 layers"});
   refused("adapters plan --base 4x2 --expert-bytes 3TiB one.json", 2, {"tensor_bytes = "});
   refused("adapters plan --base 4x2 --expert-bytes 1TiB one.json --stride 1099511627776", 2,

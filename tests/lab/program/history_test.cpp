@@ -12,14 +12,11 @@ using testing::HasSubstr;
 
 class history : public hotset_test::command_line {
  protected:
-  void SetUp() override {
-    command_line::SetUp();
-    for (const char* name : {"a", "b"}) {
-      const auto made = run(std::string("synth ") + name +
-                            ".trace --layers 4 --experts 16 --top-k 2 --tokens 100 --sequences 3 "
-                            "--zipf 1 --stickiness 0.5 --seed 7");
-      ASSERT_EQ(made.code, 0) << made.err;
-    }
+  history() {
+    for (const std::string name : {"a", "b"})
+      (void)out_of("synth " + name +
+                   ".trace --layers 4 --experts 16 --top-k 2 --tokens 100 --sequences 3 "
+                   "--zipf 1 --stickiness 0.5 --seed 7");
   }
   std::uint64_t misses(const std::string& eviction) {
     return json_of("simulate b.trace --slots 25% --json --eviction " +
@@ -37,17 +34,14 @@ TEST_F(history, is_learnt_saved_and_started_from) {
   EXPECT_EQ(made["model"], 0);
   EXPECT_EQ(made["parts"][0]["name"], "a.trace");
   EXPECT_EQ(made["rows"], made["parts"][0]["rows"]);
-  EXPECT_EQ(made["bytes"], hotset_test::read_text(path("a.history")).size());
-  EXPECT_LT(misses("similar_steps:from=" + path("a.history").string()), misses("similar_steps"));
-  EXPECT_EQ(run("simulate b.trace --slots 25% --admission least_valuable:from=" +
-                path("a.history").string() + " --miss compute_on_host")
-                .code,
-            0);
-  EXPECT_EQ(run("simulate b.trace --slots 25% --prefetch next_layer_top_k --predictor "
-                "similar-steps:from=" +
-                path("a.history").string())
-                .code,
-            0);
+  EXPECT_EQ(made["bytes"], read("a.history").size());
+  EXPECT_LT(misses("similar_steps:from=a.history"), misses("similar_steps"));
+  (void)out_of(
+      "simulate b.trace --slots 25% --admission least_valuable:from=a.history --miss "
+      "compute_on_host");
+  (void)out_of(
+      "simulate b.trace --slots 25% --prefetch next_layer_top_k --predictor "
+      "similar-steps:from=a.history");
 }
 
 TEST_F(history, goes_on_from_another_of_which_a_share_counts) {
@@ -60,27 +54,24 @@ TEST_F(history, goes_on_from_another_of_which_a_share_counts) {
   EXPECT_EQ(half["parts"][0]["rows"], (a["rows"].get<int>() + 1) / 2);
   const auto few = json_of("history a.trace b.trace --rows 256 --out few.history --json");
   EXPECT_EQ(few["rows"], 256);
-  const auto text = run("history --from both.history --out again.history");
-  EXPECT_EQ(text.code, 0) << text.err;
-  EXPECT_THAT(text.out, HasSubstr("both.history: " + both["rows"].dump() + " tokens"));
-  EXPECT_EQ(hotset_test::read_text(path("again.history")),
-            hotset_test::read_text(path("both.history")));
+  EXPECT_THAT(out_of("history --from both.history --out again.history"),
+              HasSubstr("both.history: " + both["rows"].dump() + " tokens"));
+  EXPECT_EQ(read("again.history"), read("both.history"));
 }
 
 TEST_F(history, belongs_to_a_model) {
-  ASSERT_EQ(run("history a.trace --model 5 --out five.history").code, 0);
+  (void)out_of("history a.trace --model 5 --out five.history");
   EXPECT_EQ(json_of("history b.trace --from five.history --out t --json")["model"], 5);
   refused("history b.trace --from five.history --model 6 --out six.history", 2,
           {"five.history", "a history of model 5, accepted: 6"});
   EXPECT_FALSE(std::filesystem::exists(path("six.history")));
-  refused("simulate b.trace --slots 25% --eviction similar_steps:model=6:from=" +
-              path("five.history").string(),
-          2, {"five.history: a history of model 5, accepted: 6"});
+  refused("simulate b.trace --slots 25% --eviction similar_steps:model=6:from=five.history", 2,
+          {"five.history: a history of model 5, accepted: 6"});
 }
 
 TEST_F(history, refuses_what_it_cannot_use) {
-  ASSERT_EQ(run("synth other.trace --layers 4 --experts 8 --top-k 2 --tokens 60").code, 0);
-  ASSERT_EQ(run("history other.trace --out other.history").code, 0);
+  (void)out_of("synth other.trace --layers 4 --experts 8 --top-k 2 --tokens 60");
+  (void)out_of("history other.trace --out other.history");
   refused("history --out x", 2, {"nothing to learn from; accepted: traces, or --from"});
   refused("history a.trace", 2, {"--out"});
   refused("history a.trace --share 0.5 --out x", 2, {"--from"});
@@ -90,9 +81,8 @@ TEST_F(history, refuses_what_it_cannot_use) {
   refused("history --from a.trace --out x", 4, {"a.trace", "no routing history"});
   refused("history --from missing --out x", 4, {"missing"});
   refused("history a.trace --rows 300 --out x", 2, {"history rows = 300", "a multiple of 256"});
-  refused("simulate b.trace --slots 25% --eviction similar_steps:from=" +
-              path("other.history").string(),
-          2, {"other.history: a history of 4 layers x 8 experts"});
+  refused("simulate b.trace --slots 25% --eviction similar_steps:from=other.history", 2,
+          {"other.history: a history of 4 layers x 8 experts"});
   refused("simulate b.trace --slots 25% --eviction similar_steps:from=missing", 2, {"missing"});
   EXPECT_FALSE(std::filesystem::exists(path("x")));
 }

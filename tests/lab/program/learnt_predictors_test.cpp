@@ -11,6 +11,7 @@
 #include "hotset/trace/native_trace_writer.hpp"
 #include "hotset/trace/routing_trace.hpp"
 #include "run_program.hpp"
+#include "sim_samples.hpp"
 
 namespace learnt_predictors_test {
 namespace {
@@ -19,25 +20,16 @@ class learnt_predictors : public hotset_test::command_line {
  protected:
   /// Three layers of 4 experts, top-1: the hidden state of each layer says which expert the next one routes.
   void write_trace(const std::string& name, bool hidden) const {
-    hotset::routing_trace trace;
-    trace.name = "told";
-    trace.layers = 3;
-    trace.experts = 4;
-    trace.top_k = 1;
+    auto trace = hotset::support::empty_trace(3, 4, 1);
     trace.expert_bytes = {100};
     std::vector<std::uint16_t> states;
-    for (std::uint32_t t = 0; t < 160; ++t) {
-      trace.step.push_back(t);
-      trace.sequence.push_back(t / 16);
-      trace.kind.push_back(hotset::request_class::decode);
-      const std::int32_t routed[] = {static_cast<std::int32_t>(t * 7 % 4),
-                                     static_cast<std::int32_t>(t / 4 % 4),
-                                     static_cast<std::int32_t>(t * t / 3 % 4), 0};
-      for (int l = 0; l < 3; ++l) {
-        trace.ids.push_back(hotset::expert_id{routed[l]});
+    for (std::int32_t t = 0; t < 160; ++t) {
+      const std::vector<std::int32_t> routed{t * 7 % 4, t / 4 % 4, t * t / 3 % 4};
+      hotset::support::add_step(trace, {{routed}});
+      trace.sequence.back() = static_cast<std::uint32_t>(t / 16);
+      for (const auto next : {routed[1], routed[2], 0})
         for (int i = 0; i < 4; ++i)
-          states.push_back(hotset::float_to_half(routed[l + 1] == i ? 1.0F : 0.0F));
-      }
+          states.push_back(hotset::float_to_half(next == i ? 1.0F : 0.0F));
     }
     if (hidden) {
       trace.hidden_width = 4;
@@ -55,7 +47,7 @@ class learnt_predictors : public hotset_test::command_line {
       for (std::size_t e = 0; e < 4; ++e) made->of(layer, 1).scores[5 * e] = 9;
     std::string text;
     for (const auto b : made->save()) text += static_cast<char>(b);
-    hotset_test::write_text(path(name), text);
+    write(name, text);
   }
 };
 
@@ -83,10 +75,9 @@ TEST_F(learnt_predictors, a_gate_prefetches_by_hidden_states) {
 }
 
 TEST_F(learnt_predictors, a_co_activation_table_prefetches_without_scores) {
-  const auto made =
-      run("synth a.trace --layers 4 --experts 8 --top-k 2 --tokens 60 --sequences 3 --zipf 1 "
-          "--stickiness 0.5 --seed 97");
-  ASSERT_EQ(made.code, 0) << made.err;
+  (void)out_of(
+      "synth a.trace --layers 4 --experts 8 --top-k 2 --tokens 60 --sequences 3 --zipf 1 "
+      "--stickiness 0.5 --seed 97");
   const auto rows = json_of(
       "simulate a.trace --slots 50% --prefetch no_prefetch,next_layer_top_k --predictor "
       "co-activation --link 1GB/s --json")["results"];

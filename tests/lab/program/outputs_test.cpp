@@ -8,8 +8,6 @@
 namespace outputs_test {
 namespace {
 
-using hotset_test::read_text;
-using hotset_test::write_text;
 using testing::HasSubstr;
 using names = std::vector<std::string>;
 
@@ -43,10 +41,8 @@ TEST_F(outputs, a_device_stays_a_device) {
         std::string("export t.trace null --to oracle-general"),
         std::string("simulate t.trace --out null --decisions null"),
         std::string("curve t.trace --out null")}) {
-    SCOPED_TRACE(command);
-    const auto result = run(command);
-    EXPECT_EQ(result.code, 0) << result.err;
-    EXPECT_TRUE(S_ISCHR(mode_of("null")));
+    (void)out_of(command);
+    EXPECT_TRUE(S_ISCHR(mode_of("null"))) << command;
     EXPECT_EQ(files(), (names{"null", "t.trace"}));
   }
 }
@@ -54,14 +50,13 @@ TEST_F(outputs, a_device_stays_a_device) {
 TEST_F(outputs, links_are_followed_and_stay) {
   make_trace("want.trace");
   const std::string same = std::string(small) + " --prefill 4";
-  write_text(path("old.trace"), "earlier");
-  const auto result = shell(
+  write("old.trace", "earlier");
+  const auto listed = out_of_shell(
       "mkdir d; ln -s ../old.trace d/link; hotset synth d/link " + same +
       " && test -L d/link && cmp old.trace want.trace; ln -s new.trace dangling; hotset synth "
       "dangling " +
       same + " && test -L dangling && cmp new.trace want.trace; ls d");
-  EXPECT_EQ(result.code, 0) << result.err;
-  EXPECT_THAT(result.out, testing::EndsWith("\nlink\n"));
+  EXPECT_THAT(listed, testing::EndsWith("\nlink\n"));
   EXPECT_EQ(files(), (names{"d", "dangling", "new.trace", "old.trace", "want.trace"}));
   const auto loop = shell("ln -s b a; ln -s a b; hotset synth a");
   EXPECT_EQ(loop.code, 1);
@@ -70,11 +65,10 @@ TEST_F(outputs, links_are_followed_and_stay) {
 }
 
 TEST_F(outputs, the_mode_is_kept_and_a_new_file_obeys_the_umask) {
-  const auto result = shell(
+  (void)out_of_shell(
       "umask 022; echo earlier >t.trace; chmod 600 t.trace; hotset synth t.trace && hotset "
       "synth new.trace && umask 077 && hotset synth own.trace && echo earlier >group.json && "
       "chmod 664 group.json && hotset curve t.trace --out group.json");
-  EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_EQ(mode_of("t.trace") & 07777U, 0600U);
   EXPECT_EQ(mode_of("new.trace") & 07777U, 0644U);
   EXPECT_EQ(mode_of("own.trace") & 07777U, 0600U);
@@ -83,9 +77,9 @@ TEST_F(outputs, the_mode_is_kept_and_a_new_file_obeys_the_umask) {
 
 TEST_F(outputs, the_owner_is_kept) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can make files of others";
-  write_text(path("t.trace"), "earlier");
+  write("t.trace", "earlier");
   ASSERT_EQ(::chown(path("t.trace").c_str(), 1234, 5678), 0);
-  ASSERT_EQ(run("synth t.trace").code, 0);
+  (void)out_of("synth t.trace");
   struct stat facts {};
   ASSERT_EQ(::stat(path("t.trace").c_str(), &facts), 0);
   EXPECT_EQ(facts.st_uid, 1234U);
@@ -97,12 +91,12 @@ TEST_F(outputs, a_file_that_may_not_be_written_is_not_replaced) {
       ::geteuid() == 0
           ? "chmod 777 .; setpriv --reuid 1234 --regid 1234 --clear-groups '" HOTSET_CLI "'"
           : "hotset";
-  write_text(path("t.trace"), "earlier");
+  write("t.trace", "earlier");
   const auto result = shell("chmod 444 t.trace; " + as_other + " synth t.trace");
   if (result.code == 127) GTEST_SKIP() << "no setpriv here";
   EXPECT_EQ(result.code, 1);
   EXPECT_THAT(result.err, HasSubstr("hotset: t.trace: cannot be written: Permission denied"));
-  EXPECT_EQ(read_text(path("t.trace")), "earlier");
+  EXPECT_EQ(read("t.trace"), "earlier");
 }
 
 TEST_F(outputs, a_dash_is_standard_output_everywhere) {
@@ -113,7 +107,7 @@ TEST_F(outputs, a_dash_is_standard_output_everywhere) {
     SCOPED_TRACE(to);
     const auto synth = run("synth " + to + " " + same);
     EXPECT_EQ(synth.code, 0);
-    EXPECT_EQ(synth.out, read_text(path("t.trace")));
+    EXPECT_EQ(synth.out, read("t.trace"));
     EXPECT_THAT(synth.err, HasSubstr("24 tokens, 2 layers"));
     EXPECT_EQ(run("import t.trace " + to).out, synth.out);
     EXPECT_EQ(run("export t.trace " + to + " --to native").out, synth.out);
@@ -124,9 +118,8 @@ TEST_F(outputs, a_dash_is_standard_output_everywhere) {
     const auto requests = run("synth-requests " + to);
     EXPECT_TRUE(requests.out.starts_with("{")) << requests.out.substr(0, 80);
     EXPECT_THAT(requests.err, HasSubstr(" requests, "));
-    ASSERT_EQ(run("export t.trace t.oracle --to oracle-general").code, 0);
-    EXPECT_EQ(run("export t.trace " + to + " --to oracle-general").out,
-              read_text(path("t.oracle")));
+    (void)out_of("export t.trace t.oracle --to oracle-general");
+    EXPECT_EQ(run("export t.trace " + to + " --to oracle-general").out, read("t.oracle"));
     const auto decisions = run("simulate t.trace --slots 4 --out ignored --decisions " + to);
     EXPECT_TRUE(decisions.out.starts_with("{")) << decisions.out.substr(0, 80);
   }
@@ -136,18 +129,16 @@ TEST_F(outputs, a_dash_is_standard_output_everywhere) {
 TEST_F(outputs, standard_output_that_is_a_file_is_gone_on_with) {
   make_trace("t.trace");
   link_standard_output();
-  const auto result = shell(
+  const auto last = out_of_shell(
       "{ echo before; hotset curve t.trace --csv --out stdout; echo after; } >all; "
       "{ echo before; hotset curve t.trace --csv; echo after; } >want; cmp all want && "
-      "exec 5>five && hotset curve t.trace --csv --out /proc/self/fd/5 && echo more >&5 && tail -n "
-      "1 "
-      "five");
-  EXPECT_EQ(result.code, 0) << result.err;
-  EXPECT_EQ(result.out, "more\n");
+      "exec 5>five && hotset curve t.trace --csv --out /proc/self/fd/5 && echo more >&5 && "
+      "tail -n 1 five");
+  EXPECT_EQ(last, "more\n");
 }
 
 TEST_F(outputs, a_dot_slash_dash_is_a_file) {
-  ASSERT_EQ(run("synth ./-").code, 0);
+  (void)out_of("synth ./-");
   EXPECT_EQ(files(), names{"-"});
 }
 
@@ -163,26 +154,23 @@ TEST_F(outputs, binary_to_a_terminal_is_refused_and_text_is_not) {
     EXPECT_THAT(result.out, HasSubstr("is a terminal; accepted: a file or a pipe")) << command;
     EXPECT_EQ(std::count(result.out.begin(), result.out.end(), '\n'), 1) << result.out;
   }
-  const auto text =
-      shell("script -qec \"'" HOTSET_CLI "' curve t.trace --out -\" /dev/null </dev/null");
-  EXPECT_EQ(text.code, 0);
-  EXPECT_THAT(text.out, HasSubstr("accesses"));
+  EXPECT_THAT(
+      out_of_shell("script -qec \"'" HOTSET_CLI "' curve t.trace --out -\" /dev/null </dev/null"),
+      HasSubstr("accesses"));
 }
 
 TEST_F(outputs, a_folder_is_refused_by_the_name_that_was_given) {
-  const auto result = shell("mkdir d; hotset synth d");
-  EXPECT_EQ(result.code, 1);
-  EXPECT_THAT(result.err, HasSubstr("hotset: d: is a folder; accepted: a file"));
-  const auto nowhere = run("synth no/where.trace");
-  EXPECT_EQ(nowhere.code, 1);
-  EXPECT_THAT(nowhere.err, HasSubstr("hotset: no/where.trace: cannot be created: No such file or "
-                                     "directory; accepted: a path in a folder that exists"));
+  std::filesystem::create_directory(path("d"));
+  refused("synth d", 1, {"d: is a folder; accepted: a file"});
+  refused("synth no/where.trace", 1,
+          {"no/where.trace: cannot be created: No such file or directory; accepted: a path in a "
+           "folder that exists"});
   EXPECT_EQ(files(), names{"d"});
 }
 
 TEST_F(outputs, the_longest_name_that_a_file_can_have) {
   const std::string longest(255, 'x');
-  EXPECT_EQ(run("synth " + longest).code, 0);
+  (void)out_of("synth " + longest);
   EXPECT_EQ(files(), names{longest});
 }
 
@@ -201,8 +189,7 @@ TEST_F(outputs, a_full_file_system_is_said_to_be_full) {
 TEST_F(outputs, a_file_size_limit_is_a_failure_that_leaves_nothing) {
   const auto result = shell("ulimit -f 4; hotset synth t.trace --tokens 20000");
   EXPECT_EQ(result.code, 1);
-  EXPECT_THAT(result.err,
-              HasSubstr("hotset: t.trace: cannot be written: File too large: 4096 of "));
+  EXPECT_THAT(result.err, HasSubstr("t.trace: cannot be written: File too large: 4096 of "));
   EXPECT_EQ(files(), names{});
 }
 
@@ -218,8 +205,7 @@ TEST_F(outputs, a_closed_standard_output_is_an_error_and_no_file_takes_its_place
 TEST_F(outputs, a_reader_of_a_named_pipe_that_goes_away_is_no_error) {
   const auto result = shell(
       "mkfifo pipe; timeout 60 head -c 10 pipe >/dev/null & hotset synth pipe --tokens 20000; "
-      "code=$?; wait; "
-      "exit $code");
+      "code=$?; wait; exit $code");
   EXPECT_EQ(result.code, 0);
   EXPECT_EQ(result.err, "");
 }
@@ -227,9 +213,8 @@ TEST_F(outputs, a_reader_of_a_named_pipe_that_goes_away_is_no_error) {
 /// Starts hotset in the background and ends it by a signal once its unfinished file is there.
 std::string interrupted(const std::string& arguments, const std::string& signal) {
   return "set -m; '" HOTSET_CLI "' " + arguments +
-         " & for i in {1..1000}; do ls -A | grep -q partial && break; sleep 0.01; done; ls -A | "
-         "grep "
-         "-c partial; kill -" +
+         " & for i in {1..1000}; do ls -A | grep -q partial && break; sleep 0.01; done; "
+         "ls -A | grep -c partial; kill -" +
          signal + " $!; wait $! 2>/dev/null; code=$?; ls; exit $code";
 }
 
@@ -238,12 +223,12 @@ TEST_F(outputs, an_interrupted_program_leaves_nothing_and_ends_by_the_signal) {
       {"INT", 130}, {"TERM", 143}, {"HUP", 129}, {"QUIT", 131}};
   for (const auto& [signal, code] : signals) {
     SCOPED_TRACE(signal);
-    write_text(path("t.trace"), "earlier");
+    write("t.trace", "earlier");
     const auto result =
         shell("ulimit -c 0; " + interrupted("synth t.trace --tokens 100000000", signal));
     EXPECT_EQ(result.code, code) << result.err;
     EXPECT_EQ(result.out, "1\nt.trace\n");
-    EXPECT_EQ(read_text(path("t.trace")), "earlier");
+    EXPECT_EQ(read("t.trace"), "earlier");
   }
 }
 
@@ -262,10 +247,9 @@ TEST_F(outputs, all_outputs_of_a_command_are_removed) {
 TEST_F(outputs, an_ignored_signal_stays_ignored) {
   make_trace("t.trace");
   // The command waits for its input with its output begun.
-  const auto result = shell(
+  (void)out_of_shell(
       "mkfifo in; trap '' HUP; hotset import in x.trace & for i in {1..1000}; do ls -A | grep -q "
       "partial && break; sleep 0.01; done; kill -HUP $!; cat t.trace >in; wait $!");
-  EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_EQ(files(), (names{"in", "t.trace", "x.trace"}));
 }
 

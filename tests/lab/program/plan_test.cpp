@@ -15,26 +15,22 @@ TEST_F(plan_command, plans_a_known_model) {
   EXPECT_EQ(json["model"]["bytes_per_expert_slot"], 452984832);
   EXPECT_GE(json["kv_tokens"].get<std::uint64_t>(), 4 * 8192U);
   EXPECT_EQ(json["binds"], "floor");
-  const auto text = run("plan --model qwen3-30b-a3b --vram 24GiB --out plan.txt");
-  EXPECT_EQ(text.code, 0) << text.err;
-  EXPECT_EQ(text.out, "");
-  EXPECT_THAT(hotset_test::read_text(path("plan.txt")), HasSubstr("--kv-cache-memory-bytes"));
+  EXPECT_EQ(out_of("plan --model qwen3-30b-a3b --vram 24GiB --out plan.txt"), "");
+  EXPECT_THAT(read("plan.txt"), HasSubstr("--kv-cache-memory-bytes"));
 }
 
 TEST_F(plan_command, takes_a_trace_and_requests) {
-  const auto made = run("synth t.trace --layers 16 --experts 64 --top-k 8 --tokens 200 --seed 3");
-  ASSERT_EQ(made.code, 0) << made.err;
-  hotset_test::write_text(path("requests.jsonl"),
-                          R"({"timestamp":0,"input_length":1024,"output_length":9,"hash_ids":[0,1]}
+  (void)out_of("synth t.trace --layers 16 --experts 64 --top-k 8 --tokens 200 --seed 3");
+  write("requests.jsonl",
+        R"({"timestamp":0,"input_length":1024,"output_length":9,"hash_ids":[0,1]}
 {"timestamp":5,"input_length":1024,"output_length":9,"hash_ids":[0,2]}
 )");
   const auto json = json_of(
       "plan --model olmoe-1b-7b --vram 8GiB --trace t.trace --kv-trace requests.jsonl --json");
   EXPECT_GT(json["predicted"]["hit_rate"].get<double>(), 0);
   EXPECT_FALSE(json["predicted"]["held_out_misses"].is_null());
-  const auto other = run("plan --model mixtral-8x7b --vram 80GiB --trace t.trace");
-  EXPECT_EQ(other.code, 2);
-  EXPECT_THAT(other.err, HasSubstr("accepted: 32 x 8, the model's"));
+  refused("plan --model mixtral-8x7b --vram 80GiB --trace t.trace", 2,
+          {"accepted: 32 x 8, the model's"});
 }
 
 TEST_F(plan_command, takes_a_model_by_hand) {
@@ -46,36 +42,29 @@ TEST_F(plan_command, takes_a_model_by_hand) {
   for (const auto* key : {"cap", "kv_blocks", "kv_bytes", "budget_bytes", "predicted", "quotas"})
     EXPECT_EQ(json[key], same[key]) << key;
   EXPECT_EQ(json["model"]["name"], "by hand");
-  const auto without = run("plan --vram 24GiB " + hand);
-  EXPECT_EQ(without.code, 0) << without.err;
-  EXPECT_THAT(without.out, HasSubstr("note: no resident bytes by hand"));
-  const auto corrected =
-      run("plan --model qwen3-30b-a3b --vram 24GiB --expert-bytes 3MiB --resident-bytes 1GiB");
-  EXPECT_EQ(corrected.code, 0) << corrected.err;
-  EXPECT_THAT(corrected.out, HasSubstr("note: size of an expert by hand: 3 MiB; 9 MiB was read"));
-  EXPECT_THAT(corrected.out,
-              HasSubstr("note: what stays resident by hand: 1 GiB; 2.9 GiB was read"));
+  EXPECT_THAT(out_of("plan --vram 24GiB " + hand), HasSubstr("note: no resident bytes by hand"));
+  EXPECT_THAT(
+      out_of("plan --model qwen3-30b-a3b --vram 24GiB --expert-bytes 3MiB --resident-bytes 1GiB"),
+      testing::AllOf(HasSubstr("note: size of an expert by hand: 3 MiB; 9 MiB was read"),
+                     HasSubstr("note: what stays resident by hand: 1 GiB; 2.9 GiB was read")));
 }
 
 TEST_F(plan_command, refuses_a_model_by_hand_that_is_not_whole) {
-  refused("plan --vram 24GiB", 2, {"--model is required, or by hand --layers"});
-  refused(
-      "plan --vram 24GiB --layers 4 --experts 8", 2,
-      {"a model by hand: top-k, expert-bytes, kv-bytes-per-token is missing; accepted: --layers"});
-  refused("plan --vram 24GiB --layers 0", 2, {"--layers: '0'; accepted: 1..65536"});
-  refused("plan --vram 24GiB --model olmoe-1b-7b --layers 4", 2, {"layers and experts by hand"});
-  refused(
-      "plan --vram 24GiB --layers 4 --experts 8 --top-k 9 --expert-bytes 1MiB "
-      "--kv-bytes-per-token 1KiB",
-      2, {"top_k = 9, accepted: 1..8"});
-  refused(
-      "plan --vram 24GiB --layers 4 --experts 8 --top-k 2 --expert-bytes x "
-      "--kv-bytes-per-token 1KiB",
-      2, {"--expert-bytes: 'x'; accepted"});
+  for (const auto& [options, why] :
+       {std::pair("", "--model is required, or by hand --layers"),
+        {"--layers 4 --experts 8",
+         "a model by hand: top-k, expert-bytes, kv-bytes-per-token is missing; accepted: --layers"},
+        {"--layers 0", "--layers: '0'; accepted: 1..65536"},
+        {"--model olmoe-1b-7b --layers 4", "layers and experts by hand"},
+        {"--layers 4 --experts 8 --top-k 9 --expert-bytes 1MiB --kv-bytes-per-token 1KiB",
+         "top_k = 9, accepted: 1..8"},
+        {"--layers 4 --experts 8 --top-k 2 --expert-bytes x --kv-bytes-per-token 1KiB",
+         "--expert-bytes: 'x'; accepted"}})
+    refused(std::string("plan --vram 24GiB ") + options, 2, {why});
 }
 
 TEST_F(plan_command, a_number_that_no_double_holds_is_one_line) {
-  hotset_test::write_text(path("config.json"), R"({"model_type":"mixtral","rope_theta":1e999})");
+  write("config.json", R"({"model_type":"mixtral","rope_theta":1e999})");
   refused("plan --model config.json --vram 24GiB", 4, {"config.json", "no double"});
 }
 
@@ -89,9 +78,8 @@ TEST_F(plan_command, takes_several_devices) {
   EXPECT_EQ(json["model"]["experts"], 256);
   EXPECT_THAT(json["settings"]["vllm"].get<std::string>(),
               HasSubstr("--data-parallel-size 4 --enable-expert-parallel"));
-  const auto text = run("plan --model minimax-m2 --vram 48GiB --devices 4 --parallel tensor");
-  EXPECT_EQ(text.code, 0) << text.err;
-  EXPECT_THAT(text.out, HasSubstr("a part of each of 256 experts"));
+  EXPECT_THAT(out_of("plan --model minimax-m2 --vram 48GiB --devices 4 --parallel tensor"),
+              HasSubstr("a part of each of 256 experts"));
   refused("plan --model minimax-m2 --vram 48GiB --devices 0", 2, {"--devices: '0'; accepted: 1.."});
   refused("plan --model minimax-m2 --vram 48GiB --devices 257", 2,
           {"devices = 257, accepted: 1..256, the experts of a layer"});
@@ -102,7 +90,7 @@ TEST_F(plan_command, takes_several_devices) {
 }
 
 TEST_F(plan_command, requests_alone_leave_layers_of_one_curve_even) {
-  ASSERT_EQ(run("synth-requests chats.jsonl --requests 40").code, 0);
+  (void)out_of("synth-requests chats.jsonl --requests 40");
   for (const auto* model : {"qwen3-30b-a3b --vram 24GiB", "deepseek-v2-lite --vram 16GiB"}) {
     const auto json = json_of(std::string("plan --json --kv-trace chats.jsonl --model ") + model);
     const auto quotas = json["quotas"].get<std::vector<int>>();
@@ -112,8 +100,8 @@ TEST_F(plan_command, requests_alone_leave_layers_of_one_curve_even) {
 }
 
 TEST_F(plan_command, bits_of_the_cache_are_the_checkpoints_unless_an_option_says_others) {
-  hotset_test::write_text(path("config.json"),
-                          R"({"model_type":"mixtral","torch_dtype":"bfloat16","hidden_size":32,
+  write("config.json",
+        R"({"model_type":"mixtral","torch_dtype":"bfloat16","hidden_size":32,
 "num_hidden_layers":2,"vocab_size":10,"num_attention_heads":2,"num_local_experts":4,
 "num_experts_per_tok":2,"intermediate_size":8,"quantization_config":{"quant_method":"fp8",
 "kv_cache_scheme":{"num_bits":8,"type":"float"}}})");
@@ -123,9 +111,7 @@ TEST_F(plan_command, bits_of_the_cache_are_the_checkpoints_unless_an_option_says
     EXPECT_EQ(json_of(plan + options)["model"]["kv_bytes_per_token"], bytes) << options;
   EXPECT_THAT(json_of(plan)["settings"]["vllm"].get<std::string>(),
               HasSubstr("--kv-cache-dtype fp8"));
-  const auto refused = run(plan + " --kv-bits half");
-  EXPECT_EQ(refused.code, 2);
-  EXPECT_THAT(refused.err, HasSubstr("--kv-bits: 'half'; accepted: auto or 0.5..64"));
+  refused(plan + " --kv-bits half", 2, {"--kv-bits: 'half'; accepted: auto or 0.5..64"});
 }
 
 TEST_F(plan_command, tells_engines_of_the_type_of_the_cache) {
@@ -135,23 +121,18 @@ TEST_F(plan_command, tells_engines_of_the_type_of_the_cache) {
 }
 
 TEST_F(plan_command, refuses_what_it_does_not_know) {
-  const auto refused = [&](const std::string& options, int code, const char* why) {
-    const auto found = run("plan " + options);
-    EXPECT_EQ(found.code, code) << options;
-    EXPECT_THAT(found.err, HasSubstr(why)) << options;
-    EXPECT_EQ(found.out, "");
-  };
-  refused("--model gpt-2 --vram 24GiB", 2, "unknown model 'gpt-2', accepted: olmoe-1b-7b");
-  refused("--model qwen3-30b-a3b", 2, "--vram is required");
-  refused("--model qwen3-30b-a3b --vram 24XB", 2, "--vram: '24XB'; accepted");
-  refused("--model qwen3-30b-a3b --vram 24GiB --reserve -1GiB", 2, "--reserve: '-1GiB'; accepted");
-  refused("--model qwen3-30b-a3b --vram 24GiB --context 99999999", 2, "the model's own");
-  refused("--model qwen3-30b-a3b --vram 24GiB --link 0GB/s", 2, "--link: '0GB/s'");
-  refused("--model qwen3-30b-a3b --vram 24GiB --concurrency 0", 2, "--concurrency: '0'");
-  refused("--model qwen3-30b-a3b --vram 24GiB --kv-trace absent.jsonl", 4, "absent.jsonl");
-  refused("--model qwen3-30b-a3b --vram 4GiB", 3, "accepted: ");
-  hotset_test::write_text(path("config.json"), R"({"model_type":"bert"})");
-  refused("--model config.json --vram 24GiB", 4, "model_type");
+  write("config.json", R"({"model_type":"bert"})");
+  const std::string qwen = "plan --model qwen3-30b-a3b ";
+  refused("plan --model gpt-2 --vram 24GiB", 2, {"unknown model 'gpt-2', accepted: olmoe-1b-7b"});
+  refused("plan --model config.json --vram 24GiB", 4, {"model_type"});
+  refused(qwen, 2, {"--vram is required"});
+  refused(qwen + "--vram 24XB", 2, {"--vram: '24XB'; accepted"});
+  refused(qwen + "--vram 24GiB --reserve -1GiB", 2, {"--reserve: '-1GiB'; accepted"});
+  refused(qwen + "--vram 24GiB --context 99999999", 2, {"the model's own"});
+  refused(qwen + "--vram 24GiB --link 0GB/s", 2, {"--link: '0GB/s'"});
+  refused(qwen + "--vram 24GiB --concurrency 0", 2, {"--concurrency: '0'"});
+  refused(qwen + "--vram 24GiB --kv-trace absent.jsonl", 4, {"absent.jsonl"});
+  refused(qwen + "--vram 4GiB", 3, {"accepted: "});
 }
 
 }  // namespace

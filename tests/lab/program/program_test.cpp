@@ -15,9 +15,7 @@ constexpr const char* subcommands[] = {
     "adapters plan", "import",   "export", "synth", "synth-requests", "completion", "help"};
 
 TEST_F(program, help_and_version_succeed) {
-  const auto version = run("--version");
-  EXPECT_EQ(version.code, 0);
-  EXPECT_THAT(version.out, testing::MatchesRegex("hotset [0-9]+\\.[0-9]+\\.[0-9]+\n"));
+  EXPECT_THAT(out_of("--version"), testing::MatchesRegex("hotset [0-9]+\\.[0-9]+\\.[0-9]+\n"));
   const auto help = run("--help");
   EXPECT_EQ(help.code, 0);
   EXPECT_EQ(help.err, "");
@@ -35,11 +33,10 @@ TEST_F(program, alone_it_says_what_there_is) {
 
 TEST_F(program, every_subcommand_has_help_with_examples) {
   for (const char* name : subcommands) {
-    const auto help = run(std::string(name) + " --help");
-    EXPECT_EQ(help.code, 0) << name;
-    EXPECT_THAT(help.out, HasSubstr("Usage: hotset " + std::string(name)));
-    EXPECT_THAT(help.out, HasSubstr("Examples:")) << name;
-    EXPECT_EQ(run("help " + std::string(name)).out, help.out);
+    const auto help = out_of(std::string(name) + " --help");
+    EXPECT_THAT(help, HasSubstr("Usage: hotset " + std::string(name)));
+    EXPECT_THAT(help, HasSubstr("Examples:")) << name;
+    EXPECT_EQ(run("help " + std::string(name)).out, help);
   }
   refused("help simulat", 2,
           {"help: 'simulat' (did you mean simulate?); accepted: info, simulate"});
@@ -63,14 +60,14 @@ TEST_F(program, help_fits_the_terminal) {
 }
 
 TEST_F(program, broken_examples_of_help_can_be_pasted) {
-  ASSERT_EQ(run("synth routes.trace --layers 4 --experts 32 --top-k 2 --tokens 9").code, 0);
+  (void)out_of("synth routes.trace --layers 4 --experts 32 --top-k 2 --tokens 9");
   const auto help = shell("COLUMNS=60 hotset help simulate").out;
   const auto at = help.find("--eviction lru,lfu:history=resident");
   ASSERT_NE(at, std::string::npos);
   const auto begin = help.rfind("  hotset simulate routes.trace", at);
   auto example = help.substr(begin, help.find("  hotset", at) - begin);
   EXPECT_THAT(example, HasSubstr(" \\\n"));
-  EXPECT_EQ(shell(example).code, 0) << example;
+  (void)out_of_shell(example);
 }
 
 TEST_F(program, wrong_usage_is_2) {
@@ -109,12 +106,11 @@ TEST_F(program, sizes_and_rates_without_a_unit_are_refused_everywhere) {
   no_unit("import t.trace s.trace --expert-bytes 9", "9MiB");
   no_unit("info t.trace --block-bytes 4096", "4096B");
   const std::string split = "simulate-split t.trace --kv-trace r.jsonl ";
-  const auto made = run("synth-requests r.jsonl --requests 4");
-  ASSERT_EQ(made.code, 0) << made.err;
+  (void)out_of("synth-requests r.jsonl --requests 4");
   no_unit(split + "--budget 12 --kv-token-bytes 1KiB", "12GiB");
   no_unit(split + "--budget 12GiB --kv-token-bytes 96", "96KiB");
   EXPECT_THAT(files(), testing::ElementsAre("r.jsonl", "t.trace"));
-  EXPECT_EQ(run("simulate t.trace --budget 4194304B").code, 0);
+  (void)out_of("simulate t.trace --budget 4194304B");
 }
 
 TEST_F(program, mistyped_names_are_recognised) {

@@ -8,22 +8,17 @@
 namespace progress_test {
 namespace {
 
-class progress : public hotset_test::command_line {
+class progress : public hotset_test::traced_command_line {
  protected:
-  void SetUp() override {
-    command_line::SetUp();
-    make_trace("t.trace");
-    ASSERT_EQ(shell("hotset synth l.trace --layers 4 --experts 16 --top-k 2 --tokens 3000 --seed 1 "
-                    "&& hotset synth-requests r.jsonl --requests 2000 && xz -k r.jsonl")
-                  .code,
-              0);
+  progress() {
+    (void)out_of_shell(
+        "hotset synth l.trace --layers 4 --experts 16 --top-k 2 --tokens 3000 --seed 1 "
+        "&& hotset synth-requests r.jsonl --requests 2000 && xz -k r.jsonl");
   }
   /// What standard error, a terminal, gets of a command whose results go elsewhere.
   [[nodiscard]] std::string shown(const std::string& arguments) const {
-    const auto result =
-        shell("script -qec \"'" HOTSET_CLI "' " + arguments + " >results\" /dev/null </dev/null");
-    EXPECT_EQ(result.code, 0) << result.out;
-    return result.out;
+    return out_of_shell("script -qec \"'" HOTSET_CLI "' " + arguments +
+                        " >results\" /dev/null </dev/null");
   }
 };
 

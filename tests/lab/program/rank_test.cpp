@@ -9,13 +9,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-class rank_command : public hotset_test::command_line {
- protected:
-  void SetUp() override {
-    command_line::SetUp();
-    make_trace("t.trace");
-  }
-};
+class rank_command : public hotset_test::traced_command_line {};
 
 TEST_F(rank_command, is_over_three_sizes_and_both_scopes_unless_told) {
   const auto cells_of = [&](const std::string& more) {
@@ -46,17 +40,16 @@ TEST_F(rank_command, says_what_the_trace_has_too_little_for) {
 }
 
 TEST_F(rank_command, sizes_that_no_user_chose_may_be_too_small_in_a_scope) {
-  ASSERT_EQ(run("synth small.trace --layers 4 --experts 8 --top-k 2 --tokens 40 --seed 1").code, 0);
-  const auto table = run("simulate small.trace --rank");
-  EXPECT_EQ(table.code, 0) << table.err;
-  EXPECT_THAT(table.out, HasSubstr("shared  per-layer  per-layer\n"));
-  EXPECT_THAT(table.out, HasSubstr("not replayed: scope per-layer, size 12.5%: fewer slots than"));
+  (void)out_of("synth small.trace --layers 4 --experts 8 --top-k 2 --tokens 40 --seed 1");
+  const auto table = out_of("simulate small.trace --rank");
+  EXPECT_THAT(table, HasSubstr("shared  per-layer  per-layer\n"));
+  EXPECT_THAT(table, HasSubstr("not replayed: scope per-layer, size 12.5%: fewer slots than"));
   const auto sweep = json_of("simulate small.trace --scope shared,per-layer --json");
   EXPECT_EQ(sweep["results"].size(), 5U);
   EXPECT_THAT(sweep["not_replayed"][0].get<std::string>(), HasSubstr("size 12.5%"));
   refused("simulate small.trace --rank --slots 12.5%", 3, {"12.5%", "2 slots or more"});
   refused("simulate small.trace --scope per-layer --slots 12.5%", 3, {"12.5%", "2 slots or more"});
-  ASSERT_EQ(run("synth all.trace --layers 4 --experts 8 --top-k 8 --tokens 4 --seed 1").code, 0);
+  (void)out_of("synth all.trace --layers 4 --experts 8 --top-k 8 --tokens 4 --seed 1");
   refused("simulate all.trace --scope per-layer", 3, {"12.5%", "8 slots or more"});
 }
 

@@ -23,8 +23,8 @@ class schemas : public hotset_test::command_line {
 TEST_F(schemas, hold_for_the_output_of_every_command) {
   make_trace("t.trace");
   make_trace("s.trace", "--scores");
-  ASSERT_EQ(run("synth-requests r.jsonl --requests 40").code, 0);
-  hotset_test::write_text(path("one.json"), R"({"experts": {"1": [1], "2": [0, 2]}})");
+  (void)out_of("synth-requests r.jsonl --requests 40");
+  write("one.json", R"({"experts": {"1": [1], "2": [0, 2]}})");
   const std::string split =
       "simulate-split t.trace --budget 64MiB --kv-token-bytes 1KiB --warmup 0 --burst 4 --kv-trace "
       "r.jsonl";

@@ -3,19 +3,17 @@
 #include <string>
 #include <vector>
 
-#include <fmt/format.h>
-
 #include "hotset/trace/native_trace_writer.hpp"
 #include "npy_samples.hpp"
 #include "run_program.hpp"
+#include "sim_samples.hpp"
 
 namespace trace_commands_test {
 namespace {
 
-using hotset_test::read_text;
-using hotset_test::safetensors;
-using hotset_test::write_text;
+namespace support = hotset::support;
 using nlohmann::json;
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using namespace std::string_literals;
@@ -41,7 +39,7 @@ const std::string as_jsonl =
     " --format jsonl --field layer=l,experts=ids --field step=t --experts 4";
 
 TEST_F(trace_commands, info_counts_what_a_hand_count_counts) {
-  write_text(path("hand.jsonl"), jsonl);
+  write("hand.jsonl", jsonl);
   const auto facts = json_of("info hand.jsonl --json" + as_jsonl);
   EXPECT_EQ(facts["schema"], "hotset.info/1");
   EXPECT_EQ(facts["format"], "jsonl");
@@ -63,7 +61,7 @@ TEST_F(trace_commands, info_counts_what_a_hand_count_counts) {
 }
 
 TEST_F(trace_commands, info_sees_a_prompt_as_one_step) {
-  write_text(path("hand.jsonl"), jsonl);
+  write("hand.jsonl", jsonl);
   const auto facts = json_of("info hand.jsonl --json --as prefill" + as_jsonl);
   EXPECT_EQ(facts["steps_by_kind"], json({{"decode", 0}, {"prefill", 1}, {"verify", 0}}));
   EXPECT_EQ(facts["visits"], 3);
@@ -74,20 +72,18 @@ TEST_F(trace_commands, info_sees_a_prompt_as_one_step) {
 TEST_F(trace_commands, info_prints_text_and_takes_several_traces) {
   make_trace("a.trace", "--expert-bytes 3MiB");
   make_trace("b.trace");
-  const auto text = run("info a.trace b.trace");
-  EXPECT_EQ(text.code, 0);
+  const auto text = out_of("info a.trace b.trace");
   for (const char* part : {"steps              21 (20 decode, 1 prefill)", "3145728 (3 MiB)",
                            "optional arrays    weights", "the top 10 % of experts take"})
-    EXPECT_THAT(text.out, HasSubstr(part));
+    EXPECT_THAT(text, HasSubstr(part));
   const auto both = json_of("info a.trace b.trace --json");
-  ASSERT_TRUE(both.is_array());
   ASSERT_EQ(both.size(), 2U);
   EXPECT_EQ(both[0]["expert_bytes_min"], 3 << 20);
   EXPECT_EQ(both[1]["expert_bytes_max"], 1 << 20);
 }
 
 TEST_F(trace_commands, import_keeps_every_fact) {
-  write_text(path("hand.jsonl"), jsonl);
+  write("hand.jsonl", jsonl);
   const auto imported = run("import hand.jsonl hand.trace --name renamed" + as_jsonl);
   EXPECT_EQ(imported.code, 0) << imported.err;
   EXPECT_THAT(imported.out, HasSubstr("2 tokens, 3 layers, 4 experts, top-2"));
@@ -104,8 +100,8 @@ TEST_F(trace_commands, import_keeps_every_fact) {
 }
 
 TEST_F(trace_commands, import_says_how_large_an_expert_is_where_the_trace_does_not) {
-  write_text(path("hand.jsonl"), jsonl);
-  ASSERT_EQ(run("import hand.jsonl hand.trace --expert-bytes 3MiB" + as_jsonl).code, 0);
+  write("hand.jsonl", jsonl);
+  (void)out_of("import hand.jsonl hand.trace --expert-bytes 3MiB" + as_jsonl);
   EXPECT_EQ(json_of("info hand.trace --json")["expert_bytes_max"], 3145728);
   refused("import hand.trace again.trace --expert-bytes 1MiB", 2,
           {"--expert-bytes: '1MiB'; accepted: traces that do not say"});
@@ -114,14 +110,13 @@ TEST_F(trace_commands, import_says_how_large_an_expert_is_where_the_trace_does_n
 }
 
 TEST_F(trace_commands, import_takes_columns_and_arrays) {
-  write_text(path("log.csv"), "req,pos,block,ids,p\n7,0,3,1 2,.5 .5\n7,1,3,0 2,.75 .25\n");
-  const auto columns =
-      run("import log.csv log.trace --format csv --field "
-          "sequence=req,token=pos,layer=block,experts=ids,weights=p --experts 4");
-  EXPECT_EQ(columns.code, 0) << columns.err;
-  EXPECT_THAT(columns.out, HasSubstr("2 tokens, 1 layers, 4 experts, top-2"));
-  write_text(path("ids.npy"), npy_samples::npy("|i1", "(2, 1, 2)", "\1\2\0\2"s));
-  ASSERT_EQ(run("import ids.npy ids.trace --experts 4").code, 0);
+  write("log.csv", "req,pos,block,ids,p\n7,0,3,1 2,.5 .5\n7,1,3,0 2,.75 .25\n");
+  const auto columns = out_of(
+      "import log.csv log.trace --format csv --field "
+      "sequence=req,token=pos,layer=block,experts=ids,weights=p --experts 4");
+  EXPECT_THAT(columns, HasSubstr("2 tokens, 1 layers, 4 experts, top-2"));
+  write("ids.npy", npy_samples::npy("|i1", "(2, 1, 2)", "\1\2\0\2"s));
+  (void)out_of("import ids.npy ids.trace --experts 4");
   EXPECT_EQ(json_of("counts log.trace --json")["logical_count"],
             json_of("counts ids.trace --json")["logical_count"]);
   refused("import ids.npy x.trace --experts 2", 4, {"ids.npy: 'ids'", "an expert 2", "0..1"});
@@ -129,7 +124,7 @@ TEST_F(trace_commands, import_takes_columns_and_arrays) {
 }
 
 TEST_F(trace_commands, what_is_guessed_is_said_once_and_not_on_standard_output) {
-  write_text(path("t.csv"), "token,layer,experts\n0,0,0 0\n0,1,2 5\n1,0,0 0\n1,1,3 1\n");
+  write("t.csv", "token,layer,experts\n0,0,0 0\n0,1,2 5\n1,0,0 0\n1,1,3 1\n");
   for (const std::string command : {"info t.csv --json", "simulate t.csv --slots 4 --json",
                                     "counts t.csv --json", "curve t.csv --json"}) {
     const auto result = run(command);
@@ -143,39 +138,29 @@ TEST_F(trace_commands, what_is_guessed_is_said_once_and_not_on_standard_output) 
               "hotset: t.csv: note: layer 0 without a routed row: left out as dense\n")
         << command;
   }
-  const auto imported = run("import t.csv t.trace --experts 6");
-  EXPECT_THAT(imported.out, HasSubstr("2 tokens, 1 layers, 6 experts, top-2"));
+  EXPECT_THAT(out_of("import t.csv t.trace --experts 6"),
+              HasSubstr("2 tokens, 1 layers, 6 experts, top-2"));
   EXPECT_EQ(run("info t.trace").err, "");
 }
 
 TEST_F(trace_commands, a_model_whose_first_layer_is_dense_is_planned_with_rows_of_all_layers) {
-  write_text(path("config.json"),
-             R"({"model_type":"glm4_moe","hidden_size":256,"num_hidden_layers":4,)"
-             R"("vocab_size":1000,"num_attention_heads":4,"num_key_value_heads":2,"head_dim":64,)"
-             R"("n_routed_experts":8,"num_experts_per_tok":2,"n_shared_experts":1,)"
-             R"("moe_intermediate_size":128,"intermediate_size":512,"first_k_dense_replace":1,)"
-             R"("max_position_embeddings":4096})");
+  write("config.json",
+        R"({"model_type":"glm4_moe","hidden_size":256,"num_hidden_layers":4,)"
+        R"("vocab_size":1000,"num_attention_heads":4,"num_key_value_heads":2,"head_dim":64,)"
+        R"("n_routed_experts":8,"num_experts_per_tok":2,"n_shared_experts":1,)"
+        R"("moe_intermediate_size":128,"intermediate_size":512,"first_k_dense_replace":1,)"
+        R"("max_position_embeddings":4096})");
   std::string ids;
   for (int token = 0; token < 6; ++token)
     ids += "\0\0"s + static_cast<char>(token) + static_cast<char>(token + 1) + "\3\1\7\2";
-  write_text(path("ids.npy"), npy_samples::npy("|i1", "(6, 4, 2)", ids));
+  write("ids.npy", npy_samples::npy("|i1", "(6, 4, 2)", ids));
   const auto plan =
       run("plan --model config.json --vram 4GiB --context 512 --trace ids.npy --experts 8 --json");
-  EXPECT_EQ(plan.code, 0) << plan.err;
   EXPECT_THAT(plan.out, HasSubstr("\"moe_layers\": 3"));
   EXPECT_THAT(plan.err, HasSubstr("layer 0 without a routed row: left out as dense"));
   // An engine that records counts all layers.
-  hotset::routing_trace recorded;
-  recorded.layers = 4;
-  recorded.experts = 8;
-  recorded.top_k = 2;
-  for (std::uint32_t token = 0; token < 6; ++token) {
-    recorded.step.push_back(token);
-    recorded.sequence.push_back(0);
-    recorded.kind.push_back(hotset::request_class::decode);
-    for (const int id : {-1, -1, 3, 1, 2, 1, 7, 2})
-      recorded.ids.push_back(static_cast<hotset::expert_id>(id));
-  }
+  auto recorded = support::empty_trace(4, 8, 2);
+  for (int token = 0; token < 6; ++token) support::add_step(recorded, {{-1, -1, 3, 1, 2, 1, 7, 2}});
   ASSERT_FALSE(hotset::write_native_trace(recorded, path("engine.trace").string()));
   const auto of_engine =
       run("plan --model config.json --vram 4GiB --context 512 --trace engine.trace --json");
@@ -184,28 +169,27 @@ TEST_F(trace_commands, a_model_whose_first_layer_is_dense_is_planned_with_rows_o
 }
 
 TEST_F(trace_commands, counts_are_a_profile) {
-  write_text(path("t.csv"), "token,layer,experts\n0,0,1 2\n1,0,0 2\n");
-  const auto text = run("counts t.csv");
-  EXPECT_EQ(text.code, 0) << text.err;
-  EXPECT_THAT(text.out, HasSubstr("t: 1 layers x 3 experts, 4 uses; 0 of 3 experts unused\n"));
-  EXPECT_THAT(text.out, HasSubstr("a profile"));
+  write("t.csv", "token,layer,experts\n0,0,1 2\n1,0,0 2\n");
+  EXPECT_THAT(out_of("counts t.csv"),
+              AllOf(HasSubstr("t: 1 layers x 3 experts, 4 uses; 0 of 3 experts unused\n"),
+                    HasSubstr("a profile")));
   const auto counts = json_of("counts t.csv --json");
   EXPECT_EQ(counts["schema"], "hotset.counts/1");
   EXPECT_EQ(counts["uses"], 4);
   EXPECT_EQ(counts["logical_count"].dump(), "[[1.0,1.0,2.0]]");
-  write_text(path("m.gguf"), "GGUF");
+  write("m.gguf", "GGUF");
   refused("counts m.gguf", 4, {"m.gguf"});
   refused("counts missing", 4, {"missing"});
-  ASSERT_EQ(shell("hotset counts t.csv --json >c.json").code, 0);
+  (void)out_of("counts t.csv --json >c.json");
   refused("info c.json", 4, {"c.json", "counts of experts hold no trace"});
 }
 
 TEST_F(trace_commands, import_leaves_nothing_behind_when_it_fails) {
-  write_text(path("bad.jsonl"), R"({"layer":0,"experts":[0,1]}
+  write("bad.jsonl", R"({"layer":0,"experts":[0,1]}
 {"layer":0,"experts":[0,)");
-  write_text(path("kept.trace"), "earlier");
+  write("kept.trace", "earlier");
   refused("import bad.jsonl kept.trace", 4, {"bad.jsonl: line 2"});
-  EXPECT_EQ(read_text(path("kept.trace")), "earlier");
+  EXPECT_EQ(read("kept.trace"), "earlier");
   EXPECT_THAT(files(), ElementsAre("bad.jsonl", "kept.trace"));
 }
 
@@ -223,8 +207,8 @@ TEST_F(trace_commands, synth_is_the_same_for_a_seed) {
   make_trace("a.trace");
   make_trace("b.trace");
   make_trace("c.trace", "--zipf 2");
-  EXPECT_EQ(read_text(path("a.trace")), read_text(path("b.trace")));
-  EXPECT_NE(read_text(path("a.trace")), read_text(path("c.trace")));
+  EXPECT_EQ(read("a.trace"), read("b.trace"));
+  EXPECT_NE(read("a.trace"), read("c.trace"));
   const auto facts = json_of("info a.trace --json");
   EXPECT_EQ(facts["layers"], 2);
   EXPECT_EQ(facts["tokens"], 24);
@@ -239,8 +223,8 @@ TEST_F(trace_commands, synth_records_scores_where_asked) {
   EXPECT_EQ(json_of("info plain.trace --json")["arrays"], json::array({"weights"}));
   EXPECT_EQ(json_of("info noisy.trace --json")["arrays"],
             json({"weights", "logits", "probabilities", "predictions"}));
-  EXPECT_EQ(read_text(path("scored.trace")), read_text(path("again.trace")));
-  EXPECT_NE(read_text(path("scored.trace")), read_text(path("noisy.trace")));
+  EXPECT_EQ(read("scored.trace"), read("again.trace"));
+  EXPECT_NE(read("scored.trace"), read("noisy.trace"));
   // They change nothing of what is replayed.
   EXPECT_EQ(replayed("plain.trace"), replayed("noisy.trace"));
 }
@@ -264,36 +248,32 @@ TEST_F(trace_commands, synth_makes_predictions_worse_in_two_ways) {
   make_trace("exchange.trace", "--scores --predictor-noise exchange:0.4");
   make_trace("gaussian.trace", "--scores --predictor-noise gaussian:0.4");
   make_trace("more.trace", "--scores --predictor-noise gaussian:12");
-  EXPECT_EQ(read_text(path("number.trace")), read_text(path("exchange.trace")));
-  EXPECT_NE(read_text(path("number.trace")), read_text(path("gaussian.trace")));
-  EXPECT_NE(read_text(path("more.trace")), read_text(path("gaussian.trace")));
+  EXPECT_EQ(read("number.trace"), read("exchange.trace"));
+  EXPECT_NE(read("number.trace"), read("gaussian.trace"));
+  EXPECT_NE(read("more.trace"), read("gaussian.trace"));
 }
 
 TEST_F(trace_commands, synth_routes_all_positions_in_every_step) {
   const std::string shape =
       " --layers 2 --experts 16 --top-k 4 --positions 32 --steps 12 --prefill 5 ";
-  ASSERT_EQ(run("synth free.trace" + shape).code, 0);
-  ASSERT_EQ(run("synth kept.trace" + shape + "--position-stickiness 0.5").code, 0);
+  (void)out_of("synth free.trace" + shape);
+  (void)out_of("synth kept.trace" + shape + "--position-stickiness 0.5");
   const auto facts = json_of("info free.trace --json");
   EXPECT_EQ(facts["tokens"], 5 + 12 * 32);
   EXPECT_EQ(facts["steps_by_kind"], json({{"decode", 12}, {"prefill", 1}, {"verify", 0}}));
-  EXPECT_NE(read_text(path("free.trace")), read_text(path("kept.trace")));
+  EXPECT_NE(read("free.trace"), read("kept.trace"));
   // One position is a token of a step.
   make_trace("tokens.trace");
-  ASSERT_EQ(run("synth steps.trace --layers 2 --experts 8 --top-k 2 --positions 1 --steps 20 "
-                "--prefill 4 --seed 3")
-                .code,
-            0);
-  EXPECT_EQ(read_text(path("tokens.trace")), read_text(path("steps.trace")));
+  (void)out_of(
+      "synth steps.trace --layers 2 --experts 8 --top-k 2 --positions 1 --steps 20 --prefill 4 "
+      "--seed 3");
+  EXPECT_EQ(read("tokens.trace"), read("steps.trace"));
 }
 
 TEST_F(trace_commands, synth_requests_makes_a_request_trace) {
-  const auto made = run("synth-requests r.jsonl --requests 60 --conversations 3 --turns 4");
-  ASSERT_EQ(made.code, 0) << made.err;
-  EXPECT_THAT(made.out, HasSubstr("r.jsonl: 60 requests, "));
-  const auto info = run("info r.jsonl");
-  EXPECT_EQ(info.code, 0) << info.err;
-  EXPECT_THAT(info.out, HasSubstr("Mooncake"));
+  EXPECT_THAT(out_of("synth-requests r.jsonl --requests 60 --conversations 3 --turns 4"),
+              HasSubstr("r.jsonl: 60 requests, "));
+  EXPECT_THAT(out_of("info r.jsonl"), HasSubstr("Mooncake"));
   refused("synth-requests r --turns 0", 2, {"--turns: '0'; accepted: 1.."});
   refused("synth-requests r --turns 4000000000", 2, {"2^31 tokens"});
   refused("synth-requests nowhere/r", 1, {"nowhere"});
@@ -332,13 +312,13 @@ TEST_F(trace_commands, synth_refuses_what_makes_no_trace) {
 
 TEST_F(trace_commands, export_to_native_and_back_is_the_same_file) {
   make_trace("t.trace");
-  ASSERT_EQ(run("export t.trace u.trace --to native").code, 0);
-  EXPECT_EQ(read_text(path("t.trace")), read_text(path("u.trace")));
+  (void)out_of("export t.trace u.trace --to native");
+  EXPECT_EQ(read("t.trace"), read("u.trace"));
 }
 
 TEST_F(trace_commands, export_to_oracle_general_holds_a_record_for_each_routed_id) {
   make_trace("t.trace");
-  ASSERT_EQ(run("export t.trace t.oracleGeneral --to oracle-general").code, 0);
+  (void)out_of("export t.trace t.oracleGeneral --to oracle-general");
   EXPECT_EQ(std::filesystem::file_size(path("t.oracleGeneral")), 24U * 24 * 2 * 2);
   const auto facts = json_of("info t.oracleGeneral --json");
   EXPECT_EQ(facts["format"], "oracle");
@@ -351,32 +331,6 @@ TEST_F(trace_commands, export_refuses_unknown_formats_and_folders) {
   refused("export t.trace no/out --to native", 1, {"no/out"});
   refused("export t.trace out", 2, {"--to is required"});
   EXPECT_THAT(files(), ElementsAre("t.trace"));
-}
-
-/// A native trace of one layer, 4 experts, top-1 and the given tokens.
-std::string tiny_native(const std::vector<std::uint16_t>& ids) {
-  const auto n = ids.size();
-  const auto words = std::string(reinterpret_cast<const char*>(ids.data()), 2 * n);
-  std::string data(8 * n, '\0');  // steps and sequences: one step
-  data += words + std::string(n, '\0');
-  std::string header = R"({"__metadata__":{"format":"hotset.trace/1","experts":"4"})";
-  std::size_t at = 0;
-  const auto tensor = [&](const char* name, const char* dtype, const char* more,
-                          std::size_t width) {
-    header += fmt::format(R"(,"{}":{{"dtype":"{}","shape":[{}{}],"data_offsets":[{},{}]}})", name,
-                          dtype, n, more, at, at + width * n);
-    at += width * n;
-  };
-  tensor("step", "U32", "", 4);
-  tensor("sequence", "U32", "", 4);
-  tensor("ids", "U16", ",1,1", 2);
-  tensor("kind", "U8", "", 1);
-  return safetensors(header + "}", data);
-}
-
-TEST_F(trace_commands, a_well_formed_native_trace_is_read) {
-  write_text(path("t"), tiny_native({0, 3, 1}));
-  EXPECT_EQ(json_of("info t --json")["tokens"], 3);
 }
 
 /// Every subcommand that reads a trace refuses it alike.
@@ -393,27 +347,30 @@ class bad_traces : public hotset_test::command_line {
 
 TEST_F(bad_traces, that_are_missing_or_empty) {
   refused_everywhere({"bad: cannot be opened"});
-  write_text(path("bad"), "");
+  write("bad", "");
   refused_everywhere({"bad: byte 0: the file is empty; accepted: "});
 }
 
 TEST_F(bad_traces, of_unknown_content) {
-  write_text(path("bad"), "GIF89a, surely no trace");
+  write("bad", "GIF89a, surely no trace");
   refused_everywhere({"bad: byte 0: the format is not recognised; accepted: "});
 }
 
 TEST_F(bad_traces, that_end_too_early) {
-  const auto whole = tiny_native({0, 3, 1});
-  write_text(path("bad"), std::string_view(whole).substr(0, whole.size() - 1));
+  make_trace("whole");
+  const auto whole = read("whole");
+  write("bad", std::string_view(whole).substr(0, whole.size() - 1));
   refused_everywhere({"bad: "});
-  write_text(path("bad"), std::string_view(whole).substr(0, 100));
+  write("bad", std::string_view(whole).substr(0, 100));
   refused_everywhere({"bad: "});
 }
 
 TEST_F(bad_traces, without_tokens_or_without_routing) {
-  write_text(path("bad"), tiny_native({}));
+  write("bad", npy_samples::npy("|i1", "(0, 1, 2)", ""));
   refused_everywhere({"bad: "});
-  write_text(path("bad"), tiny_native({0xffff, 0xffff}));
+  auto nowhere = support::empty_trace(1, 4, 1);
+  support::add_step(nowhere, {{-1}});
+  ASSERT_FALSE(hotset::write_native_trace(nowhere, path("bad").string()));
   refused("info bad", 4, {"bad: ", "no expert"});
   refused("simulate bad", 4, {"bad: ", "no expert"});
 }
