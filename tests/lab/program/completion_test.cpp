@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <sstream>
+#include <utility>
 #include <vector>
+
+#include <fmt/format.h>
 
 #include "run_program.hpp"
 
@@ -68,63 +71,52 @@ TEST_F(completion, bash_leaves_file_names_to_readline) {
 
 TEST_F(completion, every_offered_policy_is_accepted) {
   make_trace("t.trace");
-  const auto accepted = [&](const std::string& option, const std::string& besides) {
+  const auto names_of = [&](const std::string& option) {
     const auto names = offered("hotset simulate t " + option + " ''");
     EXPECT_GE(names.size(), 2U) << option;
-    for (const auto& name : names) {
-      const auto result = run("simulate t.trace --slots 50% " + besides + option + " " + name);
-      EXPECT_EQ(result.code, 0) << option << ' ' << name << ": " << result.err;
-    }
+    return names;
   };
-  for (const auto& name : offered("hotset simulate t --eviction ''")) {
-    const std::string besides =
-        name == "lhu" ? "--precision 8:4 --miss fetch_lowest --eviction " : "--eviction ";
-    EXPECT_EQ(run("simulate t.trace --slots 50% " + besides + name).code, 0) << name;
-  }
+  for (const auto& [option, besides] :
+       {std::pair("--prefetch-guard", "--slots 50% --prefetch previous_step"),
+        {"--admission", "--slots 50%"},
+        {"--replay", "--budget 1GiB"}})
+    for (const auto& name : names_of(option))
+      (void)out_of(fmt::format("simulate t.trace {} {} {}", besides, option, name));
+  for (const auto& name : names_of("--eviction"))
+    (void)out_of("simulate t.trace --slots 50% --eviction " + name +
+                 (name == "lhu" ? " --precision 8:4 --miss fetch_lowest" : ""));
   make_trace("s.trace", "--scores");
-  accepted("--prefetch-guard", "--prefetch previous_step ");
-  for (const auto& name : offered("hotset simulate t --admission ''"))
-    EXPECT_EQ(run("simulate t.trace --slots 50% --admission " + name).code, 0) << name;
   // Some need more than a trace: forecasts of several layers, slots that are freed ahead.
-  const auto besides_of = [](const std::string& option) -> std::string {
-    if (option == "--prefetch") return "--predictor co-activation ";
-    return option == "--routing" ? "--pre-eviction active_evict " : "";
-  };
-  for (const auto* option : {"--prefetch", "--predictor", "--miss", "--routing", "--preset"}) {
-    const auto names = offered(std::string("hotset simulate t ") + option + " ''");
-    EXPECT_GE(names.size(), 2U) << option;
-    for (const auto& name : names) {
-      if (name == "learned-gate") {  // needs a file, as what it says of itself does
-        refused("simulate s.trace --slots 50% --predictor learned-gate", 2, {"weights=FILE"});
-        continue;
-      }
-      if (name.starts_with("promoe")) {
-        refused("simulate s.trace --slots 50% --preset " + name, 2, {"weights=FILE"});
-        continue;
-      }
+  for (const auto& [option, besides] : {std::pair("--prefetch", "--predictor co-activation"),
+                                        {"--routing", "--pre-eviction active_evict"},
+                                        {"--predictor", ""},
+                                        {"--miss", ""},
+                                        {"--preset", ""}})
+    for (const auto& name : names_of(option)) {
+      const auto simulate =
+          fmt::format("simulate s.trace --slots 50% {} {} {}", besides, option, name);
+      // A file or parts are needed, as what it says of itself does.
       if (name == "mixed") {
-        refused("simulate s.trace --slots 50% --predictor mixed", 2, {"mixed has no parts"});
-        continue;
+        refused(simulate, 2, {"mixed has no parts"});
+      } else if (name == "learned-gate" || name.starts_with("promoe")) {
+        refused(simulate, 2, {"weights=FILE"});
+      } else {
+        const auto one = run(simulate);
+        const auto several = run(simulate + " --precision 8:4");
+        EXPECT_TRUE(one.code == 0 || several.code == 0) << simulate << one.err << several.err;
       }
-      const auto what = besides_of(option) + option + " " + name;
-      const auto one = run("simulate s.trace --slots 50% " + what);
-      const auto several = run("simulate s.trace --slots 50% --precision 8:4 " + what);
-      EXPECT_TRUE(one.code == 0 || several.code == 0) << what << ": " << one.err << several.err;
     }
-  }
-  for (const auto& name : offered("hotset simulate t --replay ''"))
-    EXPECT_EQ(run("simulate t.trace --budget 1GiB --replay " + name).code, 0) << name;
 }
 
 TEST_F(completion, every_offered_export_is_accepted) {
   make_trace("t.trace");
   for (const auto& name : offered("hotset export a b --to ''"))
-    EXPECT_EQ(run("export t.trace out-" + name + " --to " + name).code, 0) << name;
+    (void)out_of("export t.trace out-" + name + " --to " + name);
 }
 
 TEST_F(completion, every_offered_noise_is_accepted) {
   for (const auto& noise : offered("hotset synth t --predictor-noise ''"))
-    EXPECT_EQ(run("synth t.trace --tokens 4 --scores --predictor-noise " + noise).code, 0) << noise;
+    (void)out_of("synth t.trace --tokens 4 --scores --predictor-noise " + noise);
 }
 
 TEST_F(completion, zsh_and_fish_ask_the_program) {
@@ -156,10 +148,9 @@ TEST_F(completion, lists_of_help_are_offered_without_their_notes) {
 }
 
 TEST_F(completion, zsh_and_fish_parse_where_they_are_installed) {
-  const auto result = shell(
+  (void)out_of_shell(
       "if command -v zsh >/dev/null; then zsh -fn <(hotset completion zsh) || exit 1; fi\n"
       "if command -v fish >/dev/null; then fish -n <(hotset completion fish) || exit 1; fi\n");
-  EXPECT_EQ(result.code, 0) << result.err;
 }
 
 TEST_F(completion, other_shells_are_refused) {
