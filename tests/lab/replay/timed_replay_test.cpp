@@ -29,12 +29,16 @@ lab::link_request slow_link(ticks latency = 0, std::uint64_t chunk = 0) {
   return {{1'000'000'000, latency, chunk}, "1GB/s"};
 }
 
+sweep_request request_of(std::vector<policy_set> policies, const std::string& slots) {
+  return {.policies = std::move(policies), .sizes = {lab::size_request::parse_slots(slots)}};
+}
+std::string refused(const routing_trace& trace, const sweep_request& request) {
+  return refusal<lab::usage_error>([&] { (void)lab::run_sweep(trace, request); });
+}
 run_result run(const routing_trace& trace, const policy_set& policies, const std::string& slots,
                std::optional<lab::link_request> link = std::nullopt,
                const lab::visit_costs& costs = {}, const std::string& precision = {}) {
-  sweep_request request;
-  request.policies = {policies};
-  request.sizes = {lab::size_request::parse_slots(slots)};
+  auto request = request_of({policies}, slots);
   if (link) request.links = {*link};
   request.costs = costs;
   if (!precision.empty()) request.precisions = {lab::precision_ladder::parse(precision)};
@@ -130,8 +134,8 @@ TEST(timed_replay, every_victim_is_copied_back_once_whoever_chose_it) {
     for (const char* eviction : {"lru", "importance", "expert_map_priority"})
       for (const char* prefetch : {"no_prefetch", "next_layer_top_k"}) {
         SCOPED_TRACE(fmt::format("{} {} {}", ahead, eviction, prefetch));
-        policy_set policies{.eviction = eviction, .prefetch = prefetch};
-        policies.pre_eviction = ahead;
+        const policy_set policies{
+            .eviction = eviction, .prefetch = prefetch, .pre_eviction = ahead};
         const auto r =
             run(trace, policies, "30%", both_ways(write_back_way::duplex), {.per_visit = 9000});
         EXPECT_EQ(r.stats.pre_evictions != 0, policies.pre_eviction != "none");
@@ -146,8 +150,9 @@ TEST(timed_replay, every_victim_is_copied_back_once_whoever_chose_it) {
 }
 
 TEST(timed_replay, a_prefetcher_that_knows_the_truth_hides_no_forecast_from_others) {
-  policy_set policies{.eviction = "importance", .prefetch = "noisy_oracle:precision=0.5"};
-  policies.pre_eviction = "active_evict";
+  const policy_set policies{.eviction = "importance",
+                            .prefetch = "noisy_oracle:precision=0.5",
+                            .pre_eviction = "active_evict"};
   EXPECT_GT(run(scored(15), policies, "30%").stats.pre_evictions, 0U);
 }
 
@@ -164,8 +169,7 @@ TEST(timed_replay, slots_that_are_freed_ahead_take_the_way_back_out_of_the_wait)
 
 TEST(timed_replay, a_budget_of_free_slots_shortens_what_is_routed_and_says_what_that_costs) {
   const auto trace = scored(13);
-  policy_set policies{.eviction = "importance"};
-  policies.pre_eviction = "active_evict";
+  policy_set policies{.eviction = "importance", .pre_eviction = "active_evict"};
   const auto fixed = run(trace, policies, "30%");
   policies.routing = "budget_top_k";
   const auto dynamic = run(trace, policies, "30%");
@@ -180,29 +184,19 @@ TEST(timed_replay, a_budget_of_free_slots_shortens_what_is_routed_and_says_what_
 
 TEST(timed_replay, what_lacks_a_part_is_refused_or_noted) {
   auto trace = scored(14);
-  policy_set policies{};
-  policies.pre_eviction = "active_evict";
-  policies.routing = "budget_top_k";
-  EXPECT_THAT(refusal<lab::usage_error>([&] {
-                policies.pre_eviction = "none";
-                (void)run(trace, policies, "30%");
-              }),
+  const auto reason = [&](const policy_set& set) {
+    return refused(trace, request_of({set}, "30%"));
+  };
+  EXPECT_THAT(reason({.routing = "budget_top_k"}),
               HasSubstr("does nothing without slots that were freed ahead"));
-  policies.routing = "router_order";
-  policies.pre_eviction = "active_evct";
-  EXPECT_THAT(refusal<lab::usage_error>([&] { (void)run(trace, policies, "30%"); }),
-              HasSubstr("active_evict"));
-  policies.pre_eviction = "active_evict:tau=2";
-  EXPECT_THAT(refusal<lab::usage_error>([&] { (void)run(trace, policies, "30%"); }),
+  EXPECT_THAT(reason({.pre_eviction = "active_evct"}), HasSubstr("active_evict"));
+  EXPECT_THAT(reason({.pre_eviction = "active_evict:tau=2"}),
               HasSubstr("active_evict tau = 2.000000, accepted: 0..1"));
   trace.predictions = {};
   trace.prediction_depth = 0;
-  policies.pre_eviction = "active_evict";
-  EXPECT_THAT(refusal<lab::usage_error>([&] { (void)run(trace, policies, "30%"); }),
+  EXPECT_THAT(reason({.pre_eviction = "active_evict"}),
               HasSubstr("pre-eviction needs predictions 1 layer(s) ahead, and the trace has 0"));
-  policies.pre_eviction = "none";
-  policies.eviction = "importance";
-  EXPECT_THAT(run(trace, policies, "30%").notes,
+  EXPECT_THAT(run(trace, {.eviction = "importance"}, "30%").notes,
               testing::Contains(HasSubstr("importance goes by the past alone")));
 }
 
@@ -369,10 +363,7 @@ routing_trace chained(std::size_t steps) {
 }
 run_result run_by_table(const routing_trace& trace, const char* prefetch,
                         const char* table = "co-activation") {
-  sweep_request request;
-  request.policies = {policy_set{.prefetch = prefetch, .predictor = table}};
-  request.sizes = {lab::size_request::parse_slots("12")};
-  return lab::run_sweep(trace, request).results.front();
+  return run(trace, {.prefetch = prefetch, .predictor = table}, "12");
 }
 
 TEST(timed_replay, a_table_learns_on_the_way_what_fires_together) {
@@ -387,13 +378,12 @@ TEST(timed_replay, a_table_learns_on_the_way_what_fires_together) {
 TEST(timed_replay, a_predictor_has_learnt_from_another_trace_before) {
   const auto lessons = chained(2);
   const auto trace = chained(10);
-  lab::sweep_request request;
-  request.policies = {
-      policy_set{.prefetch = "next_layer_top_k", .predictor = "co-activation"},
-      policy_set{.prefetch = "next_layer_top_k", .predictor = "last-routed"},
-      policy_set{.prefetch = "next_layer_top_k", .predictor = "mixed+co-activation+last-routed"},
-      policy_set{.prefetch = "next_layer_top_k:depth=2", .predictor = "activation-matrix"}};
-  request.sizes = {lab::size_request::parse_slots("12")};
+  auto request =
+      request_of({{.prefetch = "next_layer_top_k", .predictor = "co-activation"},
+                  {.prefetch = "next_layer_top_k", .predictor = "last-routed"},
+                  {.prefetch = "next_layer_top_k", .predictor = "mixed+co-activation+last-routed"},
+                  {.prefetch = "next_layer_top_k:depth=2", .predictor = "activation-matrix"}},
+                 "12");
   const auto anew = lab::run_sweep(trace, request);
   request.lessons = &lessons;
   const auto taught = lab::run_sweep(trace, request);
@@ -410,13 +400,13 @@ TEST(timed_replay, a_predictor_has_learnt_from_another_trace_before) {
   auto wider = lessons;
   wider.experts = 5;
   request.lessons = &wider;
-  EXPECT_EQ(refusal<lab::usage_error>([&] { (void)lab::run_sweep(trace, request); }),
+  EXPECT_EQ(refused(trace, request),
             wider.name + " has 3 layers of 5 experts, top-1, accepted: 3 of 4, top-1");
-  request.policies = {policy_set{.prefetch = "next_layer_top_k", .predictor = "current-gate"}};
+  request.policies = {{.prefetch = "next_layer_top_k", .predictor = "current-gate"}};
   auto scored_trace = trace;
   scored_trace.logits.assign(scored_trace.ids.size() * 4, 0.5F);
   request.lessons = &lessons;
-  EXPECT_THAT(refusal<lab::usage_error>([&] { (void)lab::run_sweep(scored_trace, request); }),
+  EXPECT_THAT(refused(scored_trace, request),
               HasSubstr("has no scores for predictor current-gate to learn from, accepted: "));
   auto wide = trace;
   wide.hidden_width = 6;
@@ -433,11 +423,10 @@ TEST(timed_replay, a_predictor_has_learnt_from_another_trace_before) {
 TEST(timed_replay, says_how_sure_the_predictor_was) {
   const auto lessons = chained(2);
   const auto trace = chained(10);
-  lab::sweep_request request;
-  request.policies = {
-      policy_set{.prefetch = "next_layer_top_k", .predictor = "expert-map:source=ids"},
-      policy_set{.prefetch = "next_layer_top_k", .predictor = "co-activation"}, policy_set{}};
-  request.sizes = {lab::size_request::parse_slots("12")};
+  auto request = request_of({{.prefetch = "next_layer_top_k", .predictor = "expert-map:source=ids"},
+                             {.prefetch = "next_layer_top_k", .predictor = "co-activation"},
+                             {}},
+                            "12");
   const auto anew = lab::run_sweep(trace, request);
   ASSERT_TRUE(anew.results[0].outcome->confidence);
   EXPECT_NEAR(*anew.results[0].outcome->confidence, 0.8, 1e-6);
@@ -453,9 +442,8 @@ TEST(timed_replay, says_how_sure_the_predictor_was) {
 TEST(timed_replay, a_cache_may_begin_with_what_the_lessons_used_most) {
   const auto lessons = chained(2);
   const auto trace = chained(10);
-  lab::sweep_request request;
-  request.policies = {policy_set{}};
-  request.sizes = {lab::size_request::parse_slots("12"), lab::size_request::parse_slots("2")};
+  auto request = request_of({{}}, "12");
+  request.sizes.push_back(lab::size_request::parse_slots("2"));
   request.links = {slow_link()};
   request.costs = {.per_visit = 500};
   const auto cold = lab::run_sweep(trace, request);
@@ -472,8 +460,7 @@ TEST(timed_replay, a_cache_may_begin_with_what_the_lessons_used_most) {
   EXPECT_EQ(cold.results[0].outcome->times.total, 10U * 3 * 500 + 6U * 1000);
   EXPECT_EQ(warm.results[1].stats.bytes_warm, 2U * 1000) << "as many as there are slots";
   request.lessons = nullptr;
-  EXPECT_THAT(refusal<lab::usage_error>([&] { (void)lab::run_sweep(trace, request); }),
-              HasSubstr("accepted: --warm-start with --learn-from TRACE"));
+  EXPECT_THAT(refused(trace, request), HasSubstr("accepted: --warm-start with --learn-from TRACE"));
 }
 
 TEST(timed_replay, a_table_looks_as_far_ahead_as_it_reaches) {
@@ -510,7 +497,9 @@ TEST(timed_replay, without_a_link_prefetches_arrive_at_once_and_nothing_is_timed
 TEST(timed_replay, what_a_trace_lacks_is_said_before_anything_runs) {
   const auto bare = two_steps();
   const auto reason = [&](const policy_set& set, const std::string& precision = {}) {
-    return refusal<lab::usage_error>([&] { (void)run(bare, set, "4", {}, {}, precision); });
+    auto request = request_of({set}, "4");
+    if (!precision.empty()) request.precisions = {lab::precision_ladder::parse(precision)};
+    return refused(bare, request);
   };
   EXPECT_THAT(reason({.prefetch = "next_layer_top_k"}),
               HasSubstr("needs predictions 1 layer(s) ahead, and the trace has 0"));
@@ -534,23 +523,17 @@ TEST(timed_replay, what_a_trace_lacks_is_said_before_anything_runs) {
 }
 
 TEST(timed_replay, other_replays_know_no_time) {
-  sweep_request request;
-  request.sizes = {lab::size_request::parse_slots("4")};
-  request.links = {slow_link()};
-  request.replays = {lab::replay_mode::per_access};
-  EXPECT_THAT(refusal<lab::usage_error>([&] { (void)lab::run_sweep(two_steps(), request); }),
-              HasSubstr("accepted: event-atomic"));
-  request.replays = {lab::replay_mode::deferred};
-  request.sizes = {lab::size_request::parse_budget("4000B")};
-  EXPECT_THAT(refusal<lab::usage_error>([&] { (void)lab::run_sweep(two_steps(), request); }),
-              HasSubstr("accepted: event-atomic"));
+  for (const auto& [replay, size] :
+       {std::pair(lab::replay_mode::per_access, lab::size_request::parse_slots("4")),
+        {lab::replay_mode::deferred, lab::size_request::parse_budget("4000B")}})
+    EXPECT_THAT(
+        refused(two_steps(), {.replays = {replay}, .sizes = {size}, .links = {slow_link()}}),
+        HasSubstr("accepted: event-atomic"));
 }
 
 TEST(timed_replay, a_timeline_tells_of_every_copy_wait_and_visit) {
   std::ostringstream out;
-  sweep_request request;
-  request.policies = {policy_set{.prefetch = "noisy_oracle"}};
-  request.sizes = {lab::size_request::parse_slots("4")};
+  auto request = request_of({{.prefetch = "noisy_oracle"}}, "4");
   request.links = {slow_link()};
   request.costs.per_visit = 300;
   request.timeline = &out;
@@ -566,8 +549,7 @@ TEST(timed_replay, a_timeline_tells_of_every_copy_wait_and_visit) {
   EXPECT_NEAR(waited, 2.4, 1e-9);
   EXPECT_NEAR(computed, 1.2, 1e-9);
   request.links.push_back(slow_link());
-  EXPECT_THAT(refusal<lab::usage_error>([&] { (void)lab::run_sweep(two_steps(), request); }),
-              HasSubstr("a timeline of 2 runs"));
+  EXPECT_THAT(refused(two_steps(), request), HasSubstr("a timeline of 2 runs"));
 }
 
 }  // namespace
