@@ -138,27 +138,6 @@ TEST(belady_bypass, gives_up_what_its_rule_says_in_that_order) {
   }
 }
 
-TEST(belady_bypass, never_misses_more_than_any_other_policy) {
-  for (std::uint64_t seed = 0; seed < 25; ++seed) {
-    SCOPED_TRACE("seed " + std::to_string(seed));
-    const auto trace =
-        random_trace(seed, {.layers = 3, .experts = 10, .steps = 40, .most_tokens = 1 + seed % 4});
-    for (const std::string scope : {"shared", "per-layer"})
-      for (const std::string slots : {"2", "5", "7"}) {
-        const auto bound = one_run(trace, {"belady_bypass", scope, slots}).stats.misses;
-        for (const auto& name : support::plain_evictions())
-          EXPECT_LE(bound, one_run(trace, {name, scope, slots}).stats.misses)
-              << name << ' ' << scope << ' ' << slots;
-        EXPECT_LE(
-            bound,
-            one_run(trace, {"lru", scope, slots, "event-atomic", "after_n_uses"}).stats.misses);
-        EXPECT_LE(bound, one_run(trace, {"lru", scope, slots, "event-atomic",
-                                         "budgeted:fills_per_visit=1"})
-                             .stats.misses);
-      }
-  }
-}
-
 TEST(belady_bypass, counts_as_a_pager_does) {
   const auto trace = random_trace(
       5, {.layers = 3, .experts = 10, .steps = 60, .most_tokens = 3, .absent_one_in = 9});
@@ -166,15 +145,6 @@ TEST(belady_bypass, counts_as_a_pager_does) {
   const auto theirs = one_run(trace, {"lru", "shared", "100%"}).stats;
   EXPECT_EQ(ours, theirs) << "with a slot for every key there is nothing to decide";
   EXPECT_GT(ours.ignored_ids, 0U);
-}
-
-TEST(belady_bypass, a_dotted_name_gives_the_same_where_visits_do_not_fit) {
-  const auto trace = random_trace(6, {.layers = 2, .experts = 12, .steps = 40, .most_tokens = 5});
-  const auto plain = one_run(trace, {"belady_bypass", "per-layer", "3"});
-  const auto dotted = one_run(trace, {"eviction.belady_bypass", "per-layer", "3"});
-  EXPECT_EQ(plain.stats, dotted.stats);
-  EXPECT_EQ(plain.decision_hash, dotted.decision_hash);
-  EXPECT_EQ(plain.stats.split_visits, 0U);
 }
 
 // Two slots; the first visit needs 4 of 100 bytes, 2 more than the pool holds.

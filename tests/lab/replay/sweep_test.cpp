@@ -259,10 +259,11 @@ TEST(sweep, offline_policies_know_the_groups_of_visits_that_do_not_fit) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     const auto trace =
         support::random_trace(seed, {.layers = 2, .experts = 12, .steps = 30, .most_tokens = 6});
-    const auto plain = one_run(trace, {"belady", "per-layer", "4"});
-    EXPECT_GT(plain.stats.split_visits, 0U);
-    EXPECT_EQ(plain.decision_hash,
-              one_run(trace, {"eviction.belady", "per-layer", "4"}).decision_hash);
+    EXPECT_GT(one_run(trace, {"belady", "per-layer", "4"}).stats.split_visits, 0U);
+    EXPECT_EQ(one_run(trace, {"belady_bypass", "per-layer", "4"}).stats.split_visits, 0U);
+    for (const std::string name : {"belady", "belady_bypass"})
+      EXPECT_EQ(one_run(trace, {name, "per-layer", "4"}).decision_hash,
+                one_run(trace, {"eviction." + name, "per-layer", "4"}).decision_hash);
   }
 }
 
