@@ -83,16 +83,18 @@ TEST(autoregressive_logits, end_where_floats_stop_holding_every_step) {
   EXPECT_NE(static_cast<std::int64_t>(static_cast<float>(lowest - 1)), lowest - 1);
 }
 
-/// [token][expert], in standard deviations.
+/// A layer's next row, in standard deviations.
+std::vector<double> next_row(autoregressive_logits& logits, std::size_t experts, bool follows,
+                             std::size_t layer = 0) {
+  std::vector<double> out;
+  for (const auto step : logits.next(layer, in_order(static_cast<std::int32_t>(experts)), follows))
+    out.push_back(static_cast<double>(step) * 0x1p-18);
+  return out;
+}
 std::vector<std::vector<double>> walked(autoregressive_logits& logits, std::size_t experts,
                                         std::size_t tokens) {
-  const auto popular = in_order(static_cast<std::int32_t>(experts));
   std::vector<std::vector<double>> out;
-  for (std::size_t t = 0; t < tokens; ++t) {
-    out.emplace_back();
-    for (const auto step : logits.next(0, popular, t > 0))
-      out.back().push_back(static_cast<double>(step) * 0x1p-18);
-  }
+  for (std::size_t t = 0; t < tokens; ++t) out.push_back(next_row(logits, experts, t > 0));
   return out;
 }
 
@@ -137,16 +139,9 @@ TEST(autoregressive_logits, are_spread_alike_from_the_first_token_on) {
 
 TEST(autoregressive_logits, forget_where_nothing_came_before) {
   autoregressive_logits logits(flat(0.99, 1 << 14));
-  const auto popular = in_order(1 << 14);
-  const auto copy = [&](bool follows) {
-    const auto row = logits.next(0, popular, follows);
-    std::vector<double> out;
-    for (const auto step : row) out.push_back(static_cast<double>(step) * 0x1p-18);
-    return out;
-  };
-  const auto first = copy(false);
-  const auto second = copy(true);
-  const auto fresh = copy(false);
+  const auto first = next_row(logits, 1 << 14, false);
+  const auto second = next_row(logits, 1 << 14, true);
+  const auto fresh = next_row(logits, 1 << 14, false);
   EXPECT_NEAR(correlation({first, second}, 1), 0.99, 0.01);
   EXPECT_NEAR(correlation({second, fresh}, 1), 0, 0.04);
 }
@@ -154,14 +149,10 @@ TEST(autoregressive_logits, forget_where_nothing_came_before) {
 TEST(autoregressive_logits, layers_have_processes_of_their_own) {
   constexpr std::int32_t experts = 1 << 13;
   autoregressive_logits logits(flat(0.95, experts, 2));
-  const auto popular = in_order(experts);
   std::vector<std::vector<double>> rows;
-  for (std::size_t t = 0; t < 2; ++t)
-    for (std::size_t layer = 0; layer < 2; ++layer) {
-      rows.emplace_back();
-      for (const auto step : logits.next(layer, popular, t > 0))
-        rows.back().push_back(static_cast<double>(step));
-    }
+  for (const bool follows : {false, true})
+    for (const std::size_t layer : {0U, 1U})
+      rows.push_back(next_row(logits, experts, follows, layer));
   EXPECT_NEAR(correlation({rows[0], rows[1]}, 1), 0, 0.06);
   EXPECT_NEAR(correlation({rows[0], rows[2]}, 1), 0.95, 0.02);
   EXPECT_NEAR(correlation({rows[1], rows[3]}, 1), 0.95, 0.02);

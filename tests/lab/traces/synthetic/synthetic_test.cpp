@@ -9,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+#include "case_names.hpp"
 #include "written_ids.hpp"
 
 namespace synthetic_test {
@@ -72,6 +73,24 @@ std::vector<synthetic_config> scored_configs() {
   for (auto& config : out) config.scores = true;
   return out;
 }
+/// A trace of each of them.
+class scored : public testing::TestWithParam<synthetic_config> {
+ protected:
+  const synthetic_config config = GetParam();
+  const routing_trace trace = synthetic_trace(config).value();
+};
+INSTANTIATE_TEST_SUITE_P(routers, scored, testing::ValuesIn(scored_configs()), support::by_place);
+
+/// Two sequences with prompts, whose popular experts change on the way.
+synthetic_config changing() {
+  return {.sequences = 2,
+          .prefill = 8,
+          .tokens = 64,
+          .zipf = 1.2,
+          .stickiness = 0.5,
+          .phase_length = 50,
+          .seed = 7};
+}
 
 /// Scores of one token in one layer.
 std::vector<float> row_of(const std::vector<float>& logits, const routing_trace& trace,
@@ -117,16 +136,9 @@ double accuracy(const routing_trace& trace) {
 }
 
 TEST(synthetic, the_same_seed_gives_the_same_trace_on_every_machine) {
-  const synthetic_config config{.sequences = 2,
-                                .prefill = 8,
-                                .tokens = 64,
-                                .zipf = 1.2,
-                                .stickiness = 0.5,
-                                .phase_length = 50,
-                                .seed = 7};
-  const auto trace = synthetic_trace(config).value();
+  const auto trace = synthetic_trace(changing()).value();
   EXPECT_EQ(fingerprint(trace), 16419722522490417801ULL);
-  auto other = config;
+  auto other = changing();
   other.seed = 8;
   EXPECT_NE(fingerprint(synthetic_trace(other).value()), fingerprint(trace));
 }
@@ -298,68 +310,57 @@ TEST(synthetic, the_widest_row_names_each_expert_once) {
   EXPECT_EQ(std::ranges::count(uses, 1U), 65535);
 }
 
-TEST(synthetic, scores_leave_everything_else_as_it_is) {
-  for (auto config : scored_configs()) {
-    const auto with = synthetic_trace(config).value();
-    config.scores = false;
-    const auto without = synthetic_trace(config).value();
-    EXPECT_EQ(with.ids, without.ids);
-    EXPECT_EQ(with.weights, without.weights);
-    EXPECT_EQ(with.step, without.step);
-    EXPECT_TRUE(without.logits.empty());
-    EXPECT_TRUE(without.probabilities.empty());
-    EXPECT_TRUE(without.predictions.empty());
-    EXPECT_EQ(without.prediction_depth, 0);
-    EXPECT_TRUE(without.metadata.empty());
-  }
+TEST_P(scored, leaves_everything_else_as_it_is) {
+  auto unscored = config;
+  unscored.scores = false;
+  const auto without = synthetic_trace(unscored).value();
+  EXPECT_EQ(trace.ids, without.ids);
+  EXPECT_EQ(trace.weights, without.weights);
+  EXPECT_EQ(trace.step, without.step);
+  EXPECT_TRUE(without.logits.empty());
+  EXPECT_TRUE(without.probabilities.empty());
+  EXPECT_TRUE(without.predictions.empty());
+  EXPECT_EQ(without.prediction_depth, 0);
+  EXPECT_TRUE(without.metadata.empty());
 }
 
 TEST(synthetic, scores_are_the_same_on_every_machine) {
-  const synthetic_config config{.sequences = 2,
-                                .prefill = 8,
-                                .tokens = 64,
-                                .zipf = 1.2,
-                                .stickiness = 0.5,
-                                .phase_length = 50,
-                                .scores = true,
-                                .predictor_noise = 0.25,
-                                .seed = 7};
+  auto config = changing();
+  config.scores = true;
+  config.predictor_noise = 0.25;
   const auto trace = synthetic_trace(config).value();
   EXPECT_EQ(fingerprint(trace), 16419722522490417801ULL) << "as without scores";
   EXPECT_EQ(fingerprint_of_scores(trace), 16426321438858752711ULL);
 }
 
-TEST(synthetic, a_trace_with_scores_is_valid_and_says_what_they_are) {
-  for (const auto& config : scored_configs()) {
-    const auto trace = synthetic_trace(config).value();
-    EXPECT_FALSE(trace.validate());
-    const auto places = trace.tokens() * static_cast<std::size_t>(config.layers * config.experts);
-    EXPECT_EQ(trace.logits.size(), places);
-    EXPECT_EQ(trace.probabilities.size(), places);
-    EXPECT_EQ(trace.predictions.size(), places);
-    EXPECT_EQ(trace.prediction_depth, 1);
-    if (!config.autoregression) {
-      EXPECT_EQ(trace.fact("logits"), "logarithms of the probabilities");
-    }
+TEST_P(scored, is_valid_and_says_what_the_scores_are) {
+  EXPECT_FALSE(trace.validate());
+  const auto places = trace.tokens() * static_cast<std::size_t>(config.layers * config.experts);
+  EXPECT_EQ(trace.logits.size(), places);
+  EXPECT_EQ(trace.probabilities.size(), places);
+  EXPECT_EQ(trace.predictions.size(), places);
+  EXPECT_EQ(trace.prediction_depth, 1);
+  if (!config.autoregression) {
+    EXPECT_EQ(trace.fact("logits"), "logarithms of the probabilities");
   }
+}
+
+TEST(synthetic, says_how_noisy_its_predictions_are) {
   const auto noisy = synthetic_trace({.tokens = 1, .scores = true, .predictor_noise = 0.2}).value();
   EXPECT_EQ(noisy.fact("predictions"),
             "probabilities of the next layer; chance of an expert to have another one's: 0.2");
 }
 
-TEST(synthetic, the_best_logits_are_the_routed_experts_in_rank_order) {
-  for (const auto& config : scored_configs()) {
-    const auto trace = synthetic_trace(config).value();
-    for (std::size_t t = 0; t < trace.tokens(); ++t)
-      for (const auto l : each<layer_id>(trace.layers)) {
-        const auto ids = trace.ids_of(t, l);
-        auto z = row_of(trace.logits, trace, t, l);
-        ASSERT_EQ(best(z, trace.top_k), std::vector<expert_id>(ids.begin(), ids.end()));
-        std::sort(z.rbegin(), z.rend());
-        const auto last = std::min(z.size(), static_cast<std::size_t>(trace.top_k) + 1);
-        for (std::size_t i = 1; i < last; ++i) ASSERT_LT(z[i], z[i - 1]) << "no tie to break";
-      }
-  }
+TEST_P(scored, has_the_routed_experts_in_rank_order_as_the_best_logits) {
+  for (std::size_t t = 0; t < trace.tokens(); ++t)
+    for (const auto l : each<layer_id>(trace.layers)) {
+      const auto ids = trace.ids_of(t, l);
+      auto z = row_of(trace.logits, trace, t, l);
+      ASSERT_EQ(best(z, trace.top_k), std::vector<expert_id>(ids.begin(), ids.end()));
+      std::sort(z.rbegin(), z.rend());
+      const auto last = std::min(z.size(), static_cast<std::size_t>(trace.top_k) + 1);
+      for (std::size_t i = 1; i < last; ++i) ASSERT_LT(z[i], z[i - 1]) << "no tie to break";
+    }
 }
 
 // Draws of 32 bits that are equal or nearly so are too rare to wait for.
@@ -396,41 +397,34 @@ TEST(synthetic, ties_of_gate_weights_are_none_of_the_scores) {
   }
 }
 
-TEST(synthetic, probabilities_are_the_softmax_of_the_logits) {
-  for (const auto& config : scored_configs()) {
-    const auto trace = synthetic_trace(config).value();
-    for (std::size_t t = 0; t < trace.tokens(); t += 7)
-      for (const auto l : each<layer_id>(trace.layers)) {
-        const auto z = row_of(trace.logits, trace, t, l);
-        const auto p = row_of(trace.probabilities, trace, t, l);
-        double total = 0;
-        for (const auto one : z) total += std::exp(double{one});
-        if (!config.autoregression) {
-          EXPECT_NEAR(total, 1.0, 1e-3) << "logarithms of them";
-        }
-        for (std::size_t e = 0; e < z.size(); ++e) {
-          const double wanted = std::exp(double{z[e]}) / total;
-          ASSERT_NEAR(double{p[e]}, wanted, wanted * 0x1p-9 + 0x1p-23) << t << ' ' << l << ' ' << e;
-        }
+TEST_P(scored, has_the_softmax_of_the_logits_as_probabilities) {
+  for (std::size_t t = 0; t < trace.tokens(); t += 7)
+    for (const auto l : each<layer_id>(trace.layers)) {
+      const auto z = row_of(trace.logits, trace, t, l);
+      const auto p = row_of(trace.probabilities, trace, t, l);
+      double total = 0;
+      for (const auto one : z) total += std::exp(double{one});
+      if (!config.autoregression) {
+        EXPECT_NEAR(total, 1.0, 1e-3) << "logarithms of them";
       }
-  }
+      for (std::size_t e = 0; e < z.size(); ++e) {
+        const double wanted = std::exp(double{z[e]}) / total;
+        ASSERT_NEAR(double{p[e]}, wanted, wanted * 0x1p-9 + 0x1p-23) << t << ' ' << l << ' ' << e;
+      }
+    }
 }
 
-TEST(synthetic, gate_weights_are_the_routed_probabilities_renormalised) {
-  for (const auto& config : scored_configs()) {
-    if (!config.weights) continue;
-    const auto trace = synthetic_trace(config).value();
-    for (std::size_t t = 0; t < trace.tokens(); t += 3)
-      for (const auto l : each<layer_id>(trace.layers)) {
-        const auto z = row_of(trace.logits, trace, t, l);
-        const auto ids = trace.ids_of(t, l);
-        double total = 0;
-        for (const auto id : ids) total += std::exp(double{z[static_cast<std::size_t>(id)]});
-        for (std::size_t k = 0; k < ids.size(); ++k)
-          ASSERT_NEAR(std::exp(double{z[static_cast<std::size_t>(ids[k])]}) / total,
-                      double{trace.weights_of(t, l)[k]}, 1e-4);
-      }
-  }
+TEST_P(scored, has_the_routed_probabilities_renormalised_as_gate_weights) {
+  for (std::size_t t = 0; config.weights && t < trace.tokens(); t += 3)
+    for (const auto l : each<layer_id>(trace.layers)) {
+      const auto z = row_of(trace.logits, trace, t, l);
+      const auto ids = trace.ids_of(t, l);
+      double total = 0;
+      for (const auto id : ids) total += std::exp(double{z[static_cast<std::size_t>(id)]});
+      for (std::size_t k = 0; k < ids.size(); ++k)
+        ASSERT_NEAR(std::exp(double{z[static_cast<std::size_t>(ids[k])]}) / total,
+                    double{trace.weights_of(t, l)[k]}, 1e-4);
+    }
 }
 
 TEST(synthetic, routed_experts_hold_half_and_some_are_missed_nearly) {
@@ -456,20 +450,17 @@ TEST(synthetic, routed_experts_hold_half_and_some_are_missed_nearly) {
   EXPECT_GT(shares[shares.size() * 9 / 10], 0.9) << "peaked ones";
 }
 
-TEST(synthetic, without_noise_the_next_layer_is_predicted_as_it_comes) {
-  for (const auto& config : scored_configs()) {
-    const auto trace = synthetic_trace(config).value();
-    const auto e = static_cast<std::size_t>(config.experts);
-    const auto layers = static_cast<std::size_t>(config.layers);
-    for (std::size_t row = 0; row < trace.tokens() * layers; ++row) {
-      const bool last = row % layers + 1 == layers;
-      for (std::size_t i = 0; i < e; ++i)
-        ASSERT_EQ(trace.predictions.raw(row * e + i),
-                  last ? 0 : trace.probabilities.raw((row + 1) * e + i));
-    }
-    if (config.layers > 1) {
-      EXPECT_EQ(accuracy(trace), 1.0);
-    }
+TEST_P(scored, predicts_the_next_layer_as_it_comes_without_noise) {
+  const auto e = static_cast<std::size_t>(config.experts);
+  const auto layers = static_cast<std::size_t>(config.layers);
+  for (std::size_t row = 0; row < trace.tokens() * layers; ++row) {
+    const bool last = row % layers + 1 == layers;
+    for (std::size_t i = 0; i < e; ++i)
+      ASSERT_EQ(trace.predictions.raw(row * e + i),
+                last ? 0 : trace.probabilities.raw((row + 1) * e + i));
+  }
+  if (config.layers > 1) {
+    EXPECT_EQ(accuracy(trace), 1.0);
   }
 }
 
@@ -523,16 +514,12 @@ TEST(synthetic, autoregressive_logits_decide_the_routing) {
 }
 
 TEST(synthetic, autoregressive_traces_are_the_same_on_every_machine) {
-  synthetic_config config{.sequences = 2,
-                          .prefill = 8,
-                          .tokens = 64,
-                          .zipf = 1.2,
-                          .autoregression = 0.85,
-                          .phase_length = 50,
-                          .scores = true,
-                          .predictor_noise = 0.5,
-                          .predictor_noise_kind = noise_kind::gaussian,
-                          .seed = 7};
+  auto config = changing();
+  config.stickiness = 0;
+  config.autoregression = 0.85;
+  config.scores = true;
+  config.predictor_noise = 0.5;
+  config.predictor_noise_kind = noise_kind::gaussian;
   const auto trace = synthetic_trace(config).value();
   EXPECT_EQ(fingerprint(trace), 9196443316347353127ULL);
   EXPECT_EQ(fingerprint_of_scores(trace), 605479474932372054ULL);
