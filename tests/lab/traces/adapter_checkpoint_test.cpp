@@ -381,10 +381,10 @@ class written_adapters : public adapter_folders {
       return std::span<const std::byte>(last);
     };
   }
+  /// Why `config` is not written to a path.
   template <class Exception>
-  std::string not_written(const esft_config& bad) {
-    return refusal<Exception>(
-        [&] { write_adapter_checkpoint(folder.path() / "new", format, bad, source()); });
+  std::string not_written(const std::filesystem::path& path, const matrix_source& from) const {
+    return refusal<Exception>([&] { write_adapter_checkpoint(path, format, config, from); });
   }
 };
 
@@ -473,15 +473,18 @@ TEST_F(written_adapters, that_the_base_model_cannot_have_are_refused_before_anyt
         {{{2, 1}, {{5_expert}, {}}}, "layers 2, 1, accepted: ascending numbers"},
         {{{1, 1}, {{5_expert}, {}}}, "key '1': is there twice; accepted: each key once"},
         {{{1, 3}, {{5_expert}, {}}}, "layer 3: is no MoE layer; accepted: 1..2"},
-        {{{1, 2}, {{8_expert}, {}}}, "layer 1: expert 0 is 8; accepted: 0..7"}})
-    EXPECT_EQ(not_written<usage_error>(bad), who + said);
-  format.weights[0][0].rows = format.weights[0][0].columns = 1U << 24U;
-  EXPECT_THAT(not_written<usage_error>(config), HasSubstr("accepted: 281474976710656 bytes"));
-  format.dtype = "F64";
-  EXPECT_THAT(not_written<usage_error>(config), HasSubstr("dtype 'F64'"));
-  EXPECT_EQ(refusal<usage_error>(
-                [&] { write_adapter_checkpoint(folder.path(), small_format(), config, {}); }),
+        {{{1, 2}, {{8_expert}, {}}}, "layer 1: expert 0 is 8; accepted: 0..7"}}) {
+    config = bad;
+    EXPECT_EQ(not_written<usage_error>(folder.path() / "new", source()), who + said);
+  }
+  config = {{1, 2}, {{5_expert}, {}}};
+  EXPECT_EQ(not_written<usage_error>(folder.path(), {}),
             "adapter weights: no source, accepted: a function");
+  format.weights[0][0].rows = format.weights[0][0].columns = 1U << 24U;
+  EXPECT_THAT(not_written<usage_error>(folder.path() / "new", source()),
+              HasSubstr("accepted: 281474976710656 bytes"));
+  format.dtype = "F64";
+  EXPECT_THAT(not_written<usage_error>(folder.path() / "new", source()), HasSubstr("dtype 'F64'"));
   EXPECT_TRUE(asked.empty());
   EXPECT_EQ(folder.files(), 0U);
 }
@@ -493,17 +496,13 @@ TEST_F(written_adapters, whose_source_fails_leave_everything_as_it_was) {
   };
   const std::string message =
       "source of model.layers.1.mlp.experts.5.up_proj.weight: 11 bytes, accepted: 12";
-  EXPECT_EQ(refusal<usage_error>(
-                [&] { write_adapter_checkpoint(folder.path() / "a", format, config, one_short); }),
-            message);
+  EXPECT_EQ(not_written<usage_error>(folder.path() / "a", one_short), message);
   EXPECT_EQ(folder.files(), 0U) << "no folder is left";
   write_adapter_checkpoint(folder.path(), format, config, source());
   const auto weights = read_all(folder.path() / "model.safetensors");
   asked.clear();
   config.tuned[1] = {3_expert};
-  EXPECT_EQ(refusal<usage_error>(
-                [&] { write_adapter_checkpoint(folder.path(), format, config, one_short); }),
-            message);
+  EXPECT_EQ(not_written<usage_error>(folder.path(), one_short), message);
   EXPECT_EQ(folder.files(), 2U);
   EXPECT_EQ(read_all(folder.path() / "model.safetensors"), weights);
   EXPECT_EQ(read_all(folder.path() / "expert_cfg.json"), std::string(small_config) + "\n");
@@ -515,31 +514,23 @@ TEST_F(written_adapters, replace_an_earlier_one_but_not_among_other_weights) {
   write_adapter_checkpoint(folder.path(), format, config, source());
   EXPECT_EQ(open().config().tuned, config.tuned);
   (void)folder.write("more.safetensors", file_of({}));
-  EXPECT_EQ(refusal<std::runtime_error>([&] {
-              write_adapter_checkpoint(folder.path(), format, {{1, 2}, {{}, {}}}, source());
-            }),
+  const auto before = std::exchange(config.tuned, {{}, {}});
+  EXPECT_EQ(not_written<std::runtime_error>(folder.path(), source()),
             folder.path().string() +
                 "/more.safetensors: is in the adapter's folder, too; accepted: a folder without "
                 "other weights");
-  EXPECT_EQ(open().config().tuned, config.tuned);
+  EXPECT_EQ(open().config().tuned, before);
 }
 
 TEST_F(written_adapters, that_cannot_be_written_are_said_to_be) {
   const auto file = folder.write("file", "earlier");
-  EXPECT_THAT(refusal<std::runtime_error>(
-                  [&] { write_adapter_checkpoint(file / "a" / "b", format, config, source()); }),
+  EXPECT_THAT(not_written<std::runtime_error>(file / "a" / "b", source()),
               HasSubstr("file/a/b: cannot be created"));
-  EXPECT_THAT(refusal<std::runtime_error>(
-                  [&] { write_adapter_checkpoint(file, format, config, source()); }),
-              StartsWith(file.string()));
-  EXPECT_THAT(
-      refusal<std::runtime_error>([&] { write_adapter_checkpoint({}, format, config, source()); }),
-      HasSubstr("cannot be created"));
+  EXPECT_THAT(not_written<std::runtime_error>(file, source()), StartsWith(file.string()));
+  EXPECT_THAT(not_written<std::runtime_error>({}, source()), HasSubstr("cannot be created"));
   EXPECT_EQ(read_all(file), "earlier");
   std::filesystem::create_directories(folder.path() / "taken" / "expert_cfg.json");
-  EXPECT_THAT(refusal<std::runtime_error>([&] {
-                write_adapter_checkpoint(folder.path() / "taken", format, config, source());
-              }),
+  EXPECT_THAT(not_written<std::runtime_error>(folder.path() / "taken", source()),
               HasSubstr("expert_cfg.json: is a folder"));
   EXPECT_FALSE(std::filesystem::exists(folder.path() / "taken" / "model.safetensors"));
   EXPECT_TRUE(asked.empty());

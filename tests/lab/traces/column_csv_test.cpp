@@ -18,12 +18,6 @@ using lab::parse_field_map;
 using testing::ElementsAre;
 using trace_samples::expect_refused;
 
-std::vector<int> ids_of(const routing_trace& trace) {
-  std::vector<int> out;
-  for (const auto id : trace.ids) out.push_back(number(id));
-  return out;
-}
-
 TEST(column_csv, one_expert_a_row_is_joined_by_its_token) {
   const auto trace = parse_column_csv(
       "sequence,token,layer,expert,weight\n"
@@ -33,7 +27,7 @@ TEST(column_csv, one_expert_a_row_is_joined_by_its_token) {
       "dump.csv", {.experts = 8});
   EXPECT_EQ(trace.name, "dump");
   EXPECT_EQ(trace.experts, 8);
-  EXPECT_THAT(ids_of(trace), ElementsAre(5, 2, 1, 6, 4, 0, 3, 7));
+  EXPECT_THAT(trace.ids, ElementsAre(5, 2, 1, 6, 4, 0, 3, 7));
   EXPECT_THAT(trace.weights, ElementsAre(.75F, .25F, 1, 0, .5F, .5F, .5F, .5F));
   EXPECT_THAT(trace.step, ElementsAre(0, 1));
 }
@@ -43,7 +37,7 @@ TEST(column_csv, a_row_may_list_all_experts_of_a_token) {
        {"0,3 1\n1,0 2\n0,3 2\n1,1 0\n", "0,\"[3, 1]\"\n1,\"[0, 2]\"\n0,\"[3, 2]\"\n1,\"[1, 0]\"\n",
         "0,3|1\n1,0|2\n0,3|2\n1,1|0\n"}) {
     const auto trace = parse_column_csv(std::string("layer,experts\n") + rows, "a");
-    EXPECT_THAT(ids_of(trace), ElementsAre(3, 1, 0, 2, 3, 2, 1, 0)) << rows;
+    EXPECT_THAT(trace.ids, ElementsAre(3, 1, 0, 2, 3, 2, 1, 0)) << rows;
     EXPECT_THAT(trace.step, ElementsAre(0, 1)) << "where the layer does not rise";
   }
 }
@@ -51,14 +45,14 @@ TEST(column_csv, a_row_may_list_all_experts_of_a_token) {
 TEST(column_csv, a_rank_that_does_not_rise_begins_a_token) {
   const auto trace = parse_column_csv(
       "layer;expert;rank\n0;3;0\n0;1;1\n1;2;0\n1;0;1\n0;5;0\n0;4;1\n1;1;0\n1;7;1\n", "a");
-  EXPECT_THAT(ids_of(trace), ElementsAre(3, 1, 2, 0, 5, 4, 1, 7));
+  EXPECT_THAT(trace.ids, ElementsAre(3, 1, 2, 0, 5, 4, 1, 7));
   EXPECT_THAT(trace.step, ElementsAre(0, 1));
   const auto prompt = parse_column_csv(
       "step\tlayer\texpert\trank\n0\t0\t3\t0\n0\t0\t1\t1\n0\t0\t5\t0\n0\t0\t4\t1\n", "a");
-  EXPECT_THAT(ids_of(prompt), ElementsAre(3, 1, 5, 4)) << "two tokens of one step";
+  EXPECT_THAT(prompt.ids, ElementsAre(3, 1, 5, 4)) << "two tokens of one step";
   EXPECT_THAT(prompt.step, ElementsAre(0, 0));
   const auto lists = parse_column_csv("token,layer,experts,rank\n0,0,3 1,0\n0,0,5,2\n", "a");
-  EXPECT_THAT(ids_of(lists), ElementsAre(3, 1, 5));
+  EXPECT_THAT(lists.ids, ElementsAre(3, 1, 5));
 }
 
 TEST(column_csv, names_come_from_the_field_map) {
@@ -66,7 +60,7 @@ TEST(column_csv, names_come_from_the_field_map) {
       "# from a server\n req "
       ",pos,\"block\",e,p,phase\n1,0,4,9,.5,prefill\n1,1,4,8,.5,1\n2,0,4,7,1,decode\n",
       "a", {.fields = parse_field_map("sequence=req,token=pos,layer=block,experts=e,weights=p")});
-  EXPECT_THAT(ids_of(trace), ElementsAre(9, 8, 7));
+  EXPECT_THAT(trace.ids, ElementsAre(9, 8, 7));
   EXPECT_EQ(trace.fact("layers"), "4");
   EXPECT_THAT(trace.sequence, ElementsAre(0, 0, 1));
   EXPECT_THAT(trace.kind,
@@ -75,7 +69,7 @@ TEST(column_csv, names_come_from_the_field_map) {
 
 TEST(column_csv, an_absent_expert_keeps_its_place) {
   const auto trace = parse_column_csv("token,layer,experts\n0,0,-1 4\n1,0,2 3\n", "a");
-  EXPECT_THAT(ids_of(trace), ElementsAre(-1, 4, 2, 3));
+  EXPECT_THAT(trace.ids, ElementsAre(-1, 4, 2, 3));
 }
 
 TEST(column_csv, experts_may_stand_in_columns_of_their_own) {
@@ -83,13 +77,13 @@ TEST(column_csv, experts_may_stand_in_columns_of_their_own) {
       "token,layer,e08,e09,e10,w0,w1,w2\n0,0,5,2,7,.5,.25,.25\n1,0,1,,4,.5,,.5\n";
   const auto trace =
       parse_column_csv(text, "a", {.fields = parse_field_map("experts=e08..e10,weights=w0..w2")});
-  EXPECT_THAT(ids_of(trace), ElementsAre(5, 2, 7, 1, -1, 4));
+  EXPECT_THAT(trace.ids, ElementsAre(5, 2, 7, 1, -1, 4));
   EXPECT_THAT(trace.weights, ElementsAre(.5F, .25F, .25F, .5F, 0, .5F));
   const auto two =
       parse_column_csv(text, "a", {.fields = parse_field_map("experts=e09..e10,weights=w1..w2")});
-  EXPECT_THAT(ids_of(two), ElementsAre(2, 7, -1, 4));
+  EXPECT_THAT(two.ids, ElementsAre(2, 7, -1, 4));
   const auto alone = parse_column_csv(text, "a", {.fields = parse_field_map("experts=e08..e08")});
-  EXPECT_THAT(ids_of(alone), ElementsAre(5, 1));
+  EXPECT_THAT(alone.ids, ElementsAre(5, 1));
   for (const auto* named : {"experts=e08", "experts=e08..e10,weights=w1"})
     expect_refused([&] { (void)parse_column_csv(text, "a", {.fields = parse_field_map(named)}); },
                    {"line 1", "the field names one", ".."});
@@ -105,11 +99,11 @@ TEST(column_csv, sequences_may_have_names_and_be_interleaved) {
       "sequence,layer,experts\nb,0,1 2\n10,0,3 4\nb,1,5 6\n10,1,7 0\nb,0,2 1\nb,1,6 5\n", "a",
       {.experts = 8, .notes = &notes});
   EXPECT_THAT(trace.sequence, ElementsAre(0, 0, 1)) << "by first appearance";
-  EXPECT_THAT(ids_of(trace), ElementsAre(1, 2, 5, 6, 2, 1, 6, 5, 3, 4, 7, 0));
+  EXPECT_THAT(trace.ids, ElementsAre(1, 2, 5, 6, 2, 1, 6, 5, 3, 4, 7, 0));
   EXPECT_THAT(notes, ElementsAre());
   const auto numbers = parse_column_csv("sequence,layer,experts\n10,0,1 2\n9,0,3 4\n", "a",
                                         {.experts = 8, .notes = &notes});
-  EXPECT_THAT(ids_of(numbers), ElementsAre(3, 4, 1, 2)) << "by number";
+  EXPECT_THAT(numbers.ids, ElementsAre(3, 4, 1, 2)) << "by number";
 }
 
 TEST(column_csv, a_prompt_layer_by_layer_is_a_step) {
@@ -119,7 +113,7 @@ TEST(column_csv, a_prompt_layer_by_layer_is_a_step) {
       {.experts = 8, .notes = &notes});
   EXPECT_THAT(trace.step, ElementsAre(0, 0));
   EXPECT_THAT(trace.kind, ElementsAre(request_class::prefill, request_class::prefill));
-  EXPECT_THAT(ids_of(trace), ElementsAre(3, 1, 2, 0, 5, 4, 1, 7));
+  EXPECT_THAT(trace.ids, ElementsAre(3, 1, 2, 0, 5, 4, 1, 7));
   EXPECT_THAT(notes, ElementsAre(testing::HasSubstr("layer by layer: taken for 1 step of a")));
 }
 
@@ -150,7 +144,7 @@ TEST(column_csv, is_recognised_by_its_header) {
   const trace_samples::temporary_folder folder;
   const auto path = folder.write("dump", "token,layer,expert\n0,0,3\n0,0,1\n");
   EXPECT_EQ(lab::recognise_trace(path), lab::trace_format::columns);
-  EXPECT_THAT(ids_of(lab::open_trace(path)), ElementsAre(3, 1));
+  EXPECT_THAT(lab::open_trace(path).ids, ElementsAre(3, 1));
   const auto plain = folder.write("plain", "layer,expert\n0,3\n0,1\n");
   EXPECT_EQ(lab::recognise_trace(plain), lab::trace_format::layer_expert);
 }

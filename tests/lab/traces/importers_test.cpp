@@ -24,11 +24,6 @@ std::string replaced(std::string_view text, std::string_view from, std::string_v
   return out.replace(at, from.size(), to);
 }
 
-std::vector<expert_id> ids_of(const routing_trace& trace, std::size_t token, layer_id layer) {
-  const auto ids = trace.ids_of(token, layer);
-  return {ids.begin(), ids.end()};
-}
-
 // BigMoeOnEdge
 
 TEST(bigmoe_route_csv, a_prompt_is_one_step_and_layers_become_dense) {
@@ -43,8 +38,8 @@ TEST(bigmoe_route_csv, a_prompt_is_one_step_and_layers_become_dense) {
   EXPECT_THAT(trace.step, ElementsAre(0, 0, 1, 2));
   EXPECT_EQ(trace.kind[1], request_class::prefill);
   EXPECT_EQ(trace.kind[2], request_class::decode);
-  EXPECT_THAT(ids_of(trace, 1, 0_layer), ElementsAre(1, 0));
-  EXPECT_THAT(ids_of(trace, 3, 1_layer), ElementsAre(4, 2));
+  EXPECT_THAT(trace.ids_of(1, 0_layer), ElementsAre(1, 0));
+  EXPECT_THAT(trace.ids_of(3, 1_layer), ElementsAre(4, 2));
   EXPECT_EQ(trace.weights_of(0, 1_layer)[0], 0.75F);
   EXPECT_THAT(visit_sequence(trace)[0].experts, ElementsAre(7, 1, 1, 0)) << "token-major";
 }
@@ -65,8 +60,8 @@ TEST(bigmoe_route_csv, without_header_comments_the_shape_is_inferred) {
 TEST(bigmoe_route_csv, a_prompt_token_may_miss_the_last_layer) {
   const auto trace = parse_bigmoe_route_csv(
       "0,0,0,0,0,1,1\n0,0,1,0,0,2,1\n0,0,1,1,0,3,1\n0,1,2,0,0,1,1\n0,1,2,1,0,1,1\n", "t");
-  EXPECT_THAT(ids_of(trace, 0, 1_layer), ElementsAre(-1));
-  EXPECT_THAT(ids_of(trace, 1, 1_layer), ElementsAre(3));
+  EXPECT_THAT(trace.ids_of(0, 1_layer), ElementsAre(-1));
+  EXPECT_THAT(trace.ids_of(1, 1_layer), ElementsAre(3));
 }
 
 TEST(bigmoe_route_csv, refuses_bad_rows_in_one_line) {
@@ -118,9 +113,9 @@ TEST(layer_expert_csv, batches_are_prefill_and_the_last_layer_may_route_fewer) {
   EXPECT_THAT(trace.step, ElementsAre(0, 0, 1));
   EXPECT_EQ(trace.kind[0], request_class::prefill);
   EXPECT_EQ(trace.kind[2], request_class::decode);
-  EXPECT_THAT(ids_of(trace, 0, 0_layer), ElementsAre(3, 1));
-  EXPECT_THAT(ids_of(trace, 0, 1_layer), ElementsAre(-1, -1));
-  EXPECT_THAT(ids_of(trace, 1, 1_layer), ElementsAre(5, 4));
+  EXPECT_THAT(trace.ids_of(0, 0_layer), ElementsAre(3, 1));
+  EXPECT_THAT(trace.ids_of(0, 1_layer), ElementsAre(-1, -1));
+  EXPECT_THAT(trace.ids_of(1, 1_layer), ElementsAre(5, 4));
   EXPECT_TRUE(trace.weights.empty());
 }
 
@@ -161,8 +156,8 @@ TEST(json_lines, reads_records_of_steps_and_phases) {
   EXPECT_THAT(trace.step, ElementsAre(0, 0, 1));
   EXPECT_EQ(trace.kind[0], request_class::prefill);
   EXPECT_EQ(trace.kind[2], request_class::decode);
-  EXPECT_THAT(ids_of(trace, 1, 1_layer), ElementsAre(0, 3));
-  EXPECT_THAT(ids_of(trace, 2, 1_layer), ElementsAre(3, -1));
+  EXPECT_THAT(trace.ids_of(1, 1_layer), ElementsAre(0, 3));
+  EXPECT_THAT(trace.ids_of(2, 1_layer), ElementsAre(3, -1));
   EXPECT_EQ(trace.weights_of(1, 0_layer)[0], 0.7F);
 }
 

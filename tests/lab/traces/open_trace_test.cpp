@@ -290,12 +290,7 @@ TEST(output_file, appears_complete_or_not_at_all) {
   write_file(path, "new");
   EXPECT_EQ(trace_samples::read_all(path), "new");
   EXPECT_EQ(folder.files(), 1U);
-  try {
-    write_file(folder.path() / "no" / "f", "");
-    FAIL() << "written";
-  } catch (const std::runtime_error& error) {
-    EXPECT_NE(std::string(error.what()).find("no/f: cannot be created"), std::string::npos);
-  }
+  EXPECT_THROW(write_file(folder.path() / "no" / "f", ""), std::runtime_error);
 }
 
 }  // namespace

@@ -34,12 +34,6 @@ lab::npy_array array(const std::string& name, std::string_view type, std::string
                      const std::vector<Number>& numbers) {
   return array(name, npy(type, shape, bytes_of(numbers)));
 }
-std::vector<int> ids_of(const routing_trace& trace) {
-  std::vector<int> out;
-  for (const auto id : trace.ids) out.push_back(number(id));
-  return out;
-}
-
 TEST(routed_arrays, tokens_of_one_request_are_steps_of_their_own) {
   const auto trace = trace_of_arrays(
       {array<std::int16_t>("routed_experts", "<i2", "(2, 2, 2)", {3, 1, 0, 2, 3, 2, -1, 0})},
@@ -50,7 +44,7 @@ TEST(routed_arrays, tokens_of_one_request_are_steps_of_their_own) {
   EXPECT_EQ(trace.top_k, 2);
   EXPECT_THAT(trace.step, ElementsAre(0, 1));
   EXPECT_THAT(trace.sequence, ElementsAre(0, 0));
-  EXPECT_THAT(ids_of(trace), ElementsAre(3, 1, 0, 2, 3, 2, -1, 0));
+  EXPECT_THAT(trace.ids, ElementsAre(3, 1, 0, 2, 3, 2, -1, 0));
   EXPECT_EQ(trace.kind[1], request_class::decode);
 }
 
@@ -62,7 +56,7 @@ TEST(routed_arrays, arrays_of_no_known_name_are_requests_in_the_order_of_their_n
                       "runs.npz");
   EXPECT_THAT(trace.sequence, ElementsAre(0, 0, 1));
   EXPECT_THAT(trace.step, ElementsAre(0, 1, 2));
-  EXPECT_THAT(ids_of(trace), ElementsAre(0, 1, 2, 3, 4, 5));
+  EXPECT_THAT(trace.ids, ElementsAre(0, 1, 2, 3, 4, 5));
   EXPECT_EQ(trace.experts, 6);
 }
 
@@ -93,7 +87,7 @@ TEST(routed_arrays, logits_choose_the_highest_and_ties_go_to_the_lower_id) {
   const auto trace =
       trace_of_arrays({array<float>("logits", "<f4", "(1, 2, 4)", {0, 3, 3, 1, 5, -1, 5, 5})},
                       "l.npz", {.top_k = 2});
-  EXPECT_THAT(ids_of(trace), ElementsAre(1, 2, 0, 2));
+  EXPECT_THAT(trace.ids, ElementsAre(1, 2, 0, 2));
   EXPECT_THAT(trace.weights, ElementsAre(.5F, .5F, .5F, .5F));
   EXPECT_EQ(trace.experts, 4);
   EXPECT_EQ(trace.logits.size(), 8U);
@@ -101,15 +95,16 @@ TEST(routed_arrays, logits_choose_the_highest_and_ties_go_to_the_lower_id) {
     return trace_of_arrays({array<float>("l", "<f4", "(1, 1, 3)", {0, 1, last})}, "l.npy",
                            {.top_k = 1});
   };
-  EXPECT_THAT(ids_of(unnamed(2.5F)), ElementsAre(2));
+  EXPECT_THAT(unnamed(2.5F).ids, ElementsAre(2));
   expect_refused([&] { (void)unnamed(2); },
                  {"'l'", "whole numbers stored as real ones", "integers"});
 }
 
 TEST(routed_arrays, what_an_unsigned_type_fills_up_with_is_absent) {
   const auto ids = [](std::string_view type, const auto& numbers, std::int32_t experts) {
-    return ids_of(
-        trace_of_arrays({array("ids", type, "(1, 1, 2)", numbers)}, "a.npy", {.experts = experts}));
+    return trace_of_arrays({array("ids", type, "(1, 1, 2)", numbers)}, "a.npy",
+                           {.experts = experts})
+        .ids;
   };
   EXPECT_THAT(ids("|u1", std::vector<std::uint8_t>{3, 255}, 128), ElementsAre(3, -1));
   EXPECT_THAT(ids("|u1", std::vector<std::uint8_t>{3, 255}, 256), ElementsAre(3, 255));
@@ -129,7 +124,7 @@ TEST(routed_arrays, zeros_and_ones_are_a_map_of_the_routed_experts) {
       trace_of_arrays({array("map", "|b1", "(2, 2, 4)", map)}, "m.npy", {.notes = &notes});
   EXPECT_EQ(trace.top_k, 2);
   EXPECT_EQ(trace.experts, 4);
-  EXPECT_THAT(ids_of(trace), ElementsAre(1, 3, 0, 3, -1, -1, 2, -1));
+  EXPECT_THAT(trace.ids, ElementsAre(1, 3, 0, 3, -1, -1, 2, -1));
   EXPECT_THAT(notes,
               ElementsAre("zeros and ones: read as a map of the routed experts, top-2 of 4"));
   expect_refused(
@@ -140,7 +135,7 @@ TEST(routed_arrays, zeros_and_ones_are_a_map_of_the_routed_experts) {
       {"2 experts of a token", "--top-k"});
   const auto ids =
       trace_of_arrays({array<std::uint8_t>("i", "|u1", "(2, 1, 2)", {0, 1, 1, 0})}, "i.npy");
-  EXPECT_THAT(ids_of(ids), ElementsAre(0, 1, 1, 0)) << "two columns are ids";
+  EXPECT_THAT(ids.ids, ElementsAre(0, 1, 1, 0)) << "two columns are ids";
 }
 
 TEST(routed_arrays, what_is_guessed_is_said) {
@@ -167,7 +162,7 @@ TEST(routed_arrays, requests_without_tokens_are_left_out) {
   const auto trace = trace_of_arrays({array<std::int32_t>("a", "<i4", "(0, 1, 2)", {}),
                                       array<std::int32_t>("b", "<i4", "(1, 1, 2)", {3, 1})},
                                      "a.npz", {.experts = 4, .notes = &notes});
-  EXPECT_THAT(ids_of(trace), ElementsAre(3, 1));
+  EXPECT_THAT(trace.ids, ElementsAre(3, 1));
   EXPECT_THAT(trace.sequence, ElementsAre(0));
   EXPECT_THAT(notes, ElementsAre("1 requests without tokens: left out"));
 }
@@ -177,7 +172,7 @@ TEST(routed_arrays, a_logit_of_minus_infinity_is_never_chosen) {
   const auto trace =
       trace_of_arrays({array<float>("logits", "<f4", "(1, 1, 4)", {never, .5F, never, .25F})},
                       "l.npy", {.top_k = 2});
-  EXPECT_THAT(ids_of(trace), ElementsAre(1, 3));
+  EXPECT_THAT(trace.ids, ElementsAre(1, 3));
 }
 
 TEST(routed_arrays, refuses_in_one_line) {
@@ -221,11 +216,11 @@ TEST(routed_arrays, what_numpy_saved_is_recognised_and_read) {
   const auto path = folder.write("run.npz", saved);
   EXPECT_EQ(lab::recognise_trace(path), lab::trace_format::arrays);
   const auto trace = lab::open_trace(path);
-  EXPECT_THAT(ids_of(trace), ElementsAre(3, 1, 0, 2, 3, 2, 1, 0));
+  EXPECT_THAT(trace.ids, ElementsAre(3, 1, 0, 2, 3, 2, 1, 0));
   EXPECT_THAT(trace.weights, ElementsAre(.75F, .25F, .5F, .5F, .6F, .4F, 1, 0));
   const auto single = folder.write("one", npy("|i1", "(1, 1, 2)", bytes_of<std::int8_t>({4, 2})));
   EXPECT_EQ(lab::recognise_trace(single), lab::trace_format::arrays);
-  EXPECT_THAT(ids_of(lab::open_trace(single)), ElementsAre(4, 2));
+  EXPECT_THAT(lab::open_trace(single).ids, ElementsAre(4, 2));
   expect_refused([&] { (void)lab::open_trace(folder.write("cut.npz", saved.substr(0, 200))); },
                  {"cut.npz"});
 }
