@@ -28,14 +28,18 @@ namespace {
 
 using testing::HasSubstr;
 
-lab::plan_request qwen(std::uint64_t device = 24_GiB) {
+lab::plan_request known_model(const std::string& name, std::uint64_t device) {
   lab::plan_request request;
-  request.model = lab::describe_model("qwen3-30b-a3b").memory;
+  request.model = lab::describe_model(name).memory;
   request.device_bytes = device;
   request.reserve_bytes = 1_GiB;
   request.context = 4096;
-  request.concurrency = 4;
   request.cost = {.seconds_per_byte = 1 / 25e9, .recompute_seconds_per_token = 1e-3};
+  return request;
+}
+lab::plan_request qwen(std::uint64_t device = 24_GiB) {
+  auto request = known_model("qwen3-30b-a3b", device);
+  request.concurrency = 4;
   return request;
 }
 
@@ -126,12 +130,8 @@ TEST(plan, layers_that_are_alike_get_alike_quotas) {
 
 // 13 GiB went to the cache, which wanted 4, while 27 layers could hold a seventh expert.
 TEST(plan, what_a_cap_leaves_over_goes_to_layers) {
-  lab::plan_request request;
-  request.model = lab::describe_model("mixtral-8x7b").memory;
-  request.device_bytes = 80_GiB;
-  request.reserve_bytes = 1_GiB;
+  auto request = known_model("mixtral-8x7b", 80_GiB);
   request.context = 32768;
-  request.cost = {.seconds_per_byte = 1 / 25e9, .recompute_seconds_per_token = 1e-3};
   const auto plan = lab::make_plan(request);
   EXPECT_EQ(plan.split.cap, 6U);
   EXPECT_EQ(std::ranges::count(plan.quotas.quotas, 7U), 27);
@@ -406,11 +406,7 @@ TEST(plan, offloading_moves_layers_or_what_they_route) {
 }
 
 TEST(plan, a_model_without_kv_has_experts_alone) {
-  lab::plan_request request;
-  request.model = lab::describe_model("llada-moe").memory;
-  request.device_bytes = 8_GiB;
-  request.context = 4096;
-  const auto plan = lab::make_plan(request);
+  const auto plan = lab::make_plan(known_model("llada-moe", 9_GiB));
   EXPECT_EQ(plan.kv_bytes(), 0U);
   EXPECT_EQ(plan.binds, binding::budget);
   EXPECT_THAT(plan.notes, testing::Contains(HasSubstr("keeps no KV cache")));

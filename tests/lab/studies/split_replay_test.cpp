@@ -80,34 +80,37 @@ const lab::split_outcome& of(const lab::split_result& result, const std::string&
   return result.outcomes.front();
 }
 
-// Reuse distances on one side, the simulator's own replays on the other.
-TEST(split_replay, a_fixed_split_costs_what_replays_of_both_streams_miss) {
-  const auto trace = few_experts(12, 1);
-  const auto kv = requests(40, 6, 90, 2);
-  auto request = request_of({{"one", &trace, &kv}});
+/// One workflow of 40 bursts.
+class split_replay_of_one : public testing::Test {
+ protected:
+  const routing_trace trace = few_experts(12, 1);
+  const kv_trace kv = requests(40, 6, 90, 2);
+  lab::split_request request = request_of({{"one", &trace, &kv}});
+
+  /// What the simulator's own replays of both streams cost in a burst.
+  [[nodiscard]] double replayed_seconds(std::uint64_t cap) const {
+    const auto experts =
+        support::one_run(trace, {.scope = "per-layer", .slots = std::to_string(cap)});
+    const auto room = (2000 - cap * 100) / 10;
+    const auto cached = support::one_run(*block_accesses(kv), {.slots = std::to_string(room)});
+    return 1e-3 * static_cast<double>(experts.stats.misses + cached.stats.misses) / 40;
+  }
+};
+
+// Reuse distances on one side, replays on the other.
+TEST_F(split_replay_of_one, a_fixed_split_costs_what_replays_of_both_streams_miss) {
   request.warmup = 0;
   const auto result = lab::simulate_split(request);
   ASSERT_EQ(result.size(), 1U);
   EXPECT_EQ(result[0].bursts, 40U);
-  const auto blocks = block_accesses(kv);
   for (const char* policy : {"best-fixed", "50-50", "flux-prop"}) {
     const auto& o = of(result[0], policy);
-    const auto experts =
-        support::one_run(trace, {.scope = "per-layer", .slots = std::to_string(o.cap)});
-    const auto room = (2000 - o.cap * 100) / 10;
-    const auto cached =
-        support::one_run(*blocks, {.scope = "shared", .slots = std::to_string(room)});
-    EXPECT_NEAR(o.seconds * 40,
-                1e-3 * static_cast<double>(experts.stats.misses + cached.stats.misses), 1e-9)
-        << policy;
+    EXPECT_NEAR(o.seconds, replayed_seconds(o.cap), 1e-10) << policy;
   }
 }
 
 // The replayed pools and the reuse distances agree where nothing moves.
-TEST(split_replay, a_controller_that_never_moves_costs_what_its_split_costs) {
-  const auto trace = few_experts(12, 1);
-  const auto kv = requests(40, 6, 90, 2);
-  auto request = request_of({{"one", &trace, &kv}});
+TEST_F(split_replay_of_one, a_controller_that_never_moves_costs_what_its_split_costs) {
   request.control.limits.min_cap = 9;
   request.control.limits.max_cap = 9;
   const auto result = lab::simulate_split(request);
@@ -117,22 +120,13 @@ TEST(split_replay, a_controller_that_never_moves_costs_what_its_split_costs) {
 }
 
 // Every cap that there is, replayed: none is better than the one that is called the best.
-TEST(split_replay, the_best_fixed_split_is_the_best_of_all) {
-  const auto trace = few_experts(12, 1);
-  const auto kv = requests(40, 6, 90, 2);
-  auto request = request_of({{"one", &trace, &kv}});
+TEST_F(split_replay_of_one, the_best_fixed_split_is_the_best_of_all) {
   request.warmup = 0;
   const auto result = lab::simulate_split(request);
-  const auto blocks = block_accesses(kv);
   double least = 0;
   std::uint64_t best = 0;
   for (std::uint64_t cap = 2; cap <= 16; ++cap) {
-    const auto experts =
-        support::one_run(trace, {.scope = "per-layer", .slots = std::to_string(cap)});
-    const auto cached = support::one_run(
-        *blocks, {.scope = "shared", .slots = std::to_string((2000 - cap * 100) / 10)});
-    const auto seconds =
-        1e-3 * static_cast<double>(experts.stats.misses + cached.stats.misses) / 40;
+    const auto seconds = replayed_seconds(cap);
     if (best != 0 && seconds >= least) continue;
     least = seconds;
     best = cap;
@@ -184,10 +178,8 @@ TEST(split_replay, the_controller_begins_at_the_configurators_split) {
   EXPECT_LT(of(informed[0], "mv-wsa").caps.front(), of(blind[0], "mv-wsa").caps.front());
 }
 
-TEST(split_replay, json_and_table_say_what_was_found) {
-  const auto trace = few_experts(12, 1);
-  const auto kv = requests(40, 6, 90, 2);
-  const auto results = lab::simulate_split(request_of({{"one", &trace, &kv}}));
+TEST_F(split_replay_of_one, json_and_table_say_what_was_found) {
+  const auto results = lab::simulate_split(request);
   const auto json = support::json_of(results);
   EXPECT_EQ(json["schema"], "hotset.split/1");
   EXPECT_EQ(json["results"][0]["name"], "one");
@@ -226,13 +218,11 @@ TEST(split_replay, an_oracle_that_pays_nothing_is_not_divided_by) {
   EXPECT_THAT(lab::to_table(results), testing::Not(HasSubstr("nan")));
 }
 
-TEST(split_replay, refuses_what_cannot_be) {
-  const auto trace = few_experts(8, 1, 200);
-  const auto kv = requests(5, 4, 20, 2);
+TEST_F(split_replay_of_one, refuses_what_cannot_be) {
   const auto why = [&](auto change) {
-    auto request = request_of({{"one", &trace, &kv}});
-    change(request);
-    return support::refusal<lab::usage_error>([&] { (void)lab::simulate_split(request); });
+    auto changed = request;
+    change(changed);
+    return support::refusal<lab::usage_error>([&] { (void)lab::simulate_split(changed); });
   };
   EXPECT_THAT(why([](auto& r) { r.workflows.clear(); }), HasSubstr("no workflow"));
   EXPECT_THAT(why([](auto& r) { r.burst_steps = 0; }), HasSubstr("a burst of 0 steps"));
@@ -243,7 +233,6 @@ TEST(split_replay, refuses_what_cannot_be) {
                 r.workflows.push_back({"other", &other, &kv});
               }),
               HasSubstr("accepted: 2 x 16, top-2, as one"));
-  auto request = request_of({{"one", &trace, &kv}});
   request.control.limits.budget_bytes = 399;
   EXPECT_THAT(support::refusal<lab::infeasible_error>([&] { (void)lab::simulate_split(request); }),
               HasSubstr("accepted: 400 bytes or more"));
