@@ -13,7 +13,6 @@
 #include <gtest/gtest.h>
 
 #include "lab/traces/synthetic/synthetic.hpp"
-#include "tiny_moe/model/model.hpp"
 
 namespace kernels_test {
 namespace {
@@ -32,11 +31,6 @@ std::vector<float> noise(std::size_t count, std::uint64_t seed) {
 
 bool same_bytes(const float* left, const float* right, std::size_t count) {
   return std::memcmp(left, right, count * sizeof(float)) == 0;
-}
-
-const model& weights() {
-  static const model loaded(HOTSET_TINY_MOE_DIR);
-  return loaded;
 }
 
 TEST(half_to_float, both_paths_give_the_same_bits_for_every_half) {
@@ -101,48 +95,18 @@ TEST(batch_invariance, another_order_of_summation_is_seen) {
   EXPECT_GT(differing, 50U);
 }
 
-TEST(batch_invariance, projection_and_router_give_a_row_the_same_bytes_in_every_batch) {
-  const auto& config = weights().config();
-  const std::size_t hidden = config.hidden_size;
-  const auto rows = noise(most_rows * hidden, 5);
-  const std::size_t k = config.top_k;
-
-  struct routed {
-    std::vector<float> logits, probabilities, weights;
-    std::vector<std::int32_t> ids;
-  };
-  const auto route = [&](const layer_weights& layer, const float* first, std::size_t count) {
-    routed out{std::vector<float>(count * config.experts),
-               std::vector<float>(count * config.experts), std::vector<float>(count * k),
-               std::vector<std::int32_t>(count * k)};
-    project(layer.router.data(), hidden, config.experts, first, count, out.logits.data());
-    for (std::size_t t = 0; t < count; ++t) {
-      softmax({out.logits.data() + t * config.experts, config.experts},
-              out.probabilities.data() + t * config.experts);
-      select_top_k({out.probabilities.data() + t * config.experts, config.experts},
-                   {out.ids.data() + t * k, k}, {out.weights.data() + t * k, k});
-    }
-    return out;
-  };
-
-  for (std::size_t l = 0; l < config.layers; ++l) {
-    std::vector<routed> alone;
-    for (std::size_t t = 0; t < most_rows; ++t) {
-      alone.push_back(route(weights().layer(l), rows.data() + t * hidden, 1));
-    }
-    for (std::size_t count = 1; count <= most_rows; ++count) {
-      const routed together = route(weights().layer(l), rows.data(), count);
-      for (std::size_t t = 0; t < count; ++t) {
-        ASSERT_TRUE(same_bytes(together.logits.data() + t * config.experts, alone[t].logits.data(),
-                               config.experts))
-            << "layer " << l << ", row " << t << " of " << count;
-        ASSERT_TRUE(same_bytes(together.probabilities.data() + t * config.experts,
-                               alone[t].probabilities.data(), config.experts));
-        ASSERT_TRUE(same_bytes(together.weights.data() + t * k, alone[t].weights.data(), k));
-        ASSERT_TRUE(std::equal(alone[t].ids.begin(), alone[t].ids.end(),
-                               together.ids.begin() + static_cast<std::ptrdiff_t>(t * k)));
-      }
-    }
+TEST(batch_invariance, projection_gives_a_row_the_same_bytes_in_every_batch) {
+  constexpr std::size_t inputs = 96;
+  constexpr std::size_t outputs = 32;
+  const auto weights = noise(inputs * outputs, 4);
+  const auto rows = noise(most_rows * inputs, 5);
+  std::vector<float> alone(most_rows * outputs);
+  for (std::size_t t = 0; t < most_rows; ++t)
+    project(weights.data(), inputs, outputs, &rows[t * inputs], 1, &alone[t * outputs]);
+  for (std::size_t count = 1; count <= most_rows; ++count) {
+    std::vector<float> together(count * outputs);
+    project(weights.data(), inputs, outputs, rows.data(), count, together.data());
+    ASSERT_TRUE(same_bytes(together.data(), alone.data(), together.size())) << count << " rows";
   }
 }
 
@@ -165,87 +129,70 @@ TEST(select_top_k, what_is_not_a_number_still_gives_distinct_ids) {
   EXPECT_EQ(ids, (std::array<std::int32_t, 4>{0, 1, 2, 3}));
 }
 
-// Keys and values in blocks of their own: first all keys of a block, then a gap, then all its values.
-struct blocks_of_rows {
-  std::size_t block_tokens = 0;
-  std::size_t width = 0;
-  std::vector<std::vector<float>> memory;
-  std::vector<const float*> blocks;
+/// A query over rows of keys and values.
+struct attention {
+  static constexpr std::size_t heads = 4;
+  static constexpr std::size_t size = 24;
+  static constexpr std::size_t width = heads * size;
 
-  blocks_of_rows(std::size_t tokens, std::size_t row, const std::vector<float>& keys,
-                 const std::vector<float>& values)
-      : block_tokens(tokens), width(row) {
-    const std::size_t positions = keys.size() / width;
+  explicit attention(std::size_t rows) : positions(rows) {}
+
+  /// In each block are first all keys, then a gap, then all values.
+  [[nodiscard]] std::vector<float> in_blocks_of(std::size_t tokens) const {
+    constexpr float nothing = std::numeric_limits<float>::quiet_NaN();
+    const std::size_t first_value = tokens * width + 5;
+    std::vector<std::vector<float>> memory;
+    std::vector<const float*> blocks;
     for (std::size_t p = 0; p < positions; p += tokens) {
-      auto& block =
-          memory.emplace_back(2 * tokens * width + gap, std::numeric_limits<float>::quiet_NaN());
+      auto& block = memory.emplace_back(first_value + tokens * width, nothing);
       const std::size_t count = std::min(tokens, positions - p) * width;
       std::copy_n(keys.data() + p * width, count, block.data());
-      std::copy_n(values.data() + p * width, count, block.data() + tokens * width + gap);
+      std::copy_n(values.data() + p * width, count, block.data() + first_value);
+      blocks.push_back(block.data());
     }
-    for (const auto& block : memory) blocks.push_back(block.data());
-  }
-  [[nodiscard]] kv_rows rows() const {
-    return {.blocks = blocks,
-            .block_tokens = block_tokens,
-            .keys = 0,
-            .values = block_tokens * width + gap};
+    std::vector<float> scores(positions);
+    std::vector<float> out(width, nothing);
+    attend(query.data(), {.blocks = blocks, .block_tokens = tokens, .values = first_value},
+           positions, heads, size, scores.data(), out.data());
+    return out;
   }
 
- private:
-  static constexpr std::size_t gap = 5;
+  std::size_t positions;
+  std::vector<float> query = noise(width, 8);
+  std::vector<float> keys = noise(positions * width, 9);
+  std::vector<float> values = noise(positions * width, 10);
 };
 
 TEST(attend, blocks_of_any_size_give_the_same_bytes) {
-  constexpr std::size_t heads = 4;
-  constexpr std::size_t size = 24;
-  constexpr std::size_t width = heads * size;
   for (const std::size_t positions : {1U, 3U, 4U, 17U, 64U}) {
-    const auto query = noise(width, 11);
-    const auto keys = noise(positions * width, 12);
-    const auto values = noise(positions * width, 13);
-    std::vector<float> scores(positions);
-    std::vector<float> whole(width);
-    const blocks_of_rows one(positions, width, keys, values);
-    attend(query.data(), one.rows(), positions, heads, size, scores.data(), whole.data());
-    for (const std::size_t tokens : {1U, 2U, 3U, 5U, 16U, 100U}) {
-      const blocks_of_rows many(tokens, width, keys, values);
-      std::vector<float> out(width, std::numeric_limits<float>::quiet_NaN());
-      attend(query.data(), many.rows(), positions, heads, size, scores.data(), out.data());
-      ASSERT_TRUE(same_bytes(whole.data(), out.data(), width))
+    const attention over(positions);
+    const auto whole = over.in_blocks_of(positions);
+    for (const std::size_t tokens : {1U, 2U, 3U, 5U, 16U, 100U})
+      ASSERT_TRUE(same_bytes(whole.data(), over.in_blocks_of(tokens).data(), whole.size()))
           << positions << " positions in blocks of " << tokens;
-    }
   }
 }
 
 TEST(attend, agrees_with_the_formula_in_double) {
-  constexpr std::size_t heads = 4;
-  constexpr std::size_t size = 24;
-  constexpr std::size_t width = heads * size;
+  constexpr std::size_t size = attention::size;
+  constexpr std::size_t width = attention::width;
   for (const std::size_t positions : {1U, 2U, 3U, 4U, 5U, 31U, 64U}) {
-    const auto query = noise(width, 8);
-    const auto keys = noise(positions * width, 9);
-    const auto values = noise(positions * width, 10);
-    std::vector<float> scores(positions);
-    std::vector<float> out(width);
-    const blocks_of_rows cache(positions, width, keys, values);
-    attend(query.data(), cache.rows(), positions, heads, size, scores.data(), out.data());
-    for (std::size_t h = 0; h < heads; ++h) {
+    const attention over(positions);
+    const auto out = over.in_blocks_of(positions);
+    for (std::size_t h = 0; h < attention::heads; ++h) {
       std::vector<double> share(positions);
       double sum = 0.0;
       for (std::size_t p = 0; p < positions; ++p) {
         double score = 0.0;
-        for (std::size_t i = h * size; i < (h + 1) * size; ++i) {
-          score += static_cast<double>(query[i]) * static_cast<double>(keys[p * width + i]);
-        }
+        for (std::size_t i = h * size; i < (h + 1) * size; ++i)
+          score += double{over.query[i]} * double{over.keys[p * width + i]};
         share[p] = std::exp(score / std::sqrt(static_cast<double>(size)));
         sum += share[p];
       }
       for (std::size_t i = h * size; i < (h + 1) * size; ++i) {
         double wanted = 0.0;
-        for (std::size_t p = 0; p < positions; ++p) {
-          wanted += share[p] / sum * static_cast<double>(values[p * width + i]);
-        }
+        for (std::size_t p = 0; p < positions; ++p)
+          wanted += share[p] / sum * double{over.values[p * width + i]};
         ASSERT_NEAR(out[i], wanted, 1e-5) << positions << " positions, head " << h;
       }
     }

@@ -20,10 +20,8 @@ namespace quantised_test {
 namespace {
 
 using namespace tiny_moe;
-using testing::Contains;
 using testing::Each;
 using testing::ElementsAre;
-using testing::Gt;
 
 constexpr std::array packed_widths{8, 4, 2};
 
@@ -284,33 +282,6 @@ std::vector<float> computed(const expert_tensors& expert, const std::vector<floa
   std::vector<float> scratch(expert_scratch(hidden_size, inner_size, rows.size()));
   run_expert(expert, hidden_size, inner_size, hidden.data(), rows, out.data(), scratch.data());
   return out;
-}
-
-// Weights that stand on the levels, the largest of every group on the highest: packing loses nothing.
-TEST(quantised_expert, weights_on_the_levels_give_the_bytes_of_the_halves) {
-  const auto hidden = noise(hidden_size, 21);
-  const expert_row only{};
-  for (const int bits : packed_widths) {
-    hotset::splitmix64 random(static_cast<std::uint64_t>(bits));
-    const int high = (1 << (bits - 1)) - 1;
-    std::array<std::vector<std::uint16_t>, 3> halves;
-    for (std::size_t t = 0; t < 3; ++t) {
-      const std::size_t columns = t == 2 ? inner_size : hidden_size;
-      std::vector<float> weights(hidden_size * inner_size);
-      for (std::size_t i = 0; i < weights.size(); ++i) {
-        const auto level =
-            static_cast<int>(random.below(2 * static_cast<std::uint64_t>(high) + 1)) - high;
-        weights[i] =
-            static_cast<float>(i % columns % 32 == 0 ? high : level) * std::ldexp(1.0F, 1 - bits);
-      }
-      halves[t] = halves_of(weights);
-    }
-    const expert_at as_halves(halves, hidden_size, inner_size, 16);
-    const expert_at as_codes(halves, hidden_size, inner_size, bits);
-    const auto wanted = computed(as_halves.tensors(), hidden, {&only, 1});
-    EXPECT_THAT(wanted, Contains(Gt(1e-2F)));
-    EXPECT_EQ(computed(as_codes.tensors(), hidden, {&only, 1}), wanted) << bits << " bits";
-  }
 }
 
 TEST(quantised_expert, agrees_with_the_formula_in_double) {

@@ -161,16 +161,6 @@ constexpr std::string_view code =
     "def add(a, b):\n    return a + b\n\n\ndef sub(a, b):\n    return a - b\n\n\n"
     "def mul(a, b):\n    return a * b\n\n\n12 + 30 = 42\n17 + 25 = 42\n20 + 22 = 42\n";
 
-TEST(bits_per_byte, decoding_costs_what_prefill_costs) {
-  resident_experts experts(weights());
-  const auto text = bytes_of(code);
-  const auto whole = measure_quality(weights(), experts, text, {.window = 64, .stride = 48});
-  const auto decoded = measure_quality(weights(), experts, text, {.window = 64, .prompt = 16});
-  EXPECT_EQ(whole.bytes, text.size() - 1);
-  EXPECT_EQ(decoded.bytes, whole.bytes);
-  EXPECT_EQ(decoded.bits, whole.bits);
-}
-
 TEST(bits_per_byte, agrees_with_the_logits_of_one_pass) {
   resident_experts experts(weights());
   const auto text = bytes_of(code);
