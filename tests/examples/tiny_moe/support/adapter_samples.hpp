@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -70,25 +71,9 @@ inline const std::vector<const adapter_weights*>& three_pointers() {
   return made;
 }
 
-/// What an engine of this model alone answers. No adapter: the base model.
-inline std::vector<std::uint8_t> alone(const adapter_weights* adapter,
-                                       const serving_request& request) {
-  resident_experts base(weights());
-  const auto answer = [&](expert_provider& experts) {
-    kv_pool pool(weights().config(), {.block_tokens = 8, .blocks = 40});
-    batch_engine decoder(weights(), experts, pool);
-    auto own = request;
-    own.arrival = 0;
-    return serve(decoder, {&own, 1}).requests[0].output;
-  };
-  if (adapter == nullptr) return answer(base);
-  merged_experts merged(weights(), *adapter);
-  return answer(merged);
-}
-/// The i-th adapter is that of id i + 1.
-inline std::vector<std::uint8_t> alone(const std::vector<adapter_weights>& adapters,
-                                       const serving_request& request) {
-  return alone(request.adapter == base_model ? nullptr : &adapters[request.adapter - 1], request);
+/// One of the three by its id. None: the base model.
+inline const adapter_weights* one_of_three(adapter_id adapter) {
+  return adapter == base_model ? nullptr : three_pointers()[adapter - 1];
 }
 
 /// The model of which the rows of an adapter must get the bytes. None: the base model.
@@ -97,14 +82,24 @@ inline std::unique_ptr<expert_provider> merged_alone(const adapter_weights* adap
   return std::make_unique<merged_experts>(weights(), *adapter);
 }
 
+/// Each request is complete, with what it gets from the model of its adapter alone.
+inline void expect_complete(const serving_report& report,
+                            std::span<const serving_request> requests) {
+  ASSERT_EQ(report.requests.size(), requests.size());
+  for (std::size_t r = 0; r < requests.size(); ++r) {
+    SCOPED_TRACE(testing::Message() << "request " << r);
+    EXPECT_EQ(report.requests[r].refusal, "");
+    const auto model = merged_alone(one_of_three(requests[r].adapter));
+    EXPECT_EQ(report.requests[r].output, paging_samples::greedy(*model, requests[r]));
+  }
+}
+
 inline constexpr std::string_view text =
     "The ledger was kept in two columns: return a + b; 17 + 25 = 42.";
 
 inline std::vector<float> logits_alone(const adapter_weights* adapter, std::string_view words) {
   const auto provider = merged_alone(adapter);
-  engine decoder(weights(), *provider);
-  const auto logits = decoder.forward(bytes_of(words));
-  return {logits.begin(), logits.end()};
+  return paging_samples::logits_of(*provider, words);
 }
 
 /// All logits of four sequences over the text, the base model's and one of each adapter. Passes have rows of chunks of
@@ -147,7 +142,7 @@ inline bool begins_as_alone(const std::vector<float>& rows, const adapter_weight
 }
 /// The same of one of the three, by its id.
 inline bool begins_as_alone(const std::vector<float>& rows, adapter_id adapter) {
-  return begins_as_alone(rows, adapter == base_model ? nullptr : three_pointers()[adapter - 1]);
+  return begins_as_alone(rows, one_of_three(adapter));
 }
 
 }  // namespace adapter_samples

@@ -57,20 +57,24 @@ inline std::vector<float> resident_logits(std::string_view words) {
   return logits_of(experts, words);
 }
 
-/// What follows a request's prompt greedily, with all experts resident and a KV cache of its own. Each prompt is decoded
-/// once, as far as it was asked.
+/// What follows a request's prompt greedily, in a KV cache of its own.
+inline std::vector<std::uint8_t> greedy(expert_provider& experts, const serving_request& one) {
+  engine decoder(weights(), experts, {.max_positions = 256});
+  std::vector<std::uint8_t> output;
+  auto row = decoder.forward(one.prompt);
+  while (output.size() < one.tokens) {
+    output.push_back(static_cast<std::uint8_t>(largest(row.last(256))));
+    row = decoder.forward({&output.back(), 1});
+  }
+  return output;
+}
+/// The same with all experts resident. Each prompt is decoded once, as far as it was asked.
 inline std::vector<std::uint8_t> alone(const serving_request& one) {
   static std::map<std::vector<std::uint8_t>, std::vector<std::uint8_t>> known;
   auto& output = known[one.prompt];
   if (output.size() < one.tokens) {
     resident_experts experts(weights());
-    engine decoder(weights(), experts, {.max_positions = 256});
-    output.clear();
-    auto row = decoder.forward(one.prompt);
-    while (output.size() < one.tokens) {
-      output.push_back(static_cast<std::uint8_t>(largest(row.last(256))));
-      row = decoder.forward({&output.back(), 1});
-    }
+    output = greedy(experts, one);
   }
   return {output.begin(), output.begin() + static_cast<std::ptrdiff_t>(one.tokens)};
 }
