@@ -3,7 +3,6 @@
 
 #include "cuda_decode/model/expert_math.hpp"
 
-#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstring>
@@ -141,46 +140,6 @@ TEST_P(an_expert, is_down_of_silu_gate_times_up) {
 INSTANTIATE_TEST_SUITE_P(formats, an_expert,
                          testing::Values(number_format::bf16, number_format::f16,
                                          number_format::e4m3, number_format::e2m1));
-
-TEST(an_expert_in_a_batch, gives_the_bits_it_gives_alone) {
-  fake_machine machine;
-  const auto shape = shape_named("small-fp8");
-  hotset::cuda::pinned_memory pages(machine.api, host_weights::bytes_for(shape));
-  const host_weights weights(shape, pages);
-  auto stream = hotset::cuda::stream::create(machine.api, 0).value();
-  const static_experts experts(machine.api, shape.geometry(), {shape.layout()}, weights.source(),
-                               pages, {.resident_layers = 3}, stream);
-  const auto& form = shape.form;
-  const auto ids = hotset::support::expert_ids({3, 9, 9, 1, 0, 15});
-  std::vector<float> in(3 * form.hidden);
-  for (std::size_t i = 0; i < in.size(); ++i) in[i] = static_cast<float>(i % 29) / 16.0F - 1.0F;
-  const auto run = [&](std::size_t first_token, std::uint32_t tokens) {
-    std::vector<float> inner(tokens * 2 * form.inner);
-    std::vector<float> out(tokens * 2 * form.hidden);
-    std::uint32_t skipped = 0;
-    const expert_arguments a{.form = form,
-                             .bank = view_of(experts.bank()),
-                             .ids = ids.data() + 2 * first_token,
-                             .row = experts.row(1_layer),
-                             .experts = 16,
-                             .places = 2 * tokens,
-                             .top_k = 2,
-                             .in = in.data() + first_token * form.hidden,
-                             .inner = inner.data(),
-                             .out = out.data(),
-                             .skipped = &skipped};
-    on_host::gate_up(a);
-    on_host::down(a);
-    EXPECT_EQ(skipped, 0U);
-    return out;
-  };
-  const auto together = run(0, 3);
-  for (std::size_t t = 0; t < 3; ++t) {
-    const auto alone = run(t, 1);
-    EXPECT_TRUE(std::equal(alone.begin(), alone.end(),
-                           together.begin() + static_cast<std::ptrdiff_t>(t * alone.size())));
-  }
-}
 
 }  // namespace
 }  // namespace cuda_decode::expert_math_test

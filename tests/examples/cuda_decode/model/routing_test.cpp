@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda_decode/model/routing.hpp"
 
-#include <string>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "cuda_decode/program/ceiling.hpp"
-#include "written_ids.hpp"
+#include "sim_samples.hpp"
 
 namespace cuda_decode::routing_test {
 namespace {
 
 using namespace hotset::literals;
+using hotset::support::add_step;
+using hotset::support::empty_trace;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -20,18 +22,11 @@ const model_shape two_layers = make_shape("test", number_format::bf16, {2, 8, 2,
 
 /// Token 1 is of a prompt.
 hotset::routing_trace hand_made() {
-  hotset::routing_trace t;
-  t.layers = 3;
-  t.experts = 8;
-  t.top_k = 2;
-  t.step = {0, 1, 2, 3};
-  t.sequence = {0, 0, 0, 0};
-  t.kind = {hotset::request_class::decode, hotset::request_class::prefill,
-            hotset::request_class::decode, hotset::request_class::decode};
-  t.ids = hotset::support::expert_ids({0, 1, 2,  3, 7, 7,  //
-                                       6, 6, 6,  6, 6, 6,  //
-                                       1, 4, 5,  5, 7, 7,  //
-                                       4, 1, -1, 2, 7, 7});
+  auto t = empty_trace(3, 8, 2);
+  add_step(t, {{0, 1, 2, 3, 7, 7}});
+  add_step(t, {{6, 6, 6, 6, 6, 6}}, hotset::request_class::prefill);
+  add_step(t, {{1, 4, 5, 5, 7, 7}});
+  add_step(t, {{4, 1, -1, 2, 7, 7}});
   return t;
 }
 
@@ -60,13 +55,9 @@ TEST(routing, counts_distinct_experts_and_those_that_are_new) {
 }
 
 TEST(routing, refuses_a_trace_of_another_model) {
-  const auto told = [](const model_shape& shape, std::size_t steps) -> std::string {
-    try {
-      const decode_routing made(hand_made(), shape, steps);
-      return "nothing";
-    } catch (const hotset::trace_error& refused) {
-      return refused.what();
-    }
+  const auto told = [](const model_shape& shape, std::size_t steps) {
+    return hotset::support::refusal<hotset::trace_error>(
+        [&] { const decode_routing made(hand_made(), shape, steps); });
   };
   EXPECT_EQ(told(two_layers, 4),
             "the trace has 3 decoded tokens, accepted: 4 or more (--steps, --warmup)");
@@ -81,16 +72,12 @@ TEST(routing, refuses_a_trace_of_another_model) {
 // WiSP section 4: of the top 8 of each of 48 layers half turn over.
 TEST(the_ceiling, is_that_of_wisps_example) {
   const auto qwen = shape_named("qwen3-30b-a3b");
-  hotset::routing_trace trace;
-  trace.layers = 48;
-  trace.experts = 128;
-  trace.top_k = 8;
-  for (std::uint32_t s = 0; s < 3; ++s) {
-    trace.step.push_back(s);
-    trace.sequence.push_back(0);
-    trace.kind.push_back(hotset::request_class::decode);
+  auto trace = empty_trace(48, 128, 8);
+  for (std::int32_t step = 0; step < 3; ++step) {
+    std::vector<std::int32_t> ids;
     for (int l = 0; l < 48; ++l)
-      for (int k = 0; k < 8; ++k) trace.ids.push_back(static_cast<hotset::expert_id>(4 * s) + k);
+      for (int k = 0; k < 8; ++k) ids.push_back(4 * step + k);
+    add_step(trace, {ids});
   }
   const decode_routing routing(trace, qwen, 3);
   const auto bytes = turnover_bytes_per_step(routing, 1, 3, qwen.expert_bytes());
