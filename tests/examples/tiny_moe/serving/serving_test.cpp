@@ -230,25 +230,22 @@ TEST(serving, blocks_that_are_in_use_already_count_for_who_shares_them) {
 
 TEST(serving, what_can_never_fit_is_refused_in_one_line) {
   server_parts parts({.block_tokens = 4, .blocks = 5}, {.max_positions = 64});
-  const std::vector requests{request("x", 21),
-                             request("", 3),
-                             request("abc", 0),
-                             request("a", 20),
-                             request("y", 65),
-                             request("", 0),
-                             request("abc", std::numeric_limits<std::size_t>::max())};
+  const std::vector<std::pair<serving_request, const char*>> rows{
+      {request("x", 21), "request 0: 6 KV blocks of 4 tokens; accepted: 1..5"},
+      {request("", 3), "request 1: 0 bytes of prompt; accepted: 1 or more"},
+      {request("abc", 0), "request 2: 0 tokens to generate; accepted: 1 or more"},
+      {request("a", 20), ""},
+      {request("y", 65), "request 4: 65 positions; accepted: 1..64"},
+      {request("", 0), "request 5: 0 bytes of prompt; accepted: 1 or more"},
+      {request("abc", std::numeric_limits<std::size_t>::max()),
+       "request 6: 18446744073709551615 positions; accepted: 1..64"}};
+  std::vector<serving_request> requests;
+  for (const auto& row : rows) requests.push_back(row.first);
   const auto report = serve(parts.decoder, requests);
-  EXPECT_EQ(report.requests[0].refusal, "request 0: 6 KV blocks of 4 tokens; accepted: 1..5");
-  EXPECT_EQ(report.requests[1].refusal, "request 1: 0 bytes of prompt; accepted: 1 or more");
-  EXPECT_EQ(report.requests[2].refusal, "request 2: 0 tokens to generate; accepted: 1 or more");
-  EXPECT_EQ(report.requests[3].refusal, "");
-  EXPECT_EQ(report.requests[3].output, alone(requests[3]));
-  EXPECT_EQ(report.requests[4].refusal, "request 4: 65 positions; accepted: 1..64");
-  EXPECT_EQ(report.requests[5].refusal, "request 5: 0 bytes of prompt; accepted: 1 or more");
-  EXPECT_EQ(report.requests[6].refusal,
-            "request 6: 18446744073709551615 positions; accepted: 1..64");
-  for (const std::size_t r : {0U, 1U, 2U, 4U, 5U, 6U})
-    EXPECT_TRUE(report.requests[r].output.empty());
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    EXPECT_EQ(report.requests[r].refusal, rows[r].second);
+    EXPECT_EQ(report.requests[r].output, r == 3 ? alone(requests[r]) : std::vector<std::uint8_t>{});
+  }
 }
 
 TEST(serving, a_pool_that_shrinks_too_far_ends_a_request_with_what_it_has) {

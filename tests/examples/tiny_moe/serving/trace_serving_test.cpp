@@ -11,6 +11,7 @@
 #include "lab/errors.hpp"
 #include "lab/traces/synthetic/synthetic_requests.hpp"
 #include "paging_samples.hpp"
+#include "sim_samples.hpp"
 #include "tiny_moe/serving/request_shapes.hpp"
 #include "tiny_moe/studies/calibration.hpp"
 
@@ -20,6 +21,7 @@ namespace {
 using namespace paging_samples;
 using hotset::lab::infeasible_error;
 using hotset::lab::usage_error;
+using hotset::support::refusal;
 using ::testing::HasSubstr;
 
 constexpr std::uint64_t slot_bytes = 12 * 23040;
@@ -209,15 +211,10 @@ TEST(trace_serving, floors_are_a_token_and_the_longest_request) {
   EXPECT_EQ(limits.slot_bytes, slot_bytes);
   EXPECT_EQ(limits.block_bytes, block_bytes);
   EXPECT_EQ(limits.min_blocks, (longest + 7) / 8);
-  try {
-    (void)limits_of(weights(), requests, config(1000));
-    FAIL();
-  } catch (const infeasible_error& refusal) {
-    EXPECT_THAT(refusal.what(),
-                HasSubstr(std::to_string(limits.smallest_budget()) + " bytes or more"));
-  }
-  auto smallest = config(limits.smallest_budget());
-  const auto run = served(requests, "4", smallest);
+  EXPECT_THAT(
+      refusal<infeasible_error>([&] { (void)limits_of(weights(), requests, config(1000)); }),
+      HasSubstr(std::to_string(limits.smallest_budget()) + " bytes or more"));
+  const auto run = served(requests, "4", config(limits.smallest_budget()));
   for (const auto& one : run.served.requests) EXPECT_EQ(one.refusal, "");
 }
 
