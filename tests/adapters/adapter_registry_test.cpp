@@ -36,40 +36,12 @@ TEST(adapter_status, every_status_has_a_text_of_its_own) {
     EXPECT_TRUE(texts.insert(describe(s)).second) << describe(s);
 }
 
-/// Notes what is mapped and unmapped, and fails when it is told to.
-class noting_memory {
- public:
-  explicit noting_memory(events& log) : log_(&log) {}
+using memory_type = support::failing_memory<host_virtual_memory>;
 
-  void fail(std::size_t nth) { inner_.fail(nth); }
-  [[nodiscard]] bool armed() const { return inner_.armed(); }
-  [[nodiscard]] std::uint64_t physical_bytes() { return inner_.behind().physical_bytes(); }
-
-  [[nodiscard]] std::size_t granularity() const noexcept { return inner_.granularity(); }
-  memory_status reserve(std::size_t bytes, std::span<std::byte>& range) noexcept {
-    return inner_.reserve(bytes, range);
-  }
-  memory_status release(std::span<std::byte> range) noexcept { return inner_.release(range); }
-  memory_status create_block(std::size_t bytes, memory_block& block) noexcept {
-    return inner_.create_block(bytes, block);
-  }
-  memory_status destroy_block(memory_block block) noexcept { return inner_.destroy_block(block); }
-  memory_status map(std::span<std::byte> range, std::size_t offset, memory_block block) noexcept {
-    note("map");
-    return inner_.map(range, offset, block);
-  }
-  memory_status unmap(std::span<std::byte> range, std::size_t offset, std::size_t bytes) noexcept {
-    note("unmap");
-    return inner_.unmap(range, offset, bytes);
-  }
-
- private:
-  void note(const char* what) {
-    if (log_->empty() || log_->back() != what) log_->emplace_back(what);
-  }
-  support::failing_memory<host_virtual_memory> inner_{host_virtual_memory::create().value()};
-  events* log_;
-};
+/// Calls of one kind in a row are one event.
+void note(events& log, std::string_view what) {
+  if (log.empty() || log.back() != what) log.emplace_back(what);
+}
 
 /// Copies when it is fenced and no sooner; fails when it is told to.
 struct noting_uploader {
@@ -85,31 +57,31 @@ struct noting_uploader {
   bool fail_wait = false;
   std::vector<order> begun{};
 
-  void note(const char* what) {
-    if (log->empty() || log->back() != what) log->emplace_back(what);
+  void tell(const char* what) {
+    note(*log, what);
     if (on_event) on_event(what);
   }
   bool copy(std::span<std::byte> to, std::span<const std::byte> from) noexcept {
-    note("copy");
+    tell("copy");
     EXPECT_EQ(to.size(), from.size());
     if (fail_copy != 0 && --fail_copy == 0) return false;
     begun.push_back({to, from});
     return true;
   }
   bool fence() noexcept {
-    note("fence");
+    tell("fence");
     for (const auto& o : begun) std::ranges::copy(o.from, o.to.begin());
     begun.clear();
     return !std::exchange(fail_fence, false);
   }
   bool wait_for_readers() noexcept {
-    note("wait");
+    tell("wait");
     if (std::exchange(fail_wait, false)) return false;
     if (on_wait) on_wait();
     return true;
   }
 };
-using registry_type = adapter_registry<noting_memory, noting_uploader>;
+using registry_type = adapter_registry<memory_type, noting_uploader>;
 
 /// Two layers of four experts, two weights; at most three tuned experts of a layer.
 class adapter_registry_steps : public testing::Test {
@@ -117,17 +89,22 @@ class adapter_registry_steps : public testing::Test {
   using layers = std::vector<std::vector<expert_id>>;
 
   events log{};
-  noting_memory memory{log};
+  memory_type memory{host_virtual_memory::create().value()};
   const std::size_t page = memory.granularity();
   noting_uploader copies{&log};
   bool fail_read = false;
+  const layers law = expert_lists({{2, 0}, {1}});
   std::map<std::string, int, std::less<>> numbers{};
 
-  ~adapter_registry_steps() override { EXPECT_EQ(memory.physical_bytes(), 0U); }
+  adapter_registry_steps() {
+    memory.on_call = [this](std::string_view call) {
+      if (call == "map" || call == "unmap") note(log, call);
+    };
+  }
+  ~adapter_registry_steps() override { EXPECT_EQ(memory.behind().physical_bytes(), 0U); }
 
-  page_pool<noting_memory> pool(std::uint32_t most, memory_budget* budget = nullptr) {
-    return page_pool<noting_memory>::create(memory, {.page_bytes = page, .most_pages = most},
-                                            budget)
+  page_pool<memory_type> pool(std::uint32_t most, memory_budget* budget = nullptr) {
+    return page_pool<memory_type>::create(memory, {.page_bytes = page, .most_pages = most}, budget)
         .value();
   }
   [[nodiscard]] adapter_registry_config shape(std::int32_t adapters = 2) const {
@@ -139,15 +116,22 @@ class adapter_registry_steps : public testing::Test {
             .host_bytes = 14 * page,
             .most_known = 6};
   }
-  registry_type registry(page_pool<noting_memory>& from, const adapter_registry_config& setup) {
-    return registry_type::create(from, copies, setup,
-                                 [this](const adapter_part& part, std::span<std::byte> bytes) {
-                                   if (fail_read && part.layer == 1) return false;
-                                   std::ranges::fill(bytes, content(part.adapter, part.layer,
-                                                                    part.weight, part.expert));
-                                   return true;
-                                 })
-        .value();
+  /// `known`: adapters and what they tune.
+  registry_type registry(page_pool<memory_type>& from, const adapter_registry_config& setup,
+                         const std::vector<std::pair<std::string, layers>>& known = {}) {
+    const auto read = [this](const adapter_part& part, std::span<std::byte> bytes) {
+      if (fail_read && part.layer == 1) return false;
+      std::ranges::fill(bytes, content(part.adapter, part.layer, part.weight, part.expert));
+      return true;
+    };
+    auto made = registry_type::create(from, copies, setup, read).value();
+    for (const auto& [name, tuned] : known) EXPECT_FALSE(made.add(name, tuned));
+    return made;
+  }
+  /// The device has the adapter, and nobody uses it.
+  static void load(registry_type& r, const char* name) {
+    ASSERT_EQ(r.acquire(name).code, ok);
+    ASSERT_EQ(r.release(name), ok);
   }
   /// What every byte of an expert of an adapter is.
   std::byte content(std::string_view name, layer_id layer, std::size_t weight, expert_id expert) {
@@ -207,8 +191,7 @@ class adapter_registry_steps : public testing::Test {
 
 TEST_F(adapter_registry_steps, is_mapped_copied_and_fenced_before_the_maps_name_it) {
   auto p = pool(40);
-  auto r = registry(p, shape());
-  ASSERT_FALSE(r.add("law", expert_lists({{2, 0}, {1}})));
+  auto r = registry(p, shape(), {{"law", law}});
   EXPECT_EQ(r.index_of("law"), -1);
   log.clear();
   copies.on_event = [&](const char*) { EXPECT_TRUE(r.map(0_layer).row(0)[0] == 0); };
@@ -219,17 +202,16 @@ TEST_F(adapter_registry_steps, is_mapped_copied_and_fenced_before_the_maps_name_
   EXPECT_THAT(log, ElementsAre("map", "copy", "fence"));
   EXPECT_THAT(r.map(0_layer).row(0), ElementsAre(4, 1, 5, 3)) << "by ascending expert";
   EXPECT_THAT(r.map(1_layer).row(0), ElementsAre(0, 4, 2, 3));
-  EXPECT_TRUE(serves(r, "law", 0, expert_lists({{0, 2}, {1}})));
+  EXPECT_TRUE(serves(r, "law", 0, law));
   copies.on_event = nullptr;
 }
 
 TEST_F(adapter_registry_steps, leaves_the_maps_then_its_readers_end_and_only_then_is_unmapped) {
   auto p = pool(40);
-  auto r = registry(p, shape());
-  ASSERT_FALSE(r.add("law", expert_lists({{2, 0}, {1}})));
+  auto r = registry(p, shape(), {{"law", law}});
   ASSERT_EQ(r.acquire("law").code, ok);
   EXPECT_EQ(r.unload("law"), pinned);
-  EXPECT_TRUE(serves(r, "law", 0, expert_lists({{0, 2}, {1}})));
+  EXPECT_TRUE(serves(r, "law", 0, law));
   ASSERT_EQ(r.release("law"), ok);
   EXPECT_EQ(r.release("law"), not_pinned);
   log.clear();
@@ -253,29 +235,25 @@ TEST_F(adapter_registry_steps, leaves_the_maps_then_its_readers_end_and_only_the
 
 TEST_F(adapter_registry_steps, readers_that_do_not_end_keep_the_adapter_where_it_is) {
   auto p = pool(40);
-  auto r = registry(p, shape());
-  ASSERT_FALSE(r.add("law", expert_lists({{2, 0}, {1}})));
-  ASSERT_EQ(r.acquire("law").code, ok);
-  ASSERT_EQ(r.release("law"), ok);
+  auto r = registry(p, shape(), {{"law", law}});
+  load(r, "law");
   copies.fail_wait = true;
   EXPECT_EQ(r.unload("law"), not_drained);
   EXPECT_EQ(r.index_of("law"), 0);
-  EXPECT_TRUE(serves(r, "law", 0, expert_lists({{0, 2}, {1}})));
+  EXPECT_TRUE(serves(r, "law", 0, law));
 }
 
 TEST_F(adapter_registry_steps, what_is_forgotten_is_nowhere_and_its_name_may_be_anothers) {
   auto p = pool(40);
   auto setup = shape();
   setup.most_known = 2;
-  auto r = registry(p, setup);
-  ASSERT_FALSE(r.add("law", expert_lists({{2, 0}, {1}})));
-  ASSERT_FALSE(r.add("read", expert_lists({{1}, {}})));
+  auto r = registry(p, setup, {{"law", law}, {"read", expert_lists({{1}, {}})}});
   EXPECT_EQ(r.forget("nobody"), unknown);
   ASSERT_EQ(r.acquire("read").code, ok);
   ASSERT_EQ(r.acquire("law").index, 1);
   const auto both = r.host_bytes();
   EXPECT_EQ(r.forget("law"), pinned);
-  EXPECT_TRUE(serves(r, "law", 1, expert_lists({{0, 2}, {1}})));
+  EXPECT_TRUE(serves(r, "law", 1, law));
   ASSERT_EQ(r.release("law"), ok);
   log.clear();
   ASSERT_EQ(r.forget("law"), ok);
@@ -295,11 +273,8 @@ TEST_F(adapter_registry_steps, what_is_forgotten_is_nowhere_and_its_name_may_be_
 
 TEST_F(adapter_registry_steps, what_is_not_on_the_device_is_forgotten_without_a_wait) {
   auto p = pool(40);
-  auto r = registry(p, shape());
-  ASSERT_FALSE(r.add("law", expert_lists({{2, 0}, {1}})));
-  ASSERT_FALSE(r.add("never read", expert_lists({{2}, {1}})));
-  ASSERT_EQ(r.acquire("law").code, ok);
-  ASSERT_EQ(r.release("law"), ok);
+  auto r = registry(p, shape(), {{"law", law}, {"never read", law}});
+  load(r, "law");
   ASSERT_EQ(r.unload("law"), ok);
   log.clear();
   const auto version = r.version();
@@ -312,10 +287,8 @@ TEST_F(adapter_registry_steps, what_is_not_on_the_device_is_forgotten_without_a_
 
 TEST_F(adapter_registry_steps, readers_that_do_not_end_keep_what_is_to_be_forgotten) {
   auto p = pool(40);
-  auto r = registry(p, shape());
-  ASSERT_FALSE(r.add("law", expert_lists({{2, 0}, {1}})));
-  ASSERT_EQ(r.acquire("law").code, ok);
-  ASSERT_EQ(r.release("law"), ok);
+  auto r = registry(p, shape(), {{"law", law}});
+  load(r, "law");
   const auto bytes = r.host_bytes();
   copies.fail_wait = true;
   EXPECT_EQ(r.forget("law"), not_drained);
@@ -323,27 +296,24 @@ TEST_F(adapter_registry_steps, readers_that_do_not_end_keep_what_is_to_be_forgot
   EXPECT_TRUE(r.is_cached("law"));
   EXPECT_EQ(r.host_bytes(), bytes);
   EXPECT_EQ(r.index_of("law"), 0);
-  EXPECT_TRUE(serves(r, "law", 0, expert_lists({{0, 2}, {1}})));
+  EXPECT_TRUE(serves(r, "law", 0, law));
   EXPECT_EQ(r.forget("law"), ok);
 }
 
 TEST_F(adapter_registry_steps, the_least_recently_used_that_nobody_uses_makes_room) {
   auto p = pool(40);
-  auto r = registry(p, shape());
-  for (const auto* const name : {"a", "b", "c"})
-    ASSERT_FALSE(r.add(name, expert_lists({{1}, {2}})));
+  auto r = registry(p, shape(), {{"a", law}, {"b", law}, {"c", law}});
   ASSERT_EQ(r.acquire("a").index, 0);
   ASSERT_EQ(r.acquire("b").index, 1);
   EXPECT_EQ(r.acquire("c").code, no_room);
   EXPECT_EQ(r.index_of("a"), 0);
   ASSERT_EQ(r.release("a"), ok);
   ASSERT_EQ(r.release("b"), ok);
-  ASSERT_EQ(r.acquire("a").index, 0);
-  ASSERT_EQ(r.release("a"), ok);
+  load(r, "a");
   EXPECT_EQ(r.acquire("c").index, 1) << "b was used before a";
   EXPECT_EQ(r.index_of("b"), -1);
-  EXPECT_TRUE(serves(r, "a", 0, expert_lists({{1}, {2}})));
-  EXPECT_TRUE(serves(r, "c", 1, expert_lists({{1}, {2}})));
+  EXPECT_TRUE(serves(r, "a", 0, law));
+  EXPECT_TRUE(serves(r, "c", 1, law));
   EXPECT_EQ(r.stats().loads, 3U);
   EXPECT_EQ(r.stats().evictions, 1U);
   EXPECT_EQ(r.stats().refusals, 1U);
@@ -351,11 +321,9 @@ TEST_F(adapter_registry_steps, the_least_recently_used_that_nobody_uses_makes_ro
 
 TEST_F(adapter_registry_steps, nobody_leaves_where_that_would_not_make_room) {
   auto p = pool(12);  // three experts of a layer take 5 + 3 pages
-  auto r = registry(p, shape());
-  ASSERT_FALSE(r.add("small", expert_lists({{1}, {}})));
-  ASSERT_FALSE(r.add("large", expert_lists({{0, 1, 2}, {0, 1, 2}})));
-  ASSERT_EQ(r.acquire("small").code, ok);
-  ASSERT_EQ(r.release("small"), ok);
+  const auto large = expert_lists({{0, 1, 2}, {0, 1, 2}});
+  auto r = registry(p, shape(), {{"small", expert_lists({{1}, {}})}, {"large", large}});
+  load(r, "small");
   log.clear();
   EXPECT_EQ(r.acquire("large").code, no_room);
   EXPECT_THAT(log, ElementsAre());
@@ -363,28 +331,10 @@ TEST_F(adapter_registry_steps, nobody_leaves_where_that_would_not_make_room) {
   EXPECT_FALSE(r.is_cached("large")) << "not even read";
 }
 
-TEST_F(adapter_registry_steps, who_leaves_is_decided_by_what_the_budget_has_left_too) {
-  memory_budget budget(8 * page);
-  auto p = page_pool<noting_memory>::create(memory, {.page_bytes = page, .most_pages = 40}, &budget)
-               .value();
-  auto r = registry(p, shape());
-  ASSERT_FALSE(r.add("a", expert_lists({{0, 1, 2}, {}})));
-  ASSERT_FALSE(r.add("b", expert_lists({{}, {0, 1, 2}})));
-  ASSERT_EQ(r.acquire("a").code, ok);
-  EXPECT_EQ(budget.in_use(), budget.limit()) << "five pages and three";
-  EXPECT_EQ(r.acquire("b").code, no_room);
-  ASSERT_EQ(r.release("a"), ok);
-  EXPECT_EQ(r.acquire("b").code, ok);
-  EXPECT_EQ(r.index_of("a"), -1);
-  EXPECT_TRUE(serves(r, "b", 0, expert_lists({{}, {0, 1, 2}})));
-}
-
 TEST_F(adapter_registry_steps, the_host_keeps_the_most_recently_used) {
   auto p = pool(60);
-  auto r = registry(p, shape(3));
   // An expert is 2.25 pages: two of these fit into fourteen.
-  for (const auto* const name : {"a", "b", "c"})
-    ASSERT_FALSE(r.add(name, expert_lists({{1, 2}, {3}})));
+  auto r = registry(p, shape(3), {{"a", law}, {"b", law}, {"c", law}});
   ASSERT_EQ(r.acquire("a").code, ok);
   ASSERT_EQ(r.acquire("b").code, ok);
   EXPECT_EQ(r.host_bytes(), 2 * 3 * (2 * page + page / 4));
@@ -394,7 +344,7 @@ TEST_F(adapter_registry_steps, the_host_keeps_the_most_recently_used) {
   EXPECT_FALSE(r.is_cached("b"));
   EXPECT_TRUE(r.is_cached("c"));
   EXPECT_EQ(r.host_bytes(), 2 * 3 * (2 * page + page / 4));
-  EXPECT_TRUE(serves(r, "b", 1, expert_lists({{1, 2}, {3}}))) << "the device has it";
+  EXPECT_TRUE(serves(r, "b", 1, law)) << "the device has it";
   for (const auto* const name : {"a", "a", "b"}) ASSERT_EQ(r.release(name), ok);
   ASSERT_EQ(r.unload("a"), ok);
   ASSERT_EQ(r.unload("b"), ok);
@@ -461,15 +411,15 @@ TEST_F(adapter_registry_steps, a_shape_that_cannot_be_has_a_reason) {
 
 TEST_F(adapter_registry_steps, a_load_that_fails_leaves_nothing_whichever_step_it_was) {
   auto p = pool(40);
-  auto r = registry(p, shape());
-  ASSERT_FALSE(r.add("a", expert_lists({{1, 3}, {0, 1, 2}})));
-  ASSERT_FALSE(r.add("b", expert_lists({{0, 1, 2}, {2}})));
+  const auto of_a = expert_lists({{1, 3}, {0, 1, 2}});
+  const auto of_b = expert_lists({{0, 1, 2}, {2}});
+  auto r = registry(p, shape(), {{"a", of_a}, {"b", of_b}});
   ASSERT_EQ(r.acquire("a").code, ok);
   const auto version = r.version();
   const auto expect_as_before = [&] {
     EXPECT_EQ(r.index_of("b"), -1);
     EXPECT_TRUE(is_empty(r, 1));
-    EXPECT_TRUE(serves(r, "a", 0, expert_lists({{1, 3}, {0, 1, 2}})));
+    EXPECT_TRUE(serves(r, "a", 0, of_a));
     EXPECT_EQ(r.version(), version);
     EXPECT_EQ(r.release("b"), not_pinned);
   };
@@ -501,8 +451,8 @@ TEST_F(adapter_registry_steps, a_load_that_fails_leaves_nothing_whichever_step_i
     ASSERT_EQ(p.trim(0), memory_status::ok);
   }
   EXPECT_EQ(steps, 18U) << "nine pages are created and mapped, two are shared";
-  EXPECT_TRUE(serves(r, "b", 1, expert_lists({{0, 1, 2}, {2}})));
-  EXPECT_TRUE(serves(r, "a", 0, expert_lists({{1, 3}, {0, 1, 2}})));
+  EXPECT_TRUE(serves(r, "b", 1, of_b));
+  EXPECT_TRUE(serves(r, "a", 0, of_a));
 }
 
 /// What a registry should have done, by the definitions.

@@ -13,11 +13,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "failing_memory.hpp"
-#include "fake_cuda_driver.hpp"
-#include "host_mappings.hpp"
-#include "hotset/cuda/virtual_memory.hpp"
-#include "hotset/transfer/memory/host_virtual_memory.hpp"
+#include "memory_entries.hpp"
 #include "random_source.hpp"
 #include "written_ids.hpp"
 
@@ -27,52 +23,31 @@ namespace {
 using testing::HasSubstr;
 using enum memory_status;
 
-/// Over pages of the host: of the machine's size, or as large as a device's.
+/// Over pages of the host: of the machine's size, or as large as a device's. Asks the memory itself, which is faster than
+/// the kernel.
 template <std::size_t PageBytes, std::size_t Operations>
-struct host_entry {
-  using memory_type = support::failing_memory<host_virtual_memory>;
-  memory_type memory{host_virtual_memory::create().value()};
+struct host_entry : support::host_memory_entry {
   static constexpr std::size_t operations = Operations;
-
   [[nodiscard]] std::size_t page_bytes() const {
     return PageBytes == 0 ? memory.granularity() : PageBytes;
   }
-  void fail(std::size_t nth) { memory.fail(nth); }
-  [[nodiscard]] bool armed() const { return memory.armed(); }
   [[nodiscard]] std::uint64_t physical_bytes() { return memory.behind().physical_bytes(); }
-  [[nodiscard]] std::uint64_t reserved_bytes() { return memory.behind().reserved_bytes(); }
   static std::byte* touch(std::byte* at) { return at; }
-  static bool has_access(const std::byte* at) { return support::is_readable(at); }
   static void expect_mappings(std::size_t) {}
 };
-/// Over a driver without a device, which knows what is mapped and what may be accessed.
-struct cuda_entry {
-  using memory_type = cuda::virtual_memory;
-  support::fake_cuda_driver driver{65536};
-  memory_type memory = cuda::virtual_memory::create(driver, 0).value();
-  static constexpr std::size_t operations = 3000;
 
+/// Over a driver without a device, which knows what is mapped and what may be accessed.
+struct cuda_entry : support::cuda_memory_entry {
+  static constexpr std::size_t operations = 3000;
+  cuda_entry() : cuda_memory_entry{.driver = support::fake_cuda_driver(65536)} {}
   ~cuda_entry() {
     EXPECT_TRUE(driver.leaks().empty()) << driver.leaks().front();
     EXPECT_TRUE(driver.violations().empty()) << driver.violations().front();
   }
   static std::size_t page_bytes() { return 65536; }
-  void fail(std::size_t nth) {
-    driver.disarm();
-    if (nth != 0) driver.fail(support::fake_cuda_driver::call::any, nth);
-  }
-  [[nodiscard]] bool armed() const { return driver.armed(); }
-  [[nodiscard]] std::uint64_t physical_bytes() const { return driver.physical_bytes(); }
-  [[nodiscard]] std::uint64_t reserved_bytes() const { return memory.reserved_bytes(); }
-  std::byte* touch(std::byte* at) { return driver.touch(at); }
-  [[nodiscard]] bool has_access(const std::byte* at) const { return driver.has_access(at); }
-  void expect_mappings(std::size_t count) const {
-    const auto left = driver.leaks();
-    EXPECT_EQ(static_cast<std::size_t>(std::ranges::count_if(
-                  left, [](const auto& l) { return l.starts_with("a mapping"); })),
-              count);
-  }
+  void expect_mappings(std::size_t count) const { EXPECT_EQ(mappings(), count); }
 };
+
 using entries =
     testing::Types<host_entry<0, 100'000>, host_entry<std::size_t{2} << 20, 400>, cuda_entry>;
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every virtual_memory joins here with an entry: how it is built, how one of its steps is made to fail, how a byte is
-// looked at, and what a witness other than itself says is left.
+// Every virtual_memory joins here, with its entry of memory_entries.hpp.
 
 #include <algorithm>
 #include <array>
@@ -10,17 +9,12 @@
 #include <map>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include <gtest/gtest.h>
 
-#include "failing_memory.hpp"
-#include "fake_cuda_driver.hpp"
-#include "host_mappings.hpp"
-#include "hotset/cuda/virtual_memory.hpp"
-#include "hotset/transfer/memory/host_virtual_memory.hpp"
 #include "hotset/transfer/memory/virtual_memory.hpp"
+#include "memory_entries.hpp"
 #include "random_source.hpp"
 
 namespace hotset::virtual_memory_conformance_test {
@@ -28,49 +22,7 @@ namespace {
 
 using enum memory_status;
 
-struct host_entry {
-  using memory_type = support::failing_memory<host_virtual_memory>;
-  memory_type memory{host_virtual_memory::create().value()};
-
-  void fail(std::size_t nth) { memory.fail(nth); }
-  [[nodiscard]] bool armed() const { return memory.armed(); }
-  /// What reaches the kernel.
-  static std::size_t mappings() { return support::memory_file_mappings(); }
-  static std::uint64_t physical_bytes() { return support::memory_file_bytes(); }
-  std::uint64_t reserved_bytes() { return memory.behind().reserved_bytes(); }
-  static std::vector<std::string> violations() { return {}; }
-  static bool has_access(const std::byte* at) { return support::is_readable(at); }
-  static std::byte* touch(std::byte* at) { return has_access(at) ? at : nullptr; }
-};
-
-struct cuda_entry {
-  using memory_type = cuda::virtual_memory;
-  support::fake_cuda_driver driver;
-  memory_type memory = cuda::virtual_memory::create(driver, 0).value();
-
-  void fail(std::size_t nth) {
-    driver.disarm();
-    if (nth != 0) driver.fail(support::fake_cuda_driver::call::any, nth);
-  }
-  [[nodiscard]] bool armed() const { return driver.armed(); }
-  /// What reaches the driver.
-  [[nodiscard]] std::size_t mappings() const { return count("a mapping"); }
-  [[nodiscard]] std::uint64_t physical_bytes() const { return driver.physical_bytes(); }
-  [[nodiscard]] std::uint64_t reserved_bytes() const {
-    return count("a reservation") == 0 ? 0 : memory.reserved_bytes();
-  }
-  [[nodiscard]] std::vector<std::string> violations() const { return driver.violations(); }
-  bool has_access(const std::byte* at) const { return driver.has_access(at); }
-  std::byte* touch(std::byte* at) { return driver.touch(at); }
-
- private:
-  [[nodiscard]] std::size_t count(std::string_view what) const {
-    const auto left = driver.leaks();
-    return static_cast<std::size_t>(
-        std::ranges::count_if(left, [what](const auto& l) { return l.starts_with(what); }));
-  }
-};
-using entries = testing::Types<host_entry, cuda_entry>;
+using entries = testing::Types<support::host_memory_entry, support::cuda_memory_entry>;
 
 template <class Entry>
 class virtual_memory_conformance : public testing::Test {

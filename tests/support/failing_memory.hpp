@@ -3,6 +3,7 @@
 /// A virtual_memory one of whose calls can be made to fail before the memory behind it is asked.
 
 #include <cstddef>
+#include <functional>
 #include <span>
 #include <utility>
 
@@ -18,38 +19,39 @@ class failing_memory {
   /// The n-th call from now on fails, once; n = 1 is the next, 0 is none.
   void fail(std::size_t nth) { left_ = nth; }
   [[nodiscard]] bool armed() const { return left_ != 0; }
-  [[nodiscard]] std::size_t calls() const { return calls_; }
   [[nodiscard]] Memory& behind() { return behind_; }
+  /// Hears the name of each call before it is made or fails.
+  std::function<void(const char*)> on_call{};
 
   [[nodiscard]] std::size_t granularity() const noexcept { return behind_.granularity(); }
   memory_status reserve(std::size_t bytes, std::span<std::byte>& range) noexcept {
-    return fails() ? memory_status::out_of_memory : behind_.reserve(bytes, range);
+    return fails("reserve") ? memory_status::out_of_memory : behind_.reserve(bytes, range);
   }
   memory_status release(std::span<std::byte> range) noexcept {
-    return fails() ? memory_status::failed : behind_.release(range);
+    return fails("release") ? memory_status::failed : behind_.release(range);
   }
   memory_status create_block(std::size_t bytes, memory_block& block) noexcept {
-    return fails() ? memory_status::out_of_memory : behind_.create_block(bytes, block);
+    return fails("create_block") ? memory_status::out_of_memory
+                                 : behind_.create_block(bytes, block);
   }
   memory_status destroy_block(memory_block block) noexcept {
-    return fails() ? memory_status::failed : behind_.destroy_block(block);
+    return fails("destroy_block") ? memory_status::failed : behind_.destroy_block(block);
   }
   memory_status map(std::span<std::byte> range, std::size_t offset, memory_block block) noexcept {
-    return fails() ? memory_status::out_of_memory : behind_.map(range, offset, block);
+    return fails("map") ? memory_status::out_of_memory : behind_.map(range, offset, block);
   }
   memory_status unmap(std::span<std::byte> range, std::size_t offset, std::size_t bytes) noexcept {
-    return fails() ? memory_status::failed : behind_.unmap(range, offset, bytes);
+    return fails("unmap") ? memory_status::failed : behind_.unmap(range, offset, bytes);
   }
 
  private:
-  bool fails() {
-    ++calls_;
+  bool fails(const char* call) {
+    if (on_call) on_call(call);
     return left_ != 0 && --left_ == 0;
   }
 
   Memory behind_;
   std::size_t left_ = 0;
-  std::size_t calls_ = 0;
 };
 
 }  // namespace hotset::support
