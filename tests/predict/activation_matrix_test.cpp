@@ -11,10 +11,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "hotset/registry/parameters.hpp"
+#include "map_samples.hpp"
 #include "predictor_samples.hpp"
-#include "random_source.hpp"
-#include "trace_samples.hpp"
 
 namespace hotset::activation_matrix_test {
 namespace {
@@ -166,18 +164,11 @@ struct naive {
       double total = 0;
       int compared = 0;
       for (int l = rows == matrix_rows::future ? layer + 1 : 0; l < 3; ++l) {
-        double ab = 0;
-        double aa = 0;
-        double bb = 0;
-        for (std::size_t e = 0; e < 6; ++e) {
-          const auto k = static_cast<std::size_t>(l) * 6 + e;
-          const double a = of[k];
-          const double b{stored.shares(m)[k]};
-          ab += a * b, aa += a * a, bb += b * b;
-        }
-        if (aa == 0) continue;
+        const auto at = static_cast<std::size_t>(l) * 6;
+        const auto own = std::span(of).subspan(at, 6);
+        if (std::ranges::count(own, 0.0) == 6) continue;
         ++compared;
-        if (bb > 0) total += ab / std::sqrt(aa * bb);
+        total += support::cosine(own, stored.shares(m).subspan(at, 6));
       }
       if (compared == 0) continue;
       total /= rows == matrix_rows::all ? 3 : compared;
@@ -274,18 +265,12 @@ TEST(activation_matrix, starts_with_the_matrices_of_a_file_that_its_parameters_n
   run(yesterday, 1, 0, {0, 1}, {0, 3});
   run(yesterday, 2, 1, {2, 3}, {1, 2});
   const auto bytes = yesterday.save();
-  const trace_samples::temporary_folder folder;
+  const support::temporary_folder folder;
   const auto write = [&](const char* name, const std::vector<std::byte>& of) {
-    return folder
-        .write(name, {reinterpret_cast<const char*>(of.data()), of.size()})  // bytes as characters
-        .string();
+    return support::file_of(folder, name, of);
   };
   const auto read = [](const std::string& text) {
-    const auto spec = *parse_policy("activation-matrix" + text);
-    parameters from(spec);
-    auto out = activation_matrix::config::read(from);
-    EXPECT_FALSE(from.finish());
-    return out;
+    return support::config_of<activation_matrix>("activation-matrix" + text);
   };
   const auto good = write("good.matrices", bytes);
   auto options = read(":capacity=7:from=" + good);

@@ -209,10 +209,7 @@ TEST(co_activation, what_is_no_whole_number_of_tokens_is_refused_and_changes_not
   co_activation table(shape, {.reach = 2});
   const std::vector<std::int32_t> ids{0, 1, 2, 3, 4, 0, 1, 2};
   const auto first = [&](layer_id layer, std::size_t count) {
-    routing_view view;
-    view.layer = layer;
-    view.experts = std::span(ids).first(count);
-    return view;
+    return view_of(layer, 0, std::span(ids).first(count));
   };
   EXPECT_EQ(table.observe(first(0_layer, 4)), status::ok);
   const auto before = table.save();

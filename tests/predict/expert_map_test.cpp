@@ -15,7 +15,6 @@
 
 #include "allocation.hpp"
 #include "hotset/policy/any/any_predictor.hpp"
-#include "hotset/registry/parameters.hpp"
 #include "map_samples.hpp"
 #include "predictor_samples.hpp"
 
@@ -34,18 +33,10 @@ using ids = std::vector<std::int32_t>;
 const geometry shape{.layers = 3, .experts = 2, .top_k = 1, .max_tokens_per_visit = 3};
 
 routing_view view_of(layer_id layer, step_id step, const floats& probabilities) {
-  routing_view view;
-  view.layer = layer;
-  view.step = step;
-  view.probabilities = probabilities;
-  return view;
+  return {.layer = layer, .step = step, .probabilities = probabilities};
 }
 routing_view opening(step_id step, const ids& tokens) {
-  routing_view view;
-  view.layer = before_layers;
-  view.step = step;
-  view.token_ids = tokens;
-  return view;
+  return {.layer = before_layers, .step = step, .token_ids = tokens};
 }
 floats rows_of(const forecast& f) { return {f.probabilities.begin(), f.probabilities.end()}; }
 floats confidence_of(const forecast& f) { return {f.confidence.begin(), f.confidence.end()}; }
@@ -177,31 +168,20 @@ TEST(expert_map, rows_are_made_of_weights_or_ids_where_that_is_asked_for) {
   const ids tokens{5, 6};
   const auto step = [&](expert_map& map, step_id at) {
     (void)map.expect(opening(at, tokens));
-    forecast out;
-    for (const auto l : each<layer_id>(2)) {
-      routing_view view;
-      view.layer = l;
-      view.step = at;
-      view.experts = l == 0 ? first : second;
-      view.weights = weights;
-      const auto f = map.expect(view);
-      if (l == 0) out = f;
-    }
-    return out;
+    for (const auto l : each<layer_id>(2))
+      (void)map.expect(
+          {.layer = l, .step = at, .experts = l == 0 ? first : second, .weights = weights});
   };
   expert_map by_weights(wide, {.depth = 1, .source = map_source::weights});
-  (void)step(by_weights, 0);
+  step(by_weights, 0);
   EXPECT_THAT(stored(by_weights, 0), ElementsAre(0.25F, 0, 0.75F, 0, 0, 0.25F, 0, 0.75F));
   EXPECT_THAT(stored(by_weights, 1), ElementsAre(0, 1, 0, 0, 0.5F, 0, 0.5F, 0))
       << "an id that is none counts nothing";
   expert_map by_ids(wide, {.depth = 1, .source = map_source::ids});
-  (void)step(by_ids, 0);
+  step(by_ids, 0);
   EXPECT_THAT(stored(by_ids, 0), ElementsAre(0.5F, 0, 0.5F, 0, 0, 0.5F, 0, 0.5F));
   (void)by_ids.expect(opening(1, tokens));
-  routing_view again;
-  again.layer = 0_layer;
-  again.step = 1;
-  again.experts = first;
+  routing_view again{.layer = 0_layer, .step = 1, .experts = first};
   const auto f = by_ids.expect(again);
   EXPECT_THAT(rows_of(f), ElementsAre(0, 0.5F, 0, 0.5F, 0.5F, 0, 0.5F, 0));
   EXPECT_THAT(confidence_of(f), Each(FloatEq(1.0F)));
@@ -359,17 +339,9 @@ TEST(expert_map, agrees_with_the_rule_written_out) {
         double most = 0;
         const floats* best = nullptr;
         for (const auto& old : kept) {
-          double dot = 0;
-          double one = 0;
-          double two = 0;
-          for (std::size_t i = 0; i < (l + 1) * 9; ++i) {
-            const double a = maps[t * 54 + i];
-            dot += a * old[i];
-            one += a * a;
-            two += double{old[i]} * old[i];
-          }
-          if (dot / std::sqrt(one * two) > most + 1e-6) {
-            most = dot / std::sqrt(one * two);
+          const auto alike = support::cosine(std::span(maps).subspan(t * 54, (l + 1) * 9), old);
+          if (alike > most + 1e-6) {
+            most = alike;
             best = &old;
           }
         }
@@ -427,12 +399,8 @@ TEST(expert_map, nothing_allocates_while_it_is_used) {
 }
 
 TEST(expert_map, is_a_predictor_by_name) {
-  const auto spec = parse_policy(
+  const auto options = support::config_of<expert_map>(
       "expert-map:capacity=40:storage=int8:replace=redundancy:semantic=mean:prefill=last");
-  ASSERT_TRUE(spec);
-  parameters from(*spec);
-  const auto options = expert_map::config::read(from);
-  ASSERT_FALSE(from.finish());
   EXPECT_EQ(options.capacity, 40U);
   EXPECT_EQ(options.storage, map_storage::int8);
   EXPECT_EQ(options.replace, map_replacement::redundancy);

@@ -26,11 +26,7 @@ using floats = std::vector<float>;
 geometry shape_of(std::int32_t layers, std::int32_t experts, std::int32_t tokens = 1) {
   return {.layers = layers, .experts = experts, .top_k = 1, .max_tokens_per_visit = tokens};
 }
-routing_view in_layer(layer_id layer) {
-  routing_view view;
-  view.layer = layer;
-  return view;
-}
+routing_view in_layer(layer_id layer) { return {.layer = layer}; }
 floats random_floats(std::size_t n, support::random_source& random) {
   floats out(n);
   for (auto& v : out) v = static_cast<float>(random.below(2001)) / 500.0F - 2.0F;
@@ -41,20 +37,6 @@ P made(const geometry& shape, const typename P::config& options) {
   return P::create(shape, options).value();
 }
 floats copy_of(const forecast& f) { return {f.probabilities.begin(), f.probabilities.end()}; }
-
-TEST(gate_predictors, applies_the_next_router_to_the_hidden_state) {
-  // Two experts; the logits of token 0 are ln 3 and 0, of token 1 0 and ln 4.
-  const floats router{1.0F, 0.0F, 0.0F, 2.0F};
-  auto gate = made<next_router>(shape_of(2, 2, 2),
-                                {.d_model = 2, .routers = {std::span<const float>(), router}});
-  const floats hidden{std::log(3.0F), 0.0F, 0.0F, std::log(2.0F)};
-  auto view = in_layer(0_layer);
-  view.hidden = hidden;
-  const auto got = gate.expect(view);
-  EXPECT_EQ(got.depth, 1);
-  EXPECT_THAT(got.probabilities, ElementsAre(FloatNear(0.75F, 1e-6F), FloatNear(0.25F, 1e-6F),
-                                             FloatNear(0.2F, 1e-6F), FloatNear(0.8F, 1e-6F)));
-}
 
 TEST(gate_predictors, looks_several_layers_ahead_for_every_token) {
   constexpr std::size_t experts = 5;
@@ -69,9 +51,7 @@ TEST(gate_predictors, looks_several_layers_ahead_for_every_token) {
       shape_of(layers, experts, tokens),
       {.depth = 3, .d_model = width, .routers = {routers.begin(), routers.end()}});
   for (const auto layer : each<layer_id>(layers - 1)) {
-    auto view = in_layer(layer);
-    view.hidden = hidden;
-    const auto got = gate.expect(view);
+    const auto got = gate.expect({.layer = layer, .hidden = hidden});
     ASSERT_EQ(got.depth, 3);
     ASSERT_EQ(got.probabilities.size(), tokens * 3 * experts);
     for (std::size_t t = 0; t < tokens; ++t)
@@ -100,8 +80,7 @@ TEST(gate_predictors, looks_several_layers_ahead_for_every_token) {
 TEST(gate_predictors, the_current_gate_stands_for_every_layer_ahead) {
   auto gate = made<current_gate>(shape_of(4, 2, 2), {.depth = 2});
   const floats probabilities{0.75F, 0.25F, 0.5F, 0.5F};
-  auto view = in_layer(0_layer);
-  view.probabilities = probabilities;
+  routing_view view{.layer = 0_layer, .probabilities = probabilities};
   const auto got = gate.expect(view);
   EXPECT_EQ(got.depth, 2);
   EXPECT_THAT(got.probabilities, ElementsAre(0.75F, 0.25F, 0.75F, 0.25F, 0.5F, 0.5F, 0.5F, 0.5F));
@@ -113,8 +92,7 @@ TEST(gate_predictors, the_current_gate_stands_for_every_layer_ahead) {
 TEST(gate_predictors, makes_probabilities_from_logits_only_where_there_are_none) {
   auto gate = made<current_gate>(shape_of(3, 2, 2), {});
   const floats logits{std::log(4.0F), 0.0F, 90.0F, 200.0F};  // exp(200) would overflow
-  auto view = in_layer(1_layer);
-  view.logits = logits;
+  routing_view view{.layer = 1_layer, .logits = logits};
   EXPECT_THAT(gate.expect(view).probabilities,
               ElementsAre(FloatNear(0.8F, 1e-6F), FloatNear(0.2F, 1e-6F), 0.0F, 1.0F));
   const floats probabilities{0.5F, 0.5F, 0.25F, 0.75F};
@@ -125,13 +103,12 @@ TEST(gate_predictors, makes_probabilities_from_logits_only_where_there_are_none)
 TEST(gate_predictors, a_row_of_impossible_logits_is_a_row_of_zeros) {
   constexpr auto never = -std::numeric_limits<float>::infinity();
   auto gate = made<current_gate>(shape_of(2, 3), {});
-  auto view = in_layer(0_layer);
   const floats masked{never, 0.0F, never};
-  view.logits = masked;
-  EXPECT_THAT(gate.expect(view).probabilities, ElementsAre(0.0F, 1.0F, 0.0F));
   const floats all{never, never, never};
-  view.logits = all;
-  EXPECT_THAT(gate.expect(view).probabilities, ElementsAre(0.0F, 0.0F, 0.0F));
+  EXPECT_THAT(gate.expect({.layer = 0_layer, .logits = masked}).probabilities,
+              ElementsAre(0.0F, 1.0F, 0.0F));
+  EXPECT_THAT(gate.expect({.layer = 0_layer, .logits = all}).probabilities,
+              ElementsAre(0.0F, 0.0F, 0.0F));
 }
 
 TEST(gate_predictors, takes_the_first_rows_of_what_was_recorded) {
@@ -193,9 +170,8 @@ TEST(gate_predictors, is_empty_where_the_view_lacks_what_is_needed) {
 
 TEST(gate_predictors, a_shorter_visit_sees_nothing_of_a_longer_one) {
   auto gate = made<current_gate>(shape_of(4, 2, 2), {.depth = 2});
-  auto view = in_layer(0_layer);
   const floats two{0.75F, 0.25F, 0.5F, 0.5F};
-  view.probabilities = two;
+  routing_view view{.layer = 0_layer, .probabilities = two};
   const auto before = copy_of(gate.expect(view));
   const floats one{0.125F, 0.875F};
   view.probabilities = one;
@@ -210,14 +186,12 @@ TEST(gate_predictors, a_sigmoid_routers_rows_stand_in_the_order_of_its_choice) {
   const floats bias{0, 0, 0, 0.25F};
   const std::span<const float> none;
   const floats hidden{1.0F};
-  auto view = in_layer(0_layer);
-  view.hidden = hidden;
   const auto rows = [&](const router_scores::config& scores,
                         std::vector<std::span<const float>> biases) {
     auto gate = made<next_router>(
         shape_of(2, 4),
         {.d_model = 1, .routers = {none, router}, .scores = scores, .biases = std::move(biases)});
-    return copy_of(gate.expect(view));
+    return copy_of(gate.expect({.layer = 0_layer, .hidden = hidden}));
   };
   const auto near = [](float p) { return FloatNear(p, 1e-5F); };
   router_scores::config scores{.function = score_function::sigmoid};
@@ -233,9 +207,7 @@ TEST(gate_predictors, a_sigmoid_routers_rows_stand_in_the_order_of_its_choice) {
 TEST(gate_predictors, a_sigmoid_gates_logits_are_made_shares) {
   auto gate = made<current_gate>(shape_of(2, 2), {.scores = {.function = score_function::sigmoid}});
   const floats logits{std::log(3.0F), 0.0F};
-  auto view = in_layer(0_layer);
-  view.logits = logits;
-  EXPECT_THAT(gate.expect(view).probabilities,
+  EXPECT_THAT(gate.expect({.layer = 0_layer, .logits = logits}).probabilities,
               ElementsAre(FloatNear(0.6F, 1e-6F), FloatNear(0.4F, 1e-6F)));
 }
 
@@ -288,9 +260,7 @@ TEST(gate_predictors, scores_and_biases_reach_the_gate) {
   auto any = any_predictor::create(shape_of(3, 4), config);
   ASSERT_TRUE(any) << any.error().message;
   const floats hidden{1};
-  auto seen = in_layer(0_layer);
-  seen.hidden = hidden;
-  const auto found = any->expect(seen).probabilities;
+  const auto found = any->expect({.layer = 0_layer, .hidden = hidden}).probabilities;
   EXPECT_THAT(found, testing::ElementsAre(0.0F, testing::FloatNear(1.0F / 3, 1e-6F), 0.0F,
                                           testing::FloatNear(2.0F / 3, 1e-6F)));
   EXPECT_TRUE(current_gate::config{.scores = {.groups = 2}}.validate());

@@ -41,41 +41,6 @@ TEST(last_routed, a_layer_is_expected_to_route_what_it_did_for_the_token_before)
   EXPECT_THAT(said(predictor, view_of(1_layer, 1, routed{3, 1})), ElementsAre(0, 0, 0.5F, 0.5F));
 }
 
-TEST(last_routed, looks_as_far_ahead_as_it_is_told_and_before_a_step_too) {
-  last_routed predictor(shape, {.depth = 3});
-  said(predictor, view_of(0_layer, 0, routed{0, 1}));
-  said(predictor, view_of(1_layer, 0, routed{1, 2}));
-  said(predictor, view_of(2_layer, 0, routed{2, 3}));
-  const auto opening = said(predictor, view_of(before_layers, 1, routed{}));
-  EXPECT_THAT(row_of(opening, 0), ElementsAre(0.5F, 0.5F, 0, 0));
-  EXPECT_THAT(row_of(opening, 1), ElementsAre(0, 0.5F, 0.5F, 0));
-  EXPECT_THAT(row_of(opening, 2), ElementsAre(0, 0, 0.5F, 0.5F));
-  const auto then = said(predictor, view_of(0_layer, 1, routed{3, 3}));
-  EXPECT_THAT(row_of(then, 0), ElementsAre(0, 0.5F, 0.5F, 0));
-  EXPECT_THAT(row_of(then, 1), ElementsAre(0, 0, 0.5F, 0.5F));
-  EXPECT_THAT(row_of(then, 2), Each(0));
-}
-
-TEST(last_routed, each_request_has_a_past_of_its_own_and_a_new_one_the_last_visits) {
-  last_routed predictor(shape, {});
-  said(predictor, view_of(0_layer, 0, routed{0, 1, 0, 1}, {5, 6}));
-  said(predictor, view_of(1_layer, 0, routed{0, 1, 0, 3}, {5, 6}));
-  // In another order, beside a request of which nothing is known.
-  const auto found = said(predictor, view_of(0_layer, 1, routed{0, 1, 0, 1, 0, 1}, {9, 6, 5}));
-  EXPECT_THAT(row_of(found, 0), ElementsAre(0.5F, 0.25F, 0, 0.25F));
-  EXPECT_THAT(row_of(found, 1), ElementsAre(0.5F, 0, 0, 0.5F));
-  EXPECT_THAT(row_of(found, 2), ElementsAre(0.5F, 0.5F, 0, 0));
-  const auto opening = said(predictor, view_of(before_layers, 2, routed{}, {7}));
-  EXPECT_THAT(opening, ElementsAre(0.5F, 0.5F, 0, 0)) << "layer 0's last visit";
-}
-
-TEST(last_routed, the_last_token_of_a_prompt_is_the_one_before) {
-  last_routed predictor(shape, {});
-  said(predictor, view_of(0_layer, 0, routed{0, 1, 0, 1, 0, 1}));
-  said(predictor, view_of(1_layer, 0, routed{0, 1, 1, 2, 2, 3}));
-  EXPECT_THAT(said(predictor, view_of(0_layer, 1, routed{0, 1})), ElementsAre(0, 0, 0.5F, 0.5F));
-}
-
 TEST(last_routed, more_requests_than_are_followed_go_by_the_last_visit) {
   last_routed predictor(shape, {.requests = 1});
   said(predictor, view_of(0_layer, 0, routed{0, 1, 2, 3}, {5, 6}));
@@ -95,7 +60,7 @@ TEST(last_routed, absent_ids_are_no_experts) {
 
 TEST(last_routed, agrees_with_the_rule_written_out) {
   support::random_source random(3);
-  last_routed predictor(shape, {.depth = 2, .requests = 8});
+  last_routed predictor(shape, {.depth = 3, .requests = 8});
   std::map<std::pair<sequence_id, layer_id>, std::vector<std::int32_t>> last;
   std::map<layer_id, std::vector<std::int32_t>> visit;
   for (step_id step = 0; step < 500; ++step) {
@@ -107,9 +72,9 @@ TEST(last_routed, agrees_with_the_rule_written_out) {
       for (std::size_t i = 0; i < 2 * owners.size(); ++i) ids.push_back(random.id_below(4));
       if (layer == before_layers) ids.clear();
       const auto found = said(predictor, view_of(layer, step, ids, owners));
-      ASSERT_EQ(found.size(), owners.size() * 2 * 4);
+      ASSERT_EQ(found.size(), owners.size() * 3 * 4);
       for (std::size_t t = 0; t < owners.size(); ++t)
-        for (std::int32_t ahead = 1; ahead <= 2; ++ahead) {
+        for (std::int32_t ahead = 1; ahead <= 3; ++ahead) {
           const auto target = layer + ahead;
           std::vector<float> wanted(4, 0.0F);
           if (const auto known = last.find({owners[t], target}); known != last.end())
@@ -119,7 +84,7 @@ TEST(last_routed, agrees_with_the_rule_written_out) {
               wanted[static_cast<std::size_t>(id)] +=
                   1.0F / static_cast<float>(visit[target].size());
           for (std::size_t e = 0; e < 4; ++e)
-            ASSERT_FLOAT_EQ(found[(t * 2 + static_cast<std::size_t>(ahead) - 1) * 4 + e], wanted[e])
+            ASSERT_FLOAT_EQ(found[(t * 3 + static_cast<std::size_t>(ahead) - 1) * 4 + e], wanted[e])
                 << "step " << step << " layer " << layer << " token " << t;
         }
       if (layer == before_layers) continue;

@@ -15,10 +15,7 @@ namespace hotset::layer_scores_test {
 namespace {
 
 forecast of(const std::vector<float>& rows, std::int32_t depth) {
-  forecast out;
-  out.probabilities = rows;
-  out.depth = depth;
-  return out;
+  return {.probabilities = rows, .depth = depth};
 }
 
 TEST(layer_scores, the_best_come_first_in_order_however_many_are_wanted) {

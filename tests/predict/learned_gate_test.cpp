@@ -14,19 +14,14 @@
 #include <gtest/gtest.h>
 
 #include "hotset/policy/any/any_predictor.hpp"
-#include "hotset/registry/parameters.hpp"
 #include "predictor_samples.hpp"
 #include "random_source.hpp"
-#include "trace_samples.hpp"
 
 namespace hotset::learned_gate_test {
 namespace {
 
 using testing::Each;
-using testing::ElementsAre;
-using testing::FloatNear;
 using testing::HasSubstr;
-using testing::IsEmpty;
 using bytes = std::vector<std::byte>;
 using floats = std::vector<float>;
 using weights = learned_gate::weights;
@@ -38,11 +33,7 @@ geometry shape_of(std::int32_t layers, std::int32_t experts, std::int32_t tokens
 const std::vector<std::int32_t> some_ids(64, 0);
 
 routing_view view_of(layer_id layer, const floats& hidden, std::size_t tokens) {
-  routing_view view;
-  view.layer = layer;
-  view.experts = std::span(some_ids).first(tokens);
-  view.hidden = hidden;
-  return view;
+  return {.layer = layer, .experts = std::span(some_ids).first(tokens), .hidden = hidden};
 }
 void fill(std::span<float> part, const floats& values) {
   ASSERT_EQ(part.size(), values.size());
@@ -60,22 +51,6 @@ weights random_weights(const dimensions& size, std::uint64_t seed) {
       for (auto& v : out.all_of(layer_id{l}, d))
         v = static_cast<float>(random.below(2001)) / 1000.0F - 1.0F;
   return out;
-}
-
-TEST(learned_gate, a_linear_network_scores_the_next_layer) {
-  auto trained = *weights::create({2, 2, 2, 1, 0});
-  auto net = trained.of(0_layer, 1);
-  fill(net.scores, {1, 0, 0, 2});
-  fill(net.scores_bias, {std::log(3.0F), 0});
-  EXPECT_THAT(net.hidden, IsEmpty());
-  EXPECT_THAT(net.hidden_bias, IsEmpty());
-  auto gate = gate_of(shape_of(2, 2, 2), std::move(trained), 1);
-  // Token 0: logits ln 3, 0; token 1: ln 3 - ln 3, 2 * ln 2.
-  const floats hidden{0, 0, -std::log(3.0F), std::log(2.0F)};
-  const auto got = gate.expect(view_of(0_layer, hidden, 2), {}, 0);
-  EXPECT_EQ(got.depth, 1);
-  EXPECT_THAT(got.probabilities, ElementsAre(FloatNear(0.75F, 1e-6F), FloatNear(0.25F, 1e-6F),
-                                             FloatNear(0.2F, 1e-6F), FloatNear(0.8F, 1e-6F)));
 }
 
 TEST(learned_gate, each_layer_and_distance_has_a_network_of_its_own) {
@@ -239,19 +214,10 @@ TEST(learned_gate, a_header_alone_takes_no_memory) {
 }
 
 TEST(learned_gate, is_read_from_a_file_that_its_parameters_name) {
-  const trace_samples::temporary_folder folder;
-  const auto write = [&](const char* name, const bytes& of) {
-    return folder
-        .write(name, {reinterpret_cast<const char*>(of.data()), of.size()})  // bytes as characters
-        .string();
-  };
-  const auto good = write("good.gate", golden());
+  const support::temporary_folder folder;
+  const auto good = support::file_of(folder, "good.gate", golden());
   const auto read = [](const std::string& text) {
-    const auto spec = *parse_policy("learned-gate" + text);
-    parameters from(spec);
-    auto out = learned_gate::config::read(from);
-    EXPECT_FALSE(from.finish());
-    return out;
+    return support::config_of<learned_gate>("learned-gate" + text);
   };
   const auto found = read(":weights=" + good);
   EXPECT_FALSE(found.validate());
@@ -267,7 +233,7 @@ TEST(learned_gate, is_read_from_a_file_that_its_parameters_name) {
   EXPECT_THAT(why(":weights=" + folder.path().string()), HasSubstr(folder.path().string() + ": "));
   auto cut = golden();
   cut.pop_back();
-  const auto bad = write("bad.gate", cut);
+  const auto bad = support::file_of(folder, "bad.gate", cut);
   EXPECT_EQ(why(":weights=" + bad),
             bad + ": 43 bytes, accepted: 44 for these learned_gate weights");
 }

@@ -56,10 +56,7 @@ struct teller {
       for (std::size_t d = 0; d < depth; ++d)
         options.write(view, t, static_cast<std::int32_t>(d + 1),
                       std::span(rows).subspan((t * depth + d) * experts, experts));
-    forecast out;
-    out.probabilities = rows;
-    out.depth = options.depth;
-    return out;
+    return {.probabilities = rows, .depth = options.depth};
   }
   void on_sequence_end(sequence_id sequence) noexcept {
     if (options.ended != nullptr) options.ended->push_back(sequence);

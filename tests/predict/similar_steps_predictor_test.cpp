@@ -49,12 +49,7 @@ struct visit {
       ids.insert(ids.end(), token.ids.begin(), token.ids.end());
       sequences.push_back(token.sequence);
     }
-    routing_view out;
-    out.layer = layer;
-    out.step = step;
-    if (layer != before_layers) out.experts = ids;
-    out.sequences = sequences;
-    return out;
+    return {.layer = layer, .step = step, .experts = ids, .sequences = sequences};
   }
 };
 
@@ -225,11 +220,7 @@ TEST(similar_steps_predictor, what_is_no_visit_of_the_model_changes_nothing) {
         {9_layer, std::span(whole), std::span<const sequence_id>{}},
         {1_layer, std::span(whole), std::span<const sequence_id>(two)},
         {1_layer, std::span(many), std::span<const sequence_id>{}}}) {
-    routing_view view;
-    view.layer = layer;
-    view.step = 90;
-    view.experts = experts;
-    view.sequences = sequences;
+    const routing_view view{.layer = layer, .step = 90, .experts = experts, .sequences = sequences};
     EXPECT_TRUE(made.expect(view, {}, 0).probabilities.empty());
   }
   EXPECT_EQ(made.save(shape), before);

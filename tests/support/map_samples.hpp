@@ -44,4 +44,18 @@ inline std::vector<float> repeating_maps(random_source& random, std::size_t coun
   return out;
 }
 
+/// Over the width of `a`; 0 where either row is of zeros there.
+template <class A, class B>
+double cosine(const A& a, const B& b) {
+  double dot = 0;
+  double one = 0;
+  double two = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    dot += double{a[i]} * b[i];
+    one += double{a[i]} * a[i];
+    two += double{b[i]} * b[i];
+  }
+  return one == 0 || two == 0 ? 0 : dot / std::sqrt(one * two);
+}
+
 }  // namespace hotset::support

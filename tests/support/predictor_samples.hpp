@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What the tests of predictors have in common: views, what a predictor says of them, refusals, and damage to saved bytes.
+/// What the tests of predictors have in common: views and what is said of them, refusals, files, and damage to saved bytes.
 
 #include <cstddef>
 #include <cstdint>
@@ -12,18 +12,15 @@
 
 #include "hotset/core/error.hpp"
 #include "hotset/core/routing_view.hpp"
+#include "hotset/registry/parameters.hpp"
+#include "temporary_folder.hpp"
 
 namespace hotset::support {
 
 /// A view of ids and sequences that the caller keeps alive.
 inline routing_view view_of(layer_id layer, step_id step, id_view<expert_id> ids,
                             const std::vector<sequence_id>& sequences = {}) {
-  routing_view view;
-  view.layer = layer;
-  view.step = step;
-  view.experts = ids;
-  view.sequences = sequences;
-  return view;
+  return {.layer = layer, .step = step, .experts = ids, .sequences = sequences};
 }
 /// The rows that a predictor expects.
 template <class P>
@@ -47,6 +44,20 @@ inline std::string why(const validation& checked) {
   return checked ? checked->message : "accepted";
 }
 
+/// What a predictor reads from its text, in which no parameter is unknown.
+template <class P>
+typename P::config config_of(const std::string& text) {
+  const auto spec = parse_policy(text).value();
+  parameters from(spec);
+  auto out = P::config::read(from);
+  EXPECT_FALSE(from.finish());
+  return out;
+}
+/// Writes a file of these bytes and returns its path.
+inline std::string file_of(const temporary_folder& folder, const std::string& name,
+                           const std::vector<std::byte>& bytes) {
+  return folder.write(name, {reinterpret_cast<const char*>(bytes.data()), bytes.size()}).string();
+}
 /// The bytes with a number in them changed.
 inline std::vector<std::byte> with_number(std::vector<std::byte> bytes, std::size_t at,
                                           std::uint32_t number) {

@@ -23,22 +23,6 @@ unsigned number(const first_uses& uses, std::size_t layer, std::size_t row, std:
   return uses.of(layer, row)[first_uses::word_of(expert)] >> first_uses::shift_of(expert) & 15U;
 }
 
-TEST(first_uses, the_nearest_use_is_kept) {
-  first_uses uses(2, 4, 128, 3);
-  EXPECT_EQ(uses.known(1, 2), 0U);
-  uses.add(1, 2, set_of({0, 7, 127}, 2));
-  uses.add(1, 2, set_of({}, 2));
-  uses.add(1, 2, set_of({7, 8, 64}, 2));
-  EXPECT_EQ(uses.known(1, 2), 3U);
-  EXPECT_EQ(number(uses, 1, 2, 0), 1U);
-  EXPECT_EQ(number(uses, 1, 2, 7), 1U) << "it was used before";
-  EXPECT_EQ(number(uses, 1, 2, 127), 1U);
-  EXPECT_EQ(number(uses, 1, 2, 8), 3U);
-  EXPECT_EQ(number(uses, 1, 2, 64), 3U);
-  EXPECT_EQ(number(uses, 1, 2, 1), 0U);
-  EXPECT_EQ(uses.known(0, 2), 0U) << "another layer";
-}
-
 TEST(first_uses, what_was_taken_back_is_told_again) {
   first_uses uses(2, 3, 8, 7);
   for (int n = 0; n < 4; ++n) uses.add(1, 1, set_of({static_cast<std::size_t>(n)}, 1));

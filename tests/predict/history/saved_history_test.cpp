@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <fstream>
 #include <limits>
 #include <memory>
 #include <span>
@@ -13,9 +12,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
 #include "hotset/core/numbers/splitmix64.hpp"
 #include "hotset/predict/history/next_use_values.hpp"
-#include "temporary_folder.hpp"
+#include "predictor_samples.hpp"
 #include "token_visit.hpp"
 #include "written_ids.hpp"
 
@@ -49,6 +49,11 @@ std::vector<visit> visits(std::uint64_t seed, step_id first, step_id steps) {
 next_use_values::config with_history(std::int32_t rows = 256) {
   next_use_values::config out;
   out.history = routing_history::config{.rows = rows, .sequences = 4};
+  return out;
+}
+next_use_values::config starting_from(const saved_history& saved) {
+  auto out = with_history();
+  out.from.saved = std::make_shared<const saved_history>(saved);
   return out;
 }
 void learn(next_use_values& of, const std::vector<visit>& all) {
@@ -93,8 +98,7 @@ TEST(saved_history, what_starts_from_it_goes_on_as_what_was_saved) {
   next_use_values first(shape, with_history());
   learn(first, visits(1, 0, 60));
   const auto saved = first.save(shape);
-  auto options = with_history();
-  options.from.saved = std::make_shared<const saved_history>(saved);
+  const auto options = starting_from(saved);
   ASSERT_FALSE(options.validate(shape));
   next_use_values second(shape, options);
   EXPECT_EQ(second.save(shape), saved);
@@ -124,8 +128,7 @@ TEST(saved_history, a_smaller_memory_takes_the_newest_rows) {
   learn(big, visits(1, 0, 250));
   auto saved = big.save(shape);
   ASSERT_GT(saved.rows(), 256U);
-  auto options = with_history(256);
-  options.from.saved = std::make_shared<const saved_history>(saved);
+  const auto options = starting_from(saved);
   const next_use_values small(shape, options);
   saved.keep_newest(256);
   EXPECT_EQ(small.save(shape), saved);
@@ -237,8 +240,7 @@ TEST(saved_history, another_shape_or_model_is_refused) {
   other.top_k = 2;
   EXPECT_EQ(saved.check(other)->message,
             "a history of 2 layers x 70 experts, top-3, accepted: 2 layers x 70 experts, top-2");
-  auto options = with_history();
-  options.from.saved = std::make_shared<const saved_history>(saved);
+  auto options = starting_from(saved);
   options.from.model = 1;
   EXPECT_EQ(options.validate(shape)->message, "a history of model 77, accepted: 1");
 }
@@ -315,12 +317,7 @@ struct parameters {
 
 TEST(saved_history, a_policy_names_its_file) {
   const hotset::support::temporary_folder folder;
-  const auto path = folder.file("history");
-  const auto bytes = sample().save();
-  std::ofstream(path, std::ios::binary)
-      .write(reinterpret_cast<const char*>(bytes.data()),
-             static_cast<std::streamsize>(bytes.size()));
-  parameters from{path};
+  parameters from{support::file_of(folder, "history", sample().save())};
   const auto found = history_source::read(from);
   ASSERT_FALSE(found.validate()) << found.trouble;
   ASSERT_TRUE(found.saved);

@@ -20,11 +20,9 @@ const std::array<sequence_id, 4> sequences{5, 6, 7, 8};
 const std::array<std::int32_t, 4> words{100, 101, 102, 103};
 
 routing_view view_of(layer_id layer, std::size_t experts, std::size_t owners = 0) {
-  routing_view view;
-  view.layer = layer;
-  view.experts = std::span(ids).first(experts);
-  view.sequences = std::span(sequences).first(owners);
-  return view;
+  return {.layer = layer,
+          .experts = std::span(ids).first(experts),
+          .sequences = std::span(sequences).first(owners)};
 }
 
 TEST(view_tokens, counts_the_tokens_of_a_visit) {
@@ -65,11 +63,7 @@ const geometry three_layers{.layers = 3, .experts = 4, .top_k = 1, .max_tokens_p
 
 bool begins(request_starts& starts, step_id step, layer_id layer,
             const std::vector<sequence_id>& owners) {
-  routing_view view;
-  view.step = step;
-  view.layer = layer;
-  view.sequences = owners;
-  return starts.begins(view);
+  return starts.begins({.layer = layer, .step = step, .sequences = owners});
 }
 
 TEST(request_starts, a_step_without_the_sequences_of_the_one_before_begins_a_request) {

@@ -91,23 +91,6 @@ std::vector<float> some_row(std::uint64_t seed, std::size_t experts) {
   return support::repeating_maps(random, 1, 1, experts, 1, 0.0);
 }
 
-TEST(map_kernels, a_sum_of_products_by_hand) {
-  aligned_vector<float> values(2 * lanes);
-  values[0] = 0.25F;  // map 0
-  values[lanes] = 0.75F;
-  values[3] = 1.0F;  // map 3
-  const std::vector<float> row{0.5F, 0.5F};
-  for (const auto level : levels()) {
-    aligned_vector<float> sums(lanes, 1.0F);
-    map_kernels::add_dots(level, map_storage::fp32,
-                          {reinterpret_cast<const std::byte*>(values.data()), nullptr, 1, 2}, row,
-                          sums.data());
-    EXPECT_EQ(sums[0], 1.5F);
-    EXPECT_EQ(sums[3], 1.5F);
-    EXPECT_EQ(sums[1], 1.0F);
-  }
-}
-
 TEST(map_kernels, all_levels_give_the_same_bits_and_the_sum_written_out) {
   for (const std::size_t experts : {1U, 2U, 3U, 7U, 8U, 60U, 64U, 128U})
     for (const auto storage : storages) {

@@ -12,8 +12,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "map_samples.hpp"
 #include "predictor_samples.hpp"
-#include "random_source.hpp"
 
 namespace hotset::activation_collection_test {
 namespace {
@@ -70,16 +70,6 @@ TEST(activation_collection, the_two_nearest_become_one_when_it_is_full) {
   EXPECT_THAT(requests_of(made), ElementsAre(3, 1));
   EXPECT_FLOAT_EQ(made.shares(0)[0], (0.75F + 0.75F + 1) / 3);
   EXPECT_FLOAT_EQ(made.units_of(1, 3)[0], 1) << "what is matched goes with it";
-}
-
-TEST(activation_collection, a_layer_that_one_of_two_was_not_in_is_the_others) {
-  activation_collection made(shape, {.capacity = 1});
-  made.add(std::vector<float>{1, 1, 0, 0, 0, 0, 0, 0});
-  made.add(std::vector<float>{1, 0, 0, 0, 0, 1, 1, 0});
-  EXPECT_THAT(shares_of(made, 0), ElementsAre(0.75F, 0.25F, 0, 0, 0, 0.5F, 0.5F, 0));
-  made.add(std::vector<float>{0, 0, 0, 0, 0, 1, 0, 0});
-  EXPECT_THAT(std::vector<float>(made.shares(0).begin(), made.shares(0).begin() + 4),
-              ElementsAre(0.75F, 0.25F, 0, 0));
 }
 
 TEST(activation_collection, k_means_leaves_the_means_of_what_is_alike) {
@@ -140,13 +130,6 @@ struct naive {
   };
   std::vector<matrix> all;
 
-  static double cosine(const double* a, const double* b, std::size_t n) {
-    double ab = 0;
-    double aa = 0;
-    double bb = 0;
-    for (std::size_t i = 0; i < n; ++i) ab += a[i] * b[i], aa += a[i] * a[i], bb += b[i] * b[i];
-    return aa == 0 || bb == 0 ? 0 : ab / std::sqrt(aa * bb);
-  }
   static double sum(const double* a, std::size_t n) {
     double out = 0;
     for (std::size_t i = 0; i < n; ++i) out += a[i];
@@ -165,8 +148,10 @@ struct naive {
     for (std::size_t i = 0; i < all.size(); ++i)
       for (std::size_t j = i + 1; j < all.size(); ++j) {
         double found = 0;
-        for (std::size_t l = 0; l < 3; ++l)
-          found += cosine(&all[i].shares[5 * l], &all[j].shares[5 * l], 5) / 3;
+        const auto row = [&](std::size_t m, std::size_t l) {
+          return std::span(all[m].shares).subspan(5 * l, 5);
+        };
+        for (std::size_t l = 0; l < 3; ++l) found += support::cosine(row(i, l), row(j, l)) / 3;
         if (found > best) best = found, a = i, b = j;
       }
     for (std::size_t l = 0; l < 3; ++l) {

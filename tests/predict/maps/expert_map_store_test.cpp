@@ -201,17 +201,6 @@ TEST(expert_map_store, redundancy_agrees_with_the_rule_written_out) {
   std::vector<floats> maps(40);
   ids tokens(40, -1);
   std::size_t size = 0;
-  const auto cosine = [](std::span<const float> a, std::span<const float> b) {
-    double dot = 0;
-    double one = 0;
-    double two = 0;
-    for (std::size_t i = 0; i < a.size(); ++i) {
-      dot += double{a[i]} * b[i];
-      one += double{a[i]} * a[i];
-      two += double{b[i]} * b[i];
-    }
-    return dot / std::sqrt(one * two);
-  };
   for (int n = 0; n < 60; ++n) {
     const auto batch = 1 + random.below(20);
     const auto fresh = support::repeating_maps(random, batch, 3, 5, 4, 0.4);
@@ -232,10 +221,10 @@ TEST(expert_map_store, redundancy_agrees_with_the_rule_written_out) {
           if (!is_old[old]) continue;
           double semantic = of[i] == tokens[old] ? 1.0 : 0.0;
           if (of[i] != tokens[old] && of[i] < 6 && tokens[old] < 6)
-            semantic =
-                cosine(std::span(table).subspan(3 * static_cast<std::size_t>(of[i]), 3),
-                       std::span(table).subspan(3 * static_cast<std::size_t>(tokens[old]), 3));
-          const double score = semantic / 3 + cosine(map, maps[old]) * 2 / 3;
+            semantic = support::cosine(
+                std::span(table).subspan(3 * static_cast<std::size_t>(of[i]), 3),
+                std::span(table).subspan(3 * static_cast<std::size_t>(tokens[old]), 3));
+          const double score = semantic / 3 + support::cosine(map, maps[old]) * 2 / 3;
           if (score > most) {
             most = score;
             place = old;
