@@ -48,56 +48,44 @@ std::shared_ptr<const future_uses> future_of(const geometry& shape, const script
   return std::make_shared<const future_uses>(*std::move(made));
 }
 
-struct lru_entry : plain<lru> {
-  static ranking rule() { return reference::by_recency(); }
+/// A policy whose naive form needs no numbers.
+template <class P, auto Rule>
+struct ruled : plain<P> {
+  static ranking rule() { return Rule(); }
 };
-struct fifo_entry : plain<fifo> {
-  static ranking rule() { return reference::by_arrival(); }
-};
-struct lfu_entry : plain<lfu> {
-  static ranking rule() { return reference::by_whole_count(); }
-};
+using lru_entry = ruled<lru, reference::by_recency>;
+using fifo_entry = ruled<fifo, reference::by_arrival>;
+using lfu_entry = ruled<lfu, reference::by_whole_count>;
 /// At one precision, lhu is lfu.
-struct lhu_entry : plain<lhu> {
-  static ranking rule() { return reference::by_whole_count(); }
-};
-struct lfu_resident_entry : plain<lfu> {
+using lhu_entry = ruled<lhu, reference::by_whole_count>;
+struct lfu_resident_entry : ruled<lfu, reference::by_resident_count> {
   static lfu::config options(const geometry&, const script&) {
     return {.history = lfu_history::resident};
   }
-  static ranking rule() { return reference::by_resident_count(); }
 };
-struct lfu_ageing_entry : plain<lfu> {
+struct lfu_ageing_entry : ruled<lfu, reference::by_whole_count> {
   static lfu::config options(const geometry&, const script&) { return {.ageing_period = 17}; }
   static void prepare(reference::state& s, const geometry&, const script&) { s.ageing_period = 17; }
-  static ranking rule() { return reference::by_whole_count(); }
 };
-struct lfu_resident_ageing_entry : plain<lfu> {
+struct lfu_resident_ageing_entry : ruled<lfu, reference::by_resident_count> {
   static lfu::config options(const geometry&, const script&) {
     return {.history = lfu_history::resident, .ageing_period = 23};
   }
   static void prepare(reference::state& s, const geometry&, const script&) { s.ageing_period = 23; }
-  static ranking rule() { return reference::by_resident_count(); }
 };
-struct lfru_entry : plain<lfru> {
-  static ranking rule() { return reference::by_decayed_frequency(); }
-};
-struct lfru_fast_entry : plain<lfru> {
+using lfru_entry = ruled<lfru, reference::by_decayed_frequency>;
+struct lfru_fast_entry : ruled<lfru, reference::by_decayed_frequency> {
   static lfru::config options(const geometry&, const script&) { return {.decay = 0.75}; }
   static void prepare(reference::state& s, const geometry&, const script&) { s.decay = 0.75; }
-  static ranking rule() { return reference::by_decayed_frequency(); }
 };
-struct gate_score_entry : plain<gate_score> {
-  static ranking rule() { return reference::by_gate(); }
-};
-struct gate_score_ema_entry : plain<gate_score> {
+using gate_score_entry = ruled<gate_score, reference::by_gate>;
+struct gate_score_ema_entry : ruled<gate_score, reference::by_gate> {
   static gate_score::config options(const geometry&, const script&) {
     return {.accumulate = gate_accumulate::ema, .decay = 0.5};
   }
   static void prepare(reference::state& s, const geometry&, const script&) { s.ema = 0.5; }
-  static ranking rule() { return reference::by_gate(); }
 };
-struct popularity_entry : plain<popularity> {
+struct popularity_entry : ruled<popularity, reference::by_profile> {
   static popularity::config options(const geometry& shape, const script&) {
     return {.profile = {profile_of(shape), "made up"}};
   }
@@ -105,19 +93,15 @@ struct popularity_entry : plain<popularity> {
     const auto profile = profile_of(shape);
     for (std::size_t k = 0; k < profile.size(); ++k) s.profile[shape.key(k)] = profile[k];
   }
-  static ranking rule() { return reference::by_profile(); }
 };
-struct furthest_layer_entry : plain<furthest_layer> {
-  static ranking rule() { return reference::by_layer_distance(); }
-};
+using furthest_layer_entry = ruled<furthest_layer, reference::by_layer_distance>;
 struct least_stale_entry : plain<least_stale> {
   static ranking rule() { return reference::by_staleness(); }
 };
-struct least_stale_layer_entry : plain<least_stale> {
+struct least_stale_layer_entry : ruled<least_stale, reference::by_staleness_and_layer> {
   static least_stale::config options(const geometry&, const script&) {
     return {.order = stale_order::layer};
   }
-  static ranking rule() { return reference::by_staleness_and_layer(); }
 };
 struct least_stale_stale_entry : plain<least_stale> {
   static least_stale::config options(const geometry&, const script&) {
@@ -125,13 +109,12 @@ struct least_stale_stale_entry : plain<least_stale> {
   }
   static ranking rule() { return reference::by_staleness(true); }
 };
-struct least_stale_access_entry : plain<least_stale> {
+struct least_stale_access_entry : ruled<least_stale, reference::by_epoch> {
   static least_stale::config options(const geometry&, const script&) {
     return {.order = stale_order::last_access};
   }
-  static ranking rule() { return reference::by_epoch(); }
 };
-struct belady_entry : plain<belady> {
+struct belady_entry : ruled<belady, reference::by_next_use> {
   static belady::config options(const geometry& shape, const script& visits) {
     return {.future = future_of(shape, visits)};
   }
@@ -139,9 +122,8 @@ struct belady_entry : plain<belady> {
     for (std::size_t n = 0; n < visits.size(); ++n)
       for (const auto e : visits[n].experts) s.future[{visits[n].layer, e}].insert(n);
   }
-  static ranking rule() { return reference::by_next_use(); }
 };
-struct next_visit_oracle_entry : plain<next_visit_oracle> {
+struct next_visit_oracle_entry : ruled<next_visit_oracle, reference::by_next_visit> {
   static next_visit_oracle::config options(const geometry& shape, const script& visits) {
     return {.future = future_of(shape, visits)};
   }
@@ -149,7 +131,6 @@ struct next_visit_oracle_entry : plain<next_visit_oracle> {
     belady_entry::prepare(s, shape, visits);
     for (std::size_t n = 0; n < visits.size(); ++n) s.visits_to_come[visits[n].layer].insert(n);
   }
-  static ranking rule() { return reference::by_next_visit(); }
 };
 /// Their naive form is a cache of its own: tests/eviction/similar_steps_test.cpp.
 struct similar_steps_entry : plain<similar_steps> {};
@@ -174,9 +155,7 @@ struct importance_last_token_entry : plain<importance> {
   }
   static ranking rule() { return reference::by_importance(1.0, 0.0, 256); }
 };
-struct activation_ratio_entry : plain<activation_ratio> {
-  static ranking rule() { return reference::by_activation_ratio(); }
-};
+using activation_ratio_entry = ruled<activation_ratio, reference::by_activation_ratio>;
 /// Sequences of a script do not come back: one row is enough for them.
 struct activation_ratio_one_entry : activation_ratio_entry {
   static activation_ratio::config options(const geometry&, const script&) {
