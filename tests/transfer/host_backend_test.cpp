@@ -45,7 +45,7 @@ class host_backend_copies : public testing::Test {
 // Hazard 2.
 TEST_F(host_backend_copies, a_copy_starts_no_earlier_than_its_after) {
   const auto sent = submit({fill_of({0_layer, 3_expert}, 1_slot, reader())});
-  const auto later = submit({fill_of({0_layer, 4_expert}, 2_slot)});
+  const auto later = submit({fill_of({0_layer, 4_expert}, 2_slot)}, urgency::soon);
   EXPECT_EQ(backend.wait(later.id),
             transfer_state::arrived);  // in order of submission, sent would be done too
   EXPECT_EQ(backend.poll(sent.id), transfer_state::pending);
@@ -54,15 +54,6 @@ TEST_F(host_backend_copies, a_copy_starts_no_earlier_than_its_after) {
   EXPECT_EQ(backend.wait(sent.id), transfer_state::arrived);
   EXPECT_TRUE(experts.holds(1_slot, {0_layer, 3_expert}));
   EXPECT_EQ(backend.bytes_moved(), 2 * (96U + 33 + 257));
-}
-
-TEST_F(host_backend_copies, a_copy_waits_for_its_own_reader_and_for_nothing_else) {
-  const auto held_up = submit({fill_of({0_layer, 3_expert}, 1_slot, reader())});
-  const auto free = submit({fill_of({0_layer, 4_expert}, 2_slot)}, urgency::soon);
-  EXPECT_EQ(backend.wait(free.id), transfer_state::arrived);
-  EXPECT_EQ(backend.poll(held_up.id), transfer_state::pending);
-  held.open();
-  EXPECT_EQ(backend.wait(held_up.id), transfer_state::arrived);
 }
 
 TEST_F(host_backend_copies, a_full_queue_takes_the_first_and_refuses_the_rest) {

@@ -23,6 +23,13 @@ struct transient_slots_of_two : testing::Test {
   transient_slots<scripted_backend> slots{backend, 4_slot, 2};  // the cache's are 0 to 3
 
   slot_id stream_in(expert_key key) { return slots.stream_in(key, 0_precision, stream); }
+  /// A visit that reads one expert.
+  slot_id visit(expert_key key) {
+    slots.begin_visit();
+    const auto slot = stream_in(key);
+    slots.record_readers(stream);
+    return slot;
+  }
   expert_key content(slot_id slot) const { return backend.content[static_cast<std::size_t>(slot)]; }
   ticket waits_for(std::size_t fill) const {
     auto batch = backend.batches.begin();
@@ -45,9 +52,7 @@ TEST_F(transient_slots_of_two, an_expert_is_there_for_what_is_enqueued_next) {
 }
 
 TEST_F(transient_slots_of_two, a_second_group_of_the_visit_finds_it_without_a_copy) {
-  slots.begin_visit();
-  EXPECT_EQ(stream_in(first), 4);
-  slots.record_readers(stream);
+  EXPECT_EQ(visit(first), 4);
   EXPECT_EQ(stream_in(first), 4);
   EXPECT_EQ(stream_in(second), 5);
   slots.record_readers(stream);
@@ -64,9 +69,7 @@ TEST_F(transient_slots_of_two, another_precision_is_another_copy) {
 
 // Hazard 20.
 TEST_F(transient_slots_of_two, drain_waits_for_copies_that_read_host_bytes) {
-  slots.begin_visit();
-  EXPECT_EQ(stream_in(first), 4);
-  slots.record_readers(stream);
+  EXPECT_EQ(visit(first), 4);
   const auto sent = backend.batches.begin()->first;
   EXPECT_EQ(backend.poll(sent), transfer_state::pending);
   EXPECT_EQ(slots.drain(), status::ok);
@@ -74,11 +77,7 @@ TEST_F(transient_slots_of_two, drain_waits_for_copies_that_read_host_bytes) {
 }
 
 TEST_F(transient_slots_of_two, the_next_visit_does_not_find_it) {
-  slots.begin_visit();
-  EXPECT_EQ(stream_in(first), 4);
-  slots.record_readers(stream);
-  slots.begin_visit();
-  EXPECT_EQ(stream_in(first), 4);
+  for (int n = 0; n < 2; ++n) EXPECT_EQ(visit(first), 4);
   EXPECT_EQ(backend.submits, 2U);
 }
 
@@ -130,12 +129,9 @@ TEST_F(transient_slots_of_two, a_copy_that_fails_leaves_the_expert_to_the_host) 
 
 TEST_F(transient_slots_of_two, later_copies_wait_for_one_whose_fence_failed) {
   backend.refuse_fences = 1;
-  slots.begin_visit();
-  EXPECT_EQ(stream_in(first), no_slot);
+  EXPECT_EQ(visit(first), no_slot);
   const auto lost = backend.last();
-  slots.record_readers(stream);
-  slots.begin_visit();
-  EXPECT_EQ(stream_in(second), 4);
+  EXPECT_EQ(visit(second), 4);
   EXPECT_EQ(waits_for(1), lost) << "its bytes may still move";
 }
 
@@ -152,28 +148,19 @@ TEST_F(transient_slots_of_two, a_copy_that_failed_after_it_was_given_out_is_told
 
 TEST_F(transient_slots_of_two, nor_is_it_forgotten_when_the_slot_is_used_again) {
   backend.failing = {1};
-  slots.begin_visit();
-  EXPECT_EQ(stream_in(first), 4);
-  slots.record_readers(stream);
-  slots.begin_visit();
-  EXPECT_EQ(stream_in(second), 4);
-  slots.record_readers(stream);
+  EXPECT_EQ(visit(first), 4);
+  EXPECT_EQ(visit(second), 4);
   backend.run(stream);
   EXPECT_EQ(content(4_slot), second);
   EXPECT_EQ(slots.settle(), status::fill_failed);
 }
 
 TEST_F(transient_slots_of_two, a_backend_that_takes_nothing_leaves_the_slot_as_it_was) {
-  slots.begin_visit();
-  EXPECT_EQ(stream_in(first), 4);
-  slots.record_readers(stream);
-  slots.begin_visit();
+  EXPECT_EQ(visit(first), 4);
   backend.accept = 0;
-  EXPECT_EQ(stream_in(second), no_slot);
-  slots.record_readers(stream);
+  EXPECT_EQ(visit(second), no_slot);
   backend.accept = scripted_backend::all;
-  slots.begin_visit();
-  EXPECT_EQ(stream_in(third), 4);
+  EXPECT_EQ(visit(third), 4);
   EXPECT_NE(waits_for(1), no_ticket) << "the readers of the first visit";
 }
 
