@@ -32,13 +32,9 @@ TYPED_TEST(admission_conformance, answers_0_or_1_twice_alike_and_writes_no_furth
     for (std::uint64_t visit = 0; visit < 200; ++visit) {
       const auto layer = static_cast<layer_id>(visit % 3);
       std::vector<expert_use> misses;
-      for (std::uint64_t e = below(3); e < 16; e += 1 + below(6)) {
-        expert_use a;
-        a.key = {layer, static_cast<expert_id>(e)};
-        a.step = visit / 3;
-        a.ordinal = visit;
-        misses.push_back(a);
-      }
+      for (std::uint64_t e = below(3); e < 16; e += 1 + below(6))
+        misses.push_back(
+            {.key = {layer, static_cast<expert_id>(e)}, .step = visit / 3, .ordinal = visit});
       const visit_context context{layer, 0_pool, visit / 3, visit, request_class::decode};
       std::vector<std::uint8_t> first(misses.size() + 2, 9);
       auto second = first;

@@ -85,12 +85,8 @@ struct visit {
   std::vector<miss> misses;
 
   [[nodiscard]] routing_view view() const {
-    routing_view v;
-    v.experts = experts;
-    v.weights = weights;
-    v.logits = logits;
-    v.probabilities = probabilities;
-    return v;
+    return {
+        .experts = experts, .weights = weights, .logits = logits, .probabilities = probabilities};
   }
 };
 

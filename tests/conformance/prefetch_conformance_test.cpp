@@ -95,11 +95,7 @@ struct visit {
   std::vector<expert_id> truth;      // of the next visit, with ids that are no expert
 
   [[nodiscard]] routing_view view() const {
-    routing_view out;
-    out.layer = layer;
-    out.step = step;
-    out.experts = experts;
-    return out;
+    return {.layer = layer, .step = step, .experts = experts};
   }
 };
 
@@ -175,13 +171,11 @@ class walker {
 };
 
 forecast expectation(const visit& v, const visit& next, std::int32_t depth) {
-  forecast out;
-  out.probabilities = v.probabilities;
-  out.depth = depth;
-  out.truth = v.truth;
-  out.truth_layer = next.layer;
-  out.truth_step = next.step;
-  return out;
+  return {.probabilities = v.probabilities,
+          .depth = depth,
+          .truth = v.truth,
+          .truth_layer = next.layer,
+          .truth_step = next.step};
 }
 
 TYPED_TEST(prefetch_conformance, keeps_the_promises_of_the_concept) {

@@ -69,12 +69,7 @@ struct visit {
   std::vector<slot_id> row;
   layer_id layer{};
   [[nodiscard]] routing_view view() const {
-    routing_view v;
-    v.layer = layer;
-    v.experts = experts;
-    v.weights = weights;
-    v.logits = logits;
-    return v;
+    return {.layer = layer, .experts = experts, .weights = weights, .logits = logits};
   }
 };
 /// The router chooses by logit, some of which are masked, and weighs by softmax.

@@ -156,11 +156,8 @@ class failing_decode {
   bool visit(layer_id layer) {
     std::vector<std::int32_t> ids(2 * (1 + random_.below(random_.one_in(4) ? 6 : 2)));
     for (auto& id : ids) id = random_.id_below(shape.experts);
-    routing_view view;
-    view.layer = layer;
-    view.step = step_;
-    view.experts = ids;
-    auto now = cache_.serve(view, engine_, visit_, [&](const visit_group&) { launch(layer); });
+    auto now = cache_.serve({.layer = layer, .step = step_, .experts = ids}, engine_, visit_,
+                            [&](const visit_group&) { launch(layer); });
     if (now == status::ok) now = prefetch(layer);
     EXPECT_TRUE(now == status::ok || now == status::fill_failed) << describe(now);
     return now == status::ok;
@@ -171,10 +168,7 @@ class failing_decode {
       wanted.push_back({{layer_id{(number(layer) + 1) % shape.layers},
                          expert_id{random_.id_below(shape.experts)}},
                         layer + 1 == shape.layers ? step_ + 1 : step_});
-    visit_context context;
-    context.layer = layer;
-    context.step = step_;
-    return cache_.prefetch(context, wanted, engine_);
+    return cache_.prefetch({.layer = layer, .step = step_}, wanted, engine_);
   }
   void launch(layer_id layer) {
     const auto& plan = visit_.plan();

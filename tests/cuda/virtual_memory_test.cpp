@@ -190,21 +190,18 @@ TEST(cuda_virtual_range, is_mapped_by_one_call_and_owns_what_the_driver_does_not
     EXPECT_EQ(driver.calls(call::set_access), 1U);
     EXPECT_EQ(range.populate(2 * unit, unit, 2), in_use);
     EXPECT_EQ(range.mapped_bytes(), 3 * unit);
-    driver.fail(call::set_access, 1, error_code::unknown);
-    driver.fail(call::unmap, 1, error_code::unknown);
-    EXPECT_EQ(range.populate(4 * unit, unit, 2), failed);
+    const auto is_refused = [&](std::initializer_list<std::size_t> unmaps) {
+      driver.fail(call::set_access, 1, error_code::unknown);
+      for (const auto nth : unmaps) driver.fail(call::unmap, nth, error_code::unknown);
+      return range.populate(4 * unit, unit, 2) == failed;
+    };
+    EXPECT_TRUE(is_refused({1}));
     EXPECT_EQ(range.mapped_bytes(), 3 * unit) << "it asked once more";
-    driver.fail(call::set_access, 1, error_code::unknown);
-    driver.fail(call::unmap, 1, error_code::unknown);
-    driver.fail(call::unmap, 3, error_code::unknown);
-    EXPECT_EQ(range.populate(4 * unit, unit, 2), failed);
+    EXPECT_TRUE(is_refused({1, 3}));
     EXPECT_EQ(range.mapped_bytes(), 4 * unit) << "without access, but its own";
     EXPECT_EQ(range.unmap(4 * unit, 2 * unit), ok);
     EXPECT_EQ(range.mapped_bytes(), 3 * unit);
-    driver.fail(call::set_access, 1, error_code::unknown);
-    driver.fail(call::unmap, 1, error_code::unknown);
-    driver.fail(call::unmap, 3, error_code::unknown);
-    EXPECT_EQ(range.populate(4 * unit, unit, 2), failed);
+    EXPECT_TRUE(is_refused({1, 3}));
   }
   EXPECT_TRUE(driver.leaks().empty()) << driver.leaks().front();
   EXPECT_TRUE(driver.violations().empty()) << driver.violations().front();

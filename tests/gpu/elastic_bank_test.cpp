@@ -85,9 +85,7 @@ TEST(gpu_elastic_bank, resizes_while_a_cache_serves) {
     for (int n = 0; n < 9; ++n) {
       std::vector<std::int32_t> ids(2);
       for (auto& id : ids) id = random.id_below(shape.experts);
-      routing_view view;
-      view.layer = static_cast<layer_id>(n % shape.layers);
-      view.experts = ids;
+      const routing_view view{.layer = static_cast<layer_id>(n % shape.layers), .experts = ids};
       ASSERT_EQ(cache.resolve(view, d.stream, visit), status::ok);
       cache.release(visit, d.stream);
     }

@@ -18,12 +18,7 @@ inline const geometry shape{.layers = 2, .experts = 8, .top_k = 2};
 inline const pool_layout layout = pool_layout::shared(shape, 4).value();
 
 inline expert_use use_of(support::written_expert e, step_id step, bool repeated = false) {
-  expert_use a;
-  a.key = {0_layer, e};
-  a.step = step;
-  a.ordinal = step;
-  a.repeated = repeated;
-  return a;
+  return {.key = {0_layer, e}, .step = step, .ordinal = step, .repeated = repeated};
 }
 template <class A>
 verdict ask(const A& policy, const std::vector<expert_use>& misses) {

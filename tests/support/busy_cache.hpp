@@ -43,10 +43,7 @@ status walk(Cache& cache, Visit& visit, Stream& stream, random_source& random,
     const auto tokens = 1 + random.below(random.one_in(4) ? most : 2);
     ids.resize(tokens * static_cast<std::uint64_t>(shape.top_k));
     for (auto& id : ids) id = expert_id{random.id_below(setup.routed + 1) - 1};
-    routing_view view;
-    view.layer = layer;
-    view.step = step;
-    view.experts = ids;
+    const routing_view view{.layer = layer, .step = step, .experts = ids};
     auto now = told_once(
         [&] { return cache.serve(view, stream, visit, [&](const visit_group&) { read(layer); }); });
     if (now != status::ok) return now;
@@ -56,9 +53,7 @@ status walk(Cache& cache, Visit& visit, Stream& stream, random_source& random,
         wanted.push_back({{layer_id{(number(layer) + 1) % shape.layers},
                            expert_id{random.id_below(shape.experts)}},
                           step});
-      visit_context context;
-      context.layer = layer;
-      context.step = step;
+      const visit_context context{.layer = layer, .step = step};
       now = told_once([&] { return cache.prefetch(context, wanted, stream); });
       if (now != status::ok) return now;
     }

@@ -34,11 +34,7 @@ class slot_cache_steps : public testing::Test {
   }
   status resolve(cache_visit& into, step_id step, written_layer layer, routed_ids ids) {
     ids_.push_back(std::move(ids.ids));
-    routing_view view;
-    view.step = step;
-    view.layer = layer;
-    view.experts = ids_.back();
-    return cache.resolve(view, stream, into);
+    return cache.resolve({.layer = layer, .step = step, .experts = ids_.back()}, stream, into);
   }
   /// Enqueues a kernel that finds in every slot the expert that the plan promised.
   void launch() {

@@ -126,10 +126,7 @@ class elastic_experts_on {
     return {{{{"up", 100 * Times}, {"down", 200 * Times}}}, {{{"all", 50 * Times}}}};
   }
   static routing_view view(layer_id layer, const std::vector<expert_id>& ids) {
-    routing_view out;
-    out.layer = layer;
-    out.experts = ids;
-    return out;
+    return {.layer = layer, .experts = ids};
   }
 
   geometry shape_{.layers = 3,

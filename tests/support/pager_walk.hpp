@@ -77,14 +77,12 @@ class pager_walk {
 
   [[nodiscard]] routing_view view(step_id step, written_layer layer, id_view<expert_id> ids,
                                   std::span<const float> weights = {}) const {
-    routing_view v;
-    v.layer = layer;
-    v.step = step;
-    v.experts = ids;
-    v.weights = weights;
-    v.kind = kind;
-    v.ordinal = ordinal;
-    return v;
+    return {.layer = layer,
+            .step = step,
+            .kind = kind,
+            .experts = ids,
+            .weights = weights,
+            .ordinal = ordinal};
   }
   status try_plan(step_id step, written_layer layer, routed_ids ids) {
     ids_ = std::move(ids.ids);
@@ -116,10 +114,8 @@ class pager_walk {
   /// Plans and commits speculative fills. Returns them.
   std::vector<fill> prefetch(step_id step, written_layer layer,
                              const std::vector<prefetch_request>& requests) {
-    visit_context context;
-    context.step = step;
-    context.layer = layer;
-    context.pool = decisions.layout().pool_of_layer(layer);
+    const visit_context context{
+        .layer = layer, .pool = decisions.layout().pool_of_layer(layer), .step = step};
     EXPECT_EQ(decisions.plan_prefetch(context, requests, plan), status::ok);
     std::vector<fill> made(plan.fills().begin(), plan.fills().end());
     EXPECT_EQ(decisions.commit(plan), status::ok);

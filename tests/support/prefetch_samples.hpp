@@ -14,10 +14,7 @@ namespace hotset::support {
 using floats = std::vector<float>;
 
 inline routing_view in_layer(layer_id layer, step_id step = 7) {
-  routing_view view;
-  view.layer = layer;
-  view.step = step;
-  return view;
+  return {.layer = layer, .step = step};
 }
 /// Views its arguments.
 inline forecast forecast_of(const floats& probabilities, std::int32_t depth = 1,

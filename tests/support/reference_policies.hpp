@@ -36,20 +36,17 @@ class hand_walk {
     ++ordinal_;
     support::begin_visit(policy, step, layer);
   }
-  expert_use about(support::written_slot slot, expert_key key) const {
-    expert_use a;
-    a.key = key;
-    a.slot = slot;
-    a.pool = layout_.pool_of_layer(key.layer);
-    a.step = step_;
-    a.ordinal = ordinal_ - 1;
-    a.kind = kind_;
-    return a;
+  expert_use about(support::written_slot slot, expert_key key, double weight = 0) const {
+    return {.key = key,
+            .slot = slot,
+            .pool = layout_.pool_of_layer(key.layer),
+            .step = step_,
+            .ordinal = ordinal_ - 1,
+            .weight = weight,
+            .kind = kind_};
   }
   void fill(support::written_slot slot, expert_key key, double weight = 0) {
-    auto a = about(slot, key);
-    a.weight = weight;
-    take(a);
+    take(about(slot, key, weight));
   }
   /// Experts first, first + 1, ... of layer 0 into slots 0, 1, ...
   void fill_from(support::written_expert first, std::int32_t count) {
@@ -67,20 +64,15 @@ class hand_walk {
     support::bring(policy, a);
   }
   void hit(support::written_slot slot, double weight = 0) {
-    auto a = about(slot, keys_.at(slot));
-    a.weight = weight;
-    support::hit(policy, a);
+    support::hit(policy, about(slot, keys_.at(slot), weight));
   }
   void hit_again(support::written_slot slot, double weight = 0) {
-    auto a = about(slot, keys_.at(slot));
-    a.weight = weight;
+    auto a = about(slot, keys_.at(slot), weight);
     a.repeated = true;
     support::hit(policy, a);
   }
   void bypass(expert_key key, double weight = 0) {
-    auto a = about(no_slot, key);
-    a.weight = weight;
-    support::bypass(policy, a);
+    support::bypass(policy, about(no_slot, key, weight));
   }
   void request(support::written_slot slot, step_id meant_for) {
     const auto a = about(slot, keys_.at(slot));

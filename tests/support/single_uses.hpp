@@ -14,9 +14,7 @@ namespace hotset::support {
 /// A visit begins that uses nothing yet.
 template <class P>
 void begin_visit(P& policy, step_id step, layer_id layer) {
-  visit_context context;
-  context.layer = layer;
-  context.step = step;
+  const visit_context context{.layer = layer, .step = step};
   policy.on_visit({.context = context});
 }
 

@@ -16,12 +16,7 @@ struct token_visit {
   std::vector<sequence_id> sequences{};
 
   [[nodiscard]] routing_view view() const {
-    routing_view out;
-    out.layer = layer;
-    out.step = step;
-    out.experts = ids;
-    out.sequences = sequences;
-    return out;
+    return {.layer = layer, .step = step, .experts = ids, .sequences = sequences};
   }
 };
 

@@ -185,10 +185,7 @@ TEST(map_rows, kernels_find_their_experts_through_the_device_row) {
       for (const auto layer : each<layer_id>(shape.layers)) {
         std::vector<expert_id> ids(4);
         for (auto& id : ids) id = expert_id{random.id_below(6)};
-        routing_view view;
-        view.layer = layer;
-        view.step = step;
-        view.experts = ids;
+        const routing_view view{.layer = layer, .step = step, .experts = ids};
         ASSERT_EQ(cache.resolve(view, engine, visit), status::ok);
         ASSERT_EQ(rows.update(cache, layer, engine), error_code::success);
         for (const auto id : ids)
