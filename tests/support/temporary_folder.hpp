@@ -3,13 +3,13 @@
 /// The place where tests write: tests that run beside each other share no path.
 
 #include <cstddef>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <stdexcept>
 #include <string>
 #include <string_view>
-
-#include <unistd.h>
 
 namespace hotset::support {
 
@@ -17,10 +17,9 @@ namespace hotset::support {
 class temporary_folder {
  public:
   temporary_folder() {
-    static int count = 0;
-    path_ = std::filesystem::temp_directory_path() /
-            ("hotset-" + std::to_string(::getpid()) + "-" + std::to_string(count++));
-    std::filesystem::create_directories(path_);
+    auto pattern = (std::filesystem::temp_directory_path() / "hotset-XXXXXX").string();
+    if (::mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("no temporary folder");
+    path_ = pattern;
   }
   ~temporary_folder() {
     std::error_code ignored;

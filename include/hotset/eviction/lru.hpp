@@ -28,10 +28,8 @@ class lru {
   explicit lru(const pool_layout& layout, const config& = {}) : log_(layout) {}
 
   void on_visit(const visit_event& e) noexcept {
-    const auto pool = e.context.pool;
-    for (const auto& f : e.fills)
-      if (f.victim == no_key) log_.take_in(pool, f.slot);
-    log_.touch(pool, e.used);
+    if (!e.fills.empty()) log_.replace(e.context.pool, e.fills);
+    log_.touch(e.context.pool, e.used);
   }
   void on_prefetch(const prefetch_event& e) noexcept { log_.touch(e.pool, e.slot); }
   void on_evict(slot_id slot, expert_key) noexcept { log_.erase(slot); }

@@ -75,6 +75,10 @@ void compare_with_lists(std::int32_t slots_each, std::uint64_t seed) {
     auto& order = model[p];
     const auto any = [&] { return owned[p][draw(owned[p].size())]; };
     const auto use = [&](const slots& used) {
+      std::vector<fill> filled;
+      for (const auto s : used)
+        if (draw(8) > 0) filled.push_back({.slot = s});
+      log.replace(pool, filled);
       log.touch(pool, used);
       for (const auto s : used) {
         order.remove(s);

@@ -35,7 +35,7 @@ TEST(two_rates, looking_ahead_tells_what_comes_and_leaves_no_trace) {
     (void)rates.after(1_layer, std::vector{2_expert});
     (void)rates.after(0_layer, std::vector{3_expert});
     const auto [fast, slow] = rates.after(1_layer, std::vector{e});
-    rates.visit(1_layer, std::vector{e});
+    rates.keep(1_layer);
     other.visit(1_layer, std::vector{e});
     for (std::size_t i = 0; i < 4; ++i) {
       EXPECT_EQ(rates.fast(1_layer)[i], fast[i]);

@@ -40,8 +40,8 @@ TEST(value_kernels, all_levels_give_the_same_bits) {
     value_kernels::add(fast, 0.1F, one, vector_level::scalar);
     value_kernels::add(fast, 0.1F, other, vector_level::avx2);
     ASSERT_EQ(one, other);
-    value_kernels::decay(one, 0.29F, vector_level::scalar);
-    value_kernels::decay(other, 0.29F, vector_level::avx2);
+    value_kernels::decay(fast, 0.29F, one, vector_level::scalar);
+    value_kernels::decay(fast, 0.29F, other, vector_level::avx2);
     ASSERT_EQ(one, other);
   }
 }

@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "hotset/core/fill.hpp"
 #include "hotset/core/ids.hpp"
 #include "hotset/core/ids/per_id.hpp"
 #include "hotset/core/platform/assert.hpp"
@@ -22,7 +23,7 @@ namespace hotset {
 /// A use is two stores that wait for nothing, where a list rewires neighbours that the use before it rewired.
 /// Complexity: O(1) amortised; a choice also passes over what is not eligible, or looks at all that is. A use that
 /// finds its log full gathers it, O(log).
-/// Memory: 4 bytes a slot; 32 a pool, and 16 to 33 for each slot that it could ever hold.
+/// Memory: 4 bytes a slot; 40 a pool, and 16 to 33 for each slot that it could ever hold.
 class recency_log {
  public:
   recency_log() = default;
@@ -35,25 +36,23 @@ class recency_log {
       auto& ring = rings_[p];
       ring.first = places;
       ring.mask = length - 1;
-      ring.start = ring.end = first_position;
+      ring.start = ring.end = ring.chosen_end = first_position;
       ring.first_slot = layout.at(p).first_slot;
       ring.end_slot = ring.first_slot + layout.at(p).slots;
       places += length;
       longest = std::max(longest, length);
     }
-    log_.resize(places, slot_id{});
+    log_.resize(places + window, slot_id{});
     valid_.resize((std::size_t{longest} + 63) / 64);
   }
 
-  /// The pool's order may hold the slot from now on, which is in no order.
-  void take_in(pool_id pool, slot_id slot) noexcept { take_in(rings_[pool], slot); }
   /// Makes the slot the last of the pool. Pre: it is in this pool's order or in none.
   void touch(pool_id pool, slot_id slot) noexcept {
-    take_in(pool, slot);
+    take_in(rings_[pool], slot);
     touch(pool, std::span(&slot, 1));
   }
-  /// Makes several distinct slots the last, in this order. Pre: they are in this pool's order, were taken in, or were
-  /// the pool's from the first.
+  /// Makes several distinct slots the last, in this order. Pre: they are in this pool's order, or `replace` was told of
+  /// them.
   void touch(pool_id pool, std::span<const slot_id> slots) noexcept {
     auto& ring = rings_[pool];
     if (ring.mask - (ring.end - ring.start) < slots.size()) [[unlikely]]
@@ -68,6 +67,20 @@ class recency_log {
       log_[at] = slot;
     }
     ring.end = end;
+  }
+  /// To be told before these fills' slots are touched: no choice looks at the last chosen again if all of them are among
+  /// these.
+  void replace(pool_id pool, std::span<const fill> fills) noexcept {
+    auto& ring = rings_[pool];
+    const auto span = ring.chosen_end - ring.start;
+    std::uint32_t replaced = 0;
+    for (const auto& f : fills) {
+      const auto place = place_[f.slot] - ring.first;
+      const bool is_chosen = ((place - ring.start) & ring.mask) < span;
+      replaced += (is_chosen & (place <= ring.mask)) ? 1U : 0U;
+      if (f.victim == no_key) take_in(ring, f.slot);
+    }
+    if (replaced == ring.chosen) ring.start = ring.chosen_end;
   }
   /// Takes a slot out of whatever order it is in; a slot in none stays so.
   void erase(slot_id slot) noexcept { place_[slot] = nowhere; }
@@ -91,25 +104,24 @@ class recency_log {
     const bool may_rank = out.size() <= most_walked;
     if (may_rank && ring.is_protected) return rank(ring, eligible, out);
     std::size_t count = 0;
-    std::uint64_t valid_before = 0;
+    std::uint32_t valid = 0;
     auto at = ring.start;
     while (at != ring.end && count < out.size()) {
       if (may_rank && at - ring.start >= most_walked) return rank(ring, eligible, out);
-      const auto length = std::min(ring.end - at, window);
-      const auto valid = valid_of(ring, at, length);
-      if (at == ring.start) ring.start += voids_before(valid, length);
-      valid_before = valid_before << window | valid;
-      for (auto left = valid; left != 0 && count < out.size(); left &= left - 1) {
-        const auto slot = log_[ring.place_at(at + static_cast<unsigned>(std::countr_zero(left)))];
+      const auto place = ring.place_at(at);
+      const auto length = std::min({window, ring.end - at, ring.length() - (place - ring.first)});
+      auto left = valid_of(place, length);
+      if (at == ring.start) ring.start += lowest(left, length);
+      for (; left != 0 && count < out.size(); left &= left - 1, ++valid) {
+        const auto slot = log_[place + lowest(left, length)];
         out[count] = slot;
         count += eligible.test(slot) ? 1U : 0U;
       }
-      at += length;
+      at += lowest(left, length);
     }
-    const auto passed = at - ring.start;
-    if (passed > most_passed &&
-        passed - static_cast<unsigned>(std::popcount(valid_before)) > most_passed)
-      close_up(ring, at);
+    ring.chosen_end = at;
+    ring.chosen = valid;
+    if (at - ring.start - valid > most_passed) close_up(ring, at);
     return count;
   }
 
@@ -122,7 +134,7 @@ class recency_log {
   /// stores for each valid entry before.
   static constexpr std::uint32_t most_passed = 24;
   /// Entries that a choice looks at together, without a branch: whether a slot was used since is unpredictable.
-  static constexpr std::uint32_t window = 16;
+  static constexpr std::uint32_t window = 8;
   /// Entries that a choice walks. If they do not do, many slots are protected: to look at the eligible ones takes
   /// less time than to pass over the others.
   static constexpr std::uint32_t most_walked = 64;
@@ -140,8 +152,10 @@ class recency_log {
     std::uint32_t mask = 0;
     std::uint32_t start = 0;  ///< all that is before it is void
     std::uint32_t end = 0;
-    bool is_protected = false;  ///< the last choice would have walked too far
-    slot_id first_slot{};       ///< with end_slot: no others can be in it
+    std::uint32_t chosen_end = 0;  ///< the last choice read up to here,
+    std::uint32_t chosen = 0;      ///< and found so many valid
+    bool is_protected = false;     ///< the last choice would have walked too far
+    slot_id first_slot{};          ///< with end_slot: no others can be in it
     slot_id end_slot{};
     [[nodiscard]] std::uint32_t length() const noexcept { return mask + 1; }
     [[nodiscard]] std::uint32_t place_at(std::uint32_t at) const noexcept {
@@ -156,17 +170,16 @@ class recency_log {
     const auto place = ring.place_at(at);
     return {log_[place], place};
   }
-  /// Bit n: the entry at `at` + n is valid, and one of the first `length`.
-  [[nodiscard]] std::uint32_t valid_of(const ring_part& ring, std::uint32_t at,
-                                       std::uint32_t length) const noexcept {
+  /// Bit n: the entry in place + n is valid, and one of the first `length`.
+  [[nodiscard]] std::uint32_t valid_of(std::uint32_t place, std::uint32_t length) const noexcept {
     std::uint32_t bits = 0;
     for (std::uint32_t n = 0; n < window; ++n)
-      bits |= (is_valid(said_at(ring, at + n)) ? 1U : 0U) << n;
+      bits |= (is_valid({log_[place + n], place + n}) ? 1U : 0U) << n;
     return bits & ((1U << length) - 1);
   }
-  [[nodiscard]] static std::uint32_t voids_before(std::uint32_t valid,
-                                                  std::uint32_t length) noexcept {
-    return static_cast<std::uint32_t>(std::countr_zero(valid | 1U << length));
+  /// The lowest bit that is set, or `length`.
+  [[nodiscard]] static std::uint32_t lowest(std::uint32_t bits, std::uint32_t length) noexcept {
+    return static_cast<std::uint32_t>(std::countr_zero(bits | 1U << length));
   }
   /// Finds the oldest by their places.
   [[gnu::noinline]] std::size_t rank(ring_part& ring, const slot_mask& eligible,
@@ -188,6 +201,8 @@ class recency_log {
         out[n] = slot;
         newest = newness(out[count - 1]);
       }
+    ring.chosen_end = ring.start;
+    ring.chosen = 0;
     ring.is_protected = count < out.size() || newest >= most_walked;
     return count;
   }
@@ -221,7 +236,8 @@ class recency_log {
     const auto begin = ring.start & ring.mask;
     const auto before = (std::uint64_t{1} << begin % 64) - 1;
     const auto first = begin / 64;
-    ring.end = ring.start;
+    ring.end = ring.chosen_end = ring.start;
+    ring.chosen = 0;
     move_up(ring, first, words[first] & ~before);
     for (std::size_t w = first + 1; w < words.size(); ++w) move_up(ring, w, words[w]);
     for (std::size_t w = 0; w < first; ++w) move_up(ring, w, words[w]);

@@ -131,7 +131,8 @@ class next_use_values {
   void keep() noexcept {
     if (staged_ < 0) return;
     kept_step_[staged_] = staged_step_;
-    rates_.visit(staged_, staged_experts());
+    if (!valued_) (void)rates_.after(staged_, staged_experts());
+    rates_.keep(staged_);
     if (history_) history_->keep();
     staged_ = before_layers;
     valued_ = false;

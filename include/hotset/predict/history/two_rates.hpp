@@ -56,8 +56,8 @@ class two_rates {
 
   /// A visit of `layer` uses `distinct`. Shape: [any], ids of the layer, each once. Complexity: O(experts), vectorised.
   void visit(layer_id layer, id_view<expert_id> distinct) noexcept {
-    take_in(layer, distinct, fast_.row(layer), slow_.row(layer));
-    visits_[layer] = std::min(visits_[layer] + 1, saved_history::most_visits);
+    (void)after(layer, distinct);
+    keep(layer);
   }
   /// Shapes: [experts].
   struct rates {
@@ -67,9 +67,18 @@ class two_rates {
   /// The layer's rates after such a visit, which leaves no trace; good until the next call. Shape and complexity: as
   /// visit().
   [[nodiscard]] rates after(layer_id layer, id_view<expert_id> distinct) noexcept {
-    for (auto* of : {&fast_, &slow_}) std::ranges::copy(of->row(layer), of->ahead.begin());
-    take_in(layer, distinct, fast_.ahead, slow_.ahead);
+    const float least = 1.0F / (static_cast<float>(visits_[layer] + 1) + 1.0F);
+    for (auto* of : {&fast_, &slow_}) {
+      const float step = std::max(of->step, least);
+      value_kernels::decay(of->row(layer), step, of->ahead, level_);
+      for (const auto id : distinct) of->ahead[index_of(id)] += step;
+    }
     return {fast_.ahead, slow_.ahead};
+  }
+  /// The visit that `after` looked at takes place. Pre: the last call was that of `after`, of this layer.
+  void keep(layer_id layer) noexcept {
+    for (auto* of : {&fast_, &slow_}) std::ranges::copy(of->ahead, of->row(layer).begin());
+    visits_[layer] = std::min(visits_[layer] + 1, saved_history::most_visits);
   }
 
   /// Writes what has taken place. Pre: `to` is of this geometry.
@@ -114,20 +123,6 @@ class two_rates {
     aligned_vector<float> now;    ///< [layers, experts]
     aligned_vector<float> ahead;  ///< [experts] after a visit that may take place
   };
-
-  void take_in(layer_id layer, id_view<expert_id> distinct, std::span<float> fast,
-               std::span<float> slow) noexcept {
-    const float least = 1.0F / (static_cast<float>(visits_[layer] + 1) + 1.0F);
-    const float fast_step = std::max(fast_.step, least);
-    const float slow_step = std::max(slow_.step, least);
-    value_kernels::decay(fast, fast_step, level_);
-    value_kernels::decay(slow, slow_step, level_);
-    for (const auto id : distinct) {
-      const auto e = index_of(id);
-      fast[e] += fast_step;
-      slow[e] += slow_step;
-    }
-  }
 
   float blend_;
   vector_level level_ = best_vector_level();

@@ -61,10 +61,11 @@ inline void share(std::span<const float> votes, std::span<const float> fast,
     }
   });
 }
-/// rates -= step * rates, each rounded once.
-inline void decay(std::span<float> rates, float step, vector_level level) noexcept {
+/// to = rates - step * rates, each rounded once. `to` is other memory.
+inline void decay(std::span<const float> rates, float step, std::span<float> to,
+                  vector_level level) noexcept {
   hotset::detail::in_vectors(level, [=] {
-    for (auto& rate : rates) rate = std::fma(-step, rate, rate);
+    for (std::size_t e = 0; e < to.size(); ++e) to[e] = std::fma(-step, rates[e], rates[e]);
   });
 }
 /// to += times * what.
