@@ -9,6 +9,8 @@
 
 #include <benchmark/benchmark.h>
 
+#include "hotset/admission/after_n_uses.hpp"
+#include "hotset/admission/always.hpp"
 #include "hotset/eviction/activation_ratio.hpp"
 #include "hotset/eviction/belady.hpp"
 #include "hotset/eviction/expert_map_priority.hpp"
@@ -40,20 +42,27 @@ namespace {
 using namespace hotset;
 namespace orders = benchmarks::orders;
 
-/// Two kinds of traffic through 8 layers: `hit_heavy` repeats 95 % of its experts from token to token, `miss_heavy` 30 %.
+/// Two kinds of traffic: `hit_heavy` repeats 95 % of its experts from token to token, the other 30 %.
+visit_sequence traffic_of(std::int32_t layers, std::uint32_t tokens, bool hit_heavy) {
+  return visit_sequence(synthetic_trace({.layers = layers,
+                                         .experts = 128,
+                                         .top_k = 8,
+                                         .tokens = tokens,
+                                         .zipf = 0.8,
+                                         .stickiness = hit_heavy ? 0.95 : 0.3,
+                                         .seed = 11})
+                            .value());
+}
+/// Through 8 layers.
 const visit_sequence& traffic(bool hit_heavy) {
-  const auto make = [](double stickiness) {
-    return visit_sequence(synthetic_trace({.layers = 8,
-                                           .experts = 128,
-                                           .top_k = 8,
-                                           .tokens = 4000,
-                                           .zipf = 0.8,
-                                           .stickiness = stickiness,
-                                           .seed = 11})
-                              .value());
-  };
-  static const visit_sequence hits = make(0.95);
-  static const visit_sequence misses = make(0.3);
+  static const auto hits = traffic_of(8, 4000, true);
+  static const auto misses = traffic_of(8, 4000, false);
+  return hit_heavy ? hits : misses;
+}
+/// Through the 48 layers of a model.
+const visit_sequence& model_traffic(bool hit_heavy) {
+  static const auto hits = traffic_of(48, 500, true);
+  static const auto misses = traffic_of(48, 500, false);
   return hit_heavy ? hits : misses;
 }
 
@@ -111,7 +120,7 @@ void report(benchmark::State& state, std::uint64_t hits, const visit_sequence& v
 }
 
 /// One iteration replays all visits; the counter `visit` is the time of one. Returns the hits.
-template <class P>
+template <class P, class Admission = always>
 std::uint64_t replay(benchmark::State& state, const visit_sequence& visits,
                      const pool_layout& layout) {
   const auto config = config_for<P>(visits);
@@ -119,7 +128,7 @@ std::uint64_t replay(benchmark::State& state, const visit_sequence& visits,
   for (auto _ : state) {
     state.PauseTiming();
     {
-      pager<P> cache({.layout = layout, .eviction = config});
+      pager<P, Admission> cache({.layout = layout, .eviction = config});
       auto plan = cache.make_plan();
       state.ResumeTiming();
       for (std::size_t i = 0; i < visits.size(); ++i)
@@ -137,6 +146,19 @@ template <class P>
 void BM_Visit(benchmark::State& state) {
   const auto& visits = traffic(state.range(1) != 0);
   (void)replay<P>(state, visits, pool_layout::per_layer(visits.shape(), state.range(0)).value());
+}
+/// One pool for all layers of a model.
+template <class P>
+void BM_SharedVisit(benchmark::State& state) {
+  const auto& visits = model_traffic(state.range(1) != 0);
+  (void)replay<P>(state, visits, pool_layout::shared(visits.shape(), state.range(0)).value());
+}
+/// A miss gets a slot when it comes again.
+template <class P>
+void BM_AdmittedVisit(benchmark::State& state) {
+  const auto& visits = traffic(state.range(1) != 0);
+  (void)replay<P, after_n_uses>(state, visits,
+                                pool_layout::per_layer(visits.shape(), state.range(0)).value());
 }
 /// The same where all miss: of a shared pool of 64 slots.
 template <class P>
@@ -240,6 +262,12 @@ void sizes(benchmark::internal::Benchmark* b) {
       ->Unit(benchmark::kMillisecond);
 }
 
+void shared_sizes(benchmark::internal::Benchmark* b) {
+  b->ArgNames({"slots", "hit_heavy"})
+      ->ArgsProduct({{768, 3072}, {1, 0}})
+      ->Unit(benchmark::kMillisecond);
+}
+
 BENCHMARK(BM_Floor<benchmarks::flat_lru>)->Apply(sizes);
 BENCHMARK(BM_Floor<benchmarks::list_lru>)->Apply(sizes);
 BENCHMARK(BM_Visit<lru>)->Apply(sizes);
@@ -254,6 +282,29 @@ BENCHMARK(BM_Visit<popularity>)->Apply(sizes);
 BENCHMARK(BM_Visit<belady>)->Apply(sizes);
 BENCHMARK(BM_Visit<protect_hot<lru>>)->Apply(sizes);
 BENCHMARK(BM_Visit<two_rate>)->Apply(sizes);
+BENCHMARK(BM_Visit<similar_steps>)->Apply(sizes);
+BENCHMARK(BM_Visit<importance>)->Apply(sizes);
+BENCHMARK(BM_Visit<expert_map_priority>)->Apply(sizes);
+BENCHMARK(BM_Visit<activation_ratio>)->Apply(sizes);
+BENCHMARK(BM_AdmittedVisit<lru>)->Apply(sizes);
+BENCHMARK(BM_AdmittedVisit<lfu>)->Apply(sizes);
+
+BENCHMARK(BM_SharedVisit<lru>)->Apply(shared_sizes);
+BENCHMARK(BM_SharedVisit<any_eviction_policy>)->Apply(shared_sizes);
+BENCHMARK(BM_SharedVisit<fifo>)->Apply(shared_sizes);
+BENCHMARK(BM_SharedVisit<furthest_layer>)->Apply(shared_sizes);
+BENCHMARK(BM_SharedVisit<least_stale>)->Apply(shared_sizes);
+BENCHMARK(BM_SharedVisit<lfu>)->Apply(shared_sizes);
+BENCHMARK(BM_SharedVisit<lfru>)->Apply(shared_sizes);
+BENCHMARK(BM_SharedVisit<gate_score>)->Apply(shared_sizes);
+BENCHMARK(BM_SharedVisit<popularity>)->Apply(shared_sizes);
+BENCHMARK(BM_SharedVisit<belady>)->Apply(shared_sizes);
+BENCHMARK(BM_SharedVisit<protect_hot<lru>>)->Apply(shared_sizes);
+BENCHMARK(BM_SharedVisit<two_rate>)->Apply(shared_sizes);
+BENCHMARK(BM_SharedVisit<similar_steps>)->Apply(shared_sizes);
+BENCHMARK(BM_SharedVisit<importance>)->Apply(shared_sizes);
+BENCHMARK(BM_SharedVisit<expert_map_priority>)->Apply(shared_sizes);
+BENCHMARK(BM_SharedVisit<activation_ratio>)->Apply(shared_sizes);
 
 BENCHMARK(BM_AllMissFloor<benchmarks::dense_lru>);
 BENCHMARK(BM_AllMissFloor<benchmarks::dense_fifo>);
