@@ -41,6 +41,28 @@ TEST(json_object, faults_behind_such_numbers_are_at_the_bytes_of_the_file) {
   refused("NaN", {"a.json: is no JSON object"});
 }
 
+TEST(json_object, a_fault_is_told_with_its_place) {
+  refused("", {"a.json: ends before its JSON does"});
+  refused("{\"a\": 1,}", {"a.json: byte 9: is not JSON here"});
+  refused("{\"a\": \"\xff\"}", {"a.json: byte 8: is not JSON here"});
+  refused("[1]", {"a.json: is no JSON object"});
+  refused(R"({"a": 1e999})", {"a.json: holds a number that no double can"});
+  const std::string_view whole = R"({"a": [1.5, "b", {"c": null}], "d": true})";
+  for (std::size_t size = 0; size < whole.size(); ++size)
+    refused(whole.substr(0, size), {"a.json: ends before its JSON does"});
+}
+
+TEST(json_object, values_nest_32_deep) {
+  const auto arrays = [](std::size_t depth) {
+    return R"({"a":)" + std::string(depth, '[') + std::string(depth, ']') + "}";
+  };
+  EXPECT_EQ(parsed(arrays(31)).size(), 1U);
+  std::string objects;
+  for (int i = 0; i < 1'000'000; ++i) objects += R"({"a":)";
+  for (const auto& text : {arrays(33), arrays(1'000'000), objects})
+    refused(text, {"a.json: nests values more than 32 deep"});
+}
+
 TEST(json_object, a_key_twice_is_refused_at_any_depth) {
   refused(R"({"a": 1, "a": 1})", {"a.json: key 'a': is there twice; accepted: each key once"});
   refused(R"({"a": [{"b": 1}, {"c": {"b": 1, "b": 2}}]})", {"key 'b': is there twice"});
