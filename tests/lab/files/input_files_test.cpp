@@ -28,13 +28,8 @@ std::string tar_member(const std::string& name, std::string_view text) {
     header.replace(at, field.size(), field);
   };
   put(0, name);
-  put(100, "0000644");
-  put(108, "0000000");
-  put(116, "0000000");
   put(124, fmt::format("{:011o}", text.size()));
-  put(136, "00000000000");
   put(148, "        ");
-  put(156, "0");
   put(257, std::string_view("ustar\00000", 8));
   unsigned sum = 0;
   for (const char c : header) sum += static_cast<unsigned char>(c);
