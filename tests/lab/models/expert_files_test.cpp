@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "gguf_samples.hpp"
+#include "model_cases.hpp"
 #include "trace_samples.hpp"
 
 namespace expert_files_test {
@@ -20,27 +21,28 @@ using ::testing::ElementsAre;
 using trace_samples::expect_refused;
 namespace gguf = gguf_samples;
 
-/// Bytes of which each four say where they lie, so that a wrong offset is seen.
-std::string numbered(std::string bytes) {
-  for (std::size_t at = 0; at + 4 <= bytes.size(); at += 4) {
+/// Each four bytes behind the header say where they lie, so that a wrong offset is seen.
+std::string numbered(std::string bytes, std::size_t header) {
+  for (std::size_t at = (header + 3) / 4 * 4; at + 4 <= bytes.size(); at += 4) {
     const auto number = static_cast<std::uint32_t>(at);
     std::memcpy(bytes.data() + at, &number, 4);
   }
   return bytes;
 }
-/// A GGUF file whose data is numbered by its place in the file.
 std::string with_data(const gguf::file& made) {
-  const auto header = made.header().size();
-  auto bytes = made.bytes();
-  const auto data = numbered(bytes);
-  return bytes.substr(0, header) + data.substr(header);
+  return numbered(made.bytes(), made.header().size());
+}
+/// One U8 tensor a name, of as many bytes as it stacks experts, times eight.
+std::string safetensors(const std::vector<std::pair<std::string, std::uint64_t>>& tensors) {
+  model_cases::tensors_of all;
+  for (const auto& [name, experts] : tensors)
+    all.push_back({name, "U8", experts == 0 ? gguf::extents{8} : gguf::extents{experts, 8}});
+  const auto file = model_cases::stored(all);
+  return numbered(file, file.rfind('}') + 1);
 }
 
 class expert_files : public ::testing::Test {
  protected:
-  [[nodiscard]] std::filesystem::path write(const std::string& name, std::string_view bytes) const {
-    return folder_.write(name, bytes);
-  }
   /// Reads every tensor of every expert, and compares it with the file's bytes at its extent.
   static void expect_reads(const lab::expert_files& files, const std::vector<std::string>& bytes) {
     const auto source = open_experts(files);
@@ -58,12 +60,18 @@ class expert_files : public ::testing::Test {
     }
   }
 
+  void refuse(const std::string& name, std::string_view bytes,
+              std::initializer_list<std::string_view> parts) const {
+    const auto path = folder_.write(name, bytes);
+    expect_refused([&] { (void)find_experts(path); }, parts);
+  }
+
   trace_samples::temporary_folder folder_;
 };
 
 TEST_F(expert_files, of_a_gguf_file_are_slices_of_its_stacks) {
   const auto bytes = with_data(gguf::small_model());
-  const auto files = find_experts(write("m.gguf", bytes));
+  const auto files = find_experts(folder_.write("m.gguf", bytes));
   EXPECT_EQ(files.shape.layers, 2);
   EXPECT_EQ(files.shape.experts, 4);
   EXPECT_EQ(files.shape.top_k, 2) << "the file says so";
@@ -87,8 +95,8 @@ TEST_F(expert_files, of_several_parts_are_found_beside_any_of_them) {
   second.number("split.count", 2);
   gguf::add_experts(second, 1, gguf::q4_0);
   const std::vector<std::string> bytes{with_data(first), with_data(second)};
-  (void)write("m-00001-of-00002.gguf", bytes[0]);
-  const auto path = write("m-00002-of-00002.gguf", bytes[1]);
+  folder_.write("m-00001-of-00002.gguf", bytes[0]);
+  const auto path = folder_.write("m-00002-of-00002.gguf", bytes[1]);
   const auto files = find_experts(path);
   EXPECT_EQ(files.shape.layers, 2);
   EXPECT_EQ(files.shape.top_k, 2) << "of the first part";
@@ -96,44 +104,13 @@ TEST_F(expert_files, of_several_parts_are_found_beside_any_of_them) {
   EXPECT_THAT(files.shape.layer_size_class, ElementsAre(size_class_id{0}, size_class_id{1}));
   EXPECT_EQ(files.at({1_layer, 3_expert})[0].file, 1U);
   expect_reads(files, bytes);
-
-  std::filesystem::remove(folder_.path() / "m-00001-of-00002.gguf");
-  expect_refused([&] { (void)find_experts(path); },
-                 {"m-00001-of-00002.gguf: is missing: part 1 of 2"});
-}
-
-TEST_F(expert_files, of_a_gguf_part_under_another_name_are_refused) {
-  auto part = gguf::model("qwen3moe");
-  part.number("split.count", 3);
-  gguf::add_experts(part, 0);
-  const auto path = write("m.gguf", part.bytes());
-  expect_refused([&] { (void)find_experts(path); },
-                 {"key 'split.count'", "one of as many parts", "1, as its name says"});
 }
 
 TEST_F(expert_files, of_multi_token_prediction_are_left_out) {
   auto made = gguf::small_model();
   gguf::add_experts(made, 2);
   made.tensor("blk.2.nextn.eh_proj.weight", {64}, gguf::f32);
-  EXPECT_EQ(find_experts(write("m.gguf", made.bytes())).shape.layers, 2);
-}
-
-/// One U8 tensor a name, of as many bytes as it stacks experts, times eight.
-std::string safetensors(const std::vector<std::pair<std::string, std::uint64_t>>& tensors) {
-  std::string header = "{";
-  std::uint64_t end = 0;
-  for (const auto& [name, experts] : tensors) {
-    const auto shape = experts == 0 ? std::string("[8]") : "[" + std::to_string(experts) + ",8]";
-    const auto bytes = 8 * std::max<std::uint64_t>(1, experts);
-    header += (header.size() > 1 ? ",\"" : "\"") + name + R"(":{"dtype":"U8","shape":)" + shape +
-              R"(,"data_offsets":[)" + std::to_string(end) + "," + std::to_string(end + bytes) +
-              "]}";
-    end += bytes;
-  }
-  header += "}";
-  header.append((8 - header.size() % 8) % 8, ' ');
-  auto file = trace_samples::safetensors_bytes(header, std::string(end, '\0'));
-  return file.substr(0, 8 + header.size()) + numbered(file).substr(8 + header.size());
+  EXPECT_EQ(find_experts(folder_.write("m.gguf", made.bytes())).shape.layers, 2);
 }
 
 TEST_F(expert_files, of_safetensors_lie_apart_in_any_file_of_the_folder) {
@@ -144,8 +121,8 @@ TEST_F(expert_files, of_safetensors_lie_apart_in_any_file_of_the_folder) {
       safetensors({{"model.layers.1.mlp.experts.0.up_proj.weight", 0},
                    {"model.layers.1.mlp.shared_experts.up_proj.weight", 0},
                    {"model.layers.1.mlp.experts.1.down_proj.weight", 0}})};
-  (void)write("model-00001-of-00002.safetensors", bytes[0]);
-  (void)write("model-00002-of-00002.safetensors", bytes[1]);
+  folder_.write("model-00001-of-00002.safetensors", bytes[0]);
+  folder_.write("model-00002-of-00002.safetensors", bytes[1]);
   const auto files = find_experts(folder_.path());
   EXPECT_EQ(files.shape.layers, 1);
   EXPECT_EQ(files.shape.experts, 2);
@@ -159,37 +136,26 @@ TEST_F(expert_files, of_safetensors_lie_apart_in_any_file_of_the_folder) {
 TEST_F(expert_files, of_safetensors_may_be_stacked) {
   const auto bytes = safetensors({{"model.layers.0.mlp.experts.gate_up_proj", 4},
                                   {"model.layers.0.mlp.experts.down_proj", 4}});
-  const auto files = find_experts(write("model.safetensors", bytes));
+  const auto files = find_experts(folder_.write("model.safetensors", bytes));
   EXPECT_EQ(files.shape.experts, 4);
   expect_reads(files, {bytes});
 }
 
 TEST_F(expert_files, what_is_missing_is_named) {
-  const auto refuse = [&](const std::vector<std::pair<std::string, std::uint64_t>>& tensors,
-                          std::initializer_list<std::string_view> parts) {
-    const auto path = write("model.safetensors", safetensors(tensors));
-    expect_refused([&] { (void)find_experts(path); }, parts);
-  };
-  refuse({{"model.layers.0.mlp.up_proj.weight", 0}}, {"no tensors of routed experts"});
-  refuse({{"model.layers.0.mlp.experts.0.up", 0}, {"model.layers.0.mlp.experts.2.up", 0}},
+  const std::string layer = "model.layers.0.mlp.";
+  const auto name = "model.safetensors";
+  refuse(name, safetensors({{layer + "up_proj.weight", 0}}), {"no tensors of routed experts"});
+  refuse(name, safetensors({{layer + "experts.0.up", 0}, {layer + "experts.2.up", 0}}),
          {"layer 0, 'up'", "has expert 2 where 1 should be", "is a file missing?"});
-  refuse({{"model.layers.0.mlp.experts.0.up", 0},
-          {"model.layers.0.mlp.experts.1.up", 0},
-          {"model.layers.1.mlp.experts.0.up", 0}},
-         {"layer 1, 'up'", "is of 1 experts", "2, as elsewhere"});
-  refuse({{"model.layers.0.mlp.experts.0.up", 0}, {"model.layers.0.mlp.experts.1.up", 2}},
-         {"expert 1 has 16 bytes", "8, as expert 0"});
   std::vector<std::pair<std::string, std::uint64_t>> many;
-  for (int t = 0; t < 9; ++t)
-    many.emplace_back("model.layers.0.mlp.experts.t" + std::to_string(t), 2);
-  refuse(many, {"layer 0", "has experts of 9 tensors", "1..8"});
+  for (int t = 0; t < 9; ++t) many.emplace_back(layer + "experts.t" + std::to_string(t), 2);
+  refuse(name, safetensors(many), {"layer 0", "has experts of 9 tensors", "1..8"});
   expect_refused([&] { (void)find_experts(folder_.path() / "absent.gguf"); }, {"absent.gguf"});
 }
 
 TEST_F(expert_files, a_file_that_was_cut_is_refused) {
   const auto bytes = gguf::small_model().bytes();
-  const auto path = write("m.gguf", std::string_view(bytes).substr(0, bytes.size() - 1));
-  expect_refused([&] { (void)find_experts(path); }, {"pass the file's end"});
+  refuse("m.gguf", std::string_view(bytes).substr(0, bytes.size() - 1), {"pass the file's end"});
 }
 
 }  // namespace

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// What tests of models share: cases in lines of text, what is told of a model, and files of weights.
+
+#include <cstdint>
+#include <ranges>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "lab/models/model_description.hpp"
+#include "trace_samples.hpp"
+
+namespace hotset::model_cases {
+
+/// Lines of "case => part | part": hands each case and each of its parts to `check`. A line that ends in a colon is a
+/// remark.
+template <class Check>
+void for_each_case(std::string_view lines, Check check) {
+  for (const auto line : std::views::split(lines, '\n')) {
+    const std::string text(line.begin(), line.end());
+    if (text.empty() || text.ends_with(':')) continue;
+    const auto arrow = text.find(" => ");
+    ASSERT_NE(arrow, text.npos) << text;
+    for (const auto part : std::views::split(text.substr(arrow + 4), std::string_view(" | ")))
+      check(text.substr(0, arrow), std::string(part.begin(), part.end()));
+  }
+}
+
+/// What a plan takes from a model, but its resident bytes, and all notes. An expert has the bytes of every layer, or of
+/// one after another; a cache is layers x bytes of a token, in a window.
+inline std::string told(const lab::model_description& out) {
+  const auto& m = out.memory;
+  const auto& of = m.experts;
+  std::vector<std::string> cache;
+  for (const auto& kv : m.kv)
+    cache.push_back(fmt::format("{} x {}{}", kv.layers, kv.bytes_per_token,
+                                kv.window == 0 ? "" : fmt::format(" in {}", kv.window)));
+  return fmt::format(
+      "{} layers of {} experts, top {}; expert {}; cache {}; state {}; context {}; notes: {}",
+      of.layers, of.experts, of.top_k, fmt::join(of.expert_bytes, ", "), fmt::join(cache, ", "),
+      m.state_bytes_per_sequence, m.max_context, fmt::join(out.notes, "; "));
+}
+
+/// Expects one memory, whatever it is called and wherever it was read.
+inline void expect_same_memory(const lab::model_description& out,
+                               const lab::model_description& expected) {
+  SCOPED_TRACE(out.source);
+  EXPECT_EQ(out.memory.experts.layers, expected.memory.experts.layers);
+  EXPECT_EQ(out.memory.experts.expert_bytes, expected.memory.experts.expert_bytes);
+  EXPECT_EQ(out.memory.resident_bytes, expected.memory.resident_bytes);
+  EXPECT_EQ(out.memory.kv, expected.memory.kv);
+  EXPECT_EQ(out.memory.blocks, expected.memory.blocks);
+}
+
+struct stored_tensor {
+  std::string name;
+  const char* dtype = "BF16";
+  std::vector<std::uint64_t> shape;
+};
+using tensors_of = std::vector<stored_tensor>;
+
+/// A .safetensors file of zeros.
+inline std::string stored(const tensors_of& tensors) {
+  nlohmann::ordered_json header;
+  std::uint64_t end = 0;
+  for (const auto& t : tensors) {
+    const std::string_view dtype = t.dtype;
+    std::uint64_t bytes = dtype == "BF16" ? 2 : dtype == "F32" ? 4 : 1;
+    for (const auto extent : t.shape) bytes *= extent;
+    header[t.name] = {{"dtype", t.dtype}, {"shape", t.shape}, {"data_offsets", {end, end + bytes}}};
+    end += bytes;
+  }
+  return trace_samples::safetensors_bytes(header.dump(), std::string(end, '\0'));
+}
+
+}  // namespace hotset::model_cases
