@@ -140,11 +140,6 @@ class recency_log {
   static constexpr std::uint32_t most_walked = 64;
   static constexpr std::uint32_t nowhere = std::numeric_limits<std::uint32_t>::max();
 
-  /// An entry of a log; void if the slot's place is another one now.
-  struct entry {
-    slot_id slot;
-    std::uint32_t place;
-  };
   /// Positions count on and wrap with the numbers; `place_at` is where one is in log_. No two of start..end are in
   /// one place.
   struct ring_part {
@@ -163,18 +158,14 @@ class recency_log {
     }
   };
 
-  [[nodiscard]] bool is_valid(const entry& said) const noexcept {
-    return place_[said.slot] == said.place;
-  }
-  [[nodiscard]] entry said_at(const ring_part& ring, std::uint32_t at) const noexcept {
-    const auto place = ring.place_at(at);
-    return {log_[place], place};
+  /// An entry is void if the slot's place is another one now.
+  [[nodiscard]] bool is_valid(std::uint32_t place) const noexcept {
+    return place_[log_[place]] == place;
   }
   /// Bit n: the entry in place + n is valid, and one of the first `length`.
   [[nodiscard]] std::uint32_t valid_of(std::uint32_t place, std::uint32_t length) const noexcept {
     std::uint32_t bits = 0;
-    for (std::uint32_t n = 0; n < window; ++n)
-      bits |= (is_valid({log_[place + n], place + n}) ? 1U : 0U) << n;
+    for (std::uint32_t n = 0; n < window; ++n) bits |= (is_valid(place + n) ? 1U : 0U) << n;
     return bits & ((1U << length) - 1);
   }
   /// The lowest bit that is set, or `length`.
@@ -210,11 +201,11 @@ class recency_log {
   [[gnu::noinline]] void close_up(ring_part& ring, std::uint32_t end) noexcept {
     auto to = end;
     for (auto at = end; at != ring.start;) {
-      const auto one = said_at(ring, --at);
-      if (!is_valid(one)) continue;
+      const auto from = ring.place_at(--at);
+      if (!is_valid(from)) continue;
       const auto place = ring.place_at(--to);
-      log_[place] = one.slot;
-      place_[one.slot] = place;
+      log_[place] = log_[from];
+      place_[log_[place]] = place;
     }
     ring.start = to;
   }
