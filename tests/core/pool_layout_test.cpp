@@ -36,9 +36,9 @@ TEST(pool_layout, bytes_hold_the_same_share_of_every_layer) {
 }
 
 TEST(pool_layout, bytes_too_few_or_of_experts_of_unknown_size_are_refused) {
-  EXPECT_EQ(
-      reason(pool_layout::within(shape, cache_scope::shared, 1000)),
-      "slots within bytes, of experts of unknown bytes, accepted: expert_bytes of one precision");
+  EXPECT_EQ(reason(pool_layout::within(shape, cache_scope::shared, 1000)),
+            "cannot divide bytes into slots: experts have unknown bytes, accepted: expert_bytes of "
+            "one precision");
   auto sized = shape;
   sized.expert_bytes = {100};
   EXPECT_EQ(reason(pool_layout::within(sized, cache_scope::per_layer, 599)),
@@ -47,7 +47,7 @@ TEST(pool_layout, bytes_too_few_or_of_experts_of_unknown_size_are_refused) {
               testing::HasSubstr("fewer than top_k"));
   sized.lower_precisions = {{50}};
   EXPECT_THAT(reason(pool_layout::within(sized, cache_scope::shared, 1000)),
-              testing::HasSubstr("of experts of 2 precisions"));
+              testing::HasSubstr("experts have 2 precisions"));
 }
 
 // Hazard 7: fewer slots than a token needs.

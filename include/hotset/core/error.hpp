@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Errors of set-up and input: a result type that works without exceptions, the two exceptions, and a sink for what no
-/// call returns.
+/// Errors of set-up and input: a result type that works without exceptions, two exceptions, and a log sink for
+/// failures that no call returns.
 
 #include <cstdint>
 #include <optional>
@@ -22,13 +22,13 @@
 
 namespace hotset {
 
-/// Why a set-up call refused: names the offending value and the accepted range.
+/// The reason why a set-up call failed. The message names the refused value and the accepted range.
 struct error {
   std::string message;
 };
 
 namespace detail {
-/// Text, a number, or an id.
+/// Accepts text, a number, or an id.
 template <class Part>
 concept message_part = std::is_convertible_v<const Part&, std::string_view> ||
     std::is_arithmetic_v<Part> || requires(const Part& part) {
@@ -36,7 +36,7 @@ concept message_part = std::is_convertible_v<const Part&, std::string_view> ||
 };
 }  // namespace detail
 
-/// An error whose message is the parts in order: text, numbers, ids.
+/// Builds an error whose message joins the parts in order: text, numbers, ids.
 template <detail::message_part... Parts>
 [[nodiscard]] error refusal(const Parts&... parts) {
   error out;
@@ -52,17 +52,17 @@ template <detail::message_part... Parts>
 }
 
 #if HOTSET_EXCEPTIONS
-/// A configuration that cannot work.
+/// Thrown for a configuration that cannot work.
 struct invalid_config : std::invalid_argument {
   using std::invalid_argument::invalid_argument;
 };
-/// A file or stream that is not what it should be.
+/// Thrown for a file or stream with unexpected content.
 struct trace_error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 #endif
 
-/// A value, or the reason why there is none.
+/// Holds a value, or the reason why there is none.
 template <class T>
 class [[nodiscard]] result {
  public:
@@ -124,9 +124,9 @@ class [[nodiscard]] result {
   struct error reason_;
 };
 
-/// Why a set-up call got no memory: short enough to need none itself.
+/// Returns the error for an allocation failure. The message fits the small-string buffer, so it allocates nothing.
 inline error no_host_memory() { return {"no host memory"}; }
-/// Returns `make()`, or `refused` if the machine has no memory for it. Without exceptions that ends the program.
+/// Returns `make()`, or `refused` if memory runs out. Without exceptions, running out of memory ends the program.
 template <class Make, class Refused>
 auto unless_out_of_memory(Make make, [[maybe_unused]] Refused refused) noexcept
     -> decltype(make()) {
@@ -142,21 +142,21 @@ auto unless_out_of_memory(Make make, [[maybe_unused]] Refused refused) noexcept
 #endif
 }
 
-/// The reason why a configuration is refused, or nothing.
+/// The reason why a configuration is refused, or empty if it is valid.
 using validation = std::optional<error>;
 
 #if HOTSET_EXCEPTIONS
-/// Errors: throws invalid_config when `check` holds a reason.
+/// Errors: throws invalid_config if `check` holds a reason.
 inline void require_valid(const validation& check) {
   if (check) throw invalid_config(check->message);
 }
 #endif
 
-/// How bad it is.
+/// Severity of a logged message.
 enum class log_level : std::uint8_t { warning, error };
 
-/// Receives warnings and errors that no call returns. Copyable; an empty one drops them. The callback must not throw,
-/// nor call back into the object that reports. A visit in which all goes well reports nothing.
+/// Receives warnings and errors that no call returns. Copyable; an empty sink drops them. The callback must not throw
+/// and must not call the reporting object. A visit without failures logs nothing.
 struct log_sink {
   void (*write)(void* context, log_level level, std::string_view text) noexcept = nullptr;
   void* context = nullptr;

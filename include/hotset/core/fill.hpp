@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// One decided copy of one expert into one slot, and the name of a submitted batch of them.
+/// One copy of one expert into one slot, and the ticket of a submitted batch of copies.
 
 #include <cstdint>
 
@@ -8,34 +8,37 @@
 
 namespace hotset {
 
-/// Names a point in a backend's work: a submitted batch of copies, or a recorded reader. 0: nothing to wait for.
+/// Identifies a submitted batch of copies, or a recorded reader, in a backend. 0: nothing to wait for.
 using ticket = std::uint64_t;
-/// There is nothing to wait for.
+/// The ticket that needs no wait.
 inline constexpr ticket no_ticket = 0;
 
-/// How soon a batch of copies is needed.
+/// Priority of a batch of copies.
 enum class urgency : std::uint8_t {
   now,   ///< a visit waits for it
-  soon,  ///< speculative; gives way to `now`
+  soon,  ///< speculative; runs after copies that are needed `now`
 };
 
-/// Where a submitted batch stands.
+/// Progress of a submitted batch.
 enum class transfer_state : std::uint8_t {
-  pending,    ///< not all tensors of all its fills have arrived
+  pending,    ///< at least one tensor of one fill has not arrived
   arrived,    ///< every byte is in place
   failed,     ///< at least one copy will never arrive
-  cancelled,  ///< taken back before any byte moved
+  cancelled,  ///< cancelled before any byte moved
 };
 
-/// Planned by the pager, moved by a backend. A fill is whole only when all tensors of the expert have arrived.
+/// One copy that the pager has planned and a backend performs. It is complete when all tensors of the expert have
+/// arrived.
 struct fill {
   expert_key key{};
   slot_id slot = no_slot;
-  std::uint32_t generation = 0;  ///< of the slot, as of this reservation
-  expert_key victim = no_key;    ///< whose bytes it overwrites; no_key for a free slot
+  std::uint32_t generation = 0;  ///< the slot's generation at this reservation
+  /// The expert whose bytes it overwrites; no_key if the slot was free.
+  expert_key victim = no_key;
   precision_id precision{};
   bool speculative = false;
-  ticket after = no_ticket;  ///< the slot's last reader: the copy starts no earlier
+  /// The slot's last reader: the copy does not start before it has ended.
+  ticket after = no_ticket;
 };
 
 }  // namespace hotset

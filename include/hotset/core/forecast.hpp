@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The visits after the running one: what a predictor expects of them, and what a prefetcher asks for.
+/// Forecasts of later visits: the output of a predictor, and the requests of a prefetcher.
 
 #include <algorithm>
 #include <cstddef>
@@ -12,33 +12,34 @@
 
 namespace hotset {
 
-/// Input of a prefetcher. Owns nothing; empty parts mean: not known.
+/// Input of a prefetcher. Owns nothing. An empty member is unknown.
 struct forecast {
-  /// [tokens * depth * experts], of the next `depth` layers.
+  /// [tokens * depth * experts]: probabilities in the next `depth` layers.
   std::span<const float> probabilities{};
   std::int32_t depth = 0;
-  /// [tokens], 0..1: how sure the predictor is of a token's rows.
+  /// [tokens], 0..1: the predictor's confidence in the rows of a token.
   std::span<const float> confidence{};
-  /// The distinct experts of the next visit in routed order. Only a simulator knows them.
+  /// Distinct experts of the next visit, in routed order. Only a simulator knows them.
   id_view<expert_id> truth{};
   layer_id truth_layer{};
   step_id truth_step = 0;
 
-  /// Tokens, if a layer has so many experts; 0 if the probabilities are not those of whole tokens.
+  /// Number of tokens for layers of `experts` experts. 0 if the probabilities do not divide into whole tokens.
   [[nodiscard]] std::size_t tokens(std::size_t experts) const noexcept {
     if (depth < 1) return 0;
     const auto of_token = static_cast<std::size_t>(depth) * experts;
     const auto count = probabilities.size() / of_token;
     return count * of_token == probabilities.size() ? count : 0;
   }
-  /// Shape: [experts]. Pre: token < tokens(experts), 0 <= ahead < depth.
+  /// Probabilities of one token in the layer `ahead + 1` after the running one. Shape: [experts]. Pre: token <
+  /// tokens(experts), 0 <= ahead < depth.
   [[nodiscard]] std::span<const float> row(std::size_t token, std::int32_t ahead,
                                            std::size_t experts) const noexcept {
     const auto at = token * static_cast<std::size_t>(depth) + static_cast<std::size_t>(ahead);
     return probabilities.subspan(at * experts, experts);
   }
-  /// Calls use(layer, ahead) for each layer that it is of and that follows `running` in the step, of a model with so many
-  /// layers of so many experts.
+  /// Calls use(layer, ahead) for each layer that the forecast covers and that follows `running` in the step. `layers`
+  /// and `experts`: the model's counts.
   template <class Use>
   void each_layer(layer_id running, std::size_t layers, std::size_t experts,
                   Use use) const noexcept {
@@ -49,7 +50,7 @@ struct forecast {
       use(layer, ahead);
     }
   }
-  /// Writes the largest probability that a token gives each expert. Shape: [experts].
+  /// Writes each expert's largest probability over all tokens. Shape: [experts].
   void write_most(std::int32_t ahead, std::span<float> to) const noexcept {
     std::ranges::fill(to, 0.0F);
     for (std::size_t t = 0; t < tokens(to.size()); ++t) {
@@ -59,21 +60,21 @@ struct forecast {
   }
 };
 
-/// The part of a forecast that a prefetcher requires.
+/// The forecast member that a prefetcher requires.
 enum class forecast_need : std::uint8_t { nothing, probabilities, truth };
 
-/// One expert that may be needed soon. Lists of requests are best first.
+/// A request to copy one expert ahead of its visit. Lists of requests are sorted best first.
 struct prefetch_request {
   expert_key key{};
-  step_id for_step = 0;      ///< the step whose visit of key.layer it is meant for
-  float probability = 1.0F;  ///< the predictor's own
+  step_id for_step = 0;      ///< the step in which the visit of key.layer is expected
+  float probability = 1.0F;  ///< probability that the predictor gave it
 };
 
-/// Residents that a speculative fill may evict.
+/// Restricts the residents that a speculative copy may evict.
 enum class prefetch_guard : std::uint8_t {
-  none,   ///< whatever the eviction policy picks
-  named,  ///< no key with an outstanding request, and none that an open visit reads
-  predicted,  ///< as `named`, and no key that is expected at least as likely, in the same visit or a sooner one
+  none,       ///< any resident that the eviction policy selects
+  named,      ///< no expert with an outstanding request, and none that an open visit reads
+  predicted,  ///< as `named`, and no expert at least as likely in the same or a sooner visit
 };
 
 }  // namespace hotset

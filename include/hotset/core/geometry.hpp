@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The shape of a model's routed experts: layers, experts, top-k, bytes and size classes; and the tensors of one
-/// expert.
+/// Shape of a model's routed experts: layers, experts, top-k, bytes and size classes; and the tensors of one expert.
 
 #include <algorithm>
 #include <cstddef>
@@ -14,25 +13,27 @@
 
 namespace hotset {
 
-/// Units: bytes are those of one whole expert (all of its tensors).
+/// Units: bytes count one whole expert, all of its tensors.
 struct geometry {
   std::int32_t layers = 0;                ///< MoE layers, L
   std::int32_t experts = 0;               ///< routed experts in a layer, E
   std::int32_t top_k = 0;                 ///< experts of one token, K
   std::int32_t max_tokens_per_visit = 1;  ///< sizes every scratch buffer
-  /// [layers]; one entry stands for all; empty: unknown (1).
+  /// [layers], or one entry for all layers. Empty: unknown, counted as 1 byte.
   std::vector<std::uint64_t> expert_bytes{};
-  /// [layers]; empty: layers of equal bytes share a class.
+  /// [layers]. Empty: layers with equal bytes share a class.
   std::vector<size_class_id> layer_size_class{};
-  /// Bytes of an expert at precisions 1, 2, ..., highest first; each entry as expert_bytes. Empty: one precision.
+  /// Bytes of an expert at precisions 1, 2, ..., highest first. Each entry has the form of expert_bytes. Empty: one
+  /// precision.
   std::vector<std::vector<std::uint64_t>> lower_precisions{};
 
   static constexpr std::int64_t max_keys = std::int64_t{1} << 28;
   static constexpr std::size_t max_precisions = 8;
-  static constexpr std::int32_t max_top_k = 65535;  ///< ranks have 16 bits, with one for none
+  /// Ranks have 16 bits, and one value means no rank.
+  static constexpr std::int32_t max_top_k = 65535;
   static constexpr std::int64_t max_ids_per_visit = std::int64_t{1} << 31;  ///< tokens x top_k
 
-  // The counts as sizes of arrays.
+  // Counts as array sizes.
   [[nodiscard]] std::size_t layer_count() const noexcept {
     return static_cast<std::size_t>(layers);
   }
@@ -43,9 +44,9 @@ struct geometry {
   [[nodiscard]] std::size_t tokens_per_visit() const noexcept {
     return static_cast<std::size_t>(max_tokens_per_visit);
   }
-  /// Most that one visit may route, repeated ones included.
+  /// Most ids that one visit may route, counting repeated experts.
   [[nodiscard]] std::size_t ids_per_visit() const noexcept { return tokens_per_visit() * ranks(); }
-  /// Most different experts that one visit may route.
+  /// Most distinct experts that one visit may route.
   [[nodiscard]] std::size_t distinct_per_visit() const noexcept {
     return std::min(expert_count(), ids_per_visit());
   }
@@ -61,7 +62,7 @@ struct geometry {
   [[nodiscard]] bool contains(expert_key k) const noexcept {
     return k.layer >= 0 && k.layer < layers && k.expert >= 0 && k.expert < experts;
   }
-  /// Precisions that an expert exists in.
+  /// Number of precisions in which an expert is stored.
   [[nodiscard]] std::size_t precisions() const noexcept { return 1 + lower_precisions.size(); }
   /// Pre: 0 <= layer < layers, precision < precisions().
   [[nodiscard]] std::uint64_t bytes_of(layer_id layer, precision_id precision = {}) const noexcept {
@@ -69,7 +70,7 @@ struct geometry {
     if (bytes.empty()) return 1;
     return bytes.size() == 1 ? bytes.front() : bytes[index_of(layer)];
   }
-  /// Size class of every layer, dense from 0 in order of first appearance.
+  /// Size class of each layer, numbered from 0 in order of first appearance.
   [[nodiscard]] std::vector<size_class_id> size_classes() const {
     if (!layer_size_class.empty()) return layer_size_class;
     std::vector<size_class_id> classes(layer_count());
@@ -151,8 +152,8 @@ struct tensor_layout {
   std::uint64_t bytes = 0;
 };
 
-/// The tensors of every expert of one size class: 1..8, of any dtype and shape. An expert is usable only when all are
-/// in place.
+/// Tensors of every expert of one size class: 1..8, of any dtype and shape. An expert is usable when all of its
+/// tensors are in place.
 struct expert_layout {
   std::vector<tensor_layout> tensors;
 

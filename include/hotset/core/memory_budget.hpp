@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Counts the bytes that several pools take from one budget, and refuses what would exceed it.
+/// Counts bytes that several pools take from one budget, and refuses requests that would exceed it.
 
 #include <algorithm>
 #include <cstdint>
@@ -15,25 +15,25 @@ class memory_budget {
   memory_budget() = default;
   explicit memory_budget(std::uint64_t bytes) : limit_(bytes) {}
 
-  /// False if there is not so much left; then nothing has changed.
+  /// Takes `bytes`. Returns false and changes nothing if the budget has less left.
   [[nodiscard]] bool take(std::uint64_t bytes) noexcept {
     if (in_use_ > limit_ || bytes > limit_ - in_use_) return false;
     in_use_ += bytes;
     peak_ = std::max(peak_, in_use_);
     return true;
   }
-  /// Pre: so much was taken.
+  /// Returns `bytes` to the budget. Pre: at least `bytes` are in use.
   void give_back(std::uint64_t bytes) noexcept {
     HOTSET_ASSERT(bytes <= in_use_);
     in_use_ -= bytes;
   }
 
-  /// Others need more of the machine, or less. What was taken stays; nothing is given until the limit allows it.
+  /// Changes the limit. Bytes in use stay in use; requests fail until use is below the new limit.
   void set_limit(std::uint64_t bytes) noexcept { limit_ = bytes; }
 
   [[nodiscard]] std::uint64_t limit() const noexcept { return limit_; }
   [[nodiscard]] std::uint64_t in_use() const noexcept { return in_use_; }
-  /// The most that was in use at any instant.
+  /// The most bytes in use at any time.
   [[nodiscard]] std::uint64_t peak() const noexcept { return peak_; }
 
  private:

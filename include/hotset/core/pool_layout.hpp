@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// How slots are divided into pools, and which pool serves which layer.
+/// Divides slots into pools and assigns layers to them.
 
 #include <algorithm>
 #include <cstddef>
@@ -17,31 +17,31 @@
 
 namespace hotset {
 
-/// Whether all layers compete for one pool of slots or each layer has its own quota.
+/// Selects one pool of slots that all layers share, or a quota for each layer.
 enum class cache_scope : std::uint8_t { shared, per_layer };
 
-/// Slot ids are global; a pool's slots are contiguous when it is built.
+/// Slot ids are global. The initial slots of a pool are contiguous.
 class pool_layout {
  public:
-  /// Slots side by side, and the layers that they serve.
+  /// A contiguous range of slots and the layers that it serves.
   struct pool {
     slot_id first_slot{};
     std::int32_t slots = 0;
     size_class_id size_class{};
     std::vector<layer_id> layers{};  ///< ascending
-    precision_id precision{};        ///< of the experts in it
+    precision_id precision{};        ///< precision of its experts
   };
 
-  /// A slot keeps the number of its pool in 16 bits.
+  /// Slot entries store the pool number in 16 bits.
   static constexpr std::size_t most_pools = 65'535;
 
-  /// One pool for all layers. Slots are counted whatever their bytes (the simulator's shared scope).
+  /// One pool for all layers. Every slot counts as one, whatever its bytes (the simulator's shared scope).
   static result<pool_layout> shared(const geometry& shape, std::int64_t slots) {
     if (auto bad = shape.validate()) return *std::move(bad);
     return assemble(shape, {{.layers = all_layers(shape)}}, {slots});
   }
 
-  /// One pool per size class; `slots[c]` slots for class c. What an engine with mixed layouts needs.
+  /// One pool for each size class; `slots[c]` slots for class c. For engines whose layers have different layouts.
   static result<pool_layout> shared_by_size_class(const geometry& shape,
                                                   std::span<const std::int64_t> slots) {
     if (auto bad = shape.validate()) return *std::move(bad);
@@ -54,7 +54,7 @@ class pool_layout {
     return assemble(shape, std::move(groups), {slots.begin(), slots.end()});
   }
 
-  /// One pool per layer; `quotas` holds one number for all layers, or one per layer.
+  /// One pool for each layer; `quotas` holds one number for all layers, or one for each.
   static result<pool_layout> per_layer(const geometry& shape,
                                        std::span<const std::int64_t> quotas) {
     if (auto bad = shape.validate()) return *std::move(bad);
@@ -71,18 +71,18 @@ class pool_layout {
     return per_layer(shape, std::span(&quota, 1));
   }
 
-  /// Divides `bytes` into slots for experts of shape.expert_bytes: the same share of each layer's experts. Shared,
-  /// the layers of a size class have a pool together.
-  /// Errors: those of geometry; no expert_bytes, or several precisions; bytes that no token's experts fit into.
+  /// Divides `bytes` into slots for experts of shape.expert_bytes, with the same share of each layer's experts. With
+  /// shared scope, the layers of a size class share a pool. Errors: those of geometry; no expert_bytes, or several
+  /// precisions; too few bytes for the experts of one token.
   static result<pool_layout> within(const geometry& shape, cache_scope scope, std::uint64_t bytes) {
     if (auto bad = shape.validate()) return *std::move(bad);
     if (shape.expert_bytes.empty() || shape.precisions() > 1)
-      return error{"slots within bytes, of experts of " +
+      return error{"cannot divide bytes into slots: experts have " +
                    (shape.expert_bytes.empty()
                         ? std::string("unknown bytes")
                         : std::to_string(shape.precisions()) + " precisions") +
                    ", accepted: expert_bytes of one precision"};
-    std::uint64_t of_each = 0;  // one expert of every layer
+    std::uint64_t of_each = 0;  // bytes of one expert in every layer
     for (const auto l : each<layer_id>(shape.layers)) of_each += shape.bytes_of(l);
     const auto whole = of_each * static_cast<std::uint64_t>(shape.experts);
     const auto slots_of = [of_each, used = std::min(bytes, whole)](std::uint64_t layers) {
@@ -103,8 +103,8 @@ class pool_layout {
     return shared_by_size_class(shape, slots);
   }
 
-  /// One pool per precision for all layers; `slots[p]` slots for precision p. Slots are counted whatever their
-  /// bytes, as in `shared`. A token must fit into all of them together.
+  /// One pool for each precision, shared by all layers; `slots[p]` slots for precision p. As in `shared`, every slot
+  /// counts as one. All pools together must hold the experts of one token.
   static result<pool_layout> shared_by_precision(const geometry& shape,
                                                  std::span<const std::int64_t> slots) {
     if (auto bad = shape.validate()) return *std::move(bad);
@@ -116,7 +116,7 @@ class pool_layout {
     return assemble(shape, std::move(groups), {slots.begin(), slots.end()});
   }
 
-  /// A pool per layer and precision; `quotas[p]` slots of precision p in every layer.
+  /// One pool for each layer and precision; `quotas[p]` slots of precision p in every layer.
   static result<pool_layout> per_layer_by_precision(const geometry& shape,
                                                     std::span<const std::int64_t> quotas) {
     if (auto bad = shape.validate()) return *std::move(bad);
@@ -139,9 +139,9 @@ class pool_layout {
   }
 
   [[nodiscard]] const geometry& shape() const noexcept { return shape_; }
-  /// Precisions that have pools of their own.
+  /// Number of precisions with pools of their own.
   [[nodiscard]] std::size_t precisions() const noexcept { return precisions_; }
-  /// Where the layer's experts of a precision live. Pre: precision < precisions().
+  /// The pool of the layer's experts at a precision. Pre: precision < precisions().
   [[nodiscard]] pool_id pool_of(layer_id layer, precision_id precision) const noexcept {
     return layer_pool_[index_of(layer) * precisions_ + index_of(precision)];
   }
@@ -152,9 +152,9 @@ class pool_layout {
   [[nodiscard]] pool_id pool_of_layer(layer_id layer) const noexcept {
     return layer_pool_[index_of(layer) * precisions_];
   }
-  /// The pool that a slot belongs to when the cache is built (a quota change may move it later).
+  /// The initial pool of a slot. A quota change may move the slot later.
   [[nodiscard]] pool_id pool_of_slot(slot_id slot) const noexcept { return slot_pool_[slot]; }
-  /// Most slots that pool p could ever hold: its layers' experts, or all slots of its size class.
+  /// Upper bound on the slots of pool p: its layers' experts, or all slots of its size class.
   [[nodiscard]] std::size_t most_slots(pool_id p) const noexcept {
     std::size_t same_class = 0;
     for (const auto& other : pools_)
@@ -181,7 +181,7 @@ class pool_layout {
     out.layer_pool_.resize(shape.layer_count() * out.precisions_);
     for (std::size_t p = 0; p < groups.size(); ++p) {
       if (groups[p].layers.empty())
-        return refusal("size class ", p, " has no layer, accepted: dense classes");
+        return refusal("size class ", p, " has no layer, accepted: classes 0, 1, ... without gaps");
       out.add(std::move(groups[p]), slots[p], static_cast<pool_id>(p));
     }
     if (auto bad = out.check_room(slots)) return *std::move(bad);
@@ -196,7 +196,7 @@ class pool_layout {
     slot_pool_.insert(slot_pool_.end(), static_cast<std::size_t>(one.slots), p);
     pools_.push_back(std::move(one));
   }
-  /// One token's experts must fit into the pools of their layer.
+  /// Checks that the experts of one token fit into the pools of each layer.
   [[nodiscard]] validation check_room(const std::vector<std::int64_t>& asked) const {
     for (std::size_t p = 0; p < pools_.size(); ++p) {
       const auto& one = pools_[static_cast<pool_id>(p)];

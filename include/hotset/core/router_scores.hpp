@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// How a router's logits become scores, and how likely it is to choose each expert.
+/// Converts a router's logits to scores and to the probability that it selects each expert.
 ///
-/// Rule: scores are the softmax of the logits, or the sigmoid of each. An expert ranks by its score plus its bias. Where experts
-///       lie in groups, a group ranks by the sum of its two best experts, and those of the best `top_groups` groups stay.
-///       Ties of groups go to the lower one.
+/// Rule: scores are the softmax of the logits, or the sigmoid of each. An expert ranks by score plus bias.
+///       With groups, a group ranks by the sum of its two best experts. Only experts of the best `top_groups` groups
+///       stay. Ties between groups go to the lower index.
 /// Source: DeepSeek-V3 2.1.2 (sigmoid, bias); its published inference code (groups).
-/// Deviations: none. (Another public form leaves an expert of a refused group at 0, so that it beats one with a negative rank.)
+/// Deviations: none. (Another published form scores experts of refused groups 0, so they beat negative ranks.)
 /// Exact: yes.
 /// Cost: O(E).
 
@@ -24,7 +24,7 @@
 
 namespace hotset {
 
-/// `logits` and `out` may be the same. Zeros where no logit is above minus infinity.
+/// Writes the softmax of the logits, or zeros if no logit is above minus infinity. `logits` and `out` may be the same.
 inline void softmax(std::span<const float> logits, std::span<float> out) noexcept {
   float highest = -std::numeric_limits<float>::infinity();
   for (const auto s : logits) highest = s > highest ? s : highest;
@@ -39,11 +39,11 @@ inline void softmax(std::span<const float> logits, std::span<float> out) noexcep
   }
   for (auto& p : out) p = static_cast<float>(static_cast<double>(p) / sum);
 }
-/// 1 / (1 + exp(-logit)), each by itself. `logits` and `out` may be the same.
+/// Writes 1 / (1 + exp(-logit)) for each logit. `logits` and `out` may be the same.
 inline void sigmoid(std::span<const float> logits, std::span<float> out) noexcept {
   for (std::size_t e = 0; e < logits.size(); ++e) out[e] = 1.0F / (1.0F + std::exp(-logits[e]));
 }
-/// Divides scores by their sum. Zeros where that is no positive number.
+/// Divides scores by their sum. Writes zeros if the sum is not positive.
 inline void divide_by_sum(std::span<float> scores) noexcept {
   double sum = 0.0;
   for (const auto s : scores) sum += static_cast<double>(s);
@@ -54,19 +54,20 @@ inline void divide_by_sum(std::span<float> scores) noexcept {
   for (auto& s : scores) s = static_cast<float>(static_cast<double>(s) / sum);
 }
 
-/// How logits become scores.
+/// The function that converts logits to scores.
 enum class score_function : std::uint8_t { softmax, sigmoid };
 
-/// Scores one token at a time. Arrays are [experts]; an empty bias is none. Allocates nothing after construction.
-/// Exponentials are those of the build: the last bits of scores may differ between machines. Threads: compatible.
+/// Scores one token at a time. Arrays are [experts]; an empty bias means no bias. Allocates nothing after
+/// construction. Exponentials come from the build's math library, so the last bits of scores may differ between
+/// machines. Threads: compatible.
 class router_scores {
  public:
   struct config {
     score_function function = score_function::softmax;
-    std::int32_t groups = 1;      ///< of sigmoid: groups of neighbouring experts, all of one size
-    std::int32_t top_groups = 1;  ///< groups that the experts of a token may come from
+    std::int32_t groups = 1;      ///< sigmoid only: groups of neighbouring experts, equal in size
+    std::int32_t top_groups = 1;  ///< groups from which a token may select experts
 
-    /// Parameters by name, as in `current-gate:scores=sigmoid:groups=8:top_groups=4`: those that scores depend on.
+    /// Reads the parameters that scores depend on, such as `current-gate:scores=sigmoid:groups=8:top_groups=4`.
     template <class From>
     static config read(From& from) {
       config out;
@@ -87,7 +88,7 @@ class router_scores {
                        " (groups)");
       return std::nullopt;
     }
-    /// Checks also that the groups suit this shape.
+    /// Also checks that the groups divide this shape.
     [[nodiscard]] validation validate(const geometry& shape) const {
       if (auto bad = validate()) return bad;
       if (shape.experts % groups != 0)
@@ -101,20 +102,20 @@ class router_scores {
     }
   };
 
-  /// Pre: shape.validate() and options.validate(shape) have no reason to refuse.
+  /// Pre: shape.validate() and options.validate(shape) return no error.
   router_scores([[maybe_unused]] const geometry& shape, const config& options)
       : options_(options), groups_(static_cast<std::size_t>(options.groups)) {
     HOTSET_ASSERT(!options.validate(shape));
   }
 
-  /// Scores as shares that sum to 1. `logits` and `out` may be the same.
+  /// Writes scores as shares that sum to 1. `logits` and `out` may be the same.
   void shares(std::span<const float> logits, std::span<float> out) const noexcept {
     score(logits, out);
     if (options_.function == score_function::sigmoid) divide_by_sum(out);
   }
-  /// Shares in the order of the ranks: where there is neither bias nor a group to refuse, shares(). Else experts of
-  /// refused groups have none; with a bias, which may be of any size, the others have what they rank above the lowest of them.
-  /// `logits` and `out` may be the same.
+  /// Writes shares in the order of the ranks. Without a bias and refused groups they are shares().
+  /// Experts of refused groups have share 0. With a bias, which may be any number, a share is proportional to the rank
+  /// minus the lowest rank of the experts that are not refused. `logits` and `out` may be the same.
   // NOLINTNEXTLINE(bugprone-easily-swappable-parameters): what goes in, then what comes out
   void likely(std::span<const float> logits, std::span<const float> bias,
               std::span<float> out) noexcept {

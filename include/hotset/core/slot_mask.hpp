@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// A set of slots as a bit per slot.
+/// A set of slots with one bit for each.
 
 #include <algorithm>
 #include <bit>
@@ -29,7 +29,7 @@ class slot_mask {
   void assign(slot_id slot, bool on) noexcept { on ? set(slot) : reset(slot); }
   void clear() noexcept { words_.assign(words_.size(), 0); }
 
-  /// Lowest slot >= from that is set, or no_slot. Complexity: O(slots / 64).
+  /// Lowest member >= from, or no_slot. Complexity: O(slots / 64).
   [[nodiscard]] slot_id next(slot_id from = {}) const noexcept {
     auto w = index_of(from) / 64;
     if (w >= words_.size()) return no_slot;
@@ -51,8 +51,8 @@ class slot_mask {
     for (std::size_t w = 0; w < words_.size(); ++w) words_[w] = a.words_[w] & b.words_[w];
   }
   [[nodiscard]] std::span<const std::uint64_t> words() const noexcept { return words_; }
-  /// Writes `count` slots from `first` on, a bit each, to as many words as they need, filled up with zeros. Pre: it has them.
-  /// Complexity: O(count / 64).
+  /// Writes `count` bits from slot `first` on and pads the last word with zeros. Pre: the slots exist, `to` has room
+  /// for (count + 63) / 64 words. Complexity: O(count / 64).
   void copy(slot_id first, std::size_t count, std::uint64_t* to) const noexcept {
     HOTSET_ASSERT(index_of(first) + count <= slots_);
     for (auto at = index_of(first); count != 0; at += 64) {
@@ -64,11 +64,11 @@ class slot_mask {
   friend bool operator==(const slot_mask&, const slot_mask&) = default;
 
  private:
-  /// Returns 64 slots from `first` on, a bit each, filled up with zeros. Pre: there is such a slot.
+  /// Returns 64 bits from slot `first` on, padded with zeros. Pre: slot `first` exists.
   [[nodiscard]] std::uint64_t bits_from(slot_id first) const noexcept {
     const auto at = word(first);
     const std::uint64_t next = at + 1 < words_.size() ? words_[at + 1] : 0;
-    // In two steps: by as many bits as a word has, nothing may be shifted at once.
+    // Two shifts because a shift by 64 bits is undefined.
     return words_[at] >> bit(first) | next << 1U << (63U - bit(first));
   }
   [[nodiscard]] std::size_t word(slot_id slot) const noexcept {

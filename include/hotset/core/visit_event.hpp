@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The context of a visit, and the events that tell policies of it.
+/// The context of a visit, and the events that policies receive.
 
 #include <cstddef>
 #include <cstdint>
@@ -11,15 +11,15 @@
 
 namespace hotset {
 
-/// Names the visit for which a policy chooses.
+/// Identifies the visit for which a policy decides.
 struct visit_context {
-  layer_id layer{};  ///< the running one; before_layers while a step has not reached its first
+  layer_id layer{};  ///< the running layer; before_layers before the first layer of a step
   pool_id pool{};
   step_id step = 0;
   std::uint64_t ordinal = 0;
   request_class kind = request_class::decode;
-  bool speculative = false;  ///< asked for the victim of a prefetch
-  std::size_t free = 0;      ///< slots of the pool that hold nothing; for admission only
+  bool speculative = false;  ///< the victim is for a prefetch
+  std::size_t free = 0;      ///< free slots of the pool; for admission only
 };
 
 /// An expert that a visit uses without a slot.
@@ -28,29 +28,29 @@ struct bypassed_use {
   double weight = 0;  ///< as visit_event::weights
 };
 
-/// A visit's uses in one pool. A visit of several precisions is one event for each pool that it uses; `begins` is true
-/// of the first. A group of a split visit is a visit of its own.
-/// The spans hold during the call.
+/// The uses of one pool in one visit. A visit of several precisions is one event for each pool that it uses; `begins`
+/// is true for the first. Each group of a split visit counts as a visit of its own. The spans are valid during the
+/// call.
 struct visit_event {
   const visit_context& context;
-  /// Distinct slots, in the order of their last use.
+  /// Distinct slots in order of last use.
   std::span<const slot_id> used{};
-  /// The visit's copies, in the order of `used`, which holds their slots. A copy evicts `victim`; no other call tells of
-  /// that.
+  /// The visit's copies, in the order of `used`, which contains their slots. Each copy evicts its `victim`; on_evict
+  /// is not called for it.
   std::span<const fill> fills{};
-  /// The expert in each of `used`; all are of `context.layer`.
+  /// The expert in each slot of `used`, all in `context.layer`.
   std::span<const expert_id> experts{};
-  /// For each of `used` the sum of the gate weights that the visit's tokens give it, in routed order. Empty unless the
-  /// policy needs weights.
+  /// [used] Sum of the gate weights that the visit's tokens give each expert, in routed order. Empty unless the policy
+  /// needs weights.
   std::span<const double> weights{};
-  /// In the order of their last use. Told once a visit, with its first event.
+  /// Bypassed experts in order of last use. Reported once a visit, with its first event.
   std::span<const bypassed_use> bypassed{};
-  /// [experts of a layer] 1 for those that an earlier group of the same visit used. Empty: none.
+  /// [experts of a layer] 1 if an earlier group of the visit used the expert. Empty: none did.
   std::span<const std::uint8_t> counted{};
   precision_id precision{};
   bool begins = true;
 
-  /// True if an earlier group of the visit has used the expert: a visit counts once.
+  /// True if an earlier group of the visit used the expert. Policies count a visit's use once.
   [[nodiscard]] bool repeats(expert_id expert) const noexcept {
     return !counted.empty() && counted[index_of(expert)] != 0;
   }
@@ -58,7 +58,7 @@ struct visit_event {
     return weights.empty() ? 0.0 : weights[i];
   }
   [[nodiscard]] expert_key key(expert_id expert) const noexcept { return {context.layer, expert}; }
-  /// Calls use(i, is_filled) for each of `used`, in order.
+  /// Calls use(i, is_filled) for each slot of `used`, in order.
   template <class Use>
   void each_use(Use use) const noexcept {
     std::size_t filled = 0;
@@ -70,29 +70,29 @@ struct visit_event {
   }
 };
 
-/// A copy of an expert that a prefetcher or a warm start brought, or a resident one that a prefetcher asked for.
+/// A copy made for a prefetcher or a warm start, or a resident expert that a prefetcher requested.
 struct prefetch_event {
   expert_key key{};
   slot_id slot = no_slot;
   pool_id pool{};
-  step_id step = 0;           ///< of the visit that it is meant for
-  std::uint64_t ordinal = 0;  ///< of the visit that runs, or is over: for offline policies
+  step_id step = 0;           ///< step of the expected visit
+  std::uint64_t ordinal = 0;  ///< ordinal of the running or last visit, for offline policies
   precision_id precision{};
 };
 
-/// One distinct expert of one visit, as an admission policy hears of it.
+/// One distinct expert of one visit, as reported to an admission policy.
 struct expert_use {
   expert_key key{};
   slot_id slot = no_slot;  ///< no_slot for a bypass
   pool_id pool{};
   step_id step = 0;
   std::uint64_t ordinal = 0;  ///< position of the visit in the trace, for offline policies
-  std::uint16_t rank = 0;     ///< best rank that a token of the visit gave it
+  std::uint16_t rank = 0;     ///< best rank that any token of the visit gave it
   double weight = 0;  ///< sum of the gate weights that the visit's tokens give it, in routed order
   precision_id precision{};
   request_class kind = request_class::decode;
   bool speculative = false;  ///< prefetched, not routed
-  bool repeated = false;     ///< counted already in an earlier token group of the same visit
+  bool repeated = false;     ///< counted in an earlier token group of the same visit
 };
 
 }  // namespace hotset

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Ids in memory that may be the engine's: plain 32-bit numbers, or ids already.
+/// View of ids in memory that the engine may own: plain 32-bit integers, or ids.
 
 #include <concepts>
 #include <cstddef>
@@ -19,15 +19,15 @@ concept array_of = std::ranges::contiguous_range<Range> && std::ranges::sized_ra
     std::same_as<std::ranges::range_value_t<Range>, Element>;
 template <class Range, class Id>
 concept array_of_ids = array_of<Range, std::int32_t> || array_of<Range, Id>;
-/// Numbers of another width.
+/// Accepts integers that are not int32.
 template <class Range>
 concept array_of_numbers_other_than_int32 =
     std::ranges::contiguous_range<Range> && std::integral<std::ranges::range_value_t<Range>> &&
     !std::same_as<std::ranges::range_value_t<Range>, std::int32_t>;
 }  // namespace detail
 
-/// Where plain numbers become ids, once and for all: what is an array of another kind of id does not compile.
-/// Owns nothing. Reads each id as bytes, since the compiler may take int32 and id for memory apart.
+/// Converts plain integers to ids without a copy. An array of another kind of id does not compile. Owns nothing. Reads
+/// each id bytewise, because the strict-aliasing rule treats int32 and an id as different types.
 template <identifier Id>
   requires(sizeof(Id) == sizeof(std::int32_t))
 class id_view {
@@ -66,20 +66,20 @@ class id_view {
 
   constexpr id_view() noexcept = default;
   template <detail::array_of_ids<Id> Range>
-  // NOLINTNEXTLINE(google-explicit-constructor,bugprone-forwarding-reference-overload): as span's
+  // NOLINTNEXTLINE(google-explicit-constructor,bugprone-forwarding-reference-overload): implicit, like std::span
   constexpr id_view(Range&& ids) noexcept {
     at_ = std::ranges::data(ids);
     size_ = std::ranges::size(ids);
   }
 
-  /// Numbers of another width are no ids: nothing converts them in silence.
+  /// Only int32 arrays convert to ids; other widths are refused at compile time.
   template <detail::array_of_numbers_other_than_int32 Range>
-  // NOLINTNEXTLINE(google-explicit-constructor,bugprone-forwarding-reference-overload): as above
+  // NOLINTNEXTLINE(google-explicit-constructor,bugprone-forwarding-reference-overload): implicit, like std::span
   id_view(Range&& ids_are_int32) = delete;
 
   [[nodiscard]] constexpr std::size_t size() const noexcept { return size_; }
   [[nodiscard]] constexpr bool empty() const noexcept { return size_ == 0; }
-  /// size() numbers of 32 bits.
+  /// Address of size() 32-bit integers.
   [[nodiscard]] constexpr const void* data() const noexcept { return at_; }
   /// Pre: i < size().
   [[nodiscard]] Id operator[](std::size_t i) const noexcept {
@@ -99,7 +99,7 @@ class id_view {
     return subspan(offset, size_ - offset);
   }
   [[nodiscard]] id_view first(std::size_t count) const noexcept { return subspan(0, count); }
-  /// Pre: `out` has room for all, and is apart from them.
+  /// Copies all ids to `out`. Pre: `out` has room for size() ids and does not overlap them.
   void copy_to(Id* out) const noexcept {
     if (size_ != 0) std::memcpy(out, at_, size_ * sizeof(Id));
   }
@@ -120,6 +120,6 @@ class id_view {
 
 }  // namespace hotset
 
-/// An iterator of a view stays good when the view is gone.
+/// An iterator stays valid after its view is destroyed.
 template <hotset::identifier Id>
 inline constexpr bool std::ranges::enable_borrowed_range<hotset::id_view<Id>> = true;

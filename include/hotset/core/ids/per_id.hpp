@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Arrays with a value for each id of one kind. No other kind is a subscript.
+/// Arrays with one value for each id of one kind. Ids of other kinds are refused as subscripts.
 
 #include <utility>
 #include <vector>
@@ -42,9 +42,9 @@ class per_id : private std::vector<T> {
   [[nodiscard]] const_reference operator[](Id id) const noexcept {
     return base::operator[](index_of(id));
   }
-  /// The ids that are subscripts.
+  /// All valid subscripts.
   [[nodiscard]] id_range<Id> ids() const noexcept { return each<Id>(size()); }
-  /// The values without their ids' kind.
+  /// The values as a plain vector.
   [[nodiscard]] const std::vector<T>& values() const noexcept { return *this; }
   friend bool operator==(const per_id& a, const per_id& b) { return a.values() == b.values(); }
 };

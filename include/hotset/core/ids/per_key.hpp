@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// A value for each expert of each layer; only a key, or a layer's row, is a subscript.
+/// One value for each expert of each layer. The subscript is a key or a layer's row.
 
 #include <cstddef>
 #include <span>
@@ -13,7 +13,7 @@
 
 namespace hotset {
 
-/// Row-major, [layers * experts]. The place of a key is that of `geometry::index`.
+/// Row-major, [layers * experts]. A key has the place of `geometry::index`.
 template <class T>
 class per_key {
  public:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Random 64-bit words that are the same on every machine.
+/// Random 64-bit words; the same seed gives the same words on every machine.
 
 #include <bit>
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace hotset {
 
-/// Steele, Lea and Flood's splitmix64: 64 bits of state, passes through every one once.
+/// Source: splitmix64 by Steele, Lea and Flood. It has 64 bits of state and a full period of 2^64.
 class splitmix64 {
  public:
   explicit constexpr splitmix64(std::uint64_t seed) noexcept : state_(seed) {}
@@ -19,7 +19,7 @@ class splitmix64 {
     z = (z ^ (z >> 27U)) * 0x94d049bb133111ebULL;
     return z ^ (z >> 31U);
   }
-  /// Uniform in [0, bound), without bias. Pre: bound > 0.
+  /// Uniform in [0, bound), unbiased. Pre: bound > 0.
   constexpr std::uint64_t below(std::uint64_t bound) noexcept {
     const std::uint64_t mask = ~std::uint64_t{0} >> std::countl_zero(bound | 1U);
     std::uint64_t draw = next() & mask;

@@ -13,7 +13,8 @@
 
 namespace hotset {
 
-/// Threads: compatible. Memory: 4 bytes per expert and per routed id, taken once.
+/// Threads: compatible. Memory: 4 bytes for each expert, and 8 bytes for each of min(experts, most_ids), allocated
+/// once.
 class unique_ids {
  public:
   unique_ids() = default;
@@ -22,8 +23,8 @@ class unique_ids {
         stamp_(experts, 0),
         last_(std::min(experts, most_ids), 0) {}
 
-  /// Calls take(position, id) for each distinct id in 0..experts-1, in order of first appearance; returns how many.
-  /// Complexity: O(ids).
+  /// Calls take(position, id) for each distinct id in 0..experts-1, in order of first appearance. Returns their
+  /// number. Complexity: O(ids).
   template <class Take>
   std::uint32_t collect(id_view<expert_id> ids, Take take) noexcept {
     const auto base = base_ = next_base();
@@ -31,11 +32,11 @@ class unique_ids {
     repeated_ = unknown_ = false;
     const auto experts = experts_;
     std::uint32_t* const stamp = stamp_.data();
-    // Up to the first id that is repeated or no expert, positions in both lists are the same.
+    // Before the first repeated or invalid id, positions in both lists are equal.
     std::size_t i = 0;
     for (; i < ids.size(); ++i) {
       const auto id = static_cast<std::uint32_t>(ids[i]);
-      if (id >= experts || stamp[id] >= base) break;  // no stamp is ahead of this visit
+      if (id >= experts || stamp[id] >= base) break;  // stamps of earlier visits are below base
       stamp[id] = base + static_cast<std::uint32_t>(i);
       take(i, static_cast<expert_id>(id));
     }
@@ -43,21 +44,21 @@ class unique_ids {
     if (i < ids.size()) collect_rest(ids.subspan(i), take);
     return count_;
   }
-  /// Writes the distinct ids. Pre: `out` has room for min(experts, ids.size()).
+  /// Writes the distinct ids and returns their number. Pre: `out` has room for min(experts, ids.size()).
   std::uint32_t collect(id_view<expert_id> ids, expert_id* out) noexcept {
     return collect(ids, [out](std::size_t at, expert_id id) { out[at] = id; });
   }
-  /// Ids of the last collect that were outside 0..experts-1.
+  /// Number of ids in the last collect that were outside 0..experts-1.
   [[nodiscard]] std::uint32_t ignored() const noexcept { return ignored_; }
-  /// True if one of those was not -1.
+  /// True if one of the ignored ids was not -1.
   [[nodiscard]] bool unknown() const noexcept { return unknown_; }
   /// True if the id is neither in 0..experts-1 nor -1.
   [[nodiscard]] bool is_unknown(expert_id id) const noexcept {
     return static_cast<std::uint32_t>(id) + 1U > experts_;
   }
-  /// True if the last collect saw some id twice.
+  /// True if the last collect saw any id twice.
   [[nodiscard]] bool repeated() const noexcept { return repeated_; }
-  /// Position of an id in the last collected list, or a number >= its length.
+  /// Position of an id in the last collected list, or a number >= its length if it is absent.
   [[nodiscard]] std::uint32_t place_of(expert_id id) const noexcept {
     const auto e = static_cast<std::size_t>(static_cast<std::uint32_t>(id));
     if (e >= stamp_.size()) return std::numeric_limits<std::uint32_t>::max();
@@ -65,7 +66,7 @@ class unique_ids {
   }
   [[nodiscard]] bool contains(expert_id id) const noexcept { return place_of(id) < count_; }
 
-  /// Writes the positions of the collected ids in the order of their last appearance in the same `ids`.
+  /// Writes the positions of the collected ids in order of last appearance. Pre: `ids` are those of the last collect.
   /// Complexity: O(ids).
   void last_appearance_order(id_view<expert_id> ids, std::uint32_t* out) noexcept {
     for (std::size_t i = 0; i < ids.size(); ++i)
@@ -101,7 +102,7 @@ class unique_ids {
   }
 
   std::uint32_t experts_ = 0;
-  std::vector<std::uint32_t> stamp_;  ///< base of its visit + position in the collected list
+  std::vector<std::uint32_t> stamp_;  ///< base of the visit + position in the collected list
   std::vector<std::size_t> last_;
   std::uint32_t next_ = 1;
   std::uint32_t base_ = 1;

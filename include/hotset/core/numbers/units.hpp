@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Byte counts: literals, and a strict parser that tells GB from GiB.
+/// Byte counts: literals, and a strict parser that distinguishes GB from GiB.
 
 #include <charconv>
 #include <cstdint>
@@ -13,11 +13,11 @@
 namespace hotset {
 
 inline namespace literals {
-/// Bytes of so many KiB.
+/// n KiB in bytes.
 constexpr std::uint64_t operator""_KiB(unsigned long long n) { return n << 10U; }
-/// Bytes of so many MiB.
+/// n MiB in bytes.
 constexpr std::uint64_t operator""_MiB(unsigned long long n) { return n << 20U; }
-/// Bytes of so many GiB.
+/// n GiB in bytes.
 constexpr std::uint64_t operator""_GiB(unsigned long long n) { return n << 30U; }
 }  // namespace literals
 
@@ -41,12 +41,12 @@ inline constexpr byte_unit byte_units[] = {
 };
 }  // namespace detail
 
-/// Spellings that parse_bytes accepts, for messages.
+/// The spellings that parse_bytes accepts, for error messages.
 inline constexpr std::string_view byte_size_syntax =
     "a number with B, kB, MB, GB, TB, KiB, MiB, GiB or TiB, such as 1500MiB";
 
-/// Reads "1500MiB", "24GB", "1.5GiB" or "4096". Decimal and binary units differ, as they should.
-/// Returns nothing for any other text, a negative number or more than 2^63 - 1 bytes.
+/// Reads "1500MiB", "24GB", "1.5GiB" or "4096". GB is decimal and GiB is binary. Returns nothing for any other text, a
+/// negative number or more than 2^63 - 1 bytes.
 [[nodiscard]] inline std::optional<std::uint64_t> parse_bytes(std::string_view text) noexcept {
   double number = 0;
   const char* const end = text.data() + text.size();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// A vector whose first element lies at a multiple of 64 bytes, as the widest loads want it.
+/// A vector aligned to 64 bytes, for the widest vector loads.
 
 #include <cstddef>
 #include <new>
@@ -10,7 +10,7 @@
 
 namespace hotset {
 
-/// Memory from multiples of 64 bytes on.
+/// Allocates memory aligned to 64 bytes.
 template <class T>
 struct aligned_allocator {
   using value_type = T;
@@ -21,7 +21,7 @@ struct aligned_allocator {
   aligned_allocator(const aligned_allocator<Other>&) noexcept {
   }  // NOLINT(google-explicit-constructor)
 
-  /// Pre: `count` elements fit into the address space, as a vector sees to.
+  /// Pre: `count` elements fit into the address space; std::vector guarantees this.
   [[nodiscard]] T* allocate(std::size_t count) {
     return static_cast<T*>(::operator new(count * sizeof(T), alignment));
   }
@@ -29,7 +29,7 @@ struct aligned_allocator {
   friend bool operator==(const aligned_allocator&, const aligned_allocator&) = default;
 };
 
-/// A vector that the widest loads can read from its beginning.
+/// A vector whose first element is aligned to 64 bytes.
 template <class T>
 using aligned_vector = std::vector<T, aligned_allocator<T>>;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Precondition checks: on in debug builds and with HOTSET_HARDENED, free elsewhere.
+/// Precondition checks: enabled in debug builds and with HOTSET_HARDENED; no cost otherwise.
 
 #include "hotset/version.hpp"
 

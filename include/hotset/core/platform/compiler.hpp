@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Compiler and processor: marks of functions, a hint to fetch memory, and the vector instructions to be had.
+/// Compiler and processor support: function attributes, a prefetch hint, and the available vector instructions.
 
 #include <cstddef>
 #include <cstdint>
 
 #include "hotset/version.hpp"
 
-/// Marks a function that a CUDA kernel shares with the host, so that its logic is tested without a device.
+/// Marks a function that CUDA kernels share with the host, so that its logic is tested without a device.
 #if defined(__CUDACC__)
 #define HOTSET_HOST_DEVICE __host__ __device__
 #else
 #define HOTSET_HOST_DEVICE
 #endif
 
-/// Marks a function into which all that it calls is inlined. Not under a sanitizer: its checks multiply by the copies,
-/// and a policy takes more than twice as long to compile.
+/// Inlines all calls in a function. Disabled under sanitizers: each inlined copy repeats their checks, and a policy
+/// then takes more than twice as long to compile.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define HOTSET_FLATTEN
 #elif defined(__has_feature)
@@ -27,7 +27,7 @@
 #define HOTSET_FLATTEN [[gnu::flatten]]
 #endif
 
-/// 1 if the compiler has the vector forms; a device's compiler has not.
+/// 1 if the compiler builds the x86 vector kernels; device compilers do not.
 #if defined(__GNUC__) && defined(__x86_64__) && !defined(__CUDACC__)
 #define HOTSET_X86_VECTORS 1
 #else
@@ -36,23 +36,24 @@
 
 namespace hotset {
 
-/// Asks the processor for the cache line at `what`, which need not be valid. A hint: nothing depends on it but time.
+/// Prefetches the cache line at `what`. The address may be invalid. Only a performance hint.
 inline void fetch_soon([[maybe_unused]] const void* what) noexcept {
 #if defined(__GNUC__) && !defined(__CUDACC__)
   __builtin_prefetch(what);
 #endif
 }
-/// Asks for the lines of `count` floats from `at` on.
+/// Prefetches the cache lines of `count` floats from `at` on.
 inline void fetch_soon([[maybe_unused]] const float* at,
                        [[maybe_unused]] std::size_t count) noexcept {
   constexpr std::size_t a_line = 64 / sizeof(float);
   for (std::size_t i = 0; i < count; i += a_line) fetch_soon(at + i);
 }
 
-/// The vector instructions that kernels on the host use.
+/// Vector instructions that kernels on the host use.
 enum class vector_level : std::uint8_t { scalar, avx2, avx512 };
 
-/// Asked at run time. Every processor with AVX2 and FMA converts halves, too.
+/// Detects the level at run time. Every processor with AVX2 and FMA also has F16C, which converts half-precision
+/// floats.
 [[nodiscard]] inline vector_level best_vector_level() noexcept {
 #if HOTSET_X86_VECTORS
   if (__builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&

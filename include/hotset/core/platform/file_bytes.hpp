@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Saved files: read whole, and their numbers, the lowest byte first on every machine.
+/// Saved files: reads a whole file, and stores integers in little-endian order on every machine.
 
 #include <cstddef>
 #include <cstdint>
@@ -15,8 +15,8 @@
 
 namespace hotset {
 
-/// `accepted`: what the file should be. Errors, behind the file's name: one that cannot be read, one of more than `most` bytes,
-/// no memory.
+/// Reads the file. `accepted`: the expected content, for messages. Errors, after the file's name: it cannot be read,
+/// it has more than `most` bytes, memory runs out.
 [[nodiscard]] inline result<std::vector<std::byte>> file_bytes(
     const std::string& path, std::uint64_t most, const std::string& accepted = "a file") {
   using bytes = std::vector<std::byte>;
@@ -27,7 +27,7 @@ namespace hotset {
     constexpr std::size_t piece = std::size_t{1} << 20U;
     std::ifstream file(path, std::ios::binary);
     bytes out;
-    // Piece by piece: how long a file is, its end says.
+    // Reads in pieces because the size of a stream is unknown until its end.
     while (file) {
       const auto before = out.size();
       out.resize(before + piece);
@@ -43,12 +43,12 @@ namespace hotset {
   return unless_out_of_memory(read, result<bytes>(refused(no_host_memory().message)));
 }
 
-/// Appends 4 bytes, the lowest first.
+/// Appends 4 bytes in little-endian order.
 inline void save_number(std::uint32_t n, std::vector<std::byte>& out) {
   for (unsigned shift = 0; shift < 32; shift += 8)
     out.push_back(static_cast<std::byte>((n >> shift) & 0xffU));
 }
-/// Pre: at + 4 <= bytes.size().
+/// Reads 4 bytes at `at` in little-endian order. Pre: at + 4 <= bytes.size().
 [[nodiscard]] inline std::uint32_t saved_number(std::span<const std::byte> bytes,
                                                 std::size_t at) noexcept {
   std::uint32_t n = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Starts the threads of a backend or a stream, or says that the system refuses one.
+/// Starts the threads of a backend or a stream, or reports that the system refused one.
 
 #include <cstddef>
 #include <thread>
@@ -14,8 +14,9 @@
 
 namespace hotset::detail {
 
-/// Appends `count` threads that run `loop` to `out`. Errors: the system refuses a thread; `out` has those that were started,
-/// and its owner ends them as always. Without exceptions a refusal ends the program: std::thread reports it in no other way.
+/// Appends `count` threads that run `loop` to `out`. Errors: the system refuses a thread. `out` then holds the started
+/// threads, and its owner joins them as usual. Without exceptions a refusal ends the program, because std::thread has
+/// no other way to report it.
 template <class Loop>
 [[nodiscard]] validation start_threads(std::vector<std::thread>& out, std::size_t count,
                                        Loop loop) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// "did you mean": the known name that a mistyped one is closest to, in the one form that messages have.
+/// Finds the known name that is closest to a mistyped one, and formats the "did you mean" message.
 
 #include <algorithm>
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace hotset {
 
-/// For messages: control characters become '?', and what is longer is cut.
+/// Formats text for a message: replaces control characters by '?' and cuts longer text.
 [[nodiscard]] inline std::string printable(std::string_view text, std::size_t longest = 120) {
   std::string out(text.substr(0, longest));
   std::replace_if(
@@ -23,7 +23,7 @@ namespace hotset {
   return out;
 }
 
-/// "a, b, c".
+/// Joins names: "a, b, c".
 [[nodiscard]] inline std::string listed(std::span<const std::string> names) {
   std::string out;
   for (const auto& name : names) out += (out.empty() ? "" : ", ") + name;
@@ -32,7 +32,7 @@ namespace hotset {
 
 namespace detail {
 
-inline constexpr std::size_t longest_name = 64;  // longer texts are no slips of the fingers
+inline constexpr std::size_t longest_name = 64;  // longer texts are not typing errors
 inline constexpr std::size_t never_meant = 2 * longest_name;
 
 inline std::string plain_letters(std::string_view text) {
@@ -46,7 +46,7 @@ inline std::string plain_letters(std::string_view text) {
   return out;
 }
 
-/// Optimal string alignment: edits, of which no letter takes two.
+/// Optimal string alignment distance: edits in which each letter is edited at most once.
 inline std::size_t edits_between(std::string_view a, std::string_view b) {
   std::vector<std::vector<std::size_t>> cost(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
   for (std::size_t i = 0; i <= a.size(); ++i) cost[i][0] = i;
@@ -61,21 +61,21 @@ inline std::size_t edits_between(std::string_view a, std::string_view b) {
   return cost[a.size()][b.size()];
 }
 
-/// Edits between text and name; at least `never_meant` if the name is not close.
+/// Edit distance of text and name; at least `never_meant` if the name is not close.
 inline std::size_t name_distance(const std::string& text, const std::string& name) {
   const auto letters = std::min(text.size(), name.size());
   const auto found = edits_between(text, name);
   if (found <= std::max<std::size_t>(1, letters / 3) && found < letters) return found;
-  // A name cut short is behind any misspelt one.
+  // Ranks a name that begins with the text after every misspelt name.
   if (text.size() >= 3 && name.starts_with(text)) return longest_name + name.size() - text.size();
   return never_meant;
 }
 
 }  // namespace detail
 
-/// The known name that takes fewest edits (a letter more, less or other, two neighbours exchanged), or that the text
-/// begins; case, '-' and '_' do not count.
-/// Returns nothing where no name is close, so that a wrong guess is rarer than none.
+/// Returns the known name with the fewest edits, or one that begins with the text. An edit adds, removes or replaces a
+/// letter, or swaps two neighbours. Case, '-' and '_' are ignored. Returns nothing if no name is close: no suggestion
+/// is better than a wrong one.
 [[nodiscard]] inline std::string nearest_name(std::string_view text,
                                               std::span<const std::string> known) {
   if (text.empty() || text.size() > detail::longest_name) return {};
@@ -92,14 +92,14 @@ inline std::size_t name_distance(const std::string& text, const std::string& nam
   return best;
 }
 
-/// " (did you mean lru?)", or nothing.
+/// Returns " (did you mean lru?)", or nothing.
 [[nodiscard]] inline std::string did_you_mean(std::string_view text,
                                               std::span<const std::string> known) {
   const auto name = nearest_name(text, known);
   return name.empty() ? name : " (did you mean " + name + "?)";
 }
 
-/// "<what> '<text>' (did you mean lru?); accepted: <known><more>".
+/// Builds "<what> '<text>' (did you mean lru?); accepted: <known><more>".
 [[nodiscard]] inline error unknown_name(std::string_view what, std::string_view text,
                                         std::span<const std::string> known,
                                         std::string_view more = "") {
