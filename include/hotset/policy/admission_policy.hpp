@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Requirements on a policy that says whether a miss may take a slot at all.
+/// Requirements on a policy that decides whether a missed expert may take a slot.
 ///
 /// | expression | meaning |
 /// |---|---|
 /// | `typename A::config`, `A(layout, config)`, `A::name` | as for an eviction policy |
 /// | `A::traits` | an `admission_traits` |
 /// | `admit(context, misses, admitted)` | writes 1 or 0 for each miss of the visit; changes nothing |
-/// | `on_use(a, hit, admitted)` | a visit was committed; told of each distinct expert in routed order |
+/// | `on_use(a, hit, admitted)` | called for each distinct expert of a committed visit, in routed order |
 /// | `on_evict(key, step)` | the key lost its slot in that step |
-/// | `on_routed(view)` | where the traits say so: what a visit routed, before `admit`. A visit that is planned again is told again: only `on_use` says that it takes place |
+/// | `on_routed(view)` | only if the traits say so: the routing of a visit, before `admit` |
 ///
-/// Of the context of `admit`, `free` says how many misses find room without a victim.
-/// A miss that is refused is served without a slot by the engine (from the host copy or a transient slot).
+/// `on_routed` is called again if a visit is planned again. Only `on_use` confirms the visit.
+/// In the context of `admit`, `free` is the number of misses that fit without a victim.
+/// The engine serves a refused miss without a slot, from the host copy or a transient slot.
 
 #include <concepts>
 #include <cstdint>
@@ -24,13 +25,14 @@
 #include "hotset/core/visit_event.hpp"
 #include "hotset/policy/policy_config.hpp"
 
-// clang-format 14 tears compound requirements apart.
+// clang-format 14 splits compound requirements badly.
 // clang-format off
 namespace hotset {
 
-/// What is true of an admission policy's class.
+/// Traits of an admission policy's class.
 struct admission_traits {
-  bool admits_all = false;    ///< `admit` always says yes: the pager then never calls it
+  /// `admit` always returns 1 for all misses, so the pager never calls it.
+  bool admits_all = false;
   bool hears_routes = false;  ///< has `on_routed`
 };
 
@@ -48,7 +50,7 @@ concept admission_policy =
       { policy.on_routed(view) } noexcept -> std::same_as<void>;
     } : !requires { &A::on_routed; });
 
-/// Nothing happens where the policy does not hear of it.
+/// Calls `on_routed` if the policy has it.
 template <class A>
 void tell_admission_routed([[maybe_unused]] A& policy,
                            [[maybe_unused]] const routing_view& view) noexcept {

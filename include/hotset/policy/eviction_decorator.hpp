@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The base of every decorator of an eviction policy: it owns the decorated policy and hands calls on.
+/// Base of every decorator of an eviction policy. It owns the decorated policy and forwards calls.
 
 #include "hotset/policy/eviction_policy.hpp"
 
 namespace hotset {
 
 namespace detail {
-/// The traits of a decorator's class: it can pass on everything.
+/// Traits of a decorator's class: those of the inner policy and every optional hook, to forward all calls.
 [[nodiscard]] constexpr eviction_traits decorator_of(eviction_traits inner) noexcept {
   inner.hears_requests = inner.hears_routes = inner.hears_forecasts = true;
   return inner;
 }
-/// The same traits but for an order that moves by itself.
+/// The traits with moves_by_itself set.
 [[nodiscard]] constexpr eviction_traits moving(eviction_traits all) noexcept {
   all.moves_by_itself = true;
   return all;
 }
 }  // namespace detail
 
-/// The decorated policy, and the calls that a decorator hands on as they are.
+/// Owns the decorated policy and forwards the calls that a decorator does not change.
 template <eviction_policy P>
 class eviction_decorator {
  public:

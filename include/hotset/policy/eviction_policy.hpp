@@ -1,30 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Requirements on a policy that says which slot to give up.
+/// Requirements on a policy that chooses the slots to evict.
 ///
 /// | expression | meaning |
 /// |---|---|
-/// | `typename P::config` | aggregate of parameters with `validate()`, and `validate(shape)` where a model's geometry matters; `no_options` has none |
-/// | `P(layout, config)` | built for the slots and pools of a `pool_layout`; all memory is taken here |
-/// | `P::name` | the field's name of it, as in `--eviction` |
-/// | `P::traits` | an `eviction_traits`: which of the hooks below it has, and what else is true of it |
-/// | `on_visit(event)` | a visit takes place: its copies have their slots, which it uses with those that were there. See `visit_event` |
-/// | `on_prefetch(event)` | a copy for a later visit, or of a warm start, has its slot, which held nothing |
-/// | `on_evict(slot, key)` | outside of a visit the slot loses its key: to a prefetch, a quota, a failure |
-/// | `on_move(from, to)` | what `from` held is in `to` now, a slot of the same pool that held nothing: nothing else has changed |
-/// | `select_victims(context, eligible, out)` | writes up to `out.size()` distinct eligible slots of `context.pool` in the order of eviction; returns how many. What follows them in `out` means nothing. Fewer only when no more are eligible. Asking for n gives the first n of asking for more; the order of two slots does not depend on what else is eligible; asking twice gives the same answer. It may repair its own index. |
+/// | `typename P::config` | aggregate of parameters with `validate()`; `no_options` has none |
+/// | `P(layout, config)` | built for the slots and pools of a `pool_layout`; allocates all memory |
+/// | `P::name` | the policy's name in the field, used by `--eviction` |
+/// | `P::traits` | an `eviction_traits`: the optional hooks that it has, and its other properties |
+/// | `on_visit(event)` | a visit takes place, and its copies have slots; see `visit_event` |
+/// | `on_prefetch(event)` | a copy for a later visit or a warm start has a slot that was free |
+/// | `on_evict(slot, key)` | outside a visit, the slot loses its key: to a prefetch, a quota, a failure |
+/// | `on_move(from, to)` | `to`, a free slot of the same pool, now holds the key of `from`; nothing else changed |
+/// | `select_victims(context, eligible, out)` | writes slots to evict in order; returns their number. See below |
+///
+/// A config also has `validate(shape)` if the model's geometry matters.
+///
+/// `select_victims` writes up to `out.size()` distinct eligible slots of `context.pool` in eviction order.
+/// - It returns fewer only if no more are eligible. Elements of `out` after the returned count are unspecified.
+/// - A request for n slots returns the first n of a larger request.
+/// - The relative order of two slots does not depend on other eligible slots.
+/// - Repeated calls return the same answer. The policy may repair its own index.
 ///
 /// Hooks that a policy has if and only if its traits say so:
 ///
 /// | hook | meaning |
 /// |---|---|
-/// | `on_request(event)` | a prefetcher asked for a key that is resident already |
-/// | `on_routed(view)` | what a visit routed, before its victims are chosen, or what is about to be, where the view opens a step. A visit that is planned again is told again: only `on_visit` says that it takes place |
-/// | `on_forecast(context, expected)` | what is expected of the layers after the context's |
+/// | `on_request(event)` | a prefetcher requested a key that is already resident |
+/// | `on_routed(view)` | the routing of a visit before its victims are chosen, or a view that opens a step |
+/// | `on_forecast(context, expected)` | the forecast for the layers after the context's layer |
 ///
-/// A policy that is chosen at run time has `facts()`: the traits of what it holds; its own are then the most that these may be.
+/// `on_routed` is called again if a visit is planned again. Only `on_visit` confirms the visit.
+/// A policy chosen at run time has `facts()`, the traits of the held policy. Its class traits are an upper bound.
 /// Every call is `noexcept`, allocates nothing, and reads no clock.
-/// `static_assert(is_eviction_policy<P>())` says in a sentence what a class lacks.
+/// `static_assert(is_eviction_policy<P>())` names the requirement that a class misses.
 
 #include <concepts>
 #include <cstddef>
@@ -43,25 +52,25 @@
 #include "hotset/core/visit_event.hpp"
 #include "hotset/policy/policy_config.hpp"
 
-// clang-format 14 tears compound requirements apart.
+// clang-format 14 splits compound requirements badly.
 // clang-format off
 namespace hotset {
 
-/// What is true of an eviction policy's class. Has no default on purpose: a policy writes it down.
+/// Traits of an eviction policy's class. A policy must set them explicitly; there is no default.
 struct eviction_traits {
   bool hears_requests = false;   ///< has `on_request`
   bool hears_routes = false;     ///< has `on_routed`
   bool hears_forecasts = false;  ///< has `on_forecast`
-  bool needs_weights = false;    ///< reads the weights of a visit
-  bool needs_future = false;     ///< its config takes the uses to come: offline
-  bool moves_by_itself = false;  ///< its order may change from visit to visit though it is told nothing
+  bool needs_weights = false;  ///< reads the gate weights of a visit
+  bool needs_future = false;  ///< offline: its config takes the future uses
+  bool moves_by_itself = false;  ///< its order may change between visits without an event
   std::size_t fewest_precisions = 1;
   std::size_t most_precisions = std::numeric_limits<std::uint8_t>::max();
 };
 
 namespace detail {
 
-// Each hook, callable as it is called.
+// Each required or optional hook with its exact signature.
 template <class P>
 concept has_on_visit = requires(P& policy, const visit_event& event) {
   { policy.on_visit(event) } noexcept -> std::same_as<void>;
@@ -102,7 +111,7 @@ concept has_config = requires(const typename P::config& config) {
 template <class P>
 concept has_traits = requires { requires std::same_as<decltype(P::traits), const eviction_traits>; };
 
-// Each optional hook by its name, whatever its signature.
+// Each optional hook by name, with any signature.
 template <class P>
 concept declares_on_request = has_on_request<P> || requires { &P::on_request; };
 template <class P>
@@ -112,7 +121,7 @@ concept declares_on_forecast = has_on_forecast<P> || requires { &P::on_forecast;
 
 }  // namespace detail
 
-/// Each optional hook is there, callable as it is called, if and only if the traits say so.
+/// An optional hook must exist with its exact signature if the traits say so, and must not exist otherwise.
 template <class P>
 concept eviction_policy =
     policy_for<P, pool_layout, eviction_traits> && detail::has_on_visit<P> && detail::has_on_prefetch<P> &&
@@ -121,7 +130,8 @@ concept eviction_policy =
     (P::traits.hears_routes ? detail::has_on_routed<P> : !detail::declares_on_routed<P>) &&
     (P::traits.hears_forecasts ? detail::has_on_forecast<P> : !detail::declares_on_forecast<P>);
 
-/// For a static_assert: true of an eviction policy; of anything else, compilation ends with what it lacks.
+/// For a static_assert: true for an eviction policy; otherwise compilation fails with a message that names the missing
+/// part.
 template <class P>
 consteval bool is_eviction_policy() {
   static_assert(std::move_constructible<P>, "an eviction policy can be moved");
@@ -141,7 +151,7 @@ consteval bool is_eviction_policy() {
                 "an eviction policy has std::size_t select_victims(const visit_context&, const slot_mask&, "
                 "std::span<slot_id>) noexcept");
   static_assert(detail::has_traits<P>,
-                "an eviction policy has `static constexpr hotset::eviction_traits traits{...}`, which says what it hears and needs");
+                "an eviction policy has `static constexpr hotset::eviction_traits traits{...}`, which names its hooks and needs");
   if constexpr (detail::has_traits<P>) {
     static_assert(!P::traits.hears_requests || detail::has_on_request<P>,
                   "its traits say hears_requests, and it has no void on_request(const prefetch_event&) noexcept");
@@ -160,19 +170,19 @@ consteval bool is_eviction_policy() {
   return eviction_policy<P>;
 }
 
-// Runtimes and decorators take any policy: nothing happens if it does not have the hook.
+// Helpers for runtimes and decorators, which accept any policy. They do nothing if the policy lacks the hook.
 
-/// Reports a request, as on_request.
+/// Calls on_request if the policy has it.
 template <class P>
 void tell_request([[maybe_unused]] P& policy, [[maybe_unused]] const prefetch_event& event) noexcept {
   if constexpr (P::traits.hears_requests) policy.on_request(event);
 }
-/// Reports a view, as on_routed.
+/// Calls on_routed if the policy has it.
 template <class P>
 void tell_routed([[maybe_unused]] P& policy, [[maybe_unused]] const routing_view& view) noexcept {
   if constexpr (P::traits.hears_routes) policy.on_routed(view);
 }
-/// Reports a forecast, as on_forecast.
+/// Calls on_forecast if the policy has it.
 template <class P>
 void tell_forecast([[maybe_unused]] P& policy, [[maybe_unused]] const visit_context& context,
                    [[maybe_unused]] const forecast& expected) noexcept {

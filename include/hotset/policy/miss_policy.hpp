@@ -1,18 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Requirements on a policy that says what becomes of a routed expert that no slot can serve.
+/// Requirements on a policy that decides how to serve a routed expert that no slot can serve.
 ///
 /// | expression | meaning |
 /// |---|---|
-/// | `typename M::config` | aggregate of parameters with `validate()`, and `validate(shape)` where it needs something of a geometry |
-/// | `M(shape, config)` | built for a model's geometry; all memory is taken here |
-/// | `M::name` | the field's name of it, as in `--miss` |
+/// | `typename M::config` | aggregate of parameters with `validate()` |
+/// | `M(shape, config)` | built for a model's geometry; allocates all memory |
+/// | `M::name` | the policy's name in the field, used by `--miss` |
 /// | `M::traits` | a `miss_traits` |
-/// | `prefetch_precision()` | the precision that speculative copies are made at |
-/// | `decide(misses, view, residents, ids, out)` | writes one decision per miss; `ids` are the routed ids, which `substitute` overwrites in the places of its experts. A fetch names a precision < shape.precisions(), higher than the one that is held. The same arguments give the same answer until `observe`. |
-/// | `observe(weights)` | gate weights of a visit that is being committed; empty if the engine has none |
+/// | `prefetch_precision()` | the precision of speculative copies |
+/// | `decide(misses, view, residents, ids, out)` | writes one decision for each miss. See below |
+/// | `observe(weights)` | gate weights of a visit at its commit; empty if the engine has none |
 ///
-/// `misses` come in order of first appearance. Every call is `noexcept`, allocates nothing, and reads no clock.
+/// A config also has `validate(shape)` if it depends on a geometry.
+///
+/// In `decide`, `ids` are the routed ids. `substitute` overwrites the places of its experts in them.
+/// A fetch names a precision < shape.precisions() that is higher than the held one.
+/// Equal arguments give equal answers until the next `observe`.
+/// `misses` are in order of first appearance. Every call is `noexcept`, allocates nothing, and reads no clock.
 
 #include <concepts>
 #include <span>
@@ -23,16 +28,16 @@
 #include "hotset/core/routing_view.hpp"
 #include "hotset/policy/policy_config.hpp"
 
-// clang-format 14 tears compound requirements apart.
+// clang-format 14 splits compound requirements badly.
 // clang-format off
 namespace hotset {
 
-/// What is true of a miss policy's class.
+/// Traits of a miss policy's class.
 struct miss_traits {
   bool is_exact = false;       ///< the model's output cannot change
-  bool fetches_all = false;    ///< every miss is fetched at precision 0: `decide` is never called
-  bool needs_logits = false;   ///< it cannot decide without the router's logits
-  bool needs_weights = false;  ///< it cannot decide without the gate weights
+  bool fetches_all = false;  ///< every miss is fetched at precision 0, so `decide` is never called
+  bool needs_logits = false;  ///< cannot decide without the router's logits
+  bool needs_weights = false;  ///< cannot decide without the gate weights
 };
 
 template <class M>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Helpers for policies of every kind: configurations that say why they cannot work, and traits.
+/// Helpers for policies of every kind: validated configurations, and traits.
 
 #include <concepts>
 #include <optional>
@@ -12,13 +12,12 @@
 
 namespace hotset {
 
-/// The configuration of a policy that has nothing to configure.
+/// Configuration of a policy without parameters.
 struct no_options {
   [[nodiscard]] validation validate() const { return std::nullopt; }
 };
 
-/// What every policy has that is built for a Shape: a name, its Traits, and a configuration that says why it cannot
-/// work.
+/// Requirements on every policy that is built for a Shape: a name, Traits, and a configuration that validates itself.
 template <class P, class Shape, class Traits>
 concept policy_for = std::move_constructible<P> &&
     std::constructible_from<P, const Shape&, const typename P::config&> &&
@@ -28,7 +27,7 @@ concept policy_for = std::move_constructible<P> &&
   requires std::same_as<decltype(P::traits), const Traits>;
 };
 
-/// Asks `validate()`, and `validate(shape)` where the configuration has one: can it work for a model of this shape.
+/// Calls `validate()`, and `validate(shape)` if the configuration has it. Returns the first error.
 template <class Config>
 [[nodiscard]] validation validate_for(const Config& config, const geometry& shape) {
   if (auto bad = config.validate()) return bad;
@@ -36,14 +35,14 @@ template <class Config>
   return std::nullopt;
 }
 
-/// The one line in which a configuration refuses a number: "name = value, accepted: range".
+/// Builds the error for a refused number: "name = value, accepted: range".
 template <class Number>
 [[nodiscard]] validation refuse_value(std::string_view name, Number value,
                                       std::string_view accepted) {
   return refusal(name, " = ", value, ", accepted: ", accepted);
 }
 
-/// The `traits` of a policy's class; of a policy that was chosen at run time, which has `facts()`, those of what it holds.
+/// Returns the traits of the policy: `facts()` if it holds a policy chosen at run time, otherwise its class `traits`.
 template <class P>
 [[nodiscard]] constexpr auto facts_of(const P& policy) noexcept {
   if constexpr (requires { policy.facts(); })
@@ -51,7 +50,7 @@ template <class P>
   else
     return P::traits;
 }
-/// The traits of the class of policy that a configuration will build.
+/// Returns the traits of the policy that a configuration will build.
 template <class P>
 [[nodiscard]] constexpr auto facts_of_config(
     [[maybe_unused]] const typename P::config& config) noexcept {
@@ -60,7 +59,7 @@ template <class P>
   else
     return P::traits;
 }
-/// A policy that is chosen at run time, and is not chosen, is the plain one.
+/// Sets the factory of a config of a run-time policy to `Plain` if it has none.
 template <class Policy, class Plain>
 void choose_unless_chosen(typename Policy::config& config) {
   if constexpr (requires { Policy::template holding<Plain>(); })

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Requirements on what says which experts the next layers will route.
+/// Requirements on a predictor of the experts that the next layers will route.
 ///
 /// | expression | meaning |
 /// |---|---|
 /// | `typename P::config` | aggregate of parameters with `validate()` and a `depth`: layers ahead |
-/// | `P::create(shape, config)` | built for a model's geometry, or why not; all memory is taken here |
-/// | `P::name` | the field's name of it, as in `--predictor` |
+/// | `P::create(shape, config)` | returns a predictor for a model's geometry, or an error; allocates all memory |
+/// | `P::name` | the predictor's name in the field, used by `--predictor` |
 /// | `P::traits` | a `predictor_traits` |
-/// | `expect(view, recorded, ahead)` | once for each visit, in the order in which they are routed: what the next `depth` layers will route, good until the next call. `recorded` is [tokens, ahead, experts], of the layers after the view's, where a trace recorded predictions; empty otherwise |
+/// | `expect(view, recorded, ahead)` | returns a forecast for the next `depth` layers |
+/// | `on_sequence_end(sequence)` | the request had its last token; only if the traits say so |
 ///
-/// | `on_sequence_end(sequence)` | a request has had its last token; only where the traits say so |
-///
+/// `expect` is called once for each visit, in routed order. Its forecast is valid until the next call.
+/// `recorded` is [tokens, ahead, experts]: predictions from a trace for the layers after the view's; empty otherwise.
 /// `expect` is `noexcept`, allocates nothing, and reads no clock.
 
 #include <concepts>
@@ -25,19 +26,20 @@
 #include "hotset/core/ids.hpp"
 #include "hotset/core/routing_view.hpp"
 
-// clang-format 14 tears compound requirements apart.
+// clang-format 14 splits compound requirements badly.
 // clang-format off
 namespace hotset {
 
-/// What is true of a predictor's class.
+/// Traits of a predictor's class.
 struct predictor_traits {
-  bool needs_recorded = false;  ///< predictions that a trace recorded
-  bool needs_scores = false;    ///< the running gate's scores: logits or probabilities
-  bool needs_routers = false;   ///< the engine's routers (`config::routers`, `config::d_model`) and hidden states
-  bool needs_hidden = false;  ///< hidden states, of the width `config::d_model` where that is told
-  /// Goes by the engine's input embeddings where there are some (`config::embeddings`, `config::embedding_width`).
+  bool needs_recorded = false;  ///< predictions that were recorded in a trace
+  bool needs_scores = false;  ///< scores of the running gate: logits or probabilities
+  /// The engine's routers (`config::routers`, `config::d_model`) and hidden states.
+  bool needs_routers = false;
+  bool needs_hidden = false;  ///< hidden states of width `config::d_model`, if that is set
+  /// Uses the engine's input embeddings if there are any (`config::embeddings`, `config::embedding_width`).
   bool takes_embeddings = false;
-  /// It is asked before a step's first layer too, with a view of the layer before_layers.
+  /// `expect` is also called before a step's first layer, with a view of the layer before_layers.
   bool opens_steps = false;
   bool hears_sequence_ends = false;  ///< has `on_sequence_end`, noexcept
 };

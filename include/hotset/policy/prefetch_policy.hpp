@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Requirements on a policy that says which experts to bring before they are routed.
+/// Requirements on a policy that chooses experts to copy before they are routed.
 ///
 /// | expression | meaning |
 /// |---|---|
 /// | `typename P::config` | aggregate of parameters with `validate()` |
-/// | `P(shape, config)` | built for a model's geometry; all memory is taken here |
-/// | `P::name` | the field's name of it, as in `--prefetch` |
+/// | `P(shape, config)` | built for a model's geometry; allocates all memory |
+/// | `P::name` | the policy's name in the field, used by `--prefetch` |
 /// | `P::traits` | a `prefetch_traits` |
-/// | `depth()` | layers ahead that it looks; the forecast must reach as far |
-/// | `most_requests()` | the most that one call of `propose` writes |
+/// | `depth()` | number of layers ahead that it reads; the forecast must cover them |
+/// | `most_requests()` | the most requests that one call of `propose` writes |
 /// | `observe(view)` | a visit was routed; called once per visit, before `propose` |
-/// | `propose(view, expected, out)` | writes requests for later visits, best first, no key twice, resident or not; returns how many, at most `out.size()`. The first n are the same whatever `out.size()` is. |
+/// | `propose(view, expected, out)` | writes requests for later visits; returns how many, at most `out.size()` |
 ///
+/// `propose` sorts requests best first, with no key twice, resident or not. A smaller `out` cuts the list.
 /// Every call is `noexcept`, allocates nothing, and reads no clock.
 
 #include <concepts>
@@ -27,14 +28,14 @@
 #include "hotset/core/routing_view.hpp"
 #include "hotset/policy/policy_config.hpp"
 
-// clang-format 14 tears compound requirements apart.
+// clang-format 14 splits compound requirements badly.
 // clang-format off
 namespace hotset {
 
-/// What is true of a prefetch policy's class.
+/// Traits of a prefetch policy's class.
 struct prefetch_traits {
-  bool asks_nothing = false;  ///< it never asks for anything
-  /// What of the forecast it cannot do without. The truth is for studies alone: it is what is still to be routed.
+  bool asks_nothing = false;  ///< never makes a request
+  /// The forecast member that it requires. `truth` is for studies only: it holds the next visit's routing.
   forecast_need needs = forecast_need::nothing;
 };
 

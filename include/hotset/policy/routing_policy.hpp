@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Requirements on a policy that may bend which experts a router selects, knowing what is resident; and any one of them.
+/// Requirements on a policy that may change the router's selection to use residents; and a holder for any such policy.
 ///
 /// | expression | meaning |
 /// |---|---|
 /// | `typename R::config` | aggregate of parameters with `validate()` |
-/// | `R(shape, config)` | built for a model's geometry; all memory is taken here |
-/// | `R::name` | the field's name of it, as in `--routing` |
+/// | `R(shape, config)` | built for a model's geometry; allocates all memory |
+/// | `R::name` | the policy's name in the field, used by `--routing` |
 /// | `R::traits` | a `routing_traits` |
-/// | `route(view, residents, selected, weights)` | `view` holds the router's own selection. Writes [tokens * top_k] ids, -1 after a shortened selection, and their gate weights; both may be the arrays that `view` names. |
+/// | `route(view, residents, selected, weights)` | writes the selection and its gate weights. See below |
 ///
-/// `route` is called once per visit, before the cache is asked, and answers invalid_visit if the view lacks what it needs:
-/// then nothing is written. Every call is `noexcept`, allocates nothing, and reads no clock.
+/// `route` is called once per visit, before the cache. `view` holds the router's own selection.
+/// It writes [tokens * top_k] ids, -1 after a shortened selection, and their gate weights.
+/// Both arrays may be those of `view`.
+/// It returns invalid_visit and writes nothing if the view lacks a required array.
+/// Every call is `noexcept`, allocates nothing, and reads no clock.
 
 #include <algorithm>
 #include <concepts>
@@ -26,15 +29,15 @@
 #include "hotset/policy/any/any_policy.hpp"
 #include "hotset/policy/policy_config.hpp"
 
-// clang-format 14 tears compound requirements apart.
+// clang-format 14 splits compound requirements badly.
 // clang-format off
 namespace hotset {
 
-/// What is true of a routing policy's class.
+/// Traits of a routing policy's class.
 struct routing_traits {
-  bool is_exact = false;      ///< it never changes the selection
-  bool needs_logits = false;  ///< it cannot work without the router's logits
-  bool needs_free_slots = false;  ///< it does nothing where nobody frees slots ahead of visits
+  bool is_exact = false;  ///< never changes the selection
+  bool needs_logits = false;  ///< requires the router's logits
+  bool needs_free_slots = false;  ///< does nothing if no slots are freed ahead of visits
 };
 
 template <class R>
@@ -46,8 +49,8 @@ concept routing_policy =
     };
 
 // clang-format on
-/// Hands on the router's selection and its weights, unless the arrays are the router's own. `weights` may be empty: not
-/// wanted. Pre: the arrays are as long as the view's.
+/// Copies the router's selection and weights to the output arrays, unless they are the same arrays. `weights` may be
+/// empty: weights are then not written. Pre: the arrays are as long as the view's.
 inline void hand_on(const routing_view& view, std::span<expert_id> selected,
                     std::span<float> weights) noexcept {
   if (view.experts.data() != selected.data()) view.experts.copy_to(selected.data());
@@ -57,7 +60,7 @@ inline void hand_on(const routing_view& view, std::span<expert_id> selected,
 
 namespace detail {
 
-/// The calls of a held policy.
+/// Virtual interface of a held policy.
 struct held_routing : held_policy<routing_traits> {
   static constexpr std::string_view kind = "routing";
   template <class R>
@@ -82,15 +85,15 @@ struct held_routing::model final : held_routing {
 
 }  // namespace detail
 
-/// Holds any routing policy chosen or written at run time, and is one itself, as any_eviction_policy is of eviction.
-/// Move-only. Pre, for every call but destruction and assignment: it holds a policy.
-/// Exact: as the held policy: `facts()`. Cost: the held policy's and one virtual call per visit.
+/// Holds any routing policy chosen or written at run time, and models the concept itself.
+/// Move-only. Pre, for every call except destruction and assignment: it holds a policy.
+/// Exact: depends on the held policy, see `facts()`. Cost: the held policy's cost and one virtual call per visit.
 class any_routing_policy
     : public detail::any_policy<any_routing_policy, detail::held_routing, geometry> {
  public:
   using any_policy::any_policy;
   static constexpr std::string_view name = "any";
-  /// The most that a held policy may need.
+  /// Every need that a held policy may have.
   static constexpr routing_traits traits{.needs_logits = true};
 
   status route(const routing_view& view, const residency_view& residents,

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Holds any admission policy chosen or written at run time, and is one itself.
+/// Holds any admission policy chosen or written at run time, and models the concept itself.
 ///
 /// Rule: the held policy's.
-/// Source: as any_eviction_policy.
+/// Source: see any_eviction_policy.
 /// Deviations: none.
-/// Exact: as the held policy.
-/// Cost: the held policy's and one virtual call each; a template instance has none. One that admits everything is not called.
+/// Exact: depends on the held policy.
+/// Cost: the held policy's cost and one virtual call each; a template instance has none. A policy that admits
+/// everything is not called.
 
 #include <cstdint>
 #include <span>
@@ -20,7 +21,7 @@ namespace hotset {
 
 namespace detail {
 
-/// The calls of a held policy.
+/// Virtual interface of a held policy.
 struct held_admission : held_policy<admission_traits> {
   static constexpr std::string_view kind = "admission";
   template <class P>
@@ -55,13 +56,13 @@ struct held_admission::model final : held_admission {
 
 }  // namespace detail
 
-/// Move-only. Pre, for every call but destruction and assignment: it holds a policy.
+/// Move-only. Pre, for every call except destruction and assignment: it holds a policy.
 class any_admission_policy
     : public detail::any_policy<any_admission_policy, detail::held_admission, pool_layout> {
  public:
   using any_policy::any_policy;
   static constexpr std::string_view name = "any";
-  /// The most that a held policy may hear.
+  /// Every hook that a held policy may have.
   static constexpr admission_traits traits{.hears_routes = true};
 
   void admit(const visit_context& context, std::span<const expert_use> misses,

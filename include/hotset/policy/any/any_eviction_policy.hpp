@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Holds any eviction policy chosen or written at run time, and is one itself.
+/// Holds any eviction policy chosen or written at run time, and models the concept itself.
 ///
 /// Rule: the held policy's.
-/// Source: the shape of std::pmr and cuda::mr: the eraser models the concept that it erases.
+/// Source: the design of std::pmr and cuda::mr: the type-erased class models the concept that it erases.
 /// Deviations: none.
 /// Exact: yes (never changes what is computed).
-/// Cost: the held policy's and one virtual call each; a template instance has none.
+/// Cost: the held policy's cost and one virtual call each; a template instance has none.
 
 #include <cstddef>
 #include <span>
@@ -20,7 +20,7 @@ namespace hotset {
 
 namespace detail {
 
-/// The calls of a held policy.
+/// Virtual interface of a held policy.
 struct held_eviction : held_policy<eviction_traits> {
   static constexpr std::string_view kind = "eviction";
   template <class P>
@@ -61,13 +61,13 @@ struct held_eviction::model final : held_eviction {
 
 }  // namespace detail
 
-/// Move-only. Pre, for every call but destruction and assignment: it holds a policy.
+/// Move-only. Pre, for every call except destruction and assignment: it holds a policy.
 class any_eviction_policy
     : public detail::any_policy<any_eviction_policy, detail::held_eviction, pool_layout> {
  public:
   using any_policy::any_policy;
   static constexpr std::string_view name = "any";
-  /// The most that a held policy may be.
+  /// Every trait that a held policy may have.
   static constexpr eviction_traits traits{.hears_requests = true,
                                           .hears_routes = true,
                                           .hears_forecasts = true,

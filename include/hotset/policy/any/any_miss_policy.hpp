@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Holds any miss policy chosen or written at run time, and is one itself.
+/// Holds any miss policy chosen or written at run time, and models the concept itself.
 ///
 /// Rule: the held policy's.
-/// Source: the shape of std::pmr and cuda::mr: the eraser models the concept that it erases.
+/// Source: the design of std::pmr and cuda::mr: the type-erased class models the concept that it erases.
 /// Deviations: none.
-/// Exact: as the held policy: `facts()`.
-/// Cost: the held policy's and one virtual call each; a template instance has none. One that fetches everything is not asked.
+/// Exact: depends on the held policy, see `facts()`.
+/// Cost: the held policy's cost and one virtual call each; a template instance has none. A policy that fetches
+/// everything is not called.
 
 #include <span>
 #include <string_view>
@@ -19,7 +20,7 @@ namespace hotset {
 
 namespace detail {
 
-/// The calls of a held policy.
+/// Virtual interface of a held policy.
 struct held_miss : held_policy<miss_traits> {
   static constexpr std::string_view kind = "miss";
   template <class M>
@@ -52,12 +53,12 @@ struct held_miss::model final : held_miss {
 
 }  // namespace detail
 
-/// Move-only. Pre, for every call but destruction and assignment: it holds a policy.
+/// Move-only. Pre, for every call except destruction and assignment: it holds a policy.
 class any_miss_policy : public detail::any_policy<any_miss_policy, detail::held_miss, geometry> {
  public:
   using any_policy::any_policy;
   static constexpr std::string_view name = "any";
-  /// The most that a held policy may need.
+  /// Every need that a held policy may have.
   static constexpr miss_traits traits{.needs_logits = true, .needs_weights = true};
 
   void decide(std::span<const miss> misses, const routing_view& view,

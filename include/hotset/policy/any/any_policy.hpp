@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The base of every any_*_policy: it builds and owns the held policy, and has its name and traits.
+/// Base of every any_*_policy. It builds and owns the held policy, and stores its name and traits.
 
 #include <concepts>
 #include <functional>
@@ -16,7 +16,7 @@
 
 namespace hotset::detail {
 
-/// A policy behind virtual calls; each kind of policy adds its own.
+/// A policy behind virtual calls. Each kind of policy adds its own calls.
 template <class Traits>
 struct held_policy {
   using traits_type = Traits;
@@ -33,9 +33,9 @@ template <class Held>
 class policy_holder {
  public:
   [[nodiscard]] bool has_value() const noexcept { return held_ != nullptr; }
-  /// The held policy's name.
+  /// Name of the held policy.
   [[nodiscard]] std::string_view held_name() const noexcept { return held_->name; }
-  /// The held policy's traits.
+  /// Traits of the held policy.
   [[nodiscard]] const typename Held::traits_type& facts() const noexcept { return held_->facts; }
 
  protected:
@@ -46,17 +46,20 @@ class policy_holder {
   std::unique_ptr<Held> held_;
 };
 
-/// Any: the class derived from this. Shape: what policies are built for.
-/// Held: the calls, derived from held_policy; `kind`; `accepts<P>` says which classes it holds, and `model<P>` does so.
+/// Any: the class derived from this one. Shape: the constructor argument of the policies.
+/// Held: a class derived from held_policy with the virtual calls, `kind`, `accepts<P>` (true if it can hold P) and
+/// `model<P>` (which holds P).
 template <class Any, class Held, class Shape>
 class any_policy : public policy_holder<Held> {
  public:
-  /// How to build the policy that will be held.
+  /// Builds the policy that will be held.
   struct config {
     std::function<Any(const Shape&)> factory{};
-    validation inner_validation{};  ///< why the held policy's own configuration is refused
-    std::function<validation(const geometry&)> inner_shape_validation{};  ///< none: any shape
-    typename Held::traits_type traits{};  ///< of the class that will be held
+    /// Why the held policy's own configuration is refused; empty if it is valid.
+    validation inner_validation{};
+    /// Empty: any shape is accepted.
+    std::function<validation(const geometry&)> inner_shape_validation{};
+    typename Held::traits_type traits{};  ///< traits of the class that will be held
     [[nodiscard]] validation validate() const {
       if (inner_validation) return inner_validation;
       if (factory) return std::nullopt;
@@ -71,13 +74,13 @@ class any_policy : public policy_holder<Held> {
   template <class P>
     requires(!std::derived_from<std::remove_cvref_t<P>, any_policy> &&
              Held::template accepts<std::remove_cvref_t<P>>)
-  // NOLINTNEXTLINE(bugprone-forwarding-reference-overload): the constraint spares moves
+  // NOLINTNEXTLINE(bugprone-forwarding-reference-overload): the constraint excludes moves
   explicit any_policy(P&& policy)
       : policy_holder<Held>(std::make_unique<typename Held::template model<std::remove_cvref_t<P>>>(
             std::forward<P>(policy))) {}
   any_policy(const Shape& shape, const config& options) : any_policy(options.factory(shape)) {}
 
-  /// A config that builds P with these options.
+  /// Returns a config that builds P with these options.
   template <class P>
     requires std::constructible_from<Any, P>
   [[nodiscard]] static config holding(typename P::config options = {}) {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Holds the predictor that was chosen at run time: what prefetchers by score go by.
+/// Holds a predictor chosen at run time; prefetchers that use scores read its forecasts.
 ///
 /// Rule: the held predictor's.
-/// Source: as any_eviction_policy.
+/// Source: see any_eviction_policy.
 /// Deviations: none.
 /// Exact: yes (never changes what is computed).
-/// Cost: the held predictor's and one virtual call each.
+/// Cost: the held predictor's cost and one virtual call each.
 
 #include <cstdint>
 #include <functional>
@@ -23,7 +23,7 @@ namespace hotset {
 
 namespace detail {
 
-/// The calls of a held predictor.
+/// Virtual interface of a held predictor.
 struct held_predictor : held_policy<predictor_traits> {
   template <class P>
   struct model;
@@ -49,31 +49,32 @@ struct held_predictor::model final : held_predictor {
 
 }  // namespace detail
 
-/// Move-only. A forecast is good until the next call. Threads: compatible.
+/// Move-only. A forecast is valid until the next call. Threads: compatible.
 class any_predictor : public detail::policy_holder<detail::held_predictor> {
  public:
   struct config {
     std::function<result<any_predictor>(const geometry&, const config&)> factory{};
     std::function<validation(std::int32_t depth)> inner_validation{};
     std::string name{};
-    predictor_traits traits{};  ///< of the predictor that will be held
-    std::int32_t depth = 1;     ///< layers ahead
-    // What an engine supplies where the traits say needs_routers, and the first of it where they say needs_hidden. What is
-    // not supplied stays as the predictor's own config has it.
+    predictor_traits traits{};  ///< traits of the predictor that will be held
+    std::int32_t depth = 1;     ///< number of layers ahead
+    // The engine sets these members if the traits say needs_routers, and the first one if they say needs_hidden. The
+    // predictor's own config keeps its value for a member that is not set.
     std::int32_t d_model = 0;
     std::vector<std::span<const float>> routers{};
-    std::vector<std::span<const float>> biases{};  ///< of those that take them; may stay empty
-    /// [vocabulary, d_model], the input embeddings, where the traits say takes_embeddings; may stay empty.
+    /// Router biases, for predictors that use them; may stay empty.
+    std::vector<std::span<const float>> biases{};
+    /// [vocabulary, d_model], the input embeddings, if the traits say takes_embeddings; may stay empty.
     std::span<const float> embeddings{};
 
-    /// Without a geometry.
+    /// Checks all that does not depend on a geometry.
     [[nodiscard]] validation validate() const {
       if (!factory) return error{"any_predictor factory = none, accepted: a factory"};
       return inner_validation(depth);
     }
   };
 
-  /// A config that builds P with these options, as many layers ahead as the config says.
+  /// Returns a config that builds P with these options. `depth` of the config replaces that of the options.
   template <predictor P>
   [[nodiscard]] static config holding(typename P::config options = {}) {
     config out;
@@ -109,18 +110,18 @@ class any_predictor : public detail::policy_holder<detail::held_predictor> {
     return out;
   }
 
-  /// Errors: what the chosen predictor's own configuration says.
+  /// Errors: those of the held predictor's configuration.
   static result<any_predictor> create(const geometry& shape, const config& options) {
     if (auto bad = options.validate()) return *std::move(bad);
     return options.factory(shape, options);
   }
 
-  /// As the concept's.
+  /// Calls `expect` of the held predictor, see the predictor concept.
   [[nodiscard]] forecast expect(const routing_view& view, std::span<const float> recorded = {},
                                 std::int32_t ahead = 0) noexcept {
     return held().expect(view, recorded, ahead);
   }
-  /// Nothing happens where the held predictor does not hear of it.
+  /// Calls `on_sequence_end` if the held predictor has it.
   void on_sequence_end(sequence_id sequence) noexcept { held().on_sequence_end(sequence); }
 
  private:
@@ -128,7 +129,7 @@ class any_predictor : public detail::policy_holder<detail::held_predictor> {
       : policy_holder(std::move(chosen)) {}
 };
 
-/// The same predictor, this many layers ahead.
+/// Returns the config with another number of layers ahead.
 [[nodiscard]] inline any_predictor::config with_depth(any_predictor::config options,
                                                       std::int32_t depth) {
   options.depth = depth;

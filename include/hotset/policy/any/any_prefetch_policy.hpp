@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Holds any prefetch policy chosen or written at run time, and is one itself.
+/// Holds any prefetch policy chosen or written at run time, and models the concept itself.
 ///
 /// Rule: the held policy's.
-/// Source: the shape of std::pmr and cuda::mr: the eraser models the concept that it erases.
+/// Source: the design of std::pmr and cuda::mr: the type-erased class models the concept that it erases.
 /// Deviations: none.
 /// Exact: yes (never changes what is computed).
-/// Cost: the held policy's and one virtual call each; a template instance has none.
+/// Cost: the held policy's cost and one virtual call each; a template instance has none.
 
 #include <cstddef>
 #include <cstdint>
@@ -21,7 +21,7 @@ namespace hotset {
 
 namespace detail {
 
-/// The calls of a held policy.
+/// Virtual interface of a held policy.
 struct held_prefetch : held_policy<prefetch_traits> {
   static constexpr std::string_view kind = "prefetch";
   template <class P>
@@ -54,13 +54,13 @@ struct held_prefetch::model final : held_prefetch {
 
 }  // namespace detail
 
-/// Move-only. Pre, for every call but destruction and assignment: it holds a policy.
+/// Move-only. Pre, for every call except destruction and assignment: it holds a policy.
 class any_prefetch_policy
     : public detail::any_policy<any_prefetch_policy, detail::held_prefetch, geometry> {
  public:
   using any_policy::any_policy;
   static constexpr std::string_view name = "any";
-  /// The most that a held policy may need.
+  /// Every need that a held policy may have.
   static constexpr prefetch_traits traits{.needs = forecast_need::truth};
 
   [[nodiscard]] std::int32_t depth() const noexcept { return held().depth(); }
