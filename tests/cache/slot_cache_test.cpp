@@ -462,7 +462,7 @@ TEST(slot_cache_prefetch, tells_its_warnings_to_a_callback) {
       {{1_layer, 4_expert}, 1}, {{2_layer, 5_expert}, 1}, {{3_layer, 6_expert}, 1}};
   ASSERT_EQ(cache.prefetch({}, wanted, stream), status::ok);
   ASSERT_EQ(told.size(), 2U) << "told once";
-  EXPECT_THAT(told[1], testing::HasSubstr("queue of prefetches is full"));
+  EXPECT_THAT(told[1], testing::HasSubstr("prefetch queue is full"));
 }
 
 TEST(slot_cache_config, refuses_what_cannot_work) {

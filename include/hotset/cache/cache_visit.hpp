@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// A visit under way: its decision, and the slots that it keeps.
+/// An open visit of a slot_cache: its plan and its pinned slots.
 
 #include <cstddef>
 #include <utility>
@@ -15,9 +15,9 @@ namespace hotset {
 template <class Pager, transfer_backend Backend>
 class slot_cache;
 
-/// Made once by `slot_cache::make_visit`, reused.
-/// It can be moved, while it is open too; the one it was moved from is closed, and every call refuses it.
-/// One that goes away ends as `slot_cache::abandon` ends it, on the stream of its last call: that and the cache outlive it.
+/// Created by `slot_cache::make_visit` and reused for many visits. Movable, even while open; every call refuses a
+/// moved-from visit. The destructor abandons the visit like `slot_cache::abandon`, on the stream of its last call.
+/// Pre: that stream and the cache outlive it.
 class cache_visit {
  public:
   cache_visit(cache_visit&& other) noexcept
@@ -36,21 +36,21 @@ class cache_visit {
   cache_visit& operator=(const cache_visit&) = delete;
   ~cache_visit() { end(); }
 
-  /// The decision: experts, slots, token groups, which experts stay on the host.
+  /// The visit's decisions: experts, slots, token groups, and experts that stay on the host.
   [[nodiscard]] const visit_plan& plan() const noexcept { return plan_; }
-  /// True while the visit has a further group: release this one, then call `resolve_next`.
+  /// True while the visit has another group. Release this group, then call `resolve_next`.
   [[nodiscard]] bool more() const noexcept { return plan_.more(); }
   [[nodiscard]] bool is_open() const noexcept { return ends_.is_open; }
 
  private:
   template <class Pager, transfer_backend Backend>
   friend class slot_cache;
-  /// How the cache of the last call ends a visit that is open or has groups left. Of other visits there is none.
+  /// Ends a visit that is open or has groups left, in the cache of its last call. Empty for other visits.
   struct ending {
     void (*run)(void* cache, void* stream, cache_visit& visit) noexcept = nullptr;
     void* cache = nullptr;
     void* stream = nullptr;
-    std::size_t pins = 0;  ///< of pins_
+    std::size_t pins = 0;  ///< number of open entries in pins_
     bool is_open = false;
   };
   explicit cache_visit(visit_plan plan) : plan_(std::move(plan)), pins_(plan_.capacity()) {}

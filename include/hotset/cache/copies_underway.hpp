@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Copies that were started and not yet waited for.
+/// Copies that were submitted and not yet waited for.
 
 #include <cstddef>
 #include <cstdint>
@@ -13,16 +13,16 @@
 
 namespace hotset {
 
-/// One of them.
+/// One submitted copy.
 struct copy_underway {
   ticket batch = no_ticket;
-  slot_id slot = no_slot;  ///< no_slot: given up; only its end is waited for
+  slot_id slot = no_slot;  ///< no_slot: the copy was abandoned, and only its end matters
   std::uint32_t generation = 0;
   bool speculative = false;
   step_id for_step = 0;
 };
 
-/// In the order in which they were started. No allocation after construction.
+/// Copies in order of submission. No allocation after construction.
 class copies_underway : private std::vector<copy_underway> {
   using base = std::vector<copy_underway>;
 
@@ -37,7 +37,7 @@ class copies_underway : private std::vector<copy_underway> {
   using base::size;
   [[nodiscard]] std::size_t speculative() const noexcept { return speculative_; }
 
-  /// Pre: there is room.
+  /// Pre: size() < capacity.
   void watch(const copy_underway& copy) noexcept {
     HOTSET_ASSERT(size() < capacity());
     push_back(copy);
@@ -51,7 +51,7 @@ class copies_underway : private std::vector<copy_underway> {
   void wait_for_first(Backend& backend) const noexcept {
     (void)backend.wait(front().batch);
   }
-  /// Tells the pager of copies that have arrived or failed. Returns false if one has failed that a visit may have read.
+  /// Reports arrived and failed copies to the pager. Returns false if a copy failed that a visit may have read.
   template <class Backend, class Pager>
   bool take_in_settled(Backend& backend, Pager& pages) noexcept {
     bool unread = true;
@@ -64,7 +64,7 @@ class copies_underway : private std::vector<copy_underway> {
         pages.arrived(copy.slot, copy.generation);
         return true;
       }
-      // A slot that is filling still has had no reader; one that is free by now has lost its key since.
+      // A slot that is still filling had no reader. In any other state a visit may have read it before.
       const auto& entry = pages.slot(copy.slot);
       if (entry.state != slot_state::filling || entry.generation != copy.generation) unread = false;
       pages.failed(copy.slot, copy.generation);

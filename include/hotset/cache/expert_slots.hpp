@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The slots of a cache as a pool that gives memory back and takes more; quotas of layers change with it.
+/// Resizes the slots of a cache: the memory pool grows or shrinks together with the layers' quotas.
 ///
-/// Rule: memory for the larger of both totals; layers that lose slots evict in policy order; those that gain take the
-/// spare ones; residents are gathered in the first slots, their bytes copied after them; memory for the new total.
-/// Source: WiSP Appendix D (the expert-scratch resize), for any quotas. tinyserve's shrink left residents above the new
-/// capacity: here a slot's memory goes only when it holds no resident.
+/// Rule: hold memory for the larger of the old and new total. Layers that lose slots evict in policy order; layers
+/// that gain take the spare slots. Move residents to the first slots and copy their bytes. Hold memory for the new
+/// total.
+/// Source: WiSP Appendix D (the expert-scratch resize), extended to any quotas. tinyserve's shrink left residents
+/// above
+/// the new capacity; here a slot's memory is freed only if it holds no resident.
 /// Deviations: none.
-/// Cost: O(slots), and a copy of each resident that lies too high. Its own books take no memory after construction; for drained
-/// points.
+/// Cost: O(slots), and one copy of each resident above the new total. Its bookkeeping allocates nothing after
+/// construction. Call it at drained points.
 
 #include <algorithm>
 #include <cstddef>
@@ -26,17 +28,17 @@
 
 namespace hotset {
 
-/// Cache: a slot_cache over per-layer pools. Bank: a slot_bank of a host or a device, elastic, that of the cache's backend.
-/// Copies are enqueued on the stream on which slots are read; what other streams read there must have ended before a call. All
-/// three outlive it. Threads: as the cache.
-/// A unit is a slot in every layer. Between calls the bank holds the slots of all quotas, and no others: after
-/// `set_quotas` with unequal ones more than the capacity says. `shrink` and `grow` give every layer the same.
+/// Cache: a slot_cache with per-layer pools. Bank: the elastic slot_bank, on host or device, of the cache's backend.
+/// Copies are enqueued on the stream that reads slots. Pre: work of other streams that reads slots has ended. All
+/// three outlive this object. Threads: as the cache.
+/// A unit is one slot in every layer. Between calls the bank holds exactly the slots of all quotas. After `set_quotas`
+/// with unequal quotas this is more than `capacity` slots a layer. `shrink` and `grow` set equal quotas.
 template <class Cache, slot_bank<typename Cache::stream_type> Bank>
 class expert_slots {
  public:
   using stream_type = typename Cache::stream_type;
 
-  /// Takes the memory that its own books need.
+  /// Allocates its bookkeeping.
   expert_slots(Cache& cache, Bank& bank, stream_type& stream)
       : cache_(&cache),
         bank_(&bank),
@@ -59,27 +61,27 @@ class expert_slots {
     held_.resize(most_.size());
   }
 
-  /// Takes memory for the first time and gives every layer `units` slots. Pre: nothing is resident.
-  /// Errors: as `grow`; then the bank holds nothing.
+  /// Allocates slot memory for the first time and gives every layer `units` slots. Pre: nothing is resident. Errors:
+  /// as `grow`; the bank then holds nothing.
   status open(std::uint64_t units) noexcept {
     const auto done = resize(units);
     if (done == status::ok) last_ = asked_;
     return done;
   }
 
-  /// Bytes of one slot in every layer.
+  /// Bytes of one unit: one slot in every layer.
   [[nodiscard]] std::uint64_t unit_bytes() const noexcept {
     std::uint64_t bytes = 0;
     for (const auto c : class_of_) bytes += bank_->slot_bytes(c);
     return bytes;
   }
-  /// The smallest quota of a layer.
+  /// The smallest quota of any layer.
   [[nodiscard]] std::uint64_t capacity() const noexcept {
     auto least = pages().quota(layer_id{});
     for (const auto l : class_of_.ids()) least = std::min(least, pages().quota(l));
     return static_cast<std::uint64_t>(least);
   }
-  /// Slots that a token needs; residents beyond them can be fetched again.
+  /// The least quota that every layer accepts. Residents above it can be fetched again.
   [[nodiscard]] std::uint64_t in_use() const noexcept {
     auto most = pages().least_quota(layer_id{});
     for (const auto l : class_of_.ids()) most = std::max(most, pages().least_quota(l));
@@ -87,7 +89,7 @@ class expert_slots {
   }
   [[nodiscard]] std::uint64_t peak() const noexcept { return in_use(); }
   void reset_peak() noexcept {}
-  /// No visit is open and no copy on its way.
+  /// True if no visit is open and no copy is outstanding.
   [[nodiscard]] bool drained() const noexcept { return pages().is_idle(); }
 
   status shrink(std::uint64_t units) noexcept {
@@ -96,10 +98,9 @@ class expert_slots {
   status grow(std::uint64_t units) noexcept {
     return units < capacity() ? status::invalid_argument : resize(units);
   }
-  /// Any quotas, one for each layer. Slots of a size class are worth the same wherever they go.
-  /// Errors: invalid_argument, busy (a visit is open), exceeds_memory (memory was refused), or what `drain` of the cache
-  /// says; then nothing has changed but experts that were evicted on the way. fill_failed where the stream failed;
-  /// where a copy on it did, then no expert is resident.
+  /// Sets one quota for each layer. All slots of a size class are interchangeable. Errors: invalid_argument, busy (a
+  /// visit is open), exceeds_memory (memory was refused), or those of the cache's `drain`. Then only evictions may
+  /// have happened. fill_failed if the stream failed; if a copy on the stream failed, no expert is resident.
   status set_quotas(std::span<const std::int32_t> quotas) noexcept {
     if (const auto bad = check(quotas); bad != status::ok) return bad;
     if (const auto lost = cache_->drain(); lost != status::ok) return lost;
@@ -114,19 +115,19 @@ class expert_slots {
       return status::ok;
     }
     (void)change_quotas(before_.values(), false);
-    // If gathering is refused again, the larger memory stays: a resident needs its slot.
+    // If the second gather is refused, keep the larger memory: each resident needs its slot.
     if (gather() == status::ok) give_memory(held_);
     return done;
   }
-  /// Gives every layer the quota that it had before the last resize that succeeded, equal or not.
-  /// Errors: as set_quotas: exceeds_memory where somebody else has taken the memory since.
+  /// Restores the quotas before the last successful resize, equal or not. Errors: as set_quotas; exceeds_memory if the
+  /// memory has been taken by another user.
   status undo() noexcept {
     asked_ = last_;
     return set_quotas(asked_.values());
   }
 
  private:
-  using counts = std::vector<std::size_t>;  ///< slots by size class
+  using counts = std::vector<std::size_t>;  ///< slot counts by size class
   using layer_quotas = per_layer<std::int32_t>;
 
   [[nodiscard]] const auto& pages() const noexcept { return cache_->pager(); }
@@ -138,7 +139,7 @@ class expert_slots {
     std::ranges::fill(asked_, static_cast<std::int32_t>(units));
     return set_quotas(asked_.values());
   }
-  /// `wanted_` becomes the slots that the quotas come to.
+  /// Checks the quotas and sums them by size class into `wanted_`.
   [[nodiscard]] status check(std::span<const std::int32_t> wanted) noexcept {
     if (wanted.size() != layers() || layout().pools() != layers() ||
         bank_->slots() != layout().slots())
@@ -154,7 +155,7 @@ class expert_slots {
       if (wanted_[c] > most_[c]) return status::exceeds_memory;
     return status::ok;
   }
-  /// Memory for the larger of what is held and what is wanted; for all classes, or for none.
+  /// Allocates for the larger of held and wanted slots; all classes or none.
   status take_memory() noexcept {
     for (std::size_t c = 0; c < wanted_.size(); ++c) {
       held_[c] = bank_->held(c);
@@ -167,8 +168,7 @@ class expert_slots {
   void give_memory(const counts& kept) noexcept {
     for (std::size_t c = 0; c < kept.size(); ++c) (void)bank_->hold(c, kept[c]);
   }
-  /// Residents into the first slots of their class, with their bytes. If the bytes do not follow, no expert is
-  /// resident.
+  /// Moves residents and their bytes to the first slots of their class. If the copy fails, no expert is resident.
   status gather() noexcept {
     auto copied = status::ok;
     const auto moved = cache_->compact([&](slot_id from, slot_id to) {
@@ -179,7 +179,7 @@ class expert_slots {
     for (const auto l : class_of_.ids()) (void)cache_->invalidate(l);
     return copied;
   }
-  /// Layers that lose slots go first: the others take them. Stops at a refusal if `stops`, and returns it.
+  /// Shrinks layers first, so that growing layers can take their slots. If `stops`, returns the first refusal.
   status change_quotas(std::span<const std::int32_t> to, bool stops) noexcept {
     for (const bool losing : {true, false})
       for (const auto l : class_of_.ids()) {
@@ -197,11 +197,11 @@ class expert_slots {
   stream_type* stream_;
   per_layer<std::size_t> class_of_;
   layer_quotas asked_;
-  layer_quotas before_;  ///< before the change under way
-  layer_quotas last_;    ///< before the last change
-  counts most_;          ///< slots of the layout
-  counts wanted_;        ///< slots that the quotas asked for come to
-  counts held_;          ///< slots that had memory before the change
+  layer_quotas before_;  ///< quotas before the running change
+  layer_quotas last_;    ///< quotas before the last change
+  counts most_;          ///< slots of the layout, by class
+  counts wanted_;        ///< slots that the requested quotas need, by class
+  counts held_;          ///< slots that had memory before the change, by class
 };
 
 }  // namespace hotset

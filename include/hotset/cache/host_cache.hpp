@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// A cache of experts that lie in host memory, with its slots there, too: source, slots, a copying thread and a stream in
-/// one object.
+/// A cache of experts in host memory with slots in host memory: source, slots, one copy thread and a stream in one
+/// object.
 
 #include <cstddef>
 #include <cstdint>
@@ -26,15 +26,15 @@
 
 namespace hotset {
 
-/// The bytes of one expert are one tensor. Threads: one at a time.
+/// Each expert is one tensor. Threads: one at a time.
 template <eviction_policy Eviction>
 class host_cache {
   using backend = host_backend<memory_expert_source>;
   using cache = slot_cache<pager<Eviction>, backend>;
 
  public:
-  /// `experts`: [layers * experts], one layer after the other, `shape.bytes_of(layer)` each. The caller keeps them while
-  /// the cache lives. Errors: those of the parts; another number of experts, or of an expert's bytes.
+  /// `experts`: [layers * experts], layer by layer, `shape.bytes_of(layer)` bytes each. The bytes must outlive the
+  /// cache. Errors: those of the parts; a wrong number of experts, or a wrong size of an expert.
   static result<std::unique_ptr<host_cache>> create(
       const pool_layout& layout, std::span<const std::span<const std::byte>> experts,
       const typename Eviction::config& eviction = {}) {
@@ -56,17 +56,17 @@ class host_cache {
     return out;
   }
 
-  /// Serves a visit as slot_cache does: use(group) reads the slots before it returns.
+  /// Serves a visit like slot_cache::serve: use(group) reads the slots before it returns.
   template <class Use>
   status serve(const routing_view& view, Use&& use) {
     return cache_->serve(view, stream_, *visit_, std::forward<Use>(use));
   }
-  /// The expert in a slot of a group.
+  /// The bytes of the expert in a slot of a group.
   [[nodiscard]] std::span<const std::byte> bytes(slot_id slot) const noexcept {
     return bank_.bytes(slot, 0);
   }
   [[nodiscard]] pager_stats stats() const { return cache_->stats(); }
-  /// Reports failed copies, as slot_cache does. Call it at a step's end.
+  /// Reports failed copies like slot_cache::settle. Call it at the end of each step.
   status settle() noexcept { return cache_->settle(); }
 
  private:
@@ -102,7 +102,7 @@ class host_cache {
   std::optional<cache_visit> visit_;
 };
 
-/// With so many slots in each layer. Errors: those of pool_layout and host_cache::create.
+/// Creates a cache with `slots_each` slots in every layer. Errors: those of pool_layout and host_cache::create.
 template <eviction_policy Eviction>
 [[nodiscard]] result<std::unique_ptr<host_cache<Eviction>>> make_host_cache(
     const geometry& shape, std::int64_t slots_each,

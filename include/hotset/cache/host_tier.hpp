@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Experts between disk and slots: as many as a bound of host bytes holds, chosen by a pager of their own.
+/// Cache of experts in host memory, between disk and slots: a second pager chooses which experts stay within a byte
+/// limit.
 
 #include <condition_variable>
 #include <cstddef>
@@ -23,9 +24,9 @@
 
 namespace hotset {
 
-/// The shape that the tier of a model has: one expert at a time, and a layer for each layer at each precision, for what
-/// the tier holds is an expert at one precision. Size classes are those of a bank (slot_bank_layout::create), so that the same
-/// layouts fit. Pre: the model's shape is valid.
+/// Returns the shape for a host tier of a model: top-1, and one layer for each layer and precision, because an entry
+/// is an expert at one precision. Size classes match those of a bank (slot_bank_layout::create), so the same layouts
+/// fit. Pre: the model's shape is valid.
 [[nodiscard]] inline geometry host_tier_shape(const geometry& model) {
   const auto precisions = model.precisions();
   const auto classes = model.size_classes();
@@ -42,21 +43,22 @@ namespace hotset {
   return out;
 }
 
-/// Reads from the disk what it does not hold, whole experts, and keeps them until its policy gives them up. A backend reads
-/// through it as through the disk itself.
+/// Reads missing experts whole from disk and keeps them until its policy evicts them. A backend reads through it like
+/// from the disk.
 ///
 ///     const auto room = pool_layout::within(host_tier_shape(model), cache_scope::shared, 8 * gib).value();
-///     const auto tier = host_tier<file_expert_source, pager<lfu>>::create(model, pager<lfu>({.layout = room}), disk, layouts);
+///     const auto tier = host_tier<file_expert_source, pager<lfu>>::create(
+///         model, pager<lfu>({.layout = room}), disk, layouts);
 ///     host_backend backend(**tier, bank, {.threads = 4});
 ///
-/// Several experts are read at once if several threads ask; who asks for one that is being read waits for it. Where
-/// every slot is being read from, and where the admission policy refuses an expert, its bytes go by the tier.
-/// Threads: safe, if the disk's reads are. No allocation after construction.
+/// Several threads read several experts in parallel; a thread that needs an expert that is being read waits for it. If
+/// every slot is being read from, or if admission refuses the expert, its bytes bypass the tier. Threads: safe if the
+/// disk's reads are. No allocation after construction.
 template <expert_reader Disk, class Pager>
 class host_tier {
  public:
-  /// `disk` outlives the tier; `decisions` are of host_tier_shape(model).
-  /// Errors: a pager of another shape; those of host_slot_bank::create.
+  /// Pre: `disk` outlives the tier; `decisions` has the shape host_tier_shape(model). Errors: a pager of another
+  /// shape; those of host_slot_bank::create.
   static result<std::unique_ptr<host_tier>> create(const geometry& model, Pager decisions,
                                                    const Disk& disk,
                                                    const std::vector<expert_layout>& layouts) {
@@ -75,12 +77,12 @@ class host_tier {
   host_tier(const host_tier&) = delete;
   host_tier& operator=(const host_tier&) = delete;
 
-  /// Sizes as of an expert_reader.
+  /// Sizes as defined by expert_reader.
   [[nodiscard]] std::span<const std::uint64_t> sizes(expert_key key,
                                                      precision_id precision) const noexcept {
     return disk_.sizes(key, precision);
   }
-  /// Reads as an expert_reader. A read that fails leaves nothing of its expert in the tier.
+  /// Reads as defined by expert_reader. A failed read keeps nothing of its expert in the tier.
   [[nodiscard]] bool read(expert_key key, precision_id precision, std::size_t tensor,
                           std::uint64_t at, std::span<std::byte> to) const noexcept {
     const auto found = hold(key, precision, tensor == 0 && at == 0);
@@ -91,24 +93,24 @@ class host_tier {
     unpin(found.pin);
     return true;
   }
-  /// Forgets the expert at every precision, after the disk has, if that keeps bytes. Waits for the expert's reads
-  /// that are under way. A read that begins after the call finds the bytes that the disk has then.
+  /// Drops the expert at every precision, first from the disk's own cache if it has one. Waits for running reads of
+  /// the expert. Reads that begin after the call return the disk's current bytes.
   void invalidate(expert_key key) const noexcept {
     detail::invalidate_in(disk_, key);
     forget(key);
   }
-  /// Forgets all experts of the layer, each as by its key.
+  /// Drops all experts of the layer, one by one.
   void invalidate(layer_id layer) const noexcept {
     detail::invalidate_in(disk_, layer);
     for (const auto e : each<expert_id>(pager_.shape().experts)) forget({layer, e});
   }
 
-  /// An access is an expert that somebody began to read.
+  /// Statistics of the tier's pager. An access is an expert that a caller began to read.
   [[nodiscard]] pager_stats stats() const {
     const std::lock_guard lock(mutex_);
     return pager_.stats();
   }
-  /// Reads that went by the tier, parts of experts counted one by one.
+  /// Number of reads that bypassed the tier. Each part of an expert counts once.
   [[nodiscard]] std::uint64_t passed_by() const noexcept {
     const std::lock_guard lock(mutex_);
     return passed_by_;
@@ -128,8 +130,8 @@ class host_tier {
     slot_pin pin{};
   };
 
-  /// Finds the expert or reads it, and keeps it in its slot until the pin is given back. `begins`: the first part of
-  /// it is wanted, which is an access; the other parts belong to the same one, and go by where it has gone by.
+  /// Finds the expert or reads it, and pins its slot. `begins`: this is the expert's first part, which counts as an
+  /// access. Its other parts belong to the same access, and bypass the tier if the first part did.
   holding hold(expert_key key, precision_id precision, bool begins) const noexcept {
     const auto inner = inner_key(key, precision);
     std::unique_lock lock(mutex_);
@@ -143,7 +145,7 @@ class host_tier {
       fill_slot(lock, key, precision, pin);
     else
       arrived_.wait(lock, [&] { return being_read_[index_of(slot)] == 0; });
-    // Another reader's copy may have failed meanwhile, and been begun again: that one is not pinned.
+    // Another reader's copy may have failed and restarted meanwhile; the pin does not cover the new copy.
     if (pager_.locate(inner) == slot && pager_.slot(slot).generation == pin.generation)
       return {outcome::held, pin};
     unpin(pin);
@@ -152,12 +154,12 @@ class host_tier {
   [[nodiscard]] expert_key inner_key(expert_key key, precision_id precision) const noexcept {
     return {layer_id{number(precision) * layers_ + number(key.layer)}, key.expert};
   }
-  /// Pre: the lock is held.
+  /// Pre: the caller holds the lock.
   void unpin(slot_pin pin) const noexcept {
     pager_.unpin(pin);
     unpinned_.notify_all();
   }
-  /// A pinned slot is busy: its bytes are being read from the disk, or into a slot above.
+  /// Waits while a slot is pinned (busy): its bytes are being read from disk or copied to a slot above.
   void forget(expert_key key) const noexcept {
     const auto precisions = pager_.shape().layers / layers_;
     std::unique_lock lock(mutex_);
@@ -166,7 +168,8 @@ class host_tier {
         return pager_.invalidate(inner_key(key, static_cast<precision_id>(p))) != status::busy;
       });
   }
-  /// An access. Returns its slot, or none where it goes by; the plan has a fill if its bytes are to be read.
+  /// Counts an access. Returns the slot, or no_slot if the expert bypasses the tier. The plan has a fill if the bytes
+  /// must be read.
   slot_id visit(expert_key inner, layer_id layer) const noexcept {
     if (layer <= last_layer_) ++step_;
     last_layer_ = layer;
@@ -176,7 +179,7 @@ class host_tier {
     const auto slot = plan_.slots().front();
     return pager_.commit(plan_) == status::ok ? slot : no_slot;
   }
-  /// Reads without the lock: the slot is pinned, and who else wants it waits.
+  /// Reads without the lock: the slot is pinned, and other readers of it wait.
   void fill_slot(std::unique_lock<std::mutex>& lock, expert_key key, precision_id precision,
                  slot_pin pin) const noexcept {
     being_read_[index_of(pin.slot)] = 1;
@@ -198,7 +201,7 @@ class host_tier {
     return true;
   }
 
-  std::int32_t layers_;  ///< of the model
+  std::int32_t layers_;  ///< layers of the model
   const Disk& disk_;
   host_slot_bank bank_;
   mutable std::mutex mutex_;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Counters of a cache as text that Prometheus reads (exposition format 0.0.4).
+/// Writes cache counters as Prometheus text (exposition format 0.0.4).
 ///
 /// Every field of pager_stats is a counter: `hits` is `hotset_hits_total`, `bytes_filled` is
-/// `hotset_filled_bytes_total`. Counts by request class and by layer are families of their own
-/// (`hotset_hits_by_kind_total{kind="decode"}`, `hotset_hits_by_layer_total{layer="3"}`), so that the sum
-/// over a family counts nothing twice. All of this allocates: it belongs beside the hot path.
+/// `hotset_filled_bytes_total`. Counts by request class and by layer are separate families
+/// (`hotset_hits_by_kind_total{kind="decode"}`, `hotset_hits_by_layer_total{layer="3"}`), so the sum over a family
+/// counts each event once. These functions allocate; do not call them on the hot path.
 
 #include <algorithm>
 #include <array>
@@ -25,13 +25,13 @@
 
 namespace hotset {
 
-/// Name and value of a label. Pre: the name is [a-zA-Z_][a-zA-Z0-9_]*, does not begin with two underscores, and is
-/// neither kind nor layer; no name is given twice.
+/// Name and value of a label. Pre: the name matches [a-zA-Z_][a-zA-Z0-9_]*, does not begin with two underscores, is
+/// neither kind nor layer, and is unique.
 using prometheus_label = std::pair<std::string_view, std::string_view>;
 
 namespace detail {
 
-/// A field that is the counter `hotset_<name>_total`.
+/// A field that becomes the counter `hotset_<name>_total`.
 template <class Stats>
 struct prometheus_counter {
   std::string_view name;
@@ -46,7 +46,7 @@ inline constexpr auto pager_counters = [] {
       {"accesses", "Distinct experts of visits.", &s::accesses},
       {"hits", "Accesses to experts that were resident before the visit.", &s::hits},
       {"prefetch_hits", "Hits that were the first use of a prefetched expert.", &s::prefetch_hits},
-      {"misses", "Accesses that were no hits.", &s::misses},
+      {"misses", "Accesses that were not hits.", &s::misses},
       {"compulsory_misses", "Misses that were the first use of an expert.", &s::compulsory_misses},
       {"collision_misses",
        "Misses of experts that were evicted earlier in the same step, or before the use that they "
@@ -55,32 +55,33 @@ inline constexpr auto pager_counters = [] {
       {"precision_misses", "Misses of experts that were resident at too low a precision.",
        &s::precision_misses},
       {"bypasses", "Misses that were refused a slot.", &s::bypasses},
-      {"dropped_misses", "Misses that a policy left out.", &s::dropped_misses},
-      {"substituted_misses", "Misses that other experts stood in for.", &s::substituted_misses},
+      {"dropped_misses", "Misses that a policy dropped.", &s::dropped_misses},
+      {"substituted_misses", "Misses served by substitute experts.", &s::substituted_misses},
       {"fills", "Copies on demand.", &s::fills},
       {"speculative_fills", "Copies of prefetches.", &s::speculative_fills},
-      {"late_prefetches", "Prefetch hits whose copy was still on its way.", &s::late_prefetches},
+      {"late_prefetches", "Prefetch hits whose copy had not arrived.", &s::late_prefetches},
       {"wasted_prefetches", "Prefetched experts that lost their slot before a use.",
        &s::wasted_prefetches},
-      {"cancelled_prefetches", "Prefetches taken back before a byte of them moved.",
+      {"cancelled_prefetches", "Prefetches cancelled before any byte moved.",
        &s::cancelled_prefetches},
-      {"refused_prefetches", "Prefetches for which there was no slot to take.",
+      {"refused_prefetches", "Prefetch requests refused because no slot was available.",
        &s::refused_prefetches},
       {"evictions", "Experts that lost their slot.", &s::evictions},
-      {"pre_evictions", "Of them, ahead of a visit.", &s::pre_evictions},
-      {"filled_bytes", "Bytes copied: on demand, prefetched and warm.", &s::bytes_filled},
+      {"pre_evictions", "Experts evicted ahead of a visit.", &s::pre_evictions},
+      {"filled_bytes", "Bytes copied on demand, for prefetches and for warm starts.",
+       &s::bytes_filled},
       {"demand_bytes", "Bytes copied on demand.", &s::bytes_demand},
-      {"refetched_bytes", "Bytes copied on demand of experts that were evicted too early.",
+      {"refetched_bytes", "Bytes copied on demand for experts that were evicted too early.",
        &s::bytes_refetched},
       {"warm_bytes", "Bytes copied to fill a cache before its first use.", &s::bytes_warm},
-      {"prefetched_bytes", "Bytes of prefetches that were begun.", &s::bytes_prefetched},
+      {"prefetched_bytes", "Bytes of prefetches that were started.", &s::bytes_prefetched},
       {"prefetch_used_bytes", "Bytes of prefetches that were used.", &s::bytes_prefetch_used},
       {"prefetch_wasted_bytes", "Bytes of prefetches that lost their slot before a use.",
        &s::bytes_prefetch_wasted},
-      {"prefetch_cancelled_bytes", "Bytes of prefetches that were taken back.",
+      {"prefetch_cancelled_bytes", "Bytes of prefetches that were cancelled.",
        &s::bytes_prefetch_cancelled},
       {"failed_fills", "Copies that failed.", &s::failed_fills},
-      {"ignored_ids", "Routed ids that named no expert.", &s::ignored_ids},
+      {"ignored_ids", "Routed ids that match no expert.", &s::ignored_ids},
       {"split_visits", "Visits that needed more than one group.", &s::split_visits},
       {"groups", "Groups of split visits.", &s::groups},
       {"steps", "Forward passes.", &s::steps},
@@ -91,15 +92,15 @@ inline constexpr auto pager_counters = [] {
 inline constexpr auto queue_counters = [] {
   using s = prefetch_queue_stats;
   return std::to_array<prometheus_counter<s>>({
-      {"queue_added", "Prefetch requests that came to the queue.", &s::added},
-      {"queue_repeated", "Prefetch requests of experts that waited already.", &s::repeated},
+      {"queue_added", "Prefetch requests added to the queue.", &s::added},
+      {"queue_repeated", "Prefetch requests for experts already in the queue.", &s::repeated},
       {"queue_issued", "Prefetch requests that were copied, or found resident.", &s::issued},
-      {"queue_expired", "Prefetch requests whose visit came first.", &s::expired},
-      {"queue_displaced", "Prefetch requests that a full queue lost.", &s::displaced},
+      {"queue_expired", "Prefetch requests that expired: their visit came first.", &s::expired},
+      {"queue_displaced", "Prefetch requests dropped from a full queue.", &s::displaced},
   });
 }();
 
-/// Each name may stand, and stands once.
+/// True if every label name is valid and unique.
 [[nodiscard]] inline bool are_prometheus_labels(
     std::initializer_list<prometheus_label> labels) noexcept {
   const auto fits = [](char c) {
@@ -113,20 +114,20 @@ inline constexpr auto queue_counters = [] {
   });
 }
 
-/// Writes families one after the other; every sample has the labels of the page.
+/// Writes families in sequence; every sample has the labels of the page.
 class prometheus_page {
  public:
   explicit prometheus_page(std::initializer_list<prometheus_label> labels) {
     HOTSET_ASSERT(are_prometheus_labels(labels));
     for (const auto& [name, value] : labels) append_label(labels_, name, value);
   }
-  /// The samples that follow are of this family, whose name begins with hotset_.
+  /// Begins a family. Following samples belong to it; its name begins with hotset_.
   void begin(std::string_view name, std::string_view help, std::string_view type = "counter") {
     family_ = "hotset_" + std::string(name) + (type == "counter" ? "_total" : "");
     text.append("# HELP ").append(family_).append(" ").append(help);
     text.append("\n# TYPE ").append(family_).append(" ").append(type).append("\n");
   }
-  /// `name`, `value`: a label beside those of the page, if any.
+  /// Writes one sample. `name`, `value`: an additional label, if not empty.
   void sample(std::uint64_t count, std::string_view name = {}, std::string_view value = {}) {
     auto labels = labels_;
     if (!name.empty()) append_label(labels, name, value);
@@ -163,7 +164,7 @@ class prometheus_page {
   std::string text;
 
  private:
-  /// `name="value"`, separated by commas, without braces.
+  /// Appends `name="value"`, separated by commas, without braces.
   static void append_label(std::string& out, std::string_view name, std::string_view value) {
     if (!out.empty()) out += ',';
     out.append(name).append("=\"");
@@ -180,15 +181,15 @@ class prometheus_page {
 
 }  // namespace detail
 
-/// The counters of a pager as text, with the same labels on each sample.
+/// Returns the counters of a pager as text. Each sample has the given labels.
 [[nodiscard]] inline std::string prometheus_text(
     const pager_stats& stats, std::initializer_list<prometheus_label> labels = {}) {
   detail::prometheus_page page(labels);
   page.add(stats);
   return page.text;
 }
-/// The counters of a running slot_cache as text: those of its pager and of its queue. Threads: as of any other call of the
-/// cache.
+/// Returns the counters of a running slot_cache as text: those of its pager and its queue. Threads: as any other call
+/// of the cache.
 template <class Cache>
   requires requires(const Cache& cache) {
     { cache.stats() } -> std::convertible_to<pager_stats>;
@@ -199,7 +200,7 @@ template <class Cache>
   detail::prometheus_page page(labels);
   page.add(cache.stats());
   page.counters(detail::queue_counters, cache.queue().stats());
-  page.begin("queue_waiting", "Prefetch requests that wait.", "gauge");
+  page.begin("queue_waiting", "Prefetch requests waiting in the queue.", "gauge");
   page.sample(cache.queue().size());
   return page.text;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Joins a pager and a transfer backend: one call per visit from routed ids to slots whose bytes are there.
+/// Joins a pager and a transfer backend: one call per visit turns routed ids into slots that hold the experts' bytes.
 
 #include <algorithm>
 #include <cstddef>
@@ -24,13 +24,13 @@
 
 namespace hotset {
 
-/// How a cache prefetches, and whom it tells of what goes wrong.
+/// Settings for prefetches, retries and log messages.
 struct slot_cache_config {
   prefetch_queue::config queue{};
-  /// Speculative copies on their way at one time; requests beyond wait. More keep a link busy between calls,
-  /// fewer leave the choice of what to evict to a later moment.
+  /// Limit on outstanding speculative copies; other requests wait. A higher limit keeps the link busy between calls. A
+  /// lower limit delays the choice of victims.
   std::size_t most_under_way = 64;
-  /// How often `serve` resolves a group at most whose copies fail at once.
+  /// Most attempts of `serve` to resolve a group whose copies fail at once.
   std::int32_t attempts = 1;
   log_sink log{};
 
@@ -42,17 +42,19 @@ struct slot_cache_config {
   }
 };
 
-/// Threads: compatible; one thread at a time, and one stream for all calls: readers and copies are ordered by it.
+/// Threads: compatible. Use one thread at a time and one stream for all calls; the stream orders readers and copies.
 /// No allocation after construction.
 ///
-/// Per visit: `serve`. Engines that cannot hand their kernel over (graphs, callbacks) write it out: `resolve` -> [kernel]
-/// -> `release`; while `visit.more()`: `resolve_next` -> [kernel] -> `release`; `abandon` where that ends early.
+/// Each visit is one call of `serve`. Engines that cannot pass their kernel as a function (graphs, callbacks) call
+/// `resolve`, [kernel], `release`, and while `visit.more()`: `resolve_next`, [kernel], `release`. `abandon` ends a
+/// visit early.
 template <class Pager, transfer_backend Backend>
 class slot_cache {
  public:
   using stream_type = typename Backend::stream_type;
 
-  /// `backend` outlives the cache. Errors: those of `setup`; a backend whose slots are not those of the pager's layout.
+  /// Pre: `backend` outlives the cache. Errors: those of `setup`; a backend whose slots differ from the pager's
+  /// layout.
   static result<std::unique_ptr<slot_cache>> create(Pager decisions, Backend& backend,
                                                     const slot_cache_config& setup = {}) {
     if (auto bad = check(decisions, backend, setup)) return *std::move(bad);
@@ -60,7 +62,7 @@ class slot_cache {
         new slot_cache(checked{}, std::move(decisions), backend, setup));
   }
 #if HOTSET_EXCEPTIONS
-  /// `create` with exceptions. Errors: throws invalid_config.
+  /// Same as `create`. Errors: throws invalid_config.
   slot_cache(Pager decisions, Backend& backend, const slot_cache_config& setup = {})
       : slot_cache((require_valid(check(decisions, backend, setup)), checked{}),
                    std::move(decisions), backend, setup) {}
@@ -76,11 +78,11 @@ class slot_cache {
 
   [[nodiscard]] cache_visit make_visit() const { return cache_visit(pager_.make_plan()); }
 
-  /// A whole visit: for each group, in order, starts its copies, makes `stream` wait for them, calls use(group), which
-  /// enqueues what reads the slots, and keeps them until that has run. `use` returns nothing, or a status; any but ok ends
-  /// the visit, and so does what it throws: groups that are left are abandoned.
-  /// `use` may call `prefetch`, and must not call anything of the cache that takes `visit`.
-  /// Errors: those of `resolve` and `resolve_next`, and what `use` returned; then some groups may have been served.
+  /// Serves a whole visit. For each group in order: starts its copies, makes `stream` wait for them, calls use(group),
+  /// and keeps its slots until the work that `use` enqueued has read them. `use` returns nothing or a status. A status
+  /// other than ok, or an exception, ends the visit and abandons the remaining groups.
+  /// `use` may call `prefetch`. It must not call functions of the cache that take `visit`.
+  /// Errors: those of `resolve` and `resolve_next`, and the status of `use`; some groups may have been served.
   template <class Use>
   status serve(const routing_view& view, stream_type& stream, cache_visit& visit, Use&& use) {
     if (visit.is_open()) return status::busy;
@@ -98,22 +100,22 @@ class slot_cache {
   }
 
   /// Plans the visit, starts its copies, and makes `stream` wait for them. On ok, `visit.plan()` names a slot for
-  /// every expert that did not stay on the host, and those slots are kept until `release`.
-  /// Errors: those of pager::plan; fill_failed (nothing of the visit is pinned; slots whose copy had started are
-  /// free, every other key is where it was), busy (`visit` was not released).
+  /// every expert that does not stay on the host, and these slots are pinned until `release`.
+  /// Errors: those of pager::plan; fill_failed (the visit pins nothing; slots whose copy had started are free, other
+  /// keys are unchanged), busy (`visit` was not released).
   status resolve(const routing_view& view, stream_type& stream, cache_visit& visit) noexcept {
     if (visit.is_open()) return status::busy;
     if (const auto lost = settle(); lost != status::ok) return lost;
     return plan_and_carry_out(stream, visit, [&] { return pager_.plan(view, visit.plan_); });
   }
-  /// The next group of a split visit. Pre: the group before was released.
-  /// Errors: busy (it was not); no_plan (`visit` has no group left, or was abandoned); fill_failed, as `resolve`: the same
-  /// group may be tried again.
+  /// Plans the next group of a split visit, like `resolve`. Pre: the previous group was released.
+  /// Errors: busy (it was not released); no_plan (`visit` has no group left, or was abandoned); fill_failed, as
+  /// `resolve`: the group may be tried again.
   status resolve_next(stream_type& stream, cache_visit& visit) noexcept {
     if (visit.is_open()) return status::busy;
     return plan_and_carry_out(stream, visit, [&] { return pager_.plan_next(visit.plan_); });
   }
-  /// Call when the kernel that reads the visit's slots is enqueued: copies into them wait for it.
+  /// Call after the kernel that reads the visit's slots is enqueued. Copies into these slots wait for that kernel.
   void release(cache_visit& visit, stream_type& stream) noexcept {
     if (!visit.is_open()) return;
     const auto reader = backend_.record(stream);
@@ -122,7 +124,7 @@ class slot_cache {
     visit.ends_.is_open = false;
     if (!pager_.is_unfinished(visit.plan_)) visit.ends_.run = nullptr;
   }
-  /// Ends a visit early: releases what it keeps, and gives up its groups that are left. Does nothing to one that has ended.
+  /// Ends a visit early: releases its slots and abandons its remaining groups. Does nothing if the visit has ended.
   void abandon(cache_visit& visit, stream_type& stream) noexcept {
     release(visit, stream);
     if (!pager_.is_unfinished(visit.plan_)) return;
@@ -130,11 +132,11 @@ class slot_cache {
     visit.ends_.run = nullptr;
   }
 
-  /// Takes in what a prefetcher asks for after the visit of `context`, best first, and starts copies as far as
-  /// slots and link allow. What must wait is tried again by every later visit, until its own comes. Between the groups
-  /// of a split visit its slots are not to be had.
-  /// `expected`: the forecast that the requests were made of, for the `predicted` guard.
-  /// Errors: fill_failed, of an earlier copy, as `settle`. A copy that cannot be started is no error.
+  /// Queues a prefetcher's requests after the visit of `context`, best first, and starts copies as far as slots and
+  /// link allow. Waiting requests are retried at every later visit until their own visit comes. Between the groups of
+  /// a split visit, its slots are not available.
+  /// `expected`: the forecast from which the requests were made, for the `predicted` guard.
+  /// Errors: fill_failed for an earlier copy, see `settle`. A copy that cannot be started is not an error.
   status prefetch(const visit_context& context, std::span<const prefetch_request> requests,
                   stream_type& stream, const forecast& expected = {}) noexcept {
     if (const auto lost = settle(); lost != status::ok) return lost;
@@ -143,23 +145,24 @@ class slot_cache {
     queue_.advance(context.step, context.layer);
     for (const auto& request : requests) queue_.add(request);
     if (displaced == 0 && queue_.stats().displaced != 0)
-      log_(log_level::warning, "the queue of prefetches is full: the last ones in it are not made");
-    // Before a victim is chosen for any request, the policy knows which residents were asked for.
+      log_(log_level::warning, "the prefetch queue is full: its last requests are dropped");
+    // First pass: the policy must know all requested residents before it chooses a victim.
     plan_waiting(context, stream, 0);
     plan_waiting(context, stream, most_under_way_);
     return status::ok;
   }
-  /// A step begins: policies that go by requests hear of its tokens. Pre: view.layer == before_layers.
+  /// Begins a step: policies that use routed tokens receive `view`. Pre: view.layer == before_layers.
   void open_step(const routing_view& view) noexcept { pager_.open_step(view); }
-  /// Ahead of the visit of `context`, evicts until so many slots of its layer's pool are free, as pager::pre_evict.
+  /// Evicts ahead of the visit of `context` until `slots` slots of its layer's pool are free, see pager::pre_evict.
   std::size_t pre_evict(visit_context context, std::size_t slots,
                         std::span<const slot_id> spared) noexcept {
     context.pool = pager_.layout().pool_of_layer(context.layer);
     return pager_.pre_evict(context, slots, spared, [](slot_id, expert_key) {});
   }
-  /// Fills free slots with `keys`, least wanted first, and waits for them. A copy that fails leaves its slot free.
-  /// Errors: visit_unfinished; fill_failed, the backend did not take a copy or, as `settle`, an
-  /// earlier one is lost: call again.
+  /// Fills free slots with `keys` in the given order, least wanted first, and waits for the copies. A failed copy
+  /// leaves its slot free.
+  /// Errors: visit_unfinished; fill_failed if the backend refused a copy or an earlier copy failed (see `settle`):
+  /// call again.
   status warm(std::span<const expert_key> keys, stream_type& stream) noexcept {
     while (!keys.empty()) {
       make_room();
@@ -173,10 +176,10 @@ class slot_cache {
     return status::ok;
   }
 
-  /// Waits for copies that read the host bytes, then forgets the key or the layer, here and in what caches below: the
-  /// backend's source, a host_tier. Call before the bytes change or go away.
-  /// Errors: those of pager::invalidate, then nothing is forgotten and a loss is left to the next call; fill_failed, as
-  /// `settle`: what was named is forgotten.
+  /// Waits for copies that read host bytes, then drops the key or the layer from this cache and from caches below it:
+  /// the backend's source, a host_tier. Call it before the bytes change or are freed.
+  /// Errors: those of pager::invalidate: then nothing is dropped, and the next call reports a failed copy;
+  /// fill_failed, see `settle`: the key or layer was dropped.
   template <class KeyOrLayer>
   status invalidate(KeyOrLayer what) noexcept {
     queue_.forget(what);
@@ -186,16 +189,17 @@ class slot_cache {
     detail::invalidate_in(backend_, what);
     return tell_of_loss();
   }
-  /// Waits for all copies, then as pager::set_quota. Errors: its own; fill_failed, as `settle`: no quota has changed.
+  /// Waits for all copies, then calls pager::set_quota. Errors: those of set_quota; fill_failed, see `settle`: no
+  /// quota has changed.
   status set_quota(layer_id layer, std::int32_t slots) noexcept {
     wait_for_copies();
     if (const auto lost = settle(); lost != status::ok) return lost;
     return pager_.set_quota(layer, slots);
   }
 
-  /// Gathers residents in the first slots of each size class, as pager::compact; moved(from, to) copies the bytes, and
-  /// has done so when it returns. Device work that reads slots must have ended.
-  /// Errors: as `settle`; busy (a visit is open). Not for the hot path.
+  /// Moves residents to the first slots of each size class, see pager::compact. moved(from, to) copies the bytes
+  /// before it returns. Pre: device work that reads slots has ended. Not for the hot path.
+  /// Errors: as `settle`; busy (a visit is open).
   template <class Moved>
   status compact(Moved moved) {
     wait_for_copies();
@@ -205,14 +209,14 @@ class slot_cache {
     return status::ok;
   }
 
-  /// Waits for all copies that were started; what waits in the queue stays there.
-  /// Errors: as `settle`.
+  /// Waits for all started copies. Queued requests stay queued. Errors: as `settle`.
   status drain() noexcept {
     wait_for_copies();
     return settle();
   }
-  /// Takes in the copies that have arrived or failed since the last call; every other call does it too.
-  /// Errors, told once, by the first call that can: fill_failed, a copy failed that a visit may have read: redo the step.
+  /// Processes copies that have arrived or failed since the last call. Every other call does this too.
+  /// Errors, reported once, by the first call that can: fill_failed if a copy failed that a visit may have read:
+  /// repeat the step.
   status settle() noexcept {
     if (!underway_.empty()) take_in_settled();
     return tell_of_loss();
@@ -221,12 +225,12 @@ class slot_cache {
   [[nodiscard]] std::span<const slot_id> row(layer_id layer) const noexcept {
     return pager_.row(layer);
   }
-  /// Changes when the row does; of a row that never changed it is 0.
+  /// Version of the row; changes with the row, and 0 if the row never changed.
   [[nodiscard]] std::uint64_t row_version(layer_id layer) const noexcept {
     return pager_.row_version(layer);
   }
   [[nodiscard]] pager_stats stats() const { return pager_.stats(); }
-  /// Prefetches that wait, and what became of the others.
+  /// The queue of waiting prefetches, and its statistics.
   [[nodiscard]] const prefetch_queue& queue() const noexcept { return queue_; }
   [[nodiscard]] Pager& pager() noexcept { return pager_; }
   [[nodiscard]] const Pager& pager() const noexcept { return pager_; }
@@ -284,8 +288,9 @@ class slot_cache {
     while (planned == status::ok && !fence_late(stream, visit.plan_)) planned = plan();
     return planned == status::ok ? carry_out(stream, visit) : planned;
   }
-  /// Beside what other visits read, copies on their way may leave a visit too few slots: ends the last one in a pool of
-  /// the visit, those that the visit uses itself after all others. Returns false if there is none.
+  /// Outstanding copies and slots read by other visits may leave a visit too few slots. Cancels the last outstanding
+  /// copy in a pool of the visit, or waits for it; copies that the visit uses come last. Returns false if there is
+  /// none.
   [[gnu::noinline]] bool end_speculation(const visit_plan& plan) noexcept {
     const auto& layout = pager_.layout();
     const auto is_of_visit = [&](const copy_underway& copy) {
@@ -306,7 +311,7 @@ class slot_cache {
     take_in_settled();
     return true;
   }
-  /// Before a plan is committed: a hit whose speculative copy is late is fenced; one whose copy failed is dropped.
+  /// Before the commit: fences a hit whose speculative copy is late, and drops a hit whose copy failed.
   bool fence_late(stream_type& stream, visit_plan& plan) noexcept {
     for (const auto slot : plan.slots()) {
       if (slot == no_slot || pager_.slot(slot).state != slot_state::filling) continue;
@@ -318,10 +323,10 @@ class slot_cache {
       const auto generation = pager_.slot(slot).generation;
       (void)pager_.abort(plan);
       pager_.failed(slot, generation);
-      pager_.wait_before_fill(slot, batch);  // a fence may fail while the copy is under way
+      pager_.wait_before_fill(slot, batch);  // a fence may fail while the copy is still running
       for (auto& copy : underway_)
         if (copy.batch == batch && copy.slot == slot)
-          copy.slot = no_slot;  // dealt with: no visit has read it
+          copy.slot = no_slot;  // handled: no visit has read it
       return false;
     }
     return true;
@@ -334,7 +339,7 @@ class slot_cache {
       sent = backend_.submit(plan.fills(), stream, urgency::now);
       if (sent.accepted != plan.fills().size() || backend_.fence(stream, sent.id) != status::ok ||
           backend_.poll(sent.id) ==
-              transfer_state::failed)  // a stream of its own is not told of it
+              transfer_state::failed)  // fence() does not report failures of a separate copy stream
         return give_up(plan, sent);
     }
     if (const auto done = pager_.commit(plan); done != status::ok) return done;
@@ -347,14 +352,14 @@ class slot_cache {
       plan_waiting(plan.context(), stream, most_under_way_);
     return status::ok;
   }
-  /// Whether the copy's slot still waits for it.
+  /// True if the copy's slot still waits for it.
   [[nodiscard]] bool is_awaited(const copy_underway& copy) const noexcept {
     if (copy.slot == no_slot) return false;
     const auto& entry = pager_.slot(copy.slot);
     return entry.generation == copy.generation && entry.state == slot_state::filling;
   }
-  /// Cancels prefetches for the visit that it does not use: they are too late. Cancelled before the visit's own copies
-  /// are waited for: a thread that moves bytes would begin it as soon as they are done.
+  /// Cancels prefetches for this visit that it does not use: they are too late. Cancels them before waiting for the
+  /// visit's own copies, because a copy thread would start them as soon as these are done.
   void visit_has_come(const visit_plan& plan) noexcept {
     const auto& context = plan.context();
     queue_.expire(context.step, context.layer);
@@ -368,7 +373,7 @@ class slot_cache {
       copy.slot = no_slot;
     }
   }
-  /// Later copies into a slot whose bytes may still be moving start after those have stopped.
+  /// Makes later copies into a slot wait until the refused copies have stopped writing to it.
   status give_up(visit_plan& plan, const submission& sent) noexcept {
     for (std::size_t i = 0; i < plan.fills().size(); ++i) {
       started_[i] = i < sent.accepted ? 1 : 0;
@@ -380,13 +385,13 @@ class slot_cache {
     return status::fill_failed;
   }
 
-  /// Tries each waiting request once, as long as at most `most` speculative copies are on their way. Every copy has a
-  /// ticket of its own, so that each can be taken back.
+  /// Tries each waiting request once while at most `most` speculative copies are outstanding. Each copy has its own
+  /// ticket, so each can be cancelled.
   void plan_waiting(const visit_context& context, stream_type& stream, std::size_t most) noexcept {
     auto& plan = prefetch_plan_;
     for (std::size_t first = 0; first < queue_.size();) {
       make_room();
-      // An expert of an open visit may be lost just now. Its slots are free, and their readers are not known yet.
+      // An expert of an open visit may have been lost. Its slots are free, but their readers are not known yet.
       if (lost_ != status::ok) return;
       const auto batch = queue_.requests().subspan(
           first, std::min(prefetch_plan_.capacity(), queue_.size() - first));
@@ -407,7 +412,7 @@ class slot_cache {
       if (refused) return;  // the backend's queue is full
     }
   }
-  /// Returns how many copies the backend has taken.
+  /// Returns how many copies the backend accepted.
   std::size_t submit_each(const visit_plan& plan, stream_type& stream) noexcept {
     for (std::size_t i = 0; i < plan.fills().size(); ++i) {
       const auto sent = backend_.submit(plan.fills().subspan(i, 1), stream, urgency::soon);
@@ -433,7 +438,7 @@ class slot_cache {
   void remember(const visit_plan& plan, ticket batch) noexcept {
     for (const auto& f : plan.fills()) underway_.watch({batch, f.slot, f.generation, false, 0});
   }
-  /// Before anything is planned, for a copy that ends badly takes its slot out of the map.
+  /// Call before planning: a failed copy removes its slot from the map.
   void make_room() noexcept {
     while (underway_.size() > pager_.layout().slots() * 2) {
       underway_.wait_for_first(backend_);
@@ -458,7 +463,7 @@ class slot_cache {
   log_sink log_;
   visit_plan prefetch_plan_;
   std::vector<std::uint8_t> started_;
-  per_slot<ticket> fill_ticket_;  ///< by slot: batch of its speculative copy
+  per_slot<ticket> fill_ticket_;  ///< ticket of the slot's speculative copy
   copies_underway underway_;
   status lost_ = status::ok;
 };
