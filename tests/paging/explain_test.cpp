@@ -42,7 +42,7 @@ TEST(explain_visit, names_the_array_its_numbers_and_what_is_accepted) {
   EXPECT_EQ(explain({0_layer, std::vector<std::int32_t>(8)}),
             "experts: 8 ids, accepted: at most 6 (max_tokens_per_visit 3 * top_k 2)");
   EXPECT_EQ(explain({0_layer, {0, 1, 2}}),
-            "experts: 3 ids, accepted: multiples of top_k = 2; fill up with -1");
+            "experts: 3 ids, accepted: multiples of top_k = 2; pad with -1");
   EXPECT_EQ(explain({0_layer, {0, 1}, {0.5F}}),
             "weights: 1 numbers, accepted: 2, one per id, or none");
   EXPECT_EQ(explain({0_layer, {0, 1, -1, 16}}), "experts[3] = 16, accepted: 0..15, or -1 for none");

@@ -327,14 +327,16 @@ TEST_F(pager_miss, a_policy_that_cannot_work_is_refused_by_name) {
   const auto flat =
       decided::create({.layout = pool_layout::shared(two, 4).value(), .miss = {&script}});
   ASSERT_FALSE(flat.has_value());
-  EXPECT_EQ(flat.error().message,
-            "a layout of 1 precisions for experts of 2, accepted: pools for each");
+  EXPECT_EQ(
+      flat.error().message,
+      "the layout has 1 precisions and the experts have 2, accepted: pools for each precision");
   const std::vector<std::int64_t> slots{2, 2};
   const auto ladder =
       pager<lru>::create({.layout = pool_layout::shared_by_precision(two, slots).value()});
   ASSERT_FALSE(ladder.has_value());
-  EXPECT_EQ(ladder.error().message,
-            "a layout of 2 precisions for a policy that fetches everything, accepted: 1");
+  EXPECT_EQ(
+      ladder.error().message,
+      "the layout has 2 precisions and the miss policy fetches everything, accepted: 1 precision");
 }
 
 TEST_F(pager_miss, is_exact_only_if_the_policy_is) {

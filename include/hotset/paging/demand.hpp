@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Gives the misses of a visit slots of its pool: free ones, then the victims that the eviction policy names. An admission
-/// policy may refuse some before.
+/// Reserves slots of a pool for the misses of a visit: free slots first, then victims of the eviction policy. An
+/// admission policy may refuse misses before.
 
 #include <algorithm>
 #include <cstddef>
@@ -19,20 +19,20 @@
 
 namespace hotset {
 
-/// What became of an attempt to give every miss a slot.
+/// Result of an attempt to reserve a slot for every miss.
 struct placement {
-  bool fits = true;  ///< then all of them have one, and nothing else has changed otherwise
-  /// If not: slots that the visit can have, those of its own residents among them.
+  bool fits = true;  ///< every miss has a slot; if false, nothing has changed
+  /// If false: the slots available to the visit, including those of its own residents.
   std::size_t room = 0;
 };
 
-/// An admission policy's part in a visit. No allocation after construction.
+/// The admission policy's part of a visit. No allocation after construction.
 class admission_round {
  public:
-  /// `most_misses`: of one visit; 0 if the policy admits everything.
+  /// `most_misses`: most misses of one visit; 0 if the policy admits everything.
   explicit admission_round(std::size_t most_misses) : uses_(most_misses), admitted_(most_misses) {}
 
-  /// Refuses misses a slot where the policy says so.
+  /// Marks the misses that the policy refuses.
   template <class HotSet>
   void refuse(HotSet& hot, visit_lookup& visit, visit_plan& plan) noexcept {
     if (hot.admits_all()) return;
@@ -48,7 +48,7 @@ class admission_round {
     visit.collect_misses(draft);
     hot.ledger.visit.bypasses = plan.host_count();
   }
-  /// Reports a committed visit's distinct experts, in the order of their last use.
+  /// Reports a committed visit's distinct experts to the policy, in order of last use.
   template <class HotSet>
   static void tell(HotSet& hot, const visit_lookup& visit, const visit_plan& plan) noexcept {
     const auto& draft = detail::draft_of(plan);
@@ -81,7 +81,7 @@ class admission_round {
   std::vector<std::uint8_t> admitted_;
 };
 
-/// Slots of one pool: that of the visit's layer at the highest precision. It has no state.
+/// Serves misses from one pool: the layer's pool at the highest precision. Stateless.
 class demand {
  public:
   /// Reserves a slot for every miss, or for none.
@@ -91,8 +91,9 @@ class demand {
     const auto free = hot.held.free_count(context.pool);
     const auto wanted = visit.misses().size();
     if (wanted <= free) return reserve(hot, visit, {}, plan);
-    // A policy's order does not depend on what else is eligible: the first victims of all, without the visit's own, are
-    // the first of the rest, and the visit need not be masked.
+    // First tries victims without masking the visit's own slots, which is cheaper. This is valid because a policy's
+    // order does not depend on the other eligible slots: without the visit's own slots, the first victims stay the
+    // first.
     const auto is_own = [&](slot_id slot) {
       const auto& key = hot.held[slot].key;
       return key.layer == context.layer && visit.contains(key.expert);

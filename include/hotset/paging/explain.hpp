@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Explains in words what a pager refuses, and what it warns of. Allocates; not for the hot path.
+/// Explains in words why a pager refuses a view, and warns of small pools. Allocates; not for the hot path.
 
 #include <cstddef>
 #include <optional>
@@ -13,9 +13,8 @@
 
 namespace hotset {
 
-/// Explains why a pager refuses a view: the array, its numbers, and what is accepted.
-/// Call it after invalid_visit or visit_too_large. Returns the first fault, or nothing if the view fits the shape.
-/// Complexity: O(ids).
+/// Explains why a pager refuses a view: the array, its numbers, and the accepted range. Call it after invalid_visit or
+/// visit_too_large. Returns the first fault, or an empty string if the view fits the shape. Complexity: O(ids).
 [[nodiscard]] inline std::string explain_visit(const routing_view& view, const geometry& shape) {
   const auto say = [](auto number) { return std::to_string(number); };
   const auto ids = view.experts.size();
@@ -29,7 +28,7 @@ namespace hotset {
            say(shape.top_k) + ")";
   if (ids % shape.ranks() != 0)
     return "experts: " + say(ids) + " ids, accepted: multiples of top_k = " + say(shape.top_k) +
-           "; fill up with -1";
+           "; pad with -1";
   if (!view.weights.empty() && view.weights.size() != ids)
     return "weights: " + say(view.weights.size()) + " numbers, accepted: " + say(ids) +
            ", one per id, or none";
@@ -41,14 +40,13 @@ namespace hotset {
 }
 
 /// Warns of a shared pool that is smaller than one token's cycle through its layers.
-/// At batch 1 a shared LRU hits exactly 0 % while S <= (L - 1) * K, if every layer is visited with K experts
-/// in each step: the cycle of one token evicts each expert just before it is needed again. Slots of all precisions
-/// count.
-/// Returns the warning with the smallest number of slots that escapes, or nothing.
+/// At batch 1 a shared LRU hits exactly 0 % while S <= (L - 1) * K, if every step visits every layer with K experts:
+/// the cycle of one token evicts each expert just before its next use. Slots of all precisions count.
+/// Returns the warning with the smallest sufficient number of slots, or nothing.
 [[nodiscard]] inline std::optional<std::string> cliff_warning(const pool_layout& layout) {
   for (std::size_t p = 0; p < layout.pools(); ++p) {
     const auto& pool = layout.at(static_cast<pool_id>(p));
-    if (pool.precision != 0) continue;  // counted beside the highest one
+    if (pool.precision != 0) continue;  // counted together with the highest precision
     std::int64_t slots = 0;
     for (std::size_t q = 0; q < layout.precisions(); ++q)
       slots += layout.at(layout.pool_of(pool.layers.front(), static_cast<precision_id>(q))).slots;

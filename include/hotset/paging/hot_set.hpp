@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The residents together with everyone who must hear of what comes and goes: the parts of a pager share one.
+/// The residents, and the policies, ledger and callback that are notified of changes. All parts of a pager share one.
 
 #include <algorithm>
 #include <cstddef>
@@ -23,17 +23,17 @@
 
 namespace hotset {
 
-/// A copy of an expert that is given up: it was evicted, outdone by a better one, invalidated, trimmed or cut off by
-/// a quota, or its transfer failed, was taken back, or was begun for a plan that was aborted.
+/// A copy of an expert that lost its slot. Causes: eviction, replacement by a better precision, invalidation, trim, a
+/// smaller quota, a failed or cancelled transfer, or an aborted plan whose copy had started.
 struct departure {
   expert_key key{};
   precision_id precision{};
   slot_id slot = no_slot;
-  ticket last_reader = no_ticket;  ///< when it has arrived nothing reads the bytes any more
+  ticket last_reader = no_ticket;  ///< after this ticket nothing reads the bytes any more
 };
 
-/// Told once for each, in the call that gives it up; at an eviction by a visit, when that is committed. It must not
-/// call the pager.
+/// Callback for engines that store bytes per expert: called once for each expert that lost its slot, in the call that
+/// causes it. For an eviction by a visit, that call is the commit. It must not call the pager.
 struct departure_sink {
   void (*tell)(void* who, const departure& of) noexcept = nullptr;  ///< null: no reports
   void* who = nullptr;
@@ -43,11 +43,11 @@ struct departure_sink {
   void operator()(const departure& of) const noexcept { tell(who, of); }
 };
 
-/// Why a slot loses its key.
+/// Cause of a slot's loss of its key.
 enum class loss : std::uint8_t {
   evicted,
-  taken_back,  ///< the copy never began
-  outdone,     ///< a better copy of the key takes its place
+  taken_back,  ///< the copy was cancelled before it began
+  outdone,     ///< replaced by a copy of a better precision
 };
 
 /// No allocation after construction.
@@ -65,7 +65,7 @@ struct hot_set {
         departed(listener),
         admits_all_(facts_of(admission).admits_all) {}
 
-  /// Victims that are evicted at a time if their number is not known beforehand.
+  /// Victims to request at a time if their number is not known in advance.
   static constexpr std::size_t most_at_once = 16;
 
   residents held;
@@ -73,29 +73,29 @@ struct hot_set {
   Admission admission;
   visit_ledger ledger;
   prefetched_slots requests;
-  std::vector<slot_id> victims;  ///< of whoever plans: good until the next choice
+  std::vector<slot_id> victims;  ///< of the plan in progress; valid until the next choice
   departure_sink departed;
-  bool speculated = false;  ///< something was prefetched and may not be settled yet
+  bool speculated = false;  ///< a prefetch was made and may still be unsettled
 
-  /// True if every miss gets a slot: the admission policy is not called.
+  /// True if every miss gets a slot, so that the admission policy is not called.
   [[nodiscard]] bool admits_all() const noexcept {
     return Admission::traits.admits_all || admits_all_;
   }
-  /// The slots that the policy would give up next in the context's pool, `count` at most: a view of `victims`.
+  /// The slots that the policy evicts next from the context's pool, at most `count`: a view of `victims`.
   [[nodiscard]] std::span<const slot_id> choose(const visit_context& context,
                                                 std::size_t count) noexcept {
     const auto out = std::span(victims).first(count);
     return out.first(eviction.select_victims(context, held.evictable(), out));
   }
 
-  /// False while nothing was prefetched: then there is nothing to settle.
+  /// False if there is no unused prefetch, outstanding copy or request to settle.
   [[nodiscard]] bool speculating() noexcept {
     if (speculated)
       speculated = held.unused_prefetches() + held.filling() != 0 || !requests.empty();
     return speculated;
   }
 
-  /// Reports that the slot is about to lose its key to all but the eviction policy.
+  /// Reports the loss of the slot's key to all parts except the eviction policy. Call it before the slot is vacated.
   void account_loss(slot_id slot, expert_key key, loss how = loss::evicted) noexcept {
     if (departed.listens()) [[unlikely]]
       departed({key, held.precision_of(slot), slot, held[slot].last_reader});
@@ -110,21 +110,21 @@ struct hot_set {
     }
     requests.forget(slot);
   }
-  /// The slot no longer holds its key; the caller decides what becomes of the slot.
+  /// Removes the key from the slot. The caller decides about the slot itself.
   void forget(slot_id slot, loss how = loss::evicted) noexcept {
     const auto key = held[slot].key;
     eviction.on_evict(slot, key);
     account_loss(slot, key, how);
     held.vacate(slot);
   }
-  /// Forgets a slot's key and gives the slot back to its pool.
+  /// Removes the key from the slot and returns the slot to its pool.
   void release(slot_id slot, loss how = loss::evicted) noexcept {
     forget(slot, how);
     held.give_back(slot);
   }
 
-  /// Evicts in policy order while more() says so, `at_once` victims by one question to the policy, never `spared`: calls
-  /// evict(slot). Returns how many; stops early when nothing more may be evicted.
+  /// Evicts in policy order while more() is true and calls evict(slot). Requests `at_once` victims at a time and skips
+  /// `spared`. Returns the number of evictions; stops early if nothing more may be evicted.
   template <class More, class Evict>
   std::size_t evict_while(const visit_context& context, std::span<const slot_id> spared,
                           std::size_t at_once, More more, Evict evict) noexcept {
@@ -137,7 +137,7 @@ struct hot_set {
     }
     return evicted;
   }
-  /// Releases all slots but no_slot. Errors: busy (one may not be evicted); then none is released.
+  /// Releases all slots, ignoring no_slot. Errors: busy (a slot may not be evicted); then none is released.
   status release_all(std::span<const slot_id> slots) noexcept {
     for (const auto slot : slots)
       if (slot != no_slot && !held.is_evictable(slot)) return status::busy;
@@ -145,7 +145,7 @@ struct hot_set {
       if (slot != no_slot) release(slot);
     return status::ok;
   }
-  /// The context's pool has `slots` from now on, fewer than before. Errors: busy; then nothing has changed.
+  /// Reduces the context's pool to `slots`. Errors: busy; then nothing has changed.
   status shrink(const visit_context& context, std::int32_t slots) noexcept {
     const auto& pool = held.pool(context.pool);
     const auto surplus = static_cast<std::size_t>(pool.capacity - slots);
@@ -157,14 +157,14 @@ struct hot_set {
     return status::ok;
   }
 
-  /// A reserved copy was not started: the victim is where it was, unless its own copy has failed meanwhile.
+  /// Undoes a reservation whose copy was not started. The victim returns, unless its own copy has failed meanwhile.
   void return_slot(const fill& f) noexcept {
     if (f.victim != no_key && held[f.slot].state == slot_state::free)
       release(f.slot);
     else
       held.give_back(f);
   }
-  /// A reserved copy may have started and was given up: what the slot held is gone, and its pins and tickets with it.
+  /// Undoes a reservation whose copy may have started. The slot's old key, pins and tickets are lost.
   void spoil_slot(const fill& f) noexcept {
     f.victim == no_key ? held.give_back(f.slot) : release(f.slot);
     if (departed.listens()) departed({f.key, f.precision, f.slot, no_ticket});

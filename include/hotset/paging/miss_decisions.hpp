@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What a miss policy makes of a visit's misses, and how they are then given slots.
+/// Applies a miss policy to the misses of a visit, and reserves slots for the rest.
 
 #include <algorithm>
 #include <cstddef>
@@ -27,9 +27,9 @@
 
 namespace hotset {
 
-/// Asks the policy before a visit is served, about absent experts and copies below the highest precision. A policy that
-/// fetches everything at the one precision there is has nothing to say: it is not asked, and nothing is kept for it.
-/// No allocation after construction.
+/// Calls the policy before a visit is served, for absent experts and copies below the highest precision. If there is
+/// one precision and the policy fetches everything, it is not called, and no memory is used for it. No allocation
+/// after construction.
 template <miss_policy Miss>
 class miss_decisions {
  public:
@@ -45,34 +45,35 @@ class miss_decisions {
         wanted_(fetches_all_ ? 0 : layout.shape().expert_count()),
         placement_(layout, asked_.size()) {}
 
-  /// Errors: as the pager's, of what a miss policy and the layout have to do with each other.
+  /// Checks that the layout has the precisions that the miss policy needs.
   static validation check(const pool_layout& layout, const typename Miss::config& setup) {
     const auto precisions = std::to_string(layout.precisions());
     if (facts_of_config<Miss>(setup).fetches_all) {
       if (layout.precisions() == 1) return std::nullopt;
-      return error{"a layout of " + precisions +
-                   " precisions for a policy that fetches everything, accepted: 1"};
+      return error{"the layout has " + precisions +
+                   " precisions and the miss policy fetches everything, accepted: 1 precision"};
     }
     if (layout.precisions() == layout.shape().precisions()) return std::nullopt;
-    return error{"a layout of " + precisions + " precisions for experts of " +
-                 std::to_string(layout.shape().precisions()) + ", accepted: pools for each"};
+    return error{"the layout has " + precisions + " precisions and the experts have " +
+                 std::to_string(layout.shape().precisions()) +
+                 ", accepted: pools for each precision"};
   }
 
   [[nodiscard]] const Miss& policy() const noexcept { return policy_; }
-  /// At which precision a prefetched copy is made.
+  /// The precision of prefetched copies.
   [[nodiscard]] precision_id prefetch_precision() noexcept {
     return std::min(policy_.prefetch_precision(), lowest());
   }
 
-  /// Asks the policy about the visit that was looked up. Afterwards `visit` and `plan` are those of what it leaves, which is
-  /// the view that is returned; it is good until the next call.
+  /// Calls the policy for the visit that was looked up. Updates `visit` and `plan` to the remaining experts and
+  /// returns their view. The view is valid until the next call.
   template <class HotSet>
   const routing_view& decide(HotSet& hot, visit_lookup& visit, const routing_view& view,
                              visit_plan& plan) noexcept {
     return fetches_all_ ? view : ask(hot, visit, view, plan);
   }
 
-  /// Gives misses slots as demand::place does, at the precisions that the policy wants.
+  /// Reserves slots for misses like demand::place, at the precisions that the policy requests.
   template <class HotSet>
   placement place(HotSet& hot, visit_lookup& visit, visit_plan& plan) noexcept {
     if constexpr (!Miss::traits.fetches_all)
@@ -81,7 +82,8 @@ class miss_decisions {
     return demand::place(hot, visit, plan);
   }
 
-  /// At the commit of a visit's first group: its left-out experts count as used, and the policy learns the weights.
+  /// Called when a visit's first group is committed: counts dropped and substituted experts as used, and passes the
+  /// weights to the policy.
   template <class Ledger>
   void settle(Ledger& ledger, const visit_plan& plan) noexcept {
     if (fetches_all_ || plan.group() != 0) return;
@@ -92,7 +94,7 @@ class miss_decisions {
 
  private:
   struct wanted {
-    std::uint32_t asked = 0;  ///< in asked_
+    std::uint32_t asked = 0;  ///< index in asked_
     precision_id precision{};
   };
   [[nodiscard]] precision_id lowest() const noexcept {
@@ -113,7 +115,7 @@ class miss_decisions {
                    std::span(decisions_).first(asked_count_));
     if (leave_out(hot.ledger.visit, ids)) {
       draft.edited = true;
-      draft.all_hits = true;  // what is left of the visit may be
+      draft.all_hits = true;  // the remaining experts may all be hits
       effective_.experts = ids;
       visit.look_up(ids, view.weights, hot.held, plan);
     }
@@ -121,7 +123,8 @@ class miss_decisions {
     carry_out(hot, visit, draft);
     return effective_;
   }
-  /// The visit's experts that are absent or held below the highest precision, into asked_. Returns false if there are none.
+  /// Collects the visit's experts that are absent or below the highest precision into asked_. Returns false if there
+  /// are none.
   bool describe(const residents& held, const visit_lookup& visit, const routing_view& view,
                 const visit_plan& plan) noexcept {
     observed_ = view.weights;
@@ -142,7 +145,7 @@ class miss_decisions {
     if (asked_count_ != 0) count_uses(view);
     return asked_count_ != 0;
   }
-  /// True if the policy was asked about the expert in this visit.
+  /// True if the policy decided about the expert in this visit.
   [[nodiscard]] bool was_asked(expert_id e) const noexcept {
     const auto at = wanted_[e].asked;
     return at < asked_count_ && asked_[at].expert == e;
@@ -159,7 +162,7 @@ class miss_decisions {
       if (!view.weights.empty()) one.weight = std::max(one.weight, view.weights[i]);
     }
   }
-  /// Takes dropped experts out of the routed ids; returns whether the ids differ from the router's.
+  /// Removes dropped experts from the routed ids. Returns whether the ids differ from the router's.
   template <class Counts>
   bool leave_out(Counts& counts, std::span<expert_id> ids) noexcept {
     for (std::size_t j = 0; j < asked_count_; ++j) {
@@ -176,9 +179,9 @@ class miss_decisions {
     }
     return counts.dropped + counts.substituted != 0;
   }
-  /// Experts that the policy leaves on the host take no slot; those that it fetches have a precision. A resident copy
-  /// that is too low for this use is a miss like others; its slot is kept until the commit of a better one. A copy
-  /// that is on its way or read by an open visit is used as it is, or not at all.
+  /// Marks experts that stay on the host, and sets the precision of fetched ones. A resident copy of too low a
+  /// precision counts as a miss; its slot is kept until a better copy is committed. A copy that is outstanding or read
+  /// by an open visit is not replaced.
   template <class HotSet>
   void carry_out(HotSet& hot, visit_lookup& visit, plan_draft& draft) noexcept {
     auto& counts = hot.ledger.visit;
@@ -203,7 +206,8 @@ class miss_decisions {
     visit.collect_misses(draft);
     counts.bypasses = draft.count.host;
   }
-  /// In a later group of a split visit, a resident expert may have lost its slot: nobody was asked about it.
+  /// Returns a default for experts that the policy did not decide about: in a later group of a split visit, a resident
+  /// expert may have lost its slot.
   [[nodiscard]] precision_placement::wish wish_of(expert_id e) const noexcept {
     if (!was_asked(e)) return {};
     const auto& want = wanted_[e];
@@ -217,7 +221,7 @@ class miss_decisions {
   std::vector<miss> asked_;
   std::size_t asked_count_ = 0;
   std::vector<miss_decision> decisions_;
-  std::vector<expert_id> left_out_;  ///< misses that were dropped or substituted
+  std::vector<expert_id> left_out_;  ///< misses that the policy dropped or substituted
   std::size_t left_out_count_ = 0;
   per_expert<wanted> wanted_;          ///< [experts]; see was_asked
   std::span<const float> observed_{};  ///< weights of the visit

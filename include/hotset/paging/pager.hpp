@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Decides, visit by visit, which experts get a slot and which slots are given up. It moves no bytes.
+/// Decides for each visit which experts get a slot and which slots are evicted. It moves no bytes.
 ///
-/// Every visit is event-atomic: distinct experts are judged against residency as it was before the visit, the
-/// whole visit is protected before a victim is chosen, and policies are told afterwards, in routed order.
+/// Every visit is event-atomic. Hits and misses of its distinct experts are decided by residency before the visit.
+/// The whole visit is protected before a victim is chosen. Policies are notified afterwards, in routed order.
 ///
-/// Life of a visit: `plan` decides and reserves; `commit` publishes and tells the policies; `abort` undoes.
-/// A visit whose experts do not fit is split: commit each group, then `plan_next` until `!plan.more()`. `serve` does all that.
-/// Parts: `visit_lookup` finds what misses, `miss_decisions` asks a miss policy, `demand` and `precision_placement` give
-/// slots, `speculation` prefetches. They share one `hot_set`: the residents and who hears of them.
+/// A visit's calls: `plan` decides and reserves; `commit` publishes and notifies the policies; `abort` undoes.
+/// A visit whose experts do not fit is split: commit each group, then call `plan_next` until `!plan.more()`.
+/// `serve` does all of this.
+/// Parts: `visit_lookup` finds the misses, `miss_decisions` calls the miss policy, `demand` and `precision_placement`
+/// reserve slots, `speculation` prefetches. They share one `hot_set`: the residents and the objects to notify.
 
 #include <algorithm>
 #include <cstddef>
@@ -44,7 +45,7 @@
 
 namespace hotset {
 
-/// Threads: compatible; one thread at a time. No allocation and no exception after construction.
+/// Threads: compatible, one thread at a time. No allocation and no exception after construction.
 template <eviction_policy Eviction, admission_policy Admission = always, miss_policy Miss = fetch>
 class pager {
  public:
@@ -59,8 +60,9 @@ class pager {
     typename Miss::config miss{};
     visit_split split = visit_split::by_token;
     prefetch_guard guard = prefetch_guard::named;
-    departure_sink departures{};  ///< hears of every copy that is given up
-    /// An id that is no expert and not -1 is invalid_visit. Otherwise it is ignored, counted, and -1 in `routed()`.
+    departure_sink departures{};  ///< callback for each copy that loses its slot
+    /// If true, an id that is neither an expert nor -1 is refused as invalid_visit. If false, it is ignored, counted,
+    /// and -1 in `routed()`.
     bool refuse_unknown_ids = HOTSET_CHECKS != 0;
   };
 
@@ -86,10 +88,12 @@ class pager {
 
   // --- visits
 
-  /// Decides a visit. On any status but ok nothing has changed.
-  /// Pre: the weights of `view` stay valid until the commit, with a split visit all arrays until its last group's.
-  /// Errors: invalid_visit, visit_too_large (explain_visit says why), no_victim, does_not_fit (visit_split::refuse),
-  /// plan_open, visit_unfinished (the last visit has groups left), invalid_argument (a plan of another shape).
+  /// Decides a visit. Any status except ok leaves everything unchanged.
+  /// Pre: the weights of `view` stay valid until the commit; in a split visit, all arrays stay valid until the last
+  /// group's commit.
+  /// Errors: invalid_visit, visit_too_large (explain_visit gives the reason), no_victim, does_not_fit
+  /// (visit_split::refuse), plan_open, visit_unfinished (the last visit has groups left), invalid_argument (a plan of
+  /// another shape).
   /// Complexity: O(routed ids + misses * the policy's victim cost).
   status plan(const routing_view& view, visit_plan& plan) noexcept {
     if (is_open()) return status::plan_open;
@@ -106,11 +110,11 @@ class pager {
     return status::ok;
   }
 
-  /// Plans the next group of the split visit that `plan` holds. Pre: the group before was committed and its slots are
-  /// unpinned; then there is room, for speculation takes none of it while groups are left.
-  /// After an error or an abort the same group may be planned again.
-  /// Errors: no_plan (`plan` holds no visit with groups left: it had its last, it was abandoned, or it was used for
-  /// something else), plan_open, invalid_argument (a plan of another shape), no_victim (more was pinned since).
+  /// Plans the next group of the split visit in `plan`. Pre: the previous group was committed and its slots are
+  /// unpinned. Then there is room, because speculation takes no slot of the visit while groups are left.
+  /// After an error or an abort, the group may be planned again.
+  /// Errors: no_plan (the visit in `plan` has no group left or was abandoned, or `plan` was reused), plan_open,
+  /// invalid_argument (a plan of another shape), no_victim (more slots were pinned since).
   status plan_next(visit_plan& plan) noexcept {
     if (is_open()) return status::plan_open;
     if (next_group_ == 0) return status::no_plan;
@@ -121,19 +125,20 @@ class pager {
     return status::ok;
   }
 
-  /// True if the visit that `plan` holds has groups left.
+  /// True if the visit in `plan` has groups left.
   [[nodiscard]] bool is_unfinished(const visit_plan& plan) const noexcept {
     return next_group_ != 0 && detail::draft_of(plan).serial == group_serial_;
   }
-  /// Abandons the groups that are left of a split visit. Changes of its committed groups stay. Pre: no plan is open.
+  /// Abandons the remaining groups of a split visit. Changes of its committed groups stay. Pre: no plan is open.
   void abandon() noexcept {
     HOTSET_ASSERT(!is_open());
     next_group_ = 0;
   }
 
-  /// A whole visit without bytes: plans and commits it, and calls use(group) for each group, in order. `use` returns
-  /// nothing, or a status; any but ok ends the visit, and so does what it throws: groups that are left are abandoned.
-  /// Errors: those of plan and plan_next, and what `use` returned.
+  /// Serves a whole visit without moving bytes: plans and commits it, and calls use(group) for each group in order.
+  /// `use` returns nothing or a status. A status other than ok, or an exception, ends the visit and abandons the
+  /// remaining groups.
+  /// Errors: those of plan and plan_next, and the status of `use`.
   template <class Use>
   status serve(const routing_view& view, visit_plan& plan, Use&& use) {
     auto now = this->plan(view, plan);
@@ -148,7 +153,7 @@ class pager {
     return now;
   }
 
-  /// Publishes a plan, then tells the policies.
+  /// Publishes a plan, then notifies the policies. Errors: no_plan (`plan` is not the open one).
   status commit(visit_plan& plan) noexcept {
     if (!is_open(plan)) return status::no_plan;
     close();
@@ -168,9 +173,10 @@ class pager {
     return status::ok;
   }
 
-  /// Undoes a plan. `submitted[i]` is 1 if the copy of fill i may have started: its slot is then left free and
-  /// both keys absent, for the old bytes are gone. Other fills give their victim back, as it was: the end of its own
-  /// copy still counts. Empty: none submitted.
+  /// Undoes a plan. `submitted[i]` is 1 if the copy of fill i may have started: its slot then becomes free and both
+  /// keys are absent, because the old bytes are overwritten. Other fills restore their victim; if its own copy is
+  /// outstanding, `arrived` and `failed` still apply to it. Empty: nothing was submitted.
+  /// Errors: no_plan (`plan` is not the open one), invalid_argument (another number of fills).
   status abort(visit_plan& plan, std::span<const std::uint8_t> submitted = {}) noexcept {
     if (!is_open(plan)) return status::no_plan;
     const auto fills = plan.fills();
@@ -186,10 +192,10 @@ class pager {
 
   // --- prefetch
 
-  /// Plans speculative fills for what a prefetcher asked for, best first, as far as the guard leaves slots.
-  /// A request for a resident key only tells the policy. `context` is the running visit's. Commit or abort it.
-  /// At most `most_fills` copies are planned; `plan.deferred()` names the requests that got none. While a split visit
-  /// has groups left, no request gets a slot of its pools.
+  /// Plans speculative copies for a prefetcher's requests, best first, as far as the guard allows. A request for a
+  /// resident key only notifies the policy. `context`: the running visit. Commit or abort the plan.
+  /// Plans at most `most_fills` copies; `plan.deferred()` lists the requests without one. While a split visit has
+  /// groups left, requests get no slots of its pools.
   status plan_prefetch(const visit_context& context, std::span<const prefetch_request> requests,
                        visit_plan& plan, std::size_t most_fills = ~std::size_t{0}) noexcept {
     return speculate(context, requests,
@@ -200,27 +206,27 @@ class pager {
                      plan)
         .code;
   }
-  /// Of an open speculative plan, only the first `count` copies are to be made; the others' victims come back.
+  /// Keeps only the first `count` copies of an open speculative plan. The victims of the others return.
   void keep_first(visit_plan& plan, std::size_t count) noexcept {
     if (is_open(plan) && detail::draft_of(plan).speculative)
       speculation::keep_first(hot_, plan, count);
   }
-  /// What the engine's router is expected to choose after this visit, for the `predicted` guard and for policies that hear
-  /// of it. Shape: [tokens * depth * experts] of the next layers. Complexity: O(tokens * depth * experts).
+  /// Sets the forecast after this visit, for the `predicted` guard and for policies with on_forecast. Shape: [tokens *
+  /// depth * experts] of the next layers. Complexity: O(tokens * depth * experts).
   void expect(const visit_context& context, const forecast& expected) noexcept {
     tell_forecast(hot_.eviction, context, expected);
     speculation_.expect(context, expected);
   }
-  /// A step begins: policies that go by requests hear of its tokens. Pre: view.layer == before_layers.
+  /// Begins a step: policies with on_routed receive its tokens. Pre: view.layer == before_layers.
   void open_step(const routing_view& view) noexcept { tell_routed(hot_.eviction, view); }
 
-  /// How many keys `plan_warm` dealt with.
+  /// Result of `plan_warm`: a status and the number of processed keys.
   struct [[nodiscard]] warm_result {
     status code;
     std::size_t consumed;
   };
-  /// Plans fills of `keys` into free slots, the last one as most recent. Call again with the rest until 0 are consumed.
-  /// Errors: plan_open, visit_unfinished (the free slots are that visit's), invalid_argument.
+  /// Plans copies of `keys` into free slots, the last key as most recent. Call again with the rest until `consumed` is
+  /// 0. Errors: plan_open, visit_unfinished (the free slots belong to that visit), invalid_argument.
   warm_result plan_warm(std::span<const expert_key> keys, visit_plan& plan) noexcept {
     if (next_group_ != 0) return {status::visit_unfinished, 0};
     return speculate({}, speculation_.start_with(keys), {.evicts = false}, plan);
@@ -228,12 +234,12 @@ class pager {
 
   // --- what becomes of copies
 
-  /// A speculative copy has arrived: its key may be read. Ignored if the slot was reused since.
+  /// Reports that a speculative copy has arrived: its key may be read. Ignored if the slot was reused since.
   void arrived(slot_id slot, std::uint32_t generation) noexcept {
     if (hot_.held.awaits(slot, generation)) hot_.held.arrive(slot);
   }
-  /// A speculative copy was taken back before a byte of it moved: its slot becomes free. A plan may be open, of a
-  /// visit that does not use it. Ignored if the slot was reused since.
+  /// Reports that a speculative copy was cancelled before any byte moved: its slot becomes free. A plan may be open if
+  /// its visit does not use the slot. Ignored if the slot was reused since.
   void cancelled(slot_id slot, std::uint32_t generation) noexcept {
     if (!hot_.held.awaits(slot, generation)) return;
     if (hot_.held.settle_prefetch(slot)) {
@@ -242,33 +248,33 @@ class pager {
     }
     hot_.release(slot, loss::taken_back);
   }
-  /// A copy will never arrive: the slot becomes free and no row names it. Ignored if the slot was reused since. A plan
-  /// may be open, of a visit that does not use the key; if it has reserved the slot, the key does not come back.
+  /// Reports that a copy failed: the slot becomes free and no row names it. Ignored if the slot was reused since. A
+  /// plan may be open if its visit does not use the key. If that plan has reserved the slot, the key is lost.
   void failed(slot_id slot, std::uint32_t generation) noexcept {
     const auto& entry = hot_.held[slot];
     if (entry.generation != generation || entry.state == slot_state::free) return;
     ++hot_.ledger.totals.failed_fills;
     hot_.held.drop_pins(slot);
     if (locate(entry.key) == slot) return hot_.release(slot);
-    hot_.held.lose_victim(slot);  // the end of the plan that has reserved the slot does the rest
+    hot_.held.lose_victim(slot);  // the open plan that reserved the slot does the rest when it ends
   }
 
-  /// Keeps what a slot holds from being evicted while an engine reads it. Returns what ends that, and nothing else.
+  /// Protects a slot's contents from eviction while an engine reads it. Returns a pin that ends only this protection.
   slot_pin pin(slot_id slot) noexcept { return hot_.held.pin(slot); }
-  /// Ends one pin. `reader` names the point after which the slot's bytes are no longer read. Ignored if something else
-  /// has come into the slot since, for then the pinned copy had failed.
+  /// Ends one pin. `reader`: the point after which the slot's bytes are no longer read. Ignored if the slot has a new
+  /// key, because then the pinned copy had failed.
   void unpin(slot_pin pinned, ticket reader = no_ticket) noexcept {
     hot_.held.unpin(pinned, reader);
   }
-  /// Copies planned into the slot from now on start no earlier than `point`.
+  /// Makes copies that are planned into the slot from now on wait for `point`.
   void wait_before_fill(slot_id slot, ticket point) noexcept {
     hot_.held.wait_before_fill(slot, point);
   }
 
-  // --- what is given up at once
+  // --- explicit evictions
 
-  /// Evicts in policy order until the pool's experts take at most `bytes`, never touching `protected_slots`.
-  /// Returns the number evicted; stops early when nothing more may be evicted.
+  /// Evicts in policy order until the pool's experts take at most `bytes`. Never evicts `protected_slots`. Returns the
+  /// number of evictions; stops early if nothing more may be evicted.
   std::size_t trim(const visit_context& context, std::uint64_t bytes,
                    std::span<const slot_id> protected_slots) noexcept {
     if (is_open()) return 0;
@@ -277,10 +283,10 @@ class pager {
         [&] { return resident_bytes(context.pool) > bytes; },
         [&](slot_id slot) { hot_.release(slot); });
   }
-  /// Evicts in policy order, ahead of a visit of the context's layer, until so many slots of the context's pool are free,
-  /// those that are free already included; never touches `spared`. Calls released(slot, key) when a slot is free.
-  /// Copies take the slots that were released first before the others. Returns the number evicted; stops early when
-  /// nothing more may be evicted.
+  /// Evicts in policy order, ahead of a visit of the context's layer, until `slots` slots of the context's pool are
+  /// free, counting those already free. Never evicts `spared`. Calls released(slot, key) after each eviction. Later
+  /// copies take the slots in order of release. Returns the number of evictions; stops early if nothing more may be
+  /// evicted.
   template <class Released>
   std::size_t pre_evict(const visit_context& context, std::size_t slots,
                         std::span<const slot_id> spared, Released released) noexcept {
@@ -299,22 +305,22 @@ class pager {
     return hot_.held.free_count(pool);
   }
 
-  /// Forgets a key, because its host bytes change or go away.
-  /// Errors: invalid_argument, plan_open, busy (a visit reads it, or a copy is on its way: drain first).
+  /// Drops a key because its host bytes change or are freed. Errors: invalid_argument, plan_open, busy (a visit reads
+  /// it, or its copy is outstanding: drain first).
   status invalidate(expert_key key) noexcept {
     if (!shape().contains(key)) return status::invalid_argument;
     if (is_open()) return status::plan_open;
     return hot_.release_all(located(key.layer).subspan(index_of(key.expert), 1));
   }
-  /// Forgets a whole layer, or on any error nothing of it.
+  /// Drops all keys of a layer; on any error, none of them.
   status invalidate(layer_id layer) noexcept {
     if (!is_within(layer, shape().layers)) return status::invalid_argument;
     return is_open() ? status::plan_open : hot_.release_all(located(layer));
   }
 
-  /// Changes how many slots the pool of a layer may use. Shrinking evicts in policy order and leaves the slots
-  /// spare within their size class; growing takes from the spare ones. On any error nothing has changed.
-  /// Errors: invalid_argument (below least_quota, above the pool's experts), busy, exceeds_memory, plan_open,
+  /// Sets the number of slots of a layer's pool. Shrinking evicts in policy order and makes the slots spare within
+  /// their size class; growing takes spare slots. On any error nothing has changed.
+  /// Errors: invalid_argument (below least_quota, or above the pool's experts), busy, exceeds_memory, plan_open,
   /// visit_unfinished.
   status set_quota(layer_id layer, std::int32_t slots) noexcept {
     if (!is_within(layer, shape().layers)) return status::invalid_argument;
@@ -327,8 +333,8 @@ class pager {
     if (slots >= quota(layer)) return hot_.held.claim(pool, slots);
     return hot_.shrink({.layer = layer, .pool = pool, .step = hot_.ledger.step()}, slots);
   }
-  /// The fewest slots with which the layer's pools can still serve a token. With several precisions a quota is that
-  /// of the highest one, and the others count.
+  /// The fewest slots with which the layer's pools can serve one token. With several precisions, a quota is that of
+  /// the highest one, and the other pools' slots count too.
   [[nodiscard]] std::int32_t least_quota(layer_id layer) const noexcept {
     auto slots = shape().top_k;
     for (std::size_t p = 1; p < layout().precisions(); ++p)
@@ -339,13 +345,13 @@ class pager {
     return hot_.held.pool(layout().pool_of_layer(layer)).capacity;
   }
 
-  /// True if no plan is open, no slot is pinned, and no copy is on its way: slots may be moved.
+  /// True if no plan is open, no slot is pinned, and no copy is outstanding: slots may be moved.
   [[nodiscard]] bool is_idle() const noexcept {
     return !is_open() && next_group_ == 0 && hot_.held.filling() == 0 && !hot_.held.is_any_pinned();
   }
-  /// Gathers what is resident in the first slots of each size class: afterwards the slots that no quota claims are the
-  /// class's last ones. Calls moved(from, to) for each expert whose bytes must follow; the bytes at `to` are not needed.
-  /// The policy hears of each move: it keeps its order and its counts.
+  /// Moves residents to the first slots of each size class, so that the slots without a quota are the class's last
+  /// ones. Calls moved(from, to) for each expert whose bytes must be copied; `to` may be overwritten.
+  /// The policy is notified of each move and keeps its order and counts.
   /// Pre: is_idle(). Complexity: O(slots * size classes); not for the hot path.
   template <class Moved>
   void compact(Moved moved) {
@@ -357,9 +363,8 @@ class pager {
     });
   }
 
-  /// Resident keys in the order in which the policy would give them up, pool by pool: what to save so that a
-  /// restart with plan_warm continues alike. Pinned and filling slots are left out: drain first.
-  /// Allocates; not for the hot path.
+  /// Resident keys in eviction order, pool by pool. Save them so that a restart with plan_warm continues alike. Pinned
+  /// and filling slots are missing: drain first. Allocates; not for the hot path.
   [[nodiscard]] std::vector<expert_key> residents() {
     std::vector<expert_key> keys;
     std::vector<slot_id> order(layout().slots());
@@ -374,18 +379,18 @@ class pager {
 
   // --- what is where
 
-  /// Shape: [experts]. Slot of every expert whose bytes may be read, -1 for the others.
+  /// Shape: [experts]. The slot of every expert whose bytes may be read, -1 for others.
   [[nodiscard]] std::span<const slot_id> row(layer_id layer) const noexcept {
     return hot_.held.map().row(layer);
   }
-  /// Changes when the row does; of a row that never changed it is 0.
+  /// Version of the row; changes with the row, and 0 if the row never changed.
   [[nodiscard]] std::uint64_t row_version(layer_id layer) const noexcept {
     return hot_.held.map().version(layer);
   }
   [[nodiscard]] slot_id locate(expert_key key) const noexcept {
     return hot_.held.map().locate(key);
   }
-  /// Shape: [experts]. `row` with the slots of copies that are still on their way.
+  /// Shape: [experts]. Like `row`, but includes slots of outstanding copies.
   [[nodiscard]] std::span<const slot_id> located(layer_id layer) const noexcept {
     return hot_.held.map().located(layer);
   }
@@ -404,21 +409,21 @@ class pager {
   [[nodiscard]] const Eviction& eviction() const noexcept { return hot_.eviction; }
   [[nodiscard]] const Admission& admission() const noexcept { return hot_.admission; }
   [[nodiscard]] const Miss& misses() const noexcept { return decisions_.policy(); }
-  /// A running hash of every fill and eviction: two pagers that decided alike agree.
+  /// A running hash of every fill and eviction. Two pagers with equal decisions have equal hashes.
   [[nodiscard]] std::uint64_t decision_hash() const noexcept { return hot_.held.hash(); }
-  /// A pool that is smaller than one token's cycle, in words; or nothing.
+  /// Warns of a pool that is smaller than one token's cycle, or returns nothing.
   [[nodiscard]] std::optional<std::string> warning() const { return cliff_warning(layout()); }
-  /// What becomes of visits that do not fit.
+  /// How visits that do not fit are handled.
   [[nodiscard]] visit_split splitting() const noexcept { return visit_.groups().how(); }
-  /// False if the miss policy may change what is computed, if visits are split by expert, or if there are several
-  /// precisions: a miss goes down in precision where room runs out.
+  /// True if outputs cannot change. False if the miss policy may change them, if visits are split by expert, or if
+  /// there are several precisions, because a miss may get a lower precision if room is short.
   [[nodiscard]] bool is_exact() const noexcept {
     return facts_of(misses()).is_exact && visit_.groups().how() != visit_split::by_expert &&
            layout().precisions() == 1;
   }
 
  private:
-  /// Whatever ends `serve`, no group is left.
+  /// Scope guard: abandons the visit however serve() ends.
   struct abandoning {
     pager& pages;
     const visit_plan& plan;
@@ -438,7 +443,7 @@ class pager {
         eviction_hears_routes_(facts_of(hot_.eviction).hears_routes),
         admission_hears_routes_(facts_of(hot_.admission).hears_routes) {}
 
-  // Odd while a plan is open: then its number.
+  // Odd while a plan is open. The odd number identifies that plan.
   [[nodiscard]] bool is_open() const noexcept { return serial_ % 2 != 0; }
   [[nodiscard]] bool is_open(const visit_plan& plan) const noexcept {
     return is_open() && detail::draft_of(plan).serial == serial_;
@@ -492,9 +497,9 @@ class pager {
   speculation speculation_;
   bool eviction_hears_routes_;
   bool admission_hears_routes_;
-  std::uint64_t serial_ = 0;  ///< rises when a plan is opened, and when it is committed or aborted
-  std::size_t next_group_ = 0;      ///< 0: no split visit is under way
-  std::uint64_t group_serial_ = 0;  ///< of the plan that holds it
+  std::uint64_t serial_ = 0;        ///< incremented when a plan is opened, committed or aborted
+  std::size_t next_group_ = 0;      ///< 0: no split visit is running
+  std::uint64_t group_serial_ = 0;  ///< serial of the plan with the split visit
 };
 
 }  // namespace hotset

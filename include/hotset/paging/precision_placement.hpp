@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Gives the misses of a visit slots at the precisions that they are wanted in, as far as there is room.
+/// Reserves slots for the misses of a visit at the requested precisions, as far as there is room.
 
 #include <algorithm>
 #include <cstddef>
@@ -18,12 +18,12 @@
 
 namespace hotset {
 
-/// Rule: the heaviest choose first. Each miss goes to the precision it is wanted in, else to the next lower one with
-/// room, else to a higher one; never to one that is no better than a copy it has. A visit that does not fit uses
-/// resident copies as they are. Complexity: O(misses * (log misses + precisions)). No allocation after construction.
+/// Rule: misses with larger weights choose first. Each gets its requested precision, else the next lower one with
+/// room, else a higher one; never one that is no better than a resident copy. A visit that does not fit uses resident
+/// copies unchanged. Complexity: O(misses * (log misses + precisions)). No allocation after construction.
 class precision_placement {
  public:
-  /// What the visit wants of a miss.
+  /// The request of a visit for one miss.
   struct wish {
     float weight = 1.0F;
     precision_id precision{};
@@ -32,8 +32,8 @@ class precision_placement {
   precision_placement(const pool_layout& layout, std::size_t most_misses)
       : ladder_(layout.precisions()), assigned_(most_misses), by_weight_(most_misses) {}
 
-  /// Gives misses slots as demand::place does. `wish_of(expert)` returns a `wish`. Misses that keep the copy they
-  /// have are no misses any more.
+  /// Reserves slots for misses like demand::place. `wish_of(expert)` returns a `wish`. A miss that keeps its resident
+  /// copy is no longer a miss.
   template <class HotSet, class WishOf>
   placement place(HotSet& hot, visit_lookup& visit, visit_plan& plan, WishOf wish_of) noexcept {
     const residents::mask own(hot.held, plan.slots());
@@ -49,16 +49,16 @@ class precision_placement {
   }
 
  private:
-  /// How far the fills of one precision have come.
+  /// Progress of the fills of one precision.
   struct rung {
     pool_id pool{};
     std::size_t free = 0;         ///< free slots
-    std::size_t room = 0;         ///< free slots and victims that may be had
-    std::size_t wanted = 0;       ///< misses that go there
-    std::size_t next_victim = 0;  ///< among all victims
+    std::size_t room = 0;         ///< free slots and available victims
+    std::size_t wanted = 0;       ///< misses assigned to this precision
+    std::size_t next_victim = 0;  ///< index among all victims
   };
 
-  /// How many slots the layer's pools can give, beside those of `own`, which are masked.
+  /// Counts the slots that the layer's pools can give, without the masked slots `own`.
   std::size_t measure_room(const residents& held, layer_id layer,
                            std::span<const slot_id> own) noexcept {
     for (std::size_t p = 0; p < ladder_.size(); ++p) {
@@ -71,7 +71,7 @@ class precision_placement {
     for (const auto& r : ladder_) total += r.room;
     return total;
   }
-  /// The misses for which keeps(place among them, place in the plan) is true use the copies that they have.
+  /// Misses for which keeps(index among the misses, index in the plan) is true use their resident copies.
   template <class HotSet, class Keeps>
   static void use_copies(HotSet& hot, visit_lookup& visit, visit_plan& plan, Keeps keeps) noexcept {
     auto& draft = detail::draft_of(plan);
@@ -107,7 +107,7 @@ class precision_placement {
       return keeps;
     });
   }
-  /// A precision above `end` with room, or `end`: an upgrade must be one.
+  /// Returns a precision better than `end` with room, or `end` if there is none.
   std::size_t rung_for(precision_id wanted, std::size_t end) noexcept {
     const auto takes = [&](std::size_t p) {
       auto& r = ladder_[p];
@@ -121,7 +121,8 @@ class precision_placement {
       if (takes(p)) return p;
     return end;
   }
-  /// Victims of all rungs stand in hot.victims, one rung after the other. Returns false if the policy names too few.
+  /// Stores the victims of all precisions in hot.victims, one precision after the other. Returns false if the policy
+  /// returns too few.
   template <class HotSet>
   bool choose(HotSet& hot, const visit_plan& plan) noexcept {
     std::size_t named = 0;

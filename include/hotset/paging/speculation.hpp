@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Copies that no visit waits for: prefetches, as far as a guard leaves slots, and the start with known keys.
+/// Copies that no visit waits for: prefetches, as far as a guard allows, and warm starts.
 
 #include <algorithm>
 #include <cstddef>
@@ -21,13 +21,14 @@ namespace hotset {
 /// No allocation after construction.
 class speculation {
  public:
-  /// Where a plan's copies may go.
+  /// Restrictions on the copies of a plan.
   struct terms {
-    /// A prefetch may evict, as far as the guard allows; a start takes free slots only and is not judged as a prediction.
+    /// A prefetch may evict as far as the guard allows. A warm start uses free slots only and is not counted as a
+    /// prediction.
     bool evicts = true;
     precision_id precision{};
-    /// The layer of the split visit that has groups left, if any: its pools' slots were counted when it was divided, and its
-    /// groups need all of them.
+    /// Layer of the split visit that has groups left, if any. Its groups need all slots that were counted when it was
+    /// divided, so none of its pools' slots is used.
     layer_id divided = before_layers;
     std::size_t most_fills = ~std::size_t{0};
   };
@@ -38,12 +39,12 @@ class speculation {
     start_.reserve(most_fills);
   }
 
-  /// What the router is expected to choose after a visit, for the `predicted` guard.
+  /// Stores the forecast after a visit, for the `predicted` guard.
   void expect(const visit_context& context, const forecast& expected) noexcept {
     if (guard_ == prefetch_guard::predicted) expected_.take(context, expected);
   }
 
-  /// Requests for keys of a start, in the same order: as many as one plan takes. Good until the next call.
+  /// Requests for the first keys of a warm start, in order, as many as one plan takes. Valid until the next call.
   [[nodiscard]] std::span<const prefetch_request> start_with(
       std::span<const expert_key> keys) noexcept {
     start_.clear();
@@ -52,8 +53,8 @@ class speculation {
     return start_;
   }
 
-  /// Plans copies for the requests, best first; returns how many were dealt with. Those of resident keys are noted for the
-  /// policy, those that get no copy are deferred.
+  /// Plans copies for the requests, best first. Returns the number of processed requests. Requests for resident keys
+  /// are noted for the policy; requests without a copy are deferred.
   template <class HotSet>
   std::size_t plan(HotSet& hot, const visit_context& context,
                    std::span<const prefetch_request> requests, const terms& how,
@@ -83,7 +84,7 @@ class speculation {
     return dealt_with;
   }
 
-  /// Only the first `count` copies are to be made: the others are deferred, and their victims come back.
+  /// Keeps only the first `count` copies. Defers the others and restores their victims.
   template <class HotSet>
   static void keep_first(HotSet& hot, visit_plan& plan, std::size_t count) noexcept {
     auto& draft = detail::draft_of(plan);
@@ -115,8 +116,8 @@ class speculation {
     }
   }
 
-  /// At a visit's commit: first uses of prefetched experts. Late ones join the plan's fence list and become readable.
-  /// Requests for this visit, or one before it, are over.
+  /// Called at a visit's commit: counts first uses of prefetched experts. Late ones are added to the plan's fence list
+  /// and published. Drops requests for this visit or earlier ones.
   template <class HotSet>
   [[gnu::noinline]] static void meet(HotSet& hot, visit_plan& plan) noexcept {
     auto& draft = detail::draft_of(plan);
@@ -162,7 +163,7 @@ class speculation {
     draft.fills[draft.count.fills++] = f;
     return true;
   }
-  /// A reservation, or one without a slot if there is none to be had.
+  /// Reserves a slot, or returns a fill without a slot if none is available.
   template <class HotSet>
   fill find_slot(HotSet& hot, const visit_plan& plan, const prefetch_request& request,
                  const terms& how) noexcept {
@@ -175,7 +176,7 @@ class speculation {
     const auto victim = how.evicts ? choose_victim(hot, plan.context(), pool, request) : no_slot;
     return victim == no_slot ? fill{} : hot.held.reserve_victim(key, victim);
   }
-  /// Copies on their way hold their slots: enough must stay for one token, or a visit could find no victim.
+  /// Outstanding copies occupy their slots. Keeps enough slots for one token, so that a visit can always find victims.
   static bool leaves_room_for_demand(const residents& held, const visit_plan& plan, layer_id layer,
                                      pool_id pool) noexcept {
     const auto& layout = held.layout();
@@ -197,20 +198,20 @@ class speculation {
     for (const auto& f : plan.fills()) count += held.pool_of(f.slot) == pool ? 1U : 0U;
     return count;
   }
-  /// One token's experts; of several precisions' pools, each keeps a part of them.
+  /// Slots to keep for one token's experts. With several precisions, each pool keeps a part of them.
   static std::size_t kept_for_demand(const residents& held, pool_id pool) noexcept {
     const auto k = held.shape().ranks();
     return held.layout().precisions() == 1
                ? k
                : std::min(k, static_cast<std::size_t>(held.pool(pool).capacity) - 1);
   }
-  /// Victims that were chosen and, under `named`, keys that were asked for stay where they are until the whole plan is made.
+  /// Chosen victims stay resident until the whole plan is made, as do requested keys under `named`.
   template <class HotSet>
   slot_id choose_victim(HotSet& hot, visit_context context, pool_id pool,
                         const prefetch_request& request) noexcept {
     context.pool = pool;
     context.speculative = true;
-    residents::mask spared(hot.held);  // what this request may not evict, another one may
+    residents::mask spared(hot.held);  // slots that this request may not evict; another request may
     if (guard_ != prefetch_guard::none)
       for (const auto slot : hot.requests.slots()) spared.add(slot);
     const bool choosy = guard_ == prefetch_guard::predicted;
@@ -226,7 +227,7 @@ class speculation {
     return no_slot;
   }
 
-  /// Reserves the slot for a copy that is on its way; whatever it held is forgotten first.
+  /// Assigns the slot to an outstanding copy; drops its old key first.
   template <class HotSet>
   static void place(HotSet& hot, const fill& f) noexcept {
     if (f.victim != no_key) hot.forget(f.slot);
@@ -235,7 +236,7 @@ class speculation {
     auto& totals = hot.ledger.totals;
     (f.speculative ? totals.bytes_prefetched : totals.bytes_warm) += hot.held.bytes_in(f.slot);
     ++totals.speculative_fills;
-    if (!f.speculative) hot.ledger.saw(f.key);  // known from an earlier run
+    if (!f.speculative) hot.ledger.saw(f.key);  // the key was used in an earlier run
   }
   template <class HotSet>
   static void use(HotSet& hot, plan_draft& draft, slot_id slot) noexcept {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// How likely each expert of the coming layers is, as last forecast, to compare a prefetch with its victim.
+/// Latest forecast probability of each expert in the coming layers, to compare a prefetch with its victim.
 
 #include <algorithm>
 #include <cstddef>
@@ -24,8 +24,8 @@ class expected_uses {
         likely_(shape.keys(), 0.0F),
         step_(layers_, 0) {}
 
-  /// Keeps the largest probability that a token gives each expert of the layers ahead. What a forecast says of
-  /// the layers of the next step is left out.
+  /// Stores the largest probability that any token gives each expert of the layers ahead. Ignores the layers of the
+  /// next step.
   void take(const visit_context& context, const forecast& expected) noexcept {
     expected.each_layer(context.layer, layers_, experts_, [&](layer_id layer, std::int32_t ahead) {
       const auto l = index_of(layer);
@@ -33,8 +33,8 @@ class expected_uses {
       step_[l] = mark_of(context.step);
     });
   }
-  /// True if the key is expected in the request's visit or before it, and at least as likely.
-  /// What was expected of the running visit, `now`, or of one before it is over.
+  /// True if the key is expected in the request's visit or before it, with at least the same probability. Expectations
+  /// for the running visit `now` or earlier ones no longer count.
   [[nodiscard]] bool sooner(expert_key key, const prefetch_request& request,
                             const visit_context& now) const noexcept {
     const auto layer = index_of(key.layer);
@@ -51,7 +51,7 @@ class expected_uses {
   std::size_t layers_ = 0;
   std::size_t experts_ = 0;
   std::vector<float> likely_;  ///< [layers][experts]
-  std::vector<step_id> step_;  ///< [layers]: mark of the forecast's step; 0: none
+  std::vector<step_id> step_;  ///< [layers] mark of the forecast's step; 0: none
 };
 
 }  // namespace hotset

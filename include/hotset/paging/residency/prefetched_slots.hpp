@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Slots whose experts a prefetcher has asked for, until the visit comes that they were meant for.
+/// Slots whose experts a prefetcher requested, until the expected visit.
 
 #include <cstddef>
 #include <span>
@@ -16,12 +16,12 @@ class prefetched_slots {
  public:
   explicit prefetched_slots(std::size_t slots) : meant_for_(slots, 0) { slots_.reserve(slots); }
 
-  /// The slot's expert is wanted for a step; a later request replaces an earlier one.
+  /// Records that the slot's expert is requested for a step. A later request replaces an earlier one.
   void remember(slot_id slot, step_id step) noexcept {
     if (meant_for_[slot] == 0) slots_.push_back(slot);
     meant_for_[slot] = mark_of(step);
   }
-  /// What was asked for has moved.
+  /// Moves a request to another slot.
   void move(slot_id from, slot_id to) noexcept {
     const auto mark = meant_for_[from];
     if (mark == 0) return;
@@ -34,7 +34,7 @@ class prefetched_slots {
     meant_for_[slot] = 0;
     std::erase(slots_, slot);
   }
-  /// Drops the requests whose visit has come: of `step` or an earlier one, in the layer that `is_of_layer` tells.
+  /// Drops requests whose visit has come: `step` or earlier, in the layer for which `is_of_layer` is true.
   template <class IsOfLayer>
   void settle(step_id step, IsOfLayer is_of_layer) noexcept {
     std::erase_if(slots_, [&](slot_id slot) {
@@ -45,7 +45,7 @@ class prefetched_slots {
   }
   [[nodiscard]] bool empty() const noexcept { return slots_.empty(); }
   [[nodiscard]] std::span<const slot_id> slots() const noexcept { return slots_; }
-  /// The mark of the step that the slot is wanted for; 0 if it is not asked for.
+  /// Mark of the step for which the slot is requested; 0: not requested.
   [[nodiscard]] step_id meant_for(slot_id slot) const noexcept { return meant_for_[slot]; }
 
  private:

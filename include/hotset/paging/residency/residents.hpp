@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Records the expert of each slot, and changes it. It chooses nothing and reports nothing.
+/// Records the expert of each slot. It makes no decisions and sends no notifications.
 
 #include <algorithm>
 #include <cstddef>
@@ -21,15 +21,15 @@
 
 namespace hotset {
 
-/// A slot knows its pool and a pool its precision: nothing here depends on how many of them there are.
-/// Complexity: O(1) where nothing else is said. No allocation after construction.
+/// A slot stores its pool, and a pool its precision, so nothing here depends on their number. Complexity: O(1) unless
+/// stated. No allocation after construction.
 class residents {
  public:
-  /// What a pool may hold, and holds.
+  /// State of a pool.
   struct pool_state {
-    std::int32_t capacity = 0;  ///< slots that its quota claims
+    std::int32_t capacity = 0;  ///< slots of its quota
     precision_id precision{};
-    std::uint32_t first_bytes = 0;  ///< of its precision, in bytes_
+    std::uint32_t first_bytes = 0;  ///< offset of its precision in bytes_
     std::size_t evictable = 0;
     std::size_t filling = 0;
     std::uint64_t resident_bytes = 0;
@@ -70,7 +70,7 @@ class residents {
   // --- what is where
 
   [[nodiscard]] const slot_entry& operator[](slot_id slot) const noexcept { return at(slot); }
-  /// The slot of each expert.
+  /// Maps each expert to its slot.
   [[nodiscard]] const slot_map& map() const noexcept { return map_; }
   [[nodiscard]] pool_id pool_of(slot_id slot) const noexcept {
     return static_cast<pool_id>(at(slot).pool);
@@ -78,20 +78,20 @@ class residents {
   [[nodiscard]] precision_id precision_of(slot_id slot) const noexcept {
     return pool_of(at(slot)).precision;
   }
-  /// Bytes of what the slot holds.
+  /// Bytes of the expert in the slot.
   [[nodiscard]] std::uint64_t bytes_in(slot_id slot) const noexcept {
     const auto& entry = at(slot);
     return bytes_of(entry.key.layer, pool_of(entry));
   }
   [[nodiscard]] const pool_state& pool(pool_id p) const noexcept { return pools_[p]; }
   [[nodiscard]] std::size_t free_count(pool_id p) const noexcept { return free_[p].size(); }
-  /// What may be evicted: resident, not pinned, and not masked.
+  /// Slots that may be evicted: resident, not pinned, and not masked.
   [[nodiscard]] const slot_mask& evictable() const noexcept { return evictable_; }
-  /// True if no open visit reads what the slot holds, masked or not.
+  /// True if the slot is resident and no open visit reads it, masked or not.
   [[nodiscard]] bool is_evictable(slot_id slot) const noexcept { return at(slot).is_evictable(); }
-  /// Copies on their way.
+  /// Number of slots that wait for a copy.
   [[nodiscard]] std::size_t filling() const noexcept { return filling_; }
-  /// Slots that were filled speculatively and not used since.
+  /// Number of slots that were filled speculatively and not used since.
   [[nodiscard]] std::size_t unused_prefetches() const noexcept { return unused_prefetches_; }
   /// A running hash of every fill and eviction.
   [[nodiscard]] std::uint64_t hash() const noexcept { return hash_; }
@@ -102,8 +102,8 @@ class residents {
 
   // --- what may be chosen
 
-  /// Keeps slots from being evicted while it lives. Scopes end in the reverse order of their beginnings; while one
-  /// lives, none of its slots is pinned, unpinned or given anything else to hold.
+  /// Protects slots from eviction during its lifetime. Masks must end in reverse order. Meanwhile its slots must not
+  /// be pinned, unpinned or refilled.
   class mask {
    public:
     explicit mask(residents& of) noexcept : of_(of), first_(of.masked_.size()) {}
@@ -117,13 +117,13 @@ class residents {
       for (std::size_t i = first_; i < of_.masked_.size(); ++i) of_.evictable_.set(of_.masked_[i]);
       of_.masked_.resize(first_);
     }
-    /// Does nothing to a slot that could not be evicted anyway.
+    /// Does nothing if the slot is not evictable.
     void add(slot_id slot) noexcept {
       if (!of_.evictable_.test(slot)) return;
       of_.evictable_.reset(slot);
       of_.masked_.push_back(slot);
     }
-    /// The slots that could have been evicted.
+    /// The masked slots that were evictable before.
     [[nodiscard]] std::span<const slot_id> slots() const noexcept {
       return std::span(of_.masked_).subspan(first_);
     }
@@ -133,30 +133,30 @@ class residents {
     std::size_t first_;
   };
 
-  // --- one copy's life: reserved, then held or awaited, or given back
+  // --- states of one copy: reserved, then held or awaited, or given back
 
-  /// Reserves a free slot of the pool. Pre: there is one.
+  /// Reserves a free slot of the pool. Pre: the pool has a free slot.
   fill reserve_free(expert_key key, pool_id pool) noexcept {
     return reserve(key, take(pool), no_key);
   }
-  /// Reserves the slot of a victim, whose key goes off the map.
+  /// Reserves the slot of a victim and removes the victim's key from the map.
   fill reserve_victim(expert_key key, slot_id slot) noexcept {
     const auto victim = at(slot).key;
     map_.remove(victim);
     return reserve(key, slot, victim);
   }
-  /// Undoes a reservation: the victim is where it was.
+  /// Undoes a reservation and restores the victim.
   void give_back(const fill& f) noexcept {
     if (f.victim == no_key)
       give_back(f.slot);
     else
       map_.place_and_publish(f.victim, f.slot);
   }
-  /// Undoes a reservation of which bytes may have moved; what the slot held is told and vacated before.
+  /// Undoes a reservation whose bytes may have moved. Pre: the loss of the old key was reported and the slot vacated.
   void spoil(const fill& f) noexcept { at(f.slot).generation = f.generation; }
 
-  /// From now on the slots hold the fills' keys, which are of one layer, and readers that are told so wait for the
-  /// copies. Calls give_up(f, bytes) before each: what the slot held, and another copy of the key, end there.
+  /// Assigns the fills' keys, all of one layer, to their slots. Readers must wait for the copies. Calls give_up(f,
+  /// bytes) before each assignment, to end the old key and another copy of the new key.
   template <class GiveUp>
   void hold(layer_id layer, std::span<const fill> fills, GiveUp give_up) noexcept {
     const auto row = map_.rows(layer);
@@ -176,13 +176,13 @@ class residents {
     }
     map_.changed(layer, fills.size());
   }
-  /// The slot, which holds nothing, is the fill's key's; readers learn of it when it has arrived.
+  /// Assigns the fill's key to a vacant slot. Readers see it after `arrive`.
   void await(const fill& f) noexcept {
     auto& entry = at(f.slot);
     auto& pool = pool_of(entry);
     entry.key = f.key;
     entry.generation = f.generation;
-    entry.pins = 0;  // nobody reads what comes into the slot yet
+    entry.pins = 0;  // the new contents have no reader yet
     entry.state = slot_state::filling;
     entry.unused_prefetch = f.speculative;
     unused_prefetches_ += f.speculative ? 1U : 0U;
@@ -192,12 +192,12 @@ class residents {
     ++filling_;
     mix(f.slot, f.key);
   }
-  /// True while the copy that a slot waits for is the one of this reservation.
+  /// True while the slot waits for the copy of this reservation.
   [[nodiscard]] bool awaits(slot_id slot, std::uint32_t generation) const noexcept {
     const auto& entry = at(slot);
     return entry.generation == generation && entry.state == slot_state::filling;
   }
-  /// What the slot waited for may be read. Pre: it is filling.
+  /// Publishes the key of a slot whose copy has arrived. Pre: the slot is filling.
   void arrive(slot_id slot) noexcept {
     auto& entry = at(slot);
     auto& pool = pool_of(entry);
@@ -207,7 +207,7 @@ class residents {
     map_.publish(entry.key);
     refresh_evictable(slot, pool);
   }
-  /// A speculative copy was used, or will never be. Returns false if it was none, or used before.
+  /// Marks a speculative copy as used or lost. Returns false if the slot held none, or one that was used before.
   bool settle_prefetch(slot_id slot) noexcept {
     auto& entry = at(slot);
     if (!entry.unused_prefetch) return false;
@@ -215,7 +215,7 @@ class residents {
     --unused_prefetches_;
     return true;
   }
-  /// The slot holds nothing any more. It is not given back to its pool yet.
+  /// Removes the slot's key. Does not return the slot to its pool.
   void vacate(slot_id slot) noexcept {
     auto& entry = at(slot);
     auto& pool = pool_of(entry);
@@ -230,19 +230,19 @@ class residents {
     mix(slot, no_key);
   }
   void give_back(slot_id slot) noexcept { free_[pool_of(slot)].push_back(slot); }
-  /// To be taken after all that are free. Complexity: O(free slots of the pool).
+  /// Returns a slot to its pool, to be taken after all other free slots. Complexity: O(free slots of the pool).
   void give_back_last(slot_id slot) noexcept {
     auto& free = free_[pool_of(slot)];
     free.insert(free.begin(), slot);
   }
-  /// The copy of a reserved slot's victim has failed: the victim does not come back.
+  /// Marks the victim of a reserved slot as lost because its copy has failed. It will not be restored.
   void lose_victim(slot_id slot) noexcept {
     auto& entry = at(slot);
     entry.state = slot_state::free;
     refresh_evictable(slot, pool_of(entry));
   }
 
-  // --- who reads
+  // --- readers
 
   slot_pin pin(slot_id slot) noexcept {
     auto& entry = at(slot);
@@ -250,7 +250,7 @@ class residents {
     refresh_evictable(slot, pool_of(entry));
     return {slot, entry.generation};
   }
-  /// Ignored if something else has come into the slot since, for then the pinned copy had failed.
+  /// Ignored if the slot has a new key, because then the pinned copy had failed.
   void unpin(slot_pin pinned, ticket reader) noexcept {
     auto& entry = at(pinned.slot);
     if (entry.generation != pinned.generation) return;
@@ -264,13 +264,14 @@ class residents {
 
   // --- quotas
 
-  /// So many free slots of the pool become spare ones of its size class. Pre: it has so many free.
+  /// Moves `count` free slots of the pool to the spare slots of its size class. Pre: the pool has that many free
+  /// slots.
   void give_up(pool_id p, std::size_t count) noexcept {
     auto& spare = spare_of(p);
     for (std::size_t i = 0; i < count; ++i) spare.push_back(take(p));
     pools_[p].capacity -= static_cast<std::int32_t>(count);
   }
-  /// The pool claims spare slots until it has `slots`. Errors: exceeds_memory (there are not so many).
+  /// Moves spare slots to the pool until it has `slots`. Errors: exceeds_memory (too few spare slots).
   status claim(pool_id p, std::int32_t slots) noexcept {
     auto& pool = pools_[p];
     auto& spare = spare_of(p);
@@ -284,9 +285,9 @@ class residents {
     return status::ok;
   }
 
-  /// Makes the last slots of each size class its spare ones; the lowest is claimed first. What a pool has there goes
-  /// to the class's first slots: calls moved(from, to) for each key. Pre: nothing is on its way. Complexity: O(slots
-  /// * size classes).
+  /// Makes the last slots of each size class spare; the lowest of them is claimed first. Moves keys from there to the
+  /// class's first slots and calls moved(from, to) for each. Pre: no copy is outstanding. Complexity: O(slots * size
+  /// classes).
   template <class Moved>
   void gather_spare(Moved moved) {
     for (const auto size_class : spare_.ids()) {
@@ -321,7 +322,7 @@ class residents {
   [[nodiscard]] std::uint64_t bytes_of(layer_id layer, const pool_state& pool) const noexcept {
     return bytes_[pool.first_bytes + index_of(layer)];
   }
-  /// A number of its own names the reservation for ever.
+  /// Gives each reservation of a slot a unique generation.
   fill reserve(expert_key key, slot_id slot, expert_key victim) noexcept {
     auto& entry = at(slot);
     return {.key = key,
@@ -338,7 +339,7 @@ class residents {
     evictable_.assign(slot, now);
     now ? ++pool.evictable : --pool.evictable;
   }
-  /// What the slot held was free, or was pinned or has failed since it was reserved.
+  /// Makes a slot resident and unpinned if it was free, or was pinned or failed after its reservation.
   [[gnu::noinline]] void become_evictable(slot_id slot, pool_state& pool) noexcept {
     auto& entry = at(slot);
     entry.pins = 0;
@@ -362,7 +363,7 @@ class residents {
   [[nodiscard]] std::vector<slot_id>& spare_of(pool_id p) noexcept {
     return spare_[layout_.at(p).size_class];
   }
-  /// The pool of a slot has another one of the class instead, which no quota claims.
+  /// Replaces a slot of a pool by a spare slot of the same class.
   template <class Moved>
   void exchange(slot_id from, slot_id to, Moved& moved) {
     auto& before = at(from);
@@ -392,10 +393,10 @@ class residents {
   slot_mask evictable_;
   std::vector<std::uint64_t> bytes_;  ///< [precisions][layers] of one expert
   per_pool<pool_state> pools_;
-  per_pool<std::vector<slot_id>> free_;         ///< by pool: the next one is the last
-  per_size_class<std::vector<slot_id>> spare_;  ///< by size class: slots that no quota claims
+  per_pool<std::vector<slot_id>> free_;         ///< by pool; the last element is taken next
+  per_size_class<std::vector<slot_id>> spare_;  ///< by size class: slots without a quota
   std::vector<slot_id> of_class_;               ///< scratch
-  std::vector<slot_id> masked_;                 ///< of all scopes, in the order of their beginnings
+  std::vector<slot_id> masked_;                 ///< slots of all masks, oldest mask first
   std::size_t filling_ = 0;
   std::size_t unused_prefetches_ = 0;
   std::uint64_t hash_ = 0;

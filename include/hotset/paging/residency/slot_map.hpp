@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Where each expert lives, in rows of int32 that an engine can upload unchanged, -1 for absent; and what each slot holds.
+/// Maps each expert to its slot, in int32 rows that an engine can upload unchanged (-1: absent); and defines the state
+/// of a slot.
 
 #include <algorithm>
 #include <cstddef>
@@ -19,52 +20,52 @@ namespace hotset {
 /// State of a slot.
 enum class slot_state : std::uint8_t {
   free,      ///< holds nothing
-  filling,   ///< a speculative copy is on its way
-  resident,  ///< holds its key's bytes, or will before any reader that was told of it
+  filling,   ///< a speculative copy is outstanding
+  resident,  ///< holds its key's bytes, or will before any permitted reader
 };
 
-/// All that is known of a slot.
+/// State of one slot.
 struct slot_entry {
   expert_key key{};
-  ticket last_reader = no_ticket;  ///< copies into the slot start after it
-  std::uint32_t generation = 0;    ///< the reservation that what the slot holds came with
-  std::uint32_t reservations = 0;  ///< made so far: a number is never given out again
+  ticket last_reader = no_ticket;  ///< copies into the slot start after this ticket
+  std::uint32_t generation = 0;    ///< generation of the reservation of the current contents
+  std::uint32_t reservations = 0;  ///< number of reservations so far; generations are never reused
   std::uint32_t pins = 0;          ///< open visits that read the slot
   slot_state state = slot_state::free;
   bool unused_prefetch = false;  ///< filled speculatively and not used since
-  std::uint16_t pool = 0;        ///< that claims the slot; of a spare one, the last that did
+  std::uint16_t pool = 0;  ///< pool with the slot in its quota; of a spare slot, the last such pool
 
-  /// True of a resident slot without readers.
+  /// True if the slot is resident and has no readers.
   [[nodiscard]] bool is_evictable() const noexcept {
     return state == slot_state::resident && pins == 0;
   }
 };
 static_assert(sizeof(slot_entry) == 32, "two to a cache line");
 
-/// An open visit's hold on what a slot held at the time, and on nothing that comes into the slot afterwards.
+/// An open visit's protection of a slot's contents. It does not cover contents that are copied into the slot later.
 struct slot_pin {
   slot_id slot = no_slot;
   std::uint32_t generation = 0;
 };
 
-/// A key is *placed* when a slot is its own, *published* when its bytes may be read.
-/// Memory: 8 bytes per key. Complexity: every operation is O(1).
+/// A key is *placed* if a slot is reserved for it, and *published* if its bytes may be read. Memory: 8 bytes per key.
+/// Complexity: every operation is O(1).
 class slot_map {
  public:
   explicit slot_map(const geometry& shape)
       : placed_(shape, no_slot), published_(shape, no_slot), versions_(shape.layer_count(), 0) {}
 
-  /// Slot of a key whose bytes are in place or on their way, or no_slot.
+  /// Slot of a key whose bytes are in place or outstanding, or no_slot.
   [[nodiscard]] slot_id locate(expert_key key) const noexcept { return placed_[key]; }
-  /// Shape: [experts]. With the slots of copies that are on their way.
+  /// Shape: [experts]. Includes slots of outstanding copies.
   [[nodiscard]] std::span<const slot_id> located(layer_id layer) const noexcept {
     return placed_.row(layer);
   }
-  /// Shape: [experts]. The slots that kernels may read.
+  /// Shape: [experts]. Slots that kernels may read.
   [[nodiscard]] std::span<const slot_id> row(layer_id layer) const noexcept {
     return published_.row(layer);
   }
-  /// Changes when the row does; of a row that never changed it is 0.
+  /// Version of the row; changes with the row, and 0 if the row never changed.
   [[nodiscard]] std::uint64_t version(layer_id layer) const noexcept { return versions_[layer]; }
   void place(expert_key key, slot_id slot) noexcept { placed_[key] = slot; }
   void publish(expert_key key) noexcept {
@@ -72,12 +73,12 @@ class slot_map {
     ++versions_[key.layer];
   }
   void place_and_publish(expert_key key, slot_id slot) noexcept {
-    const auto at = placed_.place_of(key);  // of both
+    const auto at = placed_.place_of(key);  // both arrays have this layout
     placed_.values()[at] = published_.values()[at] = slot;
     ++versions_[key.layer];
   }
   void remove(expert_key key) noexcept { place_and_publish(key, no_slot); }
-  /// To place and publish keys of one layer; then `changed` is called.
+  /// Row pointers to place and publish keys of one layer. Call `changed` afterwards.
   struct layer_rows {
     slot_id* placed;
     slot_id* published;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Keys that a cache should start with: those that it held before, or the popular ones.
+/// Keys to fill a cache before its first use: those of an earlier run, or the most popular ones.
 
 #include <algorithm>
 #include <cstddef>
@@ -19,8 +19,8 @@
 
 namespace hotset {
 
-/// Of `keys`, least wanted first, those that fit: the last ones of each pool, in the same order.
-/// What `pager::plan_warm` and `slot_cache::warm` want. Keys outside the shape are left out.
+/// Keeps the last keys of each pool, as many as fit, in the same order. `keys` are sorted least wanted first, as for
+/// `pager::plan_warm` and `slot_cache::warm`. Drops keys outside the shape.
 [[nodiscard]] inline std::vector<expert_key> warm_keys_that_fit(std::span<const expert_key> keys,
                                                                 const pool_layout& layout) {
   std::vector<std::int64_t> room;
@@ -35,8 +35,8 @@ namespace hotset {
   return kept;
 }
 
-/// The most popular keys of each pool, as many as fit, least popular first; ties: the lower key is wanted more.
-/// Shape: profile[layers * experts]; a key with a count of 0 is not wanted.
+/// Returns the most popular keys of each pool that fit, least popular first. Ties: the lower key counts as more
+/// popular. Shape: profile[layers * experts]. Keys with a count of 0 are dropped.
 [[nodiscard]] inline std::vector<expert_key> popular_warm_keys(std::span<const double> profile,
                                                                const pool_layout& layout) {
   const auto& shape = layout.shape();
@@ -52,7 +52,7 @@ namespace hotset {
   return warm_keys_that_fit(keys, layout);
 }
 
-/// What a cache held, to be saved and to start from: `pager::residents()` with the shape it belongs to.
+/// Saved contents of a cache, for a warm start: `pager::residents()` and the shape.
 struct residency_snapshot {
   std::int32_t layers = 0;
   std::int32_t experts = 0;
@@ -72,13 +72,13 @@ struct residency_snapshot {
     return std::move(out).take();
   }
 
-  /// Errors: what of the data is not a snapshot's, and what is accepted.
+  /// Errors: the first invalid part of the data, and the accepted value.
   static result<residency_snapshot> decode(std::span<const std::byte> bytes) {
     constexpr auto most_keys = static_cast<std::uint64_t>(geometry::max_keys);
     const detail::saved_reader saved(bytes);
     if (!saved.is(kind, 6))
       return error{
-          "no residency snapshot, accepted: the letters HSRS, version 1 and 24 bytes or more"};
+          "not a residency snapshot, accepted: the letters HSRS, version 1 and 24 bytes or more"};
     const std::uint64_t layers = saved[0];
     const std::uint64_t experts = saved[1];
     if (layers == 0 || experts == 0 || layers * experts > most_keys)
@@ -90,7 +90,9 @@ struct residency_snapshot {
     if (auto bad = saved.check_count(6 + 2 * count, std::to_string(count) + " keys"))
       return *std::move(bad);
     if (saved.whole_long(4 + 2 * count) != checksum(bytes.first(bytes.size() - 8)))
-      return error{"a residency snapshot of another checksum, accepted: that of its bytes"};
+      return error{
+          "the checksum does not match the residency snapshot, accepted: the checksum of its "
+          "bytes"};
     residency_snapshot out{static_cast<std::int32_t>(layers), static_cast<std::int32_t>(experts)};
     for (std::size_t at = 4; at < 4 + 2 * count; at += 2) {
       if (saved[at] >= layers || saved[at + 1] >= experts)
@@ -104,7 +106,7 @@ struct residency_snapshot {
  private:
   static constexpr detail::file_kind kind{'H', 'S', 'R', 'S', 1, 0, 0, 0};
 
-  /// FNV-1a.
+  /// FNV-1a hash.
   static std::uint64_t checksum(std::span<const std::byte> bytes) {
     std::uint64_t hash = 0xCBF29CE484222325ULL;
     for (const auto b : bytes) hash = (hash ^ std::to_integer<std::uint64_t>(b)) * 0x100000001B3ULL;

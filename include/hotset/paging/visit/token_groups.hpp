@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Splits a visit whose experts do not fit into groups of tokens whose experts do.
+/// Splits a visit whose experts do not fit into groups of tokens whose experts fit.
 ///
-/// Rule: open a group with the first unplaced token; while any fits, add the token that brings fewest new
-///       experts, ties to the lower index. A token is never split, so its sum is computed as before.
+/// Rule: open a group with the first unplaced token. While any token fits, add the one with the fewest new experts;
+///       ties: the lower index. A token is never split, so the order of its sum does not change.
 /// Source: WiSP 3.2 ("fewest groups"); the greedy of algorithms.md section 0.
 
 #include <algorithm>
@@ -21,7 +21,7 @@
 
 namespace hotset {
 
-/// Complexity: O(tokens * top_k + placed * (top_k + tokens / 64)). Memory: taken once for max_tokens_per_visit.
+/// Complexity: O(tokens * top_k + placed * (top_k + tokens / 64)). Memory: allocated once for max_tokens_per_visit.
 class token_groups {
  public:
   explicit token_groups(const geometry& shape)
@@ -37,8 +37,8 @@ class token_groups {
         order_(shape.tokens_per_visit()),
         begin_(shape.tokens_per_visit() + 1) {}
 
-  /// Pre: ids.size() is tokens * top_k; `needs_slot(id)` says whether a valid id takes up room.
-  /// Returns false if one token alone needs more than `room`; then there is no grouping.
+  /// Builds the groups. Pre: ids.size() is tokens * top_k; `needs_slot(id)` is true if a valid id takes a slot.
+  /// Returns false if one token needs more than `room` slots; then there are no groups.
   template <class NeedsSlot>
   bool build(id_view<expert_id> ids, std::size_t room, NeedsSlot needs_slot) noexcept {
     tokens_ = ids.size() / top_k_;
@@ -60,13 +60,13 @@ class token_groups {
     return true;
   }
   [[nodiscard]] std::size_t groups() const noexcept { return groups_; }
-  /// Tokens of a group, ascending.
+  /// Tokens of a group in ascending order.
   [[nodiscard]] std::span<const std::uint32_t> tokens(std::size_t group) const noexcept {
     return {order_.data() + begin_[group], begin_[group + 1] - begin_[group]};
   }
 
  private:
-  /// The token's distinct experts that take up room. All of them are missing at first.
+  /// Collects the token's distinct experts that take a slot. All of them are missing at first.
   template <class NeedsSlot>
   void collect_needed(std::size_t token, id_view<expert_id> ids, NeedsSlot& needs_slot) noexcept {
     auto* const first = needed_.data() + token * top_k_;
@@ -81,7 +81,7 @@ class token_groups {
   [[nodiscard]] std::span<const expert_id> needed(std::size_t token) const noexcept {
     return {needed_.data() + token * top_k_, needed_count_[token]};
   }
-  /// Tokens of each expert, as compressed rows.
+  /// Builds the list of tokens of each expert in compressed rows.
   void index_users() noexcept {
     std::ranges::fill(user_begin_, 0U);
     for (std::size_t t = 0; t < tokens_; ++t)
@@ -102,7 +102,7 @@ class token_groups {
     }
     return placed;
   }
-  /// The token's experts join or leave the open group: other tokens that use them miss one less, or one more.
+  /// Adds the token's experts to the open group or removes them, and updates the missing counts of other tokens.
   void set_in_group(std::size_t token, bool joins) noexcept {
     for (const auto expert : needed(token)) {
       if ((in_group_[expert] != 0) == joins) continue;
@@ -150,13 +150,14 @@ class token_groups {
   std::size_t words_;
   std::size_t tokens_ = 0;
   std::size_t groups_ = 0;
-  std::vector<expert_id> needed_;            ///< [tokens][top_k] distinct experts that take up room
+  std::vector<expert_id> needed_;            ///< [tokens][top_k] distinct experts that take a slot
   std::vector<std::uint16_t> needed_count_;  ///< [tokens]
-  std::vector<std::uint16_t> missing_;       ///< [tokens] experts that a token would bring
-  std::vector<std::uint32_t> user_begin_;    ///< [experts + 1]
-  std::vector<std::uint32_t> users_;         ///< tokens, grouped by expert
-  per_expert<std::uint8_t> in_group_;        ///< 1 in the open group
-  std::vector<std::uint64_t> by_missing_;    ///< [top_k + 1][words]: unplaced tokens by that number
+  std::vector<std::uint16_t> missing_;     ///< [tokens] experts that a token would add to the group
+  std::vector<std::uint32_t> user_begin_;  ///< [experts + 1]
+  std::vector<std::uint32_t> users_;       ///< tokens grouped by expert
+  per_expert<std::uint8_t> in_group_;      ///< 1 if the expert is in the open group
+  /// [top_k + 1][words]: unplaced tokens by number of missing experts.
+  std::vector<std::uint64_t> by_missing_;
   std::vector<std::uint32_t> order_;
   std::vector<std::uint32_t> begin_;
 };

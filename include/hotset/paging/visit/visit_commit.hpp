@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The second half of a visit: its copies get their slots, and the eviction policy is told.
+/// Commits a visit: assigns slots to its copies and notifies the eviction policy.
 
 #include <cstddef>
 #include <cstdint>
@@ -20,7 +20,7 @@
 
 namespace hotset {
 
-/// A plan lists experts in the order of their first use; an event, in the order of their last. No allocation after construction.
+/// Converts a plan, in order of first use, to events in order of last use. No allocation after construction.
 class visit_commit {
  public:
   visit_commit(const geometry& shape, std::size_t slots)
@@ -41,15 +41,15 @@ class visit_commit {
   }
 
  private:
-  /// Gives each fill's slot to its key.
+  /// Assigns each fill's slot to its key.
   template <class HotSet>
   [[gnu::noinline]] HOTSET_FLATTEN static void place(HotSet& hot, const visit_plan& plan) noexcept {
     const auto& context = plan.context();
     auto& ledger = hot.ledger;
-    // What leaves is reported to the policies alone; the eviction policy hears of it with the visit.
+    // Reports losses to all parts except the eviction policy, whose on_visit covers them.
     const bool is_plain =
         hot.held.layout().precisions() == 1 && !hot.departed.listens() && !hot.speculating();
-    // Every miss was judged and has a copy.
+    // Every miss was classified and has a copy.
     const bool is_judged = is_plain && plan.fills().size() == ledger.visit.misses;
     std::uint64_t demand = 0;
     std::uint64_t again = 0;
@@ -68,8 +68,8 @@ class visit_commit {
     ledger.totals.bytes_demand += demand;
     if (plan.groups() == 1) ledger.totals.bytes_refetched += again;
   }
-  /// What a copy replaces goes: its victim, and a copy of its own key of lower precision. Returns whether there is
-  /// such a copy.
+  /// Ends what the copy replaces: its victim, and a copy of its key at lower precision. Returns true if there was such
+  /// a copy.
   template <class HotSet>
   [[gnu::noinline]] static bool give_up(HotSet& hot, const fill& f) noexcept {
     const auto lower = hot.held.map().locate(f.key);
@@ -78,7 +78,7 @@ class visit_commit {
     return lower != no_slot;
   }
 
-  /// One event for each pool that the plan uses, at least one. Pre: its fills have their slots.
+  /// Sends one event for each pool that the plan uses, at least one. Pre: its fills have their slots.
   template <class HotSet>
   void tell_eviction(HotSet& hot, const visit_lookup& visit, const plan_draft& draft,
                      std::span<const std::uint8_t> counted) noexcept {
@@ -94,14 +94,14 @@ class visit_commit {
                     .weights = std::span(draft.weights).first(visit.weighs() ? count : 0),
                     .counted = counted});
   }
-  /// Some of the experts have no slot.
+  /// Sends the event if some experts have no slot.
   template <class HotSet>
   [[gnu::noinline]] void tell_admitted(HotSet& hot, const visit_lookup& visit,
                                        const plan_draft& draft,
                                        std::span<const std::uint8_t> counted) noexcept {
     std::size_t count = 0;
     std::size_t bypassed = 0;
-    // No branches: the misses that are refused are unpredictable.
+    // Branchless because refused misses are unpredictable.
     for (std::size_t i = 0; i < draft.count.distinct; ++i) {
       const auto slot = draft.slots[i];
       used_[count] = slot;
@@ -156,7 +156,7 @@ class visit_commit {
         bypassed_[count++] = {draft.experts[i], draft.weights[i]};
     return std::span(bypassed_).first(count);
   }
-  /// Fills the event with the uses of slots of its precision.
+  /// Fills the event with the uses of slots at its precision.
   void collect(const plan_draft& draft, const residents& held, bool weighed,
                visit_event& event) noexcept {
     std::size_t count = 0;
@@ -177,13 +177,13 @@ class visit_commit {
     event.fills = std::span(fills_).first(filled);
   }
 
-  // Scratch: of one event.
+  // Scratch for one event.
   std::vector<slot_id> used_;
   std::vector<expert_id> experts_;
   std::vector<double> weights_;
   std::vector<fill> fills_;
   std::vector<bypassed_use> bypassed_;
-  per_slot<std::uint32_t> fill_in_;  ///< [slot] place in the plan of its fill
+  per_slot<std::uint32_t> fill_in_;  ///< [slot] index of its fill in the plan
 };
 
 }  // namespace hotset

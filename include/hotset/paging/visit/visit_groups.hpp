@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// A visit that does not fit its pool, divided into groups that do, and what to remember between them.
+/// Divides a visit that does not fit its pool into groups that fit, and keeps the state between them.
 
 #include <algorithm>
 #include <cstddef>
@@ -18,15 +18,16 @@
 
 namespace hotset {
 
-/// What becomes of a visit that does not fit.
+/// Handling of a visit that does not fit.
 enum class visit_split : std::uint8_t {
-  by_token,   ///< divided; a token's sum is computed whole, as before: exact
-  by_expert,  ///< divided with fewer fills, but each token's sum is computed in parts: not exact
-  refuse,  ///< not divided: status::does_not_fit, for an engine that cannot run its layer in parts
-  leave_rest,  ///< not divided: the experts that the fewest places name stay on the host
+  by_token,  ///< split into token groups; each token's sum is computed whole: exact
+  /// Split by expert with fewer copies; each token's sum is computed in parts: not exact.
+  by_expert,
+  refuse,      ///< refused as status::does_not_fit, for an engine that cannot run a layer in parts
+  leave_rest,  ///< not split; the experts with the fewest routed places stay on the host
 };
 
-/// Memory: taken once for the largest visit. No allocation afterwards.
+/// Memory: allocated once for the largest visit. No allocation afterwards.
 class visit_groups {
  public:
   visit_groups(const geometry& shape, visit_split how)
@@ -41,16 +42,16 @@ class visit_groups {
     begin_.reserve(experts_.capacity() + 1);
   }
 
-  /// What one group routes: a visit of its own.
+  /// The routing of one group, served like a visit.
   struct group_view {
     id_view<expert_id> ids;
-    std::span<const float> weights;         ///< empty if the visit has none, and by expert
-    std::span<const std::uint32_t> tokens;  ///< ascending; empty by expert: all of them
+    std::span<const float> weights;  ///< empty if the visit has no weights, or if split by expert
+    std::span<const std::uint32_t> tokens;  ///< ascending; empty (all tokens) if split by expert
   };
 
-  /// Divides the visit that `plan` looked up. Pre: how() is by_token or by_expert. The visit can have `room` slots;
-  /// takes_room(expert) is true if the expert needs one.
-  /// Errors: invalid_visit (ids are no multiple of top_k), no_victim (not even one token fits).
+  /// Divides the visit that was looked up in `plan` into groups of at most `room` slots. takes_room(expert) is true if
+  /// the expert needs a slot. Pre: how() is by_token or by_expert. Errors: invalid_visit (ids are no multiple of
+  /// top_k), no_victim (one token does not fit).
   template <class TakesRoom>
   status divide(const routing_view& view, const visit_plan& plan, std::size_t room,
                 TakesRoom takes_room) noexcept {
@@ -68,9 +69,9 @@ class visit_groups {
 
   [[nodiscard]] visit_split how() const noexcept { return how_; }
   [[nodiscard]] std::size_t count() const noexcept { return count_; }
-  /// The visit that was divided.
+  /// The divided visit.
   [[nodiscard]] const routing_view& visit() const noexcept { return view_; }
-  /// Pre: group < count(). The spans hold until the next call.
+  /// Pre: group < count(). The spans are valid until the next call.
   [[nodiscard]] group_view group(std::size_t group) noexcept {
     if (how_ == visit_split::by_expert)
       return {
@@ -86,17 +87,17 @@ class visit_groups {
     return {std::span(ids_).first(count), std::span(weights_).first(weighted ? count : 0), tokens};
   }
 
-  /// What admission refused for the visit stays refused in all of its groups.
+  /// True if admission refused the expert for the visit. It stays refused in all groups.
   [[nodiscard]] bool refused(expert_id expert) const noexcept {
     return refused_[expert] == serial_;
   }
-  /// A group uses the expert.
+  /// Records that a group uses the expert.
   void count(expert_id expert) noexcept { counted_[expert] = 1; }
-  /// [experts of a layer] 1 for those that a group of the visit has used.
+  /// [experts of a layer] 1 if a group of the visit has used the expert.
   [[nodiscard]] std::span<const std::uint8_t> counted() const noexcept { return counted_; }
 
  private:
-  /// Residents first, so that they are used before their slots are given up.
+  /// Groups residents first, so that they are used before their slots are evicted.
   template <class TakesRoom>
   status divide_experts(const visit_plan& plan, std::size_t room, TakesRoom takes_room) noexcept {
     if (room == 0) return status::no_victim;
@@ -125,12 +126,12 @@ class visit_groups {
   token_groups tokens_;
   routing_view view_{};
   std::size_t count_ = 0;
-  std::uint64_t serial_ = 0;           ///< of the visit
-  per_expert<std::uint8_t> counted_;   ///< by expert: a group of the visit has used it
-  per_expert<std::uint64_t> refused_;  ///< by expert: last visit that refused it
-  std::vector<expert_id> experts_;     ///< by expert: in the order of their groups
-  std::vector<std::size_t> begin_;     ///< by expert: of each group
-  std::vector<expert_id> ids_;         ///< by token: of the group that was asked for
+  std::uint64_t serial_ = 0;           ///< serial of the current visit
+  per_expert<std::uint8_t> counted_;   ///< 1 if a group of the visit has used the expert
+  per_expert<std::uint64_t> refused_;  ///< serial of the last visit that refused the expert
+  std::vector<expert_id> experts_;     ///< by expert only: in group order
+  std::vector<std::size_t> begin_;     ///< by expert only: first expert of each group
+  std::vector<expert_id> ids_;         ///< by token only: ids of the requested group
   std::vector<float> weights_;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Counts what a pager's visits were worth: hits, kinds of misses, copies, evictions.
+/// Counts the results of a pager's visits: hits, kinds of misses, copies, evictions.
 
 #include <algorithm>
 #include <cstddef>
@@ -17,33 +17,33 @@
 
 namespace hotset {
 
-/// Statistics are those of whole visits: misses are judged once, before any group of the visit changes anything,
-/// and counted when its first group is committed. Memory: 8 bytes per key. No allocation but in `stats`.
+/// Statistics cover whole visits. Misses are classified once, before any group of the visit changes residency, and
+/// counted when its first group is committed. Memory: 8 bytes per key. Allocates only in `stats`.
 class visit_ledger {
  public:
-  /// Of one visit.
+  /// Counts of one visit.
   struct visit_counts {
     std::uint64_t accesses = 0;
     std::uint64_t misses = 0;  ///< absent before the visit
     std::uint64_t compulsory = 0;
     std::uint64_t collisions = 0;
-    std::uint64_t bypasses = 0;     ///< misses that were refused a slot
-    std::uint64_t dropped = 0;      ///< misses that no token uses
-    std::uint64_t substituted = 0;  ///< misses that others stand in for
-    std::uint64_t too_low = 0;  ///< resident copies below the precision that is wanted: misses too
+    std::uint64_t bypasses = 0;     ///< misses that admission refused a slot
+    std::uint64_t dropped = 0;      ///< misses that a policy dropped
+    std::uint64_t substituted = 0;  ///< misses that a policy replaced by other experts
+    std::uint64_t too_low = 0;      ///< resident copies below the requested precision: also misses
   };
 
   explicit visit_ledger(const geometry& shape)
       : left_(shape), cells_(shape.layer_count() * kinds), collisions_(shape.layer_count(), 0) {}
 
-  /// Judges the misses of a visit: `missing` are positions in `plan.experts()`.
+  /// Classifies the misses of a visit. `missing`: positions in `plan.experts()`.
   void judge(const visit_plan& plan, std::span<const std::uint32_t> missing) noexcept {
     const auto left = left_.row(plan.context().layer);
     const auto now = used_and_left(mark_of(plan.context().step));
     const auto experts = plan.experts();
     std::uint64_t compulsory = 0;
     std::uint64_t collisions = 0;
-    // No branches: the kind of a miss is unpredictable.
+    // Branchless because the kind of a miss is unpredictable.
     for (const auto at : missing) {
       const auto word = left[index_of(experts[at])];
       const std::uint64_t collision = (word | used) == now ? 1U : 0U;
@@ -56,7 +56,7 @@ class visit_ledger {
              .collisions = collisions};
   }
 
-  /// A plan of a visit, or of one group of it, is being committed.
+  /// Counts the commit of a visit, or of one group of it.
   void commit(const visit_plan& plan) noexcept {
     const auto& context = plan.context();
     if (context.step != last_step_ || totals.steps == 0) begin_step(context.step);
@@ -81,26 +81,28 @@ class visit_ledger {
     }
   }
 
-  /// The key was used, or came from an earlier run: its next miss is not compulsory. `evicted` records it as well.
+  /// Records that the key was used, now or in an earlier run: its next miss is not compulsory. `evicted` records this
+  /// as well.
   void saw(expert_key key) noexcept { left_[key] |= used; }
-  /// The key lost its slot in the running step; or, prefetched for a later one, before it was used.
+  /// Records that the key lost its slot in the running step, or, if it was prefetched for a later step, before its
+  /// use.
   void evicted(expert_key key, bool was_used = true, step_id meant_for = 0) noexcept {
     auto& word = left_[key];
     word = used_and_left(std::max(mark_of(last_step_), meant_for)) &
            (word | (was_used ? ~std::uint64_t{0} : ~used));
     ++totals.evictions;
   }
-  /// The key lost its slot for a visit of that step: a use in it would be a collision.
+  /// Records that the key lost its slot ahead of a visit of `step`: a use in that step is a collision.
   void pre_evicted(expert_key key, step_id step) noexcept {
     auto& word = left_[key];
     word = std::max(word, used_and_left(mark_of(step)) & (word | ~used));
     ++totals.pre_evictions;
   }
-  /// The key was evicted in this step, or before the use in it that it was prefetched for.
+  /// True if the key was evicted in this step, or before the use in it for which it was prefetched.
   [[nodiscard]] bool was_evicted(expert_key key, step_id step) const noexcept {
     return (left_[key] | used) == used_and_left(mark_of(step));
   }
-  /// The step of the last committed visit, 0 before the first.
+  /// Step of the last committed visit; 0 before the first.
   [[nodiscard]] step_id step() const noexcept { return last_step_; }
 
   /// Complexity: O(layers). Allocates; not for the hot path.
@@ -125,17 +127,17 @@ class visit_ledger {
     return out;
   }
 
-  /// What is counted one by one. Visits, accesses and misses stand in the cells until `stats` adds them up.
+  /// Totals that are counted directly. `stats` adds visits, accesses and misses from the cells.
   pager_stats totals{};
-  visit_counts visit{};  ///< of the visit that is being planned; its parts write what they decide
+  visit_counts visit{};  ///< counts of the visit being planned; the pager's parts write them
 
  private:
   static constexpr std::uint64_t used = 1;
-  /// Twice the mark, and 1. The marks from 2^63 on are one.
+  /// Returns 2 * mark + 1. All marks from 2^63 on map to one value.
   [[nodiscard]] static std::uint64_t used_and_left(step_id mark) noexcept {
     return std::min(mark, ~step_id{0} >> 1U) << 1U | used;
   }
-  /// By layer and request class; the classes are rounded up so that a cell is found by a shift.
+  /// Cells by layer and request class. The number of classes is a power of two, so a shift finds a cell.
   static constexpr std::size_t kinds = 4;
   struct alignas(32) cell_counts {
     std::uint64_t visits = 0, accesses = 0, misses = 0;
@@ -159,7 +161,7 @@ class visit_ledger {
     ++totals.steps_with_miss;
   }
 
-  /// By key: twice the mark of the step that it was last evicted in, and 1 if it was used before.
+  /// [keys] 2 * mark of the step of its last eviction, plus 1 if it was used before.
   per_key<std::uint64_t> left_;
   std::vector<cell_counts> cells_;       ///< [layers][kinds]
   per_layer<std::uint64_t> collisions_;  ///< [layers]

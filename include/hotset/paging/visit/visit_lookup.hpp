@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The first half of a plan: the distinct experts of a visit or of a group of it, where they are, and which of them miss.
+/// First part of a plan: finds the distinct experts of a visit or of one of its groups, their slots, and the misses.
 
 #include <algorithm>
 #include <cstddef>
@@ -25,7 +25,8 @@ namespace hotset {
 /// Complexity: O(routed ids). No allocation after construction.
 class visit_lookup {
  public:
-  /// `weigh`: plans carry gate weights and ranks. `refuse_unknown`: `check` refuses ids that are no expert and not -1.
+  /// `weigh`: plans carry gate weights and ranks. `refuse_unknown`: `check` refuses ids that are neither an expert nor
+  /// -1.
   visit_lookup(const geometry& shape, visit_split how, bool weigh, bool refuse_unknown)
       : layers_(shape.layers),
         top_k_(shape.ranks()),
@@ -48,7 +49,7 @@ class visit_lookup {
     if (view.layer < 0 || view.layer >= layers_) return status::invalid_visit;
     if (view.kind > request_class::verify) return status::invalid_visit;
     if (view.experts.size() > most_ids_) return status::visit_too_large;
-    // One token is told without a division.
+    // Avoids a division for one token.
     if (view.experts.size() != top_k_ && view.experts.size() % top_k_ != 0)
       return status::invalid_visit;
     if (!view.weights.empty() && view.weights.size() != view.experts.size())
@@ -58,7 +59,7 @@ class visit_lookup {
     return status::ok;
   }
 
-  /// Starts the plan of a visit: its experts, their slots, and what misses. Pre: check(view, plan) is ok.
+  /// Starts the plan of a visit: its experts, their slots, and its misses. Pre: check(view, plan) is ok.
   void begin(const routing_view& view, const residents& held, visit_plan& plan) noexcept {
     auto& draft = detail::draft_of(plan);
     draft.reset();
@@ -77,7 +78,7 @@ class visit_lookup {
     if (unique_.unknown()) [[unlikely]]
       hide_unknown(draft);
   }
-  /// Looks up `ids` in place of the visit's own; `weights` are theirs, or empty.
+  /// Looks up `ids` instead of the visit's own. `weights`: their weights, or empty.
   void look_up(id_view<expert_id> ids, std::span<const float> weights, const residents& held,
                visit_plan& plan) noexcept {
     auto& draft = detail::draft_of(plan);
@@ -98,16 +99,17 @@ class visit_lookup {
     if (weigh_) weigh(ids, weights, draft);
   }
 
-  /// Divides the visit that `plan` looked up into groups of at most `room` slots. Errors: those of visit_groups::divide.
+  /// Divides the visit that was looked up in `plan` into groups of at most `room` slots. Errors: those of
+  /// visit_groups::divide.
   status divide(const routing_view& view, const residents& held, const visit_plan& plan,
                 std::size_t room) noexcept {
     return groups_.divide(view, plan, room, [&](expert_id id) {
       return takes_room(held, plan, unique_.place_of(id));
     });
   }
-  /// Leaves so many misses of the visit that `plan` looked up on the host, at least one, that the rest need `room` slots:
-  /// those that the fewest routed places name, of equals the later ones. Pre: there is one.
-  /// Complexity: O(routed ids + left misses * misses).
+  /// Leaves misses of the visit in `plan` on the host, at least one, until the rest needs at most `room` slots. Misses
+  /// with the fewest routed places go first; ties: the later one. Pre: there is a miss. Complexity: O(routed ids +
+  /// left misses * misses).
   void leave_least_used(const routing_view& view, const residents& held, std::size_t room,
                         visit_plan& plan) noexcept {
     auto& draft = detail::draft_of(plan);
@@ -125,13 +127,13 @@ class visit_lookup {
       collect_misses(draft);
     }
   }
-  /// Starts the plan of a group of the divided visit. What was decided of the whole stands in the plan and stays.
+  /// Starts the plan of a group of the divided visit. Decisions about the whole visit stay in the plan.
   void begin_group(std::size_t group, const residents& held, visit_plan& plan) noexcept {
     auto& draft = detail::draft_of(plan);
     draft.count = {.ignored = draft.count.ignored,
                    .groups = static_cast<std::uint32_t>(groups_.count()),
                    .group = static_cast<std::uint32_t>(group)};
-    draft.context.ordinal = groups_.visit().ordinal + group;  // a group is an event
+    draft.context.ordinal = groups_.visit().ordinal + group;  // each group is an event
     draft.all_hits = true;
     const auto part = groups_.group(group);
     look_up(part.ids, part.weights, held, plan);
@@ -140,35 +142,35 @@ class visit_lookup {
       draft.tokens = part.tokens;
     else if (weigh_)
       weigh(groups_.visit().experts, groups_.visit().weights, draft);
-    // What admission refused the visit stays refused in all of its groups.
+    // Experts that admission refused for the visit stay refused in all of its groups.
     for (std::size_t i = 0; i < draft.count.distinct; ++i)
       if (groups_.refused(draft.experts[i])) draft.leave_on_host(i);
     collect_misses(draft);
   }
   [[nodiscard]] const visit_groups& groups() const noexcept { return groups_; }
-  /// Plans carry gate weights.
+  /// True if plans carry gate weights.
   [[nodiscard]] bool weighs() const noexcept { return weigh_; }
-  /// [experts of a layer] 1 for those that earlier groups of the plan's visit used; empty where it has one group.
+  /// [experts of a layer] 1 if an earlier group of the plan's visit used the expert; empty if the visit has one group.
   [[nodiscard]] std::span<const std::uint8_t> counted(const visit_plan& plan) const noexcept {
     return plan.groups() == 1 ? std::span<const std::uint8_t>() : groups_.counted();
   }
-  /// The plan's group has taken place.
+  /// Records the experts of the plan's group as used.
   void count(const visit_plan& plan) noexcept {
     for (const auto expert : plan.experts()) groups_.count(expert);
   }
 
-  /// True of the experts of the last look-up.
+  /// True if the last look-up found the expert.
   [[nodiscard]] bool contains(expert_id id) const noexcept { return unique_.contains(id); }
 
-  /// Positions in the plan of the experts that need a copy, ascending.
+  /// Positions in the plan of experts that need a copy, ascending.
   [[nodiscard]] std::span<const std::uint32_t> misses() const noexcept {
     return std::span(misses_).first(miss_count_);
   }
-  /// Takes in that other experts than before need a copy: those whose service is `fill`.
+  /// Collects the misses again after services changed: experts whose service is `fill`.
   void collect_misses(const plan_draft& draft) noexcept {
     miss_count_ = 0;
     if (draft.all_hits) return;
-    // No branches: the misses that are admitted are unpredictable.
+    // Branchless because admitted misses are unpredictable.
     for (std::uint32_t i = 0; i < draft.count.distinct; ++i) {
       misses_[miss_count_] = i;
       miss_count_ += draft.services[i] == service::fill ? 1U : 0U;
@@ -179,18 +181,18 @@ class visit_lookup {
   [[nodiscard]] bool names_unknown(id_view<expert_id> ids) const noexcept {
     return std::ranges::any_of(ids, [this](expert_id id) { return unique_.is_unknown(id); });
   }
-  /// A kernel that looks such an id up would read outside of its row.
+  /// Replaces unknown ids by no_expert: a kernel that looked them up would read outside its row.
   [[gnu::cold]] void hide_unknown(plan_draft& draft) const noexcept {
     for (auto& id : draft.edit_routed())
       if (unique_.is_unknown(id)) id = no_expert;
   }
-  /// Whether the plan's expert i needs a slot that it may have.
+  /// True if the plan's expert i needs a slot that is available.
   [[nodiscard]] static bool takes_room(const residents& held, const visit_plan& plan,
                                        std::size_t i) noexcept {
     const auto how = plan.services()[i];
     return how == service::hit ? held.is_evictable(plan.slots()[i]) : how == service::fill;
   }
-  /// Sums of gate weights in routed order and best ranks, of the experts of the last look-up.
+  /// Computes sums of gate weights in routed order and best ranks for the experts of the last look-up.
   [[gnu::noinline]] void weigh(id_view<expert_id> ids, std::span<const float> weights,
                                plan_draft& draft) const noexcept {
     std::fill_n(draft.weights.begin(), draft.count.distinct, 0.0);
@@ -212,7 +214,7 @@ class visit_lookup {
     service* const services = draft.services.data();
     const auto distinct = draft.count.distinct;
     std::size_t missing = 0;
-    // No branches: the ids that miss are unpredictable.
+    // Branchless because the missing ids are unpredictable.
     for (std::uint32_t i = 0; i < distinct; ++i) {
       const auto absent = static_cast<std::uint32_t>(slots[i]) >> 31U;
       services[i] = static_cast<service>(absent);
@@ -234,7 +236,7 @@ class visit_lookup {
   std::vector<std::uint32_t> all_tokens_;  ///< 0, 1, 2, ...
   std::vector<std::uint32_t> misses_;
   std::size_t miss_count_ = 0;
-  std::vector<std::uint32_t> uses_;  ///< routed places that name each expert, scratch
+  std::vector<std::uint32_t> uses_;  ///< scratch: number of routed places of each expert
 };
 
 }  // namespace hotset
