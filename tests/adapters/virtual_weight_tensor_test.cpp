@@ -472,8 +472,8 @@ TYPED_TEST(virtual_weight_tensors, agree_with_the_closed_form_after_every_operat
   }
   const auto least = TypeParam::operations / 200;
   for (const auto* const what :
-       {"place: ok", "place: something is mapped there", "place: out of memory",
-        "place: a size, offset, range or block that is none", "a place that failed", "removed",
+       {"place: ok", "place: the range is mapped", "place: out of memory",
+        "place: invalid size, offset, range or block", "a place that failed", "removed",
         "remove: refused", "an idle page", "trimmed"})
     EXPECT_GT(outcomes[what], least) << what;
 }

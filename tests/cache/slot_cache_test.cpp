@@ -489,7 +489,7 @@ TEST(slot_cache_config, a_bank_of_another_layout_is_refused_when_the_cache_is_bu
   const auto large = pool_layout::shared(shape, 6).value();
   const support::host_experts experts(small);
   host_backend<memory_expert_source> host(experts.source, experts.bank);
-  const auto* const why = "a bank of 3 slots, accepted: 6, those of the cache";
+  const auto* const why = "the bank has 3 slots, accepted: 6, as in the cache";
   EXPECT_THAT([&] { slot_cache cache(pager<lru>({.layout = large}), host); },
               testing::ThrowsMessage<invalid_config>(testing::HasSubstr(why)));
   using host_cache = slot_cache<pager<lru>, host_backend<memory_expert_source>>;

@@ -260,7 +260,7 @@ TEST_F(cuda_backend_test, serves_a_cache_of_the_layout_of_its_bank_only) {
   make();
   EXPECT_FALSE(copies->check(pool_layout::shared(shape, 4).value()));
   EXPECT_EQ(copies->check(pool_layout::shared(shape, 6).value())->message,
-            "a bank of 4 slots, accepted: 6, those of the cache");
+            "the bank has 4 slots, accepted: 6, as in the cache");
   using cache_type = slot_cache<pager<lru>, backend>;
   EXPECT_FALSE(
       cache_type::create(pager<lru>({.layout = pool_layout::shared(shape, 6).value()}), *copies));

@@ -122,7 +122,7 @@ TEST_P(scripted_reads, a_file_that_was_cut_off_since_fails_and_says_so) {
   const auto source = open();
   file->bytes.resize(9000);
   EXPECT_FALSE(read(source));
-  EXPECT_EQ(source.problem(), "cannot read model.gguf at byte 9000: it ends there");
+  EXPECT_EQ(source.problem(), "cannot read model.gguf at byte 9000: end of file");
 }
 
 TEST_P(scripted_reads, any_part_of_a_tensor_is_that_part) {
@@ -167,9 +167,9 @@ TEST(file_expert_source, what_cannot_be_is_refused_when_it_is_added) {
   EXPECT_EQ(refused(key, {{1, 90, 10}, {0, 0, 100}}), "accepted");
   EXPECT_THAT(source.sizes(key, {}), testing::ElementsAre(10U, 100U));
   EXPECT_EQ(scripted_source::open(shape, {}).error().message,
-            "experts in no file, accepted: one file or more");
+            "no files, accepted: one file or more");
   EXPECT_EQ(scripted_source::open(shape, {"a"}, file_reads::direct, 0).error().message,
-            "0 reads beside each other, accepted: 1..256");
+            "beside = 0, accepted: 1..256");
 }
 
 /// A file of all experts' tensors, one after the other.
@@ -237,7 +237,7 @@ TEST_F(files_on_disk, a_file_that_was_cut_off_fails_the_copy_and_no_other) {
   EXPECT_EQ(backend.wait(bad.id), transfer_state::failed);
   EXPECT_EQ(backend.wait(good.id), transfer_state::arrived);
   EXPECT_TRUE(experts.holds(1_slot, {1_layer, 2_expert}));
-  EXPECT_THAT(source.problem(), HasSubstr("it ends there"));
+  EXPECT_THAT(source.problem(), HasSubstr("end of file"));
 }
 
 TEST(posix_file, reads_where_it_is_told_and_nothing_beyond_the_end) {
@@ -258,7 +258,8 @@ TEST(posix_file, reads_where_it_is_told_and_nothing_beyond_the_end) {
 TEST(posix_file, what_is_no_file_is_refused) {
   EXPECT_EQ(posix_file::open("/nowhere/at/all", false).error().message,
             "cannot open /nowhere/at/all: No such file or directory");
-  EXPECT_THAT(posix_file::open("/tmp", false).error().message, testing::HasSubstr("it is no file"));
+  EXPECT_THAT(posix_file::open("/tmp", false).error().message,
+              testing::HasSubstr("not a regular file"));
 }
 
 }  // namespace

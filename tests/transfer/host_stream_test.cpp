@@ -79,7 +79,7 @@ TEST(host_stream, its_end_runs_what_was_enqueued) {
 
 TEST(host_stream, a_worker_without_room_is_refused) {
   EXPECT_EQ(host_stream::create(host_stream::mode::worker, 0).error().message,
-            "capacity = 0 of a worker's stream, accepted: 1 or more");
+            "worker stream capacity = 0, accepted: 1 or more");
   EXPECT_THROW(host_stream(host_stream::mode::worker, 0), invalid_config);
   EXPECT_TRUE(host_stream::create(host_stream::mode::worker, 1));
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Copies an expert, or a part of it, from where it lies into a host slot: what all host backends do.
+/// Copies an expert, or a part of it, from its source into a host slot; shared by all host backends.
 
 #include <algorithm>
 #include <cstddef>
@@ -14,21 +14,22 @@
 
 namespace hotset {
 
-/// The tensors of an expert as one row of bytes. Threads: as the origin and the bank.
+/// Copies the tensors of an expert as one sequence of bytes. Threads: as the origin and the bank.
 template <expert_origin Origin>
 class expert_copy {
  public:
-  /// Both outlive it.
+  /// Pre: both outlive the object.
   expert_copy(const Origin& origin, const host_slot_bank& bank) : origin_(origin), bank_(bank) {}
 
-  /// The part that a call has copied. Units: bytes.
+  /// The bytes that one call has copied. Units: bytes.
   struct part {
-    std::uint64_t bytes = 0;  ///< 0: none, and none can be
-    std::uint64_t total = 0;  ///< of the expert
+    std::uint64_t bytes = 0;  ///< 0: nothing was copied, and the copy cannot succeed
+    std::uint64_t total = 0;  ///< bytes of the whole expert
   };
-  /// Copies at most `most` bytes from `from` on, 0: all. The origin is asked once, for what it has may change between two parts. None is
-  /// copied where the expert is not there, or its tensors are not those of the slot, or (some may have been written) not all could be read.
-  /// Pre: from is below the expert's bytes.
+  /// Copies at most `most` bytes from byte `from` on; 0: all. Reads the origin's tensors once, because they may change
+  /// between two calls.
+  /// Returns 0 bytes if the expert is absent, if its tensors differ from those of the slot, or if a read failed (some
+  /// bytes may then be written). Pre: `from` is below the expert's bytes.
   [[nodiscard]] part copy(const fill& f, std::uint64_t from, std::uint64_t most) const noexcept {
     if constexpr (expert_source<Origin>) {
       const auto tensors = origin_.tensors(f.key, f.precision);
@@ -47,7 +48,7 @@ class expert_copy {
           });
     }
   }
-  /// The origin forgets what it keeps of the key or the layer.
+  /// Drops the origin's cached bytes of the key or the layer.
   template <class KeyOrLayer>
   void invalidate(KeyOrLayer what) const noexcept {
     detail::invalidate_in(origin_, what);

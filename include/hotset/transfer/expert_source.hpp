@@ -1,27 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Requirements on what experts are copied from: a source of host memory, or a reader of files or of a network.
+/// Requirements on the origin of expert copies: a source in host memory, or a reader of files or a network.
 ///
 /// | expression of a source | meaning |
 /// |---|---|
-/// | `tensors(key, precision)` | the expert's 1..8 tensors in layout order; empty if it is not there |
+/// | `tensors(key, precision)` | the expert's 1..8 tensors in layout order; empty if it is absent |
 ///
 /// | expression of a reader | meaning |
 /// |---|---|
-/// | `sizes(key, precision)` | bytes of the expert's 1..8 tensors in layout order; empty if it is not there |
-/// | `read(key, precision, tensor, at, to)` | fills `to` with the tensor's bytes from `at` on; false if not all of them could be read |
+/// | `sizes(key, precision)` | bytes of the expert's 1..8 tensors in layout order; empty if it is absent |
+/// | `read(key, precision, tensor, at, to)` | fills `to` with the tensor's bytes from `at` on; false if not all could
+/// be read |
 ///
-/// The bytes stay valid and unchanged until the key is invalidated in every cache that reads them. `read` may block,
-/// and is called by the thread that copies. Pre of `read`: the tensor is there and has those bytes.
+/// The bytes stay valid and unchanged until the key is invalidated in every cache that reads them. `read` may block;
+/// the copying thread calls it. Pre of `read`: the tensor exists and has those bytes.
 ///
-/// | expression of what keeps copies of bytes | meaning |
+/// | expression of a type that caches bytes | meaning |
 /// |---|---|
-/// | `invalidate(key)`, `invalidate(layer)` | forgets its copies of the expert, or of the layer's experts, at every precision |
+/// | `invalidate(key)`, `invalidate(layer)` | drops its copies of the expert or layer, at every precision |
 ///
-/// `invalidate` is optional: a source that keeps no copies has none. `slot_cache::invalidate` calls that of its
-/// backend, a backend that of its source, a tier that of its disk. When it returns, reads that were under way have
-/// ended and none of them is remembered: a read that begins later finds the bytes of that time.
-/// It is `noexcept` and void, and `const` in a source, which a backend only reads. Any other shape does not compile.
+/// `invalidate` is optional: a source without copies has none. `slot_cache::invalidate` calls it on its backend, a
+/// backend on its source, a tier on its disk. When it returns, earlier reads have ended and their bytes are dropped. A
+/// read that begins later returns the current bytes.
+/// It is `noexcept` and void, and `const` in a source, because a backend only reads a source. Other signatures do not
+/// compile.
 
 #include <concepts>
 #include <cstddef>
@@ -31,11 +33,11 @@
 
 #include "hotset/core/ids.hpp"
 
-// clang-format 14 tears compound requirements apart.
+// clang-format 14 splits compound requirements badly.
 // clang-format off
 namespace hotset {
 
-/// The host bytes of one tensor.
+/// The bytes of one tensor in host memory.
 using tensor_bytes = std::span<const std::byte>;
 
 template <class S>
@@ -50,7 +52,7 @@ concept expert_reader = requires(const R& reader, expert_key key, precision_id p
   { reader.read(key, precision, tensor, at, to) } noexcept -> std::same_as<bool>;
 };
 
-/// An origin of copies on the host.
+/// An origin of expert copies on the host.
 template <class S>
 concept expert_origin = expert_source<S> || expert_reader<S>;
 
@@ -65,7 +67,7 @@ namespace detail {
 template <class T, class What>
 concept has_invalidate = requires(std::remove_const_t<T>& from, What what) { from.invalidate(what); };
 
-/// Does nothing if `from` keeps no copies.
+/// Calls `from.invalidate(what)`. Does nothing if `from` caches no bytes.
 template <class T, class KeyOrLayer>
 void invalidate_in(T& from, KeyOrLayer what) noexcept {
   if constexpr (has_invalidate<T, expert_key> || has_invalidate<T, layer_id>) {

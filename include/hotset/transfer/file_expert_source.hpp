@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Files that are open for reading, and experts whose tensors lie in them: read when they are copied, no page is
-/// mapped.
+/// Files opened for reading, and a source that reads experts' tensors from files when they are copied, without mapping
+/// pages.
 
 #include <algorithm>
 #include <cerrno>
@@ -29,11 +29,11 @@
 
 namespace hotset {
 
-/// A file that is open for reading, by the calls of POSIX, and closed at its end. Threads: reads are safe.
+/// A file opened for reading with POSIX calls; the destructor closes it. Threads: reads are safe.
 class posix_file {
  public:
-  /// `direct`: past the system's cache. Errors: it is not there, may not be read, is no file, or (direct) its file
-  /// system reads through the cache alone.
+  /// `direct`: bypasses the system's page cache. Errors: the file does not exist, cannot be read, is not a regular
+  /// file, or (direct) its file system has no direct reads.
   static result<posix_file> open(const std::string& path, bool direct) {
     const auto refused = [&](const std::string& why) {
       return error{"cannot open " + path + ": " + why};
@@ -50,7 +50,7 @@ class posix_file {
     struct stat about {};
     if (out.handle_ < 0 || ::fstat(out.handle_, &about) != 0)
       return refused(std::generic_category().message(errno));
-    if (!S_ISREG(about.st_mode)) return refused("it is no file");
+    if (!S_ISREG(about.st_mode)) return refused("not a regular file");
     out.size_ = static_cast<std::uint64_t>(about.st_size);
     return out;
   }
@@ -64,11 +64,11 @@ class posix_file {
   }
 
   [[nodiscard]] const std::string& path() const noexcept { return path_; }
-  /// When it was opened. Units: bytes.
+  /// Size when the file was opened. Units: bytes.
   [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
-  /// The system's handle, for other calls that read.
+  /// The system's file descriptor, for other read calls.
   [[nodiscard]] int descriptor() const noexcept { return handle_; }
-  /// Calls pread. Returns how many bytes were read, 0 at the end, or -1 with errno.
+  /// Calls pread. Returns the number of bytes read, 0 at the end of the file, or -1 with errno set.
   [[nodiscard]] std::ptrdiff_t read(std::uint64_t at, std::span<std::byte> to) const noexcept {
     return ::pread(handle_, to.data(), to.size(), static_cast<::off_t>(at));
   }
@@ -81,12 +81,12 @@ class posix_file {
   std::uint64_t size_ = 0;
 };
 
-/// Things of which each read borrows one; more reads wait. Threads: safe. No allocation but by `add`.
+/// Pool of objects. Each read borrows one, and waits if none is free. Threads: safe. Only `add` allocates.
 template <class T>
 class lending_pool {
  public:
   void add(T thing) { free_.push_back(std::move(thing)); }
-  /// A thing for one read; its end returns it.
+  /// An object borrowed for one read. The destructor returns it.
   class borrowed {
    public:
     explicit borrowed(lending_pool& from) noexcept : from_(from) {
@@ -100,7 +100,8 @@ class lending_pool {
     ~borrowed() {
       {
         const std::lock_guard lock(from_.mutex_);
-        from_.free_.push_back(std::move(thing_));  // there is room: it came from here
+        // Has capacity, because the object came from here.
+        from_.free_.push_back(std::move(thing_));
       }
       from_.returned_.notify_one();
     }
@@ -117,35 +118,35 @@ class lending_pool {
   std::vector<T> free_;
 };
 
-/// Where the bytes of one tensor of one expert lie.
+/// Position of one tensor of one expert in a file.
 struct file_extent {
-  std::size_t file = 0;  ///< of the source's files
+  std::size_t file = 0;  ///< index in the source's files
   std::uint64_t offset = 0;
   std::uint64_t bytes = 0;
 };
 
-/// How files are read.
+/// The way in which files are read.
 enum class file_reads : std::uint8_t {
-  cached,  ///< the system keeps what it read as long as it has memory
-  direct,  ///< past the system's cache: what the slots hold is not held twice
+  cached,  ///< through the system's page cache
+  direct,  ///< bypasses the page cache, so that bytes held by slots are not cached twice
 };
 
-/// Reads block the thread that copies. Of a file that is too short, or that the device cannot read, the copy fails and `problem` says
-/// why; nothing is made up. Threads: reads are safe, `add` is not beside them. No allocation after construction but by `problem`.
-/// Memory: 32 bytes for each tensor of each expert, and where reads are direct 1 MiB for each that may run beside another.
+/// Reads block the copying thread. If a file is too short or a read fails, the copy fails and `problem` gives the
+/// reason. Threads: reads are safe; `add` must not run beside them. Allocates nothing after construction except in
+/// `problem`. Memory: 32 bytes for each tensor of each expert; with direct reads also 1 MiB for each concurrent read.
 template <class File = posix_file>
 class basic_file_expert_source {
  public:
-  /// A file that does not let itself be read directly is refused. Errors: a shape that does not validate; a file that cannot be opened.
-  /// `beside`: direct reads at one time, such as the threads of the backend; more wait.
+  /// Opens the files. `beside`: the most direct reads at one time, such as the number of backend threads; more reads
+  /// wait. Errors: an invalid shape; a file that cannot be opened; with direct reads, a file without support for them.
   static result<basic_file_expert_source> open(const geometry& shape,
                                                const std::vector<std::string>& paths,
                                                file_reads how = file_reads::cached,
                                                std::size_t beside = 1) {
     if (auto bad = shape.validate()) return *std::move(bad);
-    if (paths.empty()) return error{"experts in no file, accepted: one file or more"};
+    if (paths.empty()) return error{"no files, accepted: one file or more"};
     if (beside == 0 || beside > most_beside)
-      return refusal(beside, " reads beside each other, accepted: 1..", most_beside);
+      return refusal("beside = ", beside, ", accepted: 1..", most_beside);
     basic_file_expert_source out(shape, how, beside);
     for (const auto& path : paths) {
       auto file = File::open(path, how == file_reads::direct);
@@ -155,8 +156,8 @@ class basic_file_expert_source {
     return out;
   }
 
-  /// Says where an expert lies, its tensors in layout order. Errors: no such expert or precision; 0 or more than 8 tensors, or one
-  /// of 0 bytes; an extent beyond its file, which then is not the whole of what it should be.
+  /// Sets the position of an expert's tensors, in layout order. Errors: an unknown expert or precision; 0 or more than
+  /// 8 tensors, or one of 0 bytes; an extent beyond the end of its file, which is then incomplete.
   validation add(expert_key key, precision_id precision, std::span<const file_extent> tensors) {
     const auto what = "layer " + to_string(key.layer) + ", expert " + to_string(key.expert);
     if (!shape_.contains(key) || index_of(precision) >= shape_.precisions())
@@ -195,31 +196,31 @@ class basic_file_expert_source {
     return how_ == file_reads::direct ? read_blocks(file, from, to) : read_all(file, from, to);
   }
 
-  /// Why the last read failed; empty if none has.
+  /// The reason of the last failed read; empty if none has failed.
   [[nodiscard]] std::string problem() const {
     const std::lock_guard lock(shared_->mutex);
     const auto& last = shared_->last;
     if (last.file == nullptr) return {};
     return "cannot read " + last.file->path() + " at byte " + std::to_string(last.at) + ": " +
-           (last.code == 0 ? "it ends there" : std::generic_category().message(last.code));
+           (last.code == 0 ? "end of file" : std::generic_category().message(last.code));
   }
 
  private:
   static constexpr std::size_t most_beside = 256;
-  static constexpr std::size_t block = 4096;  ///< what direct reads are whole multiples of
-  /// A chunk of host_backend, wherever it begins.
+  static constexpr std::size_t block = 4096;  ///< direct reads are whole multiples of it
+  /// Fits a chunk of host_backend at any offset within a block.
   static constexpr std::size_t buffer_bytes = (std::size_t{1} << 20U) + 2 * block;
 
   struct failure {
     const File* file = nullptr;
     std::uint64_t at = 0;
-    int code = 0;  ///< of errno; 0: the file has ended
+    int code = 0;  ///< errno; 0: the end of the file
   };
   struct aligned_delete {
     void operator()(std::byte* p) const noexcept { ::operator delete (p, std::align_val_t{block}); }
   };
   using block_buffer = std::unique_ptr<std::byte[], aligned_delete>;
-  /// State that a read may change.
+  /// State that reads may change.
   struct shared_state {
     std::mutex mutex;
     failure last;
@@ -243,8 +244,8 @@ class basic_file_expert_source {
   bool read_all(const File& file, std::uint64_t at, std::span<std::byte> to) const noexcept {
     return read_some(file, at, to, to.size()) >= to.size();
   }
-  /// At least `needed` bytes, unless it fails or the file ends; returns how many. A call that was interrupted, or read less than it was asked
-  /// for, goes on.
+  /// Reads at least `needed` bytes, unless a read fails or the file ends. Returns the number of bytes read. Continues
+  /// after interrupted and short reads.
   std::size_t read_some(const File& file, std::uint64_t at, std::span<std::byte> to,
                         std::size_t needed) const noexcept {
     std::size_t done = 0;
@@ -259,7 +260,7 @@ class basic_file_expert_source {
     }
     return done;
   }
-  /// Whole blocks come into the buffer, and what is wanted of them to where it belongs.
+  /// Reads whole blocks into the buffer and copies the requested bytes from there.
   bool read_blocks(const File& file, std::uint64_t at, std::span<std::byte> to) const noexcept {
     typename lending_pool<block_buffer>::borrowed taken(shared_->buffers);
     const std::span<std::byte> buffer((*taken).get(), buffer_bytes);
@@ -267,8 +268,8 @@ class basic_file_expert_source {
       const auto ahead = static_cast<std::size_t>(at % block);
       const auto wanted = std::min(to.size(), buffer_bytes - ahead);
       const auto whole = (ahead + wanted + block - 1) / block * block;
-      // A read that stops within a block cannot go on there: it is made again from that block's start. One that comes no further
-      // twice has met the end of the file.
+      // A direct read cannot continue within a block, so a short read is repeated from that block's start. Two repeats
+      // without progress mean the end of the file.
       std::size_t done = 0;
       int stalls = 0;
       while (done < ahead + wanted) {
@@ -295,12 +296,12 @@ class basic_file_expert_source {
   file_reads how_;
   std::vector<File> files_;
   std::vector<file_extent> where_;    ///< [precisions][keys][max_tensors]
-  std::vector<std::uint64_t> sizes_;  ///< likewise
+  std::vector<std::uint64_t> sizes_;  ///< [precisions][keys][max_tensors]
   std::vector<std::uint8_t> counts_;  ///< [precisions][keys]; 0: absent
   std::unique_ptr<shared_state> shared_;
 };
 
-/// Over the calls of POSIX.
+/// A source with POSIX reads.
 using file_expert_source = basic_file_expert_source<>;
 static_assert(expert_reader<file_expert_source>);
 

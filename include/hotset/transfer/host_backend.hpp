@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Copies experts into host slots on threads of its own, chunk by chunk, demand before speculation.
+/// Copies experts into host slots on its own threads, chunk by chunk, demand before speculation.
 
 #include <algorithm>
 #include <condition_variable>
@@ -25,21 +25,21 @@
 
 namespace hotset {
 
-/// The pace of copies that are as fast as the memory. Another pace has the same members.
+/// Pace without delay: copies run at memory speed. Every pace has these members.
 class unpaced {
  public:
   explicit unpaced(std::uint64_t chunk_bytes = std::uint64_t{1} << 20U) noexcept
       : chunk_bytes_(chunk_bytes) {}
 
-  /// An instant of the pace's clock.
+  /// A time of the pace's clock.
   struct time {};
   static time now() noexcept { return {}; }
-  /// Bytes after which a copy may give way to another; 0: whole copies.
+  /// Bytes after which another copy may run first; 0: copies are not interrupted.
   [[nodiscard]] std::uint64_t chunk_bytes() const noexcept { return chunk_bytes_; }
-  /// The thread had nothing to copy until now.
+  /// Called after the thread was idle.
   void resume() noexcept {}
-  /// Waits until the time of a copied chunk, which starts at byte `from` of `total`, is over. Returns that time in
-  /// nanoseconds.
+  /// Waits until the pace's time of a copied chunk has passed. The chunk starts at byte `from` of `total`. Returns
+  /// that time in nanoseconds.
   std::uint64_t hold(time /*submitted*/, std::uint64_t /*from*/, std::uint64_t /*total*/) noexcept {
     return 0;
   }
@@ -48,14 +48,14 @@ class unpaced {
   std::uint64_t chunk_bytes_;
 };
 
-/// A copy waits for the last reader of its slot (`fill::after`) and for nothing else. Before every chunk the first
-/// copy that may start is chosen, demand before speculation, each in order of submission. With several threads a
-/// source that waits, such as a disk, is asked for several experts at once. A ticket arrives when every tensor of
-/// every fill of its batch is in place; one missing or mis-sized tensor fails the batch. The source is asked again for
-/// every chunk.
-/// Blocking: `record`, and a `submit` of demand, wait for a ticket while the oldest one is pending; demand waits for
-/// room in a full queue. A full queue refuses speculation (`submission::accepted`). Both waits end with the copies and
-/// readers under way, so a reader must not wait for the thread that submits.
+/// A copy waits only for the last reader of its slot (`fill::after`). Before every chunk, a thread chooses the first
+/// copy that may start: demand before speculation, each in order of submission. Several threads read several experts
+/// in parallel from a source that waits, such as a disk.
+/// A ticket arrives when every tensor of every fill of its batch is in place. A missing or mis-sized tensor fails the
+/// batch. The source is queried again for every chunk.
+/// Blocking: `record` and a `submit` of demand wait while the oldest ticket in the ring is pending. Demand waits for
+/// room in a full queue; speculation is refused (`submission::accepted`). Running copies and readers end both waits,
+/// so a reader must not wait for the submitting thread.
 /// Threads: safe. No allocation after construction.
 template <expert_origin Source, class Pace = unpaced>
 class host_backend {
@@ -67,7 +67,8 @@ class host_backend {
   using stream_type = host_stream;
   struct config {
     std::size_t most_fills = 4096;  ///< waiting at one time
-    /// More than one for a source that waits and whose reads are safe beside each other: files. One if the pace waits.
+    /// Use more than one for a source that waits and supports concurrent reads, such as files. Use one if the pace
+    /// waits.
     std::size_t threads = 1;
     Pace pace{};
 
@@ -81,7 +82,7 @@ class host_backend {
     }
   };
 
-  /// `source` and `bank` outlive the backend. Errors: those of config; the system refuses a thread.
+  /// Pre: `source` and `bank` outlive the backend. Errors: those of config; the system refuses a thread.
   static result<std::unique_ptr<host_backend>> create(const Source& source,
                                                       const host_slot_bank& bank,
                                                       const config& setup = {}) {
@@ -91,22 +92,22 @@ class host_backend {
     return made;
   }
 #if HOTSET_EXCEPTIONS
-  /// `create` with exceptions. Errors: throws invalid_config.
+  /// Same as `create`. Errors: throws invalid_config.
   host_backend(const Source& source, const host_slot_bank& bank, const config& setup = {})
       : host_backend(source, bank, setup, (require_valid(setup.validate()), checked{})) {
     require_valid(start(setup.threads));
   }
 #endif
-  /// For create, which starts the threads; nothing is copied before.
+  /// Used by create, which starts the threads afterwards. Until then nothing is copied.
   host_backend(const Source& source, const host_slot_bank& bank, const config& setup, checked)
       : copy_(source, bank), bank_(bank), most_fills_(setup.most_fills), pace_(setup.pace) {
-    jobs_.reserve(most_fills_ + setup.threads);  // and those being copied
-    // And the one of which a submit has yet to enqueue the rest.
+    jobs_.reserve(most_fills_ + setup.threads);  // and the jobs being copied
+    // One more batch: a submit may still have fills to enqueue for it.
     batches_.reserve(most_fills_ + setup.threads + 1);
   }
   host_backend(const host_backend&) = delete;
   host_backend& operator=(const host_backend&) = delete;
-  /// Copies what was submitted, then ends the threads.
+  /// Completes all submitted copies, then ends the threads.
   ~host_backend() {
     {
       const std::lock_guard lock(mutex_);
@@ -147,7 +148,7 @@ class host_backend {
   [[nodiscard]] validation check(const pool_layout& layout) const { return bank_.check(layout); }
   [[nodiscard]] transfer_state poll(ticket t) const noexcept { return board_->state(t); }
   transfer_state wait(ticket t) noexcept { return board_->wait(t); }
-  /// Forwards to the source: transfer/expert_source.hpp.
+  /// Forwards to the source, see transfer/expert_source.hpp.
   template <class KeyOrLayer>
   void invalidate(KeyOrLayer what) const noexcept {
     copy_.invalidate(what);
@@ -158,7 +159,7 @@ class host_backend {
     return bytes_moved_;
   }
 
-  /// The pace's time of all chunks that were copied. Units: nanoseconds.
+  /// The pace's total time of all copied chunks. Units: nanoseconds.
   [[nodiscard]] std::uint64_t held() const noexcept {
     const std::lock_guard lock(mutex_);
     return held_;
@@ -168,11 +169,11 @@ class host_backend {
   struct job {
     fill what;
     ticket batch = no_ticket;
-    std::uint64_t order = 0;  ///< of submission
+    std::uint64_t order = 0;  ///< position in the order of submission
     urgency when = urgency::now;
-    std::uint64_t bytes = 0;  ///< copied
+    std::uint64_t bytes = 0;  ///< bytes copied so far
     typename Pace::time submitted{};
-    bool taken = false;  ///< by a thread, for a chunk
+    bool taken = false;  ///< a thread is copying a chunk of it
   };
   struct batch {
     ticket id = no_ticket;
@@ -181,7 +182,7 @@ class host_backend {
     bool failed = false;
   };
   struct chunk {
-    std::uint64_t bytes = 0;  ///< 0: cannot be copied
+    std::uint64_t bytes = 0;  ///< 0: the copy failed
     bool last = true;
     std::uint64_t time = 0;
   };
@@ -191,7 +192,7 @@ class host_backend {
     return detail::start_threads(threads_, threads, [this] { loop(); });
   }
 
-  /// Full is not failed: a visit cannot go on without what it demands, and the thread makes room.
+  /// Waits for room in a full queue, because a visit needs all of its demand copies. The copy threads make room.
   submission submit_all(std::span<const fill> fills) noexcept {
     const std::lock_guard one_at_a_time(demand_);
     const submission out{board_->wait_to_open(), fills.size()};
@@ -237,12 +238,12 @@ class host_backend {
       if (next == jobs_.end()) {
         if (jobs_.empty() && stopping_) return;
         lock.unlock();
-        board_->wait_for_change(seen);  // a reader is done, or there is more to do
+        board_->wait_for_change(seen);  // a reader has ended, or there are new copies
         lock.lock();
         pace_.resume();
         continue;
       }
-      if (board_->changes() != seen) continue;  // a reader ended while they were looked through
+      if (board_->changes() != seen) continue;  // a reader ended during the search
       next->taken = true;
       const job taken = *next;
       std::ranges::find(batches_, taken.batch, &batch::id)->started = true;
@@ -255,14 +256,14 @@ class host_backend {
       take_in(taken, done);
     }
   }
-  /// The first demand copy that may start, else the first speculative one, else none.
+  /// The first demand copy that may start, else the first speculative copy, else none.
   typename std::vector<job>::iterator choose() noexcept {
     for (const auto when : {urgency::now, urgency::soon})
       for (auto it = jobs_.begin(); it != jobs_.end(); ++it)
         if (it->when == when && may_start(*it)) return it;
     return jobs_.end();
   }
-  /// No thread copies it, no reader uses its slot, and no other copy is being written there.
+  /// True if no thread copies the job, no reader uses its slot, and no other copy writes to its slot.
   [[nodiscard]] bool may_start(const job& j) const noexcept {
     const auto is_in_the_way = [&](const job& other) {
       return other.taken && other.what.slot == j.what.slot;
@@ -270,7 +271,7 @@ class host_backend {
     return !j.taken && board_->state(j.what.after) != transfer_state::pending &&
            (copying_ == 0 || std::ranges::none_of(jobs_, is_in_the_way));
   }
-  /// The bytes of an expert are cut into chunks.
+  /// Copies the next chunk of an expert's bytes.
   [[nodiscard]] chunk copy_chunk(const job& j) noexcept {
     const auto [bytes, total] = copy_.copy(j.what, j.bytes, pace_.chunk_bytes());
     if (bytes == 0) return {};
@@ -296,15 +297,15 @@ class host_backend {
   const host_slot_bank& bank_;
   std::size_t most_fills_;
   Pace pace_;
-  /// Shared with the streams that name its tickets.
+  /// Shared with the streams that use its tickets.
   std::shared_ptr<ticket_board> board_ = std::make_shared<ticket_board>();
-  std::mutex demand_;  ///< of who submits demand
+  std::mutex demand_;  ///< serialises submits of demand
   mutable std::mutex mutex_;
   std::condition_variable room_;
-  std::vector<job> jobs_;  ///< in order of submission; those being copied stay in it
+  std::vector<job> jobs_;  ///< in order of submission; jobs being copied stay in it
   std::vector<batch> batches_;
   std::uint64_t order_ = 0;
-  std::size_t copying_ = 0;  ///< threads that copy a chunk
+  std::size_t copying_ = 0;  ///< number of threads that copy a chunk
   std::uint64_t bytes_moved_ = 0;
   std::uint64_t held_ = 0;
   bool stopping_ = false;

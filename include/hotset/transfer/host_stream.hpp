@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// A queue of host work that runs in order: on its own thread like a device stream, or on the caller's.
+/// A queue of host work that runs in order, on its own thread like a device stream or on the caller's thread.
 
 #include <condition_variable>
 #include <cstddef>
@@ -19,33 +19,33 @@
 
 namespace hotset {
 
-/// Threads: safe. No allocation after construction; enqueueing waits while the ring is full.
-/// A stream and the backends whose tickets it names may end in any order: both own the board of those tickets.
+/// Threads: safe. No allocation after construction; enqueueing waits while the ring is full. A stream and the backends
+/// of its tickets may be destroyed in any order: both own the ticket board.
 class host_stream {
  public:
-  /// The work runs in the caller at once, or in a thread.
+  /// Runs work in the caller at once, or on a worker thread.
   enum class mode { caller, worker };
   using work = void (*)(void* context) noexcept;
   static constexpr std::size_t default_capacity = 1024;
 
-  /// `capacity`: what a worker's ring holds. Errors: 0 of it; the system refuses a thread.
+  /// `capacity`: size of a worker's ring. Errors: a worker with capacity 0; the system refuses a thread.
   static result<std::unique_ptr<host_stream>> create(mode how,
                                                      std::size_t capacity = default_capacity) {
     auto made = std::make_unique<host_stream>();
     if (auto refused = made->begin(how, capacity)) return *std::move(refused);
     return made;
   }
-  /// The caller's stream.
+  /// A stream that runs work in the caller.
   host_stream() = default;
 #if HOTSET_EXCEPTIONS
-  /// `create` with exceptions. Errors: throws invalid_config.
+  /// Same as `create`. Errors: throws invalid_config.
   explicit host_stream(mode how, std::size_t capacity = default_capacity) : host_stream() {
     require_valid(begin(how, capacity));
   }
 #endif
   host_stream(const host_stream&) = delete;
   host_stream& operator=(const host_stream&) = delete;
-  /// Runs what was enqueued.
+  /// Runs all enqueued work before it returns.
   ~host_stream() {
     if (is_caller()) return;
     {
@@ -56,25 +56,24 @@ class host_stream {
     worker_.front().join();
   }
 
-  /// Runs `what(context)` after everything enqueued so far.
+  /// Runs `what(context)` after all work enqueued so far.
   void run(work what, void* context) noexcept {
     if (is_caller()) return what(context);
     push({what, context, nullptr, no_ticket, true});
   }
-  /// Work that is enqueued later starts after `t` has settled. On the caller's stream this waits, and reports a
-  /// failure.
+  /// Makes work that is enqueued later start after `t` has settled. In mode caller this waits and reports a failure.
   status wait_for(const std::shared_ptr<ticket_board>& board, ticket t) noexcept {
     if (is_caller())
       return board->wait(t) == transfer_state::arrived ? status::ok : status::fill_failed;
     push({nullptr, nullptr, board, t, true});
     return status::ok;
   }
-  /// Settles `t` when everything enqueued so far has run.
+  /// Settles `t` when all work enqueued so far has run.
   void settle_after(const std::shared_ptr<ticket_board>& board, ticket t) noexcept {
     if (is_caller()) return board->settle(t, transfer_state::arrived);
     push({nullptr, nullptr, board, t, false});
   }
-  /// Waits until everything enqueued so far has run.
+  /// Waits until all work enqueued so far has run.
   void drain() noexcept {
     if (is_caller()) return;
     std::unique_lock lock(mutex_);
@@ -101,7 +100,7 @@ class host_stream {
   }
   validation begin(mode how, std::size_t capacity) {
     if (how == mode::caller) return std::nullopt;
-    if (capacity == 0) return error{"capacity = 0 of a worker's stream, accepted: 1 or more"};
+    if (capacity == 0) return error{"worker stream capacity = 0, accepted: 1 or more"};
     ring_.resize(capacity);
     return detail::start_threads(worker_, 1, [this] { loop(); });
   }
@@ -138,7 +137,7 @@ class host_stream {
   std::size_t count_ = 0;
   bool busy_ = false;
   bool stopping_ = false;
-  std::vector<std::thread> worker_;  ///< one, or none on the caller's stream
+  std::vector<std::thread> worker_;  ///< one thread, or none in mode caller
 };
 
 }  // namespace hotset

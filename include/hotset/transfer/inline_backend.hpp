@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Copies experts into host slots in the calling thread, before `submit` returns: no thread, no lock, nothing under way.
+/// Copies experts into host slots in the calling thread before `submit` returns: no thread, no lock, no outstanding
+/// copy.
 
 #include <cstddef>
 #include <cstdint>
@@ -17,17 +18,17 @@
 
 namespace hotset {
 
-/// A stream of work that is the calling thread: whatever was enqueued has run.
+/// A stream that stands for the calling thread: all enqueued work has run.
 struct inline_stream {};
 
-/// For an engine that computes in the thread that calls the cache. Speculation is copied at once, too, and costs its time then; a
-/// batch is made up to its first copy that fails. Threads: compatible. No allocation after construction.
+/// For engines that compute in the thread that calls the cache. Speculative copies also run at once, so they delay the
+/// caller. A batch stops at its first failed copy. Threads: compatible. No allocation after construction.
 template <expert_origin Origin>
 class inline_backend {
  public:
   using stream_type = inline_stream;
 
-  /// `origin` and `bank` outlive the backend.
+  /// Pre: `origin` and `bank` outlive the backend.
   inline_backend(const Origin& origin, const host_slot_bank& bank)
       : copy_(origin, bank), bank_(bank), lost_(most_lost) {}
 
@@ -54,7 +55,7 @@ class inline_backend {
   [[nodiscard]] transfer_state poll(ticket t) const noexcept { return lost_.state(t); }
   [[nodiscard]] transfer_state wait(ticket t) noexcept { return poll(t); }
   [[nodiscard]] validation check(const pool_layout& layout) const { return bank_.check(layout); }
-  /// Forwards to the source: transfer/expert_source.hpp.
+  /// Forwards to the source, see transfer/expert_source.hpp.
   template <class KeyOrLayer>
   void invalidate(KeyOrLayer what) const noexcept {
     copy_.invalidate(what);
@@ -63,7 +64,7 @@ class inline_backend {
   [[nodiscard]] std::uint64_t bytes_moved() const noexcept { return bytes_moved_; }
 
  private:
-  /// Failures whose tickets are told apart; of older ones all count as failed.
+  /// Number of failures with individually known tickets. Tickets up to an older failure all count as failed.
   static constexpr std::size_t most_lost = 1024;
 
   expert_copy<Origin> copy_;

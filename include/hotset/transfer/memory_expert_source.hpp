@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Experts whose tensors lie in memory that the caller keeps: a mapped file, or page-locked buffers.
+/// Experts in memory of the caller: a mapped file, or page-locked buffers.
 
 #include <cstddef>
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace hotset {
 
-/// Sizes are checked when an expert is registered, so that a copy cannot run over its slot.
+/// Checks sizes when an expert is registered, so that a copy cannot write beyond its slot.
 class memory_expert_source {
  public:
   /// `layouts[c]` describes the experts of size class c.
@@ -40,7 +40,7 @@ class memory_expert_source {
     return out;
   }
 
-  /// Registers or replaces one expert. Returns the reason if a tensor is missing or has another size.
+  /// Registers or replaces one expert. Returns an error if a tensor is missing or has another size.
   validation add(expert_key key, std::span<const tensor_bytes> tensors) {
     if (!shape_.contains(key)) return error{describe(key) + " is outside the model"};
     const auto& layout = layout_of(key.layer);
@@ -57,7 +57,7 @@ class memory_expert_source {
     counts_[at] = static_cast<std::uint8_t>(tensors.size());
     return std::nullopt;
   }
-  /// Forgets an expert: its host bytes go away. Invalidate the key in every cache first.
+  /// Removes an expert whose host bytes will be freed. Invalidate the key in every cache first.
   void remove(expert_key key) noexcept {
     if (shape_.contains(key)) counts_[shape_.index(key)] = 0;
   }

@@ -14,28 +14,28 @@
 
 namespace hotset {
 
-/// Counters of a queue. Each request that was added is issued, expired, displaced or still waiting.
+/// Counters of a queue. Each added request is issued, expired, displaced or still waiting.
 struct prefetch_queue_stats {
   std::uint64_t added = 0;
-  std::uint64_t repeated = 0;   ///< of a key that waits already; not added
-  std::uint64_t issued = 0;     ///< taken out: copied, or found resident
-  std::uint64_t expired = 0;    ///< its visit came first, or its expert went away
-  std::uint64_t displaced = 0;  ///< the queue was full of requests for nearer visits
+  std::uint64_t repeated = 0;   ///< the key was already waiting; not added
+  std::uint64_t issued = 0;     ///< removed because the expert was copied or found resident
+  std::uint64_t expired = 0;    ///< its visit came first, or its expert was invalidated
+  std::uint64_t displaced = 0;  ///< removed because the queue was full
   friend bool operator==(const prefetch_queue_stats&, const prefetch_queue_stats&) = default;
 };
 
-/// The order of requests.
+/// Order of requests.
 enum class fill_order : std::uint8_t {
-  nearest,  ///< the visit (step, layer), then the order of adding
-  /// Greatest probability / visits until it is needed (fMoE), which changes with every visit; ties: the visit, then the id.
+  nearest,  ///< by visit (step, layer), then in order of addition
+  /// Largest probability / visits until its use (fMoE), updated with every visit; ties: the visit, then the id.
   likeliest,
-  /// Greatest probability as predicted, for predictors that discount by distance themselves; ties as `likeliest`.
+  /// Largest predicted probability, for predictors that discount distance themselves; ties as `likeliest`.
   greatest
 };
 
-/// A key waits once, for the nearest visit asked for. Of two requests for one visit `nearest` keeps the first; the other
-/// orders take the newer probability.
-/// Complexity: every operation O(waiting); with `likeliest` O(waiting log waiting) where a visit has come. No allocation
+/// A key waits once, for the nearest requested visit. Of two requests for one visit, `nearest` keeps the first; the
+/// other orders keep the newer probability.
+/// Complexity: every operation O(waiting); with `likeliest`, a new visit costs O(waiting log waiting). No allocation
 /// after construction.
 class prefetch_queue {
  public:
@@ -53,13 +53,13 @@ class prefetch_queue {
   };
 
   prefetch_queue() : prefetch_queue(config{}) {}
-  /// `layers`: of a step; what is so many visits ahead.
+  /// `layers`: layers of a step, used to count the visits between two steps.
   explicit prefetch_queue(const config& setup, std::int32_t layers = 1)
       : most_(std::max<std::size_t>(setup.most_waiting, 1)), order_(setup.order), layers_(layers) {
     waiting_.reserve(most_ + 1);
   }
 
-  /// A full queue loses its last request for it, or does not take it.
+  /// Adds a request. A full queue drops its last request, which may be the new one.
   void add(const prefetch_request& request) noexcept {
     const auto same = std::ranges::find(waiting_, request.key, &prefetch_request::key);
     if (same != waiting_.end()) {
@@ -80,7 +80,8 @@ class prefetch_queue {
   [[nodiscard]] std::size_t size() const noexcept { return waiting_.size(); }
   [[nodiscard]] std::span<const prefetch_request> requests() const noexcept { return waiting_; }
 
-  /// Removes `count` requests from `first` on, but those at `kept` (ascending, from `first`): they were dealt with.
+  /// Removes `count` requests from `first` on, except those at `kept` (ascending, relative to `first`). Counts them as
+  /// issued.
   void take(std::size_t first, std::size_t count, std::span<const std::uint32_t> kept) noexcept {
     const auto begin = waiting_.begin() + static_cast<std::ptrdiff_t>(first);
     auto to = begin;
@@ -88,14 +89,14 @@ class prefetch_queue {
     waiting_.erase(to, begin + static_cast<std::ptrdiff_t>(count));
     stats_.issued += count - kept.size();
   }
-  /// A visit has come: what was meant for it, or for one before it, is too late.
+  /// Removes requests for a visit that has come, or for an earlier one: they are too late.
   void expire(step_id step, layer_id layer) noexcept {
     expire_if([&](const prefetch_request& r) {
       return r.for_step < step || (r.for_step == step && r.key.layer <= layer);
     });
     advance(step, layer);
   }
-  /// The running visit, from which `likeliest` counts.
+  /// Sets the running visit, from which `likeliest` counts distances.
   void advance(step_id step, layer_id layer) noexcept {
     if (order_ != fill_order::likeliest || (step_ == step && layer_ == layer)) return;
     step_ = step;
@@ -122,7 +123,7 @@ class prefetch_queue {
       return a.key.expert < b.key.expert;
     }
   };
-  /// A probability that is no number counts 0. What is meant for an earlier visit is as near as can be.
+  /// A NaN probability counts as 0. A request for an earlier visit counts as the nearest.
   [[nodiscard]] double urgency_of(const prefetch_request& r) const noexcept {
     if (!(r.probability > 0)) return 0;
     const double p{r.probability};
@@ -146,7 +147,7 @@ class prefetch_queue {
   std::size_t most_;
   fill_order order_ = fill_order::nearest;
   std::int32_t layers_ = 1;
-  step_id step_ = 0;  ///< of the running visit
+  step_id step_ = 0;  ///< step of the running visit
   layer_id layer_ = before_layers;
   std::vector<prefetch_request> waiting_;
   prefetch_queue_stats stats_;

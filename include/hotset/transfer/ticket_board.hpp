@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The states of the tickets that a backend has given out, in a ring of fixed size, and of those that the ring no
-/// longer has.
+/// States of a backend's tickets: recent ones in a ring of fixed size, and failures of older ones.
 
 #include <algorithm>
 #include <condition_variable>
@@ -14,11 +13,11 @@
 
 namespace hotset {
 
-/// The tickets that did not arrive, for a ring that has used their places again. A ticket that the ring no longer has
-/// did arrive, unless it stands here. When there are too many, the oldest are dropped and with them the knowledge of
-/// what arrived before: all of those tickets then count as failed, for a copy that is made again does no harm, and one
-/// that is taken for granted does.
-/// Complexity: O(log lost) to ask. No allocation after construction. Threads: compatible.
+/// Tickets that did not arrive and whose ring entries were reused. A ticket that left the ring has arrived unless it
+/// is recorded here.
+/// If there are too many records, the oldest is dropped. All tickets up to it then count as failed: repeating a copy
+/// is harmless, using missing bytes is not.
+/// Complexity: O(log lost) for a query. No allocation after construction. Threads: compatible.
 class lost_tickets {
  public:
   struct record {
@@ -28,7 +27,7 @@ class lost_tickets {
 
   explicit lost_tickets(std::size_t most) : most_(most) { lost_.reserve(most); }
 
-  /// The place of `t`, which ended as `state`, is used again. Tickets come in ascending order.
+  /// Records `t`, which ended as `state`, when its ring entry is reused. Tickets come in ascending order.
   void leave(ticket t, transfer_state state) noexcept {
     if (t == no_ticket || state == transfer_state::arrived) return;
     if (lost_.size() == most_) {
@@ -38,7 +37,7 @@ class lost_tickets {
     }
     lost_.push_back({t, state});
   }
-  /// The final state of a ticket whose place was used again.
+  /// The final state of a ticket whose entry was reused.
   [[nodiscard]] transfer_state state(ticket t) const noexcept {
     if (t == no_ticket) return transfer_state::arrived;
     if (t <= unknown_) return transfer_state::failed;
@@ -49,24 +48,23 @@ class lost_tickets {
  private:
   std::size_t most_;
   std::vector<record> lost_;    ///< ascending
-  ticket unknown_ = no_ticket;  ///< up to this one, what arrived is not known
+  ticket unknown_ = no_ticket;  ///< tickets up to this one count as failed
 };
 
-/// A place is used again when its ticket was settled. A ticket older than the ring has arrived, unless `lost_tickets` knows
-/// better: a failure is never forgotten, whoever asks and however late.
-/// Threads: safe.
+/// A ring entry is reused after its ticket has settled. A ticket older than the ring has arrived unless `lost_tickets`
+/// records a failure, so failures are reported however late the query is. Threads: safe.
 class ticket_board {
  public:
   static constexpr std::size_t default_ring = 4096;
 
   explicit ticket_board(std::size_t ring = default_ring) : entries_(ring), lost_(ring) {}
 
-  /// A new pending ticket, or no_ticket while the oldest one in the ring is still pending.
+  /// Returns a new pending ticket, or no_ticket while the oldest ticket in the ring is pending.
   ticket open() noexcept {
     const std::lock_guard lock(mutex_);
     return is_full() ? no_ticket : next();
   }
-  /// A new pending ticket. Waits while the oldest one in the ring is pending.
+  /// Returns a new pending ticket. Waits while the oldest ticket in the ring is pending.
   ticket wait_to_open() noexcept {
     std::unique_lock lock(mutex_);
     settled_.wait(lock, [&] { return !is_full(); });
@@ -81,7 +79,7 @@ class ticket_board {
     }
     settled_.notify_all();
   }
-  /// Counts settled tickets and touches; read it before looking, then wait for it to change.
+  /// Counter of settled tickets and touches. Read it before a check, then wait for it to change.
   [[nodiscard]] std::uint64_t changes() const noexcept {
     const std::lock_guard lock(mutex_);
     return changes_;
@@ -90,7 +88,7 @@ class ticket_board {
     std::unique_lock lock(mutex_);
     settled_.wait(lock, [&] { return changes_ != seen; });
   }
-  /// Wakes who waits for a change.
+  /// Wakes threads that wait for a change.
   void touch() noexcept {
     {
       const std::lock_guard lock(mutex_);

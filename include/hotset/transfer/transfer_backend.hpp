@@ -1,25 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Requirements on what moves bytes into slots. It decides nothing.
+/// Requirements on a backend that copies bytes into slots. It makes no decisions.
 ///
 /// | expression | meaning |
 /// |---|---|
 /// | `typename B::stream_type` | a queue of work that runs in order: a device stream, or the calling thread |
-/// | `submit(fills, stream, urgency)` | starts copying; each copy starts no earlier than its `after`; the first `accepted` fills were taken under one ticket, the others were not touched |
-/// | `promote(ticket)` | a visit now waits for it |
-/// | `cancel(ticket)` | true: no byte of it moved, and none will |
-/// | `fence(stream, ticket)` | what is enqueued on the stream from now on starts after the copies have arrived |
-/// | `record(stream)` | a ticket that arrives when what is enqueued on the stream by now has run; `no_ticket` if it has |
-/// | `poll(ticket)`, `wait(ticket)` | where the copies stand; `no_ticket` has arrived |
-/// | `check(pool_layout)` | optional: why a cache of this layout cannot live in the backend's slots, asked when the cache is built; a backend that does not know its slots has none |
-/// | `invalidate(key)`, `invalidate(layer)` | optional: forwards to a source that keeps copies of host bytes (transfer/expert_source.hpp); called when no copy of the cache is under way |
+/// | `submit(fills, stream, urgency)` | starts copies; returns a `submission`. See below |
+/// | `promote(ticket)` | a visit now waits for the ticket |
+/// | `cancel(ticket)` | returns true if no byte has moved, and none will |
+/// | `fence(stream, ticket)` | work enqueued on the stream from now on starts after the copies have arrived |
+/// | `record(stream)` | a ticket that arrives when all work enqueued so far has run; `no_ticket` if it has |
+/// | `poll(ticket)`, `wait(ticket)` | state of the copies; `no_ticket` has arrived |
+/// | `check(pool_layout)` | optional: the reason why a cache of this layout cannot use the backend's slots |
+/// | `invalidate(key)`, `invalidate(layer)` | optional: forwards to a source that caches host bytes |
 ///
-/// A ticket has arrived when every tensor of every fill is in place. Errors are sticky per ticket: a failure is never
-/// forgotten, however many tickets follow.
-/// Full is not failed: `submit` of demand (`urgency::now`) waits for room, for a visit whose demand is not taken whole fails;
-/// speculation is refused at once.
-/// `static_assert(is_transfer_backend<B>())` says in a sentence what a class lacks.
-/// Calls are `noexcept`. What may block: `wait`, `record`, `submit` of demand, `fence` on a stream that is the calling thread.
+/// Each copy starts after its fill's `after` has settled. The first `accepted` fills share one ticket; the others are
+/// not touched. A ticket has arrived when every tensor of every fill is in place. Errors are sticky per ticket: a
+/// failure stays reported, however many tickets follow.
+/// A full queue is not a failure: `submit` of demand (`urgency::now`) waits for room, because a visit needs all of its
+/// demand copies. Speculation is refused at once.
+/// `check` is called when a cache is built. A backend that does not know its slots has none.
+/// `invalidate` is called while the cache has no outstanding copy, see transfer/expert_source.hpp.
+/// `static_assert(is_transfer_backend<B>())` names the requirement that a class misses.
+/// Calls are `noexcept`. These may block: `wait`, `record`, `submit` of demand, `fence` on a stream that is the
+/// calling
+/// thread.
 
 #include <concepts>
 #include <cstddef>
@@ -30,14 +35,14 @@
 #include "hotset/core/pool_layout.hpp"
 #include "hotset/core/status.hpp"
 
-// clang-format 14 tears compound requirements apart.
+// clang-format 14 splits compound requirements badly.
 // clang-format off
 namespace hotset {
 
-/// The result of a submit call.
+/// Result of a submit call.
 struct [[nodiscard]] submission {
   ticket id = no_ticket;
-  std::size_t accepted = 0;  ///< of the fills, in order
+  std::size_t accepted = 0;  ///< number of accepted fills, in order
 };
 
 namespace detail {
@@ -78,7 +83,7 @@ concept transfer_backend =
     detail::has_stream<B> && detail::submits_fills<B> && detail::promotes<B> && detail::cancels<B> &&
     detail::fences<B> && detail::records<B> && detail::polls<B> && detail::waits<B>;
 
-/// For a static_assert: true of a backend; of anything else, compilation ends with what it lacks.
+/// For a static_assert: true for a backend; otherwise compilation fails with a message that names the missing part.
 template <class B>
 consteval bool is_transfer_backend() {
   static_assert(detail::has_stream<B>, "a backend has a type `stream_type`: a queue of work that runs in order");
@@ -96,7 +101,7 @@ consteval bool is_transfer_backend() {
 }
 
 namespace detail {
-/// Without objection where the backend cannot say.
+/// Returns nothing if the backend has no check.
 template <transfer_backend B>
 [[nodiscard]] validation check_layout(const B& backend, const pool_layout& layout) {
   if constexpr (requires {

@@ -97,12 +97,12 @@ TEST(host_slot_bank, memory_that_the_slots_do_not_fit_into_is_refused) {
     return made ? "accepted" : made.error().message;
   };
   EXPECT_EQ(why({{some, 20}, {some, 10}}),
-            "2 arrays of slots, accepted: 3, one for each tensor of each size class");
+            "2 slot arrays, accepted: 3, one for each tensor of each size class");
   EXPECT_EQ(why({{some, 20}, {some, 9}, {some, 8}}),
-            "slots of array 1 are 9 bytes apart, accepted: 10 or more, the bytes of a tensor");
+            "the stride of slot array 1 is 9 bytes, accepted: 10 or more, the bytes of a tensor");
   EXPECT_EQ(why({{some.first(43), 24}, {some, 10}, {some, 8}}),
-            "array 0 of slots has 43 bytes, accepted: 44 or more, for 2 slots");
-  EXPECT_THAT(why({{some, ~std::size_t{0}}, {some, 10}, {some, 8}}), HasSubstr("bytes apart"));
+            "slot array 0 has 43 bytes, accepted: 44 or more, for 2 slots");
+  EXPECT_THAT(why({{some, ~std::size_t{0}}, {some, 10}, {some, 8}}), HasSubstr("the stride of"));
   EXPECT_EQ(why({{some.first(44), 24}, {some, 10}, {some, 8}}), "accepted");
 }
 

@@ -119,7 +119,7 @@ TEST_F(host_virtual_memory_pages, the_granularity_can_be_that_of_a_device) {
   EXPECT_EQ(coarse.release(range), ok);
   const auto refused = host_virtual_memory::create(unit + 1);
   ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().message, "a granularity of " + std::to_string(unit + 1) +
+  EXPECT_EQ(refused.error().message, "granularity = " + std::to_string(unit + 1) +
                                          " bytes, accepted: multiples of " + std::to_string(unit));
 }
 

@@ -98,15 +98,16 @@ TEST(slot_bank_layout, serves_a_cache_of_its_own_layout_only) {
   const auto places = slot_bank_layout::create(of({3, 2}), layouts, 16).value();
   EXPECT_FALSE(places.check(of({3, 2})));
   EXPECT_EQ(places.check(of({3, 1}))->message,
-            "a bank of 5 slots, accepted: 4, those of the cache");
+            "the bank has 5 slots, accepted: 4, as in the cache");
   EXPECT_EQ(places.check(of({3, 3}))->message,
-            "a bank of 5 slots, accepted: 6, those of the cache");
+            "the bank has 5 slots, accepted: 6, as in the cache");
   EXPECT_EQ(places.check(of({2, 3}))->message,
-            "a bank whose slot 2 is of size class 0, accepted: 1, that of the cache");
+            "slot 2 of the bank has size class 0, accepted: 1, as in the cache");
   auto wider = shape;
   wider.expert_bytes = {30, 9};
   EXPECT_EQ(places.check(of({3, 2}, wider))->message,
-            "a bank whose slots of size class 1 hold 8 bytes, accepted: 9, an expert of layer 1");
+            "slots of size class 1 in the bank have 8 bytes, accepted: 9, the bytes of an expert "
+            "of layer 1");
   auto unknown = shape;
   unknown.expert_bytes = {};
   unknown.layer_size_class = {0_size_class, 1_size_class};
@@ -121,11 +122,11 @@ TEST(slot_bank_layout, slots_beside_the_caches_come_after_them) {
   EXPECT_FALSE(places.check(layout));
   EXPECT_EQ(places.check(pool_layout::per_layer(even, std::array<std::int64_t, 2>{3, 4}).value())
                 ->message,
-            "a bank of 5 slots, accepted: 7, those of the cache");
+            "the bank has 5 slots, accepted: 7, as in the cache");
   EXPECT_EQ(slot_bank_layout::create(pool_layout::per_layer(shape, 2).value(), layouts, 16, 2)
                 .error()
                 .message,
-            "2 slots beside the cache's with experts of 2 sizes, accepted: one size");
+            "beside = 2 slots with 2 size classes, accepted: one size class");
 }
 // Sizes whose sum is beyond memory must not come to a small array.
 TEST(slot_bank_layout, sizes_that_no_memory_has_are_refused) {

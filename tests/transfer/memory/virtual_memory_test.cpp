@@ -88,7 +88,7 @@ TEST_F(virtual_range_steps, addresses_that_are_not_to_be_had_have_a_reason) {
   ASSERT_FALSE(uneven);
   EXPECT_EQ(uneven.error().message, "cannot reserve " + std::to_string(unit + 1) +
                                         " bytes of addresses in units of " + std::to_string(unit) +
-                                        ": a size, offset, range or block that is none");
+                                        ": invalid size, offset, range or block");
   memory.fail(1);
   const auto none = range_type::reserve(memory, unit);
   ASSERT_FALSE(none);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The arrays of a slot bank: at addresses that stay, with memory behind the first slots (as many as are held), or there
-/// for good.
+/// The arrays of a slot bank: at fixed addresses, with memory for the held slots only (elastic), or for all slots.
 
 #include <algorithm>
 #include <cstddef>
@@ -22,14 +21,14 @@
 
 namespace hotset {
 
-/// Memory comes in blocks of one place, rounded up to the granularity: an array has at most one block more than its held
-/// slots fill. The budget counts what the slots take, `bytes` what the blocks do.
-/// Threads: compatible. Cost: a call of the platform for each block that comes or goes.
+/// Memory comes in blocks of one slot each, rounded up to the granularity, so an array has at most one block more than
+/// its held slots fill. The budget counts the bytes of the slots; `bytes` counts the bytes of the blocks. Threads:
+/// compatible. Cost: one platform call for each block that is added or removed.
 template <virtual_memory Memory>
 class elastic_arrays {
  public:
-  /// No slot is held yet. `tail`: bytes behind the last held slot that a wide read may touch.
-  /// `memory` and `budget` outlive the arrays. Errors: no addresses to be had.
+  /// Holds no slot at first. `tail`: bytes behind the last held slot that a wide read may touch. Pre: `memory` and
+  /// `budget` outlive the arrays. Errors: no addresses are available.
   static result<elastic_arrays> create(Memory& memory, memory_budget& budget,
                                        const slot_bank_layout& places, std::size_t tail = 0) {
     elastic_arrays out(budget, places);
@@ -46,12 +45,12 @@ class elastic_arrays {
   }
   elastic_arrays(elastic_arrays&&) noexcept = default;
   elastic_arrays& operator=(elastic_arrays&&) = delete;
-  /// Pre: no reads or writes there are under way.
+  /// Pre: no reads or writes of the arrays are outstanding.
   ~elastic_arrays() {
     for (std::size_t c = 0; c < held_.size(); ++c) (void)hold(c, 0);
   }
 
-  /// Address of the array's first slot. Stays.
+  /// Address of the array's first slot. It never changes.
   [[nodiscard]] std::byte* base(std::size_t array) const noexcept {
     return arrays_[array].range.addresses().data();
   }
@@ -74,7 +73,7 @@ class elastic_arrays {
     held_[size_class] = slots;
     return status::ok;
   }
-  /// Memory behind the addresses, all of it. Units: bytes.
+  /// Bytes of all memory behind the addresses.
   [[nodiscard]] std::uint64_t bytes() const noexcept {
     std::uint64_t bytes = 0;
     for (const auto& a : arrays_) bytes += a.range.mapped_bytes();
@@ -92,7 +91,7 @@ class elastic_arrays {
       const auto has = range.mapped_bytes() / block;
       const auto wants = blocks(slots_with_memory, stride, tail, block);
       if (wants > has) return range.populate(has * block, block, wants - has);
-      // If the platform refuses the memory now, it is offered again at the next change and at the end.
+      // If the platform refuses to unmap now, the next change or the destructor tries again.
       if (wants < has) (void)range.unmap(wants * block, (has - wants) * block);
       return memory_status::ok;
     }
@@ -119,25 +118,25 @@ class elastic_arrays {
   std::vector<std::size_t> held_;  ///< slots by size class
 };
 
-/// A slot bank but for its copies: base of the banks of hosts and devices.
+/// A slot bank without its copy functions: base of host and device banks.
 template <virtual_memory Memory>
 class bank_slots {
  public:
-  /// Why a cache of `layout` cannot live here; nothing if it can.
+  /// The reason why a cache of `layout` cannot use this bank, or nothing if it can.
   [[nodiscard]] validation check(const pool_layout& layout) const { return places_.check(layout); }
   [[nodiscard]] std::size_t slots() const noexcept { return places_.slots(); }
-  /// Tensors of the experts that the slot can hold.
+  /// Number of tensors of an expert in the slot.
   [[nodiscard]] std::size_t tensors(slot_id slot) const noexcept { return places_.tensors(slot); }
-  /// Pre: slot and tensor in range. Only of a held slot may the bytes be touched.
+  /// Pre: slot and tensor in range. Only the bytes of a held slot may be accessed.
   [[nodiscard]] std::span<std::byte> bytes(slot_id slot, std::size_t tensor) const noexcept {
     const auto where = places_.at(slot, tensor);
     return {first_[where.array] + where.offset, where.bytes};
   }
-  /// A kernel finds a slot at base(array) + places().local(slot) * places().arrays()[array].stride.
+  /// A kernel computes a slot's address as base(array) + places().local(slot) * places().arrays()[array].stride.
   [[nodiscard]] const slot_bank_layout& places() const noexcept { return places_; }
   [[nodiscard]] std::byte* base(std::size_t array) const noexcept { return first_[array]; }
 
-  /// See slot_bank. A bank that is not elastic holds all slots, and refuses `hold` with invalid_argument.
+  /// See slot_bank. A bank that is not elastic holds all slots and refuses `hold` as invalid_argument.
   [[nodiscard]] std::uint64_t slot_bytes(std::size_t size_class) const noexcept {
     return places_.slot_bytes(size_class);
   }
@@ -151,7 +150,7 @@ class bank_slots {
 
  protected:
   explicit bank_slots(slot_bank_layout places) : places_(std::move(places)) {}
-  /// `own`: null, or `memory`, which then ends with the bank.
+  /// `own`: null, or `memory`, which the bank then owns.
   validation reserve(Memory& memory, memory_budget& budget, std::size_t tail,
                      std::unique_ptr<Memory> own = nullptr) {
     auto elastic = elastic_arrays<Memory>::create(memory, budget, places_, tail);
@@ -163,7 +162,7 @@ class bank_slots {
   }
 
   slot_bank_layout places_;
-  std::vector<std::byte*> first_;  ///< [arrays] where the first slot lies
+  std::vector<std::byte*> first_;  ///< [arrays] address of the first slot
   std::unique_ptr<Memory> own_;
   std::optional<elastic_arrays<Memory>> elastic_;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Slot memory on the host: all of it for good, or as much as is held at a time.
+/// Slot memory on the host, for all slots permanently or for the held slots only.
 
 #include <cstddef>
 #include <cstdint>
@@ -23,33 +23,35 @@
 
 namespace hotset {
 
-/// Memory of an engine that holds one tensor of all slots of a size class.
+/// Memory of an engine for one tensor of all slots of a size class.
 struct slot_array {
   std::span<std::byte> bytes;
-  std::size_t stride = 0;  ///< from one slot to the next
+  std::size_t stride = 0;  ///< bytes from one slot to the next
 };
 
-/// Addresses are stable for the bank's life. Memory: slots * expert bytes, padded to cache lines; of an elastic bank that of
-/// the held slots, in pages (elastic_arrays).
+/// Addresses are stable for the bank's life. Memory: slots * expert bytes, padded to cache lines; for an elastic bank
+/// the held slots, padded to pages (elastic_arrays).
 class host_slot_bank : public bank_slots<host_virtual_memory> {
  public:
-  /// All slots in one array for each tensor, for the bank's life; `beside` more of them, numbered after the cache's, are the
-  /// engine's own. Errors: those of slot_bank_layout, no host memory.
+  /// Allocates all slots for the bank's life, in one array for each tensor. `beside`: additional slots for the engine,
+  /// numbered after the cache's. Errors: those of slot_bank_layout, no host memory.
   static result<host_slot_bank> create(const pool_layout& layout,
                                        const std::vector<expert_layout>& layouts,
                                        std::size_t beside = 0) noexcept {
     return build(layout, layouts, beside, [](host_slot_bank& out) { return out.take_all(); });
   }
-  /// Over memory that the engine has and keeps for the bank's life: an array for each tensor of each size class, classes first. Layers whose
-  /// tensors lie apart are size classes of their own (geometry::layer_size_class).
-  /// Errors: those of slot_bank_layout; another number of arrays; a stride below a tensor's bytes; an array that is too short.
+  /// Uses memory of the engine: one array for each tensor of each size class, classes first. Pre: the memory outlives
+  /// the bank. Layers whose tensors are in separate arrays need their own size class (geometry::layer_size_class).
+  /// Errors: those of slot_bank_layout; another number of arrays; a stride below a tensor's bytes; an array that is
+  /// too short.
   static result<host_slot_bank> create_over(const pool_layout& layout,
                                             const std::vector<expert_layout>& layouts,
                                             std::span<const slot_array> arrays) noexcept {
     return build(layout, layouts, 0, [&](host_slot_bank& out) { return out.take_given(arrays); });
   }
-  /// No slot is held yet: `hold` takes memory from `budget`, which outlives the bank.
-  /// Errors: those of slot_bank_layout; no memory file or no addresses to be had; a system that is not Linux.
+  /// Creates an elastic bank that holds no slot at first; `hold` takes memory from `budget`. Pre: `budget` outlives
+  /// the bank. Errors: those of slot_bank_layout; no memory file or no addresses are available; the system is not
+  /// Linux.
   static result<host_slot_bank> create_elastic(const pool_layout& layout,
                                                const std::vector<expert_layout>& layouts,
                                                memory_budget& budget) noexcept {
@@ -59,7 +61,7 @@ class host_slot_bank : public bank_slots<host_virtual_memory> {
   host_slot_bank& operator=(host_slot_bank&&) = delete;
   ~host_slot_bank() = default;
 
-  /// At once. Pre: what was enqueued on the stream has run.
+  /// Copies at once. Pre: all work enqueued on the stream has run.
   template <class Stream>
   status copy_slot(slot_id from, slot_id to, Stream& /*stream*/) const noexcept {
     for (std::size_t t = 0; t < tensors(from); ++t) {
@@ -101,7 +103,7 @@ class host_slot_bank : public bank_slots<host_virtual_memory> {
 
   validation take_all() {
     for (const auto& array : places_.arrays()) {
-      arrays_.emplace_back();  // its own memory may be refused
+      arrays_.emplace_back();  // first: if the vector cannot grow, no slot memory leaks
       arrays_.back().reset(
           static_cast<std::byte*>(::operator new (array.total(), std::align_val_t{alignment})));
       first_.push_back(arrays_.back().get());
@@ -116,7 +118,7 @@ class host_slot_bank : public bank_slots<host_virtual_memory> {
       const auto& array = places_.arrays()[a];
       const auto needed = array.slots == 0 ? 0 : (array.slots - 1) * array.stride + array.bytes;
       if (given[a].bytes.size() < needed)
-        return refusal("array ", a, " of slots has ", given[a].bytes.size(),
+        return refusal("slot array ", a, " has ", given[a].bytes.size(),
                        " bytes, accepted: ", needed, " or more, for ", array.slots, " slots");
       first_.push_back(given[a].bytes.data());
     }
@@ -130,7 +132,7 @@ class host_slot_bank : public bank_slots<host_virtual_memory> {
     return reserve(from, budget, 0, std::move(own));
   }
 
-  std::vector<memory> arrays_;  ///< of a bank that holds all for good
+  std::vector<memory> arrays_;  ///< only if the bank holds all slots permanently
 };
 
 }  // namespace hotset

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Virtual memory of the host (Linux): ranges without access, and the pages of one memory file mapped into them.
+/// Virtual memory of the host (Linux): inaccessible address ranges, and pages of one memory file mapped into them.
 
 #include <cerrno>
 #include <cstddef>
@@ -22,16 +22,17 @@ namespace hotset {
 
 #if defined(__linux__)
 
-/// Reading where nothing is mapped is a segmentation fault. A new block holds zeros. Outlives its ranges.
-/// The kernel bounds the mappings of a process (vm.max_map_count, 65530 by default): scattered pages need two each.
+/// Reading an unmapped address is a segmentation fault. A new block contains zeros. Pre: the object outlives its
+/// ranges. The kernel limits the mappings of a process (vm.max_map_count, 65530 by default); scattered pages need two
+/// each.
 class host_virtual_memory {
  public:
-  /// `granularity`: bytes, a multiple of the page size; 0: the page size.
-  /// Errors: another granularity; no memory file to be had.
+  /// `granularity`: bytes, a multiple of the page size; 0: the page size. Errors: another granularity; no memory file
+  /// is available.
   static result<host_virtual_memory> create(std::size_t granularity = 0) noexcept {
     const auto page = page_bytes();
     if (granularity % page != 0)
-      return refusal("a granularity of ", granularity, " bytes, accepted: multiples of ", page);
+      return refusal("granularity = ", granularity, " bytes, accepted: multiples of ", page);
     const int file = ::memfd_create("hotset", MFD_CLOEXEC);
     if (file < 0) return refusal("memfd_create: error ", errno);
     return host_virtual_memory(file, granularity == 0 ? page : granularity);
@@ -69,9 +70,9 @@ class host_virtual_memory {
   }
   memory_status create_block(std::size_t bytes, memory_block& block) noexcept {
     return ledger_.create_block(bytes, block, [&](std::uint64_t& place) {
-      // To find more than the machine has, the kernel would kill processes.
+      // Refuses more than the machine has, because the kernel would kill processes to provide it.
       if (bytes > machine_bytes() - ledger_.physical_bytes()) return memory_status::out_of_memory;
-      // The pages are taken now: one that is missing when it is first written would be a bus error.
+      // Allocates the pages now: a page missing at its first write would be a bus error.
       if (!change_file(0, file_end_, bytes)) return why();
       place = std::exchange(file_end_, file_end_ + bytes);
       return memory_status::ok;
@@ -85,7 +86,8 @@ class host_virtual_memory {
   }
   memory_status map(std::span<std::byte> range, std::size_t offset, memory_block block) noexcept {
     return ledger_.map(range, offset, block, [&](std::uint64_t place) {
-      // A fault for each page costs more than the bytes. Where the kernel does not populate, they come one by one.
+      // Populates multi-page blocks, because a fault for each page costs more than the copy. If the kernel does not
+      // populate, pages fault in one by one.
       const int at_once = block.bytes > page_bytes() ? MAP_POPULATE : 0;
       const auto* const mapped =
           ::mmap(range.data() + offset, block.bytes, PROT_READ | PROT_WRITE,
@@ -115,7 +117,7 @@ class host_virtual_memory {
   static std::uint64_t machine_bytes() noexcept {
     return static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) * page_bytes();
   }
-  /// The meaning of errno for the caller.
+  /// Converts errno to a memory_status.
   static memory_status why() noexcept {
     return errno == ENOMEM || errno == ENOSPC || errno == EFBIG ? memory_status::out_of_memory
                                                                 : memory_status::failed;
@@ -125,7 +127,7 @@ class host_virtual_memory {
         ::mmap(at, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | flags, -1, 0);
     return first == MAP_FAILED ? nullptr : static_cast<std::byte*>(first);
   }
-  /// At the bound of its mappings a process may map nothing, not even to undo a mapping: the spare ones go first.
+  /// A process at its mapping limit cannot map anything, not even to undo a mapping. Frees the spare mappings first.
   bool empty_place(std::byte* at, std::size_t bytes) noexcept {
     if (take_addresses(at, bytes, MAP_FIXED) != nullptr) return true;
     if (errno != ENOMEM || spare_.empty()) return false;
@@ -136,7 +138,7 @@ class host_virtual_memory {
     errno = reason;
     return done;
   }
-  /// Pages of alternating access: each is a mapping of its own.
+  /// Reserves spare mappings: pages with alternating access are separate mappings.
   void take_spare() noexcept {
     const auto page = page_bytes();
     auto* const first = take_addresses(nullptr, spare_pages * page, 0);
@@ -156,25 +158,25 @@ class host_virtual_memory {
     } while (code != 0 && errno == EINTR);
     return code == 0;
   }
-  /// The kernel has no reason to refuse a hole in a file of our own.
+  /// Punches a hole and ignores the result: the kernel has no reason to refuse it in this file.
   void discard(std::uint64_t offset, std::size_t bytes) const noexcept {
     (void)change_file(FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, bytes);
   }
 
   int file_;
-  std::uint64_t file_end_ = 0;  ///< each block gets a place of its own; places are never used again
-  std::span<std::byte> spare_{};  ///< mappings held back for `unmap`
+  std::uint64_t file_end_ = 0;  ///< each block gets a new place in the file; places are not reused
+  std::span<std::byte> spare_{};  ///< mappings reserved for `unmap`
   mapping_ledger ledger_;
 };
 
 #else
 
-/// On other systems there is none: `create` says so, and banks of a fixed size need none.
+/// Not supported on this system: `create` fails. Banks of a fixed size do not need it.
 class host_virtual_memory {
  public:
   /// Errors: always.
   static result<host_virtual_memory> create(std::size_t = 0) noexcept {
-    return error{"virtual memory of the host, accepted: on Linux"};
+    return error{"host virtual memory is not supported on this system, accepted: Linux"};
   }
 
   [[nodiscard]] std::size_t granularity() const noexcept { return 1; }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Records what a virtual_memory has reserved, created and mapped, and refuses misuse before the platform is asked.
+/// Records reservations, blocks and mappings of a virtual_memory, and refuses misuse before it calls the platform.
 
 #include <cstddef>
 #include <cstdint>
@@ -14,21 +14,21 @@
 
 namespace hotset {
 
-/// Each call checks, has the platform act, and records what was done if that returns ok; a refused call changes
-/// nothing. Memory of its own is taken before the platform acts. Touches no mapped memory.
-/// Complexity: O(log n) in the ranges, the blocks and what one range has mapped.
+/// Each call checks its arguments, lets the platform act, and records the result if that returns ok. A refused call
+/// changes nothing. Allocates its own memory before the platform acts. Does not access mapped memory. Complexity:
+/// O(log n) in the numbers of ranges, blocks, and mappings of one range.
 class mapping_ledger {
  public:
-  /// Units: bytes. Pre: granularity > 0.
+  /// `granularity`: bytes. Pre: granularity > 0.
   explicit mapping_ledger(std::size_t granularity) noexcept : granularity_(granularity) {}
 
   [[nodiscard]] std::size_t granularity() const noexcept { return granularity_; }
-  /// Units: bytes of addresses.
+  /// Bytes of reserved addresses.
   [[nodiscard]] std::uint64_t reserved_bytes() const noexcept { return reserved_bytes_; }
-  /// Units: bytes of blocks that were not destroyed or are still mapped somewhere, each counted once.
+  /// Bytes of blocks that exist or are still mapped, each block counted once.
   [[nodiscard]] std::uint64_t physical_bytes() const noexcept { return physical_bytes_; }
 
-  /// `act(range)` takes the addresses.
+  /// Reserves addresses. `act(range)` performs it.
   template <class Act>
   memory_status reserve(std::size_t bytes, std::span<std::byte>& range, Act act) noexcept {
     if (!is_size(bytes)) return memory_status::invalid_argument;
@@ -43,7 +43,7 @@ class mapping_ledger {
     reserved_bytes_ += bytes;
     return memory_status::ok;
   }
-  /// `act()` gives the addresses back.
+  /// Releases addresses. `act()` performs it.
   template <class Act>
   memory_status release(std::span<std::byte> range, Act act) noexcept {
     const auto* const r = find(range);
@@ -54,7 +54,7 @@ class mapping_ledger {
     reserved_bytes_ -= range.size();
     return memory_status::ok;
   }
-  /// `act(handle)` takes the memory; the handle is the platform's own name of it.
+  /// Creates a block. `act(handle)` allocates its memory and sets the platform's handle.
   template <class Act>
   memory_status create_block(std::size_t bytes, memory_block& block, Act act) noexcept {
     if (!is_size(bytes)) return memory_status::invalid_argument;
@@ -69,7 +69,7 @@ class mapping_ledger {
     physical_bytes_ += bytes;
     return memory_status::ok;
   }
-  /// `act(handle, is_gone)`: gone if nothing shows its bytes.
+  /// Destroys a block. `act(handle, is_gone)` performs it; is_gone: the block is mapped nowhere.
   template <class Act>
   memory_status destroy_block(const memory_block& block, Act act) noexcept {
     auto* const held = find(block);
@@ -80,7 +80,7 @@ class mapping_ledger {
     forget_if_gone(block.id);
     return memory_status::ok;
   }
-  /// `ok`, if the block may be mapped there.
+  /// Returns `ok` if the block may be mapped there.
   [[nodiscard]] memory_status check_map(std::span<std::byte> range, std::size_t offset,
                                         const memory_block& block) noexcept {
     const auto* const r = find(range);
@@ -93,7 +93,7 @@ class mapping_ledger {
                             std::prev(behind)->first + std::prev(behind)->second.bytes > offset;
     return meets_next || meets_last ? memory_status::in_use : memory_status::ok;
   }
-  /// `act(handle)` maps the block.
+  /// Maps a block. `act(handle)` performs it.
   template <class Act>
   memory_status map(std::span<std::byte> range, std::size_t offset, const memory_block& block,
                     Act act) noexcept {
@@ -108,7 +108,7 @@ class mapping_ledger {
     ++held.places;
     return memory_status::ok;
   }
-  /// `act(handle, is_gone)` unmaps it: gone if the block was destroyed and nothing else shows its bytes.
+  /// Unmaps a block. `act(handle, is_gone)` performs it; is_gone: the block was destroyed and is mapped nowhere else.
   template <class Act>
   memory_status unmap(std::span<std::byte> range, std::size_t offset, std::size_t bytes,
                       Act act) noexcept {
@@ -136,11 +136,11 @@ class mapping_ledger {
   struct holding {
     std::size_t bytes = 0;
     std::uint64_t handle = 0;
-    std::size_t places = 0;   ///< where it is mapped
-    bool has_handle = false;  ///< it was not destroyed
+    std::size_t places = 0;   ///< number of mappings
+    bool has_handle = false;  ///< the block was not destroyed
   };
 
-  /// An entry to be inserted; empty if there is no memory for it.
+  /// A map entry to be inserted; empty if its allocation failed.
   template <class Map>
   static typename Map::node_type new_entry() noexcept {
     return unless_out_of_memory(

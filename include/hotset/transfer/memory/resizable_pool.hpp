@@ -1,28 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// A pool of equal units that can give memory back and take more (expert slots, KV blocks, adapter pages), and two
-/// within one budget.
+/// Requirements on a pool of equal units that can shrink and grow (expert slots, KV blocks, adapter pages); and a
+/// resize of two pools within one budget.
 ///
 /// | expression | meaning |
 /// |---|---|
-/// | `unit_bytes()` | memory of one unit |
-/// | `capacity()` | units that there is memory for |
-/// | `in_use()` | units that hold something which somebody needs now |
-/// | `peak()` | the most that were in use at one time since `reset_peak()` |
+/// | `unit_bytes()` | bytes of one unit |
+/// | `capacity()` | number of units with memory |
+/// | `in_use()` | number of units whose contents are needed now |
+/// | `peak()` | the most units in use at one time since `reset_peak()` |
 /// | `reset_peak()` | begins a new period |
-/// | `drained()` | nothing is in flight that names a unit by its place: the pool may be resized |
-/// | `shrink(units)` | gives memory back until `units` are left, contents moved together; `busy` if not drained, `invalid_argument` if more units are in use or `units` exceeds the capacity |
-/// | `grow(units)` | takes memory until there are `units`; `busy` if not drained, `exceeds_memory` if memory was refused |
-/// | `undo()` | optional: takes the last resize back; for a pool whose parts may be unequal, which a number of units cannot tell. Refused as `grow` |
+/// | `drained()` | no outstanding work refers to a unit by its position, so the pool may be resized |
+/// | `shrink(units)` | moves contents together and frees memory until `units` are left; see below |
+/// | `grow(units)` | takes memory until there are `units`; see below |
+/// | `undo()` | optional: undoes the last resize, for pools with unequal parts. Errors: as `grow` |
 ///
-/// A call that does not return `ok` has changed nothing. All are `noexcept`.
+/// Errors of `shrink`: `busy` if not drained, `invalid_argument` if more units are in use or `units` exceeds the
+/// capacity. Errors of `grow`: `busy` if not drained, `exceeds_memory` if memory was refused.
+/// A call that does not return `ok` has changed nothing. All calls are `noexcept`.
 
 #include <concepts>
 #include <cstdint>
 
 #include "hotset/core/status.hpp"
 
-// clang-format 14 tears compound requirements apart.
+// clang-format 14 splits compound requirements badly.
 // clang-format off
 namespace hotset {
 
@@ -48,12 +50,11 @@ status resize_to(Pool& pool, std::uint64_t units) noexcept {
 }  // namespace detail
 
 /// Moves memory from one pool to another within one budget, at a drained point.
-/// Rule: the pool that shrinks gives its memory back before the other one takes any, so that both together never exceed
-/// the larger of the two splits. If the growth is refused the first pool takes its memory again, part by part as it
-/// was.
+/// Rule: the shrinking pool frees its memory before the other one grows, so both together never exceed the larger of
+/// the two splits. If the growth is refused, the first pool takes its memory back and restores its parts.
 /// Source: WiSP Appendix D, (D1) to (D3). Deviations: none.
-/// Errors: busy (one of the pools is not drained), invalid_argument, exceeds_memory; then both pools are as they were,
-/// unless what was given back is refused a moment later: then the pool that shrank stays smaller, and works.
+/// Errors: busy (a pool is not drained), invalid_argument, exceeds_memory. Both pools are then unchanged, unless the
+/// freed memory is refused when it is taken back. In that case the first pool stays smaller and usable.
 template <resizable_pool First, resizable_pool Second>
 status resize_both(First& first, std::uint64_t first_units, Second& second,
                    std::uint64_t second_units) noexcept {
@@ -65,7 +66,7 @@ status resize_both(First& first, std::uint64_t first_units, Second& second,
     return refused;
   const auto changed = detail::resize_to(second, second_units);
   if (changed == status::ok || first_units == before) return changed;
-  // A pool that can undo knows more of what it was than a number of units.
+  // A pool with undo() restores unequal parts, which a number of units cannot describe.
   if constexpr (requires { first.undo(); })
     (void)first.undo();
   else

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Slots beside those of a cache, through which a visit streams what it misses and does not keep.
+/// Slots beside those of a cache, for experts that a visit uses without keeping them.
 
 #include <algorithm>
 #include <cstddef>
@@ -16,25 +16,27 @@
 
 namespace hotset {
 
-/// An expert that an admission or a miss policy leaves without a slot is either computed on the host, or copied here for one
-/// visit: exact, at the price of its copy, and no resident leaves. No pager knows these slots.
-/// Copies wait for the slot's readers and its copy before, so that a slot is used again no sooner than it may.
-/// Each visit begins with `begin_visit`, asks `stream_in` for every expert that its plans leave on the host, and calls `record_readers`
-/// when all that reads the slots is enqueued: the copies of the next visit wait for that.
+/// Copies an expert that has no slot (an admission or miss policy left it on the host) for one visit. The result is
+/// exact, the cost is the copy, and no resident is evicted. Pagers do not know these slots.
+/// A copy into a slot waits for the slot's readers and its previous copy.
+/// Each visit calls `begin_visit`, then `stream_in` for every expert that its plans leave on the host, then
+/// `record_readers` after all work that reads the slots is enqueued. Copies of the next visit wait for that work.
 /// No allocation after construction. Complexity: O(slots) a call. Threads: compatible.
 template <transfer_backend Backend>
 class transient_slots {
  public:
   using stream_type = typename Backend::stream_type;
 
-  /// `count` slots from `first` on: memory that the backend can fill, beside the slots of every pager. The backend outlives them.
+  /// Uses `count` slots from `first` on: memory that the backend can fill, not used by any pager. Pre: the backend
+  /// outlives the object.
   transient_slots(Backend& backend, slot_id first, std::size_t count)
       : backend_(backend), first_(first), slots_(count) {}
 
-  /// Forgets what the visit before has streamed.
+  /// Begins a visit: the slots of the previous visit may be reused.
   void begin_visit() noexcept { used_ = 0; }
-  /// The slot in which what is enqueued on `stream` from now on finds the expert. A second group of the visit that asks for
-  /// the same expert at the same precision finds it without a copy. no_slot: all slots are in use, or the copy failed: the expert is the host's.
+  /// Copies the expert and returns its slot for work that is enqueued on `stream` afterwards. If another group of the
+  /// visit requests the same expert and precision, no copy is made. no_slot: all slots are in use, or the copy failed;
+  /// the host must compute the expert.
   [[nodiscard]] slot_id stream_in(expert_key key, precision_id precision,
                                   stream_type& stream) noexcept {
     for (std::size_t i = 0; i < used_; ++i)
@@ -49,7 +51,7 @@ class transient_slots {
     ++streamed_;
     return id_of(i);
   }
-  /// All that reads the slots has been enqueued on `stream`.
+  /// Call after all work that reads the slots is enqueued on `stream`.
   void record_readers(stream_type& stream) noexcept {
     const auto used = std::span(slots_).first(used_);
     if (std::ranges::all_of(used, &transient::failed)) return;
@@ -57,15 +59,15 @@ class transient_slots {
     for (auto& slot : used)
       if (!slot.failed) slot.after = readers;
   }
-  /// Whether all that was given out and has settled by now did arrive. A copy may fail after `stream_in` has enqueued what reads it,
-  /// as on a stream with a thread of its own. Errors: fill_failed, told once: a visit has computed with what is no expert.
+  /// Checks that all settled copies arrived. A copy may fail after its reader was enqueued, as on a stream with its
+  /// own thread. Errors: fill_failed, reported once: a visit has computed with wrong bytes.
   [[nodiscard]] status settle() noexcept {
     for (auto& slot : slots_)
       if (backend_.poll(slot.copied) != transfer_state::pending) take_in(slot);
     return std::exchange(lost_, status::ok);
   }
-  /// Waits for all copies and recorded readers, then as `settle`. Call it, beside `slot_cache::invalidate`, before host bytes
-  /// change or go away.
+  /// Waits for all copies and recorded readers, then does the same as `settle`. Call it together with
+  /// `slot_cache::invalidate` before host bytes change or are freed.
   [[nodiscard]] status drain() noexcept {
     for (auto& slot : slots_) {
       (void)backend_.wait(slot.copied);
@@ -73,7 +75,7 @@ class transient_slots {
     }
     return settle();
   }
-  /// Experts that were copied so far.
+  /// Number of experts copied so far.
   [[nodiscard]] std::uint64_t streamed() const noexcept { return streamed_; }
 
  private:
@@ -81,14 +83,14 @@ class transient_slots {
     expert_key key = no_key;
     precision_id precision{};
     bool failed = false;
-    ticket after = no_ticket;   ///< what the next copy into the slot waits for
-    ticket copied = no_ticket;  ///< given out, and not known to have arrived
+    ticket after = no_ticket;   ///< the next copy into the slot waits for it
+    ticket copied = no_ticket;  ///< copy that has not been seen to arrive
   };
 
   [[nodiscard]] slot_id id_of(std::size_t i) const noexcept {
     return first_ + static_cast<std::int32_t>(i);
   }
-  /// False: its bytes are not there, nor will be.
+  /// Returns false if the bytes did not arrive and will not.
   bool copy(fill wanted, std::size_t i, stream_type& stream) noexcept {
     (void)backend_.wait(slots_[i].copied);
     take_in(slots_[i]);
@@ -110,7 +112,7 @@ class transient_slots {
   Backend& backend_;
   slot_id first_;
   std::vector<transient> slots_;
-  std::size_t used_ = 0;  ///< by the running visit, the first ones
+  std::size_t used_ = 0;  ///< the first `used_` slots belong to the running visit
   status lost_ = status::ok;
   std::uint64_t streamed_ = 0;
 };

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Memory whose addresses and bytes are taken apart: what it must offer, and a range of addresses into which blocks
+/// Requirements on memory whose addresses and bytes are allocated separately; and an address range into which blocks
 /// are mapped.
 ///
 /// | expression | meaning |
 /// |---|---|
 /// | `granularity()` | bytes; every size is a positive multiple of it, every offset a multiple |
-/// | `reserve(bytes, range)` | takes addresses with no memory behind them |
-/// | `release(range)` | gives the addresses back; nothing may be mapped there |
-/// | `create_block(bytes, block)` | takes physical memory of unknown content; slow, so not on the hot path |
-/// | `destroy_block(block)` | gives it back; where it is mapped its bytes stay until the last place is unmapped |
-/// | `map(range, offset, block)` | the whole block shows at the offset, where nothing may be mapped; a block may show at several places at once |
-/// | `unmap(range, offset, bytes)` | undoes one `map`; no reads or writes there may be under way |
-/// | `map_range(range, offset, blocks)` | optional, where it costs less: a `map` of each block, one behind the other, all or none |
+/// | `reserve(bytes, range)` | reserves addresses without memory |
+/// | `release(range)` | releases the addresses; nothing may be mapped there |
+/// | `create_block(bytes, block)` | allocates physical memory of unspecified content; slow, not for the hot path |
+/// | `destroy_block(block)` | frees it; mapped bytes stay until the last mapping is removed |
+/// | `map(range, offset, block)` | maps the whole block at an unmapped offset; a block may be mapped several times |
+/// | `unmap(range, offset, bytes)` | undoes one `map`; no reads or writes there may be outstanding |
+/// | `map_range(range, offset, blocks)` | optional and cheaper: maps all blocks in sequence, all or none |
 ///
-/// Calls are `noexcept`. One that fails changes nothing, and outputs are written on success only.
-/// Misuse is refused before the platform is asked: `invalid_argument` or `in_use`.
+/// Calls are `noexcept`. A failed call changes nothing. Outputs are written on success only.
+/// Misuse is refused before the platform is called: `invalid_argument` or `in_use`.
 
 #include <algorithm>
 #include <concepts>
@@ -31,38 +31,38 @@
 
 namespace hotset {
 
-// clang-format off: version 14 takes an attributed enum for a function
-/// The result of a call.
+// clang-format off: version 14 parses an attributed enum as a function
+/// Result of a call.
 enum class [[nodiscard]] memory_status : std::uint8_t{
     ok = 0,
-    invalid_argument,  ///< a size, offset, range or block that is none; nothing changed
-    in_use,            ///< something is mapped there; nothing changed
-    out_of_memory,     ///< no more memory, addresses or mappings to be had; nothing changed
+    invalid_argument,  ///< an invalid size, offset, range or block; nothing changed
+    in_use,            ///< the range is mapped; nothing changed
+    out_of_memory,     ///< no memory, addresses or mappings left; nothing changed
     failed,            ///< the platform refused for another reason; nothing changed
 };
 // clang-format on
 
-/// Complexity: O(1). Returns a sentence fragment fit for a message.
+/// Returns a sentence fragment for a message. Complexity: O(1).
 [[nodiscard]] constexpr std::string_view describe(memory_status s) noexcept {
   switch (s) {
     case memory_status::ok: return "ok";
-    case memory_status::invalid_argument: return "a size, offset, range or block that is none";
-    case memory_status::in_use: return "something is mapped there";
+    case memory_status::invalid_argument: return "invalid size, offset, range or block";
+    case memory_status::in_use: return "the range is mapped";
     case memory_status::out_of_memory: return "out of memory";
     case memory_status::failed: return "the platform refused";
   }
   return "unknown memory status";
 }
 
-/// Physical memory of one virtual_memory. A name and no owner: copies name the same bytes.
+/// Identifies physical memory of one virtual_memory. Not an owner: copies identify the same memory.
 struct memory_block {
-  std::uint64_t id = 0;  ///< never used twice; 0 is none
+  std::uint64_t id = 0;  ///< never reused; 0: none
   std::size_t bytes = 0;
 
   friend bool operator==(const memory_block&, const memory_block&) = default;
 };
 
-// clang-format 14 tears compound requirements apart.
+// clang-format 14 splits compound requirements badly.
 // clang-format off
 template <class V>
 concept virtual_memory = requires(V memory, const V& fixed, std::size_t bytes, std::size_t offset,
@@ -85,13 +85,13 @@ concept maps_ranges = virtual_memory<V> &&
 };
 // clang-format on
 
-/// A reserved range of addresses: what is asked of it is done whole or not at all. Owns the addresses and what is
-/// mapped there; a block that was mapped stays its maker's to destroy.
+/// A reserved address range. Each operation succeeds completely or changes nothing. Owns the addresses and the
+/// mappings; a mapped block is still destroyed by its creator.
 template <virtual_memory Memory>
 class virtual_range {
  public:
-  /// `memory` stays where it is and outlives the range. Errors: bytes that are no positive multiple of the granularity;
-  /// no addresses to be had.
+  /// Reserves `bytes` of addresses. Pre: `memory` outlives the range and does not move. Errors: bytes that are no
+  /// positive multiple of the granularity; no addresses are available.
   static result<virtual_range> reserve(Memory& memory, std::size_t bytes) {
     std::span<std::byte> range;
     const auto code = memory.reserve(bytes, range);
@@ -104,7 +104,7 @@ class virtual_range {
         range_(std::exchange(other.range_, {})),
         mapped_(std::exchange(other.mapped_, {})) {}
   virtual_range& operator=(virtual_range&&) = delete;
-  /// Unmaps everything. Pre: no reads or writes there are under way.
+  /// Unmaps everything. Pre: no reads or writes there are outstanding.
   ~virtual_range() {
     if (range_.empty()) return;
     for (auto p = mapped_.rbegin(); p != mapped_.rend(); ++p)
@@ -112,17 +112,17 @@ class virtual_range {
     (void)memory_->release(range_);
   }
 
-  /// The addresses, with memory behind them or not; stable for the range's life.
+  /// The addresses, mapped or not; stable for the range's life.
   [[nodiscard]] std::span<std::byte> addresses() const noexcept { return range_; }
-  /// Units: bytes of addresses with memory behind them.
+  /// Bytes of mapped addresses.
   [[nodiscard]] std::size_t mapped_bytes() const noexcept {
     std::size_t bytes = 0;
     for (const auto& p : mapped_) bytes += p.bytes;
     return bytes;
   }
 
-  /// Maps the blocks one behind the other, all or none; by one call where the memory has `map_range`. Should the memory
-  /// refuse the undoing too, then what it keeps is still owned: `unmap` and the range's end try again.
+  /// Maps the blocks in sequence, all or none, in one call if the memory has `map_range`. If the memory refuses to
+  /// undo a mapping too, the range still owns that mapping; `unmap` and the destructor try again.
   memory_status map(std::size_t offset, std::span<const memory_block> blocks) noexcept {
     const auto ready = unless_out_of_memory(
         [&] {
@@ -143,7 +143,7 @@ class virtual_range {
     }
     return memory_status::ok;
   }
-  /// Maps `count` new blocks of `block_bytes` each, all or none; each is destroyed when it is unmapped.
+  /// Maps `count` new blocks of `block_bytes` each, all or none. Each block is destroyed when it is unmapped.
   memory_status populate(std::size_t offset, std::size_t block_bytes, std::size_t count) noexcept {
     if (block_bytes == 0 || count > range_.size() / block_bytes)
       return memory_status::invalid_argument;
@@ -160,7 +160,7 @@ class virtual_range {
       if (code == memory_status::ok) blocks.push_back(made);
     }
     if (code == memory_status::ok) code = map(offset, blocks);
-    // A mapped block keeps its bytes: from here on, unmapping alone gives them back.
+    // A mapped block keeps its bytes, so from here on unmapping alone frees them.
     if (const auto kept = destroy(blocks); code == memory_status::ok && kept != memory_status::ok) {
       (void)unmap(offset, count * block_bytes);
       (void)destroy(blocks);
@@ -168,8 +168,8 @@ class virtual_range {
     }
     return code;
   }
-  /// Unmaps all that lies in [offset, offset + bytes), from the last to the first. Refuses to cut a block in two, with
-  /// nothing changed. Stops where the memory refuses; what is left can be unmapped by another call.
+  /// Unmaps all blocks in [offset, offset + bytes), last to first. Refuses to cut a block, with nothing changed. Stops
+  /// if the memory refuses; another call can unmap the rest.
   memory_status unmap(std::size_t offset, std::size_t bytes) noexcept {
     if (offset > range_.size() || bytes > range_.size() - offset)
       return memory_status::invalid_argument;
@@ -196,7 +196,7 @@ class virtual_range {
   virtual_range(Memory& memory, std::span<std::byte> range) noexcept
       : memory_(&memory), range_(range) {}
 
-  /// Leaves the blocks that the memory refuses to destroy. Returns the first refusal.
+  /// Destroys the blocks, and keeps those that the memory refuses to destroy in the list. Returns the first refusal.
   memory_status destroy(std::vector<memory_block>& blocks) noexcept {
     auto first_refusal = memory_status::ok;
     std::erase_if(blocks, [&](const memory_block& block) {
@@ -206,7 +206,7 @@ class virtual_range {
     });
     return first_refusal;
   }
-  /// Pre: there is room for the places in `mapped_`.
+  /// Pre: `mapped_` has capacity for the new places.
   memory_status map_at_once(std::size_t offset, std::span<const memory_block> blocks) noexcept {
     const auto code = memory_->map_range(range_, offset, blocks);
     if (code == memory_status::invalid_argument || code == memory_status::in_use) return code;
@@ -216,7 +216,7 @@ class virtual_range {
     }
     return code;
   }
-  /// Whether nothing of ours is mapped there, after a call that was to map a block.
+  /// True if nothing is mapped there after a failed map call; unmaps a leftover mapping.
   [[nodiscard]] bool is_gone(std::size_t offset, std::size_t bytes) noexcept {
     const auto code = memory_->unmap(range_, offset, bytes);
     return code == memory_status::ok || code == memory_status::invalid_argument;
@@ -224,11 +224,11 @@ class virtual_range {
   void own(std::size_t offset, std::size_t bytes) noexcept {
     mapped_.insert(mapped_.begin() + index_of(offset), {offset, bytes});
   }
-  /// Index of the first place that starts at `offset` or behind it.
+  /// Index of the first place at or behind `offset`.
   [[nodiscard]] std::ptrdiff_t index_of(std::size_t offset) const noexcept {
     return std::ranges::lower_bound(mapped_, offset, {}, &place::offset) - mapped_.begin();
   }
-  /// Whether the place before the one at `index` reaches beyond `offset`.
+  /// True if the place before `index` extends beyond `offset`.
   [[nodiscard]] bool cuts(std::ptrdiff_t index, std::size_t offset) const noexcept {
     if (index == 0) return false;
     const auto& before = mapped_[static_cast<std::size_t>(index - 1)];
@@ -237,7 +237,7 @@ class virtual_range {
 
   Memory* memory_;
   std::span<std::byte> range_;
-  std::vector<place> mapped_{};  ///< by offset
+  std::vector<place> mapped_{};  ///< sorted by offset
 };
 
 }  // namespace hotset
