@@ -6,8 +6,7 @@
 /// that gain take the spare slots. Move residents to the first slots and copy their bytes. Hold memory for the new
 /// total.
 /// Source: WiSP Appendix D (the expert-scratch resize), extended to any quotas. tinyserve's shrink left residents
-/// above
-/// the new capacity; here a slot's memory is freed only if it holds no resident.
+/// above the new capacity; here a slot's memory is freed only if it holds no resident.
 /// Deviations: none.
 /// Cost: O(slots), and one copy of each resident above the new total. Its bookkeeping allocates nothing after
 /// construction. Call it at drained points.

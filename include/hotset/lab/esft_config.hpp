@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Reads and writes ESFT configurations: which experts an adapter tuned in each layer.
+/// Reads and writes ESFT configurations: the experts that an adapter tuned in each layer.
 ///
-/// `{"experts": {"1": [8, 26], ...}, "shared_experts": false, "non_expert_modules": false}`, as DeepSeek's ESFT writes it;
-/// beside an adapter's weights it is called expert_cfg.json. Layers have the model's own numbers.
+/// `{"experts": {"1": [8, 26], ...}, "shared_experts": false, "non_expert_modules": false}`, in the format of
+/// DeepSeek's ESFT. Beside an adapter's weights the file is called expert_cfg.json. Layers have the model's own
+/// numbers.
 
 #include <cstdint>
 #include <filesystem>
@@ -16,34 +17,36 @@
 
 namespace hotset::lab {
 
-/// The base model, by which a configuration is judged. Pre: layers and experts are 1 or more.
+/// The base model; configurations are checked against it. Pre: layers and experts are 1 or more.
 struct esft_base {
-  std::int32_t layers = 0;   ///< with experts
-  std::int32_t experts = 0;  ///< of a layer
-  /// The model's number of the first layer with experts, which follow each other. None: the layers that are named are all
-  /// of them, in ascending order.
+  std::int32_t layers = 0;   ///< number of layers with experts
+  std::int32_t experts = 0;  ///< number of experts in a layer
+  /// The model's number of the first layer with experts; layers with experts are consecutive. Empty: the listed layers
+  /// are all of them, in ascending order.
   std::optional<std::int32_t> first_layer;
 };
 
 struct esft_config {
-  std::vector<std::int32_t> layer_numbers;    ///< the model's, ascending; one for each MoE layer
-  std::vector<std::vector<expert_id>> tuned;  ///< Shape: [layers]; as the file has them
+  /// The model's numbers, ascending; one for each MoE layer.
+  std::vector<std::int32_t> layer_numbers;
+  std::vector<std::vector<expert_id>> tuned;  ///< [layers] in the order of the file
 
-  /// Experts of each layer.
+  /// Number of tuned experts in each layer.
   [[nodiscard]] std::vector<std::int32_t> counts() const;
 };
 
-/// A folder stands for the expert_cfg.json in it. A layer that is not named, or has no experts, is the base model's.
-/// Errors: trace_error, one line: file, what was found, what is accepted. Shared experts and other modules that were
-/// tuned, too, are refused: they cannot be redirected.
+/// Reads a configuration. For a folder, reads the expert_cfg.json in it. A layer that is missing or has no experts is
+/// the base model's.
+/// Errors: trace_error, one line: file, the found and the accepted value. Tuned shared experts and other tuned modules
+/// are refused: they cannot be redirected.
 [[nodiscard]] esft_config read_esft_config(const std::filesystem::path& path,
                                            const esft_base& base);
 
-/// The same for text in memory; file is for messages.
+/// Reads a configuration from text in memory. `file`: name for messages. Errors: as read_esft_config.
 [[nodiscard]] esft_config parse_esft_config(std::string_view text, const std::string& file,
                                             const esft_base& base);
 
-/// One line of JSON, layers ascending.
+/// Returns one line of JSON, layers ascending.
 [[nodiscard]] std::string format_esft_config(const esft_config& config);
 
 }  // namespace hotset::lab

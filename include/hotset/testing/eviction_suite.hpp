@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The suite of every eviction policy, the library's and your own: random sequences of all that may happen to a policy,
-/// told to it and to the naive form of its rule, which must always agree. Needs GoogleTest.
+/// Conformance suite for eviction policies, the library's and your own. Random event sequences are sent to a policy
+/// and to the naive form of its rule; both must always agree. Needs GoogleTest.
 ///
 ///     HOTSET_EVICTION_CONFORMANCE(mine, hotset::suites::plain<my_policy>);
 ///
-/// in a test's source, outside all namespaces, is all that a policy without options needs. For more, derive an entry from `plain`:
+/// Put this line into a test's source, outside all namespaces. It is enough for a policy without options. For others,
+/// derive an entry from `plain`:
 ///
-/// | of an entry | meaning |
+/// | entry member | meaning |
 /// |---|---|
 /// | `policy` | the policy |
 /// | `options(shape, visits)` | its config for these visits |
-/// | `rule()` | optional: the naive form, a `reference::ranking`; without it the policy's whole order stands for it |
-/// | `prepare(state, shape, visits)` | what the naive form must be told first |
+/// | `rule()` | optional: the naive form, a `reference::ranking`; default: the policy's own full order |
+/// | `prepare(state, shape, visits)` | sets the initial state of the naive form |
 
 #include <algorithm>
 #include <cstddef>
@@ -41,7 +42,7 @@
 
 namespace hotset::suites {
 
-/// The visits to come, decided beforehand so that belady can know them.
+/// A visit of the script. The script is fixed in advance so that belady knows future visits.
 struct visit {
   layer_id layer{};
   step_id step = 0;
@@ -49,10 +50,10 @@ struct visit {
   sequence_id sequence = 0;
   std::vector<expert_id> experts;
 };
-/// What a policy lives through.
+/// The visits of one test run.
 using script = std::vector<visit>;
 
-/// Random visits with steps, sequences and classes.
+/// Creates random visits with steps, sequences and request classes.
 inline script write_script(const geometry& shape, std::size_t visits, random_source& random) {
   script out;
   step_id step = 3;
@@ -67,7 +68,7 @@ inline script write_script(const geometry& shape, std::size_t visits, random_sou
     std::set<expert_id> chosen;
     const auto width = static_cast<std::uint64_t>(shape.experts);
     while (chosen.size() < 1 + random.below(static_cast<std::uint64_t>(shape.top_k))) {
-      // Skewed, so that something is hot.
+      // Skewed, so that some experts are hot.
       const auto limit = 1 + random.below(width);
       chosen.insert(static_cast<expert_id>(random.below(limit)));
     }
@@ -85,7 +86,7 @@ inline script write_script(const geometry& shape, std::size_t visits, random_sou
   return out;
 }
 
-/// An entry for a policy without options.
+/// Entry for a policy without options.
 template <class P>
 struct plain {
   using policy = P;
@@ -98,7 +99,7 @@ class eviction_conformance : public testing::Test {
 };
 TYPED_TEST_SUITE_P(eviction_conformance);
 
-/// A policy and its naive form through one script, compared before every visit.
+/// Sends one script to a policy and its naive form, and compares them before every visit.
 template <class Entry>
 class eviction_walk {
  public:
@@ -133,9 +134,9 @@ class eviction_walk {
     if constexpr (has_rule)
       return Entry::rule();
     else
-      return reference::by_recency();  // is never asked
+      return reference::by_recency();  // never called
   }
-  /// All that is eligible, first what leaves first: by the rule, or by the policy itself.
+  /// All eligible slots in eviction order: by the rule, or by the policy itself.
   std::vector<slot_id> order(const visit_context& context) {
     const auto naive = reference_.order(context, eligible_);
     if constexpr (has_rule) return naive;
@@ -176,7 +177,7 @@ class eviction_walk {
     free_.push_back({slot, layout_.pool_of_layer(key.layer)});
     keys_.erase(slot);
   }
-  /// A visit as it is gathered for the policy; the naive form hears of each use at once.
+  /// A visit collected for the policy. The naive form receives each use at once.
   struct gathered {
     std::vector<slot_id> used;
     std::vector<hotset::fill> fills;
@@ -184,7 +185,7 @@ class eviction_walk {
     std::vector<double> weights;
     std::vector<bypassed_use> bypassed;
   };
-  /// A use of a resident, of a copy that comes into a free slot or its victim's, or one without a slot.
+  /// Adds the use of a resident, of a copy into a free or a victim's slot, or of an expert without a slot.
   void use(gathered& visit, const expert_use& a, bool is_resident, expert_key victim = no_key) {
     if (a.slot == no_slot) {
       reference_.on_bypass(a);
@@ -217,7 +218,7 @@ class eviction_walk {
                       .bypassed = visit.bypassed,
                       .counted = counted});
   }
-  /// A free slot of the pool, or none.
+  /// Takes a free slot of the pool, or returns no_slot.
   slot_id take_free(pool_id pool) {
     const auto at = std::ranges::find(free_, pool, &vacancy::pool);
     if (at == free_.end()) return no_slot;
@@ -226,7 +227,7 @@ class eviction_walk {
     return slot;
   }
 
-  /// Asks for the first n in every way that must give the same answer.
+  /// Requests the first n victims in every way that must give the same answer.
   std::vector<slot_id> ask(const visit_context& context, std::size_t n) {
     const auto expected = order(context);
     constexpr slot_id unwritten{-7};
@@ -252,7 +253,7 @@ class eviction_walk {
     return prefix(n);
   }
 
-  /// As a pager does when it plans: an aborted plan of the same visit comes first at times.
+  /// Reports the routing as a pager's plan does. Sometimes an aborted plan of the same visit precedes it.
   void tell_of_routing(const visit& v) {
     std::vector<expert_id> ids(v.experts);
     ids.resize(static_cast<std::size_t>(layout_.shape().top_k), no_expert);
@@ -275,7 +276,7 @@ class eviction_walk {
     }
     tell_both();
   }
-  /// Of one or two tokens, one or two layers ahead.
+  /// Sends a forecast of one or two tokens, one or two layers ahead.
   void tell_of_forecast(const visit& v) {
     const auto depth = 1 + random_.below(2);
     const auto tokens = 1 + random_.below(2);
@@ -298,7 +299,7 @@ class eviction_walk {
                                                           key.expert) != v.experts.end();
       eligible_.assign(slot, !used && !random_.one_in(12));
     }
-    // Free slots of its pool first, as a pager does; then victims.
+    // Takes free slots of the pool first, as a pager does; then victims.
     std::size_t need = 0;
     for (const auto e : v.experts) need += slot_of({v.layer, e}) == no_slot ? 1U : 0U;
     need -=
@@ -328,7 +329,7 @@ class eviction_walk {
     if (random_.one_in(3)) visit_again(v);
     between(v);
   }
-  /// A later group of the visit uses some of its experts once more, and brings back what has left meanwhile.
+  /// Simulates a later group of the visit: it uses some experts again and restores evicted ones.
   void visit_again(const visit& v) {
     if (random_.one_in(2)) lose_one_of(v);
     std::vector<std::uint8_t> counted(layout_.shape().expert_count(), 0);
@@ -351,7 +352,7 @@ class eviction_walk {
     if (slot != no_slot) evict(slot);
   }
 
-  /// Moves a resident, as a compaction does.
+  /// Moves a resident like a compaction.
   void move_one() {
     if (keys_.empty()) return;
     const auto [from, key] = random_resident();
@@ -364,7 +365,7 @@ class eviction_walk {
     keys_[to] = key;
     free_.push_back({from, pool});
   }
-  /// Nothing has been told: an order that does not move by itself is what it was, whichever visit asks, and for whatever.
+  /// Without an event, an order that does not move by itself must not change, whatever context requests it.
   void ask_elsewhere(const visit& v) {
     if (facts_of(policy_).moves_by_itself) return;
     eligible_.clear();
@@ -382,7 +383,7 @@ class eviction_walk {
   static prefetch_event prefetch_of(const expert_use& a) {
     return {.key = a.key, .slot = a.slot, .pool = a.pool, .step = a.step, .ordinal = a.ordinal};
   }
-  /// Forecasts, prefetches, requests, invalidations, moves and quota changes.
+  /// Sends random forecasts, prefetches, requests, invalidations, moves and quota changes.
   void between(const visit& v) {
     if (random_.one_in(3)) tell_of_forecast(v);
     if (random_.one_in(3)) prefetch(v);
@@ -421,7 +422,7 @@ class eviction_walk {
     policy_.on_prefetch(prefetch_of(a));
     keep(a);
   }
-  /// A free slot goes to another pool, if that may have one more.
+  /// Moves a free slot to another pool if that pool may have one more.
   void change_pool(vacancy& moved) {
     const auto to = static_cast<pool_id>(random_.below(layout_.pools()));
     auto held = static_cast<std::size_t>(std::ranges::count(free_, to, &vacancy::pool));
@@ -444,7 +445,7 @@ class eviction_walk {
   bool failed_ = false;
 };
 
-/// What the suite is run on: pools of one layer and of all, of one size class and of several.
+/// The layouts of the suite: pools for one layer and for all, with one size class and with several.
 inline std::vector<std::pair<std::string, pool_layout>> eviction_layouts() {
   std::vector<std::pair<std::string, pool_layout>> out;
   const geometry small{.layers = 5, .experts = 8, .top_k = 3};
@@ -516,7 +517,8 @@ REGISTER_TYPED_TEST_SUITE_P(eviction_conformance, agrees_with_the_naive_form,
 
 }  // namespace hotset::suites
 
-/// Joins a policy: at namespace scope, outside all namespaces. `entry` may be a testing::Types<...> of several.
+/// Adds a policy to the suite. Use it at namespace scope, outside all namespaces. `entry` may be a testing::Types<...>
+/// of several entries.
 #define HOTSET_EVICTION_CONFORMANCE(name, ...)                             \
   namespace hotset::suites {                                               \
   INSTANTIATE_TYPED_TEST_SUITE_P(name, eviction_conformance, __VA_ARGS__); \

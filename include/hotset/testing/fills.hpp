@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Fills as a test writes them down.
+/// Builds fills for tests.
 
 #include "hotset/core/fill.hpp"
 
 namespace hotset::suites {
 
-/// A copy of one expert into one slot.
+/// Returns a copy of one expert into one slot.
 inline fill fill_of(expert_key key, slot_id slot, ticket after = no_ticket) {
   return {.key = key, .slot = slot, .after = after};
 }

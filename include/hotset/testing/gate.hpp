@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What a stream waits at until a test lets it go on.
+/// A gate that holds a stream until a test opens it.
 
 #include <atomic>
 
@@ -8,7 +8,7 @@
 
 namespace hotset::suites {
 
-/// Holds a stream up until it is opened.
+/// Blocks a stream until open() is called.
 class gate {
  public:
   void open() noexcept {
@@ -16,7 +16,7 @@ class gate {
     open_.notify_all();
   }
   [[nodiscard]] bool is_open() const noexcept { return open_; }
-  /// For host_stream::run.
+  /// Work for host_stream::run: waits for the gate.
   static void pass(void* self) noexcept { static_cast<gate*>(self)->open_.wait(false); }
 
  private:

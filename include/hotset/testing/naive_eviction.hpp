@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Eviction rules again, naively: std::map and sort. The policies under test must agree with it.
+/// Naive forms of eviction rules, with std::map and sort. Policies under test must agree with them.
 ///
-/// A rule is a `ranking`: it appends numbers, and of two residents the one with the smaller list leaves first.
+/// A rule is a `ranking`: it appends numbers to a list. The resident with the smaller list is evicted first.
 
 #include <algorithm>
 #include <cmath>
@@ -24,76 +24,76 @@
 
 namespace hotset::reference {
 
-/// What the rules look at, of one resident key.
+/// State of one resident key that rules read.
 struct resident {
   expert_key key;
   pool_id pool{};
   double position = 0;  // recency
   double arrival = 0;
   double uses = 0;        // visits since the fill
-  double since_fill = 1;  // the fill counts, whatever it was for
+  double since_fill = 1;  // the fill counts as a use, for whatever reason it was made
   step_id epoch = 0;
-  bool unused = false;             // prefetched, and not used yet
+  bool unused = false;             // prefetched and not used yet
   std::optional<step_id> decoded;  // last decode use
 };
 
-/// What was expected of a layer.
+/// Forecast for one layer.
 struct expectation {
   step_id step = 0;
   std::vector<double> mean;  // over tokens
   std::vector<double> most;
 };
 
-/// A visit that the naive form may look at before it comes.
+/// A visit that the naive form may read in advance.
 struct planned_visit {
   step_id step = 0;
   layer_id layer{};
   std::set<expert_id> experts;
 };
 
-/// All that any naive form goes by.
+/// The state that all naive forms read.
 struct state {
   geometry shape;
   std::map<slot_id, resident> residents;
   double clock = 0;
   std::uint64_t visits = 0;
-  std::map<expert_key, double> counts;  // lfu, whole
+  std::map<expert_key, double> counts;  // lfu: whole counts
   std::map<expert_key, double> gates;
   std::map<expert_key, std::pair<double, step_id>> heat;           // lfru: f, last
-  std::map<layer_id, std::vector<std::vector<expert_id>>> routed;  // tokens, first the oldest
+  std::map<layer_id, std::vector<std::vector<expert_id>>> routed;  // tokens, oldest first
   std::map<layer_id, expectation> expected;
-  std::map<layer_id, expectation> expected_of_request;  // forgotten when another one starts
-  /// What each request was routed to, layer by layer.
+  std::map<layer_id, expectation> expected_of_request;  // dropped when another request starts
+  /// Experts routed for each request, layer by layer.
   std::map<std::pair<sequence_id, layer_id>, std::vector<expert_id>> activated;
   std::vector<sequence_id>
-      asking;  // the requests of the last view, once each, by their first token
+      asking;  // sequences of the last view, each once, in order of their first token
   std::set<sequence_id> running;
   step_id running_step = ~step_id{0};
-  /// The experts of each visit of a layer, first the oldest; and of the visit that is planned.
+  /// The experts of each visit of a layer, oldest first; and those of the planned visit.
   std::map<layer_id, std::vector<std::set<expert_id>>> visited;
   std::optional<planned_visit> planned;
-  /// Of so many tokens of a layer: what was added up last.
+  /// By layer: a number of tokens and the last sum of their uses.
   mutable std::map<layer_id, std::pair<std::size_t, std::vector<double>>> recent_uses;
   // parameters
   std::uint64_t ageing_period = 0;
-  double ema = -1;  // decay, negative: sum
+  double ema = -1;  // decay; negative: sum
   double decay = 0.999;
   std::map<expert_key, double> profile;
   std::map<expert_key, std::set<std::uint64_t>> future;
   std::map<layer_id, std::set<std::uint64_t>> visits_to_come;
 };
 
-/// Appends a rule's key: smaller leaves first. Rules compose by appending one after the other.
+/// Appends the sort key of a rule: the smaller is evicted first. Rules compose by appending in sequence.
 using ranking =
     std::function<void(const state&, const resident&, const visit_context&, std::vector<double>&)>;
 
-/// base to the n-th, one multiplication after the other.
+/// base to the power of n, by repeated multiplication.
 inline double power(double base, std::uint64_t n) {
   double p = 1.0;
   while (n-- > 0) p *= base;
   return p;
 }
-/// The rule that evicts the smallest score(state, resident, context), of equals the one used longest ago.
+/// Evicts the resident with the smallest score(state, resident, context); ties: the least recently used.
 template <class Score>
 ranking by_score(Score score) {
   return [=](const state& s, const resident& r, const visit_context& c, std::vector<double>& out) {
@@ -102,27 +102,27 @@ ranking by_score(Score score) {
   };
 }
 
-/// The rule that evicts the one used longest ago.
+/// Evicts the least recently used resident.
 inline ranking by_recency() {
   return [](const state&, const resident& r, const visit_context&, std::vector<double>& out) {
     out.push_back(r.position);
   };
 }
-/// The rule that evicts the one that came longest ago.
+/// Evicts the resident that arrived first.
 inline ranking by_arrival() {
   return [](const state&, const resident& r, const visit_context&, std::vector<double>& out) {
     out.push_back(r.arrival);
   };
 }
 
-/// Told of the same events as a policy.
+/// Receives the events of a policy.
 class policy {
  public:
   policy(const geometry& shape, ranking rank) : rank_(std::move(rank)) { state_.shape = shape; }
 
   state& parameters() { return state_; }
 
-  /// What was routed counts when the visit takes place.
+  /// Stores the routed experts; they count when the visit takes place.
   void on_routed(const routing_view& view) {
     planned_.clear();
     const auto k = static_cast<std::size_t>(state_.shape.top_k);
@@ -251,7 +251,7 @@ class policy {
   state state_;
   ranking rank_;
   std::vector<std::vector<expert_id>> planned_;
-  std::vector<sequence_id> planned_of_;  // its tokens' requests
+  std::vector<sequence_id> planned_of_;  // sequences of its tokens
 };
 
 }  // namespace hotset::reference

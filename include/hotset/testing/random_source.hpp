@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// splitmix64 as tests draw from it: the same numbers for a seed on any machine.
+/// Random numbers for tests from splitmix64: the same numbers for a seed on any machine.
 
 #include <cstdint>
 

@@ -1,24 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The suite of every transfer backend, the library's and your own. Needs GoogleTest.
+/// Conformance suite for transfer backends, the library's and your own. Needs GoogleTest.
 ///
 ///     HOTSET_TRANSFER_CONFORMANCE(mine, my_entry);
 ///
-/// An entry says how the backend is built, how a stream of its kind is held up and
-/// looked through, and how a slot's bytes are read back.
+/// An entry builds the backend, blocks and inspects a stream of its kind, and reads back the bytes of a slot.
 ///
-/// | of an entry | meaning |
+/// | entry member | meaning |
 /// |---|---|
-/// | `backend_type`, `backend`, `stream` | of 4 slots for 2 layers of 8 experts; `absent_expert` has no bytes |
-/// | `why_not()` | why it cannot be had here; empty if it can |
+/// | `backend_type`, `backend`, `stream` | with 4 slots for 2 layers of 8 experts; `absent_expert` has no bytes |
+/// | `why_not()` | the reason why the backend is not available here; empty if it is |
 /// | `deferred` | enqueued work may still be waiting |
 /// | `copies_beside` | copies run beside the stream's work, not in it |
-/// | `hold_until_open(gate)` | enqueues what waits for the gate |
-/// | `look(slot, key)`, `saw_it()` | enqueues a look at a slot; whether the last look, once drained, saw the expert |
-/// | `drain()` | waits for what was enqueued |
-/// | `holds(slot, key)` | whether the slot's bytes are the expert's now |
-/// | `forgotten()` | optional, of a backend whose source keeps bytes: the keys that the source was told to forget; a layer's has `no_expert` |
-/// | `moves_bytes` | optional; false: copies are timed and none is made, so none can fail |
+/// | `hold_until_open(gate)` | enqueues work that waits for the gate |
+/// | `look(slot, key)`, `saw_it()` | enqueues a check of a slot; true if the last drained check found the expert |
+/// | `drain()` | waits for all enqueued work |
+/// | `holds(slot, key)` | true if the slot has the expert's bytes now |
+/// | `forgotten()` | optional, for sources that cache bytes: keys that were invalidated; a layer has `no_expert` |
+/// | `moves_bytes` | optional; false: copies are only timed, so they cannot fail |
 
 #include <optional>
 #include <string>
@@ -33,14 +32,14 @@
 
 namespace hotset::suites {
 
-/// The model of the suite.
+/// The model shape of the suite.
 inline const geometry transfer_shape{.layers = 2, .experts = 8, .top_k = 2};
-/// Slots of each layer.
+/// Number of slots of each layer.
 inline constexpr std::int64_t transfer_slots = 4;
-/// The expert that the source has not.
+/// An expert without bytes in the source.
 inline constexpr expert_key absent_expert{1_layer, 6_expert};
 
-/// Whether an entry's backend copies, or tells times alone.
+/// True if the entry's backend copies bytes; false if it only computes times.
 template <class Entry>
 constexpr bool moves_bytes() {
   if constexpr (requires { Entry::moves_bytes; })
@@ -49,7 +48,7 @@ constexpr bool moves_bytes() {
     return true;
 }
 
-/// The suite of every backend; entries say how one is built.
+/// The test fixture; entries build the backend.
 template <class Entry>
 class transfer_conformance : public testing::Test {
  protected:
@@ -160,7 +159,8 @@ TYPED_TEST_P(transfer_conformance, a_cancelled_copy_moves_no_byte) {
   const auto reader = backend.record(this->entry().stream);
   const auto sent = this->submit({fill_of({0_layer, 2_expert}, 0_slot, reader)}, urgency::soon);
   backend.promote(sent.id);
-  const bool cancelled = backend.cancel(sent.id);  // a backend may also have passed the point
+  // A backend may refuse to cancel if the copy has begun.
+  const bool cancelled = backend.cancel(sent.id);
   held.open();
   EXPECT_EQ(backend.wait(sent.id), cancelled ? transfer_state::cancelled : transfer_state::arrived);
   this->entry().drain();
@@ -204,7 +204,8 @@ REGISTER_TYPED_TEST_SUITE_P(transfer_conformance, all_tensors_of_all_fills_arriv
 
 }  // namespace hotset::suites
 
-/// Joins a backend: at namespace scope, outside all namespaces. `entry` may be a testing::Types<...> of several.
+/// Adds a backend to the suite. Use it at namespace scope, outside all namespaces. `entry` may be a
+/// testing::Types<...> of several entries.
 #define HOTSET_TRANSFER_CONFORMANCE(name, ...)                             \
   namespace hotset::suites {                                               \
   INSTANTIATE_TYPED_TEST_SUITE_P(name, transfer_conformance, __VA_ARGS__); \

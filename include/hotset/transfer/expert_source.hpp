@@ -9,8 +9,7 @@
 /// | expression of a reader | meaning |
 /// |---|---|
 /// | `sizes(key, precision)` | bytes of the expert's 1..8 tensors in layout order; empty if it is absent |
-/// | `read(key, precision, tensor, at, to)` | fills `to` with the tensor's bytes from `at` on; false if not all could
-/// be read |
+/// | `read(key, precision, tensor, at, to)` | fills `to` with the bytes from `at` on; false if not all could be read |
 ///
 /// The bytes stay valid and unchanged until the key is invalidated in every cache that reads them. `read` may block;
 /// the copying thread calls it. Pre of `read`: the tensor exists and has those bytes.

@@ -23,8 +23,7 @@
 /// `invalidate` is called while the cache has no outstanding copy, see transfer/expert_source.hpp.
 /// `static_assert(is_transfer_backend<B>())` names the requirement that a class misses.
 /// Calls are `noexcept`. These may block: `wait`, `record`, `submit` of demand, `fence` on a stream that is the
-/// calling
-/// thread.
+/// calling thread.
 
 #include <concepts>
 #include <cstddef>
