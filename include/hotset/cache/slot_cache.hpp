@@ -78,9 +78,9 @@ class slot_cache {
 
   [[nodiscard]] cache_visit make_visit() const { return cache_visit(pager_.make_plan()); }
 
-  /// Serves a whole visit. For each group in order: starts its copies, makes `stream` wait for them, calls use(group),
-  /// and keeps its slots until the work that `use` enqueued has read them. `use` returns nothing or a status. A status
-  /// other than ok, or an exception, ends the visit and abandons the remaining groups.
+  /// Serves a whole visit. For each group in order: starts its copies, makes `stream` wait for them, and calls
+  /// use(group). Keeps the group's slots until the work that `use` enqueued has read them. `use` returns nothing or a
+  /// status. A status other than ok, or an exception, ends the visit and abandons the remaining groups.
   /// `use` may call `prefetch`. It must not call functions of the cache that take `visit`.
   /// Errors: those of `resolve` and `resolve_next`, and the status of `use`; some groups may have been served.
   template <class Use>
@@ -100,7 +100,7 @@ class slot_cache {
   }
 
   /// Plans the visit, starts its copies, and makes `stream` wait for them. On ok, `visit.plan()` names a slot for
-  /// every expert that does not stay on the host, and these slots are pinned until `release`.
+  /// every expert that does not stay on the host. These slots are pinned until `release`.
   /// Errors: those of pager::plan; fill_failed (the visit pins nothing; slots whose copy had started are free, other
   /// keys are unchanged), busy (`visit` was not released).
   status resolve(const routing_view& view, stream_type& stream, cache_visit& visit) noexcept {

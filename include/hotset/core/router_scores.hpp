@@ -114,8 +114,8 @@ class router_scores {
     if (options_.function == score_function::sigmoid) divide_by_sum(out);
   }
   /// Writes shares in the order of the ranks. Without a bias and refused groups they are shares().
-  /// Experts of refused groups have share 0. With a bias, which may be any number, a share is proportional to the rank
-  /// minus the lowest rank of the experts that are not refused. `logits` and `out` may be the same.
+  /// Experts of refused groups have share 0. A bias may be any number. With a bias, a share is proportional to the
+  /// rank minus the lowest rank that is not refused. `logits` and `out` may be the same.
   // NOLINTNEXTLINE(bugprone-easily-swappable-parameters): what goes in, then what comes out
   void likely(std::span<const float> logits, std::span<const float> bias,
               std::span<float> out) noexcept {

@@ -2,7 +2,7 @@
 #pragma once
 /// Reads and writes an adapter's folder: expert_cfg.json and the weights of its experts.
 ///
-/// Weights are one or several safetensors files with one tensor for each matrix of each tuned expert, such as
+/// Weights are one or several safetensors files. Each matrix of each tuned expert is one tensor, such as
 /// `model.layers.3.mlp.experts.17.gate_proj.weight`, with or without `model.`. Layers have the model's own numbers.
 /// The set of tensors must equal the configuration: an extra or a missing tensor refuses the folder.
 

@@ -40,9 +40,9 @@ namespace hotset {
 }
 
 /// Warns of a shared pool that is smaller than one token's cycle through its layers.
-/// At batch 1 a shared LRU hits exactly 0 % while S <= (L - 1) * K, if every step visits every layer with K experts:
-/// the cycle of one token evicts each expert just before its next use. Slots of all precisions count.
-/// Returns the warning with the smallest sufficient number of slots, or nothing.
+/// With L layers of K experts in each step (batch 1), a shared LRU of S slots hits exactly 0 % while S <= (L - 1) * K.
+/// The cycle of one token evicts each expert just before its next use. Slots of all precisions count. Returns the
+/// warning with the smallest sufficient number of slots, or nothing.
 [[nodiscard]] inline std::optional<std::string> cliff_warning(const pool_layout& layout) {
   for (std::size_t p = 0; p < layout.pools(); ++p) {
     const auto& pool = layout.at(static_cast<pool_id>(p));

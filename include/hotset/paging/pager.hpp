@@ -283,8 +283,8 @@ class pager {
         [&] { return resident_bytes(context.pool) > bytes; },
         [&](slot_id slot) { hot_.release(slot); });
   }
-  /// Evicts in policy order, ahead of a visit of the context's layer, until `slots` slots of the context's pool are
-  /// free, counting those already free. Never evicts `spared`. Calls released(slot, key) after each eviction. Later
+  /// Evicts ahead of a visit of the context's layer, in policy order, until the context's pool has `slots` free slots.
+  /// Slots that are already free count. Never evicts `spared`. Calls released(slot, key) after each eviction. Later
   /// copies take the slots in order of release. Returns the number of evictions; stops early if nothing more may be
   /// evicted.
   template <class Released>
@@ -415,8 +415,8 @@ class pager {
   [[nodiscard]] std::optional<std::string> warning() const { return cliff_warning(layout()); }
   /// How visits that do not fit are handled.
   [[nodiscard]] visit_split splitting() const noexcept { return visit_.groups().how(); }
-  /// True if outputs cannot change. False if the miss policy may change them, if visits are split by expert, or if
-  /// there are several precisions, because a miss may get a lower precision if room is short.
+  /// True if outputs cannot change. False if the miss policy may change them or if visits are split by expert. Also
+  /// false with several precisions: a miss may get a lower precision if room is short.
   [[nodiscard]] bool is_exact() const noexcept {
     return facts_of(misses()).is_exact && visit_.groups().how() != visit_split::by_expert &&
            layout().precisions() == 1;

@@ -185,7 +185,7 @@ class eviction_walk {
     std::vector<double> weights;
     std::vector<bypassed_use> bypassed;
   };
-  /// Adds the use of a resident, of a copy into a free or a victim's slot, or of an expert without a slot.
+  /// Adds a use: of a resident, of a copy into a free or a victim's slot, or without a slot.
   void use(gathered& visit, const expert_use& a, bool is_resident, expert_key victim = no_key) {
     if (a.slot == no_slot) {
       reference_.on_bypass(a);

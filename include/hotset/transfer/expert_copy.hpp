@@ -28,8 +28,8 @@ class expert_copy {
   };
   /// Copies at most `most` bytes from byte `from` on; 0: all. Reads the origin's tensors once, because they may change
   /// between two calls.
-  /// Returns 0 bytes if the expert is absent, if its tensors differ from those of the slot, or if a read failed (some
-  /// bytes may then be written). Pre: `from` is below the expert's bytes.
+  /// Returns 0 bytes if the expert is absent, if its tensors differ from those of the slot, or if a read failed. After
+  /// a failed read some bytes may be written. Pre: `from` is below the expert's bytes.
   [[nodiscard]] part copy(const fill& f, std::uint64_t from, std::uint64_t most) const noexcept {
     if constexpr (expert_source<Origin>) {
       const auto tensors = origin_.tensors(f.key, f.precision);

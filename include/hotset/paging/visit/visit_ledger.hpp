@@ -84,8 +84,7 @@ class visit_ledger {
   /// Records that the key was used, now or in an earlier run: its next miss is not compulsory. `evicted` records this
   /// as well.
   void saw(expert_key key) noexcept { left_[key] |= used; }
-  /// Records that the key lost its slot in the running step, or, if it was prefetched for a later step, before its
-  /// use.
+  /// Records that the key lost its slot in the running step. If it was prefetched for a later step, records that step.
   void evicted(expert_key key, bool was_used = true, step_id meant_for = 0) noexcept {
     auto& word = left_[key];
     word = used_and_left(std::max(mark_of(last_step_), meant_for)) &

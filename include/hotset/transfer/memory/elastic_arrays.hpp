@@ -21,7 +21,7 @@
 
 namespace hotset {
 
-/// Memory comes in blocks of one slot each, rounded up to the granularity, so an array has at most one block more than
+/// Memory comes in blocks of one slot each, rounded up to the granularity. An array has at most one block more than
 /// its held slots fill. The budget counts the bytes of the slots; `bytes` counts the bytes of the blocks. Threads:
 /// compatible. Cost: one platform call for each block that is added or removed.
 template <virtual_memory Memory>

@@ -19,9 +19,9 @@ namespace hotset {
 /// Copies an expert that has no slot (an admission or miss policy left it on the host) for one visit. The result is
 /// exact, the cost is the copy, and no resident is evicted. Pagers do not know these slots.
 /// A copy into a slot waits for the slot's readers and its previous copy.
-/// Each visit calls `begin_visit`, then `stream_in` for every expert that its plans leave on the host, then
-/// `record_readers` after all work that reads the slots is enqueued. Copies of the next visit wait for that work.
-/// No allocation after construction. Complexity: O(slots) a call. Threads: compatible.
+/// Each visit calls `begin_visit`, then `stream_in` for every expert that its plans leave on the host. It calls
+/// `record_readers` after all work that reads the slots is enqueued. Copies of the next visit wait for that work. No
+/// allocation after construction. Complexity: O(slots) a call. Threads: compatible.
 template <transfer_backend Backend>
 class transient_slots {
  public:
