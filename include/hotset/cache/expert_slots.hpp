@@ -28,8 +28,8 @@
 namespace hotset {
 
 /// Cache: a slot_cache with per-layer pools. Bank: the elastic slot_bank, on host or device, of the cache's backend.
-/// Copies are enqueued on the stream that reads slots. Pre: work of other streams that reads slots has ended. All
-/// three outlive this object. Threads: as the cache.
+/// Copies are enqueued on the stream that reads slots. Pre: work of other streams that reads slots has ended. The
+/// cache, the bank and the stream outlive this object. Threads: as the cache.
 /// A unit is one slot in every layer. Between calls the bank holds exactly the slots of all quotas. After `set_quotas`
 /// with unequal quotas this is more than `capacity` slots a layer. `shrink` and `grow` set equal quotas.
 template <class Cache, slot_bank<typename Cache::stream_type> Bank>
@@ -80,7 +80,7 @@ class expert_slots {
     for (const auto l : class_of_.ids()) least = std::min(least, pages().quota(l));
     return static_cast<std::uint64_t>(least);
   }
-  /// The least quota that every layer accepts. Residents above it can be fetched again.
+  /// Slots in each layer that one token needs. Residents beyond them can be fetched again.
   [[nodiscard]] std::uint64_t in_use() const noexcept {
     auto most = pages().least_quota(layer_id{});
     for (const auto l : class_of_.ids()) most = std::max(most, pages().least_quota(l));
@@ -178,7 +178,8 @@ class expert_slots {
     for (const auto l : class_of_.ids()) (void)cache_->invalidate(l);
     return copied;
   }
-  /// Shrinks layers first, so that growing layers can take their slots. If `stops`, returns the first refusal.
+  /// Shrinks layers first, so that growing layers can take their slots. If `stops`, stops at the first refusal and
+  /// returns it.
   status change_quotas(std::span<const std::int32_t> to, bool stops) noexcept {
     for (const bool losing : {true, false})
       for (const auto l : class_of_.ids()) {

@@ -132,9 +132,9 @@ class slot_cache {
     visit.ends_.run = nullptr;
   }
 
-  /// Queues a prefetcher's requests after the visit of `context`, best first, and starts copies as far as slots and
-  /// link allow. Waiting requests are retried at every later visit until their own visit comes. Between the groups of
-  /// a split visit, its slots are not available.
+  /// Queues a prefetcher's requests after the visit of `context`, best first. Starts copies as far as slots and link
+  /// allow. Waiting requests are retried at every later visit until their own visit comes. Between the groups of a
+  /// split visit, its slots are not available.
   /// `expected`: the forecast from which the requests were made, for the `predicted` guard.
   /// Errors: fill_failed for an earlier copy, see `settle`. A copy that cannot be started is not an error.
   status prefetch(const visit_context& context, std::span<const prefetch_request> requests,
@@ -358,8 +358,8 @@ class slot_cache {
     const auto& entry = pager_.slot(copy.slot);
     return entry.generation == copy.generation && entry.state == slot_state::filling;
   }
-  /// Cancels prefetches for this visit that it does not use: they are too late. Cancels them before waiting for the
-  /// visit's own copies, because a copy thread would start them as soon as these are done.
+  /// Cancels prefetches for this visit that it does not use: they are too late. Cancels them before the wait for the
+  /// visit's own copies: a copy thread would start them right after these.
   void visit_has_come(const visit_plan& plan) noexcept {
     const auto& context = plan.context();
     queue_.expire(context.step, context.layer);

@@ -28,7 +28,7 @@ class memory_budget {
     in_use_ -= bytes;
   }
 
-  /// Changes the limit. Bytes in use stay in use; requests fail until use is below the new limit.
+  /// Changes the limit. Bytes in use stay in use; requests fail until the new limit allows them.
   void set_limit(std::uint64_t bytes) noexcept { limit_ = bytes; }
 
   [[nodiscard]] std::uint64_t limit() const noexcept { return limit_; }

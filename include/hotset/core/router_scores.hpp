@@ -116,7 +116,7 @@ class router_scores {
   /// Writes shares in the order of the ranks. Without a bias and refused groups they are shares().
   /// Experts of refused groups have share 0. A bias may be any number. With a bias, a share is proportional to the
   /// rank minus the lowest rank that is not refused. `logits` and `out` may be the same.
-  // NOLINTNEXTLINE(bugprone-easily-swappable-parameters): what goes in, then what comes out
+  // NOLINTNEXTLINE(bugprone-easily-swappable-parameters): inputs, then the output
   void likely(std::span<const float> logits, std::span<const float> bias,
               std::span<float> out) noexcept {
     if (bias.empty() && options_.top_groups == options_.groups) return shares(logits, out);

@@ -27,9 +27,8 @@
 
 namespace hotset {
 
-/// Calls the policy before a visit is served, for absent experts and copies below the highest precision. If there is
-/// one precision and the policy fetches everything, it is not called, and no memory is used for it. No allocation
-/// after construction.
+/// Calls the policy before a visit is served, for absent experts and copies below the highest precision. A policy that
+/// fetches everything at the only precision is not called and needs no memory. No allocation after construction.
 template <miss_policy Miss>
 class miss_decisions {
  public:

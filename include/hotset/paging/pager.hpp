@@ -232,7 +232,7 @@ class pager {
     return speculate({}, speculation_.start_with(keys), {.evicts = false}, plan);
   }
 
-  // --- what becomes of copies
+  // --- results of copies
 
   /// Reports that a speculative copy has arrived: its key may be read. Ignored if the slot was reused since.
   void arrived(slot_id slot, std::uint32_t generation) noexcept {
@@ -349,9 +349,9 @@ class pager {
   [[nodiscard]] bool is_idle() const noexcept {
     return !is_open() && next_group_ == 0 && hot_.held.filling() == 0 && !hot_.held.is_any_pinned();
   }
-  /// Moves residents to the first slots of each size class, so that the slots without a quota are the class's last
-  /// ones. Calls moved(from, to) for each expert whose bytes must be copied; `to` may be overwritten.
-  /// The policy is notified of each move and keeps its order and counts.
+  /// Moves residents to the first slots of each size class. Slots without a quota are then the class's last ones.
+  /// Calls moved(from, to) for each expert whose bytes must be copied; `to` may be overwritten. The policy is notified
+  /// of each move and keeps its order and counts.
   /// Pre: is_idle(). Complexity: O(slots * size classes); not for the hot path.
   template <class Moved>
   void compact(Moved moved) {
@@ -363,8 +363,8 @@ class pager {
     });
   }
 
-  /// Resident keys in eviction order, pool by pool. Save them so that a restart with plan_warm continues alike. Pinned
-  /// and filling slots are missing: drain first. Allocates; not for the hot path.
+  /// Resident keys in eviction order, pool by pool. Save them to restart with the same residents, see plan_warm.
+  /// Pinned and filling slots are missing: drain first. Allocates; not for the hot path.
   [[nodiscard]] std::vector<expert_key> residents() {
     std::vector<expert_key> keys;
     std::vector<slot_id> order(layout().slots());
@@ -377,7 +377,7 @@ class pager {
     return keys;
   }
 
-  // --- what is where
+  // --- contents of slots
 
   /// Shape: [experts]. The slot of every expert whose bytes may be read, -1 for others.
   [[nodiscard]] std::span<const slot_id> row(layer_id layer) const noexcept {

@@ -365,7 +365,7 @@ class eviction_walk {
     keys_[to] = key;
     free_.push_back({from, pool});
   }
-  /// Without an event, an order that does not move by itself must not change, whatever context requests it.
+  /// Without an event, an order that does not move by itself must be equal for every context.
   void ask_elsewhere(const visit& v) {
     if (facts_of(policy_).moves_by_itself) return;
     eligible_.clear();

@@ -31,7 +31,7 @@ struct resident {
   double position = 0;  // recency
   double arrival = 0;
   double uses = 0;        // visits since the fill
-  double since_fill = 1;  // the fill counts as a use, for whatever reason it was made
+  double since_fill = 1;  // counts every fill, demand or prefetch, as a use
   step_id epoch = 0;
   bool unused = false;             // prefetched and not used yet
   std::optional<step_id> decoded;  // last decode use

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// A queue of host work that runs in order, on its own thread like a device stream or on the caller's thread.
+/// A queue of host work that runs in order: on its own thread (like a device stream) or on the caller's.
 
 #include <condition_variable>
 #include <cstddef>

@@ -52,7 +52,7 @@ class lost_tickets {
 };
 
 /// A ring entry is reused after its ticket has settled. A ticket older than the ring has arrived unless `lost_tickets`
-/// records a failure, so failures are reported however late the query is. Threads: safe.
+/// records a failure. Failures are reported however late the query is. Threads: safe.
 class ticket_board {
  public:
   static constexpr std::size_t default_ring = 4096;

@@ -67,7 +67,7 @@ class residents {
   [[nodiscard]] const geometry& shape() const noexcept { return layout_.shape(); }
   [[nodiscard]] std::size_t slots() const noexcept { return table_.size(); }
 
-  // --- what is where
+  // --- contents of slots
 
   [[nodiscard]] const slot_entry& operator[](slot_id slot) const noexcept { return at(slot); }
   /// Maps each expert to its slot.
@@ -100,7 +100,7 @@ class residents {
     return std::ranges::any_of(table_, [](const slot_entry& entry) { return entry.pins != 0; });
   }
 
-  // --- what may be chosen
+  // --- masks
 
   /// Protects slots from eviction during its lifetime. Masks must end in reverse order. Meanwhile its slots must not
   /// be pinned, unpinned or refilled.
@@ -133,7 +133,7 @@ class residents {
     std::size_t first_;
   };
 
-  // --- states of one copy: reserved, then held or awaited, or given back
+  // --- states of one copy: reserved, then held or awaited, or returned
 
   /// Reserves a free slot of the pool. Pre: the pool has a free slot.
   fill reserve_free(expert_key key, pool_id pool) noexcept {

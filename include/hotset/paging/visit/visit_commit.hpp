@@ -68,8 +68,8 @@ class visit_commit {
     ledger.totals.bytes_demand += demand;
     if (plan.groups() == 1) ledger.totals.bytes_refetched += again;
   }
-  /// Ends what the copy replaces: its victim, and a copy of its key at lower precision. Returns true if there was such
-  /// a copy.
+  /// Removes the residents that the copy replaces: its victim, and a copy of its key at lower precision. Returns true
+  /// if there was such a copy.
   template <class HotSet>
   [[gnu::noinline]] static bool give_up(HotSet& hot, const fill& f) noexcept {
     const auto lower = hot.held.map().locate(f.key);

@@ -107,9 +107,9 @@ class visit_lookup {
       return takes_room(held, plan, unique_.place_of(id));
     });
   }
-  /// Leaves misses of the visit in `plan` on the host, at least one, until the rest needs at most `room` slots. Misses
-  /// with the fewest routed places go first; ties: the later one. Pre: there is a miss. Complexity: O(routed ids +
-  /// left misses * misses).
+  /// Leaves misses of the visit in `plan` on the host until the rest needs at most `room` slots; at least one miss.
+  /// Misses with the fewest routed places go first; ties: the later one. Pre: there is a miss. Complexity: O(routed
+  /// ids + left misses * misses).
   void leave_least_used(const routing_view& view, const residents& held, std::size_t room,
                         visit_plan& plan) noexcept {
     auto& draft = detail::draft_of(plan);

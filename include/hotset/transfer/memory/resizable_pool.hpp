@@ -50,8 +50,8 @@ status resize_to(Pool& pool, std::uint64_t units) noexcept {
 }  // namespace detail
 
 /// Moves memory from one pool to another within one budget, at a drained point.
-/// Rule: the shrinking pool frees its memory before the other one grows, so both together never exceed the larger of
-/// the two splits. If the growth is refused, the first pool takes its memory back and restores its parts.
+/// Rule: the shrinking pool frees its memory before the other one grows. Both together never exceed the larger of the
+/// two splits. If the growth is refused, the first pool takes its memory back and restores its parts.
 /// Source: WiSP Appendix D, (D1) to (D3). Deviations: none.
 /// Errors: busy (a pool is not drained), invalid_argument, exceeds_memory. Both pools are then unchanged, unless the
 /// freed memory is refused when it is taken back. In that case the first pool stays smaller and usable.
