@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of driver calls. The driver is asked of the runtime and never linked: a program with hotset::cuda starts
-// on a machine without one.
+// Table of driver calls. The driver is looked up through the runtime and never linked, so that a program with
+// hotset::cuda starts on a machine without one.
 #include <string_view>
 
 #include <cuda.h>
@@ -19,7 +19,7 @@ static_assert(same(error_code::invalid_device, CUDA_ERROR_INVALID_DEVICE));
 static_assert(same(error_code::not_supported, CUDA_ERROR_NOT_SUPPORTED));
 static_assert(same(error_code::unknown, CUDA_ERROR_UNKNOWN));
 
-/// `version` is the release of CUDA that brought the function in its present form, as 1000 * major + 10 * minor.
+/// `version`: CUDA release that introduced the function in its present form, as 1000 * major + 10 * minor.
 error_code find(const char* symbol, [[maybe_unused]] unsigned int version, void*& entry) noexcept {
   auto answer = cudaDriverEntryPointSuccess;
 #if CUDART_VERSION >= 12050
@@ -62,7 +62,7 @@ class libcuda final : public driver {
     take(set_access_, "cuMemSetAccess", with_virtual_memory);
     if (!missing_.happened() && initialise != nullptr) missing_ = {told(initialise(0)), "cuInit"};
   }
-  /// The first function that is not to be had.
+  /// First function that is not available.
   [[nodiscard]] const failure& missing() const noexcept { return missing_; }
 
   [[nodiscard]] std::string_view error_name(error_code code) const noexcept override {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One block takes the steps of mirror_step, in the same order as its emulation in tests/cuda/maps/mirror_kernel_test.cpp.
+// One block runs the steps of mirror_step, in the order of their emulation in tests/cuda/maps/mirror_kernel_test.cpp.
 #include "hotset/cuda/maps/mirror_kernel.hpp"
 #include "told.hpp"
 
@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(most_threads) mirror(mirror_arguments a) {
     }
   }
   if (ignored_here != 0) atomicAdd(&ignored, ignored_here);
-  any_missing = __syncthreads_or(any_missing) != 0;  // the same for all threads from here on
+  any_missing = __syncthreads_or(any_missing) != 0;  // equal for all threads from here on
 
   std::uint32_t listed = 0;
   for (std::uint32_t begin = 0; any_missing && begin < count; begin += threads) {

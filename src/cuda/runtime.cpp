@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of CUDA calls over the runtime that hotset::cuda is linked with.
+// Table of CUDA calls over the runtime that hotset::cuda is linked with.
 #include "hotset/cuda/runtime.hpp"
 
 #include <cuda_runtime_api.h>
@@ -97,7 +97,7 @@ class cudart final : public runtime {
     auto state = cudaStreamCaptureStatusNone;
     const auto answer = cudaStreamIsCapturing(stream, &state);
     const auto code = told(answer);
-    // The legacy default stream is part of any capture of a stream that it waits for.
+    // The legacy default stream belongs to any capture of a stream that it waits for.
     const bool is_drawn_in = answer == cudaErrorStreamCaptureImplicit;
     if (code != error_code::success && !is_drawn_in) return code;
     capturing = is_drawn_in || state != cudaStreamCaptureStatusNone;
@@ -136,7 +136,7 @@ class cudart final : public runtime {
     if (!has_copy_batch_) return error_code::not_supported;
     if (to.empty()) return error_code::success;
     if (!is_legacy_default(stream)) return submit_batch(to, from, bytes, stream);
-    // The legacy default stream refuses batches; it orders single copies as well.
+    // The legacy default stream refuses batches; single copies are ordered as well.
     for (std::size_t i = 0; i < to.size(); ++i)
       if (const auto code = copy({to[i], from[i], bytes[i]}, stream); code != error_code::success)
         return code;
@@ -156,7 +156,7 @@ class cudart final : public runtime {
     return told(cudaMemcpyBatchAsync(to.data(), from.data(), bytes.data(), to.size(), &attributes,
                                      &first, 1, stream));
 #else
-    // CUDA 12.8 and 12.9: arrays that are only read are not const, and the copy that failed is told.
+    // CUDA 12.8 and 12.9: arrays that are only read are not const, and the index of the failed copy is returned.
     std::size_t failed = 0;
     return told(cudaMemcpyBatchAsync(const_cast<void**>(to.data()), const_cast<void**>(from.data()),
                                      const_cast<std::size_t*>(bytes.data()), to.size(), &attributes,

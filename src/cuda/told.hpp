@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// From the CUDA runtime's and the driver's codes to ours, each of them told once.
+/// Converts codes of the CUDA runtime and of the driver, and clears each returned error.
 
 #include <cuda.h>
 #include <cuda_runtime_api.h>
@@ -9,17 +9,17 @@
 
 namespace hotset::cuda {
 
-/// What is returned is not found again in cudaGetLastError by a host application. Another error that waits there stays.
+/// Clears the returned error, so that a host application does not find it in cudaGetLastError. Keeps any other error.
 inline error_code told(cudaError_t code) noexcept {
   if (code != cudaSuccess && cudaPeekAtLastError() == code) (void)cudaGetLastError();
   return static_cast<error_code>(code);
 }
-/// Whether a code has the runtime's, or the driver's, number.
+/// Returns whether a code has the runtime's, or the driver's, number.
 template <class Theirs>
 constexpr bool same(error_code ours, Theirs theirs) noexcept {
   return static_cast<int>(ours) == static_cast<int>(theirs);
 }
-/// The driver has no such memory of its errors.
+/// The driver keeps no last error.
 inline error_code told(CUresult code) noexcept { return static_cast<error_code>(code); }
 
 /// Calls `call` with the address of a `Made`, and writes it to `out` on success only.

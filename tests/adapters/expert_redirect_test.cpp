@@ -229,7 +229,7 @@ TEST(expert_redirect, refuses_a_shape_that_cannot_be_and_names_the_number) {
   EXPECT_THAT(reason({8, 2, 3, 0, dense, -1}), HasSubstr("places = -1"));
   EXPECT_THAT(reason({8, 2, 3, 0, dense, most}), HasSubstr("virtual experts = 2147483655"));
   EXPECT_THAT(reason({8, 2, 3, 0, adapter_placement::strided, 6}),
-              HasSubstr("places = 6, accepted: 0 where placement is strided"));
+              HasSubstr("places = 6, accepted: 0 if placement is strided"));
   EXPECT_EQ(reason({8, 2, 3, 0, dense, 1}), "accepted");
 }
 

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What a model and the tuned experts of its adapters take in memory, by how they are placed, in closed form.
+/// Computes the memory that a model and its adapters' tuned experts take, for each kind of placement.
 ///
-/// Rule: a layer has a tensor for each part of an expert: M experts of the base model, then adapter i's e_i at Delta_i.
-///   exact: the bytes of all experts; no placement takes less. padding: L (M + A E_max) experts, not rounded to pages.
-///   virtual: Delta_i = M + i * stride; dense: Delta_i = M + sum of earlier e, in each layer. Both take the pages
-///   [0, ceil(M b / P)) and, where e_i > 0, [floor(Delta_i b / P), ceil((Delta_i + e_i) b / P)); a shared page counts once.
+/// Rule: a layer has one tensor for each part of an expert. It holds the base model's M experts; adapter i's e_i
+///   experts begin at Delta_i.
+///   exact: the bytes of all experts; no placement takes less. padding: L (M + A E_max) experts, not rounded to
+///   pages.
+///   virtual: Delta_i = M + i * stride; dense: Delta_i = M + the sum of earlier e, in each layer. Both take the pages
+///   [0, ceil(M b / P)) and, if e_i > 0, [floor(Delta_i b / P), ceil((Delta_i + e_i) b / P)). A shared page counts
+///   once.
 ///   merged: a whole model for each adapter.
 /// Source: ExpertWeave, sections 3.1, 4.2 and 5.4.
-/// Deviations: the paper has neither the formula of the pages nor dense placement.
-/// Cost: O(layers * adapters * tensors) for virtual and dense, O(layers * adapters) for the rest.
+/// Deviations: the paper has neither the page formula nor dense placement.
+/// Cost: O(layers * adapters * tensors) for virtual and dense, O(layers * adapters) for the others.
 
 #include <algorithm>
 #include <cstddef>
@@ -33,19 +36,21 @@ class adapter_layout {
   static constexpr std::int32_t most_experts = 1 << 20;
   static constexpr std::size_t most_adapters = std::size_t{1} << 20U;
   static constexpr std::size_t most_tensors = 64;
-  /// Of one part of an expert, of a page, and of experts from one adapter to the next.
+  /// Limit on the bytes of one expert part, on the bytes of a page, and on the stride in experts.
   static constexpr std::uint64_t most_extent = std::uint64_t{1} << 40U;
-  /// Of any placement, addresses included.
+  /// Limit on the bytes of any placement, reserved addresses included.
   static constexpr std::uint64_t most_bytes = std::numeric_limits<std::int64_t>::max();
 
   struct config {
-    std::int32_t layers = 0;                    ///< with experts, L
-    std::int32_t experts = 0;                   ///< of a layer of the base model, M
-    std::vector<std::uint64_t> tensor_bytes{};  ///< of one expert, in each tensor of its layer
+    std::int32_t layers = 0;   ///< layers that have experts, L
+    std::int32_t experts = 0;  ///< experts in each layer of the base model, M
+    /// Bytes of one expert, for each tensor of its layer
+    std::vector<std::uint64_t> tensor_bytes{};
     std::uint64_t page_bytes = std::uint64_t{2} << 20U;  ///< P
-    std::uint64_t resident_bytes = 0;   ///< of all other weights; every placement has them
-    std::vector<std::int32_t> tuned{};  ///< Shape: [A, L]; experts that were tuned in a layer, e
-    std::uint64_t stride = 0;  ///< experts from an adapter's places to the next one's; 0: E_max
+    std::uint64_t resident_bytes = 0;   ///< bytes of all other weights; part of every placement
+    std::vector<std::int32_t> tuned{};  ///< Shape: [A, L]; experts tuned in a layer, e
+    /// Distance between two adapters' first places, in experts; 0: E_max
+    std::uint64_t stride = 0;
 
     [[nodiscard]] validation validate() const {
       if (layers < 1 || layers > most_layers) return refuse("layers", layers, 1, most_layers);
@@ -80,7 +85,7 @@ class adapter_layout {
         if (e < 0 || e > experts) return refuse("tuned experts of a layer", e, 0, experts);
       return std::nullopt;
     }
-    /// Nothing that is computed later is more than what is looked at here.
+    /// Checks the largest values: every size that is computed later is at most one of them.
     [[nodiscard]] validation validate_bytes() const {
       const auto places = sum(to_unsigned(experts), product(adapters(), places_of_adapter()));
       std::uint64_t addressed = resident_bytes;
@@ -106,7 +111,7 @@ class adapter_layout {
     }
   };
 
-  /// Errors: what validate() says.
+  /// Errors: those of validate().
   static result<adapter_layout> create(config setup) {
     if (auto bad = setup.validate()) return *std::move(bad);
     return adapter_layout(std::move(setup));
@@ -114,49 +119,50 @@ class adapter_layout {
 
   [[nodiscard]] const config& shape() const noexcept { return setup_; }
   [[nodiscard]] std::size_t adapters() const noexcept { return setup_.adapters(); }
-  /// Most experts that any adapter tuned in a layer, E_max.
+  /// Largest number of experts that any adapter tuned in one layer, E_max.
   [[nodiscard]] std::int32_t most_tuned() const noexcept { return setup_.most_tuned(); }
-  /// The same of one adapter. Pre: adapter < adapters().
+  /// Largest number of experts that this adapter tuned in one layer. Pre: adapter < adapters().
   [[nodiscard]] std::int32_t most_tuned(std::size_t adapter) const noexcept {
     const auto row = counts(adapter);
     return *std::max_element(row.begin(), row.end());
   }
-  /// Experts of all layers, of all adapters or of one. Pre: adapter < adapters().
+  /// Tuned experts in all layers, for all adapters or for one. Pre: adapter < adapters().
   [[nodiscard]] std::uint64_t tuned() const noexcept { return sum_of(setup_.tuned); }
   [[nodiscard]] std::uint64_t tuned(std::size_t adapter) const noexcept {
     return sum_of(counts(adapter));
   }
 
-  /// Share of the adapter's largest layer that its layers leave empty on average, S. Pre: adapter < adapters().
+  /// Mean share of the adapter's largest layer that its layers leave empty, S. Pre: adapter < adapters().
   [[nodiscard]] double sparsity(std::size_t adapter) const noexcept {
     return empty_share(tuned(adapter), layers() * to_unsigned(most_tuned(adapter)));
   }
-  /// The same of all adapters, against E_max.
+  /// Mean share of E_max that the layers of all adapters leave empty.
   [[nodiscard]] double sparsity() const noexcept {
     return empty_share(tuned(), adapters() * layers() * to_unsigned(most_tuned()));
   }
-  /// Experts that padding has room for, and those that there are.
+  /// Experts that padding reserves room for.
   [[nodiscard]] std::uint64_t padded_experts() const noexcept {
     return layers() * (experts() + adapters() * to_unsigned(most_tuned()));
   }
+  /// Experts that exist: the base model's and the tuned ones.
   [[nodiscard]] std::uint64_t held_experts() const noexcept {
     return layers() * experts() + tuned();
   }
-  /// What padding takes of what is needed, F; 1: no more.
+  /// Ratio of padded to existing experts, F; 1: padding costs nothing.
   [[nodiscard]] double fragmentation() const noexcept {
     return static_cast<double>(padded_experts()) / static_cast<double>(held_experts());
   }
 
   [[nodiscard]] std::uint64_t stride() const noexcept { return setup_.places_of_adapter(); }
-  /// The smallest stride of E_max or more whose bytes are whole pages in every tensor.
+  /// Smallest stride of at least E_max experts that is a whole number of pages in every tensor.
   [[nodiscard]] std::uint64_t aligned_stride() const noexcept {
-    std::uint64_t step = 1;  // divides the page's bytes
+    std::uint64_t step = 1;  // divides page_bytes
     for (const auto bytes : setup_.tensor_bytes)
       step = std::lcm(step, setup_.page_bytes / std::gcd(setup_.page_bytes, bytes));
     return (to_unsigned(most_tuned()) + step - 1) / step * step;
   }
 
-  /// Units of all below: bytes, with all other weights.
+  /// Units of the functions below: bytes, all other weights included.
   [[nodiscard]] std::uint64_t exact_bytes() const noexcept { return plain_bytes(held_experts()); }
   [[nodiscard]] std::uint64_t padding_bytes() const noexcept {
     return plain_bytes(padded_experts());
@@ -172,7 +178,7 @@ class adapter_layout {
   [[nodiscard]] std::uint64_t dense_bytes() const noexcept {
     return mapped_bytes([](std::size_t, std::uint64_t earlier) { return earlier; });
   }
-  /// Addresses, not memory, that the virtual tensors reserve.
+  /// Address space that the virtual tensors reserve; not memory.
   [[nodiscard]] std::uint64_t reserved_bytes() const noexcept {
     std::uint64_t bytes = 0;
     for (const auto one : setup_.tensor_bytes)
@@ -187,7 +193,7 @@ class adapter_layout {
   static constexpr std::uint64_t to_unsigned(T n) noexcept {
     return static_cast<std::uint64_t>(n);
   }
-  /// The largest number stands for all that do not fit.
+  /// Saturates at the largest number.
   static constexpr std::uint64_t sum(std::uint64_t a, std::uint64_t b) noexcept {
     constexpr auto most = std::numeric_limits<std::uint64_t>::max();
     return b > most - a ? most : a + b;
@@ -218,7 +224,7 @@ class adapter_layout {
     return bytes;
   }
 
-  /// place(adapter, tuned experts of earlier adapters in the layer): where its run begins behind the base model.
+  /// place(adapter, tuned experts of earlier adapters in the layer): start of the adapter's run after the base model.
   template <class Place>
   [[nodiscard]] std::uint64_t mapped_bytes(Place place) const noexcept {
     std::uint64_t mapped = 0;
@@ -229,7 +235,7 @@ class adapter_layout {
   template <class Place>
   [[nodiscard]] std::uint64_t mapped_pages(std::size_t layer, std::uint64_t bytes,
                                            Place place) const noexcept {
-    auto end = pages(experts() * bytes);  // runs rise, so every page behind it is new
+    auto end = pages(experts() * bytes);  // runs ascend: every page after it is new
     auto mapped = end;
     std::uint64_t earlier = 0;
     for (std::size_t a = 0; a < adapters(); ++a) {

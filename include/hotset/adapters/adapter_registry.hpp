@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The adapters of one base model by name: known, cached on the host, or on the device where requests use them.
+/// Serves the adapters of one base model by name: known, cached on the host, or on the device while requests use
+/// them.
 ///
-/// Rule: an adapter is loaded when it is first acquired: read (unless the host has it), mapped, copied, fenced, and only
-///   then written into the expert maps. To make room, adapters that nobody has acquired leave, least recently used first,
-///   no more than must: out of the expert maps, wait for the last reader, unmap. Strided, an adapter lies at
-///   experts + index * stride in every layer; dense, in each layer's first gap that is long enough.
+/// Rule: the first acquire loads an adapter. It reads the bytes unless the host has them, maps memory, copies, and
+///   waits for the copies. Only then does it write the expert maps. To make room, it unloads as few unpinned adapters
+///   as possible, least recently used first: it clears their map entries, waits for the last reader, then unmaps.
+///   Strided: an adapter lies at experts + index * stride in every layer. Dense: it lies in each layer's first gap
+///   that is long enough.
 /// Source: ExpertWeave, sections 4.1 and 4.2; the publication order and the dense placement are ours.
-/// Cost: O(log known) for one that is on the device.
+/// Cost: O(log known) if the adapter is on the device.
 
 #include <algorithm>
 #include <cstddef>
@@ -33,17 +35,17 @@
 namespace hotset {
 
 // clang-format off: version 14 takes an attributed enum for a function
-/// What became of a call.
+/// Outcome of a call.
 enum class [[nodiscard]] adapter_status : std::uint8_t{
     ok = 0,
     unknown,      ///< no adapter of that name was added
-    pinned,       ///< somebody has acquired it
-    not_pinned,   ///< nobody has acquired it
-    no_room,      ///< places or pages: what is there is pinned, or it would not suffice
-    not_read,     ///< the loader failed, or there is no host memory
-    not_mapped,   ///< the device's memory refused
+    pinned,       ///< a request uses it
+    not_pinned,   ///< no request uses it
+    no_room,      ///< no places or pages: pinned adapters hold them, or all would not suffice
+    not_read,     ///< the loader failed, or host memory ran out
+    not_mapped,   ///< the device refused memory
     not_copied,   ///< a copy or its fence failed
-    not_drained,  ///< the wait for the readers of an adapter that was to leave failed
+    not_drained,  ///< waiting for the readers of an adapter to unload failed
 };
 // clang-format on
 
@@ -52,39 +54,39 @@ enum class [[nodiscard]] adapter_status : std::uint8_t{
   switch (s) {
     case adapter_status::ok: return "ok";
     case adapter_status::unknown: return "no adapter of that name";
-    case adapter_status::pinned: return "somebody uses the adapter";
-    case adapter_status::not_pinned: return "nobody uses the adapter";
+    case adapter_status::pinned: return "the adapter is in use";
+    case adapter_status::not_pinned: return "the adapter is not in use";
     case adapter_status::no_room: return "no room: the adapters on the device are in use";
     case adapter_status::not_read: return "the adapter could not be read";
     case adapter_status::not_mapped: return "the device has no memory for the adapter";
     case adapter_status::not_copied: return "the adapter could not be copied";
-    case adapter_status::not_drained: return "the readers of another adapter did not end";
+    case adapter_status::not_drained: return "waiting for the readers of another adapter failed";
   }
   return "unknown adapter status";
 }
 
-/// One expert of one weight that is to be read.
+/// One expert's bytes of one weight, to be read.
 struct adapter_part {
   std::string_view adapter;
   layer_id layer{};
   std::size_t weight = 0;
-  std::int32_t ordinal = 0;  ///< among the layer's tuned experts, by ascending expert
+  std::int32_t ordinal = 0;  ///< position among the layer's tuned experts, by ascending expert
   expert_id expert = no_expert;
 };
 /// Fills the bytes of a part. Returns false if it cannot.
 using adapter_loader = std::function<bool(const adapter_part&, std::span<std::byte>)>;
 
-/// Sizes of a registry: the model's, those of the device and of the host cache.
+/// Sizes of a registry: the model, the device and the host cache.
 struct adapter_registry_config {
   std::int32_t layers = 0;
-  std::int32_t experts = 0;                 ///< of the base model's layers, M
-  std::int32_t adapters = 0;                ///< on the device at once, A
-  std::int32_t most_tuned = 0;              ///< experts of a layer that one adapter may tune, E_max
-  std::vector<std::size_t> expert_bytes{};  ///< by weight
-  /// Of adapters kept on the host; one that is being read comes on top.
+  std::int32_t experts = 0;     ///< experts in each layer of the base model, M
+  std::int32_t adapters = 0;    ///< most adapters on the device at once, A
+  std::int32_t most_tuned = 0;  ///< most experts that one adapter may tune in a layer, E_max
+  std::vector<std::size_t> expert_bytes{};  ///< [weights] bytes of one expert
+  /// Most bytes of adapters cached on the host. An adapter that is being read takes its bytes in addition.
   std::uint64_t host_bytes = 0;
-  std::uint32_t most_known = 0;  ///< names
-  std::int32_t stride = 0;       ///< this and the next two as expert_redirect has them
+  std::uint32_t most_known = 0;  ///< most adapters that are known by name
+  std::int32_t stride = 0;       ///< this and the next two: see expert_redirect::config
   adapter_placement placement = adapter_placement::strided;
   std::int32_t places = 0;
 
@@ -111,12 +113,12 @@ struct adapter_registry_config {
   }
 };
 
-/// What has happened since the registry was made.
+/// Counts since construction.
 struct adapter_registry_stats {
   std::uint64_t loads = 0;      ///< to the device
   std::uint64_t reads = 0;      ///< from the loader
   std::uint64_t evictions = 0;  ///< from the device, to make room
-  std::uint64_t refusals = 0;   ///< acquires that did not succeed
+  std::uint64_t refusals = 0;   ///< acquires that failed
 };
 
 /// Threads: compatible.
@@ -125,13 +127,13 @@ class adapter_registry {
  public:
   using config = adapter_registry_config;
   using tensor_type = virtual_weight_tensor<Memory>;
-  /// What `acquire` answers.
+  /// Result of `acquire`.
   struct acquired {
     adapter_status code = adapter_status::ok;
-    std::int32_t index = -1;  ///< what a token's adapter is for the reroute; -1 unless ok
+    std::int32_t index = -1;  ///< the token's adapter number for the reroute; -1 unless ok
   };
 
-  /// `pool` and `copies` stay where they are and outlive the registry. Errors: those of the configuration and of the
+  /// `pool` and `copies` must not move and must outlive the registry. Errors: those of the configuration and of the
   /// tensors.
   static result<adapter_registry> create(page_pool<Memory>& pool, Uploader& copies,
                                          const config& setup, adapter_loader loader) noexcept {
@@ -156,12 +158,13 @@ class adapter_registry {
   }
   adapter_registry(adapter_registry&&) noexcept = default;
   adapter_registry& operator=(adapter_registry&&) = delete;
-  /// Gives all memory back. Nobody may still read or write there.
+  /// Frees all memory. Pre: nothing reads or writes it any more.
   ~adapter_registry() = default;
 
-  /// Makes an adapter known. Shape: tuned [layers], the experts of each in any order.
-  /// Errors: a name that is empty or known, a name too many, another number of layers, more than most_tuned experts of
-  /// a layer, one that is none or named twice, more bytes than the host keeps; then nothing has changed.
+  /// Makes an adapter known. Shape: tuned [layers], the experts of each layer in any order.
+  /// Errors: an empty or known name; too many names; a wrong number of layers; more than most_tuned experts in a
+  /// layer; an expert out of range or named twice; more bytes than the host may keep. On an error nothing has
+  /// changed.
   validation add(const std::string& name, std::vector<std::vector<expert_id>> tuned) {
     if (name.empty()) return error{"an adapter without a name"};
     const auto refuse = [&](const std::string& what) {
@@ -192,8 +195,8 @@ class adapter_registry {
   }
 
   /// Pins an adapter while a request uses it, and loads it if it is not on the device.
-  /// On a failure the maps and what is on the device are as they were, but for adapters that nobody used and that had
-  /// already left to make room; none leaves where room cannot be made. What was read stays on the host.
+  /// If it fails, the maps and the device are unchanged, except that unpinned adapters may already have been unloaded
+  /// to make room. If room cannot be made, none is unloaded. Bytes that were read stay on the host.
   acquired acquire(std::string_view name) {
     const auto found = known_.find(name);
     if (found == known_.end()) return {adapter_status::unknown, -1};
@@ -207,7 +210,7 @@ class adapter_registry {
     wanted.used = ++clock_;
     return {adapter_status::ok, wanted.index};
   }
-  /// Ends what one `acquire` began.
+  /// Ends one `acquire`.
   adapter_status release(std::string_view name) noexcept {
     const auto found = known_.find(name);
     if (found == known_.end()) return adapter_status::unknown;
@@ -215,14 +218,14 @@ class adapter_registry {
     --found->second.pins;
     return adapter_status::ok;
   }
-  /// Takes an adapter from the device; it stays known. On an error nothing has changed.
+  /// Unloads an adapter from the device; it stays known. On an error nothing has changed.
   adapter_status unload(std::string_view name) noexcept {
     const auto found = known_.find(name);
     if (found == known_.end()) return adapter_status::unknown;
     if (found->second.pins != 0) return adapter_status::pinned;
     return found->second.index < 0 ? adapter_status::ok : leave(found->second);
   }
-  /// Takes an adapter away altogether: from the device, from the host, and its name. On an error nothing has changed.
+  /// Removes an adapter from the device and from the host, and forgets its name. On an error nothing has changed.
   adapter_status forget(std::string_view name) noexcept {
     if (const auto code = unload(name); code != adapter_status::ok) return code;
     const auto found = known_.find(name);
@@ -231,7 +234,7 @@ class adapter_registry {
     return adapter_status::ok;
   }
 
-  /// -1: it is not on the device.
+  /// Returns -1 if the adapter is not on the device.
   [[nodiscard]] std::int32_t index_of(std::string_view name) const noexcept {
     const auto found = known_.find(name);
     return found == known_.end() ? -1 : found->second.index;
@@ -246,9 +249,9 @@ class adapter_registry {
   [[nodiscard]] const expert_redirect& map(layer_id layer) const noexcept {
     return maps_[hotset::index_of(layer)];
   }
-  /// Raised with each change of the maps: copies of their rows are of the version at which they were made.
+  /// Grows with each change of the maps. A copy of the rows is valid as long as the version is unchanged.
   [[nodiscard]] std::uint64_t version() const noexcept { return version_; }
-  /// The base model's experts are the caller's to fill. Pre: layer and weight in range.
+  /// The caller fills the base model's experts. Pre: layer and weight in range.
   [[nodiscard]] const tensor_type& tensor(layer_id layer, std::size_t weight) const noexcept {
     return tensors_[hotset::index_of(layer) * setup_.expert_bytes.size() + weight];
   }
@@ -256,19 +259,19 @@ class adapter_registry {
  private:
   struct adapter {
     std::vector<std::vector<expert_id>> tuned{};  ///< [layers], ascending
-    std::vector<expert_id> first{};               ///< [layers], places while it is on the device
-    std::uint64_t size = 0;                       ///< bytes of all parts
+    std::vector<expert_id> first{};        ///< [layers], places while the adapter is on the device
+    std::uint64_t size = 0;                ///< bytes of all parts
     std::unique_ptr<std::byte[]> bytes{};  ///< by layer, weight and ordinal; null: not on the host
     std::int32_t index = -1;
     std::uint32_t pins = 0;
     std::uint64_t used = 0;
   };
-  /// What is to be done for an adapter to have room; its places are then planned_.
+  /// How an adapter gets room. The places are in planned_.
   struct room {
     std::int32_t index = -1;
-    std::size_t leaving = 0;  ///< the first of by_age_
+    std::size_t leaving = 0;  ///< number of adapters to unload, from the front of by_age_
   };
-  /// Places side by side.
+  /// Adjacent places.
   struct run {
     expert_id first = no_expert;
     std::int32_t count = 0;
@@ -289,7 +292,7 @@ class adapter_registry {
     tensors_.reserve(maps_.capacity() * setup.expert_bytes.size());
   }
 
-  /// What is wrong with the experts of a layer; empty: nothing.
+  /// Returns why the experts of a layer are refused, or an empty string.
   [[nodiscard]] std::string check(std::vector<expert_id> experts) const {
     if (experts.size() > static_cast<std::size_t>(setup_.most_tuned))
       return "tuned experts = " + std::to_string(experts.size()) + ", accepted: at most " +
@@ -307,7 +310,7 @@ class adapter_registry {
   [[nodiscard]] tensor_type& tensor_at(std::size_t layer, std::size_t weight) noexcept {
     return tensors_[layer * setup_.expert_bytes.size() + weight];
   }
-  /// Calls visit(layer, weight) in order while it returns true. Returns whether it always did.
+  /// Calls visit(layer, weight) in order until one returns false. Returns whether all returned true.
   template <class Visit>
   bool for_each_tensor(Visit visit) const {
     for (std::size_t l = 0; l < maps_.size(); ++l)
@@ -336,7 +339,7 @@ class adapter_registry {
     ++stats_.loads;
     return adapter_status::ok;
   }
-  /// On a failure the maps are as they were.
+  /// Unloads an adapter. On a failure the maps are as they were.
   adapter_status leave(adapter& gone) noexcept {
     const auto index = gone.index;
     for (auto& redirect : maps_) (void)redirect.clear(index);
@@ -357,8 +360,8 @@ class adapter_registry {
       (void)maps_[l].assign(index, a.tuned[l], is_dense ? a.first[l] : no_expert);
     ++version_;
   }
-  /// Decides before anything is done: the fewest that must leave, least recently used first, so that there is a place and
-  /// there are pages. No index: all that may leave would not do.
+  /// Plans before anything changes: the fewest adapters to unload, least recently used first, so that places and
+  /// pages suffice. Returns no index if unloading all unpinned adapters does not suffice.
   room find_room(const adapter& wanted) noexcept {
     std::size_t idle = 0;
     for (auto& t : tensors_) {
@@ -381,7 +384,8 @@ class adapter_registry {
       *std::find(stays_.begin(), stays_.end(), by_age_[leaving]) = nullptr;
     }
   }
-  /// Fills planned_ with the adapter's first place in each layer beside those of `stays_`. False: a layer has no room.
+  /// Fills planned_ with the adapter's first place in each layer, beside the adapters of `stays_`. Returns false if a
+  /// layer has no room.
   bool plan_places(const adapter& wanted, std::int32_t index) noexcept {
     for (std::size_t l = 0; l < maps_.size(); ++l) {
       planned_[l] = place_in(l, index, tuned(wanted, l));
@@ -389,7 +393,7 @@ class adapter_registry {
     }
     return true;
   }
-  /// Strided: the index's own places. Dense: the first gap of the layer that is long enough; no_expert without one.
+  /// Strided: the places of the index. Dense: the layer's first gap that is long enough, or no_expert.
   [[nodiscard]] expert_id place_in(std::size_t layer, std::int32_t index,
                                    std::int32_t count) noexcept {
     expert_id place{setup_.experts};
@@ -402,7 +406,7 @@ class adapter_registry {
     }
     return place + count <= maps_[layer].virtual_experts() ? place : no_expert;
   }
-  /// Fills runs_ with what the adapters of `stays_` have in a layer, by place.
+  /// Fills runs_ with the places that the adapters of `stays_` have in a layer, in ascending order.
   void list_runs(std::size_t layer) noexcept {
     runs_.clear();
     for (const auto* const a : stays_)
@@ -410,8 +414,8 @@ class adapter_registry {
         runs_.push_back({a->first[layer], tuned(*a, layer)});
     std::ranges::sort(runs_, {}, &run::first);
   }
-  /// Pages of the pool that the adapters of `stays_` take, and one that comes to them at planned_ if it is not null; those
-  /// that neighbours share once.
+  /// Counts the pool's pages that the adapters of `stays_` take. If `coming` is not null, includes this adapter,
+  /// placed at planned_. Pages that neighbours share count once.
   [[nodiscard]] std::uint64_t pages(const adapter* coming = nullptr) noexcept {
     std::uint64_t count = 0;
     for (std::size_t l = 0; l < maps_.size(); ++l) {
@@ -432,7 +436,8 @@ class adapter_registry {
     return count;
   }
 
-  /// Brings an adapter's bytes to the host; others leave when it has been read.
+  /// Reads an adapter's bytes to the host. After a successful read, drops the least recently used bytes to stay
+  /// within host_bytes.
   bool read(const std::string& name, adapter& wanted) {
     if (wanted.bytes != nullptr || wanted.size == 0) return true;
     std::unique_ptr<std::byte[]> bytes(new (std::nothrow) std::byte[wanted.size]);
@@ -465,7 +470,7 @@ class adapter_registry {
     }
   }
 
-  /// All tensors or none.
+  /// Maps all tensors or none.
   bool map_places(const adapter& a) noexcept {
     std::size_t done = 0;
     const bool all = for_each_tensor([&](std::size_t l, std::size_t w) {
@@ -476,7 +481,7 @@ class adapter_registry {
     if (!all) unmap_places(a, done);
     return all;
   }
-  /// Of the first `count` tensors.
+  /// Unmaps the first `count` tensors.
   void unmap_places(const adapter& a, std::size_t count) noexcept {
     (void)for_each_tensor([&](std::size_t l, std::size_t w) {
       if (count == 0) return false;
@@ -485,7 +490,7 @@ class adapter_registry {
       return true;
     });
   }
-  /// Returns when nothing is being copied any more, whether it was done or not.
+  /// Returns when no copy is under way any more, whether all succeeded or not.
   bool copy(const adapter& a) noexcept {
     std::uint64_t at = 0;
     const bool begun = for_each_tensor([&](std::size_t l, std::size_t w) {
@@ -509,7 +514,7 @@ class adapter_registry {
   std::vector<expert_redirect> maps_{};  ///< [layers]
   std::vector<tensor_type> tensors_{};   ///< [layers][weights]
   std::vector<adapter*> there_;          ///< [adapters]; null: the index is free
-  std::vector<const adapter*> stays_;    ///< [adapters], for `find_room`, as the next three
+  std::vector<const adapter*> stays_;  ///< [adapters], scratch of `find_room`, like the next three
   std::vector<adapter*> by_age_{};
   std::vector<expert_id> planned_;  ///< [layers]
   std::vector<run> runs_{};

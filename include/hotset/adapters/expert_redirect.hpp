@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The expert map of one layer: where each adapter's experts are in the virtual weight tensor.
+/// Expert map of one layer: position of each adapter's experts in the virtual weight tensor.
 ///
-/// The tensor holds the base model's experts, then places for those that adapters have tuned. An adapter's are at
-/// places side by side, by ascending expert; every other expert is the base model's.
-/// Strided: adapter i's places begin at experts + i * stride. Dense: anywhere, as an allocator of places says.
-/// Source: ExpertWeave, section 4.1 (the ESFT expert map, with the stride that is its E_max).
+/// The tensor holds the base model's experts, then places for tuned experts. The tuned experts of an adapter lie side
+/// by side, by ascending expert. All other experts are the base model's.
+/// Strided: adapter i's places begin at experts + i * stride. Dense: an allocator of places chooses where they begin.
+/// Source: ExpertWeave, section 4.1 (the ESFT expert map; `stride` is its E_max).
 
 #include <algorithm>
 #include <cstddef>
@@ -24,19 +24,19 @@
 
 namespace hotset {
 
-/// Where an adapter's experts lie: a stride apart, or wherever there is room.
+/// Placement of adapters: a fixed stride apart, or in any gap.
 enum class adapter_placement : std::uint8_t { strided, dense };
 
 /// Threads: compatible. Memory: 4 bytes per adapter and expert.
 class expert_redirect {
  public:
   struct config {
-    std::int32_t experts = 0;     ///< of the base model, M
-    std::int32_t adapters = 0;    ///< that can be there at once, A
-    std::int32_t most_tuned = 0;  ///< experts that one adapter may tune, E_max
-    std::int32_t stride = 0;      ///< of strided: places of an adapter; 0: most_tuned
+    std::int32_t experts = 0;     ///< experts in the base layer, M
+    std::int32_t adapters = 0;    ///< most adapters present at once, A
+    std::int32_t most_tuned = 0;  ///< most experts that one adapter may tune, E_max
+    std::int32_t stride = 0;      ///< strided only: places of an adapter; 0: most_tuned
     adapter_placement placement = adapter_placement::strided;
-    std::int32_t places = 0;  ///< of dense: those of all adapters; 0: adapters x most_tuned
+    std::int32_t places = 0;  ///< dense only: places of all adapters; 0: adapters x most_tuned
 
     [[nodiscard]] validation validate() const {
       if (experts < 1) return refuse_value("experts", experts, "1 or more");
@@ -48,20 +48,19 @@ class expert_redirect {
         return refuse_value("experts x (adapters + 1)", entries,
                             "at most " + std::to_string(most_places));
       const bool is_dense = placement == adapter_placement::dense;
-      if (is_dense && stride != 0)
-        return refuse_value("stride", stride, "0 where placement is dense");
+      if (is_dense && stride != 0) return refuse_value("stride", stride, "0 if placement is dense");
       if (stride != 0 && stride < most_tuned)
         return refuse_value("stride", stride,
                             "0, or most_tuned (" + std::to_string(most_tuned) + ") and more");
       if (!is_dense && places != 0)
-        return refuse_value("places", places, "0 where placement is strided");
+        return refuse_value("places", places, "0 if placement is strided");
       if (places < 0) return refuse_value("places", places, "0 or more");
       if (experts + all_places() > most_places)
         return refuse_value("virtual experts", experts + all_places(),
                             "at most " + std::to_string(most_places));
       return std::nullopt;
     }
-    /// Behind the base model's experts, used or not.
+    /// Places after the base model's experts, used or not.
     [[nodiscard]] std::int64_t all_places() const noexcept {
       if (places != 0) return places;
       return std::int64_t{adapters} * (stride != 0 ? stride : most_tuned);
@@ -69,7 +68,7 @@ class expert_redirect {
   };
   static constexpr std::int64_t most_places = std::int64_t{1} << 28;
 
-  /// Every adapter redirects nothing at first.
+  /// At first no adapter redirects an expert.
   static result<expert_redirect> create(const config& setup) noexcept {
     return unless_out_of_memory(
         [&]() -> result<expert_redirect> {
@@ -79,11 +78,10 @@ class expert_redirect {
         result<expert_redirect>(no_host_memory()));
   }
 
-  /// Makes `tuned` the experts of an adapter, in any order. A dense placement has them at places from `first` on; of
-  /// none, `first` does not matter. A strided one has places of its own and takes no `first`. On an error nothing has
-  /// changed.
-  /// Errors: invalid_argument (an adapter or expert out of range, an expert named twice, more than most_tuned; places
-  /// out of range or of another adapter).
+  /// Sets the tuned experts of an adapter, in any order. Dense: their places begin at `first`; if `tuned` is empty,
+  /// `first` is ignored. Strided: the places are fixed, so `first` must be omitted. On an error nothing has changed.
+  /// Errors: invalid_argument (an adapter or expert out of range; an expert named twice; more than most_tuned
+  /// experts; places out of range or taken by another adapter).
   status assign(std::int32_t adapter, id_view<expert_id> tuned,
                 expert_id first = no_expert) noexcept {
     if (!is_adapter(adapter) || tuned.size() > static_cast<std::size_t>(setup_.most_tuned))
@@ -107,10 +105,10 @@ class expert_redirect {
     }
     return status::ok;
   }
-  /// Makes an adapter redirect nothing.
+  /// Removes all redirections of an adapter.
   status clear(std::int32_t adapter) noexcept { return assign(adapter, {}); }
 
-  /// Shape: [adapters * experts], an adapter's row after the other; what kernels read.
+  /// Shape: [adapters * experts], one row for each adapter. Kernels read this array.
   [[nodiscard]] std::span<const expert_id> rows() const noexcept { return rows_; }
   /// Shape: [experts]. Pre: 0 <= adapter < adapters.
   [[nodiscard]] std::span<const expert_id> row(std::int32_t adapter) const noexcept {
@@ -118,12 +116,12 @@ class expert_redirect {
         static_cast<std::size_t>(adapter) * static_cast<std::size_t>(setup_.experts),
         static_cast<std::size_t>(setup_.experts));
   }
-  /// Where an adapter's places begin in the virtual weight tensor; no_expert for an adapter that redirects nothing and
-  /// is placed densely. Pre: 0 <= adapter < adapters.
+  /// First place of an adapter in the virtual weight tensor. Dense: no_expert if the adapter redirects nothing. Pre:
+  /// 0 <= adapter < adapters.
   [[nodiscard]] expert_id first_place(std::int32_t adapter) const noexcept {
     return runs_[static_cast<std::size_t>(adapter)].first;
   }
-  /// Experts of the virtual weight tensor, with the places that nobody uses.
+  /// Experts of the virtual weight tensor, unused places included.
   [[nodiscard]] std::int32_t virtual_experts() const noexcept {
     return setup_.experts + static_cast<std::int32_t>(setup_.all_places());
   }
@@ -131,7 +129,7 @@ class expert_redirect {
   [[nodiscard]] std::int32_t adapters() const noexcept { return setup_.adapters; }
 
  private:
-  /// Places side by side.
+  /// Adjacent places.
   struct run {
     expert_id first = no_expert;
     std::int32_t count = 0;
@@ -159,7 +157,7 @@ class expert_redirect {
     }
     return true;
   }
-  /// Where a strided adapter begins.
+  /// First place of a strided adapter.
   [[nodiscard]] expert_id own_place(std::int32_t adapter) const noexcept {
     if (is_dense()) return no_expert;
     const auto stride = setup_.stride != 0 ? setup_.stride : setup_.most_tuned;

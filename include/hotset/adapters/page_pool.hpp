@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The physical pages of one device that virtual weight tensors share: taken, shared and given back by reference count.
+/// Physical pages of one device that virtual weight tensors share, with reference counts.
 ///
-/// Rule: a page is free, or it has one user or more; the page that was given back last is taken first. Without a free page
-///   one is created, up to a bound: most_pages until the pool is resized, then what it was resized to.
+/// Rule: a page is free or has at least one user. The most recently freed page is taken first. If no page is free,
+///   the pool creates one, up to a bound. The bound is most_pages until the pool is resized; then it is the new size.
 /// Source: ExpertWeave, section 4.2 (the physical memory pool).
-/// Cost: O(1) per page; nothing is allocated after construction but the pages.
+/// Cost: O(1) per page; after construction only pages are allocated.
 
 #include <algorithm>
 #include <cstddef>
@@ -26,7 +26,7 @@
 
 namespace hotset {
 
-/// Index of a page in its pool; another page may have it later.
+/// Index of a page in its pool. Another page may get the index after this page is destroyed.
 using page_id = std::uint32_t;
 /// No page.
 inline constexpr page_id no_page = std::numeric_limits<page_id>::max();
@@ -34,7 +34,7 @@ inline constexpr page_id no_page = std::numeric_limits<page_id>::max();
 /// Sizes of a pool.
 struct page_pool_config {
   std::size_t page_bytes = std::size_t{2} << 20;  ///< a multiple of the memory's granularity
-  std::uint32_t most_pages = 0;                   ///< that there may ever be
+  std::uint32_t most_pages = 0;                   ///< most pages that may exist
 
   static constexpr std::uint32_t page_limit = std::uint32_t{1} << 24;
   static constexpr std::uint64_t byte_limit = std::uint64_t{1} << 36;
@@ -48,15 +48,15 @@ struct page_pool_config {
   }
 };
 
-/// A resizable_pool that is always drained: pages in use stay what and where they are. Threads: compatible.
-/// What is still mapped when the pool ends keeps its bytes until it is unmapped.
+/// A resizable_pool that is always drained: pages in use never move. Threads: compatible.
+/// Pages that are still mapped when the pool ends keep their bytes until they are unmapped.
 template <virtual_memory Memory>
 class page_pool {
  public:
   using config = page_pool_config;
 
-  /// `memory` outlives the pool, and so does `budget`, which counts every page that exists; null: nobody counts.
-  /// Errors: those of the configuration, an uneven page, no host memory.
+  /// `memory` and `budget` must outlive the pool. `budget` counts every page that exists; null: no budget.
+  /// Errors: those of the configuration; a page size that is not a multiple of the granularity; no host memory.
   static result<page_pool> create(Memory& memory, const config& setup,
                                   memory_budget* budget = nullptr) noexcept {
     if (auto bad = setup.validate()) return *std::move(bad);
@@ -79,7 +79,7 @@ class page_pool {
   [[nodiscard]] Memory& memory() const noexcept { return *memory_; }
   [[nodiscard]] std::size_t page_bytes() const noexcept { return page_bytes_; }
 
-  /// Fills `pages` with pages of one user each and of unknown content; all or none.
+  /// Fills `pages` with pages that have one user each and unknown content; all or none.
   /// Errors: out_of_memory (the bound or the budget), those of create_block; then nothing has changed.
   memory_status take(std::span<page_id> pages) noexcept {
     const auto missing = pages.size() - std::min(pages.size(), free_.size());
@@ -93,24 +93,24 @@ class page_pool {
     peak_ = std::max(peak_, in_use());
     return memory_status::ok;
   }
-  /// One more user. Errors: invalid_argument (a page that nobody uses).
+  /// Adds a user. Errors: invalid_argument (the page has no user).
   memory_status share(page_id page) noexcept {
     if (uses(page) == 0) return memory_status::invalid_argument;
     ++uses_[page];
     return memory_status::ok;
   }
-  /// One user less; without any the page is free. Pre: the last user has it mapped nowhere.
-  /// Errors: invalid_argument (a page that nobody uses).
+  /// Removes a user. A page without users is free. Pre: the last user has unmapped the page everywhere.
+  /// Errors: invalid_argument (the page has no user).
   memory_status give(page_id page) noexcept {
     if (uses(page) == 0) return memory_status::invalid_argument;
     if (--uses_[page] == 0) free_.push_back(page);
     return memory_status::ok;
   }
-  /// Users of a page; 0 of one that is free, or is none.
+  /// Users of a page; 0 if the page is free or does not exist.
   [[nodiscard]] std::uint32_t uses(page_id page) const noexcept {
     return page < uses_.size() ? uses_[page] : 0;
   }
-  /// Pre: somebody uses the page.
+  /// Pre: the page has a user.
   [[nodiscard]] const memory_block& block(page_id page) const noexcept {
     HOTSET_ASSERT(uses(page) != 0);
     return blocks_[page];
@@ -118,16 +118,16 @@ class page_pool {
 
   /// Free pages.
   [[nodiscard]] std::size_t free() const noexcept { return free_.size(); }
-  /// Pages that there may be.
+  /// Most pages that may exist.
   [[nodiscard]] std::uint64_t bound() const noexcept { return bound_; }
-  /// Pages that there could be now: as many as the bound and what is left of the budget allow.
+  /// Pages that could exist now, given the bound and the rest of the budget.
   [[nodiscard]] std::uint64_t attainable() const noexcept {
     if (budget_ == nullptr) return bound_;
     const auto left = budget_->limit() - std::min(budget_->limit(), budget_->in_use());
     return std::min(bound_, capacity() + left / page_bytes_);
   }
-  /// Destroys free pages until `keep` of them are left, all that must go or none; the bound stays.
-  /// Should the memory refuse a page and then the undoing too, fewer are left.
+  /// Destroys free pages until `keep` of them are left; all or none. The bound stays.
+  /// If the memory refuses a page and the undo fails too, fewer pages are left.
   memory_status trim(std::size_t keep) noexcept {
     return drop_pages(free_.size() - std::min(free_.size(), keep));
   }
@@ -139,16 +139,16 @@ class page_pool {
   [[nodiscard]] std::uint64_t peak() const noexcept { return peak_; }
   void reset_peak() noexcept { peak_ = in_use(); }
   [[nodiscard]] bool drained() const noexcept { return true; }
-  /// From then on there are no more than `units` pages, until the pool grows.
-  /// Errors: invalid_argument (less than are in use, more than there are), busy (the memory refuses to take a page).
+  /// Limits the pool to `units` pages until it grows.
+  /// Errors: invalid_argument (fewer than are in use, more than exist), busy (the memory refuses to destroy a page).
   status shrink(std::uint64_t units) noexcept {
     if (units < in_use() || units > capacity()) return status::invalid_argument;
     if (drop_pages(capacity() - units) != memory_status::ok) return status::busy;
     bound_ = units;
     return status::ok;
   }
-  /// From then on there may be `units` pages, and there are.
-  /// Errors: invalid_argument (less than there are), exceeds_memory (more than most_pages, or than there is memory for).
+  /// Sets the bound to `units` pages and creates the missing ones.
+  /// Errors: invalid_argument (fewer than exist), exceeds_memory (more than most_pages, or more than the memory has).
   status grow(std::uint64_t units) noexcept {
     if (units < capacity()) return status::invalid_argument;
     if (units > blocks_.size() || add_pages(units - capacity()) != memory_status::ok)
@@ -170,7 +170,7 @@ class page_pool {
     for (page_id page = setup.most_pages; page-- > 0;) vacant_.push_back(page);
   }
 
-  /// Pre: there is a vacant place, and the budget has counted the page.
+  /// Pre: an index is vacant, and the budget has counted the page.
   memory_status add_page() noexcept {
     const auto page = vacant_.back();
     const auto code = memory_->create_block(page_bytes_, blocks_[page]);
@@ -179,7 +179,7 @@ class page_pool {
     free_.push_back(page);
     return memory_status::ok;
   }
-  /// Destroys the page that became free last. Pre: there is one.
+  /// Destroys the most recently freed page. Pre: a page is free.
   memory_status drop_page() noexcept {
     const auto page = free_.back();
     const auto code = memory_->destroy_block(blocks_[page]);
@@ -190,9 +190,10 @@ class page_pool {
     vacant_.push_back(page);
     return memory_status::ok;
   }
-  /// All or none; a page that the memory does not take back is a free one. Pre: there are vacant places.
+  /// All or none. If the memory refuses to destroy a page in the undo, the page stays free. Pre: enough indices are
+  /// vacant.
   memory_status add_pages(std::uint64_t count) noexcept {
-    // A budget beyond its limit refuses 0 bytes, too; pages that exist need none of it.
+    // A budget over its limit refuses even 0 bytes, but existing pages need none.
     if (count != 0 && budget_ != nullptr && !budget_->take(count * page_bytes_))
       return memory_status::out_of_memory;
     for (std::uint64_t done = 0; done < count; ++done)
@@ -204,7 +205,7 @@ class page_pool {
       }
     return memory_status::ok;
   }
-  /// All or none: what is in a free page is nobody's, so that another one is as good.
+  /// All or none. The undo creates new pages: a free page has no content to restore.
   memory_status drop_pages(std::uint64_t count) noexcept {
     for (std::uint64_t done = 0; done < count; ++done)
       if (const auto code = drop_page(); code != memory_status::ok) {
@@ -223,10 +224,10 @@ class page_pool {
   std::size_t page_bytes_;
   std::uint64_t bound_;
   std::uint64_t peak_ = 0;
-  std::vector<memory_block> blocks_;  ///< [most_pages]; none where no page is
+  std::vector<memory_block> blocks_;  ///< [most_pages]; empty if there is no page
   std::vector<std::uint32_t> uses_;   ///< [most_pages]
   std::vector<page_id> free_;         ///< the last one is taken first
-  std::vector<page_id> vacant_;       ///< where no page is
+  std::vector<page_id> vacant_;       ///< indices without a page
 };
 
 }  // namespace hotset

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The rule by which one id of a token becomes that of its adapter, as a kernel with a thread for each id applies it.
+/// Maps one routed id to the expert of its token's adapter. Kernels apply it with one thread for each id.
 
 #include <cstdint>
 
@@ -9,14 +9,15 @@
 
 namespace hotset {
 
-/// The expert map as kernels see it. Shape: rows [adapters * experts], as expert_redirect has them.
+/// Expert map as kernels read it. Shape: rows [adapters * experts], see expert_redirect::rows().
 struct redirect_rows {
   const expert_id* rows = nullptr;
   std::int32_t adapters = 0;
   std::int32_t experts = 0;
 };
 
-/// True if an id of a token is out of range: its place in the batch becomes -1 and is counted.
+/// Returns true if an id or its token's adapter is out of range. The id's entry in the batch becomes -1 and is
+/// counted.
 [[nodiscard]] HOTSET_HOST_DEVICE constexpr bool is_refused(redirect_rows map, expert_id id,
                                                            std::int32_t adapter) noexcept {
   return number(id) >= 0 && (number(id) >= map.experts || adapter >= map.adapters);

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Batched rerouting: each token's experts become those of its adapter.
+/// Batched rerouting: replaces each token's experts by those of its adapter.
 ///
-/// Rule: out = id, if it is negative; -1, if id >= experts or adapter >= adapters of the map;
-///   id, if the token's adapter is negative (the base model); map[adapter][id] otherwise.
-/// An id out of range is not passed on: in the virtual weight tensor it may be another adapter's expert.
+/// Rule: out = id, if the id is negative; -1, if id >= experts or adapter >= adapters of the map; id, if the token's
+///   adapter is negative (the base model); map[adapter][id] otherwise. An id out of range becomes -1, because in the
+///   virtual weight tensor it may be another adapter's expert.
 /// Source: ExpertWeave, section 4.3.
-/// Exact: yes. Cost: O(1) per id, in one pass; nothing outside the arrays is read.
+/// Exact: yes.
+/// Cost: O(1) per id, in one pass; reads nothing outside the arrays.
 
 #include <cstddef>
 #include <cstdint>
@@ -19,14 +20,14 @@
 
 namespace hotset {
 
-/// How a batch went.
+/// Outcome of a batch.
 struct [[nodiscard]] reroute_result {
   status code = status::ok;
   std::uint64_t refused = 0;  ///< ids out of range; they became -1
 };
 
-/// Shape: ids and out [tokens * top_k], adapter_of_token [tokens], negative: the base model. `out` is `ids` or apart
-/// from it. Errors: invalid_argument (lengths that do not belong together).
+/// Shape: ids and out [tokens * top_k], adapter_of_token [tokens], negative: the base model. `out` is `ids` or does
+/// not overlap it. Errors: invalid_argument (array lengths do not match).
 inline reroute_result reroute(redirect_rows map, id_view<expert_id> ids,
                               std::span<const std::int32_t> adapter_of_token,
                               std::span<std::int32_t> out) noexcept {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Requirements on what brings an adapter's bytes to the memory that serves it, and on its host form.
+/// Requirements on an uploader, which copies an adapter's bytes to the memory that serves it; and its host form.
 ///
 /// | expression | meaning |
 /// |---|---|
-/// | `copy(to, from)` | begins a copy of spans of one size; both stay until the next `fence` |
+/// | `copy(to, from)` | begins a copy between spans of equal size; both must stay valid until the next `fence` |
 /// | `fence()` | returns when every copy has arrived |
-/// | `wait_for_readers()` | returns when all is done that was begun with expert maps of before the call |
+/// | `wait_for_readers()` | returns when all work that was begun with earlier expert maps is done |
 ///
-/// All are `noexcept` and return whether it was done.
+/// All are `noexcept` and return whether they succeeded.
 
 #include <algorithm>
 #include <concepts>
@@ -29,7 +29,7 @@ concept uploader = requires(U subject, std::span<std::byte> to, std::span<const 
   noexcept->std::same_as<bool>;
 };
 
-/// Where copying, loading and computing are one thread's, one after the other.
+/// Uploader for programs in which one thread copies, loads and computes in turn.
 struct host_uploader {
   bool copy(std::span<std::byte> to, std::span<const std::byte> from) noexcept {
     std::ranges::copy(from, to.begin());

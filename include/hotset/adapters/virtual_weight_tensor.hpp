@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// One weight of one layer for the base model and all adapters: one array of experts, with memory only where experts are.
+/// One weight of one layer for the base model and all adapters: one array of experts, with memory only behind experts
+/// that exist.
 ///
-/// Rule: the base model's experts are one block from the first byte on. A placement has memory behind every page that its
-///   experts touch; a page that is there already (the base's last one, a neighbour's) is shared, the others come from the
-///   pool. A page is unmapped when no placement is left on it.
+/// Rule: the base model's experts are one block from the first byte on. A placement has memory behind every page that
+///   its experts touch. A page that is already mapped (the base model's last page, a neighbour's page) is shared;
+///   other pages come from the pool. A page is unmapped when its last placement is removed.
 ///   Pages = |[0, ceil(M b / P)) and the union over placements of [floor(first b / P), ceil((first + count) b / P))|.
 /// Source: ExpertWeave, section 4.2.
-/// Deviations: the base model takes no pages of the pool, for it never goes.
-/// Cost: O(pages of the placement), and what the memory takes to map them: one call where it has map_range.
+/// Deviations: the base model takes no pages from the pool, because it is never unloaded.
+/// Cost: O(pages of the placement), plus the memory's mapping calls: one if it has map_range.
 
 #include <algorithm>
 #include <cstddef>
@@ -30,7 +31,7 @@ namespace hotset {
 /// Sizes of the tensor.
 struct virtual_weight_tensor_config {
   std::int32_t base_experts = 0;     ///< M
-  std::int32_t adapter_experts = 0;  ///< places behind them, such as A * stride
+  std::int32_t adapter_experts = 0;  ///< places after the base model's experts, such as A * stride
   std::size_t expert_bytes = 0;      ///< b
 
   static constexpr std::int64_t expert_limit = std::int64_t{1} << 28;
@@ -52,7 +53,7 @@ struct virtual_weight_tensor_config {
   }
 };
 
-/// A gap between placements may have memory behind it or not: nobody may count on a fault there. Threads: compatible.
+/// A gap between placements may or may not have memory, so accessing it need not fault. Threads: compatible.
 template <virtual_memory Memory>
 class virtual_weight_tensor {
  public:
@@ -63,8 +64,8 @@ class virtual_weight_tensor {
     std::size_t to = 0;
   };
 
-  /// `pool` and its memory stay where they are and outlive the tensor. The base model's experts are of unknown content.
-  /// Errors: those of the configuration, more pages than page_pool_config::page_limit, no addresses or memory.
+  /// `pool` and its memory must not move and must outlive the tensor. The base model's experts have unknown content.
+  /// Errors: those of the configuration; more pages than page_pool_config::page_limit; no addresses or memory.
   static result<virtual_weight_tensor> create(page_pool<Memory>& pool,
                                               const config& setup) noexcept {
     if (auto bad = setup.validate()) return *std::move(bad);
@@ -88,17 +89,19 @@ class virtual_weight_tensor {
   }
   virtual_weight_tensor(virtual_weight_tensor&&) noexcept = default;
   virtual_weight_tensor& operator=(virtual_weight_tensor&&) = delete;
-  /// Gives all memory back. Nobody may still read or write there.
+  /// Frees all memory. Pre: nothing reads or writes it any more.
   ~virtual_weight_tensor() {
     for (std::size_t i = 0; i < placement_.size(); ++i)
       if (placement_[i] == static_cast<expert_id>(i)) (void)remove(expert(i), count_at(i));
     for (const auto& page : pages_)
-      if (page.id != no_page) (void)pool_->give(page.id);  // the range's end tries once more
+      // The range's destructor retries the unmap
+      if (page.id != no_page) (void)pool_->give(page.id);
   }
 
-  /// Makes `count` experts from `first` on readable and writable, their content unknown; all or none. None need no place.
-  /// Errors: invalid_argument (not among the adapters' places), in_use (one of them is there), out_of_memory (the pool's
-  /// bound), what the memory said; then every placement is as it was.
+  /// Makes `count` experts from `first` on readable and writable, with unknown content; all or none. A count of 0
+  /// places nothing.
+  /// Errors: invalid_argument (outside the adapters' places), in_use (a place is taken), out_of_memory (the pool's
+  /// bound), those of the memory. On an error every placement is unchanged.
   memory_status place(expert_id first, std::int32_t count) noexcept {
     if (!is_of_adapters(first, count)) return memory_status::invalid_argument;
     const auto places =
@@ -116,8 +119,9 @@ class virtual_weight_tensor {
     std::ranges::fill(places, static_cast<expert_id>(index(first)));
     return memory_status::ok;
   }
-  /// Undoes a `place`. Pre: nobody still reads or writes there. What the memory refuses to unmap stays as an idle page.
-  /// Errors: invalid_argument (not exactly a placement); then nothing has changed.
+  /// Undoes a `place`. Pre: nothing reads or writes there any more. A page that the memory refuses to unmap becomes
+  /// an idle page.
+  /// Errors: invalid_argument (not exactly one placement); then nothing has changed.
   memory_status remove(expert_id first, std::int32_t count) noexcept {
     if (!is_of_adapters(first, count)) return memory_status::invalid_argument;
     if (count == 0) return memory_status::ok;
@@ -133,26 +137,26 @@ class virtual_weight_tensor {
         (void)drop(p);
     return memory_status::ok;
   }
-  /// Pages that hold no expert and that the memory did not unmap.
+  /// Pages without experts that the memory refused to unmap.
   [[nodiscard]] std::size_t idle_pages() const noexcept { return idle_; }
-  /// Unmaps the idle pages; `place` does so by itself with those that are in its way. Returns what the memory said first.
+  /// Unmaps the idle pages. `place` also does so for idle pages in its way. Returns the memory's first error, or ok.
   memory_status reclaim() noexcept {
     return idle_ == 0 ? memory_status::ok : reclaim({base_pages_, base_pages_ + pages_.size()});
   }
 
-  /// All addresses, with memory behind them or not; stable for the tensor's life.
+  /// All addresses of the tensor, backed or not; stable for the tensor's life.
   [[nodiscard]] std::span<std::byte> addresses() const noexcept { return range_.addresses(); }
   /// Pre: the expert is backed.
   [[nodiscard]] std::span<std::byte> bytes(expert_id virtual_expert) const noexcept {
     HOTSET_ASSERT(is_backed(virtual_expert));
     return addresses().subspan(index_of(virtual_expert) * setup_.expert_bytes, setup_.expert_bytes);
   }
-  /// Whether an expert has memory that is its own: one of the base model, or one that was placed.
+  /// Returns whether an expert has memory of its own: it belongs to the base model, or it was placed.
   [[nodiscard]] bool is_backed(expert_id virtual_expert) const noexcept {
     if (virtual_expert < 0 || virtual_expert >= setup_.experts()) return false;
     return virtual_expert < setup_.base_experts || placement_[index(virtual_expert)] != no_expert;
   }
-  /// Pages that a placement touches, without the base model's. Pre: the experts are of the adapters.
+  /// Pages that a placement touches, without the base model's pages. Pre: the experts lie in the adapters' places.
   [[nodiscard]] page_span pages_of(expert_id first, std::int32_t count) const noexcept {
     if (count == 0) return {base_pages_, base_pages_};
     const auto from = index_of(first) * setup_.expert_bytes / page_bytes();
@@ -160,14 +164,14 @@ class virtual_weight_tensor {
         pages_for(index_of(first) + static_cast<std::size_t>(count), setup_, page_bytes());
     return {std::max(from, base_pages_), std::max(to, base_pages_)};
   }
-  /// Units: bytes of pages that are mapped, idle ones included.
+  /// Units: bytes of mapped pages, idle ones included.
   [[nodiscard]] std::size_t physical_bytes() const noexcept { return range_.mapped_bytes(); }
   [[nodiscard]] std::size_t page_bytes() const noexcept { return pool_->page_bytes(); }
   [[nodiscard]] const config& shape() const noexcept { return setup_; }
 
  private:
   struct page_place {
-    page_id id = no_page;  ///< a use of it for each placement on it, one if it is idle
+    page_id id = no_page;  ///< the pool counts one use for each placement on it; one if it is idle
     bool is_idle = false;
   };
 
@@ -187,7 +191,7 @@ class virtual_weight_tensor {
                                std::size_t page_bytes) noexcept {
     return (experts * setup.expert_bytes + page_bytes - 1) / page_bytes;
   }
-  /// Of an adapter's place among all of them.
+  /// Position of an adapter's expert among all adapter places.
   [[nodiscard]] std::size_t index(expert_id virtual_expert) const noexcept {
     return index_of(virtual_expert) - static_cast<std::size_t>(setup_.base_experts);
   }
@@ -198,7 +202,7 @@ class virtual_weight_tensor {
     return first >= setup_.base_experts && count >= 0 &&
            std::int64_t{number(first)} + count <= setup_.experts();
   }
-  /// Experts of the placement that begins at a place.
+  /// Experts of the placement that begins at `first`.
   [[nodiscard]] std::int32_t count_at(std::size_t first) const noexcept {
     const auto begin = placement_.begin() + static_cast<std::ptrdiff_t>(first);
     const auto end =
@@ -208,7 +212,7 @@ class virtual_weight_tensor {
   [[nodiscard]] page_place& page_at(std::size_t p) noexcept { return pages_[p - base_pages_]; }
   [[nodiscard]] std::size_t offset_of(std::size_t p) const noexcept { return p * page_bytes(); }
 
-  /// Without its first and last one where a neighbour has them; all between are the placement's alone.
+  /// Leaves out the first and the last page if a neighbour has mapped them. No neighbour touches the pages between.
   [[nodiscard]] page_span missing_of(page_span pages) noexcept {
     if (pages.from < pages.to && page_at(pages.from).id != no_page) ++pages.from;
     if (pages.from < pages.to && page_at(pages.to - 1).id != no_page) --pages.to;
@@ -229,10 +233,11 @@ class virtual_weight_tensor {
     code = range_.map(offset_of(pages.from), std::span(blocks_).first(count));
     if (code == memory_status::ok) return code;
     for (auto p = pages.to; p-- > pages.from;) (void)drop(p);
-    (void)pool_->trim(free_before);  // what was created for it goes, too
+    (void)pool_->trim(free_before);  // also destroys pages created by this call
     return code;
   }
-  /// Gives a page back of which there is one use. Not mapped again before it was unmapped: it may be without access.
+  /// Frees a page that has one use. If the unmap fails, the page stays idle; it may have lost access and must be
+  /// unmapped before it is mapped again.
   memory_status drop(std::size_t p) noexcept {
     auto& page = page_at(p);
     idle_ -= page.is_idle ? 1U : 0U;
@@ -259,11 +264,11 @@ class virtual_weight_tensor {
   std::size_t base_pages_;
   virtual_range<Memory> range_;
   std::vector<page_place> pages_;  ///< [pages behind the base model's]
-  /// [adapter_experts]: the first place of the placement, none: nothing is there.
+  /// [adapter_experts]: first place of the placement that covers it, or no_expert.
   std::vector<expert_id> placement_;
   std::size_t idle_ = 0;
-  std::vector<page_id> taken_;        ///< for `supply`
-  std::vector<memory_block> blocks_;  ///< for `supply`
+  std::vector<page_id> taken_;        ///< scratch of `supply`
+  std::vector<memory_block> blocks_;  ///< scratch of `supply`
 };
 
 }  // namespace hotset

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Copies experts into a device's slots on streams of its own, or in the engine's stream.
+/// Copies experts into a device's slots, on its own streams or in the engine's stream.
 
 #include <algorithm>
 #include <cstddef>
@@ -26,21 +26,25 @@
 
 namespace hotset::cuda {
 
-/// Where copies run.
+/// Stream that copies run on.
 enum class copy_mode : std::uint8_t {
-  side_stream,  ///< beside the engine's work; a copy waits for the last reader of its slot only
-  same_stream,  ///< in the engine's stream, all of it before `submit` returns: nothing overlaps (WiSP's P2)
+  /// Parallel with the engine's work; a copy waits only for the last reader of its slot
+  side_stream,
+  /// In the engine's stream, enqueued before `submit` returns: nothing overlaps (WiSP's P2)
+  same_stream,
 };
 
 /// One event per submit. Demand from page-locked memory is enqueued at once. Speculation is enqueued in chunks, a few
-/// ahead of the device, so demand waits for those at most. Pageable memory goes through a bounded page-locked ring that
-/// threads fill; with no ring it is refused. The first failed CUDA call is kept, and nothing is moved after it.
+/// ahead of the device, so demand waits for at most those. Pageable memory goes through a bounded page-locked ring
+/// that threads fill; without a ring it is refused. The first failed CUDA call is kept, and nothing is copied after
+/// it.
 ///
-/// Blocking: `wait`; `fence` while threads have yet to stage a batch, which they do not begin before the last readers of
-/// its slots are done (in same_stream mode `submit`); `record` and a `submit` of demand while every ticket of the ring is
-/// pending, and demand of pageable memory while too much of it waits for its threads (speculation is not taken then).
-/// Capture: what this class does belongs outside of a capture. There, `submit` takes nothing, a `fence` of copies still
-/// under way fails, and `record` is a failure that stays.
+/// Blocking: `wait`. `fence`, while threads have not yet staged a batch; they begin after the last readers of its
+/// slots are done (in same_stream mode `submit` blocks instead). `record` and a `submit` of demand, while every
+/// ticket of the ring is pending. A `submit` of pageable demand, while too many copies wait for the threads.
+/// Speculation never blocks: it is refused then.
+/// Capture: use this class outside of a capture. Inside one, `submit` takes nothing, a `fence` of pending copies
+/// fails, and `record` is a permanent failure.
 /// Threads: compatible; one thread at a time. No allocation after construction.
 template <expert_source Source>
 class cuda_backend {
@@ -49,15 +53,16 @@ class cuda_backend {
 
   struct config {
     copy_mode mode = copy_mode::side_stream;
-    std::size_t tickets = 4096;  ///< readers and batches that may be pending at one time
-    std::size_t chunk_bytes = std::size_t{2} << 20;  ///< of a speculative copy
+    std::size_t tickets = 4096;  ///< most readers and batches pending at one time
+    std::size_t chunk_bytes = std::size_t{2} << 20;  ///< bytes in one chunk of a speculative copy
     std::size_t chunks_ahead = 4;
     std::size_t staging_pieces = 0;  ///< 0: sources must be page-locked
     std::size_t staging_piece_bytes = std::size_t{1} << 20;
     std::size_t staging_threads = 4;
   };
 
-  /// `source`, `bank` and `pages` outlive the backend. Errors: sizes of 0; what the runtime said; the system refuses a thread.
+  /// `source`, `bank` and `pages` must outlive the backend. Errors: sizes of 0; those of the runtime; the system
+  /// refuses a thread.
   static result<std::unique_ptr<cuda_backend>> create(runtime& api, const Source& source,
                                                       const slot_bank& bank,
                                                       const pinned_memory& pages,
@@ -70,7 +75,7 @@ class cuda_backend {
   }
   cuda_backend(const cuda_backend&) = delete;
   cuda_backend& operator=(const cuda_backend&) = delete;
-  /// Ends the copies that have begun and waits for them.
+  /// Finishes the copies that have begun.
   ~cuda_backend() {
     staged_.reset();
     if (speculative_) speculative_->finish();
@@ -141,13 +146,13 @@ class cuda_backend {
     return events_->wait(t);
   }
 
-  /// Forwards to the source: transfer/expert_source.hpp.
+  /// Forwards to the source; see transfer/expert_source.hpp.
   template <class KeyOrLayer>
   void invalidate(KeyOrLayer what) const noexcept {
     hotset::detail::invalidate_in(source_, what);
   }
 
-  /// The first failed CUDA call, if any: from then on `submit` takes nothing.
+  /// The first failed CUDA call, if any. After it `submit` takes nothing.
   [[nodiscard]] std::optional<error> trouble() const {
     if (!failures_.happened()) return std::nullopt;
     return describe(api_, failures_.first());
@@ -160,7 +165,7 @@ class cuda_backend {
 
  private:
   enum class copy_path : std::uint8_t { none, direct, staged };
-  /// Two lanes for demand: one that waits for a reader must not hold up one that does not.
+  /// Demand has two lanes, so that a copy that waits for a reader does not delay one that does not.
   enum lane_index : std::size_t { demand_lane, waiting_lane, speculative_lane, lane_count };
 
   cuda_backend(runtime& api, const Source& source, const slot_bank& bank,
@@ -201,7 +206,8 @@ class cuda_backend {
     return std::nullopt;
   }
 
-  /// Lists the copies of all tensors. `none`: one is missing, of another size, or pageable where nothing is staged.
+  /// Lists the copies of all tensors. Returns `none` if a tensor is missing, has another size, or is pageable without
+  /// a ring.
   copy_path gather(std::span<const fill> fills) noexcept {
     gathered_.clear();
     readers_.clear();
@@ -257,7 +263,7 @@ class cuda_backend {
     for (; t == no_ticket; t = events_->open()) (void)wait(events_->oldest());
     return t;
   }
-  /// A ticket whose copies are not all enqueued has no event that a stream could wait for.
+  /// Enqueues the rest of a ticket's copies: before that it has no event that a stream can wait for.
   void put_into_stream(ticket t) noexcept {
     promote(t);
     events_->wait_until_recorded(t);
@@ -277,8 +283,8 @@ class cuda_backend {
   std::vector<stream> lanes_;
   std::unique_ptr<staged_copies> staged_;
   copy_batch demand_;
-  std::vector<copy_request> gathered_;  ///< of the submit under way
-  std::vector<ticket> readers_;         ///< of the slot that each of them goes to
+  std::vector<copy_request> gathered_;  ///< copies of the current submit
+  std::vector<ticket> readers_;         ///< last reader of each copy's slot
 };
 
 }  // namespace hotset::cuda

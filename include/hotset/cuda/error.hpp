@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The CUDA runtime's error codes as far as hotset names them, and the first failure of a component.
+/// CUDA runtime error codes that hotset names, and the first failure of a component.
 
 #include <atomic>
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace hotset::cuda {
 
-/// Values are those of `cudaError_t`; codes that have no name here keep their number.
+/// Values are those of `cudaError_t`; codes without a name here keep their number.
 enum class error_code : int {
   success = 0,
   invalid_value = 1,
@@ -23,21 +23,21 @@ enum class error_code : int {
   unknown = 999,
 };
 
-/// A call that failed.
+/// A failed call.
 struct failure {
   error_code code = error_code::success;
-  std::string_view call{};  ///< of static storage, such as "cudaMemcpyAsync"
+  std::string_view call{};  ///< static storage, such as "cudaMemcpyAsync"
 
   [[nodiscard]] bool happened() const noexcept { return code != error_code::success; }
 };
 
-/// Whether an answer about an event says that it has not been passed, or says nothing: a question from inside a capture
-/// is refused (and ends the capture: that is its owner's to see).
+/// Returns whether an event may still be pending: it has not passed, or the query was refused inside a capture. A
+/// refused query also ends the capture, which the capture's owner sees.
 [[nodiscard]] constexpr bool is_open_answer(error_code code) noexcept {
   return code == error_code::not_ready || code == error_code::stream_capture_unsupported;
 }
 
-/// The names and texts of codes, which only the platform knows.
+/// Names and texts of error codes, which only the platform knows.
 class error_texts {
  public:
   error_texts() = default;
@@ -55,10 +55,10 @@ inline error describe(const error_texts& api, const failure& what) {
                "): " + std::string(api.error_text(what.code))};
 }
 
-/// Keeps the first failure for good. Threads: safe.
+/// Keeps the first failure permanently. Threads: safe.
 class sticky_failure {
  public:
-  /// Returns true if the call succeeded. Pre: `call` is of static storage.
+  /// Returns true if the call succeeded. Pre: `call` has static storage.
   bool note(error_code code, std::string_view call) noexcept {
     if (code == error_code::success) return true;
     if (claimed_.test_and_set()) return false;

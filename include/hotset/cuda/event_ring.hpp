@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Tickets of a device backend: each has an event of its own in a ring, used again only when it has been passed.
+/// Tickets of a device backend. Each has its own event in a ring; an event is reused only after it has passed.
 
 #include <atomic>
 #include <cstddef>
@@ -18,13 +18,13 @@
 
 namespace hotset::cuda {
 
-/// A ticket is opened, then recorded on a stream (or settled without), and arrives when the stream has passed its event.
-/// One older than the ring has arrived, unless `lost_tickets` knows better: a failure is never forgotten.
-/// Threads: safe, but `open` and `oldest` belong to one thread.
+/// A ticket is opened, then recorded on a stream or settled without one. It arrives when the stream passes its event.
+/// A ticket older than the ring has arrived unless `lost_tickets` holds its failure: failures are never forgotten.
+/// Threads: safe, except that only one thread may call `open` and `oldest`.
 class event_ring {
  public:
-  /// `failures` outlives the ring and learns of every call that fails.
-  /// Errors: a ring without places; what the runtime said (no event is left behind).
+  /// `failures` must outlive the ring and receives every failed call.
+  /// Errors: a ring of 0 places; those of the runtime (no event is leaked).
   static result<event_ring> create(runtime& api, int device, std::size_t places,
                                    sticky_failure& failures) {
     if (places == 0) return error{"an event ring of 0 places, accepted: 1 or more"};
@@ -37,7 +37,7 @@ class event_ring {
     return made;
   }
 
-  /// A new ticket, or no_ticket while the oldest one of the ring is pending.
+  /// Returns a new ticket, or no_ticket while the oldest ticket of the ring is pending.
   ticket open() noexcept {
     auto& next = at(last_ + 1);
     const auto before = next.now.load(std::memory_order_acquire);
@@ -47,7 +47,7 @@ class event_ring {
     change(next, word_of(++last_, phase::opened));
     return last_;
   }
-  /// The ticket arrives when `stream` has run what is enqueued by now. Pre: opened, neither recorded nor settled.
+  /// The ticket arrives when `stream` has run all work enqueued so far. Pre: opened, neither recorded nor settled.
   void record(ticket t, stream_handle stream) noexcept {
     auto& e = at(t);
     const bool ok = failures_.note(api_.record_event(e.event.get(), stream), "cudaEventRecord");
@@ -64,18 +64,18 @@ class event_ring {
     const auto seen = look(t);
     if (ticket_of(seen) != t) return state_of_past(t);
     const auto state = state_of(at(t), seen);
-    // The answer may be about the event's next user.
+    // If the place was reused during the query, `state` may be about the next ticket.
     return ticket_of(look(t)) == t ? state : state_of_past(t);
   }
-  /// False: its event does not stand in any stream yet, so no stream can wait for it.
+  /// Returns false while the ticket's event is in no stream, so that no stream can wait for it.
   [[nodiscard]] bool is_recorded(ticket t) const noexcept {
     return look(t) != word_of(t, phase::opened);
   }
-  /// Blocks while another thread has yet to record or settle it.
+  /// Blocks until another thread has recorded or settled the ticket.
   void wait_until_recorded(ticket t) const noexcept {
     at(t).now.wait(word_of(t, phase::opened), std::memory_order_acquire);
   }
-  /// Blocks until the device has passed it. Pre: is_recorded(t).
+  /// Blocks until the device has passed the ticket's event. Pre: is_recorded(t).
   transfer_state wait(ticket t) noexcept {
     if (poll(t) != transfer_state::pending) return poll(t);
     const bool ok =
@@ -83,38 +83,38 @@ class event_ring {
     end(at(t), word_of(t, phase::recorded), ok ? phase::arrived : phase::failed);
     return poll(t);
   }
-  /// What is enqueued on `stream` from now on starts after the ticket. Pre: is_recorded(t).
+  /// Work enqueued on `stream` after this call starts after the ticket has arrived. Pre: is_recorded(t).
   bool fence(stream_handle stream, ticket t) noexcept {
     if (poll(t) != transfer_state::pending) return true;
     return failures_.note(api_.wait_event(stream, at(t).event.get()), "cudaStreamWaitEvent");
   }
-  /// Waits for every ticket that was recorded.
+  /// Waits for every recorded ticket.
   void drain() noexcept {
     for (std::size_t i = 0; i < places_; ++i) {
       const auto t = ticket_of(entries_[i].now.load(std::memory_order_acquire));
       if (is_recorded(t)) (void)wait(t);
     }
   }
-  /// The ticket whose place the next one takes.
+  /// Ticket whose place the next ticket takes.
   [[nodiscard]] ticket oldest() const noexcept {
     return ticket_of(at(last_ + 1).now.load(std::memory_order_acquire));
   }
 
  private:
   enum class phase : std::uint8_t { arrived, opened, recorded, failed, cancelled };
-  /// Whose the place is and how far, in one word: a thread that still asks for the ticket before cannot change it.
+  /// Ticket and phase of a place in one word: a thread that still polls the place's previous ticket cannot change it.
   using word = std::uint64_t;
   struct entry {
     owned_event event;
     std::atomic<word> now{0};
   };
 
-  /// What is known of tickets whose places were used again.
+  /// Outcomes of tickets whose places were reused.
   struct past {
     explicit past(std::size_t places) : lost(places) {}
     std::mutex mutex;
     lost_tickets lost;
-    std::atomic<bool> any{false};  ///< something was lost: nobody else needs the mutex
+    std::atomic<bool> any{false};  ///< false: nothing was lost, so the mutex is not needed
   };
 
   event_ring(runtime& api, std::size_t places, sticky_failure& failures)
@@ -153,7 +153,7 @@ class event_ring {
   static void end(entry& e, word from, phase to) noexcept {
     e.now.compare_exchange_strong(from, word_of(ticket_of(from), to), std::memory_order_acq_rel);
   }
-  /// `seen` is what the place held when it was looked at.
+  /// `seen`: content of the place when it was read.
   transfer_state state_of(entry& e, word seen) noexcept {
     switch (phase_of(seen)) {
       case phase::arrived: return transfer_state::arrived;

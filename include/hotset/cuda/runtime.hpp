@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Every call of the CUDA runtime that hotset makes, as a table: what stands above it is tested without a device.
+/// Table of the CUDA runtime calls that hotset makes. Code that uses it is tested without a device.
 
 #include <algorithm>
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 #include "hotset/cuda/error.hpp"
 
-// What cudaStream_t and cudaEvent_t point to: no header of the toolkit is needed here.
+// Types behind cudaStream_t and cudaEvent_t, declared here so that no toolkit header is needed.
 struct CUstream_st;
 struct CUevent_st;
 
@@ -20,7 +20,7 @@ using stream_handle = CUstream_st*;
 /// The runtime's event.
 using event_handle = CUevent_st*;
 
-/// How likely a stream's work goes first where two compete.
+/// Priority of a stream's work against other streams.
 enum class stream_priority : int { low, high };
 
 /// One copy to a device: from the host, or on the device.
@@ -30,7 +30,7 @@ struct copy_request {
   std::size_t bytes = 0;
 };
 
-/// Takes the first `most` bytes off a copy, or all of it.
+/// Splits off the first `most` bytes of a copy, or the whole copy.
 inline copy_request take_front(copy_request& rest, std::size_t most) noexcept {
   const copy_request front{rest.to, rest.from, std::min(most, rest.bytes)};
   rest.to = static_cast<std::byte*>(rest.to) + front.bytes;
@@ -39,7 +39,7 @@ inline copy_request take_front(copy_request& rest, std::size_t most) noexcept {
   return front;
 }
 
-/// An array in device memory. Its address is looked at, never its contents.
+/// An array in device memory. Only its address is read, never its contents.
 class device_range {
  public:
   device_range() = default;
@@ -49,7 +49,7 @@ class device_range {
         bytes_(static_cast<std::uintptr_t>(count) * sizeof(T)),
         is_aligned_(begin_ % alignof(T) == 0) {}
 
-  /// An array of nothing may be anywhere; another has an address, aligned for its type.
+  /// An empty array may have any address; others need an address that is aligned for their type.
   [[nodiscard]] bool is_usable() const noexcept {
     return bytes_ == 0 || (begin_ != 0 && is_aligned_);
   }
@@ -60,7 +60,7 @@ class device_range {
   [[nodiscard]] bool is(const device_range& other) const noexcept {
     return begin_ == other.begin_ && bytes_ == other.bytes_;
   }
-  /// Whether a kernel may be given the arrays: each is usable, and those from `first_result` on overlap no other.
+  /// Returns whether a kernel may take the arrays: each is usable, and those from `first_result` on overlap no other.
   [[nodiscard]] static bool are_usable(std::span<const device_range> arrays,
                                        std::size_t first_result) noexcept {
     for (std::size_t i = 0; i < arrays.size(); ++i) {
@@ -77,8 +77,9 @@ class device_range {
   bool is_aligned_ = true;
 };
 
-/// `system_runtime()` is the real one; tests have one that runs without a device. Each call is the runtime function of
-/// its name and returns its code. Outputs are written on success only. Threads: as the runtime's functions, safe.
+/// Each call is the runtime function of the same name and returns its code. Outputs are written on success only.
+/// `system_runtime()` is the real runtime; tests use one that needs no device. Threads: safe, like the runtime's
+/// functions.
 class runtime : public error_texts {
  public:
   virtual error_code device_count(int& count) noexcept = 0;
@@ -106,23 +107,24 @@ class runtime : public error_texts {
   virtual error_code create_event(event_handle& event) noexcept = 0;
   virtual error_code destroy_event(event_handle event) noexcept = 0;
   virtual error_code record_event(event_handle event, stream_handle stream) noexcept = 0;
-  /// `not_ready` while what was recorded has not run.
+  /// Returns `not_ready` while recorded work has not finished.
   virtual error_code query_event(event_handle event) noexcept = 0;
   virtual error_code synchronize_event(event_handle event) noexcept = 0;
 
-  /// Whether `copy_batch` exists here (runtime and driver of CUDA 12.8 and later).
+  /// Returns whether `copy_batch` exists (runtime and driver of CUDA 12.8 or later).
   [[nodiscard]] virtual bool has_copy_batch() const noexcept = 0;
   virtual error_code copy(const copy_request& what, stream_handle stream) noexcept = 0;
-  /// From and to memory of the current device, mapped or allocated.
+  /// Copies within the current device's memory, mapped or allocated.
   virtual error_code copy_on_device(const copy_request& what, stream_handle stream) noexcept = 0;
-  /// Pre: has_copy_batch(); `to`, `from` and `bytes` are of one length, the targets do not overlap, the sources are
-  /// page-locked and stay until the stream has passed. The legacy default stream takes no batch: it gets single copies.
+  /// Pre: has_copy_batch(); `to`, `from` and `bytes` have equal length; targets do not overlap; sources are
+  /// page-locked and stay valid until the stream has passed. The legacy default stream takes no batch: it gets single
+  /// copies.
   virtual error_code copy_batch(std::span<void* const> to, std::span<const void* const> from,
                                 std::span<const std::size_t> bytes,
                                 stream_handle stream) noexcept = 0;
 };
 
-/// The CUDA runtime that the library was linked with. Part of hotset::cuda.
+/// The CUDA runtime that the library is linked with. Part of hotset::cuda.
 runtime& system_runtime() noexcept;
 
 }  // namespace hotset::cuda

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Slot memory on a device: one array for each tensor of each size class; all of it for good, or as much as is held at a time.
+/// Slot memory on a device: one array for each tensor of each size class, allocated for good or only for held slots.
 
 #include <cstddef>
 #include <cstdint>
@@ -22,18 +22,18 @@
 
 namespace hotset::cuda {
 
-/// Addresses are stable for the bank's life, so captured graphs may hold them. Slots are never read before a fill, so
-/// the memory is not cleared.
+/// Addresses are stable for the bank's life, so captured graphs may hold them. The memory is not cleared: slots are
+/// never read before a fill.
 class slot_bank : public bank_slots<virtual_memory> {
  public:
   struct config {
     int device = 0;
-    std::size_t alignment = 256;     ///< of every slot; a power of two
-    std::size_t tail_padding = 256;  ///< bytes behind each array that a wide read may touch
-    std::size_t beside = 0;          ///< slots of the engine's own, numbered after the cache's
+    std::size_t alignment = 256;     ///< alignment of every slot in bytes; a power of two
+    std::size_t tail_padding = 256;  ///< bytes after each array that a wide read may touch
+    std::size_t beside = 0;          ///< extra slots for the engine, numbered after the cache's
   };
 
-  /// Errors: those of slot_bank_layout; what the runtime said (nothing is left behind).
+  /// Errors: those of slot_bank_layout; those of the runtime (nothing is leaked).
   static result<slot_bank> create(runtime& api, const pool_layout& layout,
                                   const std::vector<expert_layout>& layouts, const config& setup) {
     auto bank = without_memory(api, layout, layouts, setup);
@@ -41,7 +41,7 @@ class slot_bank : public bank_slots<virtual_memory> {
     auto& made = *bank;
     const device_scope scope(api, setup.device);
     if (scope.what().happened()) return describe(api, scope.what());
-    // Nothing is refused between taking and keeping.
+    // Reserved first, so that no error can occur between allocating memory and keeping it.
     made.memory_.reserve(made.places_.arrays().size());
     made.first_.reserve(made.places_.arrays().size());
     for (const auto& array : made.places_.arrays()) {
@@ -56,8 +56,9 @@ class slot_bank : public bank_slots<virtual_memory> {
     }
     return bank;
   }
-  /// No slot is held yet: `hold` takes memory of the device from `budget`. Addresses stay, so captured graphs outlive a
-  /// resize. `memory`, of `setup.device`, and `budget` outlive the bank. Errors: as `create`; no addresses to be had.
+  /// Creates a bank that holds no slot yet: `hold` takes device memory, counted by `budget`. Addresses are stable, so
+  /// captured graphs survive a resize. `memory` must be of `setup.device`; `memory` and `budget` must outlive the
+  /// bank. Errors: those of `create`; no address space.
   static result<slot_bank> create_elastic(runtime& api, virtual_memory& memory,
                                           const pool_layout& layout,
                                           const std::vector<expert_layout>& layouts,
@@ -106,7 +107,7 @@ class slot_bank : public bank_slots<virtual_memory> {
 
   runtime& api_;
   int device_;
-  std::vector<owned_memory> memory_;  ///< [arrays] of a bank that holds all for good
+  std::vector<owned_memory> memory_;  ///< [arrays] if memory is allocated for good
   std::uint64_t bytes_ = 0;
 };
 

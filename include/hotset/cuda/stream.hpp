@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// A device made current for a scope, and what is taken from it: streams, events and memory that end with their owner.
+/// Makes a device current for a scope, and owns its streams, events and memory.
 
 #include <cstddef>
 #include <string>
@@ -12,8 +12,8 @@
 
 namespace hotset::cuda {
 
-/// Makes a device the calling thread's current one for as long as the scope lasts. A new thread's current device is 0,
-/// whatever its maker's was. Costs one call if nothing changes.
+/// Makes a device current for the calling thread while the scope lasts. A new thread starts on device 0, not on its
+/// creator's device. Costs one call if the device is already current.
 class device_scope {
  public:
   device_scope(runtime& api, int device) noexcept : api_(api) {
@@ -39,7 +39,7 @@ class device_scope {
   int restore_ = -1;
 };
 
-/// Success outside of a capture, stream_capture_unsupported inside of one, or the first call that failed.
+/// Returns success outside of a capture, stream_capture_unsupported inside one, or the code of the first failed call.
 inline error_code refuse_capture(runtime& api, stream_handle stream,
                                  sticky_failure& failures) noexcept {
   bool capturing = false;
@@ -48,7 +48,7 @@ inline error_code refuse_capture(runtime& api, stream_handle stream,
   return capturing ? error_code::stream_capture_unsupported : error_code::success;
 }
 
-/// A handle that ends with its owner, by the runtime's call `End`; null: none.
+/// Owns a handle and ends it with the runtime's call `End`; null: none.
 template <class Handle, error_code (runtime::*End)(Handle) noexcept>
 class owned {
  public:
@@ -76,7 +76,7 @@ using owned_event = owned<event_handle, &runtime::destroy_event>;
 /// Device memory.
 using owned_memory = owned<void*, &runtime::free>;
 
-/// Events of the current device, all or none. Errors: what the runtime said.
+/// Creates events on the current device, all or none. Errors: those of the runtime.
 inline result<std::vector<owned_event>> create_events(runtime& api, std::size_t count) {
   std::vector<owned_event> all;
   for (all.reserve(count); all.size() < count;) {
@@ -87,7 +87,7 @@ inline result<std::vector<owned_event>> create_events(runtime& api, std::size_t 
   }
   return all;
 }
-/// Memory of the current device. `what` it is for is in the error. Errors: what the runtime said.
+/// Allocates memory on the current device. The error names `what` the memory is for. Errors: those of the runtime.
 inline result<owned_memory> allocate_memory(runtime& api, std::size_t bytes,
                                             const std::string& what) {
   void* memory = nullptr;
@@ -97,10 +97,11 @@ inline result<owned_memory> allocate_memory(runtime& api, std::size_t bytes,
   return owned_memory(api, memory);
 }
 
-/// A stream of our own, or one that an engine lends. Destroying one that is owned does not wait for its work.
+/// A stream that this object owns, or one that an engine lends. Destroying an owned stream does not wait for its
+/// work.
 class stream {
  public:
-  /// Errors: what the runtime said.
+  /// Errors: those of the runtime.
   static result<stream> create(runtime& api, int device,
                                stream_priority priority = stream_priority::high) noexcept {
     const device_scope scope(api, device);
@@ -110,7 +111,7 @@ class stream {
       return describe(api, {code, "cudaStreamCreateWithPriority"});
     return stream(made, owned_stream(api, made));
   }
-  /// An engine's stream; it outlives this object.
+  /// Borrows an engine's stream, which must outlive this object.
   static stream borrow(runtime& /*api*/, stream_handle handle) noexcept { return {handle, {}}; }
 
   [[nodiscard]] stream_handle handle() const noexcept { return handle_; }
@@ -121,7 +122,7 @@ class stream {
   stream(stream_handle handle, owned_stream own) noexcept : handle_(handle), own_(std::move(own)) {}
 
   stream_handle handle_;
-  owned_stream own_;  ///< of one that is lent: nothing
+  owned_stream own_;  ///< empty if the stream is borrowed
 };
 
 }  // namespace hotset::cuda

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Virtual memory of a device: addresses that stay, and physical memory that comes and goes behind them.
+/// Virtual memory of a device: stable addresses, with physical memory mapped and unmapped behind them.
 
 #include <cstddef>
 #include <cstdint>
@@ -13,13 +13,13 @@
 
 namespace hotset::cuda {
 
-/// The calls of the CUDA driver that virtual memory takes, as a table. `system_driver()` is the real one; tests have one
-/// that runs without a device. Each call is the driver function that is named beside it and returns its code, whose
-/// number is that of the runtime's. Outputs are written on success only. Addresses are device addresses; memory is
-/// page-locked to a device. Units: bytes. Threads: as the driver, safe.
+/// Table of the CUDA driver calls that virtual memory needs. `system_driver()` is the real driver; tests use one that
+/// needs no device. Each call is the driver function named above it and returns its code, whose numbers equal the
+/// runtime's. Outputs are written on success only. Addresses are device addresses; memory is allocated on one device.
+/// Units: bytes. Threads: safe, like the driver.
 class driver : public error_texts {
  public:
-  /// cuMemGetAllocationGranularity: the smallest, for memory of the device.
+  /// cuMemGetAllocationGranularity: the minimum, for memory of the device.
   virtual error_code allocation_granularity(std::size_t& bytes, int device) noexcept = 0;
   /// cuMemAddressReserve
   virtual error_code reserve_addresses(std::uintptr_t& address, std::size_t bytes) noexcept = 0;
@@ -28,26 +28,26 @@ class driver : public error_texts {
   /// cuMemCreate
   virtual error_code create_memory(std::uint64_t& handle, std::size_t bytes,
                                    int device) noexcept = 0;
-  /// cuMemRelease: the memory stays until its last mapping is gone.
+  /// cuMemRelease: the memory is freed after its last mapping is gone.
   virtual error_code release_memory(std::uint64_t handle) noexcept = 0;
-  /// cuMemMap: all of the memory, without access to it.
+  /// cuMemMap: maps the whole memory, without access to it.
   virtual error_code map_memory(std::uintptr_t address, std::size_t bytes,
                                 std::uint64_t handle) noexcept = 0;
   /// cuMemUnmap
   virtual error_code unmap_memory(std::uintptr_t address, std::size_t bytes) noexcept = 0;
-  /// cuMemSetAccess: the device reads and writes.
+  /// cuMemSetAccess: lets the device read and write.
   virtual error_code set_access(std::uintptr_t address, std::size_t bytes, int device) noexcept = 0;
 };
 
-/// The driver of this machine, never linked but asked for when it is first needed; null where there is none, and `why`
-/// then says what was missing. Part of hotset::cuda. Threads: safe.
+/// Returns the driver of this machine, or null; then `why` says what is missing. The driver is not linked: it is
+/// looked up at the first call. Part of hotset::cuda. Threads: safe.
 driver* system_driver(failure& why) noexcept;
 
-/// What is mapped can be read and written by the device alone. Outlives its ranges. Calls name the device and leave the
-/// thread's current one as it is.
+/// Only the device can read and write mapped memory. Must outlive its ranges. Calls name the device and do not change
+/// the thread's current device.
 class virtual_memory {
  public:
-  /// `api` outlives the memory. Errors: what the driver said.
+  /// `api` must outlive the memory. Errors: those of the driver.
   static result<virtual_memory> create(driver& api, int device) noexcept {
     std::size_t granularity = 0;
     if (const auto code = api.allocation_granularity(granularity, device);
@@ -88,8 +88,8 @@ class virtual_memory {
   memory_status map(std::span<std::byte> range, std::size_t offset, memory_block block) noexcept {
     return map_range(range, offset, std::span(&block, 1));
   }
-  /// One call of the driver for each block, and one that gives access to them all. Should one be refused and the undoing
-  /// as well, then the place stays mapped without access. It counts as mapped, so that `unmap` can be tried again.
+  /// Makes one driver call for each block, and one that gives access to all. If a call is refused and the undo fails
+  /// too, the place stays mapped without access. It counts as mapped, so that `unmap` can be retried.
   memory_status map_range(std::span<std::byte> range, std::size_t offset,
                           std::span<const memory_block> blocks) noexcept {
     auto end = offset;
@@ -115,7 +115,7 @@ class virtual_memory {
     }
     return code;
   }
-  /// The driver waits until the device has passed what was enqueued before.
+  /// The driver waits until the device has finished work enqueued before.
   memory_status unmap(std::span<std::byte> range, std::size_t offset, std::size_t bytes) noexcept {
     return ledger_.unmap(range, offset, bytes, [&](std::uint64_t, bool) {
       return status_of(api_->unmap_memory(address_of(range, offset), bytes));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Brings adapters to a device: the uploader of an adapter_registry over cuda::virtual_memory.
+/// Copies adapters to a device: the uploader of an adapter_registry that uses cuda::virtual_memory.
 
 #include <algorithm>
 #include <cstddef>
@@ -19,8 +19,9 @@
 
 namespace hotset::cuda {
 
-/// Bytes go through a ring of page-locked pieces on a stream of their own, beside whatever computes. Only what was
-/// enqueued to the readers before `wait_for_readers` is waited for. Threads: one at a time, that of the registry.
+/// Bytes go through a ring of page-locked pieces on a separate stream, in parallel with computation.
+/// `wait_for_readers` waits only for work that was enqueued to the readers before the call. Threads: one at a time,
+/// the registry's.
 class adapter_uploader {
  public:
   struct config {
@@ -31,7 +32,7 @@ class adapter_uploader {
     std::vector<stream_handle> readers{};
   };
 
-  /// `api` outlives the uploader, and so do the readers. Errors: those of staging_ring; what the runtime said.
+  /// `api` and the readers must outlive the uploader. Errors: those of staging_ring; those of the runtime.
   static result<std::unique_ptr<adapter_uploader>> create(runtime& api, const config& setup) {
     auto own = stream::create(api, setup.device, stream_priority::low);
     if (!own) return own.error();
@@ -49,7 +50,7 @@ class adapter_uploader {
   adapter_uploader(const adapter_uploader&) = delete;
   adapter_uploader& operator=(const adapter_uploader&) = delete;
 
-  /// `from` may be written again when this returns. Pre: of one size.
+  /// `from` may be overwritten when this returns. Pre: the spans have equal size.
   bool copy(std::span<std::byte> to, std::span<const std::byte> from) noexcept {
     const device_scope scope(api_, setup_.device);
     if (!failures_.note(scope.what().code, scope.what().call)) return false;
@@ -64,10 +65,10 @@ class adapter_uploader {
   bool fence() noexcept {
     if (failures_.note(api_.synchronize_stream(own_.handle()), "cudaStreamSynchronize"))
       return true;
-    ring_->drain();  // whoever unmaps now must not do so under a copy
+    ring_->drain();  // the caller may unmap next: no copy may be running
     return false;
   }
-  /// False as well where a reader is under capture: what a graph reads when it is launched cannot be waited for.
+  /// Also returns false if a reader is being captured: work that a graph launches later cannot be waited for.
   bool wait_for_readers() noexcept {
     for (std::size_t i = 0; i < passed_.size(); ++i)
       if (!mark(setup_.readers[i], passed_[i].get())) return false;
@@ -77,7 +78,7 @@ class adapter_uploader {
     return all;
   }
 
-  /// The first call that failed, for good: why a registry could not copy, or not wait.
+  /// The first failed call since construction: tells why the registry could not copy or could not wait.
   [[nodiscard]] failure first_failure() const noexcept { return failures_.first(); }
 
  private:
@@ -98,8 +99,9 @@ class adapter_uploader {
   config setup_;
   sticky_failure failures_;
   stream own_;
-  std::unique_ptr<staging_ring> ring_;  ///< its pieces are waited for before the stream goes
-  std::vector<owned_event> passed_;     ///< [readers]
+  /// Waits for its pieces, so it is destroyed before the stream
+  std::unique_ptr<staging_ring> ring_;
+  std::vector<owned_event> passed_;  ///< [readers]
 };
 static_assert(uploader<adapter_uploader>);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Speculative copies from page-locked memory, enqueued a few chunks ahead of the device, so that demand never waits long.
+/// Enqueues speculative copies from page-locked memory a few chunks ahead of the device, so that demand copies wait
+/// briefly.
 
 #include <algorithm>
 #include <cstddef>
@@ -19,13 +20,13 @@
 
 namespace hotset::cuda {
 
-/// Has no thread: `pump` enqueues as the device gets on, and is called by whoever passes by.
+/// Has no thread: its callers run `pump`, which enqueues chunks as the device progresses.
 /// All batches go to streams that run in order of submission (one stream). No allocation after construction.
 class chunk_queue {
  public:
-  /// `ahead`: chunks enqueued and not yet copied, at most; `most_copies`: waiting at one time. `events` and `failures`
-  /// outlive the queue.
-  /// Errors: sizes of 0; what the runtime said (nothing is left behind).
+  /// `ahead`: most chunks enqueued and not yet copied. `most_copies`: most copies waiting at one time. `events` and
+  /// `failures` must outlive the queue.
+  /// Errors: sizes of 0; those of the runtime (nothing is leaked).
   static result<chunk_queue> create(runtime& api, int device, std::size_t chunk_bytes,
                                     std::size_t ahead, std::size_t most_copies, event_ring& events,
                                     sticky_failure& failures) {
@@ -45,13 +46,13 @@ class chunk_queue {
   [[nodiscard]] bool has_room(std::size_t copies) const noexcept {
     return copies <= copies_.capacity() - copies_.size();
   }
-  /// `t` is recorded on `stream` behind the last of the copies. Pre: has_room(copies.size()), copies not empty.
+  /// `t` is recorded on `stream` after the last copy. Pre: has_room(copies.size()), copies not empty.
   void submit(ticket t, std::span<const copy_request> copies, stream_handle stream) noexcept {
     for (std::size_t i = 0; i < copies.size(); ++i)
       copies_.push_back({copies[i], stream, t, i + 1 == copies.size(), false});
     pump();
   }
-  /// Enqueues as many chunks as may be ahead of the device.
+  /// Enqueues chunks until `ahead` of them are not yet copied.
   void pump() noexcept {
     while (!copies_.empty() && has_window()) {
       auto* const stream = copies_.front().stream;
@@ -59,14 +60,14 @@ class chunk_queue {
       mark_passed(stream);
     }
   }
-  /// Enqueues all that is left of a batch, whatever is ahead. Returns false if it is not waiting here.
+  /// Enqueues the rest of a batch, regardless of `ahead`. Returns false if the batch is not waiting here.
   bool push(ticket t) noexcept {
     auto first = find(t);
     if (first == copies_.end()) return false;
     while (first != copies_.end() && first->batch == t) enqueue_chunk(first, first->what.bytes);
     return true;
   }
-  /// Takes back a batch of which nothing was enqueued. Returns whether it was.
+  /// Cancels a batch if no part of it was enqueued. Returns whether it was cancelled.
   bool cancel(ticket t) noexcept {
     const auto first = find(t);
     if (first == copies_.end() || first->started) return false;
@@ -74,13 +75,13 @@ class chunk_queue {
     events_.settle(t, transfer_state::cancelled);
     return true;
   }
-  /// Ends: what was begun is enqueued to its end, the rest is cancelled.
+  /// Ends the queue: enqueues the rest of started batches and cancels the others.
   void finish() noexcept {
     while (!copies_.empty())
       if (const auto t = copies_.front().batch; !cancel(t)) push(t);
   }
 
-  /// Units: bytes given to the runtime.
+  /// Units: bytes passed to the runtime.
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
 
  private:
@@ -88,8 +89,8 @@ class chunk_queue {
     copy_request what{};
     stream_handle stream = nullptr;
     ticket batch = no_ticket;
-    bool last = false;     ///< of its batch
-    bool started = false;  ///< something of its batch was enqueued
+    bool last = false;     ///< the last copy of its batch
+    bool started = false;  ///< part of its batch was enqueued
   };
   using iterator = std::vector<waiting>::iterator;
 
@@ -102,7 +103,8 @@ class chunk_queue {
         passed_(std::move(passed)) {}
 
   iterator find(ticket t) noexcept { return std::ranges::find(copies_, t, &waiting::batch); }
-  /// Enqueues at most `bytes` of a copy, and the batch's event behind its last byte. `at` then names what follows.
+  /// Enqueues at most `bytes` of a copy; after its last byte, records the batch's event. `at` then names the next
+  /// copy.
   void enqueue_chunk(iterator at, std::size_t bytes) noexcept {
     auto& w = *at;
     const auto chunk = take_front(w.what, bytes);
@@ -120,7 +122,7 @@ class chunk_queue {
     }
     copies_.erase(at);
   }
-  /// Whether a further chunk may be ahead of the device.
+  /// Returns whether one more chunk may be enqueued ahead of the device.
   bool has_window() noexcept {
     while (ahead_ != 0 && !failures_.happened()) {
       const auto oldest = (turn_ + passed_.size() - ahead_) % passed_.size();
@@ -143,7 +145,7 @@ class chunk_queue {
   sticky_failure& failures_;
   std::size_t chunk_bytes_;
   std::vector<waiting> copies_;      ///< in order of submission; a batch's copies are neighbours
-  std::vector<owned_event> passed_;  ///< ring: behind each chunk that may still be ahead
+  std::vector<owned_event> passed_;  ///< ring: one event after each chunk that may be uncopied
   std::size_t turn_ = 0;
   std::size_t ahead_ = 0;
   std::uint64_t bytes_ = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Gives copies to the runtime in as few calls as it takes, copies of one size together.
+/// Passes copies to the runtime in as few calls as possible, grouped by size.
 
 #include <algorithm>
 #include <cstddef>
@@ -16,14 +16,14 @@ namespace hotset::cuda {
 /// No allocation after construction.
 class copy_batch {
  public:
-  /// `most`: copies of one call of `issue`.
+  /// `most`: most copies in one call of `issue`.
   copy_batch(runtime& api, std::size_t most) : api_(api), has_batch_(api.has_copy_batch()) {
     to_.reserve(most);
     from_.reserve(most);
     bytes_.reserve(most);
   }
 
-  /// Enqueues all, and orders them by size. Stops at the first call that fails.
+  /// Enqueues all copies, sorted by size. Stops at the first call that fails.
   bool issue(std::span<copy_request> copies, stream_handle stream,
              sticky_failure& failures) noexcept {
     std::ranges::sort(copies, {}, &copy_request::bytes);
@@ -37,7 +37,7 @@ class copy_batch {
     return true;
   }
 
-  /// Units: bytes given to the runtime.
+  /// Units: bytes passed to the runtime.
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_copied_; }
 
  private:

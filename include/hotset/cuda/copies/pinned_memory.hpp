@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Page-locked host memory, and the ranges of it that a backend may copy from without staging, within a stated budget.
+/// Page-locked host memory within a stated budget. A backend copies from it without staging.
 
 #include <algorithm>
 #include <cstddef>
@@ -16,11 +16,11 @@
 
 namespace hotset::cuda {
 
-/// Page-locked host memory: of the runtime, or memory of others that is page-locked while this lives. Page-locks exactly
-/// what was requested: no rounding to a power of two.
+/// Page-locked host memory: allocated by the runtime, or caller memory that is page-locked while this object lives.
+/// Page-locks exactly the requested bytes, without rounding to a power of two.
 class pinned_buffer {
  public:
-  /// Errors: no bytes; what the runtime said.
+  /// Errors: 0 bytes; those of the runtime.
   static result<pinned_buffer> allocate(runtime& api, std::size_t bytes) noexcept {
     if (bytes == 0) return error{"0 bytes of page-locked memory, accepted: 1 or more"};
     void* memory = nullptr;
@@ -30,12 +30,13 @@ class pinned_buffer {
     made.taken_ = {api, memory};
     return made;
   }
-  /// Page-locks memory that the caller keeps, such as a mapped file; `read_only` where it may not be written.
-  /// Errors: no bytes; what the runtime said.
+  /// Page-locks memory that the caller keeps, such as a mapped file. `read_only`: the memory may not be written.
+  /// Errors: 0 bytes; those of the runtime.
   static result<pinned_buffer> lock(runtime& api, std::span<const std::byte> memory,
                                     bool read_only = false) noexcept {
     if (memory.empty()) return error{"0 bytes of page-locked memory, accepted: 1 or more"};
-    auto* const first = const_cast<std::byte*>(memory.data());  // the runtime's own signature
+    // The runtime's signature is not const
+    auto* const first = const_cast<std::byte*>(memory.data());
     if (const auto code = api.register_host(first, memory.size(), read_only);
         code != error_code::success)
       return refused(api, {code, "cudaHostRegister"}, memory.size());
@@ -58,23 +59,24 @@ class pinned_buffer {
   owned<void*, &runtime::unregister_host> locked_{};
 };
 
-/// Ranges within a budget. Outlives the backends that copy from it: they end their copies first, so no copy reads memory
-/// that was freed.
-/// Threads: compatible; `holds` may be called by many while nobody adds.
+/// Page-locked ranges within a budget. Must outlive the backends that copy from it: they finish their copies first,
+/// so no copy reads freed memory.
+/// Threads: compatible; many threads may call `holds` while none adds a range.
 class pinned_memory {
  public:
   /// Units: bytes that may be page-locked at one time.
   pinned_memory(runtime& api, std::uint64_t budget) noexcept : api_(api), budget_(budget) {}
 
-  /// New memory. Errors: the budget would be exceeded, or what the runtime said; nothing changed.
+  /// Allocates new memory. Errors: the budget would be exceeded; those of the runtime. On an error nothing has
+  /// changed.
   result<std::span<std::byte>> allocate(std::size_t bytes) {
     if (auto over = exceeds(bytes)) return *std::move(over);
     auto made = pinned_buffer::allocate(api_, bytes);
     if (!made) return made.error();
     return keep(*std::move(made));
   }
-  /// Page-locks memory that the caller keeps until this object ends. Page-lock a mapped file in one piece: ranges that
-  /// share a page are refused by the runtime. Errors: as allocate.
+  /// Page-locks memory that the caller keeps until this object ends. Page-lock a mapped file in one piece: the
+  /// runtime refuses ranges that share a page. Errors: those of allocate.
   validation lock(std::span<const std::byte> memory, bool read_only = false) {
     if (auto over = exceeds(memory.size())) return over;
     auto made = pinned_buffer::lock(api_, memory, read_only);
@@ -83,7 +85,7 @@ class pinned_memory {
     return std::nullopt;
   }
 
-  /// Whether all of it is page-locked here. Complexity: O(log ranges).
+  /// Returns whether the whole range is page-locked here. Complexity: O(log ranges).
   [[nodiscard]] bool holds(std::span<const std::byte> memory) const noexcept {
     const auto after = std::ranges::upper_bound(
         ranges_, memory.data(), {},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Threads that bring batches from pageable memory to a device, piece by piece through the staging ring.
+/// Threads that copy batches from pageable memory to a device, piece by piece through the staging ring.
 
 #include <algorithm>
 #include <condition_variable>
@@ -24,14 +24,14 @@
 
 namespace hotset::cuda {
 
-/// Counts what the CUDA runtime was asked to copy since construction, by path. Units: bytes.
+/// Bytes that the CUDA runtime was asked to copy since construction, by path.
 struct transfer_counts {
   std::uint64_t bytes_direct = 0;  ///< from page-locked memory
   std::uint64_t bytes_staged = 0;  ///< from pageable memory, through the staging ring
 };
 
-/// Demand goes before speculation at the border of every piece. What of a batch is page-locked takes no staging.
-/// A copy takes no piece before its slot's last reader is done, for one that waits in the ring would hold up the others.
+/// Demand overtakes speculation after every piece. Page-locked parts of a batch bypass staging. A copy takes no piece
+/// before the last reader of its slot is done: a copy that waits in the ring would block the others.
 /// Threads: safe. No allocation after construction.
 class staged_copies {
  public:
@@ -40,11 +40,11 @@ class staged_copies {
     std::size_t pieces = 0;
     std::size_t piece_bytes = 0;
     std::size_t threads = 0;
-    std::size_t most_copies = 0;  ///< waiting at one time
+    std::size_t most_copies = 0;  ///< most copies waiting at one time
   };
 
-  /// `pages`, `events` and `failures` outlive this object. Errors: sizes of 0; what the runtime said; the
-  /// system refuses a thread.
+  /// `pages`, `events` and `failures` must outlive this object. Errors: sizes of 0; those of the runtime; the system
+  /// refuses a thread.
   static result<std::unique_ptr<staged_copies>> create(runtime& api, const config& setup,
                                                        const pinned_memory& pages,
                                                        event_ring& events,
@@ -62,7 +62,7 @@ class staged_copies {
   }
   staged_copies(const staged_copies&) = delete;
   staged_copies& operator=(const staged_copies&) = delete;
-  /// Enqueues what was submitted, then ends the threads.
+  /// Enqueues all submitted copies, then joins the threads.
   ~staged_copies() {
     {
       const std::lock_guard lock(mutex_);
@@ -76,12 +76,12 @@ class staged_copies {
     const std::lock_guard lock(mutex_);
     return fits(copies);
   }
-  /// Pre: no more copies than `most_copies`; who waits is the only one to submit.
+  /// Pre: at most `most_copies` copies; only the waiting thread submits.
   void wait_for_room(std::size_t copies) noexcept {
     std::unique_lock lock(mutex_);
     room_.wait(lock, [&] { return fits(copies); });
   }
-  /// `t` is recorded on `stream` behind the last of the copies. `readers[i]`: what copy i has to wait for.
+  /// `t` is recorded on `stream` after the last copy. `readers[i]`: ticket that copy i waits for.
   /// Pre: has_room(copies.size()); copies not empty; the readers are recorded.
   void submit(ticket t, std::span<const copy_request> copies, std::span<const ticket> readers,
               stream_handle stream, urgency when) noexcept {
@@ -100,7 +100,7 @@ class staged_copies {
     const std::lock_guard lock(mutex_);
     if (const auto b = find(t); b != batches_.end()) b->when = urgency::now;
   }
-  /// Takes back a batch of which nothing was begun. Returns whether it was.
+  /// Cancels a batch if no part of it was begun. Returns whether it was cancelled.
   bool cancel(ticket t) noexcept {
     const std::lock_guard lock(mutex_);
     const auto b = find(t);
@@ -118,7 +118,7 @@ class staged_copies {
 
  private:
   struct waiting {
-    copy_request what{};  ///< what is left of it
+    copy_request what{};  ///< rest of the copy
     ticket after = no_ticket;
     ticket batch = no_ticket;
   };
@@ -126,7 +126,7 @@ class staged_copies {
     ticket id = no_ticket;
     stream_handle stream = nullptr;
     urgency when = urgency::now;
-    std::size_t pieces = 0;  ///< not yet enqueued
+    std::size_t pieces = 0;  ///< pieces not yet enqueued
     bool started = false;
   };
   struct piece {
@@ -153,7 +153,8 @@ class staged_copies {
     return copies <= copies_.capacity() - copies_.size() && batches_.size() < batches_.capacity();
   }
   void work() noexcept {
-    (void)failures_.note(api_.set_device(device_), "cudaSetDevice");  // a new thread's is 0
+    // a new thread starts on device 0
+    (void)failures_.note(api_.set_device(device_), "cudaSetDevice");
     std::unique_lock lock(mutex_);
     while (true) {
       const auto next = choose();
@@ -168,7 +169,7 @@ class staged_copies {
       }
     }
   }
-  /// The first demand copy whose slot is no longer read, else the first such speculative one, else none.
+  /// Returns the first demand copy whose slot is no longer read, else the first such speculative copy, else the end.
   iterator choose() noexcept {
     for (const auto when : {urgency::now, urgency::soon}) {
       const auto found = std::ranges::find_if(copies_, [&](const waiting& w) {
@@ -178,7 +179,7 @@ class staged_copies {
     }
     return copies_.end();
   }
-  /// One thread waits for a reader; the others stay free for what may come.
+  /// One thread waits for a reader; the others stay free for new copies.
   void watch(ticket reader, std::unique_lock<std::mutex>& lock) noexcept {
     watched_ = true;
     lock.unlock();
@@ -213,7 +214,7 @@ class staged_copies {
   static std::span<const std::byte> bytes_of(const copy_request& copy) noexcept {
     return {static_cast<const std::byte*>(copy.from), copy.bytes};
   }
-  /// The last piece's thread records the event: every copy of the batch stands in the stream by then.
+  /// The last piece's thread records the event: by then every copy of the batch is in the stream.
   void finish_piece(ticket t) noexcept {
     const auto b = find(t);
     if (--b->pieces != 0) return;

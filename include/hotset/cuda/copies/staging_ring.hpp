@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// A bounded ring of page-locked pieces through which pageable memory reaches a device.
+/// Bounded ring of page-locked pieces through which pageable memory is copied to a device.
 
 #include <cstddef>
 #include <memory>
@@ -18,10 +18,10 @@
 
 namespace hotset::cuda {
 
-/// A piece is written again only when the device has read it. Threads: safe.
+/// A piece is overwritten only after the device has read it. Threads: safe.
 class staging_ring {
  public:
-  /// Page-locks pieces * piece_bytes. Errors: sizes of 0; what the runtime said (nothing is left behind).
+  /// Page-locks pieces * piece_bytes. Errors: sizes of 0; those of the runtime (nothing is leaked).
   static result<std::unique_ptr<staging_ring>> create(runtime& api, int device, std::size_t pieces,
                                                       std::size_t piece_bytes) {
     if (pieces == 0 || piece_bytes == 0)
@@ -41,13 +41,13 @@ class staging_ring {
   }
   staging_ring(const staging_ring&) = delete;
   staging_ring& operator=(const staging_ring&) = delete;
-  /// Drains.
+  /// Waits until the device has read every piece.
   ~staging_ring() { drain(); }
 
   [[nodiscard]] std::size_t piece_bytes() const noexcept { return piece_bytes_; }
 
-  /// Puts bytes into the next piece and enqueues its copy to the device. Blocks while the device has yet to read what
-  /// the piece held before. Pre: from.size() <= piece_bytes().
+  /// Writes bytes into the next piece and enqueues its copy to the device. Blocks until the device has read the
+  /// piece's previous bytes. Pre: from.size() <= piece_bytes().
   bool copy(std::span<const std::byte> from, void* to, stream_handle stream,
             sticky_failure& failures) noexcept {
     auto& piece = next();
@@ -62,7 +62,7 @@ class staging_ring {
     piece.in_use = failures.note(api_.record_event(piece.read.get(), stream), "cudaEventRecord");
     return piece.in_use;
   }
-  /// Waits until the device has read every piece, or says that it cannot.
+  /// Waits until the device has read every piece or has failed.
   void drain() noexcept {
     for (auto& piece : pieces_) {
       const std::lock_guard busy(piece.mutex);
@@ -73,10 +73,10 @@ class staging_ring {
 
  private:
   struct ring_piece {
-    std::mutex mutex{};  ///< of who fills it
+    std::mutex mutex{};  ///< held while the piece is filled
     std::byte* memory = nullptr;
     owned_event read{};
-    bool in_use = false;  ///< `read` was recorded behind its last copy
+    bool in_use = false;  ///< `read` was recorded after its last copy
   };
 
   staging_ring(runtime& api, pinned_buffer memory, std::size_t piece_bytes)

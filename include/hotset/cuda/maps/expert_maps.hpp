@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The expert maps of an adapter_registry on a device, where the reroute kernel reads them.
+/// Device copy of an adapter_registry's expert maps, which the reroute kernel reads.
 
 #include <cstdint>
 #include <span>
@@ -16,12 +16,13 @@
 
 namespace hotset::cuda {
 
-/// Registry: has `map(layer)`, an expert_redirect of one shape in every layer, and `version()`.
-/// Addresses are stable for its life, so captured graphs may hold them. Threads: one at a time, that of the registry.
+/// `Registry` has `map(layer)`, an expert_redirect of equal shape in every layer, and `version()`.
+/// Addresses are stable for the object's life, so captured graphs may hold them. Threads: one at a time, the
+/// registry's.
 class expert_maps {
  public:
-  /// The rows hold -1 until `update`. `failures` outlives the maps. Pre: the registry has the layers.
-  /// Errors: more ids than geometry::max_keys; what the runtime said.
+  /// The rows hold -1 until `update`. `failures` must outlive the maps. Pre: the registry has `layers` layers.
+  /// Errors: more ids than geometry::max_keys; those of the runtime.
   template <class Registry>
   static result<expert_maps> create(runtime& api, const Registry& registry, std::int32_t layers,
                                     int device, sticky_failure& failures) {
@@ -33,19 +34,19 @@ class expert_maps {
     return expert_maps(*std::move(rows), {nullptr, map.adapters(), map.experts()}, layers);
   }
 
-  /// Kernels that are enqueued to `reader` from now on read the registry's maps of now. Call it before a step's first
-  /// launch; it does nothing while the version is the same. Errors: those of device_rows::update.
+  /// Kernels enqueued to `reader` after this call read the registry's current maps. Call it before a step's first
+  /// launch. It does nothing if the version is unchanged. Errors: those of device_rows::update.
   template <class Registry>
   error_code update(const Registry& registry, const stream& reader) noexcept {
     struct all_maps {
       const Registry& of;
       [[nodiscard]] std::span<const expert_id> row(layer_id l) const { return of.map(l).rows(); }
-      /// Version 0 is uploaded, too.
+      /// Plus 1, so that version 0 is uploaded too.
       [[nodiscard]] std::uint64_t row_version(layer_id) const { return of.version() + 1; }
     };
     return rows_.update(all_maps{registry}, layer_id{0}, layer_id{layers_}, reader);
   }
-  /// For reroute_arguments. Pre: 0 <= layer < layers.
+  /// Map of a layer for reroute_arguments. Pre: 0 <= layer < layers.
   [[nodiscard]] redirect_rows rows(layer_id layer) const noexcept {
     return {rows_.row(layer), shape_.adapters, shape_.experts};
   }
@@ -55,7 +56,7 @@ class expert_maps {
       : rows_(std::move(rows)), shape_(shape), layers_(layers) {}
 
   device_rows<expert_id> rows_;
-  redirect_rows shape_;  ///< of a layer, without rows
+  redirect_rows shape_;  ///< shape of a layer; its rows are null
   std::int32_t layers_;
 };
 

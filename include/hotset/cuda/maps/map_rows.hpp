@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Rows of ids on the device, such as those of a cache's slot map: what kernels look slots up in.
+/// Rows of ids on the device, such as a cache's slot map, in which kernels look up slots.
 
 #include <algorithm>
 #include <cstddef>
@@ -20,17 +20,18 @@
 
 namespace hotset::cuda {
 
-/// Shape: int32 [layers][experts]; -1 before the first update. The address stays, so graphs may hold it.
-/// No allocation after construction. Outlives the work that reads it.
+/// Shape: int32 [layers][experts]; -1 before the first update. The address is stable, so graphs may hold it.
+/// No allocation after construction. Must outlive the work that reads it.
 template <identifier Id>
 class device_rows {
  public:
   struct config {
     int device = 0;
-    std::size_t ring_rows = 0;  ///< that the device may be behind; 0: four for each layer
+    std::size_t ring_rows = 0;  ///< rows that the device may lag behind; 0: four for each layer
   };
 
-  /// `failures` outlives the rows. Errors: a shape that is none, a ring of fewer rows than layers, what the runtime said.
+  /// `failures` must outlive the rows. Errors: an invalid shape; a ring with fewer rows than layers; those of the
+  /// runtime.
   static result<device_rows> create(runtime& api, const geometry& shape, const config& setup,
                                     sticky_failure& failures) {
     if (auto bad = shape.validate()) return *std::move(bad);
@@ -56,16 +57,17 @@ class device_rows {
     if (memory_.get() != nullptr) events_.drain();
   }
 
-  /// Device memory. Shape: [experts]; the rows of further layers follow.
+  /// Device memory. Shape: [experts]; the rows of the next layers follow.
   [[nodiscard]] const Id* row(layer_id layer) const noexcept {
     return all_rows() + index_of(layer) * experts_;
   }
 
-  /// Enqueues one copy of the shortest run of rows of layers first..last-1 that holds all of those that changed since
-  /// they were uploaded last; nothing if none did. A visit needs its own layer's row; a whole captured step needs all.
-  /// `Source` has row(layer) and row_version(layer), as a slot_cache and a pager have. Blocks while the device is a whole
-  /// ring behind.
-  /// Errors: stream_capture_unsupported (call it before a capture is replayed, not inside); what the runtime said.
+  /// Uploads the rows of layers first..last-1 that changed since their last upload, in one copy: the shortest run
+  /// that holds them all. Does nothing if no row changed. A visit needs its own layer's row; a captured step needs
+  /// all rows. `Source` has row(layer) and row_version(layer), like slot_cache and pager. Blocks while the device
+  /// lags a whole ring behind.
+  /// Errors: stream_capture_unsupported (call it before a graph is replayed, not inside a capture); those of the
+  /// runtime.
   template <class Source>
   error_code update(const Source& source, layer_id first, layer_id last,
                     const stream& reader) noexcept {
@@ -90,7 +92,7 @@ class device_rows {
 
  private:
   struct upload_underway {
-    std::size_t first_row = 0;  ///< of the ring
+    std::size_t first_row = 0;  ///< position in the ring
     std::size_t rows = 0;
     ticket passed = no_ticket;
   };
@@ -125,7 +127,7 @@ class device_rows {
   [[nodiscard]] std::size_t ring_rows() const noexcept {
     return ring_.bytes().size() / (experts_ * sizeof(Id));
   }
-  /// Neighbouring rows of the ring that the device has read.
+  /// Takes adjacent rows of the ring that the device has read.
   Id* take_rows(std::size_t rows) noexcept {
     if (next_row_ + rows > ring_rows()) next_row_ = 0;
     const auto overlaps = [&](const upload_underway& u) {
@@ -144,7 +146,7 @@ class device_rows {
                             rows * experts_ * sizeof(Id)};
     if (!failures_.note(api_.copy(copy, reader.handle()), "cudaMemcpyAsync")) return false;
     const auto passed = events_.open();
-    // A place for each row, and take_rows has made room for one.
+    // The ring has a place for each row, and take_rows has freed one.
     HOTSET_ASSERT(passed != no_ticket);
     events_.record(passed, reader.handle());
     underway_.push_back({next_row_, rows, passed});
@@ -158,12 +160,12 @@ class device_rows {
   pinned_buffer ring_;
   event_ring events_;
   sticky_failure& failures_;
-  per_layer<std::uint64_t> uploaded_;      ///< [layers] version
+  per_layer<std::uint64_t> uploaded_;      ///< [layers] version of the last upload
   std::vector<upload_underway> underway_;  ///< oldest first
-  std::size_t next_row_ = 0;               ///< of the ring
+  std::size_t next_row_ = 0;               ///< position in the ring
   owned_memory memory_;
 };
-/// A slot map; -1 = absent.
+/// Slot map on the device; -1 = absent.
 using map_rows = device_rows<slot_id>;
 
 }  // namespace hotset::cuda

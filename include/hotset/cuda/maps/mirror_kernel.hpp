@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The device-side mirror: routed ids that never leave the device become slots and a list of absent experts there. Its
-/// rules, its host form and its launch.
+/// Device-side mirror: turns routed ids into slots and lists absent experts without leaving the device. Its rule, its
+/// host form and its launch.
 ///
-/// Rule: an id outside 0..experts-1 is ignored and counted; its slot is -1. Another's slot is the row's, -1 if absent.
-///   Absent experts are listed once each, in the order of their first appearance.
-/// The host and the device give the same bytes; the kernel is made of the steps below.
+/// Rule: an id outside 0..experts-1 is ignored and counted, and its slot is -1. Any other id gets the row's slot, -1
+///   if absent. Absent experts are listed once each, in order of first appearance.
+/// Host and device give the same bytes; the kernel consists of the steps below.
 
 #include <algorithm>
 #include <array>
@@ -23,14 +23,14 @@
 
 namespace hotset::cuda {
 
-/// Of one visit. A kernel writes it whole.
+/// Counts of one visit. A kernel writes the whole struct.
 struct mirror_counts {
   std::uint32_t missing = 0;  ///< length of the list of absent experts
   std::uint32_t ignored = 0;  ///< ids out of range
   friend constexpr bool operator==(const mirror_counts&, const mirror_counts&) = default;
 };
 
-/// The reference. Shape: ids and slots [tokens * top_k], row [experts], missing [min(ids, experts)] or more.
+/// Reference form. Shape: ids and slots [tokens * top_k], row [experts], missing [min(ids, experts)] or more.
 /// Pre: `unique` was made for `row.size()` experts. Complexity: O(ids).
 inline mirror_counts mirror_on_host(unique_ids& unique, id_view<expert_id> ids,
                                     std::span<const slot_id> row, std::span<slot_id> slots,
@@ -48,27 +48,27 @@ inline mirror_counts mirror_on_host(unique_ids& unique, id_view<expert_id> ids,
   return count;
 }
 
-/// The steps that the threads of one block take, each for one id; between two steps all threads meet.
+/// Steps of the threads of one block, each for one id. All threads synchronise between two steps.
 ///
 ///   first[e] = nowhere                                          for every expert e
 ///   found = look_up(ids[i]); slots[i] = found.slot;             for every place i
 ///     if (found.is_missing) first[ids[i]] = min(first[ids[i]], i)
 ///   in rounds of one id per thread: a thread whose is_first(i) holds writes its id
-///     behind those of the rounds, the warps and the lanes before it
+///     after the ids of earlier rounds, warps and lanes
 namespace mirror_step {
 
-/// The position of a thread that has nothing to write.
+/// Position of a thread that has nothing to write.
 inline constexpr std::uint32_t nowhere = 0xffffffffU;
 /// Threads of a warp.
 inline constexpr std::uint32_t warp_size = 32;
 
-/// What a routed id is.
+/// Result of a lookup.
 struct found {
   slot_id slot = no_slot;
   bool is_missing = false;  ///< an expert without a slot
-  bool is_ignored = false;  ///< no expert
+  bool is_ignored = false;  ///< not an expert
 };
-/// What the row says of a routed id.
+/// Looks a routed id up in the row.
 [[nodiscard]] HOTSET_HOST_DEVICE constexpr found look_up(expert_id id, const slot_id* row,
                                                          std::uint32_t experts) noexcept {
   if (static_cast<std::uint32_t>(id) >= experts) return {no_slot, false, true};
@@ -76,7 +76,7 @@ struct found {
   return number(slot) < 0 ? found{no_slot, true, false} : found{slot, false, false};
 }
 
-/// True if place `i` is where an absent expert appears first. Only absent experts have a `first`.
+/// Returns true if an absent expert appears first at place `i`. Only absent experts have a `first`.
 [[nodiscard]] HOTSET_HOST_DEVICE constexpr bool is_first(const expert_id* ids, std::uint32_t count,
                                                          std::uint32_t i,
                                                          const std::uint32_t* first,
@@ -86,12 +86,12 @@ struct found {
   return id < experts && first[id] == i;
 }
 
-/// Counts of the warps before one, and of all.
+/// Counts of the warps before one, and of all warps.
 struct sums {
-  std::uint32_t before = 0;  ///< of the warps before this one
+  std::uint32_t before = 0;  ///< sum over the earlier warps
   std::uint32_t all = 0;
 };
-/// Sums up what the warps counted. Shape: of_warp [warps].
+/// Adds up the counts of the warps. Shape: of_warp [warps].
 [[nodiscard]] HOTSET_HOST_DEVICE constexpr sums sum_warps(const std::uint32_t* of_warp,
                                                           std::uint32_t warps,
                                                           std::uint32_t warp) noexcept {
@@ -102,31 +102,32 @@ struct sums {
   }
   return s;
 }
-/// The lanes of a warp that come before `lane`.
+/// Mask of the warp's lanes before `lane`.
 [[nodiscard]] HOTSET_HOST_DEVICE constexpr std::uint32_t lanes_before(std::uint32_t lane) noexcept {
   return (1U << lane) - 1U;
 }
 
 }  // namespace mirror_step
 
-/// Of one layer. Bounds the block's shared memory at 32 KiB, which every device has.
+/// Most experts of a layer: the block's shared memory stays within 32 KiB, which every device has.
 inline constexpr std::int32_t mirror_most_experts = 8192;
-/// Of one visit, tokens * top_k. One block does it all, so a long visit is slow well before this.
+/// Most ids of a visit, tokens * top_k. One block does all the work, so visits are slow long before this limit.
 inline constexpr std::int64_t mirror_most_ids = std::int64_t{1} << 28;
 
-/// All pointers are the device's: device memory, or page-locked host memory that it can address.
+/// All pointers are device addresses: device memory, or page-locked host memory that the device can address.
 struct mirror_arguments {
   const expert_id* ids = nullptr;  ///< [count]
   std::int64_t count = 0;          ///< tokens * top_k
   const slot_id* row = nullptr;    ///< [experts], -1 = absent
   std::int32_t experts = 0;
   slot_id* slots = nullptr;  ///< [count]
-  /// [min(count, experts)]; what lies behind the list is not written.
+  /// [min(count, experts)]; entries after the list are not written.
   expert_id* missing = nullptr;
   mirror_counts* counts = nullptr;  ///< [1]
 };
 
-/// Returns invalid_value for shapes out of range, absent or misaligned arrays, and results that overlap anything.
+/// Returns invalid_value for shapes out of range, missing or misaligned arrays, and results that overlap another
+/// array.
 [[nodiscard]] inline error_code check(const mirror_arguments& a) noexcept {
   if (a.count < 0 || a.count > mirror_most_ids || a.experts < 1 || a.experts > mirror_most_experts)
     return error_code::invalid_value;
@@ -139,7 +140,7 @@ struct mirror_arguments {
   return device_range::are_usable(arrays, 2) ? error_code::success : error_code::invalid_value;
 }
 
-/// Threads of the one block: a multiple of a warp that has one for each id and expert, as far as a block goes.
+/// Threads of the block: one for each id and expert, in whole warps, up to the largest block.
 [[nodiscard]] constexpr std::uint32_t mirror_threads(std::int64_t count,
                                                      std::int32_t experts) noexcept {
   constexpr std::int64_t warp = mirror_step::warp_size;
@@ -148,9 +149,9 @@ struct mirror_arguments {
       std::min<std::int64_t>((wanted + warp - 1) / warp * warp, 1024));
 }
 
-/// Enqueues the mirror of one visit: one kernel of one block, no allocation; may be captured into a graph, where the
-/// pointers and the shape are frozen and the contents are read anew at each replay.
-/// Errors: those of check(), with nothing launched; what the runtime said of the launch.
+/// Enqueues the mirror of one visit: one kernel of one block, without allocation. It may be captured into a graph:
+/// pointers and shape are frozen, contents are read at each replay.
+/// Errors: those of check(), with nothing launched; those of the launch.
 error_code launch_mirror(const mirror_arguments& arguments, stream_handle stream) noexcept;
 
 }  // namespace hotset::cuda

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Batched rerouting on the device: one fused kernel.
+/// Batched rerouting on the device, in one fused kernel.
 
 #include <algorithm>
 #include <array>
@@ -15,7 +15,7 @@
 
 namespace hotset::cuda {
 
-/// The rule is that of adapters/reroute.hpp. All pointers are the device's.
+/// Applies the rule of adapters/reroute.hpp. All pointers are device addresses.
 struct reroute_arguments {
   redirect_rows map;                               ///< rows in device memory
   const expert_id* ids = nullptr;                  ///< [tokens * top_k]
@@ -23,16 +23,16 @@ struct reroute_arguments {
   std::int32_t tokens = 0;
   std::int32_t top_k = 0;
   expert_id* out = nullptr;          ///< [tokens * top_k]; may be `ids`
-  std::uint64_t* refused = nullptr;  ///< [1] if given: the ids out of range are added to it
+  std::uint64_t* refused = nullptr;  ///< [1] or null; grows by the number of ids out of range
 };
 
-/// Routed ids of the batch.
+/// Number of routed ids in the batch.
 [[nodiscard]] constexpr std::int64_t entries_of(const reroute_arguments& a) noexcept {
   return std::int64_t{a.tokens} * a.top_k;
 }
 
-/// Returns invalid_value for shapes out of range, absent or misaligned arrays, and results that overlap anything
-/// but `out`, which may be `ids`.
+/// Returns invalid_value for shapes out of range, missing or misaligned arrays, and results that overlap another
+/// array. Only `out` may be `ids`.
 [[nodiscard]] inline error_code check(const reroute_arguments& a) noexcept {
   constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
   if (a.tokens < 0 || a.top_k < 1 || entries_of(a) > most || a.map.adapters < 0 ||
@@ -49,8 +49,8 @@ struct reroute_arguments {
   return device_range::are_usable(arrays, 3) ? error_code::success : error_code::invalid_value;
 }
 
-/// Enqueues one kernel; nothing for no tokens. No allocation; may be captured into a graph.
-/// Errors: those of check(), with nothing launched; what the runtime said of the launch.
+/// Enqueues one kernel, or none if there are no tokens. No allocation; may be captured into a graph.
+/// Errors: those of check(), with nothing launched; those of the launch.
 error_code launch_reroute(const reroute_arguments& arguments, stream_handle stream) noexcept;
 
 }  // namespace hotset::cuda
