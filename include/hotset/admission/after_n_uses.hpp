@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Admits a key on its n-th miss, later if it was evicted a short while ago.
+/// Admits a key on its n-th miss, later if it was evicted recently.
 ///
-/// Rule: a key enters on its `uses`-th miss since it last left, or on its `after_eviction`-th while at most
-///       `window` steps have passed since then. A visit counts once. Entering sets the count to 0.
+/// Rule: a key is admitted on its `uses`-th miss since its last eviction. Within `window` steps of that eviction, it
+///   is admitted on its `after_eviction`-th miss instead. A visit counts once. Admission sets the count to 0.
 /// Source: none; common practice against thrash.
 /// Deviations: none.
-/// Exact: yes where the miss policy serves a refused key exactly.
+/// Exact: yes, if the miss policy serves a refused key exactly.
 /// Cost: O(1) per miss and per use. Memory: 16 bytes per key.
 
 #include <cstddef>
@@ -58,7 +58,7 @@ class after_n_uses {
     }
   }
   void on_use(const expert_use& a, bool hit, bool admitted) noexcept {
-    // No branches: what misses and what is admitted are unpredictable.
+    // Branch-free: misses and admissions are unpredictable.
     auto& misses = keys_[a.key].misses;
     const auto missed = misses + (a.repeated ? 0U : 1U);
     const auto refused = missed * (admitted ? 0U : 1U);
@@ -74,7 +74,7 @@ class after_n_uses {
  private:
   struct record {
     std::uint64_t misses = 0;
-    step_id wary_until = 0;  ///< the step from which `uses` misses are enough again
+    step_id wary_until = 0;  ///< first step in which `uses` misses are enough again
   };
 
   config options_;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Admits at most so many misses per visit, those of the keys used most recently.
+/// Admits a limited number of misses per visit: those of the most recently used keys.
 ///
-/// Rule: of a visit's misses the `fills_per_visit` whose last use is latest enter; keys never used come
-///       last, ties go to the earlier in routed order. Token groups of one visit share the allowance.
-/// Source: none; a cap on the bytes that one visit can put on the link.
+/// Rule: a visit admits `fills_per_visit` misses, those whose last use is latest. Keys never used come last; ties go
+///   to the earlier key in routed order. Token groups of one visit share the limit.
+/// Source: none; limits the bytes that one visit puts on the link.
 /// Deviations: none.
-/// Exact: yes where the miss policy serves a refused key exactly.
-/// Cost: O(m n) for n misses and an allowance of m; O(1) per use. Memory: 8 bytes per key.
+/// Exact: yes, if the miss policy serves a refused key exactly.
+/// Cost: O(m n) for n misses and a limit of m; O(1) per use. Memory: 8 bytes per key.
 
 #include <algorithm>
 #include <cstddef>
@@ -29,7 +29,8 @@ class budgeted {
     static config read(From& from) {
       return {from.number("fills_per_visit", config{}.fills_per_visit)};
     }
-    [[nodiscard]] validation validate() const { return std::nullopt; }  // 0: nothing enters
+    // 0 is valid: admits nothing
+    [[nodiscard]] validation validate() const { return std::nullopt; }
   };
   static constexpr std::string_view name = "budgeted";
   static constexpr admission_traits traits{.admits_all = false};
@@ -74,7 +75,7 @@ class budgeted {
 
   std::uint64_t allowance_;
   std::uint64_t clock_ = 0;
-  per_key<std::uint64_t> last_use_;  // [key] position, 0: never
+  per_key<std::uint64_t> last_use_;  // [key] clock at the last use, 0: never
   step_id step_ = 0;                 // the visit that spent_ belongs to
   std::uint64_t ordinal_ = 0;
   layer_id layer_ = before_layers;

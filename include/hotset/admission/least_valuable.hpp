@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Lets a visit's least valuable misses pass by where every expert that would leave for them is worth more.
+/// Refuses a visit's least valuable misses if every expert that they would evict is worth more.
 ///
-/// Rule: values are those of `similar_steps`, the visit itself included. Of m misses, f of which find free slots, m - f residents would
-///       leave, the least valuable of the pool. While the least valuable miss that is left is worth less than the most
-///       valuable of those, it takes no slot and that one stays; at most `streams` misses of a visit.
-/// Source: ours; the bypass of a cache that may refuse what it serves.
-/// Deviations: victims are those by value, whatever the eviction policy would choose; a prefetched expert counts as resident from
-///       its first use on; with several precisions, the pools of the highest.
-/// Exact: yes where the miss policy serves a refused key exactly: in place on the host, or through a transient slot of the engine,
-///       `streams` of which serve all layers.
-/// Cost: that of `similar_steps`; a visit that misses O(m E). Memory: that of `similar_steps`, and 24 bytes a key.
+/// Rule: values are those of `similar_steps`, the visit itself included. If f of m misses find free slots, the others
+///   would evict the m - f least valuable residents of the pool. While the least valuable remaining miss is worth
+///   less than the most valuable of those residents, the miss takes no slot and that resident stays. At most
+///   `streams` misses of a visit are refused.
+/// Source: ours; a bypass rule of caches that may serve a key without storing it.
+/// Deviations: victims are chosen by value, whatever the eviction policy would choose. A prefetched expert counts as
+///   resident from its first use on. With several precisions, the pools of the highest count.
+/// Exact: yes, if the miss policy serves a refused key exactly: on the host, or through the engine's transient slots.
+///   `streams` such slots serve all layers.
+/// Cost: that of `similar_steps`, plus O(m E) for a visit that misses. Memory: that of `similar_steps`, plus 24 bytes
+///   per key.
 
 #include <algorithm>
 #include <cstddef>
@@ -28,11 +30,11 @@ namespace hotset {
 class least_valuable {
  public:
   struct config {
-    std::int32_t streams = 1;  ///< misses of a visit that may pass by
-    /// Tokens that are remembered; 0: rates alone.
+    std::int32_t streams = 1;  ///< most misses of a visit that may be refused
+    /// Remembered tokens; 0: values use rates alone.
     std::int32_t rows = routing_history::config{}.rows;
     std::int32_t sequences = routing_history::config{}.sequences;
-    history_source from{};  ///< what it starts from; none: nothing
+    history_source from{};  ///< history to start from; none: empty
 
     /// Parameters by name, as in `least_valuable:streams=2:rows=1024`.
     template <class From>
@@ -47,7 +49,7 @@ class least_valuable {
         return refusal("least_valuable streams = ", streams, ", accepted: 1 or more");
       return values().validate();
     }
-    /// Checks also that the history it starts from belongs to this shape.
+    /// Also checks that the history to start from has this shape.
     [[nodiscard]] validation validate(const geometry& shape) const {
       if (auto bad = validate()) return bad;
       return from.validate(shape);
@@ -109,7 +111,7 @@ class least_valuable {
   [[nodiscard]] std::size_t index(expert_key key) const noexcept {
     return index_of(key.layer) * experts_ + index_of(key.expert);
   }
-  /// The keys that would leave, as numbers, the least valuable first; none of the visit's own.
+  /// Returns the keys that would be evicted, as slot numbers, least valuable first; none of the visit's own.
   [[nodiscard]] std::span<const slot_id> find_victims(const visit_context& context,
                                                       std::size_t count) const noexcept {
     const auto own = [&](expert_id e) { return static_cast<slot_id>(index({context.layer, e})); };
@@ -120,7 +122,7 @@ class least_valuable {
     for (const auto e : values_.staged_experts()) others_.set(own(e));
     return std::span<const slot_id>(victims_).first(found);
   }
-  /// The least valuable admitted miss; the last in routed order of equals. Pre: there is one.
+  /// Returns the least valuable admitted miss; among equals the last in routed order. Pre: a miss is admitted.
   [[nodiscard]] std::size_t least_of(std::span<const expert_use> misses,
                                      std::span<const std::uint8_t> admitted) const noexcept {
     const auto values = values_.values();
@@ -146,10 +148,10 @@ class least_valuable {
 
   std::size_t experts_;
   std::size_t streams_;
-  // admit changes nothing that another call can see: it fills in values, and chooses in scratch.
+  // admit has no visible effect: it computes values and uses scratch.
   mutable next_use_values values_;
   mutable valued_residents residents_;  ///< keys in place of slots
-  mutable slot_mask others_;            ///< [key] all but the visit's own
+  mutable slot_mask others_;            ///< [key] all except the visit's own
   mutable std::vector<slot_id> victims_;
   std::vector<std::uint8_t> held_;  ///< [key] 1: has a slot
 };

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Evicts the expert that the running request has activated least, as a share of its layer.
+/// Evicts the expert with the smallest share of its layer's activations in the running request.
 ///
-/// Rule: order by ratio(e), then recency position: of the ids that a request was routed to in e's layer, the share that
-///       were e; the mean over the requests whose tokens the visit has. A request's counts begin at 0, and 0 of 0 is 0:
-///       where nothing is known recency decides. A visit counts from its commit on.
+/// Rule: order by ratio(e), then recency position. ratio(e) is e's share of the ids that a request was routed to in
+///   e's layer, averaged over the requests in the visit. A request's counts begin at 0, and 0 / 0 is 0, so that
+///   recency decides while nothing is known. A visit counts from its commit on.
 /// Source: MoE-Infinity, the system as fMoE describes it; its public code evicts by LFU.
-/// Deviations: of more requests than `requests` the least recently used one is forgotten and begins anew. A policy
-///       hears of no request's end: one that comes back under its number goes on. The mean is over requests, not over
-///       tokens.
+/// Deviations: counts are kept for `requests` requests; the least recently used request is forgotten and begins anew.
+///   A policy is not notified when a request ends: if its number comes back, its counts go on. The mean is over
+///   requests, not over tokens.
 /// Exact: yes (never changes what is computed).
-/// Cost: O(ids) per visit, O(keys) where a request takes another's place; a choice O(R requests of the visit) for
-///       each layer that was visited since the last one, for all where the visit is of other requests, and a victim
-///       O(R + L), R the residents of a layer. Memory: 8 bytes x requests x keys.
+/// Cost: O(ids) per visit, O(keys) if a request takes another's place. A choice costs O(R requests of the visit) for
+///   each layer visited since the last choice, or for all layers if the visit is of other requests. A victim costs
+///   O(R + L). R is the residents of a layer. Memory: 8 bytes x requests x keys.
 
 #include <algorithm>
 #include <cstddef>
@@ -31,11 +31,11 @@
 
 namespace hotset {
 
-/// A visit of no sequence is one of request 0.
+/// A visit without sequences belongs to request 0.
 class activation_ratio {
  public:
   struct config {
-    std::int32_t requests = 32;  ///< whose counts are kept
+    std::int32_t requests = 32;  ///< requests whose counts are kept
 
     /// Parameters by name, as in `activation_ratio:requests=64`.
     template <class From>
@@ -48,10 +48,10 @@ class activation_ratio {
                      std::to_string(live_sequences::most_rows)};
       return std::nullopt;
     }
-    /// Also refuses a shape whose counts would not fit.
+    /// Also refuses a shape whose counts exceed most_bytes.
     [[nodiscard]] validation validate(const geometry& shape) const {
       if (auto bad = validate()) return bad;
-      // No product wraps: keys are at most 2^28, layers no more than that, requests 2^12.
+      // No product wraps: keys are at most 2^28, layers at most as many, requests at most 2^12.
       const auto of_request =
           8 * (static_cast<std::uint64_t>(shape.keys()) + static_cast<std::uint64_t>(shape.layers));
       const auto bytes = static_cast<std::uint64_t>(requests) * of_request;
@@ -65,10 +65,10 @@ class activation_ratio {
   };
   static constexpr std::string_view name = "activation_ratio";
   static constexpr eviction_traits traits{.hears_routes = true};
-  /// Bytes of the counts of all requests, at most.
+  /// Most bytes for the counts of all requests.
   static constexpr std::uint64_t most_bytes = std::uint64_t{1} << 34U;
 
-  /// Pre: options.validate(layout.shape()) has no reason to refuse.
+  /// Pre: options.validate(layout.shape()) returns no error.
   activation_ratio(const pool_layout& layout, const config& options)
       : tokens_(layout.shape()),
         layers_(layout.shape().layer_count()),
@@ -85,7 +85,8 @@ class activation_ratio {
     planned_of_.reserve(most_tokens);
   }
 
-  /// Kept until the visit takes place: its victims are chosen by what was before it. Whose it is counts at once.
+  /// Kept until the visit is committed, because its victims depend on earlier visits only. Its requests take effect
+  /// at once.
   void on_routed(const routing_view& view) noexcept {
     planned_ids_.clear();
     planned_of_.clear();
@@ -122,8 +123,8 @@ class activation_ratio {
   struct scores {
     const activation_ratio& of;
 
-    /// Writes sums, which order as the means do: the number of requests is the same for all. Adds in the order of the
-    /// requests.
+    /// Writes sums instead of means: the order is the same, because all have the same number of requests. Adds in the
+    /// order of the requests.
     void write(const layer_residents& residents, std::span<double> to) const noexcept {
       std::ranges::fill(to, 0.0);
       for (const auto row : of.asking_) {
@@ -140,7 +141,7 @@ class activation_ratio {
   [[nodiscard]] std::size_t place(std::size_t row, layer_id layer) const noexcept {
     return row * layers_ + index_of(layer);
   }
-  /// A request without a row has activated nothing.
+  /// Skips a request without a row: it has activated nothing.
   void ask_for(std::size_t row) noexcept {
     if (row != live_sequences::none && std::ranges::find(asking_, row) == asking_.end())
       asking_.push_back(row);
@@ -157,7 +158,7 @@ class activation_ratio {
     }
     residents_.rescore(layer);
     planned_ids_.clear();
-    planned_of_.clear();  // a later group of the visit brings nothing new
+    planned_of_.clear();  // later groups of the visit add nothing
   }
   void count(std::size_t row, layer_id layer, id_view<expert_id> ids) noexcept {
     const auto at = place(row, layer);
@@ -179,10 +180,10 @@ class activation_ratio {
   std::size_t top_k_;
   live_sequences live_;
   std::vector<std::uint64_t> counts_;    // [requests, layers, experts]
-  std::vector<std::uint64_t> totals_;    // [requests, layers] sums of them
-  std::vector<std::size_t> asking_;      // rows of the last visit's requests, by their first token
-  std::vector<std::size_t> scored_for_;  // rows that scores are of, in that order
-  std::vector<expert_id> planned_ids_;   // of the visit that is planned: [tokens, top_k]
+  std::vector<std::uint64_t> totals_;    // [requests, layers] sums of counts_
+  std::vector<std::size_t> asking_;      // rows of the last visit's requests, by first token
+  std::vector<std::size_t> scored_for_;  // rows that the scores are computed from, in that order
+  std::vector<expert_id> planned_ids_;   // [tokens, top_k] of the planned visit
   std::vector<sequence_id> planned_of_;  // [tokens]
   layer_tournament residents_;
 };

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Evicts the slot whose key is used again furthest in the future: the offline optimum to compare with.
+/// Evicts the slot whose key is used again furthest in the future: the offline optimum for comparisons.
 ///
-/// Rule: order by the next visit that uses the key after the running one, furthest first, never first of
-///       all; then recency position. Admission is forced: every miss that is fetched takes a slot.
+/// Rule: order by the key's next visit after the running one, furthest first; keys never used again come before all
+///   others. Then recency position. Admission is forced: every fetched miss takes a slot.
 /// Source: Belady 1966; event-atomic form as in WiSP.
 /// Deviations: none. With token groups, a group is an event: the future is built from groups.
 /// Exact: yes (never changes what is computed). Offline: needs the trace beforehand.
-/// Cost: O(1) per hit and fill; a victim costs O(1) plus the ineligible slots passed over, those that
-///       share its next visit, and 1 / 4096 of the uses of the pool between them. Memory: a use_order, and a bit per
-///       use.
+/// Cost: O(1) per hit and fill. A victim costs O(1), plus the skipped ineligible slots, the slots with the same next
+///   visit, and 1 / 4096 of the pool's uses between them. Memory: a use_order, and one bit per use.
 
 #include <algorithm>
 #include <cstddef>
@@ -34,7 +33,7 @@ class belady {
  public:
   struct config {
     std::shared_ptr<const future_uses> future{};
-    /// Numbers of the same future's uses. None: they are numbered for this policy alone.
+    /// Numbering of this future's uses that policies share. None: this policy numbers them itself.
     shared_use_orders numbered{};
     template <class From>
     static config read(From&, const policy_knowledge& known) {
@@ -44,7 +43,7 @@ class belady {
       if (!future) return error{"belady future = none, accepted: the uses of the trace to come"};
       return std::nullopt;
     }
-    /// Also refuses a future of another shape.
+    /// Also refuses a future with another shape.
     [[nodiscard]] validation validate(const geometry& shape) const {
       if (auto bad = validate()) return bad;
       if (future->keys() != shape.keys())
@@ -117,7 +116,7 @@ class belady {
         use = following;
         continue;
       }
-      // All that wait for the same visit, in order of recency.
+      // Several slots wait for the same visit: order them by recency.
       const auto first = use;
       std::size_t ties = 0;
       for (; same_visit(first, use, pool.end); use = waiting_.next(use + 1, pool.end)) {
@@ -137,18 +136,18 @@ class belady {
 
   struct resident {
     std::uint64_t position = 0;
-    std::uint32_t use = none;  // the next one
+    std::uint32_t use = none;  // next use
   };
   struct tie {
     std::uint64_t position = 0;
     slot_id slot = no_slot;
   };
-  /// Uses of a pool, of which the furthest has the lowest number.
+  /// Uses of a pool; the furthest has the lowest number.
   struct range {
-    std::size_t furthest = 0;  // none before it is waited for
+    std::size_t furthest = 0;  // no resident waits for an earlier number
     std::size_t end = 0;
   };
-  /// A future of another shape is refused by validate(); without one no key is ever used again.
+  /// validate() refuses a future with another shape. Without a future no key is used again.
   static std::shared_ptr<const use_order> number(const pool_layout& layout, const config& options) {
     if (!options.future || options.future->keys() != layout.shape().keys())
       return std::make_shared<const use_order>();
@@ -159,14 +158,15 @@ class belady {
     return index_of(key.layer) * experts_ + index_of(key.expert);
   }
 
-  /// True if a use and one behind it are of one visit. Most stand too far apart to look.
+  /// Returns true if a use and a later number are of one visit. The distance is checked first: most are too far
+  /// apart.
   [[nodiscard]] bool same_visit(std::size_t use, std::size_t other,
                                 std::size_t end) const noexcept {
     return other - use < widest_ && other != end && ordinals_[other] == ordinals_[use];
   }
-  /// The first use of a key after a visit, from one that is not too late on.
+  /// Returns the first use of a key after a visit. The search starts at `use`, which must not be later than that.
   [[nodiscard]] std::uint32_t after(std::uint32_t use, std::uint64_t ordinal) const noexcept {
-    // The rule: the visit uses the key, and its ordinal need not be compared with the following one's.
+    // Common case: the visit uses the key, so the next use needs no comparison.
     if (use != none && ordinals_[use] == ordinal) return following_[use];
     while (use != none && ordinals_[use] <= ordinal) use = following_[use];
     return use;
@@ -192,7 +192,7 @@ class belady {
   void wait(pool_id pool, slot_id slot, std::uint32_t use) noexcept {
     if (use == none) return never_.push_back(index_of(pool), slot);
     waiting_.set(use);
-    fetch_soon(&keys_[use]);  // far away, and read when this is a victim
+    fetch_soon(&keys_[use]);  // far away in memory, and read when this is a victim
     auto& furthest = pools_[pool].furthest;
     furthest = std::min(furthest, std::size_t{use});
   }
@@ -200,14 +200,14 @@ class belady {
   std::size_t experts_;
   std::uint64_t clock_ = 0;
   std::shared_ptr<const use_order> numbered_;
-  const std::uint32_t* ordinals_;        // [use] its visit; of numbered_, as the next two are
-  const std::uint32_t* following_;       // [use] the next one of the same key, or none
-  const std::uint32_t* keys_;            // [use]
-  std::size_t widest_;                   // visit: so many uses
-  std::vector<std::uint32_t> upcoming_;  // [key] use, out of date while the key is resident
-  std::vector<slot_id> slot_of_;         // [key] of those resident
+  const std::uint32_t* ordinals_;   // [use] its visit; points into numbered_, like the next two
+  const std::uint32_t* following_;  // [use] next use of the same key, or none
+  const std::uint32_t* keys_;       // [use]
+  std::size_t widest_;              // most uses of one visit
+  std::vector<std::uint32_t> upcoming_;  // [key] next use; stale while the key is resident
+  std::vector<slot_id> slot_of_;         // [key] slot of a resident key
   per_slot<resident> residents_;         // [slot]
-  recency_list never_;                   // residents without a use to come, one list per pool
+  recency_list never_;                   // residents that are never used again, one list per pool
   std::vector<tie> tied_;
   sparse_bits waiting_;  // uses that a resident waits for
   per_pool<range> pools_;

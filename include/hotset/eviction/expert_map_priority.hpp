@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Evicts the expert whose expected probability times its uses is smallest.
+/// Evicts the expert with the smallest product of expected probability and uses.
 ///
-/// Rule: order by p(e) * freq(e), then recency position: fMoE evicts the greatest 1 / (p * freq). freq counts the
-///       visits that used the key in its whole history; a prefetch does not count. p is 1 / E for all when a request
-///       starts; each forecast of a layer overwrites that layer's, with the greatest over its tokens.
+/// Rule: order by p(e) * freq(e), then recency position; fMoE evicts the greatest 1 / (p * freq). freq counts the
+///   visits that used the key in its whole history; prefetches do not count. p is 1 / E for all experts when a
+///   request starts. Each forecast overwrites its layer's p with the greatest value over its tokens.
 /// Source: fMoE, cache management.
-/// Deviations: the product is a double; one public revision truncates it to an integer, so that the order is arbitrary.
-///       `freq=resident` counts since the fill, as revisions did. With one-hot maps most p are 0: recency decides.
-///       A request starts where a step's sequences were none of the step before's.
+/// Deviations: the product is a double; one public revision truncates it to an integer, so that the order is
+///   arbitrary. `freq=resident` counts since the fill, as revisions did. With one-hot maps most p are 0, and recency
+///   decides. A request starts in a step that shares no sequence with the step before.
 /// Exact: yes (never changes what is computed).
-/// Cost: O(1) per hit and fill; a forecast O(tokens E) per layer; a choice O(R) for each layer that was used or
-///       forecast since the last one, and a victim O(R + L), R the residents of a layer.
+/// Cost: O(1) per hit and fill; a forecast O(tokens E) per layer. A choice costs O(R) for each layer used or forecast
+///   since the last choice; a victim costs O(R + L). R is the residents of a layer.
 
 #include <algorithm>
 #include <cstddef>
@@ -29,7 +29,7 @@
 
 namespace hotset {
 
-/// The uses that expert_map_priority counts.
+/// Uses that expert_map_priority counts.
 enum class use_history : std::uint8_t { whole, resident };
 
 class expert_map_priority {

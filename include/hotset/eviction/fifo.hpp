@@ -2,11 +2,11 @@
 #pragma once
 /// Evicts the slot that was filled longest ago.
 ///
-/// Rule: order by arrival; a use changes nothing. A speculative fill arrives when it is decided.
+/// Rule: order by arrival; uses change nothing. A speculative fill arrives when it is decided.
 /// Source: textbook baseline.
 /// Deviations: none.
 /// Exact: yes (never changes what is computed).
-/// Cost: nothing per hit, O(1) per fill; a victim costs O(1) plus the ineligible slots passed over.
+/// Cost: nothing per hit, O(1) per fill; a victim costs O(1) plus skipped ineligible slots.
 
 #include <cstddef>
 #include <span>

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Evicts a slot of the layer whose turn is furthest away.
+/// Evicts a slot of the layer that runs again last.
 ///
-/// Rule: order by the distance (l - l_now - 1) mod L of the key's layer, furthest first: the layer being
-///       executed has L - 1, the next layer 0. Then recency position.
+/// Rule: order by the distance (l - l_now - 1) mod L of the key's layer, furthest first: the running layer has L - 1,
+///   the next layer 0. Then recency position.
 /// Source: FLD in SpecMD appendix B, from HOBBIT.
 /// Deviations: none.
 /// Exact: yes (never changes what is computed).
-/// Cost: O(1) per hit and fill; a victim costs O(1) plus the ineligible slots passed over.
+/// Cost: O(1) per hit and fill; a victim costs O(1) plus skipped ineligible slots.
 
 #include <cstddef>
 #include <span>
@@ -60,7 +60,7 @@ class furthest_layer {
       count += order_.select(list, eligible, out.subspan(count));
       return count < out.size();
     };
-    // Descending distance is descending layer from the running one, then from the last one down.
+    // Descending distance: the layers from the running one down, then from the last one down.
     const auto done = first + layers_until(context.layer);
     used_.each_down(first, done, take);
     if (count < out.size()) used_.each_down(done, first + layers_, take);

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Evicts the slot whose key has gathered the lowest gate score.
+/// Evicts the slot whose key has accumulated the lowest gate score.
 ///
-/// Rule: order by the accumulated score, then recency position. A use adds the sum of the gate weights
-///       that the visit's tokens give the key, in routed order, in double; kept when evicted.
-///       `ema`: score <- decay * score + (1 - decay) * sum, at the uses of the key only.
+/// Rule: order by the accumulated score, then recency position. A use adds the sum of the gate weights that the
+///   visit's tokens give the key, in routed order, in double. A score survives eviction. `ema`: score <- decay *
+///   score + (1 - decay) * sum, at uses of the key only.
 /// Source: Zhu et al., as described in SpecMD.
-/// Deviations: the paper does not say what becomes of a score at eviction; here it is kept.
+/// Deviations: the paper does not say what happens to a score at eviction; here it is kept.
 /// Exact: yes (never changes what is computed).
-/// Cost: O(1) per hit and fill; a victim costs O(1) plus the ineligible slots passed over and a sort of
-///       the slots whose scores share the leading bits.
+/// Cost: O(1) per hit and fill; a victim costs O(1), plus skipped ineligible slots and a sort of the slots whose
+///   scores share the leading bits.
 
 #include <cstddef>
 #include <cstdint>
@@ -25,14 +25,14 @@
 
 namespace hotset {
 
-/// The way in which gate_score gathers weights.
+/// How gate_score accumulates weights.
 enum class gate_accumulate : std::uint8_t { sum, ema };
 
 class gate_score {
  public:
   struct config {
     gate_accumulate accumulate = gate_accumulate::sum;
-    double decay = 0.9;  ///< of `ema`
+    double decay = 0.9;  ///< `ema` only
     /// Parameters by name, as in `gate_score:accumulate=ema:decay=0.9`.
     template <class From>
     static config read(From& from) {
@@ -87,7 +87,7 @@ class gate_score {
   }
 
  private:
-  /// A later token group adds its weights to the same visit: the score decays once per visit.
+  /// A later token group of a visit adds its weights without decay: a score decays once per visit.
   [[nodiscard]] double used(double score, double weight, bool repeated) const noexcept {
     return (repeated ? score : keep_ * score) + gain_ * weight;
   }
@@ -107,7 +107,7 @@ class gate_score {
   double keep_;
   double gain_;
   std::uint64_t clock_ = 0;
-  per_key<double> past_;               // [key] score, out of date while the key is resident
+  per_key<double> past_;               // [key] score; stale while the key is resident
   bucket_order<score_buckets> order_;  // a resident key's score is its rank, as ordered bits
 };
 

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Evicts the expert that was least used of late and is least expected.
+/// Evicts the expert with the lowest mix of recent use and expected use.
 ///
-/// Rule: order by s(e) = alpha * h(e) + (1 - alpha) * p(e), then recency position. h is the hotness u(e) of e over
-///       the sum of its layer's residents (0 where that is 0); p the mean over tokens of what the last forecast of
-///       this step gave e; a layer without one: alpha = 1.
+/// Rule: order by s(e) = alpha * h(e) + (1 - alpha) * p(e), then recency position. h is the hotness u(e) divided by
+///   the sum over the layer's residents (0 if that is 0). p is the mean over tokens of this step's last forecast for
+///   e. A layer without a forecast has alpha = 1.
 /// Source: ActiveEvict 3.2, equations 8 to 13.
-/// Deviations: equation 13 mixes the hotness of one layer with the prediction of the next; here both are of the layer
-///       whose residents are ranked. Equation 12's T is read as the visit's tokens. In a pool of several layers each
-///       expert counts as in its own; the paper's pools are of one layer. gamma = 0 is LRU by token; alpha = 1 is not.
+/// Deviations: equation 13 mixes the hotness of one layer with the prediction of the next; here both belong to the
+///   layer whose residents are ranked. Equation 12's T is read as the visit's tokens. In a pool of several layers
+///   each expert counts as in its own layer; the paper's pools have one layer. gamma = 0 is LRU by token; alpha = 1
+///   is not.
 /// Exact: yes (never changes what is computed).
-/// Cost: O(K) per visit; a choice O(R) for each layer that has changed and a victim O(R + L), R the residents of a
-///       layer. Scores are compared by estimates; where these do not tell two apart, O(window K + E) for the layers
-///       of the two.
+/// Cost: O(K) per visit. A choice costs O(R) for each changed layer; a victim costs O(R + L). R is the residents of a
+///   layer. Scores are compared by estimates. If estimates cannot separate two scores, their two layers cost O(window
+///   K + E).
 
 #include <algorithm>
 #include <cmath>
@@ -36,7 +37,7 @@ namespace hotset {
 class importance {
  public:
   struct config {
-    double alpha = 0.6;  ///< of the past; the rest is the forecast's
+    double alpha = 0.6;  ///< weight of past use; the forecast has the rest
     double gamma = hotness::config{}.gamma;
     std::int32_t window = hotness::config{}.window;
 
@@ -69,10 +70,10 @@ class importance {
         counts_once_(layout.precisions() == 1),
         error_(std::min(8.0 * heat_.estimate_error(), worst_error)) {
     pending_.reserve(layout.shape().ids_per_visit());
-    if (error_ == worst_error) beside_share_ = 1.0;  // any score may be the least
+    if (error_ == worst_error) beside_share_ = 1.0;  // any score may be the lowest
   }
 
-  /// Kept until the visit takes place: its victims are chosen by what was before it.
+  /// Kept until the visit is committed, because its victims depend on earlier visits only.
   void on_routed(const routing_view& view) noexcept {
     pending_.clear();
     if (view.layer < 0 || view.chosen().size() > pending_.capacity()) return;
@@ -125,7 +126,7 @@ class importance {
   static constexpr double unknown = -1.0;
   static constexpr double worst_error = std::numeric_limits<double>::max() / 4;
 
-  /// Estimates of the step's scores.
+  /// Estimates of this step's scores.
   struct scores {
     importance& of;
 
@@ -145,8 +146,8 @@ class importance {
       const auto all = of.orders_by_heat(layer) ? sum_of(written) : 1.0;
       return all > 0.0 ? 1.0 / all : 1.0;
     }
-    /// Two scores may be off, each by the errors of its heat and of the sum. A share is at most 1: what is added to
-    /// it is at most the score and 1 together.
+    /// Two compared scores may both be off, by the errors of their heat and of the sum. A share is at most 1, so the
+    /// added term is at most the score plus 1.
     [[nodiscard]] double bound(double least) const noexcept {
       return std::min(least + of.error_ * (std::abs(least) + of.beside_share_),
                       std::numeric_limits<double>::max());
@@ -158,14 +159,14 @@ class importance {
     }
   };
 
-  /// Counts the tokens that `on_routed` kept. The first group of a visit counts all of them.
+  /// Counts the tokens kept by `on_routed`. The first group of a visit counts all of them.
   void observe(layer_id layer) noexcept {
     heat_.observe(layer, pending_);
     resident_heat_[layer] = unknown;
     residents_.rescore(layer);
     pending_.clear();
   }
-  /// Scores are those of this step: the forecasts of another one say nothing, and come back where it does.
+  /// Scores belong to a step. A layer is rescored if its forecast stops applying, or applies again.
   void enter(step_id step) noexcept {
     if (step == step_) return;
     for (const auto layer : forecast_of_.ids())
@@ -182,12 +183,12 @@ class importance {
     resident_heat_[key.layer] = unknown;
     orders_by_heat(key.layer) ? residents_.rescale(key.layer) : residents_.rescore(key.layer);
   }
-  /// The layer's scores are heat times a factor, 1 over the sum of what is written. Not of an expert at several
-  /// precisions: it is no resident any more when one of them has left.
+  /// Returns whether the layer's scores are heat times one factor, 1 over the sum of what is written. Not with
+  /// several precisions: an expert counts as evicted when one of its copies is.
   [[nodiscard]] bool orders_by_heat(layer_id layer) const noexcept {
     return counts_once_ && !is_expected(layer);
   }
-  /// Added up in the order of ids, wherever the residents are.
+  /// Adds in the order of ids, so that the sum does not depend on slots.
   [[nodiscard]] double total_of(layer_id layer) noexcept {
     auto& total = resident_heat_[layer];
     if (total != unknown) return total;
@@ -200,7 +201,7 @@ class importance {
     return total;
   }
   [[nodiscard]] std::size_t words() const noexcept { return words_for(experts_); }
-  /// A bit for each expert.
+  /// One bit for each expert.
   [[nodiscard]] std::span<std::uint64_t> residents_of(layer_id layer) noexcept {
     return std::span(resident_).subspan(index_of(layer) * words(), words());
   }
@@ -212,7 +213,7 @@ class importance {
     const auto heat = heat_.of(key.layer)[index_of(key.expert)];
     return all > 0.0 ? heat / all : 0.0;
   }
-  /// Adds in any order: four chains, for each addition waits for the one before.
+  /// Adds in any order, as four chains: each addition waits for the one before it.
   [[nodiscard]] static double sum_of(std::span<const double> values) noexcept {
     double part[4] = {};
     for (std::size_t i = 0; i < values.size(); ++i) part[i % 4] += values[i];
@@ -222,16 +223,16 @@ class importance {
   double alpha_;
   std::size_t experts_;
   hotness heat_;
-  std::vector<expert_id> pending_;       // of the visit that is planned: [tokens * top_k]
+  std::vector<expert_id> pending_;       // [tokens * top_k] of the planned visit
   per_key<double> expected_;             // [layers, experts] means over tokens
-  per_layer<step_id> forecast_of_;       // [layers] the step that they are of
-  std::vector<std::uint64_t> resident_;  // [layers, words] a bit an expert
+  per_layer<step_id> forecast_of_;       // [layers] step of the forecast
+  std::vector<std::uint64_t> resident_;  // [layers, words] one bit per expert
   per_layer<double> resident_heat_;      // [layers] sums over residents, or `unknown`
   layer_tournament residents_;
-  bool counts_once_;           // each expert is resident once at most
-  double error_;               // of estimates, relative to their size
-  double beside_share_ = 0.0;  // added to that: 1 once a forecast came
-  step_id step_ = never;       // that scores are of
+  bool counts_once_;           // each expert has at most one slot
+  double error_;               // relative error of estimates
+  double beside_share_ = 0.0;  // term added to the score in bound(): 1 after a forecast
+  step_id step_ = never;       // step of the scores
 };
 
 static_assert(is_eviction_policy<importance>());

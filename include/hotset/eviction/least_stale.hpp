@@ -1,25 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Evicts what this step has not touched and has already passed before anything that it still comes to.
+/// Evicts experts that this step has passed and not touched before experts that it still comes to.
 ///
-/// Rule: a key is current if used in this step or prefetched for it, later if requested for a later step,
-///       else stale; left if its layer is the running one or before it, else right. In this order: stale
-///       left, current left, stale right, current right, later left, later right; left by ascending layer,
-///       right the farthest first, inside a layer by arrival. Asking for a resident key makes it current.
-///       `stale`: stale right before current left. `layer`: as if all were left. `last_access`: by (epoch,
-///       layer, recency), the epoch being the step last used or requested for.
+/// Rule: a key is current if it was used in this step or prefetched for it, later if requested for a later step, else
+///   stale. It is left if its layer is the running one or before it, else right. Order: stale left, current left,
+///   stale right, current right, later left, later right. Left goes by ascending layer, right by the farthest layer
+///   first, inside a layer by arrival. A request for a resident key makes it current. `stale`: stale right before
+///   current left. `layer`: all keys count as left. `last_access`: by (epoch, layer, recency), where the epoch is the
+///   step of the last use or request.
 /// Source: SpecMD 4.2, 5.2, A.3, Figure 3.
-/// Deviations: the paper can be read in three ways. Section 4.2 and the caption of Figure 3 say `stale`:
-///       everything stale goes before anything current. 4.2's "FIFO ordering based on layer position" alone
-///       says `layer`. Section 5.2, A.3 and Figure 9 say that executed layers go first: `left`. Only `left`
-///       gives the paper's first-token times and few collisions on every shape (docs/reproduction.md).
-///       The paper's left is "in layer-expert order"; here it goes by layer, so the running layer's experts
-///       that are still to come count as left. Lists replace the paper's two heaps, and epochs replace the
-///       pass over the slots. A key requested for a later step stays later when it is used before that step.
+/// Deviations: the paper can be read in three ways. Section 4.2 and the caption of Figure 3 give `stale`: everything
+///   stale goes before anything current. 4.2's "FIFO ordering based on layer position" alone gives `layer`. Section
+///   5.2, A.3 and Figure 9 give `left`: executed layers go first. Only `left` gives the paper's first-token times and
+///   few collisions on every shape (docs/reproduction.md). The paper's left is "in layer-expert order". Here it goes
+///   by layer, so the running layer's experts that are still to come count as left. Lists replace the paper's two
+///   heaps, and epochs replace the pass over the slots. A key requested for a later step stays later if it is used
+///   before that step.
 /// Exact: yes (never changes what is computed).
-/// Cost: one store per hit, O(1) per fill; a victim costs O(1) plus the current and ineligible slots of
-///       its layer that are passed over, and O(L / 64). `last_access`: O(S log V) per choice of V victims, S the
-///       pool's slots.
+/// Cost: one store per hit, O(1) per fill. A victim costs O(L / 64), plus the skipped current and ineligible slots of
+///   its layer. `last_access`: O(S log V) per choice of V victims, S the slots of the pool.
 
 #include <algorithm>
 #include <compare>
@@ -38,7 +37,7 @@
 
 namespace hotset {
 
-/// The order in which least_stale puts layers.
+/// Order in which least_stale evicts.
 enum class stale_order : std::uint8_t { left, layer, last_access, stale };
 
 class least_stale {
@@ -133,7 +132,7 @@ class least_stale {
   };
   struct access {
     step_id epoch = 0;
-    std::ptrdiff_t place = 0;  ///< by layer, then recency
+    std::ptrdiff_t place = 0;  ///< position by layer, then recency
     slot_id slot = no_slot;
     auto operator<=>(const access&) const = default;
   };
@@ -152,14 +151,14 @@ class least_stale {
     return index_of(pool) * layers_ + index_of(layer);
   }
   [[nodiscard]] bool by_access() const noexcept { return order_ == stale_order::last_access; }
-  /// A list has got slots for a step.
+  /// A list received slots for a step.
   void arrived(std::size_t list, layer_id layer, step_id step) noexcept {
     const auto pool = lists_.pool(list);
     used_.set(place(pool, layer));
     if (step < searched_[pool])
       stale_.set(place(pool, layer));  // a fill for a past step is stale at once
   }
-  /// A slot has left the list of a layer.
+  /// A slot was removed from a layer's list.
   void departed(slot_id slot, layer_id layer) noexcept {
     const auto list = lists_.of(layer, slot);
     if (order_in_.front(list) != no_slot) return;
@@ -170,7 +169,7 @@ class least_stale {
     auto& epoch = epoch_[slot];
     epoch = std::max(epoch, step);
   }
-  /// In a new step what was current is stale: every layer with slots may hold such keys again.
+  /// In a new step, current keys become stale: every layer with slots may hold stale keys again.
   void turn_stale(const visit_context& context) noexcept {
     if (searched_[context.pool] == context.step) return;
     searched_[context.pool] = context.step;
@@ -202,7 +201,7 @@ class least_stale {
     for (auto s = order_in_.front(list); s != no_slot && !found.is_done(); s = order_in_.after(s))
       use(s);
   }
-  /// Returns whether the layer has a key that is wanted, eligible or not. Pre: a victim is missing.
+  /// Returns whether the layer has a wanted key, eligible or not. Pre: a victim is missing.
   template <class Wanted>
   bool take(search& found, layer_id layer, Wanted wanted) const noexcept {
     bool any = false;
@@ -213,11 +212,11 @@ class least_stale {
     });
     return any;
   }
-  /// A layer without a stale key is not looked at again in this step.
+  /// A layer without a stale key is skipped for the rest of this step.
   void take_stale(search& found, layer_id layer) noexcept {
     if (!take(found, layer, is_stale)) stale_.reset(place(found.context.pool, layer));
   }
-  /// The layers' lists are in order of recency: walked by ascending layers, they leave epochs to compare.
+  /// Each list is in order of recency. Walked by ascending layers, they leave only epochs to compare.
   std::size_t select_by_access(search& found) noexcept {
     auto end = accesses_.begin();
     each_layer(found, up, used_, {0, layers_}, [&](layer_id layer) {
@@ -234,11 +233,11 @@ class least_stale {
 
   stale_order order_;
   std::size_t layers_;
-  per_slot<step_id> epoch_;  // [slot] step last used or requested for
+  per_slot<step_id> epoch_;  // [slot] step of the last use or request
   layer_lists lists_;
   recency_list order_in_;  // one list per layer and precision, by arrival; `last_access`: by use
   sparse_bits used_;       // [pool, layer] layers that hold slots of the pool
-  sparse_bits stale_;      // of these, layers that may hold stale keys in step searched_
+  sparse_bits stale_;      // layers of used_ that may hold stale keys in step searched_
   per_pool<step_id> searched_;    // [pool]
   std::vector<access> accesses_;  // scratch of `last_access`
 };

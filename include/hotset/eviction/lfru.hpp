@@ -2,15 +2,15 @@
 #pragma once
 /// Evicts the slot whose key has the lowest use frequency, decayed and divided by its age.
 ///
-/// Rule: a use sets f <- f * d^(step - last) + 1; order by f * d^(now - last) / (now - last + 1), times in
-///       steps, then recency position. f and last belong to the key and are kept when it is evicted.
-/// Source: the name has five meanings in the field; this one is hotset's own.
-/// Deviations: powers are products of d, one factor after the other, up to d^65535, which stands for all
-///       higher powers too. A key never used has f = 0.
+/// Rule: a use sets f <- f * d^(step - last) + 1. Order by f * d^(now - last) / (now - last + 1), times in steps,
+///   then recency position. f and last belong to the key and survive eviction.
+/// Source: ours; the name has five meanings in the field.
+/// Deviations: powers are repeated products of d, up to d^65535, which stands for all higher powers. A key never used
+///   has f = 0.
 /// Exact: yes (never changes what is computed).
-/// Cost: O(1) per hit and fill. Scores move by themselves: those of a pool are looked at anew, O(S), at the first
-///       choice of a step. Then a choice costs what coldest_slots says. Memory: 1 MiB an instance, two tables of
-///       65,536 doubles, beside that of keys and slots.
+/// Cost: O(1) per hit and fill. Scores change with time: the first choice of a step rescores the pool, O(S). Then a
+///   choice costs what coldest_slots states. Memory: 1 MiB per instance (two tables of 65,536 doubles), plus that of
+///   keys and slots.
 
 #include <algorithm>
 #include <cstddef>
@@ -57,7 +57,7 @@ class lfru {
       power_[n] = p;
       score_of_one_[n] = p / static_cast<double>(n + 1);
     }
-    score_of_one_.back() = 0.0;  // a lower bound for all ages from here on
+    score_of_one_.back() = 0.0;  // lower bound for all higher ages
   }
 
   void on_visit(const visit_event& e) noexcept {
@@ -112,7 +112,7 @@ class lfru {
       const auto age = now - heat.last;
       return heat.frequency * of.power_[place(age)] / static_cast<double>(age + 1);
     }
-    /// Multiplies by a rounded quotient in place of dividing.
+    /// Multiplies by a rounded quotient instead of dividing.
     [[nodiscard]] double nearly(slot_id slot, step_id now) const noexcept {
       const auto& heat = of.present_[slot];
       return heat.frequency * of.score_of_one_[place(age_of(heat, now))];
@@ -131,8 +131,8 @@ class lfru {
   }
 
   std::vector<double> power_;         // [n] d^n
-  std::vector<double> score_of_one_;  // [age] score of f = 1, rounded otherwise than score()
-  per_key<heat_record> past_;         // [key] out of date while the key is resident
+  std::vector<double> score_of_one_;  // [age] score of f = 1, rounded differently from score()
+  per_key<heat_record> past_;         // [key] stale while the key is resident
   per_slot<heat_record> present_;     // [slot]
   coldest_slots order_;
 };

@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Evicts the slot whose key has been used by the fewest visits.
+/// Evicts the slot whose key was used by the fewest visits.
 ///
-/// Rule: order by the number of visits that used the key, then recency position. `whole` counts over the
-///       entire history of the key, bypassed uses included; `resident` starts again at every fill.
-///       With `ageing_period` = n > 0 all counts are halved, rounded down, when a
-///       visit is committed and n have gone by.
+/// Rule: order by the number of visits that used the key, then recency position. `whole` counts over the key's entire
+///   history, bypassed uses included; `resident` restarts at every fill. With `ageing_period` = n > 0, all counts are
+///   halved, rounded down, if n visits have passed when a visit is committed.
 /// Source: SpecMD appendix B (`whole`); general cache simulators (`resident`); ageing as in TinyLFU.
-/// Deviations: none. A key refilled within one visit has been used once since that fill.
+/// Deviations: none. A key refilled within a visit has one use since that fill.
 /// Exact: yes (never changes what is computed).
-/// Cost: O(1) per hit and fill; a victim costs O(1) plus the ineligible slots passed over. Counts from
-///       S / 2 on share a bucket with their neighbours, which is sorted when a victim is in it.
-///       Ageing costs O(keys + S) once per period.
+/// Cost: O(1) per hit and fill; a victim costs O(1) plus skipped ineligible slots. Counts from S / 2 on share
+///   buckets; a bucket is sorted when a victim is in it. Ageing costs O(keys + S) once per period.
 
 #include <algorithm>
 #include <bit>
@@ -28,7 +26,7 @@
 
 namespace hotset {
 
-/// The part of a key's history that lfu counts.
+/// Part of a key's history that lfu counts.
 enum class lfu_history : std::uint8_t { whole, resident };
 
 class lfu {
@@ -60,7 +58,7 @@ class lfu {
         order_(layout, count_buckets(layout)) {}
 
   void on_visit(const visit_event& e) noexcept { see(e, true); }
-  /// Takes in a visit. Unless it `counts`, its uses move the recency position alone.
+  /// Takes in a visit. If `counts` is false, its uses change only the recency position.
   void see(const visit_event& e, bool counts) noexcept {
     if (e.begins) age();
     const bool counts_all = counts && e.counted.empty();
@@ -72,7 +70,7 @@ class lfu {
     if (!e.fills.empty()) place(e, is_counted);
     auto position = before;
     for (std::size_t i = 0; i < e.used.size(); ++i) {
-      const auto r = order_.rank(e.used[i]);  // what was filled for the visit has been counted
+      const auto r = order_.rank(e.used[i]);  // slots filled for this visit were already counted
       const bool is_new_use = (r.position <= before) & is_counted(e.experts[i]);
       order_.raise(e.used[i], {r.key + (is_new_use ? 1U : 0U), ++position});
     }
@@ -95,8 +93,8 @@ class lfu {
   }
 
  private:
-  /// A count as a floating point number: small ones have a bucket each, large ones share theirs with the
-  /// neighbours. Enough bits that few slots of a pool do.
+  /// Bucket of a count, like a floating-point number: small counts have a bucket each, large counts share one with
+  /// their neighbours. There are enough bits that few slots of a pool share a bucket.
   class count_buckets {
    public:
     count_buckets() = default;
@@ -115,7 +113,7 @@ class lfu {
     unsigned mantissa_ = 3;
   };
 
-  /// Puts the visit's copies where they belong; their positions follow.
+  /// Puts the visit's fills into their buckets; their positions are set afterwards.
   template <class IsCounted>
   void place(const visit_event& e, IsCounted is_counted) noexcept {
     const auto slot_of = [](const fill& f) { return f.slot; };
@@ -128,7 +126,7 @@ class lfu {
     order_.leave(e.context.pool, e.fills, slot_of);
     order_.put_again(e.context.pool, e.fills, slot_of, uses, clock_);
   }
-  /// Counts a visit.
+  /// Counts a visit, and halves all counts if the period has passed.
   void age() noexcept {
     if (ageing_period_ == 0) return;
     if (visits_ == ageing_period_) {
@@ -143,8 +141,8 @@ class lfu {
   std::uint64_t ageing_period_;
   std::uint64_t visits_ = 0;
   std::uint64_t clock_ = 0;
-  std::uint64_t most_of_a_visit_;      // slots
-  per_key<std::uint64_t> past_;        // [key] visits, out of date while the key is resident
+  std::uint64_t most_of_a_visit_;      // most slots that one visit uses
+  per_key<std::uint64_t> past_;        // [key] visits; stale while the key is resident
   bucket_order<count_buckets> order_;  // a resident key's count is its rank
 };
 

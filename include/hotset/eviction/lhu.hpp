@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Evicts the slot whose key has been used at the highest precision by the fewest visits.
+/// Evicts the slot whose key was used at the highest precision by the fewest visits.
 ///
-/// Rule: order by the number of visits that were served at precision 0 over the entire history of the
-///       key, bypassed uses included, then recency position, which every use moves.
+/// Rule: order by the number of visits served at precision 0 over the key's entire history, bypassed uses included.
+///   Then recency position, which every use moves.
 /// Source: SpecMD appendix B (LHU), after HOBBIT.
-/// Deviations: ties, and what a visit's first use decides for its later token groups, are ours. With one precision
-///       this is lfu.
+/// Deviations: ours are the ties, and that a visit's first use decides for its later token groups. With one precision
+///   this is lfu.
 /// Exact: yes (never changes what is computed).
+/// Cost: that of lfu.
 /// Cost: that of lfu.
 
 #include <cstddef>

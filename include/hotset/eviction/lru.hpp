@@ -2,12 +2,12 @@
 #pragma once
 /// Evicts the slot whose last visit is longest ago.
 ///
-/// Rule: order by recency position; a visit moves its experts to the end in the order of their last
-///       appearance, hits and misses interleaved. A speculative fill takes the next position.
+/// Rule: order by recency position. A visit moves its experts to the end in the order of their last appearance, hits
+///   and misses interleaved. A speculative fill takes the next position.
 /// Source: textbook; event-atomic form as in WiSP 3.2.
 /// Deviations: none.
 /// Exact: yes (never changes what is computed).
-/// Cost: O(1) per hit and fill, amortised; a victim costs O(1) plus the ineligible slots passed over.
+/// Cost: O(1) per hit and fill, amortised; a victim costs O(1) plus skipped ineligible slots.
 
 #include <cstddef>
 #include <span>

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Evicts the resident that is worth least: the common part of `similar_steps` and `two_rate`.
+/// Evicts the least valuable resident: the common part of `similar_steps` and `two_rate`.
 ///
-/// Rule: order by the worth of valued_residents, the values being those of next_use_values; then by recency.
+/// Rule: order by the worth that valued_residents derives from next_use_values; then by recency.
 /// Source: ours.
 /// Deviations: none; the policies name theirs.
 /// Exact: yes (never changes what is computed).
-/// Cost: next_use_values a visit, valued_residents a victim.
+/// Cost: next_use_values per visit, valued_residents per victim.
 
 #include <cstddef>
 #include <cstdint>
@@ -18,10 +18,9 @@
 
 namespace hotset {
 
-/// The hooks of a policy that goes by values of a visit's experts. A visit counts before its victims are chosen; a
-/// plan that is aborted leaves no trace. In a pool of one layer values are only brought up to date if they may be
-/// needed: at visits that evict, and at all once anything but a visit has asked for victims (a prefetch, slots freed
-/// ahead).
+/// Hooks of a policy that ranks experts by value. A visit counts before its victims are chosen; an aborted plan
+/// leaves no trace. In a pool of one layer, values are updated only if they may be needed: at visits that evict.
+/// After a prefetch or a pre-eviction has asked for victims, they are updated at all visits.
 class next_use_order {
  public:
   static constexpr eviction_traits traits{.hears_routes = true, .moves_by_itself = true};
@@ -51,13 +50,13 @@ class next_use_order {
                              of_visit ? values_.values() : std::span<const float>{}, eligible, out);
   }
 
-  /// Returns what was learned, for another run, without the running step's tokens, which are not complete.
+  /// Returns what was learned, for another run. Leaves out the running step's tokens, which are incomplete.
   [[nodiscard]] saved_history save(const geometry& shape, std::uint64_t model = 0) const {
     return values_.save(shape, model);
   }
 
  private:
-  /// The visit takes place.
+  /// The visit is committed.
   void value(step_id step, layer_id layer) noexcept {
     if (!values_.is_staged(layer, step)) return;
     if (always_values_ || values_.are_known()) residents_.set_values(layer, values_.values());
@@ -67,7 +66,8 @@ class next_use_order {
   next_use_values values_;
   valued_residents residents_;
   bool
-      always_values_;  // every visit is valued: a pool compares layers with each other, or a prefetch has chosen
+      // True: every visit is valued, because a pool compares layers or a prefetch has chosen victims
+      always_values_;
 };
 
 }  // namespace hotset

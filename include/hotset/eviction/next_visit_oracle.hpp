@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Evicts by the past and by each layer's next visit, which it is told: about the most that a forecast of one visit
-/// can give.
+/// Evicts by the past and by each layer's known next visit: about the best that a forecast of one visit allows.
 ///
-/// Rule: first the keys that their layer's own next visit does not use, by ascending r(key) * 0.6^((d + 1) / L): r as
-///       two_rates has it, d = (l' - l - 1) mod L the layers until the key's layer l' runs after the running layer l, L
-///       the layers. Then those that it uses, greatest d first. Ties: recency position. Of the running layer the next
-///       visit is the one after the running one. Admission is forced.
-/// Source: ours: how far one gets who knows what comes next and no more. A measure, not a policy for engines.
-/// Deviations: of an optimum given what it knows, it is a heuristic: what is beyond the next visit is judged by rates.
-///       With token groups, a group is a visit. A visit without experts is none.
+/// Rule: first evict keys that their layer's next visit does not use, by ascending r(key) * 0.6^((d + 1) / L). r is
+///   the rate of two_rates, L the number of layers. d = (l' - l - 1) mod L is the number of layers until the key's
+///   layer l' runs after the running layer l. Then evict the keys that it uses, greatest d first. Ties: recency
+///   position. The running layer's next visit is the one after the running visit. Admission is forced.
+/// Source: ours: a measure of what knowing the next visit gives, not a policy for engines.
+/// Deviations: it is a heuristic, not the optimum for what it knows: uses beyond the next visit are judged by rates.
+///   With token groups, a group is a visit. A visit without experts does not count.
 /// Exact: yes (never changes what is computed). Offline: needs the trace beforehand.
-/// Cost: O(1) per hit and fill, O(E) per visit; a choice scans the pool, O(S). 4 bytes per use, 12 per visit, 9 per
-///       key.
+/// Cost: O(1) per hit and fill, O(E) per visit; a choice scans the pool, O(S). Memory: 4 bytes per use, 12 per visit,
+///   9 per key.
 
 #include <algorithm>
 #include <cmath>
@@ -46,7 +45,7 @@ class next_visit_oracle {
       if (future) return std::nullopt;
       return error{"next_visit_oracle future = none, accepted: the uses of the trace to come"};
     }
-    /// Also refuses a future of another shape.
+    /// Also refuses a future with another shape.
     [[nodiscard]] validation validate(const geometry& shape) const {
       if (auto bad = validate()) return bad;
       if (future->keys() != shape.keys())
@@ -68,12 +67,12 @@ class next_visit_oracle {
     worth_.reserve(static_cast<std::size_t>(layers_));
     for (std::int32_t d = 0; d < layers_; ++d)
       worth_.push_back(static_cast<float>(std::pow(per_step, (d + 1.0) / layers_)));
-    // Refused by validate() otherwise; without a future no visit uses anything.
+    // validate() refuses another shape; without a future no visit uses anything.
     if (options.future && options.future->keys() == layout.shape().keys())
       coming_ = next_visits(layout.shape(), *options.future);
   }
 
-  /// Staged until the visit takes place: its victims are chosen by rates that have seen it.
+  /// Staged until the visit is committed: its victims are chosen by rates that include it.
   void on_routed(const routing_view& view) noexcept {
     staged_layer_ = before_layers;
     if (view.layer < 0 || view.layer >= layers_) return;
@@ -97,7 +96,7 @@ class next_visit_oracle {
 
   [[nodiscard]] std::size_t select_victims(const visit_context& context, const slot_mask& eligible,
                                            std::span<slot_id> out) noexcept {
-    // Speculation belongs to no visit, and may come without an ordinal: what has passed is known by itself.
+    // A prefetch belongs to no visit and may have no ordinal, so the visits that have passed are counted here.
     const auto running = context.ordinal + (context.speculative ? 0U : 1U);
     const auto from = std::max(running, next_ordinal_);
     const bool is_fresh = is_staged(context.step, context.layer);
@@ -109,15 +108,15 @@ class next_visit_oracle {
   }
 
  private:
-  static constexpr double per_step = 0.6;  ///< what a rate is worth that must wait for a whole step
-  /// Above all products: no rate exceeds 1 by more than rounding.
+  static constexpr double per_step = 0.6;  ///< factor for a rate that must wait for a whole step
+  /// Above all products: rates exceed 1 only by rounding.
   static constexpr double used_next = 2;
 
   struct scores {
     next_visit_oracle& of;
     layer_id running{};
-    std::uint64_t from = 0;  ///< the first visit that has not taken place
-    bool is_fresh = false;   ///< the running layer's rates are those after its visit
+    std::uint64_t from = 0;  ///< the first visit that is not committed
+    bool is_fresh = false;   ///< the running layer's rates are `after`, which include its visit
     two_rates::rates after;
 
     void write(const layer_residents& residents, std::span<double> to) const noexcept {
@@ -140,7 +139,7 @@ class next_visit_oracle {
   [[nodiscard]] bool is_staged(step_id step, layer_id layer) const noexcept {
     return staged_layer_ >= 0 && staged_layer_ == layer && staged_step_ == step;
   }
-  /// Layers between the running one and the key's: 0 of the one that runs next.
+  /// Layers between the running one and the key's; 0 if the key's layer runs next.
   [[nodiscard]] std::int32_t distance(layer_id running, layer_id key) const noexcept {
     const auto ahead = key - running - 1;
     return ahead < 0 ? ahead + layers_ : ahead;
@@ -158,7 +157,7 @@ class next_visit_oracle {
   std::size_t routed_count_ = 0;
   std::vector<float> worth_;  // [distance]
   next_visits coming_;
-  std::uint64_t next_ordinal_ = 0;  // behind all visits that took place
+  std::uint64_t next_ordinal_ = 0;  // ordinal after all committed visits
   layer_tournament residents_;
 };
 

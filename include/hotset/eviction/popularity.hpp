@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Evicts the slot whose key was least popular in a profile taken beforehand.
+/// Evicts the slot whose key has the lowest count in a profile taken beforehand.
 ///
-/// Rule: order by the profiled count of the key, then recency position; the counts never change.
-///       A key without a profile counts 0.
-/// Source: BrainStorm; any static profile. its `source` says where the counts come from.
-/// Deviations: none. A profile of the replayed trace itself sees the future: name it so.
+/// Rule: order by the key's profiled count, then recency position. Counts never change. A key without a profile
+///   counts 0.
+/// Source: BrainStorm; any static profile. Its `source` says where the counts come from.
+/// Deviations: none. A profile of the replayed trace itself knows the future: say so in its name.
 /// Exact: yes (never changes what is computed).
-/// Cost: O(1) per hit and fill; a victim costs O(1) plus the ineligible slots passed over. Near
-///       counts share a bucket, which is sorted when a victim is in it.
+/// Cost: O(1) per hit and fill; a victim costs O(1) plus skipped ineligible slots. Near counts share a bucket, which
+///   is sorted when a victim is in it.
 
 #include <algorithm>
 #include <cmath>
@@ -30,7 +30,7 @@ class popularity {
   static constexpr std::string_view name = "popularity";
 
   struct config {
-    usage_profile profile{};  ///< empty: all 0
+    usage_profile profile{};  ///< empty: all counts are 0
 
     /// Parameters by name, as in `popularity:profile=before.trace:first=64`.
     template <class From>
@@ -51,14 +51,14 @@ class popularity {
   };
   static constexpr eviction_traits traits{};
 
-  /// Pre: options.validate(layout.shape()) has no reason to refuse.
+  /// Pre: options.validate(layout.shape()) returns no error.
   popularity(const pool_layout& layout, const config& options)
       : ranks_(layout.shape(), detail::ordered_bits(0.0)),
         most_of_a_visit_(layout.shape().expert_count()),
         order_(layout, score_buckets(layout)) {
     if (options.profile.empty()) return;
     const auto& counts = options.profile.counts;
-    // A power of two keeps the order: it moves the greatest count to the last buckets.
+    // A power of two keeps the order. It moves the greatest count to the last buckets.
     const auto most = std::max(std::ranges::max(counts), 0x1p-900);
     const auto scale = std::ldexp(1.0, 19 - std::ilogb(most));
     std::ranges::transform(counts, ranks_.values().begin(),
@@ -88,9 +88,9 @@ class popularity {
   }
 
  private:
-  per_key<std::uint64_t> ranks_;  // [key] the count, as ordered bits
+  per_key<std::uint64_t> ranks_;  // [key] count, as ordered bits
   std::uint64_t clock_ = 0;
-  std::uint64_t most_of_a_visit_;  // slots
+  std::uint64_t most_of_a_visit_;  // most slots that one visit uses
   bucket_order<score_buckets> order_;
 };
 

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Decorator: a prefill does not evict what decoding has used lately.
+/// Decorator: a prefill does not evict recently decoded experts.
 ///
-/// Rule: while a prefill visit asks, slots that a decode (or verify) visit used in the running step or the
-///       `window` steps before it are not offered to the inner policy; what is still missing then comes
-///       from them, in the inner policy's own order. Other visits see the inner policy unchanged.
-/// Source: none; the fault it mends is reported as imp #1408.
+/// Rule: during a prefill visit, slots that a decode (or verify) visit used in the running step or in the `window`
+///   steps before it are not offered to the inner policy. If victims are still missing, they come from these slots,
+///   in the inner policy's order. For other visits the inner policy is unchanged.
+/// Source: none; the fault that it fixes is reported as imp #1408.
 /// Deviations: none.
 /// Exact: yes (never changes what is computed).
-/// Cost: the inner policy's, O(1) more per decode use (amortised over expiry), O(S / 64) more per choice
-///       of a prefill.
+/// Cost: the inner policy's, plus O(1) per decode use (amortised over expiry), plus O(S / 64) per choice of a
+///   prefill.
 
 #include <cstddef>
 #include <cstdint>
@@ -109,9 +109,9 @@ class protect_decode : public eviction_decorator<P> {
   }
 
   std::uint64_t window_;
-  per_slot<step_id> used_in_;  // [slot] last decode use
+  per_slot<step_id> used_in_;  // [slot] step of the last decode use
   recency_list uses_;          // decode uses within the window, oldest first
-  slot_mask recent_;           // the same as a set
+  slot_mask recent_;           // the slots of uses_, as a set
   slot_mask offered_;
 };
 

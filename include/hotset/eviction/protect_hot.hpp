@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Decorator: spares keys that were used often since they were filled.
+/// Decorator: protects keys that were used often since their fill.
 ///
-/// Rule: slots used by at least `uses` visits since their fill are not offered to the inner policy; what
-///       is still missing then comes from them, in the inner policy's own order.
+/// Rule: slots used by at least `uses` visits since their fill are not offered to the inner policy. If victims are
+///   still missing, they come from these slots, in the inner policy's order.
 /// Source: none; common practice.
-/// Deviations: none. A key refilled within one visit has been used once since that fill.
+/// Deviations: none. A key refilled within one visit has one use since that fill.
 /// Exact: yes (never changes what is computed).
-/// Cost: the inner policy's, O(1) more per hit and fill, O(S / 64) more per choice.
+/// Cost: the inner policy's, plus O(1) per hit and fill, plus O(S / 64) per choice.
 
 #include <cstddef>
 #include <cstdint>
@@ -81,7 +81,7 @@ class protect_hot : public eviction_decorator<P> {
     offered_.assign_difference(eligible, hot_);
     const auto cold = inner_.select_victims(context, offered_, out);
     if (cold == out.size()) return cold;
-    // All that is eligible and not hot is taken already: the rest are the hot ones.
+    // All eligible cold slots are taken: the rest are hot.
     offered_.assign_intersection(eligible, hot_);
     return cold + inner_.select_victims(context, offered_, out.subspan(cold));
   }

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Decorator: a share of each pool is for experts that were prefetched and not used yet, the rest is for the others.
+/// Decorator: reserves a share of each pool for prefetched experts that are not used yet.
 ///
-/// Rule: of the n keys that a pool holds u are prefetched and unused; r = share * n, half up, within 1..n-1. A prefetch
-///       takes the unused ones first while u >= r, else the others first. Everyone else takes the u - r unused ones
-///       that the inner policy would give up first, then the others, then the unused ones that are left. Within each of
-///       these the inner policy's order. A prefetched expert that is used is one of the others from then on.
+/// Rule: of the n keys in a pool, u are prefetched and unused; the reserve is r = share * n, half up, within 1..n-1.
+///   If u >= r, a prefetch evicts unused keys first, else other keys first. Any other choice evicts the u - r unused
+///   keys that the inner policy ranks first, then other keys, then the remaining unused keys. Within each group the
+///   inner policy's order applies. A prefetched key that is used becomes an other key.
 /// Source: none; caches that keep prefetched and fetched blocks apart are common practice.
-/// Deviations: n is what is held: free slots do not count. A plan's prefetches are all judged by what was held before
-///       it. The keys of a warm start count as prefetched. Under the guard `named` a prefetch takes others where
-///       every unused one is still waited for: then u may exceed r until a miss takes it back.
+/// Deviations: n counts held keys, not free slots. All prefetches of a plan are judged by what the pool held before
+///   it. The keys of a warm start count as prefetched. Under the guard `named`, a prefetch evicts other keys if every
+///   unused key is still waited for. Then u may exceed r until a miss takes the surplus back.
 /// Exact: yes (never changes what is computed).
-/// Cost: the inner policy's, O(1) more per hit and fill; nothing more per choice while u = 0, else up to three
-///       choices of the inner policy's in place of one, and O(S / 64).
+/// Cost: the inner policy's, plus O(1) per hit and fill. A choice costs nothing more while u = 0, else up to three
+///   choices of the inner policy instead of one, plus O(S / 64).
 
 #include <algorithm>
 #include <cmath>
@@ -36,7 +36,7 @@ class reserve_prefetch : public eviction_decorator<P> {
 
  public:
   struct config {
-    double share = 0.2;  ///< of what a pool holds
+    double share = 0.2;  ///< share of the keys in a pool
     typename P::config inner{};
     /// Parameters by name, as in `reserve_prefetch:share=0.2`.
     template <class From>
@@ -110,7 +110,7 @@ class reserve_prefetch : public eviction_decorator<P> {
   /// Counts of one pool.
   struct counts {
     std::size_t held = 0;
-    std::size_t unused = 0;  ///< of these, prefetched and not used yet
+    std::size_t unused = 0;  ///< prefetched and not used yet
   };
   [[nodiscard]] counts& pool_of(slot_id slot) noexcept { return pools_[pool_of_[slot]]; }
   void come(pool_id pool, slot_id slot) noexcept {
@@ -132,7 +132,7 @@ class reserve_prefetch : public eviction_decorator<P> {
     --pool_of(slot).unused;
   }
 
-  /// Eligible slots of the unused ones, or of the others.
+  /// Takes eligible slots, either unused or other ones.
   std::size_t take(bool unused, const visit_context& context, const slot_mask& eligible,
                    std::span<slot_id> out) noexcept {
     if (out.empty()) return 0;
@@ -140,7 +140,7 @@ class reserve_prefetch : public eviction_decorator<P> {
            : offered_.assign_difference(eligible, unused_);
     return inner_.select_victims(context, offered_, out);
   }
-  /// First the unused ones that are too many. Which those are does not depend on what is eligible: no order does.
+  /// Takes the surplus unused slots first. The surplus does not depend on eligibility, because the order does not.
   std::size_t take_back(std::size_t too_many, const visit_context& context,
                         const slot_mask& eligible, std::span<slot_id> out) noexcept {
     const auto surplus = std::span(surplus_).first(too_many);
@@ -159,11 +159,11 @@ class reserve_prefetch : public eviction_decorator<P> {
 
   double share_;
   per_pool<counts> pools_;
-  per_slot<pool_id> pool_of_;  // [slot] of what it holds
-  slot_mask unused_;           // prefetched and not used yet, of all pools
+  per_slot<pool_id> pool_of_;  // [slot] pool of its key
+  slot_mask unused_;           // prefetched and not used yet, in all pools
   slot_mask offered_;
-  slot_mask kept_;                // the unused ones that are not too many
-  std::vector<slot_id> surplus_;  // those that are
+  slot_mask kept_;                // unused slots within the reserve
+  std::vector<slot_id> surplus_;  // unused slots beyond the reserve
 };
 
 }  // namespace hotset

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Evicts the expert that was used least of late, by two rates, nearer layers counting more.
+/// Evicts the expert with the lowest recent use, by two rates; experts of nearer layers are worth more.
 ///
-/// Rule: order by value * discount^(distance / layers), then recency position; the value is p + lately * fast of
-///       two_rates, p their blend, the visit itself included; distance = (layer - running - 1) mod layers + 1.
+/// Rule: order by value * discount^(distance / layers), then recency position; distance = (layer - running - 1) mod
+///   layers + 1. The value is p + lately * fast of two_rates, where p is their blend. It includes the visit itself.
 /// Source: ours: `similar_steps` without history.
 /// Deviations: the visit counts before its victims are chosen (residency is judged as ever).
 /// Exact: yes (never changes what is computed).
-/// Cost: O(E) per visit, vectorised; a victim O(E), in a pool of several layers O(L) more. 16 bytes a key, 24 a slot.
+/// Cost: O(E) per visit, vectorised. A victim costs O(E), plus O(L) in a pool of several layers. Memory: 16 bytes per
+///   key, 24 per slot.
 
 #include <string_view>
 

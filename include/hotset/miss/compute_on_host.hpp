@@ -2,12 +2,11 @@
 #pragma once
 /// Leaves misses on the host, where the engine computes them.
 ///
-/// Rule: split `none`: every miss is computed on the host. `bandwidth_matched`: of m misses f are fetched
-///       at precision 0, so that max(f * fetch_cost, (m - f) * host_cost) is least, ties to fewer
-///       fetches: the link and the host are done together. Fetched are those with most uses, ties in
-///       order of first appearance.
-/// Source: `none`: engines that compute offloaded experts on the host. `bandwidth_matched`: hotset's own.
-/// Deviations: none. A resident copy of a lower precision is a miss here.
+/// Rule: split `none`: every miss is computed on the host. `bandwidth_matched`: of m misses, f are fetched at
+///   precision 0 so that max(f * fetch_cost, (m - f) * host_cost) is least; ties go to fewer fetches. The link and
+///   the host then finish together. The misses with most uses are fetched; ties go in order of first appearance.
+/// Source: `none`: engines that compute offloaded experts on the host. `bandwidth_matched`: ours.
+/// Deviations: none. A resident copy of a lower precision counts as a miss.
 /// Exact: yes, up to the order of summation.
 /// Cost: O(1) per miss; O(m log f) with a split. Memory: 4 bytes per distinct expert of a visit.
 
@@ -26,15 +25,15 @@
 
 namespace hotset {
 
-/// Whether the link takes a part of what the host would compute.
+/// Whether the link takes over part of the host's work.
 enum class host_split : std::uint8_t { none, bandwidth_matched };
 
 class compute_on_host {
  public:
   struct config {
     host_split split = host_split::none;
-    double fetch_cost = 1.0;  ///< of one expert, in any unit
-    double host_cost = 1.0;   ///< of one expert, in the same unit
+    double fetch_cost = 1.0;  ///< cost of one expert, in any unit
+    double host_cost = 1.0;   ///< cost of one expert, in the same unit
     /// Parameters by name, as in `compute_on_host:split=bandwidth_matched`.
     template <class From>
     static config read(From& from) {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Does without the misses that no token ranks high.
+/// Drops misses that no token ranks high.
 ///
-/// Rule: an absent expert whose best rank in the visit is among the first `keep` is fetched at precision 0, and so is
-///       one that any token gives at least `threshold` of its gate weight; any other absent one is dropped, and the engine
-///       renormalises what is left of each token.
-/// Source: SpecMD 3.1.2 (Drop: "resilient beyond rank 2"), after Skliar et al.; the threshold is hotset's own.
-/// Deviations: none. A resident copy of a lower precision is no miss to this rule: it is used.
+/// Rule: an absent expert is fetched at precision 0 if its best rank in the visit is among the first `keep`, or if a
+///   token gives it at least `threshold` of its gate weight. Any other absent expert is dropped, and the engine
+///   renormalises the rest of each token.
+/// Source: SpecMD 3.1.2 (Drop: "resilient beyond rank 2"), after Skliar et al.; the threshold is ours.
+/// Deviations: none. A resident copy of a lower precision is used: for this rule it is no miss.
 /// Exact: no.
 /// Cost: O(1) per miss; with a threshold O(misses tokens K).
 
@@ -25,7 +25,7 @@ namespace detail {
 [[nodiscard]] constexpr bool is_dropped(const miss& m, std::uint32_t keep) noexcept {
   return m.held == miss::absent && m.rank >= keep;
 }
-/// With none kept a token could be left without any expert.
+/// With keep = 0 a token could lose all its experts.
 [[nodiscard]] inline validation validate_keep(std::string_view policy, std::uint32_t keep) {
   if (keep < 1) return error{std::string(policy) + " keep = 0, accepted: 1 or more"};
   return std::nullopt;
@@ -37,11 +37,11 @@ class drop {
   struct config {
     static constexpr double any_weight = std::numeric_limits<double>::infinity();
 
-    std::uint32_t keep = 2;  ///< ranks that are never dropped, from the best
-    /// Share of a token's gate weight from which on nothing is dropped. Without weights, nothing is below it.
+    std::uint32_t keep = 2;  ///< ranks that are never dropped, counted from the best
+    /// Share of a token's gate weight from which on an expert is kept. Without weights every expert is kept.
     double threshold = any_weight;
-    /// Parameters by name, as in `drop:keep=2`. With a threshold, as in `drop:threshold=0.05`, one rank is kept unless
-    /// `keep` says otherwise.
+    /// Parameters by name, as in `drop:keep=2`. With a threshold, as in `drop:threshold=0.05`, `keep` is 1 unless it
+    /// is given.
     template <class From>
     static config read(From& from) {
       config out;
@@ -75,7 +75,7 @@ class drop {
   [[nodiscard]] precision_id prefetch_precision() const noexcept { return precision_id{}; }
 
  private:
-  /// To any token of the visit.
+  /// Returns whether a token of the visit gives the expert at least the threshold.
   [[nodiscard]] bool weighs_enough(expert_id expert, const routing_view& view) const noexcept {
     if (threshold_ == config::any_weight) return false;
     if (view.weights.size() != view.experts.size() || view.weights.empty()) return true;

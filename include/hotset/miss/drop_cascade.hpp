@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Does without low-ranked misses and fetches the others at the precision that their weight earns.
+/// Drops low-ranked misses and fetches the others at a precision that follows their weight.
 ///
-/// Rule: who is dropped: `drop`. How the others come, and when a resident copy of a lower precision
-///       serves: `fetch_priority`.
+/// Rule: `drop` decides which misses are dropped. `fetch_priority` decides the precision of the others, and when a
+///   resident copy of a lower precision serves.
 /// Source: SpecMD 5.4 (Drop Priority Cascade).
-/// Deviations: the paper names it and defines nothing: that its parts are those two rules is ours.
+/// Deviations: the paper names it and defines nothing; the combination of these two rules is ours.
 /// Exact: no.
 /// Cost: that of fetch_priority.
 
@@ -23,9 +23,9 @@ namespace hotset {
 class drop_cascade {
  public:
   struct config {
-    std::uint32_t keep = 2;     ///< ranks that are never dropped, from the best
+    std::uint32_t keep = 2;     ///< ranks that are never dropped, counted from the best
     double percentile = 60.0;   ///< in (0, 100)
-    std::size_t window = 4096;  ///< gate weights that are recent
+    std::size_t window = 4096;  ///< number of recent gate weights
     [[nodiscard]] fetch_priority::config cascade() const { return {percentile, window}; }
     /// Parameters by name, as in `drop_cascade:keep=2:percentile=60`.
     template <class From>

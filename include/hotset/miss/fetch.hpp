@@ -2,11 +2,11 @@
 #pragma once
 /// Fetches every miss at the highest precision.
 ///
-/// Rule: whatever a visit names and no slot serves at precision 0 is copied at precision 0.
-/// Source: SpecMD 3.1.2 ("basic fetch"); what every pager does by default.
-/// Deviations: none. A copy that is held at a lower precision is a miss: this policy never serves it.
+/// Rule: an expert that a visit names and that no slot serves at precision 0 is copied at precision 0.
+/// Source: SpecMD 3.1.2 ("basic fetch"); the default of every pager.
+/// Deviations: none. A copy held at a lower precision is a miss: this policy never serves it.
 /// Exact: yes.
-/// Cost: none; nothing has to ask it.
+/// Cost: none; it need not be called.
 
 #include <cstddef>
 #include <span>

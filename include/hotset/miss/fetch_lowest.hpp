@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Fetches every miss at the lowest precision, which is the shortest copy.
+/// Fetches every miss at the lowest precision, which gives the shortest copy.
 ///
-/// Rule: an absent expert is copied at the lowest precision of the model; a resident one serves at the
-///       precision that it has. Prefetches come at precision 0: no visit waits for them.
+/// Rule: an absent expert is copied at the lowest precision of the model. A resident expert serves at the precision
+///   that it has. Prefetches use precision 0, because no visit waits for them.
 /// Source: SpecMD 3.1.2 (Fetch-lowest-bit).
 /// Deviations: the paper does not say what precision a prefetch has.
 /// Exact: no.
@@ -18,7 +18,7 @@
 namespace hotset {
 
 namespace detail {
-/// Why a policy that steps down in precision is of no use to a model, or nothing.
+/// Returns why a policy that lowers precision does not suit a model, or nothing.
 [[nodiscard]] inline validation validate_cascade(std::string_view policy, const geometry& shape) {
   if (shape.precisions() > 1) return std::nullopt;
   return refusal(policy, " needs two or more precisions, this model has ", shape.precisions(),

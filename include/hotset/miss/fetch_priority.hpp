@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Fetches important misses at the highest precision and steps down for the others.
+/// Fetches important misses at the highest precision, and the others at lower ones.
 ///
-/// Rule: a weight is important from the `percentile`-th percentile of recent gate weights on: precision 0.
-///       The range below it is divided evenly among the lower precisions: of 3 with percentile 60, p60
-///       and up get 0, p30 and up 1, the rest 2. A resident copy serves an unimportant use whatever its
-///       precision; below precision 0 it does not serve an important one, which is fetched at 0.
+/// Rule: a weight is important from the `percentile`-th percentile of recent gate weights on, and gets precision 0.
+///   The range below is divided evenly among the lower precisions. With 3 precisions and percentile 60, weights from
+///   p60 on get 0, from p30 on 1, the rest 2. A resident copy serves an unimportant use at any precision. An
+///   important use needs precision 0; if the copy is lower, it is fetched at 0.
 /// Source: SpecMD 3.1.2 (Fetch-priority) and 5.4 (the bottom 60 % are degraded); HOBBIT.
-/// Deviations: gaps filled: "recent" is a window of the last `window` weights before this visit; how
-///       several lower precisions divide the rest is ours; an expert's weight is the largest that a token gives
-///       it. Without weights, or before the first are seen, everything is important. The paper also steps
-///       down where room runs out; this rule does not see room.
+/// Deviations: gaps filled: "recent" is a window of the last `window` weights before this visit; how several lower
+///   precisions divide the rest is ours; an expert's weight is the largest that a token gives it. Without weights, or
+///   before the first are seen, everything is important. The paper also lowers precision if memory runs out; this
+///   rule does not see free memory.
 /// Exact: no.
-/// Cost: O(precisions) per miss, one percentile per lower precision at the first choice after `observe`,
-///       one push per weight.
+/// Cost: O(precisions) per miss, one percentile per lower precision at the first choice after `observe`, one push per
+///   weight.
 
 #include <array>
 #include <cstddef>
@@ -31,7 +31,7 @@ class fetch_priority {
  public:
   struct config {
     double percentile = 60.0;   ///< in (0, 100)
-    std::size_t window = 4096;  ///< gate weights that are recent
+    std::size_t window = 4096;  ///< number of recent gate weights
     /// Parameters by name, as in `fetch_priority:percentile=60`.
     template <class From>
     static config read(From& from) {
@@ -42,7 +42,7 @@ class fetch_priority {
     [[nodiscard]] validation validate(const geometry& shape) const {
       return detail::validate_cascade(name, shape);
     }
-    /// In the words of a policy that fetches by this rule.
+    /// Validates in the name of a policy that fetches by this rule.
     [[nodiscard]] validation validate_as(std::string_view policy) const {
       if (!(percentile > 0.0 && percentile < 100.0))
         return refusal(policy, " percentile = ", percentile, ", accepted: (0, 100)");
@@ -71,7 +71,7 @@ class fetch_priority {
   }
   void observe(std::span<const float> weights) noexcept {
     for (const float w : weights) {
-      if (!(w >= 0.0F && w <= std::numeric_limits<float>::max())) continue;  // no gate weight
+      if (!(w >= 0.0F && w <= std::numeric_limits<float>::max())) continue;  // not a gate weight
       recent_.push(w);
       current_ = false;
     }
@@ -82,7 +82,7 @@ class fetch_priority {
   void divide() noexcept {
     for (std::size_t p = 0; p < lowest_; ++p) {
       const auto share = static_cast<double>(lowest_ - p);
-      // p = 0 on its own: q * n / n need not be q.
+      // p = 0 is separate: q * n / n need not be q.
       const double q = p == 0 ? percentile_ : percentile_ * share / static_cast<double>(lowest_);
       least_[p] = recent_.percentile(q);
     }
@@ -98,7 +98,7 @@ class fetch_priority {
   double percentile_;
   sliding_percentile recent_;
   std::array<float, geometry::max_precisions> least_{};  // [precision] least weight that gets it
-  bool current_ = false;                                 // least_ belongs to recent_
+  bool current_ = false;                                 // least_ is up to date with recent_
 };
 
 static_assert(miss_policy<fetch_priority>);

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Lets a resident expert of nearly the same router score stand in for a missing one.
+/// Replaces a missing expert by a resident expert with nearly the same router score.
 ///
-/// Rule: in each place of a missing expert its token takes the resident expert whose score is nearest,
-///       at most `tolerance` away, and that the token does not use yet; ties: higher score, then lower id.
-///       Scores are router probabilities, else the softmax of the logits. Misses go in order of first
-///       appearance. An expert is replaced in all of its places or, if one has no substitute, fetched.
+/// Rule: in each place of a missing expert, its token takes the resident expert with the nearest score, at most
+///   `tolerance` away and not yet used by the token. Ties: higher score, then lower id. Scores are router
+///   probabilities, else the softmax of the logits. Misses go in order of first appearance. An expert is replaced in
+///   all of its places. If one place has no substitute, the expert is fetched.
 /// Source: Zhu et al. in SpecMD 3.1.2.
-/// Deviations: the papers give no tolerance and no tie rule. A place keeps its gate weight. An expert of
-///       score 0, which a router masks, is no substitute. Without scores everything is
-///       fetched, and where the ids are no whole tokens. A resident copy of a lower precision is no miss to this rule: it is used.
+/// Deviations: the papers give no tolerance and no tie rule. A place keeps its gate weight. An expert of score 0,
+///   which a router masks, is no substitute. Without scores, or if the ids are not whole tokens, everything is
+///   fetched. A resident copy of a lower precision is used: for this rule it is no miss.
 /// Exact: no.
-/// Cost: O(places) per visit, O(E + K) and E exponentials per place of a missing expert. Memory: 4 bytes
-///       per place, 12 per expert.
+/// Cost: O(places) per visit; O(E + K) and E exponentials per place of a missing expert. Memory: 4 bytes per place,
+///   12 per expert.
 
 #include <algorithm>
 #include <cmath>
@@ -33,7 +33,7 @@ namespace hotset {
 class substitute {
  public:
   struct config {
-    double tolerance = 0.05;  ///< difference of router probabilities
+    double tolerance = 0.05;  ///< largest difference of router probabilities
     /// Parameters by name, as in `substitute:tolerance=0.05`.
     template <class From>
     static config read(From& from) {
@@ -82,7 +82,7 @@ class substitute {
   static constexpr std::uint32_t end = std::numeric_limits<std::uint32_t>::max();
   static constexpr std::size_t none = std::numeric_limits<std::size_t>::max();
 
-  /// Threads the places of each expert, ascending.
+  /// Links the places of each expert, ascending.
   void list_places(id_view<expert_id> ids) noexcept {
     std::fill(first_.begin(), first_.end(), end);
     for (std::size_t place = ids.size(); place-- > 0;) {
@@ -108,7 +108,7 @@ class substitute {
     for (auto p = first_[missing]; p != place; p = next_[p]) ids[p] = missing;
     return false;
   }
-  /// One token's scores, rounded to float: that hides what C libraries make of the last bits of exp.
+  /// Computes a token's scores, rounded to float: that hides differences in the last bits of exp between C libraries.
   void score(std::span<const float> given, bool softmax) noexcept {
     if (!softmax) {
       std::copy(given.begin(), given.end(), scores_.begin());
@@ -147,11 +147,11 @@ class substitute {
 
   double tolerance_;
   std::size_t top_k_;
-  std::size_t token_ = none;         // whose scores scores_ holds
+  std::size_t token_ = none;         // token whose scores scores_ holds
   per_expert<std::uint32_t> first_;  // [expert] its first place
-  std::vector<std::uint32_t> next_;  // [place] the next one of the same expert
+  std::vector<std::uint32_t> next_;  // [place] next place of the same expert
   std::vector<float> scores_;        // [expert]
-  std::vector<std::uint8_t> used_;   // [expert] by the token in hand
+  std::vector<std::uint8_t> used_;   // [expert] used by the current token
 };
 
 static_assert(miss_policy<substitute>);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Slots of each pool in order of a rank, by buckets of near ranks behind a sorted front, repaired only where a
-/// choice looks.
+/// Orders each pool's slots by a rank: buckets of near ranks behind a sorted front, repaired only when a choice
+/// reaches them.
 
 #include <algorithm>
 #include <bit>
@@ -24,18 +24,18 @@
 namespace hotset {
 
 /// `BucketOf` maps a rank's key to one of `buckets()` buckets that ascend with the key. A rank that grows is only
-/// stored: the slot stays where it stood until a choice meets it there. A bucket is sorted when a choice comes to it
-/// out of order; what is put behind its last slot leaves it in order.
-/// What is put below all that the buckets hold stands in a front, one small sorted array: what comes in cold and
-/// leaves soon is in no bucket at all.
-/// Complexity: put and drop O(1) and the entries of the front that are lower, of at most 64; raise O(1); select O(1)
-/// per slot looked at, ineligible ones included, and O(b log b) per bucket of b slots that it sorts.
+/// stored: the slot stays in place until a choice meets it. An unsorted bucket is sorted when a choice reaches it.
+/// Appending after its last slot keeps a bucket sorted.
+/// A rank below all ranks in the buckets goes to the front, one small sorted array. A slot that comes in cold and is
+/// soon evicted never enters a bucket.
+/// Complexity: put and drop O(1) plus the lower entries of the front, at most 64. raise O(1). select O(1) per slot
+/// examined, ineligible ones included, plus O(b log b) for each bucket of b slots that it sorts.
 /// Memory: 60 bytes per slot, 17 per pool and bucket, 1.6 KB per pool.
 template <class BucketOf>
 class bucket_order {
  public:
-  /// Entries of the front: a put moves those that are lower, 24 bytes each. A smaller front spills into the buckets
-  /// more often.
+  /// Entries of the front. A put moves the lower entries, 24 bytes each; a smaller front spills into the buckets more
+  /// often.
   static constexpr std::size_t front_capacity = 64;
 
   bucket_order() = default;
@@ -61,13 +61,13 @@ class bucket_order {
 
   [[nodiscard]] const slot_rank& rank(slot_id slot) const noexcept { return ranks_[node(slot)]; }
 
-  /// Pre: the slot holds no rank; positions are distinct, never 0, and this one is the highest so far.
+  /// Pre: the slot has no rank; positions are distinct, never 0, and this one is the highest so far.
   void put(pool_id pool, slot_id slot, slot_rank rank) noexcept {
     const auto only = [=](slot_id) { return rank.key; };
     put_again(pool, std::span<const slot_id>(&slot, 1), std::identity{}, only, rank.position);
   }
-  /// Puts several, at the next positions in this order. `raise` may report these later, up to `highest`: a slot stands
-  /// where it is put until it is raised above that.
+  /// Puts several slots at the next positions, in this order. `raise` may report these later, up to `highest`. A slot
+  /// stays where it is put until it is raised above `highest`.
   template <class Item, class SlotOf, class KeyOf>
   void put_again(pool_id pool, std::span<const Item> items, SlotOf slot_of, KeyOf key_of,
                  std::uint64_t highest) noexcept {
@@ -85,7 +85,7 @@ class bucket_order {
     }
     home.front = front;
   }
-  /// Pre: `rank` is not smaller than the slot's rank, but for a position reported later. Complexity: O(1), one store.
+  /// Pre: `rank` is not below the slot's rank, except for a position reported later. Complexity: O(1), one store.
   void raise(slot_id slot, slot_rank rank) noexcept {
     HOTSET_ASSERT(!(rank.key < ranks_[node(slot)].key));
     ranks_[node(slot)] = rank;
@@ -94,7 +94,7 @@ class bucket_order {
     leave(pool_of_[node(slot)], std::span<const slot_id>(&slot, 1), std::identity{});
     ranks_[node(slot)] = vacant_rank;
   }
-  /// Drops slots that will be put again at once. Pre: they are in `pool`, or hold no rank.
+  /// Drops slots that will be put again at once. Pre: they are in `pool`, or have no rank.
   template <class Item, class SlotOf>
   void leave(pool_id pool, std::span<const Item> items, SlotOf slot_of) noexcept {
     auto& home = pools_[pool];
@@ -106,7 +106,7 @@ class bucket_order {
       const auto n = node(slot_of(item));
       if (ranks_[n] == vacant_rank) continue;
       if (entries[front.first].slot == n) {
-        ++front.first;  // victims leave in the order in which they were chosen
+        ++front.first;  // victims are dropped in the order in which they were chosen
       } else if (!linked(n)) {
         remove(pool, front, place_of(pool, front, n));
       } else {
@@ -114,13 +114,13 @@ class bucket_order {
         unlink(n);
       }
     }
-    // The lowest slot of the buckets, if it left, shows how far the front may reach.
+    // If the lowest slot of the buckets was dropped, its rank shows how far the front may reach.
     if (leader != none && in_order_[home.lowest] != 0 && !has_grown(leader, links_[leader].placed))
       front.limit = std::max(front.limit, ranks_[leader].key);
     home.front = front;
   }
 
-  /// Slot `to`, which is in no bucket, gets the rank of `from` in its pool, and `from` has none.
+  /// Moves the rank of `from` to slot `to` of the same pool; `from` then has no rank. Pre: `to` is in no bucket.
   void move(slot_id from, slot_id to) noexcept {
     const auto pool = pool_of_[node(to)] = pool_of_[node(from)];
     ranks_[node(to)] = std::exchange(ranks_[node(from)], vacant_rank);
@@ -158,23 +158,23 @@ class bucket_order {
   }
 
  private:
-  /// A slot's place in a bucket. In none it is linked with itself.
+  /// A slot's place in a bucket. A slot in no bucket is linked to itself.
   struct link {
-    std::uint64_t placed = 0;  // a position that the slot's exceeds when it has grown since
+    std::uint64_t placed = 0;  // the slot's position is higher if its rank has grown since
     std::uint32_t previous = 0;
     std::uint32_t next = 0;
   };
-  /// The slots of a pool whose keys are below `limit`, which no key in the buckets is, and others that have grown
-  /// since: entries [first, front_capacity), ascending as they were put, then one that is never passed.
+  /// Slots of a pool with keys below `limit`, plus slots whose ranks have grown since. No key in the buckets is below
+  /// `limit`. Entries [first, front_capacity) ascend as they were put; one sentinel entry follows.
   struct front_range {
     std::size_t first = front_capacity;
     std::uint64_t limit = 0;
   };
   struct pool_state {
     front_range front;
-    std::size_t first = 0;  // list
+    std::size_t first = 0;  // first list of the pool
     std::size_t end = 0;
-    std::size_t lowest = 0;  // no list of its own before it holds a slot
+    std::size_t lowest = 0;  // no earlier list of the pool holds a slot
   };
   static constexpr auto none = std::numeric_limits<std::uint32_t>::max();
 
@@ -221,7 +221,7 @@ class bucket_order {
     *to = entry;
     return front;
   }
-  /// Returns the upper half of a full front to the buckets, with all entries whose key is the least of it.
+  /// Moves the upper half of a full front to the buckets, with all entries that share its lowest key.
   [[gnu::noinline]] front_range spill(pool_id pool) noexcept {
     auto* const entries = entries_of(pool);
     auto& home = pools_[pool];
@@ -253,8 +253,8 @@ class bucket_order {
     }
     return count;
   }
-  /// Moves an entry that has grown behind those that are lower now, or to its bucket. Returns the place of what
-  /// followed it.
+  /// Moves an entry whose rank has grown behind the entries that are now lower, or to its bucket. Returns the place
+  /// of the entry that followed it.
   [[gnu::noinline]] std::size_t put_where_due(pool_id pool, std::size_t place) noexcept {
     auto* const entries = entries_of(pool);
     auto& front = pools_[pool].front;
@@ -309,13 +309,14 @@ class bucket_order {
       in_order_[list] = 0;
     link_between(last, entry, end);
   }
-  /// Pre: the slot's rank is below all that are in the buckets.
+  /// Pre: the slot's rank is below all ranks in the buckets.
   void prepend(pool_state& home, const ranked_slot& entry) noexcept {
     const auto list = list_of(home, entry.rank.key);
     link_between(sentinel(list), entry, links_[sentinel(list)].next);
     mark(home, list);
   }
-  /// The first list from `list` on that holds a slot. Lists are marked when they get one, unmarked here.
+  /// Returns the first list from `list` on that holds a slot. A list is marked when it gets a slot, and unmarked
+  /// here.
   [[nodiscard]] std::size_t holding(const pool_state& home, std::size_t list) noexcept {
     for (list = occupied_.next(list, home.end); list != home.end;
          list = occupied_.next(list + 1, home.end)) {
@@ -326,7 +327,7 @@ class bucket_order {
     return list;
   }
 
-  /// Puts a slot whose rank has grown where it belongs. Returns false if that is the list it is in.
+  /// Moves a slot whose rank has grown to its list. Returns false if it is already there.
   bool moves_on(pool_state& home, std::size_t list, std::uint32_t n) noexcept {
     if (list_of(home, ranks_[n].key) == list) return false;
     unlink(n);
@@ -342,7 +343,7 @@ class bucket_order {
       if (!has_grown(n, links_[n].placed)) {
         if (eligible.test(static_cast<slot_id>(n))) out[count++] = static_cast<slot_id>(n);
       } else if (!moves_on(home, list, n)) {
-        // Grown within the bucket: begin again in the right order, in which nothing is out of date.
+        // Grown within the bucket: sorts the bucket and starts again, with no stale entry left.
         sort(home, list);
         count = 0;
         n = links_[sentinel(list)].next;
@@ -370,18 +371,18 @@ class bucket_order {
 
   BucketOf bucket_of_{};
   std::uint32_t slots_ = 0;
-  std::vector<pool_id> pool_of_;        // [slot] the pool that it has a rank in
-  std::vector<slot_rank> ranks_;        // [slot] as it is
+  std::vector<pool_id> pool_of_;        // [slot] pool in which it has a rank
+  std::vector<slot_rank> ranks_;        // [slot] current rank
   std::vector<link> links_;             // [slot], then one sentinel per pool and bucket
-  std::vector<std::uint8_t> in_order_;  // [list] ascending as placed
+  std::vector<std::uint8_t> in_order_;  // [list] 1: ascending, by rank when placed
   sparse_bits occupied_;                // lists that may hold slots
   per_pool<pool_state> pools_;
   std::vector<ranked_slot> entries_;  // [pool][front_capacity + 1]
   std::vector<ranked_slot> sorted_;
 };
 
-/// Buckets of scores whose keys are ordered bits: by the leading bits of a score, enough that few slots of a pool share
-/// them. Scores below 2^-12 share a bucket, and those above 2^20.
+/// Buckets of scores whose keys are ordered bits: by the leading bits of a score, enough of them that few slots of a
+/// pool share a bucket. All scores below 2^-12 share a bucket, and so do all above 2^20.
 class score_buckets {
  public:
   score_buckets() = default;
@@ -392,7 +393,7 @@ class score_buckets {
   }
   [[nodiscard]] std::size_t buckets() const noexcept { return (*this)(largest) + 1; }
 
-  /// The bits of a number that tell most slots of a pool apart.
+  /// Mantissa bits that separate most slots of a pool.
   static unsigned mantissa_bits(const pool_layout& layout) noexcept {
     return std::clamp(static_cast<unsigned>(std::bit_width(layout.slots() / layout.pools() / 4)),
                       3U, 9U);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Slots of pools in the order of scores that move by themselves from step to step, of which a choice needs the
-/// lowest few.
+/// Orders a pool's slots by scores that change from step to step, and finds the lowest few.
 
 #include <algorithm>
 #include <array>
@@ -25,15 +24,16 @@
 
 namespace hotset {
 
-/// Order: score, then the least recent first. `Scores` has `score(slot, step)`, at least 0 and finite; and
-/// `nearly(slot, step)`, which costs less and is off by a factor of at most 2^-50. Within a step only a use, a fill or
-/// a departure changes a score.
-/// A small pool is looked at whole, at every choice. Of a large one a list of the coldest slots is sorted once a
-/// step, about as many as the last step needed; what is used or filled is put into the list again if it still belongs
-/// there. So is a small pool's once a quota change has lent a slot.
+/// Order: score, then least recent first. `Scores` has `score(slot, step)`, finite and at least 0. It also has
+/// `nearly(slot, step)`, which is cheaper and has a relative error of at most 2^-50. Within a step only a use, a fill
+/// or an eviction changes a score.
+/// A small pool is scanned at every choice. For a large pool, a list of the coldest slots is sorted once a step,
+/// about as many as the last step needed. A slot that is used or filled is inserted again if it still belongs in the
+/// list. A small pool uses the list too once a quota change has lent a slot.
 /// No allocation after construction. Threads: compatible. Complexity: O(slots) at a pool's first choice of a step;
-/// then a choice costs O(out) and the ineligible slots passed over, in a small pool O(slots * out), vectorised.
-/// Memory: 80 bytes a slot.
+/// then a choice costs O(out) plus skipped ineligible slots. In a small pool a choice costs O(slots * out),
+/// vectorised.
+/// Memory: 80 bytes per slot.
 class coldest_slots {
  public:
   explicit coldest_slots(const pool_layout& layout)
@@ -54,7 +54,7 @@ class coldest_slots {
     entries_.resize(places);
   }
 
-  /// The slot, which holds nothing, is the pool's from now on.
+  /// Adds an empty slot to the pool.
   void settle(pool_id pool, slot_id slot) noexcept {
     auto& list = lists_[pool];
     HOTSET_ASSERT(list.size < list.capacity);
@@ -101,26 +101,26 @@ class coldest_slots {
  private:
   static constexpr double all = std::numeric_limits<double>::infinity();
   static constexpr std::uint64_t vacant = 0;
-  /// Pools of at most so many slots are looked at whole, victim by victim. A pool of one layer has one choice a step: a
-  /// list that only it would use costs more to sort.
+  /// Pools of at most this many slots are scanned for each victim. A pool of one layer makes one choice a step, so
+  /// sorting a list costs more.
   static constexpr std::size_t scanned_slots = 256;
-  static constexpr std::size_t padding = 63;  ///< rows are looked at in whole words
-  /// The limit times this bounds `nearly` of every slot whose score is below the limit.
+  static constexpr std::size_t padding = 63;  ///< slots; rows are read in whole words
+  /// `limit` times this bounds `nearly` of every slot whose score is below `limit`.
   static constexpr double spare = 1.0 + 0x1p-48;
 
-  /// A pool's slots that hold something, and of these the ones whose score in a step is below `limit`, in order.
+  /// A pool's occupied slots, and its entries: the slots whose score in a step is below `limit`, in order.
   struct cold_list {
-    std::size_t place = 0;  ///< of its first slot, and of its first entry
+    std::size_t place = 0;  ///< position of its first slot and of its first entry
     std::size_t size = 0;   ///< slots
     std::size_t capacity = 0;
-    slot_id first_slot{};   ///< of those that the pool was built with
-    std::size_t slots = 0;  ///< of these
-    bool is_valid = false;  ///< the entries are those of the step
+    slot_id first_slot{};   ///< first slot of the pool as built
+    std::size_t slots = 0;  ///< number of slots as built
+    bool is_valid = false;  ///< the entries belong to `step`
     step_id step = 0;
     double limit = 1.0;
-    std::size_t first = 0;  ///< entries before have left
-    std::size_t end = 0;    ///< of the entries
-    std::size_t given = 0;  ///< in this step, to set the next one's limit
+    std::size_t first = 0;  ///< entries before it are gone
+    std::size_t end = 0;    ///< end of the entries
+    std::size_t given = 0;  ///< victims in this step; sets the next step's limit
   };
 
   [[nodiscard]] std::span<const slot_id> held(const cold_list& list) const noexcept {
@@ -170,7 +170,7 @@ class coldest_slots {
 
   std::size_t take(cold_list& list, const slot_mask& eligible, std::span<slot_id> out) noexcept {
     const auto* const entries = &entries_[list.place];
-    // If a slot was used or filled since and still belongs here, it stands elsewhere too.
+    // An entry is stale if its slot was used or filled since. If the slot still belongs here, it has another entry.
     const auto has_left = [&](const ranked_slot& e) {
       return used_at_[static_cast<slot_id>(e.slot)] != e.rank.position;
     };
@@ -183,7 +183,7 @@ class coldest_slots {
     list.given += count;
     return count;
   }
-  /// Begins a step. The limit follows what the last one needed.
+  /// Begins a step. The limit follows the last step's need.
   template <class Scores>
   void gather(cold_list& list, step_id step, const Scores& scores) noexcept {
     const auto wanted = list.first + list.given + 32;
@@ -196,7 +196,7 @@ class coldest_slots {
   void collect(cold_list& list, step_id step, const Scores& scores) noexcept {
     auto* const entries = &entries_[list.place];
     const double spared = list.limit * spare;
-    // Without a branch: which slots are near the limit is unpredictable.
+    // Branch-free: which slots are near the limit is unpredictable.
     std::size_t near = 0;
     for (const auto slot : held(list)) {
       entries[near].slot = static_cast<std::uint32_t>(slot);
@@ -215,11 +215,11 @@ class coldest_slots {
     list.step = step;
     list.is_valid = true;
   }
-  /// Sorts into buckets of near scores, a bucket that many share on its own, then all by insertion. Pre: scores are
-  /// below `limit`.
+  /// Sorts into buckets of near scores, sorts crowded buckets on their own, then sorts all by insertion. Pre: scores
+  /// are below `limit`.
   [[gnu::noinline]] void sort(std::span<ranked_slot> entries, double limit) noexcept {
     constexpr std::size_t buckets = 256;
-    constexpr std::uint32_t many = 24;  // insertion sorts fewer faster
+    constexpr std::uint32_t many = 24;  // insertion sort is faster for fewer
     const double scale = static_cast<double>(buckets) / limit;
     const auto bucket_of = [scale](const ranked_slot& e) {
       const double place = std::bit_cast<double>(e.rank.key) * scale;
@@ -259,11 +259,11 @@ class coldest_slots {
   }
 
   vector_level level_ = best_vector_level();
-  bool is_as_built_ = true;  ///< no pool has a slot of another one
-  per_slot<double> scores_;  ///< [slot] of its pool's step; infinite: it holds nothing
-  /// [slot] clock_ at its last use or fill; `vacant`: it holds nothing.
+  bool is_as_built_ = true;  ///< no pool has another pool's slot
+  per_slot<double> scores_;  ///< [slot] score in the pool's step; infinite: empty slot
+  /// [slot] clock_ at the last use or fill; `vacant`: empty slot.
   per_slot<std::uint64_t> used_at_;
-  per_slot<std::uint32_t> place_;  ///< [slot] in slots_
+  per_slot<std::uint32_t> place_;  ///< [slot] position in slots_
   per_slot<pool_id> pool_of_;
   std::uint64_t clock_ = 0;
   per_pool<cold_list> lists_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Numbers one list for each layer and precision, for policies that keep the slots of a layer together.
+/// Numbers one list for each layer and precision, for policies that group slots by layer.
 
 #include <cstddef>
 #include <vector>
@@ -11,7 +11,7 @@
 
 namespace hotset {
 
-/// A slot keeps its precision whatever pool a quota change lends it to. Complexity: O(1).
+/// A slot keeps its precision if a quota change lends it to another pool. Complexity: O(1).
 class layer_lists {
  public:
   explicit layer_lists(const pool_layout& layout) : precisions_(layout.precisions()) {
@@ -25,15 +25,15 @@ class layer_lists {
   }
 
   [[nodiscard]] std::size_t count() const noexcept { return pool_.size(); }
-  /// The list of a layer's slots that a pool holds. Pre: the pool serves the layer.
+  /// List of a layer's slots in a pool. Pre: the pool serves the layer.
   [[nodiscard]] std::size_t in_pool(layer_id layer, pool_id pool) const noexcept {
     return index_of(layer) * precisions_ + index_of(pool_precision_[pool]);
   }
-  /// The list that a slot of the layer's is in.
+  /// List that holds a slot of the layer.
   [[nodiscard]] std::size_t of(layer_id layer, slot_id slot) const noexcept {
     return index_of(layer) * precisions_ + index_of(slot_precision_[slot]);
   }
-  /// The pool that the list belongs to.
+  /// Pool of a list.
   [[nodiscard]] pool_id pool(std::size_t list) const noexcept { return pool_[list]; }
 
  private:

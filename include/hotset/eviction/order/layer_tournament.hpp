@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Residents in the order of scores: the least of each layer is kept until something of the layer changes, and the
-/// least of those is the victim.
+/// Orders residents by score in two stages: the least of each layer is kept until the layer changes, and the least of
+/// these is the victim.
 
 #include <algorithm>
 #include <bit>
@@ -40,20 +40,20 @@ struct layer_residents {
   std::span<const slot_id> slots;
 };
 
-/// Scores residents: `write(residents, to)` writes a number for each.
+/// Scores residents: `write(residents, to)` writes one number for each.
 template <class Scores>
 concept layer_scorer = requires(Scores& scores, const layer_residents& of, std::span<double> to) {
   scores.write(of, to);
 };
-/// A scorer whose layers have weights, which differ from choice to choice: a score counts times its layer's weight.
-/// Two products compare as the scores do if the weight is the same. Shape of weights(): [layers], above 0.
+/// A scorer whose layers have weights that may differ between choices: a score counts times its layer's weight. Two
+/// products with the same weight compare like their scores. Shape of weights(): [layers], above 0.
 template <class Scores>
 concept layer_weigher = layer_scorer<Scores> && requires(Scores& scores) {
   { scores.weights() } -> std::same_as<std::span<const double>>;
 };
-/// A scorer that writes estimates. An estimate is what was written times `factor(layer, written)`, which is asked for
-/// after write() and after rescale(). No estimate above `bound(least)`, which is finite, can stand for the least
-/// score if `least` is the least estimate. `exact(key)` is the score itself.
+/// A scorer that writes estimates. An estimate is the written number times `factor(layer, written)`, which is called
+/// after write() and after rescale(). If `least` is the least estimate, no estimate above `bound(least)` can belong
+/// to the least score. bound() is finite. `exact(key)` is the score itself.
 template <class Scores>
 concept layer_estimator = layer_scorer<Scores> &&
     requires(Scores& scores, expert_key key, layer_id layer, std::span<const double> written) {
@@ -62,15 +62,15 @@ concept layer_estimator = layer_scorer<Scores> &&
   { scores.factor(layer, written) } -> std::same_as<double>;
 };
 
-/// Order: score, then the least recent first. A choice looks at one resident a layer, and at one layer's residents
-/// for each victim. If exactly the victims of a choice leave, the resident that it found after them is the least. If
+/// Order: score, then least recent first. A choice examines one resident per layer, and one layer's residents for
+/// each victim. If exactly the victims of a choice are evicted, the resident found after them is the least. If
 /// several estimates may be the least, their exact scores decide.
-/// Threads: compatible. No allocation after construction. Memory: 16 bytes and a bit a key and precision, layers'
-/// experts filled up to multiples of 64, and 24 bytes a slot.
+/// Threads: compatible. No allocation after construction. Memory: 16 bytes and one bit per key and precision (a
+/// layer's experts padded to multiples of 64), and 24 bytes per slot.
 class layer_tournament {
  public:
   explicit layer_tournament(const pool_layout& layout) : layer_tournament(layout, layout.slots()) {}
-  /// Orders other numbers below `slots` in place of slots.
+  /// Orders any numbers below `slots` instead of slots.
   layer_tournament(const pool_layout& layout, std::size_t slots)
       : layers_(layout.shape().layer_count()),
         words_(words_for(layout.shape().expert_count())),
@@ -88,14 +88,14 @@ class layer_tournament {
     found_.resize(std::max(words_, others_.size()));
   }
 
-  /// Scores of the layer have changed.
+  /// Call it when scores of the layer have changed.
   void rescore(layer_id layer) noexcept {
     each_row(layer, [this](std::size_t r) { rescore_row(r); });
   }
   void rescore_all() noexcept {
     for (std::size_t r = 0; r < rows_.size(); ++r) rescore_row(r);
   }
-  /// The layer's factor has changed.
+  /// Call it when the layer's factor has changed.
   void rescale(layer_id layer) noexcept {
     each_row(layer, [this](std::size_t r) {
       rows_[r].is_scaled = false;
@@ -108,7 +108,7 @@ class layer_tournament {
     auto row = std::numeric_limits<std::uint32_t>::max();
     for (const auto slot : slots) {
       slots_[slot].used_at = ++clock_;
-      if (slots_[slot].row == row) continue;  // most are of one
+      if (slots_[slot].row == row) continue;  // most slots are of one row
       row = slots_[slot].row;
       forget(row);
     }
@@ -135,7 +135,7 @@ class layer_tournament {
       forget(left.row);
     }
   }
-  /// Carries out fills one after the other: the victim leaves, the new expert comes.
+  /// Carries out fills in order: removes the victim, then adds the new expert.
   void bring(std::span<const hotset::fill> fills) noexcept {
     for (const auto& f : fills) {
       if (f.victim != no_key) vacate(f.slot);
@@ -149,7 +149,7 @@ class layer_tournament {
   }
 
   /// Writes the eligible residents of a pool in order; returns how many. Complexity: O(layers of the pool + residents
-  /// of a layer) a victim, and O(residents) for each layer that has changed.
+  /// of a layer) per victim, and O(residents) for each changed layer.
   template <layer_scorer Scores>
   std::size_t select(pool_id pool, const slot_mask& eligible, std::span<slot_id> out,
                      Scores&& scores) noexcept {
@@ -163,11 +163,11 @@ class layer_tournament {
       is_eligible ? take(r) : hide_others(r, eligible);
       if (is_eligible) out[count++] = slot;
       if (count == out.size()) {
-        ++rows_[r]
-              .passed;  // the next is not looked for, and so not known when the victims have left
+        // Skips the search for the next resident: the row is searched again after the victims are evicted.
+        ++rows_[r].passed;
         break;
       }
-      // The other rows' least is found before the row's next, for which it need not wait.
+      // Finds the other rows' least first: it does not depend on this row's next resident.
       toggle(others_, r - pools_[pool].first);
       const auto other = lowest(pool, scores);
       toggle(others_, r - pools_[pool].first);
@@ -184,38 +184,38 @@ class layer_tournament {
   static constexpr std::uint64_t no_choice = 0;
 
   struct slot_state {
-    std::uint64_t used_at = 0;            ///< clock_ at its last use
-    std::uint64_t chosen_by = no_choice;  ///< the last choice that named it
+    std::uint64_t used_at = 0;            ///< clock_ at the last use
+    std::uint64_t chosen_by = no_choice;  ///< last choice that named it
     std::uint32_t row = 0;
-    std::uint32_t place = 0;  ///< in all rows
+    std::uint32_t place = 0;  ///< position in all rows
   };
   /// A candidate for the least of a row; its score is infinite if there is none.
   struct resident {
     double score = absent;
     slot_id slot = no_slot;
-    bool is_alone = true;  ///< no other estimate is so close that a factor could change their order
+    bool is_alone = true;  ///< no other estimate is close enough for a factor to change their order
     std::uint64_t used_at = std::numeric_limits<std::uint64_t>::max();
   };
   /// The residents of a layer at one precision.
   struct row_state {
     resident least;
-    resident untaken;  ///< the least that `choice` has left
-    /// The last choice that took or hid a resident of the row; none if anything but its victims has changed since.
+    resident untaken;  ///< least resident that `choice` has not taken
+    /// Last choice that took or hid a resident of the row; none if anything except its victims has changed since.
     std::uint64_t choice = no_choice;
-    std::uint32_t passed = 0;  ///< residents that `choice` took or hid, and that are still here
+    std::uint32_t passed = 0;  ///< residents that `choice` took or hid and that are still here
     std::uint32_t size = 0;
     layer_id layer{};
-    bool is_known = false;   ///< `least` is
-    bool is_scored = false;  ///< scores_ are the layer's
-    bool is_scaled = false;  ///< `scale` is the layer's
+    bool is_known = false;   ///< `least` is valid
+    bool is_scored = false;  ///< scores_ are valid
+    bool is_scaled = false;  ///< `scale` is valid
     double scale = 1.0;
-    std::size_t bit = 0;  ///< in changed_
+    std::size_t bit = 0;  ///< position in changed_
   };
-  /// A pool's rows follow one another.
+  /// A pool's rows are adjacent.
   struct row_range {
     std::size_t first = 0;
     std::size_t size = 0;
-    std::size_t word = 0;  ///< in changed_
+    std::size_t word = 0;  ///< position in changed_
   };
   struct finding {
     std::size_t at = none;
@@ -254,7 +254,7 @@ class layer_tournament {
     mark(rows_[r]);
   }
   void rescore_row(std::size_t r) noexcept {
-    if (!rows_[r].is_scored) return;  // and so not known
+    if (!rows_[r].is_scored) return;  // its least is unknown too
     rows_[r].is_scored = false;
     forget(r);
   }
@@ -274,7 +274,7 @@ class layer_tournament {
     slots_[slots_in_[place]].place = static_cast<std::uint32_t>(place);
   }
 
-  /// Finds the least of each of the pool's rows that has changed.
+  /// Finds the least of each changed row of the pool.
   template <class Scores>
   void see_all(pool_id pool, Scores& scores) noexcept {
     const auto& rows = pools_[pool];
@@ -309,7 +309,7 @@ class layer_tournament {
       leasts_[r] = row.least.score * row.scale;
     }
   }
-  /// The least that the choice has left.
+  /// Least resident of the row that the choice has not taken.
   [[nodiscard]] const resident& first(std::size_t r) const noexcept {
     return rows_[r].choice == choice_ ? rows_[r].untaken : rows_[r].least;
   }
@@ -327,7 +327,7 @@ class layer_tournament {
     for (auto& word : set) word = ~std::uint64_t{0};
     if (size % 64 != 0) set.back() >>= 64 - size % 64;
   }
-  /// The choice takes or hides a resident of the row. The next choice sees the row anew.
+  /// The choice takes or hides a resident of the row. The next choice searches the row again.
   void pass(std::size_t r) noexcept {
     auto& row = rows_[r];
     if (row.choice != choice_) {
@@ -344,8 +344,8 @@ class layer_tournament {
     pass(r);
     toggle(offered_, taken.place);
   }
-  /// Hides all that is not eligible at once: there may be much. It does not leave, and so the row's least is looked
-  /// for anew.
+  /// Hides all ineligible residents at once: there may be many. They stay resident, so the row's least is searched
+  /// again.
   void hide_others(std::size_t r, const slot_mask& eligible) noexcept {
     pass(r);
     each_member(offered_in(r), [&](std::size_t n) {
@@ -366,7 +366,7 @@ class layer_tournament {
     out.is_alone = found.is_alone;
     return out;
   }
-  /// Finds the row with the least of all, of the pool's rows in others_; or none.
+  /// Finds the row with the least of all, among the pool's rows in others_; or none.
   template <class Scores>
   [[nodiscard]] std::size_t lowest(pool_id pool, Scores& scores) noexcept {
     const auto from = pools_[pool].first;
@@ -377,7 +377,7 @@ class layer_tournament {
                         .at;
     return at == none ? none : from + at;
   }
-  /// Returns the row with the least of both. Pre: r is a row; other is one, or none.
+  /// Returns the row whose least is lower. Pre: r is a row; other is a row or none.
   template <class Scores>
   [[nodiscard]] std::size_t lower(std::size_t r, std::size_t other, Scores& scores) const noexcept {
     const auto own = leasts_[r];
@@ -389,7 +389,7 @@ class layer_tournament {
     }
     return rank(own, first(r), scores) < rank(others, first(other), scores) ? r : other;
   }
-  /// Finds the least score of those that `among` names, the least recent one if several are equal.
+  /// Finds the least score among the residents that `among` names; of equals the least recent one.
   template <class Scores, class ResidentAt>
   [[nodiscard]] finding least_in(const double* row, std::span<const std::uint64_t> among,
                                  Scores& scores, ResidentAt resident_at) noexcept {
@@ -422,21 +422,22 @@ class layer_tournament {
   }
 
   std::size_t layers_;
-  std::size_t words_;  ///< of a set of a layer's experts
+  std::size_t words_;  ///< words of a set of a layer's experts
   vector_level level_ = best_vector_level();
   std::vector<std::size_t> row_of_;  ///< [precision, layer]
-  std::vector<row_state> rows_;      ///< [row], of one pool after the other
+  std::vector<row_state> rows_;      ///< [row], pool by pool
   per_pool<row_range> pools_;
-  std::vector<double> leasts_;  ///< [row, filled up] the scaled score of first()
-  /// [row, place]; residents in any order, the others mean nothing.
+  std::vector<double> leasts_;  ///< [row, padded] scaled score of first()
+  /// [row, place]; residents in any order, other entries are undefined.
   aligned_vector<double> scores_;
-  std::vector<std::uint64_t> offered_;  ///< [row, words] a bit a resident that the choice has left
-  std::vector<expert_id> experts_;      ///< [row, place]
-  std::vector<slot_id> slots_in_;       ///< [row, place]
+  /// [row, words] bit: a resident that the choice has not taken
+  std::vector<std::uint64_t> offered_;
+  std::vector<expert_id> experts_;  ///< [row, place]
+  std::vector<slot_id> slots_in_;   ///< [row, place]
   per_slot<slot_state> slots_;
-  std::vector<std::uint64_t> changed_;  ///< [pool, row of the pool] a bit: not all is known of it
-  std::vector<std::uint64_t> others_;   ///< a bit a row of the pool, scratch
-  std::vector<std::uint64_t> found_;    ///< as lowest_values writes it, scratch
+  std::vector<std::uint64_t> changed_;  ///< [pool, row of the pool] bit: the row has changed
+  std::vector<std::uint64_t> others_;   ///< scratch: one bit per row of the pool
+  std::vector<std::uint64_t> found_;    ///< scratch: output of lowest_values
   std::uint64_t clock_ = 0;
   std::uint64_t choice_ = no_choice;
 };

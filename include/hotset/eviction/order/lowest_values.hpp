@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Finds the least of some values of a row, and those that are about as low.
+/// Finds the least of selected values of a row, and the values that are about as low.
 
 #include <bit>
 #include <cstddef>
@@ -23,7 +23,7 @@ void each_member(std::span<const std::uint64_t> set, Take take) {
       take(w * 64 + static_cast<std::size_t>(std::countr_zero(left)));
 }
 
-/// The words that a set of `size` bits takes.
+/// Words of a set with `size` bits.
 [[nodiscard]] constexpr std::size_t words_for(std::size_t size) noexcept {
   return (size + 63) / 64;
 }
@@ -31,17 +31,19 @@ void each_member(std::span<const std::uint64_t> set, Take take) {
 namespace detail {
 
 #if HOTSET_X86_VECTORS
-/// Compiled together with its bound: the next question waits for the answer.
+/// Compiled together with its bound, because the next comparison waits for the result.
 template <class BoundOf>
 __attribute__((target("avx2"))) double lowest_avx2(const double* row,
                                                    std::span<const std::uint64_t> among,
                                                    std::uint64_t* found,
                                                    BoundOf bound_of) noexcept {
   const __m256d absent = _mm256_set1_pd(std::numeric_limits<double>::infinity());
-  __m256d least_of[4] = {absent, absent, absent, absent};  // a minimum waits for the one before
+  // Four chains: a minimum waits for the one before
+  __m256d least_of[4] = {absent, absent, absent, absent};
   for (std::size_t w = 0; w < among.size(); ++w) {
     const __m256i bits = _mm256_set1_epi64x(static_cast<long long>(among[w]));
-    __m256i to_sign = _mm256_setr_epi64x(63, 62, 61, 60);  // where a blend looks for a value's bit
+    // Moves a value's bit to the sign, which a blend reads
+    __m256i to_sign = _mm256_setr_epi64x(63, 62, 61, 60);
     for (std::size_t i = 0; i < 64 && among[w] >> i != 0; i += 16)
       for (std::size_t n = 0; n < 4; ++n) {
         const __m256d is_named = _mm256_castsi256_pd(_mm256_sllv_epi64(bits, to_sign));
@@ -71,9 +73,9 @@ __attribute__((target("avx2"))) double lowest_avx2(const double* row,
 
 }  // namespace detail
 
-/// Returns the least of the values that `among` names, infinity if it names none. `found` becomes those of them that
-/// are at most bound_of(it). Shapes: row [64 * words], may end in values that are never named; among, found [words],
-/// a bit a value. Pre: no NaN among them. Complexity: O(words), vectorised.
+/// Returns the least of the values that `among` names, or infinity if it names none. Sets `found` to those of them
+/// that are at most bound_of(least). Shapes: row [64 * words], may end in values that are never named; among, found
+/// [words], one bit per value. Pre: no named value is NaN. Complexity: O(words), vectorised.
 template <class BoundOf>
 double lowest_values(const double* row, std::span<const std::uint64_t> among, std::uint64_t* found,
                      BoundOf bound_of, [[maybe_unused]] vector_level level) noexcept {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Ids in order of arrival or use, one doubly linked list per head, by index and without allocation.
+/// Ids in order of arrival or use: one doubly linked list per head, by index, without allocation.
 
 #include <cstddef>
 #include <cstdint>
@@ -12,11 +12,11 @@
 
 namespace hotset {
 
-/// Links ids of one kind, from 0 up to a count; -1 means none. The oldest stands at the front.
+/// Links ids of one kind, from 0 up to a count; -1 means none. The oldest id is at the front.
 /// Complexity: every operation is O(1). Memory: 8 bytes per id and per head.
 ///
-/// The two directions lie in arrays of their own: a link that was written half a visit ago by its neighbour could
-/// not be forwarded to one load of both halves.
+/// The two directions are separate arrays: a load of both halves would stall on store forwarding if a neighbour has
+/// just written one half.
 template <class Id>
 class basic_recency_list {
  public:
@@ -34,7 +34,7 @@ class basic_recency_list {
     HOTSET_ASSERT(!contains(id));
     link_last(sentinel(head), static_cast<std::uint32_t>(id));
   }
-  /// Takes an id out of whatever list it is in; an id in none stays so.
+  /// Removes an id from its list, if it is in one.
   void erase(Id id) noexcept {
     const auto node = static_cast<std::uint32_t>(id);
     unlink(node);
@@ -46,8 +46,8 @@ class basic_recency_list {
     unlink(node);
     link_last(sentinel(head), node);
   }
-  /// Moves several distinct ids, in this order. All are taken out before any is put back: then no link waits for the
-  /// one before it.
+  /// Moves several distinct ids, in this order. Unlinks all before it links any, so that no link waits for the one
+  /// before it.
   void move_to_back(std::size_t head, std::span<const Id> ids) noexcept {
     move_to_back(head, ids, [](Id id) { return id; });
   }
@@ -66,7 +66,7 @@ class basic_recency_list {
     next_[last] = end;
     previous_[end] = last;
   }
-  /// `to`, which is in no list, stands where `from` stood, which then is in none. Pre: `from` is in a list.
+  /// Puts `to` in the place of `from`, which is then in no list. Pre: `from` is in a list, `to` in none.
   void take_place(Id from, Id to) noexcept {
     HOTSET_ASSERT(contains(from) && !contains(to));
     const auto old = static_cast<std::uint32_t>(from);

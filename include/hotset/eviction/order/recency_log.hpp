@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Slots in order of use, one log per pool: a use is written at its end, and what the log said of the slot before is
-/// void.
+/// Slots in order of use, one log per pool: a use is appended, and the slot's earlier entry becomes stale.
 
 #include <algorithm>
 #include <bit>
@@ -20,10 +19,10 @@
 
 namespace hotset {
 
-/// A use is two stores that wait for nothing, where a list rewires neighbours that the use before it rewired.
-/// Complexity: O(1) amortised; a choice also passes over what is not eligible, or looks at all that is. A use that
-/// finds its log full gathers it, O(log).
-/// Memory: 4 bytes a slot; 40 a pool, and 16 to 33 for each slot that it could ever hold.
+/// A use is two independent stores. A linked list would rewire neighbours that the use before has just rewired.
+/// Complexity: O(1) amortised. A choice also skips ineligible slots, or examines all eligible ones. A use that finds
+/// its log full compacts it, O(length of the log).
+/// Memory: 4 bytes per slot; 40 per pool, and 16 to 33 for each slot that the pool could ever hold.
 class recency_log {
  public:
   recency_log() = default;
@@ -46,13 +45,13 @@ class recency_log {
     valid_.resize((std::size_t{longest} + 63) / 64);
   }
 
-  /// Makes the slot the last of the pool. Pre: it is in this pool's order or in none.
+  /// Makes the slot the most recent of the pool. Pre: it is in this pool's order or in none.
   void touch(pool_id pool, slot_id slot) noexcept {
     take_in(rings_[pool], slot);
     touch(pool, std::span(&slot, 1));
   }
-  /// Makes several distinct slots the last, in this order. Pre: they are in this pool's order, or `replace` was told of
-  /// them.
+  /// Makes several distinct slots the most recent, in this order. Pre: they are in this pool's order, or `replace`
+  /// was called for them.
   void touch(pool_id pool, std::span<const slot_id> slots) noexcept {
     auto& ring = rings_[pool];
     if (ring.mask - (ring.end - ring.start) < slots.size()) [[unlikely]]
@@ -68,8 +67,8 @@ class recency_log {
     }
     ring.end = end;
   }
-  /// To be told before these fills' slots are touched: no choice looks at the last chosen again if all of them are among
-  /// these.
+  /// Call it before these fills' slots are touched. If the fills use all slots of the last choice, no later choice
+  /// examines those entries again.
   void replace(pool_id pool, std::span<const fill> fills) noexcept {
     auto& ring = rings_[pool];
     const auto span = ring.chosen_end - ring.start;
@@ -82,9 +81,9 @@ class recency_log {
     }
     if (replaced == ring.chosen) ring.start = ring.chosen_end;
   }
-  /// Takes a slot out of whatever order it is in; a slot in none stays so.
+  /// Removes a slot from its order, if it is in one.
   void erase(slot_id slot) noexcept { place_[slot] = nowhere; }
-  /// Slot `to`, which is in no order, stands where `from` stood, which then is in none. Pre: `from` is in one.
+  /// Puts `to` in the place of `from`, which is then in no order. Pre: `from` is in an order, `to` in none.
   /// Complexity: O(pools).
   void take_place(slot_id from, slot_id to) noexcept {
     HOTSET_ASSERT(contains(from) && !contains(to));
@@ -97,7 +96,7 @@ class recency_log {
   }
   [[nodiscard]] bool contains(slot_id slot) const noexcept { return place_[slot] != nowhere; }
 
-  /// Writes the eligible slots of a pool, oldest first; returns how many. What follows them in `out` means nothing.
+  /// Writes the eligible slots of a pool, oldest first; returns how many. The rest of `out` is undefined.
   std::size_t select(pool_id pool, const slot_mask& eligible, std::span<slot_id> out) noexcept {
     if (out.empty()) return 0;
     auto& ring = rings_[pool];
@@ -126,31 +125,30 @@ class recency_log {
   }
 
  private:
-  /// A log is at least so many times as long as what it could ever hold: so seldom is it gathered.
+  /// A log has at least this many entries for each slot that it could ever hold, so that it is rarely compacted.
   static constexpr std::size_t spread = 4;
-  /// The numbers wrap after few uses, not after billions that no test sees.
+  /// The numbers wrap after few uses, so that tests reach the wrap.
   static constexpr std::uint32_t first_position = 0U - 1024U;
-  /// A choice passes over so many void entries again and again, and closes up if it finds more: closing up costs two
-  /// stores for each valid entry before.
+  /// Stale entries that a choice skips each time. If it finds more, it closes up, which costs two stores for each
+  /// earlier valid entry.
   static constexpr std::uint32_t most_passed = 24;
-  /// Entries that a choice looks at together, without a branch: whether a slot was used since is unpredictable.
+  /// Entries that a choice examines together, branch-free: whether a slot was used since is unpredictable.
   static constexpr std::uint32_t window = 8;
-  /// Entries that a choice walks. If they do not do, many slots are protected: to look at the eligible ones takes
-  /// less time than to pass over the others.
+  /// Most entries that a choice walks. If they do not suffice, many slots are protected, and examining the eligible
+  /// slots is faster.
   static constexpr std::uint32_t most_walked = 64;
   static constexpr std::uint32_t nowhere = std::numeric_limits<std::uint32_t>::max();
 
-  /// Positions count on and wrap with the numbers; `place_at` is where one is in log_. No two of start..end are in
-  /// one place.
+  /// Positions count up and wrap; `place_at` maps a position to log_. No two positions of start..end share a place.
   struct ring_part {
-    std::uint32_t first = 0;  ///< in log_
+    std::uint32_t first = 0;  ///< position in log_
     std::uint32_t mask = 0;
-    std::uint32_t start = 0;  ///< all that is before it is void
+    std::uint32_t start = 0;  ///< all earlier entries are stale
     std::uint32_t end = 0;
-    std::uint32_t chosen_end = 0;  ///< the last choice read up to here,
-    std::uint32_t chosen = 0;      ///< and found so many valid
+    std::uint32_t chosen_end = 0;  ///< end of what the last choice read
+    std::uint32_t chosen = 0;      ///< valid entries that it found there
     bool is_protected = false;     ///< the last choice would have walked too far
-    slot_id first_slot{};          ///< with end_slot: no others can be in it
+    slot_id first_slot{};          ///< with end_slot: range of slots that it can hold
     slot_id end_slot{};
     [[nodiscard]] std::uint32_t length() const noexcept { return mask + 1; }
     [[nodiscard]] std::uint32_t place_at(std::uint32_t at) const noexcept {
@@ -158,27 +156,27 @@ class recency_log {
     }
   };
 
-  /// An entry is void if the slot's place is another one now.
+  /// An entry is stale if the slot's place is another one now.
   [[nodiscard]] bool is_valid(std::uint32_t place) const noexcept {
     return place_[log_[place]] == place;
   }
-  /// Bit n: the entry in place + n is valid, and one of the first `length`.
+  /// Bit n is set if the entry at place + n is valid and n < length.
   [[nodiscard]] std::uint32_t valid_of(std::uint32_t place, std::uint32_t length) const noexcept {
     std::uint32_t bits = 0;
     for (std::uint32_t n = 0; n < window; ++n) bits |= (is_valid(place + n) ? 1U : 0U) << n;
     return bits & ((1U << length) - 1);
   }
-  /// The lowest bit that is set, or `length`.
+  /// Returns the lowest set bit, or `length`.
   [[nodiscard]] static std::uint32_t lowest(std::uint32_t bits, std::uint32_t length) noexcept {
     return static_cast<std::uint32_t>(std::countr_zero(bits | 1U << length));
   }
-  /// Finds the oldest by their places.
+  /// Finds the oldest slots by their places.
   [[gnu::noinline]] std::size_t rank(ring_part& ring, const slot_mask& eligible,
                                      std::span<slot_id> out) const noexcept {
     const auto place_in = [&](slot_id slot) { return place_[slot] - ring.first; };
     const auto newness = [&](slot_id slot) { return (place_in(slot) - ring.start) & ring.mask; };
     std::size_t count = 0;
-    std::uint32_t newest = 0;  // of the chosen
+    std::uint32_t newest = 0;  // newness of the newest chosen slot
     const auto words = eligible.words();
     for (auto w = index_of(ring.first_slot) / 64; w * 64 < index_of(ring.end_slot); ++w)
       for (auto left = words[w]; left != 0; left &= left - 1) {
@@ -197,7 +195,7 @@ class recency_log {
     ring.is_protected = count < out.size() || newest >= most_walked;
     return count;
   }
-  /// Brings what is valid before a position up to it: what is void there is not passed over again.
+  /// Moves the valid entries before a position up to it, so that stale entries there are not skipped again.
   [[gnu::noinline]] void close_up(ring_part& ring, std::uint32_t end) noexcept {
     auto to = end;
     for (auto at = end; at != ring.start;) {
@@ -209,14 +207,13 @@ class recency_log {
     }
     ring.start = to;
   }
-  /// A pool's slots are a range, until a quota change brings it one of another pool.
+  /// A pool's slots are a range until a quota change brings in another pool's slot.
   void take_in(ring_part& ring, slot_id slot) const noexcept {
     if (slot >= ring.first_slot && slot < ring.end_slot) return;
     ring.first_slot = slot_id{};
     ring.end_slot = static_cast<slot_id>(place_.size());
   }
-  /// Throws out what is void. Where the valid are is asked of the slots, which are fewer than what the log said of
-  /// them.
+  /// Removes stale entries. Finds the valid ones through the slots, which are fewer than the entries.
   [[gnu::noinline]] void gather(ring_part& ring) noexcept {
     const auto words = std::span(valid_).first((std::size_t{ring.length()} + 63) / 64);
     std::ranges::fill(words, 0);
@@ -234,7 +231,7 @@ class recency_log {
     for (std::size_t w = 0; w < first; ++w) move_up(ring, w, words[w]);
     move_up(ring, first, words[first] & before);
   }
-  /// Writes at the end what is in the places of a word.
+  /// Appends the slots at the places of a word.
   void move_up(ring_part& ring, std::size_t word, std::uint64_t places) noexcept {
     for (; places != 0; places &= places - 1) {
       const auto slot =
@@ -245,9 +242,9 @@ class recency_log {
     }
   }
 
-  per_slot<std::uint32_t> place_;     ///< [slot] where in log_ it was written last, or `nowhere`
-  std::vector<slot_id> log_;          ///< a ring for each pool, one after the other
-  std::vector<std::uint64_t> valid_;  ///< scratch: a bit for each place of a ring
+  per_slot<std::uint32_t> place_;     ///< [slot] place of its last entry in log_, or `nowhere`
+  std::vector<slot_id> log_;          ///< one ring per pool, adjacent
+  std::vector<std::uint64_t> valid_;  ///< scratch: one bit per place of a ring
   per_pool<ring_part> rings_;
 };
 

@@ -16,7 +16,7 @@ struct slot_rank {
   std::uint64_t position = 0;
   friend constexpr bool operator==(const slot_rank&, const slot_rank&) = default;
   friend constexpr bool operator<(const slot_rank& a, const slot_rank& b) noexcept {
-    // Without a branch: the outcome cannot be predicted.
+    // Branch-free: the outcome is unpredictable.
     return static_cast<bool>(
         static_cast<unsigned>(a.key < b.key) |
         (static_cast<unsigned>(a.key == b.key) & static_cast<unsigned>(a.position < b.position)));
@@ -29,13 +29,13 @@ struct ranked_slot {
   std::uint32_t slot = 0;
 };
 
-/// The rank of a slot that holds nothing: behind all others and never chosen.
+/// Rank of an empty slot: after all others, and never chosen.
 inline constexpr slot_rank vacant_rank{std::numeric_limits<std::uint64_t>::max(),
                                        std::numeric_limits<std::uint64_t>::max()};
 
 namespace detail {
 inline constexpr std::uint64_t sign_bit = std::uint64_t{1} << 63;
-/// Maps doubles to integers of the same order; zeros of both signs are one.
+/// Maps doubles to integers of the same order; zeros of both signs are equal.
 constexpr std::uint64_t ordered_bits(double value) noexcept {
   const auto bits = std::bit_cast<std::uint64_t>(value + 0.0);
   return (bits & sign_bit) != 0 ? ~bits : bits | sign_bit;

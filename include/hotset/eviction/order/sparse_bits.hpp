@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// A set of integers below a fixed size that finds its members in order.
+/// A set of integers below a fixed size, searched in order.
 
 #include <bit>
 #include <cstddef>
@@ -12,7 +12,7 @@
 namespace hotset {
 
 /// Threads: compatible. Complexity: set and reset O(1); next O(1 + members' distance / 4096), amortised.
-/// Memory: size / 8 bytes, taken once.
+/// Memory: size / 8 bytes, allocated once.
 class sparse_bits {
  public:
   sparse_bits() = default;
@@ -24,7 +24,7 @@ class sparse_bits {
     words_[n / 64] |= bit(n);
     occupied_[n / 4096] |= bit(n / 64);
   }
-  /// The next search finds out if the word became empty.
+  /// Clears a bit. The next search finds out if the word became empty.
   void reset(std::size_t n) noexcept {
     HOTSET_ASSERT(n / 64 < words_.size());
     words_[n / 64] &= ~bit(n);
@@ -57,12 +57,12 @@ class sparse_bits {
     }
     return end;
   }
-  /// Calls use(n) for each member of [from, end), ascending, until it returns false. It may reset that member.
+  /// Calls use(n) for each member of [from, end), ascending, until it returns false. use(n) may reset n.
   template <class Use>
   void each_up(std::size_t from, std::size_t end, Use use) noexcept {
     for (auto n = next(from, end); n != end && use(n);) n = next(n + 1, end);
   }
-  /// The same, descending.
+  /// Calls use(n) for each member of [from, end), descending, until it returns false. use(n) may reset n.
   template <class Use>
   void each_down(std::size_t from, std::size_t end, Use use) noexcept {
     for (auto n = last(from, end); n != end && use(n); n = last(from, end)) end = n;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Residents of layers by values that a policy sets a layer at a time, discounted by the distance to the layer's next
-/// visit.
+/// Orders residents by values that a policy sets per layer, discounted by the distance to the layer's next visit.
 
 #include <algorithm>
 #include <cmath>
@@ -21,8 +20,8 @@
 namespace hotset {
 
 /// Order: value * discount^(distance / layers), distance = (layer - running - 1) mod layers + 1, products compared
-/// exactly; then the least recent first. Of any numbers in place of slots, if their count is given.
-/// Threads: compatible. No allocation after construction. Memory: that of layer_tournament, and 4 bytes a key.
+/// exactly; then least recent first. Orders any numbers instead of slots if their count is given.
+/// Threads: compatible. No allocation after construction. Memory: that of layer_tournament, and 4 bytes per key.
 class valued_residents : layer_tournament {
  public:
   using layer_tournament::bring;
@@ -42,14 +41,14 @@ class valued_residents : layer_tournament {
           std::pow(discount, static_cast<double>(n % layers + 1) / static_cast<double>(layers)))});
   }
 
-  /// Sets what the layer's experts are worth. Shape: [experts], at least 0. Complexity: O(experts).
+  /// Sets the values of the layer's experts. Shape: [experts], at least 0. Complexity: O(experts).
   void set_values(layer_id layer, std::span<const float> values) noexcept {
     const auto row = values_.row(layer);
     std::copy_n(values.begin(), row.size(), row.begin());
     rescore(layer);
   }
-  /// Writes the eligible residents of a pool in order; returns how many. `of_running` stands for the running layer's
-  /// values, unless it is empty. Complexity: that of layer_tournament.
+  /// Writes the eligible residents of a pool in order; returns how many. If `of_running` is not empty, it replaces
+  /// the running layer's values. Complexity: that of layer_tournament.
   std::size_t select(pool_id pool, layer_id running, std::span<const float> of_running,
                      const slot_mask& eligible, std::span<slot_id> out) noexcept {
     if (!of_running.empty()) rescore(running);
@@ -58,9 +57,9 @@ class valued_residents : layer_tournament {
     if (!of_running.empty()) rescore(running);
     return count;
   }
-  /// The value that was set last.
+  /// Returns the value that was set last.
   [[nodiscard]] float value(expert_key key) const noexcept { return values_[key]; }
-  /// The discounted value, which orders an expert of a layer among all.
+  /// Returns the discounted value, which orders experts of different layers.
   [[nodiscard]] double worth(layer_id layer, float value, layer_id running) const noexcept {
     return double{value} * factors_after(running)[index_of(layer)];
   }
@@ -88,7 +87,8 @@ class valued_residents : layer_tournament {
   }
 
   per_key<float> values_;
-  std::vector<double> factors_;  ///< [distance - 1], twice; floats, for a product of two is exact
+  /// [distance - 1], twice; rounded to float, so that products are exact
+  std::vector<double> factors_;
 };
 
 }  // namespace hotset
