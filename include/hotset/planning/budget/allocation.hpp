@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Consumers of memory, and a division of a budget among them.
+/// Consumers of memory, and the division of a budget among them.
 ///
-/// `allocate(consumers, total_bytes)` of an allocator gives each at least its floor, at most its cap, and no more than
-/// the budget in all, or says why it cannot. It is called at set-up and at drained points: it may allocate memory.
+/// An allocator's `allocate(consumers, total_bytes)` gives each consumer at least its floor and at most its cap,
+/// within the budget; or it returns why it cannot. It is called at set-up and at drained points, and may allocate
+/// memory.
 
 #include <algorithm>
 #include <cmath>
@@ -19,17 +20,17 @@
 
 namespace hotset {
 
-/// One stream with a pool of its own: a layer's experts, the KV blocks, the pages of adapters, staging buffers.
+/// One stream of requests with a pool of its own: a layer's experts, KV blocks, adapter pages, staging buffers.
 struct memory_consumer {
   static constexpr std::uint64_t no_limit = std::numeric_limits<std::uint64_t>::max();
 
-  miss_curve_ref curve{};        ///< misses of a step by units; must outlive the consumer
-  std::uint64_t unit_bytes = 0;  ///< of one slot, block or page
+  miss_curve_ref curve{};        ///< misses per step by units; must outlive the consumer
+  std::uint64_t unit_bytes = 0;  ///< bytes of one slot, block or page
   double seconds_per_miss = 0;
-  std::uint64_t min_units = 0;         ///< below it the engine does not run
-  std::uint64_t max_units = no_limit;  ///< more are never wanted, nor more than the curve has
+  std::uint64_t min_units = 0;         ///< with fewer the engine does not run
+  std::uint64_t max_units = no_limit;  ///< more are never useful; nor are more than the curve has
 
-  /// The most units that are worth having: at least min_units.
+  /// Most useful units: at least min_units.
   [[nodiscard]] std::uint64_t cap() const noexcept {
     return std::max<std::uint64_t>(min_units,
                                    std::min<std::uint64_t>(max_units, curve.max_slots()));
@@ -39,21 +40,22 @@ struct memory_consumer {
   }
 };
 
-/// How a budget was divided, and the certificate that no byte wants to move.
+/// A division of a budget, with the certificate that moving a byte saves nothing.
 struct allocation {
-  std::vector<std::uint64_t> units{};  ///< by consumer
-  std::uint64_t bytes = 0;             ///< used; the rest buys nothing
-  double seconds = 0;                  ///< of a step, from the curves
-  /// What no division can beat: that of the curves' convex hulls, with units cut at will. An allocator that does not
-  /// know it says 0.
+  std::vector<std::uint64_t> units{};  ///< [consumers]
+  std::uint64_t bytes = 0;             ///< bytes used; the rest would save nothing
+  double seconds = 0;                  ///< seconds per step, from the curves
+  /// Lower bound on the seconds of every division: the curves' convex hulls with fractional units. 0 if the allocator
+  /// does not know it.
   double bound = 0;
-  /// Seconds of a step that a further unit would save, for each of its bytes, on the hull; 0 at the cap.
+  /// Seconds per step that one more unit would save, per byte, on the hull; 0 at the cap.
   std::vector<double> gain_per_byte{};
-  /// Seconds of a step that one unit less would cost, for each of its bytes, on the hull; infinite at min_units.
+  /// Seconds per step that one unit less would cost, per byte, on the hull; infinite at min_units.
   std::vector<double> loss_per_byte{};
 };
 
-/// Why these consumers cannot share so many bytes: a wrong value, or floors above the budget (with the smallest that works).
+/// Returns why these consumers cannot share the budget: a wrong value, or floors above the budget (with the smallest
+/// budget that works).
 [[nodiscard]] inline validation validate_consumers(std::span<const memory_consumer> consumers,
                                                    std::uint64_t total_bytes) {
   std::uint64_t floors = 0;

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The split of one budget between experts and KV cache, in the units of an engine's two settings.
+/// Splits one budget between experts and KV cache, in the units of an engine's two settings.
 ///
-/// Rule: for every cap C that both floors allow, KV takes the N = floor((M - C m_E) / m_KV) blocks that are left; the split
-/// of the least T = a_E misses_E(C) + a_KV misses_KV(N) is chosen. Ties: the smallest cap, whose bytes KV can use.
+/// Rule: for every cap C that both floors allow, KV takes the remaining N = floor((M - C m_E) / m_KV) blocks. The
+///   split with the least T = a_E misses_E(C) + a_KV misses_KV(N) is chosen. Ties: the smallest cap, because KV can
+///   use its bytes.
 /// Source: WiSP eq. 1, 4, 6, 7.
-/// Deviations: all caps are tried, so curves need not be convex and the split is the best one, not only a point where
-/// marginal values meet.
+/// Deviations: all caps are tried, so curves need not be convex. The result is the best split, not only a point of
+///   equal marginal values.
 /// Cost: O(caps).
 
 #include <cstdint>
@@ -19,11 +20,11 @@
 
 namespace hotset {
 
-/// What stands against a larger cap.
+/// Constraint that prevents a larger cap.
 enum class binding : std::uint8_t {
-  floor,  ///< the blocks that admission needs
-  budget,  ///< neither floor nor fullness: KV blocks are worth more, or there are none and all bytes are used
-  full,  ///< nothing: every expert is resident
+  floor,   ///< the blocks that admission needs
+  budget,  ///< KV blocks are worth more; or there are none, and all bytes are used
+  full,    ///< no constraint: every expert is resident
 };
 /// "floor", "budget", "full".
 [[nodiscard]] constexpr std::string_view name_of(binding b) noexcept {
@@ -35,24 +36,24 @@ enum class binding : std::uint8_t {
   return "unknown";
 }
 
-/// One division.
+/// One split of the budget.
 struct expert_kv_split {
-  std::uint64_t cap = 0;     ///< resident experts of every layer, C
+  std::uint64_t cap = 0;     ///< resident experts per layer, C
   std::uint64_t blocks = 0;  ///< KV blocks, N
-  double seconds = 0;        ///< of a step, T
-  double expert_misses = 0;  ///< of a step, all layers
-  double kv_misses = 0;      ///< of a step
+  double seconds = 0;        ///< seconds per step, T
+  double expert_misses = 0;  ///< misses per step, all layers
+  double kv_misses = 0;      ///< misses per step
   binding binds = binding::budget;
 };
 
-/// Threads: const use is safe; the curves must outlive it.
+/// Threads: const use is safe. The curves must outlive it.
 struct configurator : split_limits {
-  miss_curve_ref experts{};  ///< misses of a step over all layers, by cap
-  miss_curve_ref kv{};  ///< misses of a step, by blocks; of nothing: the floor is all that KV needs
+  miss_curve_ref experts{};  ///< misses per step over all layers, by cap
+  miss_curve_ref kv{};       ///< misses per step, by blocks; empty: KV needs only its floor
   double seconds_per_expert_miss = 0;
   double seconds_per_kv_miss = 0;
 
-  /// As split_limits::validate.
+  /// Returns the first invalid value; see split_limits::validate.
   [[nodiscard]] validation validate() const {
     if (auto bad = split_limits::validate()) return bad;
     if (!(seconds_per_expert_miss >= 0) || !(seconds_per_kv_miss >= 0))
@@ -60,7 +61,7 @@ struct configurator : split_limits {
     return std::nullopt;
   }
 
-  /// The split of one cap. Pre: min_cap <= cap <= largest_cap().
+  /// Returns the split of one cap. Pre: min_cap <= cap <= largest_cap().
   [[nodiscard]] expert_kv_split at(std::uint64_t cap) const noexcept {
     expert_kv_split out;
     out.cap = cap;
@@ -74,7 +75,7 @@ struct configurator : split_limits {
       out.binds = binding::floor;
     return out;
   }
-  /// The best split. Pre: validate() has nothing to say.
+  /// Returns the best split. Pre: validate() returns no error.
   [[nodiscard]] expert_kv_split best() const noexcept {
     auto found = at(min_cap);
     for (auto cap = min_cap + 1; cap <= largest_cap(); ++cap)

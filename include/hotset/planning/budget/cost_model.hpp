@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Seconds that a miss costs: an expert's way over the link, a KV block's recomputation; and how they are measured at start-up.
+/// Seconds that a miss costs: an expert's copy over the link, a KV block's recomputation. Also their measurement at
+/// start-up.
 ///
-/// Rule: a small and a large amount of work are timed in turns; the price of a unit is the difference of the shortest times
-/// by the difference of the amounts. What every call costs, whatever its size, drops out; so does what others did
-/// meanwhile, if each amount was left alone once.
+/// Rule: a small and a large amount of work are timed in turns. The price of a unit is the difference of the shortest
+///   times divided by the difference of the amounts. The fixed cost of a call cancels out. Other load cancels out
+///   too, if each amount ran once without it.
 /// Source: WiSP eq. 4; its Appendix H names the measurement as the next step: there the prices are presets.
 /// Deviations: none.
-/// Cost: `rounds` times both amounts of work. For start-up only: the work must not disturb anybody.
+/// Cost: `rounds` times both amounts of work. For start-up only, because the work would disturb an engine.
 
 #include <algorithm>
 #include <chrono>
@@ -23,9 +24,9 @@
 
 namespace hotset {
 
-/// Prices. Hits cost nothing, and are no measure: a smaller cache with more misses can be the faster one.
+/// Prices of misses. Hits cost nothing. The hit rate is no measure: a smaller cache with more misses can be faster.
 struct cost_model {
-  double seconds_per_byte = 0;             ///< of the link, as measured or as its bandwidth says
+  double seconds_per_byte = 0;             ///< of the link, measured or from its bandwidth
   double recompute_seconds_per_token = 0;  ///< of prefill
 
   [[nodiscard]] double expert_miss(std::uint64_t bytes) const noexcept {
@@ -34,7 +35,7 @@ struct cost_model {
   [[nodiscard]] double kv_miss(std::uint64_t block_tokens) const noexcept {
     return static_cast<double>(block_tokens) * recompute_seconds_per_token;
   }
-  /// Steps a second that the link allows if each moves so many bytes, whatever else is done; infinite for none.
+  /// Steps per second that the link allows if each step copies this many bytes; infinite for 0 bytes.
   [[nodiscard]] double ceiling(double bytes_per_step) const noexcept {
     return 1 / (bytes_per_step * seconds_per_byte);
   }
@@ -50,7 +51,7 @@ struct cost_model {
   }
 };
 
-/// How much work is timed, and how often.
+/// Amounts of timed work, and the number of rounds.
 struct calibration_work {
   std::size_t small = 1;
   std::size_t large = 2;
@@ -65,7 +66,7 @@ struct calibration_work {
   }
 };
 
-/// Seconds that one more unit takes. seconds_of(units) does the work and says how long it took.
+/// Returns the seconds that one more unit takes. seconds_of(units) does the work and returns its duration.
 /// Errors: those of the work; a large amount that took no longer than the small one.
 template <class SecondsOf>
 [[nodiscard]] result<double> seconds_per_unit(const calibration_work& work, SecondsOf seconds_of) {
@@ -83,8 +84,9 @@ template <class SecondsOf>
   return more / static_cast<double>(work.large - work.small);
 }
 
-/// Seconds of the link for one byte. fills: at least work.large, each of `bytes`; their slots are overwritten.
-/// Errors: as above; a copy that the backend refuses, or that fails.
+/// Returns the seconds per byte of the link. fills: at least work.large, each of `bytes` bytes; their slots are
+/// overwritten.
+/// Errors: those of seconds_per_unit; a copy that the backend refuses, or that fails.
 template <class Clock = std::chrono::steady_clock, transfer_backend Backend>
 [[nodiscard]] result<double> link_seconds_per_byte(Backend& backend,
                                                    typename Backend::stream_type& stream,
@@ -100,7 +102,7 @@ template <class Clock = std::chrono::steady_clock, transfer_backend Backend>
     failed = failed || sent.accepted != count || backend.wait(sent.id) != transfer_state::arrived;
     return std::chrono::duration<double>(Clock::now() - start).count();
   };
-  (void)copy(work.large);  // pages are touched and threads woken for the first time
+  (void)copy(work.large);  // warm-up: touches pages and wakes threads
   const auto seconds = seconds_per_unit(work, copy);
   if (failed) return error{"calibration: a copy was refused or failed"};
   if (!seconds) return seconds.error();

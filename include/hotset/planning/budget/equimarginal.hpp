@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Divides a budget so that the next byte saves as much time wherever it goes.
+/// Divides a budget so that the next byte saves the same time for every consumer.
 ///
-/// Rule: every consumer's seconds are replaced by their convex hull from its floor to its cap. All begin at their
-/// floors; the steepest piece of any hull, in seconds per byte, takes its bytes next. A piece that no longer fits takes
-/// the whole units that do, and the rest goes on to smaller units. Ties: the first consumer; of equal consumers, even
-/// shares.
+/// Rule: each consumer's seconds are replaced by their convex hull from its floor to its cap. All begin at their
+///   floors; the steepest piece of any hull, in seconds per byte, takes its bytes next. If a piece no longer fits, it
+///   takes the whole units that fit, and the rest goes to smaller units. Ties: the first consumer; equal consumers
+///   get even shares.
 /// Source: WiSP eq. 5, for any number of consumers; Fox 1966 for the greedy choice on convex curves.
-/// Deviations: units are whole. For convex curves and equal units the result is the optimum; else, on the hulls, it
-/// is within one unit's gain of what could be had if units were cut at will.
+/// Deviations: units are whole. For convex curves and equal units the result is the optimum. Otherwise, on the hulls,
+///   it is within one unit's gain of the optimum with fractional units.
 /// Cost: O(units to build the hulls, corners * log consumers).
 
 #include <algorithm>
@@ -26,16 +26,17 @@
 
 namespace hotset {
 
-/// A capacity and its misses, or what they cost.
+/// A capacity, and its misses or their cost.
 struct hull_corner {
   std::size_t slots = 0;
   double misses = 0;
 };
 
-/// The lower convex hull of points, what mixtures of capacities could reach: the capacities that no line between two
-/// others lies below. Source: Talus (Beckmann and Sanchez, HPCA 2015) for why hulls; Andrew's monotone chain for how. Pre: slots rise strictly from point to point. Complexity: O(points).
+/// Returns the lower convex hull of points: the capacities that lie above no line between two others. Mixtures of
+/// capacities can reach it. Source: Talus (Beckmann and Sanchez, HPCA 2015) for why hulls; Andrew's monotone chain
+/// for how. Pre: slots rise strictly from point to point. Complexity: O(points).
 [[nodiscard]] inline std::vector<hull_corner> lower_hull(const std::vector<hull_corner>& points) {
-  // Twice the area of a triangle: negative where `b` lies above the line from a to c.
+  // Twice the area of a triangle: negative if `b` lies above the line from a to c.
   const auto turn = [](const hull_corner& a, const hull_corner& b, const hull_corner& c) {
     const auto ab = static_cast<double>(b.slots - a.slots);
     const auto ac = static_cast<double>(c.slots - a.slots);
@@ -53,7 +54,7 @@ struct hull_corner {
 /// Threads: const use is safe.
 class equimarginal {
  public:
-  /// Returns why the budget cannot be divided, or the division with its certificate.
+  /// Returns the division with its certificate, or why the budget cannot be divided.
   [[nodiscard]] result<allocation> allocate(std::span<const memory_consumer> consumers,
                                             std::uint64_t total_bytes) const {
     if (auto bad = validate_consumers(consumers, total_bytes)) return *std::move(bad);
@@ -80,7 +81,7 @@ class equimarginal {
   }
 
  private:
-  /// One consumer's hull, and how far along it we are.
+  /// One consumer's hull, and the position reached on it.
   class hull {
    public:
     explicit hull(const memory_consumer& c)
@@ -92,7 +93,7 @@ class equimarginal {
     [[nodiscard]] std::uint64_t ahead() const noexcept {
       return at_ + 1 < corners_.size() ? corners_[at_ + 1].slots - units_ : 0;
     }
-    /// Goes to any number of units. Pre: min_units <= units <= the cap.
+    /// Moves to any number of units. Pre: min_units <= units <= the cap.
     void stand_at(std::uint64_t units) noexcept {
       units_ = units;
       at_ = 0;
@@ -123,13 +124,13 @@ class equimarginal {
              static_cast<double>(unit_bytes_);
     }
 
-    std::vector<hull_corner> corners_;  ///< in seconds
+    std::vector<hull_corner> corners_;  ///< misses in seconds
     std::uint64_t unit_bytes_ = 1;
     std::uint64_t units_ = 0;
-    std::size_t at_ = 0;  ///< the last corner that was reached
+    std::size_t at_ = 0;  ///< last corner reached
   };
 
-  /// Takes the steepest pieces first, until nothing fits that would help. Returns the seconds with units cut at will.
+  /// Takes the steepest pieces first, until nothing useful fits. Returns the seconds with fractional units.
   static double fill(std::vector<hull>& hulls, std::uint64_t left) {
     using piece = std::pair<double, std::size_t>;
     const auto later = [](const piece& a, const piece& b) {

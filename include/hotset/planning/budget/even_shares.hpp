@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Shares of a division that change at no cost in seconds: equal consumers get even ones, and idle bytes go where they help.
+/// Changes a division at no cost in seconds: equal consumers get even shares, and idle bytes go where they help.
 ///
-/// Rule, even_shares: consumers are equal if they have the same unit, price and limits, and the same seconds at every
-/// number of units. The units of equal consumers are divided so that any two differ by at most one, the first ones having
-/// more, unless that costs seconds. If it does, the largest and the smallest share that can meet closer at no cost do so,
-/// again and again.
-/// Rule, without_idle_bytes: every consumer gives back the units without which it misses no more; free bytes then go,
-/// again and again, to the run of units that fits and saves the most seconds for each of its bytes. Ties, of what differs
-/// by rounding alone: the consumer of the fewest units, then the first; of one consumer the shortest run.
-/// Source: none: on a straight curve all divisions cost the same, and an allocator takes the first that it meets; a cap
-/// for all layers leaves up to a whole slot over, and a hull's piece may end where its curve is flat.
+/// Rule, even_shares: consumers are equal if they have the same unit, price, limits, and seconds at every number of
+/// units. The units of equal consumers are divided so that any two differ by at most one, the first ones having more,
+/// unless that costs seconds. If it does, the largest and the smallest share that can move closer at no cost do so,
+/// repeatedly.
+/// Rule, without_idle_bytes: every consumer returns the units that save it no misses. Free bytes then go, repeatedly,
+/// to the run of units that fits and saves the most seconds per byte. Ties, within rounding: the consumer with the
+/// fewest units, then the first one; within a consumer the shortest run.
+/// Source: none. On a straight curve all divisions cost the same, and an allocator takes the first that it meets. A
+///   cap for all layers leaves up to a whole slot over, and a hull's piece may end where its curve is flat.
 /// Deviations: none.
-/// Cost: O(consumers^2 * units) to find equal consumers, less if their curves differ early or are equal; O(units of all
-/// consumers) a run that is taken, at most.
+/// Cost: O(consumers^2 * units) to find equal consumers, less if their curves differ early or are equal. At most
+///   O(units of all consumers) for each run that is taken.
 
 #include <algorithm>
 #include <cstddef>
@@ -38,7 +38,7 @@ namespace detail {
   return true;
 }
 
-/// The shares of consumers that are equal to `one`. Pre: at least two of them.
+/// Shares of the consumers that are equal to `one`. Pre: there are at least two.
 class equal_shares {
  public:
   // NOLINTNEXTLINE(bugprone-easily-swappable-parameters): the members, then all shares
@@ -55,7 +55,7 @@ class equal_shares {
   }
 
  private:
-  /// Differences below this share of the seconds are rounding.
+  /// Relative differences of seconds below this are rounding.
   static constexpr double rounding = 1e-12;
 
   [[nodiscard]] bool costs_no_more(double seconds, double than) const noexcept {
@@ -76,7 +76,7 @@ class equal_shares {
     for (std::size_t m = 0; m < members_.size(); ++m) units_[members_[m]] = share + (m < more);
     return true;
   }
-  /// Moves units between two members, of the largest difference that allows it. Pre: members rise by their units.
+  /// Moves units between the two members with the largest difference that allows it. Pre: members ascend by units.
   bool meet_closer() {
     for (auto large = members_.size(); large-- > 1;) {
       if (large + 1 < members_.size() && same(large, large + 1)) continue;
@@ -110,7 +110,7 @@ class equal_shares {
 
 }  // namespace detail
 
-/// Returns units of as many bytes and, but for rounding, no more seconds.
+/// Returns units that take as many bytes and, within rounding, no more seconds.
 /// Pre: one entry of units for each consumer, between its min_units and its cap().
 [[nodiscard]] inline std::vector<std::uint64_t> even_shares(
     std::span<const memory_consumer> consumers, std::vector<std::uint64_t> units) {
@@ -130,10 +130,10 @@ class equal_shares {
 
 namespace detail {
 
-/// Units that are taken together: a curve may be flat before it falls.
+/// Units that are taken together, because a curve may be flat before it falls.
 struct unit_run {
-  std::uint64_t units = 0;      ///< 0: none saves anything
-  double seconds_per_byte = 0;  ///< that they save
+  std::uint64_t units = 0;      ///< 0: no run saves anything
+  double seconds_per_byte = 0;  ///< seconds saved
 };
 
 [[nodiscard]] inline unit_run best_run(const memory_consumer& c, std::uint64_t units,
@@ -150,7 +150,7 @@ struct unit_run {
   return best;
 }
 
-/// The fewest units that miss no more.
+/// Fewest units with no more misses.
 [[nodiscard]] inline std::uint64_t used_units(const memory_consumer& c,
                                               std::uint64_t units) noexcept {
   const auto seconds = c.seconds(units);
@@ -160,8 +160,8 @@ struct unit_run {
 
 }  // namespace detail
 
-/// Pre: one entry of units for each consumer, from its min_units on, which fit total_bytes.
-/// Returns units after which no consumer could miss less with the bytes that are free or that save nothing.
+/// Pre: one entry of units for each consumer, at least its min_units; all fit total_bytes.
+/// Returns units after which bytes that are free or save nothing could not save a consumer a miss.
 [[nodiscard]] inline std::vector<std::uint64_t> without_idle_bytes(
     std::span<const memory_consumer> consumers, std::vector<std::uint64_t> units,
     std::uint64_t total_bytes) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Where the bytes of a model are: its experts, what is always on the device, and what a sequence adds.
+/// Memory of a model: its experts, what is always on the device, and what a sequence adds.
 
 #include <algorithm>
 #include <cstddef>
@@ -15,12 +15,12 @@
 namespace hotset {
 
 namespace detail {
-/// a + b, or the largest number where that does not fit: what is too large stays too large for any budget.
+/// a + b, saturating at the largest number: what is too large stays too large for any budget.
 [[nodiscard]] constexpr std::uint64_t saturating_sum(std::uint64_t a, std::uint64_t b) noexcept {
   constexpr auto most = std::numeric_limits<std::uint64_t>::max();
   return b > most - a ? most : a + b;
 }
-/// As saturating_sum, for a * b.
+/// a * b, saturating at the largest number.
 [[nodiscard]] constexpr std::uint64_t saturating_product(std::uint64_t a,
                                                          std::uint64_t b) noexcept {
   constexpr auto most = std::numeric_limits<std::uint64_t>::max();
@@ -28,64 +28,65 @@ namespace detail {
 }
 }  // namespace detail
 
-/// Layers whose caches of keys and values are alike.
+/// Layers with equal caches of keys and values.
 struct kv_layers {
   std::int32_t layers = 0;
-  std::uint64_t bytes_per_token = 0;  ///< of one of these layers
-  std::uint64_t window = 0;           ///< the newest tokens, which alone are kept; 0: all are kept
+  std::uint64_t bytes_per_token = 0;  ///< in one of these layers
+  std::uint64_t window = 0;           ///< newest tokens, the only ones kept; 0: all are kept
 
   friend bool operator==(const kv_layers&, const kv_layers&) = default;
 };
 
-/// One layer of the decoder, MoE or not. Engines number all of them, and split a model between them.
+/// One decoder layer, MoE or not. Engines number all of them, and split a model between them.
 struct model_block {
   bool is_moe = true;
-  std::uint64_t resident_bytes = 0;      ///< its weights but the routed experts'
-  std::uint64_t kv_bytes_per_token = 0;  ///< 0: it keeps nothing of a token
-  std::uint64_t window = 0;              ///< as kv_layers::window
-  std::uint64_t state_bytes = 0;         ///< of one sequence, whatever the length
+  std::uint64_t resident_bytes = 0;      ///< its weights except the routed experts'
+  std::uint64_t kv_bytes_per_token = 0;  ///< 0: keeps nothing per token
+  std::uint64_t window = 0;              ///< see kv_layers::window
+  std::uint64_t state_bytes = 0;         ///< of one sequence of any length
 
   friend bool operator==(const model_block&, const model_block&) = default;
 };
 
-/// Plain data. Units: bytes, and tokens of one sequence; no padding or reserve of any engine is in them.
-/// Results that pass 2^64 - 1 are 2^64 - 1; those of a model that validate() accepts do so for absurd contexts alone.
+/// Plain data. Units: bytes, and tokens of one sequence, without padding or reserve of an engine.
+/// Results saturate at 2^64 - 1. For a model that validate() accepts, only absurd contexts reach that.
 /// Complexity: O(MoE layers) or O(kv), integers only.
 struct memory_model {
   std::string name{};
-  geometry experts{};                ///< of the MoE layers alone
-  std::uint64_t resident_bytes = 0;  ///< always on the device: all weights but the routed experts'
-  std::vector<kv_layers> kv{};       ///< empty: nothing is kept between steps
-  std::uint64_t state_bytes_per_sequence = 0;  ///< recurrent state, whatever the length
+  geometry experts{};  ///< the MoE layers only
+  /// Always on the device: all weights except the routed experts'
+  std::uint64_t resident_bytes = 0;
+  std::vector<kv_layers> kv{};                 ///< empty: nothing is kept between steps
+  std::uint64_t state_bytes_per_sequence = 0;  ///< recurrent state, for any length
   std::uint64_t max_context = 0;               ///< tokens; 0: unknown
   bool is_causal = true;                       ///< false: every token sees every other
-  /// All layers in order; empty: unknown, and layer l of `experts` is taken as block l.
+  /// All layers in order. Empty: unknown, and layer l of `experts` counts as block l.
   std::vector<model_block> blocks{};
 
   static constexpr std::uint64_t max_bytes = std::uint64_t{1} << 60U;
 
   [[nodiscard]] bool has_kv() const noexcept { return !kv.empty(); }
 
-  /// One resident expert in every MoE layer: what one more slot a layer costs.
+  /// Bytes of one resident expert in every MoE layer: the cost of one more slot per layer.
   [[nodiscard]] std::uint64_t expert_slot_bytes() const noexcept {
     std::uint64_t bytes = 0;
     for (const auto l : each<layer_id>(experts.layers))
       bytes = detail::saturating_sum(bytes, experts.bytes_of(l));
     return bytes;
   }
-  /// All routed experts of all layers.
+  /// Bytes of all routed experts of all layers.
   [[nodiscard]] std::uint64_t all_expert_bytes() const noexcept {
     return detail::saturating_product(expert_slot_bytes(),
                                       static_cast<std::uint64_t>(experts.experts));
   }
-  /// What each further token of a long sequence adds: the layers without a window.
+  /// Bytes that each further token of a long sequence adds: the layers without a window.
   [[nodiscard]] std::uint64_t kv_bytes_per_token() const noexcept {
     std::uint64_t bytes = 0;
     for (const auto& group : kv)
       if (group.window == 0) bytes = detail::saturating_sum(bytes, bytes_of(group, 1));
     return bytes;
   }
-  /// Keys, values and recurrent state of one sequence of so many tokens.
+  /// Bytes of keys, values and recurrent state of one sequence with this many tokens.
   [[nodiscard]] std::uint64_t kv_bytes(std::uint64_t tokens) const noexcept {
     std::uint64_t bytes = state_bytes_per_sequence;
     for (const auto& group : kv) {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The best division of a budget in whole units, whatever the curves look like.
+/// Best division of a budget in whole units, for curves of any shape.
 ///
-/// Rule: dynamic programme over the budget in granules, the greatest common divisor of the unit sizes; each consumer
-/// chooses a number of units. Ties: the fewest units, from the last consumer on; of equal consumers, even shares.
+/// Rule: dynamic programming over the budget in granules, the greatest common divisor of the unit sizes. Each
+///   consumer chooses a number of units. Ties: the fewest units, from the last consumer on; equal consumers get even
+///   shares.
 /// Source: the multiple-choice knapsack problem; none of the papers goes beyond two consumers.
 /// Deviations: none.
 /// Cost: O(granules * units of all consumers) time, O(granules * consumers) memory: on request, not in a loop.
@@ -24,16 +25,16 @@ namespace hotset {
 
 /// Threads: const use is safe.
 struct multiple_choice_knapsack {
-  /// Granules times units of all consumers that a division may take.
+  /// Most granules times units of all consumers that a division may take.
   std::uint64_t most_work = std::uint64_t{1} << 32;
 
-  /// Returns why the budget cannot be divided so, or the division; its bound is what it reaches.
+  /// Returns the division, or why the budget cannot be divided so. Its bound is the seconds that it reaches.
   [[nodiscard]] result<allocation> allocate(std::span<const memory_consumer> consumers,
                                             std::uint64_t total_bytes) const {
     if (auto bad = validate_consumers(consumers, total_bytes)) return *std::move(bad);
     std::uint64_t granule = 0;
     std::uint64_t floors = 0;
-    std::uint64_t wanted = 0;  // bytes above the floors that anybody would take
+    std::uint64_t wanted = 0;  // bytes above the floors that consumers can use
     std::uint64_t choices = 0;
     for (const auto& c : consumers) {
       granule = std::gcd(granule, c.unit_bytes);
@@ -60,8 +61,8 @@ struct multiple_choice_knapsack {
   static std::vector<std::uint64_t> solve(std::span<const memory_consumer> consumers,
                                           std::size_t granules, std::uint64_t granule) {
     const auto states = granules + 1;
-    std::vector<double> best(states,
-                             0.0);  // of the consumers so far, with at most so many granules
+    // [granules] best result of the consumers so far, with at most this many granules.
+    std::vector<double> best(states, 0.0);
     std::vector<double> next(states);
     std::vector<std::uint32_t> chosen(states * consumers.size());  // units above the floor
     for (std::size_t i = 0; i < consumers.size(); ++i) {

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The closed form of the split for a live engine: KV keeps what it used at its peak and a little more, experts get the rest.
+/// Closed form of the split for a live engine: KV keeps its peak use plus headroom, experts get the rest.
 ///
-/// Rule: N* = max(N_min, ceil((1 + headroom) peak)); C* = clamp(floor((M - N* m_KV) / m_E), C_min, E); then
-/// N* = floor((M - C* m_E) / m_KV) takes what the clamp left. Called at a drained barrier; a move of the cap inside the dead
-/// zone is not made, unless the KV pool is short of N*.
+/// Rule: N* = max(N_min, ceil((1 + headroom) peak)); C* = clamp(floor((M - N* m_KV) / m_E), C_min, E); then N* =
+///   floor((M - C* m_E) / m_KV) takes what the clamp left. Call it at a drained barrier. A change of the cap inside
+///   the dead zone is skipped, unless the KV pool is short of N*.
 /// Source: WiSP 3.5, Appendix D, eq. 8-10: a live engine's KV miss curve is a step.
-/// Deviations: budgets in which C_min would push N* below N_min are refused at construction; headroom is a whole
-/// percent, so that the ceiling is exact; where the budget cannot give N*, what is too small for a block goes to experts.
-/// With `count_reuse` the peak is that of the blocks in use and those that the burst read again: a peak of blocks in use
-/// sees no worth in cached prefixes.
+/// Deviations: budgets in which C_min would push N* below N_min are refused at construction. headroom is a whole
+///   percent, so that the ceiling is exact. If the budget cannot give N*, bytes too few for a block go to experts.
+///   With `count_reuse`, the peak counts the blocks in use plus the blocks that the burst read again: blocks in use
+///   alone do not show what cached prefixes are worth.
 /// Cost: O(1).
 
 #include <algorithm>
@@ -25,10 +25,10 @@ namespace hotset {
 class dual_resize {
  public:
   struct config {
-    split_limits limits{};  ///< its budget as measured at the barrier
+    split_limits limits{};  ///< with the budget as measured at the barrier
     std::uint64_t headroom_percent = 10;
-    std::uint64_t dead_zone = 1;  ///< slots; a move of the cap by so many or fewer is not made
-    bool count_reuse = false;     ///< blocks that were read again count beside the peak
+    std::uint64_t dead_zone = 1;  ///< slots; a change of the cap by at most this is skipped
+    bool count_reuse = false;     ///< blocks that were read again count too
 
     [[nodiscard]] validation validate() const {
       if (limits.block_bytes == 0) return error{"dual_resize block_bytes = 0, accepted: 1 or more"};
@@ -43,8 +43,8 @@ class dual_resize {
     return dual_resize(options);
   }
 
-  /// What eq. 8-10 give for the most blocks that were in use at one time, and the different blocks that the burst read
-  /// again (of no account without `count_reuse`). Never more than the budget.
+  /// Result of eq. 8-10 for the most blocks in use at one time, and the distinct blocks that the burst read again
+  /// (ignored without `count_reuse`). Never exceeds the budget.
   [[nodiscard]] pool_sizes target(std::uint64_t peak_blocks,
                                   std::uint64_t reused_blocks = 0) const noexcept {
     const auto& o = options_.limits;
@@ -54,7 +54,7 @@ class dual_resize {
         std::clamp((o.budget_bytes - blocks * o.block_bytes) / o.slot_bytes, o.min_cap, o.max_cap);
     return {cap, (o.budget_bytes - cap * o.slot_bytes) / o.block_bytes};
   }
-  /// The sizes to go to from `now`: `now` itself where the move is not worth a resize.
+  /// Returns the sizes to change to from `now`, or `now` itself if the change is not worth a resize.
   [[nodiscard]] pool_sizes next(const pool_sizes& now, std::uint64_t peak_blocks,
                                 std::uint64_t reused_blocks = 0) const noexcept {
     const auto to = target(peak_blocks, reused_blocks);
@@ -63,13 +63,13 @@ class dual_resize {
         now.blocks < to.blocks && now.blocks < wanted_blocks(peak_blocks, reused_blocks);
     return apart <= options_.dead_zone && !short_of_blocks ? now : to;
   }
-  /// True if it asks for what the burst read again.
+  /// Returns true if it uses the number of blocks that the burst read again.
   [[nodiscard]] bool counts_reuse() const noexcept { return options_.count_reuse; }
 
  private:
   explicit dual_resize(const config& options) : options_(options) {}
 
-  /// Eq. 8.
+  /// Blocks wanted by eq. 8.
   [[nodiscard]] std::uint64_t wanted_blocks(std::uint64_t peak,
                                             std::uint64_t reused) const noexcept {
     if (options_.count_reuse)

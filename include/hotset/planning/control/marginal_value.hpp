@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// MV-WSA, online: once a burst, moves the split between experts and KV towards the least predicted time.
+/// MV-WSA, online: once per burst, moves the split between experts and KV towards the least predicted time.
 ///
-/// Rule: both streams' reuse distances go into decayed histograms. At the end of a burst T (WiSP eq. 4) is evaluated on a
-/// fixed grid of caps between the floors; the cap of the least T is the target. It is moved to by at most `max_move`
-/// slots, if T would fall by more than `gate` of what it is, and the target lies further than `dead_zone` slots away.
+/// Rule: both streams' reuse distances go into decayed histograms. At the end of a burst, T (WiSP eq. 4) is evaluated
+///   on a fixed grid of caps between the floors; the cap with the least T is the target. The cap moves towards it by
+///   at most `max_move` slots, if T would fall by more than the share `gate` and the target is more than `dead_zone`
+///   slots away.
 /// Source: WiSP 3.4, Appendix B, Algorithm 2; the closed form for an engine's KV is dual_resize.
 /// Deviations: the target is the best grid point, not the next one downhill: between the two modes of reuse distances
-/// the predicted cost is flat, and steps downhill end there. A move that was cut short ends at its target, even if what
-/// is left of the way lies in the dead zone: at a cliff the last slot is worth all the others. The histograms' bins are one unit wide for experts, and
-/// `kv_bin` blocks for KV.
-/// Cost: O(grid + bins) a burst; O(1) a distance.
+///   the predicted cost is flat, and steps downhill end there. A move that was cut short continues to its target,
+///   even inside the dead zone: at a cliff the last slot is worth all the others. The histograms' bins are one unit
+///   wide for experts, and `kv_bin` blocks for KV.
+/// Cost: O(grid + bins) per burst; O(1) per distance.
 
 #include <algorithm>
 #include <cstdint>
@@ -29,11 +30,11 @@ class marginal_value {
     split_limits limits{};
     double seconds_per_expert_miss = 0;
     double seconds_per_kv_miss = 0;
-    double decay = 0.8;           ///< of a burst's counts when the next one ends
-    std::uint64_t grid = 64;      ///< caps that are tried, both ends included
+    double decay = 0.8;           ///< factor on a burst's counts when the next burst ends
+    std::uint64_t grid = 64;      ///< number of caps tried, both ends included
     double gate = 0.02;           ///< share of T that a move must save
-    std::uint64_t max_move = 8;   ///< slots a burst
-    std::uint64_t dead_zone = 1;  ///< slots; a target no further away is where we are
+    std::uint64_t max_move = 8;   ///< slots per burst
+    std::uint64_t dead_zone = 1;  ///< slots; a target within this distance counts as reached
     std::uint64_t kv_bin = 1;     ///< blocks
 
     [[nodiscard]] validation validate() const {
@@ -47,7 +48,7 @@ class marginal_value {
       if (auto bad = expert_bins().validate()) return bad;
       return kv_bins().validate();
     }
-    /// The configurator's question, without curves.
+    /// Returns the configurator's problem, without curves.
     [[nodiscard]] configurator split() const {
       configurator out{limits};
       out.seconds_per_expert_miss = seconds_per_expert_miss;
@@ -72,12 +73,12 @@ class marginal_value {
     return marginal_value(options, *std::move(experts), *std::move(kv));
   }
 
-  /// An expert was used at this distance in its layer's stack; 0: for the first time.
+  /// Records an expert's use at this distance in its layer's stack; 0: first use.
   void on_expert(std::uint32_t distance) noexcept { experts_.add(distance); }
-  /// A block was used at this distance; 0: for the first time.
+  /// Records a block's use at this distance; 0: first use.
   void on_block(std::uint32_t distance) noexcept { kv_.add(distance); }
 
-  /// Ends the burst. Returns the split to move to; the one of `cap` if nothing is worth moving for.
+  /// Ends the burst. Returns the split to move to, or the split of `cap` if no move is worthwhile.
   /// Pre: min_cap <= cap <= largest_cap(). Complexity: O(grid + bins).
   [[nodiscard]] expert_kv_split end_burst(std::uint64_t cap) noexcept {
     experts_.end_burst();
@@ -104,7 +105,7 @@ class marginal_value {
     question.kv = kv_;
     return question;
   }
-  /// Ties: the cap nearest to where we are.
+  /// Returns the best split of the grid. Ties: the cap nearest to the present one.
   [[nodiscard]] expert_kv_split best_of_grid(const configurator& question,
                                              std::uint64_t cap) const noexcept {
     const auto low = options_.limits.min_cap;

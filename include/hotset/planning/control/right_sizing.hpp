@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The smallest cap that serves a workload, by its predicted hit rate or by the support of what it uses; and a controller
-/// that gives a running engine's experts the support of what its users use now, and KV the rest.
+/// Smallest cap that serves a workload, by its predicted hit rate or by the support of its uses. Also a controller
+/// for a running engine: experts get the support of their users' present uses, KV gets the rest.
 ///
-/// Rule: C = clamp(support_cap(uses, coverage), C_min, the largest cap beside the KV floor); N takes what C leaves. `uses`
-/// is the table of the user who is served, of several their sum; a user who is not known yet moves nothing. Called at a
-/// drained barrier; a move of the cap inside the dead zone is not made.
-/// Source: WiSP 4, 5.4, G.1: a user's cap is the support of their converged working set, from very little of their own
-/// traffic and without probing the device. The paper sizes a launch; it has no rule for a running engine.
-/// Deviations: none beside that; coverage is ours (the paper's is lost).
-/// Cost: O(layers * experts log experts) a call; allocates.
+/// Rule: C = clamp(support_cap(uses, coverage), C_min, the largest cap beside the KV floor); N takes what C leaves.
+///   `uses` is the table of the served user, or the sum of several. An unknown user moves nothing. Call it at a
+///   drained barrier. A change of the cap inside the dead zone is skipped.
+/// Source: WiSP 4, 5.4, G.1: a user's cap is the support of their converged working set, found from very little of
+///   their own traffic and without probing the device. The paper sizes a launch; it has no rule for a running engine.
+/// Deviations: only the rule for a running engine; coverage is ours (the paper's is lost).
+/// Cost: O(layers * experts log experts) per call; allocates.
 
 #include <algorithm>
 #include <cstddef>
@@ -27,7 +27,8 @@
 
 namespace hotset {
 
-/// The fewest slots whose hits reach `target` of `accesses` (both of a step); nothing if no number does.
+/// Returns the fewest slots whose hits reach the share `target` of `accesses` (both per step), or nothing if no
+/// number does.
 /// Pre: accesses > 0. Complexity: O(log slots).
 template <miss_curve Curve>
 [[nodiscard]] std::optional<std::size_t> right_size(const Curve& curve, double accesses,
@@ -47,9 +48,9 @@ template <miss_curve Curve>
   return low;
 }
 
-/// The cap that covers every layer: the most that a layer needs of its experts, the most used first, whose uses make
-/// up `coverage` of all its uses. 0 if nothing was used. Shape: uses [layers, experts]. Complexity: O(layers * experts
-/// log experts).
+/// Returns the cap that covers every layer. A layer needs its most used experts until their uses make up `coverage`
+/// of all its uses; the cap is the greatest need. 0 if nothing was used. Shape: uses [layers, experts]. Complexity:
+/// O(layers * experts log experts).
 [[nodiscard]] inline std::size_t support_cap(std::span<const double> uses, std::size_t experts,
                                              double coverage) {
   std::size_t cap = 0;
@@ -71,9 +72,9 @@ class right_sizing {
  public:
   struct config {
     split_limits limits{};
-    std::size_t experts = 0;      ///< of a layer, by which a table of uses is cut
+    std::size_t experts = 0;      ///< experts per layer: the row length of a table of uses
     double coverage = 0.95;       ///< share of a layer's uses that its slots serve
-    std::uint64_t dead_zone = 1;  ///< slots; a move of the cap by so many or fewer is not made
+    std::uint64_t dead_zone = 1;  ///< slots; a change of the cap by at most this is skipped
 
     [[nodiscard]] validation validate() const {
       if (experts == 0) return error{"right_sizing experts = 0, accepted: 1 or more"};
@@ -90,15 +91,15 @@ class right_sizing {
     return right_sizing(options);
   }
 
-  /// The sizes to go to from `now`: `now` itself where the move is not worth a resize, or nothing was used yet.
-  /// Shape: uses [layers, experts].
+  /// Returns the sizes to change to from `now`. Returns `now` itself if the change is not worth a resize, or nothing
+  /// was used yet. Shape: uses [layers, experts].
   [[nodiscard]] pool_sizes next(const pool_sizes& now, std::span<const double> uses) const {
     if (std::accumulate(uses.begin(), uses.end(), 0.0) <= 0) return now;
     const auto to = target(uses);
     const auto apart = to.cap > now.cap ? to.cap - now.cap : now.cap - to.cap;
     return apart <= options_.dead_zone ? now : to;
   }
-  /// What the table asks for. Shape: uses [layers, experts].
+  /// Returns the sizes that the table calls for. Shape: uses [layers, experts].
   [[nodiscard]] pool_sizes target(std::span<const double> uses) const {
     const auto& limits = options_.limits;
     const auto cap =

@@ -13,12 +13,12 @@
 
 namespace hotset {
 
-/// Per layer: one curve a layer. Shared: one curve over all keys.
-/// Threads: compatible. Memory: taken once; observe allocates nothing.
+/// Per layer: one curve for each layer. Shared: one curve over all keys.
+/// Threads: compatible. Memory: allocated once; observe allocates nothing.
 class curve_recorder {
  public:
   curve_recorder() = default;
-  /// Pre: shape.validate() has nothing to say.
+  /// Pre: shape.validate() returns no error.
   curve_recorder(const geometry& shape, cache_scope scope)
       : keys_(scope == cache_scope::shared ? shape.keys() : shape.expert_count()),
         stride_(scope == cache_scope::shared ? shape.expert_count() : 0),
@@ -26,7 +26,7 @@ class curve_recorder {
         distances_(histograms_.size(),
                    reuse_distance(keys_, shape.expert_count(), shape.ids_per_visit())) {}
 
-  /// Complexity: O(ids). Pre: the view is of the model that this was made for.
+  /// Complexity: O(ids). Pre: the view belongs to the model of `shape`.
   void observe(const routing_view& view) noexcept {
     steps_ += steps_ == 0 || view.step != last_step_ ? 1U : 0U;
     last_step_ = view.step;
@@ -38,16 +38,16 @@ class curve_recorder {
         [&](std::size_t, std::uint32_t distance) { histogram.add(distance); }));
   }
 
-  /// One for each layer, or one.
+  /// One histogram for each layer, or one for all.
   [[nodiscard]] const std::vector<reuse_histogram>& histograms() const noexcept {
     return histograms_;
   }
-  /// Times that the step changed.
+  /// Number of times that the step changed, the first step included.
   [[nodiscard]] std::uint64_t steps() const noexcept { return steps_; }
 
  private:
-  std::size_t keys_ = 0;    ///< of one pool
-  std::size_t stride_ = 0;  ///< keys from one layer to the next in its pool
+  std::size_t keys_ = 0;    ///< keys of one pool
+  std::size_t stride_ = 0;  ///< keys between adjacent layers of a pool
   std::vector<reuse_histogram> histograms_;
   std::vector<reuse_distance> distances_;
   std::uint64_t steps_ = 0;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Reuse distances of the recent past, older bursts counting less: a live estimate of a miss curve.
+/// Reuse distances of the recent past, with older bursts weighted less: a live estimate of a miss curve.
 ///
-/// Rule: at the end of each burst h[d] <- decay * h[d] + new counts; first sights are left out, because they miss at
-/// every capacity and would draw memory to the pool that has been seen less. The tail sum is the predicted curve.
+/// Rule: at the end of each burst h[d] <- decay * h[d] + new counts. First uses are left out: they miss at every
+///   capacity and would draw memory to the pool that was used less. The tail sum is the predicted curve.
 /// Source: WiSP Appendix B.
-/// Deviations: distances may share bins of equal width, and misses are divided by the weight of the bursts counted,
-/// 1 + decay + decay^2 + ..., so that they are misses of a burst from the first one on.
+/// Deviations: distances may share bins of equal width. Misses are divided by the weight of the counted bursts, 1 +
+///   decay + decay^2 + ..., so that they are misses per burst from the first burst on.
 
 #include <algorithm>
 #include <cstddef>
@@ -18,13 +18,13 @@
 
 namespace hotset {
 
-/// Threads: compatible. Memory: 16 bytes a bin, taken once.
+/// Threads: compatible. Memory: 16 bytes per bin, allocated once.
 class decayed_histogram {
  public:
   struct config {
-    std::size_t slots = 0;  ///< the largest distance that is told apart
-    std::size_t width = 1;  ///< distances of one bin
-    double decay = 0.5;     ///< of a burst's counts when the next one ends
+    std::size_t slots = 0;  ///< largest distance with a bin
+    std::size_t width = 1;  ///< distances per bin
+    double decay = 0.5;     ///< factor on a burst's counts when the next burst ends
 
     [[nodiscard]] validation validate() const {
       if (slots < 1) return refusal("decayed_histogram slots = ", slots, ", accepted: 1 or more");
@@ -46,7 +46,7 @@ class decayed_histogram {
     return out;
   }
 
-  /// Distance 0, a first sight, is left out; distances beyond `slots` miss at every capacity.
+  /// Ignores distance 0, a first use. Distances beyond `slots` miss at every capacity.
   void add(std::uint32_t distance) noexcept {
     if (distance == 0) return;
     const auto bin = (distance - 1) / options_.width;
@@ -55,7 +55,7 @@ class decayed_histogram {
   /// Complexity: O(bins).
   void end_burst() noexcept {
     weight_ = options_.decay * weight_ + 1;
-    // tail_[b] holds the sum over bins b and up: decay and the new counts' own tail can be taken in one pass.
+    // tail_[b] is the sum over bins b and up, so one pass applies the decay and adds the tail of the new counts.
     auto fresh = static_cast<double>(beyond_);
     for (std::size_t b = tail_.size(); b-- > 0;) {
       if (b < fresh_.size()) fresh += static_cast<double>(fresh_[b]);
@@ -65,11 +65,11 @@ class decayed_histogram {
     beyond_ = 0;
   }
 
-  /// The end of the last bin: `slots`, or up to a width more.
+  /// End of the last bin: `slots`, or up to one width more.
   [[nodiscard]] std::size_t max_slots() const noexcept {
     return (tail_.size() - 1) * options_.width;
   }
-  /// Warm misses of a burst with `slots` slots, linear within a bin. Complexity: O(1).
+  /// Warm misses per burst with `slots` slots, linear within a bin. Complexity: O(1).
   [[nodiscard]] double misses(std::size_t slots) const noexcept {
     if (weight_ == 0) return 0;
     const auto low = slots / options_.width;
@@ -81,9 +81,9 @@ class decayed_histogram {
 
  private:
   config options_{};
-  std::vector<std::uint64_t> fresh_;  ///< of the burst that goes on, by bin
+  std::vector<std::uint64_t> fresh_;  ///< [bin] counts of the current burst
   std::uint64_t beyond_ = 0;
-  std::vector<double> tail_{0.0};  ///< decayed counts of bin b and those after it
+  std::vector<double> tail_{0.0};  ///< [bin] decayed counts of this bin and all later ones
   double weight_ = 0;
 };
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Miss curves: what pools of each size would have missed. The requirement, a view of any curve, and a table of one.
+/// Miss curves: misses of pools of each size. The requirement, a view of any curve, and a tabulated curve.
 ///
 /// | expression | meaning |
 /// |---|---|
-/// | `misses(slots)` | misses of a step, on average, with so many slots; never grows with them |
-/// | `max_slots()` | from here on nothing changes |
+/// | `misses(slots)` | mean misses per step with this many slots; never grows with the slots |
+/// | `max_slots()` | more slots change nothing |
 ///
 /// Both are `noexcept` and may be called in any order.
 
@@ -32,10 +32,11 @@ concept miss_curve = requires(const C curve, std::size_t slots) {
 };
 // clang-format on
 
-/// A view of any miss curve, so that curves of different types can stand in one list. The curve must outlive it. Threads: as the curve. Cost: one indirect call.
+/// A view of any miss curve, so that curves of different types fit in one list. The curve must outlive it. Threads:
+/// as the curve. Cost: one indirect call.
 class miss_curve_ref {
  public:
-  /// Of nothing: never misses.
+  /// An empty curve: never misses.
   miss_curve_ref() = default;
   template <miss_curve Curve>
     requires(!std::same_as<Curve, miss_curve_ref>)
@@ -63,8 +64,8 @@ class miss_curve_ref {
 
 static_assert(miss_curve<miss_curve_ref>);
 
-/// A curve known at evenly spaced capacities, and on the line between them.
-/// Immutable. Threads: const use is safe. Memory: 8 bytes a capacity.
+/// A curve given at evenly spaced capacities, and linear between them.
+/// Immutable. Threads: const use is safe. Memory: 8 bytes per capacity.
 class sampled_miss_curve {
  public:
   sampled_miss_curve() : misses_(1, 0.0) {}
@@ -74,7 +75,7 @@ class sampled_miss_curve {
     HOTSET_ASSERT(!misses_.empty() && width_ >= 1);
     HOTSET_ASSERT(std::is_sorted(misses_.rbegin(), misses_.rend()));
   }
-  /// Of a whole trace, divided by its steps. Pre: steps >= 1.
+  /// Curve of a whole trace, divided by its steps. Pre: steps >= 1.
   static sampled_miss_curve per_step(std::span<const std::uint64_t> misses, std::uint64_t steps) {
     std::vector<double> out(misses.size());
     std::transform(misses.begin(), misses.end(), out.begin(), [steps](std::uint64_t count) {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// An LRU stack of any number of keys, as a row of bits in time.
+/// LRU stack of any number of keys, stored as a row of bits in time.
 ///
-/// Rule: a bit is set where some key was touched last, and a key's distance is the number of bits from its last touch
-/// on. Ones are counted in four steps: within a word of 64 bits, in the words before it in its group, in the groups
-/// before it in its span (both kept, and corrected all at once), and in the spans before it (a Fenwick tree). Full
-/// time is compacted: touches keep their order.
-/// Source: Bennett and Kruskal 1975; a tree over spans of 32,768 touches, and not over touches, is ours.
-/// Cost: O(1 + log(keys / 8192)) a distance and a touch, some cache lines; compaction O(1) a touch, amortised.
+/// Rule: a bit is set at the time of each key's last touch. A key's distance is the number of set bits from its last
+///   touch on. Ones are counted in four steps: within a word of 64 bits, in the earlier words of its group, in the
+///   earlier groups of its span, and in the earlier spans. The second and third counts are stored and corrected all
+///   at once; the fourth is a Fenwick tree. When time is full, it is compacted: touches keep their order.
+/// Source: Bennett and Kruskal 1975; a tree over spans of 32,768 touches, instead of over touches, is ours.
+/// Cost: O(1 + log(keys / 8192)) per distance and per touch, some cache lines; compaction O(1) per touch, amortised.
 
 #include <algorithm>
 #include <array>
@@ -22,7 +22,7 @@
 
 namespace hotset {
 
-/// Threads: compatible. Memory: 4 bytes a key and about 6 bits for each that may be live.
+/// Threads: compatible. Memory: 4 bytes per key, and about 6 bits for each key that may be live.
 class recency_bitmap {
  public:
   /// Most keys that can be live: four times as many touches are held.
@@ -31,15 +31,15 @@ class recency_bitmap {
   recency_bitmap() = default;
   /// Touches allocate nothing.
   explicit recency_bitmap(std::size_t keys) : recency_bitmap(keys, keys) {}
-  /// live: how many keys are likely to be touched and not forgotten. Touches of more take more memory. Pre: keys <=
-  /// most_keys.
+  /// live: number of keys that are expected to be touched and not forgotten. More live keys take more memory. Pre:
+  /// keys <= most_keys.
   recency_bitmap(std::size_t keys, std::size_t live) : last_(keys, never) {
     HOTSET_ASSERT(keys <= most_keys);
-    // A compaction looks at every key, live or not.
+    // A compaction reads every key, live or not.
     resize(std::max({std::size_t{1}, 4 * live, keys / 4}));
   }
 
-  /// Distinct keys touched since this one, itself included; 0: never touched. Pre: key < keys.
+  /// Distinct keys touched since this key was, itself included; 0: never touched. Pre: key < keys.
   [[nodiscard]] std::uint32_t distance(std::size_t key) const noexcept {
     const auto touched = last_[key];
     return touched == never ? 0 : live_ - ones_before(touched);
@@ -52,7 +52,7 @@ class recency_bitmap {
     live_ += touched == never ? 1U : 0U;
     set(key);
   }
-  /// The key is as one never touched.
+  /// Makes the key as if it was never touched.
   void forget(std::size_t key) noexcept {
     if (last_[key] == never) return;
     clear(last_[key]);
@@ -70,12 +70,12 @@ class recency_bitmap {
   static constexpr std::uint32_t group_bits = word_bits * group_words;
   static constexpr std::uint32_t span_bits = group_bits * span_groups;
 
-  /// Ones in the parts before each part of a whole. A part that no touch has reached is not counted yet.
+  /// Ones in the parts before each part of a whole. Parts that no touch has reached are not counted yet.
   template <std::size_t Parts>
   struct alignas(2 * Parts) running_counts {
     std::array<std::uint16_t, Parts> before{};
-    /// Four counts at a time: left to itself, a compiler may take them one by one, and lose the loads that follow.
-    /// What a part borrows that is not counted yet is lent by a later one, which is not either.
+    /// Subtracts from four counts at a time. A compiler might otherwise subtract one by one, and the loads that
+    /// follow would stall. A part that is not counted yet may borrow from a later one, which is not counted either.
     void take_one_from(std::uint32_t part) noexcept {
       static_assert(std::endian::native == std::endian::little, "later parts in higher bits");
       const auto* const after = one_from_here.data() + (Parts - 1 - part);
@@ -88,7 +88,7 @@ class recency_bitmap {
         std::memcpy(&before[i], &counts, sizeof counts);
       }
     }
-    /// Zeros, then as many ones: seen from the right place, what to take from each part.
+    /// Zeros, then as many ones: an offset into it gives what to subtract from each part.
     static constexpr auto one_from_here = [] {
       std::array<std::uint16_t, 2 * Parts> row{};
       for (std::size_t i = Parts; i < row.size(); ++i) row[i] = 1;
@@ -107,7 +107,7 @@ class recency_bitmap {
     open_ = 0;
   }
 
-  /// Without the instruction, which the oldest x86-64 lacks, the library's own popcount is a call.
+  /// Without the popcnt instruction, which the oldest x86-64 lacks, std::popcount is a function call.
   static std::uint32_t ones(std::uint64_t word) noexcept {
 #if defined(__POPCNT__) || !defined(__x86_64__)
     return static_cast<std::uint32_t>(std::popcount(word));
@@ -136,7 +136,7 @@ class recency_bitmap {
   void add_to_tree(std::uint32_t span, std::uint32_t count) noexcept {
     for (auto i = span + 1; i < tree_.size(); i += i & (0U - i)) tree_[i] += count;
   }
-  /// Of the last touch: time may just have reached the next span, which no touch has opened.
+  /// Span of the last touch. Time may have reached the next span, which a touch has yet to open.
   [[nodiscard]] std::uint32_t open_span() const noexcept {
     return now_ == 0 ? 0 : (now_ - 1) / span_bits;
   }
@@ -157,7 +157,7 @@ class recency_bitmap {
     ++open_;
     last_[key] = now_++;
   }
-  /// Time has reached a word: what was counted before it is kept.
+  /// Time has reached a new word: stores the counts before it.
   void open_word() noexcept {
     if (now_ % span_bits == 0 && now_ != 0) {
       add_to_tree(now_ / span_bits - 1, open_);
@@ -169,7 +169,7 @@ class recency_bitmap {
         static_cast<std::uint16_t>(open_ - in_span);
   }
 
-  /// Every key's last touch becomes its place among the live ones, whose bits are the first.
+  /// Replaces every key's last touch by its rank among the live ones, whose bits come first.
   void compact() {
     for (auto& touched : last_)
       if (touched != never) touched = ones_before(touched);
@@ -183,7 +183,7 @@ class recency_bitmap {
     }
   }
 
-  std::vector<std::uint32_t> last_;  ///< by key: when it was touched last
+  std::vector<std::uint32_t> last_;  ///< [key] time of its last touch
   std::vector<std::uint64_t> words_;
   std::vector<running_counts<group_words>> groups_;
   std::vector<running_counts<span_groups>> spans_;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Event-atomic reuse distances: how deep in the LRU stack each expert of a visit lay when the visit began; and how many
-/// accesses had each distance, which is the miss curve of LRU at every capacity.
+/// Event-atomic reuse distances: each expert's depth in the LRU stack when its visit begins. Counts of accesses by
+/// distance give LRU's miss curve at every capacity.
 ///
-/// Rule: every distinct key of a visit is measured against the stack as it was before the visit; then all move to its
-/// front in the order of their last appearance. A key hits in every LRU cache of at least `distance` slots that
-/// also holds the whole visit, so one pass gives the misses at every capacity from the widest union on.
-/// Source: algorithms of the event-atomic visit (docs/architecture.md); WiSP eq. 3 is the same per access.
+/// Rule: every distinct key of a visit is measured against the stack before the visit; then all move to its front in
+///   the order of their last appearance. A key hits in every LRU cache of at least `distance` slots that also holds
+///   the whole visit. So one pass gives the misses at every capacity from the widest union on.
+/// Source: algorithms of the event-atomic visit (docs/architecture.md); WiSP eq. 3 is the form for single accesses.
 /// Deviations: none.
 
 #include <algorithm>
@@ -23,20 +23,20 @@
 
 namespace hotset {
 
-/// Threads: compatible. Memory: taken once.
+/// Threads: compatible. Memory: allocated once.
 class reuse_distance {
  public:
   reuse_distance() = default;
-  /// keys: of the stack; experts: of one layer, whose ids a visit holds; most_ids: of one visit.
+  /// keys: in the stack; experts: in one layer, whose ids a visit holds; most_ids: in one visit.
   reuse_distance(std::size_t keys, std::size_t experts, std::size_t most_ids)
       : stack_(keys),
         distinct_(experts, most_ids),
         experts_(std::min(experts, most_ids)),
         order_(experts_.size()) {}
 
-  /// Calls take(key, distance) for each distinct expert, keys being first_key + id; distance 0 is a first sight.
-  /// Ids outside 0..experts-1 are passed over. Returns the distinct experts. Complexity: O(ids) and a distance and a
-  /// touch for each distinct one.
+  /// Calls take(key, distance) for each distinct expert, with key = first_key + id; distance 0 is a first use. Skips
+  /// ids outside 0..experts-1. Returns the number of distinct experts. Complexity: O(ids), plus a distance and a
+  /// touch for each distinct expert.
   template <class Take>
   std::uint32_t visit(id_view<expert_id> ids, std::size_t first_key, Take take) noexcept {
     const auto count = distinct_.collect(ids, experts_.data());
@@ -62,29 +62,29 @@ class reuse_distance {
   std::vector<std::uint32_t> order_;
 };
 
-/// Accesses by reuse distance. Threads: compatible. Memory: 8 bytes a key, taken once.
+/// Accesses by reuse distance. Threads: compatible. Memory: 8 bytes per key, allocated once.
 class reuse_histogram {
  public:
   reuse_histogram() : reuse_histogram(0) {}
   explicit reuse_histogram(std::size_t keys) : counts_(keys + 1, 0) {}
 
-  /// Distance 0: a first sight. Pre: distance <= keys.
+  /// Distance 0: a first use. Pre: distance <= keys.
   void add(std::uint32_t distance) noexcept {
     HOTSET_ASSERT(distance < counts_.size());
     ++counts_[distance];
   }
-  /// A visit of so many distinct keys ended.
+  /// Ends a visit with this many distinct keys.
   void end_visit(std::uint32_t distinct) noexcept {
     accesses_ += distinct;
     widest_ = std::max(widest_, distinct);
   }
 
   [[nodiscard]] std::size_t keys() const noexcept { return counts_.size() - 1; }
-  /// Distinct keys of all visits.
+  /// Distinct keys, summed over all visits.
   [[nodiscard]] std::uint64_t accesses() const noexcept { return accesses_; }
-  /// First sights, which miss at every capacity.
+  /// First uses, which miss at every capacity.
   [[nodiscard]] std::uint64_t compulsory() const noexcept { return counts_[0]; }
-  /// Most distinct keys of one visit: below so many slots a visit does not fit, and the curve says nothing.
+  /// Most distinct keys of one visit. With fewer slots a visit does not fit, and the curve is undefined.
   [[nodiscard]] std::uint32_t widest() const noexcept { return widest_; }
   /// Misses of an LRU cache, by slots from 0 to keys; exact from widest() slots on.
   [[nodiscard]] std::vector<std::uint64_t> misses() const {
@@ -98,7 +98,7 @@ class reuse_histogram {
   }
 
  private:
-  std::vector<std::uint64_t> counts_;  ///< by distance
+  std::vector<std::uint64_t> counts_;  ///< [distance]
   std::uint64_t accesses_ = 0;
   std::uint32_t widest_ = 0;
 };

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Miss curves of a sample of the keys: SHARDS, at a fixed rate or with a fixed number of keys.
+/// Miss curves from a sample of the keys: SHARDS, at a fixed rate or with a fixed number of keys.
 ///
-/// Rule: a key belongs to the sample if its hash is below rate * 2^32, always or never. A distance d among the sampled
-/// keys stands for d / rate among all, and the access for 1 / rate accesses. With most_keys, the sampled key of
-/// the largest hash goes when there is one too many, and the rate falls to leave it out.
-/// Source: SHARDS (Waldspurger et al., FAST 2015), the adjusted form: what the sample has too few or too many accesses
-/// is booked as hits at distance 1, so misses are counts and not shares of the sample.
-/// Deviations: visits are event-atomic (reuse_distance.hpp); when the rate falls, each count keeps the weight that it
-/// was counted with, which is what rescaling all counts comes to.
-/// The hash: two rounds of multiply and fold, because neighbouring ids must not be sampled evenly; the upper half counts.
+/// Rule: a key belongs to the sample, always or never, if its hash is below rate * 2^32. A distance d among the
+///   sampled keys stands for d / rate among all, and an access for 1 / rate accesses. If most_keys is set and the
+///   sample has one key too many, the key with the largest hash is removed and the rate falls to exclude it.
+/// Source: SHARDS (Waldspurger et al., FAST 2015), the adjusted form: accesses that the sample has too few or too
+///   many count as hits at distance 1. So misses are counts, not shares of the sample.
+/// Deviations: visits are event-atomic (reuse_distance.hpp). When the rate falls, each count keeps the weight that it
+///   was counted with, which equals rescaling all counts. The hash is two rounds of multiply and fold, because
+///   neighbouring ids must not be sampled evenly; the upper half counts.
 /// Cost: two multiplications for an access outside the sample.
 
 #include <algorithm>
@@ -27,14 +27,14 @@
 
 namespace hotset {
 
-/// Threads: compatible. Memory: 12 bytes a key, and about 2 for each sampled one, taken as they come.
+/// Threads: compatible. Memory: 12 bytes per key, and about 2 per sampled key, allocated as they come.
 class sampled_reuse_distance {
  public:
   struct config {
     std::size_t keys = 0;       ///< ids are 0..keys-1
-    double rate = 0.01;         ///< share of the keys that is looked at, at most
-    std::size_t most_keys = 0;  ///< of the sample; 0: no limit
-    std::uint64_t seed = 0;     ///< another sample for another seed
+    double rate = 0.01;         ///< largest share of the keys that is sampled
+    std::size_t most_keys = 0;  ///< most keys in the sample; 0: no limit
+    std::uint64_t seed = 0;     ///< another seed gives another sample
 
     [[nodiscard]] validation validate() const {
       if (keys < 1 || keys > recency_bitmap::most_keys)
@@ -52,8 +52,8 @@ class sampled_reuse_distance {
     return sampled_reuse_distance(options);
   }
 
-  /// One visit of `distinct` keys, sampled or not: all its keys, first_key + id, are measured before any of them moves.
-  /// Ids outside the keys are skipped.
+  /// Adds a visit of `distinct` keys, sampled or not. All its keys, first_key + id, are measured before any of them
+  /// moves. Ids outside the keys are skipped.
   void visit(id_view<expert_id> ids, std::size_t first_key, std::uint64_t distinct) {
     accesses_ += distinct;
     members_.clear();
@@ -64,19 +64,19 @@ class sampled_reuse_distance {
         members_.push_back(key);
     }
     for (const auto key : members_) measure(key);
-    // From the back: in the order of their last appearance.
+    // From the back: the order of their last appearance.
     for (auto i = members_.size(); i-- > 0;) move_to_front(members_[i]);
   }
 
-  /// Share of the keys that is looked at now.
+  /// Share of the keys that is sampled now.
   [[nodiscard]] double rate() const noexcept {
     return std::ldexp(static_cast<double>(below_), -32);
   }
-  /// First sights that the sample stands for; they miss at every capacity.
+  /// First uses that the sample stands for; they miss at every capacity.
   [[nodiscard]] double first_sights() const noexcept { return cold_; }
   [[nodiscard]] std::size_t sampled_keys() const noexcept { return stack_.live(); }
 
-  /// Misses of all accesses, first sights included. Complexity: O(keys).
+  /// Misses of all accesses, first uses included. Complexity: O(keys).
   [[nodiscard]] sampled_miss_curve curve() const {
     std::vector<double> misses(weights_.size());
     auto tail = cold_;
@@ -85,7 +85,7 @@ class sampled_reuse_distance {
       tail += weights_[slots];
     }
     misses[0] = std::max(misses[0], static_cast<double>(accesses_));
-    // More than all accesses cannot miss.
+    // Misses cannot exceed all accesses.
     for (auto& m : misses) m = std::min(m, static_cast<double>(accesses_));
     return sampled_miss_curve(std::move(misses));
   }
@@ -118,7 +118,7 @@ class sampled_reuse_distance {
   }
   void move_to_front(std::uint32_t key) {
     const bool is_new = stack_.distance(key) == 0;
-    if (is_new && !is_sampled(key)) return;  // the rate fell since the visit began
+    if (is_new && !is_sampled(key)) return;  // the rate has fallen since the visit began
     stack_.touch(key);
     if (is_new && options_.most_keys > 0) keep_smallest(key);
   }
@@ -129,7 +129,7 @@ class sampled_reuse_distance {
       below_ = largest_.front().first;
       drop_largest();
     }
-    // Keys of the same hash are in the sample together or not at all.
+    // Keys with the same hash are in the sample together or not at all.
     while (!largest_.empty() && largest_.front().first >= below_) drop_largest();
   }
   void drop_largest() {
@@ -145,8 +145,8 @@ class sampled_reuse_distance {
   std::vector<double> weights_;
   double cold_ = 0;
   std::uint64_t accesses_ = 0;
-  std::vector<std::uint32_t> members_;  ///< sampled keys of the visit, the last first
-  /// Heap of hash and key, with most_keys.
+  std::vector<std::uint32_t> members_;  ///< sampled keys of the visit, last first
+  /// Heap of (hash, key), used with most_keys.
   std::vector<std::pair<std::uint32_t, std::uint32_t>> largest_;
 };
 
