@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The version of the library, which CMake reads here, and the language that it needs.
+/// Version of the library, which CMake reads here, and the language that it needs.
 /// Everything lives in `namespace hotset`.
 
 #define HOTSET_VERSION_MAJOR 0
@@ -12,6 +12,6 @@
 
 #if __cplusplus < 202002L
 #error "hotset needs C++20: compile with -std=c++20 or later"
-// This header does not exist. It ends the compilation: hundreds of errors would follow.
+// This header does not exist. Including it ends the compilation: hundreds of errors would follow.
 #include <hotset_needs_cxx_20>
 #endif

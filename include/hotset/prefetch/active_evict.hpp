@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// How many slots of the next layer should be free before its routing is known.
+/// Decides how many slots of the next layer should be free before its routing is known.
 ///
-/// Rule: of the next layer's expected probabilities, descending: the gap is k - H, where H of the k best are resident; the
-///       redundancy r_k the number of j in 0..r_max - 1 with p(k + j) - p(k + j + 1) < tau. The target is their sum,
-///       slots that are free already included. For one token k is the router's K; for more it is the number of distinct
-///       experts among the K best of each.
+/// Rule: p are the next layer's expected probabilities, descending. The gap is k - H, where H of the k best experts
+///   are resident. The redundancy r_k is the number of j in 0..r_max - 1 with p(k + j) - p(k + j + 1) < tau. The
+///   target is their sum, slots that are free already included. For one token k is the router's K. For more it is the
+///   number of distinct experts among the K best of each.
 /// Source: ActiveEvict 3.3, equations 14 to 17.
-/// Deviations: the target counts free slots; releasing so many more every time would drain the pool. A gap past the last
-///       expert counts nothing. Without a forecast nothing is released. For more than one token p is the mean.
+/// Deviations: the target counts free slots; releasing as many more every time would drain the pool. A gap past the
+///   last expert does not count. Without a forecast nothing is released. For more than one token p is the mean.
 /// Exact: yes (never changes what is computed).
 /// Cost: O(tokens E) and a sort of the K best.
 
@@ -32,11 +32,11 @@ namespace hotset {
 /// When the slots are released.
 enum class release_point : std::uint8_t {
   gate,  ///< at the running layer's gate, before its own copies
-  end,   ///< when the running layer's arithmetic has been submitted
+  end,   ///< when the running layer's computation has been submitted
 };
 
-/// Weights are read-only: a victim's slot is free at once, so releasing early only means to choose with less knowledge.
-/// It pays where victims are copied back before their slots can be filled.
+/// Weights are read-only, so a victim's slot is free at once. Releasing early then only means choosing with less
+/// knowledge. It pays if victims are copied back before their slots can be filled.
 /// No allocation after construction. Threads: compatible.
 class active_evict {
  public:
@@ -66,13 +66,13 @@ class active_evict {
   };
   static constexpr std::string_view name = "active_evict";
 
-  /// Slots of a layer that should be free, and what must not be given up for them.
+  /// Slots of a layer that should be free, and slots that must not be released for that.
   struct target {
     std::size_t free = 0;
-    std::span<const slot_id> spared{};  ///< good until the next call
+    std::span<const slot_id> spared{};  ///< valid until the next call
   };
 
-  /// Pre: options.validate() has no reason to refuse.
+  /// Pre: options.validate() returns no error.
   active_evict(const geometry& shape, const config& options)
       : options_(options),
         experts_(shape.expert_count()),
@@ -85,7 +85,7 @@ class active_evict {
 
   [[nodiscard]] const config& options() const noexcept { return options_; }
 
-  /// `expected` begins with the layer that `residents` is of.
+  /// Pre: `expected` begins with the layer of `residents`.
   [[nodiscard]] target decide(const forecast& expected, const residency_view& residents) noexcept {
     spared_.clear();
     const auto tokens = expected.tokens(experts_);
@@ -104,7 +104,7 @@ class active_evict {
   }
 
  private:
-  /// `sorted` reaches as far as the last gap does, or to the last expert.
+  /// Pre: `sorted` reaches as far as the last gap does, or to the last expert.
   [[nodiscard]] std::size_t redundancy(std::span<const detail::scored_expert> sorted,
                                        std::size_t k) const noexcept {
     std::size_t count = 0;
@@ -115,7 +115,7 @@ class active_evict {
     }
     return count;
   }
-  /// Experts among the K best of any token.
+  /// Counts the experts among the K best of any token.
   std::size_t distinct(const forecast& expected, std::size_t tokens) noexcept {
     std::size_t count = 0;
     std::ranges::fill(chosen_, std::uint8_t{0});
@@ -139,7 +139,7 @@ class active_evict {
   detail::layer_scores scores_;
   std::vector<detail::scored_expert> ranked_;
   std::vector<std::uint8_t> chosen_;
-  std::vector<slot_id> spared_;  // those of the k best that are resident
+  std::vector<slot_id> spared_;  // resident slots of the k best
 };
 
 }  // namespace hotset

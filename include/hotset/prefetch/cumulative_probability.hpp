@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Asks for as many experts as it takes to be sure: few where the forecast is confident, more where it is not.
+/// Requests as many experts as needed to be sure: few if the forecast is confident, more if it is not.
 ///
-/// Rule: for each token the fewest experts in descending p (ties: lower id) whose sum reaches 1 - confidence, at least K; none
-///       of p = 0. All tokens' sets together, each expert with its highest p; best first by p / (l - l_now), ties: the nearer
-///       layer, then the lower id. In layer l it asks for layer l + d, before a step's first layer for layers 0..d-1.
+/// Rule: for each token, take the fewest experts in descending p (ties: lower id) whose sum reaches 1 - confidence,
+///   at least K; none with p = 0. The sets of all tokens are merged, each expert with its highest p. Best first by p
+///   / (l - l_now); ties: the nearer layer, then the lower id. In layer l, layer l + d is requested; before a step's
+///   first layer, layers 0..d-1.
 /// Source: fMoE, expert map guided prefetching.
-/// Deviations: none. Where a forecast is usually confident the sets are of K experts, and the sum decides nothing.
+/// Deviations: none. If a forecast is usually confident, the sets have K experts and the sum decides nothing.
 /// Exact: yes (never changes what is computed).
-/// Cost: O(tokens experts) and O(log experts) for each expert of a set, per layer asked for. Memory: 28 bytes per expert
-///       of d layers at most.
+/// Cost: O(tokens experts), plus O(log experts) for each expert of a set, per requested layer. Memory: at most 28
+///   bytes per expert of d layers.
 
 #include <algorithm>
 #include <cstddef>
@@ -23,11 +24,11 @@
 
 namespace hotset {
 
-/// Without confidence in the forecast each token's is 1.
+/// If the forecast has no confidence, each token's is 1.
 class cumulative_probability {
  public:
   struct config {
-    std::int32_t distance = 3;  ///< d; no more than there are layers ahead
+    std::int32_t distance = 3;  ///< d; at most the number of layers ahead
     /// Parameters by name, as in `cumulative_probability:distance=2`.
     template <class From>
     static config read(From& from) {
@@ -61,7 +62,7 @@ class cumulative_probability {
                                     std::span<prefetch_request> out) noexcept {
     wanted_.clear();
     const auto rows = expected.tokens(experts_) > 0 ? std::min(expected.depth, distance_) : 0;
-    // Nearer layers were asked for by the visits before.
+    // Earlier visits have requested the nearer layers.
     const auto first = view.layer == before_layers ? 0 : distance_ - 1;
     for (auto row = first; row < rows && view.layer + 1 + row < layers_; ++row)
       collect(expected, row);
@@ -75,7 +76,7 @@ class cumulative_probability {
   }
 
  private:
-  /// Best first.
+  /// Sorts best first.
   struct candidate {
     float priority = 0.0F;
     std::int32_t row = 0;  ///< 0 is the next layer
@@ -87,13 +88,13 @@ class cumulative_probability {
     }
   };
 
-  /// The sum that a token's set must reach. A confidence that is no number counts 0.
+  /// Returns the sum that a token's set must reach. A confidence that is NaN counts as 0.
   static double doubt(const forecast& expected, std::size_t token) noexcept {
     if (token >= expected.confidence.size()) return 0.0;
     const auto confidence = static_cast<double>(expected.confidence[token]);
     return confidence > 0.0 ? std::max(0.0, 1.0 - confidence) : 1.0;
   }
-  /// All tokens' sets in the layer of one row.
+  /// Collects all tokens' sets in the layer of one row.
   void collect(const forecast& expected, std::int32_t row) noexcept {
     std::fill(highest_.begin(), highest_.end(), 0.0F);
     for (std::size_t t = 0; t < expected.tokens(experts_); ++t)
@@ -103,7 +104,7 @@ class cumulative_probability {
         wanted_.push_back({highest_[e] / static_cast<float>(row + 1), row,
                            static_cast<expert_id>(e), highest_[e]});
   }
-  /// One token's set.
+  /// Marks one token's set.
   void mark(std::span<const float> probabilities, double doubt) noexcept {
     for (std::size_t e = 0; e < experts_; ++e)
       ranked_[e] = detail::make_scored(probabilities[e], e);
@@ -125,7 +126,7 @@ class cumulative_probability {
   std::int32_t distance_;
   std::size_t experts_;
   std::size_t top_k_;
-  std::vector<detail::scored_expert> ranked_;  // one token's
+  std::vector<detail::scored_expert> ranked_;  // of one token
   std::vector<float> highest_;                 // [expert] of one layer
   std::vector<candidate> wanted_;
 };

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Asks for the experts that the forecast ranks highest in each of the next layers.
+/// Requests the experts that the forecast ranks highest in each of the next layers.
 ///
-/// Rule: the score of an expert is the mean of its predicted probabilities over the visit's tokens. Nearest layer
-///       first, in each the K x overfetch best (rounded half up, at most all): higher score first, then the
-///       lower expert id. None for layers past the last, nor for those nearer than `from`.
+/// Rule: the score of an expert is the mean of its predicted probabilities over the visit's tokens. The nearest layer
+///   comes first; in each layer the K x overfetch best experts (rounded half up, at most all) are requested: higher
+///   score first, then lower expert id. Layers past the last one and layers nearer than `from` get no requests.
 /// Source: Eliseev and Mazur; SpecMD 3.1.4 (overfetch) and A.3; HOBBIT and MoE-APEX look further than one layer.
-/// Deviations: an expert with a score of 0 is not asked for; a mean that is no finite number counts 0.
+/// Deviations: an expert with a score of 0 is not requested; a mean that is not finite counts as 0.
 /// Exact: yes (never changes what is computed).
 /// Cost: O(experts (tokens + log K)) per layer ahead. Memory: 16 bytes per expert of a layer.
 
@@ -25,9 +25,9 @@ namespace hotset {
 class next_layer_top_k {
  public:
   struct config {
-    double overfetch = 1.0;  ///< experts asked for, in multiples of K
-    std::int32_t depth = 1;  ///< layers ahead; no more than there are
-    std::int32_t from = 1;   ///< the nearest of them; as `depth`: a stride
+    double overfetch = 1.0;  ///< requested experts, in multiples of K
+    std::int32_t depth = 1;  ///< layers ahead; at most those that exist
+    std::int32_t from = 1;   ///< nearest layer ahead; equal to `depth`: a stride
     /// Parameters by name, as in `next_layer_top_k:overfetch=1.5:depth=2`.
     template <class From>
     static config read(From& from) {

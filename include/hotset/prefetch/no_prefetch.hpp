@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Asks for nothing: experts are brought when they are routed.
+/// Requests nothing: experts are copied when they are routed.
 ///
 /// Rule: no requests.
 /// Source: none; the baseline of every comparison.

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Asks for what the next visit will really route, made worse to a stated accuracy.
+/// Requests the experts that the next visit will route, degraded to a stated accuracy.
 ///
 /// Rule: each distinct expert of the next visit, in routed order, is kept with probability `recall` (one draw of
-///       splitmix64 each). Every kept one adds (1 - precision) / precision to a running account of wrong ones; as
-///       many whole ones as it holds are asked for too, at most all others of the layer: drawn one after the
-///       other, uniformly among those of them (by ascending id) that are left.
-/// Source: none; a predictor of known accuracy for traces without hidden states. It sees the future: say so.
+///   splitmix64 each). Each kept one adds (1 - precision) / precision to an account of wrong requests. The whole part
+///   of the account is requested too, at most all other experts of the layer. They are drawn one after the other,
+///   uniformly among those that are left (by ascending id).
+/// Source: none; a predictor of known accuracy for traces without hidden states. It knows the future: results must
+///   say so.
 /// Deviations: none. The kept ones come first, so a list that is cut short is better than stated.
 /// Exact: yes (never changes what is computed).
-/// Cost: O(ids), and O(experts) where there are wrong ones. Memory: 24 bytes per expert of a layer.
+/// Cost: O(ids), plus O(experts) if there are wrong ones. Memory: 24 bytes per expert of a layer.
 
 #include <algorithm>
 #include <cmath>
@@ -27,12 +28,12 @@
 
 namespace hotset {
 
-/// `propose` is to be called at most once per visit: it draws. What it draws depends on the truths alone.
+/// Call `propose` at most once per visit, because it draws. The draws depend only on the truths.
 class noisy_oracle {
  public:
   struct config {
-    double precision = 1.0;  ///< share of the requests that are right, in the long run
-    double recall = 1.0;     ///< share of the routed experts that are asked for, in the long run
+    double precision = 1.0;  ///< share of requests that are right, in the long run
+    double recall = 1.0;     ///< share of routed experts that are requested, in the long run
     std::uint64_t seed = 1;
     /// Parameters by name, as in `noisy_oracle:precision=0.9:recall=0.8`.
     template <class From>
@@ -68,7 +69,7 @@ class noisy_oracle {
   [[nodiscard]] std::int32_t depth() const noexcept { return 1; }
   [[nodiscard]] std::size_t most_requests() const noexcept { return experts_; }
   void observe(const routing_view&) noexcept {}
-  /// Pre: the truth is that of a visit after the view's.
+  /// Pre: the truth belongs to a visit after the view's.
   [[nodiscard]] std::size_t propose(const routing_view&, const forecast& expected,
                                     std::span<prefetch_request> out) noexcept {
     if (expected.truth_layer < 0 || expected.truth_layer >= layers_) return 0;
@@ -80,7 +81,7 @@ class noisy_oracle {
   }
 
  private:
-  // The account is kept in parts of 2^-32, rounded to nearest: whole numbers are the same on every machine.
+  // The account is in units of 2^-32, rounded to nearest: integers are the same on every machine.
   static constexpr std::uint64_t one = std::uint64_t{1} << 32U;
   static constexpr std::uint64_t most_owed = std::uint64_t{1} << 62U;
 
@@ -88,7 +89,7 @@ class noisy_oracle {
     return static_cast<std::uint64_t>(std::llround(std::min(wrong, 0x1p29) * 0x1p32));
   }
 
-  /// Fills chosen_: the kept ones, then the wrong ones.
+  /// Fills chosen_ with the kept experts, then the wrong ones.
   void choose(id_view<expert_id> truth) noexcept {
     chosen_.clear();
     truth_.clear();
@@ -119,7 +120,7 @@ class noisy_oracle {
   std::uint64_t owed_ = 0;
   splitmix64 random_;
   unique_ids unique_;
-  std::vector<expert_id> truth_, chosen_, others_;  // each with room for a layer
+  std::vector<expert_id> truth_, chosen_, others_;  // each has room for a layer
 };
 
 static_assert(prefetch_policy<noisy_oracle>);

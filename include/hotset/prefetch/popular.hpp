@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Asks for the experts that the next layer has used most often, or that a profile says it uses.
+/// Requests the experts that the next layer has used most often, or uses most often in a profile.
 ///
-/// Rule: during layer l the `count` experts of layer l+1 with the highest counts, for this step; during the last
-///       layer those of layer 0, for the next step. Counts rise once per visit that uses the expert; with a
-///       profile they are the profile's and stay. Ties go to the lower expert id; a count of 0 is not asked for.
+/// Rule: during layer l, requests the `count` experts of layer l+1 with the highest counts, for this step; during the
+///   last layer, those of layer 0, for the next step. Counts rise once per visit that uses the expert; a profile's
+///   counts never change. Ties go to the lower expert id. An expert with count 0 is not requested.
 /// Source: BrainStorm, as the fMoE talk describes it; or any static profile, whose `source` says where its counts
-///       come from.
-/// Deviations: none. A profile of the replayed trace itself sees the future: name it so.
+///   come from.
+/// Deviations: none. A profile of the replayed trace itself knows the future: say so in its name.
 /// Exact: yes (never changes what is computed).
-/// Cost: O(ids) per visit, and a used expert passes those whose count it overtakes. Memory: 16 bytes per key.
+/// Cost: O(ids) per visit; a used expert passes those whose count it overtakes. Memory: 16 bytes per key.
 
 #include <algorithm>
 #include <cstddef>
@@ -34,7 +34,7 @@ class popular {
   static constexpr std::string_view name = "popular";
 
   struct config {
-    std::int32_t count = 0;   ///< experts asked for; 0: K
+    std::int32_t count = 0;   ///< requested experts; 0: K
     usage_profile profile{};  ///< empty: running counts
 
     /// Parameters by name, as in `popular:count=4:profile=before.trace`.
@@ -45,7 +45,7 @@ class popular {
       if (profile_of(from)) out.profile = known.profile;
       return out;
     }
-    /// None: it counts for itself, and `first` is no parameter.
+    /// Returns nothing if the policy counts for itself; then `first` is not a parameter.
     template <class From>
     static std::optional<profile_request> profile_of(From& from) {
       auto source = from.text("profile", "running");
@@ -57,7 +57,7 @@ class popular {
       if (count < 0) return refusal("popular count = ", count, ", accepted: 0 (K) or more");
       return profile.validate(name);
     }
-    /// Checks also that the profile belongs to this shape.
+    /// Also checks that the profile has this shape.
     [[nodiscard]] validation validate(const geometry& shape) const {
       if (auto bad = validate()) return bad;
       return profile.validate(name, shape);
@@ -65,7 +65,7 @@ class popular {
   };
   static constexpr prefetch_traits traits{};
 
-  /// Pre: options.validate(shape) has no reason to refuse.
+  /// Pre: options.validate(shape) returns no error.
   popular(const geometry& shape, const config& options)
       : layers_(shape.layers),
         experts_(shape.expert_count()),
@@ -126,7 +126,7 @@ class popular {
     const auto share = counts_[index(layer, expert)] / totals_[layer];
     return static_cast<float>(std::min(1.0, share * top_k_));
   }
-  /// One more use, and the expert goes before those that it now precedes.
+  /// Counts one use, and moves the expert before those that it now precedes.
   void raise(std::size_t layer, expert_id expert) noexcept {
     const auto key = index(layer, expert);
     const auto uses = ++counts_[key];
@@ -153,8 +153,8 @@ class popular {
   std::vector<expert_id> ranked_;       // [layers, experts] most popular first
   std::vector<std::uint32_t> rank_;     // [key] its place in ranked_, while counts run
   std::vector<double> counts_;          // [key]
-  std::vector<double> totals_;          // [layer] sums of them
-  std::vector<std::size_t> asked_for_;  // [layer] how many counts are above 0
+  std::vector<double> totals_;          // [layer] sums of counts_
+  std::vector<std::size_t> asked_for_;  // [layer] number of counts above 0
 };
 
 static_assert(prefetch_policy<popular>);

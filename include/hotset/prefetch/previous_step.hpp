@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Asks for what the next layer used when it was last visited.
+/// Requests the experts that the next layer used at its last visit.
 ///
-/// Rule: during layer l the distinct experts of layer l+1's last visit, in the order in which it routed them, for
-///       this step; during the last layer those of layer 0, for the next step. A layer not visited yet: none.
+/// Rule: during layer l, requests the distinct experts of layer l+1's last visit, in its routed order, for this step;
+///   during the last layer, those of layer 0, for the next step. A layer without a visit gets no requests.
 /// Source: DeepSpeed's "dependency" prefetch, as the fMoE talk describes it.
-/// Deviations: the last visit, which is the last step's unless a step left the layer out.
+/// Deviations: the last visit counts, which is the last step's unless a step skipped the layer.
 /// Exact: yes (never changes what is computed).
-/// Cost: O(ids) per visit. Memory: 4 bytes per key, less where a visit cannot use a whole layer.
+/// Cost: O(ids) per visit. Memory: 4 bytes per key, less if a visit cannot use a whole layer.
 
 #include <algorithm>
 #include <cstddef>
@@ -43,7 +43,7 @@ class previous_step {
   void observe(const routing_view& view) noexcept {
     HOTSET_ASSERT(view.layer >= 0 && view.layer < layers_);
     expert_id* const row = &used_[index_of(view.layer) * most_];
-    // A visit of more tokens than were announced is cut short.
+    // A visit with more tokens than announced is cut short.
     const std::size_t distinct =
         unique_.collect(view.experts, [this, row](std::size_t at, expert_id expert) {
           if (at < most_) row[at] = expert;
@@ -64,7 +64,7 @@ class previous_step {
 
  private:
   std::int32_t layers_;
-  std::size_t most_;  // distinct experts that a visit can use
+  std::size_t most_;  // most distinct experts of a visit
   unique_ids unique_;
   std::vector<expert_id> used_;    // [layers, most_]
   per_layer<std::size_t> counts_;  // [layer]

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Asks for every expert of the next layer whose predicted score is high among recent ones.
+/// Requests every expert of the next layer whose predicted score is high among recent ones.
 ///
-/// Rule: scores as in next_layer_top_k. `recent`: the window holds the last predicted scores of all layers; those of
-///       this visit enter it first, in order of expert ids. Asked for is what lies strictly above its
-///       q-th percentile (see sliding_percentile). `layer`: the percentile of the visit's own scores, so
-///       always about the same number. Higher score first, then the lower expert id.
+/// Rule: scores as in next_layer_top_k. `recent`: the window holds the last predicted scores of all layers; this
+///   visit's scores enter it first, in order of expert ids. Experts strictly above its q-th percentile (see
+///   sliding_percentile) are requested. `layer`: the percentile of the visit's own scores, so the number of requests
+///   is about constant. Higher score first, then the lower expert id.
 /// Source: Zhu et al. in SpecMD 3.1.4; 80th percentile.
 /// Deviations: the paper does not say which scores; a window smaller than L x E sees only the layers just before.
 /// Exact: yes (never changes what is computed).
@@ -24,15 +24,15 @@
 
 namespace hotset {
 
-/// Whose percentile score_threshold compares with.
+/// Scores whose percentile is the threshold.
 enum class score_population : std::uint8_t { recent, layer };
 
-/// `propose` is to be called at most once per visit: it takes the forecast into the window.
+/// Call `propose` at most once per visit, because it adds the forecast to the window.
 class score_threshold {
  public:
   struct config {
     double percentile = 80.0;
-    std::uint32_t window = 16384;  ///< values; of `recent`
+    std::uint32_t window = 16384;  ///< values; `recent` only
     score_population of = score_population::recent;
     /// Parameters by name, as in `score_threshold:percentile=80:of=layer`.
     template <class From>
@@ -61,7 +61,7 @@ class score_threshold {
         experts_(shape.expert_count()),
         percentile_(options.percentile),
         scores_(experts_),
-        // A layer's own scores are a window of one visit.
+        // The window of a layer's own scores is one visit.
         window_(options.of == score_population::layer ? experts_ : options.window) {}
 
   [[nodiscard]] std::int32_t depth() const noexcept { return 1; }

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Routes no more experts that must be copied than slots were freed for them.
+/// Routes at most as many absent experts as slots were freed for them.
 ///
-/// Rule: a token keeps the longest prefix of its ranking whose absent experts fit into the free slots, its best expert in
-///       any case. Tokens share the free slots in their order; an absent expert counts once a visit. Weights are
-///       scaled so that the kept ones sum to what all did. A visit without freed slots stands as it is.
+/// Rule: a token keeps the longest prefix of its ranking whose absent experts fit into the free slots; it always
+///   keeps its best expert. Tokens share the free slots in their order; an absent expert counts once per visit.
+///   Weights are scaled so that the kept ones have the sum of all. A visit without freed slots is unchanged.
 /// Source: ActiveEvict 3.4, equations 18 to 21.
-/// Deviations: a visit without freed slots stands, for with none free the prefix would end at the first miss, nothing would
-///       be copied, and the layer would freeze. `keep_hits` (ours) refuses the same misses and keeps the hits
-///       that rank lower. Equation 4 scales to 1, which is the same wherever a router normalises.
+/// Deviations: a visit without freed slots is unchanged: its prefix would end at the first miss, nothing would be
+///   copied, and the layer would freeze. `keep_hits` (ours) refuses the same misses and keeps the hits that rank
+///   lower. Equation 4 scales to 1, which is the same if a router normalises.
 /// Exact: no.
 /// Cost: O(K) per token and, for tokens after the first, O(K) per absent expert taken before.
 
@@ -42,8 +42,8 @@ class budget_top_k {
     taken_.reserve(experts_);
   }
 
-  /// `weights` may be empty: not wanted; the view's may be, if none are wanted. Errors: invalid_visit if an array's length
-  /// is not the model's.
+  /// `weights` may be empty if they are not wanted; then the view's may be empty too. Errors: invalid_visit if an
+  /// array's length is not the model's.
   status route(const routing_view& view, const residency_view& residents,
                std::span<expert_id> selected, std::span<float> weights) noexcept {
     if (!fits(view, residents, selected, weights)) return status::invalid_visit;
@@ -65,7 +65,7 @@ class budget_top_k {
     return places % top_k_ == 0 && selected.size() == places && residents.row.size() == experts_ &&
            (weights.empty() || (weights.size() == places && view.weights.size() == places));
   }
-  /// Keeps what a token may have, in order, then -1 of weight 0.
+  /// Keeps the experts that a token may have, in order. Fills the rest with -1 of weight 0.
   void shorten(std::span<expert_id> ids, std::span<float> weights, const residency_view& residents,
                std::size_t& free) noexcept {
     double all = 0.0;
@@ -90,7 +90,8 @@ class budget_top_k {
     if (left > 0.0 && left != all)
       for (auto& w : weights.first(kept)) w = static_cast<float>(double{w} * (all / left));
   }
-  /// Whether an expert costs no slot, or one that there is. A token's first one costs one even where none is free.
+  /// Returns whether an expert needs no slot, or a slot is free for it. A token's first expert takes one even if none
+  /// is free.
   bool has_room(expert_id expert, const residency_view& residents, bool is_first,
                 std::size_t& free) noexcept {
     if (residents.row[index_of(expert)] != no_slot) return true;
@@ -107,7 +108,7 @@ class budget_top_k {
   bool keep_hits_;
   std::size_t experts_;
   std::size_t top_k_;
-  std::vector<expert_id> taken_;  // absent experts of the visit that earlier tokens have
+  std::vector<expert_id> taken_;  // absent experts that earlier tokens of the visit have
 };
 
 static_assert(routing_policy<budget_top_k>);

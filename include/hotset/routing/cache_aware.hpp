@@ -2,19 +2,17 @@
 #pragma once
 /// Favours resident experts when the router's logits are close.
 ///
-/// Rule: z' = z + lambda * delta * [resident]; a token takes the top-k of z', descending, ties to the lower
-///       id. delta is a layer's mean over its visits, the running one included, of the logits' range (max -
-///       min, mean over tokens). Weights come from z: softmax over all experts, gathered, and divided by
-///       the sum of the selected if `normalise`. With lambda = 0 the router's own selection stands,
-///       and so do its weights if the view has them.
+/// Rule: z' = z + lambda * delta * [resident]; a token takes the top-k of z', descending, ties to the lower id. delta
+///   is a layer's mean over its visits, the running one included, of the logits' range (max - min, mean over tokens).
+///   Weights come from z: softmax over all experts, gathered, and divided by the sum of the selected if `normalise`.
+///   With lambda = 0 the router's own selection is unchanged, and so are its weights if the view has them.
 /// Source: SpecMD 3.1.1, equation 1; Skliar et al.
 /// Deviations: SpecMD calls delta the "historical average logit value", which a constant added to all logits would
-///       change and which may be negative; `average = value` does that, the default is Skliar's range.
-///       The running visit counts, so that the first one has a delta. A logit that is not finite is
-///       masked: never selected, in no average. A token with fewer than k others ends in -1 of weight 0.
+///   change and which may be negative. `average = value` uses it; the default is Skliar's range. The running visit
+///   counts, so that the first one has a delta. A logit that is not finite is masked: never selected, in no average.
+///   If a token has fewer than k others, its ids end in -1 of weight 0.
 /// Exact: no.
-/// Cost: O(E log k) and E exponentials (k if `normalise`) per token. Memory: 12 bytes per expert, 16 per
-///       layer.
+/// Cost: O(E log k) and E exponentials (k if `normalise`) per token. Memory: 12 bytes per expert, 16 per layer.
 
 #include <algorithm>
 #include <cmath>
@@ -31,7 +29,7 @@
 
 namespace hotset {
 
-/// The quantity that cache_aware averages.
+/// Quantity that cache_aware averages.
 enum class logit_average : std::uint8_t { range, value };
 
 class cache_aware {
@@ -39,7 +37,7 @@ class cache_aware {
   struct config {
     double lambda = 0.3;
     logit_average average = logit_average::range;
-    bool normalise = true;  ///< weights of a token sum to 1, as the engine's do
+    bool normalise = true;  ///< a token's weights sum to 1, like the engine's
     /// Parameters by name, as in `cache_aware:lambda=0.3`.
     template <class From>
     static config read(From& from) {
@@ -67,8 +65,8 @@ class cache_aware {
         biased_(shape.expert_count(), 0.0),
         order_(biased_.size()) {}
 
-  /// `weights` may be empty: not wanted. Errors: invalid_visit without logits, or if the layer or an array's length is
-  /// not the model's; then the average stays, too.
+  /// `weights` may be empty if they are not wanted. Errors: invalid_visit without logits, or if the layer or an
+  /// array's length is not the model's; then the average is unchanged.
   status route(const routing_view& view, const residency_view& residents,
                std::span<expert_id> selected, std::span<float> weights) noexcept {
     if (!fits(view, residents, selected, weights)) return status::invalid_visit;
@@ -95,7 +93,7 @@ class cache_aware {
                           id_view<expert_id> selected,
                           std::span<const float> weights) const noexcept {
     const auto places = view.experts.size();
-    return index_of(view.layer) < history_.size() &&  // nor below 0
+    return index_of(view.layer) < history_.size() &&  // false for negative layers too
            places % top_k_ == 0 && view.logits.size() == places / top_k_ * biased_.size() &&
            residents.row.size() == biased_.size() && selected.size() == places &&
            (weights.empty() || weights.size() == places);
@@ -106,7 +104,7 @@ class cache_aware {
   }
   static bool counts(float z) noexcept { return std::isfinite(z); }
 
-  /// The layer's average, after the visit has been taken into it.
+  /// Adds the visit to the layer's average and returns it.
   [[nodiscard]] double average_with(const routing_view& view) noexcept {
     double sum = 0.0;
     std::uint64_t tokens = 0;
@@ -154,7 +152,7 @@ class cache_aware {
     std::copy_n(order_.begin(), chosen, ids.begin());
     std::fill(ids.begin() + static_cast<std::ptrdiff_t>(chosen), ids.end(), no_expert);
   }
-  /// Gate weights of the selected, by the logits as they were.
+  /// Computes gate weights of the selected experts from the original logits.
   void weigh(std::span<const float> z, id_view<expert_id> ids,
              std::span<float> weights) const noexcept {
     const auto of = [z](expert_id id) {
@@ -163,7 +161,7 @@ class cache_aware {
     };
     double most = std::numeric_limits<double>::lowest();
     double sum = 0.0;
-    // Renormalised over the selected, the others cancel: their exponentials are not needed.
+    // If renormalised over the selected, the other exponentials cancel and are not needed.
     const auto over = [&](auto take) {
       if (options_.normalise)
         for (const auto id : ids) take(of(id));
@@ -180,7 +178,7 @@ class cache_aware {
   config options_;
   std::size_t top_k_;
   per_layer<running_mean> history_;  // [layer]
-  per_expert<double> biased_;        // [expert] z' of the token in hand
+  per_expert<double> biased_;        // [expert] z' of the current token
   std::vector<expert_id> order_;     // scratch
 };
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Leaves the router's selection as it is.
+/// Leaves the router's selection unchanged.
 ///
 /// Rule: the router's ids and gate weights, unchanged.
 /// Source: SpecMD 3.1.1 (standard routing).
 /// Deviations: none.
 /// Exact: yes.
-/// Cost: O(1) per place; none where the arrays are the router's own.
+/// Cost: O(1) per place; none if the arrays are the router's own.
 
 #include <span>
 #include <string_view>
@@ -24,7 +24,7 @@ class router_order {
 
   explicit router_order(const geometry&, const config& = {}) {}
 
-  /// `weights` may be empty: not wanted. Errors: invalid_visit if an array is not as long as the view's.
+  /// `weights` may be empty if they are not wanted. Errors: invalid_visit if an array's length is not the view's.
   status route(const routing_view& view, const residency_view&, std::span<expert_id> selected,
                std::span<float> weights) const noexcept {
     if (selected.size() != view.experts.size() ||

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Writes to a path as a careful program does: a file appears whole or not at all, anything else is written through.
+/// Writes to a path safely: a regular file appears complete or not at all; anything else is written directly.
 ///
-/// Rule: where a regular file lies, or nothing, the bytes go to an unfinished file beside it, which takes its place
-///  when everything is on it. Links are followed: they stay, and what they name is written. The earlier file's mode
-///  and owner are kept, and it must be writable. Devices, FIFOs and sockets stay what they are and get the bytes as
-///  they come; so does a descriptor of this process that is named by a path, as /dev/stdout is.
+/// Rule: if the path names a regular file or nothing, bytes go to an unfinished file beside it, which takes its place
+///   when it is complete. Links are followed: they stay, and their target is written. The earlier file's mode and
+///   owner are kept, and it must be writable. Devices, FIFOs and sockets are not replaced and get the bytes as they
+///   come. So does a descriptor of this process that a path names, such as /dev/stdout.
 
 #include <cerrno>
 #include <charconv>
@@ -31,19 +31,19 @@
 
 namespace hotset {
 
-/// Told which unfinished file is there, so that a program can remove it when a signal ends it.
+/// Notified of each unfinished file, so that a program can remove it when a signal ends the program.
 class unfinished_files {
  public:
   virtual ~unfinished_files() = default;
-  /// Before the file is made. Returns what ends() gets.
+  /// Called before the file is created. Returns the argument of ends().
   virtual void* begins(const char* path) noexcept = 0;
-  /// After the file got its name, or was removed.
+  /// Called after the file got its name, or was removed.
   virtual void ends(void* entry) noexcept = 0;
 };
 
 namespace detail {
 
-/// The descriptor of this process that a path such as /proc/self/fd/1 names, or -1.
+/// Returns the descriptor of this process that a path such as /proc/self/fd/1 names, or -1.
 [[nodiscard]] inline int own_descriptor(const std::filesystem::path& path) {
   const auto digits = path.filename().string();
   const auto* const end = digits.data() + digits.size();
@@ -56,7 +56,7 @@ namespace detail {
   return static_cast<int>(number);
 }
 
-/// Follows the links of a path, up to a descriptor of ours, whose number is written then. Returns errno, or 0.
+/// Follows the links of a path. If they lead to a descriptor of this process, writes its number. Returns errno, or 0.
 [[nodiscard]] inline int follow_links(std::filesystem::path& path, int& number) {
   for (int links = 0; links < 40; ++links) {
     struct stat facts {};
@@ -72,7 +72,7 @@ namespace detail {
   return ELOOP;
 }
 
-/// The descriptor of this process that a path leads to, as /dev/stdin does, or -1.
+/// Returns the descriptor of this process that a path leads to, such as /dev/stdin, or -1.
 [[nodiscard]] inline int descriptor_named(std::filesystem::path path) {
   int number = -1;
   return follow_links(path, number) == 0 ? number : -1;
@@ -92,7 +92,7 @@ namespace detail {
 
 }  // namespace detail
 
-/// Errors are kept: problem() and finish() say what happened, naming the path as it was given.
+/// Errors are kept: problem() and finish() return the first one, with the path as it was given.
 class file_writer {
  public:
   /// Opening a FIFO waits for its reader. `watch` must outlive the writer.
@@ -102,12 +102,12 @@ class file_writer {
   }
   /// Writes through a descriptor of this process, such as that of standard output; `name` is for messages.
   file_writer(int descriptor, std::string name) : name_(std::move(name)) { share(descriptor); }
-  /// Without finish() nothing is left behind and an earlier file stays as it was.
+  /// Without finish(), removes the unfinished file; an earlier file is unchanged.
   ~file_writer() { abandon(); }
   file_writer(const file_writer&) = delete;
   file_writer& operator=(const file_writer&) = delete;
 
-  /// Appends.
+  /// Appends bytes.
   void write(const void* bytes, std::size_t size) {
     wanted_ += size;
     const auto* at = static_cast<const char*>(bytes);
@@ -124,12 +124,13 @@ class file_writer {
   }
   void write(std::string_view text) { write(text.data(), text.size()); }
 
-  /// Hands on what has been written so far. Not needed before finish().
+  /// Writes the buffered bytes now. Not needed before finish().
   void flush() {
     put(buffer_.data(), buffer_.size());
     buffer_.clear();
   }
-  /// Returns what went wrong since the start, or nothing: then everything is where it belongs. Pre: called once.
+  /// Completes the file. Returns the first error since the start, or nothing if the file is in place. Pre: called
+  /// once.
   std::optional<error> finish() {
     flush();
     if (!code_) close_and_rename();
@@ -137,7 +138,7 @@ class file_writer {
     return problem();
   }
 
-  /// The first error so far, or nothing.
+  /// Returns the first error so far, or nothing.
   [[nodiscard]] std::optional<error> problem() const {
     if (!code_) return std::nullopt;
     if (code_ == EISDIR) return error{name_ + ": is a folder; accepted: a file"};
@@ -147,10 +148,10 @@ class file_writer {
     const std::string_view accepted = detail::accepted_path(*code_);
     return error{accepted.empty() ? text : text + "; accepted: " + std::string(accepted)};
   }
-  /// Whether the reader of a pipe is gone, which is no error of ours.
+  /// Returns whether the reader of a pipe has gone, which is not the writer's error.
   [[nodiscard]] bool reader_is_gone() const noexcept { return code_ == EPIPE; }
   [[nodiscard]] bool is_terminal() const noexcept { return file_ >= 0 && ::isatty(file_) == 1; }
-  /// Whether another descriptor leads to the same pipe, device or open file.
+  /// Returns whether another descriptor leads to the same pipe, device or open file.
   [[nodiscard]] bool leads_to(int descriptor) const noexcept {
     struct stat ours {
     }, other{};
@@ -170,7 +171,7 @@ class file_writer {
   }
 
   void open() {
-    // The system judges the whole path first: it knows which links it does not follow.
+    // The system checks the whole path first: it knows which links it does not follow.
     struct stat facts {};
     const bool there = ::stat(name_.c_str(), &facts) == 0;
     if (!there && errno != ENOENT) return fail("cannot be created", errno);
@@ -185,7 +186,7 @@ class file_writer {
     const bool same = ::stat(target_.c_str(), &found) == 0 && found.st_dev == facts.st_dev &&
                       found.st_ino == facts.st_ino;
     if (same && S_ISREG(facts.st_mode)) return replace(facts);
-    if (!same) target_ = name_;  // a link that leads where no path does
+    if (!same) target_ = name_;  // the link's target has no path
     open_as_it_is();
   }
   void share(int descriptor) {
@@ -197,7 +198,7 @@ class file_writer {
     while (file_ < 0 && errno == EINTR);
     if (file_ < 0) fail("cannot be opened", errno);
   }
-  /// The replacement has the file's permissions, and never wider ones.
+  /// The replacement gets the file's permissions, and never has wider ones.
   void replace(const struct stat& facts) {
     if (::faccessat(AT_FDCWD, target_.c_str(), W_OK, AT_EACCESS) != 0)
       return fail("cannot be written", errno);
@@ -210,17 +211,17 @@ class file_writer {
       return fail("its owner cannot be kept", errno);
     if (::fchmod(file_, facts.st_mode & 07777U) != 0) return fail("its mode cannot be kept", errno);
   }
-  /// Makes the unfinished file.
+  /// Creates the unfinished file.
   void begin(mode_t mode, const char* what) {
     auto number =
         static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count()) ^
         static_cast<std::uint64_t>(::getpid()) << 40U;
     for (int tries = 0; tries < 100 && file_ < 0; ++tries, ++number) {
-      // A name may be as long as the system allows: what is added must not make it longer.
+      // A name may have the greatest length that the system allows: the suffix must not make it longer.
       const auto shown = target_.filename().string().substr(0, 200);
       temporary_ = (target_.parent_path() / (shown + ".partial" + std::to_string(number))).string();
       entry_ = watch_ == nullptr ? nullptr : watch_->begins(temporary_.c_str());
-      // O_EXCL: never touches a file that is there
+      // O_EXCL: never opens an existing file
       file_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
       if (file_ >= 0) return;
       const int code = errno;
@@ -229,7 +230,7 @@ class file_writer {
     }
     fail(what, EEXIST);
   }
-  /// The unfinished file is no more.
+  /// The unfinished file no longer exists.
   void forget() {
     temporary_.clear();
     if (entry_ != nullptr) watch_->ends(std::exchange(entry_, nullptr));

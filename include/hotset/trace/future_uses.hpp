@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The uses to come, as offline policies know them: in the order of a pool, and those of a layer's next visit.
+/// Future uses for offline policies: in the order of a pool, and those of a layer's next visit.
 
 #include <algorithm>
 #include <cstddef>
@@ -19,19 +19,19 @@
 
 namespace hotset {
 
-/// The visits to come that use each key. Memory: 8 bytes per use. With token groups, a group is an event.
+/// Future visits that use each key. Memory: 8 bytes per use. With token groups, a group is an event.
 class future_uses {
  public:
-  /// A key is used at an ordinal.
+  /// Use of a key at an ordinal.
   struct event {
     std::uint64_t ordinal = 0;
     expert_key key{};
   };
-  /// Stands behind every ordinal: the key is not used again.
+  /// Comes after every ordinal: the key is not used again.
   static constexpr std::uint32_t never = std::numeric_limits<std::uint32_t>::max();
 
-  /// Errors: ordinals that fall, or are 2^32 - 1 or more; keys outside the shape; 2^32 - 1 uses or more.
-  /// An event that repeats an earlier (ordinal, key) is counted once.
+  /// Errors: descending ordinals, or ordinals of 2^32 - 1 or more; keys outside the shape; 2^32 - 1 uses or more.
+  /// An event that repeats an earlier (ordinal, key) counts once.
   static result<future_uses> create(const geometry& shape, std::span<const event> events) {
     if (events.size() >= never)
       return refusal("a future of ", events.size(), " events, accepted: fewer than 4294967295");
@@ -59,11 +59,11 @@ class future_uses {
   }
 
   [[nodiscard]] std::size_t keys() const noexcept { return keys_; }
-  /// Shape: [uses]. The key index of every use, by ascending ordinal.
+  /// Shape: [uses]. Key index of every use, by ascending ordinal.
   [[nodiscard]] std::span<const std::uint32_t> keys_in_order() const noexcept {
     return keys_in_order_;
   }
-  /// Shape: [uses]. Their ordinals.
+  /// Shape: [uses]. Ordinal of every use.
   [[nodiscard]] std::span<const std::uint32_t> ordinals() const noexcept { return ordinals_; }
 
  private:
@@ -72,17 +72,16 @@ class future_uses {
   std::vector<std::uint32_t> ordinals_;
 };
 
-/// The uses in the order in which an offline policy goes through them: numbered pool by pool, the last one of a pool
-/// first.
-/// It does not change, so that any number of policies over the same layers' pools may share one, whatever their sizes.
+/// Uses in the order in which an offline policy examines them: numbered pool by pool, the last use of a pool first.
+/// Immutable: policies with any numbers of slots may share one if the same layers share their pools.
 /// Memory: 12 bytes per use and 4 per key.
 class use_order {
  public:
-  /// Stands where there is no use.
+  /// No use.
   static constexpr std::uint32_t none = future_uses::never;
 
   use_order() = default;
-  /// Pre: the future is of the layout's shape. Complexity: O(uses).
+  /// Pre: the future has the layout's shape. Complexity: O(uses).
   use_order(const pool_layout& layout, const future_uses& future)
       : first_(future.keys(), none), ends_(layout.pools(), 0) {
     const auto keys = future.keys_in_order();
@@ -116,7 +115,7 @@ class use_order {
     }
   }
 
-  /// True if the layout has the keys that were numbered, in the same pools.
+  /// Returns true if the layout has the numbered keys, in the same pools.
   [[nodiscard]] bool fits(const pool_layout& layout) const noexcept {
     if (first_.size() != layout.shape().keys() || ends_.size() != layout.pools() ||
         pool_of_layer_.size() != layout.shape().layer_count())
@@ -126,17 +125,17 @@ class use_order {
     return true;
   }
   [[nodiscard]] std::size_t size() const noexcept { return keys_.size(); }
-  /// One behind the number of a pool's first use, which is the last in its order.
+  /// One past the number of a pool's first use, which is the last in its order.
   [[nodiscard]] std::size_t end(pool_id pool) const noexcept { return ends_[pool]; }
-  /// At most so many uses have one ordinal. Never 0.
+  /// Most uses with one ordinal. Never 0.
   [[nodiscard]] std::size_t widest() const noexcept { return widest_; }
-  /// Shape: [uses]. The visit of each.
+  /// Shape: [uses]. Visit of each use.
   [[nodiscard]] std::span<const std::uint32_t> ordinals() const noexcept { return ordinals_; }
-  /// Shape: [uses]. The next use of the same key, or none.
+  /// Shape: [uses]. Next use of the same key, or none.
   [[nodiscard]] std::span<const std::uint32_t> following() const noexcept { return following_; }
-  /// Shape: [uses]. Its key, by index.
+  /// Shape: [uses]. Key index of each use.
   [[nodiscard]] std::span<const std::uint32_t> keys() const noexcept { return keys_; }
-  /// Shape: [keys]. The first use of each, or none.
+  /// Shape: [keys]. First use of each key, or none.
   [[nodiscard]] std::span<const std::uint32_t> first() const noexcept { return first_; }
 
  private:
@@ -147,15 +146,15 @@ class use_order {
   std::size_t widest_ = 1;
 };
 
-/// Where policies of several pagers get the order of one future from, each for its layout.
+/// Returns the order of one future for a layout; policies of several pagers share it.
 using shared_use_orders = std::function<std::shared_ptr<const use_order>(const pool_layout&)>;
 
-/// Whether the next visit of a key's own layer uses it. A visit without experts is none; with token groups, a group is
-/// a visit.
-/// Threads: compatible; each layer stands at the visit that was last asked for. Memory: 12 bytes a visit, 4 a use.
+/// Answers whether the next visit of a key's own layer uses the key. A visit without experts does not count; with
+/// token groups, a group is a visit.
+/// Threads: compatible; each layer remembers the visit of its last query. Memory: 12 bytes per visit, 4 per use.
 class next_visits {
  public:
-  /// Knows no layer: no key is used.
+  /// Has no layers: no key is used.
   next_visits() = default;
   /// Pre: future.keys() == shape.keys().
   next_visits(const geometry& shape, const future_uses& future)
@@ -173,8 +172,8 @@ class next_visits {
     for (auto& layer : layers_) layer.begins.push_back(layer.keys.size());
   }
 
-  /// Whether the first visit of the key's layer that has the ordinal `from` or a later one uses the key.
-  /// Complexity: O(uses of the visit), and O(log visits) if it is another one than the last.
+  /// Returns whether the first visit of the key's layer with the ordinal `from` or a later one uses the key.
+  /// Complexity: O(uses of the visit), plus O(log visits) if the last query was about another visit.
   [[nodiscard]] bool uses(expert_key key, std::uint64_t from) noexcept {
     const auto l = index_of(key.layer);
     if (l >= layers_.size()) return false;
@@ -192,9 +191,9 @@ class next_visits {
  private:
   struct layer_visits {
     std::vector<std::uint32_t> ordinals;  // [visit] ascending
-    std::vector<std::size_t> begins;      // [visit + 1] in keys
+    std::vector<std::size_t> begins;      // [visit + 1] position in keys
     std::vector<std::uint32_t> keys;
-    std::size_t next = 0;  // a visit, or their number: none is to come
+    std::size_t next = 0;  // a visit, or their number: none is left
   };
 
   static bool stands(const layer_visits& layer, std::uint64_t from) noexcept {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Half-precision numbers (IEEE binary16) as they lie in a file, with the conversions to and from float.
+/// Half-precision numbers (IEEE binary16) as stored in a file, with conversions to and from float.
 
 #include <bit>
 #include <cstddef>
@@ -25,7 +25,7 @@ namespace hotset {
   return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(subnormal));
 }
 
-/// Rounds to nearest, ties to even; beyond 65504 to infinity; a NaN stays a NaN.
+/// Rounds to nearest, ties to even. Values that round to more than 65504 become infinity; NaN stays NaN.
 [[nodiscard]] constexpr std::uint16_t float_to_half(float value) noexcept {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t sign = (bits >> 16U) & 0x8000U;
@@ -52,7 +52,7 @@ namespace hotset {
 class half_array {
  public:
   half_array() = default;
-  /// Takes the values over.
+  /// Takes ownership of the values.
   explicit half_array(std::vector<std::uint16_t> values) {
     auto kept = std::make_shared<const std::vector<std::uint16_t>>(std::move(values));
     bytes_ = std::as_bytes(std::span(*kept));
@@ -66,7 +66,7 @@ class half_array {
 
   [[nodiscard]] std::size_t size() const noexcept { return bytes_.size() / 2; }
   [[nodiscard]] bool empty() const noexcept { return bytes_.empty(); }
-  /// The stored bits. Pre: i < size().
+  /// Returns the stored bits. Pre: i < size().
   [[nodiscard]] std::uint16_t raw(std::size_t i) const noexcept {
     HOTSET_ASSERT(i < size());
     std::uint16_t half = 0;

@@ -24,7 +24,7 @@ namespace hotset {
 
 namespace detail {
 
-/// Length of the well-formed UTF-8 sequence at the front of text, or 0.
+/// Returns the length of the well-formed UTF-8 sequence at the front of text, or 0.
 [[nodiscard]] inline std::size_t utf8_sequence(std::string_view text) noexcept {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned first = byte(0);
@@ -40,7 +40,7 @@ namespace detail {
   return length;
 }
 
-/// Bytes that are not UTF-8 become '?'.
+/// Appends text as a JSON string. Bytes that are not UTF-8 become '?'.
 inline void append_json_string(std::string& out, std::string_view text) {
   constexpr std::string_view digits = "0123456789abcdef";
   out += '"';
@@ -66,7 +66,7 @@ inline void append_json_string(std::string& out, std::string_view text) {
 
 static_assert(std::endian::native == std::endian::little, "safetensors files are little-endian");
 
-/// The header of a safetensors file that is to be written: arrays one behind the other, as they are added.
+/// Header of a safetensors file: arrays lie one after the other, in the order in which they are added.
 class safetensors_header {
  public:
   /// Pre: names differ; the bytes of all arrays fit 64 bits.
@@ -86,7 +86,7 @@ class safetensors_header {
     arrays_.append(",").append(std::to_string(end_)).append("]}");
   }
 
-  /// Length and JSON, padded with spaces so that the data begins at a multiple of 64.
+  /// Returns length and JSON, padded with spaces so that the data begins at a multiple of 64.
   [[nodiscard]] std::string bytes(const std::map<std::string, std::string>& metadata) const {
     std::string json = "{\"__metadata__\":{";
     bool first = true;
@@ -113,9 +113,9 @@ class safetensors_header {
 
 namespace detail {
 
-/// Calls use(name, dtype, shape, bytes, bytes of an element) for each array that the file has, in its order; the bytes
-/// of ids are those in memory, which are wider. Wide elements come first: with data that begins at a multiple of 64,
-/// everything is aligned.
+/// Calls use(name, dtype, shape, bytes, bytes of an element) for each array of the file, in its order. The bytes of
+/// ids are those in memory, which are wider. Wide elements come first: if the data begins at a multiple of 64, every
+/// array is aligned.
 template <class Use>
 void each_native_array(const routing_trace& trace, Use use) {
   const auto t = trace.tokens();
@@ -161,8 +161,8 @@ inline void write_native_ids(std::span<const expert_id> ids, file_writer& file) 
 
 }  // namespace detail
 
-/// Writes trace and finishes the file. Returns what went wrong, or nothing; on failure an earlier file is as it was.
-/// The bytes depend on the trace alone. Accepted: a valid trace of at most 65,535 experts (ids are U16; 0xFFFF means
+/// Writes trace and finishes the file. Returns the error, or nothing; on failure an earlier file is unchanged. The
+/// bytes depend only on the trace. Accepted: a valid trace of at most 65,535 experts (ids are U16; 0xFFFF means
 /// absent).
 [[nodiscard]] inline std::optional<error> write_native_trace(const routing_trace& trace,
                                                              file_writer& file) {
@@ -187,7 +187,7 @@ inline void write_native_ids(std::span<const expert_id> ids, file_writer& file) 
   return file.finish();
 }
 
-/// Writes to a path as file_writer does: whole or not at all, and through what is no regular file.
+/// Writes to a path like file_writer: complete or not at all, and directly if it is not a regular file.
 [[nodiscard]] inline std::optional<error> write_native_trace(const routing_trace& trace,
                                                              const std::string& path) {
   file_writer file(path);

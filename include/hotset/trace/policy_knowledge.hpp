@@ -17,20 +17,20 @@
 
 namespace hotset {
 
-/// How often each key was used before, as a trace counts it.
+/// Earlier uses of each key, as counted in a trace.
 struct usage_profile {
   std::vector<double> counts{};  ///< [layers * experts] counts or frequencies; empty: none
   std::string source{};          ///< a file, "first n tokens", "the replayed trace": for the report
 
   [[nodiscard]] bool empty() const noexcept { return counts.empty(); }
-  /// `policy`: named in the reason.
+  /// `policy`: name in the error.
   [[nodiscard]] validation validate(std::string_view policy) const {
     for (std::size_t k = 0; k < counts.size(); ++k)
       if (!(counts[k] >= 0.0) || std::isinf(counts[k]))
         return refusal(policy, " profile[", k, "] = ", counts[k], ", accepted: finite, 0 or more");
     return std::nullopt;
   }
-  /// Checks also that it belongs to this shape.
+  /// Also checks that it has this shape.
   [[nodiscard]] validation validate(std::string_view policy, const geometry& shape) const {
     if (!counts.empty() && counts.size() != shape.keys())
       return refusal(policy, " profile has ", counts.size(),
@@ -39,17 +39,17 @@ struct usage_profile {
   }
 };
 
-/// A missing part refuses the policy that needs it.
+/// A policy that needs a missing part is refused.
 struct policy_knowledge {
-  std::shared_ptr<const future_uses> future{};  ///< of policies whose traits say needs_future
-  usage_profile profile{};                      ///< of policies that ask for one: profile_request
-  shared_use_orders numbered{};  ///< of that future; none: each policy numbers it for itself
+  std::shared_ptr<const future_uses> future{};  ///< for policies whose traits say needs_future
+  usage_profile profile{};                      ///< for policies with a profile_request
+  shared_use_orders numbered{};  ///< numbering of `future`; none: each policy numbers it for itself
 };
 
-/// Where a policy takes its profile from.
+/// Source of a policy's profile.
 struct profile_request {
-  std::string source{"trace"};  ///< "trace": the one that is replayed; else a trace file
-  std::uint64_t first = 0;      ///< tokens of it to count; 0: all
+  std::string source{"trace"};  ///< "trace": the replayed one; else a trace file
+  std::uint64_t first = 0;      ///< tokens to count; 0: all
   // NOLINTNEXTLINE(modernize-use-nullptr): clang-tidy 14 takes the defaulted comparison for a 0
   friend auto operator<=>(const profile_request&, const profile_request&) = default;
 };

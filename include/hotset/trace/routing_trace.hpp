@@ -24,7 +24,7 @@ namespace hotset {
 
 namespace detail {
 
-/// The product, or nothing when it passes 2^63 - 1.
+/// Returns the product, or nothing if it exceeds 2^63 - 1.
 [[nodiscard]] inline std::optional<std::size_t> product(
     std::initializer_list<std::size_t> factors) noexcept {
   constexpr auto most = static_cast<std::size_t>(std::numeric_limits<std::int64_t>::max());
@@ -38,7 +38,7 @@ namespace detail {
 
 }  // namespace detail
 
-/// One row a token. Rows of one step are contiguous: they go through each layer in one visit.
+/// One row per token. Rows of one step are contiguous: they pass each layer in one visit.
 ///
 /// Shape: T tokens, L layers, K top_k, E experts, d hidden_width, D prediction_depth; row-major.
 /// Empty optional arrays mean: not recorded.
@@ -46,9 +46,9 @@ struct routing_trace {
   /// Most experts of a layer in a trace file: ids have 16 bits, and one value means none.
   static constexpr std::int32_t max_experts_in_file = 65535;
 
-  std::string name;    ///< what reports call it
-  std::string model;   ///< as the recording named it
-  std::string source;  ///< who recorded it, and the file's format
+  std::string name;                                           ///< name in reports
+  std::string model;                                          ///< as the recording named it
+  std::string source;                                         ///< recorder, and the file's format
   std::vector<std::pair<std::string, std::string>> metadata;  ///< further facts, sorted by key
 
   std::int32_t layers = 0;
@@ -98,7 +98,7 @@ struct routing_trace {
     return {layers, experts, top_k, max_tokens, expert_bytes, {}};
   }
 
-  /// Why the trace cannot be replayed, or nothing. Half-precision arrays are checked by size only.
+  /// Returns why the trace cannot be replayed, or nothing. Half-precision arrays are checked by size only.
   /// Complexity: O(T L (K + E)).
   [[nodiscard]] validation validate() const {
     if (auto bad = shape().validate()) return bad;

@@ -22,7 +22,7 @@
 
 namespace hotset {
 
-/// Arrays to record, and for how many tokens; all memory is taken at once.
+/// Arrays to record, and the number of tokens; all memory is allocated at once.
 struct trace_recorder_config {
   geometry shape{};
   std::size_t capacity = 0;  ///< tokens
@@ -53,11 +53,11 @@ struct trace_recorder_config {
   }
 };
 
-/// begin_step(), record() once a layer, end_step(); between runs take(), or closed() and clear().
+/// Call begin_step(), record() for each layer, end_step(). Between runs call take(), or closed() and clear().
 ///
-/// A full recorder keeps what it has: a step that does not fit is refused whole and counted.
-/// Threads: compatible. Memory: capacity * layers * (4 top_k + 4 top_k if weights + 4 experts if
-/// logits + 2 experts if probabilities + 2 hidden_width) bytes.
+/// A full recorder keeps its contents: a step that does not fit is refused whole and counted.
+/// Threads: compatible. Memory: capacity * layers * (4 top_k + 4 top_k if weights + 4 experts if logits + 2 experts
+/// if probabilities + 2 hidden_width) bytes.
 class trace_recorder {
  public:
   using config = trace_recorder_config;
@@ -67,7 +67,7 @@ class trace_recorder {
     return trace_recorder(c);
   }
 
-  /// Opens a step of `tokens` rows. sequences: one per row, or empty for 0.
+  /// Opens a step with `tokens` rows. sequences: one per row, or empty for 0.
   /// Errors: invalid_argument if a step is open or step does not exceed the last one;
   /// exceeds_memory if the rows do not fit; invalid_visit if sequences has another length.
   status begin_step(step_id step, request_class kind, std::size_t tokens,
@@ -86,25 +86,25 @@ class trace_recorder {
       trace_.kind[rows_ + t] = kind;
       if (config_.token_ids) trace_.token_ids[rows_ + t] = 0;
     }
-    // A layer that the engine does not record reads as: nothing routed, all scores 0.
+    // A layer that the engine does not record reads as no routed ids and scores of 0.
     clear(layer_rows(rows_), layer_rows(tokens));
     open_ = true;
     step_tokens_ = tokens;
     return status::ok;
   }
 
-  /// Stores one layer of the open step; a layer recorded twice keeps the later call.
-  /// Ids that are no expert become -1, weights that are not finite and scores that are NaN become 0.
-  /// Errors: invalid_argument if no step is open; invalid_visit if a length does not belong.
+  /// Stores one layer of the open step. If a layer is recorded twice, the later call counts.
+  /// Ids that are no expert become -1; weights that are not finite and scores that are NaN become 0.
+  /// Errors: invalid_argument if no step is open; invalid_visit if a length does not match.
   status record(const routing_view& view) noexcept {
     if (!open_) return status::invalid_argument;
     if (!lengths_agree(view, step_tokens_)) return status::invalid_visit;
     for (std::size_t t = 0; t < step_tokens_; ++t) store_row(view, t, t);
     return status::ok;
   }
-  /// A layer that has rows for some of the step's tokens, as the last one has where an engine wants the output of some tokens
-  /// alone. `of`: [rows of the view] the token of each, ascending. The others route nothing there.
-  /// Errors: as above; invalid_visit if `of` is not ascending or names no token of the step.
+  /// Stores a layer that has rows for only some of the step's tokens, such as the last layer if an engine needs few
+  /// tokens' output. `of`: [rows of the view] token of each row, ascending. The other tokens route nothing there.
+  /// Errors: those of the other overload; invalid_visit if `of` is not ascending or names no token of the step.
   status record(const routing_view& view, std::span<const std::uint32_t> of) noexcept {
     if (!open_) return status::invalid_argument;
     const bool ascending = std::ranges::adjacent_find(of, std::greater_equal<>()) == of.end();
@@ -125,10 +125,10 @@ class trace_recorder {
 
   [[nodiscard]] std::size_t tokens() const noexcept { return rows_; }
   [[nodiscard]] std::size_t capacity() const noexcept { return config_.capacity; }
-  /// Tokens of the steps that did not fit.
+  /// Tokens of steps that did not fit.
   [[nodiscard]] std::uint64_t lost_tokens() const noexcept { return lost_tokens_; }
 
-  /// A copy of the closed steps. Not for the hot path.
+  /// Returns a copy of the closed steps. Not for the hot path.
   [[nodiscard]] routing_trace closed() const {
     const auto copy = [](const auto& values, std::size_t size) {
       using held = std::remove_cvref_t<decltype(values)>;
@@ -150,12 +150,12 @@ class trace_recorder {
     if (config_.hidden_width > 0) out.hidden = half_array(copy(hidden_, rows * hidden_width()));
     return out;
   }
-  /// Forgets the closed steps and drops an open one.
+  /// Discards the closed steps and an open one.
   void clear() noexcept {
     rows_ = 0;
     open_ = false;
   }
-  /// Returns the closed steps and begins anew; an open step is dropped. Not for the hot path.
+  /// Returns the closed steps and starts empty; an open step is dropped. Not for the hot path.
   [[nodiscard]] routing_trace take() {
     auto out = closed();
     clear();
@@ -171,7 +171,7 @@ class trace_recorder {
     return tokens * config_.shape.layer_count();
   }
 
-  /// A trace of no tokens.
+  /// Returns an empty trace with the recorder's name, model and shape.
   [[nodiscard]] routing_trace described() const {
     const auto& shape = config_.shape;
     routing_trace out;
@@ -225,7 +225,7 @@ class trace_recorder {
            (hidden_width() == 0 || fits(view.hidden.size(), hidden_width()));
   }
 
-  /// Row of the view -> token of the step.
+  /// Copies a row of the view to a token of the step.
   void store_row(const routing_view& view, std::size_t row, std::size_t token) noexcept {
     if (config_.token_ids && !view.token_ids.empty())
       trace_.token_ids[rows_ + token] = view.token_ids[row];
@@ -239,7 +239,7 @@ class trace_recorder {
     store(view.probabilities, probabilities_, config_.shape.expert_count());
     store(view.hidden, hidden_, hidden_width());
   }
-  /// The place of a token of the open step among the rows of all layers.
+  /// Position of a token of the open step among the rows of all layers.
   [[nodiscard]] std::size_t at(layer_id layer, std::size_t token) const noexcept {
     return layer_rows(rows_ + token) + index_of(layer);
   }
@@ -268,8 +268,8 @@ class trace_recorder {
   routing_trace trace_;
   std::vector<std::uint16_t> probabilities_;
   std::vector<std::uint16_t> hidden_;
-  std::size_t rows_ = 0;         ///< closed
-  std::size_t step_tokens_ = 0;  ///< of the open step
+  std::size_t rows_ = 0;         ///< rows of closed steps
+  std::size_t step_tokens_ = 0;  ///< tokens of the open step
   bool open_ = false;
   std::uint64_t lost_tokens_ = 0;
 };

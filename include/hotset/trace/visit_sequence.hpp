@@ -24,24 +24,23 @@ struct visit {
   std::uint32_t step = 0;  ///< renumbered: 0, 1, 2, ...
   layer_id layer{};
   std::uint32_t count = 0;      ///< tokens * top_k, absent ids included
-  std::uint32_t first_row = 0;  ///< of the trace; the visit's tokens are the rows from here on
+  std::uint32_t first_row = 0;  ///< row of the trace where the visit's tokens begin
   request_class kind = request_class::decode;
   std::uint32_t rows = 0;  ///< the visit's tokens
 };
 
 /// How a trace is cut into visits.
 struct visit_options {
-  /// Each routed id is a visit of its own (only to compare with literature).
+  /// Makes each routed id a visit of its own (only for comparison with literature).
   bool per_access = false;
-  std::uint32_t max_tokens = 0;  ///< a step of more tokens becomes several steps; 0: no limit
+  std::uint32_t max_tokens = 0;  ///< a larger step becomes several steps; 0: no limit
 };
 
-/// Built once; immutable. Threads: const use is safe. Memory: 4 bytes a routed id, 4 more with weights, 32 a visit.
+/// Immutable. Threads: const use is safe. Memory: 4 bytes per routed id, 4 more with weights, 32 per visit.
 ///
-/// Order: step by step, in each layer by layer. A visit without any valid id is left out. Steps are
-/// renumbered from 0 without gaps. A step whose rows differ in kind is prefill if any row is, else
-/// verify if any is. With max_tokens, each part of a step goes through all layers before the next
-/// part and counts as a step of its own, as in chunked prefill.
+/// Order: by step, then by layer. A visit without a valid id is left out. Steps are renumbered from 0 without gaps. A
+/// step whose rows differ in kind is prefill if any row is, else verify if any is. With max_tokens, each part of a
+/// step passes all layers before the next part and counts as a step of its own, as in chunked prefill.
 class visit_sequence {
  public:
   visit_sequence() = default;
@@ -50,7 +49,7 @@ class visit_sequence {
   explicit visit_sequence(const routing_trace& trace, const visit_options& options = {})
       : visit_sequence(create(trace, options).value()) {}
 #endif
-  /// Returns why the trace cannot be replayed, or the visits. Complexity: O(T L K).
+  /// Returns the visits, or why the trace cannot be replayed. Complexity: O(T L K).
   static result<visit_sequence> create(const routing_trace& trace,
                                        const visit_options& options = {}) {
     if (auto bad = trace.validate()) return *std::move(bad);
@@ -73,7 +72,7 @@ class visit_sequence {
   /// Visit i with ids and weights; ordinal = i. Pre: i < size().
   [[nodiscard]] routing_view operator[](std::size_t i) const noexcept {
     const visit& v = visits_[i];
-    // Every member is named: g++ would clear the rest with `rep stos`, which costs a quarter of a visit.
+    // Names every member: g++ would clear the rest with `rep stos`, which is slow.
     return {.layer = v.layer,
             .step = v.step,
             .kind = v.kind,
@@ -89,7 +88,7 @@ class visit_sequence {
             .sequences = {sequences_.data() + v.first_row, v.rows}};
   }
 
-  /// The model's shape; top_k is 1 per access, max_tokens_per_visit is that of the largest visit.
+  /// The model's shape. top_k is 1 if per_access(); max_tokens_per_visit is that of the largest visit.
   [[nodiscard]] const geometry& shape() const noexcept { return shape_; }
   [[nodiscard]] bool per_access() const noexcept { return per_access_; }
   [[nodiscard]] std::uint32_t steps() const noexcept { return steps_; }
@@ -183,7 +182,7 @@ class visit_sequence {
     }
   }
 
-  /// Distinct valid ids from offset to the end of ids_; adds them to the counts.
+  /// Returns the number of distinct valid ids from offset to the end of ids_, and adds them to the totals.
   std::uint32_t count_union(std::uint64_t offset) {
     const auto stamp = ++stamp_;
     std::uint32_t distinct = 0;
@@ -217,7 +216,7 @@ class visit_sequence {
   std::uint64_t accesses_ = 0;
   std::uint64_t routed_ = 0;
   std::uint32_t widest_union_ = 0;
-  per_expert<std::uint64_t> last_visit_;  ///< per expert, while building
+  per_expert<std::uint64_t> last_visit_;  ///< [expert] last visit that used it, while building
   std::uint64_t stamp_ = 0;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// A file that is read by io_uring: the pieces of one read are all on their way to the device at once.
+/// A file read through io_uring: all pieces of a read are under way at once.
 
 #include <algorithm>
 #include <array>
@@ -19,7 +19,7 @@
 #include "hotset/core/error.hpp"
 #include "hotset/transfer/file_expert_source.hpp"
 
-// ThreadSanitizer sees what pread writes, and nothing of what the kernel writes for a ring.
+// ThreadSanitizer sees the writes of pread, but not the kernel's writes for a ring.
 #if defined(__SANITIZE_THREAD__)
 #define HOTSET_THREAD_SANITIZER 1
 #elif defined(__has_feature)
@@ -37,15 +37,16 @@ extern "C" void __tsan_write_range(void* from, unsigned long bytes);
 
 namespace hotset {
 
-/// A `File` of basic_file_expert_source. Threads: reads are safe; `rings` of them run beside each other, more wait.
+/// A `File` of basic_file_expert_source. Threads: reads are safe; `rings` of them run in parallel, further ones wait.
 class uring_file {
  public:
-  static constexpr std::size_t piece_bytes = std::size_t{128}
-                                             << 10U;  ///< of a read, the last one less
-  static constexpr unsigned depth = 16;               ///< pieces on their way at once
+  /// Bytes in a piece of a read; the last piece may be shorter.
+  static constexpr std::size_t piece_bytes = std::size_t{128} << 10U;
+  static constexpr unsigned depth = 16;  ///< most pieces under way at once
   static constexpr std::size_t rings = 4;
 
-  /// As posix_file::open. Errors: its own; a system that has no io_uring, or forbids it.
+  /// Opens a file like posix_file::open. Errors: those of posix_file::open; a system that lacks io_uring or forbids
+  /// it.
   static result<uring_file> open(const std::string& path, bool direct) {
     auto file = posix_file::open(path, direct);
     if (!file) return file.error();
@@ -61,15 +62,15 @@ class uring_file {
   }
 
   [[nodiscard]] const std::string& path() const noexcept { return file_.path(); }
-  /// When it was opened. Units: bytes.
+  /// Size when the file was opened. Units: bytes.
   [[nodiscard]] std::uint64_t size() const noexcept { return file_.size(); }
-  /// As pread, at most `depth` pieces of the bytes.
+  /// Reads like pread, at most `depth` pieces of the bytes.
   [[nodiscard]] std::ptrdiff_t read(std::uint64_t at, std::span<std::byte> to) const noexcept {
     ring_pool::borrowed taken(*rings_);
     auto& ring = *taken;
     if (ring == nullptr && (ring = make_ring()) == nullptr) return -1;
     const auto got = read_part(*ring, at, to.first(std::min(to.size(), piece_bytes * depth)));
-    // The ring would submit a piece that is left with the next read, after its buffer is freed.
+    // A piece that is still queued would be submitted with the next read, after its buffer is freed.
     if (::io_uring_sq_ready(ring.get()) != 0) ring.reset();
     if (got >= 0) return got;
     errno = static_cast<int>(-got);
@@ -84,8 +85,8 @@ class uring_file {
     }
   };
   using ring_handle = std::unique_ptr<io_uring, ring_end>;
-  using ring_pool = lending_pool<ring_handle>;  ///< null: to be made again
-  /// Null, with errno, if the system refuses one.
+  using ring_pool = lending_pool<ring_handle>;  ///< null: to be created again
+  /// Returns null, with errno, if the system refuses a ring.
   static ring_handle make_ring() noexcept {
     std::unique_ptr<io_uring> ring(new (std::nothrow) io_uring);
     const int code = ring == nullptr ? ENOMEM : -::io_uring_queue_init(depth, ring.get(), 0);
@@ -97,15 +98,16 @@ class uring_file {
   uring_file(posix_file file, std::unique_ptr<ring_pool> pool)
       : file_(std::move(file)), rings_(std::move(pool)) {}
 
-  /// Bytes from the first one on, or a negative errno if there are none. Pre: to.size() <= piece_bytes * depth.
-  /// Returns when nothing is on its way any more, for the bytes of `to` are the caller's then.
+  /// Returns the bytes read from the first one on, or a negative errno if there are none. Returns only when nothing
+  /// is under way, because the caller then owns the bytes of `to`. Pre: to.size() <= piece_bytes * depth.
   std::ptrdiff_t read_part(io_uring& ring, std::uint64_t at,
                            std::span<std::byte> to) const noexcept {
     const auto pieces = (to.size() + piece_bytes - 1) / piece_bytes;
     for (std::size_t p = 0; p < pieces; ++p) {
       const auto piece =
           to.subspan(p * piece_bytes, std::min(piece_bytes, to.size() - p * piece_bytes));
-      auto* const entry = ::io_uring_get_sqe(&ring);  // never null: the ring is empty and as deep
+      // Never null: the ring is empty and has `depth` entries
+      auto* const entry = ::io_uring_get_sqe(&ring);
       ::io_uring_prep_read(entry, file_.descriptor(), piece.data(),
                            static_cast<unsigned>(piece.size()), at + p * piece_bytes);
       ::io_uring_sqe_set_data64(entry, p);
@@ -116,7 +118,7 @@ class uring_file {
         const int taken = ::io_uring_submit(&ring);
         if (taken > 0)
           sent += static_cast<std::size_t>(taken);
-        else if (waited == sent && taken != -EINTR)  // nothing is on its way that could make room
+        else if (waited == sent && taken != -EINTR)  // nothing under way could make room
           return taken == 0 ? -EAGAIN : taken;
       }
       io_uring_cqe* done = nullptr;
@@ -147,7 +149,7 @@ class uring_file {
   std::unique_ptr<ring_pool> rings_;
 };
 
-/// Over io_uring.
+/// An expert source that reads through io_uring.
 using uring_expert_source = basic_file_expert_source<uring_file>;
 static_assert(expert_reader<uring_expert_source>);
 
