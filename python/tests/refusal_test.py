@@ -158,7 +158,7 @@ HUGE = 2**70
         ("name: a text with a NUL", lambda: hotset.Recorder(**SHAPE, capacity=1, name="a\0b")),
         ("model: a text with a NUL", lambda: hotset.Recorder(**SHAPE, capacity=1, model="a\0b")),
         ("path: a text with a NUL", lambda: R.write("a.trace\0b")),
-        ("popularity goes by the profile '/nonexistent'", lambda: pager(eviction="popularity:profile=/nonexistent")),
+        ("popularity needs the profile '/nonexistent'", lambda: pager(eviction="popularity:profile=/nonexistent")),
         ("probabilities: float64 of shape .*, accepted: float32", lambda: P.expect(0, 1, numpy.ones((1, 1, 16)))),
         ("probabilities: float32 of shape", lambda: P.expect(0, 1, numpy.ones((1, 16), numpy.float32))),
         ("probability 0 is nan, accepted: 0..1", lambda: P.expect(0, 1, numpy.full((1, 1, 16), numpy.nan, numpy.float32))),

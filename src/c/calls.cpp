@@ -28,10 +28,10 @@ std::atomic<std::uint32_t>& fork_count() noexcept {
   (void)watched;
   return count;
 }
-// Looked up once: a call asks for it each time.
+// Looked up once, because every call needs it.
 const std::atomic<std::uint32_t>& forked = fork_count();
 
-/// Rows of `width` numbers as the engine has them, or gathered where they lie apart; then `room` grows to hold them.
+/// Returns rows of `width` numbers: the engine's own, or gathered if they lie apart; then `room` grows to hold them.
 template <class T>
 std::span<const T> dense(const T* rows, std::size_t count, std::size_t width, std::size_t stride,
                          std::vector<T>& room) {
@@ -60,10 +60,10 @@ hotset_status check_scores(const hotset_view& view, bool needs_weights, bool nee
   if (view.tokens == 0) return HOTSET_OK;
   if (needs_weights && view.weights == nullptr)
     return refuse(HOTSET_INVALID_VISIT,
-                  "a visit without weights, accepted: with the gate weights, which %s by", whose);
+                  "a visit without weights, accepted: with the gate weights, which %s", whose);
   if (needs_logits && view.logits == nullptr)
     return refuse(HOTSET_INVALID_VISIT,
-                  "a visit without logits, accepted: with the router's logits, which %s by", whose);
+                  "a visit without logits, accepted: with the router's logits, which %s", whose);
   return HOTSET_OK;
 }
 hotset_status read_view(const hotset_view& view, const geometry& shape, gathered_rows& room,
@@ -118,7 +118,7 @@ const char* hotset_describe(hotset_status status) {
     case HOTSET_STOPPED: return "a callback ended the visit";
     default: break;
   }
-  // Fragments of the library are literals.
+  // describe() returns literals, which are null-terminated.
   if (status < 0 || status > HOTSET_DOES_NOT_FIT) return "unknown status";
   return hotset::describe(static_cast<hotset::status>(status)).data();
 }

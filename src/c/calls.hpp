@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What all functions of the C interface do at their edges: words for errors, structs of other versions, and one thread at a time.
+/// Entry checks of all functions of the C interface: error texts, structs of other versions, and one thread at a
+/// time.
 
 #include <atomic>
 #include <cstddef>
@@ -20,22 +21,22 @@
 
 namespace hotset::c {
 
-/// Leaves words for hotset_last_error and returns the code. What does not fit into the thread's 512 bytes is cut off.
+/// Stores a text for hotset_last_error and returns the code. Text beyond the thread's 512 bytes is cut off.
 [[gnu::format(printf, 2, 3), gnu::cold]] hotset_status refuse(hotset_status code,
                                                               const char* format, ...) noexcept;
-/// In the words of the status.
+/// Stores the description of the status.
 [[gnu::cold]] hotset_status refuse(hotset_status code) noexcept;
 [[nodiscard]] const char* last_words() noexcept;
 
-/// The codes of the two are the same numbers.
+/// Both enumerations have the same numbers.
 [[nodiscard]] inline hotset_status code_of(status s) noexcept {
   return s == status::ok ? HOTSET_OK : refuse(static_cast<hotset_status>(s));
 }
 
-/// How often this process was forked from one that used the library.
+/// Number of times that this process was forked from one that used the library.
 [[nodiscard]] std::uint32_t forks() noexcept;
 
-/// What every handle begins with.
+/// Base of every handle.
 class handle {
  public:
   handle() noexcept : forks_(c::forks()) {}
@@ -44,14 +45,14 @@ class handle {
   template <class>
   friend class call;
   static_assert(std::atomic<std::thread::id>::is_always_lock_free);
-  std::atomic<std::thread::id> inside_{};  ///< the thread whose call holds the handle
+  std::atomic<std::thread::id> inside_{};  ///< thread whose call holds the handle
   std::uint32_t forks_;
 };
 
-/// Room for the rows of a view that lie apart.
+/// Buffers for rows of a view that lie apart.
 struct gathered_rows {
   gathered_rows() = default;
-  /// For the largest visit: gathering allocates nothing.
+  /// Large enough for the largest visit: gathering allocates nothing.
   explicit gathered_rows(const geometry& shape)
       : ids(shape.ids_per_visit()), weights(shape.ids_per_visit()) {}
 
@@ -59,7 +60,7 @@ struct gathered_rows {
   std::vector<float> weights{};
 };
 
-/// The model that options describe, with bytes still to be read.
+/// Returns the model that options describe, without its bytes.
 template <class Options>
 [[nodiscard]] geometry shape_of(const Options& o) {
   return {.layers = o.layers,
@@ -68,18 +69,19 @@ template <class Options>
           .max_tokens_per_visit = o.max_tokens == 0 ? 1 : o.max_tokens};
 }
 
-/// Checks a view and reads it into `out`. `room` is written only if the view is accepted, and allocates only if it was
+/// Checks a view and reads it into `out`. Writes `room` only if the view is accepted. Allocates only if `room` was
 /// not made for `shape`.
 [[nodiscard]] hotset_status read_view(const hotset_view& view, const geometry& shape,
                                       gathered_rows& room, routing_view& out);
-/// Refuses a view without the gate weights or the router's logits that `whose` go by.
+/// Refuses a view without the gate weights or the router's logits that the policies or the predictor need. `whose`:
+/// the subject and verb of the error, such as "the policies need".
 [[nodiscard]] hotset_status check_scores(const hotset_view& view, bool needs_weights,
                                          bool needs_logits, const char* whose) noexcept;
 
-/// More than a struct of any version: a larger size is no size, and what lies there is not read.
+/// Larger than a struct of any version. A larger size is invalid, and the struct is not read.
 inline constexpr std::size_t most_bytes = 4096;
 
-/// Copies a struct of this version or a later one, whose further members must be zeros: this version ignores them.
+/// Copies a struct of this version or a later one. Members that this version does not know must be zero.
 template <class T>
 [[nodiscard]] hotset_status take(const T* given, T& out, const char* what) noexcept {
   if (given == nullptr) return refuse(HOTSET_INVALID_ARGUMENT, "%s is null", what);
@@ -95,7 +97,7 @@ template <class T>
                     hotset_version());
   return HOTSET_OK;
 }
-/// Whether a struct to be written is there and large enough.
+/// Checks that a struct to be written exists and is large enough.
 template <class T>
 [[nodiscard]] hotset_status accepts(const T* out, const char* what) noexcept {
   if (out == nullptr) return refuse(HOTSET_INVALID_ARGUMENT, "%s is null", what);
@@ -105,12 +107,12 @@ template <class T>
   return HOTSET_OK;
 }
 
-/// Whether a pointer is there.
+/// Checks that a pointer is not null.
 [[nodiscard]] inline hotset_status needs(const void* pointer, const char* what) noexcept {
   return pointer == nullptr ? refuse(HOTSET_INVALID_ARGUMENT, "%s is null", what) : HOTSET_OK;
 }
 
-/// Runs what may throw. `run` returns a code, a status, or nothing.
+/// Runs code that may throw. `run` returns a code, a status, or nothing.
 template <class Run>
 hotset_status guarded(Run run) noexcept {
   using answer = std::invoke_result_t<Run>;
@@ -129,8 +131,8 @@ hotset_status guarded(Run run) noexcept {
   }
 }
 
-/// A call with a handle, from its begin to its end: takes the handle, checks arguments in their order up to the first
-/// that is refused, and then runs. A call that finds another one inside is refused.
+/// A call with a handle, from entry to exit. Takes the handle, checks arguments in order until one is refused, then
+/// runs. Refuses a call while another one is inside.
 template <class Handle>
 class call {
  public:
@@ -144,16 +146,16 @@ class call {
   call& needs(const void* pointer, const char* what) noexcept {
     return check([&] { return c::needs(pointer, what); });
   }
-  /// An array, which may be null if it is empty.
+  /// Checks an array, which may be null if it is empty.
   call& needs(const void* first, std::size_t count, const char* what) noexcept {
     return count == 0 ? *this : needs(first, what);
   }
-  /// A struct of the caller's version, into `out`.
+  /// Reads a struct of the caller's version into `out`.
   template <class T>
   call& reads(const T* given, T& out, const char* what) noexcept {
     return check([&] { return take(given, out, what); });
   }
-  /// A struct that is to be written.
+  /// Checks a struct that will be written.
   template <class T>
   call& writes(const T* out, const char* what) noexcept {
     return check([&] { return accepts(out, what); });
@@ -215,7 +217,7 @@ hotset_status create(const Options* options, Handle** out, Make make) noexcept {
   });
 }
 
-/// Whether a scope is one of the enumeration's.
+/// Returns the scope of a number, or refuses a number that is none.
 [[nodiscard]] inline result<cache_scope> scope_of(std::int32_t scope) {
   if (scope != HOTSET_SCOPE_PER_LAYER && scope != HOTSET_SCOPE_SHARED)
     return refusal("scope = ", scope, ", accepted: 0, 1");

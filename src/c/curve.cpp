@@ -22,12 +22,12 @@ using namespace hotset;  // NOLINT(google-build-using-namespace): a source of on
 using c::call;
 using c::refuse;
 
-/// The handle that C sees.
+/// Handle that C sees.
 struct hotset_curve : c::handle {
   hotset_curve(geometry of, cache_scope scope)
       : shape(std::move(of)), recorder(shape, scope), gathered(shape) {}
 
-  /// Of the visits so far, of a layer or of all. Throws where there is no memory.
+  /// Returns the curve of the visits so far, of a layer or of all. Throws if memory runs out.
   const sampled_miss_curve& of(std::int32_t layer) {
     if (curves.empty()) {
       std::vector<sampled_miss_curve> made;
@@ -47,7 +47,7 @@ struct hotset_curve : c::handle {
   geometry shape;
   curve_recorder recorder;
   c::gathered_rows gathered;
-  std::vector<sampled_miss_curve> curves{};  ///< of the pools; empty: to be made anew
+  std::vector<sampled_miss_curve> curves{};  ///< [pools]; empty: must be computed
 };
 
 namespace {
@@ -81,7 +81,7 @@ hotset_status divide(std::span<const hotset_consumer> given, std::uint64_t total
   }
   auto divided = equimarginal().allocate(consumers, total_bytes);
   if (!divided) {
-    // Floors whose sum overflows fit no budget: the argument is wrong, not the memory short.
+    // Floors whose sum overflows fit no budget: an invalid argument, not a lack of memory.
     constexpr auto unlimited = std::numeric_limits<std::uint64_t>::max();
     const bool is_wrong = validate_consumers(consumers, unlimited).has_value();
     return refuse(is_wrong ? HOTSET_INVALID_ARGUMENT : HOTSET_EXCEEDS_MEMORY, "%s",

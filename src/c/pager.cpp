@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// The pager of the C interface: the erased pager of any policies, behind a handle.
+/// The pager of the C interface: an erased pager behind a handle.
 
 #include <algorithm>
 #include <cstddef>
@@ -37,7 +37,7 @@ static_assert(same(visit_split::by_token, HOTSET_SPLIT_BY_TOKEN) &&
 static_assert(same(prefetch_guard::none, HOTSET_GUARD_NONE) &&
               same(prefetch_guard::named, HOTSET_GUARD_NAMED) &&
               same(prefetch_guard::predicted, HOTSET_GUARD_PREDICTED));
-// A plan's fills are handed out as they are; hotset_fill may alias.
+// A plan's fills are handed out without a copy; hotset_fill may alias.
 static_assert(sizeof(fill) == sizeof(hotset_fill));
 static_assert(alignof(fill) == alignof(hotset_fill));
 static_assert(offsetof(fill, key) == offsetof(hotset_fill, key) &&
@@ -47,7 +47,7 @@ static_assert(offsetof(fill, key) == offsetof(hotset_fill, key) &&
               offsetof(fill, precision) == offsetof(hotset_fill, precision) &&
               offsetof(fill, speculative) == offsetof(hotset_fill, speculative) &&
               offsetof(fill, after) == offsetof(hotset_fill, after));
-// Ids are handed out as they are, too: the types of hotset.h that point at them may alias.
+// Ids are handed out without a copy too: the types of hotset.h that point at them may alias.
 static_assert(sizeof(expert_id) == sizeof(hotset_id) && sizeof(slot_id) == sizeof(hotset_id));
 
 namespace {
@@ -57,7 +57,7 @@ expert_key key_of(hotset_key key) noexcept {
 }
 hotset_key key_of(expert_key key) noexcept { return {number(key.layer), number(key.expert)}; }
 
-/// Tells the engine's function; the pager keeps its address.
+/// Calls the engine's function. The pager keeps its address.
 struct listener {
   void (*departed)(void* user, const hotset_departure* departure) = nullptr;
   void* user = nullptr;
@@ -84,7 +84,7 @@ using c::call;
 using c::code_of;
 using c::refuse;
 
-/// The handle that C sees.
+/// Handle that C sees.
 struct hotset_pager : c::handle {
   hotset_pager(erased_pager made, std::unique_ptr<c::listener> heard)
       : told(std::move(heard)),
@@ -101,7 +101,7 @@ struct hotset_pager : c::handle {
     return refuse(HOTSET_INVALID_ARGUMENT, "layer %d, accepted: 0..%d", layer,
                   pages.shape().layers - 1);
   }
-  /// A running visit's, or that of a step that begins.
+  /// Accepts the layer of a running visit, or the layer number of a step that begins.
   [[nodiscard]] hotset_status check_running(std::int32_t layer) const noexcept {
     return layer == number(before_layers) ? HOTSET_OK : check_layer(layer);
   }
@@ -120,17 +120,17 @@ struct hotset_pager : c::handle {
   std::unique_ptr<c::listener> told;
   erased_pager pages;
   visit_plan visit;
-  visit_plan aside;  ///< what is not of a visit
+  visit_plan aside;  ///< plan that belongs to no visit
   visit_plan* open = nullptr;
   c::gathered_rows gathered;
   std::vector<prefetch_request> requests;
-  std::vector<expert_key> keys;     ///< of a warm start: as many as one plan takes
+  std::vector<expert_key> keys;     ///< scratch of a warm start: keys of one plan
   std::vector<std::uint8_t> begun;  ///< all 1
 };
 
 namespace {
 
-/// Why the counts of arrays cannot be, or nothing. No array is read.
+/// Returns why the arrays' counts do not match, or nothing. Reads no array.
 validation check_counts(const hotset_pager_options& o) {
   if (o.expert_bytes == nullptr && o.expert_bytes_count != 0)
     return refusal("expert_bytes_count = ", o.expert_bytes_count,
@@ -148,7 +148,7 @@ validation check_counts(const hotset_pager_options& o) {
                    geometry::max_precisions - 1);
   return std::nullopt;
 }
-/// The model with its bytes.
+/// Reads the model with its bytes.
 result<geometry> read_shape(const hotset_pager_options& o) {
   auto shape = c::shape_of(o);
   if (auto bad = shape.validate()) return *std::move(bad);
@@ -214,7 +214,7 @@ result<std::unique_ptr<hotset_pager>> make(const hotset_pager_options& o) {
   return std::make_unique<hotset_pager>(*std::move(pages), std::move(told));
 }
 
-/// Shows what was planned, which is open from now on.
+/// Shows a plan, which is open from now on.
 hotset_status shown(hotset_pager& p, status planned, visit_plan& plan, hotset_visit& out) noexcept {
   if (planned != status::ok) return code_of(planned);
   p.open = &plan;
@@ -236,12 +236,12 @@ hotset_status shown(hotset_pager& p, status planned, visit_plan& plan, hotset_vi
   return HOTSET_OK;
 }
 hotset_status plan(hotset_pager& p, const hotset_view& view, hotset_visit& out) {
-  // The visit under way still reads the rows that were gathered for it: refuse before gathering.
+  // The current visit still reads the rows that were gathered for it: refuse before gathering.
   if (p.open != nullptr) return refuse(HOTSET_PLAN_OPEN);
   if (p.pages.is_unfinished(p.visit)) return refuse(HOTSET_VISIT_UNFINISHED);
   const auto& misses = p.pages.misses().facts();
   const bool weighs = p.pages.eviction().facts().needs_weights || misses.needs_weights;
-  if (const auto bad = c::check_scores(view, weighs, misses.needs_logits, "the policies go");
+  if (const auto bad = c::check_scores(view, weighs, misses.needs_logits, "the policies need");
       bad != HOTSET_OK)
     return bad;
   routing_view routed;
@@ -481,7 +481,7 @@ hotset_status hotset_plan_warm(hotset_pager* pager, const hotset_key* keys, size
       .writes(out, "visit")
       .needs(consumed, "consumed")
       .run([&](hotset_pager& p) {
-        // The keys beyond those of one plan are read by the calls that reach them.
+        // Later calls read the keys beyond those of one plan.
         const auto first = std::span(p.keys).first(std::min(count, p.keys.size()));
         for (std::size_t i = 0; i < first.size(); ++i)
           if (const auto bad = p.check_key(keys[i]); bad != HOTSET_OK) return bad;

@@ -20,7 +20,7 @@
 using namespace hotset;  // NOLINT(google-build-using-namespace): a source of one handle
 using c::refuse;
 
-/// The handle that C sees.
+/// Handle that C sees.
 struct hotset_prefetcher : c::handle {
   hotset_prefetcher(geometry of, any_predictor predictor, any_prefetch_policy policy, bool scored)
       : shape(std::move(of)),
@@ -33,14 +33,14 @@ struct hotset_prefetcher : c::handle {
   geometry shape;
   any_predictor expects;
   any_prefetch_policy asks;
-  bool needs_logits;  ///< the predictor goes by them
+  bool needs_logits;  ///< the predictor needs them
   c::gathered_rows gathered;
   std::vector<prefetch_request> requests;
 };
 
 namespace {
 
-/// What a predictor asks for that the calls of C have not; empty if there is nothing.
+/// Returns what a predictor needs and the calls of C cannot give, or an empty text.
 const char* lacks(const predictor_traits& facts) noexcept {
   if (facts.needs_recorded) return "predictions that a trace recorded";
   if (facts.needs_routers) return "the engine's routers";
@@ -48,10 +48,10 @@ const char* lacks(const predictor_traits& facts) noexcept {
   return "";
 }
 
-/// A visit, or a step that begins: of its tokens the sequences are known, and nothing is routed.
+/// Reads a visit, or the beginning of a step, for which only its tokens' sequences are known.
 hotset_status read(hotset_prefetcher& p, const hotset_view& given, routing_view& out) noexcept {
   if (given.layer != number(before_layers)) {
-    const auto bad = c::check_scores(given, false, p.needs_logits, "the predictor goes");
+    const auto bad = c::check_scores(given, false, p.needs_logits, "the predictor needs");
     return bad != HOTSET_OK ? bad : c::read_view(given, p.shape, p.gathered, out);
   }
   if (given.tokens > p.shape.tokens_per_visit())

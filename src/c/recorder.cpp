@@ -19,15 +19,16 @@ using c::call;
 using c::code_of;
 using c::refuse;
 
-/// The handle that C sees.
+/// Handle that C sees.
 struct hotset_recorder : c::handle {
   hotset_recorder(geometry of, trace_recorder made) : shape(std::move(of)), held(std::move(made)) {
-    shape.max_tokens_per_visit = std::numeric_limits<std::int32_t>::max();  // a step says how many
+    // Each step states its own
+    shape.max_tokens_per_visit = std::numeric_limits<std::int32_t>::max();
   }
 
   geometry shape;
   trace_recorder held;
-  std::size_t tokens = 0;  ///< of the open step
+  std::size_t tokens = 0;  ///< tokens of the open step
   c::gathered_rows gathered{};
 };
 
@@ -37,7 +38,7 @@ hotset_status refuse_without_step() noexcept {
   return refuse(HOTSET_INVALID_ARGUMENT,
                 "no step is open, accepted: hotset_recorder_begin_step first");
 }
-/// Says why the recorder did not begin a step.
+/// Reports why the recorder did not begin a step.
 hotset_status refuse_step(const hotset_recorder& r, std::uint64_t step, std::size_t tokens,
                           status why) noexcept {
   if (why == status::exceeds_memory)

@@ -5,12 +5,12 @@ namespace hotset {
 
 namespace {
 
-/// The rows that decorate, for whoever named a policy that does not exist.
+/// Names of the decorators, for the error about an unknown policy.
 std::string decorated_by(const policy_registry& from) {
   return "; decorated by: " + listed(from.decorators.names());
 }
 
-/// A chain, and the row of the policy that is decorated.
+/// A chain, and the row of its innermost policy.
 struct named_chain {
   std::vector<policy_spec> specs;
   const eviction_row* row = nullptr;

@@ -143,11 +143,11 @@ INSTANTIATE_TEST_SUITE_P(
         {options(), [](auto& o) { o.guard = 3; }, "guard = 3, accepted: 0..2"},
         {options(), [](auto& o) { o.struct_size = 8; }, "options.struct_size = 8, accepted: "},
         // The C interface reads no traces.
-        {options(), [](auto& o) { o.eviction = "popularity"; }, "popularity goes by the profile '"},
+        {options(), [](auto& o) { o.eviction = "popularity"; }, "popularity needs the profile '"},
         {options(), [](auto& o) { o.eviction = "popularity:profile=/nonexistent"; },
-         "popularity goes by the profile '"},
+         "popularity needs the profile '"},
         {options(), [](auto& o) { o.eviction = "protect_hot+popularity:first=3"; },
-         "popularity goes by the profile '"},
+         "popularity needs the profile '"},
         {two_precisions("fetch"), [](auto& o) { o.slots = 4; },
          "accepted: slots_of_precision, and neither"},
         {two_precisions("fetch"), [](auto& o) { o.lower_bytes = nullptr; },
@@ -227,7 +227,7 @@ TEST(c_pager, a_visit_without_what_its_policies_go_by_is_refused) {
                                                                 : hotset_last_error();
   };
   const std::string no_weights =
-      "a visit without weights, accepted: with the gate weights, which the policies go by";
+      "a visit without weights, accepted: with the gate weights, which the policies need";
   auto how = options();
   EXPECT_EQ(told(how, false, false), "");
   for (const auto* eviction : {"gate_score", "protect_hot+gate_score"}) {
@@ -238,7 +238,7 @@ TEST(c_pager, a_visit_without_what_its_policies_go_by_is_refused) {
   how = options();
   how.miss = "substitute";
   EXPECT_EQ(told(how, true, false),
-            "a visit without logits, accepted: with the router's logits, which the policies go by");
+            "a visit without logits, accepted: with the router's logits, which the policies need");
   EXPECT_EQ(told(how, false, true), "");
   how = two_precisions("drop_cascade");
   EXPECT_EQ(told(how, false, true), no_weights);

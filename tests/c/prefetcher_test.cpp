@@ -75,7 +75,7 @@ TEST(c_prefetcher, mistakes_are_told) {
   EXPECT_THAT(refusal_of(options(nullptr, "next-router")), HasSubstr("needs the engine's routers"));
   EXPECT_THAT(refusal_of(options("noisy_oracle")), HasSubstr("sees the future"));
   EXPECT_THAT(refusal_of(options("popular:profile=/nonexistent")),
-              HasSubstr("popular goes by the profile '/nonexistent'"));
+              HasSubstr("popular needs the profile '/nonexistent'"));
   EXPECT_THAT(refusal_of(options("popular:first=3")), HasSubstr("unknown parameter 'first'"));
   auto bad = options();
   bad.top_k = 17;
@@ -98,7 +98,7 @@ TEST(c_prefetcher, a_visit_without_the_scores_that_a_predictor_goes_by_is_refuse
   EXPECT_EQ(hotset_propose(ours.get(), &view, nullptr, 0, &count), HOTSET_INVALID_VISIT);
   EXPECT_STREQ(
       hotset_last_error(),
-      "a visit without logits, accepted: with the router's logits, which the predictor goes by");
+      "a visit without logits, accepted: with the router's logits, which the predictor needs");
   view.logits = logits.data();
   EXPECT_EQ(hotset_propose(ours.get(), &view, nullptr, 0, &count), HOTSET_OK);
   view.logits = nullptr;

@@ -114,11 +114,11 @@ TEST(policy_registry, a_profile_that_is_asked_for_is_not_left_out) {
       "' of a trace, and none was counted; accepted: another policy, or counts in its config "
       "(hotset simulate counts)";
   EXPECT_EQ(refused(policies().make_eviction("protect_hot+popularity:profile=a.trace")),
-            "popularity goes by the profile 'a.trace" + words);
+            "popularity needs the profile 'a.trace" + words);
   EXPECT_EQ(refused(policies().prefetch.make("popular:profile=a.trace")),
-            "popular goes by the profile 'a.trace" + words);
+            "popular needs the profile 'a.trace" + words);
   EXPECT_EQ(refused(policies().make_erased_pager({.eviction = "popularity", .layout = layout()})),
-            "popularity goes by the profile 'trace" + words);
+            "popularity needs the profile 'trace" + words);
   policy_knowledge known;
   known.profile.counts.assign(shape.keys(), 1.0);
   EXPECT_TRUE(policies().make_eviction("popularity", known));

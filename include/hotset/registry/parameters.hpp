@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The text form of a policy, `lfu:history=resident`, or decorated, `protect_hot:uses=4+lru`; and its parameters, read by
-/// name. What is wrong is kept until `finish`, for reading has no other way to say so.
+/// Text form of a policy, `lfu:history=resident`, or of a decorated one, `protect_hot:uses=4+lru`; reads its
+/// parameters by name. Keeps the first error until `finish`, because the reading functions return values.
 
 #include <algorithm>
 #include <charconv>
@@ -41,7 +41,7 @@ inline std::vector<std::string_view> split_at(std::string_view text, char separa
 }
 }  // namespace detail
 
-/// Grammar: name (":" key "=" value)*, each key once. Errors: one that shows the text and the grammar.
+/// Grammar: name (":" key "=" value)*, each key once. The error shows the text and the grammar.
 [[nodiscard]] inline result<policy_spec> parse_policy(std::string_view text) {
   const auto parts = detail::split_at(text, ':');
   const error malformed{"policy '" + std::string(text) +
@@ -62,8 +62,8 @@ inline std::vector<std::string_view> split_at(std::string_view text, char separa
   return spec;
 }
 
-/// A policy and what decorates it, outermost first; the last one is the policy itself.
-/// Grammar: element ("+" element)*. Errors: as parse_policy.
+/// Parses a policy and its decorators, outermost first; the last element is the policy itself.
+/// Grammar: element ("+" element)*. Errors: those of parse_policy.
 [[nodiscard]] inline result<std::vector<policy_spec>> parse_policy_chain(std::string_view text) {
   std::vector<policy_spec> chain;
   for (const auto part : detail::split_at(text, '+')) {
@@ -79,9 +79,9 @@ class parameters {
  public:
   explicit parameters(const policy_spec& spec)
       : spec_(spec), used_(spec.parameters.size(), false) {}
-  explicit parameters(const policy_spec&&) = delete;  ///< it must outlive the reading
+  explicit parameters(const policy_spec&&) = delete;  ///< the spec must outlive the reading
 
-  /// A whole number that fits into T.
+  /// Reads a whole number that fits into T.
   template <std::integral T>
   [[nodiscard]] T number(std::string_view key, T otherwise) {
     const auto* text = find(key);
@@ -99,7 +99,7 @@ class parameters {
     refuse(key, *text, "a number");
     return otherwise;
   }
-  /// Position of the value in `accepted`.
+  /// Returns the position of the value in `accepted`.
   [[nodiscard]] std::size_t choice(std::string_view key,
                                    std::initializer_list<std::string_view> accepted,
                                    std::size_t otherwise) {
@@ -116,7 +116,7 @@ class parameters {
     return text == nullptr ? std::string(otherwise) : *text;
   }
 
-  /// The first thing that was wrong, or a parameter that nobody has read, with those that were.
+  /// Returns the first error. Without one, returns the first parameter that was not read, with the accepted names.
   [[nodiscard]] validation finish() const {
     if (wrong_) return wrong_;
     for (std::size_t i = 0; i < used_.size(); ++i)

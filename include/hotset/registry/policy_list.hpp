@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Policies of one kind by name: a row each.
+/// Policies of one kind by name, one row each.
 
 #include <functional>
 #include <optional>
@@ -17,18 +17,19 @@
 
 namespace hotset {
 
-/// Any: what holds a policy of this kind, chosen at run time.
+/// `Any`: holder of a policy of this kind, chosen at run time.
 template <class Any, class Traits>
 struct policy_row {
   std::string name;
   Traits traits{};
-  /// Reads the parameters; what is wrong with them is told by parameters::finish and by the config's validate.
+  /// Reads the parameters. parameters::finish and the config's validate report what is wrong with them.
   std::function<typename Any::config(parameters&, const policy_knowledge&)> make{};
-  /// Where the policy takes a profile from; none: it takes none.
+  /// Reads the source of the policy's profile; empty: the policy takes none.
   std::function<std::optional<profile_request>(parameters&)> profile{};
 };
 
-/// The parameters of a policy. Its config may have `read(parameters)` or `read(parameters, knowledge)`; without one it takes none.
+/// Reads the parameters of a policy. Its config may have `read(parameters)` or `read(parameters, knowledge)`; without
+/// one it takes none.
 template <class P>
 [[nodiscard]] typename P::config read_config([[maybe_unused]] parameters& from,
                                              [[maybe_unused]] const policy_knowledge& known) {
@@ -41,7 +42,7 @@ template <class P>
     return config{};
 }
 
-/// The row of a policy's class. Its config may have `profile_of(parameters)`.
+/// Makes the row of a policy's class. Its config may have `profile_of(parameters)`.
 template <class Any, class P>
 [[nodiscard]] auto row_of() {
   policy_row<Any, std::remove_const_t<decltype(P::traits)>> row{std::string(P::name), P::traits};
@@ -53,7 +54,7 @@ template <class Any, class P>
   return row;
 }
 
-/// Refuses a policy that goes by a profile if no uses were counted: it would behave as another one.
+/// Refuses a policy that needs a profile if no uses were counted: it would behave like another policy.
 template <class Row>
 [[nodiscard]] validation check_profile(const Row& row, const policy_spec& spec,
                                        const policy_knowledge& known) {
@@ -61,7 +62,7 @@ template <class Row>
   parameters read(spec);
   const auto wanted = row.profile(read);
   if (!wanted) return std::nullopt;
-  return error{row.name + " goes by the profile '" + printable(wanted->source) +
+  return error{row.name + " needs the profile '" + printable(wanted->source) +
                "' of a trace, and none was counted; accepted: another policy, or counts in its "
                "config (hotset simulate counts)"};
 }
@@ -69,14 +70,14 @@ template <class Row>
 template <class Row>
 class policy_list {
  public:
-  /// `kind` as in "unknown eviction policy"; the folder of dotted names, `eviction.lru`, is its first word.
+  /// `kind`: as in "unknown eviction policy". Its first word is the folder of dotted names, as in `eviction.lru`.
   explicit policy_list(std::string kind)
       : policy_list(kind, kind.substr(0, kind.find(' ')) + ".") {}
-  /// `folder`: of dotted names, with its dot.
+  /// `folder`: prefix of dotted names, with its dot.
   policy_list(std::string kind, std::string folder)
       : kind_(std::move(kind)), folder_(std::move(folder)) {}
 
-  /// Errors: a name that is taken, is none, or has ':', '+', '=' or ',' in it.
+  /// Errors: a name that is taken, is empty, or contains ':', '+', '=' or ','.
   [[nodiscard]] validation add(Row row) {
     if (row.name.empty() || row.name.find_first_of(":+=,") != std::string::npos)
       return error{kind_ + " name '" + printable(row.name) +
@@ -93,7 +94,7 @@ class policy_list {
     for (const auto& row : rows_) out.push_back(row.name);
     return out;
   }
-  /// With or without the folder. Returns nullptr for a name that nobody has.
+  /// Finds a row by name, with or without the folder; nullptr if there is none.
   [[nodiscard]] const Row* find(std::string_view name) const noexcept {
     if (name.starts_with(folder_)) name.remove_prefix(folder_.size());
     for (const auto& row : rows_)
@@ -105,7 +106,7 @@ class policy_list {
     if (const auto* row = find(name)) return row;
     return unknown_name("unknown " + kind_, name, names(), more);
   }
-  /// The policy that a text with parameters names, as a config that can work.
+  /// Returns a valid config of the policy that a text with parameters names.
   template <class R = Row>
   [[nodiscard]] auto make(std::string_view text, const policy_knowledge& known = {}) const
       -> result<decltype(std::declval<const R&>().make(std::declval<parameters&>(), known))> {

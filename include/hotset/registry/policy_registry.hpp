@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Policies by name: what `--eviction`, `--admission`, `--prefetch`, `--miss`, `--routing` and `--predictor` accept, and what an
-/// engine reads out of its own settings. It needs the standard library alone.
+/// Policies by name: the values of `--eviction`, `--admission`, `--prefetch`, `--miss`, `--routing` and
+/// `--predictor`, and of an engine's own settings. Needs only the standard library.
 
 #include <cstddef>
 #include <functional>
@@ -26,12 +26,12 @@
 
 namespace hotset {
 
-/// A pager of any policies; by default it admits and fetches every miss. A visit is one virtual call of its eviction
-/// policy. Programs that link hotset::policies do not compile it again.
+/// A pager whose policies are chosen at run time; by default it admits and fetches every miss. A visit is one virtual
+/// call of its eviction policy. Programs that link hotset::policies do not compile it again.
 using erased_pager = pager<any_eviction_policy, any_admission_policy, any_miss_policy>;
 extern template class pager<any_eviction_policy, any_admission_policy, any_miss_policy>;
 
-/// What a pager is made of, by name.
+/// Parts of a pager, by name.
 struct pager_request {
   std::string eviction = "lru";
   std::string admission = "always";
@@ -42,7 +42,7 @@ struct pager_request {
   departure_sink departures{};
 };
 
-/// An eviction policy by name, its traits, and how it is built. A row without `make` is no policy of a pager.
+/// An eviction policy by name, its traits, and how it is built. A row without `make` cannot serve a pager.
 using eviction_row = policy_row<any_eviction_policy, eviction_traits>;
 /// A decorator of eviction policies.
 struct decorator_row {
@@ -58,14 +58,14 @@ using prefetch_row = policy_row<any_prefetch_policy, prefetch_traits>;
 using miss_row = policy_row<any_miss_policy, miss_traits>;
 /// A routing policy by name.
 using routing_row = policy_row<any_routing_policy, routing_traits>;
-/// A predictor by name; it may be made of others.
+/// A predictor by name; it may combine others.
 struct predictor_row : policy_row<any_predictor, predictor_traits> {
-  /// Of a predictor that is made of others; it is not made without them.
+  /// Makes a predictor that combines others, which it needs; empty for other predictors.
   std::function<any_predictor::config(parameters&, const std::vector<any_predictor::config>& parts)>
       mix{};
 };
 
-/// The row of a predictor's class. Its config may have `parts`.
+/// Makes the row of a predictor's class. Its config may have `parts`.
 template <predictor P>
 [[nodiscard]] predictor_row row_of_predictor() {
   predictor_row row{row_of<any_predictor, P>()};
@@ -78,7 +78,7 @@ template <predictor P>
   return row;
 }
 
-/// Threads: compatible; policies are added before any is asked for.
+/// Threads: compatible. Add policies before any is looked up.
 class policy_registry {
  public:
   policy_list<eviction_row> eviction{"eviction policy"};
@@ -89,7 +89,7 @@ class policy_registry {
   policy_list<routing_row> routing{"routing policy"};
   policy_list<predictor_row> predictors{"predictor"};
 
-  /// Adds a policy of whichever kind it is, under its name. Errors: as policy_list::add.
+  /// Adds a policy of any kind under its name. Errors: those of policy_list::add.
   template <class P>
   [[nodiscard]] validation add() {
     if constexpr (eviction_policy<P>) return eviction.add(row_of<any_eviction_policy, P>());
@@ -104,7 +104,7 @@ class policy_registry {
         "neither an eviction, admission, prefetch, miss or routing policy nor a predictor; "
         "static_assert(hotset::is_eviction_policy<P>()) says what an eviction policy lacks");
   }
-  /// Adds a decorator, such as protect_hot<any_eviction_policy>, under its name. Errors: as policy_list::add.
+  /// Adds a decorator, such as protect_hot<any_eviction_policy>, under its name. Errors: those of policy_list::add.
   template <eviction_policy D>
   [[nodiscard]] validation add_decorator() {
     const auto make = [](parameters& from, const any_eviction_policy::config& inner) {
@@ -115,27 +115,28 @@ class policy_registry {
     return decorators.add({std::string(D::name), make});
   }
 
-  /// The row of the policy itself in a chain such as `protect_hot:uses=4+lru`. Errors: as policy_list::named.
+  /// Returns the row of the decorated policy in a chain such as `protect_hot:uses=4+lru`. Errors: those of
+  /// policy_list::named.
   [[nodiscard]] result<const eviction_row*> eviction_of(std::string_view chain) const;
-  /// Where the policy of a chain takes its profile from. Errors: as eviction_of.
+  /// Returns the source of the profile of a chain's policy. Errors: those of eviction_of.
   [[nodiscard]] result<std::optional<profile_request>> profile_of(std::string_view chain) const;
-  /// A chain, to be built for any layout. Errors: unknown names, wrong parameters, a row without `make`.
+  /// Makes a chain, for any layout. Errors: unknown names, wrong parameters, a row without `make`.
   [[nodiscard]] result<any_eviction_policy::config> make_eviction(
       std::string_view chain, const policy_knowledge& known = {}) const;
 
-  /// A predictor with its parameters, `co-activation:reach=5`, or a mix and its parts, `mixed+co-activation+last-routed`.
-  /// Errors: as policy_list::make; a mix without parts.
+  /// Makes a predictor with its parameters, `co-activation:reach=5`, or a mix and its parts,
+  /// `mixed+co-activation+last-routed`. Errors: those of policy_list::make; a mix without parts.
   [[nodiscard]] result<any_predictor::config> make_predictor(std::string_view text) const;
 
-  /// Why a chain cannot work over so many precisions, or nothing. Errors: as eviction_of.
+  /// Returns why a chain cannot work with this many precisions, or nothing. Errors: those of eviction_of.
   [[nodiscard]] validation check_precisions(std::string_view chain, std::size_t precisions) const;
 
-  /// A pager of the named policies, whose type does not depend on the names. Errors: those of its parts.
+  /// Makes a pager of the named policies. Its type does not depend on the names. Errors: those of its parts.
   [[nodiscard]] result<erased_pager> make_erased_pager(const pager_request& wanted,
                                                        const policy_knowledge& known = {}) const;
 };
 
-/// The library's policies, and those that a program adds to them before it asks for any.
+/// The library's policies, and those that a program adds before it looks any up.
 [[nodiscard]] policy_registry& policies();
 
 }  // namespace hotset
