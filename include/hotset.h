@@ -138,7 +138,7 @@ typedef struct hotset_pager_options {
   int32_t scope; /* HOTSET_SCOPE_... */
   int32_t split; /* HOTSET_SPLIT_... */
   int32_t guard; /* HOTSET_GUARD_... */
-  int64_t slots; /* per layer, or in all for a shared pool; 0: as many as budget_bytes hold */
+  int64_t slots; /* of each layer, or in all if shared; 0: as many as budget_bytes hold */
   uint64_t budget_bytes;
   /* "lfu:history=resident", "protect_hot+lru"; null: "lru". importance and expert_map_priority use hotset_expect, and
    * without it past use alone. Refused: policies that need a counted profile (popularity) or the future (belady). */

@@ -138,7 +138,7 @@ def test_other_mistakes_are_told_and_change_nothing():
     visit = p.plan(0, ids([1, 2]))
     with pytest.raises(hotset.VisitOpen):
         p.plan(0, ids([1, 2]))
-    with pytest.raises(hotset.InvalidArgument, match="3 marks of begun copies, accepted: 2"):
+    with pytest.raises(hotset.InvalidArgument, match="begun has 3 entries, accepted: 2"):
         p.abort([1, 1, 1])
     visit.abort([1, 0])
     with pytest.raises(hotset.InvalidArgument, match="layer 0, expert 16, accepted"):

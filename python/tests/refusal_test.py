@@ -250,7 +250,7 @@ def test_a_recorder_that_is_full_says_so_and_a_failed_write_keeps_what_it_has(tm
     with recorder.step(tokens=2):
         for layer in range(3):
             recorder.record(layer, ids([1, 2], [3, 4]))
-    with pytest.raises(hotset.ExceedsMemory, match="a step of 1 tokens, accepted: at most 0, what is left of capacity = 2"):
+    with pytest.raises(hotset.ExceedsMemory, match="a step of 1 tokens, accepted: at most 0, the rest of capacity = 2"):
         recorder.begin_step(1)
     with pytest.raises(hotset.CannotWrite):
         recorder.write(str(tmp_path / "no" / "folder.trace"))

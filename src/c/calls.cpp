@@ -110,7 +110,7 @@ const char* hotset_version(void) {
 
 const char* hotset_describe(hotset_status status) {
   switch (status) {
-    case HOTSET_INVALID_CONFIG: return "options that cannot work";
+    case HOTSET_INVALID_CONFIG: return "invalid options";
     case HOTSET_NO_MEMORY: return "no host memory";
     case HOTSET_WRONG_THREAD: return "another call with the handle is running";
     case HOTSET_FORKED: return "the handle was made before the process was forked";

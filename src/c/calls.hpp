@@ -183,8 +183,9 @@ class call {
   static hotset_status enter(handle* of) noexcept {
     if (of == nullptr) return refuse(HOTSET_INVALID_ARGUMENT, "the handle is null");
     if (of->forks_ != forks())
-      return refuse(HOTSET_FORKED,
-                    "the handle was made before this process was forked, accepted: one made since");
+      return refuse(
+          HOTSET_FORKED,
+          "the handle was made before this process was forked, accepted: one made after it");
     const auto self = std::this_thread::get_id();
     std::thread::id holder;
     if (of->inside_.compare_exchange_strong(holder, self, std::memory_order_acquire,

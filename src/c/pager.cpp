@@ -320,8 +320,8 @@ hotset_status hotset_abort(hotset_pager* pager, const uint8_t* begun, size_t cou
     if (p.open == nullptr) return refuse(HOTSET_NO_PLAN);
     const auto fills = p.open->fills().size();
     if (begun != nullptr && count != fills)
-      return refuse(HOTSET_INVALID_ARGUMENT, "%zu marks of begun copies, accepted: %zu, the plan's",
-                    count, fills);
+      return refuse(HOTSET_INVALID_ARGUMENT,
+                    "begun has %zu entries, accepted: %zu, the plan's fills", count, fills);
     const std::span marks(begun, begun == nullptr ? 0 : count);
     return code_of(p.pages.abort(*std::exchange(p.open, nullptr), marks));
   });
@@ -367,7 +367,7 @@ hotset_status hotset_precision(hotset_pager* pager, int32_t slot, int32_t* preci
 hotset_status hotset_pin(hotset_pager* pager, int32_t slot, uint64_t* pin) {
   return call(pager).needs(pin, "pin").slot(slot).run([&](hotset_pager& p) -> hotset_status {
     if (p.pages.slot(static_cast<slot_id>(slot)).state == slot_state::free)
-      return refuse(HOTSET_INVALID_ARGUMENT, "slot %d holds nothing, accepted: one that does",
+      return refuse(HOTSET_INVALID_ARGUMENT, "slot %d is free, accepted: one that holds an expert",
                     slot);
     const auto made = p.pages.pin(static_cast<slot_id>(slot));
     *pin = std::uint64_t{made.generation} << 32U | static_cast<std::uint32_t>(slot);
@@ -380,7 +380,8 @@ hotset_status hotset_unpin(hotset_pager* pager, uint64_t pin, uint64_t reader) {
     const slot_pin made{static_cast<slot_id>(slot), static_cast<std::uint32_t>(pin >> 32U)};
     const auto& entry = p.pages.slot(made.slot);
     if (entry.generation == made.generation && entry.pins == 0)
-      return refuse(HOTSET_INVALID_ARGUMENT, "slot %d is not pinned, accepted: a pin, once", slot);
+      return refuse(HOTSET_INVALID_ARGUMENT,
+                    "slot %d is not pinned, accepted: a pin that has not ended", slot);
     p.pages.unpin(made, reader);
     return HOTSET_OK;
   });

@@ -22,7 +22,7 @@ using c::refuse;
 /// Handle that C sees.
 struct hotset_recorder : c::handle {
   hotset_recorder(geometry of, trace_recorder made) : shape(std::move(of)), held(std::move(made)) {
-    // Each step states its own
+    // Each step states its own.
     shape.max_tokens_per_visit = std::numeric_limits<std::int32_t>::max();
   }
 
@@ -43,8 +43,8 @@ hotset_status refuse_step(const hotset_recorder& r, std::uint64_t step, std::siz
                           status why) noexcept {
   if (why == status::exceeds_memory)
     return refuse(HOTSET_EXCEEDS_MEMORY,
-                  "a step of %zu tokens, accepted: at most %zu, what is left of capacity = %zu; "
-                  "write the trace to begin anew",
+                  "a step of %zu tokens, accepted: at most %zu, the rest of capacity = %zu; "
+                  "write the trace to start again",
                   tokens, r.held.capacity() - r.held.tokens(), r.held.capacity());
   return refuse(HOTSET_INVALID_ARGUMENT,
                 "step %llu of %zu tokens, accepted: a number above the last step's and at most "

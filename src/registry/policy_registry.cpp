@@ -96,7 +96,7 @@ validation policy_registry::check_precisions(std::string_view chain, std::size_t
                  std::to_string(traits.fewest_precisions) + " or more precisions, and there is " +
                  there + "; accepted: --precision 8:4 or the like"};
   if (precisions > traits.most_precisions)
-    return error{"eviction policy " + (*row)->name + " knows no more than " +
+    return error{"eviction policy " + (*row)->name + " supports at most " +
                  std::to_string(traits.most_precisions) + " precision, and there are " + there +
                  ", accepted: one"};
   return std::nullopt;

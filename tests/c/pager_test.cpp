@@ -375,7 +375,7 @@ TEST(c_pager, a_visit_that_was_dropped_is_told_by_the_next) {
   EXPECT_STREQ(hotset_last_error(), "a plan is open: commit or abort it first");
   const std::uint8_t begun[1] = {1};
   EXPECT_EQ(hotset_abort(pager.get(), begun, 1), HOTSET_INVALID_ARGUMENT);
-  EXPECT_STREQ(hotset_last_error(), "1 marks of begun copies, accepted: 2, the plan's");
+  EXPECT_STREQ(hotset_last_error(), "begun has 1 entries, accepted: 2, the plan's fills");
   EXPECT_EQ(hotset_abort(pager.get(), nullptr, 0), HOTSET_OK);
 }
 

@@ -81,7 +81,7 @@ TYPED_TEST(allocator_conformance, refuses_what_cannot_be) {
   };
   EXPECT_EQ(why([](auto&) {}), "accepted");
   EXPECT_EQ(why([](auto&) {}, 39),
-            "a budget of 39 bytes, accepted: 40 bytes or more, what all consumers need at least");
+            "a budget of 39 bytes, accepted: 40 bytes or more, the minimum of all consumers");
   EXPECT_EQ(why([](auto& c) { c.unit_bytes = 0; }),
             "consumer 1: unit_bytes = 0, accepted: 1 or more");
   EXPECT_THAT(why([](auto& c) { c.seconds_per_miss = -1; }),

@@ -44,12 +44,12 @@ class adapter_layout {
   struct config {
     std::int32_t layers = 0;   ///< layers that have experts, L
     std::int32_t experts = 0;  ///< experts in each layer of the base model, M
-    /// Bytes of one expert, for each tensor of its layer
+    /// Bytes of one expert, for each tensor of its layer.
     std::vector<std::uint64_t> tensor_bytes{};
     std::uint64_t page_bytes = std::uint64_t{2} << 20U;  ///< P
     std::uint64_t resident_bytes = 0;   ///< bytes of all other weights; part of every placement
     std::vector<std::int32_t> tuned{};  ///< Shape: [A, L]; experts tuned in a layer, e
-    /// Distance between two adapters' first places, in experts; 0: E_max
+    /// Distance between two adapters' first places, in experts; 0: E_max.
     std::uint64_t stride = 0;
 
     [[nodiscard]] validation validate() const {

@@ -60,7 +60,7 @@ class expert_redirect {
                             "at most " + std::to_string(most_places));
       return std::nullopt;
     }
-    /// Places after the base model's experts, used or not.
+    /// Number of places after the base model's experts, used or not.
     [[nodiscard]] std::int64_t all_places() const noexcept {
       if (places != 0) return places;
       return std::int64_t{adapters} * (stride != 0 ? stride : most_tuned);

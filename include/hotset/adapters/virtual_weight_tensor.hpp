@@ -94,7 +94,7 @@ class virtual_weight_tensor {
     for (std::size_t i = 0; i < placement_.size(); ++i)
       if (placement_[i] == static_cast<expert_id>(i)) (void)remove(expert(i), count_at(i));
     for (const auto& page : pages_)
-      // The range's destructor retries the unmap
+      // The range's destructor retries the unmap.
       if (page.id != no_page) (void)pool_->give(page.id);
   }
 

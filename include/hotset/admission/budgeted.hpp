@@ -29,7 +29,7 @@ class budgeted {
     static config read(From& from) {
       return {from.number("fills_per_visit", config{}.fills_per_visit)};
     }
-    // 0 is valid: admits nothing
+    // 0 is valid: admits nothing.
     [[nodiscard]] validation validate() const { return std::nullopt; }
   };
   static constexpr std::string_view name = "budgeted";

@@ -28,9 +28,9 @@ namespace hotset::cuda {
 
 /// Stream that copies run on.
 enum class copy_mode : std::uint8_t {
-  /// Parallel with the engine's work; a copy waits only for the last reader of its slot
+  /// Parallel with the engine's work; a copy waits only for the last reader of its slot.
   side_stream,
-  /// In the engine's stream, enqueued before `submit` returns: nothing overlaps (WiSP's P2)
+  /// In the engine's stream, all enqueued before `submit` returns: no overlap (WiSP's P2).
   same_stream,
 };
 
@@ -39,10 +39,10 @@ enum class copy_mode : std::uint8_t {
 /// that threads fill; without a ring it is refused. The first failed CUDA call is kept, and nothing is copied after
 /// it.
 ///
-/// Blocking: `wait`. `fence`, while threads have not yet staged a batch; they begin after the last readers of its
-/// slots are done (in same_stream mode `submit` blocks instead). `record` and a `submit` of demand, while every
-/// ticket of the ring is pending. A `submit` of pageable demand, while too many copies wait for the threads.
-/// Speculation never blocks: it is refused then.
+/// Blocking: `wait` blocks. `fence` blocks while threads have not yet staged a batch; they begin after the last
+/// readers of its slots are done. In same_stream mode `submit` blocks for that instead. `record` and a `submit` of
+/// demand block while every ticket of the ring is pending. A `submit` of pageable demand blocks while too many copies
+/// wait for the threads. In these two cases speculation is refused instead.
 /// Capture: use this class outside of a capture. Inside one, `submit` takes nothing, a `fence` of pending copies
 /// fails, and `record` is a permanent failure.
 /// Threads: compatible; one thread at a time. No allocation after construction.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Slot memory on a device: one array for each tensor of each size class, allocated for good or only for held slots.
+/// Slot memory on a device: one array for each tensor of each size class. It is allocated once, or as slots are held.
 
 #include <cstddef>
 #include <cstdint>
@@ -107,7 +107,7 @@ class slot_bank : public bank_slots<virtual_memory> {
 
   runtime& api_;
   int device_;
-  std::vector<owned_memory> memory_;  ///< [arrays] if memory is allocated for good
+  std::vector<owned_memory> memory_;  ///< [arrays] if memory is allocated once
   std::uint64_t bytes_ = 0;
 };
 

@@ -4,7 +4,7 @@
 ///
 /// Rule: order by the number of visits that used the key, then recency position. `whole` counts over the key's entire
 ///   history, bypassed uses included; `resident` restarts at every fill. With `ageing_period` = n > 0, all counts are
-///   halved, rounded down, if n visits have passed when a visit is committed.
+///   halved, rounded down, at the commit that follows every n visits.
 /// Source: SpecMD appendix B (`whole`); general cache simulators (`resident`); ageing as in TinyLFU.
 /// Deviations: none. A key refilled within a visit has one use since that fill.
 /// Exact: yes (never changes what is computed).

@@ -66,7 +66,7 @@ class next_use_order {
   next_use_values values_;
   valued_residents residents_;
   bool
-      // True: every visit is valued, because a pool compares layers or a prefetch has chosen victims
+      // True: every visit is valued, because a pool compares layers or a prefetch has chosen victims.
       always_values_;
 };
 

@@ -38,7 +38,8 @@ class drop {
     static constexpr double any_weight = std::numeric_limits<double>::infinity();
 
     std::uint32_t keep = 2;  ///< ranks that are never dropped, counted from the best
-    /// Share of a token's gate weight from which on an expert is kept. Without weights every expert is kept.
+    /// Share of a token's gate weight from which on an expert is not dropped. With a threshold, a visit without
+    /// weights drops none.
     double threshold = any_weight;
     /// Parameters by name, as in `drop:keep=2`. With a threshold, as in `drop:threshold=0.05`, `keep` is 1 unless it
     /// is given.

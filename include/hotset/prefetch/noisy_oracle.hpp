@@ -4,8 +4,8 @@
 ///
 /// Rule: each distinct expert of the next visit, in routed order, is kept with probability `recall` (one draw of
 ///   splitmix64 each). Each kept one adds (1 - precision) / precision to an account of wrong requests. The whole part
-///   of the account is requested too, at most all other experts of the layer. They are drawn one after the other,
-///   uniformly among those that are left (by ascending id).
+///   of the account is requested too, at most all other experts of the layer. The wrong ones are drawn one after the
+///   other, uniformly among the other experts that are left (by ascending id).
 /// Source: none; a predictor of known accuracy for traces without hidden states. It knows the future: results must
 ///   say so.
 /// Deviations: none. The kept ones come first, so a list that is cut short is better than stated.

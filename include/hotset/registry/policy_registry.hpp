@@ -60,7 +60,7 @@ using miss_row = policy_row<any_miss_policy, miss_traits>;
 using routing_row = policy_row<any_routing_policy, routing_traits>;
 /// A predictor by name; it may combine others.
 struct predictor_row : policy_row<any_predictor, predictor_traits> {
-  /// Makes a predictor that combines others, which it needs; empty for other predictors.
+  /// Makes a predictor that combines others. It cannot be made without parts. Empty for other predictors.
   std::function<any_predictor::config(parameters&, const std::vector<any_predictor::config>& parts)>
       mix{};
 };

@@ -106,7 +106,7 @@ class uring_file {
     for (std::size_t p = 0; p < pieces; ++p) {
       const auto piece =
           to.subspan(p * piece_bytes, std::min(piece_bytes, to.size() - p * piece_bytes));
-      // Never null: the ring is empty and has `depth` entries
+      // Never null: the ring is empty and has `depth` entries.
       auto* const entry = ::io_uring_get_sqe(&ring);
       ::io_uring_prep_read(entry, file_.descriptor(), piece.data(),
                            static_cast<unsigned>(piece.size()), at + p * piece_bytes);

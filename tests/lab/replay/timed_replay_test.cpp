@@ -511,9 +511,9 @@ TEST(timed_replay, what_a_trace_lacks_is_said_before_anything_runs) {
   EXPECT_THAT(reason({}, "8:4"),
               HasSubstr("miss policy fetch knows one precision, and there are 2"));
   EXPECT_THAT(reason({.eviction = "belady", .miss = "fetch_lowest"}, "8:4"),
-              HasSubstr("knows no more than 1 precision"));
+              HasSubstr("supports at most 1 precision"));
   EXPECT_THAT(reason({.eviction = "belady_bypass"}, "8:4"),
-              HasSubstr("knows no more than 1 precision"));
+              HasSubstr("supports at most 1 precision"));
   EXPECT_THAT(reason({.eviction = "belady_bypass", .prefetch = "previous_step"}),
               HasSubstr("belady_bypass has no slots"));
   auto unknown = bare;

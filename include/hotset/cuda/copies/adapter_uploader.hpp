@@ -99,7 +99,7 @@ class adapter_uploader {
   config setup_;
   sticky_failure failures_;
   stream own_;
-  /// Waits for its pieces, so it is destroyed before the stream
+  /// Waits for its pieces, so it is destroyed before the stream.
   std::unique_ptr<staging_ring> ring_;
   std::vector<owned_event> passed_;  ///< [readers]
 };

@@ -35,7 +35,7 @@ class pinned_buffer {
   static result<pinned_buffer> lock(runtime& api, std::span<const std::byte> memory,
                                     bool read_only = false) noexcept {
     if (memory.empty()) return error{"0 bytes of page-locked memory, accepted: 1 or more"};
-    // The runtime's signature is not const
+    // The runtime's signature is not const.
     auto* const first = const_cast<std::byte*>(memory.data());
     if (const auto code = api.register_host(first, memory.size(), read_only);
         code != error_code::success)

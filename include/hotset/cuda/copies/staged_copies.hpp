@@ -153,7 +153,7 @@ class staged_copies {
     return copies <= copies_.capacity() - copies_.size() && batches_.size() < batches_.capacity();
   }
   void work() noexcept {
-    // a new thread starts on device 0
+    // A new thread starts on device 0.
     (void)failures_.note(api_.set_device(device_), "cudaSetDevice");
     std::unique_lock lock(mutex_);
     while (true) {

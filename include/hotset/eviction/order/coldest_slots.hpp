@@ -101,8 +101,8 @@ class coldest_slots {
  private:
   static constexpr double all = std::numeric_limits<double>::infinity();
   static constexpr std::uint64_t vacant = 0;
-  /// Pools of at most this many slots are scanned for each victim. A pool of one layer makes one choice a step, so
-  /// sorting a list costs more.
+  /// Pools of at most this many slots are scanned for each victim. A pool of one layer makes one choice per step:
+  /// sorting a list for it costs more.
   static constexpr std::size_t scanned_slots = 256;
   static constexpr std::size_t padding = 63;  ///< slots; rows are read in whole words
   /// `limit` times this bounds `nearly` of every slot whose score is below `limit`.

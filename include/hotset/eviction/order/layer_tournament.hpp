@@ -430,7 +430,7 @@ class layer_tournament {
   std::vector<double> leasts_;  ///< [row, padded] scaled score of first()
   /// [row, place]; residents in any order, other entries are undefined.
   aligned_vector<double> scores_;
-  /// [row, words] bit: a resident that the choice has not taken
+  /// [row, words] bit: a resident that the choice has not taken.
   std::vector<std::uint64_t> offered_;
   std::vector<expert_id> experts_;  ///< [row, place]
   std::vector<slot_id> slots_in_;   ///< [row, place]

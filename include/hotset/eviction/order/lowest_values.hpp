@@ -38,11 +38,11 @@ __attribute__((target("avx2"))) double lowest_avx2(const double* row,
                                                    std::uint64_t* found,
                                                    BoundOf bound_of) noexcept {
   const __m256d absent = _mm256_set1_pd(std::numeric_limits<double>::infinity());
-  // Four chains: a minimum waits for the one before
+  // Four chains: a minimum waits for the one before.
   __m256d least_of[4] = {absent, absent, absent, absent};
   for (std::size_t w = 0; w < among.size(); ++w) {
     const __m256i bits = _mm256_set1_epi64x(static_cast<long long>(among[w]));
-    // Moves a value's bit to the sign, which a blend reads
+    // Moves a value's bit to the sign, which a blend reads.
     __m256i to_sign = _mm256_setr_epi64x(63, 62, 61, 60);
     for (std::size_t i = 0; i < 64 && among[w] >> i != 0; i += 16)
       for (std::size_t n = 0; n < 4; ++n) {

@@ -87,7 +87,7 @@ class valued_residents : layer_tournament {
   }
 
   per_key<float> values_;
-  /// [distance - 1], twice; rounded to float, so that products are exact
+  /// [distance - 1], twice; rounded to float, so that products are exact.
   std::vector<double> factors_;
 };
 

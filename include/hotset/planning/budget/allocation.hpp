@@ -74,7 +74,7 @@ struct allocation {
   }
   if (floors > total_bytes)
     return refusal("a budget of ", total_bytes, " bytes, accepted: ", floors,
-                   " bytes or more, what all consumers need at least");
+                   " bytes or more, the minimum of all consumers");
   return std::nullopt;
 }
 

@@ -54,7 +54,7 @@ struct model_block {
 struct memory_model {
   std::string name{};
   geometry experts{};  ///< the MoE layers only
-  /// Always on the device: all weights except the routed experts'
+  /// Always on the device: all weights except the routed experts'.
   std::uint64_t resident_bytes = 0;
   std::vector<kv_layers> kv{};                 ///< empty: nothing is kept between steps
   std::uint64_t state_bytes_per_sequence = 0;  ///< recurrent state, for any length

@@ -61,7 +61,7 @@ struct multiple_choice_knapsack {
   static std::vector<std::uint64_t> solve(std::span<const memory_consumer> consumers,
                                           std::size_t granules, std::uint64_t granule) {
     const auto states = granules + 1;
-    // [granules] best result of the consumers so far, with at most this many granules.
+    // [granules] least seconds of the consumers so far, with at most this many granules.
     std::vector<double> best(states, 0.0);
     std::vector<double> next(states);
     std::vector<std::uint32_t> chosen(states * consumers.size());  // units above the floor
