@@ -8,7 +8,7 @@
 ///   `streams` misses of a visit are refused.
 /// Source: ours; a bypass rule of caches that may serve a key without storing it.
 /// Deviations: victims are chosen by value, whatever the eviction policy would choose. A prefetched expert counts as
-///   resident from its first use on. With several precisions, the pools of the highest count.
+///   resident from its first use on. With several precisions, only pools of the highest precision count.
 /// Exact: yes, if the miss policy serves a refused key exactly: on the host, or through the engine's transient slots.
 ///   `streams` such slots serve all layers.
 /// Cost: that of `similar_steps`, plus O(m E) for a visit that misses. Memory: that of `similar_steps`, plus 24 bytes

@@ -9,7 +9,6 @@
 ///   this is lfu.
 /// Exact: yes (never changes what is computed).
 /// Cost: that of lfu.
-/// Cost: that of lfu.
 
 #include <cstddef>
 #include <span>

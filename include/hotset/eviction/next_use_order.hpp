@@ -65,9 +65,8 @@ class next_use_order {
 
   next_use_values values_;
   valued_residents residents_;
-  bool
-      // True: every visit is valued, because a pool compares layers or a prefetch has chosen victims.
-      always_values_;
+  // Every visit is valued: a pool compares layers with each other, or a prefetch has chosen victims.
+  bool always_values_;
 };
 
 }  // namespace hotset

@@ -170,7 +170,8 @@ class coldest_slots {
 
   std::size_t take(cold_list& list, const slot_mask& eligible, std::span<slot_id> out) noexcept {
     const auto* const entries = &entries_[list.place];
-    // An entry is stale if its slot was used or filled since. If the slot still belongs here, it has another entry.
+    // An entry is stale if its slot was used, filled or evicted since. If the slot still belongs here, it has another
+    // entry.
     const auto has_left = [&](const ranked_slot& e) {
       return used_at_[static_cast<slot_id>(e.slot)] != e.rank.position;
     };

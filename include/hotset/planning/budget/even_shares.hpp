@@ -133,7 +133,7 @@ namespace detail {
 /// Units that are taken together, because a curve may be flat before it falls.
 struct unit_run {
   std::uint64_t units = 0;      ///< 0: no run saves anything
-  double seconds_per_byte = 0;  ///< seconds saved
+  double seconds_per_byte = 0;  ///< seconds saved per byte
 };
 
 [[nodiscard]] inline unit_run best_run(const memory_consumer& c, std::uint64_t units,

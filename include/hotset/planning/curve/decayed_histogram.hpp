@@ -3,7 +3,7 @@
 /// Reuse distances of the recent past, with older bursts weighted less: a live estimate of a miss curve.
 ///
 /// Rule: at the end of each burst h[d] <- decay * h[d] + new counts. First uses are left out: they miss at every
-///   capacity and would draw memory to the pool that was used less. The tail sum is the predicted curve.
+///   capacity and would draw memory to the pool that was observed less. The tail sum is the predicted curve.
 /// Source: WiSP Appendix B.
 /// Deviations: distances may share bins of equal width. Misses are divided by the weight of the counted bursts, 1 +
 ///   decay + decay^2 + ..., so that they are misses per burst from the first burst on.
