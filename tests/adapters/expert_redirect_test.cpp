@@ -225,7 +225,7 @@ TEST(expert_redirect, refuses_a_shape_that_cannot_be_and_names_the_number) {
   EXPECT_THAT(reason({8, 2, 3, most}), HasSubstr("virtual experts = 4294967302"));
   EXPECT_THAT(reason({1, 1 << 27, 1, most}), HasSubstr("virtual experts = "));
   const auto dense = adapter_placement::dense;
-  EXPECT_THAT(reason({8, 2, 3, 4, dense}), HasSubstr("stride = 4, accepted: 0 where"));
+  EXPECT_THAT(reason({8, 2, 3, 4, dense}), HasSubstr("stride = 4, accepted: 0 if"));
   EXPECT_THAT(reason({8, 2, 3, 0, dense, -1}), HasSubstr("places = -1"));
   EXPECT_THAT(reason({8, 2, 3, 0, dense, most}), HasSubstr("virtual experts = 2147483655"));
   EXPECT_THAT(reason({8, 2, 3, 0, adapter_placement::strided, 6}),

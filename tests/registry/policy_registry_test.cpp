@@ -145,7 +145,7 @@ TEST(policy_registry, who_has_other_precisions_is_refused_by_its_traits) {
   EXPECT_FALSE(policies().check_precisions("lfru", 2));
   EXPECT_THAT(policies().check_precisions("lhu", 1)->message, HasSubstr("2 or more precisions"));
   EXPECT_THAT(policies().check_precisions("protect_hot+belady", 2)->message,
-              HasSubstr("no more than 1 precision"));
+              HasSubstr("at most 1 precision"));
 }
 
 TEST(policy_registry, an_erased_pager_is_what_was_asked_for) {
