@@ -45,7 +45,7 @@
 #define HOTSET_API
 #endif
 
-/* Types through which the library's own memory is handed out, whatever its types there are called. */
+/* Attribute of types through which the library hands out its own memory, which has other types inside the library. */
 #if defined(__GNUC__)
 #define HOTSET_MAY_ALIAS __attribute__((may_alias))
 #else

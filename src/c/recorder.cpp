@@ -22,7 +22,7 @@ using c::refuse;
 /// Handle that C sees.
 struct hotset_recorder : c::handle {
   hotset_recorder(geometry of, trace_recorder made) : shape(std::move(of)), held(std::move(made)) {
-    // Each step states its own.
+    // Each step states its number of tokens.
     shape.max_tokens_per_visit = std::numeric_limits<std::int32_t>::max();
   }
 

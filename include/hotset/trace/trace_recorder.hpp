@@ -171,7 +171,7 @@ class trace_recorder {
     return tokens * config_.shape.layer_count();
   }
 
-  /// Returns an empty trace with the recorder's name, model and shape.
+  /// Returns a trace without tokens that has the recorder's name, model, source and shape.
   [[nodiscard]] routing_trace described() const {
     const auto& shape = config_.shape;
     routing_trace out;
