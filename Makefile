@@ -10,7 +10,7 @@ install = cmake --install build/$(1) $(if $(PREFIX),--prefix "$(PREFIX)")
 # Where nothing is tested no library for tests is looked for.
 no_tests = -DHOTSET_BUILD_TESTS=OFF
 
-.PHONY: help demo test bench style reference check python engines install install-headers format clean
+.PHONY: help demo test bench style reference check python engines install install-headers uninstall format clean
 help:
 	@echo 'make demo            build what the demo needs and run it; some 7 minutes of processor time the first time'
 	@echo 'make test            build everything and run all tests (preset dev)'
@@ -22,6 +22,7 @@ help:
 	@echo 'make engines         real llama.cpp and transformers, installed under build/, with everything that goes with them'
 	@echo 'make install         build and install the libraries and the command line; PREFIX=<folder> says where'
 	@echo 'make install-headers install the core alone, which is headers: nothing is compiled'
+	@echo 'make uninstall       remove what the last `make install` and `make install-headers` installed'
 	@echo 'make format          format the sources in place'
 	@echo 'make clean           remove build/'
 	@echo 'JOBS=<n>             parallel jobs, all cores by default'
@@ -85,6 +86,9 @@ install: packages-install
 install-headers: packages-install-headers
 	$(call configure,install-headers)
 	$(call install,install-headers)
+
+uninstall:
+	cmake "-Dfolders=build/install;build/install-headers" -P cmake/uninstall.cmake
 
 format: packages-format
 	cmake/format.sh

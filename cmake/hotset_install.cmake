@@ -64,8 +64,13 @@ install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} 
 
 # What `make install` builds: all that is installed, and nothing else.
 add_custom_target(installed_programs)
-foreach(target hotset_policies hotset_c hotset_c_static hotset_lab hotset_cli hotset hotset_cuda)
+foreach(target hotset_policies hotset_c hotset_c_static hotset_lab hotset_cli hotset hotset_man hotset_cuda)
   if(TARGET ${target})
     add_dependencies(installed_programs ${target})
   endif()
 endforeach()
+
+if(PROJECT_IS_TOP_LEVEL)
+  add_custom_target(uninstall COMMAND ${CMAKE_COMMAND} -Dfolders=${PROJECT_BINARY_DIR} -P
+                                      ${PROJECT_SOURCE_DIR}/cmake/uninstall.cmake VERBATIM)
+endif()

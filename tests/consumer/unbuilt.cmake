@@ -29,7 +29,7 @@ foreach(wanted include/hotset/core/ids.hpp cmake/hotset/hotsetConfig.cmake
     message(FATAL_ERROR "${wanted} was not installed: ${installed}")
   endif()
 endforeach()
-foreach(unwanted include/hotset/lab/ include/hotset/cuda/ hotset-lab-targets hotset-cuda-targets hotset-c-targets bin/)
+foreach(unwanted include/hotset/lab/ include/hotset/cuda/ hotset-lab-targets hotset-cuda-targets hotset-c-targets bin/ share/man)
   if("${installed}" MATCHES "${unwanted}")
     message(FATAL_ERROR "${unwanted} was installed, though it was not built: ${installed}")
   endif()

@@ -162,6 +162,10 @@ program_options read_options(std::span<const std::string> arguments) {
       out.what = subcommand::help;
       return out;
     }
+    if (name == "--version") {
+      out.what = subcommand::version;
+      return out;
+    }
     const option* found = nullptr;
     for (const auto& o : known)
       if (o.name == name && o.of == out.what) found = &o;
@@ -211,6 +215,7 @@ std::string_view help_text() noexcept {
     --prompt TEXT --tokens N --model FOLDER
 
   --device N                   ordinal of the device (0)
+  --version                    print the version and exit
 
 Every expert is down(silu(gate x) * up x) with random weights: no attention, no router, no biases.
 Exit codes: 0 ok, or skipped without a device; 1 bits differ, or a failure; 2 bad arguments;

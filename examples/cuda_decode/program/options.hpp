@@ -30,7 +30,7 @@ class infeasible_error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-enum class subcommand : std::uint8_t { compare, tiny, help };
+enum class subcommand : std::uint8_t { compare, tiny, help, version };
 
 struct program_options {
   subcommand what = subcommand::compare;

@@ -13,6 +13,7 @@
 #include "cuda_decode/program/copy_rate.hpp"
 #include "cuda_decode/program/report.hpp"
 #include "hotset/trace/file_writer.hpp"
+#include "hotset/version.hpp"
 
 namespace cuda_decode {
 namespace {
@@ -225,6 +226,10 @@ int run_program(std::span<const std::string> arguments, const program_parts& par
     const auto asked = read_options(arguments);
     switch (asked.what) {
       case subcommand::help: out << help_text(); return ok;
+      case subcommand::version:
+        out << "cuda_decode (hotset) " << HOTSET_VERSION_MAJOR << '.' << HOTSET_VERSION_MINOR << '.'
+            << HOTSET_VERSION_PATCH << '\n';
+        return ok;
       case subcommand::tiny: return tiny(asked, parts, out);
       case subcommand::compare: break;
     }

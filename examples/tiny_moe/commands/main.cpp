@@ -15,6 +15,7 @@
 
 #include "hotset/core/error.hpp"
 #include "hotset/core/text/names.hpp"
+#include "hotset/version.hpp"
 #include "lab/errors.hpp"
 #include "lab/files/input_error.hpp"
 #include "lab/files/mapped_file.hpp"
@@ -336,6 +337,8 @@ int run(int argc, char** argv) {
   options chosen;
   if (const char* folder = std::getenv("HOTSET_TINY_MOE_DIR")) chosen.model = folder;
   CLI::App app{"A small Mixture-of-Experts decoder"};
+  app.set_version_flag("--version", fmt::format("tiny_moe (hotset) {}.{}.{}", HOTSET_VERSION_MAJOR,
+                                                HOTSET_VERSION_MINOR, HOTSET_VERSION_PATCH));
   app.failure_message(one_line);
   app.require_subcommand(1);
   const CLI::App* generate_command = add_generate(app, chosen);

@@ -14,6 +14,7 @@
 
 #include "case_names.hpp"
 #include "fake_machine.hpp"
+#include "hotset/version.hpp"
 #include "lab/traces/synthetic/synthetic.hpp"
 #include "trace_samples.hpp"
 
@@ -277,6 +278,15 @@ TEST(program, refuses_bad_arguments_without_a_device_too) {
   machine.api.devices = 0;
   EXPECT_EQ(run(machine, {"--caps", "7"}).code, usage);
   EXPECT_EQ(run(machine, {"--layers", "49"}).code, usage);
+}
+
+TEST(program, version_is_the_librarys) {
+  fake_machine machine(pace::random, 1);
+  const auto got = run(machine, {"--version"});
+  EXPECT_EQ(got.code, 0);
+  EXPECT_EQ(got.out, "cuda_decode (hotset) " + std::to_string(HOTSET_VERSION_MAJOR) + "." +
+                         std::to_string(HOTSET_VERSION_MINOR) + "." +
+                         std::to_string(HOTSET_VERSION_PATCH) + "\n");
 }
 
 TEST(program, helps) {

@@ -3,10 +3,12 @@
 
 #include <string>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "command_runs.hpp"
+#include "hotset/version.hpp"
 #include "trace_samples.hpp"
 
 namespace command_line_test {
@@ -40,6 +42,13 @@ TEST(tiny_moe_command_line, wrong_usage_is_2) {
                             "generate --prompt a --tokens 0", "generate --prompt a --tokens many"})
     expect_refused(wrong, 2);
   EXPECT_EQ(run("--help").code, 0);
+}
+
+TEST(tiny_moe_command_line, version_is_the_librarys) {
+  const outcome result = run("--version");
+  EXPECT_EQ(result.code, 0);
+  EXPECT_EQ(result.text, fmt::format("tiny_moe (hotset) {}.{}.{}\n", HOTSET_VERSION_MAJOR,
+                                     HOTSET_VERSION_MINOR, HOTSET_VERSION_PATCH));
 }
 
 TEST(tiny_moe_command_line, mistyped_names_and_sizes_without_a_unit_are_recognised) {
