@@ -35,6 +35,10 @@ refused() {
   [[ ! -s $work/refused.out || $(wc -l <"$work/refused.out") -le 1 ]] || fail "text before a refusal: $*"
 }
 
+for program in "$llama" "$record"; do
+  [[ $("$program" --version) == "$("$hotset" --version)" ]] || fail "$program --version differs from hotset --version"
+done
+
 for type in F32 F16 Q4_0; do
   "$python" "$here/convert/tiny_moe_to_gguf.py" "$model" "$work/tiny-$type.gguf" --type $type
 done
