@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the option tables of docs/command-line.md, and the man page, from the program's --help.
+"""Writes the option table of docs/command-line.md, and the man page, from the program's --help.
 
-Usage: cmake/option-tables.py PROGRAM               rewrite the tables between the page's markers
-       cmake/option-tables.py PROGRAM --check       write nothing; exit code 1 if a table differs
+Usage: cmake/option-tables.py PROGRAM               rewrite the table between <!-- options --> and <!-- end -->
+       cmake/option-tables.py PROGRAM --check       write nothing; exit code 1 if the table differs
        cmake/option-tables.py PROGRAM --man FILE    write the man page
-The marker <!-- options: COMMAND --> begins a table and <!-- end --> ends it. Options for reading traces are the same
-in many commands: they have one table, and a command's table repeats only those that it describes differently.
+Many commands have the same options for reading traces. These are listed once; a command repeats only those that it
+describes differently.
 """
 import os
 import re
@@ -19,13 +19,15 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "command-line.md"
 SHARED = "Reading traces"
 COLUMN = 28  # where --help begins descriptions in 100 columns
-MARKED = re.compile(r"(<!-- options: (.+?) -->\n).*?(<!-- end -->)", re.S)
+MARKED = re.compile(r"(<!-- options -->\n).*?(<!-- end -->)", re.S)
 HEADING = re.compile(
     r"(?P<name>(?:-\w,)?--[\w-]+|[A-Z]+)(?: (?P<type>[^\s=]+)(?:=(?P<default>.+?))?)?(?P<many> \.\.\.)?(?P<required> REQUIRED)?"
     r"(?: Needs: (?P<needs>--[\w -]+?))?(?: Excludes: (?P<excludes>--[\w -]+))?"
 )
 
 LONG = re.compile(r"$| |\.\.\.|REQUIRED|Needs:|Excludes:")  # no description begins so: the heading goes on
+REPORTS = ("--json", "--csv", "--columns LIST", "--out FILE")  # of all commands that print reports: the page has rules
+OTHER_PAGES = ("adapters plan",)
 DEFAULTS = {"--jobs": "all cores"}  # --help names the number of this machine
 
 
@@ -126,33 +128,33 @@ def options_of(command, shared):
                 yield option
 
 
-def table(options):
-    lines = ["| option | default | meaning |", "|---|---|---|"]
+def rows(options):
     for option in options:
         default = option.default() or ("required" if option.parts()["required"] else "")
         words = "; ".join([option.words, *option.limits()]).replace("|", "\\|")
-        lines.append(f"| `{option.title()}` | {default} | {words} |".replace("|  |", "| |"))
-    return "\n".join(lines) + "\n"
+        yield f"| `{option.title()}` | {default} | {words} |".replace("|  |", "| |")
 
 
-def tables(commands):
+def table(commands):
+    """Each command has a row, and rows of its options behind it."""
     shared = shared_options(commands)
-    out = {SHARED.lower(): table(shared)}
+    readers = ", ".join(f"`{name}`" for name, command in commands.items() if SHARED in command.groups)
+    out = ["| option | default | meaning |", "|---|---|---|"]
+    out.append(f'| <a id="options-of-reading"></a>**{SHARED.lower()}** | | options of {readers} |')
+    out.extend(rows(shared))
     for name, command in commands.items():
-        if name and (options := list(options_of(command, shared))):
-            out[name] = table(options)
-    return out
+        told = [o for o in options_of(command, shared) if o.title() not in REPORTS or o.parts()["required"]]
+        if name and name not in OTHER_PAGES and (options := list(rows(told))):
+            out.append(f'| <a id="options-of-{name.replace(" ", "-")}"></a>**{name}** | | {command.about} |')
+            out.extend(options)
+    return "\n".join(out) + "\n"
 
 
-def page(text, wanted):
-    marked = [m[2] for m in MARKED.finditer(text)]
-    for name in wanted:
-        if name not in marked:
-            sys.exit(f"option-tables.py: {PAGE.name}: no table for '{name}'; accepted: <!-- options: {name} --> and <!-- end -->")
-    for name in marked:
-        if name not in wanted:
-            sys.exit(f"option-tables.py: {PAGE.name}: '{name}' has no options; accepted: {', '.join(wanted)}")
-    return MARKED.sub(lambda m: m[1] + wanted[m[2]] + m[3], text)
+def page(text, commands):
+    made, count = MARKED.subn(lambda m: m[1] + table(commands) + m[2], text)
+    if count != 1:
+        sys.exit(f"option-tables.py: docs/{PAGE.name}: {count} tables; accepted: one, between <!-- options --> and <!-- end -->")
+    return made
 
 
 def roff(text):
@@ -213,13 +215,13 @@ def main(words):
         Path(words[2]).write_text(man_page(commands, version), encoding="utf-8")
         return
     text = PAGE.read_text(encoding="utf-8")
-    made = page(text, tables(commands))
+    made = page(text, commands)
     if "--check" not in words:
         PAGE.write_text(made, encoding="utf-8")
     elif made != text:
         old, new = text.splitlines(), made.splitlines()
         first = next((b for a, b in zip(old, new) if a != b), "")
-        sys.exit(f"docs/{PAGE.name}: tables differ from --help, first at: {first}\n"
+        sys.exit(f"docs/{PAGE.name}: the option table differs from --help, first at: {first}\n"
                  f"repair: python3 cmake/option-tables.py {words[0]}")
 
 

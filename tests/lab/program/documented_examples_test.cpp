@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What docs/command-line.md shows is what the program prints: every console block, in order, in one folder.
+// Console blocks of docs/command-line.md and of examples.md show the program's output. The commands of a document
+// run in order, in one folder.
 #include <sstream>
 #include <string>
 #include <vector>
@@ -40,19 +41,26 @@ std::vector<example> examples_of(const std::string& document) {
   return out;
 }
 
-class documented_examples : public command_line {};
-
-TEST_F(documented_examples, print_what_the_document_shows) {
-  const auto all = examples_of(hotset_test::read_text(HOTSET_SOURCE_DIR "/docs/command-line.md"));
-  ASSERT_GT(all.size(), 60U);
-  int code = 0;
-  for (const auto& shown : all) {
-    SCOPED_TRACE(shown.command);
-    const auto result =
-        shell("unset COLUMNS; exec 2>&1; (exit " + std::to_string(code) + ")\n" + shown.command);
-    EXPECT_EQ(result.out, shown.printed);
-    code = result.code;
+class documented_examples : public command_line {
+ protected:
+  void expect_true(const std::string& document, std::size_t least) const {
+    const auto all = examples_of(hotset_test::read_text(HOTSET_SOURCE_DIR "/" + document));
+    ASSERT_GT(all.size(), least);
+    int code = 0;
+    for (const auto& shown : all) {
+      SCOPED_TRACE(document + ": " + shown.command);
+      const auto result =
+          shell("unset COLUMNS; exec 2>&1; (exit " + std::to_string(code) + ")\n" + shown.command);
+      EXPECT_EQ(result.out, shown.printed);
+      code = result.code;
+    }
   }
+};
+
+TEST_F(documented_examples, of_the_page_are_true) { expect_true("docs/command-line.md", 10); }
+
+TEST_F(documented_examples, beside_it_are_true) {
+  expect_true("tests/lab/program/examples.md", 25);
 }
 
 }  // namespace
