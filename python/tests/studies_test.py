@@ -39,7 +39,7 @@ def examples():
 
 def test_the_document_shows_what_is_printed(tmp_path):
     shown = list(examples())
-    assert len(shown) >= 15
+    assert len(shown) >= 12
     code = 0
     for command, printed in shown:
         code, said = shell(tmp_path, f"(exit {code})\n{command}")
@@ -58,6 +58,7 @@ def test_every_other_command_is_the_programs(tmp_path):
     assert json_of(tmp_path, "info", "t.trace", "--json")["tokens"] == 20
     assert run(tmp_path).out == run(tmp_path, "help").out
     assert run(tmp_path, "infos").code == 2
+    assert run(tmp_path, "--version").out == f"hotset {hotset.version()}\n"
 
 
 def test_traces_of_other_formats_come_through_the_program(tmp_path):
