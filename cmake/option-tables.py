@@ -21,14 +21,17 @@ SHARED = "Reading traces"
 COLUMN = 28  # where --help begins descriptions in 100 columns
 MARKED = re.compile(r"(<!-- options -->\n).*?(<!-- end -->)", re.S)
 HEADING = re.compile(
-    r"(?P<name>(?:-\w,)?--[\w-]+|[A-Z]+)(?: (?P<type>[^\s=]+)(?:=(?P<default>.+?))?)?(?P<many> \.\.\.)?(?P<required> REQUIRED)?"
-    r"(?: Needs: (?P<needs>--[\w -]+?))?(?: Excludes: (?P<excludes>--[\w -]+))?"
+    r"(?P<name>(?:-\w,)?--[\w-]+|[A-Z]+)(?: (?P<type>[^\s=]+)(?:=(?P<default>.+?))?)?(?: \.\.\.)?"
+    r"(?P<required> REQUIRED)?(?: Needs: (?P<needs>--[\w -]+?))?(?: Excludes: (?P<excludes>--[\w -]+))?"
 )
 
-LONG = re.compile(r"$| |\.\.\.|REQUIRED|Needs:|Excludes:")  # no description begins so: the heading goes on
-REPORTS = ("--json", "--csv", "--columns LIST", "--out FILE")  # of all commands that print reports: the page has rules
+# A heading can be longer than its column. No description begins with these words, so the heading continues.
+LONG = re.compile(r"$| |\.\.\.|REQUIRED|Needs:|Excludes:")
+# The table omits options that the page explains once for all commands, and commands that have their own page.
+REPORTS = ("--json", "--csv", "--columns LIST", "--out FILE")
 OTHER_PAGES = ("adapters plan",)
-DEFAULTS = {"--jobs": "all cores"}  # --help names the number of this machine
+# --help prints the number of cores of this machine.
+DEFAULTS = {"--jobs": "all cores"}
 
 
 @dataclass

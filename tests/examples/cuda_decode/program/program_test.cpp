@@ -280,7 +280,7 @@ TEST(program, refuses_bad_arguments_without_a_device_too) {
   EXPECT_EQ(run(machine, {"--layers", "49"}).code, usage);
 }
 
-TEST(program, version_is_the_librarys) {
+TEST(program, version_equals_the_library_version) {
   fake_machine machine(pace::random, 1);
   const auto got = run(machine, {"--version"});
   EXPECT_EQ(got.code, 0);

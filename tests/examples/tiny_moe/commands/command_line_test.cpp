@@ -44,7 +44,7 @@ TEST(tiny_moe_command_line, wrong_usage_is_2) {
   EXPECT_EQ(run("--help").code, 0);
 }
 
-TEST(tiny_moe_command_line, version_is_the_librarys) {
+TEST(tiny_moe_command_line, version_equals_the_library_version) {
   const outcome result = run("--version");
   EXPECT_EQ(result.code, 0);
   EXPECT_EQ(result.text, fmt::format("tiny_moe (hotset) {}.{}.{}\n", HOTSET_VERSION_MAJOR,
