@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Console blocks of docs/command-line.md and of examples.md show the program's output. The commands of a document
-// run in order, in one folder.
+// Console blocks of docs/command-line.md, docs/tutorial.md and examples.md show the output of the program. The commands
+// of a document run in order, in one folder.
+#include <filesystem>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -65,6 +66,19 @@ TEST_F(documented_examples, of_this_folder_print_the_documented_output) {
   const auto all =
       examples_of(hotset_test::read_text(HOTSET_SOURCE_DIR "/tests/lab/program/examples.md"));
   ASSERT_GT(all.size(), 30U);
+  expect_shown(all);
+}
+
+TEST_F(documented_examples, of_the_tutorial_lead_to_a_program_with_the_same_hit_rate) {
+  if (shell("command -v python3 && command -v g++").code != 0)
+    GTEST_SKIP() << "needs python3 and g++";
+  const auto page = hotset_test::read_text(HOTSET_SOURCE_DIR "/docs/tutorial.md");
+  const std::string opening = "```cpp\n";
+  const auto begin = page.find(opening) + opening.size();
+  write("mine.cpp", page.substr(begin, page.find("```", begin) - begin));
+  std::filesystem::create_directory_symlink(HOTSET_SOURCE_DIR "/include", path("include"));
+  const auto all = examples_of(page);
+  ASSERT_EQ(all.size(), 7U);
   expect_shown(all);
 }
 
