@@ -30,7 +30,7 @@ done
 export HOTSET_TINY_MOE_DIR=$root/examples/data/tiny-moe
 data=${HOTSET_DATA_DIR:-}
 if [ -n "$data" ] && ! data=$(cd "$data" 2>/dev/null && pwd); then
-  echo "$script: HOTSET_DATA_DIR: $HOTSET_DATA_DIR is missing; accepted: a folder as docs/data.md describes, or none" >&2
+  echo "$script: HOTSET_DATA_DIR: $HOTSET_DATA_DIR is missing; accepted: a folder as CONTRIBUTING.md describes, or none" >&2
   exit 1
 fi
 scratch=$(mktemp -d)
@@ -48,7 +48,7 @@ studies() { # COMMAND OPTIONS...
   HOTSET_PROGRAM=$hotset PYTHONPATH=$build/python "$python" -B -m hotset "$@"
 }
 skipped() { # WHAT PATH: data that is not in the repository
-  echo "skipped: $1 (needs $2 below HOTSET_DATA_DIR, see docs/data.md)"
+  echo "skipped: $1 (needs $2 below HOTSET_DATA_DIR, see CONTRIBUTING.md)"
 }
 # A study without its data: left out of all studies, a failure if it was asked for by name.
 leave_out() { # STUDY PATH

@@ -7,7 +7,7 @@ studies='decode prefill prefetch'
 # shellcheck source=benchmarks/reproduction/study.sh
 . "$(dirname "$0")/study.sh"
 if [ -z "$data" ]; then
-  echo "which_policy.sh: no HOTSET_DATA_DIR; accepted: a folder as docs/data.md describes" >&2
+  echo "which_policy.sh: no HOTSET_DATA_DIR; accepted: a folder as CONTRIBUTING.md describes" >&2
   exit 1
 fi
 gemma=$data/routing/bigmoe-gemma/gemma.route.csv

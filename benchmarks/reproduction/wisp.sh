@@ -14,7 +14,7 @@ azure=$data/kv/azure-code/AzureLLMInferenceTrace_code.csv.xz
 for file in "$law" "$gemma" "$mooncake" "$azure"; do
   [ -n "$data" ] || break
   if [ ! -r "$file" ]; then
-    echo "wisp.sh: HOTSET_DATA_DIR: $file is missing; accepted: a folder as docs/data.md describes, or none" >&2
+    echo "wisp.sh: HOTSET_DATA_DIR: $file is missing; accepted: a folder as CONTRIBUTING.md describes, or none" >&2
     exit 1
   fi
 done

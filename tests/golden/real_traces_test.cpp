@@ -25,7 +25,7 @@ class real_traces : public testing::Test {
  protected:
   void SetUp() override {
     if (std::string(HOTSET_DATA_DIR).empty())
-      GTEST_SKIP() << "HOTSET_DATA_DIR is not set: docs/data.md says which files belong there";
+      GTEST_SKIP() << "HOTSET_DATA_DIR is not set: CONTRIBUTING.md says which files belong there";
   }
   static std::filesystem::path file(const std::string& name) {
     return std::filesystem::path(HOTSET_DATA_DIR) / name;
