@@ -3,11 +3,10 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
-#include <vector>
 
 #include <gtest/gtest.h>
 
-#include "trace_samples.hpp"
+#include "temporary_folder.hpp"
 #include "tutorial_1_includes.inc"
 
 #define main tutorial_main
@@ -21,7 +20,7 @@ struct tutorial_folder : testing::Test {
   tutorial_folder() { std::filesystem::current_path(folder.path()); }
   ~tutorial_folder() override { std::filesystem::current_path(before); }
 
-  trace_samples::temporary_folder folder;
+  hotset::support::temporary_folder folder;
   std::filesystem::path before = std::filesystem::current_path();
 };
 
