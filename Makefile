@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-# A thin front for the CMake presets; `make help` says what there is.
+# Short names for the CMake presets; `make help` lists the targets.
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 PREFIX ?=
-# Given again at every configure, so that a change of the environment is noticed.
+# Passed at every configure, so that a change of the environment variable takes effect.
 configure = cmake --preset $(1) -DHOTSET_DATA_DIR="$(HOTSET_DATA_DIR)" $(2)
 build = cmake --build --preset $(1) -j $(JOBS) $(if $(2),--target $(2))
 test = ctest --preset $(1) -j $(JOBS)
 install = cmake --install build/$(1) $(if $(PREFIX),--prefix "$(PREFIX)")
-# Where nothing is tested no library for tests is looked for.
+# Builds without tests look for no test library.
 no_tests = -DHOTSET_BUILD_TESTS=OFF
 
 .PHONY: help demo test bench style reference check python engines install install-headers uninstall format clean
@@ -15,7 +15,7 @@ help:
 	@echo 'make demo            build what the demo needs and run it; some 7 minutes of processor time the first time'
 	@echo 'make test            build everything and run all tests (preset dev)'
 	@echo 'make bench           a short run of every benchmark (preset release)'
-	@echo 'make style           formatting, and every header compiled alone'
+	@echo 'make style           formatting, plain words, and every header compiled alone'
 	@echo 'make reference       the reference of the headers, in build/reference/html'
 	@echo 'make check           formatting, reference, lint, headers one by one, the suite under asan, threads under tsan'
 	@echo 'make python          the Python package in an environment of its own: built as a wheel, installed, tested'
@@ -28,7 +28,7 @@ help:
 	@echo 'JOBS=<n>             parallel jobs, all cores by default'
 	@echo 'HOTSET_DATA_DIR=<d>  folder of traces too large for the repository; tests skip without it'
 
-# What a target needs, and no more.
+# Installs the packages of one target and no others.
 packages-%:
 	@cmake/install-packages.sh $*
 
@@ -49,19 +49,21 @@ bench: packages-bench
 
 style: packages-style
 	cmake/format.sh --check
+	cmake/words.py
 	$(call configure,dev)
 	$(call build,dev,all_verify_interface_header_sets)
 
 reference: packages-reference
 	cmake/reference.sh
 
-# Cheapest first, and within an hour on two cores: the suite once, under AddressSanitizer by clang++, the second compiler (benchmarks are built; consumers
-# compile what is installed with options of their own, and are `make test`'s), with fifty times the random operations of `make test`, which is the suite
-# as users build it; ThreadSanitizer on the tests that start threads. UndefinedBehaviorSanitizer does without the checks
-# that tripled the build: null and bounds of objects, which AddressSanitizer sees; pointers that wrap; alignment in tests; and
-# the inner loops of the example engine.
-# Two tests of minutes of arithmetic are left out of both: the engine's answers as a whole, and the command `verify`, whose cases
-# another test runs.
+# Cheapest first; takes at most an hour on two cores.
+# The suite runs once under AddressSanitizer, built by clang++, the second compiler, with fifty times the random
+# operations of `make test`. Benchmarks are built too. Consumer tests run in `make test` only.
+# ThreadSanitizer runs the tests that start threads.
+# UndefinedBehaviorSanitizer omits the checks that tripled the build time: null and object bounds (AddressSanitizer
+# finds both), pointer overflow, alignment in tests, and the inner loops of the example engine.
+# Two tests with minutes of arithmetic are excluded: the engine's complete answers, and the command `verify`, whose
+# cases another test runs.
 check: export HOTSET_INTERLEAVING_OPERATIONS = 5000000
 check: packages-check style reference
 	cmake/lint.sh build/dev

@@ -1,8 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Installs the Debian packages of cmake/debian-packages.txt that are missing; silent when none is.
-# Nothing that is installed is upgraded, unless a missing package cannot go without.
-#   install-packages.sh install-headers|install|demo|test|bench|style|reference|check|python|engines|format   for that target of make
+# Installs the missing Debian packages of cmake/debian-packages.txt for a make target; silent if none is missing.
+# Upgrades an installed package only if a missing one requires it.
+#   install-packages.sh <target>
+#   targets: install-headers|install|demo|test|bench|style|reference|check|python|engines|format
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -13,12 +14,12 @@ case $target in
   install) parts="build lab" ;;
   demo) parts="build lab examples" ;;
   bench) parts="build lab examples benchmarks uring" ;;
-  test) parts="build lab examples tests uring python" ;;
-  style) parts="build lab examples tests uring python format" ;;
+  test) parts="build lab examples tests uring python words" ;;
+  style) parts="build lab examples tests uring python format words" ;;
   reference) parts="reference" ;;
   python) parts="build lab venv" ;;
   engines) parts="build lab examples tests uring venv" ;;
-  check) parts="build lab examples tests uring python benchmarks format lint sanitizers reference" ;;
+  check) parts="build lab examples tests uring python benchmarks format words lint sanitizers reference" ;;
   format) parts="format" ;;
   *)
     echo "install-packages.sh: unknown target '$target';" \
@@ -33,7 +34,7 @@ for part in $parts; do
 done
 
 if ! command -v dpkg-query >/dev/null 2>&1; then
-  # Not a Debian: the build itself says what it does not find.
+  # Not a Debian system: only name the packages; the build reports missing libraries.
   echo "install-packages.sh: no dpkg here; the build needs what these Debian packages hold:" \
     $wanted >&2
   exit 0
@@ -77,7 +78,7 @@ apt() { $as_root DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=3
 install() { apt install -y -q --no-upgrade --no-install-recommends "$@" $missing; }
 
 echo "installing:$missing"
-# An image's package lists may be absent or too old to fetch from: refresh only then.
+# An image's package lists may be missing or outdated. Refresh them only if the installation fails.
 if install -s >/dev/null 2>&1 && install; then
   exit 0
 fi

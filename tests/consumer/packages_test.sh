@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# What cmake/install-packages.sh asks apt for, on a machine that is made up: dpkg-query, apt-get and id
-# are stand-ins in a folder of their own, which is the whole of the script's path.
+# Checks the packages that cmake/install-packages.sh requests from apt, on a simulated machine: scripts replace
+# dpkg-query, apt-get and id in a folder that is the script's whole path.
 #   packages_test.sh <hotset>
 set -euo pipefail
 source=${1:?usage: packages_test.sh <hotset>}
@@ -11,10 +11,10 @@ trap 'rm -rf "${work:?}"' EXIT
 bin=$work/bin
 mkdir "$bin"
 
-# The last argument is a package; it is installed if a line of the file says so.
+# The last argument is a package. It counts as installed if a line of the file names it.
 printf '%s\n' '#!/bin/sh' 'for package do :; done' \
   "if grep -qx \"\$package\" '$work/installed'; then echo installed; else exit 1; fi" >"$bin/dpkg-query"
-# Keeps what it was asked for.
+# Logs its arguments.
 printf '%s\n' '#!/bin/sh' "echo \"\$*\" >>'$work/log'" >"$bin/apt-get"
 printf '%s\n' '#!/bin/sh' 'echo 0' >"$bin/id"
 chmod +x "$bin/dpkg-query" "$bin/apt-get" "$bin/id"
@@ -24,7 +24,7 @@ fail() {
   echo "packages_test.sh: $*" >&2
   exit 1
 }
-# Runs the script for a target of make, and leaves the last request in $request.
+# Runs the script for a make target and stores the last request in $request.
 ask() {
   target=$1
   : >"$work/log"
@@ -41,7 +41,7 @@ lacks() {
     [[ " $request " != *" $word "* ]] || fail "$target asks for $word: $request"
   done
 }
-# Environments with packages of PyPI are for `make python` and `make engines` alone.
+# Only `make python` and `make engines` create environments with PyPI packages.
 all=$(sed -n -e '/^venv:/d' -e 's/^[a-z]*: *//p' "$source/cmake/debian-packages.txt")
 [[ $(wc -w <<<"$all") -ge 15 ]] || fail "the list of packages cannot be read: $all"
 
@@ -58,13 +58,13 @@ test|libgtest-dev libeigen3-dev pybind11-dev python3-numpy python3-pytest liburi
 python|python3-venv g++ libfmt-dev|libgtest-dev pybind11-dev
 engines|python3-venv|clang-tidy
 bench|libbenchmark-dev|libgtest-dev
-style|clang-format libgtest-dev|libbenchmark-dev clang-tidy
+style|clang-format python3 libgtest-dev|libbenchmark-dev clang-tidy
 reference|doxygen|g++
 TABLE
 ask check
 has $all
 
-# What is there is not asked for again; where nothing is missing, nothing is asked for.
+# Installed packages are not requested; if none is missing, apt is not called.
 printf '%s\n' g++ libfmt-dev >"$work/installed"
 ask install
 has libcli11-dev
@@ -73,14 +73,14 @@ printf '%s\n' $all >"$work/installed"
 ask check
 [[ -z $request ]] || fail "nothing is missing, and apt was asked for: $request"
 
-# A cmake or ninja that no package brought is one.
+# A cmake or ninja that was installed without a package counts.
 : >"$work/installed"
 ln -s "$(type -P true)" "$bin/cmake"
 ask install-headers
 has g++ ninja-build
 lacks cmake
 
-# Every target of make asks for its own packages.
+# Every make target requests its own packages.
 for target in demo test bench style reference check python engines install install-headers; do
   steps=$(env -u MAKEFLAGS make -n -C "$source" "$target")
   grep -q "install-packages.sh $target\$" <<<"$steps" ||
