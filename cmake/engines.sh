@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Real, unpatched engines: installs them under <folder>, builds what goes with them, runs it, and says of each "ok" or why not.
+# Installs real, unpatched engines under <folder>, builds hotset's integration for each, runs it, and prints "ok" or
+# the reason of the failure.
 #   cmake/engines.sh <folder> [llama.cpp] [transformers] [vllm]
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -15,10 +16,10 @@ python=/usr/bin/python3
 [[ -x $python ]] || python=python3
 jobs=$(nproc 2>/dev/null || echo 2)
 
-# The source that this package of PyPI carries is llama.cpp's own.
+# This PyPI package contains the original llama.cpp source.
 llama_carrier=llama-cpp-python==0.3.36
 
-# Runs a step with its output in a log; prints the log's end where the step fails.
+# Runs a step and logs its output; if the step fails, prints the end of the log.
 step() {
   local name=$1
   shift
@@ -31,7 +32,7 @@ step() {
 
 llama_cpp() {
   local source
-  # GGML_RPC: the checks need a device whose memory is not the host's, and have no GPU.
+  # GGML_RPC provides a device with memory apart from the host's, so that the checks need no GPU.
   if [[ ! -e $folder/llama.cpp/lib/libllama.so ]]; then
     "$python" -m venv "$folder/download-env" && mkdir -p "$folder/download" &&
       step download "$folder/download-env/bin/pip" download --no-deps --no-binary "${llama_carrier%%=*}" -d "$folder/download" "$llama_carrier" &&
@@ -59,8 +60,8 @@ hotset_wheel() {
   step "build-hotset-wheel" "$1" wheel --no-deps -w "$folder/wheel" "$root" && wheel=$(echo "$folder"/wheel/hotset-*.whl)
 }
 
-# Makes a Python environment with hotset, torch and the packages named after the engine. Engines need different releases,
-# so each has an environment of its own.
+# Creates a Python environment with hotset, torch and the given packages. Engines need different releases, so each has
+# its own environment.
 python_env() {
   local engine=$1 pip=$folder/$1-env/bin/pip
   shift
@@ -71,7 +72,7 @@ python_env() {
     step "install-hotset-$engine" "$pip" install --no-deps --force-reinstall "$wheel"
 }
 
-# The tests that meet an engine; prints their count.
+# Runs the tests of an engine and prints their count.
 python_check() {
   local engine=$1 code
   cd "$folder"
@@ -89,8 +90,8 @@ transformers() {
   python_check transformers
 }
 
-# The wheels of PyPI run models on NVIDIA devices alone, and ask for gigabytes that only those need; the front end, which a plug-in meets, runs
-# anywhere with these, and so do its layers of experts but for their kernels.
+# vLLM's PyPI wheels run models on NVIDIA devices only and need gigabytes of packages for them. With the packages
+# below, the front end (which loads plug-ins) and the expert layers without their kernels run on any machine.
 vllm_release=0.33.0
 vllm_front_end=(msgspec cachetools cloudpickle psutil pillow pyzmq opentelemetry-api prometheus_client openai fastapi py-cpuinfo blake3 gguf
   diskcache lark cbor2 aiohttp openai_harmony pybase64 uvloop apache-tvm-ffi partial-json-parser llguidance einops)

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Formats the C++ sources in place; with --check only says what is not formatted, and fails.
+# Formats the C++ sources in place. With --check: lists unformatted files and fails if there are any.
 set -eu
 cd "$(dirname "$0")/.."
 case ${1:-} in

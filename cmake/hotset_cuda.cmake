@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 
-# hotset::cuda, the CUDA backend, wherever a CUDA Toolkit is; see HOTSET_BUILD_CUDA.
-#   AUTO  builds it if it can; else one line says why it cannot, and all goes on without
-#   ON    stops if it cannot
-#   OFF   does not look
+# hotset::cuda, the CUDA backend. HOTSET_BUILD_CUDA:
+#   AUTO  builds it if possible; else prints one line with the reason and continues without it
+#   ON    fails if it cannot be built
+#   OFF   does not look for CUDA
 set(hotset_cuda_oldest_toolkit 12.4)
 set(hotset_cuda_architectures 75 80 86 89 90 100 120)
 
-# Sets <result> to the reason why <compiler> does not make a CUDA program here, or to nothing. Asked
-# in a project apart, since a failing enable_language() cannot be caught, and once for a compiler.
+# Sets <result> to the reason why <compiler> cannot compile a CUDA program here, or to nothing. Checks once for each
+# compiler, in a separate project, because a failing enable_language() cannot be caught.
 function(hotset_check_cuda_compiler compiler result)
   set(question "${compiler};${CMAKE_CUDA_HOST_COMPILER};${CMAKE_CUDA_FLAGS}")
   if(NOT hotset_cuda_compiler_checked STREQUAL question)
@@ -39,7 +39,7 @@ function(hotset_check_cuda_compiler compiler result)
   set(${result} "${hotset_cuda_compiler_trouble}" PARENT_SCOPE)
 endfunction()
 
-# Sets <result> to those of the default architectures that <nvcc> knows, the newest as PTX as well.
+# Sets <result> to the default architectures that <nvcc> supports; the newest also as PTX.
 function(hotset_supported_cuda_architectures nvcc result)
   execute_process(
     COMMAND ${nvcc} --list-gpu-code
@@ -99,7 +99,7 @@ else()
   endif()
 endif()
 
-# The headers need no toolkit: without one they are compiled and tested all the same.
+# The headers need no toolkit. Without one they are still compiled and tested.
 file(GLOB_RECURSE hotset_cuda_headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/include/hotset/cuda/*.hpp)
 if(hotset_cuda_trouble)
   add_library(hotset_cuda_headers INTERFACE)
@@ -124,7 +124,7 @@ add_library(hotset_cuda STATIC ${hotset_cuda_sources})
 add_library(hotset::cuda ALIAS hotset_cuda)
 set_target_properties(hotset_cuda PROPERTIES EXPORT_NAME cuda POSITION_INDEPENDENT_CODE ON)
 if(CMAKE_VERSION VERSION_LESS 3.25.2)
-  # These do not know that nvcc has C++20.
+  # CMake before 3.25.2 does not know that nvcc supports C++20.
   target_compile_options(hotset_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-std=c++20>)
 else()
   set_target_properties(hotset_cuda PROPERTIES CUDA_STANDARD 20 CUDA_STANDARD_REQUIRED ON)
@@ -132,6 +132,6 @@ endif()
 target_sources(
   hotset_cuda PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR}/include
                      FILES ${hotset_cuda_headers})
-# Never libcuda: a program that links it cannot start where no driver is.
+# Does not link libcuda: a program that links it cannot start without a driver.
 target_link_libraries(hotset_cuda PUBLIC hotset::adapters PRIVATE CUDA::cudart_static)
 hotset_target_warnings(hotset_cuda)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 
-# Install rules: one export set per component (core, adapters, planning, testing, policies, c, c_static, lab, cli, cuda, uring), so that a consumer of the core never
-# looks for the libraries of the laboratory. What was not built is not installed, and not exported.
+# Install rules: one export set per component (core, adapters, planning, testing, policies, c, c_static, lab, cli,
+# cuda, uring), so that a consumer of the core needs no library of the laboratory. Components that were not built are
+# neither installed nor exported.
 #   cmake --install <folder> [--component core] [--prefix <where>]
 set(hotset_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/hotset)
 
@@ -10,7 +11,8 @@ function(hotset_install_component hotset_component hotset_component_target hotse
                    ${PROJECT_BINARY_DIR}/install_${hotset_component})
 endfunction()
 
-# For builds without CMake: hotset.pc is the core, hotset-policies.pc policies by name, hotset-c.pc and hotset-c-static.pc the C interface. C++20 is the user's to ask for.
+# pkg-config files: hotset.pc is the core, hotset-policies.pc the policies by name, hotset-c.pc and hotset-c-static.pc
+# the C interface. The user must request C++20.
 file(RELATIVE_PATH hotset_pc_prefix /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 string(REGEX REPLACE "/$" "" hotset_pc_prefix "${hotset_pc_prefix}")
 function(hotset_write_pkgconfig hotset_pc_name hotset_pc_description hotset_pc_requires hotset_pc_cflags hotset_pc_libs)
@@ -62,7 +64,7 @@ install(FILES ${PROJECT_BINARY_DIR}/hotsetConfig.cmake
         DESTINATION ${hotset_package_dir} COMPONENT core)
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT core)
 
-# What `make install` builds: all that is installed, and nothing else.
+# Builds the installed files and nothing else, for `make install`.
 add_custom_target(installed_programs)
 foreach(target hotset_policies hotset_c hotset_c_static hotset_lab hotset_cli hotset hotset_man hotset_cuda)
   if(TARGET ${target})

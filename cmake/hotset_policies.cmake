@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
-# hotset::policies: every policy by name, std only. A policy is found here and nowhere else: a new one is its header and
-# one line of this list. The class has the header's name; a decorator is a template.
+# hotset::policies: all policies by name, standard library only. This list is the only place that registers a policy:
+# a new policy is a header and one line here. The class has the header's name; a decorator is a template.
 set(hotset_policies
     eviction/lru
     eviction/lfu
@@ -52,7 +52,7 @@ set(hotset_policies
     predict/similar_steps_predictor)
 set(hotset_decorators eviction/protect_hot eviction/protect_decode eviction/reserve_prefetch)
 
-# Compiled in groups: as one file they keep a single core busy for more than a minute.
+# Compiled in groups of files: as one file they occupy one core for more than a minute.
 set(hotset_policies_in_a_file 8)
 set(generated "")
 set(declarations "")
@@ -138,7 +138,7 @@ add_library(hotset::policies ALIAS hotset_policies)
 set_target_properties(hotset_policies PROPERTIES EXPORT_NAME policies POSITION_INDEPENDENT_CODE ON)
 target_link_libraries(hotset_policies PUBLIC hotset::hotset)
 if(NOT PROJECT_IS_TOP_LEVEL AND NOT HOTSET_INSTALL)
-  # Two minutes of compiling for a project that links the headers alone: it is built by who links it.
+  # Takes two minutes to compile, so it is built only if a target links it.
   set_target_properties(hotset_policies PROPERTIES EXCLUDE_FROM_ALL ON)
 endif()
 hotset_target_warnings(hotset_policies)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-# The warnings of hotset's own code. Private: they never reach a user of the library.
+# Warnings for hotset's own code. Private: users of the library do not get them.
 function(hotset_target_warnings target)
   if(NOT CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang")
     return()
@@ -16,10 +16,10 @@ function(hotset_target_warnings target)
       -Wold-style-cast
       -Wcast-align
       -Wundef)
-  # What nvcc itself writes around a kernel is not free of the rest.
+  # nvcc's generated host code triggers the other warnings.
   set(cuda_options -Xcompiler=-Wall,-Wextra)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-    # g++ 12 reports overlaps that cannot be in `"literal" + std::string` (GCC bug 105651).
+    # g++ 12 wrongly reports overlaps in `"literal" + std::string` (GCC bug 105651).
     list(APPEND options -Wno-restrict)
   endif()
   if(CMAKE_CXX_COMPILER_ID MATCHES "Clang" AND CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 13)

@@ -19,7 +19,7 @@ folder=$(cd "$folder" && pwd)
 echo "installed: $("$folder/env/bin/python" -c 'import hotset; print(hotset.__file__, hotset.__version__)')"
 "$folder/env/bin/hotset" --version
 "$folder/env/bin/mypy" --cache-dir "$folder/mypy" --ignore-missing-imports python/hotset
-# From elsewhere: what is tested is what was installed.
+# Runs in another folder, so that the installed package is tested and not the source tree.
 root=$PWD
 cd "$folder"
 HOTSET_SOURCE_DIR=$root "$folder/env/bin/python" -B -m pytest -q -p no:cacheprovider --rootdir "$folder" "$root"/python/tests/*_test.py

@@ -1,12 +1,13 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Writes the reference of the headers to build/reference/html; fails where a public name of a namespace has no words.
+# Writes the reference of the headers to build/reference/html. Fails if a public name of a namespace has no
+# description.
 set -eu
 cd "$(dirname "$0")/.."
 mkdir -p build/reference
 rm -f build/reference/warnings.txt
 doxygen docs/reference/Doxyfile
-# What a macro of the test framework makes, and what is nobody's business, are not the interface.
+# Macros of the test framework and details are not part of the interface.
 undocumented=$(grep -E 'Compound .* is not documented|of namespace .* is not documented|enumeration\) of .* is not documented' \
   build/reference/warnings.txt | grep -vE '::detail|TYPED_TEST' | sed "s#^$PWD/##" || true)
 if [ -n "$undocumented" ]; then

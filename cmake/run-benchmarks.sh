@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Runs every benchmark of a build; what follows the folder goes to each of them.
+# Runs every benchmark of a build; each gets the arguments after the folder.
 #   cmake/run-benchmarks.sh <build folder> [--benchmark_... flags]
 set -eu
 build=${1:?usage: cmake/run-benchmarks.sh <build folder> [flags]}

@@ -114,7 +114,7 @@ TEST(adapter_layout, may_be_of_no_adapter) {
   EXPECT_DOUBLE_EQ(layout.sparsity(), 0);
 }
 
-/// Marks the page of every byte that an expert has.
+/// Marks each page that holds bytes of an expert.
 std::uint64_t marked(const adapter_layout::config& setup, bool dense) {
   std::uint64_t pages = 0;
   const auto width = static_cast<std::size_t>(setup.layers);
@@ -161,7 +161,7 @@ TEST(adapter_layout, agrees_with_marked_pages_on_random_configurations) {
     ASSERT_LE(layout.exact_bytes(), layout.dense_bytes());
     ASSERT_LE(layout.exact_bytes(), layout.padding_bytes());
 
-    auto step = most;  // the next stride of whole pages, one by one
+    auto step = most;  // tries each stride of whole pages
     const auto is_whole = [&](std::uint64_t bytes) { return step * bytes % setup.page_bytes == 0; };
     while (!std::ranges::all_of(setup.tensor_bytes, is_whole)) ++step;
     ASSERT_EQ(layout.aligned_stride(), step) << "round " << round;
@@ -216,19 +216,20 @@ TEST(adapter_layout, refuses_bytes_that_do_not_fit_64_bits_and_accepts_the_last_
   EXPECT_THAT(adapter_layout::create(setup).error().message, HasSubstr("bytes of merged models"));
 }
 
-// --- The paper's adapters. Its Table 1 has the largest and the mean count of each, of 26 layers; a mean of two decimals and
-// 26 layers leave one sum. The counts of the single layers are not published: these fall evenly from one layer to the next.
+// --- The paper's adapters. Its Table 1 gives the largest and the mean count of experts in 26 layers. A mean with two
+// decimals over 26 layers determines the sum. The paper does not publish the counts of each layer: these decrease
+// evenly.
 
 struct published {
   std::int32_t most;
   std::int32_t sum;
 };
 constexpr published gate_math{12, 183}, gate_intent{12, 247}, token_math{9, 159};
-/// As section 5.4 adds them, then in the order of the table.
+/// Section 5.4 adds the adapters in this order, then the table continues.
 const std::vector<published> table_1{gate_math, gate_intent, token_math, {8, 185},  {11, 201},
                                      {8, 134},  {12, 191},   {10, 171},  {13, 122}, {6, 100}};
 
-/// The largest in one layer, and in the other 25 an even fall around the mean of the rest.
+/// The largest count in one layer; the other 25 layers decrease evenly around the remaining mean.
 counts derived(published adapter) {
   constexpr std::int32_t others = 25;
   const auto rest = adapter.sum - adapter.most;
@@ -308,7 +309,7 @@ TEST(expertweave, whole_pages_between_adapters_halve_the_waste) {
     const auto layout = v2_lite(adapters, stride);
     return static_cast<double>(layout.virtual_bytes() - layout.exact_bytes()) / gib;
   };
-  // The second decimal is that of the counts in single layers.
+  // The second decimal depends on the counts of each layer.
   EXPECT_NEAR(waste(1, 12), .03, .015);
   EXPECT_NEAR(waste(2, 12), .06, .015);
   EXPECT_NEAR(waste(3, 12), .10, .015);

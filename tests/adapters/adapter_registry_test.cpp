@@ -38,12 +38,12 @@ TEST(adapter_status, every_status_has_a_text_of_its_own) {
 
 using memory_type = support::failing_memory<host_virtual_memory>;
 
-/// Calls of one kind in a row are one event.
+/// Records consecutive calls of one kind as one event.
 void note(events& log, std::string_view what) {
   if (log.empty() || log.back() != what) log.emplace_back(what);
 }
 
-/// Copies when it is fenced and no sooner; fails when it is told to.
+/// Copies when it is fenced, not before. Fails on request.
 struct noting_uploader {
   struct order {
     std::span<std::byte> to;
@@ -83,7 +83,7 @@ struct noting_uploader {
 };
 using registry_type = adapter_registry<memory_type, noting_uploader>;
 
-/// Two layers of four experts, two weights; at most three tuned experts of a layer.
+/// Two layers of four experts with two weights; adapters tune at most three experts of a layer.
 class adapter_registry_steps : public testing::Test {
  protected:
   using layers = std::vector<std::vector<expert_id>>;
@@ -116,7 +116,7 @@ class adapter_registry_steps : public testing::Test {
             .host_bytes = 14 * page,
             .most_known = 6};
   }
-  /// `known`: adapters and what they tune.
+  /// `known`: adapters and the experts that each tunes.
   registry_type registry(page_pool<memory_type>& from, const adapter_registry_config& setup,
                          const std::vector<std::pair<std::string, layers>>& known = {}) {
     const auto read = [this](const adapter_part& part, std::span<std::byte> bytes) {
@@ -128,19 +128,19 @@ class adapter_registry_steps : public testing::Test {
     for (const auto& [name, tuned] : known) EXPECT_FALSE(made.add(name, tuned));
     return made;
   }
-  /// The device has the adapter, and nobody uses it.
+  /// Loads an adapter and releases it: it is on the device and unused.
   static void load(registry_type& r, const char* name) {
     ASSERT_EQ(r.acquire(name).code, ok);
     ASSERT_EQ(r.release(name), ok);
   }
-  /// What every byte of an expert of an adapter is.
+  /// Value of every byte of an adapter's expert.
   std::byte content(std::string_view name, layer_id layer, std::size_t weight, expert_id expert) {
     const auto nth =
         numbers.try_emplace(std::string(name), static_cast<int>(numbers.size()) + 1).first->second;
     return static_cast<std::byte>(1 + nth * 17 + number(layer) * 8 + static_cast<int>(weight) * 4 +
                                   number(expert));
   }
-  /// Whether a token of the adapter finds the adapter's experts, and the base model's where it has tuned none.
+  /// Whether a token of the adapter finds the adapter's experts, and the base model's where the adapter tuned none.
   bool serves(const registry_type& r, std::string_view name, std::int32_t index,
               const layers& tuned) {
     for (const auto l : each<layer_id>(2))
@@ -167,7 +167,8 @@ class adapter_registry_steps : public testing::Test {
         if (r.map(l).row(index)[index_of(e)] != e) return false;
     return true;
   }
-  /// Behind the base model's experts, in both layers; a weight is backed where the other one is.
+  /// Counts places behind the base model's experts that have memory, in both layers. Both weights must have the same
+  /// places.
   static std::size_t backed_places(const registry_type& r) {
     std::size_t count = 0;
     for (const auto l : each<layer_id>(2))
@@ -177,7 +178,7 @@ class adapter_registry_steps : public testing::Test {
       }
     return count;
   }
-  /// Whether an adapter's place redirects nothing and holds nothing.
+  /// Whether the adapter index redirects no expert and has no memory.
   static bool is_empty(const registry_type& r, std::int32_t index) {
     if (!redirects_nothing(r, index)) return false;
     for (const auto l : each<layer_id>(2)) {
@@ -455,7 +456,7 @@ TEST_F(adapter_registry_steps, a_load_that_fails_leaves_nothing_whichever_step_i
   EXPECT_TRUE(serves(r, "a", 0, of_a));
 }
 
-/// What a registry should have done, by the definitions.
+/// Expected state of a registry, computed from the definitions.
 class registry_model {
  public:
   struct adapter {
@@ -474,9 +475,9 @@ class registry_model {
   std::size_t page = 0;
   std::uint64_t bound = 0;
   std::int32_t places = 0;
-  std::int32_t dense_places = 0;  ///< of a layer; 0: strided
+  std::int32_t dense_places = 0;  ///< per layer; 0: strided
 
-  /// Those that must leave for an adapter, its index and places; nothing if there is no room to be made.
+  /// Adapters to unload for a new adapter, and its index and places. Nothing if unloading cannot make room.
   std::optional<room> room_for(const std::string& name) {
     auto& wanted = known.find(name)->second;
     const auto before = wanted.first;
@@ -521,7 +522,7 @@ class registry_model {
       if (a.index >= 0) there[a.index] = n;
     return there;
   }
-  /// The first gap in each layer, or the index's own places.
+  /// Finds the first gap in each layer, or the index's own places.
   bool find_places(const names& there, std::int32_t index, adapter& wanted) const {
     std::vector<expert_id> found;
     for (std::size_t l = 0; l < 2; ++l) {
@@ -567,8 +568,8 @@ class registry_model {
   }
 };
 
-/// Strided, or dense with so many places that a layer may have none for whom it has pages. Of a pool that has its pages for
-/// itself, or of one that is resized, out of a budget whose limit changes and that others take from.
+/// Strided places, or dense ones with so many places that a layer can run out although pages are left. Pages belong
+/// to a fixed pool, or to a resizable one, or come from a budget whose limit changes and that others use.
 struct walk_of {
   adapter_placement placement = adapter_placement::strided;
   bool shares = false;
@@ -591,10 +592,10 @@ TEST_P(adapter_registry_walk, agrees_with_a_simple_model_after_each_of_100000_op
   support::random_source random(5);
   const std::uint32_t most_pages = is_dense ? 22 : 26;
   memory_budget budget(most_pages * page);
-  std::uint64_t others = 0;  // bytes that others have taken
+  std::uint64_t others = 0;  // bytes that other users have taken
   auto p = pool(most_pages, GetParam().shares ? &budget : nullptr);
   std::map<status, std::size_t> resizes;
-  /// Others take or give, the limit changes, or the pool is resized.
+  /// Other users take or return bytes, the limit changes, or the pool is resized.
   const auto change_memory = [&] {
     const auto before = p.bound();
     const auto some = random.below(8) * page;
@@ -618,7 +619,7 @@ TEST_P(adapter_registry_walk, agrees_with_a_simple_model_after_each_of_100000_op
   setup.places = is_dense ? 6 : 0;
   auto r = registry(p, setup);
   registry_model model{{}, page, most_pages, 3, is_dense ? 6 : 0};
-  std::size_t moved = 0;  // to places that a stride would not give
+  std::size_t moved = 0;  // to places that no stride gives
   const auto add = [&](const std::string& name) {
     std::vector<std::vector<expert_id>> tuned(2);
     for (auto& layer : tuned)
@@ -628,7 +629,7 @@ TEST_P(adapter_registry_walk, agrees_with_a_simple_model_after_each_of_100000_op
     model.known[name].tuned = tuned;
   };
   for (const auto* const name : {"a", "b", "c", "d", "e", "f", "g", "h"}) add(name);
-  /// A kernel that was begun with the maps of then and has not ended.
+  /// A kernel that started with earlier maps and has not ended.
   struct reader {
     std::string name;
     std::vector<std::vector<expert_id>> rows;
@@ -689,7 +690,7 @@ TEST_P(adapter_registry_walk, agrees_with_a_simple_model_after_each_of_100000_op
       } else {
         ASSERT_EQ(got.code == no_room, !planned.has_value());
         ASSERT_TRUE(got.code == ok || !planned || disturbed) << describe(got.code);
-        // Of those that are to leave the first ones have left, all if the adapter has come.
+        // Unloading removed the first adapters of the plan; all of them if the new adapter was loaded.
         if (planned)
           for (const auto& gone : planned->leaving) {
             if (r.index_of(gone) >= 0) {

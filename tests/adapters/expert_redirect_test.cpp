@@ -122,7 +122,7 @@ TEST(expert_redirect, a_dense_map_begins_where_its_caller_says) {
 
 TEST(expert_redirect, dense_places_are_in_range_and_of_one_adapter) {
   auto map = small_and_dense();
-  ASSERT_EQ(map.assign(0, ids{0, 1}, 10_expert), status::ok);  // 10 and 11
+  ASSERT_EQ(map.assign(0, ids{0, 1}, 10_expert), status::ok);  // experts 10 and 11
   const auto before = rows_of(map);
   const auto refused = [&](const ids& tuned, expert_id first) {
     return map.assign(1, tuned, first) == status::invalid_argument;
@@ -166,7 +166,7 @@ TEST(expert_redirect, agrees_with_brute_force_in_any_order_of_assignments) {
                                          .most_tuned = most_tuned,
                                          .placement = adapter_placement::dense,
                                          .places = places});
-    // [adapter][expert]: its place, if it has one of its own.
+    // [adapter][expert]: place of a tuned expert, or none.
     using row = std::vector<std::optional<expert_id>>;
     std::vector<row> naive(static_cast<std::size_t>(adapters),
                            row(static_cast<std::size_t>(experts)));

@@ -38,7 +38,7 @@ struct page_pool_steps : testing::Test {
     friend bool operator==(const picture&, const picture&) = default;
   };
 
-  /// Of which so many pages exist.
+  /// A pool of at most `most` pages, of which `pages` exist.
   pool_type pool(std::uint32_t pages, std::uint32_t most) {
     auto made =
         pool_type::create(memory, {.page_bytes = unit, .most_pages = most}, &budget).value();
@@ -83,7 +83,7 @@ TEST_F(page_pool_steps, a_page_is_free_when_its_last_user_has_given_it_back_and_
   EXPECT_EQ(p.peak(), 1U);
 }
 
-// A limit that was lowered takes nothing away.
+// Lowering the limit removes no page.
 TEST_F(page_pool_steps, pages_that_exist_serve_beyond_the_limit) {
   auto p = pool(2, 4);
   budget.set_limit(unit);
@@ -138,7 +138,7 @@ TEST_F(page_pool_steps, a_pool_that_cannot_be_has_a_reason) {
   EXPECT_THAT(reason({unit, (1U << 24U) + 1}), HasSubstr("most_pages = 16777217"));
 }
 
-/// What a pool should be, as numbers.
+/// Expected state of a pool, as numbers.
 struct pool_model {
   std::uint64_t capacity, bound, most, budget;
   std::map<page_id, std::uint32_t> uses{};

@@ -20,7 +20,7 @@ using reroute_samples::batch;
 using testing::Each;
 using testing::ElementsAre;
 
-/// What an engine has for them, and gets.
+/// An engine's ids, before and after rerouting, as numbers.
 std::vector<std::int32_t> numbers_of(const std::vector<expert_id>& ids) {
   return support::routed_ids(ids).ids;
 }
@@ -57,7 +57,7 @@ TEST(reroute, is_figure_4) {
   }
 }
 
-// Hazard 6: a negative id must not wrap, and one past the base model must not name an adapter's expert.
+// Hazard 6: a negative id must not wrap, and an id past the base model must not name an adapter's expert.
 TEST(reroute, negative_ids_stay_and_what_is_out_of_range_becomes_no_expert) {
   auto b = reroute_samples::figure_4();
   b.tokens = 4;
@@ -100,7 +100,7 @@ TEST(reroute, agrees_with_the_formula_for_every_top_k_and_number_of_tokens) {
     }
 }
 
-// Offsets into so many rows need more than 31 bits.
+// Offsets into this many rows need more than 31 bits.
 TEST(reroute, rows_may_be_more_than_31_bits_can_address) {
   constexpr std::int32_t experts = 1 << 30;
   constexpr std::size_t bytes = 3 * std::size_t{experts} * sizeof(expert_id);

@@ -23,8 +23,8 @@ namespace {
 using testing::HasSubstr;
 using enum memory_status;
 
-/// Over pages of the host: of the machine's size, or as large as a device's. Asks the memory itself, which is faster than
-/// the kernel.
+/// Host memory with pages of the machine's size or a device's. Uses the memory object instead of the kernel, which is
+/// slower.
 template <std::size_t PageBytes, std::size_t Operations>
 struct host_entry : support::host_memory_entry {
   static constexpr std::size_t operations = Operations;
@@ -36,7 +36,7 @@ struct host_entry : support::host_memory_entry {
   static void expect_mappings(std::size_t) {}
 };
 
-/// Over a driver without a device, which knows what is mapped and what may be accessed.
+/// Memory of a driver without a device, which records mappings and access rights.
 struct cuda_entry : support::cuda_memory_entry {
   static constexpr std::size_t operations = 3000;
   cuda_entry() : cuda_memory_entry{.driver = support::fake_cuda_driver(65536)} {}
@@ -67,7 +67,7 @@ class virtual_weight_tensors : public testing::Test {
   pool_type pool(std::uint32_t most) {
     return pool_type::create(entry.memory, {.page_bytes = page, .most_pages = most}).value();
   }
-  /// Experts of a page and a half, as in Figure 3.
+  /// Experts of one and a half pages, as in Figure 3.
   tensor_type tensor(pool_type& from, std::int32_t base, std::int32_t places) {
     return tensor_type::create(from, {base, places, page + page / 2}).value();
   }
@@ -87,7 +87,8 @@ class virtual_weight_tensors : public testing::Test {
 };
 TYPED_TEST_SUITE(virtual_weight_tensors, entries);
 
-// Figure 3: E_max = 3, an expert takes a page and a half, the first adapter has two experts and the second one has one.
+// Figure 3: E_max = 3, an expert takes one and a half pages, the first adapter has two experts and the second has
+// one.
 TYPED_TEST(virtual_weight_tensors, memory_is_only_where_experts_are) {
   auto pool = this->pool(16);
   auto t = this->tensor(pool, 4, 6);
@@ -257,7 +258,7 @@ TYPED_TEST(virtual_weight_tensors, one_that_cannot_be_made_has_a_reason_and_leav
   EXPECT_EQ(reason({1, 0, 1}), "accepted");
 }
 
-/// Two tensors over one pool, what should be in them by brute force, and random operations on both.
+/// Two tensors over one pool, their expected content by brute force, and random operations on both.
 template <class Entry>
 class tensor_walk {
  public:
@@ -276,7 +277,7 @@ class tensor_walk {
       const auto base = 1 + random_.id_below(5);
       const auto stride = 1 + random_.id_below(4);
       const auto adapters = 1 + random_.id_below(4);
-      // From an eighth of a page to two and a half, even and uneven.
+      // Expert size: from an eighth of a page to two and a half pages, even and uneven.
       const auto bytes = page_ / 8 * (1 + random_.below(20)) + (random_.one_in(2) ? 0 : 24);
       subjects_.push_back({tensor_type::create(pool_, {base, adapters * stride, bytes}).value(),
                            stride,
@@ -323,7 +324,7 @@ class tensor_walk {
     entry_.expect_mappings(of_adapters + idle + subjects_.size());
     ASSERT_LE(pool_.capacity(), most_pages);
   }
-  /// Pages that the memory was made not to unmap go now.
+  /// Unmaps the pages whose unmapping was made to fail.
   void reclaim() {
     for (auto& s : subjects_) ASSERT_EQ(s.tensor.reclaim(), ok);
   }
@@ -334,7 +335,7 @@ class tensor_walk {
   struct subject {
     tensor_type tensor;
     std::int32_t stride;
-    std::vector<int> tags;  ///< [virtual experts], 0: nothing is there
+    std::vector<int> tags;  ///< by virtual expert; 0: no expert
     std::map<expert_id, std::int32_t> placements;
   };
 
@@ -345,7 +346,7 @@ class tensor_walk {
     return (static_cast<std::size_t>(s.tensor.shape().base_experts) * expert_bytes(s) + page_ - 1) /
            page_;
   }
-  /// By the definition: a page has memory if an expert that is there has a byte in it.
+  /// Definition: a page has memory if a present expert has a byte in it.
   [[nodiscard]] std::vector<bool> pages_of(const subject& s, expert_id first = 0_expert,
                                            std::int32_t count = 0) const {
     std::vector<bool> touched(s.tensor.addresses().size() / page_);
@@ -364,7 +365,7 @@ class tensor_walk {
     return static_cast<std::size_t>(std::ranges::count(after, true) -
                                     std::ranges::count(before, true));
   }
-  /// First and last bytes of an expert in each of its pages.
+  /// Calls `visit` for the first and last byte of an expert in each of its pages.
   template <class Visit>
   void at_edges(subject& s, expert_id e, Visit visit) {
     const auto bytes = s.tensor.bytes(e);
@@ -478,7 +479,7 @@ TYPED_TEST(virtual_weight_tensors, agree_with_the_closed_form_after_every_operat
     EXPECT_GT(outcomes[what], least) << what;
 }
 
-/// Three experts of a page and a half, and places for twelve more.
+/// Three experts of one and a half pages, and places for twelve more.
 struct virtual_weight_tensor_on_cuda : testing::Test {
   using memory_type = cuda::virtual_memory;
   using call = support::fake_cuda_driver::call;
@@ -489,7 +490,7 @@ struct virtual_weight_tensor_on_cuda : testing::Test {
       virtual_weight_tensor<memory_type>::create(pool, {3, 12, 3 * 65536 / 2}).value();
 };
 
-// Each access call of a device costs as much as mapping many pages.
+// On a device, each access call costs as much as mapping many pages.
 TEST_F(virtual_weight_tensor_on_cuda, gives_access_once_for_each_placement) {
   EXPECT_EQ(entry.driver.calls(call::set_access), 1U) << "the base model is one block";
   EXPECT_EQ(entry.driver.calls(call::map), 1U);

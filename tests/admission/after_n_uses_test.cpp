@@ -26,7 +26,7 @@ TEST(after_n_uses, later_if_it_left_a_short_while_ago) {
   EXPECT_EQ(ask(policy, {use_of(1, 3)}), verdict{0});
   policy.on_use(use_of(1, 3), false, false);
   EXPECT_EQ(ask(policy, {use_of(1, 6)}), verdict{0});
-  EXPECT_EQ(ask(policy, {use_of(1, 7)}), verdict{1});  // the window is over
+  EXPECT_EQ(ask(policy, {use_of(1, 7)}), verdict{1});  // the window has ended
   policy.on_use(use_of(1, 4), false, false);
   EXPECT_EQ(ask(policy, {use_of(1, 5)}), verdict{1});  // the third miss
 }

@@ -17,7 +17,7 @@ namespace {
 
 constexpr geometry shape{.layers = 1, .experts = 8, .top_k = 2};
 
-/// One layer of `slots`, rates alone: what an expert is worth follows from how often it was used.
+/// One layer with `slots` slots and usage rates only: an expert's value follows from how often it was used.
 template <class Admission = least_valuable>
 class cache {
  public:
@@ -76,7 +76,7 @@ TEST(least_valuable, nobody_passes_by_while_slots_are_free) {
     c.use({0, 1});
     c.use({2, 3});
   }
-  c.use({4, 5});  // worth less than any other
+  c.use({4, 5});  // worth less than all others
   for (const auto e : each<expert_id>(6)) EXPECT_TRUE(c.holds(e));
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The rules of the house that a header's text can break, as functions that name each breach.
+/// Architecture rules that a header's text can violate, as functions that describe each violation.
 
 #include <algorithm>
 #include <cstddef>
@@ -26,10 +26,10 @@ struct header {
   std::string text;
 };
 
-/// Each breach as one sentence that starts with the header's path.
+/// One sentence for each violation; it starts with the header's path.
 using breaches = std::vector<std::string>;
 
-/// One include line: the name between the delimiters, and whether they were angle brackets.
+/// One include line: the name, and whether it stood in angle brackets.
 struct include_line {
   std::string name;
   bool angled = false;
@@ -76,7 +76,7 @@ inline std::vector<include_line> includes_of(const std::string& text) {
   return found;
 }
 
-/// The room of a header: the first part of its path below include/hotset; empty at the root.
+/// Folder of a header: the first part of its path below include/hotset; empty at the root.
 inline std::string folder_of(std::string_view path) {
   const auto slash = path.find('/');
   return slash == std::string_view::npos ? std::string{} : std::string(path.substr(0, slash));
@@ -87,7 +87,7 @@ inline std::string text_of(const std::filesystem::path& file) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-/// The rooms of the house and their floors.
+/// Folders of the library with their floors.
 inline const std::map<std::string, int>& rooms() {
   static const std::map<std::string, int> floors = {
       {"core", 0},     {"policy", 1},   {"predict", 2},   {"trace", 2},   {"transfer", 2},
@@ -97,19 +97,19 @@ inline const std::map<std::string, int>& rooms() {
   };
   return floors;
 }
-/// Rooms beside the library, which may use what it may not.
+/// Folders beside the library. They may use the library; it may not use them.
 inline const std::set<std::string>& edges() {
   static const std::set<std::string> rooms = {"cuda", "lab", "testing", "uring"};
   return rooms;
 }
-/// Rooms of which each header is a policy.
+/// Folders in which each header is a policy.
 inline const std::set<std::string>& policy_rooms() {
   static const std::set<std::string> rooms = {"eviction", "admission", "prefetch", "miss",
                                               "routing"};
   return rooms;
 }
 
-/// The floor of a header, 0 to 7, and -1 for the version; none where the house has no such room.
+/// Floor of a header: 0 to 7, and -1 for version.hpp. None if the folder is unknown.
 inline std::optional<int> floor_of(std::string_view path) {
   if (path == "version.hpp") return -1;  // below the house
   const auto found = rooms().find(folder_of(path));
@@ -140,20 +140,20 @@ inline breaches floor_breaches(const header& h) {
   return found;
 }
 
-/// Headers of the library that may include the system's own: {header, name}. Each header needs a reason beside it.
+/// Library headers that may include system headers: {header, name}. Each needs a reason.
 inline const std::set<std::pair<std::string, std::string>>& allowed_foreign_includes() {
   static const std::set<std::pair<std::string, std::string>> pairs = {
-      // exists nowhere: ends the compilation where the language is too old
+      // does not exist: stops the compiler if C++ is too old
       {"version.hpp", "hotset_needs_cxx_20"},
       // the standard library cannot map memory
       {"transfer/memory/host_virtual_memory.hpp", "fcntl.h"},
       {"transfer/memory/host_virtual_memory.hpp", "sys/mman.h"},
       {"transfer/memory/host_virtual_memory.hpp", "unistd.h"},
-      // nor read at a place of a file, or past the system's cache
+      // the standard library cannot read at an offset or bypass the page cache
       {"transfer/file_expert_source.hpp", "fcntl.h"},
       {"transfer/file_expert_source.hpp", "sys/stat.h"},
       {"transfer/file_expert_source.hpp", "unistd.h"},
-      // nor keep a file's mode and owner, or tell a device from a file that can be replaced
+      // the standard library cannot keep mode and owner, or detect a device
       {"trace/file_writer.hpp", "fcntl.h"},
       {"trace/file_writer.hpp", "poll.h"},
       {"trace/file_writer.hpp", "sys/stat.h"},
@@ -162,9 +162,9 @@ inline const std::set<std::pair<std::string, std::string>>& allowed_foreign_incl
   return pairs;
 }
 
-/// The library includes the standard library and itself by its full name, nothing else but what is allowed by name.
+/// The library includes only the standard library, itself by full path, and the explicitly allowed headers.
 inline breaches foreign_include_breaches(const header& h) {
-  // A header of the standard library has neither a folder nor an ending; these two are the compiler's own, for vectors.
+  // A standard header has no folder and no extension; these two are compiler headers for vector instructions.
   static const std::set<std::string> of_vectors = {"immintrin.h", "arm_neon.h"};
   if (edges().contains(folder_of(h.path))) return {};
   breaches found;
@@ -205,7 +205,7 @@ inline breaches opening_breaches(const header& h) {
   return {};
 }
 
-/// A policy's header also says its rule, its source, its deviations, its exactness and its cost.
+/// A policy's header also states its rule, source, deviations, exactness and cost.
 inline breaches policy_breaches(const header& h) {
   if (!policy_rooms().contains(folder_of(h.path))) return {};
   if (h.path.starts_with("eviction/order/")) return {};  // what policies are made of
@@ -223,7 +223,7 @@ inline breaches policy_breaches(const header& h) {
   return found;
 }
 
-/// A declaration is not broken in two by the comment behind it: such a comment stands above.
+/// A trailing comment must not split a declaration; it stands above instead.
 inline breaches comment_breaches(const header& h) {
   static constexpr std::string_view ends_of_lines = ";{}(,:&|\"";
   breaches found;
@@ -257,7 +257,7 @@ inline breaches dropped_status_breaches(const header& h) {
   return found;
 }
 
-/// A part of the pager or of the cache is short enough to be read at once.
+/// A header of the pager or the cache is short enough to read at once.
 inline breaches length_breaches(const header& h) {
   constexpr std::size_t most_lines = 500;
   if (folder_of(h.path) != "paging" && folder_of(h.path) != "cache") return {};
@@ -267,7 +267,7 @@ inline breaches length_breaches(const header& h) {
           " lines, accepted: " + std::to_string(most_lines)};
 }
 
-/// Every include begins with the check of the language: a header that includes no other of hotset includes version.hpp.
+/// Every include starts with the language check: a header that includes no other hotset header includes version.hpp.
 inline breaches language_breaches(const header& h) {
   if (h.path == "version.hpp") return {};
   const auto lines = includes_of(h.text);

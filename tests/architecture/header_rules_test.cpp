@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Holds every header to the rules, and shows for each rule a text that breaks it.
+// Checks every header against the rules. For each rule, also checks a text that violates it.
 #include "header_rules.hpp"
 
 #include <cstddef>
@@ -64,7 +64,7 @@ TEST(headers, reach_the_check_of_the_language_before_any_code) {
   expect_every_header_to_obey(hotset_rules::language_breaches);
 }
 
-/// One idea to a folder: what does not fit is a room, or a part of one, of its own.
+/// A folder has one subject. Unrelated headers need a folder or a subfolder of their own.
 TEST(rooms, have_some_fifteen_headers_each) {
   constexpr std::size_t most = 16;
   const std::set<std::string> lists = {"eviction"};  // of policies, one a header
@@ -75,7 +75,7 @@ TEST(rooms, have_some_fifteen_headers_each) {
     EXPECT_TRUE(count <= most || lists.contains(folder)) << folder << " has " << count;
 }
 
-/// docs/architecture.md says in which header each of ten rules stands, CONTRIBUTING.md which file answers a stranger.
+/// docs/architecture.md names the header of each of ten rules; CONTRIBUTING.md names files for newcomers.
 TEST(rooms, have_the_files_that_the_documents_name) {
   const std::filesystem::path root(HOTSET_SOURCE_DIR);
   const std::regex rule(R"(^\| .+ \| `([a-z_/]+/)` \| `([a-z_]+\.hpp)` \|$)");
@@ -117,7 +117,7 @@ TEST(rooms, that_the_rules_name_have_headers) {
     EXPECT_TRUE(hotset_rules::rooms().contains(room)) << room;
 }
 
-/// How often a text of a header breaks a rule.
+/// Number of violations of a rule in a header's text.
 template <class Rule>
 std::size_t broken(Rule rule, const std::string& text, const std::string& path = "core/a.hpp") {
   return rule({path, text}).size();

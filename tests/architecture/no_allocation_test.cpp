@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// After construction nothing on the hot path allocates: operator new is counted for the whole program.
+// After construction, nothing on the hot path allocates: operator new is counted for the whole program.
 
 #include <algorithm>
 #include <array>
@@ -57,7 +57,7 @@ using support::allocations;
 
 const geometry shape{.layers = 3, .experts = 24, .top_k = 4, .max_tokens_per_visit = 6};
 
-/// Everything a pager does between two visits, many times, with all scratch at its fullest.
+/// Runs every operation of a pager between two visits many times, with all scratch space full.
 template <class Pager>
 void work(Pager& p, visit_plan& plan, const std::vector<expert_id>& ids,
           const std::vector<float>& weights, const std::vector<prefetch_request>& requests,
@@ -145,7 +145,7 @@ TEST(no_allocation, after_n_uses) { EXPECT_EQ((allocations_of<lru, after_n_uses>
 TEST(no_allocation, budgeted) { EXPECT_EQ((allocations_of<least_stale, budgeted>()), 0U); }
 TEST(no_allocation, least_valuable) { EXPECT_EQ((allocations_of<lru, least_valuable>()), 0U); }
 
-/// Every eviction policy of one precision that the library lists, and chains with parameters.
+/// Every listed eviction policy of one precision, and chains with parameters.
 std::vector<std::string> eviction_chains() {
   std::vector<std::string> chains{"lfu:history=resident:ageing_period=17",
                                   "activation_ratio:requests=1", "protect_hot+lru",
@@ -175,8 +175,8 @@ INSTANTIATE_TEST_SUITE_P(policies, no_allocation_of, testing::ValuesIn(eviction_
                            return name;
                          });
 
-/// A CUDA runtime that does nothing and allocates nothing but what it is asked for: every call succeeds, and what was
-/// recorded has been passed when it is asked for the third time.
+/// A CUDA runtime that does nothing and allocates only on request. Every call succeeds; an event is complete at its
+/// third query.
 class quiet_cuda_runtime final : public cuda::runtime {
  public:
   using code = cuda::error_code;
@@ -245,7 +245,7 @@ class quiet_cuda_runtime final : public cuda::runtime {
   std::atomic<std::uint64_t> queries_{0};
 };
 
-/// Visits, some larger than the cache, with speculation between them. `update(cache, layer)` follows every resolve.
+/// Visits, some larger than the cache, with prefetches between them. `update(cache, layer)` runs after every resolve.
 template <class Backend, class Update>
 std::size_t allocations_of_a_cache(const pool_layout& layout, Backend& backend,
                                    typename Backend::stream_type& stream, Update update) {
@@ -315,7 +315,7 @@ TEST(no_allocation, resolve_and_release_with_a_cuda_backend) {
 
 constexpr std::size_t hidden_width = 5;
 
-/// Everything that SpecMD's four dimensions do at a gate, over a link that takes time.
+/// Uses all four of SpecMD's dimensions at a gate, over a link whose copies take time.
 template <class Miss>
 std::size_t allocations_of_a_gate(
     const pool_layout& layout, typename Miss::config miss, any_prefetch_policy::config prefetch,

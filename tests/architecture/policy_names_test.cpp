@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A new policy is its header and one line of cmake/hotset_policies.cmake. Here stands who else may name one, and why;
-// whoever names another policy makes the next one harder to add.
+// A new policy is a header and one line of cmake/hotset_policies.cmake. This test lists the other files that may name
+// a policy, each with a reason: every additional one makes the next policy harder to add.
 #include <filesystem>
 #include <map>
 #include <regex>
@@ -19,7 +19,7 @@ using names = std::set<std::string>;
 
 const fs::path root = HOTSET_SOURCE_DIR;
 
-/// Without the lines that are comments.
+/// File content without comment lines.
 std::string code_of(const fs::path& file) {
   std::string code;
   for (const auto& line : hotset_rules::lines_of(hotset_rules::text_of(file)))
@@ -27,7 +27,7 @@ std::string code_of(const fs::path& file) {
   return code;
 }
 
-/// Header below include/hotset, without its ending, of every listed policy and decorator.
+/// Path below include/hotset, without extension, of every listed policy and decorator.
 std::set<std::string> listed() {
   const auto text = hotset_rules::text_of(root / "cmake/hotset_policies.cmake");
   const auto end = text.find("set(includes");
@@ -48,7 +48,7 @@ std::vector<fs::path> sources() {
   return found;
 }
 
-/// Files that include the policy's header or have its name in a string, alone or in a chain with parameters.
+/// Files that include the policy's header, or have its name in a string, alone or in a chain with parameters.
 names who_names(const std::string& policy, const std::map<std::string, std::string>& files) {
   const auto name = policy.substr(policy.find('/') + 1);
   const std::regex named("hotset/" + policy + "\\.hpp|\"([a-z_.:=0-9]*[.+])?" + name +
@@ -61,14 +61,14 @@ names who_names(const std::string& policy, const std::map<std::string, std::stri
   return found;
 }
 
-/// The parts of the published systems, by name.
+/// Presets assemble the published systems from named policies.
 const std::string presets = "src/lab/replay/preset.cpp";
 
-/// The policies whose misses are counted at every capacity without a pager.
+/// Policies whose misses are counted at every capacity without a pager.
 const std::string every_size = "src/lab/curves/every_size.cpp";
 
 const std::map<std::string, names>& may_name() {
-  // What an option stands at when nobody has chosen is named where the option is: these have any number of namers.
+  // An option names its default where it is declared, so any number of files may name these policies.
   static const std::map<std::string, names> allowed = {
       {"eviction/activation_ratio", {presets}},
       {"eviction/belady",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory is refused at every allocation of a call in turn: a call that is noexcept answers, and nothing is half-done.
-// The operators new are those of no_allocation_test.cpp.
+// Memory is refused at each allocation of a call in turn. A noexcept call returns a status and leaves nothing
+// half-done. no_allocation_test.cpp replaces operator new.
 
 #include <array>
 #include <cstddef>
@@ -36,10 +36,10 @@ const geometry shape{.layers = 3,
                      .top_k = 2,
                      .max_tokens_per_visit = 4,
                      .expert_bytes = {14'000, 3'000, 14'000}};
-// Tensors of pages: an elastic bank asks for memory at almost every slot.
+// Tensors of whole pages: an elastic bank requests memory at almost every slot.
 const std::vector<expert_layout> layouts{{{{"up", 5'000}, {"down", 9'000}}}, {{{"all", 3'000}}}};
 
-/// Calls `make` with the first, the second, ... allocation refused, until none is. Returns how often it was refused.
+/// Calls `make` with the first, the second, ... allocation refused, until none is refused. Returns how many were.
 std::size_t refuse_each(const std::function<bool()>& make) {
   for (std::size_t nth = 1;; ++nth)
     for (const bool and_all_later : {false, true}) {
@@ -168,7 +168,7 @@ class refused_resize : public testing::Test {
     return refuse_each([&] {
       const auto done = resize();
       if (done == status::ok) return true;
-      const auto left = support::refused_allocation.exchange(0);  // what follows may allocate
+      const auto left = support::refused_allocation.exchange(0);  // code below may allocate
       EXPECT_EQ(done, status::exceeds_memory);
       EXPECT_EQ(quotas(), before);
       expect_right();

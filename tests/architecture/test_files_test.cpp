@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests are compiled several files at a time (HOTSET_TEST_BATCH) and run beside each other: what a file calls its own,
-// and what it writes, has to be its own.
+// HOTSET_TEST_BATCH compiles several test files as one, and tests run in parallel: names of a file and paths that it
+// writes must be its own.
 #include <filesystem>
 #include <fstream>
 #include <regex>
@@ -18,10 +18,10 @@ namespace {
 namespace fs = std::filesystem;
 
 const fs::path tests = fs::path(HOTSET_SOURCE_DIR) / "tests";
-/// Compiled each alone.
+/// Folders whose files are compiled alone.
 const std::set<std::string> alone{"architecture", "documents", "interleaving"};
 
-/// Everything that is declared stands in a namespace that is named after the file; empty: it does.
+/// Checks that each declaration stands in a namespace named after the file. Empty: it does.
 std::string fault_of(std::istream& file, const std::string& name) {
   const std::regex opens("namespace ([a-z_]+::)*" + name + " \\{");
   const std::string closes = "}  // namespace ";
@@ -30,7 +30,7 @@ std::string fault_of(std::istream& file, const std::string& name) {
   for (std::string line; std::getline(file, line);) {
     ++number;
     if (std::regex_match(line, opens)) within = true;
-    // A macro that makes tests of a suite's names stands outside, where the suite does.
+    // A macro that instantiates a suite's tests stands outside, next to the suite.
     const auto belongs = within || line.empty() || line[0] == '#' || line[0] == '/' ||
                          line[0] == '}' || line[0] == ' ' || line.rfind("HOTSET_", 0) == 0 ||
                          line.rfind("GTEST_ALLOW_", 0) == 0;
@@ -44,7 +44,7 @@ std::string fault_of(std::istream& file, const std::string& name) {
   return {};
 }
 
-/// Files of the tests whose names end so.
+/// Test files whose names have this ending.
 std::vector<fs::path> files_that_end(std::string_view ending) {
   std::vector<fs::path> files;
   for (const auto& entry : fs::recursive_directory_iterator(tests))
@@ -64,7 +64,7 @@ TEST(test_files, have_namespaces_of_their_names) {
   EXPECT_GT(looked_at, 300);
 }
 
-// A path that two processes agree on is written by one while the other reads it.
+// Two processes that use the same path disturb each other.
 TEST(test_files, write_where_a_temporary_folder_says) {
   const std::set<std::string> makes_folders{"temporary_folder.hpp", "test_files_test.cpp"};
   for (const auto& path : files_that_end("pp")) {

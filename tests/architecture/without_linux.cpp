@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compiled as if this were no Linux: a cache over slots of a fixed size.
+// Compiled as if the system were not Linux: a cache with slots of a fixed size.
 #include "hotset/cache/expert_slots.hpp"
 #include "hotset/cache/slot_cache.hpp"
 #include "hotset/eviction/lru.hpp"

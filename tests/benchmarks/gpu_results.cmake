@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
-# cmake -Dfile=<gpu-results.json> -P gpu_results.cmake: reads the whole file as JSON, and prints how the run ended, then
-# a line for each part: its name, state, reason and data.
+# cmake -Dfile=<gpu-results.json> -P gpu_results.cmake: reads the file as JSON and prints how the run ended, then one
+# line for each part: name, state, reason and data.
 cmake_minimum_required(VERSION 3.24...3.31)
 file(READ ${file} json)
 string(JSON format GET "${json}" format)

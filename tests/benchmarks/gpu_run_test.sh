@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# What benchmarks/gpu/run.sh does with machines that are made up. nvcc, cmake and all that they would build are
-# stand-ins in a folder that, with a few tools, is the whole of the script's path. WORLD says what the machine is like.
+# Checks benchmarks/gpu/run.sh on simulated machines. nvcc, cmake and their results are replaced by scripts in a
+# folder that, with a few tools, is the script's whole path. WORLD selects the machine.
 #   gpu_run_test.sh <hotset> <cmake>
 set -euo pipefail
 source=${1:?usage: gpu_run_test.sh <hotset> <cmake>}
@@ -16,7 +16,7 @@ for tool in sh env cat sed grep tr head tail sort paste date mkdir rm mv cp chmo
 done
 printf '#!/bin/sh\necho make\n' >"$bin/make"
 
-# Builds the programs that it is asked for.
+# Builds the requested programs.
 cat >"$bin/cmake" <<'END'
 #!/bin/sh
 echo "cmake $*" >>"$FAKES/asked"
@@ -42,7 +42,7 @@ for target in $targets; do
   esac
 done
 END
-# The tests, cuda_decode and the benchmarks.
+# Replaces the tests, cuda_decode and the benchmarks.
 cat >"$work/program" <<'END'
 #!/bin/sh
 name=${0##*/}
@@ -78,7 +78,7 @@ with_nvcc() {
   cp "$work/sanitizer" "$bin/compute-sanitizer"
   chmod +x "$bin/nvcc"
 }
-# begin WORLD OPTION...: runs the script with a fresh build folder.
+# begin WORLD OPTION...: runs the script with a new build folder.
 begin() {
   world=$1
   shift
@@ -86,7 +86,7 @@ begin() {
   env -i PATH="$bin" WORLD="$world" FAKES="$work" CUDA_PATH="$work/none" \
     "$bin/sh" "$source/benchmarks/gpu/run.sh" --build "$work/build" --out "$work/out" "$@" -- -DEXTRA=1 >"$work/log" 2>&1
 }
-# expect_code CODE WORLD OPTION...: begins, and leaves what the JSON says in $results.
+# expect_code CODE WORLD OPTION...: calls begin and stores the JSON report in $results.
 expect_code() {
   wanted=$1
   shift
@@ -109,19 +109,19 @@ count() { grep -c -- "$1" <<<"$results" || true; }
 parts=$("$bin/sh" "$source/benchmarks/gpu/run.sh" --help | grep -c ' %  ')
 [ "$parts" -eq 14 ] || fail "--help lists $parts parts"
 
-# No nvcc: everything is skipped, and the file says why.
+# No nvcc: all parts are skipped, and the file gives the reason.
 expect_code 0 any
 expect "end: complete" "configure: skipped: no nvcc.*" "racecheck: skipped: no nvcc.*"
 [ "$(count ': skipped: no nvcc')" -eq "$parts" ] || fail "without nvcc: $results"
 
-# No device: everything is built; the programs say what the driver said, however it is spelt.
+# No device: all parts are built; the programs report the driver's error, however it is spelled.
 with_nvcc
 expect_code 0 no_device
 expect "end: complete" 'build_rest: ok: : ' 'tests: skipped: no device: a "driver" of C:.*old:.*' \
   'decode_bf16: skipped: no device: .*' 'reroute: skipped: no device: .*' 'memcheck: skipped: no device: .*'
 [ "$(count ': ok: ')" -eq 3 ] || fail "without a device: $results"
 
-# A device: all parts in their order, each with its data, and rows in the page. Compiled for that device alone.
+# A device: all parts run in order, each has data, and the page gets rows. Compiled for this device only.
 printf '#!/bin/sh\ncase $* in *compute_cap*) echo 9.0 ;; *) echo "NVIDIA H100, 81559 MiB, 580.1" ;; esac\n' >"$bin/nvidia-smi"
 chmod +x "$bin/nvidia-smi"
 expect_code 0 device
@@ -136,7 +136,7 @@ for name in copies submit fills visits mirror reroute; do in_order+=",hotset_gpu
 [ "$called" = "$in_order,hotset_gpu_tests ,hotset_gpu_tests " ] || fail "called: $called"
 grep -q '^| rows of cuda_decode' "$work/out/gpu-results.md" || fail "no rows in the page"
 
-# What fails, does not fit, is not built or hangs stops nothing else.
+# A part that fails, does not fit, is not built or hangs stops no other part.
 expect_code 1 fails
 expect 'fills: failed: exit code 1, see gpu-results.log: ' 'visits: ok: .*' "end: complete"
 grep -q 'out of memory' "$work/out/gpu-results.md" || fail "the page does not say what failed"
@@ -148,7 +148,7 @@ expect_code 1 deaf --limit 20
 expect 'decode_bf16: timed out: .*: {"finished":false}' 'tests: ok: .*'
 pgrep -f "$work/build/cuda_decode/cuda_decode" >/dev/null && fail "what hangs was not killed"
 
-# Interrupted while a part runs: the file is whole, by whatever signal, and what was measured is in it.
+# Interrupted by any signal while a part runs: the file is complete and has the data measured so far.
 for signal in TERM KILL; do
   rm -f "$work/hanging"
   world="hangs, SIG$signal"
@@ -176,7 +176,7 @@ for signal in TERM KILL; do
   ! kill -0 "$hanging" 2>/dev/null || fail "after SIG$signal the part still runs"
 done
 
-# Bad arguments are one line and exit code 2.
+# Bad arguments: one line and exit code 2.
 for bad in --fast "--limit 5" "--limit x" "--jobs 0" --out; do
   code=0
   # shellcheck disable=SC2086

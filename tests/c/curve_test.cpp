@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Miss curves of the C interface are the library's, and bytes are divided by them as it divides them.
+// Miss curves of the C interface equal the C++ library's, and so do divisions of a budget by them.
 
 #include <cstdint>
 #include <string>
@@ -54,7 +54,7 @@ TEST(c_curve, is_the_curve_of_the_library) {
       view.step = n / 2;
       view.experts = ids;
       same.observe(view);
-      if (n != 100 && n != 399) continue;  // asked in between, and at the end
+      if (n != 100 && n != 399) continue;  // queried during the run and at the end
       for (std::size_t pool = 0; pool < same.histograms().size(); ++pool) {
         const auto all = same.histograms()[pool].misses();
         std::size_t most = 0;
@@ -128,7 +128,7 @@ TEST(c_divide, floors_beyond_64_bits_are_no_small_sum) {
   EXPECT_STREQ(hotset_last_error(),
                "consumer 1: min_units = 1, accepted: fewer than 2^64 bytes in all");
   consumers[0].unit_bytes = 100;
-  consumers[1].unit_bytes = 0;  // wrong whatever the budget
+  consumers[1].unit_bytes = 0;  // invalid for every budget
   EXPECT_EQ(hotset_divide(consumers.data(), 2, 9, units.data(), nullptr), HOTSET_INVALID_ARGUMENT);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pager of the C interface: it decides as the C++ one does, and answers every mistake with a code and with words.
+// The C pager decides like the C++ pager and reports every mistake by a code and a message.
 
 #include <algorithm>
 #include <cstddef>
@@ -38,7 +38,7 @@ hotset_pager_options options(std::int64_t slots = 6) {
   out.slots = slots;
   return out;
 }
-/// Experts of 1000 bytes and of 500, in a shared pool of each.
+/// Experts of 1000 bytes and of 500, with a shared pool for each size.
 hotset_pager_options two_precisions(const char* miss) {
   static const std::uint64_t full = 1000, half = 500;
   static const std::int64_t slots[] = {4, 3};
@@ -73,7 +73,7 @@ std::vector<std::int32_t> experts_of(const hotset_visit& v) {
   return {v.experts, v.experts + v.count};
 }
 
-// A checked build refuses the visit; any other hides the id from the kernel.
+// A hardened build refuses the visit; other builds hide the invalid id from the kernel.
 TEST(c_pager, an_id_that_names_no_expert_is_refused_in_words_or_hidden) {
   const auto pager = open(options());
   auto visit = empty_visit();
@@ -162,7 +162,7 @@ INSTANTIATE_TEST_SUITE_P(
          "slots_of_precision of one precision"},
     }));
 
-// What an array has is compared with the model before any of it is read.
+// Array lengths are compared with the model before the arrays are read.
 TEST(c_pager, counts_are_checked_before_their_arrays_are_read) {
   auto bad = two_precisions("fetch");
   bad.expert_bytes_count = std::size_t{1} << 30U;
@@ -194,10 +194,10 @@ TEST(c_pager, counts_are_checked_before_their_arrays_are_read) {
   EXPECT_EQ(hotset_plan(pager.get(), &view, &visit), HOTSET_VISIT_TOO_LARGE);
 }
 
-// Keys beyond those of one plan are read by the calls that reach them.
+// A warm start with more keys than one plan holds needs several calls.
 TEST(c_pager, a_warm_start_reads_as_many_keys_as_one_plan_takes) {
   auto how = options(6);
-  how.max_tokens = 1;  // a plan has room for top_k = 2 copies
+  how.max_tokens = 1;  // one plan holds top_k = 2 copies
   const auto pager = open(how);
   const std::vector<hotset_key> keys{{0, 1}, {0, 2}, {0, 99}};
   auto visit = empty_visit();
@@ -271,7 +271,7 @@ TEST(c_pager, a_budget_of_bytes_is_divided_into_slots) {
   EXPECT_EQ(quota, 5);
 }
 
-/// Random visits of both; the hash of every fill and eviction tells whether they decided alike.
+/// Random visits on both; equal hashes of all fills and evictions prove equal decisions.
 void compare(const std::string& eviction, const std::string& admission, const std::string& miss,
              visit_split split) {
   auto how = options(5);
@@ -407,7 +407,7 @@ TEST(c_pager, a_row_names_what_was_committed) {
   EXPECT_EQ(hotset_row(pager.get(), -1, &row, &experts), HOTSET_INVALID_ARGUMENT);
 }
 
-/// An engine that copies and computes; `fail_at` names the call that goes wrong.
+/// An engine that copies and computes; `fail_at` names the failing call.
 struct engine {
   std::map<std::int32_t, hotset_key> in_slot;
   std::size_t copies = 0;
@@ -516,7 +516,7 @@ void fill_layer_0(hotset_pager* pager) {
     ASSERT_EQ(visit_layer(pager, 0, static_cast<std::uint64_t>(first), {first, first + 1}, visit),
               HOTSET_OK);
 }
-/// Says before the first layer of `step` that layer 0 will use these experts.
+/// Before the first layer of `step`, forecasts these experts for layer 0.
 hotset_status expect_in_layer_0(hotset_pager* pager, std::uint64_t step,
                                 const std::vector<std::int32_t>& experts) {
   std::vector<float> probabilities(16, 0.0F);
@@ -613,7 +613,7 @@ TEST(c_pager, quotas_invalidation_and_a_restart) {
   EXPECT_EQ(departed.size(), 4U);
 }
 
-/// Calls the pager from within one of its calls.
+/// Calls the pager from inside one of its callbacks.
 struct intruder {
   hotset_pager* pager = nullptr;
   bool from_a_thread = false;

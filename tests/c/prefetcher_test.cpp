@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The prefetcher of the C interface asks for what the library's own policies and predictors ask for.
+// The C prefetcher requests the same experts as the library's policies and predictors.
 
 #include <cstdint>
 #include <vector>
@@ -88,7 +88,7 @@ TEST(c_prefetcher, mistakes_are_told) {
   EXPECT_EQ(hotset_propose(nullptr, &view, nullptr, 0, &count), HOTSET_INVALID_ARGUMENT);
 }
 
-// current-gate takes a layer's scores for the next one's; without any it would expect nothing, in silence.
+// current-gate uses a layer's scores for the next layer; without scores it would silently predict nothing.
 TEST(c_prefetcher, a_visit_without_the_scores_that_a_predictor_goes_by_is_refused) {
   const auto ours = open(options(nullptr, "current-gate"));
   const std::vector<std::int32_t> ids{1, 2};

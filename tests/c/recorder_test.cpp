@@ -27,7 +27,7 @@ hotset_recorder_options options() {
   out.name = "a run";
   return out;
 }
-/// The library's own, of the same options.
+/// The C++ recorder with the same options.
 trace_recorder same_recorder() {
   trace_recorder_config config;
   config.shape = {.layers = 2, .experts = 8, .top_k = 2};
@@ -36,7 +36,7 @@ trace_recorder same_recorder() {
   return trace_recorder::create(config).value();
 }
 
-/// Both write the same bytes.
+/// Both recorders write the same bytes.
 void expect_same_file(hotset_recorder* recorder, trace_recorder& same) {
   const trace_samples::temporary_folder folder;
   const auto path = folder.file("trace");
@@ -71,7 +71,7 @@ TEST(c_recorder, writes_what_the_recorder_of_the_library_writes) {
   auto* const recorder = held.get();
   auto same = same_recorder();
 
-  const std::vector<std::int32_t> wide{1, 2, 99, 3, 4, 99};  // rows that lie apart
+  const std::vector<std::int32_t> wide{1, 2, 99, 3, 4, 99};  // rows with gaps between them
   const std::vector<std::int32_t> dense{1, 2, 3, 4};
   const std::vector<float> weights{0.5F, 0.25F, 0.75F, 0.125F};
   const std::vector<std::uint32_t> sequences{7, 8};
@@ -98,7 +98,7 @@ TEST(c_recorder, writes_what_the_recorder_of_the_library_writes) {
   expect_same_file(recorder, same);
 }
 
-// What a file cannot hold is refused before anything is recorded.
+// Limits of the file format are checked before anything is recorded.
 TEST(c_recorder, limits_of_the_file_are_checked_when_recording_starts) {
   auto how = options();
   how.experts = 70000;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A refused call changes nothing: not the handle, not the visit under way, not what the caller passed in to be written.
-// Two handles make the same calls; one of them also refuses every call that its state forbids, all along.
+// A refused call changes nothing: neither the handle, nor the open visit, nor the caller's output arrays. Two handles
+// make the same calls; one also makes every call that its state forbids.
 
 #include <cstddef>
 #include <cstdint>
@@ -33,7 +33,7 @@ Options model() {
   return support::options_of<Options>(layers, experts, top_k);
 }
 
-/// All that a call may write, filled with a pattern.
+/// Output arrays of a call, filled with a pattern.
 struct outputs {
   hotset_visit visit;
   hotset_stats stats;
@@ -63,13 +63,13 @@ void expect_refused(const std::vector<refusal>& all) {
   for (const auto& each : all) {
     const outputs before;
     outputs after;
-    std::memcpy(static_cast<void*>(&after), &before, sizeof after);  // padding too
+    std::memcpy(static_cast<void*>(&after), &before, sizeof after);  // compares the padding too
     EXPECT_EQ(each.call(after), each.code) << each.what << ": " << hotset_last_error();
     EXPECT_EQ(std::memcmp(&before, &after, sizeof after), 0) << each.what << " has written";
   }
 }
 
-/// Rows that lie apart, so that a call has to gather them.
+/// Rows with gaps, so that a call has to gather them.
 struct strided_visit {
   std::vector<std::int32_t> ids;
   std::vector<float> weights;
@@ -94,7 +94,7 @@ struct strided_visit {
   }
 };
 
-/// Two handles of the same options: one refuses all along, the other one is left in peace.
+/// Two handles with the same options: only one of them also gets calls that it must refuse.
 template <class Options>
 struct twins {
   explicit twins(const Options& how) : first(open(how)), second(open(how)) {}
@@ -102,7 +102,7 @@ struct twins {
   decltype(first.get()) disturbed = first.get(), same = second.get();
 };
 
-/// A call with views that no handle takes.
+/// Calls with views that every handle refuses.
 template <class Call>
 std::vector<refusal> spoilt_views(const strided_visit& of, Call call) {
   std::vector<refusal> out;
@@ -126,7 +126,7 @@ std::vector<refusal> spoilt_views(const strided_visit& of, Call call) {
 
 enum class state { idle, open, unfinished };
 
-/// Every call of a pager that is refused whatever its state.
+/// Pager calls that are refused in every state.
 std::vector<refusal> always_refused(hotset_pager* p, const strided_visit& other) {
   std::vector<refusal> out;
   const auto add = [&](const char* what, std::function<hotset_status(outputs&)> call) {
@@ -194,7 +194,7 @@ std::vector<refusal> always_refused(hotset_pager* p, const strided_visit& other)
   add("decision_hash null", [=](auto&) { return hotset_decision_hash(p, nullptr); });
   return out;
 }
-/// What a pager refuses in a state, though the arguments are right.
+/// Pager calls that are refused in this state, although the arguments are valid.
 std::vector<refusal> refused_in(state now, hotset_pager* p, const strided_visit& other) {
   const hotset_view view = other.view;
   static const hotset_callbacks nothing{sizeof nothing, nullptr, nullptr, nullptr};
@@ -234,7 +234,7 @@ std::vector<refusal> refused_in(state now, hotset_pager* p, const strided_visit&
 void refuse_all(state now, hotset_pager* p, const strided_visit& other) {
   expect_refused(always_refused(p, other));
   expect_refused(refused_in(now, p, other));
-  if (now == state::open) return;  // then every plan is refused for that
+  if (now == state::open) return;  // then every plan is refused for that reason
   auto spoilt =
       spoilt_views(other, [=](auto& view, auto& o) { return hotset_plan(p, &view, &o.visit); });
   for (auto& bad : spoilt)
@@ -304,7 +304,7 @@ void expect_same(hotset_pager* a, hotset_pager* b) {
   }
 }
 
-/// One visit of both, in groups; `disturbed` refuses all along.
+/// One visit on both handles, in groups; `disturbed` also gets calls that it must refuse.
 void visit_both(hotset_pager* disturbed, hotset_pager* same, const strided_visit& now,
                 const strided_visit& other) {
   auto mine = empty_visit();
@@ -351,7 +351,7 @@ TEST(c_refused_calls, leave_a_pager_and_its_visit_as_they_were) {
   walk(how);
 }
 
-// A visit that finds no slots is refused after the pager has looked it up.
+// A visit that does not fit is refused only after the lookup.
 TEST(c_refused_calls, leave_no_trace_of_a_visit_that_does_not_fit) {
   struct policies {
     const char *eviction, *admission, *miss;
@@ -377,7 +377,7 @@ TEST(c_refused_calls, leave_no_trace_of_a_visit_that_does_not_fit) {
       outputs after;
       std::memcpy(static_cast<void*>(&after), &before, sizeof after);
       const auto code = hotset_plan(of.disturbed, &large.view, &after.visit);
-      if (code == HOTSET_OK) {  // it happened to fit: then the other one takes it, too
+      if (code == HOTSET_OK) {  // it happened to fit: the other handle accepts it too
         ASSERT_EQ(hotset_commit(of.disturbed), HOTSET_OK);
         ASSERT_EQ(hotset_plan(of.same, &large.view, &visit), HOTSET_OK);
         ASSERT_EQ(hotset_commit(of.same), HOTSET_OK);

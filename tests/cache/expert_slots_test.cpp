@@ -23,7 +23,7 @@
 #include "pager_walk.hpp"
 
 namespace hotset::support {
-// elastic_experts is used without the suite that it is an entry of.
+// Includes elastic_experts without the suite that it is an entry of.
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(resizable_conformance);
 }  // namespace hotset::support
 
@@ -159,14 +159,14 @@ TEST_F(expert_slots_test, refuses_what_cannot_be) {
   expect_right();
 }
 
-/// A cache that refuses one call when it is told to.
+/// A cache that refuses one call on request.
 template <class Cache>
 class refusing_cache {
  public:
   using stream_type = typename Cache::stream_type;
   explicit refusing_cache(Cache& behind) : behind_(behind) {}
-  int refused_quota = -1;    ///< calls from now; below 0: none
-  int refused_compact = -1;  ///< as refused_quota
+  int refused_quota = -1;    ///< calls from now; negative: never
+  int refused_compact = -1;  ///< like refused_quota
 
   [[nodiscard]] const auto& pager() const noexcept { return behind_.pager(); }
   status drain() noexcept { return behind_.drain(); }
@@ -186,7 +186,7 @@ class refusing_cache {
   Cache& behind_;
 };
 
-// Whichever step is refused: the quotas that were, their memory, and every resident's bytes.
+// Whichever step is refused, the earlier quotas, their memory and every resident's bytes remain.
 TEST_F(expert_slots_test, refused_quotas_are_restored) {
   ASSERT_EQ(pool.open(6), status::ok);
   const std::vector<std::int32_t> before{4, 6, 8};
@@ -242,7 +242,7 @@ TEST_F(expert_slots_test, undo_gives_the_quotas_of_before_the_last_change) {
   expect_right();
 }
 
-/// Has five units and can neither give nor take.
+/// Has five units and can neither shrink nor grow.
 struct stubborn_pool {
   [[nodiscard]] std::uint64_t unit_bytes() const noexcept { return 1; }
   [[nodiscard]] std::uint64_t capacity() const noexcept { return 5; }
@@ -255,7 +255,7 @@ struct stubborn_pool {
 };
 static_assert(resizable_pool<stubborn_pool>);
 
-// The smallest quota does not tell what the others were.
+// The smallest quota does not determine the others.
 TEST_F(expert_slots_test, unequal_quotas_outlive_a_move_between_pools_that_is_refused) {
   ASSERT_EQ(pool.open(6), status::ok);
   const std::vector<std::int32_t> unequal{8, 4, 6};
@@ -271,7 +271,7 @@ TEST_F(expert_slots_test, unequal_quotas_outlive_a_move_between_pools_that_is_re
   }
 }
 
-// Memory gives out in the second size class: what the first one took goes back.
+// If the second size class runs out of memory, the first class returns its new slots.
 TEST(expert_slots_of_two_sizes, a_refused_growth_gives_back_what_other_sizes_took) {
   using experts_type = support::elastic_experts;
   memory_budget budget(10 * experts_type::unit_bytes);
@@ -292,7 +292,7 @@ TEST(expert_slots_of_two_sizes, a_refused_growth_gives_back_what_other_sizes_too
   EXPECT_EQ(experts.pool.grow(9), status::ok);
 }
 
-// Slots for half of the experts: what one layer gains another one must have lost before.
+// Slots for half of the experts: a layer gains a slot only if another layer lost one.
 struct expert_slots_of_a_small_layout : expert_slots_test {
   expert_slots_of_a_small_layout() : expert_slots_test(1 << 20, 6, host_stream::mode::worker) {}
 };
@@ -308,7 +308,7 @@ TEST_F(expert_slots_of_a_small_layout, layers_that_lose_go_first) {
   EXPECT_EQ(pool.capacity(), 3U);
 }
 
-// What a stream has yet to run still reads the slots that it was given.
+// A kernel that the stream has not run yet still reads the slots of its visit.
 TEST_F(expert_slots_of_a_small_layout, what_reads_slots_is_waited_for) {
   ASSERT_EQ(pool.open(6), status::ok);
 
@@ -352,7 +352,7 @@ TEST_F(expert_slots_of_a_small_layout, what_reads_slots_is_waited_for) {
 struct expert_slots_short_of_memory : expert_slots_test {
   expert_slots_short_of_memory() : expert_slots_test(20 * 384) {}
 };
-// Memory is refused at every slot of a growth in turn: nothing changes but what was evicted.
+// Memory is refused at every slot of a growth in turn: only evictions remain.
 TEST_F(expert_slots_short_of_memory, a_refused_growth_changes_nothing) {
   ASSERT_EQ(pool.open(5), status::ok);
   walk(60);

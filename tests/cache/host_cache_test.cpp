@@ -16,7 +16,7 @@ namespace {
 
 using testing::HasSubstr;
 
-/// Experts whose bytes are all the number of their key.
+/// Every byte of an expert is the number of its key.
 struct numbered_experts {
   explicit numbered_experts(const geometry& shape) {
     for (std::size_t k = 0; k < shape.keys(); ++k)

@@ -29,7 +29,7 @@ namespace {
 
 using support::pattern;
 
-/// Experts of three tensors whose bytes are made when they are read, at several precisions: other bytes, other sizes.
+/// Generates the three tensors of an expert when they are read; precisions differ in bytes and sizes.
 class made_disk {
  public:
   static constexpr std::array<std::uint64_t, 3> full{96, 33, 257};
@@ -77,7 +77,7 @@ std::unique_ptr<lru_tier> tier_of(const made_disk& disk, std::int64_t slots) {
              disk, layouts)
       .value();
 }
-/// Whether all tensors of an expert are read, and right.
+/// Whether all tensors of an expert are read correctly.
 template <class Reader>
 bool reads(const Reader& from, expert_key key, precision_id p = {}) {
   const auto sizes = from.sizes(key, p);
@@ -120,7 +120,7 @@ TEST(host_tier, takes_the_bytes_that_it_is_given_and_no_more) {
 TEST(host_tier, a_read_that_fails_leaves_nothing_and_the_next_one_is_another) {
   made_disk disk;
   const auto tier = tier_of(disk, 4);
-  disk.failing = 2;  // its second tensor
+  disk.failing = 2;  // the expert's second tensor
   EXPECT_FALSE(reads(*tier, {0_layer, 5_expert}));
   EXPECT_EQ(tier->stats().failed_fills, 1U);
   EXPECT_TRUE(reads(*tier, {0_layer, 5_expert}));
@@ -197,7 +197,7 @@ TEST(host_tier, an_expert_that_several_want_is_read_once) {
 
 TEST(host_tier, different_experts_are_read_beside_each_other) {
   made_disk disk;
-  disk.meeting = 3;  // none of three first reads ends before the others have begun
+  disk.meeting = 3;  // none of the three first reads ends before the others have started
   const auto tier = tier_of(disk, 4);
   std::vector<std::thread> threads;
   for (const auto e : each<expert_id>(3))
@@ -216,7 +216,7 @@ TEST(host_tier, where_every_slot_is_being_read_the_bytes_go_by) {
   EXPECT_GE(tier->passed_by(), 1U);
 }
 
-// Late failures, several threads and evictions in both tiers at once; a wrong byte is seen.
+// Late failures, several threads and evictions in both tiers at once; every wrong byte is detected.
 TEST(host_tier, a_cache_over_it_serves_the_right_bytes_whatever_fails) {
   made_disk disk;
   const auto tier = tier_of(disk, 6);
@@ -247,7 +247,7 @@ TEST(host_tier, a_cache_over_it_serves_the_right_bytes_whatever_fails) {
   EXPECT_GT(tier->stats().hits, 500U);
 }
 
-/// Experts whose every byte is the version that the disk has of them; of two bytes, or one at the lower precision.
+/// Every byte of an expert is its current version on the disk; two bytes, or one at the lower precision.
 class versioned_disk {
  public:
   [[nodiscard]] std::span<const std::uint64_t> sizes(expert_key, precision_id p) const noexcept {
@@ -261,7 +261,7 @@ class versioned_disk {
     if (key == held_up && version == 1) support::gate::pass(&gate);
     return true;
   }
-  /// As a tier above this disk is told to.
+  /// Records the invalidation, as an upper tier does.
   void invalidate(expert_key key) const noexcept {
     if (before_forgetting) before_forgetting();
     forgotten.push_back(key);
@@ -273,8 +273,7 @@ class versioned_disk {
   }
   void change(expert_key key) { ++of(key); }
 
-  expert_key held_up =
-      no_key;  ///< its first version is read, and then nothing before the gate opens
+  expert_key held_up = no_key;  ///< reads its first version, and nothing else before the gate opens
   mutable support::gate gate{};
   mutable std::atomic<int> reads{0};
   mutable std::vector<expert_key> forgotten;
@@ -347,7 +346,7 @@ TEST(host_tier_invalidation, of_what_is_not_there_does_nothing) {
   EXPECT_EQ(version_in(*tier, {1_layer, 3_expert}), 1);
 }
 
-// Else a read between the two would bring what lies below into the tier again.
+// Otherwise a read between the two invalidations would copy old bytes into the upper tier again.
 TEST(host_tier_invalidation, what_lies_below_forgets_first) {
   versioned_disk disk;
   const auto tier = bytes_tier(disk, 4);
@@ -360,7 +359,7 @@ TEST(host_tier_invalidation, what_lies_below_forgets_first) {
   EXPECT_EQ(version_in(*tier, key), 2);
 }
 
-// Bytes that were read before must not come into the tier after it was told to forget them.
+// Bytes that were read before the invalidation must not enter the tier after it.
 TEST(host_tier_invalidation, waits_for_a_read_that_is_under_way) {
   versioned_disk disk;
   disk.held_up = {0_layer, 2_expert};
@@ -369,7 +368,7 @@ TEST(host_tier_invalidation, waits_for_a_read_that_is_under_way) {
   while (disk.reads == 0) std::this_thread::yield();
   disk.change(disk.held_up);
   std::thread forgetting([&] { tier->invalidate(disk.held_up); });
-  // Wherever the invalidation is when the gate opens, the read of the old bytes began before it.
+  // The read of the old bytes started before the invalidation, wherever that is when the gate opens.
   std::this_thread::yield();
   disk.gate.open();
   reader.join();
@@ -377,7 +376,7 @@ TEST(host_tier_invalidation, waits_for_a_read_that_is_under_way) {
   EXPECT_EQ(version_in(*tier, disk.held_up), 2);
 }
 
-// A read that begins after an invalidation has returned never gets bytes from before it.
+// A read that starts after an invalidation has returned never gets earlier bytes.
 TEST(host_tier_invalidation, holds_whoever_reads_meanwhile) {
   versioned_disk disk;
   const auto below = bytes_tier(disk, 5);
@@ -399,7 +398,7 @@ TEST(host_tier_invalidation, holds_whoever_reads_meanwhile) {
   support::random_source random(9);
   while (reads < enough) {
     const expert_key key{0_layer, expert_id{random.id_below(8)}};
-    if (disk.of(key) < 250) disk.change(key);  // a version is a byte
+    if (disk.of(key) < 250) disk.change(key);  // a version is one byte
     random.one_in(8) ? tier->invalidate(key.layer) : tier->invalidate(key);
     invalidated[index_of(key.expert)] = disk.of(key).load();
     std::this_thread::yield();
@@ -408,7 +407,7 @@ TEST(host_tier_invalidation, holds_whoever_reads_meanwhile) {
   EXPECT_EQ(stale, 0);
 }
 
-/// A cache over a tier over a tier, by each backend that reads on the host.
+/// A cache over two tiers, with each backend that reads on the host.
 template <class Backend>
 struct invalidated_cache : testing::Test {};
 using lower_tier = host_tier<versioned_disk, pager<lru>>;

@@ -28,11 +28,11 @@ using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
 
-/// What a scraper makes of a text.
+/// Parses the text as a Prometheus scraper does.
 struct scrape {
   std::map<std::string, std::string> type{};  ///< by family
   std::map<std::string, std::string> help{};
-  /// By name and labels, as `name` or `name{label=value,...}` with the values' escapes undone.
+  /// Keys: `name` or `name{label=value,...}` with unescaped values.
   std::map<std::string, std::uint64_t> samples{};
 
   std::uint64_t operator[](const std::string& sample) const {
@@ -43,8 +43,8 @@ struct scrape {
   }
 };
 
-/// Reads the exposition format and nothing looser: HELP, TYPE, then all samples of the family; one space between words; unsigned
-/// integers; each line ends.
+/// Accepts exactly the exposition format: HELP, TYPE, then all samples of the family; one space between words;
+/// unsigned integers; a newline after each line.
 scrape parse(const std::string& text) {
   static const std::regex help(R"(# HELP ([a-zA-Z_]\w*) ([^\\]+))");
   static const std::regex type(R"(# TYPE ([a-zA-Z_]\w*) (counter|gauge))");
@@ -52,7 +52,7 @@ scrape parse(const std::string& text) {
   static const std::regex label(R"re(([a-zA-Z_]\w*)="((?:[^"\\]|\\[\\"n])*)"(,(?=.)|$))re");
   scrape found;
   std::string family;
-  char before = 's';  // what the line before was: help, type or sample
+  char before = 's';  // kind of the previous line: help, type or sample
   std::istringstream lines(text);
   EXPECT_TRUE(text.empty() || text.back() == '\n') << "the last line does not end";
   for (std::string line; std::getline(lines, line);) {
@@ -92,7 +92,7 @@ scrape parse(const std::string& text) {
   return found;
 }
 
-/// The single counters stand before by_kind, one word each: the n-th becomes n, from 1.
+/// The single counters precede by_kind, one word each: the n-th gets the value n, from 1.
 constexpr std::size_t single_counters = offsetof(pager_stats, by_kind) / 8;
 pager_stats numbered() {
   static_assert(std::is_standard_layout_v<pager_stats>);
@@ -155,7 +155,7 @@ TEST(prometheus, counts_by_kind_and_by_layer_have_families_of_their_own) {
   EXPECT_EQ(found["hotset_collision_misses_by_layer_total{cache=a,layer=1}"], 6U);
   EXPECT_EQ(found.samples.size(), single_counters + 3 * 2 + 2 * 3);
   EXPECT_EQ(found.type.size(), single_counters + 2 + 3);
-  // A sum over a family counts nothing twice: the totals are samples without these labels.
+  // A sum over a family counts nothing twice: totals are samples without these labels.
   EXPECT_EQ(found["hotset_hits_total{cache=a}"], 0U);
   stats.per_layer.clear();
   EXPECT_THAT(prometheus_text(stats), Not(HasSubstr("by_layer")));
@@ -171,7 +171,7 @@ TEST(prometheus, label_values_are_escaped) {
   EXPECT_EQ(found["hotset_hits_by_kind_total{path=" + odd + ",_model2=,kind=verify}"], 0U);
 }
 
-/// Counters alone, as a slot_cache has them.
+/// Provides counters only, as a slot_cache does.
 struct counted {
   pager_stats counts{};
   prefetch_queue waiting{};

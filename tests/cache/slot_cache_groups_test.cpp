@@ -65,7 +65,7 @@ TEST_F(two_visits, a_group_that_failed_is_tried_again) {
 
 // --- room for the groups that are left ---
 
-// In the order that docs/embedding.md teaches: prefetch beside the kernels of a group.
+// The order that docs/embedding.md recommends: prefetch beside the kernels of a group.
 TEST_F(slot_cache_wide, prefetches_between_groups_wait_for_the_last_one) {
   ASSERT_EQ(resolve(0, 0, {0, 1, 2, 3, 4, 5, 6, 7}), status::ok);
   ASSERT_TRUE(visit.more());
@@ -118,7 +118,7 @@ TEST(slot_cache_groups, prefetches_into_other_pools_go_on) {
   }
 }
 
-// Copies on their way and the slots of an open visit may leave a visit nothing: then the copies give way.
+// If pending copies and an open visit's slots leave too little room, the copies are cancelled.
 TEST_F(slot_cache_wide, copies_on_their_way_give_way_to_a_visit_beside_an_open_one) {
   ASSERT_EQ(resolve(0, 0, {0, 1}), status::ok);
   ASSERT_EQ(

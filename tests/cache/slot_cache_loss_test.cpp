@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies that fail after a visit has counted on them: nobody reads them again, and their loss is told once.
+// Copies that fail after a visit relied on them: their bytes are not read again, and the loss is reported once.
 
 #include <string>
 #include <string_view>
@@ -18,7 +18,7 @@ using support::slot_cache_steps;
 using support::slot_cache_wide;
 using testing::SizeIs;
 
-/// The first visit's copies are on their way and will fail; its kernel is enqueued.
+/// The first visit's copies are pending and will fail; its kernel is enqueued.
 struct slot_cache_loss : slot_cache_wide {
   slot_cache_loss() {
     backend.failing = {1};
@@ -27,7 +27,7 @@ struct slot_cache_loss : slot_cache_wide {
     cache.release(visit, stream);
   }
   void fail_first() { backend.finish(first); }
-  /// The loss is told once, no row names what never came, and the redo copies it.
+  /// The loss is reported once, no row names the missing experts, and the repeated step copies them.
   void expect_told_and_copied_again() {
     EXPECT_EQ(cache.settle(), status::fill_failed);
     EXPECT_EQ(cache.settle(), status::ok);
@@ -46,7 +46,7 @@ struct slot_cache_loss : slot_cache_wide {
   ticket first = no_ticket;
 };
 
-// --- a reservation that is given back leaves the victim as it was ---
+// --- a cancelled reservation leaves the victim unchanged ---
 
 TEST_F(slot_cache_loss, of_the_victims_of_a_visit_that_the_backend_had_no_room_for) {
   backend.accept = 0;
@@ -99,7 +99,7 @@ TEST_F(slot_cache_loss, of_victims_of_which_the_backend_took_some) {
   expect_absent();
 }
 
-// --- a loss is told once, by a call that returns it ---
+// --- a loss is reported once, by a call that returns it ---
 
 TEST_F(slot_cache_loss, is_told_by_the_call_after_an_invalidation_that_was_refused) {
   ASSERT_EQ(cache.settle(), status::ok);
@@ -182,7 +182,7 @@ TEST(slot_cache_end, logs_a_loss_that_nobody_was_told_of) {
   EXPECT_THAT(told[0], testing::HasSubstr("the step is lost"));
 }
 
-// A fence on a stream of its own is not told of a copy that had failed by then.
+// A fence on a stream of its own does not report a copy that failed before.
 TEST_F(slot_cache_wide, a_copy_that_had_failed_by_its_fence_is_not_committed) {
   backend.failing = {1};
   backend.before_fence = [&] { backend.finish(backend.last()); };
@@ -195,7 +195,7 @@ TEST_F(slot_cache_wide, a_copy_that_had_failed_by_its_fence_is_not_committed) {
   backend.run(stream);
 }
 
-// --- a pin belongs to what the slot held ---
+// --- a pin belongs to the slot's content ---
 
 TEST_F(slot_cache_steps, a_visit_whose_copy_failed_does_not_take_the_pin_of_the_next_one) {
   backend.failing = {1};
@@ -216,7 +216,7 @@ TEST_F(slot_cache_steps, a_visit_whose_copy_failed_does_not_take_the_pin_of_the_
   EXPECT_EQ(resolve(third, 1, 0, {2, 3}), status::ok);
 }
 
-// Its kernel reads garbage, but must not read it while the next copy writes.
+// The kernel reads wrong bytes, but the next copy must not write while it reads.
 TEST_F(slot_cache_steps, a_slot_whose_copy_failed_is_filled_after_the_kernel_that_reads_it) {
   backend.failing = {1};
   ASSERT_EQ(resolve(0, 0, {0, 1}), status::ok);
@@ -234,13 +234,14 @@ TEST_F(slot_cache_steps, a_slot_whose_copy_failed_is_filled_after_the_kernel_tha
   EXPECT_EQ(next->after, reader);
 }
 
-// So many copies are under way that the cache waits for one before it prefetches: meanwhile the visit's own fail.
+// So many copies are pending that the cache waits for one before it prefetches. Meanwhile the visit's own copies
+// fail.
 TEST_F(slot_cache_steps, no_prefetch_takes_a_slot_of_an_open_visit_whose_copies_have_just_failed) {
   ASSERT_EQ(resolve(0, 0, {0, 1}), status::ok);
   backend.finish(backend.last());
   backend.launch(stream, [this] { backend.finish(backend.batches.rbegin()->first); });
   cache.release(visit, stream);
-  backend.before_fence = [this] { backend.accept = 0; };  // of prefetches, for now
+  backend.before_fence = [this] { backend.accept = 0; };  // no prefetches yet
   backend.accept = 0;
   ASSERT_EQ(prefetch({{{1_layer, 6_expert}, 10}, {{1_layer, 7_expert}, 10}}), status::ok);
   for (const std::int32_t e : {2, 4, 6}) {
@@ -265,7 +266,7 @@ TEST_F(slot_cache_steps, no_prefetch_takes_a_slot_of_an_open_visit_whose_copies_
   EXPECT_EQ(prefetched.fills[0].after, reader);
 }
 
-// --- visits that were moved from ---
+// --- moved-from visits ---
 
 TEST_F(slot_cache_steps, a_visit_that_was_moved_from_is_closed_and_refused_by_every_call) {
   ASSERT_EQ(resolve(0, 0, {0, 1}), status::ok);

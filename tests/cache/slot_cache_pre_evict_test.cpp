@@ -14,7 +14,7 @@ namespace {
 const geometry shape{.layers = 2, .experts = 8, .top_k = 2, .expert_bytes = {100}};
 
 TEST(slot_cache_pre_evict, the_slots_last_reader_is_still_waited_for) {
-  // A byte takes a nanosecond.
+  // One byte takes one nanosecond.
   clock_backend backend({.link = link_model({.bytes_per_second = 1'000'000'000}), .shape = shape});
   clock_stream stream;
   slot_cache cache(pager<lru>({.layout = pool_layout::per_layer(shape, 2).value()}), backend);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Real copies on a thread, kernels on another: whatever a kernel reads must be what the plan promised.
+// Real copies on one thread, kernels on another: a kernel must read the experts that the plan promised.
 
 #include <atomic>
 #include <deque>
@@ -23,7 +23,7 @@ using support::host_experts;
 using support::watched_source;
 
 const geometry shape{.layers = 3, .experts = 16, .top_k = 2, .max_tokens_per_visit = 6};
-constexpr auto broken = 15_expert;  ///< of every layer: the source does not have it
+constexpr auto broken = 15_expert;  ///< missing in the source, in every layer
 
 struct kernel {
   const host_experts* experts = nullptr;
@@ -40,7 +40,7 @@ struct kernel {
 
 class slot_cache_stress : public testing::TestWithParam<host_stream::mode> {};
 
-/// Has no bytes for one expert of every layer, and now and then for any other.
+/// Has no bytes for one expert of every layer; other experts fail at random.
 class failing_source {
  public:
   explicit failing_source(const memory_expert_source& inner) : inner_(inner) {}
@@ -55,7 +55,7 @@ class failing_source {
   mutable std::atomic<unsigned> asked_{0};
 };
 
-/// The steps of an engine that gives a step up when a call says that it is lost.
+/// Steps of an engine that repeats a step if a call reports it lost.
 class steps_with_losses {
  public:
   steps_with_losses(host_stream::mode how, std::uint64_t seed)
@@ -158,8 +158,8 @@ INSTANTIATE_TEST_SUITE_P(streams, slot_cache_stress,
                            return stream.param == host_stream::mode::caller ? "caller" : "worker";
                          });
 
-// More groups than a board remembers tickets, and so many slots, of another layer, that nobody looks at the copies before
-// the end: the loss of the first one is told all the same.
+// The visit has more groups than a board remembers tickets, and so many slots of another layer that no call checks
+// the copies before the end. The loss of the first copy is still reported.
 TEST(slot_cache_groups, a_visit_of_4210_groups_does_not_forget_that_its_first_copy_failed) {
   constexpr int groups = 4210;
   static_assert(groups > static_cast<int>(ticket_board::default_ring));
@@ -195,7 +195,7 @@ TEST(slot_cache_groups, a_visit_of_4210_groups_does_not_forget_that_its_first_co
   support::expect_consistent(cache.pager());
 }
 
-// Hazard 2, with real bytes: the kernel is held at a gate, and its slot is already someone else's.
+// Hazard 2 with real bytes: the kernel is blocked at a gate while its slot already belongs to another expert.
 TEST(slot_cache_fences, a_recycled_slot_is_not_overwritten_while_a_kernel_still_reads_it) {
   const auto layout = pool_layout::shared(shape, 2).value();
   host_experts experts(layout);

@@ -59,7 +59,7 @@ TEST_F(slot_cache_steps, an_open_visit_is_busy_and_a_second_release_is_ignored) 
   EXPECT_EQ(cache.resolve_next(stream, visit), status::no_plan);
 }
 
-// Hazard 2: the kernel has not run yet; the copy into its slot waits for it.
+// Hazard 2: the copy into a slot waits for a kernel that has not run yet.
 TEST_F(slot_cache_steps, a_recycled_slot_is_filled_after_its_last_reader) {
   whole(0, 0, {0, 1});
   whole(1, 0, {2, 3});
@@ -81,7 +81,7 @@ TEST_F(slot_cache_steps, slots_of_an_open_visit_are_no_victims) {
   EXPECT_EQ(cache.resolve(view, stream, other), status::ok);
 }
 
-// Hazard 19.
+// Hazard 19: a failed or refused copy leaves a slot half-published.
 TEST_F(slot_cache_steps, a_refused_copy_gives_its_victim_back_and_nothing_is_half_published) {
   whole(0, 0, {0, 1});
   whole(0, 1, {6, 6});
@@ -95,7 +95,7 @@ TEST_F(slot_cache_steps, a_refused_copy_gives_its_victim_back_and_nothing_is_hal
   EXPECT_EQ(locate(0, 0), no_slot) << "its bytes are gone";
   EXPECT_NE(locate(0, 1), no_slot) << "its copy was refused";
   for (const auto s : each<slot_id>(3)) EXPECT_EQ(cache.pager().slot(s).pins, 0);
-  // The accepted copy may still move: the next one into its slot waits for it.
+  // The accepted copy may still write: the next copy into its slot waits for it.
   const auto given_up = backend.batches.rbegin()->first;
   backend.accept = scripted_backend::all;
   whole(2, 0, {4, 1});
@@ -155,7 +155,7 @@ TEST_F(slot_cache_steps, a_failure_is_told_though_the_slot_was_given_up_since) {
   EXPECT_EQ(cache.settle(), status::ok);
 }
 
-// Hazard 3.
+// Hazard 3: a row names a slot before its bytes have arrived.
 TEST_F(slot_cache_wide, prefetched_experts_are_readable_when_they_have_arrived_in_whatever_order) {
   ASSERT_EQ(prefetch({{{0_layer, 6_expert}, 0}}), status::ok);
   const auto first = backend.last();
@@ -215,7 +215,8 @@ TEST_F(slot_cache_wide, a_late_hit_whose_copy_fails_is_fetched_again) {
   EXPECT_NE(locate(0, 6), no_slot);
 }
 
-// A backend may refuse a fence (in a capture, say) while the copy goes on: what comes into its slot next waits for it.
+// A backend may refuse a fence (during a capture, for example) while the copy continues. The next fill of the slot
+// waits for it.
 TEST_F(slot_cache_wide, a_slot_whose_fence_failed_is_not_filled_before_its_copy_has_ended) {
   ASSERT_EQ(prefetch({{{0_layer, 6_expert}, 0}}), status::ok);
   const auto late = backend.last();
@@ -264,7 +265,7 @@ TEST_F(slot_cache_wide, a_full_backend_gives_the_victims_of_refused_prefetches_b
   EXPECT_EQ(cache.stats().speculative_fills, 0U);
 }
 
-// Only so many speculative copies are on their way; the others keep their victims until it is their turn.
+// The number of pending speculative copies is bounded; later requests keep their victims until their turn.
 TEST(slot_cache_prefetch, requests_beyond_the_bound_wait_for_copies_to_arrive) {
   scripted_backend backend(8);
   scripted_backend::stream_type stream;
@@ -303,7 +304,7 @@ TEST_F(slot_cache_wide, a_prefetch_whose_visit_came_and_did_not_use_it_is_taken_
   backend.run(stream);
 }
 
-// The visit of its own step was skipped.
+// The visit of the request's own step was skipped.
 TEST_F(slot_cache_wide, a_prefetch_for_a_step_that_is_over_is_taken_back) {
   ASSERT_EQ(prefetch({{{0_layer, 6_expert}, 0}}), status::ok);
   whole(0, 1, {0, 1});
@@ -349,7 +350,7 @@ TEST_F(slot_cache_wide, requests_for_experts_whose_host_bytes_go_away_are_forgot
   EXPECT_TRUE(cache.queue().empty());
 }
 
-// Hazard 12: what the running step still uses is not what a prefetch evicts.
+// Hazard 12: a prefetch must not evict experts that the running step still uses.
 TEST_F(slot_cache_steps, a_prefetch_never_evicts_what_an_open_visit_reads) {
   whole(0, 1, {7, 7});
   ASSERT_EQ(resolve(0, 0, {0, 1}), status::ok);
@@ -360,7 +361,7 @@ TEST_F(slot_cache_steps, a_prefetch_never_evicts_what_an_open_visit_reads) {
   finish();
 }
 
-// Least-Stale takes a request for a resident as a sign of life: it must hear of it before it gives anything up.
+// Least-Stale treats a request for a resident as a use, so it must see the request before it chooses a victim.
 TEST(slot_cache_prefetch, residents_that_are_asked_for_are_told_of_before_a_victim_is_chosen) {
   scripted_backend backend(4);
   scripted_backend::stream_type stream;
@@ -377,7 +378,7 @@ TEST(slot_cache_prefetch, residents_that_are_asked_for_are_told_of_before_a_vict
             status::ok);
   cache.release(visit, stream);
   backend.run(stream);
-  // Both stale keys are candidates; the second request is for one of them.
+  // Both stale keys are candidates; the second request names one of them.
   const std::vector<prefetch_request> wanted{{{1_layer, 7_expert}, 1}, {{1_layer, 0_expert}, 1}};
   ASSERT_EQ(cache.prefetch(visit.plan().context(), wanted, stream), status::ok);
   EXPECT_NE(cache.pager().locate({1_layer, 7_expert}), no_slot);
@@ -385,7 +386,7 @@ TEST(slot_cache_prefetch, residents_that_are_asked_for_are_told_of_before_a_vict
   EXPECT_EQ(cache.pager().locate({1_layer, 1_expert}), no_slot);
 }
 
-// Hazard 9, under prefetch.
+// Hazard 9, under prefetch: a prompt evicts the experts of running decodes.
 TEST(slot_cache_prefetch, prefetches_of_a_prompt_spare_the_decode_working_set) {
   const auto kept = [](request_class kind) {
     scripted_backend backend(4);
@@ -427,7 +428,7 @@ TEST_F(slot_cache_wide, a_speculative_copy_waits_for_the_last_reader_of_its_slot
   EXPECT_TRUE(backend.may_start(copy));
 }
 
-// Hazard 19, under prefetch.
+// Hazard 19, under prefetch: a failed copy leaves a slot half-published.
 TEST_F(slot_cache_wide, a_speculative_copy_that_fails_leaves_its_slot_free_and_no_row_names_it) {
   whole(0, 0, {0, 1, 2, 3});
   whole(0, 1, {0, 0});
@@ -474,7 +475,7 @@ TEST(slot_cache_config, refuses_what_cannot_work) {
   EXPECT_EQ(setup.validate()->message, "most_waiting = 0, accepted: 1..1048576");
 }
 
-/// A scripted backend that can say whose slots it has.
+/// A scripted backend that reports the layout of its slots.
 struct choosy_backend : scripted_backend {
   using scripted_backend::scripted_backend;
   [[nodiscard]] validation check(const pool_layout& layout) const {
@@ -483,7 +484,7 @@ struct choosy_backend : scripted_backend {
   }
 };
 
-// A bank of three slots under a cache of six is written past its end.
+// With a bank of three slots, a cache of six slots would write past its end.
 TEST(slot_cache_config, a_bank_of_another_layout_is_refused_when_the_cache_is_built) {
   const auto small = pool_layout::shared(shape, 3).value();
   const auto large = pool_layout::shared(shape, 6).value();
@@ -499,7 +500,7 @@ TEST(slot_cache_config, a_bank_of_another_layout_is_refused_when_the_cache_is_bu
   choosy_backend choosy(6);
   EXPECT_THROW(slot_cache cache(pager<lru>({.layout = small}), choosy), invalid_config);
   slot_cache cache(pager<lru>({.layout = large}), choosy);
-  scripted_backend unknown(6);  // cannot say
+  scripted_backend unknown(6);  // reports no layout
   using scripted_cache = slot_cache<pager<lru>, scripted_backend>;
   EXPECT_TRUE(scripted_cache::create(pager<lru>({.layout = small}), unknown));
 }
@@ -514,7 +515,7 @@ TEST(slot_cache_config, is_checked_when_the_cache_is_built) {
                invalid_config);
 }
 
-// Hazard 20.
+// Hazard 20: host bytes change while copies read them.
 TEST_F(slot_cache_wide, invalidate_waits_for_the_copies_that_read_the_host_bytes) {
   ASSERT_EQ(prefetch({{{0_layer, 6_expert}, 0}}), status::ok);
   const auto speculative = backend.last();
@@ -564,7 +565,7 @@ TEST_F(slot_cache_wide, warm_fills_and_waits) {
             (expert_key{1_layer, 5_expert}));
 }
 
-// What is on its way is bounded by what was reserved for it.
+// Pending copies are bounded by their reserved slots.
 TEST(slot_cache_warm, makes_room_for_its_copies_beside_those_of_visits) {
   const geometry narrow{.layers = 2, .experts = 8, .top_k = 2, .max_tokens_per_visit = 2};
   scripted_backend backend(4);
@@ -585,7 +586,7 @@ TEST(slot_cache_warm, makes_room_for_its_copies_beside_those_of_visits) {
   backend.run(stream);
 }
 
-// Hazard 22.
+// Hazard 22: a resize loses experts.
 TEST_F(slot_cache_wide, a_quota_changes_at_a_drained_point) {
   ASSERT_EQ(prefetch({{{0_layer, 6_expert}, 0}}), status::ok);
   whole(0, 1, {0, 1});
@@ -609,7 +610,7 @@ TEST_F(slot_cache_wide, the_end_of_a_cache_waits_for_its_copies) {
   EXPECT_EQ(other.poll(other.last()), transfer_state::arrived);
 }
 
-// Hazard 21.
+// Hazard 21: two instances share state.
 TEST_F(slot_cache_steps, two_caches_side_by_side_do_not_influence_each_other) {
   scripted_backend alone_backend(3);
   scripted_backend other_backend(3);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every admission policy joins here with its type and its options.
+// Every admission policy joins the suite here with its type and options.
 
 #include <cstdint>
 #include <vector>

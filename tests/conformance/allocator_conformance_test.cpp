@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every allocator promises.
+// Promises of every allocator.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every eviction policy of the library joins the suite here, with the naive form of its rule.
+// Every eviction policy joins the suite here, with a naive form of its rule.
 
 #include <memory>
 #include <vector>
@@ -48,7 +48,7 @@ std::shared_ptr<const future_uses> future_of(const geometry& shape, const script
   return std::make_shared<const future_uses>(*std::move(made));
 }
 
-/// A policy whose naive form needs no numbers.
+/// A policy whose naive form needs no parameters.
 template <class P, auto Rule>
 struct ruled : plain<P> {
   static ranking rule() { return Rule(); }
@@ -132,7 +132,7 @@ struct next_visit_oracle_entry : ruled<next_visit_oracle, reference::by_next_vis
     for (std::size_t n = 0; n < visits.size(); ++n) s.visits_to_come[visits[n].layer].insert(n);
   }
 };
-/// Their naive form is a cache of its own: tests/eviction/similar_steps_test.cpp.
+/// The naive form of similar_steps is a complete cache: tests/eviction/similar_steps_test.cpp.
 struct similar_steps_entry : plain<similar_steps> {};
 struct similar_steps_few_entry : plain<similar_steps> {
   static similar_steps::config options(const geometry&, const script&) {
@@ -156,7 +156,7 @@ struct importance_last_token_entry : plain<importance> {
   static ranking rule() { return reference::by_importance(1.0, 0.0, 256); }
 };
 using activation_ratio_entry = ruled<activation_ratio, reference::by_activation_ratio>;
-/// Sequences of a script do not come back: one row is enough for them.
+/// Sequences of a script do not return: one row is enough.
 struct activation_ratio_one_entry : activation_ratio_entry {
   static activation_ratio::config options(const geometry&, const script&) {
     return {.requests = 1};
@@ -172,7 +172,7 @@ struct expert_map_priority_resident_entry : plain<expert_map_priority> {
   static ranking rule() { return reference::by_expected_uses(true); }
 };
 
-// Decorators, and one inside the other.
+// Decorators, also nested.
 template <class Inner>
 struct hot_entry : Inner {
   using policy = protect_hot<typename Inner::policy>;
@@ -197,7 +197,7 @@ struct reserve_entry : Inner {
   }
   static ranking rule() { return reference::reserving(0.1, Inner::rule()); }
 };
-// The eraser around any of them.
+// A type-erased holder of each policy.
 template <class Inner>
 struct any_entry : Inner {
   using policy = any_eviction_policy;

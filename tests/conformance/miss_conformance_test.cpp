@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every miss policy joins here with its type and its options. Random visits are told to all of them; what
-// a pager relies on must hold.
+// Every miss policy joins the suite here with its type and options. All get random visits; their decisions must meet
+// the pager's requirements.
 
 #include <algorithm>
 #include <cmath>
@@ -56,7 +56,7 @@ struct compute_on_host_split_entry : plain<compute_on_host> {
     return {.split = host_split::bandwidth_matched, .fetch_cost = 2.0, .host_cost = 3.0};
   }
 };
-// The eraser around any of them.
+// A type-erased holder of each policy.
 template <class Inner>
 struct any_entry : Inner {
   using policy = any_miss_policy;
@@ -75,7 +75,7 @@ using entries =
                    any_entry<substitute_any_entry>, any_entry<compute_on_host_split_entry>>;
 TYPED_TEST_SUITE(miss_conformance, entries);
 
-/// What a pager tells of one visit.
+/// A visit's input to a miss policy.
 struct visit {
   std::vector<expert_id> experts;
   std::vector<float> weights;
@@ -168,7 +168,7 @@ void expect_legal(const visit& v, const std::vector<miss_decision>& out, const g
     switch (out[n].action) {
       case miss_action::fetch:
         EXPECT_LT(out[n].precision, shape.precisions());
-        EXPECT_LT(out[n].precision, held);  // absent is above all
+        EXPECT_LT(out[n].precision, held);  // absent counts as above all
         if (exact) {
           EXPECT_EQ(out[n].precision, 0);
         }
@@ -187,7 +187,7 @@ void expect_legal(const visit& v, const std::vector<miss_decision>& out, const g
     EXPECT_TRUE(same(out[n], untouched)) << "wrote past";
 }
 
-/// Only the places of a substituted expert change, all of them, and to what can serve the token.
+/// Only places of a substituted expert change, all of them, to an expert that can serve the token.
 void expect_consistent(const visit& v, const std::vector<expert_id>& ids,
                        const std::vector<miss_decision>& out, const geometry& shape) {
   const auto k = static_cast<std::size_t>(shape.top_k);
@@ -212,7 +212,7 @@ void walk(const geometry& shape, std::uint64_t seed) {
   using M = typename Entry::policy;
   const auto options = Entry::options();
   ASSERT_FALSE(options.validate());
-  if (validate_for(options, shape)) return;  // not for this model
+  if (validate_for(options, shape)) return;  // invalid for this model
   M policy(shape, options);
   M twin(shape, options);
   EXPECT_EQ(policy.prefetch_precision(), 0) << "no visit waits for a prefetch";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every miss curve answers for every number of slots, up to the largest.
+// Every miss curve returns a value for every number of slots, up to the largest.
 
 #include <cmath>
 #include <cstddef>

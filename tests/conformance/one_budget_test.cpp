@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two caches that share one budget of memory and trade it while they serve: the same code on a host and on a device.
+// Two caches share one memory budget and trade it while they serve: the same code on host and device.
 
 #include <array>
 #include <cstddef>
@@ -18,12 +18,12 @@
 #include "random_source.hpp"
 
 namespace hotset::support::one_budget_test {
-// elastic_experts is used without the suite that it is an entry of.
+// Includes elastic_experts without the suite that it is an entry of.
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(resizable_conformance);
 
 namespace {
 
-constexpr std::uint64_t units = 14;  // of both together: most of twice 12
+constexpr std::uint64_t units = 14;  // of both together: at most twice 12
 /// Large enough for several pages of each tensor.
 template <class Machine>
 using experts_of_pages = elastic_experts_on<Machine, 8>;
@@ -65,7 +65,7 @@ TYPED_TEST_SUITE(one_budget, machines, machine_names);
 TYPED_TEST(one_budget, moves_between_two_caches_that_serve) {
   for (int round = 0; round < 100; ++round) {
     this->serve();
-    const auto share = 2 + this->random.below(11);  // 2..12, and the other has the rest
+    const auto share = 2 + this->random.below(11);  // 2..12; the other cache has the rest
     ASSERT_EQ(resize_both(this->first.pool, share, this->second.pool, units - share), status::ok);
     EXPECT_EQ(this->first.pool.capacity(), share);
     this->expect_right();
@@ -81,7 +81,7 @@ TYPED_TEST(one_budget, is_never_overdrawn) {
   this->expect_right();
 }
 
-/// Every call of the driver that a trade makes is refused once: both caches are whole and serve on.
+/// Each driver call of a trade is refused once: both caches stay intact and keep serving.
 template <fake_cuda_driver::call Call>
 void refuse_each() {
   using experts = experts_of_pages<elastic_device<pace::random>>;
@@ -123,7 +123,7 @@ TEST(one_budget_of_a_device, survives_every_refusal_of_the_driver) {
   refuse_each<set_access>();
 }
 
-/// Without its bytes a resident would be another expert's: nobody stays.
+/// Without its bytes a resident would read another expert's bytes, so none stays resident.
 TEST(one_budget_of_a_device, a_copy_that_fails_leaves_nobody_resident) {
   using experts = experts_of_pages<elastic_device<pace::late>>;
   memory_budget budget(units * unit_bytes);

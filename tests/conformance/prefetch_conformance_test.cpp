@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every prefetch policy joins here with one `entry`: what it is and how it is configured. Random visits with
-// everything that an engine may hand over are told to several of the same kind, which must keep the concept's
-// promises and agree with each other.
+// Every prefetch policy joins the suite here with an `entry`: its type and configuration. Several instances get
+// random visits with all optional inputs; they must keep the concept's promises and agree.
 
 #include <cmath>
 #include <limits>
@@ -64,7 +63,7 @@ struct oracle_entry : plain<noisy_oracle> {
     return {.precision = 0.4, .recall = 0.7, .seed = 3};
   }
 };
-// The eraser around any of them.
+// A type-erased holder of each policy.
 template <class Inner>
 struct any_entry {
   using policy = any_prefetch_policy;
@@ -90,9 +89,9 @@ TYPED_TEST_SUITE(prefetch_conformance, entries);
 struct visit {
   layer_id layer{};
   step_id step = 0;
-  std::vector<expert_id> experts;    // with ids that are no expert
+  std::vector<expert_id> experts;    // with ids that name no expert
   std::vector<float> probabilities;  // [tokens, depth, experts]
-  std::vector<expert_id> truth;      // of the next visit, with ids that are no expert
+  std::vector<expert_id> truth;      // of the next visit, with ids that name no expert
 
   [[nodiscard]] routing_view view() const {
     return {.layer = layer, .step = step, .experts = experts};
@@ -104,7 +103,7 @@ expert_id any_id(const geometry& shape, random_source& random) {
     case 0: return no_expert;
     case 1: return expert_id{shape.experts};
     case 2: return expert_id{std::numeric_limits<std::int32_t>::min()};
-    // Skewed, so that something is hot.
+    // Skewed, so that some experts are popular.
     default: return expert_id{random.id_below(1 + random.id_below(shape.experts))};
   }
 }
@@ -140,10 +139,10 @@ std::vector<geometry> shapes() {
           {.layers = 7, .experts = 1, .top_k = 1, .max_tokens_per_visit = 2}};
 }
 
-/// Everything that is compared of a request.
+/// Compared members of a request.
 using asked = std::vector<std::tuple<layer_id, expert_id, step_id, float>>;
 
-/// One policy on its way through the visits.
+/// One policy with its state during the visits.
 template <class P>
 class walker {
  public:
@@ -189,9 +188,9 @@ TYPED_TEST(prefetch_conformance, keeps_the_promises_of_the_concept) {
       const auto options = TypeParam::options(shape);
       ASSERT_FALSE(options.validate());
       walker<P> whole(shape, options);
-      walker<P> same(shape, options);     // moved about
-      walker<P> cut(shape, options);      // given less room
-      walker<P> puzzled(shape, options);  // given empty forecasts as well
+      walker<P> same(shape, options);     // is moved between visits
+      walker<P> cut(shape, options);      // gets less room for requests
+      walker<P> puzzled(shape, options);  // also gets empty forecasts
       const auto needs = facts_of(whole.policy()).needs;
       const auto most = whole.policy().most_requests();
       const auto depth = std::max(whole.policy().depth(), 1);
@@ -220,7 +219,7 @@ TYPED_TEST(prefetch_conformance, keeps_the_promises_of_the_concept) {
         first.resize(std::min<std::size_t>(first.size(), random.below(most + 2)));
         ASSERT_EQ(cut.propose(v, expected, first.size()), first) << "not the first of them";
 
-        // Without what it needs it asks for nothing, and is none the wiser.
+        // Without its inputs a policy requests nothing and learns nothing.
         auto lacking = expected;
         if (needs == forecast_need::probabilities) {
           lacking.probabilities = {};
@@ -244,7 +243,7 @@ TYPED_TEST(prefetch_conformance, has_a_name_and_bounds) {
   for (const auto& shape : shapes()) {
     const P policy(shape, TypeParam::options(shape));
     EXPECT_GE(policy.depth(), 0);
-    // All layers but one, if it looks that far.
+    // All other layers, if the policy looks that far ahead.
     const auto layers = static_cast<std::size_t>(std::max(policy.depth(), 1));
     EXPECT_LE(policy.most_requests(), layers * static_cast<std::size_t>(shape.experts));
   }

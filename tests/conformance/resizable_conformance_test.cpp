@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Resizable pools of the library; tests/examples/tiny_moe has the same suite for the KV pool of the example.
+// Resizable pools of the library. tests/examples/tiny_moe runs the suite for the example's KV pool.
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every routing policy joins here with its type and its options. Random visits are routed by all of them;
-// what an engine relies on must hold.
+// Every routing policy joins the suite here with its type and options. All route random visits; the result must meet
+// the engine's requirements.
 
 #include <algorithm>
 #include <cmath>
@@ -34,16 +34,16 @@ struct cache_aware_value_entry : plain<cache_aware> {
     return {.lambda = 2.0, .average = logit_average::value, .normalise = false};
   }
 };
-/// Nothing is lifted: the router's selection must come out.
+/// Zero lifts no expert: the router's selection must result.
 struct cache_aware_zero_entry : plain<cache_aware> {
   static cache_aware::config options() { return {.lambda = 0.0}; }
   static constexpr bool exact = true;
 };
-/// The suite's visits are freed no slots for.
+/// The suite's visits have no freed slots.
 struct budget_top_k_entry : plain<budget_top_k> {
   static constexpr bool exact = true;
 };
-// The eraser around any of them.
+// A type-erased holder of each policy.
 template <class Inner>
 struct any_entry : Inner {
   using policy = any_routing_policy;
@@ -72,7 +72,7 @@ struct visit {
     return {.layer = layer, .experts = experts, .weights = weights, .logits = logits};
   }
 };
-/// The router chooses by logit, some of which are masked, and weighs by softmax.
+/// The router chooses by logit (some are masked) and weights by softmax.
 visit draw(random_source& random) {
   visit v;
   v.layer = layer_id{random.id_below(2)};

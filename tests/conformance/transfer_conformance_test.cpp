@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transfer backends that need no device; tests/gpu has the same suite for one that does.
+// Transfer backends that need no device; tests/gpu runs the suite for a real device.
 
 #include <memory>
 #include <vector>
@@ -25,7 +25,7 @@ using support::fake_cuda_runtime;
 using support::gate;
 using support::host_experts;
 
-/// Keeps no bytes, and notes what it is told to forget as a source that does.
+/// Keeps no bytes, but records invalidations as a source with kept bytes does.
 class keeping_source {
  public:
   explicit keeping_source(const memory_expert_source& inner) : inner_(inner) {}
@@ -90,7 +90,7 @@ struct host_entry {
   [[nodiscard]] const std::vector<expert_key>& forgotten() const { return source.forgotten; }
 };
 
-/// Nothing is ever enqueued: the stream is the calling thread.
+/// Nothing is enqueued: the stream is the calling thread.
 struct inline_entry {
   using backend_type = inline_backend<keeping_source>;
   static constexpr bool deferred = false;
@@ -110,7 +110,8 @@ struct inline_entry {
   [[nodiscard]] const std::vector<expert_key>& forgotten() const { return source.forgotten; }
 };
 
-/// What a slot holds is told by the copies that the link has run. Enqueued work takes a second, the gate is not asked.
+/// The completed copies of the link determine the content of slots. Enqueued work takes one second and ignores the
+/// gate.
 template <bool Instant>
 struct clock_entry final : private link_observer {
   using backend_type = clock_backend;
@@ -126,7 +127,7 @@ struct clock_entry final : private link_observer {
   backend_type backend{make()};
   clock_stream stream{};
   std::vector<landed> copies{};
-  std::uint64_t bytes = 0;  ///< of the copy that is under way
+  std::uint64_t bytes = 0;  ///< of the pending copy
   bool saw = false;
 
   clock_entry() { backend.watch(this); }
@@ -181,7 +182,7 @@ struct cuda_entry {
   std::unique_ptr<backend_type> make() {
     experts.host.source.remove(suites::absent_expert);
     typename backend_type::config setup{.mode = Mode, .chunk_bytes = 64, .chunks_ahead = 2};
-    // In the engine's own stream a submit waits for pieces that stand behind the engine's work.
+    // In the engine's own stream, a submit waits for pieces behind the engine's work.
     if (!Pinned) setup.staging_pieces = copies_beside ? 3 : 32;
     setup.staging_piece_bytes = 64;
     return backend_type::create(api, source, experts.bank, experts.pages, setup).value();

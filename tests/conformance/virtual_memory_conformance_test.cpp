@@ -49,8 +49,8 @@ class virtual_memory_conformance : public testing::Test {
   virtual_range<memory_type> range(std::size_t units) {
     return virtual_range<memory_type>::reserve(subject, units * granule).value();
   }
-  /// Runs `attempt` until none of its steps was left to fail, and `check_nothing_changed` after each that failed.
-  /// Returns how many those were.
+  /// Runs `attempt` with each of its steps failing in turn, and `check_nothing_changed` after each failure. Returns
+  /// the number of failures.
   template <class Attempt, class Check>
   std::size_t fail_each_step(Attempt attempt, Check check_nothing_changed) {
     for (std::size_t n = 1; n < 100; ++n) {
@@ -206,7 +206,7 @@ TYPED_TEST(virtual_memory_conformance, what_is_mapped_is_neither_mapped_over_nor
   EXPECT_EQ(memory.release(range), invalid_argument) << "twice";
 }
 
-// Hazard 27: what follows makes every step fail once.
+// Hazard 27, a failed mapping step leaks: the tests below make every step fail once.
 TYPED_TEST(virtual_memory_conformance, a_bank_that_cannot_grow_is_as_it_was_whichever_step_fails) {
   const auto unit = this->granule;
   const auto page = this->block();
@@ -262,7 +262,7 @@ TYPED_TEST(virtual_memory_conformance, setting_up_leaves_nothing_behind_whicheve
         auto code = bank->populate(0, 2 * unit, 2);
         if (code == ok) code = bank->populate(5 * unit, unit, 1);
         if (code != ok) return code;
-        this->entry.fail(0);  // the end of a bank is not what is tried here
+        this->entry.fail(0);  // the end of a bank is not tested here
         return ok;
       },
       [&] {
@@ -273,7 +273,7 @@ TYPED_TEST(virtual_memory_conformance, setting_up_leaves_nothing_behind_whicheve
   EXPECT_GE(steps, 10U);
 }
 
-/// What should be where, in units, and what every unit of every block should hold.
+/// Expected mappings, in units, and expected content of every unit of every block.
 struct memory_model {
   struct block {
     memory_block name{};
@@ -283,7 +283,7 @@ struct memory_model {
   };
   struct range {
     std::span<std::byte> addresses{};
-    std::map<std::size_t, std::size_t> mapped{};  ///< first unit -> index of the block
+    std::map<std::size_t, std::size_t> mapped{};  ///< first unit -> block index
   };
   std::size_t unit;
   std::vector<block> blocks{};
@@ -314,7 +314,7 @@ struct memory_model {
   }
 };
 
-/// Random operations on a memory and on its model, with failures in between.
+/// Random operations on a memory and its model, with failures between them.
 template <class Entry>
 class memory_walk {
  public:
@@ -361,7 +361,7 @@ class memory_walk {
   using block = memory_model::block;
   using range = memory_model::range;
 
-  /// Whether it was done: it says what the model says, unless a step of it was made to fail.
+  /// Whether the operation succeeded. The status must equal the model's unless a step was made to fail.
   bool done(memory_status said, memory_status expected, bool armed) {
     if (armed && !entry_.armed()) {
       EXPECT_NE(said, ok);
@@ -407,7 +407,7 @@ class memory_walk {
     if (model_.ranges.empty() || model_.blocks.empty()) return;
     const bool armed = entry_.armed();
     auto& r = model_.ranges[random_.below(model_.ranges.size())];
-    // Of the later blocks, for most of the earlier ones were destroyed.
+    // One of the newer blocks, for most earlier ones were destroyed.
     const auto recent = std::min<std::size_t>(model_.blocks.size(), 12);
     const auto index = model_.blocks.size() - 1 - random_.below(recent);
     auto& b = model_.blocks[index];

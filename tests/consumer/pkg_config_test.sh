@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# pkg_config_test.sh PKG_CONFIG PREFIX COMPILER SOURCE VERSION WORK: compiles a program with what pkg-config says of the
-# installation in PREFIX, and again after that was moved elsewhere.
+# pkg_config_test.sh PKG_CONFIG PREFIX COMPILER SOURCE VERSION WORK: compiles a program with pkg-config's flags for
+# the installation in PREFIX, and again after the installation was moved.
 set -euo pipefail
 pkg_config=$1 prefix=$2 compiler=$3 source=$4 version=$5 work=$6
 rm -rf "$work"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 
 # cmake -Dsource=<hotset> -Dwork=<folder> -Dlab=<0 or 1> -Dcuda=<0 or 1> -P unbuilt.cmake -- <configure args>
-# Configures hotset with all that there is, builds none of it, and installs: the core is there, nothing else
-# is, and asking for what was not built says so.
+# Configures hotset completely, builds nothing, and installs. Only the core is installed; a request for a component
+# that was not built fails with a message.
 set(arguments "")
 set(after_separator FALSE)
 math(EXPR last "${CMAKE_ARGC} - 1")

@@ -79,7 +79,7 @@ TEST(log, a_sink_hands_over_context_level_and_text_and_an_empty_one_drops_them) 
   EXPECT_THAT(second.lines, testing::ElementsAre("error: "));
 }
 
-// It stands in configurations that are copied, and is told from calls that may not throw.
+// A log_sink is copied with configurations and is called from functions that must not throw.
 static_assert(std::is_trivially_copyable_v<log_sink>);
 static_assert(std::is_nothrow_invocable_v<const log_sink&, log_level, std::string_view>);
 

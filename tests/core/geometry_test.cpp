@@ -54,7 +54,7 @@ INSTANTIATE_TEST_SUITE_P(
          "max_tokens_per_visit = 16777217, accepted: 1..16777216"},
         {[](auto& g) { g.layers = g.experts = 1 << 20; },
          "layers x experts = 1099511627776, accepted: at most 268435456"},
-        // Ranks and counts of a token's experts have 16 bits, positions of a visit's ids 32.
+        // Ranks and counts of a token's experts have 16 bits; positions in a visit's ids have 32.
         {[](auto& g) { g = {.layers = 1, .experts = 1 << 20, .top_k = 65536}; },
          "top_k = 65536, accepted: 1..65535"},
         {[](auto& g) {

@@ -50,7 +50,7 @@ TEST(pool_layout, bytes_too_few_or_of_experts_of_unknown_size_are_refused) {
               testing::HasSubstr("experts have 2 precisions"));
 }
 
-// Hazard 7: fewer slots than a token needs.
+// Hazard 7: a pool has fewer slots than a token needs.
 TEST(pool_layout, fewer_slots_than_top_k_are_refused_with_the_smallest_workable_number) {
   EXPECT_EQ(reason(pool_layout::shared(shape, 1)),
             "pool 0 has 1 slots, fewer than top_k: a token could never be served; accepted: 2..24");
@@ -166,7 +166,7 @@ TEST(pool_layout, a_pool_per_layer_and_precision) {
   EXPECT_NE(layout.at(5_pool).size_class, layout.at(4_pool).size_class);
 }
 
-// Hazard 7, with the room of a token counted over all precisions.
+// Hazard 7: all precisions together must hold a token's experts.
 TEST(pool_layout, a_token_must_fit_into_all_precisions_together) {
   EXPECT_EQ(reason(pool_layout::shared_by_precision(ladder, std::array<std::int64_t, 3>{1, 1, 2})),
             "accepted");

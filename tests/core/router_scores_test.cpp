@@ -84,7 +84,7 @@ TEST(router_scores, what_is_likely_stands_in_the_order_of_the_choice) {
   router.likely(logits({.90, .05, .60, .40, .40, .60, .30, .20}), {}, out);
   EXPECT_THAT(out, ElementsAre(0, 0, FloatNear(.3F, 1e-5F), FloatNear(.2F, 1e-5F),
                                FloatNear(.2F, 1e-5F), FloatNear(.3F, 1e-5F), 0, 0));
-  // With biases: ranks .60 .50 of group 1 and .30 .95 of group 3, above the lowest of them: .30 .20 0 .65.
+  // With biases: sums of the two best are .60 .50 of group 1 and .30 .95 of group 3; lowest kept value .30 .20 0 .65.
   const floats bias{-.5F, 0, 0, 0, 0, 0, 0, .75F};
   router.likely(logits(small_scores), bias, out);
   EXPECT_THAT(out, ElementsAre(0, 0, FloatNear(.30F / 1.15F, 1e-5F), FloatNear(.20F / 1.15F, 1e-5F),
@@ -99,7 +99,7 @@ TEST(router_scores, an_expert_of_a_refused_group_is_less_likely_than_a_negative_
   EXPECT_THAT(out, ElementsAre(0, 1, 0, 0));
 }
 
-/// The experts that are chosen, by sorting everything.
+/// The chosen experts, by sorting all.
 ids by_the_rule(const router_scores::config& options, std::size_t k, const floats& scores,
                 const floats& bias) {
   const auto size = scores.size() / static_cast<std::size_t>(options.groups);
@@ -138,7 +138,7 @@ TEST(router_scores, who_is_chosen_is_no_less_likely_than_who_is_not) {
         .groups = groups,
         .top_groups = top_groups};
     router_scores router(shape_of(groups * size, k), options);
-    // Few different values, so that there are ties.
+    // Few distinct values, so that ties occur.
     const auto some = [&](std::uint64_t values) {
       floats out(static_cast<std::size_t>(groups * size));
       for (auto& v : out) v = static_cast<float>(random.below(values)) / 4.0F - 1.0F;

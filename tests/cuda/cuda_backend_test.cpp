@@ -29,7 +29,7 @@ using backend = cuda_backend<memory_expert_source>;
 
 const geometry shape{.layers = 2, .experts = 8, .top_k = 2};
 
-/// Nothing runs before something waits for it.
+/// Work runs only if something waits for it.
 class cuda_backend_test : public testing::Test {
  protected:
   fake_cuda_runtime api;
@@ -86,7 +86,7 @@ TEST_F(cuda_backend_test, the_readers_of_a_batch_are_waited_for_once_each) {
   EXPECT_EQ(copies->wait(sent.id), transfer_state::arrived);
 }
 
-// A copy that waits for a reader stands in another lane than one that does not.
+// Copies that wait for a reader use another lane than those that do not.
 TEST_F(cuda_backend_test, a_demand_without_readers_passes_one_that_waits) {
   make();
   api.hold(engine.handle(), [] { return false; });
@@ -113,7 +113,7 @@ TEST_F(cuda_backend_test, demand_waits_for_the_chunks_that_are_ahead_and_no_more
   EXPECT_TRUE(experts->holds(1_slot, {0_layer, 2_expert}));
 }
 
-// A stream that waits for an event which was never recorded does not wait at all.
+// A stream does not wait for an event that was never recorded.
 TEST_F(cuda_backend_test, a_fence_of_a_batch_that_is_not_enqueued_enqueues_it) {
   make({.chunk_bytes = 16, .chunks_ahead = 1});
   const auto late = submit({fill_of({0_layer, 1_expert}, 0_slot)}, urgency::soon);
@@ -157,7 +157,7 @@ TEST_F(cuda_backend_test, in_the_engines_stream_no_event_is_waited_for) {
   EXPECT_EQ(api.calls("cudaStreamCreateWithPriority"), 1U) << "the engine's own";
 }
 
-// Hazard 16: the path is told, and pageable memory is never given to an asynchronous copy.
+// Hazard 16: the path is reported, and an asynchronous copy never gets pageable memory.
 TEST_F(cuda_backend_test, pageable_experts_are_staged_or_refused) {
   experts = std::make_unique<device_experts>(api, pool_layout::shared(shape, 4).value(), false);
   make();
@@ -176,7 +176,7 @@ TEST_F(cuda_backend_test, pageable_experts_are_staged_or_refused) {
   EXPECT_EQ(copies->counts().bytes_direct, 0U);
 }
 
-// Hazard 13: a wait across streams is illegal in a capture, and a capture freezes what it sees.
+// Hazard 13: waiting across streams is illegal in a capture, and a capture keeps the values that it sees.
 TEST_F(cuda_backend_test, nothing_of_it_enters_a_capture) {
   make({.chunk_bytes = 16, .chunks_ahead = 1});
   const auto late = submit({fill_of({0_layer, 1_expert}, 0_slot)}, urgency::soon);
@@ -196,7 +196,7 @@ TEST_F(cuda_backend_test, nothing_of_it_enters_a_capture) {
       << "a reader is unknown from here on: no slot may be filled again";
 }
 
-// Hazard 14 and 20: what copies read and write outlives them.
+// Hazards 14 and 20: memory that copies read or write outlives them.
 TEST_F(cuda_backend_test, ends_after_its_copies) {
   for (const auto mode : {copy_mode::side_stream, copy_mode::same_stream}) {
     make({.mode = mode, .chunk_bytes = 64, .chunks_ahead = 2});
@@ -208,10 +208,10 @@ TEST_F(cuda_backend_test, ends_after_its_copies) {
   }
   const auto& source = experts->host.source;
   ASSERT_FALSE(source.tensors({0_layer, 1_expert}, 0_precision).empty());
-  experts.reset();  // TearDown asks whether a copy still needed it
+  experts.reset();  // TearDown checks that no copy still needed it
 }
 
-// Hazard 17.
+// Hazard 17: a failed call or copy counts as a success.
 TEST_F(cuda_backend_test, the_first_failed_call_stays) {
   for (const auto* const name :
        {"cudaMemcpyAsync", "cudaMemcpyBatchAsync", "cudaEventRecord", "cudaStreamIsCapturing"}) {
@@ -235,7 +235,7 @@ TEST_F(cuda_backend_test, the_first_failed_call_stays) {
   }
 }
 
-// Hazard 17: a tensor of another size fails its batch before a byte of it moves.
+// Hazard 17: a tensor of another size fails its batch before any byte is copied.
 TEST_F(cuda_backend_test, a_tensor_of_another_size_moves_nothing) {
   make();
   const std::span small(experts->pages.allocate(10).value());
@@ -255,7 +255,7 @@ TEST_F(cuda_backend_test, a_tensor_of_another_size_moves_nothing) {
   EXPECT_EQ(other->wait(other->submit(fills, engine, urgency::now).id), transfer_state::failed);
 }
 
-// Hazard 18: whatever device is current, copies go to the bank's.
+// Hazard 18: copies use the bank's device, whatever device is current.
 TEST_F(cuda_backend_test, serves_a_cache_of_the_layout_of_its_bank_only) {
   make();
   EXPECT_FALSE(copies->check(pool_layout::shared(shape, 4).value()));
@@ -293,7 +293,7 @@ TEST_F(cuda_backend_test, more_speculation_than_there_is_room_for_is_not_taken) 
       << "demand needs no room there";
 }
 
-// Full is not failed.
+// A full queue is no failure.
 TEST_F(cuda_backend_test, demand_of_pageable_memory_waits_for_room) {
   experts = std::make_unique<device_experts>(api, pool_layout::shared(shape, 4).value(), false);
   make({.staging_pieces = 3, .staging_piece_bytes = 64});

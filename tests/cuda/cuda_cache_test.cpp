@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// slot_cache over the CUDA backend and a device that runs its streams in any order that events allow: whatever a
-// kernel reads must be what the plan promised.
+// slot_cache over the CUDA backend and a device that runs its streams in any order that events permit: a kernel must
+// read the experts that the plan promised.
 
 #include <cstdint>
 #include <memory>
@@ -53,7 +53,8 @@ std::unique_ptr<backend_type> make_backend(runtime& api, const device_experts& e
       .value();
 }
 
-// Hazards 2 and 3.
+// Hazards 2 and 3: a slot is overwritten while a kernel still reads it; a row names a slot before its bytes have
+// arrived.
 TEST_P(cuda_cache, every_kernel_reads_the_experts_of_its_visit) {
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -97,8 +98,8 @@ TEST_P(cuda_cache, every_kernel_reads_the_experts_of_its_visit) {
   }
 }
 
-/// A decode whose copies fail: experts go and come, and CUDA calls fail. A step's kernels are judged when the step has
-/// ended, and only if nobody has said that it is lost.
+/// A decode whose copies fail: experts disappear and return, and CUDA calls fail. Kernels of a step are checked at
+/// its end, and only if no call reported it lost.
 class failing_decode {
  public:
   failing_decode(const path& how, std::uint64_t seed)
@@ -112,7 +113,7 @@ class failing_decode {
         cache_(pager<lru>({.layout = layout_}), *copies_),
         visit_(cache_.make_visit()) {}
 
-  /// Takes an expert's host bytes away, or gives them back.
+  /// Removes an expert's host bytes, or restores them.
   void break_or_mend() {
     const expert_key key{layer_id{random_.id_below(shape.layers)},
                          expert_id{random_.id_below(shape.experts)}};
@@ -191,7 +192,7 @@ class failing_decode {
   std::size_t kernels_ = 0;
 };
 
-// Hazard 17.
+// Hazard 17: a failed call or copy counts as a success.
 TEST_P(cuda_cache, a_step_that_nobody_calls_lost_has_read_its_experts_though_copies_fail) {
   std::size_t failed = 0;
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
@@ -216,7 +217,7 @@ TEST_P(cuda_cache, a_step_that_nobody_calls_lost_has_read_its_experts_though_cop
   EXPECT_GT(failed, 100U);
 }
 
-// The first failed call ends all copying: what is resident is still read right, and what is not is told.
+// The first failed call ends all copying: residents are still read correctly, and missing experts are reported.
 TEST_P(cuda_cache, a_failing_device_loses_steps_and_serves_no_wrong_bytes) {
   std::size_t failed = 0;
   std::size_t whole = 0;

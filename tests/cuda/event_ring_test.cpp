@@ -45,7 +45,7 @@ TEST_F(event_ring_of_four, a_ticket_arrives_when_its_stream_has_passed) {
   EXPECT_EQ(api.calls("cudaEventQuery"), calls) << "an answer is asked for once";
 }
 
-// Hazard 26: one event used by two steps tells of the wrong one.
+// Hazard 26: if two steps use one event, it answers for the wrong one.
 TEST_F(event_ring_of_four, an_event_is_not_used_again_while_it_is_pending) {
   const auto first = recorded();
   for (int n = 0; n < 3; ++n) ASSERT_NE(recorded(), no_ticket);
@@ -108,7 +108,7 @@ TEST_F(event_ring_of_four, a_fence_holds_a_stream_until_the_ticket) {
   EXPECT_EQ(api.calls("cudaStreamWaitEvent"), calls) << "nothing to wait for";
 }
 
-// Hazard 17.
+// Hazard 17: a failed call or copy counts as a success.
 TEST_F(event_ring_of_four, every_failed_call_is_kept_and_fails_its_ticket) {
   for (const auto* const name : {"cudaEventRecord", "cudaEventQuery", "cudaEventSynchronize"}) {
     SCOPED_TRACE(name);
@@ -125,7 +125,7 @@ TEST_F(event_ring_of_four, every_failed_call_is_kept_and_fails_its_ticket) {
   }
 }
 
-/// A runtime that does something else, once, before or after it has answered about an event.
+/// A runtime that does something else, once, before or after it answers an event query.
 struct racing : fake_cuda_runtime {
   std::function<void()> before{};
   std::function<void()> after{};
@@ -149,7 +149,7 @@ struct event_ring_of_one : testing::Test {
   }
 };
 
-// One thread asks for a ticket, and while it holds the driver's answer another gives the place to the next ticket.
+// One thread queries a ticket. While it holds the driver's answer, another thread gives the place to the next ticket.
 TEST_F(event_ring_of_one, an_answer_that_comes_late_does_not_settle_the_next_ticket) {
   ticket second = no_ticket;
   bool recorded = false;
@@ -169,11 +169,11 @@ TEST_F(event_ring_of_one, an_answer_that_comes_late_does_not_settle_the_next_tic
   EXPECT_EQ(ring.poll(second), transfer_state::arrived);
 }
 
-// The place went to the next ticket while the driver answered: the answer is about the next ticket's copies.
+// The place went to the next ticket while the driver answered: the answer concerns the next ticket's copies.
 TEST_F(event_ring_of_one, an_answer_that_comes_late_is_not_taken_for_that_of_a_failed_ticket) {
   api.before = [&] {
     api.fail("cudaEventQuery", 1);
-    const auto second = ring.open();  // asks, and learns that the first one has failed
+    const auto second = ring.open();  // the query finds that the first one failed
     ring.record(second, work.handle());
     api.run_all();
   };

@@ -44,7 +44,7 @@ TEST(cuda_slot_bank, every_slot_has_a_place_of_its_own_and_the_tail_is_padded) {
   EXPECT_EQ(api.leaks(), 0U);
 }
 
-// Hazard 18: memory on another device than the one that the engine meant.
+// Hazard 18: memory on another device than the engine intended.
 TEST(cuda_slot_bank, takes_the_memory_of_the_device_that_it_names) {
   fake_cuda_runtime api;
   api.devices = 2;
@@ -69,7 +69,7 @@ TEST(cuda_slot_bank, leaves_nothing_behind_when_memory_is_refused) {
               HasSubstr("no layout for size class 1"));
 }
 
-// Hazard 13: a captured graph keeps the addresses that it was captured with.
+// Hazard 13: a captured graph keeps its addresses.
 TEST(cuda_slot_bank, addresses_survive_a_move) {
   fake_cuda_runtime api;
   auto bank = slot_bank::create(api, pools(), layouts, {}).value();
@@ -79,7 +79,7 @@ TEST(cuda_slot_bank, addresses_survive_a_move) {
   EXPECT_EQ(api.calls("cudaFree"), 0U);
 }
 
-// Hazard 13 again: what a graph was captured with stays through a resize, and the tail of the last slot is there.
+// Hazard 13: addresses in a captured graph survive a resize, and the tail of the last slot has memory.
 TEST(cuda_slot_bank, an_elastic_one_has_memory_behind_held_slots_alone) {
   constexpr std::size_t page = 4096;
   fake_cuda_runtime api;
@@ -97,7 +97,7 @@ TEST(cuda_slot_bank, an_elastic_one_has_memory_behind_held_slots_alone) {
     ASSERT_EQ(bank.hold(0, 2), status::ok);
     EXPECT_EQ(bank.held(0), 2U);
     EXPECT_EQ(budget.in_use(), 4 * page);
-    EXPECT_EQ(bank.device_bytes(), 6 * page);  // of each array two slots and the tail
+    EXPECT_EQ(bank.device_bytes(), 6 * page);  // two slots and the tail of each array
     EXPECT_EQ(bank.bytes(0_slot, 0).data(), first);
     EXPECT_TRUE(driver.has_access(bank.bytes(1_slot, 1).data() + 2 * page - 1));
     EXPECT_FALSE(driver.has_access(bank.bytes(2_slot, 1).data() + page));
@@ -131,7 +131,7 @@ TEST(cuda_slot_bank, copies_a_slot_in_the_order_of_the_stream) {
   {
     auto bank = slot_bank::create(api, pools(), layouts, {}).value();
     const auto order = stream::create(api, 0).value();
-    api.launch(order.handle(), [&] {  // runs as late as it can
+    api.launch(order.handle(), [&] {  // runs as late as possible
       bank.bytes(0_slot, 0)[19] = std::byte{7};
       bank.bytes(0_slot, 1)[9] = std::byte{8};
     });

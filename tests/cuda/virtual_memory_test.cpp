@@ -67,7 +67,7 @@ TEST_F(cuda_virtual_memory, what_is_mapped_can_be_accessed) {
   EXPECT_EQ(memory.unmap(range, 3 * unit, unit), ok);
 }
 
-// Hazard 27.
+// Hazard 27: a failed mapping step leaks.
 TEST_F(cuda_virtual_memory, a_place_without_access_is_no_mapping) {
   driver.fail(call::set_access, 1, error_code::not_supported);
   EXPECT_EQ(memory.map(range, 0, block), failed);
@@ -105,7 +105,7 @@ TEST_F(cuda_virtual_memory, a_handle_that_the_driver_gives_out_again_names_anoth
   EXPECT_EQ(memory.physical_bytes(), unit);
 }
 
-/// Blocks of 1, 2 and 1 units and a range that has room for more.
+/// Blocks of 1, 2 and 1 units, and a range with additional room.
 struct cuda_map_range : testing::Test {
   fake_cuda_driver driver;
   cuda::virtual_memory memory = cuda::virtual_memory::create(driver, 1).value();
@@ -124,7 +124,7 @@ struct cuda_map_range : testing::Test {
     EXPECT_TRUE(driver.leaks().empty()) << driver.leaks().front();
     EXPECT_TRUE(driver.violations().empty()) << driver.violations().front();
   }
-  /// Of the range, the blocks and what is mapped.
+  /// Handles and mappings beyond the range and the blocks.
   [[nodiscard]] std::size_t held() const { return driver.leaks().size() - 4; }
 };
 

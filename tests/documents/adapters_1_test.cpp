@@ -36,7 +36,7 @@ std::string served(std::vector<std::int32_t>& ids, std::vector<std::vector<exper
     return can_read;
   };
 #include "adapters_1.inc"
-  // What the kernel would read.
+  // Reads as a kernel would.
   for (const auto place : ids) {
     if (place < 64) continue;
     EXPECT_EQ(adapters->tensor(layer, 0).bytes(expert_id{place})[5], std::byte{9});

@@ -43,7 +43,7 @@ void write_adapter(const std::filesystem::path& folder, const hotset::lab::esft_
       });
 }
 
-/// Serves the adapter in a folder through layer 1: expert 9 is tuned there, and its bytes are the folder's.
+/// Serves the adapter in a folder through layer 1: expert 9 is tuned there and must have the folder's bytes.
 std::string served(const std::filesystem::path& folder) {
   using memory_type = hotset::host_virtual_memory;
   auto memory = memory_type::create().value();

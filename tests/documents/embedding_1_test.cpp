@@ -17,7 +17,7 @@ using namespace hotset::literals;
 TEST(embedding, its_step_is_served_to_the_end) {
   hotset::support::scripted_backend backend(48 * 32);
   hotset::support::scripted_backend::stream_type stream;
-  std::vector<hotset::expert_id> ids(32 * 8);  // 128 experts: more than a layer's slots
+  std::vector<hotset::expert_id> ids(32 * 8);  // 128 experts: more than the layer's slots
   for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<hotset::expert_id>(i % 128);
   const hotset::layer_id layer = 47_layer;
   const hotset::step_id step = 3;

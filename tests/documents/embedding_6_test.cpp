@@ -27,7 +27,7 @@ TEST_F(next_day, begins_with_what_requests_activated_most) {
   const auto route = [&](layer_id layer, step_id step, const std::vector<std::int32_t>& ids) {
     (void)predictor.expect({.layer = layer, .step = step, .experts = ids}, {}, 0);
   };
-  // Layer 0: 3 a half, 5 and 6 a quarter; layer 1: 7 all of it.
+  // Layer 0: expert 3 has a half, 5 and 6 a quarter each; layer 1: expert 7 has all.
   route(0_layer, 0, {3, 5});
   route(0_layer, 1, {3, 6});
   route(1_layer, 1, {7, 7});

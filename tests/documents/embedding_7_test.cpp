@@ -13,7 +13,7 @@ namespace {
 
 constexpr geometry shape{.layers = 2, .experts = 8, .top_k = 2, .max_tokens_per_visit = 1};
 
-/// What the document calls a cache, as far as the block looks at it.
+/// Minimal cache for the document's code.
 struct cache_of_a_day {
   hotset::pager<similar_steps> pages{{.layout = pool_layout::per_layer(shape, 4).value()}};
   [[nodiscard]] const hotset::pager<similar_steps>& pager() const { return pages; }

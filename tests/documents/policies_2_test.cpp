@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The policy that is shown joins the installed suite as it is shown.
+// The policy of the document joins the installed suite unchanged.
 #include <cstddef>
 #include <cstdint>
 #include <span>

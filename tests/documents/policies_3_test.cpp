@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The main that is shown, by another name.
+// The document's main under another name.
 #include <array>
 #include <cstddef>
 #include <cstdint>

@@ -23,7 +23,7 @@ TEST(readme, its_program_runs) { EXPECT_EQ(readme_main(), 0); }
 
 TEST(readme, its_program_is_the_example) {
   auto program = text_of("examples/embed_cache/main.cpp");
-  program.erase(0, program.find('\n') + 1);  // the licence
+  program.erase(0, program.find('\n') + 1);  // the licence line
   EXPECT_THAT(text_of("README.md"), testing::HasSubstr("```cpp\n" + program + "```"));
 }
 

@@ -21,7 +21,7 @@ using slots = std::vector<slot_id>;
 
 const geometry shape{.layers = 2, .experts = 4, .top_k = 2, .max_tokens_per_visit = 4};
 
-/// Experts 0, 1 and 2 of layer 0 in slots 0, 1 and 2; expert 0 of layer 1 in slot 3. Nothing was routed yet.
+/// Experts 0, 1 and 2 of layer 0 in slots 0, 1 and 2; expert 0 of layer 1 in slot 3. Nothing has been routed yet.
 class ratio_of_a_request : public testing::Test {
  protected:
   explicit ratio_of_a_request(const activation_ratio::config& options = {})
@@ -90,7 +90,7 @@ TEST_F(ratio_of_a_request, a_share_of_its_layer_decides) {
 
 TEST_F(ratio_of_a_request, a_visit_that_does_not_take_place_leaves_no_trace) {
   plan(0, 0_layer, {2, 3});
-  plan(0, 0_layer, {0, 1});  // planned again
+  plan(0, 0_layer, {0, 1});  // planned a second time
   EXPECT_THAT(order(), ElementsAre(0, 1, 2, 3));
   support::begin_visit(policy, 0, 0_layer);
   support::begin_visit(policy, 0, 0_layer);  // a later group
@@ -126,19 +126,19 @@ TEST_F(ratio_with_room_for_two, the_least_recently_used_request_is_forgotten) {
   visit(0, 0_layer, {0, 1}, {1});
   visit(1, 0_layer, {2, 1}, {2});
   visit(2, 0_layer, {0, 1}, {1});
-  visit(3, 0_layer, {3, 3}, {3});  // in 2's place
+  visit(3, 0_layer, {3, 3}, {3});  // in the slot of 2
   open(4, {1});
   EXPECT_THAT(order(), ElementsAre(2, 3, 0, 1));
   open(4, {2});
   EXPECT_THAT(order(), ElementsAre(0, 1, 2, 3));
-  visit(4, 0_layer, {2, 0}, {2});  // in 1's place
+  visit(4, 0_layer, {2, 0}, {2});  // in the slot of 1
   EXPECT_THAT(order(), ElementsAre(1, 3, 0, 2));
-  // Of three at once the last one has no place.
+  // The last of three new requests gets no place.
   visit(5, 0_layer, {1, 1, 1, 1, 0, 0}, {5, 6, 7});
   EXPECT_THAT(order(), ElementsAre(0, 2, 3, 1));
 }
 
-/// All that was committed, counted anew for each question.
+/// All committed visits; each question counts them again.
 struct history {
   struct token {
     sequence_id sequence;
@@ -206,7 +206,7 @@ TEST(activation_ratio, agrees_with_the_rule_written_out) {
         ASSERT_EQ(policy.select_victims({}, eligible, out), 9U);
         for (std::size_t i = 0; i < 9; ++i)
           ASSERT_EQ(out[i], wanted[i].second) << "seed " << seed << " step " << step;
-        if (random.one_in(6)) continue;  // it does not take place
+        if (random.one_in(6)) continue;  // the visit is aborted
         support::begin_visit(policy, step, layer);
         for (std::size_t t = 0; t < sequences.size(); ++t)
           model.tokens.push_back({sequences[t], layer, {ids[2 * t], ids[2 * t + 1]}});

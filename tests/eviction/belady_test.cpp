@@ -37,7 +37,7 @@ TEST(belady, gives_up_what_is_used_furthest_away) {
   w.hit(0);                        // never
   EXPECT_EQ(w.order(2, 0), slot_ids({0, 2, 1}));
   w.begin(2, 0);
-  w.hit(1);  // never: as 0, which is less recent
+  w.hit(1);  // never: like 0, which is less recent
   EXPECT_EQ(w.order(3, 0), slot_ids({0, 1, 2}));
 }
 

@@ -34,7 +34,7 @@ TEST(least_stale, executed_layers_go_before_the_farthest_ahead) {
   w.fill(4, {0_layer, 5_expert});
   w.begin(1, 1);
   w.fill(5, {1_layer, 5_expert});
-  // Stale left: slots 0, 1. Current left: 4, 5. Stale right, farthest first: 3, 2.
+  // Stale and left: slots 0, 1. Current and left: 4, 5. Stale and right, farthest first: 3, 2.
   EXPECT_EQ(w.order(1, 1), slot_ids({0, 1, 4, 5, 3, 2}));
   EXPECT_EQ(w.order(1, 2), slot_ids({0, 1, 2, 4, 5, 3}));  // layer 2 is running: left
 }
@@ -58,8 +58,8 @@ TEST(least_stale, a_layer_without_stale_keys_gets_them_again_in_the_next_step) {
   w.hit(0);
   w.request(1, 1);
   w.request(2, 1);
-  EXPECT_EQ(w.order(1, 0), slot_ids({0, 2, 1}));  // the search finds nothing stale
-  w.prefetch(3, {1_layer, 7_expert}, 0);          // for a step gone by: stale
+  EXPECT_EQ(w.order(1, 0), slot_ids({0, 2, 1}));  // the search finds no stale slot
+  w.prefetch(3, {1_layer, 7_expert}, 0);          // for a past step: stale
   EXPECT_EQ(w.order(1, 0), slot_ids({0, 3, 2, 1}));
   EXPECT_EQ(w.order(2, 2), slot_ids({0, 1, 3, 2}));
 }
@@ -76,7 +76,7 @@ TEST(least_stale, more_layers_than_a_word_has_bits) {
   EXPECT_EQ(w.order(1, 199).back(), 199);
 }
 
-// SpecMD 4.2 and the caption of Figure 3, as they are worded.
+// SpecMD 4.2 and the caption of Figure 3, literally.
 TEST(least_stale, by_stale_everything_stale_goes_before_what_this_step_used) {
   auto w = after_one_step(4, stale_order::stale);
   w.begin(1, 0);
@@ -105,7 +105,7 @@ TEST(least_stale, by_layer_the_nearest_ahead_goes_next) {
   EXPECT_EQ(w.order(1, 1), slot_ids({0, 1, 2, 4, 5, 3, 6}));
 }
 
-/// Random uses, one a visit, of both policies: they always agree.
+/// Random single-use visits on both policies; they always agree.
 template <class Other>
 void expect_alike(hand_walk<least_stale>& stale, const pool_layout& layout) {
   hand_walk<Other> other(layout);

@@ -31,13 +31,13 @@ TEST(lfru, divides_by_age) {
   EXPECT_EQ(w.order(4, 0), slot_ids({0, 1}));  // 2/4 against 1/2: a tie, by recency
 }
 
-// A quota change may lend slots before anything was in them: the pool that they leave has room for others.
+// A quota change may lend slots that were never filled; the pool that they leave must have room for others.
 TEST(lfru, slots_that_were_never_filled_make_room) {
   const geometry shape{.layers = 2, .experts = 4, .top_k = 1};
   hand_walk<lfru> w(pool_layout::per_layer(shape, 4).value());
   w.begin(0, 0);
   for (auto s = 4_slot; s < 8; ++s)
-    w.fill(s, {0_layer, expert_id{number(s) - 4}});  // all of them began in layer 1's pool
+    w.fill(s, {0_layer, expert_id{number(s) - 4}});  // all started in layer 1's pool
   EXPECT_EQ(w.order(0, 0), slot_ids({4, 5, 6, 7}));
 }
 
@@ -51,7 +51,8 @@ TEST(lfru, ages_beyond_the_table_of_powers_still_order) {
   EXPECT_EQ(w.order(lfru::powers + 100'000, 0), slot_ids({0, 1}));
 }
 
-// Few are taken from a sorted list of a large pool's coldest, all of them by a scan. Many slots share a score.
+// A few victims come from a sorted list of a large pool's coldest slots; all of them come from a scan. Many slots
+// share a score.
 TEST(lfru, the_coldest_of_a_large_pool_are_the_first_of_all) {
   for (const double decay : {1.0, 0.9, 0.01}) {
     const geometry shape{.layers = 4, .experts = 150, .top_k = 8};

@@ -26,7 +26,7 @@ TEST(lfu, gives_up_the_key_of_fewest_visits_ties_by_recency) {
   EXPECT_EQ(w.order(3, 0), slot_ids({2, 0, 1}));
 }
 
-// Counts of key 4: 3 visits before it leaves. `whole` remembers them, `resident` does not.
+// Counts of key 4: 3 visits before its eviction. `whole` keeps them, `resident` does not.
 template <class Check>
 void leave_and_return(lfu_history history, Check check) {
   hand_walk<lfu> w(shared(1, 2), {.history = history});

@@ -34,13 +34,13 @@ TEST(lhu, uses_at_a_lower_precision_count_nothing_but_move_the_key) {
     w.begin(s, 0);
     hit(w, 0_slot, {0_layer, 4_expert}, 1_precision);
   }
-  EXPECT_EQ(w.order(4, 0), slot_ids({1, 2, 0}));  // one each, 0 is the most recent
+  EXPECT_EQ(w.order(4, 0), slot_ids({1, 2, 0}));  // one use each; 0 is the most recent
   w.begin(4, 0);
   w.hit(1);
   EXPECT_EQ(w.order(5, 0), slot_ids({2, 0, 1}));
 }
 
-// A use at a lower precision is one that counts nothing.
+// A use at a lower precision counts 0.
 TEST(lhu, agrees_with_its_naive_form) {
   constexpr std::int32_t layers = 3;
   constexpr std::size_t count = 40;  // enough for buckets

@@ -56,7 +56,7 @@ TEST(lru, keeps_its_order_when_a_quota_change_lends_a_slot_to_another_pool) {
   use(0, 0, 0, true);
   policy.on_evict(1_slot, {0_layer, 1_expert});
   eligible.reset(1_slot);
-  use(1, 1, 7, false);  // pool 0 gave it up
+  use(1, 1, 7, false);  // pool 0 lent the slot
   EXPECT_EQ(order(0_pool), slot_ids({2, 0}));
   EXPECT_EQ(order(1_pool), slot_ids({4, 5, 3, 1}));
   use(2, 0, 2, true);

@@ -20,7 +20,7 @@ std::shared_ptr<const future_uses> future(std::int32_t layers, const events& kno
       future_uses::create({.layers = layers, .experts = 8, .top_k = 2}, known).value());
 }
 
-/// One pool, whose policy knows these events.
+/// One pool whose policy knows these events.
 class walk : public hand_walk<next_visit_oracle> {
  public:
   walk(std::int32_t layers, std::int64_t size, const events& known)
@@ -32,7 +32,7 @@ class walk : public hand_walk<next_visit_oracle> {
     view.experts = ids;
     policy.on_routed(view);
   }
-  /// The whole of a visit but its uses.
+  /// Runs a visit without its uses.
   void visit(step_id step, layer_id layer, const std::vector<std::int32_t>& ids) {
     route(step, layer, ids);
     begin(step, layer);
@@ -95,7 +95,7 @@ TEST(next_visit_oracle, a_plan_that_came_to_nothing_is_forgotten_when_a_step_ope
   EXPECT_EQ(w.order(3, 0), slot_ids({0, 1}));
 }
 
-// A prefetcher's context has no ordinal: what has passed is not to come.
+// A prefetcher's context has no ordinal: past visits are not ahead.
 TEST(next_visit_oracle, speculation_looks_ahead_of_what_took_place) {
   walk w(1, 4, {{0, {0_layer, 4_expert}}, {1, {0_layer, 5_expert}}});
   w.begin(0, 0);
@@ -112,7 +112,7 @@ TEST(next_visit_oracle, a_prefetch_for_a_visit_to_come_does_not_make_it_pass) {
   w.prefetch(0, {0_layer, 4_expert}, 1);
   w.fill(1, {0_layer, 5_expert});
   w.begin(1, 0);
-  // Its access has the ordinal of visit 1, of which nothing was used yet.
+  // Its access has the ordinal of visit 1, which has used nothing yet.
   w.prefetch(2, {0_layer, 6_expert}, 2);
   std::vector<slot_id> out(3, no_slot);
   ASSERT_EQ(w.policy.select_victims({.ordinal = 1, .speculative = true}, w.eligible, out), 3U);

@@ -29,9 +29,9 @@ TEST(protect_hot, spares_keys_used_often_since_their_fill) {
   w.hit(0);
   w.begin(2, 0);
   w.fill(1, {0_layer, 5_expert});
-  w.hit_again(1);  // the same visit
+  w.hit_again(1);  // a later group of the visit
   w.fill(2, {0_layer, 6_expert});
-  EXPECT_EQ(w.order(3, 0), slot_ids({1, 2, 0}));  // the hot one only where nothing else is left
+  EXPECT_EQ(w.order(3, 0), slot_ids({1, 2, 0}));  // the hot one only if nothing else is left
   w.evict(0);
   w.begin(3, 0);
   w.fill(0, {0_layer, 4_expert});

@@ -28,7 +28,7 @@ static_assert(split_lru::name == "reserve_prefetch");
 static_assert(split_lru::traits.moves_by_itself);
 static_assert(reserve_prefetch<gate_score>::traits.needs_weights);
 
-/// What a prefetch would take, of the pool 0.
+/// Victims that a prefetch would take from pool 0.
 template <class P>
 slots for_prefetch(hand_walk<P>& w) {
   slots out(w.eligible.slots() + 1, no_slot);
@@ -41,7 +41,8 @@ slots for_demand(hand_walk<P>& w) {
   return w.order_of(0_pool, 9, 0);
 }
 
-/// Of five slots two are for prefetched experts. 0 and 1 hold used ones, 2 the first prefetched one, and so on.
+/// Two of five slots are for prefetched experts. Slots 0 and 1 hold used ones, slot 2 the first prefetched one, and
+/// so on.
 hand_walk<split_lru> with_prefetched(std::int32_t count) {
   hand_walk<split_lru> w(shared(1, 5), {.share = 0.4});
   w.begin(0, 0);
@@ -71,10 +72,10 @@ TEST(reserve_prefetch, once_its_share_is_full_prefetches_replace_each_other) {
 
 TEST(reserve_prefetch, a_miss_takes_back_what_is_more_than_the_share) {
   auto w = with_prefetched(4);
-  // Two too many: the two that the inner policy would give up first; then the other one; then the rest.
+  // Two too many: the two that the inner policy evicts first, then the other prefetched one, then the rest.
   EXPECT_THAT(for_demand(w), ElementsAre(1, 2, 0, 3, 4));
   EXPECT_THAT(for_prefetch(w), ElementsAre(1, 2, 3, 4, 0));
-  w.evict(1);  // of four slots two are for them, rounded: there are three
+  w.evict(1);  // share: two of four slots, rounded; there are three
   EXPECT_THAT(for_demand(w), ElementsAre(2, 0, 3, 4));
   w.fill(1, {0_layer, 6_expert});
   w.evict(2);
@@ -99,7 +100,7 @@ TEST(reserve_prefetch, the_share_is_at_least_one_and_less_than_all) {
     w.fill(0, {0_layer, 0_expert});
     w.prefetch(1, {0_layer, 1_expert}, 1);
     w.prefetch(2, {0_layer, 2_expert}, 1);
-    // One too many of two, or none.
+    // One more than the share allows, or none.
     EXPECT_THAT(for_demand(w), share < 0.5 ? ElementsAre(1, 0, 2) : ElementsAre(0, 1, 2));
     EXPECT_THAT(for_prefetch(w), ElementsAre(1, 2, 0));
     w.hit(1);
@@ -158,7 +159,7 @@ TEST(reserve_prefetch, a_pager_says_for_whom_it_asks) {
     p.visit(6_expert);
     return std::pair(first, p.held());
   };
-  // The share is full: the prefetch of 5 takes 3's slot, and the miss on 6 the least recently used one's.
+  // The share is full: the prefetch of 5 takes the slot of 3, and the miss on 6 that of the least recently used one.
   const auto [first, second] = play(with);
   EXPECT_THAT(first, ElementsAre(0, 1, 2, 4, 5));
   EXPECT_THAT(second, ElementsAre(1, 2, 4, 5, 6));

@@ -21,8 +21,8 @@ using support::naive_token;
 
 constexpr geometry shape{.layers = 3, .experts = 24, .top_k = 3, .max_tokens_per_visit = 6};
 
-/// Sequences that quote phrases with errors, so that some rows are similar and others are not: they begin, pause, end, have prompts,
-/// and now and then a layer is left out or an id is absent.
+/// Sequences that repeat phrases with errors, so that some rows are similar. They start, pause, end and have prompts;
+/// sometimes a layer is left out or an id is absent.
 class traffic {
  public:
   explicit traffic(std::uint64_t seed, std::size_t most_running)
@@ -84,7 +84,7 @@ class traffic {
   sequence_id last_ = 0;
 };
 
-/// Which keys the pager holds.
+/// Keys that the pager holds.
 template <class Pager>
 std::set<std::pair<layer_id, expert_id>> residents_of(const Pager& pages) {
   std::set<std::pair<layer_id, expert_id>> out;
@@ -101,7 +101,7 @@ struct run_case {
   bool shared;
 };
 
-/// `twice`: each visit is planned, aborted, and planned again, with another visit's plan between.
+/// `twice`: each visit is planned, aborted and planned again; another visit is planned between.
 template <class P = similar_steps>
 void expect_as_the_naive_form(const run_case& c, const typename P::config& options,
                               bool twice = false) {
@@ -182,7 +182,7 @@ TEST(two_rate, as_the_naive_form) {
 }
 
 TEST(similar_steps, finds_again_what_came_after) {
-  // One layer. Tokens 0, 1, 2, ... each use one expert; after 0 1 always comes 2, between are others at random.
+  // One layer; each token uses one expert. 2 always follows 0 1; random tokens stand between.
   constexpr geometry one{.layers = 1, .experts = 64, .top_k = 2};
   pager<similar_steps> pages({.layout = pool_layout::shared(one, 12).value()});
   pager<two_rate> without({.layout = pool_layout::shared(one, 12).value()});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every reader of adapters on damaged and cut input: it gives a valid object or throws trace_error, nothing else.
+// Every reader of adapters on damaged and truncated input: it returns a valid object or throws trace_error only.
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -20,7 +20,7 @@ using namespace hotset;
 
 constexpr lab::esft_base base{.layers = 3, .experts = 8, .first_layer = 1};
 
-/// The sample, the sample cut at every byte, and damaged samples. What is accepted must be valid, which `read` sees to.
+/// The sample, the sample truncated at every byte, and damaged samples. `read` checks that accepted input is valid.
 void fuzz(const std::string& sample, std::uint64_t rounds,
           const std::function<void(const std::string&)>& read) {
   read(sample);
@@ -59,7 +59,7 @@ lab::adapter_format small_format(bool converts) {
           .converts = converts};
 }
 
-/// Reads all that there is: what does not fit the dtype is said so, and nothing is written behind the end.
+/// Reads all weights: values that do not fit the dtype are reported, and nothing is written past the end.
 void read_all_weights(const lab::adapter_checkpoint& checkpoint) {
   for (auto l = before_layers; l <= base.layers; ++l)
     for (auto e = no_expert; e <= base.experts; ++e)
@@ -69,7 +69,7 @@ void read_all_weights(const lab::adapter_checkpoint& checkpoint) {
       }
 }
 
-/// The three adapted experts of small_config, in F32 where `wide`.
+/// The three adapted experts of small_config, in F32 if `wide`.
 std::string weights_file(bool wide) {
   const std::string element = wide ? std::string("\0\0\xc0\x3f", 4) : std::string("\0\x3e", 2);
   std::string header;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A small file never asks for much memory: no reader takes more than 64 MiB and 128 bytes for each byte of its input,
-// unpacked, and a packed file unpacks to 2 MiB and 50 times its size at most.
+// A small file never requests much memory: readers take at most 64 MiB plus 128 bytes per byte of unpacked input, and
+// a packed file unpacks to at most 2 MiB plus 50 times its size.
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -36,7 +36,7 @@ constexpr std::size_t packed_floor = std::size_t{2} << 20U;
 constexpr std::size_t packed_ratio = 50;
 constexpr std::size_t file_bytes = 50'000;
 
-/// A part again and again, told its number, until there are `bytes` of them.
+/// Repeats part(number) until the text has `bytes` bytes.
 std::string many(const std::function<std::string(std::size_t)>& part, std::string text = {},
                  std::size_t bytes = file_bytes) {
   for (std::size_t i = 0; text.size() < bytes; ++i) text += part(i);
@@ -50,7 +50,7 @@ struct bad_file {
   std::size_t unpacked = 0;  ///< 0: as many as there are
 };
 
-/// Refused or not, `read` stays within the bound. Returns whether it was accepted.
+/// `read` stays within the bound, refused or not. Returns whether it was accepted.
 bool stays_small(const bad_file& file, const std::function<void(const std::string&)>& read) {
   const trace_samples::temporary_folder folder;
   const auto path = folder.write(file.name, file.bytes).string();
@@ -71,7 +71,7 @@ bool stays_small(const bad_file& file, const std::function<void(const std::strin
   return accepted;
 }
 
-/// Opened, checked, and cut into visits as every command does.
+/// Opens, checks and cuts a trace into visits as every command does.
 void open_and_visit(const std::string& path) {
   const auto trace = lab::open_trace(path);
   if (const auto bad = trace.validate()) throw trace_error(bad->message);
@@ -118,7 +118,7 @@ std::vector<bad_file> traces() {
                        return "0,0," + number(i) + "," + number(i % 60000) + ",0,1048575,0.5,0,1\n";
                      },
                      "turn,phase,step,layer,slot,expert,weight,residency,expert_bytes\n")});
-  // Longer than a token may have: refused where they are joined, not before.
+  // Longer than a token may be: refused when the parts are joined, not earlier.
   out.push_back(
       {"long lists.csv", many([](auto i) { return number(i % 7) + ",0,0 0 0 0 0 0 0 0\n"; },
                               "token,layer,experts\n")});
@@ -173,7 +173,7 @@ std::string zstd_bomb(char byte, std::size_t blocks) {
   return out;
 }
 
-/// Bits of a deflate stream, lowest first; Huffman codes come highest bit first.
+/// Bits of a deflate stream, lowest first; Huffman codes are written highest bit first.
 class bit_writer {
  public:
   void put(unsigned value, int count) {
@@ -197,11 +197,11 @@ class bit_writer {
   unsigned used_ = 0;
 };
 
-/// A gzip file whose text is `four`, four bytes, and `repeats` times 258 bytes of it again: 13 bits each.
+/// A gzip file of `four` (four bytes) and `repeats` times 258 repeated bytes: 13 bits each.
 std::string gzip_bomb(std::string_view four, std::size_t repeats) {
   bit_writer bits;
   bits.put(1, 1);  // the last block
-  bits.put(1, 2);  // with the fixed codes
+  bits.put(1, 2);  // with fixed codes
   for (const char c : four) bits.code(0x30U + static_cast<unsigned char>(c), 8);
   for (std::size_t i = 0; i < repeats; ++i) {
     bits.code(0xC5, 8);  // a length of 258
@@ -286,7 +286,7 @@ TEST(bounded_memory, adapters) {
   for (const auto& file : configs) (void)stays_small(file, config);
   EXPECT_TRUE(stays_small(configs.front(), config));
 
-  // 64 matrices for each of thousands of experts are asked for, and one of a few hundred is there.
+  // The configuration requires 64 matrices for each of thousands of experts; the file has one of a few hundred.
   lab::adapter_format format{.base = widest, .weights = {{}}, .dtype = "BF16", .converts = true};
   for (std::size_t m = 0; m < 64; ++m) format.weights.front().push_back({"m" + number(m), 1, 1});
   const auto checkpoint = [&](const std::string& path) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Damaged co-activation tables: refused in words, or loaded as a table that saves to the same bytes and predicts numbers.
+// Damaged co-activation tables are refused with a message, or loaded as a table that saves to the same bytes and
+// predicts numbers.
 #include <cmath>
 #include <span>
 #include <string>

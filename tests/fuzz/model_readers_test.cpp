@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every reader of models on damaged input: it gives a valid memory model or throws trace_error, nothing else.
+// Every reader of models on damaged input: it returns a valid memory model or throws trace_error only.
 #include <optional>
 #include <string>
 
@@ -17,7 +17,7 @@ using namespace hotset;
 struct named_file {
   std::string name, bytes;
 };
-/// `name` is that of the file, which decides the reader. `beside`: another file; the folder of both is described then.
+/// `name`: file name, which selects the reader. `beside`: another file; the folder of both is then described.
 void fuzz(const std::string& name, const std::string& sample, std::uint64_t rounds,
           const std::optional<named_file>& beside = std::nullopt) {
   const trace_samples::temporary_folder folder;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Damaged routing histories whose sum has been made to fit: refused in words, or loaded as one that saves to the same bytes and that
-// policies can start from.
+// Damaged routing histories with a corrected checksum are refused with a message, or loaded as one that saves to the
+// same bytes and that policies can start from.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -21,7 +21,7 @@ using namespace hotset;
 
 const geometry shape{.layers = 2, .experts = 6, .top_k = 2, .max_tokens_per_visit = 2};
 
-/// FNV-1a, as the file has it at its end.
+/// FNV-1a checksum, as at the end of the file.
 void mend_sum(std::string& bytes) {
   if (bytes.size() < 8) return;
   std::uint64_t sum = 0xcbf29ce484222325U;

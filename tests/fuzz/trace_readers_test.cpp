@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every reader of traces on damaged input: it gives a valid trace or throws trace_error, nothing else.
+// Every reader of traces on damaged input: it returns a valid trace or throws trace_error only.
 #include <functional>
 
 #include <gtest/gtest.h>
@@ -42,7 +42,7 @@ routing_trace accesses(const kv_trace& kv) {
   return *std::move(made);
 }
 
-/// Through a file, for readers that map or unpack.
+/// Through a file, for readers that map or unpack files.
 reader through_file(std::function<routing_trace(const std::filesystem::path&)> open) {
   const auto folder = std::make_shared<trace_samples::temporary_folder>();
   return [folder, open = std::move(open)](const std::string& bytes) {
@@ -57,7 +57,7 @@ TEST(fuzz_traces, native) {
   fuzz(trace_samples::read_all(path), 4000, through_file(read_native_trace));
 }
 
-/// A reader of text, and a text that it reads.
+/// A reader of text, with an example.
 struct text_format {
   const char* name;
   std::string sample;
@@ -127,7 +127,7 @@ TEST(fuzz_traces, azure) {
   fuzz(text, 4000, [](const std::string& bytes) {
     auto kv = parse_azure_requests(bytes, "fuzz");
     if (const auto bad = kv.validate()) throw std::logic_error(bad->message);
-    kv.blocks.push_back(0);  // the format has none, a trace of accesses needs one
+    kv.blocks.push_back(0);  // this format has no blocks; a trace of accesses needs one
     kv.block_end.back() = 1;
     return accesses(kv);
   });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Published and independently computed figures of real traces; skipped where the data is not at hand.
+/// Published and independently computed figures of real traces; skipped if the data is missing.
 
 #include <algorithm>
 #include <cmath>
@@ -47,7 +47,7 @@ class real_traces : public testing::Test {
   }
 };
 
-/// The rows of decode tokens alone.
+/// Keeps the rows of decode tokens only.
 routing_trace decode_only(routing_trace trace) {
   std::size_t prompt = 0;
   while (prompt < trace.tokens() && trace.kind[prompt] == request_class::prefill) ++prompt;
@@ -127,7 +127,7 @@ TEST_F(real_traces, mooncake_blocks_under_lru) {
   EXPECT_EQ(all.stats.accesses, 121'877U);
 }
 
-/// One pass against replay, at every stride-th capacity from the widest union on.
+/// Compares one pass with replay at every stride-th capacity from the widest union on.
 void expect_what_replay_misses(const routing_trace& trace, const std::string& scope,
                                std::size_t stride) {
   const visit_sequence visits(trace);
@@ -165,7 +165,7 @@ TEST_F(real_traces, mooncake_curve) {
   EXPECT_EQ(hits(30000), 76'077);
   EXPECT_EQ(curve.pools[0].misses.size(), 43'925U);
   EXPECT_EQ(hits(43'924), 77'953);
-  // The stated error of a sample, here on real requests: below three hundredths of the accesses.
+  // The stated sampling error, here on real requests: below three hundredths of the accesses.
   for (const auto* method : {"shards:0.1", "shards:0.01", "shards:4096"})
     for (std::uint64_t seed = 0; seed < 4; ++seed) {
       const auto sampled =
@@ -177,7 +177,7 @@ TEST_F(real_traces, mooncake_curve) {
     }
 }
 
-/// Of all policies that decide online, the one with the fewest misses over all caches.
+/// The online policy with the fewest misses over all caches.
 std::string fewest_misses(const lab::ranking& ranked) {
   std::string best;
   std::uint64_t least = std::numeric_limits<std::uint64_t>::max();
@@ -191,7 +191,7 @@ std::string fewest_misses(const lab::ranking& ranked) {
   return best;
 }
 
-// The mean of the cells' shares named lfru from 90 tokens on: one cell has room for .35 % of its accesses.
+// The mean of the cells' shares chose lfru from 90 tokens on, although one cell has room for .35 % of its accesses.
 TEST_F(real_traces, a_ranking_names_the_policy_that_misses_least) {
   for (const std::uint64_t first : {60U, 90U, 120U, 157U}) {
     auto trace = lab::open_trace(file("routing/bigmoe-gemma/gemma.route.csv"),

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Exact counts of every policy on two fixed traces: one from a seed, one from the committed tiny-moe routing.
 ///
-/// A change of these numbers is a breaking change: name the rows that moved in CHANGELOG.md, and why. A failure
-/// prints the row as it would have to read. Nothing here depends on the machine.
+/// A change of these numbers is a breaking change: name the changed rows in CHANGELOG.md, and the reason. A failure
+/// prints the row as it would have to be. Nothing here depends on the machine.
 ///
-/// In per-layer scope 12.5 % are 4 slots, as many as one token needs: a policy has nothing to decide there, and
-/// all that must admit every miss count alike.
+/// In per-layer scope 12.5 % are 4 slots, as many as one token needs: a policy has no choice there, and all policies
+/// that must admit every miss have equal counts.
 
 #include <algorithm>
 #include <array>
@@ -31,8 +31,8 @@ using namespace hotset;
 struct counts {
   std::uint64_t misses, fills, collisions;
 };
-/// A policy's counts where 12.5, 25 and 50 % of the experts have a slot. An admission policy follows the eviction
-/// policy's name.
+/// A policy's counts with slots for 12.5, 25 and 50 % of the experts. An admission policy's name follows the eviction
+/// policy's.
 struct row {
   const char* policy;
   counts small, middle, large;
@@ -73,8 +73,8 @@ routing_trace seeded() {
   return synthetic_trace(config).value();
 }
 
-/// Tokens of the eight reference prompts as tiny-moe routes them: of each, the first 16 in one step as prefill,
-/// the others one by one.
+/// Tokens of the eight reference prompts as tiny-moe routes them: the first 16 of each in one step as prefill, the
+/// others one by one.
 routing_trace tiny_moe() {
   const auto path =
       std::filesystem::path(HOTSET_SOURCE_DIR) / "examples/data/tiny-moe/reference.safetensors";
@@ -117,7 +117,7 @@ void expect_rows(const routing_trace& trace, const char* scope, const rows& pinn
   }
 }
 
-/// What the pinned numbers themselves must satisfy, whoever wrote them.
+/// Consistency of the pinned numbers themselves.
 void expect_plausible(const rows& pinned) {
   for (std::size_t size = 0; size < 3; ++size)
     for (const auto& r : pinned)

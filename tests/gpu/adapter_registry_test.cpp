@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Adapters in the memory of a device: what is found there after loads, evictions and loads again.
+// Adapters in device memory: content after loads, evictions and reloads.
 #include "hotset/adapters/adapter_registry.hpp"
 
 #include <algorithm>
@@ -30,7 +30,7 @@ using registry_type = adapter_registry<cuda::virtual_memory, cuda::adapter_uploa
 
 constexpr std::int32_t layers = 3, experts = 8, places = 2, most_tuned = 3, known = 5;
 constexpr std::size_t weights = 2;
-constexpr std::size_t weight_words[weights] = {700 * 1024, 300 * 1024};  // ends inside pages
+constexpr std::size_t weight_words[weights] = {700 * 1024, 300 * 1024};  // ends inside a page
 
 std::uint32_t content(std::int32_t adapter, layer_id layer, std::size_t weight, expert_id expert) {
   const auto all = ((adapter * layers + number(layer)) * 16 + number(expert)) * 2 +
@@ -49,7 +49,7 @@ std::vector<std::vector<expert_id>> tuned_by(std::int32_t adapter) {
   return out;
 }
 
-/// The base model and five adapters, of which two have room.
+/// The base model and five adapters; two of them fit.
 struct device_adapters {
   cuda::virtual_memory memory = virtual_memory_of_device_0();
   page_pool<cuda::virtual_memory> pool =
@@ -108,7 +108,7 @@ struct device_adapters {
         cudaMemcpy(words.data(), at(layer, weight, place), words.size() * 4, cudaMemcpyDefault));
     return std::ranges::all_of(words, [word](std::uint32_t w) { return w == word; });
   }
-  /// Of the base model for -1.
+  /// Checks the base model for -1.
   [[nodiscard]] bool is_right(std::int32_t adapter) const {
     const auto tuned =
         adapter < 0 ? std::vector<std::vector<expert_id>>(layers) : tuned_by(adapter);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CUDA backend on a real device: the promises of the transfer conformance suite, and a cache that is driven hard.
+// The CUDA backend on a real device: promises of the transfer conformance suite, and a cache under load.
 #include "hotset/cuda/cuda_backend.hpp"
 
 #include <algorithm>
@@ -48,7 +48,7 @@ std::unique_ptr<backend> make(const paged_model& model, const way& w) {
       .value();
 }
 
-// Hazards 2 and 3: what a visit's reader finds in its slots is what the plan promised, however far the host is ahead.
+// Hazards 2 and 3: a visit's reader finds the planned experts in its slots, however far the host is ahead.
 TEST(cuda_backend, every_reader_of_a_busy_cache_finds_its_experts) {
   HOTSET_NEEDS_A_DEVICE();
   auto& api = cuda::system_runtime();
@@ -107,7 +107,7 @@ TEST(cuda_backend, every_reader_of_a_busy_cache_finds_its_experts) {
   }
 }
 
-// Hazard 13.
+// Hazard 13: a captured graph keeps what it saw.
 TEST(cuda_backend, nothing_of_it_enters_a_capture) {
   HOTSET_NEEDS_A_DEVICE();
   const paged_model model(pool_layout::shared(shape, 4).value(), tensors, true);
@@ -117,7 +117,7 @@ TEST(cuda_backend, nothing_of_it_enters_a_capture) {
   const std::vector<fill> fills{fill_of({0_layer, 1_expert}, 2_slot)};
   captured_graph::begin(stream);
   EXPECT_EQ(copies->submit(fills, engine, urgency::now).accepted, 0U);
-  const captured_graph graph(stream);  // throws if the capture was spoilt
+  const captured_graph graph(stream);  // throws if the capture was invalidated
   graph.replay(stream);
   EXPECT_EQ(copies->wait(copies->submit(fills, engine, urgency::now).id), transfer_state::arrived);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What tests and benchmarks on a device share: why there is none, and calls that must succeed.
+/// Shared by tests and benchmarks on a device: the reason for a missing device, and calls that must succeed.
 
 #include <stdexcept>
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace hotset::gpu {
 
-/// In the driver's own words; empty where a device is.
+/// The driver's message; empty if there is a device.
 inline std::string why_no_device() {
   auto& api = cuda::system_runtime();
   int count = 0;
@@ -20,7 +20,7 @@ inline std::string why_no_device() {
   return count > 0 ? "" : "cudaGetDeviceCount: none";
 }
 
-/// Errors: throws what the runtime said.
+/// Errors: throws the runtime's message.
 inline void require(cuda::error_code code, const char* call) {
   if (code == cuda::error_code::success) return;
   throw std::runtime_error(cuda::describe(cuda::system_runtime(), {code, call}).message);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Slots of a device that come and go while a cache serves from them: every resident's bytes follow it.
+// Device slots that appear and disappear while a cache serves from them: every resident's bytes follow it.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// As much of GoogleTest as tests/gpu uses, for machines that have none, with a main that counts.
+/// The part of GoogleTest that tests/gpu uses, for machines without it, with a main that counts.
 
 #include <cstdio>
 #include <exception>
@@ -24,7 +24,7 @@ inline bool add_test(std::string name, void (*body)()) {
   return true;
 }
 
-/// Of the test that runs.
+/// Result of the running test.
 struct outcome {
   bool failed = false;
   bool skipped = false;
@@ -74,7 +74,7 @@ std::string shown(const T& value) {
     return "<" + std::to_string(sizeof(T)) + " bytes>";
   }
 }
-/// Empty if `holds`, else what was compared.
+/// Empty if `holds`, else both compared values.
 template <class A, class B>
 std::string compared(bool holds, const char* text, const A& a, const B& b) {
   return holds ? "" : std::string(text) + ", which is " + shown(a) + " and " + shown(b);

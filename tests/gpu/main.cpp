@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The main of the tests on a device where GoogleTest, which brings its own, is absent.
+// main() of the device tests without GoogleTest, which has its own.
 #include "gtest_shim.hpp"
 
 int main() { return gtest_shim::run_all(); }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The mirror kernel gives the host's bytes: slots, list, counts, and nothing behind the list.
+// The mirror kernel writes the host's bytes: slots, list, counts, and nothing behind the list.
 #include "hotset/cuda/maps/mirror_kernel.hpp"
 
 #include <algorithm>
@@ -21,8 +21,8 @@ using mirror_samples::visit;
 using support::expert_ids;
 using support::slot_ids;
 
-/// Visits laid end to end, so that thousands are judged in one go. Each array begins anew, of equal layout on host and
-/// device, and is 0xab where nothing was written.
+/// Concatenated visits, so that one launch checks thousands. Arrays are aligned and have the same layout on host and
+/// device; unwritten bytes are 0xab.
 class visit_batch {
  public:
   void add(const visit& v) {
@@ -116,7 +116,7 @@ TEST(mirror_kernel, takes_a_visit_of_nothing) {
   EXPECT_TRUE(same_on_both_sides({{}, {4_slot, no_slot}}));
 }
 
-// Hazard 13: what a graph captured stays, what lies behind its pointers is read anew.
+// Hazard 13: a graph keeps its captured pointers, but reads their memory again.
 TEST(mirror_kernel, sees_a_changed_row_when_a_captured_graph_is_replayed) {
   HOTSET_NEEDS_A_DEVICE();
   const test_stream stream;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Experts whose every byte tells where it belongs, on the host as a test wants them, with slots on the device.
+/// Experts whose bytes identify them, on the host as the test chooses, with slots on the device.
 
 #include <cstddef>
 #include <cstdint>
@@ -18,7 +18,7 @@
 
 namespace hotset::gpu {
 
-/// Every expert has the same tensors. Host memory is page-locked in one piece, or pageable.
+/// All experts have the same tensors. Host memory is page-locked in one piece, or pageable.
 class paged_model {
  public:
   paged_model(const pool_layout& pools, std::vector<std::uint64_t> tensor_bytes_of,
@@ -50,7 +50,7 @@ class paged_model {
     }
   }
 
-  /// What a kernel would read from a slot, copied out in stream order. Shape: [tensors][bytes].
+  /// Copies a slot's bytes in stream order, as a kernel would read them. Shape: [tensors][bytes].
   void read(slot_id slot, std::byte* to, cuda::stream_handle stream) const {
     for (std::size_t t = 0; t < bank.tensors(slot); ++t) {
       const auto from = bank.bytes(slot, t);

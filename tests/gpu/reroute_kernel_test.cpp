@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fused reroute and the host give the same bytes.
+// The fused reroute writes the same bytes as the host.
 #include "hotset/cuda/maps/reroute_kernel.hpp"
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The real table of CUDA calls. Two need no device: without one they see the calls fail.
+// The real table of CUDA calls. Two tests need no device: without one they check that calls fail.
 #include "hotset/cuda/runtime.hpp"
 
 #include <algorithm>
@@ -73,7 +73,7 @@ TEST(runtime, a_failed_call_leaves_its_output_unwritten) {
   }
 }
 
-// Without a device the runtime answers every question for its last error with why there is none.
+// Without a device, the runtime answers every query of its last error with the reason.
 TEST(runtime, a_failed_call_is_told_once) {
   HOTSET_NEEDS_A_DEVICE();
   ASSERT_EQ(cudaGetLastError(), cudaSuccess);
@@ -204,7 +204,7 @@ TEST(runtime, registers_host_memory_as_it_is_and_once) {
   std::free(memory);
 }
 
-// Work for the legacy default stream would be drawn into the capture of a stream that waits for it.
+// Work for the legacy default stream would be added to the capture of a stream that waits for it.
 TEST(runtime, the_default_stream_captures_with_a_stream_that_waits_for_it) {
   HOTSET_NEEDS_A_DEVICE();
   cudaStream_t waits = nullptr;
@@ -214,7 +214,7 @@ TEST(runtime, the_default_stream_captures_with_a_stream_that_waits_for_it) {
   EXPECT_EQ(api.is_capturing(nullptr, capturing), error_code::success);
   EXPECT_TRUE(capturing);
   cudaGraph_t graph = nullptr;
-  (void)cudaStreamEndCapture(waits, &graph);  // the question may have ended the capture
+  (void)cudaStreamEndCapture(waits, &graph);  // the query may have ended the capture
   (void)cudaGetLastError();
   (void)cudaGraphDestroy(graph);
   EXPECT_EQ(api.is_capturing(nullptr, capturing), error_code::success);

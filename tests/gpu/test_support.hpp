@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What tests on a device share: GoogleTest or, where it is absent, as much of it as they use; memory; streams.
+/// Shared by device tests: GoogleTest or the part of it that they use, memory, and streams.
 
 #include <cstddef>
 #include <cstdlib>
@@ -69,7 +69,7 @@ class device_array {
   T* data_ = nullptr;
 };
 
-/// A stream that waits for nobody else's.
+/// A stream that waits for no other stream.
 class test_stream {
  public:
   test_stream() {
@@ -85,7 +85,7 @@ class test_stream {
   cuda::stream_handle handle_ = nullptr;
 };
 
-/// A graph of what was enqueued to a stream between `begin_capture` and here.
+/// A graph of the work enqueued to a stream between `begin_capture` and here.
 class captured_graph {
  public:
   static void begin(const test_stream& stream) {
@@ -118,7 +118,7 @@ inline cuda::virtual_memory virtual_memory_of_device_0() {
   return cuda::virtual_memory::create(*driver, 0).value();
 }
 
-/// A number from the environment: a run under a sanitizer asks for less.
+/// A number from the environment: a run under a sanitizer uses a smaller one.
 inline long long setting(const char* name, long long otherwise) {
   const char* const text = std::getenv(name);
   return text == nullptr ? otherwise : std::atoll(text);

@@ -43,7 +43,7 @@ struct device_entry {
   std::unique_ptr<backend_type> make() {
     model.source.remove(suites::absent_expert);
     typename backend_type::config setup{.mode = Mode, .chunk_bytes = 10'000, .chunks_ahead = 2};
-    // In the engine's own stream a submit waits for pieces that stand behind the engine's work.
+    // In the engine's own stream, a submit waits for pieces behind the engine's work.
     if (!Pinned) setup.staging_pieces = copies_beside ? 3 : 32;
     setup.staging_piece_bytes = 20'000;
     return backend_type::create(api, model.source, model.bank, model.pages, setup).value();

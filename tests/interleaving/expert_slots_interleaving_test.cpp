@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random resizes of a cache that serves: its copies fail, its bank refuses memory, copies and waits, and others take from the
-// budget. Whatever is answered, a row names slots that have memory and the bytes of their expert, and a refused resize
-// leaves the quotas that were.
+// Random resizes of a serving cache: its copies fail, its bank refuses memory, copies and waits, and other users take
+// from the budget. A row must always name slots that have memory and the bytes of their expert, and a refused resize
+// must keep the earlier quotas.
 
 #include <algorithm>
 #include <cstddef>
@@ -34,18 +34,18 @@ using support::event_trail;
 using support::random_source;
 using support::unruly_backend;
 
-/// The memory of an unruly backend's slots, from a budget. Copies between slots run in the stream.
+/// Memory of an unruly backend's slots, from a budget. Copies between slots run in the stream.
 class unruly_bank {
  public:
-  /// Of so many times once; 0: never.
+  /// Each happens once in this many times; 0: never.
   struct habits {
     std::uint64_t refuse_memory = 0;
     std::uint64_t refuse_copy = 0;
-    std::uint64_t lose_copy = 0;  ///< it is enqueued and makes rubbish, and `finish` says so
+    std::uint64_t lose_copy = 0;  ///< enqueued, but wrong; `finish` reports it
     std::uint64_t fail_finish = 0;
   };
   habits habit{};
-  bool disturbed = false;  ///< something was refused since the test looked
+  bool disturbed = false;  ///< a refusal since the test's last check
 
   unruly_bank(const pool_layout& layout, unruly_backend& backend, memory_budget& budget,
               random_source& random, event_trail& trail)
@@ -70,7 +70,7 @@ class unruly_bank {
     }
   }
 
-  // --- what expert_slots calls
+  // --- called by expert_slots
   [[nodiscard]] std::size_t slots() const noexcept { return layout_.slots(); }
   [[nodiscard]] std::size_t tensors(slot_id) const noexcept { return 1; }
   [[nodiscard]] std::span<std::byte> bytes(slot_id, std::size_t) const noexcept { return byte_; }
@@ -110,7 +110,7 @@ class unruly_bank {
     return lost || refuses(habit.fail_finish) ? status::fill_failed : status::ok;
   }
 
-  // --- what the test calls
+  // --- called by the test
   [[nodiscard]] bool has_memory(slot_id slot) const {
     const auto& of = of_class_[classes_[index_of(slot)]];
     return std::ranges::find(of, slot) - of.begin() <
@@ -155,10 +155,10 @@ class unruly_bank {
   bool lost_copy_ = false;
 };
 
-/// What the runs came to.
+/// Counts of the runs.
 struct tally {
   std::uint64_t served = 0, losses = 0, resized = 0, undone = 0, busy = 0, refused = 0;
-  std::uint64_t spoilt = 0;  ///< resizes after which nobody was resident
+  std::uint64_t spoilt = 0;  ///< resizes after which nothing was resident
 };
 
 template <class Eviction>
@@ -353,7 +353,7 @@ class elastic_life {
       trail_.fault("a resize that was refused changed a quota");
     }
     seen_.refused += got == status::exceeds_memory ? 1U : 0U;
-    // A bank that fails once more on the way back may leave the larger memory, until a resize succeeds.
+    // A bank that fails again during the undo may keep the larger memory until a resize succeeds.
     const auto held = bank_.bytes_held();
     if (held != bytes_of(now) && (got == status::ok || (!bank_.disturbed && held > held_before)))
       trail_.fault("the bank does not hold the slots of the quotas");
@@ -369,7 +369,7 @@ class elastic_life {
     return out;
   }
 
-  // --- what must hold
+  // --- required properties
   [[nodiscard]] bool is_empty() const {
     for (const auto l : each<layer_id>(shape().layers))
       if (!std::ranges::all_of(cache_.row(l), [](slot_id s) { return s == no_slot; })) return false;
@@ -385,7 +385,7 @@ class elastic_life {
         trail_.fault("something was copied to slot " + to_string(s) + ", which has no memory");
     }
   }
-  /// No copy is under way: what a row names holds the bytes of the host.
+  /// No copy is pending: a row's slots hold the host's bytes.
   void check_truth() {
     for (const auto l : each<layer_id>(shape().layers))
       for (const auto e : each<expert_id>(shape().experts)) {

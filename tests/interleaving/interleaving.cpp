@@ -31,7 +31,7 @@ using support::random_source;
 using support::tested_cache;
 using support::unruly_backend;
 
-/// What the runs came to. A run that never came to a case proves nothing of it.
+/// Counts of the runs. A case with count 0 was not tested.
 struct tally {
   std::uint64_t groups = 0, losses = 0, splits = 0, refused_next = 0, together = 0;
   std::uint64_t unfinished = 0, abandoned = 0, unfit = 0;
@@ -127,7 +127,7 @@ class life {
 
   // --- answers --------------------------------------------------------------------------------------------
 
-  /// True for fill_failed, which is an answer if a copy has failed, and tells that the step is lost.
+  /// True for fill_failed, which is valid only if a copy has failed, and means that the step is lost.
   bool lost(status got) {
     if (got != status::fill_failed) return false;
     if (backend_.reasons == 0)
@@ -152,7 +152,7 @@ class life {
     const auto [ids, weights] = l.next_arrays();
     const auto tokens = 1 + random_.below(static_cast<std::uint64_t>(shape().max_tokens_per_visit));
     ids->resize(tokens * static_cast<std::uint64_t>(shape().top_k));
-    // Few experts: what was lost is soon asked for again.
+    // Few experts, so that lost ones are soon requested again.
     const auto some = idle_ || random_.one_in(2) ? shape().experts : std::min(shape().experts, 4);
     for (auto& id : *ids) id = random_.one_in(20) ? no_expert : expert_id{random_.id_below(some)};
     weights->resize(random_.one_in(4) ? 0 : ids->size());
@@ -164,7 +164,7 @@ class life {
     l.view.experts = *ids;
     l.view.weights = *weights;
   }
-  /// Slots of the layer's pools that nobody reads. Speculative copies on their way are no reason to refuse a visit.
+  /// Unread slots of the layer's pools. Pending speculative copies are no reason to refuse a visit.
   [[nodiscard]] std::size_t room_of(layer_id layer) const {
     const auto& layout = cache_->pages().layout();
     const auto serves = [&](pool_id p) {
@@ -183,7 +183,7 @@ class life {
     }
     return static_cast<std::size_t>(std::max(room, 0));
   }
-  /// A visit is refused only where this allows it.
+  /// Whether this status may refuse the visit.
   [[nodiscard]] bool may_be_refused(status got, const routing_view& view, std::size_t room) const {
     if (setup_.split == visit_split::leave_rest) return false;
     if (setup_.split != visit_split::refuse)
@@ -256,7 +256,7 @@ class life {
     l.launched = true;
     backend_.launch(l.kernel);
   }
-  /// An engine that knows that the step is lost may leave it at that.
+  /// An engine that knows that the step is lost may skip the launch.
   void launch_late(lane& l) {
     if (!l.launched && l.visit.is_open() && !(kernels_.is_lost(l.kernel) && random_.one_in(2)))
       launch(l);
@@ -327,7 +327,7 @@ class life {
 
   // --- speculation ----------------------------------------------------------------------------------------
 
-  /// What an idle backend is given piles up, while other layers keep free slots.
+  /// Prefetches on an idle backend accumulate, while other layers keep free slots.
   [[nodiscard]] layer_id random_layer() {
     return idle_ && !random_.one_in(24) ? 0_layer : layer_id{random_.id_below(shape().layers)};
   }
@@ -378,7 +378,7 @@ class life {
     const auto slot = cache_->pages().locate(key);
     return slot != no_slot && cache_->pages().slot(slot).pins != 0;
   }
-  /// Host bytes change: from then on nobody may read the old ones but kernels of earlier visits.
+  /// Host bytes change: from now on only kernels of earlier visits may read the old bytes.
   void invalidate() {
     const auto key = random_key();
     const bool layer = random_.one_in(4);
@@ -461,7 +461,7 @@ class life {
     ++seen_.compacted;
     check_truth();
   }
-  /// What was resident is saved, and warms the cache that follows.
+  /// Residents are saved and warm the next cache.
   void restart() {
     trail_.begin("restart");
     for (auto& l : lanes_) {
@@ -490,7 +490,7 @@ class life {
 
   // --- misuse ---------------------------------------------------------------------------------------------
 
-  /// Refused, and nothing has changed: a split visit goes on.
+  /// Refused without effect: a split visit continues.
   void misuse(lane& l) {
     trail_.begin("misuse of lane %", number(l));
     if (l.visit.is_open()) return;
@@ -517,7 +517,7 @@ class life {
     if (owner_ != nullptr) wanted = status::visit_unfinished;
     expect(got == wanted || lost(got), "resolve", got);
   }
-  /// A visit that was moved from is closed, and harmless in every call.
+  /// A moved-from visit is closed and harmless in every call.
   void move_visit(lane& l) {
     trail_.begin("the visit of lane % moves", number(l));
     cache_visit moved(std::move(l.visit));
@@ -534,12 +534,12 @@ class life {
     l.visit = std::move(moved);
   }
 
-  // --- what must hold -------------------------------------------------------------------------------------
+  // --- required properties -------------------------------------------------------------------------------
 
   [[nodiscard]] bool holds(slot_id slot, expert_key key) {
     return backend_.bytes(slot) == backend_.host_bytes(key, cache_->pages().precision_of(slot));
   }
-  /// No copy is under way: what a row names holds the bytes of the host.
+  /// No copy is pending: a row's slots hold the host's bytes.
   void check_truth() {
     for (const auto l : each<layer_id>(shape().layers))
       for (const auto e : each<expert_id>(shape().experts)) {
@@ -551,7 +551,7 @@ class life {
         return;
       }
   }
-  /// What an open visit reads is kept for it, but for copies that failed.
+  /// The cache keeps the experts that an open visit reads, except failed copies.
   void check_open_visits() {
     for (const auto& l : lanes_) {
       if (!l.visit.is_open() || kernels_.is_lost(l.kernel)) continue;
@@ -560,7 +560,7 @@ class life {
           trail_.fault("slot " + to_string(r.slot) + " was taken from an open visit");
     }
   }
-  /// An engine uploads a row when its version changes, and may use every slot that it names.
+  /// An engine uploads a row when its version changes, and may use every slot in it.
   void check_a_row() {
     const auto layer = layer_id{random_.id_below(shape().layers)};
     const auto at = index_of(layer);
@@ -624,17 +624,17 @@ class life {
   support::cache_setup setup_;
   unruly_backend backend_;
   kernel_ledger kernels_;
-  bool caller_;          ///< the stream is the calling thread, for the whole life
+  bool caller_;          ///< the stream is the calling thread, for the whole run
   bool idle_;            ///< so is the backend
-  std::uint64_t waits_;  ///< of so many operations that wait for copies, one is made
+  std::uint64_t waits_;  ///< one of this many operations waits for copies
   std::unique_ptr<tested_cache> cache_;
   std::vector<lane> lanes_;
-  lane* owner_ = nullptr;  ///< of the groups that are left
+  lane* owner_ = nullptr;  ///< of the remaining groups
   step_id step_;
   std::uint64_t ordinal_ = 0;
   pager_stats expected_{};
-  std::vector<std::uint64_t> versions_;     ///< by layer: when its row was last seen
-  std::vector<std::vector<slot_id>> rows_;  ///< by layer: as it was then
+  std::vector<std::uint64_t> versions_;     ///< by layer: version of the last seen row
+  std::vector<std::vector<slot_id>> rows_;  ///< by layer: that row
 };
 
 // --- runs -------------------------------------------------------------------------------------------------
@@ -654,7 +654,7 @@ std::uint64_t operations_of_a_run() {
   return number_from("HOTSET_INTERLEAVING_OPERATIONS", 100'000) / runs;
 }
 
-/// What a precondition that aborts leaves behind.
+/// Trail that an aborting precondition prints.
 struct story {
   std::uint64_t seed = 0;
   const event_trail* trail = nullptr;
@@ -728,10 +728,10 @@ void run(const subject& of) {
       {"compactions", seen.compacted},
       {"restarts", seen.restarts}};
   for (const auto& [what, count] : cases) EXPECT_NE(count, 0U) << what;
-  // What is left on the host needs no room.
+  // Misses that stay on the host need no room.
   EXPECT_TRUE(seen.splits != 0 || of.may_stay_on_host) << "visits in groups";
   EXPECT_EQ(seen.unfinished != 0, seen.splits != 0) << "visits refused for the groups of others";
-  // Over a ladder of three nearly everything fits.
+  // Over a ladder of three precisions nearly everything fits.
   EXPECT_TRUE(seen.abandoned != 0 || seen.splits == 0 || of.precisions > 2)
       << "groups that were given up";
   EXPECT_TRUE(seen.unfit != 0 || of.precisions > 2) << "visits that may not be split";

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Random interleavings of everything an engine may do with a slot_cache, over a backend that does whatever it may,
-/// against a model of what the engine's kernels must read and what it must be told.
+/// Random interleavings of all slot_cache calls, over a backend with every permitted behaviour, against a model of
+/// the bytes that kernels must read and the failures that the engine must learn of.
 
 #include <cstdint>
 #include <functional>
@@ -11,24 +11,24 @@
 
 namespace hotset::interleaving {
 
-/// What a run is given beside its seed.
+/// Parameters of a run beside its seed.
 struct subject {
   support::cache_factory make;
   std::size_t precisions = 1;
-  bool may_stay_on_host = false;  ///< admission may refuse a miss a slot
-  bool upgrades = false;          ///< a resident copy may be too low for a use
+  bool may_stay_on_host = false;  ///< admission may refuse a slot
+  bool upgrades = false;          ///< a resident's precision may be too low for a use
 };
 
-/// Runs a life for so many operations. What it does follows from its seed alone; a fault goes into the trail.
+/// Runs a life for this many operations. The seed alone determines it; a fault is written to the trail.
 using life_of_seed =
     std::function<void(std::uint64_t seed, std::uint64_t operations, support::event_trail&)>;
 
-/// Runs one life after the other, each under its own seed, until a share of HOTSET_INTERLEAVING_OPERATIONS (100,000 by
-/// default) is done. HOTSET_INTERLEAVING_SEED names the first seed; a failure says which one shows it.
-/// Returns true if no life had a fault, and enough operations were made for every case to come up.
+/// Runs lives, each with its own seed, until a share of HOTSET_INTERLEAVING_OPERATIONS (default 100,000) is done.
+/// HOTSET_INTERLEAVING_SEED sets the first seed; a failure prints the seed that reproduces it. Returns true if no
+/// life had a fault and there were enough operations for every case.
 bool run_lives(const life_of_seed& life);
 
-/// Runs caches: each is a life.
+/// Runs caches, one per life.
 void run(const subject& of);
 
 }  // namespace hotset::interleaving

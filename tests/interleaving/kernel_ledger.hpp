@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What an engine knows of the kernels that it launched: what each must read, and whether their step was lost.
+/// An engine's record of its launched kernels: the bytes that each must read, and whether their step was lost.
 
 #include <cstdint>
 #include <span>
@@ -16,8 +16,8 @@ struct expected_read {
   support::slot_bytes bytes{};
 };
 
-/// A kernel that read something else is a debt until a call answers fill_failed: then the steps of all kernels that
-/// were resolved by then are lost, and done again. A step whose end is ok leaves no debt.
+/// A kernel that read other bytes is a debt until a call returns fill_failed: then the steps of all kernels resolved
+/// so far are lost and repeated. A step that ends with ok leaves no debt.
 class kernel_ledger {
  public:
   kernel_ledger(support::unruly_backend& backend, support::event_trail& trail)
@@ -25,12 +25,12 @@ class kernel_ledger {
     backend.on_kernel = [this](std::size_t id) { read(id); };
   }
 
-  /// The reads of a group that was resolved just now; returns its kernel, to be launched once.
+  /// Registers the reads of a group that was just resolved; returns its kernel, to be launched once.
   std::size_t resolved(std::vector<expected_read> reads) {
     kernels_.push_back({std::move(reads), losses_});
     return kernels_.size() - 1;
   }
-  /// The step of what is resolved by now is lost: a call said so.
+  /// A call reported that the step of everything resolved so far is lost.
   void lost() {
     ++losses_;
     debt_.clear();
@@ -39,7 +39,7 @@ class kernel_ledger {
   [[nodiscard]] std::span<const expected_read> reads(std::size_t id) const {
     return kernels_[id].reads;
   }
-  /// Everything that was launched has run, and the engine was told that all is well.
+  /// All launched kernels have run, and every call returned ok.
   void step_ends() {
     if (!debt_.empty()) trail_.fault("nobody was told that " + debt_);
   }
@@ -47,7 +47,7 @@ class kernel_ledger {
  private:
   struct kernel {
     std::vector<expected_read> reads;
-    std::uint64_t losses = 0;  ///< that were told before it was resolved
+    std::uint64_t losses = 0;  ///< reported before it was resolved
   };
   void read(std::size_t id) {
     if (is_lost(id)) return;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// One visit that an engine has under way, group by group, and what each of its plans must say.
+/// One open visit of an engine, group by group, and the requirements of each of its plans.
 
 #include <algorithm>
 #include <array>
@@ -24,10 +24,10 @@ class lane {
   routing_view view{};
   std::size_t kernel = 0;  ///< of the open group
   bool launched = true;
-  /// A visit that was refused is of no use for `resolve_next`, nor is what it was before.
+  /// A refused visit cannot be used for `resolve_next`, and neither can the visit before it.
   bool usable = false;
 
-  /// Arrays for another visit; those of the one before stay as they are, for the cache may still look at them.
+  /// Arrays for another visit. Those of the visit before stay unchanged, because the cache may still read them.
   std::pair<std::vector<expert_id>*, std::vector<float>*> next_arrays() {
     current_ ^= 1U;
     return {&ids_.at(current_), &weights_.at(current_)};
@@ -40,7 +40,7 @@ class lane {
     return entry.key == key && entry.state == slot_state::resident && entry.pins != 0;
   }
 
-  /// A group was resolved, the visit's first or a later one: checks its plan and returns what its kernel reads.
+  /// A group was resolved, the visit's first or a later one: checks its plan and returns its kernel's reads.
   std::vector<expected_read> opened(bool first, const support::tested_cache& cache,
                                     const support::unruly_backend& backend, bool may_stay_on_host,
                                     support::event_trail& trail) {
@@ -71,7 +71,7 @@ class lane {
       if (id >= 0 && id < shape.experts && std::ranges::find(all_, id) == all_.end())
         all_.push_back(id);
   }
-  /// Every token, or every expert, is in one group, and all are when there are no more.
+  /// Every token, or every expert, is in exactly one group when the visit is complete.
   void check_experts(const visit_plan& plan, const geometry& shape, support::event_trail& trail) {
     std::vector<expert_id> wanted;
     if (groups_ == 1 || plan.expert_wise())
@@ -111,7 +111,7 @@ class lane {
         check(may_stay_on_host && slot == no_slot, "an expert was left on the host", trail);
         continue;
       }
-      // A copy that failed while the call was made will be told of; until then its slot may be anyone's.
+      // A copy that failed during the call will be reported later; until then another expert may have its slot.
       const bool whole =
           row[static_cast<std::size_t>(key.expert)] == slot && is_held(slot, key, cache);
       check(whole || backend.is_disputed(slot), "a slot of an open visit is not its own", trail);
@@ -128,7 +128,7 @@ class lane {
   std::size_t groups_ = 0;
   std::size_t group_ = 0;  ///< the next one
   std::size_t top_k_ = 1;
-  std::vector<expert_id> all_{};    ///< distinct, in order of first appearance
+  std::vector<expert_id> all_{};    ///< distinct, by first appearance
   std::set<std::uint32_t> done_{};  ///< tokens, or experts
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The caches and the manners of backends that a seed chooses.
+/// Caches and backend behaviours that a seed selects.
 
 #include <algorithm>
 #include <array>
@@ -69,7 +69,7 @@ inline support::cache_setup random_setup(support::random_source& random, std::si
                 .most_under_way = most_under_way.at(random.below(3)),
                 .log = {}}};
 }
-/// Some backends are good at everything, most are bad at something. An idle one does nothing before it has to.
+/// Some backends behave well, most have a weakness. An idle one does nothing before it must.
 inline support::unruly_backend::habits random_habits(support::random_source& random, bool caller,
                                                      bool idle) {
   const auto seldom = [&](std::uint64_t lazily) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Everything that an engine may do with a slot_cache, interleaved at random, over a backend that delays, reorders,
-// refuses and fails: no kernel reads wrong bytes unless its engine was told.
+// Random interleavings of all slot_cache calls, over a backend that delays, reorders, refuses and fails. No kernel
+// reads wrong bytes unless a call reported it.
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The same where experts come in several precisions.
+// The interleaving tests with experts in several precisions.
 
 #include <gtest/gtest.h>
 

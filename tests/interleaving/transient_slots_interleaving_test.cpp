@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random visits that stream experts through transient slots, over a backend that does whatever it may. A kernel reads the
-// expert that it was promised, at its precision and version, or a call says that its step is lost.
+// Random visits that stream experts through transient slots, over a backend with every permitted behaviour. A kernel
+// reads the promised expert, precision and version, or a call reports that its step is lost.
 
 #include <algorithm>
 #include <cstddef>
@@ -25,7 +25,7 @@ using support::event_trail;
 using support::random_source;
 using support::unruly_backend;
 
-/// What the runs came to.
+/// Counts of the runs.
 struct tally {
   std::uint64_t streamed = 0, found = 0, left = 0, losses = 0, versions = 0;
 };
@@ -52,7 +52,7 @@ class transient_life {
   }
 
  private:
-  static constexpr std::int32_t first = 3;  ///< those before are a cache's
+  static constexpr std::int32_t first = 3;  ///< lower slots belong to a cache
   struct use {
     expert_key key{};
     precision_id precision{};

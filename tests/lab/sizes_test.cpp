@@ -26,7 +26,7 @@ using hotset::lab::usage_error;
 using testing::HasSubstr;
 using testing::StartsWith;
 
-/// What a refusal says; empty where there is none.
+/// The refusal's message; empty if there is none.
 template <class Read>
 std::string refusal(Read&& read) {
   try {

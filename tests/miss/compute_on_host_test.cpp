@@ -24,7 +24,7 @@ std::vector<miss> used(const std::vector<std::uint32_t>& uses) {
     misses.push_back({.expert = static_cast<expert_id>(misses.size()), .uses = n});
   return misses;
 }
-/// 'f' for each miss that is fetched, 'h' for each that stays.
+/// 'f' for each miss that is fetched, 'h' for each that stays on the host.
 std::string ask(compute_on_host policy, const std::vector<miss>& misses) {
   std::vector<miss_decision> out(misses.size());
   policy.decide(misses, {}, {}, {}, out);
@@ -47,7 +47,7 @@ TEST(compute_on_host, a_held_lower_copy_is_a_miss) {
   EXPECT_EQ(ask(compute_on_host(shape, {host_split::bandwidth_matched, 1.0, 2.0}), held), "f");
 }
 
-// Every subset that could be fetched, and how long the slower side takes.
+// Tries every subset that could be fetched; the slower side determines the time.
 TEST(compute_on_host, no_subset_is_done_sooner) {
   support::random_source random(7);
   for (int round = 0; round < 300; ++round) {

@@ -60,7 +60,8 @@ actions ask(const drop& policy, const std::vector<miss>& misses,
 }
 
 TEST(drop, a_threshold_spares_what_weighs_enough_to_any_token) {
-  // Of the first token's weight 3 has a tenth, of the second's 5 has a quarter; neither sums to 1.
+  // Expert 3 has a tenth of the first token's weight, expert 5 a quarter of the second's; neither token's weights sum
+  // to 1.
   const std::vector<std::int32_t> experts{0, 1, 2, 3, 4, 5, 3, 6};
   const std::vector<float> weights{0.2F, 0.1F, 0.06F, 0.04F, 1.0F, 0.5F, 0.4F, 0.1F};
   const std::vector<miss> misses{{.expert = 0_expert, .rank = 0},
@@ -75,7 +76,7 @@ TEST(drop, a_threshold_spares_what_weighs_enough_to_any_token) {
   EXPECT_EQ(with(0.04), (actions{yes, yes, yes, yes}));
   EXPECT_EQ(with(0.1), (actions{yes, yes, yes, no}));
   EXPECT_EQ(with(0.21), (actions{yes, yes, no, no}));
-  EXPECT_EQ(with(0.3), (actions{yes, no, no, no}));  // the best rank of a token is never dropped
+  EXPECT_EQ(with(0.3), (actions{yes, no, no, no}));  // a token's best rank is never dropped
   EXPECT_EQ(with(9.0), (actions{yes, no, no, no}));
 }
 

@@ -59,13 +59,13 @@ TEST(fetch_priority, looks_past_what_is_no_weight) {
   const auto infinite = std::numeric_limits<float>::infinity();
   policy.observe(
       std::vector<float>{std::numeric_limits<float>::quiet_NaN(), infinite, -infinite, -0.5F});
-  expect_fetch(ask(policy, 0.1F), 0_precision);  // still nothing seen
+  expect_fetch(ask(policy, 0.1F), 0_precision);  // still no weight seen
   policy.observe(ten);
   expect_fetch(ask(policy, 0.6F), 0_precision);
   expect_fetch(ask(policy, 0.59F), 1_precision);
 }
 
-// The same by sorting: the values of rank floor(q (n - 1) / 100) divide.
+// Computes the classes by sorting: the values of rank floor(q (n - 1) / 100) are the limits.
 TEST(fetch_priority, agrees_with_sorting_the_window) {
   for (std::uint64_t seed = 1; seed <= 30; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -83,7 +83,7 @@ TEST(fetch_priority, agrees_with_sorting_the_window) {
       std::sort(sorted.begin(), sorted.end());
       precision_id expected{};
       if (!sorted.empty()) {
-        // The class is the number of limits that lie above the weight.
+        // The class is the number of limits above the weight.
         for (std::size_t p = 0; p < lower; ++p) {
           const auto rank = percentile * (lower - p) * (sorted.size() - 1) / (lower * 100);
           expected = static_cast<precision_id>(expected + (sorted[rank] > weight ? 1 : 0));

@@ -22,7 +22,7 @@ TEST(fetch, brings_everything_at_precision_0_a_held_lower_copy_too) {
   EXPECT_EQ(out[0].precision, 0);
   EXPECT_EQ(out[1].action, miss_action::fetch);
   EXPECT_EQ(out[1].precision, 0);
-  EXPECT_EQ(out[2].action, miss_action::drop);  // not asked for
+  EXPECT_EQ(out[2].action, miss_action::drop);  // not requested
 }
 
 }  // namespace

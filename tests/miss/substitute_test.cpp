@@ -23,7 +23,7 @@ static_assert(!substitute::traits.is_exact && !substitute::traits.fetches_all &&
 using ids_t = std::vector<expert_id>;
 using support::expert_ids;
 
-/// A visit of up to 4 tokens with 8 experts, top-2, and the misses that follow from what is resident.
+/// A visit of up to 4 tokens with 8 experts, top-2; residency determines its misses.
 struct visit {
   ids_t experts;
   std::vector<slot_id> row = std::vector<slot_id>(8, no_slot);
@@ -70,7 +70,7 @@ answer ask(const visit& v, double tolerance, std::int32_t top_k = 2) {
   return a;
 }
 
-// A pager refuses such a visit; the policy does not read past its ids even so.
+// A pager refuses such a visit; the policy still must not read past its ids.
 TEST(substitute, ids_that_are_no_whole_tokens_are_fetched) {
   for (const auto& ids : {expert_ids({1}), expert_ids({0, 3, 1})}) {
     visit v{.experts = ids};
@@ -90,7 +90,7 @@ TEST(substitute, takes_the_softmax_of_logits_where_there_are_no_probabilities) {
   v.logits = {100 + 2 * log2, 100 + log2, 100, none, none, none, none, none};
   EXPECT_EQ(ask(v, 0.1429).ids, expert_ids({0, 2}));
   EXPECT_EQ(ask(v, 0.1428).ids, expert_ids({0, 1}));
-  v.probabilities = {0.5F, 0.25F, 0.2F, 0, 0, 0, 0, 0};  // given ones come first
+  v.probabilities = {0.5F, 0.25F, 0.2F, 0, 0, 0, 0, 0};  // given probabilities take precedence
   EXPECT_EQ(ask(v, 0.0501).ids, expert_ids({0, 2}));
 }
 
@@ -130,7 +130,7 @@ TEST(substitute, uses_what_is_held_and_looks_past_ids_that_are_none) {
   EXPECT_EQ(ask(v, 1.0).ids, expert_ids({-1, 0, 2, 0}));
 }
 
-/// The rule again, with sets and a sort.
+/// The rule with sets and a sort.
 answer naive(const visit& v, double tolerance, std::size_t k) {
   answer a{v.experts};
   for (const auto& m : v.misses()) {
@@ -182,7 +182,7 @@ TEST(substitute, agrees_with_its_naive_form) {
         v.reside({number(e)});
         if (random.one_in(4)) v.held.insert(e);
       }
-    // Multiples of 1/16, so that there are ties and differences are exact in float.
+    // Multiples of 1/16, so that ties occur and differences are exact in float.
     for (std::uint64_t s = 0; s < tokens * 8; ++s)
       v.probabilities.push_back(static_cast<float>(random.below(9)) / 16.0F);
     const auto tolerance = static_cast<double>(random.below(5)) / 16.0;

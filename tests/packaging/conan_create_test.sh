@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# conan_create_test.sh CONAN HOTSET WORK COMPILER POLICIES: runs `conan create` in a home of its own, without a network.
-# Leaves nothing in the tree. Exit code 77: skipped.
+# conan_create_test.sh CONAN HOTSET WORK COMPILER POLICIES: runs `conan create` with its own Conan home and without a
+# network. Leaves nothing in the source tree. Exit code 77: skipped.
 set -euo pipefail
 conan=$1 source=$2 work=$3 compiler=$4 policies=$5
 case $conan in

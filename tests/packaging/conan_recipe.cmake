@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 
-# cmake -Dsource=<hotset> -Dversion=<its version> -Dwork=<folder> -Dgenerator=<G> -Dcompiler=<C++> -P conan_recipe.cmake
-# Copies what the Conan recipe exports, and configures and installs that with the parts that the recipe leaves out.
+# cmake -Dsource=<hotset> -Dversion=<its version> -Dwork=<folder> -Dgenerator=<G> -Dcompiler=<C++> -P
+# conan_recipe.cmake
+# Copies the files that the Conan recipe exports; configures and installs them with the recipe's options.
 cmake_minimum_required(VERSION 3.24...3.31)
 include(${CMAKE_CURRENT_LIST_DIR}/recipe.cmake)
 file(READ ${source}/packaging/conan/conanfile.py recipe)

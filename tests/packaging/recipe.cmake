@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# What the tests of both recipes share.
+# Shared by the tests of both recipes.
 
-# Every HOTSET_BUILD_<part> of the tree must be in `switched`: one that is left to its default looks for libraries and
-# folders that the recipe does not name.
+# Every HOTSET_BUILD_<part> option must be in `switched`: an option at its default looks for libraries and folders
+# that the recipe does not name.
 function(expect_no_part_is_left_to_its_default switched)
   file(READ ${source}/CMakeLists.txt text)
   string(REGEX MATCHALL "(option|set)\\(HOTSET_BUILD_[A-Z]+" parts "${text}")
@@ -18,8 +18,8 @@ function(expect_no_part_is_left_to_its_default switched)
   endforeach()
 endfunction()
 
-# Configures `tree` with the given options, installs it into ${work}/prefix, and looks for the core there. What is not
-# built is not installed.
+# Configures `tree` with the given options, installs it into ${work}/prefix, and looks for the core there. Targets
+# that were not built are not installed.
 function(configure_and_install tree)
   execute_process(
     COMMAND ${CMAKE_COMMAND} -S ${tree} -B ${work}/build -G ${generator} -DCMAKE_CXX_COMPILER=${compiler}

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 
-# cmake -Dsource=<hotset> -Dversion=<its version> -Dwork=<folder> -Dgenerator=<G> -Dcompiler=<C++> -P vcpkg_recipe.cmake
-# Runs the vcpkg port with stand-ins for vcpkg's functions: they configure and install what the port asks for, build
+# cmake -Dsource=<hotset> -Dversion=<its version> -Dwork=<folder> -Dgenerator=<G> -Dcompiler=<C++> -P
+# vcpkg_recipe.cmake
+# Runs the vcpkg port with replacements of vcpkg's functions: they configure and install the requested parts, build
 # nothing, and check the folders that the port names.
 cmake_minimum_required(VERSION 3.24...3.31)
 include(${CMAKE_CURRENT_LIST_DIR}/recipe.cmake)
@@ -14,7 +15,7 @@ if(NOT stated STREQUAL version)
   message(FATAL_ERROR "packaging/vcpkg/hotset/vcpkg.json: version ${stated}, accepted: ${version}, that of hotset/version.hpp")
 endif()
 
-# Without features: every option is OFF.
+# No features: every option is OFF.
 function(vcpkg_check_features)
   cmake_parse_arguments(PARSE_ARGV 0 asked "" "OUT_FEATURE_OPTIONS" "FEATURES")
   set(options "")
@@ -50,7 +51,7 @@ function(vcpkg_install_copyright)
 endfunction()
 include(${CURRENT_PORT_DIR}/portfile.cmake)
 
-# A port offers what it was asked for, not what the machine happens to have.
+# A port offers the requested parts, not those that the machine happens to support.
 if(EXISTS ${work}/prefix/lib/cmake/hotset/hotset-uring-targets.cmake)
   message(FATAL_ERROR "the port installs hotset::uring where liburing is; vcpkg.json does not depend on it")
 endif()

@@ -22,7 +22,7 @@ using testing::ElementsAre;
 
 const geometry shape{.layers = 2, .experts = 8, .top_k = 2, .max_tokens_per_visit = 3};
 
-/// Memory by key: what was copied and has not departed. A copy that departs must be there.
+/// Bytes stored by key: copied and not yet released. A released copy must be in it.
 struct kept_bytes {
   std::multiset<std::pair<expert_key, precision_id>> keys;
   std::vector<departure> told;
@@ -75,7 +75,7 @@ TEST(departures, a_copy_that_was_begun_and_given_up_is_told_with_its_victim) {
   EXPECT_EQ(kept.keys.size(), 1U);
 }
 
-/// Whatever is called, what has not departed is what is located.
+/// After any call, the copies not yet released are those that the pager locates.
 template <class Pager>
 void walk(const pool_layout& layout, std::uint64_t seed) {
   support::random_source random(seed);

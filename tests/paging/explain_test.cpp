@@ -54,7 +54,7 @@ TEST(explain_visit, has_no_words_for_a_view_that_fits) {
   EXPECT_EQ(explain({}), "");
 }
 
-// The words and the code are two forms of one check.
+// The messages and the status code check the same conditions.
 TEST(explain_visit, has_words_for_exactly_what_a_pager_refuses) {
   pager<lru> pages({.layout = pool_layout::shared(shape, 16).value(), .refuse_unknown_ids = true});
   auto plan = pages.make_plan();
@@ -77,7 +77,7 @@ TEST(explain_visit, has_words_for_exactly_what_a_pager_refuses) {
   EXPECT_LT(refused, 1990U);
 }
 
-// Hazard 7.
+// Hazard 7: the warning names a pool with too few slots.
 TEST(cliff_guard, names_the_pool_its_slots_and_the_number_that_escapes) {
   const geometry model{.layers = 30, .experts = 128, .top_k = 6};
   const auto warning = cliff_warning(pool_layout::shared(model, 174).value());

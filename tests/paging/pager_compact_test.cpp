@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Residents are gathered in the first slots, and nothing else changes.
+// Residents move to the first slots, and nothing else changes.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -59,7 +59,7 @@ class pager_compact : public testing::Test {
       if (const auto slot = pages.locate(shape.key(k)); slot != no_slot) found[slot] = shape.key(k);
     return found;
   }
-  /// Keys of each layer in the order in which they would be given up.
+  /// Keys of each layer in eviction order.
   [[nodiscard]] std::vector<expert_key> order() { return pages.residents(); }
 
   support::random_source random{17};
@@ -70,7 +70,7 @@ using policies = testing::Types<lru, fifo, lfu, lfru, gate_score, popularity, fu
                                 least_stale, protect_hot<lru>, protect_decode<least_stale>>;
 TYPED_TEST_SUITE(pager_compact, policies);
 
-// Hazard 22: after a shrink nobody may live above what is left.
+// Hazard 22: after a shrink no resident may have a slot above the limit.
 TYPED_TEST(pager_compact, everybody_lives_below_what_is_claimed) {
   step_id step = 0;
   for (int round = 0; round < 60; ++round) {
@@ -98,7 +98,7 @@ TYPED_TEST(pager_compact, everybody_lives_below_what_is_claimed) {
   }
 }
 
-// What was free stays free and is used, and slots above are never given out.
+// Free slots stay free and are used, and slots above the limit are never given out.
 TYPED_TEST(pager_compact, goes_on_within_what_is_claimed) {
   step_id step = 0;
   for (; step < 20; ++step)
@@ -135,7 +135,7 @@ TYPED_TEST(pager_compact, keeps_the_order) {
   }
 }
 
-// Counts, too: who has compacted decides as who has not.
+// Includes counts: a compacted pager makes the same decisions as another.
 TYPED_TEST(pager_compact, changes_no_later_decision) {
   const auto keys = [](auto& decisions) {
     auto held = decisions.residents();
@@ -189,7 +189,7 @@ TEST(pager_idle, is_not_while_a_slot_is_pinned_a_plan_is_open_or_a_copy_is_on_it
   EXPECT_TRUE(pages.is_idle());
 }
 
-// A prefetched expert that moves is still what was asked for: it is spared, and judged when it is used.
+// A prefetched expert that moves keeps its request: it is protected, and counted when it is used.
 TEST(pager_compact_prefetch, requests_move_with_their_experts) {
   pager<lru> pages({.layout = pool_layout::per_layer(shape, 10).value()});
   auto plan = pages.make_plan();
@@ -205,9 +205,9 @@ TEST(pager_compact_prefetch, requests_move_with_their_experts) {
   ASSERT_EQ(moves.size(), 1U);
   const auto home = pages.locate({2_layer, 5_expert});
   EXPECT_LT(home, 9);
-  EXPECT_EQ(pages.slot(home).generation, 1U);  // an expert has moved in
+  EXPECT_EQ(pages.slot(home).generation, 1U);  // an expert has moved into this slot
 
-  // The oldest of a full pool, and still spared by other prefetches.
+  // The oldest of a full pool, and still protected from other prefetches.
   const std::vector<std::int32_t> others{1, 2};
   const routing_view before{.layer = 2_layer, .experts = others};
   ASSERT_EQ(pages.plan(before, plan), status::ok);

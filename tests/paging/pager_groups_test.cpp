@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Visits whose experts do not fit: token groups, and the mode that splits by expert.
+// Visits whose experts do not fit: token groups, and splitting by expert.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ const geometry shape{.layers = 2, .experts = 8, .top_k = 2, .max_tokens_per_visi
 
 pool_layout shared(std::int64_t slots) { return pool_layout::shared(shape, slots).value(); }
 
-// Hazard 8.
+// Hazard 8: a visit larger than the cache fails.
 TEST(pager_groups, a_union_that_does_not_fit_is_planned_group_by_group) {
   pager_walk w({.layout = shared(3)});
   ASSERT_EQ(w.try_plan(0, 0, {0, 1, 2, 3, 1, 2}), status::ok);
@@ -55,7 +55,7 @@ TEST(pager_groups, a_visit_that_fits_has_one_group_of_all_its_tokens) {
 TEST(pager_groups, statistics_are_those_of_the_visit_and_fills_count_every_copy) {
   pager_walk w({.layout = shared(2)});
   w.visit(0, 0, {0, 1});
-  EXPECT_EQ(w.visit(1, 0, {2, 3, 0, 4}), 4U);  // 0 was a hit, but group 0 pushed it out: a refill
+  EXPECT_EQ(w.visit(1, 0, {2, 3, 0, 4}), 4U);  // 0 was a hit, but group 0 evicted it: a refill
   const auto s = w.stats();
   EXPECT_EQ(s.visits, 2U);
   EXPECT_EQ(s.accesses, 2U + 4U);
@@ -234,7 +234,7 @@ TEST(pager_groups, by_expert_uses_residents_first_and_fills_each_expert_once) {
 TEST(pager_groups, by_expert_tells_the_weights_of_the_whole_visit) {
   pager_walk<pager<gate_score>> w({.layout = shared(2), .split = visit_split::by_expert});
   w.visit(0, 0, {0, 1, 2, 3}, {0.9F, 0.1F, 0.2F, 0.8F});
-  // Resident: 2 (0.2) and 3 (0.8). Were the weights lost, recency would give up 2 as well; so use 3 less lately.
+  // Resident: 2 (0.2) and 3 (0.8). Without the weights, recency would also evict 2; so 3 is used less recently.
   w.visit(1, 0, {2, 2}, {0.1F, 0.1F});
   w.visit(2, 0, {5, 5}, {0.9F, 0.1F});
   EXPECT_THAT(w.readable(0), ElementsAre(3, 5));

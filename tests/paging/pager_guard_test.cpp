@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a speculative fill may evict under the `predicted` guard, and plans that make only some of their copies.
+// Victims that a speculative fill may take under the `predicted` guard, and plans that make only some of their
+// copies.
 
 #include <cstdint>
 #include <span>
@@ -35,7 +36,7 @@ struct pager_guard : testing::Test {
     for (const auto l : each<layer_id>(3)) w.visit(0, l, {0, 1});
     return w;
   }
-  /// A forecast made while layer `here` runs, of the layers behind it.
+  /// A forecast made while layer `here` runs, for the layers after it.
   template <class Walk>
   void expect(Walk& w, step_id step, support::written_layer here, std::int32_t depth,
               const std::vector<prefetch_request>& likely) {
@@ -121,7 +122,7 @@ TEST_F(pager_guard, where_all_are_expected_nothing_changes) {
   EXPECT_EQ(w.stats().refused_prefetches, 1U);
 }
 
-// What one request may not evict, a likelier one behind it may.
+// A victim that one request may not evict is allowed for a likelier request after it.
 TEST_F(pager_guard, each_request_is_compared_for_itself) {
   auto w = six();
   expect(w, 1, 0, 2,
@@ -161,9 +162,9 @@ TEST_F(pager_guard, a_forecast_is_over_with_its_layers_visit) {
   for (const bool of_the_next_step : {false, true}) {
     auto w = six();
     expect(w, 1, 0, 2, {{{1_layer, 0_expert}, 1, 1.0F}, {{2_layer, 0_expert}, 1, 1.0F}});
-    w.visit(1, 1, {4, 5});  // (0,0) and (0,1) go; (1,0) was not used after all
+    w.visit(1, 1, {4, 5});  // evicts (0,0) and (0,1); (1,0) was not used
     const step_id step = of_the_next_step ? 2 : 1;
-    if (of_the_next_step) w.visit(2, 0, {4, 4});  // (1,0) goes
+    if (of_the_next_step) w.visit(2, 0, {4, 4});  // evicts (1,0)
     EXPECT_THAT(victims(w, step, of_the_next_step ? 0 : 1, {{{3_layer, 7_expert}, step, .5F}}),
                 ElementsAre(of_the_next_step ? expert_key{1_layer, 1_expert}
                                              : expert_key{1_layer, 0_expert}));
@@ -224,7 +225,7 @@ TEST_F(pager_guard, other_guards_do_not_look_at_forecasts) {
   }
 }
 
-// The victim is the first in the policy's order that the rule allows, however many it does not.
+// The victim is the first in the policy's order that the rule permits, however many it does not.
 TEST_F(pager_guard, agrees_with_the_rule_on_random_forecasts) {
   for (std::uint64_t seed = 1; seed <= 60; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -264,7 +265,7 @@ TEST_F(pager_guard, agrees_with_the_rule_on_random_forecasts) {
   }
 }
 
-// --- plans of which only a part is carried out ---
+// --- plans that are only partly executed ---
 
 TEST(pager_prefetch_plan, makes_at_most_so_many_copies_and_names_the_requests_without_one) {
   pager_walk w({.layout = shared(8)});
@@ -318,7 +319,7 @@ TEST(pager_prefetch_plan, keep_first_gives_the_other_victims_back) {
 
 TEST(pager_prefetch_plan, keep_first_leaves_other_plans_alone) {
   pager_walk w({.layout = shared(4)});
-  w.decisions.keep_first(w.plan, 0);  // none is open
+  w.decisions.keep_first(w.plan, 0);  // no plan is open
   ASSERT_EQ(w.try_plan(0, 0, {0, 1}), status::ok);
   w.decisions.keep_first(w.plan, 0);
   EXPECT_THAT(w.plan.fills(), SizeIs(2)) << "a visit needs all of its copies";
@@ -326,7 +327,7 @@ TEST(pager_prefetch_plan, keep_first_leaves_other_plans_alone) {
   support::expect_consistent(w.decisions);
 }
 
-// A plan names as many requests as it has seen, even if no copy of them is made in the end.
+// A plan has room for every request that was considered, even if none of the copies is made.
 TEST(pager_prefetch_plan, keep_first_has_room_for_every_request_that_was_looked_at) {
   const geometry small{.layers = 1, .experts = 32, .top_k = 2, .max_tokens_per_visit = 2};
   pager_walk w({.layout = pool_layout::shared(small, 20).value()});
@@ -359,7 +360,7 @@ TEST(pager_prefetch_plan, abort_gives_all_victims_back) {
   EXPECT_EQ(w.decisions.residents(), residents);
 }
 
-// --- copies that are taken back ---
+// --- cancelled copies ---
 
 TEST(pager_cancelled, a_copy_that_never_began_leaves_a_free_slot_and_is_not_wasted) {
   pager_walk w({.layout = shared(6)});

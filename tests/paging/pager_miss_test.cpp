@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What becomes of misses that a policy decides: asked right, carried out right, counted right.
+// Misses decided by a miss policy: its inputs, and that its decisions are executed and counted.
 
 #include <cstdint>
 #include <set>
@@ -149,7 +149,7 @@ TEST_F(pager_miss, a_policy_that_drops_is_given_no_unknown_id) {
   EXPECT_EQ(w.plan.ignored_ids(), 2U);
 }
 
-// What is left of the visit are hits: they are served as such.
+// The visit's other experts are hits and are served as hits.
 TEST_F(pager_miss, hits_beside_a_dropped_expert_stay_hits) {
   support::told_lru::journal journal;
   pager_walk<pager<told_lru, always, scripted_miss>> w(
@@ -235,7 +235,7 @@ TEST_F(pager_miss, a_prefetched_copy_that_is_late_may_stand_in) {
   EXPECT_EQ(w.stats().late_prefetches, 1U);
 }
 
-// A policy that hears of whole visits is told of slots, and what stays on the host has none.
+// A policy with on_visit gets slots; an expert that stays on the host has none.
 TEST_F(pager_miss, what_is_left_on_the_host_has_no_slot_and_is_told_as_a_bypass) {
   support::told_lru::journal journal;
   pager_walk<pager<told_lru, always, scripted_miss>> told(
@@ -345,7 +345,7 @@ TEST_F(pager_miss, is_exact_only_if_the_policy_is) {
   EXPECT_FALSE(decided({.layout = shared(4), .miss = {&script}}).is_exact());
 }
 
-// A policy that always fetches decides like one that nobody asks.
+// A policy that always fetches gives the same decisions as no policy.
 TEST_F(pager_miss, fetching_everything_is_the_pager_that_asks_nobody) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -364,7 +364,7 @@ TEST_F(pager_miss, fetching_everything_is_the_pager_that_asks_nobody) {
   }
 }
 
-// Every miss has one cause and is served in one way.
+// Every miss has one cause and one kind of service.
 TEST_F(pager_miss, causes_and_services_add_up_to_the_misses) {
   const miss_decision choices[]{fetch_at(0_precision), dropped, on_host, substituted};
   for (std::uint64_t seed = 1; seed <= 40; ++seed) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The life of a plan: open, committed, aborted, refused.
+// States of a plan: open, committed, aborted, refused.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -46,7 +46,7 @@ TEST(pager_plan, shows_each_distinct_expert_its_slot_and_service) {
   EXPECT_EQ(f.generation, w.decisions.slot(f.slot).generation);
 }
 
-// Hazard 3.
+// Hazard 3: a row names a slot before its bytes have arrived.
 TEST(pager_plan, nothing_new_is_published_and_the_victim_is_gone_while_a_plan_is_open) {
   pager_walk w({.layout = shared(2)});
   w.visit(0, 0, {0, 1});
@@ -58,7 +58,7 @@ TEST(pager_plan, nothing_new_is_published_and_the_victim_is_gone_while_a_plan_is
   EXPECT_THAT(w.readable(0), ElementsAre(0, 2));
 }
 
-// Hazard 2: a reused slot has a new generation, so that an old copy's end cannot be taken for the new one's.
+// Hazard 2: a reused slot has a new generation, so that the end of an old copy is not taken for the new one's.
 TEST(pager_plan, every_reservation_has_a_generation_of_its_own) {
   pager_walk w({.layout = shared(2)});
   w.visit(0, 0, {0, 1});
@@ -67,13 +67,13 @@ TEST(pager_plan, every_reservation_has_a_generation_of_its_own) {
   w.visit(1, 0, {2, 1});
   ASSERT_EQ(w.decisions.locate({0_layer, 2_expert}), slot);
   EXPECT_GT(w.decisions.slot(slot).generation, before);
-  w.decisions.failed(slot, before);  // too late to matter
+  w.decisions.failed(slot, before);  // too late to have an effect
   w.decisions.arrived(slot, before);
   EXPECT_EQ(w.decisions.locate({0_layer, 2_expert}), slot);
   EXPECT_EQ(w.stats().failed_fills, 0U);
 }
 
-// The victim's own copy may still be on its way: when it fails, nobody may find the key.
+// The victim's own copy may still be pending: if it fails, its key must not be found.
 TEST(pager_plan, a_reservation_that_is_given_back_leaves_the_victim_its_generation) {
   for (const bool speculative : {false, true}) {
     pager_walk w({.layout = shared(4)});
@@ -165,7 +165,7 @@ TEST(pager_plan, ids_that_are_no_whole_tokens_are_refused_whatever_the_policies)
   expect_whole_tokens<pager<lru, always, compute_on_host>>({.layout = shared(4)});
 }
 
-// Hazard 11: choosing and reserving are one act.
+// Hazard 11: choosing and reserving are one operation.
 TEST(pager_plan, a_second_plan_cannot_choose_the_same_victim) {
   pager_walk w({.layout = shared(2)});
   w.visit(0, 0, {0, 1});
@@ -236,7 +236,7 @@ TEST(pager_plan, a_plan_that_was_moved_from_is_refused_by_every_call) {
   EXPECT_EQ(w.decisions.abort(w.plan), status::no_plan);
   ASSERT_EQ(w.decisions.commit(moved), status::ok);
   EXPECT_EQ(w.decisions.plan_next(w.plan), status::invalid_argument);
-  const std::vector<std::int32_t> others{0, 1};  // the ids of the split visit are still needed
+  const std::vector<std::int32_t> others{0, 1};  // the split visit's ids are still needed
   EXPECT_EQ(w.decisions.plan(w.view(1, 0, others), w.plan), status::visit_unfinished);
   EXPECT_EQ(w.decisions.plan_prefetch({}, {}, w.plan), status::invalid_argument);
   ASSERT_EQ(w.decisions.plan_next(moved), status::ok);
@@ -246,7 +246,7 @@ TEST(pager_plan, a_plan_that_was_moved_from_is_refused_by_every_call) {
   EXPECT_EQ(w.try_plan(1, 0, {0, 1}), status::ok);
 }
 
-// Hazard 10: no legal victim is a status, and nothing has changed.
+// Hazard 10: if there is no permitted victim, a status is returned and nothing changes.
 TEST(pager_plan, no_victim_changes_nothing) {
   support::told_lru::journal journal;
   pager_walk<pager<told_lru>> w({.layout = shared(3), .eviction = {&journal}});
@@ -272,7 +272,7 @@ class pager_abort : public testing::Test {};
 using policies = testing::Types<lru, fifo, lfu, lfru, gate_score, least_stale>;
 TYPED_TEST_SUITE(pager_abort, policies);
 
-/// Two pagers see the same visits; one of them also plans others and aborts them. They must stay equal.
+/// Two pagers get the same visits; one also plans others and aborts them. Both must stay equal.
 TYPED_TEST(pager_abort, leaves_no_trace) {
   for (std::uint64_t seed = 1; seed <= 30; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -326,14 +326,14 @@ TEST(pager_plan, an_aborted_split_visit_leaves_no_trace_in_the_statistics) {
   EXPECT_EQ(w.stats().groups, 2U);
 }
 
-// Hazard 19: a copy that has started has overwritten its victim.
+// Hazard 19: a started copy has overwritten its victim.
 TEST(pager_plan, an_aborted_fill_that_was_submitted_frees_the_slot_and_both_keys_are_absent) {
   support::told_lru::journal journal;
   pager_walk<pager<told_lru>> w({.layout = shared(3), .eviction = {&journal}});
   w.visit(0, 0, {0, 1});
   w.visit(0, 1, {7, 7});
   journal.lines.clear();
-  ASSERT_EQ(w.try_plan(1, 0, {4, 5}), status::ok);  // victims 0 and 1
+  ASSERT_EQ(w.try_plan(1, 0, {4, 5}), status::ok);  // victims: 0 and 1
   const auto slot = w.plan.fills()[0].slot;
   ASSERT_EQ(w.decisions.abort(w.plan, std::vector<std::uint8_t>{1, 0}), status::ok);
   support::expect_consistent(w.decisions);
@@ -376,7 +376,7 @@ TEST(pager_plan, abort_of_all_but_a_submitted_fill_takes_back_in_reverse_order) 
   EXPECT_TRUE(std::ranges::equal(w.plan.slots(), first));
 }
 
-// Hazard 21: nothing is shared between two pagers.
+// Hazard 21: two pagers share no state.
 TEST(pager_plan, two_pagers_side_by_side_do_not_influence_each_other) {
   pager_walk alone({.layout = shared(3)});
   pager_walk a({.layout = shared(3)});
@@ -400,7 +400,7 @@ TEST(pager_plan, a_configuration_that_cannot_work_is_refused) {
   EXPECT_THROW(pager<lru>({.layout = {}}), invalid_config);
 }
 
-// Hazard 7: the number is in the warning.
+// Hazard 7: the warning contains the required number of slots.
 TEST(pager_plan, warns_of_a_pool_below_one_tokens_cycle_with_the_number) {
   const geometry deep{.layers = 5, .experts = 8, .top_k = 2};
   const auto warning = pager<lru>({.layout = pool_layout::shared(deep, 8).value()}).warning();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Experts in several precisions: which pool a miss goes to, upgrades, visits that fill all pools.
+// Experts in several precisions: the pool of a miss, upgrades, visits that fill all pools.
 
 #include <cstdint>
 #include <set>
@@ -29,7 +29,7 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-/// LRU that writes down where it is told that experts live: "fill 3 slot 1 pool 0 precision 0".
+/// LRU that records each fill with its place: "fill 3 slot 1 pool 0 precision 0".
 class placed_lru {
  public:
   struct config {
@@ -109,7 +109,7 @@ struct pager_precision : testing::Test {
     const auto slot = w.decisions.locate({layer, e});
     return slot == no_slot ? -1 : number(w.decisions.precision_of(slot));
   }
-  /// All that an abort must bring back.
+  /// State that an abort must restore.
   template <class Pager>
   static std::vector<std::int64_t> picture(Pager& p) {
     std::vector<std::int64_t> out;
@@ -200,7 +200,7 @@ TEST_F(pager_precision, a_key_that_was_upgraded_and_then_lost_is_no_collision_of
   script.decisions = {{4_expert, fetch_at(2_precision)}};
   w.visit(0, 0, {4, 4});
   script.decisions = {{4_expert, fetch_at(0_precision)}};
-  w.visit(1, 0, {4, 4});  // the low copy goes in step 1
+  w.visit(1, 0, {4, 4});  // step 1 evicts the low copy
   script.decisions.clear();
   w.visit(2, 0, {5, 5});  // 5 takes 4's slot
   EXPECT_EQ(w.stats().evictions, 1U);
@@ -214,7 +214,7 @@ TEST_F(pager_precision, an_upgrade_is_no_refetch_of_what_was_evicted_too_early) 
   script.decisions = {{4_expert, fetch_at(2_precision)}, {5_expert, fetch_at(2_precision)}};
   w.visit(0, 0, {4, 4});
   w.visit(1, 0, {5, 5});
-  w.visit(1, 0, {4, 4});  // gone in the same step
+  w.visit(1, 0, {4, 4});  // evicted in this step
   EXPECT_EQ(w.stats().collision_misses, 1U);
   EXPECT_EQ(w.stats().bytes_refetched, 10U);
   script.decisions = {{4_expert, fetch_at(0_precision)}};
@@ -317,7 +317,7 @@ TEST_F(pager_precision, without_room_above_a_held_copy_it_is_used_as_it_is) {
     w.visit(0, 0, {3, 4});
     const auto before = picture(w.decisions);
     script.decisions = {{4_expert, fetch_at(0_precision)}};
-    w.visit(1, 0, {3, 4});  // the one slot of precision 0 is the visit's own
+    w.visit(1, 0, {3, 4});  // the visit itself uses the only slot of precision 0
     EXPECT_THAT(w.plan.fills(), IsEmpty()) << "another copy of precision 1 or below helps nobody";
     EXPECT_THAT(w.plan.services(), ElementsAre(service::hit, service::hit));
     EXPECT_TRUE(w.plan.all_hits());
@@ -450,7 +450,7 @@ TEST_F(pager_precision, a_late_low_copy_that_a_group_pushed_out_comes_back_as_it
   script.decisions = {{0_expert, fetch_at(1_precision)},
                       {1_expert, fetch_at(2_precision)},
                       {2_expert, fetch_at(0_precision)}};
-  // Tokens 0 and 2 use the copy that is late, 1 takes its slot, and 3 needs it again.
+  // Tokens 0 and 2 use the late copy, 1 takes its slot, and 3 needs it again.
   ASSERT_EQ(w.try_plan(0, 0, {0, 5, 1, 2, 0, 6, 0, 7}), status::ok);
   ASSERT_EQ(w.plan.groups(), 3U);
   EXPECT_EQ(w.plan.services()[0], service::hit);
@@ -499,7 +499,7 @@ TEST_F(pager_precision, a_visit_that_upgrades_make_too_large_uses_all_copies_as_
   script.decisions = {{1_expert, fetch_at(1_precision)}};
   w.visit(0, 0, {1, 1});
   w.decisions.unpin(pin);
-  // 0 and 1 are held low and both wanted at 0: two upgrades and a miss for one free slot.
+  // 0 and 1 are resident at a low precision and needed at 0: two upgrades and a miss for one free slot.
   script.decisions = {{0_expert, fetch_at(0_precision)}, {1_expert, fetch_at(0_precision)}};
   w.visit(1, 0, {0, 1, 2, 2});
   EXPECT_EQ(w.plan.groups(), 1U);
@@ -620,7 +620,7 @@ TEST_F(pager_precision, a_prefetch_evicts_in_its_own_pool_only) {
       << "0 and 1 are older, in another pool";
 }
 
-// Or the next visit would find all of them on their way.
+// Otherwise the next visit could find all of them pending.
 TEST_F(pager_precision, prefetches_leave_room_for_one_token_in_all_pools_together) {
   const geometry three{.layers = 1,
                        .experts = 8,
@@ -731,12 +731,12 @@ TEST_F(pager_precision, a_quota_is_of_the_highest_precision_and_moves_between_la
   EXPECT_THAT(journal, ElementsAre("evict 0 slot 0", "fill 6 slot 0 pool 3 precision 0"));
 }
 
-// A miss that finds no room goes to a lower precision: whatever the policy is, the sums may change.
+// A miss without room uses a lower precision, so outputs may change with any policy.
 TEST_F(pager_precision, is_never_exact) {
   EXPECT_FALSE((pager<lru, always, compute_on_host>({.layout = ladder({2, 1, 1})}).is_exact()));
 }
 
-// The same rules with a policy of the library, and hits of low copies stay hits.
+// The rules above with a library policy; hits of low copies stay hits.
 TEST_F(pager_precision, fetch_lowest_fills_the_lowest_pool_first) {
   pager_walk<pager<lru, always, fetch_lowest>> w({.layout = ladder({2, 2, 3})});
   w.visit(0, 0, {0, 1, 2, 3});

@@ -19,7 +19,7 @@ const geometry shape{.layers = 2, .experts = 8, .top_k = 2, .max_tokens_per_visi
 
 pool_layout shared(std::int64_t slots) { return pool_layout::shared(shape, slots).value(); }
 
-// Hazard 3.
+// Hazard 3: a row names a slot before its bytes have arrived.
 TEST(pager_prefetch, a_filling_slot_is_in_no_row_until_it_has_arrived) {
   pager_walk w({.layout = shared(4)});
   const auto fills = w.prefetch(0, 0, {{{1_layer, 5_expert}, 0}});
@@ -72,7 +72,7 @@ TEST(pager_prefetch, late_hits_of_later_groups_join_their_own_fence_list) {
   EXPECT_THAT(late, ElementsAre(fills[0].slot));
 }
 
-// Hazard 12.
+// Hazard 12: a prefetch evicts experts in use.
 TEST(pager_prefetch, named_spares_what_was_asked_for_and_what_is_read) {
   for (const auto guard : {prefetch_guard::none, prefetch_guard::named}) {
     pager_walk w({.layout = shared(5), .guard = guard});
@@ -80,7 +80,7 @@ TEST(pager_prefetch, named_spares_what_was_asked_for_and_what_is_read) {
     w.visit(0, 1, {0, 1});
     w.visit(1, 0, {2, 2});  // order: (0,0) (0,1) (1,0) (1,1) (0,2)
     w.decisions.pin(w.decisions.locate({0_layer, 1_expert}));  // an open visit reads it
-    w.prefetch(1, 0, {{{0_layer, 0_expert}, 2}});              // asked for, resident
+    w.prefetch(1, 0, {{{0_layer, 0_expert}, 2}});              // requested, resident
     w.prefetch(1, 0, {{{1_layer, 7_expert}, 1}});
     if (guard == prefetch_guard::none)
       EXPECT_THAT(w.placed(0), ElementsAre(1, 2)) << "whatever the policy picks";
@@ -96,8 +96,8 @@ TEST(pager_prefetch, a_request_is_over_with_the_visit_that_it_was_meant_for) {
   w.visit(0, 0, {0, 1});
   w.visit(0, 1, {0, 1});
   w.prefetch(0, 1, {{{0_layer, 0_expert}, 1}});
-  w.visit(1, 0, {1, 2});                         // the visit came, and did not use 0
-  w.prefetch(1, 0, {{{1_layer, 7_expert}, 1}});  // now 0 may go
+  w.visit(1, 0, {1, 2});                         // the visit came and did not use 0
+  w.prefetch(1, 0, {{{1_layer, 7_expert}, 1}});  // now 0 may be evicted
   EXPECT_THAT(w.placed(0), ElementsAre(1, 2));
 }
 
@@ -164,7 +164,7 @@ TEST(pager_prefetch, a_prefetched_key_that_is_evicted_unused_and_then_missed_is_
   w.visit(0, 0, {0, 1});
   w.arrive(w.prefetch(0, 0, {{{1_layer, 5_expert}, 1}}));
   w.visit(0, 1, {0, 1});
-  w.visit(1, 0, {2, 3});  // pushes out 5, which step 1 was to use
+  w.visit(1, 0, {2, 3});  // evicts 5, which step 1 was to use
   ASSERT_EQ(w.decisions.locate({1_layer, 5_expert}), no_slot);
   w.visit(1, 1, {5, 0});
   EXPECT_EQ(w.stats().collision_misses, 1U);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pins, quotas, trim, invalidation, size classes: how the room changes.
+// Pins, quotas, trim, invalidation, size classes: changes of the available room.
 
 #include <array>
 
@@ -33,7 +33,7 @@ TEST(pager_pins, pins_are_counted) {
   w.decisions.unpin(pin);
   EXPECT_EQ(w.try_plan(1, 0, {2, 3}), status::no_victim);
   w.decisions.unpin(second);
-  w.decisions.unpin(second);  // once too often: ignored
+  w.decisions.unpin(second);  // one unpin too many: ignored
   EXPECT_EQ(w.try_plan(1, 0, {2, 3}), status::ok);
 }
 
@@ -61,14 +61,14 @@ TEST(pager_pins, what_comes_into_a_slot_has_no_pins_yet) {
   w.visit(0, 0, {0, 1});
   ASSERT_EQ(w.try_plan(1, 0, {2, 2}), status::ok);
   const auto slot = w.plan.fills()[0].slot;
-  const auto pin = w.decisions.pin(slot);  // of what the plan is about to replace
+  const auto pin = w.decisions.pin(slot);  // of the expert that the plan is about to replace
   ASSERT_EQ(w.decisions.commit(w.plan), status::ok);
   EXPECT_EQ(w.decisions.slot(slot).pins, 0U);
   w.decisions.unpin(pin);
   support::expect_consistent(w.decisions);
 }
 
-// The kernel of a failed copy's visit may still run: what comes into the slot next waits for it.
+// The kernel of a failed copy's visit may still run: the slot's next fill waits for it.
 TEST(pager_pins, the_reader_of_a_slot_that_is_free_by_then_is_waited_for) {
   pager_walk w({.layout = shared(2)});
   w.visit(0, 0, {0, 1});
@@ -80,7 +80,7 @@ TEST(pager_pins, the_reader_of_a_slot_that_is_free_by_then_is_waited_for) {
   EXPECT_EQ(w.plan.fills()[0].after, 17U);
 }
 
-// Hazard 2: what a plan hands to the backend.
+// Hazard 2: a fill names the reader that its copy must wait for.
 TEST(pager_pins, a_fill_starts_after_the_last_reader_of_its_slot) {
   pager_walk w({.layout = shared(2)});
   w.visit(0, 0, {0, 1});
@@ -96,7 +96,7 @@ TEST(pager_pins, a_fill_starts_after_the_last_reader_of_its_slot) {
   EXPECT_EQ(w.plan.fills()[0].after, 23U);
 }
 
-// Hazard 22.
+// Hazard 22: a resize loses experts.
 TEST(pager_quota, shrinking_evicts_in_policy_order_and_leaves_nobody_above) {
   pager_walk w({.layout = per_layer(4, 3)});
   w.visit(0, 0, {0, 1});
@@ -199,7 +199,7 @@ TEST(pager_trim, never_touches_what_is_protected_or_pinned) {
   EXPECT_EQ(w.decisions.resident_bytes(0_pool), 0U);
 }
 
-/// What pre_evict released, in order.
+/// Keys that pre_evict released, in order.
 std::vector<expert_key> pre_evicted(pager_walk<>& w, const visit_context& context,
                                     std::size_t slots, std::span<const slot_id> spared = {}) {
   std::vector<expert_key> out;
@@ -261,7 +261,7 @@ TEST(pager_pre_evict, a_use_in_the_step_that_it_was_released_for_is_a_collision)
   EXPECT_EQ(w.stats().collision_misses, 2U);
   EXPECT_EQ(w.stats().bytes_refetched, 20U);
   (void)pre_evicted(w, {.layer = 1_layer, .step = 2}, 2);
-  w.visit(3, 1, {0, 1});  // in a later step it is none
+  w.visit(3, 1, {0, 1});  // in a later step it is no collision
   EXPECT_EQ(w.stats().collision_misses, 2U);
 }
 
@@ -287,7 +287,7 @@ TEST(pager_trim, more_slots_than_one_question_asks_for) {
   EXPECT_THAT(w.readable(0), ElementsAre(57, 58, 59, 60, 61, 62, 63));
 }
 
-// Hazard 20: host bytes that go away.
+// Hazard 20: host bytes become invalid.
 TEST(pager_invalidate, forgets_a_key_or_a_layer) {
   pager_walk w({.layout = shared(6)});
   w.visit(0, 0, {0, 1});
@@ -340,8 +340,8 @@ TEST(pager_size_classes, layers_of_different_bytes_do_not_share_slots) {
       << "the spare slot is of another size";
 }
 
-// Hazard 30: with the least recent slots protected, LRU looks at them and at what it takes, and at no other.
-// The mask has places for those slots alone: a longer walk leaves it and trips its precondition.
+// Hazard 30: with the least recent slots protected, LRU examines them and its victims, and no other slot. The mask
+// has entries for these slots only: examining another one violates its precondition.
 TEST(pager_victims, lru_examines_no_more_than_the_protected_and_the_needed_slots) {
   const geometry wide{.layers = 1, .experts = 1000, .top_k = 2};
   const auto layout = pool_layout::shared(wide, 1000).value();

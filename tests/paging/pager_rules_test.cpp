@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The five rules of the event-atomic visit, each walked by hand.
+// The five rules of the event-atomic visit, each checked by hand.
 
 #include <limits>
 
@@ -47,7 +47,7 @@ TEST(pager_rules, the_event_atomic_toy_trace_has_12_hits_and_18_misses) {
   EXPECT_EQ(w.stats().miss_free_steps(), 0U);
 }
 
-// Rule 1, hazards 5 and 6.
+// Rule 1; hazards 5 (duplicate ids) and 6 (ids out of range).
 TEST(pager_rules, ids_are_deduplicated_and_those_out_of_range_are_counted) {
   pager_walk w({.layout = shared(4), .refuse_unknown_ids = false});
   constexpr auto lowest = std::numeric_limits<std::int32_t>::min();
@@ -60,7 +60,7 @@ TEST(pager_rules, ids_are_deduplicated_and_those_out_of_range_are_counted) {
   EXPECT_EQ(w.stats().accesses, 2U);
 }
 
-// Hazard 6: a kernel indexes the row by routed().
+// Hazard 6: a kernel indexes the row with ids of routed().
 TEST(pager_rules, an_id_that_is_no_expert_is_minus_one_for_the_kernel) {
   constexpr auto lowest = std::numeric_limits<std::int32_t>::min();
   constexpr auto highest = std::numeric_limits<std::int32_t>::max();
@@ -100,7 +100,7 @@ TEST(pager_rules, ids_are_checked_where_preconditions_are) {
   EXPECT_EQ(pager<lru>::config{}.refuse_unknown_ids, HOTSET_CHECKS != 0);
 }
 
-// Rule 2: under access-by-access judgement, 2 would push 0 out before 0 is looked up.
+// Rule 2: judged access by access, 2 would evict 0 before the lookup of 0.
 TEST(pager_rules, a_hit_is_residency_before_the_visit) {
   pager_walk w({.layout = shared(2)});
   w.visit(0, 0, {0, 1});
@@ -120,7 +120,7 @@ TEST(pager_rules, a_visit_never_evicts_its_own_experts) {
   EXPECT_THAT(w.readable(0), ElementsAre(0, 1, 3));
 }
 
-// Rule 4: the visit's own uses do not bend the choice; lfu would spare 1 if it counted this visit first.
+// Rule 4: the visit's own uses do not affect the choice; lfu would keep 1 if it counted this visit first.
 TEST(pager_rules, victims_are_chosen_on_the_state_before_the_visit) {
   pager_walk<pager<lfu>> w({.layout = shared(3)});
   w.visit(0, 0, {0, 0});
@@ -132,7 +132,7 @@ TEST(pager_rules, victims_are_chosen_on_the_state_before_the_visit) {
   EXPECT_EQ(w.plan.fills()[1].victim, (expert_key{0_layer, 2_expert}));
 }
 
-// Rule 4: what is pinned or on its way is no victim.
+// Rule 4: pinned and filling slots are no victims.
 TEST(pager_rules, pinned_and_filling_slots_are_no_victims) {
   pager_walk w({.layout = shared(5, 2)});
   w.visit(0, 0, {0, 1});
@@ -175,7 +175,7 @@ TEST(pager_rules, evictions_are_told_before_the_uses) {
   EXPECT_THAT(journal.lines, ElementsAre("step 1 layer 0", "evict 0", "hit 1", "fill 5"));
 }
 
-/// Keeps what it is told of uses.
+/// Records the uses that it is notified of.
 struct noting : always {
   struct config {
     std::vector<expert_use>* uses = nullptr;
@@ -214,7 +214,7 @@ TEST(pager_rules, a_visit_that_routes_nothing_is_a_visit) {
   EXPECT_THAT(w.plan.experts(), IsEmpty());
 }
 
-// Hazard 4.
+// Hazard 4: an absent expert reads slot 0.
 TEST(pager_rules, rows_are_minus_one_for_everything_absent) {
   pager_walk w({.layout = shared(2, 3)});
   for (const auto l : each<layer_id>(3)) EXPECT_THAT(w.readable(l), IsEmpty());

@@ -19,7 +19,7 @@ const geometry shape{
 
 pool_layout shared(std::int64_t slots) { return pool_layout::shared(shape, slots).value(); }
 
-// Hazard 9 needs them: what a visit serves is known.
+// Hazard 9 needs it: the pager knows each visit's request class.
 TEST(pager_stats, accesses_are_counted_by_request_class_and_layer) {
   pager_walk w({.layout = shared(6)});
   w.kind = request_class::prefill;
@@ -38,7 +38,7 @@ TEST(pager_stats, accesses_are_counted_by_request_class_and_layer) {
   EXPECT_EQ(s.misses, 7U);
 }
 
-// Hazard 31: hits are not cost; bytes are counted.
+// Hazard 31: hits are not the cost; bytes are counted.
 TEST(pager_stats, bytes_are_those_of_the_layer) {
   pager_walk w({.layout = shared(6)});
   w.visit(0, 0, {0, 1});
@@ -70,7 +70,7 @@ TEST(pager_stats, a_collision_is_a_miss_of_what_the_same_step_evicted) {
   EXPECT_EQ(w.stats().compulsory_misses, 4U);
 }
 
-// The step after it is 0: every key would seem to have been evicted in it.
+// The next step is 0: otherwise every key would count as evicted in it.
 TEST(pager_stats, the_last_step_of_all_has_no_evictions_but_its_own) {
   pager_walk w({.layout = shared(2)});
   for (const auto& ids : {std::vector<std::int32_t>{0, 1}, {2, 3}, {0, 1}})
@@ -79,7 +79,7 @@ TEST(pager_stats, the_last_step_of_all_has_no_evictions_but_its_own) {
   EXPECT_EQ(w.stats().collision_misses, 2U);
 }
 
-/// What leaves is accounted for in another way if somebody listens to departures.
+/// With a departure sink, evictions are counted by another code path.
 departure_sink listener(bool listens) {
   if (!listens) return {};
   return {.tell = [](void*, const departure&) noexcept {}};
@@ -89,14 +89,14 @@ TEST(pager_stats, bytes_of_what_the_same_step_evicted_are_fetched_again) {
   for (const bool listens : {false, true}) {
     pager_walk w({.layout = shared(4), .departures = listener(listens)});
     w.visit(0, 0, {0, 1, 2, 3});
-    w.visit(1, 0, {4, 5});  // 0 and 1 go
-    w.visit(1, 0, {0, 6});  // 2 and 3 go
+    w.visit(1, 0, {4, 5});  // evicts 0 and 1
+    w.visit(1, 0, {0, 6});  // evicts 2 and 3
     EXPECT_EQ(w.stats().collision_misses, 1U);
     EXPECT_EQ(w.stats().bytes_refetched, 10U);
   }
 }
 
-// The refills of a group were evicted for the group before it: no other policy would have kept them.
+// Refills of a group were evicted by the group before: no other policy would have kept them.
 TEST(pager_stats, what_a_split_visit_fetches_again_is_left_out) {
   for (const bool listens : {false, true}) {
     pager_walk w({.layout = shared(4), .departures = listener(listens)});
@@ -117,7 +117,7 @@ TEST(pager_stats, the_first_miss_of_what_was_only_prefetched_is_compulsory) {
   pager_walk w({.layout = shared(4)});
   w.arrive(w.prefetch(0, 0, {{{1_layer, 7_expert}, 0}, {{1_layer, 6_expert}, 0}}));
   w.visit(1, 1, {6, 6});
-  w.visit(2, 0, {0, 1, 2, 3});  // pushes both out
+  w.visit(2, 0, {0, 1, 2, 3});  // evicts both
   ASSERT_EQ(w.stats().wasted_prefetches, 1U);
   ASSERT_EQ(w.stats().compulsory_misses, 4U);
   w.visit(3, 1, {6, 6});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Visits that do not fit and may not be divided: refused, or with a rest on the host.
+// Visits that do not fit and may not be divided: refused, or partly left on the host.
 
 #include <algorithm>
 #include <map>
@@ -45,7 +45,7 @@ TEST(pager_unsplit, a_visit_that_does_not_fit_is_refused_without_effect) {
   EXPECT_EQ(w.stats().visits, 1U);
   EXPECT_EQ(w.stats().misses, 2U);
   support::expect_consistent(w.decisions);
-  // Halved, it is served.
+  // Half of the visit is served.
   w.visit(1, 0, {0, 1});
   w.visit(1, 0, {2, 3});
   EXPECT_EQ(w.stats().visits, 3U);
@@ -150,7 +150,7 @@ TEST(pager_unsplit, low_copies_are_used_as_they_are_before_anything_stays_on_the
   support::expect_consistent(w.decisions);
 }
 
-// The rule in plain words, over random visits.
+// The rule without optimisation, over random visits.
 TEST(pager_unsplit, as_many_as_fit_and_no_filled_one_is_used_less_than_one_left) {
   support::random_source random(7);
   pager_walk w({.layout = shared(5), .split = visit_split::leave_rest});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A visit that cannot be misused: what an engine forgets is done for it, or told to it.
+// Visits that cannot be misused: an engine's omissions are made up for, or reported.
 
 #include <cstdint>
 #include <optional>
@@ -22,15 +22,15 @@ using testing::ElementsAre;
 using testing::ElementsAreArray;
 using testing::IsEmpty;
 
-const std::vector<std::int32_t> four_tokens{0, 1, 2, 3, 0, 4, 5, 6};  ///< too much for three slots
+const std::vector<std::int32_t> four_tokens{0, 1, 2, 3, 0, 4, 5, 6};  ///< too many for three slots
 
-/// Three slots for tokens of two experts.
+/// Three slots, tokens with two experts.
 struct visit_serving : slot_cache_steps {
   static routing_view view_of(const std::vector<std::int32_t>& ids, layer_id layer = 0_layer) {
     const routing_view view{.layer = layer, .step = 7, .experts = ids};
     return view;
   }
-  /// A kernel for every token of the group, which looks its experts up in the group's row.
+  /// Enqueues a kernel for every token of the group; it looks up its experts in the group's row.
   void enqueue(const visit_group& group) {
     for (const auto token : group.tokens()) {
       served.push_back(token);
@@ -49,7 +49,7 @@ struct visit_serving : slot_cache_steps {
     return cache.serve(view_of(ids, layer), stream, visit,
                        [this](const visit_group& group) { enqueue(group); });
   }
-  /// All slots can be had again.
+  /// Expects that all slots are available.
   void expect_nothing_is_kept() {
     EXPECT_FALSE(visit.is_open());
     EXPECT_EQ(resolve(8, 1, {4, 5}), status::ok);
@@ -181,7 +181,7 @@ TEST(visit_serving_again, an_earlier_loss_is_told_and_not_tried_away) {
   EXPECT_EQ(cache.serve({.experts = ids}, stream, visit, nothing), status::ok);
 }
 
-// --- what is forgotten ---
+// --- forgotten calls ---
 
 TEST_F(visit_serving, a_group_that_is_forgotten_is_told_by_the_next_visit) {
   ASSERT_EQ(resolve(0, 0, four_tokens), status::ok);
@@ -199,7 +199,7 @@ TEST_F(visit_serving, an_abandoned_visit_is_out_of_the_way) {
   ASSERT_EQ(resolve(0, 0, four_tokens), status::ok);
   cache.abandon(visit, stream);
   EXPECT_EQ(cache.resolve_next(stream, visit), status::no_plan);
-  cache.abandon(visit, stream);  // does nothing
+  cache.abandon(visit, stream);  // has no effect
   expect_nothing_is_kept();
 }
 
@@ -272,7 +272,7 @@ TEST_F(visit_serving, a_visit_that_has_ended_may_outlive_its_cache) {
   late.reset();
 }
 
-// --- no span is empty for "all" ---
+// --- an empty span never means "all" ---
 
 TEST_F(visit_serving, a_visit_in_one_group_names_all_of_its_tokens_and_ids) {
   const std::vector<std::int32_t> ids{0, 1, 1, 0, 0, -1};

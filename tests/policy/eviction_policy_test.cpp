@@ -8,7 +8,7 @@
 namespace hotset::eviction_policy_test {
 namespace {
 
-/// The least that satisfies the concept; what follows takes one thing away.
+/// A minimal type that satisfies the concept; each test below removes one member.
 struct archetype {
   using config = no_options;
   static constexpr std::string_view name = "archetype";
@@ -52,7 +52,7 @@ struct has_no_traits : archetype {
   void traits();
 };
 
-// What was satisfied once, and silently wrong: each optional hook is what the traits say, or nothing.
+// Types that the concept must refuse: each optional hook must match the traits or be absent.
 struct visit_by_context : archetype {
   using archetype::archetype;
   void on_visit(const visit_context&) noexcept {}

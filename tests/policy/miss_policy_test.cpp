@@ -6,7 +6,7 @@
 namespace hotset::miss_policy_test {
 namespace {
 
-/// The least that satisfies the concept; what follows takes one thing away.
+/// A minimal type that satisfies the concept; each test below removes one member.
 struct archetype {
   struct config {
     [[nodiscard]] validation validate() const { return std::nullopt; }

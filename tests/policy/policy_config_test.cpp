@@ -50,7 +50,7 @@ TEST(validate_for, asks_the_configuration_about_the_model) {
   EXPECT_TRUE(validate_for(fetch_lowest::config{}, shape));
 }
 
-/// The least that every policy has; what follows takes one thing away.
+/// The minimum that every policy has; each test below removes one member.
 struct some_traits {};
 struct archetype {
   using config = no_options;
@@ -110,7 +110,7 @@ TEST(validate, refuses_what_is_none_of_the_names) {
             "score_threshold of = 2, accepted: 0 (recent), 1 (layer)");
 }
 
-// One way to construct: the pager asks the same, through decorators and what was chosen at run time.
+// The pager uses the same check, also through decorators and type-erased policies.
 TEST(validate_for, a_pager_refuses_the_same) {
   EXPECT_FALSE(pager<popularity>::create({.layout = layout(), .eviction = of_another_model}));
   EXPECT_FALSE(pager<protect_hot<popularity>>::create(

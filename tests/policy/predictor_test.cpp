@@ -10,7 +10,7 @@
 namespace hotset::predictor_test {
 namespace {
 
-/// The least that satisfies the concept; what follows takes one thing away.
+/// A minimal type that satisfies the concept; each test below removes one member.
 struct archetype {
   struct config {
     std::int32_t depth = 1;

@@ -11,7 +11,7 @@
 namespace hotset::routing_policy_test {
 namespace {
 
-/// The least that satisfies the concept; what follows takes one thing away.
+/// A minimal type that satisfies the concept; each test below removes one member.
 struct archetype {
   struct config {
     [[nodiscard]] validation validate() const { return std::nullopt; }

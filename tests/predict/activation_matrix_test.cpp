@@ -32,7 +32,7 @@ routing_view view_of(layer_id layer, step_id step, const std::vector<std::int32_
                      const std::vector<sequence_id>& sequences = {}) {
   return support::view_of(layer, step, ids, sequences);
 }
-/// What it says, and how sure it is of the first token.
+/// A forecast and its confidence for the first token.
 struct answer {
   std::vector<float> rows;
   float confidence = -1;
@@ -78,12 +78,12 @@ TEST(activation_matrix, the_stored_request_that_is_most_alike_is_expected_to_com
   found = said(predictor, view_of(0_layer, 4, {0, 2}, {3}));
   EXPECT_THAT(found.rows, is_row({0.5F, 0, 0, 0.5F}));
   EXPECT_FLOAT_EQ(found.confidence, (3 + 2) / (std::sqrt(14.0F) * std::sqrt(2.0F)));
-  // One expert of each: the first of two that are alike. Then the other's.
+  // One expert of each: the first of two equal matches. Then the other's expert.
   EXPECT_THAT(said(predictor, view_of(0_layer, 5, {0, 2}, {4})).rows, is_row({0.5F, 0, 0, 0.5F}));
   found = said(predictor, view_of(0_layer, 6, {2, 3}, {4}));
   EXPECT_THAT(found.rows, is_row({0, 0.5F, 0.5F, 0}));
   EXPECT_FLOAT_EQ(found.confidence, 3 / std::sqrt(6.0F * 2.0F));
-  // Both layers have been seen now, and layer 1 speaks for the first.
+  // Both layers have been seen, and layer 1 decides for the first match.
   said(predictor, view_of(1_layer, 6, {0, 3}, {4}));
   found = said(predictor, view_of(before_layers, 7, {}, {4}));
   EXPECT_FLOAT_EQ(found.confidence, (1 / std::sqrt(12.0F) + 1) / 2);
@@ -101,7 +101,7 @@ TEST(activation_matrix, a_new_request_is_expected_to_be_as_all_were) {
   EXPECT_EQ(found.confidence, 0);
   EXPECT_THAT(predictor.hottest(2),
               ElementsAre(expert_key{0_layer, 1_expert}, expert_key{0_layer, 0_expert}));
-  // A running one goes by its own match.
+  // A running request uses its own match.
   said(predictor, view_of(0_layer, 2, {0, 1}, {3}));
   EXPECT_FLOAT_EQ(said(predictor, view_of(before_layers, 3, {}, {3})).rows[0], ahead * 0.5F);
 }
@@ -117,7 +117,7 @@ TEST(activation_matrix, the_end_of_a_request_is_heard_once) {
   said(predictor, view_of(0_layer, 1, {-1, -1}, {4}));
   predictor.on_sequence_end(4);
   EXPECT_EQ(predictor.collection().size(), 1U) << "it activated nothing";
-  // What comes under the same number is another request.
+  // A later request with the same number is a different one.
   EXPECT_THAT(said(predictor, view_of(before_layers, 2, {}, {4})).confidence, 0);
 }
 
@@ -130,14 +130,14 @@ TEST(activation_matrix, the_least_recently_used_request_is_closed_when_more_come
   said(predictor, view_of(0_layer, 3, {0, 3}, {3}));
   ASSERT_EQ(predictor.collection().size(), 1U);
   EXPECT_THAT(predictor.collection().shares(0), ElementsAre(0, 0, 0.5F, 0.5F, 0, 0, 0, 0));
-  // Of more at once than there is room for, the last ones are not followed; they are as all were.
+  // If there are more requests than places, the last ones are not followed; they get the mean of all.
   const auto found = said(predictor, view_of(0_layer, 4, {0, 1, 0, 3, 2, 2}, {1, 3, 4}));
   EXPECT_EQ(predictor.collection().size(), 1U);
   EXPECT_EQ(found.rows.size(), 12U);
   EXPECT_THAT(found.rows, Each(0)) << "nobody has been in layer 1";
 }
 
-/// The rule for the match, in doubles and with everything computed anew, on what the predictor has stored.
+/// The matching rule in doubles, without caching, on the predictor's stored matrices.
 struct naive {
   std::map<sequence_id, std::vector<double>> counts;  // [layers, experts]
   double decay = 1;
@@ -146,7 +146,7 @@ struct naive {
     std::size_t best = 0;
     double confidence = 0;
     bool found = false;
-    bool clear = true;  // no other is as good
+    bool clear = true;  // no other match is as good
   };
   void count(sequence_id sequence, std::size_t layer, id_view<expert_id> ids) {
     auto& of = counts[sequence];
@@ -280,13 +280,13 @@ TEST(activation_matrix, starts_with_the_matrices_of_a_file_that_its_parameters_n
   EXPECT_EQ(today->save(), bytes);
   EXPECT_EQ(today->collection().capacity(), 7U);
   EXPECT_EQ(today->hottest(8), yesterday.hottest(8));
-  // The first request of the day is known by its first layer.
+  // The day's first request is recognised by its first layer.
   EXPECT_THAT(said(*today, view_of(0_layer, 0, {0, 1}, {1})).rows, is_row({0.5F, 0, 0, 0.5F}));
   EXPECT_EQ(read("").saved, nullptr);
 
   EXPECT_EQ(support::why(read(":from=/no/such.matrices").validate()),
             "/no/such.matrices: cannot be read, accepted: a file");
-  // It must be a collection, and fit: the model, the room, and what a share is.
+  // The bytes must be a collection that fits: model, capacity, and shares in range.
   const auto refused = [&](const geometry& model, const activation_matrix::config& with) {
     return support::why(activation_matrix::create(model, with));
   };

@@ -35,7 +35,7 @@ TEST(co_activation, counts_what_fires_together) {
     EXPECT_EQ(table.observe(view_of(1_layer, step, step < 3 ? then : other)), status::ok);
   }
   EXPECT_EQ(table.observe(view_of(0_layer, 9, first)), status::ok);
-  // 0 and 1 fired five times, and before 2 four times, 3 three times, 4 once.
+  // 0 and 1 fired five times; before 2 four times, before 3 three times, before 4 once.
   EXPECT_THAT(row_of(table.predict(view_of(0_layer, 9, first))),
               ElementsAre(0.0F, 0.0F, 0.8F, 0.6F, 0.2F));
   EXPECT_EQ(table.uses()[5 + 2], 4);
@@ -50,7 +50,7 @@ TEST(co_activation, nearer_layers_count_more) {
   EXPECT_EQ(table.observe(view_of(2_layer, 0, two)), status::ok);  // layer 1 routed nothing
   EXPECT_EQ(table.observe(view_of(0_layer, 1, zero)), status::ok);
   EXPECT_EQ(table.observe(view_of(1_layer, 1, one)), status::ok);
-  // Of layer 0: 4 fired with both experts in one of two firings, counted twice; of layer 1 nothing is known.
+  // From layer 0: 4 fired with both experts in one of two firings, counted twice. From layer 1: nothing is known.
   const auto row = row_of(table.predict(view_of(1_layer, 1, one)));
   EXPECT_FLOAT_EQ(row[4], 0.5F * 2 * (2.0F / 2) / (2 * 0.5F + 2 * 1.0F));
 }
@@ -59,7 +59,7 @@ TEST(co_activation, another_step_begins_anew_and_the_last_layer_has_nothing_ahea
   co_activation table(shape, {.reach = 1});
   const std::vector<std::int32_t> ids{0, 1};
   EXPECT_EQ(table.observe(view_of(0_layer, 0, ids)), status::ok);
-  EXPECT_EQ(table.observe(view_of(1_layer, 1, ids)), status::ok);  // not of the same pass
+  EXPECT_EQ(table.observe(view_of(1_layer, 1, ids)), status::ok);  // not from the same pass
   EXPECT_THAT(row_of(table.predict(view_of(0_layer, 0, ids))), testing::Each(0.0F));
   EXPECT_EQ(table.observe(view_of(3_layer, 1, ids)), status::ok);
   EXPECT_THAT(row_of(table.predict(view_of(3_layer, 1, ids))), testing::Each(0.0F));
@@ -76,7 +76,7 @@ TEST(co_activation, absent_ids_count_nowhere) {
               ElementsAre(0.0F, 0.0F, 0.5F, 0.0F, 0.0F));
 }
 
-/// The rule, written out with maps.
+/// The rule with maps.
 struct naive {
   std::map<std::tuple<int, int, int, int>, double> together;  // s, i, t, j
   std::map<std::pair<int, int>, double> fired;
@@ -149,7 +149,7 @@ TEST(co_activation, is_saved_loaded_and_merged) {
   EXPECT_EQ(copy.save(), saved);
   ASSERT_FALSE(copy.merge(two));
   for (std::size_t i = 0; i < 20; ++i) EXPECT_EQ(copy.uses()[i], one.uses()[i] + two.uses()[i]);
-  // A merged table goes on where both would have been.
+  // A merged table continues where the separate ones would have been.
   co_activation both(shape, {});
   learn(both, 1, 50);
   co_activation rest(shape, {});
@@ -189,7 +189,7 @@ TEST(co_activation, a_wrong_configuration_is_refused) {
   EXPECT_THROW(co_activation(shape, {.reach = 0}), invalid_config);
 }
 
-// 4 x layers x reach x experts^2 is 2^64 here, and the sizes of what visits need wrap, too.
+// 4 x layers x reach x experts^2 is 2^64 here, and the sizes for visits wrap too.
 TEST(co_activation, sizes_that_wrap_are_refused) {
   const auto why = [](const geometry& model, const co_activation::config& options) {
     return support::why(co_activation::create(model, options));
@@ -204,7 +204,7 @@ TEST(co_activation, sizes_that_wrap_are_refused) {
             "16777216 tokens, accepted: at most 17179869184");
 }
 
-// An array right behind the ids would be read as experts.
+// An array directly behind the ids would be read as experts.
 TEST(co_activation, what_is_no_whole_number_of_tokens_is_refused_and_changes_nothing) {
   co_activation table(shape, {.reach = 2});
   const std::vector<std::int32_t> ids{0, 1, 2, 3, 4, 0, 1, 2};

@@ -96,15 +96,15 @@ TEST(expert_map, forecasts_by_the_token_and_then_by_the_way_it_goes) {
   EXPECT_EQ(map.store().token(1), 8);
   const ids tokens{8, 7, 9};
   auto f = map.expect(opening(2, tokens));
-  // Layers 0 and 1 of the token's map; nothing is known of token 9.
+  // Layers 0 and 1 of the token's map; token 9 has no map.
   EXPECT_THAT(rows_of(f), ElementsAre(0, 1, 0.25F, 0.75F, 1, 0, 0.75F, 0.25F, 0, 0, 0, 0));
   EXPECT_THAT(confidence_of(f), ElementsAre(1, 1, 0));
-  // All tokens go the first map's way now, the last one not quite.
+  // All tokens now follow the first map, the last one not exactly.
   f = map.expect(view_of(0_layer, 2, {1, 0, 1, 0, 0.75F, 0.25F}));
   EXPECT_THAT(rows_of(f), ElementsAre(0.75F, 0.25F, 0, 1, 0.75F, 0.25F, 0, 1, 0.75F, 0.25F, 0, 1));
   EXPECT_THAT(confidence_of(f),
               ElementsAre(FloatEq(1), FloatEq(1), FloatEq(0.75F / std::sqrt(0.625F))));
-  // Past the last layer there is nothing.
+  // There is no layer after the last one.
   f = map.expect(view_of(1_layer, 2, {0.75F, 0.25F, 0.75F, 0.25F, 0.75F, 0.25F}));
   EXPECT_THAT(rows_of(f), ElementsAre(0, 1, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0));
   f = map.expect(view_of(2_layer, 2, {0, 1, 0, 1, 1, 0}));
@@ -159,7 +159,7 @@ TEST(expert_map, logits_are_probabilities_after_a_softmax) {
     }
 }
 
-// Rows of what was routed alone: 3/4 and 1/4 by weights, a half each by ids.
+// Rows from routing alone: 3/4 and 1/4 by weights, one half each by ids.
 TEST(expert_map, rows_are_made_of_weights_or_ids_where_that_is_asked_for) {
   const geometry wide{.layers = 2, .experts = 4, .top_k = 2, .max_tokens_per_visit = 2};
   const std::vector<std::int32_t> first{2, 0, -1, 1};
@@ -185,7 +185,7 @@ TEST(expert_map, rows_are_made_of_weights_or_ids_where_that_is_asked_for) {
   const auto f = by_ids.expect(again);
   EXPECT_THAT(rows_of(f), ElementsAre(0, 0.5F, 0, 0.5F, 0.5F, 0, 0.5F, 0));
   EXPECT_THAT(confidence_of(f), Each(FloatEq(1.0F)));
-  // Nothing routed: no map. Weights that are missing: no view of it.
+  // No routed expert gives no map. Missing weights make the view invalid for it.
   const std::vector<std::int32_t> none{-1, -1, 7, -1};
   again.step = 2;
   again.experts = none;
@@ -253,7 +253,7 @@ TEST(expert_map, a_token_with_a_wrong_row_is_neither_matched_nor_stored) {
   run(map, 0, {1, 0, 1, 0, 1, 0}, {1});
   const auto confidence = run(map, 1,
                               {1, 0, 1, 0, 1, 0,        //
-                               1, 0, 0.7F, 0.7F, 1, 0,  // layer 1 is no row
+                               1, 0, 0.7F, 0.7F, 1, 0,  // layer 1 is no valid row
                                0, 1, 0, 1, 0, 1},
                               {2, 3, 4});
   EXPECT_THAT(confidence[1], ElementsAre(FloatEq(1), FloatEq(1), 0));
@@ -284,7 +284,7 @@ TEST(expert_map, prefill_is_stored_as_asked_and_not_forecast) {
                                  floats{0.5F, 0.5F, 2.0F / 3, 1.0F / 3, 1.0F / 3, 2.0F / 3}));
   EXPECT_THAT(prefilled(prefill_maps::mean, {1, 1, 2}).first, ElementsAre(6, 7));
   EXPECT_THAT(prefilled(prefill_maps::mean, {1, 1, 2}).second, Each(0.5F));
-  // Of decoding nothing is left out.
+  // Decoding leaves out no token.
   expert_map decoding(shape, {.depth = 1, .prefill = prefill_maps::last});
   run(decoding, 0, maps, {5, 6, 7});
   EXPECT_EQ(decoding.store().size(), 3U);
@@ -318,7 +318,7 @@ TEST(expert_map, views_without_what_is_needed_end_the_step) {
   ends(opening(2, {1, 2, 3, 4}));
 }
 
-/// The next layers of the token whose map is nearest, from scratch.
+/// The next layers of the token with the nearest map, computed from scratch.
 TEST(expert_map, agrees_with_the_rule_written_out) {
   const geometry model{.layers = 6, .experts = 9, .top_k = 2, .max_tokens_per_visit = 4};
   expert_map map(model, {.capacity = 50, .depth = 2});

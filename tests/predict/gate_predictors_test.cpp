@@ -118,7 +118,7 @@ TEST(gate_predictors, takes_the_first_rows_of_what_was_recorded) {
   const auto got = gate.expect(view, recorded, 3);
   EXPECT_EQ(got.depth, 2);
   EXPECT_THAT(got.probabilities, ElementsAre(1, 2, 3, 4, 11, 12, 13, 14));
-  // As [3, 2, 2]: more tokens than there is room for. As [1, 6, 2] and [2, 2, 2]: what is asked for.
+  // [3, 2, 2] has more tokens than places. [1, 6, 2] and [2, 2, 2] match the request.
   EXPECT_THAT(gate.expect(view, recorded, 2).probabilities, IsEmpty());
   EXPECT_THAT(gate.expect(view, recorded, 6).probabilities, ElementsAre(1, 2, 3, 4));
   const auto four_rows = std::span(recorded).first(8);
@@ -163,9 +163,9 @@ TEST(gate_predictors, is_empty_where_the_view_lacks_what_is_needed) {
   EXPECT_EQ(sizes(0_layer, 2), 2U);
   EXPECT_EQ(sizes(0_layer, 4), 4U);
   EXPECT_EQ(sizes(0_layer, 0), 0U);
-  EXPECT_EQ(sizes(0_layer, 3), 0U);  // no whole number of tokens
+  EXPECT_EQ(sizes(0_layer, 3), 0U);  // not a whole number of tokens
   EXPECT_EQ(sizes(0_layer, 6), 0U);  // more tokens than announced
-  EXPECT_EQ(sizes(1_layer, 2), 0U);  // nothing comes after the last layer
+  EXPECT_EQ(sizes(1_layer, 2), 0U);  // there is no layer after the last
 }
 
 TEST(gate_predictors, a_shorter_visit_sees_nothing_of_a_longer_one) {

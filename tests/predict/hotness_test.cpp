@@ -27,7 +27,7 @@ TEST(hotness, the_last_use_is_worth_one_and_older_ones_less) {
   EXPECT_THAT(heat.of(1_layer), ElementsAre(0.5, 1.5, 1, 0));
   heat.observe(1_layer, ids{1, 3});
   EXPECT_THAT(heat.of(1_layer), ElementsAre(0.25, 1.75, 0.5, 1));
-  heat.observe(1_layer, ids{2, 3});  // the first token is forgotten
+  heat.observe(1_layer, ids{2, 3});  // the first token has left the window
   EXPECT_THAT(heat.of(1_layer), ElementsAre(0, 0.75, 1.25, 1.5));
   EXPECT_THAT(heat.of(0_layer), ElementsAre(0, 0, 0, 0));
 }
@@ -37,7 +37,7 @@ TEST(hotness, what_names_no_expert_and_what_is_named_twice_counts_once_at_most) 
   heat.observe(0_layer, ids{-1, 9});
   heat.observe(0_layer, ids{3, 3});
   EXPECT_THAT(heat.of(0_layer), ElementsAre(0, 0, 0, 1));
-  heat.observe(0_layer, ids{2});  // no whole token
+  heat.observe(0_layer, ids{2});  // not a whole token
   EXPECT_THAT(heat.of(0_layer), ElementsAre(0, 0, 0, 1));
 }
 
@@ -81,7 +81,8 @@ TEST(hotness, equals_the_definition) {
   }
 }
 
-// A factor of the layer apart, they are what `of` says, as near as they claim: over several turns of the ring.
+// Estimates times a factor of the layer equal the values of `of` within the claimed error, over several turns of the
+// ring.
 TEST(hotness, estimates_are_heat_times_a_factor_of_the_layer) {
   for (const double gamma : {0.3, 0.9, 0.98, 1.0})
     for (const std::int32_t window : {1, 7, 40}) {

@@ -23,7 +23,7 @@ TEST(layer_scores, the_best_come_first_in_order_however_many_are_wanted) {
   for (const std::size_t experts : {1U, 7U, 40U, 128U})
     for (std::size_t count = 0; count <= experts; ++count) {
       std::vector<detail::scored_expert> scored;
-      for (std::size_t e = 0; e < experts; ++e)  // many are equal: the lower id is better
+      for (std::size_t e = 0; e < experts; ++e)  // many ties: the lower id wins
         scored.push_back(detail::make_scored(static_cast<float>(random.below(9)), e));
       auto sorted = scored;
       std::sort(sorted.begin(), sorted.end(), std::greater<>());

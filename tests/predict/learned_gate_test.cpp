@@ -145,7 +145,7 @@ TEST(learned_gate, is_empty_where_the_view_lacks_what_is_needed) {
   EXPECT_EQ(size(layer_id{-1}, 2, 1), 0U);
 }
 
-/// The file of one network: its kind, version and dimensions, then 1, -2 and 1/2.
+/// File of one network: kind, version and dimensions, then 1, -2 and 1/2.
 bytes golden() {
   bytes out(44);
   for (std::size_t i = 0; i < 8; ++i) out[i] = static_cast<std::byte>("hslearng"[i]);
@@ -202,7 +202,7 @@ TEST(learned_gate, a_header_alone_takes_no_memory) {
   EXPECT_THAT(why({3, 65536, 1 << 20, 1, 0}), HasSubstr("2 networks x 68719542272 numbers"));
   EXPECT_EQ(why({most, 1, 1, 1, 0}), "learned_gate layers = 2147483647, accepted: 2..65536");
   EXPECT_EQ(why({2, 1, 1, 0, 0}), "learned_gate depth = 0, accepted: 1..1");
-  // A file of 32 bytes that says 16 GiB.
+  // A file of 32 bytes that claims 16 GiB.
   auto lie = golden();
   lie.resize(32);
   lie[16] = lie[20] = std::byte{0};

@@ -31,7 +31,8 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Pointwise;
 
-/// Says what a function writes: a row of zeros for a token, so many layers ahead. Without a function it says nothing.
+/// A predictor that returns a function's rows for a given number of layers ahead. Rows start with zeros. Without a
+/// function it returns no forecast.
 using writer = std::function<void(const routing_view&, std::size_t token, std::int32_t ahead,
                                   std::span<float> row)>;
 template <bool Opens>
@@ -85,7 +86,7 @@ std::vector<double> weights_of(const mixed& mix, std::size_t distance = 1, bool 
   return {found.begin(), found.end()};
 }
 double logistic(double z) { return 1 / (1 + std::exp(-z)); }
-/// Rows that sum to 1, of chances.
+/// Rows that sum to 1, from chances.
 auto is_row(std::vector<double> chances) {
   const auto total = std::accumulate(chances.begin(), chances.end(), 0.0);
   std::vector<float> wanted;
@@ -108,7 +109,8 @@ TEST(mixed, learns_from_what_is_routed_where_it_looked) {
   const std::array<std::int32_t, 2> then{0, 2};
   said(mix, view_of(0_layer, 0, first));
   said(mix, view_of(1_layer, 0, then));
-  // Of the weight: (p0 - 1) x0 + (p2 - 1) x2; of the bias: the sum of p - y. The first step is as long as the rate.
+  // Gradient of the weight: (p0 - 1) x0 + (p2 - 1) x2; of the bias: the sum of p - y. The first step has the length
+  // of the rate.
   const auto gradients = [&](double w, double b, double y0, double y2, double y3) {
     const double p0 = logistic(b + w) - y0;
     const double p2 = logistic(b + w / 2) - y2;
@@ -120,7 +122,7 @@ TEST(mixed, learns_from_what_is_routed_where_it_looked) {
   EXPECT_LT(one[1], 0);
   EXPECT_THAT(weights_of(mix),
               ElementsAre(testing::DoubleNear(1.1, 1e-6), testing::DoubleNear(b + 0.1, 1e-6)));
-  said(mix, view_of(2_layer, 0, first));  // once, though it is named twice
+  said(mix, view_of(2_layer, 0, first));  // once, although it is named twice
   const auto two = gradients(1.1, b + 0.1, 0, 0, 1);
   const auto moved = [&](std::size_t i) {
     return 0.1 * two[i] / std::sqrt(one[i] * one[i] + two[i] * two[i]);
@@ -136,9 +138,9 @@ TEST(mixed, what_was_expected_of_another_step_or_other_tokens_teaches_nothing) {
   const auto two = std::span(ids).first(2);
   said(mix, view_of(0_layer, 0, two));
   said(mix, view_of(1_layer, 1, two));  // another step
-  said(mix, view_of(2_layer, 1, ids));  // two tokens where one was
+  said(mix, view_of(2_layer, 1, ids));  // two tokens instead of one
   said(mix, view_of(0_layer, 2, two));
-  said(mix, view_of(2_layer, 2, two));  // a layer left out
+  said(mix, view_of(2_layer, 2, two));  // a layer is left out
   EXPECT_EQ(weights_of(mix), before);
   said(mix, view_of(1_layer, 3, two));
   said(mix, view_of(2_layer, 3, two));
@@ -180,7 +182,7 @@ TEST(mixed, layers_past_the_last_have_rows_of_zeros) {
   EXPECT_THAT(said(mix, view_of(2_layer, 0, ids)), Each(0));
 }
 
-/// What is routed: K distinct experts, drawn by where and when.
+/// Routing of a synthetic model: K distinct experts, drawn by sequence position and layer.
 struct world {
   geometry shape;
   std::vector<expert_id> routed(step_id step, layer_id layer, std::size_t token) const {
@@ -193,7 +195,7 @@ struct world {
         out.push_back(id);
     return out;
   }
-  /// Tells each true expert with this chance, else another one.
+  /// Predicts each true expert with this chance, otherwise another one.
   any_predictor::config part(double right, std::uint64_t seed) const {
     return part([right](std::int32_t) { return right; }, seed);
   }
@@ -210,7 +212,7 @@ struct world {
       }
     });
   }
-  /// Share of the K best of a row that are routed: higher first, then the lower id.
+  /// Share of the K best of a row that are routed; ties go to the lower id.
   double precision(std::span<const float> row, const std::vector<expert_id>& routed) const {
     const auto all = each<expert_id>(row.size());
     std::vector<expert_id> order(all.begin(), all.end());
@@ -223,7 +225,7 @@ struct world {
           std::ranges::find(routed, order[static_cast<std::size_t>(k)]) != routed.end() ? 1 : 0;
     return right / shape.top_k;
   }
-  /// Precision at each distance over the steps from `from` to `to`; all of them are run.
+  /// Precision at each distance over the steps from `from` to `to`; runs all steps.
   template <class Predictor>
   std::vector<double> judge(Predictor& predictor, step_id from, step_id to,
                             std::size_t tokens = 1) const {
@@ -275,7 +277,7 @@ TEST(mixed, more_tokens_than_it_learns_from_are_judged_all) {
   mixed few(made_up.shape,
             {.parts = {made_up.part(0, 1), made_up.part(1, 0)}, .depth = 2, .learned = 1});
   EXPECT_THAT(made_up.judge(few, 10, 150, 4), Each(1.0));
-  // What it learns is what the first token alone teaches.
+  // A mixture learns only from the first token here.
   mixed one(made_up.shape, {.parts = {made_up.part(0, 1), made_up.part(1, 0)}, .depth = 2});
   made_up.judge(one, 0, 150, 1);
   EXPECT_EQ(weights_of(few, 1), weights_of(one, 1));

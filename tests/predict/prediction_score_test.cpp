@@ -66,7 +66,7 @@ TEST(prediction_score, a_second_visit_of_a_step_has_requests_of_its_own) {
   j.ask(1_layer, 4_expert, 7);
   j.visit(1_layer, 7, {2});
   j.ask(1_layer, 5_expert, 7);
-  j.visit(1_layer, 7, {4, 5});  // 4 was judged
+  j.visit(1_layer, 7, {4, 5});  // 4 was counted already
   EXPECT_EQ(j.score.so_far(), (counts{.predicted = 2, .predicted_and_routed = 1, .routed = 3}));
 }
 
@@ -85,7 +85,7 @@ TEST(prediction_score, agrees_with_sets) {
   std::map<std::pair<step_id, layer_id>, std::set<expert_id>> asked;
   for (step_id step = 0; step < 300; ++step)
     for (const auto layer : each<layer_id>(shape.layers)) {
-      if (random.one_in(9)) continue;  // the visit does not come
+      if (random.one_in(9)) continue;  // the visit is skipped
       std::vector<expert_id> ids(random.below(9));
       for (auto& id : ids) id = expert_id{random.id_below(10) - 1};
       std::set<expert_id> distinct;
@@ -99,7 +99,7 @@ TEST(prediction_score, agrees_with_sets) {
       ASSERT_EQ(j.score.so_far().predicted, expected.predicted) << step << " " << layer;
       ASSERT_EQ(j.score.so_far(), expected) << step << " " << layer;
       for (std::uint64_t n = random.below(6); n > 0; --n) {
-        // For a later layer of this step, or any layer of the next one.
+        // A request for a later layer of this step or any layer of the next one.
         const bool next = random.one_in(3) || layer + 1 == shape.layers;
         const auto first = next ? 0_layer : layer + 1;
         const auto to = first + random.id_below(shape.layers - number(first));

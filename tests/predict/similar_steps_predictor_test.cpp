@@ -53,7 +53,7 @@ struct visit {
   }
 };
 
-/// The same rule from a list of all rows, and sums in double.
+/// The rule with a list of all rows and sums in double.
 class naive_predictor {
  public:
   explicit naive_predictor(const config& options)
@@ -75,7 +75,7 @@ class naive_predictor {
     move(rates_of_layer.slow, options_.rates.slow_half_life);
     ++rates_of_layer.count;
   }
-  /// Of token t of a view, for one layer.
+  /// Values for token t of a view in one layer.
   std::vector<double> row(const visit& v, std::size_t t, layer_id target) {
     std::vector<double> out(static_cast<std::size_t>(shape.experts), 0.0);
     if (target >= shape.layers) return out;
@@ -131,7 +131,7 @@ void expect_rows(const forecast& found, naive_predictor& naive, const visit& v,
     }
 }
 
-/// Tokens that often repeat what one of five past tokens routed.
+/// Tokens that often repeat the routing of one of five earlier tokens.
 std::vector<naive_token> tokens_of(random_source& random, const std::vector<sequence_id>& sequences,
                                    layer_id layer) {
   std::vector<naive_token> out;
@@ -259,7 +259,7 @@ TEST(similar_steps_predictor, starts_from_what_another_has_learned) {
   options.from.saved = std::make_shared<const saved_history>(first.save(shape));
   predictor_type second(shape, options);
   EXPECT_EQ(second.save(shape), first.save(shape));
-  // A new request, in its first visit.
+  // A new request in its first visit.
   visit v{.layer = 0_layer, .step = 90, .tokens = {{.sequence = 40, .ids = expert_ids({0, 1, 2})}}};
   predictor_type cold(shape, {});
   EXPECT_EQ(copy(second.expect(v.view(), {}, 0)), copy(first.expect(v.view(), {}, 0)));

@@ -27,7 +27,7 @@ forecast of(const std::vector<float>& rows, std::int32_t depth = 1) {
   return out;
 }
 
-// Descending: 3, 0, 5, 1, 2, 4. The gaps at the boundary of the two best: .04 (0 to 5), then .001 (5 to 1), then .1.
+// Descending: 3, 0, 5, 1, 2, 4. Gaps at the boundary of the two best: .04 (0 to 5), then .001 (5 to 1), then .1.
 const std::vector<float> scores{0.25F, 0.209F, 0.109F, 0.32F, 0.002F, 0.21F};
 
 TEST(active_evict, without_a_forecast_nothing_is_released) {
@@ -44,7 +44,7 @@ TEST(active_evict, only_the_next_layer_counts) {
   auto two = scores;
   two.insert(two.end(), {0.9F, 0, 0, 0, 0.1F, 0});
   const std::vector<slot_id> row{1_slot, 0_slot, no_slot, no_slot, no_slot, no_slot};
-  EXPECT_EQ(rule.decide(of(two, 2), {row}).free, 1U);  // 0 is there, 3 is not
+  EXPECT_EQ(rule.decide(of(two, 2), {row}).free, 1U);  // 0 is resident, 3 is not
 }
 
 TEST(active_evict, names_the_best_residents_if_it_is_to_spare_them) {
@@ -57,13 +57,13 @@ TEST(active_evict, names_the_best_residents_if_it_is_to_spare_them) {
 
 TEST(active_evict, more_tokens_want_the_experts_that_any_of_them_ranks_high) {
   active_evict rule(shape, {.tau = 0.0});
-  // The best two of the tokens: 3 and 0; 5 and 0: three experts.
+  // The two best of the tokens: 3 and 0; 5 and 0: three experts.
   auto rows = scores;
   rows.insert(rows.end(), {0.3F, 0, 0, 0.1F, 0, 0.6F});
   const std::vector<slot_id> none(6, no_slot);
   EXPECT_EQ(rule.decide(of(rows), {none}).free, 3U);
   std::vector<slot_id> row(6, no_slot);
-  row[5] = 1_slot;  // of the means' three best
+  row[5] = 1_slot;  // of the three best means
   EXPECT_EQ(rule.decide(of(rows), {row}).free, 2U);
 }
 

@@ -53,7 +53,7 @@ TEST(cumulative_probability, at_least_k_experts_are_asked_for) {
   EXPECT_THAT(experts_of(requests_of(p, in_layer(0_layer), of(row, {7.0F}))), ElementsAre(3, 1, 0));
   EXPECT_THAT(experts_of(requests_of(p, in_layer(0_layer), of({0, 0, 1, 0, 0}, {1.0F}))),
               ElementsAre(2));
-  // The forecast says nothing of its confidence: 1.
+  // A forecast without confidence counts as 1.
   EXPECT_THAT(experts_of(requests_of(p, in_layer(0_layer), of(row, {}))), ElementsAre(3, 1, 0));
 }
 

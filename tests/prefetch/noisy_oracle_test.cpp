@@ -44,7 +44,7 @@ struct walk {
   std::vector<prefetch_request> requests;
 };
 
-/// The rule again, with lists that are searched.
+/// The rule with searched lists.
 class naive_oracle {
  public:
   naive_oracle(std::uint64_t wrong_eighths, double recall, std::uint64_t seed)
@@ -174,7 +174,7 @@ TEST(noisy_oracle, the_smallest_precision_asks_for_everything) {
 }
 
 TEST(noisy_oracle, a_debt_beyond_all_bounds_stays_one) {
-  // After eight visits it would pass 2^64 parts by two wrong ones.
+  // After eight visits it would exceed 2^64 parts by two wrong ones.
   walk w({.precision = 1.0 / (1.0 + (0x1p32 + 51.0) / 24.0)});
   for (int n = 0; n < 20; ++n) ASSERT_EQ(w.ask({7, 2, 5}).size(), 10U) << n;
 }

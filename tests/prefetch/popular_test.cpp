@@ -61,7 +61,7 @@ TEST(popular, asks_for_the_most_used_of_the_next_layer) {
   EXPECT_THAT(w.ask(0_layer, 7), ElementsAre(2, 4, 5));
   EXPECT_EQ(w.requests[0].key.layer, 1);
   EXPECT_EQ(w.requests[0].for_step, 7U);
-  // Ten uses in all, two for each token.
+  // Ten uses in total, two for each token.
   EXPECT_EQ(w.requests[0].probability, 0.6F);
   EXPECT_EQ(w.requests[2].probability, 0.4F);
 }

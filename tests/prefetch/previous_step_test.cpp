@@ -15,7 +15,7 @@ using ids = std::vector<std::int32_t>;
 
 const geometry shape{.layers = 3, .experts = 8, .top_k = 2, .max_tokens_per_visit = 2};
 
-/// Visits in order; tells what was asked for as "layer, step: experts".
+/// Visits in order; returns the requests as "layer, step: experts".
 struct walk {
   explicit walk(const geometry& g = shape) : policy(g) {}
   ids visit(layer_id layer, step_id step, const ids& experts, std::size_t room = 20) {
@@ -99,7 +99,7 @@ TEST(previous_step, writes_no_more_than_there_is_room_for) {
 TEST(previous_step, a_visit_larger_than_announced_is_cut_short) {
   walk w;
   w.visit(2_layer, 4, {5, 6});
-  // Layer 2's own are whole.
+  // Layer 2's own requests are complete.
   EXPECT_THAT(w.visit(1_layer, 5, {0, 1, 2, 3, 4, 7, 6, 5}), ElementsAre(5, 6));
   EXPECT_THAT(w.visit(0_layer, 6, {1, 2}), ElementsAre(0, 1, 2, 3));
 }

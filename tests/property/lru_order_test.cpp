@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whatever is routed, lru keeps what a list of keys keeps. A sequence that fails is shrunk to the shortest that still does.
+// For any routing, lru keeps the keys that a list keeps. A failing sequence is shrunk to the shortest that still
+// fails.
 
 #include <algorithm>
 #include <cstddef>
@@ -31,9 +32,9 @@ class key_list {
     return std::ranges::find(keys_, key) != keys_.end();
   }
   [[nodiscard]] std::size_t size() const { return keys_.size(); }
-  /// Returns how many distinct experts of the visit were there before it.
+  /// Returns how many distinct experts of the visit were resident before it.
   std::size_t visit(const routed& now) {
-    std::vector<expert_key> used;  // in the order of their last places
+    std::vector<expert_key> used;  // by last appearance
     for (const auto id : now.second) {
       if (id < 0) continue;
       const expert_key key{layer_id{now.first}, expert_id{id}};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Traffic whose past says nothing of its future, or lies: similar_steps stays within 3 % of the better of lru and lfu.
+// Traffic whose past does not predict its future, or misleads: similar_steps stays within 3 % of the better of lru
+// and lfu.
 
 #include <algorithm>
 #include <cstdint>
@@ -20,10 +21,10 @@ namespace {
 constexpr geometry shape{.layers = 8, .experts = 64, .top_k = 6};
 constexpr std::size_t steps = 1200;
 
-/// What one token routes, [layers * top_k].
+/// One token's routed experts, [layers * top_k].
 using token = std::vector<expert_id>;
 
-/// Draws distinct experts for each layer by rank(), 0 for the layer's most popular one.
+/// Draws distinct experts for each layer by rank(); rank 0 is the layer's most popular expert.
 class drawn_tokens {
  public:
   explicit drawn_tokens(std::uint64_t seed) : random_(seed) { new_favourites(); }
@@ -40,7 +41,7 @@ class drawn_tokens {
   token uniform() {
     return draw([&] { return random_.below(64); });
   }
-  /// The product of two uniform ranks: the first eighth of the experts get four in ten uses.
+  /// The product of two uniform ranks: the first eighth of the experts gets four of ten uses.
   token favoured() {
     return draw([&] { return random_.below(64) * random_.below(64) / 64; });
   }
@@ -80,7 +81,7 @@ std::vector<token> phases_of_200_steps() {
   }
   return out;
 }
-/// Twenty phrases come back word for word, and every time something else comes after them.
+/// Twenty phrases repeat word for word, each time with another successor.
 std::vector<token> old_phrases_with_other_successors(bool favoured) {
   drawn_tokens draw(3);
   std::vector<token> phrases;
@@ -110,7 +111,7 @@ std::uint64_t misses(const std::vector<token>& tokens, const pool_layout& layout
   return cache.stats().misses;
 }
 
-/// Slots of each layer.
+/// Slots per layer.
 class misleading_history : public testing::TestWithParam<std::int64_t> {
  protected:
   static void expect_within_3_percent(const std::vector<token>& tokens) {

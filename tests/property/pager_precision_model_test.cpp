@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random sequences of everything that may happen to a pager of several precisions whose misses a policy decides,
-// under several eviction policies: what it plans is worked out again from what can be seen of it from outside.
+// Random operations on a pager of several precisions with a miss policy, under several eviction policies: every plan
+// is recomputed from the pager's visible state.
 
 #include <algorithm>
 #include <array>
@@ -36,7 +36,7 @@ namespace {
 using support::random_source;
 using support::scripted_miss;
 
-/// A ladder of one to three precisions, shared by the layers or for each of them.
+/// A ladder of one to three precisions, shared by the layers or per layer.
 pool_layout random_layout(random_source& random) {
   const auto precisions = 1 + random.below(3);
   const bool shared = random.one_in(2);
@@ -160,7 +160,7 @@ class precision_model {
     if (!made.empty()) check_room_for_demand(made.back().key.layer);
     check();
   }
-  /// A copy ends, well or badly; perhaps one whose slot was reused long ago.
+  /// A copy ends or fails; its slot may have been reused long ago.
   void end_copy() {
     if (copies_.empty()) return;
     const auto n = random_.below(copies_.size());
@@ -250,7 +250,7 @@ class precision_model {
     const auto free = quota(pool) - keys_in(pool, before).size();
     const auto old = quota(pool);
     const auto target = static_cast<std::size_t>(to);
-    std::size_t unclaimed = 0;  // slots of the class, less those of its quotas
+    std::size_t unclaimed = 0;  // slots of the class minus its quotas
     for (const auto p : each<pool_id>(layout_.pools()))
       if (layout_.at(p).size_class == layout_.at(pool).size_class)
         unclaimed += static_cast<std::size_t>(layout_.at(p).slots) - quota(p);
@@ -288,7 +288,7 @@ class precision_model {
     }
     check();
   }
-  /// Every slot of every quota can be used: none was lost, none is owned twice.
+  /// Every slot of every quota can be used: none is lost, none has two owners.
   void fill_up() {
     for (const auto slot : pinned_) support::unpin(walk_.decisions, slot);
     pinned_.clear();
@@ -308,7 +308,7 @@ class precision_model {
     support::expect_consistent(walk_.decisions);
   }
 
-  /// Visits, upgrades, low fills, split visits, dropped misses, bypasses, late and wasted prefetches.
+  /// Counts of visits, upgrades, low fills, split visits, dropped misses, bypasses, late and wasted prefetches.
   using tally = std::array<std::uint64_t, 8>;
   [[nodiscard]] tally seen() const {
     const auto s = walk_.stats();
@@ -317,11 +317,11 @@ class precision_model {
   }
 
  private:
-  /// What can be seen of a pager from outside.
+  /// The visible state of a pager.
   struct picture {
     std::vector<slot_id> where{};                  ///< by key
     std::vector<slot_entry> slots{};               ///< by slot
-    std::vector<std::vector<expert_key>> order{};  ///< by pool: what may go, in the policy's order
+    std::vector<std::vector<expert_key>> order{};  ///< by pool: evictable keys, in order
     layer_id layer{};
     std::size_t experts = 0;
 
@@ -336,7 +336,7 @@ class precision_model {
   struct wanted_fill {
     expert_id expert = no_expert;
     precision_id wanted{};
-    std::size_t end = 0;  ///< precisions above this one will do
+    std::size_t end = 0;  ///< precisions from here on are not good enough
     float weight = 1.0F;
     std::size_t given = 0;
   };
@@ -370,7 +370,7 @@ class precision_model {
         out.push_back(shape().key(k));
     return out;
   }
-  /// Slots whose copy is on its way can serve no miss: enough others stay for one token.
+  /// Slots with a pending copy can serve no miss: enough others remain for one token.
   void check_room_for_demand(layer_id layer) {
     const auto seen = look();
     auto needed = static_cast<std::size_t>(shape().top_k);
@@ -446,7 +446,7 @@ class precision_model {
     const auto found = script_.decisions.find(e);
     return found != script_.decisions.end() && found->second.action == action;
   }
-  /// Of those that were routed: a stand-in is used as it is.
+  /// Only for routed experts: a substitute is used as it is.
   [[nodiscard]] bool on_host(expert_id e) const {
     return decided(e, miss_action::host) && std::ranges::find(ids_, e) != ids_.end();
   }
@@ -506,7 +506,7 @@ class precision_model {
     }
     return room;
   }
-  /// What a plan of these ids must be, if all of it fits.
+  /// The plan of these ids if all of it fits.
   [[nodiscard]] prediction predict(const picture& before, const std::vector<expert_id>& ids,
                                    bool upgrading) const {
     prediction out;
@@ -545,7 +545,7 @@ class precision_model {
     assign(out, room);
     return out;
   }
-  /// The heaviest first: down from where it is wanted, then up.
+  /// The heaviest first: down from the requested precision, then up.
   static void assign(prediction& out, std::vector<std::size_t>& room) {
     std::vector<wanted_fill*> order;
     for (auto& f : out.fills) order.push_back(&f);
@@ -729,7 +729,7 @@ class precision_model {
   }
   void check() {
     ASSERT_NO_FATAL_FAILURE(support::expect_consistent(walk_.decisions));
-    // residents() goes pool by pool: what it names of each is exactly what may go.
+    // residents() goes pool by pool and names exactly the evictable keys of each.
     const auto seen = look();
     std::vector<expert_key> in_pools;
     for (const auto& of_pool : seen.order)
@@ -810,7 +810,7 @@ void agrees_with_what_can_be_seen(typename Eviction::config eviction, bool order
     ASSERT_FALSE(testing::Test::HasFatalFailure());
     std::ranges::transform(seen, model.seen(), seen.begin(), std::plus());
   }
-  // Random runs that never came to a case would prove nothing of it.
+  // Minimum counts: a case that never occurs is not tested.
   constexpr typename precision_model<Eviction>::tally least{1000, 20, 100, 20, 20, 20, 5, 5};
   for (std::size_t n = 0; n < seen.size(); ++n) EXPECT_GT(seen[n], least[n]) << "case " << n;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/// What must hold of policies on any trace: orders between them, equalities, conservation of counts, and
-/// agreement per access with simulators of a few lines.
+/// Properties of policies on any trace: orders between them, equalities, conservation of counts, and per-access
+/// agreement with simulators of a few lines.
 
 #include <algorithm>
 #include <list>
@@ -31,7 +31,7 @@ using support::one_run;
 using support::random_source;
 using support::random_trace;
 
-/// Policies that decide visit by visit, in every form that differs.
+/// Policies that decide visit by visit, in every distinct form.
 const std::vector<std::string>& online() {
   static const std::vector<std::string> names{"lru",
                                               "lfu",
@@ -64,7 +64,7 @@ std::vector<std::string> all_policies() {
   return names;
 }
 
-/// A trace of a kind that the seed chooses, small enough to run hundreds of times.
+/// A trace of a kind that the seed selects, small enough to replay hundreds of times.
 routing_trace any_trace(std::uint64_t seed, std::uint64_t most_tokens) {
   random_source random(seed * 77 + 5);
   if (seed % 3 == 0) {
@@ -88,7 +88,7 @@ routing_trace any_trace(std::uint64_t seed, std::uint64_t most_tokens) {
                              .absent_one_in = seed % 4 == 1 ? 8U : 0U,
                              .skewed = seed % 2 == 0});
 }
-/// Sizes from the smallest on, none of which splits a visit.
+/// Sizes from the smallest on that split no visit.
 std::vector<std::string> whole_sizes(const routing_trace& trace, bool shared) {
   const auto widest = std::max<std::size_t>(visit_sequence(trace).widest_union(),
                                             static_cast<std::size_t>(trace.top_k));
@@ -102,9 +102,9 @@ std::vector<std::string> whole_sizes(const routing_trace& trace, bool shared) {
 
 // --- the offline optimum -----------------------------------------------------------------------------------------
 
-// With forced admission a key that stays takes a slot at every event between two of its uses, and an event has
-// slots - |U| places for those: choosing what stays is a packing of intervals, for which giving up the one that
-// ends last is optimal, although an event needs several experts at once. With token groups a group is an event.
+// With forced admission, a kept key occupies a slot at every event between two of its uses, and an event has slots -
+// |U| places for kept keys. Choosing keys is a packing of intervals, for which evicting the one that ends last is
+// optimal, although an event needs several experts at once. With token groups, a group is an event.
 TEST(policies, belady_is_optimal_among_those_that_must_admit) {
   for (std::uint64_t seed = 0; seed < 150; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -146,7 +146,7 @@ TEST(policies, none_makes_fewer_copies_than_belady) {
     }
 }
 
-// Not of every trace: rates may mislead it. Synthetic ones have a popularity that they can learn.
+// Not true of every trace: usage rates may mislead it. Synthetic traces have a popularity that it can learn.
 TEST(policies, who_knows_the_next_visit_copies_no_more_than_lru_where_some_experts_are_popular) {
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -217,8 +217,8 @@ TEST(policies, least_stale_in_a_pool_of_one_layer_is_fifo) {
   }
 }
 
-// Three slots hold 0, 1, 4, in order of arrival. The first group uses 0 and 1, which are current from then on:
-// for the second one least_stale gives up 4 and 0, fifo 0 and 1.
+// Three slots hold 0, 1, 4, in order of arrival. The first group uses 0 and 1, which are then current: for the second
+// group least_stale evicts 4 and 0, fifo 0 and 1.
 TEST(policies, least_stale_in_a_pool_of_one_layer_is_not_fifo_where_visits_are_split) {
   auto trace = support::empty_trace(1, 8, 2);
   support::add_step(trace, {{0, 1}});
@@ -380,13 +380,13 @@ TEST(policies, a_deferred_replay_with_a_budget_for_everything_never_evicts) {
   }
 }
 
-// --- per access: what general cache simulators do ------------------------------------------------------------------
-// Written from the definitions: one object at a time, unit sizes, every miss admitted.
+// --- per access, as general cache simulators do ------------------------------------------------------------------
+// From the definitions: one object at a time, unit sizes, every miss admitted.
 
 using accesses = std::vector<std::uint64_t>;
 
 std::uint64_t naive_lru(const accesses& trace, std::size_t slots, bool promote) {
-  std::list<std::uint64_t> queue;  // the front goes next
+  std::list<std::uint64_t> queue;  // the front is evicted next
   std::uint64_t misses = 0;
   for (const auto object : trace) {
     const auto at = std::find(queue.begin(), queue.end(), object);
@@ -401,7 +401,7 @@ std::uint64_t naive_lru(const accesses& trace, std::size_t slots, bool promote) 
   return misses;
 }
 
-/// Counts start with 1 at insertion; least count goes, of equals the one used longest ago.
+/// Counts start at 1 on insertion; evicts the least count, ties by the earliest use.
 std::uint64_t naive_lfu(const accesses& trace, std::size_t slots) {
   std::map<std::uint64_t, std::pair<std::uint64_t, std::uint64_t>> cached;  // object: count, time
   std::uint64_t misses = 0;
@@ -450,7 +450,7 @@ void expect_as_general_simulators(const routing_trace& trace, const accesses& ob
       EXPECT_EQ(misses("fifo"), naive_lru(objects, slots, false));
       EXPECT_EQ(misses("lfu:history=resident"), naive_lfu(objects, slots));
       EXPECT_EQ(misses("belady"), naive_belady(objects, slots));
-      if (trace.layers > 1) break;  // a quota for each layer is another cache
+      if (trace.layers > 1) break;  // a quota per layer is another cache
     }
   }
 }

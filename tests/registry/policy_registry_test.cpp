@@ -27,7 +27,7 @@ using namespace hotset;
 using testing::Contains;
 using testing::HasSubstr;
 
-/// As a program's own: lru by another name, with a parameter that must be read.
+/// A program's own policy: lru under another name, with a parameter.
 class own_lru : public lru {
  public:
   struct config {
@@ -165,7 +165,7 @@ TEST(policy_registry, an_erased_pager_is_what_was_asked_for) {
             "lru after_n_uses drop");
 }
 
-/// Counts the calls of a policy that need not be asked.
+/// Counts calls of a policy whose answer is constant.
 struct never_asked : always {
   using always::always;
   void on_use(const expert_use&, bool, bool) noexcept { ++calls; }
@@ -207,9 +207,9 @@ TEST(erased_pager, admits_and_fetches_everything_unless_it_is_told_otherwise) {
   EXPECT_TRUE(pages.is_exact());
 }
 
-// What a stranger writes once reaches every study.
+// A policy added once is available in every study.
 TEST(policy_registry, an_added_policy_reaches_sweeps) {
-  (void)policies().add<own_lru>();  // another test may have done so
+  (void)policies().add<own_lru>();  // another test may have added it
   EXPECT_THAT(lab::known_policies().eviction.names(), Contains("own_lru"));
   const auto trace = support::random_trace(3, {.layers = 2, .experts = 6, .steps = 50});
   lab::sweep_request request;

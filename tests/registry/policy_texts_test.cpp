@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Policies as a user writes them: each parameter is read by its name, and what is out of range is refused in the
-// policy's own words.
+// Policies as a user writes them: each parameter is read by name; a value out of range is refused with the policy's
+// own message.
 
 #include <cstdint>
 #include <ostream>

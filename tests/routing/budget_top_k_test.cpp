@@ -35,7 +35,7 @@ answer route(const support::routed_ids& experts, const std::vector<float>& weigh
   return out;
 }
 
-// Ranked 3 (there), 1, 0 (there), 5.
+// Ranked 3 (resident), 1, 0 (resident), 5.
 const ids ranked = support::expert_ids({3, 1, 0, 5});
 const std::vector<float> weights{0.4F, 0.3F, 0.2F, 0.1F};
 
@@ -50,7 +50,7 @@ TEST(budget_top_k, weights_of_what_is_kept_sum_to_what_all_did) {
   EXPECT_THAT(route(ranked, weights, 1).weights,
               ElementsAre(FloatEq(0.4F / 0.9F), FloatEq(0.3F / 0.9F), FloatEq(0.2F / 0.9F), 0.0F));
   EXPECT_THAT(route(ranked, weights, 2).weights, testing::ElementsAreArray(weights));
-  // A router that does not normalise: half of the mass in all.
+  // A router that does not normalise: half of the total mass.
   const std::vector<float> half{0.2F, 0.15F, 0.1F, 0.05F};
   EXPECT_THAT(route(ranked, half, 0).weights, ElementsAre(FloatEq(0.5F), 0.0F, 0.0F, 0.0F));
 }
@@ -69,7 +69,7 @@ TEST(budget_top_k, may_keep_hits_behind_a_refused_miss) {
 TEST(budget_top_k, tokens_share_the_free_slots_in_their_order) {
   const ids two = support::expert_ids({3, 1, 0, 5, 1, 5, 3, 2});
   const std::vector<float> w{0.4F, 0.3F, 0.2F, 0.1F, 0.4F, 0.3F, 0.2F, 0.1F};
-  // The first token takes the slot for 1, which the second has for nothing; 5 and 2 find none.
+  // The first token takes the slot for 1, which the second token then uses for free; 5 and 2 get none.
   EXPECT_THAT(route(two, w, 1).experts, ElementsAre(3, 1, 0, -1, 1, -1, -1, -1));
   EXPECT_THAT(route(two, w, 2).experts, ElementsAre(3, 1, 0, 5, 1, 5, 3, -1));
   EXPECT_THAT(route(two, w, 3).experts, ElementsAre(3, 1, 0, 5, 1, 5, 3, 2));
@@ -130,7 +130,7 @@ TEST(budget_top_k, refuses_arrays_that_are_not_the_models) {
   EXPECT_EQ(policy.route(view, {row, 1}, out, std::span(w).first(2)), status::invalid_visit);
   view.weights = {};
   EXPECT_EQ(policy.route(view, {row, 1}, out, w), status::invalid_visit);
-  EXPECT_EQ(policy.route(view, {row, 1}, out, {}), status::ok);  // none are wanted
+  EXPECT_EQ(policy.route(view, {row, 1}, out, {}), status::ok);  // no weights requested
   EXPECT_THAT(out, ElementsAre(3, 1, 0, -1));
 }
 

@@ -33,7 +33,7 @@ struct answer {
   ids_t ids{};
   floats weights{};
 };
-/// The router's own selection is 0, 1 for every token.
+/// The router selects 0, 1 for every token.
 answer ask(cache_aware& policy, const floats& logits, const std::vector<std::int32_t>& resident,
            layer_id layer = 0_layer) {
   std::vector<slot_id> row(4, no_slot);
@@ -97,14 +97,14 @@ TEST(cache_aware, what_is_masked_is_in_no_average) {
   // The finite logits span 1: 0 + 1 does not reach 1.5.
   cache_aware policy(shape, {.lambda = 1.0});
   EXPECT_EQ(ask(policy, {1.5, 1.5, masked, 0.5}, {3}).ids, expert_ids({0, 1}));
-  // A token without any takes no part, nor does a visit of such.
+  // A token without finite logits has no part in the average; neither has a visit of such tokens.
   cache_aware other(shape, {.lambda = 0.5});
   ask(other, {masked, masked, masked, masked}, {});
   EXPECT_EQ(ask(other, {3, 2, 1, 0, masked, masked, masked, masked}, {2}).ids,
             expert_ids({0, 2, -1, -1}));
 }
 
-/// A router that chooses by something else than the logits.
+/// A router that does not choose by the logits.
 TEST(cache_aware, with_lambda_0_the_routers_selection_stands) {
   cache_aware policy(shape, {.lambda = 0.0});
   const auto experts = expert_ids({3, 1, 2, 2});
@@ -190,7 +190,7 @@ TEST(cache_aware, refuses_a_visit_without_its_arrays_and_learns_nothing_from_it)
   refused(good, std::span(row).first(3), ids, weights);
   refused(good, row, std::span(ids).first(1), weights);
   refused(good, row, ids, std::span(weights).first(1));
-  // The range is 1, as though nothing had been asked before: 0 + 0.5 does not reach 0.75.
+  // The range is 1, as if there were no earlier visit: 0 + 0.5 does not reach 0.75.
   EXPECT_EQ(ask(policy, {1, 0.75, 0, 0}, {2}).ids, expert_ids({0, 1}));
 }
 
@@ -214,7 +214,7 @@ TEST(cache_aware, works_in_place_and_without_weights) {
   }
 }
 
-// The rule again: all visits of a layer are remembered, everything is sorted.
+// The rule with all visits of a layer and full sorting.
 TEST(cache_aware, agrees_with_its_naive_form) {
   int bent = 0;
   for (std::uint64_t seed = 1; seed <= 60; ++seed) {

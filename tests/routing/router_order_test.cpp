@@ -31,7 +31,7 @@ TEST(router_order, copies_the_selection_and_its_weights) {
   EXPECT_EQ(selected, experts);
   EXPECT_EQ(weights, gates);
   std::fill(selected.begin(), selected.end(), 9_expert);
-  EXPECT_EQ(policy.route(both(), {}, selected, {}), status::ok);  // no weights wanted
+  EXPECT_EQ(policy.route(both(), {}, selected, {}), status::ok);  // no weights requested
   EXPECT_EQ(selected, experts);
 }
 

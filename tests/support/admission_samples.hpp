@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What the tests of admission policies share: uses of experts, and the verdict on a visit's misses.
+/// Shared by the tests of admission policies: uses of experts, and the verdict on a visit's misses.
 
 #include <span>
 #include <vector>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Counts what a test program has allocated by operator new, and the most that it had at one time, and refuses what
-/// counted_memory.hpp says. It replaces the operators of the whole program: one file of an executable may include it.
+/// Counts a test program's allocations and its peak, and refuses allocations as counted_memory.hpp says. Replaces the
+/// operators new and delete of the whole program: only one file of an executable may include it.
 
 #include <atomic>
 #include <cstddef>
@@ -45,7 +45,7 @@ struct allocation_count {
   }
 };
 
-/// The most bytes that call() had allocated at one time, above what was allocated before.
+/// Peak number of bytes that call() allocated, above the bytes allocated before.
 template <class Call>
 std::size_t most_allocated(Call call) {
   const auto before = allocation_count::live.load();
@@ -68,7 +68,7 @@ void* operator new(std::size_t size, std::align_val_t a) {
 void* operator new[](std::size_t size, std::align_val_t a) {
   return hotset::support::allocation_count::take(size, static_cast<std::size_t>(a));
 }
-// A sanitizer has its own of these, which do not call the ones above.
+// A sanitizer has its own nothrow operators, which do not call those above.
 void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
   return hotset::support::allocation_count::take_or_null(size, alignof(std::max_align_t));
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What all blocks of a model keep together is what the model keeps.
+/// The memory of all blocks of a model adds up to the model's.
 
 #include <algorithm>
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Random consumers of memory, and the best division of a budget by trying all.
+/// Random consumers of memory, and the best division of a budget by brute force.
 
 #include <algorithm>
 #include <cstddef>
@@ -16,7 +16,7 @@
 
 namespace hotset::support {
 
-/// Consumers and the curves that they look at.
+/// Consumers and their curves.
 struct consumer_set {
   std::vector<sampled_miss_curve> curves;
   std::vector<memory_consumer> consumers;
@@ -25,8 +25,8 @@ struct consumer_set {
 struct consumer_shape {
   std::size_t consumers = 3;
   std::uint64_t most_units = 6;
-  std::vector<std::uint64_t> unit_bytes{1};  ///< one of these each
-  bool convex = true;                        ///< else any falling curve
+  std::vector<std::uint64_t> unit_bytes{1};  ///< values to choose from
+  bool convex = true;                        ///< otherwise any falling curve
   bool floors = true;
 };
 
@@ -58,7 +58,7 @@ inline std::uint64_t floors_of(const std::vector<memory_consumer>& consumers) {
   return bytes;
 }
 
-/// The least seconds that whole units can reach.
+/// The fewest seconds that whole units can reach.
 inline double best_seconds(const std::vector<memory_consumer>& consumers, std::uint64_t bytes,
                            std::size_t first = 0) {
   if (first == consumers.size()) return 0;

@@ -17,20 +17,20 @@ namespace hotset::support {
 
 struct busy_walk {
   std::int64_t visits = 0;
-  std::int32_t routed = 0;               ///< experts 0..routed-1 are asked for, and -1
+  std::int32_t routed = 0;               ///< experts 0..routed-1 and -1 are routed
   std::uint64_t invalidate_one_in = 40;  ///< visits
 };
 
-/// A batch that lacks one expert fails whole. If a visit has already counted on another of its experts, the next
-/// call tells so, once; the call after that must do its work.
+/// If one expert of a batch is missing, the whole batch fails. If a visit already relied on another of its experts,
+/// the next call reports it once; the call after that must succeed.
 template <class Call>
 status told_once(Call call) {
   const auto first = call();
   return first == status::fill_failed ? call() : first;
 }
 
-/// `read(layer)` is called while each group is open and enqueues what reads its slots; `check()` follows every visit.
-/// Returns the first status that is not ok.
+/// Calls `read(layer)` while each group is open, to enqueue reads of its slots, and `check()` after every visit.
+/// Returns the first status other than ok.
 template <class Cache, class Visit, class Stream, class Read, class Check>
 status walk(Cache& cache, Visit& visit, Stream& stream, random_source& random,
             const busy_walk& setup, Read read, Check check) {

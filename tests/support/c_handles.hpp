@@ -13,14 +13,14 @@
 
 namespace hotset::support {
 
-/// Zeros, and the struct's size.
+/// A zeroed struct with its size set.
 template <class Struct>
 Struct sized() {
   Struct out{};
   out.struct_size = sizeof out;
   return out;
 }
-/// Options of a model, and the rest zeros.
+/// A model's options; all others are zero.
 template <class Options>
 Options options_of(std::int32_t layers, std::int32_t experts, std::int32_t top_k) {
   auto out = sized<Options>();
@@ -40,7 +40,7 @@ inline hotset_view view_of(std::int32_t layer, std::uint64_t step,
   return out;
 }
 
-/// What makes and ends a handle.
+/// Functions that make and destroy a handle.
 template <class Options>
 struct c_interface;
 template <>
@@ -77,7 +77,7 @@ auto open(const Options& how) {
   return std::unique_ptr<typename made::handle, void (*)(typename made::handle*)>(out,
                                                                                   made::destroy);
 }
-/// Why there is no handle of these options.
+/// The message for a refused handle.
 template <class Options>
 std::string refusal_of(const Options& how) {
   using made = c_interface<Options>;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// A slot_cache over a scripted backend, and kernels that look at what they read.
+/// A slot_cache over a scripted backend, with kernels that check the bytes they read.
 
 #include <cstddef>
 #include <cstdint>
@@ -36,7 +36,7 @@ class slot_cache_steps : public testing::Test {
     ids_.push_back(std::move(ids.ids));
     return cache.resolve({.layer = layer, .step = step, .experts = ids_.back()}, stream, into);
   }
-  /// Enqueues a kernel that finds in every slot the expert that the plan promised.
+  /// Enqueues a kernel that expects the planned expert in every slot.
   void launch() {
     const auto& plan = visit.plan();
     for (std::size_t i = 0; i < plan.experts().size(); ++i) {
@@ -48,7 +48,7 @@ class slot_cache_steps : public testing::Test {
       });
     }
   }
-  /// The kernel is enqueued, and everything that is enqueued runs.
+  /// Enqueues the kernel and runs all enqueued work.
   void finish() {
     cache.release(visit, stream);
     backend.run(stream);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Host bytes, page-locked or pageable, and device memory of the same size that they are copied to.
+/// Host bytes, page-locked or pageable, and device memory of the same size as the target of their copy.
 
 #include <cstddef>
 #include <cstring>
@@ -13,7 +13,7 @@
 
 namespace hotset::support {
 
-/// No byte of the host is 0; every byte of the device is at first.
+/// No host byte is 0; every device byte is 0 at first.
 class copied_bytes {
  public:
   copied_bytes(cuda::runtime& api, std::size_t size, bool page_locked) : api_(api) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Allocations of a program with the operators new of allocation.hpp, which count and refuse them.
+/// Counts and refuses a program's allocations through the operators new of allocation.hpp.
 
 #include <atomic>
 #include <cstddef>
@@ -8,12 +8,12 @@
 namespace hotset::support {
 
 inline std::atomic<std::size_t> allocations{0};
-/// The n-th allocation from now on is refused, and with `refuse_all_later` all after it; 0: none.
+/// The n-th allocation from now on is refused, and all later ones if `refuse_all_later`. 0: none.
 inline std::atomic<std::size_t> refused_allocation{0};
 inline std::atomic<bool> refuse_all_later{false};
 inline std::atomic<bool> was_refused{false};
 
-/// Whether the allocation under way is to be refused.
+/// Whether to refuse the current allocation.
 inline bool refuse_allocation() noexcept {
   if (refused_allocation == 0) return false;
   if (refused_allocation > 1) {
@@ -25,7 +25,7 @@ inline bool refuse_allocation() noexcept {
   return true;
 }
 
-/// While it lives the n-th allocation of the program is refused.
+/// Refuses the n-th allocation of the program during the object's lifetime.
 class refused_memory {
  public:
   explicit refused_memory(std::size_t nth, bool and_all_later = false) {

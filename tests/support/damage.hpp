@@ -15,7 +15,7 @@
 
 namespace hotset {
 
-/// One to four small injuries: flipped bits, changed, cut, doubled or inserted bytes, big numbers.
+/// One to four small faults: flipped bits; changed, removed, doubled or inserted bytes; large numbers.
 inline std::string damaged(std::string bytes, splitmix64& random) {
   const auto injuries = 1 + random.below(4);
   for (std::uint64_t i = 0; i < injuries; ++i) {
@@ -41,8 +41,8 @@ inline std::string damaged(std::string bytes, splitmix64& random) {
   return bytes;
 }
 
-/// Calls check(damaged sample, random) again and again; it says whether the reader accepted the bytes, and may throw
-/// trace_error of one line. Returns how many were accepted, which are not all.
+/// Calls check(damaged sample, random) repeatedly. It returns whether the reader accepted the bytes, and may throw
+/// trace_error of one line. Returns the number of accepted samples, which is not all.
 template <class Check>
 std::uint64_t fuzz_reader(const std::string& sample, std::uint64_t rounds, Check check) {
   constexpr std::uint64_t first_seed = 20240601;

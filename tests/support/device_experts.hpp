@@ -15,7 +15,7 @@
 
 namespace hotset::support {
 
-/// `bank` is of the runtime given: on a real device its bytes are not for the host to read.
+/// `bank` belongs to the given runtime: on a real device the host cannot read its bytes.
 class device_experts {
  public:
   explicit device_experts(cuda::runtime& api, const pool_layout& layout, bool page_locked = true,

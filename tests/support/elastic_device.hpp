@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Slots of a device whose memory comes and goes, over a CUDA runtime and a driver that need no device.
+/// Device slots whose memory appears and disappears, over a CUDA runtime and a driver that need no device.
 
 #include <cstddef>
 #include <memory>
@@ -21,8 +21,8 @@
 
 namespace hotset::support {
 
-/// What elastic_host is, on a device. Its end checks that no call was wrong and nothing was left behind.
-/// A slot that is read or written without memory behind it ends the program, as on a device.
+/// elastic_host on a device. Its destructor checks that no call was wrong and nothing leaked. As on a device, access
+/// to a slot without memory ends the program.
 template <fake_cuda_runtime::pace Pace>
 class elastic_device {
  public:
@@ -31,7 +31,7 @@ class elastic_device {
   static constexpr std::size_t page = 4096;
 
  private:
-  /// Outlives all that is made of it, and then looks back.
+  /// Outlives all objects made from it, then checks for leaks.
   struct fakes {
     fake_cuda_runtime api{Pace, 7};
     fake_cuda_driver driver{page};

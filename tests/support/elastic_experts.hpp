@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// A small cache whose slots are a resizable pool, on a host or a device, with experts that can be told by their bytes.
+/// A small cache whose slots are a resizable pool, on a host or a device, with experts recognisable by their bytes.
 
 #include <algorithm>
 #include <cstddef>
@@ -22,7 +22,7 @@
 
 namespace hotset::support {
 
-/// Slots of the host, and what copies into them.
+/// Host slots and the backend that fills them.
 struct elastic_host {
   using bank_type = host_slot_bank;
   using backend_type = host_backend<memory_expert_source>;
@@ -37,16 +37,16 @@ struct elastic_host {
   host_stream stream;
 };
 
-/// Three layers of two size classes. An entry of the suite, but for the budget that it takes its slots from.
-/// `Machine`: as elastic_host. `Times`: what the tensors of 100, 200 and 50 bytes are multiplied with.
+/// Three layers of two size classes. An entry of the suite, except for the budget of its slots.
+/// `Machine`: see elastic_host. `Times`: multiplies the tensor sizes of 100, 200 and 50 bytes.
 template <class Machine, std::uint64_t Times = 1>
 class elastic_experts_on {
  public:
   using cache_type = slot_cache<pager<lru>, typename Machine::backend_type>;
   using pool_type = expert_slots<cache_type, typename Machine::bank_type>;
   static constexpr std::uint64_t most_units = 12;
-  static constexpr bool use_varies = false;  // what a token needs
-  /// A slot in every layer: of two tensors in two of them, of a small one in the third; in cache lines.
+  static constexpr bool use_varies = false;  // slots that a token needs
+  /// Bytes of a slot in every layer, in cache lines: two tensors in two layers, a small one in the third.
   static constexpr std::uint64_t in_lines(std::uint64_t bytes) { return (bytes + 63) / 64 * 64; }
   static constexpr std::uint64_t small_bytes = in_lines(50 * Times);
   static constexpr std::uint64_t unit_bytes =
@@ -76,7 +76,7 @@ class elastic_experts_on {
     }
     ASSERT_EQ(cache_.drain(), status::ok);
   }
-  /// Of the layer that has the fewest.
+  /// Slots of the layer that has the fewest.
   [[nodiscard]] std::uint64_t held() const {
     std::uint64_t fewest = most_units;
     for (const auto l : each<layer_id>(shape_.layers)) {
@@ -101,7 +101,7 @@ class elastic_experts_on {
     return out;
   }
 
-  /// An open visit of residents, which changes nothing else.
+  /// An open visit of residents only.
   class open_visit {
    public:
     explicit open_visit(elastic_experts_on& owner) : owner_(owner) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The last things that happened in a random run, cheap to note, and written out when something goes wrong.
+/// The last events of a random run: cheap to record, written out on a failure.
 
 #include <algorithm>
 #include <array>
@@ -12,10 +12,10 @@
 
 namespace hotset::support {
 
-/// Notes are literals with a '%' for every number. Of the faults the first is kept: the others may follow from it.
+/// Notes are literals with a '%' for every number. Keeps the first fault only: later ones may follow from it.
 class event_trail {
  public:
-  /// An operation of the test; what is noted until the next one happened in it.
+  /// Starts an operation of the test; later notes belong to it.
   template <class... Numbers>
   void begin(const char* what, Numbers... numbers) noexcept {
     ++operations_;
@@ -32,7 +32,7 @@ class event_trail {
   [[nodiscard]] const std::string& what() const noexcept { return fault_; }
   [[nodiscard]] std::uint64_t operations() const noexcept { return operations_; }
 
-  /// The last `operations` operations with what happened in them, oldest first.
+  /// The last `operations` operations with their events, oldest first.
   [[nodiscard]] std::string last(std::size_t operations) const {
     std::size_t first = next_;
     const auto oldest = next_ - std::min<std::size_t>(next_, events_.size());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// A virtual_memory one of whose calls can be made to fail before the memory behind it is asked.
+/// A virtual_memory of which one call can be made to fail before it reaches the underlying memory.
 
 #include <cstddef>
 #include <functional>
@@ -16,11 +16,11 @@ class failing_memory {
  public:
   explicit failing_memory(Memory behind) : behind_(std::move(behind)) {}
 
-  /// The n-th call from now on fails, once; n = 1 is the next, 0 is none.
+  /// The n-th call from now on fails once; n = 1 is the next, 0 is none.
   void fail(std::size_t nth) { left_ = nth; }
   [[nodiscard]] bool armed() const { return left_ != 0; }
   [[nodiscard]] Memory& behind() { return behind_; }
-  /// Hears the name of each call before it is made or fails.
+  /// Called with the name of each call before it is made or fails.
   std::function<void(const char*)> on_call{};
 
   [[nodiscard]] std::size_t granularity() const noexcept { return behind_.granularity(); }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// A CUDA driver without a device: its memory is host memory, its refusals are the real one's.
+/// A CUDA driver without a device: its memory is host memory, and it refuses the calls that a real driver refuses.
 
 #include <algorithm>
 #include <array>
@@ -23,8 +23,8 @@
 
 namespace hotset::support {
 
-/// A call that the real driver would refuse, or leave undefined, is a violation. Handles that were released are given
-/// out again, also while what they named is still mapped.
+/// Records a violation for each call that a real driver refuses or leaves undefined. Reuses released handles, even
+/// while their memory is still mapped.
 class fake_cuda_driver final : public cuda::driver {
  public:
   using error_code = cuda::error_code;
@@ -43,18 +43,18 @@ class fake_cuda_driver final : public cuda::driver {
     ::close(file_);
   }
 
-  /// The n-th of these calls from now on fails, once; n = 1 is the next.
+  /// The n-th such call from now on fails once; n = 1 is the next.
   void fail(call which, std::size_t nth, error_code code = error_code::memory_allocation) {
     armed_.push_back({which, nth, code});
   }
-  /// Forgets the failures that have not come.
+  /// Cancels the failures that have not occurred yet.
   void disarm() { armed_.clear(); }
   [[nodiscard]] bool armed() const { return !armed_.empty(); }
   [[nodiscard]] std::size_t calls(call which = call::any) const {
     return counts_[static_cast<std::size_t>(which)];
   }
   [[nodiscard]] const std::vector<std::string>& violations() const { return violations_; }
-  /// Everything that was taken and not given back.
+  /// Resources that were taken and not returned.
   [[nodiscard]] std::vector<std::string> leaks() const {
     std::vector<std::string> left;
     for (const auto& [address, range] : ranges_) {
@@ -66,16 +66,16 @@ class fake_cuda_driver final : public cuda::driver {
       left.push_back("a handle of " + std::to_string(memory->bytes) + " bytes");
     return left;
   }
-  /// Units: bytes that a handle or a mapping keeps.
+  /// Units: bytes that a handle or a mapping holds.
   [[nodiscard]] std::size_t physical_bytes() const { return *physical_bytes_; }
-  /// Whether the device reads and writes there.
+  /// Whether the device may read and write there.
   [[nodiscard]] bool has_access(const std::byte* at) const {
     for (const auto& [first, range] : ranges_)
       for (const auto& [address, m] : range.mapped)
         if (value(at) >= address && value(at) - address < m.memory->bytes) return m.access;
     return false;
   }
-  /// The byte as the device sees it; null, and a violation, where it has no access.
+  /// The byte as the device sees it. Without access: null, and a violation.
   std::byte* touch(std::byte* at) {
     if (has_access(at)) return at;
     violations_.emplace_back("an access to an address without access");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// A CUDA runtime without a device: streams are queues that run in an order the test chooses, and every use that a
-/// real device would answer with silence, a wrong byte or a stall is written down as a violation.
+/// A CUDA runtime without a device: streams are queues that run in an order chosen by the test. Records a violation
+/// for each use that on a real device silently stalls or gives wrong bytes.
 
 #include <algorithm>
 #include <chrono>
@@ -25,7 +25,7 @@
 
 namespace hotset::support {
 
-/// Threads: safe; scripted functions (`launch`, `hold`) run under its lock and may not call it.
+/// Threads: safe; scripted functions (`launch`, `hold`) run under its lock and must not call it.
 class fake_cuda_runtime : public cuda::runtime {
  public:
   using code = cuda::error_code;
@@ -42,13 +42,13 @@ class fake_cuda_runtime : public cuda::runtime {
   // --- the script
   int devices = 1;
   bool batches = true;
-  /// The n-th call of a function from now on, counted from 1, returns `what` and does nothing else.
+  /// The n-th call of a function from now on (n starts at 1) returns `what` and has no other effect.
   void fail(const std::string& call, std::size_t nth, code what = code::unknown) {
     const std::lock_guard lock(mutex_);
     failing_[call][calls_[call] + nth] = what;
   }
-  /// The n-th copy that the device makes from now on is not made, and with it the device is lost: every later call that
-  /// has to do with its work says so.
+  /// The device is lost at its n-th copy from now on: the copy is not made, and every later call about its work
+  /// reports it.
   void lose_device_at_copy(std::size_t nth) {
     const std::lock_guard lock(mutex_);
     copies_left_ = nth;
@@ -58,25 +58,25 @@ class fake_cuda_runtime : public cuda::runtime {
     const std::lock_guard lock(mutex_);
     of(stream).work.push_back({.run = std::move(kernel), .ready = {}});
   }
-  /// Holds a stream up until `open()` says true.
+  /// Blocks a stream until `open()` returns true.
   void hold(cuda::stream_handle stream, std::function<bool()> open) {
     const std::lock_guard lock(mutex_);
     of(stream).work.push_back({.run = {}, .ready = std::move(open), .held = true});
   }
-  /// From now on nothing is held up any more.
+  /// Releases all blocked streams, now and later.
   void release_holds() {
     const std::lock_guard lock(mutex_);
     for (const auto& s : streams_)
       std::erase_if(s->work, [](const work_item& item) { return item.held; });
   }
-  /// Device memory that a driver has reserved: who touches it without access crashes.
+  /// Device memory that a driver has reserved: an access without rights crashes.
   void reserved(std::span<std::byte> range, int device) {
     const std::lock_guard lock(mutex_);
     reserved_.push_back({range.data(), range.size(), device});
   }
   void begin_capture(cuda::stream_handle stream) { of(stream).capturing = true; }
   void end_capture(cuda::stream_handle stream) { of(stream).capturing = false; }
-  /// Runs whatever can run.
+  /// Runs all work that can run.
   void run_all() {
     const std::lock_guard lock(mutex_);
     while (step()) {
@@ -88,7 +88,7 @@ class fake_cuda_runtime : public cuda::runtime {
     return step();
   }
 
-  // --- what happened
+  // --- results
   [[nodiscard]] std::vector<std::string> violations() const {
     const std::lock_guard lock(mutex_);
     return violations_;
@@ -98,7 +98,7 @@ class fake_cuda_runtime : public cuda::runtime {
     const auto found = calls_.find(call);
     return found == calls_.end() ? 0 : found->second;
   }
-  /// Copies from pageable memory, and batches of mixed sizes: both make the caller wait on a real device.
+  /// Copies from pageable memory and batches of mixed sizes: on a real device both block the caller.
   [[nodiscard]] std::size_t synchronous_copies() const {
     const std::lock_guard lock(mutex_);
     return synchronous_copies_;
@@ -115,7 +115,7 @@ class fake_cuda_runtime : public cuda::runtime {
     for (const auto& r : host_) sum += r.bytes;
     return sum;
   }
-  /// Streams, events and memory that nobody gave back.
+  /// Streams, events and memory that were not released.
   [[nodiscard]] std::size_t leaks() const {
     const std::lock_guard lock(mutex_);
     std::size_t live = device_.size() + host_.size();
@@ -290,7 +290,7 @@ class fake_cuda_runtime : public cuda::runtime {
   static stream_state& of(cuda::stream_handle s) { return *reinterpret_cast<stream_state*>(s); }
   static event_state& of(cuda::event_handle e) { return *reinterpret_cast<event_state*>(e); }
   static int& current() {
-    thread_local int device = 0;  // a new thread's is 0, as on a real machine
+    thread_local int device = 0;  // a new thread's device is 0, as on a real machine
     return device;
   }
   void violate(std::string what) { violations_.push_back(std::move(what)); }
@@ -341,7 +341,7 @@ class fake_cuda_runtime : public cuda::runtime {
     auto& chosen = *able[random_.below(able.size())];
     const auto item = std::move(chosen.work.front());
     chosen.work.pop_front();
-    // In a batch any order will do.
+    // The order of copies in a batch is unspecified.
     for (const auto& c : item.copies) {
       if (copies_left_ != 0 && --copies_left_ == 0) lost_ = true;
       if (!lost_) std::memcpy(c.to, c.from, c.bytes);
@@ -393,14 +393,14 @@ class fake_cuda_runtime : public cuda::runtime {
   std::condition_variable changed_;
   std::vector<std::unique_ptr<stream_state>> streams_;
   std::vector<std::unique_ptr<event_state>> events_;
-  /// Kept to the end: a late copy shows, and does not crash.
+  /// Kept to the end, so that a late copy is detected and does not crash.
   std::vector<std::unique_ptr<std::byte[]>> owned_;
   std::vector<region> device_;
   std::vector<region> reserved_;
   std::vector<region> host_;
   std::map<std::string, std::size_t> calls_;
   std::map<std::string, std::map<std::size_t, code>> failing_;
-  std::size_t copies_left_ = 0;  ///< until the device is lost; 0: it is not
+  std::size_t copies_left_ = 0;  ///< until the device is lost; 0: never
   bool lost_ = false;
   std::vector<std::string> violations_;
   std::size_t synchronous_copies_ = 0;

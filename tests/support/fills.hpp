@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The fills of the shipped suites, by the name that tests use.
+/// Fills of the shipped suites, under the name that tests use.
 
 #include "hotset/testing/fills.hpp"
 

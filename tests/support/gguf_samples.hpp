@@ -29,7 +29,7 @@ inline std::string text(std::string_view value) {
   return raw<std::uint64_t>(value.size()).append(value);
 }
 
-/// Elements of the first extent in a block, and bytes of a block.
+/// Elements of the first dimension in a block, and bytes of a block.
 inline std::pair<std::uint64_t, std::uint64_t> block_of(std::uint32_t type) {
   static const std::map<std::uint32_t, std::pair<std::uint64_t, std::uint64_t>> blocks = {
       {f32, {1, 4}},      {f16, {1, 2}},      {q4_0, {32, 18}}, {q8_0, {32, 34}},
@@ -43,11 +43,11 @@ inline std::uint64_t bytes_of(const extents& dimensions, std::uint32_t type) {
          block * bytes;
 }
 
-/// Collects entries and tensors; bytes() lays them out as a writer would. Data is zeros.
+/// Collects entries and tensors; bytes() lays them out as a writer does. Data is zero.
 class file {
  public:
   std::uint32_t version = 3;
-  std::uint64_t alignment = 32;  ///< what the layout uses; a key of its own says it
+  std::uint64_t alignment = 32;  ///< used by the layout; a key in the file states it
 
   file& entry(std::string_view key, std::uint32_t type, std::string_view value) {
     entries_ += text(key) + raw(type) + std::string(value);
@@ -72,11 +72,11 @@ class file {
     for (const auto& value : values) all += text(value);
     return entry(key, 9, all);
   }
-  /// At the next free place.
+  /// Places the tensor at the next free offset.
   file& tensor(std::string_view name, const extents& dimensions, std::uint32_t type) {
     return tensor_at(name, dimensions, type, aligned(data_), bytes_of(dimensions, type));
   }
-  /// Anything at all.
+  /// Writes any values, valid or not.
   file& tensor_at(std::string_view name, const extents& dimensions, std::uint32_t type,
                   std::uint64_t offset, std::uint64_t bytes) {
     tensors_ += text(name) + raw(static_cast<std::uint32_t>(dimensions.size()));
@@ -88,7 +88,7 @@ class file {
   }
 
   [[nodiscard]] std::string header() const { return header(tensor_count_, entry_count_); }
-  /// With counts of one's own.
+  /// Writes the given counts.
   [[nodiscard]] std::string header(std::uint64_t tensors, std::uint64_t entries) const {
     return "GGUF" + raw(version) + raw(tensors) + raw(entries) + entries_ + tensors_;
   }
@@ -108,7 +108,7 @@ class file {
   std::uint64_t entry_count_ = 0, tensor_count_ = 0, data_ = 0;
 };
 
-/// Keys that every model has: two blocks, width 64, four heads, four experts, two of a token.
+/// Keys of every model: two blocks, width 64, four heads, four experts, top-2.
 inline file model(std::string_view architecture, std::uint32_t blocks = 2) {
   file out;
   const auto key = [&](std::string_view name) {
@@ -133,7 +133,7 @@ inline file& add_experts(file& out, int block, std::uint32_t type = f16) {
 }
 inline constexpr std::uint64_t expert_elements = 3 * 64 * 32;
 
-/// A whole small model, without a head of its own.
+/// A complete small model without an output head.
 inline file small_model() {
   auto out = model("qwen3moe");
   out.number("qwen3moe.attention.head_count_kv", 2)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Experts in host memory whose every byte tells which expert and tensor it belongs to.
+/// Experts in host memory whose bytes identify their expert and tensor.
 
 #include <cstddef>
 #include <cstdint>
@@ -27,7 +27,7 @@ inline bool holds(std::span<const std::byte> bytes, expert_key key, std::size_t 
   return true;
 }
 
-/// A source of all experts of a model, whose patterned bytes `bytes` keeps.
+/// A source of all experts of a model; `bytes` stores their patterned bytes.
 inline memory_expert_source patterned_source(const geometry& shape,
                                              const std::vector<expert_layout>& layouts,
                                              std::vector<std::vector<std::byte>>& bytes) {

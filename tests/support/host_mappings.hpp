@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What the kernel says about this process's memory: the witness beside what a host_virtual_memory says of itself.
+/// The kernel's view of this process's memory, independent of a host_virtual_memory's own data.
 
 #include <array>
 #include <cstddef>
@@ -23,7 +23,7 @@ inline std::size_t memory_file_mappings() {
   return count;
 }
 
-/// Units: bytes that this process's memory files named "hotset" take up.
+/// Units: bytes used by this process's memory files named "hotset".
 inline std::uint64_t memory_file_bytes() {
   std::uint64_t bytes = 0;
   for (const auto& file : std::filesystem::directory_iterator("/proc/self/fd")) {
@@ -37,7 +37,7 @@ inline std::uint64_t memory_file_bytes() {
   return bytes;
 }
 
-/// Asks the kernel, which answers where an access of our own would be a fault.
+/// Asks the kernel, because a direct access could crash.
 inline bool is_readable(const std::byte* at) {
   std::array<int, 2> ends{};
   if (::pipe(ends.data()) != 0) return false;

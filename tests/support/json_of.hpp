@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// A report of hotset::lab as the JSON that its text is.
+/// A lab report's JSON text, parsed.
 
 #include <span>
 
@@ -8,7 +8,7 @@
 
 namespace hotset::support {
 
-/// Pre: to_json_text of what was reported, or of a span of it, is found where its type is.
+/// Pre: argument-dependent lookup finds to_json_text of the report, or of a span of it.
 template <class Reported>
 [[nodiscard]] nlohmann::ordered_json json_of(const Reported& reported) {
   if constexpr (requires { to_json_text(reported); })

@@ -11,8 +11,8 @@
 
 namespace hotset::support {
 
-/// Says where and why `value` is not as the schema says; empty: it is. An unknown keyword is an error: it
-/// would look checked.
+/// Returns where and why `value` violates the schema; empty: valid. An unknown keyword is an error, because it would
+/// otherwise be silently ignored.
 class json_schema {
  public:
   explicit json_schema(nlohmann::json root) : root_(std::move(root)) {}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Made-up expert maps: rows of a softmax, of which some repeat earlier ones with noise.
+/// Synthetic expert maps: softmax rows, some repeating earlier ones with noise.
 
 #include <cmath>
 #include <cstddef>
@@ -15,7 +15,7 @@ inline double signed_uniform(random_source& random) {
   return static_cast<double>(random.next() >> 11U) * 0x1p-52 - 1.0;
 }
 
-/// One map of `layers` softmax rows, behind those in `out`.
+/// Appends a map of `layers` softmax rows to `out`.
 inline void add_map(random_source& random, std::size_t layers, std::size_t experts,
                     const std::vector<double>& logits, double noise, std::vector<float>& out) {
   std::vector<double> row(experts);
@@ -29,7 +29,8 @@ inline void add_map(random_source& random, std::size_t layers, std::size_t exper
   }
 }
 
-/// Shape: [count, layers, experts]; each map is one of `kinds`, as a recorded run's near-duplicates are.
+/// Shape: [count, layers, experts]. Each map is a noisy copy of one of `kinds`, like a recorded run's
+/// near-duplicates.
 inline std::vector<float> repeating_maps(random_source& random, std::size_t count,
                                          std::size_t layers, std::size_t experts, std::size_t kinds,
                                          double noise) {
@@ -44,7 +45,7 @@ inline std::vector<float> repeating_maps(random_source& random, std::size_t coun
   return out;
 }
 
-/// Over the width of `a`; 0 where either row is of zeros there.
+/// Cosine over the width of `a`; 0 if either row is zero there.
 template <class A, class B>
 double cosine(const A& a, const B& b) {
   double dot = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Every virtual_memory as an entry of suites: how it is built, how one of its steps is made to fail, how a byte is looked
-/// at, and what a witness other than itself says is left.
+/// Every virtual_memory as an entry of suites: its construction, how a step is made to fail, how a byte is read, and
+/// an independent check of what is left.
 
 #include <algorithm>
 #include <cstddef>
@@ -18,7 +18,7 @@
 
 namespace hotset::support {
 
-/// The witness is the kernel.
+/// The kernel checks what is left.
 struct host_memory_entry {
   using memory_type = failing_memory<host_virtual_memory>;
   memory_type memory{host_virtual_memory::create().value()};
@@ -33,7 +33,7 @@ struct host_memory_entry {
   static std::byte* touch(std::byte* at) { return has_access(at) ? at : nullptr; }
 };
 
-/// The witness is a driver without a device.
+/// A driver without a device checks what is left.
 struct cuda_memory_entry {
   using memory_type = cuda::virtual_memory;
   fake_cuda_driver driver;

@@ -20,7 +20,7 @@ struct visit {
   [[nodiscard]] std::size_t most_missing() const { return std::min(ids.size(), row.size()); }
 };
 
-/// Most are decode visits of up to 256 experts; now and then a prefill, or a layer of thousands.
+/// Mostly decode visits of up to 256 experts; sometimes a prefill, or a layer of thousands.
 inline visit random_visit(support::random_source& random) {
   visit v;
   const auto experts = random.one_in(64)   ? 1 + random.id_below(8192)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The greedy rule for token groups again, with sets.
+/// The greedy rule for token groups, with sets.
 
 #include <algorithm>
 #include <cstddef>
@@ -17,7 +17,7 @@ namespace hotset::support {
 using token_lists = std::vector<std::vector<std::uint32_t>>;
 using expert_set = std::set<expert_id>;
 
-/// The distinct experts of one token that take up room.
+/// One token's distinct experts that need slots.
 inline expert_set needs_of(id_view<expert_id> ids, std::size_t top_k, std::size_t token,
                            const std::function<bool(expert_id)>& needs_slot) {
   expert_set out;
@@ -26,7 +26,7 @@ inline expert_set needs_of(id_view<expert_id> ids, std::size_t top_k, std::size_
   return out;
 }
 
-/// Empty if some token alone does not fit. `needs_slot` also answers for ids that name no expert.
+/// Empty if one token alone does not fit. `needs_slot` also gets ids that name no expert.
 inline token_lists naive_groups(id_view<expert_id> ids, std::size_t top_k, std::size_t room,
                                 const std::function<bool(expert_id)>& needs_slot) {
   const auto tokens = ids.size() / top_k;

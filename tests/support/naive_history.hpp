@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// `routing_history` again, from its rule alone: lists of ids and every row that ever was.
+/// routing_history without optimisation, from its rule: lists of ids and all rows ever written.
 
 #include <algorithm>
 #include <cstddef>
@@ -35,13 +35,13 @@ class naive_history {
     std::set<expert_id> last;
     std::size_t tokens = 0;
     std::vector<std::uint32_t> similar;  // [row]
-    std::vector<std::uint32_t> of_step;  // [row] by the visits of the step alone
+    std::vector<std::uint32_t> of_step;  // [row] from the step's visits alone
   };
 
   naive_history(const geometry& shape, const routing_history::config& options)
       : shape_(shape), history_(options) {}
 
-  /// What a visit would make of the similarities. Pre: no layer is visited twice in a step.
+  /// The similarities after a visit. Pre: no layer is visited twice in a step.
   std::vector<stream> stage(step_id step, layer_id layer, const std::vector<naive_token>& tokens) {
     std::vector<stream> out;
     for (auto token = tokens.rbegin(); token != tokens.rend(); ++token) {
@@ -52,7 +52,7 @@ class naive_history {
     }
     const auto decay = static_cast<std::uint32_t>(
         std::clamp(history_.reach / shape_.layers * 65536, 1.0, 65535.0));
-    // Where nobody has asked in the step that ends, rows that the next one takes pass nothing on.
+    // If no similarity is requested during the ending step, rows reused by the next step pass nothing on.
     const auto first_passing = [&](bool asked) {
       const auto rows = static_cast<int>(rows_.size() + (asked ? 0 : tokens.size()));
       return std::max(0, rows - history_.rows);
@@ -85,18 +85,18 @@ class naive_history {
     staged_step_ = step;
     return out;
   }
-  /// A row that has a successor whose step has ended.
+  /// A row whose successor's step has ended.
   [[nodiscard]] int successor(int r) const {
     const auto next = at(r).after;
     if (next < 0) return -1;
     return has_ended(at(next).step) ? next : -1;
   }
 
-  /// `asked`: whether anybody wanted to know what the sequences were similar to.
+  /// `asked`: whether the similarities of the sequences were requested.
   void keep(step_id step, layer_id layer, const std::vector<naive_token>& tokens,
             const std::vector<stream>& streams, bool asked = true) {
     if (step != step_) {
-      for (const auto& of : streams) asked_.insert(of.sequence);  // stage() has seen to them
+      for (const auto& of : streams) asked_.insert(of.sequence);  // stage() has handled them
       forget_what_nobody_asked_for();
       for (const auto& of : streams) asked_.erase(of.sequence);
       step_ = step;
@@ -130,13 +130,13 @@ class naive_history {
     of_step_.erase(sequence);
     asked_.erase(sequence);
   }
-  /// Somebody wants to know what the sequence's last token was similar to.
+  /// The similarity of the sequence's last token is requested.
   void ask(sequence_id sequence) {
     if (similar_.contains(sequence)) asked_.insert(sequence);
   }
 
-  /// What the sequence's token in the running step is most similar to, the best first, of equals the latest: with a successor whose
-  /// step has ended, or themselves of steps that have.
+  /// Rows most similar to the sequence's token in the running step, best first, ties by the latest. Rows must have a
+  /// successor whose step has ended, or belong to an ended step themselves.
   [[nodiscard]] std::vector<std::pair<std::uint32_t, int>> best(
       const std::vector<std::uint32_t>& similar, bool successors, std::size_t most) const {
     std::vector<std::pair<std::uint32_t, int>> out;
@@ -182,7 +182,7 @@ class naive_history {
   std::map<sequence_id, int> last_;
   std::map<sequence_id, std::vector<std::uint32_t>> similar_;
   std::map<sequence_id, std::vector<std::uint32_t>> of_step_;
-  std::set<sequence_id> asked_;  // about, since their last step began
+  std::set<sequence_id> asked_;  // requested since the sequence's last step began
   step_id step_ = ~step_id{0};
   step_id staged_step_ = 0;
 };

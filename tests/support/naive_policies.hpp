@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The rules of the library's eviction policies again, naively.
+/// The rules of the library's eviction policies without optimisation.
 
 #include <algorithm>
 #include <cmath>
@@ -16,12 +16,12 @@
 
 namespace hotset::reference {
 
-/// What a map holds of a key, or 0.
+/// A map's value for a key, or 0.
 inline double value_of(const std::map<expert_key, double>& values, expert_key key) {
   const auto found = values.find(key);
   return found == values.end() ? 0.0 : found->second;
 }
-/// How many layers after the context's the key's comes.
+/// How many layers after the context's layer the key's layer runs.
 inline std::int32_t layers_ahead(const state& s, expert_key key, const visit_context& c) {
   return ((key.layer - c.layer - 1) % s.shape.layers + s.shape.layers) % s.shape.layers;
 }
@@ -60,16 +60,16 @@ inline ranking by_layer_distance() {
     return -static_cast<double>(layers_ahead(s, r.key, c));
   });
 }
-/// 0 stale, 1 current, 2 later.
+/// 0 stale, 1 current, 2 used by a later layer.
 inline double staleness(const resident& r, const visit_context& c) {
   return r.epoch < c.step ? 0.0 : r.epoch == c.step ? 1.0 : 2.0;
 }
-/// Naive form of least_stale: `left`, or `stale`.
+/// Naive form of least_stale with order `left`, or `stale`.
 inline ranking by_staleness(bool stale_first = false) {
   return [=](const state&, const resident& r, const visit_context& c, std::vector<double>& out) {
     const bool left = r.key.layer <= c.layer;
     const auto group = static_cast<std::size_t>(staleness(r, c));
-    // Stale, current, later by left, right.
+    // Rank by stale, current, later; for layers to the left and to the right.
     const double by_left[3][2] = {{0, 2}, {1, 3}, {4, 5}};
     const double by_stale[3][2] = {{0, 1}, {2, 3}, {4, 5}};
     out.push_back((stale_first ? by_stale : by_left)[group][left ? 0 : 1]);
@@ -77,7 +77,7 @@ inline ranking by_staleness(bool stale_first = false) {
     out.push_back(r.arrival);
   };
 }
-/// Naive form of least_stale that goes by layers.
+/// Naive form of least_stale ordered by layers.
 inline ranking by_staleness_and_layer() {
   return [](const state&, const resident& r, const visit_context& c, std::vector<double>& out) {
     out.insert(out.end(), {staleness(r, c), static_cast<double>(r.key.layer), r.arrival});
@@ -95,12 +95,12 @@ inline ranking by_next_use() {
   return by_score([](const state& s, const resident& r, const visit_context& c) {
     const auto found = s.future.find(r.key);
     if (found == s.future.end()) return -1e300;
-    // A policy is asked before the visit is recorded: an expert of this very visit is used now.
+    // A policy is asked before the visit is recorded, so this visit's experts count as used now.
     const auto use = found->second.lower_bound(c.ordinal);
     return use == found->second.end() ? -1e300 : -static_cast<double>(*use);
   });
 }
-/// two_rates', from the first visit on: with those that took place the planned one, if it is the one that asks.
+/// Rate as in two_rates, from the first visit on; includes the planned visit if it asks.
 inline float recent_rate(const state& s, expert_key key, const visit_context& c) {
   float fast = 0;
   float slow = 0;
@@ -134,7 +134,7 @@ inline bool in_next_visit(const state& s, expert_key key, const visit_context& c
   const auto uses = s.future.find(key);
   return next != visits->second.end() && uses != s.future.end() && uses->second.contains(*next);
 }
-/// The next visits are known, and nothing behind them.
+/// Only the next visit of each layer is known.
 inline ranking by_next_visit() {
   return [](const state& s, const resident& r, const visit_context& c, std::vector<double>& out) {
     const auto ahead = layers_ahead(s, r.key, c);
@@ -146,7 +146,7 @@ inline ranking by_next_visit() {
     out.push_back(r.position);
   };
 }
-/// The uses of each expert of a layer by its last tokens, each worth less the older it is.
+/// Uses of each expert of a layer by its last tokens, weighted by age.
 inline const std::vector<double>& recent_uses(const state& s, layer_id layer, double gamma,
                                               std::size_t window) {
   const auto found = s.routed.find(layer);
@@ -163,7 +163,7 @@ inline const std::vector<double>& recent_uses(const state& s, layer_id layer, do
   }
   return uses;
 }
-/// ActiveEvict's, equations 8 to 13.
+/// Naive form of ActiveEvict's importance, equations 8 to 13.
 inline ranking by_importance(double alpha, double gamma, std::size_t window) {
   return by_score([=](const state& s, const resident& r, const visit_context& c) {
     const auto& uses = recent_uses(s, r.key.layer, gamma, window);
@@ -179,7 +179,7 @@ inline ranking by_importance(double alpha, double gamma, std::size_t window) {
     return alpha * h + (1 - alpha) * told->second.mean[index_of(r.key.expert)];
   });
 }
-/// fMoE's: expected probability times uses.
+/// Naive form of fMoE's rule: expected probability times uses.
 inline ranking by_expected_uses(bool since_fill) {
   return by_score([=](const state& s, const resident& r, const auto&) {
     const auto told = s.expected_of_request.find(r.key.layer);
@@ -189,7 +189,7 @@ inline ranking by_expected_uses(bool since_fill) {
     return p * (since_fill ? r.since_fill : value_of(s.counts, r.key));
   });
 }
-/// MoE-Infinity's: of what the running requests were routed to in the layer, the share that the key has.
+/// Naive form of MoE-Infinity's rule: the key's share of the running requests' routing in its layer.
 inline ranking by_activation_ratio() {
   return by_score([](const state& s, const resident& r, const auto&) {
     double mean = 0;
@@ -221,7 +221,7 @@ inline ranking sparing_decode(step_id window, ranking inner) {
   };
 }
 
-/// A share of what a pool holds is for prefetched experts that were not used yet.
+/// Reserves a share of a pool's residents for prefetched experts that are still unused.
 inline ranking reserving(double share, ranking inner) {
   return [=](const state& s, const resident& r, const visit_context& c, std::vector<double>& out) {
     const auto key_of = [&](const resident& one) {
@@ -232,7 +232,7 @@ inline ranking reserving(double share, ranking inner) {
     const auto own = key_of(r);
     double held = 0;
     double unused = 0;
-    double sooner = 0;  // unused ones that the inner rule would give up before this one
+    double sooner = 0;  // unused ones that the inner rule evicts before this one
     for (const auto& [slot, other] : s.residents) {
       if (other.pool != r.pool) continue;
       ++held;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// `similar_steps` again, from its rule alone: lists of ids, every row that ever was, and sorting. A whole cache, for visits that fit.
+/// similar_steps without optimisation, from its rule: lists of ids, all rows ever written, and sorting. A complete
+/// cache for visits that fit.
 
 #include <algorithm>
 #include <cmath>
@@ -22,7 +23,7 @@ class naive_similar_steps {
  public:
   using config = next_use_values::config;
 
-  /// Slots of each layer's pool, or of the one pool of all.
+  /// Slots of each layer's pool, or of the shared pool.
   naive_similar_steps(const geometry& shape, const config& options, std::size_t slots, bool shared)
       : shape_(shape),
         options_(options),
@@ -151,8 +152,7 @@ class naive_similar_steps {
                           position, k);
     }
     std::ranges::sort(others);
-    evicted_ = held + missed >
-               slots_;  // else nobody asks what anything is worth, but in a pool of several layers
+    evicted_ = held + missed > slots_;  // otherwise only a shared pool needs the values
     for (std::size_t n = 0; held + missed > slots_ + n; ++n)
       resident_.erase(std::get<pair_key>(others[n]));
     // Recency follows the last appearance.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Files of NumPy's format, written out.
+/// NumPy files as bytes.
 
 #include <cstring>
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace npy_samples {
 
-/// shape as Python writes it: "(2, 3)".
+/// `shape` as Python writes it: "(2, 3)".
 inline std::string with_header(std::string_view dictionary, std::string_view numbers) {
   std::string header(dictionary);
   header += std::string(64 - (header.size() + 11) % 64, ' ') + '\n';
@@ -25,7 +25,7 @@ inline std::string npy(std::string_view type, std::string_view shape, std::strin
                          ", 'shape': " + std::string(shape) + ", }",
                      numbers);
 }
-/// In the byte order of this machine, which is the little-endian one.
+/// In this machine's byte order, little-endian.
 template <class Number>
 std::string bytes_of(const std::vector<Number>& numbers) {
   std::string out(numbers.size() * sizeof(Number), '\0');

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The fewest copies that any policy could make, by trying everything; for traces of a dozen keys at most.
+/// The fewest copies of any policy, by trying all; for traces of at most a dozen keys.
 
 #include <algorithm>
 #include <bit>
@@ -17,10 +17,10 @@
 
 namespace hotset::support {
 
-/// One event of one pool: the keys that it needs at once, as bits.
+/// One event of one pool: bits of the keys that it needs at once.
 using event_bits = std::uint32_t;
 
-/// The events of each pool: visits, or token groups of visits that do not fit. Keys are numbered over all layers.
+/// Events of each pool: visits, or token groups of visits that do not fit. Keys are numbered over all layers.
 inline std::vector<std::vector<event_bits>> events_of(const visit_sequence& visits,
                                                       const pool_layout& layout, bool splits) {
   std::vector<std::vector<event_bits>> pools(layout.pools());
@@ -51,8 +51,8 @@ inline std::vector<std::vector<event_bits>> events_of(const visit_sequence& visi
   return pools;
 }
 
-/// Fewest copies over all ways to keep keys. `forced`: what an event uses must take slots; else at most
-/// `slots` of what was there and what was used stay, whatever they are.
+/// Fewest copies over all ways to keep keys. `forced`: an event's keys must take slots. Otherwise any `slots` of the
+/// resident and used keys stay.
 inline std::uint64_t fewest_fills(const std::vector<event_bits>& events, std::size_t slots,
                                   bool forced) {
   std::map<event_bits, std::uint64_t> cost{{0, 0}};
@@ -78,7 +78,7 @@ inline std::uint64_t fewest_fills(const std::vector<event_bits>& events, std::si
   return best;
 }
 
-/// The same over all pools of a layout.
+/// Fewest copies over all pools of a layout.
 inline std::uint64_t fewest_fills(const visit_sequence& visits, const pool_layout& layout,
                                   bool forced) {
   const auto pools = events_of(visits, layout, forced);

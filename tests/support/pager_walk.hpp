@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Few lines for hand-walked cases: a pager, its plan, and what must always be true of it.
+/// Short hand-walked cases: a pager, its plan, and invariants.
 
 #include <cstdint>
 #include <set>
@@ -17,7 +17,7 @@
 
 namespace hotset::support {
 
-/// What holds whenever no plan is open. Slots of a pool that was resized may lie anywhere; their precision stays.
+/// Invariants while no plan is open. Slots of a resized pool may lie anywhere; their precision is constant.
 template <class Pager>
 void expect_consistent(Pager& p) {
   const auto& shape = p.shape();
@@ -63,7 +63,7 @@ void expect_consistent(Pager& p) {
   ASSERT_EQ(std::set<expert_key>(order.begin(), order.end()).size(), order.size());
 }
 
-/// Ends a pin of what the slot holds now.
+/// Unpins the slot's current content.
 template <class Pager>
 void unpin(Pager& p, written_slot slot) {
   p.unpin({slot.id, p.slot(slot).generation});
@@ -103,7 +103,7 @@ class pager_walk {
     } while (next_group());
     return fills;
   }
-  /// Commits what is planned and plans the next group. Returns false if that was the last one.
+  /// Commits the plan and plans the next group. Returns false if that was the last one.
   bool next_group() {
     EXPECT_EQ(decisions.commit(plan), status::ok);
     expect_consistent(decisions);
@@ -151,7 +151,7 @@ class pager_walk {
   std::vector<float> weights_;
 };
 
-/// LRU that writes down everything it is told; select_victims is counted, for it is no news.
+/// LRU that records its notifications; select_victims is only counted.
 class told_lru {
  public:
   struct journal {
@@ -205,7 +205,7 @@ class told_lru {
 };
 static_assert(eviction_policy<told_lru>);
 
-/// Refuses the experts that it is told to.
+/// Refuses the experts that the test names.
 class picky {
  public:
   struct config {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What the tests of predictors have in common: views and what is said of them, refusals, files, and damage to saved bytes.
+/// Shared by the tests of predictors: views, forecasts, refusals, files, and damaged bytes.
 
 #include <cstddef>
 #include <cstdint>
@@ -22,20 +22,20 @@ inline routing_view view_of(layer_id layer, step_id step, id_view<expert_id> ids
                             const std::vector<sequence_id>& sequences = {}) {
   return {.layer = layer, .step = step, .experts = ids, .sequences = sequences};
 }
-/// The rows that a predictor expects.
+/// The predictor's forecast rows.
 template <class P>
 std::vector<float> said(P& predictor, const routing_view& view) {
   const auto found = predictor.expect(view, {}, 0).probabilities;
   return {found.begin(), found.end()};
 }
-/// Row i of rows of so many experts.
+/// Row i of rows with this many experts.
 template <class Rows>
 std::vector<float> row_at(const Rows& rows, std::size_t i, std::size_t experts) {
   const auto at = rows.begin() + static_cast<std::ptrdiff_t>(experts * i);
   return {at, at + static_cast<std::ptrdiff_t>(experts)};
 }
 
-/// Why something was refused.
+/// The reason of a refusal.
 template <class T>
 std::string why(const result<T>& made) {
   return made ? "accepted" : made.error().message;
@@ -44,7 +44,7 @@ inline std::string why(const validation& checked) {
   return checked ? checked->message : "accepted";
 }
 
-/// What a predictor reads from its text, in which no parameter is unknown.
+/// The parsed configuration of a predictor; every parameter must be known.
 template <class P>
 typename P::config config_of(const std::string& text) {
   const auto spec = parse_policy(text).value();
@@ -58,14 +58,14 @@ inline std::string file_of(const temporary_folder& folder, const std::string& na
                            const std::vector<std::byte>& bytes) {
   return folder.write(name, {reinterpret_cast<const char*>(bytes.data()), bytes.size()}).string();
 }
-/// The bytes with a number in them changed.
+/// The bytes with one number replaced.
 inline std::vector<std::byte> with_number(std::vector<std::byte> bytes, std::size_t at,
                                           std::uint32_t number) {
   for (std::size_t b = 0; b < 4; ++b)
     bytes[at + b] = static_cast<std::byte>((number >> (8 * b)) & 0xffU);
   return bytes;
 }
-/// load(bytes) says why bytes are refused: those that are cut, and those that go on.
+/// load(bytes) gives a reason for refusing truncated bytes and trailing bytes.
 template <class Load>
 void expect_other_lengths_refused(const std::vector<std::byte>& bytes, Load load) {
   for (std::size_t length = 0; length < bytes.size(); ++length)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Views, forecasts and the requests that a prefetch policy makes of them.
+/// Views, forecasts and a prefetch policy's requests.
 
 #include <cstddef>
 #include <cstdint>
@@ -16,7 +16,7 @@ using floats = std::vector<float>;
 inline routing_view in_layer(layer_id layer, step_id step = 7) {
   return {.layer = layer, .step = step};
 }
-/// Views its arguments.
+/// The forecast refers to the arguments.
 inline forecast forecast_of(const floats& probabilities, std::int32_t depth = 1,
                             const floats& confidence = {}) {
   return {.probabilities = probabilities, .depth = depth, .confidence = confidence};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Runs a program as its users do: through the shell.
+/// Runs a program through the shell, as users do.
 
 #include <array>
 #include <cstddef>
@@ -12,8 +12,8 @@
 namespace hotset::support {
 
 struct program_outcome {
-  int code = -1;     ///< -1: it did not end by itself
-  std::string text;  ///< what the shell redirections leave on standard output
+  int code = -1;     ///< -1: ended by a signal
+  std::string text;  ///< standard output after the shell's redirections
 };
 
 inline program_outcome run_program(const std::string& command) {

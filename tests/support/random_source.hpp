@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The random numbers of the shipped suites, by the name that tests use.
+/// Random numbers of the shipped suites, under the name that tests use.
 
 #include "hotset/testing/random_source.hpp"
 

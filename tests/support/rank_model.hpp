@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Slots of pools by rank, naively: a sorted map a pool. The orders under test must agree with it.
+/// Slots of pools by rank: one sorted map per pool. Orders under test must agree with it.
 
 #include <cstddef>
 #include <cstdint>
@@ -48,7 +48,7 @@ class rank_model {
         put(pool, s, {ranks_[s].key / 2, ranks_[s].position});
   }
 
-  /// Asks `order` for some of every pool, with a random fifth of the slots not eligible.
+  /// Requests some slots of every pool from `order`, with a random fifth of the slots ineligible.
   template <class Order>
   [[nodiscard]] bool agrees_with(Order& order, random_source& random) const {
     slot_mask eligible(home_.size());

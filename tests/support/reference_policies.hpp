@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The naive rules, and hand-walked cases in few lines.
+/// The naive rules, and helpers for hand-walked cases.
 
 #include <map>
 #include <vector>
@@ -20,7 +20,7 @@ inline pool_layout shared(std::int32_t layers, std::int64_t slots) {
   return pool_layout::shared({.layers = layers, .experts = 8, .top_k = 2}, slots).value();
 }
 
-/// Few lines for hand-walked cases: one policy, its slots, and the words of a trace.
+/// Short hand-walked cases: one policy, its slots, and a trace's events.
 template <class P>
 class hand_walk {
  public:
@@ -48,7 +48,7 @@ class hand_walk {
   void fill(support::written_slot slot, expert_key key, double weight = 0) {
     take(about(slot, key, weight));
   }
-  /// Experts first, first + 1, ... of layer 0 into slots 0, 1, ...
+  /// Fills experts first, first + 1, ... of layer 0 into slots 0, 1, ...
   void fill_from(support::written_expert first, std::int32_t count) {
     for (const auto s : each<slot_id>(count)) fill(s, {0_layer, first.id + number(s)});
   }
@@ -83,7 +83,7 @@ class hand_walk {
     keys_.erase(slot);
     eligible.reset(slot);
   }
-  /// All eligible slots of the pool of `layer`, in order of eviction, as asked in that visit.
+  /// All eligible slots of the pool of `layer` in eviction order, as of this visit.
   std::vector<slot_id> order(step_id step, support::written_layer layer,
                              request_class kind = request_class::decode) {
     return order_of(layout_.pool_of_layer(layer), step, layer, kind);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stands before the system's pthread_create, and before that of a sanitizer, which then still sees every thread.
+// Replaces the system's pthread_create and a sanitizer's. A sanitizer still sees every thread.
 
 #include "refused_threads.hpp"
 
@@ -55,7 +55,7 @@ void* run_and_count(void* self) {
 
 extern "C" {
 
-// A sanitizer's, by the name that it has there.
+// The sanitizer's function, under its own name.
 __attribute__((weak)) int sanitized_create(pthread_t*, const pthread_attr_t*,
                                            hotset::support::run_type, void*) noexcept
     __asm__("__interceptor_pthread_create");

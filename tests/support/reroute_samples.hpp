@@ -70,7 +70,7 @@ inline std::vector<expert_id> figure_4_rerouted() {
   });
 }
 
-/// The rule as a plain loop.
+/// The rule as a loop.
 inline std::vector<expert_id> rerouted(const batch& b, std::uint64_t& refused) {
   std::vector<expert_id> out = b.ids;
   refused = 0;
@@ -88,7 +88,7 @@ inline std::vector<expert_id> rerouted(const batch& b, std::uint64_t& refused) {
   return out;
 }
 
-/// Of every 16 ids and adapters about one is out of range, as far out as can be at times.
+/// About one of 16 ids and adapters is out of range, some at the extreme values.
 inline batch random_batch(support::random_source& random) {
   const auto upto = [&](std::int32_t n) { return 1 + random.id_below(n); };
   batch b{.tokens = upto(40),

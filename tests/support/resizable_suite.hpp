@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The suite of every pool that gives memory back and takes more. An entry says how the pool is built over a budget, how
-/// it is filled and held up, and what it holds.
+/// The suite of pools that return memory and take more. An entry builds the pool over a budget, fills it, holds it
+/// up, and reports its content.
 ///
-/// | of an entry | meaning |
+/// | member of an entry | meaning |
 /// |---|---|
-/// | `pool_type`, `pool` | of `resizable_units` units whose memory is counted by `budget`, which has room for `resizable_limit` |
-/// | `most_units` | what it cannot grow beyond, whatever the memory: an error of either kind |
-/// | `use_varies` | units get out of use when what needs them ends |
+/// | `pool_type`, `pool` | `resizable_units` units, counted by `budget`, which has room for `resizable_limit` |
+/// | `most_units` | largest size with any memory; growing beyond is an error of either kind |
+/// | `use_varies` | units become unused when their users end |
 /// | `fill()` | every unit holds something, two are in use |
-/// | `let_go()` | ends what needs units, if it can end |
-/// | `serve(random)` | a while of the pool's daily work |
+/// | `let_go()` | ends users of units, if possible |
+/// | `serve(random)` | a while of the pool's normal work |
 /// | `held()` | units that hold something |
-/// | `places()` | where each thing is that is held for somebody; a failure if its bytes are not what was written |
-/// | `hold_up()` | the pool is not drained while what it returns lives |
+/// | `places()` | place of each held thing; a failure if its bytes are wrong |
+/// | `hold_up()` | the pool is not drained while the returned object lives |
 
 #include <algorithm>
 #include <cstdint>
@@ -43,7 +43,7 @@ inline std::vector<std::string> names_of(const content_places& places) {
   return names;
 }
 
-/// Takes what the budget has left but for so many bytes; gives it back at the end.
+/// Takes the rest of the budget except this many bytes; returns it at the end.
 class other_user {
  public:
   other_user(memory_budget& budget, std::uint64_t left)
@@ -85,14 +85,14 @@ class resizable_conformance : public testing::Test {
     return {pool().capacity(), pool().in_use(),       pool().peak(),
             entry.held(),      entry.budget.in_use(), entry.places()};
   }
-  /// Pre: nobody else uses the budget.
+  /// Pre: the budget has no other user.
   void expect_memory_of_capacity() {
     EXPECT_EQ(entry.budget.in_use(), pool().capacity() * unit());
     EXPECT_LE(entry.budget.peak(), entry.budget.limit());
     EXPECT_LE(pool().in_use(), pool().capacity());
     EXPECT_LE(pool().in_use(), pool().peak());
   }
-  /// Makes a call that must fail, and looks whether it left anything behind.
+  /// Makes a call that must fail, and checks that it had no effect.
   template <class Call>
   void expect_refused(status why, Call call) {
     const auto before = now();
@@ -125,7 +125,7 @@ TYPED_TEST_P(resizable_conformance, shrinks_down_to_what_is_in_use_and_keeps_it)
     ASSERT_EQ(fresh.pool.shrink(units), status::ok);
     EXPECT_EQ(fresh.pool.capacity(), units);
     EXPECT_EQ(bytes - fresh.budget.in_use(), (resizable_units - units) * fresh.pool.unit_bytes());
-    EXPECT_EQ(fresh.held(), units);  // no more goes than must
+    EXPECT_EQ(fresh.held(), units);  // evicts no more than necessary
     EXPECT_EQ(fresh.pool.in_use(), 2U);
     EXPECT_THAT(names_of(before), testing::IsSupersetOf(names_of(fresh.places())));
     if (TypeParam::use_varies) {
@@ -158,7 +158,7 @@ TYPED_TEST_P(resizable_conformance, grows_up_to_the_budget_and_keeps_all) {
     this->expect_memory_of_capacity();
   }
   random_source random(3);
-  this->entry.serve(random);  // in what was added too
+  this->entry.serve(random);  // uses the added units too
   (void)this->entry.places();
 }
 
@@ -177,7 +177,7 @@ TYPED_TEST_P(resizable_conformance, is_not_resized_while_it_is_not_drained) {
   EXPECT_EQ(this->pool().grow(resizable_units), status::ok);
 }
 
-// Memory gives out after every twelfth of what the growth needs.
+// Memory runs out after every twelfth of the growth's need.
 TYPED_TEST_P(resizable_conformance, refused_memory_changes_nothing) {
   this->entry.fill();
   constexpr auto wanted = resizable_units + 3;

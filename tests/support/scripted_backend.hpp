@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// A backend without threads that does what a test tells it: refuses, fails, delays and reorders copies.
+/// A backend without threads, scripted by a test: refuses, fails, delays and reorders copies.
 
 #include <algorithm>
 #include <cstddef>
@@ -18,8 +18,8 @@
 
 namespace hotset::support {
 
-/// Copies stay pending until `finish`, `wait`, or the fence of a blocking backend. A slot's content is the key
-/// that was copied last, or no_key while a copy moves and after one that failed.
+/// Copies stay pending until `finish`, `wait`, or the fence of a blocking backend. A slot's content is the last
+/// copied key, or no_key during a copy and after a failed one.
 class scripted_backend {
  public:
   struct stream_type {
@@ -42,14 +42,14 @@ class scripted_backend {
 
   // --- the script
   static constexpr std::size_t all = std::numeric_limits<std::size_t>::max();
-  std::size_t accept = all;              ///< fills that each submit takes
+  std::size_t accept = all;              ///< fills that each submit accepts
   std::set<std::size_t> failing{};       ///< submits whose copies fail; the first is 1
   bool blocking = false;                 ///< fences wait, as on a stream that is the calling thread
   bool refuse_cancels = false;           ///< as if every copy had begun
-  std::size_t refuse_fences = 0;         ///< so many of them fail, whatever the copies do
-  std::function<void()> before_fence{};  ///< happens while a visit is being resolved
+  std::size_t refuse_fences = 0;         ///< this many fences fail, whatever the copies do
+  std::function<void()> before_fence{};  ///< runs while a visit is resolved
 
-  // --- what happened
+  // --- results
   std::vector<expert_key> content;  ///< by slot
   std::map<ticket, batch> batches{};
   std::size_t submits = 0;
@@ -104,8 +104,8 @@ class scripted_backend {
     return poll(t);
   }
 
-  // --- the world
-  /// The copies of a batch end now. They must not have been waiting for a reader.
+  // --- the device
+  /// Ends a batch's copies now. Pre: they do not wait for a reader.
   void finish(ticket t) {
     auto& b = batches.at(t);
     ASSERT_EQ(b.state, transfer_state::pending);
@@ -123,7 +123,7 @@ class scripted_backend {
   void launch(stream_type& stream, std::function<void()> kernel) {
     stream.commands.push_back({.kernel = std::move(kernel)});
   }
-  /// Runs the stream as far as its fences let it, or to its end, ending copies as their fences are met.
+  /// Runs the stream as far as its fences permit; copies end when their fences are reached.
   void run(stream_type& stream) {
     while (!stream.commands.empty()) step(stream);
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// A miss policy that decides what a test has written down, and writes down what it was asked.
+/// A miss policy with scripted decisions that records its questions.
 
 #include <algorithm>
 #include <map>
@@ -15,12 +15,12 @@ namespace hotset::support {
 class scripted_miss {
  public:
   struct script {
-    std::map<expert_id, miss_decision> decisions{};  ///< of the experts that are asked about
-    precision_id otherwise{};                        ///< where other absent experts are fetched
-    std::map<expert_id, expert_id> stand_ins{};      ///< of those that are substituted
+    std::map<expert_id, miss_decision> decisions{};  ///< by expert
+    precision_id otherwise{};                        ///< precision of other absent experts
+    std::map<expert_id, expert_id> stand_ins{};      ///< by substituted expert
     precision_id prefetched{};
     std::vector<std::vector<miss>> asked{};
-    std::vector<std::vector<slot_id>> rows{};  ///< what was resident each time
+    std::vector<std::vector<slot_id>> rows{};  ///< rows at each question
     std::vector<std::vector<float>> observed{};
   };
   struct config {

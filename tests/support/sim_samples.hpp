@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Traces built by hand or from a seed, one replay in one call, and what tests of the simulator share.
+/// Traces built by hand or from a seed, replays in one call, and other helpers for the simulator's tests.
 
 #include <algorithm>
 #include <cstddef>
@@ -31,7 +31,7 @@ inline routing_trace empty_trace(std::int32_t layers, std::int32_t experts, std:
   return trace;
 }
 
-/// A token's experts, layer by layer: ids, or the numbers of them.
+/// A token's experts, layer by layer, as ids or numbers.
 struct token_row {
   token_row(std::initializer_list<written_expert> of) : ids(of.begin(), of.end()) {}  // NOLINT
   token_row(std::vector<expert_id> of) : ids(std::move(of)) {}                        // NOLINT
@@ -48,7 +48,7 @@ struct token_rows {
   std::vector<token_row> rows;
 };
 
-/// Adds a step. `tokens`: a row a token, layer by layer, top_k ids each.
+/// Adds a step. `tokens`: one row per token, layer by layer, top_k ids each.
 inline void add_step(routing_trace& trace, const token_rows& tokens,
                      request_class kind = request_class::decode) {
   const auto step = trace.step.empty() ? 0U : trace.step.back() + 1;
@@ -67,18 +67,18 @@ inline routing_trace one_layer(std::int32_t experts, const token_rows& steps) {
   return trace;
 }
 
-/// How a random trace looks.
+/// Parameters of a random trace.
 struct random_shape {
   std::int32_t layers = 2;
   std::int32_t experts = 8;
   std::int32_t top_k = 2;
   std::size_t steps = 40;
-  std::uint64_t most_tokens = 1;    ///< of a step; steps of several are prefill at times
+  std::uint64_t most_tokens = 1;    ///< per step; steps of several are sometimes prefill
   std::uint64_t absent_one_in = 0;  ///< chance of an absent id; 0: never
   bool skewed = true;
 };
 
-/// Ids of a token differ, except where they are absent.
+/// Ids of a token are distinct, except absent ones.
 inline routing_trace random_trace(std::uint64_t seed, const random_shape& shape) {
   random_source random(seed);
   auto trace = empty_trace(shape.layers, shape.experts, shape.top_k);
@@ -108,7 +108,7 @@ inline routing_trace random_trace(std::uint64_t seed, const random_shape& shape)
   return trace;
 }
 
-/// Every combination, eviction policies innermost; the other dimensions at their plain choice.
+/// Every combination, eviction policies innermost; other dimensions have their defaults.
 inline std::vector<lab::policy_set> policy_sets(const std::vector<std::string>& evictions,
                                                 const std::vector<std::string>& admissions = {
                                                     "always"}) {
@@ -122,7 +122,7 @@ inline std::vector<std::string> plain_evictions() {
   return names;
 }
 
-/// What one_run is asked for.
+/// Parameters of one_run.
 struct run_request {
   std::string eviction = "lru";
   std::string scope = "shared";
@@ -146,7 +146,7 @@ inline lab::run_result one_run(const routing_trace& trace, const run_request& wa
   return lab::run_sweep(trace, sweep_of(wanted)).results.front();
 }
 
-/// The message of the exception that call() throws; a failure if it throws another or none.
+/// Message of the exception that call() throws; a failure if it throws another or none.
 template <class Exception, class Call>
 std::string refusal(Call call) {
   try {

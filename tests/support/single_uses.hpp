@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Tells a policy of single uses, each in an event of its own.
+// Notifies a policy of single uses, each as an event of its own.
 
 #include <cstdint>
 #include <span>
@@ -11,14 +11,14 @@
 
 namespace hotset::support {
 
-/// A visit begins that uses nothing yet.
+/// Begins a visit without uses.
 template <class P>
 void begin_visit(P& policy, step_id step, layer_id layer) {
   const visit_context context{.layer = layer, .step = step};
   policy.on_visit({.context = context});
 }
 
-/// Calls tell(event) with an event of one use, which begins nothing.
+/// Calls tell(event) with an event of one use, which does not begin a visit.
 template <class Tell>
 void with_event(const expert_use& a, Tell tell) {
   const visit_context context{
@@ -28,7 +28,7 @@ void with_event(const expert_use& a, Tell tell) {
   tell(visit_event{
       .context = context, .counted = counted, .precision = a.precision, .begins = false});
 }
-/// The key is resident and used.
+/// A use of a resident key.
 template <class P>
 void hit(P& policy, const expert_use& a) {
   with_event(a, [&](visit_event e) {
@@ -38,7 +38,7 @@ void hit(P& policy, const expert_use& a) {
     policy.on_visit(e);
   });
 }
-/// The key gets a slot and is used; if it is speculative, it only gets one.
+/// A fill and a use of the key; only a fill if it is speculative.
 template <class P>
 void bring(P& policy, const expert_use& a, expert_key victim = no_key) {
   if (a.speculative)
@@ -57,7 +57,7 @@ void bring(P& policy, const expert_use& a, expert_key victim = no_key) {
     policy.on_visit(e);
   });
 }
-/// The key is used without a slot.
+/// A use of the key without a slot.
 template <class P>
 void bypass(P& policy, const expert_use& a) {
   const bypassed_use use{a.key.expert, a.weight};

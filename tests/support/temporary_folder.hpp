@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The place where tests write: tests that run beside each other share no path.
+/// A place for files of tests: parallel tests share no path.
 
 #include <cstddef>
 #include <cstdlib>
@@ -13,7 +13,7 @@
 
 namespace hotset::support {
 
-/// A folder that goes away with the object.
+/// A folder that is removed with the object.
 class temporary_folder {
  public:
   temporary_folder() {
@@ -29,7 +29,7 @@ class temporary_folder {
   temporary_folder& operator=(const temporary_folder&) = delete;
 
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
-  /// The path of a file in the folder, for what takes text.
+  /// Path of a file in the folder, as text.
   [[nodiscard]] std::string file(std::string_view name) const { return (path_ / name).string(); }
   /// Writes a file into the folder and returns its path.
   std::filesystem::path write(const std::string& name, std::string_view bytes) const {

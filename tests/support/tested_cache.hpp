@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// A slot_cache of any policies over an unruly backend, with allocations of its calls counted.
+/// A slot_cache of any policies over an unruly backend; counts allocations of its calls.
 
 #include <functional>
 #include <memory>
@@ -94,7 +94,7 @@ class tested_cache {
   slot_cache<pager_type, unruly_backend> cache_;
 };
 
-/// What a cache is built from, whatever its pager.
+/// Parameters of a cache, independent of its pager.
 struct cache_setup {
   pool_layout layout;
   visit_split split = visit_split::by_token;
@@ -104,7 +104,7 @@ struct cache_setup {
 using cache_factory =
     std::function<std::unique_ptr<tested_cache>(const cache_setup&, unruly_backend&, event_trail&)>;
 
-/// A cache of the policies that the pager names.
+/// A cache with the policies of the pager type.
 template <class Pager>
 cache_factory factory_of(const typename Pager::eviction_type::config& eviction = {},
                          const typename Pager::admission_type::config& admission = {},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// A visit that owns what its view shows.
+/// A visit that owns its view's arrays.
 
 #include <vector>
 

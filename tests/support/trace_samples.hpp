@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Small inputs of every trace format, and the tools that tests of readers share.
+/// Small inputs of every trace format, and helpers for tests of readers.
 
 #include <cstddef>
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// A backend without threads that does whatever a transfer backend may do, at moments that a seed chooses.
+/// A backend without threads with every permitted behaviour of a transfer backend, at times that a seed chooses.
 
 #include <algorithm>
 #include <cstddef>
@@ -19,7 +19,7 @@
 
 namespace hotset::support {
 
-/// What a slot's bytes are: one version of one expert at one precision; no_key while that is not the case.
+/// Content of a slot: version and precision of one expert; no_key while it is not exactly one.
 struct slot_bytes {
   expert_key key = no_key;
   precision_id precision{};
@@ -27,24 +27,24 @@ struct slot_bytes {
   friend bool operator==(const slot_bytes&, const slot_bytes&) = default;
 };
 
-/// Copies begin and end in any order that their readers allow; the stream goes on when its fences let it. Either
-/// happens while a call is made, in `wait`, or when the test says so. It refuses fills, fences and cancels, and fails
-/// copies, as often as its habits say. Noticed as faults: two copies in one slot, a copy that overtakes an older one of
-/// its slot, waits that never end.
+/// Copies begin and end in any order that their readers permit; the stream runs when its fences permit. Both happen
+/// during calls, in `wait`, or on the test's request. Fills, fences and cancels are refused, and copies fail, at
+/// rates set by its habits. Detected faults: two copies in one slot, a copy that overtakes an older one of its slot,
+/// waits that never end.
 class unruly_backend {
  public:
-  /// One stream; its commands are the backend's.
+  /// One stream; the backend stores its commands.
   struct stream_type {};
   using kernel_id = std::size_t;
 
-  /// Of so many times once; 0: never.
+  /// Each happens once in this many times; 0: never.
   struct habits {
-    std::uint64_t take_nothing = 0;   ///< of a submit's fills
-    std::uint64_t take_part = 0;      ///< a prefix of them
-    std::uint64_t fail = 0;           ///< batches of which a copy never arrives
+    std::uint64_t take_nothing = 0;   ///< fills of a submit
+    std::uint64_t take_part = 0;      ///< a prefix of the fills
+    std::uint64_t fail = 0;           ///< batches with a copy that never arrives
     std::uint64_t refuse_fence = 0;   ///< whatever the copies do
-    std::uint64_t refuse_cancel = 0;  ///< of copies that have not begun
-    std::uint64_t pause = 2;  ///< 1: nothing happens during a call; n: n - 1 things on average
+    std::uint64_t refuse_cancel = 0;  ///< copies that have not begun
+    std::uint64_t pause = 2;  ///< 1: nothing happens during a call; n: n - 1 events on average
     bool caller = false;  ///< the stream is the calling thread: fences wait, kernels run at once
   };
 
@@ -61,20 +61,20 @@ class unruly_backend {
 
   habits habit{};
   std::vector<slot_bytes> content;     ///< by slot
-  std::vector<std::uint32_t> version;  ///< by key: of the host's bytes
+  std::vector<std::uint32_t> version;  ///< by key: version of the host's bytes
   std::function<void(kernel_id)> on_kernel{};
-  /// What may make a call answer fill_failed: copies that somebody waits for and that were refused or have failed.
+  /// Reasons for a call to return fill_failed: awaited copies that were refused or have failed.
   std::uint64_t reasons = 0;
-  std::uint64_t fenced_too_late = 0;  ///< the operation that fenced demand copies that had failed
-  /// By slot: such a copy into it has failed; the test clears it.
+  std::uint64_t fenced_too_late = 0;  ///< the operation that fenced demand copies after they failed
+  /// By slot: an awaited copy into it has failed; the test resets it.
   std::vector<std::uint8_t> disputed;
 
-  // --- what a cache calls
+  // --- called by a cache
   submission submit(std::span<const fill> fills, stream_type&, urgency when) noexcept {
     const unwatched_allocations mine;
     go_on();
     const auto taken = take(fills.size());
-    // A prefetch that is refused waits; a visit and a warm start do not go on.
+    // A refused prefetch waits; a visit or a warm start fails.
     if (taken < fills.size() && !fills.front().speculative) ++reasons;
     if (taken == 0) {
       trail_.note("submit: all of % refused", fills.size());
@@ -144,19 +144,19 @@ class unruly_backend {
     return state(t);
   }
 
-  // --- what the test does
+  // --- called by the test
   /// Enqueues a kernel; `on_kernel` is called when it runs.
   void launch(kernel_id kernel) {
     if (habit.caller && commands_.empty()) return on_kernel(kernel);
     commands_.push_back({no_ticket, false, kernel + 1});
   }
-  /// Something may happen.
+  /// Performs one random action, or none.
   bool act() {
     if (jobs_.empty() && commands_.empty()) return false;
     const auto at = random_.below(jobs_.size() + 1);
     return at < jobs_.size() ? move(at) : step();
   }
-  /// As a device synchronisation of the stream.
+  /// Acts like a device synchronisation of the stream.
   void run_stream() {
     while (!commands_.empty() && !trail_.failed())
       if (!act() && !act_at_all()) trail_.fault("the stream never ends");
@@ -165,18 +165,18 @@ class unruly_backend {
   [[nodiscard]] bool is_disputed(slot_id slot) const {
     return disputed[static_cast<std::size_t>(slot)] != 0;
   }
-  /// The stream waits for the last copy into the slot.
+  /// Whether the stream waits for the last copy into the slot.
   [[nodiscard]] bool is_awaited(slot_id slot) const {
     const auto& b = batches_[last_copy_[static_cast<std::size_t>(slot)]];
     return b.awaited && b.state == transfer_state::pending;
   }
-  /// The engine knows of all failures by now.
+  /// Marks all failures as known to the engine.
   void forget_failures() {
     reasons = 0;
     std::ranges::fill(disputed, std::uint8_t{0});
   }
   [[nodiscard]] slot_bytes& bytes(slot_id slot) { return content[static_cast<std::size_t>(slot)]; }
-  /// The host's bytes of an expert as a copy would bring them.
+  /// The host's bytes of an expert, as a copy brings them.
   [[nodiscard]] slot_bytes host_bytes(expert_key key, precision_id precision) const {
     return {key, precision, version[shape_.index(key)]};
   }
@@ -224,7 +224,7 @@ class unruly_backend {
     const unwatched_allocations mine;
     while (!random_.one_in(habit.pause)) act();
   }
-  /// What must happen before the ticket ends, and nothing else. A wait that leads back to itself leads nowhere.
+  /// Runs only what the ticket waits for. A wait that leads back to itself never ends.
   bool hurry(ticket t, std::size_t steps = 0) {
     if (steps > jobs_.size() + commands_.size()) return false;
     if (batches_[t].reader)
@@ -239,7 +239,7 @@ class unruly_backend {
     return step();
   }
 
-  /// A copy begins or ends. Returns false if it has to wait.
+  /// A copy begins or ends. Returns false if it must wait.
   bool move(std::size_t at) {
     auto& j = jobs_[at];
     if (!j.moving) {
@@ -247,7 +247,7 @@ class unruly_backend {
       check_slot_is_ours(j);
       j.moving = true;
       batches_[j.batch].begun = true;
-      // One that fails may have written nothing, a part, or everything but the end.
+      // A failed copy may have written nothing, a part, or all but the end.
       if (!j.fails || random_.one_in(2)) bytes(j.what.slot) = {};
       return true;
     }
@@ -271,12 +271,12 @@ class unruly_backend {
                 j.what.slot);
     if (--b.left != 0) return;
     b.state = b.lost != 0 ? transfer_state::failed : transfer_state::arrived;
-    // A batch fails whole. Nobody needs to hear of one that nobody waits for.
+    // A batch fails as a whole. If no call waits for it, no call has to report it.
     if (b.lost == 0 || !b.awaited) return;
     reasons += b.slots.size();
     for (const auto slot : b.slots) disputed[static_cast<std::size_t>(slot)] = 1;
   }
-  /// The stream goes on by one command. Returns false if it has to wait, or is empty.
+  /// Runs the stream's next command. Returns false if it must wait or the stream is empty.
   bool step() {
     if (commands_.empty()) return false;
     const auto next = commands_.front();
@@ -293,7 +293,7 @@ class unruly_backend {
   const geometry& shape_;
   random_source& random_;
   event_trail& trail_;
-  std::vector<batch> batches_;     ///< by ticket; the first is no_ticket's
+  std::vector<batch> batches_;     ///< by ticket; the first belongs to no_ticket
   std::vector<ticket> last_copy_;  ///< by slot
   std::vector<job> jobs_;          ///< in order of submission
   std::deque<command> commands_;

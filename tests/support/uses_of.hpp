@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The uses of one key of a future.
+/// Uses of one key in a future.
 
 #include <cstddef>
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Counts allocations within the calls of the part under test, in a program of which one file includes allocation.hpp.
+/// Counts allocations of the tested calls, in a program of which one file includes allocation.hpp.
 
 #include <cstddef>
 #include <utility>
@@ -12,7 +12,7 @@ struct allocation_watch {
   static inline std::size_t count = 0;
 };
 
-/// How often a call of the part under test allocates.
+/// Number of allocations during a call of the tested part.
 template <class Call>
 std::size_t allocations_of(Call call) {
   allocation_watch::count = 0;
@@ -21,7 +21,7 @@ std::size_t allocations_of(Call call) {
   allocation_watch::watching = before;
   return allocation_watch::count;
 }
-/// What the test's own parts allocate while they are called does not count.
+/// Excludes allocations of the test's own callbacks from the count.
 class unwatched_allocations {
  public:
   unwatched_allocations() noexcept : before_(std::exchange(allocation_watch::watching, false)) {}

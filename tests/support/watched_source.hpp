@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// A source that notes which expert is asked for, and lets a test act on the copying thread, between two chunks.
+/// A source that records the requested experts, and lets a test act on the copying thread between two chunks.
 
 #include <cstddef>
 #include <functional>
@@ -11,7 +11,7 @@
 
 namespace hotset::support {
 
-/// Read `asked` when nothing is being copied.
+/// Read `asked` only while no copy is running.
 class watched_source {
  public:
   explicit watched_source(const memory_expert_source& inner) : inner_(inner) {}
@@ -22,7 +22,7 @@ class watched_source {
     return inner_.tensors(key, precision);
   }
   mutable std::vector<expert_key> asked{};          ///< once per chunk
-  std::function<void(std::size_t asked)> on_ask{};  ///< set it before anything is submitted
+  std::function<void(std::size_t asked)> on_ask{};  ///< set it before the first submit
 
  private:
   const memory_expert_source& inner_;

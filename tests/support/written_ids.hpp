@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Ids that a hand-walked case writes down as plain numbers, in the order that a walk's signature gives them.
+/// Ids that a hand-walked case writes as plain numbers, in the order of a walk's parameters.
 
 #include <concepts>
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace hotset::support {
 
-/// A parameter that takes an id, or the number of one.
+/// A parameter that accepts an id or its number.
 template <identifier Id>
 struct written {
   constexpr written(Id of) : id(of) {}                                           // NOLINT
@@ -24,7 +24,7 @@ using written_layer = written<layer_id>;
 using written_expert = written<expert_id>;
 using written_slot = written<slot_id>;
 
-/// The ids that an engine's router gives, or a list of them.
+/// A router's ids, or a list of them.
 struct routed_ids {
   routed_ids(std::initializer_list<std::int32_t> numbers) : ids(numbers) {}   // NOLINT
   routed_ids(std::vector<std::int32_t> numbers) : ids(std::move(numbers)) {}  // NOLINT
@@ -44,7 +44,7 @@ template <identifier Id>
     std::initializer_list<std::int32_t> numbers) {
   return ids_of<expert_id>(numbers);
 }
-/// A list for each layer.
+/// One list per layer.
 [[nodiscard]] inline std::vector<std::vector<expert_id>> expert_lists(
     std::initializer_list<std::initializer_list<std::int32_t>> layers) {
   std::vector<std::vector<expert_id>> out;

@@ -16,7 +16,7 @@ using namespace hotset;
 using trace_samples::read_all;
 using trace_samples::temporary_folder;
 
-/// Remembers what it was told.
+/// Records its notifications.
 struct seen_files final : unfinished_files {
   std::vector<std::string> begun;
   int open = 0;

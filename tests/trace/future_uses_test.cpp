@@ -86,7 +86,7 @@ TEST(use_order, fits_layouts_whose_layers_share_pools_alike) {
   EXPECT_FALSE(use_order().fits(pool_layout::shared(shape, 4).value()));
 }
 
-/// Each use of each key, walked through, is the key's in the future.
+/// Replays each use of each key; they equal the key's uses in the future.
 TEST(use_order, agrees_with_the_future_of_a_trace) {
   const visit_sequence visits(
       synthetic_trace({.layers = 5, .experts = 12, .top_k = 3, .tokens = 60, .seed = 9}).value());
@@ -111,7 +111,7 @@ TEST(use_order, agrees_with_the_future_of_a_trace) {
 next_visits of(const std::vector<future_uses::event>& events) {
   return {shape, future_uses::create(shape, events).value()};
 }
-/// Experts of a layer that its next visit from an ordinal on uses.
+/// Experts that the layer's next visit from an ordinal on uses.
 std::vector<expert_id> next_of(next_visits& coming, layer_id layer, std::uint64_t from) {
   std::vector<expert_id> used;
   for (const auto e : each<expert_id>(shape.experts))

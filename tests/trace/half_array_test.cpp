@@ -38,10 +38,10 @@ TEST(half_array, rounds_to_nearest_with_ties_to_even) {
   EXPECT_EQ(float_to_half(1.0F + 0x1p-11F + 0x1p-20F), 0x3c01);  // above the tie
   EXPECT_EQ(float_to_half(65519.996F), 0x7bff);
   EXPECT_EQ(float_to_half(65520.0F), 0x7c00);
-  EXPECT_EQ(float_to_half(0x1p-25F), 0x0000);  // tie between 0 and the least
+  EXPECT_EQ(float_to_half(0x1p-25F), 0x0000);  // tie between 0 and the smallest number
   EXPECT_EQ(float_to_half(0x1.8p-25F), 0x0001);
   EXPECT_EQ(float_to_half(-0x1.ff8p-15F), 0x83ff);  // largest subnormal
-  EXPECT_EQ(float_to_half(-0x1.ffcp-15F), 0x8400);  // tie between it and the least normal
+  EXPECT_EQ(float_to_half(-0x1.ffcp-15F), 0x8400);  // tie between it and the smallest normal
 }
 
 TEST(half_array, reads_at_any_alignment_and_keeps_its_owner) {

@@ -53,7 +53,7 @@ TEST(native_trace_writer, on_failure_nothing_changes) {
   EXPECT_EQ(folder.files(), 1U);
   EXPECT_TRUE(
       write_native_trace(trace_samples::full_trace(), (folder.path() / "no" / "folder").string()));
-  // A target that is a folder with something in it cannot be replaced: the temporary goes away.
+  // A target that is a non-empty folder cannot be replaced: the temporary file is removed.
   std::filesystem::create_directories(folder.path() / "taken" / "inside");
   EXPECT_TRUE(write_native_trace(trace_samples::full_trace(), (folder.path() / "taken").string()));
   EXPECT_EQ(folder.files(), 2U);

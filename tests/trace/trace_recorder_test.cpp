@@ -71,7 +71,7 @@ TEST(trace_recorder, refuses_calls_out_of_order_and_lengths_that_do_not_belong) 
   EXPECT_EQ(recorder.begin_step(5, request_class::decode, 1), status::invalid_argument);
 }
 
-// As the last layer of an engine that wants the output of some tokens alone.
+// An engine's last layer may have rows only for the tokens whose output it needs.
 TEST(trace_recorder, a_layer_may_have_rows_for_some_tokens_of_the_step) {
   const auto trace = trace_samples::full_trace();
   auto recorder = trace_recorder::create(config_of(trace, 8)).value();
@@ -143,7 +143,7 @@ TEST(trace_recorder, refuses_a_configuration_with_the_accepted_range) {
             "than 2^62");
 }
 
-// What the file cannot hold would only be told when it is written.
+// Otherwise the writer would detect the limit only at the end.
 TEST(trace_recorder, refuses_more_experts_than_a_file_holds) {
   trace_recorder_config config;
   config.shape = {.layers = 1, .experts = 65536, .top_k = 2};

@@ -29,12 +29,12 @@ using testing::HasSubstr;
 
 const geometry shape{.layers = 2, .experts = 4, .top_k = 2};
 
-/// A file whose reads go as a script says: so many bytes, or an errno as a negative number. After the script all is well.
+/// A file whose reads follow a script: byte counts, or negative errno values. After the script, reads succeed.
 class scripted_file {
  public:
   struct state {
     std::vector<std::byte> bytes;
-    std::uint64_t said = 0;  ///< the size it had when it was opened
+    std::uint64_t said = 0;  ///< size when it was opened
     std::vector<std::ptrdiff_t> script;
     std::size_t reads = 0;
     bool direct = false;
@@ -92,7 +92,7 @@ class scripted_reads : public testing::TestWithParam<file_reads> {
     EXPECT_FALSE(out.add({1_layer, 2_expert}, {}, std::array{file_extent{0, 5000, 9001}}));
     return out;
   }
-  /// Reads all of the tensor; whether it did, and then it was the tensor.
+  /// Reads the whole tensor; returns whether it succeeded with the right bytes.
   bool read(const scripted_source& source) {
     std::vector<std::byte> to(9001);
     if (!source.read({1_layer, 2_expert}, {}, 0, 0, to)) return false;
@@ -200,7 +200,7 @@ class files_on_disk : public testing::Test {
 TEST_F(files_on_disk, a_backend_copies_from_them) {
   for (const std::size_t threads : {1U, 3U})
     for (const auto how : {file_reads::cached, file_reads::direct}) {
-      // Fewer buffers than threads: one waits for another.
+      // Fewer buffers than threads: one thread waits for another.
       auto source = file_expert_source::open(shape, {path}, how, (threads + 1) / 2);
       if (!source && how == file_reads::direct) {
         EXPECT_THAT(source.error().message, HasSubstr("accepted: cached ones"));

@@ -32,7 +32,7 @@ class host_backend_copies : public testing::Test {
   host_backend<memory_expert_source> backend{experts.source, experts.bank, {.most_fills = 4}};
   host_stream stream{host_stream::mode::worker};
   gate held;
-  /// A reader that is not done before the gate opens.
+  /// A reader that ends when the gate opens.
   ticket reader() {
     stream.run(gate::pass, &held);
     return backend.record(stream);
@@ -42,12 +42,12 @@ class host_backend_copies : public testing::Test {
   }
 };
 
-// Hazard 2.
+// Hazard 2: a slot is overwritten while a kernel still reads it.
 TEST_F(host_backend_copies, a_copy_starts_no_earlier_than_its_after) {
   const auto sent = submit({fill_of({0_layer, 3_expert}, 1_slot, reader())});
   const auto later = submit({fill_of({0_layer, 4_expert}, 2_slot)}, urgency::soon);
   EXPECT_EQ(backend.wait(later.id),
-            transfer_state::arrived);  // in order of submission, sent would be done too
+            transfer_state::arrived);  // in order of submission, `sent` would be done too
   EXPECT_EQ(backend.poll(sent.id), transfer_state::pending);
   EXPECT_EQ(backend.bytes_moved(), 96U + 33 + 257);
   held.open();
@@ -81,7 +81,7 @@ TEST_F(host_backend_copies, a_failure_is_not_forgotten_however_many_tickets_foll
   EXPECT_EQ(backend.fence(caller, bad.id), status::fill_failed);
 }
 
-// A ring full of readers is no reason to fail a visit.
+// A ring full of readers must not fail a visit.
 TEST_F(host_backend_copies, demand_waits_while_readers_hold_every_ticket) {
   host_stream slow(host_stream::mode::worker, 2 * ticket_board::default_ring);
   slow.run(gate::pass, &held);
@@ -96,7 +96,7 @@ TEST_F(host_backend_copies, demand_waits_while_readers_hold_every_ticket) {
   EXPECT_TRUE(experts.holds(0_slot, {0_layer, 4_expert}));
 }
 
-/// Answers nobody before so many have asked.
+/// Blocks every caller until this many have called.
 class meeting_source {
  public:
   meeting_source(const memory_expert_source& inner, int awaited)
@@ -129,7 +129,7 @@ TEST_F(host_backend_copies, several_threads_ask_the_source_at_once) {
     EXPECT_TRUE(experts.holds(s, {0_layer, expert_id{number(s) + 1}}));
 }
 
-/// Notes whether it was asked again before an answer was given, and takes its time.
+/// Records whether it is called again before it has returned; it returns slowly.
 class watchful_source {
  public:
   explicit watchful_source(const memory_expert_source& inner) : inner_(inner) {}
@@ -147,7 +147,7 @@ class watchful_source {
   mutable std::atomic<int> inside_{0};
 };
 
-// Content would be mixed if two threads wrote one slot at a time.
+// Two threads that write one slot at once would mix its content.
 TEST_F(host_backend_copies, several_threads_never_write_one_slot_together) {
   const watchful_source source(experts.source);
   host_backend<watchful_source> several(source, experts.bank, {.threads = 4});
@@ -185,7 +185,7 @@ struct short_source {
   }
 };
 
-// Hazard 17.
+// Hazard 17: a failed call or copy counts as a success.
 TEST_F(host_backend_copies, a_mis_sized_tensor_fails_and_writes_nothing) {
   const short_source source;
   host_backend<short_source> other(source, experts.bank);
@@ -202,7 +202,7 @@ TEST_F(host_backend_copies, a_promoted_copy_goes_before_other_speculation) {
   const auto after = reader();
   const auto first = submit({fill_of({0_layer, 1_expert}, 0_slot, after)}, urgency::soon);
   const auto second = submit({fill_of({0_layer, 2_expert}, 0_slot, after)},
-                             urgency::soon);  // same slot: who is last stays
+                             urgency::soon);  // the same slot: the last copy stays
   backend.promote(second.id);
   held.open();
   EXPECT_EQ(backend.wait(first.id), transfer_state::arrived);
@@ -219,7 +219,7 @@ TEST_F(host_backend_copies, its_end_copies_what_was_submitted) {
   EXPECT_TRUE(experts.holds(3_slot, {1_layer, 7_expert}));
 }
 
-/// A backend in memory that holds nothing but zeros before and after it.
+/// A backend in memory that is all zeros before and after its lifetime.
 template <class Backend>
 class buried {
  public:
@@ -242,7 +242,7 @@ class buried {
   Backend* backend_;
 };
 
-// Its readers are settled, and its copies waited for, by a stream that has yet to come to them.
+// A stream that has not reached them yet ends the readers and waits for the copies.
 TEST_F(host_backend_copies, a_workers_stream_may_outlive_a_backend) {
   buried<host_backend<memory_expert_source>> brief(experts.source, experts.bank);
   const std::array fills{fill_of({1_layer, 7_expert}, 3_slot)};
@@ -279,12 +279,12 @@ class host_backend_chunks : public testing::Test {
   host_experts experts{pool_layout::shared({.layers = 2, .experts = 8, .top_k = 2}, 4).value()};
   watched_source source{experts.source};
   host_stream stream;
-  submission inside{};  ///< what a test submitted between two chunks
+  submission inside{};  ///< submitted by a test between two chunks
   host_backend<watched_source> backend;
 
   host_stream readers{host_stream::mode::worker};
   gate held;
-  /// A reader that is not done before the gate opens.
+  /// A reader that ends when the gate opens.
   ticket reader() {
     readers.run(gate::pass, &held);
     return backend.record(readers);
@@ -292,7 +292,7 @@ class host_backend_chunks : public testing::Test {
   submission submit(std::vector<fill> fills, urgency when) {
     return backend.submit(fills, stream, when);
   }
-  /// Runs of equal experts: the expert and its chunks.
+  /// Runs of equal experts: the expert and its number of chunks.
   [[nodiscard]] std::vector<std::pair<std::int32_t, int>> runs() const {
     std::vector<std::pair<std::int32_t, int>> out;
     for (const auto key : source.asked) {
@@ -341,7 +341,7 @@ TEST_F(host_backend_chunks, a_copy_that_has_begun_is_not_taken_back) {
   ticket first = no_ticket;
   source.on_ask = [&](std::size_t asked) {
     if (asked == 3) inside = submit({fill_of({0_layer, 2_expert}, 2_slot)}, urgency::now);
-    if (asked == 5) taken_back = backend.cancel(first);  // while the other is carried
+    if (asked == 5) taken_back = backend.cancel(first);  // while the other is copied
   };
   first = submit({fill_of({0_layer, 1_expert}, 1_slot, reader())}, urgency::soon).id;
   held.open();
@@ -384,7 +384,7 @@ TEST_F(host_backend_chunks, what_is_being_copied_takes_no_place_in_the_queue) {
   EXPECT_TRUE(experts.holds(3_slot, {0_layer, 3_expert}));
 }
 
-// Full is not failed: a batch of demand larger than the queue is taken whole, piece by piece.
+// A full queue is no failure: a demand batch larger than the queue is accepted in pieces.
 TEST_F(host_backend_chunks, demand_waits_for_room_in_a_full_queue) {
   const auto after = reader();
   const auto early = submit(
@@ -407,7 +407,7 @@ TEST_F(host_backend_chunks, demand_waits_for_room_in_a_full_queue) {
   for (const auto s : {0_slot, 1_slot})
     EXPECT_TRUE(experts.holds(s, {1_layer, expert_id{number(s) + 1}}));
 }
-// Two callers at once: each batch arrives whole under its own ticket.
+// Two callers at once: each batch arrives complete under its own ticket.
 TEST_F(host_backend_chunks, callers_that_wait_for_room_do_not_disturb_each_other) {
   const auto send = [&](slot_id slot) {
     for (std::int32_t e = 0; e < 20; ++e) {

@@ -49,7 +49,7 @@ TEST(host_stream, a_worker_runs_in_order_and_waits_for_tickets) {
   const auto wanted = board->open();
   const auto before = board->open();
   const auto after = board->open();
-  host_stream stream(host_stream::mode::worker, 3);  // a full ring makes the caller wait, no more
+  host_stream stream(host_stream::mode::worker, 3);  // a full ring only blocks the caller
   EXPECT_FALSE(stream.is_caller());
   stream.run(note::write, &first);
   stream.settle_after(board, before);

@@ -19,7 +19,7 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-/// What waits, in words: "step/layer/expert".
+/// Waiting requests as "step/layer/expert".
 std::vector<std::string> waiting(const prefetch_queue& queue) {
   std::vector<std::string> out;
   for (const auto& r : queue.requests())
@@ -42,11 +42,11 @@ TEST(prefetch_queue, the_likeliest_per_visit_goes_first_and_that_changes_with_ev
   EXPECT_THAT(waiting(queue), ElementsAre("5/2/1", "5/3/2", "6/0/3"));
   queue.add({{2_layer, 1_expert}, 5, .30F});  // the newer forecast: .30
   EXPECT_THAT(waiting(queue), ElementsAre("5/3/2", "6/0/3", "5/2/1"));
-  queue.add({{2_layer, 1_expert}, 6, 1.0F});  // for a later visit: the nearer one stands
+  queue.add({{2_layer, 1_expert}, 6, 1.0F});  // a later visit: the nearer one stays
   EXPECT_THAT(waiting(queue), ElementsAre("5/3/2", "6/0/3", "5/2/1"));
   queue.add({{3_layer, 3_expert}, 5, std::numeric_limits<float>::quiet_NaN()});
   EXPECT_THAT(waiting(queue), ElementsAre("5/3/2", "6/0/3", "5/2/1", "5/3/3"));
-  queue.advance(6, before_layers);  // what was for step 5 is as near as can be
+  queue.advance(6, before_layers);  // requests for step 5 are now the nearest
   EXPECT_THAT(waiting(queue), ElementsAre("6/0/3", "5/3/2", "5/2/1", "5/3/3"));
   EXPECT_EQ(queue.stats(), (prefetch_queue_stats{.added = 6, .repeated = 2, .expired = 2}));
 }
@@ -83,7 +83,7 @@ TEST(prefetch_queue, the_likeliest_are_in_order_after_whatever_happened) {
   }
 }
 
-// A predictor that discounts by distance itself is not discounted again.
+// A predictor that discounts by distance is not discounted again.
 TEST(prefetch_queue, the_greatest_goes_first_however_far_ahead_it_is) {
   prefetch_queue queue({.order = fill_order::greatest}, 4);
   queue.add({{1_layer, 0_expert}, 0, .25F});
@@ -131,7 +131,7 @@ TEST(prefetch_queue, does_not_allocate_after_construction) {
   EXPECT_EQ(queue.requests().data(), memory);
 }
 
-/// The same with a list that is searched from the front, and requests that know when they came.
+/// The queue's rule with a list searched from the front; requests store their arrival.
 class naive_queue {
  public:
   struct request {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whoever starts threads on the host reports a system that refuses one; the threads before it end.
+// Code that starts host threads reports a thread that the system refuses; earlier threads end.
 #include "hotset/core/platform/start_threads.hpp"
 
 #include <atomic>

@@ -30,7 +30,7 @@ TEST(ticket_board, no_ticket_has_arrived) {
   EXPECT_EQ(board.wait(no_ticket), transfer_state::arrived);
 }
 
-// Hazard 26: a place in the ring is reused only when its ticket is settled.
+// Hazard 26: a place in the ring is reused only after its ticket is settled.
 TEST(ticket_board, a_full_ring_gives_no_ticket_until_the_oldest_is_settled) {
   ticket_board board(2);
   const auto a = board.open();
@@ -93,7 +93,7 @@ TEST(lost_tickets, without_memory_all_before_the_last_loss_count_as_failed) {
   EXPECT_EQ(past.state(no_ticket), transfer_state::arrived);
 }
 
-// More losses than there is memory for: what is known stays exact, and what is not known is no arrival.
+// More losses than the memory holds: recorded ones stay exact, and unrecorded tickets never count as arrived.
 TEST(lost_tickets, too_many_take_nothing_for_arrived_that_did_not) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     SCOPED_TRACE(seed);

@@ -31,7 +31,7 @@ using testing::HasSubstr;
 constexpr std::size_t piece = uring_file::piece_bytes;
 constexpr std::size_t file_bytes = 5 * piece * uring_file::depth / 2 + 777;
 
-/// A file whose bytes say where they are.
+/// A file whose bytes encode their offset.
 class uring_files : public testing::Test {
  protected:
   void SetUp() override {
@@ -91,14 +91,14 @@ TEST_F(uring_files, a_file_that_is_cut_while_it_is_open_ends_where_it_was_cut) {
 
 TEST_F(uring_files, an_error_is_told_as_pread_tells_it) {
   const auto file = uring_file::open(path, false).value();
-  // No memory there: the kernel cannot write to it.
+  // Unmapped memory: the kernel cannot write to it.
   const std::span<std::byte> nowhere(reinterpret_cast<std::byte*>(4096), 64);
   errno = 0;
   EXPECT_EQ(file.read(0, nowhere), -1);
   EXPECT_EQ(errno, EFAULT);
 }
 
-/// Puts something that takes no submissions in the place of every ring of the program.
+/// Replaces every ring of the program by a file descriptor that accepts no submissions.
 void break_rings() {
   const int nothing = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
   std::vector<int> broken;
@@ -111,7 +111,7 @@ void break_rings() {
   ::close(nothing);
 }
 
-// Nor are its pieces submitted with those of the next read, for their buffer is gone by then.
+// The pieces must not be submitted with the next read either, because their buffer is gone by then.
 TEST_F(uring_files, a_ring_that_takes_no_submissions_fails_the_read_and_is_made_anew) {
   const auto file = uring_file::open(path, false).value();
   break_rings();

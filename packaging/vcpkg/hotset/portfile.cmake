@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# An overlay port of the tree that it lies in: vcpkg install hotset --overlay-ports=packaging/vcpkg
+# Overlay port of this source tree: vcpkg install hotset --overlay-ports=packaging/vcpkg
 get_filename_component(SOURCE_PATH "${CURRENT_PORT_DIR}/../../.." ABSOLUTE)
 
 vcpkg_check_features(OUT_FEATURE_OPTIONS features FEATURES lab HOTSET_BUILD_LAB)

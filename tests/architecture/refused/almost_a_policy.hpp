@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What the refused policies have in common: all that a policy needs but its traits and on_move.
+/// Common base of the refused policies: complete except for traits and on_move.
 
 #include "hotset/policy/eviction_policy.hpp"
 #include "hotset/policy/policy_config.hpp"

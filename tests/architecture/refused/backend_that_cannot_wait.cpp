@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Must not compile: nobody could wait for its copies.
+// Must not compile: the backend has no wait, so its copies cannot be awaited.
 #include "hotset/transfer/transfer_backend.hpp"
 
 struct mine {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// With CONFUSION none, all of it compiles; with the name of a case, that line must not.
+// With CONFUSION=none the file compiles. With the name of a case, that line must not.
 #include <cstdint>
 #include <vector>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Must not compile: on_request is shown an event, not given one to change.
+// Must not compile: on_request takes a const event, not one to change.
 #include "almost_a_policy.hpp"
 
 struct mine : almost_a_policy {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Must not compile: a compaction moves what a slot holds.
+// Must not compile: no on_move, but compaction moves the content of slots.
 #include "almost_a_policy.hpp"
 
 struct mine : almost_a_policy {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Must not compile: its traits do not say that it hears of requests.
+// Must not compile: its traits do not declare on_request.
 #include "almost_a_policy.hpp"
 
 struct mine : almost_a_policy {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Starts without a driver, and then says what the driver says.
+// Starts without a driver and prints the driver's error.
 #include <cstdio>
 
 #include "hotset/cuda/maps/mirror_kernel.hpp"
@@ -14,7 +14,7 @@ int main() {
   } else {
     std::printf("devices: %d\n", count);
   }
-  // The kernels are in the library, and a launch that cannot be is refused.
+  // The library contains the kernels, and an invalid launch is refused.
   return hotset::cuda::launch_mirror({}, nullptr) == hotset::cuda::error_code::invalid_value ? 0
                                                                                              : 1;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An engine reads its policy out of its settings.
+// An engine reads its policy from its settings.
 #include <cstdio>
 
 #include "hotset/registry/policy_registry.hpp"

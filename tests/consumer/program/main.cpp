@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A hotset program of its own.
+// A user's own hotset program.
 #include "hotset/lab/program.hpp"
 
 int main(int argc, char** argv) { return hotset::run_program(argc, argv); }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A policy of one's own joins the suite from outside the tree.
+// A user's own policy joins the suite from outside the source tree.
 #include "hotset/eviction/fifo.hpp"
 #include "hotset/testing/eviction_suite.hpp"
 
 namespace {
-/// As an engine's own: none of the library's headers knows its name.
+/// An engine's own policy: no library header knows its name.
 class first_come {
  public:
   using config = hotset::no_options;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The version that CMake found is the version that the header states, in parts and as one number.
+// CMake's version equals the header's, in parts and as one number.
 #include <cstdio>
 #include <string>
 

@@ -18,7 +18,7 @@ namespace {
 using testing::ElementsAre;
 using view = id_view<expert_id>;
 
-// Numbers of 32 bits, or ids of the kind: nothing else, however alike.
+// Accepts 32-bit numbers and ids of the same kind, and no other type.
 static_assert(std::is_convertible_v<const std::vector<std::int32_t>&, view>);
 static_assert(std::is_convertible_v<std::span<const std::int32_t>, view>);
 static_assert(std::is_convertible_v<const std::vector<expert_id>&, view>);

@@ -30,7 +30,7 @@ std::vector<std::uint32_t> last_order(unique_ids& unique, const std::vector<std:
 constexpr auto lowest = std::numeric_limits<std::int32_t>::min();
 constexpr auto highest = std::numeric_limits<std::int32_t>::max();
 
-// Hazard 6: -1 is "none", any other id out of range is a fault of the caller.
+// Hazard 6: -1 means no expert; any other id out of range is a caller's error.
 TEST(unique_ids, tells_unknown_ids_from_minus_one) {
   unique_ids unique(8, 16);
   EXPECT_THAT(collect(unique, {-1, 7, 0}), ElementsAre(7, 0));
@@ -45,7 +45,7 @@ TEST(unique_ids, tells_unknown_ids_from_minus_one) {
   EXPECT_FALSE(unique.unknown()) << "of the last collect";
 }
 
-// Hazards 5 and 6: duplicates, and ids that would wrap.
+// Hazards 5 and 6: duplicate ids, and ids that would wrap.
 TEST(unique_ids, ids_outside_the_layer_are_dropped_and_counted) {
   unique_ids unique(8, 16);
   EXPECT_THAT(collect(unique, {-1, 3, 8, lowest, highest, 3, -1, 7}), ElementsAre(3, 7));
@@ -82,7 +82,7 @@ TEST(unique_ids, visits_do_not_see_each_other) {
 }
 
 TEST(unique_ids, survives_the_wrap_around_of_its_stamps) {
-  constexpr std::size_t experts = std::size_t{1} << 24U;  // 255 visits to a round
+  constexpr std::size_t experts = std::size_t{1} << 24U;  // 255 visits per round
   unique_ids unique(experts, 4);
   for (std::int32_t visit = 0; visit < 600; ++visit) {
     ASSERT_THAT(collect(unique, {500, visit % 3, 500}), ElementsAre(500, visit % 3)) << visit;

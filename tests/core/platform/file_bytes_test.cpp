@@ -23,7 +23,7 @@ std::string text_of(const std::vector<std::byte>& bytes) {
 
 TEST(file_bytes, are_the_whole_file) {
   const trace_samples::temporary_folder folder;
-  std::string large;  // of more than two pieces, and not of whole ones
+  std::string large;  // more than two pieces, the last one partial
   for (int i = 0; i < 1'000'000; ++i) large += std::to_string(i % 97) + '\n';
   for (const std::string& content : {std::string(), std::string("a\0b\r\n", 5), large}) {
     const auto found = file_bytes(folder.write("content", content).string(), 1U << 24U);
@@ -53,7 +53,7 @@ TEST(file_bytes, of_what_is_no_file_are_refused_by_its_name) {
 TEST(saved_numbers, have_their_lowest_byte_first_and_are_read_wherever_they_stand) {
   const std::vector<std::uint32_t> numbers{
       0x04030201U, 0, 1, 255, 256, 0x80000000U, std::numeric_limits<std::uint32_t>::max()};
-  std::vector<std::byte> bytes{std::byte{7}};  // no number begins at a multiple of its size
+  std::vector<std::byte> bytes{std::byte{7}};  // no number is aligned
   for (const auto n : numbers) save_number(n, bytes);
   EXPECT_EQ(bytes[1], std::byte{1});
   EXPECT_EQ(bytes[4], std::byte{4});

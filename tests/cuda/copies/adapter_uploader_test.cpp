@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A registry of adapters on a device: over a driver and a runtime that are none.
+// A registry of adapters over a driver and a runtime without a device.
 #include "hotset/cuda/copies/adapter_uploader.hpp"
 
 #include <cstddef>
@@ -38,7 +38,7 @@ std::byte content(std::string_view adapter, layer_id layer, std::size_t weight, 
                                 static_cast<int>(weight) * 7 + number(expert) * 3 + 1);
 }
 
-/// Two layers of four experts, two weights; at most two tuned experts of a layer, one place for an adapter.
+/// Two layers of four experts, two weights; at most two tuned experts per layer, one adapter place.
 class adapters_on_a_device : public testing::TestWithParam<fake_cuda_runtime::pace> {
  protected:
   fake_cuda_runtime api{GetParam()};
@@ -84,7 +84,7 @@ class adapters_on_a_device : public testing::TestWithParam<fake_cuda_runtime::pa
     EXPECT_EQ(pool.in_use(), 0U);
   }
 
-  /// The first byte of an expert as a kernel finds it that redirects by the rows of now.
+  /// First byte of an expert, as a kernel finds it that redirects by the current rows.
   [[nodiscard]] std::byte* first_byte(layer_id layer, std::size_t weight, expert_id expert) {
     const auto place =
         static_cast<std::size_t>(registry->map(layer).row(0)[static_cast<std::size_t>(expert)]);
@@ -120,7 +120,7 @@ TEST_P(adapters_on_a_device, a_kernel_of_before_still_reads_the_adapter_that_lea
   ASSERT_EQ(registry->acquire("a").code, ok);
   ASSERT_EQ(registry->release("a"), ok);
   std::byte seen{};
-  // Without the wait the page is gone, or another adapter's, when this runs.
+  // Without the wait, the page is unmapped or holds another adapter when this runs.
   api.launch(compute->handle(), [this, at = first_byte(1_layer, 0, 0_expert), &seen] {
     if (const auto* const byte = driver.touch(at); byte != nullptr) seen = *byte;
   });
@@ -140,7 +140,7 @@ TEST_P(adapters_on_a_device, what_is_enqueued_elsewhere_is_not_waited_for) {
   ASSERT_EQ(registry->release("a"), ok);
   EXPECT_EQ(registry->acquire("b").code, ok);
   open = true;
-  api.run_all();  // what is held back asks for `open`, which ends here
+  api.run_all();  // held kernels call `open`, which ends here
 }
 
 TEST_P(adapters_on_a_device, a_load_whose_calls_fail_leaves_nothing_and_can_be_tried_again) {

@@ -20,7 +20,7 @@ using testing::HasSubstr;
 class chunk_queue_test : public testing::Test {
  protected:
   static constexpr std::size_t size = 2000;
-  fake_cuda_runtime api;  // runs as late as possible
+  fake_cuda_runtime api;  // runs work as late as possible
   sticky_failure failures;
   event_ring events = event_ring::create(api, 0, 16, failures).value();
   stream work = stream::create(api, 0).value();
@@ -43,14 +43,14 @@ class chunk_queue_test : public testing::Test {
 };
 
 TEST_F(chunk_queue_test, no_more_chunks_than_stated_are_ahead_of_the_device) {
-  const auto t = submit(0, {250, 320});  // 3 chunks and 4
+  const auto t = submit(0, {250, 320});  // 3 and 4 chunks
   EXPECT_EQ(copies(), 2U);
   queue.pump();
   EXPECT_EQ(copies(), 2U);
   EXPECT_EQ(events.poll(t), transfer_state::pending);
   for (std::size_t passed = 1; passed <= 5; ++passed) {
-    ASSERT_TRUE(api.run_one());  // a chunk
-    ASSERT_TRUE(api.run_one());  // its event
+    ASSERT_TRUE(api.run_one());  // runs a chunk
+    ASSERT_TRUE(api.run_one());  // runs its event
     queue.pump();
     EXPECT_EQ(copies(), 2 + passed);
   }
@@ -98,7 +98,7 @@ TEST_F(chunk_queue_test, what_has_begun_cannot_be_taken_back) {
   EXPECT_EQ(*bytes.device(300), std::byte{0});
 }
 
-// The second copy of a batch has begun too, although none of its own bytes was enqueued.
+// The second copy of a batch has started too, although none of its bytes was enqueued.
 TEST_F(chunk_queue_test, a_batch_is_begun_with_its_first_copy) {
   const auto t = submit(0, {200, 10});
   EXPECT_EQ(copies(), 2U);
@@ -130,7 +130,7 @@ TEST_F(chunk_queue_test, room_is_counted_in_copies) {
   EXPECT_TRUE(queue.has_room(8));
 }
 
-// Hazard 17.
+// Hazard 17: a failed call or copy counts as a success.
 TEST_F(chunk_queue_test, after_a_failed_call_every_batch_fails_and_nothing_is_enqueued) {
   api.fail("cudaMemcpyAsync", 2);
   const auto first = submit(0, {300});

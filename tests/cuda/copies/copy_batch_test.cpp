@@ -27,7 +27,7 @@ class copy_batch_test : public testing::Test {
   copied_bytes bytes{api, size, true};
 
   void TearDown() override { EXPECT_THAT(api.violations(), testing::IsEmpty()); }
-  /// Issues copies of so many bytes each, from so far on.
+  /// Issues copies of the given sizes from the given offsets.
   bool issue(copy_batch& batch, std::vector<std::pair<std::size_t, std::size_t>> wanted,
              sticky_failure& to) {
     std::vector<copy_request> copies;
@@ -36,7 +36,7 @@ class copy_batch_test : public testing::Test {
   }
 };
 
-// Hazard 25: a batch of mixed sizes is synchronous on a real device.
+// Hazard 25: on a real device, a batch of mixed sizes is synchronous.
 TEST_F(copy_batch_test, copies_of_one_size_share_a_call_and_sizes_are_not_mixed) {
   copy_batch batch(api, 8);
   ASSERT_TRUE(issue(batch,

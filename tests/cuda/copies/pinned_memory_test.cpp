@@ -15,7 +15,7 @@ namespace {
 using support::fake_cuda_runtime;
 using testing::HasSubstr;
 
-// Hazard 15: page-locked memory that is rounded up to a power of two takes up to twice the RAM.
+// Hazard 15: page-locked memory rounded up to a power of two takes up to twice the RAM.
 TEST(pinned_buffer, page_locks_exactly_what_was_asked_for) {
   fake_cuda_runtime api;
   std::vector<std::byte> mapped(3 * 4096 + 17);
@@ -48,7 +48,7 @@ TEST(pinned_buffer, a_refusal_names_the_bytes_the_call_and_the_reason) {
   EXPECT_THAT(pinned_buffer::lock(api, {}).error().message, HasSubstr("accepted: 1 or more"));
 }
 
-// Hazard 15: a stated budget, and a loud answer.
+// Hazard 15: exceeding the stated budget is an error.
 TEST(pinned_memory, never_page_locks_more_than_its_budget) {
   fake_cuda_runtime api;
   std::vector<std::byte> mapped(600);

@@ -57,7 +57,7 @@ class staged_copies_test : public testing::Test {
     events.wait_until_recorded(t);
     return events.wait(t);
   }
-  /// A reader that is not done before `open` says so.
+  /// A reader that ends when `open` is true.
   ticket reader_held_by(std::atomic<bool>& open) {
     api.hold(readers.handle(), [&open] { return open.load(); });
     const auto t = events.open();
@@ -86,7 +86,7 @@ TEST_F(staged_copies_test, room_is_waited_for) {
   staged->wait_for_room(3);
   opener.join();
   EXPECT_TRUE(staged->has_room(3));
-  for (const auto t : all) EXPECT_EQ(wait(t), transfer_state::arrived);  // threads end in any order
+  for (const auto t : all) EXPECT_EQ(wait(t), transfer_state::arrived);  // in any order
   EXPECT_TRUE(bytes.arrived(0, 800));
 }
 
@@ -102,7 +102,7 @@ TEST_F(staged_copies_test, what_is_page_locked_takes_no_staging) {
   EXPECT_EQ(staged->counts().bytes_staged, 100U);
 }
 
-// Hazard 2, and the ring: a copy that waits for a reader holds no piece of it.
+// Hazard 2: a copy that waits for a reader holds no piece of the ring.
 TEST_F(staged_copies_test, a_copy_waits_for_its_reader_and_the_others_do_not) {
   for (const std::size_t threads : {1U, 3U}) {
     SCOPED_TRACE(threads);
@@ -114,13 +114,13 @@ TEST_F(staged_copies_test, a_copy_waits_for_its_reader_and_the_others_do_not) {
     if (threads > 1) {
       const auto waits = submit(0, 1000, reader);
       while (api.calls("cudaEventSynchronize") == 0) std::this_thread::yield();
-      std::this_thread::sleep_for(std::chrono::milliseconds(50));  // what the others would do
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));  // time for the others to run
       EXPECT_EQ(wait(submit(1000, 1000)), transfer_state::arrived);
       EXPECT_EQ(events.poll(waits), transfer_state::pending);
       EXPECT_EQ(*bytes.device(0), std::byte{0}) << "overwritten while it was read";
       open = true;
       EXPECT_EQ(wait(waits), transfer_state::arrived);
-    } else {  // the only thread may be waiting for the reader
+    } else {  // the only thread may wait for the reader
       const auto waits = submit(0, 1000, reader);
       const auto other = submit(1000, 1000);
       open = true;
@@ -162,7 +162,7 @@ TEST_F(staged_copies_test, ends_with_what_was_submitted) {
   EXPECT_TRUE(bytes.arrived(0, 1500));
 }
 
-// Hazard 17.
+// Hazard 17: a failed call or copy counts as a success.
 TEST_F(staged_copies_test, after_a_failed_call_every_batch_fails) {
   api.fail("cudaMemcpyAsync", 3);
   const auto first = submit(0, 400);
@@ -171,7 +171,7 @@ TEST_F(staged_copies_test, after_a_failed_call_every_batch_fails) {
   EXPECT_EQ(wait(submit(400, 100)), transfer_state::failed);
 }
 
-// Hazard 18: a new thread's current device is 0, whatever its maker's was.
+// Hazard 18: a new thread's current device is 0, whatever device its creator used.
 TEST(staged_copies, threads_work_on_the_device_that_they_were_made_for) {
   fake_cuda_runtime api(fake_cuda_runtime::pace::soon);
   api.devices = 2;

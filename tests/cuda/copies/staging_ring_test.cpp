@@ -18,7 +18,7 @@ using support::copied_bytes;
 using support::fake_cuda_runtime;
 using testing::HasSubstr;
 
-// Hazard 16: a copy from pageable memory is slow and synchronous, and nothing says so.
+// Hazard 16: a copy from pageable memory is slow and synchronous, without an error.
 TEST(staging_ring, pageable_bytes_reach_the_device_through_page_locked_pieces) {
   fake_cuda_runtime api;
   {
@@ -38,7 +38,7 @@ TEST(staging_ring, pageable_bytes_reach_the_device_through_page_locked_pieces) {
 }
 
 TEST(staging_ring, a_piece_is_written_again_only_when_the_device_has_read_it) {
-  fake_cuda_runtime api;  // runs as late as possible
+  fake_cuda_runtime api;  // runs work as late as possible
   const copied_bytes bytes(api, 300, false);
   sticky_failure failures;
   auto work = stream::create(api, 0).value();

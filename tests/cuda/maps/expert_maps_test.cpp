@@ -20,7 +20,7 @@ using support::fake_cuda_runtime;
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-/// What expert_maps asks of a registry.
+/// Minimal registry for expert_maps.
 struct two_layers {
   std::vector<expert_redirect> maps{};
   std::uint64_t now = 0;
@@ -49,7 +49,7 @@ struct expert_maps_test : testing::Test {
   expert_maps make() { return expert_maps::create(api, registry, 2, 0, failures).value(); }
   void TearDown() override { EXPECT_THAT(api.violations(), IsEmpty()); }
   void update(expert_maps& maps) { ASSERT_EQ(maps.update(registry, work), error_code::success); }
-  /// As a kernel finds them.
+  /// The rows as a kernel reads them.
   std::vector<expert_id> rows(const expert_maps& maps, layer_id layer) {
     std::vector<expert_id> seen;
     const auto r = maps.rows(layer);
@@ -72,7 +72,7 @@ TEST_F(expert_maps_test, kernels_read_the_maps_of_the_last_update) {
   EXPECT_THAT(rows(maps, 0_layer), ElementsAre(0, 1, 2, 0, 1, 2));
 }
 
-// A second update must not overwrite what the first one's copy still reads.
+// A second update must not overwrite rows that the first update's copy still reads.
 TEST_F(expert_maps_test, a_kernel_between_two_updates_reads_the_first) {
   auto maps = make();
   std::vector<expert_id> seen;

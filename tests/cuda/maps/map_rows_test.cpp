@@ -26,7 +26,7 @@ using testing::HasSubstr;
 
 const geometry shape{.layers = 5, .experts = 6, .top_k = 2, .max_tokens_per_visit = 2};
 
-/// What map_rows needs of a cache.
+/// Minimal cache for map_rows.
 struct rows_of_a_map {
   slot_map map{shape};
   [[nodiscard]] std::span<const slot_id> row(layer_id l) const { return map.row(l); }
@@ -35,7 +35,7 @@ struct rows_of_a_map {
 
 class map_rows_test : public testing::Test {
  protected:
-  fake_cuda_runtime api;  // runs as late as possible
+  fake_cuda_runtime api;  // runs work as late as possible
   sticky_failure failures;
   stream engine = stream::create(api, 0).value();
   rows_of_a_map host;
@@ -92,7 +92,7 @@ TEST_F(map_rows_test, one_copy_takes_the_shortest_run_of_rows_with_all_changes) 
     EXPECT_THAT(row(l), ElementsAreArray(host.row(l)));
 }
 
-// The ring's rows must not change while the device has yet to read them.
+// Rows in the ring must not change before the device has read them.
 TEST_F(map_rows_test, each_kernel_sees_the_row_as_it_was_when_it_was_enqueued) {
   for (const std::size_t ring : {5U, 7U, 20U}) {
     SCOPED_TRACE(ring);
@@ -121,7 +121,7 @@ TEST_F(map_rows_test, each_kernel_sees_the_row_as_it_was_when_it_was_enqueued) {
   }
 }
 
-// Hazard 13.
+// Hazard 13: a captured graph keeps what it saw.
 TEST_F(map_rows_test, addresses_stay_and_a_capture_is_refused) {
   const auto* const before = device->row(1_layer);
   host.map.place_and_publish({1_layer, 0_expert}, 4_slot);
@@ -134,7 +134,7 @@ TEST_F(map_rows_test, addresses_stay_and_a_capture_is_refused) {
   EXPECT_FALSE(failures.happened());
 }
 
-// Hazard 17.
+// Hazard 17: a failed call or copy counts as a success.
 TEST_F(map_rows_test, a_failed_call_is_told) {
   for (const auto* const name : {"cudaMemcpyAsync", "cudaEventRecord", "cudaStreamIsCapturing"}) {
     SCOPED_TRACE(name);
@@ -164,7 +164,7 @@ TEST(map_rows, leaves_nothing_behind_when_it_is_refused) {
   EXPECT_FALSE(map_rows::create(api, {}, {}, failures).has_value());
 }
 
-// With a cache: a kernel that looks its slots up on the device reads the experts that the host promised.
+// With a cache: a kernel that looks up its slots on the device reads the experts that the host promised.
 TEST(map_rows, kernels_find_their_experts_through_the_device_row) {
   for (std::uint64_t seed = 1; seed <= 6; ++seed) {
     SCOPED_TRACE(seed);

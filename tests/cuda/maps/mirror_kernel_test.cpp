@@ -25,7 +25,7 @@ constexpr std::int32_t untouched = -77;
 
 struct answer {
   std::vector<slot_id> slots;
-  std::vector<expert_id> missing;  // all of its room
+  std::vector<expert_id> missing;  // with its full capacity
   mirror_counts counts;
 
   explicit answer(const visit& v)
@@ -47,7 +47,7 @@ answer host(const visit& v) {
   return a;
 }
 
-/// The kernel of src/cuda/mirror_kernel.cu, with `threads` instead of mirror_threads() threads.
+/// Emulates the kernel of src/cuda/mirror_kernel.cu with `threads` instead of mirror_threads() threads.
 class emulated_block {
  public:
   emulated_block(std::uint32_t threads, std::uint64_t seed) : threads_(threads), random_(seed) {}
@@ -56,7 +56,7 @@ class emulated_block {
     answer a(v);
     const auto count = static_cast<std::uint32_t>(v.ids.size());
     const auto experts = static_cast<std::uint32_t>(v.row.size());
-    std::vector<std::uint32_t> first(experts, 0U);  // what the kernel before may have left
+    std::vector<std::uint32_t> first(experts, 0U);  // values that an earlier kernel may leave
     step([&](std::uint32_t thread) {
       for (auto e = thread; e < experts; e += threads_) first[e] = mirror_step::nowhere;
     });
@@ -75,7 +75,7 @@ class emulated_block {
       }
     });
     const auto warps = threads_ / mirror_step::warp_size;
-    std::vector<std::uint32_t> firsts(warps);  // a bit for each lane
+    std::vector<std::uint32_t> firsts(warps);  // one bit per lane
     std::vector<std::uint32_t> firsts_of_warp(warps);
     for (std::uint32_t begin = 0; any_missing && begin < count; begin += threads_) {
       std::fill(firsts.begin(), firsts.end(), 0U);
@@ -105,7 +105,7 @@ class emulated_block {
  private:
   template <class Body>
   void step(Body body) {
-    // Enough of a shuffle for one step: the threads start anywhere and go either way.
+    // Shuffles enough for one step: threads start anywhere and run in either direction.
     const auto from = static_cast<std::uint32_t>(random_.below(threads_));
     const bool backwards = random_.one_in(2);
     for (std::uint32_t n = 0; n < threads_; ++n)
@@ -123,7 +123,7 @@ TEST(mirror_on_host, gives_slots_and_lists_absent_experts_in_order_of_first_appe
   EXPECT_EQ(a.counts, (mirror_counts{3, 0}));
 }
 
-// Hazards 4 and 6.
+// Hazards 4 and 6: an absent expert reads slot 0; an id out of range wraps or names another expert.
 TEST(mirror_on_host, ids_out_of_range_are_ignored_and_counted_and_have_no_slot) {
   const auto a =
       host(visit_of({-1, 2, 6, 0, 1'000'000, -2'000'000'000, 6}, {40, 3, -1, -1, 11, -1}));
@@ -171,7 +171,7 @@ TEST(mirror_on_host, agrees_with_sets_on_random_visits) {
 }
 
 TEST(mirror_step, a_thread_behind_the_last_id_lists_nothing) {
-  const auto ids = support::expert_ids({0, 1});  // of a visit of one
+  const auto ids = support::expert_ids({0, 1});  // of a visit with one id
   const std::vector<std::uint32_t> first{0, 1};
   EXPECT_TRUE(mirror_step::is_first(ids.data(), 1, 0, first.data(), 2));
   EXPECT_FALSE(mirror_step::is_first(ids.data(), 1, 1, first.data(), 2));
@@ -187,7 +187,7 @@ TEST(mirror_block, equals_the_host_on_random_visits) {
   }
 }
 
-// Rounds, warps and lanes all carry an offset.
+// Rounds, warps and lanes each add an offset.
 TEST(mirror_block, equals_the_host_whatever_the_number_of_threads) {
   support::random_source random(0xb10c);
   for (int round = 0; round < 4000; ++round) {
@@ -208,7 +208,7 @@ TEST(mirror_block, lists_a_whole_layer_in_many_rounds) {
   EXPECT_EQ(a.missing.back(), 0);
 }
 
-/// An array far from every other. Nobody reads it.
+/// An array far from all others. It is never read.
 template <class T>
 T* somewhere(std::uintptr_t n) {
   return reinterpret_cast<T*>(n << 36U);
@@ -247,7 +247,7 @@ TEST_F(mirror_launch, takes_a_visit_of_nothing_without_arrays) {
 TEST_F(mirror_launch, the_list_needs_no_more_room_than_there_are_ids_or_experts) {
   auto a = good();
   a.experts = 4;
-  a.slots = reinterpret_cast<slot_id*>(a.missing + 4);  // right behind the list
+  a.slots = reinterpret_cast<slot_id*>(a.missing + 4);  // directly after the list
   a.count = 8;
   EXPECT_EQ(check(a), error_code::success);
   a.experts = 5;
@@ -279,7 +279,7 @@ TEST_F(mirror_launch, refuses_arrays_that_are_not_aligned) {
                      reinterpret_cast<const slot_id*>(reinterpret_cast<const char*>(a.row) + 2));
 }
 
-// The kernel reads ids and row after it has begun to write.
+// The kernel still reads ids and row after its first write.
 TEST_F(mirror_launch, refuses_results_that_overlap_anything) {
   EXPECT_REFUSED(a.slots = reinterpret_cast<slot_id*>(ids));
   EXPECT_REFUSED(a.slots = row + 15);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a launch refuses. The rule is tested in tests/adapters/reroute_test.cpp, the kernels in tests/gpu.
+// Launches that are refused. tests/adapters/reroute_test.cpp checks the rule, tests/gpu the kernels.
 #include "hotset/cuda/maps/reroute_kernel.hpp"
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 namespace hotset::cuda::reroute_kernel_test {
 namespace {
 
-/// An array far from every other. Nobody reads it.
+/// An array far from all others. It is never read.
 template <class T>
 T* somewhere(std::uintptr_t n) {
   return reinterpret_cast<T*>(n << 36U);

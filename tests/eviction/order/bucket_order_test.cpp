@@ -45,10 +45,10 @@ TEST(bucket_order, repairs_a_raised_rank_where_a_choice_meets_it) {
   order.raise(0_slot, {2, 5});  // to the next bucket
   EXPECT_EQ(first(order, 0_pool, eligible, 2), support::slot_ids({1, 2}));
   EXPECT_EQ(first(order, 0_pool, eligible, 4), support::slot_ids({1, 2, 0, 3}));
-  order.raise(2_slot, {3, 6});  // within its bucket, behind all
+  order.raise(2_slot, {3, 6});  // last within its bucket
   EXPECT_EQ(first(order, 0_pool, eligible, 4), support::slot_ids({1, 0, 3, 2}));
   order.drop(3_slot);
-  order.put(0_pool, 3_slot, {0, 7});  // before all
+  order.put(0_pool, 3_slot, {0, 7});  // first of all
   EXPECT_EQ(first(order, 0_pool, eligible, 4), support::slot_ids({3, 1, 0, 2}));
   eligible.reset(1_slot);
   EXPECT_EQ(first(order, 0_pool, eligible, 2), support::slot_ids({3, 0}));
@@ -61,7 +61,7 @@ std::vector<slot_id> all_of(bucket_order<steps>& order, pool_id pool, std::size_
   return first(order, pool, eligible, slots);
 }
 
-/// Residents of a pool get other ranks, all at once, and hear of their positions afterwards.
+/// Residents of a pool get other ranks at once; their positions are updated afterwards.
 void replace(bucket_order<steps>& order, support::rank_model& model, pool_id pool,
              std::span<const slot_id> slots, std::uint64_t least, std::uint64_t& clock,
              support::random_source& random) {
@@ -78,7 +78,7 @@ void replace(bucket_order<steps>& order, support::rank_model& model, pool_id poo
   }
   clock = highest;
 }
-/// The same of a few: the lowest, or any.
+/// Changes the ranks of a few: the lowest, or any.
 void replace_some(bucket_order<steps>& order, support::rank_model& model, pool_id pool,
                   std::uint64_t& clock, support::random_source& random) {
   auto slots = all_of(order, pool, model.slots());
@@ -88,7 +88,7 @@ void replace_some(bucket_order<steps>& order, support::rank_model& model, pool_i
   replace(order, model, pool, std::span(slots).first(count), 0, clock, random);
 }
 
-// The highest become low, time and again: more of them than a front holds.
+// The highest ranks become low again and again: more of them than a front holds.
 TEST(bucket_order, gives_the_upper_half_of_a_full_front_back) {
   const geometry shape{.layers = 1, .experts = 200, .top_k = 2};
   const auto layout = pool_layout::shared(shape, 180).value();
@@ -113,7 +113,7 @@ TEST(bucket_order, gives_the_upper_half_of_a_full_front_back) {
         raise(slots[random.below(slots.size())], random.one_in(2) ? random.below(3) : 60);
       const bool lowest = random.one_in(4);
       const auto chosen = std::span(slots);
-      const auto least = static_cast<std::uint64_t>(199 - n % 200);  // lower and lower
+      const auto least = static_cast<std::uint64_t>(199 - n % 200);  // lower each time
       replace(order, model, 0_pool, lowest ? chosen.first(5) : chosen.last(8), least, clock,
               random);
       ASSERT_TRUE(model.agrees_with(order, random)) << "operation " << n;
@@ -121,7 +121,7 @@ TEST(bucket_order, gives_the_upper_half_of_a_full_front_back) {
   }
 }
 
-// One key a bucket, several, and all; scanned pools and others; slots wander between them.
+// One key per bucket, several, and all; scanned pools and others; slots move between pools.
 TEST(bucket_order, agrees_with_a_sorted_map) {
   const geometry shape{.layers = 3, .experts = 60, .top_k = 2};
   const std::vector<std::int64_t> unequal{12, 36, 26};

@@ -14,7 +14,7 @@
 namespace hotset::coldest_slots_test {
 namespace {
 
-/// Heat that cools from step to step.
+/// Heat that decreases from step to step.
 struct cooling {
   std::vector<double> heat;
   std::vector<step_id> since;
@@ -115,7 +115,7 @@ class coldest_slots_of {
 
 constexpr geometry shape{.layers = 5, .experts = 80, .top_k = 2};
 
-// Small pools stand at any offset of the mask's words.
+// A small pool can start at any offset of the mask's words.
 TEST(coldest_slots, agrees_with_sorting_all_slots) {
   for (const auto& layout :
        {pool_layout::per_layer(shape, 37).value(), pool_layout::per_layer(shape, 70).value(),

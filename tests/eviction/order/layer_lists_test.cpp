@@ -48,7 +48,7 @@ TEST(layer_lists, a_slot_is_in_the_list_of_its_precision) {
     const layer_lists lists(layout);
     for (const auto s : each<slot_id>(layout.slots()))
       for (const auto l : each<layer_id>(3)) {
-        // A quota change may lend it to another layer's pool of the same precision.
+        // A quota change may lend the slot to another layer's pool of the same precision.
         const auto precision = layout.at(layout.pool_of_slot(s)).precision;
         EXPECT_EQ(lists.of(l, s), lists.in_pool(l, layout.pool_of(l, precision)));
       }

@@ -21,7 +21,8 @@ namespace {
 
 constexpr geometry shape{.layers = 4, .experts = 20, .top_k = 2};
 
-/// Layers' values times layers' factors. Rounded, so that a factor makes some equal and tells others apart.
+/// Scores are a layer's values times the layer's factor. Rounded, so that a factor makes some equal and separates
+/// others.
 struct layer_scores {
   explicit layer_scores(const geometry& of)
       : values(of.layer_count(), std::vector<double>(of.expert_count(), 1.0)),
@@ -30,7 +31,7 @@ struct layer_scores {
 
   std::vector<std::vector<double>> values;
   std::vector<double> factors;
-  std::vector<double> written;  ///< factors as they were when estimates were written
+  std::vector<double> written;  ///< factors when the estimates were written
 
   [[nodiscard]] double near(expert_key key) const {
     return values[index_of(key.layer)][index_of(key.expert)] * factors[index_of(key.layer)];
@@ -48,7 +49,7 @@ struct exact_scores {
     for (std::size_t i = 0; i < to.size(); ++i) to[i] = scores.of({of.layer, of.experts[i]});
   }
 };
-/// Estimates up to a thousandth off, each in a direction of its own.
+/// Estimates deviate by up to a thousandth, each in a random direction.
 struct estimates : exact_scores {
   using exact_scores::exact_scores;
   void write(const layer_residents& of, std::span<double> to) const {
@@ -63,7 +64,7 @@ struct estimates : exact_scores {
   }
 };
 
-/// A tournament whose scores `Form` tells, and what they are.
+/// A tournament with the scores of `Form`, and their values.
 template <class Form>
 class scored {
  public:
@@ -71,7 +72,7 @@ class scored {
   layer_tournament residents;
 
   void revalue(layer_id layer, support::random_source& random) {
-    // Many ties, and many that differ by less than estimates tell.
+    // Many ties, and many differences smaller than the error of estimates.
     for (auto& v : scores_.values[index_of(layer)])
       v = 1.0 + static_cast<double>(random.below(6)) + static_cast<double>(random.below(3)) * 3e-4;
     residents.rescore(layer);
@@ -90,7 +91,7 @@ class scored {
  private:
   layer_scores scores_;
 };
-/// Values discounted by distance. The running layer may have others than those that were set.
+/// Values discounted by distance. The running layer may have values other than the stored ones.
 class valued {
  public:
   explicit valued(const pool_layout& layout)
@@ -135,7 +136,7 @@ class valued {
   std::vector<float> of_running_;
 };
 
-/// Random fills, uses, moves, departures and changes of scores, against sorting all residents.
+/// Random fills, uses, moves, evictions and score changes; compares with sorting all residents.
 template <class Form>
 class walk {
  public:
@@ -188,7 +189,7 @@ class walk {
     held_[*at] = {key, ++clock_};
     free_.erase(at);
   }
-  /// One, or several of a layer, or several of any.
+  /// Uses one, or several of a layer, or several of any layer.
   void use() {
     std::vector<slot_id> slots;
     const auto first = any_held();
@@ -220,7 +221,7 @@ class walk {
     held_.erase(slot);
     free_.push_back(slot);
   }
-  /// Experts of one layer come in the places of some slots of its pool.
+  /// Experts of one layer take some slots of its pool.
   void replace(const std::vector<slot_id>& slots) {
     if (slots.empty()) return;
     const auto& layers = layout_.at(layout_.pool_of_layer(held_[slots.front()].key.layer)).layers;
@@ -260,8 +261,7 @@ class walk {
         ASSERT_TRUE(std::equal(out.begin(), out.end(), wanted.begin()));
         if (again == 2) out.resize(random_.below(out.size() + 1));
       }
-      // Sometimes they all leave, sometimes some, sometimes none; something else may leave before. Or others come in
-      // their places.
+      // Evicts all victims, some, or none; something else may be evicted before. Or other experts take their slots.
       const auto leave = random_.below(4);
       if (out.size() < wanted.size() && random_.one_in(2))
         out.insert(out.begin(), wanted[out.size()]);
@@ -291,8 +291,8 @@ TYPED_TEST(layer_tournament_of, agrees_with_sorting_all_residents) {
   const pool_layout layouts[] = {
       pool_layout::shared(shape, 30).value(), pool_layout::shared(shape, 65).value(),
       pool_layout::per_layer(shape, 9).value(),
-      pool_layout::shared_by_size_class(mixed, of_class).value(),  // pools that begin anywhere
-      // more than a word of experts, and of layers
+      pool_layout::shared_by_size_class(mixed, of_class).value(),  // pools may start at any slot
+      // more experts and layers than one word has bits
       pool_layout::shared({.layers = 2, .experts = 150, .top_k = 2}, 200).value(),
       pool_layout::shared({.layers = 130, .experts = 3, .top_k = 2}, 200).value()};
   for (const auto& layout : layouts)

@@ -41,7 +41,7 @@ TEST(recency_log, what_was_named_and_then_used_is_not_named) {
   EXPECT_EQ(select(log, 0_pool, all, 3), support::slot_ids({0, 2, 4}));
 }
 
-// As where a quota change gathers residents: a gathered log looks for its slots beyond its first range from then on.
+// A quota change compacts the log: from then on it searches beyond its first range for its slots.
 TEST(recency_log, keeps_what_took_a_place_in_a_slot_of_another_pool) {
   const auto layout = layers_of(2, 3);
   const auto all = all_of(layout);
@@ -49,12 +49,12 @@ TEST(recency_log, keeps_what_took_a_place_in_a_slot_of_another_pool) {
   log.touch(0_pool, support::slot_ids({0}));
   log.take_place(0_slot, 4_slot);
   for (int n = 0; n < 100; ++n)
-    log.touch(0_pool, support::slot_ids({1, 2}));  // a log of few places
+    log.touch(0_pool, support::slot_ids({1, 2}));  // a log with few places
   EXPECT_EQ(select(log, 0_pool, all, 8), support::slot_ids({4, 1, 2}));
 }
 
-/// Pools of each size do the same as lists, whatever is gathered, passed over, ranked or wrapped. Seeds differ in how
-/// many slots are protected.
+/// Pools of each size behave like lists, with compaction, skipped slots, ranking and wrap-around. Seeds differ in the
+/// number of protected slots.
 void compare_with_lists(std::int32_t slots_each, std::uint64_t seed) {
   constexpr std::int32_t pools = 2;
   const auto layout = layers_of(pools, slots_each);
@@ -110,7 +110,7 @@ void compare_with_lists(std::int32_t slots_each, std::uint64_t seed) {
       log.take_place(from, to);
       std::ranges::replace(order, from, to);
     } else if (what < 14 && owned[p].size() > 1) {
-      // A quota change: what was in the slot goes on in another one, and the other pool has the slot.
+      // A quota change: the slot's content moves to another slot, and the other pool gets the slot.
       const auto from = any();
       const auto theirs = owned[1 - p][draw(owned[1 - p].size())];
       const auto to = draw(2) == 0 ? any() : theirs;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The real program. Where a device is, it proves the kernels against the host's arithmetic; where none is, it says why.
+// The real program. With a device it checks the kernels against host arithmetic; without one it prints the reason.
 #ifdef CUDA_DECODE_PROGRAM
 
 #include <string>

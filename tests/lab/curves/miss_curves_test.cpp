@@ -29,7 +29,7 @@ lab::curve_set curves_of(const routing_trace& trace, const std::string& scope,
   return out;
 }
 
-/// What replay misses, by layer in per-layer scope.
+/// Misses of a replay, by layer in per-layer scope.
 std::vector<std::uint64_t> replayed(const routing_trace& trace, const std::string& scope,
                                     std::size_t slots, const std::string& replay,
                                     const std::string& eviction) {
@@ -56,7 +56,7 @@ void expect_what_replay_gives(const routing_trace& trace, const std::string& sco
   }
 }
 
-// One pass against a replay for every capacity from the widest union on.
+// Compares one pass with a replay for every capacity from the widest union on.
 TEST(miss_curves, are_what_replay_misses_on_a_thousand_traces) {
   for (std::uint64_t seed = 0; seed < 1000; ++seed) {
     const support::random_shape shape{.layers = static_cast<std::int32_t>(1 + seed % 3),
@@ -73,7 +73,7 @@ TEST(miss_curves, are_what_replay_misses_on_a_thousand_traces) {
   }
 }
 
-/// Ids of a token may repeat here, and be absent.
+/// Ids of a token may repeat or be absent here.
 routing_trace with_repeats(std::uint64_t seed) {
   support::random_source random(seed);
   auto trace = support::empty_trace(3, 7, 3);
@@ -106,7 +106,7 @@ TEST(miss_curves, of_every_policy_are_what_replay_misses) {
   }
 }
 
-// A fifo's bits are those of 64 sizes.
+// A fifo has one bit for each of 64 sizes.
 TEST(miss_curves, of_more_sizes_than_a_word_has_bits_are_what_replay_misses) {
   const auto trace =
       support::random_trace(5, {.layers = 9, .experts = 16, .steps = 60, .most_tokens = 2});

@@ -35,7 +35,7 @@ TEST_F(adapters, plan_counts_every_placement) {
   EXPECT_EQ(found["bytes"]["exact"], 14 * 3 * mib);
   EXPECT_EQ(found["bytes"]["padding"], 16 * 3 * mib);
   EXPECT_EQ(found["bytes"]["merged"], 2 * 8 * 3 * mib);
-  // In a layer, the base model 4 + 2 pages; three experts 3 pages of one tensor, and of the other 1 + 1.
+  // In a layer: the base model has 4 + 2 pages; three experts have 3 pages of one tensor and 1 + 1 of the other.
   EXPECT_EQ(found["bytes"]["virtual"], 2 * (6 + 3 + 2) * 2 * mib);
   EXPECT_EQ(found["bytes"]["dense"], 2 * (6 + 3 + 2) * 2 * mib)
       << "1.5 pages of the other, rounded";

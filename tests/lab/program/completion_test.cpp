@@ -16,7 +16,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 class completion : public hotset_test::command_line {
  protected:
-  /// What bash offers for the last of these words.
+  /// Bash's completions of the last of these words.
   [[nodiscard]] std::vector<std::string> offered(const std::string& words) const {
     const auto result = shell("source <(hotset completion bash)\nCOMP_WORDS=(" + words +
                               ")\nCOMP_CWORD=$((${#COMP_WORDS[@]} - 1))\n_hotset\n"
@@ -86,7 +86,7 @@ TEST_F(completion, every_offered_policy_is_accepted) {
     (void)out_of("simulate t.trace --slots 50% --eviction " + name +
                  (name == "lhu" ? " --precision 8:4 --miss fetch_lowest" : ""));
   make_trace("s.trace", "--scores");
-  // Some need more than a trace: forecasts of several layers, slots that are freed ahead.
+  // Some policies need more than a trace: forecasts of several layers, slots freed ahead.
   for (const auto& [option, besides] : {std::pair("--prefetch", "--predictor co-activation"),
                                         {"--routing", "--pre-eviction active_evict"},
                                         {"--predictor", ""},
@@ -95,7 +95,7 @@ TEST_F(completion, every_offered_policy_is_accepted) {
     for (const auto& name : names_of(option)) {
       const auto simulate =
           fmt::format("simulate s.trace --slots 50% {} {} {}", besides, option, name);
-      // A file or parts are needed, as what it says of itself does.
+      // Needs a file or parts, as its own error message says.
       if (name == "mixed") {
         refused(simulate, 2, {"mixed has no parts"});
       } else if (name == "learned-gate" || name.starts_with("promoe")) {
@@ -122,7 +122,7 @@ TEST_F(completion, every_offered_noise_is_accepted) {
 TEST_F(completion, zsh_and_fish_ask_the_program) {
   for (const char* shell_name : {"zsh", "fish"})
     EXPECT_THAT(run(std::string("completion ") + shell_name).out, HasSubstr("hotset complete "));
-  // A word of theirs is an option and its value; every line has a description behind a tab.
+  // An option with its value is one word; every line has a description behind a tab.
   EXPECT_EQ(run("complete hotset simulate t --eviction=lru,fif").out,
             "--eviction=lru,fifo\tone or more, separated by commas\n");
   EXPECT_EQ(run("complete hotset simulate t --out ''").out, "");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the programs' inputs come from: files, pipes by name, standard input.
+// Sources of the programs' inputs: files, named pipes, standard input.
 #include "run_program.hpp"
 
 namespace inputs_test {
@@ -9,7 +9,7 @@ using testing::HasSubstr;
 
 class inputs : public hotset_test::command_line {
  protected:
-  /// What a command says of the file, which it also says of the same through pipes.
+  /// A command's output for a file, which must be the same through pipes.
   void same_through_pipes(const std::string& before, const std::string& file,
                           const std::string& after = "") const {
     SCOPED_TRACE(before + " " + file + " " + after);
@@ -25,7 +25,7 @@ class inputs : public hotset_test::command_line {
 };
 
 TEST_F(inputs, every_command_reads_standard_input_and_named_pipes) {
-  // The trace says its name, so that it does not come from the file's.
+  // The trace stores its name, so that it does not depend on the file's name.
   make_trace("t.trace", "--name demo");
   same_through_pipes("info", "t.trace");
   same_through_pipes("simulate", "t.trace", "--slots 4,8 --csv");

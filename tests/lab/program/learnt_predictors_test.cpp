@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prefetching by tables and networks that were learnt, in replays.
+// Prefetching with learned tables and networks, in replays.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -18,7 +18,7 @@ namespace {
 
 class learnt_predictors : public hotset_test::command_line {
  protected:
-  /// Three layers of 4 experts, top-1: the hidden state of each layer says which expert the next one routes.
+  /// Three layers of 4 experts, top-1: the hidden state of each layer determines the next layer's expert.
   void write_trace(const std::string& name, bool hidden) const {
     auto trace = hotset::support::empty_trace(3, 4, 1);
     trace.expert_bytes = {100};
@@ -38,7 +38,7 @@ class learnt_predictors : public hotset_test::command_line {
     hotset::file_writer file(path(name));
     ASSERT_FALSE(hotset::write_native_trace(trace, file));
   }
-  /// Linear networks that read the expert off the hidden state.
+  /// Linear networks that compute the expert from the hidden state.
   void write_gate(const std::string& name) const {
     auto made = hotset::learned_gate::weights::create(
         {.layers = 3, .experts = 4, .d_model = 4, .depth = 1, .width = 0});

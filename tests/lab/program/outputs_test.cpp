@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the programs' outputs go: files, links, devices, pipes, standard output; and what is left when they end early.
+// Targets of the programs' outputs: files, links, devices, pipes, standard output; and the files left after an early
+// end.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -18,11 +19,11 @@ class outputs : public hotset_test::command_line {
     EXPECT_EQ(::stat(path(name).c_str(), &facts), 0) << name;
     return facts.st_mode;
   }
-  /// As /dev/stdout, where a program that is wrong cannot do harm: tests never write to /dev by name.
+  /// A link in place of /dev/stdout, so that a faulty program causes no damage: tests never write to /dev by name.
   void link_standard_output() const {
     std::filesystem::create_symlink("/proc/self/fd/1", path("stdout"));
   }
-  /// A device of major number 1 in the folder, if this machine lets us make one that works.
+  /// Makes a device of major number 1 in the folder, if this machine permits it.
   [[nodiscard]] bool make_device(const std::string& name, int minor) const {
     const auto made = shell("mknod -m 666 " + name + " c 1 " + std::to_string(minor) +
                             " && : 2>/dev/null 1<>" + name);
@@ -210,7 +211,7 @@ TEST_F(outputs, a_reader_of_a_named_pipe_that_goes_away_is_no_error) {
   EXPECT_EQ(result.err, "");
 }
 
-/// Starts hotset in the background and ends it by a signal once its unfinished file is there.
+/// Starts hotset in the background and sends it a signal once its unfinished file exists.
 std::string interrupted(const std::string& arguments, const std::string& signal) {
   return "set -m; '" HOTSET_CLI "' " + arguments +
          " & for i in {1..1000}; do ls -A | grep -q partial && break; sleep 0.01; done; "
@@ -234,7 +235,7 @@ TEST_F(outputs, an_interrupted_program_leaves_nothing_and_ends_by_the_signal) {
 
 TEST_F(outputs, all_outputs_of_a_command_are_removed) {
   make_trace("t.trace");
-  // Nobody reads the pipe, so the replay stops in the middle.
+  // The pipe has no reader, so the replay stops in the middle.
   const auto result =
       shell("mkfifo pipe; exec 3<>pipe; hotset synth long.trace --tokens 20000; " +
             interrupted("simulate long.trace --slots 10% --link 1GB/s --timeline pipe "
@@ -246,7 +247,7 @@ TEST_F(outputs, all_outputs_of_a_command_are_removed) {
 
 TEST_F(outputs, an_ignored_signal_stays_ignored) {
   make_trace("t.trace");
-  // The command waits for its input with its output begun.
+  // The command has opened its output and waits for its input.
   (void)out_of_shell(
       "mkfifo in; trap '' HUP; hotset import in x.trace & for i in {1..1000}; do ls -A | grep -q "
       "partial && break; sleep 0.01; done; kill -HUP $!; cat t.trace >in; wait $!");

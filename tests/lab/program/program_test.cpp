@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What holds for every subcommand: help, version, exit codes, pipes.
+// Rules for every subcommand: help, version, exit codes, pipes.
 #include <sstream>
 
 #include "run_program.hpp"
@@ -142,7 +142,7 @@ TEST_F(program, mistyped_names_are_recognised) {
           {"simulate: '--evictio' is no option of it (did you mean --eviction?)",
            "see hotset simulate --help"});
   refused("simulate t.trace --evictoin=lru", 2, {"'--evictoin'", "did you mean --eviction?"});
-  // What is missing because it was mistyped is not the news.
+  // The message names the mistyped option, not the option that is missing because of it.
   refused("plan --modle qwen3-30b-a3b --vram 24GiB", 2, {"'--modle'", "did you mean --model?"});
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The line that shows how far a long command is.
+// The progress line of a long command.
 #include <regex>
 #include <set>
 
@@ -15,7 +15,7 @@ class progress : public hotset_test::traced_command_line {
         "hotset synth l.trace --layers 4 --experts 16 --top-k 2 --tokens 3000 --seed 1 "
         "&& hotset synth-requests r.jsonl --requests 2000 && xz -k r.jsonl");
   }
-  /// What standard error, a terminal, gets of a command whose results go elsewhere.
+  /// Standard error, on a terminal, of a command whose results go elsewhere.
   [[nodiscard]] std::string shown(const std::string& arguments) const {
     return out_of_shell("script -qec \"'" HOTSET_CLI "' " + arguments +
                         " >results\" /dev/null </dev/null");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Runs the real hotset program on files of a folder of its own.
+/// Runs the real hotset program on files in a folder of its own.
 
 #include <algorithm>
 #include <cstddef>
@@ -33,7 +33,7 @@ inline std::string read_text(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-/// A folder that goes away with the test, and the program run in it.
+/// A folder that is removed after the test, and the program run in it.
 class command_line : public testing::Test {
  protected:
   [[nodiscard]] std::filesystem::path path(std::string_view name) const {
@@ -44,7 +44,7 @@ class command_line : public testing::Test {
   }
   [[nodiscard]] std::string read(std::string_view name) const { return read_text(path(name)); }
 
-  /// Runs a shell command in the folder; hotset stands for the program.
+  /// Runs a shell command in the folder; `hotset` is the program.
   [[nodiscard]] outcome shell(const std::string& command) const {
     const std::string script = "cd '" + folder_.path().string() +
                                "' && hotset() { '" HOTSET_CLI "' \"$@\"; }\n" + command + "\n";
@@ -58,7 +58,7 @@ class command_line : public testing::Test {
     return shell("hotset " + arguments);
   }
 
-  /// What a command that has to succeed prints: of the shell, or of hotset.
+  /// Output of a shell command, or of hotset, that must succeed.
   std::string out_of_shell(const std::string& command) const {
     const auto result = shell(command);
     EXPECT_EQ(result.code, 0) << command << '\n' << result.err;
@@ -71,7 +71,7 @@ class command_line : public testing::Test {
     return nlohmann::json::parse(out_of(arguments), nullptr, false);
   }
 
-  /// Expects an exit code, nothing on standard output and one line that holds all parts on the other.
+  /// Expects an exit code, an empty standard output, and one line on standard error that contains all parts.
   void refused(const std::string& arguments, int code,
                const std::vector<std::string_view>& parts) const {
     SCOPED_TRACE("hotset " + arguments);
@@ -83,7 +83,7 @@ class command_line : public testing::Test {
     for (const auto part : parts) EXPECT_THAT(result.err, testing::HasSubstr(std::string(part)));
   }
 
-  /// Names of what is in the folder, without the files of run() itself.
+  /// Names of the folder's files, without the files of run() itself.
   [[nodiscard]] std::vector<std::string> files() const {
     std::vector<std::string> names;
     for (const auto& entry : std::filesystem::directory_iterator(folder_.path())) {
@@ -104,7 +104,7 @@ class command_line : public testing::Test {
   hotset::support::temporary_folder folder_;
 };
 
-/// The same with t.trace, a small one, in the folder.
+/// command_line with t.trace, a small trace, in the folder.
 class traced_command_line : public command_line {
  protected:
   traced_command_line() { make_trace("t.trace"); }

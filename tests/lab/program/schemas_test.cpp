@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The JSON of every command is what its schema in docs/schemas says.
+// The JSON of every command matches its schema in docs/schemas.
 #include <string>
 #include <utility>
 #include <vector>

@@ -20,7 +20,7 @@ using testing::HasSubstr;
 using testing::Not;
 class simulate : public hotset_test::traced_command_line {};
 
-// docs/schemas/simulate.json says which names and types there are, and schemas_test holds the output to it.
+// docs/schemas/simulate.json defines names and types; schemas_test compares the output with it.
 TEST_F(simulate, json_says_what_was_replayed) {
   const auto root = json_of("simulate t.trace --slots 25% --json");
   EXPECT_EQ(root["trace"]["layers"], 2);
@@ -54,7 +54,7 @@ TEST_F(simulate, lists_give_every_combination_once) {
     seen.insert(run["eviction"].dump() + run["admission"].dump() + run["scope"].dump() +
                 run["replay"].dump() + run["slots"].dump());
   EXPECT_EQ(root["results"].size(), 3U * 3 * 2 * 2 * 2);
-  // 25 % of 16 shared experts is 4 slots, as "4" is; per layer it is 2 of 8.
+  // 25 % of 16 shared experts is 4 slots, like "4"; per layer it is 2 of 8.
   EXPECT_EQ(seen.size(), 3U * (2 + 3) * 2 * 2);
 }
 
@@ -100,7 +100,7 @@ TEST_F(simulate, csv_says_the_same_as_json) {
     std::string line;
     std::getline(csv, line);
     std::vector<std::string> out;
-    std::istringstream cells(line + ',');  // a last empty cell is one, too
+    std::istringstream cells(line + ',');  // an empty last cell counts too
     for (std::string cell; std::getline(cells, cell, ',');) out.push_back(cell);
     return out;
   };
@@ -145,7 +145,7 @@ TEST_F(simulate, the_table_fits_the_terminal_and_has_the_columns_that_were_named
   EXPECT_THAT(narrow.out, HasSubstr("left out: "));
   std::istringstream lines(narrow.out);
   for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 70U) << line;
-  // A file has room.
+  // A file has no width limit.
   EXPECT_EQ(shell("COLUMNS=70 hotset " + what + "--out table.txt; cat table.txt").out, wide.out);
   const auto named = run(what + "--columns slots,hit,compulsory");
   EXPECT_EQ(named.err, "");
@@ -258,7 +258,7 @@ TEST_F(simulate, no_progress_line_without_a_terminal) {
   EXPECT_EQ(run("simulate t.trace --eviction lru,lfu,fifo --slots 3,4").err, "");
 }
 
-// The table that others published for this trace; see the data folder's README for its rules.
+// The published table for this trace; the data folder's README has its rules.
 class published_curve : public hotset_test::command_line {
  protected:
   static std::filesystem::path data(const char* name) {
@@ -278,7 +278,7 @@ TEST_F(published_curve, is_reproduced_to_the_printed_digits) {
   if (std::string_view(HOTSET_DATA_DIR).empty() ||
       !std::filesystem::exists(data("gemma-curve.csv")))
     GTEST_SKIP() << "HOTSET_DATA_DIR has no routing/bigmoe-gemma";
-  // By the names of the table; its random policy is another one's.
+  // Names as in the table; its random policy is a different one.
   const std::map<std::string, std::pair<std::string, std::string>> policies{
       {"lru", {"shared", "lru"}},
       {"lfu", {"shared", "lfu"}},

@@ -26,7 +26,7 @@ class trace_commands : public hotset_test::command_line {
   }
 };
 
-/// 3 layers, 4 experts, top-2, two tokens of a step each.
+/// 3 layers, 4 experts, top-2, two tokens of one step each.
 constexpr std::string_view jsonl =
     R"({"l":0,"ids":[0,1],"t":0}
 {"l":1,"ids":[0,2],"t":0}
@@ -158,7 +158,7 @@ TEST_F(trace_commands, a_model_whose_first_layer_is_dense_is_planned_with_rows_o
       run("plan --model config.json --vram 4GiB --context 512 --trace ids.npy --experts 8 --json");
   EXPECT_THAT(plan.out, HasSubstr("\"moe_layers\": 3"));
   EXPECT_THAT(plan.err, HasSubstr("layer 0 without a routed row: left out as dense"));
-  // An engine that records counts all layers.
+  // A recording engine counts all layers.
   auto recorded = support::empty_trace(4, 8, 2);
   for (int token = 0; token < 6; ++token) support::add_step(recorded, {{-1, -1, 3, 1, 2, 1, 7, 2}});
   ASSERT_FALSE(hotset::write_native_trace(recorded, path("engine.trace").string()));
@@ -225,7 +225,7 @@ TEST_F(trace_commands, synth_records_scores_where_asked) {
             json({"weights", "logits", "probabilities", "predictions"}));
   EXPECT_EQ(read("scored.trace"), read("again.trace"));
   EXPECT_NE(read("scored.trace"), read("noisy.trace"));
-  // They change nothing of what is replayed.
+  // They do not change the replay.
   EXPECT_EQ(replayed("plain.trace"), replayed("noisy.trace"));
 }
 
@@ -262,7 +262,7 @@ TEST_F(trace_commands, synth_routes_all_positions_in_every_step) {
   EXPECT_EQ(facts["tokens"], 5 + 12 * 32);
   EXPECT_EQ(facts["steps_by_kind"], json({{"decode", 12}, {"prefill", 1}, {"verify", 0}}));
   EXPECT_NE(read("free.trace"), read("kept.trace"));
-  // One position is a token of a step.
+  // One position is one token of a step.
   make_trace("tokens.trace");
   (void)out_of(
       "synth steps.trace --layers 2 --experts 8 --top-k 2 --positions 1 --steps 20 --prefill 4 "
@@ -333,7 +333,7 @@ TEST_F(trace_commands, export_refuses_unknown_formats_and_folders) {
   EXPECT_THAT(files(), ElementsAre("t.trace"));
 }
 
-/// Every subcommand that reads a trace refuses it alike.
+/// Every subcommand that reads a trace refuses it with the same message.
 class bad_traces : public hotset_test::command_line {
  protected:
   void refused_everywhere(std::initializer_list<std::string_view> parts) const {

@@ -28,7 +28,7 @@ lab::belady_bypass made(const visit_sequence& visits, const pool_layout& layout)
   return {layout, {.future = lab::order_events(visits, layout, false).future}};
 }
 
-/// The rule as it is written, by looking through the trace and through all residents.
+/// The rule without optimisation: searches the trace and all residents.
 class naive_bypass {
  public:
   naive_bypass(const visit_sequence& visits, const pool_layout& layout)
@@ -70,7 +70,7 @@ class naive_bypass {
   std::uint64_t hash_ = 0;
 };
 
-// One slot. 0 enters and is used again next, 1 is not: it is served beside the pool, and 0 hits.
+// One slot. 0 enters and is used next; 1 is used later: it is served without a slot, and 0 hits.
 TEST(belady_bypass, serves_beside_the_pool_what_is_used_later) {
   const visit_sequence visits(support::one_layer(4, {{0}, {1}, {0}, {2}, {0}}));
   auto pager = made(visits, pool_layout::shared(visits.shape(), 1).value());
@@ -108,7 +108,7 @@ TEST(belady_bypass, misses_as_little_as_possible) {
   }
 }
 
-// Ties, pools smaller than a visit and pools of some layers.
+// Ties, pools smaller than a visit, and pools of some layers.
 TEST(belady_bypass, gives_up_what_its_rule_says_in_that_order) {
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     auto trace = random_trace(seed, {.layers = 3,
@@ -122,7 +122,7 @@ TEST(belady_bypass, gives_up_what_its_rule_says_in_that_order) {
     const visit_sequence visits(trace);
     const auto& shape = visits.shape();
     const auto slots = static_cast<std::int64_t>(3 + seed % 9);
-    const std::vector<std::int64_t> two{slots + 2, 3};  // the outer layers', the inner one's
+    const std::vector<std::int64_t> two{slots + 2, 3};  // of the outer layers, of the inner one
     for (const auto& layout :
          {pool_layout::shared(shape, slots).value(), pool_layout::per_layer(shape, slots).value(),
           pool_layout::shared_by_size_class(shape, two).value()}) {
@@ -147,7 +147,7 @@ TEST(belady_bypass, counts_as_a_pager_does) {
   EXPECT_GT(ours.ignored_ids, 0U);
 }
 
-// Two slots; the first visit needs 4 of 100 bytes, 2 more than the pool holds.
+// Two slots; the first visit needs 4 experts of 100 bytes, 2 more than the pool holds.
 TEST(belady_bypass, says_how_many_bytes_stood_beside_the_pool) {
   auto trace = support::empty_trace(1, 6, 2);
   trace.expert_bytes = {100};

@@ -52,11 +52,11 @@ std::vector<std::int32_t> pools(const cache_size& size) {
     out.push_back(size.layout.at(static_cast<pool_id>(p)).slots);
   return out;
 }
-/// Of mixed(), the slots of the two classes.
+/// Slots of mixed()'s two size classes.
 std::vector<std::int32_t> by_class(const std::string& text) {
   return pools(make(mixed(), shared, text, replay_mode::event_atomic, true));
 }
-/// The number that follows "accepted: ", or of a size the exact one behind it.
+/// The number after "accepted: "; for a size, the exact one behind it.
 std::uint64_t smallest_in(const std::string& message) {
   const auto at = message.find("accepted: ");
   EXPECT_NE(at, std::string::npos) << message;
@@ -77,7 +77,7 @@ TEST(cache_size, reads_slots_and_percentages) {
   EXPECT_EQ(size_of("5%").text, "5%");
 }
 
-// SpecMD's sizes: shares of the 16-bit bytes of its four models, whose experts it holds at 4 bits.
+// SpecMD's sizes: shares of the 16-bit bytes of four models whose experts it keeps at 4 bits.
 TEST(cache_size, reads_a_share_of_the_bytes_at_another_precision) {
   EXPECT_EQ(size_of("5%@16:4").what, size_request::unit::percent);
   EXPECT_EQ(size_of("5%@16:4").text, "5%@16:4");

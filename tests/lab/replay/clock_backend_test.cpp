@@ -24,7 +24,7 @@ using support::fill_of;
 using testing::ElementsAre;
 using enum transfer_state;
 
-/// What a link did, one line per run of chunks.
+/// A link's activity, one line per run of chunks.
 struct carried {
   ticks begin = 0;
   ticks end = 0;
@@ -54,7 +54,7 @@ class link_log : public link_observer {
 constexpr auto now = urgency::now;
 constexpr auto soon = urgency::soon;
 
-/// A byte takes a nanosecond, a copy 5 more: an expert of 100 bytes takes 105, its chunks end at 15, 25, ...
+/// One byte takes one nanosecond, each copy 5 more: an expert of 100 bytes takes 105, its chunks end at 15, 25, ...
 const link_model::config slow{.bytes_per_second = 1'000'000'000, .latency = 5, .chunk_bytes = 10};
 const geometry shape{.layers = 2, .experts = 16, .top_k = 2, .expert_bytes = {100, 40}};
 
@@ -71,13 +71,13 @@ class clock_backend_times : public testing::Test {
   submission submit(std::vector<fill> fills, urgency when = now) {
     return backend.submit(fills, stream, when);
   }
-  /// Submits one expert of layer 0 under its number.
+  /// Submits one expert of layer 0; its slot has the same number.
   ticket send(expert_id expert, urgency when = now, ticket after = no_ticket) {
     const auto sent = submit({fill_of({0_layer, expert}, slot_id{number(expert)}, after)}, when);
     EXPECT_EQ(sent.accepted, 1U);
     return sent.id;
   }
-  /// A reader that is done at `time`.
+  /// A reader that ends at `time`.
   ticket reader_until(ticks time) {
     clock_stream other;
     other.run(time);
@@ -135,7 +135,7 @@ TEST_F(clock_backend_times, demand_pre_empts_speculation_at_the_next_border_whic
   EXPECT_EQ(backend.busy(), 210U);
 }
 
-// Hazard 2.
+// Hazard 2: a slot is overwritten while a kernel still reads it.
 TEST_F(clock_backend_times, a_copy_starts_no_earlier_than_the_reader_that_it_names) {
   const auto reader = reader_until(300);
   (void)send(1_expert, now, reader);
@@ -169,7 +169,7 @@ TEST_F(clock_backend_times, cancel_takes_back_what_has_not_begun) {
   const auto second =
       submit({fill_of({0_layer, 2_expert}, 2_slot), fill_of({0_layer, 3_expert}, 3_slot)});
   const auto third = send(4_expert, soon);
-  backend.advance(105);  // what begins at 105 has not begun at 105
+  backend.advance(105);  // at 105 the copy that begins at 105 has not begun
   EXPECT_FALSE(backend.cancel(first));
   EXPECT_TRUE(backend.cancel(second.id));
   EXPECT_EQ(backend.poll(second.id), cancelled);
@@ -210,7 +210,7 @@ TEST_F(clock_backend_times, a_record_arrives_when_the_stream_has_run) {
   EXPECT_EQ(backend.record(stream), no_ticket);
 }
 
-// Beyond the places that it begins with.
+// More than the initial capacity.
 TEST_F(clock_backend_times, any_number_of_copies_and_tickets_may_be_pending) {
   std::vector<fill> fills;
   for (int n = 0; n < 500; ++n) fills.push_back(fill_of({1_layer, 0_expert}, slot_id{n}));
@@ -304,7 +304,7 @@ TEST_F(clock_backend_instant, no_number_of_fills_is_too_large) {
   EXPECT_EQ(submit({}).id, no_ticket);
 }
 
-/// Two layers, two experts each: miss, compute, prefetch of the next layer behind it.
+/// Two layers, two experts each: miss, compute, and behind it a prefetch for the next layer.
 TEST(clock_backend, a_slot_cache_overlaps_copies_and_work) {
   const geometry small{.layers = 2, .experts = 4, .top_k = 2, .expert_bytes = {100}};
   clock_backend backend({.link = link_model(slow), .shape = small});
@@ -313,7 +313,7 @@ TEST(clock_backend, a_slot_cache_overlaps_copies_and_work) {
   auto visit = cache.make_visit();
   const std::vector<std::int32_t> ids{0, 1};
   const auto enter = [&](layer_id layer) {
-    stream.run(10);  // the gate, whose answer the host waits for
+    stream.run(10);  // the gate; the host waits for its result
     stream.synchronise();
     backend.advance(stream.host());
     routing_view view;
@@ -328,7 +328,7 @@ TEST(clock_backend, a_slot_cache_overlaps_copies_and_work) {
   stream.run(150);
   cache.release(visit, stream);
   EXPECT_EQ(stream.blocked(), 210U);
-  enter(1_layer);  // at 380: one has arrived at 325, the other is half-way
+  enter(1_layer);  // at 380: one arrived at 325, the other is half done
   EXPECT_EQ(stream.now(), 220U + 210);
   EXPECT_EQ(stream.blocked(), 210U + 50);
   cache.release(visit, stream);
@@ -336,7 +336,7 @@ TEST(clock_backend, a_slot_cache_overlaps_copies_and_work) {
   EXPECT_EQ(backend.bytes_moved(), 400U);
 }
 
-/// The discipline, one nanosecond after the other, with nothing but a list.
+/// The link's rules, one nanosecond after the other, with a plain list.
 class naive_link {
  public:
   naive_link(const link_model& link, const write_back_config& back)
@@ -403,7 +403,7 @@ class naive_link {
         back_.spares += waiting_for(n) == copies_.size() ? 1U : 0U;
     return true;
   }
-  /// The end of the batch or reader; runs until it is known.
+  /// End of the batch or reader; runs until it is known.
   ticks end_of(std::size_t what) {
     while (ends_[what].state == pending) tick();
     return ends_[what].time;
@@ -414,7 +414,7 @@ class naive_link {
   void advance(ticks until) {
     while (now < until) tick();
   }
-  /// Until everything is carried.
+  /// Runs until all copies are made.
   void finish() {
     for (const auto& c : copies_)
       while (!is_over(c)) tick();
@@ -430,7 +430,7 @@ class naive_link {
     std::uint64_t chunks = 0;
     bool back = false;
     bool settles = true;
-    std::size_t waits_for = nothing;  ///< a victim's copy back
+    std::size_t waits_for = nothing;  ///< a victim's write-back
   };
   struct end {
     transfer_state state = pending;
@@ -454,7 +454,7 @@ class naive_link {
     return ends_[c.batch].state == cancelled || c.chunks == link_of(c).chunks_of(size_of(c));
   }
   [[nodiscard]] std::size_t way_of(const copy& c) const { return c.back ? ways_.size() - 1 : 0; }
-  /// The fill that waits for a victim's copy back, or as many as there are.
+  /// Number of the fill that waits for a victim's write-back; the number of fills if there is none.
   [[nodiscard]] std::size_t waiting_for(std::size_t victim) const {
     std::size_t n = 0;
     while (n < copies_.size() && copies_[n].waits_for != victim) ++n;
@@ -469,7 +469,7 @@ class naive_link {
     }
     return best;
   }
-  /// Copies that take no time are over at once, and others may begin because of them.
+  /// Copies that take no time end at once, and others may then begin.
   void begin_all() {
     for (std::size_t n = 0; n < ways_.size(); ++n) {
       auto& w = ways_[n];
@@ -482,7 +482,7 @@ class naive_link {
       }
       if (w.flying == nullptr || w.left != 0) continue;
       land(w);
-      n = nothing;  // from the first again
+      n = nothing;  // starts again from the first
     }
   }
   void tick() {
@@ -524,11 +524,11 @@ class naive_link {
   const link_model& link_;
   write_back_config back_;
   std::vector<end> ends_{{arrived, 0, 0, false}};  // 0: no ticket
-  std::vector<copy> copies_{};                     // never moves: some may be flying
+  std::vector<copy> copies_{};                     // never moves: references into it may exist
   std::vector<way> ways_;
 };
 
-/// Runs that follow each other without a break are one.
+/// Consecutive runs without a gap are one run.
 std::vector<carried> merged(const std::vector<carried>& runs) {
   std::vector<carried> out;
   for (const auto& r : runs) {
@@ -542,7 +542,7 @@ std::vector<carried> merged(const std::vector<carried>& runs) {
   }
   return out;
 }
-/// The number of a copy is its slot: the backend does not look at it.
+/// A copy's slot is its number; the backend does not use the slot.
 class slot_log final : public link_log {
  public:
   void on_copy(ticks begin, ticks end, const fill& what, urgency when,
@@ -583,7 +583,7 @@ void walk_both(std::uint64_t seed, write_back_way mode) {
   clock_stream stream;
   clock_stream naive_stream;
   std::vector<ticket> tickets{no_ticket};
-  std::vector<std::size_t> names{0};  // the same tickets, as the naive link counts
+  std::vector<std::size_t> names{0};  // the same tickets, numbered as in the naive link
   slot_id copies{};
   for (int n = 0; n < 60; ++n) {
     const auto some = [&] { return random.below(tickets.size()); };
@@ -658,7 +658,7 @@ void walk_both(std::uint64_t seed, write_back_way mode) {
   fast.advance(1'000'000);
   slow_one.finish();
   ASSERT_EQ(merged(log.copies), merged(slow_one.log));
-  for (auto& run : slow_one.log_back) run.when = now;  // nobody is told
+  for (auto& run : slow_one.log_back) run.when = now;  // not reported
   ASSERT_EQ(merged(log.back), merged(slow_one.log_back));
   ASSERT_EQ(fast.bytes_moved(), slow_one.bytes);
   ticks busy = 0;
@@ -678,7 +678,7 @@ TEST(clock_backend, every_copy_runs_when_a_walk_through_every_nanosecond_runs_it
     }
 }
 
-/// Fences know their end before the host goes on; the link must not do anything else because of them.
+/// Fences know their end before the host continues; this must not change the link's other copies.
 TEST(clock_backend, fencing_demand_at_once_changes_nothing_that_the_link_does) {
   for (std::uint64_t seed = 1; seed <= 300; ++seed) {
     SCOPED_TRACE(seed);
@@ -690,7 +690,7 @@ TEST(clock_backend, fencing_demand_at_once_changes_nothing_that_the_link_does) {
       backend.watch(&log);
       clock_stream stream;
       for (const auto n : each<slot_id>(60)) {
-        stream.issue_at(stream.host() + random.below(130));  // behind the link's time and before it
+        stream.issue_at(stream.host() + random.below(130));  // after the link's time and before it
         const auto when = random.below(3) == 0 ? now : soon;
         const std::vector fills{fill_of({static_cast<layer_id>(random.below(2)), 0_expert}, n)};
         const auto sent = backend.submit(fills, stream, when);

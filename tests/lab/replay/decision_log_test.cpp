@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// The decision log through run_sweep: every line is JSON, and following the lines gives the residency again.
+/// The decision log through run_sweep: every line is JSON, and replaying the lines reproduces the residency.
 
 #include <map>
 #include <set>
@@ -38,7 +38,7 @@ logged log_of(const routing_trace& trace, lab::sweep_request request) {
   return {std::move(sweep), lines_of(out.str())};
 }
 
-/// A cache that does only what the log says, and checks that the log can be true.
+/// A cache that follows the log, and checks that each line is possible.
 class follower {
  public:
   explicit follower(std::uint64_t slots) : slots_(slots) {}

@@ -26,7 +26,7 @@ using support::gate;
 using support::host_experts;
 using support::watched_source;
 
-/// Time passes only where somebody waits for it, and every wait ends 7 ns late.
+/// Time advances only in waits, and every wait ends 7 ns late.
 struct late_clock {
   using time_point = std::chrono::steady_clock::time_point;
   static constexpr std::int64_t lateness = 7;
@@ -51,7 +51,7 @@ struct late_clock {
 };
 late_clock::time_point at(std::int64_t ns) { return late_clock::time_point(nanoseconds(ns)); }
 
-/// A byte takes a nanosecond, a copy 5 more.
+/// One byte takes one nanosecond, each copy 5 more.
 const link_model::config slow{.bytes_per_second = 1'000'000'000, .latency = 5, .chunk_bytes = 10};
 
 TEST(link_pace, a_chunk_that_ends_late_does_not_make_the_next_one_late) {
@@ -94,7 +94,7 @@ TEST(link_pace, without_chunks_a_copy_is_held_once) {
 }
 
 TEST(patient_clock, waits_until_the_time_has_come) {
-  for (const int length : {80, 400, 0, -100}) {  // too short for a sleep, with one, over
+  for (const int length : {80, 400, 0, -100}) {  // too short for a sleep, with one, in the past
     const auto end = patient_clock::now() + std::chrono::microseconds(length);
     patient_clock::wait_until(end);
     EXPECT_GE(patient_clock::now(), end);
@@ -104,7 +104,7 @@ TEST(patient_clock, waits_until_the_time_has_come) {
 const geometry shape{.layers = 2, .experts = 16, .top_k = 2};
 constexpr std::uint64_t expert_bytes = 96 + 33 + 127;  // 256
 
-/// Each expert has a slot of its own.
+/// Each expert has its own slot.
 class emulated_link_copies : public testing::Test {
  protected:
   using backend_type = emulated_link_backend<watched_source, late_clock>;
@@ -161,7 +161,7 @@ TEST_F(emulated_link_copies, bytes_are_right_when_demand_pre_empts_a_prefetch_ha
 TEST_F(emulated_link_copies, a_fence_of_the_caller_counts_how_long_it_waited) {
   const auto backend = make();
   gate held;
-  source.on_ask = [&](std::size_t asked) {  // nothing is carried before the fence waits
+  source.on_ask = [&](std::size_t asked) {  // no copy starts before the fence waits
     while (asked == 1 && late_clock::reads < 2) std::this_thread::yield();
     while (asked == 5 && late_clock::reads < 5) std::this_thread::yield();
     if (asked == 9) gate::pass(&held);
@@ -187,7 +187,7 @@ TEST_F(emulated_link_copies, a_fence_of_the_caller_counts_how_long_it_waited) {
   EXPECT_EQ(backend->blocked(), 2 * each);
 }
 
-/// What a test does to a backend when so many chunks have begun.
+/// A test's action on a backend after this many chunks have begun.
 struct deed {
   std::size_t chunk = 0;
   int kind = 0;  // 0: demand, 1: speculation, 2: promote, 3: cancel
@@ -208,7 +208,7 @@ void carry_out(const deed& d, Backend& backend, typename Backend::stream_type& s
     (void)backend.cancel(batches[d.batch % batches.size()]);
   }
 }
-/// A first few batches at chunk 0, then deeds between the chunks.
+/// A few first batches at chunk 0, then actions between the chunks.
 std::vector<deed> script_of(std::uint64_t seed) {
   splitmix64 random(seed);
   std::vector<deed> script;
@@ -254,7 +254,7 @@ TEST_F(emulated_link_copies, are_made_in_the_order_of_the_clock) {
     for (; due != script.end() && due->chunk == 0; ++due)
       carry_out(*due, *backend, stream, batches, opening);
     held.open();
-    // The copying thread adds batches as long as there is one that has not settled.
+    // The copying thread adds batches while one is unsettled.
     const auto batch_at = [&](std::size_t b) {
       const std::lock_guard lock(acting);
       return b < batches.size() ? batches[b] : no_ticket;
@@ -267,7 +267,7 @@ TEST_F(emulated_link_copies, are_made_in_the_order_of_the_clock) {
     clock.watch(&log);
     std::vector<ticket> clock_batches;
     for (const auto& d : script) {
-      if (d.chunk > source.asked.size()) break;  // the link had run dry before
+      if (d.chunk > source.asked.size()) break;  // the link had run out of copies
       // The n-th chunk begins at (n - 1) * 64.
       if (d.chunk != 0) clock_side.issue_at((d.chunk - 1) * 64 + 1);
       clock.advance(clock_side.host());

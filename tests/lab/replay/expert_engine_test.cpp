@@ -21,7 +21,7 @@ using lab::sweep_request;
 using support::refusal;
 using testing::HasSubstr;
 
-/// A byte takes a nanosecond.
+/// One byte takes one nanosecond.
 const lab::link_request slow_link{{1'000'000'000, 0, 0}, "1GB/s"};
 
 run_result run(const routing_trace& trace, const std::string& replay, const policy_set& policies,
@@ -40,8 +40,8 @@ run_result by_expert(const routing_trace& trace, const policy_set& policies,
   return run(trace, "expert-by-expert", policies, slots, costs, timed);
 }
 
-// Two slots, three experts a token. Step 0: 2 takes the slot of 0. Step 1: 0 takes that of 1, which is then missed in
-// the same step, as is 2, whose slot 1 takes.
+// Two slots, three experts per token. Step 0: 2 takes the slot of 0. Step 1: 0 takes the slot of 1. The same step
+// then misses 1 and 2; 1 takes the slot of 2.
 TEST(expert_engine, an_expert_of_a_visit_may_lose_its_slot_to_the_next) {
   auto trace = support::empty_trace(1, 4, 3);
   trace.expert_bytes = {1000};
@@ -57,7 +57,7 @@ TEST(expert_engine, an_expert_of_a_visit_may_lose_its_slot_to_the_next) {
   EXPECT_THAT(r.notes, testing::Contains(HasSubstr("only to compare with SpecMD")));
 }
 
-/// Two layers of two experts a token, the first one's with weights above those that nobody has.
+/// Two layers of two experts per token; the first layer's weights exceed those of experts without a score.
 routing_trace one_token() {
   auto trace = support::empty_trace(2, 4, 2);
   trace.expert_bytes = {1000};
@@ -66,9 +66,9 @@ routing_trace one_token() {
   return trace;
 }
 
-// Three slots. Layer 0 leaves 0.0 and 0.1 with scores; while 0.1 is being read, 1.2 takes the free slot. When it has
-// come, 1.3 evicts it, for it has no score yet. The miss of 1.2 then evicts 1.3. An engine places both at once, keeps
-// what is on its way and what is being read, and so 1.2 comes in time.
+// Three slots. Layer 0 gives 0.0 and 0.1 scores. While 0.1 is read, 1.2 takes the free slot. After 1.2 has arrived,
+// 1.3 evicts it, because it has no score yet. The miss of 1.2 then evicts 1.3. An engine places both at once,
+// protects pending copies and experts that are read, and so 1.2 arrives in time.
 TEST(expert_engine, a_later_prefetch_may_evict_an_earlier_one) {
   policy_set policies{.eviction = "gate_score", .prefetch = "noisy_oracle", .guard = "none"};
   const lab::visit_costs costs{.gate = 500, .per_visit = 4000};
@@ -90,8 +90,8 @@ TEST(expert_engine, a_later_prefetch_may_evict_an_earlier_one) {
   }
 }
 
-// The second prefetch is placed when the first has ended: 1000 after the last lookup of layer 0. If the next layer
-// comes before, its turn is over.
+// The second prefetch is placed when the first has ended, 1000 after the last lookup of layer 0. If the next layer
+// comes earlier, the prefetch is dropped.
 TEST(expert_engine, what_was_not_placed_when_its_layer_comes_is_missed) {
   const policy_set recent{.eviction = "lru", .prefetch = "noisy_oracle", .guard = "none"};
   const auto r = by_expert(one_token(), recent, "4", {.per_visit = 1000});

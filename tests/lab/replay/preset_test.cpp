@@ -42,7 +42,7 @@ TEST(preset, the_configurations_of_table_1) {
                 testing::ElementsAre(words));
 }
 
-// SpecMD, Table 2: the systems, and with another eviction policy dropped in.
+// SpecMD, Table 2: the systems, also with another eviction policy.
 TEST(preset, systems_have_their_own_names_and_take_least_stale) {
   for (const auto& [system, config] :
        std::vector<std::pair<std::string, std::string>>{{"eliseev-23", "specmd-1"},
@@ -66,7 +66,7 @@ TEST(preset, every_name_is_made_of_policies_that_exist) {
   }
 }
 
-// fMoE's and ActiveEvict's fields.
+// The compared systems of fMoE's and ActiveEvict's papers.
 TEST(preset, the_systems_that_are_compared) {
   EXPECT_THAT(lab::system_names(),
               testing::ElementsAre("on-demand", "deepspeed", "brainstorm", "mixtral-offloading",
@@ -80,7 +80,7 @@ TEST(preset, the_systems_that_are_compared) {
   EXPECT_EQ(lab::make_preset("fmoe").predictor, "expert-map");
   EXPECT_EQ(lab::make_preset("fmoe").eviction, "expert_map_priority");
   EXPECT_EQ(lab::make_preset("active-evict").pre_eviction, "active_evict");
-  // ProMoE predicts at one stride; the predictor of MoE-Infinity discounts by distance, so its queue must not.
+  // ProMoE predicts at one stride; MoE-Infinity's predictor discounts by distance, so its queue must not.
   EXPECT_EQ(lab::make_preset("promoe").prefetch, "next_layer_top_k:depth=3:from=3");
   EXPECT_EQ(lab::make_preset("moe-infinity").predictor, "activation-matrix");
   EXPECT_EQ(lab::make_preset("moe-infinity").prefetch, "next_layer_top_k:depth=1000");
@@ -95,7 +95,8 @@ TEST(preset, the_systems_that_are_compared) {
   EXPECT_EQ(lab::all_systems()[4].predictor, "learned-gate");
 }
 
-// An oracle with the accuracy of ActiveEvict's Table 2: it sees the future, so it is not compared with what decides on-line.
+// An oracle with the accuracy of ActiveEvict's Table 2. It sees the future, so it is not compared with online
+// policies.
 TEST(preset, moe_apex_is_an_oracle_of_stated_accuracy) {
   const auto set = lab::make_preset("moe-apex");
   EXPECT_EQ(set.prefetch, "noisy_oracle:precision=0.889:recall=0.909");
@@ -110,7 +111,7 @@ TEST(preset, moe_apex_is_an_oracle_of_stated_accuracy) {
   EXPECT_EQ(of_llama_moe.front().prefetch, "noisy_oracle:precision=0.886:recall=0.934");
 }
 
-// What a trace has too little for is told, and the others are replayed as if they were alone.
+// A system that the trace has too little data for is reported; the others are replayed as if they were alone.
 TEST(preset, a_field_is_compared_as_far_as_the_trace_allows) {
   auto trace = synthetic_trace({.layers = 6,
                                 .experts = 16,
@@ -169,9 +170,9 @@ TEST(preset, an_unknown_name_lists_the_known_ones) {
                                HasSubstr("+least_stale")));
 }
 
-// SpecMD's Table 2: first tokens come 8 to 25 % sooner where Least-Stale replaces the eviction of a system that does
-// not know layers, at 5 % of the 16-bit bytes and on a busy link. Its order is what does it: as FIFO by layer, or as
-// LRU, nothing is gained. Times are the simulated clock's.
+// SpecMD's Table 2: first tokens come 8 to 25 % sooner if Least-Stale replaces the eviction of a system that does not
+// know layers, at 5 % of the 16-bit bytes and on a busy link. Its order is the cause: as FIFO by layer, or as LRU, it
+// gains nothing. Times are the simulated clock's.
 TEST(preset, least_stale_brings_first_tokens_sooner_and_only_in_its_own_order) {
   const auto trace = synthetic_trace({.layers = 16,
                                       .experts = 64,
@@ -222,7 +223,7 @@ TEST(preset, lists_are_combined_on_top_of_each_preset) {
                                    "specmd-4/cache_aware/drop/none/no_prefetch/always/lfu",
                                    "hobbit-24/router_order/drop/none/next_layer_top_k/always/fifo",
                                    "hobbit-24/router_order/drop/none/next_layer_top_k/always/lfu"));
-  // A preset says all: what else would be plain is not asked.
+  // A preset sets everything: the plain options are not used.
   lab::policy_set plain;
   plain.eviction = "fifo";
   EXPECT_THAT(words_of(lab::combine_policies({.presets = {"specmd-1"}}, plain)),

@@ -128,7 +128,7 @@ TEST(registry, what_decorates_nothing_is_refused_as_a_decorator) {
   EXPECT_THAT(refused("protect_hot"), HasSubstr("unknown eviction policy 'protect_hot'"));
 }
 
-// The words of each policy are tried in the registry's own tests.
+// The registry's own tests check each policy's messages.
 TEST(registry, what_a_policy_does_not_take_is_refused_in_its_words) {
   EXPECT_THAT(refused("lfu:history=some"), HasSubstr("accepted: whole, resident"));
   EXPECT_THAT(refused("gate_score:accumulate=max"), HasSubstr("accepted: sum, ema"));

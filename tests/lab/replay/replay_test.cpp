@@ -57,7 +57,7 @@ TEST(replay, visits_that_fit_are_numbered_as_they_come) {
   EXPECT_EQ(events.ordinal(1), 1U);
 }
 
-// Two slots: {0,1}; {2,3}; {0,2}: three groups, then the token is event 3.
+// Two slots: {0,1}; {2,3}; {0,2}: three groups; the single token is event 3.
 TEST(replay, each_group_of_a_split_visit_is_an_event) {
   const visit_sequence visits(three_then_one());
   const auto layout = one_pool(visits, 2);
@@ -69,7 +69,7 @@ TEST(replay, each_group_of_a_split_visit_is_an_event) {
   EXPECT_THAT(support::uses_of(*events.future, 4), IsEmpty());
 }
 
-// Three slots: token 0 opens {0,1}; token 2 brings one new, token 1 two: {0,1,2}; then {2,3}.
+// Three slots: token 0 opens {0,1}; token 2 adds one expert, token 1 two: {0,1,2}; then {2,3}.
 TEST(replay, groups_are_those_of_the_greedy_rule) {
   const visit_sequence visits(three_then_one());
   const auto events = lab::order_events(visits, one_pool(visits, 3), true);
@@ -85,7 +85,7 @@ TEST(replay, without_splitting_a_visit_is_one_event_whatever_its_size) {
   EXPECT_THAT(support::uses_of(*events.future, 2), ElementsAre(0U));
 }
 
-// Two groups of two experts each: events 0 and 1 belong to the visit, whatever is in which.
+// Two groups of two experts: events 0 and 1 belong to the visit, in whatever order experts are grouped.
 TEST(replay, split_by_expert_a_visit_uses_its_first_event_and_leaves_room) {
   const visit_sequence visits(three_then_one());
   const auto events = lab::order_events(visits, one_pool(visits, 2), true, visit_split::by_expert);
@@ -163,7 +163,7 @@ TEST(replay, groups_of_the_pager_are_the_events) {
   }
 }
 
-// 0 1, then 2 3: the oldest goes. The running visit stays, above the budget.
+// {0 1}, then {2 3}: the oldest is evicted. The running visit stays, above the budget.
 TEST(replay, a_budget_holds_after_each_visit_unless_the_visit_alone_exceeds_it) {
   const visit_sequence visits(support::one_layer(6, {{0, 1}, {2, 3}, {0, 1}}));
   const auto layout = one_pool(visits, 6);

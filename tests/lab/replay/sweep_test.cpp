@@ -145,7 +145,7 @@ TEST(sweep, a_run_that_fails_ends_the_sweep_at_any_number_of_jobs) {
   }
 }
 
-// A step of 4 tokens becomes one of 3 and one of 1: two visits a layer.
+// A step of 4 tokens becomes one of 3 and one of 1: two visits per layer.
 TEST(sweep, max_tokens_cuts_long_steps) {
   auto trace = support::empty_trace(2, 8, 2);
   support::add_step(trace, {{0, 1, 0, 1}, {2, 3, 2, 3}, {4, 5, 4, 5}, {6, 7, 6, 7}},

@@ -24,7 +24,7 @@ using lab::sweep_request;
 using support::refusal;
 using testing::HasSubstr;
 
-/// A byte takes a nanosecond.
+/// One byte takes one nanosecond.
 lab::link_request slow_link(ticks latency = 0, std::uint64_t chunk = 0) {
   return {{1'000'000'000, latency, chunk}, "1GB/s"};
 }
@@ -85,7 +85,7 @@ TEST(timed_replay, a_miss_stops_the_arithmetic_for_as_long_as_its_copy_takes) {
 TEST(timed_replay, a_prefetch_runs_beside_the_arithmetic_and_may_be_late) {
   const auto r =
       run(two_steps(), {.prefetch = "noisy_oracle"}, "4", slow_link(), {.per_visit = 300});
-  // The first layer's miss, then its prefetch from 1000 to 2000, 700 of it after the arithmetic; as much in step 1.
+  // The first layer's miss, then its prefetch from 1000 to 2000, 700 of it after the arithmetic; the same in step 1.
   EXPECT_EQ(r.outcome->times.total, 2300U + 1300);
   EXPECT_EQ(r.outcome->times.blocked, 1000U + 700 + 700);
   EXPECT_EQ(r.outcome->times.link_busy, 3000U);
@@ -98,7 +98,7 @@ TEST(timed_replay, a_prefetch_runs_beside_the_arithmetic_and_may_be_late) {
   EXPECT_EQ(r.outcome->predictions.routed, 4U);
 }
 
-/// Victims take two nanoseconds a byte back.
+/// Writing victims back takes two nanoseconds a byte.
 lab::link_request both_ways(write_back_way way, std::size_t spares = 0) {
   auto link = slow_link();
   link.write_back = way;
@@ -118,7 +118,7 @@ TEST(timed_replay, a_victim_is_copied_back_before_its_slot_is_filled) {
   const auto free = on(write_back_way::none);
   const auto serial = on(write_back_way::serial);
   const auto duplex = on(write_back_way::duplex);
-  // Of six copies the last three need a victim's slot each.
+  // The last three of six copies each need a victim's slot.
   EXPECT_EQ(serial.bytes_back, 3000U);
   EXPECT_EQ(serial.times.back_busy, 3 * 2000U);
   EXPECT_EQ(serial.times.blocked, free.times.blocked + 3 * 2000U);
@@ -139,7 +139,7 @@ TEST(timed_replay, every_victim_is_copied_back_once_whoever_chose_it) {
         const auto r =
             run(trace, policies, "30%", both_ways(write_back_way::duplex), {.per_visit = 9000});
         EXPECT_EQ(r.stats.pre_evictions != 0, policies.pre_eviction != "none");
-        // What was prefetched and taken back before it began has left its victim where it was, or its copy unmade.
+        // A prefetch cancelled before it began left its victim unchanged, or its copy was never made.
         EXPECT_LE(r.outcome->bytes_back, r.stats.evictions * 4000);
         if (r.stats.cancelled_prefetches == 0) {
           EXPECT_EQ(r.outcome->bytes_back, r.stats.evictions * 4000);
@@ -213,8 +213,8 @@ TEST(timed_replay, gate_latency_tokens_and_the_hosts_experts_take_their_time) {
             800U);
 }
 
-// Two experts that the host would compute: one finds the transient slot, at the price of its copy, and the host computes the other
-// beside the device.
+// The host would compute two experts. One gets the transient slot, at the price of its copy; the host computes the
+// other beside the device.
 TEST(timed_replay, a_transient_slot_costs_a_copy_and_spares_the_host) {
   auto trace = support::empty_trace(1, 4, 2);
   trace.expert_bytes = {1000};
@@ -271,7 +271,7 @@ TEST(timed_replay, a_clock_changes_no_decision) {
   }
 }
 
-/// What must hold of any run's counters, exactly.
+/// Exact relations between any run's counters.
 void expect_conserved(const run_result& r, const std::string& what) {
   SCOPED_TRACE(what);
   const auto& s = r.stats;
@@ -352,7 +352,7 @@ TEST(timed_replay, a_full_link_gains_nothing_from_prefetch) {
   EXPECT_GE(with.outcome->times.total, without.outcome->times.total);
 }
 
-/// Which expert of a layer fires follows from the one before it: 0 -> 2 -> 1, 1 -> 3 -> 0.
+/// An expert determines the next layer's: 0 -> 2 -> 1, 1 -> 3 -> 0.
 routing_trace chained(std::size_t steps) {
   auto trace = support::empty_trace(3, 4, 1);
   trace.expert_bytes = {1000};
@@ -368,7 +368,7 @@ run_result run_by_table(const routing_trace& trace, const char* prefetch,
 
 TEST(timed_replay, a_table_learns_on_the_way_what_fires_together) {
   const auto r = run_by_table(chained(10), "next_layer_top_k");
-  // Each of the two chains is new once; after that both layers ahead are known, and nothing else is asked for.
+  // Each of the two chains is new once; then both layers ahead are known, and nothing else is requested.
   EXPECT_EQ(r.outcome->predictions.predicted, 8U * 2);
   EXPECT_EQ(r.outcome->predictions.predicted_and_routed, 8U * 2);
   EXPECT_EQ(r.outcome->predictions.routed, 10U * 3);
@@ -419,7 +419,7 @@ TEST(timed_replay, a_predictor_has_learnt_from_another_trace_before) {
   EXPECT_THAT(bad->message, HasSubstr("to learn from, accepted: of 6"));
 }
 
-// A map that has been seen is found again with cosine 1; nothing is stored at first, and the chains share no expert.
+// A map that was stored is found with cosine 1; nothing is stored at first, and the chains share no expert.
 TEST(timed_replay, says_how_sure_the_predictor_was) {
   const auto lessons = chained(2);
   const auto trace = chained(10);
@@ -438,7 +438,7 @@ TEST(timed_replay, says_how_sure_the_predictor_was) {
       << "what was asked while it learnt does not count";
 }
 
-// Of 12 slots all that the lessons used are resident: nothing is missed, and the clock does not show what came before.
+// 12 slots hold all experts that the training part used: nothing is missed, and the clock excludes that part.
 TEST(timed_replay, a_cache_may_begin_with_what_the_lessons_used_most) {
   const auto lessons = chained(2);
   const auto trace = chained(10);
@@ -464,7 +464,7 @@ TEST(timed_replay, a_cache_may_begin_with_what_the_lessons_used_most) {
 }
 
 TEST(timed_replay, a_table_looks_as_far_ahead_as_it_reaches) {
-  // Layer 1 routes nothing: layer 2 can only be asked for at layer 0.
+  // Layer 1 routes nothing: layer 2 can be requested only at layer 0.
   auto gap = chained(10);
   for (std::size_t i = 1; i < gap.ids.size(); i += 3) gap.ids[i] = no_expert;
   const auto deep = run_by_table(gap, "next_layer_top_k:depth=2", "co-activation:reach=2");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A slot cache whose victims are copied back; the clock by itself is walked in clock_backend_test.
+// A slot cache whose victims are written back; clock_backend_test tests the clock alone.
 #include "lab/replay/write_back_clock.hpp"
 
 #include <string>
@@ -15,7 +15,7 @@ namespace hotset::write_back_clock_test {
 namespace {
 
 const geometry shape{.layers = 2, .experts = 8, .top_k = 2, .expert_bytes = {100}};
-/// A byte takes a nanosecond in, two back.
+/// One byte takes one nanosecond in, two out.
 const link_model in({.bytes_per_second = 1'000'000'000});
 const write_back_config back{.way = write_back_way::duplex,
                              .link = link_model({.bytes_per_second = 500'000'000})};
@@ -62,7 +62,7 @@ TEST_F(write_back_cache, on_demand_a_victim_goes_before_its_slot_is_filled) {
 TEST_F(write_back_cache, ahead_of_the_visit_only_the_copy_in_is_waited_for) {
   EXPECT_EQ(free_one_of_the_second_layer(), 1U);
   EXPECT_EQ(run(1, 0_layer, {0, 2}), 200U + 100) << "its own victim goes first on the way back";
-  stream.run(50);  // the other one is back at 400
+  stream.run(50);  // the other one is written back at 400
   EXPECT_EQ(run(1, 1_layer, {1, 2}), 100U);
   EXPECT_EQ(clock.bytes_moved_back(), 200U);
   EXPECT_EQ(cache.stats().pre_evictions, 1U);

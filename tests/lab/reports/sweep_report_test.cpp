@@ -45,7 +45,7 @@ sweep_result sweep(std::vector<run_result> runs) {
   return {"demo", 2, 8, 2, 100, 20, std::move(runs)};
 }
 
-/// The last word of the line that begins with a word.
+/// The last word of the line that begins with this word.
 std::string last_cell(const std::string& table, const std::string& first) {
   const auto begin = table.find('\n' + first + ' ') + 1;
   const auto line = table.substr(begin, table.find('\n', begin) - begin);
@@ -115,7 +115,7 @@ std::size_t widest_line(const std::string& text) {
   return most;
 }
 
-/// Runs with something in every column.
+/// Runs with a value in every column.
 sweep_result full_sweep() {
   auto lru = run("lru", 300);
   lru.policies.prefetch = "next_layer_top_k:overfetch=1.5";

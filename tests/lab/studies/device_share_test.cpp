@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Plans of several devices: what each has, against what one device and a replay of its own experts say.
+/// Plans of several devices: each device's share, compared with a plan of one device and a replay of its experts.
 
 #include <algorithm>
 #include <cstdint>
@@ -46,7 +46,7 @@ routing_trace trace_of(std::uint64_t seed) {
   return support::random_trace(seed, {.layers = 4, .experts = 20, .top_k = 3, .steps = 150});
 }
 
-/// What LRU moves of the experts [first, first + count) with these quotas.
+/// Bytes that LRU copies for the experts [first, first + count) with these quotas.
 std::uint64_t misses_of(const routing_trace& trace, expert_id first, std::int32_t count,
                         const std::vector<std::uint64_t>& quotas) {
   const geometry shape{.layers = trace.layers,
@@ -71,7 +71,7 @@ std::uint64_t misses_of(const routing_trace& trace, expert_id first, std::int32_
   return cache.stats().misses;
 }
 
-/// Of "accepted: 6.1KiB (6240B) or more" or "accepted: 8KiB or more".
+/// Reads "accepted: 6.1KiB (6240B) or more" or "accepted: 8KiB or more".
 std::uint64_t least_bytes_of(const std::string& why) {
   const auto begin = why.find("accepted: ") + 10;
   const auto least = why.substr(begin, why.find(" or more", begin) - begin);
@@ -128,7 +128,7 @@ TEST(device_share, a_part_of_every_expert_is_a_model_of_smaller_experts) {
   }
 }
 
-// Uniform routing: an expert of four tokens is drawn as often, whichever device has it.
+// Uniform routing: with four tokens, an expert is drawn equally often, whichever device has it.
 TEST(device_share, all_tokens_draw_the_experts_of_every_device) {
   const auto one = lab::make_plan(small(1, lab::device_split::expert, 500 + 5'120 + 80'000));
   const auto two = lab::make_plan(small(2, lab::device_split::expert, 500 + 2'560 + 40'000));
@@ -149,7 +149,7 @@ TEST(device_share, requests_are_dealt_out) {
     kv.timestamp.push_back(r);
     kv.input_length.push_back(16);
     kv.output_length.push_back(4);
-    kv.blocks.push_back(r % 2 == 0 ? r / 2 % 6 : 100);  // the second device's are all one prefix
+    kv.blocks.push_back(r % 2 == 0 ? r / 2 % 6 : 100);  // the second device's: one prefix
     kv.block_end.push_back(kv.blocks.size());
   }
   auto request = small(2, lab::device_split::tensor, 500 + 640 * 16 + 8'000);
@@ -182,7 +182,7 @@ TEST(device_share, what_cannot_be_is_refused_with_what_would_do) {
   EXPECT_THAT(refused(small(0, lab::device_split::tensor, 90'000)), HasSubstr("accepted: 1..1000"));
   EXPECT_THAT(refused(small(1001, lab::device_split::tensor, 90'000)),
               HasSubstr("a byte of an expert on each"));
-  // The bytes and the number that are named work, and one less does not.
+  // The named bytes and number are enough; one less is not.
   for (const auto split : {lab::device_split::expert, lab::device_split::tensor}) {
     const auto why = support::refusal<lab::infeasible_error>(
         [&] { (void)lab::make_plan(small(2, split, 6'200)); });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Flags of other engines, read back into bytes by what each flag means, and by nothing of what wrote them.
+/// Flags of other engines are converted back into bytes by their documented meaning, independently of the generator.
 
 #include <algorithm>
 #include <cmath>
@@ -54,7 +54,7 @@ class flags {
 
 std::uint64_t divided_up(std::uint64_t a, std::uint64_t b) { return (a + b - 1) / b; }
 
-/// One model on some devices, and what the engines make of it.
+/// One model on some devices, and the engines' settings for it.
 class checked_plan {
  public:
   explicit checked_plan(const lab::plan_request& request)
@@ -81,7 +81,7 @@ class checked_plan {
   [[nodiscard]] std::uint64_t usable() const {
     return request_.device_bytes - request_.reserve_bytes;
   }
-  /// Bytes of the routed experts of a layer on one rank.
+  /// Bytes of a layer's routed experts on one rank.
   [[nodiscard]] std::uint64_t on_rank(layer_id layer, const flags& f, std::uint64_t rank) const {
     const auto ranks = f.number("--data-parallel-size", 1);
     const auto experts = static_cast<std::uint64_t>(model_.experts.experts);
@@ -98,7 +98,7 @@ class checked_plan {
     const auto sessions = f.number("--max-num-seqs");  // of a rank
     EXPECT_GE(sessions * ranks, request_.concurrency);
     EXPECT_LT((sessions - 1) * ranks, request_.concurrency);
-    // Every session finds room for its whole context, in whole blocks.
+    // Every session has room for its whole context, in whole blocks.
     const auto block = f.number("--block-size", 1);
     const auto whole = divided_up(request_.context, block) * block;
     EXPECT_GE(f.number("--kv-cache-memory-bytes"),
@@ -121,8 +121,8 @@ class checked_plan {
       EXPECT_LE(used + experts, usable());
     }
   }
-  /// --cpu-offload-gb: GiB of each rank. The two tensors of a layer's experts go one after the other, from the first
-  /// layer on, until so many bytes have gone.
+  /// --cpu-offload-gb: GiB of each rank. The two tensors of a layer's experts are offloaded in turn, from the first
+  /// layer on, until this many bytes are offloaded.
   void check_offload(const flags& f) const {
     check_sessions(f);
     EXPECT_EQ(f.text("--cpu-offload-params"), "experts");
@@ -144,7 +144,7 @@ class checked_plan {
       EXPECT_LE(model_.resident_bytes + experts - gone + f.number("--kv-cache-memory-bytes"),
                 usable());
       if (rank > 0) continue;
-      // No layer too many, and no more than the arm that stands for it assumes.
+      // Not one layer too many, and not more than the corresponding alternative of the plan assumes.
       const auto last = on_rank(static_cast<layer_id>(layers - 1), f, rank);
       const auto floor =
           plan_.min_blocks * plan_.block_bytes +
@@ -161,7 +161,7 @@ class checked_plan {
   [[nodiscard]] static std::uint64_t padded(std::uint64_t tokens) {
     return divided_up(tokens, 256) * 256;
   }
-  /// -c is divided among -np sessions, each of which is rounded up to 256; a window has a batch of 512 beside it.
+  /// -c is divided among -np sessions, each rounded up to 256; a window has a batch of 512 beside it.
   [[nodiscard]] std::uint64_t llama_kv(std::size_t block, const flags& f) const {
     const auto sessions = f.number("-np");
     EXPECT_EQ(f.number("-c") / sessions, request_.context);
@@ -187,7 +187,7 @@ class checked_plan {
     EXPECT_EQ(matches("up_exps"), matches("gate_exps"));
     return matches("down_exps");
   }
-  /// Position p of all blocks and the output lies on the first device whose share of -ts ends behind it.
+  /// A block at position p (the output is the last) lies on the first device whose -ts share ends behind p.
   [[nodiscard]] std::vector<std::size_t> devices_of(const flags& f) const {
     std::vector<std::size_t> ends;
     std::istringstream shares(f.has("-ts") ? f.text("-ts") : "1");
@@ -265,7 +265,7 @@ lab::plan_request request_of(const std::string& model, std::uint64_t device, dou
   return out;
 }
 
-/// Returns the plan, or nothing where the device is too small.
+/// Returns how many device configurations have a plan; devices that are too small have none.
 int check_on_all_sizes(const std::string& model, double kv_bits, std::uint64_t context,
                        std::uint64_t concurrency) {
   int planned = 0;
@@ -314,7 +314,6 @@ TEST(engine_settings, the_cache_has_the_type_that_was_planned_with) {
   EXPECT_THAT(none.plan().notes, testing::Contains(HasSubstr("llama.cpp is left out")));
 }
 
-// It was told 53, which counts three dense blocks among them and left 84 GiB of experts on a card of 80.
 TEST(engine_settings, blocks_are_counted_with_the_dense_ones) {
   const checked_plan v3(request_of("deepseek-v3", 80_GiB));
   v3.check();
@@ -327,7 +326,6 @@ TEST(engine_settings, blocks_are_counted_with_the_dense_ones) {
   lite.check();
 }
 
-// Its flag said 21 GiB where the arm beside it meant 12.
 TEST(engine_settings, the_flag_and_the_arm_that_stands_for_it_agree) {
   auto request = request_of("mixtral-8x7b", 80_GiB);
   request.context = 32768;

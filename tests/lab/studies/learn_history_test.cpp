@@ -22,7 +22,7 @@ using testing::HasSubstr;
 
 routing_trace phrases() {
   auto trace = support::empty_trace(2, 8, 2);
-  // Four tokens in an order that comes again and again.
+  // Four tokens in an order that repeats.
   for (std::int32_t n = 0; n < 60; ++n) {
     const auto e = n * 3 % 4;
     support::add_step(trace, {{2 * e, 2 * e + 1, (2 * e + 3) % 8, 2 * e}});

@@ -86,7 +86,7 @@ double seconds_of(const lab::memory_plan& plan, std::string_view name) {
   return 0;
 }
 
-// WiSP, Table 3: each slot that an expert gives up is 4,608 tokens of KV.
+// WiSP, Table 3: each slot that an expert loses holds 4,608 tokens of KV.
 TEST(plan, a_slot_of_qwen3_is_worth_4608_tokens) {
   const auto request = qwen();
   EXPECT_EQ(request.model.expert_slot_bytes(), 452'984'832U);
@@ -114,7 +114,8 @@ TEST(plan, leaves_every_session_its_floor_and_uses_what_is_there) {
   EXPECT_EQ(plan.quotas.quotas.size(), 48U);
 }
 
-// Without a trace all layers are taken to be alike: what the cap leaves over is one more for as many as it can be.
+// Without a trace all layers count as equal: bytes left over by the cap give one more slot to as many layers as
+// possible.
 TEST(plan, layers_that_are_alike_get_alike_quotas) {
   for (std::uint64_t device = 12; device < 40; ++device) {
     const auto plan = lab::make_plan(qwen(device * 1_GiB));
@@ -128,7 +129,6 @@ TEST(plan, layers_that_are_alike_get_alike_quotas) {
   }
 }
 
-// 13 GiB went to the cache, which wanted 4, while 27 layers could hold a seventh expert.
 TEST(plan, what_a_cap_leaves_over_goes_to_layers) {
   auto request = known_model("mixtral-8x7b", 80_GiB);
   request.context = 32768;
@@ -203,7 +203,7 @@ TEST(plan, too_small_a_host_is_refused) {
   EXPECT_NO_THROW((void)lab::make_plan(request));
 }
 
-/// What LRU moves with these quotas.
+/// Bytes that LRU copies with these quotas.
 std::uint64_t measured_bytes(const routing_trace& trace, const std::vector<std::uint64_t>& quotas,
                              const geometry& shape) {
   const visit_sequence visits(trace);
@@ -225,7 +225,7 @@ std::uint64_t measured_misses(const routing_trace& trace,
   shape.expert_bytes = {1};
   return measured_bytes(trace, quotas, shape);
 }
-// The prediction is what replay counts, in seconds of the link.
+// The prediction equals replay's count, in seconds of the link.
 TEST(plan, predicts_what_replay_misses) {
   const auto trace = small_trace();
   for (const std::uint64_t device : {5'600U, 8'000U, 12'000U}) {
@@ -242,7 +242,7 @@ TEST(plan, predicts_what_replay_misses) {
   }
 }
 
-/// Layers that use from two to all of their experts, some of them far more often than others.
+/// Layers that use from two to all of their experts, some far more often than others.
 routing_trace uneven_trace(std::uint64_t seed, std::uint64_t most_tokens) {
   support::random_source random(seed);
   constexpr std::int32_t layers = 4;
@@ -307,8 +307,8 @@ TEST(plan, unequal_quotas_never_measure_more_misses_than_one_cap) {
   EXPECT_GT(unequal, 150);
 }
 
-// Visits that are wider than a quota are split, and of those the curves know nothing: what they promise here, replay
-// does not keep.
+// Visits wider than a quota are split, and the curves do not model this: replay measures more misses than they
+// predict.
 TEST(plan, quotas_that_split_visits_are_judged_by_replay) {
   for (const std::uint64_t seed : {302U, 1791U, 1984U, 3104U, 3400U, 3993U})
     (void)expect_no_more_misses(5, seed);
@@ -316,7 +316,7 @@ TEST(plan, quotas_that_split_visits_are_judged_by_replay) {
     (void)expect_no_more_misses(8, seed);
 }
 
-// Many distinct prefixes come around: KV is worth more than experts, up to where all of them fit.
+// Many distinct prefixes repeat: KV is worth more than experts, until all of them fit.
 TEST(plan, requests_draw_memory_to_kv) {
   const auto trace = small_trace();
   const auto kv = requests(400, 40);
@@ -343,7 +343,7 @@ TEST(plan, is_no_worse_than_any_feasible_alternative_with_a_cap) {
   }
 }
 
-// A cache of what was used last holds nothing of what comes around more slowly than it forgets; what stays, stays.
+// An LRU cache holds nothing of a cycle longer than its size; static residents stay.
 TEST(plan, the_best_feasible_alternative_is_recommended) {
   auto circle = support::empty_trace(2, 8, 2);
   for (int step = 0; step < 200; ++step) {
@@ -370,7 +370,7 @@ TEST(plan, the_best_feasible_alternative_is_recommended) {
   EXPECT_LT(offloaded, 40);
 }
 
-// Hazard 24: a device that is filled to the last byte spills. What is reserved is nobody's.
+// Hazard 24: a device filled to the last byte spills. No consumer gets the reserve.
 TEST(plan, the_reserve_is_left_alone) {
   const auto trace = small_trace(3);
   const auto kv = requests(300, 30);
@@ -390,7 +390,7 @@ TEST(plan, the_reserve_is_left_alone) {
     }
 }
 
-// Of what stays on the host, reading in place moves what is routed, and whole layers all of it.
+// Experts on the host: read-in-place copies the routed ones, offloading whole layers copies all.
 TEST(plan, offloading_moves_layers_or_what_they_route) {
   const auto trace = small_trace(3);
   const auto plan = planned(small(8'000), trace);
@@ -413,7 +413,7 @@ TEST(plan, a_model_without_kv_has_experts_alone) {
   EXPECT_EQ(plan.alternatives.size(), 4U);
 }
 
-// WiSP, section 4: half of the top-8 is new in each step. Layers of the same experts again and again are another matter.
+// WiSP, section 4: half of the top-8 is new in each step. This does not hold for layers that repeat their experts.
 routing_trace half_new(int steps) {
   auto trace = support::empty_trace(48, 128, 8);
   for (int step = 0; step < steps; ++step) {
@@ -436,9 +436,9 @@ TEST(plan, the_ceiling_is_what_the_link_carries_of_new_experts) {
   EXPECT_THAT(lab::to_text(plan), HasSubstr("\nceiling "));
 }
 
-// It binds no cache that holds more than the step before.
+// The ceiling does not bind a cache that holds more than the previous step.
 TEST(plan, a_ceiling_is_never_below_the_prediction) {
-  const auto round = half_new(50);  // 128 slots hold all of what comes around
+  const auto round = half_new(50);  // 128 slots hold the whole cycle
   const auto trace = small_trace(3);
   const auto check = [](const lab::plan_request& request) {
     const auto plan = lab::make_plan(request);

@@ -37,7 +37,7 @@ lab::run_result run(const std::string& eviction, const std::string& scope, const
   out.stats.misses = misses;
   return out;
 }
-/// In 25 % a gap of 40 misses, in 50 % none, per layer one of 10.
+/// At 25 % a gap of 40 misses, at 50 % none, per layer one of 10.
 lab::sweep_result replayed() {
   lab::sweep_result out;
   out.name = "hand";
@@ -77,7 +77,7 @@ TEST(rank, a_share_is_of_the_misses_between_lru_and_belady) {
   EXPECT_EQ(cell.gap_closed(13), -0.5);
   cell.best_misses = 10;
   EXPECT_EQ(cell.gap_closed(10), std::nullopt);
-  cell.best_misses = 11;  // where visits are split, it is fills that belady has fewest of
+  cell.best_misses = 11;  // if visits are split, belady minimises fills
   EXPECT_EQ(cell.gap_closed(10), std::nullopt);
   EXPECT_EQ(cell.room(), 0U);
 }
@@ -96,7 +96,7 @@ TEST(rank, a_room_below_one_percent_of_the_accesses_has_no_share) {
   EXPECT_FALSE(cell.has_room());
 }
 
-/// 4 % of room that lfu loses by half, and .4 % that it wins wholly.
+/// A cell with 4 % room, in which lfru loses half, and one with .4 %, which it wins fully.
 TEST(rank, a_cell_of_chance_decides_nothing) {
   lab::sweep_result sweep;
   for (const auto& [name, first, second] :
@@ -122,7 +122,7 @@ TEST(rank, the_most_misses_saved_are_first_and_the_offline_ones_are_last) {
   EXPECT_EQ(ranked.cells[2].best_misses, 50U);
   EXPECT_THAT(names_of(ranked),
               ElementsAre("lfru", "lfu", "lru", "fifo", "next_visit_oracle", "belady"));
-  // The table shows the shares of the others.
+  // The table shows the other cells' shares.
   EXPECT_EQ(of(ranked, "lfu").gap_closed, (shares{0.25, std::nullopt, 0.3}));
   EXPECT_DOUBLE_EQ(*of(ranked, "lfu").mean, 0.275);
   EXPECT_EQ(of(ranked, "lfu").saved, 0.26);
@@ -190,7 +190,7 @@ TEST(rank, candidates_decide_online_by_what_the_trace_has) {
                                  "accepted: a trace that recorded them"));
 }
 
-// One pool of 3: A B, C D, A C. LRU gives up A and copies 5; belady and who knows the next visit give up B.
+// One pool of 3: A B, C D, A C. LRU evicts A and copies 5; belady and the next-visit oracle evict B.
 TEST(rank, of_a_hand_walked_trace) {
   const auto trace = support::one_layer(8, {{0, 1}, {2, 3}, {0, 2}});
   lab::sweep_request request;

@@ -21,7 +21,7 @@ namespace {
 
 using testing::HasSubstr;
 
-/// `hot` experts of 16 are used, all alike; the others by one step of `rarely`, if that is not 0.
+/// Steps use `hot` of 16 experts with equal chances. If `rarely` is not 0, every `rarely`-th step uses all 16.
 routing_trace few_experts(std::int32_t hot, std::uint64_t seed, std::size_t steps = 640,
                           std::size_t rarely = 0) {
   support::random_source random(seed);
@@ -87,7 +87,7 @@ class split_replay_of_one : public testing::Test {
   const kv_trace kv = requests(40, 6, 90, 2);
   lab::split_request request = request_of({{"one", &trace, &kv}});
 
-  /// What the simulator's own replays of both streams cost in a burst.
+  /// Cost of a burst from the simulator's own replays of both streams.
   [[nodiscard]] double replayed_seconds(std::uint64_t cap) const {
     const auto experts =
         support::one_run(trace, {.scope = "per-layer", .slots = std::to_string(cap)});
@@ -97,7 +97,7 @@ class split_replay_of_one : public testing::Test {
   }
 };
 
-// Reuse distances on one side, replays on the other.
+// Compares reuse distances with replays.
 TEST_F(split_replay_of_one, a_fixed_split_costs_what_replays_of_both_streams_miss) {
   request.warmup = 0;
   const auto result = lab::simulate_split(request);
@@ -109,7 +109,7 @@ TEST_F(split_replay_of_one, a_fixed_split_costs_what_replays_of_both_streams_mis
   }
 }
 
-// The replayed pools and the reuse distances agree where nothing moves.
+// Replayed pools and reuse distances agree if nothing moves.
 TEST_F(split_replay_of_one, a_controller_that_never_moves_costs_what_its_split_costs) {
   request.control.limits.min_cap = 9;
   request.control.limits.max_cap = 9;
@@ -119,7 +119,7 @@ TEST_F(split_replay_of_one, a_controller_that_never_moves_costs_what_its_split_c
   EXPECT_NEAR(of(result[0], "mv-wsa").seconds, of(result[0], "best-fixed").seconds, 1e-12);
 }
 
-// Every cap that there is, replayed: none is better than the one that is called the best.
+// Replays every cap: none is better than the reported best.
 TEST_F(split_replay_of_one, the_best_fixed_split_is_the_best_of_all) {
   request.warmup = 0;
   const auto result = lab::simulate_split(request);
@@ -139,7 +139,7 @@ TEST_F(split_replay_of_one, the_best_fixed_split_is_the_best_of_all) {
   }
 }
 
-// WiSP, Table 5: within a few per cent of the workflow's own optimum, where neither prior is for both workflows.
+// WiSP, Table 5: within a few per cent of each workflow's own optimum; no fixed prior is good for both.
 TEST(split_replay, the_controller_comes_near_the_optimum_of_each_workflow) {
   const auto expert_heavy = few_experts(14, 1, 2560);
   const auto kv_light = requests(160, 4, 70, 2);
@@ -159,12 +159,12 @@ TEST(split_replay, the_controller_comes_near_the_optimum_of_each_workflow) {
   for (const char* prior : {"50-50", "flux-prop"})
     EXPECT_GT(std::max(over(0, prior), over(1, prior)), 0.05) << prior;
   EXPECT_EQ(results[2].name, "experts > kv");
-  // Over the shift no one split is right.
+  // Across the shift no single split is right.
   EXPECT_GT(over(2, "best-fixed"), 0.05);
   EXPECT_LT(of(results[2], "mv-wsa").seconds, of(results[2], "best-fixed").seconds);
 }
 
-// WiSP 3.4: the controller begins at what a short representative trace, here the warm-up, is worth.
+// WiSP 3.4: the controller starts at the best split for a short representative trace, here the warm-up.
 TEST(split_replay, the_controller_begins_at_the_configurators_split) {
   const auto trace = few_experts(4, 3);
   const auto kv = requests(40, 12, 120, 4);
@@ -205,10 +205,10 @@ TEST_F(split_replay_of_one, json_and_table_say_what_was_found) {
   EXPECT_EQ(of(results[0], "mv-wsa").caps.size(), 40U);  // a burst each
 }
 
-// What costs the oracle nothing is no denominator.
+// An oracle cost of zero is not a denominator.
 TEST(split_replay, an_oracle_that_pays_nothing_is_not_divided_by) {
   const auto trace = few_experts(8, 1, 200);
-  const auto kv = requests(5, 4, 20, 2);  // they come round again
+  const auto kv = requests(5, 4, 20, 2);  // they repeat
   auto results = lab::simulate_split(request_of({{"one", &trace, &kv}}));
   ASSERT_EQ(of(results[0], "oracle").seconds, 0);
   results[0].outcomes[3].seconds = 1;

@@ -37,7 +37,7 @@ using testing::HasSubstr;
 using testing::StartsWith;
 using trace_samples::read_all;
 
-/// A tensor of a file that is made by hand.
+/// A tensor of a handmade file.
 struct tensor_sample {
   std::string name;
   std::string dtype;
@@ -73,7 +73,7 @@ adapter_format small_format() {
 constexpr std::string_view small_config =
     R"({"experts": {"1": [5, 2], "2": [7]}, "shared_experts": false, "non_expert_modules": false})";
 
-/// The twelve bytes of a matrix, no two of which are alike in all matrices.
+/// A matrix's twelve bytes; all bytes of all matrices differ.
 std::string matrix_bytes(std::int32_t layer, support::written_expert expert,
                          std::string_view matrix) {
   const auto first = layer * 100 + number(expert.id) * 12 + static_cast<int>(matrix.front()) * 7;
@@ -92,7 +92,7 @@ tensor_sample matrix_sample(std::int32_t layer, support::written_expert expert,
       matrix == "down_proj" ? std::vector<std::uint64_t>{3, 2} : std::vector<std::uint64_t>{2, 3},
       matrix_bytes(layer, expert, matrix)};
 }
-/// What small_config asks for.
+/// Tensors that small_config requires.
 std::vector<tensor_sample> small_tensors() {
   std::vector<tensor_sample> out;
   for (const auto& [layer, expert] : {std::pair{1, 5}, std::pair{1, 2}, std::pair{2, 7}})
@@ -121,7 +121,7 @@ class adapter_folders : public testing::Test {
     EXPECT_TRUE(message.starts_with(path)) << message;
     return message.substr(std::min(message.size(), path.size()));
   }
-  /// The same for these tensors.
+  /// The refusal's message for these tensors.
   [[nodiscard]] std::string refused(const std::vector<tensor_sample>& tensors) const {
     write(tensors);
     return refused();
@@ -133,7 +133,7 @@ class adapter_folders : public testing::Test {
     if (!checkpoint.read(layer, number, expert, out)) return std::nullopt;
     return text_of(out);
   }
-  /// Those of small_config, as matrix_bytes() has them.
+  /// Expects small_config's matrices with the bytes of matrix_bytes().
   static void expect_weights(const adapter_checkpoint& checkpoint) {
     for (const auto& [layer, expert] : {std::pair{0, 2}, std::pair{0, 5}, std::pair{1, 7}}) {
       EXPECT_EQ(weight(checkpoint, layer, 0, expert, 24),
@@ -381,7 +381,7 @@ class written_adapters : public adapter_folders {
       return std::span<const std::byte>(last);
     };
   }
-  /// Why `config` is not written to a path.
+  /// The error message of writing `config` to a path.
   template <class Exception>
   std::string not_written(const std::filesystem::path& path, const matrix_source& from) const {
     return refusal<Exception>([&] { write_adapter_checkpoint(path, format, config, from); });

@@ -154,7 +154,7 @@ TEST_F(published_configurations, name_all_layers_so_that_their_order_is_enough) 
   EXPECT_EQ(by_order.tuned, read("law").tuned);
 }
 
-// Experts of 0.9 MB: a page is two of them, so that a page per run is worse than padding for one adapter.
+// Experts of 0.9 MB: a page holds two, so one page per run needs more memory than padding for one adapter.
 TEST_F(published_configurations, of_small_experts_are_smallest_without_gaps) {
   const auto added = [](std::uint64_t bytes) {
     constexpr std::uint64_t base = 26 * 64 * 900'000;

@@ -34,7 +34,7 @@ TEST(esft, tokens_are_in_rank_order) {
 
 TEST(esft, top_k_is_inferred_from_distinct_experts_and_weights) {
   EXPECT_EQ(parse_esft(small(), "law").top_k, 2);
-  // Four distinct experts and small weights could be one token of four.
+  // Four distinct experts with small weights could be one token with top-4.
   for (const auto& [line, top_k] : {std::pair("0\t1\t2\t3\t\t0.1\t0.1\t0.1\t0.1\n", 4),
                                     {"0\t1\t2\t3\t\t0.6\t0.1\t0.6\t0.1\n", 2},
                                     {"0\t1\t1\t0\t\t0.1\t0.1\t0.1\t0.1\n", 2}})

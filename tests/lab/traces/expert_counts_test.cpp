@@ -22,7 +22,7 @@ using testing::DoubleEq;
 using testing::ElementsAre;
 using trace_samples::expect_refused;
 
-/// With the numbers of its tensors, each of which begins at a multiple of 32 bytes.
+/// Appends the tensors' numbers; each tensor starts at a multiple of 32 bytes.
 std::string with_data(const gguf::file& file, const std::vector<std::vector<float>>& tensors) {
   auto bytes = file.bytes();
   auto at = bytes.size() - file.data_bytes();

@@ -24,7 +24,7 @@ std::string replaced(std::string_view text, std::string_view from, std::string_v
   return out.replace(at, from.size(), to);
 }
 
-// BigMoeOnEdge
+// --- BigMoeOnEdge
 
 TEST(bigmoe_route_csv, a_prompt_is_one_step_and_layers_become_dense) {
   const auto trace = parse_bigmoe_route_csv(trace_samples::bigmoe_text, "toy.route.csv");
@@ -103,7 +103,7 @@ TEST(bigmoe_route_csv, few_rows_cannot_ask_for_much_memory) {
                  {"most tokens visit most layers"});
 }
 
-// layer,expert CSV
+// --- layer,expert CSV
 
 TEST(layer_expert_csv, batches_are_prefill_and_the_last_layer_may_route_fewer) {
   const auto trace = parse_layer_expert_csv(trace_samples::layer_expert_text, "dump.csv");
@@ -148,7 +148,7 @@ TEST(layer_expert_csv, refuses_bad_rows_in_one_line) {
   refused("0,1\n1,3\n0,1\n", {"line 3", "ends inside a token, at layer 0"});
 }
 
-// JSON lines
+// --- JSON lines
 
 TEST(json_lines, reads_records_of_steps_and_phases) {
   const auto trace = parse_json_lines(trace_samples::json_lines_text, "t.jsonl");
@@ -275,7 +275,7 @@ TEST(json_lines, refuses_bad_lines_in_one_line) {
   refused("{\"layer\":0,\"experts\":[-1]}\n", {"routes no expert"});
 }
 
-// Mooncake
+// --- Mooncake
 
 TEST(mooncake, reads_requests_and_their_blocks) {
   const auto kv = parse_mooncake(trace_samples::mooncake_text, "m.jsonl");
@@ -315,7 +315,7 @@ TEST(mooncake, refuses_bad_lines_in_one_line) {
   refused("7\n", {"is no JSON object"});
 }
 
-// Azure
+// --- Azure
 
 constexpr std::string_view azure_text =
     "TIMESTAMP,ContextTokens,GeneratedTokens\n"
@@ -365,7 +365,7 @@ TEST(requests, are_recognised_by_their_beginning) {
   expect_refused([&] { (void)open_requests(folder.path() / "nowhere"); }, {"nowhere"});
 }
 
-// oracleGeneral
+// --- oracleGeneral
 
 TEST(oracle_general, reads_records) {
   const auto trace = parse_oracle_general(trace_samples::oracle_bytes(), "o.oracleGeneral.bin");

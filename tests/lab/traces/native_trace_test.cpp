@@ -76,7 +76,7 @@ TEST(native_trace, seeded_traces_survive_and_write_the_same_bytes_again) {
   }
 }
 
-/// A native trace of one token whose tensors a test can spoil.
+/// A native trace of one token whose tensors a test can damage.
 struct parts {
   std::string metadata = R"("format":"hotset.trace/1","experts":"4")";
   std::string ids_shape = "[1,1,2]";

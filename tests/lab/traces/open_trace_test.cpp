@@ -112,7 +112,7 @@ TEST(open_trace, files_of_pytorch_are_named) {
   }
 }
 
-// A header of 1,408 bytes (0x580) begins as pickles of protocol 5 do.
+// A header of 1,408 bytes (0x580) starts like pickles of protocol 5.
 TEST(open_trace, a_native_trace_is_no_pickle_whatever_its_length) {
   const trace_samples::temporary_folder folder;
   ASSERT_FALSE(write_native_trace(trace_samples::full_trace(), (folder.path() / "n").string()));
@@ -134,7 +134,7 @@ TEST(open_trace, counts_are_no_trace) {
   expect_refused([&] { (void)open_trace(path); }, {"hold no trace", "hotset.importers.counts_of"});
 }
 
-/// 3 tokens, 3 layers, top-2: layer 0 is zeros, and so is token 1 in layer 2.
+/// 3 tokens, 3 layers, top-2: layer 0 is all zeros, and so is token 1 in layer 2.
 constexpr std::string_view filled_up =
     "token,layer,experts\n0,0,0 0\n0,1,3 1\n0,2,4 5\n1,0,0 0\n1,1,2 0\n1,2,0 0\n"
     "2,0,0 0\n2,1,1 0\n2,2,5 4\n";

@@ -23,7 +23,7 @@ using npy_samples::npy;
 using testing::ElementsAre;
 using trace_samples::expect_refused;
 
-/// A file of an archive. It views bytes that live as long as the program.
+/// A file of an archive. It refers to bytes that live as long as the program.
 lab::npy_array array(const std::string& name, const std::string& file) {
   static std::vector<std::unique_ptr<const std::string>> kept;
   kept.push_back(std::make_unique<const std::string>(file));

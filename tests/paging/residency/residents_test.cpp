@@ -14,7 +14,7 @@ using testing::ElementsAre;
 
 const geometry shape{.layers = 3, .experts = 8, .top_k = 2, .expert_bytes = {100, 200, 300}};
 
-/// Residents of one pool, the first experts of layer 0 in its first slots.
+/// Residents of one pool: the first experts of layer 0 in its first slots.
 residents holding(std::int32_t experts, std::int64_t slots) {
   residents r(pool_layout::shared(shape, slots).value());
   std::vector<fill> fills;

@@ -10,7 +10,7 @@ namespace {
 
 const geometry shape{.layers = 2, .experts = 3, .top_k = 1};
 
-// What mirrors a row elsewhere asks for its version, and must not miss a change.
+// A mirror of a row compares its version, so no change may keep it.
 TEST(slot_map, a_version_changes_with_its_row_and_with_no_other) {
   slot_map map(shape);
   auto before = map.version(1_layer);
@@ -29,7 +29,7 @@ TEST(slot_map, a_version_changes_with_its_row_and_with_no_other) {
   EXPECT_FALSE(changed()) << "that was the other row";
 }
 
-// Hazard 13 needs it: an engine may keep the address of a row.
+// Hazard 13 needs it: an engine may keep a row's address.
 TEST(slot_map, rows_keep_their_address) {
   slot_map map(shape);
   const auto* const before = map.row(1_layer).data();

@@ -29,7 +29,7 @@ token_lists groups_of(const token_groups& built) {
   return out;
 }
 
-/// Fewest groups by trying every subset of tokens.
+/// Fewest groups, by trying every subset of tokens.
 std::size_t fewest_groups(const std::vector<expert_set>& needs, std::size_t room) {
   const std::size_t all = (std::size_t{1} << needs.size()) - 1;
   std::vector<std::size_t> best(all + 1, std::numeric_limits<std::size_t>::max());
@@ -146,7 +146,7 @@ TEST(token_groups, many_tokens_agree_with_the_naive_rule) {
   }
 }
 
-/// Routed ids of the prompt, by layer, as recorded: columns phase, layer, slot and expert of the route CSV.
+/// Recorded ids of the prompt, by layer: columns phase, layer, slot and expert of the route CSV.
 std::map<std::int32_t, std::vector<std::int32_t>> read_prompt(const std::filesystem::path& path) {
   std::map<std::int32_t, std::vector<std::int32_t>> out;
   std::ifstream in(path);

@@ -60,7 +60,7 @@ TEST(configurator, without_a_kv_curve_the_floor_binds) {
   EXPECT_EQ(e.config.best().cap, 8U);
 }
 
-// What more experts do not improve is left to KV.
+// Slots that do not reduce the experts' cost go to KV.
 TEST(configurator, ties_take_the_smallest_cap) {
   example e;
   const sampled_miss_curve flat({9, 9, 9, 4, 4, 4, 4, 4, 4});

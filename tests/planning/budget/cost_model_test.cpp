@@ -13,7 +13,7 @@
 namespace hotset::cost_model_test {
 namespace {
 
-// WiSP, section 4: half of the top-8 turns over in each of 48 layers, 9.4 MB each.
+// WiSP, section 4: in each of 48 layers half of the top-8 changes, 9.4 MB each.
 TEST(cost_model, a_ceiling_is_what_the_link_carries) {
   const cost_model pcie4{.seconds_per_byte = 1 / 25e9};
   const double bytes = 4 * 48 * 9437184.0;
@@ -22,7 +22,7 @@ TEST(cost_model, a_ceiling_is_what_the_link_carries) {
   EXPECT_TRUE(std::isinf(pcie4.ceiling(0)));
 }
 
-// Hazard 31: a smaller cache with 60 % more misses is the faster one where its misses are cheap.
+// Hazard 31: a smaller cache with 60 % more misses is faster if its misses are cheap.
 TEST(cost_model, seconds_and_not_misses_are_compared) {
   const cost_model cost{.seconds_per_byte = 1 / 10e9, .recompute_seconds_per_token = 1e-3};
   const double few_dear = 100 * cost.kv_miss(16);
@@ -52,7 +52,7 @@ TEST(seconds_per_unit, a_few_slow_rounds_do_not_matter) {
   int call = 0;
   const auto seconds =
       seconds_per_unit({.small = 1, .large = 3, .rounds = 5}, [&call](std::size_t n) {
-        const bool disturbed = ++call == 2 || call == 5;  // a large one, a small one
+        const bool disturbed = ++call == 2 || call == 5;  // one large batch and one small batch
         return double(n) + (disturbed ? 1000.0 : 0.0);
       });
   ASSERT_TRUE(seconds);
@@ -69,7 +69,7 @@ TEST(seconds_per_unit, refuses_amounts_that_cannot_be_compared) {
     EXPECT_FALSE(seconds_per_unit(bad, [](std::size_t n) { return double(n); }));
 }
 
-/// Goes on only where the link below carries something.
+/// Advances only while the link below copies.
 struct link_clock {
   using duration = std::chrono::nanoseconds;
   using rep = duration::rep;
@@ -80,7 +80,7 @@ struct link_clock {
   static inline std::int64_t ticks = 0;
 };
 
-/// 1 us a batch and 5 ns a byte, of fills of 100 bytes.
+/// 1 us per batch and 5 ns per byte, with fills of 100 bytes.
 struct link_of_its_own {
   using stream_type = host_stream;
   submission submit(std::span<const fill> fills, host_stream&, urgency) noexcept {

@@ -14,7 +14,7 @@
 namespace hotset::equimarginal_test {
 namespace {
 
-/// The lowest of all lines between two points of a curve, above `at`; `misses(x)` of first to last.
+/// The lowest line between two points of a curve at `at`; `misses(x)` from first to last.
 template <class Misses>
 double lowest_chord(Misses misses, std::uint64_t first, std::uint64_t last, std::uint64_t at) {
   double best = misses(at);
@@ -50,7 +50,7 @@ TEST(equimarginal, gives_the_next_byte_where_it_saves_most) {
       {.curve = flat, .unit_bytes = 2, .seconds_per_miss = 1}};
   const auto found = equimarginal().allocate(consumers, 8);
   ASSERT_TRUE(found);
-  // Gains of a unit: 10 6 2 1 and 3 3 3.
+  // Gains per unit: 10 6 2 1 and 3 3 3.
   EXPECT_THAT(found->units, ElementsAre(2U, 2U));
   EXPECT_DOUBLE_EQ(found->seconds, 7);
   EXPECT_DOUBLE_EQ(found->bound, 7);
@@ -78,7 +78,7 @@ TEST(equimarginal, what_is_left_goes_to_smaller_units) {
   const auto found = equimarginal().allocate(consumers, 13);
   EXPECT_THAT(found->units, ElementsAre(1U, 0U, 1U));
   EXPECT_EQ(found->bytes, 11U);
-  // 5 of the second unit's 8 bytes, were it cut.
+  // 5 of the second unit's 8 bytes, if units could be divided.
   EXPECT_DOUBLE_EQ(found->bound, 10 - 10 * 5.0 / 8 + 1);
   EXPECT_EQ(found->gain_per_byte[0], 0);
   EXPECT_EQ(found->loss_per_byte[1], std::numeric_limits<double>::infinity());
@@ -91,13 +91,13 @@ TEST(equimarginal, bytes_that_help_nobody_are_left) {
   EXPECT_EQ(equimarginal().allocate(consumers, 100)->bytes, 5U);
 }
 
-/// Consumers, a budget, and how equimarginal divides it.
+/// Consumers, a budget, and equimarginal's division.
 struct divided {
   support::consumer_set set{};
   std::uint64_t total = 0;
   allocation found{};
 };
-/// Random ones, of these units.
+/// Random consumers with these units.
 divided divide(support::random_source& random, const std::vector<std::uint64_t>& unit_bytes,
                bool convex) {
   divided out;
@@ -118,11 +118,11 @@ TEST(equimarginal, is_the_optimum_for_convex_curves_and_equal_units) {
   }
 }
 
-/// The hull of a consumer's curve, from its definition.
+/// The convex hull of a consumer's curve, from its definition.
 double hull_at(const memory_consumer& c, std::uint64_t units) {
   return lowest_chord([&](std::uint64_t u) { return c.seconds(u); }, c.min_units, c.cap(), units);
 }
-/// What a unit more than `units` saves on the hull, for each of its bytes.
+/// Saving per byte on the hull of one unit more than `units`.
 double saved_by_next(const memory_consumer& c, std::uint64_t units) {
   return (hull_at(c, units) - hull_at(c, units + 1)) / static_cast<double>(c.unit_bytes);
 }
@@ -143,7 +143,7 @@ TEST(equimarginal, is_within_a_units_gain_of_the_bound_on_hulls) {
   }
 }
 
-// No byte lies idle that some whole unit could use.
+// Any remaining unit that fits helps no consumer.
 TEST(equimarginal, leaves_no_unit_that_fits_and_helps) {
   support::random_source random(4);
   for (int n = 0; n < cases; ++n) {
@@ -154,7 +154,7 @@ TEST(equimarginal, leaves_no_unit_that_fits_and_helps) {
   }
 }
 
-// The certificate: with equal units nothing is hindered by its size, and no byte wants to move.
+// Optimality: with equal units, moving a unit from any consumer to another saves nothing.
 TEST(equimarginal, with_equal_units_no_gain_exceeds_any_loss) {
   support::random_source random(5);
   for (int n = 0; n < cases; ++n) {
@@ -164,9 +164,9 @@ TEST(equimarginal, with_equal_units_no_gain_exceeds_any_loss) {
   }
 }
 
-/// The least seconds with units cut at will: all units of all hulls, the best first.
+/// The fewest seconds with divisible units: all units of all hulls, the best first.
 double best_cut_seconds(const std::vector<memory_consumer>& consumers, std::uint64_t total) {
-  std::vector<std::pair<double, std::uint64_t>> units;  // saved by a byte, bytes
+  std::vector<std::pair<double, std::uint64_t>> units;  // saving per byte, bytes
   double seconds = 0;
   auto left = total - support::floors_of(consumers);
   for (const auto& c : consumers) {
@@ -191,7 +191,7 @@ TEST(equimarginal, its_bound_is_what_units_cut_at_will_reach) {
   }
 }
 
-// The certificate says of every consumer what one unit more or less is worth where it stands.
+// The certificate gives, for every consumer, the value of one unit more or less.
 TEST(equimarginal, its_certificate_is_that_of_the_curves) {
   support::random_source random(7);
   for (int n = 0; n < cases; ++n) {

@@ -96,7 +96,7 @@ TEST(even_shares, the_places_of_equal_consumers_change_nothing_but_by_one_unit) 
     const auto set = support::random_consumers(
         random, {.consumers = 4, .most_units = 9, .convex = true, .floors = false});
     std::vector<memory_consumer> others(set.consumers.begin() + 1, set.consumers.end());
-    // Prices without a common measure: no two different consumers tie.
+    // Prices without a common measure: two different consumers never tie.
     for (std::size_t i = 0; i < others.size(); ++i)
       others[i].seconds_per_miss = 1 + 0.0173 * static_cast<double>(i + 1);
     const auto copies = 2 + random.below(5);
@@ -165,7 +165,7 @@ std::uint64_t bytes_of(const question& q, const units_list& units) {
   return bytes;
 }
 
-/// Tries every division: one that takes from a consumer only what saves it nothing, and with which another misses less.
+/// Tries every division that takes from a consumer only bytes that save nothing, and lowers another's misses.
 bool has_idle_bytes(const question& q, const units_list& units) {
   units_list other(units.size());
   const auto search = [&](const auto& self, std::size_t i) -> bool {
@@ -201,7 +201,6 @@ TEST(without_idle_bytes, no_byte_lies_where_it_saves_nothing_while_another_could
   EXPECT_GT(moved, 1000);
 }
 
-// 13 GiB beside the cache while 27 of 32 layers could hold one expert more.
 TEST(without_idle_bytes, what_a_cap_leaves_over_goes_to_as_many_layers_as_it_can) {
   const sampled_miss_curve line({8, 7, 6, 5, 4, 3, 2, 1, 0});
   const std::vector<memory_consumer> layers(

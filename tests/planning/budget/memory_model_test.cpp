@@ -93,7 +93,7 @@ TEST(memory_model, what_does_not_fit_is_the_largest_number) {
             std::uint64_t{1} << 63U);
 }
 
-// Engines number dense layers, too.
+// Engines number dense layers too.
 TEST(memory_model, the_blocks_with_experts_are_counted_among_all) {
   auto m = small();
   m.blocks.assign(5, {.is_moe = true});

@@ -26,7 +26,7 @@ TEST(multiple_choice_knapsack, is_the_best_of_all_divisions) {
   }
 }
 
-// The greedy choice takes half a cliff; the exact one knows better.
+// The greedy choice takes half a cliff; the exact one does not.
 TEST(multiple_choice_knapsack, leaves_a_cliff_that_it_cannot_climb) {
   const sampled_miss_curve cliff({12, 12, 12, 0});
   const sampled_miss_curve slope({6, 4, 2, 0});

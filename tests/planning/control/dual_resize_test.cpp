@@ -34,8 +34,8 @@ TEST(dual_resize, gives_kv_its_peak_and_headroom_and_experts_the_rest) {
 
 TEST(dual_resize, never_goes_below_the_floors) {
   const auto law = law_of(example());
-  EXPECT_EQ(law.target(0), (pool_sizes{40, 66}));     // all experts, and the slack to KV
-  EXPECT_EQ(law.target(1000), (pool_sizes{4, 306}));  // the least cap
+  EXPECT_EQ(law.target(0), (pool_sizes{40, 66}));     // all experts, and the rest to KV
+  EXPECT_EQ(law.target(1000), (pool_sizes{4, 306}));  // the smallest cap
   EXPECT_EQ(law.target(std::numeric_limits<std::uint64_t>::max()), (pool_sizes{4, 306}));
 }
 
@@ -58,12 +58,12 @@ TEST(dual_resize, a_small_move_is_not_made) {
   EXPECT_EQ(law.next(now, 94), now);             // 34: inside the zone
   EXPECT_EQ(law.next(now, 60), law.target(60));  // 40
   EXPECT_EQ(law.next({36, 93}, 84), (pool_sizes{36, 93}));
-  // Blocks that are needed are worth any move.
+  // Blocks that are needed justify any move.
   EXPECT_EQ(law.next({36, 93}, 90), law.target(90));
 }
 
-// WiSP, Table 6, by its own figures: Qwen3-30B-A3B at cap 36 with 3.65 GB of KV goes to cap 40 with 1.84 GB in one move,
-// and stays. A slot in all layers is 452,984,832 bytes, a block of 16 tokens 1,572,864.
+// WiSP, Table 6, with its own figures: Qwen3-30B-A3B at cap 36 with 3.65 GB of KV moves to cap 40 with 1.84 GB at
+// once and stays. A slot in all layers is 452,984,832 bytes, a block of 16 tokens 1,572,864.
 TEST(dual_resize, reclaims_idle_kv_in_one_move) {
   constexpr std::uint64_t slot = 452984832;
   constexpr std::uint64_t block = 98304 * 16;
@@ -84,12 +84,12 @@ TEST(dual_resize, reclaims_idle_kv_in_one_move) {
   EXPECT_EQ(after.blocks * block, 1837105152U);
   EXPECT_EQ(law(25, 2).next(after, 800), after);
   EXPECT_EQ(law(25, 2).next(after, 760), after);  // a little less: 41, inside the dead zone
-  // The peaks, headroom included, that lead to the paper's cap: 14,090 tokens or more, 18,697 or fewer.
+  // Peaks, including headroom, that give the paper's cap: from 14,090 to 18,697 tokens.
   for (std::uint64_t peak = 600; peak < 2320; ++peak)
     EXPECT_EQ(law(0, 0).target(peak).cap == 40, peak >= 881 && peak <= 1168) << peak;
 }
 
-// Cached blocks that sessions come back to are not in use between two turns.
+// Cached blocks that sessions reuse are not in use between two turns.
 TEST(dual_resize, counts_what_was_read_again_if_asked_to) {
   auto config = example();
   config.headroom_percent = 0;
@@ -130,7 +130,7 @@ TEST(dual_resize, conserves_the_budget) {
     EXPECT_GE(to.cap, config.limits.min_cap);
     EXPECT_LE(to.cap, config.limits.max_cap);
     EXPECT_GE(to.blocks, config.limits.min_blocks);
-    // No block and, below full residency, no slot would still fit.
+    // No further block fits and, below full residency, no further slot.
     EXPECT_LT(config.limits.budget_bytes - bytes, config.limits.block_bytes);
     const auto wanted =
         std::max(config.limits.min_blocks, (peak * (100 + config.headroom_percent) + 99) / 100);
@@ -138,7 +138,7 @@ TEST(dual_resize, conserves_the_budget) {
         (config.limits.budget_bytes - config.limits.min_cap * config.limits.slot_bytes) /
         config.limits.block_bytes;
     EXPECT_GE(to.blocks, std::min(wanted, most));
-    // Experts got all that the wanted blocks left: one slot more would take some of them.
+    // Experts got all bytes that the wanted blocks leave: one slot more would take some of them.
     if (to.cap < config.limits.max_cap) {
       EXPECT_GT((to.cap + 1) * config.limits.slot_bytes +
                     std::min(wanted, most) * config.limits.block_bytes,

@@ -27,7 +27,7 @@ marginal_value::config example() {
           .dead_zone = 1};
 }
 
-/// A distance, and how often it came.
+/// A reuse distance and its count.
 struct reuse {
   std::uint32_t distance = 0;
   int times = 0;
@@ -41,7 +41,7 @@ expert_kv_split burst(marginal_value& controller, std::uint64_t cap, const reuse
     for (int i = 0; i < r.times; ++i) controller.on_block(r.distance);
   return controller.end_burst(cap);
 }
-/// The cap after so many bursts that are alike.
+/// The cap after this many equal bursts.
 std::uint64_t after(int bursts, marginal_value& controller, std::uint64_t cap,
                     const reuses& experts, const reuses& blocks = {}) {
   for (int i = 0; i < bursts; ++i) cap = burst(controller, cap, experts, blocks).cap;
@@ -73,7 +73,7 @@ TEST(marginal_value, a_small_gain_is_not_worth_a_move) {
     auto config = example();
     config.gate = gate;
     auto controller = marginal_value::create(config).value();
-    // The far ones are missed whatever the cap below 64.
+    // The far ones are missed at every cap below 64.
     return burst(controller, 20, {{64, 1000}, {30, 100}}, {{400, 1000}}).cap;
   };
   EXPECT_EQ(moved(0.2), 20U);
@@ -90,7 +90,7 @@ TEST(marginal_value, does_not_thrash_within_the_dead_zone) {
     EXPECT_EQ(burst(controller, 40, {{n % 2 == 0 ? 39U : 42U, 100}}, {{100, 1}}).cap, 40U) << n;
 }
 
-// 9 slots away, at most 8 a burst: the last one is worth all that the move was made for.
+// The move needs 9 slots, at most 8 per burst: the last slot has the whole gain.
 TEST(marginal_value, a_move_that_was_cut_short_is_finished) {
   auto controller = marginal_value::create(example()).value();
   EXPECT_EQ(after(2, controller, 31, {{40, 100}}), 40U);
@@ -110,7 +110,7 @@ TEST(marginal_value, never_goes_below_the_admission_floor) {
   EXPECT_EQ(floored.end_burst(60).binds, binding::floor);
 }
 
-// Without decay in the estimate the controller would stay with the first phase.
+// Without decay in the estimate the controller would keep the first phase's split.
 TEST(marginal_value, follows_a_shift) {
   auto controller = marginal_value::create(example()).value();
   const auto cap = after(12, controller, 30, {{60, 500}}, {{40, 500}});
@@ -118,7 +118,7 @@ TEST(marginal_value, follows_a_shift) {
   EXPECT_LE(after(20, controller, cap, {{5, 500}}, {{450, 500}}), 10U);
 }
 
-// A pool that is seen for the first time asks for nothing yet.
+// A pool seen for the first time requests nothing yet.
 TEST(marginal_value, first_sights_move_nothing) {
   auto controller = marginal_value::create(example()).value();
   EXPECT_EQ(burst(controller, 20, {{0, 100000}}, {{0, 3}}).cap, 20U);

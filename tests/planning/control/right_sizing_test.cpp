@@ -52,7 +52,7 @@ right_sizing law_of(const right_sizing::config& config) {
   return right_sizing::create(config).value();
 }
 
-// The widest layer decides: 90 % of the second layer's uses take four experts.
+// The widest layer decides: 90 % of the second layer's uses need four experts.
 TEST(right_sizing, experts_get_the_support_and_kv_the_rest) {
   const std::vector<double> uses{95, 5,  0,  0, 0, 0, 0, 0,  //
                                  40, 30, 15, 8, 4, 2, 1, 0};
@@ -76,7 +76,7 @@ TEST(right_sizing, whom_nobody_knows_moves_nothing) {
   EXPECT_EQ(law_of(example()).next({6, 293}, std::vector<double>(16, 0.0)), (pool_sizes{6, 293}));
 }
 
-// Hazard 23.
+// Hazard 23: noise moves memory.
 TEST(right_sizing, a_small_move_is_not_made) {
   auto config = example();
   config.dead_zone = 1;
@@ -87,7 +87,7 @@ TEST(right_sizing, a_small_move_is_not_made) {
   EXPECT_EQ(law.next({2, 320}, four), (pool_sizes{4, 306}));
 }
 
-// Against what the words say: no smaller cap covers every layer, and no budget is passed.
+// Compares with the definition: no smaller cap covers every layer, and no budget is exceeded.
 TEST(right_sizing, is_the_smallest_cap_that_covers_every_layer) {
   support::random_source random(4);
   for (int n = 0; n < 2000; ++n) {

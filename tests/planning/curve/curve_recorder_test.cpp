@@ -35,7 +35,7 @@ TEST(curve_recorder, has_a_curve_a_layer_or_one) {
     EXPECT_EQ(histogram.widest(), 2U);
   }
   ASSERT_EQ(shared.histograms().size(), 1U);
-  // Another layer's two experts lie between two visits of a layer.
+  // Another layer's two experts are used between two visits of a layer.
   EXPECT_THAT(shared.histograms()[0].misses(), ElementsAre(12U, 12U, 12U, 8U, 4U, 4U, 4U, 4U, 4U));
   EXPECT_EQ(own.steps(), 3U);
   EXPECT_EQ(shared.steps(), 3U);

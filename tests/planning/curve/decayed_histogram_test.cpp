@@ -26,7 +26,7 @@ TEST(decayed_histogram, older_bursts_count_less) {
   EXPECT_DOUBLE_EQ(h.misses(4), 0);
 }
 
-// Else the pool that has been seen less would look as if it needed more.
+// Otherwise the pool with fewer observations would seem to need more.
 TEST(decayed_histogram, first_sights_are_left_out_and_far_reuse_is_not) {
   auto h = decayed_histogram::create({.slots = 4}).value();
   h.add(0);

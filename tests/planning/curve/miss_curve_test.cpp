@@ -11,7 +11,7 @@
 namespace hotset::miss_curve_test {
 namespace {
 
-/// The least that satisfies the concept; what follows takes one thing away.
+/// A minimal type that satisfies the concept; each test below removes one member.
 struct archetype {
   [[nodiscard]] double misses(std::size_t) const noexcept { return 0; }
   [[nodiscard]] std::size_t max_slots() const noexcept { return 0; }

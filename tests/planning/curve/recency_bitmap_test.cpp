@@ -11,13 +11,13 @@
 namespace hotset::recency_bitmap_test {
 namespace {
 
-/// Touches and forgets the keys 0, spread, 2 * spread, ... beside a list that does the same.
+/// Touches and forgets the keys 0, spread, 2 * spread, ...; a list does the same.
 void agrees_with_a_list(recency_bitmap stack, std::size_t keys, std::size_t spread = 1) {
   SCOPED_TRACE(std::to_string(keys) + " keys");
   support::random_source random(keys);
   support::naive_lru_stack model;
   for (int i = 0; i < 12000; ++i) {
-    // A quarter of the keys is touched most, and the last ones late: first sights come at every depth.
+    // A quarter of the keys is touched most, and the last ones late: first uses occur at every depth.
     const auto range = random.one_in(4) ? keys : (keys + 3) / 4;
     const auto key = static_cast<std::size_t>(random.below(range)) * spread;
     ASSERT_EQ(stack.distance(key), model.distance(key)) << "touch " << i;
@@ -34,7 +34,7 @@ void agrees_with_a_list(recency_bitmap stack, std::size_t keys, std::size_t spre
   EXPECT_EQ(stack.live(), model.size());
 }
 
-// Few keys and many touches: the borders of words, and many compactions.
+// Few keys and many touches: word borders and many compactions.
 TEST(recency_bitmap, agrees_with_a_list) {
   for (const std::size_t keys : {1U, 2U, 3U, 15U, 16U, 17U, 64U, 65U, 511U, 512U, 513U, 700U})
     agrees_with_a_list(recency_bitmap(keys), keys);
@@ -48,7 +48,7 @@ TEST(recency_bitmap, more_live_keys_than_were_expected_agree_with_a_list) {
   for (const std::size_t keys : {700U, 5000U}) agrees_with_a_list(recency_bitmap(keys, 0), keys);
 }
 
-// Cyclic touches of all keys: the deepest distance every time, across compactions.
+// Cyclic touches of all keys: always the deepest distance, across compactions.
 TEST(recency_bitmap, a_cycle_has_one_distance) {
   constexpr std::size_t keys = 100000;
   recency_bitmap stack(keys);

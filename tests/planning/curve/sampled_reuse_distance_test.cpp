@@ -24,7 +24,7 @@ std::vector<std::uint64_t> exact_misses(const std::vector<expert_id>& ids, std::
   return histogram.misses();
 }
 
-/// Skewed, with a drift: what is popular moves on.
+/// Skewed, with drift: the popular keys change.
 std::vector<expert_id> skewed(std::size_t count, std::size_t keys, std::uint64_t seed) {
   support::random_source random(seed);
   std::vector<expert_id> ids(count);
@@ -36,7 +36,7 @@ std::vector<expert_id> skewed(std::size_t count, std::size_t keys, std::uint64_t
   return ids;
 }
 
-/// Each id a visit of its own.
+/// Each id is a visit of its own.
 sampled_reuse_distance sampled_of(const std::vector<expert_id>& ids,
                                   const sampled_reuse_distance::config& how) {
   auto out = sampled_reuse_distance::create(how).value();
@@ -44,7 +44,7 @@ sampled_reuse_distance sampled_of(const std::vector<expert_id>& ids,
   return out;
 }
 
-/// Mean over the capacities of the difference in the share of accesses that miss.
+/// Mean over the capacities of the difference in miss ratio.
 double mean_error(const sampled_reuse_distance& sampled, const std::vector<std::uint64_t>& exact,
                   std::size_t accesses) {
   const auto curve = sampled.curve();
@@ -65,7 +65,7 @@ TEST(sampled_reuse_distance, of_all_keys_is_exact) {
     ASSERT_DOUBLE_EQ(curve.misses(slots), static_cast<double>(exact[slots])) << slots;
 }
 
-// The stated error: docs/performance.md gives what was found on more traces.
+// The stated error; docs/performance.md has measurements on more traces.
 TEST(sampled_reuse_distance, errs_by_less_than_two_hundredths_at_one_in_a_hundred) {
   constexpr std::size_t keys = 100000;
   const auto ids = skewed(1000000, keys, 2);
@@ -109,7 +109,7 @@ TEST(sampled_reuse_distance, a_visit_is_measured_before_it_moves) {
   EXPECT_EQ(curve.misses(4), 4);
 }
 
-// A sample of one key has room for no other, whatever is visited at once.
+// A sample of one key has no room for another, whatever one visit contains.
 TEST(sampled_reuse_distance, never_keeps_more_keys_than_it_may) {
   support::random_source random(4);
   for (const std::size_t most : {1U, 2U, 5U}) {

@@ -47,7 +47,7 @@ TEST(any_eviction_policy, passes_requests_on) {
   w.fill(0, {0_layer, 4_expert});
   w.fill(1, {0_layer, 5_expert});
   w.begin(1, 0);
-  w.request(0, 1);  // current again: what is stale goes first
+  w.request(0, 1);  // current again: stale ones are evicted first
   EXPECT_EQ(w.order(1, 0), slot_ids({1, 0}));
 }
 

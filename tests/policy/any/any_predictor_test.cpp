@@ -74,7 +74,7 @@ TEST(any_predictor, a_table_learns_each_visit_before_it_predicts) {
 }
 
 TEST(any_predictor, an_engines_embeddings_reach_whoever_takes_them) {
-  const std::array<float, 6> table{1, 0, 0.9F, 0.1F, 0, 1};  // tokens 0 and 1 are alike
+  const std::array<float, 6> table{1, 0, 0.9F, 0.1F, 0, 1};  // tokens 0 and 1 are equal
   const std::array<float, 4> to_last{0, 0, 0, 1}, to_first{1, 0, 0, 0};
   const std::array<std::int32_t, 2> ids{0, 1};
   auto chosen = any_predictor::holding<expert_map>({.depth = 1});
@@ -105,7 +105,7 @@ TEST(any_predictor, an_engines_embeddings_reach_whoever_takes_them) {
     else
       EXPECT_THAT(found, testing::Each(0.0F));
   }
-  chosen.d_model = 4;  // no whole number of tokens
+  chosen.d_model = 4;  // not a whole number of tokens
   EXPECT_FALSE(any_predictor::create(shape, chosen));
 }
 
@@ -153,7 +153,7 @@ TEST(any_predictor, refuses_what_the_chosen_one_refuses) {
   EXPECT_EQ(why({}), "any_predictor factory = none, accepted: a factory");
 }
 
-/// Hears of ended requests, and is asked before a step's first layer.
+/// Is notified of ended requests, and is asked before a step's first layer.
 struct listener {
   struct config {
     std::int32_t depth = 1;
@@ -171,7 +171,7 @@ struct listener {
 };
 static_assert(predictor<listener>);
 
-/// Its traits keep quiet about its hook: nobody would call it.
+/// Its traits do not declare its hook, so it would never be called.
 struct unheard : listener {
   static constexpr predictor_traits traits{};
   static result<unheard> create(const geometry&, const config&) { return unheard{}; }

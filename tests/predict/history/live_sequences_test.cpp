@@ -15,7 +15,7 @@ namespace {
 
 using testing::ElementsAre;
 
-/// Which rows were closed and opened, in order: a row r as r, and as -r - 1 when it is closed.
+/// Opened and closed rows in order: r for an opened row, -r - 1 for a closed one.
 struct trail {
   std::vector<int> events;
   std::size_t enter(live_sequences& live, sequence_id sequence, step_id step) {
@@ -53,7 +53,7 @@ TEST(live_sequences, the_least_recently_used_one_makes_room) {
   EXPECT_EQ(live.find(3), 1U);
 }
 
-/// The rule with a map, whose order of use is a list.
+/// The rule with a map and a list in order of use.
 TEST(live_sequences, agrees_with_the_rule_written_out) {
   support::random_source random(11);
   for (const std::size_t rows : {1U, 2U, 5U, 16U}) {

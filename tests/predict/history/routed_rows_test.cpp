@@ -15,7 +15,7 @@ namespace {
 constexpr std::size_t layers = 3;
 constexpr std::size_t rows = 256;
 
-/// What each row routed in each layer, plainly.
+/// Each row's routed experts by layer, as sets.
 using naive_rows = std::vector<std::vector<std::set<std::size_t>>>;
 
 std::set<std::size_t> bits_of(std::span<const std::uint64_t> words) {

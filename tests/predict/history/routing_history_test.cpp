@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// That it finds what the rule says is shown through tests/eviction/similar_steps_test.cpp; here is what else it promises.
+// Tests promises other than the search result; tests/eviction/similar_steps_test.cpp compares that with the rule.
 #include "hotset/predict/history/routing_history.hpp"
 
 #include <cstdint>
@@ -78,7 +78,7 @@ TEST(routing_history, a_layer_that_a_step_leaves_out_is_empty_in_its_row) {
     see(of, {0_layer, step, expert_ids({3, 4}), {}});
     see(of, {1_layer, step, expert_ids({5, 6}), {}});
   }
-  see(of, {0_layer, 256, expert_ids({7, 8}), {}});  // row 0 again, without layer 1
+  see(of, {0_layer, 256, expert_ids({7, 8}), {}});  // reuses row 0, without layer 1
   EXPECT_EQ(ids_of(of, 1_layer, 0), (std::set<expert_id>{5_expert, 6_expert})) << "not known yet";
   of.stage(visit{1_layer, 257, expert_ids({5, 6}), {}}.view());  // the step has ended
   EXPECT_EQ(ids_of(of, 1_layer, 0), std::set<expert_id>{});
@@ -91,7 +91,7 @@ TEST(routing_history, sequences_beyond_its_room_leave_no_rows) {
   EXPECT_EQ(ids_of(of, 0_layer, 0), (std::set<expert_id>{3_expert, 4_expert}));
   EXPECT_EQ(ids_of(of, 0_layer, 1), (std::set<expert_id>{5_expert, 6_expert}));
   EXPECT_EQ(ids_of(of, 0_layer, 2), std::set<expert_id>{});
-  see(of, {0_layer, 1, expert_ids({7, 8}), {13}});  // one that is not running gives up its place
+  see(of, {0_layer, 1, expert_ids({7, 8}), {13}});  // a sequence that does not run loses its place
   EXPECT_EQ(ids_of(of, 0_layer, 2), (std::set<expert_id>{7_expert, 8_expert}));
 }
 
@@ -100,7 +100,7 @@ TEST(routing_history, a_sequence_that_has_ended_begins_anew_under_its_number) {
   for (step_id step = 0; step < 4; ++step) see(of, {0_layer, step, expert_ids({1, 2}), {7}});
   EXPECT_FALSE(best(of, 7).empty());
   of.end_sequence(7);
-  of.end_sequence(8);  // nobody knows it
+  of.end_sequence(8);  // an unknown sequence
   EXPECT_TRUE(best(of, 7).empty());
   see(of, {0_layer, 4, expert_ids({1, 2}), {7}});
   EXPECT_EQ(of.ring().successor(3), history::no_row) << "the row of the former sequence has none";
@@ -119,7 +119,8 @@ TEST(routing_history, what_is_no_visit_of_the_model_stages_nothing) {
   EXPECT_EQ(ids_of(of, 0_layer, 0), std::set<expert_id>{});
 }
 
-/// Sequences that come and go, quote what was said before, and are asked about at some visits, at none of a step, or between.
+/// Sequences that start, end and repeat earlier text; similarity is requested at some visits, at none of a step, or
+/// between visits.
 class asked_now_and_then {
  public:
   explicit asked_now_and_then(std::uint64_t seed)
@@ -190,7 +191,7 @@ class asked_now_and_then {
     of_.stage(v.view());
     return naive_.stage(step, layer, routed);
   }
-  /// A plan that is made and aborted, or one of the next step; it asks, too.
+  /// An aborted plan of this step or the next one; it requests similarity too.
   void try_and_drop(step_id step, layer_id layer, const std::vector<token>& tokens) {
     const auto streams = stage(step, layer, tokens);
     if (random_.below(3) != 0) expect_same(streams);
@@ -249,7 +250,7 @@ TEST(routing_history, what_nobody_asks_for_is_made_up_for_when_somebody_does) {
 }
 
 TEST(routing_history, a_step_that_nobody_asked_about_passes_on_what_it_says_itself) {
-  const history::config slow{.rows = 256, .reach = 0.5};  // remembers what the last tokens routed
+  const history::config slow{.rows = 256, .reach = 0.5};  // keeps the last tokens' routing
   history asked(shape, slow);
   history left_alone(shape, slow);
   const auto similarity_of_row_2_after = [&](history& of, const std::vector<expert_id>& last) {
@@ -259,7 +260,7 @@ TEST(routing_history, a_step_that_nobody_asked_about_passes_on_what_it_says_itse
       see(of, {0_layer, step++, {e, 9_expert}, {}});
       if (&of == &asked) (void)best(of, 0);
     }
-    // The row that routed like the token before is row 0, then 1.
+    // The row that routed like the previous token is row 0, then row 1.
     see(of, {0_layer, step++, last, {}});
     if (&of == &asked) (void)best(of, 0);
     of.stage(visit{0_layer, step, expert_ids({15, 15}), {}}.view());
@@ -268,7 +269,7 @@ TEST(routing_history, a_step_that_nobody_asked_about_passes_on_what_it_says_itse
     const auto row = std::ranges::find(found, 2, &history::match::row);
     return row == found.end() ? 0 : int{row->similarity};
   };
-  // Row 2 comes two rows after what the token before the last routed, and one row after what the last one did.
+  // Row 2 comes two rows after a match of the second to last token, and one row after a match of the last one.
   const auto both = similarity_of_row_2_after(asked, {2_expert, 9_expert});
   const auto last_alone = similarity_of_row_2_after(left_alone, {2_expert, 9_expert});
   EXPECT_GT(last_alone, 0);

@@ -18,7 +18,7 @@ constexpr auto no_row = row_ring::no_row;
 
 constexpr geometry shape{.layers = 2, .experts = 16, .top_k = 2, .max_tokens_per_visit = 4};
 
-/// A step of one sequence, whose token routes the same ids in both layers.
+/// A step of one sequence; its token routes the same ids in both layers.
 row_id step_of(row_ring& ring, step_id step, row_id previous, const std::vector<expert_id>& ids) {
   ring.look_as_if_ended(true);
   ring.begin_step(step);

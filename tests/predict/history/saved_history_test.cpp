@@ -31,7 +31,7 @@ constexpr geometry shape{.layers = 2, .experts = 70, .top_k = 3, .max_tokens_per
 using support::expert_ids;
 using visit = support::token_visit;
 
-/// Steps of two sequences; every fourth step is of one of them alone.
+/// Steps of two sequences; every fourth step has only one of them.
 std::vector<visit> visits(std::uint64_t seed, step_id first, step_id steps) {
   splitmix64 random(seed);
   std::vector<visit> out;
@@ -67,7 +67,7 @@ saved_history sample(std::uint64_t seed = 1, step_id steps = 20) {
   learn(made, visits(seed, 0, steps));
   return made.save(shape, 77);
 }
-/// The values of every layer at a visit of its own.
+/// Values of every layer at a visit of that layer.
 std::vector<float> values_of(next_use_values& of, step_id step) {
   std::vector<float> out;
   for (const auto& v : visits(9, step, 1)) {
@@ -103,12 +103,12 @@ TEST(saved_history, what_starts_from_it_goes_on_as_what_was_saved) {
   next_use_values second(shape, options);
   EXPECT_EQ(second.save(shape), saved);
   next_use_values cold(shape, with_history());
-  // What it learns and looks up from here on is forgotten.
+  // Learned and queried data from here on is discarded.
   for (step_id step = 60; step < 90; ++step) {
     (void)values_of(first, step);
     learn(first, visits(50 + static_cast<std::uint64_t>(step), step, 1));
   }
-  // New sequences, for a saved one runs no more: both forget who was running.
+  // New sequences, because a saved history has no running ones: both forget the running sequences.
   first.restore(saved);
   for (step_id step = 100; step < 140; ++step) {
     EXPECT_EQ(values_of(first, step), values_of(second, step)) << step;
@@ -132,7 +132,7 @@ TEST(saved_history, a_smaller_memory_takes_the_newest_rows) {
   const next_use_values small(shape, options);
   saved.keep_newest(256);
   EXPECT_EQ(small.save(shape), saved);
-  // A full ring goes on: the next token takes the oldest row's place.
+  // A full ring continues: the next token takes the oldest row's place.
   next_use_values onward(shape, options);
   learn(onward, visits(3, 250, 3));
   const auto later = onward.save(shape);
@@ -180,7 +180,7 @@ TEST(saved_history, every_byte_that_is_cut_or_flipped_is_noticed) {
   EXPECT_FALSE(saved_history::load(longer));
 }
 
-/// With a sum that fits, so that what it says is looked at.
+/// With a correct checksum, so that the content is checked.
 std::string refusal(saved_history changed) {
   const auto loaded = saved_history::load(changed.save());
   return loaded ? "none" : loaded.error().message;

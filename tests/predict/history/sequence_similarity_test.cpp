@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// That similarities are what the rule says is shown through routing_history_test.cpp; here is what goes in and comes out.
+// Tests inputs and outputs; routing_history_test.cpp compares the similarities with the rule.
 #include "hotset/predict/history/sequence_similarity.hpp"
 
 #include <span>
@@ -39,7 +39,7 @@ struct one_sequence {
   std::size_t room = similar.first_room();
   step_id step = 0;
 
-  /// Returns what is most similar after the visit, where that is asked for before it is kept.
+  /// Returns the most similar row after the visit if it is requested before the visit is kept.
   sequence_similarity::match visit(const std::vector<expert_id>& ids, bool asks) {
     ring.look_as_if_ended(true);
     const sequence_similarity::visit now{

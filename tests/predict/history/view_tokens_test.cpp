@@ -73,9 +73,9 @@ TEST(request_starts, a_step_without_the_sequences_of_the_one_before_begins_a_req
   EXPECT_FALSE(begins(starts, 1, 0_layer, {7}));
   EXPECT_TRUE(begins(starts, 2, 0_layer, {8}));
   EXPECT_FALSE(begins(starts, 2, 1_layer, {8}));
-  EXPECT_FALSE(begins(starts, 3, 0_layer, {9, 8}));  // one goes on
+  EXPECT_FALSE(begins(starts, 3, 0_layer, {9, 8}));  // one sequence continues
   EXPECT_FALSE(begins(starts, 5, 0_layer, {9}));
-  EXPECT_TRUE(begins(starts, 6, 0_layer, {8}));  // it was not of the step before
+  EXPECT_TRUE(begins(starts, 6, 0_layer, {8}));  // it was not in the step before
 }
 
 TEST(request_starts, views_that_name_no_sequence_are_all_of_one) {

@@ -118,7 +118,7 @@ TEST(history_kernels, the_greatest_are_among_the_candidates_of_every_level) {
       };
       ASSERT_EQ(greatest(found), greatest(all));
       ASSERT_TRUE(std::ranges::includes(all, found));
-      // All of the last value are there: which of equals is taken is decided later.
+      // All rows with the last value are found: ties are resolved later.
       if (!found.empty() && greatest(all).size() == wanted) {
         const auto last = greatest(all).back();
         EXPECT_EQ(std::ranges::count_if(found, [&](auto p) { return similar[p] == last; }),

@@ -35,7 +35,7 @@ TEST(map_kernels, every_half_up_to_one_is_read_and_written_exactly) {
     const auto value = map_kernels::from_half(half);
     ASSERT_EQ(map_kernels::to_half(value), half);
     if (half == 0x3c00) break;
-    // Halfway to the next goes to the even one, and a little less or more to the nearer one.
+    // A value halfway between two numbers rounds to the even one; others round to the nearest.
     const auto next = map_kernels::from_half(static_cast<std::uint16_t>(half + 1));
     const float halfway = (value + next) / 2;
     ASSERT_EQ(map_kernels::to_half(halfway), half % 2 == 0 ? half : half + 1);
@@ -73,7 +73,7 @@ struct sample {
     if (storage == map_storage::int8) values = codes.data();
     return {static_cast<const std::byte*>(values), steps.data(), blocks, experts};
   }
-  /// As a map is stored.
+  /// The value as it is stored.
   [[nodiscard]] double value(map_storage storage, std::size_t m, std::size_t e) const {
     if (storage == map_storage::fp32) return single[at(m, e)];
     if (storage == map_storage::fp16) return map_kernels::from_half(half[at(m, e)]);

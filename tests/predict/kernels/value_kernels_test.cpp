@@ -61,7 +61,7 @@ TEST(value_kernels, sums_whole_groups_and_the_rest) {
 }
 
 TEST(value_kernels, adds_up_in_its_written_order) {
-  // Lane 0 meets lane 4 before lane 1 does: 1e8 is gone before the ones come.
+  // Lane 0 meets lane 4 before lane 1: 1e8 cancels before the ones are added.
   const std::vector<float> a{1e8F, 1, 0, 0, -1e8F, 1, 0, 0};
   const std::vector<float> ones(8, 1.0F);
   EXPECT_EQ(detail::dot(a.data(), ones.data(), 8), 2.0F);

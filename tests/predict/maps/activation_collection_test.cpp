@@ -101,7 +101,7 @@ TEST(activation_collection, k_means_finds_groups_that_lie_apart_whatever_the_see
     support::random_source random(seed);
     activation_collection made(wide,
                                {.capacity = 15, .merge = collection_merge::k_means, .seed = seed});
-    // Eight groups of two: a group has an expert of its own, or two, in each layer, and a little of another.
+    // Eight groups of two: each group uses one or two experts of its own in each layer, and a little of another.
     std::vector<std::vector<float>> means(8, std::vector<float>(36, 0.0F));
     for (std::size_t i = 0; i < 16; ++i) {
       std::vector<float> counts(36, 0.0F);
@@ -122,7 +122,7 @@ TEST(activation_collection, k_means_finds_groups_that_lie_apart_whatever_the_see
   }
 }
 
-/// The rule of `nearest`, in doubles and with everything computed anew.
+/// The rule of `nearest` in doubles, without caching.
 struct naive {
   struct matrix {
     std::vector<double> shares;
@@ -246,7 +246,7 @@ TEST(activation_collection, is_saved_loaded_and_merged) {
   ASSERT_EQ(copy.size(), 12U);
   for (std::size_t i = 0; i < 7; ++i)
     EXPECT_THAT(shares_of(copy, 5 + i), Pointwise(FloatEq(), shares_of(two, i)));
-  // A merged one goes on as any other: it joins what is nearest.
+  // A merged collection continues like any other: a new request joins its nearest mean.
   auto small = learnt(4, 3, {.capacity = 3});
   ASSERT_FALSE(small.merge(two));
   EXPECT_EQ(small.size(), 3U);

@@ -44,7 +44,7 @@ floats layer_of(const floats& maps, std::size_t layers, std::size_t experts, std
 
 const geometry small{.layers = 2, .experts = 2, .top_k = 1};
 
-// Maps A (1,0,1,0), B (0,1,0,1), C (.5,.5,1,0). The token goes (.75,.25) then (0,1).
+// Maps A (1,0,1,0), B (0,1,0,1), C (.5,.5,1,0). The token routes (.75,.25), then (0,1).
 // Layer 0: with A .75 / sqrt(.625) = .949, with B .316, with C .5 / sqrt(.625 .5) = .894.
 // Both: with A .75 / sqrt(1.625 2) = .416, with B 1.25 / sqrt(1.625 2) = .693, with C .5 / sqrt(1.625 1.5) = .320.
 TEST(expert_map_matcher, by_hand) {
@@ -93,7 +93,7 @@ TEST(expert_map_matcher, ties_go_to_the_lower_place) {
   }
 }
 
-/// Cosine of the first layers of a map as it is stored with a token's, from scratch.
+/// Cosine of a stored map's first layers with a token's, computed from scratch.
 double cosine(const expert_map_store& store, std::size_t place, std::span<const float> map,
               std::size_t layers) {
   const auto experts = store.experts();
@@ -103,7 +103,7 @@ double cosine(const expert_map_store& store, std::size_t place, std::span<const 
   return support::cosine(stored, map);
 }
 
-/// Every token's best is the best of all maps that are allowed, apart from ties within rounding.
+/// Every token's best map is the best of all permitted maps, except for ties within rounding.
 void expect_bests(const expert_map_store& store, expert_map_matcher& matcher, const floats& maps,
                   std::size_t tokens, std::size_t layers,
                   const std::vector<bool>& is_skipped = {}) {

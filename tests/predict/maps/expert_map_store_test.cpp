@@ -134,7 +134,7 @@ TEST(expert_map_store, when_full_the_oldest_map_goes) {
   EXPECT_GT(second, first);
   EXPECT_EQ(store.generation(1), second);
   EXPECT_EQ(store.changes(), store.generation(0));
-  // Of a batch of more maps than there is room for, the last ones stay.
+  // If a batch has more maps than places, the last ones stay.
   EXPECT_EQ(store.insert(floats{1, 0, 0, 1, 1, 0, 0, 1, 0, 1, 1, 0}, ids{4, 5, 6}), status::ok);
   EXPECT_THAT(tokens_of(store), ElementsAre(5, 6));
   EXPECT_THAT(map_of(store, 1), ElementsAre(0, 1, 1, 0));
@@ -175,13 +175,13 @@ TEST(expert_map_store, a_batch_replaces_an_old_map_at_most_once) {
         small,
         {.capacity = 3, .storage = storage, .replace = map_replacement::redundancy, .distance = 0});
     ASSERT_EQ(store.insert(floats{1, 0, 1, 0, 0, 1, 0, 1}, ids{1, 2}), status::ok);
-    // The first goes to the free place; the next two would both replace map 1, and what is new is not replaced.
+    // The first takes the free place. The next two would both replace map 1; a new map is not replaced.
     ASSERT_EQ(store.insert(floats{0.75F, 0.25F, 0.75F, 0.25F, 0.75F, 0.25F, 0.75F, 0.25F, 0.75F,
                                   0.25F, 0.75F, 0.25F},
                            ids{3, 4, 5}),
               status::ok);
     EXPECT_THAT(tokens_of(store), ElementsAre(4, 5, 3));
-    // No old map is left for the fourth: it is dropped.
+    // The fourth finds no old map to replace: it is dropped.
     ASSERT_EQ(store.insert(floats{1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 0, 1, 0, 1}, ids{6, 7, 8, 9}),
               status::ok);
     EXPECT_THAT(tokens_of(store), ElementsAre(6, 7, 8));
@@ -269,7 +269,7 @@ TEST(expert_map_store, the_nearest_embedding_stands_for_a_token_without_maps) {
   EXPECT_EQ(store.semantic_match(80).place, expert_map_store::none) << "in no table";
   EXPECT_EQ(store.semantic_match(90).place, 3U);
   EXPECT_EQ(store.semantic_match(-1).place, expert_map_store::none);
-  // The first two maps are replaced: token 2's is the lowest now, token 3's oldest the last one.
+  // The first two maps are replaced: token 2's map is now the lowest; token 3's oldest map is the last one.
   ASSERT_EQ(store.insert(floats{1, 0, 1, 0, 1, 0, 1, 0}, ids{90, 3}), status::ok);
   EXPECT_EQ(store.semantic_match(0).place, 2U);
   EXPECT_EQ(store.semantic_match(3).place, 4U) << "the oldest, not the lowest place";

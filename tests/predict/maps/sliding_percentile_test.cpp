@@ -30,7 +30,7 @@ class naive_percentile {
     return sorted[static_cast<std::size_t>(
         std::floor(q * static_cast<double>(sorted.size() - 1) / 100.0))];
   }
-  /// Linear interpolation between the neighbours, as array libraries do it by default.
+  /// Linear interpolation between neighbours, the default of array libraries.
   [[nodiscard]] double interpolated(double q) const {
     std::vector<float> sorted(values_.begin(), values_.end());
     std::sort(sorted.begin(), sorted.end());
@@ -53,7 +53,7 @@ class naive_percentile {
 float uniform(support::random_source& random) {
   return static_cast<float>(random.below(1U << 24U)) * 0x1p-24F;
 }
-/// Small softmax scores, many of them alike; some zeros, and some of any size.
+/// Small softmax scores, many equal; some zeros and some of any size.
 float score(support::random_source& random) {
   switch (random.below(6)) {
     case 0: return 0.0F;
@@ -112,7 +112,7 @@ TEST(sliding_percentile, agrees_with_sorting) {
     naive_percentile naive(capacity);
     sliding_percentile window(capacity);
     for (int n = 0; n < 4000; ++n) {
-      // Now and then a stretch of values that share a bin, as long as the window.
+      // Some stretches of values that share a bin, as long as the window.
       const bool alike = n / 700 % 2 == 1;
       const float value = alike ? 0.0078125F * (1.0F + uniform(random) * 0.01F) : score(random);
       naive.push(value);

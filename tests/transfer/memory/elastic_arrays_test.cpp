@@ -20,7 +20,7 @@ namespace {
 
 static_assert(slot_bank<host_slot_bank, host_stream>);
 
-// Places below, at and above a page; the second class has one tensor of less than a cache line.
+// Sizes below, at and above a page; the second class has one tensor smaller than a cache line.
 const geometry shape{.layers = 3, .experts = 40, .top_k = 1, .expert_bytes = {11'000, 8, 11'000}};
 const std::vector<expert_layout> layouts{{{{"up", 6'000}, {"down", 4'096}, {"norm", 904}}},
                                          {{{"all", 8}}}};
@@ -57,7 +57,7 @@ class elastic_arrays_test : public testing::Test {
           ASSERT_EQ(arrays.base(a)[s * array.stride + i], content(a, s)) << a << ' ' << s;
     }
   }
-  /// Less than a block of each array beyond what the slots take.
+  /// At most one block per array more than the slots need.
   void expect_memory_of_held(const arrays_type& arrays, std::size_t tail = 0) {
     std::uint64_t least = 0;
     std::uint64_t most = 0;
@@ -101,7 +101,7 @@ TEST_F(elastic_arrays_test, keep_what_stays_through_random_sizes) {
     for (std::size_t a = 0; a < bases.size(); ++a) {
       ASSERT_EQ(arrays.base(a), bases[a]);
       const auto& array = places.arrays()[a];
-      const auto held = arrays.held(array.size_class);  // a wide read may go beyond the last slot
+      const auto held = arrays.held(array.size_class);  // a wide read may go past the last slot
       if (held != 0) arrays.base(a)[held * array.stride + tail - 1] = std::byte{1};
     }
   }

@@ -39,7 +39,7 @@ TEST(host_slot_bank, every_slot_has_a_place_of_its_own_for_every_tensor) {
         ASSERT_EQ(static_cast<int>(b), 16 * number(s) + static_cast<int>(t));
 }
 
-// Hazard 13 and 14 need it: addresses are stable for the bank's life.
+// Hazards 13 and 14 need it: addresses are stable for the bank's lifetime.
 TEST(host_slot_bank, addresses_survive_a_move) {
   auto bank = host_slot_bank::create(pool_layout::per_layer(shape, 2).value(), layouts).value();
   const auto* const before = bank.bytes(1_slot, 1).data();

@@ -82,14 +82,14 @@ std::int64_t faults_of_this_thread() {
 TEST_F(host_virtual_memory_pages, a_mapped_block_is_written_without_a_fault_for_each_page) {
   constexpr std::size_t units = 1024;
   const auto range = reserve(units);
-  // AddressSanitizer's own memory of the range is an eighth of it: its faults come before those that count.
+  // AddressSanitizer's shadow of the range is an eighth of it: its page faults come before the counted ones.
   const auto other = block(units);
   ASSERT_EQ(memory.map(range, 0, other), ok);
   for (std::size_t at = 0; at < range.size(); at += unit) range[at] = std::byte{6};
   ASSERT_EQ(memory.unmap(range, 0, range.size()), ok);
   ASSERT_EQ(memory.destroy_block(other), ok);
   const auto pages = block(units);
-  for (int times = 0; times < 2; ++times) {  // of a block that is new, and of one that was used
+  for (int times = 0; times < 2; ++times) {  // once with a new block, once with a used one
     ASSERT_EQ(memory.map(range, 0, pages), ok);
     const auto before = faults_of_this_thread();
     for (std::size_t at = 0; at < range.size(); at += unit) range[at] = std::byte{7};
@@ -123,11 +123,11 @@ TEST_F(host_virtual_memory_pages, the_granularity_can_be_that_of_a_device) {
                                          " bytes, accepted: multiples of " + std::to_string(unit));
 }
 
-/// Takes the mappings that the process has left, as its other code could, and gives them back at the end.
+/// Takes the process's remaining mappings, as other code could, and releases them at the end.
 class greedy_neighbour {
  public:
   greedy_neighbour() {
-    // Of alternating access, for pages of one access that lie together are one mapping.
+    // Alternating access rights, because neighbouring pages with equal rights are one mapping.
     for (std::size_t n = 0; n < taken_.size(); ++n) {
       taken_[n] = ::mmap(nullptr, 1, n % 2 == 0 ? PROT_READ : PROT_NONE,
                          MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -157,7 +157,7 @@ TEST_F(host_virtual_memory_pages, the_limit_on_mappings_does_not_stop_an_unmap) 
   const auto range = reserve(limit + 2);
   const auto b = block();
   for (int turn = 0; turn < 2; ++turn) {
-    // Every second page, so that no two of them are one mapping.
+    // Every second page, so that no two are one mapping.
     std::size_t end = 0;
     auto code = ok;
     for (; code == ok && end < limit; end += 2) code = memory.map(range, end * unit, b);

@@ -11,7 +11,7 @@
 namespace hotset::resizable_pool_test {
 namespace {
 
-/// The least that satisfies the concept; what follows takes one thing away.
+/// A minimal type that satisfies the concept; each test below removes one member.
 struct archetype {
   [[nodiscard]] std::uint64_t unit_bytes() const noexcept { return 1; }
   [[nodiscard]] std::uint64_t capacity() const noexcept { return 0; }
@@ -39,7 +39,7 @@ TEST(resizable_pool, takes_the_archetype_and_nothing_less) {
   EXPECT_FALSE(resizable_pool<changes_when_asked>);
 }
 
-/// Takes its units from a budget; refuses whatever call it is told to.
+/// Takes its units from a budget; refuses a call on request.
 class counted_pool {
  public:
   counted_pool(memory_budget& budget, std::uint64_t unit, std::uint64_t units)
@@ -64,7 +64,7 @@ class counted_pool {
     return status::ok;
   }
   bool is_drained = true;
-  int refuse_in = -1;  ///< calls from now; below 0: never
+  int refuse_in = -1;  ///< calls from now; negative: never
 
  private:
   memory_budget& budget_;
@@ -95,7 +95,7 @@ TEST(resize_both, never_exceeds_the_budget) {
   }
 }
 
-// (D3): whatever is refused, the split before stands and works.
+// (D3): whatever is refused, the earlier split remains and works.
 TEST(resize_both, a_refusal_leaves_the_split_before) {
   for (const int first : {-1, 0}) {
     for (const int second : {-1, 0}) {
@@ -125,7 +125,7 @@ TEST(resize_both, growth_of_both_is_undone_where_the_second_is_refused) {
   EXPECT_EQ(p.kv.capacity(), 5U);
 }
 
-// What was given back a moment ago is refused now: the smaller pool goes on.
+// Units that were just freed cannot be taken again: the smaller pool stays usable.
 TEST(resize_both, says_so_when_the_way_back_is_refused_too) {
   two_pools p;
   p.kv.refuse_in = 0;

@@ -82,7 +82,7 @@ TEST(slot_bank_layout, each_precision_has_a_layout_of_its_own) {
   const auto apart = slot_bank_layout::create(each, ladder, 16).value();
   EXPECT_EQ(apart.at(2_slot, 0).bytes, 4U) << "the third slot is of the first layer's lower pool";
   EXPECT_EQ(apart.at(3_slot, 0).bytes, 8U);
-  // Layers that differ in bytes share no pool, whatever the precision.
+  // Layers with different sizes share no pool, whatever the precision.
   auto mixed = even;
   mixed.expert_bytes = {8, 6};
   mixed.lower_precisions = {{4, 3}};
@@ -128,7 +128,7 @@ TEST(slot_bank_layout, slots_beside_the_caches_come_after_them) {
                 .message,
             "beside = 2 slots with 2 size classes, accepted: one size class");
 }
-// Sizes whose sum is beyond memory must not come to a small array.
+// Sizes whose sum overflows must not give a small array.
 TEST(slot_bank_layout, sizes_that_no_memory_has_are_refused) {
   const auto layout = pool_layout::shared({.layers = 1, .experts = 4, .top_k = 1}, 4).value();
   constexpr auto most = std::numeric_limits<std::uint64_t>::max();

@@ -20,7 +20,7 @@ constexpr expert_key third{1_layer, 5_expert};
 struct transient_slots_of_two : testing::Test {
   scripted_backend backend{6};
   scripted_backend::stream_type stream;
-  transient_slots<scripted_backend> slots{backend, 4_slot, 2};  // the cache's are 0 to 3
+  transient_slots<scripted_backend> slots{backend, 4_slot, 2};  // the cache has 0 to 3
 
   slot_id stream_in(expert_key key) { return slots.stream_in(key, 0_precision, stream); }
   /// A visit that reads one expert.
@@ -67,7 +67,7 @@ TEST_F(transient_slots_of_two, another_precision_is_another_copy) {
   EXPECT_EQ(backend.submits, 2U);
 }
 
-// Hazard 20.
+// Hazard 20: host bytes change while copies read them.
 TEST_F(transient_slots_of_two, drain_waits_for_copies_that_read_host_bytes) {
   EXPECT_EQ(visit(first), 4);
   const auto sent = backend.batches.begin()->first;
@@ -108,7 +108,7 @@ TEST_F(transient_slots_of_two, a_copy_waits_for_the_readers_of_the_visit_before)
   slots.begin_visit();
   EXPECT_EQ(stream_in(third), slot);
   EXPECT_FALSE(backend.may_start(backend.fenced.back()));
-  backend.finish(backend.fenced.back());  // it runs the stream as far as the reader first
+  backend.finish(backend.fenced.back());  // first runs the stream up to the reader
   EXPECT_EQ(seen, first);
   EXPECT_EQ(content(slot), third);
 }

@@ -14,7 +14,7 @@
 namespace hotset::virtual_memory_test {
 namespace {
 
-/// The least that satisfies the concept; what follows takes one thing away.
+/// A minimal type that satisfies the concept; each test below removes one member.
 struct archetype {
   [[nodiscard]] std::size_t granularity() const noexcept { return 1; }
   memory_status reserve(std::size_t, std::span<std::byte>&) noexcept { return memory_status::ok; }

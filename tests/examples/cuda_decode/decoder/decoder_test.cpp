@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A captured step that misses an expert is seen, discarded and replayed; graphs hold what does not move.
+// A captured step that misses an expert is detected, discarded and replayed; graphs hold only fixed addresses.
 
 #include "cuda_decode/decoder/decoder.hpp"
 
@@ -28,7 +28,7 @@ paged_experts paged(const fake_machine& machine, const small_model& model, std::
   return paged(machine, model, hotset::pool_layout::per_layer(model.shape.geometry(), cap).value());
 }
 
-/// A loop over one step of small-bf16, with kernels of a test.
+/// A loop over one step of small-bf16 with kernels of a test.
 struct small_loop {
   small_loop(fake_machine& machine, decode_kernels& kernels, decode_mode mode,
              routing_known known = routing_known::ahead)
@@ -60,7 +60,7 @@ TEST_P(step_graph, sees_every_miss_and_replays_the_step) {
     const auto hidden = loop.step(model.routing.ids(s), model.routing.weights(s));
     EXPECT_EQ(std::vector<float>(hidden.begin(), hidden.end()), wanted[s]);
     const auto after = experts.traffic();
-    // Layers have pools of their own: what the graph missed in each is what resolve then missed.
+    // Each layer has a pool: the graph's misses in each layer equal the misses of resolve.
     const auto missed = (after.accesses - after.hits) - (before.accesses - before.hits);
     EXPECT_EQ(loop.counts().missing_experts - counts.missing_experts, missed);
     EXPECT_EQ(loop.counts().replayed_steps - counts.replayed_steps, missed == 0 ? 0U : 1U);
@@ -76,7 +76,7 @@ TEST_P(step_graph, sees_every_miss_and_replays_the_step) {
 
 INSTANTIATE_TEST_SUITE_P(paces, step_graph, testing::Values(pace::late, pace::soon, pace::random));
 
-// Layers that share their slots evict each other's experts: within a step, and behind the back of a layer's own row.
+// Layers that share slots evict each other's experts: within a step, and after a layer's row was uploaded.
 class shared_slots : public testing::TestWithParam<pace> {};
 
 TEST_P(shared_slots, give_the_bits_of_a_decode_without_slots) {

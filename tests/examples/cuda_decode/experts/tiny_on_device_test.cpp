@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tiny model with its experts in device slots: paged, it gives the bytes that it gives with all of them resident.
+// The tiny model with experts in device slots: paged, it gives the same bytes as with all experts resident.
 
 #include "cuda_decode/experts/tiny_on_device.hpp"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The order of summation is the written one, scales belong to their blocks, and the result is an expert's.
+// Sums use the written order, scales belong to their blocks, and the result is an expert's.
 
 #include "cuda_decode/model/expert_math.hpp"
 
@@ -30,13 +30,13 @@ TEST(silu, is_near_the_exact_one) {
 }
 
 TEST(a_sum, is_in_the_written_order) {
-  // Groups of 8 go round the lanes: 33 groups give lane 0 two of them.
+  // Groups of 8 go to the lanes in turn: of 33 groups lane 0 gets two.
   constexpr std::uint32_t columns = 33 * 8;
   std::vector<std::uint16_t> weights(columns);
   std::vector<float> in(columns);
   for (std::uint32_t i = 0; i < columns; ++i) {
     weights[i] = static_cast<std::uint16_t>(0x3f80 + i);
-    in[i] = 1.0F / static_cast<float>(i + 3);  // of full precision: every rounding counts
+    in[i] = 1.0F / static_cast<float>(i + 3);  // full precision: every rounding counts
   }
   const matrix_view m{reinterpret_cast<const std::byte*>(weights.data()), nullptr, columns, 1, 1};
   float wanted = 0;
@@ -50,7 +50,7 @@ TEST(a_sum, is_in_the_written_order) {
   EXPECT_EQ(lane_sum<number_format::bf16>(m, 0, in.data(), 5), wanted);
 }
 
-// The value of weight (row, column), one by one, as the format's description has it.
+// Value of weight (row, column), computed as the format's description says.
 double weight(const expert_form& form, const matrix_place& place,
               std::span<const hotset::tensor_bytes> tensors, std::uint32_t row,
               std::uint32_t column) {

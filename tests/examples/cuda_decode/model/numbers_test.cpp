@@ -10,7 +10,7 @@
 namespace cuda_decode::numbers_test {
 namespace {
 
-// sign * mantissa * 2^exponent, as the formats' own definitions have it.
+// sign * mantissa * 2^exponent, from the definitions of the formats.
 float value(bool negative, double mantissa, int exponent) {
   return static_cast<float>(std::ldexp(negative ? -mantissa : mantissa, exponent));
 }

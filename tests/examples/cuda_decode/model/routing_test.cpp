@@ -20,7 +20,7 @@ using testing::HasSubstr;
 
 const model_shape two_layers = make_shape("test", number_format::bf16, {2, 8, 2, 64, 32});
 
-/// Token 1 is of a prompt.
+/// Token 1 belongs to a prompt.
 hotset::routing_trace hand_made() {
   auto t = empty_trace(3, 8, 2);
   add_step(t, {{0, 1, 2, 3, 7, 7}});
@@ -69,7 +69,7 @@ TEST(routing, refuses_a_trace_of_another_model) {
               HasSubstr("3 layers, accepted: 4 or more"));
 }
 
-// WiSP section 4: of the top 8 of each of 48 layers half turn over.
+// WiSP section 4: in each of 48 layers, half of the top 8 changes.
 TEST(the_ceiling, is_that_of_wisps_example) {
   const auto qwen = shape_named("qwen3-30b-a3b");
   auto trace = empty_trace(48, 128, 8);

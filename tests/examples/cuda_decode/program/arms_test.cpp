@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every arm, in every mode, gives the bits of a decode that knows of no slots; what an arm moves is what it says.
+// Every arm in every mode gives the bits of a decode without slots, and moves as many bytes as it reports.
 
 #include "cuda_decode/program/arms.hpp"
 
@@ -42,7 +42,7 @@ TEST_P(arms, all_give_the_bits_of_a_decode_without_slots) {
     for (const auto& hidden : wanted) hash = hashed(hash, hidden);
     const std::vector<std::int32_t> caps = {2, 5, 16};
     const auto list = arms_of(model.shape, caps, all_modes, offload_fetch::routed);
-    EXPECT_EQ(list.size(), 2U + 3U + 2U + 3U + 3U + 3U);  // none static within all slots
+    EXPECT_EQ(list.size(), 2U + 3U + 2U + 3U + 3U + 3U);  // no static arm within all slots
     for (const auto& what : list) {
       SCOPED_TRACE(what.name(model.shape) + " " + std::string(name_of(what.mode)));
       const auto result = run_arm(model.compare(machine.parts, 0, GetParam().known), what);
@@ -75,7 +75,7 @@ TEST(arms_compared, a_kernel_that_reads_another_slot_or_another_layers_row_is_no
   const std::vector<row> rows = {
       // One of four tensors is read from slot 0.
       {5, [](expert_arguments& a) { a.bank.stride[0] = 0; }, {.kind = arm_kind::hotset, .cap = 5}},
-      // Layer 2 looks its experts up in layer 1's row.
+      // Layer 2 looks up its experts in layer 1's row.
       {6, [](expert_arguments& a) { a.row -= a.experts; }, {.kind = arm_kind::full_residency}},
   };
   for (const auto& r : rows) {
@@ -138,7 +138,7 @@ TEST(static_offload, moves_its_closed_form) {
 
 TEST(static_offload, takes_no_more_slots_than_it_is_compared_with) {
   const auto qwen = shape_named("qwen3-30b-a3b").geometry();
-  // 768 slots: 5 layers of 128, and 8 that the other 43 share; 6 layers and 8 would be 776.
+  // 768 slots: 5 layers of 128, and 8 that the other 43 share. 6 layers and 8 would need 776.
   EXPECT_EQ(static_layers_within(qwen, 16 * 48, offload_fetch::routed), 5);
   EXPECT_EQ(static_layers_within(qwen, 16 * 48, offload_fetch::layer), 5);
   EXPECT_EQ(static_layers_within(qwen, 128 * 48, offload_fetch::routed), 48);

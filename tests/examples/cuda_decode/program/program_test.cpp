@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program over a runtime without a device: exit codes, one line for what is wrong, and figures that belong together.
+// The program over a runtime without a device: exit codes, one line per error, and consistent figures.
 
 #include "cuda_decode/program/program.hpp"
 
@@ -81,7 +81,7 @@ TEST(program, compares_all_arms_in_all_modes) {
       EXPECT_EQ(arm["bytes_moved"].get<std::uint64_t>() % json["expert_bytes"].get<std::uint64_t>(),
                 0U);
     }
-    // Hotset in three modes against static offload in as many slots, and against full residency.
+    // Hotset in three modes against static offload in the same number of slots, and against full residency.
     ASSERT_EQ(json["iso_memory"].size(), 6U);
     EXPECT_EQ(json["iso_memory"][0]["baseline"], "static, 0 of 3 layers resident, eager");
     EXPECT_EQ(json["iso_memory"][0]["hotset"], "hotset cap 3, eager");

@@ -9,7 +9,7 @@ namespace {
 
 using testing::HasSubstr;
 
-/// 100 steps in 10 seconds and so on: `tokens_per_second` as given.
+/// 100 steps in 10 seconds and so on, for the given `tokens_per_second`.
 arm_result ran(const arm& what, double tokens_per_second, std::uint64_t bytes_moved = 0) {
   arm_result out;
   out.what = what;

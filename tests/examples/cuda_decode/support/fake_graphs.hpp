@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// CUDA graphs without a device: a capture writes kernels down, a launch puts them into a stream of fake_cuda_runtime.
+/// CUDA graphs without a device: a capture records kernels, a launch enqueues them in a stream of fake_cuda_runtime.
 
 #include <cstddef>
 #include <memory>
@@ -17,7 +17,7 @@ class fake_graphs final : public graph_api {
  public:
   explicit fake_graphs(hotset::support::fake_cuda_runtime& api) : api_(api) {}
 
-  /// Where host_kernels put their work.
+  /// Target of host_kernels' work.
   void enqueue(stream_handle stream, host_kernels::work kernel) {
     if (capturing_ == stream)
       captured_.push_back(std::move(kernel));

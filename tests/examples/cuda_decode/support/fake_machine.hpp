@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// A machine without a device: the runtime, kernels of the host in its streams, graphs, and experts in page-locked memory.
+/// A machine without a device: runtime, host kernels in its streams, graphs, and experts in page-locked memory.
 
 #include <cstddef>
 #include <cstdint>
@@ -17,7 +17,7 @@
 
 namespace cuda_decode {
 
-/// For GoogleTest, which looks beside the type.
+/// GoogleTest searches PrintTo in the type's namespace.
 inline void PrintTo(number_format format, std::ostream* out) {
   constexpr const char* names[] = {"bf16", "f16", "e4m3", "e2m1"};
   *out << names[static_cast<std::size_t>(format)];
@@ -31,7 +31,7 @@ struct fake_machine {
         graphs(api),
         kernels([this](auto stream, auto work) { graphs.enqueue(stream, std::move(work)); }),
         parts{api, kernels, graphs, 0} {}
-  /// The machine with kernels of a test.
+  /// The machine with the given kernels.
   [[nodiscard]] device_parts with(decode_kernels& others) { return {api, others, graphs, 0}; }
 
   hotset::support::fake_cuda_runtime api;
@@ -40,7 +40,7 @@ struct fake_machine {
   device_parts parts;
 };
 
-/// A small shape of a format, its weights and its routing.
+/// A small shape of a format with its weights and its routing.
 struct small_model {
   small_model(fake_machine& machine, model_shape made, std::size_t steps,
               const routing_statistics& statistics = {})
@@ -64,7 +64,7 @@ struct small_model {
 inline const std::vector<decode_mode> all_modes = {decode_mode::eager, decode_mode::layer_graphs,
                                                    decode_mode::step_graph};
 
-/// Kernels of others; a test bends what gate_up and the mirror are given before they are enqueued.
+/// Wraps other kernels; a test changes the arguments of gate_up and the mirror before they are enqueued.
 class bent_kernels final : public decode_kernels {
  public:
   using bend = std::function<void(expert_arguments&)>;

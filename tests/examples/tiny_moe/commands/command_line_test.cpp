@@ -203,7 +203,7 @@ TEST_F(serve_trace_command, compares_splits_whose_outputs_are_identical) {
                                HasSubstr("\"outputs_identical\": true")));
 }
 
-// No price is given: both are measured.
+// Without given prices both are measured.
 TEST_F(serve_trace_command, measures_the_prices_that_are_not_said) {
   const auto table = serve("--budget 4MiB");
   EXPECT_EQ(table.code, 0) << table.text;
@@ -214,7 +214,7 @@ TEST_F(serve_trace_command, refuses_in_one_line) {
   const auto refused = [&](const std::string& options, int code, const std::string& says) {
     expect_refused(arguments(options), code, says);
   };
-  // Prices that are said are not measured, which takes seconds under a sanitizer.
+  // Given prices are not measured; measuring takes seconds under a sanitizer.
   const std::string priced = "--link 100MB/s --recompute 3ms --budget ";
   refused("", 2, "--budget is required");
   refused(priced + "1MiB", 3, "1548288 bytes (1.5 MiB) or more");

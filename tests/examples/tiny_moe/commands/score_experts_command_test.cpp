@@ -25,7 +25,7 @@ using namespace paging_samples;
 
 std::string quoted(const std::filesystem::path& path) { return " '" + path.string() + "' "; }
 
-/// One kind of score of a summary. Shape: [layers, experts].
+/// Scores of one kind in a summary. Shape: [layers, experts].
 std::vector<double> scores_in(const std::string& summary, const std::string& kind) {
   const auto layers = nlohmann::json::parse(summary).at(kind);
   std::vector<double> out;

@@ -22,7 +22,7 @@ command_runs::outcome run(const std::string& arguments) {
   return command_runs::run("serve-adapters " + arguments);
 }
 
-/// The adapters that come with the model.
+/// Folders of the adapters that the repository contains.
 std::string folders() {
   std::string out;
   for (const auto& one :

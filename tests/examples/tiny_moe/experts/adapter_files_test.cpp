@@ -31,7 +31,7 @@ using trace_samples::temporary_folder;
 const model_config& shape() { return weights().config(); }
 std::size_t matrix_halves() { return shape().hidden_size * shape().inner_size; }
 
-/// Each of its weights has another value than its neighbours, none is infinite.
+/// Neighbouring weights differ, and none is infinite.
 adapter_weights sample() {
   tuned_experts tuned(shape().layers);
   tuned[0] = {1_expert, 30_expert};
@@ -130,7 +130,7 @@ TEST(adapter_files, a_folder_that_is_none_of_an_adapter_is_refused) {
   expect_refused(read, {folder.path().string()});
 }
 
-// The adapters that come with the model.
+// Adapters that the repository contains.
 
 constexpr std::string_view scripture =
     R"(Therefore let every one of you bear the burden of his brother, and be not weary: for he that giveth shall receive.
@@ -138,7 +138,7 @@ And when the elders were gathered together, one of them stood up and said, What 
 Now I beseech you, brethren, that ye walk in peace one toward another, being patient in all things.
 )";
 
-/// The one for tools gains so little (README.md beside them) that a text of this length does not show it.
+/// The tool adapter's gain (its README.md) is too small to show in a text of this length.
 struct committed {
   const char* name;
   bool is_cheaper = true;
@@ -156,7 +156,7 @@ TEST_P(committed_adapters, are_read_and_change_what_a_text_of_their_kind_costs) 
     return trace_samples::read_all(std::filesystem::path(HOTSET_TINY_MOE_DIR) / "prompts" /
                                    (GetParam().name + std::string(number)));
   };
-  // The prompts of prose are of another time than what the adapter was trained on.
+  // The prose prompts are from another period than the adapter's training text.
   const auto words =
       bytes_of(GetParam().name == std::string_view("prose") ? std::string(scripture)
                                                             : prompt("-1.txt") + prompt("-2.txt"));

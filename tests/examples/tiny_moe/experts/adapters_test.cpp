@@ -31,7 +31,7 @@ TEST(tiny_moe_adapters, a_beginning_that_two_adapters_share_is_computed_for_each
                         .adapter = static_cast<adapter_id>(i % 4)});
   const auto report = serve(decoder, requests);
   expect_complete(report, requests);
-  // Of the second four each finds what the first of its adapter left: all blocks but the one with the last token.
+  // Each of the second four reuses the blocks of its adapter's first request: all but the one with the last token.
   EXPECT_EQ(report.stats.reused_tokens, 4U * 32);
 }
 

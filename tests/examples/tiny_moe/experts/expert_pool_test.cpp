@@ -24,7 +24,7 @@ constexpr std::uint64_t unit_bytes = 12 * slot_bytes;
 constexpr std::size_t block_tokens = 2;
 constexpr std::uint64_t block_bytes = block_tokens * 9216;
 
-/// Sessions that overlap and share a beginning.
+/// Sessions that overlap and share a prefix.
 std::vector<serving_request> sessions() {
   std::vector<serving_request> out;
   for (std::size_t i = 0; i < 5; ++i)
@@ -33,7 +33,7 @@ std::vector<serving_request> sessions() {
   return out;
 }
 
-/// Experts and blocks in one budget, under an engine.
+/// Experts and blocks in one budget, used by an engine.
 struct shared_memory {
   shared_memory(std::uint64_t cap, std::uint64_t block_count, std::uint64_t spare = 0)
       : budget(cap * unit_bytes + block_count * block_bytes + spare),
@@ -73,7 +73,7 @@ struct shared_memory {
   batch_engine decoder;
 };
 
-/// Each request alone, with all experts resident.
+/// Expected answer of each request: alone, with all experts resident.
 std::vector<std::vector<std::uint8_t>> expected() {
   std::vector<std::vector<std::uint8_t>> out;
   for (const auto& one : sessions()) out.push_back(alone(one));
@@ -92,7 +92,7 @@ TEST(expert_pool, is_there_only_with_a_budget) {
   EXPECT_EQ(make_paged_experts(weights(), plain, "lru")->slots(), nullptr);
 }
 
-// (D1), (D2): from the fewest experts to the most and back, again and again, with sessions under way.
+// (D1), (D2): repeatedly from the fewest experts to the most and back, while sessions run.
 TEST(expert_pool, a_full_cycle_in_mid_session_changes_no_byte) {
   constexpr std::uint64_t budget = 10 * unit_bytes + 60 * block_bytes;
   shared_memory parts(10, 60);
@@ -109,15 +109,15 @@ TEST(expert_pool, a_full_cycle_in_mid_session_changes_no_byte) {
   EXPECT_LE(parts.budget.peak(), budget);
 }
 
-// (D3): the growth of the experts is refused at its first slot, its second, ... its last. The blocks that were
-// given back for it come back: the split before stands.
+// (D3): the growth of the experts is refused at its first slot, its second, ... its last. The blocks that were freed
+// for it return: the earlier split remains.
 TEST(expert_pool, a_refusal_at_any_slot_leaves_the_split_before) {
   constexpr std::uint64_t cap = 6;
   constexpr std::uint64_t blocks = 120;
   for (std::uint64_t given = 0; given <= 44; ++given) {
     SCOPED_TRACE("blocks given back: " + std::to_string(given));
     shared_memory parts(cap, blocks);
-    // So many slots fit into what the blocks leave; the growth of 3 experts in 12 layers needs 36.
+    // This many slots fit into the memory that the blocks leave; 3 experts more in 12 layers need 36.
     ASSERT_LT(given * block_bytes / slot_bytes, 36U);
     std::uint64_t refused = 0;
     const auto outputs = parts.serve_all([&](const drained_point&) {
@@ -133,7 +133,7 @@ TEST(expert_pool, a_refusal_at_any_slot_leaves_the_split_before) {
   }
 }
 
-// The other way: experts gave memory back, and the blocks do not get theirs.
+// Reverse case: the experts freed memory, and the blocks' growth is refused.
 TEST(expert_pool, a_refusal_of_blocks_gives_the_experts_back) {
   for (std::uint64_t cap = 4; cap < 9; ++cap) {
     shared_memory parts(9, 60);
@@ -148,7 +148,7 @@ TEST(expert_pool, a_refusal_of_blocks_gives_the_experts_back) {
   }
 }
 
-// What was given back is gone meanwhile: the engine goes on with less, and takes the rest when it may.
+// The freed memory is taken meanwhile: the engine continues with less and takes the rest when it can.
 TEST(expert_pool, goes_on_with_less_where_the_way_back_is_refused_too) {
   for (std::uint64_t slots = 0; slots < 36; slots += 5) {
     SCOPED_TRACE("slots that fit: " + std::to_string(slots));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Adapters whose experts are paged: keys are layers and virtual experts.
+// Adapters with paged experts: keys are layers and virtual experts.
 #include <algorithm>
 #include <cstdint>
 #include <set>
@@ -44,7 +44,7 @@ void expect_all_as_alone(expert_provider& experts) {
   for (adapter_id a = 0; a <= 3; ++a) EXPECT_TRUE(begins_as_alone(got[a], a)) << a;
 }
 
-/// Serves with another provider, and keeps the virtual experts of each visit by the adapters' own lists.
+/// Serves with another provider and records the virtual experts of each visit, from the adapters' own lists.
 class recording final : public expert_provider {
  public:
   struct visit_ids {
@@ -124,7 +124,7 @@ TEST(tiny_moe_paged_adapters, copies_that_fail_now_and_then_change_no_byte) {
   EXPECT_GT(failing.host_visits(), 0U);
 }
 
-// What adapters share is there once: with room for all, each virtual expert is copied when it is first used.
+// Adapters share the base model's experts: with room for all, each virtual expert is copied at its first use.
 TEST(tiny_moe_paged_adapters, an_expert_that_nobody_tuned_is_copied_once_for_all_adapters) {
   paged_experts<lru_pager> experts(weights(), in(cache_scope::shared, "100%"));
   recording seen(experts);
@@ -142,7 +142,7 @@ TEST(tiny_moe_paged_adapters, an_expert_that_nobody_tuned_is_copied_once_for_all
   EXPECT_EQ(experts.bytes_moved(), distinct.size() * 23040);
 }
 
-// Heat is of virtual experts: decisions are those of a pager that is shown them.
+// Heat counts virtual experts: decisions equal those of a pager that gets virtual experts.
 TEST(tiny_moe_paged_adapters, decisions_are_those_over_virtual_experts) {
   for (const char* eviction : {"lfu", "least_stale"}) {
     SCOPED_TRACE(eviction);

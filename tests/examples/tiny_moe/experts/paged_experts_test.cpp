@@ -149,7 +149,7 @@ TEST(tiny_moe_paged_experts, copies_that_keep_failing_leave_the_visit_to_the_hos
     experts.backend().period = 1;  // all
     EXPECT_TRUE(same_bytes(resident_logits(text), logits_of(experts, text)));
     EXPECT_EQ(experts.host_visits(), 12U);
-    experts.backend().period = 40;  // some groups of a visit are computed from slots, the rest not
+    experts.backend().period = 40;  // some groups are computed from slots, the rest is not
     experts.backend().burst = 3;
     EXPECT_TRUE(same_bytes(resident_logits(text), logits_of(experts, text)));
     EXPECT_GT(experts.host_visits(), 12U);
@@ -169,7 +169,7 @@ TEST(tiny_moe_paged_experts, a_copy_that_failed_before_a_worker_read_it_is_made_
   EXPECT_TRUE(same_bytes(resident_logits(text), logits_of(decoder, text)));
 }
 
-// With prefetches, the one beside the last group is the first to hear of the loss of an earlier one.
+// With prefetches, the prefetch beside the last group is the first call to report the loss of an earlier group.
 TEST(tiny_moe_paged_experts, a_copy_that_failed_after_a_worker_read_it_spoils_the_pass_only) {
   for (const bool prefetches : {false, true}) {
     auto config = in(cache_scope::shared, prefetches ? "16" : "50%");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Exact combinations stay byte-identical with prefetch on, whatever the backend does to the copies.
+// Exact combinations stay byte-identical with prefetch, whatever the backend does to the copies.
 #include <cstdint>
 #include <span>
 #include <string>
@@ -24,7 +24,7 @@ using namespace hotset::literals;
 using namespace paging_samples;
 using testing::HasSubstr;
 
-/// Copies of a source that fails and is slow, on two threads: they end in another order than they were submitted in.
+/// Copies of a slow, failing source on two threads: they end in another order than they were submitted.
 class unruly_backend : public failing_source_holder, public hotset::host_backend<failing_source> {
  public:
   using base = hotset::host_backend<failing_source>;
@@ -55,7 +55,7 @@ void expect_same_bytes(expert_provider& experts, const std::string& what) {
         << t;
 }
 
-/// Name of a prefetch policy, of a budget, and whether a table that learns on the way says what to fetch.
+/// Name of a prefetch policy, of a budget, and whether the predictor is a table that learns during the run.
 using late_case = std::tuple<const char*, const char*, bool>;
 class tiny_moe_late_prefetching : public testing::TestWithParam<late_case> {};
 
@@ -85,7 +85,7 @@ INSTANTIATE_TEST_SUITE_P(by_table, tiny_moe_late_prefetching,
                                           testing::Values("12.5%", "50%"), testing::Values(true)),
                          hotset::support::by_place);
 
-// Bounded: three attempts a visit; then the host's copy is computed, with the same bytes.
+// Bounded: three attempts per visit; then the host's copy is computed, with the same bytes.
 TEST(tiny_moe_prefetching, copies_that_fail_are_made_again_or_left_to_the_host) {
   for (const std::uint64_t every : {2U, 5U, 17U}) {
     paged_experts<stale_pager, unruly_backend> experts(
@@ -167,7 +167,7 @@ TEST(tiny_moe_lossy_misses, a_substitute_is_among_what_earlier_tokens_left) {
   EXPECT_GT(paging.experts->stats().substituted_misses, 0U);
 }
 
-// The lowest of two precisions for everything: what a library at that precision alone computes.
+// With the lower of two precisions for everything, the result is that of a library with only that precision.
 TEST(tiny_moe_lossy_misses, a_ladder_whose_upper_rung_is_not_used_is_the_lower_precision) {
   const expert_library library(weights(), "16:4");
   resident_copies low(library, 1_precision);

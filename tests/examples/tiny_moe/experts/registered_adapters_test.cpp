@@ -40,7 +40,7 @@ std::uint64_t largest_adapter() {
   return most * weights().config().expert_bytes();
 }
 
-/// A pool and an engine over them.
+/// A pool and an engine with its experts.
 struct engine_parts {
   explicit engine_parts(adapter_source source, const registered_adapters_config& config = {},
                         const kv_pool_config& blocks = {.block_tokens = 8, .blocks = 64})
@@ -56,7 +56,7 @@ struct engine_parts {
     for (const auto byte : bytes_of(words)) rows.push_back({sequence, byte});
     return rows;
   }
-  /// The logits of one pass over the words, with an adapter that is acquired.
+  /// Logits of one pass over the words with an acquired adapter.
   std::vector<float> logits(adapter_id adapter, std::string_view words) {
     const auto rows = rows_of(adapter, words);
     const auto close = [this](const token_row* row) { decoder.close(row->sequence); };
@@ -130,7 +130,7 @@ TEST(registered_adapters, whoever_comes_and_goes_every_request_gets_what_it_gets
     SCOPED_TRACE("seed " + std::to_string(seed));
     random_source random(seed);
     const auto requests = random_requests(random, 12);
-    // With one adapter on the host those that come back are read again.
+    // With room for one adapter on the host, returning adapters are read again.
     const auto keeps = random.one_in(2) ? 0 : largest_adapter();
     engine_parts parts(three(), {.places = 1 + random.below(2), .host_bytes = keeps},
                        {.block_tokens = 4, .blocks = 15 + random.below(6)});
@@ -146,7 +146,7 @@ TEST(registered_adapters, whoever_comes_and_goes_every_request_gets_what_it_gets
     reads += parts.experts.registry_stats().reads;
     preemptions += report.stats.preemptions;
   }
-  EXPECT_GT(evictions, 30U);  // else the comparison says little
+  EXPECT_GT(evictions, 30U);  // otherwise the comparison proves little
   EXPECT_GT(refusals, 10U);
   EXPECT_GT(preemptions, 3U);
   EXPECT_GT(reads, 40U);
@@ -154,7 +154,7 @@ TEST(registered_adapters, whoever_comes_and_goes_every_request_gets_what_it_gets
 
 TEST(registered_adapters, a_reader_that_fails_at_any_part_changes_nothing) {
   auto source = three();
-  std::size_t fails_at = 0;  // of the parts that are read from now on
+  std::size_t fails_at = 0;  // index of the part whose read fails
   source.read = [&fails_at, inner = source.read](const hotset::adapter_part& part,
                                                  std::span<std::byte> bytes) {
     if (fails_at != 0 && --fails_at == 0) return false;
@@ -176,7 +176,7 @@ TEST(registered_adapters, a_reader_that_fails_at_any_part_changes_nothing) {
     ASSERT_TRUE(same_bytes(parts.logits(1, words), of_a)) << failures;
     ASSERT_TRUE(same_bytes(parts.logits(base_model, words), of_base)) << failures;
     ASSERT_THROW((void)parts.logits(3, words), provider_error);
-    // Who would have left for it is still there.
+    // The adapter that would have been evicted for it is still loaded.
     ASSERT_EQ(parts.experts.acquire(2), adapter_status::ok);
     ASSERT_EQ(parts.experts.release(2), adapter_status::ok);
     ASSERT_EQ(parts.experts.registry_stats().loads, 2U);
@@ -217,7 +217,7 @@ TEST(registered_adapters, one_that_is_served_twice_has_places_and_bytes_of_its_o
   EXPECT_EQ(parts.experts.registry_stats().reads, 3U);
   const auto wanted = logits_alone(1, text);
   for (const adapter_id a : {1U, 2U, 4U}) EXPECT_TRUE(same_bytes(parts.logits(a, text), wanted));
-  // One pass of all three reads what they tuned three times.
+  // One pass of all three reads their tuned experts three times.
   const auto before = parts.experts.stats().virtual_experts;
   std::vector<token_row> rows;
   for (const adapter_id a : {1U, 2U, 4U})
@@ -227,7 +227,7 @@ TEST(registered_adapters, one_that_is_served_twice_has_places_and_bytes_of_its_o
   for (const auto t : {0U, 1U, 2U}) parts.decoder.close(rows[t * text.size()].sequence);
 }
 
-/// Counts distinct ids of each visit before and after, by sets.
+/// Counts distinct ids of each visit before and after rerouting, with sets.
 class counting_experts final : public expert_provider {
  public:
   explicit counting_experts(registered_adapters& inner) : inner_(inner) {}

@@ -21,7 +21,7 @@ using namespace paging_samples;
 
 constexpr std::size_t experts = 32, layers = 12, top_k = 4, hidden = 96;
 
-// What the engine decided, and what it routed meanwhile: two sequences, prompts in chunks.
+// The engine's decisions and its recorded routing: two sequences, prompts in chunks.
 struct recording {
   std::uint64_t hash = 0;
   std::uint64_t hits = 0;
@@ -44,7 +44,7 @@ recording record(paged_provider& paged, std::size_t max_tokens) {
   return {paged.decision_hash(), paged.stats().hits, tracing.take()};
 }
 
-// Written to a file and read again, as the simulator does.
+// Writes a trace to a file and reads it, as the simulator does.
 hotset::routing_trace through_a_file(const hotset::routing_trace& trace) {
   const hotset::support::temporary_folder folder;
   const auto path = folder.path() / "trace.safetensors";
@@ -112,7 +112,7 @@ TEST(tiny_moe_trace, what_else_is_recorded_is_what_the_router_saw) {
       const auto at = [&](auto& values, hotset::expert_id expert) {
         return values[place * experts + index_of(expert)];
       };
-      // The first id has the largest logit and probability; its share is its part of the four.
+      // The first id has the largest logit and probability; its weight is its part of the four.
       float four = 0.0F;
       for (std::size_t k = 0; k < top_k; ++k) {
         four += at(trace.probabilities, trace.ids[place * top_k + k]);
@@ -125,7 +125,7 @@ TEST(tiny_moe_trace, what_else_is_recorded_is_what_the_router_saw) {
           ASSERT_EQ(at(trace.predictions, e), 0.0F);
         continue;
       }
-      // The next layer's router on the recorded (rounded) hidden state gives the predictions.
+      // The next layer's router applied to the recorded (rounded) hidden state gives the predictions.
       for (std::size_t i = 0; i < hidden; ++i) row[i] = trace.hidden[place * hidden + i];
       project(weights().layer(l + 1).router.data(), hidden, experts, row.data(), 1, scores.data());
       softmax(scores, scores.data());

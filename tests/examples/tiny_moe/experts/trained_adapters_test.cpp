@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The adapters that come with the model, all in one pass: what each row gets is its own merged model's, wherever the
-// experts are.
+// The repository's adapters, all in one pass: each row gets the bytes of its own merged model, wherever the experts
+// are.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -51,7 +51,7 @@ const adapter_experts& over_base() {
   return made;
 }
 
-/// A way to serve them, and a check of what it was meant to do.
+/// A way to serve the adapters, and a check of its intended effect.
 struct served_adapters {
   std::unique_ptr<expert_provider> experts;
   std::size_t virtual_experts = 0;
@@ -86,11 +86,11 @@ struct way_to_serve {
 };
 void PrintTo(const way_to_serve& way, std::ostream* out) { *out << way.name; }
 
-/// Shape: [4], as which adapter the rows of each are served.
+/// Shape: [4]: the adapter that serves the rows of each id.
 using directions = std::array<adapter_id, 4>;
 constexpr directions each_to_its_own{0, 1, 2, 3};
 
-/// Serves rows as those of another adapter than their own, and counts the passes that have rows of all.
+/// Serves rows with another adapter than their own, and counts passes that have rows of all.
 class directing final : public expert_provider {
  public:
   directing(expert_provider& inner, directions to) : inner_(inner), to_(to) {}
@@ -117,7 +117,7 @@ class directing final : public expert_provider {
   std::size_t passes_of_all_ = 0;
 };
 
-/// The adapters whose rows got the bytes of their own merged model.
+/// Adapters whose rows got the bytes of their own merged model.
 std::vector<adapter_id> exact(const std::vector<std::vector<float>>& got) {
   std::vector<adapter_id> out;
   for (adapter_id a = 0; a < got.size(); ++a)
@@ -136,7 +136,7 @@ TEST_P(trained_adapters, rows_of_a_pass_each_get_the_bytes_of_their_own_merged_m
   served.check();
 }
 
-// What makes the test above worth something: no two of them answer alike.
+// Shows that a wrong adapter is detected: no two adapters give the same answer.
 TEST_P(trained_adapters, rows_that_are_sent_to_another_adapter_are_seen) {
   for (adapter_id a = 0; a < each_to_its_own.size(); ++a)
     for (adapter_id b = 0; b < a; ++b) {

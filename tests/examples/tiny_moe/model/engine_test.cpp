@@ -26,7 +26,7 @@ using namespace paging_samples;
 using hotset::support::refusal;
 using testing::HasSubstr;
 
-// A provider made of a function.
+// A provider that calls a function.
 class experts_of final : public expert_provider {
  public:
   using function = std::function<void(const visit_inputs&, visit_compute&)>;
@@ -233,7 +233,7 @@ TEST(tiny_moe_engine, the_last_position_works) {
   EXPECT_THROW(decoder.forward(std::span(tokens).last(1)), std::length_error);
 }
 
-// Texts that share beginnings, with the logits that each of them has alone.
+// Texts that share prefixes, with the logits that each gives alone.
 struct known_text {
   std::vector<std::uint8_t> tokens;
   std::vector<float> logits;
@@ -253,17 +253,17 @@ const std::vector<known_text>& known_texts() {
   return all;
 }
 
-// A sequence that runs through one of the texts.
+// A sequence that decodes one of the texts.
 struct walk {
   sequence_id sequence = 0;
   std::size_t text = 0;
-  std::size_t rows = 0;  // in the coming pass
+  std::size_t rows = 0;  // in the next pass
 
   [[nodiscard]] const known_text& known() const { return known_texts()[text]; }
 };
 
-// Random passes over several sequences: chunks of any size, interleaved, begun, cut and closed at any time.
-// Returns the rows that were compared.
+// Random passes over several sequences: chunks of any size, interleaved, started, cut and closed at any time. Returns
+// the number of compared rows.
 std::size_t mix_randomly(hotset::support::random_source& random, batch_engine& decoder,
                          int passes) {
   kv_pool& pool = decoder.pool();
@@ -338,7 +338,7 @@ TEST(tiny_moe_batch_engine, a_token_gives_the_same_bytes_in_every_mix_of_sequenc
     hits += pool.stats().hits;
     evictions += pool.stats().evictions;
   }
-  EXPECT_GT(compared, 2000U);  // else the comparison says nothing
+  EXPECT_GT(compared, 2000U);  // otherwise the comparison proves nothing
   EXPECT_GT(hits, 100U);
   EXPECT_GT(evictions, 100U);
 }
@@ -391,7 +391,7 @@ TEST(tiny_moe_batch_engine, a_pass_that_fails_leaves_every_sequence_as_it_was) {
                          std::span<const float>(resident_logits("xyz")).last(512)));
 }
 
-// Takes down whose tokens it is told of, and which sequences end.
+// Records the tokens and the ended sequences that it is notified of.
 class listening_experts final : public expert_provider {
  public:
   void on_step(const step_inputs& step) override {
@@ -426,7 +426,7 @@ TEST(tiny_moe_batch_engine, a_provider_hears_whose_tokens_come_and_which_sequenc
   EXPECT_EQ(experts.visits, 12U) << "one a layer, of all rows";
   decoder.close(first);
   EXPECT_THAT(experts.ended, testing::ElementsAre(0));
-  const auto third = pool.open();  // the first one's place, not its number
+  const auto third = pool.open();  // takes the first one's place, but has a new number
   EXPECT_EQ(third, first);
   decoder.forward(std::vector<token_row>{{third, 'q'}}, request_kind::prefill);
   EXPECT_THAT(experts.sequences, testing::ElementsAre(2));
@@ -439,7 +439,7 @@ TEST(tiny_moe_engine, a_reset_ends_the_sequence_and_so_does_the_engines_end) {
   listening_experts experts;
   {
     engine decoder(weights(), experts);
-    decoder.reset();  // nothing was fed: nothing ends
+    decoder.reset();  // no token was fed, so no sequence ends
     EXPECT_THAT(experts.ended, testing::IsEmpty());
     decoder.forward(bytes_of("ab"));
     EXPECT_THAT(experts.sequences, testing::ElementsAre(0, 0));

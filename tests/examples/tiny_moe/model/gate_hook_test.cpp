@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What looks ahead in a running engine: it hears what it goes by, its forecasts are right more often than by chance, and
+// Predictors in a running engine: they get their inputs, their forecasts are right more often than by chance, and
 // exact combinations change no byte.
 #include "tiny_moe/model/gate_hook.hpp"
 
@@ -37,14 +37,14 @@ using testing::IsEmpty;
 constexpr std::size_t layers = 12;
 constexpr std::size_t top_k = 4;
 
-// What a predictor is told: copies, for the views' arrays go away.
+// Recorded inputs of a predictor: copies, because the views' arrays do not live long enough.
 struct told {
   hotset::layer_id layer{};
   hotset::step_id step = 0;
   std::vector<std::int32_t> token_ids;
   std::vector<hotset::sequence_id> sequences;
   std::size_t hidden = 0, probabilities = 0;
-  bool bent = false;  ///< the ids are not what the router chose
+  bool bent = false;  ///< a policy changed the router's ids
 };
 told told_of(const hotset::routing_view& view) {
   return {.layer = view.layer,
@@ -63,7 +63,7 @@ struct heard {
   std::int32_t width = 0;
 };
 
-/// Takes down what it hears, and expects experts 0..3 everywhere.
+/// Records its inputs, and predicts experts 0..3 everywhere.
 class listening_predictor {
  public:
   struct config {
@@ -147,7 +147,7 @@ TEST(tiny_moe_gate_hook, a_predictor_hears_each_step_open_and_each_layer_once_in
     EXPECT_EQ(view.probabilities, routed ? view.token_ids.size() * 32 : 0);
   }
   EXPECT_THAT(notes.ended, ElementsAre(0)) << "the engine's own";
-  // Before the first layer too: experts 0..3 of layers 0 and 1 were asked for.
+  // Experts 0..3 of layers 0 and 1 were requested before the first layer too.
   EXPECT_EQ(experts.predictions().predicted, 2 * layers * top_k);
 }
 
@@ -192,7 +192,7 @@ TEST(tiny_moe_gate_hook, bent_ids_are_what_is_computed_and_the_routers_are_what_
 
 // --- by name
 
-/// Weights of a learned-gate for this model, all 0: what is expected changes no byte.
+/// Weights of a learned-gate for this model, all 0: predictions must change no byte.
 const std::string& gate_file() {
   static const trace_samples::temporary_folder folder;
   static const std::string path = [] {
@@ -209,7 +209,7 @@ const std::string& gate_file() {
   }();
   return path;
 }
-/// All that an engine can ask.
+/// Every predictor that an engine can use.
 std::vector<std::string> live_predictors() {
   const auto& known = hotset::lab::known_policies().predictors;
   std::vector<std::string> names;
@@ -233,7 +233,7 @@ std::string words_of(const paging_choice& choice) {
 }
 constexpr std::array pre_evictions{"none", "active_evict", "active_evict:release=end"};
 
-/// A prompt of several tokens, and what follows it greedily: all logits.
+/// All logits of a prompt of several tokens and its greedy continuation.
 std::vector<float> greedy_logits(expert_provider& experts) {
   engine decoder(weights(), experts);
   auto row = decoder.forward(bytes_of(text.substr(0, 24)));
@@ -253,7 +253,7 @@ const std::vector<float>& resident_greedy() {
   return all;
 }
 
-// Three sequences in one batch: the second ends early, and the third comes into its place.
+// Three sequences in one batch: the second ends early, and the third takes its place.
 TEST(tiny_moe_looking_ahead, sequences_that_come_and_go_change_no_byte) {
   const std::vector<serving_request> requests{
       {.prompt = bytes_of(text.substr(0, 20)), .tokens = 12},
@@ -282,7 +282,7 @@ TEST(tiny_moe_looking_ahead, sequences_that_come_and_go_change_no_byte) {
     }
 }
 
-// Of 32 experts 4 are routed: chance is 1 in 8.
+// 4 of 32 experts are routed: chance is 1 in 8.
 TEST(tiny_moe_looking_ahead, what_learns_on_the_way_predicts_better_than_chance) {
   for (const char* predictor :
        {"next-router", "expert-map", "activation-matrix", "last-routed", "co-activation"})
@@ -304,7 +304,7 @@ TEST(tiny_moe_looking_ahead, what_learns_on_the_way_predicts_better_than_chance)
     }
 }
 
-// The nearest embedding's map answers for layer 0; without embeddings nothing would.
+// The map of the nearest embedding predicts layer 0; without embeddings there is no prediction.
 TEST(tiny_moe_looking_ahead, an_expert_map_answers_for_a_byte_that_it_never_saw) {
   paging_config config;
   config.layout = layout_of(weights(), cache_scope::shared, "50%");
@@ -319,7 +319,7 @@ TEST(tiny_moe_looking_ahead, an_expert_map_answers_for_a_byte_that_it_never_saw)
   EXPECT_EQ(experts.predictions().predicted - before, layers * top_k);
 }
 
-/// One visit's ids are looked at when they have been computed.
+/// Records the ids of one visit after they were computed.
 class selection_watch final : public expert_provider {
  public:
   explicit selection_watch(expert_provider& inner) : inner_(inner) {}
@@ -365,7 +365,7 @@ TEST(tiny_moe_looking_ahead, a_routing_within_the_freed_slots_keeps_the_best_of_
     }
 }
 
-/// What the engine decided, and the trace of what it routed meanwhile: two texts.
+/// The engine's decisions and its recorded routing: two texts.
 struct recording {
   std::uint64_t hash = 0;
   hotset::pager_stats stats{};
@@ -397,7 +397,8 @@ hotset::lab::run_result replayed(const hotset::routing_trace& trace, const pagin
   return hotset::lab::run_sweep(trace, request).results.front();
 }
 
-// One rule, two homes. Without prefetches nothing depends on when copies arrive: every fill and eviction is the same.
+// Engine and simulator run the same code. Without prefetches, copy times affect nothing: all fills and evictions are
+// equal.
 TEST(tiny_moe_looking_ahead, the_engine_decides_what_a_replay_of_its_trace_decides) {
   for (const char* predictor : {"activation-matrix", "co-activation", "last-routed"})
     for (const char* eviction : {"lru", "importance", "expert_map_priority"})

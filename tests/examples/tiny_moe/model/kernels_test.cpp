@@ -35,7 +35,7 @@ bool same_bytes(const float* left, const float* right, std::size_t count) {
 
 TEST(half_to_float, both_paths_give_the_same_bits_for_every_half) {
   if (!half_to_float_is_native()) GTEST_SKIP() << "this machine has no F16C: one path only";
-  std::vector<std::uint16_t> halves(65536 + 3);  // the odd rest takes the tail of the native path
+  std::vector<std::uint16_t> halves(65536 + 3);  // the odd rest takes the scalar tail
   std::iota(halves.begin(), halves.end(), std::uint16_t{0});
   std::vector<float> native(halves.size());
   std::vector<float> portable(halves.size());
@@ -74,12 +74,12 @@ TEST(dot, sums_in_eight_lanes) {
   const float wanted =
       ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]));
   EXPECT_NEAR(dot(left.data(), right.data(), 96), wanted, 1e-5);
-#if !defined(__FP_FAST_FMAF)  // this file may fuse where the library does not
+#if !defined(__FP_FAST_FMAF)  // this file may fuse, the library not
   EXPECT_EQ(dot(left.data(), right.data(), 96), wanted);
 #endif
 }
 
-// The byte comparisons below mean something only if another order of summation gives other bytes.
+// The byte comparisons below prove something only if another summation order gives other bytes.
 TEST(batch_invariance, another_order_of_summation_is_seen) {
   std::size_t differing = 0;
   for (std::uint64_t seed = 100; seed < 200; ++seed) {
@@ -137,7 +137,7 @@ struct attention {
 
   explicit attention(std::size_t rows) : positions(rows) {}
 
-  /// In each block are first all keys, then a gap, then all values.
+  /// Each block has all keys, then a gap, then all values.
   [[nodiscard]] std::vector<float> in_blocks_of(std::size_t tokens) const {
     constexpr float nothing = std::numeric_limits<float>::quiet_NaN();
     const std::size_t first_value = tokens * width + 5;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The KV pool keeps what every resizable pool promises; tests/conformance has the same suite for those of the library.
+// The KV pool joins the suite of resizable pools; tests/conformance runs it for the library's pools.
 
 #include <algorithm>
 #include <array>
@@ -18,7 +18,7 @@
 namespace hotset::support::kv_pool_conformance_test {
 namespace {
 
-/// Sequences whose blocks can be told by their bytes.
+/// Sequences whose blocks are recognised by their bytes.
 class elastic_blocks {
  public:
   using pool_type = tiny_moe::kv_pool;
@@ -27,7 +27,7 @@ class elastic_blocks {
   /// Keys and values of two layers, two tokens of eight floats.
   static constexpr std::uint64_t unit_bytes = std::uint64_t{2} * 2 * 2 * 8 * sizeof(float);
 
-  /// Cached blocks in the lowest places: those of the sequence, which stay, must move.
+  /// Cached blocks take the lowest places: the sequence's blocks, which stay, must move.
   void fill() {
     while (pool.in_use() + pool.cached() + 2 < pool.capacity()) pass_through();
     live_ = pool.open();
@@ -38,7 +38,7 @@ class elastic_blocks {
     pool.close(live_);
     is_live_ = false;
   }
-  /// Short sequences come and go; each makes room for itself among the cached ones.
+  /// Short sequences start and end; each makes room among the cached ones.
   void serve(random_source& random) {
     for (auto n = random.below(4); n-- > 0 && pool.available() > 0;) pass_through();
   }
@@ -81,7 +81,7 @@ class elastic_blocks {
 
   tiny_moe::sequence_id live_ = 0;
   bool is_live_ = false;
-  std::uint64_t next_ = 0;  ///< so that no two blocks are alike
+  std::uint64_t next_ = 0;  ///< so that no two blocks are equal
 };
 
 }  // namespace

@@ -35,7 +35,7 @@ std::span<const std::uint8_t> bytes_of(std::string_view text) {
   return {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()};
 }
 
-// What a decoder would write: every value depends on all tokens up to its own.
+// Values that a decoder would write: each depends on all tokens up to its own.
 float value_of(std::string_view beginning, std::size_t layer, bool is_value, std::size_t column) {
   const std::uint64_t place = layer * 100 + (is_value ? 50U : 0U) + column;
   return static_cast<float>(hash_of_block(place, bytes_of(beginning)) >> 40U);
@@ -87,7 +87,7 @@ std::size_t reuse(kv_pool& pool, written& s, std::string_view more) {
   return tokens;
 }
 
-// Values that are not what was written for this text.
+// Counts values that differ from those written for this text.
 std::size_t wrong_values(kv_pool& pool, const written& s) {
   std::size_t wrong = 0;
   visit_rows(pool, s.id, 0, s.text.size(),
@@ -183,7 +183,7 @@ TEST(kv_pool, shrinking_gives_memory_back_to_the_system) {
   const std::uint64_t grown = resident_bytes();
   const std::uint64_t bytes = 480 * pool.unit_bytes();
   EXPECT_EQ(bytes, 70'778'880U);
-  EXPECT_GE(grown + slack, before + bytes);  // the memory of a pool is there before it is used
+  EXPECT_GE(grown + slack, before + bytes);  // a pool's memory exists before it is used
   ASSERT_EQ(pool.shrink(20), status::ok);
   const std::uint64_t shrunk = resident_bytes();
   EXPECT_GE(grown, shrunk + bytes - slack);
@@ -202,7 +202,7 @@ TEST(kv_pool, growth_that_the_system_refuses_changes_nothing) {
   EXPECT_EQ(budget.in_use(), 0U);
 }
 
-// Blocks by their whole beginnings: no ids, no hashes, no places.
+// Blocks are identified by their whole prefix: no ids, hashes or places.
 class pool_model {
  public:
   pool_model(random_source& random, const kv_pool_config& config)
@@ -242,12 +242,12 @@ class pool_model {
   }
   [[nodiscard]] const kv_pool& pool() const { return pool_; }
   std::size_t copies = 0;   // of blocks that were cut and shared
-  std::size_t doubles = 0;  // blocks that were computed while they were cached
+  std::size_t doubles = 0;  // blocks that were computed while cached
 
  private:
   struct sequence {
     std::string text;
-    std::vector<std::string> table;  // the beginning that the block ends; empty: it has no identity
+    std::vector<std::string> table;  // prefix that ends with the block; empty: no identity
   };
 
   kv_pool_config config_with_log() {
@@ -443,7 +443,7 @@ TEST(kv_pool, random_operations_agree_with_a_model_of_beginnings) {
     copies += model.copies;
     doubles += model.doubles;
   }
-  EXPECT_GT(all.hits, 1000U);  // else the comparison says nothing
+  EXPECT_GT(all.hits, 1000U);  // otherwise the comparison proves nothing
   EXPECT_GT(all.evictions, 1000U);
   EXPECT_GT(all.moves, 1000U);
   EXPECT_GT(copies, 50U);

@@ -45,7 +45,7 @@ class model_folder : public testing::Test {
     folder_.write("model.safetensors", tensors_);
   }
 
-  // What opening the folder says; every message is one line.
+  // The error message when the folder is opened; always one line.
   [[nodiscard]] std::string refusal() const {
     save();
     auto said =
@@ -54,7 +54,7 @@ class model_folder : public testing::Test {
     return said;
   }
 
-  // The header keeps its length: blanks at its end make up for what an edit adds.
+  // Trailing blanks keep the header's length after an edit.
   void edit_header(std::string_view from, std::string_view to) {
     std::uint64_t length = 0;
     std::memcpy(&length, tensors_.data(), sizeof length);

@@ -82,13 +82,13 @@ struct chosen {
   std::vector<double> levels;
 };
 
-// Kept from being fused with what comes next: this file may be compiled so, the library is not.
+// volatile prevents fusing with the next operation: this file may be compiled so, the library is not.
 double rounded(double x) {
   const volatile double kept = x;
   return kept;
 }
 
-// The rule of the header, word for word and slowly.
+// The rule of the header, written out without optimisation.
 chosen brute_force(const std::vector<float>& group, int bits) {
   const double low = -std::pow(2.0, bits - 1);
   const double high = -low - 1.0;

@@ -69,7 +69,7 @@ TEST(adapter_serving, seeded_arrivals_follow_the_shares) {
   }
 }
 
-// Of a Poisson process the gaps are exponential: longer than x means with chance e^-x.
+// In a Poisson process the gaps are exponential: P(gap > x) = e^-x.
 TEST(adapter_serving, each_adapters_arrivals_are_a_poisson_process) {
   const auto requests = adapter_requests(
       {.adapters = 2, .alpha = 1, .rate = 10, .requests = 20'000, .prompt_tokens = 1}, names_of(2),
@@ -209,7 +209,7 @@ TEST(adapter_serving, reports_what_each_run_cost) {
   EXPECT_EQ(to_json(runs)["results"][1]["outputs_identical"], false);
 }
 
-/// A run of the adapters that took so long, and one of the base model.
+/// A run of the adapters with this duration, and one of the base model.
 adapter_serving_pair pair_of(double adapters, double base) {
   adapter_serving_pair out;
   const auto times = [](double unit) {
@@ -229,7 +229,7 @@ adapter_serving_pair pair_of(double adapters, double base) {
   return out;
 }
 
-// Each figure has the median of its own: over base is +100 %, -50 % and +20 %, and that of the medians would be 0.
+// Each figure is the median of its own ratios: +100 %, -50 % and +20 %. The ratio of the medians would be 0.
 TEST(adapter_serving, figures_are_medians_of_their_runs_by_hand) {
   adapter_serving_result run;
   run.config.repeats = 3;

@@ -43,7 +43,7 @@ std::size_t most_blocks(const kv_pool& pool, std::span<const serving_request> re
   return most;
 }
 
-// A pool and an engine over resident experts.
+// A pool and an engine with resident experts.
 struct server_parts {
   explicit server_parts(const kv_pool_config& blocks, const engine_config& limits = {})
       : pool(weights().config(), blocks), decoder(weights(), experts, pool, limits) {}
@@ -52,7 +52,7 @@ struct server_parts {
   batch_engine decoder;
 };
 
-/// Serves the requests, each of which must get what it gets alone.
+/// Serves the requests; each must get the answer that it gets alone.
 serving_report served(server_parts& parts, std::span<const serving_request> requests,
                       const serving_config& config = {}, const between_steps& between = {}) {
   auto report = serve(parts.decoder, requests, config, between);
@@ -81,7 +81,7 @@ TEST(serving, running_sessions_share_a_decode_step) {
   const std::vector requests{request("one house", 10), request("two houses", 10),
                              request("three", 10)};
   const auto report = served(parts, requests);
-  EXPECT_EQ(report.stats.steps, 1U + 9);  // a pass of all prompts, nine of three tokens
+  EXPECT_EQ(report.stats.steps, 1U + 9);  // one pass for all prompts, nine of three tokens
   EXPECT_EQ(report.stats.decoded_tokens, 27U);
 }
 
@@ -89,7 +89,7 @@ TEST(serving, passes_of_prompts_and_of_tokens_take_turns) {
   server_parts parts({.block_tokens = 8, .blocks = 60});
   const std::vector requests{request("short", 8), request(text, 2, 1)};
   const auto report = served(parts, requests, {.max_sessions = 2, .max_tokens = 40});
-  // The short prompt; then three times a token of it and a chunk of the other; then both decode.
+  // First the short prompt; then, three times, one token of it and a chunk of the other; then both decode.
   EXPECT_EQ(report.requests[1].first_token, 6U);
   EXPECT_EQ(report.requests[0].steps, 1U + 3 + 7);
 }
@@ -121,7 +121,7 @@ TEST(serving, a_beginning_that_was_served_before_is_reused) {
   const std::vector requests{request(system + "first", 4), request(system + "second", 4, 30),
                              request(system, 4, 60)};
   const auto report = served(parts, requests);
-  EXPECT_EQ(report.stats.reused_tokens, 48U + 40);  // the last token of a prompt is computed always
+  EXPECT_EQ(report.stats.reused_tokens, 48U + 40);  // the last token of a prompt is always computed
   EXPECT_EQ(report.stats.prefilled_tokens, 53U + 6 + 8);
   EXPECT_EQ(report.stats.recomputed_tokens, 0U);
   EXPECT_EQ(parts.pool.stats().hits, 11U);
@@ -136,7 +136,7 @@ TEST(serving, the_session_admitted_last_makes_room_and_computes_again_what_is_lo
   EXPECT_EQ(report.stats.preemptions, 1U);
   EXPECT_LT(report.requests[0].steps, report.requests[1].steps);
   EXPECT_EQ(report.stats.peak_blocks, 10U);
-  // Everything but what was reused is computed exactly once more.
+  // Everything except reused blocks is computed exactly once more.
   EXPECT_GT(report.stats.recomputed_tokens, 0U);
   const std::size_t once = requests[0].longest() + requests[1].longest();
   EXPECT_EQ(report.stats.prefilled_tokens + report.stats.decoded_tokens,
@@ -199,8 +199,8 @@ TEST(serving, who_is_admitted_leaves_the_others_their_next_block) {
 
 TEST(serving, what_an_admitted_request_may_reuse_is_held_for_it) {
   server_parts parts({.block_tokens = 4, .blocks = 6});
-  // The first two leave two blocks each in the cache. The third decodes before the fourth has its turn, and takes
-  // the oldest block that is not in use: not the end of the beginning that the fourth shares with the first.
+  // The first two leave two blocks each in the cache. The third decodes before the fourth's turn and takes the oldest
+  // unused block, which is not the end of the prefix that the fourth shares with the first.
   const std::vector requests{request("beginning", 1), request("otherwise", 1, 1),
                              request("eight to", 4, 2), request("beginning", 1, 3)};
   const auto report = served(parts, requests);
@@ -213,7 +213,7 @@ TEST(serving, what_another_session_computes_meanwhile_is_reused) {
   server_parts parts({.block_tokens = 8, .blocks = 60});
   const std::vector requests{request(text.substr(0, 40), 2), request(text.substr(0, 40), 2)};
   const auto report = served(parts, requests, {.max_sessions = 2, .max_tokens = 20});
-  EXPECT_EQ(report.stats.reused_tokens, 32U);  // both were admitted when nothing was cached
+  EXPECT_EQ(report.stats.reused_tokens, 32U);  // both were admitted while nothing was cached
   EXPECT_EQ(report.stats.prefilled_tokens, 40U + 8);
 }
 
@@ -223,7 +223,7 @@ TEST(serving, blocks_that_are_in_use_already_count_for_who_shares_them) {
   const std::vector requests{request(system, 8), request(system + "x", 4, 1)};
   const auto report = served(parts, requests);
   EXPECT_EQ(report.requests[1].first_token,
-            2U);  // beside the first, which holds six blocks of seven
+            2U);  // beside the first, which holds six of seven blocks
   EXPECT_EQ(report.stats.peak_blocks, 7U);
   EXPECT_EQ(report.stats.preemptions, 0U);
 }
@@ -294,7 +294,7 @@ serving_request request_of(adapter_id adapter, std::string_view prompt, std::siz
   return one;
 }
 
-/// Who may be admitted, and what was told: "+2" admitted, "?2" turned away, "-2" ended.
+/// Requests that may be admitted, and the events: "+2" admitted, "?2" rejected, "-2" ended.
 struct admissions {
   std::function<bool(const admissions&, adapter_id)> may_begin = [](const auto&, adapter_id) {
     return true;
@@ -393,7 +393,7 @@ TEST(serving, a_clock_says_how_long_passes_take_and_idle_time_is_skipped) {
   server_parts parts({.block_tokens = 8, .blocks = 60});
   std::vector requests{request(text.substr(0, 40), 3, 100), request("a second", 2, 105),
                        request("late", 1, 1000)};
-  std::uint64_t time = 7000;  // serving begins at any time of it
+  std::uint64_t time = 7000;  // serving may start at any time
   serving_config config{.max_sessions = 2, .max_tokens = 20};
   config.clock = [&time] { return time; };
   config.on_rows = [&time](std::span<const std::uint32_t>) { time += 10; };
@@ -401,7 +401,7 @@ TEST(serving, a_clock_says_how_long_passes_take_and_idle_time_is_skipped) {
   const auto report = serve(parts.decoder, requests, config,
                             [&](const drained_point& point) { times.push_back(point.step); });
   expect_complete(report, requests);
-  // Two chunks of the first prompt, a token of it, the second prompt, a token of both; then the third prompt.
+  // Two chunks of the first prompt, one token of it, the second prompt, one token of both; then the third prompt.
   EXPECT_THAT(times, ElementsAre(0U, 100U, 110U, 120U, 130U, 140U, 150U, 1000U));
   EXPECT_EQ(report.stats.steps, 6U);
   EXPECT_EQ(report.requests[0].first_token, 20U);
@@ -419,7 +419,7 @@ std::vector<serving_request> random_requests(random_source& random) {
   static const std::vector<std::string> ends{"", " and then", "17 + 25", "x", " return a + b;"};
   std::vector<serving_request> requests(4 + random.below(7));
   for (auto& one : requests) {
-    // One after the other: compilers evaluate arguments in orders of their own.
+    // In separate statements: the evaluation order of arguments is unspecified.
     auto prompt = beginnings[random.below(4)];
     prompt += ends[random.below(5)];
     const auto tokens = 1 + random.below(24);
@@ -432,7 +432,7 @@ serving_config random_config(random_source& random) {
   return {.max_sessions = 1 + random.below(6), .max_tokens = 1 + random.below(40)};
 }
 
-// Whatever is done to the pool between two steps, as long as every request fits.
+// Resizes the pool between two steps in any way that leaves room for every request.
 void resize_randomly(random_source& random, const drained_point& point, std::uint64_t least) {
   if (!random.one_in(3)) return;
   const auto units = std::max(least, point.pool.in_use()) + random.below(6);
@@ -481,7 +481,7 @@ TEST(serving, every_schedule_in_every_pool_gives_the_output_of_each_request_alon
     evictions += parts.pool.stats().evictions;
     moves += parts.pool.stats().moves;
   }
-  EXPECT_GT(all.preemptions, 30U);  // else the comparison says nothing
+  EXPECT_GT(all.preemptions, 30U);  // otherwise the comparison proves nothing
   EXPECT_GT(all.reused_tokens, 500U);
   EXPECT_GT(all.recomputed_tokens, 200U);
   EXPECT_GT(evictions, 200U);

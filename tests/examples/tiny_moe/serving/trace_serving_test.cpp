@@ -76,13 +76,13 @@ TEST(trace_serving, every_split_gives_what_each_request_gives_alone) {
   }
 }
 
-// Seconds are those of eq. 4, and nothing else.
+// Seconds are those of eq. 4 and nothing else.
 TEST(trace_serving, seconds_are_what_misses_cost) {
   const auto requests = conversations(1, 6);
   const auto run = served(requests, "8");
   std::size_t prompt_bytes = 0;
   for (const auto& one : requests) prompt_bytes += one.prompt.size();
-  EXPECT_EQ(run.prefilled_tokens, prompt_bytes);  // nothing comes back, nobody is preempted
+  EXPECT_EQ(run.prefilled_tokens, prompt_bytes);  // no request returns, none is preempted
   EXPECT_NEAR(run.kv_seconds, 5 * 23040 * 1e-8 * static_cast<double>(prompt_bytes), 1e-9);
   EXPECT_GT(run.expert_misses, 0U);
   EXPECT_NEAR(run.expert_seconds, 23040 * 1e-8 * static_cast<double>(run.expert_misses), 1e-9);
@@ -102,7 +102,7 @@ TEST(trace_serving, what_ended_in_the_warm_up_is_not_counted) {
   EXPECT_THROW((void)served(requests, "8", later), usage_error);
 }
 
-// Both controllers leave a split that suits nobody, in the direction of what is used.
+// Both controllers move away from a split that suits neither consumer, towards the consumer that is used.
 TEST(trace_serving, controllers_give_experts_what_nobody_reuses) {
   const auto requests = conversations(1, 30);
   for (const auto rule : {split_rule::marginal_value, split_rule::dual_resize}) {
@@ -115,7 +115,7 @@ TEST(trace_serving, controllers_give_experts_what_nobody_reuses) {
   }
 }
 
-// Without a profile KV gets its floor; with one, MV-WSA begins where it ended on that, and stays.
+// Without a profile, KV gets its floor. With one, MV-WSA starts at its final split of that profile and stays.
 TEST(trace_serving, a_controller_begins_at_the_configurators_split) {
   const auto requests = conversations(8, 60);
   const auto by_value = split_choice::parse("mv-wsa");
@@ -131,12 +131,12 @@ TEST(trace_serving, a_controller_begins_at_the_configurators_split) {
   EXPECT_EQ(configured_cap(weights(), requests, setup), informed.first.cap);
   EXPECT_EQ(to_json(weights(), setup, std::span(&informed, 1))["results"][0]["first_cap"],
             informed.first.cap);
-  // A split that is given is where it begins, whatever the profile says.
+  // A given split is the start, whatever the profile says.
   const split_choice given{.rule = split_rule::marginal_value, .cap = 5};
   EXPECT_EQ(served(requests, given, setup).first.cap, 5U);
 }
 
-// Conversations come back to blocks that nobody holds between two turns: their peak says nothing of them.
+// Conversations return to blocks that are unused between two turns, so the peak does not count them.
 TEST(trace_serving, dual_resize_sees_reuse_if_asked_to) {
   const auto requests = conversations(8, 60);
   auto setup = config(budget_bytes);
@@ -148,14 +148,14 @@ TEST(trace_serving, dual_resize_sees_reuse_if_asked_to) {
   EXPECT_GT(counting.served.stats.reused_tokens, plain.served.stats.reused_tokens);
   EXPECT_LT(counting.seconds, plain.seconds);
   EXPECT_TRUE(same_outputs(std::vector{plain, counting}));
-  // Where nothing comes back it is the same law.
+  // If no request returns, both rules give the same result.
   const auto singles = conversations(1, 30);
   const auto without = served(singles, choice);
   EXPECT_EQ(served(singles, choice, setup).seconds, without.seconds);
 }
 
-// Two users, one after the other: the first asks for arithmetic, the second writes code. Each gets the support of their
-// own table, and KV what that leaves.
+// Two users in turn: the first asks for arithmetic, the second writes code. Each gets the support of their own table,
+// and KV gets the remaining memory.
 TEST(trace_serving, right_sizing_follows_the_user_who_is_served) {
   const auto of_user = [](std::uint32_t user, const std::string& words) {
     auto requests = conversations(1, 12);
@@ -178,12 +178,12 @@ TEST(trace_serving, right_sizing_follows_the_user_who_is_served) {
   for (auto& one : of_user(1, "def f(x): return x[0] + {'k': \"v\"}; 3.14 # Straße & Q: 12?\n"))
     requests.push_back(std::move(one));
   const auto both = served(requests, choice, setup);
-  EXPECT_GT(both.last.cap, alone.last.cap);  // the second user's alone: not the sum of both
+  EXPECT_GT(both.last.cap, alone.last.cap);  // the second user's table alone, not the sum
   EXPECT_TRUE(same_outputs(std::vector{both, served(requests, "8", setup)}));
   EXPECT_LE(both.peak_bytes, setup.budget_bytes);
 }
 
-// The machine takes memory away where a controller wants to move: refused, and the engine goes on.
+// Another process takes the memory that a controller wants: the move is refused, and the engine continues.
 TEST(trace_serving, a_refused_move_changes_no_output) {
   const auto requests = conversations(1, 30);
   const split_choice choice{.rule = split_rule::marginal_value, .cap = 5};
@@ -191,7 +191,7 @@ TEST(trace_serving, a_refused_move_changes_no_output) {
   hotset::memory_budget budget(budget_bytes);
   const auto refused = serve_trace(
       weights(), requests, config(budget_bytes), choice, budget, [&](const drained_point& now) {
-        // Half of a slot of one layer more than what is there without the blocks that may go.
+        // Half of one slot of one layer more than is left without the evictable blocks.
         const auto left = std::max(now.least_blocks, now.pool.in_use()) * block_bytes;
         budget.set_limit(now.step % 3 == 0 ? budget_bytes : 5 * slot_bytes + left + 23040 / 2);
       });
@@ -218,7 +218,7 @@ TEST(trace_serving, floors_are_a_token_and_the_longest_request) {
   for (const auto& one : run.served.requests) EXPECT_EQ(one.refusal, "");
 }
 
-// What is too long for the model is told, and sets no floor.
+// A request too long for the model is reported and sets no floor.
 TEST(trace_serving, a_request_that_no_model_could_serve_is_refused_alone) {
   auto requests = conversations(1, 4);
   requests[1].prompt.resize(5000, 'x');

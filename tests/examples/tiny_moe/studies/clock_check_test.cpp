@@ -22,8 +22,8 @@ paging_choice over_a_link(const char* prefetch) {
   return choice;
 }
 
-// What the link carried is counted in its own time, so both say the same to the nanosecond; what the engine waited
-// is the machine's, and no test asserts it.
+// The link's time is simulated, so engine and replay agree to the nanosecond. The engine's waiting time depends on
+// the machine, and no test asserts it.
 TEST(tiny_moe_clock_check, the_same_copies_take_the_same_time_on_the_link) {
   const auto found = compare_with_clock(weights(), over_a_link("no_prefetch"), texts, 4);
   EXPECT_GT(found.engine_misses, 0U);
@@ -34,7 +34,7 @@ TEST(tiny_moe_clock_check, the_same_copies_take_the_same_time_on_the_link) {
   EXPECT_GE(found.visit + found.token, 0.0);
 }
 
-// The replay asks for what the engine asked for, key by key: the requests are the same number, and as many are right.
+// The replay requests the same keys as the engine: equal numbers of requests and of correct ones.
 void expect_same_requests(const clock_comparison& found) {
   EXPECT_GT(found.engine_predictions.predicted, 0U);
   EXPECT_GT(found.engine_predictions.predicted_and_routed, 0U);

@@ -33,7 +33,7 @@ TEST(expert_scores, are_shares_of_the_selections_and_mean_probabilities) {
     EXPECT_GT(sum(scores.gate), 0.0);
     EXPECT_LT(sum(scores.gate), 1.0) << "what was not selected counts for nothing";
   }
-  // A window is a sequence of its own.
+  // Each window is a sequence of its own.
   EXPECT_NE(scores.token, score_experts(weights, text, text.size()).token);
 }
 

@@ -31,7 +31,7 @@ std::vector<std::uint8_t> counting(std::size_t size) {
   return out;
 }
 
-// Writes down how it is fed, and gives the logits that a test asks for.
+// Records its inputs and returns the logits that the test chooses.
 class stand_in {
  public:
   virtual ~stand_in() = default;
@@ -58,7 +58,7 @@ class stand_in {
   std::vector<float> logits_;
 };
 
-// The next byte costs what the window fed so far says: a sum over distinct windows gives them away.
+// The cost of the next byte depends on the bytes fed so far: the sum over windows shows wrong windows.
 class by_context final : public stand_in {
   float logit(const std::vector<std::uint8_t>& fed, int next) const override {
     return static_cast<float>((fed.front() * 7 + next * 13 + static_cast<int>(fed.size()) * 29) %
@@ -74,7 +74,7 @@ TEST(bits_of, are_the_logarithm_of_the_share) {
   std::fill(logits.begin(), logits.end(), -1234.5F);
   EXPECT_EQ(bits_of(logits, 77), 8.0) << "a shift changes nothing";
   std::fill(logits.begin(), logits.end(), 0.0F);
-  logits[9] = std::log(255.0F);  // as much as the others together
+  logits[9] = std::log(255.0F);  // as likely as the others together
   EXPECT_NEAR(bits_of(logits, 9), 1.0, 1e-6);
   EXPECT_NEAR(bits_of(logits, 8), std::log2(510.0), 1e-6);
   logits[9] = 1000.0F;

@@ -37,7 +37,7 @@ TEST(tiny_moe_verification, every_exact_case_is_byte_identical) {
       EXPECT_GT(outcomes[i].hits, 0U) << cases[i].text();
     }
     policies.insert(cases[i].eviction);
-    // A cache per layer holds what the layer used last anyway.
+    // A cache per layer holds the layer's last experts without prefetch too.
     if (cases[i].prefetch != "no_prefetch" &&
         (cases[i].prefetch != "previous_step" || cases[i].scope == cache_scope::shared)) {
       EXPECT_GT(outcomes[i].prefetch_hits, 0U) << cases[i].text();
@@ -47,7 +47,7 @@ TEST(tiny_moe_verification, every_exact_case_is_byte_identical) {
 }
 
 TEST(tiny_moe_verification, the_first_row_that_differs_is_named) {
-  // One rank of one token in one layer is lost: its row and those after it may differ.
+  // Loses one rank of one token in one layer: its row and later ones may differ.
   class forgetful final : public expert_provider {
    public:
     void run(const visit_inputs& visit, visit_compute& compute) override {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What the tests of adapters share: three of them, and what each must give.
+/// Shared by the tests of adapters: three adapters and the expected result of each.
 
 #include <algorithm>
 #include <cstddef>
@@ -28,7 +28,7 @@ using hotset::support::random_source;
 using paging_samples::bytes_of;
 using paging_samples::weights;
 
-/// Each tuned expert is another one's weights: a wrong place is a wrong answer.
+/// Each tuned expert has the weights of another one: a wrong place gives a wrong answer.
 inline adapter_weights shuffled(const std::string& name, std::uint64_t seed, std::size_t most) {
   const auto& shape = weights().config();
   random_source random(seed);
@@ -49,7 +49,7 @@ inline adapter_weights shuffled(const std::string& name, std::uint64_t seed, std
   return {shape, name, std::move(tuned), std::move(halves)};
 }
 
-/// Three adapters, the third of fewer experts.
+/// Three adapters; the third tunes fewer experts.
 inline const std::vector<adapter_weights>& three_adapters() {
   static const std::vector<adapter_weights> made = [] {
     std::vector<adapter_weights> out;
@@ -71,18 +71,18 @@ inline const std::vector<const adapter_weights*>& three_pointers() {
   return made;
 }
 
-/// One of the three by its id. None: the base model.
+/// One of the three adapters by id. None: the base model.
 inline const adapter_weights* one_of_three(adapter_id adapter) {
   return adapter == base_model ? nullptr : three_pointers()[adapter - 1];
 }
 
-/// The model of which the rows of an adapter must get the bytes. None: the base model.
+/// Model whose bytes the rows of an adapter must have. None: the base model.
 inline std::unique_ptr<expert_provider> merged_alone(const adapter_weights* adapter) {
   if (adapter == nullptr) return std::make_unique<resident_experts>(weights());
   return std::make_unique<merged_experts>(weights(), *adapter);
 }
 
-/// Each request is complete, with what it gets from the model of its adapter alone.
+/// Each request is complete and has the answer of its adapter's model alone.
 inline void expect_complete(const serving_report& report,
                             std::span<const serving_request> requests) {
   ASSERT_EQ(report.requests.size(), requests.size());
@@ -102,8 +102,8 @@ inline std::vector<float> logits_alone(const adapter_weights* adapter, std::stri
   return paging_samples::logits_of(*provider, words);
 }
 
-/// All logits of four sequences over the text, the base model's and one of each adapter. Passes have rows of chunks of
-/// other lengths of each, in any mix; the last sequence is done, the others may not be. Shape: [4][rows * 256].
+/// All logits of four sequences over the text: the base model's and one of each adapter. Passes mix rows of chunks of
+/// different lengths. The last sequence is complete; the others may not be. Shape: [4][rows * 256].
 inline std::vector<std::vector<float>> mixed_logits(expert_provider& experts,
                                                     std::size_t virtual_experts) {
   kv_pool pool(weights().config(), {.block_tokens = 8, .blocks = 64});
@@ -134,13 +134,13 @@ inline std::vector<std::vector<float>> mixed_logits(expert_provider& experts,
   return got;
 }
 
-/// True if the rows are the first ones of what the adapter's merged model gives.
+/// True if the rows equal the first rows of the adapter's merged model.
 inline bool begins_as_alone(const std::vector<float>& rows, const adapter_weights* adapter) {
   const auto wanted = logits_alone(adapter, text);
   return rows.size() >= 256 && rows.size() <= wanted.size() &&
          std::memcmp(rows.data(), wanted.data(), rows.size() * sizeof(float)) == 0;
 }
-/// The same of one of the three, by its id.
+/// begins_as_alone for one of the three adapters, by id.
 inline bool begins_as_alone(const std::vector<float>& rows, adapter_id adapter) {
   return begins_as_alone(rows, one_of_three(adapter));
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Runs the example's program, and expects a refusal in one line.
+/// Runs the example's program and expects a refusal in one line.
 
 #include <algorithm>
 #include <string>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What the tests of the paged engine share: the model, texts, and backends that misbehave on purpose.
+/// Shared by the tests of the paged engine: the model, texts, and backends that fail on purpose.
 
 #include <atomic>
 #include <chrono>
@@ -42,7 +42,7 @@ inline bool same_bytes(std::span<const float> left, std::span<const float> right
          std::memcmp(left.data(), right.data(), left.size_bytes()) == 0;
 }
 
-/// All logits of one pass over the words, as a fresh sequence.
+/// All logits of one pass over the words, as a new sequence.
 inline std::vector<float> logits_of(engine& decoder, std::string_view words) {
   decoder.reset();
   const auto logits = decoder.forward(bytes_of(words));
@@ -57,7 +57,7 @@ inline std::vector<float> resident_logits(std::string_view words) {
   return logits_of(experts, words);
 }
 
-/// What follows a request's prompt greedily, in a KV cache of its own.
+/// Greedy continuation of a request's prompt, in its own KV cache.
 inline std::vector<std::uint8_t> greedy(expert_provider& experts, const serving_request& one) {
   engine decoder(weights(), experts, {.max_positions = 256});
   std::vector<std::uint8_t> output;
@@ -68,7 +68,7 @@ inline std::vector<std::uint8_t> greedy(expert_provider& experts, const serving_
   }
   return output;
 }
-/// The same with all experts resident. Each prompt is decoded once, as far as it was asked.
+/// Greedy continuation with all experts resident. Each prompt is decoded once, up to the requested length.
 inline std::vector<std::uint8_t> alone(const serving_request& one) {
   static std::map<std::vector<std::uint8_t>, std::vector<std::uint8_t>> known;
   auto& output = known[one.prompt];
@@ -86,7 +86,7 @@ inline const routing_profile& nothing_counted() {
 
 using plain_backend = hotset::host_backend<expert_copies>;
 
-/// Copies, but now and then says at the fence that it did not.
+/// Copies, but sometimes reports a failure at the fence.
 class refusing_backend : public plain_backend {
  public:
   using plain_backend::plain_backend;
@@ -95,11 +95,11 @@ class refusing_backend : public plain_backend {
     return refuse ? hotset::status::fill_failed : plain_backend::fence(stream, t);
   }
   int period = 0;  ///< of every `period` fences...
-  int burst = 1;   ///< ... so many are refused
+  int burst = 1;   ///< ... this many are refused
   int fences = 0;
 };
 
-/// Says that it copied, and does not.
+/// Reports copies that it does not make.
 class idle_backend : public plain_backend {
  public:
   using plain_backend::plain_backend;
@@ -109,7 +109,7 @@ class idle_backend : public plain_backend {
   }
 };
 
-/// Experts that are not there when they are asked for, or come late. Threads: safe.
+/// A source whose experts are missing on request, or late. Threads: safe.
 class failing_source {
  public:
   explicit failing_source(const expert_copies& inner) : inner_(inner) {}
@@ -124,7 +124,7 @@ class failing_source {
     }
     return inner_.tensors(key, precision);
   }
-  mutable std::atomic<int> failures{0};  ///< so many of the next are not there
+  mutable std::atomic<int> failures{0};  ///< the next n experts are missing
   mutable std::atomic<std::uint64_t> failed{0};
   std::uint64_t fail_every = 0;
   std::uint64_t slow_every = 0;
@@ -139,7 +139,7 @@ struct failing_source_holder {
   failing_source broken;
 };
 
-/// Copies of a source that fails. `late`: nobody can see how a copy ended before it has been read.
+/// Copies of a failing source. `late`: the result of a copy is visible only after a kernel has read it.
 class failing_backend : public failing_source_holder, public hotset::host_backend<failing_source> {
  public:
   using base = hotset::host_backend<failing_source>;

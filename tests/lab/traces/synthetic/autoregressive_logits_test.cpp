@@ -98,7 +98,7 @@ std::vector<std::vector<double>> walked(autoregressive_logits& logits, std::size
   return out;
 }
 
-/// Of the process at two tokens `apart`, whose mean is 0.
+/// Correlation of tokens at distance `apart`; the mean is 0.
 double correlation(const std::vector<std::vector<double>>& rows, std::size_t apart) {
   double both = 0;
   double squares = 0;
@@ -119,7 +119,7 @@ TEST(autoregressive_logits, remember_by_a_power_for_every_token) {
   }
 }
 
-// A walk that began at 0 would have to grow first: at rho = 0.99 for hundreds of tokens.
+// A walk that starts at 0 would have to grow first: at rho = 0.99 for hundreds of tokens.
 TEST(autoregressive_logits, are_spread_alike_from_the_first_token_on) {
   constexpr std::size_t experts = 1U << 14U;
   for (const double rho : {0.0, 0.9, 0.99}) {
@@ -158,7 +158,7 @@ TEST(autoregressive_logits, layers_have_processes_of_their_own) {
   EXPECT_NEAR(correlation({rows[1], rows[3]}, 1), 0.95, 0.02);
 }
 
-// As near to 1 as a double is: nothing overflows, and next to nothing moves.
+// The largest double below 1: nothing overflows, and almost nothing changes.
 TEST(autoregressive_logits, take_every_correlation_below_one) {
   autoregressive_logits logits(flat(std::nextafter(1.0, 0.0), 64));
   const auto rows = walked(logits, 64, 200);

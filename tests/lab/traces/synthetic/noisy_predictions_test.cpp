@@ -15,7 +15,7 @@ using detail::noisy_predictions;
 
 constexpr std::uint64_t seed = 21;
 const std::vector<float> logits{0.5F, -3.25F, 2.0F, 1.75F};
-/// Whatever they are: not the softmax of the logits.
+/// Arbitrary values that are not the softmax of the logits.
 const std::vector<std::uint16_t> recorded{0x2c00, 0x1c00, 0x3800, 0x3000};
 
 std::vector<std::uint16_t> predicted(double noise, noise_kind kind, int rows = 1) {

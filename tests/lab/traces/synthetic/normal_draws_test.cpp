@@ -30,7 +30,7 @@ TEST(normal_draws, are_the_same_on_every_machine) {
   EXPECT_EQ(hash, 13506195280612543218ULL);
 }
 
-// The same points, with the logarithm and the root of the C library.
+// Computes the same points with the C library's logarithm and square root.
 TEST(normal_draws, are_what_the_polar_method_makes_of_the_words) {
   const auto made = drawn(9, 20000);
   splitmix64 words(9);

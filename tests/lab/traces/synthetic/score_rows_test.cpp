@@ -16,7 +16,7 @@ std::vector<float> all(const half_array& halves) {
   return out;
 }
 
-// Two layers of four experts, of which two are routed; the second layer's scores are tied.
+// Two layers of four experts, two routed; the second layer's scores are tied.
 TEST(score_rows, ties_give_way_by_a_step_and_the_last_layer_predicts_nothing) {
   constexpr float step = 0x1p-18F;
   detail::score_rows rows({.layers = 2, .experts = 4, .top_k = 2});

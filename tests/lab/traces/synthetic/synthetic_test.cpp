@@ -48,7 +48,7 @@ std::vector<std::uint64_t> counts(const routing_trace& trace, layer_id layer, st
   return out;
 }
 
-/// Very different routers; each with scores.
+/// Very different routers, each with scores.
 std::vector<synthetic_config> scored_configs() {
   std::vector<synthetic_config> out{
       {.tokens = 100, .stickiness = 0.3},
@@ -67,13 +67,13 @@ std::vector<synthetic_config> scored_configs() {
        .tokens = 30,
        .autoregression = 0,
        .phase_length = 25},
-      // So steep that logits end at the limit.
+      // So steep that logits reach the limit.
       {.experts = 4096, .top_k = 500, .tokens = 4, .zipf = 8, .autoregression = 0.5},
       {.layers = 1, .experts = 1, .top_k = 1, .tokens = 20, .autoregression = 0.1}};
   for (auto& config : out) config.scores = true;
   return out;
 }
-/// A trace of each of them.
+/// A trace of each configuration.
 class scored : public testing::TestWithParam<synthetic_config> {
  protected:
   const synthetic_config config = GetParam();
@@ -81,7 +81,7 @@ class scored : public testing::TestWithParam<synthetic_config> {
 };
 INSTANTIATE_TEST_SUITE_P(routers, scored, testing::ValuesIn(scored_configs()), support::by_place);
 
-/// Two sequences with prompts, whose popular experts change on the way.
+/// Two sequences with prompts whose popular experts change.
 synthetic_config changing() {
   return {.sequences = 2,
           .prefill = 8,
@@ -108,7 +108,7 @@ std::vector<float> row_of(const half_array& halves, const routing_trace& trace, 
   return row_of(all, trace, token, layer);
 }
 
-/// The k greatest, ties to the lower id.
+/// The k greatest; ties go to the lower id.
 std::vector<expert_id> best(const std::vector<float>& scores, std::int32_t k) {
   const auto all = each<expert_id>(scores.size());
   std::vector<expert_id> order(all.begin(), all.end());
@@ -119,7 +119,7 @@ std::vector<expert_id> best(const std::vector<float>& scores, std::int32_t k) {
   return order;
 }
 
-/// Share of the next layer's routed experts among the k that are predicted best.
+/// Share of the next layer's routed experts among the k best predictions.
 double accuracy(const routing_trace& trace) {
   std::size_t right = 0;
   std::size_t all = 0;
@@ -207,7 +207,7 @@ TEST(synthetic, skew_stickiness_and_phases_do_what_they_say) {
             std::max_element(second.begin(), second.end()) - second.begin());
 }
 
-/// Share of the positions whose experts of a layer are those of the step before, in rank order.
+/// Share of the positions whose experts in a layer equal the step before, in rank order.
 double kept(const routing_trace& trace, std::size_t positions) {
   std::size_t same = 0;
   std::size_t all = 0;
@@ -243,7 +243,7 @@ TEST(synthetic, positions_keep_their_experts_as_often_as_asked) {
   EXPECT_EQ(kept(synthetic_trace(config).value(), 50), 1.0) << "ranks are not asked";
 }
 
-// Neither the prompt nor another sequence is the step before.
+// Neither the prompt nor another sequence counts as the step before.
 TEST(synthetic, the_first_step_of_a_sequence_keeps_nothing) {
   const auto trace = synthetic_trace({.layers = 1,
                                       .experts = 64,
@@ -302,7 +302,7 @@ TEST(synthetic, rows_that_take_nearly_all_experts_keep_their_draws) {
   EXPECT_EQ(fingerprint(synthetic_trace(steep).value()), 0xe1bdc384d3d544e6U);
 }
 
-// O(E K^2) for a row would take an hour here.
+// O(E K^2) per row would take an hour here.
 TEST(synthetic, the_widest_row_names_each_expert_once) {
   const auto trace =
       synthetic_trace({.layers = 1, .experts = 65535, .top_k = 65535, .tokens = 1}).value();
@@ -363,7 +363,7 @@ TEST_P(scored, has_the_routed_experts_in_rank_order_as_the_best_logits) {
     }
 }
 
-// Draws of 32 bits that are equal or nearly so are too rare to wait for.
+// Equal or almost equal 32-bit draws are too rare to wait for.
 TEST(synthetic, ties_of_gate_weights_are_none_of_the_scores) {
   const synthetic_config config{.layers = 1, .experts = 6, .top_k = 3, .scores = true};
   detail::synthetic_scores scores(config);
@@ -473,7 +473,7 @@ TEST(synthetic, noise_makes_predictions_worse_step_by_step) {
             .value();
     const double now = accuracy(trace);
     EXPECT_LT(now, before) << noise;
-    // An exchanged expert keeps its place only by luck: 5 of the 63 others are as good.
+    // An exchanged expert keeps its place only by chance: 5 of the 63 others are as good.
     EXPECT_NEAR(now, 1 - noise * 58 / 63, 0.02) << noise;
     before = now;
   }
@@ -495,7 +495,7 @@ TEST(synthetic, autoregressive_logits_decide_the_routing) {
   EXPECT_EQ(trace.step[6], 1U);
   EXPECT_EQ(trace.kind[5], request_class::prefill);
   EXPECT_EQ(trace.kind[6], request_class::decode);
-  // The same process, walked beside the trace; a phase shuffles who is popular.
+  // Repeats the generator's process beside the trace; a phase shuffles the popular experts.
   detail::autoregressive_logits process(config);
   for (std::size_t t = 0; t < trace.tokens(); ++t)
     for (const auto l : each<layer_id>(trace.layers)) {
@@ -575,7 +575,7 @@ TEST(synthetic, refuses_more_rows_than_it_can_number) {
   EXPECT_NE(refusal({.tokens = 1U << 16U, .positions = 1U << 16U}), "");
   EXPECT_NE(refusal({.tokens = UINT32_MAX, .positions = UINT32_MAX}), "");
   EXPECT_NE(refusal({.tokens = 0}), "");
-  // 2^64 + 2^31 rows in all.
+  // 2^64 + 2^31 rows in total.
   EXPECT_NE(refusal({.sequences = 3221225472, .prefill = 4294967295, .tokens = 1431655767}), "");
 }
 
