@@ -168,7 +168,7 @@ TEST(adapter_layout, agrees_with_marked_pages_on_random_configurations) {
   }
 }
 
-TEST(adapter_layout, refuses_what_cannot_be_and_names_the_number) {
+TEST(adapter_layout, refuses_invalid_values_and_names_the_number) {
   const auto reason = [](auto&& change) {
     auto setup = tiny();
     change(setup);
@@ -295,7 +295,7 @@ TEST(expertweave, memory_is_that_of_figure_9) {
   }
 }
 
-TEST(expertweave, kv_tokens_are_what_exact_bytes_leave) {
+TEST(expertweave, kv_tokens_use_the_remaining_exact_bytes) {
   constexpr double budget = 52.72 * gib;
   const std::vector<double> thousands{708, 571, 482};
   for (std::size_t n = 1; n <= 3; ++n) {

@@ -207,7 +207,7 @@ TEST_F(adapter_registry_steps, is_mapped_copied_and_fenced_before_the_maps_name_
   copies.on_event = nullptr;
 }
 
-TEST_F(adapter_registry_steps, leaves_the_maps_then_its_readers_end_and_only_then_is_unmapped) {
+TEST_F(adapter_registry_steps, unload_clears_the_maps_then_waits_for_readers_then_unmaps) {
   auto p = pool(40);
   auto r = registry(p, shape(), {{"law", law}});
   ASSERT_EQ(r.acquire("law").code, ok);
@@ -234,7 +234,7 @@ TEST_F(adapter_registry_steps, leaves_the_maps_then_its_readers_end_and_only_the
   EXPECT_TRUE(r.is_cached("law"));
 }
 
-TEST_F(adapter_registry_steps, readers_that_do_not_end_keep_the_adapter_where_it_is) {
+TEST_F(adapter_registry_steps, unloading_fails_while_readers_do_not_end) {
   auto p = pool(40);
   auto r = registry(p, shape(), {{"law", law}});
   load(r, "law");
@@ -244,7 +244,7 @@ TEST_F(adapter_registry_steps, readers_that_do_not_end_keep_the_adapter_where_it
   EXPECT_TRUE(serves(r, "law", 0, law));
 }
 
-TEST_F(adapter_registry_steps, what_is_forgotten_is_nowhere_and_its_name_may_be_anothers) {
+TEST_F(adapter_registry_steps, a_forgotten_adapter_is_gone_and_its_name_can_be_reused) {
   auto p = pool(40);
   auto setup = shape();
   setup.most_known = 2;
@@ -272,7 +272,7 @@ TEST_F(adapter_registry_steps, what_is_forgotten_is_nowhere_and_its_name_may_be_
   EXPECT_TRUE(serves(r, "law", 1, expert_lists({{3}, {}})));
 }
 
-TEST_F(adapter_registry_steps, what_is_not_on_the_device_is_forgotten_without_a_wait) {
+TEST_F(adapter_registry_steps, an_adapter_not_on_the_device_is_forgotten_without_waiting) {
   auto p = pool(40);
   auto r = registry(p, shape(), {{"law", law}, {"never read", law}});
   load(r, "law");
@@ -286,7 +286,7 @@ TEST_F(adapter_registry_steps, what_is_not_on_the_device_is_forgotten_without_a_
   EXPECT_EQ(r.version(), version);
 }
 
-TEST_F(adapter_registry_steps, readers_that_do_not_end_keep_what_is_to_be_forgotten) {
+TEST_F(adapter_registry_steps, forgetting_fails_while_readers_do_not_end) {
   auto p = pool(40);
   auto r = registry(p, shape(), {{"law", law}});
   load(r, "law");
@@ -301,7 +301,7 @@ TEST_F(adapter_registry_steps, readers_that_do_not_end_keep_what_is_to_be_forgot
   EXPECT_EQ(r.forget("law"), ok);
 }
 
-TEST_F(adapter_registry_steps, the_least_recently_used_that_nobody_uses_makes_room) {
+TEST_F(adapter_registry_steps, the_least_recently_used_unpinned_adapter_is_evicted) {
   auto p = pool(40);
   auto r = registry(p, shape(), {{"a", law}, {"b", law}, {"c", law}});
   ASSERT_EQ(r.acquire("a").index, 0);
@@ -320,7 +320,7 @@ TEST_F(adapter_registry_steps, the_least_recently_used_that_nobody_uses_makes_ro
   EXPECT_EQ(r.stats().refusals, 1U);
 }
 
-TEST_F(adapter_registry_steps, nobody_leaves_where_that_would_not_make_room) {
+TEST_F(adapter_registry_steps, nothing_is_evicted_if_that_would_not_make_room) {
   auto p = pool(12);  // three experts of a layer take 5 + 3 pages
   const auto large = expert_lists({{0, 1, 2}, {0, 1, 2}});
   auto r = registry(p, shape(), {{"small", expert_lists({{1}, {}})}, {"large", large}});
@@ -355,7 +355,7 @@ TEST_F(adapter_registry_steps, the_host_keeps_the_most_recently_used) {
   EXPECT_EQ(r.stats().reads, 4U);
 }
 
-TEST_F(adapter_registry_steps, what_cannot_be_an_adapter_of_the_model_is_refused_by_name) {
+TEST_F(adapter_registry_steps, an_invalid_adapter_is_refused_by_name) {
   auto p = pool(40);
   auto r = registry(p, shape());
   const auto reason = [&](const std::string& name, layers tuned) {
@@ -410,7 +410,7 @@ TEST_F(adapter_registry_steps, a_shape_that_cannot_be_has_a_reason) {
   EXPECT_THAT(reason([](auto& s) { s.most_known = 1U << 21U; }), HasSubstr("most_known"));
 }
 
-TEST_F(adapter_registry_steps, a_load_that_fails_leaves_nothing_whichever_step_it_was) {
+TEST_F(adapter_registry_steps, a_failed_load_has_no_effect_at_any_step) {
   auto p = pool(40);
   const auto of_a = expert_lists({{1, 3}, {0, 1, 2}});
   const auto of_b = expert_lists({{0, 1, 2}, {2}});

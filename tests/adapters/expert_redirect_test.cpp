@@ -60,7 +60,7 @@ TEST(expert_redirect, another_assignment_replaces_the_first) {
   EXPECT_THAT(map.row(0), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
 }
 
-TEST(expert_redirect, what_is_refused_changes_nothing) {
+TEST(expert_redirect, a_refused_assignment_changes_nothing) {
   auto map = small();
   ASSERT_EQ(map.assign(1, ids{2}), status::ok);
   const auto before = rows_of(map);

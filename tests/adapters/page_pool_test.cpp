@@ -63,7 +63,7 @@ struct page_pool_steps : testing::Test {
   }
 };
 
-TEST_F(page_pool_steps, a_page_is_free_when_its_last_user_has_given_it_back_and_is_taken_first) {
+TEST_F(page_pool_steps, a_page_is_free_after_its_last_user_and_is_reused_first) {
   auto p = pool(3, 3);
   std::array<page_id, 2> two{};
   ASSERT_EQ(p.take(two), ok);

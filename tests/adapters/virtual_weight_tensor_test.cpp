@@ -138,7 +138,7 @@ TYPED_TEST(virtual_weight_tensors, neighbours_share_the_page_that_both_touch) {
   EXPECT_EQ(pool.in_use(), 0U);
 }
 
-TYPED_TEST(virtual_weight_tensors, what_cannot_be_placed_or_removed_changes_nothing) {
+TYPED_TEST(virtual_weight_tensors, an_invalid_placement_or_removal_changes_nothing) {
   auto pool = this->pool(4);
   auto t = this->tensor(pool, 4, 6);
   ASSERT_EQ(t.place(5_expert, 2), ok);
@@ -163,7 +163,7 @@ TYPED_TEST(virtual_weight_tensors, what_cannot_be_placed_or_removed_changes_noth
   EXPECT_FALSE(t.is_backed(4_expert) || t.is_backed(7_expert) || t.is_backed(9_expert));
 }
 
-TYPED_TEST(virtual_weight_tensors, a_place_that_fails_leaves_nothing_whichever_step_it_was) {
+TYPED_TEST(virtual_weight_tensors, a_failed_placement_has_no_effect_at_any_step) {
   auto pool = this->pool(16);
   auto t = this->tensor(pool, 4, 6);
   ASSERT_EQ(t.place(7_expert, 1), ok);
@@ -235,7 +235,7 @@ TYPED_TEST(virtual_weight_tensors, its_end_gives_everything_back) {
   EXPECT_EQ(this->entry.physical_bytes(), pool.capacity() * this->page);
 }
 
-TYPED_TEST(virtual_weight_tensors, one_that_cannot_be_made_has_a_reason_and_leaves_nothing) {
+TYPED_TEST(virtual_weight_tensors, a_failed_construction_has_a_reason_and_no_effect) {
   using made_type = typename TestFixture::tensor_type;
   auto pool = this->pool(1);
   const auto reason = [&](virtual_weight_tensor_config setup) {

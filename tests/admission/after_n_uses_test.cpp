@@ -18,7 +18,7 @@ TEST(after_n_uses, a_key_enters_on_its_nth_miss) {
   EXPECT_EQ(ask(policy, {use_of(1, 1), use_of(2, 1)}), (verdict{1, 0}));  // asking changes nothing
 }
 
-TEST(after_n_uses, later_if_it_left_a_short_while_ago) {
+TEST(after_n_uses, recently_evicted_keys_are_admitted_later) {
   after_n_uses policy(layout, {.uses = 1, .after_eviction = 3, .window = 4});
   EXPECT_EQ(ask(policy, {use_of(1, 0)}), verdict{1});
   policy.on_use(use_of(1, 0), false, true);

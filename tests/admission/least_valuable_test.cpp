@@ -43,7 +43,7 @@ class cache {
   step_id step_ = 0;
 };
 
-TEST(least_valuable, a_stranger_passes_by_residents_that_are_worth_more) {
+TEST(least_valuable, an_unknown_expert_is_refused_if_residents_are_worth_more) {
   cache<> c(4, {.rows = 0});
   for (int n = 0; n < 40; ++n) {
     c.use({0, 1});
@@ -70,7 +70,7 @@ TEST(least_valuable, at_most_as_many_as_may_stream) {
   }
 }
 
-TEST(least_valuable, nobody_passes_by_while_slots_are_free) {
+TEST(least_valuable, nothing_is_refused_while_slots_are_free) {
   cache<> c(7, {.streams = 2, .rows = 0});
   for (int n = 0; n < 40; ++n) {
     c.use({0, 1});
@@ -80,7 +80,7 @@ TEST(least_valuable, nobody_passes_by_while_slots_are_free) {
   for (const auto e : each<expert_id>(6)) EXPECT_TRUE(c.holds(e));
 }
 
-TEST(least_valuable, a_plan_that_is_aborted_leaves_no_trace) {
+TEST(least_valuable, an_aborted_plan_has_no_effect) {
   const geometry many{.layers = 3, .experts = 24, .top_k = 3};
   const auto layout = pool_layout::per_layer(many, 6).value();
   pager<two_rate, least_valuable> one({.layout = layout, .admission = {.streams = 2, .rows = 256}});

@@ -122,7 +122,7 @@ const std::map<std::string, names>& may_name() {
 const std::set<std::string> defaults = {"eviction/lru", "admission/always", "prefetch/no_prefetch",
                                         "miss/fetch", "routing/router_order"};
 
-TEST(policy_names, stand_in_the_list_and_in_the_header_and_nowhere_else) {
+TEST(policy_names, appear_only_in_the_list_and_the_header) {
   std::map<std::string, std::string> files;
   for (const auto& path : sources())
     files[path.lexically_relative(root).generic_string()] = code_of(path);

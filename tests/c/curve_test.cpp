@@ -70,7 +70,7 @@ TEST(c_curve, is_the_curve_of_the_library) {
   }
 }
 
-TEST(c_curve, mistakes_are_told) {
+TEST(c_curve, mistakes_are_reported) {
   auto bad = options(0);
   bad.experts = 0;
   EXPECT_EQ(refusal_of(bad), "experts = 0, accepted: 1 or more");
@@ -95,7 +95,7 @@ hotset_consumer consumer_of(const std::vector<double>& misses, std::uint64_t uni
   return out;
 }
 
-TEST(c_divide, gives_the_next_byte_to_who_saves_most) {
+TEST(c_divide, gives_the_next_byte_to_the_largest_saving) {
   const std::vector<double> steep{10, 4, 1, 0}, flat{3, 2, 1, 0};
   std::vector<hotset_consumer> consumers{consumer_of(steep, 100), consumer_of(flat, 100)};
   std::vector<std::uint64_t> units(2);
@@ -132,7 +132,7 @@ TEST(c_divide, floors_beyond_64_bits_are_no_small_sum) {
   EXPECT_EQ(hotset_divide(consumers.data(), 2, 9, units.data(), nullptr), HOTSET_INVALID_ARGUMENT);
 }
 
-TEST(c_divide, mistakes_are_told) {
+TEST(c_divide, mistakes_are_reported) {
   std::vector<std::uint64_t> units(1);
   auto one = consumer_of({}, 1);
   const auto refused = [&](std::size_t count = 1) {

@@ -213,7 +213,7 @@ TEST(c_pager, a_warm_start_reads_as_many_keys_as_one_plan_takes) {
   EXPECT_STREQ(hotset_last_error(), "layer 0, expert 99, accepted: layers 0..2, experts 0..15");
 }
 
-TEST(c_pager, a_visit_without_what_its_policies_go_by_is_refused) {
+TEST(c_pager, a_visit_without_its_policies_inputs_is_refused) {
   const std::vector<std::int32_t> ids{1, 2};
   const std::vector<float> weights{0.5F, 0.5F};
   const std::vector<float> logits(16, 1.0F);
@@ -245,7 +245,7 @@ TEST(c_pager, a_visit_without_what_its_policies_go_by_is_refused) {
   EXPECT_EQ(told(how, true, false), "");
 }
 
-TEST(c_pager, a_struct_of_a_later_version_is_taken_where_it_asks_for_nothing_new) {
+TEST(c_pager, a_struct_of_a_later_version_is_accepted_if_new_fields_are_zero) {
   struct later {
     hotset_pager_options known;
     std::uint64_t more;
@@ -367,7 +367,7 @@ TEST(c_pager, visits_that_cannot_be_are_refused_in_words) {
   EXPECT_STREQ(hotset_last_error(), "the handle is null");
 }
 
-TEST(c_pager, a_visit_that_was_dropped_is_told_by_the_next) {
+TEST(c_pager, a_dropped_visit_is_reported_by_the_next) {
   const auto pager = open(options());
   auto visit = empty_visit();
   ASSERT_EQ(plan_layer(pager.get(), 0, 0, {1, 2}, visit), HOTSET_OK);
@@ -488,7 +488,7 @@ TEST(c_pager, a_pinned_slot_stays_and_its_reader_is_named) {
   EXPECT_TRUE(std::any_of(visit.fills, visit.fills + visit.fill_count, named));
 }
 
-TEST(c_pager, prefetches_are_planned_and_told_what_became_of_them) {
+TEST(c_pager, prefetches_are_planned_and_their_outcome_is_recorded) {
   const auto pager = open(options(4));
   auto visit = empty_visit();
   ASSERT_EQ(visit_layer(pager.get(), 0, 0, {1, 2}, visit), HOTSET_OK);

@@ -69,7 +69,7 @@ TEST(c_prefetcher, asks_for_what_the_library_asks_for) {
   EXPECT_GT(all, 100U);
 }
 
-TEST(c_prefetcher, mistakes_are_told) {
+TEST(c_prefetcher, mistakes_are_reported) {
   EXPECT_THAT(refusal_of(options("nothing_of_the_kind")), HasSubstr("unknown prefetch policy"));
   EXPECT_THAT(refusal_of(options(nullptr, "nothing-of-the-kind")), HasSubstr("unknown predictor"));
   EXPECT_THAT(refusal_of(options(nullptr, "next-router")), HasSubstr("needs the engine's routers"));
@@ -89,7 +89,7 @@ TEST(c_prefetcher, mistakes_are_told) {
 }
 
 // current-gate uses a layer's scores for the next layer; without scores it would silently predict nothing.
-TEST(c_prefetcher, a_visit_without_the_scores_that_a_predictor_goes_by_is_refused) {
+TEST(c_prefetcher, a_visit_without_the_scores_that_a_predictor_needs_is_refused) {
   const auto ours = open(options(nullptr, "current-gate"));
   const std::vector<std::int32_t> ids{1, 2};
   const std::vector<float> logits(16, 1.0F);

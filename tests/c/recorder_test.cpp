@@ -117,7 +117,7 @@ TEST(c_recorder, limits_of_the_file_are_checked_when_recording_starts) {
       << hotset_last_error();
 }
 
-TEST(c_recorder, a_refused_step_is_told_in_words_of_its_own) {
+TEST(c_recorder, a_refused_step_has_its_own_message) {
   const auto held = open(options());
   auto* const recorder = held.get();
   EXPECT_EQ(hotset_recorder_begin_step(recorder, 0, 0, 4, nullptr), HOTSET_EXCEEDS_MEMORY);

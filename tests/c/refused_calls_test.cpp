@@ -352,7 +352,7 @@ TEST(c_refused_calls, leave_a_pager_and_its_visit_as_they_were) {
 }
 
 // A visit that does not fit is refused only after the lookup.
-TEST(c_refused_calls, leave_no_trace_of_a_visit_that_does_not_fit) {
+TEST(c_refused_calls, have_no_effect_if_a_visit_does_not_fit) {
   struct policies {
     const char *eviction, *admission, *miss;
   };
@@ -503,7 +503,7 @@ TEST(c_refused_calls, leave_a_prefetcher_as_it_was) {
   EXPECT_GT(proposed, 100U);
 }
 
-TEST(c_refused_calls, leave_what_a_recorder_holds) {
+TEST(c_refused_calls, keep_a_recorders_content) {
   auto how = model<hotset_recorder_options>();
   how.capacity = 40;
   how.weights = 1;

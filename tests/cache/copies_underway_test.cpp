@@ -42,7 +42,7 @@ class watched_copies : public testing::Test {
   stub_pages pages;
 };
 
-TEST_F(watched_copies, tell_of_what_has_ended_and_keep_the_rest) {
+TEST_F(watched_copies, report_ended_copies_and_keep_the_others) {
   copies.watch({.batch = 1, .slot = 2_slot, .generation = 7});
   copies.watch({.batch = 2, .slot = 3_slot, .generation = 1, .speculative = true});
   copies.watch({.batch = 3, .slot = no_slot});

@@ -104,7 +104,7 @@ TEST_F(expert_slots_test, opens_with_the_memory_of_its_quotas) {
   expect_right();
 }
 
-TEST_F(expert_slots_test, does_not_open_with_what_no_layer_can_have) {
+TEST_F(expert_slots_test, does_not_open_with_an_impossible_quota) {
   for (const std::uint64_t units : {1ULL, 13ULL, (1ULL << 32U) + 4, ~0ULL})
     EXPECT_EQ(pool.open(units), status::invalid_argument) << units;
   EXPECT_EQ(budget.in_use(), 0U);
@@ -148,7 +148,7 @@ TEST_F(expert_slots_test, an_open_visit_is_busy) {
   expect_right();
 }
 
-TEST_F(expert_slots_test, refuses_what_cannot_be) {
+TEST_F(expert_slots_test, refuses_invalid_values) {
   ASSERT_EQ(pool.open(6), status::ok);
   EXPECT_EQ(pool.shrink(1), status::invalid_argument);  // a token needs two
   EXPECT_EQ(pool.shrink(7), status::invalid_argument);
@@ -215,7 +215,7 @@ TEST_F(expert_slots_test, refused_quotas_are_restored) {
   expect_right();
 }
 
-TEST_F(expert_slots_test, an_opening_that_is_refused_leaves_the_layouts_quotas) {
+TEST_F(expert_slots_test, a_refused_opening_keeps_the_layouts_quotas) {
   refusing_cache stubborn(cache);
   expert_slots again(stubborn, bank, stream);
   for (int n = 0; n < 3; ++n) {
@@ -272,7 +272,7 @@ TEST_F(expert_slots_test, unequal_quotas_outlive_a_move_between_pools_that_is_re
 }
 
 // If the second size class runs out of memory, the first class returns its new slots.
-TEST(expert_slots_of_two_sizes, a_refused_growth_gives_back_what_other_sizes_took) {
+TEST(expert_slots_of_two_sizes, a_refused_growth_returns_memory_of_other_sizes) {
   using experts_type = support::elastic_experts;
   memory_budget budget(10 * experts_type::unit_bytes);
   experts_type experts(budget, 6);
@@ -309,7 +309,7 @@ TEST_F(expert_slots_of_a_small_layout, layers_that_lose_go_first) {
 }
 
 // A kernel that the stream has not run yet still reads the slots of its visit.
-TEST_F(expert_slots_of_a_small_layout, what_reads_slots_is_waited_for) {
+TEST_F(expert_slots_of_a_small_layout, resizing_waits_for_readers_of_slots) {
   ASSERT_EQ(pool.open(6), status::ok);
 
   struct reader {

@@ -90,7 +90,7 @@ bool reads(const Reader& from, expert_key key, precision_id p = {}) {
   return !sizes.empty();
 }
 
-TEST(host_tier, what_it_holds_is_not_read_again) {
+TEST(host_tier, cached_experts_are_not_read_again) {
   const made_disk disk;
   const auto tier = tier_of(disk, 3);
   for (int round = 0; round < 5; ++round)
@@ -100,7 +100,7 @@ TEST(host_tier, what_it_holds_is_not_read_again) {
   EXPECT_EQ(tier->stats().hits, 12U);
 }
 
-TEST(host_tier, gives_up_what_its_policy_says) {
+TEST(host_tier, evicts_in_its_policys_order) {
   const made_disk disk;
   const auto tier = tier_of(disk, 2);
   for (const auto e : {1_expert, 2_expert, 1_expert, 3_expert, 1_expert})
@@ -117,7 +117,7 @@ TEST(host_tier, takes_the_bytes_that_it_is_given_and_no_more) {
   EXPECT_EQ(room.slots(), 5U);
 }
 
-TEST(host_tier, a_read_that_fails_leaves_nothing_and_the_next_one_is_another) {
+TEST(host_tier, a_failed_read_keeps_nothing_and_is_repeated) {
   made_disk disk;
   const auto tier = tier_of(disk, 4);
   disk.failing = 2;  // the expert's second tensor
@@ -136,7 +136,7 @@ TEST(host_tier, an_expert_that_is_not_there_is_not_there) {
   EXPECT_FALSE(reads(*tier, disk.absent));
 }
 
-TEST(host_tier, what_admission_refuses_goes_by) {
+TEST(host_tier, refused_experts_are_streamed) {
   const made_disk disk;
   using picky = pager<lru, after_n_uses>;
   const auto tier = host_tier<made_disk, picky>::create(
@@ -217,7 +217,7 @@ TEST(host_tier, where_every_slot_is_being_read_the_bytes_go_by) {
 }
 
 // Late failures, several threads and evictions in both tiers at once; every wrong byte is detected.
-TEST(host_tier, a_cache_over_it_serves_the_right_bytes_whatever_fails) {
+TEST(host_tier, a_cache_over_it_serves_the_right_bytes_after_failures) {
   made_disk disk;
   const auto tier = tier_of(disk, 6);
   const auto layout = pool_layout::shared(model, 4).value();
@@ -337,7 +337,7 @@ TEST(host_tier_invalidation, forgets_a_layer_and_no_other) {
   EXPECT_THAT(disk.forgotten, testing::ElementsAre(expert_key{1_layer, no_expert}));
 }
 
-TEST(host_tier_invalidation, of_what_is_not_there_does_nothing) {
+TEST(host_tier_invalidation, of_an_absent_expert_does_nothing) {
   const versioned_disk disk;
   const auto tier = bytes_tier(disk, 2);
   tier->invalidate(expert_key{1_layer, 3_expert});
@@ -347,7 +347,7 @@ TEST(host_tier_invalidation, of_what_is_not_there_does_nothing) {
 }
 
 // Otherwise a read between the two invalidations would copy old bytes into the upper tier again.
-TEST(host_tier_invalidation, what_lies_below_forgets_first) {
+TEST(host_tier_invalidation, the_level_below_is_invalidated_first) {
   versioned_disk disk;
   const auto tier = bytes_tier(disk, 4);
   const expert_key key{1_layer, 3_expert};
@@ -377,7 +377,7 @@ TEST(host_tier_invalidation, waits_for_a_read_that_is_under_way) {
 }
 
 // A read that starts after an invalidation has returned never gets earlier bytes.
-TEST(host_tier_invalidation, holds_whoever_reads_meanwhile) {
+TEST(host_tier_invalidation, holds_while_other_threads_read) {
   versioned_disk disk;
   const auto below = bytes_tier(disk, 5);
   const auto tier = bytes_tier(*below, 3);
@@ -415,7 +415,7 @@ using upper_tier = host_tier<lower_tier, pager<lru>>;
 using readers_of_tiers = testing::Types<inline_backend<upper_tier>, host_backend<upper_tier>>;
 TYPED_TEST_SUITE(invalidated_cache, readers_of_tiers);
 
-TYPED_TEST(invalidated_cache, serves_no_bytes_from_before_whatever_lies_below) {
+TYPED_TEST(invalidated_cache, serves_no_stale_bytes_from_any_level) {
   versioned_disk disk;
   const auto below = bytes_tier(disk, 5);
   const auto tier = bytes_tier(*below, 4);
@@ -445,7 +445,7 @@ TYPED_TEST(invalidated_cache, serves_no_bytes_from_before_whatever_lies_below) {
   }
 }
 
-TEST(host_tier_invalidation, is_not_asked_for_what_a_cache_still_reads) {
+TEST(host_tier_invalidation, is_not_called_while_a_cache_still_reads) {
   versioned_disk disk;
   const auto tier = bytes_tier(disk, 4);
   const auto layout = pool_layout::per_layer(bytes_model, 3).value();

@@ -119,7 +119,7 @@ TEST(slot_cache_groups, prefetches_into_other_pools_go_on) {
 }
 
 // If pending copies and an open visit's slots leave too little room, the copies are cancelled.
-TEST_F(slot_cache_wide, copies_on_their_way_give_way_to_a_visit_beside_an_open_one) {
+TEST_F(slot_cache_wide, pending_copies_make_room_for_a_visit_beside_an_open_one) {
   ASSERT_EQ(resolve(0, 0, {0, 1}), status::ok);
   ASSERT_EQ(
       prefetch({{{1_layer, 2_expert}, 0}, {{1_layer, 3_expert}, 1}, {{1_layer, 4_expert}, 1}}),
@@ -137,7 +137,7 @@ TEST_F(slot_cache_wide, copies_on_their_way_give_way_to_a_visit_beside_an_open_o
   backend.run(stream);
 }
 
-TEST_F(slot_cache_wide, copies_that_cannot_be_taken_back_are_waited_for) {
+TEST_F(slot_cache_wide, copies_that_cannot_be_cancelled_are_waited_for) {
   backend.refuse_cancels = true;
   ASSERT_EQ(resolve(0, 0, {0, 1}), status::ok);
   ASSERT_EQ(

@@ -48,7 +48,7 @@ struct slot_cache_loss : slot_cache_wide {
 
 // --- a cancelled reservation leaves the victim unchanged ---
 
-TEST_F(slot_cache_loss, of_the_victims_of_a_visit_that_the_backend_had_no_room_for) {
+TEST_F(slot_cache_loss, of_victims_of_a_visit_that_the_backend_refused) {
   backend.accept = 0;
   for (step_id step = 1; step < 4; ++step)
     ASSERT_EQ(resolve(step, 1, {2, 3, 4, 5}), status::fill_failed);
@@ -58,7 +58,7 @@ TEST_F(slot_cache_loss, of_the_victims_of_a_visit_that_the_backend_had_no_room_f
   expect_told_and_copied_again();
 }
 
-TEST_F(slot_cache_loss, of_the_victims_of_refused_prefetches) {
+TEST_F(slot_cache_loss, of_victims_of_refused_prefetches) {
   whole(0, 1, {6, 7});
   whole(0, 1, {5, 5});
   backend.accept = 0;
@@ -73,7 +73,7 @@ TEST_F(slot_cache_loss, of_the_victims_of_refused_prefetches) {
   expect_absent();
 }
 
-TEST_F(slot_cache_loss, of_the_victims_of_a_plan_that_a_late_hit_undid) {
+TEST_F(slot_cache_loss, of_victims_of_a_plan_that_a_late_hit_undid) {
   ASSERT_EQ(prefetch({{{1_layer, 2_expert}, 1}}), status::ok);
   backend.refuse_fences = 1;
   backend.before_fence = [&] { backend.accept = 0; };
@@ -85,7 +85,7 @@ TEST_F(slot_cache_loss, of_the_victims_of_a_plan_that_a_late_hit_undid) {
   expect_told_and_copied_again();
 }
 
-TEST_F(slot_cache_loss, of_victims_of_which_the_backend_took_some) {
+TEST_F(slot_cache_loss, of_victims_of_partly_accepted_fills) {
   whole(0, 1, {6, 7});
   whole(0, 1, {5, 5});
   backend.accept = 1;
@@ -101,7 +101,7 @@ TEST_F(slot_cache_loss, of_victims_of_which_the_backend_took_some) {
 
 // --- a loss is reported once, by a call that returns it ---
 
-TEST_F(slot_cache_loss, is_told_by_the_call_after_an_invalidation_that_was_refused) {
+TEST_F(slot_cache_loss, is_reported_by_the_call_after_a_refused_invalidation) {
   ASSERT_EQ(cache.settle(), status::ok);
   ASSERT_EQ(resolve(1, 1, {2, 3}), status::ok);
   EXPECT_EQ(cache.invalidate(expert_key{1_layer, 2_expert}), status::busy)
@@ -111,14 +111,14 @@ TEST_F(slot_cache_loss, is_told_by_the_call_after_an_invalidation_that_was_refus
   expect_absent();
 }
 
-TEST_F(slot_cache_loss, is_told_by_an_invalidation_that_was_made) {
+TEST_F(slot_cache_loss, is_reported_by_a_successful_invalidation) {
   whole(0, 1, {2, 3});
   EXPECT_EQ(cache.invalidate(expert_key{1_layer, 2_expert}), status::fill_failed);
   EXPECT_EQ(locate(1, 2), no_slot) << "forgotten all the same";
   EXPECT_EQ(cache.drain(), status::ok);
 }
 
-TEST_F(slot_cache_loss, is_told_by_a_change_of_quota_and_by_compaction) {
+TEST_F(slot_cache_loss, is_reported_by_a_quota_change_and_by_compaction) {
   for (const bool quota : {true, false}) {
     backend.failing = {backend.submits + 1};
     ASSERT_EQ(resolve(1, 1, {2, 3}), status::ok);
@@ -133,7 +133,7 @@ TEST_F(slot_cache_loss, is_told_by_a_change_of_quota_and_by_compaction) {
   }
 }
 
-TEST_F(slot_cache_loss, is_told_by_warm_and_by_prefetch) {
+TEST_F(slot_cache_loss, is_reported_by_warm_and_by_prefetch) {
   const std::vector<expert_key> keys{{1_layer, 6_expert}};
   EXPECT_EQ(cache.warm(keys, stream), status::fill_failed);
   EXPECT_EQ(cache.warm(keys, stream), status::ok);
@@ -146,7 +146,7 @@ TEST_F(slot_cache_loss, is_told_by_warm_and_by_prefetch) {
   EXPECT_EQ(prefetch({}), status::ok);
 }
 
-TEST_F(slot_cache_loss, is_told_though_the_slot_is_being_filled_with_something_else) {
+TEST_F(slot_cache_loss, is_reported_although_the_slot_is_being_refilled) {
   ASSERT_EQ(cache.pager().trim({}, 0, {}), 2U);
   ASSERT_EQ(
       prefetch({{{1_layer, 2_expert}, 1}, {{1_layer, 3_expert}, 1}, {{1_layer, 4_expert}, 1}}),
@@ -160,7 +160,7 @@ TEST_F(slot_cache_loss, is_told_though_the_slot_is_being_filled_with_something_e
   EXPECT_EQ(cache.settle(), status::ok);
 }
 
-TEST(slot_cache_end, logs_a_loss_that_nobody_was_told_of) {
+TEST(slot_cache_end, logs_an_unreported_loss) {
   std::vector<std::string> told;
   const log_sink log{[](void* context, log_level, std::string_view text) noexcept {
                        static_cast<std::vector<std::string>*>(context)->emplace_back(text);
@@ -197,7 +197,7 @@ TEST_F(slot_cache_wide, a_copy_that_had_failed_by_its_fence_is_not_committed) {
 
 // --- a pin belongs to the slot's content ---
 
-TEST_F(slot_cache_steps, a_visit_whose_copy_failed_does_not_take_the_pin_of_the_next_one) {
+TEST_F(slot_cache_steps, a_failed_visit_does_not_release_the_next_visits_pin) {
   backend.failing = {1};
   ASSERT_EQ(resolve(0, 0, {0, 1}), status::ok);
   backend.finish(backend.last());
@@ -217,7 +217,7 @@ TEST_F(slot_cache_steps, a_visit_whose_copy_failed_does_not_take_the_pin_of_the_
 }
 
 // The kernel reads wrong bytes, but the next copy must not write while it reads.
-TEST_F(slot_cache_steps, a_slot_whose_copy_failed_is_filled_after_the_kernel_that_reads_it) {
+TEST_F(slot_cache_steps, a_failed_slot_is_refilled_after_the_kernel_that_reads_it) {
   backend.failing = {1};
   ASSERT_EQ(resolve(0, 0, {0, 1}), status::ok);
   const auto slot = locate(0, 0);
@@ -236,7 +236,7 @@ TEST_F(slot_cache_steps, a_slot_whose_copy_failed_is_filled_after_the_kernel_tha
 
 // So many copies are pending that the cache waits for one before it prefetches. Meanwhile the visit's own copies
 // fail.
-TEST_F(slot_cache_steps, no_prefetch_takes_a_slot_of_an_open_visit_whose_copies_have_just_failed) {
+TEST_F(slot_cache_steps, prefetch_does_not_reuse_failed_slots_of_an_open_visit) {
   ASSERT_EQ(resolve(0, 0, {0, 1}), status::ok);
   backend.finish(backend.last());
   backend.launch(stream, [this] { backend.finish(backend.batches.rbegin()->first); });

@@ -138,7 +138,7 @@ class steps_with_losses {
   cache_visit visit_;
 };
 
-TEST_P(slot_cache_stress, a_step_whose_copies_fail_is_lost_and_no_other_reads_wrong_bytes) {
+TEST_P(slot_cache_stress, only_steps_with_failed_copies_are_lost) {
   int ended_well = 0, lost = 0, broken_routed = 0;
   for (std::uint64_t seed = 1; seed <= 8; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));

@@ -120,7 +120,7 @@ TEST_F(slot_cache_steps, a_full_backend_changes_nothing) {
   backend.run(stream);
 }
 
-TEST_F(slot_cache_steps, a_failure_on_a_stream_that_waits_is_told_at_once) {
+TEST_F(slot_cache_steps, a_failure_on_a_blocking_stream_is_reported_at_once) {
   backend.blocking = true;
   backend.failing = {2};
   whole(0, 0, {0, 1});
@@ -132,7 +132,7 @@ TEST_F(slot_cache_steps, a_failure_on_a_stream_that_waits_is_told_at_once) {
   whole(2, 0, {2, 3});
 }
 
-TEST_F(slot_cache_steps, a_failure_that_a_kernel_may_have_read_is_told_once_afterwards) {
+TEST_F(slot_cache_steps, a_failure_that_a_kernel_may_have_read_is_reported_once) {
   backend.failing = {1};
   ASSERT_EQ(resolve(0, 0, {0, 1}), status::ok);
   finish();
@@ -145,7 +145,7 @@ TEST_F(slot_cache_steps, a_failure_that_a_kernel_may_have_read_is_told_once_afte
   backend.run(stream);
 }
 
-TEST_F(slot_cache_steps, a_failure_is_told_though_the_slot_was_given_up_since) {
+TEST_F(slot_cache_steps, a_failure_is_reported_after_the_slots_eviction) {
   backend.failing = {1};
   ASSERT_EQ(resolve(0, 0, {0, 1}), status::ok);
   cache.release(visit, stream);
@@ -217,7 +217,7 @@ TEST_F(slot_cache_wide, a_late_hit_whose_copy_fails_is_fetched_again) {
 
 // A backend may refuse a fence (during a capture, for example) while the copy continues. The next fill of the slot
 // waits for it.
-TEST_F(slot_cache_wide, a_slot_whose_fence_failed_is_not_filled_before_its_copy_has_ended) {
+TEST_F(slot_cache_wide, a_slot_with_a_failed_fence_is_refilled_after_its_copy) {
   ASSERT_EQ(prefetch({{{0_layer, 6_expert}, 0}}), status::ok);
   const auto late = backend.last();
   const auto slot = locate(0, 6);
@@ -287,7 +287,7 @@ TEST(slot_cache_prefetch, requests_beyond_the_bound_wait_for_copies_to_arrive) {
   backend.run(stream);
 }
 
-TEST_F(slot_cache_wide, a_prefetch_whose_visit_came_and_did_not_use_it_is_taken_back) {
+TEST_F(slot_cache_wide, a_prefetch_that_its_visit_does_not_use_is_cancelled) {
   ASSERT_EQ(prefetch({{{0_layer, 6_expert}, 0}, {{0_layer, 7_expert}, 1}}), status::ok);
   const auto stale = cache.pager().locate({0_layer, 6_expert});
   ASSERT_NE(stale, no_slot);
@@ -305,7 +305,7 @@ TEST_F(slot_cache_wide, a_prefetch_whose_visit_came_and_did_not_use_it_is_taken_
 }
 
 // The visit of the request's own step was skipped.
-TEST_F(slot_cache_wide, a_prefetch_for_a_step_that_is_over_is_taken_back) {
+TEST_F(slot_cache_wide, a_prefetch_for_a_past_step_is_cancelled) {
   ASSERT_EQ(prefetch({{{0_layer, 6_expert}, 0}}), status::ok);
   whole(0, 1, {0, 1});
   ASSERT_NE(locate(0, 6), no_slot);
@@ -316,7 +316,7 @@ TEST_F(slot_cache_wide, a_prefetch_for_a_step_that_is_over_is_taken_back) {
   backend.run(stream);
 }
 
-TEST_F(slot_cache_wide, a_prefetch_for_the_last_step_of_all_is_over_with_it) {
+TEST_F(slot_cache_wide, a_prefetch_for_the_largest_step_number_ends_with_it) {
   constexpr step_id last = ~step_id{0};
   whole(0, 0, {0, 1});
   for (int i = 0; i < 20; ++i)
@@ -342,7 +342,7 @@ TEST_F(slot_cache_wide, a_waiting_request_ends_with_its_visit) {
   backend.run(stream);
 }
 
-TEST_F(slot_cache_wide, requests_for_experts_whose_host_bytes_go_away_are_forgotten) {
+TEST_F(slot_cache_wide, invalidate_drops_requests_for_its_experts) {
   backend.accept = 0;
   ASSERT_EQ(prefetch({{{0_layer, 6_expert}, 1}, {{1_layer, 6_expert}, 1}}), status::ok);
   ASSERT_EQ(cache.invalidate(expert_key{0_layer, 6_expert}), status::ok);
@@ -351,7 +351,7 @@ TEST_F(slot_cache_wide, requests_for_experts_whose_host_bytes_go_away_are_forgot
 }
 
 // Hazard 12: a prefetch must not evict experts that the running step still uses.
-TEST_F(slot_cache_steps, a_prefetch_never_evicts_what_an_open_visit_reads) {
+TEST_F(slot_cache_steps, a_prefetch_never_evicts_an_open_visits_experts) {
   whole(0, 1, {7, 7});
   ASSERT_EQ(resolve(0, 0, {0, 1}), status::ok);
   ASSERT_EQ(prefetch({{{1_layer, 2_expert}, 0}, {{1_layer, 3_expert}, 0}}), status::ok);
@@ -362,7 +362,7 @@ TEST_F(slot_cache_steps, a_prefetch_never_evicts_what_an_open_visit_reads) {
 }
 
 // Least-Stale treats a request for a resident as a use, so it must see the request before it chooses a victim.
-TEST(slot_cache_prefetch, residents_that_are_asked_for_are_told_of_before_a_victim_is_chosen) {
+TEST(slot_cache_prefetch, requested_residents_are_notified_before_victims_are_chosen) {
   scripted_backend backend(4);
   scripted_backend::stream_type stream;
   slot_cache cache(pager<least_stale>({.layout = pool_layout::shared(shape, 4).value(),
@@ -429,7 +429,7 @@ TEST_F(slot_cache_wide, a_speculative_copy_waits_for_the_last_reader_of_its_slot
 }
 
 // Hazard 19, under prefetch: a failed copy leaves a slot half-published.
-TEST_F(slot_cache_wide, a_speculative_copy_that_fails_leaves_its_slot_free_and_no_row_names_it) {
+TEST_F(slot_cache_wide, a_failed_speculative_copy_frees_its_slot_and_is_in_no_row) {
   whole(0, 0, {0, 1, 2, 3});
   whole(0, 1, {0, 0});
   backend.run(stream);
@@ -445,7 +445,7 @@ TEST_F(slot_cache_wide, a_speculative_copy_that_fails_leaves_its_slot_free_and_n
   support::expect_consistent(cache.pager());
 }
 
-TEST(slot_cache_prefetch, tells_its_warnings_to_a_callback) {
+TEST(slot_cache_prefetch, passes_its_warnings_to_a_callback) {
   scripted_backend backend(3);
   std::vector<std::string> told;
   const log_sink log{[](void* context, log_level, std::string_view text) noexcept {
@@ -466,7 +466,7 @@ TEST(slot_cache_prefetch, tells_its_warnings_to_a_callback) {
   EXPECT_THAT(told[1], testing::HasSubstr("prefetch queue is full"));
 }
 
-TEST(slot_cache_config, refuses_what_cannot_work) {
+TEST(slot_cache_config, refuses_invalid_configurations) {
   slot_cache_config setup;
   EXPECT_FALSE(setup.validate());
   setup.most_under_way = 0;
@@ -530,7 +530,7 @@ TEST_F(slot_cache_wide, invalidate_waits_for_the_copies_that_read_the_host_bytes
   EXPECT_EQ(cache.invalidate(expert_key{9_layer, 0_expert}), status::invalid_argument);
 }
 
-TEST_F(slot_cache_steps, invalidate_waits_for_copies_that_were_given_up) {
+TEST_F(slot_cache_steps, invalidate_waits_for_abandoned_copies) {
   backend.accept = 1;
   EXPECT_EQ(resolve(0, 0, {0, 1}), status::fill_failed);
   const auto given_up = backend.last();
@@ -541,7 +541,7 @@ TEST_F(slot_cache_steps, invalidate_waits_for_copies_that_were_given_up) {
   EXPECT_EQ(resolve(1, 0, {0, 1}), status::ok);
 }
 
-TEST_F(slot_cache_steps, a_failure_of_copies_that_were_given_up_is_not_told_twice) {
+TEST_F(slot_cache_steps, failures_of_abandoned_copies_are_not_reported_twice) {
   backend.accept = 1;
   backend.failing = {1};
   EXPECT_EQ(resolve(0, 0, {0, 1}), status::fill_failed);

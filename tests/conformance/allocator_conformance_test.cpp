@@ -62,14 +62,14 @@ TYPED_TEST(allocator_conformance, more_bytes_are_never_slower_than_the_floors) {
   EXPECT_EQ(last, 0);
 }
 
-TYPED_TEST(allocator_conformance, of_nobody_is_nothing) {
+TYPED_TEST(allocator_conformance, of_no_consumer_is_empty) {
   const auto found = this->allocator.allocate({}, 100);
   ASSERT_TRUE(found);
   EXPECT_TRUE(found->units.empty());
   EXPECT_EQ(found->bytes, 0U);
 }
 
-TYPED_TEST(allocator_conformance, refuses_what_cannot_be) {
+TYPED_TEST(allocator_conformance, refuses_invalid_values) {
   const sampled_miss_curve curve({9, 5, 2, 0});
   const memory_consumer good{
       .curve = curve, .unit_bytes = 10, .seconds_per_miss = 1, .min_units = 2};

@@ -124,7 +124,7 @@ TEST(one_budget_of_a_device, survives_every_refusal_of_the_driver) {
 }
 
 /// Without its bytes a resident would read another expert's bytes, so none stays resident.
-TEST(one_budget_of_a_device, a_copy_that_fails_leaves_nobody_resident) {
+TEST(one_budget_of_a_device, a_failed_copy_leaves_no_resident) {
   using experts = experts_of_pages<elastic_device<pace::late>>;
   memory_budget budget(units * unit_bytes);
   random_source random(3);

@@ -163,7 +163,7 @@ TYPED_TEST(routing_conformance, selections_are_legal_and_twins_agree) {
   }
 }
 
-TYPED_TEST(routing_conformance, a_view_that_lacks_what_is_needed_changes_nothing) {
+TYPED_TEST(routing_conformance, a_view_without_required_inputs_changes_nothing) {
   using R = typename TypeParam::policy;
   random_source random(3);
   R policy(shape, TypeParam::options());

@@ -124,7 +124,7 @@ TYPED_TEST(virtual_memory_conformance, bytes_stay_in_their_block_while_it_is_map
   EXPECT_EQ(memory.release(range), ok);
 }
 
-TYPED_TEST(virtual_memory_conformance, a_destroyed_block_stays_until_it_is_mapped_nowhere) {
+TYPED_TEST(virtual_memory_conformance, a_destroyed_block_stays_while_it_is_mapped) {
   auto& memory = this->subject;
   const auto unit = this->granule;
   const auto range = this->reserve(2);
@@ -143,7 +143,7 @@ TYPED_TEST(virtual_memory_conformance, a_destroyed_block_stays_until_it_is_mappe
   EXPECT_EQ(memory.release(range), ok);
 }
 
-TYPED_TEST(virtual_memory_conformance, what_is_not_aligned_is_refused_with_nothing_changed) {
+TYPED_TEST(virtual_memory_conformance, unaligned_arguments_are_refused_without_effect) {
   auto& memory = this->subject;
   const auto unit = this->granule;
   const auto range = this->reserve(4);
@@ -177,7 +177,7 @@ TYPED_TEST(virtual_memory_conformance, what_is_not_aligned_is_refused_with_nothi
   EXPECT_EQ(memory.release(range), ok);
 }
 
-TYPED_TEST(virtual_memory_conformance, what_is_mapped_is_neither_mapped_over_nor_released) {
+TYPED_TEST(virtual_memory_conformance, mapped_memory_is_neither_remapped_nor_released) {
   auto& memory = this->subject;
   const auto unit = this->granule;
   const auto range = this->reserve(4);
@@ -207,7 +207,7 @@ TYPED_TEST(virtual_memory_conformance, what_is_mapped_is_neither_mapped_over_nor
 }
 
 // Hazard 27, a failed mapping step leaks: the tests below make every step fail once.
-TYPED_TEST(virtual_memory_conformance, a_bank_that_cannot_grow_is_as_it_was_whichever_step_fails) {
+TYPED_TEST(virtual_memory_conformance, a_failed_growth_leaves_the_bank_unchanged_at_any_step) {
   const auto unit = this->granule;
   const auto page = this->block();
   {
@@ -252,7 +252,7 @@ TYPED_TEST(virtual_memory_conformance, pages_of_a_pool_are_mapped_whole_or_not_a
   for (const auto& page : pages) EXPECT_EQ(this->subject.destroy_block(page), ok);
 }
 
-TYPED_TEST(virtual_memory_conformance, setting_up_leaves_nothing_behind_whichever_step_fails) {
+TYPED_TEST(virtual_memory_conformance, a_failed_setup_has_no_effect_at_any_step) {
   using range_type = virtual_range<typename TypeParam::memory_type>;
   const auto unit = this->granule;
   const auto steps = this->fail_each_step(

@@ -34,7 +34,7 @@ TEST(error, a_refusal_is_its_parts_in_order) {
   EXPECT_EQ(refusal(std::string_view("share = "), 0.5).message, "share = 0.500000");
 }
 
-TEST(error, a_result_gives_up_a_value_that_only_moves) {
+TEST(error, a_result_releases_a_move_only_value) {
   result<std::unique_ptr<int>> made(std::make_unique<int>(3));
   EXPECT_EQ(**made, 3);
   const std::unique_ptr<int> taken = *std::move(made);

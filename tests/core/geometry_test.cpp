@@ -116,7 +116,7 @@ TEST(geometry, byte_counts_are_none_one_or_one_per_layer) {
   EXPECT_EQ(shape.bytes_of(2_layer), 30U);
 }
 
-TEST(geometry, layers_of_equal_bytes_share_a_size_class_unless_told_otherwise) {
+TEST(geometry, layers_of_equal_bytes_share_a_size_class_by_default) {
   auto shape = sound;
   shape.expert_bytes = {30, 10, 30};
   EXPECT_THAT(shape.size_classes(), ElementsAre(0, 1, 0));

@@ -26,7 +26,7 @@ TEST(ids, a_key_that_was_not_set_is_no_key) {
   EXPECT_LT(no_slot, 0);
 }
 
-TEST(ids, no_step_has_the_mark_that_says_never) {
+TEST(ids, no_step_has_the_value_of_never) {
   EXPECT_EQ(mark_of(0), 1U);
   EXPECT_EQ(mark_of(41), 42U);
   EXPECT_EQ(mark_of(~step_id{0}), ~step_id{0});
@@ -74,7 +74,7 @@ TEST(ids, are_written_as_numbers) {
   EXPECT_EQ(format_as(4_pool), 4);
 }
 
-TEST(request_classes, stand_where_their_numbers_say) {
+TEST(request_classes, are_ordered_by_number) {
   for (std::size_t i = 0; i < request_classes.size(); ++i)
     EXPECT_EQ(static_cast<std::size_t>(request_classes[i].first), i);
   EXPECT_EQ(std::string_view(name_of(request_class::decode)), "decode");

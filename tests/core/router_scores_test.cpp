@@ -73,7 +73,7 @@ const router_scores::config small{
 //                                group:  0         1         2         3
 const std::vector<double> small_scores{.90, .05, .60, .50, .40, .55, .30, .20};
 
-TEST(router_scores, what_is_likely_stands_in_the_order_of_the_choice) {
+TEST(router_scores, probabilities_have_the_order_of_the_choice) {
   router_scores plain(shape_of(2, 1), {});
   floats two(2);
   plain.likely(floats{std::log(3.0F), 0.0F}, {}, two);
@@ -125,7 +125,7 @@ ids by_the_rule(const router_scores::config& options, std::size_t k, const float
   return out;
 }
 
-TEST(router_scores, who_is_chosen_is_no_less_likely_than_who_is_not) {
+TEST(router_scores, chosen_experts_are_at_least_as_likely_as_others) {
   support::random_source random(3);
   for (int round = 0; round < 2000; ++round) {
     const auto groups = 1 + random.id_below(4);
@@ -162,7 +162,7 @@ TEST(router_scores, who_is_chosen_is_no_less_likely_than_who_is_not) {
   }
 }
 
-TEST(router_scores, says_what_it_accepts) {
+TEST(router_scores, names_the_accepted_values) {
   const auto why = [](const router_scores::config& c, const geometry& shape) {
     const auto bad = c.validate(shape);
     return bad ? bad->message : std::string("fine");

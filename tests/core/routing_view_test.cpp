@@ -11,7 +11,7 @@ namespace {
 
 using testing::ElementsAre;
 
-TEST(routing_view, what_the_router_chose_is_what_is_routed_unless_a_policy_changed_it) {
+TEST(routing_view, chosen_ids_are_the_routed_ids_unless_a_policy_changed_them) {
   const std::vector<std::int32_t> routed{4, -1};
   const std::vector<std::int32_t> choice{4, 7};
   routing_view view;

@@ -16,7 +16,7 @@ namespace {
 using testing::ElementsAre;
 using testing::Pair;
 
-TEST(visit_event, tells_of_each_use_whether_it_was_filled) {
+TEST(visit_event, reports_for_each_use_whether_it_was_filled) {
   const visit_context context;
   const auto used = support::slot_ids({4, 7, 2, 9});
   std::vector<fill> fills(2);
@@ -39,7 +39,7 @@ TEST(visit_event, an_expert_repeats_that_an_earlier_group_counted) {
   EXPECT_EQ(whole.key(1_expert), (expert_key{3_layer, 1_expert}));
 }
 
-TEST(visit_event, weights_that_nobody_needs_are_0) {
+TEST(visit_event, weights_that_no_policy_needs_are_0) {
   const visit_context context;
   const std::vector<double> weights{.5, .25};
   EXPECT_EQ((visit_event{.context = context, .weights = weights}.weight(1)), .25);

@@ -87,7 +87,7 @@ TEST_F(cuda_backend_test, the_readers_of_a_batch_are_waited_for_once_each) {
 }
 
 // Copies that wait for a reader use another lane than those that do not.
-TEST_F(cuda_backend_test, a_demand_without_readers_passes_one_that_waits) {
+TEST_F(cuda_backend_test, demand_without_readers_overtakes_waiting_demand) {
   make();
   api.hold(engine.handle(), [] { return false; });
   const auto reader = copies->record(engine);
@@ -284,7 +284,7 @@ TEST_F(cuda_backend_test, works_on_the_device_of_its_bank) {
   experts.reset();
 }
 
-TEST_F(cuda_backend_test, more_speculation_than_there_is_room_for_is_not_taken) {
+TEST_F(cuda_backend_test, speculation_beyond_the_capacity_is_refused) {
   make({.chunk_bytes = 16, .chunks_ahead = 1});
   std::size_t taken = 0;
   while (submit({fill_of({0_layer, 1_expert}, 0_slot)}, urgency::soon).accepted == 1) ++taken;
@@ -330,7 +330,7 @@ TEST_F(cuda_backend_test, a_full_ring_of_tickets_makes_demand_wait_and_refuses_s
   EXPECT_EQ(passed, 2);
 }
 
-TEST(cuda_backend_setup, leaves_nothing_behind_at_whatever_call_it_fails) {
+TEST(cuda_backend_setup, has_no_effect_if_any_call_fails) {
   for (const auto* const name :
        {"cudaEventCreateWithFlags", "cudaStreamCreateWithPriority", "cudaHostAlloc"})
     for (std::size_t nth = 1; nth <= 3; ++nth) {

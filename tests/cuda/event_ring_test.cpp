@@ -68,7 +68,7 @@ TEST_F(event_ring_of_four, an_opened_ticket_keeps_its_place_too) {
   EXPECT_NE(ring.open(), no_ticket);
 }
 
-TEST_F(event_ring_of_four, what_did_not_arrive_is_not_forgotten_when_its_place_is_used_again) {
+TEST_F(event_ring_of_four, a_failure_is_kept_when_its_place_is_reused) {
   const auto failed = ring.open();
   ring.settle(failed, transfer_state::failed);
   const auto cancelled = ring.open();
@@ -150,7 +150,7 @@ struct event_ring_of_one : testing::Test {
 };
 
 // One thread queries a ticket. While it holds the driver's answer, another thread gives the place to the next ticket.
-TEST_F(event_ring_of_one, an_answer_that_comes_late_does_not_settle_the_next_ticket) {
+TEST_F(event_ring_of_one, a_late_answer_does_not_settle_the_next_ticket) {
   ticket second = no_ticket;
   bool recorded = false;
   for (const bool and_record : {false, true}) {
@@ -170,7 +170,7 @@ TEST_F(event_ring_of_one, an_answer_that_comes_late_does_not_settle_the_next_tic
 }
 
 // The place went to the next ticket while the driver answered: the answer concerns the next ticket's copies.
-TEST_F(event_ring_of_one, an_answer_that_comes_late_is_not_taken_for_that_of_a_failed_ticket) {
+TEST_F(event_ring_of_one, a_late_answer_is_not_used_for_a_failed_ticket) {
   api.before = [&] {
     api.fail("cudaEventQuery", 1);
     const auto second = ring.open();  // the query finds that the first one failed
@@ -180,7 +180,7 @@ TEST_F(event_ring_of_one, an_answer_that_comes_late_is_not_taken_for_that_of_a_f
   EXPECT_EQ(ring.poll(first), transfer_state::failed);
 }
 
-TEST(event_ring, leaves_nothing_behind_when_an_event_is_refused) {
+TEST(event_ring, has_no_effect_if_an_event_is_refused) {
   fake_cuda_runtime api;
   sticky_failure failures;
   api.fail("cudaEventCreateWithFlags", 3, error_code::memory_allocation);

@@ -8,7 +8,7 @@
 namespace hotset::cuda::runtime_test {
 namespace {
 
-TEST(runtime, a_failure_is_told_with_its_call_its_name_its_number_and_the_drivers_text) {
+TEST(runtime, an_error_has_its_call_name_number_and_the_drivers_text) {
   support::fake_cuda_runtime api;
   EXPECT_EQ(describe(api, {error_code::insufficient_driver, "cudaGetDeviceCount"}).message,
             "cudaGetDeviceCount: fakeError (35): as told");

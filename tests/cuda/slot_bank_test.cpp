@@ -57,7 +57,7 @@ TEST(cuda_slot_bank, takes_the_memory_of_the_device_that_it_names) {
               HasSubstr("cudaSetDevice"));
 }
 
-TEST(cuda_slot_bank, leaves_nothing_behind_when_memory_is_refused) {
+TEST(cuda_slot_bank, has_no_effect_if_memory_is_refused) {
   fake_cuda_runtime api;
   api.fail("cudaMalloc", 3, error_code::memory_allocation);
   EXPECT_THAT(slot_bank::create(api, pools(), layouts, {}).error().message,

@@ -36,7 +36,7 @@ TEST(device_scope, gives_the_device_back_and_changes_nothing_where_it_is_current
   EXPECT_EQ(api.calls("cudaSetDevice"), calls);
 }
 
-TEST(device_scope, a_device_that_is_not_there_is_told_and_nothing_changes) {
+TEST(device_scope, a_missing_device_is_an_error_without_effect) {
   fake_cuda_runtime api;
   {
     const device_scope scope(api, 3);

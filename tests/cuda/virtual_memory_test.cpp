@@ -56,7 +56,7 @@ TEST_F(cuda_virtual_memory, a_device_that_is_none_has_a_reason) {
   EXPECT_EQ(refused.error().message, "cuMemGetAllocationGranularity: cudaErrorOther (101): other");
 }
 
-TEST_F(cuda_virtual_memory, what_is_mapped_can_be_accessed) {
+TEST_F(cuda_virtual_memory, mapped_memory_can_be_accessed) {
   ASSERT_EQ(memory.map(range, unit, block), ok);
   auto* const byte = driver.touch(range.data() + unit);
   ASSERT_NE(byte, nullptr);
@@ -77,7 +77,7 @@ TEST_F(cuda_virtual_memory, a_place_without_access_is_no_mapping) {
   EXPECT_EQ(memory.unmap(range, 0, unit), ok);
 }
 
-TEST_F(cuda_virtual_memory, a_mapping_that_cannot_be_undone_is_known_and_can_be_unmapped_later) {
+TEST_F(cuda_virtual_memory, a_mapping_that_cannot_be_undone_can_be_unmapped_later) {
   driver.fail(call::set_access, 1, error_code::not_supported);
   driver.fail(call::unmap, 1, error_code::unknown);
   EXPECT_EQ(memory.map(range, 0, block), failed);
@@ -86,7 +86,7 @@ TEST_F(cuda_virtual_memory, a_mapping_that_cannot_be_undone_is_known_and_can_be_
   EXPECT_EQ(memory.unmap(range, 0, unit), ok);
 }
 
-TEST_F(cuda_virtual_memory, memory_that_is_refused_is_told_from_other_refusals) {
+TEST_F(cuda_virtual_memory, out_of_memory_differs_from_other_refusals) {
   memory_block made;
   driver.fail(call::create, 1, error_code::memory_allocation);
   EXPECT_EQ(memory.create_block(unit, made), out_of_memory);
@@ -94,7 +94,7 @@ TEST_F(cuda_virtual_memory, memory_that_is_refused_is_told_from_other_refusals) 
   EXPECT_EQ(memory.create_block(unit, made), failed);
 }
 
-TEST_F(cuda_virtual_memory, a_handle_that_the_driver_gives_out_again_names_another_block) {
+TEST_F(cuda_virtual_memory, a_reused_handle_names_another_block) {
   ASSERT_EQ(memory.map(range, 0, block), ok);
   ASSERT_EQ(memory.destroy_block(block), ok);
   const auto stale = block;
@@ -168,7 +168,7 @@ TEST_F(cuda_map_range, is_refused_before_the_driver_is_asked) {
   EXPECT_EQ(memory.unmap(range, 3 * unit, unit), ok);
 }
 
-TEST_F(cuda_map_range, what_cannot_be_undone_is_known_and_can_be_unmapped_later) {
+TEST_F(cuda_map_range, a_failed_undo_is_recorded_and_can_be_unmapped_later) {
   for (std::size_t nth = 1; nth <= 3; ++nth) {
     driver.fail(call::set_access, 1, error_code::not_supported);
     driver.fail(call::unmap, nth, error_code::unknown);
@@ -180,7 +180,7 @@ TEST_F(cuda_map_range, what_cannot_be_undone_is_known_and_can_be_unmapped_later)
   }
 }
 
-TEST(cuda_virtual_range, is_mapped_by_one_call_and_owns_what_the_driver_does_not_let_go) {
+TEST(cuda_virtual_range, is_mapped_by_one_call_and_owns_what_stays_mapped) {
   fake_cuda_driver driver;
   auto memory = cuda::virtual_memory::create(driver, 0).value();
   {

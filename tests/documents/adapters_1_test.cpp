@@ -50,7 +50,7 @@ TEST(adapters_document, a_token_of_an_adapter_reads_its_experts) {
   EXPECT_THAT(ids, testing::ElementsAre(64, 3, 9, 3, 4, 5));
 }
 
-TEST(adapters_document, what_cannot_be_served_is_said) {
+TEST(adapters_document, an_adapter_that_cannot_be_served_is_reported) {
   std::vector<std::int32_t> ids{9, 3, 9, 3, 64, 5};
   EXPECT_EQ(served(ids, {{1_expert, 2_expert}, {9_expert}}), "an id or an adapter that is none");
   EXPECT_EQ(served(ids, {{1_expert, 1_expert}, {9_expert}}),

@@ -70,7 +70,7 @@ TEST(adapters_document, a_folder_is_read_registered_acquired_and_released) {
   EXPECT_EQ(served(folder.path()), "served");
 }
 
-TEST(adapters_document, an_adapter_that_the_registry_has_no_room_for_is_said) {
+TEST(adapters_document, an_adapter_without_room_is_reported) {
   const trace_samples::temporary_folder folder;
   std::vector<expert_id> many(13);
   for (const auto e : each<expert_id>(13)) many[index_of(e)] = e;

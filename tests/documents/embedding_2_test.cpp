@@ -23,7 +23,7 @@ struct written_out : support::slot_cache_steps {
   std::size_t computed = 0;
 };
 
-TEST_F(written_out, all_groups_are_served_and_what_fails_is_given_up) {
+TEST_F(written_out, all_groups_are_served_and_a_failed_visit_is_abandoned) {
   const std::vector<std::int32_t> ids{0, 1, 2, 3, 0, 4, 5, 6};
   EXPECT_EQ(serve({.experts = ids}), "ok");
   EXPECT_EQ(computed, 4U);

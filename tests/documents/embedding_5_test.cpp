@@ -32,7 +32,7 @@ struct gate_in_order : support::slot_cache_wide {
   std::size_t computed = 0;
 };
 
-TEST_F(gate_in_order, what_the_gate_expects_is_on_its_way) {
+TEST_F(gate_in_order, the_gates_predictions_are_being_copied) {
   EXPECT_EQ(run(0_layer), "ok");
   EXPECT_EQ(computed, 1U);
   EXPECT_EQ(cache.stats().speculative_fills, 2U);

@@ -32,7 +32,7 @@ struct next_morning : testing::Test {
   }
 };
 
-TEST_F(next_morning, starts_with_what_was_learned) {
+TEST_F(next_morning, starts_from_the_saved_history) {
   auto plan = cache.pages.make_plan();
   for (step_id step = 0; step < 21; ++step)
     for (const auto layer : each<layer_id>(2)) {

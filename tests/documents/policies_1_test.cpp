@@ -17,7 +17,7 @@ namespace {
 
 using namespace hotset::literals;
 
-TEST(policies, the_policy_that_is_shown_evicts_what_was_used_last) {
+TEST(policies, the_documented_policy_evicts_the_most_recently_used) {
   const hotset::geometry shape{.layers = 1, .experts = 8, .top_k = 1, .max_tokens_per_visit = 1};
   hotset::pager<most_recent> pages({.layout = hotset::pool_layout::shared(shape, 3).value()});
   auto plan = pages.make_plan();

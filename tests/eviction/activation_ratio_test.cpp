@@ -88,7 +88,7 @@ TEST_F(ratio_of_a_request, a_share_of_its_layer_decides) {
   EXPECT_THAT(order(), ElementsAre(2, 3, 1, 0)) << "1/6 now";
 }
 
-TEST_F(ratio_of_a_request, a_visit_that_does_not_take_place_leaves_no_trace) {
+TEST_F(ratio_of_a_request, an_aborted_visit_has_no_effect) {
   plan(0, 0_layer, {2, 3});
   plan(0, 0_layer, {0, 1});  // planned a second time
   EXPECT_THAT(order(), ElementsAre(0, 1, 2, 3));
@@ -101,13 +101,13 @@ TEST_F(ratio_of_a_request, a_visit_that_does_not_take_place_leaves_no_trace) {
   EXPECT_THAT(order(), ElementsAre(3, 0, 1, 2)) << "1/4, 1/4, 2/4: counted once";
 }
 
-TEST_F(ratio_of_a_request, what_the_router_chose_counts_where_a_policy_shortened_it) {
+TEST_F(ratio_of_a_request, the_routers_choice_counts_if_a_policy_shortened_it) {
   plan(0, 0_layer, {0, -1}, {}, {1, 2});
   support::begin_visit(policy, 0, 0_layer);
   EXPECT_THAT(order(), ElementsAre(0, 3, 1, 2));
 }
 
-TEST_F(ratio_of_a_request, what_does_not_belong_together_teaches_nothing) {
+TEST_F(ratio_of_a_request, inconsistent_arrays_are_not_learned) {
   visit(0, 0_layer, {0, 1});
   const std::vector<std::int32_t> one{2, 2};
   for (const auto& wrong :

@@ -19,7 +19,7 @@ std::shared_ptr<const future_uses> future(const std::vector<future_uses::event>&
   return made ? std::make_shared<const future_uses>(*std::move(made)) : nullptr;
 }
 
-TEST(belady, gives_up_what_is_used_furthest_away) {
+TEST(belady, evicts_the_key_used_furthest_in_the_future) {
   // Visit 0 uses 4 and 5, visit 1: 6 and 4, visit 2: 5, visit 3: 6.
   const auto known = future({{0, {0_layer, 4_expert}},
                              {0, {0_layer, 5_expert}},

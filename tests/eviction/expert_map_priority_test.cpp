@@ -58,7 +58,7 @@ class map_priority_since_fill : public map_priority {
   map_priority_since_fill() : map_priority({.freq = use_history::resident}) {}
 };
 
-TEST_F(map_priority, multiplies_what_is_expected_by_what_was_used) {
+TEST_F(map_priority, multiplies_expected_by_past_uses) {
   EXPECT_THAT(order(), ElementsAre(0, 1, 2)) << "all are alike: recency";
   support::hit(policy, about(0_slot));
   support::hit(policy, about(0_slot));

@@ -74,7 +74,7 @@ TEST_F(importance_of_a_layer, a_forecast_is_the_mean_of_its_tokens_and_of_its_la
   EXPECT_THAT(order(1), ElementsAre(4, 5, 3));  // .25, .25 and less recent, .3
 }
 
-TEST_F(importance_of_a_layer, a_visit_that_does_not_take_place_leaves_no_trace) {
+TEST_F(importance_of_a_layer, an_aborted_visit_has_no_effect) {
   route(0, {2, 3});
   route(0, {0, 1});  // planned again
   EXPECT_THAT(order(0), ElementsAre(3, 4, 5)) << "victims are chosen by what was before";
@@ -83,7 +83,7 @@ TEST_F(importance_of_a_layer, a_visit_that_does_not_take_place_leaves_no_trace) 
   EXPECT_THAT(order(1), ElementsAre(5, 3, 4));
 }
 
-TEST_F(importance_of_a_layer, what_the_router_chose_counts_where_a_policy_shortened_it) {
+TEST_F(importance_of_a_layer, the_routers_choice_counts_if_a_policy_shortened_it) {
   route(0, {0, -1}, {0, 2});
   support::begin_visit(policy, 0, 1_layer);
   EXPECT_THAT(order(1), ElementsAre(4, 3, 5));

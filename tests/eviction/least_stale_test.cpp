@@ -28,7 +28,7 @@ hand_walk<least_stale> after_one_step(std::int32_t layers, stale_order order = s
   return w;
 }
 
-TEST(least_stale, executed_layers_go_before_the_farthest_ahead) {
+TEST(least_stale, executed_layers_are_evicted_before_the_farthest_ahead) {
   auto w = after_one_step(4);
   w.begin(1, 0);
   w.fill(4, {0_layer, 5_expert});
@@ -77,7 +77,7 @@ TEST(least_stale, more_layers_than_a_word_has_bits) {
 }
 
 // SpecMD 4.2 and the caption of Figure 3, literally.
-TEST(least_stale, by_stale_everything_stale_goes_before_what_this_step_used) {
+TEST(least_stale, order_stale_evicts_stale_before_current_keys) {
   auto w = after_one_step(4, stale_order::stale);
   w.begin(1, 0);
   w.fill(4, {0_layer, 5_expert});

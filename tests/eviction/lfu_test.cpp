@@ -15,7 +15,7 @@ using reference::shared;
 using support::slot_ids;
 using slots = std::vector<slot_id>;
 
-TEST(lfu, gives_up_the_key_of_fewest_visits_ties_by_recency) {
+TEST(lfu, evicts_the_key_of_fewest_visits_ties_by_recency) {
   hand_walk<lfu> w(shared(1, 3));
   w.begin(0, 0);
   w.fill_from(4, 3);

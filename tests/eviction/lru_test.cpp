@@ -16,7 +16,7 @@ using reference::shared;
 using support::slot_ids;
 using slots = std::vector<slot_id>;
 
-TEST(lru, gives_up_the_least_recently_visited) {
+TEST(lru, evicts_the_least_recently_visited) {
   hand_walk<lru> w(shared(2, 3));
   w.begin(0, 0);
   w.fill_from(4, 2);

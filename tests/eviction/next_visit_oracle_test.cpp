@@ -40,7 +40,7 @@ class walk : public hand_walk<next_visit_oracle> {
 };
 
 // Visits: L0 0 1, L1 0 1, L0 5, L1 1 3, L0 1. No rates: nothing was routed.
-TEST(next_visit_oracle, gives_up_first_what_its_layers_next_visit_does_not_use) {
+TEST(next_visit_oracle, first_evicts_keys_that_the_next_visit_does_not_use) {
   walk w(2, 4,
          {{0, {0_layer, 0_expert}},
           {0, {0_layer, 1_expert}},
@@ -96,7 +96,7 @@ TEST(next_visit_oracle, a_plan_that_came_to_nothing_is_forgotten_when_a_step_ope
 }
 
 // A prefetcher's context has no ordinal: past visits are not ahead.
-TEST(next_visit_oracle, speculation_looks_ahead_of_what_took_place) {
+TEST(next_visit_oracle, speculation_looks_past_completed_visits) {
   walk w(1, 4, {{0, {0_layer, 4_expert}}, {1, {0_layer, 5_expert}}});
   w.begin(0, 0);
   w.prefetch(0, {0_layer, 5_expert}, 1);
@@ -106,7 +106,7 @@ TEST(next_visit_oracle, speculation_looks_ahead_of_what_took_place) {
   EXPECT_EQ(out, slot_ids({1, 0}));
 }
 
-TEST(next_visit_oracle, a_prefetch_for_a_visit_to_come_does_not_make_it_pass) {
+TEST(next_visit_oracle, a_prefetch_for_a_future_visit_does_not_complete_it) {
   walk w(1, 4, {{0, {0_layer, 5_expert}}, {1, {0_layer, 4_expert}}, {2, {0_layer, 5_expert}}});
   w.begin(0, 0);
   w.prefetch(0, {0_layer, 4_expert}, 1);

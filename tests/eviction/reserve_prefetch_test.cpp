@@ -70,7 +70,7 @@ TEST(reserve_prefetch, once_its_share_is_full_prefetches_replace_each_other) {
   EXPECT_THAT(for_prefetch(w), ElementsAre(3, 4, 0, 1, 2));
 }
 
-TEST(reserve_prefetch, a_miss_takes_back_what_is_more_than_the_share) {
+TEST(reserve_prefetch, a_miss_evicts_prefetched_keys_beyond_the_share) {
   auto w = with_prefetched(4);
   // Two too many: the two that the inner policy evicts first, then the other prefetched one, then the rest.
   EXPECT_THAT(for_demand(w), ElementsAre(1, 2, 0, 3, 4));
@@ -83,7 +83,7 @@ TEST(reserve_prefetch, a_miss_takes_back_what_is_more_than_the_share) {
   EXPECT_THAT(for_demand(w), ElementsAre(0, 1, 2, 3, 4));
 }
 
-TEST(reserve_prefetch, which_ones_are_too_many_does_not_depend_on_what_is_eligible) {
+TEST(reserve_prefetch, the_excess_does_not_depend_on_eligibility) {
   auto w = with_prefetched(3);
   EXPECT_THAT(for_demand(w), ElementsAre(2, 0, 1, 3, 4));
   w.eligible.reset(2_slot);
@@ -147,7 +147,7 @@ struct paged {
   }
 };
 
-TEST(reserve_prefetch, a_pager_says_for_whom_it_asks) {
+TEST(reserve_prefetch, a_pager_marks_speculative_choices) {
   paged<split_lru> with({.share = 0.4});
   paged<any_eviction_policy> erased(any_eviction_policy::holding<split_lru>({.share = 0.4}));
   paged<lru> without({});

@@ -165,7 +165,7 @@ TEST(similar_steps, other_parameters_as_the_naive_form) {
       {22, 2, 40, true},
       {.rows = 256, .matches = 40, .horizon = 1, .reach = 3, .sharpness = 30, .discount = 0.3});
 }
-TEST(similar_steps, a_plan_that_is_aborted_leaves_no_trace) {
+TEST(similar_steps, an_aborted_plan_has_no_effect) {
   for (const bool shared : {false, true}) {
     expect_as_the_naive_form({31, 1, shared ? 27 : 10, shared}, {.rows = 256}, true);
     expect_as_the_naive_form({32, 3, shared ? 60 : 20, shared}, {.rows = 256}, true);
@@ -181,7 +181,7 @@ TEST(two_rate, as_the_naive_form) {
   }
 }
 
-TEST(similar_steps, finds_again_what_came_after) {
+TEST(similar_steps, finds_the_successors_of_similar_rows) {
   // One layer; each token uses one expert. 2 always follows 0 1; random tokens stand between.
   constexpr geometry one{.layers = 1, .experts = 64, .top_k = 2};
   pager<similar_steps> pages({.layout = pool_layout::shared(one, 12).value()});

@@ -142,7 +142,7 @@ TEST(bounded_memory, requests) {
   (void)stays_small(azure, [](const auto& path) { (void)lab::open_requests(path); });
 }
 
-TEST(bounded_memory, a_native_trace_that_says_it_has_many_experts) {
+TEST(bounded_memory, a_native_trace_that_claims_many_experts) {
   const trace_samples::temporary_folder folder;
   auto trace = support::empty_trace(200, 65535, 1);
   support::add_step(trace, {std::vector<expert_id>(200, 0_expert)});
@@ -211,7 +211,7 @@ std::string gzip_bomb(std::string_view four, std::size_t repeats) {
   return std::string("\x1F\x8B\x08\0\0\0\0\0\0\x03", 10) + bits.take() + std::string(8, '\0');
 }
 
-TEST(bounded_memory, what_unpacks_to_far_more_is_refused) {
+TEST(bounded_memory, a_file_that_unpacks_to_far_more_is_refused) {
   const auto bomb = [](std::string name, std::string bytes) {
     const auto unpacked = packed_floor + packed_ratio * bytes.size();
     return bad_file{std::move(name), std::move(bytes), unpacked};
@@ -226,7 +226,7 @@ TEST(bounded_memory, what_unpacks_to_far_more_is_refused) {
       << "within 2 MiB any ratio will do, and the streams above are what they should be";
 }
 
-TEST(bounded_memory, a_bomb_says_what_is_accepted) {
+TEST(bounded_memory, a_bombs_error_names_the_accepted_size) {
   const trace_samples::temporary_folder folder;
   const auto path = folder.write("blank.zst", zstd_bomb('\n', 12'000));
   trace_samples::expect_refused(

@@ -165,7 +165,7 @@ TEST(hand_walked, least_stale) {
 // Cached: 0.2, 1.2, 2.1, 2.2.
 // Step 3: 0.2 hits. 1.3 evicts 1.2, stale and left. 2.0 evicts 2.1. Cached: 0.2, 1.3, 2.0, 2.2.
 // Step 4: 0.0 evicts 0.2. 1.3 and 2.2 hit. Step 5: 0.0 and 1.3 hit. 2.1: 2.0 and 2.2 are stale, 2.2 arrived first.
-TEST(hand_walked, least_stale_gives_up_layers_that_are_passed) {
+TEST(hand_walked, least_stale_evicts_layers_that_have_passed) {
   auto trace = support::empty_trace(3, 4, 1);
   for (const auto& ids : std::vector<support::token_row>{
            {0, 0, 0}, {1, 1, 1}, {2, 2, 2}, {2, 3, 0}, {0, 3, 2}, {0, 3, 1}})
@@ -178,7 +178,7 @@ TEST(hand_walked, least_stale_gives_up_layers_that_are_passed) {
 // Step 0 fills 0.0 1.0 2.0 3.0. Step 1: layer 0 needs 0.1 beside 0.0, which the visit protects, so no other victim is
 // left. 1.0, 2.0 and 3.0 are ahead and stale: evicts 3.0, the farthest. 1.0 and 2.0 hit. 3.0 evicts 0.0, which is
 // current and arrived before 0.1. By layer, the nearest is evicted, and each layer evicts the next one's expert.
-TEST(hand_walked, least_stale_gives_up_the_farthest_layer_ahead_and_by_layer_the_nearest) {
+TEST(hand_walked, least_stale_evicts_the_farthest_layer_and_by_layer_the_nearest) {
   auto trace = support::empty_trace(4, 4, 1);
   support::add_step(trace, {{0, 0, 0, 0}});
   support::add_step(trace, {{0, 0, 0, 0}, {1, 0, 0, 0}});
@@ -190,7 +190,7 @@ TEST(hand_walked, least_stale_gives_up_the_farthest_layer_ahead_and_by_layer_the
 
 // The trace of the test above, by recency. Step 1: 1.1 evicts 0.0. Step 2: 0.2 evicts 1.0; 1.0 evicts 0.1.
 // Step 3: 0.0 evicts 1.1; 1.2 evicts 0.2.
-TEST(hand_walked, least_stale_by_last_access_goes_by_recency) {
+TEST(hand_walked, least_stale_by_last_access_orders_by_recency) {
   auto trace = support::empty_trace(2, 3, 1);
   for (const auto& ids : std::vector<support::token_row>{{0, 0}, {1, 1}, {2, 0}, {0, 2}})
     support::add_step(trace, {ids});

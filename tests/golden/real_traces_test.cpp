@@ -147,7 +147,7 @@ void expect_what_replay_misses(const routing_trace& trace, const std::string& sc
     EXPECT_EQ(misses, static_cast<double>(run.stats.misses)) << scope << ", " << slots << " slots";
   }
 }
-TEST_F(real_traces, curves_are_what_replay_misses) {
+TEST_F(real_traces, curves_equal_the_misses_of_replay) {
   expect_what_replay_misses(gemma(), "shared", 7);
   expect_what_replay_misses(gemma(), "per-layer", 1);
   const auto tokens = law();

@@ -144,7 +144,7 @@ TEST(mirror_kernel, sees_a_changed_row_when_a_captured_graph_is_replayed) {
   EXPECT_EQ(missing.download()[0], 1);
 }
 
-TEST(mirror_kernel, what_is_refused_is_not_launched) {
+TEST(mirror_kernel, a_refused_launch_does_not_run) {
   HOTSET_NEEDS_A_DEVICE();
   const test_stream stream;
   const device_array<expert_id> ids(expert_ids({0}));

@@ -95,7 +95,7 @@ TEST(reroute_kernel, takes_a_prefill_of_many_blocks_in_place) {
   EXPECT_TRUE(device.ids.download() == on_host(b).out);
 }
 
-TEST(reroute_kernel, counts_on_what_was_counted_before) {
+TEST(reroute_kernel, adds_to_earlier_counts) {
   HOTSET_NEEDS_A_DEVICE();
   const test_stream stream;
   auto b = reroute_samples::figure_4();
@@ -125,7 +125,7 @@ TEST(reroute_kernel, reads_its_arrays_anew_when_a_captured_graph_is_replayed) {
   EXPECT_TRUE(device.out.download() == b.ids);
 }
 
-TEST(reroute_kernel, what_is_refused_is_not_launched) {
+TEST(reroute_kernel, a_refused_launch_does_not_run) {
   HOTSET_NEEDS_A_DEVICE();
   const test_stream stream;
   device_batch device(reroute_samples::figure_4());

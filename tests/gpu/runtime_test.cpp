@@ -74,7 +74,7 @@ TEST(runtime, a_failed_call_leaves_its_output_unwritten) {
 }
 
 // Without a device, the runtime answers every query of its last error with the reason.
-TEST(runtime, a_failed_call_is_told_once) {
+TEST(runtime, a_failed_call_is_reported_once) {
   HOTSET_NEEDS_A_DEVICE();
   ASSERT_EQ(cudaGetLastError(), cudaSuccess);
   EXPECT_NE(api.set_device(1 << 20), error_code::success);
@@ -99,7 +99,7 @@ TEST(runtime, an_error_of_the_host_application_stays_its_own) {
   EXPECT_EQ(cudaGetLastError(), cudaErrorInvalidDevice);
 }
 
-TEST(runtime, tells_device_and_memory) {
+TEST(runtime, reports_device_and_memory) {
   HOTSET_NEEDS_A_DEVICE();
   int device = -1;
   EXPECT_EQ(api.current_device(device), error_code::success);
@@ -145,7 +145,7 @@ TEST(runtime, an_empty_batch_is_one_and_lengths_that_differ_are_refused) {
   EXPECT_EQ(api.copy_batch({}, {}, bytes, stream.handle()), error_code::invalid_value);
 }
 
-TEST(runtime, an_event_is_not_ready_before_what_it_follows_and_says_so_once) {
+TEST(runtime, an_event_is_not_ready_before_its_work_and_reports_that_once) {
   HOTSET_NEEDS_A_DEVICE();
   const test_stream stream;
   cuda::event_handle event = nullptr;

@@ -35,7 +35,7 @@ TEST(slot_cache_interleaving, protect_decode_within_a_budget) {
   run({.make = factory_of<pager<protect_decode<lru>, budgeted>>({}, {.fills_per_visit = 3}),
        .may_stay_on_host = true});
 }
-TEST(slot_cache_interleaving, similar_steps_where_the_least_valuable_pass_by) {
+TEST(slot_cache_interleaving, similar_steps_with_least_valuable_admission) {
   run({.make = factory_of<pager<similar_steps, least_valuable>>({.rows = 256, .matches = 4},
                                                                 {.streams = 2, .rows = 256}),
        .may_stay_on_host = true});

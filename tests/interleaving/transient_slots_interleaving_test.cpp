@@ -142,7 +142,7 @@ class transient_life {
   transient_slots<unruly_backend> slots_;
 };
 
-TEST(transient_slots_interleaving, every_kernel_reads_what_it_was_promised_or_is_told_of_the_loss) {
+TEST(transient_slots_interleaving, every_kernel_reads_its_experts_or_the_loss_is_reported) {
   tally seen;
   const bool enough =
       run_lives([&](std::uint64_t seed, std::uint64_t operations, event_trail& trail) {

@@ -72,7 +72,7 @@ TEST(sizes, misspelt_units_are_recognised) {
   EXPECT_THAT(of_rate("25 gib/s"), HasSubstr("did you mean 25GiB/s?"));
 }
 
-TEST(sizes, what_is_no_size_gets_no_guess) {
+TEST(sizes, an_invalid_size_gets_no_suggestion) {
   for (const auto* text :
        {"", "x", "GiB", "-1GiB", "1..2GiB", "24XB", "9999999999TiB", "0GiB", "0"}) {
     EXPECT_THAT(of_size(text), HasSubstr("accepted: a number with B")) << text;
@@ -114,14 +114,14 @@ TEST(sizes, the_least_size_is_enough_when_it_is_pasted) {
   EXPECT_EQ(least_size_text(8_GiB + 1), "8.1GiB");
 }
 
-TEST(sizes, what_is_needed_is_said_to_be_pasted_and_exactly) {
+TEST(sizes, the_needed_size_is_printed_exactly_and_can_be_pasted) {
   using hotset::lab::at_least_text;
   EXPECT_EQ(at_least_text(8'585'113'600), "8.0GiB (8585113600B) or more");
   EXPECT_EQ(at_least_text(54_GiB), "54GiB or more");
   EXPECT_EQ(at_least_text(400), "400B or more");
 }
 
-TEST(sizes, bytes_of_a_message_are_also_said_as_people_write_them) {
+TEST(sizes, bytes_in_a_message_are_also_printed_in_readable_units) {
   using hotset::lab::with_sizes;
   EXPECT_EQ(with_sizes("a budget of 6442450944 bytes, accepted: 1073741825 bytes or more"),
             "a budget of 6442450944 bytes (6 GiB), accepted: 1073741825 bytes (1.0 GiB) or more");

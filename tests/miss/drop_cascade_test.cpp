@@ -31,7 +31,7 @@ std::string ask(drop_cascade& policy, const miss& m) {
   }
 }
 
-TEST(drop_cascade, rank_says_who_is_dropped_and_weight_how_the_others_come) {
+TEST(drop_cascade, rank_selects_dropped_experts_and_weight_the_precision_of_others) {
   drop_cascade policy(three, {});
   policy.observe(ten);
   EXPECT_EQ(ask(policy, {.rank = 0, .weight = 0.8F}), "fetch 0");
@@ -41,7 +41,7 @@ TEST(drop_cascade, rank_says_who_is_dropped_and_weight_how_the_others_come) {
   EXPECT_EQ(ask(policy, {.rank = 2, .weight = 0.1F}), "drop");
 }
 
-TEST(drop_cascade, does_not_drop_what_is_held) {
+TEST(drop_cascade, does_not_drop_residents) {
   drop_cascade policy(three, {});
   policy.observe(ten);
   EXPECT_EQ(ask(policy, {.rank = 3, .weight = 0.8F, .held = 2_precision}), "fetch 0");

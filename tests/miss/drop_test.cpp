@@ -41,7 +41,7 @@ TEST(drop, obeys_keep) {
   EXPECT_EQ(ask(drop(shape, {.keep = 100'000}), ranked), actions(4, miss_action::fetch));
 }
 
-TEST(drop, uses_what_is_held_whatever_its_rank) {
+TEST(drop, uses_residents_of_any_rank) {
   EXPECT_EQ(ask(drop(shape, {}), {{.expert = 3_expert, .rank = 0, .held = 1_precision},
                                   {.expert = 4_expert, .rank = 3, .held = 1_precision}}),
             actions(2, miss_action::keep));
@@ -59,7 +59,7 @@ actions ask(const drop& policy, const std::vector<miss>& misses,
   return taken;
 }
 
-TEST(drop, a_threshold_spares_what_weighs_enough_to_any_token) {
+TEST(drop, a_threshold_keeps_experts_with_enough_weight_for_any_token) {
   // Expert 3 has a tenth of the first token's weight, expert 5 a quarter of the second's; neither token's weights sum
   // to 1.
   const std::vector<std::int32_t> experts{0, 1, 2, 3, 4, 5, 3, 6};

@@ -15,7 +15,7 @@ const geometry one{.layers = 1, .experts = 8, .top_k = 2, .expert_bytes = {8}};
 const geometry three{
     .layers = 1, .experts = 8, .top_k = 2, .expert_bytes = {8}, .lower_precisions = {{4}, {2}}};
 
-TEST(fetch_lowest, brings_the_shortest_copy_and_keeps_what_is_held) {
+TEST(fetch_lowest, fetches_the_smallest_copy_and_keeps_residents) {
   fetch_lowest policy(three, {});
   const std::vector<miss> misses{{.expert = 3_expert, .weight = 0.9F},
                                  {.expert = 5_expert, .weight = 0.9F, .held = 1_precision},

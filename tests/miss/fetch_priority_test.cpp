@@ -54,7 +54,7 @@ TEST(fetch_priority, everything_is_important_until_weights_were_seen_and_without
   expect_fetch(ask(policy, 0.0F), 2_precision);
 }
 
-TEST(fetch_priority, looks_past_what_is_no_weight) {
+TEST(fetch_priority, ignores_invalid_weights) {
   fetch_priority policy(with(2), {});
   const auto infinite = std::numeric_limits<float>::infinity();
   policy.observe(
@@ -108,7 +108,7 @@ TEST(fetch_priority, agrees_with_sorting_the_window) {
   }
 }
 
-TEST(fetch_priority, refuses_what_cannot_work) {
+TEST(fetch_priority, refuses_invalid_configurations) {
   EXPECT_TRUE(
       fetch_priority::config{.percentile = std::numeric_limits<double>::quiet_NaN()}.validate());
   EXPECT_FALSE(fetch_priority::config{}.validate(with(2)));

@@ -71,7 +71,7 @@ answer ask(const visit& v, double tolerance, std::int32_t top_k = 2) {
 }
 
 // A pager refuses such a visit; the policy still must not read past its ids.
-TEST(substitute, ids_that_are_no_whole_tokens_are_fetched) {
+TEST(substitute, partial_tokens_are_fetched) {
   for (const auto& ids : {expert_ids({1}), expert_ids({0, 3, 1})}) {
     visit v{.experts = ids};
     v.probabilities.assign(ids.size() / 2 * 8, 0.125F);
@@ -121,7 +121,7 @@ TEST(substitute, fetches_everything_without_scores_or_with_broken_ones) {
   }
 }
 
-TEST(substitute, uses_what_is_held_and_looks_past_ids_that_are_none) {
+TEST(substitute, uses_residents_and_ignores_absent_ids) {
   visit v{.experts = expert_ids({-1, 1, 2, 0})};
   v.reside({0, 2});
   v.held = {2_expert};

@@ -42,7 +42,7 @@ struct kept_bytes {
   }
 };
 
-TEST(departures, an_eviction_is_told_at_the_commit_with_its_last_reader) {
+TEST(departures, an_eviction_is_reported_at_the_commit_with_its_last_reader) {
   kept_bytes kept;
   pager_walk w({.layout = pool_layout::shared(shape, 2).value(), .departures = kept.sink()});
   ASSERT_EQ(w.try_plan(0, 0, {0, 1}), status::ok);
@@ -60,7 +60,7 @@ TEST(departures, an_eviction_is_told_at_the_commit_with_its_last_reader) {
   EXPECT_EQ(kept.told[0].last_reader, 77U);
 }
 
-TEST(departures, a_copy_that_was_begun_and_given_up_is_told_with_its_victim) {
+TEST(departures, an_abandoned_copy_is_reported_with_its_victim) {
   kept_bytes kept;
   pager_walk w({.layout = pool_layout::shared(shape, 2).value(), .departures = kept.sink()});
   ASSERT_EQ(w.try_plan(0, 0, {0, 1}), status::ok);
@@ -146,13 +146,13 @@ void walk(const pool_layout& layout, std::uint64_t seed) {
   EXPECT_GT(kept.told.size(), 500U);
 }
 
-TEST(departures, what_has_not_departed_is_what_is_located) {
+TEST(departures, copies_without_a_departure_are_the_located_ones) {
   for (std::uint64_t seed = 1; seed <= 4; ++seed) {
     walk<pager<lru>>(pool_layout::shared(shape, 5).value(), seed);
     walk<pager<lru>>(pool_layout::per_layer(shape, 4).value(), seed);
   }
 }
-TEST(departures, of_several_precisions_each_copy_is_told) {
+TEST(departures, each_copy_of_several_precisions_is_reported) {
   auto of_two = shape;
   of_two.expert_bytes = {40};
   of_two.lower_precisions = {{20}};

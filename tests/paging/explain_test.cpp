@@ -34,7 +34,7 @@ struct visit {
 };
 std::string explain(const visit& of) { return explain_visit(of.view(), shape); }
 
-TEST(explain_visit, names_the_array_its_numbers_and_what_is_accepted) {
+TEST(explain_visit, names_the_array_its_numbers_and_the_accepted_range) {
   EXPECT_EQ(explain({4_layer, {0, 1}}), "layer 4, accepted: 0..3");
   EXPECT_EQ(explain({layer_id{-1}, {0, 1}}), "layer -1, accepted: 0..3");
   EXPECT_EQ(explain({.ids = {0, 1}, .kind = static_cast<request_class>(3)}),
@@ -55,7 +55,7 @@ TEST(explain_visit, has_no_words_for_a_view_that_fits) {
 }
 
 // The messages and the status code check the same conditions.
-TEST(explain_visit, has_words_for_exactly_what_a_pager_refuses) {
+TEST(explain_visit, has_a_message_for_exactly_the_refused_visits) {
   pager<lru> pages({.layout = pool_layout::shared(shape, 16).value(), .refuse_unknown_ids = true});
   auto plan = pages.make_plan();
   support::random_source random(7);

@@ -71,7 +71,7 @@ using policies = testing::Types<lru, fifo, lfu, lfru, gate_score, popularity, fu
 TYPED_TEST_SUITE(pager_compact, policies);
 
 // Hazard 22: after a shrink no resident may have a slot above the limit.
-TYPED_TEST(pager_compact, everybody_lives_below_what_is_claimed) {
+TYPED_TEST(pager_compact, all_residents_are_below_the_claimed_slots) {
   step_id step = 0;
   for (int round = 0; round < 60; ++round) {
     for (int n = 0; n < 12; ++n, ++step)
@@ -99,7 +99,7 @@ TYPED_TEST(pager_compact, everybody_lives_below_what_is_claimed) {
 }
 
 // Free slots stay free and are used, and slots above the limit are never given out.
-TYPED_TEST(pager_compact, goes_on_within_what_is_claimed) {
+TYPED_TEST(pager_compact, continues_within_the_claimed_slots) {
   step_id step = 0;
   for (; step < 20; ++step)
     for (const auto l : each<layer_id>(shape.layers)) this->visit(l, step);

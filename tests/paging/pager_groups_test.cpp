@@ -112,7 +112,7 @@ TEST(pager_groups, a_failed_group_can_be_planned_again) {
   support::expect_consistent(w.decisions);
 }
 
-TEST(pager_groups, nothing_else_is_done_until_the_rest_is_abandoned) {
+TEST(pager_groups, every_call_is_refused_until_the_rest_is_abandoned) {
   pager_walk w({.layout = shared(2)});
   ASSERT_EQ(w.try_plan(0, 0, {0, 1, 2, 3}), status::ok);
   ASSERT_EQ(w.decisions.commit(w.plan), status::ok);
@@ -148,7 +148,7 @@ TEST(pager_groups, an_incomplete_token_is_filled_up_with_absent_ids) {
   EXPECT_EQ(w.plan.groups(), 2U);
 }
 
-TEST(pager_groups, the_next_group_is_that_of_the_plan_that_holds_the_visit) {
+TEST(pager_groups, the_next_group_belongs_to_the_plan_that_holds_the_visit) {
   pager_walk w({.layout = shared(2)});
   ASSERT_EQ(w.try_plan(0, 0, {0, 1, 2, 3}), status::ok);
   ASSERT_EQ(w.decisions.commit(w.plan), status::ok);
@@ -200,7 +200,7 @@ TEST(pager_groups, speculation_takes_no_slot_that_a_later_group_needs) {
   support::expect_consistent(w.decisions);
 }
 
-TEST(pager_groups, what_admission_refused_stays_on_the_host_in_every_group) {
+TEST(pager_groups, refused_experts_stay_on_the_host_in_every_group) {
   pager_walk<pager<lru, picky>> w({.layout = shared(2), .admission = {{7_expert}}});
   ASSERT_EQ(w.try_plan(0, 0, {0, 7, 1, 7, 2, 7}), status::ok);
   ASSERT_EQ(w.plan.groups(), 2U);
@@ -231,7 +231,7 @@ TEST(pager_groups, by_expert_uses_residents_first_and_fills_each_expert_once) {
   EXPECT_EQ(w.stats().misses, 2U + 4U) << "no refills";
 }
 
-TEST(pager_groups, by_expert_tells_the_weights_of_the_whole_visit) {
+TEST(pager_groups, by_expert_passes_the_weights_of_the_whole_visit) {
   pager_walk<pager<gate_score>> w({.layout = shared(2), .split = visit_split::by_expert});
   w.visit(0, 0, {0, 1, 2, 3}, {0.9F, 0.1F, 0.2F, 0.8F});
   // Resident: 2 (0.2) and 3 (0.8). Without the weights, recency would also evict 2; so 3 is used less recently.

@@ -378,7 +378,7 @@ TEST(pager_cancelled, a_copy_that_never_began_leaves_a_free_slot_and_is_not_wast
   EXPECT_EQ(w.stats(), s) << "once";
 }
 
-TEST(pager_cancelled, what_has_arrived_or_was_reused_stays) {
+TEST(pager_cancelled, arrived_copies_and_reused_slots_stay) {
   pager_walk w({.layout = shared(6)});
   const auto fills = w.prefetch(0, 0, {{{1_layer, 5_expert}, 0}, {{1_layer, 6_expert}, 0}});
   w.decisions.arrived(fills[0].slot, fills[0].generation);

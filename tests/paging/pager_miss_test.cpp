@@ -44,7 +44,7 @@ struct pager_miss : testing::Test {
   scripted_miss::script script;
 };
 
-TEST_F(pager_miss, the_policy_is_told_of_uses_rank_and_weight_in_order_of_first_appearance) {
+TEST_F(pager_miss, the_policy_gets_uses_rank_and_weight_by_first_appearance) {
   auto w = walk(8);
   w.visit(0, 0, {1, 4});
   script.asked.clear();
@@ -78,7 +78,7 @@ TEST_F(pager_miss, the_rank_is_the_best_and_a_visit_without_weights_weighs_one) 
   EXPECT_EQ(script.asked[0][3].weight, 1.0F);
 }
 
-TEST_F(pager_miss, a_visit_of_hits_asks_nobody_and_is_observed) {
+TEST_F(pager_miss, a_visit_of_hits_asks_no_policy_and_is_observed) {
   auto w = walk(4);
   w.visit(0, 0, {1, 4}, {.5F, .5F});
   w.visit(1, 0, {4, 1}, {.75F, .25F});
@@ -164,7 +164,7 @@ TEST_F(pager_miss, hits_beside_a_dropped_expert_stay_hits) {
   EXPECT_EQ(w.stats().steps_with_miss, 2U);
 }
 
-TEST_F(pager_miss, a_visit_of_which_all_is_dropped_counts_its_misses) {
+TEST_F(pager_miss, a_fully_dropped_visit_counts_its_misses) {
   auto w = walk(4);
   script.decisions = {{5_expert, dropped}, {6_expert, dropped}};
   w.visit(0, 0, {5, 6, 6, 5});
@@ -236,7 +236,7 @@ TEST_F(pager_miss, a_prefetched_copy_that_is_late_may_stand_in) {
 }
 
 // A policy with on_visit gets slots; an expert that stays on the host has none.
-TEST_F(pager_miss, what_is_left_on_the_host_has_no_slot_and_is_told_as_a_bypass) {
+TEST_F(pager_miss, an_expert_left_on_the_host_has_no_slot_and_is_a_bypass) {
   support::told_lru::journal journal;
   pager_walk<pager<told_lru, always, scripted_miss>> told(
       {.layout = shared(4), .eviction = {&journal}, .miss = {&script}});
@@ -260,7 +260,7 @@ TEST_F(pager_miss, what_is_left_on_the_host_has_no_slot_and_is_told_as_a_bypass)
   EXPECT_THAT(plain.decisions.residents(), ElementsAre(expert_key{0_layer, 1_expert}));
 }
 
-TEST_F(pager_miss, a_visit_that_is_left_on_the_host_whole_evicts_nothing) {
+TEST_F(pager_miss, a_visit_left_fully_on_the_host_evicts_nothing) {
   pager_walk<pager<lfu, always, compute_on_host>> w({.layout = shared(2)});
   w.visit(0, 0, {0, 1});
   EXPECT_EQ(w.plan.host_count(), 2U);
@@ -269,7 +269,7 @@ TEST_F(pager_miss, a_visit_that_is_left_on_the_host_whole_evicts_nothing) {
   EXPECT_EQ(w.stats().fills, 0U);
 }
 
-TEST_F(pager_miss, admission_is_asked_about_what_the_policy_fetches) {
+TEST_F(pager_miss, admission_judges_the_experts_that_the_policy_fetches) {
   pager_walk<pager<lru, picky, scripted_miss>> w(
       {.layout = shared(4), .admission = {{1_expert, 6_expert}}, .miss = {&script}});
   script.decisions = {{5_expert, on_host}, {6_expert, dropped}};
@@ -346,7 +346,7 @@ TEST_F(pager_miss, is_exact_only_if_the_policy_is) {
 }
 
 // A policy that always fetches gives the same decisions as no policy.
-TEST_F(pager_miss, fetching_everything_is_the_pager_that_asks_nobody) {
+TEST_F(pager_miss, fetching_everything_equals_a_pager_without_a_miss_policy) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     support::random_source random(seed);

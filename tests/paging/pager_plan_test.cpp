@@ -47,7 +47,7 @@ TEST(pager_plan, shows_each_distinct_expert_its_slot_and_service) {
 }
 
 // Hazard 3: a row names a slot before its bytes have arrived.
-TEST(pager_plan, nothing_new_is_published_and_the_victim_is_gone_while_a_plan_is_open) {
+TEST(pager_plan, an_open_plan_publishes_nothing_and_removes_its_victim) {
   pager_walk w({.layout = shared(2)});
   w.visit(0, 0, {0, 1});
   ASSERT_EQ(w.try_plan(1, 0, {0, 2}), status::ok);
@@ -74,7 +74,7 @@ TEST(pager_plan, every_reservation_has_a_generation_of_its_own) {
 }
 
 // The victim's own copy may still be pending: if it fails, its key must not be found.
-TEST(pager_plan, a_reservation_that_is_given_back_leaves_the_victim_its_generation) {
+TEST(pager_plan, a_cancelled_reservation_keeps_the_victims_generation) {
   for (const bool speculative : {false, true}) {
     pager_walk w({.layout = shared(4)});
     w.visit(0, 0, {0, 1, 2, 3});
@@ -119,7 +119,7 @@ TEST(pager_plan, a_copy_that_may_have_started_keeps_its_generation) {
   }
 }
 
-TEST(pager_plan, a_victim_whose_copy_fails_while_its_slot_is_reserved_does_not_come_back) {
+TEST(pager_plan, a_victim_whose_copy_fails_while_reserved_is_not_restored) {
   for (const bool committed : {false, true}) {
     pager_walk w({.layout = shared(2)});
     w.visit(0, 0, {0, 1});
@@ -156,7 +156,7 @@ void expect_whole_tokens(typename Pager::config setup) {
     ASSERT_EQ(pages.commit(plan), status::ok);
   }
 }
-TEST(pager_plan, ids_that_are_no_whole_tokens_are_refused_whatever_the_policies) {
+TEST(pager_plan, partial_tokens_are_refused_with_every_policy) {
   expect_whole_tokens<pager<lru>>({.layout = shared(4)});
   expect_whole_tokens<pager<gate_score>>({.layout = shared(4)});
   expect_whole_tokens<pager<lru, after_n_uses>>({.layout = shared(4)});
@@ -314,7 +314,7 @@ TYPED_TEST(pager_abort, leaves_no_trace) {
   }
 }
 
-TEST(pager_plan, an_aborted_split_visit_leaves_no_trace_in_the_statistics) {
+TEST(pager_plan, an_aborted_split_visit_is_not_in_the_statistics) {
   pager_walk w({.layout = shared(2)});
   const auto before = w.stats();
   ASSERT_EQ(w.try_plan(0, 0, {0, 1, 2, 3}), status::ok);
@@ -327,7 +327,7 @@ TEST(pager_plan, an_aborted_split_visit_leaves_no_trace_in_the_statistics) {
 }
 
 // Hazard 19: a started copy has overwritten its victim.
-TEST(pager_plan, an_aborted_fill_that_was_submitted_frees_the_slot_and_both_keys_are_absent) {
+TEST(pager_plan, aborting_a_submitted_fill_frees_the_slot_and_both_keys) {
   support::told_lru::journal journal;
   pager_walk<pager<told_lru>> w({.layout = shared(3), .eviction = {&journal}});
   w.visit(0, 0, {0, 1});

@@ -158,7 +158,7 @@ TEST_F(pager_precision, a_precision_below_the_lowest_is_the_lowest) {
   EXPECT_EQ(precision_of(w, 4), 2);
 }
 
-TEST_F(pager_precision, an_upgrade_is_filled_first_and_then_gives_up_the_low_copy) {
+TEST_F(pager_precision, an_upgrade_is_filled_before_the_low_copy_is_evicted) {
   auto w = walk_told({2, 1, 1});
   script.decisions = {{4_expert, fetch_at(2_precision)}};
   w.visit(0, 0, {3, 4});
@@ -209,7 +209,7 @@ TEST_F(pager_precision, a_key_that_was_upgraded_and_then_lost_is_no_collision_of
   EXPECT_EQ(w.stats().capacity_misses(), 1U);
 }
 
-TEST_F(pager_precision, an_upgrade_is_no_refetch_of_what_was_evicted_too_early) {
+TEST_F(pager_precision, an_upgrade_is_not_counted_as_a_refetch) {
   auto w = walk({2, 1, 1});
   script.decisions = {{4_expert, fetch_at(2_precision)}, {5_expert, fetch_at(2_precision)}};
   w.visit(0, 0, {4, 4});
@@ -225,7 +225,7 @@ TEST_F(pager_precision, an_upgrade_is_no_refetch_of_what_was_evicted_too_early) 
   EXPECT_EQ(w.stats().bytes_demand, 30U + 100);
 }
 
-TEST_F(pager_precision, an_aborted_upgrade_leaves_the_low_copy_where_it_was) {
+TEST_F(pager_precision, an_aborted_upgrade_keeps_the_low_copy) {
   for (const bool full : {false, true})
     for (const std::vector<std::uint8_t>& started :
          {std::vector<std::uint8_t>{}, std::vector<std::uint8_t>{0},
@@ -423,7 +423,7 @@ TEST_F(pager_precision, a_visit_larger_than_all_pools_is_split_into_groups_that_
   EXPECT_EQ(s.split_visits, 1U);
 }
 
-TEST_F(pager_precision, a_resident_that_a_group_pushed_out_comes_back_at_the_highest_precision) {
+TEST_F(pager_precision, a_resident_evicted_by_a_group_returns_at_the_highest_precision) {
   auto w = walk({1, 1, 1});
   script.decisions = {{0_expert, fetch_at(2_precision)}};
   w.visit(0, 0, {0, 0});
@@ -443,7 +443,7 @@ TEST_F(pager_precision, a_resident_that_a_group_pushed_out_comes_back_at_the_hig
   EXPECT_EQ(w.stats().fills, 1U + 4);
 }
 
-TEST_F(pager_precision, a_late_low_copy_that_a_group_pushed_out_comes_back_as_it_was_wanted) {
+TEST_F(pager_precision, a_late_low_copy_evicted_by_a_group_returns_as_requested) {
   auto w = walk({1, 1, 1});
   script.prefetched = 2_precision;
   ASSERT_THAT(w.prefetch(0, 0, {{{0_layer, 0_expert}, 0}}), SizeIs(1));
@@ -511,7 +511,7 @@ TEST_F(pager_precision, a_visit_that_upgrades_make_too_large_uses_all_copies_as_
   EXPECT_EQ(w.stats().misses, 3U);
 }
 
-TEST_F(pager_precision, what_a_policy_does_not_use_of_a_low_copy_is_a_precision_miss) {
+TEST_F(pager_precision, a_low_copy_that_is_not_used_is_a_precision_miss) {
   auto w = walk_told({2, 1, 2});
   script.decisions = {{4_expert, fetch_at(2_precision)},
                       {5_expert, fetch_at(2_precision)},
@@ -692,8 +692,7 @@ TEST_F(pager_precision, trim_is_by_pool) {
   support::expect_consistent(w.decisions);
 }
 
-TEST_F(pager_precision,
-       a_quota_may_be_less_than_a_tokens_experts_where_other_precisions_hold_the_rest) {
+TEST_F(pager_precision, a_quota_may_be_small_if_other_precisions_hold_the_rest) {
   const std::vector<std::int64_t> quotas{2, 1, 1};
   auto narrow = shape;
   narrow.top_k = 3;

@@ -73,7 +73,7 @@ TEST(pager_prefetch, late_hits_of_later_groups_join_their_own_fence_list) {
 }
 
 // Hazard 12: a prefetch evicts experts in use.
-TEST(pager_prefetch, named_spares_what_was_asked_for_and_what_is_read) {
+TEST(pager_prefetch, named_protects_requested_and_read_experts) {
   for (const auto guard : {prefetch_guard::none, prefetch_guard::named}) {
     pager_walk w({.layout = shared(5), .guard = guard});
     w.visit(0, 0, {0, 1});
@@ -145,7 +145,7 @@ TEST(pager_prefetch, a_failed_copy_leaves_the_slot_free_and_the_key_absent) {
   EXPECT_EQ(w.decisions.slot(fills[0].slot).state, slot_state::free);
 }
 
-TEST(pager_prefetch, requests_for_residents_and_for_nothing_only_tell_the_policy) {
+TEST(pager_prefetch, requests_for_residents_and_no_expert_only_notify_the_policy) {
   support::told_lru::journal journal;
   pager_walk<pager<told_lru>> w({.layout = shared(5), .eviction = {&journal}});
   w.visit(0, 0, {0, 1});

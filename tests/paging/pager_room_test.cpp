@@ -37,7 +37,7 @@ TEST(pager_pins, pins_are_counted) {
   EXPECT_EQ(w.try_plan(1, 0, {2, 3}), status::ok);
 }
 
-TEST(pager_pins, a_pin_holds_what_the_slot_held_and_nothing_that_comes_into_it) {
+TEST(pager_pins, a_pin_protects_the_slots_content_and_not_its_next_one) {
   pager_walk w({.layout = shared(2)});
   w.visit(0, 0, {0, 1});
   const auto slot = w.decisions.locate({0_layer, 0_expert});
@@ -56,7 +56,7 @@ TEST(pager_pins, a_pin_holds_what_the_slot_held_and_nothing_that_comes_into_it) 
   EXPECT_EQ(w.decisions.slot(slot).last_reader, 18U);
 }
 
-TEST(pager_pins, what_comes_into_a_slot_has_no_pins_yet) {
+TEST(pager_pins, a_new_content_of_a_slot_has_no_pins) {
   pager_walk w({.layout = shared(2)});
   w.visit(0, 0, {0, 1});
   ASSERT_EQ(w.try_plan(1, 0, {2, 2}), status::ok);
@@ -97,7 +97,7 @@ TEST(pager_pins, a_fill_starts_after_the_last_reader_of_its_slot) {
 }
 
 // Hazard 22: a resize loses experts.
-TEST(pager_quota, shrinking_evicts_in_policy_order_and_leaves_nobody_above) {
+TEST(pager_quota, shrinking_evicts_in_policy_order_down_to_the_quota) {
   pager_walk w({.layout = per_layer(4, 3)});
   w.visit(0, 0, {0, 1});
   w.visit(0, 1, {0, 1});
@@ -111,7 +111,7 @@ TEST(pager_quota, shrinking_evicts_in_policy_order_and_leaves_nobody_above) {
   EXPECT_THAT(w.readable(0), ElementsAre(4, 5));
 }
 
-TEST(pager_quota, what_one_layer_gives_up_another_may_take) {
+TEST(pager_quota, slots_of_one_layer_can_go_to_another) {
   pager_walk w({.layout = per_layer(4, 3)});
   EXPECT_EQ(w.decisions.set_quota(1_layer, 4), status::exceeds_memory);
   ASSERT_EQ(w.decisions.set_quota(0_layer, 2), status::ok);
@@ -137,7 +137,7 @@ TEST(pager_quota, a_quota_that_cannot_be_is_refused) {
   EXPECT_EQ(pager<lru>({.layout = shared(4)}).set_quota(0_layer, 5), status::exceeds_memory);
 }
 
-TEST(pager_quota, shrinking_below_what_is_pinned_or_filling_is_busy_and_changes_nothing) {
+TEST(pager_quota, shrinking_below_pinned_or_filling_slots_is_busy_without_effect) {
   pager_walk w({.layout = per_layer(6, 3)});
   w.visit(0, 0, {0, 1, 2, 3});
   for (const auto e : {0_expert, 1_expert}) w.decisions.pin(w.decisions.locate({0_layer, e}));
@@ -185,7 +185,7 @@ TEST(pager_trim, evicts_in_policy_order_until_the_bytes_fit) {
   EXPECT_EQ(w.decisions.resident_bytes(0_pool), 20U);
 }
 
-TEST(pager_trim, never_touches_what_is_protected_or_pinned) {
+TEST(pager_trim, never_evicts_protected_or_pinned_slots) {
   pager_walk w({.layout = shared(8)});
   w.visit(0, 0, {0, 1, 2, 3});
   const std::array keep{w.decisions.locate({0_layer, 0_expert}), no_slot,
@@ -214,7 +214,7 @@ std::vector<expert_key> pre_evicted(pager_walk<>& w, const visit_context& contex
   return out;
 }
 
-TEST(pager_pre_evict, counts_what_is_free_already) {
+TEST(pager_pre_evict, counts_slots_that_are_already_free) {
   pager_walk w({.layout = shared(6)});
   w.visit(0, 0, {0, 1});
   w.visit(0, 1, {2, 3});
@@ -227,7 +227,7 @@ TEST(pager_pre_evict, counts_what_is_free_already) {
   EXPECT_EQ(w.stats().evictions, 1U);
 }
 
-TEST(pager_pre_evict, what_was_released_first_is_filled_first_after_the_rest) {
+TEST(pager_pre_evict, released_slots_are_filled_last_in_order_of_release) {
   pager_walk w({.layout = shared(5)});
   w.visit(0, 0, {0, 1});
   w.visit(0, 1, {2, 3});
@@ -241,7 +241,7 @@ TEST(pager_pre_evict, what_was_released_first_is_filled_first_after_the_rest) {
   EXPECT_EQ(w.decisions.locate({0_layer, 6_expert}), second);
 }
 
-TEST(pager_pre_evict, never_touches_what_is_spared_or_read) {
+TEST(pager_pre_evict, never_evicts_spared_or_read_slots) {
   pager_walk w({.layout = shared(4)});
   w.visit(0, 0, {0, 1, 2, 3});
   const std::array spared{w.decisions.locate({0_layer, 0_expert})};
@@ -251,7 +251,7 @@ TEST(pager_pre_evict, never_touches_what_is_spared_or_read) {
   w.decisions.unpin(pin);
 }
 
-TEST(pager_pre_evict, a_use_in_the_step_that_it_was_released_for_is_a_collision) {
+TEST(pager_pre_evict, a_use_in_the_step_of_its_release_is_a_collision) {
   pager_walk w({.layout = shared(4)});
   w.visit(0, 0, {0, 1});
   w.visit(0, 1, {0, 1});

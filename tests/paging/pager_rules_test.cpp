@@ -166,7 +166,7 @@ TEST(pager_rules, recording_hits_before_misses_would_choose_another_victim) {
   EXPECT_THAT(w.readable(0), ElementsAre(0, 1, 3));
 }
 
-TEST(pager_rules, evictions_are_told_before_the_uses) {
+TEST(pager_rules, evictions_are_notified_before_uses) {
   support::told_lru::journal journal;
   pager_walk<pager<told_lru>> w({.layout = shared(2), .eviction = {&journal}});
   w.visit(0, 0, {0, 1});
@@ -186,7 +186,7 @@ struct noting : always {
   void on_use(const expert_use& a, bool, bool) noexcept { to->push_back(a); }
   std::vector<expert_use>* to;
 };
-TEST(pager_rules, admission_is_told_of_each_use_with_its_weight_rank_and_slot) {
+TEST(pager_rules, admission_gets_each_use_with_its_weight_rank_and_slot) {
   std::vector<expert_use> told;
   pager<gate_score, noting> pages({.layout = shared(4), .admission = {&told}});
   auto plan = pages.make_plan();

@@ -59,7 +59,7 @@ TEST(pager_stats, steps_without_a_miss_are_counted) {
   EXPECT_EQ(w.stats().miss_free_steps(), 2U);
 }
 
-TEST(pager_stats, a_collision_is_a_miss_of_what_the_same_step_evicted) {
+TEST(pager_stats, a_collision_is_a_miss_of_a_key_evicted_in_the_same_step) {
   pager_walk w({.layout = shared(2)});
   w.visit(0, 0, {0, 1});
   w.visit(0, 1, {0, 1});
@@ -71,7 +71,7 @@ TEST(pager_stats, a_collision_is_a_miss_of_what_the_same_step_evicted) {
 }
 
 // The next step is 0: otherwise every key would count as evicted in it.
-TEST(pager_stats, the_last_step_of_all_has_no_evictions_but_its_own) {
+TEST(pager_stats, the_largest_step_number_has_only_its_own_evictions) {
   pager_walk w({.layout = shared(2)});
   for (const auto& ids : {std::vector<std::int32_t>{0, 1}, {2, 3}, {0, 1}})
     w.visit(~step_id{0}, 0, ids);
@@ -85,7 +85,7 @@ departure_sink listener(bool listens) {
   return {.tell = [](void*, const departure&) noexcept {}};
 }
 
-TEST(pager_stats, bytes_of_what_the_same_step_evicted_are_fetched_again) {
+TEST(pager_stats, bytes_evicted_in_the_same_step_are_counted_as_refetched) {
   for (const bool listens : {false, true}) {
     pager_walk w({.layout = shared(4), .departures = listener(listens)});
     w.visit(0, 0, {0, 1, 2, 3});
@@ -97,7 +97,7 @@ TEST(pager_stats, bytes_of_what_the_same_step_evicted_are_fetched_again) {
 }
 
 // Refills of a group were evicted by the group before: no other policy would have kept them.
-TEST(pager_stats, what_a_split_visit_fetches_again_is_left_out) {
+TEST(pager_stats, refills_of_a_split_visit_are_not_counted_as_refetched) {
   for (const bool listens : {false, true}) {
     pager_walk w({.layout = shared(4), .departures = listener(listens)});
     w.visit(0, 0, {4, 5, 6, 7});
@@ -113,7 +113,7 @@ TEST(pager_stats, what_a_split_visit_fetches_again_is_left_out) {
   }
 }
 
-TEST(pager_stats, the_first_miss_of_what_was_only_prefetched_is_compulsory) {
+TEST(pager_stats, the_first_miss_of_a_key_that_was_only_prefetched_is_compulsory) {
   pager_walk w({.layout = shared(4)});
   w.arrive(w.prefetch(0, 0, {{{1_layer, 7_expert}, 0}, {{1_layer, 6_expert}, 0}}));
   w.visit(1, 1, {6, 6});
@@ -129,7 +129,7 @@ TEST(pager_stats, the_first_miss_of_what_was_only_prefetched_is_compulsory) {
   EXPECT_EQ(w.stats().compulsory_misses, 9U) << "now it was";
 }
 
-TEST(pager_stats, what_admission_refuses_is_a_miss_and_a_bypass) {
+TEST(pager_stats, a_refused_expert_is_a_miss_and_a_bypass) {
   support::told_lru::journal journal;
   pager_walk<pager<told_lru, picky>> w(
       {.layout = shared(2), .eviction = {&journal}, .admission = {{5_expert}}});

@@ -52,7 +52,7 @@ TEST(pager_unsplit, a_visit_that_does_not_fit_is_refused_without_effect) {
   EXPECT_EQ(w.stats().split_visits, 0U);
 }
 
-TEST(pager_unsplit, what_fits_is_served_as_ever) {
+TEST(pager_unsplit, a_visit_that_fits_is_served_as_usual) {
   for (const auto split : {visit_split::refuse, visit_split::leave_rest}) {
     pager_walk w({.layout = shared(4), .split = split});
     EXPECT_EQ(w.visit(0, 0, {0, 1, 2, 3, 1, 2}), 4U);
@@ -121,7 +121,7 @@ TEST(pager_unsplit, with_no_slot_to_be_had_all_misses_stay_on_the_host) {
   support::expect_consistent(w.decisions);
 }
 
-TEST(pager_unsplit, what_admission_refused_is_not_counted_as_the_rest) {
+TEST(pager_unsplit, refused_experts_are_not_counted_as_the_rest) {
   pager_walk<pager<lru, picky>> w(
       {.layout = shared(2), .admission = {{7_expert}}, .split = visit_split::leave_rest});
   w.visit(0, 0, {0, 7, 1, 0, 2, 1});
@@ -151,7 +151,7 @@ TEST(pager_unsplit, low_copies_are_used_as_they_are_before_anything_stays_on_the
 }
 
 // The rule without optimisation, over random visits.
-TEST(pager_unsplit, as_many_as_fit_and_no_filled_one_is_used_less_than_one_left) {
+TEST(pager_unsplit, the_most_used_experts_that_fit_are_filled) {
   support::random_source random(7);
   pager_walk w({.layout = shared(5), .split = visit_split::leave_rest});
   std::size_t left_anything = 0;

@@ -67,7 +67,7 @@ struct visit_serving : slot_cache_steps {
 
 // --- serve ---
 
-TEST_F(visit_serving, every_token_is_served_once_and_finds_its_experts) {
+TEST_F(visit_serving, every_token_is_served_once_with_its_experts) {
   ASSERT_EQ(serve(four_tokens), status::ok);
   std::ranges::sort(served);
   EXPECT_THAT(served, ElementsAre(0, 1, 2, 3));
@@ -77,7 +77,7 @@ TEST_F(visit_serving, every_token_is_served_once_and_finds_its_experts) {
   expect_nothing_is_kept();
 }
 
-TEST_F(visit_serving, groups_come_in_order_and_the_last_one_says_so) {
+TEST_F(visit_serving, groups_come_in_order_and_the_last_one_is_marked) {
   std::vector<std::pair<std::size_t, bool>> groups;
   ASSERT_EQ(cache.serve(view_of(four_tokens), stream, visit,
                         [&](const visit_group& group) {
@@ -103,7 +103,7 @@ TEST_F(visit_serving, it_may_prefetch_beside_the_last_groups_kernels) {
   EXPECT_EQ(cache.stats().speculative_fills, 1U);
 }
 
-TEST_F(visit_serving, what_the_engine_says_ends_it) {
+TEST_F(visit_serving, an_engines_error_status_ends_it) {
   int groups = 0;
   EXPECT_EQ(cache.serve(view_of(four_tokens), stream, visit,
                         [&](const visit_group&) {
@@ -116,7 +116,7 @@ TEST_F(visit_serving, what_the_engine_says_ends_it) {
   expect_nothing_is_kept();
 }
 
-TEST_F(visit_serving, what_the_engine_throws_ends_it) {
+TEST_F(visit_serving, an_engines_exception_ends_it) {
   EXPECT_THROW((void)cache.serve(view_of(four_tokens), stream, visit,
                                  [](const visit_group&) { throw std::runtime_error("a kernel"); }),
                std::runtime_error);
@@ -153,7 +153,7 @@ TEST(visit_serving_again, a_group_is_resolved_as_often_as_it_was_asked_for) {
             "attempts = 0, accepted: 1 or more");
 }
 
-TEST_F(visit_serving, an_open_or_unfinished_visit_is_left_as_it_is) {
+TEST_F(visit_serving, an_open_or_unfinished_visit_is_not_changed) {
   ASSERT_EQ(resolve(0, 0, four_tokens), status::ok);
   EXPECT_EQ(serve({4, 5}, 1_layer), status::busy);
   EXPECT_TRUE(visit.is_open());
@@ -163,7 +163,7 @@ TEST_F(visit_serving, an_open_or_unfinished_visit_is_left_as_it_is) {
   EXPECT_EQ(cache.resolve_next(stream, visit), status::ok);
 }
 
-TEST(visit_serving_again, an_earlier_loss_is_told_and_not_tried_away) {
+TEST(visit_serving_again, an_earlier_loss_is_reported_and_not_retried) {
   scripted_backend backend(3);
   scripted_backend::stream_type stream;
   slot_cache cache(pager<lru>({.layout = pool_layout::shared(support::cache_shape, 3).value()}),
@@ -183,7 +183,7 @@ TEST(visit_serving_again, an_earlier_loss_is_told_and_not_tried_away) {
 
 // --- forgotten calls ---
 
-TEST_F(visit_serving, a_group_that_is_forgotten_is_told_by_the_next_visit) {
+TEST_F(visit_serving, a_forgotten_group_is_reported_by_the_next_visit) {
   ASSERT_EQ(resolve(0, 0, four_tokens), status::ok);
   cache.release(visit, stream);
   const auto before = cache.pager().decision_hash();
@@ -203,7 +203,7 @@ TEST_F(visit_serving, an_abandoned_visit_is_out_of_the_way) {
   expect_nothing_is_kept();
 }
 
-TEST_F(visit_serving, abandoning_one_that_has_ended_leaves_another_alone) {
+TEST_F(visit_serving, abandoning_an_ended_visit_does_not_affect_another) {
   auto other = cache.make_visit();
   ASSERT_EQ(resolve(other, 0, 0, {0, 1}), status::ok);
   cache.release(other, stream);
@@ -213,7 +213,7 @@ TEST_F(visit_serving, abandoning_one_that_has_ended_leaves_another_alone) {
   EXPECT_EQ(cache.resolve_next(stream, visit), status::ok);
 }
 
-TEST_F(visit_serving, a_release_that_is_forgotten_is_made_when_the_visit_goes_away) {
+TEST_F(visit_serving, a_destroyed_visit_is_released) {
   {
     auto dropped = cache.make_visit();
     ASSERT_EQ(resolve(dropped, 0, 0, {0, 1}), status::ok);
@@ -226,7 +226,7 @@ TEST_F(visit_serving, a_release_that_is_forgotten_is_made_when_the_visit_goes_aw
   EXPECT_EQ(kernels, 1) << "what came into its slots waited for its kernel";
 }
 
-TEST_F(visit_serving, groups_that_are_forgotten_go_with_the_visit) {
+TEST_F(visit_serving, a_destroyed_visit_abandons_its_groups) {
   std::optional<cache_visit> dropped(cache.make_visit());
   ASSERT_EQ(resolve(*dropped, 0, 0, four_tokens), status::ok);
   cache.release(*dropped, stream);
@@ -247,7 +247,7 @@ TEST_F(visit_serving, a_group_that_failed_goes_with_the_visit) {
   expect_nothing_is_kept();
 }
 
-TEST_F(visit_serving, a_moved_visit_ends_where_it_has_gone) {
+TEST_F(visit_serving, a_moved_visit_is_ended_by_its_new_owner) {
   std::optional<cache_visit> first(cache.make_visit());
   ASSERT_EQ(resolve(*first, 0, 0, {0, 1}), status::ok);
   std::optional<cache_visit> second(std::move(*first));
@@ -336,7 +336,7 @@ TEST(pager_serve, leaves_no_group_behind) {
   EXPECT_EQ(w.try_plan(1, 0, {0, 1}), status::ok);
 }
 
-TEST(pager_serve, a_visit_under_way_by_hand_is_left_as_it_is) {
+TEST(pager_serve, a_visit_opened_by_hand_is_not_changed) {
   pager_walk w({.layout = pool_layout::shared(support::cache_shape, 3).value()});
   ASSERT_EQ(w.try_plan(0, 0, four_tokens), status::ok);
   ASSERT_EQ(w.decisions.commit(w.plan), status::ok);

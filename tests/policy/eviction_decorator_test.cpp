@@ -9,7 +9,7 @@
 namespace hotset::eviction_decorator_test {
 namespace {
 
-TEST(eviction_decorator, its_class_can_pass_on_everything) {
+TEST(eviction_decorator, its_class_can_forward_everything) {
   constexpr auto of_class = detail::decorator_of(lru::traits);
   EXPECT_TRUE(of_class.hears_requests && of_class.hears_routes && of_class.hears_forecasts);
   EXPECT_FALSE(of_class.moves_by_itself) << "as what it decorates";

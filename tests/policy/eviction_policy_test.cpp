@@ -126,7 +126,7 @@ static_assert(!eviction_policy<forecast_without_its_visit>);
 static_assert(!eviction_policy<throwing_request>);
 static_assert(!eviction_policy<request_that_answers>);
 
-TEST(eviction_policy, who_takes_any_policy_tells_it_what_it_hears) {
+TEST(eviction_policy, every_declared_hook_is_called) {
   const auto layout = pool_layout::shared({.layers = 1, .experts = 2, .top_k = 1}, 1).value();
   hears_all all(layout, {});
   tell_request(all, {});

@@ -99,7 +99,7 @@ TEST(policy_for, takes_the_least_and_nothing_that_lacks_a_part_of_it) {
   EXPECT_FALSE(is_policy<immovable>);
 }
 
-TEST(validate, refuses_what_is_none_of_the_names) {
+TEST(validate, refuses_values_without_a_name) {
   EXPECT_TRUE(lfu::config{.history = static_cast<lfu_history>(7)}.validate());
   EXPECT_TRUE(expert_map_priority::config{static_cast<use_history>(7)}.validate());
   EXPECT_TRUE(gate_score::config{.accumulate = static_cast<gate_accumulate>(7)}.validate());
@@ -124,7 +124,7 @@ TEST(validate_for, a_pager_refuses_the_same) {
   EXPECT_FALSE(pager<belady>::create({.layout = layout(), .eviction = {.future = future}}));
 }
 
-TEST(refuse_value, names_the_number_and_what_is_accepted) {
+TEST(refuse_value, names_the_number_and_the_accepted_range) {
   const auto bad = refuse_value("pages", std::uint64_t{1} << 63U, "at most 16");
   ASSERT_TRUE(bad);
   EXPECT_EQ(bad->message, "pages = 9223372036854775808, accepted: at most 16");

@@ -62,7 +62,7 @@ static_assert(!any_routing_policy::traits.is_exact && any_routing_policy::traits
 
 const geometry shape{.layers = 1, .experts = 4, .top_k = 2};
 
-TEST(any_routing_policy, does_what_it_holds) {
+TEST(any_routing_policy, acts_like_the_held_policy) {
   any_routing_policy policy(shape, any_routing_policy::holding<cache_aware>({.lambda = 0.5}));
   EXPECT_EQ(policy.held_name(), "cache_aware");
   const std::vector<std::int32_t> experts{0, 1};
@@ -79,7 +79,7 @@ TEST(any_routing_policy, does_what_it_holds) {
   EXPECT_FLOAT_EQ(weights[0] + weights[1], 1.0F);
 }
 
-TEST(any_routing_policy, knows_at_run_time_what_the_held_one_is) {
+TEST(any_routing_policy, has_the_held_policys_traits_at_run_time) {
   const any_routing_policy order{router_order(shape)};
   EXPECT_TRUE(order.facts().is_exact && !order.facts().needs_logits);
   const any_routing_policy aware{cache_aware(shape, {})};

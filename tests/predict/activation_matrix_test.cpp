@@ -55,7 +55,7 @@ void run(activation_matrix& predictor, sequence_id sequence, step_id step,
   predictor.on_sequence_end(sequence);
 }
 
-TEST(activation_matrix, while_nothing_is_stored_a_request_goes_by_its_own_counts) {
+TEST(activation_matrix, without_stored_requests_a_request_uses_its_own_counts) {
   activation_matrix predictor(shape, {});
   EXPECT_THAT(said(predictor, view_of(0_layer, 0, {0, 1})).rows, Each(0));
   EXPECT_THAT(said(predictor, view_of(1_layer, 0, {1, 2})).rows, Each(0)) << "no layer ahead";
@@ -66,7 +66,7 @@ TEST(activation_matrix, while_nothing_is_stored_a_request_goes_by_its_own_counts
   EXPECT_THAT(said(predictor, view_of(0_layer, 2, {0, 1})).rows, is_row({0, 0.5F, 0.25F, 0.25F}));
 }
 
-TEST(activation_matrix, the_stored_request_that_is_most_alike_is_expected_to_come_again) {
+TEST(activation_matrix, the_most_similar_stored_request_is_the_prediction) {
   activation_matrix predictor(shape, {});
   run(predictor, 1, 0, {0, 1}, {0, 3});
   run(predictor, 2, 1, {2, 3}, {1, 2});
@@ -106,7 +106,7 @@ TEST(activation_matrix, a_new_request_is_expected_to_be_as_all_were) {
   EXPECT_FLOAT_EQ(said(predictor, view_of(before_layers, 3, {}, {3})).rows[0], ahead * 0.5F);
 }
 
-TEST(activation_matrix, the_end_of_a_request_is_heard_once) {
+TEST(activation_matrix, a_request_ends_once) {
   activation_matrix predictor(shape, {});
   said(predictor, view_of(0_layer, 0, {0, 1}));
   predictor.on_sequence_end(9);
@@ -121,7 +121,7 @@ TEST(activation_matrix, the_end_of_a_request_is_heard_once) {
   EXPECT_THAT(said(predictor, view_of(before_layers, 2, {}, {4})).confidence, 0);
 }
 
-TEST(activation_matrix, the_least_recently_used_request_is_closed_when_more_come) {
+TEST(activation_matrix, the_least_recently_used_request_is_closed_for_a_new_one) {
   activation_matrix predictor(shape, {.requests = 2});
   said(predictor, view_of(0_layer, 0, {0, 1}, {1}));
   said(predictor, view_of(0_layer, 1, {2, 3}, {2}));
@@ -310,7 +310,7 @@ TEST(activation_matrix, starts_with_the_matrices_of_a_file_that_its_parameters_n
               HasSubstr("wrong.matrices: matrix 0 holds other than shares"));
 }
 
-TEST(activation_matrix, what_does_not_belong_together_is_refused_and_changes_nothing) {
+TEST(activation_matrix, inconsistent_arrays_are_refused_without_effect) {
   activation_matrix predictor(shape, {});
   run(predictor, 1, 0, {0, 1}, {0, 3});
   said(predictor, view_of(0_layer, 1, {0, 1}, {2}));

@@ -25,7 +25,7 @@ const geometry shape{.layers = 4, .experts = 5, .top_k = 2, .max_tokens_per_visi
 
 std::vector<float> row_of(const forecast& f) { return support::row_at(f.probabilities, 0, 5); }
 
-TEST(co_activation, counts_what_fires_together) {
+TEST(co_activation, counts_experts_that_fire_together) {
   co_activation table(shape, {.reach = 1});
   const std::vector<std::int32_t> first{0, 1};
   const std::vector<std::int32_t> then{2, 3};
@@ -205,7 +205,7 @@ TEST(co_activation, sizes_that_wrap_are_refused) {
 }
 
 // An array directly behind the ids would be read as experts.
-TEST(co_activation, what_is_no_whole_number_of_tokens_is_refused_and_changes_nothing) {
+TEST(co_activation, a_partial_token_is_refused_without_effect) {
   co_activation table(shape, {.reach = 2});
   const std::vector<std::int32_t> ids{0, 1, 2, 3, 4, 0, 1, 2};
   const auto first = [&](layer_id layer, std::size_t count) {

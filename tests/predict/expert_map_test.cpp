@@ -129,7 +129,7 @@ TEST(expert_map, the_first_or_the_mean_of_a_tokens_maps) {
   }
 }
 
-TEST(expert_map, a_new_token_goes_by_the_nearest_embedding) {
+TEST(expert_map, a_new_token_uses_the_nearest_embedding) {
   const floats table{1, 0, 0, 1, 0.6F, 0.8F, -1, 0};
   expert_map map(shape, {.depth = 1, .embeddings = table, .embedding_width = 2});
   run(map, 0, {1, 0, 1, 0, 1, 0}, {0});
@@ -201,7 +201,7 @@ TEST(expert_map, rows_are_made_of_weights_or_ids_where_that_is_asked_for) {
   EXPECT_TRUE(any_predictor::holding<expert_map>({}).traits.needs_scores);
 }
 
-TEST(expert_map, a_step_that_was_left_half_way_stores_nothing) {
+TEST(expert_map, an_incomplete_step_stores_nothing) {
   expert_map map(shape, {.depth = 1});
   const floats row{1, 0};
   const auto go = [&](layer_id layer, step_id step) {
@@ -225,7 +225,7 @@ TEST(expert_map, a_step_that_was_left_half_way_stores_nothing) {
   EXPECT_EQ(map.store().size(), 1U);
 }
 
-TEST(expert_map, what_is_seen_twice_counts_once) {
+TEST(expert_map, a_repeated_visit_counts_once) {
   expert_map once(shape, {.depth = 2});
   expert_map twice(shape, {.depth = 2});
   support::random_source random(4);
@@ -300,7 +300,7 @@ TEST(expert_map, a_mean_leaves_out_tokens_with_wrong_rows) {
   EXPECT_EQ(map.store().size(), 1U) << "none is left";
 }
 
-TEST(expert_map, views_without_what_is_needed_end_the_step) {
+TEST(expert_map, views_without_required_inputs_end_the_step) {
   expert_map map(shape, {.depth = 1});
   const floats row{1, 0};
   const auto ends = [&](const routing_view& view) {

@@ -111,7 +111,7 @@ TEST(gate_predictors, a_row_of_impossible_logits_is_a_row_of_zeros) {
               ElementsAre(0.0F, 0.0F, 0.0F));
 }
 
-TEST(gate_predictors, takes_the_first_rows_of_what_was_recorded) {
+TEST(gate_predictors, uses_the_first_recorded_rows) {
   auto gate = made<recorded_scores>(shape_of(6, 2, 2), {.depth = 2});
   const floats recorded{1, 2, 3, 4, 5, 6, 11, 12, 13, 14, 15, 16};  // [2, 3, 2]
   const auto view = in_layer(0_layer);
@@ -125,7 +125,7 @@ TEST(gate_predictors, takes_the_first_rows_of_what_was_recorded) {
   EXPECT_THAT(gate.expect(view, four_rows, 2).probabilities, ElementsAreArray(four_rows));
 }
 
-TEST(gate_predictors, what_was_recorded_must_reach_far_enough) {
+TEST(gate_predictors, recorded_rows_must_cover_the_requested_layers) {
   auto gate = made<recorded_scores>(shape_of(6, 2, 2), {.depth = 2});
   const floats recorded{1, 2, 3, 4};
   EXPECT_THAT(gate.expect(in_layer(0_layer), recorded, 1).probabilities, IsEmpty());
@@ -135,7 +135,7 @@ TEST(gate_predictors, what_was_recorded_must_reach_far_enough) {
   EXPECT_EQ(gate.expect(in_layer(0_layer), recorded, 2).probabilities.size(), 4U);
 }
 
-TEST(gate_predictors, is_empty_where_the_view_lacks_what_is_needed) {
+TEST(gate_predictors, is_empty_if_the_view_lacks_inputs) {
   const floats router{1.0F, 0.0F, 0.0F, 1.0F};
   const floats values{0.5F, 0.5F, 0.25F, 0.75F, 0.5F, 0.5F};
   const auto shape = shape_of(2, 2, 2);
@@ -180,7 +180,7 @@ TEST(gate_predictors, a_shorter_visit_sees_nothing_of_a_longer_one) {
   EXPECT_THAT(gate.expect(view).probabilities, ElementsAreArray(before));
 }
 
-TEST(gate_predictors, a_sigmoid_routers_rows_stand_in_the_order_of_its_choice) {
+TEST(gate_predictors, a_sigmoid_routers_rows_have_the_order_of_its_choice) {
   const auto logit = [](float p) { return std::log(p / (1 - p)); };
   const floats router{logit(0.9F), logit(0.1F), logit(0.6F), logit(0.5F)};
   const floats bias{0, 0, 0, 0.25F};
@@ -211,7 +211,7 @@ TEST(gate_predictors, a_sigmoid_gates_logits_are_made_shares) {
               ElementsAre(FloatNear(0.6F, 1e-6F), FloatNear(0.4F, 1e-6F)));
 }
 
-TEST(gate_predictors, says_what_it_accepts) {
+TEST(gate_predictors, names_the_accepted_values) {
   using config = next_router::config;
   const auto shape = shape_of(3, 4);
   const auto why = [&](const config& c) { return support::why(next_router::create(shape, c)); };

@@ -32,7 +32,7 @@ TEST(hotness, the_last_use_is_worth_one_and_older_ones_less) {
   EXPECT_THAT(heat.of(0_layer), ElementsAre(0, 0, 0, 0));
 }
 
-TEST(hotness, what_names_no_expert_and_what_is_named_twice_counts_once_at_most) {
+TEST(hotness, absent_ids_count_0_and_repeated_ids_count_once) {
   hotness heat(shape, {});
   heat.observe(0_layer, ids{-1, 9});
   heat.observe(0_layer, ids{3, 3});
@@ -112,12 +112,12 @@ TEST(hotness, estimates_are_heat_times_a_factor_of_the_layer) {
     }
 }
 
-TEST(hotness, says_where_nothing_can_be_estimated) {
+TEST(hotness, reports_if_nothing_can_be_estimated) {
   const hotness heat(shape, {.gamma = 0.05, .window = 256});
   EXPECT_TRUE(std::isinf(heat.estimate_error()));
 }
 
-TEST(hotness, refuses_what_cannot_work) {
+TEST(hotness, refuses_invalid_configurations) {
   EXPECT_FALSE(hotness::config{}.validate());
   EXPECT_EQ(hotness::config{.gamma = 1.5}.validate()->message,
             "hotness gamma = 1.500000, accepted: 0..1");

@@ -30,7 +30,7 @@ std::vector<float> row_of(const std::vector<float>& rows, std::size_t i) {
   return support::row_at(rows, i, 4);
 }
 
-TEST(last_routed, a_layer_is_expected_to_route_what_it_did_for_the_token_before) {
+TEST(last_routed, a_layer_is_predicted_to_repeat_its_last_routing) {
   last_routed predictor(shape, {});
   EXPECT_THAT(said(predictor, view_of(0_layer, 0, routed{0, 1})), ElementsAre(0, 0, 0, 0))
       << "nothing known";
@@ -100,7 +100,7 @@ TEST(last_routed, agrees_with_the_rule_written_out) {
   }
 }
 
-TEST(last_routed, what_does_not_belong_together_is_refused_and_changes_nothing) {
+TEST(last_routed, inconsistent_arrays_are_refused_without_effect) {
   last_routed predictor(shape, {});
   said(predictor, view_of(1_layer, 0, routed{0, 1}));
   const std::vector<std::int32_t> ids{2, 3};

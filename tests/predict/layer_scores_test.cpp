@@ -18,7 +18,7 @@ forecast of(const std::vector<float>& rows, std::int32_t depth) {
   return {.probabilities = rows, .depth = depth};
 }
 
-TEST(layer_scores, the_best_come_first_in_order_however_many_are_wanted) {
+TEST(layer_scores, the_best_k_come_in_order_for_every_k) {
   support::random_source random(3);
   for (const std::size_t experts : {1U, 7U, 40U, 128U})
     for (std::size_t count = 0; count <= experts; ++count) {
@@ -47,7 +47,7 @@ TEST(layer_scores, are_means_over_the_tokens_of_one_layer) {
   EXPECT_EQ(detail::expert_of(second[1]), 1);
 }
 
-TEST(layer_scores, what_is_no_positive_number_counts_nothing) {
+TEST(layer_scores, only_positive_numbers_count) {
   for (const auto bad :
        {-1.0F, std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()})
     EXPECT_EQ(detail::score_of(detail::make_scored(bad, 3)), 0.0F);

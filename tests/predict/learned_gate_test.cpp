@@ -126,7 +126,7 @@ TEST(learned_gate, looks_less_far_than_its_weights_go) {
   EXPECT_THAT(got.probabilities, testing::ElementsAreArray(all.first(3)));
 }
 
-TEST(learned_gate, is_empty_where_the_view_lacks_what_is_needed) {
+TEST(learned_gate, is_empty_if_the_view_lacks_inputs) {
   auto gate = gate_of(shape_of(2, 3, 2), random_weights({2, 3, 2, 1, 4}, 5), 1);
   const floats hidden(8, 0.5F);
   const auto size = [&](layer_id layer, std::size_t values, std::size_t tokens) {
@@ -238,7 +238,7 @@ TEST(learned_gate, is_read_from_a_file_that_its_parameters_name) {
             bad + ": 43 bytes, accepted: 44 for these learned_gate weights");
 }
 
-TEST(learned_gate, says_what_it_accepts) {
+TEST(learned_gate, names_the_accepted_values) {
   const auto trained = std::make_shared<const weights>(random_weights({4, 3, 2, 2, 1}, 3));
   const auto why = [](const geometry& shape, const learned_gate::config& options) {
     return support::why(learned_gate::create(shape, options));
@@ -262,7 +262,7 @@ TEST(learned_gate, says_what_it_accepts) {
               HasSubstr("bytes for visits of 16777216 tokens, accepted: at most"));
 }
 
-TEST(learned_gate, behind_any_predictor_is_told_the_width_of_hidden_states) {
+TEST(learned_gate, behind_any_predictor_gets_the_width_of_hidden_states) {
   const auto trained = std::make_shared<const weights>(random_weights({3, 2, 2, 2, 1}, 3));
   auto config = any_predictor::holding<learned_gate>({.trained = trained});
   EXPECT_TRUE(config.traits.needs_hidden && !config.traits.needs_routers);

@@ -103,7 +103,7 @@ TEST(mixed, begins_as_the_sum_of_its_parts) {
   EXPECT_THAT(weights_of(mix), ElementsAre(1, 1, b));
 }
 
-TEST(mixed, learns_from_what_is_routed_where_it_looked) {
+TEST(mixed, learns_from_the_routing_that_it_predicted) {
   mixed mix(small, {.parts = {says({1, 0, 0.25F, 0})}, .rate = 0.1});
   const std::array<std::int32_t, 2> first{3, 3};
   const std::array<std::int32_t, 2> then{0, 2};
@@ -131,7 +131,7 @@ TEST(mixed, learns_from_what_is_routed_where_it_looked) {
                                            testing::DoubleNear(b + 0.1 - moved(1), 1e-5)));
 }
 
-TEST(mixed, what_was_expected_of_another_step_or_other_tokens_teaches_nothing) {
+TEST(mixed, forecasts_for_other_steps_or_tokens_are_not_learned) {
   mixed mix(small, {.parts = {says({1, 0, 0.25F, 0})}});
   const auto before = weights_of(mix);
   const std::array<std::int32_t, 4> ids{0, 1, 2, 3};
@@ -284,7 +284,7 @@ TEST(mixed, more_tokens_than_it_learns_from_are_judged_all) {
   EXPECT_EQ(weights_of(few, 2), weights_of(one, 2));
 }
 
-TEST(mixed, what_opens_a_step_is_learned_apart) {
+TEST(mixed, the_first_visit_of_a_step_is_learned_separately) {
   const auto row = [](const routing_view&, std::size_t, std::int32_t, std::span<float> out) {
     out[1] = 1;
   };
@@ -304,7 +304,7 @@ TEST(mixed, what_opens_a_step_is_learned_apart) {
   EXPECT_THAT(said(late, view_of(before_layers, 0, {})), IsEmpty());
 }
 
-TEST(mixed, its_parts_hear_of_ended_requests) {
+TEST(mixed, its_parts_are_notified_of_ended_requests) {
   std::vector<sequence_id> ended;
   const auto part = any_predictor::holding<teller<false>>({.ended = &ended});
   mixed mix(small, {.parts = {part, says({0, 0, 1, 0}), part}});
@@ -312,7 +312,7 @@ TEST(mixed, its_parts_hear_of_ended_requests) {
   EXPECT_THAT(ended, ElementsAre(5, 5));
 }
 
-TEST(mixed, needs_what_its_parts_need) {
+TEST(mixed, needs_the_inputs_of_its_parts) {
   const mixed::config plain{.parts = {any_predictor::holding<co_activation>()}};
   EXPECT_FALSE(plain.needs().needs_scores || plain.needs().opens_steps);
   const mixed::config gated{
@@ -322,7 +322,7 @@ TEST(mixed, needs_what_its_parts_need) {
   EXPECT_FALSE(gated.needs().needs_recorded || gated.needs().needs_routers);
 }
 
-TEST(mixed, what_does_not_belong_together_is_refused_and_changes_nothing) {
+TEST(mixed, inconsistent_arrays_are_refused_without_effect) {
   mixed mix(small, {.parts = {says({1, 0, 0.25F, 0})}});
   const std::array<std::int32_t, 8> ids{0, 1, 2, 3, 0, 1, 2, 3};
   const auto before = weights_of(mix);

@@ -29,7 +29,7 @@ struct judge {
 };
 using counts = prediction_score::counts;
 
-TEST(prediction_score, judges_the_requests_of_a_visit_when_it_comes) {
+TEST(prediction_score, judges_a_visits_requests_at_the_visit) {
   judge j;
   j.ask(1_layer, 4_expert, 7);
   j.ask(1_layer, 5_expert, 7);

@@ -166,7 +166,7 @@ void run_against_naive(const config& options, std::uint64_t seed, step_id steps,
   }
 }
 
-TEST(similar_steps_predictor, says_what_its_rule_says) {
+TEST(similar_steps_predictor, agrees_with_its_rule) {
   run_against_naive({.history = {.rows = 256, .reach = 8}}, 1, 80, false);
 }
 TEST(similar_steps_predictor, looks_several_layers_ahead) {
@@ -193,7 +193,7 @@ void teach(predictor_type& to, std::uint64_t seed, step_id first, step_id steps)
     }
 }
 
-TEST(similar_steps_predictor, a_visit_that_comes_again_in_its_step_teaches_nothing) {
+TEST(similar_steps_predictor, a_repeated_visit_of_a_step_is_not_learned) {
   predictor_type once(shape, {});
   predictor_type again(shape, {});
   random_source random(5);
@@ -207,7 +207,7 @@ TEST(similar_steps_predictor, a_visit_that_comes_again_in_its_step_teaches_nothi
   EXPECT_EQ(once.save(shape), again.save(shape));
 }
 
-TEST(similar_steps_predictor, what_is_no_visit_of_the_model_changes_nothing) {
+TEST(similar_steps_predictor, an_invalid_visit_changes_nothing) {
   predictor_type made(shape, {});
   teach(made, 6, 0, 10);
   const auto before = made.save(shape);
@@ -252,7 +252,7 @@ TEST(similar_steps_predictor, a_request_that_has_ended_begins_anew) {
   EXPECT_EQ(made.expect(opening.view(), {}, 0).confidence[0], 0.0F);
 }
 
-TEST(similar_steps_predictor, starts_from_what_another_has_learned) {
+TEST(similar_steps_predictor, starts_from_another_predictors_history) {
   predictor_type first(shape, {});
   teach(first, 8, 0, 40);
   config options;
@@ -266,7 +266,7 @@ TEST(similar_steps_predictor, starts_from_what_another_has_learned) {
   EXPECT_EQ(cold.expect(v.view(), {}, 0).confidence[0], 0.0F);
 }
 
-TEST(similar_steps_predictor, refuses_what_it_cannot_be) {
+TEST(similar_steps_predictor, refuses_invalid_configurations) {
   const auto why = [](const config& options) {
     return support::why(predictor_type::create(shape, options));
   };

@@ -98,7 +98,7 @@ TEST(active_evict, agrees_with_the_equations) {
   }
 }
 
-TEST(active_evict, refuses_what_cannot_work) {
+TEST(active_evict, refuses_invalid_configurations) {
   EXPECT_FALSE(active_evict::config{}.validate());
   EXPECT_EQ(active_evict::config{.tau = -1}.validate()->message,
             "active_evict tau = -1.000000, accepted: 0..1");

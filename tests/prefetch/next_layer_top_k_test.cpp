@@ -42,7 +42,7 @@ TEST(next_layer_top_k, takes_the_best_of_the_next_layer) {
   EXPECT_EQ(got[1].probability, 0.25F);
 }
 
-TEST(next_layer_top_k, from_a_distance_on_nearer_layers_are_left_to_earlier_visits) {
+TEST(next_layer_top_k, with_from_nearer_layers_are_left_to_earlier_visits) {
   const geometry shape{.layers = 5, .experts = 2, .top_k = 1};
   next_layer_top_k p(shape, {.depth = 3, .from = 2});
   EXPECT_EQ(p.depth(), 3);
@@ -87,7 +87,7 @@ TEST(next_layer_top_k, overfetch_is_rounded_half_up_and_ends_at_all_experts) {
               ElementsAre(key_of(1, 1), key_of(1, 0), key_of(1, 2)));
 }
 
-TEST(next_layer_top_k, what_is_no_probability_counts_nothing) {
+TEST(next_layer_top_k, invalid_probabilities_count_nothing) {
   constexpr auto nan = std::numeric_limits<float>::quiet_NaN();
   constexpr auto infinity = std::numeric_limits<float>::infinity();
   next_layer_top_k p({.layers = 2, .experts = 6, .top_k = 6}, {});

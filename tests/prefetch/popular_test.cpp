@@ -114,7 +114,7 @@ TEST(popular, agrees_with_sorting_the_counts) {
   }
 }
 
-TEST(popular, says_what_it_accepts) {
+TEST(popular, names_the_accepted_values) {
   using config = popular::config;
   const auto why = [](const config& c) {
     return c.validate(shape).value_or(error{"fine"}).message;

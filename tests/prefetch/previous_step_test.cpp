@@ -48,7 +48,7 @@ TEST(previous_step, says_what_it_needs) {
             3U);
 }
 
-TEST(previous_step, asks_for_what_the_next_layer_used_last_in_routed_order) {
+TEST(previous_step, requests_the_next_layers_last_experts_in_routed_order) {
   walk w;
   EXPECT_THAT(w.visit(0_layer, 4, {5, 1}), IsEmpty());
   EXPECT_THAT(w.visit(1_layer, 4, {7, 2}), IsEmpty());
@@ -69,7 +69,7 @@ TEST(previous_step, names_every_expert_once) {
   EXPECT_THAT(w.visit(0_layer, 5, {1, 8}), ElementsAre(7, 2));
 }
 
-TEST(previous_step, a_visit_without_experts_leaves_nothing) {
+TEST(previous_step, a_visit_without_experts_gives_no_requests) {
   walk w;
   w.visit(1_layer, 4, {7, 2});
   w.visit(1_layer, 5, {-1, -1});

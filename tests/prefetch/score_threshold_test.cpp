@@ -92,7 +92,7 @@ TEST(score_threshold, the_last_layer_and_no_forecast_leave_the_window_alone) {
   EXPECT_EQ(w.visit(0_layer, {0.01F, 0.01F, 0.01F, 0.01F, 0.02F, 0.02F, 0.02F, 0.02F}).size(), 4U);
 }
 
-TEST(score_threshold, what_is_no_probability_counts_0) {
+TEST(score_threshold, invalid_probabilities_count_0) {
   constexpr auto nan = std::numeric_limits<float>::quiet_NaN();
   constexpr auto infinity = std::numeric_limits<float>::infinity();
   walk w(eight, {.percentile = 50});

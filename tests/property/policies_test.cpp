@@ -105,7 +105,7 @@ std::vector<std::string> whole_sizes(const routing_trace& trace, bool shared) {
 // With forced admission, a kept key occupies a slot at every event between two of its uses, and an event has slots -
 // |U| places for kept keys. Choosing keys is a packing of intervals, for which evicting the one that ends last is
 // optimal, although an event needs several experts at once. With token groups, a group is an event.
-TEST(policies, belady_is_optimal_among_those_that_must_admit) {
+TEST(policies, belady_is_optimal_among_policies_with_forced_admission) {
   for (std::uint64_t seed = 0; seed < 150; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     const std::int32_t layers = seed % 2 == 0 ? 1 : 2;
@@ -147,7 +147,7 @@ TEST(policies, none_makes_fewer_copies_than_belady) {
 }
 
 // Not true of every trace: usage rates may mislead it. Synthetic traces have a popularity that it can learn.
-TEST(policies, who_knows_the_next_visit_copies_no_more_than_lru_where_some_experts_are_popular) {
+TEST(policies, next_visit_oracle_copies_at_most_as_many_as_lru_on_skewed_traffic) {
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     const auto trace = any_trace(seed * 3, 1);

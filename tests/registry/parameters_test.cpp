@@ -79,7 +79,7 @@ TEST(policy_spec, a_chain_with_an_empty_element_is_refused) {
   }
 }
 
-TEST(parameters, gives_defaults_for_what_is_not_there) {
+TEST(parameters, gives_defaults_for_missing_parameters) {
   const policy_spec spec{"p", {}};
   parameters read(spec);
   EXPECT_EQ(read.number("n", std::uint64_t{7}), 7U);
@@ -99,7 +99,7 @@ TEST(parameters, reads_each_kind_of_value) {
   EXPECT_FALSE(read.finish());
 }
 
-TEST(parameters, names_the_parameter_the_value_and_what_is_accepted) {
+TEST(parameters, names_the_parameter_the_value_and_the_accepted_range) {
   for (const std::string value : {"-1", "1.5", "x", "3 ", "0x3", "18446744073709551616"}) {
     SCOPED_TRACE(value);
     const policy_spec spec{"p", {{"n", value}}};
@@ -117,7 +117,7 @@ TEST(parameters, names_the_parameter_the_value_and_what_is_accepted) {
   EXPECT_THAT(message, HasSubstr("p: c 'd'; accepted: a, b"));
 }
 
-TEST(parameters, refuses_what_nobody_asked_for) {
+TEST(parameters, refuses_unknown_parameters) {
   const auto spec = parsed("p:n=1:typo=2");
   parameters read(spec);
   (void)read.number("n", std::uint64_t{0});
@@ -137,7 +137,7 @@ TEST(parameters, a_number_has_to_fit) {
   EXPECT_EQ(read.finish()->message, "p: n=256, accepted: a whole number from 0 to 255");
 }
 
-TEST(parameters, the_first_mistake_is_told) {
+TEST(parameters, the_first_mistake_is_reported) {
   const auto spec = parsed("p:a=x:b=y:c=1");
   parameters read(spec);
   (void)read.real("a", 0);

@@ -108,7 +108,7 @@ TEST(policy_registry, decorators_are_eviction_policies_by_their_full_names) {
               HasSubstr("unknown decorator 'decorator.protect_hot'"));
 }
 
-TEST(policy_registry, a_profile_that_is_asked_for_is_not_left_out) {
+TEST(policy_registry, a_policy_without_its_required_profile_is_refused) {
   const auto refused = [](const auto& made) { return made ? std::string() : made.error().message; };
   const std::string words =
       "' of a trace, and none was counted; accepted: another policy, or counts in its config "
@@ -141,14 +141,14 @@ TEST(policy_registry, has_everything_that_the_library_offers) {
   EXPECT_EQ(all.predictors.rows().size(), 10U);
 }
 
-TEST(policy_registry, who_has_other_precisions_is_refused_by_its_traits) {
+TEST(policy_registry, a_policy_of_other_precisions_is_refused_by_its_traits) {
   EXPECT_FALSE(policies().check_precisions("lfru", 2));
   EXPECT_THAT(policies().check_precisions("lhu", 1)->message, HasSubstr("2 or more precisions"));
   EXPECT_THAT(policies().check_precisions("protect_hot+belady", 2)->message,
               HasSubstr("at most 1 precision"));
 }
 
-TEST(policy_registry, an_erased_pager_is_what_was_asked_for) {
+TEST(policy_registry, an_erased_pager_has_the_requested_policies) {
   const auto name_of = [](const pager_request& wanted) {
     const auto made = policies().make_erased_pager(wanted);
     return std::string(made->eviction().held_name()) + " " +
@@ -200,7 +200,7 @@ TEST(erased_pager, decides_and_counts_as_the_pager_that_is_composed) {
   decides_as_composed<never_asked, fetch>(visits, {}, {});
   EXPECT_EQ(never_asked::calls, 0);
 }
-TEST(erased_pager, admits_and_fetches_everything_unless_it_is_told_otherwise) {
+TEST(erased_pager, admits_and_fetches_everything_by_default) {
   const erased_pager pages({.layout = layout(), .eviction = any_eviction_policy::holding<lru>()});
   EXPECT_EQ(pages.admission().held_name(), "always");
   EXPECT_EQ(pages.misses().held_name(), "fetch");

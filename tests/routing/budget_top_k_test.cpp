@@ -46,7 +46,7 @@ TEST(budget_top_k, keeps_the_prefix_that_fits) {
   EXPECT_THAT(route(ranked, weights, 9).experts, ElementsAre(3, 1, 0, 5));
 }
 
-TEST(budget_top_k, weights_of_what_is_kept_sum_to_what_all_did) {
+TEST(budget_top_k, kept_weights_sum_to_the_original_sum) {
   EXPECT_THAT(route(ranked, weights, 1).weights,
               ElementsAre(FloatEq(0.4F / 0.9F), FloatEq(0.3F / 0.9F), FloatEq(0.2F / 0.9F), 0.0F));
   EXPECT_THAT(route(ranked, weights, 2).weights, testing::ElementsAreArray(weights));
@@ -75,7 +75,7 @@ TEST(budget_top_k, tokens_share_the_free_slots_in_their_order) {
   EXPECT_THAT(route(two, w, 3).experts, ElementsAre(3, 1, 0, 5, 1, 5, 3, 2));
 }
 
-TEST(budget_top_k, a_visit_that_nobody_freed_slots_for_stands) {
+TEST(budget_top_k, a_visit_without_freed_slots_is_unchanged) {
   EXPECT_THAT(route(ranked, weights, -1).experts, testing::ElementsAreArray(ranked));
   EXPECT_THAT(route(ranked, weights, -1).weights, testing::ElementsAreArray(weights));
 }

@@ -93,7 +93,7 @@ TEST(cache_aware, never_selects_a_logit_that_is_not_finite) {
   EXPECT_EQ(ask(raw, {masked, masked, masked, masked}, {0}).weights, (floats{0, 0}));
 }
 
-TEST(cache_aware, what_is_masked_is_in_no_average) {
+TEST(cache_aware, masked_experts_are_in_no_average) {
   // The finite logits span 1: 0 + 1 does not reach 1.5.
   cache_aware policy(shape, {.lambda = 1.0});
   EXPECT_EQ(ask(policy, {1.5, 1.5, masked, 0.5}, {3}).ids, expert_ids({0, 1}));

@@ -115,7 +115,7 @@ TYPED_TEST_P(resizable_conformance, has_the_memory_of_its_capacity) {
   this->expect_memory_of_capacity();
 }
 
-TYPED_TEST_P(resizable_conformance, shrinks_down_to_what_is_in_use_and_keeps_it) {
+TYPED_TEST_P(resizable_conformance, shrinks_down_to_used_units_and_keeps_them) {
   for (auto units = resizable_units; units >= 2; --units) {
     SCOPED_TRACE(units);
     TypeParam fresh;
@@ -193,7 +193,7 @@ TYPED_TEST_P(resizable_conformance, refused_memory_changes_nothing) {
   EXPECT_EQ(this->entry.budget.in_use(), this->entry.budget.limit());
 }
 
-TYPED_TEST_P(resizable_conformance, what_is_given_back_is_there_for_others) {
+TYPED_TEST_P(resizable_conformance, returned_memory_is_available_to_others) {
   this->entry.fill();
   const other_user first(this->entry.budget, 0);
   ASSERT_EQ(this->pool().shrink(4), status::ok);
@@ -270,11 +270,11 @@ TYPED_TEST_P(resizable_conformance, random_sizes_while_serving) {
 }
 
 REGISTER_TYPED_TEST_SUITE_P(resizable_conformance, has_the_memory_of_its_capacity,
-                            shrinks_down_to_what_is_in_use_and_keeps_it,
+                            shrinks_down_to_used_units_and_keeps_them,
                             does_not_shrink_to_more_nor_grow_to_less,
                             grows_up_to_the_budget_and_keeps_all,
                             is_not_resized_while_it_is_not_drained, refused_memory_changes_nothing,
-                            what_is_given_back_is_there_for_others, does_not_grow_beyond_all_bounds,
+                            returned_memory_is_available_to_others, does_not_grow_beyond_all_bounds,
                             remembers_the_most_that_was_in_use, random_sizes_while_serving);
 
 }  // namespace hotset::support

@@ -54,7 +54,7 @@ TEST(file_writer, a_file_appears_whole_or_not_at_all) {
   EXPECT_EQ(folder.files(), 1U);
 }
 
-TEST(file_writer, whoever_watches_knows_the_unfinished_file_and_when_it_is_gone) {
+TEST(file_writer, watchers_learn_of_the_unfinished_file_and_its_end) {
   const temporary_folder folder;
   seen_files seen;
   const auto path = (folder.path() / "f").string();
@@ -144,7 +144,7 @@ TEST(file_writer, a_slow_reader_of_a_descriptor_that_does_not_block_gets_everyth
   ::close(ends[1]);
 }
 
-TEST(file_writer, a_full_device_says_how_much_was_to_be_written) {
+TEST(file_writer, a_full_devices_error_has_the_size_of_the_output) {
   if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "no /dev/full here";
   file_writer file(::open("/dev/full", O_WRONLY | O_CLOEXEC), "full");
   file.write(std::string(100000, 'x'));

@@ -33,7 +33,7 @@ TEST(future_uses, lists_each_visit_once) {
   EXPECT_THAT(known->ordinals(), ElementsAre(0, 4, 4, 9));
 }
 
-TEST(future_uses, refuses_what_it_cannot_hold) {
+TEST(future_uses, refuses_sizes_beyond_its_limits) {
   const auto falling = future({{3, key_of(0, 1)}, {2, key_of(0, 1)}});
   ASSERT_FALSE(falling);
   EXPECT_EQ(falling.error().message,

@@ -59,7 +59,7 @@ TEST(native_trace_writer, on_failure_nothing_changes) {
   EXPECT_EQ(folder.files(), 2U);
 }
 
-TEST(native_trace_writer, a_write_that_fails_half_way_leaves_the_earlier_file) {
+TEST(native_trace_writer, a_failed_write_keeps_the_earlier_file) {
   const trace_samples::temporary_folder folder;
   const auto path = folder.write("trace", "earlier");
   rlimit before{};

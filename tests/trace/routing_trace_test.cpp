@@ -23,7 +23,7 @@ TEST(routing_trace, a_full_trace_is_valid) {
   EXPECT_FALSE(trace.fact("nothing"));
 }
 
-TEST(routing_trace, refuses_what_cannot_be_replayed_and_says_what_is_accepted) {
+TEST(routing_trace, refuses_invalid_traces_and_names_the_accepted_range) {
   struct fault {
     std::function<void(routing_trace&)> make;
     std::string said;

@@ -24,7 +24,7 @@ trace_recorder_config config_of(const routing_trace& t, std::size_t capacity) {
   return c;
 }
 
-TEST(trace_recorder, records_what_it_is_told) {
+TEST(trace_recorder, records_its_steps) {
   const auto trace = trace_samples::full_trace();
   const visit_sequence visits(trace);
   visit_gather gather(trace, visits);
@@ -106,7 +106,7 @@ TEST(trace_recorder, a_layer_may_have_rows_for_some_tokens_of_the_step) {
   EXPECT_EQ(taken.weights[taken.index(2, 1_layer)], .75F);
 }
 
-TEST(trace_recorder, a_step_that_does_not_fit_is_left_out_whole) {
+TEST(trace_recorder, a_step_that_does_not_fit_is_omitted_as_a_whole) {
   auto recorder = trace_recorder::create(config_of(trace_samples::full_trace(), 3)).value();
   ASSERT_EQ(recorder.begin_step(0, request_class::decode, 2), status::ok);
   ASSERT_EQ(recorder.end_step(), status::ok);

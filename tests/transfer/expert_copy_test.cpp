@@ -51,7 +51,7 @@ TEST_F(expert_copies, an_absent_expert_has_no_part) {
       << "gone between two parts";
 }
 
-TEST_F(expert_copies, tensors_that_are_not_those_of_the_slot_are_not_copied) {
+TEST_F(expert_copies, tensors_that_do_not_match_the_slot_are_not_copied) {
   const host_experts smaller{
       pool_layout::shared({.layers = 2, .experts = 8, .top_k = 2}, 4).value(), {96, 33}};
   const expert_copy<memory_expert_source> fewer(smaller.source, experts.bank);

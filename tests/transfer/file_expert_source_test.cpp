@@ -102,14 +102,14 @@ class scripted_reads : public testing::TestWithParam<file_reads> {
   std::shared_ptr<scripted_file::state> file = std::make_shared<scripted_file::state>();
 };
 
-TEST_P(scripted_reads, what_is_read_in_parts_or_interrupted_is_whole) {
+TEST_P(scripted_reads, partial_and_interrupted_reads_are_completed) {
   const auto source = open();
   file->script = {-EINTR, 100, 4096, -EINTR, 1, 5000, 8192};
   EXPECT_TRUE(read(source));
   EXPECT_EQ(source.problem(), "");
 }
 
-TEST_P(scripted_reads, a_device_that_cannot_read_fails_and_says_so) {
+TEST_P(scripted_reads, a_read_error_of_the_device_is_reported) {
   const auto source = open();
   file->script = {4096, -EIO};
   EXPECT_FALSE(read(source));
@@ -118,7 +118,7 @@ TEST_P(scripted_reads, a_device_that_cannot_read_fails_and_says_so) {
   EXPECT_TRUE(read(source)) << "the next read is another one";
 }
 
-TEST_P(scripted_reads, a_file_that_was_cut_off_since_fails_and_says_so) {
+TEST_P(scripted_reads, a_truncated_file_is_reported) {
   const auto source = open();
   file->bytes.resize(9000);
   EXPECT_FALSE(read(source));
@@ -147,7 +147,7 @@ INSTANTIATE_TEST_SUITE_P(each_way, scripted_reads,
                            return one.param == file_reads::direct ? "direct" : "cached";
                          });
 
-TEST(file_expert_source, what_cannot_be_is_refused_when_it_is_added) {
+TEST(file_expert_source, an_invalid_file_is_refused_when_it_is_added) {
   scripted_file::next = std::make_shared<scripted_file::state>();
   scripted_file::next->said = 100;
   auto source = scripted_source::open(shape, {"a", "b"}).value();
@@ -222,7 +222,7 @@ TEST_F(files_on_disk, a_backend_copies_from_them) {
     }
 }
 
-TEST_F(files_on_disk, a_file_that_was_cut_off_fails_the_copy_and_no_other) {
+TEST_F(files_on_disk, a_truncated_file_fails_only_its_copy) {
   auto source = file_expert_source::open(shape, {path}).value();
   for (std::size_t k = 0; k < shape.keys(); ++k)
     ASSERT_FALSE(source.add(shape.key(k), {}, where[k]));
@@ -240,7 +240,7 @@ TEST_F(files_on_disk, a_file_that_was_cut_off_fails_the_copy_and_no_other) {
   EXPECT_THAT(source.problem(), HasSubstr("end of file"));
 }
 
-TEST(posix_file, reads_where_it_is_told_and_nothing_beyond_the_end) {
+TEST(posix_file, reads_at_the_given_offset_and_not_past_the_end) {
   const support::temporary_folder folder;
   const auto path = folder.file("digits");
   std::ofstream(path) << "0123456789";
@@ -255,7 +255,7 @@ TEST(posix_file, reads_where_it_is_told_and_nothing_beyond_the_end) {
   EXPECT_EQ(file.read(10, to), 0);
 }
 
-TEST(posix_file, what_is_no_file_is_refused) {
+TEST(posix_file, a_path_that_is_no_file_is_refused) {
   EXPECT_EQ(posix_file::open("/nowhere/at/all", false).error().message,
             "cannot open /nowhere/at/all: No such file or directory");
   EXPECT_THAT(posix_file::open("/tmp", false).error().message,

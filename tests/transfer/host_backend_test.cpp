@@ -210,7 +210,7 @@ TEST_F(host_backend_copies, a_promoted_copy_goes_before_other_speculation) {
   EXPECT_TRUE(experts.holds(0_slot, {0_layer, 1_expert})) << "the promoted one was copied first";
 }
 
-TEST_F(host_backend_copies, its_end_copies_what_was_submitted) {
+TEST_F(host_backend_copies, its_end_completes_submitted_copies) {
   {
     host_backend<memory_expert_source> brief(experts.source, experts.bank);
     const std::array fills{fill_of({1_layer, 7_expert}, 3_slot)};
@@ -336,7 +336,7 @@ TEST_F(host_backend_chunks, speculation_does_not_pre_empt_and_a_promoted_copy_is
               }()));
 }
 
-TEST_F(host_backend_chunks, a_copy_that_has_begun_is_not_taken_back) {
+TEST_F(host_backend_chunks, a_started_copy_is_not_cancelled) {
   bool taken_back = true;
   ticket first = no_ticket;
   source.on_ask = [&](std::size_t asked) {
@@ -369,7 +369,7 @@ TEST_F(host_backend_chunks, an_expert_that_goes_away_half_way_fails) {
   EXPECT_EQ(backend.bytes_moved(), 3U * 64);
 }
 
-TEST_F(host_backend_chunks, what_is_being_copied_takes_no_place_in_the_queue) {
+TEST_F(host_backend_chunks, a_running_copy_takes_no_place_in_the_queue) {
   source.on_ask = [&](std::size_t asked) {
     if (asked == 1)
       inside = submit({fill_of({0_layer, 2_expert}, 2_slot), fill_of({0_layer, 3_expert}, 3_slot),

@@ -65,7 +65,7 @@ TEST(host_stream, a_worker_runs_in_order_and_waits_for_tickets) {
   EXPECT_EQ(board->state(after), transfer_state::arrived);
 }
 
-TEST(host_stream, its_end_runs_what_was_enqueued) {
+TEST(host_stream, its_end_runs_enqueued_work) {
   std::vector<int> seen;
   std::vector<note> notes;
   for (int n = 0; n < 50; ++n) notes.push_back({&seen, n});

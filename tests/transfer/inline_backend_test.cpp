@@ -39,7 +39,7 @@ TEST_F(inline_copies, the_bytes_are_there_when_submit_returns) {
   EXPECT_EQ(backend.bytes_moved(), 2U * (96 + 33 + 257));
 }
 
-TEST_F(inline_copies, failures_are_remembered_and_never_taken_for_arrivals) {
+TEST_F(inline_copies, failures_are_kept_and_never_count_as_arrivals) {
   experts.source.remove({0_layer, 5_expert});
   const auto bad =
       backend.submit(std::array{fill_of({0_layer, 5_expert}, 0_slot)}, stream, urgency::now);

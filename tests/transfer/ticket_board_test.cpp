@@ -48,7 +48,7 @@ TEST(ticket_board, a_full_ring_gives_no_ticket_until_the_oldest_is_settled) {
   EXPECT_EQ(board.state(c), transfer_state::pending) << "an old ticket cannot settle a new one";
 }
 
-TEST(ticket_board, what_did_not_arrive_is_not_forgotten_when_its_place_is_used_again) {
+TEST(ticket_board, a_failure_is_kept_when_its_place_is_reused) {
   ticket_board board(4);
   const auto failed = board.open();
   const auto cancelled = board.open();
@@ -94,7 +94,7 @@ TEST(lost_tickets, without_memory_all_before_the_last_loss_count_as_failed) {
 }
 
 // More losses than the memory holds: recorded ones stay exact, and unrecorded tickets never count as arrived.
-TEST(lost_tickets, too_many_take_nothing_for_arrived_that_did_not) {
+TEST(lost_tickets, unrecorded_losses_never_count_as_arrived) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     SCOPED_TRACE(seed);
     support::random_source random(seed);

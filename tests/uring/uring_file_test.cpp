@@ -89,7 +89,7 @@ TEST_F(uring_files, a_file_that_is_cut_while_it_is_open_ends_where_it_was_cut) {
   EXPECT_TRUE(is_from(0, std::span(to).first(2 * piece + 3)));
 }
 
-TEST_F(uring_files, an_error_is_told_as_pread_tells_it) {
+TEST_F(uring_files, an_error_equals_preads) {
   const auto file = uring_file::open(path, false).value();
   // Unmapped memory: the kernel cannot write to it.
   const std::span<std::byte> nowhere(reinterpret_cast<std::byte*>(4096), 64);
@@ -112,7 +112,7 @@ void break_rings() {
 }
 
 // The pieces must not be submitted with the next read either, because their buffer is gone by then.
-TEST_F(uring_files, a_ring_that_takes_no_submissions_fails_the_read_and_is_made_anew) {
+TEST_F(uring_files, a_ring_that_accepts_no_submissions_fails_and_is_replaced) {
   const auto file = uring_file::open(path, false).value();
   break_rings();
   std::vector<std::byte> to(3 * piece);

@@ -45,7 +45,7 @@ TEST(id_view, is_ids) {
   EXPECT_THAT(view(ids), ElementsAre(5, 2));
 }
 
-TEST(id_view, shows_what_the_numbers_become) {
+TEST(id_view, refers_to_numbers_as_ids) {
   std::vector<std::int32_t> numbers{1, 2};
   const view ids(numbers);
   numbers[1] = 9;

@@ -14,7 +14,7 @@ using testing::ElementsAre;
 
 const geometry shape{.layers = 2, .experts = 3, .top_k = 1};
 
-TEST(per_key, has_a_place_for_every_key_where_the_geometry_says) {
+TEST(per_key, has_a_place_for_every_key_of_the_geometry) {
   const per_key<int> values(shape, 4);
   for (const auto l : each<layer_id>(shape.layers))
     for (const auto e : each<expert_id>(shape.experts)) {

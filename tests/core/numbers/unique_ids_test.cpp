@@ -31,7 +31,7 @@ constexpr auto lowest = std::numeric_limits<std::int32_t>::min();
 constexpr auto highest = std::numeric_limits<std::int32_t>::max();
 
 // Hazard 6: -1 means no expert; any other id out of range is a caller's error.
-TEST(unique_ids, tells_unknown_ids_from_minus_one) {
+TEST(unique_ids, distinguishes_unknown_ids_from_minus_one) {
   unique_ids unique(8, 16);
   EXPECT_THAT(collect(unique, {-1, 7, 0}), ElementsAre(7, 0));
   EXPECT_FALSE(unique.unknown());
@@ -60,7 +60,7 @@ TEST(unique_ids, ids_outside_the_layer_are_dropped_and_counted) {
   EXPECT_EQ(unique.ignored(), 0U);
 }
 
-TEST(unique_ids, tells_the_order_of_last_appearance) {
+TEST(unique_ids, gives_the_order_of_last_appearance) {
   unique_ids unique(8, 16);
   const std::vector<std::int32_t> ids{4, 2, -1, 4, 6, 2, 9};
   ASSERT_THAT(collect(unique, ids), ElementsAre(4, 2, 6));

@@ -6,7 +6,7 @@
 namespace assert_test {
 namespace {
 
-TEST(assert_macro, lets_pass_what_holds) {
+TEST(assert_macro, accepts_true_conditions) {
   int looked = 0;
   HOTSET_ASSERT(++looked >= 0);
   EXPECT_LE(looked, 1);

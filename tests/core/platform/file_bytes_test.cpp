@@ -41,7 +41,7 @@ TEST(file_bytes, of_more_than_are_accepted_are_refused) {
   EXPECT_THAT(file_bytes("/dev/zero", 100).error().message, testing::HasSubstr("more than 100"));
 }
 
-TEST(file_bytes, of_what_is_no_file_are_refused_by_its_name) {
+TEST(file_bytes, of_a_path_that_is_no_file_are_refused_by_name) {
   const trace_samples::temporary_folder folder;
   for (const auto& path : {folder.path(), folder.path() / "absent"})
     EXPECT_EQ(file_bytes(path.string(), 100).error().message,
@@ -50,7 +50,7 @@ TEST(file_bytes, of_what_is_no_file_are_refused_by_its_name) {
             "new?line: cannot be read, accepted: a file");
 }
 
-TEST(saved_numbers, have_their_lowest_byte_first_and_are_read_wherever_they_stand) {
+TEST(saved_numbers, are_little_endian_and_need_no_alignment) {
   const std::vector<std::uint32_t> numbers{
       0x04030201U, 0, 1, 255, 256, 0x80000000U, std::numeric_limits<std::uint32_t>::max()};
   std::vector<std::byte> bytes{std::byte{7}};  // no number is aligned

@@ -116,7 +116,7 @@ TEST_P(adapters_on_a_device, each_weight_of_a_layer_is_given_access_by_one_call)
   EXPECT_EQ(driver.calls(fake_cuda_driver::call::set_access) - before, 4U);
 }
 
-TEST_P(adapters_on_a_device, a_kernel_of_before_still_reads_the_adapter_that_leaves) {
+TEST_P(adapters_on_a_device, an_earlier_kernel_still_reads_the_unloaded_adapter) {
   ASSERT_EQ(registry->acquire("a").code, ok);
   ASSERT_EQ(registry->release("a"), ok);
   std::byte seen{};
@@ -132,7 +132,7 @@ TEST_P(adapters_on_a_device, a_kernel_of_before_still_reads_the_adapter_that_lea
   EXPECT_THAT(driver.violations(), IsEmpty());
 }
 
-TEST_P(adapters_on_a_device, what_is_enqueued_elsewhere_is_not_waited_for) {
+TEST_P(adapters_on_a_device, work_on_other_streams_is_not_waited_for) {
   auto other = stream::create(api, 0).value();
   bool open = false;
   api.hold(other.handle(), [&open] { return open; });
@@ -143,7 +143,7 @@ TEST_P(adapters_on_a_device, what_is_enqueued_elsewhere_is_not_waited_for) {
   api.run_all();  // held kernels call `open`, which ends here
 }
 
-TEST_P(adapters_on_a_device, a_load_whose_calls_fail_leaves_nothing_and_can_be_tried_again) {
+TEST_P(adapters_on_a_device, a_failed_load_has_no_effect_and_can_be_retried) {
   for (const char* call : {"cudaMemcpyAsync", "cudaEventRecord", "cudaStreamSynchronize"})
     for (const std::size_t nth : {1U, 2U}) {
       if (nth == 2 && std::string_view(call) == "cudaStreamSynchronize") continue;
@@ -175,7 +175,7 @@ TEST_P(adapters_on_a_device, readers_that_cannot_be_waited_for_keep_the_adapter)
   EXPECT_EQ(registry->unload("a"), ok);
 }
 
-TEST_P(adapters_on_a_device, nothing_leaves_while_a_reader_is_under_capture) {
+TEST_P(adapters_on_a_device, nothing_is_unloaded_while_a_reader_is_being_captured) {
   ASSERT_EQ(registry->acquire("a").code, ok);
   ASSERT_EQ(registry->release("a"), ok);
   api.begin_capture(compute->handle());
@@ -190,7 +190,7 @@ INSTANTIATE_TEST_SUITE_P(paces, adapters_on_a_device,
                                          fake_cuda_runtime::pace::random),
                          testing::PrintToStringParamName());
 
-TEST(adapter_uploader, what_cannot_be_made_has_a_reason_and_leaves_nothing) {
+TEST(adapter_uploader, a_failed_construction_has_a_reason_and_no_effect) {
   fake_cuda_runtime api;
   EXPECT_THAT(adapter_uploader::create(api, {.pieces = 0}).error().message,
               HasSubstr("a staging ring of 0 pieces"));

@@ -82,7 +82,7 @@ TEST_F(chunk_queue_test, a_pushed_batch_goes_before_those_that_were_submitted_ea
   EXPECT_EQ(queue.bytes(), 1240U);
 }
 
-TEST_F(chunk_queue_test, what_has_begun_cannot_be_taken_back) {
+TEST_F(chunk_queue_test, a_started_batch_cannot_be_cancelled) {
   const auto begun = submit(0, {100, 100, 100});
   const auto waits = submit(300, {100});
   EXPECT_FALSE(queue.cancel(begun));
@@ -108,7 +108,7 @@ TEST_F(chunk_queue_test, a_batch_is_begun_with_its_first_copy) {
   EXPECT_EQ(events.poll(t), transfer_state::arrived);
 }
 
-TEST_F(chunk_queue_test, finish_ends_what_has_begun_and_cancels_the_rest) {
+TEST_F(chunk_queue_test, finish_completes_started_batches_and_cancels_the_rest) {
   const auto begun = submit(0, {250, 30});
   const auto waits = submit(300, {100});
   queue.finish();
@@ -143,7 +143,7 @@ TEST_F(chunk_queue_test, after_a_failed_call_every_batch_fails_and_nothing_is_en
   EXPECT_TRUE(queue.empty());
 }
 
-TEST(chunk_queue, refusals_are_told_and_leave_nothing_behind) {
+TEST(chunk_queue, refusals_are_reported_and_have_no_effect) {
   fake_cuda_runtime api;
   sticky_failure failures;
   {

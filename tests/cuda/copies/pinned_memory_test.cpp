@@ -16,7 +16,7 @@ using support::fake_cuda_runtime;
 using testing::HasSubstr;
 
 // Hazard 15: page-locked memory rounded up to a power of two takes up to twice the RAM.
-TEST(pinned_buffer, page_locks_exactly_what_was_asked_for) {
+TEST(pinned_buffer, page_locks_exactly_the_requested_bytes) {
   fake_cuda_runtime api;
   std::vector<std::byte> mapped(3 * 4096 + 17);
   {
@@ -73,7 +73,7 @@ TEST(pinned_memory, a_refusal_of_the_runtime_costs_no_budget) {
   EXPECT_TRUE(pages.allocate(1000).has_value());
 }
 
-TEST(pinned_memory, holds_what_lies_inside_one_of_its_ranges) {
+TEST(pinned_memory, contains_pointers_inside_its_ranges) {
   fake_cuda_runtime api;
   std::vector<std::byte> memory(300);
   const std::span all(memory);

@@ -90,7 +90,7 @@ TEST_F(staged_copies_test, room_is_waited_for) {
   EXPECT_TRUE(bytes.arrived(0, 800));
 }
 
-TEST_F(staged_copies_test, what_is_page_locked_takes_no_staging) {
+TEST_F(staged_copies_test, page_locked_memory_is_not_staged) {
   ASSERT_FALSE(pages.lock(bytes.host(0, 500)));
   const std::vector<copy_request> copies{bytes.copy(0, 500), bytes.copy(500, 100)};
   const std::vector<ticket> after(2, no_ticket);
@@ -131,7 +131,7 @@ TEST_F(staged_copies_test, a_copy_waits_for_its_reader_and_the_others_do_not) {
   }
 }
 
-TEST_F(staged_copies_test, demand_and_what_is_promoted_go_before_speculation) {
+TEST_F(staged_copies_test, demand_and_promoted_copies_precede_speculation) {
   staged = make(1);
   std::atomic<bool> open{false};
   const auto reader = reader_held_by(open);
@@ -154,7 +154,7 @@ TEST_F(staged_copies_test, demand_and_what_is_promoted_go_before_speculation) {
   EXPECT_EQ(*bytes.device(600), std::byte{0});
 }
 
-TEST_F(staged_copies_test, ends_with_what_was_submitted) {
+TEST_F(staged_copies_test, its_end_completes_submitted_copies) {
   std::vector<ticket> sent;
   for (std::size_t n = 0; n < 5; ++n) sent.push_back(submit(n * 300, 300));
   staged.reset();
@@ -203,7 +203,7 @@ TEST(staged_copies, threads_work_on_the_device_that_they_were_made_for) {
   ASSERT_EQ(api.set_device(0), error_code::success);
 }
 
-TEST(staged_copies, refusals_are_told) {
+TEST(staged_copies, refusals_are_reported) {
   fake_cuda_runtime api;
   sticky_failure failures;
   auto events = event_ring::create(api, 0, 1, failures).value();

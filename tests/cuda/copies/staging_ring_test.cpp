@@ -87,7 +87,7 @@ TEST(staging_ring, many_threads_share_it) {
   EXPECT_THAT(api.violations(), testing::IsEmpty());
 }
 
-TEST(staging_ring, refusals_are_told_and_leave_nothing_behind) {
+TEST(staging_ring, refusals_are_reported_and_have_no_effect) {
   fake_cuda_runtime api;
   EXPECT_THAT(staging_ring::create(api, 0, 0, 8).error().message,
               HasSubstr("0 pieces of 8 bytes, accepted: 1 or more"));

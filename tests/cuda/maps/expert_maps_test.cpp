@@ -105,7 +105,7 @@ TEST_F(expert_maps_test, an_update_under_capture_is_made_by_the_next_call) {
   EXPECT_THAT(rows(maps, 1_layer), ElementsAre(0, 1, 2, 5, 1, 2));
 }
 
-TEST_F(expert_maps_test, what_cannot_be_made_has_a_reason) {
+TEST_F(expert_maps_test, a_failed_construction_has_a_reason) {
   const auto layers = std::numeric_limits<std::int32_t>::max();
   EXPECT_EQ(expert_maps::create(api, registry, layers, 0, failures).error().message,
             "layers x experts = 12884901882, accepted: at most 268435456");

@@ -135,7 +135,7 @@ TEST_F(map_rows_test, addresses_stay_and_a_capture_is_refused) {
 }
 
 // Hazard 17: a failed call or copy counts as a success.
-TEST_F(map_rows_test, a_failed_call_is_told) {
+TEST_F(map_rows_test, a_failed_call_is_reported) {
   for (const auto* const name : {"cudaMemcpyAsync", "cudaEventRecord", "cudaStreamIsCapturing"}) {
     SCOPED_TRACE(name);
     sticky_failure own;
@@ -148,7 +148,7 @@ TEST_F(map_rows_test, a_failed_call_is_told) {
   }
 }
 
-TEST(map_rows, leaves_nothing_behind_when_it_is_refused) {
+TEST(map_rows, has_no_effect_if_it_is_refused) {
   fake_cuda_runtime api;
   for (const auto* const name : {"cudaHostAlloc", "cudaEventCreateWithFlags", "cudaMalloc",
                                  "cudaStreamCreateWithPriority", "cudaMemcpyAsync"}) {

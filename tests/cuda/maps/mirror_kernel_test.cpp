@@ -143,7 +143,7 @@ TEST(mirror_on_host, writes_no_more_than_the_list) {
   EXPECT_THAT(a.missing, ElementsAre(4, 0, untouched, untouched));
 }
 
-TEST(mirror_on_host, a_visit_of_hits_lists_nobody_and_an_empty_one_is_one) {
+TEST(mirror_on_host, a_visit_of_hits_or_without_ids_lists_no_miss) {
   EXPECT_THAT(host(visit_of({1, 0, 1}, {4, 9})).listed(), IsEmpty());
   EXPECT_EQ(host(visit_of({}, {4, 9})).counts, (mirror_counts{0, 0}));
 }
@@ -231,9 +231,7 @@ class mirror_launch : public testing::Test {
     EXPECT_EQ(check(a), error_code::invalid_value) << #change; \
   } while (false)
 
-TEST_F(mirror_launch, takes_what_belongs_together) {
-  EXPECT_EQ(check(good()), error_code::success);
-}
+TEST_F(mirror_launch, accepts_consistent_arrays) { EXPECT_EQ(check(good()), error_code::success); }
 
 TEST_F(mirror_launch, takes_a_visit_of_nothing_without_arrays) {
   auto a = good();
@@ -254,7 +252,7 @@ TEST_F(mirror_launch, the_list_needs_no_more_room_than_there_are_ids_or_experts)
   EXPECT_EQ(check(a), error_code::invalid_value);
 }
 
-TEST_F(mirror_launch, takes_the_largest_shapes_and_refuses_what_is_beyond) {
+TEST_F(mirror_launch, accepts_the_largest_shapes_and_refuses_larger_ones) {
   auto largest = good();
   largest.count = mirror_most_ids;
   largest.experts = mirror_most_experts;

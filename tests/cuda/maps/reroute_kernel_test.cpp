@@ -33,9 +33,7 @@ class reroute_launch : public testing::Test {
     EXPECT_EQ(check(a), error_code::invalid_value) << #change; \
   } while (false)
 
-TEST_F(reroute_launch, takes_what_belongs_together) {
-  EXPECT_EQ(check(good()), error_code::success);
-}
+TEST_F(reroute_launch, accepts_consistent_arrays) { EXPECT_EQ(check(good()), error_code::success); }
 
 TEST_F(reroute_launch, may_be_in_place_and_without_a_counter) {
   auto a = good();
@@ -54,7 +52,7 @@ TEST_F(reroute_launch, takes_no_tokens_and_no_adapters_without_arrays) {
   EXPECT_EQ(check(a), error_code::success);
 }
 
-TEST_F(reroute_launch, takes_the_largest_shapes_and_refuses_what_is_beyond) {
+TEST_F(reroute_launch, accepts_the_largest_shapes_and_refuses_larger_ones) {
   auto largest = good();
   largest.tokens = std::numeric_limits<std::int32_t>::max();
   largest.top_k = 1;

@@ -122,7 +122,7 @@ TEST(coldest_slots, agrees_with_sorting_all_slots) {
         pool_layout::shared(shape, 256).value(), pool_layout::shared(shape, 390).value()})
     for (std::uint64_t seed = 1; seed <= 4; ++seed) coldest_slots_of(layout, seed).run(false);
 }
-TEST(coldest_slots, agrees_with_sorting_all_slots_that_have_gone_to_other_pools) {
+TEST(coldest_slots, agrees_with_sorting_after_slots_change_pools) {
   const auto layout = pool_layout::per_layer({.layers = 5, .experts = 400, .top_k = 2}, 37).value();
   for (std::uint64_t seed = 1; seed <= 4; ++seed) coldest_slots_of(layout, seed).run(true);
 }

@@ -349,7 +349,7 @@ TEST_F(layer_tournament_walked, asks_only_for_layers_that_have_changed) {
   expect_asked({0_layer, 1_layer});
 }
 
-TEST_F(layer_tournament_walked, what_followed_a_victim_may_leave_before_it) {
+TEST_F(layer_tournament_walked, a_runner_up_may_be_evicted_before_the_victims) {
   fill(0_slot, 0_layer, 0_expert);
   fill(1_slot, 0_layer, 3_expert);
   fill(2_slot, 0_layer, 5_expert);
@@ -362,7 +362,7 @@ TEST_F(layer_tournament_walked, what_followed_a_victim_may_leave_before_it) {
   EXPECT_EQ(choose(2), support::slot_ids({2, 1}));
 }
 
-TEST(as_number, takes_what_is_no_number_for_one_beyond_all) {
+TEST(as_number, treats_nan_as_larger_than_all) {
   constexpr auto infinite = std::numeric_limits<double>::infinity();
   const auto odd = std::nan("");
   const std::vector<double> ascending{-odd, -infinite, -1e300, -1, 0, 1e300, infinite, odd};

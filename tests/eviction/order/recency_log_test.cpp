@@ -31,7 +31,7 @@ slots select(recency_log& log, pool_id pool, const slot_mask& eligible, std::siz
   return out;
 }
 
-TEST(recency_log, what_was_named_and_then_used_is_not_named) {
+TEST(recency_log, a_used_candidate_is_no_longer_a_victim) {
   const auto layout = layers_of(1, 8);
   const auto all = all_of(layout);
   recency_log log(layout);
@@ -42,7 +42,7 @@ TEST(recency_log, what_was_named_and_then_used_is_not_named) {
 }
 
 // A quota change compacts the log: from then on it searches beyond its first range for its slots.
-TEST(recency_log, keeps_what_took_a_place_in_a_slot_of_another_pool) {
+TEST(recency_log, keeps_slots_that_another_pool_lent) {
   const auto layout = layers_of(2, 3);
   const auto all = all_of(layout);
   recency_log log(layout);

@@ -57,7 +57,7 @@ void expect_what_replay_gives(const routing_trace& trace, const std::string& sco
 }
 
 // Compares one pass with a replay for every capacity from the widest union on.
-TEST(miss_curves, are_what_replay_misses_on_a_thousand_traces) {
+TEST(miss_curves, equal_the_misses_of_replay_on_a_thousand_traces) {
   for (std::uint64_t seed = 0; seed < 1000; ++seed) {
     const support::random_shape shape{.layers = static_cast<std::int32_t>(1 + seed % 3),
                                       .experts = static_cast<std::int32_t>(5 + seed % 4),
@@ -87,7 +87,7 @@ routing_trace with_repeats(std::uint64_t seed) {
   return trace;
 }
 
-TEST(miss_curves, of_every_policy_are_what_replay_misses) {
+TEST(miss_curves, of_every_policy_equal_the_misses_of_replay) {
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
     const support::random_shape shape{.layers = static_cast<std::int32_t>(1 + seed % 4),
                                       .experts = static_cast<std::int32_t>(6 + seed % 7),
@@ -107,7 +107,7 @@ TEST(miss_curves, of_every_policy_are_what_replay_misses) {
 }
 
 // A fifo has one bit for each of 64 sizes.
-TEST(miss_curves, of_more_sizes_than_a_word_has_bits_are_what_replay_misses) {
+TEST(miss_curves, of_more_sizes_than_a_word_has_bits_equal_replay) {
   const auto trace =
       support::random_trace(5, {.layers = 9, .experts = 16, .steps = 60, .most_tokens = 2});
   for (const std::string eviction : {"fifo", "lfu", "belady"})

@@ -8,7 +8,7 @@ using nlohmann::json;
 using testing::HasSubstr;
 class curve_command : public hotset_test::traced_command_line {};
 
-TEST_F(curve_command, says_what_simulate_says_at_every_capacity) {
+TEST_F(curve_command, equals_simulate_at_every_capacity) {
   const auto curve = json_of("curve t.trace --json");
   const auto widest = curve["widest"].get<std::size_t>();
   const auto keys = curve["curves"][0]["misses"].size() - 1;
@@ -19,7 +19,7 @@ TEST_F(curve_command, says_what_simulate_says_at_every_capacity) {
   }
 }
 
-TEST_F(curve_command, of_each_policy_says_what_simulate_says) {
+TEST_F(curve_command, of_each_policy_equals_simulate) {
   const auto curves = json_of("curve t.trace --json --eviction lru,fifo,lfu,belady");
   ASSERT_EQ(curves.size(), 4U);
   for (const auto& curve : curves) {
@@ -52,7 +52,7 @@ TEST_F(curve_command, a_seed_is_another_sample) {
   EXPECT_NE(sample("1"), sample("2"));
 }
 
-TEST_F(curve_command, refuses_what_it_does_not_know) {
+TEST_F(curve_command, refuses_unknown_arguments) {
   for (const auto& [options, why] :
        {std::pair("--method shards:2.5", "--method: 'shards:2.5'; accepted: exact, shards:0.01"),
         {"--method exact,", "--method"},

@@ -44,7 +44,7 @@ TEST_F(history, is_learnt_saved_and_started_from) {
       "similar-steps:from=a.history");
 }
 
-TEST_F(history, goes_on_from_another_of_which_a_share_counts) {
+TEST_F(history, continues_from_another_with_a_share_of_its_rows) {
   const auto a = json_of("history a.trace --out a.history --json");
   const auto both = json_of("history b.trace --from a.history --out both.history --json");
   EXPECT_EQ(both["parts"].size(), 2U);
@@ -69,7 +69,7 @@ TEST_F(history, belongs_to_a_model) {
           {"five.history: a history of model 5, accepted: 6"});
 }
 
-TEST_F(history, refuses_what_it_cannot_use) {
+TEST_F(history, refuses_unusable_input) {
   (void)out_of("synth other.trace --layers 4 --experts 8 --top-k 2 --tokens 60");
   (void)out_of("history other.trace --out other.history");
   refused("history --out x", 2, {"nothing to learn from; accepted: traces, or --from"});

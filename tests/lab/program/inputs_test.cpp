@@ -92,13 +92,13 @@ TEST_F(inputs, azure_requests_are_read_wherever_requests_are) {
             "nothing is shared\n");
 }
 
-TEST_F(inputs, standard_input_that_is_a_file_is_read_from_where_it_stands) {
+TEST_F(inputs, standard_input_that_is_a_file_is_read_from_its_position) {
   write("h.csv", "not a trace\nlayer,expert\n0,1\n1,2\n");
   EXPECT_THAT(out_of_shell("{ read -r line; hotset info --top-k 1 -; } <h.csv"),
               HasSubstr("layer-expert"));
 }
 
-TEST_F(inputs, what_is_wrong_with_standard_input_is_one_line) {
+TEST_F(inputs, an_error_of_standard_input_is_one_line) {
   refused("info - </dev/null", 4, {"/dev/stdin: byte 0: the file is empty"});
   refused("info - <&-", 4, {"/dev/stdin: cannot be "});
   refused("info /dev/zero", 4, {"/dev/zero: is a device; accepted: a file or a pipe"});

@@ -127,7 +127,7 @@ TEST_F(outputs, a_dash_is_standard_output_everywhere) {
   EXPECT_EQ(files(), (names{"ignored", "stdout", "t.oracle", "t.trace"}));
 }
 
-TEST_F(outputs, standard_output_that_is_a_file_is_gone_on_with) {
+TEST_F(outputs, standard_output_that_is_a_file_is_appended_to) {
   make_trace("t.trace");
   link_standard_output();
   const auto last = out_of_shell(
@@ -175,7 +175,7 @@ TEST_F(outputs, the_longest_name_that_a_file_can_have) {
   EXPECT_EQ(files(), names{longest});
 }
 
-TEST_F(outputs, a_full_file_system_is_said_to_be_full) {
+TEST_F(outputs, a_full_file_system_is_reported) {
   const auto result = shell(
       "mkdir d; unshare -m bash -c \"mount -t tmpfs -o size=64k none d || exit 99; echo earlier "
       ">d/t; '" HOTSET_CLI "' synth d/t --tokens 20000; code=\\$?; cat d/t; ls d; exit \\$code\"");

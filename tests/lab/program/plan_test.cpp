@@ -114,13 +114,13 @@ TEST_F(plan_command, bits_of_the_cache_are_the_checkpoints_unless_an_option_says
   refused(plan + " --kv-bits half", 2, {"--kv-bits: 'half'; accepted: auto or 0.5..64"});
 }
 
-TEST_F(plan_command, tells_engines_of_the_type_of_the_cache) {
+TEST_F(plan_command, prints_the_caches_type_in_the_engines_flags) {
   const auto json = json_of("plan --model qwen3-30b-a3b --vram 24GiB --kv-bits 8.5 --json");
   EXPECT_THAT(json["settings"]["llama.cpp"].get<std::string>(), HasSubstr("-ctk q8_0 -ctv q8_0"));
   EXPECT_FALSE(json["settings"].contains("vllm"));
 }
 
-TEST_F(plan_command, refuses_what_it_does_not_know) {
+TEST_F(plan_command, refuses_unknown_arguments) {
   write("config.json", R"({"model_type":"bert"})");
   const std::string qwen = "plan --model qwen3-30b-a3b ";
   refused("plan --model gpt-2 --vram 24GiB", 2, {"unknown model 'gpt-2', accepted: olmoe-1b-7b"});

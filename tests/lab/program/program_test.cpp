@@ -23,7 +23,7 @@ TEST_F(program, help_and_version_succeed) {
     EXPECT_THAT(help.out, HasSubstr(text));
 }
 
-TEST_F(program, alone_it_says_what_there_is) {
+TEST_F(program, without_arguments_it_lists_the_commands) {
   const auto bare = run("");
   EXPECT_EQ(bare.code, 0);
   EXPECT_EQ(bare.err, "");

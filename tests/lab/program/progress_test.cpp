@@ -49,7 +49,7 @@ TEST_F(progress, moves_inside_every_long_command_and_is_cleared) {
   }
 }
 
-TEST_F(progress, is_not_shown_where_nobody_looks) {
+TEST_F(progress, is_not_shown_without_a_terminal) {
   for (const char* arguments : {"simulate l.trace --slots 25%", "curve l.trace", "info r.jsonl",
                                 "import r.jsonl r.trace", "synth x.trace --tokens 3000"})
     EXPECT_EQ(run(arguments).err, "") << arguments;

@@ -11,7 +11,7 @@ using testing::HasSubstr;
 
 class rank_command : public hotset_test::traced_command_line {};
 
-TEST_F(rank_command, is_over_three_sizes_and_both_scopes_unless_told) {
+TEST_F(rank_command, covers_three_sizes_and_both_scopes_by_default) {
   const auto cells_of = [&](const std::string& more) {
     std::vector<std::string> cells;
     const auto root = json_of("simulate t.trace --rank --json " + more);
@@ -26,7 +26,7 @@ TEST_F(rank_command, is_over_three_sizes_and_both_scopes_unless_told) {
   EXPECT_THAT(cells_of("--scope shared"), ElementsAre("shared 12.5%", "shared 25%", "shared 50%"));
 }
 
-TEST_F(rank_command, says_what_the_trace_has_too_little_for) {
+TEST_F(rank_command, names_policies_that_the_trace_cannot_replay) {
   const auto table = run("simulate t.trace --rank --slots 50%");
   EXPECT_EQ(table.code, 0);
   EXPECT_EQ(table.err, "");
@@ -64,7 +64,7 @@ TEST_F(rank_command, of_several_traces_is_a_table_each) {
   EXPECT_EQ(root[0]["policies"], root[1]["policies"]);
 }
 
-TEST_F(rank_command, refuses_what_names_other_policies) {
+TEST_F(rank_command, refuses_options_that_name_other_policies) {
   for (const std::string other :
        {"--eviction lru", "--admission always", "--replay per-access", "--preset fmoe",
         "--compare systems", "--prefetch no_prefetch", "--prefetch-guard none",

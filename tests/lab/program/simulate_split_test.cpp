@@ -35,7 +35,7 @@ TEST_F(simulate_split_command, compares_the_policies) {
     EXPECT_THAT(text, HasSubstr(part));
 }
 
-TEST_F(simulate_split_command, refuses_what_it_does_not_know) {
+TEST_F(simulate_split_command, refuses_unknown_arguments) {
   refused("simulate-split a.trace" + rest + " --kv-trace r.jsonl", 2,
           {"--kv-trace: '2 files'; accepted: 1"});
   const std::string requests = "simulate-split a.trace --kv-trace r.jsonl --kv-token-bytes ";

@@ -21,7 +21,7 @@ using testing::Not;
 class simulate : public hotset_test::traced_command_line {};
 
 // docs/schemas/simulate.json defines names and types; schemas_test compares the output with it.
-TEST_F(simulate, json_says_what_was_replayed) {
+TEST_F(simulate, json_describes_the_replay) {
   const auto root = json_of("simulate t.trace --slots 25% --json");
   EXPECT_EQ(root["trace"]["layers"], 2);
   EXPECT_EQ(root["trace"]["visits"], 42);
@@ -93,7 +93,7 @@ TEST_F(simulate, several_traces_give_an_array) {
   EXPECT_EQ(root[0]["results"], root[1]["results"]);
 }
 
-TEST_F(simulate, csv_says_the_same_as_json) {
+TEST_F(simulate, csv_equals_json) {
   const auto root = json_of("simulate t.trace --eviction lru,belady --slots 3,8 --json");
   std::istringstream csv(run("simulate t.trace --eviction lru,belady --slots 3,8 --csv").out);
   const auto fields = [&] {

@@ -38,7 +38,7 @@ constexpr std::string_view jsonl =
 const std::string as_jsonl =
     " --format jsonl --field layer=l,experts=ids --field step=t --experts 4";
 
-TEST_F(trace_commands, info_counts_what_a_hand_count_counts) {
+TEST_F(trace_commands, info_agrees_with_counting_by_hand) {
   write("hand.jsonl", jsonl);
   const auto facts = json_of("info hand.jsonl --json" + as_jsonl);
   EXPECT_EQ(facts["schema"], "hotset.info/1");
@@ -99,7 +99,7 @@ TEST_F(trace_commands, import_keeps_every_fact) {
   EXPECT_EQ(before, after);
 }
 
-TEST_F(trace_commands, import_says_how_large_an_expert_is_where_the_trace_does_not) {
+TEST_F(trace_commands, import_sets_expert_bytes_that_the_trace_lacks) {
   write("hand.jsonl", jsonl);
   (void)out_of("import hand.jsonl hand.trace --expert-bytes 3MiB" + as_jsonl);
   EXPECT_EQ(json_of("info hand.trace --json")["expert_bytes_max"], 3145728);
@@ -123,7 +123,7 @@ TEST_F(trace_commands, import_takes_columns_and_arrays) {
   refused("import log.csv x.trace", 4, {"log.csv", "not recognised"});
 }
 
-TEST_F(trace_commands, what_is_guessed_is_said_once_and_not_on_standard_output) {
+TEST_F(trace_commands, guesses_are_reported_once_on_standard_error) {
   write("t.csv", "token,layer,experts\n0,0,0 0\n0,1,2 5\n1,0,0 0\n1,1,3 1\n");
   for (const std::string command : {"info t.csv --json", "simulate t.csv --slots 4 --json",
                                     "counts t.csv --json", "curve t.csv --json"}) {
@@ -279,7 +279,7 @@ TEST_F(trace_commands, synth_requests_makes_a_request_trace) {
   refused("synth-requests nowhere/r", 1, {"nowhere"});
 }
 
-TEST_F(trace_commands, synth_refuses_what_makes_no_trace) {
+TEST_F(trace_commands, synth_refuses_parameters_that_make_no_trace) {
   using parts = std::vector<std::string_view>;
   for (const auto& [options, said] :
        {std::pair<const char*, parts>{"--zipf nan", {"--zipf: 'nan'; accepted: 0..8"}},

@@ -71,7 +71,7 @@ class naive_bypass {
 };
 
 // One slot. 0 enters and is used next; 1 is used later: it is served without a slot, and 0 hits.
-TEST(belady_bypass, serves_beside_the_pool_what_is_used_later) {
+TEST(belady_bypass, streams_keys_that_are_used_later) {
   const visit_sequence visits(support::one_layer(4, {{0}, {1}, {0}, {2}, {0}}));
   auto pager = made(visits, pool_layout::shared(visits.shape(), 1).value());
   std::vector<std::uint64_t> hits;
@@ -109,7 +109,7 @@ TEST(belady_bypass, misses_as_little_as_possible) {
 }
 
 // Ties, pools smaller than a visit, and pools of some layers.
-TEST(belady_bypass, gives_up_what_its_rule_says_in_that_order) {
+TEST(belady_bypass, evicts_in_the_order_of_its_rule) {
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     auto trace = random_trace(seed, {.layers = 3,
                                      .experts = 9,
@@ -148,7 +148,7 @@ TEST(belady_bypass, counts_as_a_pager_does) {
 }
 
 // Two slots; the first visit needs 4 experts of 100 bytes, 2 more than the pool holds.
-TEST(belady_bypass, says_how_many_bytes_stood_beside_the_pool) {
+TEST(belady_bypass, reports_the_bytes_beside_the_pool) {
   auto trace = support::empty_trace(1, 6, 2);
   trace.expert_bytes = {100};
   support::add_step(trace, {{0, 1}, {2, 3}}, request_class::prefill);

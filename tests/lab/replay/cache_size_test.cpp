@@ -90,7 +90,7 @@ TEST(cache_size, reads_a_share_of_the_bytes_at_another_precision) {
   EXPECT_EQ(slots(plain(16, 64, 8), cache_scope::shared, "25%@16:4"), 1024U);
 }
 
-TEST(cache_size, refuses_what_is_no_size) {
+TEST(cache_size, refuses_invalid_sizes) {
   for (const std::string text :
        {"",         "0",          "-1",       "+5",      "6.5",       "64 ",    " 64",
         "x",        "2147483649", "%",        "0%",      "-5%",       "100.1%", "5 %",
@@ -101,7 +101,7 @@ TEST(cache_size, refuses_what_is_no_size) {
                 HasSubstr("slots '" + text + "'"));
 }
 
-TEST(cache_size, budgets_tell_decimal_from_binary_units) {
+TEST(cache_size, budgets_distinguish_decimal_and_binary_units) {
   EXPECT_EQ(size_of("1500MiB").count, 1500ULL << 20U);
   EXPECT_EQ(size_of("24GB").count, 24'000'000'000U);
   EXPECT_EQ(size_of("1.5GiB").count, 3ULL << 29U);

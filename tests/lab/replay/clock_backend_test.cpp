@@ -102,7 +102,7 @@ TEST_F(clock_backend_times, a_batch_arrives_when_its_last_copy_has_been_carried)
   EXPECT_THAT(log.waits, ElementsAre(std::pair<ticks, ticks>{0, 150}));
 }
 
-TEST_F(clock_backend_times, a_fence_waits_only_for_what_work_did_not_hide) {
+TEST_F(clock_backend_times, a_fence_waits_only_for_copies_that_work_did_not_hide) {
   const auto sent = send(1_expert);
   stream.run(80);
   ASSERT_EQ(backend.fence(stream, sent), status::ok);
@@ -164,7 +164,7 @@ TEST_F(clock_backend_times, advance_to_stop_stops_where_a_copy_ends) {
   EXPECT_EQ(backend.now(), 1000U);
 }
 
-TEST_F(clock_backend_times, cancel_takes_back_what_has_not_begun) {
+TEST_F(clock_backend_times, cancel_removes_copies_that_have_not_begun) {
   const auto first = send(1_expert);
   const auto second =
       submit({fill_of({0_layer, 2_expert}, 2_slot), fill_of({0_layer, 3_expert}, 3_slot)});
@@ -229,7 +229,7 @@ TEST_F(clock_backend_times, any_number_of_copies_and_tickets_may_be_pending) {
   for (const auto t : readers) EXPECT_EQ(backend.poll(t), arrived);
 }
 
-TEST_F(clock_backend_times, a_copy_that_was_taken_back_is_not_forgotten) {
+TEST_F(clock_backend_times, a_cancelled_copy_is_not_forgotten) {
   const auto taken_back = send(1_expert, soon, reader_until(100));
   ASSERT_TRUE(backend.cancel(taken_back));
   backend.advance(1000);
@@ -239,7 +239,7 @@ TEST_F(clock_backend_times, a_copy_that_was_taken_back_is_not_forgotten) {
   EXPECT_EQ(backend.fence(stream, taken_back), status::fill_failed);
 }
 
-TEST_F(clock_backend_times, tickets_that_nobody_gave_out_are_harmless) {
+TEST_F(clock_backend_times, unknown_tickets_are_harmless) {
   for (const ticket t : {no_ticket, ticket{16}, ticket{99}}) {
     backend.promote(t);
     EXPECT_FALSE(backend.cancel(t));

@@ -32,7 +32,7 @@ TEST(clock_stream, work_starts_no_earlier_than_it_is_issued) {
   EXPECT_EQ(stream.now(), 500U);
 }
 
-TEST(clock_stream, waiting_counts_from_the_end_of_what_is_enqueued) {
+TEST(clock_stream, waiting_counts_from_the_end_of_enqueued_work) {
   clock_stream stream;
   stream.run(100);
   EXPECT_EQ(stream.wait_until(130), 30U);

@@ -74,7 +74,7 @@ TEST(link_pace, a_link_that_fell_behind_catches_up) {
   EXPECT_EQ(late_clock::time, 1000);
 }
 
-TEST(link_pace, a_copy_starts_no_earlier_than_it_is_submitted_and_the_link_than_it_is_resumed) {
+TEST(link_pace, copies_start_after_submission_and_the_link_after_resume) {
   late_clock::reset();
   link_pace<late_clock> pace{link_model(slow)};
   (void)pace.hold(at(200), 0, 10);

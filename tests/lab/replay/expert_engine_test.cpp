@@ -92,7 +92,7 @@ TEST(expert_engine, a_later_prefetch_may_evict_an_earlier_one) {
 
 // The second prefetch is placed when the first has ended, 1000 after the last lookup of layer 0. If the next layer
 // comes earlier, the prefetch is dropped.
-TEST(expert_engine, what_was_not_placed_when_its_layer_comes_is_missed) {
+TEST(expert_engine, a_prefetch_not_placed_before_its_layer_is_a_miss) {
   const policy_set recent{.eviction = "lru", .prefetch = "noisy_oracle", .guard = "none"};
   const auto r = by_expert(one_token(), recent, "4", {.per_visit = 1000});
   EXPECT_EQ(r.stats.prefetch_hits, 1U) << "500 of its copy are over, 500 are waited for";

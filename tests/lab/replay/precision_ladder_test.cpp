@@ -27,7 +27,7 @@ TEST(precision_ladder, bits_fall_and_shares_are_even_unless_they_are_given) {
   EXPECT_FALSE(precision_ladder::parse("16").several());
 }
 
-TEST(precision_ladder, what_cannot_be_is_refused_with_the_reason) {
+TEST(precision_ladder, invalid_values_are_refused_with_the_reason) {
   const auto reason = [](const char* text) {
     return refusal<lab::usage_error>([&] { (void)precision_ladder::parse(text); });
   };

@@ -121,7 +121,7 @@ TEST(registry, unknown_names_list_what_is_accepted) {
               HasSubstr("accepted: nearest, likeliest, greatest"));
 }
 
-TEST(registry, what_decorates_nothing_is_refused_as_a_decorator) {
+TEST(registry, a_decorator_without_a_policy_is_refused) {
   EXPECT_THAT(
       refused("lfu+lru"),
       AllOf(HasSubstr("'lfu'"), HasSubstr("protect_hot, protect_decode, reserve_prefetch")));
@@ -129,7 +129,7 @@ TEST(registry, what_decorates_nothing_is_refused_as_a_decorator) {
 }
 
 // The registry's own tests check each policy's messages.
-TEST(registry, what_a_policy_does_not_take_is_refused_in_its_words) {
+TEST(registry, an_unknown_parameter_gives_the_policys_own_message) {
   EXPECT_THAT(refused("lfu:history=some"), HasSubstr("accepted: whole, resident"));
   EXPECT_THAT(refused("gate_score:accumulate=max"), HasSubstr("accepted: sum, ema"));
   EXPECT_THAT(refused("protect_hot:window=3+lru"),
@@ -193,7 +193,7 @@ TEST(registry, belady_bypass_takes_no_decorator_and_no_other_policy) {
               HasSubstr("has no slots"));
 }
 
-TEST(registry, says_who_needs_the_future) {
+TEST(registry, names_policies_that_need_the_future) {
   const auto needs_future = [](const std::string& name) {
     return lab::read_policies({.eviction = name}).eviction->traits.needs_future;
   };
@@ -204,7 +204,7 @@ TEST(registry, says_who_needs_the_future) {
     EXPECT_FALSE(needs_future(name)) << name;
 }
 
-TEST(registry, says_where_popularity_takes_its_profile_from) {
+TEST(registry, names_the_source_of_popularitys_profile) {
   const auto profile = [](const std::string& name) {
     return lab::read_policies({.eviction = name}).profile;
   };

@@ -106,7 +106,7 @@ TEST(sweep, a_result_does_not_depend_on_its_company) {
   }
 }
 
-TEST(sweep, two_jobs_give_what_one_gives) {
+TEST(sweep, two_jobs_give_the_result_of_one) {
   sweep_request request;
   request.policies = support::policy_sets(support::plain_evictions());
   request.scopes = {cache_scope::shared, cache_scope::per_layer};
@@ -160,7 +160,7 @@ TEST(sweep, max_tokens_cuts_long_steps) {
   EXPECT_EQ(cut.results.front().stats.split_visits, 0U);
 }
 
-TEST(sweep, popularity_says_where_its_profile_comes_from) {
+TEST(sweep, popularity_names_the_source_of_its_profile) {
   const trace_samples::temporary_folder folder;
   const auto file = folder.path() / "profile.safetensors";
   write(sample(7), file);
@@ -178,14 +178,14 @@ TEST(sweep, popularity_says_where_its_profile_comes_from) {
             "popularity profile: the first 5 tokens of " + file.string());
 }
 
-TEST(sweep, what_is_guessed_of_a_profile_is_said_with_it) {
+TEST(sweep, guesses_about_a_profile_are_reported_with_it) {
   const trace_samples::temporary_folder folder;
   const auto file = folder.write("p.csv", "token,layer,experts\n0,0,11 0\n0,1,1 2\n0,2,3 4\n");
   const auto notes = one_run(sample(), {"popularity:profile=" + file.string()}).notes;
   EXPECT_THAT(notes, testing::Contains(HasSubstr("p.csv; experts per layer: 12, the highest id")));
 }
 
-TEST(sweep, popularity_goes_by_the_profile_it_was_given) {
+TEST(sweep, popularity_uses_the_given_profile) {
   const trace_samples::temporary_folder folder;
   const auto file = folder.path() / "other.safetensors";
   const auto trace = sample();
@@ -227,7 +227,7 @@ TEST(sweep, splitting_by_expert_is_noted) {
       Contains(HasSubstr("not exact")));
 }
 
-TEST(sweep, a_deferred_run_reports_what_its_budget_holds) {
+TEST(sweep, a_deferred_run_reports_its_budget) {
   auto trace = sample();
   trace.expert_bytes = {100, 100, 300};
   sweep_request request;
@@ -294,7 +294,7 @@ TEST(sweep, an_empty_list_of_policies_gives_no_results) {
   EXPECT_THAT(lab::run_sweep(sample(), request).results, IsEmpty());
 }
 
-TEST(sweep, what_cannot_be_done_is_refused_and_not_ignored) {
+TEST(sweep, an_impossible_request_is_refused_and_not_ignored) {
   sweep_request request;
   request.sizes = sizes({"50%"});
   request.policies = support::policy_sets({"belady_bypass"});

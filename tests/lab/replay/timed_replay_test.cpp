@@ -128,7 +128,7 @@ TEST(timed_replay, a_victim_is_copied_back_before_its_slot_is_filled) {
       << "a spare slot for each";
 }
 
-TEST(timed_replay, every_victim_is_copied_back_once_whoever_chose_it) {
+TEST(timed_replay, every_victim_is_copied_back_once) {
   const auto trace = scored(11);
   for (const char* ahead : {"none", "active_evict", "active_evict:release=end:tau=0.05"})
     for (const char* eviction : {"lru", "importance", "expert_map_priority"})
@@ -167,7 +167,7 @@ TEST(timed_replay, slots_that_are_freed_ahead_take_the_way_back_out_of_the_wait)
   EXPECT_LT(ahead.outcome->times.blocked, on_demand.outcome->times.blocked);
 }
 
-TEST(timed_replay, a_budget_of_free_slots_shortens_what_is_routed_and_says_what_that_costs) {
+TEST(timed_replay, a_budget_of_free_slots_shortens_routing_and_reports_the_cost) {
   const auto trace = scored(13);
   policy_set policies{.eviction = "importance", .pre_eviction = "active_evict"};
   const auto fixed = run(trace, policies, "30%");
@@ -182,7 +182,7 @@ TEST(timed_replay, a_budget_of_free_slots_shortens_what_is_routed_and_says_what_
   EXPECT_THAT(dynamic.notes, testing::Contains(HasSubstr("changes what a model computes")));
 }
 
-TEST(timed_replay, what_lacks_a_part_is_refused_or_noted) {
+TEST(timed_replay, an_incomplete_request_is_refused_or_noted) {
   auto trace = scored(14);
   const auto reason = [&](const policy_set& set) {
     return refused(trace, request_of({set}, "30%"));
@@ -366,7 +366,7 @@ run_result run_by_table(const routing_trace& trace, const char* prefetch,
   return run(trace, {.prefetch = prefetch, .predictor = table}, "12");
 }
 
-TEST(timed_replay, a_table_learns_on_the_way_what_fires_together) {
+TEST(timed_replay, a_table_learns_co_activation_during_the_replay) {
   const auto r = run_by_table(chained(10), "next_layer_top_k");
   // Each of the two chains is new once; then both layers ahead are known, and nothing else is requested.
   EXPECT_EQ(r.outcome->predictions.predicted, 8U * 2);
@@ -420,7 +420,7 @@ TEST(timed_replay, a_predictor_has_learnt_from_another_trace_before) {
 }
 
 // A map that was stored is found with cosine 1; nothing is stored at first, and the chains share no expert.
-TEST(timed_replay, says_how_sure_the_predictor_was) {
+TEST(timed_replay, reports_the_predictors_confidence) {
   const auto lessons = chained(2);
   const auto trace = chained(10);
   auto request = request_of({{.prefetch = "next_layer_top_k", .predictor = "expert-map:source=ids"},
@@ -439,7 +439,7 @@ TEST(timed_replay, says_how_sure_the_predictor_was) {
 }
 
 // 12 slots hold all experts that the training part used: nothing is missed, and the clock excludes that part.
-TEST(timed_replay, a_cache_may_begin_with_what_the_lessons_used_most) {
+TEST(timed_replay, a_cache_can_start_with_the_experts_used_most_in_training) {
   const auto lessons = chained(2);
   const auto trace = chained(10);
   auto request = request_of({{}}, "12");
@@ -494,7 +494,7 @@ TEST(timed_replay, without_a_link_prefetches_arrive_at_once_and_nothing_is_timed
   EXPECT_EQ(r.outcome->times.total, 0U);
 }
 
-TEST(timed_replay, what_a_trace_lacks_is_said_before_anything_runs) {
+TEST(timed_replay, missing_parts_of_a_trace_are_reported_before_the_replay) {
   const auto bare = two_steps();
   const auto reason = [&](const policy_set& set, const std::string& precision = {}) {
     auto request = request_of({set}, "4");
@@ -531,7 +531,7 @@ TEST(timed_replay, other_replays_know_no_time) {
         HasSubstr("accepted: event-atomic"));
 }
 
-TEST(timed_replay, a_timeline_tells_of_every_copy_wait_and_visit) {
+TEST(timed_replay, a_timeline_has_every_copy_wait_and_visit) {
   std::ostringstream out;
   auto request = request_of({{.prefetch = "noisy_oracle"}}, "4");
   request.links = {slow_link()};

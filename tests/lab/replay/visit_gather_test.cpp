@@ -28,7 +28,7 @@ TEST(visit_gather, collects_the_rows_of_a_visit) {
   EXPECT_THAT(gather[2].logits, ElementsAre(16, 17, 18, 19));
 }
 
-TEST(visit_gather, leaves_empty_what_the_trace_did_not_record) {
+TEST(visit_gather, leaves_unrecorded_arrays_empty) {
   auto trace = trace_samples::full_trace();
   trace.logits = {};
   trace.probabilities = {};

@@ -42,7 +42,7 @@ std::string table(const rows_of& rows, std::vector<std::string> names = {}) {
   return hotset::lab::to_table(columns, rows, {.width = 0, .columns = std::move(names)});
 }
 
-TEST(rows, a_table_writes_values_as_its_columns_say) {
+TEST(rows, a_table_formats_values_by_column) {
   EXPECT_EQ(table({sample("lru", 5, 0.1234), sample("least_stale", 1234, nullptr)}),
             "policy       hits  share %\n"
             "lru             5     12.3\n"
@@ -54,7 +54,7 @@ TEST(rows, a_rounded_zero_has_no_sign) {
   EXPECT_THAT(table({sample("lru", 5, -0.004)}), HasSubstr("     -0.4\n"));
 }
 
-TEST(rows, a_column_appears_where_a_row_says_something_or_it_is_named) {
+TEST(rows, a_column_appears_if_a_row_has_a_value_or_it_is_named) {
   auto late = sample("lru", 5, 0.5);
   late["late"] = 3;
   EXPECT_THAT(table({late, sample("lfu", 5, 0.5)}), HasSubstr("share %  late\n"));
@@ -62,7 +62,7 @@ TEST(rows, a_column_appears_where_a_row_says_something_or_it_is_named) {
   EXPECT_EQ(table({sample("lfu", 5, 0.5)}, {"cap", "hits"}), "cap  hits\n  -     5\n");
 }
 
-TEST(rows, what_all_rows_have_in_common_is_said_once_unless_it_is_usual) {
+TEST(rows, common_values_are_printed_once_unless_they_are_defaults) {
   auto a = sample("lru", 5, 0.5);
   auto b = sample("lfu", 6, 0.5);
   a["miss"] = b["miss"] = "drop";
@@ -140,7 +140,7 @@ TEST(rows, a_column_of_bytes_has_one_unit) {
             "filled GiB\n      10.0\n       0.5\n");
 }
 
-TEST(rows, csv_has_a_field_for_each_key_and_quotes_what_needs_it) {
+TEST(rows, csv_has_a_field_for_each_key_and_quotes_if_needed) {
   EXPECT_EQ(
       hotset::lab::to_csv({"a", "b", "c"}, rows_of{{{"a", "x,\"y\"\nz"}, {"b", nullptr}, {"c", 1}},
                                                    {{"c", 0.5}, {"a", true}}}),

@@ -141,7 +141,7 @@ TEST(report, a_table_fits_the_width_that_it_is_given) {
               HasSubstr("left out: "));
 }
 
-TEST(report, what_all_rows_have_in_common_is_said_once) {
+TEST(report, common_values_are_printed_once) {
   const auto table = hotset::lab::to_table(sweep({run("lru", 300), run("lfu", 200)}));
   EXPECT_THAT(table, HasSubstr("visits\nscope shared\neviction  slots"));
   auto two = sweep({run("lru", 300), run("lfu", 200)});

@@ -173,7 +173,7 @@ TEST(device_share, a_device_that_nothing_is_routed_to_is_planned_too) {
   EXPECT_EQ(plan.devices[2].seconds, 0);
 }
 
-TEST(device_share, what_cannot_be_is_refused_with_what_would_do) {
+TEST(device_share, invalid_values_are_refused_with_the_accepted_range) {
   const auto refused = [](const lab::plan_request& r) {
     return support::refusal<lab::usage_error>([&] { (void)lab::make_plan(r); });
   };

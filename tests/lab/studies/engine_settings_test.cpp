@@ -292,7 +292,7 @@ int check_on_all_sizes(const std::string& model, double kv_bits, std::uint64_t c
   return planned;
 }
 
-TEST(engine_settings, every_flag_leaves_on_every_device_what_it_is_said_to) {
+TEST(engine_settings, every_flag_gives_each_device_the_planned_bytes) {
   int planned = 0;
   for (const auto& model : lab::model_names()) {
     planned += check_on_all_sizes(model, 16, 4096, 1);
@@ -326,7 +326,7 @@ TEST(engine_settings, blocks_are_counted_with_the_dense_ones) {
   lite.check();
 }
 
-TEST(engine_settings, the_flag_and_the_arm_that_stands_for_it_agree) {
+TEST(engine_settings, the_flag_and_its_alternative_agree) {
   auto request = request_of("mixtral-8x7b", 80_GiB);
   request.context = 32768;
   const checked_plan plan(request);
@@ -355,7 +355,7 @@ TEST(engine_settings, where_all_fits_nothing_is_offloaded) {
   }
 }
 
-TEST(engine_settings, what_an_engine_does_not_take_leaves_it_out_with_a_note) {
+TEST(engine_settings, an_unsupported_option_omits_the_engine_with_a_note) {
   auto request = request_of("qwen3-30b-a3b", 24_GiB);
   request.block_tokens = 100;
   const checked_plan blocks(request);

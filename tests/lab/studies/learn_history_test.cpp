@@ -40,7 +40,7 @@ std::uint64_t misses(const routing_trace& trace, const similar_steps::config& op
   return pages.stats().misses;
 }
 
-TEST(learn_history, is_what_the_policy_knows_after_the_trace) {
+TEST(learn_history, equals_the_policys_history_after_the_trace) {
   const auto trace = phrases();
   const auto learned = lab::learn_history(trace, 256, 9);
   EXPECT_EQ(learned.rows(), 59U) << "the last step is not whole";
@@ -53,14 +53,14 @@ TEST(learn_history, is_what_the_policy_knows_after_the_trace) {
   EXPECT_EQ(pages.eviction().save(visits.shape(), 9), learned);
 }
 
-TEST(learn_history, what_starts_from_it_is_warm) {
+TEST(learn_history, a_policy_that_starts_from_it_is_warm) {
   const auto trace = phrases();
   similar_steps::config warm;
   warm.from.saved = std::make_shared<const saved_history>(lab::learn_history(trace, 1024));
   EXPECT_LT(misses(trace, warm), misses(trace, {}));
 }
 
-TEST(learn_history, refuses_what_it_cannot_learn_from) {
+TEST(learn_history, refuses_traces_that_it_cannot_learn_from) {
   EXPECT_THROW((void)lab::learn_history(phrases(), 100), lab::usage_error);
   EXPECT_THROW((void)lab::learn_history(routing_trace{}, 256), trace_error);
 }

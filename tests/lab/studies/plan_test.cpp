@@ -101,7 +101,7 @@ TEST(plan, a_slot_of_qwen3_is_worth_4608_tokens) {
   EXPECT_EQ(question.blocks_beside(32) * 16, 265'200U);
 }
 
-TEST(plan, leaves_every_session_its_floor_and_uses_what_is_there) {
+TEST(plan, gives_every_session_its_floor_and_uses_all_memory) {
   const auto plan = lab::make_plan(qwen());
   EXPECT_EQ(plan.min_blocks, 4 * 256U);
   EXPECT_GE(plan.kv_blocks, plan.min_blocks);
@@ -129,7 +129,7 @@ TEST(plan, layers_that_are_alike_get_alike_quotas) {
   }
 }
 
-TEST(plan, what_a_cap_leaves_over_goes_to_layers) {
+TEST(plan, bytes_left_by_a_cap_go_to_layers) {
   auto request = known_model("mixtral-8x7b", 80_GiB);
   request.context = 32768;
   const auto plan = lab::make_plan(request);
@@ -163,7 +163,7 @@ routing_trace narrow_trace() {
       trace.ids[trace.index(t, l) + 1] = expert_id{(number(trace.ids[trace.index(t, l)]) + 1) % 4};
   return trace;
 }
-TEST(plan, bytes_that_nobody_gains_from_make_all_experts_resident_where_they_suffice) {
+TEST(plan, bytes_without_a_gain_make_all_experts_resident_if_possible) {
   const auto trace = narrow_trace();
   auto request = small(500 + 16'000 + 10 * 64);
   request.routing = &trace;
@@ -178,7 +178,7 @@ TEST(plan, bytes_that_nobody_gains_from_make_all_experts_resident_where_they_suf
   EXPECT_EQ(most.kv_blocks, (500 + 16'000 + 630 - 500 - 8'000) / 160U);
 }
 
-TEST(plan, too_small_a_device_says_how_much_would_do) {
+TEST(plan, a_device_that_is_too_small_gets_the_required_size) {
   const auto why =
       support::refusal<lab::infeasible_error>([] { (void)lab::make_plan(qwen(5_GiB)); });
   const auto at = why.find("accepted: ");
@@ -226,7 +226,7 @@ std::uint64_t measured_misses(const routing_trace& trace,
   return measured_bytes(trace, quotas, shape);
 }
 // The prediction equals replay's count, in seconds of the link.
-TEST(plan, predicts_what_replay_misses) {
+TEST(plan, predicts_the_misses_of_replay) {
   const auto trace = small_trace();
   for (const std::uint64_t device : {5'600U, 8'000U, 12'000U}) {
     const auto plan = planned(small(device), trace);
@@ -371,7 +371,7 @@ TEST(plan, the_best_feasible_alternative_is_recommended) {
 }
 
 // Hazard 24: a device filled to the last byte spills. No consumer gets the reserve.
-TEST(plan, the_reserve_is_left_alone) {
+TEST(plan, the_reserve_is_not_used) {
   const auto trace = small_trace(3);
   const auto kv = requests(300, 30);
   for (const bool with_requests : {false, true})
@@ -391,7 +391,7 @@ TEST(plan, the_reserve_is_left_alone) {
 }
 
 // Experts on the host: read-in-place copies the routed ones, offloading whole layers copies all.
-TEST(plan, offloading_moves_layers_or_what_they_route) {
+TEST(plan, offloading_copies_whole_layers_or_routed_experts) {
   const auto trace = small_trace(3);
   const auto plan = planned(small(8'000), trace);
   const auto seconds = [&](const char* name) { return seconds_of(plan, name); };
@@ -424,7 +424,7 @@ routing_trace half_new(int steps) {
   }
   return trace;
 }
-TEST(plan, the_ceiling_is_what_the_link_carries_of_new_experts) {
+TEST(plan, the_ceiling_is_the_link_rate_of_new_experts) {
   const auto trace = half_new(30);
   auto request = qwen();
   request.concurrency = 1;
@@ -468,7 +468,7 @@ TEST(plan, a_ceiling_is_never_below_the_prediction) {
   EXPECT_LT(bound, 31);
 }
 
-TEST(plan, refuses_what_cannot_be) {
+TEST(plan, refuses_invalid_values) {
   const auto why = [](auto change) {
     auto request = qwen();
     change(request);

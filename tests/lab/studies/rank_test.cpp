@@ -131,7 +131,7 @@ TEST(rank, the_most_misses_saved_are_first_and_the_offline_ones_are_last) {
   EXPECT_FALSE(of(ranked, "lfu").offline);
 }
 
-TEST(rank, what_was_not_replayed_somewhere_is_judged_by_the_rest) {
+TEST(rank, a_policy_missing_in_a_cell_is_ranked_by_the_others) {
   auto sweep = replayed();
   std::erase_if(sweep.results, [](const lab::run_result& r) {
     return r.policies.eviction == "lfu" && r.scope == "per-layer";
@@ -168,7 +168,7 @@ TEST(rank, needs_both_ends_of_the_gap) {
   }
 }
 
-TEST(rank, candidates_decide_online_by_what_the_trace_has) {
+TEST(rank, candidates_are_online_policies_that_the_trace_supports) {
   auto trace = support::random_trace(1, {});
   const auto names = [&](std::vector<std::string>& left_out) {
     std::vector<std::string> out;

@@ -98,7 +98,7 @@ class split_replay_of_one : public testing::Test {
 };
 
 // Compares reuse distances with replays.
-TEST_F(split_replay_of_one, a_fixed_split_costs_what_replays_of_both_streams_miss) {
+TEST_F(split_replay_of_one, a_fixed_split_costs_the_misses_of_both_replays) {
   request.warmup = 0;
   const auto result = lab::simulate_split(request);
   ASSERT_EQ(result.size(), 1U);
@@ -110,7 +110,7 @@ TEST_F(split_replay_of_one, a_fixed_split_costs_what_replays_of_both_streams_mis
 }
 
 // Replayed pools and reuse distances agree if nothing moves.
-TEST_F(split_replay_of_one, a_controller_that_never_moves_costs_what_its_split_costs) {
+TEST_F(split_replay_of_one, a_controller_that_never_moves_has_its_splits_cost) {
   request.control.limits.min_cap = 9;
   request.control.limits.max_cap = 9;
   const auto result = lab::simulate_split(request);
@@ -178,7 +178,7 @@ TEST(split_replay, the_controller_begins_at_the_configurators_split) {
   EXPECT_LT(of(informed[0], "mv-wsa").caps.front(), of(blind[0], "mv-wsa").caps.front());
 }
 
-TEST_F(split_replay_of_one, json_and_table_say_what_was_found) {
+TEST_F(split_replay_of_one, json_and_table_have_the_results) {
   const auto results = lab::simulate_split(request);
   const auto json = support::json_of(results);
   EXPECT_EQ(json["schema"], "hotset.split/1");
@@ -218,7 +218,7 @@ TEST(split_replay, an_oracle_that_pays_nothing_is_not_divided_by) {
   EXPECT_THAT(lab::to_table(results), testing::Not(HasSubstr("nan")));
 }
 
-TEST_F(split_replay_of_one, refuses_what_cannot_be) {
+TEST_F(split_replay_of_one, refuses_invalid_values) {
   const auto why = [&](auto change) {
     auto changed = request;
     change(changed);

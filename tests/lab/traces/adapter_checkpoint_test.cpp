@@ -154,7 +154,7 @@ TEST_F(adapter_folders, a_weight_is_its_matrices_one_behind_the_other) {
   expect_weights(checkpoint);
 }
 
-TEST_F(adapter_folders, what_the_checkpoint_does_not_have_is_not_read) {
+TEST_F(adapter_folders, tensors_missing_in_the_checkpoint_are_not_read) {
   write(small_tensors());
   const auto checkpoint = open();
   EXPECT_FALSE(weight(checkpoint, 0, 0, 7, 24)) << "tuned in the other layer";
@@ -215,7 +215,7 @@ TEST_F(adapter_folders, a_tensor_that_is_missing_is_named) {
       << "the first one";
 }
 
-TEST_F(adapter_folders, a_tensor_too_many_is_named_and_what_would_be_one) {
+TEST_F(adapter_folders, an_unexpected_tensor_is_named_with_an_expected_one) {
   const auto with = [&](const std::string& name) {
     auto tensors = small_tensors();
     tensors.push_back({name, "BF16", {2, 3}, std::string(12, 'x')});
@@ -285,7 +285,7 @@ TEST_F(adapter_folders, another_shape_or_dtype_is_refused) {
          "F16, BF16 or F32");
 }
 
-TEST_F(adapter_folders, a_folder_without_what_belongs_there_is_refused) {
+TEST_F(adapter_folders, an_incomplete_folder_is_refused) {
   EXPECT_THAT(refused(), HasSubstr("/expert_cfg.json")) << "nothing is there";
   (void)folder.write("expert_cfg.json", small_config);
   (void)folder.write("pytorch_model.bin", "other weights");
@@ -522,7 +522,7 @@ TEST_F(written_adapters, replace_an_earlier_one_but_not_among_other_weights) {
   EXPECT_EQ(open().config().tuned, before);
 }
 
-TEST_F(written_adapters, that_cannot_be_written_are_said_to_be) {
+TEST_F(written_adapters, that_cannot_be_written_are_reported) {
   const auto file = folder.write("file", "earlier");
   EXPECT_THAT(not_written<std::runtime_error>(file / "a" / "b", source()),
               HasSubstr("file/a/b: cannot be created"));

@@ -43,7 +43,7 @@ TEST(esft_config, keeps_the_files_order_of_experts_and_sorts_layers_by_number) {
   EXPECT_THAT(config.counts(), ElementsAre(3, 2));
 }
 
-TEST(esft_config, where_the_first_layer_is_given_what_is_not_named_is_the_base_models) {
+TEST(esft_config, with_a_first_layer_unnamed_experts_are_the_base_models) {
   const auto config = parse_esft_config(R"({"experts": {"3": [5], "1": []}})", "a.json", from_1);
   EXPECT_THAT(config.layer_numbers, ElementsAre(1, 2, 3));
   EXPECT_THAT(config.tuned[0], IsEmpty());
@@ -95,7 +95,7 @@ TEST(esft_config, refuses_layers_that_have_no_experts) {
         << bad;
 }
 
-TEST(esft_config, refuses_what_is_no_configuration) {
+TEST(esft_config, refuses_invalid_configurations) {
   for (const auto& [text, said] :
        {std::pair("",
                   "ends before its JSON does (is it cut short?); accepted: an ESFT "

@@ -111,13 +111,13 @@ TEST(expert_counts, refuses_a_json_object_without_counts) {
   refused(R"({"logical_count": [[1]], "layers": [-1]})", "1 rising numbers");
 }
 
-TEST(expert_counts, nobody_used_any) {
+TEST(expert_counts, no_expert_was_used) {
   const lab::expert_counts none{"none", "", {0}, 2, {0, 0}};
   EXPECT_EQ(none.hottest(.5), 0);
   EXPECT_EQ(none.unused(), 2U);
 }
 
-TEST(expert_counts, refuses_what_counts_no_experts) {
+TEST(expert_counts, refuses_files_without_expert_counts) {
   const trace_samples::temporary_folder folder;
   const auto refused = [&](const std::string& bytes, std::string_view said) {
     expect_refused([&] { (void)read_imatrix(folder.write("m", bytes)); }, {"m", said});

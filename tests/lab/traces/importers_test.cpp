@@ -207,7 +207,7 @@ TEST(json_lines, a_prompt_layer_by_layer_is_a_step) {
   EXPECT_THAT(notes, ElementsAre(testing::HasSubstr("layer by layer: taken for 2 steps of a")));
 }
 
-TEST(json_lines, rows_that_fit_no_rule_are_said_to_lack_layers) {
+TEST(json_lines, rows_that_fit_no_rule_are_reported_to_lack_layers) {
   lab::reading_notes notes;
   const auto lacking = [&](std::string_view text) {
     notes.clear();
@@ -286,7 +286,7 @@ TEST(mooncake, reads_requests_and_their_blocks) {
   EXPECT_EQ(kv.distinct(), 3U);
 }
 
-TEST(mooncake, writes_what_it_reads) {
+TEST(mooncake, writes_the_traces_that_it_reads) {
   const auto kv = parse_mooncake(trace_samples::mooncake_text, "m.jsonl");
   const auto text = format_mooncake(kv);
   const auto again = parse_mooncake(text, "m.jsonl");
@@ -382,7 +382,7 @@ TEST(oracle_general, reads_records) {
             "the sizes of its objects differ, and all slots of a pool have one size");
 }
 
-TEST(oracle_general, refuses_what_cannot_be_records) {
+TEST(oracle_general, refuses_invalid_records) {
   const auto refused = [](const std::string& bytes, std::initializer_list<std::string_view> said) {
     expect_refused([&] { (void)parse_oracle_general(bytes, "o"); }, said);
   };
@@ -412,7 +412,7 @@ TEST(oracle_general, exports_every_access_with_its_next_one) {
   EXPECT_EQ(folder.files(), 1U);
 }
 
-TEST(oracle_general, what_is_read_from_one_layer_is_written_back) {
+TEST(oracle_general, a_trace_of_one_layer_is_written_back) {
   const trace_samples::temporary_folder folder;
   for (std::uint64_t seed = 1; seed <= 5; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));

@@ -40,7 +40,7 @@ void expect_equal(const routing_trace& a, const routing_trace& b) {
   expect_equal(a.predictions, b.predictions);
 }
 
-TEST(native_trace, what_is_written_is_read_back) {
+TEST(native_trace, a_written_trace_is_read_back) {
   const trace_samples::temporary_folder folder;
   const auto path = folder.path() / "t.safetensors";
   const auto trace = trace_samples::full_trace();
@@ -97,7 +97,7 @@ struct parts {
   }
 };
 
-TEST(native_trace, accepts_only_what_the_format_says) {
+TEST(native_trace, accepts_only_the_documented_format) {
   const trace_samples::temporary_folder folder;
   const auto opened = [&](const parts& p) {
     return lab::read_native_trace(folder.write("t", p.bytes()));

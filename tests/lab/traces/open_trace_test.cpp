@@ -60,7 +60,7 @@ TEST(open_trace, opens_an_esft_folder) {
   EXPECT_EQ(trace.top_k, 2);
 }
 
-TEST(open_trace, refuses_what_it_does_not_know) {
+TEST(open_trace, refuses_unknown_formats) {
   const trace_samples::temporary_folder folder;
   const auto refused = [&](std::string_view bytes, std::initializer_list<std::string_view> said) {
     expect_refused([&] { (void)open_trace(folder.write("what", bytes)); }, said);
@@ -151,7 +151,7 @@ TEST(open_trace, a_row_that_names_an_expert_twice_is_not_routed) {
                                  "layer 0 without a routed row: left out as dense"));
 }
 
-TEST(open_trace, what_a_dense_layer_records_is_left_out_with_it) {
+TEST(open_trace, arrays_of_a_dense_layer_are_dropped) {
   auto trace = trace_samples::full_trace();
   for (std::size_t t = 0; t < 3; ++t)
     for (std::size_t k = 0; k < 2; ++k) {

@@ -100,7 +100,7 @@ TEST(routed_arrays, logits_choose_the_highest_and_ties_go_to_the_lower_id) {
                  {"'l'", "whole numbers stored as real ones", "integers"});
 }
 
-TEST(routed_arrays, what_an_unsigned_type_fills_up_with_is_absent) {
+TEST(routed_arrays, padding_of_an_unsigned_type_is_absent) {
   const auto ids = [](std::string_view type, const auto& numbers, std::int32_t experts) {
     return trace_of_arrays({array("ids", type, "(1, 1, 2)", numbers)}, "a.npy",
                            {.experts = experts})
@@ -138,7 +138,7 @@ TEST(routed_arrays, zeros_and_ones_are_a_map_of_the_routed_experts) {
   EXPECT_THAT(ids.ids, ElementsAre(0, 1, 1, 0)) << "two columns are ids";
 }
 
-TEST(routed_arrays, what_is_guessed_is_said) {
+TEST(routed_arrays, guesses_are_reported) {
   const auto notes_of = [](const std::vector<lab::npy_array>& arrays,
                            lab::open_trace_options options = {}) {
     lab::reading_notes notes;
@@ -209,7 +209,7 @@ TEST(routed_arrays, refuses_in_one_line) {
   refused({array<float>("logits", "<f4", "(1, 3)", {0, 1, 2})}, "[tokens, layers, experts]");
 }
 
-TEST(routed_arrays, what_numpy_saved_is_recognised_and_read) {
+TEST(routed_arrays, files_saved_by_numpy_are_recognised_and_read) {
   const trace_samples::temporary_folder folder;
   const std::string saved(reinterpret_cast<const char*>(npy_samples::saved_npz),
                           sizeof npy_samples::saved_npz);

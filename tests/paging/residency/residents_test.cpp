@@ -24,7 +24,7 @@ residents holding(std::int32_t experts, std::int64_t slots) {
   return r;
 }
 
-TEST(residents, copies_that_are_held_together_may_be_evicted_whatever_became_of_their_victims) {
+TEST(residents, copies_held_together_are_evictable_whatever_happened_to_their_victims) {
   auto r = holding(3, 3);
   std::vector<fill> fills;
   for (const auto s : each<slot_id>(3))

@@ -67,7 +67,7 @@ TEST(token_groups, ties_go_to_the_lower_token) {
   EXPECT_THAT(groups_of(groups), ElementsAre(ElementsAre(0, 1), ElementsAre(2)));
 }
 
-TEST(token_groups, a_token_that_alone_does_not_fit_is_told) {
+TEST(token_groups, a_token_that_does_not_fit_alone_is_reported) {
   const geometry shape{.layers = 1, .experts = 8, .top_k = 3, .max_tokens_per_visit = 2};
   token_groups groups(shape);
   const std::vector<std::int32_t> ids{0, 1, 1, 2, 3, 4};

@@ -119,7 +119,7 @@ TEST(configurator, agrees_with_trying_everything) {
   }
 }
 
-TEST(configurator, refuses_what_cannot_be) {
+TEST(configurator, refuses_invalid_values) {
   example e;
   e.config.budget_bytes = 30;
   EXPECT_FALSE(e.config.validate());

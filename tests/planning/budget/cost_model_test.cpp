@@ -14,7 +14,7 @@ namespace hotset::cost_model_test {
 namespace {
 
 // WiSP, section 4: in each of 48 layers half of the top-8 changes, 9.4 MB each.
-TEST(cost_model, a_ceiling_is_what_the_link_carries) {
+TEST(cost_model, a_ceiling_is_the_links_rate) {
   const cost_model pcie4{.seconds_per_byte = 1 / 25e9};
   const double bytes = 4 * 48 * 9437184.0;
   EXPECT_NEAR(bytes / (1 << 30), 1.69, 0.005);
@@ -31,7 +31,7 @@ TEST(cost_model, seconds_and_not_misses_are_compared) {
   EXPECT_LT(many_cheap, few_dear);
 }
 
-TEST(cost_model, refuses_what_is_no_price) {
+TEST(cost_model, refuses_invalid_prices) {
   EXPECT_FALSE(cost_model{}.validate());
   for (const double wrong : {-1.0, 1.0, std::nan(""), HUGE_VAL})
     EXPECT_TRUE((cost_model{.seconds_per_byte = wrong}.validate())) << wrong;
@@ -41,7 +41,7 @@ TEST(cost_model, refuses_what_is_no_price) {
 
 using ::testing::HasSubstr;
 
-TEST(seconds_per_unit, leaves_out_what_every_call_costs) {
+TEST(seconds_per_unit, excludes_the_cost_of_every_call) {
   const auto seconds = seconds_per_unit({.small = 10, .large = 90, .rounds = 3},
                                         [](std::size_t n) { return 0.5 + 0.25 * double(n); });
   ASSERT_TRUE(seconds);
@@ -112,7 +112,7 @@ TEST(link_seconds_per_byte, is_the_slope_of_the_copies) {
   EXPECT_EQ(link.copies, 8 + 3 * (2 + 8U));  // once to warm up
 }
 
-TEST(link_seconds_per_byte, tells_of_copies_that_did_not_arrive) {
+TEST(link_seconds_per_byte, reports_copies_that_did_not_arrive) {
   host_stream stream(host_stream::mode::caller);
   const std::vector<fill> fills(8);
   const calibration_work work{.small = 2, .large = 8};

@@ -68,7 +68,7 @@ TEST(equimarginal, a_cliff_is_climbed_at_once_or_not) {
   EXPECT_THAT(equimarginal().allocate(consumers, 4)->units, ElementsAre(3U, 1U));
 }
 
-TEST(equimarginal, what_is_left_goes_to_smaller_units) {
+TEST(equimarginal, the_remainder_goes_to_smaller_units) {
   const sampled_miss_curve one({10, 0});
   const sampled_miss_curve small({1, 0});
   const std::vector<memory_consumer> consumers{
@@ -84,7 +84,7 @@ TEST(equimarginal, what_is_left_goes_to_smaller_units) {
   EXPECT_EQ(found->loss_per_byte[1], std::numeric_limits<double>::infinity());
 }
 
-TEST(equimarginal, bytes_that_help_nobody_are_left) {
+TEST(equimarginal, bytes_that_help_no_consumer_remain) {
   const sampled_miss_curve curve({3, 0, 0, 0});
   const std::vector<memory_consumer> consumers{
       {.curve = curve, .unit_bytes = 5, .seconds_per_miss = 1}};
@@ -144,7 +144,7 @@ TEST(equimarginal, is_within_a_units_gain_of_the_bound_on_hulls) {
 }
 
 // Any remaining unit that fits helps no consumer.
-TEST(equimarginal, leaves_no_unit_that_fits_and_helps) {
+TEST(equimarginal, gives_out_every_unit_that_fits_and_helps) {
   support::random_source random(4);
   for (int n = 0; n < cases; ++n) {
     const auto [set, total, found] = divide(random, unequal, random.one_in(2));
@@ -183,7 +183,7 @@ double best_cut_seconds(const std::vector<memory_consumer>& consumers, std::uint
   return seconds;
 }
 
-TEST(equimarginal, its_bound_is_what_units_cut_at_will_reach) {
+TEST(equimarginal, its_bound_is_the_optimum_with_divisible_units) {
   support::random_source random(6);
   for (int n = 0; n < cases; ++n) {
     const auto [set, total, found] = divide(random, unequal, random.one_in(2));

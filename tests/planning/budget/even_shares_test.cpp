@@ -183,7 +183,7 @@ bool has_idle_bytes(const question& q, const units_list& units) {
   return search(search, 0);
 }
 
-TEST(without_idle_bytes, no_byte_lies_where_it_saves_nothing_while_another_could_use_it) {
+TEST(without_idle_bytes, no_byte_saves_nothing_while_another_consumer_could_use_it) {
   int moved = 0;
   for (std::uint64_t seed = 0; seed < 3000; ++seed) {
     const auto q = random_question(seed);
@@ -201,7 +201,7 @@ TEST(without_idle_bytes, no_byte_lies_where_it_saves_nothing_while_another_could
   EXPECT_GT(moved, 1000);
 }
 
-TEST(without_idle_bytes, what_a_cap_leaves_over_goes_to_as_many_layers_as_it_can) {
+TEST(without_idle_bytes, bytes_left_by_a_cap_go_to_as_many_layers_as_possible) {
   const sampled_miss_curve line({8, 7, 6, 5, 4, 3, 2, 1, 0});
   const std::vector<memory_consumer> layers(
       5, {.curve = line, .unit_bytes = 10, .seconds_per_miss = 0.1, .min_units = 2});

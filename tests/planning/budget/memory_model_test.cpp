@@ -74,7 +74,7 @@ TEST(memory_model, each_token_past_every_window_adds_the_bytes_of_one_token) {
   }
 }
 
-TEST(memory_model, what_does_not_fit_is_the_largest_number) {
+TEST(memory_model, a_sum_that_overflows_is_the_largest_number) {
   auto m = small();
   EXPECT_EQ(m.kv_bytes(most), most);
   m.kv[0].bytes_per_token = most;

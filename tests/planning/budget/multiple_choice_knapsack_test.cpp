@@ -27,7 +27,7 @@ TEST(multiple_choice_knapsack, is_the_best_of_all_divisions) {
 }
 
 // The greedy choice takes half a cliff; the exact one does not.
-TEST(multiple_choice_knapsack, leaves_a_cliff_that_it_cannot_climb) {
+TEST(multiple_choice_knapsack, skips_a_cliff_that_it_cannot_afford) {
   const sampled_miss_curve cliff({12, 12, 12, 0});
   const sampled_miss_curve slope({6, 4, 2, 0});
   const std::vector<memory_consumer> consumers{

@@ -18,7 +18,7 @@ TEST(admission_floor, is_whole_blocks_for_every_session) {
   EXPECT_EQ((admission_floor{.context = most, .block_tokens = 2}.blocks()), most / 2 + 1);
 }
 
-TEST(admission_floor, refuses_what_cannot_be_counted) {
+TEST(admission_floor, refuses_invalid_values) {
   constexpr auto most = std::numeric_limits<std::uint64_t>::max();
   EXPECT_FALSE((admission_floor{.concurrency = 1, .context = most, .block_tokens = 1}.validate()));
   EXPECT_EQ(admission_floor{.concurrency = 0}.validate()->message,
@@ -37,7 +37,7 @@ split_limits example() {
           .min_blocks = 5};
 }
 
-TEST(split_limits, what_a_cap_leaves_is_whole_blocks) {
+TEST(split_limits, a_cap_leaves_whole_blocks) {
   EXPECT_EQ(example().blocks_beside(2), 26U);
   EXPECT_EQ(example().blocks_beside(10), 0U);
   EXPECT_EQ(example().smallest_budget(), 35U);
@@ -55,7 +55,7 @@ TEST(split_limits, the_largest_cap_leaves_the_floor) {
   EXPECT_LT(tight.budget_bytes - 50, 5 * 3U);
 }
 
-TEST(split_limits, refuses_what_cannot_be) {
+TEST(split_limits, refuses_invalid_values) {
   const auto why = [](auto change) {
     auto limits = example();
     change(limits);

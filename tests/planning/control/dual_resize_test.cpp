@@ -90,7 +90,7 @@ TEST(dual_resize, reclaims_idle_kv_in_one_move) {
 }
 
 // Cached blocks that sessions reuse are not in use between two turns.
-TEST(dual_resize, counts_what_was_read_again_if_asked_to) {
+TEST(dual_resize, counts_reused_blocks_if_configured) {
   auto config = example();
   config.headroom_percent = 0;
   const auto plain = law_of(config);

@@ -119,12 +119,12 @@ TEST(marginal_value, follows_a_shift) {
 }
 
 // A pool seen for the first time requests nothing yet.
-TEST(marginal_value, first_sights_move_nothing) {
+TEST(marginal_value, first_uses_move_nothing) {
   auto controller = marginal_value::create(example()).value();
   EXPECT_EQ(burst(controller, 20, {{0, 100000}}, {{0, 3}}).cap, 20U);
 }
 
-TEST(marginal_value, refuses_what_cannot_be) {
+TEST(marginal_value, refuses_invalid_values) {
   const auto why = [](auto change) {
     auto config = example();
     change(config);

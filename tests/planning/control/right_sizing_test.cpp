@@ -72,7 +72,7 @@ TEST(right_sizing, never_goes_below_the_floors) {
   EXPECT_EQ(law_of(config).target(everything), (pool_sizes{5, 300}));
 }
 
-TEST(right_sizing, whom_nobody_knows_moves_nothing) {
+TEST(right_sizing, an_unknown_user_moves_nothing) {
   EXPECT_EQ(law_of(example()).next({6, 293}, std::vector<double>(16, 0.0)), (pool_sizes{6, 293}));
 }
 
@@ -120,7 +120,7 @@ TEST(right_sizing, is_the_smallest_cap_that_covers_every_layer) {
   }
 }
 
-TEST(right_sizing, refuses_what_cannot_be) {
+TEST(right_sizing, refuses_invalid_values) {
   const auto why = [](auto change) {
     auto config = example();
     change(config);

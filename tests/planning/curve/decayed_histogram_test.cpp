@@ -27,7 +27,7 @@ TEST(decayed_histogram, older_bursts_count_less) {
 }
 
 // Otherwise the pool with fewer observations would seem to need more.
-TEST(decayed_histogram, first_sights_are_left_out_and_far_reuse_is_not) {
+TEST(decayed_histogram, first_uses_are_excluded_and_far_reuse_is_included) {
   auto h = decayed_histogram::create({.slots = 4}).value();
   h.add(0);
   h.add(9);

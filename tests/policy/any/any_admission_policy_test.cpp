@@ -47,7 +47,7 @@ TEST(any_admission_policy, decides_as_the_policy_that_it_holds) {
   EXPECT_NE(hash_of<budgeted>({.fills_per_visit = 1}), hash_of<always>({}));
 }
 
-TEST(any_admission_policy, knows_what_it_holds_and_what_that_refuses) {
+TEST(any_admission_policy, knows_its_held_policy_and_refuses_like_it) {
   const auto layout = pool_layout::shared(shape, 7).value();
   EXPECT_EQ(any_admission_policy(layout, any_admission_policy::holding<budgeted>()).held_name(),
             "budgeted");

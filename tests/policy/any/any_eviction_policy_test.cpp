@@ -22,7 +22,7 @@ static_assert(eviction_policy<any_eviction_policy>);
 static_assert(std::movable<any_eviction_policy> && !std::copyable<any_eviction_policy>);
 static_assert(eviction_policy<protect_hot<any_eviction_policy>>);
 
-TEST(any_eviction_policy, does_what_it_holds) {
+TEST(any_eviction_policy, acts_like_the_held_policy) {
   hand_walk<any_eviction_policy> w(shared(1, 2), any_eviction_policy::holding<fifo>());
   EXPECT_EQ(w.policy.held_name(), "fifo");
   EXPECT_FALSE(w.policy.facts().needs_weights);
@@ -41,7 +41,7 @@ TEST(any_eviction_policy, takes_a_policy_that_exists_and_moves) {
   EXPECT_EQ(second.held_name(), "lru");
 }
 
-TEST(any_eviction_policy, passes_requests_on) {
+TEST(any_eviction_policy, forwards_requests) {
   hand_walk<any_eviction_policy> w(shared(2, 2), any_eviction_policy::holding<least_stale>());
   w.begin(0, 0);
   w.fill(0, {0_layer, 4_expert});

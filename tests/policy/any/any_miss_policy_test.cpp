@@ -24,7 +24,7 @@ const geometry one{.layers = 1, .experts = 8, .top_k = 2, .expert_bytes = {8}};
 const geometry two{
     .layers = 1, .experts = 8, .top_k = 2, .expert_bytes = {8}, .lower_precisions = {{4}}};
 
-TEST(any_miss_policy, does_what_it_holds) {
+TEST(any_miss_policy, acts_like_the_held_policy) {
   any_miss_policy policy(one, any_miss_policy::holding<drop>({.keep = 1}));
   EXPECT_EQ(policy.held_name(), "drop");
   EXPECT_EQ(policy.prefetch_precision(), 0);
@@ -35,7 +35,7 @@ TEST(any_miss_policy, does_what_it_holds) {
   EXPECT_EQ(out[1].action, miss_action::drop);
 }
 
-TEST(any_miss_policy, passes_the_visit_and_what_is_observed_on) {
+TEST(any_miss_policy, forwards_the_visit_and_observations) {
   const std::vector<expert_id> routed{0_expert, 1_expert};
   const std::vector<float> scores(8, 0.125F);
   const std::vector<slot_id> row{0_slot,  no_slot, 1_slot,  no_slot,
@@ -61,7 +61,7 @@ TEST(any_miss_policy, passes_the_visit_and_what_is_observed_on) {
   EXPECT_EQ(out[0].precision, 1);
 }
 
-TEST(any_miss_policy, knows_at_run_time_what_the_held_one_is) {
+TEST(any_miss_policy, has_the_held_policys_traits_at_run_time) {
   const any_miss_policy all{fetch(one)};
   EXPECT_TRUE(all.facts().is_exact && !all.facts().needs_logits);
   const any_miss_policy host{compute_on_host(one, {})};

@@ -39,7 +39,7 @@ routing_view view_of(layer_id layer, step_id step, id_view<expert_id> ids,
   return view;
 }
 
-TEST(any_predictor, a_gate_says_what_the_gate_itself_would) {
+TEST(any_predictor, a_held_gate_predicts_like_the_gate_itself) {
   const std::array<std::int32_t, 2> ids{0, 1};
   const std::array<float, 4> scores{0.4F, 0.3F, 0.2F, 0.1F};
   const std::array<float, 4> recorded{0.0F, 0.0F, 0.5F, 0.5F};
@@ -73,7 +73,7 @@ TEST(any_predictor, a_table_learns_each_visit_before_it_predicts) {
   EXPECT_GT(any->expect(view_of(0_layer, 99, ids)).probabilities[0], 0.0F);
 }
 
-TEST(any_predictor, an_engines_embeddings_reach_whoever_takes_them) {
+TEST(any_predictor, an_engines_embeddings_reach_predictors_that_use_them) {
   const std::array<float, 6> table{1, 0, 0.9F, 0.1F, 0, 1};  // tokens 0 and 1 are equal
   const std::array<float, 4> to_last{0, 0, 0, 1}, to_first{1, 0, 0, 0};
   const std::array<std::int32_t, 2> ids{0, 1};
@@ -109,7 +109,7 @@ TEST(any_predictor, an_engines_embeddings_reach_whoever_takes_them) {
   EXPECT_FALSE(any_predictor::create(shape, chosen));
 }
 
-TEST(any_predictor, looks_as_far_ahead_as_it_is_told) {
+TEST(any_predictor, looks_ahead_by_the_given_number_of_layers) {
   for (const any_predictor::config& chosen :
        {any_predictor::holding<current_gate>(), by_table({.reach = 2, .decay = 1})}) {
     auto deep = any_predictor::create(shape, with_depth(chosen, 2));
@@ -140,7 +140,7 @@ TEST(any_predictor, routers_come_from_the_engine) {
   EXPECT_TRUE(any_predictor::create(shape, chosen));
 }
 
-TEST(any_predictor, refuses_what_the_chosen_one_refuses) {
+TEST(any_predictor, refuses_like_the_chosen_predictor) {
   const auto why = [](const any_predictor::config& chosen) {
     const auto made = any_predictor::create(shape, chosen);
     return made ? std::string("accepted") : made.error().message;
@@ -178,7 +178,7 @@ struct unheard : listener {
 };
 static_assert(!predictor<unheard>);
 
-TEST(any_predictor, tells_of_ended_requests_who_hears_of_them) {
+TEST(any_predictor, notifies_predictors_with_the_hook_of_ended_requests) {
   std::vector<sequence_id> heard;
   auto any = any_predictor::create(shape, any_predictor::holding<listener>({.heard = &heard}));
   auto deaf = any_predictor::create(shape, any_predictor::holding<current_gate>());

@@ -21,7 +21,7 @@ static_assert(std::movable<any_prefetch_policy> && !std::copyable<any_prefetch_p
 
 const geometry shape{.layers = 3, .experts = 8, .top_k = 2};
 
-TEST(any_prefetch_policy, does_what_it_holds) {
+TEST(any_prefetch_policy, acts_like_the_held_policy) {
   any_prefetch_policy p(
       shape, any_prefetch_policy::holding<next_layer_top_k>({.overfetch = 1.5, .depth = 2}));
   EXPECT_EQ(p.held_name(), "next_layer_top_k");
@@ -38,7 +38,7 @@ TEST(any_prefetch_policy, does_what_it_holds) {
   EXPECT_EQ(out[1].key, (expert_key{1_layer, 5_expert}));
 }
 
-TEST(any_prefetch_policy, passes_visits_on) {
+TEST(any_prefetch_policy, forwards_visits) {
   any_prefetch_policy p(shape, any_prefetch_policy::holding<previous_step>());
   const std::vector<std::int32_t> ids{6, 1};
   routing_view view;

@@ -23,7 +23,7 @@ unsigned number(const first_uses& uses, std::size_t layer, std::size_t row, std:
   return uses.of(layer, row)[first_uses::word_of(expert)] >> first_uses::shift_of(expert) & 15U;
 }
 
-TEST(first_uses, what_was_taken_back_is_told_again) {
+TEST(first_uses, forgotten_uses_can_be_added_again) {
   first_uses uses(2, 3, 8, 7);
   for (int n = 0; n < 4; ++n) uses.add(1, 1, set_of({static_cast<std::size_t>(n)}, 1));
   uses.add(0, 1, set_of({5}, 1));
@@ -78,7 +78,7 @@ TEST(first_uses, numbers_of_random_tokens_are_those_that_a_search_finds) {
     }
 }
 
-TEST(first_uses, nothing_is_kept_where_nobody_looks_ahead) {
+TEST(first_uses, nothing_is_kept_without_lookahead) {
   const first_uses none(4, 256, 128, 0);
   EXPECT_EQ(none.horizon(), 0U);
 }

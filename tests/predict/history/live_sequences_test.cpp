@@ -25,7 +25,7 @@ struct trail {
   }
 };
 
-TEST(live_sequences, a_request_keeps_its_row_until_it_leaves) {
+TEST(live_sequences, a_request_keeps_its_row_until_it_ends) {
   live_sequences live(3);
   trail seen;
   EXPECT_EQ(live.find(7), live_sequences::none);

@@ -42,7 +42,7 @@ std::vector<history::match> best(history& of, sequence_id sequence,
   return out;
 }
 
-TEST(routing_history, the_row_that_routed_alike_is_found_with_what_came_after_it) {
+TEST(routing_history, the_most_similar_row_is_found_with_its_successor) {
   history of(shape, {.rows = 256});
   const auto token = [&](step_id step, expert_id e) {
     see(of, {0_layer, step, {e, 9_expert}, {}});
@@ -106,7 +106,7 @@ TEST(routing_history, a_sequence_that_has_ended_begins_anew_under_its_number) {
   EXPECT_EQ(of.ring().successor(3), history::no_row) << "the row of the former sequence has none";
 }
 
-TEST(routing_history, what_is_no_visit_of_the_model_stages_nothing) {
+TEST(routing_history, an_invalid_visit_stages_nothing) {
   history of(shape, {.rows = 256});
   for (const auto& bad :
        {visit{layer_id{-1}, 0, {}, {}}, visit{2_layer, 0, expert_ids({1, 2}), {}},
@@ -237,7 +237,7 @@ class asked_now_and_then {
   std::size_t compared_ = 0;
 };
 
-TEST(routing_history, what_nobody_asks_for_is_made_up_for_when_somebody_does) {
+TEST(routing_history, unrequested_similarities_are_computed_at_the_next_request) {
   for (std::uint64_t seed = 1; seed <= 6; ++seed) {
     SCOPED_TRACE(seed);
     asked_now_and_then now_and_then(seed);
@@ -249,7 +249,7 @@ TEST(routing_history, what_nobody_asks_for_is_made_up_for_when_somebody_does) {
   }
 }
 
-TEST(routing_history, a_step_that_nobody_asked_about_passes_on_what_it_says_itself) {
+TEST(routing_history, a_step_without_requests_passes_on_only_its_own_similarities) {
   const history::config slow{.rows = 256, .reach = 0.5};  // keeps the last tokens' routing
   history asked(shape, slow);
   history left_alone(shape, slow);

@@ -65,7 +65,7 @@ TEST(row_ring, the_oldest_row_makes_room_and_its_successor_has_none_before_it) {
   EXPECT_FALSE(is_whole(ring, 0));
 }
 
-TEST(row_ring, says_how_soon_the_tokens_after_a_row_used_an_expert) {
+TEST(row_ring, gives_the_distance_to_an_experts_next_use_after_a_row) {
   row_ring ring(shape, 256, 4, 2);
   const auto first = step_of(ring, 0, no_row, expert_ids({0, 1}));
   auto last = first;

@@ -79,7 +79,7 @@ std::vector<float> values_of(next_use_values& of, step_id step) {
   return out;
 }
 
-TEST(saved_history, holds_what_the_whole_steps_routed_and_what_followed_what) {
+TEST(saved_history, holds_the_routing_and_the_successors_of_complete_steps) {
   next_use_values made(shape, with_history());
   learn(made, {{0_layer, 0, expert_ids({9, 1, 5}), {4}},
                {1_layer, 0, expert_ids({69, 2, -1}), {4}},
@@ -94,7 +94,7 @@ TEST(saved_history, holds_what_the_whole_steps_routed_and_what_followed_what) {
   EXPECT_EQ(saved.model, 5U);
 }
 
-TEST(saved_history, what_starts_from_it_goes_on_as_what_was_saved) {
+TEST(saved_history, a_restored_history_continues_like_the_saved_one) {
   next_use_values first(shape, with_history());
   learn(first, visits(1, 0, 60));
   const auto saved = first.save(shape);
@@ -186,7 +186,7 @@ std::string refusal(saved_history changed) {
   return loaded ? "none" : loaded.error().message;
 }
 
-TEST(saved_history, numbers_that_cannot_be_are_refused_whatever_the_sum_says) {
+TEST(saved_history, invalid_numbers_are_refused_even_with_a_correct_checksum) {
   const auto good = sample(1, 6);
   ASSERT_EQ(refusal(good), "none");
   auto bad = good;
@@ -210,7 +210,7 @@ TEST(saved_history, numbers_that_cannot_be_are_refused_whatever_the_sum_says) {
   EXPECT_THAT(refusal(bad), HasSubstr("too many visits"));
 }
 
-TEST(saved_history, says_what_it_is_no_file_of) {
+TEST(saved_history, names_the_expected_kind_of_file) {
   const auto why = [](std::vector<std::byte> bytes) {
     return saved_history::load(bytes).error().message;
   };
@@ -263,7 +263,7 @@ TEST(saved_history, only_the_newest_rows_stay) {
   EXPECT_EQ(refusal(saved), "none");
 }
 
-TEST(saved_history, what_has_faded_counts_less) {
+TEST(saved_history, faded_values_count_less) {
   auto saved = sample(1, 20);
   const auto rows = saved.rows();
   ASSERT_FALSE(saved.fade(0.5));
@@ -296,7 +296,7 @@ TEST(saved_history, merged_ones_lie_behind_each_other_and_their_rates_are_means)
   EXPECT_EQ(both.rows(), 2 * (older.rows() + newer.rows()));
 }
 
-TEST(saved_history, what_cannot_be_merged_changes_nothing) {
+TEST(saved_history, a_refused_merge_changes_nothing) {
   auto saved = sample();
   const auto before = saved;
   auto other = shape;

@@ -28,7 +28,7 @@ TEST(two_rates, first_visits_are_a_mean_then_the_rates_decay) {
   EXPECT_FLOAT_EQ(rates.rate(1.0F, 0.5F), 0.4F + 0.6F * 0.5F);
 }
 
-TEST(two_rates, looking_ahead_tells_what_comes_and_leaves_no_trace) {
+TEST(two_rates, lookahead_gives_the_next_values_without_effect) {
   two_rates rates(shape, {});
   two_rates other(shape, {});
   for (const auto e : {0_expert, 1_expert, 3_expert, 1_expert}) {

@@ -17,7 +17,7 @@ namespace {
 
 using namespace vote_kernels;
 
-TEST(vote_kernels, a_number_counts_what_its_ballot_says) {
+TEST(vote_kernels, a_number_counts_the_votes_of_its_ballot) {
   const std::vector<std::uint64_t> near{std::uint64_t{1} << 3U | std::uint64_t{1} << 40U};
   const std::vector<std::uint64_t> later{std::uint64_t{1} << 40U | std::uint64_t{1} << 63U};
   const std::vector<std::uint64_t> none{0};

@@ -72,7 +72,7 @@ TEST(activation_collection, the_two_nearest_become_one_when_it_is_full) {
   EXPECT_FLOAT_EQ(made.units_of(1, 3)[0], 1) << "what is matched goes with it";
 }
 
-TEST(activation_collection, k_means_leaves_the_means_of_what_is_alike) {
+TEST(activation_collection, k_means_gives_the_means_of_similar_requests) {
   for (const std::uint64_t seed : {1U, 2U, 3U, 4U, 5U}) {
     activation_collection made(shape,
                                {.capacity = 3, .merge = collection_merge::k_means, .seed = seed});

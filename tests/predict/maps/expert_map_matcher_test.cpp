@@ -234,7 +234,7 @@ TEST(expert_map_matcher, a_token_with_a_wrong_row_matches_nothing_and_disturbs_n
   }
 }
 
-TEST(expert_map_matcher, what_does_not_come_next_is_refused_and_changes_nothing) {
+TEST(expert_map_matcher, a_visit_out_of_order_is_refused_without_effect) {
   auto store = store_of(small, 4, map_storage::fp32);
   insert(store, floats{1, 0, 1, 0});
   auto matcher = expert_map_matcher::create(store, 2).value();

@@ -79,7 +79,7 @@ TEST(expert_map_store, rows_are_divided_by_their_sums) {
               ElementsAre(FloatEq(0.5F / 1.0078125F), FloatEq(0.5078125F / 1.0078125F)));
 }
 
-TEST(expert_map_store, what_is_no_map_is_refused_and_changes_nothing) {
+TEST(expert_map_store, an_invalid_map_is_refused_without_effect) {
   auto store = made(small, {.capacity = 2});
   ASSERT_EQ(store.insert(floats{0.25F, 0.75F, 0.5F, 0.5F}, ids{1}), status::ok);
   const auto changes = store.changes();
@@ -142,7 +142,7 @@ TEST(expert_map_store, when_full_the_oldest_map_goes) {
 
 // Norms: map A (1,0,1,0), B (0,1,0,1), C (.5,.5,.5,.5); the new map is (.75,.25,.75,.25).
 // Trajectory: with A .75 * 2 / sqrt(2 * 1.25) = .949, with B .316, with C 1 / sqrt(1 * 1.25) = .894.
-TEST(expert_map_store, the_most_redundant_map_goes_by_hand) {
+TEST(expert_map_store, the_most_redundant_map_is_replaced_by_hand) {
   const floats stored{1, 0, 1, 0, 0, 1, 0, 1, 0.5F, 0.5F, 0.5F, 0.5F};
   const floats fresh{0.75F, 0.25F, 0.75F, 0.25F};
   const auto replaced = [&](std::int32_t distance, std::int32_t token) {
@@ -255,7 +255,7 @@ TEST(expert_map_store, the_same_token_id_matches_its_oldest_map) {
   EXPECT_EQ(store.semantic_match(4).place, 2U) << "the older one now";
 }
 
-TEST(expert_map_store, the_nearest_embedding_stands_for_a_token_without_maps) {
+TEST(expert_map_store, the_nearest_embedding_replaces_a_token_without_maps) {
   const floats table{1, 0, 0, 1, 0.8F, 0.6F, 0.8F, 0.6F, -1, 0};
   auto store = made(small, {.capacity = 5, .embeddings = table, .embedding_width = 2});
   EXPECT_EQ(store.semantic_match(0).place, expert_map_store::none) << "nothing is stored";

@@ -83,7 +83,7 @@ TEST_F(elastic_arrays_test, hold_nothing_at_first_and_have_addresses) {
   for (std::size_t a = 0; a < places.arrays().size(); ++a) EXPECT_NE(arrays.base(a), nullptr);
 }
 
-TEST_F(elastic_arrays_test, keep_what_stays_through_random_sizes) {
+TEST_F(elastic_arrays_test, keep_remaining_content_through_random_sizes) {
   constexpr std::size_t tail = 300;
   auto arrays = make(tail);
   std::vector<std::byte*> bases;
@@ -127,7 +127,7 @@ TEST_F(elastic_arrays_test, refused_memory_changes_nothing) {
   EXPECT_GT(steps, 60U) << "each block is created, mapped and left to its place";
 }
 
-TEST_F(elastic_arrays_test, refuse_what_the_budget_has_not_and_what_the_layout_has_not) {
+TEST_F(elastic_arrays_test, refuse_sizes_beyond_the_budget_and_the_layout) {
   budget = memory_budget(3 * places.slot_bytes(0) - 1);
   auto arrays = make();
   EXPECT_EQ(arrays.hold(0, 3), status::exceeds_memory);

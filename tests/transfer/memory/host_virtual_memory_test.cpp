@@ -172,7 +172,7 @@ TEST_F(host_virtual_memory_pages, the_limit_on_mappings_does_not_stop_an_unmap) 
   EXPECT_EQ(memory.release(range), ok);
 }
 
-TEST(host_virtual_memory, one_that_is_gone_leaves_no_file_and_moves_with_what_it_knows) {
+TEST(host_virtual_memory, leaves_no_file_and_moves_with_its_state) {
   {
     auto first = host_virtual_memory::create().value();
     const auto unit = first.granularity();

@@ -96,7 +96,7 @@ TEST(resize_both, never_exceeds_the_budget) {
 }
 
 // (D3): whatever is refused, the earlier split remains and works.
-TEST(resize_both, a_refusal_leaves_the_split_before) {
+TEST(resize_both, a_refusal_keeps_the_split) {
   for (const int first : {-1, 0}) {
     for (const int second : {-1, 0}) {
       if (first == second) continue;
@@ -126,7 +126,7 @@ TEST(resize_both, growth_of_both_is_undone_where_the_second_is_refused) {
 }
 
 // Units that were just freed cannot be taken again: the smaller pool stays usable.
-TEST(resize_both, says_so_when_the_way_back_is_refused_too) {
+TEST(resize_both, reports_if_the_undo_is_refused_too) {
   two_pools p;
   p.kv.refuse_in = 0;
   p.experts.refuse_in = 1;
@@ -145,7 +145,7 @@ TEST(resize_both, both_must_be_drained) {
   EXPECT_EQ(p.experts.capacity(), 6U);
 }
 
-TEST(resize_both, of_nothing_asks_nobody) {
+TEST(resize_both, of_nothing_calls_no_pool) {
   two_pools p;
   p.kv.refuse_in = 0;
   p.experts.refuse_in = 0;

@@ -38,7 +38,7 @@ struct transient_slots_of_two : testing::Test {
   }
 };
 
-TEST_F(transient_slots_of_two, an_expert_is_there_for_what_is_enqueued_next) {
+TEST_F(transient_slots_of_two, an_expert_is_ready_for_work_enqueued_next) {
   slots.begin_visit();
   const auto slot = stream_in(first);
   EXPECT_EQ(slot, 4);
@@ -81,7 +81,7 @@ TEST_F(transient_slots_of_two, the_next_visit_does_not_find_it) {
   EXPECT_EQ(backend.submits, 2U);
 }
 
-TEST_F(transient_slots_of_two, what_finds_no_slot_is_the_hosts) {
+TEST_F(transient_slots_of_two, an_expert_without_a_slot_stays_on_the_host) {
   slots.begin_visit();
   EXPECT_EQ(stream_in(first), 4);
   EXPECT_EQ(stream_in(second), 5);
@@ -113,7 +113,7 @@ TEST_F(transient_slots_of_two, a_copy_waits_for_the_readers_of_the_visit_before)
   EXPECT_EQ(content(slot), third);
 }
 
-TEST_F(transient_slots_of_two, a_copy_that_fails_leaves_the_expert_to_the_host) {
+TEST_F(transient_slots_of_two, a_failed_copy_leaves_the_expert_to_the_host) {
   backend.blocking = true;
   backend.failing = {1};
   slots.begin_visit();
@@ -127,7 +127,7 @@ TEST_F(transient_slots_of_two, a_copy_that_fails_leaves_the_expert_to_the_host) 
   EXPECT_EQ(stream_in(first), 4);
 }
 
-TEST_F(transient_slots_of_two, later_copies_wait_for_one_whose_fence_failed) {
+TEST_F(transient_slots_of_two, later_copies_wait_for_a_copy_with_a_failed_fence) {
   backend.refuse_fences = 1;
   EXPECT_EQ(visit(first), no_slot);
   const auto lost = backend.last();
@@ -135,7 +135,7 @@ TEST_F(transient_slots_of_two, later_copies_wait_for_one_whose_fence_failed) {
   EXPECT_EQ(waits_for(1), lost) << "its bytes may still move";
 }
 
-TEST_F(transient_slots_of_two, a_copy_that_failed_after_it_was_given_out_is_told_once) {
+TEST_F(transient_slots_of_two, a_late_copy_failure_is_reported_once) {
   backend.failing = {1};
   slots.begin_visit();
   EXPECT_EQ(stream_in(first), 4) << "nobody knows yet";
@@ -155,7 +155,7 @@ TEST_F(transient_slots_of_two, nor_is_it_forgotten_when_the_slot_is_used_again) 
   EXPECT_EQ(slots.settle(), status::fill_failed);
 }
 
-TEST_F(transient_slots_of_two, a_backend_that_takes_nothing_leaves_the_slot_as_it_was) {
+TEST_F(transient_slots_of_two, a_refusing_backend_leaves_the_slot_unchanged) {
   EXPECT_EQ(visit(first), 4);
   backend.accept = 0;
   EXPECT_EQ(visit(second), no_slot);

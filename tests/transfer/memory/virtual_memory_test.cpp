@@ -72,7 +72,7 @@ struct virtual_range_steps : testing::Test {
   range_type range(std::size_t units) { return range_type::reserve(memory, units * unit).value(); }
 };
 
-TEST_F(virtual_range_steps, gives_back_its_addresses_and_what_is_mapped) {
+TEST_F(virtual_range_steps, releases_its_addresses_and_mappings) {
   {
     auto r = range(4);
     EXPECT_EQ(r.addresses().size(), 4 * unit);
@@ -130,7 +130,7 @@ TEST_F(virtual_range_steps, grows_and_shrinks) {
   EXPECT_EQ(r.unmap(2 * unit, 4 * unit), ok) << "nothing is there";
 }
 
-TEST_F(virtual_range_steps, what_cannot_be_is_refused_with_nothing_changed) {
+TEST_F(virtual_range_steps, invalid_arguments_are_refused_without_effect) {
   auto r = range(4);
   ASSERT_EQ(r.populate(unit, 2 * unit, 1), ok);
   constexpr auto huge = std::numeric_limits<std::size_t>::max();
@@ -163,7 +163,7 @@ TEST_F(virtual_range_steps, an_unmap_that_was_refused_goes_on_where_it_stopped) 
   EXPECT_EQ(memory.behind().physical_bytes(), 0U);
 }
 
-TEST_F(virtual_range_steps, its_end_passes_over_what_is_refused) {
+TEST_F(virtual_range_steps, its_destructor_skips_refused_unmaps) {
   std::span<std::byte> left;
   {
     auto r = range(3);

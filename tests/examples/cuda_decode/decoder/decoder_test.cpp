@@ -172,7 +172,7 @@ TEST(layer_graphs, are_captured_once) {
   EXPECT_THAT(machine.api.violations(), testing::IsEmpty());
 }
 
-TEST(a_decoder, tells_which_call_failed) {
+TEST(a_decoder, reports_which_call_failed) {
   for (const char* const call : {"cudaMemcpyBatchAsync", "cudaStreamSynchronize"}) {
     SCOPED_TRACE(call);
     fake_machine machine;

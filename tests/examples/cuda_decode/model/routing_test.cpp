@@ -46,7 +46,7 @@ TEST(routing, keeps_the_weights_of_a_trace) {
   EXPECT_THAT(routing.weights(1), ElementsAre(12.0F, 13.0F, 14.0F, 15.0F));
 }
 
-TEST(routing, counts_distinct_experts_and_those_that_are_new) {
+TEST(routing, counts_distinct_and_new_experts) {
   const decode_routing routing(hand_made(), two_layers, 3);
   EXPECT_EQ(routing.distinct(0, 3), 2U + 2U + 2U + 1U + 2U + 1U);
   EXPECT_EQ(routing.turned_over(1, 2), 2U);  // 4; 5

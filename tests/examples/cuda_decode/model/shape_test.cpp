@@ -73,7 +73,7 @@ TEST(shapes, have_gate_before_up_in_one_tensor_and_in_its_scales) {
   EXPECT_EQ(f16.down.tensor, 2U);
 }
 
-TEST(shapes, are_refused_with_what_is_accepted) {
+TEST(shapes, are_refused_with_the_accepted_range) {
   const auto told =
       hotset::support::refusal<hotset::invalid_config>([] { (void)shape_named("gpt-2"); });
   EXPECT_THAT(told, testing::HasSubstr("'gpt-2'"));

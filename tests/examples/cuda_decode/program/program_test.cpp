@@ -121,7 +121,7 @@ TEST(program, exits_1_where_the_device_differs_from_the_host) {
   EXPECT_EQ(got.err, "cuda_decode: bits differ: step 0 on the device differs from the host's\n");
 }
 
-TEST(program, without_a_device_tells_the_drivers_reason) {
+TEST(program, without_a_device_prints_the_drivers_reason) {
   fake_machine machine;
   machine.api.fail("cudaGetDeviceCount", 1, hotset::cuda::error_code::insufficient_driver);
   const json_file file;
@@ -209,7 +209,7 @@ TEST(program, replays_a_trace) {
   EXPECT_THAT(run(machine, words).err, HasSubstr("built without hotset::lab"));
 }
 
-TEST(program, leaves_out_what_does_not_fit_and_says_how_much_is_missing) {
+TEST(program, skips_arms_that_do_not_fit_and_says_how_much_is_missing) {
   fake_machine machine;  // 1 GiB of device memory
   const auto host = run(machine, {"--shape", "qwen3-30b-a3b", "--host-budget", "3GB"});
   EXPECT_EQ(host.code, infeasible);

@@ -51,7 +51,7 @@ TEST(the_iso_memory_table, sets_each_cap_against_its_own_rival) {
   EXPECT_DOUBLE_EQ(rows[2].speedup(), 0.9);
 }
 
-TEST(the_iso_memory_table, leaves_out_rows_whose_rival_did_not_run) {
+TEST(the_iso_memory_table, omits_rows_whose_rival_did_not_run) {
   auto report = two_caps();
   report.results.erase(report.results.begin());
   report.results.pop_back();
@@ -74,7 +74,7 @@ TEST(a_report, has_the_figures_of_each_arm) {
   EXPECT_THAT(text, HasSubstr("bits: 6 runs, all equal"));
 }
 
-TEST(a_report, says_what_differs_and_what_was_left_out) {
+TEST(a_report, names_differences_and_skipped_arms) {
   auto report = two_caps();
   report.differences = {"this differs from that"};
   report.left_out = {{"full residency (eager)", "needs more"}};

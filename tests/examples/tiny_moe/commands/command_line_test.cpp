@@ -137,7 +137,7 @@ TEST(tiny_moe_command_line, a_routing_within_freed_slots_says_that_it_is_not_exa
   EXPECT_THAT(result.text, HasSubstr("not exact: fetch, budget_top_k"));
 }
 
-TEST(tiny_moe_command_line, verify_ends_with_what_it_verified) {
+TEST(tiny_moe_command_line, verify_ends_with_a_summary) {
   const std::string prompts = " --prompts '" HOTSET_TINY_MOE_DIR "/prompts/math-2.txt'";
   const outcome result = run("verify --tokens 2" + prompts);
   EXPECT_EQ(result.code, 0) << result.text;
@@ -146,7 +146,7 @@ TEST(tiny_moe_command_line, verify_ends_with_what_it_verified) {
                     HasSubstr("all byte-identical to full residency")));
 }
 
-TEST(tiny_moe_command_line, what_cannot_be_is_one_line_and_its_own_exit_code) {
+TEST(tiny_moe_command_line, errors_are_one_line_with_their_own_exit_code) {
   const std::string start = "generate --prompt a --expert-budget ";
   const std::string quarter = start + "25% ";
   expect_refused(start + "3", 3, "4 slots");
@@ -204,7 +204,7 @@ TEST_F(serve_trace_command, compares_splits_whose_outputs_are_identical) {
 }
 
 // Without given prices both are measured.
-TEST_F(serve_trace_command, measures_the_prices_that_are_not_said) {
+TEST_F(serve_trace_command, measures_prices_that_are_not_given) {
   const auto table = serve("--budget 4MiB");
   EXPECT_EQ(table.code, 0) << table.text;
   EXPECT_THAT(table.text, HasSubstr("a byte over the link"));

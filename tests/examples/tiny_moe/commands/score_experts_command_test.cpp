@@ -101,7 +101,7 @@ TEST_F(score_experts_command, several_texts_are_scored_by_their_bytes) {
     EXPECT_NEAR(found[i], 0.25 * a[i] + 0.75 * b[i], 0.5001e-4) << "expert " << i;
 }
 
-TEST_F(score_experts_command, what_cannot_be_is_one_line_and_its_own_exit_code) {
+TEST_F(score_experts_command, errors_are_one_line_with_their_own_exit_code) {
   const auto nothing = written("nothing.txt", "");
   const auto score = "score-experts --text" + quoted(file);
   expect_refused(score, 2, "OUT is required");

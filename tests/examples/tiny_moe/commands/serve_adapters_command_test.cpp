@@ -57,7 +57,7 @@ const refusal refusals[] = {{"", 2, "ADAPTER"},
 INSTANTIATE_TEST_SUITE_P(commands, serve_adapters_refusal, testing::ValuesIn(refusals),
                          hotset::support::by_place);
 
-TEST(serve_adapters_command, prints_what_every_number_of_adapters_costs) {
+TEST(serve_adapters_command, prints_the_cost_of_every_number_of_adapters) {
   const auto words =
       folders() + " --adapters 2,4 --alpha 1,0.3 --requests 6 --prompt-tokens 8 --tokens 3";
   const auto table = run(words + " 2>&1");

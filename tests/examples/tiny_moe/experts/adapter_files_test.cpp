@@ -147,7 +147,7 @@ void PrintTo(const committed& one, std::ostream* out) { *out << one.name; }
 
 class committed_adapters : public testing::TestWithParam<committed> {};
 
-TEST_P(committed_adapters, are_read_and_change_what_a_text_of_their_kind_costs) {
+TEST_P(committed_adapters, are_read_and_change_the_cost_of_their_kind_of_text) {
   const auto folder = std::filesystem::path(HOTSET_TINY_MOE_DIR) / "adapters" / GetParam().name;
   const auto adapter = read_adapter(shape(), folder);
   EXPECT_EQ(adapter.name(), GetParam().name);

@@ -35,7 +35,7 @@ TEST(tiny_moe_adapters, a_beginning_that_two_adapters_share_is_computed_for_each
   EXPECT_EQ(report.stats.reused_tokens, 4U * 32);
 }
 
-TEST(tiny_moe_adapters, an_engine_names_no_expert_past_those_it_was_made_for) {
+TEST(tiny_moe_adapters, an_engine_uses_no_expert_beyond_its_model) {
   resident_adapters experts(weights(), three_pointers());
   kv_pool pool(weights().config(), {.block_tokens = 8, .blocks = 8});
   EXPECT_THROW(batch_engine(weights(), experts, pool, {.virtual_experts = 31}),

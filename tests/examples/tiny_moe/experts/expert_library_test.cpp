@@ -41,7 +41,7 @@ TEST(parse_precisions, falling_bits) {
   EXPECT_THAT(parse_precisions("4"), ElementsAre(4));
 }
 
-TEST(parse_precisions, what_is_no_ladder_is_refused) {
+TEST(parse_precisions, an_invalid_ladder_is_refused) {
   for (const std::string bad : {"", ":", "8:", ":8", "8:3", "32:16", "4:8", "8:8", "0", "-8", "8;4",
                                 "8 :4", "8::4", "eight", "8x", "99999999999"}) {
     EXPECT_THAT(

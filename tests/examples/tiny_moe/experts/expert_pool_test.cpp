@@ -111,7 +111,7 @@ TEST(expert_pool, a_full_cycle_in_mid_session_changes_no_byte) {
 
 // (D3): the growth of the experts is refused at its first slot, its second, ... its last. The blocks that were freed
 // for it return: the earlier split remains.
-TEST(expert_pool, a_refusal_at_any_slot_leaves_the_split_before) {
+TEST(expert_pool, a_refusal_at_any_slot_keeps_the_split) {
   constexpr std::uint64_t cap = 6;
   constexpr std::uint64_t blocks = 120;
   for (std::uint64_t given = 0; given <= 44; ++given) {
@@ -134,7 +134,7 @@ TEST(expert_pool, a_refusal_at_any_slot_leaves_the_split_before) {
 }
 
 // Reverse case: the experts freed memory, and the blocks' growth is refused.
-TEST(expert_pool, a_refusal_of_blocks_gives_the_experts_back) {
+TEST(expert_pool, a_refusal_of_blocks_restores_the_experts) {
   for (std::uint64_t cap = 4; cap < 9; ++cap) {
     shared_memory parts(9, 60);
     const auto too_many = 60 + (9 - cap) * unit_bytes / block_bytes + 1;
@@ -149,7 +149,7 @@ TEST(expert_pool, a_refusal_of_blocks_gives_the_experts_back) {
 }
 
 // The freed memory is taken meanwhile: the engine continues with less and takes the rest when it can.
-TEST(expert_pool, goes_on_with_less_where_the_way_back_is_refused_too) {
+TEST(expert_pool, continues_with_less_if_the_undo_is_refused_too) {
   for (std::uint64_t slots = 0; slots < 36; slots += 5) {
     SCOPED_TRACE("slots that fit: " + std::to_string(slots));
     shared_memory parts(6, 70);
@@ -172,7 +172,7 @@ TEST(expert_pool, goes_on_with_less_where_the_way_back_is_refused_too) {
   }
 }
 
-TEST(expert_pool, what_sessions_hold_cannot_be_taken) {
+TEST(expert_pool, blocks_of_sessions_cannot_be_taken) {
   shared_memory parts(6, 70);
   std::uint64_t refused = 0;
   const auto outputs = parts.serve_all([&](const drained_point&) {

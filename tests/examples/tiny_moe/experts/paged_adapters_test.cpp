@@ -125,7 +125,7 @@ TEST(tiny_moe_paged_adapters, copies_that_fail_now_and_then_change_no_byte) {
 }
 
 // Adapters share the base model's experts: with room for all, each virtual expert is copied at its first use.
-TEST(tiny_moe_paged_adapters, an_expert_that_nobody_tuned_is_copied_once_for_all_adapters) {
+TEST(tiny_moe_paged_adapters, an_untuned_expert_is_copied_once_for_all_adapters) {
   paged_experts<lru_pager> experts(weights(), in(cache_scope::shared, "100%"));
   recording seen(experts);
   (void)mixed_logits(seen, over_base().virtual_experts());
@@ -143,7 +143,7 @@ TEST(tiny_moe_paged_adapters, an_expert_that_nobody_tuned_is_copied_once_for_all
 }
 
 // Heat counts virtual experts: decisions equal those of a pager that gets virtual experts.
-TEST(tiny_moe_paged_adapters, decisions_are_those_over_virtual_experts) {
+TEST(tiny_moe_paged_adapters, decisions_are_made_over_virtual_experts) {
   for (const char* eviction : {"lfu", "least_stale"}) {
     SCOPED_TRACE(eviction);
     const auto config = in(cache_scope::shared, "20%");
@@ -211,7 +211,7 @@ TEST(tiny_moe_paged_adapters, a_row_of_an_unknown_adapter_is_refused_and_the_nex
   expect_all_as_alone(*experts);
 }
 
-TEST(tiny_moe_paged_adapters, what_goes_by_the_routers_scores_is_refused) {
+TEST(tiny_moe_paged_adapters, policies_that_need_router_scores_are_refused) {
   const auto refused = [](const paging_config& config, std::string_view eviction = "lru") {
     return hotset::support::refusal<hotset::lab::usage_error>(
         [&] { (void)make_paged_experts(weights(), config, eviction); });

@@ -46,7 +46,7 @@ TEST(tiny_moe_paged_experts, hits_misses_and_the_host_copy_give_the_same_bytes) 
   EXPECT_EQ(host->bytes_moved(), 0U);
 }
 
-TEST(tiny_moe_paged_experts, what_is_refused_a_slot_comes_through_transient_slots) {
+TEST(tiny_moe_paged_experts, refused_experts_use_transient_slots) {
   const auto wanted = resident_logits(text);
   for (const auto mode : {hotset::host_stream::mode::caller, worker}) {
     auto config = in(cache_scope::shared, "25%");
@@ -61,7 +61,7 @@ TEST(tiny_moe_paged_experts, what_is_refused_a_slot_comes_through_transient_slot
   }
 }
 
-TEST(tiny_moe_paged_experts, transient_slots_are_what_is_computed) {
+TEST(tiny_moe_paged_experts, transient_slots_are_computed_from) {
   auto config = in(cache_scope::shared, "100%");
   config.transient = 64;
   const auto wanted = resident_logits(text);
@@ -106,7 +106,7 @@ TEST(tiny_moe_paged_experts, transient_slots_go_with_one_precision_and_slots_tha
   EXPECT_THROW((void)make_paged_experts(weights(), config, "lru"), hotset::lab::usage_error);
 }
 
-TEST(tiny_moe_paged_experts, the_slots_are_what_is_computed) {
+TEST(tiny_moe_paged_experts, slots_are_computed_from) {
   paged_experts<lru_pager, idle_backend> experts(weights(), in(cache_scope::shared, "25%"));
   EXPECT_FALSE(same_bytes(resident_logits(text), logits_of(experts, text)));
 }
@@ -122,7 +122,7 @@ TEST(tiny_moe_paged_experts, a_split_by_expert_says_that_it_is_not_exact) {
   for (std::size_t i = 0; i < wanted.size(); ++i) ASSERT_NEAR(wanted[i], found[i], 1e-3);
 }
 
-TEST(tiny_moe_paged_experts, a_pass_of_more_tokens_than_the_layout_was_made_for_is_refused) {
+TEST(tiny_moe_paged_experts, a_pass_larger_than_the_layout_allows_is_refused) {
   paged_experts<lru_pager> experts(weights(),
                                    {.layout = layout_of(weights(), cache_scope::shared, "25%", 8)});
   engine decoder(weights(), experts);
@@ -141,7 +141,7 @@ TEST(tiny_moe_paged_experts, a_copy_that_fails_is_made_again) {
   }
 }
 
-TEST(tiny_moe_paged_experts, copies_that_keep_failing_leave_the_visit_to_the_host) {
+TEST(tiny_moe_paged_experts, repeated_copy_failures_leave_the_visit_to_the_host) {
   for (const auto stream : {hotset::host_stream::mode::caller, worker}) {
     auto config = in(cache_scope::shared, "4");
     config.stream = stream;
@@ -170,7 +170,7 @@ TEST(tiny_moe_paged_experts, a_copy_that_failed_before_a_worker_read_it_is_made_
 }
 
 // With prefetches, the prefetch beside the last group is the first call to report the loss of an earlier group.
-TEST(tiny_moe_paged_experts, a_copy_that_failed_after_a_worker_read_it_spoils_the_pass_only) {
+TEST(tiny_moe_paged_experts, a_copy_that_fails_after_its_read_affects_one_pass_only) {
   for (const bool prefetches : {false, true}) {
     auto config = in(cache_scope::shared, prefetches ? "16" : "50%");
     config.stream = worker;

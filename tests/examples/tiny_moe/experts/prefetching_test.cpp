@@ -86,7 +86,7 @@ INSTANTIATE_TEST_SUITE_P(by_table, tiny_moe_late_prefetching,
                          hotset::support::by_place);
 
 // Bounded: three attempts per visit; then the host's copy is computed, with the same bytes.
-TEST(tiny_moe_prefetching, copies_that_fail_are_made_again_or_left_to_the_host) {
+TEST(tiny_moe_prefetching, failed_copies_are_retried_or_left_to_the_host) {
   for (const std::uint64_t every : {2U, 5U, 17U}) {
     paged_experts<stale_pager, unruly_backend> experts(
         weights(), prefetching("next_layer_top_k:overfetch=2", "25%"));
@@ -117,7 +117,7 @@ TEST(tiny_moe_prefetching, everything_goes_wrong_at_once_and_no_byte_changes) {
   }
 }
 
-TEST(tiny_moe_renormalise, what_is_left_weighs_what_all_did) {
+TEST(tiny_moe_renormalise, the_kept_weights_sum_to_the_original_sum) {
   const std::vector<std::int32_t> ids{3, -1, 5, -1, 1, 2, 3, 4, -1, -1, -1, -1};
   std::vector<float> w{0.4F, 0.3F, 0.1F, 0.2F, 0.25F, 0.25F, 0.25F, 0.25F, 0.5F, 0.5F, 0.0F, 0.0F};
   renormalise(ids, w, 4);
@@ -150,7 +150,7 @@ TEST(tiny_moe_lossy_misses, change_the_logits_and_say_so) {
   }
 }
 
-TEST(tiny_moe_lossy_misses, a_substitute_is_among_what_earlier_tokens_left) {
+TEST(tiny_moe_lossy_misses, a_substitute_is_a_resident_of_earlier_tokens) {
   paging_choice choice;
   choice.policies.miss = "substitute:tolerance=0.3";
   choice.policies.eviction = "lru";
@@ -168,7 +168,7 @@ TEST(tiny_moe_lossy_misses, a_substitute_is_among_what_earlier_tokens_left) {
 }
 
 // With the lower of two precisions for everything, the result is that of a library with only that precision.
-TEST(tiny_moe_lossy_misses, a_ladder_whose_upper_rung_is_not_used_is_the_lower_precision) {
+TEST(tiny_moe_lossy_misses, a_ladder_with_an_unused_upper_rung_equals_the_lower_precision) {
   const expert_library library(weights(), "16:4");
   resident_copies low(library, 1_precision);
   auto choice = lossy("fetch_lowest", "16:4@10:90");
@@ -176,7 +176,7 @@ TEST(tiny_moe_lossy_misses, a_ladder_whose_upper_rung_is_not_used_is_the_lower_p
   EXPECT_TRUE(same_bytes(logits_of(low, text), logits_under(choice)));
 }
 
-TEST(tiny_moe_bent_routing, prefers_what_is_resident_and_says_that_it_is_not_exact) {
+TEST(tiny_moe_bent_routing, prefers_residents_and_reports_that_it_is_not_exact) {
   paging_choice own, bent;
   own.policies.eviction = bent.policies.eviction = "lru";
   bent.policies.routing = "cache_aware:lambda=0.5";

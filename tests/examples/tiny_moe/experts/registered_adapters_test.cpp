@@ -94,7 +94,7 @@ TEST(registered_adapters, without_adapters_it_is_the_base_model) {
   EXPECT_TRUE(same_bytes(parts.logits(base_model, text), logits_alone(base_model, text)));
 }
 
-TEST(registered_adapters, a_row_of_an_adapter_that_nobody_has_acquired_is_refused) {
+TEST(registered_adapters, a_row_of_an_adapter_that_was_not_acquired_is_refused) {
   engine_parts parts(three());
   EXPECT_THROW((void)parts.logits(1, text), provider_error);
   EXPECT_THROW((void)parts.logits(4, text), provider_error);
@@ -121,7 +121,7 @@ std::vector<serving_request> random_requests(random_source& random, std::size_t 
   return out;
 }
 
-TEST(registered_adapters, whoever_comes_and_goes_every_request_gets_what_it_gets_alone) {
+TEST(registered_adapters, every_request_gets_its_answer_while_adapters_change) {
   std::uint64_t evictions = 0;
   std::uint64_t refusals = 0;
   std::uint64_t preemptions = 0;
@@ -246,7 +246,7 @@ class counting_experts final : public expert_provider {
   registered_adapters& inner_;
 };
 
-TEST(registered_adapters, counts_the_experts_that_a_step_reads_and_those_of_the_base_model_alone) {
+TEST(registered_adapters, counts_experts_read_by_a_step_and_by_the_base_model) {
   registered_adapters experts(weights(), three());
   counting_experts counting(experts);
   kv_pool pool(weights().config(), {.block_tokens = 8, .blocks = 64});
@@ -263,7 +263,7 @@ TEST(registered_adapters, counts_the_experts_that_a_step_reads_and_those_of_the_
   EXPECT_GT(experts.stats().reroute_ns, 0U);
 }
 
-TEST(registered_adapters, what_cannot_be_served_is_refused_when_it_is_made) {
+TEST(registered_adapters, an_invalid_configuration_is_refused_at_construction) {
   const auto refused = [](adapter_source source, const registered_adapters_config& config = {}) {
     return refusal<hotset::invalid_config>(
         [&] { const registered_adapters made(weights(), std::move(source), config); });

@@ -60,7 +60,7 @@ void replay(Pager& pager, const hotset::visit_sequence& visits) {
     ASSERT_EQ(pager.serve(visits[i], plan, [](const hotset::visit_group&) {}), hotset::status::ok);
 }
 
-TEST(tiny_moe_trace, replaying_it_decides_what_the_engine_decided) {
+TEST(tiny_moe_trace, a_replay_makes_the_engines_decisions) {
   for (const auto scope : {cache_scope::shared, cache_scope::per_layer}) {
     for (const char* budget : {"4", "25%"}) {
       for (const std::size_t max_tokens : {std::size_t{16}, std::size_t{100}}) {
@@ -85,7 +85,7 @@ TEST(tiny_moe_trace, replaying_it_decides_what_the_engine_decided) {
   }
 }
 
-TEST(tiny_moe_trace, what_else_is_recorded_is_what_the_router_saw) {
+TEST(tiny_moe_trace, other_recorded_arrays_are_the_routers_inputs) {
   resident_experts resident(weights());
   tracing_experts tracing(weights(), resident,
                           {.capacity = text.size() + 1,

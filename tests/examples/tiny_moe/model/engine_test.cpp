@@ -343,7 +343,7 @@ TEST(tiny_moe_batch_engine, a_token_gives_the_same_bytes_in_every_mix_of_sequenc
   EXPECT_GT(evictions, 100U);
 }
 
-TEST(tiny_moe_batch_engine, a_pass_that_fails_leaves_every_sequence_as_it_was) {
+TEST(tiny_moe_batch_engine, a_failed_pass_leaves_every_sequence_unchanged) {
   bool breaks = false;
   kv_pool pool(weights().config(), {.block_tokens = 2, .blocks = 6});
   experts_of experts([&](const visit_inputs& visit, visit_compute& compute) {
@@ -413,7 +413,7 @@ class listening_experts final : public expert_provider {
   std::size_t visits = 0;
 };
 
-TEST(tiny_moe_batch_engine, a_provider_hears_whose_tokens_come_and_which_sequences_end) {
+TEST(tiny_moe_batch_engine, a_provider_is_notified_of_tokens_and_ended_sequences) {
   listening_experts experts;
   kv_pool pool(weights().config(), {.block_tokens = 4, .blocks = 8});
   batch_engine decoder(weights(), experts, pool);

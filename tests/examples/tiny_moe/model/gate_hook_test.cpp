@@ -123,7 +123,7 @@ void feed(expert_provider& experts, std::string_view prompt, std::string_view mo
   for (const auto byte : bytes_of(more)) (void)decoder.forward({&byte, 1});
 }
 
-TEST(tiny_moe_gate_hook, a_predictor_hears_each_step_open_and_each_layer_once_in_order) {
+TEST(tiny_moe_gate_hook, a_predictor_gets_each_step_and_each_layer_once_in_order) {
   heard notes;
   auto config = listened_to(notes);
   config.gate.prefetch = hotset::lab::make_prefetch("next_layer_top_k:depth=2");
@@ -151,7 +151,7 @@ TEST(tiny_moe_gate_hook, a_predictor_hears_each_step_open_and_each_layer_once_in
   EXPECT_EQ(experts.predictions().predicted, 2 * layers * top_k);
 }
 
-TEST(tiny_moe_gate_hook, whoever_goes_by_forecasts_gets_a_predictor_and_nobody_else_does) {
+TEST(tiny_moe_gate_hook, only_policies_that_use_forecasts_get_a_predictor) {
   {
     heard notes;
     feed(*std::make_unique<paged_experts<lru_pager>>(weights(), listened_to(notes)), "ab", "c");
@@ -170,7 +170,7 @@ TEST(tiny_moe_gate_hook, whoever_goes_by_forecasts_gets_a_predictor_and_nobody_e
   }
 }
 
-TEST(tiny_moe_gate_hook, bent_ids_are_what_is_computed_and_the_routers_are_what_is_learnt_from) {
+TEST(tiny_moe_gate_hook, changed_ids_are_computed_and_the_routers_ids_are_learned) {
   heard notes;
   auto config = listened_to(notes);
   config.gate.pre_eviction = release(hotset::release_point::gate);
@@ -254,7 +254,7 @@ const std::vector<float>& resident_greedy() {
 }
 
 // Three sequences in one batch: the second ends early, and the third takes its place.
-TEST(tiny_moe_looking_ahead, sequences_that_come_and_go_change_no_byte) {
+TEST(tiny_moe_looking_ahead, sequences_that_start_and_end_change_no_byte) {
   const std::vector<serving_request> requests{
       {.prompt = bytes_of(text.substr(0, 20)), .tokens = 12},
       {.prompt = bytes_of("Q: what is 12 + 30? A:"), .tokens = 3},
@@ -283,7 +283,7 @@ TEST(tiny_moe_looking_ahead, sequences_that_come_and_go_change_no_byte) {
 }
 
 // 4 of 32 experts are routed: chance is 1 in 8.
-TEST(tiny_moe_looking_ahead, what_learns_on_the_way_predicts_better_than_chance) {
+TEST(tiny_moe_looking_ahead, online_predictors_beat_chance) {
   for (const char* predictor :
        {"next-router", "expert-map", "activation-matrix", "last-routed", "co-activation"})
     for (int depth = 1; depth <= 3; ++depth) {
@@ -305,7 +305,7 @@ TEST(tiny_moe_looking_ahead, what_learns_on_the_way_predicts_better_than_chance)
 }
 
 // The map of the nearest embedding predicts layer 0; without embeddings there is no prediction.
-TEST(tiny_moe_looking_ahead, an_expert_map_answers_for_a_byte_that_it_never_saw) {
+TEST(tiny_moe_looking_ahead, an_expert_map_predicts_for_an_unseen_byte) {
   paging_config config;
   config.layout = layout_of(weights(), cache_scope::shared, "50%");
   config.gate.prefetch = hotset::lab::make_prefetch("next_layer_top_k");
@@ -399,7 +399,7 @@ hotset::lab::run_result replayed(const hotset::routing_trace& trace, const pagin
 
 // Engine and simulator run the same code. Without prefetches, copy times affect nothing: all fills and evictions are
 // equal.
-TEST(tiny_moe_looking_ahead, the_engine_decides_what_a_replay_of_its_trace_decides) {
+TEST(tiny_moe_looking_ahead, a_replay_of_the_engines_trace_makes_the_same_decisions) {
   for (const char* predictor : {"activation-matrix", "co-activation", "last-routed"})
     for (const char* eviction : {"lru", "importance", "expert_map_priority"})
       for (const auto* pre_eviction : pre_evictions) {
@@ -414,7 +414,7 @@ TEST(tiny_moe_looking_ahead, the_engine_decides_what_a_replay_of_its_trace_decid
       }
 }
 
-TEST(tiny_moe_looking_ahead, the_engine_asks_for_what_a_replay_of_its_trace_asks_for) {
+TEST(tiny_moe_looking_ahead, a_replay_of_the_engines_trace_makes_the_same_requests) {
   for (const char* predictor : {"activation-matrix", "co-activation", "last-routed"})
     for (const char* prefetch : {"cumulative_probability:distance=2", "next_layer_top_k:depth=3"}) {
       const auto choice = looking_ahead(predictor, prefetch, "active_evict");

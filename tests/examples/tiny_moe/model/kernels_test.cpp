@@ -120,7 +120,7 @@ TEST(select_top_k, ties_go_to_the_lower_id_and_weights_sum_to_one) {
   EXPECT_NEAR(shares[3], 0.15F / 0.85F, 1e-6);
 }
 
-TEST(select_top_k, what_is_not_a_number_still_gives_distinct_ids) {
+TEST(select_top_k, nan_scores_still_give_distinct_ids) {
   std::array<float, 8> probabilities{};
   probabilities.fill(std::numeric_limits<float>::quiet_NaN());
   std::array<std::int32_t, 4> ids{};

@@ -177,7 +177,7 @@ TEST(adapter_serving, serves_more_adapters_than_there_are_and_than_there_are_pla
   }
 }
 
-TEST(adapter_serving, reports_what_each_run_cost) {
+TEST(adapter_serving, reports_the_cost_of_each_run) {
   adapter_serving_config config{
       .adapters = 2, .rate = 100, .requests = 6, .prompt_tokens = 12, .tokens = 1, .repeats = 1};
   std::vector<adapter_serving_result> runs;
@@ -281,7 +281,7 @@ TEST(adapter_serving, a_median_is_one_of_its_figures_and_of_those_that_were_meas
   EXPECT_THAT(to_table({&run, 1}, {.columns = {"token", "token-of-pairs"}}), HasSubstr(" -"));
 }
 
-TEST(adapter_serving, what_cannot_be_served_is_said_in_one_line) {
+TEST(adapter_serving, a_request_that_cannot_be_served_is_one_line) {
   const std::vector<std::pair<adapter_serving_config, const char*>> rows{
       {{}, "valid"},
       {{.adapters = 0}, "adapters = 0, accepted: 1..256"},

@@ -83,7 +83,7 @@ TEST(request_shapes, the_same_seed_gives_the_same_texts_and_only_the_first_are_t
   EXPECT_EQ(shaped_requests(two_turns(), texts, {.most = 2}).size(), 2U);
 }
 
-TEST(request_shapes, refuse_what_cannot_be) {
+TEST(request_shapes, refuse_invalid_values) {
   EXPECT_FALSE(request_scaling{}.validate());
   EXPECT_TRUE(request_scaling{.scale = 0}.validate());
   EXPECT_TRUE((request_scaling{.steps_per_second = 0}.validate()));

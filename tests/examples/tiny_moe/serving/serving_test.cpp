@@ -127,7 +127,7 @@ TEST(serving, a_beginning_that_was_served_before_is_reused) {
   EXPECT_EQ(parts.pool.stats().hits, 11U);
 }
 
-TEST(serving, the_session_admitted_last_makes_room_and_computes_again_what_is_lost) {
+TEST(serving, the_last_admitted_session_is_preempted_and_recomputed) {
   server_parts parts({.block_tokens = 4, .blocks = 10});
   const std::vector requests{request("The first one", 20), request("And a second", 20)};
   const auto report = served(parts, requests);
@@ -161,7 +161,7 @@ class sequence_counts final : public expert_provider {
   resident_experts resident_{weights()};
 };
 
-TEST(serving, who_ends_or_is_preempted_ends_its_sequence_once) {
+TEST(serving, an_ended_or_preempted_session_ends_its_sequence_once) {
   sequence_counts experts;
   kv_pool pool(weights().config(), {.block_tokens = 4, .blocks = 10});
   batch_engine decoder(weights(), experts, pool);
@@ -189,7 +189,7 @@ TEST(serving, a_preempted_session_comes_before_those_that_wait) {
   EXPECT_LT(report.requests[1].steps, report.requests[2].first_token);
 }
 
-TEST(serving, who_is_admitted_leaves_the_others_their_next_block) {
+TEST(serving, an_admitted_session_leaves_the_others_their_next_block) {
   server_parts parts({.block_tokens = 4, .blocks = 4});
   const std::vector requests{request("eight to", 4), request("seven t", 1, 1)};
   const auto report = served(parts, requests);
@@ -197,7 +197,7 @@ TEST(serving, who_is_admitted_leaves_the_others_their_next_block) {
   EXPECT_GT(report.requests[1].first_token + 1, report.requests[0].steps);
 }
 
-TEST(serving, what_an_admitted_request_may_reuse_is_held_for_it) {
+TEST(serving, reusable_blocks_are_held_for_an_admitted_request) {
   server_parts parts({.block_tokens = 4, .blocks = 6});
   // The first two leave two blocks each in the cache. The third decodes before the fourth's turn and takes the oldest
   // unused block, which is not the end of the prefix that the fourth shares with the first.
@@ -209,7 +209,7 @@ TEST(serving, what_an_admitted_request_may_reuse_is_held_for_it) {
   EXPECT_EQ(report.stats.preemptions, 0U);
 }
 
-TEST(serving, what_another_session_computes_meanwhile_is_reused) {
+TEST(serving, blocks_that_another_session_computes_are_reused) {
   server_parts parts({.block_tokens = 8, .blocks = 60});
   const std::vector requests{request(text.substr(0, 40), 2), request(text.substr(0, 40), 2)};
   const auto report = served(parts, requests, {.max_sessions = 2, .max_tokens = 20});
@@ -217,7 +217,7 @@ TEST(serving, what_another_session_computes_meanwhile_is_reused) {
   EXPECT_EQ(report.stats.prefilled_tokens, 40U + 8);
 }
 
-TEST(serving, blocks_that_are_in_use_already_count_for_who_shares_them) {
+TEST(serving, blocks_in_use_count_for_requests_that_share_them) {
   server_parts parts({.block_tokens = 8, .blocks = 7});
   const std::string system(text.substr(0, 40));
   const std::vector requests{request(system, 8), request(system + "x", 4, 1)};
@@ -228,7 +228,7 @@ TEST(serving, blocks_that_are_in_use_already_count_for_who_shares_them) {
   EXPECT_EQ(report.stats.preemptions, 0U);
 }
 
-TEST(serving, what_can_never_fit_is_refused_in_one_line) {
+TEST(serving, a_request_that_can_never_fit_is_refused_in_one_line) {
   server_parts parts({.block_tokens = 4, .blocks = 5}, {.max_positions = 64});
   const std::vector<std::pair<serving_request, const char*>> rows{
       {request("x", 21), "request 0: 6 KV blocks of 4 tokens; accepted: 1..5"},
@@ -248,7 +248,7 @@ TEST(serving, what_can_never_fit_is_refused_in_one_line) {
   }
 }
 
-TEST(serving, a_pool_that_shrinks_too_far_ends_a_request_with_what_it_has) {
+TEST(serving, a_pool_that_shrinks_too_far_ends_a_request_early) {
   server_parts parts({.block_tokens = 4, .blocks = 8});
   const std::vector requests{request("abcd", 20)};
   const auto report = serve(parts.decoder, requests, {}, [&](const drained_point& point) {
@@ -323,7 +323,7 @@ struct admissions {
   }
 };
 
-TEST(serving, who_is_turned_away_waits_until_another_has_ended) {
+TEST(serving, a_rejected_request_waits_until_another_has_ended) {
   server_parts parts({.block_tokens = 8, .blocks = 60});
   admissions seen;
   seen.may_begin = [](const admissions& now, adapter_id) { return now.pinned() < 1; };
@@ -336,7 +336,7 @@ TEST(serving, who_is_turned_away_waits_until_another_has_ended) {
   EXPECT_GT(report.requests[2].first_token, report.requests[1].steps);
 }
 
-TEST(serving, who_is_turned_away_while_nothing_runs_is_refused) {
+TEST(serving, a_request_rejected_while_nothing_runs_is_refused) {
   server_parts parts({.block_tokens = 8, .blocks = 60});
   admissions seen;
   seen.may_begin = [](const auto&, adapter_id adapter) { return adapter != 7; };
@@ -351,7 +351,7 @@ TEST(serving, who_is_turned_away_while_nothing_runs_is_refused) {
   EXPECT_THAT(seen.told, ElementsAre("?7", "+1", "?7", "-1", "?7", "+2", "-2"));
 }
 
-TEST(serving, who_is_preempted_ends_and_is_admitted_again) {
+TEST(serving, a_preempted_session_ends_and_is_admitted_again) {
   server_parts parts({.block_tokens = 4, .blocks = 10});
   admissions seen;
   const std::vector requests{request_of(1, "The first one", 20), request_of(2, "And a second", 20)};
@@ -364,7 +364,7 @@ TEST(serving, who_is_preempted_ends_and_is_admitted_again) {
   EXPECT_EQ(seen.pinned(), 0);
 }
 
-TEST(serving, on_an_error_everybody_who_was_admitted_ends_and_all_sequences_are_closed) {
+TEST(serving, an_error_ends_all_admitted_requests_and_sequences) {
   server_parts parts({.block_tokens = 4, .blocks = 20});
   admissions seen;
   const std::vector requests{request_of(1, "abcdefgh", 9), request_of(2, "ijk", 9)};
@@ -389,7 +389,7 @@ TEST(serving, on_an_error_everybody_who_was_admitted_ends_and_all_sequences_are_
   (void)served(parts, requests);
 }
 
-TEST(serving, a_clock_says_how_long_passes_take_and_idle_time_is_skipped) {
+TEST(serving, a_clock_times_passes_and_skips_idle_time) {
   server_parts parts({.block_tokens = 8, .blocks = 60});
   std::vector requests{request(text.substr(0, 40), 3, 100), request("a second", 2, 105),
                        request("late", 1, 1000)};

@@ -61,7 +61,7 @@ trace_serving_result served(std::span<const serving_request> requests, const std
   return served(requests, split_choice::parse(split), setup);
 }
 
-TEST(trace_serving, every_split_gives_what_each_request_gives_alone) {
+TEST(trace_serving, every_split_gives_each_request_its_answer_alone) {
   const auto requests = conversations(4, 20);
   std::vector<trace_serving_result> runs;
   for (const auto* split : {"4", "12", "16", "mv-wsa", "dual-resize", "right-size"})
@@ -77,7 +77,7 @@ TEST(trace_serving, every_split_gives_what_each_request_gives_alone) {
 }
 
 // Seconds are those of eq. 4 and nothing else.
-TEST(trace_serving, seconds_are_what_misses_cost) {
+TEST(trace_serving, seconds_are_the_cost_of_misses) {
   const auto requests = conversations(1, 6);
   const auto run = served(requests, "8");
   std::size_t prompt_bytes = 0;
@@ -89,7 +89,7 @@ TEST(trace_serving, seconds_are_what_misses_cost) {
   EXPECT_DOUBLE_EQ(run.seconds, run.expert_seconds + run.kv_seconds);
 }
 
-TEST(trace_serving, what_ended_in_the_warm_up_is_not_counted) {
+TEST(trace_serving, requests_that_end_in_the_warm_up_are_not_counted) {
   const auto requests = conversations(4, 20);
   auto later = config(budget_bytes);
   later.warmup = 10;
@@ -103,7 +103,7 @@ TEST(trace_serving, what_ended_in_the_warm_up_is_not_counted) {
 }
 
 // Both controllers move away from a split that suits neither consumer, towards the consumer that is used.
-TEST(trace_serving, controllers_give_experts_what_nobody_reuses) {
+TEST(trace_serving, controllers_give_unused_kv_memory_to_experts) {
   const auto requests = conversations(1, 30);
   for (const auto rule : {split_rule::marginal_value, split_rule::dual_resize}) {
     const split_choice choice{.rule = rule, .cap = 5};
@@ -246,7 +246,7 @@ TEST(trace_serving, reads_and_refuses_splits) {
   EXPECT_THROW((void)limits_of(weights(), requests, bad), hotset::invalid_config);
 }
 
-TEST(trace_serving, reports_what_each_run_cost) {
+TEST(trace_serving, reports_the_cost_of_each_run) {
   const auto requests = conversations(4, 12);
   std::vector<trace_serving_result> runs;
   for (const auto* split : {"6", "14", "mv-wsa"}) runs.push_back(served(requests, split));

@@ -53,7 +53,7 @@ TEST(tiny_moe_clock_check, prefetches_are_replayed_and_a_table_learns_in_the_rep
   EXPECT_NE(found.clock_predictions, by_router.clock_predictions);
 }
 
-TEST(tiny_moe_clock_check, refuses_what_the_engine_refuses_and_what_no_trace_can_feed) {
+TEST(tiny_moe_clock_check, refuses_what_the_engine_or_a_trace_cannot_do) {
   EXPECT_THROW((void)compare_with_clock(weights(), over_a_link("noisy_oracle"), texts, 4),
                hotset::lab::usage_error);
   auto choice = over_a_link("next_layer_top_k");

@@ -138,7 +138,7 @@ TEST(quality, sums_may_be_added) {
   EXPECT_EQ(sum.bits_per_byte(), 1.0);
 }
 
-TEST(quality_config, what_cannot_be_is_refused) {
+TEST(quality_config, invalid_values_are_refused) {
   const auto reason = [](const quality_config& config) {
     const auto bad = config.validate(100);
     return bad ? bad->message : std::string("accepted");
@@ -202,7 +202,7 @@ class heldout : public testing::TestWithParam<std::pair<const char*, double>> {
   std::vector<std::uint8_t> text_;
 };
 
-TEST_P(heldout, costs_what_another_implementation_measured) {
+TEST_P(heldout, has_the_cost_that_another_implementation_measured) {
   resident_experts experts(weights());
   EXPECT_NEAR(bits_per_byte(weights(), experts, windows(16)), GetParam().second, 1e-4);
 }

@@ -58,7 +58,7 @@ TEST(noisy_predictions, gaussian_are_the_softmax_of_logits_that_are_off) {
     }
 }
 
-TEST(noisy_predictions, say_what_they_are) {
+TEST(noisy_predictions, are_described_in_the_trace) {
   EXPECT_EQ(noisy_predictions({.predictor_noise = 0.25}).description(),
             "probabilities of the next layer; chance of an expert to have another one's: 0.25");
   EXPECT_EQ(

@@ -31,7 +31,7 @@ TEST(normal_draws, are_the_same_on_every_machine) {
 }
 
 // Computes the same points with the C library's logarithm and square root.
-TEST(normal_draws, are_what_the_polar_method_makes_of_the_words) {
+TEST(normal_draws, equal_the_polar_method_with_library_functions) {
   const auto made = drawn(9, 20000);
   splitmix64 words(9);
   for (std::size_t i = 0; i < made.size(); i += 2) {

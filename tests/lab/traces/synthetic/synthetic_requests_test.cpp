@@ -60,7 +60,7 @@ TEST(synthetic_requests, every_prompt_repeats_an_earlier_one_or_is_new) {
   EXPECT_NE(synthetic_requests(other)->blocks, kv->blocks);
 }
 
-TEST(synthetic_requests, refuses_what_cannot_be) {
+TEST(synthetic_requests, refuses_invalid_values) {
   const auto refused = [](const synthetic_requests_config& config) {
     const auto kv = synthetic_requests(config);
     return kv ? std::string() : kv.error().message;

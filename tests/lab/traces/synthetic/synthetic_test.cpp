@@ -178,7 +178,7 @@ TEST(synthetic, traces_are_valid_and_shaped_as_asked) {
     }
 }
 
-TEST(synthetic, skew_stickiness_and_phases_do_what_they_say) {
+TEST(synthetic, skew_stickiness_and_phases_have_their_effect) {
   const auto flat = synthetic_trace({.top_k = 1, .tokens = 4000, .zipf = 0}).value();
   const auto steep = synthetic_trace({.top_k = 1, .tokens = 4000, .zipf = 2}).value();
   const auto most = [](const routing_trace& t) {
@@ -333,7 +333,7 @@ TEST(synthetic, scores_are_the_same_on_every_machine) {
   EXPECT_EQ(fingerprint_of_scores(trace), 16426321438858752711ULL);
 }
 
-TEST_P(scored, is_valid_and_says_what_the_scores_are) {
+TEST_P(scored, is_valid_and_describes_its_scores) {
   EXPECT_FALSE(trace.validate());
   const auto places = trace.tokens() * static_cast<std::size_t>(config.layers * config.experts);
   EXPECT_EQ(trace.logits.size(), places);
