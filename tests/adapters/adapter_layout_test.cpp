@@ -259,7 +259,7 @@ adapter_layout v2_lite(std::size_t adapters, std::uint64_t stride = 0) {
   return made(setup);
 }
 
-TEST(expertweave, the_derived_counts_are_those_of_table_1) {
+TEST(expertweave, the_derived_counts_agree_with_table_1) {
   const std::vector<double> sparsity{.41, .21, .32, .11, .30, .36, .39, .34, .64, .36};
   const auto layout = v2_lite(10);
   for (std::size_t a = 0; a < table_1.size(); ++a) {

@@ -72,7 +72,7 @@ TEST(expert_redirect, a_refused_assignment_changes_nothing) {
 }
 
 // The first line of the figure: which expert lies at which place.
-TEST(expert_redirect, places_of_figure_4_are_those_of_its_tensor) {
+TEST(expert_redirect, places_of_figure_4_agree_with_its_tensor) {
   const auto map = reroute_samples::figure_4_map();
   per_expert<expert_id> tensor(std::vector<expert_id>(80, no_expert));
   for (const auto e : each<expert_id>(64)) tensor[e] = e;
@@ -106,7 +106,7 @@ expert_redirect small_and_dense() {
                                    .places = 7});
 }
 
-TEST(expert_redirect, a_dense_map_begins_where_its_caller_says) {
+TEST(expert_redirect, a_dense_map_starts_at_the_given_place) {
   auto map = small_and_dense();
   EXPECT_EQ(map.virtual_experts(), 15);
   EXPECT_EQ(map.first_place(1), no_expert);

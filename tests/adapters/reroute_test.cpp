@@ -58,7 +58,7 @@ TEST(reroute, is_figure_4) {
 }
 
 // Hazard 6: a negative id must not wrap, and an id past the base model must not name an adapter's expert.
-TEST(reroute, negative_ids_stay_and_what_is_out_of_range_becomes_no_expert) {
+TEST(reroute, negative_ids_stay_and_ids_out_of_range_become_no_expert) {
   auto b = reroute_samples::figure_4();
   b.tokens = 4;
   b.top_k = 12;

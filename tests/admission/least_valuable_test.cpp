@@ -117,7 +117,7 @@ TEST(least_valuable, an_aborted_plan_has_no_effect) {
   EXPECT_EQ(one.stats().misses, other.stats().misses);
 }
 
-TEST(least_valuable, evicts_for_a_prefetch_and_goes_on) {
+TEST(least_valuable, evicts_for_a_prefetch_and_continues) {
   cache<> c(4, {.rows = 0});
   for (int n = 0; n < 10; ++n) {
     c.use({0, 1});

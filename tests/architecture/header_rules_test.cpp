@@ -123,7 +123,7 @@ std::size_t broken(Rule rule, const std::string& text, const std::string& path =
   return rule({path, text}).size();
 }
 
-TEST(floor_rule, refuses_what_looks_up_or_sideways) {
+TEST(floor_rule, refuses_includes_of_higher_floors_and_other_folders) {
   const std::vector<include_case> cases = {
       {"admission/x.hpp", "eviction/order/recency_log.hpp", true},
       {"eviction/lru.hpp", "eviction/lfu.hpp", true},
@@ -162,7 +162,7 @@ TEST(foreign_include_rule, refuses_libraries_and_relative_names) {
     EXPECT_EQ(broken(rule, bad), 1U) << bad;
 }
 
-TEST(foreign_include_rule, allows_by_name_what_one_header_needs_and_to_no_other) {
+TEST(foreign_include_rule, allows_a_system_header_by_name_for_one_header_only) {
   const auto rule = hotset_rules::foreign_include_breaches;
   const std::string one = "transfer/memory/host_virtual_memory.hpp";
   EXPECT_EQ(broken(rule, "#include <sys/mman.h>\n", one), 0U);

@@ -54,7 +54,7 @@ std::size_t refuse_each(const std::function<bool()>& make) {
     }
 }
 
-TEST(refused_memory, a_bank_is_not_made_and_says_why) {
+TEST(refused_memory, a_bank_is_not_made_and_gives_a_reason) {
   const auto layout = pool_layout::per_layer(shape, 6).value();
   memory_budget budget(1 << 20);
   const auto told = [](const result<host_slot_bank>& made) {
@@ -69,7 +69,7 @@ TEST(refused_memory, a_bank_is_not_made_and_says_why) {
   EXPECT_EQ(budget.in_use(), 0U);
 }
 
-TEST(refused_memory, a_bank_holds_what_it_held) {
+TEST(refused_memory, a_bank_keeps_its_content) {
   memory_budget budget(1 << 20);
   auto bank =
       host_slot_bank::create_elastic(pool_layout::per_layer(shape, 6).value(), layouts, budget)

@@ -65,7 +65,7 @@ TEST(test_files, have_namespaces_of_their_names) {
 }
 
 // Two processes that use the same path disturb each other.
-TEST(test_files, write_where_a_temporary_folder_says) {
+TEST(test_files, write_only_to_temporary_folders) {
   const std::set<std::string> makes_folders{"temporary_folder.hpp", "test_files_test.cpp"};
   for (const auto& path : files_that_end("pp")) {
     if (makes_folders.count(path.filename().string()) > 0) continue;

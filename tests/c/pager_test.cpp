@@ -379,7 +379,7 @@ TEST(c_pager, a_dropped_visit_is_reported_by_the_next) {
   EXPECT_EQ(hotset_abort(pager.get(), nullptr, 0), HOTSET_OK);
 }
 
-TEST(c_pager, a_row_names_what_was_committed) {
+TEST(c_pager, a_row_names_committed_experts) {
   const auto pager = open(options());
   auto visit = empty_visit();
   const std::int32_t* row = nullptr;
@@ -547,7 +547,7 @@ TEST(c_pager, a_forecast_keeps_the_experts_that_it_names) {
   }
 }
 
-TEST(c_pager, a_prefetch_spares_what_a_forecast_names) {
+TEST(c_pager, a_prefetch_does_not_evict_forecast_experts) {
   for (const auto guard : {HOTSET_GUARD_NAMED, HOTSET_GUARD_PREDICTED}) {
     auto how = options(4);
     how.guard = guard;

@@ -27,7 +27,7 @@ hotset_prefetcher_options options(const char* prefetch = nullptr, const char* pr
   return out;
 }
 
-TEST(c_prefetcher, asks_for_what_the_library_asks_for) {
+TEST(c_prefetcher, makes_the_requests_of_the_library) {
   const auto ours = open(options());
   const geometry shape{.layers = 4, .experts = 16, .top_k = 2};
   any_prefetch_policy policy(shape, policies().prefetch.make("next_layer_top_k").value());

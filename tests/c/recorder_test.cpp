@@ -66,7 +66,7 @@ TEST(c_recorder, takes_a_layer_with_rows_for_some_tokens) {
   expect_same_file(recorder, same);
 }
 
-TEST(c_recorder, writes_what_the_recorder_of_the_library_writes) {
+TEST(c_recorder, writes_the_bytes_of_the_librarys_recorder) {
   const auto held = open(options());
   auto* const recorder = held.get();
   auto same = same_recorder();

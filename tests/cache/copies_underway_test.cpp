@@ -48,7 +48,7 @@ TEST_F(watched_copies, report_ended_copies_and_keep_the_others) {
   copies.watch({.batch = 3, .slot = no_slot});
   EXPECT_EQ(copies.speculative(), 1U);
   backend.state = {{1, arrived}, {2, pending}, {3, failed}};
-  EXPECT_TRUE(copies.take_in_settled(backend, pages)) << "nobody reads what was given up";
+  EXPECT_TRUE(copies.take_in_settled(backend, pages)) << "an abandoned copy has no reader";
   EXPECT_THAT(pages.arrivals, ElementsAre(Pair(2, 7U)));
   EXPECT_THAT(pages.failures, IsEmpty());
   EXPECT_EQ(copies.size(), 1U);

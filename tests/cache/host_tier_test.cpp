@@ -205,7 +205,7 @@ TEST(host_tier, different_experts_are_read_beside_each_other) {
   for (auto& t : threads) t.join();
 }
 
-TEST(host_tier, where_every_slot_is_being_read_the_bytes_go_by) {
+TEST(host_tier, streams_if_every_slot_is_being_read) {
   made_disk disk;
   disk.meeting = 2;
   const auto tier = tier_of(disk, 1);  // the second expert finds no slot to evict

@@ -200,7 +200,7 @@ TEST(prometheus, a_queue_has_counters_and_a_gauge) {
   EXPECT_EQ(found.type.at("hotset_queue_added_total"), "counter");
 }
 
-TEST(prometheus, a_running_cache_shows_what_it_did) {
+TEST(prometheus, shows_the_counters_of_a_running_cache) {
   const geometry shape{
       .layers = 2, .experts = 8, .top_k = 2, .max_tokens_per_visit = 4, .expert_bytes = {10, 30}};
   support::scripted_backend backend(3);

@@ -162,14 +162,14 @@ TEST_F(slot_cache_wide, copies_for_the_visit_itself_are_the_last_to_give_way) {
   const auto own = backend.last();
   auto other = cache.make_visit();
   ASSERT_EQ(resolve(other, 0, 1, {2, 6}), status::ok);
-  EXPECT_EQ(backend.poll(own), transfer_state::pending) << "nobody waited for it";
+  EXPECT_EQ(backend.poll(own), transfer_state::pending) << "no call waited for it";
   EXPECT_EQ(cache.stats().prefetch_hits, 1U);
   cache.release(visit, stream);
   cache.release(other, stream);
   backend.run(stream);
 }
 
-TEST(slot_cache_groups, copies_for_the_visit_itself_are_waited_for_where_there_is_nothing_else) {
+TEST(slot_cache_groups, waits_for_the_visits_own_copies_if_nothing_else_is_left) {
   scripted_backend backend(4);
   scripted_backend::stream_type stream;
   slot_cache cache(pager<lru>({.layout = pool_layout::shared(support::cache_shape, 4).value()}),

@@ -211,7 +211,7 @@ TEST_F(slot_cache_wide, a_late_hit_whose_copy_fails_is_fetched_again) {
             (expert_key{0_layer, 6_expert}));
   EXPECT_EQ(cache.stats().failed_fills, 1U);
   EXPECT_EQ(resolve(1, 0, {6, 1}), status::ok)
-      << "nobody read the failed copy: there is nothing to tell";
+      << "no kernel read the failed copy: nothing is reported";
   EXPECT_NE(locate(0, 6), no_slot);
 }
 
@@ -327,7 +327,7 @@ TEST_F(slot_cache_wide, a_prefetch_for_the_largest_step_number_ends_with_it) {
   EXPECT_EQ(locate(0, 6), no_slot);
   whole(last, 1, {0, 1});
   ASSERT_EQ(prefetch({{{1_layer, 2_expert}, last}, {{1_layer, 3_expert}, last}}), status::ok);
-  EXPECT_EQ(locate(0, 0), no_slot) << "nobody asks for it any more";
+  EXPECT_EQ(locate(0, 0), no_slot) << "it is no longer requested";
   backend.run(stream);
 }
 
@@ -437,7 +437,7 @@ TEST_F(slot_cache_wide, a_failed_speculative_copy_frees_its_slot_and_is_in_no_ro
   ASSERT_EQ(prefetch({{{1_layer, 5_expert}, 1}}), status::ok);
   const auto slot = locate(1, 5);
   backend.finish(backend.last());
-  ASSERT_EQ(cache.settle(), status::ok) << "nobody read it";
+  ASSERT_EQ(cache.settle(), status::ok) << "no kernel read it";
   EXPECT_EQ(cache.pager().slot(slot).state, slot_state::free);
   EXPECT_EQ(cache.row(1_layer)[5], -1);
   EXPECT_EQ(cache.row(0_layer)[0], -1) << "its victim's bytes are gone";

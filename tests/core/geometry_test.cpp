@@ -21,7 +21,7 @@ std::string reason(const geometry& shape) {
   return refusal ? refusal->message : "accepted";
 }
 
-TEST(geometry, accepts_what_its_counters_hold) {
+TEST(geometry, accepts_the_range_of_its_counters) {
   EXPECT_EQ(reason(sound), "accepted");
   EXPECT_EQ(reason({.layers = 3, .experts = 8, .top_k = 8, .max_tokens_per_visit = 1 << 24}),
             "accepted");
@@ -148,7 +148,7 @@ TEST(geometry, bytes_fall_from_precision_to_precision) {
   EXPECT_EQ(shape.bytes_of(1_layer, 2_precision), 3U);
 }
 
-TEST(expert_layout, bytes_are_those_of_all_tensors) {
+TEST(expert_layout, bytes_are_the_sum_of_all_tensors) {
   const expert_layout layout{{{"gate", 100}, {"up", 100}, {"down", 60}}};
   EXPECT_EQ(layout.bytes(), 260U);
   EXPECT_FALSE(layout.validate());

@@ -9,7 +9,7 @@
 namespace hotset::memory_budget_test {
 namespace {
 
-TEST(memory_budget, refuses_what_exceeds_it) {
+TEST(memory_budget, refuses_to_exceed_its_limit) {
   memory_budget budget(100);
   EXPECT_TRUE(budget.take(60));
   EXPECT_FALSE(budget.take(41));
@@ -23,7 +23,7 @@ TEST(memory_budget, refuses_what_exceeds_it) {
   EXPECT_EQ(budget.limit(), 100U);
 }
 
-TEST(memory_budget, a_lower_limit_leaves_what_was_taken) {
+TEST(memory_budget, a_lower_limit_keeps_taken_bytes) {
   memory_budget budget(100);
   ASSERT_TRUE(budget.take(60));
   budget.set_limit(50);

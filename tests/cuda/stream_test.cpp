@@ -19,7 +19,7 @@ int device_of(runtime& api) {
   return device;
 }
 
-TEST(device_scope, gives_the_device_back_and_changes_nothing_where_it_is_current) {
+TEST(device_scope, restores_the_device_and_skips_the_current_one) {
   fake_cuda_runtime api;
   api.devices = 2;
   {
@@ -45,7 +45,7 @@ TEST(device_scope, a_missing_device_is_an_error_without_effect) {
   EXPECT_EQ(device_of(api), 0);
 }
 
-TEST(stream, belongs_to_its_device_and_is_given_back_once) {
+TEST(stream, belongs_to_its_device_and_is_released_once) {
   fake_cuda_runtime api;
   api.devices = 2;
   {
@@ -64,7 +64,7 @@ TEST(stream, belongs_to_its_device_and_is_given_back_once) {
   EXPECT_EQ(api.calls("cudaStreamDestroy"), 1U);
 }
 
-TEST(stream, a_refused_stream_says_why) {
+TEST(stream, a_refused_stream_gives_a_reason) {
   fake_cuda_runtime api;
   api.fail("cudaStreamCreateWithPriority", 1, error_code::memory_allocation);
   EXPECT_THAT(stream::create(api, 0).error().message,

@@ -15,7 +15,7 @@ using reference::shared;
 using support::slot_ids;
 using slots = std::vector<slot_id>;
 
-TEST(furthest_layer, the_running_layer_goes_first_the_next_one_last) {
+TEST(furthest_layer, the_running_layer_is_evicted_first_the_next_one_last) {
   hand_walk<furthest_layer> w(shared(4, 6));
   w.begin(0, 0);
   w.fill(0, {0_layer, 4_expert});
@@ -35,7 +35,7 @@ TEST(furthest_layer, the_running_layer_goes_first_the_next_one_last) {
   EXPECT_EQ(w.order(1, 1), slot_ids({4, 1, 0, 3, 2}));
 }
 
-TEST(furthest_layer, may_be_asked_for_another_layers_pool) {
+TEST(furthest_layer, chooses_from_another_layers_pool_too) {
   hand_walk<furthest_layer> w(
       pool_layout::per_layer({.layers = 3, .experts = 8, .top_k = 2}, 2).value());
   w.begin(0, 2);

@@ -92,7 +92,7 @@ TEST(least_stale, order_stale_evicts_stale_before_current_keys) {
   EXPECT_EQ(w.order(1, 1), slot_ids({0, 1, 3, 4, 5, 6, 7, 2}));
 }
 
-TEST(least_stale, by_layer_the_nearest_ahead_goes_next) {
+TEST(least_stale, by_layer_the_nearest_ahead_is_evicted_next) {
   auto w = after_one_step(4, stale_order::layer);
   w.begin(1, 0);
   w.fill(4, {0_layer, 5_expert});

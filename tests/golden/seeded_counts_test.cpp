@@ -284,7 +284,7 @@ TEST(seeded_counts, cover_every_policy_that_there_is) {
   }
 }
 
-TEST(seeded_counts, traces_are_those_that_the_rows_were_taken_from) {
+TEST(seeded_counts, traces_are_unchanged) {
   const visit_sequence synthetic(seeded());
   EXPECT_EQ(synthetic.accesses(), 9109U);
   const visit_sequence routed(tiny_moe());

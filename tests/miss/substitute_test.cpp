@@ -81,7 +81,7 @@ TEST(substitute, partial_tokens_are_fetched) {
   }
 }
 
-TEST(substitute, takes_the_softmax_of_logits_where_there_are_no_probabilities) {
+TEST(substitute, uses_the_softmax_of_logits_if_probabilities_are_missing) {
   visit v{.experts = expert_ids({0, 1})};
   const auto log2 = static_cast<float>(std::log(2.0));
   v.reside({0, 2});

@@ -112,7 +112,7 @@ TYPED_TEST(pager_compact, continues_within_the_claimed_slots) {
     if (step == 50) {
       for (const auto l : each<layer_id>(shape.layers))
         ASSERT_EQ(this->pages.set_quota(l, 3 + number(l)), status::ok);
-      this->pages.compact([](slot_id, slot_id) { ADD_FAILURE() << "growth moves nobody"; });
+      this->pages.compact([](slot_id, slot_id) { ADD_FAILURE() << "growth moves no resident"; });
       break;
     }
   }
@@ -166,7 +166,7 @@ TYPED_TEST(pager_compact, changes_no_later_decision) {
   EXPECT_TRUE(compacted);
 }
 
-TEST(pager_idle, is_not_while_a_slot_is_pinned_a_plan_is_open_or_a_copy_is_on_its_way) {
+TEST(pager_idle, is_false_during_a_pin_a_plan_or_a_copy) {
   pager<lru> pages({.layout = pool_layout::per_layer(shape, 4).value()});
   auto plan = pages.make_plan();
   EXPECT_TRUE(pages.is_idle());

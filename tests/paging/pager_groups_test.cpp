@@ -52,7 +52,7 @@ TEST(pager_groups, a_visit_that_fits_has_one_group_of_all_its_tokens) {
   EXPECT_EQ(w.decisions.plan_next(w.plan), status::no_plan);
 }
 
-TEST(pager_groups, statistics_are_those_of_the_visit_and_fills_count_every_copy) {
+TEST(pager_groups, statistics_count_the_visit_once_and_every_fill) {
   pager_walk w({.layout = shared(2)});
   w.visit(0, 0, {0, 1});
   EXPECT_EQ(w.visit(1, 0, {2, 3, 0, 4}), 4U);  // 0 was a hit, but group 0 evicted it: a refill

@@ -102,7 +102,7 @@ TEST_F(pager_guard, a_request_for_the_next_step_comes_after_all_of_this_one) {
   EXPECT_THAT(victims(w, 1, 0, {{{1_layer, 7_expert}, 2, .5F}}), IsEmpty());
 }
 
-TEST_F(pager_guard, where_all_are_expected_nothing_changes) {
+TEST_F(pager_guard, if_all_are_expected_nothing_changes) {
   auto w = six();
   w.visit(1, 0, {0, 1});
   expect(w, 1, 0, 3,

@@ -224,7 +224,7 @@ TEST_F(pager_miss, substitutes_are_hits_and_are_not_evicted_by_their_visit) {
       << "a substitute can be pinned";
 }
 
-TEST_F(pager_miss, a_prefetched_copy_that_is_late_may_stand_in) {
+TEST_F(pager_miss, a_late_prefetched_copy_can_be_a_substitute) {
   auto w = walk(5);
   w.visit(0, 0, {0, 1});
   const auto fills = w.prefetch(0, 0, {{{0_layer, 3_expert}, 1}});

@@ -145,7 +145,8 @@ TEST_F(pager_precision, a_miss_lives_in_the_pool_of_the_precision_that_was_decid
   EXPECT_THAT(journal, ElementsAre("hit 3 slot 0 pool 0 precision 0",  //
                                    "hit 4 slot 3 pool 2 precision 2"));
   ASSERT_THAT(script.asked, SizeIs(2));
-  ASSERT_THAT(script.asked[1], SizeIs(1)) << "of what is held at precision 0 nobody is asked";
+  ASSERT_THAT(script.asked[1], SizeIs(1))
+      << "the policy is not asked about experts held at precision 0";
   EXPECT_EQ(script.asked[1][0].expert, 4);
   EXPECT_EQ(script.asked[1][0].held, 2);
   EXPECT_EQ(w.stats().hits, 2U);
@@ -281,7 +282,7 @@ TEST_F(pager_precision, a_pinned_low_copy_is_used_as_it_is) {
   EXPECT_EQ(precision_of(w, 4), 0);
 }
 
-TEST_F(pager_precision, a_low_copy_on_its_way_is_used_as_it_is) {
+TEST_F(pager_precision, a_pending_low_copy_is_used) {
   auto w = walk({2, 1, 2});
   script.prefetched = 2_precision;
   const auto fills = w.prefetch(0, 0, {{{0_layer, 4_expert}, 0}});
@@ -318,7 +319,7 @@ TEST_F(pager_precision, without_room_above_a_held_copy_it_is_used_as_it_is) {
     const auto before = picture(w.decisions);
     script.decisions = {{4_expert, fetch_at(0_precision)}};
     w.visit(1, 0, {3, 4});  // the visit itself uses the only slot of precision 0
-    EXPECT_THAT(w.plan.fills(), IsEmpty()) << "another copy of precision 1 or below helps nobody";
+    EXPECT_THAT(w.plan.fills(), IsEmpty()) << "another copy of precision 1 or below has no use";
     EXPECT_THAT(w.plan.services(), ElementsAre(service::hit, service::hit));
     EXPECT_TRUE(w.plan.all_hits());
     EXPECT_EQ(picture(w.decisions), before);
@@ -339,7 +340,7 @@ TEST_F(pager_precision, an_upgrade_by_one_step_is_better_than_none) {
   EXPECT_EQ(w.stats().steps_with_miss, 2U) << "step 1 waits for a copy";
 }
 
-TEST_F(pager_precision, a_miss_without_room_goes_down_the_ladder_and_then_up) {
+TEST_F(pager_precision, a_miss_without_room_tries_lower_then_higher_precisions) {
   auto w = walk({1, 1, 1});
   w.visit(0, 0, {0, 1});
   EXPECT_EQ(precision_of(w, 0), 0);

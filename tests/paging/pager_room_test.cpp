@@ -277,7 +277,7 @@ TEST(pager_pre_evict, does_nothing_while_a_plan_is_open) {
   ASSERT_EQ(w.decisions.abort(plan), status::ok);
 }
 
-TEST(pager_trim, more_slots_than_one_question_asks_for) {
+TEST(pager_trim, more_slots_than_one_choice_returns) {
   const geometry wide{.layers = 1, .experts = 64, .top_k = 2, .max_tokens_per_visit = 32};
   pager_walk w({.layout = pool_layout::shared(wide, 64).value()});
   std::vector<expert_id> all(64);

@@ -48,7 +48,7 @@ TEST(pager_rules, the_event_atomic_toy_trace_has_12_hits_and_18_misses) {
 }
 
 // Rule 1; hazards 5 (duplicate ids) and 6 (ids out of range).
-TEST(pager_rules, ids_are_deduplicated_and_those_out_of_range_are_counted) {
+TEST(pager_rules, ids_are_deduplicated_and_invalid_ids_are_counted) {
   pager_walk w({.layout = shared(4), .refuse_unknown_ids = false});
   constexpr auto lowest = std::numeric_limits<std::int32_t>::min();
   w.visit(0, 0, {3, 3, -1, 3, 8, 5, lowest, 3});
@@ -96,7 +96,7 @@ TEST(pager_rules, a_pager_that_checks_ids_refuses_an_unknown_one_without_effect)
   w.visit(1, 0, {2, -1});
   EXPECT_EQ(w.stats().ignored_ids, 1U);
 }
-TEST(pager_rules, ids_are_checked_where_preconditions_are) {
+TEST(pager_rules, ids_are_checked_if_preconditions_are) {
   EXPECT_EQ(pager<lru>::config{}.refuse_unknown_ids, HOTSET_CHECKS != 0);
 }
 

@@ -137,7 +137,7 @@ TEST_F(visit_serving, a_group_whose_copies_fail_ends_it) {
   expect_nothing_is_kept();
 }
 
-TEST(visit_serving_again, a_group_is_resolved_as_often_as_it_was_asked_for) {
+TEST(visit_serving_again, a_group_is_retried_the_requested_number_of_times) {
   for (const std::int32_t attempts : {1, 2, 3}) {
     scripted_backend backend(3);
     scripted_backend::stream_type stream;
@@ -189,7 +189,7 @@ TEST_F(visit_serving, a_forgotten_group_is_reported_by_the_next_visit) {
   const auto before = cache.pager().decision_hash();
   EXPECT_EQ(resolve(0, 1, {4, 5}), status::visit_unfinished);
   auto other = cache.make_visit();
-  EXPECT_EQ(resolve(other, 0, 1, {4, 5}), status::visit_unfinished) << "whoever comes";
+  EXPECT_EQ(resolve(other, 0, 1, {4, 5}), status::visit_unfinished) << "for any visit";
   EXPECT_EQ(cache.pager().decision_hash(), before) << "nothing has changed";
   ASSERT_EQ(cache.resolve_next(stream, visit), status::ok) << "and the groups go on";
   cache.release(visit, stream);
@@ -235,7 +235,7 @@ TEST_F(visit_serving, a_destroyed_visit_abandons_its_groups) {
   expect_nothing_is_kept();
 }
 
-TEST_F(visit_serving, a_group_that_failed_goes_with_the_visit) {
+TEST_F(visit_serving, a_failed_group_ends_with_the_visit) {
   std::optional<cache_visit> dropped(cache.make_visit());
   ASSERT_EQ(resolve(*dropped, 0, 0, four_tokens), status::ok);
   cache.release(*dropped, stream);

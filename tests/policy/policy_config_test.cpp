@@ -32,7 +32,7 @@ const popularity::config of_another_model{.profile = {{1, 2, 3}, "elsewhere"}};
 
 pool_layout layout() { return pool_layout::shared(shape, 3).value(); }
 
-TEST(validate_for, asks_the_configuration_about_itself) {
+TEST(validate_for, checks_the_configuration_alone) {
   EXPECT_FALSE(validate_for(lfru::config{}, shape));
   const auto bad = validate_for(lfru::config{.decay = 2}, shape);
   ASSERT_TRUE(bad);
@@ -41,7 +41,7 @@ TEST(validate_for, asks_the_configuration_about_itself) {
   EXPECT_TRUE(validate_for(popular::config{.count = -1}, shape));
 }
 
-TEST(validate_for, asks_the_configuration_about_the_model) {
+TEST(validate_for, checks_the_configuration_with_the_model) {
   EXPECT_FALSE(validate_for(popularity::config{.profile = {{1, 2, 3, 4, 5, 6, 7, 8}, ""}}, shape));
   const auto bad = validate_for(of_another_model, shape);
   ASSERT_TRUE(bad);

@@ -88,7 +88,7 @@ TEST(expert_map, knows_nothing_at_first) {
   EXPECT_THAT(confidence_of(f), ElementsAre(0.0F, 0.0F));
 }
 
-TEST(expert_map, forecasts_by_the_token_and_then_by_the_way_it_goes) {
+TEST(expert_map, forecasts_by_the_token_and_then_by_its_routing) {
   expert_map map(shape, {.depth = 2});
   run(map, 0, {1, 0, 0.75F, 0.25F, 0, 1}, {7});
   run(map, 1, {0, 1, 0.25F, 0.75F, 0.5F, 0.5F}, {8});
@@ -160,7 +160,7 @@ TEST(expert_map, logits_are_probabilities_after_a_softmax) {
 }
 
 // Rows from routing alone: 3/4 and 1/4 by weights, one half each by ids.
-TEST(expert_map, rows_are_made_of_weights_or_ids_where_that_is_asked_for) {
+TEST(expert_map, rows_are_made_of_weights_or_ids_on_request) {
   const geometry wide{.layers = 2, .experts = 4, .top_k = 2, .max_tokens_per_visit = 2};
   const std::vector<std::int32_t> first{2, 0, -1, 1};
   const std::vector<std::int32_t> second{3, 1, 0, 2};

@@ -77,7 +77,7 @@ TEST(gate_predictors, looks_several_layers_ahead_for_every_token) {
   }
 }
 
-TEST(gate_predictors, the_current_gate_stands_for_every_layer_ahead) {
+TEST(gate_predictors, the_current_gate_predicts_every_layer_ahead) {
   auto gate = made<current_gate>(shape_of(4, 2, 2), {.depth = 2});
   const floats probabilities{0.75F, 0.25F, 0.5F, 0.5F};
   routing_view view{.layer = 0_layer, .probabilities = probabilities};
@@ -89,7 +89,7 @@ TEST(gate_predictors, the_current_gate_stands_for_every_layer_ahead) {
               ElementsAre(0.75F, 0.25F, 0.0F, 0.0F, 0.5F, 0.5F, 0.0F, 0.0F));
 }
 
-TEST(gate_predictors, makes_probabilities_from_logits_only_where_there_are_none) {
+TEST(gate_predictors, makes_probabilities_from_logits_only_if_missing) {
   auto gate = made<current_gate>(shape_of(3, 2, 2), {});
   const floats logits{std::log(4.0F), 0.0F, 90.0F, 200.0F};  // exp(200) would overflow
   routing_view view{.layer = 1_layer, .logits = logits};
@@ -266,7 +266,7 @@ TEST(gate_predictors, scores_and_biases_reach_the_gate) {
   EXPECT_TRUE(current_gate::config{.scores = {.groups = 2}}.validate());
 }
 
-TEST(gate_predictors, say_what_they_need) {
+TEST(gate_predictors, declare_their_inputs) {
   EXPECT_TRUE(recorded_scores::traits.needs_recorded && !recorded_scores::traits.needs_scores);
   EXPECT_TRUE(current_gate::traits.needs_scores && !current_gate::traits.needs_routers);
   EXPECT_TRUE(next_router::traits.needs_routers && !next_router::traits.needs_recorded);

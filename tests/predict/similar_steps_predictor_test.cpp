@@ -175,7 +175,7 @@ TEST(similar_steps_predictor, looks_several_layers_ahead) {
 TEST(similar_steps_predictor, tokens_of_a_prompt_but_the_last_get_the_rates) {
   run_against_naive({.depth = 2, .history = {.rows = 256}}, 3, 60, true);
 }
-TEST(similar_steps_predictor, goes_on_when_its_rows_are_used_again) {
+TEST(similar_steps_predictor, continues_after_its_rows_are_reused) {
   run_against_naive({.history = {.rows = 256}}, 4, 200, false);
 }
 

@@ -37,7 +37,7 @@ std::vector<expert_id> experts_of(const std::vector<prefetch_request>& requests)
 const geometry one_ahead{.layers = 3, .experts = 5, .top_k = 1, .max_tokens_per_visit = 4};
 const floats row{0.125F, 0.25F, 0.0F, 0.5F, 0.125F};
 
-TEST(cumulative_probability, without_any_confidence_all_that_may_fire_is_asked_for) {
+TEST(cumulative_probability, without_confidence_all_possible_experts_are_requested) {
   cumulative_probability p(one_ahead, {.distance = 1});
   const float nan = std::numeric_limits<float>::quiet_NaN();
   for (const float none : {0.0F, -1.0F, nan})
@@ -46,7 +46,7 @@ TEST(cumulative_probability, without_any_confidence_all_that_may_fire_is_asked_f
         << "but not what never does";
 }
 
-TEST(cumulative_probability, at_least_k_experts_are_asked_for) {
+TEST(cumulative_probability, at_least_k_experts_are_requested) {
   const geometry shape{.layers = 3, .experts = 5, .top_k = 3};
   cumulative_probability p(shape, {.distance = 1});
   EXPECT_THAT(experts_of(requests_of(p, in_layer(0_layer), of(row, {1.0F}))), ElementsAre(3, 1, 0));
@@ -57,7 +57,7 @@ TEST(cumulative_probability, at_least_k_experts_are_asked_for) {
   EXPECT_THAT(experts_of(requests_of(p, in_layer(0_layer), of(row, {}))), ElementsAre(3, 1, 0));
 }
 
-TEST(cumulative_probability, before_the_first_layer_it_asks_for_all_that_no_visit_will) {
+TEST(cumulative_probability, before_the_first_layer_it_requests_all_layers_in_reach) {
   const geometry shape{.layers = 4, .experts = 3, .top_k = 2};
   cumulative_probability p(shape, {.distance = 2});
   // p / (l + 1): layer 0 .5, .25; layer 1 .375, .125.
@@ -74,7 +74,7 @@ TEST(cumulative_probability, before_the_first_layer_it_asks_for_all_that_no_visi
   }
 }
 
-TEST(cumulative_probability, a_forecast_that_is_none_asks_for_nothing) {
+TEST(cumulative_probability, an_invalid_forecast_gives_no_requests) {
   cumulative_probability p(one_ahead, {.distance = 1});
   EXPECT_THAT(requests_of(p, in_layer(0_layer), {}), IsEmpty());
   EXPECT_THAT(requests_of(p, in_layer(0_layer), of({0.5F, 0.5F}, {1.0F})), IsEmpty());

@@ -9,7 +9,7 @@
 namespace hotset::no_prefetch_test {
 namespace {
 
-TEST(no_prefetch, asks_for_nothing_whatever_is_known) {
+TEST(no_prefetch, never_makes_a_request) {
   no_prefetch none(geometry{.layers = 2, .experts = 2, .top_k = 1});
   EXPECT_EQ(none.depth(), 0);
   EXPECT_EQ(none.most_requests(), 0U);

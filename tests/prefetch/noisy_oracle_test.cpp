@@ -81,7 +81,7 @@ TEST(noisy_oracle, without_noise_it_is_right) {
   EXPECT_EQ(w.requests[0].probability, 1.0F);
 }
 
-TEST(noisy_oracle, recall_0_asks_for_nothing) {
+TEST(noisy_oracle, recall_0_makes_no_request) {
   walk w({.precision = 0.5, .recall = 0.0});
   for (int n = 0; n < 50; ++n) EXPECT_THAT(w.ask({7, 2, 5}), IsEmpty());
 }
@@ -153,7 +153,7 @@ TEST(noisy_oracle, draws_the_same_whatever_the_room) {
   }
 }
 
-TEST(noisy_oracle, without_a_truth_in_the_model_it_asks_for_nothing) {
+TEST(noisy_oracle, without_a_valid_truth_it_makes_no_request) {
   noisy_oracle p(shape, {});
   std::vector<prefetch_request> out(20);
   const ids truth{1, 2};
@@ -168,7 +168,7 @@ TEST(noisy_oracle, without_a_truth_in_the_model_it_asks_for_nothing) {
   EXPECT_EQ(p.propose({}, expected, out), 2U);
 }
 
-TEST(noisy_oracle, the_smallest_precision_asks_for_everything) {
+TEST(noisy_oracle, the_smallest_precision_requests_everything) {
   walk w({.precision = 1e-300});
   for (int n = 0; n < 100; ++n) ASSERT_EQ(w.ask({7, 2, 5}).size(), 10U);
 }

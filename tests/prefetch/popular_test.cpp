@@ -43,14 +43,14 @@ struct walk {
   std::vector<prefetch_request> requests;
 };
 
-TEST(popular, says_what_it_needs) {
+TEST(popular, declares_its_inputs) {
   EXPECT_EQ(popular(shape, {}).depth(), 1);
   EXPECT_EQ(popular(shape, {}).most_requests(), 2U);
   EXPECT_EQ(popular(shape, {.count = 5}).most_requests(), 5U);
   EXPECT_EQ(popular(shape, {.count = 50}).most_requests(), 6U);
 }
 
-TEST(popular, asks_for_the_most_used_of_the_next_layer) {
+TEST(popular, requests_the_next_layers_most_used_experts) {
   walk w({.count = 3});
   EXPECT_THAT(w.ask(0_layer), IsEmpty());
   w.use(1_layer, {4, 2});

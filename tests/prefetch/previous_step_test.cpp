@@ -40,7 +40,7 @@ struct walk {
   step_id asked_step = 0;
 };
 
-TEST(previous_step, says_what_it_needs) {
+TEST(previous_step, declares_its_inputs) {
   EXPECT_EQ(previous_step(shape).depth(), 1);
   EXPECT_EQ(previous_step(shape).most_requests(), 4U);
   EXPECT_EQ(previous_step({.layers = 1, .experts = 3, .top_k = 2, .max_tokens_per_visit = 2}, {})

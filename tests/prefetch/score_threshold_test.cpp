@@ -46,7 +46,7 @@ struct walk {
   score_threshold policy;
 };
 
-TEST(score_threshold, says_what_it_needs) {
+TEST(score_threshold, declares_its_inputs) {
   const score_threshold p(eight, {});
   EXPECT_EQ(p.depth(), 1);
   EXPECT_EQ(p.most_requests(), 8U);

@@ -162,7 +162,7 @@ TEST(policies, next_visit_oracle_copies_at_most_as_many_as_lru_on_skewed_traffic
   }
 }
 
-TEST(policies, none_makes_fewer_copies_than_belady_where_visits_are_split) {
+TEST(policies, no_policy_copies_less_than_belady_if_visits_are_split) {
   std::uint64_t split = 0;
   for (std::uint64_t seed = 0; seed < 30; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -219,7 +219,7 @@ TEST(policies, least_stale_in_a_pool_of_one_layer_is_fifo) {
 
 // Three slots hold 0, 1, 4, in order of arrival. The first group uses 0 and 1, which are then current: for the second
 // group least_stale evicts 4 and 0, fifo 0 and 1.
-TEST(policies, least_stale_in_a_pool_of_one_layer_is_not_fifo_where_visits_are_split) {
+TEST(policies, per_layer_least_stale_differs_from_fifo_if_visits_are_split) {
   auto trace = support::empty_trace(1, 8, 2);
   support::add_step(trace, {{0, 1}});
   support::add_step(trace, {{1, 4}});

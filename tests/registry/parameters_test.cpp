@@ -45,7 +45,7 @@ TEST(policy_spec, a_value_may_hold_an_equals_sign) {
   EXPECT_THAT(parsed("popularity:profile=a=b").parameters, ElementsAre(Pair("profile", "a=b")));
 }
 
-TEST(policy_spec, a_chain_goes_from_the_outermost_decorator_to_the_policy) {
+TEST(policy_spec, a_chain_lists_decorators_from_the_outermost) {
   const auto chain = *parse_policy_chain("protect_decode:window=8+protect_hot:uses=4+lru");
   ASSERT_EQ(chain.size(), 3U);
   EXPECT_EQ(chain[0].name, "protect_decode");
@@ -125,7 +125,7 @@ TEST(parameters, refuses_unknown_parameters) {
   EXPECT_THAT(read.finish()->message, HasSubstr("p: unknown parameter 'typo', accepted: n, r"));
 }
 
-TEST(parameters, says_none_where_no_parameter_is_known) {
+TEST(parameters, accepts_none_if_no_parameter_is_known) {
   const auto spec = parsed("lru:k=2");
   EXPECT_THAT(parameters(spec).finish()->message, HasSubstr("accepted: none"));
 }

@@ -55,7 +55,7 @@ TEST(budget_top_k, kept_weights_sum_to_the_original_sum) {
   EXPECT_THAT(route(ranked, half, 0).weights, ElementsAre(FloatEq(0.5F), 0.0F, 0.0F, 0.0F));
 }
 
-TEST(budget_top_k, the_best_expert_stays_where_no_slot_is_free) {
+TEST(budget_top_k, the_best_expert_stays_if_no_slot_is_free) {
   EXPECT_THAT(route({5, 3, 1, 0}, weights, 0).experts, ElementsAre(5, 3, -1, -1));
 }
 
@@ -80,7 +80,7 @@ TEST(budget_top_k, a_visit_without_freed_slots_is_unchanged) {
   EXPECT_THAT(route(ranked, weights, -1).weights, testing::ElementsAreArray(weights));
 }
 
-TEST(budget_top_k, never_asks_for_more_copies_than_there_are_slots_and_one_a_token) {
+TEST(budget_top_k, needs_at_most_the_free_slots_and_one_copy_a_token) {
   for (std::uint64_t seed = 1; seed <= 400; ++seed) {
     support::random_source random(seed);
     ids experts;

@@ -56,7 +56,7 @@ TEST(cache_aware, ties_go_to_the_lower_id) {
   EXPECT_EQ(ask(policy, {2, 0, 1, 1}, {2}).ids, expert_ids({0, 2}));  // 1 + 0.5 * 2 meets 2
 }
 
-TEST(cache_aware, weights_come_from_the_logits_as_they_were) {
+TEST(cache_aware, weights_use_the_unchanged_logits) {
   cache_aware policy(shape, {.lambda = 0.75});
   const auto a = ask(policy, {3, 2, 1, 0}, {2});  // 2, then 0
   EXPECT_FLOAT_EQ(a.weights[0], static_cast<float>(1.0 / (1.0 + std::exp(2.0))));
@@ -105,7 +105,7 @@ TEST(cache_aware, masked_experts_are_in_no_average) {
 }
 
 /// A router that does not choose by the logits.
-TEST(cache_aware, with_lambda_0_the_routers_selection_stands) {
+TEST(cache_aware, lambda_0_keeps_the_routers_selection) {
   cache_aware policy(shape, {.lambda = 0.0});
   const auto experts = expert_ids({3, 1, 2, 2});
   const floats gates{0.8F, 0.1F, 0.25F, 0.25F};

@@ -77,7 +77,7 @@ TEST(use_order, goes_pool_by_pool) {
   EXPECT_EQ(order.end(1_pool), 6U);
 }
 
-TEST(use_order, fits_layouts_whose_layers_share_pools_alike) {
+TEST(use_order, fits_layouts_with_the_same_pool_sharing) {
   const use_order shared(pool_layout::shared(shape, 4).value(), known());
   EXPECT_TRUE(shared.fits(pool_layout::shared(shape, 8).value()));
   EXPECT_FALSE(shared.fits(pool_layout::per_layer(shape, 2).value()));
@@ -121,7 +121,7 @@ std::vector<expert_id> next_of(next_visits& coming, layer_id layer, std::uint64_
 using ids = std::vector<expert_id>;
 using support::expert_ids;
 
-TEST(next_visits, are_those_of_the_own_layer) {
+TEST(next_visits, belong_to_the_queried_layer) {
   auto coming = of({{0, key_of(0, 1)},
                     {0, key_of(0, 2)},
                     {1, key_of(1, 3)},
@@ -136,7 +136,7 @@ TEST(next_visits, are_those_of_the_own_layer) {
   EXPECT_EQ(next_of(coming, 0_layer, std::uint64_t{1} << 40U), ids{});
 }
 
-TEST(next_visits, may_be_asked_for_again_and_out_of_order) {
+TEST(next_visits, may_be_queried_repeatedly_and_out_of_order) {
   auto coming = of({{0, key_of(0, 0)}, {1, key_of(0, 1)}, {2, key_of(0, 2)}, {3, key_of(0, 3)}});
   for (const std::uint64_t from : {3U, 0U, 2U, 4U, 1U, 1U, 4U, 0U})
     EXPECT_EQ(next_of(coming, 0_layer, from),

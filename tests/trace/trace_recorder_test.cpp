@@ -163,7 +163,7 @@ TEST(trace_recorder, refuses_more_experts_than_a_file_holds) {
   EXPECT_FALSE(bad) << bad->message;
 }
 
-TEST(trace_recorder, shows_the_closed_steps_and_goes_on) {
+TEST(trace_recorder, returns_the_closed_steps_and_continues) {
   const auto trace = trace_samples::full_trace();
   auto recorder = trace_recorder::create(config_of(trace, 8)).value();
   const std::vector<std::int32_t> ids{0, 1, 1, 2};

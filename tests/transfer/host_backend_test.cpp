@@ -198,7 +198,7 @@ TEST_F(host_backend_copies, a_mis_sized_tensor_fails_and_writes_nothing) {
   EXPECT_TRUE(experts.holds(0_slot, {0_layer, 1_expert}));
 }
 
-TEST_F(host_backend_copies, a_promoted_copy_goes_before_other_speculation) {
+TEST_F(host_backend_copies, a_promoted_copy_precedes_other_speculation) {
   const auto after = reader();
   const auto first = submit({fill_of({0_layer, 1_expert}, 0_slot, after)}, urgency::soon);
   const auto second = submit({fill_of({0_layer, 2_expert}, 0_slot, after)},
@@ -360,7 +360,7 @@ TEST_F(host_backend_chunks, a_byte_is_copied_once) {
   EXPECT_EQ(experts.bank.bytes(1_slot, 1)[1], std::byte{255});
 }
 
-TEST_F(host_backend_chunks, an_expert_that_goes_away_half_way_fails) {
+TEST_F(host_backend_chunks, an_expert_removed_during_its_copy_fails) {
   source.on_ask = [&](std::size_t asked) {
     if (asked == 4) experts.source.remove({0_layer, 1_expert});
   };

@@ -29,7 +29,7 @@ std::vector<std::string> waiting(const prefetch_queue& queue) {
 }
 
 // p / visits: at layer 0 of step 5, of 4 layers.
-TEST(prefetch_queue, the_likeliest_per_visit_goes_first_and_that_changes_with_every_visit) {
+TEST(prefetch_queue, the_likeliest_per_visit_is_first_at_every_visit) {
   prefetch_queue queue({.order = fill_order::likeliest}, 4);
   queue.advance(5, 0_layer);
   queue.add({{1_layer, 0_expert}, 5, .25F});  // .25
@@ -84,7 +84,7 @@ TEST(prefetch_queue, the_likeliest_are_in_order_after_whatever_happened) {
 }
 
 // A predictor that discounts by distance is not discounted again.
-TEST(prefetch_queue, the_greatest_goes_first_however_far_ahead_it_is) {
+TEST(prefetch_queue, the_greatest_is_first_at_any_distance) {
   prefetch_queue queue({.order = fill_order::greatest}, 4);
   queue.add({{1_layer, 0_expert}, 0, .25F});
   queue.add({{3_layer, 2_expert}, 0, .80F});

@@ -30,7 +30,7 @@ class start_threads_test : public testing::Test {
   host_experts experts{pool_layout::shared({.layers = 2, .experts = 8, .top_k = 2}, 4).value()};
 };
 
-TEST_F(start_threads_test, reports_which_thread_was_refused_and_keeps_those_before) {
+TEST_F(start_threads_test, reports_the_refused_thread_and_keeps_the_earlier_ones) {
   std::atomic<int> ran = 0;
   std::vector<std::thread> threads;
   {

@@ -81,7 +81,7 @@ TEST_F(uring_files, a_read_past_the_end_stops_there) {
   EXPECT_EQ(file.read(file_bytes + 10 * piece, none), 0);
 }
 
-TEST_F(uring_files, a_file_that_is_cut_while_it_is_open_ends_where_it_was_cut) {
+TEST_F(uring_files, a_file_truncated_while_open_ends_at_its_new_size) {
   const auto file = uring_file::open(path, false).value();
   std::filesystem::resize_file(path, 2 * piece + 3);
   std::vector<std::byte> to(file_bytes);

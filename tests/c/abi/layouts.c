@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The C interface as a C compiler sees it: structs keep their layout, since programs that were compiled before call the library. A change here
- * is a new HOTSET_ABI_VERSION, but for members that are added at the end. */
+/* Layouts of the C interface, checked by a C compiler. Structs keep their layout, because compiled programs call the
+ * library. Any change here needs a new HOTSET_ABI_VERSION, except members added at the end. */
 #include "hotset.h"
 
 #define SIZE(type, bytes) _Static_assert(sizeof(type) == (bytes), #type " has another size")

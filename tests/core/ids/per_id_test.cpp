@@ -30,7 +30,7 @@ TEST(per_id, an_id_is_its_subscript) {
   EXPECT_EQ(std::as_const(values)[1_layer], 5);
 }
 
-TEST(per_id, its_ids_are_those_of_its_values) {
+TEST(per_id, has_one_id_per_value) {
   per_pool<int> values(4);
   for (const auto p : values.ids()) values[p] = 10 * number(p);
   EXPECT_THAT(values, ElementsAre(0, 10, 20, 30));

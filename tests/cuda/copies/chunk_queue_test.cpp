@@ -63,7 +63,7 @@ TEST_F(chunk_queue_test, no_more_chunks_than_stated_are_ahead_of_the_device) {
   EXPECT_EQ(copies(), 7U);
 }
 
-TEST_F(chunk_queue_test, a_pushed_batch_goes_before_those_that_were_submitted_earlier) {
+TEST_F(chunk_queue_test, a_pushed_batch_precedes_earlier_submissions) {
   const auto first = submit(0, {500});
   const auto second = submit(500, {500});
   const auto third = submit(1000, {150, 90});

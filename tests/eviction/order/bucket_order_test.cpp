@@ -34,7 +34,7 @@ std::vector<slot_id> first(bucket_order<steps>& order, pool_id pool, const slot_
   return out;
 }
 
-TEST(bucket_order, repairs_a_raised_rank_where_a_choice_meets_it) {
+TEST(bucket_order, repairs_a_raised_rank_during_a_choice) {
   const geometry shape{.layers = 1, .experts = 40, .top_k = 2};
   bucket_order<steps> order(pool_layout::shared(shape, 30).value(), {2, 8});
   slot_mask eligible(30);

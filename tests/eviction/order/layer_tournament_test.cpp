@@ -333,7 +333,7 @@ class layer_tournament_walked : public testing::Test {
   std::vector<layer_id> asked;  ///< by the last choice
 };
 
-TEST_F(layer_tournament_walked, asks_only_for_layers_that_have_changed) {
+TEST_F(layer_tournament_walked, recomputes_only_changed_layers) {
   for (const auto s : each<slot_id>(4)) fill(s, layer_id{number(s) % 2}, expert_id{number(s)});
   const auto expect_asked = [&](const std::vector<layer_id>& layers) {
     EXPECT_EQ(choose(2), support::slot_ids({0, 1}));

@@ -134,7 +134,7 @@ TEST(miss_curves, of_a_sample_of_everything_are_exact) {
   }
 }
 
-TEST(miss_curves, json_is_null_where_a_visit_does_not_fit) {
+TEST(miss_curves, json_is_null_if_a_visit_does_not_fit) {
   const auto trace = support::one_layer(4, {{0, 1}, {0, 1}, {2, 1}});
   const auto json = support::json_of(curves_of(trace, "per-layer"));
   EXPECT_EQ(json["schema"], "hotset.curve/1");
@@ -164,7 +164,7 @@ TEST(miss_curves, csv_begins_at_the_widest_union) {
             "a,shared,belady,exact,event-atomic,,3,2\n");
 }
 
-TEST(miss_curves, a_table_says_where_it_says_nothing) {
+TEST(miss_curves, a_table_marks_sizes_without_a_value) {
   const auto text =
       lab::to_table(curves_of(support::one_layer(8, {{0, 1, 2}, {0, 1, 3}}), "shared"));
   EXPECT_THAT(text, HasSubstr("6 accesses, 4 first sights"));

@@ -48,7 +48,7 @@ TEST_F(adapters, plan_counts_every_placement) {
   EXPECT_EQ(json_of(plan + "one.json --stride aligned --page 16MiB --json")["stride"], 16);
 }
 
-TEST_F(adapters, plan_counts_what_a_budget_leaves_to_the_cache) {
+TEST_F(adapters, plan_counts_the_bytes_left_for_the_cache) {
   const auto found = json_of(plan +
                              "one.json two.json --resident-bytes 10MiB --budget 58MiB "
                              "--kv-bytes-per-token 1MiB --json");
@@ -97,7 +97,7 @@ TEST_F(adapters, plan_takes_folders_by_name_and_layers_that_are_not_all_named) {
   refused(plan + "law", 4, {"law/expert_cfg.json: key 'experts': has 1 layers"});
 }
 
-TEST_F(adapters, plan_refuses_what_is_not_as_it_should_be) {
+TEST_F(adapters, plan_refuses_invalid_arguments) {
   write("shared.json", R"({"experts": {"1": [], "2": []}, "shared_experts": true})");
   write("later.json", R"({"experts": {"2": [1], "3": [1]}})");
   refused(plan + "one.json shared.json", 4, {"shared.json: key 'shared_experts': is true"});

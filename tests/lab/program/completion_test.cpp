@@ -147,7 +147,7 @@ TEST_F(completion, lists_of_help_are_offered_without_their_notes) {
   EXPECT_THAT(offered("hotset plan --block-tokens ''"), IsEmpty());
 }
 
-TEST_F(completion, zsh_and_fish_parse_where_they_are_installed) {
+TEST_F(completion, zsh_and_fish_parse_if_installed) {
   (void)out_of_shell(
       "if command -v zsh >/dev/null; then zsh -fn <(hotset completion zsh) || exit 1; fi\n"
       "if command -v fish >/dev/null; then fish -n <(hotset completion fish) || exit 1; fi\n");

@@ -34,7 +34,7 @@ TEST_F(inputs, every_command_reads_standard_input_and_named_pipes) {
   same_through_pipes("export --to oracle-general", "t.trace", "-");
 }
 
-TEST_F(inputs, other_formats_come_through_pipes_too_packed_or_not) {
+TEST_F(inputs, other_formats_work_through_pipes_packed_or_not) {
   write("h.csv", "layer,expert\n0,1\n1,2\n0,3\n1,4\n");
   (void)out_of_shell("gzip -k h.csv");
   auto facts = json_of("info --json --top-k 1 h.csv");
@@ -55,7 +55,7 @@ TEST_F(inputs, a_model_is_described_through_a_pipe) {
             json_of("plan --model config.json --vram 24GiB --json")["cap"]);
 }
 
-TEST_F(inputs, requests_come_through_pipes) {
+TEST_F(inputs, requests_work_through_pipes) {
   make_trace("t.trace");
   (void)out_of("synth-requests r.jsonl --requests 40");
   const std::string split =

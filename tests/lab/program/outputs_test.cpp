@@ -203,7 +203,7 @@ TEST_F(outputs, a_closed_standard_output_is_an_error_and_no_file_takes_its_place
   EXPECT_THAT(result.err, HasSubstr("hotset: standard output: cannot be written"));
 }
 
-TEST_F(outputs, a_reader_of_a_named_pipe_that_goes_away_is_no_error) {
+TEST_F(outputs, closing_a_named_pipes_reader_is_no_error) {
   const auto result = shell(
       "mkfifo pipe; timeout 60 head -c 10 pipe >/dev/null & hotset synth pipe --tokens 20000; "
       "code=$?; wait; exit $code");

@@ -99,7 +99,7 @@ TEST_F(plan_command, requests_alone_leave_layers_of_one_curve_even) {
   }
 }
 
-TEST_F(plan_command, bits_of_the_cache_are_the_checkpoints_unless_an_option_says_others) {
+TEST_F(plan_command, cache_bits_are_the_checkpoints_unless_an_option_sets_them) {
   write("config.json",
         R"({"model_type":"mixtral","torch_dtype":"bfloat16","hidden_size":32,
 "num_hidden_layers":2,"vocab_size":10,"num_attention_heads":2,"num_local_experts":4,

@@ -151,7 +151,7 @@ TEST_F(program, messages_stay_one_line_whatever_was_typed) {
   refused("$'two\\nlines'", 2, {"two?lines"});
 }
 
-TEST_F(program, a_reader_that_goes_away_is_no_error) {
+TEST_F(program, closing_the_reader_is_no_error) {
   make_trace("t.trace");
   // The program writes only after the reader has closed its end.
   const auto result =

@@ -73,7 +73,7 @@ TEST_F(simulate, sizes_in_slots_percent_and_bytes) {
   EXPECT_THAT(sizes(""), ElementsAre(json{2, nullptr}, json{4, nullptr}, json{8, nullptr}));
 }
 
-TEST_F(simulate, verify_steps_are_shown_where_there_are_any) {
+TEST_F(simulate, verify_steps_are_shown_if_there_are_any) {
   write("v.jsonl", R"({"layer":0,"experts":[0,1],"token":0,"step":0,"phase":"verify"}
 {"layer":0,"experts":[1,2],"token":1,"step":0,"phase":"verify"}
 {"layer":0,"experts":[0,1],"token":2,"step":1,"phase":"decode"}
@@ -209,7 +209,7 @@ TEST_F(simulate, nothing_is_left_behind_by_a_failure) {
   refused("simulate t.trace --out no/such/folder", 1, {"no/such/folder: cannot be created"});
 }
 
-TEST_F(simulate, too_few_slots_is_3_and_says_how_many_work) {
+TEST_F(simulate, too_few_slots_exits_3_and_names_the_smallest_number) {
   refused("simulate t.trace --slots 1", 3, {"t.trace: ", "top-2", "2 slots"});
   refused("simulate t.trace --slots 1 --scope per-layer", 3, {"2 slots or more in every layer"});
   refused("simulate t.trace --slots 1%", 3, {"1%", "2 slots"});

@@ -143,7 +143,7 @@ TEST_F(trace_commands, guesses_are_reported_once_on_standard_error) {
   EXPECT_EQ(run("info t.trace").err, "");
 }
 
-TEST_F(trace_commands, a_model_whose_first_layer_is_dense_is_planned_with_rows_of_all_layers) {
+TEST_F(trace_commands, a_model_with_a_dense_first_layer_is_planned_with_all_rows) {
   write("config.json",
         R"({"model_type":"glm4_moe","hidden_size":256,"num_hidden_layers":4,)"
         R"("vocab_size":1000,"num_attention_heads":4,"num_key_value_heads":2,"head_dim":64,)"
@@ -215,7 +215,7 @@ TEST_F(trace_commands, synth_is_the_same_for_a_seed) {
   EXPECT_EQ(facts["steps_by_kind"]["prefill"], 1);
 }
 
-TEST_F(trace_commands, synth_records_scores_where_asked) {
+TEST_F(trace_commands, synth_records_scores_on_request) {
   make_trace("plain.trace");
   make_trace("scored.trace", "--scores");
   make_trace("again.trace", "--scores --predictor-noise 0");
@@ -229,7 +229,7 @@ TEST_F(trace_commands, synth_records_scores_where_asked) {
   EXPECT_EQ(replayed("plain.trace"), replayed("noisy.trace"));
 }
 
-TEST_F(trace_commands, synth_routes_by_autoregressive_logits_where_asked) {
+TEST_F(trace_commands, synth_routes_by_autoregressive_logits_on_request) {
   make_trace("plain.trace", "--scores");
   make_trace("ids.trace", "--autoregression 0.9 --no-weights");
   make_trace("logits.trace", "--autoregression 0.9 --scores");

@@ -122,7 +122,7 @@ TEST_F(clock_backend_times, a_copy_starts_no_earlier_than_it_is_submitted) {
   EXPECT_EQ(backend.busy(), 105U) << "idle time is not busy";
 }
 
-TEST_F(clock_backend_times, demand_pre_empts_speculation_at_the_next_border_which_then_goes_on) {
+TEST_F(clock_backend_times, demand_pre_empts_speculation_at_the_next_chunk_border) {
   const auto first = send(1_expert, soon);
   stream.issue_at(42);
   const auto second = send(2_expert);
@@ -149,7 +149,7 @@ TEST_F(clock_backend_times, a_copy_starts_no_earlier_than_the_reader_that_it_nam
       << "others fill the time, and give way";
 }
 
-TEST_F(clock_backend_times, advance_to_stop_stops_where_a_copy_ends) {
+TEST_F(clock_backend_times, advance_to_stop_stops_at_the_end_of_a_copy) {
   const auto first = send(1_expert);
   const auto second = send(2_expert, soon);
   EXPECT_TRUE(backend.advance_to_stop(1000));

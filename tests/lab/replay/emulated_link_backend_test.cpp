@@ -93,7 +93,7 @@ TEST(link_pace, without_chunks_a_copy_is_held_once) {
   EXPECT_EQ(pace.hold(at(0), 0, 28), 33U);
 }
 
-TEST(patient_clock, waits_until_the_time_has_come) {
+TEST(patient_clock, waits_until_the_given_time) {
   for (const int length : {80, 400, 0, -100}) {  // too short for a sleep, with one, in the past
     const auto end = patient_clock::now() + std::chrono::microseconds(length);
     patient_clock::wait_until(end);

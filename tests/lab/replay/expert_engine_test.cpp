@@ -137,7 +137,7 @@ TEST(expert_engine, one_expert_a_visit_is_event_atomic) {
   }
 }
 
-TEST(expert_engine, refuses_what_it_does_not_replay) {
+TEST(expert_engine, refuses_unsupported_replays) {
   const auto trace = one_token();
   EXPECT_THAT(refusal<lab::usage_error>([&] { (void)by_expert(trace, {.miss = "drop"}, "2"); }),
               HasSubstr("accepted: --miss fetch"));

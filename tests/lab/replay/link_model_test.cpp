@@ -31,7 +31,7 @@ TEST(link_model, a_copy_takes_its_latency_and_its_bytes_rounded_up) {
   EXPECT_EQ(link(25'000'000'000, 10'000, 0).time_of(45_MiB), 10'000U + 1'887'437U);
 }
 
-TEST(link_model, each_chunk_ends_where_its_bytes_end_in_the_copy) {
+TEST(link_model, each_chunk_ends_with_its_bytes_of_the_copy) {
   const auto three = link(3'000'000'000, 100, 4);
   EXPECT_EQ(three.chunks_of(10), 3U);
   EXPECT_EQ(three.time_until(10, 0), 0U);
@@ -67,7 +67,7 @@ TEST(link_model, an_instant_link_takes_no_time) {
   EXPECT_EQ(none.chunks_by(1_GiB, 5), 1U);
 }
 
-TEST(link_model, the_fewest_chunks_by_a_time_are_those_that_a_walk_finds) {
+TEST(link_model, the_fewest_chunks_by_a_time_agree_with_a_walk) {
   splitmix64 random(31);
   for (int round = 0; round < 20'000; ++round) {
     const auto l = link(1 + random.below(4'000'000'000), random.below(6), random.below(9));

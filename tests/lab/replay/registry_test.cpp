@@ -79,7 +79,7 @@ TEST(registry, a_dotted_name_of_another_folder_is_unknown) {
               HasSubstr("unknown admission policy 'eviction.always'"));
 }
 
-TEST(registry, every_decorator_goes_around_every_policy_but_the_bypassing_one) {
+TEST(registry, every_decorator_works_with_every_policy_except_bypass) {
   for (const auto& decorator : lab::known_policies().decorators.names())
     for (const auto& name : support::plain_evictions()) {
       if (name == "belady_bypass") continue;
@@ -88,7 +88,7 @@ TEST(registry, every_decorator_goes_around_every_policy_but_the_bypassing_one) {
     }
 }
 
-TEST(registry, every_admission_goes_with_every_policy_but_the_bypassing_one) {
+TEST(registry, every_admission_works_with_every_policy_except_bypass) {
   for (const auto& admission : lab::known_policies().admission.names())
     for (const auto& name : support::plain_evictions()) {
       if (name == "belady_bypass") continue;
@@ -103,7 +103,7 @@ TEST(registry, decorators_nest_and_parameters_reach_them) {
   EXPECT_NE(hash_of("protect_hot:uses=1+lru"), hash_of("protect_hot:uses=3+lru"));
 }
 
-TEST(registry, unknown_names_list_what_is_accepted) {
+TEST(registry, unknown_names_list_the_accepted_ones) {
   const auto& known = lab::known_policies();
   const auto eviction = refused("lru2");
   expect_lists(eviction, {"'lru2'"});
@@ -226,7 +226,7 @@ TEST(registry, policies_can_be_checked_before_there_is_a_trace) {
   EXPECT_THROW(check("lru", "never"), usage_error);
 }
 
-TEST(registry, names_are_those_of_the_documentation) {
+TEST(registry, names_agree_with_the_documentation) {
   EXPECT_THAT(lab::known_policies().admission.names(),
               ElementsAre("always", "after_n_uses", "budgeted", "least_valuable"));
   EXPECT_THAT(lab::known_policies().decorators.names(),
@@ -351,7 +351,7 @@ TEST(registry, a_set_is_read_once) {
               HasSubstr("does nothing without slots that were freed ahead"));
 }
 
-TEST(registry, a_static_profile_is_asked_for_by_name) {
+TEST(registry, a_static_profile_is_requested_by_name) {
   const auto profile = [](const std::string& name) {
     return lab::read_policies({.prefetch = name}).prefetch_profile;
   };

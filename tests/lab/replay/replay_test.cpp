@@ -42,7 +42,7 @@ TEST(replay, modes_go_by_name) {
   EXPECT_EQ(lab::name_of(replay_mode::event_atomic), "event-atomic");
 }
 
-TEST(replay, unknown_modes_list_those_there_are) {
+TEST(replay, unknown_modes_list_the_accepted_ones) {
   for (const std::string name : {"", "atomic", "event_atomic"})
     EXPECT_THAT(refusal<lab::usage_error>([&] { (void)lab::parse_replay_mode(name); }),
                 testing::AllOf(testing::StartsWith("replay '" + name + "'"),
@@ -50,7 +50,7 @@ TEST(replay, unknown_modes_list_those_there_are) {
                                          "expert-by-expert")));
 }
 
-TEST(replay, visits_that_fit_are_numbered_as_they_come) {
+TEST(replay, visits_that_fit_are_numbered_in_order) {
   const visit_sequence visits(three_then_one());
   const auto events = lab::order_events(visits, one_pool(visits, 4), true);
   EXPECT_THAT(events.first, IsEmpty());
@@ -70,7 +70,7 @@ TEST(replay, each_group_of_a_split_visit_is_an_event) {
 }
 
 // Three slots: token 0 opens {0,1}; token 2 adds one expert, token 1 two: {0,1,2}; then {2,3}.
-TEST(replay, groups_are_those_of_the_greedy_rule) {
+TEST(replay, groups_agree_with_the_greedy_rule) {
   const visit_sequence visits(three_then_one());
   const auto events = lab::order_events(visits, one_pool(visits, 3), true);
   EXPECT_THAT(events.first, ElementsAre(0U, 2U));

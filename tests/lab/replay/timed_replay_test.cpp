@@ -431,7 +431,7 @@ TEST(timed_replay, reports_the_predictors_confidence) {
   ASSERT_TRUE(anew.results[0].outcome->confidence);
   EXPECT_NEAR(*anew.results[0].outcome->confidence, 0.8, 1e-6);
   EXPECT_FALSE(anew.results[1].outcome->confidence) << "it does not say";
-  EXPECT_FALSE(anew.results[2].outcome) << "nobody asks";
+  EXPECT_FALSE(anew.results[2].outcome) << "no policy asks";
   request.lessons = &lessons;
   const auto taught = lab::run_sweep(trace, request);
   EXPECT_NEAR(taught.results[0].outcome->confidence.value_or(0), 1.0, 1e-6)

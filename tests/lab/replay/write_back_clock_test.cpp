@@ -53,7 +53,7 @@ class write_back_cache : public testing::Test {
   }
 };
 
-TEST_F(write_back_cache, on_demand_a_victim_goes_before_its_slot_is_filled) {
+TEST_F(write_back_cache, on_demand_a_victim_is_written_back_before_the_fill) {
   EXPECT_EQ(run(1, 0_layer, {0, 2}), 200U + 100);
   EXPECT_EQ(clock.bytes_moved_back(), 100U);
   EXPECT_EQ(clock.busy_back(), 200U);

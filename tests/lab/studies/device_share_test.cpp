@@ -80,7 +80,7 @@ std::uint64_t least_bytes_of(const std::string& why) {
                                     : std::stoull(least.substr(exact + 1));
 }
 
-TEST(device_share, every_expert_is_on_one_device_and_its_misses_are_those_of_a_replay) {
+TEST(device_share, experts_are_on_one_device_with_the_misses_of_a_replay) {
   for (const std::uint32_t devices : {2U, 3U, 4U, 6U})
     for (std::uint64_t seed = 0; seed < 5; ++seed) {
       SCOPED_TRACE(std::to_string(devices) + " devices, seed " + std::to_string(seed));

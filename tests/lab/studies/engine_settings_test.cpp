@@ -341,7 +341,7 @@ TEST(engine_settings, the_flag_and_its_alternative_agree) {
     }
 }
 
-TEST(engine_settings, where_all_fits_nothing_is_offloaded) {
+TEST(engine_settings, if_all_fits_nothing_is_offloaded) {
   for (const auto* model : {"olmoe-1b-7b", "gpt-oss-20b", "qwen3-30b-a3b"}) {
     const checked_plan plan(request_of(model, 80_GiB));
     plan.check();

@@ -206,7 +206,7 @@ TEST(rank, of_a_hand_walked_trace) {
   EXPECT_THAT(ranked.sweep.not_replayed, Contains(HasSubstr("lhu")));
 }
 
-TEST(rank, misses_are_those_of_single_replays) {
+TEST(rank, misses_equal_those_of_single_replays) {
   const auto trace = support::random_trace(4, {.layers = 3, .experts = 12, .most_tokens = 3});
   lab::sweep_request request;
   request.sizes = {lab::size_request::parse_slots("25%"), lab::size_request::parse_slots("50%")};

@@ -140,7 +140,7 @@ TEST_F(split_replay_of_one, the_best_fixed_split_is_the_best_of_all) {
 }
 
 // WiSP, Table 5: within a few per cent of each workflow's own optimum; no fixed prior is good for both.
-TEST(split_replay, the_controller_comes_near_the_optimum_of_each_workflow) {
+TEST(split_replay, the_controller_is_close_to_each_workflows_optimum) {
   const auto expert_heavy = few_experts(14, 1, 2560);
   const auto kv_light = requests(160, 4, 70, 2);
   const auto expert_light = few_experts(6, 3, 2560, 8);  // a working set with a long tail

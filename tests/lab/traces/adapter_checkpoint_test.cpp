@@ -334,7 +334,7 @@ TEST_F(adapter_folders, a_format_that_is_none_has_a_reason) {
               HasSubstr("more than 64 matrices"));
 }
 
-TEST_F(adapter_folders, tensors_of_several_dtypes_are_converted_where_that_is_wanted) {
+TEST_F(adapter_folders, tensors_of_several_dtypes_are_converted_on_request) {
   format.converts = true;
   const auto six = [](std::string_view element) {
     std::string out;
@@ -489,7 +489,7 @@ TEST_F(written_adapters, that_the_base_model_cannot_have_are_refused_before_anyt
   EXPECT_EQ(folder.files(), 0U);
 }
 
-TEST_F(written_adapters, whose_source_fails_leave_everything_as_it_was) {
+TEST_F(written_adapters, whose_source_fails_change_nothing) {
   const auto one_short = [&](layer_id layer, expert_id expert, const expert_matrix& matrix) {
     const auto bytes = source()(layer, expert, matrix);
     return asked.size() == 5 ? bytes.first(11) : bytes;

@@ -55,7 +55,7 @@ TEST(column_csv, a_rank_that_does_not_rise_begins_a_token) {
   EXPECT_THAT(lists.ids, ElementsAre(3, 1, 5));
 }
 
-TEST(column_csv, names_come_from_the_field_map) {
+TEST(column_csv, names_are_read_from_the_field_map) {
   const auto trace = parse_column_csv(
       "# from a server\n req "
       ",pos,\"block\",e,p,phase\n1,0,4,9,.5,prefill\n1,1,4,8,.5,1\n2,0,4,7,1,decode\n",
@@ -72,7 +72,7 @@ TEST(column_csv, an_absent_expert_keeps_its_place) {
   EXPECT_THAT(trace.ids, ElementsAre(-1, 4, 2, 3));
 }
 
-TEST(column_csv, experts_may_stand_in_columns_of_their_own) {
+TEST(column_csv, experts_may_have_separate_columns) {
   const auto* const text =
       "token,layer,e08,e09,e10,w0,w1,w2\n0,0,5,2,7,.5,.25,.25\n1,0,1,,4,.5,,.5\n";
   const auto trace =
@@ -149,7 +149,7 @@ TEST(column_csv, is_recognised_by_its_header) {
   EXPECT_EQ(lab::recognise_trace(plain), lab::trace_format::layer_expert);
 }
 
-TEST(field_map, names_what_it_accepts) {
+TEST(field_map, names_the_accepted_fields) {
   EXPECT_EQ(parse_field_map("rank=r,token=t").rank, "r");
   EXPECT_THROW((void)parse_field_map("place=r"), invalid_config);
 }

@@ -170,7 +170,7 @@ TEST_F(published_configurations, of_small_experts_are_smallest_without_gaps) {
   EXPECT_NEAR(added(one.padding_bytes()), .131, .00051);
 }
 
-TEST(esft_config, a_folder_stands_for_its_expert_cfg) {
+TEST(esft_config, a_folder_means_its_expert_cfg) {
   const support::temporary_folder folder;
   folder.write("expert_cfg.json", R"({"experts": {"1": [2], "2": [3]}})");
   folder.write("model.safetensors", "not looked at");

@@ -41,7 +41,7 @@ TEST(esft, top_k_is_inferred_from_distinct_experts_and_weights) {
     EXPECT_EQ(parse_esft({{"expert_weights_3.txt", line}}, "x").top_k, top_k) << line;
 }
 
-TEST(esft, the_number_of_experts_comes_from_the_summary) {
+TEST(esft, the_number_of_experts_is_read_from_the_summary) {
   auto entries = small();
   entries.push_back({"summary.json",
                      R"({"gate_scores":{"1":{"0":0,"1":0,"2":0,"3":0,"4":0}},"token_scores":{}})"});

@@ -161,7 +161,7 @@ TEST(json_lines, reads_records_of_steps_and_phases) {
   EXPECT_EQ(trace.weights_of(1, 0_layer)[0], 0.7F);
 }
 
-TEST(json_lines, names_come_from_the_field_map_and_steps_from_the_layers) {
+TEST(json_lines, names_follow_the_field_map_and_steps_the_layers) {
   const auto fields = parse_field_map("layer=l,experts=ids");
   const auto trace = parse_json_lines(
       "{\"l\":3,\"ids\":[1]}\n\n{\"l\":5,\"ids\":[0]}\n{\"l\":3,\"ids\":[2]}\n"

@@ -60,7 +60,7 @@ TEST(routed_arrays, arrays_of_no_known_name_are_requests_in_the_order_of_their_n
   EXPECT_EQ(trace.experts, 6);
 }
 
-TEST(routed_arrays, a_name_that_stands_twice_is_refused) {
+TEST(routed_arrays, a_duplicate_name_is_refused) {
   const auto ids = array<std::uint8_t>("ids", "|u1", "(1, 1, 2)", {4, 5});
   expect_refused(
       [&] {
@@ -69,14 +69,15 @@ TEST(routed_arrays, a_name_that_stands_twice_is_refused) {
       {"a.npz: array 'ids': is there twice; accepted: each name once"});
 }
 
-TEST(routed_arrays, weights_sequences_and_steps_stand_beside_the_ids) {
+TEST(routed_arrays, weights_sequences_and_steps_are_read_with_the_ids) {
   const auto trace =
       trace_of_arrays({array<std::int32_t>("ids", "<i4", "(3, 1, 2)", {0, 1, 2, -1, 1, 3}),
                        array<double>("weights", "<f8", "(3, 1, 2)", {.5, .5, 1, .25, .75, .25}),
                        array<std::int64_t>("sequences", "<i8", "(3,)", {7, 7, 9}),
                        array<std::int64_t>("steps", "<i8", "(3,)", {0, 0, 1})},
                       "run.npz");
-  EXPECT_THAT(trace.weights, ElementsAre(.5F, .5F, 1, 0, .75F, .25F)) << "none where nobody is";
+  EXPECT_THAT(trace.weights, ElementsAre(.5F, .5F, 1, 0, .75F, .25F))
+      << "no weight for an absent expert";
   EXPECT_THAT(trace.sequence, ElementsAre(7, 7, 9));
   EXPECT_THAT(trace.step, ElementsAre(0, 0, 1));
   EXPECT_THAT(trace.kind,

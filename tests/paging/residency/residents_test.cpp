@@ -61,7 +61,7 @@ TEST(residents, masks_end_in_the_reverse_order_of_their_beginnings) {
   const std::vector<slot_id> own{0_slot, no_slot, 3_slot};
   {
     const residents::mask outer(r, own);
-    EXPECT_THAT(outer.slots(), ElementsAre(0)) << "slot 3 is free: nobody could evict it";
+    EXPECT_THAT(outer.slots(), ElementsAre(0)) << "slot 3 is free: nothing can be evicted from it";
     {
       residents::mask inner(r);
       inner.add(0_slot);
@@ -70,7 +70,7 @@ TEST(residents, masks_end_in_the_reverse_order_of_their_beginnings) {
       EXPECT_THAT(evictable_of(r), ElementsAre(1));
     }
     EXPECT_THAT(evictable_of(r), ElementsAre(1, 2));
-    EXPECT_TRUE(r.is_evictable(0_slot)) << "masked, and read by nobody";
+    EXPECT_TRUE(r.is_evictable(0_slot)) << "masked, and never read";
   }
   EXPECT_THAT(evictable_of(r), ElementsAre(0, 1, 2));
   EXPECT_EQ(r.pool(0_pool).evictable, 3U) << "a mask is no change";

@@ -36,7 +36,7 @@ TEST(warm_start, popular_keys_come_last) {
   EXPECT_EQ(popular_warm_keys(profile, pool_layout::per_layer(shape, 2).value()), two_each);
 }
 
-TEST(residency_snapshot, comes_back_as_it_was) {
+TEST(residency_snapshot, is_restored_exactly) {
   const residency_snapshot saved{
       2, 8, {{1_layer, 7_expert}, {0_layer, 0_expert}, {0_layer, 3_expert}}};
   const auto bytes = saved.encode();

@@ -49,7 +49,7 @@ std::size_t fewest_groups(const std::vector<expert_set>& needs, std::size_t room
 
 const auto every_expert = [](expert_id) { return true; };
 
-TEST(token_groups, opens_with_the_first_token_and_adds_what_brings_fewest) {
+TEST(token_groups, starts_with_the_first_token_and_adds_the_cheapest) {
   const geometry shape{.layers = 1, .experts = 8, .top_k = 2, .max_tokens_per_visit = 4};
   token_groups groups(shape);
   const std::vector<std::int32_t> ids{0, 1, 2, 3, 4, 5, 1, 2};

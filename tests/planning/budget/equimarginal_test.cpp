@@ -26,7 +26,7 @@ double lowest_chord(Misses misses, std::uint64_t first, std::uint64_t last, std:
   return best;
 }
 
-TEST(convex_hull, has_corners_where_no_line_between_others_lies_below) {
+TEST(convex_hull, has_corners_that_no_line_between_others_undercuts) {
   const auto slots_of = [](const std::vector<double>& misses) {
     std::vector<hull_corner> points;
     for (const auto m : misses) points.push_back({points.size(), m});
@@ -42,7 +42,7 @@ TEST(convex_hull, has_corners_where_no_line_between_others_lies_below) {
 
 using testing::ElementsAre;
 
-TEST(equimarginal, gives_the_next_byte_where_it_saves_most) {
+TEST(equimarginal, gives_the_next_byte_to_the_largest_saving) {
   const sampled_miss_curve steep({20, 10, 4, 2, 1});
   const sampled_miss_curve flat({9, 6, 3, 0});
   const std::vector<memory_consumer> consumers{

@@ -193,7 +193,7 @@ TEST(without_idle_bytes, no_byte_saves_nothing_while_another_consumer_could_use_
       ASSERT_GE(found[i], q.consumers[i].min_units) << "seed " << seed;
       ASSERT_LE(found[i], q.consumers[i].cap()) << "seed " << seed;
       ASSERT_LE(q.consumers[i].seconds(found[i]), q.consumers[i].seconds(q.start[i]))
-          << "nobody loses, seed " << seed;
+          << "no consumer loses, seed " << seed;
     }
     ASSERT_FALSE(has_idle_bytes(q, found)) << "seed " << seed;
     moved += has_idle_bytes(q, q.start) ? 1 : 0;

@@ -48,7 +48,7 @@ std::uint64_t after(int bursts, marginal_value& controller, std::uint64_t cap,
   return cap;
 }
 
-TEST(marginal_value, walks_to_where_the_reuse_is) {
+TEST(marginal_value, moves_to_the_distance_of_the_reuse) {
   auto controller = marginal_value::create(example()).value();
   std::uint64_t cap = 10;
   for (int n = 0; n < 10; ++n) {

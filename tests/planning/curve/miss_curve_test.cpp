@@ -28,7 +28,7 @@ TEST(miss_curve, takes_the_archetype_and_nothing_less) {
   EXPECT_FALSE(miss_curve<endless>);
 }
 
-TEST(miss_curve_ref, asks_the_curve_that_it_views) {
+TEST(miss_curve_ref, reads_the_curve_that_it_refers_to) {
   const sampled_miss_curve table({4, 2, 1});
   auto live = decayed_histogram::create({.slots = 5}).value();
   live.add(2);

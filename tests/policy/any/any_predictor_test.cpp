@@ -122,7 +122,7 @@ TEST(any_predictor, looks_ahead_by_the_given_number_of_layers) {
   }
 }
 
-TEST(any_predictor, knows_its_name_and_what_it_needs) {
+TEST(any_predictor, knows_its_name_and_its_inputs) {
   const auto gate = any_predictor::holding<recorded_scores>();
   EXPECT_EQ(gate.name, "recorded");
   EXPECT_TRUE(gate.traits.needs_recorded);

@@ -52,7 +52,7 @@ TEST(first_uses, a_row_that_is_another_tokens_begins_with_nothing) {
     }
 }
 
-TEST(first_uses, numbers_of_random_tokens_are_those_that_a_search_finds) {
+TEST(first_uses, numbers_of_random_tokens_agree_with_a_search) {
   support::random_source random(1);
   for (const std::size_t experts : {1U, 8U, 64U, 65U, 130U, 256U})
     for (const std::size_t horizon : {1U, 7U, 15U}) {

@@ -62,7 +62,7 @@ TEST(routing_history, the_most_similar_row_is_found_with_its_successor) {
   EXPECT_EQ(best(of, 99).size(), 0U) << "nobody knows the sequence";
 }
 
-TEST(routing_history, a_row_without_a_successor_may_be_asked_for) {
+TEST(routing_history, a_row_without_a_successor_may_be_requested) {
   history of(shape, {.rows = 256});
   see(of, {0_layer, 0, expert_ids({1, 2}), {}});
   see(of, {0_layer, 1, expert_ids({1, 2}), {}});

@@ -13,7 +13,7 @@
 namespace hotset::sequence_similarity_test {
 namespace {
 
-TEST(visit_log, gives_back_visits_in_their_order) {
+TEST(visit_log, returns_visits_in_order) {
   using visits = std::vector<std::pair<layer_id, std::vector<expert_id>>>;
   detail::visit_log log({.layers = 3, .experts = 16, .top_k = 2});
   EXPECT_TRUE(log.is_empty());

@@ -31,7 +31,7 @@ TEST(view_tokens, counts_the_tokens_of_a_visit) {
   EXPECT_THAT(tokens_of.ids_of(view_of(0_layer, 6), 1), ElementsAre(2, 3));
 }
 
-TEST(view_tokens, a_view_that_opens_a_step_is_about_those_it_names) {
+TEST(view_tokens, a_view_that_opens_a_step_concerns_its_own_sequences) {
   auto view = view_of(before_layers, 0);
   EXPECT_EQ(tokens_of.tokens(view), 1U);
   view.token_ids = std::span(words).first(3);

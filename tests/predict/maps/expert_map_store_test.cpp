@@ -119,7 +119,7 @@ TEST(expert_map_store, an_8_bit_row_is_its_nearest_codes_divided_by_their_sum) {
   }
 }
 
-TEST(expert_map_store, when_full_the_oldest_map_goes) {
+TEST(expert_map_store, when_full_the_oldest_map_is_replaced) {
   auto store = made(small, {.capacity = 2});
   const auto insert = [&](std::int32_t token) {
     EXPECT_EQ(store.insert(floats{1, 0, 0, 1}, ids{token}), status::ok);

@@ -153,7 +153,7 @@ TEST_F(elastic_arrays_test, give_all_back_at_their_end_wherever_they_were_moved)
   EXPECT_EQ(memory.behind().reserved_bytes(), 0U);
 }
 
-TEST_F(elastic_arrays_test, are_refused_where_no_addresses_are) {
+TEST_F(elastic_arrays_test, are_refused_without_addresses) {
   const geometry huge{.layers = 1, .experts = 60'000, .top_k = 1};
   const auto wide = pool_layout::per_layer(huge, 60'000).value();
   const auto far =

@@ -48,8 +48,7 @@ TEST_F(host_virtual_memory_pages, addresses_cost_no_memory_and_cannot_be_read) {
   ASSERT_EQ(memory.release(range), ok);
 }
 
-TEST_F(host_virtual_memory_pages,
-       a_block_is_taken_when_it_is_created_and_given_back_when_destroyed) {
+TEST_F(host_virtual_memory_pages, a_blocks_memory_lives_from_creation_to_destruction) {
   const auto first = block(3);
   EXPECT_EQ(memory_file_bytes(), 3 * unit);
   const auto second = block();

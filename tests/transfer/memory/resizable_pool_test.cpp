@@ -116,7 +116,7 @@ TEST(resize_both, a_refusal_keeps_the_split) {
   }
 }
 
-TEST(resize_both, growth_of_both_is_undone_where_the_second_is_refused) {
+TEST(resize_both, growth_of_both_is_undone_if_the_second_is_refused) {
   two_pools p;
   ASSERT_EQ(resize_both(p.experts, 2, p.kv, 5), status::ok);
   p.kv.refuse_in = 0;

@@ -150,7 +150,7 @@ TEST_F(virtual_range_steps, invalid_arguments_are_refused_without_effect) {
   EXPECT_EQ(r.unmap(0, 4 * unit), ok);
 }
 
-TEST_F(virtual_range_steps, an_unmap_that_was_refused_goes_on_where_it_stopped) {
+TEST_F(virtual_range_steps, a_refused_unmap_continues_where_it_stopped) {
   auto r = range(3);
   ASSERT_EQ(r.populate(0, unit, 3), ok);
   memory.fail(2);

@@ -121,7 +121,7 @@ TEST(step_graphs, list_the_missing_in_the_order_of_their_first_appearance) {
   EXPECT_EQ(loop.counts().replayed_steps, 1U);
 }
 
-TEST(step_graphs, are_refused_where_the_host_decides_copies_within_a_step) {
+TEST(step_graphs, are_refused_if_the_host_decides_copies_within_a_step) {
   fake_machine machine;
   const small_model model(machine, shape_named("small-bf16"), 1);
   auto stream = hotset::cuda::stream::create(machine.api, 0).value();
@@ -183,7 +183,7 @@ TEST(a_decoder, reports_which_call_failed) {
   }
 }
 
-TEST(a_decoder, waits_for_the_routing_where_the_host_decides) {
+TEST(a_decoder, waits_for_the_routing_if_the_host_decides) {
   const auto waits = [](std::int32_t resident, routing_known known) {
     fake_machine machine;
     const small_model model(machine, shape_named("small-bf16"), 1);

@@ -149,7 +149,7 @@ TEST(static_offload, takes_no_more_slots_than_it_is_compared_with) {
   EXPECT_EQ(static_slots(qwen, {.resident_layers = 48}), 48 * 128);
 }
 
-TEST(hotset_arm, moves_what_its_misses_need) {
+TEST(hotset_arm, copies_its_misses) {
   constexpr std::size_t steps = 8;
   fake_machine machine(pace::random, 4);
   const small_model model(machine, shape_named("small-fp8"), steps);
@@ -175,7 +175,7 @@ TEST(hotset_arm, with_room_for_all_moves_each_expert_once) {
   }
 }
 
-TEST(caps, are_those_that_fit_the_experts) {
+TEST(caps, fit_the_experts) {
   using testing::ElementsAre;
   EXPECT_THAT(default_caps(shape_named("qwen3-30b-a3b")), ElementsAre(16, 32, 64, 128));
   EXPECT_THAT(default_caps(shape_named("olmoe")), ElementsAre(16, 32, 64));
@@ -183,7 +183,7 @@ TEST(caps, are_those_that_fit_the_experts) {
   EXPECT_THAT(default_caps(shape_named("minimax-m2")), ElementsAre(16, 32, 64, 256));
 }
 
-TEST(a_hash, tells_order_and_sign_apart) {
+TEST(a_hash, depends_on_order_and_sign) {
   const std::vector<float> a = {1, 2};
   const std::vector<float> b = {2, 1};
   const std::vector<float> zero = {0.0F};

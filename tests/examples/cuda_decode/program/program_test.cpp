@@ -93,7 +93,7 @@ TEST(program, compares_all_arms_in_all_modes) {
   }
 }
 
-TEST(program, exits_1_with_a_line_where_bits_differ) {
+TEST(program, exits_1_with_a_line_if_bits_differ) {
   fake_machine machine;
   int visit = 0;
   bent_kernels bent(machine.kernels, [&](expert_arguments& a) {
@@ -110,7 +110,7 @@ TEST(program, exits_1_with_a_line_where_bits_differ) {
   EXPECT_EQ(file.read()["bits_equal"], false);
 }
 
-TEST(program, exits_1_where_the_device_differs_from_the_host) {
+TEST(program, exits_1_if_the_device_differs_from_the_host) {
   fake_machine machine;
   bent_kernels bent(machine.kernels,
                     [&](expert_arguments& a) { std::swap(a.form.gate, a.form.up); });

@@ -129,7 +129,7 @@ TEST(tiny_moe_command_line, a_budget_for_experts_changes_the_speed_and_not_the_t
       AllOf(HasSubstr("slots ahead by active_evict"), testing::Not(HasSubstr("not exact"))));
 }
 
-TEST(tiny_moe_command_line, a_routing_within_freed_slots_says_that_it_is_not_exact) {
+TEST(tiny_moe_command_line, routing_within_freed_slots_is_reported_as_not_exact) {
   const outcome result = run(
       "generate --prompt 'def add(a, b):' --tokens 24 --expert-budget 25% --routing budget_top_k "
       "--pre-eviction active_evict 2>&1 >/dev/null");

@@ -168,7 +168,7 @@ TEST(tiny_moe_paged_adapters, decisions_are_made_over_virtual_experts) {
   }
 }
 
-TEST(tiny_moe_paged_adapters, requests_are_served_as_alone_while_slots_come_and_go) {
+TEST(tiny_moe_paged_adapters, requests_get_their_answers_while_slots_are_resized) {
   hotset::memory_budget budget(12ULL * 12 * 23040);
   auto config = in(cache_scope::per_layer, "100%");
   config.memory = &budget;

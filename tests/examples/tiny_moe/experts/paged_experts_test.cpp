@@ -111,7 +111,7 @@ TEST(tiny_moe_paged_experts, slots_are_computed_from) {
   EXPECT_FALSE(same_bytes(resident_logits(text), logits_of(experts, text)));
 }
 
-TEST(tiny_moe_paged_experts, a_split_by_expert_says_that_it_is_not_exact) {
+TEST(tiny_moe_paged_experts, a_split_by_expert_is_reported_as_not_exact) {
   auto config = in(cache_scope::per_layer, "4");
   config.split = hotset::visit_split::by_expert;
   paged_experts<lru_pager> experts(weights(), config);

@@ -103,7 +103,7 @@ TEST(tiny_moe_prefetching, failed_copies_are_retried_or_left_to_the_host) {
   }
 }
 
-TEST(tiny_moe_prefetching, everything_goes_wrong_at_once_and_no_byte_changes) {
+TEST(tiny_moe_prefetching, all_failures_at_once_change_no_byte) {
   for (const char* budget : {"12.5%", "50%"}) {
     auto config = prefetching("next_layer_top_k:overfetch=2:depth=3", budget);
     config.guard = hotset::prefetch_guard::none;
@@ -140,7 +140,7 @@ std::vector<float> logits_under(const paging_choice& choice) {
   return logits_of(*paging.experts, text);
 }
 
-TEST(tiny_moe_lossy_misses, change_the_logits_and_say_so) {
+TEST(tiny_moe_lossy_misses, change_the_logits_and_report_it) {
   const auto exact = resident_logits(text);
   for (const auto* miss : {"fetch_lowest", "fetch_priority", "drop", "drop_cascade"}) {
     const auto found = logits_under(lossy(miss, "16:4"));

@@ -186,7 +186,7 @@ TEST(registered_adapters, a_reader_that_fails_at_any_part_changes_nothing) {
   EXPECT_TRUE(same_bytes(parts.logits(1, words), of_a));
 }
 
-TEST(registered_adapters, a_request_whose_adapter_cannot_be_read_is_refused_alone) {
+TEST(registered_adapters, a_request_with_an_unreadable_adapter_is_refused_alone) {
   auto source = three();
   source.read = [inner = source.read](const hotset::adapter_part& part,
                                       std::span<std::byte> bytes) {

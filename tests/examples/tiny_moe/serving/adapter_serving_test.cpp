@@ -127,7 +127,7 @@ TEST(adapter_serving, prompts_are_of_the_texts_that_are_named_after_the_adapter)
   EXPECT_THAT(of_law, AllOf(HasSubstr("m"), HasSubstr("c"))) << "none is named after it";
 }
 
-TEST(adapter_serving, times_are_those_of_complete_requests_by_hand) {
+TEST(adapter_serving, times_of_complete_requests_by_hand) {
   serving_report served;
   const auto add = [&](std::uint64_t first, std::uint64_t last, std::size_t tokens) {
     served.requests.push_back({.output = std::vector<std::uint8_t>(tokens, 'x'),
@@ -262,7 +262,7 @@ TEST(adapter_serving, figures_are_medians_of_their_runs_by_hand) {
             HasSubstr("1800")));
 }
 
-TEST(adapter_serving, a_median_is_one_of_its_figures_and_of_those_that_were_measured) {
+TEST(adapter_serving, a_median_is_one_of_the_measured_figures) {
   adapter_serving_result run;
   run.pairs = {pair_of(8, 4), pair_of(5, 10), pair_of(6, 5), pair_of(9, 9)};
   auto row = to_json({&run, 1})["results"][0];

@@ -33,7 +33,7 @@ bytes first(const bytes& of, std::size_t count) {
   return {of.begin(), of.begin() + static_cast<std::ptrdiff_t>(count)};
 }
 
-TEST(request_shapes, times_and_lengths_are_those_of_the_trace_scaled) {
+TEST(request_shapes, times_and_lengths_are_scaled_from_the_trace) {
   const auto made = shaped_requests(two_turns(), texts,
                                     {.scale = 32, .steps_per_second = 10, .first_arrival = 5});
   std::vector<std::array<std::size_t, 3>> found;

@@ -179,7 +179,7 @@ TEST(serving, an_ended_or_preempted_session_ends_its_sequence_once) {
   EXPECT_EQ(tokens, report.stats.prefilled_tokens + report.stats.decoded_tokens);
 }
 
-TEST(serving, a_preempted_session_comes_before_those_that_wait) {
+TEST(serving, a_preempted_session_precedes_waiting_requests) {
   server_parts parts({.block_tokens = 4, .blocks = 10});
   const std::vector requests{request("The first one", 20), request("And a second", 20),
                              request("who waits, with a long prompt", 4)};

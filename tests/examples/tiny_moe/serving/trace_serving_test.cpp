@@ -156,7 +156,7 @@ TEST(trace_serving, dual_resize_sees_reuse_if_asked_to) {
 
 // Two users in turn: the first asks for arithmetic, the second writes code. Each gets the support of their own table,
 // and KV gets the remaining memory.
-TEST(trace_serving, right_sizing_follows_the_user_who_is_served) {
+TEST(trace_serving, right_sizing_follows_the_current_user) {
   const auto of_user = [](std::uint32_t user, const std::string& words) {
     auto requests = conversations(1, 12);
     for (auto& one : requests) {

@@ -68,7 +68,7 @@ TEST(autoregressive_logits, are_biased_by_the_logarithm_of_the_rank) {
   for (std::size_t e = 0; e < 3; ++e) EXPECT_EQ(row[e] - from[e], bias[e]);
 }
 
-TEST(autoregressive_logits, end_where_floats_stop_holding_every_step) {
+TEST(autoregressive_logits, end_at_the_limit_of_exact_floats) {
   auto config = flat(0.5, 1 << 12);
   config.zipf = 8;
   autoregressive_logits logits(config);
@@ -137,7 +137,7 @@ TEST(autoregressive_logits, are_spread_alike_from_the_first_token_on) {
   }
 }
 
-TEST(autoregressive_logits, forget_where_nothing_came_before) {
+TEST(autoregressive_logits, forget_at_the_start_of_a_sequence) {
   autoregressive_logits logits(flat(0.99, 1 << 14));
   const auto first = next_row(logits, 1 << 14, false);
   const auto second = next_row(logits, 1 << 14, true);

@@ -345,7 +345,7 @@ TEST_P(scored, is_valid_and_describes_its_scores) {
   }
 }
 
-TEST(synthetic, says_how_noisy_its_predictions_are) {
+TEST(synthetic, records_the_noise_of_its_predictions) {
   const auto noisy = synthetic_trace({.tokens = 1, .scores = true, .predictor_noise = 0.2}).value();
   EXPECT_EQ(noisy.fact("predictions"),
             "probabilities of the next layer; chance of an expert to have another one's: 0.2");
@@ -450,7 +450,7 @@ TEST(synthetic, routed_experts_hold_half_and_some_are_missed_nearly) {
   EXPECT_GT(shares[shares.size() * 9 / 10], 0.9) << "peaked ones";
 }
 
-TEST_P(scored, predicts_the_next_layer_as_it_comes_without_noise) {
+TEST_P(scored, without_noise_predicts_the_next_layer_exactly) {
   const auto e = static_cast<std::size_t>(config.experts);
   const auto layers = static_cast<std::size_t>(config.layers);
   for (std::size_t row = 0; row < trace.tokens() * layers; ++row) {
