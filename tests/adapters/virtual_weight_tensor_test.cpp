@@ -23,7 +23,7 @@ namespace {
 using testing::HasSubstr;
 using enum memory_status;
 
-/// Host memory with pages of the machine's size or a device's. Uses the memory object instead of the kernel, which is
+/// Host memory with pages of the machine's size or a device's. Queries the memory object instead of the kernel, which is
 /// slower.
 template <std::size_t PageBytes, std::size_t Operations>
 struct host_entry : support::host_memory_entry {

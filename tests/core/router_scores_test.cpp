@@ -84,7 +84,7 @@ TEST(router_scores, probabilities_have_the_order_of_the_choice) {
   router.likely(logits({.90, .05, .60, .40, .40, .60, .30, .20}), {}, out);
   EXPECT_THAT(out, ElementsAre(0, 0, FloatNear(.3F, 1e-5F), FloatNear(.2F, 1e-5F),
                                FloatNear(.2F, 1e-5F), FloatNear(.3F, 1e-5F), 0, 0));
-  // With biases: sums of the two best are .60 .50 of group 1 and .30 .95 of group 3; lowest kept value .30 .20 0 .65.
+  // With biases the ranks are .60 .50 in group 1 and .30 .95 in group 3; minus the lowest of them: .30 .20 0 .65.
   const floats bias{-.5F, 0, 0, 0, 0, 0, 0, .75F};
   router.likely(logits(small_scores), bias, out);
   EXPECT_THAT(out, ElementsAre(0, 0, FloatNear(.30F / 1.15F, 1e-5F), FloatNear(.20F / 1.15F, 1e-5F),

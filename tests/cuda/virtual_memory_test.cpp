@@ -124,7 +124,7 @@ struct cuda_map_range : testing::Test {
     EXPECT_TRUE(driver.leaks().empty()) << driver.leaks().front();
     EXPECT_TRUE(driver.violations().empty()) << driver.violations().front();
   }
-  /// Handles and mappings beyond the range and the blocks.
+  /// Resources held beyond the range and the three blocks.
   [[nodiscard]] std::size_t held() const { return driver.leaks().size() - 4; }
 };
 

@@ -175,7 +175,7 @@ TEST(hand_walked, least_stale_evicts_layers_that_have_passed) {
                           "0.2", "", "", "", "", "2.2"));
 }
 
-// Step 0 fills 0.0 1.0 2.0 3.0. Step 1: layer 0 needs 0.1 beside 0.0, which the visit protects, so no other victim is
+// Step 0 fills 0.0 1.0 2.0 3.0. Step 1: layer 0 needs 0.1 beside 0.0, which the visit protects; no other key is to the
 // left. 1.0, 2.0 and 3.0 are ahead and stale: evicts 3.0, the farthest. 1.0 and 2.0 hit. 3.0 evicts 0.0, which is
 // current and arrived before 0.1. By layer, the nearest is evicted, and each layer evicts the next one's expert.
 TEST(hand_walked, least_stale_evicts_the_farthest_layer_and_by_layer_the_nearest) {

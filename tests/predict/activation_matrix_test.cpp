@@ -130,11 +130,11 @@ TEST(activation_matrix, the_least_recently_used_request_is_closed_for_a_new_one)
   said(predictor, view_of(0_layer, 3, {0, 3}, {3}));
   ASSERT_EQ(predictor.collection().size(), 1U);
   EXPECT_THAT(predictor.collection().shares(0), ElementsAre(0, 0, 0.5F, 0.5F, 0, 0, 0, 0));
-  // If there are more requests than places, the last ones are not followed; they get the mean of all.
+  // If a visit has more requests than places, the last ones are not followed. All rows are 0 here.
   const auto found = said(predictor, view_of(0_layer, 4, {0, 1, 0, 3, 2, 2}, {1, 3, 4}));
   EXPECT_EQ(predictor.collection().size(), 1U);
   EXPECT_EQ(found.rows.size(), 12U);
-  EXPECT_THAT(found.rows, Each(0)) << "nobody has been in layer 1";
+  EXPECT_THAT(found.rows, Each(0)) << "no request has reached layer 1";
 }
 
 /// The matching rule in doubles, without caching, on the predictor's stored matrices.

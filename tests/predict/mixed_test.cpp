@@ -277,7 +277,7 @@ TEST(mixed, more_tokens_than_it_learns_from_are_judged_all) {
   mixed few(made_up.shape,
             {.parts = {made_up.part(0, 1), made_up.part(1, 0)}, .depth = 2, .learned = 1});
   EXPECT_THAT(made_up.judge(few, 10, 150, 4), Each(1.0));
-  // A mixture learns only from the first token here.
+  // It learns the same as from the first token alone.
   mixed one(made_up.shape, {.parts = {made_up.part(0, 1), made_up.part(1, 0)}, .depth = 2});
   made_up.judge(one, 0, 150, 1);
   EXPECT_EQ(weights_of(few, 1), weights_of(one, 1));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Must not compile: needs_weights is a free member instead of a trait.
+// Must not compile: needs_weights is a member of the class instead of a trait.
 #include "almost_a_policy.hpp"
 
 struct mine : almost_a_policy {

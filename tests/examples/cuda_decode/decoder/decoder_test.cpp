@@ -76,7 +76,7 @@ TEST_P(step_graph, sees_every_miss_and_replays_the_step) {
 
 INSTANTIATE_TEST_SUITE_P(paces, step_graph, testing::Values(pace::late, pace::soon, pace::random));
 
-// Layers that share slots evict each other's experts: within a step, and after a layer's row was uploaded.
+// Layers that share slots evict each other's experts within a step, so one layer's fill changes another's row.
 class shared_slots : public testing::TestWithParam<pace> {};
 
 TEST_P(shared_slots, give_the_bits_of_a_decode_without_slots) {

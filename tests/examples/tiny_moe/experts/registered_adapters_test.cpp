@@ -154,7 +154,7 @@ TEST(registered_adapters, every_request_gets_its_answer_while_adapters_change) {
 
 TEST(registered_adapters, a_reader_that_fails_at_any_part_changes_nothing) {
   auto source = three();
-  std::size_t fails_at = 0;  // index of the part whose read fails
+  std::size_t fails_at = 0;  // the n-th part read from now on
   source.read = [&fails_at, inner = source.read](const hotset::adapter_part& part,
                                                  std::span<std::byte> bytes) {
     if (fails_at != 0 && --fails_at == 0) return false;
