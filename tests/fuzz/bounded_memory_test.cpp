@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A small file never requests much memory: readers take at most 64 MiB plus 128 bytes per byte of unpacked input, and
+// A small file never requests much memory. Readers take at most 64 MiB plus 128 bytes per byte of unpacked input, and
 // a packed file unpacks to at most 2 MiB plus 50 times its size.
 #include <cstddef>
 #include <cstdint>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Random interleavings of all slot_cache calls, over a backend with every permitted behaviour, against a model of
-/// the bytes that kernels must read and the failures that the engine must learn of.
+/// Random interleavings of all slot_cache calls, over a backend with every permitted behaviour. A model knows which
+/// bytes kernels must read and which failures must be reported.
 
 #include <cstdint>
 #include <functional>

@@ -170,9 +170,9 @@ TEST(preset, an_unknown_name_lists_the_known_ones) {
                                HasSubstr("+least_stale")));
 }
 
-// SpecMD's Table 2: first tokens come 8 to 25 % sooner if Least-Stale replaces the eviction of a system that does not
-// know layers, at 5 % of the 16-bit bytes and on a busy link. Its order is the cause: as FIFO by layer, or as LRU, it
-// gains nothing. Times are the simulated clock's.
+// SpecMD's Table 2 at 5 % of the 16-bit bytes, on a busy link. If Least-Stale replaces an eviction that does not know
+// layers, first tokens come 8 to 25 % sooner. Its order is the cause: as FIFO by layer, or as LRU, it gains nothing.
+// Times are the simulated clock's.
 TEST(preset, least_stale_brings_first_tokens_sooner_and_only_in_its_own_order) {
   const auto trace = synthetic_trace({.layers = 16,
                                       .experts = 64,
