@@ -23,8 +23,8 @@ namespace {
 using testing::HasSubstr;
 using enum memory_status;
 
-/// Host memory with pages of the machine's size or a device's. Queries the memory object instead of the kernel, which is
-/// slower.
+/// Host memory with pages of the machine's size or a device's. Queries the memory object, which is faster than the
+/// kernel.
 template <std::size_t PageBytes, std::size_t Operations>
 struct host_entry : support::host_memory_entry {
   static constexpr std::size_t operations = Operations;
