@@ -52,7 +52,7 @@ TEST(adapters_document, a_token_of_an_adapter_reads_its_experts) {
 
 TEST(adapters_document, an_adapter_that_cannot_be_served_is_reported) {
   std::vector<std::int32_t> ids{9, 3, 9, 3, 64, 5};
-  EXPECT_EQ(served(ids, {{1_expert, 2_expert}, {9_expert}}), "an id or an adapter that is none");
+  EXPECT_EQ(served(ids, {{1_expert, 2_expert}, {9_expert}}), "no such expert or adapter");
   EXPECT_EQ(served(ids, {{1_expert, 1_expert}, {9_expert}}),
             "adapter law: layer 0: expert 1 is named twice");
   EXPECT_EQ(served(ids, {{1_expert}, {9_expert}}, false), "the adapter could not be read");
