@@ -1,16 +1,15 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# What ActiveEvict claims, measured here: the tables of docs/reproduction.md.
+# Prints the tables of docs/papers/activeevict.md.
 #   benchmarks/reproduction/activeevict.sh BUILD_DIR STUDY
 # STUDY: table_3 figure_7 figure_8 quality figure_9 without better, or all.
-# HOTSET_DATA_DIR, if set, has the held-out texts of `quality`; without them it reads the prompts, and says so.
+# `quality` reads the held-out texts below HOTSET_DATA_DIR. Without them it reads the prompts, and prints that.
 studies='table_3 figure_7 figure_8 quality figure_9 without better'
 # shellcheck source=benchmarks/reproduction/study.sh
 . "$(dirname "$0")/study.sh"
 
-# The two models' shapes. Router logits of an expert follow those of the token before as far as the misses of on-demand loading
-# say (9.8 GB a token are 14 of 64), and the forecast of the next layer is its logits with as much noise as the precision of top-k
-# prefetch says (.856): errors lie where experts are nearly alike.
+# The two models' shapes, calibrated to the paper. The correlation with the last token's logits gives its volume on
+# demand (9.8 GB a token are 14 of 64). The noise of the forecast gives the precision of its top-k prefetch (.856).
 shapes() {
   "$hotset" synth mixtral.trace --name mixtral --layers 32 --experts 8 --top-k 2 \
     --expert-bytes 352300000B --tokens 512 --seed 2026 --zipf 0 --autoregression 0.3 \
@@ -21,8 +20,8 @@ shapes() {
   "$tiny_moe" trace tiny-moe.trace --tokens 64 --with logits,probabilities,predictions 2>/dev/null
 }
 traces='mixtral llama-moe tiny-moe'
-# An expert in 6.98 and out in 7.42 ms beside 4.9 ms of arithmetic a layer; .335, .356 and .4; and tiny-moe's experts of 23 KB over
-# links that take as long as Mixtral's.
+# Mixtral: an expert in 6.98 and out in 7.42 ms beside 4.9 ms of arithmetic a layer. LLaMA-MoE: .335, .356 and .4 ms.
+# tiny-moe: experts of 23 KB over links that take as long as Mixtral's.
 clock() { # trace
   case "$1" in
     mixtral) echo '--link 50.473GB/s --writeback-link 47.48GB/s --compute 4900us' ;;
@@ -31,7 +30,7 @@ clock() { # trace
   esac
 }
 duplex='--scope per-layer --slots 75% --writeback duplex'
-# Without its --writeback-link, which a link without a way back has not.
+# Removes --writeback-link: the link has no way back.
 one_way() { clock "$1" | sed -E 's/--writeback-link [^ ]+ //'; }
 
 run() { # trace OPTIONS...: lines of CSV, named by the caller
@@ -39,7 +38,8 @@ run() { # trace OPTIONS...: lines of CSV, named by the caller
   shift
   "$hotset" simulate "$trace.trace" --csv "$@" 2>/dev/null
 }
-# Reads "NAME<newline>CSV" blocks; a line for each, by the first one. Redundant: prefetched and not used, or evicted too early.
+# Reads "NAME<newline>CSV" blocks and prints a line for each, relative to the first one.
+# Redundant: prefetched and not used, or evicted too early.
 relative() { # title
   awk -F, -v title="$1" '
     /^@/ { name = substr($0, 2); next }
@@ -73,7 +73,7 @@ baselines() { # trace OPTIONS...
   # shellcheck disable=SC2046  # a list of options
   arm 'MoE-APEX' "$@" --preset moe-apex $(accuracy "$1")
 }
-# Precision and recall of MoE-APEX in Table 2, where they are not those of Mixtral that the preset has.
+# Precision and recall of MoE-APEX in Table 2, if they differ from the preset's (Mixtral).
 accuracy() { # trace
   [ "$1" != llama-moe ] || echo --prefetch noisy_oracle:precision=0.886:recall=0.934
 }
@@ -124,7 +124,7 @@ figure_8() {
     done
   done
 }
-# What Figure 8's policies cost in bits per byte of text that the model was not trained on, decoded byte by byte.
+# Cost of Figure 8's policies in bits per byte of unseen text, decoded byte by byte.
 quality() {
   choose_texts
   for slots in 50% 62.5% 75% 87.5%; do
@@ -164,7 +164,7 @@ without() {
     echo
   done
 }
-# What does better than ActiveEvict where victims are copied back.
+# Arms that beat ActiveEvict if victims are copied back.
 better() {
   shapes
   for t in $traces; do

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# What WiSP claims of its co-activation predictor, measured here: two tables of docs/reproduction.md.
+# Prints the tables of docs/papers/wisp.md about its co-activation predictor: Figure 4 and prefetch.
 #   benchmarks/reproduction/coactivation.sh BUILD_DIR STUDY
 # STUDY: figure4 reach prefetch, or all.
 # HOTSET_DATA_DIR, if set, adds the held-out texts and the recorded traces that are not in the repository; reach and
@@ -41,7 +41,7 @@ figure4() {
   studies coactivation "$law" $study --users sequences --sizes 64,128,256
 }
 
-# The same at other settings of the table; the rows over all users.
+# Figure 4 at other settings of the predictor; the rows over all users.
 reach() {
   if ! has_held_out; then
     leave_out reach tiny-moe/heldout
@@ -79,7 +79,7 @@ table() {
           token[k, "off"], token[k, "named"], token[k, "none"], token[k, "oracle"],
           gib[k, "off"], gib[k, "named"], gib[k, "none"], gib[k, "oracle"], right[k] } }'
 }
-# The same over one link, by how much is asked for; a copy gives way to a demand after CHUNK bytes (0: never).
+# Rows over one link by the number of requests; a copy gives way to a demand after CHUNK bytes (0: never).
 by_eagerness() { # CHUNK SIMULATE_ARGUMENTS
   "$hotset" simulate "${@:2}" --chunk "$1" 2>/dev/null | awk -F, -v chunk="$1" '
     NR == 1 { for (i = 1; i <= NF; ++i) at[$i] = i; next }

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# What fMoE claims, measured here: the tables of docs/reproduction.md.
+# Prints the tables of docs/papers/fmoe.md, and the last column of docs/papers/systems.md (`eviction`).
 #   benchmarks/reproduction/fmoe.sh BUILD_DIR STUDY
 # STUDY: systems eviction capacity distance replacement predictors learnt, or all.
 # Texts are tiny-moe's held-out ones below HOTSET_DATA_DIR; without them its prompts, and the heading says so.
-# BUILD_DIR/reproduction keeps the recorded windows, the trained gate and every replay of these programs on these texts, so a
-# study that was stopped goes on where it was.
+# BUILD_DIR/reproduction keeps the recorded windows, the trained gate and every replay of these programs on these texts:
+# a stopped study continues.
 studies='systems eviction capacity distance replacement predictors learnt'
 # shellcheck source=benchmarks/reproduction/study.sh
 . "$(dirname "$0")/study.sh"
 
-# Windows of 256 bytes, each a request: seven of ten are stored, from the others every fourth is replayed.
+# Windows of 256 bytes, each a request: seven of ten are stored, every fourth of the others is replayed.
 windows() {
   choose_texts
   local key
@@ -49,7 +49,7 @@ link() { # RHO
     2) echo '--link 11.52MB/s --compute 1ms' ;;
   esac
 }
-# Prints what `hotset simulate OPTIONS... --csv` says, and keeps it.
+# Prints and keeps the output of `hotset simulate OPTIONS... --csv`.
 replay() { # OPTIONS...
   local file
   file=$(printf '%s\n' "$@" | cksum | tr ' ' -).csv
@@ -62,7 +62,7 @@ replay() { # OPTIONS...
 run() { # OPTIONS...
   replay replayed.trace --as decode --learn-from stored.trace --scope shared "$@"
 }
-# Lines of CSV under "@NAME" lines: ready hits are those whose copy had ended; a step without a stall takes 12 layer times.
+# Reads CSV under "@NAME" lines. Ready hits are hits whose copy had ended; a step without a stall takes 12 layer times.
 # Without a clock each copy holds up the arithmetic for as long as it takes.
 rows() { # RHO
   awk -F, -v rho="$1" '
@@ -165,8 +165,8 @@ replacement() {
   done | rows 0.4
 }
 
-# Precision and recall at K of the layer that is D ahead, by predictors beside each other. All K best are asked for, resident or
-# not. Recall compares: who has no answer at a step's opening asks for nothing in its first layers.
+# Precision and recall at K of the layer D ahead. All K best are requested, resident or not. Only recall compares
+# predictors: one without an answer at a step's start requests nothing for the first layers.
 precision() { # TRACE OPTIONS...
   replay "$1" --as decode --scope shared --slots 50% --eviction lru "${@:2}" |
     awk -F, 'NR == 1 { for (i = 1; i <= NF; ++i) at[$i] = i; next }
@@ -202,8 +202,8 @@ predictors() {
     done
   done
 }
-# Precision at K one layer ahead over Gemma's tokens after the N-th, of which the predictors have learnt: N times the precision over
-# the first N, less than the precision over all times their number. 29 tokens are the prompt.
+# Precision at K one layer ahead over Gemma's tokens after the N-th; the predictors learn from the first N. It is
+# (all * precision over all - N * precision over the first N) / (all - N). 29 tokens are the prompt.
 learnt() {
   if [ -z "$data" ]; then
     leave_out learnt routing/bigmoe-gemma

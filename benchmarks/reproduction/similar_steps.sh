@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# What docs/which-policy.md says of similar_steps.
+# Prints the figures of similar_steps in docs/which-policy.md.
 #   HOTSET_DATA_DIR=... benchmarks/reproduction/similar_steps.sh BUILD_DIR STUDY
 # STUDY: gap batches parts clock history, or all. They need the recorded traces, which are not in the repository.
 studies='gap batches parts clock history'
@@ -39,7 +39,7 @@ gap() {
     skipped intent routing/esft-intent
   fi
 }
-# Sequences that go on together.
+# Sequences that decode together.
 batches() {
   local together
   for together in 4 8; do
@@ -71,7 +71,7 @@ parts() {
   local s=similar_steps
   shares "$s,$s:matches=8,$s:matches=32,$s:horizon=4,$s:horizon=12,$s:rows=256,$s:rows=512,$s:rows=2048,$s:reach=2,$s:reach=8,$s:sharpness=5,$s:sharpness=20,$s:discount=0.4,$s:discount=0.8,two_rate"
 }
-# Milliseconds a token over 25 GB/s, 100 us of arithmetic a layer; law's experts in 16 bits. The policy's own time comes on top.
+# Milliseconds a token over 25 GB/s, 100 us of arithmetic a layer, law's experts in 16 bits; without the policy's time.
 clock() {
   "$hotset" import "$law" law.trace --first 2000 --as decode --expert-bytes 16.5MiB >/dev/null
   local trace
@@ -82,7 +82,7 @@ clock() {
   done
 }
 
-# What is learned of seven windows of ten, for three others of the same kind of text.
+# A history of seven windows of ten, for three other windows of the same kind of text.
 history() {
   if ! has_held_out; then
     leave_out history tiny-moe/heldout

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# What SpecMD claims, measured here: the tables of docs/reproduction.md.
+# Prints the tables of docs/papers/specmd.md, at all sizes.
 #   benchmarks/reproduction/specmd.sh BUILD_DIR STUDY
 # STUDY: collisions readings layers ttft prefetch misses routing clock, or all.
-# HOTSET_DATA_DIR, if set, adds the recorded traces and the held-out texts that are not in the repository; what is
-# skipped without them, or runs on other texts, is named.
+# HOTSET_DATA_DIR, if set, adds the recorded traces and the held-out texts that are not in the repository. Without them
+# the script names each study that it skips or runs on other texts.
 studies='collisions readings layers ttft prefetch misses routing clock'
 # shellcheck source=benchmarks/reproduction/study.sh
 . "$(dirname "$0")/study.sh"
@@ -40,7 +40,7 @@ table_1() { # name
     qwen1.5) echo "$link --compute 4700us+3900us" ;;    # 1 / 3.50 s - 79 ms: 8.6 ms
   esac
 }
-# The same with what a layer takes whatever it computes before its gate: prefetches have that time, too.
+# Table 1's clock with the constant part of a layer's time before its gate: prefetches have that time, too.
 before_gate() { # name
   table_1 "$1" | sed -E 's/--compute ([0-9a-z]+ms|[0-9]{3,}us)\+([0-9]+[a-z]+)/--gate \1 --compute 0us+\2/'
 }
@@ -158,7 +158,7 @@ ttft() {
       { printf "%s | %s | %.0f | %.0f\n", $at["preset"], $at["miss"], 1000 * $at["ttft_s"],
           100 * $at["substituted_misses"] / $at["accesses"] }'
   done
-  # Of the recorded traces one says how large its experts are; it has no scores, so two systems and an oracle.
+  # Only one recorded trace says how large its experts are. It has no scores, so two systems and an oracle.
   if [ -n "$data" ]; then
     first_tokens "${real[0]}" --preset eliseev-23,eliseev-23+least_stale \
       --prefetch no_prefetch,noisy_oracle:precision=0.9:recall=0.9 --slots 12.5%,25%,50% $busy
@@ -184,7 +184,7 @@ prefetch() {
 misses() {
   choose_texts
   local common='--limit 4096 --expert-budget 25% --eviction least_stale'
-  # The same bytes for all: 8-bit slots alone, or divided among three precisions.
+  # Equal bytes for all: 8-bit slots alone, or divided among three precisions.
   "$tiny_moe" evaluate --text "${texts[@]}" $common --precision 8 --miss fetch,drop,substitute
   "$tiny_moe" evaluate --text "${texts[@]}" $common --precision 8:4:2 \
     --miss fetch_lowest,fetch_priority,drop_cascade

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: Apache-2.0
-# What the scripts of this folder share. Sourced with BUILD_DIR STUDY, after `studies` has been set; leaves hotset, tiny_moe,
-# data (absolute, or empty) and asked, in an empty folder that goes in the end.
+# Shared by this folder's scripts. Sourced with BUILD_DIR STUDY, after `studies` is set. Sets hotset, tiny_moe, data
+# (absolute, or empty) and asked, and changes to an empty folder that is removed at the end.
 set -euo pipefail
 
 script=$(basename "$0")
@@ -37,7 +37,7 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 cd "$scratch"
 
-# A study of the Python package, of the build folder; with the Python that it was built for, Debian's where there is one.
+# Runs a study of the build folder's Python package, by Debian's Python if there is one.
 studies() { # COMMAND OPTIONS...
   local python=/usr/bin/python3
   [ -x "$python" ] || python=python3
@@ -63,7 +63,7 @@ choose_texts() {
     echo '-- texts: tiny-moe/heldout'
   else
     texts=("$HOTSET_TINY_MOE_DIR"/prompts/*.txt)
-    echo '-- texts: the prompts of the repository, so other figures than those of docs/reproduction.md'
+    echo '-- texts: the prompts of the repository, so other figures than those in docs'
     skipped 'the held-out texts' tiny-moe/heldout
   fi
 }

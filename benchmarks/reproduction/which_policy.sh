@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The tables of docs/which-policy.md.
+# Prints the tables of published policies in docs/which-policy.md.
 #   HOTSET_DATA_DIR=... benchmarks/reproduction/which_policy.sh BUILD_DIR STUDY
 # STUDY: decode prefill prefetch, or all. They need the recorded traces, which are not in the repository.
 studies='decode prefill prefetch'

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# What WiSP claims in its Tables 2 to 6, beside what can be computed here: the tables of docs/reproduction.md.
+# Prints the tables of docs/papers/wisp.md for WiSP's Tables 2 to 6, the engine and the quotas.
 #   benchmarks/reproduction/wisp.sh BUILD_DIR STUDY
 # STUDY: table2 table3 table4 table5 table6 engine quotas, or all.
 # HOTSET_DATA_DIR, if set, adds the recorded traces that are not in the repository.
@@ -23,13 +23,13 @@ calc() { awk "BEGIN { $1 }"; }
 
 # A number of the outermost or the second level of hotset's JSON, which has a key on every line.
 number() { awk -F'[:,]' -v key="\"$1\"" '$1 ~ "^  (  )?" key "$" { gsub(/ /, "", $2); print $2; exit }' "$2"; }
-# What plan --json says of one of its alternatives.
+# One value of one alternative in the output of plan --json.
 alternative() {
   awk -F'[:,]' -v name="\"$1\"" -v key="\"$2\"" \
     '$2 ~ name { found = 1 } found && $1 ~ key { gsub(/ /, "", $2); print $2; exit }' "$3"
 }
-# slot_bytes, token_bytes and resident_bytes of a model, as plan gives them on a device that holds anything; fixed_bytes:
-# what it does not divide there, the reserve of 1 GiB and one session's windows and state included.
+# Sets slot_bytes, token_bytes and resident_bytes of a model, from plan on a device that holds any model. fixed_bytes:
+# bytes that plan does not divide, with the reserve of 1 GiB and one session's windows and state.
 describe() { # model
   "$hotset" plan --model "$1" --vram 1TiB --json >model.json
   slot_bytes=$(number bytes_per_expert_slot model.json)
@@ -63,7 +63,7 @@ fitted_rate() { # share of the offloaded bytes that a token uses, rows -> bytes/
     { t = 1 / $2; n += 1; x += $1; y += t; xx += $1 * $1; xy += $1 * t }
     END { slope = (n * xy - x * y) / (n * xx - x * x); printf "%.0f\n", share / slope * 1024 ^ 3 }'
 }
-# Of a Qwen3 layer's bytes: 8 of 128 experts, and all of its attention and router.
+# Share of a Qwen3 layer's bytes that a token uses: 8 of 128 experts, attention and router.
 qwen_share() {
   describe qwen3-30b-a3b
   calc "expert = $slot_bytes / 48; embeddings = 2 * 151936 * 2048 * 2
@@ -163,7 +163,7 @@ table3() {
   local budget sessions
   describe qwen3-30b-a3b
   echo "a slot in all layers $slot_bytes bytes, a token $token_bytes bytes: $((slot_bytes / token_bytes)) tokens a slot"
-  # What the paper's row of cap 8 says is there to divide; the sessions are its pools / 4096, rounded down.
+  # The paper's row of cap 8 gives the budget; the sessions are its pools / 4096, rounded down.
   budget=$((8 * slot_bytes + 375792 * token_bytes))
   for sessions in 91 82 64 28; do
     "$hotset" plan --model qwen3-30b-a3b --vram $((budget + resident_bytes))B --reserve 0B --context 4096 \
