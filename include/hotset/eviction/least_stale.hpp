@@ -12,7 +12,7 @@
 /// Deviations: the paper can be read in three ways. Section 4.2 and the caption of Figure 3 give `stale`: everything
 ///   stale goes before anything current. 4.2's "FIFO ordering based on layer position" alone gives `layer`. Section
 ///   5.2, A.3 and Figure 9 give `left`: executed layers go first. Only `left` gives the paper's first-token times and
-///   few collisions on every shape (docs/reproduction.md). The paper's left is "in layer-expert order". Here it goes
+///   few collisions on every shape (docs/papers/specmd.md). The paper's left is "in layer-expert order". Here it goes
 ///   by layer, so the running layer's experts that are still to come count as left. Lists replace the paper's two
 ///   heaps, and epochs replace the pass over the slots. A key requested for a later step stays later if it is used
 ///   before that step.
