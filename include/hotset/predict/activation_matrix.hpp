@@ -1,18 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Predicts what a request activates by the finished request that it resembles most: MoE-Infinity's activation matrices.
+/// Predicts a request's routing from the most similar finished request: the activation matrices of MoE-Infinity.
 ///
-/// Rule: a running request counts its routed ids, [layers, experts]; a finished one goes to a bounded collection. The match
-///       is the stored matrix with the greatest mean, over the layers that the request has been in, of the cosine of
-///       their rows; layer i's forecast at layer l is the match's row, which sums to 1, times 1 - (i - l) / layers.
+/// Rule: a running request counts its routed ids in a matrix [layers, experts]; a finished request's matrix joins a
+///       bounded collection. The match is the stored matrix with the greatest mean cosine per layer, over the layers
+///       that the request has visited. At layer l, the forecast for layer i is the match's row, which sums to 1,
+///       times 1 - (i - l) / layers.
+///       If the collection is empty, the forecast uses the request's own rows. If the request has no counts yet, it
+///       uses the mean of the collection.
 ///       Nothing stored: the request's own rows. Nothing of the request: the mean of the collection.
-/// Source: MoE-Infinity, as the fMoE talk describes it. Rows of one length each: they then count alike, however many
-///       tokens and however skewed a layer is, as in the system's code.
-/// Deviations: the code compares the layers after l (`rows: future`), overwrites the least matched matrix when full, and does
-///       not age a request's counts, as `decay` can. Before a step's first layer, where the system does not
-///       predict, l is -1: the last layer then counts 0.
+/// Source: MoE-Infinity, as the fMoE talk describes it. Every row is scaled to length 1, as in the system's code:
+///       layers then weigh equally, regardless of their token counts and skew.
+/// Deviations: the system's code compares the layers after l (`rows: future`), overwrites the least matched matrix
+///       when full, and does not age a request's counts (`decay` can). The system does not predict before a step's
+///       first layer; here l is -1 there, so the last layer's forecast has weight 0.
 /// Exact: yes (never changes what is computed).
-/// Cost: O(ids capacity + tokens depth E) a visit, `future` O(layers capacity) more; a request's end O(capacity layers E).
+/// Cost: O(ids capacity + tokens depth E) a visit, `future` O(layers capacity) more; the end of a request O(capacity
+///       layers E).
 ///       Memory: 8 bytes x capacity x layers x E, and layers x (8 x capacity + 4 x E) for each request.
 
 #include <algorithm>
@@ -45,32 +49,36 @@
 
 namespace hotset {
 
-/// Which rows of a running request are compared with the stored ones.
+/// Rows of a running request that are compared with the stored rows.
 enum class matrix_rows : std::uint8_t {
-  seen,  ///< those of the layers that the request has been in
-  all,  ///< as seen, but the others count as unlike: the same match, with less confidence at a request's beginning
-  future,  ///< those of the layers after the running one, by the request's earlier tokens
+  seen,  ///< rows of the layers that the request has visited
+  /// All rows; layers not visited yet count as unlike: the same match as `seen`, with less confidence early in a
+  /// request.
+  all,
+  future,  ///< rows of the layers after the running one, counted from the request's earlier tokens
 };
 
-/// Threads: compatible. expect and on_sequence_end allocate nothing. A visit of no sequence is one of request 0.
+/// Threads: compatible. expect and on_sequence_end allocate nothing. A visit that names no sequence belongs to
+/// request 0.
 class activation_matrix {
  public:
   struct config {
     std::int32_t depth = 1;       ///< layers ahead
-    std::int32_t capacity = 120;  ///< finished requests that are kept
-    /// Running ones; where more run, the least recently used one is closed.
+    std::int32_t capacity = 120;  ///< finished requests that the collection keeps
+    /// Running requests. If more run, the least recently used one is closed: its matrix joins the collection.
     std::int32_t requests = 32;
     collection_merge merge = collection_merge::nearest;
     matrix_rows rows = matrix_rows::seen;
-    double decay = 1.0;      ///< of a running request's counts, for each of its tokens
-    std::uint64_t seed = 1;  ///< of merge: k_means
-    /// Matrices to start with, as save() gives them.
+    /// Factor on a running request's counts, applied for each of its tokens.
+    double decay = 1.0;
+    std::uint64_t seed = 1;  ///< seed for merge: k_means
+    /// Matrices to start with, in the format of save().
     std::shared_ptr<const std::vector<std::byte>> saved{};
-    std::string file{};     ///< where they were read from; empty: nowhere
-    std::string trouble{};  ///< why the file could not be read
+    std::string file{};     ///< path that the matrices were read from; empty: none
+    std::string trouble{};  ///< reason if the file could not be read
 
-    /// Parameters by name, as in `activation-matrix:capacity=500:merge=k_means` or `activation-matrix:from=FILE`. The file,
-    /// what save() gave, is read here, once.
+    /// Parameters by name, for example `activation-matrix:capacity=500:merge=k_means` or
+    /// `activation-matrix:from=FILE`. FILE holds the output of save(); it is read here, once.
     template <class From>
     static config read(From& from) {
       config out;
@@ -83,7 +91,7 @@ class activation_matrix {
       out.decay = from.real("decay", out.decay);
       out.seed = from.number("seed", out.seed);
       out.file = from.text("from", "");
-      // Beside the matrices a saved collection has less than a MiB.
+      // A saved collection has less than 1 MiB beside its matrices.
       constexpr auto most = detail::most_predictor_bytes + (std::uint64_t{1} << 20U);
       if (!out.file.empty())
         out.saved = detail::shared_or_trouble(file_bytes(out.file, most), out.trouble);
@@ -121,10 +129,10 @@ class activation_matrix {
     return made;
   }
 
-  /// Takes in what a layer routed, then says what the next ones will.
-  /// Shape: [tokens, depth, experts]; rows of layers past the last are zeros. Good until the next call.
-  /// Returns: an empty forecast for a view whose arrays do not belong together, which changes nothing. The confidence is the
-  /// match's cosine; 0 where there is no match.
+  /// Learns a layer's routing, then forecasts the next layers.
+  /// Shape: [tokens, depth, experts]; rows of layers past the last are zeros. Valid until the next call.
+  /// Returns: an empty forecast, and no change, if the view's arrays do not belong together. The confidence is the
+  /// match's cosine, or 0 without a match.
   [[nodiscard]] forecast expect(const routing_view& view, std::span<const float> /*recorded*/,
                                 std::int32_t /*ahead*/) noexcept {
     if (shape_.check(view) != status::ok) return {};
@@ -143,7 +151,7 @@ class activation_matrix {
     }
     return forecast_.of(tokens, confidence_);
   }
-  /// The request's matrix joins the collection.
+  /// Adds the request's matrix to the collection.
   void on_sequence_end(sequence_id sequence) noexcept {
     const auto row = live_.find(sequence);
     if (row == live_sequences::none) return;
@@ -151,24 +159,26 @@ class activation_matrix {
     live_.leave(row);
   }
 
-  /// What a new request may be given before it runs: the keys that the collection's requests activate most.
+  /// Returns the `count` keys with the greatest mean share in the collection: candidates to fill before a request
+  /// runs.
   [[nodiscard]] std::vector<expert_key> hottest(std::size_t count) const {
     return stored_.hottest(count);
   }
   [[nodiscard]] const activation_collection& collection() const noexcept { return stored_; }
 
-  /// As activation_collection's. Running requests are neither saved nor merged; they go on with what is then stored.
+  /// Merges the other's collection as activation_collection::merge does. Running requests are neither saved nor
+  /// merged; they continue with the merged collection.
   validation merge(const activation_matrix& other) { return stored_.merge(other.stored_); }
   [[nodiscard]] std::vector<std::byte> save() const { return stored_.save(); }
   validation load(std::span<const std::byte> bytes) { return stored_.load(bytes); }
 
  private:
   struct checked {};
-  /// A running request.
+  /// State of a running request.
   struct request {
-    std::uint64_t version = 0;  ///< of the collection that its dots were made with
-    std::uint64_t visit = 0;    ///< that touched it last
-    std::size_t layers = 0;     ///< that it has been in
+    std::uint64_t version = 0;  ///< version of the collection that dots_ was computed with
+    std::uint64_t visit = 0;    ///< number of the visit that used it last
+    std::size_t layers = 0;     ///< layers that it has visited
     std::size_t match = no_match;
     float confidence = 0;
   };
@@ -193,7 +203,7 @@ class activation_matrix {
         confidence_(shape.tokens_per_visit()),
         forecast_(shape, options.depth) {}
 
-  /// The most that the collection, the running requests or the forecasts take: each has a limit of its own.
+  /// Memory in bytes of the largest of collection, running requests and forecasts: the limit applies to each part.
   /// Pre: depth <= layers. No product wraps: keys are at most 2^28, tokens 2^24, places 2^16, requests 2^12.
   static std::uint64_t bytes_of(const geometry& shape, const config& options) noexcept {
     const auto places = static_cast<std::uint64_t>(options.capacity) + 1;
@@ -205,7 +215,7 @@ class activation_matrix {
   [[nodiscard]] std::span<float> counts_of(std::size_t row, std::size_t layer) noexcept {
     return std::span(counts_).subspan((row * layers_ + layer) * experts_, experts_);
   }
-  /// Products of a request's row with each stored row of length 1. Shape: [places].
+  /// Dot products of a request's row with each stored row, which has length 1. Shape: [places].
   [[nodiscard]] std::span<double> dots_of(std::size_t row, std::size_t layer) noexcept {
     return std::span(dots_).subspan((row * layers_ + layer) * stored_.places(), stored_.places());
   }
@@ -220,7 +230,7 @@ class activation_matrix {
     return std::span(touched_).first(touched_count_);
   }
 
-  /// Whose the tokens of a step are that is about to begin; none that is new.
+  /// Finds the requests of the tokens of the step that begins; starts no new request.
   void look_up(const routing_view& view) noexcept {
     ++visit_;
     touched_count_ = 0;
@@ -238,7 +248,7 @@ class activation_matrix {
       row_of_token_[t] = live_.enter(
           sequence_of(view, t), view.step, [this](std::size_t row) { close(row); },
           [](std::size_t) {});
-    // Only now: a request that was closed has changed the collection.
+    // Only now: closing a request may have changed the collection.
     for (std::size_t t = 0; t < tokens; ++t) touch(row_of_token_[t]);
     for (const auto row : touched_rows()) take_out(row, layer);
     for (std::size_t t = 0; t < tokens; ++t)
@@ -266,7 +276,7 @@ class activation_matrix {
       for (std::size_t m = 0; m < dots.size(); ++m) dots[m] += double{units[m]};
     }
   }
-  /// A layer's cosines leave the totals before its counts change.
+  /// Subtracts a layer's cosines from the totals, before its counts change.
   void take_out(std::size_t row, std::size_t layer) noexcept {
     const auto inverse = inverse_of(row, layer);
     if (inverse == 0) return;
@@ -285,7 +295,7 @@ class activation_matrix {
     const auto dots = dots_of(row, layer);
     for (std::size_t m = 0; m < stored_.size(); ++m) totals[m] += dots[m] * inverse;
   }
-  /// The products with the matrices that have changed since the request was last looked at.
+  /// Recomputes the dot products with matrices that changed since the request's last visit.
   void refresh(std::size_t row) noexcept {
     auto& of = requests_[row];
     if (of.version == stored_.version()) return;
@@ -306,7 +316,7 @@ class activation_matrix {
     of.version = stored_.version();
   }
 
-  /// Ties to the lower place.
+  /// Finds the most similar stored matrix; ties go to the lower place.
   void find_match(std::size_t row, layer_id layer) noexcept {
     auto& of = requests_[row];
     of.match = no_match;
@@ -323,7 +333,7 @@ class activation_matrix {
     of.match = static_cast<std::size_t>(best - scores.begin());
     of.confidence = static_cast<float>(std::clamp(*best / static_cast<double>(compared), 0.0, 1.0));
   }
-  /// Sums of the cosines over the layers from this one on, in ahead_; returns how many those are.
+  /// Sums the cosines over the layers from `first` on into ahead_; returns the number of layers compared.
   std::size_t add_up_from(std::size_t row, std::size_t first) noexcept {
     std::ranges::fill(ahead_, 0.0);
     std::size_t compared = 0;
@@ -356,7 +366,7 @@ class activation_matrix {
     for (std::size_t e = 0; e < out.size(); ++e) out[e] = factor * from[e];
   }
 
-  /// A request's counts go to the collection, and its row is as new.
+  /// Adds the request's counts to the collection and resets its row.
   void close(std::size_t row) noexcept {
     stored_.add(std::span(counts_).subspan(row * layers_ * experts_, layers_ * experts_));
     std::fill_n(&counts_[row * layers_ * experts_], layers_ * experts_, 0.0F);
@@ -375,13 +385,14 @@ class activation_matrix {
   live_sequences live_;
   std::uint64_t visit_ = 0;
   std::vector<request> requests_;
-  std::vector<float> counts_;    ///< [requests, layers, experts]
-  std::vector<double> dots_;     ///< [requests, layers, places]
-  std::vector<double> inverse_;  ///< [requests, layers]: 1 / the length of a row of counts
-  std::vector<double> totals_;   ///< [requests, places]
-  std::vector<double> ahead_;    ///< [places]
+  std::vector<float> counts_;              ///< [requests, layers, experts]
+  std::vector<double> dots_;               ///< [requests, layers, places]
+  std::vector<double> inverse_;            ///< [requests, layers]: 1 / length of the row of counts
+  std::vector<double> totals_;             ///< [requests, places]
+  std::vector<double> ahead_;              ///< [places]
   std::vector<std::size_t> row_of_token_;  ///< [tokens]
-  std::vector<std::uint32_t> touched_;     ///< requests of the running visit, touched_count_
+  /// Requests of the running visit, the first touched_count_.
+  std::vector<std::uint32_t> touched_;
   std::size_t touched_count_ = 0;
   std::vector<float> confidence_;  ///< [tokens]
   detail::forecast_rows forecast_;

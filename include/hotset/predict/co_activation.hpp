@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Which experts of later layers fire with which of earlier ones: a table that learns while it is used.
+/// Predicts later layers from pairs of experts that are used together: a table that learns online.
 ///
-/// Rule: for each token, count how often expert i of layer s and expert j of layer s + d fired together, d = 1..reach, and
-/// how often i fired. The score of j for layer t is the sum over the experts i that fired in the layers s before it
-/// of decay^(t - s - 1) * count(i, j) / fired(i).
+/// Rule: for each token, count how often expert i of layer s and expert j of layer s + d are used together, d =
+///       1..reach, and how often i is used. The score of j in layer t is the sum over the experts i used in earlier
+///       layers s of decay^(t - s - 1) * count(i, j) / used(i).
 /// Source: WiSP Appendix C.
-/// Deviations: scores are divided by the sum of decay^(t - s - 1) * experts that fired there, so that they lie in 0..1.
+/// Deviations: scores are divided by the sum of decay^(t - s - 1) * experts used in layer s, so that they lie in
+///       0..1.
 /// Exact: yes (never changes what is computed).
 /// Cost: observe O(tokens reach K^2); predict O(tokens depth reach K E).
 ///       Memory: 4 bytes x layers x reach x E^2.
@@ -36,15 +37,15 @@
 
 namespace hotset {
 
-/// One user's table, or that of many. Threads: compatible. observe and predict allocate nothing.
+/// A table of one user or merged from several. Threads: compatible. observe and predict allocate nothing.
 class co_activation {
  public:
   struct config {
-    std::int32_t reach = 4;  ///< layers back that are looked at
+    std::int32_t reach = 4;  ///< layers back that the score looks at
     std::int32_t depth = 1;  ///< layers ahead that are predicted, at most `reach`
-    double decay = 0.8;      ///< of a source layer's weight, for each layer that it is further away
+    double decay = 0.8;      ///< factor on an earlier layer's weight, for each layer of distance
 
-    /// Parameters by name, as in `co-activation:reach=4:decay=0.8`.
+    /// Parameters by name, for example `co-activation:reach=4:decay=0.8`.
     template <class From>
     static config read(From& from) {
       config out;
@@ -78,16 +79,16 @@ class co_activation {
       return error{"a co_activation table of " + text_of(layers, experts, reach) +
                    ", accepted: at most " + std::to_string(detail::most_predictor_bytes) +
                    " bytes"};
-    // A table that fits leaves no product below that could wrap.
+    // The table's size limit also keeps the products below from wrapping.
     const auto scratch = detail::forecast_rows::bytes_for(shape, options.depth) +
                          4 * shape.tokens_per_visit() * layers * shape.ranks();
     if (auto bad = detail::refuse_bytes("co_activation", shape, scratch)) return *std::move(bad);
     return co_activation(shape, options, checked{});
   }
 
-  /// Takes in what a layer routed. Views of one step come layer by layer; those of another step begin anew.
-  /// Errors: invalid_visit (no such layer, ids that are no whole number of tokens), visit_too_large; then nothing was
-  /// taken in.
+  /// Learns a layer's routing. Views of one step come in layer order; a view of another step starts a new step.
+  /// Errors: invalid_visit (no such layer, ids that are no whole number of tokens), visit_too_large; nothing was
+  /// learned then.
   status observe(const routing_view& view) noexcept {
     if (const auto bad = check(view); bad != status::ok) return bad;
     const auto layer = index_of(view.layer);
@@ -105,9 +106,9 @@ class co_activation {
     return status::ok;
   }
 
-  /// What the next layers will route, by what this one and those before it in its step did. Pre:
-  /// observe(view) came before.
-  /// Shape: [tokens, depth, experts]; rows of layers past the last are zeros. Good until the next call.
+  /// Forecasts the next layers from this layer and the earlier layers of its step. Pre: observe(view) was called
+  /// before.
+  /// Shape: [tokens, depth, experts]; rows of layers past the last are zeros. Valid until the next call.
   /// Returns: an empty forecast for a view that observe refuses.
   [[nodiscard]] forecast predict(const routing_view& view) noexcept {
     if (check(view) != status::ok) return {};
@@ -120,15 +121,15 @@ class co_activation {
       });
     return forecast_.of(tokens);
   }
-  /// As a predictor: it learns from each visit before it is asked.
+  /// Predictor interface: learns from the visit, then forecasts.
   [[nodiscard]] forecast expect(const routing_view& view, std::span<const float> /*recorded*/,
                                 std::int32_t /*ahead*/) noexcept {
     return observe(view) == status::ok ? predict(view) : forecast{};
   }
 
-  /// How often each expert fired. Shape: [layers, experts].
+  /// Number of uses of each expert. Shape: [layers, experts].
   [[nodiscard]] std::vector<double> uses() const { return {fired_.begin(), fired_.end()}; }
-  /// Adds another user's counts. Errors: another shape or reach.
+  /// Adds the counts of another table. Errors: another shape or reach.
   validation merge(const co_activation& other) {
     if (other.layers_ != layers_ || other.experts_ != experts_ || other.reach_ != reach_)
       return error{"a table of " + other.shape_text() + ", accepted: " + shape_text()};
@@ -137,7 +138,7 @@ class co_activation {
     return std::nullopt;
   }
 
-  /// The counts, in an order of bytes that every machine reads alike.
+  /// Serialises the counts; the byte order does not depend on the machine.
   [[nodiscard]] std::vector<std::byte> save() const {
     detail::saved_writer out(kind, 3 + fired_.size() + together_.size());
     out.add_all(std::array{layers_, experts_, reach_});
@@ -145,8 +146,8 @@ class co_activation {
     out.add_all(together_);
     return std::move(out).take();
   }
-  /// Replaces the counts by saved ones. Errors: bytes that are no table, another shape or reach, other lengths; nothing
-  /// has changed then.
+  /// Replaces the counts by saved ones. Errors: bytes that are no table, another shape or reach, a wrong length;
+  /// nothing has changed then.
   validation load(std::span<const std::byte> bytes) {
     const detail::saved_reader saved(bytes);
     if (!saved.is(kind, 3)) return error{"no co_activation table, accepted: a saved one"};
@@ -163,7 +164,7 @@ class co_activation {
 
  private:
   struct checked {};
-  /// What a layer routed last.
+  /// Last routing of a layer.
   struct seen {
     step_id step = std::numeric_limits<step_id>::max();
     std::size_t ids = 0;
@@ -186,7 +187,7 @@ class co_activation {
       weights_.push_back(static_cast<float>(weight));
   }
 
-  /// Pre: layers * reach does not wrap.
+  /// Whether the table's size is within its limit. Pre: layers * reach does not wrap.
   static bool fits(std::uint64_t layers, std::uint64_t experts, std::uint64_t reach) noexcept {
     return experts >= 1 && experts <= 65536 &&
            experts * experts <= detail::most_predictor_bytes / 4 / (layers * reach);
@@ -209,14 +210,14 @@ class co_activation {
   [[nodiscard]] std::span<expert_id> ids_of(std::size_t layer) noexcept {
     return std::span(ids_).subspan(layer * most_ids_, most_ids_);
   }
-  /// Counts of expert i of layer s with those of layer s + back. Shape: [experts].
+  /// Counts of expert i in layer s together with each expert of layer s + back. Shape: [experts].
   [[nodiscard]] std::span<std::uint32_t> row(std::size_t s, std::size_t back,
                                              expert_id i) noexcept {
     const auto at = (s * reach_ + back - 1) * experts_ + index_of(i);
     return std::span(together_).subspan(at * experts_, experts_);
   }
 
-  // NOLINTNEXTLINE(bugprone-easily-swappable-parameters): in the order of time
+  // NOLINTNEXTLINE(bugprone-easily-swappable-parameters): earlier layer first
   void count_pairs(std::size_t s, std::size_t back, id_view<expert_id> before,
                    id_view<expert_id> now) noexcept {
     for (const auto i : before) {
@@ -259,7 +260,7 @@ class co_activation {
   std::vector<std::uint32_t> fired_;     ///< [layers, experts]
   std::vector<std::uint32_t> together_;  ///< [layers, reach, experts, experts of the later layer]
   std::vector<seen> seen_;               ///< [layers]
-  std::vector<expert_id> ids_;           ///< [layers, most ids of a visit]
+  std::vector<expert_id> ids_;           ///< [layers, maximum ids of a visit]
   std::vector<float> weights_;           ///< [reach]
   detail::forecast_rows forecast_;
 };

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Which experts later layers will fire, by the past token whose router probabilities were most alike.
+/// Predicts later layers from the past token with the most similar router probabilities.
 ///
-/// Rule: before a step's first layer, rows of layers 0..d-1 are those of a stored map of the same token id (`first`: the
-///       oldest; `mean`: the mean of all), or else of the token whose embedding is nearest. After layer l, rows of layers
-///       l+1..l+d are those of the map with the best cosine over layers 0..l. Confidence is that cosine, within 0..1; nothing
-///       known: zeros. After the last layer a token's own map is stored. In prefill maps are stored and nothing is forecast.
+/// Rule: before a step's first layer, rows of layers 0..d-1 come from a stored map with the token's id (`first`: the
+///       oldest; `mean`: the mean of all), or else from the token whose embedding is nearest. After layer l, rows of
+///       layers l+1..l+d come from the map with the best cosine over layers 0..l. The confidence is that cosine,
+///       clamped to 0..1. If nothing is stored, rows are zeros.
+///       After the last layer a token's own map is stored. Prefill visits store maps and forecast nothing.
 /// Source: fMoE, expert map store and matcher.
-/// Deviations: an embedding is looked up by its token id. `mean` is ours, and so are rows made of gate weights or of ids, for
-///       traces and engines without all probabilities: most of their entries are 0.
+/// Deviations: embeddings are looked up by token id. `mean` is ours. So are rows made of gate weights or of ids, for
+///       traces and engines without all probabilities: most entries of such rows are 0.
 /// Exact: yes (never changes what is computed).
-/// Cost: expect O(tokens C E), see expert_map_matcher; the last layer, and embeddings, see expert_map_store.
+/// Cost: expect O(tokens C E), see expert_map_matcher; for the last layer and for embeddings see expert_map_store.
 
 #include <algorithm>
 #include <cmath>
@@ -36,17 +37,17 @@
 
 namespace hotset {
 
-/// What stands for all stored maps of a token id.
+/// Stored rows that represent a token id with several maps.
 enum class semantic_rows : std::uint8_t { first, mean };
-/// Which maps of a prefill visit are stored: all, or of each run of tokens of one sequence the last one's, or the mean with
-/// the last one's token id.
+/// Maps of a prefill visit that are stored: `per_token` all; `last` the last of each run of tokens of one sequence;
+/// `mean` the mean of each run, under the token id of its last token.
 enum class prefill_maps : std::uint8_t { per_token, last, mean };
-/// What a row is made of: the router's scores, or of the routed experts alone their gate weights, or 1 / K each.
+/// Contents of a row: the router's scores, the routed experts' gate weights, or 1 / K for each routed expert.
 enum class map_source : std::uint8_t { scores, weights, ids };
 
-/// Learns while it is used. Steps come layer by layer, all with the same tokens; what does
-/// not go on with the running step ends it, and nothing of it is stored. A layer that was seen is answered again, and
-/// counts once. Threads: compatible. Nothing allocates in expect.
+/// Learns online. Steps come layer by layer with the same tokens. A view that does not continue the running step ends
+/// the step, and none of its maps is stored. A repeated layer is answered again and counts once. Threads: compatible.
+/// expect does not allocate.
 class expert_map {
  public:
   struct config {
@@ -57,11 +58,11 @@ class expert_map {
     semantic_rows semantic = semantic_rows::first;
     prefill_maps prefill = prefill_maps::per_token;
     map_source source = map_source::scores;
-    /// [vocabulary, embedding_width], the engine's input rows, or empty; the caller keeps them alive.
+    /// [vocabulary, embedding_width], the engine's input embeddings, or empty. The caller keeps them alive.
     std::span<const float> embeddings{};
     std::int32_t embedding_width = 0;
 
-    /// Parameters by name, as in `expert-map:capacity=50000:storage=int8:semantic=mean`.
+    /// Parameters by name, for example `expert-map:capacity=50000:storage=int8:semantic=mean`.
     template <class From>
     static config read(From& from) {
       config out;
@@ -74,7 +75,7 @@ class expert_map {
       out.source = static_cast<map_source>(from.choice("source", {"scores", "weights", "ids"}, 0));
       return out;
     }
-    /// What it needs with these options.
+    /// Inputs that the predictor needs with these options.
     [[nodiscard]] predictor_traits needs() const noexcept {
       auto out = traits;
       out.needs_scores = source == map_source::scores;
@@ -106,7 +107,7 @@ class expert_map {
   expert_map(const geometry& shape, const config& options)
       : expert_map(create(shape, options).value()) {}
 #endif
-  /// Errors: as expert_map_store and expert_map_matcher; a depth of more than L; more bytes than there may be.
+  /// Errors: those of expert_map_store and expert_map_matcher; a depth above L; more than most_predictor_bytes.
   static result<expert_map> create(const geometry& shape, const config& options) {
     if (auto bad = detail::refuse_predictor("expert_map", shape, options, bytes_for))
       return *std::move(bad);
@@ -118,9 +119,9 @@ class expert_map {
         [&] { return expert_map(shape, options, *std::move(store), *std::move(matcher)); });
   }
 
-  /// Shape: [tokens, depth, E]; rows of layers past the last are zeros. Good until the next call.
-  /// Returns: an empty forecast in prefill; for a view without what rows are made of, or of more tokens than max_tokens_per_visit, or that
-  /// does not go on with the running step: those end it.
+  /// Shape: [tokens, depth, E]; rows of layers past the last are zeros. Valid until the next call.
+  /// Returns: an empty forecast in prefill. A view that lacks the contents of rows, has more tokens than
+  /// max_tokens_per_visit, or does not continue the running step also gets an empty forecast, and ends the step.
   [[nodiscard]] forecast expect(const routing_view& view, std::span<const float> /*recorded*/ = {},
                                 std::int32_t /*ahead*/ = 0) noexcept {
     if (view.layer == before_layers) return open(view);
@@ -157,7 +158,7 @@ class expert_map {
         expected_(shape, options.depth),
         confidence_(most_tokens_) {}
 
-  /// What visits need, beside the store's and the matcher's own. Tokens are at most 2^24, and layers x experts 2^28.
+  /// Memory in bytes of visits, without store and matcher. Tokens are at most 2^24, layers x experts 2^28.
   static std::uint64_t bytes_for(const geometry& shape, const config& options) noexcept {
     return shape.tokens_per_visit() * (4 * (shape.expert_count() + shape.keys()) + 9) +
            detail::forecast_rows::bytes_for(shape, options.depth);
@@ -177,7 +178,7 @@ class expert_map {
     else
       std::fill_n(ids_.begin(), tokens, expert_map_store::no_token);
   }
-  /// 0 where the view has not what rows are made of, or not for whole tokens.
+  /// Tokens of the view; 0 if it lacks the contents of rows or has no whole number of tokens.
   [[nodiscard]] std::size_t tokens_in(const routing_view& view) const noexcept {
     const auto whole = [](std::size_t size, std::size_t width) {
       return size % width == 0 ? size / width : 0;
@@ -188,7 +189,7 @@ class expert_map {
     if (source_ == map_source::weights && view.weights.size() != view.experts.size()) return 0;
     return whole(view.experts.size(), top_k_);
   }
-  /// Whether this is a layer of the running step that was seen, or its next. A first layer begins a step.
+  /// Whether the view is a layer of the running step that was seen, or its next one. A first layer begins a step.
   bool continues(const routing_view& view) noexcept {
     const auto tokens = tokens_in(view);
     if (view.layer < 0 || index_of(view.layer) >= layers_ || tokens == 0 || tokens > most_tokens_)
@@ -227,7 +228,7 @@ class expert_map {
     std::ranges::copy(row, map(t).subspan(layer * experts_, experts_).begin());
   }
 
-  /// Returns false for a row that cannot be: zeros then.
+  /// Writes a token's row. Returns false, and writes zeros, if the row is no probability row.
   [[nodiscard]] bool write_row(const routing_view& view, std::size_t t,
                                std::span<float> row) const noexcept {
     if (source_ != map_source::scores) return write_routed(view, t, row);
@@ -236,7 +237,7 @@ class expert_map {
                ? probability_row::softmax(view.logits.subspan(first, experts_), row)
                : probability_row::normalise(view.probabilities.subspan(first, experts_), row);
   }
-  /// Of routed experts alone. Ids that are none, and weights that are none, count nothing.
+  /// Writes a row from the routed experts only. Invalid ids and weights that are not positive are ignored.
   [[nodiscard]] bool write_routed(const routing_view& view, std::size_t t,
                                   std::span<float> row) const noexcept {
     const bool weighed = source_ == map_source::weights;
@@ -262,7 +263,7 @@ class expert_map {
   [[nodiscard]] std::span<float> map(std::size_t token) noexcept {
     return std::span(maps_).subspan(token * layers_ * experts_, layers_ * experts_);
   }
-  /// Stores the maps that are whole, and of a prefill visit those that are asked for.
+  /// Stores complete maps; of a prefill visit those that prefill_maps selects.
   void learn(const routing_view& view) noexcept {
     const bool each = view.kind != request_class::prefill || prefill_ == prefill_maps::per_token;
     std::size_t kept = 0;
@@ -272,7 +273,7 @@ class expert_map {
       if (whole_[last] != 0) keep(last, kept++);
       first = last + 1;
     }
-    // Rows were divided by their sums: none is refused.
+    // Never refused: rows were divided by their sums.
     static_cast<void>(store_.insert(std::span<const float>(maps_).first(kept * layers_ * experts_),
                                     std::span<const std::int32_t>(ids_).first(kept)));
   }
@@ -287,7 +288,7 @@ class expert_map {
     std::ranges::copy(map(token), map(place).begin());
     ids_[place] = ids_[token];
   }
-  /// The mean of the whole maps of first..last, in the place of the last one.
+  /// Replaces the last map of first..last by the mean of the complete maps among them.
   void average(std::size_t first, std::size_t last) noexcept {
     const auto into = map(last);
     const bool has_own = whole_[last] != 0;
@@ -321,7 +322,7 @@ class expert_map {
     }
     return expected_.of(tokens_, confidence_);
   }
-  /// The rows of the map at a place, or the means of its token's maps; zeros for no place.
+  /// Writes the rows of the map at `place`, or the means of its token's maps; zeros if place is none.
   void write(std::size_t token, layer_id running, std::uint32_t place, float score,
              bool mean) noexcept {
     confidence_[token] = std::clamp(score, 0.0F, 1.0F);
@@ -351,7 +352,7 @@ class expert_map {
   std::size_t tokens_ = 0;
   std::size_t next_layer_ = 0;
   std::vector<std::int32_t> ids_;    ///< [tokens]
-  std::vector<std::uint8_t> whole_;  ///< [tokens] no row was refused
+  std::vector<std::uint8_t> whole_;  ///< [tokens] 1: no row was refused
   std::vector<float> rows_;          ///< [tokens, experts] of the running layer
   std::vector<float> maps_;          ///< [tokens, layers, experts]
   // The forecast.

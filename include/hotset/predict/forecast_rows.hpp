@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The rows of a forecast that a predictor writes itself: for each token one for each layer ahead.
+/// Rows of a forecast that a predictor writes itself: for each token one row per layer ahead.
 
 #include <algorithm>
 #include <cstddef>
@@ -17,14 +17,14 @@ namespace hotset::detail {
 /// Nothing allocates after construction. Threads: compatible.
 class forecast_rows {
  public:
-  /// Pre: shape.validate() has no reason to refuse, depth >= 1.
+  /// Pre: shape.validate() returns no error, depth >= 1.
   forecast_rows(const geometry& shape, std::int32_t depth)
       : layers_(shape.layer_count()),
         experts_(shape.expert_count()),
         depth_(static_cast<std::size_t>(depth)),
         rows_(shape.tokens_per_visit() * depth_ * experts_) {}
 
-  /// Pre: as of the constructor, and depth <= layers: no product wraps.
+  /// Pre: those of the constructor, and depth <= layers: no product wraps.
   static std::uint64_t bytes_for(const geometry& shape, std::int32_t depth) noexcept {
     return 4 * static_cast<std::uint64_t>(shape.max_tokens_per_visit) *
            static_cast<std::uint64_t>(depth) * static_cast<std::uint64_t>(shape.experts);
@@ -47,7 +47,8 @@ class forecast_rows {
         std::ranges::fill(row(token, ahead), 0.0F);
     }
   }
-  /// The first tokens' rows; good until they are written again. Shape of confidence: [tokens] or more, or empty.
+  /// Forecast of the first `tokens` tokens; valid until the rows are written again. Shape of confidence: [tokens] or
+  /// more, or empty.
   [[nodiscard]] forecast of(std::size_t tokens,
                             std::span<const float> confidence = {}) const noexcept {
     forecast out;

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Predicts the next layers' routing from what the running visit shows, as a forecast, in three ways with a name each.
+/// Forecasts the next layers' routing from the running visit. Three predictors by source of the scores.
 ///
-/// | `--predictor` | class | goes by |
+/// | `--predictor` | class | scores from |
 /// |---|---|---|
-/// | `recorded` | `recorded_scores` | what a trace recorded |
+/// | `recorded` | `recorded_scores` | predictions in the trace |
 /// | `current-gate` | `current_gate` | the running layer's own scores |
 /// | `next-router` | `next_router` | the next layers' routers on this layer's hidden state |
 ///
-/// Rule: `next_router`: scores (softmax, unless the model says otherwise) of layer l+d's router applied to the hidden
-///       state that enters layer l's router. `current_gate`: the probabilities of layer l itself (shares of the
-///       logits' scores if the engine gives none), for each layer ahead. `recorded`: what was predicted when a trace
-///       was taken. All for d = 1..depth.
+/// Rule: `next_router`: scores (softmax, unless the model says otherwise) of layer l+d's router, applied to the
+///       hidden state that enters layer l's router. `current_gate`: the probabilities of layer l itself, for each
+///       layer ahead; if the engine gives none, the logits' scores, normalised. `recorded`: predictions recorded with
+///       the trace. All for d = 1..depth.
 /// Source: Eliseev and Mazur (next_router); SpecMD A.3 (both).
-/// Deviations: none. Rows of layers past the last are zeros, but for recorded ones, which stay as they are.
+/// Deviations: none. Rows of layers past the last are zeros; recorded rows stay as recorded.
 /// Exact: yes (never changes what is computed).
 /// Cost: next_router O(tokens depth experts d_model); else O(tokens depth experts).
 ///       Memory: 4 bytes x max_tokens_per_visit x depth x experts.
@@ -39,11 +39,11 @@
 
 namespace hotset {
 
-/// The source of a gate predictor's scores.
+/// Source of a gate predictor's scores.
 enum class gate_source : std::uint8_t { next_router, current_gate, recorded };
 
-/// A forecast is good until the next call. Sums of products and exponentials are those of the build: their last bits may
-/// differ between machines.
+/// A forecast is valid until the next call. The last bits of products, sums and exponentials depend on the build:
+/// they may differ between machines.
 template <gate_source Source>
 class gate_predictor {
   static constexpr bool by_routers = Source == gate_source::next_router;
@@ -52,27 +52,28 @@ class gate_predictor {
  public:
   struct config {
     std::int32_t depth = 1;    ///< layers ahead
-    std::int32_t d_model = 0;  ///< of next_router: width of the hidden state
-    /// For next_router: [layers] of [experts, d_model], row-major; the caller keeps them alive. Layer 0's may be empty.
+    std::int32_t d_model = 0;  ///< width of the hidden state, for next_router
+    /// Routers for next_router: [layers] of [experts, d_model], row-major. The caller keeps them alive. Layer 0's may
+    /// be empty.
     std::vector<std::span<const float>> routers{};
-    router_scores::config scores{};  ///< not of recorded: how routers make scores of logits
-    /// For next_router: [layers] of [experts], added to scores before the choice. All or each may be empty.
+    router_scores::config scores{};  ///< how routers turn logits into scores; not used by recorded
+    /// Biases for next_router: [layers] of [experts], added to scores before the choice. All or each may be empty.
     std::vector<std::span<const float>> biases{};
 
-    /// Parameters by name, as in `current-gate:scores=sigmoid`; `recorded` has none.
+    /// Parameters by name, for example `current-gate:scores=sigmoid`; `recorded` has none.
     template <class From>
     static config read([[maybe_unused]] From& from) {
       config out;
       if constexpr (!by_record) out.scores = router_scores::config::read(from);
       return out;
     }
-    /// Routers are an engine's, and come later.
+    /// Checks the options without routers: the engine supplies those later.
     [[nodiscard]] validation validate() const {
       return detail::first_of(
           {detail::refuse_unless(depth >= 1, "next_layer_gate depth", depth, "1 or more"),
            scores.validate()});
     }
-    /// Checks validate(), and that the configuration belongs to this shape.
+    /// Checks validate() and that the options match this shape.
     [[nodiscard]] validation validate(const geometry& shape) const {
       if (auto bad = validate()) return bad;
       if (auto bad =
@@ -114,11 +115,10 @@ class gate_predictor {
     return gate_predictor(shape, options);
   }
 
-  /// Shape: `predictions`, of recorded, is [tokens, ahead, experts], of the layers after the view's.
+  /// Shape: `predictions`, for recorded, is [tokens, ahead, experts]: the layers after the view's.
   /// Pre: 0 <= view.layer.
-  /// Returns: an empty forecast in the last layer, if the view or the record lacks what is needed, and for more tokens
-  /// than
-  /// max_tokens_per_visit.
+  /// Returns: an empty forecast in the last layer, if the view or the record lacks the scores, and for more tokens
+  /// than max_tokens_per_visit.
   [[nodiscard]] forecast expect(const routing_view& view,
                                 [[maybe_unused]] std::span<const float> predictions = {},
                                 [[maybe_unused]] std::int32_t ahead = 0) noexcept {
@@ -140,7 +140,7 @@ class gate_predictor {
         scores_(shape, by_record ? router_scores::config{} : options_.scores),
         rows_(shape, options_.depth) {}
 
-  /// 0 where the values are no whole number of tokens, or of more than there is room for.
+  /// Number of tokens; 0 if the values are no whole number of tokens or more than max_tokens_per_visit.
   [[nodiscard]] std::size_t tokens_in(std::span<const float> values,
                                       std::size_t width) const noexcept {
     const auto tokens = values.size() / width;
@@ -162,7 +162,7 @@ class gate_predictor {
     const auto tokens = tokens_in(view.hidden, width);
     if (tokens == 0) return {};
     const auto first = layers_until(view.layer);
-    // One layer's router for all tokens: it is read from memory once.
+    // One layer's router for all tokens, so that memory delivers it once.
     for (std::size_t d = 0; d < rows_.depth() && first + d < options_.routers.size(); ++d)
       for (std::size_t e = 0; e < experts_; ++e)
         for (std::size_t t = 0; t < tokens; ++t)
@@ -202,11 +202,11 @@ class gate_predictor {
   detail::forecast_rows rows_;
 };
 
-/// Predictions that the trace or the engine recorded.
+/// Scores from predictions that the trace or the engine recorded.
 using recorded_scores = gate_predictor<gate_source::recorded>;
-/// The gate scores of the running layer, taken for the next layers'.
+/// Gate scores of the running layer, used for the next layers.
 using current_gate = gate_predictor<gate_source::current_gate>;
-/// The routers of the next layers, on the running hidden state.
+/// Scores of the next layers' routers on the running layer's hidden state.
 using next_router = gate_predictor<gate_source::next_router>;
 
 static_assert(predictor<recorded_scores> && predictor<current_gate> && predictor<next_router>);

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// How hot each expert of a layer is: its uses by the last tokens, each worth less the older it is.
+/// Hotness of each expert of a layer: its uses by the last tokens, discounted by age.
 ///
 /// Rule: u(e) = sum over the last `window` tokens of the layer of gamma^age * [the token's router chose e]; the last
-///       token has the age 0, and gamma^0 is 1 for gamma = 0 too.
+///       token has age 0, and gamma^0 is 1 for gamma = 0 too.
 /// Source: ActiveEvict 3.2, equation 8.
-/// Deviations: the paper gives no values; these lose fewest experts on recorded traces. What the router chose counts, before
-///       any routing policy shortens it.
+/// Deviations: the paper gives no values; the defaults lose fewest experts on recorded traces. The router's choice
+///       counts, before any routing policy shortens it.
 /// Exact: yes (never changes what is computed).
-/// Cost: O(K) per token; a layer's heat O(window K), once per change. Sums run over ascending ages, so that equal uses
-///       make equal sums; estimates, which do not, cost O(K) per token. Memory: 4 bytes x layers x window x K, 20 bytes per key, 4 an expert.
+/// Cost: O(K) per token; a layer's hotness O(window K), once per change. Sums run over ascending ages, so that equal
+///       uses give equal sums. Estimates cost O(K) per token and do not have this property.
+///       Memory: 4 bytes x layers x window x K, 20 bytes per key, 4 an expert.
 
 #include <algorithm>
 #include <cstddef>
@@ -33,8 +34,8 @@ namespace hotset {
 class hotness {
  public:
   struct config {
-    double gamma = 0.98;        ///< of a use's worth, per token
-    std::int32_t window = 256;  ///< tokens of a layer that are remembered
+    double gamma = 0.98;        ///< factor on a use's weight, per token of age
+    std::int32_t window = 256;  ///< remembered tokens of a layer
     static constexpr std::int32_t max_window = 65536;
 
     [[nodiscard]] validation validate() const {
@@ -44,7 +45,7 @@ class hotness {
     }
   };
 
-  /// Pre: options.validate() has no reason to refuse.
+  /// Pre: options.validate() returns no error.
   hotness(const geometry& shape, const config& options)
       : experts_(shape.expert_count()),
         top_k_(shape.ranks()),
@@ -69,8 +70,8 @@ class hotness {
     estimate_error_ = 4 * tokens * tokens * std::numeric_limits<double>::epsilon();
   }
 
-  /// Takes in a visit's tokens, in order. Shape: [tokens * top_k]; ids that name no expert, or one that the token has named
-  /// before, do not count. Pre: the model has the layer.
+  /// Records a visit's tokens, in order. Shape: [tokens * top_k]; ids outside the model, and repeated ids of one
+  /// token, do not count. Pre: the model has the layer.
   void observe(layer_id layer, id_view<expert_id> chosen) noexcept {
     auto& ring = rings_[layer];
     for (std::size_t first = 0; first + top_k_ <= chosen.size(); first += top_k_) {
@@ -87,7 +88,7 @@ class hotness {
         std::ranges::copy(of(layer), estimate_.row(layer).begin());
     }
   }
-  /// Shape: [experts], u. Good until the layer's next visit. Pre: the model has the layer.
+  /// Returns u. Shape: [experts]. Valid until the layer's next visit. Pre: the model has the layer.
   [[nodiscard]] std::span<const double> of(layer_id layer) noexcept {
     auto& ring = rings_[layer];
     const auto heat = heat_.row(layer);
@@ -95,25 +96,25 @@ class hotness {
     ring.fresh = true;
     return heat;
   }
-  /// Shape: [experts], u times a factor that the layer's experts have in common. 0 where nothing was used, else off by
-  /// estimate_error() of itself at most. Pre: the model has the layer.
+  /// Returns u times a factor common to the layer's experts. Shape: [experts]. 0 if the expert was not used, else
+  /// with a relative error of at most estimate_error(). Pre: the model has the layer.
   [[nodiscard]] std::span<const double> estimates(layer_id layer) const noexcept {
     return estimate_.row(layer);
   }
-  /// Infinite where uses lose their worth so fast that nothing can be estimated.
+  /// Relative error of estimates; infinite if weights decay too fast for estimates.
   [[nodiscard]] double estimate_error() const noexcept { return estimate_error_; }
-  /// False only where u is 0. Pre: the model has the key.
+  /// Returns false only if u is 0. Pre: the model has the key.
   [[nodiscard]] bool is_used(expert_key key) const noexcept { return uses_[key] != 0; }
 
  private:
-  /// What a use counts at least, for estimates: far from where numbers lose their digits.
+  /// Smallest weight of a use for which estimates are kept: far above underflow.
   static constexpr double least_estimated = 1e-100;
 
-  /// The tokens of one layer.
+  /// Ring of the last tokens of one layer.
   struct recent_tokens {
-    std::size_t next = 0;    ///< the place of the token to come, which is the oldest one's
-    std::size_t tokens = 0;  ///< that were seen, at most a window of them
-    bool fresh = true;       ///< the layer's heat is that of its tokens
+    std::size_t next = 0;    ///< place of the next token, which holds the oldest one
+    std::size_t tokens = 0;  ///< tokens in the ring, at most `window`
+    bool fresh = true;       ///< heat_ matches the tokens
   };
 
   [[nodiscard]] std::span<expert_id> place(layer_id layer, std::size_t n) noexcept {
@@ -122,8 +123,8 @@ class hotness {
   [[nodiscard]] bool can_estimate() const noexcept {
     return estimate_error_ != std::numeric_limits<double>::infinity();
   }
-  // Between two turns of the ring, where estimates begin anew, uses that were counted keep their worth, and each new one is worth
-  // more than those before: nothing else of a layer changes.
+  // Between two turns of the ring, recorded uses keep their weight and each new use weighs more than those before, so
+  // only one expert's estimate changes. Estimates are recomputed at each turn.
   void gain(layer_id layer, std::span<const expert_id> token, double worth) noexcept {
     const auto estimates = estimate_.row(layer);
     const auto uses = uses_.row(layer);
@@ -160,12 +161,13 @@ class hotness {
   std::vector<double> worth_;       // [age]
   per_layer<recent_tokens> rings_;  // [layers]
   unique_ids distinct_;
-  std::vector<expert_id> ids_;   // [layers, window, top_k]; each token's distinct ones, then -1
+  std::vector<expert_id> ids_;   // [layers, window, top_k]; each token's distinct experts, then -1
   per_key<double> heat_;         // [layers, experts]
   per_key<double> estimate_;     // [layers, experts]
-  per_key<std::uint32_t> uses_;  // [layers, experts] tokens of the window
-  std::vector<double> gained_;   // [place in the ring] what the token there adds to an estimate
-  std::vector<double> lost_;     // [place in the ring] what the token before it had added
+  per_key<std::uint32_t> uses_;  // [layers, experts] uses by tokens of the window
+  // [place in the ring] weight that the token there adds to an estimate.
+  std::vector<double> gained_;
+  std::vector<double> lost_;  // [place in the ring] weight that the replaced token had added
   double estimate_error_ = std::numeric_limits<double>::infinity();
 };
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Predicts that a request's token is routed as its last one was.
+/// Predicts that a request's token is routed as the request's last token was.
 ///
-/// Rule: for each of the next layers, 1/K for each expert that the same request's last token used there. Where it had
-///       none there, what the layer's last visit routed: each expert's share of that visit's ids.
+/// Rule: for each of the next layers, 1/K for each expert that the same request's last token used there. If it used
+///       none there, each expert gets its share of the ids of that layer's last visit.
 /// Source: DeepSpeed's "dependency" prefetch, as the fMoE talk describes it; here as scores, per request.
-/// Deviations: of a visit's several tokens of one request, the last in the visit's order is its last token.
+/// Deviations: if a visit has several tokens of a request, the last one in the visit's order is its last token.
 /// Exact: yes (never changes what is computed).
 /// Cost: O(ids + tokens depth (K + E)). Memory: 4 bytes x layers x (requests x K + experts).
 
@@ -35,9 +35,9 @@ class last_routed {
  public:
   struct config {
     std::int32_t depth = 1;      ///< layers ahead
-    std::int32_t requests = 64;  ///< that are followed at the same time
+    std::int32_t requests = 64;  ///< requests that are followed at the same time
 
-    /// Parameters by name, as in `last-routed:requests=16`.
+    /// Parameters by name, for example `last-routed:requests=16`.
     template <class From>
     static config read(From& from) {
       config out;
@@ -64,8 +64,8 @@ class last_routed {
     return last_routed(shape, options, checked{});
   }
 
-  /// Shape: [tokens, depth, experts]; rows of layers past the last are zeros. Good until the next call.
-  /// Returns: an empty forecast for a view whose arrays do not belong together, which changes nothing.
+  /// Shape: [tokens, depth, experts]; rows of layers past the last are zeros. Valid until the next call.
+  /// Returns: an empty forecast, and no change, if the view's arrays do not belong together.
   [[nodiscard]] forecast expect(const routing_view& view, std::span<const float> /*recorded*/,
                                 std::int32_t /*ahead*/) noexcept {
     if (shape_.check(view) != status::ok) return {};
@@ -82,7 +82,7 @@ class last_routed {
     }
     return rows_.of(tokens);
   }
-  /// Its row may be another's.
+  /// Frees the request's row.
   void on_sequence_end(sequence_id sequence) noexcept {
     if (const auto row = live_.find(sequence); row != live_sequences::none) live_.leave(row);
   }
@@ -139,8 +139,8 @@ class last_routed {
   std::size_t layers_;
   std::size_t top_k_;
   live_sequences live_;
-  std::vector<expert_id> ids_;  ///< [requests, layers, K] of each request's last token
-  per_key<float> shares_;       ///< of each layer's last visit
+  std::vector<expert_id> ids_;  ///< [requests, layers, K], ids of each request's last token
+  per_key<float> shares_;       ///< shares of each layer's last visit
   detail::forecast_rows rows_;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What a forecast says of one layer's experts: means over the tokens, ready to be ranked.
+/// Mean scores of a forecast for one layer's experts, ready to be ranked.
 
 #include <algorithm>
 #include <bit>
@@ -18,10 +18,10 @@ namespace hotset {
 
 namespace detail {
 
-/// An expert and its score as one integer: greater is better, and among equal scores the lower id is.
+/// An expert and its score as one integer: a greater integer has the better score, or at equal scores the lower id.
 using scored_expert = std::uint64_t;
 
-/// A score that is no positive finite number counts 0.
+/// A score that is not positive and finite counts as 0.
 [[nodiscard]] inline scored_expert make_scored(float score, std::size_t expert) noexcept {
   const bool counts = score > 0.0F && score <= std::numeric_limits<float>::max();
   const auto pattern = std::bit_cast<std::uint32_t>(counts ? score : 0.0F);
@@ -34,13 +34,13 @@ using scored_expert = std::uint64_t;
   return static_cast<expert_id>(~static_cast<std::uint32_t>(s));
 }
 
-/// The `count` best come first, in order; what is behind them is of no use. Pre: count <= scored.size().
+/// Moves the `count` best to the front, in order; the rest is unspecified. Pre: count <= scored.size().
 inline void sort_best(std::span<scored_expert> scored, std::size_t count) noexcept {
   std::partial_sort(scored.begin(), scored.begin() + static_cast<std::ptrdiff_t>(count),
                     scored.end(), std::greater<>());
 }
 
-/// What a forecast says of one layer's experts: means over the tokens.
+/// Means of a forecast over the tokens, for one layer's experts.
 class layer_scores {
  public:
   explicit layer_scores(std::size_t experts) : sums_(experts), scored_(experts) {}
@@ -49,7 +49,7 @@ class layer_scores {
   [[nodiscard]] std::int32_t depth(const forecast& expected) const noexcept {
     return expected.tokens(sums_.size()) > 0 ? expected.depth : 0;
   }
-  /// In order of expert ids; the caller may rearrange them. Pre: 0 <= ahead < depth(expected).
+  /// Returns the scores in order of expert ids; the caller may reorder them. Pre: 0 <= ahead < depth(expected).
   [[nodiscard]] std::span<scored_expert> take(const forecast& expected,
                                               std::int32_t ahead) noexcept {
     const auto experts = sums_.size();

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Predicts the routing of layers ahead from the hidden state, by small networks that were trained on recorded routing.
+/// Predicts the routing of later layers from the hidden state, with small networks trained on recorded routing.
 ///
-/// Rule: for each layer l and distance d = 1..depth a network of its own: softmax(B relu(A x + a) + b), x the hidden state that
-///       enters layer l's router, gives the scores of layer l+d; with width 0 softmax(B x + b).
+/// Rule: each layer l and distance d = 1..depth has its own network: softmax(B relu(A x + a) + b), x the hidden state
+///       that enters layer l's router, gives the scores of layer l+d; with width 0 softmax(B x + b).
 /// Source: ProMoE (stride prefetching with a neuron predictor), as the fMoE talk describes it. Training:
 ///       `python3 -m hotset train-gate`.
-/// Deviations: one network for each distance; ProMoE predicts at one stride. The preset `promoe` asks at that
-///       stride alone (`next_layer_top_k:depth=3:from=3`). Asking at every distance up to 3 is more than the
-///       system does: its last request for a layer then comes from the network of distance 1.
+/// Deviations: one network for each distance; ProMoE predicts at one stride. The preset `promoe` requests only that
+///       stride (`next_layer_top_k:depth=3:from=3`). Requests at every distance up to 3 would exceed the system's:
+///       the last request for a layer would then come from the network of distance 1.
 /// Exact: yes (never changes what is computed).
 /// Cost: O(tokens depth (d_model width + width experts)); with width 0 O(tokens depth d_model experts).
 ///       Memory: 4 bytes x max_tokens_per_visit x (depth x experts + width), and the weights, which may be shared.
@@ -39,28 +39,28 @@
 
 namespace hotset {
 
-/// Rows of layers past the last are zeros. A forecast is good until the next call. Sums of products and exponentials are
-/// those of the build: their last bits may differ between machines. Threads: compatible.
+/// Rows of layers past the last are zeros. A forecast is valid until the next call. The last bits of products, sums
+/// and exponentials depend on the build: they may differ between machines. Threads: compatible.
 class learned_gate {
  public:
-  /// What the networks are made for.
+  /// Sizes of the networks.
   struct dimensions {
     std::int32_t layers = 0;
     std::int32_t experts = 0;
     std::int32_t d_model = 0;
-    std::int32_t depth = 0;  ///< distances, 1 to this
+    std::int32_t depth = 0;  ///< distances 1..depth
     std::int32_t width = 0;  ///< hidden units of a network; 0: none, the network is linear
 
     friend bool operator==(const dimensions&, const dimensions&) = default;
     [[nodiscard]] validation validate() const;
-    /// Networks of all layers and distances. Pre: validate() has no reason to refuse; so for all below.
+    /// Number of networks, over all layers and distances. Pre, here and below: validate() returns no error.
     [[nodiscard]] std::uint64_t networks() const noexcept { return before(layers - 1); }
-    /// Numbers of one network.
+    /// Number of values of one network.
     [[nodiscard]] std::uint64_t values() const noexcept {
       const auto [e, d, w] = std::array{wide(experts), wide(d_model), wide(width)};
       return w == 0 ? e * (d + 1) : w * (d + 1) + e * (w + 1);
     }
-    /// Networks of the layers before `layer`: each has one for every distance that stays within the model.
+    /// Number of networks of the layers before `layer`: each has one for every distance that stays within the model.
     [[nodiscard]] std::uint64_t before(std::int32_t layer) const noexcept {
       const auto cut = wide(std::max(0, layer - (layers - depth)));
       return wide(layer) * wide(depth) - cut * (cut + 1) / 2;
@@ -73,19 +73,19 @@ class learned_gate {
   /// The parts of one network, row-major.
   template <class T>
   struct network {
-    std::span<T> hidden{};       ///< [width, d_model]; empty for width 0
+    std::span<T> hidden{};       ///< [width, d_model]; empty if width is 0
     std::span<T> hidden_bias{};  ///< [width]
-    std::span<T> scores{};       ///< [experts, width], or [experts, d_model] for width 0
+    std::span<T> scores{};       ///< [experts, width], or [experts, d_model] if width is 0
     std::span<T> scores_bias{};  ///< [experts]
   };
 
   /// The networks of a model. Threads: const use is safe.
   class weights {
    public:
-    /// Bytes of the networks at most.
+    /// Maximum bytes of the networks.
     static constexpr std::uint64_t most_bytes = detail::most_predictor_bytes;
 
-    /// All zeros. Errors: those of the dimensions; no memory.
+    /// Creates zeroed weights. Errors: those of the dimensions; no memory.
     static result<weights> create(const dimensions& size) {
       if (auto bad = size.validate()) return *std::move(bad);
       return detail::or_no_memory([&] { return weights(size); });
@@ -99,11 +99,11 @@ class learned_gate {
     [[nodiscard]] network<const float> of(layer_id layer, std::int32_t distance) const noexcept {
       return cut(std::span(values_).subspan(first_of(layer, distance), count()));
     }
-    /// All numbers of a network, its parts one after the other. Pre: as of().
+    /// All values of a network, its parts in sequence. Pre: that of of().
     [[nodiscard]] std::span<float> all_of(layer_id layer, std::int32_t distance) noexcept {
       return std::span(values_).subspan(first_of(layer, distance), count());
     }
-    /// One network's numbers in parts. Pre: as many as dimensions::values().
+    /// Splits one network's values into its parts. Pre: their number is dimensions::values().
     template <class T>
     [[nodiscard]] network<T> cut(std::span<T> values) const noexcept {
       const auto experts = static_cast<std::size_t>(size_.experts);
@@ -118,7 +118,7 @@ class learned_gate {
       return out;
     }
 
-    /// The weights, in an order of bytes that every machine reads alike.
+    /// Serialises the weights; the byte order does not depend on the machine.
     [[nodiscard]] std::vector<std::byte> save() const {
       detail::saved_writer out(kind, header_numbers + values_.size());
       out.add(version);
@@ -126,8 +126,7 @@ class learned_gate {
       out.add_all(values_);
       return std::move(out).take();
     }
-    /// What saved weights are made for. Errors: bytes that are no weights, of another version, or not as many as they should
-    /// be.
+    /// Reads the sizes of saved weights. Errors: bytes that are no weights, another version, or a wrong length.
     static result<dimensions> size_of(std::span<const std::byte> bytes) {
       const detail::saved_reader saved(bytes);
       if (!saved.is(kind, header_numbers))
@@ -146,7 +145,7 @@ class learned_gate {
         return *std::move(bad);
       return size;
     }
-    /// Errors: as size_of; a number that is not finite; no memory.
+    /// Errors: those of size_of; a value that is not finite; no memory.
     static result<weights> load(std::span<const std::byte> bytes) {
       const auto size = size_of(bytes);
       if (!size) return size.error();
@@ -162,7 +161,7 @@ class learned_gate {
       }
       return out;
     }
-    /// Errors: as load, behind the file's name; a file that cannot be read.
+    /// Errors: those of load, after the file's name; a file that cannot be read.
     static result<weights> read_file(const std::string& path) {
       constexpr auto header = sizeof kind + 4 * header_numbers;
       return detail::load_file(path, header + most_bytes, "a file of learned_gate weights", load);
@@ -173,7 +172,7 @@ class learned_gate {
     static constexpr std::uint32_t version = 1;
     static constexpr std::size_t header_numbers = 6;
 
-    /// Pre: size.validate() has no reason to refuse.
+    /// Pre: size.validate() returns no error.
     explicit weights(const dimensions& size)
         : size_(size), values_(static_cast<std::size_t>(size.networks() * size.values())) {}
 
@@ -191,12 +190,12 @@ class learned_gate {
   };
 
   struct config {
-    std::int32_t depth = 1;    ///< layers ahead, at most as many as the weights have
-    std::int32_t d_model = 0;  ///< width of the engine's hidden state; 0: not told
-    std::shared_ptr<const weights> trained{};  ///< may be shared by many
-    std::string trouble{};                     ///< why a file that was named gave no weights
+    std::int32_t depth = 1;    ///< layers ahead, at most the depth of the weights
+    std::int32_t d_model = 0;  ///< width of the engine's hidden state; 0: unspecified
+    std::shared_ptr<const weights> trained{};  ///< may be shared by several predictors
+    std::string trouble{};                     ///< reason if the named file gave no weights
 
-    /// Parameters by name, as in `learned-gate:weights=FILE`. The file is read here, once.
+    /// Parameters by name, for example `learned-gate:weights=FILE`. The file is read here, once.
     template <class From>
     static config read(From& from) {
       config out;
@@ -219,7 +218,7 @@ class learned_gate {
                      ", accepted: of " + std::to_string(d_model)};
       return std::nullopt;
     }
-    /// As validate(), and they must belong to this shape.
+    /// Checks validate() and that the weights match this shape.
     [[nodiscard]] validation validate(const geometry& shape) const {
       if (auto bad = validate()) return bad;
       const auto& size = trained->size();
@@ -244,8 +243,8 @@ class learned_gate {
   }
 
   /// Shape: [tokens, depth, experts].
-  /// Returns: an empty forecast in the last layer, where the view has no hidden states or not one of each token, and for more
-  /// tokens than max_tokens_per_visit.
+  /// Returns: an empty forecast in the last layer, if the view does not have one hidden state for each token, and for
+  /// more tokens than max_tokens_per_visit.
   [[nodiscard]] forecast expect(const routing_view& view, std::span<const float> /*recorded*/,
                                 std::int32_t /*ahead*/) noexcept {
     const auto tokens = tokens_in(view);
@@ -269,7 +268,7 @@ class learned_gate {
         rows_(shape, options.depth),
         units_(most_tokens_ * static_cast<std::size_t>(trained_->size().width)) {}
 
-  /// 0 where hidden states are missing, or are not those of the visit's tokens.
+  /// Number of tokens; 0 if hidden states are missing or do not match the visit's tokens.
   [[nodiscard]] std::size_t tokens_in(const routing_view& view) const noexcept {
     const auto width = static_cast<std::size_t>(trained_->size().d_model);
     const auto tokens = view.hidden.size() / width;
@@ -280,7 +279,7 @@ class learned_gate {
              std::int32_t distance) noexcept {
     const auto d_model = static_cast<std::size_t>(trained_->size().d_model);
     const auto width = net.hidden_bias.size();
-    // One row of a matrix for all tokens: it is read from memory once.
+    // One row of a matrix for all tokens, so that memory delivers it once.
     for (std::size_t u = 0; u < width; ++u)
       for (std::size_t t = 0; t < tokens; ++t)
         units_[t * width + u] =
@@ -313,7 +312,7 @@ inline validation learned_gate::dimensions::validate() const {
                                    detail::within("learned_gate depth", depth, 1, layers - 1),
                                    detail::within("learned_gate width", width, 0, many)}))
     return bad;
-  // No product wraps: at most 2^32 networks of fewer than 2^42 numbers, each counted by itself.
+  // No product wraps: at most 2^32 networks with fewer than 2^42 values each.
   if (values() <= weights::most_bytes / 4 / networks()) return std::nullopt;
   return error{"learned_gate weights of " + std::to_string(networks()) + " networks x " +
                std::to_string(values()) + " numbers, accepted: at most " +

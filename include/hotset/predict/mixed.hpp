@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// A mix of other predictors that learns, while it is used, how much each is worth at each distance.
+/// Mixes other predictors, and learns online the weight of each at each distance.
 ///
-/// Rule: for each distance d, p(e) = logistic(b_d + sum over the parts j of w_dj x_j(e)), x = sqrt of the part's score, from
-///       0 to 1. When a layer that was forecast is routed, b_d and w_d take a step against the log loss's gradient
-///       there (AdaGrad), token by token. An expert's score is p, divided by the row's sum.
-/// Source: ours; logistic mixing is that of context-mixing compressors, AdaGrad that of Duchi, Hazan and Singer.
-/// Deviations: none. The gradient is taken where the forecast was made; its weights may have moved since.
+/// Rule: for each distance d, p(e) = logistic(b_d + sum over the parts j of w_dj x_j(e)), x = sqrt of the part's
+///       score, from 0 to 1. When a forecast layer is routed, b_d and w_d take a gradient step that reduces the log
+///       loss of that forecast (AdaGrad), token by token. An expert's score is p, divided by the row's sum.
+/// Source: ours; logistic mixing comes from context-mixing compressors, AdaGrad from Duchi, Hazan and Singer.
+/// Deviations: none. The gradient is computed at the stored forecast; the weights may have changed since.
 /// Exact: yes (never changes what is computed).
-/// Cost: the parts' and O(tokens depth parts E) a visit.
+/// Cost: that of the parts, and O(tokens depth parts E) a visit.
 ///       Memory: 4 bytes x learned x depth^2 x (parts + 1) x E.
 
 #include <algorithm>
@@ -37,24 +37,25 @@
 
 namespace hotset {
 
-/// Move-only. Threads: compatible. expect and on_sequence_end allocate nothing where the parts do not.
-/// Before it has learned, it is the sum of its parts' x.
+/// Move-only. Threads: compatible. expect and on_sequence_end allocate only if a part does.
+/// Before it has learned, it sums the parts' x.
 class mixed {
  public:
   struct config {
-    /// What is mixed; each looks as many layers ahead as the mix.
+    /// The mixed predictors; each gets the depth of the mix.
     std::vector<any_predictor::config> parts{};
-    std::int32_t depth = 1;     ///< layers ahead
-    std::int32_t learned = 16;  ///< tokens of a visit that it learns from, at most; the first ones
-    double rate = 1.0;          ///< of learning: how far a weight's first step goes
-    // What an engine supplies for the parts; one that has its own keeps it.
+    std::int32_t depth = 1;  ///< layers ahead
+    /// Maximum tokens of a visit to learn from; the first ones are used.
+    std::int32_t learned = 16;
+    double rate = 1.0;  ///< learning rate: size of a weight's first step
+    // Inputs from the engine for the parts; a part with its own value keeps it.
     std::int32_t d_model = 0;
     std::vector<std::span<const float>> routers{};
     std::vector<std::span<const float>> biases{};
     std::span<const float> embeddings{};
     std::int32_t embedding_width = 0;
 
-    /// Parameters by name, as in `mixed:rate=0.5+co-activation+last-routed`; the parts come from the registry.
+    /// Parameters by name, for example `mixed:rate=0.5+co-activation+last-routed`; the parts come from the registry.
     template <class From>
     static config read(From& from) {
       config out;
@@ -75,7 +76,7 @@ class mixed {
         if (auto bad = with_depth(part, depth).validate()) return *std::move(bad);
       return std::nullopt;
     }
-    /// What the parts need: each of their traits that one of them has.
+    /// Inputs that at least one part needs.
     [[nodiscard]] predictor_traits needs() const noexcept {
       predictor_traits out;
       for (const auto& part : parts) {
@@ -100,7 +101,7 @@ class mixed {
   /// Errors: throws invalid_config.
   mixed(const geometry& shape, const config& options) : mixed(create(shape, options).value()) {}
 #endif
-  /// Errors: also what a part's own says.
+  /// Errors: those of the parts, too.
   static result<mixed> create(const geometry& shape, const config& options) {
     if (auto bad = detail::refuse_predictor("mixed", shape, options, bytes_of))
       return *std::move(bad);
@@ -113,8 +114,9 @@ class mixed {
     return mixed(shape, options, std::move(parts));
   }
 
-  /// Shape: [tokens, depth, experts]; rows sum to 1, those of layers past the last are zeros. Good until the next call.
-  /// Returns: an empty forecast where no part has an answer, and for a view whose arrays do not belong together.
+  /// Shape: [tokens, depth, experts]; rows sum to 1, those of layers past the last are zeros. Valid until the next
+  /// call.
+  /// Returns: an empty forecast if no part has one, and for a view whose arrays do not belong together.
   [[nodiscard]] forecast expect(const routing_view& view, std::span<const float> recorded,
                                 std::int32_t ahead) noexcept {
     if (shape_.check(view) != status::ok) return {};
@@ -134,8 +136,8 @@ class mixed {
     for (auto& part : parts_) part.on_sequence_end(sequence);
   }
 
-  /// What has been learned for a distance, 1..depth: a weight for each part, then the bias. Forecasts that open a step,
-  /// where not every part answers, have their own. Good until the next call.
+  /// Learned weights for a distance, 1..depth: one for each part, then the bias. Forecasts that open a step have
+  /// their own weights, because not every part forecasts there. Valid until the next call.
   [[nodiscard]] std::span<const double> weights(std::size_t distance,
                                                 bool opening = false) const noexcept {
     return std::span(weights_).subspan((opening ? depth_ + distance - 1 : distance - 1) * inputs(),
@@ -143,7 +145,7 @@ class mixed {
   }
 
  private:
-  /// Forecasts that were made at a layer and are to be learned from.
+  /// Stored forecasts of one layer, to learn from.
   struct kept {
     step_id step = 0;
     layer_id layer = before_layers;
@@ -164,7 +166,7 @@ class mixed {
         inputs_((depth_ * learned_ * depth_ + 1) * parts_.size() * experts_),
         chances_((depth_ * learned_ * depth_ + 1) * experts_),
         forecast_(shape, options.depth) {
-    // Where nothing is known, K of the E experts are used.
+    // Prior: K of the E experts are used.
     const auto share = static_cast<double>(shape.top_k) / static_cast<double>(shape.experts);
     for (std::size_t set = 0; set < 2 * depth_; ++set)
       weights_[set * inputs() + parts_.size()] = std::log(std::max(share, 1e-6));
@@ -178,7 +180,7 @@ class mixed {
     if (out.embeddings.empty()) out.embeddings = options.embeddings;
     return out;
   }
-  /// The most that the kept forecasts or the made ones take: each has a limit of its own.
+  /// Memory in bytes of the larger of stored and current forecasts: the limit applies to each part.
   /// Pre: depth <= layers. No product wraps: keys are at most 2^28, tokens 2^24, parts 2^4, depth 2^6, learned 2^12.
   static std::uint64_t bytes_of(const geometry& shape, const config& options) noexcept {
     const auto depth = static_cast<std::uint64_t>(options.depth);
@@ -189,9 +191,9 @@ class mixed {
     return std::max(4 * rows * (options.parts.size() + 1) * experts,
                     detail::forecast_rows::bytes_for(shape, options.depth));
   }
-  /// Weights of a distance: the parts', and the bias.
+  /// Number of weights of a distance: one for each part, and the bias.
   [[nodiscard]] std::size_t inputs() const noexcept { return parts_.size() + 1; }
-  /// Where forecasts made at a layer are kept: the place is free again after `depth` layers.
+  /// Index of the forecasts made at a layer; it is reused after `depth` layers.
   [[nodiscard]] std::size_t place_of(layer_id layer) const noexcept {
     return layers_until(layer) % depth_;
   }
@@ -203,7 +205,7 @@ class mixed {
     return made_at == before_layers ? depth_ + d : d;
   }
 
-  /// Returns whether a part has an answer; one of another shape is none.
+  /// Queries the parts; returns whether one has a forecast. A forecast of another shape is ignored.
   [[nodiscard]] bool ask(const routing_view& view, std::span<const float> recorded,
                          std::int32_t ahead, std::size_t tokens) noexcept {
     bool known = false;
@@ -243,7 +245,7 @@ class mixed {
     for (std::size_t e = 0; e < experts_; ++e) out[e] = p[e] / total;
   }
 
-  /// From each layer before this one in its step, as far as it was looked ahead.
+  /// Learns from the stored forecasts for this layer, made at earlier layers of its step.
   void learn(const routing_view& view) noexcept {
     const auto tokens = shape_.tokens(view);
     for (std::size_t d = 0; d < depth_ && view.layer - static_cast<std::int32_t>(d) >= 0; ++d) {
@@ -270,16 +272,16 @@ class mixed {
     weights_[weight] -= rate_ * g / std::sqrt(squares_[weight]);
   }
 
-  /// A square root sees the small scores, of which there are many, better than the score itself does, and is 0 where a part
-  /// says nothing.
+  /// The square root spreads the many small scores, and is 0 if a part has no score.
   static float stretched(float score) noexcept {
     return score > 0 ? std::sqrt(std::min(score, 1.0F)) : 0.0F;
   }
-  /// 1 / (1 + e^-z) for z from -30 to 30, by the same arithmetic on every machine; above 0 and below 1 but for rounding.
+  /// 1 / (1 + e^-z), z clamped to -30..30, by the same arithmetic on every machine; between 0 and 1 except for
+  /// rounding.
   static float logistic(float z) noexcept {
     const auto below = z < 30.0F ? z : 30.0F;
     const auto t = (below > -30.0F ? below : -30.0F) * -1.44269504F;
-    // To the nearest whole number without a branch: the sum of t and 127 + 1/2 is positive.
+    // Rounds to the nearest integer without a branch: the sum of t and 127 + 1/2 is positive.
     const auto whole = static_cast<std::int32_t>(t + 127.5F);
     const auto f = t - static_cast<float>(whole - 127);
     // 2^f for f from -1/2 to 1/2.
@@ -296,13 +298,14 @@ class mixed {
   std::size_t learned_;
   double rate_;
   std::vector<any_predictor> parts_;
-  std::vector<std::span<const float>> answers_;  ///< [parts] to the running visit
-  std::vector<double> weights_;                  ///< [2, depth, inputs]: within a step, opening one
-  std::vector<double> squares_;                  ///< [2, depth, inputs]: of the gradients so far
-  std::vector<kept> kept_;                       ///< [depth]
-  /// [depth, learned, depth, parts, experts], and a row for the tokens past `learned`.
+  std::vector<std::span<const float>> answers_;  ///< [parts] forecasts for the running visit
+  /// [2, depth, inputs]: within a step, then opening one.
+  std::vector<double> weights_;
+  std::vector<double> squares_;  ///< [2, depth, inputs]: sums of squared gradients
+  std::vector<kept> kept_;       ///< [depth]
+  /// [depth, learned, depth, parts, experts], and one scratch row for tokens past `learned`.
   std::vector<float> inputs_;
-  std::vector<float> chances_;  ///< [depth, learned, depth, experts], and a row as before
+  std::vector<float> chances_;  ///< [depth, learned, depth, experts], and one scratch row
   detail::forecast_rows forecast_;
 };
 

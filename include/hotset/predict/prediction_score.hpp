@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Counts how good prefetch requests were as predictions of what was routed.
+/// Measures precision and recall of prefetch requests against the routing that followed.
 
 #include <array>
 #include <cstddef>
@@ -15,18 +15,19 @@
 
 namespace hotset {
 
-/// The requests for a visit (step, layer) are judged when that visit is routed, each key once. Requests whose visit
-/// does not come are not judged; nor are those made for a visit that has gone by.
-/// A layer may have requests for two steps at once, the running one and the next; those for a later step put the
-/// ones for the step two before it out of the account.
+/// The requests for a visit (step, layer) are scored when that visit is routed, each key once. Requests whose visit
+/// does not come, or came before, are not scored.
+/// A layer may have requests for two steps at once, the running one and the next. Requests for a later step discard
+/// those for the step two before it.
 /// Complexity: O(1) per request, O(ids) per visit. Memory: 16 bytes per key. No allocation after construction.
 class prediction_score {
  public:
   /// precision = predicted_and_routed / predicted, recall = predicted_and_routed / routed.
   struct counts {
-    std::uint64_t predicted = 0;             ///< distinct keys requested, over the visits that came
-    std::uint64_t predicted_and_routed = 0;  ///< of these, how many the visit routed
-    std::uint64_t routed = 0;  ///< distinct experts of all visits, those that nobody predicted too
+    std::uint64_t predicted = 0;             ///< distinct keys requested, over the scored visits
+    std::uint64_t predicted_and_routed = 0;  ///< predicted keys that the visit routed
+    /// Distinct experts of all visits, including experts without a request.
+    std::uint64_t routed = 0;
     friend bool operator==(const counts&, const counts&) = default;
   };
 
@@ -37,7 +38,7 @@ class prediction_score {
         asked_in_(shape),
         seen_in_(shape.expert_count(), 0) {}
 
-  /// Keys outside the model are ignored.
+  /// Records a request. Keys outside the model are ignored.
   void requested(const prefetch_request& request) noexcept {
     const auto [layer, expert] = request.key;
     if (layer < 0 || layer >= layers_ || expert < 0 || expert >= experts_) return;
@@ -49,7 +50,7 @@ class prediction_score {
     asked_in = batch.serial;
     ++batch.size;
   }
-  /// Ids that are no expert, and repeated ones, are ignored. Pre: 0 <= view.layer < layers.
+  /// Scores a visit. Invalid and repeated ids are ignored. Pre: 0 <= view.layer < layers.
   void routed(const routing_view& view) noexcept {
     auto& batch = batches_[view.layer][parity(view.step)];
     const bool asked = batch.serial != 0 && batch.step == view.step;
@@ -72,7 +73,7 @@ class prediction_score {
   /// The requests of one layer for one step.
   struct request_batch {
     step_id step = 0;
-    std::uint64_t serial = 0;  // its own number; 0: none, or judged
+    std::uint64_t serial = 0;  // number of the batch; 0: none, or already scored
     std::uint64_t size = 0;    // distinct keys
   };
 
@@ -83,8 +84,8 @@ class prediction_score {
   std::uint64_t serial_ = 0;
   std::uint64_t visit_ = 0;
   per_layer<std::array<request_batch, 2>> batches_;  // [layer][parity of the step]
-  per_key<std::array<std::uint64_t, 2>> asked_in_;   // [key][parity]: the batch it was last in
-  per_expert<std::uint64_t> seen_in_;                // [expert]: the visit it was last in
+  per_key<std::array<std::uint64_t, 2>> asked_in_;   // [key][parity]: last batch that requested it
+  per_expert<std::uint64_t> seen_in_;                // [expert]: last visit that routed it
   counts counts_;
 };
 

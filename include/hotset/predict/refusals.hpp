@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// How predictors refuse a set-up: each reason names the value and what is accepted.
+/// Builds predictors' reasons to refuse a configuration: each names the value and the accepted range.
 
 #include <cstddef>
 #include <cstdint>
@@ -14,22 +14,22 @@
 
 namespace hotset::detail {
 
-/// Memory that one predictor, or a part of it that says so, may take.
+/// Maximum memory in bytes of one predictor, or of a part that documents it.
 inline constexpr std::uint64_t most_predictor_bytes = std::uint64_t{1} << 34U;
 
-/// The first reason to refuse, or none.
+/// Returns the first error, or none.
 [[nodiscard]] inline validation first_of(std::initializer_list<validation> checks) {
   for (const auto& check : checks)
     if (check) return check;
   return std::nullopt;
 }
-/// "name = value, accepted: range", unless the value fits.
+/// Returns "name = value, accepted: range" unless `fits`.
 template <class Number>
 [[nodiscard]] validation refuse_unless(bool fits, std::string_view name, Number value,
                                        std::string_view accepted) {
   return fits ? validation() : refuse_value(name, value, accepted);
 }
-/// "name = value, accepted: least..most", and in brackets what the limit is of.
+/// Returns "name = value, accepted: least..most", with the reason for the limit in brackets, unless the value fits.
 [[nodiscard]] inline validation within(std::string_view name, std::int64_t value,
                                        std::int64_t least, std::int64_t most,
                                        std::string_view of = {}) {
@@ -37,7 +37,7 @@ template <class Number>
   const auto limit = of.empty() ? std::string() : " (" + std::string(of) + ")";
   return refuse_value(name, value, std::to_string(least) + ".." + std::to_string(most) + limit);
 }
-/// "name = value, accepted: 0 (first), 1 (second)", for an enumeration with these names.
+/// Returns "name = value, accepted: 0 (first), 1 (second)" unless the value is one of the named enumerators.
 template <class Enum>
 [[nodiscard]] validation one_of(std::string_view name, Enum value,
                                 std::initializer_list<std::string_view> names) {
@@ -49,7 +49,7 @@ template <class Enum>
         ++number;
   return refuse_value(name, static_cast<int>(value), accepted);
 }
-/// "48 layers x 128 experts".
+/// Formats a shape as "48 layers x 128 experts".
 template <class Number>
 [[nodiscard]] std::string shape_text(Number layers, Number experts) {
   return std::to_string(layers) + " layers x " + std::to_string(experts) + " experts";
@@ -64,8 +64,8 @@ template <class Number>
                std::to_string(shape.max_tokens_per_visit) + " tokens, accepted: at most " +
                std::to_string(most_predictor_bytes)};
 }
-/// Why a predictor cannot be made: the reasons of the shape and of the options, more layers ahead than the model has,
-/// or more than most_predictor_bytes. `bytes_of` is called for options that are valid.
+/// Returns why a predictor cannot be made: errors of the shape or the options, more layers ahead than the model has,
+/// or more than most_predictor_bytes. `bytes_of` is called only for valid options.
 template <class Config>
 [[nodiscard]] validation refuse_predictor(std::string_view name, const geometry& shape,
                                           const Config& options,

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Files that hold what predictors have learned: eight characters for the kind, then numbers of 4 bytes, the lowest
-/// byte first.
+/// Files with the learned state of predictors: eight characters for the kind, then numbers of 4 bytes, little-endian.
 
 #include <bit>
 #include <concepts>
@@ -20,13 +19,13 @@
 
 namespace hotset::detail {
 
-/// The characters that a kind of file begins with.
+/// The first eight characters of a kind of file.
 using file_kind = char[8];
 
-/// Appends numbers, whole ones and floats.
+/// Appends integers and floats.
 class saved_writer {
  public:
-  /// `numbers`: so many will follow.
+  /// `numbers`: how many will follow.
   saved_writer(const file_kind& kind, std::size_t numbers) {
     bytes_.reserve(sizeof kind + 4 * numbers);
     for (const char c : kind) bytes_.push_back(static_cast<std::byte>(c));
@@ -53,17 +52,17 @@ class saved_writer {
   std::vector<std::byte> bytes_;
 };
 
-/// Reads a file's numbers by their places, from 0 on. Views the bytes.
+/// Reads a file's numbers by index, from 0. Views the bytes.
 class saved_reader {
  public:
   explicit saved_reader(std::span<const std::byte> bytes) noexcept : bytes_(bytes) {}
 
-  /// Whether the file is of this kind and has at least so many numbers.
+  /// Whether the file is of this kind and has at least `least` numbers.
   [[nodiscard]] bool is(const file_kind& kind, std::size_t least) const noexcept {
     return bytes_.size() >= sizeof kind + 4 * least &&
            std::memcmp(bytes_.data(), kind, sizeof kind) == 0;
   }
-  /// Errors: more or fewer numbers than `wanted`, and bytes beside them; `what` follows in the message.
+  /// Errors: a count other than `wanted`, or extra bytes; the message includes `what`.
   [[nodiscard]] validation check_count(std::uint64_t wanted, const std::string& what) const {
     const auto bytes = sizeof(file_kind) + 4 * wanted;
     if (bytes_.size() == bytes) return std::nullopt;
@@ -85,7 +84,7 @@ class saved_reader {
   std::span<const std::byte> bytes_;
 };
 
-/// Reads a file and returns load(its bytes). Errors, behind the file's name: one that cannot be read, of more than
+/// Reads a file and returns load(its bytes). Errors, after the file's name: a file that cannot be read, of more than
 /// `most` bytes, or that `load` refuses.
 template <class Load>
 [[nodiscard]] auto load_file(const std::string& path, std::uint64_t most,
@@ -97,7 +96,7 @@ template <class Load>
   if (!out) return error{printable(path, 4096) + ": " + out.error().message};
   return out;
 }
-/// Shares the value that was read; if there is none, returns nothing and writes the reason to `trouble`.
+/// Shares the value that was read; on an error, returns nothing and writes the reason to `trouble`.
 template <class T>
 [[nodiscard]] std::shared_ptr<const T> shared_or_trouble(result<T> read, std::string& trouble) {
   if (read) return std::make_shared<const T>(*std::move(read));

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Predicts that a token goes on as the past tokens did that were routed most like it so far.
+/// Predicts that a token continues like the past tokens with the most similar routing so far.
 ///
-/// Rule: of a request's last token, the rows of routing_history that are most similar vote for what they used in each of the
-///       next layers, with w = exp(sharpness * (similarity - middle)); before a step's first layer their successors vote.
-///       A row is votes(e) + doubt p(e), p the rates of two_rates there over the view's tokens, divided by its sum.
+/// Rule: the rows of routing_history most similar to a request's last token vote for the experts that they used in
+///       each of the next layers, with w = exp(sharpness * (similarity - middle)). Before a step's first layer their
+///       successors vote. A row of the forecast is votes(e) + doubt p(e), divided by its sum, p being the layer's
+///       rates of two_rates divided by the view's tokens.
 /// Source: ours.
-/// Deviations: tokens of a prompt but its last one, and requests that have no place in the history, get the rates alone. The
+/// Deviations: prompt tokens except the last, and requests without a place in the history, get the rates only. The
 ///       confidence is the highest similarity.
 /// Exact: yes (never changes what is computed).
-/// Cost: O(rows + matches depth K) a request and visit, vectorised. Memory: that of routing_history, and 8 bytes a key.
+/// Cost: O(rows + matches depth K) a request and visit, vectorised. Memory: that of routing_history, and 8 bytes a
+///       key.
 
 #include <algorithm>
 #include <cstddef>
@@ -48,14 +50,14 @@ class similar_steps_predictor {
     std::int32_t depth = 1;     ///< layers ahead
     std::int32_t matches = 16;  ///< rows that vote
     similarity_weights::config weights{};
-    double doubt = 0.1;  ///< weight of the rates beside the votes
-    /// More rows than eviction has: a forecast waits for nothing, and no step is too far back to tell of the next layer.
-    /// Reach: nearer layers say more of the next than of what comes after the step.
+    double doubt = 0.1;  ///< weight of the rates relative to the votes
+    /// More rows than eviction uses: a forecast delays nothing, and the oldest steps still predict the next layer.
+    /// A greater reach than eviction's: near layers predict the next layer better than the time after the step.
     routing_history::config history{.rows = 4096, .reach = 8};
     two_rates::config rates{};
-    history_source from{};  ///< what it starts from; none: nothing
+    history_source from{};  ///< saved history to start from; by default none
 
-    /// Parameters by name, as in `similar-steps:rows=1024:matches=32` or `similar-steps:from=FILE`.
+    /// Parameters by name, for example `similar-steps:rows=1024:matches=32` or `similar-steps:from=FILE`.
     template <class From>
     static config read(From& from) {
       config out;
@@ -92,9 +94,9 @@ class similar_steps_predictor {
     return detail::or_no_memory([&] { return similar_steps_predictor(shape, options, checked{}); });
   }
 
-  /// Shape: [tokens, depth, experts]; rows sum to 1, those of layers past the last, and of layers that were never routed, are
-  /// zeros. Good until the next call. A visit that comes again in its step teaches nothing.
-  /// Returns: an empty forecast for a view whose arrays do not belong together, which changes nothing.
+  /// Shape: [tokens, depth, experts]; rows sum to 1. Rows of layers past the last, and of layers never routed, are
+  /// zeros. Valid until the next call. A visit repeated within its step is not learned again.
+  /// Returns: an empty forecast, and no change, if the view's arrays do not belong together.
   [[nodiscard]] forecast expect(const routing_view& view, std::span<const float> /*recorded*/,
                                 std::int32_t /*ahead*/) noexcept {
     if (tokens_.check(view) != status::ok) return {};
@@ -115,19 +117,19 @@ class similar_steps_predictor {
     }
     return forecast_.of(tokens, sure_);
   }
-  /// What it has learned. The running step's tokens are not whole and left out.
+  /// Returns the learned state. Tokens of the running step are incomplete and left out.
   [[nodiscard]] saved_history save(const geometry& shape, std::uint64_t model = 0) const {
     auto out = saved_history::of(shape, model);
     rates_.save(out);
     history_.save(out);
     return out;
   }
-  /// Goes on from what was saved, and forgets what it had learned. Pre: saved.check() has no reason to refuse.
+  /// Replaces the learned state by the saved one. Pre: saved.check() returns no error.
   void restore(const saved_history& saved) noexcept {
     rates_.restore(saved);
     history_.restore(saved);
   }
-  /// Its rows stay, its place is free.
+  /// Frees the request's place; its rows stay.
   void on_sequence_end(sequence_id sequence) noexcept { history_.end_sequence(sequence); }
 
  private:
@@ -163,13 +165,13 @@ class similar_steps_predictor {
     rates_.visit(view.layer, id_view<expert_id>(ids_).first(count));
     history_.keep();
   }
-  /// Of a prompt's tokens the last one alone is compared with others.
+  /// Whether the sequence's last token was already compared: of a prompt, only the last token is.
   [[nodiscard]] bool is_answered(sequence_id sequence) noexcept {
     if (std::ranges::find(answered_, sequence) != answered_.end()) return true;
     if (history_.follows(sequence)) answered_.push_back(sequence);
     return false;
   }
-  /// Returns how many rows vote: the first of matches_, which say what they vote for.
+  /// Finds the voting rows, the first of matches_; returns their number.
   [[nodiscard]] std::size_t find(sequence_id sequence, bool opens) noexcept {
     using need = routing_history::rows_with;
     const auto found =
@@ -197,17 +199,18 @@ class similar_steps_predictor {
   view_tokens tokens_;
   std::size_t experts_;
   float doubt_;
-  float of_each_ = 1;  ///< token of the running view
+  float of_each_ = 1;  ///< 1 / tokens of the running view
   routing_history history_;
   two_rates rates_;
   unique_ids distinct_;
   std::vector<expert_id> ids_;
   similarity_weights weights_;
   std::vector<routing_history::match> matches_;
-  std::vector<sequence_id> answered_;  ///< whose last tokens the running call has come by
-  std::vector<float> votes_;           ///< [experts, filled up to whole sets]
+  /// Sequences whose last tokens the running call has compared.
+  std::vector<sequence_id> answered_;
+  std::vector<float> votes_;  ///< [experts, rounded up to whole sets]
   detail::forecast_rows forecast_;
-  std::vector<float> sure_;  ///< [tokens]
+  std::vector<float> sure_;  ///< [tokens] confidence
 };
 
 static_assert(predictor<similar_steps_predictor>);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Which of a fixed number of rows belongs to which running request.
+/// Assigns a fixed number of rows to running requests.
 
 #include <cstddef>
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace hotset {
 
-/// A predictor's memory of each request is a row of its arrays; this says which. Where more requests run than there are
-/// rows, the one that was used least recently leaves, but none that was used in the running step.
+/// A predictor keeps one row of its arrays for each request; this class maps requests to rows. If more requests run
+/// than there are rows, the least recently used request loses its row, unless it was used in the running step.
 /// Threads: compatible. Nothing allocates after construction. Memory: 24 bytes a row.
 class live_sequences {
  public:
@@ -26,14 +26,14 @@ class live_sequences {
   }
 
   [[nodiscard]] std::size_t rows() const noexcept { return rows_.size(); }
-  /// The request's row, or none. Complexity: O(rows); a single request has row 0.
+  /// Returns the request's row, or none. Complexity: O(rows); a single request has row 0.
   [[nodiscard]] std::size_t find(sequence_id sequence) const noexcept {
     for (std::size_t r = 0; r < rows_.size(); ++r)
       if (rows_[r].sequence == sequence && is_live(r)) return r;
     return none;
   }
-  /// The request's row, or one that becomes its own: the first that is free, else that of the request used least recently.
-  /// `close(row)` is called before another's row is taken, `open(row)` when it is the new request's.
+  /// Returns the request's row, or assigns one: the first free row, else the row of the least recently used request.
+  /// Calls `close(row)` before a row is taken from another request, and `open(row)` when the new request has it.
   /// Returns: none if every row was used in this step. Complexity: O(rows).
   template <class Close, class Open>
   [[nodiscard]] std::size_t enter(sequence_id sequence, step_id step, Close close,
@@ -50,7 +50,7 @@ class live_sequences {
     rows_[row].step = step;
     return row;
   }
-  /// The row is free again. Pre: it belongs to a request.
+  /// Frees the row. Pre: a request has it.
   void leave(std::size_t row) noexcept {
     HOTSET_ASSERT(is_live(row));
     rows_[row].used = 0;

@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What every expert is worth keeping: how likely its layer uses it soon, nearer uses counting more.
+/// Estimates the value of keeping each expert: the probability that its layer uses it soon, nearer uses weighing
+/// more.
 ///
-/// Rule: for each running sequence of a visit of layer l, the rows that routed most like it vote for what they used in layer l in
-///       the tokens after: w = exp(sharpness * (similarity - middle)); the h-th token after, h = 1..horizon, gives each expert
-///       that the row has not voted for yet w g^(h-1); `left` gathers w g^h of how far each row reaches. With tot the sum of w, p the rates of two_rates
-///       over the number of sequences, q(e) = (votes(e) + (left + doubt) p(e)) / (tot + doubt). The value is
-///       1 - product over sequences of (1 - q(e)), plus lately * fast(e). Without history it is p(e) + lately * fast(e).
+/// Rule: for each running sequence of a visit of layer l, the rows with the most similar routing vote for the experts
+///       that they used in layer l in later tokens: w = exp(sharpness * (similarity - middle)). The h-th later token,
+///       h = 1..horizon, gives w g^(h-1) to each expert that the row has not voted for yet. `left` sums w g^h, h
+///       being the number of later tokens that the row knows.
+///       With tot the sum of w and p the rates of two_rates over the number of sequences, q(e) = (votes(e) + (left +
+///       doubt) p(e)) / (tot + doubt). The value is 1 - product over sequences of (1 - q(e)), plus lately * fast(e).
+///       Without history it is p(e) + lately * fast(e).
 /// Source: ours.
-/// Deviations: the visit itself counts before its victims are chosen; residency is judged as ever.
-/// Cost: stage as routing_history and two_rates; values O(rows + matches * experts) a sequence, and only where asked.
+/// Deviations: the visit itself counts before its victims are chosen; residency is judged as without values.
+/// Cost: stage: that of routing_history and two_rates; values: O(rows + matches * experts) a sequence, only when
+///       requested.
 
 #include <algorithm>
 #include <cmath>
@@ -46,13 +50,13 @@ class next_use_values {
   static constexpr std::int32_t most_horizon = std::int32_t{first_uses::most_horizon};
 
   struct config {
-    std::optional<routing_history::config> history{};  ///< none: rates alone
-    history_source from{};                             ///< what it starts from
+    std::optional<routing_history::config> history{};  ///< none: rates only
+    history_source from{};                             ///< saved history to start from
     std::int32_t matches = 16;                         ///< rows that vote
-    std::int32_t horizon = 7;                          ///< tokens ahead that they vote for
+    std::int32_t horizon = 7;                          ///< tokens ahead that rows vote for
     similarity_weights::config weights{};
-    double doubt = 0.5;     ///< weight of the rates beside the votes
-    double discount = 0.6;  ///< g: what a use one step later counts
+    double doubt = 0.5;     ///< weight of the rates relative to the votes
+    double discount = 0.6;  ///< g: factor on a use for each step of distance
     double lately = 0.1;    ///< weight of the fast rate
     two_rates::config rates{};
 
@@ -70,14 +74,14 @@ class next_use_values {
            refuse_unless(lately >= 0 && lately <= 1e3, "next use lately", lately, "0..1000"),
            rates.validate()});
     }
-    /// As validate(), and what it starts from must belong to this shape.
+    /// Checks validate() and that the saved history matches this shape.
     [[nodiscard]] validation validate(const geometry& shape) const {
       if (auto bad = validate()) return bad;
       return from.validate(shape);
     }
   };
 
-  /// Pre: neither argument's validate() has a reason to refuse.
+  /// Pre: both arguments' validate() return no error.
   next_use_values(const geometry& shape, const config& options)
       : experts_(shape.expert_count()),
         most_ids_(shape.ids_per_visit()),
@@ -99,15 +103,16 @@ class next_use_values {
     if (options.from.saved) restore(*options.from.saved);
   }
 
-  /// What it has learned; without history, the rates. The running step's tokens are not whole and left out.
+  /// Returns the learned state; without history, the rates. Tokens of the running step are incomplete and left out.
   [[nodiscard]] saved_history save(const geometry& shape, std::uint64_t model = 0) const {
     auto out = saved_history::of(shape, model);
     rates_.save(out);
     if (history_) history_->save(out);
     return out;
   }
-  /// Goes on from what was saved, and forgets what it had learned; of more rows than it remembers, the newest. Allocates nothing.
-  /// Pre: saved.check() has no reason to refuse.
+  /// Replaces the learned state by the saved one; if it has more rows than fit, the newest are kept. Allocates
+  /// nothing.
+  /// Pre: saved.check() returns no error.
   void restore(const saved_history& saved) noexcept {
     drop_stage();
     rates_.restore(saved);
@@ -115,8 +120,8 @@ class next_use_values {
     std::ranges::fill(kept_step_, never);
   }
 
-  /// Looks at a visit that may take place. Staging leaves no trace, and a layer's visit that was kept in this step already
-  /// stages nothing.
+  /// Stages a visit that may take place. Staging has no lasting effect. If this layer's visit was already kept in
+  /// this step, nothing is staged.
   void stage(const routing_view& view) noexcept {
     drop_stage();
     if (view.layer < 0 || index_of(view.layer) >= kept_step_.size()) return;
@@ -127,7 +132,7 @@ class next_use_values {
     id_count_ = distinct_.collect(routed, ids_.data());
     if (history_) history_->stage(view);
   }
-  /// The staged visit takes place. Nothing happens where none is staged.
+  /// Commits the staged visit; no effect if none is staged.
   void keep() noexcept {
     if (staged_ < 0) return;
     kept_step_[staged_] = staged_step_;
@@ -142,7 +147,7 @@ class next_use_values {
     valued_ = false;
     if (history_) history_->drop_stage();
   }
-  /// Whether values() has been asked since the visit was staged.
+  /// Whether values() was called since the visit was staged.
   [[nodiscard]] bool are_known() const noexcept { return valued_; }
   [[nodiscard]] bool is_staged(layer_id layer, step_id step) const noexcept {
     return staged_ == layer && staged_step_ == step && staged_ >= 0;
@@ -152,7 +157,7 @@ class next_use_values {
   [[nodiscard]] id_view<expert_id> staged_experts() const noexcept {
     return std::span(ids_).first(id_count_);
   }
-  /// What the staged layer's experts are worth after its visit. Shape: [experts]; good until the next stage.
+  /// Returns the values of the staged layer's experts after the visit. Shape: [experts]; valid until the next stage.
   /// Pre: a visit is staged.
   [[nodiscard]] std::span<const float> values() noexcept {
     if (!valued_) evaluate();
@@ -189,7 +194,7 @@ class next_use_values {
     }
     value_kernels::add(fast, lately_, values_, level_);
   }
-  /// Gathers the votes for one sequence; returns how they and the rates are shared.
+  /// Counts the votes for one sequence; returns how votes and rates are combined.
   [[nodiscard]] value_kernels::shares vote(std::size_t stream) noexcept {
     if (!history_ || stream >= history_->streams()) {
       std::fill_n(votes_.data(), votes_.size(), 0.0F);
@@ -222,18 +227,18 @@ class next_use_values {
   vector_level level_ = best_vector_level();
   two_rates rates_;
   std::optional<routing_history> history_;
-  per_layer<step_id> kept_step_;  ///< [layer] of its last visit that was kept
+  per_layer<step_id> kept_step_;  ///< [layer] step of its last kept visit
   unique_ids distinct_;
-  std::vector<expert_id> ids_;  ///< of the staged visit, distinct
+  std::vector<expert_id> ids_;  ///< distinct experts of the staged visit
   std::size_t id_count_ = 0;
   std::vector<routing_history::match> matches_;
-  std::vector<vote_kernels::ballot> ballots_;  ///< of the matches
-  std::vector<vote_kernels::counts> counts_;   ///< [tokens that are known] what a number counts
+  std::vector<vote_kernels::ballot> ballots_;  ///< one for each match
+  std::vector<vote_kernels::counts> counts_;   ///< [known tokens] worth of each number
   similarity_weights weights_;
   aligned_vector<float> votes_;   ///< [expert]
   aligned_vector<float> unused_;  ///< [expert]
   aligned_vector<float> values_;  ///< [expert]
-  std::vector<float> powers_;     ///< of the discount
+  std::vector<float> powers_;     ///< powers of the discount
   layer_id staged_ = layer_id{-1};
   step_id staged_step_ = 0;
   bool valued_ = false;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What each remembered row routed in each layer, as bits in two orders: the experts of a row, and the rows of an expert.
+/// Routing of each remembered row and layer, stored twice as bits: by row (the experts of a row) and by expert (the
+/// rows of an expert).
 ///
-/// The experts of a row stand together. Similarities are counted from the rows of an expert.
+/// Similarities are counted from the planes by expert.
 
 #include <algorithm>
 #include <bit>
@@ -18,7 +19,7 @@ namespace hotset {
 
 namespace detail {
 
-/// Calls visit(expert) for each expert of a set, a bit an expert, in ascending order.
+/// Calls visit(expert) for each set bit of an expert set, in ascending order.
 template <class Visit>
 void for_each_bit(std::span<const std::uint64_t> set, Visit visit) {
   for (std::size_t w = 0; w < set.size(); ++w)
@@ -41,19 +42,19 @@ class routed_rows {
         sets_(layers * rows * words_, 0),
         planes_(layers * experts * (rows / 64), 0) {}
 
-  /// 64-bit words of a set of experts, an even number.
+  /// 64-bit words of an expert set, an even number.
   [[nodiscard]] std::size_t words() const noexcept { return words_; }
-  /// What a row routed in a layer, a bit an expert. Shape: [words()].
+  /// Experts that a row routed in a layer, one bit each. Shape: [words()].
   [[nodiscard]] std::span<const std::uint64_t> set(std::size_t layer, row_id row) const noexcept {
     return std::span(sets_).subspan((layer * rows_ + row) * words_, words_);
   }
-  /// The rows that routed an expert of a layer, a bit a row. Shape: [rows / 64].
+  /// Rows that routed an expert of a layer, one bit each. Shape: [rows / 64].
   [[nodiscard]] const std::uint64_t* plane(std::size_t layer, std::size_t expert) const noexcept {
     return planes_.data() + (layer * experts_ + expert) * (rows_ / 64);
   }
 
-  /// The row routed these and no others; ids that are no expert's are left out. Shape of ids: [any].
-  /// Complexity: O(ids), a cache line for each expert of the row before and after.
+  /// Replaces the row's experts in the layer by `ids`; ids outside the model are ignored. Shape of ids: [any].
+  /// Complexity: O(ids), one cache line for each expert of the row before and after.
   void write(std::size_t layer, row_id row, id_view<expert_id> ids) noexcept {
     const auto bit = std::uint64_t{1} << (row % 64);
     auto* const bits = sets_.data() + (layer * rows_ + row) * words_;
@@ -66,7 +67,7 @@ class routed_rows {
       word_of(layer, e, row) |= bit;
     }
   }
-  /// The row routed nothing.
+  /// Removes the row's experts in the layer.
   void clear(std::size_t layer, row_id row) noexcept { write(layer, row, {}); }
   void clear_all() noexcept {
     for (auto* bits : {&sets_, &planes_}) std::ranges::fill(*bits, std::uint64_t{0});

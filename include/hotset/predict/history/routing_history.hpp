@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Finds the past tokens that routed most like a token does now.
+/// Finds the past tokens whose routing is most similar to that of a running token.
 ///
-/// Rule: a row is what one token routed in every layer; the row of the same sequence's next token is its successor. For
-///       each running sequence every row has a similarity. At a visit of the sequence, with U its last token's experts,
-///       s -= floor(s * d); s += floor(d / |U|) * |U & row|, d = reach / layers: an average over the last visits, which
-///       forgets within a fraction of a step. When the sequence goes on to a new token, each row's similarity passes on
-///       to its successor. Where a visit brings several tokens of a sequence, similarities begin anew with the last
-///       one. A step in which they are not requested passes on what its own visits say, and nothing of the steps
-///       before.
+/// Rule: a row is the routing of one token in every layer; its successor is the row of the same sequence's next
+///       token. For each running sequence every row has a similarity s. At a visit of the sequence, with U its last
+///       token's experts, s -= floor(s * d); s += floor(d / |U|) * |U & row|, d = reach / layers: an average over the
+///       last visits, with a time constant of a fraction of a step.
+///       When the sequence moves to a new token, each row passes its similarity to its successor. If a visit has
+///       several tokens of a sequence, similarities restart with the last one. If no similarity is requested during a
+///       step, the next step starts from that step's visits only.
 /// Source: ours.
-/// Deviations: the rule was found with one ring in which all steps follow one another. Here successors say what follows
-///       what: the rows of all sequences share the ring, each running sequence is compared with all of them, and the
-///       tokens of a prompt are rows of their own. A row says nothing before its successor's step has ended. If
-///       similarities are not needed, because all experts are resident, a visit costs no more than writing it down.
-///       docs/which-policy.md has what each brings.
-/// Cost: stage and keep O(ids). find_similar O(rows), vectorised, a visit since it was asked last, at most those of two
-///       steps. uses_after O(horizon * ids) once a row and layer. A new step O(rows) a sequence that was asked about.
+/// Deviations: the rule was found with one ring in which all steps follow one another. Here successors record what
+///       follows what: the rows of all sequences share the ring, each running sequence is compared with all of them,
+///       and each prompt token is a row. A row does not vote before its successor's step has ended. If similarities
+///       are not needed, because all experts are resident, a visit only records its routing.
+///       docs/which-policy.md lists what each change gains.
+/// Cost: stage and keep O(ids). find_similar O(rows), vectorised, for each visit since the last request, at most the
+///       visits of two steps. uses_after O(horizon * ids) once a row and layer. A new step O(rows) for each sequence
+///       whose similarities were requested.
 ///       Nothing allocates after construction.
 /// Memory: that of row_ring and sequence_similarity.
 
@@ -45,8 +46,8 @@
 
 namespace hotset {
 
-/// A visit is staged before its victims are chosen, and kept when it takes place. Staging leaves no trace: another
-/// stage, or the same one again, takes its place. Threads: compatible.
+/// A visit is staged before its victims are chosen, and kept when it takes place. Staging has no lasting effect: the
+/// next stage replaces it. Threads: compatible.
 class routing_history {
  public:
   using row_id = row_ring::row_id;
@@ -55,9 +56,10 @@ class routing_history {
   static constexpr row_id no_row = row_ring::no_row;
 
   struct config {
-    std::int32_t rows = 1024;     ///< tokens that are remembered; a multiple of 256
-    std::int32_t sequences = 16;  ///< running at one time; those beyond leave no rows
-    /// How fast similarities forget: a visit counts 1/e after layers / reach others.
+    std::int32_t rows = 1024;  ///< remembered tokens; a multiple of 256
+    /// Sequences running at the same time; further ones leave no rows.
+    std::int32_t sequences = 16;
+    /// Sets how fast similarities decay: the weight of a visit falls to 1/e after layers / reach further visits.
     double reach = 4;
 
     [[nodiscard]] validation validate() const {
@@ -72,8 +74,8 @@ class routing_history {
     }
   };
 
-  /// `horizon`: tokens after each row that ring().uses_after() tells of. Pre: neither argument's validate() has a
-  /// reason to refuse, horizon is at most first_uses::most_horizon.
+  /// `horizon`: number of later tokens that ring().uses_after() covers. Pre: both arguments' validate() return no
+  /// error, horizon is at most first_uses::most_horizon.
   routing_history(const geometry& shape, const config& options, std::size_t horizon = 0)
       : top_k_(shape.ranks()),
         most_pending_(most_rows_of_step(shape, options)),
@@ -86,8 +88,8 @@ class routing_history {
         pending_ids_(most_pending_ * top_k_) {
     for (std::size_t s = 0; s < streams_.size(); ++s) streams_[s].room = similar_.first_room() + s;
   }
-  /// Bytes without a horizon, but for some hundred bytes a sequence and layer. Pre: neither argument's validate() has a
-  /// reason to refuse.
+  /// Memory in bytes without a horizon, and without some hundred bytes a sequence and layer. Pre: both arguments'
+  /// validate() return no error.
   static std::uint64_t bytes_for(const geometry& shape, const config& options) noexcept {
     const auto sequences = static_cast<std::uint64_t>(options.sequences);
     const std::uint64_t layers = shape.layer_count(), experts = shape.expert_count();
@@ -98,12 +100,12 @@ class routing_history {
            most_rows_of_step(shape, options) * (32 + 4 * shape.ranks());
   }
 
-  /// The rows, and what came after them.
+  /// The remembered rows and their successors.
   [[nodiscard]] row_ring& ring() noexcept { return ring_; }
   [[nodiscard]] const row_ring& ring() const noexcept { return ring_; }
 
-  /// Looks at a visit that may take place. A view that opens a step, that is none of this geometry, or whose layer was
-  /// kept in this step already, stages nothing.
+  /// Stages a visit that may take place. Stages nothing if the view opens a step, does not match this geometry, or
+  /// repeats a layer that was kept in this step.
   void stage(const routing_view& view) noexcept {
     drop_stage();
     if (view.layer < 0 || tokens_.check(view) != status::ok || view.experts.empty()) return;
@@ -115,7 +117,7 @@ class routing_history {
     find_streams(view);
     remember_tokens(view);
   }
-  /// The staged visit takes place: its rows are written. Nothing happens where none is staged.
+  /// Commits the staged visit: writes its rows. No effect if none is staged.
   void keep() noexcept {
     if (staged_ < 0) return;
     if (ring_.opens(staged_step_)) begin_step();
@@ -132,47 +134,47 @@ class routing_history {
     stream_count_ = 0;
   }
 
-  /// Sequences of the staged visit that may be compared.
+  /// Number of sequences of the staged visit that can be compared.
   [[nodiscard]] std::size_t streams() const noexcept { return stream_count_; }
-  /// The rows that are most similar to a stream's, at most out.size(), most similar first, of equals the latest;
-  /// returns how many. Rows without any similarity are left out. Pre: of < streams().
+  /// Writes the rows most similar to a stream's, at most out.size(), most similar first, ties to the latest; returns
+  /// their number. Rows with similarity 0 are left out. Pre: of < streams().
   std::size_t find_similar(std::size_t of, rows_with need, std::span<match> out) noexcept {
     auto& asked = streams_[of];
     if (!asked.compared) similar_.compare(ring_, visit_of(asked), asked.room);
     asked.compared = true;
     return similar_.find(ring_, asked.room, need, out);
   }
-  /// find_similar() for the visits of a sequence that took place; none for a sequence that is not known.
+  /// find_similar() for the visits of a sequence that took place; 0 for a sequence that is not followed.
   std::size_t find_similar_to(sequence_id sequence, rows_with need, std::span<match> out) noexcept {
     return similar_.find_of(ring_, sequence, need, out);
   }
-  /// Whether the sequence is one of those that are followed.
+  /// Whether the sequence is followed.
   [[nodiscard]] bool follows(sequence_id sequence) const noexcept {
     return similar_.follows(sequence);
   }
   [[nodiscard]] std::size_t most_sequences() const noexcept { return similar_.most_sequences(); }
 
-  /// Writes the rows whose steps have ended; those of the running step are not whole. Pre: `to` is of this geometry.
+  /// Writes the rows whose steps have ended; rows of the running step are incomplete. Pre: `to` has this geometry.
   void save(saved_history& to) const { ring_.save(to); }
-  /// Its rows are the saved ones, the newest that there is room for. Running sequences begin anew. Allocates nothing.
-  /// Pre: saved.check() has no reason to refuse.
+  /// Replaces the rows by the newest saved ones that fit. Running sequences restart. Allocates nothing.
+  /// Pre: saved.check() returns no error.
   void restore(const saved_history& saved) noexcept {
     drop_stage();
     ring_.restore(saved);
     similar_.forget_all();
   }
-  /// The sequence has had its last token: its rows stay, its similarities are forgotten.
+  /// Ends a sequence: its rows stay, its similarities are dropped.
   void end_sequence(sequence_id sequence) noexcept { similar_.end(sequence); }
 
  private:
-  /// A sequence of the staged visit.
+  /// State of one sequence in the staged visit.
   struct stream {
     sequence_id sequence = 0;
     std::size_t tokens = 0;
-    std::size_t remembered = 0;  ///< of its tokens, the last ones
-    std::size_t last = 0;        ///< of its tokens the last one, in pending_
-    std::size_t room = 0;        ///< where its similarities after the staged visit are
-    bool compared = false;       ///< they are written
+    std::size_t remembered = 0;  ///< number of its last tokens that become rows
+    std::size_t last = 0;        ///< index of its last token in pending_
+    std::size_t room = 0;        ///< room of its similarities after the staged visit
+    bool compared = false;       ///< whether that room was written
   };
 
   static std::size_t most_streams(const geometry& shape, const config& options) noexcept {
@@ -182,7 +184,7 @@ class routing_history {
     return std::min(shape.tokens_per_visit(), static_cast<std::size_t>(options.rows) / 2);
   }
 
-  /// In the order of their last tokens, the last one first; those beyond what there is room for are left out.
+  /// Collects the sequences in order of their last tokens, latest first; sequences beyond the limit are left out.
   void find_streams(const routing_view& view) noexcept {
     for (auto t = tokens_.tokens(view); t-- > 0;) {
       const auto sequence = sequence_of(view, t);
@@ -197,7 +199,7 @@ class routing_history {
       }
       ++found.tokens;
     }
-    // A long prompt must not push out all rows, nor those of others.
+    // A long prompt must not evict all rows, nor those of other sequences.
     for (std::size_t s = 0; s < stream_count_; ++s) {
       auto& of = streams_[s];
       of.remembered =
@@ -206,13 +208,13 @@ class routing_history {
               : std::min(of.tokens, std::max<std::size_t>(1, ring_.rows() / 2 / stream_count_));
     }
   }
-  /// stream_count_ where there is none.
+  /// Returns stream_count_ if the sequence has no stream.
   [[nodiscard]] std::size_t stream_of(sequence_id sequence) const noexcept {
     std::size_t s = 0;
     while (s < stream_count_ && streams_[s].sequence != sequence) ++s;
     return s;
   }
-  /// Copies what will be the rows: the view need not last until the visit is kept.
+  /// Copies the tokens that become rows: the view may end before the visit is kept.
   void remember_tokens(const routing_view& view) noexcept {
     pending_count_ = 0;
     for (std::size_t t = 0; t < tokens_.tokens(view); ++t) {
@@ -244,7 +246,7 @@ class routing_history {
     for (std::size_t i = 0; i < pending_count_; ++i)
       similar_.take_row(ring_, pending_[i], staged_step_);
   }
-  /// The step's rows are those of its first visit's tokens: others have none.
+  /// Writes the rows of the step: the tokens of its first visit. Tokens of later visits get no rows.
   void write_rows() noexcept {
     const auto rows = ring_.step_rows();
     std::size_t at = 0;
@@ -263,7 +265,7 @@ class routing_history {
   step_id staged_step_ = 0;
   std::vector<stream> streams_;
   std::size_t stream_count_ = 0;
-  std::vector<sequence_id> pending_;  ///< the tokens that will be rows
+  std::vector<sequence_id> pending_;  ///< tokens that become rows
   std::size_t pending_count_ = 0;
   std::vector<expert_id> pending_ids_;  ///< [pending, top_k]
 };

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// A ring of rows, one a past token: its routing, and the row that follows it in its sequence.
+/// A ring of rows, one for each past token: the token's routing, and the row of the next token in its sequence.
 ///
-/// A row is appended when its token's step begins, and written layer by layer. When that step has ended the row is
-/// whole; when its successor's step has ended it is followed, and may say what comes next. The oldest row makes room
-/// for a new one.
-/// Memory: rows * layers * experts / 4 bytes: 1.5 MiB at 48 x 128, 1,024 rows. Where first uses are kept, half a byte
-///       more for each row, layer and expert: 3 MiB.
+/// A row is appended when its token's step begins and written layer by layer. It is whole when that step has ended.
+/// It is followed, and may vote for what comes next, when its successor's step has ended. A new row replaces the
+/// oldest one.
+/// Memory: rows * layers * experts / 4 bytes: 1.5 MiB at 48 x 128, 1,024 rows. First uses take half a byte more for
+///       each row, layer and expert: 3 MiB.
 
 #include <algorithm>
 #include <cstddef>
@@ -28,7 +28,7 @@
 
 namespace hotset {
 
-/// Threads: compatible. Nothing allocates after construction but save().
+/// Threads: compatible. Nothing allocates after construction except save().
 class row_ring {
  public:
   using row_id = routed_rows::row_id;
@@ -41,7 +41,7 @@ class row_ring {
     row_id row = no_row;
   };
 
-  /// `most_tokens`: of a step, at most. `horizon`: tokens after each row that uses_after() tells of; 0: none.
+  /// `most_tokens`: maximum tokens of a step. `horizon`: number of later tokens that uses_after() covers; 0: none.
   /// Pre: rows is a multiple of 256, at most most_rows; horizon is at most first_uses::most_horizon.
   row_ring(const geometry& shape, std::size_t rows, std::size_t most_tokens, std::size_t horizon)
       : layers_(shape.layer_count()),
@@ -59,43 +59,43 @@ class row_ring {
   }
 
   [[nodiscard]] std::size_t rows() const noexcept { return rows_; }
-  /// The routing of all rows, in both orders.
+  /// Routing of all rows, by row and by expert.
   [[nodiscard]] routed_rows& routed() noexcept { return routed_; }
-  /// The experts that a row routed in a layer, a bit an expert.
+  /// Experts that a row routed in a layer, one bit each.
   [[nodiscard]] std::span<const std::uint64_t> set(layer_id layer, row_id row) const noexcept {
     return routed_.set(index_of(layer), row);
   }
-  /// By place: 0xffff where the row's step has ended.
+  /// By place: 0xffff if the row's step has ended.
   [[nodiscard]] std::span<const std::uint16_t> whole() const noexcept { return whole_; }
-  /// By place: 0xffff where the step of the row's successor has ended, too.
+  /// By place: 0xffff if the step of the row's successor has ended, too.
   [[nodiscard]] std::span<const std::uint16_t> followed() const noexcept { return followed_; }
-  /// By place: the place of the row before it in its sequence, or no_row.
+  /// By place: the place of the previous row in its sequence, or no_row.
   [[nodiscard]] std::span<const row_id> before() const noexcept { return before_; }
-  /// The row of the same sequence's next token, or no_row where its step has not ended.
+  /// Returns the row of the same sequence's next token, or no_row if that token's step has not ended.
   [[nodiscard]] row_id successor(row_id row) const noexcept {
     return followed_[history_kernels::place_of(row)] == 0 ? no_row : after_[row];
   }
-  /// The oldest row, which the next token takes.
+  /// The oldest row, which the next token replaces.
   [[nodiscard]] row_id oldest() const noexcept { return static_cast<row_id>(oldest_); }
-  /// The row that follows the n-th oldest one, or no_row.
+  /// Returns the row after the n-th oldest one in its sequence, or no_row.
   [[nodiscard]] row_id after_oldest(std::size_t n) const noexcept {
     return after_[(oldest_ + n) % rows_];
   }
 
   // The running step.
 
-  /// Whether a visit of this step begins it.
+  /// Whether a visit of this step is its first.
   [[nodiscard]] bool opens(step_id step) const noexcept { return step != step_; }
   [[nodiscard]] bool has_seen(layer_id layer) const noexcept { return seen_[layer] != 0; }
   [[nodiscard]] std::span<const token> step_rows() const noexcept { return step_rows_; }
   [[nodiscard]] std::span<const token> earlier_rows() const noexcept { return earlier_rows_; }
-  /// Before a new step, the rows of the one that ends are whole, and rows whose successors they are may speak; within
-  /// it they may not. It leaves no trace: the other way round brings back what was.
+  /// Marks the running step's rows as whole, and their predecessors as followed, if `ended`; else takes that back.
+  /// Calling it with the opposite value restores the state.
   void look_as_if_ended(bool ended) noexcept {
     let_speak(ended);
     if (ended) clear_unseen();
   }
-  /// Rows that are appended from now on are of this step.
+  /// Starts a step: rows appended from now on belong to it.
   void begin_step(step_id step) noexcept {
     std::ranges::fill(seen_, std::uint8_t{0});
     step_ = step;
@@ -103,7 +103,7 @@ class row_ring {
     step_rows_.clear();
     step_rows_speak_ = false;
   }
-  /// oldest() becomes the row of a sequence's token, after the sequence's row before it, or no_row.
+  /// Makes oldest() the row of a sequence's token; `previous` is the sequence's last row, or no_row.
   void append(sequence_id sequence, row_id previous) noexcept {
     const auto row = oldest();
     oldest_ = oldest_ + 1 == rows_ ? 0 : oldest_ + 1;
@@ -111,19 +111,20 @@ class row_ring {
     if (previous != no_row) follow(previous, row);
     step_rows_.push_back({sequence, row});
   }
-  /// A visit of the layer has taken place in the step.
+  /// Records that the step has visited the layer.
   void see(layer_id layer) noexcept { seen_[layer] = 1; }
 
   // Uses after a row.
 
-  /// How soon they first used a layer's experts, as first_uses has it; `tokens` of them are known.
+  /// Numbers of first_uses for a row and layer; `tokens` later tokens are known.
   struct later_uses {
     const std::uint32_t* numbers = nullptr;
     std::size_t tokens = 0;
   };
-  /// Experts that uses_after() has numbers of: these, filled up.
+  /// Experts that uses_after() has numbers of, rounded up to a multiple of 64.
   [[nodiscard]] std::size_t numbered_experts() const noexcept { return first_uses_.experts(); }
-  /// Takes in the rows that have followed since the last request. Pre, here and below: the horizon is above 0.
+  /// Adds the rows that followed since the last call, then returns the numbers. Pre, here and below: the horizon is
+  /// above 0.
   [[nodiscard]] later_uses uses_after(layer_id layer, row_id row) noexcept {
     const auto l = index_of(layer);
     auto known = first_uses_.known(l, row);
@@ -137,12 +138,12 @@ class row_ring {
     }
     return {first_uses_.of(l, row), known};
   }
-  /// uses_after() will be asked for soon.
+  /// Prefetches the data of uses_after() into the cache.
   void fetch_uses_after(layer_id layer, row_id row) const noexcept {
     first_uses_.fetch(index_of(layer), row);
   }
 
-  /// Writes the rows whose steps have ended; those of the running step are not whole. Pre: `to` is of this geometry.
+  /// Writes the rows whose steps have ended; rows of the running step are incomplete. Pre: `to` has this geometry.
   void save(saved_history& to) const {
     std::vector<std::uint32_t> place_of_row(rows_, saved_history::none);
     to.before.clear();
@@ -158,8 +159,8 @@ class row_ring {
       for (std::size_t l = 0; l < layers_; ++l) save_ids(l, row, to.ids);
     }
   }
-  /// Its rows are the saved ones, the newest that there is room for. No step runs. Pre: saved.check() has no reason to
-  /// refuse.
+  /// Replaces the rows by the newest saved ones that fit. No step is running afterwards. Pre: saved.check() returns
+  /// no error.
   void restore(const saved_history& saved) noexcept {
     forget_all();
     const auto first = saved.rows() - std::min(saved.rows(), rows_);
@@ -190,8 +191,8 @@ class row_ring {
       if (!step_has_ended) forget_as_later(place);
     }
   }
-  /// In a layer that the step has left out its rows still hold what was there before them. Done again it changes
-  /// nothing, and a visit that comes after all writes its rows as ever.
+  /// Clears the step's rows in layers that the step has not visited: they still hold the replaced rows' experts.
+  /// Repeating it changes nothing; a later visit still writes its rows.
   void clear_unseen() noexcept {
     for (const auto l : seen_.ids())
       if (seen_[l] == 0)
@@ -202,7 +203,7 @@ class row_ring {
     before_[history_kernels::place_of(row)] =
         static_cast<row_id>(history_kernels::place_of(previous));
   }
-  /// Pre: it is the oldest row, so that none before it is left.
+  /// Pre: it is the oldest row, so its sequence has no earlier row.
   void retire(row_id row) noexcept {
     const auto place = history_kernels::place_of(row);
     HOTSET_ASSERT(before_[place] == no_row);
@@ -211,7 +212,7 @@ class row_ring {
     whole_[place] = followed_[place] = 0;
     if (first_uses_.horizon() > 0) first_uses_.forget_beyond(row, 0);
   }
-  /// The rows before this one know nothing of it any more.
+  /// Removes this row from the known later uses of the rows before it.
   void forget_as_later(std::size_t place) noexcept {
     for (std::size_t tokens = 0; tokens < first_uses_.horizon(); ++tokens) {
       place = before_[place];
@@ -242,8 +243,8 @@ class row_ring {
   std::size_t rows_;
   routed_rows routed_;
   first_uses first_uses_;
-  std::vector<row_id> before_;  ///< [place] of the row before in the sequence, its place
-  std::vector<row_id> after_;   ///< [row] the next one in the sequence
+  std::vector<row_id> before_;  ///< [place] place of the previous row in the sequence
+  std::vector<row_id> after_;   ///< [row] next row in the sequence
   aligned_vector<std::uint16_t> whole_;
   aligned_vector<std::uint16_t> followed_;
   std::size_t oldest_ = 0;
@@ -251,8 +252,8 @@ class row_ring {
   per_layer<std::uint8_t> seen_;  ///< [layer] 1: visited in this step
   step_id step_ = std::numeric_limits<step_id>::max();
   std::vector<token> step_rows_;
-  std::vector<token> earlier_rows_;  ///< of the step before
-  bool step_rows_speak_ = false;     ///< as if it had ended
+  std::vector<token> earlier_rows_;  ///< rows of the previous step
+  bool step_rows_speak_ = false;     ///< whether look_as_if_ended(true) holds
 };
 
 }  // namespace hotset

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// A profile of past traffic that `similar_steps` starts from: what tokens routed, what followed what, and how often each
-/// expert was used.
+/// A profile of past traffic that `similar_steps` can start from: the routing of tokens, their order, and the rates
+/// of use of each expert.
 ///
-/// Promise: a file that is cut short, damaged, of another version, shape or model is refused, and nothing has changed then.
+/// Promise: a file that is truncated, damaged, or of another version, shape or model is refused; nothing has changed
+///       then.
 
 #include <algorithm>
 #include <array>
@@ -27,7 +28,7 @@
 
 namespace hotset {
 
-/// Plain data. Rows are tokens, the oldest first. Threads: const use is safe.
+/// Plain data. Rows are tokens, oldest first. Threads: const use is safe.
 struct saved_history {
   static constexpr std::uint32_t none = std::numeric_limits<std::uint32_t>::max();
   static constexpr std::uint32_t version = 1;
@@ -38,17 +39,17 @@ struct saved_history {
   std::int32_t layers = 0;
   std::int32_t experts = 0;
   std::int32_t top_k = 0;
-  /// A number that the engine gives its model, such as a hash of the weights; 0: not told.
+  /// A number that the engine gives its model, such as a hash of the weights; 0: unspecified.
   std::uint64_t model = 0;
-  std::vector<std::uint32_t> before;  ///< [rows] the row of the sequence's token before, or none
-  /// [rows, layers, top_k], ascending, no_expert where there are fewer.
+  std::vector<std::uint32_t> before;  ///< [rows] row of the sequence's previous token, or none
+  /// [rows, layers, top_k], ascending; unused entries are no_expert.
   std::vector<expert_id> ids;
-  std::vector<float> fast;            ///< [layers, experts], of two_rates
-  std::vector<float> slow;            ///< [layers, experts]
+  std::vector<float> fast;            ///< [layers, experts], fast rates of two_rates
+  std::vector<float> slow;            ///< [layers, experts], slow rates of two_rates
   std::vector<std::uint32_t> visits;  ///< [layers]
   friend bool operator==(const saved_history&, const saved_history&) = default;
 
-  /// An empty one. Pre: shape.validate() has no reason to refuse.
+  /// Returns an empty profile. Pre: shape.validate() returns no error.
   [[nodiscard]] static saved_history of(const geometry& shape, std::uint64_t model = 0) {
     saved_history out;
     out.layers = shape.layers;
@@ -65,18 +66,18 @@ struct saved_history {
   [[nodiscard]] std::size_t keys() const noexcept {
     return static_cast<std::size_t>(layers) * static_cast<std::size_t>(experts);
   }
-  /// Of one row. Shape: [layers, top_k].
+  /// Number of ids of one row. Shape: [layers, top_k].
   [[nodiscard]] std::size_t ids_of_row() const noexcept {
     return static_cast<std::size_t>(layers) * static_cast<std::size_t>(top_k);
   }
-  /// Errors: another shape; another model, where both are told.
+  /// Errors: another shape; another model, if both models are specified.
   [[nodiscard]] validation check(const geometry& shape, std::uint64_t of_model = 0) const {
     if (layers != shape.layers || experts != shape.experts || top_k != shape.top_k)
       return error{"a history of " + text_of(layers, experts, top_k) +
                    ", accepted: " + text_of(shape.layers, shape.experts, shape.top_k)};
     return check_model(of_model);
   }
-  /// Errors: another model, where both are told.
+  /// Errors: another model, if both models are specified.
   [[nodiscard]] validation check_model(std::uint64_t of_model) const {
     if (model != 0 && of_model != 0 && model != of_model)
       return error{"a history of model " + std::to_string(model) +
@@ -84,7 +85,7 @@ struct saved_history {
     return std::nullopt;
   }
 
-  /// Only the newest rows stay, and what came before them is forgotten.
+  /// Keeps the newest `count` rows; links to removed rows are cut.
   void keep_newest(std::size_t count) {
     if (rows() <= count) return;
     const auto gone = static_cast<std::uint32_t>(rows() - count);
@@ -92,7 +93,7 @@ struct saved_history {
     for (auto& row : before) row = row == none || row < gone ? none : row - gone;
     ids.erase(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(gone * ids_of_row()));
   }
-  /// What was learned counts as if only this share of it, 0..1, the newest, had been seen. Errors: another share.
+  /// Keeps only the newest share of the rows, 0..1, and scales the visit counts by it. Errors: a share outside 0..1.
   validation fade(double share) {
     if (!(share >= 0 && share <= 1))
       return error{"share = " + std::to_string(share) + ", accepted: 0..1"};
@@ -101,8 +102,8 @@ struct saved_history {
       count = static_cast<std::uint32_t>(std::llround(share * static_cast<double>(count)));
     return std::nullopt;
   }
-  /// Puts another's rows behind these; rates become means by visits. Errors: as check, and more rows than there may be;
-  /// nothing has changed then.
+  /// Appends the rows of a newer profile; rates become means weighted by visits. Errors: those of check, and more
+  /// rows than the maximum; nothing has changed then.
   validation merge(const saved_history& newer) {
     if (&newer == this) return merge(saved_history(newer));
     const geometry shape{.layers = layers, .experts = experts, .top_k = top_k};
@@ -132,7 +133,7 @@ struct saved_history {
     out.add_long(checksum(out.written()));
     return std::move(out).take();
   }
-  /// Errors: bytes that are no history, of another version, not as many as they should be, or damaged.
+  /// Errors: bytes that are no history, another version, a wrong length, or damage.
   static result<saved_history> load(std::span<const std::byte> bytes) {
     const detail::saved_reader saved(bytes);
     if (!saved.is(kind, header_numbers))
@@ -147,14 +148,14 @@ struct saved_history {
     return unless_out_of_memory([&] { return read(saved); },
                                 result<saved_history>(no_host_memory()));
   }
-  /// Errors: as load, behind the file's name; a file that cannot be read.
+  /// Errors: those of load, after the file's name; a file that cannot be read.
   static result<saved_history> read_file(const std::string& path) {
     return detail::load_file(path, most_bytes, "a file of hotset history", load);
   }
 
  private:
   static constexpr detail::file_kind kind = {'h', 's', 'h', 'i', 's', 't', 'o', 'r'};
-  static constexpr std::size_t header_numbers = 5 + 2;  ///< one of them a long one
+  static constexpr std::size_t header_numbers = 5 + 2;  ///< one of them takes two numbers
 
   static std::string text_of(std::int64_t layers, std::int64_t experts, std::int64_t top_k) {
     return detail::shape_text(layers, experts) + ", top-" + std::to_string(top_k);
@@ -184,7 +185,7 @@ struct saved_history {
     for (const auto b : bytes) sum = (sum ^ static_cast<std::uint64_t>(b)) * 0x100000001b3U;
     return sum;
   }
-  /// Pre: the bytes are as many as their header says, and not damaged.
+  /// Pre: the length matches the header, and the checksum is right.
   static result<saved_history> read(const detail::saved_reader& saved) {
     saved_history out;
     out.layers = static_cast<std::int32_t>(saved[1]);
@@ -238,13 +239,13 @@ struct saved_history {
   }
 };
 
-/// A history that a policy is to start from, as its parameters name it: `from=FILE`, read once and shared by all that are
-/// made of the same configuration.
+/// Saved history that a policy starts from, named by its parameter `from=FILE`. The file is read once; all policies
+/// made from the same configuration share it.
 struct history_source {
   std::shared_ptr<const saved_history> saved{};
-  std::uint64_t model = 0;  ///< of the engine; 0: not told
-  std::string file{};       ///< where it was read from; empty: nowhere
-  std::string trouble{};    ///< why the file gave none
+  std::uint64_t model = 0;  ///< the engine's model; 0: unspecified
+  std::string file{};       ///< path that it was read from; empty: none
+  std::string trouble{};    ///< reason if the file gave no history
 
   template <class From>
   static history_source read(From& from) {

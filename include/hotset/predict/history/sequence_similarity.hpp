@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// How similar every row of a ring is to what each running sequence does now.
+/// Similarity of every row of a ring to each running sequence.
 ///
-/// A sequence's visits are logged. A request for its similarities first moves them on by the logged visits. If no
-/// similarity is requested during a step, the next step starts from that step's visits only.
-/// Memory: 2 bytes a row, and 8 * layers * (top_k + 1), for each sequence: 118 KiB for 16 of top-8 at 48 layers.
+/// Visits of a sequence are logged. A request for its similarities first applies the logged visits. If no similarity
+/// is requested during a step, the next step starts from that step's visits only.
+/// Memory: 2 bytes a row, and 8 * layers * (top_k + 1), for each sequence: 118 KiB for 16 sequences of top-8 at 48
+///       layers.
 
 #include <algorithm>
 #include <array>
@@ -30,7 +31,7 @@ namespace hotset {
 
 namespace detail {
 
-/// Visits of one sequence that its similarities do not show yet: which layers, and what its last token routed in each.
+/// Visits of one sequence that its similarities do not contain yet: the layers, and the last token's experts in each.
 /// Nothing allocates after construction.
 class visit_log {
  public:
@@ -39,7 +40,7 @@ class visit_log {
     ids_.reserve(shape.layer_count() * top_k_);
   }
   [[nodiscard]] bool is_empty() const noexcept { return layers_.empty(); }
-  /// Shape of ids: [top_k]. Pre: the step has no more visits than the model has layers.
+  /// Shape of ids: [top_k]. Pre: the step has at most as many visits as the model has layers.
   void add(layer_id layer, id_view<expert_id> ids) noexcept {
     HOTSET_ASSERT(ids.size() == top_k_ && layers_.size() < layers_.capacity());
     layers_.push_back(layer);
@@ -47,7 +48,7 @@ class visit_log {
     ids_.resize(at + top_k_);
     ids.copy_to(ids_.data() + at);
   }
-  /// Calls take(layer, ids) for each visit, the first one first.
+  /// Calls take(layer, ids) for each visit, earliest first.
   template <class Take>
   void each(Take take) const noexcept {
     for (std::size_t i = 0; i < layers_.size(); ++i)
@@ -66,33 +67,33 @@ class visit_log {
 
 }  // namespace detail
 
-/// Every call is given the same ring. Threads: compatible. Nothing allocates after construction.
+/// All calls must pass the same ring. Threads: compatible. Nothing allocates after construction.
 class sequence_similarity {
  public:
   using row_id = row_ring::row_id;
 
-  /// A row that routed like the running token.
+  /// A row found by its similarity to the running token.
   struct match {
     row_id row = row_ring::no_row;
-    std::uint16_t similarity = 0;  ///< 0..32768, which is alike throughout
+    std::uint16_t similarity = 0;  ///< 0..32768; 32768: equal routing throughout
   };
-  /// A condition on rows that may be found.
+  /// Rows that a search may return.
   enum class rows_with : std::uint8_t {
-    layers,    ///< all that its token routed: its step has ended
-    successor  ///< what came after it, too
+    layers,    ///< rows whose step has ended: the routing of all layers is known
+    successor  ///< rows whose successor's step has ended, too
   };
-  /// A sequence's part of a visit.
+  /// Part of a visit that belongs to one sequence.
   struct visit {
     sequence_id sequence = 0;
     layer_id layer{};
-    id_view<expert_id> ids{};  ///< of its last token
-    bool has_several = false;  ///< tokens: similarities begin anew
+    id_view<expert_id> ids{};  ///< experts of its last token
+    bool has_several = false;  ///< it has several tokens: similarities restart
     bool opens_step = false;
-    std::size_t rows_of_step = 0;  ///< that the ring will take when the visit takes place
+    std::size_t rows_of_step = 0;  ///< rows that the ring appends when the visit takes place
   };
 
-  /// `rooms`: sequences of a visit, at most: each has its similarities in a room of its own until the visit takes
-  /// place. `share`: of its similarity that a row loses with a visit.
+  /// `rooms`: maximum sequences of a visit. Each sequence has its similarities in its own room until the visit takes
+  /// place. `share`: share of its similarity that a row loses at each visit.
   sequence_similarity(const geometry& shape, std::size_t rows, std::size_t sequences,
                       std::size_t rooms, double share)
       : rows_(rows),
@@ -113,7 +114,7 @@ class sequence_similarity {
       earlier_.emplace_back(shape);
     }
   }
-  /// The first room; the others follow.
+  /// First room; the others follow.
   [[nodiscard]] std::size_t first_room() const noexcept { return live_.rows(); }
 
   // Sequences.
@@ -122,11 +123,11 @@ class sequence_similarity {
   [[nodiscard]] bool follows(sequence_id sequence) const noexcept {
     return live_.find(sequence) != live_sequences::none;
   }
-  /// The sequence has had its last token: its similarities are forgotten.
+  /// Ends a sequence and drops its similarities.
   void end(sequence_id sequence) noexcept {
     if (const auto r = live_.find(sequence); r != live_sequences::none) live_.leave(r);
   }
-  /// The ring's oldest row becomes that of the sequence's next token; it is similar to no sequence yet.
+  /// Makes the ring's oldest row that of the sequence's next token; the row's similarities become 0.
   void take_row(row_ring& ring, sequence_id sequence, step_id step) noexcept {
     const auto r = live_.enter(
         sequence, step, [](std::size_t) {},
@@ -152,14 +153,14 @@ class sequence_similarity {
 
   // Visits that may take place.
 
-  /// Writes a room: similarities after such a visit. Nothing else changes of a sequence that nobody has asked about in
-  /// its step: the visit may not take place.
+  /// Writes the similarities after a visit that may not take place to a room. If the sequence's similarities were not
+  /// requested in this step, nothing else of it changes.
   void compare(row_ring& ring, const visit& now, std::size_t room) noexcept {
     const std::span to(similar_[room]);
     move_on(ring, now.layer, now.ids, similar_before(ring, now, to), to);
     if (!now.opens_step) clear_rows(ring.step_rows(), to);
   }
-  /// A visit takes place. `compared`: the room is written; it is exchanged for another then.
+  /// Commits a visit. If `compared`, the room was written; it is swapped with the sequence's own.
   void keep(const visit& now, bool compared, std::size_t& room) noexcept {
     const auto r = live_.find(now.sequence);
     if (r == live_sequences::none) return;
@@ -172,8 +173,7 @@ class sequence_similarity {
     keep_up(r);
     asked_[r] = 1;
   }
-  /// A step ends, and the sequence has a token in the next one, too. The rows which that will take are still what they
-  /// were.
+  /// Ends the step for a sequence that has a token in the next step. Call it before that step's rows are taken.
   void go_on(row_ring& ring, sequence_id sequence, bool compared, std::size_t& room) noexcept {
     const auto r = live_.find(sequence);
     if (r == live_sequences::none) return;
@@ -188,7 +188,7 @@ class sequence_similarity {
     asked_[r] = 0;
     goes_on_[r] = 1;
   }
-  /// The others pause.
+  /// Ends the step for the sequences without a token in the next step.
   void end_step(row_ring& ring) noexcept {
     for (std::size_t r = 0; r < live_.rows(); ++r) {
       if (goes_on_[r] == 0) {
@@ -203,13 +203,13 @@ class sequence_similarity {
 
   // Finding.
 
-  /// The rows that are most similar in a room, at most out.size(), most similar first, of equals the latest; returns
-  /// how many. Rows without any similarity are left out.
+  /// Writes the rows most similar in a room, at most out.size(), most similar first, ties to the latest; returns
+  /// their number. Rows with similarity 0 are left out.
   std::size_t find(const row_ring& ring, std::size_t room, rows_with need,
                    std::span<match> out) noexcept {
     return find(ring, std::span<const std::uint16_t>(similar_[room]), need, out);
   }
-  /// find() for the visits of a sequence that took place; none for a sequence that is not known.
+  /// find() for the visits of a sequence that took place; 0 for a sequence that is not followed.
   std::size_t find_of(row_ring& ring, sequence_id sequence, rows_with need,
                       std::span<match> out) noexcept {
     const auto r = live_.find(sequence);
@@ -219,7 +219,7 @@ class sequence_similarity {
   }
 
  private:
-  static constexpr std::size_t most_ranked = 64;  ///< more candidates than that are sorted
+  static constexpr std::size_t most_ranked = 64;  ///< beyond this many candidates, they are sorted
 
   using similarities = std::span<const std::uint16_t>;  ///< [place]
 
@@ -230,16 +230,16 @@ class sequence_similarity {
       planes_of_[at] = ring.routed().plane(l, index_of(id));
     });
     const std::span<const std::uint64_t* const> planes(planes_of_.data(), count);
-    // A row that matches for ever comes to `alike`.
+    // With this gain, a row that always matches converges to `alike`.
     const auto gain = count == 0 ? 0U : decay_ / 2U / static_cast<unsigned>(count);
     history_kernels::move_on({planes, decay_, static_cast<std::uint16_t>(gain)}, from, to, level_);
   }
-  /// A running step's rows still hold what was there before them in layers that it has not visited.
+  /// Zeroes the running step's rows: in layers not visited yet they still hold the replaced rows' experts.
   static void clear_rows(std::span<const row_ring::token> rows,
                          std::span<std::uint16_t> similar) noexcept {
     for (const auto& one : rows) similar[history_kernels::place_of(one.row)] = 0;
   }
-  /// The similarities before a visit; `room` is written if they stand nowhere yet.
+  /// Returns the similarities before a visit; writes them to `room` if they are not stored yet.
   [[nodiscard]] similarities similar_before(row_ring& ring, const visit& now,
                                             std::span<std::uint16_t> room) noexcept {
     const auto r = live_.find(now.sequence);
@@ -257,20 +257,20 @@ class sequence_similarity {
       return room;
     }
     pass_on_alone(ring, log_[r], ring.step_rows(), room);
-    // The rows that the step will take pass nothing on: once it has begun they are others.
+    // Rows that the step will replace pass nothing on.
     for (std::size_t i = 0; i < now.rows_of_step; ++i)
       if (const auto after = ring.after_oldest(i); after != row_ring::no_row)
         room[history_kernels::place_of(after)] = 0;
     return room;
   }
-  /// Each row's similarity passes on to its successor.
+  /// Copies each row's similarity to its successor.
   void pass_on(const row_ring& ring, similarities from,
                std::span<std::uint16_t> to) const noexcept {
     const auto before = ring.before();
     for (std::size_t place = 0; place < rows_; ++place)
       to[place] = before[place] == row_ring::no_row ? std::uint16_t{0} : from[before[place]];
   }
-  /// The similarities by one step's visits alone, passed on.
+  /// Computes similarities from one step's visits alone, then passes them on.
   void pass_on_alone(row_ring& ring, const detail::visit_log& visits,
                      std::span<const row_ring::token> rows_of_step,
                      std::span<std::uint16_t> to) noexcept {
@@ -290,7 +290,7 @@ class sequence_similarity {
   [[nodiscard]] bool is_up_to_date(std::size_t r) const noexcept {
     return anew_[r] == 0 && log_[r].is_empty();
   }
-  /// A running sequence's similarities after all of its visits that took place, written to `out`.
+  /// Writes a running sequence's similarities after all its visits to `out`.
   void make_up(row_ring& ring, std::size_t r, std::span<std::uint16_t> out) noexcept {
     const auto& own = similar_[of_live_[r]];
     if (anew_[r] != 0)
@@ -299,7 +299,7 @@ class sequence_similarity {
       std::copy_n(own.data(), rows_, out.data());
     take_in(ring, log_[r], ring.step_rows(), out);
   }
-  /// The similarities after all visits that took place, in their own place.
+  /// Applies the logged visits in place and returns the similarities.
   similarities catch_up(row_ring& ring, std::size_t r) noexcept {
     const std::span similar(similar_[of_live_[r]]);
     if (!is_up_to_date(r)) {
@@ -308,7 +308,7 @@ class sequence_similarity {
     }
     return similar;
   }
-  /// They show all visits.
+  /// Marks the similarities as up to date.
   void keep_up(std::size_t r) noexcept {
     anew_[r] = 0;
     log_[r].clear();
@@ -319,7 +319,8 @@ class sequence_similarity {
     anew_[r] = 1;
   }
 
-  /// Candidates are sorted as one number each: the similarity, then the age, so that of equals the latest comes first.
+  /// Sorts each candidate as one number: the similarity, then the row's age, so that the latest comes first among
+  /// equals.
   std::size_t find(const row_ring& ring, similarities similar, rows_with need,
                    std::span<match> out) noexcept {
     const auto usable = need == rows_with::successor ? ring.followed() : ring.whole();
@@ -341,7 +342,7 @@ class sequence_similarity {
     if (count <= most_ranked) {
       std::array<std::uint32_t, most_ranked> places{};
       std::array<std::uint32_t, most_ranked> sorted;
-      // An unpredictable order: a sort would mispredict most of its branches.
+      // Counts ranks instead of sorting: the order is unpredictable, so a sort would mispredict most of its branches.
       detail::in_vectors(level_, [keys, out = places.data()] {
         for (const auto key : keys)
           for (std::size_t i = 0; i < keys.size(); ++i) out[i] += key > keys[i] ? 1U : 0U;
@@ -355,28 +356,31 @@ class sequence_similarity {
     for (std::size_t i = 0; i < found; ++i) out[i] = match_of(keys[i]);
     return found;
   }
-  /// Without a branch: which half of the ring a row is in is unpredictable.
+  /// Wraps a row number into the ring without a branch: the half of the ring is unpredictable.
   [[nodiscard]] std::uint32_t in_ring(std::int32_t n) const noexcept {
     return static_cast<std::uint32_t>(n + ((n >> 31) & static_cast<std::int32_t>(rows_)));
   }
 
   std::size_t rows_;
-  std::uint16_t decay_;  ///< of a similarity with each visit, in 65536ths
+  std::uint16_t decay_;  ///< share of a similarity lost at each visit, in 65536ths
   vector_level level_ = best_vector_level();
   unique_ids distinct_;
   live_sequences live_;
-  std::vector<row_id> last_;                ///< [running sequence] its last row
-  std::vector<detail::visit_log> log_;      ///< [running sequence] of the running step
-  std::vector<detail::visit_log> earlier_;  ///< [running sequence] of the step before, while anew_
-  std::vector<std::uint8_t> asked_;         ///< [running sequence] 1: about, since its step began
-  std::vector<std::uint8_t> anew_;          ///< [running sequence] 1: before the logs all are 0
-  std::vector<std::uint8_t> goes_on_;       ///< [running sequence] 1: into the next step, scratch
+  std::vector<row_id> last_;            ///< [running sequence] its last row
+  std::vector<detail::visit_log> log_;  ///< [running sequence] visits of the running step
+  /// [running sequence] visits of the previous step, while anew_.
+  std::vector<detail::visit_log> earlier_;
+  /// [running sequence] 1: similarities were requested in its step.
+  std::vector<std::uint8_t> asked_;
+  std::vector<std::uint8_t> anew_;  ///< [running sequence] 1: all were 0 before the logs
+  /// [running sequence] 1: continues in the next step, scratch.
+  std::vector<std::uint8_t> goes_on_;
   std::vector<std::uint16_t> candidates_;
   std::vector<std::uint32_t> ranked_;
   std::vector<const std::uint64_t*> planes_of_;
-  /// [running sequences, rooms, one to pass on from][place]
+  /// [running sequences, rooms, one as source of pass_on_alone][place]
   std::vector<aligned_vector<std::uint16_t>> similar_;
-  std::vector<std::size_t> of_live_;  ///< [running sequence] in similar_
+  std::vector<std::size_t> of_live_;  ///< [running sequence] its index in similar_
 };
 
 }  // namespace hotset

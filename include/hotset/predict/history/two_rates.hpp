@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// How often each expert of a layer was used of late: two decaying rates, one of the last visits and one of the last
-/// hundreds.
+/// Recent use of each expert of a layer: two decaying rates, one over the last visits and one over the last hundreds.
 ///
 /// Rule: with x = 1 for the experts of a visit and 0 for the others, n the layer's visits so far, this one included,
-///       fast += a (x - fast), slow += b (x - slow), a = max(1 - 2^(-1/fast_half_life), 1/(n+1)), b likewise; a layer's
-///       first visits are a plain mean. The rate of an expert is blend * fast + (1 - blend) * slow.
-/// Promise: fused operations in a fixed order, so that every processor gets the same bits.
+///       fast += a (x - fast), slow += b (x - slow), a = max(1 - 2^(-1/fast_half_life), 1/(n+1)), b likewise; so the
+///       rates of a layer's first visits are a plain mean. The rate of an expert is blend * fast + (1 - blend) *
+///       slow.
+/// Promise: fused operations in a fixed order; every processor gets the same bits.
 
 #include <algorithm>
 #include <cmath>
@@ -27,7 +27,8 @@
 
 namespace hotset {
 
-/// Threads: compatible. Nothing allocates after construction. Memory: 8 bytes a key, 8 an expert of one layer more.
+/// Threads: compatible. Nothing allocates after construction. Memory: 8 bytes a key, and 8 bytes an expert of one
+/// layer.
 class two_rates {
  public:
   struct config {
@@ -47,14 +48,15 @@ class two_rates {
     }
   };
 
-  /// Pre: neither argument's validate() has a reason to refuse.
+  /// Pre: both arguments' validate() return no error.
   two_rates(const geometry& shape, const config& options)
       : blend_(static_cast<float>(options.blend)),
         fast_(shape, options.fast_half_life),
         slow_(shape, options.slow_half_life),
         visits_(shape.layer_count(), 0) {}
 
-  /// A visit of `layer` uses `distinct`. Shape: [any], ids of the layer, each once. Complexity: O(experts), vectorised.
+  /// Records a visit that used `distinct`. Shape: [any], ids of the layer, each once. Complexity: O(experts),
+  /// vectorised.
   void visit(layer_id layer, id_view<expert_id> distinct) noexcept {
     (void)after(layer, distinct);
     keep(layer);
@@ -64,8 +66,8 @@ class two_rates {
     std::span<const float> fast;
     std::span<const float> slow;
   };
-  /// The layer's rates after such a visit, which leaves no trace; good until the next call. Shape and complexity: as
-  /// visit().
+  /// Returns the rates after such a visit without recording it; valid until the next call. Shape and complexity:
+  /// those of visit().
   [[nodiscard]] rates after(layer_id layer, id_view<expert_id> distinct) noexcept {
     const float least = 1.0F / (static_cast<float>(visits_[layer] + 1) + 1.0F);
     for (auto* of : {&fast_, &slow_}) {
@@ -75,19 +77,19 @@ class two_rates {
     }
     return {fast_.ahead, slow_.ahead};
   }
-  /// The visit that `after` looked at takes place. Pre: the last call was that of `after`, of this layer.
+  /// Records the visit that the last after() computed. Pre: the last call was after() with this layer.
   void keep(layer_id layer) noexcept {
     for (auto* of : {&fast_, &slow_}) std::ranges::copy(of->ahead, of->row(layer).begin());
     visits_[layer] = std::min(visits_[layer] + 1, saved_history::most_visits);
   }
 
-  /// Writes what has taken place. Pre: `to` is of this geometry.
+  /// Writes the recorded rates. Pre: `to` has this geometry.
   void save(saved_history& to) const {
     to.fast.assign(fast_.now.begin(), fast_.now.end());
     to.slow.assign(slow_.now.begin(), slow_.now.end());
     to.visits = visits_.values();
   }
-  /// Pre: saved.check() has no reason to refuse.
+  /// Pre: saved.check() returns no error.
   void restore(const saved_history& saved) noexcept {
     std::ranges::copy(saved.fast, fast_.now.begin());
     std::ranges::copy(saved.slow, slow_.now.begin());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// How many tokens a view is about, whose they are, whether its arrays belong together, and when requests begin.
+/// Reads tokens and sequences from a routing view, checks its arrays, and detects new requests.
 
 #include <algorithm>
 #include <cstddef>
@@ -15,10 +15,10 @@
 
 namespace hotset {
 
-/// For predictors that follow requests through steps, openings of steps included.
+/// For predictors that follow requests through steps, including views that open a step.
 class view_tokens {
  public:
-  /// Pre: shape.validate() has no reason to refuse.
+  /// Pre: shape.validate() returns no error.
   explicit view_tokens(const geometry& shape) noexcept
       : layers_(shape.layers),
         experts_(shape.experts),
@@ -28,15 +28,16 @@ class view_tokens {
   /// Whether an id is an expert's.
   [[nodiscard]] bool is_expert(expert_id id) const noexcept { return id >= 0 && id < experts_; }
 
-  /// Tokens of a view. One that opens a step and names neither ids nor sequences is about one token.
+  /// Number of tokens of a view. A view that opens a step and names neither ids nor sequences has one token.
   [[nodiscard]] std::size_t tokens(const routing_view& view) const noexcept {
-    if (view.layer != before_layers)  // most are one token, and a division takes longer than to ask
+    // Most views have one token: a test is cheaper than a division.
+    if (view.layer != before_layers)
       return view.experts.size() == top_k_ ? 1 : view.experts.size() / top_k_;
     if (!view.sequences.empty()) return view.sequences.size();
     return view.token_ids.empty() ? 1 : view.token_ids.size();
   }
-  /// Errors: invalid_visit (no such layer, ids that are no whole number of tokens, not one sequence or id a token),
-  /// visit_too_large.
+  /// Errors: invalid_visit (no such layer, ids that are no whole number of tokens, not exactly one sequence or id per
+  /// token), visit_too_large.
   [[nodiscard]] status check(const routing_view& view) const noexcept {
     if (view.layer < before_layers || view.layer >= layers_) return status::invalid_visit;
     const auto count = tokens(view);
@@ -47,7 +48,7 @@ class view_tokens {
     return fits(view.sequences.size()) && fits(view.token_ids.size()) ? status::ok
                                                                       : status::invalid_visit;
   }
-  /// What the router chose for one token. Pre: check(view) is ok, the view opens no step, token < tokens(view).
+  /// The router's choice for one token. Pre: check(view) is ok, the view opens no step, token < tokens(view).
   [[nodiscard]] id_view<expert_id> ids_of(const routing_view& view,
                                           std::size_t token) const noexcept {
     return view.chosen().subspan(token * top_k_, top_k_);
@@ -60,18 +61,18 @@ class view_tokens {
   std::size_t most_tokens_;
 };
 
-/// Whose a token is. A view that does not say so is about the request 0.
+/// The sequence of a token; 0 if the view names no sequences.
 [[nodiscard]] inline sequence_id sequence_of(const routing_view& view, std::size_t token) noexcept {
   return view.sequences.empty() ? 0 : view.sequences[token];
 }
 
-/// Tells when requests begin, for what is known of one request alone. Nothing allocates after construction.
+/// Detects when requests begin, for predictors of a single request. Nothing allocates after construction.
 class request_starts {
  public:
   explicit request_starts(const geometry& shape) { running_.reserve(shape.tokens_per_visit()); }
 
-  /// True of a step's first view if its sequences were none of the step before's. Views that name no sequences are all
-  /// of one. Complexity: O(tokens^2) once per step, O(1) for its other views.
+  /// Returns true for a step's first view if none of its sequences ran in the previous step. Views that name no
+  /// sequences all belong to one. Complexity: O(tokens^2) once per step, O(1) for its other views.
   [[nodiscard]] bool begins(const routing_view& view) noexcept {
     if (view.step == step_) return false;
     step_ = view.step;
@@ -89,7 +90,7 @@ class request_starts {
  private:
   step_id step_ = std::numeric_limits<step_id>::max();
   bool seen_ = false;
-  std::vector<sequence_id> running_;  // of the last step, one a token
+  std::vector<sequence_id> running_;  // sequences of the last step, one per token
 };
 
 }  // namespace hotset

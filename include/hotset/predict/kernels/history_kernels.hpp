@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// How similar the last visits are to those before each remembered row, moved on by one visit for all rows at once.
+/// Updates the similarities of all remembered rows by one visit, in vectors.
 ///
-/// A row's use of one expert is a bit; the bits of an expert over all rows are its plane. A similarity is a whole number, 32768
-/// for rows that are alike throughout, so that every level gets the same bits.
-/// Similarities lie in blocks of 256 rows, in the order in which shifts bring the bits of a plane's 16-bit lanes to the front:
-/// row r is at place_of(r).
+/// The use of one expert by one row is a bit; the bits of an expert over all rows are its plane. A similarity is an
+/// integer, 32768 for equal routing throughout: every vector level gets the same bits.
+/// Similarities lie in blocks of 256 rows, in the order in which shifts align the bits of a plane's 16-bit lanes: row
+/// r is at place_of(r).
 
 #include <algorithm>
 #include <bit>
@@ -22,26 +22,27 @@ namespace hotset::history_kernels {
 
 inline constexpr std::size_t block = 256;         ///< rows
 inline constexpr std::size_t words_of_block = 4;  ///< of 64 bits
-inline constexpr std::uint32_t alike = 32768;  ///< the similarity of rows that are alike throughout
-inline constexpr std::size_t most_planes_at_once = 15;  ///< matches that four bits can count
-inline constexpr std::size_t places_beyond = 4;  ///< room behind the places of all candidates
+inline constexpr std::uint32_t alike = 32768;  ///< similarity of rows with equal routing throughout
+inline constexpr std::size_t most_planes_at_once = 15;  ///< maximum matches in four bits
+inline constexpr std::size_t places_beyond = 4;  ///< spare room after the places of all candidates
 
-/// Where the similarity of a row is.
+/// Place of a row's similarity.
 [[nodiscard]] constexpr std::size_t place_of(std::size_t row) noexcept {
   return (row & ~std::size_t{255}) | ((row & 15U) << 4U) | ((row >> 4U) & 15U);
 }
-/// The row of a place: the order is its own inverse.
+/// Row of a place: place_of is its own inverse.
 [[nodiscard]] constexpr std::size_t row_at(std::size_t place) noexcept { return place_of(place); }
 
-/// One visit: from every similarity s comes s - floor(s * decay / 65536) + gain * matches, where `matches` of the visit's experts
-/// are in the row.
+/// One visit: each similarity s becomes s - floor(s * decay / 65536) + gain * matches, where `matches` is the number
+/// of the visit's experts in the row.
 struct visit {
-  std::span<const std::uint64_t* const> planes;  ///< of the visit's experts, each of a bit per row
+  /// One plane per expert of the visit, one bit per row.
+  std::span<const std::uint64_t* const> planes;
   std::uint16_t decay = 0;
   std::uint16_t gain = 0;
 };
 
-/// The reference of move_on.
+/// Reference implementation of move_on.
 inline void move_on_scalar(const visit& now, std::span<const std::uint16_t> from,
                            std::span<std::uint16_t> to) noexcept {
   for (std::size_t row = 0; row < to.size(); ++row) {
@@ -53,8 +54,8 @@ inline void move_on_scalar(const visit& now, std::span<const std::uint16_t> from
     to[place_of(row)] = static_cast<std::uint16_t>(faded + now.gain * matches);
   }
 }
-/// Places whose similarity is 1 or more and usable, in ascending order; returns how many. Those of the `wanted` greatest are among
-/// them, and others.
+/// Writes the places whose similarity is at least 1 and usable, in ascending order; returns their number. They
+/// include the `wanted` greatest.
 inline std::size_t candidates_scalar(std::span<const std::uint16_t> similar,
                                      std::span<const std::uint16_t> usable, std::size_t,
                                      std::span<std::uint16_t> places) noexcept {
@@ -67,7 +68,7 @@ inline std::size_t candidates_scalar(std::span<const std::uint16_t> similar,
 #if HOTSET_X86_VECTORS
 namespace detail {
 
-/// The sums of up to 15 bits in each place of a block, as four bits.
+/// Sums of up to 15 bits in each place of a block, as four bits.
 struct counters {
   __m256i ones;
   __m256i twos;
@@ -78,7 +79,7 @@ __attribute__((target("avx2"))) inline __m256i load_block(const std::uint64_t* p
                                                           std::size_t at) noexcept {
   return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(plane + at * words_of_block));
 }
-/// Adds `twos` to all but the ones.
+/// Adds the carries `twos` to the twos, fours and eights; the ones stay.
 __attribute__((target("avx2"))) inline void carry(counters& sums, __m256i twos) noexcept {
   const __m256i fours = _mm256_and_si256(sums.twos, twos);
   sums.twos = _mm256_xor_si256(sums.twos, twos);
@@ -105,7 +106,8 @@ __attribute__((target("avx2"))) inline counters count(std::span<const std::uint6
   }
   return sums;
 }
-/// Every fourth bit of the four, side by side: the count of bit 4 q + r of a lane is four bits of the r-th vector.
+/// Gathers every fourth bit of the four sums: the count of bit 4 q + r of a lane is the q-th group of four bits of
+/// the r-th vector.
 __attribute__((target("avx2"))) inline __m256i every_fourth(const counters& sums, int r) noexcept {
   const __m256i mask = _mm256_set1_epi16(0x1111);
   const __m128i by = _mm_cvtsi32_si128(r);
@@ -145,7 +147,7 @@ __attribute__((target("avx2"))) inline __m256i usable_at(const std::uint16_t* si
   return _mm256_and_si256(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(similar)),
                           _mm256_loadu_si256(reinterpret_cast<const __m256i*>(usable)));
 }
-/// Lanes that are `least` or more, all bits of them.
+/// All bits set in each lane that is at least `least`.
 __attribute__((target("avx2"))) inline __m256i reached(__m256i s, __m256i least) noexcept {
   return _mm256_cmpeq_epi16(_mm256_max_epu16(s, least), s);
 }
@@ -155,8 +157,8 @@ __attribute__((target("avx2"))) inline std::size_t count_reached(__m256i a, __m2
   return static_cast<std::size_t>(
       std::popcount(static_cast<std::uint32_t>(_mm256_movemask_epi8(lanes))));
 }
-/// A number that `wanted` of the 32 lanes reach and hardly more, 1 where fewer do. It asks three numbers at a time, five times,
-/// whatever it learns: where that ends early nobody can foretell.
+/// Returns a bound that at least `wanted` of the 32 lanes reach and few more do; 1 if fewer lanes are above 0. Always
+/// runs five rounds with three comparisons each: an early exit would be mispredicted.
 __attribute__((target("avx2"))) inline int reached_by(__m256i a, __m256i b,
                                                       std::size_t wanted) noexcept {
   int least = 0;
@@ -170,10 +172,11 @@ __attribute__((target("avx2"))) inline int reached_by(__m256i a, __m256i b,
   }
   return std::max(least, 1);
 }
-/// Four are written whether there are so many or not: a loop whose length nobody can foretell takes longer.
+/// Always writes four places: the number of set bits is unpredictable, and a loop over it would be mispredicted.
 inline std::size_t write_places(std::uint64_t found, std::size_t first,
                                 std::uint16_t* to) noexcept {
-  constexpr std::uint64_t last = std::uint64_t{1} << 63U;  // there is always one to count to
+  // Guard bit: countr_zero always finds one.
+  constexpr std::uint64_t last = std::uint64_t{1} << 63U;
   const auto count = static_cast<std::size_t>(std::popcount(found));
   for (std::size_t n = 0; n < places_beyond || n < count; ++n, found &= found - 1)
     to[n] = static_cast<std::uint16_t>(first +
@@ -189,7 +192,7 @@ __attribute__((target("avx2"))) inline std::size_t candidates_avx2(
     even = _mm256_max_epu16(even, usable_at(&similar[i], &usable[i]));
     odd = _mm256_max_epu16(odd, usable_at(&similar[i + 16], &usable[i + 16]));
   }
-  // So many lanes hold one that is as great: none of the greatest is less.
+  // At least `wanted` lanes reach the bound, so every one of the greatest does.
   const int bound = wanted <= 32 ? reached_by(even, odd, wanted) : 1;
   const __m256i least = _mm256_set1_epi16(static_cast<short>(bound));
   std::size_t count = 0;
@@ -210,8 +213,8 @@ __attribute__((target("avx2"))) inline std::size_t candidates_avx2(
 }  // namespace detail
 #endif
 
-/// Shapes: from, to [rows], a multiple of 256, the same ones or apart; each plane a bit per row. Pre: no similarity leaves 16 bits,
-/// which holds while gain * planes <= decay / 2.
+/// Shapes: from, to [rows], a multiple of 256, the same array or disjoint; each plane one bit per row. Pre: no
+/// similarity leaves 16 bits, which holds while gain * planes <= decay / 2.
 inline void move_on(visit now, std::span<const std::uint16_t> from, std::span<std::uint16_t> to,
                     [[maybe_unused]] vector_level level) noexcept {
 #if HOTSET_X86_VECTORS
@@ -229,7 +232,8 @@ inline void move_on(visit now, std::span<const std::uint16_t> from, std::span<st
 #endif
   move_on_scalar(now, from, to);
 }
-/// Shapes: similar and usable (0 or 0xffff) [rows], a multiple of 256; places [rows + places_beyond], what is behind the last is spoilt.
+/// Shapes: similar and usable (0 or 0xffff) [rows], a multiple of 256; places [rows + places_beyond]. Entries after
+/// the last place are overwritten.
 inline std::size_t candidates(std::span<const std::uint16_t> similar,
                               std::span<const std::uint16_t> usable, std::size_t wanted,
                               std::span<std::uint16_t> places,

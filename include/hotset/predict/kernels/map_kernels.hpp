@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Sums of products of one layer's stored maps with a token's row, and the best of such sums.
+/// Dot products of one layer's stored maps with a token's row, and the best of them.
 ///
-/// Maps lie in blocks of 32: for each expert the 32 maps' values side by side. A vector's lanes are maps, and nothing is
-/// added across lanes.
-/// Promise: every level adds the same products in the same order with fused operations. All levels give the same bits,
-/// and so the same place.
+/// Maps lie in blocks of 32: for each expert the 32 maps' values side by side. Each vector lane is a map; no
+/// operation adds across lanes.
+/// Promise: every level adds the same products in the same order with fused operations. All levels return the same
+///       bits, and so the same place.
 
 #include <array>
 #include <bit>
@@ -20,34 +20,34 @@
 
 namespace hotset {
 
-/// How a store keeps probabilities.
+/// Storage format of probabilities.
 enum class map_storage : std::uint8_t { fp32, fp16, int8 };
 
 namespace map_kernels {
 
 inline constexpr std::size_t lanes = 32;  ///< maps of a block
 
-/// One layer's maps, or whole blocks of them. Shape: [blocks, experts, 32].
+/// Maps of one layer, or whole blocks of them. Shape: [blocks, experts, 32].
 struct slice {
   const std::byte* maps = nullptr;
-  const float* steps = nullptr;  ///< of int8: [blocks, 32], what a code of 1 stands for
+  const float* steps = nullptr;  ///< for int8: [blocks, 32], the value of code 1
   std::size_t blocks = 0;
   std::size_t experts = 0;
 };
 
-/// Exact for halves of 0 and more that are finite.
+/// Exact for finite halves that are not negative.
 [[nodiscard]] inline float from_half(std::uint16_t half) noexcept {
   return std::bit_cast<float>(static_cast<std::uint32_t>(half) << 13U) * 0x1p112F;
 }
 /// Rounds to nearest, ties to even. Pre: 0 <= value <= 1.
 [[nodiscard]] inline std::uint16_t to_half(float value) noexcept {
-  if (value < 0x1p-14F)  // the unit of 0.5 is that of the smallest halves
+  if (value < 0x1p-14F)  // 0.5 has the same unit in the last place as the smallest halves
     return static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(value + 0.5F) - 0x3f000000U);
   const auto bits = std::bit_cast<std::uint32_t>(value);
   return static_cast<std::uint16_t>((bits + 0xfffU + ((bits >> 13U) & 1U) - 0x38000000U) >> 13U);
 }
 
-/// A place and what it is worth.
+/// A place and its score.
 struct best_of {
   static constexpr std::uint32_t none = std::numeric_limits<std::uint32_t>::max();
   float score = -std::numeric_limits<float>::infinity();
@@ -67,7 +67,7 @@ void fuse(const Element* maps, float by, block_of_floats& sums) noexcept {
   for (std::size_t lane = 0; lane < lanes; ++lane)
     sums[lane] = std::fma(value_of(maps[lane]), by, sums[lane]);
 }
-/// Two sums side by side: one alone would wait for each of its additions.
+/// Adds two blocks side by side: one alone would wait for the latency of each addition.
 template <class Element>
 void add_dots(const slice& maps, const float* row, float* sums) noexcept {
   const auto* at = reinterpret_cast<const Element*>(maps.maps);
@@ -93,7 +93,7 @@ void add_dots(const slice& maps, const float* row, float* sums) noexcept {
   }
 }
 
-/// Each of 16 lanes finds its first best place; the best lane decides.
+/// Each of 16 lanes keeps its first best place; the best lane wins.
 inline void take_best(const float* sums, const float* weights, std::size_t first, std::size_t count,
                       best_of& best) noexcept {
   std::array<float, lanes / 2> scores;
@@ -117,7 +117,7 @@ inline void take_best(const float* sums, const float* weights, std::size_t first
 
 }  // namespace detail
 
-/// sums[m] += the sum over the experts of map m times the row.
+/// sums[m] += dot product of map m with the row.
 /// Pre: this processor has `level`. Shapes: row is [experts], sums [blocks, 32].
 inline void add_dots(vector_level level, map_storage storage, const slice& maps,
                      std::span<const float> row, float* sums) noexcept {
@@ -131,8 +131,8 @@ inline void add_dots(vector_level level, map_storage storage, const slice& maps,
   });
 }
 
-/// Replaces `best` by the highest of sums[i] x weights[i], whose place is first + i, if that is higher; among equals the
-/// lowest place. Sums of minus infinity and NaN never are. Pre: as add_dots; `blocks` < 2^28.
+/// Replaces `best` by the highest sums[i] x weights[i], whose place is first + i, if that is higher; ties go to the
+/// lowest place. Sums of minus infinity and NaN never win. Pre: that of add_dots; `blocks` < 2^28.
 inline void take_best(vector_level level, const float* sums, const float* weights,
                       std::size_t first, std::size_t blocks, best_of& best) noexcept {
   hotset::detail::in_vectors(

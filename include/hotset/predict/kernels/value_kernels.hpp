@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Arithmetic on a row of experts' values, with fused operations in one order: every level gives the same bits.
+/// Arithmetic on a row of experts' values, with fused operations in a fixed order: every level gives the same bits.
 
 #include <array>
 #include <cmath>
@@ -14,7 +14,7 @@ namespace hotset {
 
 namespace detail {
 
-/// Eight sums side by side, added up in a fixed order. term(i) is the i-th summand.
+/// Adds eight partial sums in a fixed order. term(i) is the i-th summand.
 template <class Sum, class Term>
 Sum sum_of(std::size_t n, Term term) noexcept {
   std::array<Sum, 8> sums{};
@@ -24,11 +24,11 @@ Sum sum_of(std::size_t n, Term term) noexcept {
   for (std::size_t lane = 0; i < n; ++i, ++lane) sums[lane] += term(i);
   return ((sums[0] + sums[4]) + (sums[1] + sums[5])) + ((sums[2] + sums[6]) + (sums[3] + sums[7]));
 }
-/// Of n values, in one order at every level.
+/// Sum of n values, in the same order at every level.
 inline float sum(const float* a, std::size_t n) noexcept {
   return sum_of<float>(n, [a](std::size_t i) { return a[i]; });
 }
-/// Of n products, in one order at every level.
+/// Sum of n products, in the same order at every level.
 inline float dot(const float* a, const float* b, std::size_t n) noexcept {
   return sum_of<float>(n, [a, b](std::size_t i) { return a[i] * b[i]; });
 }
@@ -61,7 +61,7 @@ inline void share(std::span<const float> votes, std::span<const float> fast,
     }
   });
 }
-/// to = rates - step * rates, each rounded once. `to` is other memory.
+/// to = rates - step * rates, each rounded once. `to` must not overlap `rates`.
 inline void decay(std::span<const float> rates, float step, std::span<float> to,
                   vector_level level) noexcept {
   hotset::detail::in_vectors(level, [=] {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Counts the votes of similar tokens for what the tokens after them first used, and how soon.
+/// Counts the votes of similar tokens for the experts that their later tokens used, by distance.
 
 #include <algorithm>
 #include <array>
@@ -21,14 +21,15 @@
 
 namespace hotset {
 
-/// What the vote of a past token counts, by how similar it is to the running one: w = exp(sharpness * (similarity - middle)),
-/// similarity 0..1 in steps of 1/2048. Looked up by the upper bits of a similarity, so that all processors have the same.
+/// Weight of a past token's vote by its similarity to the running token: w = exp(sharpness * (similarity - middle)),
+/// similarity 0..1 in steps of 1/2048. A table lookup by the upper bits of a similarity gives all processors the same
+/// weight.
 /// Memory: 16 KiB. Threads: const use is safe.
 class similarity_weights {
  public:
   struct config {
     double sharpness = 10;
-    double middle = 0.7;  ///< the similarity of weight 1
+    double middle = 0.7;  ///< similarity with weight 1
 
     [[nodiscard]] validation validate() const {
       return detail::first_of({detail::refuse_unless(sharpness >= 0 && sharpness <= 80,
@@ -38,14 +39,14 @@ class similarity_weights {
     }
   };
 
-  /// Pre: validate() has no reason to refuse.
+  /// Pre: validate() returns no error.
   explicit similarity_weights(const config& options)
       : weights_((2 * history_kernels::alike) >> shift) {
     for (std::size_t i = 0; i < weights_.size(); ++i)
       weights_[i] = static_cast<float>(
           std::exp(options.sharpness * ((static_cast<double>(i) + 0.5) / one - options.middle)));
   }
-  /// Of a similarity of routing_history.
+  /// Weight of a similarity of routing_history.
   [[nodiscard]] float operator[](std::uint16_t similarity) const noexcept {
     return weights_[similarity >> shift];
   }
@@ -59,21 +60,21 @@ class similarity_weights {
 
 namespace vote_kernels {
 
-/// What a vote counts by its number; [0]: of an expert that was not used.
+/// Worth of a vote by the number in first_uses; [0] is the worth of an expert without a use.
 using counts = std::array<float, first_uses::most_horizon + 1>;
 
-/// What a similar token's followers first used, as first_uses has it.
+/// Vote of one similar token: its numbers in first_uses, their worth, and its weight.
 struct ballot {
   const std::uint32_t* numbers = nullptr;
   const counts* of_numbers = nullptr;
   float weight = 0;
 };
 
-/// votes[e] = the sum, ballots in order, of weight * of_numbers[the number of e].
+/// votes[e] = sum over the ballots, in order, of weight * of_numbers[number of e].
 inline void count_scalar(std::span<const ballot> ballots, std::span<float> votes) noexcept {
   std::fill_n(votes.data(), votes.size(), 0.0F);
   for (const auto& one : ballots) {
-    counts weighted;  // rounded before they are added, whatever the processor could do at once
+    counts weighted;  // rounded before they are added, so that all processors agree
     for (std::size_t n = 0; n < weighted.size(); ++n)
       weighted[n] = one.weight * (*one.of_numbers)[n];
     for (std::size_t e = 0; e < votes.size(); ++e) {
@@ -85,7 +86,7 @@ inline void count_scalar(std::span<const ballot> ballots, std::span<float> votes
 #if HOTSET_X86_VECTORS
 namespace detail {
 
-/// Far: numbers above 7 may count, which one look at eight places cannot tell.
+/// Far: numbers above 7 may occur; a lookup of eight lanes covers only 0..7.
 template <bool Far>
 __attribute__((target("avx2"))) inline void count_avx2(std::span<const ballot> ballots,
                                                        std::span<float> votes) noexcept {
@@ -115,7 +116,8 @@ __attribute__((target("avx2"))) inline void count_avx2(std::span<const ballot> b
 }  // namespace detail
 #endif
 
-/// As count_scalar, to the bit; numbers above 7 are looked at where `far`. Shapes: votes, whole 64s; the numbers of each ballot as many.
+/// Same bits as count_scalar. If `far`, numbers above 7 are looked up too. Shapes: votes, a multiple of 64; each
+/// ballot has as many numbers.
 /// Pre: no number is above 7 unless `far`.
 inline void count(std::span<const ballot> ballots, [[maybe_unused]] bool far,
                   std::span<float> votes, [[maybe_unused]] vector_level level) noexcept {

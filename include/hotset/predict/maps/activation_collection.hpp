@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// A bounded collection of what finished requests activated, one matrix [layers, experts] each: MoE-Infinity's EAMC.
+/// A bounded collection of finished requests' activation matrices, [layers, experts] each: the EAMC of MoE-Infinity.
 
 #include <algorithm>
 #include <array>
@@ -25,22 +25,23 @@
 
 namespace hotset {
 
-/// How a collection that is full makes room.
+/// How a full collection makes room.
 enum class collection_merge : std::uint8_t {
-  nearest,  ///< the two most similar matrices become one
-  k_means,  ///< all are grouped around half as many means
+  nearest,  ///< joins the two most similar matrices
+  k_means,  ///< replaces all matrices by half as many k-means centres
 };
 
-/// A matrix's rows are shares: they sum to 1, or are zeros where the request had nothing in that layer. A matrix that
-/// stands for several requests holds their mean, in which each counts alike, however long it was.
-/// Similarity of two matrices: the mean over the layers of the cosine of their rows, which sees no lengths.
+/// A matrix's rows are shares: they sum to 1, or are zeros if the request used nothing in that layer. A matrix that
+/// represents several requests holds their mean, with equal weight for each request regardless of its length.
+/// Similarity of two matrices: the mean over the layers of the cosine of their rows. It does not depend on the rows'
+/// lengths.
 /// Threads: compatible. add allocates nothing.
 class activation_collection {
  public:
   struct config {
-    std::int32_t capacity = 120;  ///< matrices, at most
+    std::int32_t capacity = 120;  ///< maximum number of matrices
     collection_merge merge = collection_merge::nearest;
-    std::uint64_t seed = 1;  ///< of k_means: which matrix is the first mean
+    std::uint64_t seed = 1;  ///< seed of k_means: selects the first centre
 
     [[nodiscard]] validation validate() const {
       return detail::first_of(
@@ -50,7 +51,7 @@ class activation_collection {
   };
   static constexpr std::int32_t most_capacity = 65535;
 
-  /// Memory of a collection. Pre: both validate. No product wraps: keys are at most 2^28, places 2^16.
+  /// Memory of a collection in bytes. Pre: both validate. No product wraps: keys are at most 2^28, places 2^16.
   static std::uint64_t bytes_of(const geometry& shape, const config& options) noexcept {
     const auto places = static_cast<std::uint64_t>(options.capacity) + 1;
     const auto keys = static_cast<std::uint64_t>(shape.keys());
@@ -77,14 +78,14 @@ class activation_collection {
 
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
   [[nodiscard]] std::size_t capacity() const noexcept { return capacity_; }
-  /// Places of a unit_of row: room for one matrix more than there may be.
+  /// Places of a units_of row: one more than the capacity.
   [[nodiscard]] std::size_t places() const noexcept { return capacity_ + 1; }
-  /// Grows with each change; changed_at(i) is what it was made when matrix i last changed.
+  /// Increases with each change; changed_at(i) is the version at which matrix i last changed.
   [[nodiscard]] std::uint64_t version() const noexcept { return version_; }
   [[nodiscard]] std::uint64_t changed_at(std::size_t i) const noexcept {
     return matrices_[i].changed;
   }
-  /// Requests that a matrix stands for.
+  /// Requests that a matrix represents.
   [[nodiscard]] std::uint32_t requests(std::size_t i) const noexcept {
     return matrices_[i].requests;
   }
@@ -92,16 +93,17 @@ class activation_collection {
   [[nodiscard]] std::span<const float> shares(std::size_t i) const noexcept {
     return std::span(shares_).subspan(i * keys(), keys());
   }
-  /// 1 / the length of a matrix's row, 0 for a row of zeros.
+  /// 1 / length of a matrix's row; 0 for a row of zeros.
   [[nodiscard]] float inverse_length(std::size_t i, std::size_t layer) const noexcept {
     return inverse_[i * layers_ + layer];
   }
-  /// One expert's part of every matrix's row, rows of length 1. Shape: [places]; what is past size() says nothing.
+  /// One expert's share in every matrix, with rows scaled to length 1. Shape: [places]; entries past size() are
+  /// meaningless.
   [[nodiscard]] std::span<const float> units_of(std::size_t layer,
                                                 std::size_t expert) const noexcept {
     return std::span(units_).subspan((layer * experts_ + expert) * places(), places());
   }
-  /// The mean of all, in which each request counts alike. Shape: [layers, experts].
+  /// Mean of all matrices, with equal weight for each request. Shape: [layers, experts].
   [[nodiscard]] std::span<const float> mean() const noexcept { return mean_; }
   /// Pre: i, j < size().
   [[nodiscard]] float similarity(std::size_t i, std::size_t j) const noexcept {
@@ -113,9 +115,11 @@ class activation_collection {
     return total / static_cast<float>(layers_);
   }
 
-  /// Takes in a request's counts; where the collection is full, others become one. Counts that are all 0 are no request.
+  /// Adds a request's counts; if the collection is full, other matrices are joined. Counts that are all 0 are
+  /// ignored.
   /// Pre: counts are finite, not negative, [layers, experts].
-  /// Complexity: O(capacity x keys); k_means: now and then O(capacity^2 x keys x rounds).
+  /// Complexity: O(capacity x keys); k_means regroups once per about capacity / 2 requests: O(capacity^2 x keys x
+  /// rounds).
   void add(std::span<const float> counts, std::uint32_t requests = 1) noexcept {
     HOTSET_ASSERT(counts.size() == keys() && requests >= 1);
     const auto i = size_;
@@ -132,7 +136,7 @@ class activation_collection {
     take_mean();
   }
 
-  /// Keys by falling share of the mean, ties to the lower key; none that no request activated.
+  /// Returns the keys by falling share of the mean, ties to the lower key; keys without any use are left out.
   [[nodiscard]] std::vector<expert_key> hottest(std::size_t count) const {
     std::vector<std::size_t> order;
     for (std::size_t k = 0; k < keys(); ++k)
@@ -146,7 +150,7 @@ class activation_collection {
     return out;
   }
 
-  /// Adds another user's matrices, one after the other. Errors: another shape.
+  /// Adds the matrices of another collection, one after the other. Errors: another shape.
   validation merge(const activation_collection& other) {
     if (other.layers_ != layers_ || other.experts_ != experts_)
       return error{"a collection of " + other.shape_text() + ", accepted: " + shape_text()};
@@ -154,7 +158,7 @@ class activation_collection {
     for (std::size_t i = 0; i < other.size_; ++i) add(other.shares(i), other.requests(i));
     return std::nullopt;
   }
-  /// The matrices, in an order of bytes that every machine reads alike.
+  /// Serialises the matrices; the byte order does not depend on the machine.
   [[nodiscard]] std::vector<std::byte> save() const {
     detail::saved_writer out(kind, place_of(size_));
     out.add_all(std::array{layers_, experts_, size_});
@@ -164,8 +168,8 @@ class activation_collection {
     }
     return std::move(out).take();
   }
-  /// Replaces the matrices by saved ones. Errors: bytes that are no collection, another shape, more matrices than there is
-  /// room for, other lengths, values that are no shares; nothing has changed then.
+  /// Replaces the matrices by saved ones. Errors: bytes that are no collection, another shape, more matrices than the
+  /// capacity, a wrong length, values that are no shares; nothing has changed then.
   validation load(std::span<const std::byte> bytes) {
     const detail::saved_reader saved(bytes);
     if (!saved.is(kind, 3)) return error{"no activation_matrix collection, accepted: a saved one"};
@@ -195,11 +199,11 @@ class activation_collection {
   struct matrix_facts {
     std::uint64_t changed = 0;
     std::uint32_t requests = 0;
-    std::uint32_t group = 0;  ///< of k_means: its mean
-    float nearest = 0;        ///< of k_means: similarity to the nearest mean so far
+    std::uint32_t group = 0;  ///< for k_means: index of its centre
+    float nearest = 0;        ///< for k_means: similarity to the nearest centre so far
   };
   static constexpr detail::file_kind kind = {'h', 's', 'a', 'c', 't', 'm', 'x', '1'};
-  static constexpr int most_rounds = 16;  // of k_means; it stops before where nothing moves
+  static constexpr int most_rounds = 16;  // for k_means; stops earlier if no matrix moves
 
   [[nodiscard]] std::size_t keys() const noexcept { return layers_ * experts_; }
   [[nodiscard]] std::size_t most_means() const noexcept { return (capacity_ + 1) / 2; }
@@ -213,14 +217,14 @@ class activation_collection {
     constexpr auto most = std::numeric_limits<std::uint32_t>::max();
     return b > most - a ? most : a + b;
   }
-  /// Of k_means: where a mean lies, behind the matrices.
+  /// Place of a k_means centre, after the matrices.
   [[nodiscard]] std::size_t mean_at(std::size_t c) const noexcept { return places() + c; }
   void copy(std::size_t from, std::size_t to) noexcept {
     std::copy_n(&shares_[from * keys()], keys(), &shares_[to * keys()]);
     std::copy_n(&inverse_[from * layers_], layers_, &inverse_[to * layers_]);
     matrices_[to].requests = matrices_[from].requests;
   }
-  /// The lengths of its rows.
+  /// Computes the inverse lengths of the matrix's rows.
   void measure(std::size_t i) noexcept {
     for (std::size_t l = 0; l < layers_; ++l) {
       const auto row = row_of(i, l);
@@ -228,7 +232,7 @@ class activation_collection {
       inverse_[i * layers_ + l] = square > 0 ? 1.0F / std::sqrt(square) : 0.0F;
     }
   }
-  /// Returns the sum of the counts.
+  /// Writes counts as shares; returns their sum.
   static float to_shares(std::span<const float> counts, std::span<float> out) noexcept {
     double sum = 0;
     for (const auto n : counts) sum += double{n};
@@ -237,7 +241,7 @@ class activation_collection {
     return static_cast<float>(sum);
   }
 
-  /// What goes with a matrix's shares, anew.
+  /// Recomputes everything derived from a matrix's shares.
   void took(std::size_t i) noexcept {
     matrices_[i].changed = version_;
     measure(i);
@@ -248,7 +252,7 @@ class activation_collection {
       for (std::size_t j = 0; j < size_; ++j)
         if (j != i) alike(i, j) = similarity(i, j);
   }
-  /// The mean of some matrices, in which each of their requests counts once.
+  /// Writes the mean of the selected matrices, with equal weight for each request.
   template <class Of>
   void write_mean(std::span<float> mean, Of is_of) noexcept {
     std::ranges::fill(mean, 0.0F);
@@ -271,7 +275,8 @@ class activation_collection {
     write_mean(mean_, [](std::size_t) { return true; });
   }
 
-  /// The two most similar, ties to the lower places, become one in the lower place; the last takes the other's.
+  /// Joins the two most similar matrices, ties to the lower places, into the lower place. The last matrix moves to
+  /// the free place.
   void join_nearest() noexcept {
     std::size_t first = 0;
     std::size_t second = 1;
@@ -297,8 +302,8 @@ class activation_collection {
     took(first);
   }
 
-  /// k-means, by the same similarity: means are placed each as far as can be from those before it, then move to the mean of
-  /// what is nearest to them. A mean that nothing is nearest to is dropped.
+  /// Runs k-means with the same similarity. Each centre starts as far as possible from the earlier ones, then moves
+  /// to the mean of its nearest matrices. A centre without matrices is dropped.
   void group() noexcept {
     const auto count = std::min(most_means(), size_);
     place_means(count);
@@ -319,7 +324,7 @@ class activation_collection {
         if (matrices_[i].nearest < matrices_[chosen].nearest) chosen = i;
     }
   }
-  /// Each matrix to its nearest mean, ties to the lower one. Returns whether one changed.
+  /// Assigns each matrix to its nearest centre, ties to the lower one. Returns whether an assignment changed.
   [[nodiscard]] bool assign(std::size_t count) noexcept {
     bool changed = false;
     for (std::size_t i = 0; i < size_; ++i) {
@@ -339,7 +344,7 @@ class activation_collection {
                [&](std::size_t i) { return matrices_[i].group == c; });
     measure(mean_at(c));
   }
-  /// The means of the groups instead of the matrices.
+  /// Replaces the matrices by the centres of their groups.
   void adopt(std::size_t count) noexcept {
     for (std::size_t c = 0; c < count; ++c) {
       move_mean(c);
@@ -352,7 +357,7 @@ class activation_collection {
       if (matrices_[mean_at(c)].requests > 0) copy(mean_at(c), size_++);
     for (std::size_t i = 0; i < size_; ++i) took(i);
   }
-  /// A saved matrix begins with its number of requests; its shares follow.
+  /// Index of a saved matrix: its number of requests, then its shares.
   [[nodiscard]] std::size_t place_of(std::size_t i) const noexcept { return 3 + i * (1 + keys()); }
   [[nodiscard]] bool holds_shares(const detail::saved_reader& saved, std::size_t i) const noexcept {
     if (saved[place_of(i)] == 0) return false;
@@ -379,13 +384,14 @@ class activation_collection {
   std::uint64_t seed_ = 0;
   std::size_t size_ = 0;
   std::uint64_t version_ = 0;
-  std::vector<matrix_facts> matrices_;  ///< [places, then of k_means: means]
+  std::vector<matrix_facts> matrices_;  ///< [places, then centres of k_means]
   std::vector<float> shares_;           ///< [matrices, layers, experts]
-  std::vector<float> inverse_;          ///< [matrices, layers]: 1 / the length of a row
-  std::vector<float> units_;            ///< [layers, experts, places]: rows of length 1
+  std::vector<float> inverse_;          ///< [matrices, layers]: 1 / length of a row
+  std::vector<float> units_;            ///< [layers, experts, places]: rows scaled to length 1
   std::vector<float> mean_;             ///< [layers, experts]
-  std::vector<float> weights_;          ///< [layers]: requests in a mean that is being made
-  std::vector<float> alike_;            ///< of nearest: [places, places], the lower triangle
+  std::vector<float> weights_;          ///< [layers]: requests in the mean that is being computed
+  /// For nearest: similarities [places, places], lower triangle.
+  std::vector<float> alike_;
 };
 
 }  // namespace hotset

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Which stored expert map each running token is most like, by the layers that it has gone through.
+/// Finds the stored expert map most similar to each running token over the layers visited so far.
 ///
-/// Rule: cosine of the token's layers 0..l and each map's, best over the store, ties to the lower place. Dot products
-///       are kept running: a layer adds its own slice, which is read once for all tokens. A map that is put in, or takes
-///       another's place, after a step began is skipped by the tokens of that step, which never saw its layers.
+/// Rule: cosine between the token's layers 0..l and each map's, maximum over the store, ties to the lower place. Dot
+///       products accumulate: each layer adds its own slice, which is read once for all tokens. A map stored after a
+///       step began is skipped for the tokens of that step, because its earlier layers are not in their sums.
 /// Source: fMoE, trajectory similarity.
-/// Deviations: none (the prefix is not computed again; sums differ from it by rounding).
+/// Deviations: none (accumulated sums differ from recomputed ones by rounding).
 /// Cost: C E per layer and token. Memory per token: 4 bytes per place and expert.
 
 #include <algorithm>
@@ -30,17 +30,17 @@
 
 namespace hotset {
 
-/// Works with the store that it was created for, which may change at any time between calls. Nothing allocates after
-/// construction. Threads: compatible.
+/// Must always be called with the store that it was created for; the store may change between calls. Nothing
+/// allocates after construction. Threads: compatible.
 class expert_map_matcher {
  public:
-  /// A place in the store and its cosine; `place` is none while nothing matches.
+  /// A place in the store and its cosine; `place` is none if nothing matches.
   struct match {
     std::uint32_t place = expert_map_store::none;
     float score = 0.0F;
   };
 
-  /// For steps of at most `most_tokens` tokens. Errors: more bytes than there may be, no host memory.
+  /// For steps of at most `most_tokens` tokens. Errors: more than most_predictor_bytes, no host memory.
   static result<expert_map_matcher> create(const expert_map_store& store, std::size_t most_tokens,
                                            vector_level level = best_vector_level()) {
     constexpr auto most = detail::most_predictor_bytes;
@@ -53,7 +53,7 @@ class expert_map_matcher {
     return detail::or_no_memory([&] { return expert_map_matcher(store, most_tokens, level); });
   }
 
-  /// Forgets the tokens before and starts with as many new ones, against the maps that are stored now.
+  /// Starts a step with this many new tokens, matched against the maps that are stored now.
   /// Errors: visit_too_large; then there are no tokens.
   status begin(const expert_map_store& store, std::size_t tokens) noexcept {
     layers_ = 0;
@@ -71,8 +71,10 @@ class expert_map_matcher {
     return status::ok;
   }
 
-  /// The next layer's probabilities. A token whose row is none (see probability_row) matches nothing any more.
-  /// Shape: `rows` is [tokens, E]. Errors: invalid_visit for another layer than the next, or another length; nothing changed.
+  /// Adds the next layer's probabilities. A token with an invalid row (see probability_row) matches nothing for the
+  /// rest of the step.
+  /// Shape: `rows` is [tokens, E]. Errors: invalid_visit for another layer than the next, or another length; nothing
+  /// changed.
   status advance(const expert_map_store& store, std::size_t layer,
                  std::span<const float> rows) noexcept {
     if (layer != layers_ || layer >= store.layers() || rows.size() != count_ * experts_)
@@ -90,7 +92,7 @@ class expert_map_matcher {
     return status::ok;
   }
 
-  /// What the token is most like after the layers that were taken in. Pre: token < tokens of the step.
+  /// Returns the best match over the layers added so far. Pre: token < tokens of the step.
   [[nodiscard]] match best(const expert_map_store& store, std::size_t token) noexcept {
     HOTSET_ASSERT(token < count_);
     if (layers_ == 0) return {};
@@ -106,13 +108,13 @@ class expert_map_matcher {
 
  private:
   struct state {
-    double squares = 0;  ///< of the token's own rows
+    double squares = 0;  ///< sum of squares of the token's rows
     map_kernels::best_of best{};
     bool lost = false;
   };
-  /// What a sum is where the map is not to be matched; nothing that is added changes it.
+  /// Sum of a map that must not match: adding to minus infinity does not change it.
   static constexpr float skipped = -std::numeric_limits<float>::infinity();
-  /// A piece of a slice stays in the nearest caches while further tokens read it.
+  /// Size of a piece of a slice: it stays in the nearest caches while further tokens read it.
   static constexpr std::size_t bytes_of_piece = std::size_t{1} << 16U;
 
   expert_map_matcher(const expert_map_store& store, std::size_t most_tokens, vector_level level)
@@ -136,7 +138,7 @@ class expert_map_matcher {
   [[nodiscard]] std::span<float> row(std::size_t token) noexcept {
     return std::span(rows_).subspan(token * experts_, experts_);
   }
-  /// Calls add(token, first block, blocks) for the pieces of a layer, and finds each token's highest sum.
+  /// Calls add(token, first block, blocks) for each piece of a layer, and updates each token's highest sum.
   template <class Add>
   void for_each_piece(const expert_map_store& store, Add add) noexcept {
     const auto norms = store.inverse_norms(layers_ - 1);
@@ -163,12 +165,12 @@ class expert_map_matcher {
   std::size_t padded_;
   vector_level level_;
   std::size_t piece_;       ///< blocks
-  std::size_t layers_ = 0;  ///< that the running tokens have gone through
+  std::size_t layers_ = 0;  ///< layers added for the running tokens
   std::size_t blocks_ = 0;
-  std::uint64_t began_ = 0;  ///< the store's changes when the step began
-  std::uint64_t seen_ = 0;   ///< and when its replaced places were last skipped
+  std::uint64_t began_ = 0;  ///< store.changes() when the step began
+  std::uint64_t seen_ = 0;   ///< store.changes() when replaced places were last skipped
   std::vector<state> states_;
-  std::size_t count_ = 0;       ///< of the running step's tokens
+  std::size_t count_ = 0;       ///< tokens of the running step
   aligned_vector<float> sums_;  ///< [tokens, padded places]
   std::vector<float> rows_;     ///< [tokens, experts] of one layer
 };

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The expert maps of past tokens: for each, its router probabilities over all layers, and the token id it began with.
+/// Stores expert maps of past tokens: router probabilities over all layers, and the token id at the start.
 ///
-/// Rule: a full store evicts its oldest map (`fifo`), or the one most like the new map (`redundancy`): largest
-///       (d/L) semantic + ((L - d)/L) trajectory score, ties to the lower place, an old map at most once per batch; what
-///       is left of a batch when every old map was replaced is dropped.
+/// Rule: a full store evicts its oldest map (`fifo`), or the map most similar to the new one (`redundancy`): largest
+///       (d/L) semantic + ((L - d)/L) trajectory score, ties to the lower place, each old map at most once per batch.
+///       If every old map was replaced, the rest of the batch is dropped.
 /// Source: fMoE, expert map store and deduplication.
 /// Deviations: fifo is the default.
 /// Exact: yes (never changes what is computed).
@@ -33,20 +33,20 @@
 
 namespace hotset {
 
-/// Which map leaves a full store.
+/// Rule for the map that a full store evicts.
 enum class map_replacement : std::uint8_t { fifo, redundancy };
 
-/// Places are numbered 0..size - 1. A map lies in blocks of 32 maps, layer by layer, so that what a matcher reads of one
-/// layer is one array. Threads: const use is safe. Nothing allocates after construction.
+/// Places are numbered 0..size - 1. Maps lie in blocks of 32 maps, layer by layer, so that a matcher reads one layer
+/// as one array. Threads: const use is safe. Nothing allocates after construction.
 class expert_map_store {
  public:
   struct config {
     std::uint32_t capacity = 1000;  ///< maps
-    /// Bytes of a probability: fp32 4, fp16 2, int8 1: a row's shares of 255 levels up to its highest.
+    /// Bytes of a probability: fp32 4, fp16 2, int8 1 (255 levels up to the row's highest probability).
     map_storage storage = map_storage::fp32;
     map_replacement replace = map_replacement::fifo;
-    std::int32_t distance = 3;  ///< d of the redundancy rule, at most L counts
-    /// [vocabulary, embedding_width], the engine's input rows, or empty; the caller keeps them alive.
+    std::int32_t distance = 3;  ///< d of the redundancy rule; values above L count as L
+    /// [vocabulary, embedding_width], the engine's input embeddings, or empty. The caller keeps them alive.
     std::span<const float> embeddings{};
     std::int32_t embedding_width = 0;
 
@@ -61,11 +61,12 @@ class expert_map_store {
   };
   static constexpr std::uint32_t none = map_kernels::best_of::none;
   static constexpr std::uint32_t most_maps = 1U << 24U;
-  static constexpr std::int32_t most_experts = 1 << 16;  ///< of a layer
-  static constexpr std::int32_t no_token = -1;           ///< of a map whose token is not known
+  static constexpr std::int32_t most_experts = 1 << 16;  ///< experts of a layer
+  /// Token id of a map whose token is unknown.
+  static constexpr std::int32_t no_token = -1;
 
-  /// Errors: what the shape's and the configuration's validate() say, more experts or bytes than there may be, embeddings
-  /// that are not finite, no host memory.
+  /// Errors: those of the shape's and the configuration's validate(), more than most_experts or most_predictor_bytes,
+  /// embeddings that are not finite, no host memory.
   static result<expert_map_store> create(const geometry& shape, const config& options) {
     if (auto bad = shape.validate()) return *std::move(bad);
     if (auto bad = options.validate()) return *std::move(bad);
@@ -89,23 +90,23 @@ class expert_map_store {
   [[nodiscard]] std::size_t layers() const noexcept { return layers_; }
   [[nodiscard]] std::size_t experts() const noexcept { return experts_; }
   [[nodiscard]] std::size_t capacity() const noexcept { return capacity_; }
-  /// Maps that are stored.
+  /// Number of stored maps.
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
   [[nodiscard]] map_storage storage() const noexcept { return storage_; }
 
-  /// Grows with every map that is stored.
+  /// Increases with every stored map.
   [[nodiscard]] std::uint64_t changes() const noexcept { return changes_; }
-  /// What changes() was when the place last changed: sums of an earlier time are another map's. Pre: place < capacity().
+  /// Value of changes() when the place last changed: older sums belong to another map. Pre: place < capacity().
   [[nodiscard]] std::uint64_t generation(std::size_t place) const noexcept {
     return generations_[place];
   }
-  /// The token id that a map began with; no_token if it is not known. Pre: place < size().
+  /// Token id at the start of the map; no_token if unknown. Pre: place < size().
   [[nodiscard]] std::int32_t token(std::size_t place) const noexcept { return tokens_[place]; }
 
   /// Stores finished maps, in order. Rows are divided by their sums.
-  /// Shape: `maps` is [n, L, E], `tokens` [n]; a negative token id stands for one that is not known.
-  /// Errors: invalid_argument for other lengths, and for a row that is not 1 in sum within probability_row::tolerance
-  /// or has a value below 0; then the store is unchanged.
+  /// Shape: `maps` is [n, L, E], `tokens` [n]; a negative token id means unknown.
+  /// Errors: invalid_argument for other lengths, and for a row with a value below 0 or whose sum differs from 1 by
+  /// more than probability_row::tolerance; then the store is unchanged.
   status insert(std::span<const float> maps, std::span<const std::int32_t> tokens) noexcept {
     if (maps.size() % map_size() != 0 || maps.size() / map_size() != tokens.size())
       return status::invalid_argument;
@@ -123,12 +124,12 @@ class expert_map_store {
     return status::ok;
   }
 
-  /// One layer of a map as it is stored. Shape: `out` is [E]. Pre: place < size().
+  /// Reads one layer of a stored map. Shape: `out` is [E]. Pre: place < size().
   void read_row(std::size_t place, std::size_t layer, std::span<float> out) const noexcept {
     HOTSET_ASSERT(place < size_ && layer < layers_ && out.size() == experts_);
     for (std::size_t e = 0; e < experts_; ++e) out[e] = value(place, layer, e);
   }
-  /// One layer's mean over all maps of the token id that the map at `place` began with.
+  /// Reads one layer's mean over all maps with the token id of the map at `place`.
   /// Pre: place < size(). Shape: `out` is [E]. Complexity: O(maps + maps of the token x E).
   void read_mean(std::size_t place, std::size_t layer, std::span<float> out) noexcept {
     if (tokens_[place] < 0) return read_row(place, layer, out);
@@ -142,8 +143,8 @@ class expert_map_store {
     for (std::size_t e = 0; e < experts_; ++e) out[e] = static_cast<float>(sums_[e] / count);
   }
 
-  /// The oldest map of the token id and 1; failing that, the oldest of the token id whose embedding is nearest, and
-  /// their cosine, ties to the lower place; none if nothing is known.
+  /// Returns the oldest map of the token id, with score 1. Without such a map: the oldest map of the token id with
+  /// the nearest embedding, and their cosine, ties to the lower place. None if no id has a map.
   /// Complexity: O(maps), and O(token ids x width) for an id without a map.
   [[nodiscard]] map_kernels::best_of semantic_match(std::int32_t token) noexcept {
     map_kernels::best_of best;
@@ -166,11 +167,11 @@ class expert_map_store {
 
   // For matchers.
 
-  /// Blocks of 32 places that hold maps.
+  /// Blocks of 32 places that contain maps.
   [[nodiscard]] std::size_t blocks() const noexcept { return blocks_for(size_); }
-  /// Places, with those that fill the last block.
+  /// Capacity, rounded up to whole blocks.
   [[nodiscard]] std::size_t padded() const noexcept { return padded_; }
-  /// Blocks of one layer, from `first` on. Pre: they lie within the capacity.
+  /// Blocks of one layer, starting at `first`. Pre: they lie within the capacity.
   [[nodiscard]] map_kernels::slice slice(std::size_t layer, std::size_t first,
                                          std::size_t blocks) const noexcept {
     map_kernels::slice out{maps_.data() + layer * layer_bytes_ + first * block_bytes_, nullptr,
@@ -179,9 +180,9 @@ class expert_map_store {
       out.steps = steps_.data() + layer * padded_ + first * map_kernels::lanes;
     return out;
   }
-  /// Bytes of one block in one layer.
+  /// Bytes of one block of one layer.
   [[nodiscard]] std::size_t block_bytes() const noexcept { return block_bytes_; }
-  /// 1 / the norm of each map's layers 0..layer. Shape: [padded()].
+  /// 1 / norm of each map's layers 0..layer. Shape: [padded()].
   [[nodiscard]] std::span<const float> inverse_norms(std::size_t layer) const noexcept {
     return std::span(inverse_norms_).subspan(layer * padded_, padded_);
   }
@@ -212,11 +213,12 @@ class expert_map_store {
   static std::size_t blocks_for(std::size_t maps) noexcept {
     return (maps + map_kernels::lanes - 1) / map_kernels::lanes;
   }
-  /// Of a probability.
+  /// Bytes of one probability.
   static std::size_t bytes_of(map_storage storage) noexcept {
     return storage == map_storage::fp32 ? 4 : storage == map_storage::fp16 ? 2 : 1;
   }
-  /// Without the engine's embedding table. Pre: both are valid. No product wraps: keys are at most 2^28, maps 2^24.
+  /// Memory in bytes, without the engine's embeddings. Pre: both are valid. No product wraps: keys are at most 2^28,
+  /// maps 2^24.
   static std::uint64_t bytes_for(const geometry& shape, const config& options) noexcept {
     const std::uint64_t layers = shape.layer_count(), experts = shape.expert_count();
     const std::uint64_t places = blocks_for(options.capacity) * map_kernels::lanes;
@@ -229,7 +231,7 @@ class expert_map_store {
   }
   [[nodiscard]] std::size_t map_size() const noexcept { return layers_ * experts_; }
 
-  /// Where a value lies, in elements from the layer's begin.
+  /// Index of a value, in elements from the layer's start.
   [[nodiscard]] std::size_t element(std::size_t place, std::size_t e) const noexcept {
     return (place / map_kernels::lanes * experts_ + e) * map_kernels::lanes +
            place % map_kernels::lanes;
@@ -252,7 +254,7 @@ class expert_map_store {
         reinterpret_cast<std::uint16_t*>(of_layer)[element(place, e)] =
             map_kernels::to_half(std::min(row[e], 1.0F));
   }
-  /// Codes are divided by their sum when they are read: a coded row, too, sums to 1.
+  /// Codes are divided by their sum when read: a coded row sums to 1, too.
   void write_codes(std::size_t place, std::size_t layer, std::span<const float> row) noexcept {
     auto* const of_layer = maps_.data() + layer * layer_bytes_;
     const float unit = *std::ranges::max_element(row) / 255.0F;
@@ -265,7 +267,7 @@ class expert_map_store {
     steps_[layer * padded_ + place] = 1.0F / static_cast<float>(sum);
   }
 
-  /// Writes a map to row_, its rows divided by their sums.
+  /// Writes a map to row_, with each layer's row divided by its sum.
   void normalise(std::span<const float> map) noexcept {
     for (std::size_t at = 0; at < map.size(); at += experts_)
       probability_row::normalise(map.subspan(at, experts_), std::span(row_).subspan(at, experts_));
@@ -276,7 +278,7 @@ class expert_map_store {
     size_ = std::max(size_, place + 1);
     return static_cast<std::uint32_t>(place);
   }
-  /// Stores the map in row_.
+  /// Stores the map in row_ at `place`.
   void put(std::uint32_t place, std::int32_t token) noexcept {
     generations_[place] = ++changes_;
     tokens_[place] = std::max(token, no_token);
@@ -298,7 +300,8 @@ class expert_map_store {
     return found;
   }
 
-  /// The place whose map is most like the one in row_, of those that have not changed since `before`; none if all have.
+  /// Returns the place with the map most similar to the one in row_, among places unchanged since `before`; none if
+  /// all changed.
   [[nodiscard]] std::uint32_t most_redundant(std::int32_t token, std::uint64_t before) noexcept {
     std::ranges::fill(scores_, 0.0F);
     for (std::size_t l = 0; l < layers_; ++l)
@@ -332,19 +335,19 @@ class expert_map_store {
   std::size_t layer_bytes_;
   vector_level level_ = best_vector_level();
   std::size_t size_ = 0;
-  std::size_t next_ = 0;  ///< the place of the next map; when full and fifo, the oldest one's
+  std::size_t next_ = 0;  ///< place of the next map; if full and fifo, place of the oldest map
   std::uint64_t changes_ = 0;
   aligned_vector<std::byte> maps_;       ///< [layers] of slices
-  aligned_vector<float> steps_;          ///< of int8: [layers, padded]
-  aligned_vector<float> inverse_norms_;  ///< [layers, padded] of the layers up to this one
+  aligned_vector<float> steps_;          ///< for int8: [layers, padded]
+  aligned_vector<float> inverse_norms_;  ///< [layers, padded]: norms over layers 0..layer
   std::vector<std::int32_t> tokens_;
   std::vector<std::uint64_t> generations_;
   std::vector<float> row_;    ///< one map
-  std::vector<double> sums_;  ///< [experts] of a mean
+  std::vector<double> sums_;  ///< [experts], sums of a mean
   token_embeddings embeddings_;
   std::uint64_t queries_ = 0;
-  std::vector<std::uint64_t> compared_in_;  ///< [vocabulary] the query that came by the token
-  aligned_vector<float> scores_;            ///< of redundancy: [padded]
+  std::vector<std::uint64_t> compared_in_;  ///< [vocabulary]: last query that compared the token
+  aligned_vector<float> scores_;            ///< for redundancy: [padded]
 };
 
 }  // namespace hotset

@@ -2,9 +2,9 @@
 #pragma once
 /// The exact q-th percentile of the last N values.
 ///
-/// Rule: of n values in ascending order, numbered from 0, the one at floor(q (n - 1) / 100); nothing is
-///       interpolated. The values strictly above it are those strictly above the linearly
-///       interpolated percentile: 13 of 64 different ones for q = 80.
+/// Rule: with n values in ascending order, numbered from 0, the percentile is the value at floor(q (n - 1) / 100),
+///       without interpolation. The values above it are those above the linearly interpolated percentile: 13 of 64
+///       different values for q = 80.
 
 #include <array>
 #include <bit>
@@ -18,10 +18,10 @@
 
 namespace hotset {
 
-/// Bit patterns of floats >= 0 order as their values do. Bins of equal top bits hold their values as queues
-/// through the ring: the oldest value of all is also the oldest of its bin.
-/// Complexity: push O(1); percentile O(values in one bin + bins of one octave), at worst O(N) where all values
-/// are close neighbours. Memory: 8 bytes per value and 193 KiB.
+/// Bit patterns of floats >= 0 have the order of their values. Values with equal top bits share a bin; each bin is a
+/// queue through the ring, so the oldest value overall is the oldest of its bin.
+/// Complexity: push O(1); percentile O(values in one bin + bins of one octave), at worst O(N) if all values are close
+/// together. Memory: 8 bytes per value and 193 KiB.
 class sliding_percentile {
  public:
   /// Pre: 1 <= capacity < 2^32.
@@ -30,7 +30,7 @@ class sliding_percentile {
     HOTSET_ASSERT(capacity >= 1 && capacity <= std::numeric_limits<std::uint32_t>::max());
   }
 
-  /// The oldest value leaves when there are more than N. Pre: the value is finite and not negative.
+  /// Adds a value; drops the oldest if there are more than N. Pre: the value is finite and not negative.
   void push(float value) noexcept {
     HOTSET_ASSERT(value >= 0.0F && value <= std::numeric_limits<float>::max());
     const auto pattern = std::bit_cast<std::uint32_t>(value) & ~sign;
@@ -43,7 +43,7 @@ class sliding_percentile {
     at_ = at_ + 1 == patterns_.size() ? 0 : at_ + 1;
   }
 
-  /// 0 while there is no value. Pre: 0 <= q <= 100.
+  /// Returns 0 if there is no value. Pre: 0 <= q <= 100.
   [[nodiscard]] float percentile(double q) const noexcept {
     HOTSET_ASSERT(q >= 0.0 && q <= 100.0);
     if (size_ == 0) return 0.0F;
@@ -52,7 +52,7 @@ class sliding_percentile {
     const auto bin =
         octave * bins_per_octave +
         find(std::span(counts_).subspan(octave * bins_per_octave, bins_per_octave), rank);
-    // The bits below the bin's, in two digits.
+    // Sorts by the bits below the bin's, in two digits.
     std::array<std::uint32_t, 512> high{};
     for_each(bin, [&](std::uint32_t pattern) { ++high[high_digit(pattern)]; });
     const auto first = find(high, rank);
@@ -80,7 +80,7 @@ class sliding_percentile {
 
   static std::size_t high_digit(std::uint32_t pattern) noexcept { return (pattern >> 8U) & 511U; }
 
-  /// The bucket that holds the value of this rank; the rank becomes the one within the bucket.
+  /// Returns the bucket with the value of this rank; sets the rank to that within the bucket.
   static std::size_t find(std::span<const std::uint32_t> counts, std::size_t& rank) noexcept {
     std::size_t bucket = 0;
     while (rank >= counts[bucket]) rank -= counts[bucket++];
@@ -101,7 +101,7 @@ class sliding_percentile {
     ends_[bin].last = slot;
     ++octaves_[pattern >> 23U];
   }
-  /// The value at `at_`, which the next one will replace.
+  /// Removes the value at `at_`, which the next one replaces.
   void drop_oldest() noexcept {
     const auto pattern = patterns_[at_];
     const auto bin = pattern >> shift;
@@ -111,7 +111,7 @@ class sliding_percentile {
   }
 
   std::vector<std::uint32_t> patterns_;  // ring
-  std::vector<std::uint32_t> next_;      // the next younger value of the same bin
+  std::vector<std::uint32_t> next_;      // next younger value of the same bin
   std::vector<std::uint32_t> counts_;    // [bin]
   std::vector<queue> ends_;              // [bin]
   std::array<std::uint32_t, 256> octaves_{};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// How alike two token ids are: the cosine of their rows in the engine's input embedding table.
+/// Similarity of two token ids: the cosine of their rows in the engine's input embedding table.
 
 #include <cmath>
 #include <cstddef>
@@ -14,12 +14,12 @@
 
 namespace hotset {
 
-/// Views a table that the caller keeps alive. An id without a row is like itself alone. Memory: 4 bytes a row.
+/// Views a table that the caller keeps alive. An id without a row is similar only to itself. Memory: 4 bytes a row.
 /// Threads: const use is safe.
 class token_embeddings {
  public:
   /// Shape: `table` is [vocabulary, width], or empty.
-  /// Errors: a table of another size, one value of which is not finite, or whose squares are not.
+  /// Errors: a table of another size; a row whose values or sum of squares are not finite.
   static result<token_embeddings> create(std::span<const float> table, std::int32_t width) {
     if (auto bad = validate(table, width)) return *std::move(bad);
     token_embeddings out;
@@ -48,7 +48,8 @@ class token_embeddings {
   [[nodiscard]] bool knows(std::int32_t token) const noexcept {
     return token >= 0 && static_cast<std::size_t>(token) < size();
   }
-  /// 1 for a token with itself, known or not; 0 where one is not known. Negative ids are no token's.
+  /// Returns 1 for a token and itself, with or without a row; 0 if one of two different tokens has no row. Negative
+  /// ids are no tokens.
   [[nodiscard]] float cosine(std::int32_t a, std::int32_t b) const noexcept {
     if (a < 0 || b < 0) return 0.0F;
     if (a == b) return 1.0F;
