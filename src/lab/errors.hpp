@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Exceptions of the laboratory, by the exit code that a program ends with.
+/// Exceptions of the laboratory, one for each exit code of a program.
 
 #include <stdexcept>
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace hotset::lab {
 
-/// A request that no trace could satisfy: an unknown policy, a size that is no size. Exit code 2.
+/// A request that is wrong for every trace: an unknown policy, a size that is not a number. Exit code 2.
 struct usage_error : std::invalid_argument {
   using std::invalid_argument::invalid_argument;
 };
@@ -22,6 +22,6 @@ struct infeasible_error : std::runtime_error {
 /// Errors: always throws usage_error "<what> '<text>' (did you mean lru?); accepted: <known><more>".
 [[noreturn]] void refuse_name(std::string_view what, std::string_view text,
                               const std::vector<std::string>& known, std::string_view more = "");
-// trace_error (core/error.hpp): a file that is not what it should be. Exit code 4.
+// trace_error (core/error.hpp): a damaged or unrecognised file. Exit code 4.
 
 }  // namespace hotset::lab

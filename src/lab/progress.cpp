@@ -7,7 +7,7 @@
 namespace hotset::lab {
 namespace {
 
-// Loops are deep below whoever shows their progress: only the thread is common to both.
+// Thread-local: the computing loops are far below the caller that shows their progress.
 thread_local const progress_report* asked = nullptr;  // NOLINT
 
 }  // namespace
@@ -22,7 +22,7 @@ progress::progress(std::uint64_t total) : report_(asked), total_(total) {
 }
 
 void progress::tell(std::uint64_t done) {
-  next_ = std::max(done + 1, std::min(done + total_ / 512, total_));  // the end is always told
+  next_ = std::max(done + 1, std::min(done + total_ / 512, total_));  // the end is always reported
   (*report_)(done, total_);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// How far a long computation is: told to whoever asked in this thread, and free where nobody did.
+/// Progress of a long computation, reported to the innermost scope of its thread; almost free without one.
 
 #include <cstdint>
 #include <functional>
@@ -10,13 +10,13 @@
 
 namespace hotset::lab {
 
-/// Called now and then with what is done and what there is to do.
+/// Called occasionally with the amounts done and total.
 using progress_report = std::function<void(std::uint64_t done, std::uint64_t total)>;
 
-/// While one lives, the computations of this thread report to it; the innermost one counts.
+/// While one exists, computations of this thread report to it; the innermost one is used.
 class progress_scope {
  public:
-  /// An empty report: nobody asks.
+  /// An empty report turns reporting off.
   explicit progress_scope(progress_report report);
   ~progress_scope();
   progress_scope(const progress_scope&) = delete;
@@ -27,7 +27,7 @@ class progress_scope {
   const progress_report* outer_;
 };
 
-/// Of one computation: a comparison at each step, and some five hundred reports in all.
+/// Progress of one computation. Cost: a comparison for each step, and about five hundred reports in all.
 class progress {
  public:
   explicit progress(std::uint64_t total);

@@ -47,7 +47,7 @@ constexpr std::string_view duration_syntax = "a number with ns, us, ms or s, suc
 
 constexpr std::array<std::string_view, 7> binary_units{"B",   "KiB", "MiB", "GiB",
                                                        "TiB", "PiB", "EiB"};
-constexpr std::size_t readable_units = 5;  // parse_bytes knows no more of them
+constexpr std::size_t readable_units = 5;  // parse_bytes accepts no more units
 
 std::string lower(std::string_view text) {
   std::string out(text);
@@ -55,7 +55,7 @@ std::string lower(std::string_view text) {
   return out;
 }
 
-/// A number and what stands behind it.
+/// A number and the text after it.
 struct quantity {
   std::string number;
   std::string unit;
@@ -68,7 +68,7 @@ quantity split(std::string_view text) {
   return {dense.substr(0, end), dense.substr(end)};
 }
 
-/// Units that are written so in some case, or with a B or an iB behind it; binary ones first.
+/// Units with this spelling in any case, possibly after adding B or iB; binary units first.
 std::vector<std::string> known_units(const std::string& unit) {
   std::vector<std::string> out;
   for (const auto& known : detail::byte_units) {
@@ -80,7 +80,7 @@ std::vector<std::string> known_units(const std::string& unit) {
   return out;
 }
 
-/// " (did you mean 24GiB?)", or nothing if no spelling reads as a size, or as a rate.
+/// " (did you mean 24GiB?)", or nothing if no spelling gives a size or a rate.
 std::string guess(std::string_view text, std::string_view usual, bool rate) {
   auto [number, unit] = split(text);
   if (number.empty()) return {};
@@ -92,7 +92,7 @@ std::string guess(std::string_view text, std::string_view usual, bool rate) {
         break;
       }
   auto units = known_units(unit);
-  // A number too large for the usual unit is one of bytes.
+  // A number too large for the usual unit is probably in bytes.
   const bool large = !rate && (number.size() > 5 || !parse_bytes(number + std::string(usual)));
   if (unit.empty()) units = {large ? "B" : std::string(usual)};
   std::vector<std::string> spellings;
@@ -149,7 +149,7 @@ struct scaled {
   std::string_view unit;
   bool exact;
 };
-/// In the largest unit that leaves 1 or more before the point.
+/// Scales to the largest unit in which the value is at least 1.
 scaled in_largest_unit(std::uint64_t bytes, std::size_t units) {
   std::size_t unit = 0;
   std::uint64_t one = 1;
@@ -177,7 +177,7 @@ std::string at_least_text(std::uint64_t bytes) {
 
 std::string with_sizes(std::string_view message) {
   constexpr std::string_view word = " bytes";
-  constexpr std::size_t readable = 4;  // digits that need no help
+  constexpr std::size_t readable = 4;  // number of digits that are readable without a unit
   std::string out;
   for (std::size_t at; (at = message.find(word)) != std::string_view::npos;) {
     const auto before = message.substr(0, at);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Sizes, rates and durations of a command line: read with a reason for every refusal, and written as people write them.
+/// Parses and formats sizes, rates and durations; every refusal has a reason.
 
 #include <cstdint>
 #include <optional>
@@ -12,7 +12,7 @@
 
 namespace hotset::lab {
 
-/// Runs make and puts the option's name before what it has to say against its value. Errors: usage_error.
+/// Calls make and prefixes its error with the option's name. Errors: usage_error.
 template <class Make>
 auto for_option(std::string_view option, Make&& make) {
   try {
@@ -24,33 +24,33 @@ auto for_option(std::string_view option, Make&& make) {
   }
 }
 
-/// Reads "24GiB". `usual` is the unit that a bare number is guessed to lack, for the message alone.
-/// Units: bytes. Errors: usage_error for no size, one without a unit, or 0.
+/// Parses "24GiB". `usual` is the unit that an error suggests for a bare number.
+/// Units: bytes. Errors: usage_error for no size, a missing unit, or 0.
 [[nodiscard]] std::uint64_t read_size(std::string_view text, std::string_view usual = "GiB");
-/// The same, and "0".
+/// Parses a size, or "0".
 [[nodiscard]] std::uint64_t read_size_or_none(std::string_view text,
                                               std::string_view usual = "GiB");
 
-/// Reads "25GB/s". Returns bytes a second, or nothing for any other text or less than 1.
+/// Parses "25GB/s". Returns bytes per second, or nothing for any other text or less than 1.
 [[nodiscard]] std::optional<std::uint64_t> parse_rate(std::string_view text) noexcept;
-/// Reads "10us", "1.5ms" or "0". Returns nanoseconds, or nothing for any other text or more than 1000 s.
+/// Parses "10us", "1.5ms" or "0". Returns nanoseconds, or nothing for any other text or more than 1000 s.
 [[nodiscard]] std::optional<std::uint64_t> parse_duration(std::string_view text) noexcept;
 
-/// Reads "25GB/s". Units: bytes a second. Errors: usage_error.
+/// Parses "25GB/s". Units: bytes per second. Errors: usage_error.
 [[nodiscard]] std::uint64_t read_rate(std::string_view text);
 
-/// Reads "10us" or "0". Units: nanoseconds. Errors: usage_error.
+/// Parses "10us" or "0". Units: nanoseconds. Errors: usage_error.
 [[nodiscard]] std::uint64_t read_duration(std::string_view text);
 
-/// "24 GiB" if that is exact, else "13.6 MiB": the largest binary unit that leaves 1 or more before the point.
+/// Formats "24 GiB" if exact, else "13.6 MiB": in the largest binary unit in which the value is at least 1.
 [[nodiscard]] std::string size_text(std::uint64_t bytes);
 
-/// What to ask for where so many bytes are needed: "8.1GiB", rounded up, as read_size takes it.
+/// Formats the smallest accepted option value for these bytes: "8.1GiB", rounded up, as read_size parses it.
 [[nodiscard]] std::string least_size_text(std::uint64_t bytes);
-/// "8.0GiB (8585113600B) or more"; where a size is exact it is said once.
+/// Formats "8.0GiB (8585113600B) or more"; an exact size appears once.
 [[nodiscard]] std::string at_least_text(std::uint64_t bytes);
 
-/// Behind each "6442450944 bytes" of a message: " (6 GiB)". The core's messages have no other sizes.
+/// Adds " (6 GiB)" after each "6442450944 bytes" of a message. The core's messages give sizes only in bytes.
 [[nodiscard]] std::string with_sizes(std::string_view message);
 
 }  // namespace hotset::lab

@@ -23,8 +23,8 @@ namespace {
 using pool_key = std::uint32_t;
 constexpr auto no_pool_key = std::numeric_limits<pool_key>::max();
 
-/// The visits of one pool, each with its distinct experts in the order of their last use: the order in which pagers
-/// notify policies.
+/// Visits of one pool. Each visit lists its distinct experts in order of last use, the order in which pagers notify
+/// policies.
 class pool_visits {
  public:
   pool_visits(const visit_sequence& visits, std::optional<layer_id> layer)
@@ -89,21 +89,21 @@ class belady_rank {
       ++visit;
     });
   }
-  /// Keys that wait for the same visit, or for none, have equal ranks: their order changes no count.
+  /// Keys with the same next visit, or none, have equal ranks: their order changes no count.
   std::uint32_t operator()(pool_key) noexcept { return ~next_[use_++]; }
 
  private:
   static constexpr auto never = std::numeric_limits<std::size_t>::max();
-  std::vector<std::uint32_t> next_;  // [uses] the visit that uses the key again
+  std::vector<std::uint32_t> next_;  // [uses] next visit that uses the key
   std::size_t use_ = 0;
 };
 
-/// All sizes of a policy whose smaller pools hold nothing that its larger ones do not.
+/// Misses at all sizes of a policy with the stack property: a larger pool contains all keys of a smaller one.
 ///
-/// Rule: the smallest pool is a set, and every size more holds one key more: the key at its depth. A use is a miss
-///       of the sizes above the key's depth. What the smallest pool has no room for sinks: at each depth the higher rank
-///       stays, up to the first depth that is free. The visit's own keys do not sink.
-/// Source: Mattson et al. 1970, with a visit in the place of a reference: its experts are judged before any of them
+/// Rule: the smallest pool is a set; each larger size holds one key more, the key at its depth. A use is a miss at
+///       the sizes below the key's depth. Keys that the smallest pool evicts sink: at each depth the key with the
+///       higher rank stays, up to the first free depth. The visit's own keys do not sink.
+/// Source: Mattson et al. 1970, with visits instead of references: all experts of a visit are judged before any
 ///       moves.
 template <class Rank>
 class rank_stack {
@@ -169,18 +169,17 @@ class rank_stack {
   Rank rank_of_;
   std::size_t fewest_;
   std::vector<decltype(std::declval<Rank&>()(pool_key{}))> ranks_;  // [keys]
-  std::vector<std::uint64_t> used_in_;                              // [keys] visit
+  std::vector<std::uint64_t> used_in_;                              // [keys] last visit
   std::vector<pool_key> depths_;      // [keys] 0: in the smallest pool
   std::vector<pool_key> top_;         // keys of the smallest pool
-  std::vector<pool_key> below_;       // [depths] a key, from depth 1 on
+  std::vector<pool_key> below_;       // [depths] key at each depth, from 1 on
   std::vector<std::uint64_t> found_;  // [depths] uses
   std::vector<pool_key> sinking_;
   std::uint64_t first_uses_ = 0;
   std::uint64_t visit_ = 0;
 };
 
-/// Some sizes of fifo, whose larger pools may lack what its smaller ones hold: a key has a bit for each size that
-/// lacks it.
+/// Misses of fifo at up to 64 sizes. fifo has no stack property, so each key has one bit for each size that lacks it.
 class fifo_queues {
  public:
   static constexpr std::size_t most = 64;
@@ -219,10 +218,10 @@ class fifo_queues {
   }
 
   std::size_t fewest_;
-  std::vector<std::deque<pool_key>> queues_;  // [sizes] the oldest first
+  std::vector<std::deque<pool_key>> queues_;  // [sizes] oldest first
   std::vector<std::uint64_t> misses_;         // [sizes]
   std::vector<std::uint64_t> lacking_;        // [keys]
-  std::vector<std::uint64_t> used_in_;        // [keys] visit
+  std::vector<std::uint64_t> used_in_;        // [keys] last visit
   std::vector<std::pair<pool_key, std::uint64_t>> missing_;
   std::uint64_t visit_ = 0;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Exact misses of fifo, lfu and belady in a pool of every size, without a pager for each.
+/// Exact misses of fifo, lfu and belady in a pool at every size, without one pager per size.
 
 #include <cstddef>
 #include <cstdint>
@@ -14,15 +14,15 @@
 
 namespace hotset::lab {
 
-/// Policies that measure_curves knows exactly at every capacity. lru comes first; its misses follow from reuse
+/// Policies that measure_curves can measure exactly at every capacity. lru comes first; its misses follow from reuse
 /// distances.
 [[nodiscard]] std::span<const std::string_view> evictions_of_every_size() noexcept;
 
-/// Misses in one pool, by slots from `fewest` up to all keys of the pool: the experts of `layer`, or of all layers.
-/// They equal those of a pager that admits and fetches every miss.
+/// Misses in one pool, for each number of slots from `fewest` to all keys of the pool: the experts of `layer`, or of
+/// all layers. They equal those of a pager that admits and fetches every miss.
 /// Pre: eviction is fifo, lfu or belady, without parameters; no visit of the pool uses more than `fewest` experts.
-/// Complexity: lfu and belady O(1) for a hit in the smallest pool, else O(sizes); fifo reads the trace once for 64
-/// sizes.
+/// Complexity: lfu and belady O(1) for a hit in the smallest pool, else O(sizes); fifo reads the trace once for each
+/// 64 sizes.
 [[nodiscard]] std::vector<std::uint64_t> misses_of_every_size(std::string_view eviction,
                                                               const visit_sequence& visits,
                                                               std::optional<layer_id> layer,

@@ -34,7 +34,7 @@ bool is_lru(std::string_view eviction) {
   return eviction.empty() || eviction == evictions_of_every_size().front();
 }
 
-/// The smallest pool that splits no visit is the first one that is measured.
+/// Measures from the smallest pool that splits no visit.
 void measure_from_widest(const visit_sequence& visits, std::string_view eviction,
                          pool_curve& curve) {
   const auto counts = misses_of_every_size(eviction, visits, curve.layer, curve.widest);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Miss curves of a trace: measured in one pass, and written as JSON (schema hotset.curve/1), CSV or a table.
+/// Miss curves of a trace, measured in one pass.
 
 #include <cstddef>
 #include <cstdint>
@@ -16,13 +16,13 @@
 
 namespace hotset::lab {
 
-/// Of JSON text.
+/// Schema name in JSON text.
 inline constexpr std::string_view curve_schema = "hotset.curve/1";
 
-/// "exact", "shards:0.01" (a share of the keys) or "shards:8192" (so many keys at most).
+/// "exact", "shards:0.01" (a share of the keys) or "shards:8192" (at most this many keys).
 struct curve_method {
   double rate = 0;            ///< 0: exact
-  std::size_t most_keys = 0;  ///< of the sample; 0: no limit
+  std::size_t most_keys = 0;  ///< maximum keys of the sample; 0: no limit
   std::string text = "exact";
 
   /// Errors: usage_error.
@@ -30,27 +30,28 @@ struct curve_method {
   [[nodiscard]] bool is_exact() const noexcept { return rate == 0; }
 };
 
-/// Of one pool.
+/// Curve of one pool.
 struct pool_curve {
   std::optional<layer_id> layer{};  ///< none: shared by all layers
-  std::uint32_t widest = 0;         ///< widest union of a visit: with fewer slots a visit is split
-  std::vector<double> misses{};  ///< by slots from 0 on; below `widest` not what a pager would miss
+  /// Experts in the widest visit: with fewer slots a visit is split.
+  std::uint32_t widest = 0;
+  std::vector<double> misses{};  ///< by slots, from 0; below `widest` a pager has other misses
 };
-/// Of one trace in one scope.
+/// Curves of one trace in one scope.
 struct curve_set {
   std::string name;
   std::string scope, method, replay;
-  std::string eviction{};  ///< as it was asked for; empty: lru, unasked
+  std::string eviction{};  ///< as requested; empty: lru by default
   std::uint64_t accesses = 0;
   double compulsory_misses = 0;
   std::uint32_t widest = 0;
   std::vector<pool_curve> pools{};
 };
 
-/// `eviction`: one of evictions_of_every_size(); empty: lru. Each is measured by the exact method, lru also by a
-/// sample.
-/// Errors: usage_error if a layer's own curve is asked of a sample (its experts are too few), or a sample of other
-/// policies.
+/// Measures the curves of `eviction`, one of evictions_of_every_size(); empty: lru. The exact method measures all of
+/// them, a sample only lru.
+/// Errors: usage_error for a sample with per-layer scope (a layer has too few experts), and for a sample with a
+/// policy other than lru.
 [[nodiscard]] curve_set measure_curves(const visit_sequence& visits, cache_scope scope,
                                        const curve_method& method, std::uint64_t seed = 0,
                                        std::string_view eviction = {});

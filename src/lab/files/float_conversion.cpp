@@ -25,7 +25,7 @@ std::uint32_t narrowed(float value, float_type type) noexcept {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   if (type == float_type::f32) return bits;
   if (std::isnan(value))
-    return (bits >> 16U) | 0x40U;  // the lower half may be all that makes it one
+    return (bits >> 16U) | 0x40U;  // the lower half may hold the NaN's only set bits
   return (bits + 0x7fffU + ((bits >> 16U) & 1U)) >> 16U;
 }
 
@@ -52,7 +52,7 @@ bool convert_floats(float_type type, std::span<const std::byte> from, float_type
     const auto value = widened(bits, type);
     const auto made = narrowed(value, to_type);
     fits = fits && (std::isinf(value) || !std::isinf(widened(made, to_type)));
-    // Constant sizes are no calls. The machine is little-endian, as files are.
+    // Constant sizes let the compiler inline memcpy. The machine and the files are little-endian.
     if (to_type == float_type::f32)
       std::memcpy(to.data() + 4 * i, &made, 4);
     else

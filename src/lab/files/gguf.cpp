@@ -19,8 +19,8 @@ namespace {
 struct type_fact {
   std::uint32_t id;
   std::string_view name;
-  std::uint32_t block;  ///< elements
-  std::uint32_t bytes;  ///< of a block
+  std::uint32_t block;  ///< elements of a block
+  std::uint32_t bytes;  ///< bytes of a block
 };
 constexpr std::array types = {
     type_fact{0, "F32", 1, 4},         type_fact{1, "F16", 1, 2},
@@ -47,7 +47,7 @@ constexpr std::uint64_t longest_key = 65535;
 constexpr std::uint32_t most_dimensions = 4;
 constexpr int deepest_array = 4;
 
-/// Bytes of a scalar by value_type; 0 for strings and arrays, whose size is in the file.
+/// Bytes of a scalar by value_type; 0 for strings and arrays, whose size the file gives.
 constexpr std::array<std::size_t, 13> scalar_bytes{1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
 
 constexpr std::size_t size_of(gguf_file::value_type type) noexcept {
@@ -72,7 +72,7 @@ std::optional<std::string_view> gguf_file::value::text() const noexcept {
   return std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size());
 }
 
-/// Goes through the header once, from the front; every length is compared with what is left before it is believed.
+/// Reads the header once, front to back. Every length is compared with the bytes that are left before it is used.
 class gguf_file::reader {
  public:
   reader(gguf_file& out, file_extent extent)
@@ -116,7 +116,7 @@ class gguf_file::reader {
     at_ += sizeof(T);
     return out;
   }
-  /// A count of things that take at least `smallest` bytes each.
+  /// Reads a count of items that take at least `smallest` bytes each.
   std::uint64_t count(const char* what, std::uint64_t smallest) {
     const auto begin = at_;
     const auto number = take<std::uint64_t>(what);
@@ -187,7 +187,7 @@ class gguf_file::reader {
     return size_of(kind);
   }
 
-  /// Passes over `number` elements of a kind.
+  /// Skips `number` elements of a kind.
   void skip(const std::string& key, value_type kind, std::uint64_t number, int depth) {
     if (const auto size = size_of(kind); size > 0) {
       if (number > left() / size)
@@ -254,7 +254,7 @@ class gguf_file::reader {
     return *bytes;
   }
 
-  /// Compares the offsets, which count from the data's begin, and makes them count from the file's.
+  /// Checks the offsets relative to the data, and makes them relative to the file.
   void check_places() {
     const auto padding = (alignment_ - at_ % alignment_) % alignment_;
     const auto data = padding <= left() ? left() - padding : 0;

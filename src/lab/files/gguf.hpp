@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The header of a GGUF file: metadata and tensor descriptions, mapped and strictly checked before anything is handed out.
+/// The header of a GGUF file, mapped: metadata and tensor descriptions, all checked on opening.
 
 #include <bit>
 #include <cstddef>
@@ -20,14 +20,14 @@ namespace hotset::lab {
 
 static_assert(std::endian::native == std::endian::little, "GGUF files are little-endian here");
 
-/// Move-only; views stay valid while the object, or what it was moved to, lives.
+/// Move-only; views stay valid while the object, or the object that it was moved to, lives.
 ///
-/// Checked on opening: magic and version; every count, length, type and name (no duplicates); alignment; sizes by type
-/// and extents; each tensor's place in the file, without overlap.
+/// Checked on opening: magic and version; every count, length, type and name (no duplicates); alignment; sizes by
+/// type and extents; each tensor's range in the file, without overlap.
 /// Source: docs/gguf.md of ggml, versions 2 and 3.
 class gguf_file {
  public:
-  /// The type of a metadata value, as the file numbers it.
+  /// Type of a metadata value, with the file's number.
   enum class value_type : std::uint32_t {
     u8 = 0,
     i8 = 1,
@@ -43,38 +43,38 @@ class gguf_file {
     i64 = 11,
     f64 = 12,
   };
-  /// One scalar, or the elements of an array, as they lie in the file.
+  /// One scalar, or the elements of an array, as stored in the file.
   struct value {
-    value_type type = value_type::u8;  ///< of each element
+    value_type type = value_type::u8;  ///< type of each element
     bool is_array = false;
-    std::uint64_t count = 1;  ///< of elements
+    std::uint64_t count = 1;  ///< number of elements
     std::span<const std::byte> bytes;
 
-    /// Element i of integers of 0 or more and of booleans; nothing for any other. Pre: i < count.
+    /// Returns element i of booleans and non-negative integers; nothing for other types. Pre: i < count.
     [[nodiscard]] std::optional<std::uint64_t> natural(std::uint64_t i = 0) const noexcept;
-    /// Nothing unless it is one string.
+    /// Returns the value if it is one string.
     [[nodiscard]] std::optional<std::string_view> text() const noexcept;
   };
-  /// The description of one tensor.
+  /// Description of one tensor.
   struct tensor {
     std::string name;
-    std::string_view type;  ///< as ggml names it: "Q4_K", "F16", ...
-    /// Fastest first; those of stacked experts end with their number.
+    std::string_view type;  ///< ggml's name: "Q4_K", "F16", ...
+    /// Fastest dimension first; for stacked experts the last one is their number.
     std::vector<std::uint64_t> dimensions;
     std::uint64_t bytes = 0;
-    std::uint64_t offset = 0;  ///< of its first byte in the file
+    std::uint64_t offset = 0;  ///< first byte, relative to the file
   };
 
-  /// `extent`: header accepts a file that ends anywhere behind the descriptions of its tensors.
-  /// Errors: trace_error, one line: file, byte offset or name, what is accepted.
+  /// `extent`: header accepts a file that ends anywhere after its tensor descriptions.
+  /// Errors: trace_error, one line: file, byte offset or name, accepted values.
   explicit gguf_file(const std::filesystem::path& path, file_extent extent = file_extent::whole);
 
-  /// Returns nullptr if there is no such key.
+  /// Returns nullptr if the key is missing.
   [[nodiscard]] const value* find(std::string_view key) const;
-  /// In the order of the file.
+  /// Tensors in the order of the file.
   [[nodiscard]] const std::vector<tensor>& tensors() const noexcept { return tensors_; }
   [[nodiscard]] std::uint32_t version() const noexcept { return version_; }
-  /// Bytes of the tensors that are described, and not in the file.
+  /// Bytes that the tensor descriptions name and the file lacks.
   [[nodiscard]] std::uint64_t missing_bytes() const noexcept { return missing_; }
   [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
 

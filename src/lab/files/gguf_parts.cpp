@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The numbers in a name: "model-00002-of-00003.gguf" is part 2 of 3.
+/// Numbers in a name: "model-00002-of-00003.gguf" is part 2 of 3.
 struct part_name {
   std::string model;
   std::uint64_t number = 1;

@@ -11,12 +11,12 @@
 
 namespace hotset::lab {
 
-/// All parts of the model that one of them belongs to, in order; a whole file is its only part.
-/// Errors: trace_error: a part that is missing, damaged, or not the one that its name says.
+/// Opens all parts of a model, given any part, in order; a single file is its only part.
+/// Errors: trace_error: a part that is missing, damaged, or has another number than its name.
 [[nodiscard]] std::vector<gguf_file> open_gguf_parts(const std::filesystem::path& path,
                                                      file_extent extent = file_extent::whole);
 
-/// "model" of "model-00002-of-00003.gguf" and of "model.gguf".
+/// Returns "model" for "model-00002-of-00003.gguf" and for "model.gguf".
 [[nodiscard]] std::string gguf_name(const std::filesystem::path& path);
 
 }  // namespace hotset::lab

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// One line for every input that is refused: file, place, what was found, what is accepted.
+/// One line for every refused input: file, place, found value, accepted values.
 
 #include <filesystem>
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace hotset::lab {
 
-/// "file: place: found; accepted: ..." ; an empty place or accepted part is left out.
+/// Formats "file: place: found; accepted: ..."; an empty place or accepted part is left out.
 [[nodiscard]] std::string input_message(std::string_view file, std::string_view place,
                                         std::string_view found, std::string_view accepted);
 

@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// By the beginnings of xz, zstd, gzip and zip, and by what tar has behind a file's name.
+/// Recognises xz, zstd, gzip and zip by their first bytes, and tar by the mark after the first header's name.
 bool is_packed(std::string_view bytes) noexcept {
   using namespace std::string_view_literals;
   constexpr std::array beginnings{"\xFD\x37\x7A\x58\x5A\x00"sv, "\x28\xB5\x2F\xFD"sv, "\x1F\x8B"sv,
@@ -29,7 +29,7 @@ bool is_packed(std::string_view bytes) noexcept {
          (bytes.size() >= 512 && bytes.substr(257, 5) == "ustar");
 }
 
-/// An open archive, or a single compressed file seen as an archive of one.
+/// An open archive, or a single compressed file read as an archive of one.
 class unpacker {
  public:
   unpacker(std::string file, std::string_view bytes)
@@ -45,7 +45,7 @@ class unpacker {
     if (archive_read_open_memory(archive_.get(), bytes.data(), bytes.size()) != ARCHIVE_OK) fail();
   }
 
-  /// Goes to the next regular file; false at the end.
+  /// Moves to the next regular file; returns false at the end.
   bool next() {
     archive_entry* entry = nullptr;
     while (true) {
@@ -63,7 +63,7 @@ class unpacker {
     return true;
   }
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
-  /// Whether it is a compressed file and no archive. Pre: next() was called.
+  /// Whether the input is a compressed file and no archive. Pre: next() was called.
   [[nodiscard]] bool single() const noexcept {
     return (archive_format(archive_.get()) & ARCHIVE_FORMAT_BASE_MASK) == ARCHIVE_FORMAT_RAW;
   }
@@ -102,7 +102,7 @@ class unpacker {
   std::set<std::string> seen_;  ///< paths of the files so far
 };
 
-/// "a.csv" for "a.csv.xz".
+/// Returns "a.csv" for "a.csv.xz".
 std::string unpacked_name(const fs::path& path) {
   const auto last = path.extension();
   const bool packed = last == ".xz" || last == ".zst" || last == ".gz";

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Whole inputs in memory: a plain file, a compressed file (.gz .xz .zst), a tar or zip archive or a folder.
+/// Reads whole inputs into memory: a plain file, a compressed file (.gz .xz .zst), a tar or zip archive or a folder.
 
 #include <cstddef>
 #include <cstdint>
@@ -18,23 +18,23 @@ struct input_entry {
   std::string text;
 };
 
-/// All regular files of an input, sorted by name; recognised by content, not by extension. A folder's
-/// subfolders are not entered. A packed file unpacks to 2 MiB and 50 times its size at most: recorded traces
+/// Reads all regular files of an input, sorted by name. The format is recognised by content, not by extension. A
+/// folder's subfolders are skipped. A packed file may unpack to at most 2 MiB and 50 times its size: recorded traces
 /// pack 3 to 20 times. Errors: trace_error, also for more than `most_bytes` in all.
 [[nodiscard]] std::vector<input_entry> read_input(const std::filesystem::path& path,
                                                   std::uint64_t most_bytes = std::uint64_t{16}
                                                                              << 30U);
 
-/// The text of an input of one file. Errors: trace_error, also for an archive or folder of several or of none.
+/// Reads an input of one file. Errors: trace_error, also for an archive or folder with several files or none.
 [[nodiscard]] std::string read_single_input(const std::filesystem::path& path);
 
-/// What a recogniser looks at.
+/// The part of an input that recognisers read.
 struct input_beginning {
-  std::string text;         ///< the first bytes of the only, or first, file; empty for a folder
+  std::string text;         ///< first bytes of the first file; empty for a folder
   bool collection = false;  ///< a folder or an archive
 };
 
-/// Decompresses only as far as needed. Errors: trace_error.
+/// Decompresses only the bytes needed. Errors: trace_error.
 [[nodiscard]] input_beginning read_beginning(const std::filesystem::path& path, std::size_t bytes);
 
 }  // namespace hotset::lab

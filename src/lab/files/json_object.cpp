@@ -18,12 +18,12 @@ namespace {
 
 using json = nlohmann::json;
 
-/// JSON text in which numbers that JSON does not have are strings.
+/// JSON text in which NaN and infinities became strings.
 struct standard_text {
   std::string text;
-  std::vector<std::size_t> quotes;  ///< places of the quotes that were put in, in order
+  std::vector<std::size_t> quotes;  ///< positions of the inserted quotes, in order
 
-  /// The byte of the original text, counted from 1 like `byte`.
+  /// Maps a byte position, counted from 1, to the original text.
   [[nodiscard]] std::size_t original(std::size_t byte) const {
     const auto before = std::lower_bound(quotes.begin(), quotes.end(), byte - 1) - quotes.begin();
     return byte - static_cast<std::size_t>(before);
@@ -55,11 +55,11 @@ standard_text with_quoted_numbers(std::string_view text) {
   return out;
 }
 
-/// Refuses a key that its object already has: the parser alone would keep the last value without a word.
+/// Refuses a repeated key of an object: the parser would silently keep the last value.
 class unique_keys {
  public:
   explicit unique_keys(const std::string& file) : file_(file) {}
-  /// Takes what the parser's callback hears. Errors: trace_error.
+  /// Callback for the parser. Errors: trace_error.
   void check(json::parse_event_t event, const json& parsed) {
     if (event == json::parse_event_t::object_start) open_.emplace_back();
     if (event == json::parse_event_t::object_end) open_.pop_back();
@@ -72,7 +72,7 @@ class unique_keys {
 
  private:
   const std::string& file_;
-  std::vector<std::set<std::string>> open_;  ///< keys of each object that has not ended
+  std::vector<std::set<std::string>> open_;  ///< keys of each object that is still open
 };
 
 json parse_standard(std::string_view text, const std::string& file, std::string_view accepted) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// JSON objects of small files, read with a reason for every refusal.
+/// Parses JSON objects of small files; every refusal has a reason.
 
 #include <cstddef>
 #include <cstdint>
@@ -14,18 +14,18 @@ namespace hotset::lab {
 
 inline constexpr std::size_t most_json_bytes = std::size_t{16} << 20U;
 
-/// NaN, Infinity and -Infinity, which Python writes and JSON does not have, become the strings "NaN", "Infinity" and
-/// "-Infinity": a reader that needs a number there refuses them by name.
-/// Errors: trace_error if the text is no JSON object, has a key twice in one object, nests values more than 32 deep, or is
-/// longer than `most` bytes.
+/// NaN, Infinity and -Infinity, which Python writes although JSON lacks them, become the strings "NaN", "Infinity"
+/// and "-Infinity": a reader that needs a number refuses them by name.
+/// Errors: trace_error if the text is no JSON object, repeats a key within an object, nests values more than 32 deep,
+/// or is longer than `most` bytes.
 [[nodiscard]] nlohmann::json parse_json_object(std::string_view text, const std::string& file,
                                                std::string_view accepted,
                                                std::size_t most = most_json_bytes);
 
-/// A value as messages have it: "an array of 3", "an object", or itself.
+/// Formats a value for messages: "an array of 3", "an object", or the value itself.
 [[nodiscard]] std::string told(const nlohmann::json& value);
 
-/// A key that is a number in [0, most] and nothing else, without leading zeros.
+/// Parses a key that is only a number in [0, most], without leading zeros.
 [[nodiscard]] std::optional<std::int32_t> numeric_key(std::string_view key, std::int32_t most);
 
 }  // namespace hotset::lab

@@ -23,13 +23,13 @@ namespace fs = std::filesystem;
 using content = std::shared_ptr<const std::vector<std::byte>>;
 using stream_key = std::pair<dev_t, ino_t>;
 
-// A recogniser and a reader open the same path, far apart: only the thread is common to both.
+// Thread-local: a recogniser and a later reader open the same path without sharing an object.
 thread_local int keepers = 0;                     // NOLINT
 thread_local std::map<stream_key, content> kept;  // NOLINT
 
 std::string last_error() { return std::generic_category().message(errno); }
 
-/// A descriptor of ours that the path names is read on, not from its beginning.
+/// Duplicates the descriptor if the path names one: reading then continues at its position, not at the beginning.
 int open_input(const fs::path& path) {
   const int own = path == "/dev/stdin" ? STDIN_FILENO : detail::descriptor_named(path);
   if (own >= 0) return ::fcntl(own, F_DUPFD_CLOEXEC, 3);
@@ -53,7 +53,7 @@ class descriptor {
   int number_;
 };
 
-/// A file whose beginning has been read by others is no file to map: it is read on.
+/// Whether the file can be mapped: reading has not moved its position. Otherwise only the rest is read.
 bool is_whole_file(int number, const struct stat& facts) noexcept {
   return S_ISREG(facts.st_mode) && ::lseek(number, 0, SEEK_CUR) == 0;
 }
@@ -69,7 +69,7 @@ std::size_t most_of_a_stream() noexcept {
   return static_cast<std::size_t>(std::max(pages, 1L)) * static_cast<std::size_t>(size) / 2;
 }
 
-/// Reads on up to `count` bytes; 0 at the end.
+/// Reads up to `count` further bytes; 0 at the end.
 std::size_t read_some(int number, std::byte* to, std::size_t count, const fs::path& path) {
   while (true) {
     const auto got = ::read(number, to, count);
@@ -98,7 +98,7 @@ content read_stream(int number, const fs::path& path) {
   return std::make_shared<const std::vector<std::byte>>(std::move(bytes));
 }
 
-/// What has been read of the path, or nullptr. A FIFO whose writer is gone cannot be opened again.
+/// Returns the stored bytes of the path, or nullptr. A FIFO without a writer cannot be opened again.
 content already_read(const fs::path& path) {
   struct stat facts {};
   if (kept.empty() || ::stat(path.c_str(), &facts) != 0) return nullptr;
@@ -112,7 +112,7 @@ content stream_of(int number, const struct stat& facts, const fs::path& path) {
   return read;
 }
 
-/// Of devices, only one that holds nothing is taken: the null device.
+/// Refuses every device except an empty one, the null device.
 void need_empty(int number, const fs::path& path) {
   std::byte first{};
   if (read_some(number, &first, 1, path) > 0)

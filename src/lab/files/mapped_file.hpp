@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// All bytes of an input: a file, mapped read-only into memory, or what a pipe holds.
+/// All bytes of an input: a file, mapped read-only, or the contents of a pipe.
 
 #include <cstddef>
 #include <cstdint>
@@ -15,13 +15,13 @@
 
 namespace hotset::lab {
 
-/// What a reader of weights asks of a file: all of it, or its header alone, for a download that was cut short behind it.
+/// Required part of a weights file: all of it, or only the header, so that a truncated download can be read.
 enum class file_extent : std::uint8_t { whole, header };
-/// Accepted size of the data that a header alone describes. Units: bytes.
+/// Maximum data size that a header alone may describe. Units: bytes.
 inline constexpr std::uint64_t most_described_bytes = std::uint64_t{1} << 48U;
 
-/// While one lives in this thread, what was read from a pipe, a socket or a terminal is kept for whoever opens the
-/// same again: it cannot be read twice.
+/// While one exists in this thread, data read from a pipe, a socket or a terminal is kept, because it cannot be read
+/// twice. Opening the same path again returns it.
 class kept_streams {
  public:
   kept_streams() noexcept;
@@ -30,11 +30,11 @@ class kept_streams {
   kept_streams& operator=(const kept_streams&) = delete;
 };
 
-/// Move-only. The mapping lives as long as the object. The file must not be shortened meanwhile: reading
-/// past its new end is a bus error, which no reader can turn into an exception.
+/// Move-only. The mapping lives as long as the object. The file must not be truncated meanwhile: reading past its new
+/// end is a bus error, which no reader can turn into an exception.
 ///
-/// Opening a FIFO waits for its writer, and reading it for the end. /dev/stdin and the like are read from where they
-/// stand. A stream may hold half of this machine's memory.
+/// Opening a FIFO waits for its writer, and reading waits for its end. /dev/stdin and similar paths are read from
+/// their current position. A stream may take half of this machine's memory.
 class mapped_file {
  public:
   /// Errors: trace_error if the path cannot be opened, mapped or read, or is a folder or a device.
@@ -58,13 +58,13 @@ class mapped_file {
     if (stream_) return *stream_;
     return {static_cast<const std::byte*>(data_), size_};
   }
-  /// The same bytes as characters.
+  /// Returns the bytes as characters.
   [[nodiscard]] std::string_view text() const noexcept {
     return {reinterpret_cast<const char*>(bytes().data()), bytes().size()};
   }
 
  private:
-  void* data_ = nullptr;  ///< mapped, or nullptr
+  void* data_ = nullptr;  ///< mapped address, or nullptr
   std::size_t size_ = 0;
   std::shared_ptr<const std::vector<std::byte>> stream_;
 };

@@ -21,14 +21,14 @@ namespace {
 constexpr std::string_view magic = "\x93NUMPY";
 constexpr std::string_view accepted_header = "a dictionary of 'descr', 'fortran_order' and 'shape'";
 
-/// The bytes of a number, the lowest first.
+/// Reads a little-endian integer.
 std::uint64_t bits_at(std::string_view bytes, std::size_t at, std::size_t width) noexcept {
   std::uint64_t out = 0;
   std::memcpy(&out, bytes.data() + at, width);
   return out;
 }
 
-/// The dictionary in Python's notation that stands before the numbers.
+/// Reads the header: a dictionary in Python's notation.
 class header_reader {
  public:
   header_reader(std::string_view text, const std::string& file) : text_(text), file_(file) {}
@@ -45,7 +45,7 @@ class header_reader {
   [[noreturn]] void refuse(const std::string& what) const {
     refuse_input(file_, "header", what, accepted_header);
   }
-  /// What stands behind the key, up to the header's end.
+  /// Returns the text after the key, up to the header's end.
   [[nodiscard]] std::string_view value_of(const std::string& key) const {
     for (const char quote : {'\'', '"'}) {
       const auto name = quote + key + quote;
@@ -77,7 +77,7 @@ class header_reader {
     if (!text.starts_with('(') || end == text.npos) refuse_shape();
     field_scanner scan(text.substr(1, end - 1), ',');
     while (const auto item = scan.next()) {
-      if (trimmed(*item).empty()) continue;  // behind the last comma
+      if (trimmed(*item).empty()) continue;  // after the last comma
       const auto extent = parse_number<std::size_t>(trimmed(*item));
       if (!extent) refuse_shape();
       array.shape.push_back(*extent);

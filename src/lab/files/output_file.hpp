@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// An output of a program: a file that appears whole or not at all, or whatever else its path names.
+/// A program's output: a file that appears complete or not at all, or a pipe or device.
 
 #include <cstdint>
 #include <filesystem>
@@ -12,35 +12,35 @@
 
 namespace hotset::lab {
 
-/// Thrown when the reader of an output is gone; nothing is wrong then.
+/// Thrown if the reader of an output has closed it; this is no error.
 struct closed_pipe {};
 
 /// Whether an output is text or bytes.
 enum class output_content : std::uint8_t {
   text,
-  binary,  ///< not for terminals
+  binary,  ///< refused on terminals
 };
 
-/// As file_writer, with exceptions; what is unfinished is removed at a signal if end_cleanly_at_signals() was called.
+/// Like file_writer, with exceptions. If end_cleanly_at_signals() was called, a signal removes the unfinished file.
 class output_file {
  public:
-  /// An empty path and "-" are standard output.
-  /// Errors: std::runtime_error if the path cannot be written to; usage_error for binary content on a terminal.
+  /// An empty path or "-" means standard output.
+  /// Errors: std::runtime_error if the path cannot be written; usage_error for binary content on a terminal.
   explicit output_file(const std::filesystem::path& path,
                        output_content content = output_content::text);
 
-  /// Appends. A failure is kept and reported by commit().
+  /// Appends. commit() reports a failure.
   void write(std::string_view text) { file_.write(text); }
-  /// Puts a file in its place. Errors: closed_pipe; std::runtime_error if anything failed. Pre: called once.
+  /// Moves the file to its path. Errors: closed_pipe; std::runtime_error if anything failed. Pre: called once.
   void commit();
-  /// Writes all there is and commits.
+  /// Writes the text and commits.
   void finish(std::string_view text);
-  /// For what writes and finishes the file itself; then check() is called.
+  /// For code that writes and finishes the file itself; call check() afterwards.
   [[nodiscard]] file_writer& writer() noexcept { return file_; }
-  /// Errors: as commit().
+  /// Errors: those of commit().
   void check();
 
-  /// Whether what is written can be seen on standard output: nothing else may be printed there.
+  /// Whether the output is standard output: nothing else may be printed there.
   [[nodiscard]] bool is_standard_output() const noexcept { return file_.leads_to(1); }
   [[nodiscard]] const std::string& name() const noexcept { return file_.name(); }
 
@@ -48,12 +48,12 @@ class output_file {
   file_writer file_;
 };
 
-/// A stream buffer whose text goes to an output_file.
+/// A stream buffer that writes to an output_file.
 class output_buffer : public std::streambuf {
  public:
-  /// Errors: as output_file.
+  /// Errors: those of output_file.
   explicit output_buffer(const std::filesystem::path& path);
-  /// Errors: as output_file.
+  /// Errors: those of output_file.
   void commit();
 
  private:
@@ -64,7 +64,7 @@ class output_buffer : public std::streambuf {
   std::vector<char> text_;
 };
 
-/// Writes a whole file in one go. Errors: as output_file.
+/// Writes a complete file. Errors: those of output_file.
 void write_file(const std::filesystem::path& path, std::string_view text);
 
 }  // namespace hotset::lab

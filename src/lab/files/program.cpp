@@ -19,7 +19,7 @@
 namespace hotset::lab {
 namespace {
 
-/// A place for the path of one file. A handler may look at any time.
+/// Stores the path of one file. A signal handler may read it at any time.
 struct entry {
   enum class state : int { unused, listed, taken };
   std::atomic<state> now{state::unused};
@@ -32,19 +32,20 @@ std::array<entry, 16> entries;  // NOLINT(cppcoreguidelines-avoid-non-const-glob
 
 class file_list final : public unfinished_files {
  public:
-  /// A path that no system call takes is never made. Of more files than places, a signal leaves the rest.
+  /// Ignores paths longer than PATH_MAX: no system call creates them. With more files than entries, a signal does not
+  /// remove the rest.
   void* begins(const char* path) noexcept override {
     if (std::strlen(path) >= PATH_MAX) return nullptr;
     for (auto& one : entries) {
       if (!one.change(entry::state::unused, entry::state::taken)) continue;
-      std::strcpy(one.path.data(), path);  // NOLINT: measured above
+      std::strcpy(one.path.data(), path);  // length checked above
       one.now.store(entry::state::listed, std::memory_order_release);
       return &one;
     }
     return nullptr;
   }
   void ends(void* listed) noexcept override {
-    // Otherwise a handler has it, and the program is about to end.
+    // On failure a handler has taken the entry, and the program is ending.
     (void)static_cast<entry*>(listed)->change(entry::state::listed, entry::state::unused);
   }
   /// Async-signal-safe.
@@ -64,7 +65,7 @@ constexpr std::string_view clear_line = "\r\033[K";
 void end_by(int signal) {
   unfinished.remove_all();
   if (line_shown.load()) (void)!::write(STDERR_FILENO, clear_line.data(), clear_line.size());
-  // Ended as without a handler, so that a shell sees the signal: it waits until this handler returns.
+  // Raises the signal again with the default action, so that a shell sees it once this handler returns.
   std::signal(signal, SIG_DFL);
   std::raise(signal);
 }
@@ -78,7 +79,7 @@ void handle(int signal) {
   ::sigaction(signal, &action, nullptr);
 }
 
-/// Opened against its direction, a descriptor refuses every use.
+/// Fills a closed standard descriptor with /dev/null opened for the wrong direction, so that every use fails.
 // NOLINTNEXTLINE(bugprone-easily-swappable-parameters): as in open and fcntl
 void refuse_if_closed(int descriptor, int flags) {
   if (::fcntl(descriptor, F_GETFD) >= 0) return;

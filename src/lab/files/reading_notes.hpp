@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Collects what a reader of a trace guessed or left out.
+/// Collects the guesses and omissions of a trace reader.
 
 #include <string>
 #include <utility>
@@ -10,15 +10,15 @@
 
 namespace hotset::lab {
 
-/// One line each, without the file's name.
+/// One note per line, without the file's name.
 using reading_notes = std::vector<std::string>;
 
-/// Appends a line. `notes` may be null.
+/// Appends a note. `notes` may be null.
 inline void add_note(reading_notes* notes, std::string line) {
   if (notes != nullptr) notes->push_back(std::move(line));
 }
 
-/// Says that the number of experts was inferred from the ids.
+/// Notes that the number of experts was inferred from the ids.
 inline void note_inferred_experts(reading_notes* notes, int experts) {
   add_note(notes, "experts per layer: " + std::to_string(experts) +
                       ", the highest id + 1; --experts says otherwise");

@@ -37,7 +37,7 @@ constexpr std::array dtypes = {
     dtype_fact{"F64", 64},    dtype_fact{"C64", 64},
 };
 
-/// Returns nothing if the bytes pass 2^60 or the last one is not full.
+/// Returns nothing if there are more than 2^60 bytes or the last byte is partial.
 std::optional<std::uint64_t> bytes_of(const std::vector<std::uint64_t>& shape, unsigned bits) {
   if (std::ranges::find(shape, 0U) != shape.end()) return 0;
   std::optional<std::size_t> total = bits;
@@ -50,7 +50,7 @@ std::string text_of(const std::vector<std::uint64_t>& numbers) {
   return fmt::format("[{}]", fmt::join(numbers, ", "));
 }
 
-/// Checks descriptions of tensors, in the order in which a reader would ask.
+/// Checks tensor descriptions, one property after the other.
 class description_reader {
  public:
   description_reader(const std::string& file, const std::string& name, const json& about)
@@ -62,7 +62,7 @@ class description_reader {
     if (about.size() != 3) refuse("dtype, shape or data_offsets is missing", "all three");
   }
 
-  /// `data`: the bytes after the header; `most`: the end that is accepted.
+  /// `data`: the bytes after the header; `most`: the accepted end.
   [[nodiscard]] safetensors_file::tensor read(std::span<const std::byte> data,
                                               std::uint64_t most) const {
     const auto& fact = dtype();

@@ -19,7 +19,7 @@ std::optional<std::uint64_t> natural(const json& value, std::uint64_t least, std
   return number >= least && number <= most ? std::optional(number) : std::nullopt;
 }
 
-/// That a key is missing, and which one looks like it. A longer key of the same beginning is another one.
+/// Message for a missing key, with the most similar key present. A longer key with the same prefix is not suggested.
 std::string missing(std::string_view key, const json& inner, const json& outer) {
   std::vector<std::string> there;
   for (const auto* const object : {&inner, &outer})
@@ -29,7 +29,7 @@ std::string missing(std::string_view key, const json& inner, const json& outer) 
   return meant.empty() ? "is missing" : fmt::format("is missing (there is '{}')", printable(meant));
 }
 
-/// Refuses a value that is not accepted. Returns nullptr where the key is missing.
+/// Refuses a value that is not accepted. Returns nullptr if the key is missing.
 const json* find_if(const config_keys& keys, std::string_view key, std::string_view accepted,
                     bool (*accepts)(const json&)) {
   const auto* const value = keys.find(key);
@@ -38,7 +38,7 @@ const json* find_if(const config_keys& keys, std::string_view key, std::string_v
   return value;
 }
 
-/// Entries as `read` takes them, `size` of them unless that is 0; nothing where the key is missing.
+/// Entries parsed by `read`, exactly `size` of them unless that is 0; nothing if the key is missing.
 template <class T>
 std::optional<std::vector<T>> list_of(const config_keys& keys, std::string_view key,
                                       std::size_t size, std::string_view of, std::string_view each,

@@ -13,8 +13,8 @@
 
 namespace hotset::lab {
 
-/// Keys of an object, and of the one around it where the inner one lacks them. A key that is null is missing.
-/// Errors: trace_error that names the key, what was found and what is accepted.
+/// Keys of an object; missing ones are looked up in the enclosing object. A key with value null is missing.
+/// Errors: trace_error with the key, the found and the accepted value.
 class config_keys {
  public:
   using json = nlohmann::json;
@@ -22,28 +22,28 @@ class config_keys {
   static constexpr std::uint64_t most_extent = std::uint64_t{1} << 24U;
 
   /// Pre: both are objects and outlive this. Messages put `prefix` before a key.
-  // NOLINTNEXTLINE(bugprone-easily-swappable-parameters): the inner one is asked first
+  // NOLINTNEXTLINE(bugprone-easily-swappable-parameters): the inner object is searched first
   config_keys(const json& inner, const json& outer, std::string file, std::string_view prefix = {})
       : inner_(inner), outer_(outer), file_(std::move(file)), prefix_(prefix) {}
 
   [[nodiscard]] const std::string& file() const noexcept { return file_; }
-  /// Returns nullptr where the key is missing or null.
+  /// Returns nullptr if the key is missing or null.
   [[nodiscard]] const json* find(std::string_view key) const;
 
-  /// A number, or a list of one number again and again, as some families have one for each layer.
+  /// A number, or a list that repeats one number, as some families have for each layer.
   [[nodiscard]] std::optional<std::uint64_t> number(std::string_view key, std::uint64_t least = 1,
                                                     std::uint64_t most = most_extent) const;
   [[nodiscard]] std::uint64_t need(std::string_view key, std::uint64_t least = 1,
                                    std::uint64_t most = most_extent) const;
-  /// The first of several names of one thing that is there.
+  /// The first of several alternative keys that is present.
   [[nodiscard]] std::optional<std::uint64_t> any(std::initializer_list<std::string_view> keys,
                                                  std::uint64_t least = 1) const;
   [[nodiscard]] std::uint64_t need_any(std::initializer_list<std::string_view> keys) const;
-  /// A number above 0 that may have a fraction.
+  /// A number above 0, possibly with a fraction.
   [[nodiscard]] std::optional<double> real(std::string_view key) const;
   [[nodiscard]] bool flag(std::string_view key, bool otherwise) const;
   [[nodiscard]] std::optional<std::string> text(std::string_view key) const;
-  /// Integers of 0 or more; where `size` is not 0, as many as that.
+  /// Non-negative integers; exactly `size` of them unless that is 0.
   [[nodiscard]] std::optional<std::vector<std::uint64_t>> numbers(std::string_view key,
                                                                   std::size_t size = 0) const;
   [[nodiscard]] std::optional<std::vector<std::string>> words(std::string_view key,

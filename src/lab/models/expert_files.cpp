@@ -79,7 +79,7 @@ expert_files files_of(stored_weights stored, std::uint64_t top_k) {
   return out;
 }
 
-/// The top-k of the file's metadata, else 1.
+/// The top-k in the file's metadata, else 1.
 std::uint64_t top_k_of(const gguf_file& file) {
   const auto* const architecture = file.find("general.architecture");
   const auto name = architecture == nullptr ? std::nullopt : architecture->text();

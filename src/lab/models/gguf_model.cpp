@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory model of a GGUF file: bytes from its tensors, the cache from its metadata.
+// Memory model of a GGUF file: sizes from its tensors, the KV cache from its metadata.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -29,7 +29,7 @@ using json = nlohmann::json;
 
 constexpr std::uint64_t most_blocks = 65536;
 
-/// Values of general.architecture whose cache is known here; MoE files of "llama" are Mixtral's.
+/// Values of general.architecture with a known cache; MoE files of "llama" are Mixtral's.
 constexpr std::array<std::string_view, 17> architectures = {
     "olmoe",        "llama",       "llama4",     "qwen2moe", "qwen3moe", "qwen3vlmoe",
     "qwen3next",    "phimoe",      "deepseek2",  "jamba",    "glm4moe",  "dots1",
@@ -47,7 +47,7 @@ std::string architecture_of(const gguf_file& file, const std::string& name) {
       fmt::format("by hand {}; or one of {}", hand_options, fmt::join(architectures, ", ")));
 }
 
-/// An integer, an array of them, or a flag. A text stands for what is none of these: readers refuse it.
+/// An integer, an array of integers, or a flag. Other values become a text, which readers refuse.
 json value_of(const gguf_file::value& value) {
   if (value.count > most_blocks) return fmt::format("{} entries", value.count);
   const auto entry = [&](std::uint64_t i) {
@@ -61,7 +61,7 @@ json value_of(const gguf_file::value& value) {
   return out;
 }
 
-/// The keys of the architecture that are read here.
+/// The architecture's keys that this file reads.
 json metadata_of(const gguf_file& file, const std::string& architecture) {
   auto out = json::object();
   for (const auto* key : {"expert_count",
@@ -105,7 +105,7 @@ void take_weights(stored_weights stored, std::uint64_t blocks, model_description
     if (number < blocks)
       m.blocks[number] = {.is_moe = layer.is_moe(), .resident_bytes = layer.resident_bytes};
   }
-  // block_count may include those of multi-token prediction, which come last.
+  // block_count may include multi-token prediction blocks, which come last.
   while (!m.blocks.empty() && stored.prediction.contains(m.blocks.size() - 1)) m.blocks.pop_back();
   if (const auto count = stored.prediction.size(); count > 0)
     out.notes.push_back(prediction_note(count));
@@ -148,15 +148,15 @@ class cache_reader {
  private:
   using numbers = std::vector<std::uint64_t>;
 
-  /// One number for each block, of a list or of one number for all.
+  /// One number per block, from a list or from one number for all.
   [[nodiscard]] numbers by_block(std::string_view key, numbers otherwise) const {
     const auto* const value = keys_.find(key);
     if (value == nullptr) return otherwise;
     if (value->is_array()) return *keys_.numbers(key, blocks_);
     return numbers(blocks_, *keys_.number(key, 0));
   }
-  /// Elements that a head of keys, and values unless the attention is latent, keeps of a token: by a key, or an even
-  /// share of the width.
+  /// Elements per token and head of the keys, and of the values unless the attention is latent: from a key, or an
+  /// even share of the width.
   [[nodiscard]] std::uint64_t elements_of_head(bool windowed, std::uint64_t heads) const {
     const auto length = [&](const std::string& key) {
       if (windowed)
@@ -177,9 +177,10 @@ class cache_reader {
            keys_.find("attention.key_length_mla") != nullptr;
   }
 
-  /// Empty if no block has a window. A pattern is a flag a block, or a period whose last block alone has no window.
+  /// Empty if no block has a window. A pattern is either a flag for each block, or a period whose last block has no
+  /// window.
   [[nodiscard]] numbers windowed_blocks() {
-    // Llama 4 attends in chunks, but in every fourth block; llama.cpp knows it without a key.
+    // Llama 4 attends in chunks except in every fourth block; llama.cpp does so without a key.
     const bool is_llama4 = architecture_ == "llama4";
     window_ = keys_.number("attention.sliding_window", 0).value_or(is_llama4 ? 8192 : 0);
     if (window_ == 0 || (m_.max_context != 0 && window_ >= m_.max_context)) return {};
@@ -206,12 +207,12 @@ class cache_reader {
     return out;
   }
 
-  /// In F32, as llama.cpp keeps it.
+  /// Reads the recurrent state, in F32 as llama.cpp keeps it.
   void read_state(std::uint64_t recurrent) {
     const auto inner = keys_.need("ssm.inner_size");
     const auto state = keys_.need("ssm.state_size");
     const auto kernel = keys_.need("ssm.conv_kernel");
-    // Gated DeltaNet convolves its keys, queries and values; Mamba what it scans.
+    // Gated DeltaNet convolves its keys, queries and values; Mamba convolves the input of its scan.
     const auto groups =
         architecture_ == "qwen3next" ? keys_.need("ssm.group_count", 1, most_blocks) : 0;
     const auto convolution = detail::saturating_product(inner + 2 * groups * state, kernel - 1);

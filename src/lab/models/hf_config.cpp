@@ -24,12 +24,13 @@ namespace {
 
 using json = nlohmann::json;
 
-/// Where the layers without softmax attention over all tokens are, if layer_types does not say it.
+/// Layers without softmax attention over all tokens, if layer_types does not give them.
 enum class pattern : std::uint8_t {
   none,
   even_windows,  ///< even layers have a sliding window
-  chunks,        ///< no_rope_layers: those with positions attend within a chunk
-  delta_interval,  ///< full_attention_interval: the last of so many has attention, the others Gated DeltaNet
+  chunks,        ///< no_rope_layers: layers with positions attend within a chunk
+  /// full_attention_interval: the last layer of each interval has attention, the others Gated DeltaNet.
+  delta_interval,
   lightning_list,  ///< attn_type_list: 0 is lightning attention
   odd_lightning,   ///< odd layers have lightning attention
 };
@@ -38,7 +39,7 @@ enum class pattern : std::uint8_t {
 struct norm_rule {
   qk_norm norm = qk_norm::none;
   std::string_view key{};
-  bool otherwise = true;  ///< where the key is missing
+  bool otherwise = true;  ///< default without the key
 };
 
 constexpr std::uint64_t most_layers = 65536;
@@ -47,11 +48,11 @@ constexpr std::string_view moe_width = "moe_intermediate_size";
 constexpr std::string_view shared_count = "n_shared_experts";
 constexpr std::string_view shared_expert_width = "shared_expert_intermediate_size";
 
-/// Properties that a model_type fixes and no key says, and the keys that it cannot do without.
+/// Properties implied by a model_type without a key, and the required keys.
 struct family {
   std::string_view type;
   std::string_view expert_width = mlp_width;
-  /// A key that must be there; empty: shared experts are optional.
+  /// A required key; empty: shared experts are optional.
   std::string_view shared_width{};
   norm_rule norm{};
   trait_set traits = 0;
@@ -128,7 +129,7 @@ const family* find_family(std::string_view type) noexcept {
   return at == families.end() ? nullptr : at;
 }
 
-/// The scaling of the layers that attend to all tokens, if layers of several kinds have their own.
+/// Scaling of the full-attention layers, if each kind of layer has its own.
 const json* rope_scaling(const config_keys& keys) {
   for (const auto* key : {"rope_scaling", "rope_parameters"}) {
     const auto* const given = keys.object(key);
@@ -139,14 +140,14 @@ const json* rope_scaling(const config_keys& keys) {
   return nullptr;
 }
 
-/// The longest context in tokens, which rope scaling may extend, as vLLM derives it; 0: unknown.
+/// Longest context in tokens, extended by rope scaling as in vLLM; 0: unknown.
 std::uint64_t longest_context(const config_keys& keys, std::vector<std::string>& notes) {
   const auto own = keys.number("max_position_embeddings").value_or(0);
   const auto* const scaling = rope_scaling(keys);
   if (scaling == nullptr) return own;
   const config_keys rope(*scaling, *scaling, keys.file());
   const auto type = rope.text("rope_type").value_or(rope.text("type").value_or("default"));
-  // Their max_position_embeddings is what they reach.
+  // For these types max_position_embeddings already is the extended length.
   if (is_one_of(type, {"default", "mrope", "longrope", "su", "llama3", "proportional"})) return own;
   const bool is_yarn = is_one_of(type, {"yarn", "deepseek_yarn"});
   if (!is_yarn && !is_one_of(type, {"linear", "dynamic", "ntk"})) {
@@ -207,9 +208,9 @@ class config_reader {
     keys_.refuse(key, found, accepted);
   }
   [[nodiscard]] bool has(trait t) const noexcept { return shape_.has(t); }
-  /// A key that says of a model what its family says otherwise.
+  /// Overrides a trait of the family by a key of the config.
   void take_flag(std::string_view key, trait t) { shape_.set(t, keys_.flag(key, has(t))); }
-  /// A product of keys, where it is no larger than a single key may be.
+  /// Checks a product of keys against the limit of a single key.
   [[nodiscard]] std::uint64_t extent(std::string_view key, std::uint64_t product) const {
     if (product > config_keys::most_extent)
       refuse(key, fmt::format("makes a width of {}", product),
@@ -259,7 +260,7 @@ class config_reader {
 
   void read_shared() {
     if (!kind_.shared_width.empty()) (void)keys_.need(kind_.shared_width, 0);
-    // Hunyuan's own code has shared experts where MLPs and experts are mixed.
+    // Hunyuan's own code has shared experts only if MLPs and experts are mixed.
     const bool mixed = keys_.flag("use_mixed_mlp_moe", true) || shape_.type != "hunyuan";
     const auto count = keys_.any({"num_shared_expert", "moe_num_shared_experts", shared_count}, 0)
                            .value_or(has(shared_expert) && mixed ? 1 : 0);
@@ -303,14 +304,14 @@ class config_reader {
     return keys_.any({"first_k_dense_replace", "moe_layer_start_index", "moe_layer_num_skipped"}, 0)
         .value_or(0);
   }
-  /// -1 is the last layer.
+  /// -1 means the last layer.
   [[nodiscard]] std::uint64_t last_moe_layer() const {
     const auto* const given = keys_.find("moe_layer_end_index");
     if (given == nullptr || *given == -1) return most_layers;
     return *keys_.number("moe_layer_end_index", 0);
   }
 
-  /// The layers that a list of their numbers names; those past the last one are passed over.
+  /// Layers that a list names by number; numbers past the last layer are ignored.
   [[nodiscard]] std::vector<bool> layer_set(std::string_view key) const {
     std::vector<bool> out(shape_.layers.size());
     for (const auto number : keys_.numbers(key).value_or(numbers()))
@@ -318,7 +319,7 @@ class config_reader {
     return out;
   }
 
-  /// LLaDA-MoE says of each layer what DeepSeek says of every n-th.
+  /// LLaDA-MoE lists for each layer what DeepSeek gives by a period.
   [[nodiscard]] std::optional<numbers> moe_layer_list() const {
     const auto* const given = keys_.find("moe_layer_freq");
     if (given == nullptr || !given->is_array()) return std::nullopt;
@@ -336,7 +337,7 @@ class config_reader {
     read_shared_caches();
   }
 
-  /// Cross-layer attention: the first of so many layers has keys and values, which the others read.
+  /// Cross-layer attention: the first layer of each group has keys and values, which the others read.
   void read_shared_caches() {
     if (!keys_.flag("use_cla", false)) return;
     const auto share = keys_.need("cla_share_factor");
@@ -390,8 +391,7 @@ class config_reader {
         convolution));
   }
 
-  /// Layers of linear attention, and those that see a window or a chunk of the context alone: by layer_types, or by
-  /// the family's own keys.
+  /// Kinds of layers: linear attention, a sliding window or chunks. From layer_types, or from the family's own keys.
   void read_layer_kinds() {
     const bool is_delta = kind_.layers == pattern::delta_interval;
     const bool is_chunked = kind_.layers == pattern::chunks;
@@ -437,7 +437,7 @@ class config_reader {
     return kinds;
   }
 
-  /// Without layer_types. `attention`: attn_type_list.
+  /// Kinds without layer_types. `attention`: attn_type_list.
   [[nodiscard]] std::vector<layer_kind> kinds_of_family(const numbers& attention) const {
     using enum layer_kind;
     const auto no_rope = kind_.layers == pattern::chunks ? no_rope_layers() : numbers();
@@ -465,7 +465,7 @@ class config_reader {
     return kinds;
   }
 
-  /// attn_type_list: 1 is softmax attention, 0 is linear attention where a family has it.
+  /// attn_type_list: 1 is softmax attention, 0 is linear attention if the family has it.
   [[nodiscard]] numbers attention_list() const {
     constexpr std::string_view key = "attn_type_list";
     const bool is_listed = kind_.layers == pattern::lightning_list;
@@ -498,7 +498,7 @@ class config_reader {
     return keys_.need("mamba_dt_rank");
   }
 
-  /// `is_said`: layers are known to have a window.
+  /// `is_said`: the config says which layers have a window.
   void read_window(const std::vector<layer_kind>& kinds, bool is_chunked, bool is_said) {
     const std::string_view key = is_chunked ? "attention_chunk_size" : "sliding_window";
     const std::string_view what = is_chunked ? "attention chunk" : "sliding window";
@@ -525,7 +525,7 @@ class config_reader {
         fmt::format("{} {} of {} layers; an engine keeps more than the window while it computes",
                     what, window, windowed));
   }
-  /// Empty, or one entry a layer or more: 0 where a layer has no positions, and sees all tokens.
+  /// Empty, or at least one entry per layer: 0 for a layer without positions, which sees all tokens.
   [[nodiscard]] numbers no_rope_layers() const {
     auto listed = keys_.numbers("no_rope_layers").value_or(numbers());
     if (!listed.empty() && listed.size() < shape_.layers.size())
@@ -545,7 +545,7 @@ class config_reader {
   model_shape shape_;
 };
 
-/// Elements of a vision tower and of the projector behind it.
+/// Elements of a vision tower and its projector.
 using vision_elements = std::uint64_t (*)(const config_keys& vision, std::uint64_t text_width);
 
 std::uint64_t need_small(const config_keys& keys, std::string_view key) {
@@ -570,7 +570,7 @@ std::uint64_t kimi_vision(const config_keys& keys, std::uint64_t text_width) {
   return tower + projector;
 }
 
-/// Llama 4's tower, its adapter and the projector, which have no bias.
+/// Llama 4's tower, its adapter and the projector, all without bias.
 std::uint64_t llama4_vision(const config_keys& keys, std::uint64_t text_width) {
   const auto h = need_small(keys, "hidden_size");
   const auto width = need_small(keys, "intermediate_size");
@@ -584,7 +584,7 @@ std::uint64_t llama4_vision(const config_keys& keys, std::uint64_t text_width) {
          need_small(keys, "vision_output_dim") * text_width;
 }
 
-/// A model around a language model of `text_type` whose vision tower is counted.
+/// A model that wraps a language model of `text_type`, with a vision tower that is counted.
 struct tower_model {
   std::string_view type, text_type;
   vision_elements elements;
@@ -596,7 +596,7 @@ json parse(std::string_view text, const std::string& file) {
   return parse_json_object(text, file, "a Hugging Face config.json, a JSON object in UTF-8");
 }
 
-/// Whether any key of the object, or of one inside it, counts experts.
+/// Whether any key of the object, or of a nested one, counts experts.
 bool counts_experts(const json& object, int depth = 0) {
   constexpr int deepest = 4;
   for (const auto& [key, value] : object.items()) {
@@ -606,7 +606,7 @@ bool counts_experts(const json& object, int depth = 0) {
   return false;
 }
 
-/// The model_type of an object, which is that of a known family.
+/// The object's model_type, which must be a known family.
 std::string known_type(const json& root, const config_keys& keys) {
   const auto accepted =
       fmt::format("by hand {}; the folder of its .safetensors files; or one of {}", hand_options,
@@ -623,7 +623,7 @@ std::string known_type(const json& root, const config_keys& keys) {
               accepted);
 }
 
-/// A model around a language model of a known family. Returns nothing if it is none.
+/// A model that wraps a language model of a known family. Returns nothing for any other.
 std::optional<model_shape> read_nested(const json& root, const config_keys& outer) {
   const auto type = outer.text("model_type").value_or("");
   const auto* const tower = std::ranges::find(towers, type, &tower_model::type);
@@ -666,8 +666,8 @@ bool is_known_type(std::string_view name) {
          find_family(name) != nullptr;
 }
 
-/// Puts the quantisation where it is looked for. MLX declares under "quantization" how its files are stored, and may
-/// repeat it where others declare theirs; modelopt has a file of its own, whose text this is.
+/// Moves the quantisation to the key that is read. MLX declares its storage under "quantization", and may repeat it
+/// under the usual key. modelopt has a separate file, whose text this is.
 void add_quantisation(std::string_view text, const std::string& file, json& root) {
   json found;
   if (const auto mlx = root.find("quantization"); mlx != root.end() && !mlx->is_null()) {

@@ -28,7 +28,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view config_name = "config.json";
 
-/// The caller's choice, else what the checkpoint declares, else the usual bits.
+/// The caller's choice, else the checkpoint's declaration, else the usual bits.
 double kv_bits_of(const model_shape& shape, const model_options& options,
                   std::vector<std::string>& notes) {
   const auto bits = options.kv_bits.value_or(shape.kv_bits.value_or(model_options::usual_kv_bits));
@@ -45,7 +45,7 @@ double kv_bits_of(const model_shape& shape, const model_options& options,
   return bits;
 }
 
-/// Everything but the weights' bytes.
+/// Fills in everything except the weights' bytes.
 model_description describe_shape(const model_shape& shape, const model_options& options) {
   model_description out;
   out.notes = shape.notes;
@@ -79,7 +79,7 @@ model_description describe_shape(const model_shape& shape, const model_options& 
   return out;
 }
 
-/// Plans allocate memory for each expert of each layer; published models have up to some 25,000.
+/// Limits experts x layers, because plans allocate memory for each; published models have up to about 25,000.
 validation check_size(const memory_model& memory) {
   if (auto bad = memory.validate()) return bad;
   const auto& shape = memory.experts;
@@ -88,11 +88,11 @@ validation check_size(const memory_model& memory) {
                            shape.experts, most_experts)};
 }
 
-/// A config, and the file beside it in which some exporters say how weights and cache are stored.
+/// A config, and the separate file in which some exporters declare the storage of weights and cache.
 struct config_text {
   std::string file;
   std::string text;
-  std::string quantisation{};  ///< of an hf_quant_config.json; empty: there is none
+  std::string quantisation{};  ///< text of an hf_quant_config.json; empty: there is none
 
   [[nodiscard]] model_shape shape() const { return parse_hf_config(text, quantisation, file); }
 };
@@ -125,7 +125,7 @@ config_text read_config(const fs::path& config) {
   return out;
 }
 
-/// Layers past the last one that the config counts are those of multi-token prediction.
+/// Drops layers past the config's last one: they are for multi-token prediction.
 void drop_layers_from(std::uint64_t first, stored_weights& stored,
                       std::vector<std::string>& notes) {
   const auto dropped =
@@ -135,7 +135,7 @@ void drop_layers_from(std::uint64_t first, stored_weights& stored,
                                 dropped == 1 ? "" : "s", first, config_name));
 }
 
-/// Names what is there, if no tensor has a known name of experts.
+/// Refuses a file without tensors named like experts; the message names what it has.
 void need_experts(const stored_weights& stored) {
   if (stored.experts() != 0) return;
   refuse_input(stored.model, "",
@@ -147,7 +147,7 @@ void need_experts(const stored_weights& stored) {
                fmt::format("names such as {}; or by hand {}", known_expert_names, hand_options));
 }
 
-/// The shape is the config's, whose MoE layers must be those of the files.
+/// Takes the shape from the config; its MoE layers must match the files'.
 model_description describe_stored_with(const model_shape& shape, stored_weights& stored,
                                        const model_options& options) {
   auto out = describe_shape(shape, options);
@@ -164,7 +164,7 @@ model_description describe_stored_with(const model_shape& shape, stored_weights&
   return out;
 }
 
-/// The note on a model whose shape no config says.
+/// Note on a model without a config for its shape.
 std::string headers_alone_note(const std::optional<unknown_family>& config) {
   constexpr std::string_view rest =
       "windows, recurrent state and the KV cache's own bits are unknown";
@@ -178,7 +178,7 @@ std::string headers_alone_note(const std::optional<unknown_family>& config) {
                      config->top_k ? "" : "; top-k is taken as 1 unless --top-k says it", rest);
 }
 
-/// `config`: what a config of an unknown family says.
+/// `config`: keys of a config of an unknown family.
 model_description describe_stored_alone(stored_weights& stored, const model_options& options,
                                         const std::optional<unknown_family>& config) {
   model_description out;
@@ -210,8 +210,8 @@ model_description describe_stored_alone(stored_weights& stored, const model_opti
   return out;
 }
 
-/// A folder, or a .safetensors file.
-// NOLINTNEXTLINE(bugprone-easily-swappable-parameters): what is described, then where it lies
+/// Describes a folder, or a .safetensors file.
+// NOLINTNEXTLINE(bugprone-easily-swappable-parameters): the model, then its folder
 model_description describe_stored(const fs::path& path, const fs::path& folder,
                                   const model_options& options) {
   const auto files = find_safetensors(path);
@@ -241,7 +241,7 @@ model_description describe_stored(const fs::path& path, const fs::path& folder,
   return out;
 }
 
-/// The folder's own name, also of "." and of "models/olmoe/".
+/// The folder's own name, also for "." and "models/olmoe/".
 std::string name_of(const fs::path& folder) {
   std::error_code ignored;
   const auto whole = fs::weakly_canonical(folder.empty() ? "." : folder, ignored);
@@ -259,7 +259,7 @@ model_description describe_path(const fs::path& path, const model_options& optio
   if (path.extension() == ".gguf") return describe_gguf(path, options);
   if (path.extension() == ".safetensors")
     return named(describe_stored(path, path.parent_path(), options), path.stem().string());
-  const bool piped = !fs::is_regular_file(path, ignored);  // it has no name that says what it is
+  const bool piped = !fs::is_regular_file(path, ignored);  // its name does not show its format
   if (path.extension() != ".json" && !piped)
     refuse_input(path.string(), "", "is of no known kind",
                  "config.json, .gguf, .safetensors or a folder");
@@ -306,7 +306,7 @@ model_description describe_model(std::string_view name_or_path, const model_opti
 
 namespace {
 
-/// Puts what the hand says into the memory. Errors: usage_error for a value out of range.
+/// Applies the figures given by hand. Errors: usage_error for a value out of range.
 void take(const model_by_hand& hand, memory_model& m) {
   auto& shape = m.experts;
   shape.layers = hand.layers.value_or(shape.layers);
@@ -314,7 +314,7 @@ void take(const model_by_hand& hand, memory_model& m) {
   shape.top_k = hand.top_k.value_or(shape.top_k);
   if (hand.expert_bytes) shape.expert_bytes = {*hand.expert_bytes};
   if (const auto kv = hand.kv_bytes_per_token) {
-    m.kv.clear();  // its layers are not told apart
+    m.kv.clear();  // its layers are no longer known
     if (*kv > 0) m.kv.push_back({.layers = 1, .bytes_per_token = *kv});
     for (auto& block : m.blocks) {
       block.kv_bytes_per_token = (*kv + m.blocks.size() - 1) / m.blocks.size();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The shape of a MoE decoder, as a Hugging Face config says it: enough to know every weight and every cached element.
+/// Shape of a MoE decoder from a Hugging Face config: enough to count every weight and every cached element.
 
 #include <array>
 #include <cstddef>
@@ -11,37 +11,37 @@
 
 namespace hotset::lab {
 
-/// Accepted experts, of a layer and of all layers together.
+/// Maximum experts of a layer, and of all layers together.
 inline constexpr std::uint64_t most_experts = std::uint64_t{1} << 20U;
 
 enum class qk_norm : std::uint8_t { none, per_head, whole };
 
-/// Attention with heads of keys and values of their own.
+/// Attention whose heads have their own keys and values.
 struct grouped_attention {
   std::uint64_t heads = 0, kv_heads = 0, head_dim = 0;
   qk_norm norm = qk_norm::none;
 };
 
-/// Multi-head latent attention: one vector of kv_rank + rope is kept of a token.
+/// Multi-head latent attention: caches one vector of kv_rank + rope for each token.
 struct latent_attention {
   std::uint64_t heads = 0;
-  std::uint64_t q_rank = 0;  ///< 0: queries are projected at once
+  std::uint64_t q_rank = 0;  ///< 0: queries have no low-rank projection
   std::uint64_t kv_rank = 0;
-  std::uint64_t plain = 0, rope = 0;  ///< of a head's query and key: without and with position
-  std::uint64_t value = 0;            ///< of a head
+  std::uint64_t plain = 0, rope = 0;  ///< per head, of query and key: without and with position
+  std::uint64_t value = 0;            ///< per head
 };
 
-/// Mamba-1 with norms on its three small projections, as Jamba has it.
+/// Mamba-1 with norms on its three small projections, as in Jamba.
 struct mamba_mixer {
   std::uint64_t inner = 0, state = 0, kernel = 0, rank = 0;
   bool kernel_bias = true;
   bool projection_bias = false;
 };
 
-/// Gated DeltaNet: a matrix for each value head is kept of a sequence, and the convolution's last inputs.
+/// Gated DeltaNet: a sequence keeps one matrix per value head, and the convolution's last inputs.
 struct delta_mixer {
-  std::uint64_t keys = 0;    ///< of all key heads
-  std::uint64_t values = 0;  ///< of all value heads
+  std::uint64_t keys = 0;    ///< width of all key heads
+  std::uint64_t values = 0;  ///< width of all value heads
   std::uint64_t value_heads = 0, key_dim = 0, value_dim = 0;
   std::uint64_t kernel = 0;
 };
@@ -50,10 +50,11 @@ enum class mixer_kind : std::uint8_t {
   attention,
   mamba,
   delta,
-  lightning,  ///< linear attention over the heads of `grouped`, each with a matrix of a sequence
+  /// Linear attention over the heads of `grouped`; a sequence keeps one matrix per head.
+  lightning,
 };
 
-/// Weights of a model that may each be stored in a code of their own.
+/// Weights of a model that may each have their own storage format.
 enum class model_module : std::uint8_t {
   expert_gate,
   expert_up,
@@ -68,14 +69,14 @@ enum class model_module : std::uint8_t {
   key,
   value,
   output,
-  output_gate,    ///< of lightning attention
-  query_low,      ///< latent attention: down to the rank of the queries
-  key_value_low,  ///< latent attention: down to what is kept
-  key_value,      ///< latent attention: up to the heads
+  output_gate,    ///< for lightning attention
+  query_low,      ///< latent attention: projection to the rank of the queries
+  key_value_low,  ///< latent attention: projection to the cached vector
+  key_value,      ///< latent attention: projection from the cached vector to the heads
   linear_in,      ///< Gated DeltaNet
   linear_gates,   ///< Gated DeltaNet: time step and decay
   linear_out,     ///< Gated DeltaNet
-  router,         ///< and the gate of shared experts
+  router,         ///< with the gate of shared experts
   embeddings,
   head,
 };
@@ -83,7 +84,7 @@ inline constexpr std::size_t model_modules = 23;
 
 /// Modules as bits.
 using module_set = std::uint32_t;
-/// The set of some modules, or of some traits.
+/// Set of modules, or of traits.
 template <class... Members>
 [[nodiscard]] constexpr std::uint32_t set_of(Members... members) noexcept {
   return ((std::uint32_t{1} << static_cast<unsigned>(members)) | ... | std::uint32_t{0});
@@ -105,21 +106,21 @@ inline constexpr module_set linear_attention_modules =
 inline constexpr module_set layer_modules =
     expert_modules | shared_modules | dense_modules | attention_modules | linear_attention_modules;
 
-/// Properties that some families of models have and others lack.
+/// Properties that differ between families of models.
 enum class trait : std::uint8_t {
   keeps_latents,  ///< latent attention
   has_mamba,
-  attention_bias,   ///< of queries, keys, values and the way out
-  input_bias,       ///< of queries, keys and values, whatever attention_bias says
-  plain_output,     ///< the way out of the attention has no bias in any case
-  gated_attention,  ///< queries bring a gate of their own width
-  has_sinks,        ///< one element a head
+  attention_bias,   ///< bias of queries, keys, values and output
+  input_bias,       ///< bias of queries, keys and values, regardless of attention_bias
+  plain_output,     ///< the attention's output never has a bias
+  gated_attention,  ///< queries come with a gate of the same width
+  has_sinks,        ///< one element per head
   norm_bias,
   router_in_f32,
-  correction_bias,  ///< one element an expert, added to the router's scores
+  correction_bias,  ///< one element per expert, added to the router's scores
   correction_in_f32,
   biased_experts,  ///< and a biased router
-  shared_expert,   ///< one, where no key counts them
+  shared_expert,   ///< one, unless a key gives their number
   gated_shared,
   dense_width_experts,  ///< experts may have the width of a dense MLP
   tied_embeddings,
@@ -130,27 +131,28 @@ enum class trait : std::uint8_t {
 };
 using trait_set = std::uint32_t;
 
-/// The storage of a weight: its elements, what a block of them shares, and what stands beside.
+/// Storage format of a weight: bits of an element, shared data of a block, and extra data.
 struct weight_code {
-  std::uint64_t bits = 16;                          ///< of an element
-  std::uint64_t word_bits = 8;                      ///< rows fill whole words
-  std::uint64_t block_rows = 0, block_columns = 0;  ///< that share a scale; 0: all of them
-  std::uint64_t scale_bits = 0, zero_bits = 0;      ///< of a block; 0: none
-  std::uint64_t column_bits = 0;                    ///< beside each input
-  std::uint64_t tensor_bytes = 0;                   ///< beside each weight
-  bool fills_blocks = false;                        ///< a row's last block is stored whole
-  bool needs_whole_blocks = false;  ///< a weight whose rows end inside a block is stored plain
+  std::uint64_t bits = 16;      ///< bits of an element
+  std::uint64_t word_bits = 8;  ///< rows fill whole words
+  /// Extents of a block with one scale; 0: the whole extent.
+  std::uint64_t block_rows = 0, block_columns = 0;
+  std::uint64_t scale_bits = 0, zero_bits = 0;  ///< bits for each block; 0: none
+  std::uint64_t column_bits = 0;                ///< extra bits for each input
+  std::uint64_t tensor_bytes = 0;               ///< extra bytes for each weight
+  bool fills_blocks = false;                    ///< a row's last block is stored in full
+  bool needs_whole_blocks = false;  ///< a weight whose rows end inside a block is not quantised
 
   friend bool operator==(const weight_code&, const weight_code&) = default;
 };
 
-/// Modules that a layer stores in another code than the model does.
+/// Modules with another storage format in one layer than in the model.
 struct stored_otherwise {
   module_set modules = 0;
   weight_code code{};
 };
 
-/// The code of a module, which the first entry that has it gives; nullptr: none has it.
+/// Storage format of a module, from the first entry that has it; nullptr: none.
 [[nodiscard]] inline const weight_code* find_code(const std::vector<stored_otherwise>& among,
                                                   model_module module) noexcept {
   for (const auto& one : among)
@@ -162,21 +164,22 @@ struct model_layer {
   bool is_moe = true;
   mixer_kind mixer = mixer_kind::attention;
   std::uint64_t window = 0;  ///< tokens; 0: none
-  bool shares_kv = false;    ///< reads the cache of a layer before it, and projects none
+  /// Reads the cache of an earlier layer, and projects no keys and values.
+  bool shares_kv = false;
   std::vector<stored_otherwise> otherwise{};
 };
 
-/// Units: elements, where nothing else is said. Extents are below 2^25.
+/// Units: elements unless stated otherwise. Extents are below 2^25.
 struct model_shape {
   std::string type;  ///< model_type
   std::vector<model_layer> layers{};
   std::uint64_t hidden = 0, vocabulary = 0;
   std::uint64_t experts = 0, top_k = 0;
   std::uint64_t expert_width = 0;
-  std::uint64_t shared_width = 0;  ///< of all shared experts together
-  std::uint64_t dense_width = 0;   ///< of the layers that are not MoE
+  std::uint64_t shared_width = 0;  ///< width of all shared experts together
+  std::uint64_t dense_width = 0;   ///< width of dense layers
   std::optional<latent_attention> latent{};
-  grouped_attention grouped{};  ///< unless latent
+  grouped_attention grouped{};  ///< unless attention is latent
   std::optional<mamba_mixer> mamba{};
   std::optional<delta_mixer> delta{};
 
@@ -186,10 +189,11 @@ struct model_shape {
   std::uint64_t vision = 0;       ///< vision tower and projector
 
   std::uint64_t dtype_bytes = 2;
-  std::array<weight_code, model_modules> codes{};  ///< unless a layer has another
-  std::string unknown_format{};                    ///< set: the bytes must come from elsewhere
-  std::optional<double> kv_bits{};  ///< of an element of the cache, as the checkpoint declares it
-  std::string kv_bits_key{};        ///< the key that declares it
+  std::array<weight_code, model_modules> codes{};  ///< unless a layer has its own
+  std::string unknown_format{};                    ///< if set, sizes must come from another source
+  /// Bits of an element of the cache, if the checkpoint declares them.
+  std::optional<double> kv_bits{};
+  std::string kv_bits_key{};  ///< key of that declaration
 
   [[nodiscard]] bool has(trait t) const noexcept { return (traits & set_of(t)) != 0; }
   void set(trait t, bool on) noexcept { traits = on ? traits | set_of(t) : traits & ~set_of(t); }

@@ -12,7 +12,7 @@
 namespace hotset::lab {
 namespace {
 
-/// Extents are below 2^25: no product of a model's extents passes this.
+/// Wide enough for every product of extents, which are below 2^25.
 __extension__ using wide = unsigned __int128;
 
 std::uint64_t narrow(wide bytes) noexcept {
@@ -22,7 +22,7 @@ std::uint64_t narrow(wide bytes) noexcept {
 
 wide ceil_div(wide a, wide b) noexcept { return (a + b - 1) / b; }
 
-/// Units: bytes. Each function is one part of a decoder.
+/// Units: bytes. Each function counts one part of a decoder.
 class weigher {
  public:
   explicit weigher(const model_shape& shape) : s_(shape) {}
@@ -44,7 +44,7 @@ class weigher {
 
  private:
   [[nodiscard]] wide plain(wide elements) const { return elements * s_.dtype_bytes; }
-  /// A module of a layer.
+  /// Bytes of one linear module of a layer.
   [[nodiscard]] wide linear(wide out, wide in, const model_layer& layer,
                             model_module module) const {
     return linear(out, in, s_.code(layer, module));
@@ -60,7 +60,7 @@ class weigher {
         out * row + across * down * (code.scale_bits + code.zero_bits) + in * code.column_bits;
     return ceil_div(bits, 8) + code.tensor_bytes;
   }
-  /// Gate, up and down, which follow each other in model_module.
+  /// Bytes of gate, up and down, which are consecutive in model_module.
   [[nodiscard]] wide mlp(wide width, const model_layer& layer, model_module gate) const {
     const auto at = [&](unsigned i) {
       return static_cast<model_module>(static_cast<unsigned>(gate) + i);
@@ -154,7 +154,7 @@ class weigher {
            linear(2 * wide{d.value_heads}, s_.hidden, layer, linear_gates) +
            plain(convolved * d.kernel + small) + linear(s_.hidden, d.values, layer, linear_out);
   }
-  /// Queries, keys and values as wide as the heads, a gate, a norm and the way back.
+  /// Queries, keys and values as wide as the heads, a gate, a norm and the output projection.
   [[nodiscard]] wide lightning(const model_layer& layer) const {
     using enum model_module;
     const wide q = wide{s_.grouped.heads} * s_.grouped.head_dim;
@@ -165,7 +165,7 @@ class weigher {
   const model_shape& s_;
 };
 
-/// Elements that a sequence leaves behind in a layer, whatever its length.
+/// Elements that a sequence keeps in a layer, independent of its length.
 wide state_elements(const model_shape& shape, const model_layer& layer) noexcept {
   switch (layer.mixer) {
     case mixer_kind::attention: return 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Bytes that follow from a shape: weights, and what a sequence leaves behind.
+/// Sizes that follow from a shape: weights, and the state of a sequence.
 
 #include <cstdint>
 #include <span>
@@ -12,29 +12,30 @@
 
 namespace hotset::lab {
 
-/// Fills in the bytes of the experts, of each block and of all that stays resident. What does not fit is 2^64 - 1.
+/// Fills in the bytes of the experts, of each block and of all resident weights. Values that do not fit become 2^64 -
+/// 1.
 /// Pre: the format is known; memory has a block for each layer.
 void add_weights(const model_shape& shape, memory_model& memory);
 
-/// Elements that one layer keeps of a token. Pre: it is an attention layer with a cache of its own.
+/// Cached elements per token in one layer. Pre: it is an attention layer with its own cache.
 [[nodiscard]] std::uint64_t kv_elements_of(const model_shape& shape) noexcept;
-/// Bytes that a sequence leaves behind in a recurrent layer, in the model's dtype, with a convolution state of
-/// kernel - 1 (vLLM); 0 in any other.
+/// Bytes that a sequence keeps in a recurrent layer, in the model's dtype, with a convolution state of kernel - 1
+/// (vLLM); 0 in any other layer.
 [[nodiscard]] std::uint64_t state_bytes_of(const model_shape& shape,
                                            const model_layer& layer) noexcept;
 
-/// Bytes of so many elements of a token in one layer, rounded up to whole bytes.
+/// Bytes of `elements` elements of a token in one layer, rounded up.
 /// Pre: elements below 2^50; bits that model_options accepts.
 [[nodiscard]] constexpr std::uint64_t kv_bytes_of(std::uint64_t elements, double bits) noexcept {
   return (elements * static_cast<std::uint64_t>(bits * 2) + 15) / 16;
 }
-/// Layers whose caches are alike, those without a window first, then by window.
+/// Groups layers with equal caches: those without a window first, then by window.
 [[nodiscard]] std::vector<kv_layers> kv_of(std::span<const model_block> blocks);
 
-/// One number where all layers agree.
+/// Reduces the list to one number if all layers agree.
 [[nodiscard]] std::vector<std::uint64_t> by_layer(std::vector<std::uint64_t> bytes);
 
-/// The note on so many layers of multi-token prediction.
+/// Note on the number of multi-token prediction layers.
 [[nodiscard]] std::string prediction_note(std::uint64_t layers);
 
 }  // namespace hotset::lab

@@ -20,12 +20,12 @@ constexpr std::size_t most_alternatives = 256;
 
 constexpr module_set mlp_modules = expert_modules | shared_modules | dense_modules;
 
-/// A word, and the modules that names with it belong to.
+/// A word, and the modules that it selects in a name.
 struct module_word {
   std::string_view word;
   module_set modules;
 };
-/// Last parts of names. A word that another one contains comes behind it.
+/// Last parts of names. If one word contains another, the longer one comes first.
 constexpr std::array projections = {
     module_word{"gate_up_proj",
                 set_of(expert_gate, expert_up, shared_gate, shared_up, dense_gate, dense_up)},
@@ -72,7 +72,7 @@ constexpr std::array<std::string_view, 12> uncounted = {
 bool has(std::string_view text, std::string_view word) noexcept {
   return text.find(word) != text.npos;
 }
-/// Without what stands for the weight itself, or for all below it.
+/// Removes suffixes that mean the weight itself or everything below it.
 std::string_view without_tail(std::string_view text) noexcept {
   while (true) {
     const auto size = text.size();
@@ -82,7 +82,7 @@ std::string_view without_tail(std::string_view text) noexcept {
   }
 }
 
-/// Without what only a regular expression has, in lower case: class names read like names then.
+/// Removes characters that only regular expressions have, and lowers case, so that class names look like names.
 std::string plain_text(std::string_view pattern) {
   for (const std::string_view mark : {"re:", "+:", "-:"})
     if (pattern.starts_with(mark)) pattern.remove_prefix(mark.size());
@@ -92,8 +92,8 @@ std::string plain_text(std::string_view pattern) {
   return out;
 }
 
-/// Adds the texts of all choices of "(a|b)" groups, the innermost first; what stands between bars outside of them is a
-/// text. Returns false for what is no such group, or for too many texts.
+/// Appends the texts for all choices of "(a|b)" groups, innermost first; a top-level "|" also separates texts.
+/// Returns false for another kind of group, or for too many texts.
 bool add_alternatives(const std::string& text, std::vector<std::string>& out) {
   const auto end = text.find(')');
   const bool is_whole = end == text.npos;
@@ -114,11 +114,11 @@ bool add_alternatives(const std::string& text, std::vector<std::string>& out) {
   return true;
 }
 
-/// A number behind "layers." or "experts.": nothing is known of it, all are meant, or one is.
+/// The number after "layers." or "experts.": unknown, all, or one.
 struct place_number {
   bool is_understood = true;
   std::optional<std::uint64_t> number{};
-  std::string_view rest{};  ///< behind the number
+  std::string_view rest{};  ///< text after the number
 };
 place_number number_behind(std::string_view text, std::string_view before) {
   const auto at = text.find(before);
@@ -134,13 +134,13 @@ place_number number_behind(std::string_view text, std::string_view before) {
   for (const std::string_view any :
        {"*", ".*", ".+", "d+", "d*", "d{1,2}", "d{1,3}", "[0-9]+", "[0-9]*", "[^.]+", "[^.]*"})
     if (rest.starts_with(any)) return {};
-  // A name may follow at once: "experts.gate_up_proj" is a stack of all of them. A "d" alone was "\d", one digit.
+  // A name may follow directly: "experts.gate_up_proj" is a stack of all experts. A single "d" was "\d", one digit.
   const auto is_letter = [&](std::size_t place) {
     return place < rest.size() && rest[place] >= 'a' && rest[place] <= 'z';
   };
   return {rest.empty() || (is_letter(0) && (rest[0] != 'd' || is_letter(1)))};
 }
-/// Whether a number stands elsewhere than behind "layers." and "experts.": "\.18\." may be either.
+/// Whether a number appears elsewhere than after "layers." and "experts.": "\.18\." may be either.
 bool has_other_number(std::string_view text) {
   for (std::size_t at = 0; at < text.size(); ++at) {
     const bool begins = text[at] >= '0' && text[at] <= '9' && at > 0 && text[at - 1] == '.';
@@ -151,14 +151,15 @@ bool has_other_number(std::string_view text) {
   return false;
 }
 
-/// The modules of an MLP without a closer name: the experts' weights too, if it ends here or a wildcard follows.
+/// Modules of an MLP without a more specific name: includes the experts' weights if the text ends here or a wildcard
+/// follows.
 module_set below_mlp(std::string_view text, std::string_view name) {
   const auto rest = without_tail(text.substr(text.find(name) + name.size()));
   const bool is_dense = !rest.empty() && rest.find_first_of("*+") == rest.npos;
   return is_dense ? dense_modules : mlp_modules;
 }
 
-/// The modules of a text without alternatives, or of its whole layer; nothing if no word of it is known.
+/// Modules of a text without alternatives, or of its whole layer; nothing if no word is known.
 std::optional<module_set> modules_in(std::string_view text, const place_number& layer) {
   const auto is = [&](std::string_view word) { return has(text, word); };
   if (std::ranges::any_of(uncounted, is)) return module_set{0};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The weights that a pattern of module names means, as the quantization_config of a checkpoint writes it.
+/// Interprets patterns of module names, as in a checkpoint's quantization_config.
 
 #include <cstdint>
 #include <optional>
@@ -11,17 +11,17 @@
 
 namespace hotset::lab {
 
-/// Modules of one layer or of all, of one routed expert or of all.
+/// Modules of one layer or all, and of one routed expert or all.
 struct named_modules {
   module_set modules = 0;  ///< empty: weights that are never quantised, or not counted here
   std::optional<std::uint64_t> layer{};
   std::optional<std::uint64_t> expert{};
 };
 
-/// Patterns are names, globs or regular expressions, by the method. Only the words of published checkpoints are
-/// understood, with groups of alternatives and with wildcards for all layers or experts: matching a regular expression
-/// that a file brings can take for ever.
-/// Returns nothing if a part of the pattern is not understood.
+/// Patterns are names, globs or regular expressions, depending on the method. Only words of published checkpoints are
+/// accepted, with alternatives, and with wildcards for all layers or experts: matching a regular expression from a
+/// file can take unbounded time.
+/// Returns nothing if a part of the pattern is not recognised.
 [[nodiscard]] std::optional<std::vector<named_modules>> modules_named(std::string_view pattern);
 
 }  // namespace hotset::lab

@@ -27,7 +27,7 @@ constexpr std::uint64_t most_group = 65536;
 
 constexpr module_set head_set = set_of(head);
 constexpr module_set all_modules = layer_modules | set_of(router, embeddings, head);
-/// A scale and an input scale a weight.
+/// A scale and an input scale for each weight.
 constexpr weight_code fp8_code{.bits = 8, .scale_bits = 32, .tensor_bytes = 4};
 
 struct part_name {
@@ -47,13 +47,13 @@ constexpr std::array<std::string_view, model_modules> module_names = {
     "down", "q",  "k",     "v",    "output", "gate",       "q low rank", "kv low rank",
     "kv",   "in", "gates", "out",  "router", "embeddings", "head"};
 
-/// Lists and objects of a quantization_config that are read, or that change no size. Spaces on both sides of each.
+/// Lists and objects of a quantization_config that are read, or that change no size. Each has a space on both sides.
 constexpr std::string_view known_keys =
     " block_name_to_quantize config_groups dataset dynamic exclude_modules exllama_config "
     "extra_config ignore ignored_layers kv_cache_scheme meta modules_in_block_to_quantize "
     "modules_to_fuse modules_to_not_convert producer sparsity_config supported_act_bits "
     "weight_block_size ";
-/// Keys of an override, likewise.
+/// Keys of an override, each with a space on both sides.
 constexpr std::string_view known_rules =
     " bits group_size sym desc_act data_type act_bits act_data_type act_dynamic "
     "act_group_size act_sym damp_percent damp_auto_increment mse scale_dtype ";
@@ -62,7 +62,7 @@ bool is_in(std::string_view words, const std::string& key) {
   return key.find(' ') == key.npos && words.find(" " + key + " ") != words.npos;
 }
 
-/// "4 bits, a scale of 16 bits a group of 128": computed, so that the note is what is counted.
+/// Formats a code as "4 bits, a scale of 16 bits a group of 128", from the values that are counted.
 std::string text_of(const weight_code& code) {
   auto text = fmt::format("{} bits", code.bits);
   if (code.scale_bits > 0)
@@ -76,7 +76,7 @@ std::string text_of(const weight_code& code) {
   return text;
 }
 
-/// Gives a code to modules of a list, none of which has another.
+/// Assigns a code to modules of a list. Pre: none of them has another code.
 void put(std::vector<stored_otherwise>& among, module_set modules, const weight_code& code) {
   const auto at = std::ranges::find(among, code, &stored_otherwise::code);
   if (at == among.end())
@@ -85,10 +85,10 @@ void put(std::vector<stored_otherwise>& among, module_set modules, const weight_
     at->modules |= modules;
 }
 
-/// The codes that patterns give to modules: one pattern may name all layers, one of them, or one expert.
+/// Codes that patterns assign to modules: a pattern may name all layers, one layer, or one expert.
 class module_claims {
  public:
-  /// Returns false if another pattern gave another code to a module.
+  /// Returns false if another pattern assigned another code to a module.
   bool add(const named_modules& named, const weight_code& code) {
     for (std::size_t m = 0; m < model_modules; ++m) {
       if ((named.modules & (module_set{1} << m)) == 0) continue;
@@ -102,9 +102,9 @@ class module_claims {
     }
     return true;
   }
-  /// Gives to all experts what each of them was given. Returns false if some were not, or if two codes meet.
+  /// Checks that the codes cover all experts. Returns false if some experts have none, or if two codes conflict.
   [[nodiscard]] bool settle(std::uint64_t experts) {
-    for (auto& [at, given] : claims_) {  // those of all layers come first
+    for (auto& [at, given] : claims_) {  // entries for all layers come first
       const auto everywhere = claims_.find(place_of(std::nullopt, std::get<model_module>(at)));
       if (everywhere != claims_.end() && everywhere->second.code != given.code) return false;
       const bool is_everywhere = everywhere != claims_.end() && everywhere->second.is_whole;
@@ -114,7 +114,7 @@ class module_claims {
     }
     return true;
   }
-  /// The code that patterns give to a module of a layer, else of all layers; nullptr: none. Pre: settled.
+  /// Code of a module in a layer, else in all layers; nullptr: none. Pre: settled.
   [[nodiscard]] const weight_code* of(std::optional<std::uint64_t> layer,
                                       model_module module) const {
     for (const auto& wanted : {place_of(layer, module), place_of(std::nullopt, module)})
@@ -126,10 +126,10 @@ class module_claims {
   struct claim {
     explicit claim(const weight_code& one) : code(one) {}
     weight_code code;
-    std::set<std::uint64_t> experts{};  ///< those that patterns name one by one
-    bool is_whole = false;              ///< a pattern names all
+    std::set<std::uint64_t> experts{};  ///< experts that patterns name individually
+    bool is_whole = false;              ///< a pattern names all experts
   };
-  /// Whether it is one layer's, the layer, the module.
+  /// Whether the entry is for one layer, the layer, the module.
   using place = std::tuple<bool, std::uint64_t, model_module>;
   static place place_of(std::optional<std::uint64_t> layer, model_module module) {
     return {layer.has_value(), layer.value_or(0), module};
@@ -146,7 +146,7 @@ class quantisation_reader {
     read_kv();
     const auto method = keys_.text("quant_method").value_or("");
     if (method == "mlx") {
-      read_mlx();  // whose rules stand beside its own keys
+      read_mlx();  // its rules are beside its own keys
     } else {
       if (method == "mxfp4")
         read_mxfp4();
@@ -158,7 +158,7 @@ class quantisation_reader {
         read_packed(method == "awq" ? "AWQ" : method == "gptq" ? "GPTQ" : "AutoRound");
       else if (method == "compressed-tensors")
         read_groups();
-      else if (method.starts_with("modelopt"))  // a version may stand behind it
+      else if (method.starts_with("modelopt"))  // a version may follow
         read_modelopt();
       else
         return unknown(method.empty() ? "has no quant_method"
@@ -171,7 +171,7 @@ class quantisation_reader {
   }
 
  private:
-  /// The first reason counts.
+  /// The first reason is kept.
   void unknown(const std::string& why) {
     if (shape_.unknown_format.empty()) shape_.unknown_format = why;
   }
@@ -188,7 +188,7 @@ class quantisation_reader {
         text_of(code), (modules & head_set) != 0 ? "" : "head, "));
   }
 
-  /// Reads the bits that engines take for an "auto" cache.
+  /// Reads the bits that engines use for an "auto" cache.
   void read_kv() {
     if (const auto algorithm = keys_.text("kv_cache_quant_algo"); algorithm && *algorithm != "None")
       declare_kv("kv_cache_quant_algo", *algorithm,
@@ -231,7 +231,7 @@ class quantisation_reader {
         layer_modules);
   }
 
-  /// 0 where a row has one scale: -1, or the key is missing.
+  /// Returns 0 if a row has one scale: the key is -1 or missing.
   [[nodiscard]] static std::uint64_t group_in(const config_keys& keys) {
     for (const auto* key : {"group_size", "q_group_size"})
       if (const auto* const given = keys.find(key))
@@ -247,7 +247,7 @@ class quantisation_reader {
     const bool has_head = name != "AWQ" && keys_.flag("lm_head", false);
     use(name, packed_code(keys_), has_head ? layer_modules | head_set : layer_modules);
   }
-  /// GPTQ's files have zero points and an index of each input's group, symmetric or not.
+  /// GPTQ files always have zero points and the group index of each input, even if symmetric.
   [[nodiscard]] weight_code packed_code(const config_keys& keys) const {
     const auto given = keys.number("bits", 1, 32);
     const auto width = given ? *given : keys.number("w_bit", 1, 32).value_or(0);
@@ -277,7 +277,7 @@ class quantisation_reader {
                               : "'quant_algo' is '" + printable(algorithm, 60) + "'");
   }
 
-  /// MLX quantises every matrix, and its config names the modules that have other bits, or none.
+  /// MLX quantises every matrix; its config names the modules with other bits, or none.
   void read_mlx() {
     if (shape_.mamba) return unknown("MLX: how the weights of Mamba are stored is not known");
     name_ = "MLX";
@@ -307,7 +307,7 @@ class quantisation_reader {
             .needs_whole_blocks = true};
   }
 
-  /// compressed-tensors: groups of modules, each with a scheme; what no group names is plain.
+  /// compressed-tensors: groups of modules, each with a scheme; modules outside all groups are not quantised.
   void read_groups() {
     name_ = "compressed-tensors";
     if (const auto* const sparse = keys_.object("sparsity_config");
@@ -352,7 +352,7 @@ class quantisation_reader {
     } else if (strategy == "group" || strategy == "tensor_group") {
       code.block_rows = 1;
       code.block_columns = weights.need("group_size", 1, most_group);
-      // Groups of floats of four bits have scales of eight; NVFP4 also one of the weight and one of its inputs.
+      // Groups of 4-bit floats have 8-bit scales; NVFP4 adds one scale for the weight and one for its inputs.
       if (!is_int && width == 4) code.scale_bits = 8;
       if (strategy == "tensor_group") code.tensor_bytes = 8;
     } else if (strategy == "block") {
@@ -368,7 +368,7 @@ class quantisation_reader {
     return code;
   }
 
-  /// The lists of what is not quantised, under every name that they go by.
+  /// Reads the lists of unquantised modules, under all their names.
   void leave_out() {
     std::vector<std::string> misunderstood;
     for (const auto* key :
@@ -388,7 +388,7 @@ class quantisation_reader {
                       misunderstood.size(), name_, printable(misunderstood.front(), 60),
                       misunderstood.size() > 1 ? " is the first" : ""));
   }
-  /// GPTQ may name what it quantises, as lists of names within a layer.
+  /// GPTQ may list what it quantises, by names within a layer.
   void leave_all_but_listed() {
     const auto* const lists = keys_.find("modules_in_block_to_quantize");
     if (lists == nullptr || !lists->is_array() || lists->empty()) return;
@@ -401,7 +401,7 @@ class quantisation_reader {
     plain_claims_.add({.modules = layer_modules & ~listed}, plain_);
   }
 
-  /// GPTQ's dynamic and AutoRound's extra_config: other bits for the modules of a pattern, or none.
+  /// Reads GPTQ's dynamic and AutoRound's extra_config: other bits, or none, for the modules of a pattern.
   void override_modules() {
     for (const auto* key : {"dynamic", "extra_config"}) {
       const auto* const rules = keys_.object(key);
@@ -436,7 +436,7 @@ class quantisation_reader {
     if (!found) return refuse("which is not understood");
     if (!claim_all(*found, code, other_claims_)) refuse("whose bits another pattern also sets");
   }
-  /// Layers past the last one are those of multi-token prediction, which are not counted.
+  /// Layers past the last one are for multi-token prediction and are not counted.
   bool claim_all(const std::vector<named_modules>& found, const weight_code& code,
                  module_claims& claims) const {
     bool agrees = true;
@@ -446,7 +446,7 @@ class quantisation_reader {
     return agrees;
   }
 
-  /// Hands the codes to the layers. What is left out is plain, whatever else names it.
+  /// Assigns the codes to the layers. Excluded modules stay unquantised, even if another pattern names them.
   void settle() {
     if (!plain_claims_.settle(shape_.experts) || !other_claims_.settle(shape_.experts))
       return unknown(

@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view ending = ".safetensors";
 
-/// "3" of "model-00001-of-00003.safetensors"; nothing for the name of a whole file.
+/// Returns "3" for "model-00001-of-00003.safetensors"; nothing for the name of a single file.
 std::optional<std::uint64_t> parts_of(std::string_view name) {
   const auto of = name.rfind("-of-");
   if (!name.ends_with(ending) || of == std::string_view::npos) return std::nullopt;
@@ -31,7 +31,7 @@ std::optional<std::uint64_t> parts_of(std::string_view name) {
 }
 
 std::vector<fs::path> listed_files(const fs::path& index) {
-  constexpr std::size_t most = std::size_t{256} << 20U;  // of each tensor a line
+  constexpr std::size_t most = std::size_t{256} << 20U;  // the index has one line per tensor
   constexpr std::string_view accepted = "an object: tensor -> file name";
   const mapped_file map(index);
   const auto root = parse_json_object(map.text(), index.string(),
@@ -73,17 +73,17 @@ std::vector<fs::path> every_file(const fs::path& folder) {
   return files;
 }
 
-/// The parts of a tensor's name.
+/// Parts of a tensor's name.
 struct tensor_place {
-  std::optional<std::uint64_t> layer;   ///< of the decoder
-  std::optional<std::uint64_t> expert;  ///< of experts that lie apart
-  std::string_view rest;                ///< the name behind the layer's number
-  std::string_view part;  ///< the name behind the expert's number, or that of a stack of experts
+  std::optional<std::uint64_t> layer;   ///< decoder layer
+  std::optional<std::uint64_t> expert;  ///< expert, if experts are separate tensors
+  std::string_view rest;                ///< name after the layer's number
+  std::string_view part;  ///< name after the expert's number, or that of a stack of experts
 
   [[nodiscard]] bool is_of_experts() const noexcept { return expert || !part.empty(); }
 };
 
-/// Takes the number and the point behind it off the front of text.
+/// Removes a number and the following point from the front of text.
 std::optional<std::uint64_t> take_number(std::string_view& text) {
   const auto part = text.substr(0, text.find('.'));
   const auto number = parse_number<std::uint64_t>(part);
@@ -91,7 +91,7 @@ std::optional<std::uint64_t> take_number(std::string_view& text) {
   return number;
 }
 
-/// The name behind "layers." of the decoder; nothing for another name, such as that of a vision tower's layer.
+/// Name after "layers." of the decoder; nothing for another name, such as a vision tower's.
 std::optional<std::string_view> behind_layers(std::string_view name) {
   constexpr std::string_view layers = "layers.";
   if (name.starts_with(layers)) return name.substr(layers.size());
@@ -113,7 +113,7 @@ tensor_place place_in_safetensors(std::string_view name) {
                                        "block_sparse_moe.output_linear"}) {
     const auto at = out.rest.find(stack);
     if (at == out.rest.npos || (at > 0 && out.rest[at - 1] != '.')) continue;
-    const bool is_folder = stack.ends_with('.');  // else one weight, which is its own part
+    const bool is_folder = stack.ends_with('.');  // else a single weight, which is its own part
     out.part = out.rest.substr(is_folder ? at + stack.size() : at);
     if (stack == "experts.") out.expert = take_number(out.part);
     break;
@@ -135,14 +135,14 @@ tensor_place place_in_gguf(std::string_view name) {
   return out;
 }
 
-/// Elements of a token that a projection makes for the cache; 0 for any other tensor.
+/// Elements per token that a projection makes for the cache; 0 for any other tensor.
 std::uint64_t kv_rows(std::string_view rest, const safetensors_file::tensor& t) {
   constexpr std::array<std::string_view, 8> names = {
       "self_attn.k_proj.weight", "self_attn.v_proj.weight", "self_attn.kv_a_proj_with_mqa.weight",
       "mixer.k_proj.weight",     "mixer.v_proj.weight",     "attention.wk.weight",
       "attention.wv.weight",     "attn.wkv_a.weight"};
   const bool is_one = std::ranges::find(names, rest) != names.end();
-  // One column is bitsandbytes' way to pack a weight: its rows are not the weight's.
+  // A single column is bitsandbytes' packing: its rows are not the weight's.
   const bool has_rows = t.described_bytes > 0 && t.shape.size() == 2 && t.shape.back() > 1;
   return is_one && has_rows ? t.shape.front() : 0;
 }
@@ -153,7 +153,7 @@ void add_file(const fs::path& path, std::uint64_t missing_bytes, stored_weights&
   if (missing_bytes > 0) ++out.cut_files;
 }
 
-/// A tensor of the file that was added last. `stacked`: its experts, if the name says that it is a stack.
+/// Adds a tensor of the last added file. `stacked`: its number of experts, if the name is that of a stack.
 void add_tensor(const std::string& name, const tensor_place& place, std::uint64_t stacked,
                 std::uint64_t offset, std::uint64_t bytes, stored_weights& out) {
   if (!place.is_of_experts() && (out.largest_other.empty() || bytes > out.largest_other_bytes)) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// hotset adapters: what adapters take in memory.
+// hotset adapters: memory that adapters need.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -36,11 +36,11 @@ struct plan_options {
   std::uint64_t expert_bytes = 0;
   std::vector<std::string> tensors;
   std::uint64_t page_bytes = std::uint64_t{2} << 20U;
-  /// 0: E_max; none: the smallest stride of whole pages.
+  /// 0: E_max; none: the smallest stride in whole pages.
   std::optional<std::uint64_t> stride = 0;
   std::uint64_t resident_bytes = 0;
   std::uint64_t kv_bytes_per_token = 0;
-  std::uint64_t budget = 0;  ///< 0: not asked
+  std::uint64_t budget = 0;  ///< 0: not requested
   bool as_json = false;
 };
 
@@ -61,7 +61,7 @@ std::optional<std::uint64_t> read_stride(std::string_view text) {
   return stride;
 }
 
-/// Two thirds (gate and up) and one third (down), unless they are given.
+/// Default sizes: two thirds (gate and up) and one third (down).
 std::vector<std::uint64_t> read_tensors(const plan_options& options) {
   const auto expert = options.expert_bytes;
   const auto asked = lab::least_size_text(expert);
@@ -81,7 +81,7 @@ std::vector<std::uint64_t> read_tensors(const plan_options& options) {
   return out;
 }
 
-/// "law" of law.json, of law/expert_cfg.json and of the folder law.
+/// Returns "law" for law.json, for law/expert_cfg.json and for the folder law.
 std::string name_of(const std::filesystem::path& path) {
   const auto whole = path.has_filename() ? path : path.parent_path();
   auto name = whole.stem().string();
@@ -90,7 +90,7 @@ std::string name_of(const std::filesystem::path& path) {
   return printable(name, 60);
 }
 
-/// Appends all adapters' counts. Errors: trace_error, also if two files number their layers differently.
+/// Appends the counts of all adapters. Errors: trace_error, also if two files number their layers differently.
 void read_adapters(const plan_options& options, std::vector<std::int32_t>& tuned) {
   std::vector<std::int32_t> layers;
   for (const auto& given : options.configs) {
@@ -136,7 +136,8 @@ std::vector<row> adapter_rows(const plan_options& options, const adapter_layout&
   return rows;
 }
 
-/// The first is the bound, the others can be had. Tokens: KV cache that the budget leaves; null: weights do not fit.
+/// The first row is a bound, the others are possible placements. Tokens: KV cache that the budget leaves; null: the
+/// weights do not fit.
 std::vector<row> placement_rows(const plan_options& options, const adapter_layout& layout) {
   std::vector<row> rows;
   const auto exact = layout.exact_bytes();
@@ -145,7 +146,7 @@ std::vector<row> placement_rows(const plan_options& options, const adapter_layou
                                     {"dense", layout.dense_bytes()},
                                     {"padding", layout.padding_bytes()},
                                     {"merged", layout.merged_bytes()}}) {
-    // One adapter's merged model is smaller than the base beside its experts.
+    // One adapter's merged model is smaller than the base with separate experts.
     const auto over = bytes >= exact ? lab::size_text(bytes - exact)
                                      : fmt::format("-{}", lab::size_text(exact - bytes));
     rows.push_back({{"placement", name}, {"bytes", bytes}, {"over", over}, {"tokens", nullptr}});
@@ -155,7 +156,7 @@ std::vector<row> placement_rows(const plan_options& options, const adapter_layou
   return rows;
 }
 
-/// The first one of equals.
+/// The first of the smallest.
 std::string smallest_of(const std::vector<row>& placements) {
   const auto bytes = [](const row& one) { return one["bytes"].get<std::uint64_t>(); };
   const auto best = std::ranges::min_element(placements.begin() + 1, placements.end(), {}, bytes);
@@ -252,7 +253,7 @@ void add_memory(CLI::App& app, plan_options& options) {
   kv->needs(budget);
 }
 
-/// Returns what runs when it was named.
+/// Returns the function to run if the subcommand was named.
 std::function<int()> add_adapter_plan(CLI::App& group) {
   auto* app = group.add_subcommand(
       "plan", "Count what adapters take in memory, by how their experts are placed");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Shared by all subcommands: their list, the exit codes, and options that are parsed once.
+/// Shared by all subcommands: their list, the exit codes, and option parsing.
 
 #include <algorithm>
 #include <charconv>
@@ -27,7 +27,7 @@ namespace hotset::cli {
 
 enum exit_code : int { ok = 0, failure = 1, usage = 2, infeasible = 3, bad_input = 4 };
 
-/// A subcommand: its options, and what runs when it was named. Returns an exit code; errors are thrown.
+/// A subcommand: its options, and the function to run if it was named. Returns an exit code; errors are thrown.
 struct command {
   CLI::App* app = nullptr;
   std::function<int()> run;
@@ -58,7 +58,7 @@ command add_help(CLI::App& root);
 
 using lab::for_option;
 
-/// A number in [least, most] and nothing else, if the text is one.
+/// Parses a number in [least, most]; nothing for any other text.
 template <class T>
 [[nodiscard]] std::optional<T> read_number(std::string_view text, T least, T most) {
   T value{};
@@ -68,7 +68,7 @@ template <class T>
   return value;
 }
 
-/// The same. Errors: usage_error.
+/// Parses a number in [least, most]. Errors: usage_error.
 template <class T>
 [[nodiscard]] T parse_number(std::string_view option, std::string_view text, T least, T most) {
   const auto value = read_number<T>(text, least, most);
@@ -76,8 +76,8 @@ template <class T>
   return *value;
 }
 
-/// An option whose text `parse` turns into the value, once. For the types NAME, LIST, SHAPE, MODEL and KIND:N,
-/// completion offers the words that the description lists: "what: a, b (a note), c". Errors: usage_error with the option.
+/// Adds an option whose text `parse` converts once. For the types NAME, LIST, SHAPE, MODEL and KIND:N, completion
+/// offers the words listed in the description: "title: a, b (a note), c". Errors: usage_error with the option.
 template <class T, class Parse>
 CLI::Option* add_parsed(CLI::App& app, const std::string& name, const char* type, T& value,
                         Parse parse, const std::string& description) {
@@ -87,7 +87,7 @@ CLI::Option* add_parsed(CLI::App& app, const std::string& name, const char* type
   return app.add_option_function<std::string>(name, read, description)->type_name(type);
 }
 
-/// An option that holds a number in [least, most].
+/// Adds an option for a number in [least, most].
 template <class T>
 CLI::Option* add_number(CLI::App& app, const std::string& name, T& value, T least, T most,
                         const std::string& description) {
@@ -97,15 +97,16 @@ CLI::Option* add_number(CLI::App& app, const std::string& name, T& value, T leas
   return add_parsed(app, name, "N", value, parse, description)
       ->default_str(fmt::format("{}", value));
 }
-/// Any number.
+/// Adds an option for any number.
 template <std::unsigned_integral T>
 CLI::Option* add_number(CLI::App& app, const std::string& name, T& value,
                         const std::string& description) {
   return add_number(app, name, value, T{0}, std::numeric_limits<T>::max(), description);
 }
 
-/// An option of bytes above 0; `or_none` accepts 0, too. `usual` is the unit that a bare number is guessed to lack.
-/// T: std::uint64_t, or an optional one.
+/// Adds an option for bytes above 0; `or_none` also accepts 0. `usual` is the unit that an error suggests for a bare
+/// number.
+/// T: std::uint64_t, or an optional of it.
 template <class T>
 CLI::Option* add_size(CLI::App& app, const std::string& name, T& value, const char* usual,
                       const std::string& description, bool or_none = false) {
@@ -115,7 +116,7 @@ CLI::Option* add_size(CLI::App& app, const std::string& name, T& value, const ch
   return add_parsed(app, name, "SIZE", value, parse, description);
 }
 
-/// An option or a positional that names a file, or several. T: std::filesystem::path, or a vector of them.
+/// Adds an option or positional for a file, or several. T: std::filesystem::path, or a vector of it.
 template <class T>
 CLI::Option* add_file(CLI::App& app, const std::string& name, T& value,
                       const std::string& description) {
@@ -125,7 +126,7 @@ inline CLI::Option* add_out(CLI::App& app, std::filesystem::path& out) {
   return add_file(app, "--out", out, "write there, not to standard output");
 }
 
-/// The entries of all comma-separated values of an option. Errors: usage_error for an empty entry.
+/// Splits all comma-separated values of an option. Errors: usage_error for an empty entry.
 [[nodiscard]] inline std::vector<std::string> split_lists(std::string_view option,
                                                           const std::vector<std::string>& values) {
   std::vector<std::string> entries;
@@ -141,8 +142,8 @@ inline CLI::Option* add_out(CLI::App& app, std::filesystem::path& out) {
   return entries;
 }
 
-/// An option that may be given several times, each with a comma-separated list; `parse` turns each entry into a value,
-/// once. Errors: usage_error with the option.
+/// Adds a repeatable option with comma-separated lists; `parse` converts each entry once. Errors: usage_error with
+/// the option.
 template <class T, class Parse>
 CLI::Option* add_list(CLI::App& app, const std::string& name, std::vector<T>& values, Parse parse,
                       const std::string& description) {
@@ -161,7 +162,7 @@ inline CLI::Option* add_list(CLI::App& app, const std::string& name,
       app, name, values, [](const std::string& text) { return text; }, description);
 }
 
-/// The columns of a table, when standard output or a file of its own is to hold it.
+/// Columns of a table, if standard output or a separate file holds it.
 struct table_options {
   std::vector<std::string> columns;
 };
@@ -173,7 +174,7 @@ inline CLI::Option* add_columns(CLI::App& app, table_options& options,
                   fmt::join(known, ", ")));
 }
 
-/// The table that was asked for; a file is as wide as need be. Errors: usage_error for columns that are not known.
+/// Returns the requested view; a file has no width limit. Errors: usage_error for unknown columns.
 [[nodiscard]] inline lab::table_view checked(const table_options& options,
                                              const std::vector<std::string>& known, bool to_file) {
   lab::table_view view{.width = to_file ? 0 : lab::output_width(), .columns = options.columns};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// hotset completion: scripts by which shells ask the program itself what may come next.
+// hotset completion: shell scripts that ask the program for the possible next words.
 #include <algorithm>
 #include <cctype>
 #include <map>
@@ -19,7 +19,7 @@
 namespace hotset::cli {
 namespace {
 
-// Each prints "word<TAB>description" lines of `hotset complete`. Without any, the shell completes file names.
+// Each script prints "word<TAB>description" lines of `hotset complete`. Without any, the shell completes file names.
 constexpr std::string_view bash_script =
     R"(# bash completion for hotset; use it with: source <(hotset completion bash)
 _hotset() {
@@ -59,7 +59,7 @@ complete -c hotset -e
 complete -c hotset -f -a '(__hotset_complete)'
 )";
 
-/// Without what stands in parentheses, and the space before it.
+/// Removes text in parentheses, with the space before it.
 std::string without_notes(std::string_view text) {
   std::string out;
   int depth = 0;
@@ -77,10 +77,10 @@ bool is_value(std::string_view word) {
   });
 }
 
-/// The values that an option's help names: "what: a, b (a note), c; more: d". Nothing of files and numbers.
+/// Values listed in an option's help: "title: a, b (a note), c; more: d". Files and numbers are skipped.
 std::vector<std::string> values_of(const CLI::Option& option) {
   const auto type = option.get_type_name();
-  if (is_value(type)) return {type};  // the only one
+  if (is_value(type)) return {type};  // the only value
   constexpr std::string_view named[] = {"NAME", "LIST", "SHAPE", "MODEL", "KIND:N"};
   std::vector<std::string> out;
   if (std::ranges::find(named, type) == std::end(named)) return out;
@@ -95,7 +95,7 @@ std::vector<std::string> values_of(const CLI::Option& option) {
   return out;
 }
 
-/// Completes the last of these words, the first of which is the program.
+/// Completes the last of the words; the first is the program.
 class completer {
  public:
   completer(const CLI::App& root, std::vector<std::string> words)
@@ -120,7 +120,8 @@ class completer {
   }
 
  private:
-  /// The option that the last word is a value of. Readline makes three words of "--eviction=lru"; others leave it one.
+  /// The option whose value is the last word. Readline splits "--eviction=lru" into three words; other shells keep
+  /// one.
   const CLI::Option* option_with_value() {
     word_ = words_.back();
     words_.pop_back();
@@ -154,8 +155,8 @@ class completer {
 
   const CLI::App* app_;
   std::vector<std::string> words_;
-  std::string word_;    ///< what is completed
-  std::string before_;  ///< what of the word stays as it is
+  std::string word_;    ///< part to complete
+  std::string before_;  ///< part of the word that stays
   std::string out_;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What the subcommands say besides their results: messages, and a progress line for people.
+/// Messages of the subcommands apart from their results, and a progress line on terminals.
 
 #include <chrono>
 #include <cstddef>
@@ -19,16 +19,16 @@ namespace hotset::cli {
 using lab::output_file;
 using lab::print;
 
-/// "hotset: <message>" on standard error, in one line whatever the message holds.
+/// Prints "hotset: <message>" on standard error, always as one line.
 void report_error(std::string_view message);
 
 void write_bytes(output_file& out, std::span<const std::byte> bytes);
-/// Writes the whole file, and then the report where nobody takes it for a part of that: on standard error if the file is standard
-/// output. Errors: as output_file::commit.
+/// Writes the file, then prints the report: on standard error if the file is standard output, so that they do not
+/// mix. Errors: those of output_file::commit.
 void write_and_report(output_file& out, std::span<const std::byte> bytes, std::string_view report);
 
-/// One line on standard error that is rewritten in place, some ten times a second, and cleared at the end; silent
-/// unless that is a terminal.
+/// A line on standard error, rewritten about ten times a second and cleared at the end. Silent unless standard error
+/// is a terminal.
 class progress_line {
  public:
   explicit progress_line(std::string label);
@@ -36,7 +36,7 @@ class progress_line {
   progress_line(const progress_line&) = delete;
   progress_line& operator=(const progress_line&) = delete;
 
-  /// Empty where nothing is shown. The line must outlive it. Threads: called from one at a time.
+  /// Empty if no line is shown. The line must outlive it. Threads: one caller at a time.
   [[nodiscard]] lab::progress_report report();
 
  private:
@@ -47,7 +47,7 @@ class progress_line {
   std::chrono::steady_clock::time_point next_{};
 };
 
-/// A line that shows what the computations of this thread report.
+/// Shows the progress of this thread's computations.
 class shown_progress {
  public:
   explicit shown_progress(std::string label) : line_(std::move(label)), scope_(line_.report()) {}

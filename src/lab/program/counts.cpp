@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// hotset counts: how often each expert was used, by a trace, an importance matrix or recorded counts.
+// hotset counts: number of uses of each expert, from a trace, an importance matrix or recorded counts.
 #include <array>
 #include <filesystem>
 #include <memory>

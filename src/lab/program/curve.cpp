@@ -26,7 +26,7 @@ struct curve_options {
   std::vector<std::filesystem::path> traces;
   std::vector<cache_scope> scopes{cache_scope::shared};
   std::vector<lab::curve_method> methods{lab::curve_method{}};
-  std::vector<std::string> evictions{""};  ///< "": lru, unasked
+  std::vector<std::string> evictions{""};  ///< "": lru by default
   visit_options visits;
   std::uint64_t seed = 0;
   bool as_json = false;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// hotset export: any known format to one that other tools read.
+// hotset export: converts any known format to one that other tools read.
 #include <filesystem>
 #include <memory>
 #include <stdexcept>
@@ -38,7 +38,7 @@ int export_trace(const export_options& options) {
   }
   try {
     lab::write_oracle_general(trace, std::move(out));
-  } catch (const trace_error& error) {  // what the format cannot hold is no bad input
+  } catch (const trace_error& error) {  // the input is valid; the output format cannot hold it
     throw std::runtime_error(error.what());
   }
   return ok;

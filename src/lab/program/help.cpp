@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// hotset help, and the text of all help.
+// hotset help, and the formatting of all help texts.
 #include "lab/program/help.hpp"
 
 #include <algorithm>
@@ -18,7 +18,7 @@
 namespace hotset::cli {
 namespace {
 
-/// A command that is too long goes on behind a backslash, so that it can be pasted; a value stays with its option.
+/// Folds a long command with backslashes, so that it can be pasted; a value stays with its option.
 std::string folded_command(std::string_view line, std::size_t width) {
   constexpr std::string_view next = " --";
   constexpr std::size_t indent = 6;
@@ -52,7 +52,7 @@ std::vector<std::string> option_names(const CLI::App& app) {
   return names;
 }
 
-/// The first unknown option as it was typed, without its value; empty if all are known.
+/// The first unknown option as typed, without its value; empty if all are known.
 std::string unknown_option(const CLI::App& app) {
   for (const auto& word : app.remaining())
     if (word.size() > 1 && word.starts_with('-')) return word.substr(0, word.find('='));
@@ -68,10 +68,10 @@ const CLI::App& named(const CLI::App& root) {
 
 std::string help_of(const CLI::App& app) {
   const auto width = std::clamp<std::size_t>(lab::output_width(), 40, 100);
-  // Half of a narrow terminal is left to descriptions.
+  // Narrow terminals: half of the width is left for descriptions.
   const auto column = std::min<std::size_t>(28, width / 2);
   app.get_formatter()->column_width(column);
-  // Not app.help(), which gives that of the subcommand that is running.
+  // app.help() would show the running subcommand's help.
   const auto text = app.get_formatter()->make_help(&app, path_of(app), CLI::AppFormatMode::Normal);
   std::string out;
   for (std::size_t begin = 0; begin < text.size();) {
@@ -108,7 +108,7 @@ std::string parse_trouble(const CLI::App& root, const CLI::ParseError& error) {
                        option.empty() ? error.what()
                                       : fmt::format("'{}' is no option of it{}", option,
                                                     did_you_mean(option, known)));
-  // Nothing, or something that is none of them, stands behind the program or a group of subcommands.
+  // The program or a group was followed by no subcommand, or by an unknown word.
   const auto rest = app.remaining();
   const auto found = rest.empty() ? std::string() : option.empty() ? rest.front() : option;
   known.insert(known.begin(), subcommands.begin(), subcommands.end());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// hotset history: what similar_steps knows of past traffic, learnt from traces, put together and saved.
+// hotset history: learns, merges and saves the past traffic that similar_steps starts from.
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -34,7 +34,7 @@ struct history_options {
   trace_options reading;
 };
 
-/// Errors: trace_error for what is no history, usage_error for one of another model.
+/// Errors: trace_error for a file that is no history, usage_error for another model's.
 saved_history read_history(const std::filesystem::path& path, const history_options& options) {
   const lab::mapped_file file(path);
   auto out = saved_history::load(file.bytes());
@@ -71,7 +71,7 @@ int write_history(const history_options& options) {
   output_file out(options.out, lab::output_content::binary);
   saved_history whole;
   auto parts = nlohmann::ordered_json::array();
-  // Parts of one model, the oldest first.
+  // Merges parts of one model, oldest first.
   const auto add = [&](const std::filesystem::path& path, saved_history part) {
     parts.push_back({{"name", path.filename().string()}, {"rows", part.rows()}});
     if (parts.size() == 1)

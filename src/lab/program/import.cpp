@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// hotset import: any known format to a native trace.
+// hotset import: converts any known format to a native trace.
 #include <cstdint>
 #include <filesystem>
 #include <memory>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// hotset info: what a trace holds.
+// hotset info: facts of a trace.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -46,7 +46,7 @@ row steps_by_kind(const visit_sequence& visits) {
   return out;
 }
 
-/// Accesses of every key: the visits that it takes part in.
+/// Accesses of every key: the number of visits that use it.
 std::vector<std::uint64_t> accesses_by_key(const visit_sequence& visits) {
   const auto& shape = visits.shape();
   std::vector<std::uint64_t> accesses(shape.keys(), 0);
@@ -65,7 +65,7 @@ std::vector<std::uint64_t> accesses_by_key(const visit_sequence& visits) {
   return accesses;
 }
 
-/// The share of all accesses that the most used tenth of the keys takes.
+/// Share of all accesses that go to the most used tenth of the keys.
 double top_tenth_share(std::vector<std::uint64_t> accesses, std::uint64_t all) {
   const auto tenth = static_cast<std::ptrdiff_t>((accesses.size() + 9) / 10);
   std::nth_element(accesses.begin(), accesses.begin() + tenth - 1, accesses.end(),
@@ -88,7 +88,7 @@ row arrays_of(const routing_trace& trace) {
   return present;
 }
 
-/// The facts by the names of schema hotset.info/1.
+/// The facts, with the names of schema hotset.info/1.
 row facts_of(const opened_trace& opened) {
   const auto& trace = opened.trace;
   const auto visits = visit_sequence::create(trace);

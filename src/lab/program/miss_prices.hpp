@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The options that say what misses cost, of plan and simulate-split.
+/// Options for the price of misses, shared by plan and simulate-split.
 
 #include <string_view>
 

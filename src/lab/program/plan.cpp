@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// hotset plan: how many experts a layer, and how much KV cache, for one device and one model.
+// hotset plan: divides a device's memory between a model's experts and its KV cache.
 #include "lab/studies/plan.hpp"
 
 #include <cstdint>
@@ -26,7 +26,7 @@ namespace {
 
 struct plan_options {
   std::string model;
-  /// Without the number of experts and top-k, which are among the trace's options.
+  /// Figures by hand, except the number of experts and top-k, which are among the trace's options.
   lab::model_by_hand hand;
   std::optional<double> kv_bits;
   lab::plan_request request{.reserve_bytes = 1_GiB, .context = 4096};
@@ -37,12 +37,12 @@ struct plan_options {
   trace_options reading;
 };
 
-/// 0 is how a number that was not given looks.
+/// Converts a number to an optional: 0 means that it was not given.
 std::optional<std::int32_t> given(std::int32_t number) {
   return number == 0 ? std::nullopt : std::optional(number);
 }
 
-/// Read, and corrected by hand; or by hand alone.
+/// Reads the model and corrects it by hand, or describes it only by hand.
 lab::model_description model_of(const plan_options& options) {
   auto hand = options.hand;
   const auto experts = given(options.reading.experts);
@@ -51,7 +51,7 @@ lab::model_description model_of(const plan_options& options) {
     auto described = for_option("--model", [&] {
       return lab::describe_model(input_path(options.model).string(), {options.kv_bits});
     });
-    // Beside a model that says its own they are the trace's alone.
+    // If the model has its own top-k and experts, those options concern only the trace.
     if (!described.top_k_is_known) hand.top_k = top_k;
     lab::correct_by_hand(hand, described);
     return described;
@@ -73,7 +73,7 @@ lab::device_split split_of(const std::string& text) {
   refuse_option("--parallel", text, "expert, tensor");
 }
 
-/// Nothing for "auto".
+/// Returns nothing for "auto".
 std::optional<double> kv_bits_of(const std::string& text) {
   constexpr auto most = lab::model_options::most_kv_bits;
   const auto bits = read_number(text, 0.5, most);

@@ -69,8 +69,8 @@ int run(int argc, char** argv) {
   root.require_subcommand(1);
   root.footer(footer);
   const auto commands = add_commands(root);
-  const hotset::lab::kept_streams keep;  // standard input may be looked at more than once
-  if (argc == 1) {                       // nothing asked for: what there is
+  const hotset::lab::kept_streams keep;  // standard input may be read more than once
+  if (argc == 1) {                       // without arguments: help
     print(help_of(root));
     return ok;
   }
@@ -84,7 +84,7 @@ int run(int argc, char** argv) {
   return usage;
 }
 
-/// Runs the program; everything that is thrown ends here, as one line and an exit code.
+/// Runs the program; every exception becomes one line and an exit code.
 int guarded(int argc, char** argv) {
   const auto ended = [](const std::exception& error, int code) {
     report_error(error.what());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// hotset simulate: replays traces under every combination of what was asked for.
+// hotset simulate: replays traces under every combination of the given options.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -37,11 +37,11 @@ namespace {
 struct simulate_options {
   std::vector<std::filesystem::path> traces;
   lab::policy_lists policies;
-  /// The parts that options set directly; request_of adds the others.
+  /// Parts set directly by options; request_of adds the others.
   lab::sweep_request request{.scopes = {},
                              .jobs = std::max(1U, std::thread::hardware_concurrency())};
   lab::link_request link{
-      .link = {.chunk_bytes = 1_MiB}};  ///< of all: its latency, chunks, way back
+      .link = {.chunk_bytes = 1_MiB}};  ///< defaults of all links: latency, chunks, way back
   std::string compare;
   bool rank = false;
   std::filesystem::path lessons;
@@ -54,10 +54,10 @@ struct simulate_options {
   trace_options reading;
 };
 
-/// Cache sizes when none were asked for.
+/// Cache sizes if no size option is given.
 const std::vector<std::string> usual_slots{"12.5%", "25%", "50%"};
 
-/// One of a few values by its name.
+/// Parses one of a few named values.
 template <class Value>
 Value choice_of(std::string_view option, std::string_view text,
                 const std::vector<std::pair<std::string, Value>>& choices) {
@@ -69,7 +69,7 @@ Value choice_of(std::string_view option, std::string_view text,
   lab::refuse_name(fmt::format("{}:", option), text, names);
 }
 
-/// "200us", or with the time of each token "200us+20us".
+/// Parses "200us", or with a time per token "200us+20us".
 lab::visit_costs with_compute(lab::visit_costs costs, std::string_view text) {
   const auto plus = text.find('+');
   const auto visit = lab::parse_duration(text.substr(0, plus));
@@ -83,7 +83,7 @@ lab::visit_costs with_compute(lab::visit_costs costs, std::string_view text) {
   return costs;
 }
 
-/// A link, completed: its way back has its latency and chunks.
+/// Completes a link: its way back gets the common latency and chunks.
 lab::link_request completed(const lab::link_request& rate, const lab::link_request& all) {
   auto out = all;
   out.text = rate.text;
@@ -160,7 +160,7 @@ std::vector<Result> replay_each(const simulate_options& options, lab::sweep_requ
   return results;
 }
 
-/// Where the output has no place for them.
+/// Prints notes that the output format has no field for.
 void report_notes(const lab::sweep_result& sweep, std::vector<std::string>& seen) {
   const auto report = [&](const std::string& line) {
     if (std::find(seen.begin(), seen.end(), line) != seen.end()) return;
@@ -173,7 +173,7 @@ void report_notes(const lab::sweep_result& sweep, std::vector<std::string>& seen
     report_error(fmt::format("{}: not replayed: {}", sweep.name, line));
 }
 
-/// Of sweeps, or of rankings.
+/// Result is a sweep or a ranking.
 template <class Result>
 std::string text_of(const std::vector<Result>& results, const simulate_options& options,
                     const lab::table_view& view) {
@@ -184,7 +184,7 @@ std::string text_of(const std::vector<Result>& results, const simulate_options& 
   return text;
 }
 
-/// A file of one trace beside the results, if one was asked for.
+/// A file for one trace beside the results, if requested.
 class trace_output {
  public:
   trace_output(const char* option, const std::filesystem::path& file, std::size_t traces) {
@@ -206,7 +206,7 @@ class trace_output {
 const lab::sweep_result& sweep_of(const lab::sweep_result& result) { return result; }
 const lab::sweep_result& sweep_of(const lab::ranking& result) { return result.sweep; }
 
-/// Sweeps, or rankings. Notes are reported where the output has no place for them.
+/// Runs sweeps or rankings, and reports notes that the output has no field for.
 template <class Result>
 int finish(output_file& out, const std::vector<Result>& results, const simulate_options& options,
            const lab::table_view& view) {
@@ -226,7 +226,7 @@ int simulate(const simulate_options& options) {
   request.decisions = decisions.stream();
   trace_output timeline("--timeline", options.timeline, options.traces.size());
   request.timeline = timeline.stream();
-  output_file out(options.out);  // refused now if it cannot be written, not after the replays
+  output_file out(options.out);  // an unwritable path is refused before the replays
   std::optional<opened_trace> lessons;
   if (!options.lessons.empty()) lessons = open_input(options.lessons, options.reading);
   if (lessons) request.lessons = &lessons->trace;
@@ -267,7 +267,7 @@ void add_what(CLI::App& app, simulate_options& options) {
       ->default_str("event-atomic");
 }
 
-/// A ranking is of the policies as they are, and has a table of its own.
+/// Refuses policy options and columns beside --rank.
 void check_rank(const CLI::App& app) {
   for (const char* other : {"--eviction", "--admission", "--replay", "--preset", "--compare",
                             "--prefetch", "--prefetch-guard", "--prefetch-order", "--predictor",
@@ -278,7 +278,7 @@ void check_rank(const CLI::App& app) {
           fmt::format("--rank is of the policies as they are, accepted: without {}", other));
 }
 
-/// The whole field at once.
+/// Adds --compare and --rank.
 void add_compare(CLI::App& app, simulate_options& options) {
   app.add_option("--compare", options.compare,
                  fmt::format("replay the systems of the field and Belady's bound: {}; what the "

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// hotset simulate-split: experts and KV blocks in one budget, under fixed splits and under the online controller.
+// hotset simulate-split: experts and KV blocks in one budget, under fixed splits and the online controller.
 #include <algorithm>
 #include <cstdint>
 #include <deque>
@@ -28,10 +28,10 @@ namespace {
 struct split_options {
   std::vector<std::filesystem::path> traces;
   std::vector<std::filesystem::path> requests;
-  /// The parts that options set directly; control_of adds what follows from the first workflow.
+  /// Parts set directly by options; control_of adds values from the first workflow.
   lab::split_request request;
   std::uint64_t kv_token_bytes = 0;
-  std::uint64_t expert_bytes = 0;  ///< 0: as the traces say
+  std::uint64_t expert_bytes = 0;  ///< 0: from the traces
   std::uint64_t context = 4096;
   std::uint64_t concurrency = 1;
   cost_model prices;
@@ -41,13 +41,13 @@ struct split_options {
   trace_options reading;
 };
 
-/// The files of a command, which workflows point to.
+/// Files of a command; workflows refer to them.
 struct inputs {
   std::deque<routing_trace> routing;
   std::deque<kv_trace> requests;
 };
 
-/// Requests with the blocks of their prompts; a reader of the result must know if those are made up.
+/// Opens requests with the blocks of their prompts; prints a note if the blocks are made up.
 kv_trace open_prompts(const std::filesystem::path& path) {
   auto kv = lab::open_block_requests(input_path(path));
   if (kv.own_blocks)
@@ -57,7 +57,7 @@ kv_trace open_prompts(const std::filesystem::path& path) {
   return kv;
 }
 
-/// A trace and its requests; one list of requests serves all traces.
+/// Pairs traces with requests; one list of requests serves all traces.
 std::vector<lab::workflow> read_workflows(const split_options& options, inputs& files) {
   if (options.requests.size() != 1 && options.requests.size() != options.traces.size())
     refuse_option("--kv-trace", fmt::format("{} files", options.requests.size()),

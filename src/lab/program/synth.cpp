@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// hotset synth: a trace made from a seed.
+// hotset synth: makes a trace from a seed.
 #include <filesystem>
 #include <limits>
 #include <memory>
@@ -24,7 +24,7 @@ struct synth_options {
   std::string name;
 };
 
-/// The noise; `kind` becomes its kind. Errors: usage_error.
+/// Returns the amount of noise and sets `kind`. Errors: usage_error.
 double read_noise(const std::string& text, noise_kind& kind) {
   const auto colon = text.find(':');
   const auto name = colon == text.npos ? "exchange" : text.substr(0, colon);
@@ -38,7 +38,7 @@ double read_noise(const std::string& text, noise_kind& kind) {
   return *noise;
 }
 
-/// What only a trace with scores has.
+/// Adds options for traces with scores.
 void add_scores(CLI::App& app, synthetic_config& config) {
   auto* const scores = app.add_flag("--scores", config.scores,
                                     "record router logits, probabilities and predictions, too");
@@ -80,7 +80,7 @@ void add_shape(CLI::App& app, synthetic_config& config) {
              "prompt tokens of each sequence, which are one step");
 }
 
-/// Steps that route all positions of a text anew; the other way to say --tokens.
+/// Adds options for diffusion steps, which route all positions of a text again; they replace --tokens.
 void add_diffusion(CLI::App& app, synthetic_config& config) {
   constexpr auto many = std::numeric_limits<std::uint32_t>::max();
   auto* const tokens = app.get_option("--tokens");
@@ -94,7 +94,7 @@ void add_diffusion(CLI::App& app, synthetic_config& config) {
       ->needs(positions);
 }
 
-/// Logits that decide the routing; the other way to make it.
+/// Adds options for logits that decide the routing; they replace popularity and stickiness.
 void add_logits(CLI::App& app, synthetic_config& config) {
   const auto below_1 = [](std::string_view text) {
     const auto value = read_number<double>(text, 0.0, 1.0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// hotset synth-requests: requests of conversations, made from a seed.
+// hotset synth-requests: makes requests of conversations from a seed.
 #include <filesystem>
 #include <limits>
 #include <memory>

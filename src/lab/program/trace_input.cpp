@@ -74,7 +74,7 @@ opened_trace open_input(const std::filesystem::path& given, const trace_options&
     if (const auto bad = opened.trace.validate()) throw trace_error(bad->message);
   } catch (const trace_error& error) {
     throw trace_error(with_path(path, error.what()));
-  } catch (const invalid_config& error) {  // numbers of a file that no model can have
+  } catch (const invalid_config& error) {  // the file has numbers that no model can have
     throw trace_error(with_path(path, error.what()));
   }
   for (const auto& note : notes) report_error(fmt::format("{}: note: {}", path.string(), note));

@@ -14,7 +14,7 @@ namespace hotset::lab {
 
 namespace {
 
-/// The same layers share a pool, and each pool has a slot for every expert of its layers.
+/// A layout with the same pools, each with a slot for every expert of its layers.
 pool_layout with_room_for_all(const pool_layout& layout) {
   auto shape = layout.shape();
   shape.layer_size_class.clear();
@@ -66,7 +66,7 @@ status belady_bypass::visit(const routing_view& view) {
   return status::ok;
 }
 
-/// The visit's experts in order of their last use.
+/// Distinct experts of the visit in order of last use.
 std::span<const expert_id> belady_bypass::distinct(const routing_view& view) noexcept {
   const auto count = std::size_t{unique_.collect(view.experts, experts_.data())};
   stats_.ignored_ids += unique_.ignored();
@@ -76,7 +76,7 @@ std::span<const expert_id> belady_bypass::distinct(const routing_view& view) noe
   return {in_order_.data(), count};
 }
 
-/// Lets all of them stand in the pool, whatever its size; returns how many did not before.
+/// Makes the experts resident regardless of the pool's size; returns the number of misses.
 std::size_t belady_bypass::use(const routing_view& view,
                                std::span<const expert_id> experts) noexcept {
   const visit_context context = context_of(view);
@@ -128,7 +128,7 @@ void belady_bypass::count_uses(const routing_view& view, std::size_t accesses,
   if (misses != 0 && !std::exchange(step_has_miss_, true)) ++stats_.steps_with_miss;
 }
 
-/// Gives up what the pool cannot keep, which stood beside it during the visit.
+/// Evicts what exceeds the pool's size after the visit.
 void belady_bypass::shed(const routing_view& view) noexcept {
   const auto context = context_of(view);
   auto& pool = pools_[context.pool];

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The offline optimum when a miss need not take a slot.
+/// Offline optimum if a miss need not take a slot.
 ///
-/// Rule: misses are served from transient slots outside the pool; afterwards the pool keeps those of its residents
-///       and of the visit's experts that are used soonest. Ties: the more recently used one stays.
+/// Rule: misses are served from transient slots outside the pool. Afterwards the pool keeps those of its residents
+///       and of the visit's experts with the soonest next use. Ties: the more recently used one stays.
 /// Source: Belady 1966 with bypassing.
-/// Deviations: visits are never split: the transient slots hold whatever does not fit; note() states their bytes.
+/// Deviations: visits are never split: transient slots hold whatever does not fit; note() states their bytes.
 /// Exact: yes (never changes what is computed). Offline: needs the trace beforehand.
-/// Cost: time and memory of `belady`, which says what is given up, with a slot for every expert.
+/// Cost: time and memory of `belady`, which selects the victims, with a slot for every expert.
 
 #include <cstddef>
 #include <cstdint>
@@ -24,20 +24,20 @@
 
 namespace hotset::lab {
 
-/// A simulator's bound, not an engine's policy: it counts, and owns no slots that could be filled.
+/// A bound for simulations, not a policy for engines: it counts, and has no slots to fill.
 class belady_bypass {
  public:
-  /// Errors: usage_error if there is no future or it belongs to another shape.
+  /// Errors: usage_error if the future is missing or belongs to another shape.
   belady_bypass(const pool_layout& layout, const belady::config& known);
 
   status visit(const routing_view& view);
   [[nodiscard]] const pager_stats& stats() const { return stats_; }
   [[nodiscard]] std::uint64_t decision_hash() const { return hash_; }
-  /// Says that it is a bound, and the most bytes that stood beside the pool.
+  /// Note that this is a bound, with the maximum bytes in transient slots.
   [[nodiscard]] std::string note() const;
 
  private:
-  /// Of a pool, between visits.
+  /// Occupancy of a pool between visits.
   struct occupancy {
     std::size_t slots = 0;
     std::size_t used = 0;
@@ -50,8 +50,8 @@ class belady_bypass {
   void count_uses(const routing_view& view, std::size_t accesses, std::size_t misses) noexcept;
   void shed(const routing_view& view) noexcept;
 
-  // Every expert has a slot of its own, with the number of its key, so that a visit's never lack one; what a pool keeps
-  // after a visit is counted here.
+  // Every expert has its own slot, numbered by its key, so a visit never lacks slots. The pools' sizes are enforced
+  // here by counting.
   pool_layout roomy_;
   belady order_;
   per_pool<occupancy> pools_;
@@ -60,12 +60,12 @@ class belady_bypass {
   std::vector<expert_id> experts_;
   std::vector<std::uint32_t> places_;
   std::vector<expert_id> in_order_;
-  std::vector<slot_id> used_;  ///< of a visit
+  std::vector<slot_id> used_;  ///< slots of a visit
   std::vector<fill> fills_;
   std::vector<slot_id> gone_;
   per_slot<std::uint8_t> seen_;
   per_slot<step_id> evicted_in_;
-  std::uint64_t transient_bytes_ = 0;  ///< most that one visit needed beside the pool
+  std::uint64_t transient_bytes_ = 0;  ///< maximum transient bytes of one visit
   std::optional<step_id> last_step_;
   bool step_has_miss_ = false;
   std::uint64_t hash_ = 0;

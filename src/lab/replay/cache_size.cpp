@@ -16,7 +16,7 @@ namespace hotset::lab {
 
 namespace {
 
-/// Reads all of `text`, or nothing.
+/// Parses all of `text`, or nothing.
 template <class Number, class... Format>
 std::optional<Number> read_all(std::string_view text, Format... format) {
   Number value{};
@@ -26,7 +26,7 @@ std::optional<Number> read_all(std::string_view text, Format... format) {
   return value;
 }
 
-/// How many experts of the second precision take the bytes of one of the first: "16:4" is 4.
+/// Experts of the second precision that fit in the bytes of one of the first: "16:4" gives 4.
 std::optional<double> read_precisions(std::string_view text) {
   const auto colon = text.find(':');
   if (colon == std::string_view::npos) return std::nullopt;
@@ -36,7 +36,7 @@ std::optional<double> read_precisions(std::string_view text) {
   return static_cast<double>(*whole) / *held;
 }
 
-/// "12.5%" or "5%@16:4", of the experts.
+/// Parses "12.5%" or "5%@16:4", shares of the experts.
 std::optional<double> read_percent(std::string_view text) {
   const auto at = text.find('@');
   const auto share = text.substr(0, at);
@@ -86,7 +86,7 @@ std::string_view name_of(cache_scope scope) noexcept {
 
 namespace {
 
-/// Half up in decimal: 2.8 % of 125 are 3.5, though the nearest double to 2.8 lies below it.
+/// Rounds half up in decimal: 2.8 % of 125 is 3.5, though the double nearest to 2.8 is below it.
 std::int64_t percent_of(double percent, std::size_t experts) {
   const double share = percent * static_cast<double>(experts) / 100;
   return std::max<std::int64_t>(
@@ -99,7 +99,7 @@ __extension__ using wide = unsigned __int128;
 std::int64_t share_of(std::uint64_t count, std::uint64_t keys, std::uint64_t whole) {
   return static_cast<std::int64_t>(std::min(wide{keys}, wide{count} * keys / whole));
 }
-/// The least count whose share is `wanted` or more.
+/// The smallest count whose share is at least `wanted`.
 std::uint64_t smallest_share(std::uint64_t wanted, std::uint64_t keys, std::uint64_t whole) {
   return static_cast<std::uint64_t>((wide{wanted} * whole + keys - 1) / keys);
 }
@@ -166,7 +166,7 @@ pool_layout per_layer_slots(const geometry& shape, const size_request& size) {
 pool_layout shared_slots(const geometry& shape, const size_request& size, bool size_classes) {
   const auto k = static_cast<std::uint64_t>(shape.top_k);
   if (!size_classes) {
-    // An engine's slot holds the largest expert; so many slots are sure to fit.
+    // An engine's slot holds the largest expert, so this number of slots always fits.
     const auto slots = slots_for(size, shape.keys(), size.count, largest_expert(shape));
     const auto smallest = size.what == size_request::unit::bytes
                               ? at_least_text(k * largest_expert(shape))
@@ -176,7 +176,7 @@ pool_layout shared_slots(const geometry& shape, const size_request& size, bool s
   std::vector<std::int64_t> slots;
   std::uint64_t smallest = 0;
   for (const auto keys : keys_of_classes(shape)) {
-    // Each class gets the share that its keys (or bytes) have in the model: so many slots either way.
+    // Each class gets the same share as its keys (or bytes) have in the model.
     const auto whole =
         size.what == size_request::unit::bytes ? all_bytes(shape) : std::uint64_t{shape.keys()};
     slots.push_back(size.what == size_request::unit::percent ? percent_of(size.value, keys)
@@ -188,7 +188,7 @@ pool_layout shared_slots(const geometry& shape, const size_request& size, bool s
                                                        : fmt::format("{} slots or more", smallest));
 }
 
-/// A place for every key, and a budget for each pool.
+/// A slot for every key, and a byte budget for each pool.
 cache_size deferred_size(const geometry& shape, cache_scope scope, const size_request& size) {
   if (size.what != size_request::unit::bytes)
     throw usage_error(

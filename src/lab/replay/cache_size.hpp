@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// From "12.5%", "5%@16:4", "64" or "1500MiB" to the pools of slots that a replay runs with.
+/// Turns "12.5%", "5%@16:4", "64" or "1500MiB" into the slot pools of a replay.
 
 #include <cstdint>
 #include <string>
@@ -13,32 +13,32 @@
 
 namespace hotset::lab {
 
-/// How large the cache is.
+/// Requested size of the cache.
 struct size_request {
-  /// What the size is counted in.
+  /// Unit of the size.
   enum class unit : std::uint8_t {
-    slots,    ///< of the shared pool, or of every layer
-    percent,  ///< of the experts in the scope, rounded half up, at least 1
-    bytes,    ///< of all pools together; divided by the layers in per-layer scope
+    slots,    ///< slots of the shared pool, or of every layer
+    percent,  ///< share of the experts in the scope, rounded half up, at least 1
+    bytes,    ///< bytes of all pools together; divided by the layers in per-layer scope
   };
   unit what = unit::slots;
   double value = 0;         ///< percent
   std::uint64_t count = 0;  ///< slots or bytes
-  std::string text{};       ///< as it was given
+  std::string text{};       ///< as given
 
-  /// Reads "64", "12.5%", or "5%@16:4": 5 % of the experts' bytes at 16 bits, in experts of 4 bits (20 % of them).
+  /// Parses "64", "12.5%", or "5%@16:4": 5 % of the experts' bytes at 16 bits, with experts of 4 bits (20 % of them).
   /// Errors: usage_error.
   [[nodiscard]] static size_request parse_slots(std::string_view text);
-  /// Reads "1500MiB". Errors: usage_error that lists the units.
+  /// Parses "1500MiB". Errors: usage_error that lists the units.
   [[nodiscard]] static size_request parse_budget(std::string_view text);
 };
 
 /// Errors: usage_error.
 [[nodiscard]] cache_scope parse_scope(std::string_view name);
-/// As parse_scope accepts it.
+/// The name that parse_scope accepts.
 [[nodiscard]] std::string_view name_of(cache_scope scope) noexcept;
 
-/// The slots of one replay. Deferred replay: a slot for every key, and a budget in bytes.
+/// Slots of one replay. Deferred replay: a slot for every key, and a budget in bytes.
 struct cache_size {
   pool_layout layout;
   std::vector<std::uint64_t> pool_bytes{};  ///< by pool; deferred replay only

@@ -1,22 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Moves no byte: tells when each copy would arrive over one link, on a virtual clock.
+/// A transfer backend without data: computes when each copy would arrive over one link, on a virtual clock.
 ///
-/// Discipline of the link: a copy may start when it has been submitted and its `after` has ended. At every border of
-/// chunks the link takes the first copy that may start: urgent before speculative, each in order of submission. So
-/// demand pre-empts speculation at the next border, and a copy that gave way goes on where it stopped; its latency is
-/// paid once.
+/// Scheduling: a copy may start when it was submitted and its `after` has ended. At every chunk border the link takes
+/// the first copy that may start: urgent before speculative, each in order of submission. So demand pre-empts
+/// speculation at the next border. A pre-empted copy resumes where it stopped; its latency is paid once.
 ///
-/// Time moves by `submit` (to the host's time), `fence` and `wait` (to the ticket's end) and `advance`. `promote`,
-/// `cancel` and `poll` name no time, so they act at the link's: `advance(stream.host())` first. At one time, what is
-/// submitted comes before what the link decides.
+/// Time advances by `submit` (to the host's time), `fence` and `wait` (to the ticket's end) and `advance`. `promote`,
+/// `cancel` and `poll` have no time argument and act at the link's time: call `advance(stream.host())` first. At
+/// equal times, submissions come before the link's decisions.
 ///
-/// A fence must know at once when its batch arrives, so it runs the link ahead of the host. What the host submits
-/// afterwards cannot change what was run: demand goes first and in order of submission, so nothing submitted later
-/// overtakes the demand that is fenced, and while the link carries demand, later copies of any kind would wait
-/// anyway. The link is ahead of a later copy only where fenced demand waits for a reader while speculation fills
-/// the gap, or where speculation is fenced that was not promoted; that copy then starts no earlier than the link's
-/// time.
+/// A fence must return its batch's arrival at once, so it runs the link ahead of the host. Later submissions cannot
+/// change that: demand goes first in order of submission, so no later copy overtakes fenced demand, and copies wait
+/// while the link carries demand. The link is ahead of a later copy only in two cases: fenced demand waits for a
+/// reader while speculation fills the gap, or unpromoted speculation is fenced. That copy then starts at the link's
+/// time or later.
 
 #include <algorithm>
 #include <cstddef>
@@ -36,14 +34,14 @@
 
 namespace hotset {
 
-/// Is told what a link did, in order of its ends.
+/// Receives what a link did, in order of its ends.
 class link_observer {
  public:
-  /// Chunks of one copy that ran without a break. A fill that gave way is told of again when it goes on.
+  /// Reports chunks of one copy that ran without a break. A pre-empted fill is reported again when it resumes.
   /// what.slot == no_slot: a victim that is copied back (write_back_clock).
   virtual void on_copy(ticks begin, ticks end, const fill& what, urgency when,
                        std::uint64_t bytes) noexcept = 0;
-  /// A stream stood still in a fence.
+  /// A stream waited in a fence.
   virtual void on_wait(ticks begin, ticks end) noexcept = 0;
 
  protected:
@@ -51,18 +49,18 @@ class link_observer {
 };
 
 /// Takes any number of copies. No copy fails.
-/// Complexity: a copy costs O(1) plus the copies before it that may not start yet; promote and cancel look through
-/// what is waiting. It allocates if more waits than ever before. Threads: compatible.
+/// Complexity: a copy costs O(1) plus the earlier copies that may not start yet; promote and cancel search the
+/// waiting copies. Allocates only if more copies wait than ever before. Threads: compatible.
 class clock_backend {
  public:
   using stream_type = clock_stream;
 
   struct config {
     link_model link = link_model::instant();
-    geometry shape{};  ///< tells the bytes of a fill: that of the cache
+    geometry shape{};  ///< gives the bytes of a fill; equals that of the cache
   };
 
-  /// Errors: throws invalid_config for no shape.
+  /// Errors: throws invalid_config for an invalid shape.
   explicit clock_backend(const config& setup) : clock_backend(setup, 1) {}
   clock_backend(const clock_backend&) = default;
   clock_backend(clock_backend&&) = default;
@@ -91,7 +89,7 @@ class clock_backend {
         auto& c = copies_[p];
         if (c.batch != t) return false;
         c.when = urgency::now;
-        // In order of submission.
+        // Keeps the order of submission.
         sooner.insert(std::ranges::upper_bound(sooner, c.order, {},
                                                [&](copy_id other) { return copies_[other].order; }),
                       p);
@@ -99,7 +97,7 @@ class clock_backend {
       });
     }
   }
-  /// False on an instant link: whatever was submitted has begun.
+  /// Returns false on an instant link: every submission has begun.
   bool cancel(ticket t) noexcept {
     auto* const e = find(t);
     if (e == nullptr || e->state != transfer_state::pending || e->started) return false;
@@ -108,7 +106,7 @@ class clock_backend {
     settle(*e, transfer_state::cancelled);
     return true;
   }
-  /// The stream waits; the host does not. Errors: fill_failed, the batch was cancelled.
+  /// Makes the stream wait; the host does not. Errors: fill_failed, the batch was cancelled.
   status fence(clock_stream& stream, ticket t) noexcept {
     auto* const e = find(t);
     if (e == nullptr)
@@ -126,13 +124,13 @@ class clock_backend {
     e.time = stream.now();
     return e.id;
   }
-  /// Where the batch stands at the link's time.
+  /// State of the batch at the link's time.
   [[nodiscard]] transfer_state poll(ticket t) const noexcept {
     const auto* const e = find(t);
     if (e == nullptr) return lost_.state(t);
     return e->time > now_ ? transfer_state::pending : e->state;
   }
-  /// Runs the link until `t` has settled. No stream's time moves.
+  /// Runs the link until `t` has settled. No stream's time changes.
   transfer_state wait(ticket t) noexcept {
     auto* const e = find(t);
     if (e == nullptr) return lost_.state(t);
@@ -141,41 +139,41 @@ class clock_backend {
     return e->state;
   }
 
-  /// Runs the link until `time`; a time that has passed changes nothing. Units: ns on the streams' clock.
+  /// Runs the link until `time`; a past time changes nothing. Units: ns on the streams' clock.
   void advance(ticks time) noexcept {
     while (step(time)) {
     }
     now_ = std::max(now_, time);
   }
-  /// As advance, but stops where a copy ends or gives way. False: none did.
+  /// Like advance, but stops when a copy ends or is pre-empted. Returns false if none was.
   bool advance_to_stop(ticks time) noexcept {
     if (step(time)) return true;
     now_ = std::max(now_, time);
     return false;
   }
-  /// Runs the link until nothing is left that it may carry.
+  /// Runs the link until no copy may start.
   void finish() noexcept {
     while (step(never)) {
     }
   }
   /// The link's time.
   [[nodiscard]] ticks now() const noexcept { return now_; }
-  /// Units: bytes that the link has carried, in runs of chunks that are over.
+  /// Units: bytes carried in finished runs of chunks.
   [[nodiscard]] std::uint64_t bytes_moved() const noexcept { return ways_.front().moved.bytes; }
-  /// Time that the link has been carrying fills, in runs of chunks that are over.
+  /// Time spent carrying fills, in finished runs of chunks.
   [[nodiscard]] ticks busy() const noexcept { return ways_.front().moved.time; }
-  /// `observer` outlives the backend or is replaced; nullptr: nobody watches.
+  /// `observer` outlives the backend or is replaced; nullptr: none.
   void watch(link_observer* observer) noexcept { watcher_ = observer; }
 
  protected:
-  /// A place in copies_.
+  /// Index in copies_.
   using copy_id = std::size_t;
   static constexpr auto no_copy = ~copy_id{0};
   static constexpr ticks never = std::numeric_limits<ticks>::max();
   static constexpr std::size_t urgent = 0;
   static constexpr std::size_t speculative = 1;
 
-  /// What a whole copy costs.
+  /// Cost of a whole copy.
   struct cost {
     std::uint64_t bytes = 0;
     std::uint64_t chunks = 0;
@@ -185,7 +183,7 @@ class clock_backend {
     std::uint64_t bytes = 0;
     ticks time = 0;
   };
-  /// A direction: what copies take, and what it has carried.
+  /// A direction: cost of copies, and the amount carried.
   struct way {
     link_model link;
     std::vector<cost> costs{};  ///< [precisions][layers]
@@ -197,36 +195,36 @@ class clock_backend {
     ticks run_begin = 0;
     ticks run_end = 0;
   };
-  /// Where a copy goes.
+  /// Direction and lane of a copy.
   struct route {
     std::uint8_t way = 0;
     std::uint8_t in_lane = 0;
   };
   struct copy {
     fill what{};
-    ticket batch = no_ticket;  ///< none: its place is free
+    ticket batch = no_ticket;  ///< none: the entry is free
     std::uint64_t order = 0;   ///< of submission
-    ticks ready = 0;           ///< never: after a batch that has not ended, or held
-    std::uint64_t chunks = 0;  ///< carried
+    ticks ready = 0;           ///< never: waits for an unfinished batch, or is held
+    std::uint64_t chunks = 0;  ///< chunks carried
     urgency when = urgency::now;
     cost whole{};
     route on{};
-    bool chained = false;            ///< after a batch that has not ended
-    bool settles = true;             ///< its batch has arrived when it and the others have
-    copy_id waiting_fill = no_copy;  ///< of a victim's copy back: the fill that waits for its slot
+    bool chained = false;            ///< waits for an unfinished batch
+    bool settles = true;             ///< counts towards the arrival of its batch
+    copy_id waiting_fill = no_copy;  ///< for a victim's copy back: the fill that waits for its slot
 
-    /// By the clock that took it: it may not start.
+    /// Held by a derived clock: it may not start.
     [[nodiscard]] bool is_held() const noexcept { return ready == never && !chained; }
   };
   struct entry {
     ticket id = no_ticket;
-    ticks time = 0;  ///< of its end; `never` while it is not known
+    ticks time = 0;  ///< end time; `never` while unknown
     std::size_t left = 0;
     transfer_state state = transfer_state::arrived;
     bool started = false;
   };
 
-  /// `lanes`: copies that run at one time.
+  /// `lanes`: copies that run at the same time.
   clock_backend(const config& setup, std::size_t lanes)
       : layers_(setup.shape.layer_count()),
         entries_(ticket_board::default_ring),
@@ -248,13 +246,13 @@ class clock_backend {
       }
   }
 
-  /// Enqueues a fill: its batch has arrived when all of its fills have been carried.
+  /// Enqueues a fill: its batch arrives when all of its fills were carried.
   virtual void enqueue(const fill& what, ticket batch, urgency when) noexcept {
     (void)take({}, what, batch, when);
   }
-  /// A copy of a batch of which nothing has begun is not made.
+  /// Cancels a copy of a batch of which nothing has begun.
   virtual void take_back(copy_id p) noexcept { remove(p); }
-  /// A copy that settles no batch has been carried, for which `fill` waits, if any.
+  /// A copy outside all batches was carried; `fill` waits for it, if any.
   virtual void carried_beside(copy_id /*fill*/) noexcept {}
 
   static std::size_t list_of(std::size_t n, std::size_t when) noexcept { return n * 2 + when; }
@@ -282,7 +280,7 @@ class clock_backend {
   [[nodiscard]] entry* find(ticket t) noexcept {
     return const_cast<entry*>(std::as_const(*this).find(t));
   }
-  /// The ring grows where its oldest ticket is pending.
+  /// The ring grows if its oldest ticket is pending.
   entry& open() noexcept {
     if (place(last_ + 1).time > now_) {
       std::vector<entry> larger(2 * entries_.size());
@@ -310,8 +308,8 @@ class clock_backend {
     while (e.state == transfer_state::pending) (void)step(never);
   }
 
-  // --- what waits for the link
-  /// When a copy that names `after` may start: `never` while that is a batch under way.
+  // --- waiting copies
+  /// Earliest start of a copy after `after`: `never` while that batch is unfinished.
   [[nodiscard]] ticks ready_after(ticket after) const noexcept {
     const auto* const e = find(after);
     return e == nullptr ? now_ : std::max(now_, e->time);
@@ -327,7 +325,7 @@ class clock_backend {
       if (watcher_ != nullptr) watcher_->on_copy(at, at, f, when, bytes);
     }
   }
-  /// A copy of its own, at the end of a lane's list.
+  /// Adds a copy at the end of a lane's list.
   copy_id take(route on, const fill& f, ticket batch, urgency when) noexcept {
     if (free_.empty()) {
       free_.push_back(copies_.size());
@@ -351,7 +349,7 @@ class clock_backend {
   }
 
   // --- the link
-  /// Carries on until the next end or giving way of a copy. False: there is none until `until`.
+  /// Runs until the next end or pre-emption of a copy. Returns false if there is none until `until`.
   bool step(ticks until) noexcept {
     for (;;) {
       const auto next = begin_what_may(until);
@@ -362,7 +360,7 @@ class clock_backend {
         continue;
       }
       if (first.at.time > until) return false;
-      // All ends of a time come before its beginnings: one may let something begin on the other lane.
+      // At equal times, ends come before beginnings: an end may let a copy begin on the other lane.
       do {
         end_run(*first.on, first.at);
         first = first_stop();
@@ -372,7 +370,7 @@ class clock_backend {
   }
   struct stop {
     ticks time = 0;
-    std::uint64_t chunks = 0;  ///< of the copy, carried by then
+    std::uint64_t chunks = 0;  ///< chunks of the copy carried by then
   };
   struct lane_stop {
     lane* on = nullptr;
@@ -387,8 +385,8 @@ class clock_backend {
     }
     return first;
   }
-  /// On every lane that carries nothing. Returns when something else may begin: what begins at `until` is decided
-  /// later, for more may be submitted by then.
+  /// Begins copies on all idle lanes. Returns the next time at which a copy may begin. A beginning at `until` is
+  /// decided later, because more may be submitted by then.
   ticks begin_what_may(ticks until) noexcept {
     auto next = never;
     if (free_.size() == copies_.size()) return next;
@@ -418,7 +416,7 @@ class clock_backend {
     if (c.chunks != 0) return;
     if (auto* const e = find(c.batch)) e->started = true;
   }
-  /// The end of the copy that runs, or the border at which one that goes before it may start.
+  /// End of the running copy, or the chunk border at which a copy with precedence may start.
   [[nodiscard]] stop next_stop(const lane& on) const noexcept {
     const auto& c = copies_[on.running];
     const auto& link = link_of(c);
@@ -433,7 +431,8 @@ class clock_backend {
     const auto passed = link.time_until(c.whole.bytes, c.chunks);
     const auto chunks = link.chunks_by(c.whole.bytes, earliest - on.run_begin + passed);
     const auto time = on.run_begin + link.time_until(c.whole.bytes, chunks) - passed;
-    if (time >= on.run_end) return {on.run_end, c.whole.chunks};  // the rest takes no time
+    // The remaining chunks take no time.
+    if (time >= on.run_end) return {on.run_end, c.whole.chunks};
     return {time, chunks};
   }
   [[nodiscard]] ticks earliest_before(std::size_t list, copy_id end) const noexcept {
@@ -469,16 +468,16 @@ class clock_backend {
   std::size_t layers_;
   std::vector<entry> entries_;
   lost_tickets lost_;
-  std::vector<way> ways_{};  ///< the first one is that of fills
+  std::vector<way> ways_{};  ///< the first one carries fills
   std::vector<lane> lanes_;
   std::vector<copy> copies_{};
   std::vector<copy_id> free_{};
-  /// Copies in order of submission, a list per lane and urgency; one that runs stays in it.
+  /// Copies in order of submission, one list per lane and urgency, including the running one.
   std::vector<std::vector<copy_id>> waiting_;
   link_observer* watcher_ = nullptr;
   ticket last_ = no_ticket;
   std::uint64_t order_ = 0;
-  std::size_t chained_ = 0;  ///< copies after a batch that has not settled
+  std::size_t chained_ = 0;  ///< copies that wait for an unsettled batch
   ticks now_ = 0;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// A device stream on a virtual clock: two times, and how long the stream stood still.
+/// A device stream on a virtual clock: device time, host time, and time spent waiting.
 
 #include <algorithm>
 
@@ -8,19 +8,19 @@
 
 namespace hotset {
 
-/// The host runs ahead of the device until it synchronises; what it enqueues starts no earlier than it is issued.
+/// The host runs ahead of the device until it synchronises; enqueued work starts no earlier than it is issued.
 class clock_stream {
  public:
-  /// When what was enqueued so far ends.
+  /// End of the work enqueued so far.
   [[nodiscard]] ticks now() const noexcept { return now_; }
-  /// When the host issues what it issues next.
+  /// Time at which the host issues its next work.
   [[nodiscard]] ticks host() const noexcept { return host_; }
   /// Time that the stream has waited in fences: blocking I/O.
   [[nodiscard]] ticks blocked() const noexcept { return blocked_; }
 
-  /// Enqueues work that takes so long.
+  /// Enqueues `work` nanoseconds of work.
   void run(ticks work) noexcept { now_ = begin_of_next() + work; }
-  /// What is enqueued later starts no earlier than `time`. Returns how long the stream waits for it.
+  /// Later work starts no earlier than `time`. Returns how long the stream waits for it.
   ticks wait_until(ticks time) noexcept {
     const auto begin = begin_of_next();
     if (time <= begin) return 0;
@@ -29,9 +29,9 @@ class clock_stream {
     now_ = time;
     return waited;
   }
-  /// The host waits for all that was enqueued.
+  /// The host waits for all enqueued work.
   void synchronise() noexcept { host_ = now_ = begin_of_next(); }
-  /// The host is busy elsewhere until `time`, or has been.
+  /// The host issues its next work no earlier than `time`.
   void issue_at(ticks time) noexcept { host_ = std::max(host_, time); }
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Writes what a pager decided as JSON lines.
+/// Writes a pager's decisions as JSON lines.
 
 #include <cstddef>
 #include <ostream>
@@ -9,7 +9,7 @@
 
 namespace hotset::lab {
 
-/// One line a committed plan: who hit, which copies were made into which slots, and whose place they took.
+/// One line for each committed plan: hits, fills with their slots, and victims.
 class decision_log {
  public:
   decision_log(std::ostream& out, std::size_t run) : out_(out), run_(run) {}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Copies experts into host slots at the pace of a link that need not exist.
+/// Copies experts into host slots at the pace of an emulated link.
 
 #include <algorithm>
 #include <atomic>
@@ -14,7 +14,7 @@
 
 namespace hotset {
 
-/// The machine's clock, and waiting for it: a sleep for the long part, for a sleep ends late, and yields for the rest.
+/// The machine's clock. Sleeps for the long part of a wait and yields for the rest, because a sleep ends late.
 struct patient_clock {
   using time_point = std::chrono::steady_clock::time_point;
   static time_point now() noexcept { return std::chrono::steady_clock::now(); }
@@ -26,7 +26,7 @@ struct patient_clock {
   }
 };
 
-/// The pace of a link. Its clock is set by the link's own times: a chunk that ends late makes no other one late.
+/// Pace of a link. Its times follow the link model only: a chunk that ends late delays no other one.
 template <class Clock>
 class link_pace {
  public:
@@ -46,11 +46,11 @@ class link_pace {
 
  private:
   link_model link_;
-  time free_{};  ///< when the link has carried what it was given
+  time free_{};  ///< end of the work given to the link
 };
 
-/// The discipline and the times of clock_backend with bytes that really move, so that overlap can be tried without a
-/// device. A copy is no faster than the machine's memory, however fast the link.
+/// Scheduling and times of clock_backend with real copies, so that overlap can be tested without a device. A copy is
+/// never faster than the machine's memory.
 /// Threads: safe. No allocation after construction.
 template <expert_origin Source, class Clock = patient_clock>
 class emulated_link_backend : public host_backend<Source, link_pace<Clock>> {
@@ -59,11 +59,11 @@ class emulated_link_backend : public host_backend<Source, link_pace<Clock>> {
  public:
   struct config {
     link_model::config link{};
-    std::size_t most_fills = 4096;  ///< waiting at one time
+    std::size_t most_fills = 4096;  ///< maximum waiting fills
   };
 
-  /// `source` and `bank` outlive the backend. Errors: throws invalid_config, those of config; the system refuses a
-  /// thread.
+  /// `source` and `bank` outlive the backend. Errors: throws invalid_config for an invalid config, or if the system
+  /// cannot start a thread.
   emulated_link_backend(const Source& source, const host_slot_bank& bank, const config& setup)
       : base(source, bank,
              {.most_fills = setup.most_fills, .pace = link_pace<Clock>(link_model(setup.link))}) {}
@@ -77,9 +77,9 @@ class emulated_link_backend : public host_backend<Source, link_pace<Clock>> {
     blocked_.fetch_add(static_cast<ticks>(waited), std::memory_order_relaxed);
     return done;
   }
-  /// Time that fences of callers' streams have waited; a stream with a thread of its own waits uncounted.
+  /// Time that callers' streams have waited in fences; the waits of streams with their own thread are not counted.
   [[nodiscard]] ticks blocked() const noexcept { return blocked_.load(std::memory_order_relaxed); }
-  /// Time that the link has been carrying.
+  /// Time that the link has been carrying copies.
   [[nodiscard]] ticks busy() const noexcept { return base::held(); }
 
  private:

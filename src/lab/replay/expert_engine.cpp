@@ -46,7 +46,7 @@ class expert_engine final : public simulated_engine {
   }
 
  private:
-  /// Where a token repeats an expert, its weights add up, as in a visit of the whole.
+  /// Sums the weights of an expert that several tokens use, as a visit of all experts does.
   void sum_weights(const routing_view& view) noexcept {
     if (view.weights.empty()) return;
     for (const auto e : view.experts)
@@ -70,7 +70,7 @@ class expert_engine final : public simulated_engine {
     if (state == status::ok && decisions_ != nullptr) decisions_->on_plan(visit_.plan());
     return state;
   }
-  /// Places what waits, each when the copy before it has ended, up to `until`.
+  /// Places waiting prefetches until `until`, each when the previous copy has ended.
   void place_waiting(ticks until) {
     while (!cache_.queue().empty()) {
       const auto waiting = cache_.queue().size();
@@ -80,12 +80,13 @@ class expert_engine final : public simulated_engine {
     backend_->advance(until);
   }
 
-  clock_stream watchdog_;  ///< places what waits when the link says so, whatever the host does
+  /// Places waiting prefetches at the link's times, independent of the host.
+  clock_stream watchdog_;
   std::size_t top_k_;
   unique_ids unique_;
   std::vector<expert_id> experts_;
-  per_expert<float> weights_;  ///< [experts], of the running visit
-  visit_context context_{};    ///< of the last expert that was looked up
+  per_expert<float> weights_;  ///< [experts], weights of the running visit
+  visit_context context_{};    ///< context of the last looked-up expert
 };
 
 }  // namespace

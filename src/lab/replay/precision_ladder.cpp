@@ -92,7 +92,7 @@ pool_layout divide_by_precision(const pool_layout& whole, const geometry& shape,
   const bool shared = whole.pools() == 1;
   if (!shared && whole.pools() != shape.layer_count())
     throw usage_error("several precisions and size classes, accepted: one or the other");
-  // Slots of the same bytes, by the layer of the largest expert.
+  // Converts slots to the same bytes at another precision, for the layer with the largest expert.
   const auto slots_of = [&](std::int32_t slots, layer_id layer, std::size_t p) {
     const auto full = static_cast<double>(shape.bytes_of(layer));
     const auto each = static_cast<double>(shape.bytes_of(layer, static_cast<precision_id>(p)));

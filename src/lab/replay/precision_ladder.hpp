@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The precisions that experts exist in, by name: "8:4:2", and the share of the slots' bytes that each may take.
+/// Named precisions of experts, such as "8:4:2", and the share of the slots' bytes for each.
 
 #include <cstdint>
 #include <span>
@@ -12,23 +12,23 @@
 
 namespace hotset::lab {
 
-/// Highest first. The first one is what the trace or the model calls an expert's bytes.
+/// Highest first. The first has the expert bytes of the trace or model.
 struct precision_ladder {
   std::vector<std::uint32_t> bits{};
-  std::vector<double> shares{};  ///< of the bytes, sum 1; as many as bits
-  std::string text{};            ///< as it was given
+  std::vector<double> shares{};  ///< shares of the bytes, sum 1; as many as bits
+  std::string text{};            ///< as given
 
-  /// Reads "8:4:2", or with shares in percent "8:4@75:25" (default: equal shares).
+  /// Parses "8:4:2", or with shares in percent "8:4@75:25" (default: equal shares).
   /// Errors: usage_error.
   [[nodiscard]] static precision_ladder parse(std::string_view text);
   [[nodiscard]] bool several() const noexcept { return bits.size() > 1; }
 };
 
-/// The shape with its lower precisions: bytes in proportion to the bits. Errors: usage_error without expert bytes.
+/// The shape with its lower precisions: bytes proportional to bits. Errors: usage_error without expert bytes.
 [[nodiscard]] geometry with_precisions(const geometry& shape, const precision_ladder& ladder);
 
-/// Divides the room of a layout of one precision: a pool for each precision, holding as many bytes together.
-/// `shape` names all precisions. Errors: infeasible_error if a token could not be served.
+/// Divides the slots of a one-precision layout into a pool for each precision, with the same bytes in all.
+/// `shape` has all precisions. Errors: infeasible_error if a token could not be served.
 [[nodiscard]] pool_layout divide_by_precision(const pool_layout& whole, const geometry& shape,
                                               std::span<const double> shares);
 

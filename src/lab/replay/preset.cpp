@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::string_view dropped_in = "+least_stale";
 
-/// The configurations of SpecMD's Table 1.
+/// Configurations of SpecMD's Table 1.
 std::vector<policy_set> specmd_sets() {
   return {
       {.eviction = "lru", .prefetch = "next_layer_top_k", .preset = "specmd-1"},
@@ -32,7 +32,7 @@ std::vector<policy_set> specmd_sets() {
       {.eviction = "least_stale", .prefetch = "score_threshold", .preset = "specmd-5"},
   };
 }
-/// The systems of its Table 2 that have a configuration.
+/// Systems of SpecMD's Table 2 with a configuration.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 4> aliases{
     {{"eliseev-23", "specmd-1"},
      {"zhu-25", "specmd-2"},
@@ -41,20 +41,21 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 4> aliases{
 
 constexpr const char* learned = "learned-gate";
 
-/// The systems that fMoE and ActiveEvict compare, and these two. Each fetches every miss and keeps the router's choice.
+/// Systems that fMoE and ActiveEvict compare, and these two themselves. Each fetches every miss and keeps the
+/// router's choice.
 std::vector<policy_set> systems() {
   return {
       {.eviction = "lru", .preset = "on-demand"},
       {.eviction = "lru", .prefetch = "previous_step", .preset = "deepspeed"},
       {.eviction = "lru", .prefetch = "popular", .preset = "brainstorm"},
       {.eviction = "lru", .prefetch = "next_layer_top_k", .preset = "mixtral-offloading"},
-      // It predicts at a stride of three layers, and at no other distance.
+      // The system predicts at a stride of three layers only.
       {.eviction = "lru",
        .prefetch = "next_layer_top_k:depth=3:from=3",
        .predictor = learned,
        .preset = "promoe"},
-      // It ranks all later layers (a depth is cut to those that exist). Its predictor discounts them by distance, so
-      // the queue must not.
+      // The system ranks all later layers; the depth is cut to the existing ones. Its predictor discounts them by
+      // distance, so the queue must not.
       {.eviction = "reserve_prefetch+activation_ratio",
        .prefetch = "next_layer_top_k:depth=1000",
        .predictor = "activation-matrix",
@@ -72,12 +73,11 @@ std::vector<policy_set> systems() {
 std::vector<policy_set> all_presets() {
   auto sets = specmd_sets();
   std::ranges::move(systems(), std::back_inserter(sets));
-  // No system that decides on-line: an oracle with the accuracy that ActiveEvict's Table 2 measured for MoE-APEX on
-  // Mixtral.
+  // An oracle, not an online system, with the accuracy that ActiveEvict's Table 2 measured for MoE-APEX on Mixtral.
   sets.push_back({.eviction = "lru",
                   .prefetch = "noisy_oracle:precision=0.889:recall=0.909",
                   .preset = "moe-apex"});
-  // A prefetch may evict whatever the eviction policy picks: that is where Least-Stale's gain shows.
+  // A prefetch may evict any victim of the eviction policy: only then does Least-Stale gain.
   for (auto& set : sets)
     if (set.preset != "fmoe") set.guard = "none";
   return sets;

@@ -14,7 +14,7 @@ namespace {
 constexpr std::array<std::string_view, 3> guards{"none", "named", "predicted"};
 constexpr std::array<std::string_view, 3> fill_orders{"nearest", "likeliest", "greatest"};
 
-/// The value whose name is `text`: names are listed in the order of the values.
+/// Parses a value by name: names have the order of the values.
 template <class Value>
 Value value_of(std::string_view what, std::string_view text,
                std::span<const std::string_view> names) {
@@ -43,7 +43,7 @@ std::optional<active_evict::config> make_pre_eviction(std::string_view text) {
   return config;
 }
 
-/// A bound decides by itself what a pager's other policies would.
+/// Refuses options that a bound, which has no pager, cannot use.
 void check_bound(const chosen_policies& chosen) {
   const auto refuse = [&](bool wrong, const char* why) {
     if (wrong) throw usage_error(fmt::format("{} {}", chosen.eviction->name, why));
@@ -57,7 +57,7 @@ void check_bound(const chosen_policies& chosen) {
   refuse(!chosen.miss.fetches_all, "serves misses itself, accepted: --miss fetch");
 }
 
-/// Refuses an eviction policy that no trace could make work.
+/// Refuses an eviction policy that works on no trace.
 void check_eviction(const chosen_policies& chosen) {
   const geometry smallest{.layers = 1, .experts = 1, .top_k = 1};
   policy_knowledge any;
@@ -128,7 +128,7 @@ chosen_policies read_policies(const policy_set& names, const std::vector<std::st
   out.profile = asked(known.profile_of(names.eviction));
   (void)asked(known.admission.make(names.admission));
   out.prefetch_profile = requested_prefetch_profile(names.prefetch);
-  // Without the counts of the profile, which are read when a trace is known.
+  // Checked without the profile's counts, which are read once the trace is known.
   const usage_profile some{{1.0}, {}};
   auto prefetcher = make_prefetch(names.prefetch, out.prefetch_profile ? some : usage_profile{});
   out.prefetch = prefetcher.traits;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Runs the visits of a trace through a pager.
+/// Replays the visits of a trace through a pager.
 
 #include <cstdint>
 #include <memory>
@@ -18,20 +18,23 @@
 
 namespace hotset::lab {
 
-/// When evictions happen.
+/// Time of evictions.
 enum class replay_mode : std::uint8_t {
-  event_atomic,  ///< within the visit: what an engine does
-  deferred,  ///< after the visit, until a byte budget holds; a visit may end above a budget it does not fit in
-  per_access,  ///< each routed id is a visit of its own: only to compare with literature that does so
-  expert_by_expert,  ///< a visit's experts one after the other, none protected: only to compare with SpecMD
+  event_atomic,  ///< within the visit, as in an engine
+  /// After the visit, until a byte budget holds; a visit larger than its budget may exceed it.
+  deferred,
+  /// Each routed id is its own visit; only for comparison with literature that replays so.
+  per_access,
+  /// A visit's experts one by one, none protected; only for comparison with SpecMD.
+  expert_by_expert,
 };
 
-/// As parse_replay_mode accepts it.
+/// The name that parse_replay_mode accepts.
 [[nodiscard]] std::string_view name_of(replay_mode mode) noexcept;
 /// Errors: usage_error that lists the names.
 [[nodiscard]] replay_mode parse_replay_mode(std::string_view name);
 
-/// The visits of a trace numbered by events, and who uses what when.
+/// Visits of a trace numbered by events, and the uses of each event.
 struct event_order {
   std::vector<std::uint64_t> first{};  ///< by visit; empty: visit i is event i
   std::shared_ptr<const future_uses> future{};
@@ -40,21 +43,21 @@ struct event_order {
     return first.empty() ? visit : first[visit];
   }
 };
-/// `splits`: visits that do not fit are split. By expert, who is in which group depends on residency: all experts
-/// of the visit then use its first event, and its groups' numbers are left free.
+/// `splits`: visits that do not fit are split. In a split by experts, residency decides the groups: all experts of
+/// the visit then use its first event, and the groups' numbers stay unused.
 /// Complexity: O(routed ids), more for visits that do not fit. Memory: O(accesses).
 [[nodiscard]] event_order order_events(const visit_sequence& visits, const pool_layout& layout,
                                        bool splits, visit_split how = visit_split::by_token);
 
-/// Replays all visits, and logs every plan if there is a log. With `pool_bytes` (by pool), evicts after each visit until its pool
-/// takes no more, sparing what the visit used.
-/// Errors: infeasible_error naming the visit and what the pager said.
+/// Replays all visits, and logs every plan if there is a log. With `pool_bytes` (by pool), evicts after each visit
+/// until its pool fits the budget, sparing the experts of the visit.
+/// Errors: infeasible_error naming the visit and the pager's status.
 void replay(const visit_sequence& visits, const event_order& events, erased_pager& pager,
             decision_log* log = nullptr, std::span<const std::uint64_t> pool_bytes = {});
-/// Replays all visits, none of which is split.
+/// Replays all visits; none is split.
 void replay(const visit_sequence& visits, belady_bypass& bound);
 
-/// Errors: throws infeasible_error naming visit i and why.
+/// Errors: throws infeasible_error naming visit i and the reason.
 [[noreturn]] void refuse_visit(const visit_sequence& visits, std::size_t i, status why);
 
 }  // namespace hotset::lab

@@ -29,7 +29,8 @@ void gate_mass::take(const routing_view& view, const look_ahead& ahead, id_view<
   if (weights.size() != chosen.size() || computed.size() != chosen.size()) return;
   const auto first = token * top_k;
   const auto used = computed.subspan(first, top_k);
-  const bool whole = computed.data() == chosen.data();  // nothing stands between: no id is missed
+  // Kernels get the chosen ids themselves, so none is missed.
+  const bool whole = computed.data() == chosen.data();
   for (auto k = first; k < first + top_k; ++k) {
     routed += double{weights[k]};
     if (!whole && std::ranges::find(used, chosen[k]) == used.end()) lost += double{weights[k]};
@@ -103,7 +104,7 @@ void simulated_engine::watch(decision_log* decisions, timeline* times) noexcept 
 
 void simulated_engine::prefetch(const routing_view& view, const visit_context& context,
                                 look_ahead& ahead) {
-  // Before a step's first layer only forecasts have an answer.
+  // Before a step's first layer only prefetchers with probabilities can propose.
   if (ahead.prefetcher != nullptr &&
       (view.layer >= 0 || ahead.prefetcher->facts().needs == forecast_need::probabilities))
     ahead.proposed = ahead.prefetcher->propose(view, ahead.expected, ahead.requests);
@@ -112,7 +113,7 @@ void simulated_engine::prefetch(const routing_view& view, const visit_context& c
   (void)cache_.prefetch(context, ahead.requests.first(ahead.proposed), stream_, ahead.expected);
 }
 
-/// Slots for the layer after the view's.
+/// Frees slots for the layer after the view's.
 void simulated_engine::pre_evict(const routing_view& view, look_ahead& ahead) {
   auto& pages = cache_.pager();
   const auto next = view.layer + 1;
@@ -144,7 +145,7 @@ void simulated_engine::run_arithmetic(ticks time, const visit_context& visit, st
   if (times_ != nullptr) times_->on_compute(from, stream_.now(), visit, tokens);
 }
 
-/// Streams what the plan leaves on the host; returns how many find no transient slot.
+/// Streams the experts that the plan leaves on the host; returns the number without a transient slot.
 std::size_t simulated_engine::left_on_host(const visit_plan& plan) {
   std::size_t left = 0;
   for (std::size_t i = 0; i < plan.experts().size(); ++i)

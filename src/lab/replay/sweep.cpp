@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Three stages over values: plan (names are read, combinations listed), run (each plan prepared and replayed), report.
+// Three stages over values: plan (parse names, list combinations), run (prepare and replay each plan), report.
 #include "lab/replay/sweep.hpp"
 
 #include <algorithm>
@@ -25,7 +25,7 @@ namespace hotset::lab {
 
 namespace {
 
-/// One combination of what a request lists.
+/// One combination of a request's lists.
 struct run_plan {
   const chosen_policies* policies = nullptr;
   cache_scope scope = cache_scope::shared;
@@ -37,7 +37,7 @@ struct run_plan {
   [[nodiscard]] bool by_expert() const { return mode == replay_mode::expert_by_expert; }
 };
 
-/// A trace in the two forms that replays walk, and what replays share. Each part is built when first asked for.
+/// A trace in the two forms that replays use, and shared data of replays. Each part is built on first use.
 class prepared_trace {
  public:
   prepared_trace(const routing_trace& trace, std::uint32_t max_tokens)
@@ -53,13 +53,13 @@ class prepared_trace {
     }
     return *form.visits;
   }
-  /// The future of all runs whose visits need no splitting.
+  /// Event order of all runs whose visits need no splitting.
   const event_order& whole_events(replay_mode mode, const pool_layout& layout) {
     auto& form = form_of(mode);
     if (!form.events.future) form.events = order_events(visits(mode), layout, false);
     return form.events;
   }
-  /// That future as policies number it, for all runs whose layers share pools alike.
+  /// That order as policies number it, for all runs whose layers share pools alike.
   std::shared_ptr<const use_order> whole_order(replay_mode mode, const pool_layout& layout) {
     auto& orders = form_of(mode).orders;
     for (const auto& order : orders)
@@ -162,7 +162,7 @@ cache_size size_of(const run_plan& plan, const sweep_request& request, const rou
   return size;
 }
 
-/// Drops plans whose size is too small, if the request leaves them out. Errors: infeasible_error if none remains.
+/// Drops plans with a too small size if the request allows it. Errors: infeasible_error if none remains.
 void drop_small_sizes(std::vector<run_plan>& plans, const sweep_request& request,
                       prepared_trace& trace, std::vector<std::string>& not_replayed) {
   if (!request.leaves_out_sizes || plans.empty()) return;
@@ -174,7 +174,7 @@ void drop_small_sizes(std::vector<run_plan>& plans, const sweep_request& request
       if (!first) first = why;
       tell_once(fmt::format("scope {}, {}", name_of(plan.scope), why.what()), not_replayed);
       return true;
-    } catch (const usage_error&) {  // refused, or left out, when it is prepared
+    } catch (const usage_error&) {  // refused, or left out, when the plan is prepared
     }
     return false;
   });
@@ -183,7 +183,7 @@ void drop_small_sizes(std::vector<run_plan>& plans, const sweep_request& request
 
 // --- run
 
-/// True if there is more to a run than a pager: an engine is simulated.
+/// Whether a run needs a simulated engine instead of a pager alone.
 bool needs_engine(const run_plan& plan, const sweep_request& request) {
   const auto& chosen = *plan.policies;
   const auto& hears = chosen.eviction->traits;
@@ -192,13 +192,13 @@ bool needs_engine(const run_plan& plan, const sweep_request& request) {
          (plan.mode == replay_mode::event_atomic && (hears.hears_routes || hears.hears_forecasts));
 }
 
-/// Everything that one replay needs; made in sequence, run in parallel.
+/// Everything that one replay needs; prepared sequentially, run in parallel.
 struct prepared_run {
   const run_plan* plan = nullptr;
   cache_size size;
   const visit_sequence* visits = nullptr;
   event_order events;
-  // One of these.
+  // Exactly one of these is used.
   std::optional<erased_pager> pager;
   std::unique_ptr<belady_bypass> bound;
   std::unique_ptr<simulated_engine> engine;
@@ -255,7 +255,7 @@ void check_engine(const run_plan& plan, const sweep_request& request, const rout
             "decisions of prefetches cannot be logged, accepted: --prefetch no_prefetch");
 }
 
-/// Tells a reader of the result when the policies change what is computed, or see the future.
+/// Adds notes if the policies change what is computed, or see the future.
 void note_policies(const chosen_policies& chosen, std::vector<std::string>& notes) {
   if (chosen.routing)
     notes.push_back(
@@ -395,7 +395,7 @@ void run_all(std::size_t works, unsigned jobs, Run run) {
 
 std::uint64_t slots_of(const prepared_run& run) {
   if (run.plan->mode != replay_mode::deferred) return run.size.layout.slots();
-  // Deferred replay has a place for every key; what it may keep is what the budget holds.
+  // Deferred replay has a slot for every key; the budget limits what it keeps.
   const auto& shape = run.size.layout.shape();
   std::uint64_t slots = 0;
   for (const auto p : each<pool_id>(run.size.layout.pools())) {
@@ -408,7 +408,7 @@ std::uint64_t slots_of(const prepared_run& run) {
   return slots;
 }
 
-/// The run as it was asked for, without its outcome.
+/// The run as requested, without its outcome.
 run_result result_of(const prepared_run& run) {
   const auto& plan = *run.plan;
   run_result out;

@@ -21,67 +21,71 @@
 
 namespace hotset::lab {
 
-/// A link as it was asked for.
+/// A requested link.
 struct link_request {
   link_model::config link{};
-  std::string text{};  ///< its rate
+  std::string text{};  ///< rate as given
   write_back_way write_back = write_back_way::none;
-  link_model::config back{};  ///< of the way back; of a link without one, as the link
+  link_model::config back{};  ///< way back; by default equal to the link
   std::size_t spares = 0;     ///< slots beside the cache's
 
   [[nodiscard]] engine_clock clock() const;
 };
 
-/// Lists give every combination, in this order of nesting: replay, scope, size, precision, link, policies.
+/// Lists give every combination, nested in this order: replay, scope, size, precision, link, policies.
 struct sweep_request {
   std::vector<policy_set> policies{policy_set{}};
   std::vector<cache_scope> scopes{cache_scope::shared};
   std::vector<replay_mode> replays{replay_mode::event_atomic};
   std::vector<size_request> sizes{};
   std::vector<precision_ladder> precisions{};  ///< none: one precision
-  std::vector<link_request> links{};           ///< none: copies take no time, and nothing is timed
-  visit_costs costs{};                         ///< of a timed replay
-  const routing_trace* lessons = nullptr;      ///< that predictors see before each replay; or none
-  bool warm_start = false;                     ///< caches begin with what the lessons used most
-  bool size_classes = false;                   ///< shared scope: a pool for each size of expert
+  /// none: copies take no time, and there are no times.
+  std::vector<link_request> links{};
+  visit_costs costs{};                     ///< for a timed replay
+  const routing_trace* lessons = nullptr;  ///< shown to predictors before each replay; or none
+  /// Caches start with the experts used most in the lessons.
+  bool warm_start = false;
+  bool size_classes = false;  ///< shared scope: one pool for each size of expert
   visit_split split = visit_split::by_token;
-  unsigned jobs = 1;                  ///< replays at one time
-  std::uint32_t max_tokens = 0;       ///< longer steps are cut; 0: no limit
-  std::ostream* decisions = nullptr;  ///< a JSON line for each decision; runs one by one then
-  std::ostream* timeline = nullptr;   ///< of the only run: Chrome trace events
-  /// What a trace cannot be replayed with is left out and told, not refused.
+  unsigned jobs = 1;             ///< replays at the same time
+  std::uint32_t max_tokens = 0;  ///< longer steps are cut; 0: no limit
+  /// A JSON line for each decision; runs then execute one by one.
+  std::ostream* decisions = nullptr;
+  std::ostream* timeline = nullptr;  ///< for a single run: Chrome trace events
+  /// Policies that the trace cannot be replayed with are left out with a note, not refused.
   bool leaves_out = false;
-  /// A size that is too small in a scope is left out and told, not refused, unless all are. For sizes that no user
-  /// chose.
+  /// A size that is too small in a scope is left out with a note, not refused, unless all are. For default sizes.
   bool leaves_out_sizes = false;
-  progress_report progress{};  ///< in visits of all replays; called from one thread at a time
+  progress_report progress{};  ///< in visits of all replays; one caller at a time
 };
 
-/// One replay.
+/// Result of one replay.
 struct run_result {
   policy_set policies{};
   std::string scope{}, replay{};
-  std::string precision{};                      ///< the ladder, or empty
-  std::string link{};                           ///< the rate, or empty
-  std::uint64_t slots = 0;                      ///< over all pools; deferred: what the budget holds
+  std::string precision{};  ///< the ladder, or empty
+  std::string link{};       ///< the rate, or empty
+  /// Over all pools; deferred: slots that the budget holds.
+  std::uint64_t slots = 0;
   std::optional<std::uint64_t> budget_bytes{};  ///< if the size was given in bytes
   pager_stats stats{};
-  /// Of a run with a link, a prefetcher or a bent routing.
+  /// For a run with a link, a prefetcher or a routing policy.
   std::optional<replay_outcome> outcome{};
-  std::optional<double> bits_per_byte{};       ///< on held-out text, where a model ran
+  std::optional<double> bits_per_byte{};       ///< on held-out text, if a model ran
   std::optional<double> full_bits_per_byte{};  ///< of that model at full precision
   std::uint64_t decision_hash = 0;
   std::vector<std::string> notes{};
-  std::string size{};  ///< as it was asked for
+  std::string size{};  ///< as requested
 };
 
-/// All replays of one trace.
+/// Results of all replays of one trace.
 struct sweep_result {
   std::string name;
   std::int32_t layers = 0, experts = 0, top_k = 0;
   std::uint64_t tokens = 0, visits = 0;  ///< visits of the event-atomic form
   std::vector<run_result> results{};
-  std::vector<std::string> not_replayed{};  ///< runs that the trace has too little for, and why
+  /// Runs left out because the trace lacks data, with the reason.
+  std::vector<std::string> not_replayed{};
 };
 
 /// Errors: usage_error, infeasible_error, trace_error. Threads: runs up to `jobs` replays at a time.

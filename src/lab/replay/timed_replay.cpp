@@ -17,7 +17,7 @@ namespace hotset::lab {
 
 namespace {
 
-/// What waiting for a first token, and for each one after it, came to.
+/// Times to first token and per later token, over requests.
 class request_clock {
  public:
   explicit request_clock(const routing_trace& trace) : trace_(trace) {}
@@ -46,7 +46,7 @@ class request_clock {
   struct request {
     ticks begin = 0;
     ticks first_token = 0;
-    bool waits = true;  ///< for its first token
+    bool waits = true;  ///< still before its first token
   };
 
   const routing_trace& trace_;
@@ -59,7 +59,7 @@ std::optional<any_prefetch_policy> prefetcher_of(const geometry& shape, const re
   if (!front.prefetch) return std::nullopt;
   return std::optional<any_prefetch_policy>(std::in_place, shape, *front.prefetch);
 }
-/// The deepest forecast that a policy goes by; 0: none does.
+/// Maximum forecast depth that a policy uses; 0: none does.
 std::int32_t depth_wanted(const std::optional<any_prefetch_policy>& prefetcher,
                           const replay_front& front) {
   const std::int32_t depth = front.pre_eviction || front.tells_forecasts ? 1 : 0;
@@ -69,14 +69,15 @@ std::int32_t depth_wanted(const std::optional<any_prefetch_policy>& prefetcher,
 bool has_scores(const routing_trace& trace) {
   return !trace.logits.empty() || !trace.probabilities.empty();
 }
-/// A predictor's config for this trace and so many layers ahead.
+/// The predictor's config for this trace and depth.
 any_predictor::config asked_of(const routing_trace& trace, const any_predictor::config& chosen,
                                std::int32_t depth) {
   auto out = with_depth(chosen, depth);
   if (out.traits.needs_hidden) out.d_model = trace.hidden_width;
   return out;
 }
-/// Why the trace lacks what the predictor goes by, or nothing. `who` wants it; `more`: what would do besides.
+/// Error if the trace lacks data that the predictor needs, or nothing. `who` needs it; `more`: further accepted
+/// choices.
 validation lacks(const routing_trace& trace, const any_predictor::config& chosen,
                  std::int32_t depth, std::string_view who = {}, std::string_view more = {}) {
   if (chosen.traits.needs_scores && !has_scores(trace))
@@ -97,7 +98,7 @@ validation lacks(const routing_trace& trace, const any_predictor::config& chosen
   return std::nullopt;
 }
 
-/// Tells of sequences whose last token has been routed.
+/// Finds sequences whose last token was routed.
 class sequence_ends {
  public:
   explicit sequence_ends(const routing_trace& trace) : trace_(trace) {
@@ -114,7 +115,7 @@ class sequence_ends {
   std::unordered_map<std::uint32_t, std::size_t> last_row_;
 };
 
-/// The step of visit i before its first layer.
+/// The view that opens visit i's step, before its first layer.
 routing_view opening_of(const visit_gather& gather, const visit_sequence& visits, std::size_t i) {
   routing_view view;
   view.layer = before_layers;
@@ -153,7 +154,7 @@ class front_of_trace {
                 (front.predictor.traits.needs_scores || front.predictor.traits.needs_hidden));
   }
 
-  /// What the engine may use at the visit; forecasts are of `view`.
+  /// Inputs for the engine at the visit; forecasts are for `view`.
   [[nodiscard]] look_ahead ahead(const routing_view& view, const forecast& expected) {
     look_ahead out;
     out.prefetcher = prefetcher_ ? &*prefetcher_ : nullptr;
@@ -168,11 +169,11 @@ class front_of_trace {
     if (confident_ == 0) return std::nullopt;
     return confidence_ / static_cast<double>(confident_);
   }
-  /// Whether someone wants to hear of a step before its first visit.
+  /// Whether the predictor wants a call before a step's first visit.
   [[nodiscard]] bool opens_steps() const {
     return predictor_ && front_.predictor.traits.opens_steps;
   }
-  /// Whether someone wants to hear of sequences that have ended.
+  /// Whether the predictor wants to be notified of ended sequences.
   [[nodiscard]] bool hears_ends() const {
     return predictor_ && predictor_->facts().hears_sequence_ends;
   }
@@ -183,11 +184,11 @@ class front_of_trace {
     view.token_ids = gather_.token_ids(i);
     return view;
   }
-  /// The step of visit i before its first layer.
+  /// The view that opens visit i's step, before its first layer.
   [[nodiscard]] routing_view opening(std::size_t i) const {
     return opening_of(gather_, visits_, i);
   }
-  /// Bends the selection as the routing policy wants it.
+  /// Applies the routing policy to the selection.
   status route(routing_view& view, const residency_view& residents) {
     if (!routing_) return status::ok;
     const auto selected = std::span(selected_).first(view.experts.size());
@@ -236,12 +237,12 @@ class front_of_trace {
       return predictor_->expect(view);
     return predictor_->expect(view, gather_.predictions(i), trace_.prediction_depth);
   }
-  /// Its steps are none of the replay's.
+  /// Gives the lessons' steps numbers that the replay does not use.
   static routing_view in_lessons(routing_view view) noexcept {
     view.step += step_id{1} << 32U;
     return view;
   }
-  /// Steps are told as the replay tells them, and nobody goes by the answers.
+  /// Shows the lessons' steps as the replay shows its own; forecasts are discarded.
   void learn(const routing_trace& from, const visit_sequence& visits) {
     visit_gather gather(from, visits);
     const sequence_ends ends(from);
@@ -275,8 +276,8 @@ class front_of_trace {
   std::optional<active_evict> pre_evictor_;
   std::optional<any_predictor> predictor_;
   bool gathers_ = false;
-  double confidence_ = 0;      // summed over the tokens of the answers
-  std::size_t confident_ = 0;  // those tokens
+  double confidence_ = 0;      // sum over the tokens of all forecasts
+  std::size_t confident_ = 0;  // number of those tokens
   std::vector<expert_id> selected_, truth_;
   std::vector<float> weights_;
   std::span<const float> router_weights_;

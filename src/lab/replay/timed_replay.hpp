@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Runs the visits of a trace through a simulated engine: routing, cache management, prefetch, and a clock.
+/// Replays the visits of a trace through a simulated engine: routing, cache management, prefetch, and a clock.
 
 #include <cstdint>
 #include <optional>
@@ -19,59 +19,59 @@
 
 namespace hotset::lab {
 
-/// What stands between the trace and the cache.
+/// Policies and predictors between the trace and the cache.
 struct replay_front {
   std::optional<any_routing_policy::config> routing{};    ///< none: the trace's own selection
   std::optional<any_prefetch_policy::config> prefetch{};  ///< none: no prefetch
-  /// Of prefetchers that go by probabilities; as deep as they look.
+  /// For prefetchers that use probabilities; as deep as they look.
   any_predictor::config predictor = any_predictor::holding<recorded_scores>();
-  /// Its visits are seen by the predictor before the replay begins, or none; it has the replayed trace's shape.
+  /// Shown to the predictor before the replay begins, or none; has the replayed trace's shape.
   const routing_trace* lessons = nullptr;
-  /// What the cache holds when the replay begins, least wanted first; the time that it takes is not counted.
+  /// Initial contents of the cache, least wanted first; the time to fill it is not counted.
   std::vector<expert_key> start{};
   bool needs_scores = false;  ///< the cache's miss policy needs the router's scores
-  /// Slots are freed before the next layer's visit; a predictor must work on the trace.
+  /// Frees slots before the next layer's visit; needs a predictor that works on the trace.
   std::optional<active_evict::config> pre_eviction{};
-  /// The eviction policy hears of them; it does without where the trace has none.
+  /// Passes forecasts to the eviction policy; it works without them if the trace has none.
   bool tells_forecasts = false;
 };
 
 /// Units: nanoseconds on the simulated clock.
 struct replay_times {
   ticks total = 0;
-  ticks blocked = 0;    ///< the arithmetic waited for copies
-  ticks link_busy = 0;  ///< the link carried something
-  ticks back_busy = 0;  ///< victims were on their way back
+  ticks blocked = 0;    ///< arithmetic waiting for copies
+  ticks link_busy = 0;  ///< link carrying copies
+  ticks back_busy = 0;  ///< victims being copied back
   std::uint64_t sequences = 0;
-  /// Summed over sequences: from their first step's begin to the end of their last prefill step; without any prefill row, to
-  /// the end of their first step.
+  /// Summed over sequences: from the start of their first step to the end of their last prefill step; without prefill
+  /// rows, to the end of their first step.
   ticks first_token = 0;
   std::uint64_t decoded = 0;  ///< decode rows
-  ticks decoding = 0;         ///< summed over decode rows: how long their step took
+  ticks decoding = 0;         ///< summed over decode rows: duration of their step
 };
 
-/// What a replay with a clock tells beside its counters.
+/// Results of a timed replay besides its counters.
 struct replay_outcome {
   replay_times times{};
-  std::uint64_t bytes_back = 0;  ///< of victims
-  std::uint64_t streamed = 0;    ///< experts that came through transient slots
-  gate_mass mass{};              ///< of decode and prefill alike; 0 without gate weights
+  std::uint64_t bytes_back = 0;  ///< bytes of victims
+  std::uint64_t streamed = 0;    ///< experts streamed through transient slots
+  gate_mass mass{};              ///< for decode and prefill together; 0 without gate weights
   prediction_score::counts predictions{};
-  /// How sure the predictor was: the mean over the tokens of all visits it answered; nothing where it does not say.
+  /// Mean confidence of the predictor over the tokens of all visits that it forecast; nothing if it reports none.
   std::optional<double> confidence{};
   prefetch_queue_stats queue{};
 };
 
-/// Errors: usage_error if the trace lacks what a policy needs (it says which policy and what would do);
-/// infeasible_error naming the visit and what the cache said.
+/// Errors: usage_error if the trace lacks what a policy needs (names the policy and the accepted choices);
+/// infeasible_error naming the visit and the cache's status.
 [[nodiscard]] replay_outcome replay_timed(const routing_trace& trace, const visit_sequence& visits,
                                           const event_order& events, simulated_engine& engine,
                                           const replay_front& front);
 
-/// Whether anyone is told what is expected: somebody wants to hear it, and the trace has what the predictor goes by.
+/// Whether forecasts are made: a policy uses them, and the trace has what the predictor needs.
 [[nodiscard]] bool tells_of_forecasts(const routing_trace& trace, const replay_front& front);
 
-/// Why a trace cannot be replayed with this front, or nothing.
+/// Error if a trace cannot be replayed with this front, or nothing.
 [[nodiscard]] validation check_front(const routing_trace& trace, const replay_front& front);
 
 }  // namespace hotset::lab

@@ -20,7 +20,7 @@ constexpr std::array<std::pair<track, std::string_view>, 4> tracks{
      {speculative, "link: prefetch"},
      {back, "link: victims copied back"}}};
 
-/// Exact: nanoseconds as microseconds with three decimals.
+/// Formats nanoseconds as microseconds with three decimals, exactly.
 std::string microseconds(ticks time) { return fmt::format("{}.{:03}", time / 1000, time % 1000); }
 
 void span(std::ostream& out, track where, std::string_view name, ticks begin, ticks end,

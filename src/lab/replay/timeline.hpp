@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Writes what a simulated engine did when as Chrome trace events, which Perfetto shows: one track per stream.
+/// Writes a simulated engine's activity as Chrome trace events for Perfetto: one track per stream.
 
 #include <cstddef>
 #include <ostream>
@@ -10,17 +10,17 @@
 
 namespace hotset::lab {
 
-/// Tracks: the arithmetic (visits, and waits for copies), demand copies, prefetches, victims
-/// that are copied back. Times in microseconds.
+/// Tracks: arithmetic (visits, and waits for copies), demand copies, prefetches, victims copied back. Times in
+/// microseconds.
 class timeline final : public link_observer {
  public:
   explicit timeline(std::ostream& out);
   void on_copy(ticks begin, ticks end, const fill& what, urgency when,
                std::uint64_t bytes) noexcept override;
   void on_wait(ticks begin, ticks end) noexcept override;
-  /// The arithmetic of a group of a visit.
+  /// Arithmetic of one group of a visit.
   void on_compute(ticks begin, ticks end, const visit_context& visit, std::size_t tokens);
-  /// Ends the document; nothing may be reported afterwards.
+  /// Ends the document; call nothing afterwards.
   void finish();
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Completes a visit with the router's scores and hidden states, which a trace stores token by token.
+/// Adds the router's scores and hidden states to a visit; a trace stores them token by token.
 
 #include <cstddef>
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace hotset {
 
-/// Keeps references to both; a view it returns is valid until the next call. Memory: the widest visit.
+/// Keeps references to both; a returned view is valid until the next call. Memory: the widest visit.
 class visit_gather {
  public:
   /// Pre: sequence was built from trace; both outlive this.
@@ -29,7 +29,7 @@ class visit_gather {
       predictions_.resize(rows * experts * static_cast<std::size_t>(trace.prediction_depth));
   }
 
-  /// Visit i with everything the trace recorded. Complexity: O(tokens * (E + d)).
+  /// Visit i with everything recorded in the trace. Complexity: O(tokens * (E + d)).
   [[nodiscard]] routing_view operator[](std::size_t i) noexcept {
     auto view = (*sequence_)[i];
     const auto& v = sequence_->at(i);
@@ -46,13 +46,13 @@ class visit_gather {
     });
     return view;
   }
-  /// In the model's vocabulary; empty if they were not recorded.
+  /// Token ids in the model's vocabulary; empty if they were not recorded.
   [[nodiscard]] std::span<const std::int32_t> token_ids(std::size_t i) const noexcept {
     if (trace_->token_ids.empty()) return {};
     const auto& v = sequence_->at(i);
     return std::span(trace_->token_ids).subspan(v.first_row, v.rows);
   }
-  /// Recorded scores of the layers after visit i's: [tokens, D, E], empty if there are none.
+  /// Recorded scores of the layers after visit i's: [tokens, D, E]; empty if there are none.
   [[nodiscard]] std::span<const float> predictions(std::size_t i) noexcept {
     return collect(sequence_->at(i), predictions_, [this](std::size_t first, std::span<float> out) {
       trace_->predictions.convert(first, out);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The clock of a system that copies victims back before their slots are filled. No engine of the library does:
-/// weights are read-only.
+/// Clock of a system that copies victims back before their slots are filled. The library's engines do not: weights
+/// are read-only.
 ///
-/// Rule: the victim's copy back starts as the fill would have, and the fill starts when it has ended. One that
-///       `write_back()` announced is a copy by itself, whose ticket the slot's next fill names. `serial`: both ways share
-///       the link; `duplex`: the way back is a link of its own, with the same discipline. While one of `spares` slots is
-///       free a fill takes it and waits for nothing; a victim's slot that is copied back is then a spare one. A fill that
-///       is cancelled takes its victim's copy back with it. Demand after a batch that is under way promotes that batch.
+/// Rule: a victim's copy back starts when its fill would have, and the fill starts when it has ended. `write_back()`
+///       announces a copy back by itself; the slot's next fill names its ticket. `serial`: both directions share the
+///       link; `duplex`: the way back is a separate link with the same scheduling. While one of `spares` slots is
+///       free, a fill takes it without waiting; the victim's slot becomes a spare one when it was copied back. A
+///       cancelled fill cancels its victim's copy back. Demand after an unfinished batch promotes that batch.
 
 #include <cstddef>
 #include <cstdint>
@@ -18,16 +18,16 @@
 
 namespace hotset {
 
-/// How victims are copied back before their slots are filled.
+/// Way in which victims are copied back before their slots are filled.
 enum class write_back_way : std::uint8_t { none, serial, duplex };
 
-/// The way back of a link.
+/// Configuration of a link's way back.
 struct write_back_config {
   write_back_way way = write_back_way::none;
   link_model link = link_model::instant();  ///< times of the way back; not instant if there is one
   std::size_t spares = 0;  ///< slots beside the cache's, for fills whose victim is copied back
 
-  /// `in`: the way of the fills.
+  /// `in`: link of the fills.
   [[nodiscard]] validation validate(const link_model& in) const {
     if (in.is_instant() || link.is_instant())
       return error{
@@ -46,8 +46,8 @@ class write_back_clock final : public clock_backend {
     add_way(back.link, setup.shape);
   }
 
-  /// A victim is copied back ahead of its slot's next fill, which names the ticket as its `after`; `after`: the
-  /// slot's last reader. Pre: the model has the key and the precision.
+  /// Copies a victim back ahead of its slot's next fill, which names the ticket as its `after`. `after`: the slot's
+  /// last reader. Pre: the model has the key and the precision.
   ticket write_back(expert_key key, precision_id precision, ticket after,
                     clock_stream& stream) noexcept {
     advance(stream.host());
@@ -57,16 +57,16 @@ class write_back_clock final : public clock_backend {
     (void)take_victim({.key = key, .precision = precision, .after = after}, batch, urgency::soon);
     return batch;
   }
-  /// Units: bytes of victims, in runs of chunks that are over.
+  /// Units: bytes of victims in finished runs of chunks.
   [[nodiscard]] std::uint64_t bytes_moved_back() const noexcept { return ways_[1].moved.bytes; }
-  /// Time that victims were on their way back.
+  /// Time spent copying victims back.
   [[nodiscard]] ticks busy_back() const noexcept { return ways_[1].moved.time; }
 
  private:
   copy_id take_victim(const fill& victim, ticket batch, urgency when) noexcept {
     return take({1, static_cast<std::uint8_t>(lanes_.size() - 1)}, victim, batch, when);
   }
-  /// The victim's copy back, then the fill, which waits for it unless a spare slot is free.
+  /// Enqueues the victim's copy back, then the fill, which waits for it unless a spare slot is free.
   void enqueue(const fill& f, ticket batch, urgency when) noexcept override {
     if (when == urgency::now && ready_after(f.after) == never) promote(f.after);
     auto alone = f;
@@ -86,13 +86,13 @@ class write_back_clock final : public clock_backend {
     copies_[p].ready = never;
     copies_[victim].waiting_fill = p;
   }
-  /// A fill that took a spare slot gives it back.
+  /// Cancels a copy; a fill that took a spare slot returns it.
   void take_back(copy_id p) noexcept override {
     if (!copies_[p].settles && copies_[p].waiting_fill == no_copy) ++spares_;
     remove(p);
   }
-  /// A victim has been copied back: its slot goes to the fill that waits for it, else to the first one that waits
-  /// for any, else it is a spare one.
+  /// A victim was copied back: its slot goes to the fill that waits for it, else to the first fill that waits for any
+  /// slot, else to the spare ones.
   void carried_beside(copy_id fill) noexcept override {
     for (const auto when : {urgent, speculative})
       for (const auto p : waiting_[list_of(0, when)]) {
@@ -110,7 +110,8 @@ class write_back_clock final : public clock_backend {
   std::size_t spares_;  // free ones
 };
 
-/// Frees slots as pager::pre_evict does and copies the victims back at once; fills of those slots wait for that.
+/// Frees slots as pager::pre_evict does and copies the victims back at once; fills of those slots wait for the
+/// copies.
 template <class Pager>
 std::size_t pre_evict_back(Pager& pages, write_back_clock& clock, const visit_context& context,
                            std::size_t slots, std::span<const slot_id> spared,

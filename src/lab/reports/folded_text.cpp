@@ -14,9 +14,9 @@
 namespace hotset::lab {
 namespace {
 
-constexpr std::size_t value_column = 19;  // of "label      value"
+constexpr std::size_t value_column = 19;  // in "label      value"
 
-/// The column at which the value of a line begins.
+/// Column at which the value of a line begins.
 std::size_t value_of(std::string_view line) {
   const auto colon = line.find(": ");
   if (line.size() > value_column && line[value_column - 1] == ' ' && line[value_column] != ' ' &&

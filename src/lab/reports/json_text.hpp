@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// JSON as the text of a report.
+/// Formats JSON as the text of a report.
 
 #include <string>
 
@@ -8,11 +8,11 @@
 
 namespace hotset::lab {
 
-/// JSON in one line, without its end. Bytes that are not UTF-8 become U+FFFD.
+/// JSON in one line, without a line end. Bytes that are not UTF-8 become U+FFFD.
 [[nodiscard]] inline std::string one_line(const nlohmann::ordered_json& value) {
   return value.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
-/// JSON with a line for each member. Bytes that are not UTF-8 become U+FFFD.
+/// JSON with one line per member. Bytes that are not UTF-8 become U+FFFD.
 [[nodiscard]] inline std::string indented(const nlohmann::ordered_json& value) {
   return value.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }

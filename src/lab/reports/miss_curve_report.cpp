@@ -19,7 +19,7 @@ constexpr column size_columns[] = {
     {"hits", "hits", "hits %", {.digits = 2, .scale = 100}},
 };
 
-/// A sample estimates misses that are not whole.
+/// Misses of a pool, or null; a sample's estimates have fractions.
 row misses_of(const pool_curve& pool, std::size_t slots) {
   const auto misses = pool.misses[slots];
   if (misses == std::floor(misses)) return static_cast<std::uint64_t>(misses);
@@ -30,7 +30,7 @@ row layer_of(const pool_curve& pool) {
   return pool.layer ? row(number(*pool.layer)) : row(nullptr);
 }
 
-/// Whether a policy was asked for by name.
+/// Whether the policy was requested by name.
 bool names_eviction(const curve_set& curves) { return !curves.eviction.empty(); }
 
 row json_of(const curve_set& curves) {
@@ -53,7 +53,7 @@ row json_of(const curve_set& curves) {
   return out;
 }
 
-/// All pools together, at a share of the slots that hold everything.
+/// Misses of all pools together, at a share of all keys.
 row row_at(const curve_set& curves, double share) {
   const auto all = static_cast<double>(curves.pools.front().misses.size() - 1);
   const auto slots =

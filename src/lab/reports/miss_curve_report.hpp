@@ -11,15 +11,15 @@
 
 namespace hotset::lab {
 
-/// {"schema", "name", "scope", "method", "replay", "accesses", "compulsory_misses", "widest",
-/// "curves": [{"layer", "widest", "misses"}]}. Misses below a pool's widest union are null.
-/// An object for one set, else an array.
+/// {"schema", "name", "scope", "method", "replay", "accesses", "compulsory_misses", "widest", "curves": [{"layer",
+/// "widest", "misses"}]}. Misses below a pool's widest union are null.
+/// One object for a single set, else an array.
 [[nodiscard]] std::string to_json_text(std::span<const curve_set> sets);
-/// trace,scope,method,replay,layer,slots,misses; a line for each capacity from the widest union on.
+/// trace,scope,method,replay,layer,slots,misses; one line per capacity, from the widest union on.
 [[nodiscard]] std::string to_csv(std::span<const curve_set> sets);
-/// Misses and hits of all pools together at some capacities.
+/// Misses and hits of all pools together, at several capacities.
 [[nodiscard]] std::string to_table(const curve_set& curves, const table_view& view = {});
-/// What table_view::columns may hold, besides "all".
+/// Accepted names in table_view::columns, besides "all".
 [[nodiscard]] std::vector<std::string> curve_columns();
 
 }  // namespace hotset::lab

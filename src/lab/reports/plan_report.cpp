@@ -44,7 +44,7 @@ std::string device_text(const memory_plan& plan) {
   const auto& r = plan.device;
   auto text = fmt::format("{}: {} always resident, {} reserved, ", gibibytes(r.device_bytes),
                           gibibytes(r.model.resident_bytes), gibibytes(r.reserve_bytes));
-  // Windows and recurrent state, which a session keeps whatever its length.
+  // Windows and recurrent state, which do not grow with a session's length.
   const auto rest = r.device_bytes - r.model.resident_bytes - r.reserve_bytes - plan.budget_bytes;
   if (rest >= 10_MiB)
     text += fmt::format("{} of sessions whatever their length, ", gibibytes(rest));
@@ -95,7 +95,7 @@ std::string alternatives_text(const memory_plan& plan) {
   return out;
 }
 
-/// An array of what `make` returns for each.
+/// An array with make(item) for each item.
 template <class List, class Make>
 row each_of(const List& list, Make make) {
   row out = row::array();

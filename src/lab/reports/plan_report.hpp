@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// A plan as JSON (schema hotset.plan/1) and as lines for people.
+/// A plan as JSON (schema hotset.plan/1) and as text.
 
 #include <string>
 
@@ -8,9 +8,9 @@
 
 namespace hotset::lab {
 
-/// Schema hotset.plan/1.
+/// Returns JSON of schema hotset.plan/1.
 [[nodiscard]] std::string to_json_text(const memory_plan& plan);
-/// Lines for people.
+/// Returns lines for a terminal.
 [[nodiscard]] std::string to_text(const memory_plan& plan);
 
 }  // namespace hotset::lab

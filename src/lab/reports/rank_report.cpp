@@ -62,11 +62,11 @@ bool one_scope(const ranking& ranked) {
          ranked.cells.end();
 }
 
-/// A column for each cache. With several scopes their sizes are the first row; the room of each is the last.
+/// One column per cache. With several scopes the first row has the sizes; the last row has each cache's room.
 std::string table_of(const ranking& ranked, const table_view& view) {
   constexpr cell share{.digits = 1, .scale = 100};
   const bool plain = one_scope(ranked);
-  std::vector<std::string> names;  // what the columns point to
+  std::vector<std::string> names;  // storage for the columns' names
   for (const auto& cell : ranked.cells) names.push_back(cell.scope + ' ' + cell.size);
   std::vector<column> columns{{"eviction", "eviction", "eviction", {cell::word}},
                               {"saved", "saved", "saved", share},

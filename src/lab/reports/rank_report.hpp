@@ -10,14 +10,14 @@
 
 namespace hotset::lab {
 
-/// {"schema", "trace": {...}, "cells": [...], "policies": [...]}: shares as fractions. Null: room of
-/// less than 1 % of the accesses, or not replayed.
-/// JSON text with a line for each policy: an object for one ranking, else an array of such objects.
+/// {"schema", "trace": {...}, "cells": [...], "policies": [...]}: shares as fractions. Null: room of less than 1 % of
+/// the accesses, or not replayed.
+/// JSON text with one line per policy: an object for one ranking, else an array of such objects.
 [[nodiscard]] std::string to_json_text(std::span<const ranking> rankings);
-/// A header and a line for each policy in each cell.
+/// A header, then one line per policy and cell.
 [[nodiscard]] std::string to_csv(std::span<const ranking> rankings);
-/// A row for each policy: the share saved, the mean and a column for each cell, in percent ("-": null). A row of the
-/// cells' room follows.
+/// One row per policy: the share saved, the mean and one column per cell, in percent ("-": null). The last row has
+/// the cells' room.
 [[nodiscard]] std::string to_table(const ranking& ranked, const table_view& view = {});
 
 }  // namespace hotset::lab

@@ -37,12 +37,12 @@ std::string number_text(const row& value, const cell& shown) {
   if (value.is_string()) return value.get<std::string>();
   if (!value.is_number_float()) return value.dump();
   auto text = fmt::format("{:.{}f}", value.get<double>() * shown.scale, shown.digits);
-  // A rounded zero has no sign.
+  // Removes the sign of a rounded zero.
   if (text.find_first_not_of("-0.") == std::string::npos && text.front() == '-') text.erase(0, 1);
   return text;
 }
 
-/// The unit in which the largest value has at most four digits before the point.
+/// The unit in which the largest value has at most four digits before the decimal point.
 std::pair<const char*, double> unit_of(const column& one, std::span<const row> rows) {
   constexpr const char* units[] = {"KiB", "MiB", "GiB", "TiB", "PiB"};
   double largest = 0;
@@ -93,7 +93,7 @@ std::size_t width_of(const std::vector<const shown_column*>& columns) {
   return sum == 0 ? 0 : sum - gap;
 }
 
-/// The titles (-1) or the cells of a row.
+/// The line of titles (at == -1) or of a row's cells.
 std::string line_of(const std::vector<const shown_column*>& columns, std::ptrdiff_t at) {
   std::string line;
   for (const auto* one : columns) {
@@ -107,7 +107,8 @@ std::string line_of(const std::vector<const shown_column*>& columns, std::ptrdif
   return line + '\n';
 }
 
-/// Leaves out columns until the others fit, the last of the least important ones first. Returns their names.
+/// Removes columns until the others fit: the highest rank first, the last column first within a rank. Returns the
+/// removed names.
 std::vector<std::string> leave_out(std::vector<const shown_column*>& shown, std::size_t width) {
   std::vector<std::string> names;
   const auto rank_of = [](const shown_column* one) { return one->of->rank; };
@@ -120,7 +121,7 @@ std::vector<std::string> leave_out(std::vector<const shown_column*>& shown, std:
   return names;
 }
 
-/// Quoted if the text would not survive otherwise.
+/// Adds quotes if the text needs them in CSV.
 std::string csv_field(const row& value) {
   if (value.is_null()) return {};
   if (!value.is_string()) return value.dump();
@@ -172,7 +173,7 @@ std::string to_table(std::span<const column> columns, std::span<const row> rows,
   const auto left_out =
       view.columns.empty() ? leave_out(shown, view.width) : std::vector<std::string>();
   std::string out;
-  // Columns that were named are all that is asked for.
+  // With named columns, the line of common values is left out.
   if (!common.empty() && view.columns.empty())
     out = folded(fmt::format("{}\n", fmt::join(common, ", ")), view.width);
   for (std::ptrdiff_t r = -1; r < std::ssize(rows); ++r) out += line_of(shown, r);

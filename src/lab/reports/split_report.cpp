@@ -16,7 +16,7 @@ constexpr column outcome_columns[] = {
     {"moves", "moves", "moves"},
 };
 
-/// Share of the time over the oracle's; null if the oracle pays nothing and the policy does.
+/// Relative time above the oracle's; null if the oracle pays nothing and the policy does.
 row over_oracle(const split_outcome& outcome, const split_result& result) {
   const auto least = result.outcomes.front().seconds;
   if (outcome.seconds == least) return 0.0;

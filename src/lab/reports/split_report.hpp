@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What fixed splits of a budget and the controller cost, as JSON (schema hotset.split/1) and as a table.
+/// Cost of fixed splits of a budget and of the controller, as JSON (schema hotset.split/1) and as a table.
 
 #include <span>
 #include <string>
@@ -11,13 +11,13 @@
 
 namespace hotset::lab {
 
-/// {"schema", "results": [{"name", "bursts", "outcomes": [{"policy", "cap", "seconds_per_burst", "over_oracle", "moves",
-/// "caps"}]}]}. over_oracle is null if the oracle pays nothing and the policy does.
+/// {"schema", "results": [{"name", "bursts", "outcomes": [{"policy", "cap", "seconds_per_burst", "over_oracle",
+/// "moves", "caps"}]}]}. over_oracle is null if the oracle pays nothing and the policy does.
 [[nodiscard]] std::string to_json_text(std::span<const split_result> results);
-/// A row for each policy of each result.
+/// One row per policy and result.
 [[nodiscard]] std::string to_table(std::span<const split_result> results,
                                    const table_view& view = {});
-/// What table_view::columns may hold, besides "all".
+/// Accepted names in table_view::columns, besides "all".
 [[nodiscard]] std::vector<std::string> split_columns();
 
 }  // namespace hotset::lab

@@ -18,7 +18,7 @@
 namespace hotset::lab {
 namespace {
 
-/// In the order of reports.
+/// Order in reports.
 constexpr std::array kinds = {request_class::prefill, request_class::decode, request_class::verify};
 
 const access_counts& counts_of(const pager_stats& stats, request_class kind) {
@@ -49,7 +49,7 @@ row layers_of(const pager_stats& stats) {
 
 row text_or_null(const std::string& text) { return text.empty() ? row(nullptr) : row(text); }
 
-/// Null if copies took no time.
+/// Adds times; null if copies took no time.
 void add_times(row& out, const run_result& run) {
   const bool timed = !run.link.empty() && run.outcome;
   const auto times = timed ? run.outcome->times : replay_times{};
@@ -64,7 +64,7 @@ void add_times(row& out, const run_result& run) {
   out["total_s"] = seconds(times.total);
 }
 
-/// The names and their order are the schema's.
+/// Names and order follow the schema.
 row row_of(const run_result& run) {
   const auto& s = run.stats;
   const auto outcome = run.outcome.value_or(replay_outcome{});
@@ -128,7 +128,7 @@ row row_of(const run_result& run) {
   return out;
 }
 
-/// Without what has no cell: the classes of requests are members of their own, the layers none.
+/// Flattens a row: classes of requests become members of their own, layers are left out.
 row flat(const std::string& trace, const run_result& run) {
   row out{{"trace", trace}};
   const auto nested = row_of(run);
@@ -162,7 +162,7 @@ bool same_cache(const run_result& a, const run_result& b) {
   return a.scope == b.scope && a.replay == b.replay && a.slots == b.slots &&
          a.budget_bytes == b.budget_bytes && a.link == b.link && a.precision == b.precision;
 }
-/// Except the eviction, and what other policies go by.
+/// Compares all policies except eviction, and the predictor only if another policy uses it.
 bool same_policies(const policy_set& a, const policy_set& b) {
   return a.admission == b.admission && a.prefetch == b.prefetch && a.guard == b.guard &&
          a.prefetch_order == b.prefetch_order && a.miss == b.miss && a.routing == b.routing &&
@@ -172,7 +172,7 @@ std::uint64_t bytes_copied(const run_result& run) {
   return run.stats.bytes_filled - run.stats.bytes_warm;
 }
 
-/// Adds what the table says beside the values: ratios, and the distances from Belady's choice.
+/// Adds the table's derived values: ratios, and the distance from Belady's misses.
 void add_ratios(row& out, const run_result& run, std::span<const run_result> all) {
   const auto& s = run.stats;
   const auto& decode = counts_of(s, request_class::decode);

@@ -15,7 +15,7 @@ std::uint64_t divided_up(std::uint64_t whole, std::uint64_t parts) noexcept {
 expert_range experts_on(const plan_request& request, std::uint32_t device) noexcept {
   const auto all = static_cast<std::uint64_t>(request.model.experts.experts);
   if (request.split == device_split::tensor) return {0, all};
-  // As vLLM places them (linear): what is left over goes to the first devices, one each.
+  // vLLM's linear placement: the first devices get one of the remaining experts each.
   const auto each = all / request.devices;
   const auto over = all % request.devices;
   return {device * each + std::min<std::uint64_t>(device, over), each + (device < over ? 1 : 0)};

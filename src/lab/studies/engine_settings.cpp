@@ -17,7 +17,7 @@
 namespace hotset::lab {
 
 namespace {
-/// The experts of a layer.
+/// Bytes of a layer's experts.
 std::uint64_t layer_bytes(const memory_model& model, layer_id layer) {
   return model.experts.bytes_of(layer) * static_cast<std::uint64_t>(model.experts.experts);
 }
@@ -56,9 +56,9 @@ std::optional<std::string_view> flags_of(const std::array<cache_type, N>& types,
   const auto at = std::ranges::find(types, bits, &cache_type::bits);
   return at == types.end() ? std::nullopt : std::optional(at->flags);
 }
-/// Of --kv-cache-dtype.
+/// Values of --kv-cache-dtype.
 constexpr std::array<cache_type, 2> vllm_types = {{{16, ""}, {8, " --kv-cache-dtype fp8"}}};
-/// Of --cache-type-k and --cache-type-v.
+/// Values of --cache-type-k and --cache-type-v.
 constexpr std::array<cache_type, 7> llama_types = {{{16, ""},
                                                     {32, " -ctk f32 -ctv f32"},
                                                     {8.5, " -ctk q8_0 -ctv q8_0"},
@@ -67,7 +67,7 @@ constexpr std::array<cache_type, 7> llama_types = {{{16, ""},
                                                     {5, " -ctk q4_1 -ctv q4_1"},
                                                     {4.5, " -ctk q4_0 -ctv q4_0"}}};
 
-/// Runs of equal quotas, such as "7 in layers 0..26, 6 in 27..31"; too many to read are left to the report's JSON.
+/// Runs of equal quotas, such as "7 in layers 0..26, 6 in 27..31"; a long list is left to the JSON report.
 std::string quotas_text(const std::vector<std::uint64_t>& quotas) {
   constexpr std::size_t most_runs = 6;
   std::string out;
@@ -100,7 +100,7 @@ void add_hotset(memory_plan& plan) {
                                        quotas_text(quotas))});
 }
 
-/// --kv-cache-memory-bytes is of one device, and of windows and recurrent state, too.
+/// --kv-cache-memory-bytes is per device, and includes windows and recurrent state.
 std::string vllm_flags(const memory_plan& plan, std::uint64_t kv_bytes, std::string_view type) {
   const auto& device = plan.device;
   auto text =
@@ -110,15 +110,15 @@ std::string vllm_flags(const memory_plan& plan, std::uint64_t kv_bytes, std::str
     text += fmt::format(" --kv-cache-memory-bytes {} --block-size {}{}", all, device.block_tokens,
                         type);
   if (device.devices == 1) return text;
-  // Attention is copied to every rank, which has sessions of its own (--max-num-seqs is of one rank); the experts are
-  // cut among all ranks, unless they are dealt out.
+  // Attention is copied to every rank, and each rank has its own sessions (--max-num-seqs is per rank). Experts are
+  // cut among all ranks, unless they are distributed.
   text += fmt::format(" --data-parallel-size {}", device.devices);
   if (device.split == device_split::expert) text += " --enable-expert-parallel";
   return text;
 }
 
-/// GiB of one device, none of which may be lost: vLLM moves whole tensors until it has as many, and one more where the
-/// figure is too large.
+/// GiB of one device, rounded down: vLLM moves whole tensors until the amount is reached, so a larger figure would
+/// move one more.
 std::string gibibytes_down(std::uint64_t bytes) {
   const auto billionths = static_cast<std::uint64_t>(
       std::floor(static_cast<long double>(bytes) / static_cast<long double>(1_GiB) * 1e9L));
@@ -142,16 +142,16 @@ void add_vllm(memory_plan& plan) {
   if (!device.model.is_causal) return leave_out("it decodes causal models alone");
   if (!type && device.model.has_kv())
     return leave_out(fmt::format("it has no KV cache of {} bits", device.kv_bits));
-  // One figure for all devices: what each of them has.
+  // One figure for all devices: the minimum over them.
   auto blocks = plan.kv_blocks;
   for (const auto& share : plan.devices) blocks = std::min(blocks, share.kv_blocks);
   plan.settings.push_back({"vllm", vllm_flags(plan, blocks * plan.block_bytes, type.value_or(""))});
-  const auto model = device_request(plan.request, 0).model;  // none has more experts
+  const auto model = device_request(plan.request, 0).model;  // device 0 has the most experts
   const auto layers =
       layers_left_on_host(model, plan.budget_bytes - plan.min_blocks * plan.block_bytes);
   if (layers == 0) return;
-  // Tensors of layer after layer go to the host, from the first one on, until they make up the figure; by name the
-  // routed experts' alone.
+  // Tensors go to the host layer by layer, from the first one, until they reach the figure; by name, only tensors of
+  // routed experts.
   const auto held = expert_bytes_from(model, layers);
   if (plan.block_bytes != 0) blocks = (plan.budget_bytes - held) / plan.block_bytes;
   plan.settings.push_back(
@@ -161,14 +161,14 @@ void add_vllm(memory_plan& plan) {
                    gibibytes_down(model.all_expert_bytes() - held))});
 }
 
-/// llama.cpp gives every session a context rounded up to 256 tokens, and layers with a window room for a batch of 512
-/// beside it.
+/// llama.cpp rounds every session's context up to 256 tokens, and gives layers with a window extra room for a batch
+/// of 512.
 std::uint64_t llama_kv_bytes(const model_block& block, std::uint64_t context) {
   const auto whole = round_up(context, 256);
   const auto kept = block.window == 0 ? whole : std::min(whole, round_up(block.window + 512, 256));
   return block.kv_bytes_per_token * kept + block.state_bytes;
 }
-/// The model's blocks; of a model that names none, as many as it has MoE layers, with all of its bytes in the last one.
+/// The model's blocks; for a model without blocks, one per MoE layer, with all remaining bytes in the last one.
 std::vector<model_block> blocks_of(const memory_model& model) {
   if (!model.blocks.empty()) return model.blocks;
   std::vector<model_block> out(static_cast<std::size_t>(model.experts.layers));
@@ -181,19 +181,19 @@ std::vector<model_block> blocks_of(const memory_model& model) {
   return out;
 }
 
-/// The model cut between layers, and the blocks whose experts stay on the host.
+/// The model split between layers, and the blocks whose experts stay on the host.
 struct llama_layout {
   std::size_t blocks = 0;
-  std::vector<std::size_t> shares{};   ///< by device; the output counts as one block more
+  std::vector<std::size_t> shares{};   ///< by device; the output counts as one more block
   std::vector<std::size_t> on_host{};  ///< blocks
-  std::uint64_t room = 0;              ///< for routed experts, of the last device
+  std::uint64_t room = 0;              ///< bytes for routed experts on the last device
   bool fits = true;                    ///< with all experts on the host
 };
 
 llama_layout llama_layout_of(const plan_request& r) {
   const auto blocks = blocks_of(r.model);
   llama_layout out{.blocks = blocks.size()};
-  // Embeddings and output; the former stay on the host, but are counted.
+  // Embeddings and output; the embeddings stay on the host, but are counted.
   auto outside = r.model.resident_bytes;
   for (const auto& block : blocks) outside -= block.resident_bytes;
   const auto all = blocks.size() + 1;
@@ -223,7 +223,7 @@ llama_layout llama_layout_of(const plan_request& r) {
   return out;
 }
 
-/// Devices have whole layers here: neither split is llama.cpp's for experts.
+/// llama.cpp gives each device whole layers: it has neither split of experts.
 std::string llama_devices(const llama_layout& layout) {
   auto text = fmt::format(" -sm layer -ts {}", fmt::join(layout.shares, ","));
   if (!layout.on_host.empty())
@@ -240,7 +240,7 @@ void add_llama(memory_plan& plan) {
   const auto type = flags_of(llama_types, r.kv_bits);
   if (!type && r.model.has_kv())
     return leave_out(fmt::format("it has no KV cache of {} bits", r.kv_bits));
-  constexpr std::uint32_t most_devices = 16;  // of -ts
+  constexpr std::uint32_t most_devices = 16;  // limit of -ts
   if (r.devices > most_devices)
     return leave_out(fmt::format("it takes {} devices at most", most_devices));
   if (r.devices > 1 && r.model.blocks.empty())
@@ -250,7 +250,7 @@ void add_llama(memory_plan& plan) {
     return leave_out(
         "with its own padding of contexts, or with whole layers on each device, the "
         "rest of the model does not fit");
-  // -c is of all sessions together; -ngl counts the output as a layer.
+  // -c is the total over all sessions; -ngl counts the output as a layer.
   const auto common =
       fmt::format("-ngl {} -c {} -np {}{}", std::max<std::size_t>(99, layout.blocks + 1),
                   r.context * r.concurrency, r.concurrency, type.value_or(""));
@@ -259,7 +259,7 @@ void add_llama(memory_plan& plan) {
     plan.settings.push_back({"llama.cpp", common + llama_devices(layout)});
     return;
   }
-  // --n-cpu-moe counts all blocks from 0 on, dense ones included.
+  // --n-cpu-moe counts all blocks from 0 on, including dense ones.
   plan.settings.push_back(
       {"llama.cpp",
        on_host.empty() ? common : fmt::format("{} --n-cpu-moe {}", common, on_host.back() + 1)});

@@ -36,7 +36,7 @@ namespace {
 std::uint64_t experts_of(const memory_model& model) {
   return static_cast<std::uint64_t>(model.experts.experts);
 }
-/// Of the model, or of a trace that routes more.
+/// The model's top-k, or that of a trace with a larger one.
 std::uint64_t top_k_of(const plan_request& request) {
   const auto own = request.model.experts.top_k;
   return static_cast<std::uint64_t>(
@@ -70,9 +70,9 @@ void check(const plan_request& request) {
                     trace.layers, trace.experts, shape.layers, shape.experts));
 }
 
-/// Bytes of the experts of a step that the step before did not use.
+/// Bytes per step of experts that the previous step did not use.
 double new_bytes_of(const visit_sequence& visits, const geometry& shape) {
-  std::vector<std::uint32_t> last(shape.keys(), 0);  // the last step that used it, + 2
+  std::vector<std::uint32_t> last(shape.keys(), 0);  // last step that used it, + 2
   double bytes = 0;
   for (std::size_t i = 0; i < visits.size(); ++i) {
     const auto view = visits[i];
@@ -87,7 +87,7 @@ double new_bytes_of(const visit_sequence& visits, const geometry& shape) {
   return bytes;
 }
 
-/// Steps of the trace; in some of them a device may have nothing to do.
+/// Steps of the trace, including steps without work for a device.
 std::uint64_t steps_of(const routing_trace& trace) {
   std::uint64_t steps = trace.tokens() > 0 ? 1 : 0;
   for (std::size_t t = 1; t < trace.tokens(); ++t)
@@ -122,8 +122,9 @@ expert_curves recorded_curves(const routing_trace& trace, const geometry& model)
   return out;
 }
 
-/// Every token draws its experts anew, all alike: a union of U of E, of which a share C / E is resident.
-/// The tokens of `whole`, on all devices, draw the experts of this one.
+/// Assumes that every token draws its experts independently and uniformly: a step uses U of E experts, and a share C
+/// / E of them is resident.
+/// All tokens of `whole`, over all devices, draw this device's experts.
 expert_curves uniform_curves(const plan_request& request, const plan_request& whole) {
   const auto& shape = request.model.experts;
   const auto& all = whole.model.experts;
@@ -145,7 +146,7 @@ expert_curves uniform_curves(const plan_request& request, const plan_request& wh
   return out;
 }
 
-/// Of all layers, in experts of the mean size: a miss of twice the bytes counts twice.
+/// Sum over the layers in experts of the mean size: a miss of twice the bytes counts twice.
 double in_mean_experts(const geometry& shape, double mean, std::span<const double> by_layer) {
   double total = 0;
   for (std::size_t l = 0; l < by_layer.size(); ++l)
@@ -162,7 +163,8 @@ sampled_miss_curve summed(const geometry& shape, double mean, const expert_curve
   return sampled_miss_curve(std::move(misses));
 }
 
-/// Misses of a step by blocks of the plan: requests are served one after the other, `concurrency` tokens a step.
+/// Misses per step by number of the plan's blocks: requests are served one after the other, `concurrency` tokens a
+/// step.
 sampled_miss_curve kv_curve(const plan_request& request) {
   const auto& kv = *request.requests;
   const auto accesses = block_accesses(kv);
@@ -178,7 +180,7 @@ sampled_miss_curve kv_curve(const plan_request& request) {
   for (const auto length : kv.output_length) tokens += length;
   const auto steps =
       std::max(1.0, static_cast<double>(tokens) / static_cast<double>(request.concurrency));
-  // A block of the trace is several of the plan's, or a part of one.
+  // A block of the trace covers several blocks of the plan, or a part of one.
   const auto ratio =
       static_cast<double>(kv.block_tokens) / static_cast<double>(request.block_tokens);
   const auto misses = histogram.misses();
@@ -215,13 +217,13 @@ std::uint64_t sum_of(std::initializer_list<std::uint64_t> parts) {
   return std::accumulate(parts.begin(), parts.end(), std::uint64_t{0}, detail::saturating_sum);
 }
 
-/// Bytes that are gone before anything is paged.
+/// Bytes that cannot be paged.
 std::uint64_t fixed_bytes(const plan_request& request) {
   return sum_of({request.reserve_bytes, request.model.resident_bytes,
                  detail::saturating_product(request.concurrency, fixed_session_bytes(request))});
 }
 
-/// What one device must have at the least.
+/// Minimum memory of one device.
 std::uint64_t least_bytes(const plan_request& device) {
   const admission_floor floor{device.concurrency, device.context, device.block_tokens};
   const auto block_bytes =
@@ -231,7 +233,7 @@ std::uint64_t least_bytes(const plan_request& device) {
       detail::saturating_product(top_k_of(device), device.model.expert_slot_bytes());
   return sum_of({fixed_bytes(device), experts, detail::saturating_product(blocks, block_bytes)});
 }
-/// The fewest devices, more than are asked for, that could hold the model; 0: no number could.
+/// Smallest number of devices, above the request's, that could hold the model; 0: none.
 std::uint32_t enough_devices(plan_request request) {
   const auto most = most_devices(request);
   for (++request.devices; request.devices <= most; ++request.devices)
@@ -274,7 +276,7 @@ plan_alternative alternative(std::string name, const configurator& question, std
   out.feasible = out.cap >= question.min_cap && split.blocks >= question.min_blocks;
   return out;
 }
-/// The first layers that do not fit stay on the host for good; moved is what a step moves of each, in experts.
+/// The first layers that do not fit stay on the host. `moved`: experts that a step moves for each of them.
 plan_alternative offload(std::string name, const plan_request& device, const configurator& question,
                          std::span<const double> moved) {
   plan_alternative out;
@@ -294,11 +296,11 @@ plan_alternative offload(std::string name, const plan_request& device, const con
   return out;
 }
 
-/// The two divisions that go by no cost. accesses: of a step, in experts of the mean size.
+/// Adds the two divisions that ignore costs. accesses: per step, in experts of the mean size.
 void add_fixed_priors(double accesses, const configurator& question, memory_plan& plan) {
   plan.alternatives.push_back(
       alternative("50-50", question, question.budget_bytes / 2 / question.slot_bytes));
-  // KV-blind: the experts' working set first, as the cap that has all but a hundredth of the hits there are to have.
+  // KV-blind: gives the experts their working set first, the smallest cap with 99 % of the possible hits.
   const auto all = question.experts.misses(static_cast<std::size_t>(question.max_cap));
   const auto reachable = accesses > 0 ? (accesses - all) / accesses : 0;
   const auto cap = accesses > 0 ? right_size(question.experts, accesses, 0.99 * reachable)
@@ -322,7 +324,7 @@ void compare(const expert_curves& curves, const configurator& question, memory_p
                                 static_cast<double>(device.model.experts.experts));
   plan.alternatives.push_back(offload("static-offload", device, question, all));
   plan.alternatives.push_back(offload("read-in-place", device, question, curves.used));
-  const auto* best = &plan.alternatives.front();  // which wins by more than rounding only
+  const auto* best = &plan.alternatives.front();  // smallest seconds, by more than rounding
   for (const auto& a : plan.alternatives)
     if (a.feasible && a.name != "one-cap" &&
         a.seconds_per_step < best->seconds_per_step * (1 - 1e-9))
@@ -354,7 +356,7 @@ double seconds_with(std::span<const memory_consumer> consumers,
   for (std::size_t i = 0; i < units.size(); ++i) seconds += consumers[i].seconds(units[i]);
   return seconds;
 }
-/// Counted by replay: visits that are wider than a quota are split, and of those the curves know nothing.
+/// Counted by replay, because visits wider than a quota are split, which the curves ignore.
 /// Units: bytes.
 double replayed_bytes(const visit_sequence& visits, const geometry& model,
                       std::span<const std::uint64_t> quotas) {
@@ -375,8 +377,8 @@ double replayed_bytes(const visit_sequence& visits, const geometry& model,
   return bytes;
 }
 
-/// A budget's division among layers, and then KV, if it takes part: the better of the one by marginal value and of what
-/// comes of one cap for all. trace: what the curves were recorded of. start: the cap's units, which fit.
+/// Division of a budget among layers, and KV if it takes part: the better of marginal values and of a search from one
+/// cap for all layers. trace: source of the curves. start: units of the cap, which fit.
 std::vector<std::uint64_t> best_units(const plan_request& device, const expert_curves& curves,
                                       std::span<const memory_consumer> consumers,
                                       const std::vector<std::uint64_t>& start, std::uint64_t bytes,
@@ -399,7 +401,7 @@ std::vector<std::uint64_t> best_units(const plan_request& device, const expert_c
     return moved * device.cost.seconds_per_byte +
            seconds_with(consumers.subspan(layers), units.subspan(layers));
   };
-  // Fewer seconds by more than rounding: layers of one and the same curve are no reason to differ.
+  // Must be lower by more than rounding: layers with equal curves should get equal quotas.
   auto least = seconds(found.front());
   std::size_t best = 0;
   for (std::size_t i = 1; i < found.size(); ++i)
@@ -410,7 +412,7 @@ std::vector<std::uint64_t> best_units(const plan_request& device, const expert_c
   return found[best];
 }
 
-/// The rows of a trace from the first to the last.
+/// Rows first..last of a trace.
 routing_trace part_of(const routing_trace& trace, std::size_t first, std::size_t last) {
   routing_trace out;
   out.layers = trace.layers;
@@ -444,7 +446,7 @@ void hold_out(const plan_request& request, std::uint64_t cap, plan_quotas& quota
   quotas.held_out_uniform = misses_with(second, uniform);
 }
 
-/// Adds what one more unit would save each consumer: layers, then KV.
+/// Adds the saving of one more unit for each consumer: layers, then KV.
 void add_marginals(std::span<const memory_consumer> consumers, memory_plan& plan) {
   const auto& quotas = plan.quotas.quotas;
   for (std::size_t i = 0; i < consumers.size(); ++i) {
@@ -492,7 +494,7 @@ void add_notes(const plan_request& request, const expert_curves& curves, memory_
         "last byte spills");
 }
 
-/// Bytes that nobody gains from: all experts, if they suffice for that, else KV.
+/// Spends bytes that save nothing: makes all experts resident if possible, else gives them to KV.
 void spend_the_rest(std::uint64_t budget_bytes, memory_plan& plan) {
   const auto all = plan.device.model.all_expert_bytes();
   auto free = budget_bytes - plan.quotas.bytes - plan.kv_bytes();
@@ -506,7 +508,7 @@ void spend_the_rest(std::uint64_t budget_bytes, memory_plan& plan) {
 binding binds(const memory_plan& plan) {
   if (plan.is_all_resident()) return binding::full;
   if (plan.block_bytes == 0) return binding::budget;
-  auto least = std::numeric_limits<std::uint64_t>::max();  // that one expert more would take
+  auto least = std::numeric_limits<std::uint64_t>::max();  // bytes of one more expert
   const auto& shape = plan.device.model.experts;
   for (std::size_t l = 0; l < plan.quotas.quotas.size(); ++l)
     if (plan.quotas.quotas[l] < experts_of(plan.device.model))
@@ -515,7 +517,7 @@ binding binds(const memory_plan& plan) {
   return spare < least ? binding::floor : binding::budget;
 }
 
-/// Quotas of layers and KV blocks for the whole budget.
+/// Divides the whole budget into quotas of layers and KV blocks.
 void divide(const plan_request& device, const expert_curves& curves, const configurator& question,
             memory_plan& plan) {
   auto consumers = layers_of(device, curves);
@@ -544,7 +546,7 @@ void divide(const plan_request& device, const expert_curves& curves, const confi
   add_marginals(consumers, plan);
 }
 
-/// The best split with one cap. Where all experts fit and that costs nothing, they are all resident.
+/// Best split with one cap. If all experts fit at no extra cost, all are resident.
 expert_kv_split best_cap(const configurator& question) {
   const auto best = question.best();
   if (question.largest_cap() < question.max_cap) return best;
@@ -552,7 +554,8 @@ expert_kv_split best_cap(const configurator& question) {
   return full.seconds <= best.seconds ? full : best;
 }
 
-/// Steps a second that the link allows a cache of the step before; no limit where the plan does better, or nothing moves.
+/// Steps per second that the link allows a cache of the previous step; infinite if the plan is better, or nothing
+/// moves.
 double ceiling_of(const memory_plan& plan) {
   const auto none = std::numeric_limits<double>::infinity();
   if (plan.is_all_resident()) return none;
@@ -562,7 +565,7 @@ double ceiling_of(const memory_plan& plan) {
                                          : none;
 }
 
-/// Of one device, which may be one of several: `device` holds its experts, sessions and traces.
+/// Plan of one device, possibly of several: `device` has its experts, sessions and traces.
 memory_plan plan_of(const plan_request& whole, const plan_request& device) {
   memory_plan plan;
   plan.request = whole;
@@ -601,7 +604,7 @@ memory_plan plan_of(const plan_request& whole, const plan_request& device) {
   return plan;
 }
 
-/// Plans every device; the slowest is what a step waits for. Settings are one for all, and made for what all have.
+/// Plans every device; a step waits for the slowest. Settings are common, for the minimum over all devices.
 memory_plan plan_of_several(const plan_request& request) {
   std::optional<memory_plan> slowest;
   std::vector<device_share> shares;

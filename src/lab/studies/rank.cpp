@@ -26,7 +26,7 @@ bool is_offline(std::string_view eviction) {
   return eviction == rank_bound || eviction == rank_horizon;
 }
 
-/// What a policy goes by and the past of the trace does not have.
+/// Inputs of a policy that the past of the trace lacks; nothing if it has all.
 std::optional<std::string> what_it_lacks(const eviction_row& row, const routing_trace& trace) {
   if (row.traits.needs_weights && trace.weights.empty())
     return "it goes by gate weights, and the trace has none; accepted: a trace that recorded them";
@@ -75,7 +75,7 @@ ranked_policy judged(const sweep_result& sweep, const std::vector<rank_cell>& ce
   double saved = 0;
   double room = 0;
   double shares = 0;
-  double shared = 0;  // cells
+  double shared = 0;  // number of cells
   for (const auto& cell : cells) {
     auto& misses = out.misses.emplace_back();
     auto& share = out.gap_closed.emplace_back();
@@ -94,7 +94,7 @@ ranked_policy judged(const sweep_result& sweep, const std::vector<rank_cell>& ce
   return out;
 }
 
-/// Policies by misses saved, then those that see the future, belady last.
+/// Orders policies by misses saved, then those that see the future, belady last.
 bool goes_first(const ranked_policy& a, const ranked_policy& b) {
   const auto place = [](const ranked_policy& p) {
     return p.eviction == rank_bound ? 2 : p.offline ? 1 : 0;

@@ -21,7 +21,7 @@
 namespace hotset::lab {
 namespace {
 
-/// One burst: visits of a sequence, and blocks of the session.
+/// One burst: visits of a sequence, and blocks of its request.
 struct burst {
   const visit_sequence* visits = nullptr;
   std::size_t first = 0, last = 0;
@@ -30,7 +30,7 @@ struct burst {
   bool counts = true;
 };
 
-/// Several workflows, one after the other.
+/// Several workflows in sequence.
 struct session {
   std::string name;
   geometry shape{};
@@ -51,7 +51,7 @@ void add_workflow(const workflow& flow, session& out) {
   out.blocks.push_back(*std::move(blocks));
 }
 
-/// Requests come round again where there are fewer of them than bursts.
+/// Requests repeat if there are fewer of them than bursts.
 void add_bursts(const workflow& flow, const split_request& request, std::size_t index,
                 session& out) {
   const auto& visits = out.visits[index];
@@ -91,7 +91,7 @@ std::unique_ptr<session> make_session(std::span<const workflow> flows,
   return out;
 }
 
-/// Reuse distances of both streams, burst by burst.
+/// Reuse distances of both streams, by burst.
 class distances {
  public:
   explicit distances(const session& s) : blocks_(s.keys) {
@@ -117,14 +117,14 @@ class distances {
   recency_bitmap blocks_;
 };
 
-/// The misses of a workflow's bursts at every fixed split.
+/// Misses of a workflow's bursts at every fixed split.
 struct fixed_costs {
   reuse_histogram expert_distances, block_distances;
   sampled_miss_curve experts{}, blocks{};
   std::uint64_t bursts = 0;
 };
 
-/// Of the bursts that are charged for, or of the warm-up's.
+/// Measures the charged bursts, or those of the warm-up.
 std::vector<fixed_costs> measure_fixed(const session& s, bool charged = true) {
   std::vector<fixed_costs> out(s.visits.size(),
                                {reuse_histogram(s.shape.expert_count()), reuse_histogram(s.keys)});
@@ -147,7 +147,7 @@ std::vector<fixed_costs> measure_fixed(const session& s, bool charged = true) {
   return out;
 }
 
-/// Seconds of all of these bursts at a cap.
+/// Seconds of all these bursts at a cap.
 double seconds_at(std::span<const fixed_costs> costs, configurator question, std::uint64_t cap) {
   double seconds = 0;
   for (const auto& c : costs) {
@@ -168,7 +168,7 @@ std::uint64_t best_cap(std::span<const fixed_costs> costs, const configurator& q
   return best;
 }
 
-/// Experts and blocks in pools of their own, whose sizes follow the controller.
+/// Separate pools of experts and blocks; their sizes follow the controller.
 class two_pools {
  public:
   two_pools(const session& s, const marginal_value::config& control)
@@ -185,7 +185,7 @@ class two_pools {
     must(blocks_.set_quota(
         layer_id{}, static_cast<std::int32_t>(std::clamp<std::uint64_t>(to.blocks, 1, most))));
   }
-  /// Seconds of a burst's misses.
+  /// Seconds for a burst's misses.
   double serve(const burst& b) {
     const auto before = experts_.stats().misses;
     const auto blocks_before = blocks_.stats().misses;
@@ -227,8 +227,8 @@ class two_pools {
   step_id step_ = 0;
 };
 
-/// The configurator's split (WiSP eq. 7) of the first workflow's warm-up, its short representative trace; without one,
-/// KV gets its floor and experts the rest.
+/// The configurator's split (WiSP eq. 7) for the first workflow's warm-up, as a short representative trace. Without a
+/// warm-up KV gets its floor and experts the rest.
 std::uint64_t configured_cap(const session& s, const configurator& question) {
   const auto costs = measure_fixed(s, false);
   const auto profile = std::span(costs).subspan(s.bursts.front().workflow, 1);
@@ -266,7 +266,7 @@ split_outcome run_controller(const session& s, const split_request& request) {
   return out;
 }
 
-/// The cap that has all but a hundredth of the warm hits there are to have, whatever KV needs.
+/// The smallest cap with 99 % of the possible warm hits, regardless of KV.
 std::uint64_t working_set_cap(std::span<const fixed_costs> costs, const configurator& question) {
   std::vector<double> misses;
   for (std::size_t slots = 0; slots <= question.max_cap; ++slots) {

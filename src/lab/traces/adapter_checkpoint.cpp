@@ -32,7 +32,7 @@ namespace fs = std::filesystem;
 constexpr std::string_view weights_file = "model.safetensors";
 constexpr std::string_view config_file = "expert_cfg.json";
 constexpr std::string_view ending = ".safetensors";
-constexpr std::string_view prefix = "model.";  // of a name; others may leave it out
+constexpr std::string_view prefix = "model.";  // prefix of a name; some files leave it out
 constexpr std::uint64_t most_extent = std::uint64_t{1} << 24U;
 constexpr std::uint64_t most_matrices = 64;
 
@@ -51,14 +51,14 @@ bool is_plain(char c) noexcept {
   return c == '_' || (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
 }
 
-/// A format that was checked.
+/// A validated format.
 struct expert_shape {
   float_type type = float_type::bf16;
-  std::vector<expert_matrix> matrices{};    ///< of all weights, one behind the other
-  std::vector<std::size_t> ends{};          ///< of each weight, in `matrices`
+  std::vector<expert_matrix> matrices{};    ///< matrices of all weights, in sequence
+  std::vector<std::size_t> ends{};          ///< end of each weight in `matrices`
   std::vector<std::size_t> weight_bytes{};  ///< by weight
 
-  /// Errors: usage_error for a format that is none.
+  /// Errors: usage_error for an invalid format.
   explicit expert_shape(const adapter_format& format) {
     require_within("layers", format.base.layers, 1, most_layers);
     require_within("experts", format.base.experts, 1, most_experts);
@@ -81,7 +81,7 @@ struct expert_shape {
     }
   }
 
-  /// At most 2^50.
+  /// Returns at most 2^50.
   [[nodiscard]] std::size_t bytes(const expert_matrix& matrix) const noexcept {
     return static_cast<std::size_t>(matrix.rows * matrix.columns) * element_bytes(type);
   }
@@ -102,7 +102,7 @@ struct expert_shape {
   }
 };
 
-/// Layers counted from 0; ascending.
+/// Layers numbered from 0, ascending.
 std::vector<expert_key> tuned_experts(const esft_config& config) {
   std::vector<expert_key> out;
   for (std::size_t layer = 0; layer < config.tuned.size(); ++layer)
@@ -142,7 +142,7 @@ const fs::path& checked_folder(const fs::path& folder) {
   return folder;
 }
 
-/// Errors: usage_error for a configuration that would not be read back as it is.
+/// Errors: usage_error for a configuration that would read back differently.
 void check_config(const esft_config& config, const esft_base& base) {
   const std::string who = "adapter configuration";
   const auto layers = static_cast<std::size_t>(base.layers);
@@ -167,7 +167,7 @@ void check_size(const expert_shape& shape, std::size_t experts) {
                                   experts, each, most_described_bytes));
 }
 
-/// What lies there, too, would be read with the new weights.
+/// Refuses a folder with other weights: they would be read together with the new ones.
 void refuse_other_weights(const fs::path& folder) {
   for (const auto& path : safetensors_in(folder))
     if (path.filename() != weights_file)
@@ -186,7 +186,7 @@ void write_files(const fs::path& folder, const adapter_format& format, const exp
     for (const auto& matrix : shape.matrices)
       header.add(name_of(config, key, matrix), format.dtype,
                  std::array{matrix.rows, matrix.columns}, element_bytes(shape.type));
-  data.write(header.bytes({{"format", "pt"}}));  // other readers ask for it
+  data.write(header.bytes({{"format", "pt"}}));  // some readers require it
   for (const auto key : tuned)
     for (const auto& matrix : shape.matrices) {
       const auto bytes = source(key.layer, key.expert, matrix);
@@ -198,7 +198,7 @@ void write_files(const fs::path& folder, const adapter_format& format, const exp
       data.check();
     }
   names.write(format_esft_config(config));
-  // Neither takes its place before all of both is written.
+  // Moves neither file to its path before both are completely written.
   for (auto* const file : {&data, &names}) {
     file->writer().flush();
     file->check();
@@ -209,7 +209,7 @@ void write_files(const fs::path& folder, const adapter_format& format, const exp
 
 }  // namespace
 
-/// All that a checkpoint holds, checked.
+/// Validated contents of a checkpoint.
 class adapter_checkpoint::contents {
  public:
   contents(const fs::path& folder, const adapter_format& format)
@@ -246,13 +246,13 @@ class adapter_checkpoint::contents {
     std::span<const std::byte> bytes;
     float_type type;
   };
-  /// A tensor of one of the files.
+  /// A tensor in one of the files.
   struct place {
     const safetensors_file* file;
     const std::string* name;
   };
 
-  /// All tensors by their names without the prefix.
+  /// All tensors by name without the prefix.
   [[nodiscard]] std::map<std::string_view, place> tensors() const {
     std::map<std::string_view, place> out;
     for (const auto& file : files_)
@@ -309,7 +309,7 @@ class adapter_checkpoint::contents {
                                   std::string_view accepted) {
     refuse_input(at.file->path().string(), fmt::format("tensor '{}'", *at.name), found, accepted);
   }
-  /// "1: [2, 5], 2: [7]", in the model's numbers.
+  /// Formats "1: [2, 5], 2: [7]", with the model's numbers.
   [[nodiscard]] std::string tuned_text() const {
     std::string out;
     for (std::size_t i = 0; i < tuned_.size(); ++i) {
@@ -367,7 +367,7 @@ void write_adapter_checkpoint(const std::filesystem::path& folder, const adapter
   try {
     write_files(folder, format, shape, config, source);
   } catch (...) {
-    if (made) fs::remove(folder, code);  // it is empty
+    if (made) fs::remove(folder, code);  // removes an empty folder only
     throw;
   }
 }

@@ -14,14 +14,14 @@ namespace {
 constexpr std::string_view header = "TIMESTAMP,ContextTokens,GeneratedTokens";
 constexpr std::string_view digits = "0123456789";
 
-/// Whether the text has digits where the pattern has 0, and the pattern's characters elsewhere.
+/// Whether the text has digits where the pattern has 0, and equals the pattern elsewhere.
 bool matches(std::string_view text, std::string_view pattern) {
   return std::ranges::equal(text, pattern, [](char c, char wanted) {
     return wanted == '0' ? c >= '0' && c <= '9' : c == wanted;
   });
 }
 
-/// ".9799600" in whole milliseconds; nothing unless it is a fraction or empty.
+/// Parses ".9799600" as whole milliseconds; nothing unless it is a fraction or empty.
 std::optional<unsigned> fraction(std::string_view text) {
   if (text.empty()) return 0U;
   if (text[0] != '.' || text.size() == 1 || text.find_first_not_of(digits, 1) != text.npos)
@@ -31,7 +31,7 @@ std::optional<unsigned> fraction(std::string_view text) {
   return parse_number<unsigned>(first);
 }
 
-/// "2023-11-16 18:17:03.9799600" in milliseconds since 1970; times of later years end in "+00:00".
+/// Parses "2023-11-16 18:17:03.9799600" as milliseconds since 1970; later years' files append "+00:00".
 std::optional<std::uint64_t> milliseconds(std::string_view text) {
   constexpr std::string_view utc = "+00:00";
   constexpr std::string_view pattern = "0000-00-00 00:00:00";

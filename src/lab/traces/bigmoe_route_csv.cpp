@@ -11,7 +11,7 @@ namespace {
 constexpr std::int64_t most_number = 0xffffffff;
 constexpr std::int64_t most_bytes = std::int64_t{1} << 50U;
 
-/// The value after "key=" in a comment, up to the next blank.
+/// Value after "key=" in a comment, up to the next space.
 std::optional<std::string_view> value_of(std::string_view line, std::string_view key) {
   for (auto at = line.find(key); at != std::string_view::npos; at = line.find(key, at + 1)) {
     const auto end = at + key.size();

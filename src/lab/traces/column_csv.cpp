@@ -13,7 +13,7 @@
 namespace hotset::lab {
 namespace {
 
-/// What stands between brackets, blanks and dividers.
+/// Items of a cell, separated by brackets, spaces and dividers.
 std::vector<std::string_view> items_of(std::string_view cell) {
   constexpr std::string_view between = " []()|;,";
   std::vector<std::string_view> out;
@@ -27,7 +27,7 @@ std::vector<std::string_view> items_of(std::string_view cell) {
   }
 }
 
-/// "e07" is "e", 7 and a width of 2. No number: a name that ends in no digit, or in more than 6.
+/// Splits "e07" into "e", 7 and a width of 2. No number if the name ends in no digit, or in more than 6.
 struct numbered_name {
   std::string_view stem;
   std::size_t width = 0;
@@ -47,7 +47,7 @@ struct numbered_name {
   }
 };
 
-/// Names of columns and their positions.
+/// Names and positions of columns.
 class column_names {
  public:
   explicit column_names(std::vector<std::string_view> names) : names_(std::move(names)) {
@@ -60,7 +60,7 @@ class column_names {
     return at == positions_.end() ? std::nullopt : std::optional(at->second);
   }
 
-  /// Positions of "e0", "e1", ... as far as they go on.
+  /// Positions of "e0", "e1", ... without a gap.
   [[nodiscard]] std::vector<std::size_t> run_from(std::string_view first) const {
     std::vector<std::size_t> out;
     const numbered_name name(first);
@@ -72,8 +72,8 @@ class column_names {
     }
   }
 
-  /// The columns that a field names: "ids" or "e0..e5". A field with its usual name may stand in the singular. Empty if
-  /// one is missing.
+  /// Columns named by a field: "ids" or "e0..e5". A field with its default name may be singular. Empty if a column is
+  /// missing.
   [[nodiscard]] std::vector<std::size_t> of(std::string_view field, std::string_view usual) const {
     if (const auto at = find(field)) return {*at};
     if (field == usual)
@@ -91,7 +91,7 @@ class column_names {
     return run;
   }
 
-  /// The longest run as "e0..e5", else the first name that has one of the words, else "COLUMN".
+  /// The longest run as "e0..e5", else the first name with one of the words, else "COLUMN".
   [[nodiscard]] std::string likely_experts() const {
     std::size_t longest = 1;
     std::string out;
@@ -136,7 +136,7 @@ class column_reader {
     return std::move(rows_).finish(!weights_.empty());
   }
 
-  /// layer,expert[,weight], with a header of these or without one.
+  /// Columns layer,expert[,weight], with or without a header.
   routing_trace read_layers_and_experts(std::int32_t top_k) {
     std::string_view line;
     while (lines_.next_row(line)) {
@@ -185,7 +185,7 @@ class column_reader {
     rank_ = names.find(fields_.rank);
   }
 
-  /// "e0" alone would read top-1 where "e1" stands beside it.
+  /// Refuses "e0" beside "e1": it would silently be read as top-1.
   void refuse_one_of_many(const column_names& names, const std::string& field) const {
     const auto run = names.run_from(field);
     if (run.size() < 2) return;
@@ -220,7 +220,7 @@ class column_reader {
     add_experts(items_in(row, experts_), items_in(row, weights_));
   }
 
-  /// An empty column is an absent expert if experts have several columns.
+  /// With several expert columns, an empty one is an absent expert.
   static cells items_in(const cells& row, const std::vector<std::size_t>& columns) {
     if (columns.size() == 1) return items_of(row[columns.front()]);
     cells out;
@@ -249,7 +249,7 @@ class column_reader {
   std::size_t columns_ = 0;
   std::size_t layer_ = 0;
   std::vector<std::size_t> experts_;
-  std::vector<std::size_t> weights_;  ///< empty: none
+  std::vector<std::size_t> weights_;  ///< empty: no weights
   place step_;
   place token_;
   place phase_;
@@ -258,7 +258,7 @@ class column_reader {
   bool lists_ = false;
 };
 
-/// The names in a header, or nothing if a quote has no end.
+/// Column names of a header; nothing if a quote is not closed.
 std::optional<column_names> names_in(std::string_view header) {
   std::vector<std::string_view> fields;
   if (!split_fields(header, divider_of(header), fields)) return std::nullopt;

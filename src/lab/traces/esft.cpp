@@ -31,7 +31,7 @@ struct layer_file {
   std::vector<sequence_line> lines;
 };
 
-/// "12" of "expert_weights_12.txt".
+/// Returns 12 for "expert_weights_12.txt".
 std::optional<std::int32_t> layer_number(std::string_view name) {
   if (!name.starts_with(name_begin) || !name.ends_with(name_end)) return std::nullopt;
   if (name.size() <= name_begin.size() + name_end.size()) return std::nullopt;

@@ -19,7 +19,7 @@ namespace hotset::lab {
 namespace {
 
 using json = nlohmann::json;
-/// The experts of each layer that a file names, by the model's number.
+/// Experts of each layer in a file, by the model's number.
 using named_layers = std::map<std::int32_t, std::vector<expert_id>>;
 
 constexpr std::string_view accepted_file = "an ESFT configuration, a JSON object";
@@ -87,7 +87,7 @@ class config_reader {
     return out;
   }
 
-  /// If the first layer is given, those that are not named are the base model's.
+  /// If the first layer is given, layers that are not named keep the base model's experts.
   void add_layers_between(named_layers& named) const {
     const auto wanted = static_cast<std::size_t>(base_.layers);
     if (const auto first = base_.first_layer) {

@@ -23,7 +23,7 @@
 namespace hotset::lab {
 namespace {
 
-/// The layer whose experts' rows such a tensor counts, or nothing.
+/// The layer whose rows per expert the tensor counts, or nothing.
 std::optional<std::int32_t> counted_layer(std::string_view name) {
   constexpr std::string_view begin = "blk.";
   constexpr std::string_view end = "_exps.weight.counts";

@@ -100,7 +100,7 @@ class json_reader {
     add_experts(array(need(object, fields_.experts), fields_.experts), weights);
   }
 
-  /// Loggers write facts of the model first.
+  /// Loggers write facts about the model first.
   bool is_header(const json& object) {
     if (object.contains(fields_.layer) || object.contains(fields_.experts)) return false;
     if (headers_++ > 0) return true;
@@ -134,7 +134,7 @@ class json_reader {
   std::uint64_t rows_read_ = 0;
   std::uint64_t headers_ = 0;
   std::string first_header_line_;
-  std::string first_header_;  ///< what it lacks
+  std::string first_header_;  ///< what the first header lacks
 };
 
 }  // namespace

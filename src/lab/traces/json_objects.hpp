@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// A JSON object on each line of a text.
+/// JSON objects, one per line of a text.
 
 #include <cstdint>
 #include <optional>
@@ -23,7 +23,7 @@ inline bool next_object(line_scanner& lines, nlohmann::json& object) {
   return true;
 }
 
-/// The member of an object, or null.
+/// Member of an object, or null.
 [[nodiscard]] inline const nlohmann::json* member(const nlohmann::json& object,
                                                   const std::string& key) {
   const auto at = object.find(key);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Requests that name the blocks of their prompts, and the trace of block accesses that they make.
+/// Requests with the blocks of their prompts, and their trace of block accesses.
 
 #include <algorithm>
 #include <cstddef>
@@ -17,7 +17,7 @@
 
 namespace hotset {
 
-/// Shape: R requests; the blocks of all requests lie in one array, in order.
+/// Shape: R requests; the blocks of all requests form one array, in order.
 struct kv_trace {
   std::string name;
   std::string source;
@@ -26,8 +26,8 @@ struct kv_trace {
   std::vector<std::uint32_t> input_length;   ///< [R], tokens
   std::vector<std::uint32_t> output_length;  ///< [R], tokens
   std::vector<std::uint64_t> block_end;      ///< [R], end of the request's blocks; non-decreasing
-  std::vector<std::uint64_t> blocks;         ///< the source's own ids; equal ids are equal prefixes
-  bool own_blocks = false;                   ///< made by give_own_blocks: sharing is not known
+  std::vector<std::uint64_t> blocks;         ///< ids of the source; equal ids are equal prefixes
+  bool own_blocks = false;                   ///< made by give_own_blocks: sharing is unknown
 
   [[nodiscard]] std::size_t requests() const noexcept { return timestamp.size(); }
   [[nodiscard]] std::size_t references() const noexcept { return blocks.size(); }
@@ -54,8 +54,8 @@ struct kv_trace {
   }
 };
 
-/// Gives every prompt blocks of its own where the requests name none: nothing is shared. Otherwise does nothing.
-/// Returns why there would be too many: a short file may name long prompts.
+/// Gives every prompt its own blocks if the requests name none: nothing is shared. Otherwise does nothing.
+/// Returns an error if there would be too many blocks: a short file may name long prompts.
 [[nodiscard]] inline validation give_own_blocks(kv_trace& kv) {
   if (!kv.blocks.empty()) return std::nullopt;
   const std::uint64_t most = (std::uint64_t{1} << 20U) + 64 * kv.requests();
@@ -76,10 +76,10 @@ struct kv_trace {
   return std::nullopt;
 }
 
-/// A routing trace of one layer whose experts are the blocks: top_k 1, each reference a step of its own.
+/// A routing trace of one layer whose experts are the blocks: top_k 1, one step per reference.
 ///
-/// Blocks are renumbered densely in the order of their first appearance; sequence is the request.
-/// Returns why it cannot be made, or the trace. Complexity: O(n) in the references.
+/// Blocks are renumbered in order of first appearance; the request is the sequence.
+/// Returns the trace, or an error. Complexity: O(n) in the references.
 [[nodiscard]] inline result<routing_trace> block_accesses(const kv_trace& kv,
                                                           std::uint64_t block_bytes = 1) {
   if (auto bad = kv.validate()) return *std::move(bad);

@@ -66,7 +66,7 @@ class native_reader {
 
   enum class presence : std::uint8_t { needed, optional };
 
-  /// The bytes of a tensor, whose dtype and shape are checked; empty if it is optional and absent.
+  /// Bytes of a tensor with checked dtype and shape; empty if it is optional and absent.
   [[nodiscard]] std::span<const std::byte> bytes_of(std::string_view name, std::string_view dtype,
                                                     const shape& extents, presence wanted) const {
     const auto* const found = wanted == presence::optional ? file_->find(name) : &file_->at(name);
@@ -124,7 +124,7 @@ class native_reader {
   static constexpr std::uint64_t most_extent = std::uint64_t{1} << 24U;
   static bool fits(std::uint64_t extent) noexcept { return extent >= 1 && extent <= most_extent; }
 
-  /// The third extent of a tensor that may be absent (0).
+  /// Third extent of an optional tensor; 0 if absent.
   [[nodiscard]] std::uint64_t extent(std::string_view name, std::size_t rank) const {
     const auto* const found = file_->find(name);
     if (found == nullptr) return 0;

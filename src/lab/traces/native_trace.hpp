@@ -10,7 +10,7 @@
 namespace hotset::lab {
 
 /// Half-precision arrays stay in the mapped file, which the trace keeps open.
-/// Errors: trace_error: file, tensor, what is accepted.
+/// Errors: trace_error: file, tensor, accepted values.
 [[nodiscard]] routing_trace read_native_trace(const std::filesystem::path& path);
 
 }  // namespace hotset::lab

@@ -10,21 +10,22 @@
 
 namespace hotset::lab {
 
-/// Opens a request trace, which it recognises by its beginning. Compressed input is unpacked. Errors: trace_error.
+/// Opens a request trace; recognises the format by its first bytes. Compressed input is unpacked. Errors:
+/// trace_error.
 [[nodiscard]] kv_trace open_requests(const std::filesystem::path& path);
 
-/// Opens requests for what looks at blocks: if they name none, as Azure's, each has blocks of its own.
+/// Opens requests for users of blocks: if they name none, as Azure's, each gets its own blocks.
 [[nodiscard]] kv_trace open_block_requests(const std::filesystem::path& path);
 
 /// JSON lines of timestamp, input_length, output_length, hash_ids, in memory; messages name `file`.
 /// Errors: trace_error naming the line.
 [[nodiscard]] kv_trace parse_mooncake(std::string_view text, const std::string& file);
 
-/// What parse_mooncake reads: a line for each request.
+/// Formats the input of parse_mooncake: one line per request.
 [[nodiscard]] std::string format_mooncake(const kv_trace& trace);
 
-/// AzurePublicDataset, LLM inference: CSV of TIMESTAMP,ContextTokens,GeneratedTokens, in memory; messages name `file`. The
-/// requests name no blocks: what they share is not recorded. Errors: trace_error naming the line.
+/// AzurePublicDataset, LLM inference: CSV of TIMESTAMP,ContextTokens,GeneratedTokens, in memory; messages name
+/// `file`. The requests name no blocks: sharing is not recorded. Errors: trace_error naming the line.
 [[nodiscard]] kv_trace parse_azure_requests(std::string_view text, const std::string& file);
 
 }  // namespace hotset::lab

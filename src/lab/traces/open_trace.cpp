@@ -45,13 +45,13 @@ routing_trace of_requests(const fs::path& file, const open_trace_options& option
 
 struct importer {
   std::string_view name;
-  std::string_view accepted;  ///< in messages
+  std::string_view accepted;  ///< text for messages
   routing_trace (*read)(const fs::path&, const open_trace_options&);
-  /// Whether rows are choices of a router. Requests name blocks of a KV cache, and oracleGeneral objects.
+  /// Whether rows are a router's choices. Requests have blocks of a KV cache, and oracleGeneral has objects.
   bool routers = true;
 };
 
-/// By trace_format.
+/// In the order of trace_format.
 constexpr std::array importers = {
     importer{"auto", "", nullptr},
     importer{
@@ -83,7 +83,7 @@ std::string known_formats() {
   return all;
 }
 
-/// A small enough header that opens with a brace is a safetensors file and nothing else.
+/// A small header length followed by a brace occurs only in safetensors.
 bool looks_native(std::string_view text) noexcept {
   if (text.size() < 16 || text[8] != '{') return false;
   std::uint64_t length = 0;
@@ -91,7 +91,7 @@ bool looks_native(std::string_view text) noexcept {
   return length < (std::uint64_t{1} << 40U);
 }
 
-/// The first line with anything on it that is no comment, or the first comment that names a format.
+/// The first line that is neither blank nor a comment, or the first comment that names a format.
 std::string_view telling_line(std::string_view text) {
   line_scanner lines("", text);
   std::string_view line;
@@ -103,7 +103,7 @@ std::string_view telling_line(std::string_view text) {
   return {};
 }
 
-/// How many comma-separated columns, or 0 if one of them is no number.
+/// Number of comma-separated columns, or 0 if one of them is no number.
 std::size_t numeric_columns(std::string_view line) {
   std::size_t count = 0;
   field_scanner scan(line, ',');
@@ -135,7 +135,7 @@ std::optional<trace_format> text_format(std::string_view text, const field_map& 
   refuse_input(path.string(), "byte 0", found, accepted);
 }
 
-/// Shows the header of what may be a CSV, a row with as many columns behind it, and options that are likely to read it.
+/// Shows the header of a possible CSV (a row has the same number of columns), and options that probably read it.
 /// Errors: trace_error.
 [[noreturn]] void refuse_text(const fs::path& path, std::string_view text) {
   const std::string unknown = "the format is not recognised";
@@ -151,7 +151,7 @@ std::optional<trace_format> text_format(std::string_view text, const field_map& 
          suggested_fields(line));
 }
 
-/// Protocols 2 to 5. Two bytes tell little: every other format is tried first.
+/// Protocols 2 to 5. Two bytes prove little: every other format is tried first.
 bool looks_like_pickle(std::string_view text) noexcept {
   return text.size() > 1 && text[0] == '\x80' && text[1] >= '\2' && text[1] <= '\5';
 }
@@ -161,7 +161,7 @@ bool looks_like_pickle(std::string_view text) noexcept {
          "its tensors as NumPy arrays (numpy.save), or in Python hotset.importers");
 }
 
-/// Profiles, which hotset itself reads or writes.
+/// Recognises profiles, which hotset itself reads or writes.
 void refuse_what_is_no_trace(const fs::path& path, std::string_view text) {
   if (text.starts_with("GGUF"))
     refuse(path, "a GGUF file holds no trace",
@@ -171,7 +171,7 @@ void refuse_what_is_no_trace(const fs::path& path, std::string_view text) {
            "a trace; counts are a profile (hotset.importers.counts_of in Python)");
 }
 
-/// What replays and curves allocate goes with layers x experts, of which a few large ids make too many.
+/// Limits layers x experts, which decides the memory of replays and curves: a few large ids could exhaust it.
 void refuse_empty_keys(const routing_trace& trace, const fs::path& path) {
   constexpr std::uint64_t free_keys = std::uint64_t{1} << 20U;
   constexpr std::uint64_t keys_per_id = 64;

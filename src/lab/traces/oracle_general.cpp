@@ -49,7 +49,7 @@ std::string_view fault_of(const oracle_record& r, std::uint32_t clock_before) no
   return {};
 }
 
-/// next[i]: the record after i that names the same object, or -1.
+/// next[i]: next record after i with the same object, or -1.
 std::vector<std::int64_t> next_accesses(const visit_sequence& visits) {
   std::vector<std::int64_t> latest(visits.shape().keys(), -1);
   std::vector<std::int64_t> next(visits.size(), -1);

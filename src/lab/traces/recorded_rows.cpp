@@ -41,10 +41,10 @@ void note_missing_layers(const routing_trace& trace, reading_notes* notes) {
                                 lacking, trace.tokens()));
 }
 
-/// Records of one token in one layer; all of them have the place of the first.
+/// Records of one token in one layer, all at the place of the first one.
 using row = std::span<trace_record>;
 
-/// Splits records where what `of` says of them changes.
+/// Splits records wherever of(record) changes.
 template <class Of>
 std::vector<row> split(std::span<trace_record> records, Of of) {
   std::vector<row> rows;
@@ -57,7 +57,7 @@ std::vector<row> split(std::span<trace_record> records, Of of) {
   return rows;
 }
 
-/// The first rows, up to where the layer falls or the sequence ends.
+/// The first rows, until the layer falls or the sequence ends.
 std::span<const row> pass_at(std::span<const row> rows) {
   const auto end = std::ranges::adjacent_find(rows, [](const row& a, const row& b) {
     return b.front().sequence != a.front().sequence || b.front().layer < a.front().layer;
@@ -65,7 +65,7 @@ std::span<const row> pass_at(std::span<const row> rows) {
   return end == rows.end() ? rows : rows.first(static_cast<std::size_t>(end - rows.begin()) + 1);
 }
 
-/// Returns the tokens of a pass that has the same number of rows, 2 or more, in each of 2 or more layers; else 0.
+/// Tokens of a pass with the same number of rows, at least 2, in each of at least 2 layers; else 0.
 std::size_t tokens_by_layer(std::span<const row> pass) {
   const auto layer = [&](std::size_t i) { return pass[i].front().layer; };
   const auto tokens = static_cast<std::size_t>(
@@ -224,7 +224,7 @@ void recorded_rows::fill(routing_trace& trace, const std::vector<std::int32_t>& 
     tokens += token_of(records_[i]) != token_of(records_[i - 1]) ? 1U : 0U;
   const auto cells =
       detail::product({tokens, layers.size(), static_cast<std::size_t>(trace.top_k)});
-  // A few far-apart numbers must not ask for all the memory there is: a sixteenth of the cells is filled.
+  // Requires a sixteenth of the cells to be filled, so that a few distant numbers cannot exhaust memory.
   constexpr std::size_t free_cells = std::size_t{2} << 20U;
   if (!cells || *cells > free_cells + 16 * records_.size())
     refuse_input(facts_.file, "",

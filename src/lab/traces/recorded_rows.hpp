@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Rows of experts, in the order of a file, that say more or less of their places, and the trace that they make.
+/// Builds a trace from recorded rows of experts whose place is partly unknown.
 
 #include <cstdint>
 #include <map>
@@ -17,7 +17,7 @@
 
 namespace hotset::lab {
 
-/// What a header or the options said; 0 means: infer.
+/// Facts from a header or from options; 0 means: infer.
 struct record_facts {
   record_facts(std::string name, std::string recorder, const open_trace_options& options)
       : file(std::move(name)),
@@ -35,45 +35,45 @@ struct record_facts {
   std::string source;
   std::int32_t experts;
   std::int32_t top_k = 0;
-  std::map<std::int32_t, std::uint64_t> layer_bytes{};  ///< by the recording's number
+  std::map<std::int32_t, std::uint64_t> layer_bytes{};  ///< by the recording's layer number
   reading_notes* notes;
 };
 
-/// What a row says of its place; the rest is inferred.
+/// Known parts of a row's place; the rest is inferred.
 struct row_place {
-  std::int32_t layer = 0;  ///< the recording's own number
+  std::int32_t layer = 0;  ///< the recording's layer number
   std::optional<std::uint64_t> step{};
   std::optional<std::uint64_t> token{};
-  std::optional<std::int32_t> rank{};  ///< of the first expert
+  std::optional<std::int32_t> rank{};  ///< rank of the first expert
   std::optional<request_class> phase{};
   std::string_view sequence = "0";  ///< a number or a name
 };
 
-/// One expert that one token was routed to in one layer.
+/// One expert of one token in one layer.
 struct trace_record {
   std::uint64_t sequence = 0;
   std::uint64_t step = 0;   ///< orders the steps of a sequence
   std::uint64_t token = 0;  ///< orders the tokens of a step
-  std::int32_t layer = 0;   ///< the recording's own number
+  std::int32_t layer = 0;   ///< the recording's layer number
   std::int32_t rank = 0;
   expert_id expert = no_expert;
   float weight = 0;
   request_class kind = request_class::decode;
-  std::uint64_t line = 0;  ///< where it was read
+  std::uint64_t line = 0;  ///< line that it was read from
 };
 
-/// Collects rows and makes a trace of them. Sequences may be interleaved; they are numbered by value if all names are
+/// Collects rows and builds a trace. Sequences may be interleaved. They are numbered by value if all names are
 /// numbers below 2^32, else by first appearance.
-///   token alone: each token is a step.
-///   step alone: rows of one layer that follow each other are the step's tokens.
-///   neither: a step ends where the layer does not rise. A prompt may be recorded layer by layer: n rows of each of its
-///     layers, then those of the next. Such rows become the n tokens of one step, prefill if no row says its phase.
-///   rank: a row whose rank rises within a layer continues the token. Without ranks: the order in the file.
-/// Layers become dense in ascending order of their numbers, which metadata "layers" keeps when they are
-/// not 0, 1, 2, ...; sequences and steps are renumbered from 0.
+///   token only: each token is a step.
+///   step only: consecutive rows of one layer are the step's tokens.
+///   neither: a step ends where the layer does not rise. A prompt may be recorded layer by layer: n rows of each of
+///   its layers, then those of the next. Such rows become the n tokens of one step, prefill if no row has a phase.
+///   rank: a row whose rank rises within a layer continues the token. Without ranks: file order.
+/// Layers are renumbered in ascending order; metadata "layers" keeps the original numbers if they are not 0, 1, 2,
+/// ... Sequences and steps are renumbered from 0.
 class recorded_rows {
  public:
-  /// Pre: `lines` outlives it: refusals name its current line.
+  /// Pre: `lines` outlives it: errors name its current line.
   recorded_rows(record_facts facts, const line_scanner& lines)
       : facts_(std::move(facts)), lines_(lines) {}
 
@@ -82,28 +82,29 @@ class recorded_rows {
   /// Appends an expert to the row's token; -1 is absent. Errors: trace_error for too many.
   void add(expert_id id, float weight = 0);
 
-  /// Divides rows of one expert each, in execution order, into tokens of top_k experts; 0: as many as the shortest
+  /// Divides rows of one expert each, in execution order, into tokens of top_k experts; 0: the length of the shortest
   /// run of one layer. A pass ends where the layer falls. A layer with n times top_k rows in a pass routed n tokens
-  /// (a batch: one prefill step); one that routed fewer than its pass routed the last ones, as an engine does that
+  /// (a batch: one prefill step). A layer with fewer tokens than its pass routed the last ones, as in an engine that
   /// needs only the last outputs. A pass of one token is a decode step.
   /// Errors: trace_error for a layer that ends inside a token.
   void divide(std::int32_t top_k);
 
   [[nodiscard]] bool empty() const noexcept { return records_.empty(); }
-  /// What a header says may be set until the first row.
+  /// Facts of a header; they may be set until the first row.
   [[nodiscard]] record_facts& facts() noexcept { return facts_; }
   /// Highest accepted id.
   [[nodiscard]] std::int32_t most_expert() const noexcept { return facts_.most_expert(); }
-  /// Rows that stand in execution order end with the last rank of the last layer.
-  /// Errors: trace_error that names the last line.
+  /// Checks that rows in execution order end with the last rank of the last layer.
+  /// Errors: trace_error naming the last line.
   void refuse_a_broken_end() const;
-  /// Notes an inferred number of experts and, if no row said its token or step, that most tokens lack layers.
+  /// Builds the trace. Notes an inferred number of experts and, if no row had a token or step, that most tokens lack
+  /// layers.
   /// `weights`: whether rows had them.
   /// Errors: trace_error for no experts, an expert twice at one place, or an id out of range.
   [[nodiscard]] routing_trace finish(bool weights) &&;
 
  private:
-  /// Where the last row of a sequence ended.
+  /// Place at which the last row of a sequence ended.
   struct end {
     std::uint64_t step = 0;
     std::uint64_t token = 0;
@@ -122,10 +123,10 @@ class recorded_rows {
   const line_scanner& lines_;
   std::unordered_map<std::string, std::uint64_t> sequences_;
   std::unordered_map<std::uint64_t, end> ends_;  ///< by sequence
-  end* here_ = nullptr;                          ///< of the row's sequence
+  end* here_ = nullptr;                          ///< end of the row's sequence
   trace_record next_;
   std::vector<trace_record> records_;
-  bool numbered_ = false;  ///< a row says its step or token
+  bool numbered_ = false;  ///< whether a row has a step or token
   bool phased_ = false;
   bool ranked_ = false;
 };

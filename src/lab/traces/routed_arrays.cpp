@@ -35,18 +35,18 @@ bool are_whole(const npy_array& array) {
   const auto are = [](const npy_array& some) {
     return std::ranges::all_of(floats_of(some), [](float x) { return x == std::floor(x); });
   };
-  auto beginning = array;  // most arrays are judged by a few numbers, without a copy of all
+  auto beginning = array;  // a few numbers decide for most arrays, without a copy of all
   beginning.shape = {std::min<std::size_t>(array.size(), 64)};
   beginning.bytes = array.bytes.substr(0, beginning.shape.front() * array.item);
   return are(beginning) && are(array);
 }
-/// Ids of a row of 3 or more would name an expert twice.
+/// Whether rows are a map: as ids, a row of 3 or more zeros and ones would repeat an expert.
 bool are_a_map(const numbers& ids, std::size_t width) {
   return width > 2 && std::ranges::all_of(ids, [](auto n) { return n == 0 || n == 1; }) &&
          std::ranges::find(ids, 1) != ids.end();
 }
 
-/// The routed experts of each row of a map, in the order of their ids; rows with fewer than the fullest end in -1.
+/// Routed experts of each row of a map, by ascending id; rows with fewer than the fullest one end in -1.
 numbers ids_of_map(const numbers& map, std::size_t width, std::size_t& top_k) {
   top_k = 0;
   for (std::size_t at = 0; at < map.size(); at += width) {
@@ -62,10 +62,11 @@ numbers ids_of_map(const numbers& map, std::size_t width, std::size_t& top_k) {
   return ids;
 }
 
-/// "req2" before "req10".
+/// Orders "req2" before "req10".
 bool before(const npy_array& a, const npy_array& b) {
   const auto split = [](std::string_view name) {
-    const auto digits_begin = name.find_last_not_of("0123456789") + 1;  // 0 if there is none
+    // 0 without digits at the end.
+    const auto digits_begin = name.find_last_not_of("0123456789") + 1;
     auto digits = name.substr(digits_begin);
     digits.remove_prefix(std::min(digits.find_first_not_of('0'), digits.size()));
     return std::tuple(name.substr(0, digits_begin), digits.size(), digits);
@@ -90,7 +91,7 @@ class array_reader {
     } else if (logits != nullptr) {
       choose(*logits);
     } else if (arrays_.size() == 1 && !arrays_.front().is_integer()) {
-      // No router's logits are all whole; ids that went through pandas or JSON are.
+      // Real ids come from pandas or JSON: a router's logits are never all whole numbers.
       if (are_whole(arrays_.front()))
         refuse(arrays_.front(), "holds whole numbers stored as real ones",
                "ids as integers (astype(numpy.int32)), or router logits");
@@ -140,12 +141,12 @@ class array_reader {
     add_note(options_.notes, fmt::format(text, std::forward<Parts>(parts)...));
   }
 
-  /// tokens, layers, and what a token has in a layer.
+  /// Axes: tokens, layers, and the values of a token in a layer.
   void check_shape(const npy_array& array, std::string_view accepted) const {
     if (array.shape.size() != 3 || array.size() == 0 || array.shape[1] > std::size_t{most_layers})
       refuse(array, accepted);
   }
-  /// Whether so many experts are those of a layer, as far as that is known.
+  /// Whether a layer may have this number of experts, as far as it is known.
   [[nodiscard]] bool may_be_experts(std::size_t extent) const {
     return extent <= widest &&
            (options_.experts <= 0 || extent == static_cast<std::size_t>(options_.experts));
@@ -183,7 +184,7 @@ class array_reader {
   void add_ids(const npy_array& array, const numbers& ids) {
     const auto told = options_.experts > 0 ? options_.experts : mapped_experts_;
     const auto most = told > 0 ? told : most_experts;
-    // What an unsigned type fills up with, unless it is an expert's number.
+    // The highest value of an unsigned type means absent, unless it is an expert's id.
     const auto filler = array.kind == 'u' && array.item < 8
                             ? (std::int64_t{1} << (8 * array.item)) - 1
                             : std::int64_t{-1};
@@ -304,7 +305,7 @@ class array_reader {
   const std::vector<npy_array>& arrays_;
   const std::string& file_;
   open_trace_options options_;
-  std::int32_t mapped_experts_ = 0;  ///< of a map, which says their number; else 0
+  std::int32_t mapped_experts_ = 0;  ///< number of experts of a map; else 0
   routing_trace trace_;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Lines and fields of text inputs, with the place of everything that is refused.
+/// Scans lines and fields of text inputs; errors name the place.
 
 #include <charconv>
 #include <cmath>
@@ -15,7 +15,7 @@
 
 namespace hotset::lab {
 
-/// Takes the text up to the next separator off the front of rest; nothing when rest is used up.
+/// Removes the text up to the next separator from the front of rest; nothing once rest is empty.
 class field_scanner {
  public:
   field_scanner(std::string_view line, char separator) noexcept
@@ -59,14 +59,14 @@ template <class T>
   return value && std::isfinite(*value) ? value : std::nullopt;
 }
 
-/// The comma, semicolon or tab that divides a header, in this order; a comma if it has none.
+/// The divider of a header: comma, semicolon or tab, in this order; a comma if it has none.
 [[nodiscard]] char divider_of(std::string_view header) noexcept;
 
-/// Fields without the blanks, and the quotes, around them. Returns false if a quote has no end.
+/// Fields without surrounding blanks and quotes. Returns false if a quote is not closed.
 [[nodiscard]] bool split_fields(std::string_view line, char divider,
                                 std::vector<std::string_view>& fields);
 
-/// Goes through text line by line; a carriage return before the line's end is left out.
+/// Reads text line by line; a carriage return before the line end is removed.
 class line_scanner {
  public:
   line_scanner(std::string file, std::string_view text)
@@ -82,7 +82,7 @@ class line_scanner {
     ++number_;
     return true;
   }
-  /// The next line that holds anything but blanks and is no comment (#), without the blanks around it.
+  /// Reads the next line that is neither blank nor a comment (#), without surrounding blanks.
   bool next_row(std::string_view& row) {
     while (next(row)) {
       row = trimmed(row);
@@ -90,14 +90,14 @@ class line_scanner {
     }
     return false;
   }
-  /// Number of the line that was read last, from 1.
+  /// Number of the last line read, from 1.
   [[nodiscard]] std::uint64_t number() const noexcept { return number_; }
   [[nodiscard]] const std::string& file() const noexcept { return file_; }
   [[noreturn]] void refuse(std::string_view found, std::string_view accepted) const {
     refuse_input(file_, "line " + std::to_string(number_), found, accepted);
   }
 
-  /// Errors: trace_error if a quote has no end. The next call overwrites the result.
+  /// Errors: trace_error if a quote is not closed. The next call overwrites the result.
   const std::vector<std::string_view>& fields(std::string_view row, char divider = ',');
   /// Errors: trace_error unless the field is an integer in [least, most].
   template <class T = std::int32_t>

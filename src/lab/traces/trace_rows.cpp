@@ -20,7 +20,7 @@
 namespace hotset::lab {
 namespace {
 
-/// values: [parts, any width]. Part i becomes what part chosen[i] was.
+/// values: [parts, any width]. Part i becomes a copy of part chosen[i].
 template <class Value>
 void pick(std::vector<Value>& values, std::size_t parts, std::span<const std::size_t> chosen) {
   const auto width = values.size() / parts;
@@ -33,7 +33,7 @@ void pick(std::vector<Value>& values, std::size_t parts, std::span<const std::si
   values = std::move(out);
 }
 
-/// The same of each array that has a row for each token in each layer.
+/// Selects rows in each array that has one row per token and layer.
 void pick_rows(routing_trace& trace, std::size_t parts, std::span<const std::size_t> chosen) {
   pick(trace.ids, parts, chosen);
   pick(trace.weights, parts, chosen);
@@ -54,7 +54,7 @@ std::string list_of(const std::vector<std::int32_t>& layers) {
                      more > 0 ? fmt::format(" and {} more", more) : "");
 }
 
-/// Token i becomes what token rows[i] was.
+/// Token i becomes a copy of token rows[i].
 void reorder(routing_trace& trace, std::span<const std::size_t> rows) {
   const auto tokens = trace.tokens();
   pick_rows(trace, tokens, rows);
@@ -65,7 +65,7 @@ void reorder(routing_trace& trace, std::span<const std::size_t> rows) {
   pick(trace.step, tokens, rows);
 }
 
-/// The rows that are left of a run of one sequence's.
+/// Remaining rows of a run of one sequence.
 struct row_run {
   std::size_t next = 0;
   std::size_t end = 0;
@@ -123,7 +123,8 @@ void keep_layer_numbers(routing_trace& trace, const std::vector<std::int32_t>& l
 void empty_filled_rows(routing_trace& trace, const std::string& file, reading_notes* notes) {
   const auto wide = static_cast<std::size_t>(trace.top_k);
   const auto rows = trace.ids.size() / wide;
-  std::vector<std::size_t> row_of(static_cast<std::size_t>(trace.experts));  // the last, from 1
+  // Last row of each expert, from 1.
+  std::vector<std::size_t> row_of(static_cast<std::size_t>(trace.experts));
   std::size_t found = 0;
   for (std::size_t row = 0; row < rows; ++row) {
     const auto ids = std::span(trace.ids).subspan(row * wide, wide);

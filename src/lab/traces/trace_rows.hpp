@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What is done to the rows of a trace after it was read: rows that no router made, layers without any, other steps.
+/// Cleans up the rows of a trace after reading: filled rows, dense layers, and new steps.
 
 #include <cstddef>
 #include <cstdint>
@@ -17,20 +17,20 @@ namespace hotset::lab {
 /// Sets metadata "layers", or removes it if the numbers are 0, 1, 2, ...
 void keep_layer_numbers(routing_trace& trace, const std::vector<std::int32_t>& layers);
 
-/// A row is one token in one layer. A router names an expert once in a row: if an expert stands twice, the row was
-/// filled up (zeros of a dense layer or of a lost prompt, padding), and all its ids become absent.
+/// A row is one token in one layer. A router names each expert at most once per row. A row with an expert twice is
+/// therefore filler (zeros of a dense layer or of a lost prompt, padding), and all its ids become absent.
 /// Errors: trace_error if no row is routed.
 void empty_filled_rows(routing_trace& trace, const std::string& file, reading_notes* notes);
 
-/// Leaves out the layers in which no row is routed, which are dense, if any layer is routed. Metadata "layers" keeps the
-/// numbers of the others. Predictions count layers and are dropped with them.
+/// Removes layers without any routed row, which are dense, if any layer is routed. Metadata "layers" keeps the
+/// numbers of the others. Predictions refer to layers by distance and are dropped with them.
 void leave_out_dense_layers(routing_trace& trace, reading_notes* notes = nullptr);
 
-/// Leaves out all tokens but the first.
+/// Keeps only the first tokens.
 void keep_first(routing_trace& trace, std::size_t tokens);
 
-/// Gives every row a new step and kind. A step spans several sequences only if `abreast` says so: then rows change
-/// places, and as soon as a sequence ends the next one begins in its place. Complexity: O(bytes of the trace).
+/// Gives every row a new step and kind. A step spans several sequences only if `abreast` says so: then rows are
+/// reordered, and when a sequence ends the next one takes its place. Complexity: O(bytes of the trace).
 void cut_steps(routing_trace& trace, const step_shape& shape);
 
 }  // namespace hotset::lab

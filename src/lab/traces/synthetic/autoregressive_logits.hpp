@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Router logits that remember the token before, made from a seed: the same on every machine.
+/// Router logits correlated from token to token, made from a seed: equal on every machine.
 
 #include <algorithm>
 #include <cstddef>
@@ -20,7 +20,7 @@ namespace detail {
 
 /// A stationary process AR(1) for every layer and expert: z' = rho z + sqrt(1 - rho^2) e, each e a normal draw.
 ///
-/// The logit is z - zipf ln(rank), ranks by popularity from 1. Where nothing came before, z is a draw itself: it
+/// The logit is z - zipf ln(rank), ranks by popularity from 1. Without a previous token, z is a draw itself: it
 /// always has mean 0 and variance 1, and its correlation over n tokens is rho^n.
 /// Units: z in steps of 2^-24, within +-16; logits in steps of 2^-18, within +-56: floats hold them, and 2^21 steps
 /// below, exactly. Zipf is cut to steps of 2^-16, rho to 2^-30.
@@ -42,8 +42,8 @@ class autoregressive_logits {
       behind_[rank] = (zipf * ln_q18(rank + 1)) >> 16U;
   }
 
-  /// The next token's in a layer. `popular`: all experts, the most popular first. `follows`: there is a token before it.
-  /// The caller may change them; the next call overwrites them.
+  /// Logits of the next token in a layer. `popular`: all experts, most popular first. `follows`: there is a previous
+  /// token. The caller may change the result; the next call overwrites it.
   [[nodiscard]] std::span<std::int64_t> next(std::size_t layer, id_view<expert_id> popular,
                                              bool follows) {
     const auto states = std::span(states_).subspan(layer * row_.size(), row_.size());
@@ -59,7 +59,7 @@ class autoregressive_logits {
   }
 
  private:
-  /// The limit is out of reach but where rho is all but 1; it bounds the products.
+  /// The limit bounds the products; it is reached only for rho very close to 1.
   std::int32_t after(std::int64_t state) noexcept {
     constexpr std::int64_t limit = std::int64_t{16} << 24U;
     const auto sum = kept_ * state + fresh_ * draws_.next() + (std::int64_t{1} << 29U);
@@ -68,7 +68,7 @@ class autoregressive_logits {
 
   normal_draws draws_;
   std::int64_t kept_;                 // rho, 30 fractional bits
-  std::int64_t fresh_;                // sqrt(1 - rho^2), likewise
+  std::int64_t fresh_;                // sqrt(1 - rho^2), 30 fractional bits
   std::vector<std::int64_t> behind_;  // [E] by popularity: zipf ln(rank)
   std::vector<std::int64_t> row_;     // [E]
   std::vector<std::int32_t> states_;  // [L][E]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Roots, logarithms, powers and the softmax in fixed point: the same bits on every machine.
+/// Roots, logarithms, powers and softmax in fixed point: equal bits on every machine.
 ///
 /// pow, exp and log differ between C libraries, and compilers may fuse a * b + c.
 
@@ -27,7 +27,7 @@ inline constexpr std::uint64_t log2_e_q24 = 24204406;
   std::uint64_t fraction = 0;
   for (int bit = 0; bit < 30; ++bit) {
     significand = (significand * significand) >> 31U;
-    const std::uint64_t carry = significand >> 32U;  // no branch: it is 0 or 1 at random
+    const std::uint64_t carry = significand >> 32U;  // no branch: its value is unpredictable
     fraction = (fraction << 1U) | carry;
     significand >>= carry;
   }
@@ -39,7 +39,7 @@ inline constexpr std::uint64_t log2_e_q24 = 24204406;
   return static_cast<std::int64_t>((log2_q30(n) * ln2_q24) >> 36U);
 }
 
-/// Rounded down.
+/// Square root, rounded down.
 [[nodiscard]] constexpr std::uint64_t integer_sqrt(std::uint64_t n) noexcept {
   std::uint64_t root = 0;
   for (std::uint64_t bit = std::uint64_t{1} << 31U; bit != 0; bit >>= 1U)
@@ -61,15 +61,15 @@ inline constexpr auto exp2_halvings_q31 = [] {
   if (whole >= 40) return 1;
   constexpr std::uint64_t one = std::uint64_t{1} << 31U;
   auto value = one;
-  for (unsigned i = 0; i < 30; ++i) {  // no branch: bits of x are 0 or 1 at random
+  for (unsigned i = 0; i < 30; ++i) {  // no branch: the bits of x are unpredictable
     const std::uint64_t bit = (x >> (29U - i)) & 1U;
     value = (value * (one - bit * (one - exp2_halvings_q31[i]))) >> 31U;
   }
   return std::max<std::uint64_t>((value << 9U) >> whole, 1);
 }
 
-/// Masses in proportion to e^logit, that of the greatest 2^40 and none below 1. Returns their sum.
-/// Units: logits in steps of 2^-18. Pre: as many of both, 1..2^20; no two logits are 2^38 steps apart.
+/// Writes masses proportional to e^logit: the greatest is 2^40, none is below 1. Returns their sum.
+/// Units: logits in steps of 2^-18. Pre: equal sizes, 1..2^20; no two logits are 2^38 steps apart.
 inline std::uint64_t softmax_masses(std::span<const std::int64_t> logits,
                                     std::span<std::uint64_t> masses) noexcept {
   const auto greatest = *std::ranges::max_element(logits);
@@ -81,22 +81,22 @@ inline std::uint64_t softmax_masses(std::span<const std::int64_t> logits,
   return total;
 }
 
-/// The quotient, rounded once to double and once to float. Pre: total > 0.
+/// mass / total, rounded once to double and once to float. Pre: total > 0.
 [[nodiscard]] constexpr float share_of(std::uint64_t mass, std::uint64_t total) noexcept {
   return static_cast<float>(static_cast<double>(mass) / static_cast<double>(total));
 }
 
-/// A threshold for draws of 53 bits: below it lies the given share of them.
+/// Threshold for draws of 53 bits: the given share of them is below it.
 [[nodiscard]] constexpr std::uint64_t chance_q53(double share) noexcept {
   return static_cast<std::uint64_t>(share * 0x1p53);
 }
 
-/// A factor in steps of 2^-24, cut.
+/// A factor in steps of 2^-24, truncated.
 [[nodiscard]] constexpr std::int64_t factor_q24(double factor) noexcept {
   return static_cast<std::int64_t>(factor * 0x1p24);
 }
 
-/// The product in steps of 2^-18, rounded to nearest. Pre: below 2^63 before it is rounded.
+/// A product in steps of 2^-18, rounded to nearest. Pre: below 2^63 before rounding.
 [[nodiscard]] constexpr std::int64_t product_q18(std::int64_t factor_q24,
                                                  std::int64_t draw_q24) noexcept {
   return (factor_q24 * draw_q24 + (std::int64_t{1} << 29U)) >> 30U;

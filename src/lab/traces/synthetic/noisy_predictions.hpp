@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Predictions of router probabilities that are worse than the truth by as much as asked.
+/// Predictions of router probabilities with a chosen amount of noise.
 
 #include <algorithm>
 #include <array>
@@ -21,18 +21,18 @@
 namespace hotset {
 namespace detail {
 
-/// As few digits as give the number back; to_string would ask the locale.
+/// The shortest digits that give the number back; to_string would depend on the locale.
 [[nodiscard]] inline std::string shortest(double value) {
   std::array<char, 32> text{};
   return {text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr};
 }
 
-/// What a predictor says of a row of router scores, with noise from streams of its own.
+/// Noisy predictions of a row of router scores, with random streams of their own.
 ///
-/// exchange: each expert is drawn with the given chance, the drawn ones are put in random order, and each takes
-/// the probability of the one after it, the last one that of the first.
-/// gaussian: the softmax of the logits, to each of which sigma times a normal draw is added; 0: as recorded.
-/// However much noise there is, as much is drawn: more of it moves the same experts, and further.
+/// exchange: each expert is drawn with the given chance, the drawn ones are put in random order, and each takes the
+/// probability of the next one; the last takes that of the first.
+/// gaussian: the softmax of the logits plus sigma times a normal draw each; 0: as recorded.
+/// The number of draws does not depend on the noise: more noise moves the same experts further.
 class noisy_predictions {
  public:
   explicit noisy_predictions(const synthetic_config& config)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Draws from the normal distribution in fixed point, the same on every machine.
+/// Draws from the normal distribution in fixed point, equal on every machine.
 
 #include <cstdint>
 
@@ -11,9 +11,10 @@ namespace hotset {
 
 /// Mean 0, variance 1 within 2^-20, in steps of 2^-24.
 ///
-/// Rule: Marsaglia's polar method. A word of splitmix64 is a point: u = 2 a + 1 - 2^31, a its bits 33..63, and v alike of
-/// bits 2..32. One whose s = u^2 + v^2 is 2^62 or more is thrown away. Of the others u r / sqrt(s) is a draw and
-/// v r / sqrt(s) the next one, r = sqrt(-2 ln(s / 2^62)), at most 9.2; roots are rounded down, quotients towards 0.
+/// Rule: Marsaglia's polar method. A word of splitmix64 gives a point: u = 2 a + 1 - 2^31, a its bits 33..63, and v
+///       likewise from bits 2..32. A point with s = u^2 + v^2 of at least 2^62 is rejected. Otherwise u r / sqrt(s)
+///       is a draw and v r / sqrt(s) the next one, r = sqrt(-2 ln(s / 2^62)), at most 9.2; roots are rounded down,
+///       quotients towards 0.
 class normal_draws {
  public:
   explicit constexpr normal_draws(std::uint64_t seed) noexcept : random_(seed) {}

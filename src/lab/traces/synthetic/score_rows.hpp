@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Router scores of a synthetic trace as they are recorded, and the predictions made of them.
+/// Recorded router scores of a synthetic trace, and the predictions derived from them.
 
 #include <algorithm>
 #include <cstddef>
@@ -24,9 +24,9 @@ namespace detail {
 
 /// Rows of logits, probabilities and predictions, layer by layer, token by token.
 ///
-/// Logits of the routed experts descend strictly in rank order and all others lie strictly below; rounded to half precision,
-/// each probability of the others lies strictly below those of the routed, too. What is tied gives way by one step.
-/// The last layer has nothing to predict: zeros.
+/// Logits of the routed experts descend strictly in rank order and all others are strictly below. After rounding to
+/// half precision, each other probability is strictly below those of the routed experts, too. Ties are broken by one
+/// step. The last layer predicts nothing: zeros.
 class score_rows {
  public:
   explicit score_rows(const synthetic_config& config)
@@ -34,8 +34,8 @@ class score_rows {
         noise_(config),
         routed_(static_cast<std::size_t>(config.experts)) {}
 
-  /// The next layer of the token in hand. `logits`: of all experts, in steps of 2^-18; ties in them are broken.
-  /// `masses`: in proportion to the probabilities, descending as the logits do; `total`: their sum.
+  /// Adds the current token's next layer. `logits`: of all experts, in steps of 2^-18; ties are broken in place.
+  /// `masses`: proportional to the probabilities, in the order of the logits; `total`: their sum.
   void add(id_view<expert_id> ids, std::span<std::int64_t> logits,
            std::span<const std::uint64_t> masses, std::uint64_t total) {
     routed_.assign(routed_.size(), false);
@@ -44,7 +44,7 @@ class score_rows {
     add_probabilities(ids, masses, total);
   }
 
-  /// After the last layer of a token.
+  /// Call after the last layer of a token.
   void end_token() {
     const auto experts = routed_.size();
     const auto token = predictions_.size();
@@ -57,7 +57,7 @@ class score_rows {
     }
   }
 
-  /// `logits`: what they are.
+  /// `logits`: description of their kind.
   void move_into(routing_trace& trace, std::string logits) {
     trace.logits = std::move(logits_);
     trace.probabilities = half_array(std::move(probabilities_));
@@ -84,7 +84,7 @@ class score_rows {
     const auto begin = probabilities_.size();
     for (const auto m : masses) probabilities_.push_back(float_to_half(share_of(m, total)));
     const auto row = std::span(probabilities_).subspan(begin);
-    // The bits of halves that are not negative are ordered as the halves are.
+    // Non-negative halves have the order of their bit patterns.
     std::uint16_t least = 0;
     for (const auto id : ids) {
       auto& half = row[index_of(id)];

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Makes routing traces from a seed: skewed, sticky, with phases, also as diffusion routes; the same on every machine.
+/// Makes routing traces from a seed: skewed, sticky, with phases or diffusion steps; equal on every machine.
 ///
-/// Everything random is integer arithmetic: splitmix64, cumulative tables in fixed point, rejection
-/// instead of rounding. The popularity 1 / rank^s is computed bit by bit from integers, because pow and
-/// log differ between C libraries and compilers may fuse a * b + c. Router scores are integers, too,
-/// until a last division or product.
-/// Either the routing is drawn and scores are made to fit it, or (autoregression) logits are drawn and decide the routing.
+/// All randomness is integer arithmetic: splitmix64, cumulative tables in fixed point, rejection instead of rounding.
+/// The popularity 1 / rank^s is computed bit by bit from integers, because pow and log differ between C libraries and
+/// compilers may fuse a * b + c. Router scores are integers, too, until a last division or product.
+/// Either the routing is drawn and scores are made to fit it, or (autoregression) logits are drawn and decide the
+/// routing.
 
 #include <algorithm>
 #include <cstddef>
@@ -32,14 +32,14 @@
 
 namespace hotset {
 
-/// Called with the tokens made and to make.
+/// Called with the numbers of tokens done and in total.
 using synthetic_progress = std::function<void(std::uint64_t done, std::uint64_t total)>;
 
 namespace detail {
 
 /// cumulative[r] = sum of the popularities of ranks 0..r. Pre: 0 <= exponent <= 8.
 [[nodiscard]] inline std::vector<std::uint64_t> zipf_table(std::size_t ranks, double exponent) {
-  const auto s = static_cast<std::uint64_t>(exponent * 65536.0);  // exact product, then cut
+  const auto s = static_cast<std::uint64_t>(exponent * 65536.0);  // exact product, then truncated
   std::vector<std::uint64_t> cumulative(ranks);
   std::uint64_t total = 0;
   for (std::size_t r = 0; r < ranks; ++r) {
@@ -49,13 +49,13 @@ namespace detail {
   return cumulative;
 }
 
-/// What a token in hand is to its router.
+/// The current token's place for its router.
 struct synthetic_place {
   std::size_t token = 0;
   layer_id layer{};
-  bool follows = false;        ///< the token before is of the same sequence
-  bool again = false;          ///< the position has been routed in the step before
-  id_view<expert_id> popular;  ///< all experts of the layer, the most popular first
+  bool follows = false;        ///< the previous token is of the same sequence
+  bool again = false;          ///< the position was routed in the previous step
+  id_view<expert_id> popular;  ///< all experts of the layer, most popular first
 };
 
 /// Draws experts by popularity and repeats some; scores are made to fit.
@@ -71,7 +71,7 @@ class popularity_router {
         row_of_(static_cast<std::size_t>(config.experts)),
         scores_(config) {}
 
-  /// Appends the ids of a row, and its weights and scores if they are wanted.
+  /// Appends the ids of a row, and its weights and scores if requested.
   void route(routing_trace& trace, const synthetic_place& place, score_rows& rows) {
     if (place.again && keeps())
       repeat(trace, place);
@@ -83,7 +83,7 @@ class popularity_router {
   [[nodiscard]] static std::string logits() { return "logarithms of the probabilities"; }
 
  private:
-  /// Draws from a stream of its own.
+  /// Uses its own random stream.
   bool keeps() { return keep_threshold_ > 0 && (keep_random_.next() >> 11U) < keep_threshold_; }
 
   void repeat(routing_trace& trace, const synthetic_place& place) const {
@@ -107,7 +107,7 @@ class popularity_router {
 
   [[nodiscard]] bool taken(expert_id id) const { return row_of_[id] == row_; }
 
-  /// By popularity, without repetition; after 64 repetitions the most popular one that is left.
+  /// Draws by popularity without repetition; after 64 repetitions takes the most popular unused expert.
   expert_id draw(id_view<expert_id> popular) {
     for (int attempt = 0; attempt < 64; ++attempt) {
       const auto at = std::upper_bound(table_.begin(), table_.end(), random_.below(table_.back()));
@@ -118,7 +118,7 @@ class popularity_router {
     return popular[unchecked_];
   }
 
-  /// One draw for each rank, descending. Returns their sum.
+  /// Draws one gate for each rank, descending. Returns their sum.
   std::uint64_t draw_gates(splitmix64& random) {
     draws_.resize(static_cast<std::size_t>(config_.top_k));
     std::uint64_t total = 0;
@@ -136,7 +136,7 @@ class popularity_router {
     for (const auto d : draws_) trace.weights.push_back(share_of(d, total));
   }
 
-  /// The gate weights are those of the trace, if it has them.
+  /// Uses the trace's gate weights, if it has them.
   void score(const routing_trace& trace, const synthetic_place& place, score_rows& rows) {
     if (!config_.weights) draw_gates(scores_.random());
     scores_.add_layer(trace.ids_of(place.token, place.layer), draws_, place.popular, table_, rows);
@@ -150,12 +150,12 @@ class popularity_router {
   std::uint64_t keep_threshold_;
   std::vector<std::uint64_t> draws_;
   std::uint64_t row_ = 0;             ///< counts rows: one token in one layer
-  per_expert<std::uint64_t> row_of_;  ///< [E] the last row that has the expert
-  std::size_t unchecked_ = 0;         ///< all more popular experts are taken in this row
+  per_expert<std::uint64_t> row_of_;  ///< [E] last row that used the expert
+  std::size_t unchecked_ = 0;         ///< all more popular experts are used in this row
   synthetic_scores scores_;
 };
 
-/// Routes to the greatest of autoregressive logits, ties to the lower id. Gate weights are the softmax of those.
+/// Routes to the greatest autoregressive logits, ties to the lower id. Gate weights are their softmax.
 class logit_router {
  public:
   explicit logit_router(const synthetic_config& config)
@@ -165,7 +165,7 @@ class logit_router {
         routed_(static_cast<std::size_t>(config.top_k)),
         masses_(order_.size()) {}
 
-  /// As popularity_router::route.
+  /// Appends a row, as popularity_router::route does.
   void route(routing_trace& trace, const synthetic_place& place, score_rows& rows) {
     const auto logits = process_.next(index_of(place.layer), place.popular, place.follows);
     const auto ids = choose(logits);
@@ -200,12 +200,12 @@ class logit_router {
 
   synthetic_config config_;
   autoregressive_logits process_;
-  std::vector<expert_id> order_;       // [E], the routed first
+  std::vector<expert_id> order_;       // [E], routed experts first
   std::vector<std::int64_t> routed_;   // [K] logits
   std::vector<std::uint64_t> masses_;  // [E]
 };
 
-/// The state of one generation; a token goes through all layers before the next.
+/// State of one generation; a token passes all layers before the next token.
 template <class Router>
 class synthetic_generator {
  public:
@@ -241,7 +241,7 @@ class synthetic_generator {
   }
 
  private:
-  /// `again`: the position has been routed in the step before.
+  /// `again`: the position was routed in the previous step.
   void add_token(std::uint32_t sequence, request_class kind, bool again) {
     const auto token = trace_.tokens();
     const bool shift = config_.phase_length > 0 && token % config_.phase_length == 0;
@@ -255,7 +255,7 @@ class synthetic_generator {
     if (config_.scores) rows_.end_token();
   }
 
-  /// The popular experts of every layer; depends on seed, layer and phase alone.
+  /// Shuffles the popularity of every layer; depends only on seed, layer and phase.
   void shuffle(std::uint64_t phase) {
     for (const auto layer : popular_.ids()) {
       splitmix64 random(splitmix64(config_.seed ^ (phase << 32U)).next() ^ index_of(layer));
@@ -277,8 +277,8 @@ class synthetic_generator {
 
 }  // namespace detail
 
-/// Returns why the configuration is refused, or the trace. Complexity: O(T L K log E + L E), and with scores
-/// O(T L E log E); with autoregression O(T L E log K). `progress` is called before every token.
+/// Returns the trace, or the reason why the configuration is refused. Complexity: O(T L K log E + L E), and with
+/// scores O(T L E log E); with autoregression O(T L E log K). `progress` is called before every token.
 [[nodiscard]] inline result<routing_trace> synthetic_trace(
     const synthetic_config& config, const synthetic_progress& progress = {}) {
   if (auto bad = config.validate()) return *std::move(bad);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What a synthetic routing trace is like.
+/// Configuration of a synthetic routing trace.
 
 #include <cstdint>
 #include <optional>
@@ -11,10 +11,10 @@
 
 namespace hotset {
 
-/// How predictions are made worse than what they predict.
+/// Kind of noise in predictions.
 enum class noise_kind : std::uint8_t {
-  exchange,  ///< some experts exchange their probabilities, however far apart they are
-  gaussian   ///< added to every logit: what is nearly alike is confused first
+  exchange,  ///< random experts exchange their probabilities, regardless of their difference
+  gaussian   ///< added to every logit: similar experts are confused first
 };
 
 struct synthetic_config {
@@ -22,19 +22,20 @@ struct synthetic_config {
   std::int32_t experts = 32;
   std::int32_t top_k = 4;
   std::uint32_t sequences = 1;  ///< one after the other
-  std::uint32_t prefill = 0;    ///< prompt tokens of each sequence: one step
-  std::uint32_t tokens = 256;   ///< decoded tokens of each sequence: a step each
-  std::uint32_t positions = 1;  ///< tokens of each such step; diffusion routes all it has anew
-  double zipf = 1.0;            ///< popularity of the r-th expert ~ 1 / r^zipf; 0: uniform
-  double stickiness = 0.0;      ///< chance that a rank repeats the previous token's expert
-  /// Chance that a position keeps its experts of a layer for a step.
+  std::uint32_t prefill = 0;    ///< prompt tokens of each sequence, in one step
+  std::uint32_t tokens = 256;   ///< decoded tokens of each sequence, one step each
+  /// Tokens of each such step; diffusion routes all of them again in every step.
+  std::uint32_t positions = 1;
+  double zipf = 1.0;        ///< popularity of the r-th expert ~ 1 / r^zipf; 0: uniform
+  double stickiness = 0.0;  ///< chance that a rank repeats the previous token's expert
+  /// Chance that a position keeps its experts of a layer in the next step.
   double position_stickiness = 0;
-  /// Correlation, token to token, of logits that decide the routing; nothing: popularity and stickiness do.
+  /// Token-to-token correlation of logits that decide the routing; nothing: popularity and stickiness decide.
   std::optional<double> autoregression = std::nullopt;
   std::uint32_t phase_length = 0;  ///< tokens after which the popular experts change; 0: never
   bool weights = true;
-  bool scores = false;  ///< logits, probabilities and predictions as well
-  /// Chance that the prediction of an expert is another one's, or the standard deviation of gaussian noise.
+  bool scores = false;  ///< also logits, probabilities and predictions
+  /// Chance that an expert's prediction is another's, or the standard deviation of gaussian noise.
   double predictor_noise = 0.0;
   noise_kind predictor_noise_kind = noise_kind::exchange;
   std::uint64_t expert_bytes = 1;
@@ -55,7 +56,7 @@ struct synthetic_config {
   [[nodiscard]] validation validate_numbers() const {
     const bool gaussian = predictor_noise_kind == noise_kind::gaussian;
     constexpr double below_1 = 0x1.fffffffffffffp-1;
-    // Logits that decide the routing leave nothing to repeat.
+    // With autoregression the logits decide, so stickiness must be 0.
     const double sticky = autoregression ? 0 : 1;
     const char* const accepted = autoregression ? "0 with autoregression" : "0..1";
     struct setting {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Requests of conversations, from a seed: each turn sends the conversation so far and something new.
+/// Requests of conversations, from a seed: each turn sends the whole conversation so far and new blocks.
 ///
-/// Rule: so many conversations are alive; whose turn it is, is drawn. A turn's prompt is the shared beginning, all earlier
-/// blocks of the conversation, and new ones. After its last turn a new conversation takes its place.
+/// Rule: a fixed number of conversations is alive; each turn's conversation is drawn. A turn's prompt is the shared
+///       beginning, all earlier blocks of the conversation, and new ones. After its last turn a new conversation
+///       replaces it.
 /// Source: the shape of agent and chat traffic in WiSP 5.3 and of Mooncake's trace; ours.
 
 #include <cstdint>
@@ -17,17 +18,17 @@
 
 namespace hotset {
 
-/// Conversations that are made, and how they come.
+/// Number, length and timing of the conversations.
 struct synthetic_requests_config {
   std::uint32_t requests = 200;
-  std::uint32_t conversations = 4;  ///< alive at one time
-  std::uint32_t turns = 6;          ///< of a conversation; 1: nothing comes back
-  std::uint32_t shared_blocks = 0;  ///< that all prompts begin with
-  std::uint32_t first_blocks = 4;   ///< of a conversation's first turn, besides
-  std::uint32_t turn_blocks = 1;    ///< that each other turn adds
+  std::uint32_t conversations = 4;  ///< alive at the same time
+  std::uint32_t turns = 6;          ///< per conversation; 1: nothing is reused
+  std::uint32_t shared_blocks = 0;  ///< common beginning of all prompts
+  std::uint32_t first_blocks = 4;   ///< additional blocks of a conversation's first turn
+  std::uint32_t turn_blocks = 1;    ///< new blocks of each later turn
   std::uint32_t block_tokens = 512;
   std::uint32_t output_tokens = 512;
-  std::uint32_t gap_ms = 1000;  ///< from one request to the next
+  std::uint32_t gap_ms = 1000;  ///< between requests
   std::uint64_t seed = 1;
 
   [[nodiscard]] validation validate() const {
@@ -47,7 +48,7 @@ struct synthetic_requests_config {
   }
 };
 
-/// Returns why it cannot be made, or the trace. Complexity: O(blocks of all prompts).
+/// Returns the trace, or an error. Complexity: O(blocks of all prompts).
 [[nodiscard]] inline result<kv_trace> synthetic_requests(const synthetic_requests_config& config) {
   if (auto bad = config.validate()) return *std::move(bad);
   struct conversation {

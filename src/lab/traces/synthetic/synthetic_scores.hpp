@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Router scores that fit a routing which is decided already.
+/// Draws router scores that fit a given routing.
 
 #include <algorithm>
 #include <cstddef>
@@ -19,13 +19,13 @@
 namespace hotset {
 namespace detail {
 
-/// The router scores behind a routing, drawn from a stream of their own.
+/// Router scores for a given routing, drawn from a separate random stream.
 ///
-/// Masses: a routed expert has its gate weight. Each other one has its popularity times a draw, to the power 1, 1/2 or
-/// 1/4, scaled so that the best of them has a share in (0, 1) of what the least routed one has. The
-/// power and the share are drawn for each token and layer: some are peaked, some flat. If the routed
-/// experts would hold less than half of the probability, all others are made smaller by one factor.
-/// Probabilities are masses by their sum, logits the logarithms of probabilities in steps of 2^-18.
+/// Masses: a routed expert has its gate weight. Each other one has its popularity times a draw, to the power 1, 1/2
+/// or 1/4, scaled so that the greatest of them has a share in (0, 1) of the least routed mass. The power and the
+/// share are drawn for each token and layer, so some rows are peaked and some flat. If the routed experts would hold
+/// less than half of the probability, all others are scaled down by one factor.
+/// Probabilities are masses divided by their sum, logits the logarithms of probabilities in steps of 2^-18.
 class synthetic_scores {
  public:
   explicit synthetic_scores(const synthetic_config& config)
@@ -35,15 +35,15 @@ class synthetic_scores {
 
   [[nodiscard]] splitmix64& random() noexcept { return random_; }
 
-  /// Adds the next layer of the token in hand to rows. `gates`: of the ids, descending, in 1..2^32. `popular`: all experts,
-  /// the most popular first; `cumulative`: their popularities, summed up.
+  /// Adds the current token's next layer to rows. `gates`: of the ids, descending, in 1..2^32. `popular`: all
+  /// experts, most popular first; `cumulative`: cumulative sums of their popularities.
   void add_layer(id_view<expert_id> ids, std::span<const std::uint64_t> gates,
                  id_view<expert_id> popular, std::span<const std::uint64_t> cumulative,
                  score_rows& rows) {
     std::ranges::fill(masses_, 0);
     std::uint64_t routed = 0;
     for (std::size_t rank = 0; rank < ids.size(); ++rank) {
-      mass(ids[rank]) = gates[rank] << 8U;  // what is below a gate weight of 1 needs room
+      mass(ids[rank]) = gates[rank] << 8U;  // leaves room for masses below a gate weight of 1
       routed += mass(ids[rank]);
     }
     const auto total = routed + weigh_others(gates.back() << 8U, routed, popular, cumulative);
@@ -55,17 +55,17 @@ class synthetic_scores {
  private:
   [[nodiscard]] std::uint64_t& mass(expert_id id) { return masses_[index_of(id)]; }
 
-  /// Of everything that has no mass yet. Returns their sum.
+  /// Draws masses for all experts without one. Returns their sum.
   std::uint64_t weigh_others(std::uint64_t least, std::uint64_t routed, id_view<expert_id> popular,
                              std::span<const std::uint64_t> cumulative) {
-    const std::uint64_t share = (random_.next() >> 40U) | 1U;  // of 2^24
+    const std::uint64_t share = (random_.next() >> 40U) | 1U;  // in units of 2^-24
     const auto roots = random_.below(3);
     others_.clear();
     std::uint64_t best = 1;
     for (std::size_t rank = 0; rank < popular.size(); ++rank) {
       if (mass(popular[rank]) != 0) continue;
       const auto popularity = cumulative[rank] - (rank == 0 ? 0 : cumulative[rank - 1]);
-      const auto drawn = (random_.next() >> 33U) + 1;  // of 2^31
+      const auto drawn = (random_.next() >> 33U) + 1;  // in units of 2^-31
       others_.emplace_back((std::max<std::uint64_t>(popularity >> 8U, 1) * drawn) >> 31U,
                            popular[rank]);
       best = std::max(best, others_.back().first);
