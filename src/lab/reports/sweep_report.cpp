@@ -162,7 +162,7 @@ bool same_cache(const run_result& a, const run_result& b) {
   return a.scope == b.scope && a.replay == b.replay && a.slots == b.slots &&
          a.budget_bytes == b.budget_bytes && a.link == b.link && a.precision == b.precision;
 }
-/// Compares all policies except eviction, and the predictor only if another policy uses it.
+/// Compares all policies except eviction and predictor.
 bool same_policies(const policy_set& a, const policy_set& b) {
   return a.admission == b.admission && a.prefetch == b.prefetch && a.guard == b.guard &&
          a.prefetch_order == b.prefetch_order && a.miss == b.miss && a.routing == b.routing &&

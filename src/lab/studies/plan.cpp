@@ -377,8 +377,8 @@ double replayed_bytes(const visit_sequence& visits, const geometry& model,
   return bytes;
 }
 
-/// Division of a budget among layers, and KV if it takes part: the better of marginal values and of a search from one
-/// cap for all layers. trace: source of the curves. start: units of the cap, which fit.
+/// Division of a budget among layers, and KV if it takes part: the better of equal marginal values, and of one cap for
+/// all layers with the leftover bytes spent. trace: source of the curves. start: units of the cap, which fit.
 std::vector<std::uint64_t> best_units(const plan_request& device, const expert_curves& curves,
                                       std::span<const memory_consumer> consumers,
                                       const std::vector<std::uint64_t>& start, std::uint64_t bytes,
