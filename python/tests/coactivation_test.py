@@ -332,7 +332,7 @@ def test_the_command_refuses_what_it_cannot_use(folder):
             ("a.trace", "--study", "horoscope", "--sizes", "4"),
             "--study: 'horoscope'; accepted: personal-vs-population",
         ),
-        (2, ("a.trace", "--evalute", "b.trace"), "'--evalute' is no option of it (did you mean --evaluate?)"),
+        (2, ("a.trace", "--evalute", "b.trace"), "'--evalute' is no option (did you mean --evaluate?)"),
         (2, study, "--study needs --sizes"),
         (2, (*study, "--sizes", "4,x"), "--sizes: 'x'"),
         (2, (*study, "--sizes", "180"), "0 of 2 users have more than 180 tokens"),

@@ -184,33 +184,33 @@ program_options read_options(std::span<const std::string> arguments) {
 std::string_view help_text() noexcept {
   return R"(cuda_decode: decode at true sizes, with experts kept on the device in several ways
 
-  cuda_decode [options]        static offload, hotset and full residency with the same bits
+  cuda_decode [options]        measure static offload, hotset and full residency; bits must be equal
     --shape NAME               qwen3-30b-a3b (default), olmoe, mixtral-8x7b, gpt-oss-120b,
                                minimax-m2, small-bf16, small-fp8, small-mxfp4
-    --layers N                 the first N layers only, where memory is short; fit: as many as
+    --layers N                 use only the first N layers, if memory is short; fit: as many as
                                --host-budget holds
-    --caps LIST                slots a layer, such as 16,32,64,all
-    --eviction NAME            of hotset's slots: lru (default), similar_steps or another policy of
-                               the library that needs no future, with parameters as in
+    --caps LIST                slots per layer, such as 16,32,64,all
+    --eviction NAME            eviction policy of hotset: lru (default), similar_steps or another
+                               policy of the library that needs no future, with parameters as in
                                similar_steps:rows=512
     --modes LIST               eager,layer-graphs,step-graph (default: all three)
-    --static-fetch WHAT        what static offload fetches at each visit: routed (default: the
-                               experts that are routed) or layer (all of the layer)
-    --routing-known WHEN       in-time (default: the host waits for each layer, as for the ids of a
-                               router) or ahead (it does not)
-    --steps N --warmup N       decoded tokens that are measured (64), and those before them (16)
+    --static-fetch WHAT        experts that static offload fetches at each visit: routed (default) or
+                               layer (all experts of the layer)
+    --routing-known WHEN       in-time (default: the host waits for each layer's ids, as with a
+                               router) or ahead (it does not wait)
+    --steps N --warmup N       measured decoded tokens (64), and unmeasured ones before them (16)
     --trace FILE               replay a native trace; else a synthetic one:
     --zipf X --stickiness X --seed N      popularity 1 / rank^X (0.8), chance that a rank keeps its
                                expert (0.5), seed (1)
     --host-budget SIZE         page-locked host memory for the weights (64GiB)
-    --check-steps N            let the host compute the first N steps too, and compare bits
-    --json FILE                the figures as JSON, written again after every arm: "finished" is
-                               false until the last one
+    --check-steps N            compute the first N steps on the host, too, and compare bits (0)
+    --json FILE                write the figures as JSON, again after every arm: "finished" is false
+                               until the last one
 
   cuda_decode tiny [options]   the tiny model: experts paged and computed on the device, compared
                                byte for byte with full residency on the device. Attention, router
                                and the sum over ranks stay on the host.
-    --expert-budget SIZE       25% (default), 96 (slots) or 1500KiB
+    --expert-budget SIZE       cache size: 25% (default), 96 (slots) or 1500KiB
     --eviction NAME            as above
     --prompt TEXT --tokens N --model FOLDER
 

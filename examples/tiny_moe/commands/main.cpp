@@ -66,14 +66,14 @@ std::string trouble_of(const CLI::App& app, const CLI::Error& error) {
 
 std::string one_line(const CLI::App* app, const CLI::Error& error) {
   const auto words = hotset::printable(trouble_of(named(*app), error), 4096);
-  return fmt::format("tiny_moe: {} (--help lists what is accepted)\n", words);
+  return fmt::format("tiny_moe: {} (see --help)\n", words);
 }
 
 void add_columns(CLI::App& command, options& chosen, const std::vector<std::string>& known) {
   command
       .add_option(
           "--columns", chosen.columns,
-          fmt::format("columns of the table, in this order (default: those that fit): all, {}",
+          fmt::format("columns of the table, in this order (default: as many as fit): all, {}",
                       fmt::join(known, ", ")))
       ->delimiter(',')
       ->allow_extra_args(false)
@@ -82,15 +82,16 @@ void add_columns(CLI::App& command, options& chosen, const std::vector<std::stri
 
 void add_model(CLI::App& command, options& chosen) {
   command
-      .add_option("--model", chosen.model,
-                  "folder of config.json and model.safetensors (Env:HOTSET_TINY_MOE_DIR)")
+      .add_option(
+          "--model", chosen.model,
+          "folder with config.json and model.safetensors (environment: HOTSET_TINY_MOE_DIR)")
       ->capture_default_str();
 }
 
 void add_prompts(CLI::App& command, options& chosen) {
   command.add_option("--prompts", chosen.prompts,
-                     "files of text (default: prompts/*.txt of the model)");
-  command.add_option("--tokens", chosen.tokens, "tokens to continue each prompt by")
+                     "text files (default: prompts/*.txt of the model)");
+  command.add_option("--tokens", chosen.tokens, "tokens to generate for each prompt")
       ->default_str("32")
       ->check(CLI::Range(1, 1 << 20));
 }
@@ -98,7 +99,7 @@ void add_prompts(CLI::App& command, options& chosen) {
 void add_max_tokens(CLI::App& command, options& chosen) {
   command
       .add_option("--max-tokens", chosen.max_tokens,
-                  "tokens of one pass; longer prompts go in chunks (default: whole prompts)")
+                  "maximum tokens of a pass; longer prompts run in chunks (default: whole prompts)")
       ->check(CLI::Range(1, 1 << 20));
 }
 
@@ -108,44 +109,52 @@ void add_paging(CLI::App& command, options& chosen) {
     command.add_option(name, values, what)->delimiter(',')->allow_extra_args(false);
   };
   list("--expert-budget", chosen.budgets,
-       "room for experts: 25%, 96 (slots; in per-layer scope in every layer) or 1500KiB (default: "
-       "full residency)");
-  command.add_option("--scope", chosen.scope, "shared or per-layer")->capture_default_str();
+       "cache size for experts: 25%, 96 (slots; per layer in per-layer scope) or 1500KiB (default: "
+       "all experts are resident)");
+  command
+      .add_option("--scope", chosen.scope, "slot pools: shared (one for all layers) or per-layer")
+      ->capture_default_str();
   list("--preset", chosen.policies.presets,
-       "sets of policies, such as specmd-1 or specmd-1+least_stale");
-  list("--eviction", chosen.policies.evictions, "policies, such as protect_hot:uses=4+lru");
-  list("--admission", chosen.policies.admissions, "policies, such as budgeted:fills_per_visit=2");
+       "named sets of policies, such as specmd-1 or specmd-1+least_stale");
+  list("--eviction", chosen.policies.evictions,
+       "eviction policies, such as protect_hot:uses=4+lru");
+  list("--admission", chosen.policies.admissions,
+       "admission policies, such as budgeted:fills_per_visit=2");
   list("--prefetch", chosen.policies.prefetches,
-       "policies, such as next_layer_top_k:overfetch=1.5:depth=2 "
-       "or cumulative_probability:distance=3");
+       "prefetch policies, such as next_layer_top_k:overfetch=1.5:depth=2 or "
+       "cumulative_probability:distance=3");
   list("--prefetch-guard", chosen.policies.guards,
-       "what a prefetch may evict: none, named, predicted");
-  list("--miss", chosen.policies.misses, "policies, such as drop:keep=2");
+       "residents that a prefetch may evict: none (any that the eviction policy picks), named "
+       "(except those already requested), predicted (also except those more likely to be used "
+       "sooner)");
+  list("--miss", chosen.policies.misses, "miss policies, such as drop:keep=2");
   list("--routing", chosen.policies.routings,
-       "policies, such as cache_aware:lambda=0.3, or with --pre-eviction budget_top_k");
+       "routing policies, such as cache_aware:lambda=0.3, or with --pre-eviction budget_top_k");
   list("--pre-eviction", chosen.policies.pre_evictions,
-       "slots freed before the next layer is routed: none, or active_evict:r_max=2:release=end");
-  list(
-      "--predictor", chosen.policies.predictors,
-      "what prefetchers by score, pre-eviction and the evictions importance and "
-      "expert_map_priority go by: next-router (default), current-gate; learnt from what is routed: "
-      "co-activation (co-activation:reach=4:decay=0.8), activation-matrix, expert-map, "
-      "last-routed; learned-gate:weights=FILE (of python3 -m hotset train-gate); of several: "
-      "mixed+next-router+co-activation");
+       "policies that free slots before the next layer is routed: none, or "
+       "active_evict:r_max=2:release=end");
+  list("--predictor", chosen.policies.predictors,
+       "predictor for prefetchers by score, pre-eviction, and the evictions importance and "
+       "expert_map_priority: next-router (default), current-gate; learning online: co-activation "
+       "(co-activation:reach=4:decay=0.8), activation-matrix, expert-map, last-routed; trained: "
+       "learned-gate:weights=FILE (written by python3 -m hotset train-gate); combined: "
+       "mixed+next-router+co-activation");
   list("--prefetch-order", chosen.policies.prefetch_orders,
-       "which waiting copy goes first: nearest, likeliest, greatest");
-  command.add_option("--gate-weights", chosen.policies.gate_weights,
-                     "of the preset promoe (of python3 -m hotset train-gate)");
+       "order of waiting copies: nearest, likeliest, greatest");
+  command.add_option(
+      "--gate-weights", chosen.policies.gate_weights,
+      "weights file for the preset promoe (written by python3 -m hotset train-gate)");
   command.add_option("--precision", chosen.precision,
                      "precisions of the experts in bits, such as 16:8:4 or 8:4@75:25 (shares of "
-                     "the room in percent)");
+                     "the slots' bytes in percent)");
   command
       .add_option("--transient", chosen.transient,
-                  "slots beside the budget: experts that are refused a slot are copied through "
-                  "them, not computed by the host")
+                  "extra slots: experts that are refused a cache slot are copied through them, not "
+                  "computed by the host")
       ->check(CLI::Range(0, 1024));
-  command.add_option("--link", chosen.link, "copy at this pace, such as 100MB/s");
-  command.add_option("--latency", chosen.latency, "of each copy over the link, such as 10us")
+  command.add_option("--link", chosen.link, "emulate a link of this speed, such as 100MB/s");
+  command
+      .add_option("--latency", chosen.latency, "latency of each copy over the link, such as 10us")
       ->capture_default_str();
 }
 
@@ -154,13 +163,13 @@ CLI::App* add_generate(CLI::App& app, options& chosen) {
   add_model(*command, chosen);
   auto* prompt = command->add_option_group("input");
   prompt->add_option("--prompt", chosen.prompt, "text to continue");
-  prompt->add_option("--prompt-file", chosen.prompt_file, "file that holds the text to continue");
+  prompt->add_option("--prompt-file", chosen.prompt_file, "file with the text to continue");
   prompt->require_option(1);
   command->add_option("--tokens", chosen.tokens, "tokens to generate")
       ->default_str("64")
       ->check(CLI::Range(1, 1 << 20));
   add_paging(*command, chosen);
-  command->add_option("--stream", chosen.stream, "where experts are computed: caller or worker")
+  command->add_option("--stream", chosen.stream, "thread that computes experts: caller or worker")
       ->capture_default_str()
       ->check(CLI::IsMember({"caller", "worker"}));
   add_max_tokens(*command, chosen);
@@ -169,10 +178,10 @@ CLI::App* add_generate(CLI::App& app, options& chosen) {
 
 CLI::App* add_evaluate(CLI::App& app, options& chosen) {
   CLI::App* command = app.add_subcommand(
-      "evaluate", "what caches, policies and precisions cost in bits per byte of text");
+      "evaluate", "measure the cost of caches, policies and precisions in bits per byte of text");
   add_model(*command, chosen);
-  command->add_option("--text", chosen.prompts, "files of text (default: the model's prompts)");
-  command->add_option("--limit", chosen.limit, "bytes of each text (default: all)")
+  command->add_option("--text", chosen.prompts, "text files (default: the model's prompts)");
+  command->add_option("--limit", chosen.limit, "bytes of each text to use (default: all)")
       ->check(CLI::Range(2, 1 << 30));
   add_paging(*command, chosen);
   command->get_option("--expert-budget")->required();
@@ -181,18 +190,20 @@ CLI::App* add_evaluate(CLI::App& app, options& chosen) {
       ->check(CLI::Range(1, 1 << 20));
   command
       ->add_option("--prefill", chosen.prefill,
-                   "of them, in one pass; the others are decoded one by one (0: all in one pass)")
+                   "bytes of a sequence in the first pass; the rest is decoded one by one (0: all "
+                   "in one pass)")
       ->capture_default_str()
       ->check(CLI::Range(0, 1 << 20));
   add_max_tokens(*command, chosen);
-  command->add_flag("--json", chosen.as_json, "print hotset.simulate/1, with the quality");
+  command->add_flag("--json", chosen.as_json,
+                    "print JSON (schema hotset.simulate/1) with the quality");
   add_columns(*command, chosen, hotset::lab::report_columns());
   return command;
 }
 
 CLI::App* add_clock(CLI::App& app, options& chosen) {
   CLI::App* command = app.add_subcommand(
-      "clock", "compare the simulator's clock with a link that really takes its time");
+      "clock", "compare the simulated clock with real copies over an emulated link");
   add_model(*command, chosen);
   add_prompts(*command, chosen);
   add_paging(*command, chosen);
@@ -207,21 +218,25 @@ void add_control(CLI::App& command, serving_options& serving) {
     command.add_option(name, value, what)->capture_default_str()->check(CLI::Range(least, most));
   };
   constexpr std::uint64_t many = 1U << 20U;
-  number("--burst", serving.burst, std::uint64_t{1}, many, "passes, at whose end the split moves");
-  number("--decay", serving.decay, 0.0, 0.999, "mv-wsa: of a burst's counts at the next one's end");
-  number("--gate", serving.gate, 0.0, 0.999, "mv-wsa: share of the time that a move must save");
-  number("--max-move", serving.max_move, std::uint64_t{1}, many, "mv-wsa: slots a burst");
+  number("--burst", serving.burst, std::uint64_t{1}, many,
+         "passes per burst; the split may move when a burst ends");
+  number("--decay", serving.decay, 0.0, 0.999,
+         "mv-wsa: factor on earlier bursts' counts when a burst ends");
+  number("--gate", serving.gate, 0.0, 0.999,
+         "mv-wsa: minimum share of the time that a move must save");
+  number("--max-move", serving.max_move, std::uint64_t{1}, many,
+         "mv-wsa: maximum slots moved per burst");
   number("--dead-zone", serving.dead_zone, std::uint64_t{0}, many,
-         "slots; a nearer target is no target");
+         "targets at most this many slots away are ignored");
   number("--headroom", serving.headroom, std::uint64_t{0}, std::uint64_t{1000},
-         "dual-resize: percent of KV blocks above the peak");
+         "dual-resize: KV blocks kept above the peak, in percent");
   command.add_flag("--count-reuse", serving.count_reuse,
-                   "dual-resize: blocks that were read again count beside the peak");
+                   "dual-resize: add blocks that were read again to the peak");
   number("--coverage", serving.coverage, 0.01, 1.0,
-         "right-size: share of a user's expert uses that slots serve");
+         "right-size: share of a user's expert uses that the slots serve");
   command.add_option("--profile", serving.profile,
-                     "requests to serve first, not charged: controllers begin at the split that "
-                     "suits them (default: KV at its floor)");
+                     "requests to serve first, without charge: controllers begin at the best split "
+                     "for them (default: KV at its floor)");
 }
 
 CLI::App* add_serve_trace(CLI::App& app, options& chosen) {
@@ -230,47 +245,52 @@ CLI::App* add_serve_trace(CLI::App& app, options& chosen) {
   serving_options& serving = chosen.serving;
   add_model(*command, chosen);
   command
-      ->add_option("TRACE", serving.traces,
-                   "requests as Mooncake's JSON lines or Azure's CSV; several follow each other")
+      ->add_option(
+          "TRACE", serving.traces,
+          "requests as Mooncake's JSON lines or Azure's CSV; several files are served in sequence")
       ->required();
-  command->add_option("--budget", serving.budget, "bytes for both, such as 6MiB")->required();
+  command
+      ->add_option("--budget", serving.budget,
+                   "memory for experts and KV cache together, such as 6MiB")
+      ->required();
   command
       ->add_option(
           "--split", serving.splits,
-          "mv-wsa, dual-resize, right-size (each TRACE is a user), experts of a layer (12), "
-          "sweep (every fixed split) or "
-          "sweep:4 (every fourth)")
+          "controllers and fixed splits: mv-wsa, dual-resize, right-size (each TRACE is a user), a "
+          "number of experts per layer (12), sweep (every fixed split) or sweep:4 (every fourth)")
       ->delimiter(',')
       ->capture_default_str();
   command->add_option("--prompts", chosen.prompts,
                       "texts that prompts are cut from (default: prompts/*.txt of the model)");
   command
       ->add_option("--user-prompts", serving.user_prompts,
-                   "for each TRACE the beginning of its texts' names, such as code,tool: users of "
-                   "topics of their own")
+                   "for each TRACE, the prefix of its texts' names, such as code,tool: each user "
+                   "then has a topic")
       ->delimiter(',');
   const auto number = [&](const char* name, auto& value, auto least, auto most, const char* what) {
     command->add_option(name, value, what)->capture_default_str()->check(CLI::Range(least, most));
   };
   constexpr std::size_t many = 1U << 20U;
-  number("--scale", serving.scale, 1U, 1U << 20U, "tokens of the trace for one of ours");
+  number("--scale", serving.scale, 1U, 1U << 20U, "tokens of the trace for each token served");
   number("--steps-per-second", serving.steps_per_second, 1e-6, 1e6,
-         "passes of ours in a second of the trace");
+         "passes in each second of the trace");
   number("--requests", serving.requests, std::size_t{0}, std::size_t{1} << 32U,
-         "of each trace, the first ones (0: all)");
-  number("--seed", serving.seed, std::uint64_t{0}, std::uint64_t{1} << 62U, "of the texts");
+         "first requests of each trace to serve (0: all)");
+  number("--seed", serving.seed, std::uint64_t{0}, std::uint64_t{1} << 62U, "seed of the texts");
   number("--block-tokens", serving.block_tokens, std::size_t{1}, many, "tokens of a KV block");
-  number("--max-sessions", serving.max_sessions, std::size_t{1}, many, "sessions at one time");
-  number("--max-tokens", serving.max_tokens, std::size_t{1}, many, "of one pass of prompts");
-  command->add_option("--eviction", serving.eviction, "policy, such as lfru")
+  number("--max-sessions", serving.max_sessions, std::size_t{1}, many, "sessions at the same time");
+  number("--max-tokens", serving.max_tokens, std::size_t{1}, many,
+         "maximum prompt tokens of a pass");
+  command->add_option("--eviction", serving.eviction, "eviction policy, such as lfru")
       ->capture_default_str();
-  command->add_option("--link", serving.link, "price of a miss: 100MB/s (default: measured)");
-  command->add_flag("--emulate-link", serving.emulates_link, "copies take as long as the link says")
+  command->add_option("--link", serving.link,
+                      "link speed that prices a miss, such as 100MB/s (default: measured)");
+  command->add_flag("--emulate-link", serving.emulates_link, "make copies take the time of --link")
       ->needs("--link");
   command->add_option("--recompute", serving.recompute,
-                      "price of a token computed again: 1ms (default: measured)");
+                      "price of recomputing a token, such as 1ms (default: measured)");
   number("--warmup", serving.warmup, std::size_t{0}, std::size_t{1} << 32U,
-         "requests; misses before so many have ended cost nothing");
+         "requests that must end before misses are charged");
   add_control(*command, serving);
   command->add_flag("--json", chosen.as_json, "print JSON (schema hotset.serve/1)");
   add_columns(*command, chosen, serving_columns());
@@ -279,13 +299,14 @@ CLI::App* add_serve_trace(CLI::App& app, options& chosen) {
 
 CLI::App* add_serve_adapters(CLI::App& app, options& chosen) {
   CLI::App* command = app.add_subcommand(
-      "serve-adapters", "serve requests for many adapters over the one model, beside it alone");
+      "serve-adapters",
+      "serve requests for many adapters over one model, and compare with the model alone");
   adapter_options& adapters = chosen.adapters;
   add_model(*command, chosen);
   command
       ->add_option("ADAPTER", adapters.folders,
-                   "folders of trained adapters; fewer than --adapters are repeated, each time as "
-                   "another adapter")
+                   "folders of trained adapters; if fewer than --adapters, they are repeated as "
+                   "further adapters")
       ->required();
   const auto number = [&](const char* name, auto& value, auto least, auto most, const char* what) {
     return command->add_option(name, value, what)
@@ -293,28 +314,30 @@ CLI::App* add_serve_adapters(CLI::App& app, options& chosen) {
         ->check(CLI::Range(least, most));
   };
   constexpr std::size_t many = adapter_serving_config::most_adapters;
-  number("--adapters", adapters.adapters, std::size_t{1}, many, "adapters that are served")
+  number("--adapters", adapters.adapters, std::size_t{1}, many, "number of adapters to serve")
       ->delimiter(',')
       ->allow_extra_args(false);
   number("--alpha", adapters.alphas, 0.001, 1.0,
-         "of N adapters i gets ((i+1)/N)^alpha - (i/N)^alpha of the requests")
+         "skew of the requests: adapter i of N gets ((i+1)/N)^alpha - (i/N)^alpha of them")
       ->delimiter(',')
       ->allow_extra_args(false);
-  number("--rate", adapters.rate, 0.001, 1e6, "requests a second, for all adapters");
+  number("--rate", adapters.rate, 0.001, 1e6, "requests per second, over all adapters");
   number("--requests", adapters.requests, std::size_t{1}, adapter_serving_config::most_requests,
-         "that are served");
+         "number of requests to serve");
   number("--prompt-tokens", adapters.prompt_tokens, std::size_t{1}, std::size_t{1} << 20U,
-         "of a request");
-  number("--tokens", adapters.tokens, std::size_t{1}, std::size_t{1} << 20U, "to generate");
+         "prompt tokens per request");
+  number("--tokens", adapters.tokens, std::size_t{1}, std::size_t{1} << 20U,
+         "tokens to generate per request");
   number("--places", adapters.places, std::size_t{0}, many,
-         "adapters on the device at once (0: all)");
+         "adapters on the device at the same time (0: all)");
   number("--seed", adapters.seed, std::uint64_t{0}, std::uint64_t{1} << 62U,
-         "of arrivals and prompts");
+         "seed of arrivals and prompts");
   number("--repeats", adapters.repeats, std::size_t{1}, adapter_serving_config::most_repeats,
          "pairs of runs, base first; figures are medians");
-  command->add_option("--prompts", chosen.prompts,
-                      "texts that prompts are cut from, for an adapter those that are named after "
-                      "it if there are any (default: prompts/*.txt of the model)");
+  command->add_option(
+      "--prompts", chosen.prompts,
+      "texts that prompts are cut from; an adapter uses those named after it, if any "
+      "(default: prompts/*.txt of the model)");
   command->add_flag("--json", chosen.as_json, "print JSON (schema hotset.serve_adapters/1)");
   add_columns(*command, chosen, adapter_serving_columns());
   return command;
@@ -322,14 +345,15 @@ CLI::App* add_serve_adapters(CLI::App& app, options& chosen) {
 
 CLI::App* add_score_experts(CLI::App& app, options& chosen) {
   CLI::App* command =
-      app.add_subcommand("score-experts", "how much each expert is used on a task's texts");
+      app.add_subcommand("score-experts", "measure the use of each expert on a task's texts");
   scoring_options& scoring = chosen.scoring;
   add_model(*command, chosen);
-  command->add_option("--text", scoring.texts, "files of text")->required();
+  command->add_option("--text", scoring.texts, "text files")->required();
   command->add_option("--window", scoring.window, "bytes of a sequence")->capture_default_str();
-  command->add_option("--limit", scoring.limit, "bytes of each text (default: all)")
+  command->add_option("--limit", scoring.limit, "bytes of each text to use (default: all)")
       ->check(CLI::Range(1, 1 << 30));
-  command->add_option("OUT", scoring.out, "ESFT's summary.json; - is standard output")->required();
+  command->add_option("OUT", scoring.out, "ESFT's summary.json to write; - is standard output")
+      ->required();
   return command;
 }
 
@@ -348,7 +372,8 @@ int run(int argc, char** argv) {
   const CLI::App* adapters_command = add_serve_adapters(app, chosen);
   const CLI::App* score_command = add_score_experts(app, chosen);
 
-  CLI::App* check_command = app.add_subcommand("check", "compare with the reference");
+  CLI::App* check_command =
+      app.add_subcommand("check", "compare the model's results with the reference");
   add_model(*check_command, chosen);
   check_command->add_option("--reference", chosen.reference,
                             "file to compare with (default: reference.safetensors of the model)");
@@ -358,17 +383,18 @@ int run(int argc, char** argv) {
   add_model(*verify_command, chosen);
   add_prompts(*verify_command, chosen);
 
-  CLI::App* trace_command = app.add_subcommand("trace", "record what is routed");
+  CLI::App* trace_command = app.add_subcommand("trace", "record the routing");
   add_model(*trace_command, chosen);
   trace_command->add_option("out", chosen.out, "file to write")->required();
   add_prompts(*trace_command, chosen);
   add_max_tokens(*trace_command, chosen);
   trace_command
-      ->add_option("--with", chosen.with,
-                   "besides ids and weights: logits, probabilities, hidden, predictions")
+      ->add_option(
+          "--with", chosen.with,
+          "arrays to record besides ids and weights: logits, probabilities, hidden, predictions")
       ->delimiter(',')
       ->check(CLI::IsMember({"logits", "probabilities", "hidden", "predictions"}));
-  if (argc == 1) {  // nothing asked for: what there is
+  if (argc == 1) {  // without arguments: help
     fmt::print("{}", app.help());
     return ok;
   }
@@ -405,7 +431,7 @@ int main(int argc, char** argv) {
     return ok;
   } catch (const std::filesystem::filesystem_error& error) {
     return report(error, failure);
-  } catch (const std::system_error& error) {  // what fmt says of standard output
+  } catch (const std::system_error& error) {  // fmt could not write standard output
     if (error.code() == std::errc::broken_pipe) return ok;
     return report(
         std::runtime_error("standard output: cannot be written: " + error.code().message()),

@@ -88,7 +88,7 @@ class Parser(argparse.ArgumentParser):
         for word in rest:
             name = word.split("=")[0]
             known = [n for action in self._actions for n in action.option_strings]
-            self.error(f"'{name}' is no option of it{did_you_mean(name, known)}")
+            self.error(f"'{name}' is no option{did_you_mean(name, known)}")
         return options
 
     def number(self, name: str, default: Any, least: Any, most: Any, about: str) -> None:

@@ -236,19 +236,22 @@ int plan(const plan_options& options) {
 }
 
 void add_memory(CLI::App& app, plan_options& options) {
-  add_size(app, "--expert-bytes", options.expert_bytes, "MiB", "weights of one expert")->required();
-  add_list(
-      app, "--tensors", options.tensors,
-      "its parts, each in a tensor of its layer (default: two thirds, gate and up, and one third, "
-      "down)");
-  add_size(app, "--page", options.page_bytes, "MiB", "page of virtual memory")->default_str("2MiB");
+  add_size(app, "--expert-bytes", options.expert_bytes, "MiB",
+           "bytes of one expert's weights, such as 16.5MiB")
+      ->required();
+  add_list(app, "--tensors", options.tensors,
+           "sizes of an expert's parts, each stored in its own tensor per layer, such as "
+           "11MiB,5.5MiB (default: two thirds for gate and up, one third for down)");
+  add_size(app, "--page", options.page_bytes, "MiB", "size of a page of virtual memory")
+      ->default_str("2MiB");
   add_size(app, "--resident-bytes", options.resident_bytes, "GiB",
-           "all weights but the routed experts', which every placement has", true)
+           "bytes of all other weights, added to every placement", true)
       ->default_str("0");
   auto* const kv = add_size(app, "--kv-bytes-per-token", options.kv_bytes_per_token, "KiB",
-                            "KV cache, of all layers together");
-  auto* const budget = add_size(app, "--budget", options.budget, "GiB",
-                                "memory of weights and KV cache, to count the tokens it leaves");
+                            "KV cache of one token over all layers");
+  auto* const budget =
+      add_size(app, "--budget", options.budget, "GiB",
+               "memory for weights and KV cache; the output then shows how many tokens fit");
   budget->needs(kv);
   kv->needs(budget);
 }
@@ -256,34 +259,35 @@ void add_memory(CLI::App& app, plan_options& options) {
 /// Returns the function to run if the subcommand was named.
 std::function<int()> add_adapter_plan(CLI::App& group) {
   auto* app = group.add_subcommand(
-      "plan", "Count what adapters take in memory, by how their experts are placed");
+      "plan", "Compare the memory of adapters under several placements of their experts");
   auto options = std::make_shared<plan_options>();
   add_file(*app, "CONFIG", options->configs,
-           "ESFT configurations, one for each adapter: a file, or a folder with an "
-           "expert_cfg.json; one may be given several times")
+           "ESFT configurations, one per adapter: a file, or a folder with an expert_cfg.json; "
+           "repeats are accepted")
       ->required();
   add_parsed(*app, "--base", "MxL", options->base, read_base,
-             "base model: experts of a layer x MoE layers")
+             "shape of the base model: experts per layer x MoE layers, such as 64x26")
       ->required();
   const auto layer = [](std::string_view text) {
     return parse_number<std::int32_t>("--first-moe-layer", text, 0,
                                       adapter_layout::most_layers - 1);
   };
-  add_parsed(*app, "--first-moe-layer", "N", options->base.first_layer, layer,
-             "the model's number of the first one (default: the configurations name all of them)");
+  add_parsed(
+      *app, "--first-moe-layer", "N", options->base.first_layer, layer,
+      "number of the model's first MoE layer (default: the configurations list every MoE layer)");
   add_memory(*app, *options);
   add_parsed(*app, "--stride", "N", options->stride, read_stride,
-             "experts from one adapter's places to the next one's in virtual memory: a number, or "
-             "aligned, the smallest one of whole pages (default: E_max, the most experts that an "
-             "adapter tuned in a layer)");
+             "experts between the starts of consecutive adapters in virtual memory: a number, or "
+             "aligned (the smallest that fills whole pages); default: E_max, the most experts that "
+             "an adapter tuned in a layer");
   app->add_flag("--json", options->as_json, "print JSON (schema hotset.adapters/1)");
   app->footer(R"(Placements:
-  exact    the bytes of all experts; nothing takes less
-  virtual  a tensor of addresses with places for an adapter every stride
-           experts; only pages that hold experts are mapped
-  dense    the same, an adapter's experts right behind the one's before it
-  padding  places for E_max experts of every adapter in every layer
-  merged   a whole model for each adapter
+  exact    the bytes of all experts: a lower bound
+  virtual  a tensor of addresses in which an adapter begins every stride
+           experts; only pages with experts are mapped
+  dense    like virtual, but adapters follow each other without gaps
+  padding  room for E_max experts of every adapter in every layer
+  merged   a complete model for each adapter
 
 Examples:
   hotset adapters plan --base 64x26 --expert-bytes 16.5MiB intent.json law.json

@@ -123,7 +123,7 @@ CLI::Option* add_file(CLI::App& app, const std::string& name, T& value,
   return app.add_option(name, value, description)->type_name("FILE");
 }
 inline CLI::Option* add_out(CLI::App& app, std::filesystem::path& out) {
-  return add_file(app, "--out", out, "write there, not to standard output");
+  return add_file(app, "--out", out, "file to write (default: standard output)");
 }
 
 /// Splits all comma-separated values of an option. Errors: usage_error for an empty entry.
@@ -170,7 +170,7 @@ inline CLI::Option* add_columns(CLI::App& app, table_options& options,
                                 const std::vector<std::string>& known) {
   return add_list(
       app, "--columns", options.columns,
-      fmt::format("columns of the table, in this order (default: those that fit): all, {}",
+      fmt::format("columns of the table, in this order (default: as many as fit): all, {}",
                   fmt::join(known, ", ")));
 }
 

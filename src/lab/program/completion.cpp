@@ -172,7 +172,7 @@ int completion(const std::string& shell) {
 }  // namespace
 
 command add_complete(CLI::App& root) {
-  auto* app = root.add_subcommand("complete", "Print what may come next");
+  auto* app = root.add_subcommand("complete", "Print the possible next words");
   app->group("")->prefix_command();
   return {app, [&root, app] {
             print(completer(root, app->remaining()).lines());

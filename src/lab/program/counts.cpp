@@ -61,7 +61,7 @@ std::string to_text(const lab::expert_counts& counts) {
   for (const auto share : shares)
     out += fmt::format("the most used {:4.1f} % have {:5.1f} % of the uses\n", 100 * share,
                        100 * counts.hottest(share));
-  return out + "a profile: which experts were used together, and when, counts do not say\n";
+  return out + "a profile: counts do not show which experts were used together, or when\n";
 }
 
 int print_counts(const counts_options& options) {
@@ -73,7 +73,7 @@ int print_counts(const counts_options& options) {
 }  // namespace
 
 command add_counts(CLI::App& root) {
-  auto* app = root.add_subcommand("counts", "How often each expert was used: a profile");
+  auto* app = root.add_subcommand("counts", "Count the uses of each expert: a profile");
   auto options = std::make_shared<counts_options>();
   app->add_option("IN", options->in,
                   "trace of any known format, llama.cpp's imatrix (GGUF), or a JSON object with "

@@ -76,15 +76,17 @@ command add_curve(CLI::App& root) {
   app->add_option("TRACE", options->traces, "traces of any known format")
       ->required()
       ->type_name("FILE");
-  add_list(*app, "--scope", options->scopes, lab::parse_scope,
-           "who shares slots: shared (one curve), per-layer (a curve for every layer)")
+  add_list(
+      *app, "--scope", options->scopes, lab::parse_scope,
+      "slot pools: shared (one pool, one curve), per-layer (one pool and curve for each layer)")
       ->default_str("shared");
   add_list(*app, "--method", options->methods, lab::curve_method::parse,
-           "exact; shards:0.01 (a sample of the keys), shards:8192 (of so many keys at most)")
+           "methods: exact, shards:0.01 (sample of 1 % of the keys), shards:8192 (sample of at "
+           "most 8192 keys)")
       ->default_str("exact");
   add_list(*app, "--eviction", options->evictions,
-           fmt::format("eviction policies, without a replay for each capacity: {}; all but lru by "
-                       "the exact method, in a time that grows with the capacities",
+           fmt::format("eviction policies: {}; all except lru need --method exact, and their time "
+                       "grows with the number of capacities",
                        fmt::join(lab::evictions_of_every_size(), ", ")))
       ->default_str("lru");
   const auto is_per_access = [](std::string_view text) {
@@ -93,16 +95,19 @@ command add_curve(CLI::App& root) {
     return text == "per-access";
   };
   add_parsed(*app, "--replay", "NAME", options->visits.per_access, is_per_access,
-             "event-atomic (a visit is judged as a whole), per-access (only to compare)")
+             "unit of accesses: event-atomic (a whole visit at once), per-access (each routed id; "
+             "for comparison only)")
       ->default_str("event-atomic");
   add_number(*app, "--max-tokens", options->visits.max_tokens, 0U,
-             std::numeric_limits<std::uint32_t>::max(), "steps of more tokens are cut; 0: never");
+             std::numeric_limits<std::uint32_t>::max(),
+             "split steps with more tokens than this; 0: never");
   add_number(*app, "--seed", options->seed, std::uint64_t{0},
-             std::numeric_limits<std::uint64_t>::max(), "of the sample");
+             std::numeric_limits<std::uint64_t>::max(), "seed of the sample");
   auto* json = app->add_flag("--json", options->as_json, "print JSON (schema hotset.curve/1)");
   auto* csv = app->add_flag("--csv", options->as_csv, "print CSV")->excludes(json);
   add_columns(*app, options->table, lab::curve_columns())->excludes(json)->excludes(csv);
-  app->add_option("--out", options->out, "write there, not to standard output")->type_name("FILE");
+  app->add_option("--out", options->out, "file to write (default: standard output)")
+      ->type_name("FILE");
   add_trace_options(*app, options->reading);
   app->footer(R"(Examples:
   hotset curve routes.trace --scope shared,per-layer

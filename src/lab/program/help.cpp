@@ -104,10 +104,10 @@ std::string parse_trouble(const CLI::App& root, const CLI::ParseError& error) {
   const auto subcommands = subcommand_names(app);
   auto known = option_names(app);
   if (subcommands.empty())
-    return fmt::format("{0}: {1}; see hotset {0} --help", command,
-                       option.empty() ? error.what()
-                                      : fmt::format("'{}' is no option of it{}", option,
-                                                    did_you_mean(option, known)));
+    return fmt::format(
+        "{0}: {1}; see hotset {0} --help", command,
+        option.empty() ? error.what()
+                       : fmt::format("'{}' is no option{}", option, did_you_mean(option, known)));
   // The program or a group was followed by no subcommand, or by an unknown word.
   const auto rest = app.remaining();
   const auto found = rest.empty() ? std::string() : option.empty() ? rest.front() : option;
@@ -122,7 +122,8 @@ std::string parse_trouble(const CLI::App& root, const CLI::ParseError& error) {
 command add_help(CLI::App& root) {
   auto* app = root.add_subcommand("help", "Print the help of the program, or of a subcommand");
   auto path = std::make_shared<std::vector<std::string>>();
-  app->add_option("COMMAND", *path, "a subcommand, and one of its own")->type_name("NAME");
+  app->add_option("COMMAND", *path, "a subcommand, and its own subcommand if it has one")
+      ->type_name("NAME");
   app->footer("Examples:\n  hotset help\n  hotset help simulate\n  hotset help adapters plan");
   return {app, [&root, path] {
             const CLI::App* of = &root;

@@ -95,23 +95,23 @@ int write_history(const history_options& options) {
 }  // namespace
 
 command add_history(CLI::App& root) {
-  auto* app = root.add_subcommand(
-      "history", "Save what traces teach similar_steps, so that a cache starts warm");
+  auto* app =
+      root.add_subcommand("history", "Learn and save the history that similar_steps starts from");
   auto options = std::make_shared<history_options>();
-  add_file(*app, "TRACE", options->traces, "traces of one model, the oldest first");
+  add_file(*app, "TRACE", options->traces, "traces of one model, oldest first");
   add_file(*app, "--out", options->out, "history to write, for similar_steps:from=FILE")
       ->required();
   auto* from =
-      add_file(*app, "--from", options->from, "saved histories to go on from, the oldest first")
+      add_file(*app, "--from", options->from, "saved histories to continue from, oldest first")
           ->allow_extra_args(false);
   add_number(*app, "--share", options->share, 0.0, 1.0,
-             "fraction of the --from rows to keep, the newest")
+             "fraction of the --from rows to keep (newest first)")
       ->needs(from);
   add_number(*app, "--rows", options->rows, 256, 32768,
-             "tokens to keep, the newest; a multiple of 256");
+             "maximum tokens to keep (newest first); a multiple of 256");
   add_number(*app, "--model", options->model,
-             "number of the model, such as a hash of its weights: another one refuses the file; "
-             "0: none");
+             "number that identifies the model, such as a hash of its weights; files with another "
+             "number are refused; 0: none");
   app->add_flag("--json", options->as_json, "print JSON (schema hotset.history/1)");
   add_trace_options(*app, options->reading);
   app->footer(R"(Examples:

@@ -30,7 +30,7 @@ int import_trace(const import_options& options) {
   if (options.expert_bytes) {
     if (!trace.expert_bytes.empty())
       refuse_option("--expert-bytes", lab::least_size_text(*options.expert_bytes),
-                    "traces that do not say how large an expert is");
+                    "traces without expert bytes");
     trace.expert_bytes = {*options.expert_bytes};
   }
   write_trace(trace, out);
@@ -40,13 +40,13 @@ int import_trace(const import_options& options) {
 }  // namespace
 
 command add_import(CLI::App& root) {
-  auto* app = root.add_subcommand("import", "Turn a trace of any known format into a native one");
+  auto* app = root.add_subcommand("import", "Convert a trace of any known format to hotset's own");
   auto options = std::make_shared<import_options>();
   add_file(*app, "IN", options->in, "trace of any known format")->required();
   add_file(*app, "OUT", options->out, "native trace to write (safetensors)")->required();
-  app->add_option("--name", options->name, "what reports call the trace")->type_name("TEXT");
+  app->add_option("--name", options->name, "name of the trace in reports")->type_name("TEXT");
   add_size(*app, "--expert-bytes", options->expert_bytes, "MiB",
-           "of one expert, if the trace does not say");
+           "size of one expert, such as 3.6MiB, for a trace without it");
   add_trace_options(*app, options->reading);
   app->footer(R"(Examples:
   hotset import gemma.route.csv gemma.trace

@@ -202,7 +202,7 @@ int info(const info_options& options) {
 }  // namespace
 
 command add_info(CLI::App& root) {
-  auto* app = root.add_subcommand("info", "Say what a trace holds");
+  auto* app = root.add_subcommand("info", "Print the facts of a trace");
   auto options = std::make_shared<info_options>();
   add_file(*app, "TRACE", options->traces, "traces of any known format")->required();
   app->add_flag("--json", options->as_json,

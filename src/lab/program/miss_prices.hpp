@@ -21,10 +21,11 @@ inline void add_miss_prices(CLI::App& app, cost_model& cost) {
   const auto seconds = [](std::string_view text) {
     return static_cast<double>(lab::read_duration(text)) * 1e-9;
   };
-  add_parsed(app, "--link", "RATE", cost.seconds_per_byte, per_byte, "how fast experts are copied")
+  add_parsed(app, "--link", "RATE", cost.seconds_per_byte, per_byte,
+             "speed of copying experts, such as 25GB/s")
       ->default_str("25GB/s");
   add_parsed(app, "--recompute", "TIME", cost.recompute_seconds_per_token, seconds,
-             "prefill of one token that KV has lost")
+             "time to recompute one token evicted from the KV cache, such as 1ms")
       ->default_str("1ms");
 }
 

@@ -113,51 +113,50 @@ int plan(const plan_options& options) {
 }
 
 void add_device(CLI::App& app, lab::plan_request& request) {
-  add_size(app, "--vram", request.device_bytes, "GiB",
-           "memory of the device, or of each of several, such as 24GiB")
+  add_size(app, "--vram", request.device_bytes, "GiB", "memory of each device, such as 24GiB")
       ->required();
   add_size(app, "--host-ram", request.host_bytes, "GiB",
-           "memory of the host, for the copies of all experts");
+           "host memory for the copies of all experts, such as 64GiB (default: not checked)");
   add_size(app, "--reserve", request.reserve_bytes, "GiB",
-           "left alone: activations, workspace, headroom against spilling", true)
+           "device memory kept free for activations, workspace and headroom against spilling", true)
       ->default_str("1GiB");
   add_number(app, "--devices", request.devices, std::uint32_t{1}, std::uint32_t{4096},
-             "devices that share the model, each with --vram");
-  add_parsed(
-      app, "--parallel", "NAME", request.split, split_of,
-      "what devices have of the experts: expert (each has some of a layer's), tensor (each has a "
-      "part of every one)")
+             "number of devices that share the model, each with --vram");
+  add_parsed(app, "--parallel", "NAME", request.split, split_of,
+             "division of the experts among devices: expert (each device has some experts of a "
+             "layer), tensor (each has a part of every expert)")
       ->default_str("expert");
 }
 
 void add_hand(CLI::App& app, lab::model_by_hand& hand) {
   const char* const group =
-      "Model by hand (with --experts and --top-k), or what its file has wrong";
+      "Model by hand (with --experts and --top-k), or corrections to its file";
   const auto layers = [](std::string_view text) {
     return parse_number<std::int32_t>("--layers", text, 1, 65536);
   };
-  add_parsed(app, "--layers", "N", hand.layers, layers, "MoE layers")->group(group);
-  add_size(app, "--expert-bytes", hand.expert_bytes, "MiB", "of one expert of one layer", true)
+  add_parsed(app, "--layers", "N", hand.layers, layers, "number of MoE layers")->group(group);
+  add_size(app, "--expert-bytes", hand.expert_bytes, "MiB",
+           "size of one expert of one layer, such as 2.5MiB", true)
       ->group(group);
   add_size(app, "--kv-bytes-per-token", hand.kv_bytes_per_token, "KiB",
-           "KV cache, of all layers together", true)
+           "KV cache of one token over all layers, such as 96KiB", true)
       ->group(group);
   add_size(app, "--resident-bytes", hand.resident_bytes, "GiB",
-           "all weights but the routed experts'", true)
+           "all weights except the routed experts'", true)
       ->group(group);
 }
 
 void add_serving(CLI::App& app, plan_options& options) {
   auto& request = options.request;
   add_number(app, "--context", request.context, std::uint64_t{1}, std::uint64_t{1} << 32U,
-             "tokens of one session, at most");
+             "maximum tokens of a session");
   add_number(app, "--concurrency", request.concurrency, std::uint64_t{1}, std::uint64_t{4096},
-             "sessions at one time");
+             "sessions at the same time");
   add_number(app, "--block-tokens", request.block_tokens, std::uint64_t{1}, std::uint64_t{65536},
              "tokens of a KV block");
   add_parsed(app, "--kv-bits", "N", options.kv_bits, kv_bits_of,
-             "bits of an element of the KV cache: 16, 8, 8.5 (q8_0), 4.5 (q4_0); auto: as the "
-             "checkpoint declares, else 16")
+             "bits of an element of the KV cache: 16, 8, 8.5 (q8_0), 4.5 (q4_0); auto: the "
+             "checkpoint's declaration, else 16")
       ->default_str("auto");
   add_miss_prices(app, request.cost);
 }
@@ -168,21 +167,23 @@ command add_plan(CLI::App& root) {
   auto* app = root.add_subcommand("plan", "Divide a device's memory between experts and KV cache");
   auto options = std::make_shared<plan_options>();
   app->add_option("--model", options->model,
-                  fmt::format("a config.json, a .gguf file (or a part of one) or .safetensors "
-                              "file, a folder of them, or: {}",
+                  fmt::format("a config.json, a .gguf file (or a part of one), a .safetensors "
+                              "file, a folder of them, or a name: {}",
                               fmt::join(lab::model_names(), ", ")))
       ->type_name("MODEL");
   add_hand(*app, options->hand);
   add_device(*app, options->request);
   add_serving(*app, *options);
-  add_file(*app, "--trace", options->trace, "routing of this model, of any known format");
+  add_file(
+      *app, "--trace", options->trace,
+      "routing trace of this model, in any known format (default: uniform routing is assumed)");
   add_file(*app, "--kv-trace", options->kv_trace,
-           "requests with the blocks of their prompts (Mooncake)");
+           "requests: Mooncake's JSON lines with the blocks of their prompts, or Azure's CSV");
   app->add_flag("--json", options->as_json, "print JSON (schema hotset.plan/1)");
   add_out(*app, options->out);
   add_trace_options(*app, options->reading);
   for (const char* name : {"--top-k", "--experts"})
-    app->get_option(name)->description("of the model by hand; of a trace whose file does not say");
+    app->get_option(name)->description("value of a model by hand, or of a trace without it");
   app->footer(R"(Examples:
   hotset plan --model qwen3-30b-a3b --vram 24GiB --context 8192 --concurrency 4
   hotset plan --model minimax-m2 --vram 80GiB --devices 4 --parallel expert

@@ -117,7 +117,8 @@ lab::sweep_request request_of(const simulate_options& options) {
   request.policies = compared(options);
   const auto& way = options.link;
   if (way.write_back == write_back_way::none && (way.back.bytes_per_second != 0 || way.spares != 0))
-    refuse_option("--writeback", "none", "serial or duplex, where its link or spares are named");
+    refuse_option("--writeback", "none",
+                  "serial or duplex with --writeback-link or --writeback-spares");
   for (auto& link : request.links) link = completed(link, way);
   if (request.scopes.empty()) {
     request.scopes = {cache_scope::shared};
@@ -256,14 +257,13 @@ void add_what(CLI::App& app, simulate_options& options) {
                        fmt::join(lab::known_policies().admission.names(), ", ")))
       ->default_str("always");
   add_list(app, "--scope", options.request.scopes, lab::parse_scope,
-           "who shares slots: shared (one pool for all layers), per-layer (a pool for every layer)")
+           "slot pools: shared (one for all layers), per-layer (one for each layer)")
       ->default_str("shared");
-  add_list(
-      app, "--replay", options.request.replays, lab::parse_replay_mode,
-      "when evictions happen: event-atomic (within the visit, as in an engine), deferred (after "
-      "it, until --budget holds), per-access (each routed id is a visit; only to compare), "
-      "expert-by-expert (a visit's experts one after the other, none protected; only to compare "
-      "with SpecMD)")
+  add_list(app, "--replay", options.request.replays, lab::parse_replay_mode,
+           "time of evictions: event-atomic (within the visit, as in an engine), deferred (after "
+           "the visit, until --budget holds), per-access (each routed id is a visit; for "
+           "comparison only), expert-by-expert (one expert after the other, none protected; for "
+           "comparison with SpecMD only)")
       ->default_str("event-atomic");
 }
 
@@ -274,58 +274,59 @@ void check_rank(const CLI::App& app) {
                             "--learn-from", "--gate-weights", "--miss", "--routing",
                             "--pre-eviction", "--precision", "--link", "--columns", "--decisions"})
     if (app.count(other) != 0)
-      throw lab::usage_error(
-          fmt::format("--rank is of the policies as they are, accepted: without {}", other));
+      throw lab::usage_error(fmt::format(
+          "--rank replays every policy without further options; accepted: without {}", other));
 }
 
 /// Adds --compare and --rank.
 void add_compare(CLI::App& app, simulate_options& options) {
   app.add_option("--compare", options.compare,
-                 fmt::format("replay the systems of the field and Belady's bound: {}; what the "
-                             "trace has too little for is left out and told",
+                 fmt::format("replay whole systems and Belady's bound: {}; systems for which the "
+                             "trace lacks data are left out with a note",
                              fmt::join(lab::system_names(), ", ")))
       ->type_name("systems");
-  app.add_flag(
-      "--rank", options.rank,
-      "rank the eviction policies that decide on-line by the misses between lru and belady that "
-      "they avoid; in both scopes, unless --scope says which");
+  app.add_flag("--rank", options.rank,
+               "rank the online eviction policies by the share of lru's avoidable misses that they "
+               "avoid; in both scopes unless --scope is given");
 }
 
 void add_dimensions(CLI::App& app, simulate_options& options) {
   add_list(app, "--preset", options.policies.presets,
-           fmt::format("named sets of policies: {}; each also with +least_stale; the options below "
-                       "and above replace parts of them",
+           fmt::format("named sets of policies: {}; each also with +least_stale appended; other "
+                       "policy options replace parts of a set",
                        fmt::join(lab::preset_names(), ", ")));
   add_list(app, "--prefetch", options.policies.prefetches,
            fmt::format("prefetch policies: {}; with parameters: next_layer_top_k:overfetch=1.5",
                        fmt::join(lab::known_policies().prefetch.names(), ", ")))
       ->default_str("no_prefetch");
   add_list(app, "--prefetch-guard", options.policies.guards,
-           "what a prefetch may evict: none (whatever the eviction policy picks), named (nothing "
-           "that was asked for), predicted (nor what is likelier to be used sooner)")
+           "residents that a prefetch may evict: none (any that the eviction policy picks), named "
+           "(except those already requested), predicted (also except those more likely to be used "
+           "sooner)")
       ->default_str("named");
   add_list(app, "--prefetch-order", options.policies.prefetch_orders,
-           "which copy goes first: nearest (of the visit that comes first), likeliest (greatest "
-           "probability per visit until it is needed), greatest (greatest probability as "
-           "predicted)")
+           "order of waiting copies: nearest (earliest visit first), likeliest (greatest "
+           "probability per visit until its use), greatest (greatest predicted probability)")
       ->default_str("nearest");
-  add_list(app, "--predictor", options.policies.predictors,
-           fmt::format("what is expected of the layers ahead: {}; with parameters: "
-                       "co-activation:reach=4:decay=0.8, learned-gate:weights=FILE (of "
-                       "python3 -m hotset train-gate), current-gate:scores=sigmoid; of several: "
-                       "mixed+co-activation+last-routed",
-                       fmt::join(lab::predictor_names(false, true), ", ")))
+  add_list(
+      app, "--predictor", options.policies.predictors,
+      fmt::format(
+          "predictors of the layers ahead: {}; with parameters: co-activation:reach=4:decay=0.8, "
+          "learned-gate:weights=FILE (written by python3 -m hotset train-gate), "
+          "current-gate:scores=sigmoid; combined: mixed+co-activation+last-routed",
+          fmt::join(lab::predictor_names(false, true), ", ")))
       ->default_str("recorded");
   auto* const lessons =
       app.add_option("--learn-from", options.lessons,
-                     "a trace that predictors see before each replay, such as yesterday's")
+                     "trace that predictors learn from before each replay, such as yesterday's")
           ->type_name("FILE");
   app.add_flag("--warm-start", options.request.warm_start,
-               "caches begin with what that trace used most; the time for it is not counted")
+               "start caches with the experts used most in the --learn-from trace; the time to "
+               "fill them is not counted")
       ->needs(lessons);
-  app.add_option(
-         "--gate-weights", options.policies.gate_weights,
-         "of the preset promoe, where --predictor names none (of python3 -m hotset train-gate)")
+  app.add_option("--gate-weights", options.policies.gate_weights,
+                 "weights file for the preset promoe if --predictor names none (written by python3 "
+                 "-m hotset train-gate)")
       ->type_name("FILE");
   add_list(app, "--miss", options.policies.misses,
            fmt::format("miss policies: {}; with parameters: drop:keep=2",
@@ -336,13 +337,12 @@ void add_dimensions(CLI::App& app, simulate_options& options) {
                        fmt::join(lab::known_policies().routing.names(), ", ")))
       ->default_str("router_order");
   add_list(app, "--pre-eviction", options.policies.pre_evictions,
-           "slots are freed before the next layer is routed: none, active_evict; with parameters: "
-           "active_evict:tau=0.002:r_max=2:release=gate")
+           "policies that free slots before the next layer is routed: none, active_evict; with "
+           "parameters: active_evict:tau=0.002:r_max=2:release=gate")
       ->default_str("none");
-  add_list(
-      app, "--precision", options.request.precisions, lab::precision_ladder::parse,
-      "precisions of the experts in bits, highest first, such as 8:4:2; the first is what the "
-      "trace calls an expert's bytes; 8:4@75:25 divides the room in percent (default: evenly)");
+  add_list(app, "--precision", options.request.precisions, lab::precision_ladder::parse,
+           "precisions of the experts in bits, highest first, such as 8:4:2; the first has the "
+           "trace's expert bytes; 8:4@75:25 divides the slots' bytes in percent (default: evenly)");
 }
 
 void add_clock(CLI::App& app, simulate_options& options) {
@@ -352,28 +352,30 @@ void add_clock(CLI::App& app, simulate_options& options) {
     return lab::link_request{.link = {.bytes_per_second = lab::read_rate(text)},
                              .text = std::string(text)};
   };
-  auto* link = add_list(app, "--link", options.request.links, read_link,
-                        "how fast experts are copied, such as 25GB/s: with it, runs are timed");
+  auto* link =
+      add_list(app, "--link", options.request.links, read_link,
+               "speeds of the link that copies experts, such as 25GB/s; with it, runs are timed");
   const auto time = [&](const char* name, ticks& value, const char* what) {
     add_parsed(app, name, "TIME", value, lab::read_duration, what)->default_str("0")->needs(link);
   };
-  time("--latency", way.link.latency, "of each copy, such as 10us");
+  time("--latency", way.link.latency, "latency of each copy, such as 10us");
   add_size(app, "--chunk", way.link.chunk_bytes, "KiB",
-           "a copy gives way to a more urgent one after so many bytes; 0: never", true)
+           "bytes after which a more urgent copy can pre-empt the running one; 0: never", true)
       ->default_str("1MiB")
       ->needs(link);
   add_parsed(
       app, "--compute", "TIME[+TIME]", costs,
       [&costs](std::string_view text) { return with_compute(costs, text); },
-      "arithmetic of a visit, and of each of its tokens: 200us or 200us+20us")
+      "compute time of a visit, optionally plus that of each of its tokens: 200us or 200us+20us")
       ->default_str("0")
       ->needs(link);
-  time("--gate", costs.gate, "from a layer's end until the next one's experts are known");
+  time("--gate", costs.gate,
+       "time from a layer's end until the next layer's experts are known, such as 20us");
   time("--host-expert", costs.per_host_expert,
-       "of an expert that the host computes, beside the device");
+       "time of an expert that the host computes, parallel to the device, such as 500us");
   add_number(app, "--transient", costs.transient, std::size_t{0}, std::size_t{1024},
-             "slots beside the cache's: experts that are refused a slot are copied through them, "
-             "not computed by the host")
+             "extra slots: experts that are refused a cache slot are copied through them, not "
+             "computed by the host")
       ->needs(link);
   const auto read_way = [](std::string_view text) {
     return choice_of<write_back_way>("--writeback", text,
@@ -382,57 +384,59 @@ void add_clock(CLI::App& app, simulate_options& options) {
                                       {"duplex", write_back_way::duplex}});
   };
   add_parsed(app, "--writeback", "NAME", way.write_back, read_way,
-             "victims are copied back before their slots are filled: none, serial (on the same "
-             "link), duplex (beside it)")
+             "copying victims back before their slots are filled: none, serial (on the same link), "
+             "duplex (on a second link)")
       ->default_str("none")
       ->needs(link);
   add_parsed(app, "--writeback-link", "RATE", way.back.bytes_per_second, lab::read_rate,
-             "how fast, where not as --link")
+             "speed of copying back, such as 12GB/s (default: that of --link)")
       ->needs(link);
   add_number(app, "--writeback-spares", way.spares, std::size_t{0}, std::size_t{1024},
-             "slots beside the cache's that a fill takes while its victim is copied back")
+             "extra slots that fills can take while their victims are copied back")
       ->needs(link);
   app.add_option("--timeline", options.timeline,
-                 "write what happened when, for Perfetto (one trace and one run)")
+                 "write a timeline for Perfetto, as Chrome trace events (one trace and one run)")
       ->type_name("FILE")
       ->needs(link);
 }
 
 void add_sizes(CLI::App& app, simulate_options& options) {
-  auto* slots =
-      add_list(app, "--slots", options.request.sizes, lab::size_request::parse_slots,
-               "cache sizes: a number of slots, or a percentage of the experts; 5%@16:4 is "
-               "5 % of their bytes at 16 bits, filled with experts of 4 bits; in "
-               "per-layer scope that many in every layer");
+  auto* slots = add_list(app, "--slots", options.request.sizes, lab::size_request::parse_slots,
+                         "cache sizes: a number of slots, or a percentage of the experts; 5%@16:4 "
+                         "is 5 % of their bytes at 16 bits, filled with experts of 4 bits; "
+                         "per-layer scope gives every layer this size");
   slots->default_str(
       fmt::format("{}; those too small in a scope are left out", fmt::join(usual_slots, ",")));
   add_list(app, "--budget", options.request.sizes, lab::size_request::parse_budget,
-           "cache sizes in bytes of all pools together, such as 1500MiB,3GiB (GB and GiB differ)")
+           "cache sizes in bytes over all pools, such as 1500MiB,3GiB (GB is decimal, GiB binary)")
       ->excludes(slots);
   app.add_flag("--size-classes", options.request.size_classes,
-               "shared scope: a pool for each size of expert");
+               "in shared scope, use one pool for each size of expert");
   const auto read_split = [](std::string_view text) {
     return choice_of<visit_split>("--split", text,
                                   {{"by-token", visit_split::by_token},
                                    {"by-expert", visit_split::by_expert},
                                    {"leave-rest", visit_split::leave_rest}});
   };
-  add_parsed(
-      app, "--split", "NAME", options.request.split, read_split,
-      "what becomes of a visit wider than its pool: by-token (split, exact), by-expert (split), "
-      "leave-rest (not split: the experts that fewest places name stay on the host)")
+  add_parsed(app, "--split", "NAME", options.request.split, read_split,
+             "handling of visits with more experts than the pool has slots: by-token (split, "
+             "exact), by-expert (split), leave-rest (not split; the experts that the fewest tokens "
+             "use stay on the host)")
       ->default_str("by-token");
   add_number(app, "--max-tokens", options.request.max_tokens, 0U,
-             std::numeric_limits<std::uint32_t>::max(), "steps of more tokens are cut; 0: never");
+             std::numeric_limits<std::uint32_t>::max(),
+             "split steps with more tokens than this; 0: never");
 }
 
 void add_output(CLI::App& app, simulate_options& options) {
-  add_number(app, "--jobs", options.request.jobs, 1U, 1024U, "replays at one time");
+  add_number(app, "--jobs", options.request.jobs, 1U, 1024U,
+             "number of replays that run in parallel");
   auto* as_json = app.add_flag("--json", options.as_json,
                                "print JSON: an object, or an array for several traces");
   auto* as_csv = app.add_flag("--csv", options.as_csv, "print CSV")->excludes(as_json);
   add_columns(app, options.table, lab::report_columns())->excludes(as_json)->excludes(as_csv);
-  app.add_option("--out", options.out, "write there, not to standard output")->type_name("FILE");
+  app.add_option("--out", options.out, "file to write (default: standard output)")
+      ->type_name("FILE");
   app.add_option("--decisions", options.decisions,
                  "write every decision as a JSON line (one trace; replays run one by one)")
       ->type_name("FILE");

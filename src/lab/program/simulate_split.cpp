@@ -115,32 +115,34 @@ int simulate_split(const split_options& options) {
 
 void add_prices(CLI::App& app, split_options& options) {
   add_size(app, "--budget", options.request.control.limits.budget_bytes, "GiB",
-           "bytes that experts and KV share, such as 12GiB")
+           "memory shared by experts and KV cache, such as 12GiB")
       ->required();
   add_size(app, "--kv-token-bytes", options.kv_token_bytes, "KiB",
            "KV cache of one token, such as 96KiB")
       ->required();
   add_size(app, "--expert-bytes", options.expert_bytes, "MiB",
-           "of one expert, where the traces do not say");
+           "size of one expert, such as 3.6MiB, for traces without it");
   add_number(app, "--context", options.context, std::uint64_t{1}, std::uint64_t{1} << 32U,
-             "tokens of one session, at most");
+             "maximum tokens of a session");
   add_number(app, "--concurrency", options.concurrency, std::uint64_t{1}, std::uint64_t{4096},
-             "sessions at one time");
+             "sessions at the same time");
   add_miss_prices(app, options.prices);
 }
 
 void add_control(CLI::App& app, lab::split_request& request) {
   auto& control = request.control;
-  add_number(app, "--burst", request.burst_steps, 1U, 1U << 20U, "steps of a burst, to a request");
+  add_number(app, "--burst", request.burst_steps, 1U, 1U << 20U,
+             "steps per burst; each burst serves one request");
   add_number(app, "--warmup", request.warmup, 0U, 1U << 20U,
-             "first bursts of each workflow that are left out of all costs");
+             "first bursts of each workflow, which are not charged");
   add_number(app, "--decay", control.decay, 0.0, 0.999,
-             "of a burst's counts at the next one's end");
-  add_number(app, "--gate", control.gate, 0.0, 0.999, "share of the time that a move must save");
+             "factor on earlier bursts' counts when a burst ends");
+  add_number(app, "--gate", control.gate, 0.0, 0.999,
+             "minimum share of the time that a move must save");
   add_number(app, "--max-move", control.max_move, std::uint64_t{1}, std::uint64_t{1} << 20U,
-             "slots a burst");
+             "maximum slots moved per burst");
   add_number(app, "--dead-zone", control.dead_zone, std::uint64_t{0}, std::uint64_t{1} << 20U,
-             "slots; a nearer target is no target");
+             "targets at most this many slots away are ignored");
 }
 
 }  // namespace
@@ -148,14 +150,15 @@ void add_control(CLI::App& app, lab::split_request& request) {
 command add_simulate_split(CLI::App& root) {
   auto* app = root.add_subcommand(
       "simulate-split",
-      "Replay experts and KV blocks in one budget, under splits and a controller");
+      "Replay experts and KV blocks within one budget, under fixed splits and a controller");
   auto options = std::make_shared<split_options>();
-  app->add_option("TRACE", options->traces,
-                  "routing traces of one model, a workflow each; several are also run in a row")
+  app->add_option(
+         "TRACE", options->traces,
+         "routing traces of one model, one workflow each; several are also run in sequence")
       ->required()
       ->type_name("FILE");
   app->add_option("--kv-trace", options->requests,
-                  "requests (Mooncake, Azure): one file for all, or one for each trace")
+                  "request traces (Mooncake or Azure): one for all, or one for each TRACE")
       ->required()
       ->type_name("FILE")
       ->allow_extra_args(false);
@@ -163,7 +166,8 @@ command add_simulate_split(CLI::App& root) {
   add_control(*app, options->request);
   auto* json = app->add_flag("--json", options->as_json, "print JSON (schema hotset.split/1)");
   add_columns(*app, options->table, lab::split_columns())->excludes(json);
-  app->add_option("--out", options->out, "write there, not to standard output")->type_name("FILE");
+  app->add_option("--out", options->out, "file to write (default: standard output)")
+      ->type_name("FILE");
   add_trace_options(*app, options->reading);
   app->footer(R"(Examples:
   hotset simulate-split os.trace --kv-trace os.jsonl --budget 12GiB --kv-token-bytes 96KiB

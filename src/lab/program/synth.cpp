@@ -41,12 +41,12 @@ double read_noise(const std::string& text, noise_kind& kind) {
 /// Adds options for traces with scores.
 void add_scores(CLI::App& app, synthetic_config& config) {
   auto* const scores = app.add_flag("--scores", config.scores,
-                                    "record router logits, probabilities and predictions, too");
+                                    "also record router logits, probabilities and predictions");
   add_parsed(
       app, "--predictor-noise", "KIND:N", config.predictor_noise,
       [&config](const std::string& text) { return read_noise(text, config.predictor_noise_kind); },
-      "how wrong predictions are: exchange:0.2 (chance that an expert's is another one's), "
-      "gaussian:0.5 (standard deviation of what is added to the logits)")
+      "noise of the predictions: exchange:0.2 (chance that an expert gets another one's "
+      "probability), gaussian:0.5 (standard deviation of the noise added to the logits)")
       ->default_str("exchange:0")
       ->needs(scores);
 }
@@ -72,12 +72,11 @@ void add_shape(CLI::App& app, synthetic_config& config) {
   constexpr auto most = std::numeric_limits<std::int32_t>::max();
   constexpr auto many = std::numeric_limits<std::uint32_t>::max();
   add_number(app, "--layers", config.layers, 1, most, "MoE layers");
-  add_number(app, "--experts", config.experts, 1, 65535, "experts of a layer");
-  add_number(app, "--top-k", config.top_k, 1, most, "experts of a token");
+  add_number(app, "--experts", config.experts, 1, 65535, "experts per layer");
+  add_number(app, "--top-k", config.top_k, 1, most, "experts per token");
   add_number(app, "--sequences", config.sequences, 1U, many, "sequences, one after the other");
   add_number(app, "--tokens", config.tokens, "decoded tokens of each sequence");
-  add_number(app, "--prefill", config.prefill,
-             "prompt tokens of each sequence, which are one step");
+  add_number(app, "--prefill", config.prefill, "prompt tokens of each sequence, in one step");
 }
 
 /// Adds options for diffusion steps, which route all positions of a text again; they replace --tokens.
@@ -86,11 +85,11 @@ void add_diffusion(CLI::App& app, synthetic_config& config) {
   auto* const tokens = app.get_option("--tokens");
   auto* const positions =
       add_number(app, "--positions", config.positions, 1U, many,
-                 "tokens of each sequence that every step routes anew, as in diffusion");
+                 "tokens of each sequence that every step routes again, as in diffusion");
   positions->excludes(tokens);
   add_number(app, "--steps", config.tokens, "steps that route all positions")->needs(positions);
   add_number(app, "--position-stickiness", config.position_stickiness, 0.0, 1.0,
-             "chance that a position keeps its experts in a layer from the step before")
+             "chance that a position keeps a layer's experts from the previous step")
       ->needs(positions);
 }
 
@@ -101,9 +100,9 @@ void add_logits(CLI::App& app, synthetic_config& config) {
     if (!value || *value == 1) refuse_option("--autoregression", text, "0 or more, below 1");
     return value;
   };
-  auto* const correlation =
-      add_parsed(app, "--autoregression", "N", config.autoregression, below_1,
-                 "correlation of router logits from token to token; they then decide the routing");
+  auto* const correlation = add_parsed(app, "--autoregression", "N", config.autoregression, below_1,
+                                       "correlation of router logits from token to token, at least "
+                                       "0 and below 1; the logits then decide the routing");
   for (const char* const other : {"--stickiness", "--position-stickiness"})
     correlation->excludes(app.get_option(other));
 }
@@ -116,7 +115,8 @@ void add_behaviour(CLI::App& app, synthetic_config& config) {
   add_logits(app, config);
   add_number(app, "--phase-every", config.phase_length,
              "tokens after which other experts become popular; 0: never");
-  add_number(app, "--seed", config.seed, "the same seed gives the same trace anywhere");
+  add_number(app, "--seed", config.seed,
+             "seed: the same one gives the same trace on every machine");
 }
 
 }  // namespace
@@ -129,12 +129,12 @@ command add_synth(CLI::App& root) {
   add_shape(*app, options->config);
   add_diffusion(*app, options->config);
   add_behaviour(*app, options->config);
-  add_size(*app, "--expert-bytes", options->config.expert_bytes, "MiB", "bytes of an expert")
+  add_size(*app, "--expert-bytes", options->config.expert_bytes, "MiB", "size of an expert")
       ->default_str("1MiB");
-  app->add_option("--name", options->name, "what reports call the trace")->type_name("TEXT");
+  app->add_option("--name", options->name, "name of the trace in reports")->type_name("TEXT");
   app->add_flag_callback(
       "--no-weights", [&config = options->config] { config.weights = false; },
-      "leave the gate weights out");
+      "omit the gate weights");
   add_scores(*app, options->config);
   app->footer(R"(Examples:
   hotset synth demo.trace --layers 16 --experts 64 --top-k 6 --tokens 2000

@@ -41,17 +41,21 @@ command add_synth_requests(CLI::App& root) {
   auto& config = chosen->config;
   constexpr auto many = std::numeric_limits<std::uint32_t>::max();
   add_file(*app, "OUT", chosen->out, "request trace to write (Mooncake's JSON lines)")->required();
-  add_number(*app, "--requests", config.requests, 1U, 1U << 26U, "of all conversations");
-  add_number(*app, "--conversations", config.conversations, 1U, 1U << 20U, "alive at one time");
-  add_number(*app, "--turns", config.turns, 1U, many, "of a conversation; 1: nothing comes back");
+  add_number(*app, "--requests", config.requests, 1U, 1U << 26U, "total number of requests");
+  add_number(*app, "--conversations", config.conversations, 1U, 1U << 20U,
+             "conversations alive at the same time");
+  add_number(*app, "--turns", config.turns, 1U, many,
+             "turns per conversation; 1: no prompt is reused");
   add_number(*app, "--shared-blocks", config.shared_blocks, 0U, 1U << 20U,
-             "that all prompts begin with");
+             "blocks that all prompts begin with");
   add_number(*app, "--first-blocks", config.first_blocks, 1U, 1U << 20U,
-             "of a conversation's first turn, besides");
-  add_number(*app, "--turn-blocks", config.turn_blocks, 0U, 1U << 20U, "that each other turn adds");
-  add_number(*app, "--output-tokens", config.output_tokens, 1U, many, "generated for each request");
-  add_number(*app, "--gap-ms", config.gap_ms, "from one request to the next");
-  add_number(*app, "--seed", config.seed, "the same seed gives the same requests");
+             "additional blocks of a conversation's first turn");
+  add_number(*app, "--turn-blocks", config.turn_blocks, 0U, 1U << 20U,
+             "new blocks of each later turn");
+  add_number(*app, "--output-tokens", config.output_tokens, 1U, many,
+             "tokens generated per request");
+  add_number(*app, "--gap-ms", config.gap_ms, "milliseconds between requests");
+  add_number(*app, "--seed", config.seed, "seed: the same one gives the same requests");
   app->footer(R"(Examples:
   hotset synth-requests chats.jsonl --conversations 6 --turns 8
   hotset synth-requests single.jsonl --turns 1 --first-blocks 3 --requests 400)");

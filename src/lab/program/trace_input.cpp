@@ -24,10 +24,10 @@ void add_trace_options(CLI::App& app, trace_options& options) {
       ->group(group);
   add_parsed(
       app, "--as", "SHAPE", options.as, lab::parse_step_shape,
-      "cut the tokens into steps anew: decode (a token a step), decode:4 (a token of each of four "
-      "sequences), prefill (a sequence a step), prefill:512 (so many tokens of it)")
+      "replace the recording's steps: decode (one token per step), decode:4 (one token of each of "
+      "four sequences), prefill (one sequence per step), prefill:512 (512 tokens of a sequence)")
       ->group(group);
-  add_number(app, "--first", options.first, "only so many tokens of the recording; 0: all")
+  add_number(app, "--first", options.first, "read only this many first tokens; 0: all")
       ->group(group);
   app.add_option_function<std::vector<std::string>>(
          "--field",
@@ -36,18 +36,20 @@ void add_trace_options(CLI::App& app, trace_options& options) {
              return lab::parse_field_map(fmt::format("{}", fmt::join(fields, ",")));
            });
          },
-         "jsonl, csv: names of the fields, such as layer=l,experts=ids; csv: columns "
-         "experts=e0..e5")
+         "names of the fields in jsonl and csv, such as layer=l,experts=ids; several columns of a "
+         "csv as experts=e0..e5")
       ->type_name("LIST")
       ->allow_extra_args(false)
       ->group(group);
   add_number(app, "--top-k", options.top_k, 0, most,
-             "esft, layer-expert: experts of a token, 0: infer; npy: experts that logits choose")
+             "experts per token of esft and layer-expert traces, 0: infer; experts that the logits "
+             "of npy select")
       ->group(group);
   add_number(app, "--experts", options.experts, 0, most,
-             "experts of a layer, if the trace does not say; 0: the highest id + 1")
+             "experts per layer of a trace without it; 0: the highest id + 1")
       ->group(group);
-  add_size(app, "--block-bytes", options.block_bytes, "B", "mooncake, azure: bytes of a block")
+  add_size(app, "--block-bytes", options.block_bytes, "B",
+           "bytes of a block in mooncake and azure traces")
       ->default_str("1B")
       ->group(group);
 }

@@ -78,7 +78,7 @@ TEST_F(program, wrong_usage_is_2) {
   refused("adapters", 2, {"adapters: ", "accepted: plan"});
   refused("adapters pln", 2, {"adapters: 'pln'", "did you mean plan?", "accepted: plan"});
   refused("adapters plan", 2, {"adapters plan: ", "see hotset adapters plan --help"});
-  refused("adapters plan c.json --base 64x26 --nope", 2, {"'--nope' is no option of it"});
+  refused("adapters plan c.json --base 64x26 --nope", 2, {"'--nope' is no option"});
   refused("help adapters pln", 2, {"help: 'pln' (did you mean plan?); accepted: plan"});
   refused("simulate t.trace --nope", 2, {"--nope", "hotset simulate --help"});
   refused("simulate t.trace --slots", 2, {"--slots"});
@@ -139,7 +139,7 @@ TEST_F(program, mistyped_names_are_recognised) {
   meant("simluate t.trace", "simulate");
   meant("--versoin", "--version");
   refused("simulate t.trace --evictio lru", 2,
-          {"simulate: '--evictio' is no option of it (did you mean --eviction?)",
+          {"simulate: '--evictio' is no option (did you mean --eviction?)",
            "see hotset simulate --help"});
   refused("simulate t.trace --evictoin=lru", 2, {"'--evictoin'", "did you mean --eviction?"});
   // The message names the mistyped option, not the option that is missing because of it.

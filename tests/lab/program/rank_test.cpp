@@ -72,7 +72,7 @@ TEST_F(rank_command, refuses_options_that_name_other_policies) {
         "--gate-weights f", "--miss drop", "--routing router_order", "--pre-eviction none",
         "--precision 8:4", "--link 1GB/s", "--columns hit", "--decisions d.jsonl"})
     refused("simulate t.trace --rank " + other, 2,
-            {"--rank is of the policies as they are, accepted: without " +
+            {"--rank replays every policy without further options; accepted: without " +
              other.substr(0, other.find(' '))});
   refused("simulate t.trace --rank --slots 1", 3, {"t.trace: ", "2 slots"});
   refused("simulate t.trace --rank --slots 0", 2, {"--slots", "accepted: "});

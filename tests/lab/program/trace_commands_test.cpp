@@ -104,7 +104,7 @@ TEST_F(trace_commands, import_sets_expert_bytes_that_the_trace_lacks) {
   (void)out_of("import hand.jsonl hand.trace --expert-bytes 3MiB" + as_jsonl);
   EXPECT_EQ(json_of("info hand.trace --json")["expert_bytes_max"], 3145728);
   refused("import hand.trace again.trace --expert-bytes 1MiB", 2,
-          {"--expert-bytes: '1MiB'; accepted: traces that do not say"});
+          {"--expert-bytes: '1MiB'; accepted: traces without expert bytes"});
   refused("import hand.jsonl x.trace --expert-bytes 0B" + as_jsonl, 2, {"--expert-bytes: '0B'"});
   EXPECT_FALSE(std::filesystem::exists(path("x.trace")));
 }
