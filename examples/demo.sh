@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The tour: a model that runs from a cache of experts, the proof that this changes nothing, and the
-# policies compared on what it routed. Called by `make demo`.
+# A tour: a model that runs from an expert cache, a check that its outputs are unchanged, and policies compared on its
+# routing. Called by `make demo`.
 #   examples/demo.sh BUILD_DIR
 set -euo pipefail
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An engine in C, as small as it can be: a router by chance, experts that are numbers, and a cache of half of them.
+/* A minimal engine in C: a random router, experts that are single numbers, and a cache for half of them.
  *   c_engine [eviction policy]      c_engine lru      c_engine similar_steps:rows=256 */
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 
 enum { LAYERS = 4, EXPERTS = 32, TOP_K = 4, TOKENS = 2, STEPS = 500, SLOTS = 16 };
 
-/* What the engine has: the weights on the host, and its slots. */
+/* State of the engine: the weights on the host, and its slots. */
 typedef struct engine {
   double host[LAYERS][EXPERTS];
   double slots[LAYERS * SLOTS];
@@ -44,7 +44,7 @@ int main(int count, char** words) {
   options.experts = EXPERTS;
   options.top_k = TOP_K;
   options.max_tokens = TOKENS;
-  options.slots = SLOTS; /* of each layer */
+  options.slots = SLOTS; /* per layer */
   options.eviction = count > 1 ? words[1] : "similar_steps";
   hotset_pager* pager = NULL;
   if (hotset_pager_create(&options, &pager) != HOTSET_OK) return fail("no pager");
@@ -54,7 +54,7 @@ int main(int count, char** words) {
   unsigned random = 1;
   for (uint64_t step = 0; step < STEPS; ++step)
     for (int32_t layer = 0; layer < LAYERS; ++layer) {
-      int32_t ids[TOKENS * TOP_K]; /* what a router would say: neighbours of a centre that moves now and then */
+      int32_t ids[TOKENS * TOP_K]; /* stands for a router: neighbours of a centre that moves sometimes */
       int32_t used[EXPERTS] = {0};
       for (int i = 0; i < TOKENS * TOP_K; ++i) {
         random = random * 1664525u + 1013904223u;

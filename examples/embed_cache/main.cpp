@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Experts in host memory, slots for a third of them, a thread that copies, and the loop that serves visits.
+// Experts in host memory, slots for a third of them, a copying thread, and the loop that serves visits.
 #include <cstdio>
 #include <vector>
 
@@ -17,13 +17,13 @@ int main() {
   std::size_t computed = 0, wrong = 0;
   for (hotset::step_id step = 0; step < 100; ++step)
     for (const auto layer : hotset::each<hotset::layer_id>(shape.layers)) {
-      std::vector<hotset::expert_id> ids;  // a router's: eight tokens, two experts each
+      std::vector<hotset::expert_id> ids;  // from a router: eight tokens, two experts each
       for (std::size_t n = 0; n < 16; ++n)
         ids.push_back(hotset::expert_id((step / 10 + n / 2 * (n % 2)) % 16));
       const auto served = cache->serve(
           {.layer = layer, .step = step, .experts = ids}, [&](const hotset::visit_group& group) {
             for (const auto token : group.tokens())
-              for (const auto e : group.routed().subspan(token * 2, 2)) {  // compute with them
+              for (const auto e : group.routed().subspan(token * 2, 2)) {  // computes with them
                 const auto bytes = cache->bytes(group.row()[index_of(e)]);
                 wrong += bytes[0] == std::byte(shape.index({layer, e})) ? 0U : 1U;
                 ++computed;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A runtime that has its own slots and its own copies, and takes only the decision from hotset.
+// A runtime with its own slots and copies that uses only hotset's eviction decisions.
 #include <array>
 #include <cstdio>
 #include <span>
@@ -10,21 +10,21 @@ namespace {
 
 constexpr std::int32_t layers = 4, experts = 16, top_k = 2, slots = 12;
 
-// The runtime's own cache: which expert lies in which slot. Slots 0..used-1 are taken.
+// The runtime's cache: the slot of each expert. Slots 0..used-1 are taken.
 class expert_slots {
  public:
   using routed_experts = std::array<hotset::expert_id, top_k>;
 
-  // One layer of one step. Returns how many of its experts were there already.
+  // One layer of one step. Returns how many of its experts were resident.
   int visit(hotset::step_id step, hotset::layer_id layer, const routed_experts& routed) {
     std::array<hotset::slot_id, top_k> slot{};
     std::size_t misses = 0;
     for (std::size_t i = 0; i < routed.size(); ++i) {
       slot[i] = find({layer, routed[i]});
       slot[i] == hotset::no_slot ? void(++misses)
-                                 : eligible_.reset(slot[i]);  // its own experts stay
+                                 : eligible_.reset(slot[i]);  // the visit's experts stay
     }
-    // Free slots first; the policy chooses the rest, on its state before the visit.
+    // Takes free slots first; the policy selects the other victims from its state before the visit.
     std::array<hotset::slot_id, top_k> taken{};
     std::size_t ready = 0;
     while (ready < misses && used_ < slots) taken[ready++] = used_++;
@@ -37,7 +37,7 @@ class expert_slots {
     for (std::size_t i = 0, next = 0; i < routed.size(); ++i) {
       if (slot[i] != hotset::no_slot) continue;
       slot[i] = taken[next];
-      auto& copy = fills[next];  // a miss: here the runtime copies
+      auto& copy = fills[next];  // a miss: the runtime copies here
       copy.key = {layer, routed[i]};
       copy.slot = slot[i];
       copy.victim = next < ready ? hotset::no_key : key(slot[i]);
@@ -76,7 +76,7 @@ int main() {
   int hits = 0, uses = 0;
   for (hotset::step_id step = 0; step < 100; ++step)
     for (const auto layer : hotset::each<hotset::layer_id>(layers)) {
-      // An expert of the layer's own, and one of eight in turn.
+      // One expert of the layer's own, and one of eight in turn.
       hits += cache.visit(
           step, layer,
           {hotset::expert_id{number(layer)}, static_cast<hotset::expert_id>(8 + (step + 3) % 8)});

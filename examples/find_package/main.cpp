@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The smallest user of an installed hotset: a pager decides, visit by visit, what would be copied where.
+// The smallest user of an installed hotset: a pager decides for each visit which experts to copy to which slots.
 #include <cstdint>
 #include <cstdio>
 #include <vector>
@@ -20,7 +20,7 @@ int main() {
   auto& cache = *made;
 
   const std::vector<std::vector<std::int32_t>> routed{{0, 1}, {4, 5}, {0, 2},
-                                                      {4, 5}, {0, 1}, {6, 5}};  // a router's ids
+                                                      {4, 5}, {0, 1}, {6, 5}};  // ids from a router
   auto plan = cache.make_plan();
   for (std::size_t i = 0; i < routed.size(); ++i) {
     hotset::routing_view visit;

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# An unmodified llama.cpp with tiny-moe: what it routes is what the reference engine routes, and paged it answers bit for bit.
-#   check.sh <build folder with hotset-llama> <folder to work in>
+# Checks tiny-moe in an unmodified llama.cpp: its routing equals the reference engine's, and paging changes no bit.
+#   check.sh <build folder with hotset-llama> <work folder>
 set -euo pipefail
 build=${1:?usage: check.sh <build folder> <folder to work in>}
 work=${2:?usage: check.sh <build folder> <folder to work in>}
@@ -25,7 +25,7 @@ fail() {
   echo "FAILED: $*" >&2
   exit 1
 }
-# The words that a refusal must have.
+# Checks that a command is refused with these words.
 refused() {
   local words=$1 code=0 text
   shift
@@ -42,7 +42,7 @@ done
 for type in F32 F16 Q4_0; do
   "$python" "$here/convert/tiny_moe_to_gguf.py" "$model" "$work/tiny-$type.gguf" --type $type
 done
-# Bytes are tokens.
+# Tokens are bytes.
 for prompt in "$model"/prompts/*.txt; do
   "$python" -c 'import sys, numpy; numpy.frombuffer(open(sys.argv[1], "rb").read(), "u1").astype("<i4").tofile(sys.argv[2])' \
     "$prompt" "$work/$(basename "$prompt" .txt).tokens"
@@ -70,7 +70,7 @@ END
 done
 say "ids of $(ls "$model"/prompts/*.txt | wc -l) prompts are those of the reference engine"
 
-# Byte for byte at all sizes, prompt and decode.
+# Outputs are equal byte for byte at all sizes, prompt and decode.
 identical() {
   "$llama" "$work/tiny-$1.gguf" --tokens "$work/code-1.tokens" -n 24 --slots "$2" -t "$3" --overflow "${4:-pass}" --source "${5:-mapped}" --eviction lru --verify >"$work/text" 2>"$work/stats" &&
     grep -q 'verify: byte-identical' "$work/stats" || fail "$1, $2 slots, $3 threads: $(tail -n 1 "$work/stats")"
@@ -82,7 +82,7 @@ for type in F32 F16 Q4_0; do
   done
 done
 say "outputs are byte-identical at 32, 16, 8 and 4 of 32 slots, F32, F16 and Q4_0, prompts past the slots or in halves"
-# Threads of llama.cpp wait for each other without sleeping: slow where something else runs beside.
+# llama.cpp's threads spin while they wait for each other: slow if another process runs.
 identical F16 8 2
 say "and so are those of two threads"
 for source in mapped read direct uring; do
@@ -103,7 +103,7 @@ for eviction in lru lfu similar_steps least_stale; do
 done
 say "within 2 MiB, whatever the policy"
 
-# Reads that fail while it generates: an error and no text after it; reads that are short: the same text.
+# Reads that fail during generation give an error and no text after it; short reads give the same text.
 cc -O1 -shared -fPIC "$here/faulty_reads.c" -o "$work/faulty_reads.so" -ldl
 generate() { # options and environment as of env
   env "$@" "$llama" "$work/tiny-F16.gguf" --tokens "$work/math-1.tokens" -n 48 --slots 8 --source read >"$work/text" 2>"$work/stats"
@@ -116,14 +116,14 @@ for how in eio end; do
   for after in 0 700 1500; do
     if generate LD_PRELOAD="$work/faulty_reads.so" FAULTY_READS=$how FAULTY_AFTER=$after; then fail "$how after $after reads: accepted"; fi
     grep -q '^hotset-llama: .*tiny-F16.gguf' "$work/stats" || fail "$how after $after reads: $(tail -n 1 "$work/stats")"
-    # What was told before is the beginning of the whole text, and not all of it.
+    # The text before the error is a proper prefix of the whole text.
     [[ $(wc -c <"$work/text") -lt $(wc -c <"$work/whole-text") ]] &&
       cmp -s -n "$(wc -c <"$work/text")" "$work/text" "$work/whole-text" || fail "$how after $after reads: text"
   done
 done
 say "short reads give the same text; reads that fail, and a file that is cut, an error and no text after it"
 
-# Wrong input.
+# Invalid input.
 refused '3 slots of each layer, accepted: 4..32' "$llama" "$work/tiny-F16.gguf" --tokens "$work/code-1.tokens" --slots 3
 refused 'unknown eviction policy' "$llama" "$work/tiny-F16.gguf" --tokens "$work/code-1.tokens" --slots 8 --eviction lur
 refused 'has no unit' "$llama" "$work/tiny-F16.gguf" --tokens "$work/code-1.tokens" --expert-budget 2000
@@ -135,7 +135,7 @@ head -c 5000000 "$work/tiny-F16.gguf" >"$work/cut.gguf"
 refused 'llama.cpp does not load it' "$llama" "$work/cut.gguf" --tokens "$work/code-1.tokens" --slots 8
 say "wrong input is refused in one line"
 
-# A paged context beside llama.cpp's own features: adapters, other contexts, warm-up, devices, orders of destruction.
+# A paged context with llama.cpp's own features: adapters, other contexts, warm-up, devices, orders of destruction.
 "$python" "$here/convert/check_models.py" "$work/models"
 code=0
 "$tests" "$work/models" >"$work/tests" || code=$?

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The weights of a running model that are indexed by an expert's number.
+/// Finds the weights of a running model that are indexed by expert ids.
 
 #include <cstddef>
 #include <cstdint>
@@ -12,28 +12,28 @@
 
 namespace hotset_llama_cpp {
 
-/// One of a layer, all experts in it.
+/// One weight of a layer, for all of its experts.
 struct expert_weight {
-  ggml_tensor* tensor = nullptr;  ///< the model's; only read
-  std::size_t bytes = 0;          ///< of one expert: from one to the next
+  ggml_tensor* tensor = nullptr;  ///< owned by the model; only read
+  std::size_t bytes = 0;          ///< bytes of one expert; distance to the next
   std::int64_t experts = 0;
 };
 
-/// Looks at the nodes of one decode, without stopping it.
+/// Observes the nodes of one decode without stopping it.
 class weight_finder {
  public:
-  /// `node`: before it is computed.
+  /// Call for each node before it is computed.
   void see(ggml_tensor& node);
 
   [[nodiscard]] bool saw_nothing() const { return nodes_ == 0; }
-  /// The weight with this name in the file ("ffn_up_exps.weight"); null if no operation reads it by the chosen ids.
+  /// Weight with this name in the file ("ffn_up_exps.weight"); null if no operation reads it by the chosen ids.
   [[nodiscard]] const expert_weight* find(std::int32_t layer, const std::string& name) const;
   [[nodiscard]] bool has_experts() const { return !layers_.empty(); }
-  /// Experts that the last router chose for a token.
+  /// Experts per token in the last router's choice.
   [[nodiscard]] std::int64_t top_k() const { return top_k_; }
   /// A layer with more than one router, if there is one.
   [[nodiscard]] std::optional<std::int32_t> routed_twice() const { return twice_; }
-  /// By layer, the last node of the router: the ids are computed there, and no expert is yet.
+  /// By layer, the router's last node: it computes the ids, before any expert runs.
   [[nodiscard]] const std::map<std::int32_t, std::string>& routed() const { return routed_; }
 
  private:

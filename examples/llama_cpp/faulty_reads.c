@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Preloaded (LD_PRELOAD), it makes reads of files by position fail, for check.sh:
- *   FAULTY_READS=short     every read brings half of what was asked for
- *   FAULTY_READS=eio       reads fail from the FAULTY_AFTER-th on
- *   FAULTY_READS=end       reads find the file's end from the FAULTY_AFTER-th on, as if it had been cut
+ * Preloaded (LD_PRELOAD), it makes positional file reads fail, for check.sh:
+ *   FAULTY_READS=short     every read returns half of the requested bytes
+ *   FAULTY_READS=eio       reads fail, starting with the FAULTY_AFTER-th
+ *   FAULTY_READS=end       reads return end of file, starting with the FAULTY_AFTER-th, as for a truncated file
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

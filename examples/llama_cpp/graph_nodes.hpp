@@ -14,20 +14,20 @@
 
 namespace hotset_llama_cpp {
 
-/// The layer of "<what>-<layer>"; nothing for any other name, such as "<what>-3 (reshaped)".
+/// Layer number of "<what>-<layer>"; nothing for any other name, such as "<what>-3 (reshaped)".
 [[nodiscard]] std::optional<std::int32_t> layer_of(std::string_view name, std::string_view what);
 
-/// The layer whose chosen experts this node is, I32 [top_k, tokens]; a view with gaps between its rows.
+/// Layer whose chosen experts this node holds, I32 [top_k, tokens]; a view with gaps between its rows.
 [[nodiscard]] std::optional<std::int32_t> chosen_of(const ggml_tensor& node);
-/// The layer whose chosen experts this tensor is: the node itself, or the scheduler's copy of it for another device,
+/// Layer whose chosen experts this tensor holds: the node itself, or the scheduler's copy for another device,
 /// "<device>#ffn_moe_topk-<layer>#<number>".
 [[nodiscard]] std::optional<std::int32_t> ids_of(const ggml_tensor& tensor);
-/// The layer whose gate weights this node is, [1, top_k, tokens] or [top_k, tokens], at any stage that a family has.
+/// Layer whose gate weights this node holds, [1, top_k, tokens] or [top_k, tokens], at any stage in any family.
 [[nodiscard]] std::optional<std::int32_t> weights_of(const ggml_tensor& node);
 
-/// The bytes of a tensor of any device; `buffer` holds them if they are not in host memory.
+/// Bytes of a tensor on any device; copied to `buffer` if they are not in host memory.
 [[nodiscard]] const std::byte* host_bytes(const ggml_tensor& node, std::vector<std::byte>& buffer);
-/// Copies a tensor of rows of `width` numbers, and closes the gaps between its rows.
+/// Copies a tensor with rows of `width` numbers, without the gaps between its rows.
 template <class T>
 void copy_rows(const ggml_tensor& node, std::int64_t width, std::vector<T>& to) {
   std::vector<std::byte> buffer;
@@ -42,27 +42,27 @@ void copy_rows(const ggml_tensor& node, std::int64_t width, std::vector<T>& to) 
 
 /// An operation that reads one expert of a weight for each id: a product, or the addition of a bias.
 struct expert_operation {
-  ggml_tensor** weight = nullptr;  ///< the node's own pointers
+  ggml_tensor** weight = nullptr;  ///< the node's source pointers
   ggml_tensor** ids = nullptr;
-  std::size_t bytes = 0;  ///< from one expert of the weight to the next
+  std::size_t bytes = 0;  ///< distance between experts of the weight
   std::int64_t experts = 0;
 };
 [[nodiscard]] std::optional<expert_operation> expert_operation_of(ggml_tensor& node);
 
-/// Replaces the sources of nodes. llama.cpp computes one graph many times and may free it in between, so a node gets
-/// its own sources back only when it is seen again, before it is computed.
+/// Replaces sources of nodes. llama.cpp computes a graph many times and may free it in between. A node therefore gets
+/// its original sources back only when it is seen again, before it is computed.
 class replaced_sources {
  public:
   void replace(ggml_tensor& node, const expert_operation& op, ggml_tensor& weight,
                ggml_tensor& ids);
-  /// No-op for a node that has its own sources, even at the address of a node that was freed.
+  /// No effect on a node with original sources, even at the address of a freed node.
   void restore(ggml_tensor& node);
 
  private:
   struct sources {
     ggml_tensor* own_weight = nullptr;
     ggml_tensor* own_ids = nullptr;
-    ggml_tensor* weight = nullptr;  ///< that took its place
+    ggml_tensor* weight = nullptr;  ///< replacement
   };
   std::unordered_map<const ggml_tensor*, sources> nodes_;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// The paging of a llama.cpp context: its callback, and the handle that C sees.
+/// Paging of a llama.cpp context: the callback, and the handle for C.
 
 #include "hotset_llama.h"
 
@@ -38,7 +38,7 @@ void describe_ids(ggml_tensor& out, std::int64_t width, std::vector<std::int32_t
     out.nb[i] = out.nb[i - 1] * static_cast<std::size_t>(out.ne[i - 1]);
 }
 
-/// A part of a batch, as a batch of its own.
+/// A part of a batch as a separate batch.
 llama_batch part_of(const llama_batch& whole, std::int32_t first, std::int32_t count) {
   const auto at = [first](auto* p) { return p == nullptr ? nullptr : p + first; };
   llama_batch out = whole;
@@ -53,15 +53,16 @@ llama_batch part_of(const llama_batch& whole, std::int32_t first, std::int32_t c
 
 }  // namespace
 
-/// Callback between the nodes of a context's graphs. llama.cpp has no call that takes it back, so it outlives
-/// `paging`: it then only gives nodes that are computed again their own sources.
+/// Callback between the nodes of a context's graphs. llama.cpp has no call to remove it, so it outlives `paging`. It
+/// then only restores the sources of nodes that are computed again.
 struct context_callback {
-  hotset_llama* paging = nullptr;                      ///< null: destroyed
-  ggml_backend_sched_eval_callback program = nullptr;  ///< that was in the parameters
+  hotset_llama* paging = nullptr;  ///< null: destroyed
+  /// The program's own callback from the parameters.
+  ggml_backend_sched_eval_callback program = nullptr;
   void* program_data = nullptr;
-  bool program_asked = false;  ///< for the node that was seen last
+  bool program_asked = false;  ///< for the last node seen
   replaced_sources replaced{};
-  std::deque<ggml_tensor> stand_ins{};  ///< what takes the place of sources
+  std::deque<ggml_tensor> stand_ins{};  ///< tensors that replace sources
 
   static bool on_node(ggml_tensor* node, bool ask, void* self);
   /// Keeps the callback until the process ends: its context may live as long.
@@ -75,17 +76,17 @@ struct context_callback {
 
 /// A layer with experts.
 struct paged_layer {
-  std::int32_t number = 0;              ///< in the model
+  std::int32_t number = 0;              ///< number in the model
   std::string router_end;               ///< name of its router's last node
-  std::vector<ggml_tensor*> stand_ins;  ///< for its weights
-  ggml_tensor* slot_ids = nullptr;      ///< stands in for its ids
+  std::vector<ggml_tensor*> stand_ins;  ///< replacements of its weights
+  ggml_tensor* slot_ids = nullptr;      ///< replacement of its ids
   std::vector<std::int32_t> slots;      ///< data of slot_ids
-  // Of the graph that runs:
+  // State of the running graph.
   const ggml_tensor* chosen = nullptr;
-  bool in_slots = false;  ///< all that it chose; else the nodes stay as they are
+  bool in_slots = false;  ///< all chosen experts are in slots; otherwise the nodes stay unchanged
 };
 
-/// The handle that C sees.
+/// The handle for C.
 struct hotset_llama {
   explicit hotset_llama(const hotset_llama_options& o) : options(o) {
     for (const auto** text : {&options.model_path, &options.eviction, &options.prefetch})
@@ -99,7 +100,7 @@ struct hotset_llama {
     callback->paging = nullptr;
     if (prepared) context_callback::retire(std::move(callback));
   }
-  /// Ends the last visit: no node computes with its slots any more.
+  /// Ends the last visit: no node uses its slots any more.
   void rest() const {
     if (experts) experts->rest();
   }
@@ -150,7 +151,7 @@ struct hotset_llama {
     return done;
   }
 
-  /// A decode of one token shows every weight; nothing of it stays.
+  /// Finds the weights by a decode of one token, which is then removed.
   bool find_weights() {
     finder = weight_finder();
     looking = true;
@@ -176,7 +177,7 @@ struct hotset_llama {
     files = *std::move(found);
     auto weights = match(files, finder);
     if (!weights) return refuse(weights.error().message);
-    // The model may have been loaded with another top-k than the file's. A router that warms up says nothing of it.
+    // The model may use another top-k than the file. A warm-up pass does not show it.
     if (finder.top_k() < files.shape.experts)
       files.shape.top_k = static_cast<std::int32_t>(finder.top_k());
     const auto asked = slots_asked_for(files, o);
@@ -184,7 +185,7 @@ struct hotset_llama {
     if (auto bad = check_policies(files, o)) return refuse(bad->message);
     const bool mapped = o.source == HOTSET_LLAMA_MAPPED;
     if (mapped && *asked == files.shape.experts) {
-      slots.slots = *asked;  // the mapping is their place
+      slots.slots = *asked;  // the mapping itself serves as the slots
       return true;
     }
     if (!mapped)
@@ -215,7 +216,7 @@ struct hotset_llama {
     }
   }
 
-  /// Called for every node before it is computed. Returns whether to stop at it.
+  /// Called before each node is computed. Returns whether to stop at it.
   bool stops_at(ggml_tensor& node) {
     if (experts == nullptr) return false;
     if (outcome != status::ok) return true;
@@ -226,7 +227,7 @@ struct hotset_llama {
     give_slots(node);
     return router_of(node) != nullptr;
   }
-  /// Called when a node that was stopped at is computed. Returns whether to go on.
+  /// Called after a node with a stop was computed. Returns whether to continue.
   bool goes_on(const ggml_tensor& node) {
     if (experts == nullptr) return true;
     auto* const layer = router_of(node);
@@ -246,13 +247,13 @@ struct hotset_llama {
     return layer != nullptr && layer->router_end == node.name ? layer : nullptr;
   }
 
-  /// Brings the chosen experts of a layer into slots, unless the layer is computed with the model's own weights.
+  /// Copies the chosen experts of a layer into slots, unless the layer runs with the model's own weights.
   void serve(paged_layer& of) {
     if (of.chosen == nullptr || !take_ids(*of.chosen)) return;
     const auto layer = static_cast<layer_id>(&of - layers.data());
     if (layer <= last_layer) ++step;
     last_layer = layer;
-    // A router that warms up names every expert.
+    // A warm-up pass names every expert.
     const bool warms_up = of.chosen->ne[0] != files.shape.top_k;
     if (warms_up || (options.overflow == HOTSET_LLAMA_PASS && distinct > slots.slots)) {
       ++passed;
@@ -271,8 +272,8 @@ struct hotset_llama {
     describe_ids(*of.slot_ids, of.chosen->ne[0], of.slots);
     of.in_slots = true;
   }
-  /// Copies the ids of a node, and counts the distinct ones. Returns false if they are no experts of the model:
-  /// a context of another model was made from the same parameters.
+  /// Copies the ids of a node, and counts the distinct ones. Returns false if they are not experts of the model: a
+  /// context of another model was made from the same parameters.
   bool take_ids(const ggml_tensor& node) {
     copy_rows(node, node.ne[0], ids);
     seen.assign(files.shape.expert_count(), false);
@@ -284,8 +285,8 @@ struct hotset_llama {
     }
     return true;
   }
-  /// Makes a node that reads a paged weight by the chosen ids read slots. Every other node stays as it is, and is
-  /// right: the model's weights and the ids were not changed.
+  /// Makes a node that reads a paged weight by the chosen ids read slots instead. All other nodes stay unchanged, and
+  /// are correct because the model's weights and the ids are unchanged.
   void give_slots(ggml_tensor& node) {
     const auto op = expert_operation_of(node);
     if (!op) return;
@@ -300,7 +301,7 @@ struct hotset_llama {
   [[nodiscard]] bool does_not_fit() const {
     return outcome == status::does_not_fit || outcome == status::visit_too_large;
   }
-  /// All of the batch or nothing of it, in parts whose experts fit.
+  /// Decodes the whole batch or none of it, in parts whose experts fit.
   bool decode(const llama_batch& batch, void (*decoded)(void*, std::int32_t, std::int32_t),
               void* user) {
     fitting = std::min(batch.n_tokens, 2 * fitting);
@@ -312,7 +313,7 @@ struct hotset_llama {
         first += count;
         continue;
       }
-      // A graph that the callback has stopped is no error to llama_decode: its tokens are in the memory.
+      // llama_decode reports no error if the callback stopped the graph: the tokens are in the memory.
       if (!take_back(part))
         return refuse("the context's memory does not let go of tokens, accepted: one that does");
       if (does_not_fit() && count > 1) {
@@ -325,7 +326,7 @@ struct hotset_llama {
     }
     return true;
   }
-  /// Whether all visits since the last question were served; of those of llama_decode that the program called.
+  /// Whether all visits since the last call were served, for llama_decode calls of the program.
   bool check() {
     if (context == nullptr) return refuse("no context is attached");
     rest();
@@ -372,17 +373,18 @@ struct hotset_llama {
   weight_finder finder{};
   lab::expert_files files{};
   slot_memory slots{};
-  std::vector<paged_layer> layers{};                                ///< as expert_files counts them
-  std::unordered_map<const ggml_tensor*, weight_place> place_of{};  ///< of the model's weights
-  std::unique_ptr<paged_experts> experts{};  ///< null: nothing is attached, or all have room
-  std::vector<std::int32_t> ids{};           ///< of the last visit
+  /// In the order of expert_files.
+  std::vector<paged_layer> layers{};
+  std::unordered_map<const ggml_tensor*, weight_place> place_of{};  ///< by the model's weights
+  std::unique_ptr<paged_experts> experts{};  ///< null: not attached, or all experts have room
+  std::vector<std::int32_t> ids{};           ///< ids of the last visit
   std::vector<bool> seen{};                  ///< [experts] scratch of take_ids
   std::int32_t distinct = 0;
   layer_id last_layer = before_layers;
   step_id step = 0;
-  status outcome = status::ok;     ///< of the last part's visits: the first that failed
-  std::int32_t code = 0;           ///< what llama_decode said of it
-  std::int32_t fitting = 1 << 20;  ///< tokens of a part
+  status outcome = status::ok;     ///< first failure among the last part's visits
+  std::int32_t code = 0;           ///< code of llama_decode
+  std::int32_t fitting = 1 << 20;  ///< tokens per part
   std::uint64_t halved = 0;
   std::uint64_t passed = 0;
 
@@ -412,7 +414,7 @@ bool context_callback::on_node(ggml_tensor* node, bool ask, void* self) {
 
 namespace {
 
-/// No exception leaves C's functions.
+/// No exception leaves the C functions.
 template <class Call>
 int guarded(hotset_llama* of, Call call) {
   try {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// hotset-llama: a completion by llama.cpp whose experts are paged.
+/// hotset-llama: a completion by llama.cpp with paged experts.
 
 #include <cstdio>
 #include <cstring>
@@ -42,7 +42,7 @@ void require(bool ok, const hotset_llama* paging) {
   if (!ok) throw std::runtime_error(hotset_llama_error(paging));
 }
 
-/// How a run was cut into parts that were decoded by themselves: tokens of each.
+/// Tokens of each part in which a run was decoded.
 using run_parts = std::vector<std::int32_t>;
 
 llama_batch part_of(const llama_batch& whole, std::int32_t first, std::int32_t count) {
@@ -55,7 +55,7 @@ llama_batch part_of(const llama_batch& whole, std::int32_t first, std::int32_t c
   out.logits += first;
   return out;
 }
-/// Without paging; in these parts, if there are any.
+/// Runs without paging; in the given parts, if any.
 run_outcome run_plain(const run_options& how, const std::vector<llama_token>& prompt,
                       llama_model& model, const run_parts& parts,
                       const std::function<void(llama_token)>& told) {
@@ -119,7 +119,7 @@ void print_stats(const hotset_llama* paging, const run_outcome& out, std::size_t
                static_cast<double>(out.tokens.size()) / out.generate_seconds);
 }
 
-/// Where two runs differ first; empty if nowhere.
+/// First difference between two runs; empty if there is none.
 std::string difference(const run_outcome& a, const run_outcome& b) {
   if (a.logits.size() != b.logits.size()) return "another number of outputs";
   for (std::size_t t = 0; t < a.logits.size(); ++t)
@@ -130,7 +130,8 @@ std::string difference(const run_outcome& a, const run_outcome& b) {
   return a.tokens == b.tokens ? "" : "the tokens";
 }
 
-/// A batch whose visits may pass the slots is decoded by llama.cpp itself, as a server would; one that may have to be halved by hotset.
+/// A batch whose visits may bypass the slots is decoded by llama.cpp itself, as in a server. A batch that may have to
+/// be halved is decoded by hotset.
 void decode_paged(hotset_llama* paging, llama_context* context, bool may_pass, llama_batch batch,
                   decode_part told) {
   if (!may_pass) {
@@ -146,7 +147,7 @@ void decode_paged(hotset_llama* paging, llama_context* context, bool may_pass, l
   told(0, batch.n_tokens);
 }
 
-/// With paging; `parts`: how it was cut.
+/// Runs with paging; `parts`: receives the parts.
 run_outcome run_paged(const run_options& how, const paging_choice& choice,
                       const std::vector<llama_token>& prompt, llama_model& model,
                       const std::function<void(llama_token)>& told, run_parts& parts) {

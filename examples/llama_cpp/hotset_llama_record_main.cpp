@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// hotset-llama-record: the routing of a model run by llama.cpp, as a trace.
+/// hotset-llama-record: records the routing of a model run by llama.cpp as a trace.
 
 #include <cstdio>
 #include <cstring>
@@ -23,7 +23,7 @@ namespace {
 using namespace hotset;
 using namespace hotset_llama_cpp;
 
-/// Hears the routers of one context.
+/// Observes the routers of one context.
 class router_tap {
  public:
   router_tap(const lab::expert_files& files, std::size_t capacity, std::string name)
@@ -39,7 +39,7 @@ class router_tap {
   static bool on_node(ggml_tensor* node, bool ask, void* self) {
     return static_cast<router_tap*>(self)->see(*node, ask);
   }
-  /// What the last decode of one micro-batch routed is a step.
+  /// Records the routing of the last micro-batch as a step.
   void close_step(std::int32_t tokens) {
     if (recorder_.begin_step(step_++, tokens > 1 ? request_class::prefill : request_class::decode,
                              static_cast<std::size_t>(tokens)) != status::ok)
@@ -72,7 +72,7 @@ class router_tap {
       return true;
     }
     if (const auto layer =
-            weights_of(node)) {  // the last of them is what the experts' outputs are weighed by
+            weights_of(node)) {  // the last stage holds the weights of the experts' outputs
       if (!ask) copy_rows(node, k_, layers_[number_of_.at(*layer)].weights);
       return true;
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// hotset-llama-tests: a paged context beside what llama.cpp's own features do to it. Prints a line for each check.
+/// hotset-llama-tests: checks a paged context together with llama.cpp's own features. Prints one line per check.
 ///     hotset-llama-tests <folder of check.sh> [name of a check]
 
 #include <algorithm>
@@ -51,7 +51,7 @@ void require_same(const logits& expected, const logits& found, const std::string
   require(std::memcmp(expected.data(), found.data(), expected.size() * sizeof(float)) == 0,
           what + ": other outputs");
 }
-/// That an error is told, in these words.
+/// Checks that the call is refused with these words.
 void require_refused(const std::function<void()>& call, const std::string& words,
                      const std::string& what) {
   try {
@@ -63,7 +63,7 @@ void require_refused(const std::function<void()>& call, const std::string& words
   throw std::runtime_error(what + ": accepted");
 }
 
-/// Tokens of which each is another.
+/// Pseudo-random tokens.
 tokens text(std::size_t count, std::uint32_t seed) {
   tokens out(count);
   for (auto& t : out) {
@@ -141,7 +141,7 @@ struct session {
     must(hotset_llama_attach(paging.get(), context.get()), paging.get());
   }
 
-  /// Outputs of all tokens, which continue each of these sequences.
+  /// Decodes tokens that continue each of these sequences; returns all outputs.
   logits decode(const tokens& text, std::int32_t sequences = 1) {
     const auto count = static_cast<std::int32_t>(text.size());
     auto batch = llama_batch_init(count * sequences, 0, 1);
@@ -169,7 +169,7 @@ struct session {
     }
     return out;
   }
-  /// A prompt past the slots, then tokens one by one.
+  /// A prompt with more experts than slots, then tokens one by one.
   logits generate(std::uint32_t seed, std::size_t count = 12) {
     auto out = decode(text(40, seed));
     for (const auto t : text(count, seed + 1)) {
@@ -206,7 +206,7 @@ void set_adapter(session& s, llama_adapter_lora* adapter) {
   require(code == 0, "llama_set_adapters_lora returned " + std::to_string(code));
 }
 
-/// An adapter that is set, and taken away, after the context was attached.
+/// An adapter that is set, and removed, after the context was attached.
 void adapters(const std::string& name) {
   const auto model = load(model_file);
   const auto adapter = load_adapter(*model, name);
@@ -279,7 +279,7 @@ void plain_context_beside() {
   require_same(expected, s.generate(1), "paged");
   plain.forget();
   require_same(expected, plain.generate(1), "plain, after a paged batch");
-  // At the same time, each in a thread of its own.
+  // At the same time, each in its own thread.
   logits beside;
   plain.forget();
   std::thread other([&] { beside = plain.generate(1); });
@@ -290,7 +290,7 @@ void plain_context_beside() {
   require_same(expected, beside, "plain, beside a paged one");
 }
 
-/// The parameters of a paging made two contexts; one thread calls both.
+/// One paging's parameters made two contexts; one thread calls both.
 void two_contexts_of_the_same_parameters() {
   const auto model = load(model_file);
   const auto other_model = load("more-experts.gguf");
@@ -312,7 +312,7 @@ void two_contexts_of_the_same_parameters() {
   must(hotset_llama_check(s.paging.get()), s.paging.get());
 }
 
-/// Deprecated; llama.cpp computes with it all the same.
+/// Deprecated, but llama.cpp still computes with it.
 void set_warm_up(session& s, bool on) {
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
@@ -379,7 +379,7 @@ void file_of_another_model() {
     require_refused(attach("absent.gguf"), "absent.gguf", "no file");
     require_refused(attach("lora-experts.gguf"), "accepted:", "an adapter");
   }
-  // From the mapping, only the shape is the file's.
+  // From the mapping: only the shape comes from the file.
   session s(*model, file_of("other.gguf"), {});
   require_same(expected, s.generate(1), "mapped");
 }
@@ -433,7 +433,7 @@ void decode_after_destroy() {
   session s(*model, file_of(model_file), {.prefetch = "next_layer_top_k"});
   require_same(expected, s.generate(1), "paged");
   hotset_llama_destroy(s.paging.release());
-  // The last graph is computed again: its nodes have read slots.
+  // Computes the last graph again: its nodes have read slots.
   s.next -= 1;
   llama_memory_seq_rm(llama_get_memory(s.context.get()), 0, s.next, -1);
   const auto last = s.decode({text(12, 2).back()});
@@ -448,23 +448,23 @@ void orders_of_destruction() {
   hotset_llama_destroy(nullptr);
   (void)make_paging(file_of(model_file));  // neither prepared nor attached
   {
-    auto paging = make_paging(file_of(model_file));  // prepared, and no context
+    auto paging = make_paging(file_of(model_file));  // prepared, without a context
     auto params = parameters();
     require(hotset_llama_prepare(paging.get(), &params) == 0, "prepare");
   }
   {
-    session s(*model, file_of(model_file), {});  // the context first
+    session s(*model, file_of(model_file), {});  // destroys the context first
     (void)s.generate(1);
     s.context.reset();
   }
   {
-    session s(*model, file_of(model_file), {});  // the paging first
+    session s(*model, file_of(model_file), {});  // destroys the paging first
     (void)s.generate(1);
     s.paging.reset();
   }
   {
     session plain(*model);
-    auto paging = make_paging(file_of("absent.gguf"));  // attach fails, the context goes on
+    auto paging = make_paging(file_of("absent.gguf"));  // attach fails; the context continues
     auto params = parameters();
     require(hotset_llama_prepare(paging.get(), &params) == 0, "prepare");
     session s(*model, params);
@@ -528,7 +528,7 @@ void of_another_kind(const std::string& name) {
 void scales_of_experts() { of_another_kind("scales.gguf"); }
 void biases_of_experts() { of_another_kind("biases.gguf"); }
 
-/// A model that was loaded with a top-k other than the file's.
+/// A model loaded with another top-k than the file's.
 void another_top_k() {
   llama_model_kv_override overrides[2] = {};
   overrides[0].tag = LLAMA_KV_OVERRIDE_TYPE_INT;
@@ -544,7 +544,7 @@ void another_top_k() {
   require(s.stats().hits > 0, "nothing was paged");
 }
 
-/// Four sequences that say the same name the experts of one.
+/// Four sequences with equal text route to the experts of one.
 void ids_that_repeat() {
   const auto model = load(model_file);
   session plain(*model);
@@ -583,7 +583,7 @@ void a_callback_of_the_program() {
           "destroyed, it heard of " + std::to_string(h.computed));
 }
 
-/// A TCP socket of this machine alone.
+/// A TCP socket on this machine.
 class local_socket {
  public:
   local_socket() : handle_(::socket(AF_INET, SOCK_STREAM, 0)) {
@@ -597,7 +597,7 @@ class local_socket {
     address_.sin_port = htons(port);
     return ::connect(handle_, at(), sizeof address_) == 0;
   }
-  /// Of a port that no program listens at.
+  /// A port without a listener.
   [[nodiscard]] std::uint16_t free_port() {
     ::socklen_t size = sizeof address_;
     require(::bind(handle_, at(), size) == 0 && ::getsockname(handle_, at(), &size) == 0,
@@ -611,7 +611,7 @@ class local_socket {
   ::sockaddr_in address_{};
 };
 
-/// A second process that computes for this one as a GPU would: its tensors are not in host memory.
+/// A second process that computes like a GPU: its tensors are not in host memory.
 class remote_device {
  public:
   remote_device() : port_(local_socket().free_port()) {
@@ -666,7 +666,7 @@ class remote_device {
 };
 std::optional<remote_device> remote;
 
-/// All layers on a device but the experts, as llama.cpp's --cpu-moe.
+/// All layers on a device except the experts, like llama.cpp's --cpu-moe.
 bool ids_on_a_device() {
   auto* const device = remote->find();
   if (device == nullptr) return false;
@@ -697,7 +697,7 @@ bool ids_on_a_device() {
 struct check {
   const char* name;
   const char* line;
-  std::function<bool()> run;  ///< false: left out
+  std::function<bool()> run;  ///< false: skipped
 };
 template <void call()>
 bool always() {

@@ -16,7 +16,7 @@ using layer_weights = std::vector<std::vector<expert_weight>>;
 [[nodiscard]] const hotset::expert_layout& layout_of(const hotset::lab::expert_files& files,
                                                      hotset::layer_id layer);
 
-/// Drops tensors that are no matrix or bias, such as scales: a few bytes of each expert, which stay with the model.
+/// Removes tensors that are no matrix or bias, such as scales: a few bytes of each expert, which stay with the model.
 /// Errors: nothing is left.
 [[nodiscard]] hotset::result<hotset::lab::expert_files> matrices_and_biases(
     hotset::lab::expert_files files);
@@ -26,8 +26,8 @@ using layer_weights = std::vector<std::vector<expert_weight>>;
 [[nodiscard]] hotset::result<layer_weights> match(const hotset::lab::expert_files& files,
                                                   const weight_finder& found);
 
-/// Compares the first 4 KiB of one tensor of every expert; neighbours have different tensors compared.
-/// Errors: other bytes; a file that cannot be read.
+/// Compares the first 4 KiB of one tensor of every expert; neighbouring experts use different tensors.
+/// Errors: different bytes; a file that cannot be read.
 [[nodiscard]] hotset::validation compare_bytes(const hotset::lab::expert_files& files,
                                                const layer_weights& weights);
 

@@ -26,14 +26,14 @@ double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-/// A batch of one sequence, whose memory is its own.
+/// A batch of one sequence that owns its memory.
 class batch_of {
  public:
   explicit batch_of(std::int32_t most) : held_(llama_batch_init(most, 0, 1)) {}
   batch_of(const batch_of&) = delete;
   batch_of& operator=(const batch_of&) = delete;
   ~batch_of() { llama_batch_free(held_); }
-  /// All ask for their outputs: a part that is decoded by itself has one for its last token then.
+  /// Requests outputs of all tokens, so that a part decoded separately has outputs for its last token.
   llama_batch& set(std::span<const llama_token> tokens, std::int32_t position) {
     held_.n_tokens = static_cast<std::int32_t>(tokens.size());
     for (std::int32_t i = 0; i < held_.n_tokens; ++i) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// A model and a context of llama.cpp for the programs: loaded so that its experts can be paged, fed with tokens or text.
+/// A llama.cpp model and context for the programs: loaded so that experts can be paged, fed with tokens or text.
 
 #include <cstdint>
 #include <functional>
@@ -24,7 +24,7 @@ struct context_deleter {
 using model_handle = std::unique_ptr<llama_model, model_deleter>;
 using context_handle = std::unique_ptr<llama_context, context_deleter>;
 
-/// What a command line says of a run.
+/// Options of a run.
 struct run_options {
   std::string model;
   std::string prompt;         ///< text, or
@@ -36,33 +36,33 @@ struct run_options {
   std::int32_t micro_batch = 512;
 };
 
-/// The model, and the options that both programs have.
+/// Adds the model and the options of both programs.
 void add_options(CLI::App& app, run_options& how);
 
-/// From the system's mapping of the file, no weights repacked. Errors: throws std::runtime_error with one line.
+/// Loads from the system's mapping of the file, without repacking. Errors: throws std::runtime_error with one line.
 [[nodiscard]] model_handle load_model(const run_options& how);
-/// Without flash attention and with caches in F32, so that a run is repeated bit for bit.
+/// Parameters without flash attention and with F32 caches, so that a run is repeatable bit for bit.
 [[nodiscard]] llama_context_params context_params(const run_options& how);
 [[nodiscard]] context_handle make_context(llama_model& model, const llama_context_params& params);
-/// Errors: throws std::runtime_error: a file that cannot be read, a vocabulary that is not there, more than the context holds.
+/// Errors: throws std::runtime_error: an unreadable file, a missing vocabulary, more tokens than the context holds.
 [[nodiscard]] std::vector<llama_token> prompt_tokens(const llama_model& model,
                                                      const run_options& how);
-/// Empty of a model without a vocabulary.
+/// Returns an empty text for a model without a vocabulary.
 [[nodiscard]] std::string piece_of(const llama_model& model, llama_token token);
 
-/// Decodes a batch. The second is called for each part whose outputs can be read then: first token and count.
+/// Called for each part while its outputs can be read: first token and count.
 using decode_part = std::function<void(std::int32_t first, std::int32_t count)>;
 using decode_call = std::function<void(llama_batch batch, const decode_part& decoded)>;
 
-/// What a run gave.
+/// Result of a run.
 struct run_outcome {
   std::vector<llama_token> tokens;  ///< generated
   std::vector<std::vector<float>>
-      logits;  ///< of every token, prompt and generated; empty unless kept
+      logits;  ///< logits of every token, prompt and generated; empty unless kept
   double prompt_seconds = 0;
   double generate_seconds = 0;
 };
-/// Feeds the prompt in batches of the micro-batch, then generates greedily; `told` hears of each new token.
+/// Feeds the prompt in micro-batches, then generates greedily; calls `told` for each new token.
 [[nodiscard]] run_outcome run(llama_context& context, const std::vector<llama_token>& prompt,
                               const run_options& how, bool keep_logits, const decode_call& decode,
                               const std::function<void(llama_token)>& told);

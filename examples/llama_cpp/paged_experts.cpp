@@ -22,7 +22,7 @@ namespace {
 
 using namespace hotset;
 
-/// Each layer is a size class of its own: its slots are where its weights were.
+/// Each layer is its own size class, because its slots replace its weights.
 geometry shape_of(const lab::expert_files& files, std::int32_t max_tokens) {
   auto shape = files.shape;
   shape.max_tokens_per_visit = max_tokens;
@@ -32,7 +32,7 @@ geometry shape_of(const lab::expert_files& files, std::int32_t max_tokens) {
   return shape;
 }
 
-/// What is asked for ahead of the layers that run.
+/// Prefetches for the layers ahead.
 struct look_ahead {
   any_predictor predictor;
   any_prefetch_policy policy;
@@ -98,7 +98,7 @@ class experts_from final : public paged_experts {
     ahead_->policy.observe(view);
     const auto expected = ahead_->predictor.expect(view);
     const auto count = ahead_->policy.propose(view, expected, ahead_->requests);
-    // A copy ahead that failed is asked for again when it is routed, and tells then.
+    // A failed prefetch is requested again when the expert is routed, and reported then.
     (void)cache_.prefetch(visit_.plan().context(), std::span(ahead_->requests).first(count),
                           stream_);
   }
@@ -163,7 +163,7 @@ result<slot_memory> take_slots(const lab::expert_files& files, std::int32_t slot
             constexpr std::size_t alignment = 64;
             const auto bytes =
                 static_cast<std::size_t>(t.bytes) * static_cast<std::size_t>(out.slots);
-            // Kernels of matrices may read some bytes past the last expert, as they may past the model's own.
+            // Matrix kernels may read a few bytes past the last expert, as in the model's own memory.
             constexpr std::size_t beyond = 1024;
             out.held.push_back(
                 std::make_unique_for_overwrite<std::byte[]>(bytes + alignment + beyond));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The hotset program with a policy of one's own in it: new_policy simulate <trace> --eviction most_recent --slots 12.5%
+// The hotset program with a custom policy: new_policy simulate <trace> --eviction most_recent --slots 12.5%
 #include <cstdio>
 
 #include "hotset/lab/program.hpp"

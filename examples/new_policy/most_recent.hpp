@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// A policy of one's own: evicts what was used most recently, which suits a cycle larger than the cache.
+/// A custom policy: evicts the most recently used expert, which suits a cycle larger than the cache.
 
 #include <cstdint>
 #include <span>
@@ -39,7 +39,7 @@ class most_recent {
   }
 
  private:
-  using use = std::pair<hotset::pool_id, std::uint64_t>;  // when: the larger, the later
+  using use = std::pair<hotset::pool_id, std::uint64_t>;  // time of use: larger is later
   use& at(hotset::slot_id slot) noexcept { return slots_[slot]; }
   hotset::per_slot<use> slots_;
   std::uint64_t clock_ = 0;

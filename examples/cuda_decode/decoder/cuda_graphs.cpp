@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// CUDA graphs over the runtime that the program was linked with.
+// CUDA graphs over the linked runtime.
 #include <cuda_runtime_api.h>
 
 #include "cuda_decode/decoder/graph_api.hpp"
@@ -15,7 +15,7 @@ graph_api::error_code as_error_code(cudaError_t code) noexcept {
 class cudart_graphs final : public graph_api {
  public:
   error_code begin_capture(stream_handle stream) noexcept override {
-    // Threads of a backend go on with calls that have nothing to do with the capture.
+    // Thread-local, because a backend's threads make unrelated calls during the capture.
     return as_error_code(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
   }
   error_code end_capture(stream_handle stream, graph_handle& graph) noexcept override {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Each kernel takes the steps of its form in host_kernels.cpp: a warp is the 32 lanes of a row's sum, a block the 256 of a
-// norm's. All arithmetic is in expert_math.hpp.
+// Each kernel follows the steps of its host version in host_kernels.cpp: a warp is the 32 lanes of a row's sum, a
+// block the 256 lanes of a norm's. All arithmetic is in expert_math.hpp.
 #include <cuda_runtime_api.h>
 
 #include "cuda_decode/decoder/cuda_kernels.hpp"
@@ -9,7 +9,7 @@ namespace cuda_decode {
 namespace {
 
 constexpr unsigned int whole_warp = 0xffffffffU;
-constexpr std::uint32_t rows_of_block = 8;  // a warp each
+constexpr std::uint32_t rows_of_block = 8;  // one warp each
 constexpr std::uint32_t threads_of_block = 256;
 
 template <number_format Format>
@@ -17,7 +17,7 @@ __device__ float row_sum(const matrix_view& m, std::uint32_t row, const float* i
   float sum = lane_sum<Format>(m, row, in, threadIdx.x);
   for (std::uint32_t half = sum_lanes / 2; half != 0; half /= 2)
     sum += __shfl_down_sync(whole_warp, sum, half);
-  return sum;  // lane 0 has it
+  return sum;  // valid in lane 0
 }
 
 __device__ void scaled(const float* in, std::uint32_t size, float* out) {
@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(norm_lanes) normalize_row(normalize_arguments 
   scaled(a.in, a.size, a.out);
 }
 
-// blockIdx.y is the place, a warp has one row.
+// blockIdx.y is the place; each warp computes one row.
 template <number_format Format>
 __global__ void __launch_bounds__(sum_lanes* rows_of_block) gate_up_rows(expert_arguments a) {
   const std::uint32_t place = blockIdx.y;
@@ -85,7 +85,7 @@ __global__ void finish_step(finish_arguments a) {
   if (i < a.size) a.result[i] = a.carried[i] = a.hidden[i];
 }
 
-/// What the launch says is not found again in cudaGetLastError by a host application.
+/// Clears the launch's error, so that the host application's cudaGetLastError does not report it.
 template <class Arguments>
 decode_kernels::error_code launch(void (*kernel)(Arguments), dim3 blocks, dim3 threads,
                                   Arguments arguments,
@@ -96,7 +96,7 @@ decode_kernels::error_code launch(void (*kernel)(Arguments), dim3 blocks, dim3 t
   return static_cast<decode_kernels::error_code>(code);
 }
 
-/// One thread for each, and one block at least.
+/// One thread per element, at least one block.
 dim3 blocks_for(std::uint32_t count) {
   return dim3(count == 0 ? 1 : (count + threads_of_block - 1) / threads_of_block);
 }

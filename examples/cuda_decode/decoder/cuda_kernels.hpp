@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The kernels of a decode step on a CUDA device.
+/// Kernels of a decode step on a CUDA device.
 
 #include "cuda_decode/decoder/decode_kernels.hpp"
 

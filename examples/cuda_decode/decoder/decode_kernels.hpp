@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The kernels of a decode step as an interface: the device's, or the host's in streams that a test controls.
+/// Interface to the kernels of a decode step: on the device, or on the host with streams that a test controls.
 
 #include <cstddef>
 #include <cstdint>
@@ -16,22 +16,22 @@
 
 namespace cuda_decode {
 
-/// Where slots are: tensor t of a slot lies at base[t] + slot * stride[t].
+/// Addresses of slots: tensor t of a slot begins at base[t] + slot * stride[t].
 struct bank_view {
   const std::byte* base[hotset::expert_layout::max_tensors] = {};
   std::size_t stride[hotset::expert_layout::max_tensors] = {};
 };
 
-/// Where a matrix is among an expert's tensors.
+/// Position of a matrix within an expert's tensors.
 struct matrix_place {
   std::uint32_t tensor = 0;
-  std::uint32_t scales = 0;     ///< tensor; of no meaning where the format has none
-  std::size_t first_byte = 0;   ///< in the tensor
-  std::size_t first_scale = 0;  ///< byte in the tensor of scales
+  std::uint32_t scales = 0;     ///< tensor; unused if the format has no scales
+  std::size_t first_byte = 0;   ///< within the tensor
+  std::size_t first_scale = 0;  ///< byte within the tensor of scales
   std::uint32_t columns = 0;
 };
 
-/// What every expert of a model looks like: gate and up [inner, hidden], down [hidden, inner].
+/// Shape of every expert of a model: gate and up [inner, hidden], down [hidden, inner].
 struct expert_form {
   number_format format = number_format::bf16;
   std::uint32_t hidden = 0;
@@ -43,25 +43,26 @@ struct expert_form {
   matrix_place down{};
 };
 
-/// The experts of one visit. A place is one (token, rank): tokens * top_k of them.
+/// Experts of one visit. A place is one (token, rank): tokens * top_k places.
 struct expert_arguments {
   expert_form form{};
   bank_view bank{};
-  const hotset::expert_id* ids = nullptr;  ///< [places]; out of range: the place adds nothing
-  const hotset::slot_id* row = nullptr;    ///< [experts] of the layer, -1: absent
+  /// [places]; a place with an id out of range adds nothing.
+  const hotset::expert_id* ids = nullptr;
+  const hotset::slot_id* row = nullptr;  ///< [experts] of the layer, -1: not resident
   std::uint32_t experts = 0;
   std::uint32_t places = 0;
   std::uint32_t top_k = 0;
   const float* in = nullptr;  ///< [tokens, hidden]
   float* inner = nullptr;     ///< [places, inner]
   float* out = nullptr;  ///< [places, hidden]; 0 for a place without an expert or without its slot
-  std::uint32_t* skipped = nullptr;  ///< places whose expert had no slot are added to it
+  std::uint32_t* skipped = nullptr;  ///< incremented for each place whose expert had no slot
 };
 
 struct begin_arguments {
   const float* from = nullptr;       ///< [size]
-  float* saved = nullptr;            ///< [size]; a copy of `from`, which it may be
-  float* hidden = nullptr;           ///< [size]; `from`, normalised
+  float* saved = nullptr;            ///< [size]; receives a copy of `from`; may be `from`
+  float* hidden = nullptr;           ///< [size]; receives `from`, normalised
   std::uint32_t* skipped = nullptr;  ///< set to 0
   std::uint32_t size = 0;
 };
@@ -81,14 +82,14 @@ struct combine_arguments {
 };
 struct finish_arguments {
   const float* hidden = nullptr;
-  float* carried = nullptr;  ///< what the next step begins from
+  float* carried = nullptr;  ///< input of the next step
   float* result = nullptr;   ///< page-locked host memory
   const std::uint32_t* skipped = nullptr;
   std::uint32_t* result_skipped = nullptr;  ///< page-locked host memory
   std::uint32_t size = 0;
 };
 
-/// The slot of a place's expert.
+/// Slot of a place's expert.
 [[nodiscard]] HOTSET_HOST_DEVICE inline hotset::cuda::mirror_step::found slot_of(
     const expert_arguments& a, std::uint32_t place) noexcept {
   return hotset::cuda::mirror_step::look_up(a.ids[place], a.row, a.experts);
@@ -104,7 +105,7 @@ struct finish_arguments {
           form.block_rows, form.block_columns};
 }
 
-/// Element `i` of [tokens, size], with its token's places added.
+/// Element `i` of [tokens, size] plus the weighted outputs of its token's places.
 [[nodiscard]] HOTSET_HOST_DEVICE inline float combined(const combine_arguments& a,
                                                        std::uint32_t i) noexcept {
   const std::size_t first = static_cast<std::size_t>(i / a.size) * a.top_k;
@@ -114,7 +115,7 @@ struct finish_arguments {
   return sum;
 }
 
-/// Each call enqueues one kernel and returns what the runtime said of it. Threads: one at a time.
+/// Each call enqueues one kernel and returns the runtime's code. Threads: one at a time.
 class decode_kernels {
  public:
   using error_code = hotset::cuda::error_code;

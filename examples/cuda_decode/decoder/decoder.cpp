@@ -58,7 +58,8 @@ decoder::decoder(const device_parts& parts, const model_shape& shape, experts_on
   const hotset::cuda::device_scope scope(parts.api, parts.device);
   put_first_token();
   if (mode == decode_mode::eager) return;
-  // A kernel may be loaded when it is launched first, and a capture is no place for that. No id names an expert here.
+  // Launches every kernel once before any capture, because a first launch may load the kernel. The ids name no expert
+  // here.
   std::ranges::fill(staged_inputs_.values().first(places_),
                     static_cast<std::uint32_t>(hotset::no_expert));
   upload_inputs();
@@ -95,7 +96,7 @@ std::span<const float> decoder::step(std::span<const expert_id> ids,
                                 " weights, accepted: " + std::to_string(places_) + " of each");
   const hotset::cuda::device_scope scope(parts_.api, parts_.device);
   ids_.assign(ids.begin(), ids.end());
-  const auto staged = staged_inputs_.values();  // the last step was waited for
+  const auto staged = staged_inputs_.values();  // the last step has finished
   for (std::size_t i = 0; i < places_; ++i) {
     staged[i] = static_cast<std::uint32_t>(ids[i]);
     staged[places_ + i] = std::bit_cast<std::uint32_t>(weights[i]);
@@ -129,7 +130,7 @@ void decoder::eager_step(const float* from) {
   require_all_computed();
 }
 
-// docs/cuda.md, "Capture", says why in this order.
+// docs/cuda.md, "Capture", explains this order.
 void decoder::captured_step() {
   experts_.publish(stream_);
   if (!step_graph_)
@@ -159,7 +160,7 @@ void decoder::captured_step() {
   eager_step(saved_.data());
 }
 
-// The host's book-keeping of a visit that the graph has made: hits only, so nothing is copied.
+// Host accounting of a visit that the graph has made: only hits, so nothing is copied.
 void decoder::visit_on_host(layer_id layer) {
   experts_.serve(view_of_layer(layer), stream_, [](std::span<const std::uint32_t>) {});
 }
@@ -221,7 +222,7 @@ void decoder::enqueue_finish() {
 }
 
 void decoder::launch_layer(layer_id layer) {
-  // Layers come in order, so the next graph to make is this layer's.
+  // Layers come in order, so the next graph to capture is this layer's.
   if (layer == layer_graphs_.size())
     layer_graphs_.push_back(graph::capture(parts_.api, parts_.graphs, stream_.handle(),
                                            [&] { enqueue_layer(layer, false); }));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The decode loop: one token a step through all MoE layers, eagerly or from captured graphs.
+/// The decode loop: one token per step through all MoE layers, eagerly or from captured graphs.
 
 #include <cstddef>
 #include <cstdint>
@@ -20,22 +20,24 @@
 
 namespace cuda_decode {
 
-/// How the kernels of a step reach the device.
+/// How the kernels of a step are launched.
 enum class decode_mode : std::uint8_t {
   eager,         ///< one by one
   layer_graphs,  ///< a graph for each layer; resolve stays outside
-  step_graph,    ///< one graph for all layers; misses are seen after it, and the step is replayed
+  /// One graph for all layers; after misses, which are seen at its end, the step is replayed.
+  step_graph,
 };
 /// "eager", "layer-graphs", "step-graph".
 [[nodiscard]] std::string_view name_of(decode_mode mode) noexcept;
 
-/// When the host knows what a layer routes.
+/// When the host learns a layer's routing.
 enum class routing_known : std::uint8_t {
-  in_time,  ///< when the layers before it are done: where the host decides copies it waits, as for a router's ids
-  ahead,    ///< at once: nothing is waited for within a step
+  /// After the previous layers: the host waits where it decides copies, as with a router's ids.
+  in_time,
+  ahead,  ///< before the step: the host never waits within a step
 };
 
-/// What a program is made of: the device's parts, or a test's.
+/// Device parts of a program, or a test's substitutes.
 struct device_parts {
   hotset::cuda::runtime& api;
   decode_kernels& kernels;
@@ -43,32 +45,33 @@ struct device_parts {
   int device = 0;
 };
 
-/// Counted since the decoder was made.
+/// Totals since the decoder was made.
 struct decode_counts {
   std::uint64_t steps = 0;
-  std::uint64_t replayed_steps = 0;   ///< whose graph missed an expert
-  std::uint64_t missing_experts = 0;  ///< that graphs listed
-  std::uint64_t skipped_places = 0;   ///< (token, rank) that graphs left out
+  std::uint64_t replayed_steps = 0;   ///< steps whose graph missed an expert
+  std::uint64_t missing_experts = 0;  ///< listed by graphs
+  std::uint64_t skipped_places = 0;   ///< (token, rank) skipped by graphs
 };
 
-/// Threads: one at a time. Allocates at construction and at the first step of a mode only.
+/// Threads: one at a time. Allocates only at construction and at the first step of a mode.
 class decoder {
  public:
   /// `experts` outlives the decoder. Errors: device_error, hotset::invalid_config.
   decoder(const device_parts& parts, const model_shape& shape, experts_on_device& experts,
           decode_mode mode, routing_known known);
-  /// Waits for what is enqueued.
+  /// Waits for enqueued work.
   ~decoder();
   decoder(const decoder&) = delete;
   decoder& operator=(const decoder&) = delete;
 
-  /// One token. Shape: ids and weights [layers, top_k]. Returns: the hidden vector, valid until the next step.
-  /// Errors: device_error; std::logic_error if a place was left out that should not have been.
+  /// Decodes one token. Shape: ids and weights [layers, top_k]. Returns: the hidden vector, valid until the next
+  /// step.
+  /// Errors: device_error; std::logic_error if a place was skipped although its expert had a slot.
   std::span<const float> step(std::span<const hotset::expert_id> ids,
                               std::span<const float> weights);
 
   [[nodiscard]] const decode_counts& counts() const noexcept { return counts_; }
-  /// The experts that the last step_graph step missed in a layer, in the order of their first appearance there.
+  /// Experts that the last step_graph step missed in a layer, in order of first appearance.
   [[nodiscard]] std::span<const hotset::expert_id> missing(hotset::layer_id layer) const noexcept;
 
  private:
@@ -99,8 +102,8 @@ class decoder {
   std::size_t places_;  ///< layers * top_k
   hotset::cuda::stream stream_;
 
-  device_array<float> saved_;    ///< what the running step began from
-  device_array<float> carried_;  ///< what the next step begins from
+  device_array<float> saved_;    ///< input of the running step
+  device_array<float> carried_;  ///< input of the next step
   device_array<float> hidden_;
   device_array<float> normed_;
   device_array<float> inner_;  ///< [top_k, inner]
@@ -109,14 +112,14 @@ class decoder {
   device_array<std::uint32_t> inputs_;  ///< ids, then weights: one copy a step
   pinned_array<std::uint32_t> staged_inputs_;
   device_array<hotset::slot_id> mirror_slots_;          ///< [layers, top_k]
-  pinned_array<hotset::expert_id> missing_;             ///< [layers, top_k]; the device writes here
-  pinned_array<hotset::cuda::mirror_counts> mirrored_;  ///< [layers]; likewise
+  pinned_array<hotset::expert_id> missing_;             ///< [layers, top_k]; written by the device
+  pinned_array<hotset::cuda::mirror_counts> mirrored_;  ///< [layers]; written by the device
   pinned_array<float> result_;
   pinned_array<std::uint32_t> result_skipped_;
 
   hotset::per_layer<graph> layer_graphs_;
   std::optional<graph> step_graph_;
-  std::vector<hotset::expert_id> ids_;  ///< of the running step
+  std::vector<hotset::expert_id> ids_;  ///< ids of the running step
   decode_counts counts_{};
 };
 

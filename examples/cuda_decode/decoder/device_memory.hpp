@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Device arrays and page-locked arrays that are given back with the object, and one exception for what CUDA refuses.
+/// Device arrays and page-locked arrays, freed with the object, and one exception for refused CUDA calls.
 
 #include <cstddef>
 #include <span>
@@ -14,7 +14,7 @@
 
 namespace cuda_decode {
 
-/// A CUDA call failed: the call, the code and the driver's text in one line.
+/// A failed CUDA call: the call, the code and the driver's text in one line.
 class device_error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -47,7 +47,7 @@ class device_array {
   T* data_ = nullptr;
 };
 
-/// Page-locked host memory, which the device can address as well. Errors: hotset::invalid_config.
+/// Page-locked host memory that the device can address. Errors: hotset::invalid_config.
 template <class T>
 class pinned_array {
  public:

@@ -12,7 +12,8 @@ namespace cuda_decode {
 
 class graph {
  public:
-  /// Captures what `enqueue` puts into the stream. Errors: device_error; what `enqueue` throws, the capture ended.
+  /// Captures the work that `enqueue` puts into the stream. Errors: device_error; exceptions of `enqueue`, after
+  /// ending the capture.
   template <class Enqueue>
   static graph capture(const hotset::cuda::runtime& api, graph_api& graphs,
                        hotset::cuda::stream_handle stream, Enqueue enqueue) {

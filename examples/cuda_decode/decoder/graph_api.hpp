@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The few calls of CUDA graphs that this example makes, as an interface like hotset::cuda::runtime.
+/// The CUDA graph calls of this example as an interface, like hotset::cuda::runtime.
 
 #include "hotset/cuda/error.hpp"
 #include "hotset/cuda/runtime.hpp"
@@ -9,7 +9,7 @@ struct CUgraphExec_st;
 
 namespace cuda_decode {
 
-/// What cudaGraphExec_t is.
+/// Same type as cudaGraphExec_t.
 using graph_handle = CUgraphExec_st*;
 
 /// Each call returns the runtime's code. Outputs are written on success only.
@@ -23,15 +23,15 @@ class graph_api {
   graph_api& operator=(const graph_api&) = delete;
   virtual ~graph_api() = default;
 
-  /// From here on what this thread enqueues on `stream` is written down and not run.
+  /// Records further work of this thread on `stream` instead of running it.
   virtual error_code begin_capture(stream_handle stream) noexcept = 0;
-  /// Ends the capture, and makes it into a graph that can be launched.
+  /// Ends the capture and instantiates the graph.
   virtual error_code end_capture(stream_handle stream, graph_handle& graph) noexcept = 0;
   virtual error_code launch(graph_handle graph, stream_handle stream) noexcept = 0;
   virtual error_code destroy(graph_handle graph) noexcept = 0;
 };
 
-/// The calls of the CUDA runtime that the program was linked with.
+/// Calls of the linked CUDA runtime.
 graph_api& system_graphs() noexcept;
 
 }  // namespace cuda_decode

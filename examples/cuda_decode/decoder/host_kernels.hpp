@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The kernels on the host: the reference of the device's, to the bit, and what tests without a device run.
+/// Host versions of the kernels: the reference for the device's, bit for bit, and used by tests without a device.
 
 #include <functional>
 #include <utility>
@@ -9,7 +9,7 @@
 
 namespace cuda_decode {
 
-/// What each kernel computes, at once. All pointers are the host's.
+/// Each function computes its kernel at once. All pointers are host pointers.
 namespace on_host {
 
 void begin(const begin_arguments& a) noexcept;
@@ -22,7 +22,7 @@ void mirror(const hotset::cuda::mirror_arguments& a);
 
 }  // namespace on_host
 
-/// Hands each kernel to a function that runs it in its stream, in its time.
+/// Passes each kernel to a function that runs it in its stream, when it chooses.
 class host_kernels final : public decode_kernels {
  public:
   using work = std::function<void()>;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Experts in a hotset cache: what an engine writes to page them on a device.
+/// Experts in a hotset cache: the code that an engine writes to page them on a device.
 
 #include <cstdint>
 #include <memory>
@@ -20,13 +20,14 @@
 
 namespace cuda_decode {
 
-/// An eviction policy of the library by name, `similar_steps:rows=512`. Errors: usage_error, also for one that needs the future.
+/// Parses an eviction policy of the library, such as `similar_steps:rows=512`. Errors: usage_error, also for one that
+/// needs the future.
 [[nodiscard]] hotset::any_eviction_policy::config eviction_named(std::string_view text);
-/// As above, and it must work for a model of this shape.
+/// Parses an eviction policy that must work for this shape. Errors: those of eviction_named.
 [[nodiscard]] hotset::any_eviction_policy::config eviction_for(std::string_view text,
                                                                const hotset::geometry& shape);
 
-/// On demand only; with lru, what WiSP's Table 2 measures. Copies run beside the engine's stream.
+/// Demand paging only; with lru, the configuration of WiSP's Table 2. Copies overlap with the engine's stream.
 class paged_experts final : public experts_on_device {
  public:
   struct config {
@@ -34,7 +35,8 @@ class paged_experts final : public experts_on_device {
     hotset::cuda::copy_mode mode = hotset::cuda::copy_mode::side_stream;
     std::string eviction = "lru";
   };
-  /// `source` and `pages` outlive the object, and every expert is page-locked. Errors: hotset::invalid_config, usage_error.
+  /// `source` and `pages` outlive the object, and every expert is page-locked. Errors: hotset::invalid_config,
+  /// usage_error.
   paged_experts(hotset::cuda::runtime& api, const hotset::pool_layout& layout,
                 const std::vector<hotset::expert_layout>& layouts,
                 const hotset::memory_expert_source& source,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Static offload of whole layers: the first n are on the device for good, the others' experts are fetched at each visit.
-/// With all layers on the device it is full residency.
+/// Static offload of whole layers: the first n layers stay on the device, the experts of the others are fetched at
+/// each visit. With all layers on the device it is full residency.
 
 #include <cstdint>
 #include <memory>
@@ -19,10 +19,10 @@
 
 namespace cuda_decode {
 
-/// What of a layer that is not on the device is fetched.
+/// Experts that are fetched for a layer outside the device.
 enum class offload_fetch : std::uint8_t {
-  routed,  ///< the experts that the visit routes, as a kernel that reads host memory would
-  layer,   ///< all of them, blind to the routing
+  routed,  ///< the experts that the visit routes, as with a kernel that reads host memory
+  layer,   ///< all of them, regardless of the routing
 };
 
 struct static_config {
@@ -31,17 +31,17 @@ struct static_config {
   int device = 0;
 };
 
-/// Slots that it takes on the device: those of the resident layers, and those that the others share.
+/// Slots on the device: those of the resident layers, and those shared by the others.
 [[nodiscard]] std::int64_t static_slots(const hotset::geometry& shape,
                                         const static_config& setup) noexcept;
-/// The most layers whose static offload takes at most `slots` slots; -1 if not even none does.
+/// The most resident layers whose static offload takes at most `slots` slots; -1 if even 0 layers take more.
 [[nodiscard]] std::int32_t static_layers_within(const hotset::geometry& shape, std::int64_t slots,
                                                 offload_fetch fetch) noexcept;
 
-/// Copies run in the engine's stream: a layer's experts are routed just before they are needed, so nothing overlaps.
+/// Copies run in the engine's stream: a layer is routed just before its experts are needed, so nothing overlaps.
 class static_experts final : public experts_on_device {
  public:
-  /// Puts the resident layers in place. `source` and `pages` outlive the object, and every expert is page-locked.
+  /// Fills the resident layers. `source` and `pages` outlive the object, and every expert is page-locked.
   /// Errors: hotset::invalid_config, device_error.
   static_experts(hotset::cuda::runtime& api, const hotset::geometry& shape,
                  const std::vector<hotset::expert_layout>& layouts,
@@ -67,7 +67,7 @@ class static_experts final : public experts_on_device {
  private:
   using backend = hotset::cuda::cuda_backend<hotset::memory_expert_source>;
 
-  /// The slot map: what map_rows asks a cache for.
+  /// The slot map, with the members that map_rows needs.
   struct slot_rows {
     explicit slot_rows(const hotset::geometry& shape)
         : slots(shape, hotset::no_slot), versions(shape.layer_count(), 0) {}
@@ -96,12 +96,12 @@ class static_experts final : public experts_on_device {
   hotset::cuda::map_rows rows_;
   slot_rows map_;
   hotset::unique_ids unique_;
-  std::vector<hotset::expert_id> wanted_;  ///< of the visit
+  std::vector<hotset::expert_id> wanted_;  ///< scratch: experts of the visit
   std::vector<hotset::expert_id> all_;     ///< 0..experts-1
   std::vector<std::uint32_t> tokens_;      ///< 0..max_tokens_per_visit-1
   std::vector<hotset::fill> fills_;
   expert_traffic counts_{};
-  std::uint64_t bytes_before_ = 0;  ///< what putting the resident layers in place took
+  std::uint64_t bytes_before_ = 0;  ///< bytes moved by the initial fills
 };
 
 }  // namespace cuda_decode

@@ -106,7 +106,7 @@ void device_expert_provider::run(const tiny_moe::visit_inputs& visit,
   });
 }
 
-// The group's tokens stand one behind the other on the device: ids first, then rows.
+// The group's tokens are consecutive on the device: first ids, then rows.
 void device_expert_provider::compute_group(const tiny_moe::visit_inputs& visit) {
   const auto staged = staged_.values();
   const auto places = tokens_.size() * visit.top_k;
@@ -138,7 +138,7 @@ void device_expert_provider::compute_group(const tiny_moe::visit_inputs& visit) 
       .skipped = skipped_.data()};
   require(parts_.api, parts_.kernels.gate_up(arguments, stream), "gate_up");
   require(parts_.api, parts_.kernels.down(arguments, stream), "down");
-  finish_arguments counted;  // of no vector, for the count of places without a slot
+  finish_arguments counted;  // without a vector, only for the count of skipped places
   counted.skipped = skipped_.data();
   counted.result_skipped = host_skipped_.data();
   require(parts_.api, parts_.kernels.finish(counted, stream), "finish");

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The arithmetic of an expert, one written order of rounding for host and device: both give the same bits.
+/// Arithmetic of an expert with one fixed order of rounding for host and device: both give the same bits.
 ///
 /// Rule: a sum over a row is kept by 32 lanes. Lane l takes the groups of 8 neighbours number l, l + 32, l + 64, ...,
-///   and adds their products from left to right, each with one fused multiply-add; then lane i adds lane i + 16, i + 8,
-///   i + 4, i + 2, i + 1. What else is in the batch, and which slot an expert is in, changes nothing.
-/// No product is added other than by fmaf, so no compiler's contraction changes a bit.
+///       and adds their products from left to right, each with one fused multiply-add; then lane i adds lane i + 16,
+///       i + 8, i + 4, i + 2, i + 1. The result does not depend on the batch or the expert's slot.
+/// All products are added with fmaf, so that a compiler's contraction cannot change a bit.
 
 #include <cmath>
 #include <cstddef>
@@ -18,17 +18,17 @@
 namespace cuda_decode {
 
 inline constexpr std::uint32_t sum_lanes = 32;
-/// Neighbours that a lane takes at a time: every row length is a multiple of it.
+/// Neighbours that a lane takes at a time; every row length is a multiple.
 inline constexpr std::uint32_t sum_group = 8;
 inline constexpr float norm_epsilon = 1e-6F;
 inline constexpr std::uint32_t norm_lanes = 256;
 
-/// One matrix of one expert as it lies in a slot, row-major, and its scales if the format has them.
+/// One matrix of one expert in a slot, row-major, with its scales if the format has them.
 struct matrix_view {
   const std::byte* values = nullptr;
   const std::byte* scales = nullptr;
   std::uint32_t columns = 0;
-  std::uint32_t block_rows = 1;  ///< that share a scale
+  std::uint32_t block_rows = 1;  ///< rows that share a scale
   std::uint32_t block_columns = 1;
 };
 
@@ -47,7 +47,7 @@ HOTSET_HOST_DEVICE inline void read_words(Word (&to)[Count], const std::byte* fr
 
 }  // namespace detail
 
-/// The 8 weights of `row` from `column` on, dequantised. Pre: `column` is a multiple of 8.
+/// Dequantises 8 weights of `row`, starting at `column`. Pre: `column` is a multiple of 8.
 template <number_format Format>
 HOTSET_HOST_DEVICE inline void read_weights(const matrix_view& m, std::uint32_t row,
                                             std::uint32_t column,
@@ -92,7 +92,7 @@ template <number_format Format>
   return sum;
 }
 
-/// x / (1 + e^-x), by a polynomial of its own: the exponentials of C libraries and devices differ.
+/// x / (1 + e^-x), by an own polynomial, because the exponentials of C libraries and devices differ.
 [[nodiscard]] HOTSET_HOST_DEVICE inline float silu(float x) noexcept {
   const float y = fminf(fmaxf(-x, -80.0F), 80.0F);
   const float n = rintf(y * 1.44269504F);

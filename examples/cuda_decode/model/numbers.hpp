@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The number formats that experts are stored in, decoded to float exactly, on the host and on the device.
+/// Storage formats of experts, decoded exactly to float on the host and on the device.
 
 #include <cstdint>
 
@@ -8,8 +8,8 @@
 
 namespace cuda_decode {
 
-/// How one weight is stored. e4m3 comes with a float scale for each square block, e2m1 with an e8m0 scale for each 32
-/// weights of a row (mxfp4).
+/// Format of one weight. e4m3 has a float scale for each square block, e2m1 an e8m0 scale for each 32 weights of a
+/// row (mxfp4).
 enum class number_format : std::uint8_t { bf16, f16, e4m3, e2m1 };
 
 [[nodiscard]] HOTSET_HOST_DEVICE inline float float_of(std::uint32_t bits) noexcept {
@@ -24,7 +24,7 @@ enum class number_format : std::uint8_t { bf16, f16, e4m3, e2m1 };
   const std::uint32_t exponent = shifted & 0x0f800000U;
   if (exponent == 0x0f800000U) return float_of(sign | (shifted + 0x70000000U));
   if (exponent != 0) return float_of(sign | (shifted + 0x38000000U));
-  // A subnormal: 2^-14 + mantissa * 2^-24, less 2^-14. Both steps are exact.
+  // A subnormal: 2^-14 + mantissa * 2^-24, minus 2^-14. Both steps are exact.
   const float magnitude = float_of(shifted + 0x38800000U) - float_of(0x38800000U);
   return float_of(sign | __builtin_bit_cast(std::uint32_t, magnitude));
 }

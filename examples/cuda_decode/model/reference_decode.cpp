@@ -8,7 +8,7 @@
 namespace cuda_decode {
 namespace {
 
-// out = the expert applied to `in`. A bank of one slot is wherever the expert's tensors are.
+// out = the expert applied to `in`. The expert's tensors serve as a bank of one slot.
 void run_expert(const model_shape& shape, std::span<const hotset::tensor_bytes> tensors,
                 const std::vector<float>& in, std::vector<float>& inner, float* out) {
   const hotset::expert_id id{};

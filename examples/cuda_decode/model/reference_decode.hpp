@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The same steps straight from the host's weights: no slots, no map, no device.
+/// Decodes the same steps directly from the host's weights: no slots, no map, no device.
 
 #include <vector>
 

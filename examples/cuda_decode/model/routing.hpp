@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What a decode loop routes: one token a step, taken from a trace, which may be a synthetic one.
+/// Routing of a decode loop: one token per step, taken from a recorded or synthetic trace.
 
 #include <cstddef>
 #include <cstdint>
@@ -44,9 +44,9 @@ class decode_routing {
     return ids(step).subspan(index_of(layer) * top_k_, top_k_);
   }
 
-  /// Distinct experts of steps first..last-1, all layers together.
+  /// Distinct experts of steps first..last-1, summed over layers.
   [[nodiscard]] std::uint64_t distinct(std::size_t first, std::size_t last) const;
-  /// Of those, the ones that their layer did not route in the step before. Pre: first >= 1.
+  /// Distinct experts of steps first..last-1 that their layer did not route in the previous step. Pre: first >= 1.
   [[nodiscard]] std::uint64_t turned_over(std::size_t first, std::size_t last) const;
 
  private:

@@ -8,7 +8,7 @@
 namespace cuda_decode {
 namespace {
 
-constexpr std::uint32_t mx_block = 32;  // weights of a row that share an e8m0 scale
+constexpr std::uint32_t mx_block = 32;  // weights of a row per e8m0 scale
 
 struct named {
   std::string_view name;
@@ -48,7 +48,7 @@ std::size_t packed(number_format format, std::size_t count) {
   return count / 2;
 }
 
-// A matrix [2 * inner, hidden] holds gate, then up: one tensor, and one of scales where there are any.
+// A matrix [2 * inner, hidden] holds gate, then up: one tensor, and one with scales if there are any.
 // NOLINTNEXTLINE(bugprone-easily-swappable-parameters): weights, then their scales
 void add_joined(model_shape& shape, std::size_t scale_bytes, tensor_content values,
                 tensor_content scales) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The models whose experts the decode loop has: their true sizes, and small ones to try it with.
+/// Shapes of the decode loop's models: real sizes, and small ones for tests.
 
 #include <cstddef>
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace cuda_decode {
 
-/// What the bytes of a tensor are, so that random ones are numbers of a moderate size.
+/// Content of a tensor's bytes, so that random bytes become numbers of moderate size.
 enum class tensor_content : std::uint8_t { bf16, f16, e4m3, e2m1_pairs, f32_scales, e8m0_scales };
 
 struct shape_tensor {
@@ -24,7 +24,7 @@ struct shape_tensor {
   std::size_t bytes = 0;
 };
 
-/// Biases and a model's own activations are left out: every expert is down(silu(gate x) * up x).
+/// Biases and model-specific activations are left out: every expert is down(silu(gate x) * up x).
 struct model_shape {
   std::string name;
   std::int32_t layers = 0;
@@ -48,15 +48,15 @@ struct shape_sizes {
   std::int32_t top_k = 0;
   std::uint32_t hidden = 0;
   std::uint32_t inner = 0;
-  std::uint32_t block = 128;  ///< e4m3: rows and columns that share a scale
+  std::uint32_t block = 128;  ///< e4m3: rows and columns per scale
 };
 
-/// bf16: gate_up and down. e4m3, e2m1: each followed by its scales, so four tensors.
-/// f16: gate, up and down. Errors: hotset::invalid_config, with the range.
+/// Tensors: bf16: gate_up and down. e4m3, e2m1: each followed by its scales, so four tensors. f16: gate, up and down.
+/// Errors: hotset::invalid_config, with the range.
 [[nodiscard]] model_shape make_shape(std::string name, number_format format,
                                      const shape_sizes& sizes);
 
-/// qwen3-30b-a3b, olmoe, mixtral-8x7b, gpt-oss-120b, minimax-m2, small-bf16, small-fp8, small-mxfp4.
+/// Names: qwen3-30b-a3b, olmoe, mixtral-8x7b, gpt-oss-120b, minimax-m2, small-bf16, small-fp8, small-mxfp4.
 [[nodiscard]] std::span<const std::string_view> shape_names() noexcept;
 /// Errors: hotset::invalid_config that lists the names.
 [[nodiscard]] model_shape shape_named(std::string_view name);

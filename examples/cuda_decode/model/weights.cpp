@@ -25,7 +25,7 @@ std::size_t expert_stride(const model_shape& shape) noexcept {
   return sum;
 }
 
-// The finaliser of splitmix64: every bit of the counter reaches every bit of the result.
+// Finaliser of splitmix64: every bit of the counter affects every bit of the result.
 constexpr std::uint64_t mixed(std::uint64_t z) noexcept {
   z = (z ^ (z >> 30U)) * 0xbf58476d1ce4e5b9ULL;
   z = (z ^ (z >> 27U)) * 0x94d049bb133111ebULL;
@@ -38,7 +38,7 @@ constexpr std::uint64_t stream_of(std::uint64_t seed, hotset::expert_key key,
   return mixed(mixed(seed + 0x9e3779b97f4a7c15ULL) ^ place);
 }
 
-// Which random bits are kept, and which bits are set beside them.
+// Masks: random bits to keep, and bits to set.
 struct moderate {
   std::uint64_t keep;
   std::uint64_t set;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Random weights that are a function of (layer, expert, tensor, offset): every byte can be checked anywhere.
+/// Random weights as a function of (layer, expert, tensor, offset), so that every byte can be checked anywhere.
 
 #include <cstddef>
 #include <cstdint>
@@ -18,12 +18,11 @@ namespace cuda_decode {
                                         std::size_t tensor, tensor_content content,
                                         std::uint64_t word) noexcept;
 
-/// Writes a whole tensor. Its size may be any.
+/// Writes a whole tensor of any size.
 void fill_weights(std::uint64_t seed, hotset::expert_key key, std::size_t tensor,
                   tensor_content content, std::span<std::byte> to) noexcept;
 
-/// The host copy of all experts of a shape, page-locked: one piece for each layer, in it every tensor at a multiple of
-/// 256 bytes.
+/// Page-locked host copy of all experts of a shape: one allocation per layer, each tensor at a multiple of 256 bytes.
 class host_weights {
  public:
   /// `pages` outlives the weights. Errors: hotset::invalid_config if the budget is too small or the runtime refuses.
@@ -31,7 +30,7 @@ class host_weights {
                std::uint64_t seed = 1);
 
   [[nodiscard]] const hotset::memory_expert_source& source() const noexcept { return source_; }
-  /// Bytes that the host copy takes, rounding included.
+  /// Bytes of the host copy, including rounding.
   [[nodiscard]] static std::uint64_t bytes_for(const model_shape& shape) noexcept;
 
  private:

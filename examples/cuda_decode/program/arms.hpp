@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The arms of a comparison: where experts are kept, and what a run with them gave.
+/// Arms of a comparison: placements of the experts, and the results of their runs.
 
 #include <cstddef>
 #include <cstdint>
@@ -24,36 +24,37 @@ enum class arm_kind : std::uint8_t { static_offload, hotset, full_residency };
 
 struct arm {
   arm_kind kind = arm_kind::full_residency;
-  std::int32_t cap = 0;  ///< hotset: slots a layer; static_offload: whose slots it stays within
+  /// hotset: slots per layer; static_offload: the hotset cap whose memory it may use.
+  std::int32_t cap = 0;
   std::int32_t resident_layers = 0;  ///< static_offload
   decode_mode mode = decode_mode::eager;
 
-  /// "hotset cap 16", "static, 5 of 48 layers resident", "full residency"; without the mode.
+  /// Returns "hotset cap 16", "static, 5 of 48 layers resident" or "full residency"; without the mode.
   [[nodiscard]] std::string name(const model_shape& shape) const;
 };
 
-/// What all arms of a comparison share.
+/// Settings shared by all arms of a comparison.
 struct comparison {
   const device_parts& parts;
   const model_shape& shape;
   const hotset::memory_expert_source& source;
   const hotset::cuda::pinned_memory& pages;
   const decode_routing& routing;
-  std::size_t warmup = 0;  ///< steps before those that are measured
+  std::size_t warmup = 0;  ///< steps before the measured ones
   routing_known known = routing_known::in_time;
   offload_fetch fetch = offload_fetch::routed;
-  std::string eviction = "lru";  ///< of hotset's arms
+  std::string eviction = "lru";  ///< for hotset's arms
 };
 
 struct arm_result {
   arm what;
-  std::uint64_t device_bytes = 0;  ///< of expert slots
-  // of the measured steps
+  std::uint64_t device_bytes = 0;  ///< bytes of expert slots
+  // Over the measured steps.
   std::size_t steps = 0;
   double seconds = 0;
   expert_traffic traffic{};
   decode_counts counts{};
-  // of all steps
+  // Over all steps.
   std::uint64_t hash = 0;
   std::vector<float> hidden;  ///< after the last one
 
@@ -73,16 +74,16 @@ struct arm_result {
   }
 };
 
-/// Caps 16, 32, 64 as far as a layer has more experts than that, and all of them; for a layer of 16 experts or fewer a
-/// quarter, a half, three quarters, all. None is below top_k.
+/// Default caps: 16, 32 and 64 if a layer has more experts, and all experts. For a layer of at most 16 experts a
+/// quarter, half, three quarters, and all. None is below top_k.
 [[nodiscard]] std::vector<std::int32_t> default_caps(const model_shape& shape);
 
-/// For each cap hotset, and static offload in the same number of slots if any fits; then full residency. Modes that an arm
-/// cannot run are left out: a step with static offload is no graph.
+/// For each cap, hotset and, if possible, static offload with the same number of slots; then full residency. Modes
+/// that an arm cannot run are left out: a step with static offload cannot be one graph.
 [[nodiscard]] std::vector<arm> arms_of(const model_shape& shape, std::span<const std::int32_t> caps,
                                        std::span<const decode_mode> modes, offload_fetch fetch);
 
-/// Device bytes that an arm's experts take, paddings aside.
+/// Device bytes of an arm's experts, without padding.
 [[nodiscard]] std::uint64_t slot_bytes(const arm& what, const model_shape& shape,
                                        offload_fetch fetch) noexcept;
 
@@ -92,7 +93,7 @@ struct arm_result {
 /// Adds the bits of a vector to a running hash.
 [[nodiscard]] std::uint64_t hashed(std::uint64_t hash, std::span<const float> values) noexcept;
 
-/// The arms whose bits differ from the first one's: a line each; empty if all are equal.
+/// Arms whose bits differ from the first one's, one line each; empty if all are equal.
 [[nodiscard]] std::vector<std::string> differences(std::span<const arm_result> results,
                                                    const model_shape& shape);
 

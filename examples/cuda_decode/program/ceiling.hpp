@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// How fast a decode can be at most, given the bytes that each step must bring over the link (WiSP section 4).
+/// Upper bound of decode speed, given the bytes that each step must bring over the link (WiSP section 4).
 
 #include <cstddef>
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace cuda_decode {
 
-/// Units: bytes a step, averaged over steps first..last-1. What must be moved by a cache that holds exactly the experts of
-/// the step before: those that a layer did not route then. A cache that holds more may move less. Pre: 1 <= first < last.
+/// Bytes per step, averaged over steps first..last-1, that a cache with exactly the experts of the previous step must
+/// move: experts that a layer did not route then. A larger cache may move less. Pre: 1 <= first < last.
 [[nodiscard]] inline double turnover_bytes_per_step(const decode_routing& routing,
                                                     std::size_t first, std::size_t last,
                                                     std::uint64_t expert_bytes) {
@@ -18,7 +18,7 @@ namespace cuda_decode {
          static_cast<double>(last - first);
 }
 
-/// Tokens per second that the link allows, if nothing but copies took time. 0 bytes a step: no ceiling, returns 0.
+/// Tokens per second that the link allows if only copies took time. Returns 0 for 0 bytes per step: no bound.
 [[nodiscard]] inline double tokens_per_second_ceiling(double bytes_per_step,
                                                       double bytes_per_second) noexcept {
   return bytes_per_step > 0 ? bytes_per_second / bytes_per_step : 0;

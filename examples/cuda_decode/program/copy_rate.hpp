@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The rate of plain page-locked copies, expert by expert: what fills are measured against.
+/// Rate of plain page-locked copies, expert by expert: the baseline for fills.
 
 #include <algorithm>
 #include <chrono>
@@ -14,8 +14,8 @@
 
 namespace cuda_decode {
 
-/// Copies the experts of the first layers, tensor by tensor, into one place, at least `bytes` in all, after one such pass
-/// that is not counted. Returns: bytes per second. Errors: device_error.
+/// Copies the experts of the first layers, tensor by tensor, to one place: at least `bytes` in all, after an
+/// uncounted pass. Returns: bytes per second. Errors: device_error.
 [[nodiscard]] inline double plain_copy_rate(hotset::cuda::runtime& api, int device,
                                             const model_shape& shape,
                                             const hotset::memory_expert_source& source,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Writes JSON: objects, arrays, and values in the order they are given.
+/// Writes JSON objects, arrays and values in call order.
 
 #include <array>
 #include <charconv>

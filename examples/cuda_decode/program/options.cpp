@@ -60,7 +60,7 @@ struct option {
   std::function<void(program_options&, std::string_view)> take;
 };
 
-// A number of at least `low` that fits the field.
+// Parses a number of at least `low` that fits the field.
 template <class Field>
 std::function<void(program_options&, std::string_view)> into(std::string_view name,
                                                              Field program_options::*field,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What the command line asks for. Read by hand: a machine with a GPU often has a compiler and a toolkit, and no more.
+/// Command-line options. Parsed without a library: a machine with a GPU often has only a compiler and a toolkit.
 
 #include <cstddef>
 #include <cstdint>
@@ -18,13 +18,13 @@ namespace cuda_decode {
 
 enum exit_code : int { ok = 0, failure = 1, usage = 2, infeasible = 3, bad_input = 4 };
 
-/// A command line that is not understood: the value found and what is accepted.
+/// An invalid command line: the value found and the accepted values.
 class usage_error : public std::invalid_argument {
  public:
   using std::invalid_argument::invalid_argument;
 };
 
-/// More than the machine has.
+/// The request needs more than the machine has.
 class infeasible_error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -36,13 +36,13 @@ struct program_options {
   subcommand what = subcommand::compare;
   int device = 0;
   std::string json;              ///< file; empty: none
-  std::string eviction = "lru";  ///< of what is paged
+  std::string eviction = "lru";  ///< for paged experts
 
   // compare
   std::string shape = "qwen3-30b-a3b";
-  std::int32_t layers = 0;         ///< 0: all of the shape
-  bool fit_layers = false;         ///< as many as host_budget holds
-  std::vector<std::int32_t> caps;  ///< empty: default_caps; 0 in it: all experts of a layer
+  std::int32_t layers = 0;         ///< 0: all layers of the shape
+  bool fit_layers = false;         ///< as many layers as host_budget holds
+  std::vector<std::int32_t> caps;  ///< empty: default_caps; a 0 in it: all experts of a layer
   std::vector<decode_mode> modes = {decode_mode::eager, decode_mode::layer_graphs,
                                     decode_mode::step_graph};
   offload_fetch fetch = offload_fetch::routed;
@@ -51,11 +51,11 @@ struct program_options {
   std::size_t warmup = 16;
   std::string trace;  ///< file; empty: synthetic
   routing_statistics statistics{};
-  std::uint64_t host_budget = std::uint64_t{64} << 30U;  ///< bytes that may be page-locked
-  std::size_t check_steps = 0;                           ///< that the host computes as well
+  std::uint64_t host_budget = std::uint64_t{64} << 30U;  ///< maximum page-locked bytes
+  std::size_t check_steps = 0;                           ///< steps that the host computes, too
 
   // tiny
-  std::string model;  ///< folder; empty: the one of this repository
+  std::string model;  ///< folder; empty: this repository's
   std::string expert_budget = "25%";
   std::string prompt = "The hot set of a model";
   std::size_t tokens = 32;

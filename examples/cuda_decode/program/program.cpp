@@ -21,7 +21,7 @@ namespace {
 constexpr std::uint64_t device_headroom = std::uint64_t{256} << 20U;  // activations, graphs, driver
 constexpr std::uint64_t rate_bytes = std::uint64_t{4} << 30U;
 
-// NOLINTNEXTLINE(bugprone-easily-swappable-parameters): where, then what
+// NOLINTNEXTLINE(bugprone-easily-swappable-parameters): path, then contents
 void write_file(const std::string& path, const std::string& text) {
   if (path.empty()) return;
   hotset::file_writer file(path);
@@ -29,7 +29,7 @@ void write_file(const std::string& path, const std::string& text) {
   if (const auto bad = file.finish()) throw std::runtime_error(bad->message);
 }
 
-// Why nothing can be run, or nothing. Errors: usage_error if there are devices, but not this one.
+// Reason why nothing can run, or nothing. Errors: usage_error if there are devices, but not this one.
 std::optional<std::string> trouble_with_device(hotset::cuda::runtime& api, int device) {
   int count = 0;
   if (const auto code = api.device_count(count); code != hotset::cuda::error_code::success)
@@ -106,8 +106,7 @@ void require_host_budget(const model_shape& shape, std::uint64_t budget) {
                    : "; --layers " + std::to_string(layers) + " fits, or raise --host-budget"));
 }
 
-// Prints an arm's row and writes the file again after each arm: an interruption loses the arm that
-// runs, and no more.
+// Prints each arm's row and writes the file after each arm, so that an interruption loses only the running arm.
 void run_arms(const comparison& with, std::span<const arm> arms, decode_report& report,
               const std::string& json, std::ostream& out) {
   for (const auto& what : arms) {
@@ -131,7 +130,7 @@ void run_arms(const comparison& with, std::span<const arm> arms, decode_report& 
     throw infeasible_error(report.left_out.front().first + " " + report.left_out.front().second);
 }
 
-// The host's own decode, as far as it is asked for, against a run of the device over the same steps.
+// Compares the host's decode of the requested steps with a device run over them.
 void check_on_host(const comparison& with, std::size_t steps, decode_report& report) {
   const auto wanted = reference_decode(with.shape, with.source, with.routing, steps);
   report.checked_steps = steps;

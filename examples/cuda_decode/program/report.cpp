@@ -20,7 +20,7 @@ namespace {
   return line;
 }
 
-// In the largest binary unit that leaves 1 or more before the point.
+// Formats in the largest binary unit in which the value is at least 1.
 std::string binary_size(std::uint64_t bytes) {
   constexpr const char* units[] = {"KiB", "MiB", "GiB", "TiB"};
   auto value = static_cast<double>(bytes) / 1024;
@@ -33,7 +33,7 @@ std::string hex(std::uint64_t value) {
   return format("%016llx", static_cast<unsigned long long>(value));
 }
 
-// "-" where there is no figure.
+// Formats "-" if there is no figure.
 std::string figure(double value, int digits) {
   return value > 0 ? format("%.*f", digits, value) : "-";
 }
@@ -110,7 +110,7 @@ std::vector<iso_memory_row> iso_memory_table(const decode_report& report) {
       const bool is_rival = holds_all ? other.what.kind == arm_kind::full_residency
                                       : other.what.kind == arm_kind::static_offload &&
                                             other.what.cap == ours.what.cap;
-      // A step with static offload is no graph: it stands against one in layer graphs.
+      // Static offload cannot run a step as one graph: compare with its layer graphs.
       const auto rival_mode = ours.what.mode == decode_mode::step_graph && !holds_all
                                   ? decode_mode::layer_graphs
                                   : ours.what.mode;

@@ -73,7 +73,7 @@ def write_model(
             for part, shape in shapes.items():
                 matrix(f"{block}ffn_{part}", *shape)
             continue
-        # Some experts are routed to far more often than others.
+        # Skewed routing: some experts are routed to far more often than others.
         favour = numpy.exp(0.6 * random.standard_normal((experts, 1), numpy.float32))
         router = random.standard_normal((experts, WIDTH), numpy.float32) * WIDTH**-0.5 * favour
         writer.array(f"{block}ffn_gate_inp.weight", router, "F32")

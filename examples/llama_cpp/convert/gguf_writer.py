@@ -9,7 +9,7 @@ from typing import BinaryIO, Callable, Union
 
 import numpy
 
-# Number, elements of a block, bytes of a block.
+# Type number, elements of a block, bytes of a block.
 TYPES = {"F32": (0, 1, 4), "F16": (1, 1, 2), "Q4_0": (2, 32, 18)}
 _U32, _F32, _STRING = 4, 6, 8
 

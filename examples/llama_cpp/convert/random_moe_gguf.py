@@ -71,7 +71,7 @@ def make(o: argparse.Namespace) -> None:
             writer.array(f"{block}{name}.weight", numpy.ones(o.width, numpy.float32), "F32")
         for name in ("attn_q", "attn_k", "attn_v", "attn_output"):
             dense(f"{block}{name}.weight", o.width, o.width, o.width**-0.5)
-        # Some experts are asked for far more than others, as trained routers ask.
+        # Skewed routing, as in trained routers: some experts are requested far more often.
         favour = numpy.exp(0.6 * random.standard_normal((o.experts, 1), numpy.float32))
         router = random.standard_normal((o.experts, o.width), numpy.float32) * o.width**-0.5 * favour
         writer.array(f"{block}ffn_gate_inp.weight", router, "F32")
