@@ -69,7 +69,7 @@ std::span<const float> prefill(engine& decoder, std::span<const std::uint8_t> pr
   return logits.last(vocabulary);
 }
 
-/// Every combination of the lists on top of each preset, and of these with the budgets.
+/// Every combination of the lists on top of each preset, combined with every budget.
 std::vector<paging_choice> choices_of(const options& chosen, const std::string& eviction) {
   hotset::lab::policy_set plain;
   plain.eviction = eviction;
@@ -202,7 +202,7 @@ int generate(const options& chosen) {
   fmt::print(stderr, "prefill {} tokens, {:.0f} tokens/s\n", tokens.size(),
              static_cast<double>(tokens.size()) / prefill_seconds);
   if (chosen.tokens > 1) {
-    // The first token comes out of the prefill.
+    // The prefill produced the first token.
     fmt::print(stderr, "decode {} tokens, {:.0f} tokens/s\n", chosen.tokens - 1,
                static_cast<double>(chosen.tokens - 1) / decode_seconds);
   }
@@ -308,12 +308,12 @@ int trace(const options& chosen) {
 
 namespace {
 
-/// What `evaluate` feeds: as few positions as a window needs.
+/// Windows for `evaluate`, with as few positions as possible.
 quality_config windows_of(const options& chosen) {
   return {.window = chosen.window, .prompt = chosen.prefill};
 }
 
-/// All texts under one provider, each a sequence of windows.
+/// Measures all texts with one provider, each as a sequence of windows.
 double measure_texts(const model& weights, expert_provider& experts,
                      std::span<const named_text> texts, const quality_config& windows) {
   quality sum;
@@ -331,7 +331,7 @@ std::vector<named_text> texts_to_evaluate(const options& chosen) {
   return texts;
 }
 
-/// The simulator's table says all but the quality.
+/// Prints the quality; the simulator's table has everything else.
 void print_quality(std::span<const hotset::lab::run_result> runs) {
   fmt::print("bits per byte at full precision: {:.4f}\n", *runs.front().full_bits_per_byte);
   for (const auto& run : runs) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What the program does, one function per subcommand.
+/// The program's subcommands, one function each.
 
 #include <cstddef>
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace tiny_moe {
 
 enum exit_code : int { ok = 0, failure = 1, usage = 2, infeasible = 3, bad_input = 4 };
 
-/// Of `serve-trace`.
+/// Options of `serve-trace`.
 struct serving_options {
   std::vector<std::filesystem::path> traces;
   std::string budget;
@@ -22,7 +22,7 @@ struct serving_options {
   std::string eviction = "lru";
   std::uint32_t scale = 32;
   double steps_per_second = 20;
-  std::size_t requests = 0;  ///< of each trace; 0: all
+  std::size_t requests = 0;  ///< first requests of each trace; 0: all
   std::uint64_t seed = 1;
   std::size_t block_tokens = 16;
   std::size_t max_sessions = 8;
@@ -43,7 +43,7 @@ struct serving_options {
   std::filesystem::path profile{};
 };
 
-/// Of `serve-adapters`.
+/// Options of `serve-adapters`.
 struct adapter_options {
   std::vector<std::filesystem::path> folders;
   std::vector<std::size_t> adapters{5, 10, 20};
@@ -52,12 +52,12 @@ struct adapter_options {
   std::size_t requests = 100;
   std::size_t prompt_tokens = 64;
   std::size_t tokens = 32;
-  std::size_t places = 0;  ///< 0: for all
+  std::size_t places = 0;  ///< 0: one per adapter
   std::uint64_t seed = 1;
   std::size_t repeats = 3;
 };
 
-/// Of `score-experts`.
+/// Options of `score-experts`.
 struct scoring_options {
   std::vector<std::filesystem::path> texts;
   std::filesystem::path out;
@@ -69,12 +69,12 @@ struct options {
   std::filesystem::path model = HOTSET_TINY_MOE_DIR;
   std::string prompt;
   std::filesystem::path prompt_file;
-  std::size_t tokens = 0;  ///< 0 until the command line has been read
+  std::size_t tokens = 0;  ///< 0 until the command line is parsed
   std::filesystem::path reference;
 
   std::size_t max_tokens = 0;
 
-  // Lists, where a command takes several; `generate` takes the first of each.
+  // Lists, for commands that take several; `generate` uses the first entry of each.
   std::vector<std::string> budgets{};  ///< empty: full residency
   hotset::lab::policy_lists policies{};
   std::string scope = "shared";
@@ -84,11 +84,11 @@ struct options {
   std::size_t transient = 0;
   std::string stream = "caller";
 
-  std::size_t window = 256;  ///< of `evaluate`: bytes of a window, and of its prefilled part
+  std::size_t window = 256;  ///< for `evaluate`: bytes of a window, and of its prefilled part
   std::size_t prefill = 64;
   std::size_t limit = 0;  ///< bytes of each text; 0: all
   bool as_json = false;
-  std::vector<std::string> columns{};  ///< of the table; empty: those that fit
+  std::vector<std::string> columns{};  ///< of the table; empty: as many as fit
 
   std::vector<std::filesystem::path> prompts;
   std::filesystem::path out;
@@ -98,8 +98,8 @@ struct options {
   scoring_options scoring;
 };
 
-/// Each returns the exit code. Errors: hotset::lab::usage_error, hotset::lab::infeasible_error,
-/// hotset::trace_error, std::runtime_error.
+/// Each returns the exit code. Errors: hotset::lab::usage_error, hotset::lab::infeasible_error, hotset::trace_error,
+/// std::runtime_error.
 int generate(const options& chosen);
 int check(const options& chosen);
 int verify(const options& chosen);

@@ -37,7 +37,7 @@ const CLI::App& named(const CLI::App& app) {
   return chosen.empty() ? app : *chosen.back();
 }
 
-/// Options, those of its groups too, and subcommands.
+/// Names of options, including those of groups, and of subcommands.
 std::vector<std::string> names_of(const CLI::App& app) {
   std::vector<std::string> known;
   for (const auto* option : app.get_options())
@@ -53,7 +53,7 @@ std::vector<std::string> names_of(const CLI::App& app) {
   return known;
 }
 
-/// A mistyped option or subcommand is told with the one that was meant.
+/// Message for a mistyped option or subcommand, with the most similar name.
 std::string trouble_of(const CLI::App& app, const CLI::Error& error) {
   const auto known = names_of(app);
   for (const auto& word : app.remaining()) {
@@ -103,7 +103,7 @@ void add_max_tokens(CLI::App& command, options& chosen) {
       ->check(CLI::Range(1, 1 << 20));
 }
 
-/// Which experts are where, and how they get there.
+/// Adds options for the cache: sizes, policies, precisions and the link.
 void add_paging(CLI::App& command, options& chosen) {
   const auto list = [&](const char* name, std::vector<std::string>& values, const char* what) {
     command.add_option(name, values, what)->delimiter(',')->allow_extra_args(false);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tiny_moe score-experts: from a text to how much it uses each expert.
+// tiny_moe score-experts: measures the use of each expert on texts.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -33,7 +33,7 @@ text_bytes read_text(const std::filesystem::path& given) {
   return text;
 }
 
-/// Scores all texts together, by their bytes. Each text begins a window.
+/// Scores all texts together, weighted by bytes. Each text begins a window.
 expert_scores scores_of(const model& weights, std::span<const text_bytes> texts,
                         std::size_t window) {
   const auto& shape = weights.config();
@@ -53,7 +53,7 @@ expert_scores scores_of(const model& weights, std::span<const text_bytes> texts,
   return sum;
 }
 
-/// {layer: {expert: score}}, to four decimals, as the published summaries are.
+/// Formats {layer: {expert: score}}, with four decimals like the published summaries.
 std::string layers_text(const model_config& shape, std::span<const double> scores) {
   std::string out;
   for (std::size_t l = 0; l < shape.layers; ++l) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tiny_moe serve-adapters: from the words of the command line to runs, and their report.
+// tiny_moe serve-adapters: options to runs and their report.
 #include <cstddef>
 #include <vector>
 
@@ -16,7 +16,7 @@
 namespace tiny_moe {
 namespace {
 
-/// Every number of adapters with every alpha. Errors: hotset::lab::usage_error.
+/// Every number of adapters combined with every alpha. Errors: hotset::lab::usage_error.
 std::vector<adapter_serving_config> configs_of(const adapter_options& chosen,
                                                const model_config& shape) {
   std::vector<adapter_serving_config> out;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tiny_moe serve-trace: from the words of the command line to runs, and their report.
+// tiny_moe serve-trace: options to runs and their report.
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
@@ -31,7 +31,7 @@ double rate_of(const std::string& text) {
       hotset::lab::for_option("--link", [&] { return hotset::lab::read_rate(text); }));
 }
 
-/// What is not given is measured.
+/// Prices from the options; missing ones are measured.
 hotset::cost_model prices_of(const model& weights, const serving_options& chosen) {
   hotset::cost_model prices;
   if (chosen.link.empty() || chosen.recompute.empty()) prices = calibrate(weights);
@@ -43,7 +43,7 @@ hotset::cost_model prices_of(const model& weights, const serving_options& chosen
   return prices;
 }
 
-/// The texts whose names begin like that; all for an empty beginning.
+/// Texts whose names begin with the prefix; all for an empty prefix.
 std::vector<std::string> texts_of_user(std::span<const named_text> texts,
                                        const std::string& beginning) {
   std::vector<named_text> own;
@@ -55,7 +55,7 @@ std::vector<std::string> texts_of_user(std::span<const named_text> texts,
   return words_of(own);
 }
 
-/// Of several traces, which follow each other; each is a user.
+/// Requests of several traces in sequence; each trace is a user.
 std::vector<serving_request> requests_of(const options& chosen,
                                          std::span<const std::filesystem::path> traces) {
   const auto& serving = chosen.serving;
@@ -79,7 +79,7 @@ std::vector<serving_request> requests_of(const options& chosen,
       scaling.first_arrival = std::max(scaling.first_arrival, one.arrival + 1);
       one.user = user;
     }
-    ++scaling.seed;  // the next trace has texts of its own
+    ++scaling.seed;  // the next trace gets other texts
     ++user;
     std::move(some.begin(), some.end(), std::back_inserter(all));
   }
@@ -111,7 +111,7 @@ trace_serving_config config_of(const model& weights, const options& all) {
   return out;
 }
 
-/// "sweep" and "sweep:4" become fixed splits, the last one included.
+/// Expands "sweep" and "sweep:4" to fixed splits, including the last one.
 void add_sweep(const std::string& text, const hotset::split_limits& limits,
                std::vector<split_choice>& out) {
   std::uint64_t stride = 1;
@@ -152,7 +152,8 @@ int serve_trace(const options& chosen) {
   hotset::lab::check_columns(view, serving_columns());
   const model weights(chosen.model);
   const auto config =
-      config_of(weights, chosen);  // before files are read: words are refused at once
+      // Before files are read, so that invalid options are refused at once.
+      config_of(weights, chosen);
   const auto requests = requests_of(chosen, chosen.serving.traces);
   const auto choices = choices_of(chosen.serving.splits, limits_of(weights, requests, config));
   std::vector<trace_serving_result> runs;

@@ -36,7 +36,7 @@ adapter_experts::adapter_experts(const model& weights,
     for (std::size_t a = 0; a < adapters.size(); ++a) {
       const auto& tuned = adapters[a]->tuned()[l];
       const auto index = static_cast<std::int32_t>(a);
-      (void)redirect.assign(index, tuned);  // adapter_weights has checked them
+      (void)redirect.assign(index, tuned);  // cannot fail: adapter_weights has checked them
       const auto place = first + index_of(redirect.first_place(index));
       for (std::size_t i = 0; i < tuned.size(); ++i)
         tensors_[place + i] = adapters[a]->expert_bytes(l, i);

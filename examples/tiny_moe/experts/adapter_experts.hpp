@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The experts of a model and of adapters over it as one row of virtual experts a layer: the model's, then each adapter's.
+/// Experts of a model and of adapters over it as one row of virtual experts per layer: the model's, then each
+/// adapter's.
 
 #include <array>
 #include <cstddef>
@@ -21,19 +22,19 @@ namespace tiny_moe {
 /// Threads: const use is safe.
 class adapter_experts {
  public:
-  /// The i-th adapter is that of sequences with id i + 1. Pre: all outlive this.
+  /// The i-th adapter belongs to sequences with id i + 1. Pre: all outlive this.
   adapter_experts(const model& weights, std::span<const adapter_weights* const> adapters);
 
-  /// Of a layer, with the places that nobody uses.
+  /// Virtual experts of a layer, including unused places.
   [[nodiscard]] std::size_t virtual_experts() const noexcept;
-  /// Makes the ids of a visit those of its rows' adapters. `adapter_of_row` is overwritten.
-  /// Errors: provider_error for a row of an adapter that is none of these; its ids are then -1.
+  /// Replaces the ids of a visit by those of its rows' adapters. `adapter_of_row` is overwritten.
+  /// Errors: provider_error for a row with an unknown adapter; its ids are then -1.
   void reroute(const visit_inputs& visit, std::vector<std::int32_t>& adapter_of_row) const;
 
-  /// gate, up and down; empty for a key that is not there or a place that nobody uses.
+  /// gate, up and down; empty for a key that does not exist or an unused place.
   [[nodiscard]] std::span<const hotset::tensor_bytes> tensors(
       hotset::expert_key key) const noexcept;
-  /// The same, to compute with; null for a place that nobody uses. Pre: layer and expert in range.
+  /// The tensors of an expert for computing; null for an unused place. Pre: layer and expert in range.
   [[nodiscard]] expert_tensors expert(std::size_t layer, std::size_t expert) const noexcept;
 
  private:
@@ -41,15 +42,15 @@ class adapter_experts {
   std::vector<std::array<hotset::tensor_bytes, 3>> tensors_{};  ///< [layers, virtual experts]
 };
 
-/// Full residency of the base model and of adapters, of which each row of a pass has its own: the pass is one visit of
-/// them all.
+/// Full residency of the base model and of adapters. Each row of a pass has its own adapter; the pass is one visit of
+/// all rows.
 class resident_adapters final : public expert_provider {
  public:
-  /// As adapter_experts. Pre: the engine has room for virtual_experts().
+  /// Pre: those of adapter_experts; the engine has room for virtual_experts().
   resident_adapters(const model& weights, std::span<const adapter_weights* const> adapters)
       : experts_(weights, adapters) {}
   [[nodiscard]] std::size_t virtual_experts() const noexcept { return experts_.virtual_experts(); }
-  /// Errors: provider_error for a row of an adapter that is none of these.
+  /// Errors: provider_error for a row with an unknown adapter.
   void run(const visit_inputs& visit, visit_compute& compute) override;
 
  private:

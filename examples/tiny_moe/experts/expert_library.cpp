@@ -72,7 +72,8 @@ expert_library::expert_library(const model& weights, std::string_view ladder)
 
 std::span<const hotset::tensor_bytes> expert_library::tensors(
     hotset::expert_key key, hotset::precision_id precision) const noexcept {
-  const auto layer = static_cast<std::size_t>(key.layer);  // a negative one is far out of range
+  // A negative layer becomes far out of range.
+  const auto layer = static_cast<std::size_t>(key.layer);
   const auto expert = static_cast<std::size_t>(key.expert);
   if (layer >= config_.layers || expert >= config_.experts || precision >= bits_.size()) return {};
   const std::size_t at = (index_of(precision) * config_.layers + layer) * config_.experts + expert;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Every expert of a model at several precisions, for a cache to copy from.
+/// Every expert of a model at several precisions, as a source for a cache.
 
 #include <cstddef>
 #include <cstdint>
@@ -16,15 +16,15 @@
 
 namespace tiny_moe {
 
-/// The bits of a ladder of precisions such as "16:8:4", highest first.
+/// Parses a ladder of precisions such as "16:8:4", highest first.
 /// Errors: hotset::lab::usage_error.
 [[nodiscard]] std::vector<int> parse_precisions(std::string_view text);
 
-/// Precision p of an expert is its three tensors at the p-th bits of the ladder. All copies are made at
-/// construction; below 16 bits they are as in quantised.hpp. Threads: const use is safe.
+/// Precision p of an expert is its three tensors at the p-th bits of the ladder. All copies are made at construction;
+/// below 16 bits they have the format of quantised.hpp. Threads: const use is safe.
 class expert_library {
  public:
-  /// Takes copies: `weights` need not outlive the library.
+  /// Copies the weights: `weights` need not outlive the library.
   /// Errors: hotset::lab::usage_error for the ladder; hotset::trace_error if a weight to quantise is not finite.
   expert_library(const model& weights, std::string_view ladder);
   expert_library(expert_library&&) noexcept = default;
@@ -36,16 +36,16 @@ class expert_library {
   /// Bits of a weight at each precision.
   [[nodiscard]] std::span<const int> bits() const noexcept { return bits_; }
 
-  /// gate, up and down; empty for a key or a precision that is not there.
+  /// gate, up and down; empty for a key or a precision that does not exist.
   [[nodiscard]] std::span<const hotset::tensor_bytes> tensors(
       hotset::expert_key key, hotset::precision_id precision) const noexcept;
-  /// The same, to compute with. Pre: key and precision are there.
+  /// The tensors of an expert for computing. Pre: key and precision exist.
   [[nodiscard]] expert_tensors expert(hotset::expert_key key,
                                       hotset::precision_id precision) const noexcept;
 
-  /// What an expert consists of at each precision.
+  /// Layout of an expert at each precision.
   [[nodiscard]] std::vector<hotset::expert_layout> layouts() const;
-  /// The model as hotset counts it. max_tokens: of one visit; 0: the model's max_positions.
+  /// The model's geometry. max_tokens: of one visit; 0: the model's max_positions.
   [[nodiscard]] hotset::geometry shape(std::size_t max_tokens = 0) const;
 
  private:

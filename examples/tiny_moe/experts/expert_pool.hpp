@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The slots of a provider as a pool that can be resized, whatever its policies.
+/// A provider's slots as a resizable pool, independent of its policies.
 
 #include <cstdint>
 
@@ -11,11 +11,11 @@
 
 namespace tiny_moe {
 
-/// Models hotset::resizable_pool: a unit is a slot in every layer. Calls are those of hotset::expert_slots.
+/// Models hotset::resizable_pool: a unit is one slot in every layer. Calls are those of hotset::expert_slots.
 class expert_pool {
  public:
   virtual ~expert_pool() = default;
-  /// Takes memory for the first time.
+  /// Allocates memory for the first time.
   [[nodiscard]] virtual hotset::status open(std::uint64_t units) = 0;
 
   [[nodiscard]] virtual std::uint64_t unit_bytes() const noexcept = 0;
@@ -26,7 +26,7 @@ class expert_pool {
   [[nodiscard]] virtual bool drained() const noexcept = 0;
   virtual hotset::status shrink(std::uint64_t units) noexcept = 0;
   virtual hotset::status grow(std::uint64_t units) noexcept = 0;
-  /// Takes the last resize back.
+  /// Reverts the last resize.
   virtual hotset::status undo() noexcept = 0;
 
  protected:

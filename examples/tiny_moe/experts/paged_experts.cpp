@@ -22,7 +22,7 @@ std::vector<hotset::expert_layout> tensors_of(const model& weights) {
             {"down_proj", bytes[2].size()}}}};
 }
 
-// Counts what is routed, and lets another provider serve it.
+// Counts routed experts, and forwards visits to another provider.
 class counting_experts final : public expert_provider {
  public:
   counting_experts(expert_provider& inner, std::vector<double>& counts)
@@ -42,7 +42,7 @@ class counting_experts final : public expert_provider {
   std::vector<double>& counts_;
 };
 
-/// Errors: hotset::lab::usage_error for transient slots beside what cannot have them.
+/// Errors: hotset::lab::usage_error for transient slots with a configuration that does not support them.
 void check_transient(const paging_config& config) {
   if (config.transient == 0) return;
   if (config.library != nullptr)
@@ -107,7 +107,7 @@ hotset::memory_expert_source source_of(const model& weights) {
 hotset::host_slot_bank bank_of(const model& weights, const paging_config& config) {
   check_transient(config);
   using bank = hotset::host_slot_bank;
-  // A pool's size class is the precision of its experts: all layers are alike.
+  // Size classes are precisions: all layers have equal experts.
   const auto tensors = config.library != nullptr ? config.library->layouts() : tensors_of(weights);
   return (config.memory != nullptr ? bank::create_elastic(config.layout, tensors, *config.memory)
                                    : bank::create(config.layout, tensors, config.transient))

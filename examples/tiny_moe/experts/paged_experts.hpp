@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Experts in a slot cache: what an engine writes to use hotset.
+/// Experts in a slot cache: the code that an engine writes to use hotset.
 
 #include <algorithm>
 #include <cstddef>
@@ -43,15 +43,15 @@
 
 namespace tiny_moe {
 
-/// The model's experts as hotset counts them. max_tokens: of one visit; 0: the model's max_positions.
+/// The model's geometry. max_tokens: of one visit; 0: the model's max_positions.
 [[nodiscard]] hotset::geometry geometry_of(const model& weights, std::size_t max_tokens = 0);
-/// The same with the experts of adapters: a key is a layer and a virtual expert.
+/// Geometry with the experts of adapters: a key is a layer and a virtual expert.
 [[nodiscard]] hotset::geometry geometry_of(const model& weights, const adapter_experts& adapters,
                                            std::size_t max_tokens = 0);
 
-/// The slots that a budget buys: "25%" of the experts in the scope, "96" slots (in per-layer scope:
-/// in every layer), or "1500KiB" for all layers together. max_tokens as above. With a library of several
-/// precisions, so many slots of the highest, divided among them: each share in slots of its own size.
+/// Slots for a budget: "25%" of the experts in the scope, "96" slots (in per-layer scope: per layer), or "1500KiB"
+/// for all layers together. max_tokens: of one visit. With a library of several precisions, the bytes of the slots at
+/// the highest precision are divided: each share becomes slots of its own size.
 /// Errors: hotset::lab::usage_error; hotset::lab::infeasible_error if a token could not be served.
 [[nodiscard]] hotset::pool_layout layout_of(const hotset::geometry& shape,
                                             hotset::cache_scope scope, std::string_view budget,
@@ -64,37 +64,37 @@ namespace tiny_moe {
 struct paging_config {
   hotset::pool_layout layout;
   hotset::visit_split split = hotset::visit_split::by_token;
-  /// caller: every group is computed at once. worker: on a thread of its own, like a device stream,
-  /// so that the copies of one group run beside the arithmetic of another.
+  /// caller: every group is computed at once. worker: on a separate thread, like a device stream, so that the copies
+  /// of one group overlap with the arithmetic of another.
   hotset::host_stream::mode stream = hotset::host_stream::mode::caller;
-  /// Copies at several precisions, which outlive the provider; none: the halves of the file.
+  /// Copies at several precisions, which outlive the provider; none: the file's halves.
   const expert_library* library = nullptr;
-  /// The model's experts and those of adapters, which outlive the provider; the layout is then of their geometry. Not
-  /// with a library, nor with policies that go by the router's scores.
+  /// Experts of the model and of adapters, which outlive the provider; the layout then has their geometry. Excludes a
+  /// library, and policies that use the router's scores.
   const adapter_experts* adapters = nullptr;
   gate_config gate{};
   hotset::prefetch_guard guard = hotset::prefetch_guard::named;
   std::optional<hotset::any_miss_policy::config> miss{};  ///< none: fetch
-  std::optional<hotset::link_model::config> link{};       ///< none: as fast as the memory
-  /// A group whose copies fail is tried so often, then computed from the host copy.
+  std::optional<hotset::link_model::config> link{};       ///< none: as fast as memory
+  /// attempts: copies of a group are tried this often, then the group is computed from the host copy.
   hotset::slot_cache_config cache{.attempts = 3};
-  /// Slots beside the layout's: what is refused a slot is copied through them, and computed from the host copy only where all of
-  /// them are taken. Not with a library, nor with `memory`.
+  /// Slots beside the layout's: experts without a cache slot are copied through them. They are computed from the host
+  /// copy only if all of these slots are taken. Excludes a library and `memory`.
   std::size_t transient = 0;
-  /// Where slots take their memory from; it outlives the provider. The layout is then per layer, of the most
-  /// slots there may be, and none is there until `slots()->open`. None: all slots, for the provider's life.
+  /// Budget for the memory of slots; it outlives the provider. The layout is then per layer, with the maximum number
+  /// of slots, and no slot exists until `slots()->open`. None: all slots, for the provider's life.
   hotset::memory_budget* memory = nullptr;
 };
 
-/// Where every expert stands in the mapped file: gate, up, down.
+/// Places of all experts in the mapped file: gate, up, down.
 [[nodiscard]] hotset::memory_expert_source source_of(const model& weights);
-/// Errors: hotset::lab::usage_error for transient slots beside what cannot have them.
+/// Errors: hotset::lab::usage_error for transient slots with a configuration that does not support them.
 [[nodiscard]] hotset::host_slot_bank bank_of(const model& weights, const paging_config& config);
 
-/// Errors: hotset::lab::usage_error for what adapters cannot be paged with.
+/// Errors: hotset::lab::usage_error for options that exclude adapters.
 void check_adapters(const paging_config& config);
 
-/// The file's experts, a library's, or those of adapters besides.
+/// Source of copies: the file's experts, a library's, or those with adapters.
 class expert_copies {
  public:
   expert_copies(const model& weights, const paging_config& config)
@@ -112,28 +112,28 @@ class expert_copies {
 };
 static_assert(hotset::expert_source<expert_copies>);
 
-/// A provider that pages, whatever its policies.
+/// A paging provider, independent of its policies.
 class paged_provider : public expert_provider {
  public:
   [[nodiscard]] virtual hotset::pager_stats stats() const = 0;
   [[nodiscard]] virtual const hotset::pool_layout& layout() const noexcept = 0;
   [[nodiscard]] virtual std::uint64_t decision_hash() const noexcept = 0;
   [[nodiscard]] virtual std::uint64_t bytes_moved() const noexcept = 0;
-  /// Experts that were copied through transient slots.
+  /// Experts copied through transient slots.
   [[nodiscard]] virtual std::uint64_t streamed() const noexcept = 0;
-  /// Visits that were computed from the host copy because their copies failed.
+  /// Visits computed from the host copy because their copies failed.
   [[nodiscard]] virtual std::uint64_t host_visits() const noexcept = 0;
   [[nodiscard]] virtual bool is_exact() const noexcept = 0;
   [[nodiscard]] virtual hotset::prediction_score::counts predictions() const noexcept = 0;
   [[nodiscard]] virtual hotset::prefetch_queue_stats queue() const noexcept = 0;
-  /// Of an emulated link: how long the arithmetic waited for it, and how long it was carrying. Units: ns.
+  /// Emulated link: time that the arithmetic waited for it, and time that it carried copies. Units: ns.
   [[nodiscard]] virtual hotset::ticks blocked() const noexcept = 0;
   [[nodiscard]] virtual hotset::ticks link_busy() const noexcept = 0;
-  /// Waits for the copies that are under way.
+  /// Waits for outstanding copies.
   virtual void drain() = 0;
-  /// What a user should know of the chosen size, or nothing.
+  /// A warning about the chosen size, or nothing.
   [[nodiscard]] virtual std::optional<std::string> warning() const = 0;
-  /// Slots that come and go; none if they are there for good.
+  /// The resizable slots; null if the slots are fixed.
   [[nodiscard]] virtual expert_pool* slots() noexcept = 0;
 };
 
@@ -142,7 +142,7 @@ template <class Pager, class Backend = hotset::host_backend<expert_copies>>
 class paged_experts final : public paged_provider {
  public:
   /// Pre: `weights` outlives the provider; no pass has more tokens than the layout was made for.
-  /// Errors: hotset::invalid_config; hotset::lab::usage_error for adapters and what does not go with them.
+  /// Errors: hotset::invalid_config; hotset::lab::usage_error for options that exclude adapters.
   paged_experts(const model& weights, const paging_config& config,
                 typename Pager::eviction_type::config eviction = {},
                 typename Pager::admission_type::config admission = {})
@@ -187,11 +187,11 @@ class paged_experts final : public paged_provider {
   }
   void on_sequence_end(std::uint32_t sequence) noexcept override { gate_.ended(sequence); }
 
-  /// Errors: provider_error for a visit that the cache refuses, or a row of an adapter that is not here; std::runtime_error if a copy failed
-  /// after a worker had read it: the pass is then worth nothing and may be run again.
+  /// Errors: provider_error for a visit that the cache refuses, or a row with an unknown adapter; std::runtime_error
+  /// if a copy failed after a worker had read it: discard the pass; it may be run again.
   void run(const visit_inputs& visit, visit_compute& compute) override {
     if (adapters_ != nullptr) adapters_->reroute(visit, adapter_of_row_);
-    const bool has_scores = adapters_ == nullptr;  // of every expert that is named
+    const bool has_scores = adapters_ == nullptr;  // of every named expert
     hotset::routing_view view{
         .layer = visit.layer,
         .step = visit.step,
@@ -262,8 +262,7 @@ class paged_experts final : public paged_provider {
   [[nodiscard]] Backend& backend() noexcept { return backend_; }
 
  private:
-  /// One group's arithmetic. It has its own copy of what the plan says: the plan is reused while a
-  /// worker still computes.
+  /// Arithmetic of one group. It copies the plan's data, because the plan is reused while a worker still computes.
   struct group_work {
     visit_compute* compute = nullptr;
     bool by_expert = false;
@@ -284,7 +283,7 @@ class paged_experts final : public paged_provider {
       return {};
   }
 
-  /// The engine's arrays may be edited while the cache still reads the visit: it reads copies.
+  /// Copies the inputs: the engine's arrays may be edited while the cache still reads the visit.
   void keep_inputs(hotset::routing_view& view) {
     if constexpr (Pager::miss_type::traits.fetches_all) return;
     ids_.assign(view.experts.begin(), view.experts.end());
@@ -292,7 +291,7 @@ class paged_experts final : public paged_provider {
     view.experts = ids_;
     view.weights = weights_;
   }
-  /// Gives the engine the ids that the miss policy has left.
+  /// Writes the ids that the miss policy has kept to the engine.
   void take_edits(const visit_inputs& visit, const hotset::visit_group& group) {
     if (!group.edited()) return;
     std::ranges::transform(group.routed(), visit.ids.begin(), hotset::number<hotset::expert_id>);
@@ -301,7 +300,7 @@ class paged_experts final : public paged_provider {
   static hotset::visit_context context_of(const hotset::routing_view& view) noexcept {
     return {.layer = view.layer, .step = view.step, .kind = view.kind};
   }
-  /// With the free slots, where some were freed for this visit.
+  /// Residents; includes the free slots if some were freed for this visit.
   [[nodiscard]] hotset::residency_view residents(hotset::layer_id layer) const noexcept {
     const auto& pages = cache_.pager();
     hotset::residency_view out{pages.located(layer)};
@@ -310,15 +309,14 @@ class paged_experts final : public paged_provider {
           static_cast<std::int32_t>(pages.free_slots(pages.layout().pool_of_layer(layer)));
     return out;
   }
-  /// Policies hear of the forecast even where nothing is prefetched.
-  /// A prefetch that fails is no reason to stop. It may be the first to hear that an earlier group has read a copy that
-  /// failed, and nobody is told of that again: `finish` tells it.
+  /// Notifies policies of the forecast even if nothing is prefetched. A failed prefetch does not end the visit. Its
+  /// status may be the only report that an earlier group has read a failed copy, so lost_ keeps it until `finish`.
   void prefetch(const hotset::routing_view& view, const hotset::visit_context& context) {
     const auto wanted = gate_.propose(view);
     if (!gate_.prefetches() && gate_.expected().depth == 0) return;
     lost_ = cache_.prefetch(context, wanted, stream_, gate_.expected()) != hotset::status::ok;
   }
-  /// For the layer after the view's, before it is routed.
+  /// Frees slots for the layer after the view's, before it is routed.
   void free_ahead(const hotset::routing_view& view) {
     auto& pages = cache_.pager();
     auto next = context_of(view);
@@ -382,13 +380,14 @@ class paged_experts final : public paged_provider {
     }
     if (transient_.settle() != hotset::status::ok) lost_ = true;
     if (stream_.is_caller() && !lost_) return;
-    if (cache_.settle() != hotset::status::ok || lost_) {  // a worker is not told of a failed copy
+    // A worker is not notified of a failed copy.
+    if (cache_.settle() != hotset::status::ok || lost_) {
       throw std::runtime_error("layer " + to_string(visit.layer) +
                                ": a copy failed after the visit had read it");
     }
   }
 
-  /// The host copy goes through the same kernel: it gives the same bytes.
+  /// The host copy goes through the same kernel, so it gives the same bytes.
   void compute_rest_on_host(const visit_inputs& visit, visit_compute& compute) {
     ++host_visits_;
     std::vector<std::uint8_t> done(std::max(visit.tokens, experts_), 0);
@@ -407,7 +406,7 @@ class paged_experts final : public paged_provider {
     by_expert ? compute.partial(rest, lookup) : compute(rest, lookup);
   }
 
-  /// At the highest precision that the cache knows.
+  /// The host copy at the cache's highest precision.
   [[nodiscard]] expert_tensors host_copy(const visit_inputs& visit,
                                          hotset::expert_id expert) const {
     if (adapters_ != nullptr) return adapters_->expert(index_of(visit.layer), index_of(expert));
@@ -419,7 +418,7 @@ class paged_experts final : public paged_provider {
     const auto tensor = [&](std::size_t t) {
       return reinterpret_cast<const std::uint16_t*>(bank_.bytes(slot, t).data());
     };
-    const int bits =  // a transient slot is no slot of the pager, and there is no library then
+    const int bits =  // a transient slot is outside the pager; a library excludes it
         library_ == nullptr ? 16 : library_->bits()[index_of(cache_.pager().precision_of(slot))];
     return {.gate = tensor(0), .up = tensor(1), .down = tensor(2), .bits = bits};
   }
@@ -427,35 +426,36 @@ class paged_experts final : public paged_provider {
   const model& model_;
   const expert_library* library_;
   const adapter_experts* adapters_;
-  std::size_t experts_;  ///< of a layer, those of adapters too
+  std::size_t experts_;  ///< per layer, including those of adapters
   expert_copies source_;
   hotset::host_slot_bank bank_;
   Backend backend_;
   hotset::host_stream stream_;
   std::vector<std::int32_t> adapter_of_row_;
-  std::vector<hotset::expert_id> ids_;  ///< of the running visit, for a miss policy
+  std::vector<hotset::expert_id> ids_;  ///< copied ids of the running visit, for a miss policy
   std::vector<float> weights_;
   hotset::slot_cache<Pager, Backend> cache_;
   gate_hook gate_;
-  hotset::layer_id freed_for_ = hotset::before_layers;  ///< whose next visit finds freed slots
+  /// Layer for whose next visit slots were freed.
+  hotset::layer_id freed_for_ = hotset::before_layers;
   expert_pool_of<hotset::slot_cache<Pager, Backend>> slots_;
   hotset::transient_slots<Backend> transient_;
   hotset::cache_visit visit_;
   std::deque<group_work> work_;  ///< reused; addresses stay
-  std::size_t used_ = 0;         ///< of work_, by the running visit
-  bool lost_ = false;            // a group of this visit has read a copy that failed
+  std::size_t used_ = 0;         ///< used entries of work_ in the running visit
+  bool lost_ = false;            // a group of this visit has read a failed copy
   std::uint64_t ordinal_ = 0;
   std::uint64_t host_visits_ = 0;
 };
 
-/// A provider with policies chosen by name, such as "protect_hot:uses=4+lru" and "budgeted".
-/// `profile` is what `popularity` goes by.
+/// Makes a provider with named policies, such as "protect_hot:uses=4+lru" and "budgeted". `profile`: usage counts for
+/// `popularity`.
 /// Errors: hotset::lab::usage_error, hotset::invalid_config.
 [[nodiscard]] std::unique_ptr<paged_provider> make_paged_experts(
     const model& weights, const paging_config& config, std::string_view eviction,
     std::string_view admission = "always", const hotset::usage_profile& profile = {});
 
-/// How often each expert is routed in some texts; counted when it is first asked for, and once.
+/// Uses of each expert in some texts; counted once, on first use.
 /// Threads: const use is safe.
 class routing_profile {
  public:

@@ -16,7 +16,7 @@ namespace {
 
 namespace lab = hotset::lab;
 
-/// Without "recorded", which the engine has not: what it records is what the next layers' routers say.
+/// Replaces the predictor "recorded", which an engine lacks, by next-router: traces record the next routers' scores.
 lab::chosen_policies chosen_of(const paging_choice& choice) {
   auto names = choice.policies;
   if (names.predictor == lab::policy_set{}.predictor) names.predictor = "next-router";

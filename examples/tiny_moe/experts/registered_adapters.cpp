@@ -40,7 +40,7 @@ std::uint64_t bytes_of(const adapter_source& source, const model_config& shape) 
   for (const auto& one : source.adapters) experts += experts_of(one);
   return experts * shape.expert_bytes();
 }
-/// More than places make no difference; one is there even where no adapter is.
+/// At most as many as adapters; at least one, even without adapters.
 std::size_t places_of(const adapter_source& source, const registered_adapters_config& config) {
   const auto all = std::max<std::size_t>(1, source.adapters.size());
   return config.places == 0 ? all : std::min(all, config.places);
@@ -52,7 +52,7 @@ std::size_t most_tuned_of(const adapter_source& source) {
   return most;
 }
 
-/// Pages for every place, however it is filled.
+/// Pages for all places, however full.
 hotset::page_pool_config pages_of(const model_config& shape, const adapter_source& source,
                                   const registered_adapters_config& config,
                                   std::size_t page_bytes) {
@@ -186,7 +186,7 @@ void registered_adapters::run(const visit_inputs& visit, visit_compute& compute)
   compute.all([&](std::int32_t expert) { return tensors(layer, expert); });
 }
 
-/// Without a pass over all experts: each remembers in which count it was met last.
+/// Counts distinct ids without a pass over all experts: seen_ holds the number of the count that met an expert last.
 std::uint64_t registered_adapters::distinct(std::span<const std::int32_t> ids) noexcept {
   ++counts_;
   std::uint64_t found = 0;

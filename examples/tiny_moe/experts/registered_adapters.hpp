@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Adapters served over one base model through a registry: loaded when requests use them, gone when others need room.
+/// Adapters served over one base model through a registry: loaded when requests use them, evicted when others need
+/// room.
 
 #include <cstddef>
 #include <cstdint>
@@ -20,61 +21,63 @@
 
 namespace tiny_moe {
 
-/// What a registry reads adapters from. The i-th is that of sequences with id i + 1.
+/// Source of a registry's adapters. The i-th belongs to sequences with id i + 1.
 struct adapter_source {
   struct entry {
-    std::string name;  ///< no other has it
+    std::string name;  ///< unique name
     tuned_experts tuned;
   };
   std::vector<entry> adapters{};
-  /// Weights of a part are 0 gate, 1 up, 2 down.
+  /// Reads a part's weights: 0 gate, 1 up, 2 down.
   hotset::adapter_loader read{};
 };
 
-/// Adapters in host memory. One that is named like an earlier one becomes "name#2", and so on: it is another adapter, with
-/// places and bytes of its own. Pre: the adapters outlive the source.
+/// Adapters in host memory. An adapter with the name of an earlier one becomes "name#2", and so on: a separate
+/// adapter with its own places and bytes. Pre: the adapters outlive the source.
 [[nodiscard]] adapter_source source_of(std::span<const adapter_weights* const> adapters);
 
 struct registered_adapters_config {
-  std::size_t places = 0;  ///< adapters on the device at once; 0: all
-  /// Of adapters that the host keeps, the largest one's or more; 0: of all.
+  std::size_t places = 0;  ///< adapters on the device at the same time; 0: all
+  /// Bytes of adapters that the host keeps, at least those of the largest; 0: of all.
   std::uint64_t host_bytes = 0;
-  std::size_t page_bytes = 0;  ///< a multiple of the machine's pages; 0: one of them
+  std::size_t page_bytes = 0;  ///< multiple of the machine's page size; 0: one page
 };
 
-/// Counts of what was computed.
+/// Counts of the computed work.
 struct registered_adapters_stats {
   std::uint64_t steps = 0;
   std::uint64_t visits = 0;
-  std::uint64_t reroute_ns = 0;  ///< in the reroute alone; a reading of the clock a visit is in it
-  /// Distinct ones of a visit, summed over visits; and of what the router chose: what the base model alone would read.
+  std::uint64_t reroute_ns = 0;  ///< time of the reroute alone, with one clock reading per visit
+  /// Distinct experts of a visit, summed over visits: virtual ones, and those chosen by the router, which the base
+  /// model alone would read.
   std::uint64_t virtual_experts = 0;
   std::uint64_t base_experts = 0;
 };
 
-/// Experts of the base model and of adapters in virtual weight tensors, of which each row of a pass has its own. The host
-/// plays the device: tensors are in pages of its own, filled by copies. Threads: one at a time.
+/// Experts of the base model and of adapters in virtual weight tensors; each row of a pass has its own adapter. The
+/// host plays the device: tensors have their own pages, filled by copies. Threads: one at a time.
 class registered_adapters final : public expert_provider {
  public:
-  /// Pre: what the source reads from outlives the provider; the engine has room for virtual_experts().
-  /// Errors: hotset::invalid_config for adapters that are none of the model, host_bytes of less than one of them, page_bytes
-  /// that are no pages, or where there is no memory for the base model's experts.
+  /// Pre: the source's data outlives the provider; the engine has room for virtual_experts().
+  /// Errors: hotset::invalid_config for adapters of another model, host_bytes below one adapter, invalid page_bytes,
+  /// or no memory for the base model's experts.
   registered_adapters(const model& weights, adapter_source source,
                       const registered_adapters_config& config = {});
   registered_adapters(const registered_adapters&) = delete;
   registered_adapters& operator=(const registered_adapters&) = delete;
 
-  /// Pins an adapter, and loads it if it is not there: until `release` rows may be its own. The base model's always may.
-  /// On a failure it is not pinned, and all others are as they were, but for some that nobody used and that left for it.
+  /// Pins an adapter, and loads it if it is not resident: rows may use it until `release`. Rows may always use the
+  /// base model. On a failure it is not pinned and other adapters are unchanged, except that unpinned ones may have
+  /// been evicted for it.
   hotset::adapter_status acquire(adapter_id adapter);
-  /// Ends what one `acquire` began. Errors: unknown, not_pinned.
+  /// Ends one `acquire`. Errors: unknown, not_pinned.
   hotset::adapter_status release(adapter_id adapter) noexcept;
 
-  /// Errors: provider_error for a row of an adapter that nobody has acquired.
+  /// Errors: provider_error for a row with an adapter that is not acquired.
   void on_step(const step_inputs& step) override;
   void run(const visit_inputs& visit, visit_compute& compute) override;
 
-  /// Experts of a layer, with the places that nobody uses.
+  /// Experts of a layer, including unused places.
   [[nodiscard]] std::size_t virtual_experts() const noexcept { return seen_.size(); }
   [[nodiscard]] const registered_adapters_stats& stats() const noexcept { return stats_; }
   [[nodiscard]] const hotset::adapter_registry_stats& registry_stats() const noexcept {
@@ -103,14 +106,14 @@ class registered_adapters final : public expert_provider {
   hotset::host_uploader copies_;
   registry_type registry_;
   std::vector<known_adapter> known_;          // [adapters]
-  std::vector<const std::byte*> first_;       // [layers, weights], where experts begin
-  std::vector<std::int32_t> adapter_of_row_;  // of the pass, as the reroute takes them
-  std::vector<std::uint64_t> seen_;           // [virtual experts], in which count last
-  std::uint64_t counts_ = 0;                  // of distinct experts
+  std::vector<const std::byte*> first_;       // [layers, weights], addresses of the experts
+  std::vector<std::int32_t> adapter_of_row_;  // adapter of each row of the pass, for the reroute
+  std::vector<std::uint64_t> seen_;           // [virtual experts], number of the last count with it
+  std::uint64_t counts_ = 0;                  // number of counts of distinct experts
   registered_adapters_stats stats_;
 };
 
-/// Adapters are acquired when their requests are admitted, and released when these end. Pre: `experts` outlives the
+/// Acquires adapters when their requests are admitted, and releases them when these end. Pre: `experts` outlives the
 /// serving.
 [[nodiscard]] serving_config with_pins(serving_config config, registered_adapters& experts);
 

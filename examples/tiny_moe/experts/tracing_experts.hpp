@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Records what is routed while another provider serves it.
+/// Records the routing while another provider serves it.
 
 #include <cstddef>
 #include <cstdint>
@@ -14,23 +14,23 @@
 
 namespace tiny_moe {
 
-/// Ids and weights are always recorded.
+/// Optional arrays; ids and weights are always recorded.
 struct tracing_config {
   std::size_t capacity = 0;  ///< tokens of all passes
   bool logits = false;
   bool probabilities = false;
-  bool hidden = false;       ///< what the router and the experts read
-  bool predictions = false;  ///< the next layer's router applied to that, as probabilities
+  bool hidden = false;       ///< input of the router and the experts
+  bool predictions = false;  ///< the next layer's router applied to hidden, as probabilities
   std::string name = "tiny-moe";
 };
 
-/// Every token of the recorded passes is a row of the trace, every pass is a step.
+/// Every token of the recorded passes is a row of the trace, and every pass is a step.
 class tracing_experts final : public expert_provider {
  public:
   /// Pre: `weights` and `inner` outlive the provider. Errors: hotset::invalid_config.
   tracing_experts(const model& weights, expert_provider& inner, const tracing_config& config);
 
-  /// Tokens from now on belong to this sequence.
+  /// Assigns further tokens to this sequence.
   void begin_sequence(std::uint32_t sequence) noexcept { sequence_ = sequence; }
 
   /// Errors: std::length_error if the pass does not fit.
@@ -40,7 +40,7 @@ class tracing_experts final : public expert_provider {
   }
   void run(const visit_inputs& visit, visit_compute& compute) override;
 
-  /// Hands over what has been recorded and begins anew.
+  /// Returns the recorded trace and starts a new one.
   [[nodiscard]] hotset::routing_trace take();
 
  private:

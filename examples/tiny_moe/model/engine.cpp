@@ -12,7 +12,7 @@
 namespace tiny_moe {
 namespace {
 
-// Tokens computed at once inside one call of the provider: bounds the scratch, changes no bit.
+// Tokens computed at once within one call of the provider: bounds the scratch, changes no bit.
 constexpr std::size_t chunk_tokens = 64;
 
 void add_to(float* sum, const float* addend, std::size_t size) noexcept {
@@ -38,7 +38,7 @@ std::string accepted_tokens(std::size_t room) {
   return room == 0 ? "none" : fmt::format("1..{}", room);
 }
 
-// Of an engine with one sequence.
+// Limits of an engine with one sequence.
 engine_config limits_of(const model_config& shape, const engine_config& config) {
   const std::size_t most = checked("max_positions", config.max_positions, shape.max_positions);
   return {.max_positions = most,
@@ -48,7 +48,7 @@ engine_config limits_of(const model_config& shape, const engine_config& config) 
 
 }  // namespace
 
-// While it lives the pool is held still. In the end what was reserved for tokens that did not come is given back.
+// Holds the pool during a pass. Its destructor frees room that was reserved for tokens that did not come.
 class batch_engine::rows_of_pass {
  public:
   rows_of_pass(batch_engine& owner, std::span<const token_row> rows)
@@ -75,7 +75,7 @@ class batch_engine::rows_of_pass {
   kv_pool::pass pass_;
 };
 
-// Lent to the provider for one visit; keeps account of what has been computed.
+// Lent to the provider for one visit; records what was computed.
 class batch_engine::compute_of_visit final : public visit_compute {
  public:
   compute_of_visit(batch_engine& owner, std::size_t layer, std::size_t tokens) noexcept
@@ -86,7 +86,7 @@ class batch_engine::compute_of_visit final : public visit_compute {
         top_k_(owner.model_->config().top_k),
         hidden_(owner.model_->config().hidden_size) {}
 
-  // Errors: provider_error if a routed rank was left out.
+  // Errors: provider_error if a routed rank was not computed.
   void finish() const {
     for (std::size_t place = 0; place < tokens_ * top_k_; ++place) {
       if (engine_.ids_[place] != -1 && engine_.computed_[place] == 0) {
@@ -108,8 +108,8 @@ class batch_engine::compute_of_visit final : public visit_compute {
     }
   }
 
-  // All experts of at most chunk_tokens tokens: rows are grouped by expert, so that each expert's
-  // weights are read once, and every token is then summed in rank order.
+  // Computes all experts of at most chunk_tokens tokens. Rows are grouped by expert, so that each expert's weights
+  // are read once; then every token is summed in rank order.
   void compute_chunk(std::span<const std::int32_t> tokens, expert_lookup lookup) {
     auto& first = engine_.first_row_;
     std::fill(first.begin(), first.end(), std::size_t{0});
@@ -132,7 +132,7 @@ class batch_engine::compute_of_visit final : public visit_compute {
             .token = tokens[i], .place = static_cast<std::int32_t>(i * top_k_ + rank)};
       }
     }
-    // first[e] now is the end of e's rows, and so the begin of e + 1's.
+    // first[e] now is the end of e's rows, and so the beginning of those of e + 1.
     std::size_t begin = 0;
     for (std::size_t e = 0; e < experts_; ++e) {
       const std::size_t end = first[e];
@@ -200,8 +200,7 @@ class batch_engine::compute_of_visit final : public visit_compute {
                engine_.expert_out_.data(), engine_.scratch_.data());
   }
 
-  // Adds row `row` of the experts' output to the sum of the token that `place` (token * top_k +
-  // rank) belongs to.
+  // Adds row `row` of the experts' output to the sum of the token of `place` (token * top_k + rank).
   void add(std::size_t place, std::size_t row) noexcept {
     add_scaled(engine_.added_.data() + place / top_k_ * hidden_,
                engine_.expert_out_.data() + row * hidden_, engine_.weights_[place], hidden_);
@@ -347,7 +346,7 @@ void batch_engine::name_rows(std::span<const token_row> rows) {
   }
 }
 
-// Rows of a sequence mostly stand together: the last member is asked first.
+// Tests the last member first: rows of a sequence are mostly adjacent.
 std::size_t batch_engine::member_of(sequence_id sequence) {
   for (std::size_t m = members_.size(); m-- > 0;) {
     if (members_[m].sequence == sequence) return m;
@@ -356,7 +355,7 @@ std::size_t batch_engine::member_of(sequence_id sequence) {
   return members_.size() - 1;
 }
 
-// Blocks for all rows. Errors: std::length_error; what was reserved until then stays so.
+// Reserves blocks for all rows. Errors: std::length_error; blocks reserved before stay reserved.
 void batch_engine::take_places(std::span<const token_row> rows) {
   places_.clear();
   blocks_.clear();
@@ -377,7 +376,7 @@ void batch_engine::take_places(std::span<const token_row> rows) {
                                           pool_->available()));
     }
   }
-  // Only now: a block that was cut is copied when its sequence reserves.
+  // Only now: reserving may have copied a block that was truncated.
   for (member& m : members_) {
     m.first_block = blocks_.size();
     for (std::size_t b = 0; b < pool_->blocks_for(m.tokens); ++b) {
@@ -386,7 +385,7 @@ void batch_engine::take_places(std::span<const token_row> rows) {
   }
 }
 
-// A row of keys or values; first_row: where those of the layer begin in a block.
+// A row of keys or values; first_row: offset of the layer's rows within a block.
 float* batch_engine::row_of(const row_place& place, std::size_t first_row) const noexcept {
   const std::size_t width = model_->config().heads * model_->config().head_size;
   const std::size_t size = pool_->block_tokens();
@@ -489,7 +488,7 @@ engine::engine(const model& weights, expert_provider& experts, const engine_conf
 void engine::reset() noexcept {
   if (position() == 0) return;
   batch_.close(sequence_);
-  sequence_ = pool_.open(batch_.max_positions());  // its tables have their memory
+  sequence_ = pool_.open(batch_.max_positions());  // tables are allocated
 }
 
 void engine::rewind(std::size_t position) noexcept {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The decoder: sequences over a pool of KV blocks, and a provider that serves the experts.
+/// The decoder: sequences over a pool of KV blocks, and a provider of experts.
 
 #include <cstddef>
 #include <cstdint>
@@ -15,9 +15,9 @@
 namespace tiny_moe {
 
 struct engine_config {
-  std::size_t max_positions = 0;  ///< tokens of a sequence; 0: what the model allows
-  std::size_t max_tokens = 0;     ///< tokens of one forward pass; 0: max_positions
-  /// Experts of a layer that a provider may name, the model's and those of adapters behind them; 0: the model's.
+  std::size_t max_positions = 0;  ///< tokens of a sequence; 0: the model's maximum
+  std::size_t max_tokens = 0;     ///< tokens of a forward pass; 0: max_positions
+  /// Experts of a layer that a provider may name: the model's, then those of adapters; 0: the model's.
   std::size_t virtual_experts = 0;
 };
 
@@ -27,27 +27,28 @@ struct token_row {
   std::uint8_t token = 0;
 };
 
-/// Runs the sequences of a pool, several in one pass. A token gives the same logits, bit for bit, whether it
-/// comes in a prompt, alone, or beside the tokens of others. Threads: one at a time.
+/// Runs the sequences of a pool, several in one pass. A token gives the same logits, bit for bit, in a prompt, alone,
+/// or beside other sequences' tokens. Threads: one at a time.
 class batch_engine {
  public:
   /// Pre: `weights`, `experts` and `pool` outlive the engine; the pool was made for the model's shape.
-  /// Errors: std::invalid_argument if max_positions exceeds the model's, or virtual_experts is less than its experts.
+  /// Errors: std::invalid_argument if max_positions exceeds the model's, or virtual_experts is below its number of
+  /// experts.
   batch_engine(const model& weights, expert_provider& experts, kv_pool& pool,
                const engine_config& config = {});
 
-  /// One forward pass: appends each row's token to its sequence, those of one sequence in their order. Every
-  /// layer is one visit of all rows.
+  /// Runs one forward pass: appends each row's token to its sequence, in row order. Every layer is one visit of all
+  /// rows.
   /// Returns: logits [rows, 256], valid until the next pass.
-  /// Errors: std::length_error if the rows do not fit the engine, a sequence or the pool, provider_error if
-  /// the provider breaks its contract; all sequences are then as they were before the pass.
+  /// Errors: std::length_error if the rows do not fit the engine, a sequence or the pool, provider_error if the
+  /// provider breaks its contract; all sequences are then unchanged.
   std::span<const float> forward(std::span<const token_row> rows, request_kind kind);
 
-  /// Closes a sequence of the pool, and tells the provider.
+  /// Closes a sequence of the pool, and notifies the provider.
   void close(sequence_id sequence) noexcept;
 
   [[nodiscard]] kv_pool& pool() const noexcept { return *pool_; }
-  /// Forward passes begun; the number of the next one.
+  /// Number of forward passes begun, and of the next one.
   [[nodiscard]] std::uint64_t steps() const noexcept { return step_; }
   [[nodiscard]] std::size_t max_positions() const noexcept { return max_positions_; }
   [[nodiscard]] std::size_t max_tokens() const noexcept { return max_tokens_; }
@@ -56,11 +57,11 @@ class batch_engine {
   class compute_of_visit;
   class rows_of_pass;
 
-  // A sequence that has rows in the pass.
+  // A sequence with rows in the pass.
   struct member {
     sequence_id sequence = 0;
-    std::size_t tokens = 0;       // with those of the pass
-    std::size_t first_block = 0;  // its table begins there in blocks_
+    std::size_t tokens = 0;       // including those of the pass
+    std::size_t first_block = 0;  // beginning of its table in blocks_
   };
   struct row_place {
     std::size_t member = 0;
@@ -85,19 +86,19 @@ class batch_engine {
   std::vector<float> cosines_;  // [max_positions, head_size / 2]
   std::vector<float> sines_;
 
-  // of one pass
+  // Scratch of one pass.
   std::vector<std::int32_t> token_ids_;   // of the rows
   std::vector<std::uint32_t> sequences_;  // of the rows, by number
   std::vector<std::uint32_t> adapters_;   // of the rows
   std::vector<member> members_;
   std::vector<row_place> places_;  // of the rows
-  std::vector<float*> blocks_;     // the members' tables, one behind the other
+  std::vector<float*> blocks_;     // the members' tables in sequence
 
   std::vector<float> stream_;         // [max_tokens, hidden], the residual stream
   std::vector<float> normed_;         // [max_tokens, hidden]
   std::vector<float> query_;          // [max_tokens, heads * head_size]
   std::vector<float> mixed_;          // [max_tokens, heads * head_size]
-  std::vector<float> added_;          // [max_tokens, hidden], what a block adds to the stream
+  std::vector<float> added_;          // [max_tokens, hidden], a block's addition to the stream
   std::vector<float> scores_;         // [max_positions]
   std::vector<float> router_logits_;  // [max_tokens, experts]
   std::vector<float> probabilities_;  // [max_tokens, experts]
@@ -105,7 +106,7 @@ class batch_engine {
   std::vector<float> weights_;        // [max_tokens, top_k]
   std::vector<float> logits_;         // [max_tokens, 256]
 
-  // of one visit
+  // Scratch of one visit.
   std::vector<std::uint8_t> computed_;    // [max_tokens, top_k]
   std::vector<std::int32_t> all_tokens_;  // 0, 1, 2, ...
   std::vector<std::size_t> first_row_;    // [virtual experts + 1]
@@ -114,37 +115,36 @@ class batch_engine {
   std::vector<float> scratch_;
 };
 
-/// Runs one sequence in a pool of its own: one block of max_positions tokens. A token gives the same logits,
-/// bit for bit, whether it comes in a prompt or alone. Allocates at construction only.
+/// Runs one sequence in its own pool: one block of max_positions tokens. A token gives the same logits, bit for bit,
+/// in a prompt or alone. Allocates only at construction.
 /// Threads: one at a time.
 class engine {
  public:
   /// Pre: `weights` and `experts` outlive the engine.
-  /// Errors: std::invalid_argument if max_positions exceeds the model's, or max_tokens exceeds
-  /// max_positions.
+  /// Errors: std::invalid_argument if max_positions exceeds the model's, or max_tokens exceeds max_positions.
   engine(const model& weights, expert_provider& experts, const engine_config& config = {});
   engine(const engine&) = delete;
   engine& operator=(const engine&) = delete;
   ~engine() { batch_.close(sequence_); }
 
-  /// One forward pass: appends `tokens` to the sequence. Every layer is one visit of all of them.
-  /// Without a kind: decode for one token after others, else prefill.
+  /// Runs one forward pass: appends `tokens` to the sequence. Every layer is one visit of all of them.
+  /// Default kind: decode for one token after others, else prefill.
   /// Returns: logits [tokens, 256], valid until the next pass.
-  /// Errors: std::length_error if the tokens do not fit, provider_error if the provider breaks its
-  /// contract; the sequence is then as it was before the pass.
+  /// Errors: std::length_error if the tokens do not fit, provider_error if the provider breaks its contract; the
+  /// sequence is then unchanged.
   std::span<const float> forward(std::span<const std::uint8_t> tokens,
                                  std::optional<request_kind> kind = std::nullopt);
 
   /// Tokens in the KV cache.
   [[nodiscard]] std::size_t position() const noexcept { return pool_.length(sequence_); }
-  /// Forward passes begun; the number of the next one.
+  /// Number of forward passes begun, and of the next one.
   [[nodiscard]] std::uint64_t steps() const noexcept { return batch_.steps(); }
   [[nodiscard]] std::size_t max_positions() const noexcept { return batch_.max_positions(); }
   [[nodiscard]] std::size_t max_tokens() const noexcept { return batch_.max_tokens(); }
 
-  /// Forgets the tokens from `position` on. Steps keep counting. Pre: position <= position().
+  /// Removes the tokens from `position` on. Steps continue. Pre: position <= position().
   void rewind(std::size_t position) noexcept;
-  /// Ends the sequence, and begins another one.
+  /// Ends the sequence and begins another.
   void reset() noexcept;
 
  private:

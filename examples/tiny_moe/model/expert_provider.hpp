@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The seam between the decoder and whatever keeps its experts: one virtual call per visit.
+/// Interface between the decoder and its experts' storage: one virtual call per visit.
 
 #include <cstdint>
 #include <memory>
@@ -13,26 +13,26 @@
 
 namespace tiny_moe {
 
-/// A provider broke its contract: an expert without weights, a token left out or computed twice. A
-/// programming error.
+/// A provider broke its contract: an expert without weights, a token skipped or computed twice. A programming error.
 class provider_error : public std::logic_error {
  public:
   using std::logic_error::logic_error;
 };
 
-/// What a forward pass is for.
+/// Purpose of a forward pass.
 enum class request_kind : std::uint8_t { decode = 0, prefill = 1, verify = 2 };
 
-/// A forward pass, of one row for each token. The spans are valid during `expert_provider::on_step` only.
+/// A forward pass with one row per token. The spans are valid only during `expert_provider::on_step`.
 struct step_inputs {
   std::uint64_t step = 0;
   request_kind kind = request_kind::decode;
-  std::span<const std::int32_t> token_ids{};   ///< [tokens]
-  std::span<const std::uint32_t> sequences{};  ///< [tokens], whose each is: kv_pool::number
-  std::span<const std::uint32_t> adapters{};   ///< [tokens], by which weights: kv_pool::adapter
+  std::span<const std::int32_t> token_ids{};  ///< [tokens]
+  /// [tokens], kv_pool::number of each token's sequence.
+  std::span<const std::uint32_t> sequences{};
+  std::span<const std::uint32_t> adapters{};  ///< [tokens], kv_pool::adapter of each token
 };
 
-/// What one layer routed in one step. The spans are valid during `expert_provider::run` only.
+/// Routing of one layer in one step. The spans are valid only during `expert_provider::run`.
 struct visit_inputs {
   hotset::layer_id layer{};
   std::uint64_t step = 0;
@@ -41,19 +41,18 @@ struct visit_inputs {
   std::size_t experts = 0;
   std::size_t top_k = 0;
   std::size_t hidden_size = 0;
-  /// [tokens * top_k], rank order; a provider may edit them first, -1 drops a rank.
+  /// [tokens * top_k], rank order; a provider may edit them before computing, -1 drops a rank.
   std::span<std::int32_t> ids;
-  std::span<float> weights;                    ///< [tokens * top_k]; may be edited likewise
+  std::span<float> weights;                    ///< [tokens * top_k]; may be edited, too
   std::span<const float> logits;               ///< [tokens * experts]
   std::span<const float> probabilities;        ///< [tokens * experts]
   std::span<const float> hidden;               ///< [tokens * hidden_size]
-  std::span<const std::int32_t> token_ids{};   ///< [tokens], as those of the step
-  std::span<const std::uint32_t> sequences{};  ///< [tokens], likewise
-  std::span<const std::uint32_t> adapters{};   ///< [tokens], likewise
+  std::span<const std::int32_t> token_ids{};   ///< [tokens], those of the step
+  std::span<const std::uint32_t> sequences{};  ///< [tokens], those of the step
+  std::span<const std::uint32_t> adapters{};   ///< [tokens], those of the step
 };
 
-/// A reference to a callable `expert_tensors(std::int32_t expert)`; it is asked once per distinct
-/// expert of a call.
+/// A reference to a callable `expert_tensors(std::int32_t expert)`; called once per distinct expert of a call.
 class expert_lookup {
  public:
   template <class Function>
@@ -75,27 +74,26 @@ class expert_lookup {
   expert_tensors (*call_)(const void*, std::int32_t);
 };
 
-/// What the decoder lends a provider during a visit. Every (token, rank) with an id must be
+/// Computing interface that the decoder lends a provider during a visit. Every (token, rank) with an id must be
 /// computed exactly once.
 class visit_compute {
  public:
-  /// Computes all experts of these tokens (places in the visit, each < tokens). Each token is
-  /// summed in rank order, so any grouping of tokens gives the same bits. Errors: provider_error if
-  /// an expert has no weights, a token is out of range, or a rank was computed before.
+  /// Computes all experts of these tokens (places in the visit, each < tokens). Each token is summed in rank order,
+  /// so any grouping of tokens gives the same bits. Errors: provider_error if an expert has no weights, a token is
+  /// out of range, or a rank was computed before.
   void operator()(std::span<const std::int32_t> tokens, expert_lookup lookup) {
     compute_tokens(tokens, lookup);
   }
-  /// The same for all tokens of the visit.
+  /// Computes all tokens of the visit.
   void all(expert_lookup lookup) { compute_all(lookup); }
-  /// Adds the contributions of these experts to every token that routed them, experts in the given
-  /// order. Not byte-identical to the above: the order of summation follows the calls. Errors: as
-  /// above.
+  /// Adds the contributions of these experts to every token that routed them, experts in the given order. Not
+  /// byte-identical to computing by tokens: the order of summation follows the calls. Errors: those of operator().
   void partial(std::span<const std::int32_t> experts, expert_lookup lookup) {
     compute_partial(experts, lookup);
   }
-  /// Takes the outputs of all experts of these tokens from where they were computed, such as a device.
-  /// Each token is summed in rank order, as by the calls above. Shape: [tokens, top_k, hidden_size]; rows
-  /// of ranks whose id is -1 are not read. Errors: provider_error as above, or for another size.
+  /// Takes the outputs of all experts of these tokens from elsewhere, such as a device. Each token is summed in rank
+  /// order, as by operator(). Shape: [tokens, top_k, hidden_size]; rows of ranks with id -1 are not read. Errors:
+  /// those of operator(), and provider_error for another size.
   void take(std::span<const std::int32_t> tokens, std::span<const float> outputs) {
     take_outputs(tokens, outputs);
   }
@@ -114,17 +112,16 @@ class visit_compute {
                             std::span<const float> outputs) = 0;
 };
 
-/// Serves the experts of each visit: makes their weights reachable, then calls `compute` as often
-/// as it must.
+/// Serves the experts of each visit: makes their weights reachable, then calls `compute` as often as needed.
 class expert_provider {
  public:
   virtual ~expert_provider() = default;
-  /// A forward pass begins: each of its visits will be of these tokens.
+  /// Called when a forward pass begins; all of its visits have these tokens.
   virtual void on_step(const step_inputs& step);
-  /// One layer of the pass. When it returns, every routed (token, rank) whose id is not -1 has been
+  /// Called for one layer of the pass. On return, every routed (token, rank) with an id other than -1 must have been
   /// computed.
   virtual void run(const visit_inputs& visit, visit_compute& compute) = 0;
-  /// No pass will have tokens of this sequence again.
+  /// Called when a sequence has had its last token.
   virtual void on_sequence_end(std::uint32_t sequence) noexcept;
 
  protected:
@@ -135,7 +132,7 @@ class expert_provider {
 
 class model;
 
-/// Full residency: every expert is read where the model file is mapped.
+/// Full residency: reads every expert from the mapped model file.
 class resident_experts final : public expert_provider {
  public:
   /// Pre: `weights` outlives the provider.

@@ -15,7 +15,7 @@
 namespace tiny_moe {
 namespace {
 
-/// The file's order of the router, [experts, hidden], from the engine's.
+/// Converts the engine's routers to the file's order, [experts, hidden].
 std::vector<std::vector<float>> routers_of(const model& weights) {
   const model_config& config = weights.config();
   std::vector<std::vector<float>> out(config.layers);
@@ -29,7 +29,7 @@ std::vector<std::vector<float>> routers_of(const model& weights) {
   return out;
 }
 
-/// What the router says is of its own experts; those of adapters have no scores.
+/// Refuses policies that need scores with adapters: the router scores only its own experts.
 void check_scores(const model& weights, const hotset::geometry& shape, const std::string& who) {
   if (static_cast<std::size_t>(shape.experts) == weights.config().experts) return;
   throw hotset::lab::usage_error(
@@ -76,7 +76,7 @@ void gate_hook::take_prefetcher(const hotset::geometry& shape,
                     prefetcher_->held_name()));
 }
 
-/// The deepest forecast that anyone goes by, 0 where nobody does.
+/// The deepest forecast that a policy uses; 0 if none does.
 std::int32_t gate_hook::depth_wanted(bool tells_forecasts) const noexcept {
   const std::int32_t next = pre_evictor_ || tells_forecasts ? 1 : 0;
   if (!prefetcher_ || prefetcher_->facts().needs != hotset::forecast_need::probabilities)

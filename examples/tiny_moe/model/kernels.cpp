@@ -19,8 +19,8 @@
 namespace tiny_moe {
 namespace {
 
-// Eigen serves as the vector type only: fixed-size arrays, coefficient-wise. Its reductions and
-// products are not used, because their order of summation depends on alignment and shape.
+// Eigen provides only the vector type: fixed-size arrays, coefficient-wise. Its reductions and products are not used,
+// because their order of summation depends on alignment and shape.
 using lane_array = Eigen::Array<float, static_cast<int>(lanes), 1, Eigen::DontAlign>;
 using lane_view = Eigen::Map<const lane_array>;
 using row_array = Eigen::Map<Eigen::ArrayXf>;
@@ -33,8 +33,7 @@ float sum_of(const lane_array& a) noexcept {
   return ((a[0] + a[4]) + (a[2] + a[6])) + ((a[1] + a[5]) + (a[3] + a[7]));
 }
 
-// Four dots of one vector with rows that stand `stride` apart; the same bits as four calls of
-// `dot`.
+// Four dot products of one vector with rows `stride` apart; same bits as four calls of `dot`.
 void dot_rows(const float* rows, std::size_t stride, const float* vector, std::size_t count,
               float* out) noexcept {
   const float* row0 = rows;
@@ -58,7 +57,7 @@ void dot_rows(const float* rows, std::size_t stride, const float* vector, std::s
   out[3] = sum_of(sum3);
 }
 
-// Adds factors[i] * rows[i] to Blocks * 8 columns: in the order of the rows, in registers.
+// Adds factors[i] * rows[i] to Blocks * 8 columns, in row order, in registers.
 template <std::size_t Blocks>
 void add_block(const float* rows, std::size_t stride, const float* factors, std::size_t count,
                float* out) noexcept {
@@ -72,8 +71,8 @@ void add_block(const float* rows, std::size_t stride, const float* factors, std:
   for (std::size_t b = 0; b < Blocks; ++b) Eigen::Map<lane_array>(out + b * lanes) = sum[b];
 }
 
-// out[c] += sum over i of factors[i] * rows[i][c], for `columns` columns of rows that stand `stride`
-// apart. Rows added in several calls give the bits of one call.
+// out[c] += sum over i of factors[i] * rows[i][c], for `columns` columns of rows `stride` apart. Several calls give
+// the bits of one call with all rows.
 void add_rows(const float* rows, std::size_t stride, const float* factors, std::size_t count,
               std::size_t columns, float* out) noexcept {
   std::size_t c = 0;
@@ -88,7 +87,7 @@ void add_rows(const float* rows, std::size_t stride, const float* factors, std::
   }
 }
 
-// scores[p] = keys[p] . query, for rows of keys that stand `stride` apart.
+// scores[p] = keys[p] . query, for rows of keys `stride` apart.
 void dot_all(const float* keys, std::size_t stride, const float* query, std::size_t count,
              std::size_t positions, float* scores) noexcept {
   std::size_t p = 0;
@@ -100,7 +99,7 @@ void dot_all(const float* keys, std::size_t stride, const float* query, std::siz
 
 float silu(float x) noexcept { return x / (1.0F + std::exp(-x)); }
 
-// `rows_at_once` rows of an expert's tensor of `rows` rows, from `first` on.
+// Converts `rows_at_once` rows, from `first` on, of an expert's tensor of `rows` rows.
 void weights_to_float(const std::uint16_t* tensor, std::size_t rows, std::size_t columns, int bits,
                       std::size_t first, float* out) noexcept {
   if (bits == 16) {
@@ -115,8 +114,7 @@ float half_to_float_one(std::uint16_t half) noexcept {
   const std::uint32_t shifted = static_cast<std::uint32_t>(half & 0x7FFFU) << 13U;
   const std::uint32_t exponent = shifted & 0x0F800000U;
   const std::uint32_t normal = shifted + 0x38000000U;  // rebias: 127 - 15
-  // A subnormal half is mantissa * 2^-24: build 2^-14 + that, then take 2^-14 away; both steps are
-  // exact.
+  // A subnormal half is mantissa * 2^-24: compute 2^-14 + that, then subtract 2^-14; both steps are exact.
   const std::uint32_t subnormal = std::bit_cast<std::uint32_t>(
       std::bit_cast<float>(shifted + 0x38800000U) - std::bit_cast<float>(0x38800000U));
   const std::uint32_t special =
@@ -146,7 +144,7 @@ bool machine_has_f16c() noexcept {
   unsigned d = 0;
   if (__get_cpuid(1, &a, &b, &c, &d) == 0) return false;
   return (c & (1U << 29U)) != 0 &&
-         __builtin_cpu_supports("avx") != 0;  // the latter: the system saves the registers
+         __builtin_cpu_supports("avx") != 0;  // "avx" checks that the system saves the registers
 }
 #endif
 
@@ -207,7 +205,7 @@ void attend(const float* query, const kv_rows& cache, std::size_t positions, std
             std::size_t head_size, float* scores, float* out) noexcept {
   const std::size_t width = heads * head_size;
   const float scale = 1.0F / std::sqrt(static_cast<float>(head_size));
-  // Calls part(block, first position, positions) for each block that holds some.
+  // Calls part(block, first position, positions) for each block with positions.
   const auto by_block = [&](auto part) {
     for (std::size_t p = 0; p < positions; p += cache.block_tokens) {
       part(cache.blocks[p / cache.block_tokens], p, std::min(cache.block_tokens, positions - p));
@@ -270,7 +268,7 @@ std::size_t expert_scratch(std::size_t hidden_size, std::size_t inner_size,
   return 2 * rows_at_once * std::max(hidden_size, inner_size) + rows * inner_size;
 }
 
-// NOLINTBEGIN(bugprone-easily-swappable-parameters): what is given back, then scratch
+// NOLINTBEGIN(bugprone-easily-swappable-parameters): output, then scratch
 void run_expert(const expert_tensors& expert, std::size_t hidden_size, std::size_t inner_size,
                 const float* hidden, std::span<const expert_row> rows, float* out,
                 float* scratch) noexcept {

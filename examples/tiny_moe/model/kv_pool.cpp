@@ -16,7 +16,7 @@
 namespace tiny_moe {
 namespace {
 
-// Blocks are slots of a hotset::recency_list.
+// Limit: blocks are slots of a hotset::recency_list.
 constexpr std::uint64_t most_blocks =
     std::numeric_limits<std::underlying_type_t<hotset::slot_id>>::max();
 
@@ -56,7 +56,7 @@ bool resident_pages::resize(std::uint64_t bytes) noexcept {
   }
   if (moved == MAP_FAILED) return false;
   data_ = static_cast<std::byte*>(moved);
-  // Written now, so that the pages are there: what a pool has it does not have to wait for.
+  // Touches the pages now, so that page faults do not delay later writes.
   if (wanted > bytes_) std::memset(data_ + bytes_, 0, wanted - bytes_);
   bytes_ = wanted;
   return true;
@@ -74,7 +74,7 @@ kv_pool::~kv_pool() {
 
 sequence_id kv_pool::open(std::size_t tokens, adapter_id adapter) {
   if (closed_.empty()) {
-    closed_.reserve(sequences_.size() + 1);  // so that `close` takes no memory
+    closed_.reserve(sequences_.size() + 1);  // so that `close` allocates nothing
     sequences_.emplace_back();
     closed_.push_back(static_cast<sequence_id>(sequences_.size() - 1));
   }
@@ -181,7 +181,7 @@ hotset::status kv_pool::shrink(std::uint64_t units) noexcept {
   const std::uint64_t before = capacity();
   move_below(static_cast<block_index>(units));
   blocks_.resize(units);
-  (void)memory_.resize(units * unit_bytes());  // giving back is never refused
+  (void)memory_.resize(units * unit_bytes());  // freeing memory is never refused
   if (config_.budget != nullptr) config_.budget->give_back((before - units) * unit_bytes());
   return hotset::status::ok;
 }
@@ -224,7 +224,7 @@ float* kv_pool::floats(block_index block) const noexcept {
   return static_cast<float*>(static_cast<void*>(memory_.data() + block * unit_bytes()));
 }
 
-// Of the last full block. Pre: the sequence ends with it.
+// Content of the last full block. Pre: the sequence ends with it.
 content_id kv_pool::content_before(const sequence_state& s) const noexcept {
   const std::size_t full = s.tokens.size() / block_tokens();
   return full == 0 ? root_of(s.adapter) : blocks_[s.table[full - 1]].content;
@@ -247,7 +247,7 @@ content_id kv_pool::find_or_add(content_id previous, std::span<const std::uint8_
   return content;
 }
 
-// Pre: the sequence ends with a full block that has no content yet.
+// Pre: the sequence ends with a full block without a content.
 void kv_pool::identify_last_block(sequence_state& s) {
   const std::size_t place = s.tokens.size() / block_tokens() - 1;
   const content_id previous = place == 0 ? root_of(s.adapter) : blocks_[s.table[place - 1]].content;
@@ -266,7 +266,8 @@ void kv_pool::identify_last_block(sequence_state& s) {
   }
 }
 
-// A block that `truncate` has cut is about to be written: no other sequence and no content may mean it.
+// Makes a block that `truncate` has cut private before it is written: no other sequence and no content may refer to
+// it.
 void kv_pool::own_last_block(sequence_state& s) noexcept {
   if (s.tokens.size() % block_tokens() == 0) return;
   block_index& last = s.table[s.tokens.size() / block_tokens()];
@@ -323,8 +324,8 @@ void kv_pool::evict_one() noexcept {
   ++stats_.evictions;
 }
 
-// Pre: no more blocks than `units` are in use or cached. The tables, the contents and the order of the
-// cached ones follow the bytes.
+// Moves blocks below `units`. Pre: at most `units` blocks are in use or cached. The tables, the contents and the
+// order of cached blocks follow the bytes.
 void kv_pool::move_below(block_index units) noexcept {
   const std::size_t all_cached = cached();
   std::erase_if(free_, [units](block_index block) { return block >= units; });
@@ -346,7 +347,7 @@ void kv_pool::move_below(block_index units) noexcept {
   for (sequence_state& s : sequences_) {
     for (block_index& block : s.table) block = moved(block);
   }
-  for (std::size_t left = all_cached; left > 0; --left) {  // once round, in the same order
+  for (std::size_t left = all_cached; left > 0; --left) {  // one round keeps the order
     const hotset::slot_id oldest = cached_.front(0);
     cached_.erase(oldest);
     cached_.push_back(0, static_cast<hotset::slot_id>(moved(static_cast<block_index>(oldest))));

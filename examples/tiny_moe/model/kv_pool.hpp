@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Keys and values in blocks of tokens: sequences share equal beginnings, and the pool gives its memory back for real.
+/// Keys and values in blocks of tokens: sequences share equal prefixes, and a shrinking pool returns its memory to
+/// the system.
 
 #include <cstddef>
 #include <cstdint>
@@ -20,42 +21,41 @@
 
 namespace tiny_moe {
 
-/// A sequence of a pool, from `open` to `close`; then the number serves another one.
+/// A sequence of a pool, from `open` to `close`; afterwards the number is reused.
 using sequence_id = std::uint32_t;
-/// What a full block holds: the same tokens behind the same tokens under the same adapter have the same number for the
-/// pool's life, cached or not. Dense, in order of appearance.
+/// Identifies a full block's contents for the pool's life, cached or not: equal tokens after equal tokens under the
+/// same adapter have the same number. Numbers are dense, in order of appearance.
 using content_id = std::uint64_t;
 
-/// Which weights keys and values were computed with: those of an adapter differ from those of the base model for the same
-/// tokens. A number that is never given to another adapter, however many come and go.
+/// Weights that keys and values were computed with: an adapter's differ from the base model's for equal tokens. A
+/// number is never given to another adapter.
 using adapter_id = std::uint32_t;
 inline constexpr adapter_id base_model = 0;
 
 inline constexpr content_id no_content = std::numeric_limits<content_id>::max();
 
-/// A full block was taken over from the cache, or had to be computed.
+/// A full block was reused from the cache, or had to be computed.
 struct block_reference {
   content_id content = no_content;
   bool is_hit = false;
   friend bool operator==(const block_reference&, const block_reference&) = default;
 };
 
-/// FNV-1a of what tells full blocks apart. Only a first guess: tokens are always compared.
+/// FNV-1a over the identity of a full block. Only a hint: tokens are always compared.
 [[nodiscard]] std::uint64_t hash_of_block(content_id previous,
                                           std::span<const std::uint8_t> tokens) noexcept;
 
 struct kv_pool_config {
   std::size_t block_tokens = 16;
   std::uint64_t blocks = 0;
-  /// Full blocks are known by their contents and stay cached. Keys and values of equal contents are equal
-  /// bytes as long as the experts are exact.
+  /// Identifies full blocks by their contents and keeps them cached. Keys and values of equal contents are equal
+  /// bytes if the experts are exact.
   bool reuse = true;
   std::uint64_t (*hash)(content_id, std::span<const std::uint8_t>) noexcept = hash_of_block;
-  /// Told of every full block in order, when it is reused or when its last token has been computed. Must
-  /// not throw nor call the pool.
+  /// Called for every full block in order, when it is reused or when its last token was computed. Must not throw nor
+  /// call the pool.
   std::function<void(const block_reference&)> on_reference{};
-  /// The pool's memory is taken from it and given back to it; it outlives the pool. None: only the system
-  /// refuses.
+  /// Budget for the pool's memory; it outlives the pool. None: only the system's limit.
   hotset::memory_budget* budget = nullptr;
 
   [[nodiscard]] hotset::validation validate(const model_config& shape) const;
@@ -63,13 +63,13 @@ struct kv_pool_config {
 
 /// Counts of blocks.
 struct kv_pool_stats {
-  std::uint64_t hits = 0;       ///< reused
-  std::uint64_t misses = 0;     ///< computed until they were full
-  std::uint64_t evictions = 0;  ///< cached ones that made room
-  std::uint64_t moves = 0;      ///< copied to a lower place by `shrink`
+  std::uint64_t hits = 0;       ///< reused blocks
+  std::uint64_t misses = 0;     ///< blocks computed until full
+  std::uint64_t evictions = 0;  ///< cached blocks evicted
+  std::uint64_t moves = 0;      ///< blocks copied to a lower place by `shrink`
 };
 
-/// One piece of memory that grows and shrinks (Linux): pages that go are gone, pages that come are there.
+/// One allocation that grows and shrinks (Linux): its pages are really freed, and new pages are present.
 class resident_pages {
  public:
   resident_pages() = default;
@@ -77,7 +77,7 @@ class resident_pages {
   resident_pages& operator=(const resident_pages&) = delete;
   ~resident_pages() { (void)resize(0); }
 
-  /// Contents stay, as far as both sizes go; new bytes are 0. The memory may move.
+  /// Keeps the contents up to the smaller size; new bytes are 0. The memory may move.
   /// Returns false if the system refuses; then nothing has changed.
   [[nodiscard]] bool resize(std::uint64_t bytes) noexcept;
   [[nodiscard]] std::byte* data() const noexcept { return data_; }
@@ -88,15 +88,15 @@ class resident_pages {
 };
 
 /// Owns blocks and block tables; a sequence is a handle. A block holds the keys and values of all layers for
-/// `block_tokens` tokens and is referenced by any number of sequences; what none references stays cached until
-/// its memory is needed, the least recently used first.
+/// `block_tokens` tokens and is referenced by any number of sequences. Unreferenced blocks stay cached until their
+/// memory is needed, least recently used first.
 /// Models hotset::resizable_pool: a unit is a block, and blocks of sequences are in use.
 /// Shape of a block: [layers, keys and values, block_tokens, heads * head_size], float.
-/// Memory: the blocks; and for each different full block ever seen its tokens and some 80 bytes.
+/// Memory: the blocks; and for each distinct full block ever seen its tokens and about 80 bytes.
 /// Threads: one at a time.
 class kv_pool {
  public:
-  /// A forward pass runs over the pool while one of these lives: pointers to blocks stay valid.
+  /// A forward pass over the pool: while it exists, pointers to blocks stay valid.
   class pass {
    public:
     explicit pass(kv_pool& pool) noexcept : pool_(pool) { ++pool_.passes_; }
@@ -114,45 +114,45 @@ class kv_pool {
   kv_pool& operator=(const kv_pool&) = delete;
   ~kv_pool();
 
-  /// Begins an empty sequence; its tables are made for so many tokens, and grow. Sequences of different adapters share no
+  /// Begins an empty sequence with tables for `tokens` tokens, which grow. Sequences of different adapters share no
   /// block.
   [[nodiscard]] sequence_id open(std::size_t tokens = 0, adapter_id adapter = base_model);
-  /// Forgets the sequence. Its last blocks become the oldest of those that it leaves in the cache: a beginning
-  /// is worth more than what follows it.
+  /// Ends the sequence. Its last blocks become the oldest of those it leaves in the cache, because a prefix is worth
+  /// more than its continuation.
   void close(sequence_id sequence) noexcept;
-  /// Of all sequences that the pool ever opened this one's place, from 0: unlike its id it serves no other.
+  /// Number of the sequence among all ever opened, from 0; unlike its id it is never reused.
   [[nodiscard]] std::uint32_t number(sequence_id sequence) const noexcept {
     return at(sequence).number;
   }
   [[nodiscard]] adapter_id adapter(sequence_id sequence) const noexcept {
     return at(sequence).adapter;
   }
-  /// Tokens whose keys and values are there.
+  /// Tokens with keys and values.
   [[nodiscard]] std::size_t length(sequence_id sequence) const noexcept;
 
-  /// Appends what is cached of `tokens`, which come next: whole blocks, up to the first that is not.
-  /// Returns how many tokens; 0 if the sequence does not end with a block. Pre: nothing is reserved.
+  /// Appends the cached part of `tokens`, which come next: whole blocks, up to the first one that is not cached.
+  /// Returns the number of tokens; 0 if the sequence does not end with a block. Pre: nothing is reserved.
   std::size_t reuse(sequence_id sequence, std::span<const std::uint8_t> tokens);
-  /// How many of the blocks that `reuse` would give a new sequence are in use already: they take no memory.
+  /// Number of blocks that `reuse` would give a new sequence and that are already in use: they need no memory.
   [[nodiscard]] std::size_t shared(std::span<const std::uint8_t> tokens,
                                    adapter_id adapter = base_model) const;
   /// Blocks that are not in use.
   [[nodiscard]] std::size_t available() const noexcept { return blocks_.size() - in_use_; }
   /// Blocks that `reserve` would take.
   [[nodiscard]] std::size_t needed(sequence_id sequence, std::size_t tokens) const noexcept;
-  /// Makes room for the next tokens; a block that was cut by `truncate` is copied if others use it.
+  /// Makes room for the next tokens; a block cut by `truncate` is copied if others use it.
   /// Returns false if needed() > available(); then nothing has changed.
   [[nodiscard]] bool reserve(sequence_id sequence, std::size_t tokens);
-  /// Says that the keys and values of these tokens have been written. A block that they fill gets its
-  /// identity; if its like is cached, that one is shared and this one freed. Pre: there is room.
+  /// Records that the keys and values of these tokens have been written. A block that becomes full is identified; if
+  /// an equal one is cached, that one is shared and this one freed. Pre: there is room.
   void append(sequence_id sequence, std::span<const std::uint8_t> tokens);
-  /// Forgets the tokens from `tokens` on, and room that was reserved. Pre: tokens <= length.
+  /// Removes the tokens from `tokens` on, and reserved room. Pre: tokens <= length.
   void truncate(sequence_id sequence, std::size_t tokens) noexcept;
 
-  /// A block of the sequence's table; moves when the pool is resized. Only what lies behind the sequence's
-  /// length may be written. Pre: it has or has reserved so many.
+  /// A block of the sequence's table; it moves when the pool is resized. Only places after the sequence's length may
+  /// be written. Pre: the sequence has or has reserved this many blocks.
   [[nodiscard]] float* block(sequence_id sequence, std::size_t place) noexcept;
-  /// Floats from the beginning of a block to the first row of a layer.
+  /// Floats from the start of a block to the first row of a layer.
   [[nodiscard]] std::size_t keys_of(std::size_t layer) const noexcept {
     return 2 * layer * block_tokens() * width_;
   }
@@ -160,12 +160,12 @@ class kv_pool {
     return keys_of(layer) + block_tokens() * width_;
   }
   [[nodiscard]] std::size_t block_tokens() const noexcept { return config_.block_tokens; }
-  /// Blocks that so many tokens fill or begin.
+  /// Number of blocks, including a partial one, for `tokens` tokens.
   [[nodiscard]] std::size_t blocks_for(std::size_t tokens) const noexcept {
     return tokens / block_tokens() + (tokens % block_tokens() != 0 ? 1U : 0U);
   }
 
-  /// Bytes of a block of so many tokens.
+  /// Bytes of a block of `tokens` tokens.
   [[nodiscard]] static std::uint64_t block_bytes(const model_config& shape,
                                                  std::size_t block_tokens) noexcept {
     return 2 * shape.layers * block_tokens * shape.heads * shape.head_size * sizeof(float);
@@ -178,14 +178,14 @@ class kv_pool {
   [[nodiscard]] std::uint64_t peak() const noexcept { return peak_; }
   void reset_peak() noexcept { peak_ = in_use_; }
   [[nodiscard]] bool drained() const noexcept { return passes_ == 0; }
-  /// Complexity: O(blocks), and a copy of each that stays and lies too high.
+  /// Complexity: O(blocks), and a copy of each remaining block that is above the new size.
   hotset::status shrink(std::uint64_t units) noexcept;
   /// Errors: also invalid_argument for less than the capacity.
   hotset::status grow(std::uint64_t units) noexcept;
 
   /// Blocks that no sequence uses and that may be reused.
   [[nodiscard]] std::size_t cached() const noexcept { return available() - free_.size(); }
-  /// Different full blocks that were ever seen: the ids that `on_reference` has told lie below.
+  /// Number of distinct full blocks ever seen; all ids passed to `on_reference` are below it.
   [[nodiscard]] std::size_t contents() const noexcept { return contents_.size(); }
   [[nodiscard]] const kv_pool_stats& stats() const noexcept { return stats_; }
 
@@ -207,13 +207,13 @@ class kv_pool {
   struct known_content {
     content_id previous = no_content;
     std::vector<std::uint8_t> tokens;
-    block_index block = no_block;  // where it is cached
+    block_index block = no_block;  // its place while cached
   };
 
   [[nodiscard]] sequence_state& at(sequence_id sequence) noexcept;
   [[nodiscard]] const sequence_state& at(sequence_id sequence) const noexcept;
   [[nodiscard]] float* floats(block_index block) const noexcept;
-  /// What stands before the first block.
+  /// Content id before the first block.
   [[nodiscard]] static content_id root_of(adapter_id adapter) noexcept {
     return no_content - adapter;
   }

@@ -20,7 +20,7 @@ using hotset::lab::refuse_input;
 using json = nlohmann::json;
 using matrix = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 
-// One key of config.json at a time; every refusal is one line with the file, the key and the range.
+// Reads config.json key by key; every error is one line with the file, the key and the range.
 class config_reader {
  public:
   explicit config_reader(const std::filesystem::path& path) : file_(path.string()) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The weights and the shape of the decoder, read from a Hugging Face style folder.
+/// Weights and shape of the decoder, read from a folder in the Hugging Face format.
 
 #include <array>
 #include <cstddef>
@@ -19,7 +19,7 @@
 namespace tiny_moe {
 
 /// A tensor of a safetensors file that must have this dtype and shape.
-/// Returns: its bytes, which carry no promise of alignment. Errors: hotset::trace_error.
+/// Returns: its bytes, possibly unaligned. Errors: hotset::trace_error.
 [[nodiscard]] std::span<const std::byte> tensor_bytes(const hotset::lab::safetensors_file& file,
                                                       std::string_view name, std::string_view dtype,
                                                       std::initializer_list<std::uint64_t> shape);
@@ -32,7 +32,7 @@ struct model_config {
   std::size_t head_size = 0;
   std::size_t experts = 0;
   std::size_t top_k = 0;
-  std::size_t inner_size = 0;  ///< of one expert
+  std::size_t inner_size = 0;  ///< per expert
   std::size_t max_positions = 0;
   float norm_epsilon = 0.0F;
   float rope_theta = 0.0F;
@@ -44,12 +44,11 @@ struct model_config {
     return 3 * hidden_size * inner_size * sizeof(std::uint16_t);
   }
 
-  /// Errors: hotset::trace_error if the file is not readable, not JSON, or asks for what this
-  /// decoder does not do.
+  /// Errors: hotset::trace_error if the file is unreadable, not JSON, or needs features that this decoder lacks.
   [[nodiscard]] static model_config from_file(const std::filesystem::path& path);
 };
 
-/// The dense weights of one layer, in float. Projections are transposed: [inputs, outputs].
+/// Dense weights of one layer, in float. Projections are transposed: [inputs, outputs].
 struct layer_weights {
   std::vector<float> attention_norm;
   std::vector<float> query;
@@ -60,11 +59,11 @@ struct layer_weights {
   std::vector<float> router;
 };
 
-/// A loaded model: dense weights converted to float, experts left as they stand in the mapped file.
+/// A loaded model: dense weights converted to float, experts left in the mapped file.
 class model {
  public:
   /// Reads `folder`/config.json and `folder`/model.safetensors.
-  /// Errors: hotset::trace_error, one line: file, place, what was found, what is accepted.
+  /// Errors: hotset::trace_error, one line: file, place, the found and the accepted value.
   explicit model(const std::filesystem::path& folder);
   model(model&&) noexcept = default;
   model(const model&) = delete;
@@ -86,7 +85,7 @@ class model {
   [[nodiscard]] const expert_tensors& expert(std::size_t layer, std::size_t expert) const noexcept {
     return experts_[layer * config_.experts + expert];
   }
-  /// The bytes of gate, up and down, as in the file. Pre: as above.
+  /// Bytes of gate, up and down, as in the file. Pre: layer < layers, expert < experts.
   [[nodiscard]] std::array<std::span<const std::byte>, 3> expert_bytes(
       std::size_t layer, std::size_t expert) const noexcept;
 
@@ -104,7 +103,7 @@ class model {
   std::vector<float> final_norm_;
   std::vector<expert_tensors> experts_;
   std::deque<std::vector<std::uint16_t>>
-      realigned_;  // tensors that stand at odd addresses in the file
+      realigned_;  // copies of tensors at odd addresses in the file
 };
 
 }  // namespace tiny_moe

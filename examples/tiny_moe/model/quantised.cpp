@@ -26,13 +26,13 @@ constexpr std::size_t bytes_of_codes(std::size_t weights, int bits) noexcept {
   return weights * static_cast<std::size_t>(bits) / 8;
 }
 
-// To the nearest integer, ties to even, whatever the machine has for it. Pre: |x| < 2^51.
+// Rounds to the nearest integer, ties to even, independent of the machine's mode. Pre: |x| < 2^51.
 double nearest(double x) noexcept {
   constexpr double big = 0x1.8p52;
   return (x + big) - big;
 }
 
-// The integers that so many bits stand for.
+// Integers that can be coded with these bits.
 struct levels {
   explicit levels(int bits) noexcept : lowest(-std::ldexp(1.0, bits - 1)), highest(-lowest - 1.0) {}
   [[nodiscard]] double of(float weight, float scale) const noexcept {
@@ -43,16 +43,16 @@ struct levels {
   double highest;
 };
 
-// The scales that a group tries: `ratios` times the one that brings its largest weight to the highest level, with
-// either sign, because there is one level more below zero than above. Fewer bits gain more by clipping; further
-// down a group of 2 bits would still lose squared error, but its largest weights with it, and text then costs more.
+// Scales that a group tries: `ratios` times the scale that maps its largest weight to the highest level, with either
+// sign, because there is one more level below zero than above. With fewer bits, clipping gains more. Even smaller
+// scales would reduce a 2-bit group's squared error, but lose its largest weights, and text then costs more.
 constexpr int ratios = 21;
 double lowest_ratio(int bits) noexcept {
   if (bits == 8) return 0.9;
   return bits == 4 ? 0.7 : 0.5;
 }
 
-// What rounding costs, or any number from `limit` on.
+// Squared error of rounding, or any number of at least `limit`.
 double squared_error(std::span<const float> group, float scale, const levels& grid,
                      double limit) noexcept {
   double sum = 0.0;
@@ -78,7 +78,7 @@ std::uint16_t best_scale(std::span<const float> group, int bits) noexcept {
   std::uint16_t best = 0;
   for (int i = 0; i < ratios; ++i) {
     const double wanted = largest / grid.highest * (1.0 - step * i);
-    // A scale must not round to nothing: the least half is left.
+    // A scale must not round to zero: use at least the smallest half.
     const std::uint16_t positive =
         std::max(hotset::float_to_half(static_cast<float>(wanted)), std::uint16_t{1});
     for (const unsigned sign : {0x0000U, 0x8000U}) {
@@ -104,7 +104,7 @@ void pack_group(std::span<const float> group, float scale, int bits, std::byte* 
   }
 }
 
-// One group of `bytes` bytes of codes.
+// Decodes one group of `bytes` bytes of codes.
 template <int Bits>
 void unpack_group(const std::byte* codes, float scale, std::size_t bytes, float* out) noexcept {
   constexpr int mask = (1 << Bits) - 1;
@@ -118,7 +118,7 @@ void unpack_group(const std::byte* codes, float scale, std::size_t bytes, float*
   }
 }
 
-// A group of full size: from a copy that cannot alias `out`, and with constants, the compiler uses vectors.
+// Decodes a full group: from a copy that cannot alias `out`, with constant sizes, so that the compiler uses vectors.
 template <int Bits>
 void unpack_full_group(const std::byte* codes, float scale, float* out) noexcept {
   std::byte copy[bytes_of_codes(group_weights, Bits)];

@@ -31,7 +31,7 @@ std::uint64_t now_ns() {
       std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
 }
 
-/// "math#2" is about what "math" is about.
+/// Texts on an adapter's topic: "math#2" has the topic of "math".
 std::vector<const std::string*> texts_about(const std::string& adapter,
                                             std::span<const named_text> texts) {
   const auto topic = adapter.substr(0, adapter.find('#'));
@@ -43,7 +43,7 @@ std::vector<const std::string*> texts_about(const std::string& adapter,
   return own;
 }
 
-/// One adapter's requests, the next of which is known.
+/// Requests of one adapter; the next one is known.
 class request_stream {
  public:
   request_stream(adapter_id adapter, double rate, std::uint64_t seed,
@@ -53,7 +53,7 @@ class request_stream {
   }
   [[nodiscard]] double next_seconds() const noexcept { return next_; }
   serving_request take(const adapter_serving_config& config) {
-    constexpr double most = 9e18;  // a number of nanoseconds
+    constexpr double most = 9e18;  // in nanoseconds
     serving_request out;
     out.arrival = static_cast<std::uint64_t>(std::min(next_ * 1e9, most));
     out.prompt = prompt(config.prompt_tokens);
@@ -65,7 +65,7 @@ class request_stream {
 
  private:
   void wait() { next_ += -std::log1p(-random_.uniform()) / rate_; }
-  /// From anywhere in one of the texts, round and round.
+  /// A piece of one of the texts from a random position, wrapping around.
   std::vector<std::uint8_t> prompt(std::size_t bytes) {
     const auto& text = *texts_[random_.below(texts_.size())];
     auto at = random_.below(text.size());
@@ -80,7 +80,7 @@ class request_stream {
   double rate_;
   hotset::splitmix64 random_;
   std::vector<const std::string*> texts_;
-  double next_ = 0;  // seconds
+  double next_ = 0;  // in seconds
 };
 
 struct timed_report {
@@ -110,11 +110,11 @@ timed_report serve_timed(const model& weights, expert_provider& experts,
   return {std::move(served), static_cast<double>(now_ns() - begin)};
 }
 
-/// What a configuration serves.
+/// Requests and adapters of a configuration.
 struct workload {
   std::vector<const adapter_weights*> adapters;
   std::vector<serving_request> requests;
-  std::vector<serving_request> of_base;  ///< the same, all of them the base model's
+  std::vector<serving_request> of_base;  ///< the requests, all for the base model
 };
 
 workload workload_of(std::span<const adapter_weights> adapters, std::span<const named_text> texts,
@@ -130,7 +130,7 @@ workload workload_of(std::span<const adapter_weights> adapters, std::span<const 
   return out;
 }
 
-/// Compares the first complete request of each adapter in each run with the same one alone on the merged model.
+/// Compares the first complete request of each adapter in each run with the same request alone on the merged model.
 class output_check {
  public:
   /// Pre: all outlive it.
@@ -156,7 +156,7 @@ class output_check {
   [[nodiscard]] std::size_t count(outcome what) const {
     return static_cast<std::size_t>(std::ranges::count(found_, what));
   }
-  /// Every run asks for mostly the same ones.
+  /// Cached, because all runs need mostly the same ones.
   const std::vector<std::uint8_t>& alone(std::size_t request) {
     const auto [known, is_new] = alone_.try_emplace(request);
     if (is_new) {
@@ -171,7 +171,7 @@ class output_check {
   const model& weights_;
   const workload& work_;
   const adapter_serving_config& config_;
-  std::vector<outcome> found_;                              // [adapters], of all runs
+  std::vector<outcome> found_;                              // [adapters], over all runs
   std::map<std::size_t, std::vector<std::uint8_t>> alone_;  // by request
 };
 
@@ -192,7 +192,7 @@ double ratio(double part, std::uint64_t whole) {
 
 adapter_serving_pair serve_pair(const model& weights, const workload& work,
                                 const adapter_serving_config& config, output_check& check) {
-  // It reads the model's file whole, so that neither run is the first to touch it.
+  // Reads the whole model file, so that neither run is the first to touch it.
   registered_adapters experts(weights, source_of(work.adapters), {.places = config.places});
   resident_experts base(weights);
   adapter_serving_pair out;
@@ -210,14 +210,14 @@ adapter_serving_pair serve_pair(const model& weights, const workload& work,
   return out;
 }
 
-/// Of each pair. Shape: [pairs].
+/// The figure of each pair. Shape: [pairs].
 template <class Figure>
 std::vector<double> each(const adapter_serving_result& run, Figure figure) {
   std::vector<double> out;
   for (const auto& pair : run.pairs) out.push_back(static_cast<double>(std::invoke(figure, pair)));
   return out;
 }
-/// The lower of the middle two, so that of counts it is one of them.
+/// Median; of an even number the lower of the middle two, so that a count stays a measured one.
 template <class Figure>
 double median(const adapter_serving_result& run, Figure figure) {
   auto values = each(run, figure);
@@ -306,7 +306,7 @@ std::string signed_percent(double share) {
   return std::isnan(share) ? "-" : fmt::format("{:+.1f}", 100 * share);
 }
 
-/// The least and the most of all pairs.
+/// Minimum and maximum over all pairs.
 template <class Figure>
 std::string range_percent(const adapter_serving_result& run, Figure figure) {
   auto values = each(run, figure);
@@ -335,7 +335,7 @@ constexpr hotset::lab::column table_columns[] = {
     {"waits", "waits", "waits", {}, 3},
     {"refused", "refused", "refused", {}, 3}};
 
-/// One text for each column.
+/// One text per column.
 std::vector<std::string> cells_of(const adapter_serving_result& run) {
   using pair = adapter_serving_pair;
   using registry = hotset::adapter_registry_stats;

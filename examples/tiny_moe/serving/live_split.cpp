@@ -54,7 +54,8 @@ void live_split::on_reference(const block_reference& block) {
   block_distances_.touch(key);
 }
 
-/// Each user's rows go into their own table: a table's steps follow each other, so rows stay comparable between layers.
+/// Adds each user's rows to that user's table: a table's steps are consecutive, so rows stay comparable between
+/// layers.
 void live_split::learn(const visit_inputs& visit) {
   const hotset::id_view<hotset::expert_id> ids(visit.ids);
   for (std::uint32_t user = 0; user < tables_.size(); ++user) {
@@ -69,11 +70,11 @@ void live_split::learn(const visit_inputs& visit) {
     view.layer = visit.layer;
     view.step = visit.step;
     view.experts = ids_;
-    (void)tables_[user].observe(view);  // whole rows: nothing to refuse
+    (void)tables_[user].observe(view);  // cannot fail: rows are whole
   }
 }
 
-/// The tables of those who were served, together.
+/// Sum of the tables of the users served in the burst.
 std::vector<double> live_split::uses_of_burst() const {
   std::vector<double> sum;
   for (std::size_t user = 0; user < tables_.size(); ++user) {
@@ -85,7 +86,7 @@ std::vector<double> live_split::uses_of_burst() const {
   return sum;
 }
 
-/// A block that was lost meanwhile counts, too: with room it would still have been there.
+/// Counts a block even if it was evicted meanwhile: with more room it would have stayed.
 void live_split::count_reuse(std::size_t content) {
   constexpr std::uint64_t seen = 1;
   const auto burst = passes_ / options_.burst + 1 + seen;
@@ -128,7 +129,7 @@ hotset::pool_sizes live_split::allowed(const hotset::pool_sizes& to,
   const auto here = sizes();
   const auto floor = std::max<std::uint64_t>(blocks_.in_use(), least_blocks);
   if (to.blocks >= floor || to.blocks >= here.blocks) return to;
-  // Fewer blocks than are needed now: the largest cap that leaves them, if that is a move at all.
+  // Fewer blocks than are needed now: use the largest cap that leaves them, if that is a move at all.
   const auto most =
       (limits.budget_bytes - std::min(limits.budget_bytes, floor * limits.block_bytes)) /
       limits.slot_bytes;

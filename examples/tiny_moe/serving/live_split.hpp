@@ -23,12 +23,12 @@
 
 namespace tiny_moe {
 
-/// The split never moves.
+/// A split that never moves.
 struct fixed_split {};
 using split_controller =
     std::variant<fixed_split, hotset::marginal_value, hotset::dual_resize, hotset::right_sizing>;
 
-/// What a split was when a burst ended.
+/// State of a split at the end of a burst.
 struct split_at {
   std::uint64_t step = 0;
   hotset::pool_sizes sizes{};
@@ -36,38 +36,38 @@ struct split_at {
 
 struct live_split_stats {
   std::uint64_t moves = 0;
-  std::uint64_t refused = 0;  ///< resizes that failed; the split before stayed
+  std::uint64_t refused = 0;  ///< failed resizes, which left the split unchanged
   std::vector<split_at> history{};
 };
 
-/// Told of what is used, and asked between passes. Both pools outlive it. Threads: one at a time.
+/// Observes use, and is called between passes. Both pools outlive it. Threads: one at a time.
 class live_split {
  public:
   struct config {
     hotset::split_limits limits{};
     split_controller controller{};
     std::uint64_t burst = 32;         ///< passes
-    std::uint64_t most_contents = 1;  ///< different full blocks that may ever be seen
-    std::uint32_t users = 1;          ///< of right_sizing: each has a table of their own
+    std::uint64_t most_contents = 1;  ///< maximum number of distinct full blocks
+    std::uint32_t users = 1;          ///< for right_sizing: each user has a separate table
   };
-  /// drain: waits for copies of experts that are under way.
+  /// drain: waits for outstanding copies of experts.
   live_split(const model_config& shape, std::size_t max_tokens, expert_pool& experts,
              kv_pool& blocks, std::function<void()> drain, const config& options);
 
-  /// Reuse distances are only followed for a controller that goes by them.
+  /// Follows reuse distances only if the controller uses them.
   void on_visit(const visit_inputs& visit);
   void on_reference(const block_reference& block);
-  /// Whose token each row of the next pass is. Tables are only kept for a controller that goes by them.
+  /// User of each row of the next pass. Keeps tables only if the controller uses them.
   void on_rows(std::span<const std::uint32_t> users);
-  /// Moves the split where a burst has ended. A move that would take blocks from running sessions, or leave too few for
-  /// a request that has arrived, goes as far as it may.
+  /// Moves the split if a burst has ended. A move that would take blocks from running sessions, or leave too few for
+  /// a request that has arrived, is limited.
   void between(const drained_point& now);
 
   [[nodiscard]] hotset::pool_sizes sizes() const noexcept {
     return {experts_.capacity(), blocks_.capacity()};
   }
   [[nodiscard]] const live_split_stats& stats() const noexcept { return stats_; }
-  /// What each user's tokens have used so far; empty for a controller that does not ask.
+  /// Uses by each user's tokens so far; empty if the controller does not need them.
   [[nodiscard]] std::span<const hotset::co_activation> tables() const noexcept { return tables_; }
 
  private:
@@ -83,20 +83,20 @@ class live_split {
   expert_pool& experts_;
   kv_pool& blocks_;
   std::function<void()> drain_;
-  hotset::per_layer<hotset::reuse_distance> expert_distances_;  // of marginal_value
+  hotset::per_layer<hotset::reuse_distance> expert_distances_;  // for marginal_value
   hotset::recency_bitmap block_distances_;
   std::vector<std::uint64_t>
-      block_marks_;  // by content: the last burst that read it again; of count_reuse
-  std::uint64_t reused_blocks_ = 0;            // different ones that this burst read again
-  std::vector<hotset::co_activation> tables_;  // by user; of right_sizing
-  std::vector<std::uint32_t> row_users_;       // of the pass
-  std::vector<std::uint8_t> served_;           // by user: 1 if in this burst
-  std::vector<hotset::expert_id> ids_;         // of one user's rows
+      block_marks_;                  // by content: last burst that read it again; for count_reuse
+  std::uint64_t reused_blocks_ = 0;  // distinct blocks that this burst read again
+  std::vector<hotset::co_activation> tables_;  // by user; for right_sizing
+  std::vector<std::uint32_t> row_users_;       // user of each row of the pass
+  std::vector<std::uint8_t> served_;           // by user: 1 if served in this burst
+  std::vector<hotset::expert_id> ids_;         // scratch: ids of one user's rows
   std::uint64_t passes_ = 0;
   live_split_stats stats_;
 };
 
-/// Lets another provider serve, and tells the split what was routed.
+/// Forwards visits to another provider, and notifies the split of the routing.
 class observed_experts final : public expert_provider {
  public:
   observed_experts(expert_provider& inner, live_split& split) : inner_(inner), split_(split) {}

@@ -12,7 +12,7 @@
 namespace tiny_moe {
 namespace {
 
-// What tells pieces apart: a block of the trace, or all of a request that has none.
+// Identity of a piece of text: a block of the trace, or a whole request without blocks.
 struct piece {
   std::uint64_t id = 0;
   bool is_request = false;
@@ -23,11 +23,11 @@ class prompt_writer {
   prompt_writer(std::span<const std::string> texts, std::uint64_t seed)
       : texts_(texts), seed_(seed) {}
 
-  /// Where the text of a request that begins with this piece is taken from.
+  /// The text for a request that begins with this piece.
   [[nodiscard]] const std::string& topic(piece first) const {
     return texts_[random_of(first, 1) % texts_.size()];
   }
-  /// A name that no other piece has, then some of the text, round and round.
+  /// Appends the piece's unique name, then some of the text, wrapping around.
   void append(piece p, const std::string& topic, std::size_t bytes,
               std::vector<std::uint8_t>& out) const {
     const std::string name = name_of(p);
@@ -48,7 +48,7 @@ class prompt_writer {
                               use);
     return random.next();
   }
-  // Base 64, the low digits first: pieces that are cut short still differ early.
+  // Base 64, low digits first, so that truncated pieces still differ early.
   [[nodiscard]] static std::string name_of(piece p) {
     constexpr std::string_view digits =
         "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";

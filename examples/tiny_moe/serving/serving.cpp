@@ -15,13 +15,13 @@
 namespace tiny_moe {
 namespace {
 
-// A request on its way; it keeps what it has generated when it loses its sequence.
+// A request being served; it keeps its generated tokens when it loses its sequence.
 struct session {
   std::size_t request = 0;
-  std::vector<std::uint8_t> tokens;  // the prompt, and what was generated and will be fed
-  std::size_t computed = 0;          // the most tokens that its sequence ever held
+  std::vector<std::uint8_t> tokens;  // the prompt, and generated tokens that will be fed
+  std::size_t computed = 0;          // maximum tokens that its sequence ever held
   std::optional<sequence_id> sequence;
-  bool is_admitted = false;  // on_end will be told
+  bool is_admitted = false;  // on_end will be called
 };
 
 class server {
@@ -74,7 +74,7 @@ class server {
  private:
   // Rows of one session in the pass.
   struct part {
-    std::size_t session = 0;  // in running_
+    std::size_t session = 0;  // index in running_
     std::size_t rows = 0;
   };
 
@@ -84,7 +84,7 @@ class server {
   void skip_to(std::uint64_t arrival) {
     now_ = arrival;
     if (config_.clock)
-      began_ = config_.clock() - arrival;  // may wrap, as the difference does again
+      began_ = config_.clock() - arrival;  // may wrap, as does the later difference
   }
 
   [[nodiscard]] const serving_request& request_of(const session& s) const noexcept {
@@ -96,15 +96,15 @@ class server {
   [[nodiscard]] bool has_arrived(const session& s) const noexcept {
     return request_of(s).arrival <= now_;
   }
-  // Tokens that the session has and its sequence does not.
+  // Tokens that the session has and its sequence lacks.
   [[nodiscard]] std::size_t behind(const session& s) const noexcept {
     return s.tokens.size() - pool_.length(*s.sequence);
   }
-  // All but the token that it generated last has been computed.
+  // Whether everything except the last generated token was computed.
   [[nodiscard]] bool decodes(const session& s) const noexcept {
     return s.tokens.size() > request_of(s).prompt.size() && behind(s) == 1;
   }
-  // Room for what the session has and one token more, if there will be one.
+  // Length after the next pass: the session's tokens, and one more if it generates one.
   [[nodiscard]] std::size_t next_length(const session& s) const noexcept {
     return std::min(s.tokens.size() + 1, request_of(s).longest());
   }
@@ -138,7 +138,7 @@ class server {
         continue;
       }
       if (blocks_to_begin(next) + blocks_promised() > pool_.available()) return;
-      if (turned_away_ == next.request) return;  // nobody has ended since
+      if (turned_away_ == next.request) return;  // no request has ended since
       if (const auto reason = objection(next); !reason) {
         begin_next();
       } else if (running_.empty()) {
@@ -153,18 +153,18 @@ class server {
     return config_.on_admit ? config_.on_admit(request_of(s).adapter) : std::nullopt;
   }
   void begin_next() {
-    running_.push_back(std::move(waiting_.front()));  // there is room: nothing is thrown
+    running_.push_back(std::move(waiting_.front()));  // cannot throw: there is room
     waiting_.pop_front();
     session& s = running_.back();
     s.is_admitted = true;
     s.sequence = pool_.open(request_of(s).longest(), request_of(s).adapter);
     reuse(s);
   }
-  // Again before each chunk: another session may have computed meanwhile what comes next.
+  // Repeated before each chunk: another session may have computed the next blocks meanwhile.
   void reuse(const session& s) {
     report_.stats.reused_tokens += pool_.reuse(*s.sequence, reusable(s, pool_.length(*s.sequence)));
   }
-  // Why no pool could serve it, or nothing.
+  // Reason why no pool could serve it, or nothing.
   [[nodiscard]] std::string flaw_of(const session& s) const {
     const serving_request& request = request_of(s);
     const auto line = [&](const char* what, std::size_t value, const std::string& accepted) {
@@ -195,7 +195,7 @@ class server {
     }
     return blocks;
   }
-  // What may come from the cache: all but the last token, whose logits are wanted.
+  // Tokens that may come from the cache: all except the last one, whose logits are needed.
   [[nodiscard]] static std::span<const std::uint8_t> reusable(const session& s,
                                                               std::size_t length) noexcept {
     return std::span(s.tokens).first(s.tokens.size() - 1).subspan(length);
@@ -215,7 +215,7 @@ class server {
     } else {
       collect_decodes();
     }
-    if (rows_.empty()) return;  // whoever was to run has been preempted
+    if (rows_.empty()) return;  // the sessions to run were preempted
     report_.stats.peak_blocks = std::max(report_.stats.peak_blocks, pool_.in_use());
     if (config_.on_rows) config_.on_rows(users_);
     take_logits(decoder_.forward(rows_, prefill ? request_kind::prefill : request_kind::decode),
@@ -234,8 +234,8 @@ class server {
       if (make_room(i, rows)) add_rows(i, rows);
     }
   }
-  // Preempts from the back until the blocks are there. Returns false if this session had to go itself. Those
-  // that have rows already stand before it, and stay.
+  // Preempts from the back until the blocks are available. Returns false if this session itself was preempted.
+  // Sessions that already have rows are before it, and stay.
   bool make_room(std::size_t i, std::size_t tokens) {
     while (!pool_.reserve(*running_[i].sequence, tokens)) {
       preempt_last();
@@ -311,7 +311,7 @@ class server {
   std::vector<token_row> rows_;             // of one pass
   std::vector<std::uint32_t> users_;        // of the rows
   std::vector<part> parts_;                 // of one pass, in the order of the rows
-  std::optional<std::size_t> turned_away_;  // the request that waits for another one's end
+  std::optional<std::size_t> turned_away_;  // the request that waits for another request's end
   std::uint64_t began_ = 0;                 // on the clock
   std::uint64_t now_ = 0;
   bool last_was_decode_ = true;

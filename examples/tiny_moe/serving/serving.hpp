@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Many requests over one pool of KV blocks: continuous batching, and preemption where blocks run out.
+/// Many requests over one pool of KV blocks: continuous batching, and preemption if blocks run out.
 
 #include <cstddef>
 #include <cstdint>
@@ -16,51 +16,52 @@
 namespace tiny_moe {
 
 struct serving_request {
-  std::uint64_t arrival = 0;  ///< admitted at this step or later, or at this time of the clock
+  std::uint64_t arrival = 0;  ///< earliest step of admission, or time on the clock
   std::vector<std::uint8_t> prompt;
   std::size_t tokens = 0;  ///< to generate
-  std::uint32_t user = 0;  ///< whose it is
+  std::uint32_t user = 0;  ///< user that sent it
   adapter_id adapter = base_model;
 
-  /// Tokens that the KV cache holds in the end: the last one that is generated is not fed.
+  /// Tokens in the KV cache at the end: the last generated token is not fed.
   [[nodiscard]] std::size_t longest() const noexcept;
 };
 
 struct serving_config {
   std::size_t max_sessions = 8;
-  std::size_t max_tokens = 64;  ///< of one prefill pass
-  /// Told before each pass whose token each of its rows is.
+  std::size_t max_tokens = 64;  ///< prompt tokens of a pass
+  /// Called before each pass with the user of each of its rows.
   std::function<void(std::span<const std::uint32_t>)> on_rows{};
-  /// Asked before a request is admitted, a preempted one again. With a reason it waits, those behind it too, and is asked
-  /// about again when another has ended or was preempted; while none runs it is refused.
+  /// Called before a request is admitted, also after a preemption. If it returns an error, this request and those
+  /// behind it wait, and it is called again when another request has ended or was preempted. If none runs, the
+  /// request is refused.
   std::function<hotset::validation(adapter_id)> on_admit{};
-  /// Told when an admitted request ends, is preempted, or is given up for an error. Must not throw.
+  /// Called when an admitted request ends, is preempted, or is dropped because of an error. Must not throw.
   std::function<void(adapter_id)> on_end{};
-  /// What arrivals and times of requests are counted in, from 0 when serving begins; none: passes. Never goes back. Time in
-  /// which nothing runs and nothing has arrived is skipped.
+  /// Clock for arrivals and times of requests, starting at 0 when serving begins; none: passes. Never decreases. Time
+  /// without running or arrived requests is skipped.
   std::function<std::uint64_t()> clock{};
 
-  /// engine_tokens: what the engine allows in one pass.
+  /// engine_tokens: maximum tokens of the engine's passes.
   [[nodiscard]] hotset::validation validate(std::size_t engine_tokens) const;
 };
 
-/// What became of a request. Steps, or the clock's time, are counted from its arrival.
+/// Result of a request. Steps, or clock times, are relative to its arrival.
 struct served_request {
   std::vector<std::uint8_t> output;  ///< greedy
-  std::string refusal;               ///< why there is no more of it; empty: it is complete
-  std::uint64_t first_token = 0;     ///< steps until the first token was there
-  std::uint64_t steps = 0;           ///< until the last one, or the refusal
+  std::string refusal;               ///< reason why the output is incomplete; empty: it is complete
+  std::uint64_t first_token = 0;     ///< steps until the first token
+  std::uint64_t steps = 0;           ///< until the last token, or the refusal
   std::uint64_t preemptions = 0;
 };
 
 struct serving_stats {
   std::uint64_t steps = 0;              ///< forward passes
-  std::uint64_t prefilled_tokens = 0;   ///< in passes of prompts
-  std::uint64_t recomputed_tokens = 0;  ///< those of them that their request had before
-  std::uint64_t decoded_tokens = 0;     ///< in passes of one token a session
-  std::uint64_t reused_tokens = 0;      ///< taken over from the cache instead
+  std::uint64_t prefilled_tokens = 0;   ///< in prompt passes
+  std::uint64_t recomputed_tokens = 0;  ///< prefilled tokens that their request had computed before
+  std::uint64_t decoded_tokens = 0;     ///< in passes of one token per session
+  std::uint64_t reused_tokens = 0;      ///< taken from the cache instead
   std::uint64_t preemptions = 0;
-  std::uint64_t peak_blocks = 0;  ///< in use in one pass
+  std::uint64_t peak_blocks = 0;  ///< maximum blocks in use in one pass
 };
 
 struct serving_report {
@@ -68,31 +69,30 @@ struct serving_report {
   serving_stats stats;
 };
 
-/// Between two passes the pool is drained, and whoever is called may resize it.
+/// State between two passes: the pool is drained, and callbacks may resize it.
 struct drained_point {
   kv_pool& pool;
   const serving_stats& stats;      ///< so far
   std::uint64_t step = 0;          ///< of the next pass, or the clock's time
   std::size_t running = 0;         ///< sessions
-  std::size_t waiting = 0;         ///< requests that have arrived
-  std::size_t ended = 0;           ///< requests that are complete or refused
-  std::uint64_t least_blocks = 0;  ///< with fewer, one of these would be refused
+  std::size_t waiting = 0;         ///< arrived requests
+  std::size_t ended = 0;           ///< complete or refused requests
+  std::uint64_t least_blocks = 0;  ///< with fewer blocks, one of these requests would be refused
 };
 using between_steps = std::function<void(const drained_point&)>;
 
-/// Serves requests in the order of their arrival, those of one step in the order given. One step is one forward
-/// pass, unless a clock says how long it took; time stands still only while nothing has arrived, and then goes on at the
-/// next arrival.
+/// Serves requests in order of arrival, those of one step in the given order. One step is one forward pass, unless a
+/// clock gives its duration. If nothing has arrived, time jumps to the next arrival.
 ///
-/// Rule: a request is admitted when the blocks of its prompt and one more token are there beside those that
-/// the running sessions need next. Passes of prompts (in chunks, of several sessions at once) and of one token of
-/// each other session take turns. Where a block is missing, the session that was admitted last goes back to
-/// the front of the queue, and later computes again what the cache has lost. A request is refused if the
-/// pool is too small for all of it when its turn comes, or on_admit turns it away while none runs.
-/// Exact: outputs are those of each request alone, as long as the experts are exact.
+/// Rule: a request is admitted when the blocks of its prompt and one more token are available beside those that the
+///       running sessions need next. Passes of prompts (in chunks, of several sessions at once) alternate with passes
+///       of one token for each other session. If a block is missing, the session admitted last returns to the front
+///       of the queue, and later recomputes what the cache has evicted. A request is refused if the whole pool is too
+///       small for it when its turn comes, or if on_admit rejects it while none runs.
+/// Exact: outputs are those of each request alone, if the experts are exact.
 /// `between` is called before each pass, and when nothing has arrived.
-/// Errors: hotset::invalid_config; what the provider, `between` or on_admit throws. No sequence of a request stays open,
-/// and on_end is told of every request that was admitted.
+/// Errors: hotset::invalid_config; exceptions of the provider, `between` or on_admit. No sequence of a request stays
+/// open, and on_end is called for every admitted request.
 [[nodiscard]] serving_report serve(batch_engine& decoder, std::span<const serving_request> requests,
                                    const serving_config& config = {},
                                    const between_steps& between = {});

@@ -25,7 +25,7 @@ std::size_t longest_of(std::span<const serving_request> requests, std::size_t mo
   return longest;
 }
 
-/// Full blocks that all requests together can ever fill: each is seen once at least when it is different.
+/// Upper bound on distinct full blocks: the full blocks of all requests.
 std::uint64_t most_contents(std::span<const serving_request> requests, std::size_t block_tokens) {
   std::uint64_t blocks = 0;
   for (const auto& one : requests) blocks += one.longest() / block_tokens;
@@ -38,7 +38,7 @@ std::uint32_t users_of(std::span<const serving_request> requests) {
   return last + 1;
 }
 
-/// The most rows of a pass, of prompts or of one token a session.
+/// Maximum rows of a pass, of prompts or of one token per session.
 std::size_t rows_of_pass(const trace_serving_config& config) {
   return std::max(config.serving.max_tokens, config.serving.max_sessions);
 }
@@ -93,7 +93,7 @@ hotset::pool_sizes first_split(const hotset::split_limits& limits, const split_c
 
 double over(double seconds, double best) { return best > 0 ? seconds / best - 1 : 0; }
 
-/// Experts, blocks and an engine that share a budget.
+/// Experts, blocks and an engine within one budget.
 class shared_memory_engine {
  public:
   shared_memory_engine(const model& weights, std::span<const serving_request> requests,
@@ -134,7 +134,7 @@ class shared_memory_engine {
   [[nodiscard]] std::uint64_t expert_misses() const {
     return experts_->stats().misses - before_.expert_misses;
   }
-  /// Prefilled before the account began.
+  /// Tokens prefilled before accounting began.
   [[nodiscard]] std::uint64_t free_tokens() const noexcept { return before_.prefilled_tokens; }
 
  private:
@@ -246,7 +246,7 @@ std::uint64_t configured_cap(const model& weights, std::span<const serving_reque
   auto open_loop = config;
   open_loop.warmup = 0;
   open_loop.profile.clear();
-  open_loop.link.reset();  // what it costs is counted, not waited for
+  open_loop.link.reset();  // its cost is counted, not waited for
   const auto profiled =
       serve_trace(weights, config.profile, open_loop, {.rule = split_rule::marginal_value});
   return std::clamp(profiled.last.cap, limits.min_cap, limits.largest_cap());

@@ -18,7 +18,7 @@ namespace {
 namespace lab = hotset::lab;
 using clock = std::chrono::steady_clock;
 
-/// Notes when each visit begins and how long the provider had been blocked by then.
+/// Records when each visit begins and how long the provider had been blocked by then.
 class timed_visits final : public expert_provider {
  public:
   explicit timed_visits(paged_provider& inner) : inner_(inner) {}
@@ -31,11 +31,11 @@ class timed_visits final : public expert_provider {
     begins_.push_back({clock::now(), inner_.blocked(), static_cast<double>(visit.tokens)});
     inner_.run(visit, compute);
   }
-  /// Begins a new sequence: what passes until its first visit is nobody's arithmetic.
+  /// Begins a new sequence: the time until its first visit is not counted as arithmetic.
   void pause() { ends_.push_back(begins_.size()); }
 
-  /// The least squares of visit + token * tokens, over the times between the beginnings of visits that follow
-  /// each other, waiting left out. Units: seconds.
+  /// Least-squares fit of visit + token * tokens to the times between beginnings of consecutive visits, without
+  /// waiting. Units: seconds.
   void fit(double& visit, double& token) const {
     double n = 0, x = 0, y = 0, xx = 0, xy = 0;
     for (std::size_t i = 0; i + 1 < begins_.size(); ++i) {
@@ -70,7 +70,7 @@ hotset::ticks nanoseconds(double seconds) {
   return static_cast<hotset::ticks>(std::llround(seconds * 1e9));
 }
 
-/// Those that know from a trace what they knew in the engine: it has no embeddings.
+/// Predictors that work the same from a trace as in the engine, which has no embeddings.
 std::vector<std::string> replayed_predictors() {
   std::vector<std::string> names;
   for (const auto& row : lab::known_policies().predictors.rows()) {
@@ -81,7 +81,7 @@ std::vector<std::string> replayed_predictors() {
   return names;
 }
 
-/// The trace recorded as predictions what the engine computed with the next routers.
+/// The trace recorded as predictions the scores that the engine computed with the next routers.
 lab::chosen_policies chosen_of(const paging_choice& choice) {
   auto names = choice.policies;
   if (names.predictor == "next-router") names.predictor = "recorded";

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Does the simulator's clock tell what a link does to the engine? Both wait for the same copies, one of them in real time.
+/// Compares the simulator's clock with an emulated link: both wait for the same copies, one of them in real time.
 
 #include <cstdint>
 #include <span>
@@ -15,14 +15,14 @@ namespace tiny_moe {
 
 struct clock_comparison {
   double engine_blocked = 0;  ///< seconds that the engine waited for its emulated link
-  double clock_blocked = 0;   ///< seconds that the timed replay of what it routed waits
-  double engine_io = 0;       ///< seconds that the link carried
+  double clock_blocked = 0;   ///< seconds that the timed replay of its routing waits
+  double engine_io = 0;       ///< seconds that the link carried copies
   double clock_io = 0;
-  double visit = 0;  ///< seconds of a visit without its waiting, as measured, and as replayed:
+  double visit = 0;  ///< seconds of a visit without waiting, measured and used by the replay:
   double token = 0;  ///< visit + token * tokens
   std::uint64_t engine_misses = 0;
   std::uint64_t clock_misses = 0;
-  /// What was asked for ahead, and how much of it was right: no link's pace changes that.
+  /// Requests ahead of need and how many were right: independent of the link's speed.
   hotset::prediction_score::counts engine_predictions{};
   hotset::prediction_score::counts clock_predictions{};
 

@@ -10,7 +10,7 @@
 namespace tiny_moe {
 namespace {
 
-/// Full residency that counts what is routed.
+/// Full residency that counts the routing.
 class counting_experts final : public expert_provider {
  public:
   explicit counting_experts(const model& weights) : shape_(weights.config()), resident_(weights) {

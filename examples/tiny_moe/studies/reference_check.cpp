@@ -21,7 +21,7 @@ using hotset::lab::refuse_input;
 
 constexpr std::string_view tokens_suffix = ".tokens";
 
-// Passes visits on and keeps what was routed: the seam is also where one watches.
+// Forwards visits and keeps their routing.
 class recording_experts final : public expert_provider {
  public:
   explicit recording_experts(expert_provider& inner) : inner_(inner) {}
@@ -51,7 +51,7 @@ class recording_experts final : public expert_provider {
   expert_provider& inner_;
 };
 
-// Tensors of the reference stand at any address: they are copied out.
+// Copies tensors out of the reference, where they may be unaligned.
 class reference_file {
  public:
   explicit reference_file(const std::filesystem::path& path) : file_(path) {}
@@ -62,7 +62,7 @@ class reference_file {
     return hotset::lab::copy_elements<Number>(tensor_bytes(file_, name, dtype, shape));
   }
 
-  // The length of a one-dimensional tensor.
+  // Length of a one-dimensional tensor.
   [[nodiscard]] std::size_t length(const std::string& name, std::size_t limit) const {
     const auto& tensor = file_.at(name);
     if (tensor.shape.size() != 1 || tensor.shape[0] == 0 || tensor.shape[0] > limit) {
@@ -94,7 +94,7 @@ class reference_file {
   hotset::lab::safetensors_file file_;
 };
 
-// A difference that is not a number is the largest of all.
+// A NaN difference counts as the largest.
 // NOLINTNEXTLINE(bugprone-easily-swappable-parameters): a difference has no order
 double widened(double so_far, double left, double right) {
   const double difference = std::abs(left - right);

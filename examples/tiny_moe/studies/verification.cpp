@@ -34,7 +34,7 @@ constexpr std::size_t vocabulary = model_config::vocabulary;
 
 std::vector<std::uint8_t> bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
 
-// Compares the rows of one pass with what full residency gave from `position` on.
+// Compares the rows of one pass with the results of full residency from `position` on.
 void compare_rows(std::span<const float> found, std::span<const float> wanted,
                   const std::string& prompt, std::size_t position, verification_outcome& outcome) {
   outcome.rows += found.size() / vocabulary;
@@ -95,7 +95,7 @@ std::string verification_case::text() const {
 }
 
 namespace {
-/// Every policy that an engine with one precision can run, and each decorator around the plainest one.
+/// All policies that an engine with one precision can run, and each decorator around lru.
 std::vector<std::string> live_evictions() {
   const auto& known = hotset::lab::known_policies();
   std::vector<std::string> names;
@@ -106,7 +106,7 @@ std::vector<std::string> live_evictions() {
   return names;
 }
 
-/// Every predictor that an engine can ask by its name alone.
+/// All predictors that an engine can use without parameters.
 std::vector<std::string> live_predictors() {
   const auto& known = hotset::lab::known_policies().predictors;
   std::vector<std::string> names;
@@ -122,8 +122,8 @@ std::vector<std::string> evictions_by_forecast() {
   return names;
 }
 
-/// Prefetches one to three layers ahead, slots freed at both points of a visit, evictions by forecast, and visits that are
-/// split beside them.
+/// Adds prefetches one to three layers ahead, slots freed at both points of a visit, evictions by forecast, and split
+/// visits with them.
 void add_looking_ahead(std::vector<verification_case>& cases, const std::string& predictor) {
   constexpr const char* at_gate = "active_evict";
   constexpr const char* at_end = "active_evict:release=end";
