@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/// What adapters cost: loading one beside the copies that it cannot do without, and an engine's whole step beside the weight
-/// bytes that it reads.
+/// Cost of adapters: loading one, compared with its unavoidable copies; and an engine's whole step, compared with the
+/// weight bytes that it reads.
 
 #include <algorithm>
 #include <array>
@@ -35,7 +35,7 @@ using clock_type = std::chrono::steady_clock;
 double seconds(clock_type::duration time) { return std::chrono::duration<double>(time).count(); }
 
 /// DeepSeek-V2-Lite's experts at a sixteenth of their bytes, in 8 layers: an adapter is 66 MiB. With the base model's
-/// experts, the host's copy and the one to compare with, 264 MiB are in use.
+/// experts, the host's copy and the one for comparison, 264 MiB are in use.
 constexpr std::int32_t layers = 8;
 constexpr std::int32_t experts = 8;
 constexpr std::array<std::size_t, 2> expert_bytes{704U << 10U, 352U << 10U};
@@ -64,7 +64,7 @@ class adapter_loads {
     (void)registry_.unload("a");
   }
   void drop_pages() { (void)pool_.trim(0); }
-  /// The same bytes from host memory to the pages that are mapped. Pre: loaded.
+  /// Copies the same bytes from host memory to the mapped pages. Pre: loaded.
   void copy() {
     std::size_t at = 0;
     for (const auto l : each<layer_id>(layers))
@@ -104,7 +104,7 @@ class adapter_loads {
   std::vector<std::byte> source_;
 };
 
-/// Pages are there from an adapter that left, or are created for it.
+/// Pages come from an evicted adapter, or are created.
 enum class pages { pooled, created };
 
 void time_loads(benchmark::State& state, std::size_t page_bytes, pages from) {
@@ -151,7 +151,8 @@ const tiny_moe::model& weights() {
   return loaded;
 }
 
-/// A quarter of each layer's experts with the last bit of a weight changed at random: routed to as the base model is.
+/// A quarter of each layer's experts with the last bit of a weight changed at random: the routing is the base
+/// model's.
 tiny_moe::adapter_weights perturbed(std::uint64_t seed) {
   const auto& shape = weights().config();
   splitmix64 random(seed);
@@ -187,12 +188,12 @@ tiny_moe::adapter_source first_adapters(std::size_t count) {
   return tiny_moe::source_of(out);
 }
 
-/// Sequences of one length that decode the same token again and again.
+/// Sequences of one length that decode the same token repeatedly.
 class decoding_batch {
  public:
   static constexpr std::size_t sequences = 32;
 
-  /// The i-th sequence is of adapter i % adapters + 1; 0: all are the base model's.
+  /// The i-th sequence uses adapter i % adapters + 1; 0: all use the base model.
   decoding_batch(tiny_moe::expert_provider& provider, std::size_t virtual_experts,
                  std::size_t adapters)
       : pool_(weights().config(), {.block_tokens = 16, .blocks = 2 * sequences, .reuse = false}),

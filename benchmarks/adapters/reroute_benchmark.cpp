@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/// A batch's ids rerouted to their adapters' experts, beside a loop that divides for each id's token and two floors: a
-/// copy of the ids, and a gather of as many values with nothing checked.
+/// Rerouting a batch's ids to their adapters' experts. Compared with a loop that divides for each id's token, and two
+/// floors: a copy of the ids, and an unchecked gather of as many values.
 
 #include <algorithm>
 #include <cstddef>
@@ -24,7 +24,7 @@ constexpr std::int32_t experts = 64;
 constexpr std::int32_t adapters = 20;
 constexpr std::int32_t most_tuned = 13;
 
-/// Whose tokens a batch has: anyone's in any order, 128 of one adapter at a time, the base model's alone.
+/// Adapters of a batch's tokens: mixed in any order, runs of 128 tokens of one adapter, or the base model only.
 enum class mix { mixed, runs, base };
 
 struct batch {
@@ -56,7 +56,7 @@ struct batch {
   expert_redirect map;
   std::vector<std::int32_t> adapter_of_token;
   std::vector<expert_id> ids;
-  std::vector<std::int32_t> entries;  // of the map, for the gather that checks nothing
+  std::vector<std::int32_t> entries;  // of the map, for the unchecked gather
   std::vector<std::int32_t> out;
 };
 

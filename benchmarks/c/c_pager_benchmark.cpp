@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/// A visit through the C interface beside the same visit of the same pager in C++: plan and commit, top-8 of 128 experts in 48 layers.
+/// A visit through the C interface, compared with the same visit of the same pager in C++: plan and commit, top-8 of
+/// 128 experts in 48 layers.
 
 #include <cstddef>
 #include <cstdint>
@@ -55,11 +56,11 @@ pool_layout layout_of(const benchmark::State& state) {
   return pool_layout::per_layer(traffic().shape(), state.range(0)).value();
 }
 
-/// Composed at compile time: the least that there is.
+/// Composed at compile time: the floor.
 void BM_Composed(benchmark::State& state) {
   in_cxx(state, pager<lru>({.layout = layout_of(state)}));
 }
-/// Chosen at run time, as the C interface does.
+/// Policies chosen at run time, as in the C interface.
 void BM_Erased(benchmark::State& state) {
   in_cxx(state, erased_pager({.layout = layout_of(state),
                               .eviction = any_eviction_policy::holding<lru>(lru::config{})}));

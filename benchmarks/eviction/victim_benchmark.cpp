@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// One victim chosen, evicted and filled again, as the slots of a shared pool grow from 8 to 4096.
+/// One victim selected, evicted and filled again, for shared pools of 8 to 4096 slots.
 
 #include <array>
 #include <cstdint>
@@ -32,7 +32,7 @@ void BM_Victim(benchmark::State& state) {
   P policy(layout, {});
   slot_mask eligible(layout.slots());
   std::vector<expert_key> held(layout.slots());
-  // One use of an expert: of a resident, or of a copy that takes the place of `victim`.
+  // One use of an expert: a resident, or a copy that replaces `victim`.
   const auto use = [&](expert_key key, slot_id slot, step_id step, bool filled,
                        expert_key victim = no_key) {
     const visit_context context{.layer = key.layer, .step = step};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The backend against its floor: plain copies of the same pieces from the same memory, and what a visit costs the host.
+// The backend compared with its floor, plain copies of the same pieces from the same memory; and the host's time for
+// a visit.
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -26,13 +27,13 @@ using clock_type = std::chrono::steady_clock;
 
 constexpr std::size_t pieces[] = {500'000, 900'000, 4'500'000, 9'400'000, 17'000'000};
 constexpr std::size_t host_bytes = std::size_t{256} << 20U;
-constexpr std::size_t misses = 4;  ///< of one visit
+constexpr std::size_t misses = 4;  ///< per visit
 
 double seconds_since(clock_type::time_point start) {
   return std::chrono::duration<double>(clock_type::now() - start).count();
 }
 
-/// Experts of one tensor, a slot for each.
+/// Experts of one tensor, with one slot each.
 struct fills_of_a_size {
   fills_of_a_size(std::size_t piece, std::size_t count, bool page_locked)
       : model(pool_layout::shared(
@@ -51,7 +52,7 @@ struct fills_of_a_size {
       fills.push_back(f);
     }
   }
-  /// Units: GB/s, from the first call to the last byte in place.
+  /// Units: GB/s, from the first call until the last byte has arrived.
   double through_the_backend() {
     const auto start = clock_type::now();
     std::vector<ticket> sent;
@@ -83,7 +84,7 @@ struct fills_of_a_size {
   std::vector<fill> fills;
 };
 
-/// A cache whose experts are small, so that the link is not what is measured.
+/// A cache with small experts, so that the link is not measured.
 struct small_visits {
   static constexpr std::int32_t experts = 128;
   static constexpr std::int32_t top_k = 8;
@@ -99,12 +100,13 @@ struct small_visits {
   cache_visit visit = cache.make_visit();
   step_id step = 0;
 
-  /// Units: microseconds a visit of `resolve`, or of the whole visit. `missing` of the eight experts are absent.
+  /// Host time of `resolve`, or of the whole visit. Units: microseconds per visit. `missing` of the eight experts are
+  /// not resident.
   double host_time(int missing, bool whole, int visits) {
     double total = 0;
     for (int n = 0; n < visits; ++n) {
       std::vector<expert_id> ids;
-      // The last eight stay; the missing ones come round after more experts than there are slots.
+      // The last eight stay; the missing ones repeat after more experts than there are slots.
       for (const auto id : each<expert_id>(top_k - missing)) ids.push_back(id);
       for (int m = 0; m < missing; ++m)
         ids.push_back(expert_id{top_k + next_++ % (experts - top_k)});

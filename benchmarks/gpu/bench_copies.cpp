@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The floor that every fill is held against: plain copies from page-locked memory, piece by piece, and batches of them.
+// Floor of every fill: plain copies from page-locked memory, piece by piece, and batches of them.
 #include <algorithm>
 #include <cstddef>
 #include <span>
@@ -13,12 +13,12 @@ namespace {
 using namespace hotset;
 using namespace hotset::gpu_bench;
 
-// From small experts to those of Mixtral. Units: bytes.
+// Sizes from small experts to Mixtral's. Units: bytes.
 constexpr std::size_t pieces[] = {500'000, 900'000, 4'500'000, 9'400'000, 17'000'000};
 constexpr std::size_t host_bytes = std::size_t{512} << 20U;
 constexpr std::size_t alignment = 256;
 
-/// As many pieces as one sample copies, side by side on both sides.
+/// The pieces of one sample, consecutive on both sides.
 struct piece_list {
   piece_list(std::size_t piece, std::size_t count, std::byte* device, const std::byte* host) {
     const auto stride = (piece + alignment - 1) / alignment * alignment;
@@ -78,7 +78,7 @@ HOTSET_BENCH(copies) {
   }
 }
 
-// What the host pays to submit four misses, which is what a visit's budget has room for.
+// Host time to submit four misses, a visit's budget.
 HOTSET_BENCH(submit) {
   auto& api = cuda::system_runtime();
   constexpr std::size_t piece = 500'000;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels: rerouting fused against one operator after the other, and the mirror of a visit.
+// Kernels: fused rerouting compared with separate operators, and the mirror of a visit.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -19,7 +19,7 @@ namespace {
 using namespace hotset;
 using namespace hotset::gpu_bench;
 
-/// Top-k of a router that chooses among all experts alike.
+/// Top-k of a router that chooses uniformly among all experts.
 std::vector<expert_id> routed_ids(support::random_source& random, std::int32_t tokens,
                                   std::int32_t top_k, std::int32_t experts) {
   std::vector<expert_id> ids;
@@ -34,7 +34,7 @@ std::vector<expert_id> routed_ids(support::random_source& random, std::int32_t t
   return ids;
 }
 
-/// Time of one call in a row of many. Units: microseconds.
+/// Time of one call in a long sequence. Units: microseconds.
 template <class Launch>
 double microseconds_each(const timed_stream& stream, int calls, Launch launch) {
   const auto cost = stream.time([&] {

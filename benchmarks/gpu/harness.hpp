@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What benchmarks on a device share: registration, memory, interleaved timing, and results as rows of one JSON file.
+/// Shared by the device benchmarks: registration, memory, interleaved timing, and results as rows of one JSON file.
 ///
 /// A benchmark is a function that adds rows:  HOTSET_BENCH(copies) { out.add(...); }
 
@@ -20,17 +20,17 @@
 
 namespace hotset::gpu_bench {
 
-/// One measured quantity: its median over the rounds, and how far the rounds lay apart.
+/// One measured quantity: median over the rounds, and their spread.
 struct row {
-  std::string name;  ///< such as copies/plain/piece:4500000
-  std::string unit;  ///< such as GB/s
+  std::string name;  ///< for example copies/plain/piece:4500000
+  std::string unit;  ///< for example GB/s
   double median = 0;
   double lowest = 0;
   double highest = 0;
   std::size_t rounds = 0;
 };
 
-/// What the benchmarks of a run have found, and how much they are to do.
+/// Results of a run's benchmarks, and the amount of work.
 class results {
  public:
   explicit results(bool quick) : quick_(quick) {}
@@ -46,7 +46,7 @@ class results {
     const double median = n % 2 == 1 ? samples[n / 2] : (samples[n / 2 - 1] + samples[n / 2]) / 2;
     rows_.push_back({std::move(name), std::move(unit), median, samples.front(), samples.back(), n});
   }
-  /// What a benchmark could not do here, and why.
+  /// Records a benchmark that could not run here, with the reason.
   void leave_out(const std::string& name, const std::string& why) {
     left_out_.push_back({name, why});
   }
@@ -117,12 +117,12 @@ memory upload(const std::vector<T>& values) {
   if (!values.empty())
     HOTSET_REQUIRE(
         cudaMemcpy(made.data(), values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice));
-  // The call may return before the device is done, and no timed_stream waits for the default stream.
+  // Needed because the call may return before the device is done, and no timed_stream waits for the default stream.
   HOTSET_REQUIRE(cudaStreamSynchronize(nullptr));
   return made;
 }
 
-/// A stream of its own, with a clock that runs on the device.
+/// A separate stream with a clock that runs on the device.
 class timed_stream {
  public:
   timed_stream() {
@@ -139,7 +139,7 @@ class timed_stream {
   }
   [[nodiscard]] cuda::stream_handle handle() const noexcept { return handle_; }
 
-  /// What `enqueue` costs. Units: seconds.
+  /// Time of `enqueue`. Units: seconds.
   struct cost {
     double on_device;  ///< from before the first to after the last piece of work
     double on_host;    ///< until `enqueue` returned
@@ -164,7 +164,7 @@ class timed_stream {
   cudaEvent_t end_ = nullptr;
 };
 
-/// Rival ways to do one thing. Each runs once unmeasured, then all take turns: A B C A B C ...
+/// Alternative ways to do one thing. Each runs once unmeasured, then all alternate: A B C A B C ...
 struct rival {
   std::string name;
   std::function<double()> sample;

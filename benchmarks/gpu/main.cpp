@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs the benchmarks on a device and writes one JSON file; without a device the file says why, and that is no failure.
+// Runs the device benchmarks and writes one JSON file. Without a device the file contains the reason, and the exit
+// code is 0.
 //   hotset_gpu_bench --out FILE [--quick] [--only NAME]
 #include <cmath>
 #include <cstdio>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The peer of the fused reroute: broadcast, mask, offset, gather and select, each a kernel of its own, as a framework
+/// The peer of the fused reroute: broadcast, mask, offset, gather and select as separate kernels, as a framework
 /// would launch them.
 
 #include <cstddef>
@@ -9,13 +9,13 @@
 
 namespace hotset::benchmark_peers {
 
-/// Device memory that the operators need between them. Units: bytes.
+/// Scratch memory of the operators on the device. Units: bytes.
 [[nodiscard]] constexpr std::size_t reroute_operators_workspace(
     const cuda::reroute_arguments& a) noexcept {
   return static_cast<std::size_t>(entries_of(a)) * 4 * sizeof(std::int32_t);
 }
 
-/// Errors: as launch_reroute. Pre: the workspace is large enough and apart from the arrays.
+/// Errors: those of launch_reroute. Pre: the workspace is large enough and does not overlap the arrays.
 cuda::error_code launch_reroute_operators(const cuda::reroute_arguments& a, void* workspace,
                                           cuda::stream_handle stream) noexcept;
 

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Builds and runs everything that needs a CUDA device, part by part; `run.sh --help` says the rest.
+# Builds and runs everything that needs a CUDA device, part by part; see `run.sh --help`.
 set -u
 
 usage() {
@@ -25,7 +25,7 @@ Exit codes: 0 no part failed (parts may be skipped: no nvcc, no device); 1 a par
 EOF
 }
 
-# The parts in their order: name, largest share of the limit, what it is.
+# The parts in order: name, largest share of the limit, description.
 plan() {
   cat <<'EOF'
 configure     15 CMake, for the devices that are here
@@ -110,7 +110,7 @@ fi
 
 # ---- results ----------------------------------------------------------------------------------------------------
 
-# A line of text, as a JSON string.
+# Quotes a line of text as a JSON string.
 quoted() {
   case $1 in
     *[!A-Za-z0-9\ .,:\;/_+-]*)
@@ -172,7 +172,7 @@ write_log() {
   done
 }
 
-# write_result KIND FILE: the file appears whole or not at all. In a shell of its own, since the functions share names.
+# write_result KIND FILE: writes the file completely or not at all. In a subshell, because the functions share names.
 write_result() { ("write_$1" >"$out/$2.part") && mv -f "$out/$2.part" "$out/$2"; }
 write_results() {
   write_result json gpu-results.json
@@ -214,7 +214,7 @@ finish() {
 }
 cut_off() {
   trap '' TERM INT HUP
-  # timeout passes it on to all that the part started.
+  # timeout passes the signal on to all processes of the part.
   [ -z "$child" ] || kill -TERM "$child" 2>/dev/null
   [ -z "$part" ] || record "$part" "cut off" "$(($(now) - begun))" "$limit" "$1"
   finish "cut off by $1"
@@ -244,10 +244,10 @@ run_part() {
   fi
   begun=$(now)
   record "$part" running 0 "$limit" ""
-  # timeout makes a process group of its own, so that a signal reaches compilers and sanitizers too.
+  # timeout creates a process group, so that a signal reaches compilers and sanitizers, too.
   timeout -k 3 "$limit" "$@" >"$logs/$part.log" 2>&1 &
   child=$!
-  # Polled, because a program that hangs in the driver survives SIGKILL: wait would never return.
+  # Polls, because a program that hangs in the driver survives SIGKILL: wait would never return.
   while runs "$child" && [ "$(now)" -le $((begun + limit + 8)) ]; do sleep 0.1; done
   code=137
   if ! runs "$child"; then
@@ -289,7 +289,7 @@ trap 'cut_off SIGINT' INT
 trap 'cut_off SIGHUP' HUP
 write_results
 
-# smi FIELD: of each device, once.
+# smi FIELD: values of all devices, without repeats.
 smi() { timeout 20 nvidia-smi --query-gpu="$1" --format=csv,noheader 2>/dev/null | sort -u; }
 found=$(smi name,memory.total,driver_version | paste -sd';' -)
 if [ -n "$found" ]; then
@@ -316,8 +316,8 @@ if [ -n "$lacking" ]; then
   finish complete
 fi
 
-# Compiles for the devices of this machine. If nvidia-smi names none, it compiles for 7.5, whose PTX every newer device
-# translates at start-up.
+# Compiles for this machine's devices. If nvidia-smi names none, it compiles for 7.5: every newer device translates
+# its PTX at start-up.
 architectures=$(smi compute_cap | tr -d '. ' | grep -E '^[0-9]+$' | paste -sd';' -)
 set -- "-DCMAKE_CUDA_COMPILER=$nvcc" "-DCMAKE_CUDA_ARCHITECTURES=${architectures:-75}" "$@"
 if [ ! -f "$build/CMakeCache.txt" ]; then
@@ -326,7 +326,7 @@ fi
 tests=$build/hotset_gpu_tests
 decode=$build/cuda_decode/cuda_decode
 bench=$build/hotset_gpu_bench
-# A program of an earlier run must not stand in for one that is not built now.
+# Removes programs of earlier runs, so that none is mistaken for one that was not built now.
 rm -f "$tests" "$decode" "$bench"
 
 run_part configure cmake -S "$root/benchmarks/gpu" -B "$build" "$@"
@@ -334,13 +334,13 @@ keep_going=-k
 ! grep -q '^CMAKE_GENERATOR:INTERNAL=Ninja' "$build/CMakeCache.txt" 2>/dev/null || keep_going=-k0
 run_part build_tests cmake --build "$build" --config Release -j "$jobs" --target hotset_gpu_tests
 run_program "$tests" tests
-# The lines that count, of GoogleTest or of the tests' own main.
+# The lines with counts, of GoogleTest or of the tests' own main.
 counts=$(grep -E '^[0-9]+ tests:|^\[  (PASSED|SKIPPED|FAILED)  ?\] [0-9]+ tests?' "$logs/tests.log" 2>/dev/null |
   sed -e 's/, listed below:$//' | paste -sd';' -)
 [ -z "$counts" ] || printf '{"counts": %s}' "$(quoted "$counts")" >"$logs/tests.json"
 run_part build_rest cmake --build "$build" --config Release -j "$jobs" --target cuda_decode hotset_gpu_bench -- "$keep_going"
 
-# decode_shape PART SHAPE GIB: as many layers as GIB and half of the free memory hold.
+# decode_shape PART SHAPE GIB: uses as many layers as fit in GIB and in half of the free memory.
 decode_shape() {
   budget=$((free_gib / 2))
   [ "$budget" -le "$3" ] || budget=$3
@@ -348,7 +348,7 @@ decode_shape() {
   run_program "$decode" "$1" --shape "$2" --layers fit --host-budget "${budget}GiB" --caps 16,32,64,all \
     --modes eager,layer-graphs --steps 32 --warmup 8 --check-steps 1 --json "$logs/$1.json"
 }
-# All layers of the one. Page-locking takes time: a part of the other does.
+# All layers of the first shape, and a part of the second, because page-locking takes time.
 decode_shape decode_bf16 qwen3-30b-a3b 60
 decode_shape decode_mxfp4 gpt-oss-120b 24
 for name in copies submit fills visits mirror reroute; do
@@ -366,7 +366,7 @@ for tool in memcheck racecheck; do
   elif [ -z "$sanitizer" ]; then
     skip "no compute-sanitizer" "$tool"
   else
-    # Calls that fail on purpose are tests of their own.
+    # Calls that fail on purpose are separate tests.
     run_part "$tool" env HOTSET_GPU_VISITS=1000 HOTSET_GPU_BATCHES=20 "$sanitizer" --tool "$tool" \
       --report-api-errors no --error-exitcode 9 "$tests"
   fi

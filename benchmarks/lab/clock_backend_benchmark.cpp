@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// What the timed model costs per fill: the calls of one visit on a virtual clock, with and without a link.
+/// Cost of the timed model per fill: the calls of one visit on a virtual clock, with and without a link.
 
 #include <array>
 #include <cstdint>
@@ -25,7 +25,7 @@ struct visit {
   ticks compute = 0;
 };
 
-/// Up to 8 demand fills and, where `speculative`, a prefetch every other time; computing takes 20 to 60 us.
+/// Up to 8 demand fills and, if `speculative`, a prefetch every other time; computing takes 20 to 60 us.
 std::vector<visit> make_visits(bool speculative) {
   splitmix64 random(7);
   std::vector<visit> visits(4096);
@@ -39,7 +39,7 @@ std::vector<visit> make_visits(bool speculative) {
   return visits;
 }
 
-/// One iteration is one visit; the counter `fill` is the time of one fill, all calls of the visit included.
+/// One iteration is one visit; the counter `fill` is the time per fill, including all calls of the visit.
 void BM_TimedVisit(benchmark::State& state) {
   const bool timed = state.range(0) != 0;
   const auto visits = make_visits(state.range(1) != 0);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Replay throughput of every policy on a synthetic trace of 48 layers x 128 experts, top-8, beside two floors.
+/// Replay throughput of every policy on a synthetic trace of 48 layers x 128 experts, top-8, compared with two
+/// floors.
 
 #include <cstdint>
 #include <map>
@@ -24,8 +25,9 @@ namespace {
 using namespace hotset;
 namespace orders = benchmarks::orders;
 
-/// Qwen3-30B's shape, skewed popularity; `sticky` percent of the experts are repeated from token to token. 40 percent is the longer trace that
-/// benchmarks/peers makes, too: half of its accesses miss where an eighth of the experts has a slot.
+/// Qwen3-30B's shape, skewed popularity; `sticky` percent of the experts are repeated from token to token. 40 percent
+/// is the longer trace that benchmarks/peers uses, too: half of its accesses miss with slots for an eighth of the
+/// experts.
 struct traffic {
   routing_trace trace;
   visit_sequence visits;
@@ -89,7 +91,7 @@ void BM_Replay(benchmark::State& state, int sticky, const std::string& eviction,
   count(state, stats);
 }
 
-/// A flat array of stamps and a scan: what a careful engine would write by hand for one layer's cache.
+/// A flat array of stamps and a scan: a careful engine's hand-written cache for one layer.
 void BM_ReplayFloor(benchmark::State& state, int sticky, std::int32_t slots) {
   const auto& visits = traffic::of(sticky).visits;
   std::uint64_t hits = 0;
@@ -104,7 +106,7 @@ void BM_ReplayFloor(benchmark::State& state, int sticky, std::int32_t slots) {
   state.counters["hit_rate"] = static_cast<double>(hits) / static_cast<double>(visits.accesses());
 }
 
-/// What the list of a shared pool takes by hand: bare, and with all that a pager tells.
+/// A hand-written shared pool: bare, and with everything that a pager reports.
 template <class Cache>
 void BM_SharedFloor(benchmark::State& state, std::int32_t slots) {
   const auto& visits = traffic::of(40).visits;
@@ -163,13 +165,13 @@ void register_all() {
     add_floor<benchmarks::flat_pager_lru>("flat_pager_lru", slots);
     add_floor<benchmarks::dense_fifo>("dense_fifo", slots);
     add_floor<benchmarks::flat_pager_fifo>("flat_pager_fifo", slots);
-    // The orders that lists keep; those that copy or scan all slots at every visit are for small pools.
+    // Orders kept in lists; those that copy or scan all slots at every visit suit only small pools.
     add_floor<benchmarks::flat_pager<orders::furthest_layer>>("flat_pager_furthest_layer", slots);
     add_floor<benchmarks::flat_pager<orders::least_stale>>("flat_pager_least_stale", slots);
     add_floor<benchmarks::flat_pager<orders::lfu>>("flat_pager_lfu", slots);
   }
   auto beside_peers = lab::known_policies().eviction.names();
-  beside_peers.emplace_back("lfu:history=resident");  // what libCacheSim's LFU is
+  beside_peers.emplace_back("lfu:history=resident");  // the same rule as libCacheSim's LFU
   for (const auto& eviction : beside_peers) {
     for (const auto* slots : {"768", "3072"}) add(40, eviction, cache_scope::shared, slots);
     for (const auto* slots : {"16", "64"}) add(40, eviction, cache_scope::per_layer, slots);

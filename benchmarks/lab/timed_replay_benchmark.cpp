@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Throughput of the simulator with a clock: the slot cache itself over a link, with and without prefetch.
+/// Throughput of the simulator with a clock: the real slot cache over a link, with and without prefetch.
 
 #include <cstdint>
 #include <optional>

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Tokens a second of llama.cpp with its experts paged, beside llama.cpp that maps its file, where memory is short: runs in pairs, one after the other, in a
-# memory cgroup of each limit, with nothing of the file in the system's cache before each. Needs root and cgroup v1 or v2.
+# Tokens per second of llama.cpp with paged experts, compared with llama.cpp that maps its file, if memory is short.
+# Pairs of runs, one after the other, in a memory cgroup of each limit, with the page cache dropped before each. Needs
+# root and cgroup v1 or v2.
 #   memory_limit.sh <build folder with hotset-llama> <model.gguf> <tokens file> [pairs] [limits in MiB ...]
-# The budget of experts is the limit less what else the process needs (REST_MIB, 250). HOTSET_LLAMA_OPTIONS: further options of the paged run.
+# The experts' budget is the limit minus the process's other needs (REST_MIB, 250). HOTSET_LLAMA_OPTIONS: further
+# options of the paged run.
 set -euo pipefail
 build=${1:?usage: memory_limit.sh <build folder> <model.gguf> <tokens> [pairs] [limits in MiB ...]}
 model=$2
@@ -24,7 +26,7 @@ fi
 mkdir -p "$group"
 trap 'rmdir "$group"' EXIT
 
-# Prints prompt and decode tokens a second of a run within so many MiB.
+# Prints prompt and decode tokens per second of a run within this many MiB.
 run() {
   local mib=$1
   shift

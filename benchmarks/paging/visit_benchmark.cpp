@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// One visit, plan and commit, for every policy: top-8 of 128 experts, beside hand-written caches as floors.
+/// One visit, plan and commit, for every policy: top-8 of 128 experts, compared with hand-written caches as floors.
 
 #include <concepts>
 #include <cstdint>
@@ -53,20 +53,20 @@ visit_sequence traffic_of(std::int32_t layers, std::uint32_t tokens, bool hit_he
                                          .seed = 11})
                             .value());
 }
-/// Through 8 layers.
+/// Traffic through 8 layers.
 const visit_sequence& traffic(bool hit_heavy) {
   static const auto hits = traffic_of(8, 4000, true);
   static const auto misses = traffic_of(8, 4000, false);
   return hit_heavy ? hits : misses;
 }
-/// Through the 48 layers of a model.
+/// Traffic through the 48 layers of a model.
 const visit_sequence& model_traffic(bool hit_heavy) {
   static const auto hits = traffic_of(48, 500, true);
   static const auto misses = traffic_of(48, 500, false);
   return hit_heavy ? hits : misses;
 }
 
-/// No key comes twice: whatever the policy, 8 of 8 miss.
+/// No key repeats: 8 of 8 miss under every policy.
 const visit_sequence& strangers() {
   static const visit_sequence visits = [] {
     routing_trace trace;
@@ -153,14 +153,14 @@ void BM_SharedVisit(benchmark::State& state) {
   const auto& visits = model_traffic(state.range(1) != 0);
   (void)replay<P>(state, visits, pool_layout::shared(visits.shape(), state.range(0)).value());
 }
-/// A miss gets a slot when it comes again.
+/// With admission: a miss gets a slot at its second use.
 template <class P>
 void BM_AdmittedVisit(benchmark::State& state) {
   const auto& visits = traffic(state.range(1) != 0);
   (void)replay<P, after_n_uses>(state, visits,
                                 pool_layout::per_layer(visits.shape(), state.range(0)).value());
 }
-/// The same where all miss: of a shared pool of 64 slots.
+/// All accesses miss, in a shared pool of 64 slots.
 template <class P>
 void BM_AllMiss(benchmark::State& state) {
   const auto& visits = strangers();
@@ -183,7 +183,7 @@ void BM_AllMissFloor(benchmark::State& state) {
   report(state, hits, visits);
 }
 
-/// What a floor of the policy's own order is made with.
+/// Arguments for a floor with the policy's order.
 template <class Order, class P>
 typename Order::config flat_config_for(const visit_sequence& visits) {
   if constexpr (std::same_as<typename Order::config, typename P::config>)
@@ -191,7 +191,7 @@ typename Order::config flat_config_for(const visit_sequence& visits) {
   else
     return {};
 }
-/// Whether it decides as the pager with that policy does.
+/// Whether the floor decides as the pager with that policy does.
 template <class Order, class P>
 bool decides_alike(const visit_sequence& visits, std::int32_t slots) {
   benchmarks::flat_pager<Order> flat(visits.shape(), slots, flat_config_for<Order, P>(visits));
@@ -206,7 +206,8 @@ bool decides_alike(const visit_sequence& visits, std::int32_t slots) {
   }
   return flat.hash() == same.decision_hash();
 }
-/// The same with all that a pager tells, by a hand-written order. It must decide as the pager with that policy does, here and where some hit.
+/// Visits of all misses by a hand-written order, with everything that a pager reports. It must decide as the pager
+/// with that policy does, here and on traffic with hits.
 template <class Order, class P>
 void BM_AllMissFlatPager(benchmark::State& state) {
   static const bool alike = decides_alike<Order, P>(strangers(), 64) &&

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Million accesses a second of hotset's replay and of libCacheSim, one after the other on the same trace and machine, processor time, the best of a few.
+# Million accesses per second of hotset's replay and of libCacheSim, one after the other on the same trace and
+# machine: processor time, best of several runs.
 #   libcachesim.sh BUILD_DIR
-# libCacheSim comes from PyPI, into a virtual environment under BUILD_DIR. It judges an access after the other; hotset a visit at a time, with the
-# protection, statistics and decision hash that it always has. Slots are shared by all layers, or each layer has as many.
+# libCacheSim is installed from PyPI into a virtual environment under BUILD_DIR. It judges single accesses; hotset
+# judges whole visits, with its usual protection, statistics and decision hash. Slots are shared by all layers, or
+# equal in each layer.
 set -euo pipefail
 build=${1:?usage: libcachesim.sh BUILD_DIR}
 release=libcachesim==0.3.5
@@ -18,7 +20,7 @@ env=$build/libcachesim-env
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
-# The trace of replay_benchmark's rows sticky:40.
+# Same trace as replay_benchmark's rows with sticky:40.
 "$hotset" synth "$scratch/trace" --layers 48 --experts 128 --top-k 8 --tokens 20000 --zipf 0.8 --stickiness 0.4 --seed 42 >/dev/null
 "$hotset" export "$scratch/trace" "$scratch/trace.oracleGeneral" --to oracle-general >/dev/null
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// One division of a budget among the layers of a model and its KV cache, from curves that were measured on a trace.
+/// One division of a budget among the layers of a model and its KV cache, from curves measured on a trace.
 
 #include <cmath>
 #include <cstddef>
@@ -34,10 +34,10 @@ struct model_size {
 };
 /// Experts of 9 MiB; blocks of 16 tokens with 2 KiB a layer and token: 32 GiB of them.
 constexpr model_size whole{64, 256, 16384, 9U << 20U, 2U << 20U};
-/// What an exact division can be asked for.
+/// A size for which an exact division is feasible.
 constexpr model_size small{8, 32, 512, 8U << 20U, 1U << 20U};
 
-/// Skewed references to KV blocks, and what is popular drifts: misses of a step that looks at 64 of them.
+/// Skewed references to KV blocks with drifting popularity: misses of a step that looks at 64 of them.
 std::vector<std::uint64_t> kv_misses(std::size_t blocks, std::size_t references) {
   splitmix64 random(5);
   recency_bitmap stack(blocks);
@@ -52,7 +52,7 @@ std::vector<std::uint64_t> kv_misses(std::size_t blocks, std::size_t references)
   return histogram.misses();
 }
 
-/// Every layer's curve and that of the blocks; no two are alike.
+/// Curves of all layers and of the blocks, all different.
 struct workload {
   std::vector<sampled_miss_curve> curves;
   std::vector<memory_consumer> consumers;
@@ -82,7 +82,7 @@ struct workload {
   workload& operator=(const workload&) = delete;
   ~workload() = default;
 
-  /// Above the floors.
+  /// Bytes above the floors.
   [[nodiscard]] std::uint64_t bytes(std::int64_t percent) const {
     return floors + (all_bytes - floors) / 100 * static_cast<std::uint64_t>(percent);
   }
@@ -103,8 +103,8 @@ const workload& of(const model_size& model) {
   return known.try_emplace(model.layers, model).first->second;
 }
 
-/// What is written first: the unit that saves most for its bytes, again and again, from a priority queue. It looks one
-/// unit ahead, so a flat part of a curve ends it.
+/// The obvious first version: repeatedly the unit that saves most for its bytes, from a priority queue. It looks one
+/// unit ahead, so a flat part of a curve stops it.
 class unit_greedy {
  public:
   using consumer_type = memory_consumer;
@@ -137,7 +137,7 @@ class unit_greedy {
   }
 };
 
-/// The counter `over_bound` says how much longer a step takes than any division could make it.
+/// The counter `over_bound` is the relative excess of a step's time over the bound of all divisions.
 template <class Allocator>
 void divide(benchmark::State& state, const model_size& model) {
   const auto& work = of(model);

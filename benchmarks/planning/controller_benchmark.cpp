@@ -18,7 +18,7 @@ namespace {
 
 using namespace hotset;
 
-/// 64 layers of 256 experts of 9 MiB beside blocks of 2 MiB: 96 GiB.
+/// 64 layers of 256 experts of 9 MiB, and blocks of 2 MiB: 96 GiB.
 constexpr split_limits limits{.budget_bytes = std::uint64_t{96} << 30U,
                               .slot_bytes = std::uint64_t{64} * (9U << 20U),
                               .block_bytes = 2U << 20U,
@@ -51,7 +51,7 @@ std::size_t bins_of(std::int64_t kv_bin) {
   return static_cast<std::size_t>(limits.max_cap + (blocks + width - 1) / width);
 }
 
-/// The cap is the smallest each time.
+/// Each iteration starts at the smallest cap.
 void BM_EndBurst(benchmark::State& state) {
   auto controller = controller_of(state.range(0));
   const auto experts = skewed(limits.max_cap, 1);
@@ -71,7 +71,7 @@ void BM_EndBurst(benchmark::State& state) {
 }
 BENCHMARK(BM_EndBurst)->ArgName("kv_bin")->Arg(1)->Arg(16)->Arg(256);
 
-/// The floor of a burst's end: new counts are added to as many decayed ones and cleared, and nothing is asked of them.
+/// Floor of a burst's end: adds new counts to as many decayed ones and clears them, without evaluating anything.
 void BM_EndBurst_pass(benchmark::State& state) {
   std::vector<double> fresh(bins_of(state.range(0)), 1.0);
   std::vector<double> decayed(fresh.size(), 1.0);
@@ -87,7 +87,7 @@ void BM_EndBurst_pass(benchmark::State& state) {
 }
 BENCHMARK(BM_EndBurst_pass)->ArgName("kv_bin")->Arg(1)->Arg(16)->Arg(256);
 
-/// Items are distances, half of experts, half of blocks.
+/// Items are distances: half for experts, half for blocks.
 void BM_Distance(benchmark::State& state) {
   auto controller = controller_of(state.range(0));
   const auto experts = skewed(limits.max_cap, 1);

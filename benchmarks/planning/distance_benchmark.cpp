@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Reuse distances of every access: few keys, many keys, a sample of them. Items are accesses.
+/// Reuse distance of every access: few keys, many keys, a sample of them. Items are accesses.
 
 #include <algorithm>
 #include <cmath>
@@ -63,7 +63,7 @@ BENCHMARK_CAPTURE(BM_Curve, shared, cache_scope::shared)
     ->Arg(128)
     ->Arg(256);
 
-/// Skewed references to many keys, and what is popular drifts.
+/// Skewed references to many keys with drifting popularity.
 const std::vector<expert_id>& references(std::size_t keys) {
   static std::map<std::size_t, std::vector<expert_id>> known;
   auto& ids = known[keys];
@@ -94,7 +94,7 @@ void BM_Distance_bitmap(benchmark::State& state) {
 }
 BENCHMARK(BM_Distance_bitmap)->ArgName("keys")->RangeMultiplier(10)->Range(1000, 10000000);
 
-/// A Fenwick tree over every touch, the textbook's: the peer.
+/// The textbook's Fenwick tree over every access: the peer.
 void BM_Distance_fenwick(benchmark::State& state) {
   const auto keys = static_cast<std::size_t>(state.range(0));
   const auto& ids = references(keys);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/// One layer's pass over all stored expert maps, beside a plain read of the same bytes; and a whole step's passes, beside the
-/// prefix computed again in each layer.
+/// One layer's pass over all stored expert maps, compared with a plain read of the same bytes; and a whole step's
+/// passes, compared with recomputing the prefix in each layer.
 
 #include <algorithm>
 #include <cmath>
@@ -27,10 +27,10 @@ namespace {
 
 using namespace hotset;
 
-constexpr std::size_t kinds = 200;  // sorts of tokens, whose maps repeat with noise
-constexpr std::size_t rounds = 4;   // steps of tokens, used again and again
+constexpr std::size_t kinds = 200;  // kinds of tokens, whose maps repeat with noise
+constexpr std::size_t rounds = 4;   // steps of tokens, used cyclically
 
-/// Maps like those of a run that repeats itself.
+/// Maps like those of repetitive text.
 class token_maps {
  public:
   token_maps(std::size_t layers, std::size_t experts)
@@ -68,7 +68,7 @@ struct shape_of_store {
   friend bool operator==(const shape_of_store&, const shape_of_store&) = default;
 };
 
-/// A full store, and tokens to match with it. The last one is kept: they are large.
+/// A full store, and tokens to match with it. The last one is cached, because stores are large.
 struct scene {
   explicit scene(const shape_of_store& of)
       : shape(of),
@@ -97,7 +97,7 @@ struct scene {
     return std::span(rows).subspan((round % rounds * store.layers() + layer) * 8 * store.experts(),
                                    tokens * store.experts());
   }
-  /// What one layer's pass reads once.
+  /// Bytes that one layer's pass reads once.
   [[nodiscard]] std::size_t bytes() const {
     const auto places = store.blocks() * map_kernels::lanes;
     return store.blocks() * store.block_bytes() +
@@ -127,7 +127,7 @@ std::uint64_t sum_of(const std::byte* at, std::size_t bytes) {
   });
   return out;
 }
-/// The floor: the bytes of a pass, added up.
+/// The floor: sums the bytes of a pass.
 std::uint64_t read(const scene& s, std::size_t layer) {
   const auto slice = s.store.slice(layer, 0, s.store.blocks());
   const auto places = s.store.blocks() * map_kernels::lanes;
@@ -139,7 +139,7 @@ std::uint64_t read(const scene& s, std::size_t layer) {
   return sum;
 }
 
-/// Time that the thread had a processor: other programs of a shared machine do not count.
+/// Processor time of the thread: other programs of a shared machine do not count.
 double seconds_of_work() {
   timespec now{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
@@ -153,7 +153,7 @@ double median(std::vector<double>& values) {
   return *middle;
 }
 
-/// Layers in turn; between two passes the plain read of a layer that is furthest away from them.
+/// Layers in turn; between two passes, a plain read of the layer furthest from them.
 void BM_Layer(benchmark::State& state, const shape_of_store& of, std::size_t tokens) {
   auto& s = scene::get(of);
   auto made = expert_map_matcher::create(s.store, tokens);
@@ -191,7 +191,7 @@ void BM_Layer(benchmark::State& state, const shape_of_store& of, std::size_t tok
 }
 
 #if defined(EIGEN_CORE_H)
-/// A whole step of one token, incrementally and with the prefix computed again.
+/// A whole step of one token: accumulated, and with the prefix recomputed.
 void BM_Step(benchmark::State& state, const shape_of_store& of) {
   using matrix = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
   auto& s = scene::get(of);
@@ -259,7 +259,7 @@ int main(int count, char** arguments) {
               [of, tokens = tokens](benchmark::State& state) { BM_Layer(state, of, tokens); })
               ->UseManualTime();
 #if defined(EIGEN_CORE_H)
-        // The prefix is of single precision.
+        // The prefix has single precision.
         if (storage != map_storage::fp16)
           benchmark::RegisterBenchmark(("BM_Step/" + text).c_str(),
                                        [of](benchmark::State& state) { BM_Step(state, of); })

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/// A visit under `similar_steps` and `two_rate` beside `lru`, top-8 of 128 experts in 48 layers, and what its parts take.
+/// A visit under `similar_steps` and `two_rate`, compared with `lru`, top-8 of 128 experts in 48 layers, and the time
+/// of its parts.
 
 #include <cstddef>
 #include <cstdint>
@@ -23,7 +24,7 @@ using namespace hotset;
 constexpr std::int32_t layers = 48;
 constexpr std::int32_t experts = 128;
 
-/// So many tokens that a ring of 1,024 rows is full for half of them.
+/// Long enough that a ring of 1,024 rows is full for half of the tokens.
 const visit_sequence& traffic() {
   static const visit_sequence made(synthetic_trace({.layers = layers,
                                                     .experts = experts,
@@ -36,7 +37,7 @@ const visit_sequence& traffic() {
   return made;
 }
 
-/// Shared pools are given as slots above `experts`, and pools of a layer as slots of each.
+/// Shared pools are given as slots above `experts`, per-layer pools as slots of each layer.
 pool_layout layout_of(std::int64_t slots) {
   const auto count = static_cast<std::int32_t>(slots);
   return slots > experts ? pool_layout::shared(traffic().shape(), count).value()
@@ -78,7 +79,7 @@ BENCHMARK(BM_Visit<two_rate>)->Arg(128)->Arg(16)->Arg(32)->Arg(64)->Arg(768)->Ar
 BENCHMARK(BM_Visit<similar_steps>)->Arg(128)->Arg(16)->Arg(32)->Arg(64)->Arg(768)->Arg(4096);
 BENCHMARK(BM_Visit<similar_steps, least_valuable>)->Arg(16)->Arg(768);
 
-/// What of a visit is done whatever its victims: staging and keeping it, without and with the values of its layer.
+/// Work of a visit independent of its victims: staging and keeping it, without and with the values of its layer.
 void BM_History(benchmark::State& state) {
   const auto& visits = traffic();
   next_use_values values(visits.shape(), {.history = routing_history::config{}});
@@ -98,7 +99,7 @@ BENCHMARK(BM_History)->ArgName("values")->Arg(0)->Arg(1);
 
 constexpr std::size_t rows = 1024;
 
-/// Eight planes with a row in sixteen set.
+/// Eight planes in which one row in sixteen is set.
 struct planes {
   planes() {
     for (std::size_t p = 0; p < 8; ++p) of.push_back(bits.data() + p * (rows / 64));
@@ -107,7 +108,7 @@ struct planes {
   std::vector<std::uint64_t> bits = std::vector<std::uint64_t>(8 * rows / 64);
   std::vector<const std::uint64_t*> of;
 };
-/// Beside it, what reading and writing the similarities alone takes.
+/// The floor: only reads and writes the similarities.
 template <bool Moves>
 void BM_MoveOn(benchmark::State& state) {
   const planes of;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/// What looking ahead costs a visit: the decision how many slots to free, and what eviction by importance hears.
+/// Cost of looking ahead in a visit: deciding how many slots to free, and passing forecasts to eviction by
+/// importance.
 
 #include <algorithm>
 #include <cstddef>
@@ -18,7 +19,7 @@ namespace {
 
 using namespace hotset;
 
-constexpr std::size_t kinds = 256;  // of visits, used again and again
+constexpr std::size_t kinds = 256;  // visits, used cyclically
 constexpr std::int32_t layers = 48;
 
 /// Routed experts and forecasts of a token each; three quarters of the experts are resident.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// One visit observed and the requests for later ones proposed, step after step through all layers.
+/// One visit observed and requests for later ones proposed, step after step through all layers.
 
 #include <algorithm>
 #include <cstddef>
@@ -25,9 +25,9 @@ namespace {
 using namespace hotset;
 
 constexpr std::int32_t layers = 48;
-constexpr std::size_t rounds = 32;  // steps of made-up routing, used again and again
+constexpr std::size_t rounds = 32;  // steps of synthetic routing, used cyclically
 
-/// Sticky, skewed routing, and predictions that put the true experts high up.
+/// Sticky, skewed routing, and predictions that rank the true experts high.
 struct routing {
   routing(const geometry& shape, std::size_t tokens)
       : ids_per_visit(tokens * static_cast<std::size_t>(shape.top_k)),
@@ -37,7 +37,7 @@ struct routing {
     std::iota(order.begin(), order.end(), expert_id{0});
     for (std::size_t visit = 0; visit < rounds * layers; ++visit)
       for (std::size_t t = 0; t < tokens; ++t) {
-        // The lower an id, the more often it is drawn.
+        // Lower ids are drawn more often.
         for (std::size_t k = 0; k < static_cast<std::size_t>(shape.top_k); ++k) {
           const auto left = order.size() - k;
           std::swap(order[k], order[k + std::min(random.below(left), random.below(left))]);

@@ -10,7 +10,7 @@ studies='figure4 reach prefetch'
 . "$(dirname "$0")/study.sh"
 study='--study personal-vs-population'
 
-# Users are topics. Sessions of 256 bytes are as long as the texts that the model was trained on.
+# Users are topics. Sessions have 256 bytes, the length of the model's training texts.
 held_out() {
   for topic in code math prose tool; do
     split -b 256 -d -a 3 "$data/tiny-moe/heldout/$topic.txt" $topic-
@@ -59,7 +59,7 @@ reach() {
   done
 }
 
-# A row for each link and size: stall of a step, time of a token and GiB copied under each prefetcher.
+# One row per link and size: stall of a step, time of a token and GiB copied under each prefetcher.
 table() {
   awk -F, '
     NR == 1 { for (i = 1; i <= NF; ++i) at[$i] = i; next }
@@ -86,7 +86,7 @@ by_eagerness() { # CHUNK SIMULATE_ARGUMENTS
     { printf "| %s | %s | `%s` | %.2f | %.1f |\n", chunk, $at["slots"], $at["prefetch"],
         1000 * $at["tpot_s"], $at["bytes_filled"] / 2 ^ 30 }'
 }
-# One token a step; 200 us of arithmetic in each layer.
+# One token per step; 200 us of arithmetic in each layer.
 prefetch() {
   if [ -z "$data" ]; then
     leave_out prefetch routing

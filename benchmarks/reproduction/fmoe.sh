@@ -115,7 +115,7 @@ systems() {
     done
   done
 }
-# Each system as it is, then with similar_steps evicting.
+# Each system unchanged, then with similar_steps as eviction.
 eviction() {
   windows
   local rho system

@@ -13,7 +13,7 @@ fi
 gemma=$data/routing/bigmoe-gemma/gemma.route.csv
 law=$data/routing/esft-law/esft-law.tar.xz
 
-# hotset simulate on both traces, with the options that follow.
+# hotset simulate on both traces, with further options.
 on_both() {
   "$hotset" simulate "$gemma" "$@"
   "$hotset" simulate "$law" --first 2000 --as decode "$@"
@@ -47,7 +47,7 @@ batches() {
     "$hotset" simulate "$law" --first 2000 --as "decode:$together" --rank
   done
 }
-# One number a policy: the mean share over gemma and law, three sizes, both scopes.
+# One number per policy: the mean share over gemma and law, three sizes, both scopes.
 shares() {
   on_both --eviction "lru,belady,$1" --scope shared,per-layer --slots 12.5%,25%,50% --csv 2>/dev/null |
     awk -F, '

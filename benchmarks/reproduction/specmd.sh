@@ -9,7 +9,7 @@ studies='collisions readings layers ttft prefetch misses routing clock'
 # shellcheck source=benchmarks/reproduction/study.sh
 . "$(dirname "$0")/study.sh"
 
-# The shapes of SpecMD's Table 3, experts at 4 bits; 16 requests of a prompt and an answer each.
+# Shapes of SpecMD's Table 3, experts at 4 bits; 16 requests with a prompt and an answer each.
 shape() { # name layers experts top-k bytes
   "$hotset" synth "$1.trace" --name "$1" --layers "$2" --experts "$3" --top-k "$4" \
     --expert-bytes "$5" --sequences 16 --prefill 32 --tokens 64 --zipf 0.6 --stickiness 0.3 \
@@ -29,13 +29,14 @@ real=()
 # SpecMD's sizes are shares of the 16-bit bytes. 25 % of those hold every 4-bit expert; at 8 bits they hold half.
 sizes='1%@16:4,5%@16:4,25%@16:8'
 link='--link 5GB/s --latency 10us'
-# A link that is never idle; and the arithmetic that Table 1's fastest configuration leaves beside copying all experts
-# of a token, (1 / tokens/s - copies) / layers, shared by the experts used (a prompt of 32 tokens uses nearly all).
+# A link that is never idle; and the arithmetic that remains in Table 1's fastest configuration beside copying all
+# experts of a token: (1 / tokens/s - copies) / layers, divided by the experts used (a prompt of 32 tokens uses nearly
+# all).
 busy="$link --compute 100us+5us"
 table_1() { # name
   case "$1" in
     olmoe) echo "$link --compute 17ms+5ms" ;;           # 1 / 2.33 s - 77 ms: 22 ms a layer
-    mixtral) echo "$link --compute 100us+5us" ;;        # 1 / 1.42 s - 1075 ms: nothing is left
+    mixtral) echo "$link --compute 100us+5us" ;;        # 1 / 1.42 s - 1075 ms: nothing remains
     phi-3.5) echo "$link --compute 2500us+720us" ;;     # 1 / 1.72 s - 480 ms: 3.2 ms
     qwen1.5) echo "$link --compute 4700us+3900us" ;;    # 1 / 3.50 s - 79 ms: 8.6 ms
   esac
@@ -48,7 +49,7 @@ models='olmoe mixtral qwen1.5 phi-3.5'
 policies='lru,furthest_layer,gate_score,least_stale'
 prefetched='--prefetch score_threshold --prefetch-guard none'
 
-# Hit rate / collision misses, both in % of accesses: a row a trace and size, a column a policy.
+# Hit rate / collision misses, both in % of accesses: one row per trace and size, one column per policy.
 hits_and_collisions() {
   awk -F, '
     $1 == "trace" { for (i = 1; i <= NF; ++i) at[$i] = i; next }
@@ -69,7 +70,7 @@ counted() { # TRACES_AND_OPTIONS...
 on_shapes() { # OPTIONS...
   counted olmoe.trace mixtral.trace qwen1.5.trace phi-3.5.trace --slots "$sizes" "$@"
 }
-# Sizes below one token's cycle and below top-k are left out by hand: a size that cannot work ends the program.
+# Sizes below one token's cycle and below top-k are left out by hand, because an impossible size ends the program.
 collisions() {
   shapes; tiny
   echo '-- hit rate / collision misses, % of accesses; without prefetch'
@@ -96,7 +97,7 @@ collisions() {
     skipped 'gemma and esft-law' routing
   fi
 }
-# Least-Stale as the paper can be read (eviction/least_stale.hpp): `left`, `stale` and `layer`; beside LRU.
+# Readings of Least-Stale in the paper (eviction/least_stale.hpp): `left`, `stale` and `layer`; compared with LRU.
 orders=least_stale,least_stale:order=stale,least_stale:order=layer
 readings() {
   shapes
@@ -109,7 +110,7 @@ readings() {
       --columns preset,eviction,slots,hit,collision,ttft,tpot
   done
 }
-# Collision misses in % of each layer's accesses, by quarters of the layers from the first to the last: one line a run.
+# Collision misses in % of each layer's accesses, by quarters of the layers from first to last: one line per run.
 by_quarter() {
   awk -F'"' '
     /^\{"schema"/ { split($0, part, "\"name\":\""); sub(/".*/, "", part[2]); trace = part[2]; next }
@@ -126,7 +127,7 @@ by_quarter() {
       for (q = 0; q < 4; ++q) printf "|%.1f", used[q] ? 100 * lost[q] / used[q] : 0
       print "" }'
 }
-# Figures 5 and 9. LRU, score-based and Least-Stale as the paper has them, and furthest_layer.
+# Figures 5 and 9: LRU, score-based and Least-Stale as in the paper, and furthest_layer.
 layers() {
   shapes
   for model in $models; do
@@ -165,7 +166,7 @@ ttft() {
   else
     skipped gemma routing
   fi
-  # The tiny model's experts are 23 KB: a link at which a copy takes as long as OLMoE's does at 5 GB/s.
+  # The tiny model's experts are 23 KB: the link is set so that a copy takes as long as OLMoE's at 5 GB/s.
   first_tokens tiny-moe.trace --preset $presets --slots 12.5%,25%,50% \
     --link 40MB/s --latency 10us --compute 100us+5us
 }
@@ -188,7 +189,7 @@ misses() {
   "$tiny_moe" evaluate --text "${texts[@]}" $common --precision 8 --miss fetch,drop,substitute
   "$tiny_moe" evaluate --text "${texts[@]}" $common --precision 8:4:2 \
     --miss fetch_lowest,fetch_priority,drop_cascade
-  # How much substitution replaces is its tolerance.
+  # Substitution's tolerance sets how much it replaces.
   local misses=fetch,drop
   for tolerance in 0.01 0.05 0.1 0.2 0.5 1; do misses=$misses,substitute:tolerance=$tolerance; done
   "$tiny_moe" evaluate --text "${texts[@]}" --limit 2048 --expert-budget 25% --eviction lru --precision 8 \

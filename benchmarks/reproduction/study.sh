@@ -50,13 +50,13 @@ studies() { # COMMAND OPTIONS...
 skipped() { # WHAT PATH: data that is not in the repository
   echo "skipped: $1 (needs $2 below HOTSET_DATA_DIR, see CONTRIBUTING.md)"
 }
-# A study without its data: left out of all studies, a failure if it was asked for by name.
+# A study without its data is skipped when all run, and is an error if requested by name.
 leave_out() { # STUDY PATH
   skipped "$1" "$2"
   [ "$asked" = all ] || exit 1
 }
 has_held_out() { [ -n "$data" ] && [ -d "$data/tiny-moe/heldout" ]; }
-# Leaves the array `texts`: tiny-moe's held-out texts, or its prompts. The heading says which.
+# Sets the array `texts`: tiny-moe's held-out texts, or its prompts. The heading names them.
 choose_texts() {
   if has_held_out; then
     texts=("$data"/tiny-moe/heldout/*.txt)
@@ -68,7 +68,7 @@ choose_texts() {
   fi
 }
 
-# The study that was asked for, or all of them, each a function.
+# Runs the requested study, or all of them; each is a function.
 run_studies() {
   if [ "$asked" != all ]; then
     "$asked"

@@ -13,7 +13,7 @@ fi
 gemma=$data/routing/bigmoe-gemma/gemma.route.csv
 law=$data/routing/esft-law/esft-law.tar.xz
 
-# A row for each policy, a column for each size, of every trace one after the other.
+# One row per policy, one column per size, for every trace in turn.
 hits() {
   awk -F, '
     $1 == "trace" { for (i = 1; i <= NF; ++i) at[$i] = i; next }
@@ -24,7 +24,7 @@ hits() {
                                     100 * $at["collision_misses"] / $at["accesses"]) }
     END { for (r = 1; r <= rows; ++r) printf "| `%s` |%s\n", order[r], row[order[r]] }'
 }
-# Several runs, as one table.
+# Several runs in one table.
 decode() {
   local policies=lru,lfu,lfu:history=resident,lfru,fifo,furthest_layer,gate_score,least_stale,protect_hot+lru,belady
   for scope in shared per-layer; do

@@ -21,7 +21,7 @@ done
 
 calc() { awk "BEGIN { $1 }"; }
 
-# A number of the outermost or the second level of hotset's JSON, which has a key on every line.
+# Prints a number from the first or second level of hotset's JSON, which has one key per line.
 number() { awk -F'[:,]' -v key="\"$1\"" '$1 ~ "^  (  )?" key "$" { gsub(/ /, "", $2); print $2; exit }' "$2"; }
 # One value of one alternative in the output of plan --json.
 alternative() {
@@ -37,11 +37,11 @@ describe() { # model
   resident_bytes=$(number resident_bytes model.json)
   fixed_bytes=$((1024 ** 4 - $(number budget_bytes model.json)))
 }
-# The device that has so many slots, and one session of 4096 tokens, to divide.
+# The device with this many slots and one session of 4096 tokens to divide.
 device_with() { # cap
   echo "$((fixed_bytes + $1 * slot_bytes + 4096 * token_bytes))B"
 }
-# Share of accesses that LRU pools of so many slots in every layer hit while decoding, one line a size.
+# Decode hit rate of LRU pools with this many slots in every layer, one line per size.
 decode_hits() { # trace slots
   "$hotset" simulate "$1" --scope per-layer --eviction lru --slots "$2" --csv 2>/dev/null |
     awk -F, 'NR == 1 { for (i = 1; i <= NF; ++i) at[$i] = i; next }
@@ -49,7 +49,7 @@ decode_hits() { # trace slots
 }
 
 # Qwen3's shape. --zipf 0.7: the top 10 % of experts take 35 % of accesses, 36 % in published counts of Qwen3-30B-A3B.
-# --stickiness 0.45: half of a step's experts were used by the step before, as the paper says.
+# --stickiness 0.45: the previous step used half of a step's experts, as in the paper.
 popular_and_sticky='--zipf 0.7 --stickiness 0.45 --seed 2026 --no-weights'
 qwen_trace() {
   # shellcheck disable=SC2086  # a list of options
@@ -57,7 +57,7 @@ qwen_trace() {
     --expert-bytes 9MiB $popular_and_sticky >/dev/null
 }
 
-# The naive rows of the paper's Table 2: GiB offloaded, tokens/s. A line through their times gives seconds a GiB.
+# The naive rows of the paper's Table 2: GiB offloaded, tokens/s. A line fitted to their times gives seconds per GiB.
 fitted_rate() { # share of the offloaded bytes that a token uses, rows -> bytes/s
   printf '50 8.96\n44 10.27\n30 13.21\n15 26.53\n' | head -n "${2:-4}" | awk -v share="$1" '
     { t = 1 / $2; n += 1; x += $1; y += t; xx += $1 * $1; xy += $1 * t }
@@ -172,7 +172,7 @@ table3() {
   done
 }
 
-# Agents by turns, each with blocks of 512 tokens of its own, which it sends again every turn.
+# Agents in turn, each with its own blocks of 512 tokens, which it sends again in every turn.
 agents() { # sessions blocks requests
   awk -v sessions="$1" -v blocks="$2" -v requests="$3" 'BEGIN { for (r = 0; r < requests; ++r) {
     ids = ""; for (b = 0; b < blocks; ++b) ids = ids (b ? "," : "") (r % sessions) * blocks + b
@@ -218,8 +218,8 @@ table4() {
     --kv-trace "$mooncake" --json >plan.json && arms plan.json
 }
 
-# Three workflows as os, db and webshop might differ: few experts and short contexts, to many and long. The seeds, the
-# budgets and the prices were fixed before the first run.
+# Three workflows that differ like os, db and webshop: from few experts and short contexts to many and long. The
+# seeds, the budgets and the prices were fixed before the first run.
 split_rows() { # label, options of simulate-split
   local label=$1
   shift
@@ -293,7 +293,7 @@ table5() {
   [ -n "$data" ] || skipped esft-law 'routing/esft-law and kv'
 }
 
-# The best of all fixed splits, half of the bytes to each, and both controllers, in seconds of wisp eq. 4.
+# The best fixed split, half of the bytes for each, and both controllers, in seconds of WiSP eq. 4.
 serve() { # name, budget in MiB, options of serve-trace
   "$tiny_moe" serve-trace "${@:3}" --budget "$2MiB" --split sweep,mv-wsa,dual-resize --link 100MB/s --recompute 3ms \
     --json >serve.json
@@ -335,7 +335,7 @@ table6() {
   describe qwen3-30b-a3b
   echo "4 slots in all layers: $((4 * slot_bytes)) bytes"
   calc "printf \"%.2f GB, %.2f GiB; theirs 3.65 - 1.84 = 1.81\n\", 4 * $slot_bytes / 1e9, 4 * $slot_bytes / 1024 ^ 3"
-  # The floor is the startup context, then the peak; the budget, theirs with a GB for their unit.
+  # The floor is the startup context, then the peak; the budget is theirs, in GB.
   for tokens in 37120 16384; do
     "$hotset" plan --model qwen3-30b-a3b --vram $((resident_bytes + 36 * slot_bytes + 3650000000))B --reserve 0B \
       --context $tokens --json >plan.json
@@ -351,7 +351,7 @@ table6() {
     printf ", with 37.3 ms of the rest %.3f times faster\n", (37.3 + ms[1]) / (37.3 + ms[2]) }'
 }
 
-# A model of the trace's shape and no other property: quotas go by misses, and all experts are of one size.
+# A model with only the trace's shape: quotas depend on misses, and all experts have one size.
 shape_config() { # layers experts top-k
   printf '{"model_type": "qwen3_moe", "torch_dtype": "bfloat16", "hidden_size": 2048, "num_hidden_layers": %d,
     "vocab_size": 32000, "num_attention_heads": 32, "num_key_value_heads": 4, "head_dim": 128, "num_experts": %d,
@@ -375,7 +375,7 @@ quota_rows() { # name trace layers experts top-k
               100 * (1 - v["held_out_misses"] / v["held_out_uniform_misses"]) }' plan.json
   done
 }
-# A trace whose layers differ: in every other one, nine of ten picks go to the same twelve of 64 experts.
+# A trace with different layers: in every other one, nine of ten choices go to the same twelve of 64 experts.
 uneven_layers() {
   awk 'function random() { seed = seed * 16807 % 2147483647; return seed / 2147483647 }
     BEGIN { seed = 2026

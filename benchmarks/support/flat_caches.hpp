@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Caches as an engine would write them by hand: the floors that hotset is compared with.
+/// Hand-written caches, as in an engine: the floors that hotset is compared with.
 
 #include <cstddef>
 #include <cstdint>
@@ -15,7 +15,7 @@
 namespace benchmarks {
 
 /// Bare event-atomic LRU per layer: a stamp per slot, a scan for the oldest. Pre: at most 64 distinct ids a visit,
-/// no repeated and no invalid ids: it neither filters nor deduplicates.
+/// without repeated or invalid ids: it neither filters nor deduplicates.
 class flat_lru {
  public:
   flat_lru(std::int32_t layers, std::int32_t experts, std::int32_t slots)
@@ -63,14 +63,14 @@ class flat_lru {
   std::uint64_t hits_ = 0;
 };
 
-/// A copy that a visit asks for.
+/// A copy that a visit requests.
 struct dense_copy {
-  std::int32_t key = 0, slot = 0, victim = 0;  ///< victim: -1 of a free slot
+  std::int32_t key = 0, slot = 0, victim = 0;  ///< victim: -1 for a free slot
 };
 
-/// LRU or FIFO of all layers together with a visit's semantics and nothing else: ids that are repeated or no expert are left out, no
-/// expert of the visit gives way to another, and the copies are listed with their victims. A doubly linked list of slots in arrays, its
-/// links apart. Pre: no visit has more than 64 ids, nor more than there are slots.
+/// LRU or FIFO over all layers with a visit's semantics only: repeated and invalid ids are ignored, no expert of the
+/// visit evicts another, and copies are listed with their victims. A doubly linked list of slots in arrays. Pre: no
+/// visit has more than 64 ids, nor more than there are slots.
 template <bool UsesMove>
 class dense_list {
  public:
@@ -89,7 +89,7 @@ class dense_list {
     }
   }
 
-  /// The copies; good until the next visit.
+  /// Returns the copies; valid until the next visit.
   std::span<const dense_copy> visit(hotset::layer_id layer,
                                     hotset::id_view<hotset::expert_id> ids) noexcept {
     const auto first = static_cast<std::uint32_t>(layer) * experts_;
@@ -132,7 +132,7 @@ class dense_list {
   [[nodiscard]] std::uint64_t hits() const noexcept { return hits_; }
 
  private:
-  /// By the visit that runs.
+  /// Whether the running visit uses the key.
   [[nodiscard]] bool is_used(std::int32_t key, std::uint32_t first) const noexcept {
     const auto id = static_cast<std::uint32_t>(key) - first;
     return id < experts_ && seen_in_[id] == visit_;
@@ -153,7 +153,7 @@ class dense_list {
   std::uint32_t visit_ = 0;
   std::vector<std::uint32_t> seen_in_;  ///< [expert]
   std::vector<std::int32_t> slot_of_;   ///< [key]
-  std::vector<std::int32_t> owner_;     ///< [slot] its key
+  std::vector<std::int32_t> owner_;     ///< [slot] key
   std::vector<std::uint32_t> previous_, next_;
   std::vector<dense_copy> copies_;
   std::uint64_t hits_ = 0;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Orders of eviction as an engine would write them by hand for one shared pool: those that lists of slots can keep.
+/// Hand-written orders of eviction for one shared pool, as in an engine: those kept in lists of slots.
 ///
-/// An order has `choose(visit, count, give)`, before a visit takes place: it calls give(slot) for each slot that it gives up, first the
-/// one that goes first, none of those that the visit uses. It hears of each visit, with a count of 0 where nothing must go; there are
-/// always so many. And `commit(visit)`, when it has taken place.
+/// An order has `choose(visit, count, give)`, called before a visit takes place: it calls give(slot) for each victim,
+/// first victim first, never for a slot that the visit uses. It is called for each visit, with a count of 0 if
+/// nothing is evicted; there are always enough slots. `commit(visit)` is called when the visit has taken place.
 
 #include <algorithm>
 #include <bit>
@@ -19,19 +19,19 @@
 
 namespace benchmarks {
 
-/// Doubly linked lists of slots in arrays, their heads behind the slots.
+/// Doubly linked lists of slots in arrays; the heads follow the slots.
 class slot_lists {
  public:
   slot_lists(std::int32_t slots, std::size_t lists)
       : slots_(static_cast<std::uint32_t>(slots)), next_(slots_ + lists), previous_(next_.size()) {
     for (std::uint32_t n = 0; n < next_.size(); ++n) next_[n] = previous_[n] = n;
   }
-  /// Of whatever list it is in, if any.
+  /// Removes the slot from its list, if any.
   void take_out(std::uint32_t slot) noexcept {
     next_[previous_[slot]] = next_[slot];
     previous_[next_[slot]] = previous_[slot];
   }
-  /// Puts slots that are in no list at the end of one.
+  /// Appends slots that are in no list to one.
   template <class SlotOf>
   void append(std::size_t list, std::size_t count, SlotOf slot_of) noexcept {
     const auto head = slots_ + static_cast<std::uint32_t>(list);
@@ -51,7 +51,7 @@ class slot_lists {
   [[nodiscard]] bool is_empty(std::size_t list) const noexcept {
     return next_[slots_ + list] == slots_ + list;
   }
-  /// Gives the first slots of a list that are wanted, at most so many; returns how many.
+  /// Calls give for the first wanted slots of a list, at most `count`; returns their number.
   template <class Wanted, class Give>
   std::size_t take(std::size_t list, std::size_t most, Wanted wanted, Give give) const noexcept {
     const auto head = slots_ + static_cast<std::uint32_t>(list);
@@ -69,7 +69,7 @@ class slot_lists {
   std::vector<std::uint32_t> next_, previous_;
 };
 
-/// Those slots that a visit does not use.
+/// Predicate: slots that a visit does not use.
 inline auto not_used_by(const flat_visit& visit) noexcept {
   return [&visit](std::uint32_t slot) { return !visit.uses(slot); };
 }
@@ -100,7 +100,7 @@ class recency {
 using lru = recency<true>;
 using fifo = recency<false>;
 
-/// protect_hot<lru>: a list of slots that fewer than 4 visits used since the fill, and one of the others.
+/// protect_hot<lru>: a list of slots with fewer than 4 visits since the fill, and a list of the others.
 class protect_hot_lru {
  public:
   using config = hotset::no_options;
@@ -128,7 +128,8 @@ class protect_hot_lru {
   std::vector<std::uint32_t> uses_;  ///< [slot]
 };
 
-/// A list for each layer, the running one's first, then downwards from it, then from the last one down. Pre: at most 64 layers.
+/// One list per layer: first the running layer's, then downwards from it, then from the last one down. Pre: at most
+/// 64 layers.
 class furthest_layer {
  public:
   using config = hotset::no_options;
@@ -149,7 +150,7 @@ class furthest_layer {
   }
 
  private:
-  /// Returns how many are still to be given.
+  /// Returns how many victims are still needed.
   template <class Give>
   std::size_t take(const flat_visit& visit, std::uint64_t layers, std::size_t count,
                    Give give) noexcept {
@@ -164,10 +165,11 @@ class furthest_layer {
   }
 
   slot_lists lists_;
-  std::uint64_t filled_ = 0;  ///< bit a layer; its list may be empty all the same
+  std::uint64_t filled_ = 0;  ///< one bit per layer; a set bit's list may be empty
 };
 
-/// A list for each layer, by arrival, and of each slot the step that used it last. Nothing is prefetched. Pre: at most 64 layers.
+/// One list per layer, by arrival, and for each slot the step of its last use. Without prefetch. Pre: at most 64
+/// layers.
 class least_stale {
  public:
   using config = hotset::no_options;
@@ -196,7 +198,7 @@ class least_stale {
  private:
   enum class side : std::uint8_t { left, right };
 
-  /// Of layers the lowest first on the left, on the right the highest. Returns how many are still to be given.
+  /// On the left the lowest layer first, on the right the highest. Returns how many victims are still needed.
   template <side Side, bool Stale, class Give>
   std::size_t take(const flat_visit& visit, std::uint64_t layers, std::size_t count,
                    Give give) noexcept {
@@ -220,12 +222,13 @@ class least_stale {
 
   slot_lists lists_;
   std::vector<std::uint64_t> step_of_;  ///< [slot]
-  std::uint64_t filled_ = 0;            ///< bit a layer; its list may be empty all the same
-  std::uint64_t stale_ = 0;             ///< bit a layer; it may have nothing stale all the same
-  std::uint64_t step_ = 0;              ///< that stale_ is of
+  std::uint64_t filled_ = 0;            ///< one bit per layer; a set bit's list may be empty
+  /// One bit per layer; a set bit's layer may have no stale slot.
+  std::uint64_t stale_ = 0;
+  std::uint64_t step_ = 0;  ///< step of stale_
 };
 
-/// A list for each rank, the lowest first, and which of them may have slots.
+/// One list per rank, lowest first, and the ranks that may have slots.
 class ranked_lists {
  public:
   ranked_lists(std::int32_t slots, std::size_t ranks)
@@ -250,11 +253,11 @@ class ranked_lists {
 
  private:
   slot_lists lists_;
-  std::vector<std::uint64_t> filled_;  ///< bit a rank; its list may be empty all the same
-  std::size_t lowest_;                 ///< word with a bit
+  std::vector<std::uint64_t> filled_;  ///< one bit per rank; a set bit's list may be empty
+  std::size_t lowest_;                 ///< first word with a bit
 };
 
-/// A list for each number of uses, over a key's whole history. Pre: no key has 65,536.
+/// One list per number of uses, over a key's whole history. Pre: no key has 65,536.
 class lfu {
  public:
   using config = hotset::no_options;
@@ -275,7 +278,7 @@ class lfu {
   std::vector<std::uint32_t> uses_;  ///< [key]
 };
 
-/// A list for each count that keys of the profile have.
+/// One list per count in the profile.
 class popularity {
  public:
   using config = hotset::popularity::config;

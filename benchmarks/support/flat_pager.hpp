@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What a pager must tell of a visit, written by hand for one policy and one pool: the second floor that hotset is compared with.
+/// A hand-written pager for one policy and one pool, with a pager's reports: the second floor that hotset is compared
+/// with.
 
 #include <algorithm>
 #include <cstddef>
@@ -18,10 +19,11 @@
 
 namespace benchmarks {
 
-/// The experts of all layers together, with all that a pager's visit has beyond a bare cache: decided by `plan` and made so by `commit`;
-/// copies as `hotset::fill`, each with its slot's generation and last reader; rows of slots for kernels, with versions; why each expert
-/// missed; what was evicted; and the decision hash, by which it is seen to decide as the pager does. `Order` says what goes (flat_orders.hpp).
-/// It knows no pins, no prefetches, no bytes, no quotas and no undoing. Pre: as dense_list.
+/// The experts of all layers together, with everything that a pager's visit has beyond a bare cache: decided by
+/// `plan` and committed by `commit`; copies as `hotset::fill`, each with its slot's generation and last reader; rows
+/// of slots for kernels, with versions; the reason of each miss; victims; and the decision hash, which proves that it
+/// decides as the pager does. `Order` selects the victims (flat_orders.hpp).
+/// It has no pins, prefetches, bytes, quotas or undo. Pre: those of dense_list.
 template <class Order>
 class flat_pager {
  public:
@@ -143,7 +145,7 @@ class flat_pager {
 
   std::uint32_t experts_;
   std::uint32_t size_;      ///< slots
-  std::uint32_t held_ = 0;  ///< slots from 0 on that held something before the visit
+  std::uint32_t held_ = 0;  ///< number of slots in use before the visit; they are the first ones
   std::uint32_t visit_ = 0;
   std::vector<std::uint32_t> seen_in_;       ///< [expert]
   std::vector<std::int32_t> slot_of_, row_;  ///< [key]

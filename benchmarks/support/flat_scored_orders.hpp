@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Orders of eviction as an engine would write them by hand for one small shared pool: those whose scores change for whole layers. Where
-/// a policy rests on a predictor, its class is used as it is, for what it costs is measured elsewhere; the order on top is by hand: a
-/// score a slot, and a scan of all slots at every choice.
+/// Hand-written orders of eviction for one small shared pool, as in an engine: those whose scores change for whole
+/// layers. Policies with a predictor use its real class, because its cost is measured elsewhere. The order on top is
+/// hand-written: a score per slot, and a scan of all slots at every choice.
 
 #include <algorithm>
 #include <bit>
@@ -25,7 +25,7 @@
 
 namespace benchmarks {
 
-/// What each slot holds, and its score, which is asked for again where its layer has changed.
+/// Each slot's key and score; scores of changed layers are recomputed.
 class scored_slots {
  public:
   scored_slots(const hotset::geometry& shape, std::int32_t slots)
@@ -36,7 +36,8 @@ class scored_slots {
 
   void change(std::uint32_t layer) noexcept { has_changed_[layer] = 1; }
   void change_all() noexcept { std::ranges::fill(has_changed_, std::uint8_t{1}); }
-  /// The lowest scores of slots that the visit does not use, of equals the least recent first; score(layer, key) tells one.
+  /// Selects the lowest scores of slots that the visit does not use, ties to the least recent; score(layer, key)
+  /// computes one.
   template <class Give, class ScoreOf>
   void choose(const flat_visit& visit, std::size_t count, Give give, ScoreOf score) noexcept {
     if (count == 0) return;
@@ -61,7 +62,7 @@ class scored_slots {
     }
     for (std::size_t n = 0; n < count; ++n) give(near_[n]);
   }
-  /// Calls left(layer, key) for what has given way.
+  /// Calls left(layer, key) for each victim.
   template <class Left>
   void commit(const flat_visit& visit, Left left) noexcept {
     for (std::size_t m = 0; m < visit.missed.size(); ++m) {
@@ -83,7 +84,8 @@ class scored_slots {
     std::uint32_t layer = 0;
     std::uint64_t position = 0;
   };
-  /// So many scores are no higher: of as many parts of the slots the least of each.
+  /// Returns a bound that at least `count` scores do not exceed: the greatest of the minima of `count` parts of the
+  /// slots.
   [[nodiscard]] double bound(std::size_t held, std::size_t count) const noexcept {
     if (count > lanes) return never;
     double least[lanes];
@@ -99,7 +101,7 @@ class scored_slots {
   }
 
   std::vector<holder> slots_;
-  std::vector<double> scores_;             ///< [slot, filled up]
+  std::vector<double> scores_;             ///< [slot, rounded up]
   std::vector<std::uint32_t> near_;        ///< slots, scratch
   std::vector<std::uint8_t> has_changed_;  ///< [layer]
   std::uint64_t clock_ = 0;
@@ -107,7 +109,7 @@ class scored_slots {
 
 namespace orders {
 
-/// Lowest value by the distance of the layer: next_use_values as it is.
+/// Lowest value by the distance of the layer, with the real next_use_values.
 template <class Policy>
 class next_use {
  public:
@@ -129,7 +131,7 @@ class next_use {
     predicted_.stage(visit.view);
     if (predicted_.is_staged(visit.view.layer, visit.view.step))
       std::copy_n(predicted_.values().data(), experts_, values_.data() + visit.first_key);
-    slots_.change_all();  // each has come nearer
+    slots_.change_all();  // each layer has come nearer
     const auto* const factors = factors_.data() + (layers_ - visit.layer - 1);
     slots_.choose(visit, count, give, [&](std::uint32_t layer, std::uint32_t key) {
       return double{values_[key]} * factors[layer];
@@ -151,7 +153,7 @@ class next_use {
 using two_rate = next_use<hotset::two_rate>;
 using similar_steps = next_use<hotset::similar_steps>;
 
-/// Lowest share of the heat of the layer's residents: hotness as it is. It hears of no forecast.
+/// Lowest share of the hotness of the layer's residents, with the real hotness. It gets no forecast.
 class importance {
  public:
   using config = hotset::no_options;
@@ -190,7 +192,7 @@ class importance {
     resident_[layer * words_ + e / 64] ^= std::uint64_t{1} << e % 64;
     total_[layer] = unknown;
   }
-  /// In the order of ids.
+  /// Sums in the order of ids.
   [[nodiscard]] double sum_of_residents(std::size_t layer,
                                         std::span<const double> heat) const noexcept {
     double total = 0.0;
@@ -203,12 +205,12 @@ class importance {
   std::size_t experts_;
   std::size_t words_;
   hotset::hotness heat_;
-  std::vector<std::uint64_t> resident_;  ///< [layer, words] a bit an expert
-  std::vector<double> total_;            ///< [layer] heat of its residents
+  std::vector<std::uint64_t> resident_;  ///< [layer, words] one bit per expert
+  std::vector<double> total_;            ///< [layer] hotness of its residents
   scored_slots slots_;
 };
 
-/// Lowest share of what the request was routed to in the layer: live_sequences as it is. Pre: a visit is of one request.
+/// Lowest share of the request's routing in the layer, with the real live_sequences. Pre: a visit has one request.
 class activation_ratio {
  public:
   using config = hotset::no_options;
@@ -259,8 +261,8 @@ class activation_ratio {
   std::size_t layers_;
   hotset::live_sequences live_;
   std::vector<std::uint64_t> counts_;  ///< [request, key]
-  std::vector<std::uint64_t> totals_;  ///< [request, layer] sums of them
-  std::size_t asking_ = none;          ///< the request that scores are of
+  std::vector<std::uint64_t> totals_;  ///< [request, layer] sums of counts_
+  std::size_t asking_ = none;          ///< request that scores are computed for
   scored_slots slots_;
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Orders of eviction as an engine would write them by hand for one small shared pool: those by scores of single slots, kept sorted.
+/// Hand-written orders of eviction for one small shared pool, as in an engine: those by scores of single slots, kept
+/// sorted.
 
 #include <algorithm>
 #include <cstddef>
@@ -17,8 +18,8 @@
 
 namespace benchmarks {
 
-/// Slots in an array, the lowest score first, of equals the least recent. What a visit uses is taken out and put in again: for that
-/// the array is copied in place, which suits pools of some hundred slots. Pre: fewer than 2^32 uses.
+/// Slots in an array, lowest score first, ties to the least recent. Slots of the visit are removed and inserted
+/// again, by copying the array in place: suited to pools of some hundred slots. Pre: fewer than 2^32 uses.
 class sorted_slots {
  public:
   explicit sorted_slots(std::int32_t slots)
@@ -32,7 +33,7 @@ class sorted_slots {
       give(next++->slot);
     }
   }
-  /// All that the visit uses, and what gives way to it.
+  /// Removes all slots that the visit uses, and its victims.
   void take_out(const flat_visit& visit) noexcept {
     auto left = visit.ids.size() - visit.fresh;
     for (; left != 0 && visit.uses(entries_[first_].slot); --left) ++first_;
@@ -49,9 +50,9 @@ class sorted_slots {
     end_ -= first_;
     first_ = 0;
   }
-  /// A slot that is not there, as the most recent one.
+  /// Inserts a slot as the most recent one. Pre: it is not there.
   void put_in(std::uint32_t slot, double score) noexcept { insert({score, ++clock_, slot}); }
-  /// All have new scores.
+  /// Recomputes all scores.
   template <class ScoreOf>
   void rescore(ScoreOf score_of) noexcept {
     const auto end = end_;
@@ -87,7 +88,7 @@ class sorted_slots {
 
 namespace orders {
 
-/// Furthest next use: of each key the place in the list of its uses is kept.
+/// Furthest next use: keeps each key's place in the list of its uses.
 class belady {
  public:
   using config = hotset::belady::config;
@@ -150,7 +151,7 @@ class gate_score {
   sorted_slots sorted_;
 };
 
-/// Lowest decayed frequency by age: sorted anew in each step. Pre: no key is left alone for 65,536 steps.
+/// Lowest decayed frequency by age: sorted again in each step. Pre: no key is unused for 65,536 steps.
 class lfru {
  public:
   using config = hotset::no_options;
@@ -198,7 +199,8 @@ class lfru {
   sorted_slots sorted_;
 };
 
-/// Lowest product of an expert's probability and its uses. It hears of no forecast: what is expected is as a request begins with it.
+/// Lowest product of an expert's probability and its uses. It gets no forecast: probabilities stay at a request's
+/// initial ones.
 class expert_map_priority {
  public:
   using config = hotset::no_options;

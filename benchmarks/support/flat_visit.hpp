@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What a hand-written order is told of a visit.
+/// Arguments of a hand-written order for one visit.
 
 #include <cstddef>
 #include <cstdint>
@@ -14,22 +14,23 @@ namespace benchmarks {
 struct flat_visit {
   const hotset::routing_view& view;
   std::uint32_t layer = 0;
-  std::uint32_t first_key = 0;            ///< of the layer's expert 0
+  std::uint32_t first_key = 0;            ///< key of the layer's expert 0
   std::span<const std::uint32_t> ids;     ///< distinct, in routed order
-  std::span<const std::int32_t> slots;    ///< of each; -1 before it has one
-  std::span<const std::uint32_t> missed;  ///< which of them miss
-  std::uint32_t held = 0;                 ///< slots from 0 on that held something before the visit
-  std::uint32_t fresh = 0;  ///< so many misses come first, and get slots that held nothing
+  std::span<const std::int32_t> slots;    ///< slot of each; -1 before it has one
+  std::span<const std::uint32_t> missed;  ///< indices of the misses
+  /// Number of slots in use before the visit; they are the first ones.
+  std::uint32_t held = 0;
+  std::uint32_t fresh = 0;                 ///< the first misses, which get free slots
   const std::int32_t* key_of = nullptr;    ///< [slot] -1: none
-  const std::uint32_t* seen_in = nullptr;  ///< [expert] the last visit that named it
+  const std::uint32_t* seen_in = nullptr;  ///< [expert] last visit that named it
   std::uint32_t experts = 0;
-  std::uint32_t number = 0;  ///< of this visit
+  std::uint32_t number = 0;  ///< number of this visit
 
-  /// Pre: it holds something.
+  /// Key in a slot. Pre: the slot is in use.
   [[nodiscard]] std::uint32_t held_key(std::uint32_t slot) const noexcept {
     return static_cast<std::uint32_t>(key_of[slot]);
   }
-  /// That the visit uses what the slot holds.
+  /// Whether the visit uses the slot's key.
   [[nodiscard]] bool uses(std::uint32_t slot) const noexcept {
     const auto id = held_key(slot) - first_key;
     return id < experts && seen_in[id] == number;

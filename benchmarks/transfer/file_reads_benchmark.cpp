@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Experts read from a file, past the system's cache, beside the bare reads that they are made of.
+/// Experts read from a file, bypassing the page cache, compared with the bare reads.
 
 #include <algorithm>
 #include <array>
@@ -30,9 +30,9 @@ using namespace hotset;
 constexpr std::uint64_t tensor_bytes_of = 442'368;  ///< Q4_0, 768 x 1,024
 constexpr std::uint64_t expert_bytes = 3 * tensor_bytes_of;
 constexpr std::int32_t experts = 256;
-constexpr std::size_t batch = 8;  ///< experts of a visit
+constexpr std::size_t batch = 8;  ///< per visit
 
-/// 324 MiB that no cache of the system's holds while direct reads pass it by; where the build runs, or HOTSET_BENCHMARK_FOLDER.
+/// 324 MiB that direct reads never find in the page cache; in the current folder, or in HOTSET_BENCHMARK_FOLDER.
 const std::string& file() {
   static const std::string path = [] {
     const char* const folder = std::getenv("HOTSET_BENCHMARK_FOLDER");
@@ -51,7 +51,7 @@ const std::string& file() {
 
 std::int32_t expert_at(std::uint64_t n) { return static_cast<std::int32_t>(n * 97 % experts); }
 
-/// The floor: one pread of an expert after another, by one thread, into one aligned buffer.
+/// The floor: one pread per expert, by one thread, into one aligned buffer.
 void BM_BareReads(benchmark::State& state) {
   const auto opened = posix_file::open(file(), true);
   if (!opened) {
@@ -76,7 +76,7 @@ void BM_BareReads(benchmark::State& state) {
   state.SetBytesProcessed(static_cast<std::int64_t>(n * expert_bytes));
 }
 
-/// A visit's misses by a backend of so many threads.
+/// A visit's misses by a backend with this many threads.
 template <class File>
 void read_visits(benchmark::State& state, file_reads how) {
   const auto threads = static_cast<std::size_t>(state.range(0));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// What the queue of prefetches costs a visit, alone and within slot_cache over a link on a virtual clock.
+/// Cost of the prefetch queue per visit, alone and within slot_cache over a link on a virtual clock.
 
 #include <cstddef>
 #include <cstdint>
@@ -33,7 +33,7 @@ std::vector<prefetch_request> requests_of(std::size_t count) {
   return out;
 }
 
-/// A visit adds its requests, half of them are issued, the rest waits until its visit comes.
+/// A visit adds its requests; half of them are issued, the rest waits until its visit comes.
 void BM_FillQueue(benchmark::State& state) {
   const auto count = static_cast<std::size_t>(state.range(0));
   const auto requests = requests_of(count);
@@ -61,7 +61,7 @@ void BM_FillQueue(benchmark::State& state) {
 }
 BENCHMARK(BM_FillQueue)->ArgName("requests")->Arg(8)->Arg(16)->Arg(64);
 
-/// resolve, prefetch, release: requests for the next layer's experts, of which most are resident.
+/// resolve, prefetch, release: requests for the next layer's experts, most of which are resident.
 void BM_PrefetchingVisit(benchmark::State& state) {
   const auto count = static_cast<std::size_t>(state.range(0));
   const geometry shape{.layers = layers,
