@@ -28,16 +28,16 @@ EOF
 # The parts in order: name, largest share of the limit, description.
 plan() {
   cat <<'EOF'
-configure     15 CMake, for the devices that are here
+configure     15 CMake, for the devices of this machine
 build_tests   45 hotset::cuda and the tests on a device
 tests         20 tests/gpu: every copy, kernel and graph checked on the device
 build_rest    45 examples/cuda_decode and the benchmarks
-decode_bf16   25 Qwen3-30B-A3B: hotset against static offload and full residency
-decode_mxfp4  25 gpt-oss-120b: hotset against static offload and full residency
+decode_bf16   25 Qwen3-30B-A3B: hotset compared with static offload and full residency
+decode_mxfp4  25 gpt-oss-120b: hotset compared with static offload and full residency
 copies        10 copy rates from page-locked memory, single and batched
-submit         5 what the host pays to submit copies
-fills         10 copies of the backend against plain copies
-visits         5 what a visit costs the host
+submit         5 host time to submit copies
+fills         10 copies by the backend compared with plain copies
+visits         5 host time of a visit
 mirror         8 the kernel that maps routed experts to slots
 reroute        8 the kernel that maps experts of adapters
 memcheck      12 compute-sanitizer: memory errors, on a short run of the tests
@@ -46,7 +46,7 @@ EOF
 }
 
 refuse() {
-  echo "run.sh: $1; run.sh --help lists what is accepted" >&2
+  echo "run.sh: $1; see run.sh --help" >&2
   exit 2
 }
 # require_number OPTION VALUE LOWEST

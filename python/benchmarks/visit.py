@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a visit of one token costs through Python: plan and commit, top-8 of 128 experts, all of them there. Medians of interleaved rounds.
+"""Time of a visit of one token through Python: plan and commit, top-8 of 128 experts, all resident.
+Medians of interleaved rounds.
 
     python python/benchmarks/visit.py
 
-The same visit from C is `c_pager_benchmark --benchmark_filter=hit`.
+`c_pager_benchmark --benchmark_filter=hit` measures the same visit from C.
 """
 
 from __future__ import annotations

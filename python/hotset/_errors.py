@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What calls of hotset raise: a class for each thing that a program may want to catch."""
+"""Exceptions of hotset's calls: one class for each error that a program may want to catch."""
 
 from __future__ import annotations
 
 
 class Error(Exception):
-    """A call that was refused. It has changed nothing unless it says so."""
+    """A refused call. It has changed nothing unless the class says otherwise."""
 
     def __init__(self, message: str, code: int = 0) -> None:
         super().__init__(message)
@@ -30,7 +30,7 @@ class NoVictim(Error):
 
 
 class VisitOpen(Error):
-    """An earlier visit was not ended: its plan is open, or it has groups left."""
+    """An earlier visit has not ended: its plan is open, or groups of it are left."""
 
 
 class NoPlan(Error):
@@ -38,35 +38,36 @@ class NoPlan(Error):
 
 
 class Busy(Error):
-    """A slot is pinned, or its copy is on its way."""
+    """A slot is pinned, or its copy is outstanding."""
 
 
 class ExceedsMemory(Error):
-    """A quota that the slots cannot give, or a recorder that is full."""
+    """A quota that exceeds the slots, or a full recorder."""
 
 
 class FillFailed(Error):
-    """A copy did not arrive; its slot is free and no row names it."""
+    """A copy failed; its slot is free and no row names it."""
 
 
 class InvalidArgument(Error, ValueError):
-    """A value, an array or a key that is none."""
+    """An invalid value, array or key."""
 
 
 class InvalidConfig(Error, ValueError):
-    """Options that cannot work."""
+    """Invalid or contradictory options."""
 
 
 class WrongThread(Error):
-    """Another call with the object is running: in another thread, or the one whose callback this is."""
+    """Another call with the object is running: in another thread, or the call whose callback this
+    is."""
 
 
 class Forked(Error):
-    """The object was made in the process that forked this one."""
+    """The object was made before this process was forked."""
 
 
 class CannotWrite(Error, OSError):
-    """A file; it is not there, or as it was before."""
+    """A file that cannot be written; it is missing or unchanged."""
 
 
 _CLASSES: dict[int, type[Error]] = {
@@ -89,5 +90,5 @@ _CLASSES: dict[int, type[Error]] = {
 
 
 def of_code(code: int) -> type[Error]:
-    """The class of a code of hotset.h."""
+    """The class for a code of hotset.h."""
     return _CLASSES.get(code, Error)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that appear whole or not at all."""
+"""Files that appear completely or not at all."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ _CANNOT_WRITE = 104
 
 
 class Output:
-    """What a path names: a file, which is replaced in one step; a pipe or a device, which is
-    written through. None is standard output. A link is followed and stays. A file that is replaced
-    keeps its mode and owner.
+    """The target of a path: a file is replaced in one step; a pipe or a device is written directly.
+    None means standard output. A link is followed and kept. A replaced file keeps its mode and
+    owner.
 
-    Raises CannotWrite if the path cannot be written to."""
+    Raises CannotWrite if the path cannot be written to.
+    """
 
     def __init__(self, path: Any) -> None:
         self._facts: Optional[os.stat_result] = None
@@ -77,7 +78,7 @@ class Output:
             os.close(opened)
 
     def write(self, parts: Iterable[Any]) -> None:
-        """Writes all there is. Raises CannotWrite, BrokenPipeError."""
+        """Writes all data. Raises CannotWrite, BrokenPipeError."""
         try:
             if self._descriptor >= 0:
                 _write_all(self._descriptor, parts)
@@ -114,7 +115,7 @@ class Output:
 def _is_standard_output(facts: os.stat_result) -> bool:
     try:
         return os.path.samestat(facts, os.fstat(1))
-    except OSError:  # it is closed
+    except OSError:  # closed
         return False
 
 

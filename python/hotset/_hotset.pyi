@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The extension over the C interface. Arrays that come out are views of the handle's memory and cannot be written."""
+"""Extension over the C interface. Returned arrays are read-only views of the handle's memory."""
 
 from typing import Any, Callable, Optional
 
@@ -10,7 +10,7 @@ request: numpy.dtype[numpy.void]
 
 def version() -> str: ...
 def divide(consumers: list[Consumer], total_bytes: int) -> tuple[list[int], float]:
-    """Units of each consumer, and the seconds that all misses then take."""
+    """Returns the units of each consumer, and the total seconds of all misses."""
 
 class Visit:
     @property

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pager: who stays, visit by visit."""
+"""The pager: decides for each visit which experts stay."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ _MOST = 2**64 - 1
 
 
 def bytes_of(size: Union[int, str]) -> int:
-    """Bytes of a number, or of a text such as "1.5GiB" or "4096". Raises InvalidArgument."""
+    """Returns the bytes of a number, or of a text such as "1.5GiB" or "4096". Raises
+    InvalidArgument."""
     value = _whole_bytes(size)
     if value is None or not 0 <= value <= _MOST:
         raise InvalidArgument(f"size: {size!r}, accepted: a number of bytes below 2^64, or one with {', '.join(_UNITS)}")
@@ -45,12 +46,13 @@ def _whole_bytes(size: Any) -> Optional[int]:
         if size.isdecimal():
             return int(size)
         return int(float(number) * unit) if unit else None
-    except (ValueError, OverflowError):  # no number, NaN or infinite, or a text of too many digits
+    # Not a number, NaN or infinite, or a text with too many digits.
+    except (ValueError, OverflowError):
         return None
 
 
 def _rows(name: str, given: Any, columns: int) -> list[int]:
-    """Numbers for all layers, or one for each, of one precision after another."""
+    """Numbers common to all layers, or one per layer, for one precision after another."""
     if given is None:
         return []
     flat = [bytes_of(given)] if isinstance(given, (numbers.Integral, str)) else [bytes_of(b) for b in _each(name, given)]
@@ -67,17 +69,22 @@ def _each(name: str, given: Any) -> list[Any]:
 
 
 class Pager(_hotset.Pager):
-    """Decides which experts stay in which slots. It moves no bytes: the program makes the copies that a visit names.
+    """Decides which experts stay in which slots. It moves no bytes: the program makes the copies
+    that a visit lists.
 
     layers, experts, top_k: of the model. max_tokens: of one visit.
-    slots: of each layer, or of all with scope "shared"; or budget, bytes or "6GiB", with expert_bytes. Of several precisions
-    `slots` is a list, and lower_bytes the bytes of the lower ones, highest first.
-    expert_bytes: one for all layers, or one for each.
-    eviction, admission, miss: by name with parameters, as on the command line: "lfu:history=resident", "protect_hot+lru".
-    departed(layer, expert, slot, precision, last_reader): called for each expert that loses its slot, in the call that takes the slot; it
-    must not call the pager. What it raises comes out of that call, whose work is done all the same.
+    slots: per layer, or in total with scope "shared"; or budget: bytes or "6GiB", with
+    expert_bytes. With several precisions `slots` is a list, and lower_bytes gives the bytes of the
+    lower ones, highest first.
+    expert_bytes: one for all layers, or one per layer.
+    eviction, admission, miss: names with parameters, as on the command line:
+    "lfu:history=resident", "protect_hot+lru".
+    departed(layer, expert, slot, precision, last_reader): called for each expert that loses its
+    slot, within the call that takes the slot; it must not call the pager. Its exception is raised
+    by that call, after the call's work is done.
 
-    One thread at a time; no call releases the interpreter, since none is longer than a fraction of a copy.
+    One thread at a time; no call releases the interpreter lock, because each takes only a fraction
+    of a copy's time.
     Raises InvalidConfig, InvalidArgument.
     """
 
@@ -122,7 +129,7 @@ class Pager(_hotset.Pager):
 
     @property
     def slots(self) -> int:
-        """Of all pools: what a bank has rows for."""
+        """Slots of all pools: the number of rows that a bank needs."""
         count = 0
         try:
             while True:
@@ -142,10 +149,11 @@ class Pager(_hotset.Pager):
         sequences: Any = None,
         logits: Any = None,
     ) -> Iterator[_hotset.Visit]:
-        """One visit, or the groups of one that does not fit. Commit (or abort) each before the next.
+        """Yields one visit, or the groups of a visit that does not fit. Commit (or abort) each
+        before the next.
 
-        A loop that is left early, by `break` or an exception, undoes the plan that is open and gives the groups up that are left: all
-        copies of that plan count as begun.
+        Leaving the loop early, by `break` or an exception, aborts the open plan and drops the
+        remaining groups; all copies of that plan count as begun.
         """
         visit = self.plan(
             layer,
@@ -181,8 +189,9 @@ class Pager(_hotset.Pager):
         use: Optional[Callable[[_hotset.Visit], None]],
         **of_visit: Any,
     ) -> None:
-        """A whole visit: for each group copy(fills), then, once it is committed, use(visit). What either raises ends the visit and
-        comes out; a copy that fails leaves no row that names its slot."""
+        """Serves a whole visit: for each group copy(fills), then, after the commit, use(visit). An
+        exception of either ends the visit and is raised; after a failed copy no row names its slot.
+        """
         for visit in self.visits(layer, experts, **of_visit):
             if copy is not None and visit.fill_count:
                 copy(visit.fills)
@@ -191,7 +200,7 @@ class Pager(_hotset.Pager):
                 use(visit)
 
     def warm(self, keys: Any, copy: Callable[[numpy.ndarray], None]) -> None:
-        """Fills free slots with keys, int32 [n, 2] of layer and expert, the last one wanted most."""
+        """Fills free slots with keys, int32 [n, 2] of layer and expert, most wanted last."""
         left = numpy.ascontiguousarray(keys, numpy.int32)
         while len(left):
             visit, consumed = self.plan_warm(left)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The program `hotset`, which the package carries, as functions."""
+"""The program `hotset`, which the package contains, as functions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hotset._trace import Path, Trace, path_of
 
 
 class Rows(list[dict[str, Any]]):
-    """A list of dicts; `.to_pandas()` where pandas is installed."""
+    """A list of dicts; `.to_pandas()` if pandas is installed."""
 
     def to_pandas(self) -> Any:
         import pandas
@@ -30,16 +30,16 @@ class Result(dict[str, Any]):
 
     @property
     def runs(self) -> Rows:
-        """Of `simulate`: a dict for each replay."""
+        """For `simulate`: a dict for each replay."""
         return Rows(self["results"])
 
     def to_pandas(self) -> Any:
-        """The runs as a frame."""
+        """The runs as a data frame."""
         return self.runs.to_pandas()
 
 
 def program() -> str:
-    """Where the program is: $HOTSET_PROGRAM, the package's own, or on the path. Raises Error."""
+    """Path of the program: $HOTSET_PROGRAM, the package's own, or from PATH. Raises Error."""
     own = os.path.join(os.path.dirname(__file__), "bin", "hotset")
     for path in (os.environ.get("HOTSET_PROGRAM"), own, shutil.which("hotset")):
         if path and os.access(path, os.X_OK):
@@ -48,7 +48,7 @@ def program() -> str:
 
 
 def run(*arguments: str) -> str:
-    """Runs `hotset` and returns what it prints. What it refuses is raised as Error, in its own line."""
+    """Runs `hotset` and returns its output. Its errors are raised as Error, with its message."""
     done = subprocess.run([program(), *arguments], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         lines = done.stderr.strip().splitlines() or [f"hotset ended with {done.returncode}"]
@@ -57,7 +57,8 @@ def run(*arguments: str) -> str:
 
 
 def _words(options: dict[str, Any]) -> list[str]:
-    """`token_ids=True` is `--token-ids`; a list is separated by commas; None and False are left out."""
+    """`token_ids=True` becomes `--token-ids`; a list is joined by commas; None and False are left
+    out."""
     out: list[str] = []
     for name, value in options.items():
         word = "--" + name.rstrip("_").replace("_", "-")
@@ -75,17 +76,19 @@ def _words(options: dict[str, Any]) -> list[str]:
 
 
 def simulate(trace: Union[Trace, Path], *, eviction: Any = None, slots: Any = None, **options: Any) -> Result:
-    """Replays a trace, as `hotset simulate` does: every option by its name (`--slots 25%,50%` is slots=["25%", "50%"])."""
+    """Replays a trace with `hotset simulate`: options by name (`--slots 25%,50%` is slots=["25%",
+    "50%"])."""
     return _on_trace("simulate", trace, {"eviction": eviction, "slots": slots, **options})
 
 
 def curve(trace: Union[Trace, Path], **options: Any) -> Result:
-    """Misses of LRU at every size, as `hotset curve` does."""
+    """Misses of LRU at every size, from `hotset curve`."""
     return _on_trace("curve", trace, options)
 
 
 def plan(**options: Any) -> Result:
-    """Divides a device's memory between experts and KV cache, as `hotset plan` does: plan(model="qwen3-30b-a3b", vram="24GiB")."""
+    """Divides a device's memory between experts and KV cache with `hotset plan`:
+    plan(model="qwen3-30b-a3b", vram="24GiB")."""
     return Result(json.loads(run("plan", "--json", *_words(options))))
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A recorder of what an engine routes."""
+"""A recorder of an engine's routing."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from hotset import _hotset
 
 
 class Recorder(_hotset.Recorder):
-    """Keeps routed experts, `capacity` tokens of them, and writes them as a trace that `hotset` and every reader of safetensors opens.
+    """Records the routed experts of up to `capacity` tokens, and writes them as a trace that
+    `hotset` and every reader of safetensors can open.
 
-    with recorder.step(tokens=1):
-        for layer, ids in ...:
-            recorder.record(layer, ids)     # int32 [tokens, top_k] in rank order; -1: none
-    recorder.write("run.trace")
+        with recorder.step(tokens=1):
+            for layer, ids in ...:
+                recorder.record(layer, ids)     # int32 [tokens, top_k] in rank order; -1: none
+        recorder.write("run.trace")
     """
 
     @contextlib.contextmanager
@@ -28,7 +29,8 @@ class Recorder(_hotset.Recorder):
         step: Optional[int] = None,
         sequences: Any = None,
     ) -> Iterator[Recorder]:
-        """A step that is kept, whatever its body raises: a layer that was not recorded routes nothing."""
+        """A step. It is kept even if its body raises: a layer that was not recorded routes nothing.
+        """
         self.begin_step(tokens, kind, step, sequences)
         try:
             yield self

@@ -19,14 +19,16 @@ _TYPES = {"U8": "u1", "U16": "<u2", "I16": "<i2", "U32": "<u4", "I32": "<i4", "U
 _NAMES = {numpy.dtype(t): n for n, t in _TYPES.items()}
 _FORMAT = "hotset.trace/1"
 _KINDS = ("decode", "prefill", "verify")
-# In the order of the file: wide elements first, so that all are aligned.
+# Order in the file: wide elements first, so that all are aligned.
 _ORDER = ("expert_bytes", "step", "sequence", "token_ids", "weights", "logits", "ids", "probabilities", "hidden", "predictions", "adapter", "kind")
 
 
 class Trace:
-    """What was routed: `ids` [tokens, layers, top_k] as uint16, 65535 where no expert is; and one row a token of the others.
+    """Recorded routing: `ids` [tokens, layers, top_k] as uint16, 65535 for absent experts; other
+    arrays have one row per token.
 
-    arrays: all of them by name (docs/trace-format.md). Of a file they are mapped: what is not touched is not read.
+    arrays: all arrays by name (docs/trace-format.md). Those of a file are mapped: unused data is
+    not read.
     """
 
     def __init__(self, arrays: Mapping[str, numpy.ndarray], metadata: Mapping[str, str]) -> None:
@@ -35,7 +37,8 @@ class Trace:
 
     @staticmethod
     def load(path: Path) -> Trace:
-        """Opens a native trace. Other formats: `hotset.run("import", ...)` makes one of them. Raises InvalidArgument, OSError."""
+        """Opens a native trace. `hotset.run("import", ...)` converts other formats. Raises
+        InvalidArgument, OSError."""
         with open(path, "rb") as file:
             head = file.read(8)
             size = os.fstat(file.fileno()).st_size
@@ -68,8 +71,9 @@ class Trace:
         model: str = "",
         source: str = "hotset Python",
     ) -> Trace:
-        """ids: integers [tokens, layers, top_k] in rank order; what is below 0 is no expert. steps: rising, one a token where not
-        given. kinds: 0 decode, 1 prefill, 2 verify. Raises InvalidArgument."""
+        """ids: integers [tokens, layers, top_k] in rank order; values below 0 are absent. steps:
+        non-decreasing; default: one step per token. kinds: 0 decode, 1 prefill, 2 verify. Raises
+        InvalidArgument."""
         given = numpy.asarray(ids)
         if given.ndim != 3 or given.dtype.kind not in "iu" or 0 in given.shape:
             raise InvalidArgument(f"ids: {given.dtype} of shape {list(given.shape)}, accepted: integers [tokens, layers, top_k]")
@@ -104,7 +108,8 @@ class Trace:
         return Trace(arrays, facts)
 
     def save(self, path: Path) -> None:
-        """Writes the trace: whole, or not at all, and then a file that was there is as it was. Raises CannotWrite."""
+        """Writes the trace completely or not at all; on failure an existing file is unchanged.
+        Raises CannotWrite."""
         parts: dict[str, Any] = {"__metadata__": {**self.metadata, "format": _FORMAT}}
         end = 0
         arrays = [(n, numpy.ascontiguousarray(self.arrays[n])) for n in _ORDER if n in self.arrays]
@@ -118,7 +123,7 @@ class Trace:
 
     @property
     def ids(self) -> numpy.ndarray:
-        """uint16 [tokens, layers, top_k], 65535 where no expert is."""
+        """uint16 [tokens, layers, top_k], 65535 for absent experts."""
         return self.arrays["ids"]
 
     @property
@@ -135,7 +140,7 @@ class Trace:
 
     @property
     def experts(self) -> int:
-        """Of a layer."""
+        """Experts per layer."""
         return int(self.metadata["experts"])
 
     @property
@@ -157,7 +162,7 @@ class Trace:
         return self.arrays.get("weights")
 
     def experts_of(self, token: int, layer: int) -> numpy.ndarray:
-        """int32 [top_k], -1 where none is: what Pager.plan takes."""
+        """int32 [top_k], -1 for absent experts: the argument of Pager.plan."""
         row: numpy.ndarray = self.ids[token, layer].astype(numpy.int32)
         row[row == 65535] = -1
         return row
@@ -178,7 +183,7 @@ def _mapped(path: Path, about: Mapping[str, Any], at: int, size: int) -> numpy.n
 
 
 def path_of(trace: Union[Trace, Path], folder: str) -> str:
-    """A file of the trace: its own, or one that is written into the folder."""
+    """Path of the trace's file: its own, or a file written into the folder."""
     if not isinstance(trace, Trace):
         return os.fspath(trace)
     out = os.path.join(folder, "given.trace")

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""vLLM's layer of routed experts, with its weights in host memory and a bank of slots where they stood.
+"""vLLM's layer of routed experts, with its weights in host memory and a bank of slots in their
+place.
 
-The bank is shared by all layers. What a kernel of vLLM is given is what it is given under expert parallelism: the weights that are there, and a map from an
-expert to its place among them, -1 for who is absent. So nothing of a kernel changes, and a pass that names more experts than there are slots is one call for
-each group of them, whose sum is that of all, as ranks' sums are.
+All layers share the bank. A vLLM kernel gets the same arguments as under expert parallelism: the
+present weights, and a map from each expert to its place among them, -1 for absent ones. So kernels
+are unchanged. A pass with more experts than slots becomes one call for each group of experts; the
+results are summed, like those of ranks.
 """
 
 from __future__ import annotations
@@ -27,14 +29,14 @@ _WEIGHTS = ("w13_weight", "w2_weight", "w13_bias", "w2_bias")
 
 
 def _refuse(layer: PagedRoutedExperts) -> None:
-    """What pages wrongly, or not at all, is said before a weight is loaded. Raises InvalidArgument."""
+    """Refuses unsupported models and options before a weight is loaded. Raises InvalidArgument."""
     config = get_current_vllm_config()
     parallel = layer.moe_config.moe_parallel_config
     wrong = None
     if not isinstance(layer.quant_method, UnquantizedFusedMoEMethod):
         wrong = f"weights of {type(layer.quant_method).__name__}, accepted: weights that are not quantized"
     elif layer.quant_method.unquantized_backend is not UnquantizedMoeBackend.TRITON:
-        # Others take a range of experts in place of a map, or route by themselves.
+        # Other kernels take a range of experts instead of a map, or route themselves.
         wrong = f"kernels of {layer.quant_method.unquantized_backend.value}, accepted: --moe-backend triton"
     elif parallel.use_ep or parallel.enable_eplb:
         wrong = "expert parallelism, accepted: tensor parallelism alone"
@@ -49,11 +51,12 @@ def _refuse(layer: PagedRoutedExperts) -> None:
 
 
 class Paging:
-    """The paged layers of a process. vLLM makes all of them before it runs one; the bank is made when the first one runs, which is vLLM's own trial pass, so that
-    its cache of keys and values gets what is left."""
+    """The paged layers of a process. vLLM makes all of them before it runs one. The bank is made
+    when the first one runs, in vLLM's own trial pass, so that its KV cache gets the remaining
+    memory."""
 
     def __init__(self, budget: Union[int, str], eviction: str) -> None:
-        """budget: of the bank, bytes or "6GiB". Raises InvalidArgument."""
+        """budget: size of the bank, bytes or "6GiB". Raises InvalidArgument."""
         self.budget = bytes_of(budget)
         self.eviction = eviction
         self.layers: list[PagedRoutedExperts] = []
@@ -63,7 +66,7 @@ class Paging:
         self._last = -1
 
     def join(self, layer: PagedRoutedExperts) -> int:
-        """The layer's number. Raises InvalidArgument."""
+        """Registers a layer and returns its number. Raises InvalidArgument."""
         _refuse(layer)
         if self.pager is not None:
             raise InvalidArgument(f"{layer.layer_name}: a model that is made while another one runs, accepted: one model a process")
@@ -76,8 +79,9 @@ class Paging:
         return len(self.layers) - 1
 
     def visits(self, number: int, ids: torch.Tensor, weights: torch.Tensor) -> Generator[tuple[torch.Tensor, bool], None, None]:
-        """For each group of experts that is in the bank together a map, int32 [experts], and whether more groups follow. Copies are ordered with the kernels
-        by the stream. Raises what the pager refuses."""
+        """Yields for each group of experts that fits in the bank a map, int32 [experts], and
+        whether more groups follow. The stream orders copies and kernels. Raises the pager's errors.
+        """
         if self.pager is None:
             self._build(ids)
         assert self.pager is not None
@@ -117,7 +121,8 @@ class Paging:
             split="by_expert",
             eviction=self.eviction,
         )
-        # vLLM's trial pass is in inference mode. A tensor made there cannot be written outside it.
+        # vLLM's trial pass runs in inference mode. A tensor made there cannot be written outside
+        # it.
         with torch.inference_mode(False):
             self.bank = {
                 n: torch.empty((self.pager.slots, *p.shape[1:]), dtype=p.dtype, device=ids.device)
@@ -127,17 +132,17 @@ class Paging:
             layer.take(self.bank)
 
     def stats(self) -> dict[str, int]:
-        """Of the pager, and `bytes`: of the bank. Nothing before the first pass."""
+        """Counters of the pager, and `bytes`: size of the bank. Empty before the first pass."""
         if self.pager is None:
             return {}
         return {**self.pager.stats(), "bytes": sum(b.numel() * b.element_size() for b in self.bank.values())}
 
 
-paging: Optional[Paging] = None  # what the layers of this process join
+paging: Optional[Paging] = None  # joined by the layers of this process
 
 
 class PagedRoutedExperts(RoutedExperts):
-    """vLLM makes one where its own code asks for a RoutedExperts."""
+    """vLLM makes one wherever its code requests a RoutedExperts."""
 
     _places: Optional[torch.Tensor] = None
 
@@ -152,20 +157,21 @@ class PagedRoutedExperts(RoutedExperts):
         self.register_load_state_dict_pre_hook(PagedRoutedExperts._refuse_to_load)
 
     def weights(self) -> dict[str, torch.nn.Parameter]:
-        """[experts, ...] each; of the bank once it is there."""
+        """Weights [experts, ...]; those of the bank once it exists."""
         return {n: p for n, p in self.named_parameters(recurse=False) if n in _WEIGHTS}
 
     def shapes(self) -> tuple[Any, ...]:
         return tuple((n, tuple(p.shape), p.dtype) for n, p in self.weights().items())
 
     def take(self, bank: dict[str, torch.Tensor]) -> None:
-        """The weights stay in host memory as `host`, and the parameters, which kernels may have kept, have the bank's numbers."""
+        """Keeps the weights in host memory as `host`. The parameters, which kernels may have kept,
+        get the bank's data."""
         for name, weight in self.weights().items():
             self.host[name] = weight.data
             weight.data = bank[name]
 
     def _add_host_weights(self, state: dict[str, Any], prefix: str, _: Any) -> None:
-        """A checkpoint has the weights and not the bank."""
+        """Puts the host's weights, not the bank's, into a checkpoint."""
         state.update((prefix + name, weight) for name, weight in self.host.items())
 
     def _refuse_to_load(self, *_: Any) -> None:
@@ -173,7 +179,7 @@ class PagedRoutedExperts(RoutedExperts):
             raise Error(f"{self.layer_name}: weights cannot be loaded again while they are paged")
 
     def _apply(self, *arguments: Any, **named: Any) -> Any:
-        # The parameters would be copies of the bank, into which nothing is copied.
+        # Refused: the parameters would become copies of the bank, and copies are never filled.
         if self.host:
             raise Error(
                 f"{self.layer_name}: a paged layer cannot change its device or type, "
@@ -217,7 +223,7 @@ class PagedRoutedExperts(RoutedExperts):
 
 
 def register(budget: Union[int, str], eviction: str) -> Paging:
-    """From here on the process pages the models that it makes. Raises InvalidArgument."""
+    """Makes the process page the models that it makes from now on. Raises InvalidArgument."""
     global paging
     if paging is None:
         paging = Paging(budget, eviction)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes traces and profiles of what other engines return.
+"""Converts the routing output of other engines to traces and profiles.
 
-A *trace* says which experts each token was routed to, in order; a *profile* says how often each
-expert was used and nothing of the order. Counts are a profile: no cache can be simulated on them, but
-one can be started warm (`warm_keys`).
+A *trace* contains the experts of each token, in order. A *profile* contains only the number of uses
+of each expert, without order. Counts are a profile: they cannot be used to simulate a cache, but to
+warm one (`warm_keys`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from hotset._trace import Path, Trace
 
 
 def _array(given: Any) -> numpy.ndarray:
-    """An array of NumPy, or a tensor on the CPU."""
+    """Converts a NumPy array or a CPU tensor."""
     if hasattr(given, "detach"):
         given = given.detach().cpu()
         given = given.float() if str(given.dtype) in ("torch.bfloat16", "torch.float16") else given
@@ -32,16 +32,17 @@ def _array(given: Any) -> numpy.ndarray:
 def from_routed_experts(
     requests: Any, experts: int, *, name: str = "", model: str = "", source: str = "routed experts"
 ) -> Trace:
-    """`routed_experts` of vLLM (enable_return_routed_experts) and SGLang (return_routed_experts):
-    integers [tokens, layers, top_k] of one request, or a sequence of them. Each request is a sequence, and
-    its tokens are steps of their own, in order: these arrays do not say which tokens an engine computed
-    together.
+    """Converts `routed_experts` of vLLM (enable_return_routed_experts) and SGLang
+    (return_routed_experts): integers [tokens, layers, top_k] of one request, or a sequence of them.
+    Each request becomes a sequence, and each of its tokens a step, in order: these arrays do not
+    show which tokens an engine computed together.
 
-    A router names an expert once for a token. Rows that name one twice were filled up (zeros of a dense
-    layer or of a lost prompt, padding): they become rows without experts, and layers without a routed row
-    are left out (metadata "layers" has the numbers of the others). Whole numbers stored as real ones are
-    read as ids, and zeros and ones over all experts as a map of the routed ones. A warning says each of
-    these. Raises InvalidArgument."""
+    A router names each expert at most once per token. Rows with an expert twice are filler (zeros
+    of a dense layer or of a lost prompt, padding): they become rows without experts, and layers
+    without a routed row are left out (metadata "layers" has the numbers of the others). Whole
+    numbers stored as floats are read as ids, and zeros and ones over all experts as a map of the
+    routed ones. Each of these gives a warning. Raises InvalidArgument.
+    """
     given = [requests] if hasattr(requests, "shape") else list(requests)
     arrays = [_array(one) for one in given]
     if not arrays:
@@ -69,7 +70,7 @@ def _warn(text: str) -> None:
 
 
 def _ids(given: numpy.ndarray, experts: int, where: str) -> numpy.ndarray:
-    """int64 [tokens, layers, top_k], -1 for none. Raises InvalidArgument."""
+    """int64 [tokens, layers, top_k], -1 for absent. Raises InvalidArgument."""
     kind = given.dtype.kind
     whole = kind == "f" and bool((given == numpy.floor(given)).all()) and given.min(initial=0) >= -1
     if given.ndim != 3 or not (kind in "iub" or whole):
@@ -79,26 +80,26 @@ def _ids(given: numpy.ndarray, experts: int, where: str) -> numpy.ndarray:
         )
     if whole:
         _warn(f"{where}: whole numbers stored as {given.dtype}, read as ids")
-        given = numpy.minimum(given, 2**32)  # beyond all ids, within int64
+        given = numpy.minimum(given, 2**32)  # above all ids, within int64
     out = given.astype(numpy.int64)
     if given.shape[2] == experts > 2 and out.max(initial=0) == 1 and out.min(initial=0) == 0:
         _warn(f"{where}: zeros and ones, read as a map of the routed experts")
         return _ids_of_map(out == 1)
     if kind == "u":
-        top = int(numpy.iinfo(given.dtype).max)  # what engines fill up with
+        top = int(numpy.iinfo(given.dtype).max)  # filler value of engines
         if top >= experts:
             out[given == top] = -1
     return out
 
 
 def _ids_of_map(routed: numpy.ndarray) -> numpy.ndarray:
-    """Ids in ascending order; rows with fewer than the fullest end in -1."""
+    """Ids in ascending order; rows with fewer than the fullest one end in -1."""
     order = numpy.argsort(~routed, axis=-1, kind="stable")[:, :, : int(routed.sum(-1).max())]
     return numpy.where(numpy.take_along_axis(routed, order, -1), order, -1)
 
 
 def _trace_of(ids: numpy.ndarray, experts: int, *, weights: Any = None, **others: Any) -> Trace:
-    """Without rows and layers that no router made. Raises InvalidArgument."""
+    """Makes a trace without rows and layers that no router made. Raises InvalidArgument."""
     ordered = numpy.sort(ids, -1)
     filled = ((ordered[:, :, 1:] == ordered[:, :, :-1]) & (ordered[:, :, 1:] >= 0)).any(-1)
     ids = numpy.where(filled[:, :, None], -1, ids)
@@ -136,11 +137,13 @@ def from_router_logits(
     name: str = "",
     model: str = "",
 ) -> Trace:
-    """`router_logits` of transformers (output_router_logits=True): for each MoE layer [tokens, experts].
-    The experts of a token are the top_k highest, ties by the lower number; a logit of -infinity is never
-    chosen. Weights are the softmax over all, or over the chosen (`renormalise`). Families that choose by
-    another rule (DeepSeek's groups and bias) are recorded by hotset.transformers.record.
-    Raises InvalidArgument."""
+    """Converts `router_logits` of transformers (output_router_logits=True): for each MoE layer
+    [tokens, experts]. A token's experts are the top_k highest, ties by the lower number; a logit of
+    -infinity is never chosen. Weights are the softmax over all experts, or over the chosen ones
+    (`renormalise`). For families with another rule (DeepSeek's groups and bias) use
+    hotset.transformers.record.
+    Raises InvalidArgument.
+    """
     arrays = [_array(one).astype(numpy.float32) for one in layers]
     if not arrays or any(a.ndim != 2 or a.shape != arrays[0].shape for a in arrays):
         raise InvalidArgument(
@@ -183,10 +186,11 @@ _ID_NAMES = ("routed_experts", "experts", "topk_ids", "ids")
 
 
 def from_numpy(path: Path, experts: int, *, name: str = "", model: str = "") -> Trace:
-    """A .npy file of routed experts [tokens, layers, top_k], or a .npz file: one such array under a known
-    name with `weights`, `sequences` and `steps` beside it, or one array for each request, in the order of
-    the numbers at the end of their names. Rows are read as by from_routed_experts.
-    Raises InvalidArgument, OSError."""
+    """Reads a .npy file of routed experts [tokens, layers, top_k], or a .npz file: one such array
+    under a known name with `weights`, `sequences` and `steps`, or one array for each request, in
+    the order of the numbers at the end of their names. Rows are read as by from_routed_experts.
+    Raises InvalidArgument, OSError.
+    """
     try:
         held = numpy.load(path, allow_pickle=False)
         arrays = (
@@ -221,10 +225,11 @@ def _numbered(name: str) -> tuple[str, int, str]:
 
 
 def counts_of(given: Union[Path, Mapping[str, Any], Any]) -> numpy.ndarray:
-    """How often each expert was used, float64 [layers, experts]: an array; a .npy, .npz, .json or .pt
-    file of one, also under "logical_count" (SGLang's expert-distribution and EPLB statistics), whose
-    counts of several steps [steps, layers, experts] are added up; or llama.cpp's imatrix (.gguf), which
-    `hotset counts` reads. A profile, not a trace. Raises InvalidArgument, Error."""
+    """Returns the number of uses of each expert, float64 [layers, experts], from an array; a .npy,
+    .npz, .json or .pt file with one, also under "logical_count" (SGLang's expert-distribution and
+    EPLB statistics); or llama.cpp's imatrix (.gguf), which `hotset counts` reads. Counts of several
+    steps [steps, layers, experts] are summed. The result is a profile, not a trace. Raises
+    InvalidArgument, Error."""
     held = _read_counts(given) if isinstance(given, (str, os.PathLike)) else given
     if isinstance(held, Mapping):
         if "logical_count" not in held:
@@ -266,8 +271,8 @@ def _read_counts(path: Path) -> Any:
 
 
 def warm_keys(counts: Any, slots: int, *, layers: Optional[Sequence[int]] = None) -> numpy.ndarray:
-    """The `slots` most used experts as Pager.warm takes them, int32 [slots, 2] of layer and expert, the
-    most used last; ties by the lower layer and number."""
+    """Returns the `slots` most used experts as keys for Pager.warm, int32 [slots, 2] of layer and
+    expert, most used last; ties by the lower layer and number."""
     held = counts_of(counts)
     chosen = numpy.argsort(-held.reshape(-1), kind="stable")[: max(0, slots)][::-1]
     keys = numpy.stack(numpy.divmod(chosen, held.shape[1]), 1).astype(numpy.int32)

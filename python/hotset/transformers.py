@@ -8,7 +8,7 @@
     paged = hotset.transformers.page(model, budget="2GiB", eviction="similar_steps")
     model.generate(...)                     # the same tokens
     paged.stats()
-    paged.detach()                          # the model as it was
+    paged.detach()                          # restores the model
 
 Both find the modules that hold a layer's experts as stacked weights and take (hidden states, chosen
 experts, their weights). `transformers` decorates them with `use_experts_implementation`: Mixtral,
@@ -34,7 +34,7 @@ _LONGEST_PROMPT = 8192
 
 
 class _Uncopied:
-    """Part of a model while it is paged or recorded: neither deepcopy nor pickle can copy it."""
+    """Part of a paged or recorded model: refuses deepcopy and pickle."""
 
     def __reduce_ex__(self, _: Any) -> NoReturn:
         raise Error(
@@ -56,7 +56,7 @@ class _Layer:
         }
 
     def bytes(self) -> int:
-        """Of one expert."""
+        """Bytes of one expert."""
         return sum(p[0].numel() * p.element_size() for p in self.weights.values())
 
     def shape(self) -> tuple[Any, ...]:
@@ -64,7 +64,7 @@ class _Layer:
 
 
 def _layers_of(model: torch.nn.Module) -> list[_Layer]:
-    """In the order in which they run. Raises InvalidArgument."""
+    """The layers in execution order. Raises InvalidArgument."""
     if not isinstance(model, torch.nn.Module):
         raise InvalidArgument(f"model: {type(model).__name__}, accepted: a model of transformers")
     found = [
@@ -125,13 +125,14 @@ def _chosen(
 
 
 def _path_to(layer: _Layer, model: torch.nn.Module) -> list[torch.nn.Module]:
-    """The model and the modules in it that contain the layer's experts, from the outside in."""
+    """The model and its modules that contain the layer's experts, outermost first."""
     names = layer.name.split(".")
     return [model.get_submodule(".".join(names[:n])) for n in range(len(names))]
 
 
 class Recording(_Uncopied):
-    """Records the routing of a model's forward passes. `detach` (or the end of a `with`) ends it."""
+    """Records the routing of a model's forward passes. `detach` (or the end of a `with`) ends it.
+    """
 
     def __init__(
         self, model: torch.nn.Module, capacity: int, weights: bool, name: Optional[str]
@@ -139,8 +140,8 @@ class Recording(_Uncopied):
         layers = _layers_of(model)
         self._top_k = _top_k_of(model)
         self._weights = weights
-        self._rows = 0  # of the running call
-        self._kept = torch.empty(0, dtype=torch.int64)  # those that are recorded
+        self._rows = 0  # rows of the running call
+        self._kept = torch.empty(0, dtype=torch.int64)  # rows that are recorded
         self._lock = threading.Lock()
         # The outermost call: its module and thread.
         self._running: Optional[tuple[torch.nn.Module, int]] = None
@@ -169,7 +170,7 @@ class Recording(_Uncopied):
     def _begin(
         self, module: torch.nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]
     ) -> None:
-        """Begins a step unless the call is made by a model around `module`."""
+        """Begins a step, unless a model around `module` makes the call."""
         call = module, threading.get_ident()
         with self._lock:
             if self._running == call:
@@ -243,12 +244,12 @@ class Recording(_Uncopied):
         return self.recorder.tokens()[0]
 
     def write(self, path: str) -> None:
-        """Writes the recorded tokens as a trace and begins anew. Raises CannotWrite, also if there
-        are none."""
+        """Writes the recorded tokens as a trace and starts a new one. Raises CannotWrite, also if
+        there are none."""
         self.recorder.write(path)
 
     def detach(self) -> None:
-        """Leaves the model as it was; `write` still works."""
+        """Restores the model; `write` still works."""
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
@@ -267,16 +268,17 @@ def record(
     weights: bool = True,
     name: Optional[str] = None,
 ) -> Recording:
-    """Records the experts of up to `capacity` tokens, whether the model or a base model in it is
-    called. A forward pass is a step, a row of the batch a sequence; padding (attention_mask 0) is left
-    out. Ids are in rank order by gate weight. One thread at a time may run the model.
+    """Records the experts of up to `capacity` tokens, for calls of the model or of a base model in
+    it. A forward pass is a step, a row of the batch a sequence; padding (attention_mask 0) is left
+    out. Ids are in rank order by gate weight. Only one thread at a time may run the model.
 
-    Raises InvalidArgument. A forward pass raises ExceedsMemory if its tokens do not fit."""
+    Raises InvalidArgument. A forward pass raises ExceedsMemory if its tokens do not fit.
+    """
     return Recording(model, capacity, weights, name)
 
 
 class _Slots:
-    """Stands for a weight [experts, ...]: the index of an expert finds the row of its slot."""
+    """Replaces a weight [experts, ...]: an expert's index gives the row of its slot."""
 
     def __init__(self, bank: torch.Tensor, paged: _PagedLayer) -> None:
         self.bank = bank
@@ -295,7 +297,7 @@ class _Slots:
 
 
 class _WithoutGradient(torch.autograd.Function):
-    """Runs a layer. Its backward pass raises: by then other experts may be in the slots."""
+    """Runs a layer. Its backward pass raises, because the slots may then hold other experts."""
 
     @staticmethod
     def forward(_: Any, run: Callable[[], torch.Tensor], *_inputs: torch.Tensor) -> torch.Tensor:
@@ -309,10 +311,11 @@ class _WithoutGradient(torch.autograd.Function):
 
 
 class _PagedLayer(_Uncopied):
-    """Stands for the `forward` of a module of experts. The module's own eager code runs, on slots in
-    place of its weights.
+    """Replaces the `forward` of a module of experts. The module's own eager code runs, on slots
+    instead of its weights.
 
-    The module keeps its parameters: state_dict and save_pretrained see the whole model."""
+    The module keeps its parameters: state_dict and save_pretrained see the whole model.
+    """
 
     def __init__(
         self, number: int, layer: _Layer, banks: dict[str, torch.Tensor], of: Paging
@@ -323,11 +326,12 @@ class _PagedLayer(_Uncopied):
         self.experts = layer.experts
         self.of = of
         self.slots = {name: _Slots(bank, self) for name, bank in banks.items()}
-        # Aliases: the allocator cannot give the address of a replaced weight to the next one, so
-        # that _identity notices a replacement.
+        # Aliases keep the storage alive: the allocator cannot reuse the address of a replaced
+        # weight, so _identity notices a replacement.
         self.weights = {name: weight.detach() for name, weight in layer.weights.items()}
         self.seen = [_identity(weight) for weight in self.weights.values()]
-        # "eager" takes one expert after another; other implementations index all weights at once.
+        # "eager" processes one expert after another; other implementations index all weights at
+        # once.
         self.config = copy.copy(layer.module.config)
         self.config._experts_implementation_internal = "eager"  # type: ignore[union-attr]
         self.row = of.pager.row(number)
@@ -353,13 +357,13 @@ class _PagedLayer(_Uncopied):
                 self._serve(routed, given)
                 return self._stand_in().forward(*arguments, **named)
 
-            # The parameters make the output require a gradient if only they do.
+            # The parameters alone would make the output require a gradient.
             return _WithoutGradient.apply(
                 run, states, weights, *self.module.parameters(recurse=False)
             )
 
     def _read_weights(self) -> None:
-        """Drops the experts of the layer from their slots if its weights have changed."""
+        """Removes the layer's experts from their slots if its weights have changed."""
         weights = {name: self._weight(name) for name in self.slots}
         seen = [_identity(weight) for weight in weights.values()]
         if seen != self.seen:
@@ -395,8 +399,8 @@ class _PagedLayer(_Uncopied):
         try:
             self._visit(routed, weights)
         except (DoesNotFit, VisitTooLarge):
-            # The module takes its experts in ascending order: so do the visits, as many experts each
-            # as there is room for.
+            # The module processes its experts in ascending order, and so do the visits, as many at
+            # a time as fit.
             used = numpy.unique(routed)
             used = used[(used >= 0) & (used < self.experts)]
             self.left = iter(numpy.array_split(used, -(-len(used) // self.of.room)))
@@ -435,7 +439,7 @@ class _PagedLayer(_Uncopied):
     def convert(
         self, change: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True
     ) -> torch.nn.Module:
-        """Stands for the module's `_apply`, which `to`, `half` and `cuda` call. Weights stay on their
+        """Replaces the module's `_apply`, which `to`, `half` and `cuda` call. Weights stay on their
         device; their type changes."""
         whole = self.module._parameters
         staying = {}
@@ -461,7 +465,7 @@ class _PagedLayer(_Uncopied):
 
 
 def _identity(weight: torch.Tensor) -> tuple[Any, ...]:
-    """Differs after a change of the weight, in place or by another tensor."""
+    """A value that changes with the weight, whether changed in place or replaced."""
     version = 0 if weight.is_inference() else weight._version
     return weight.data_ptr(), weight.shape, weight.stride(), weight.dtype, version
 
@@ -497,9 +501,10 @@ def _check_pageable(layer: _Layer) -> None:
 
 
 class Paging(_Uncopied):
-    """A model whose experts live in slots. `detach` (or the end of a `with`) ends that.
+    """A model with its experts in slots. `detach` (or the end of a `with`) ends the paging.
 
-    The model stays paged while no handle is held; `paging_of` finds it again."""
+    The model stays paged even if no handle is held; `paging_of` finds it again.
+    """
 
     def __init__(
         self,
@@ -519,7 +524,7 @@ class Paging(_Uncopied):
                     f"{layer.name}: experts of another shape or type than {layers[0].name}'s, "
                     "accepted: alike in all layers"
                 )
-        self.lock = threading.Lock()  # held while a layer runs: others would take its slots
+        self.lock = threading.Lock()  # held while a layer runs: another thread would take its slots
         self.step = 0
         self._last = -1
         self.top_k = _top_k_of(model)
@@ -539,8 +544,8 @@ class Paging(_Uncopied):
         count = self.pager.slots
         self.room = min(layers[0].experts, count if scope == "shared" else count // len(layers))
         where = next(iter(layers[0].weights.values())).device if device is None else device
-        # One bank for all layers: the pager gives a slot to any of them. A tensor that inference mode
-        # makes cannot be written outside it.
+        # One bank for all layers: the pager gives a slot to any of them. A tensor made in inference
+        # mode cannot be written outside it.
         with torch.inference_mode(False):
             banks = {
                 n: torch.empty((count, *p.shape[1:]), dtype=p.dtype, device=where)
@@ -550,19 +555,19 @@ class Paging(_Uncopied):
         self._layers = [_PagedLayer(n, layer, banks, self) for n, layer in enumerate(layers)]
 
     def begin(self, layer: int) -> None:
-        """A layer runs: a new step begins unless the layer follows the last one."""
+        """Called when a layer runs: begins a new step unless the layer follows the last one."""
         if layer <= self._last:
             self.step += 1
         self._last = layer
 
     def stats(self) -> dict[str, int]:
-        """Counts of the pager; `slots` and their `bytes`."""
+        """Counters of the pager; `slots` and their `bytes`."""
         with self.lock:
             return {**self.pager.stats(), **self._size}
 
     def detach(self) -> None:
-        """Leaves the model as it was before `page` and frees the slots. A second call does nothing.
-        Raises Error if another library has wrapped a module of experts since."""
+        """Restores the model and frees the slots. A second call does nothing. Raises Error if
+        another library has wrapped a module of experts since."""
         for layer in self._layers:
             if layer.module.__dict__.get("forward") is not layer:
                 raise Error(
@@ -590,20 +595,22 @@ def page(
     admission: str = "always",
     device: Any = None,
 ) -> Paging:
-    """Keeps as many experts in slots as `budget` bytes ("2GiB") hold, or `slots` of them (of each layer
-    with scope "per_layer"), and copies others in when they are routed. The weights stay in the model and
-    are what is copied from; the slots are on `device`, by default beside them. `model.to` moves the model
-    without its experts.
+    """Keeps experts in slots, within `budget` bytes ("2GiB") or `slots` (per layer with scope
+    "per_layer"), and copies others in when they are routed. The weights stay in the model, and
+    copies are made from them; the slots are on `device`, by default on that of the weights.
+    `model.to` moves the model without its experts.
 
-    Results are those of the model with experts_implementation="eager", bit for bit: the module's own code
-    runs, on the same numbers in the same order. A prompt that routes more experts than there are slots
-    takes them in several visits.
+    Results equal those of the model with experts_implementation="eager", bit for bit: the module's
+    own code runs, on the same numbers in the same order. A prompt that routes more experts than
+    there are slots is served in several visits.
 
-    Weights may change (load_state_dict), but not in place through `weight.data`: torch counts no version
-    for that. After a change of their type the next call raises. A backward pass through the experts
-    raises. Threads may call the model together; one of them runs a layer of experts at a time.
+    Weights may change (load_state_dict), but not in place through `weight.data`, because torch
+    counts no version for that. After a change of their type the next call raises. A backward pass
+    through the experts raises. Threads may call the model concurrently; only one runs a layer of
+    experts at a time.
 
-    Raises InvalidArgument, InvalidConfig; nothing has changed then."""
+    Raises InvalidArgument, InvalidConfig; nothing has changed then.
+    """
     return Paging(model, slots, budget, scope, eviction, admission, device)
 
 

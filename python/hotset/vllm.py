@@ -1,21 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A plug-in of vLLM: the routing of a running server, as traces; and its experts, paged.
+"""A plug-in of vLLM that records the routing of a running server as traces, and pages its experts.
 
-Installed beside vLLM it is loaded by itself (entry point vllm.general_plugins) and does nothing, unless
+Installed beside vLLM it is loaded automatically (entry point vllm.general_plugins). It does nothing
+without these variables:
 
-    HOTSET_VLLM_RECORD    names a folder: there `<process>-<number>.trace` appear, one for each so many requests and one at the end
-    HOTSET_VLLM_REQUESTS  of one file (256)
-    HOTSET_VLLM_EXPERTS   of a layer; else what the model's configuration says, else the highest that was seen
+    HOTSET_VLLM_RECORD    folder for traces, `<process>-<number>.trace`: one after every
+                          HOTSET_VLLM_REQUESTS requests, and one at the end
+    HOTSET_VLLM_REQUESTS  requests per file (256)
+    HOTSET_VLLM_EXPERTS   experts per layer; default: from the model's configuration, else the
+                          highest id seen
 
-and the server was started with --enable-return-routed-experts. A request is a sequence and each of its tokens a step: which requests were computed together vLLM does not say.
-Nothing here slows a request but a copy of its experts: files are written by a thread. What cannot be written is said once, and the server goes on.
+Recording also needs a server started with --enable-return-routed-experts. A request becomes a
+sequence and each of its tokens a step: vLLM does not report which requests were computed together.
+A request is delayed only by a copy of its experts: a thread writes the files. A write error is
+reported once, and the server continues.
 
-It hears `vllm.outputs.CompletionOutput`, which every finished request makes once; in no process that makes none it does anything.
+It wraps `vllm.outputs.CompletionOutput`, which every finished request makes once; in processes that
+make none it does nothing.
 
-    HOTSET_VLLM_BUDGET    bytes of each device for experts ("6GiB"): the others stay in host memory, and are copied in when they are routed
-    HOTSET_VLLM_EVICTION  who leaves for them, by name with parameters (similar_steps)
+    HOTSET_VLLM_BUDGET    bytes of each device for experts ("6GiB"): the others stay in host memory,
+                          and are copied in when they are routed
+    HOTSET_VLLM_EVICTION  eviction policy, a name with parameters (similar_steps)
 
-with --enforce-eager and --moe-backend triton, for weights that are not quantized. What cannot be paged ends the server before it loads a weight, in a line that says why.
+Paging needs --enforce-eager and --moe-backend triton, and weights that are not quantised. If a
+model cannot be paged, the server ends before it loads a weight, with a line that gives the reason.
 """
 
 from __future__ import annotations
@@ -36,10 +44,12 @@ _log = logging.getLogger("vllm.hotset")
 
 
 class RequestRecorder:
-    """Collects the routed experts of finished requests and writes them as traces. Threads: any may add."""
+    """Collects the routed experts of finished requests and writes them as traces. Threads: any may
+    add."""
 
     def __init__(self, folder: str, *, requests: int = 256, experts: Optional[int] = None) -> None:
-        """Makes the folder. experts: of a layer; None: the highest seen. Raises InvalidArgument, OSError."""
+        """Creates the folder. experts: per layer; None: the highest id seen. Raises
+        InvalidArgument, OSError."""
         if requests < 1:
             raise InvalidArgument(f"requests = {requests}, accepted: 1 or more")
         os.makedirs(folder, exist_ok=True)
@@ -56,7 +66,8 @@ class RequestRecorder:
         self._writer.start()
 
     def add(self, routed_experts: Any) -> None:
-        """Integers [tokens, layers, top_k] of one request; they are copied. What has no tokens is left out."""
+        """Adds integers [tokens, layers, top_k] of one request; copies them. A request without
+        tokens is ignored."""
         held = numpy.array(routed_experts)
         if held.size == 0:
             return
@@ -69,7 +80,8 @@ class RequestRecorder:
                 self._waiting = []
 
     def close(self) -> None:
-        """Writes what is there and waits until it is written. Later requests are left out."""
+        """Writes the remaining requests and waits until they are written. Later requests are
+        ignored."""
         with self._lock:
             if self._closed:
                 return
@@ -96,7 +108,7 @@ class RequestRecorder:
 
 
 class _Plugin:
-    """What one process knows."""
+    """State of the plug-in in one process."""
 
     def __init__(self, folder: str, requests: int, experts: Optional[int]) -> None:
         self.folder = folder
@@ -147,7 +159,7 @@ def _count(name: str, least: int) -> Optional[int]:
 
 
 def _after(owner: type, name: str, heard: Any) -> None:
-    """Calls heard(self) behind owner.name."""
+    """Calls heard(self) after each owner.name."""
     original = getattr(owner, name)
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -159,7 +171,8 @@ def _after(owner: type, name: str, heard: Any) -> None:
 
 
 def register() -> None:
-    """What vLLM calls, in each of its processes and as often as it likes. Raises InvalidArgument for a variable that cannot be read."""
+    """Entry point for vLLM, called in each of its processes, possibly several times. Raises
+    InvalidArgument for an invalid variable."""
     global _plugin
     budget = os.environ.get("HOTSET_VLLM_BUDGET")
     if budget:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// The C interface of hotset for Python: arrays go in and come out as they lie in memory.
+/// The C interface of hotset for Python: arrays are passed and returned without copies.
 
 #include <algorithm>
 #include <cstddef>
@@ -23,7 +23,7 @@ namespace {
 
 namespace py = pybind11;
 
-/// Raises the exception of a code, with the library's words or others.
+/// Raises the exception of a code, with the library's message or another.
 [[noreturn]] void raise(hotset_status code, const std::string& words) {
   const auto kind = py::module_::import("hotset._errors").attr("of_code")(code);
   PyErr_SetObject(kind.ptr(), kind(words, code).ptr());
@@ -34,7 +34,7 @@ void check(hotset_status code) {
 }
 [[noreturn]] void refuse(const std::string& words) { raise(HOTSET_INVALID_ARGUMENT, words); }
 
-/// A name that is part of a type.
+/// A name as a template parameter.
 template <std::size_t Size>
 struct text {
   char letters[Size]{};
@@ -43,7 +43,8 @@ struct text {
     std::copy_n(given, Size, letters);
   }
 };
-/// A whole number of a named parameter. An int that T does not hold is a wrong value, not a wrong type: it is refused in words.
+/// An integer of a named parameter. An int outside T's range is a wrong value, not a wrong type:
+/// the error names it.
 template <class T, text Name>
 struct number {
   T value{};
@@ -106,7 +107,7 @@ class curve;
 struct kept_numbers;
 struct consumer;
 
-/// Refuses an object whose __init__ has not run, such as Pager.__new__(Pager): there is nothing behind it.
+/// Refuses an object whose __init__ has not run, such as Pager.__new__(Pager): it has no handle.
 template <class T>
 struct made_caster : py::detail::type_caster_base<T> {
   bool load(py::handle from, bool convert) {
@@ -156,7 +157,7 @@ std::string shape_text(const py::array& a) {
   return out + "]";
 }
 
-/// Whatever lies in this machine's memory, as NumPy sees it, without a copy.
+/// Any array in this machine's memory, as NumPy sees it, without a copy.
 py::array as_array(const py::object& given, const char* what) {
   if (py::isinstance<py::array>(given)) return py::reinterpret_borrow<py::array>(given);
   const auto numpy = py::module_::import("numpy");
@@ -174,22 +175,22 @@ py::array as_array(const py::object& given, const char* what) {
          ", accepted: an array: NumPy, DLPack or a buffer");
 }
 
-/// Rows of T without a copy: where they begin, how many, and how far apart.
+/// Rows of T without a copy: address, number, and distance.
 template <class T>
 struct rows {
-  py::object kept;  ///< keeps the memory; none of what was not given
+  py::object kept;  ///< keeps the memory alive; none if the argument was not given
   const T* data = nullptr;
   std::size_t count = 0;
-  std::size_t stride = 0;  ///< of T
+  std::size_t stride = 0;  ///< in units of T
 };
-/// An array may be a view of bytes that begins anywhere.
+/// Refuses unaligned arrays: an array may be a view of bytes at any address.
 template <class T>
 void check_aligned(const py::array& a, const char* what) {
   if (a.size() != 0 && reinterpret_cast<std::uintptr_t>(a.data()) % alignof(T) != 0)
     refuse(std::string(what) + ": not aligned to " + std::to_string(alignof(T)) +
            " bytes, accepted: an array that is (numpy.ascontiguousarray)");
 }
-/// [width], one row; or [count, width]. Rows may lie apart, what is in them may not.
+/// [width], one row; or [count, width]. Rows may have gaps between them, but not within them.
 template <class T>
 rows<T> rows_of(const py::object& given, std::size_t width, const char* what) {
   const auto refused = [&](const std::string& found, const std::string& accepted) {
@@ -220,7 +221,7 @@ rows<T> rows_of(const py::object& given, std::size_t width, const char* what) {
   return out;
 }
 
-/// Memory of `owner` as an array that may only be read.
+/// Memory of `owner` as a read-only array.
 template <class T>
 py::array view_of(const T* data, std::size_t count, const py::object& owner) {
   py::array_t<T> out(static_cast<py::ssize_t>(count), data, owner);
@@ -242,7 +243,7 @@ py::dtype type_of(const std::vector<member>& members, std::size_t bytes) {
   }
   return py::dtype(names, formats, offsets, static_cast<py::ssize_t>(bytes));
 }
-/// Structs of the C interface as NumPy's, keys taken apart.
+/// Structs of the C interface as NumPy's, with keys split into layer and expert.
 py::dtype fill_type() {
   return type_of({{"layer", "i4", offsetof(hotset_fill, key.layer)},
                   {"expert", "i4", offsetof(hotset_fill, key.expert)},
@@ -264,14 +265,14 @@ py::dtype request_type() {
 }
 /// Made once, with the module.
 py::object& fill_dtype() {
-  static auto& held = *new py::object;  // never destroyed: Python may be gone by then
+  static auto& held = *new py::object;  // never destroyed: Python may have ended by then
   return held;
 }
 py::object& request_dtype() {
   static auto& held = *new py::object;
   return held;
 }
-/// The number of a word, or a sentence that lists them.
+/// The number of a word, or an error that lists the words.
 std::int32_t choose(const char* what, const std::string& name,
                     const std::vector<const char*>& names) {
   const auto found =
@@ -288,7 +289,7 @@ std::int32_t kind_of(const std::string& name) {
   return choose("kind", name, {"decode", "prefill", "verify"});
 }
 
-/// A view of the C interface, and the arrays that it points into.
+/// A view of the C interface, and the arrays that it points to.
 struct visit_input {
   rows<std::int32_t> experts;
   rows<float> weights;
@@ -336,7 +337,7 @@ struct visit_input {
   }
 };
 
-/// What a plan has decided. Reading it after the next plan of its pager raises.
+/// The decisions of a plan. Reading it after the pager's next plan raises.
 class visit {
  public:
   visit(std::shared_ptr<pager> of, const hotset_visit& v, std::uint64_t epoch)
@@ -366,7 +367,7 @@ class visit {
   std::uint64_t epoch_;
 };
 
-/// Arrays of 64-bit numbers that options point at while a handle is made.
+/// Arrays of 64-bit numbers that options refer to while a handle is made.
 struct kept_numbers {
   std::vector<std::uint64_t> bytes, lower;
   std::vector<std::int64_t> slots;
@@ -406,7 +407,7 @@ class pager : public std::enable_shared_from_this<pager> {
     if (code == HOTSET_OK) {
       last_layer_ = layer;
       step_ = in.view.step;
-      input_ = std::move(in);  // a visit in groups reads it until the last one
+      input_ = std::move(in);  // a visit in groups reads it until the last group
     }
     return planned(code, out);
   }
@@ -422,7 +423,7 @@ class pager : public std::enable_shared_from_this<pager> {
     if (!given ||
         (given.size() != 0 && std::string("biu").find(given.dtype().kind()) == std::string::npos))
       refuse("begun: no whole numbers, accepted: a mark for each fill, or None");
-    // As bool: a mark is 1 if it is not 0.
+    // Converted to bool: a mark is 1 if it is not 0.
     const auto marks = py::array_t<bool, py::array::c_style | py::array::forcecast>::ensure(given);
     static_assert(sizeof(bool) == sizeof(std::uint8_t));
     ended(hotset_abort(held_, reinterpret_cast<const std::uint8_t*>(marks.data()),
@@ -553,7 +554,7 @@ class pager : public std::enable_shared_from_this<pager> {
   [[nodiscard]] std::uint64_t step() const noexcept { return step_; }
   [[nodiscard]] bool is_open() const noexcept { return open_; }
   [[nodiscard]] py::object self() { return py::cast(shared_from_this()); }
-  /// For the collector: what Python holds on to here.
+  /// For the garbage collector: visits the Python objects held here.
   int traverse(visitproc seen, void* arg) {
     return departed_.ptr() == nullptr ? 0 : seen(departed_.ptr(), arg);
   }
@@ -565,25 +566,26 @@ class pager : public std::enable_shared_from_this<pager> {
     out.struct_size = sizeof out;
     return out;
   }
-  /// The visit of a plan. A plan that found no slots has overwritten the last one's arrays.
+  /// Returns the visit of a plan. A plan that found no slots has overwritten the previous plan's
+  /// arrays.
   visit planned(hotset_status code, const hotset_visit& out) {
     if (code == HOTSET_OK) open_ = true;
     if (code == HOTSET_OK || code == HOTSET_NO_VICTIM || code == HOTSET_DOES_NOT_FIT) ++epoch_;
     checked(code);
     return visit(shared_from_this(), out, epoch_);
   }
-  /// A listener that raises does not undo the commit or abort that called it.
+  /// An exception of the listener does not undo the commit or abort that called it.
   void ended(hotset_status code) {
     if (code == HOTSET_OK) open_ = false;
     checked(code);
   }
-  /// Steps are counted where they are not given: one begins where the layer does not rise.
+  /// Counts steps if they are not given: a new one begins if the layer does not rise.
   [[nodiscard]] std::uint64_t step_of(std::int32_t layer,
                                       const std::optional<step_number>& given) const {
     if (given) return *given;
     return layer <= last_layer_ ? step_ + 1 : step_;
   }
-  /// What the listener raised comes first: it is why.
+  /// Raises the listener's exception first: it is the cause.
   void checked(hotset_status code) {
     if (raised_) {
       auto why = std::move(*raised_);
@@ -609,7 +611,7 @@ class pager : public std::enable_shared_from_this<pager> {
   std::optional<visit_input> input_{};
   std::int32_t last_layer_ = -1;
   std::uint64_t step_ = 0;
-  std::uint64_t epoch_ = 0;  ///< of the last plan
+  std::uint64_t epoch_ = 0;  ///< number of the last plan
   bool open_ = false;        ///< a plan was neither committed nor aborted
 };
 
@@ -841,7 +843,8 @@ std::pair<std::vector<std::uint64_t>, double> divide(const std::vector<consumer>
   return {units, seconds};
 }
 
-/// From 2.12 on pybind11 reads the sizes of NumPy 2's types where they are; before, arrays of structs come out with strides of something else.
+/// From 2.12 on pybind11 reads the sizes of NumPy 2's types correctly; older versions return arrays
+/// of structs with wrong strides.
 constexpr bool knows_numpy_2 = PYBIND11_VERSION_HEX >= 0x020C0000;
 void refuse_unknown_numpy() {
   const auto version = py::module_::import("numpy").attr("__version__").cast<std::string>();
@@ -852,7 +855,7 @@ void refuse_unknown_numpy() {
       ", accepted: NumPy 1, or a build with pybind11 2.12 or later (pip install does that)");
 }
 
-/// So that a listener that knows its pager does not keep it alive for ever.
+/// Lets the garbage collector free a pager whose listener refers to it.
 void collects(PyHeapTypeObject* type) {
   type->ht_type.tp_flags |= Py_TPFLAGS_HAVE_GC;
   type->ht_type.tp_traverse = [](PyObject* self, visitproc seen, void* arg) -> int {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Co-activation tables against their rule written out, and the command."""
+"""Co-activation tables compared with a naive version of their rule, and the command."""
 
 import struct
 
@@ -12,7 +12,8 @@ from hotset.studies.coactivation import Table, compare, judge, routed, support_o
 
 
 def shifted(shift, tokens, name):
-    """A user whose second layer follows from the first: e -> (e + shift) mod 4, over all e in turn."""
+    """A user whose second layer follows from the first: e -> (e + shift) mod 4, over all e in turn.
+    """
     return made([[[t % 4], [(t + shift) % 4]] for t in range(tokens)], 4, name=name)
 
 
@@ -166,7 +167,8 @@ def test_sequences_are_users():
     assert [u.ids[:, 0, 0].tolist() for u in users] == [[0, 1, 0], [2, 3, 1]]
 
 
-# Two users who contradict each other: each one's own table is right, that of both is torn, the other's is wrong.
+# Two users who contradict each other: a user's own table is right, the table of both is ambiguous,
+# the other's is wrong.
 def test_a_users_table_is_told_from_the_populations_and_from_the_others():
     users = [user_of(shifted(s, n, name)) for s, n, name in ((1, 40, "one"), (2, 44, "two"), (3, 16, "brief"))]
     found = compare(users, [2, 8, 16])
@@ -176,7 +178,8 @@ def test_a_users_table_is_told_from_the_populations_and_from_the_others():
     assert first[0]["personal"]["precision"] == 0.5, "two of four experts seen"
     assert first[1]["personal"]["precision"] == 1
     assert first[1]["others"]["precision"] == 0
-    # Both followers of e score alike and the lower id is named: the first user's for e = 0, 1, 3, the second's for e = 2.
+    # Both followers of e have equal scores and the lower id is named: the first user's for e = 0,
+    # 1, 3, the second's for e = 2.
     assert first[1]["population"]["precision"] == 3 / 4
     assert second[1]["population"]["precision"] == 1 / 4
     assert first[2]["personal"]["cap"] == 4
@@ -193,7 +196,7 @@ def test_training_in_steps_is_training_from_the_start():
     for u in range(2):
         assert in_steps["users"][u]["sizes"][2] == at_once["users"][u]["sizes"][0]
     assert in_steps["all"][2] == at_once["all"][0]
-    # And it is what tables learnt by hand say.
+    # Equals the result of tables learnt by hand.
     own, other = (learnt(t, upto=60) for t in traces)
     cell = at_once["users"][0]["sizes"][0]
     assert cell["personal"]["precision"] == judge(own, users[0].ids[60:]).precision
@@ -250,7 +253,7 @@ def test_the_command_learns_saves_loads_and_merges(folder):
     assert merged["merged"] == both["merged"]
     saved = (folder / "both.table").read_bytes()
     assert (folder / "merged.table").read_bytes() == saved
-    # A saved table goes on learning.
+    # A saved table continues to learn.
     assert run(folder, "coactivation", "b.trace", "--load", "a.table", "--save", "onward.table").code == 0
     assert (folder / "onward.table").read_bytes() == saved
     # Standard output is a file, too.

@@ -134,7 +134,7 @@ def test_numpy_files_hold_one_trace_or_requests(tmp_path):
 
 
 def imatrix(counts):
-    """A GGUF file as llama-imatrix writes it, of one layer."""
+    """A GGUF file of one layer in the format of llama-imatrix."""
     name = b"blk.3.ffn_up_exps.weight.counts"
     head = b"GGUF" + struct.pack("<IQQ", 3, 1, 0)
     head += struct.pack("<Q", len(name)) + name + struct.pack("<IQQIQ", 2, 1, len(counts), 0, 0)

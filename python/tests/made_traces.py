@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Traces made by hand or from a seed, and the studies as a user runs them."""
+"""Handmade and seeded traces, and the studies as a user runs them."""
 
 import json
 import subprocess
@@ -13,7 +13,7 @@ DECODE, PREFILL, VERIFY = range(3)
 
 
 def made(tokens, experts, **others):
-    """tokens: a list for each token, of its experts layer by layer; -1 is none."""
+    """tokens: for each token a list of its experts, layer by layer; -1 is none."""
     return hotset.Trace.from_arrays(tokens, experts, **{"name": "hand", **others})
 
 
@@ -33,7 +33,7 @@ def wild(seed, *, layers, experts, top_k, tokens, absent=0.0, sequences=1, most=
 
 
 def with_hidden(trace, hidden, **others):
-    """Half numbers beside a trace: hidden states, probabilities, predictions."""
+    """Half-precision arrays of a trace: hidden states, probabilities, predictions."""
     arrays = {"hidden": hidden, **others}
     for name, values in arrays.items():
         trace.arrays[name] = numpy.ascontiguousarray(values, "<f4" if name == "logits" else "<f2")
@@ -59,7 +59,8 @@ def json_of(folder, *words):
 
 
 def refused(folder, code, *words_and_parts):
-    """The command ends with the code and one line that holds all parts, which stand behind a None."""
+    """Checks that the command ends with the code and one line with all parts, which follow a None.
+    """
     at = words_and_parts.index(None)
     done = run(folder, *words_and_parts[:at])
     assert done.code == code, done.err

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pager: decisions are the library's, arrays are not copied, and every mistake is told."""
+"""The pager: decisions are the library's, arrays are not copied, and every mistake is reported."""
 
 import array
 import gc

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The program as functions; its decisions and those of the pager are the same."""
+"""The program as functions; its decisions equal the pager's."""
 
 import numpy
 import pytest

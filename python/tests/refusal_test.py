@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is refused is a hotset.Error in words, has changed nothing, and crashes nothing."""
+"""Refusals are a hotset.Error with a message, change nothing, and crash nothing."""
 
 import copy
 import inspect
@@ -25,7 +25,7 @@ def ids(*rows):
 
 
 def apart(*rows):
-    """The same rows in a wider array."""
+    """The same rows within a wider array."""
     wide = numpy.full((len(rows), 5), -9, numpy.int32)
     wide[:, :2] = rows
     return wide[:, :2]
@@ -73,7 +73,7 @@ def test_a_plan_that_finds_no_slots_ends_the_visit_before():
 
 @pytest.mark.parametrize("name", [n for n, c in vars(extension).items() if inspect.isclass(c)])
 def test_an_object_whose_init_has_not_run_is_refused(name):
-    """In a process of its own: it would crash, not raise."""
+    """In a separate process, because it would crash instead of raising."""
     program = f"""
 import numpy, hotset, hotset._hotset as extension
 held = getattr(extension, {name!r})
@@ -101,7 +101,7 @@ def test_a_copied_pager_is_refused():
     try:
         other = copy.copy(p)
     except TypeError:
-        return  # cannot be copied at all
+        return  # refuses every copy
     with pytest.raises(hotset.InvalidArgument, match="__init__ has not run"):
         other.commit()
 

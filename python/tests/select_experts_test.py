@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which experts ESFT tunes: the rule, its readers, and the configurations that its authors published."""
+"""Experts that ESFT tunes: the rule, its readers, and the configurations that its authors
+published."""
 
 import json
 import os
@@ -24,11 +25,11 @@ def selected(summary, p):
 
 def test_it_takes_the_best_while_those_before_sum_to_less_than_p():
     for p, experts in (
-        (0.2, [2]),  # the one that crosses p is taken
-        (0.5, [2]),  # p itself is enough
+        (0.2, [2]),  # the expert that crosses p is taken
+        (0.5, [2]),  # reaching p is enough
         (0.51, [2, 0]),
         (0.75, [2, 0]),
-        (0.76, [2, 0, 1]),  # of equals the lower expert
+        (0.76, [2, 0, 1]),  # ties go to the lower expert
         (1, [2, 0, 1, 3]),
         (7, [2, 0, 1, 3]),  # there are no more
     ):
@@ -127,7 +128,7 @@ def test_the_command_writes_a_configuration(tmp_path):
     assert '{"1": [1, 2], "2": [0]}' in (tmp_path / "c.json").read_text()
     assert '{"1": [0, 1], "2": [0]}' in run(tmp_path, "select-experts", "s.json", "--score", "gate", "--p", "0.35").out
     hotset.run("adapters", "plan", "--base", "3x2", "--expert-bytes", "3MiB", str(tmp_path / "c.json"))
-    # A folder or an archive that holds one.
+    # A folder or an archive that contains one.
     (tmp_path / "law").mkdir()
     (tmp_path / "law" / "summary.json").write_bytes((tmp_path / "s.json").read_bytes())
     with tarfile.open(tmp_path / "law.tar.xz", "w:xz") as archive:

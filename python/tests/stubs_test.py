@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What _hotset.pyi says is what the extension has: every name, parameter and default."""
+"""_hotset.pyi matches the extension: every name, parameter and default."""
 
 import ast
 import pathlib
@@ -18,7 +18,7 @@ def public(names):
 
 
 def parameters_of(node):
-    """(name, default or None) without self; None stands before what has to be named."""
+    """(name, default or None) without self; None precedes the keyword-only ones."""
     given = node.args
     positional = [a.arg for a in given.args if a.arg != "self"]
     defaults = [ast.literal_eval(d) for d in given.defaults]
@@ -31,7 +31,7 @@ def parameters_of(node):
 
 
 def said_by(function):
-    """The same of pybind11's own signature."""
+    """Parameters in pybind11's own signature."""
     text = re.sub(r"<[^>]*>", "None", function.__doc__.split("\n")[0])
     inside = text[text.index("(") + 1 : text.rindex(") ->")]
     depth, parts, part = 0, [], ""
@@ -69,7 +69,8 @@ def test_the_module_has_these_names():
 def test_a_class_has_these_members(name):
     held = getattr(extension, name)
     members = {n.name: n for n in classes()[name].body if isinstance(n, ast.FunctionDef)}
-    own = [n for n in vars(held) if n != "__init__" or name != "Visit"]  # nobody makes a visit
+    # Visits are never constructed directly.
+    own = [n for n in vars(held) if n != "__init__" or name != "Visit"]
     assert sorted(members) == public(own)
     for member, node in members.items():
         is_property = any(getattr(d, "id", "") == "property" for d in node.decorator_list)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What holds for every study: docs/studies.md shows what is printed, where inputs come from, and where outputs go."""
+"""Properties of every study: docs/studies.md shows the real output; sources of inputs, targets of
+outputs."""
 
 import gzip
 import os
@@ -21,7 +22,7 @@ STUDIES = ("coactivation", "diff", "select-experts", "train-gate", "working-set"
 
 
 def shell(folder, script):
-    """The program and the package are those of this test."""
+    """A shell with this test's program and package."""
     head = 'hotset() { "$PROGRAM" "$@"; }; python3() { "$PYTHON" -B "$@"; }\n'
     given = {**os.environ, "PROGRAM": _program.program(), "PYTHON": sys.executable}
     done = subprocess.run(["bash", "-c", head + script], cwd=folder, env=given, capture_output=True, text=True)
@@ -29,7 +30,7 @@ def shell(folder, script):
 
 
 def examples():
-    """(command, what it prints) of the console blocks."""
+    """(command, printed output) of the console blocks."""
     text = (SOURCE / "docs" / "studies.md").read_text()
     for block in re.findall(r"```console\n(.*?)```", text, re.S):
         for shown in re.split(r"^\$ ", block, flags=re.M)[1:]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Traces and recorders: what Python writes the program reads, and the other way round."""
+"""Traces and recorders: the program reads files written by Python, and the reverse."""
 
 import json
 import os
@@ -66,7 +66,7 @@ def test_what_is_saved_is_read_by_the_program(tmp_path):
     assert (about["layers"], about["experts"], about["tokens"]) == (3, 16, 40)
     again = hotset.Trace.load(path)
     assert (again.ids == trace.ids).all() and again.metadata["name"] == "made"
-    # Through the program and back: byte for byte what the program writes itself.
+    # Through the program and back: equal to the program's own output, byte for byte.
     hotset.run("import", str(path), str(tmp_path / "other.trace"))
     other = hotset.Trace.load(tmp_path / "other.trace")
     for name, array in trace.arrays.items():
@@ -96,7 +96,7 @@ def test_a_failed_save_leaves_the_file_as_it_was(tmp_path):
         trace.save(tmp_path / "absent" / "a.trace")
     path = tmp_path / "a.trace"
     path.write_text("before")
-    trace.arrays["ids"] = numpy.zeros((1, 1, 1), numpy.complex64)  # no type of the format
+    trace.arrays["ids"] = numpy.zeros((1, 1, 1), numpy.complex64)  # not a type of the format
     with pytest.raises(KeyError):
         trace.save(path)
     assert path.read_text() == "before"
@@ -127,7 +127,7 @@ def test_the_reader_in_the_document_reads(tmp_path):
     code = re.search(r"```python\n(.*?)```", text, re.S).group(1)
     assert len(code.strip().splitlines()) <= 10
     scope = {}
-    exec(code, scope)  # noqa: S102: the document's own lines
+    exec(code, scope)  # the document's own lines
     path = recorded(tmp_path / "a.trace")
     facts, arrays = scope["read_trace"](str(path))
     expected = hotset.Trace.load(path)

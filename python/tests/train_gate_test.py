@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trained gates: what they learn, what they are judged by, and that the program predicts by them."""
+"""Trained gates: training, evaluation, and predictions by the program."""
 
 import json
 import struct
@@ -15,13 +15,14 @@ LAYERS, EXPERTS, TOP_K, D_MODEL = 3, 6, 2, 4
 
 
 def recorded(seed, sequences, tokens):
-    """Hidden states drawn anew for each token and layer, off the origin and of unlike sizes. The routing of layer l follows
-    from the hidden state of layer l - 1, by weights that the layer has; probabilities are the softmax of the scores."""
+    """Hidden states drawn independently for each token and layer, off the origin and of different
+    sizes. The routing of layer l follows from the hidden state of layer l - 1, by weights of the
+    layer; probabilities are the softmax of the scores."""
     rule = numpy.random.default_rng(17).uniform(-2, 2, (LAYERS, EXPERTS, D_MODEL))
     random = numpy.random.default_rng(seed)
     count = sequences * tokens
     inputs = random.uniform(-1, 1, (count, LAYERS, D_MODEL))
-    scores = random.uniform(0, 2, (count, LAYERS, EXPERTS))  # of layer 0: nothing tells them
+    scores = random.uniform(0, 2, (count, LAYERS, EXPERTS))  # those of layer 0 are unpredictable
     scores[:, 1:] = numpy.einsum("led,tld->tle", rule[1:], inputs[:, :-1])
     ids = numpy.argsort(-scores, axis=-1, kind="stable")[:, :, :TOP_K]
     powers = numpy.exp(scores)
@@ -60,13 +61,14 @@ def test_the_same_seed_gives_the_same_weights():
     assert first.weights.save() == again.weights.save()
     assert first.report == again.report
     assert train(trace, training._replace(seed=2)).weights.save() != first.weights.save()
-    # A network does not depend on how many others there are.
+    # A network does not depend on the number of others.
     near = train(trace, training._replace(depth=1)).weights
     assert (near.of(1, 1).values == first.weights.of(1, 1).values).all()
 
 
 def test_a_step_follows_the_gradient():
-    """Against differences of the loss, in one step of Adam: its first moves each number by the rate, down the slope."""
+    """Compared with differences of the loss, in one step of Adam: its first step moves each value
+    by the rate, down the slope."""
     trace = recorded(9, 2, 8)
     states = trace.arrays["hidden"][:, 0].astype(numpy.float64)
     states = (states - states.mean(0)) / states.std(0)
@@ -80,7 +82,7 @@ def test_a_step_follows_the_gradient():
         net = Network(values, EXPERTS, D_MODEL, 3)
         return -(goals * numpy.log(net.forecast(states))).sum() / 16
 
-    # The weights are those for states as they are: take the scale out again.
+    # The weights are for unscaled states: remove the scale again.
     real = trace.arrays["hidden"][:, 0].astype(numpy.float64)
     mean, deviation = real.mean(0), real.std(0)
 
@@ -103,7 +105,7 @@ def test_it_learns_nothing_of_what_is_held_out():
     training = Training(width=2, epochs=2, holdout=0.5)
     before = train(trace, training)
     assert before.report["judged"]["sequences"] == 3
-    # Each sequence in turn is made another: the weights change exactly where it was learnt from.
+    # Each sequence in turn is replaced: the weights change exactly if it was learnt from.
     learnt = 0
     for sequence in range(6):
         changed = hotset.Trace({**trace.arrays, "ids": trace.ids.copy()}, trace.metadata)
@@ -113,15 +115,16 @@ def test_it_learns_nothing_of_what_is_held_out():
 
 
 def test_it_counts_what_was_named_beside_what_needs_no_training():
-    # Two sequences of one token each; whichever is held out, the other taught experts 0 and 1 in every layer.
+    # Two sequences of one token each; whichever is held out, the other taught experts 0 and 1 in
+    # every layer.
     trace = made([[[0, 1], [1, 0], [0, -1]]] * 2, 4, sequences=[0, 1])
     half = numpy.array([[[0.5, 0.25, 0.125, 0]], [[0.25, 0.25, 0, 0.5]], [[0, 0, 0, 0]]])
     with_hidden(
         trace,
         numpy.ones((2, 3, 1)),
-        # Layer 0 thinks of 2 and 1, layer 1 of 3 and 2.
+        # Layer 0 prefers 2 and 1, layer 1 prefers 3 and 2.
         logits=[[[0, 2, 3, 1], [0, 1, 2, 3], [0, 0, 0, 0]]] * 2,
-        # One layer ahead: of layer 1 experts 0 and 1, of layer 2 3 and 0 (a tie with 1).
+        # One layer ahead: experts 0 and 1 of layer 1, 3 and 0 (a tie with 1) of layer 2.
         predictions=[half] * 2,
     )
     weights, report = train(trace, Training(depth=2, width=0, epochs=50, rate=0.1))
@@ -140,7 +143,7 @@ def test_it_counts_what_was_named_beside_what_needs_no_training():
         "learnt": {"sequences": 1, "tokens": 1},
         "judged": {"sequences": 1, "tokens": 1},
         "distances": [
-            # A hidden state that never changes tells what is used most: 0 and 1 of {1, 0}; 0 of {0, -1}.
+            # A constant hidden state teaches the most used: 0 and 1 of {1, 0}; 0 of {0, -1}.
             {"distance": 1, "places": 4, "precision": 0.75, "most_used": 0.75, "current_gate": 0.25, "recorded": 0.75},
             # The trace looked one layer ahead.
             {"distance": 2, "places": 2, "precision": 0.5, "most_used": 0.5, "current_gate": 0.0, "recorded": None},
@@ -152,7 +155,7 @@ def test_it_counts_what_was_named_beside_what_needs_no_training():
 def test_tokens_that_nothing_was_routed_for_are_left_out():
     trace = recorded(5, 4, 20)
     del trace.arrays["probabilities"]
-    # The same sequences, each with a token more after each that goes nowhere.
+    # The recorded sequences, with an extra token after each that teaches nothing.
     twice = {name: numpy.repeat(array, 2, 0) for name, array in trace.arrays.items()}
     twice["ids"][1::2] = 65535
     twice["step"] = numpy.arange(160, dtype=numpy.uint32)
@@ -236,7 +239,8 @@ def test_what_it_cannot_learn_from_is_refused():
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Three layers of 4 experts, top-1: the hidden state of each layer says which expert the next one routes."""
+    """Three layers of 4 experts, top-1: the hidden state of each layer determines the next layer's
+    expert."""
     path = tmp_path_factory.mktemp("gate")
     t = numpy.arange(160)
     routed = numpy.stack([t * 7 % 4, t // 4 % 4, t * t // 3 % 4, 0 * t], 1)
@@ -274,7 +278,7 @@ def test_the_command_writes_weights_and_says_what_they_are_worth(folder):
     piped = run(folder, "train-gate", "hidden.trace", "--out", "-", "--width", "8", "--epochs", "400")
     assert piped.bytes == told
     assert "precision at 1" in piped.err
-    # Without a holdout nothing is judged.
+    # Without a holdout nothing is evaluated.
     alone = run(folder, "train-gate", "one.trace", "--out", "one.gate", "--holdout", "0", "--epochs", "1")
     assert alone.code == 0 and "precision" not in alone.out
 

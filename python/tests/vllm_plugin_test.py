@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What vLLM's plug-in records. vLLM itself is stood in for by the two classes that are heard; python/tests/engines hears the real ones."""
+"""Recording by vLLM's plug-in. Two substitute classes stand for vLLM; python/tests/engines uses the
+real ones."""
 
 import dataclasses
 import logging
@@ -19,7 +20,7 @@ IDS = numpy.array([[[3, 1], [0, 2]], [[3, 2], [1, 0]]], numpy.uint8)
 
 @pytest.fixture
 def vllm(monkeypatch, tmp_path):
-    """vllm.config and vllm.outputs of a process in which nothing is registered."""
+    """vllm.config and vllm.outputs in a process without registration."""
 
     class VllmConfig:
         def __init__(self, experts):
@@ -46,7 +47,7 @@ def vllm(monkeypatch, tmp_path):
 
 def test_a_finished_request_is_a_sequence(vllm):
     plugin.register()
-    plugin.register()  # as often as vLLM likes
+    plugin.register()  # vLLM may call it several times
     vllm.VllmConfig(experts=8)
     vllm.CompletionOutput(IDS)  # not finished
     vllm.CompletionOutput(IDS, "stop")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Working sets against hand-walked traces, and against their definitions by sets of Python."""
+"""Working sets compared with hand-walked traces, and with their definitions by Python sets."""
 
 import json
 
@@ -28,7 +28,7 @@ def test_a_hand_walked_sequence():
     assert decode["mean"] == near(7 / 24)
     assert found["bursts"]["prefill"] == {"count": 0, "shorter": 0, "mean": None, "least": None, "most": None}
     assert "verify" not in found["bursts"]
-    # {2} of {0 1 2 3}, then {3} of {0 2 3}; each time one of the two that come next.
+    # {2} of {0 1 2 3}, then {3} of {0 2 3}; each time one of the next two.
     assert found["burst_overlap"] == {"pairs": 2, "jaccard": near(7 / 24), "held": 0.5}
     assert found["decode_burst_overlap"]["held"] == 0.5
     assert found["step_overlap"] == {"pairs": 4, "share": near((0.5 + 0.5 + 1 + 0.5) / 4)}
@@ -50,7 +50,7 @@ def test_a_prompt_is_one_burst_however_it_is_cut():
     assert found["bursts"]["prefill"] == {"count": 1, "shorter": 0, "mean": 0.8, "least": 0.8, "most": 0.8}
     assert found["bursts"]["decode"]["count"] == 2
     assert found["bursts"]["decode"]["mean"] == near((0.3 + 0.2) / 2)
-    # {0 1 2} after the prompt's eight, {2 8} after {0 1 2}; the latter alone are of decode.
+    # {0 1 2} after the prompt's eight, {2 8} after {0 1 2}; only the latter is decode.
     assert found["burst_overlap"] == {"pairs": 2, "jaccard": near((3 / 8 + 1 / 4) / 2), "held": 0.75}
     assert found["decode_burst_overlap"] == {"pairs": 1, "jaccard": 0.25, "held": 0.5}
     assert found["step_overlap"] == {"pairs": 2, "share": 0.5}, "the first decode step has a prompt before it"
@@ -63,10 +63,10 @@ def test_a_burst_ends_with_its_sequence_and_its_kind():
     rows = [  # step, sequence, expert, kind
         (0, 7, 0, DECODE),
         (1, 7, 1, VERIFY),
-        (1, 7, 2, DECODE),  # verify, as the row before it
+        (1, 7, 2, DECODE),  # verify, like the previous row
         (1, 3, 3, DECODE),  # of another sequence
         (1, 3, 4, VERIFY),
-        (1, 3, 5, PREFILL),  # and prefill after all
+        (1, 3, 5, PREFILL),  # and one prefill row
         (2, 3, 6, DECODE),
         (3, 7, 8, DECODE),
     ]
@@ -87,7 +87,7 @@ def test_footprints_grow_burst_by_burst_as_they_begin():
     tokens = [[[0], [0]], [[0], [1]], [[1], [0]], [[0], [2]], [[1], [3]]]
     trace = made(tokens, 4, steps=[0, 0, 1, 1, 2], sequences=[0, 1, 0, 1, 0])
     found = working_set.measure(trace, burst=1)
-    # Of sequence 0: 2, 3, 4 pairs of layer and expert; of sequence 1: 2, 3. All: 2, 3, 4, 5, 6.
+    # Pairs of layer and expert: sequence 0: 2, 3, 4; sequence 1: 2, 3; all: 2, 3, 4, 5, 6.
     sequences = found["sequence_footprint"]
     assert [p["sequences"] for p in sequences["after"]] == [2, 2]
     assert shares(sequences["after"]) == [2 / 8, 3 / 8]
@@ -99,8 +99,8 @@ def test_footprints_grow_burst_by_burst_as_they_begin():
 def test_tokens_are_compared_one_by_one_where_there_are_equally_many():
     trace = made([[[e]] for e in (0, 1, 1, 0, 1, 2, 1, 2, 3)], 4, steps=[0, 0, 1, 1, 2, 2, 3, 3, 3])
     found = working_set.measure(trace, distances=2)
-    # As sets all of two, one of two and two of three come again; at their positions none, one of two, and for three
-    # tokens after two it is the sets.
+    # By sets: all of two, one of two and two of three repeat. By positions: none, one of two; for
+    # three tokens after two the sets are used.
     assert found["step_overlap"]["share"] == near((1 + 0.5 + 2 / 3) / 3)
     assert shares(found["agreement"]) == near((0 + 0.5 + 2 / 3) / 3, (0 + 1 / 3) / 2)
 
@@ -111,7 +111,8 @@ def test_absent_ids_are_no_decisions():
     )
     assert found["bursts"]["decode"]["least"] == 0
     assert found["bursts"]["decode"]["mean"] == near(8 / 24)
-    # {0} after {0 1} is all; nothing after {0} is left out; {0 3} after nothing, {3} after {0 3}, {1 3} after {3}.
+    # {0} after {0 1} is all; nothing after {0} is left out; {0 3} after nothing, {3} after {0 3},
+    # {1 3} after {3}.
     expected = near((1 + 0 + 1 + 0.5) / 4)
     assert found["step_overlap"] == {"pairs": 4, "share": expected}
     assert found["burst_overlap"] == {"pairs": 4, "jaccard": near((0.5 + 0 + 0.5 + 0.5) / 4), "held": expected}
@@ -185,7 +186,7 @@ def test_what_measures_nothing_is_refused():
 
 
 class Naive:
-    """What the definitions say, word by word."""
+    """A literal implementation of the definitions."""
 
     def __init__(self, trace, burst, distances, seed):
         self.pool = trace.layers * trace.experts
@@ -336,7 +337,7 @@ def test_shuffles_depend_on_the_seed_and_each_sequence_alone():
     alone = shuffled(trace, 4)
     assert shuffled(trace, 4) == alone
     assert shuffled(trace, 5) != alone
-    # Another sequence that never agrees with itself adds nothing.
+    # A further sequence that never agrees with itself adds nothing.
     ids = trace.ids.tolist() + [[[4 * i, 4 * i + 1], [4 * i, 4 * i + 1]] for i in range(8)]
     assert shuffled(made(ids, 32, sequences=[0] * 60 + [1] * 8), 4) == pytest.approx(alone)
 
@@ -349,7 +350,7 @@ def test_splitmix64_draws_the_librarys_numbers():
 
 
 def seeds_after(seed, count):
-    """The states of a generator, as seeds of others."""
+    """States of a generator, as seeds of others."""
     return [(seed + n * 0x9E3779B97F4A7C15) % 2**64 for n in range(count)]
 
 
@@ -360,7 +361,7 @@ def diffusion(folder, stickiness):
     return working_set.measure(hotset.Trace.load(path), burst=1)
 
 
-# A step routes 64 positions: all experts are used in each, and sets would say nothing.
+# A step routes 64 positions: each uses all experts, so sets would be equal.
 def test_a_diffusion_model_agrees_more_the_nearer_its_steps_are(tmp_path):
     free = diffusion(tmp_path, 0)
     assert free["bursts"]["decode"]["least"] > 0.95
@@ -375,7 +376,7 @@ def test_a_diffusion_model_agrees_more_the_nearer_its_steps_are(tmp_path):
         assert found["bursts"]["decode"]["least"] > 0.95, "as without"
         assert found["agreement"][0]["share"] > found["agreement"][0]["shuffled"] + 0.2
         for point in found["agreement"]:
-            # What was kept in every step between, and of the rest what agrees by chance.
+            # Decisions kept in every step between, and of the rest those that agree by chance.
             still = kept ** point["distance"]
             assert point["share"] == pytest.approx(still + (1 - still) * chance, abs=0.02)
 

@@ -39,14 +39,19 @@ _STUDY_TITLES = (
 def _coactivation(words: Sequence[str]) -> int:
     parser = Parser(
         "coactivation",
-        "Learns, merges, saves and judges users' tables of experts that fire together.",
+        "Learns, merges, saves and evaluates users' tables of experts that are used together.",
         "python3 -m hotset coactivation monday.trace --save me.table --evaluate tuesday.trace",
         "python3 -m hotset coactivation --load me.table --load you.table --coverage 0.99",
         "python3 -m hotset coactivation code.trace math.trace --study personal-vs-population"
         " --sizes 64,256",
     )
     add = parser.add_argument
-    add("traces", nargs="*", metavar="TRACE", help="traces of one model to learn from, a user each")
+    add(
+        "traces",
+        nargs="*",
+        metavar="TRACE",
+        help="traces of one model to learn from, one user each",
+    )
     add(
         "--load",
         action="append",
@@ -58,10 +63,10 @@ def _coactivation(words: Sequence[str]) -> int:
     add(
         "--evaluate",
         metavar="TRACE",
-        help="a trace that the table has not seen: how well it predicts each next layer",
+        help="an unseen trace on which the table's forecasts of each next layer are evaluated",
     )
     parser.number(
-        "--reach", 0, 0, 64, "layers back that are looked at; 0: as in the loaded tables, or 4"
+        "--reach", 0, 0, 64, "earlier layers that a forecast uses; 0: as in the loaded tables, or 4"
     )
     parser.number("--decay", 0.8, 1e-6, 1.0, "weight of a layer relative to the next nearer one")
     parser.number("--coverage", 0.95, 1e-6, 1.0, "share of the uses that the cap covers")
@@ -77,15 +82,15 @@ def _coactivation(words: Sequence[str]) -> int:
         "--sizes",
         action="append",
         metavar="LIST",
-        help="tokens of training of each user; what lies after the largest is held out",
+        help="training tokens of each user, such as 64,256; tokens after the largest are held out",
     )
     add(
         "--users",
         metavar="NAME",
-        help="who is a user: traces (default), or sequences of the traces",
+        help="unit of a user: traces (default), or sequences of the traces",
     )
     add("--json", action="store_true", help=f"print JSON (schema {coactivation.SCHEMA})")
-    add("--out", metavar="FILE", help="write there, not to standard output")
+    add("--out", metavar="FILE", help="file to write (default: standard output)")
     parser.reading()
     options = parser.given(words)
     for name in ("sizes", "users"):
@@ -98,7 +103,7 @@ def _coactivation(words: Sequence[str]) -> int:
 
 
 def _users(path: str, options: argparse.Namespace) -> list[coactivation.User]:
-    """Traces of one model often share its name: their files tell users apart."""
+    """Names users by file, because traces of one model often share its name."""
     trace = _console.open_trace(path, options)
     name = "stdin" if path == "-" else os.path.basename(path)
     if options.users == "sequences":
@@ -306,7 +311,7 @@ def _train_gate(words: Sequence[str]) -> int:
         metavar="FILE",
         help="weights to write, for --predictor learned-gate:weights=FILE",
     )
-    parser.number("--depth", usual.depth, 1, _MOST, "layers ahead, each by networks of its own")
+    parser.number("--depth", usual.depth, 1, _MOST, "layers ahead, each with separate networks")
     parser.number(
         "--width",
         usual.width,
@@ -314,7 +319,7 @@ def _train_gate(words: Sequence[str]) -> int:
         1 << 20,
         "hidden units of a network; 0: none, the networks are linear",
     )
-    parser.number("--epochs", usual.epochs, 1, 1 << 20, "times that each token is learnt from")
+    parser.number("--epochs", usual.epochs, 1, 1 << 20, "passes over the tokens")
     parser.number(
         "--seed", usual.seed, 0, _SEEDS, "the same seed gives the same weights on one machine"
     )
@@ -323,15 +328,15 @@ def _train_gate(words: Sequence[str]) -> int:
         usual.holdout,
         0.0,
         0.99,
-        "share of the sequences that are judged on, not learnt from; 0: none",
+        "share of the sequences held out for evaluation; 0: none",
     )
     add(
         "--target",
         default=usual.target,
         metavar="NAME",
         help=(
-            "what the networks should give: routed (1/K for each routed expert, the default), or"
-            " probabilities (those of the trace)"
+            "training target: routed (1/K for each routed expert, the default), or probabilities"
+            " (those of the trace)"
         ),
     )
     add("--json", action="store_true", help=f"print JSON (schema {train_gate.SCHEMA})")
@@ -381,7 +386,7 @@ def _gate_text(report: dict[str, Any], networks: int) -> str:
         (str(d["distance"]), *("-" if d[key] is None else f"{100 * d[key]:.2f}" for key in told))
         for d in distances
     ]
-    # The distance is a number, too.
+    # Right-aligns the distance, which is a number, too.
     rows = [(row[0].rjust(len("layers ahead")), *row[1:]) for row in rows]
     return text + _console.table(("layers ahead", *(columns[key] for key in told)), rows)
 
@@ -400,8 +405,12 @@ def _working_set(words: Sequence[str]) -> int:
     many = 2**32 - 1
     parser.add_argument("traces", nargs="+", metavar="TRACE", help="traces of any known format")
     parser.number("--burst", 32, 1, many, "steps of a burst; a prompt is one burst")
-    parser.number("--distances", 32, 1, many, "agreement of steps 1, 2, 4, ... apart, up to this")
-    parser.number("--seed", 1, 0, _SEEDS, "of the shuffled order that agreement is compared with")
+    parser.number(
+        "--distances", 32, 1, many, "largest distance for agreement, measured at 1, 2, 4, ... steps"
+    )
+    parser.number(
+        "--seed", 1, 0, _SEEDS, "seed of the shuffled order that agreement is compared with"
+    )
     parser.add_argument(
         "--json",
         action="store_true",
@@ -460,9 +469,9 @@ def _select_experts(words: Sequence[str]) -> int:
         0.2,
         0.0,
         1.0,
-        "of each layer, the best experts are taken while those before sum to less",
+        "threshold: a layer's best experts are taken while the earlier ones sum to less",
     )
-    add("--out", metavar="FILE", help="write there, not to standard output")
+    add("--out", metavar="FILE", help="file to write (default: standard output)")
     options = parser.given(words)
     if options.p == 0:
         raise _console.refused("--p", "0", "more than 0, at most 1")
@@ -494,7 +503,7 @@ def _summary_of(path: str, score: str) -> expert_selection.Summary:
 
 
 def _summary_text(path: str) -> Optional[tuple[bytes, str]]:
-    """The text of a summary, and what messages call it; None for records without one."""
+    """Text and name of a summary, for messages; None for records without one."""
     name = "summary.json"
     if os.path.isdir(path):
         inside = os.path.join(path, name)
@@ -515,7 +524,7 @@ def _summary_text(path: str) -> Optional[tuple[bytes, str]]:
 
 
 def _files_of(data: bytes) -> Optional[list[tuple[str, bytes]]]:
-    """Names and bytes of the JSON files of an archive; None for what is no archive."""
+    """Names and bytes of an archive's JSON files; None for other data."""
     held = io.BytesIO(data)
     if zipfile.is_zipfile(held):
         with zipfile.ZipFile(held) as packed:
@@ -569,5 +578,5 @@ COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
 
 
 def run(words: Sequence[str]) -> int:
-    """Runs the study that is named first. Returns its exit code."""
+    """Runs the study named by the first word. Returns its exit code."""
     return _console.guarded(lambda: COMMANDS[words[0]](words[1:]))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the commands of the studies share: options that refuse in one line, traces of any format,
-outputs, tables."""
+"""Shared by the studies' commands: options with one-line errors, traces of any format, outputs,
+tables."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ OK, FAILURE, USAGE, BAD_INPUT = 0, 1, 2, 4
 
 
 class Usage(Exception):
-    """A command line that means nothing."""
+    """An invalid command line."""
 
 
 class Ended(Exception):
-    """Ends the command with a code: what is wrong has been said."""
+    """Ends the command with a code; the error has already been printed."""
 
     def __init__(self, code: int) -> None:
         super().__init__(code)
@@ -55,12 +55,12 @@ def one_of(option: str, text: str, known: Sequence[str]) -> str:
 
 
 def whole(text: str) -> float:
-    """A number of digits alone, or NaN."""
+    """Parses a text of digits only, or returns NaN."""
     return int(text) if text.isascii() and text.isdigit() else math.nan
 
 
 def real(text: str) -> float:
-    """A number, or NaN."""
+    """Parses a number, or returns NaN."""
     try:
         return float(text)
     except ValueError:
@@ -68,7 +68,7 @@ def real(text: str) -> float:
 
 
 class Parser(argparse.ArgumentParser):
-    """An ArgumentParser whose errors are one line, and that says what was probably meant."""
+    """An ArgumentParser with one-line errors that suggest similar names."""
 
     def __init__(self, study: str, description: str, *examples: str) -> None:
         super().__init__(
@@ -92,7 +92,7 @@ class Parser(argparse.ArgumentParser):
         return options
 
     def number(self, name: str, default: Any, least: Any, most: Any, about: str) -> None:
-        """An option that holds a number in [least, most], whole if the bounds are."""
+        """Adds an option for a number in [least, most]; an integer if the bounds are."""
         kind = type(least)
 
         def read(text: str) -> Any:
@@ -107,7 +107,7 @@ class Parser(argparse.ArgumentParser):
         )
 
     def reading(self) -> None:
-        """The options by which traces are read; those of `hotset import`."""
+        """Adds the options for reading traces; those of `hotset import`."""
         group = self.add_argument_group("reading traces", "as hotset import --help describes them")
         for name, metavar in (
             ("format", "NAME"),
@@ -124,8 +124,8 @@ class Parser(argparse.ArgumentParser):
 
 
 def open_trace(path: str, options: argparse.Namespace) -> Trace:
-    """A trace of any format. Raises InvalidArgument that begins with the path; Ended if the program
-    refuses to read it."""
+    """Opens a trace of any format. Raises InvalidArgument that begins with the path; Ended if the
+    program refuses it."""
     words = []
     for key, values in vars(options).items():
         if key.startswith("reading_"):
@@ -142,7 +142,8 @@ def open_trace(path: str, options: argparse.Namespace) -> Trace:
 
 
 def _is_native(path: str) -> bool:
-    """A regular file that begins as safetensors do: of other inputs the program makes one."""
+    """Whether it is a regular file that begins like safetensors; the program converts other inputs.
+    """
     try:
         facts = os.stat(path)
         if path == "-" or not stat.S_ISREG(facts.st_mode):
@@ -166,8 +167,7 @@ def _imported(path: str, words: Sequence[str]) -> Trace:
 
 
 def check(trace: Trace) -> None:
-    """Refuses arrays that do not belong together, and numbers that mean nothing. Raises
-    InvalidArgument."""
+    """Refuses arrays that do not belong together, and invalid values. Raises InvalidArgument."""
     facts, arrays = trace.metadata, trace.arrays
     if not facts.get("experts", "").isdigit() or not 1 <= trace.experts <= 65535:
         raise InvalidArgument(
@@ -213,7 +213,7 @@ def check(trace: Trace) -> None:
 
 
 def output(path: Optional[str], binary: bool = False) -> Output:
-    """What `-` or no path means is standard output."""
+    """Opens an output; `-` or no path means standard output."""
     out = Output(None if path in (None, "", "-") else path)
     if binary and out.is_terminal:
         raise Usage(f"{out.name}: is a terminal; accepted: a file or a pipe for binary data")
@@ -225,7 +225,7 @@ def write_text(out: Output, text: str) -> None:
 
 
 def write_and_report(out: Output, data: bytes, report: str) -> None:
-    """The report goes where it is not taken for a part of the file."""
+    """Writes the data, and the report where it does not mix with the file."""
     out.write([data])
     if out.is_standard_output:
         sys.stderr.write(report)
@@ -238,18 +238,18 @@ def json_line(value: Any) -> str:
 
 
 def plain(number: float) -> str:
-    """In the fewest digits: 0.8, 1, 95."""
+    """Formats with the fewest digits: 0.8, 1, 95."""
     return repr(number)[:-2] if repr(number).endswith(".0") else repr(number)
 
 
 def shown(name: str, most: int) -> str:
-    """A name for people: no control characters, and cut."""
+    """A printable name: no control characters, and truncated."""
     text = "".join(c if c.isprintable() else "?" for c in name)
     return text if len(text) <= most else text[:most] + "..."
 
 
 def table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """The first column to the left, numbers to the right."""
+    """Formats a table: first column left-aligned, numbers right-aligned."""
     cells = [list(titles), *map(list, rows)]
     widths = [max(len(row[at]) for row in cells) for at in range(len(titles))]
     lines = [
@@ -260,8 +260,8 @@ def table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def progress(label: str) -> Callable[[int, int], None]:
-    """A line on standard error that is written anew some ten times a second, and cleared at the
-    end; nothing unless that is a terminal."""
+    """A line on standard error, rewritten about ten times a second and cleared at the end. Nothing
+    unless standard error is a terminal."""
     if not sys.stderr.isatty():
         return lambda done, total: None
     said = 0.0
@@ -282,14 +282,14 @@ def progress(label: str) -> Callable[[int, int], None]:
 
 
 def guarded(body: Callable[[], int]) -> int:
-    """Everything that is raised ends here, as one line and an exit code."""
+    """Runs the body; every exception becomes one line and an exit code."""
     try:
         code = body()
         sys.stdout.flush()
         return code
     except Ended as ended:
         return ended.code
-    except BrokenPipeError:  # a reader that had enough; Python would say so at its end
+    except BrokenPipeError:  # the reader has closed its end; Python would report it at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return OK
     except MemoryError:

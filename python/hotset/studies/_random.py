@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random numbers that are the same on every machine, and those of the library's
+"""Random numbers that are equal on every machine, including those of the library's
 hotset::splitmix64."""
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class SplitMix64:
         return z ^ (z >> 31)
 
     def below(self, bound: int) -> int:
-        """Uniform in [0, bound), without bias."""
+        """Returns a uniform integer in [0, bound), without bias."""
         mask = (1 << bound.bit_length()) - 1
         draw = self.next() & mask
         while draw >= bound:
@@ -33,8 +33,8 @@ class SplitMix64:
         return draw
 
     def uniform(self, count: int) -> numpy.ndarray:
-        """float64 [count] in [0, 1), multiples of 2^-53: the state is a counter, so that all are
-        drawn at once."""
+        """Returns float64 [count] in [0, 1), multiples of 2^-53. All are drawn at once, because the
+        state is a counter."""
         steps = numpy.arange(1, count + 1, dtype=numpy.uint64)
         z = numpy.uint64(self._state) + steps * numpy.uint64(_STEP)
         z = (z ^ (z >> numpy.uint64(30))) * numpy.uint64(0xBF58476D1CE4E5B9)
@@ -44,7 +44,7 @@ class SplitMix64:
         return (z >> numpy.uint64(11)).astype(numpy.float64) * 2.0**-53
 
     def shuffle(self, values: Any) -> None:
-        """Fisher and Yates, from the end."""
+        """Fisher-Yates shuffle, from the end."""
         for n in range(len(values), 1, -1):
             other = self.below(n)
             values[n - 1], values[other] = values[other], values[n - 1]

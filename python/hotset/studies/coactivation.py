@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of which experts fire together: learnt from traces, merged, judged on tokens that they
-have not seen, and compared by training size.
+"""Tables of experts that are used together: learnt from traces, merged, evaluated on unseen tokens,
+and compared by training size.
 
-A table is the library's `co_activation` predictor as it stands after the same tokens, with the same
-counts, scores and file.
+A table equals the library's `co_activation` predictor after the same tokens, with the same counts,
+scores and file.
 Source: WiSP 4, 5.4, Appendix C and G.1 (Figure 4).
 """
 
@@ -23,13 +23,13 @@ _MAGIC = b"hscoact1"
 _HEADER = len(_MAGIC) + 12
 _MOST_BYTES = 1 << 34
 _MOST_COUNT = 2**32 - 1
-_CHUNK = 4096  # tokens that are scored together
+_CHUNK = 4096  # tokens that are scored at once
 
 
 class Quality(NamedTuple):
-    """How well the K experts with the highest scores name the K that the next layer routes. An
-    expert without a score is not named, and its place counts: a table that knows nothing has a
-    precision of 0."""
+    """Share of the K experts that the next layer routes among the K with the highest scores. An
+    expert without a score is not named, and its place counts as wrong: an empty table has precision
+    0."""
 
     tokens: int
     places: int
@@ -48,7 +48,7 @@ class Quality(NamedTuple):
 
 
 def routed(trace: Trace) -> numpy.ndarray:
-    """int64 [tokens, layers, top_k]; the number of experts stands where no expert is."""
+    """int64 [tokens, layers, top_k]; absent experts are the number of experts."""
     ids = trace.ids.astype(numpy.int64)
     ids[ids == 65535] = trace.experts
     return ids
@@ -59,9 +59,9 @@ def shape_text(layers: int, experts: int, reach: int) -> str:
 
 
 class Table:
-    """Counts of one user, or of many. For each token: how often expert i of layer s fired (`fired`,
-    uint32 [layers, experts]), and how often together with expert j of layer s + d, d = 1..reach
-    (`together`, uint32 [layers, reach, experts, experts])."""
+    """Counts of one user or several. For each token: number of uses of expert i in layer s
+    (`fired`, uint32 [layers, experts]), and of its uses together with expert j of layer s + d, d =
+    1..reach (`together`, uint32 [layers, reach, experts, experts])."""
 
     def __init__(self, layers: int, experts: int, reach: int = 4, decay: float = 0.8) -> None:
         if reach < 1:
@@ -79,8 +79,8 @@ class Table:
         self.together = numpy.zeros((layers, reach, experts, experts), numpy.uint32)
 
     def learn(self, ids: numpy.ndarray) -> None:
-        """Takes in tokens as `routed` gives them."""
-        wide = self.experts + 1  # one more for what is no expert
+        """Learns tokens in the form of `routed`."""
+        wide = self.experts + 1  # one more, for absent experts
         for layer in range(self.layers):
             now = ids[:, layer]
             counts = numpy.bincount(now.reshape(-1), minlength=wide)
@@ -106,17 +106,17 @@ class Table:
 
     @property
     def uses(self) -> int:
-        """Tokens times K that were counted."""
+        """Number of counted tokens times K."""
         return int(self.fired.sum(dtype=numpy.uint64))
 
     def save(self) -> bytes:
-        """The counts, as hotset::co_activation saves them."""
+        """The counts in the file format of hotset::co_activation."""
         head = _MAGIC + struct.pack("<3I", self.layers, self.experts, self.reach)
         return head + self.fired.astype("<u4").tobytes() + self.together.astype("<u4").tobytes()
 
     @staticmethod
     def shape_of(data: bytes) -> tuple[int, int, int]:
-        """Layers, experts and reach of saved counts. Raises InvalidArgument for what are none."""
+        """Layers, experts and reach of saved counts. Raises InvalidArgument for other data."""
         if len(data) < _HEADER or data[: len(_MAGIC)] != _MAGIC:
             raise InvalidArgument("no co_activation table, accepted: a saved one")
         layers, experts, reach = struct.unpack_from("<3I", data, len(_MAGIC))
@@ -129,7 +129,7 @@ class Table:
         return layers, experts, reach
 
     def load(self, data: bytes) -> None:
-        """Replaces the counts by saved ones. Raises InvalidArgument, InvalidConfig for another
+        """Replaces the counts by saved ones. Raises InvalidArgument, or InvalidConfig for another
         shape or reach."""
         found = Table.shape_of(data)
         if found != (self.layers, self.experts, self.reach):
@@ -139,8 +139,8 @@ class Table:
         self.together = counts[self.fired.size :].reshape(self.together.shape)
 
     def scores(self, ids: numpy.ndarray, layer: int) -> numpy.ndarray:
-        """float32 [tokens, experts]: what layer + 1 will route, by what the layers up to it routed.
-        Sums run in the library's order."""
+        """Returns float32 [tokens, experts]: the forecast for layer + 1 from the routing of the
+        layers up to it. Sums have the library's order."""
         out = numpy.zeros((len(ids), self.experts), numpy.float32)
         total = numpy.zeros(len(ids), numpy.float32)
         for back in range(1, min(layer + 1, self.reach) + 1):
@@ -163,26 +163,26 @@ def _fits(layers: int, experts: int, reach: int) -> bool:
 
 
 def _sum(a: numpy.ndarray, b: numpy.ndarray) -> numpy.ndarray:
-    """Counts that stop at the largest number of 32 bits."""
+    """Sum of counts, clamped to 32 bits."""
     return numpy.minimum(a.astype(numpy.uint64) + b.astype(numpy.uint64), _MOST_COUNT).astype(
         numpy.uint32
     )
 
 
 def _best(scores: numpy.ndarray, count: int) -> numpy.ndarray:
-    """[..., count]: the positions of the largest scores above 0, ties to the lower one; -1 where
-    there are no more."""
+    """[..., count]: the positions of the largest scores above 0, ties to the lower one; -1 if there
+    are no more."""
     order = numpy.argsort(-scores, axis=-1, kind="stable")[..., :count]
     return numpy.where(numpy.take_along_axis(scores, order, -1) > 0, order, -1)
 
 
 def _named(guess: numpy.ndarray, now: numpy.ndarray) -> int:
-    """How many guessed experts were routed, over all tokens."""
+    """Number of correct guesses, over all tokens."""
     return int((guess[:, :, None] == now[:, None, :]).any(-1).sum())
 
 
 def judge(table: Table, ids: numpy.ndarray) -> Quality:
-    """Asks the table for the experts of each next layer. It learns nothing from that."""
+    """Evaluates the table's forecasts of each next layer. It does not learn."""
     top_k = ids.shape[2]
     popular = _best(table.fired.astype(numpy.float64), top_k)
     places = hits = popular_hits = 0
@@ -197,8 +197,8 @@ def judge(table: Table, ids: numpy.ndarray) -> Quality:
 
 
 def support_of(table: Table, coverage: float) -> tuple[int, float]:
-    """The residency that covers so much of the uses: experts of the layer that needs most, and the
-    mean of the layers that were used."""
+    """Residency that covers this share of the uses: experts in the layer that needs most, and the
+    mean of the used layers."""
     uses = -numpy.sort(-table.fired.astype(numpy.float64), axis=1)
     before = numpy.cumsum(uses, axis=1) - uses
     sizes = ((uses > 0) & (before < coverage * uses.sum(1, keepdims=True))).sum(1)
@@ -207,7 +207,7 @@ def support_of(table: Table, coverage: float) -> tuple[int, float]:
 
 
 class User(NamedTuple):
-    """The tokens of one user, in order, as `routed` gives them."""
+    """Tokens of one user, in order, in the form of `routed`."""
 
     name: str
     ids: numpy.ndarray
@@ -219,14 +219,14 @@ class User(NamedTuple):
 
 
 def user_of(trace: Trace, name: Optional[str] = None) -> User:
-    """All tokens of a trace are one user's."""
+    """Treats all tokens of a trace as one user's."""
     return User(
         trace.metadata.get("name", "") if name is None else name, routed(trace), trace.experts
     )
 
 
 def users_by_sequence(trace: Trace, name: Optional[str] = None) -> list[User]:
-    """Each sequence is a user, in the order in which they begin; named "<trace>/<sequence>"."""
+    """Treats each sequence as a user, in order of their beginnings; named "<trace>/<sequence>"."""
     whole = user_of(trace, name)
     numbers, firsts = numpy.unique(trace.sequences, return_index=True)
     return [
@@ -243,16 +243,17 @@ def compare(
     decay: float = 0.8,
     coverage: float = 0.95,
 ) -> dict[str, Any]:
-    """Compares personal tables with the population's, by tokens of training of each user. Of each
-    size n, a table is trained on the first n tokens of: this user; every user; every other user.
-    All are judged on what lies after the largest size.
+    """Compares personal tables with the population's, by number of training tokens per user. For
+    each size n, tables are trained on the first n tokens of this user, of every user, and of every
+    other user. All are evaluated on the tokens after the largest size.
 
     Returns {"schema", "study", "layers", "experts", "top_k", "reach", "decay", "coverage",
     "left_out", "users": [{"name", "tested_tokens", "sizes": [{"tokens", "personal", "population",
     "others"}]}], "all": [{"tokens", "personal", "population", "others", "wins"}]}. Each table:
-    {"precision", "popular_precision", "cap"}. "all" has the means over users; "wins" counts those
+    {"precision", "popular_precision", "cap"}. "all" has the means over users; "wins" counts users
     whose personal table is at least as precise as the population's. Raises InvalidConfig for users
-    of different shapes, or if fewer than two are long enough."""
+    of different shapes, or if fewer than two are long enough.
+    """
     _check(users, sizes, coverage)
     long, left_out = _long_enough(users, sizes[-1])
     _, layers, top_k = long[0].ids.shape
@@ -324,7 +325,7 @@ Cell = dict[str, tuple[dict[str, Any], Quality]]
 def _cells(
     own: Sequence[Table], users: Sequence[User], held_out: int, coverage: float
 ) -> Iterator[Cell]:
-    """For each user the three tables' scores."""
+    """Scores of the three tables for each user."""
     everybody = _merged(own, None)
     for at, user in enumerate(users):
         tables = {"personal": own[at], "population": everybody, "others": _merged(own, at)}

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What changed between two results of `hotset simulate --json` (schema hotset.simulate/1).
+"""Differences between two results of `hotset simulate --json` (schema hotset.simulate/1).
 
-A row is a replay, or the facts of a trace. Rows are matched by name: trace, policies, scope, replay,
-slots, budget, and of the other choices those that are not the default; rows of one name by their
-order."""
+A row is a replay, or the facts of a trace. Rows are matched by name: trace, policies, scope,
+replay, slots, budget, and other choices that are not the default; rows with equal names by their
+order.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ _USUAL: dict[str, Optional[str]] = {
     "predictor": "recorded",
     "prefetch_order": "nearest",
 }
-# Seconds, shares and qualities: null where they were not measured.
+# Seconds, shares and qualities: null if they were not measured.
 _MEASURED = frozenset(
     "ttft_s tpot_s blocking_io_s total_io_s total_s prefetch_precision prefetch_recall quality"
     " quality_full_precision lost_gate_mass forecast_confidence".split()
@@ -52,13 +53,13 @@ class Differences(NamedTuple):
 
 
 def read(text: bytes, file: str) -> list[Row]:
-    """The rows of a result, or of an array of results. Raises InvalidArgument, which names the file
-    and the place."""
+    """The rows of a result, or of an array of results. Raises InvalidArgument with the file and the
+    place."""
     return _Reader(file).read(text)
 
 
 def compare(before: list[Row], after: list[Row], tolerance: float = 0.0) -> Differences:
-    """Numbers are equal that differ by at most `tolerance` of the larger one."""
+    """Numbers are equal if they differ by at most `tolerance` of the larger one."""
     lines, equal, changed = [], 0, 0
     names = {row.name: row for row in after}
     for row in before:

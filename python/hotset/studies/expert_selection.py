@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which experts ESFT tunes for a task: those that the task's tokens use most, up to a threshold in
-each layer.
+"""Selects the experts that ESFT tunes for a task: those that the task's tokens use most, up to a
+threshold in each layer.
 
-Rule: by descending score, ties by ascending expert, take experts while the sum of those before is
-  less than p. A layer whose scores sum to less gives all of its experts.
-  token score: share of the routed places that are the expert's, count / (tokens * top_k), rounded
-  to four decimals.
-  gate score: its summed gate weight / tokens, rounded likewise; a layer's sum is not 1, so p is no
-  share of it.
-Source: Expert-Specialized Fine-Tuning, section 3, as the configurations that its authors published
-were made.
-Deviations: their later script divides by the sum over layers and not over experts; no published
-file follows it."""
+Rule: by descending score, ties by ascending expert, take experts while the sum of the earlier ones
+is less than p. A layer whose scores sum to less gives all of its experts.
+  token score: the expert's share of the routed places, count / (tokens * top_k), rounded to four
+  decimals.
+  gate score: its summed gate weight / tokens, rounded to four decimals; a layer's sum is not 1, so
+  p is not a share of it.
+Source: Expert-Specialized Fine-Tuning, section 3, following the configurations that its authors
+published.
+Deviations: their later script divides by the sum over layers instead of experts; no published file
+follows it.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ Summary = dict[int, dict[int, float]]
 
 
 def select_experts(scores: Mapping[int, float], p: float) -> list[int]:
-    """The experts of a layer in the order in which they are taken."""
+    """The experts of a layer in order of selection."""
     out = []
     total = 0.0
     for expert, score in sorted(scores.items(), key=lambda one: (-one[1], one[0])):
@@ -46,7 +47,7 @@ def select_experts(scores: Mapping[int, float], p: float) -> list[int]:
 
 
 def config_text(summary: Summary, p: float) -> str:
-    """The configuration of an adapter, as DeepSeek's ESFT writes it."""
+    """The configuration of an adapter in DeepSeek's ESFT format."""
     experts = {str(layer): select_experts(scores, p) for layer, scores in summary.items()}
     return (
         json.dumps({"experts": experts, "shared_experts": False, "non_expert_modules": False})
@@ -55,8 +56,8 @@ def config_text(summary: Summary, p: float) -> str:
 
 
 def parse_summary(text: Any, file: str, score: str) -> Summary:
-    """Reads {"token_scores": {layer: {expert: score}}, "gate_scores": ...}. `file` is for messages.
-    Raises InvalidArgument."""
+    """Parses {"token_scores": {layer: {expert: score}}, "gate_scores": ...}. `file` is for
+    messages. Raises InvalidArgument."""
     key = f"{score}_scores"
     root = _parsed(text, file)
     if key not in root:
@@ -102,7 +103,7 @@ def _scores_of(scores: Any, file: str, place: str) -> dict[int, float]:
 
 
 def score_trace(trace: Trace, score: str) -> Summary:
-    """What a summary would say of recorded routing, to four decimals. Raises InvalidArgument for a
+    """Computes the summary of recorded routing, to four decimals. Raises InvalidArgument for a
     trace without weights."""
     if trace.weights is None:
         raise InvalidArgument("the trace has no weights, accepted: a trace with weights")
@@ -156,7 +157,7 @@ def _parsed(text: Any, file: str) -> dict[str, Any]:
 
 
 def _number(name: str, limit: int) -> Any:
-    """A key that is a number below the limit, or None."""
+    """Parses a key that is a number below the limit, or returns None."""
     plain = name.isascii() and name.isdigit() and len(name) <= 9 and (name == "0" or name[0] != "0")
     return int(name) if plain and int(name) < limit else None
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains the networks of the predictor `learned-gate` on recorded hidden states and routing, and
-judges them on sequences that they have not seen.
+evaluates them on unseen sequences.
 
-Rule: for each layer l and distance d = 1..depth a network of its own: softmax(B relu(A x + a) + b),
-x the hidden state that enters layer l's router, gives the scores of layer l + d; with width 0
-softmax(B x + b). Cross-entropy by Adam in small batches, on inputs that are shifted and scaled to
-mean 0 and deviation 1, which ends in the weights.
+Rule: each layer l and distance d = 1..depth has its own network: softmax(B relu(A x + a) + b), x
+the hidden state that enters layer l's router, gives the scores of layer l + d; with width 0
+softmax(B x + b). Training minimises cross-entropy by Adam in small batches, on inputs shifted and
+scaled to mean 0 and deviation 1; shift and scale are then folded into the weights.
 Source: ProMoE (a neuron predictor for each layer and stride), as fMoE describes it.
 """
 
@@ -24,13 +24,13 @@ SCHEMA = "hotset.train-gate/1"
 TARGETS = ("routed", "probabilities")
 _MAGIC = b"hslearng"
 _MOST_BYTES = 1 << 34
-_CHUNK = 4096  # tokens that are judged together
+_CHUNK = 4096  # tokens that are evaluated at once
 
 Told = Callable[[int, int], None]
 
 
 class Training(NamedTuple):
-    """What is trained, and how long."""
+    """Options of the training."""
 
     depth: int = 1
     """Distances, 1 to this."""
@@ -65,7 +65,7 @@ class Training(NamedTuple):
 
 
 class Network:
-    """The parts of one network, all in one array of numbers, as the file has them."""
+    """The parts of one network, in one array, as in the file."""
 
     def __init__(self, values: numpy.ndarray, experts: int, d_model: int, width: int) -> None:
         inputs = width or d_model
@@ -76,7 +76,7 @@ class Network:
         self.scores = scores.reshape(experts, inputs)
 
     def units(self, inputs: numpy.ndarray) -> numpy.ndarray:
-        """What the last matrix is applied to."""
+        """Inputs of the last matrix."""
         if not len(self.hidden_bias):
             return inputs
         return numpy.maximum(inputs @ self.hidden.T + self.hidden_bias, 0)
@@ -90,7 +90,7 @@ class Weights:
     """The networks of all layers and distances."""
 
     def __init__(self, layers: int, experts: int, d_model: int, depth: int, width: int) -> None:
-        """All zeros. Raises InvalidConfig."""
+        """Makes zeroed weights. Raises InvalidConfig."""
         many = 1 << 20
         for what, n, least, most in (
             ("layers", layers, 2, 65536),
@@ -119,15 +119,15 @@ class Weights:
         return Network(self._values[self.places.index((layer, distance))], experts, d_model, width)
 
     def save(self) -> bytes:
-        """A file for `--predictor learned-gate:weights=FILE`."""
+        """Returns a file for `--predictor learned-gate:weights=FILE`."""
         return _MAGIC + struct.pack("<6I", 1, *self.size) + self._values.astype("<f4").tobytes()
 
 
 class Result(NamedTuple):
-    """The weights, and how good they are on what was held out: `report` is {"schema", "trace",
+    """The weights, and their evaluation on held-out sequences: `report` is {"schema", "trace",
     "layers", "experts", "top_k", "d_model", "depth", "width", "epochs", "seed", "target", "learnt":
     {"sequences", "tokens"}, "judged": {"sequences", "tokens"}, "distances": [{"distance", "places",
-    "precision", "most_used", "current_gate", "recorded"}]}; None for what the trace lacks."""
+    "precision", "most_used", "current_gate", "recorded"}]}; None for data that the trace lacks."""
 
     weights: Weights
     report: dict[str, Any]
@@ -136,10 +136,11 @@ class Result(NamedTuple):
 def train(
     trace: Trace, training: Training = Training(), told: Told = lambda done, total: None
 ) -> Result:
-    """A network's numbers depend on the seed, its layer and its distance alone. `told(done, total)`
-    hears of epochs.
-    Raises InvalidConfig for training that no trace allows, InvalidArgument for a trace without what
-    it takes."""
+    """A network's values depend only on the seed, its layer and its distance. `told(done, total)`
+    is called with epochs.
+    Raises InvalidConfig for training that works on no trace, InvalidArgument for a trace without
+    the needed data.
+    """
     training.validate()
     _check(trace, training)
     hidden = trace.arrays["hidden"]
@@ -185,10 +186,10 @@ def _check(trace: Trace, training: Training) -> None:
 
 
 def _split(trace: Trace, training: Training) -> tuple[numpy.ndarray, numpy.ndarray, int, int]:
-    """Tokens to learn from, tokens to be judged on: whole sequences on either side. How many
-    sequences there are, and are held out."""
+    """Tokens to learn from and tokens to evaluate on, split by whole sequences; and the numbers of
+    sequences and of held-out ones."""
     numbers, firsts, inverse = numpy.unique(trace.sequences, return_index=True, return_inverse=True)
-    order = numpy.argsort(firsts).tolist()  # as they begin
+    order = numpy.argsort(firsts).tolist()  # in order of their beginnings
     SplitMix64(training.seed).shuffle(order)
     held_out = 0
     if training.holdout > 0:
@@ -214,7 +215,8 @@ def _states(trace: Trace, tokens: Any, layer: int) -> numpy.ndarray:
 
 
 class _Scale(NamedTuple):
-    """Taken away before a network learns, and put into its weights afterwards."""
+    """Shift and scale of the inputs: removed before training, and folded into the weights
+    afterwards."""
 
     mean: numpy.ndarray
     factor: numpy.ndarray
@@ -230,7 +232,7 @@ def _scale_of(states: numpy.ndarray) -> _Scale:
 
 
 def _goals(trace: Trace, tokens: numpy.ndarray, layer: int, target: str) -> numpy.ndarray:
-    """float32 [tokens, experts]: what scores should be; rows of zeros where nothing is known."""
+    """float32 [tokens, experts]: target scores; rows of zeros if unknown."""
     if target == "probabilities":
         goals = trace.arrays["probabilities"][tokens, layer].astype(numpy.float32)
     else:
@@ -262,7 +264,7 @@ def _train_all(
         for distance in range(1, min(training.depth, trace.layers - 1 - layer) + 1):
             goals = _goals(trace, learnt, layer + distance, training.target)
             known = numpy.flatnonzero(goals.any(1))
-            if len(known):  # else zeros: all experts are alike
+            if len(known):  # else zeros: all experts are equal
                 seed = SplitMix64(training.seed + (layer << 32) + distance).next()
                 network = weights.of(layer, distance)
                 student = _Student(network, SplitMix64(seed))
@@ -275,13 +277,13 @@ def _train_all(
 
 
 class _Student:
-    """One network under training, with its gradient and Adam's moments."""
+    """One network in training, with its gradient and Adam's moments."""
 
     _KEEP = numpy.float32(0.9), numpy.float32(0.999)
     _TAKE = numpy.float32(1) - _KEEP[0], numpy.float32(1) - _KEEP[1]
 
     def __init__(self, network: Network, random: SplitMix64) -> None:
-        """Uniform numbers of variance 2 / inputs (He); biases are 0."""
+        """Initial values: uniform with variance 2 / inputs (He); biases are 0."""
         self._net, self._random = network, random
         self._order: list[int] = []
         for part in (network.hidden, network.scores):
@@ -298,7 +300,7 @@ class _Student:
     def learn_all(
         self, inputs: numpy.ndarray, goals: numpy.ndarray, training: Training, epoch: int
     ) -> None:
-        """One epoch, in an order that goes on from the one of the epoch before."""
+        """Trains one epoch; its order continues that of the previous epoch."""
         if epoch == 0:
             self._order = list(range(len(inputs)))
         self._random.shuffle(self._order)
@@ -340,7 +342,7 @@ class _Student:
 
 
 def _unscale(network: Network, scale: _Scale) -> None:
-    """For inputs as they are, after a network learnt from scaled ones."""
+    """Folds the input scaling into a trained network."""
     wide = len(network.hidden_bias) > 0
     inward, bias = (
         (network.hidden, network.hidden_bias) if wide else (network.scores, network.scores_bias)
@@ -350,8 +352,7 @@ def _unscale(network: Network, scale: _Scale) -> None:
 
 
 def _best(values: numpy.ndarray, count: int) -> numpy.ndarray:
-    """[..., count]: the positions of the largest values, ties to the lower one; what is no number
-    is smallest."""
+    """[..., count]: the positions of the largest values, ties to the lower one; NaN is smallest."""
     known = numpy.where(numpy.isnan(values), -numpy.inf, values)
     best: numpy.ndarray = numpy.argsort(-known, axis=-1, kind="stable")[..., :count]
     return best
@@ -360,7 +361,8 @@ def _best(values: numpy.ndarray, count: int) -> numpy.ndarray:
 def _judge(
     trace: Trace, learnt: numpy.ndarray, judged: numpy.ndarray, weights: Weights
 ) -> list[dict[str, Any]]:
-    """What was trained on tokens that it has not seen, and beside it what needs no training."""
+    """Evaluates the trained weights on unseen tokens, and predictors without training for
+    comparison."""
     arrays, top_k, depth = trace.arrays, trace.top_k, weights.size[3]
     current = arrays.get("probabilities", arrays.get("logits"))
     recorded = arrays.get("predictions")

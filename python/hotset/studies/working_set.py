@@ -1,18 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How concentrated and how local the routing of a trace is: its working set, measured as WiSP does.
+"""Measures how concentrated and how local the routing of a trace is: its working set, as in WiSP.
 
-Source: WiSP, section 5.4 and appendices G.1 to G.3. Words:
+Source: WiSP, section 5.4 and appendices G.1 to G.3. Terms:
  pool       all experts of all layers; a share of it counts (layer, expert) pairs.
  step       a sequence's rows of one step of the trace. If they differ in kind it is prefill if any
-            is, else verify if any is. The step before is the sequence's own.
- burst      consecutive steps of one sequence and one kind: prefill steps in a row are one burst,
-            others are cut into bursts of `burst` steps; the last before another kind or the end may
-            be shorter.
+            is, else verify if any is. The previous step is the sequence's own.
+ burst      consecutive steps of one sequence and one kind. Consecutive prefill steps are one burst;
+            others are cut into bursts of `burst` steps, and the last one may be shorter.
  agreement  of steps t and t + d of a sequence: the share of the decisions of t + d that t made,
-            too. A decision is an expert of a token in a layer, whatever its rank. If both steps
-            have equally many tokens, token is compared with token; else a decision is an expert of
+            too. A decision is an expert of a token in a layer, regardless of rank. If both steps
+            have equally many tokens, tokens are compared in order; else a decision is an expert of
             the step in a layer. Steps of different kinds are not compared.
-Absent ids count nowhere; a share of nothing is left out.
+Absent ids do not count; a share of nothing is left out.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ from hotset.studies._random import SplitMix64
 SCHEMA = "hotset.working-set/1"
 _KINDS = ("decode", "prefill", "verify")
 _DECODE, _PREFILL, _VERIFY = range(3)
-_RANK = numpy.array([0, 2, 1])  # which kind of a step's rows is the step's
+_RANK = numpy.array([0, 2, 1])  # precedence of kinds within a step
 _ONES = numpy.array([bin(i).count("1") for i in range(1 << 16)], numpy.uint8)
-_CHUNK = 8192  # rows whose bits are looked at together
+_CHUNK = 8192  # rows whose bits are processed at once
 
 
 def measure(
@@ -41,16 +40,18 @@ def measure(
     seed: int = 1,
     told: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, Any]:
-    """Agreement is measured at distances 1, 2, 4, ... up to `distances`, in order and with the
-    steps of each sequence in an order drawn from the seed. `told(done, total)` hears how far it is.
+    """Agreement is measured at distances 1, 2, 4, ... up to `distances`, in order, and with the
+    steps of each sequence in an order drawn from the seed. `told(done, total)` is called with the
+    progress.
 
     Returns {"pool", "burst_steps", "seed", "bursts": {<kind>: {"count", "shorter", "mean", "least",
     "most"}}, "burst_overlap", "decode_burst_overlap": {"pairs", "jaccard", "held"}, "step_overlap":
     {"pairs", "share"}, "sequence_footprint": {"after": [{"bursts", "sequences", "share"}], "end":
     {"sequences", "mean", "least", "most"}}, "trace_footprint": {"after": [{"bursts", "share"}],
     "end": {"bursts", "share"}}, "agreement": [{"distance", "pairs", "share", "shuffled_pairs",
-    "shuffled"}]}; shares are in 0..1, None where there is nothing. Raises InvalidConfig,
-    InvalidArgument."""
+    "shuffled"}]}; shares are in 0..1, None if there is nothing. Raises InvalidConfig,
+    InvalidArgument.
+    """
     for what, value in (("burst", burst), ("distances", distances)):
         if value < 1:
             raise InvalidConfig(f"{what} = {value}, accepted: 1 or more")
@@ -70,7 +71,7 @@ def measure(
 
 
 def _mean(shares: numpy.ndarray) -> Any:
-    """Sums in order, so that the last digit is the same on every machine."""
+    """Mean with sums in order, so that the last digit is equal on every machine."""
     return float(numpy.cumsum(shares)[-1]) / len(shares) if len(shares) else None
 
 
@@ -84,7 +85,7 @@ def _spread(shares: numpy.ndarray) -> dict[str, Any]:
 
 
 def _starts(*columns: numpy.ndarray) -> numpy.ndarray:
-    """Where a row begins that differs from the one before in any column."""
+    """Indices of rows that differ from the previous one in any column."""
     new = numpy.zeros(len(columns[0]), bool)
     new[0] = True
     for column in columns:
@@ -97,12 +98,12 @@ def _lengths(starts: numpy.ndarray, total: int) -> numpy.ndarray:
 
 
 def _count(bits: numpy.ndarray) -> numpy.ndarray:
-    """int64 [...]: the ones of each row of uint16 words."""
+    """int64 [...]: number of ones in each row of uint16 words."""
     return _ONES[bits].sum(-1, dtype=numpy.int64)
 
 
 def _bits_of(trace: Trace, rows: numpy.ndarray) -> numpy.ndarray:
-    """uint16 [rows, words]: a bit for each expert of each layer that the row routes."""
+    """uint16 [rows, words]: one bit for each expert of each layer that the row routes."""
     keys = trace.layers * trace.experts
     words = -(-keys // 16)
     first = (numpy.arange(trace.layers) * trace.experts)[None, :, None]
@@ -117,7 +118,7 @@ def _bits_of(trace: Trace, rows: numpy.ndarray) -> numpy.ndarray:
 
 
 class _Cut:
-    """A trace by sequences, cut into steps and bursts."""
+    """A trace divided by sequences, steps and bursts."""
 
     def __init__(self, trace: Trace, burst: int) -> None:
         self.pool = trace.layers * trace.experts
@@ -159,8 +160,8 @@ class _Cut:
         return out
 
     def overlaps_of_bursts(self) -> dict[str, Any]:
-        """Of neighbours A, B of a sequence: |A and B| / |A or B|, and |A and B| / |B|, which a
-        cache of A would have had for B."""
+        """For neighbours A, B of a sequence: |A and B| / |A or B|, and |A and B| / |B|, the hits
+        that a cache of A would have had for B."""
         size = _count(self.burst_bits)
         both = _count(self.burst_bits[:-1] & self.burst_bits[1:])
         pairs = (self.burst_sequence[1:] == self.burst_sequence[:-1]) & (size[1:] > 0)
@@ -185,8 +186,8 @@ class _Cut:
     def _shares(
         self, before: numpy.ndarray, now: numpy.ndarray, by_token: bool = True
     ) -> numpy.ndarray:
-        """For pairs of steps the share of the later one's decisions that the earlier one made; a
-        step without any is left out."""
+        """For pairs of steps, the share of the later one's decisions that the earlier one made; a
+        step without decisions is left out."""
         both = numpy.zeros(len(now), numpy.int64)
         made = numpy.zeros(len(now), numpy.int64)
         alike = (self.step_tokens[before] == self.step_tokens[now]) & by_token
@@ -206,8 +207,8 @@ class _Cut:
         return both[some] / made[some]
 
     def footprints(self) -> dict[str, Any]:
-        """What has been used after 1, 2, 4, ... bursts: of each sequence, and of all together as
-        bursts begin."""
+        """Experts used after 1, 2, 4, ... bursts: by each sequence, and by all together in order of
+        the bursts' beginnings."""
         after: dict[int, list[float]] = {}
         ends = []
         first = _starts(self.burst_sequence)
@@ -238,7 +239,7 @@ class _Cut:
         }
 
     def _grown(self, bursts: numpy.ndarray) -> list[float]:
-        """Shares of the pool after 1, 2, 4, ... of the bursts, and after all."""
+        """Shares of the pool after 1, 2, 4, ... bursts, and after all."""
         used = numpy.zeros(self.burst_bits.shape[1], numpy.uint16)
         out = []
         done = 0
@@ -295,7 +296,7 @@ def _chunks(places: numpy.ndarray, weights: Any = None) -> list[numpy.ndarray]:
 
 
 def to_text(found: dict[str, Any]) -> str:
-    """Lines for people, in per cent; "-" where there is nothing."""
+    """Lines for a terminal, in per cent; "-" if there is no value."""
     out = []
 
     def line(label: str, value: str) -> None:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models of transformers, small and random: recorded as their own routers say, paged without a bit's difference."""
+"""Small random models of transformers: recorded routing equals their routers', paging changes no
+bit."""
 
 import copy
 import gc

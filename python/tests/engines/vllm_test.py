@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""vLLM's own front end, given what its engine would send: finished requests become a trace. And its own layers of experts, paged. No model runs, so that
-no device is needed."""
+"""vLLM's own front end with its engine's output: finished requests become a trace. And vLLM's own
+layers of experts, paged. No model runs, so no device is needed."""
 
 import json
 import os
@@ -15,7 +15,8 @@ pytest.importorskip("vllm", reason="vLLM is not installed")
 
 import hotset  # noqa: E402
 
-# In a process of its own, for the plug-in changes vLLM's classes; by the entry point where the package is installed.
+# In a separate process, because the plug-in changes vLLM's classes; by the entry point if the
+# package is installed.
 SERVER = """
 import importlib.metadata, json, sys
 import numpy
@@ -62,8 +63,9 @@ def test_a_finished_request_of_the_front_end_is_recorded(tmp_path):
     assert trace.sequences.tolist() == numpy.repeat([0, 1, 2], 4).tolist()
 
 
-# vLLM's own layers of routed experts, loaded by its own loaders; in place of its kernels, which run on devices alone, one in plain torch that takes the
-# same arguments (a map of experts to places, -1 for who is absent).
+# vLLM's own layers of routed experts, loaded by its own loaders. Its kernels, which need devices,
+# are replaced by one in plain torch with the same arguments (a map of experts to places, -1 for
+# absent ones).
 LAYERS = """
 import os, sys
 import torch
@@ -184,7 +186,8 @@ with set_current_vllm_config(config):
                 weights = torch.rand(tokens, TOP_K)
                 expected = before.forward_modular(x, weights, ids)
                 calls.clear()
-                with torch.inference_mode(step == 0):  # as vLLM's trial pass, which makes the bank
+                # Like vLLM's trial pass, which makes the bank.
+                with torch.inference_mode(step == 0):
                     found = after.forward_modular(x, weights, ids, shared_experts="shared", shared_experts_input=x)
                 assert calls == ["shared"] + [None] * (len(calls) - 1), calls
                 most = max(most, len(calls))
