@@ -58,8 +58,7 @@ class InvalidConfig(Error, ValueError):
 
 
 class WrongThread(Error):
-    """Another call with the object is running: in another thread, or the call whose callback this
-    is."""
+    """Another call with the object is running, in another thread or around this callback."""
 
 
 class Forked(Error):

@@ -69,8 +69,9 @@ def _each(name: str, given: Any) -> list[Any]:
 
 
 class Pager(_hotset.Pager):
-    """Decides which experts stay in which slots. It moves no bytes: the program makes the copies
-    that a visit lists.
+    """Decides which experts stay in which slots.
+
+    It moves no bytes: the program makes the copies that a visit lists.
 
     layers, experts, top_k: of the model. max_tokens: of one visit.
     slots: per layer, or in total with scope "shared"; or budget: bytes or "6GiB", with

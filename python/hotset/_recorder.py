@@ -11,8 +11,9 @@ from hotset import _hotset
 
 
 class Recorder(_hotset.Recorder):
-    """Records the routed experts of up to `capacity` tokens, and writes them as a trace that
-    `hotset` and every reader of safetensors can open.
+    """Records the routed experts of up to `capacity` tokens, and writes them as a trace.
+
+    `hotset` and every reader of safetensors can open the trace.
 
         with recorder.step(tokens=1):
             for layer, ids in ...:

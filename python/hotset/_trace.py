@@ -24,8 +24,10 @@ _ORDER = ("expert_bytes", "step", "sequence", "token_ids", "weights", "logits", 
 
 
 class Trace:
-    """Recorded routing: `ids` [tokens, layers, top_k] as uint16, 65535 for absent experts; other
-    arrays have one row per token.
+    """Recorded routing of a model.
+
+    `ids` is uint16 [tokens, layers, top_k], 65535 for absent experts; other arrays have one row per
+    token.
 
     arrays: all arrays by name (docs/trace-format.md). Those of a file are mapped: unused data is
     not read.
