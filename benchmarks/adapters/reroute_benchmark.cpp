@@ -56,7 +56,7 @@ struct batch {
   expert_redirect map;
   std::vector<std::int32_t> adapter_of_token;
   std::vector<expert_id> ids;
-  std::vector<std::int32_t> entries;  // of the map, for the unchecked gather
+  std::vector<std::int32_t> entries;  // entries of the map, for the unchecked gather
   std::vector<std::int32_t> out;
 };
 

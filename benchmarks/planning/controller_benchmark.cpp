@@ -25,7 +25,7 @@ constexpr split_limits limits{.budget_bytes = std::uint64_t{96} << 30U,
                               .min_cap = 8,
                               .max_cap = 256,
                               .min_blocks = 512};
-constexpr std::size_t distances = 4096;  ///< of a burst, of each kind
+constexpr std::size_t distances = 4096;  ///< per burst and kind
 
 std::vector<std::uint32_t> skewed(std::uint64_t most, std::uint64_t seed) {
   splitmix64 random(seed);

@@ -46,7 +46,7 @@ class scored_slots {
     std::ranges::fill(has_changed_, std::uint8_t{0});
     for (const auto slot : visit.slots)
       if (slot >= 0) scores_[static_cast<std::size_t>(slot)] = never;
-    change(visit.layer);  // those have no scores now
+    change(visit.layer);  // the layer's slots have no scores now
     const auto limit = bound(visit.held, count);
     std::size_t near = 0;
     for (std::uint32_t s = 0; s < visit.held; ++s) {

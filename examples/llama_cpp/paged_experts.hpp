@@ -38,7 +38,7 @@ class paged_experts {
 /// Memory of all slots: for each weight of each layer, [slots] experts at the model's distance.
 struct slot_memory {
   std::int32_t slots = 0;   ///< per layer
-  std::uint64_t bytes = 0;  ///< of all slots
+  std::uint64_t bytes = 0;  ///< all slots together
   /// [layers][tensors of the layer, in the order of expert_files]
   std::vector<std::vector<std::span<std::byte>>> arrays{};
   std::vector<std::unique_ptr<std::byte[]>> held{};

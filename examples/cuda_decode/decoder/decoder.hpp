@@ -32,7 +32,7 @@ enum class decode_mode : std::uint8_t {
 
 /// When the host learns a layer's routing.
 enum class routing_known : std::uint8_t {
-  /// After the previous layers: the host waits where it decides copies, as with a router's ids.
+  /// After the previous layers: the host waits if it decides copies, as with a router's ids.
   in_time,
   ahead,  ///< before the step: the host never waits within a step
 };

@@ -35,7 +35,7 @@ struct decode_report {
 
 /// One row of the table at equal device memory, like WiSP's Table 2.
 struct iso_memory_row {
-  std::uint64_t device_bytes = 0;  ///< of hotset
+  std::uint64_t device_bytes = 0;  ///< bytes of hotset's slots
   std::string baseline;
   double baseline_tokens_per_second = 0;
   std::string hotset;

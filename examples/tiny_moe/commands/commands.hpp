@@ -88,7 +88,7 @@ struct options {
   std::size_t prefill = 64;
   std::size_t limit = 0;  ///< bytes of each text; 0: all
   bool as_json = false;
-  std::vector<std::string> columns{};  ///< of the table; empty: as many as fit
+  std::vector<std::string> columns{};  ///< columns of the table; empty: as many as fit
 
   std::vector<std::filesystem::path> prompts;
   std::filesystem::path out;

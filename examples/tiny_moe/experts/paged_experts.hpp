@@ -191,7 +191,7 @@ class paged_experts final : public paged_provider {
   /// if a copy failed after a worker had read it: discard the pass; it may be run again.
   void run(const visit_inputs& visit, visit_compute& compute) override {
     if (adapters_ != nullptr) adapters_->reroute(visit, adapter_of_row_);
-    const bool has_scores = adapters_ == nullptr;  // of every named expert
+    const bool has_scores = adapters_ == nullptr;  // scores of every named expert
     hotset::routing_view view{
         .layer = visit.layer,
         .step = visit.step,

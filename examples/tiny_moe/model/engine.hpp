@@ -87,11 +87,11 @@ class batch_engine {
   std::vector<float> sines_;
 
   // Scratch of one pass.
-  std::vector<std::int32_t> token_ids_;   // of the rows
-  std::vector<std::uint32_t> sequences_;  // of the rows, by number
-  std::vector<std::uint32_t> adapters_;   // of the rows
+  std::vector<std::int32_t> token_ids_;   // [rows], tokens
+  std::vector<std::uint32_t> sequences_;  // [rows], numbers of the sequences
+  std::vector<std::uint32_t> adapters_;   // [rows]
   std::vector<member> members_;
-  std::vector<row_place> places_;  // of the rows
+  std::vector<row_place> places_;  // [rows]
   std::vector<float*> blocks_;     // the members' tables in sequence
 
   std::vector<float> stream_;         // [max_tokens, hidden], the residual stream
@@ -110,7 +110,7 @@ class batch_engine {
   std::vector<std::uint8_t> computed_;    // [max_tokens, top_k]
   std::vector<std::int32_t> all_tokens_;  // 0, 1, 2, ...
   std::vector<std::size_t> first_row_;    // [virtual experts + 1]
-  std::vector<expert_row> rows_;          // of one chunk, grouped by expert
+  std::vector<expert_row> rows_;          // rows of one chunk, grouped by expert
   std::vector<float> expert_out_;         // [chunk * top_k, hidden]
   std::vector<float> scratch_;
 };
@@ -151,7 +151,7 @@ class engine {
   kv_pool pool_;
   batch_engine batch_;
   sequence_id sequence_;
-  std::vector<token_row> rows_;  // of one pass
+  std::vector<token_row> rows_;  // rows of one pass
 };
 
 }  // namespace tiny_moe

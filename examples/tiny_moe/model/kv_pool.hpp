@@ -196,7 +196,7 @@ class kv_pool {
   struct block_state {
     std::uint32_t references = 0;
     block_index moved_to = no_block;  // while the pool shrinks
-    content_id content = no_content;  // of a full block
+    content_id content = no_content;  // content of a full block
   };
   struct sequence_state {
     std::vector<block_index> table;

@@ -308,9 +308,9 @@ class server {
   serving_report report_;
   std::deque<session> waiting_;             // preempted ones first, then by arrival
   std::vector<session> running_;            // in the order of their admission
-  std::vector<token_row> rows_;             // of one pass
-  std::vector<std::uint32_t> users_;        // of the rows
-  std::vector<part> parts_;                 // of one pass, in the order of the rows
+  std::vector<token_row> rows_;             // rows of one pass
+  std::vector<std::uint32_t> users_;        // [rows]
+  std::vector<part> parts_;                 // parts of one pass, in the order of the rows
   std::optional<std::size_t> turned_away_;  // the request that waits for another request's end
   std::uint64_t began_ = 0;                 // on the clock
   std::uint64_t now_ = 0;

@@ -72,8 +72,8 @@ struct serving_report {
 /// State between two passes: the pool is drained, and callbacks may resize it.
 struct drained_point {
   kv_pool& pool;
-  const serving_stats& stats;      ///< so far
-  std::uint64_t step = 0;          ///< of the next pass, or the clock's time
+  const serving_stats& stats;      ///< totals so far
+  std::uint64_t step = 0;          ///< step of the next pass, or the clock's time
   std::size_t running = 0;         ///< sessions
   std::size_t waiting = 0;         ///< arrived requests
   std::size_t ended = 0;           ///< complete or refused requests

@@ -44,7 +44,7 @@ class recording_experts final : public expert_provider {
   }
 
   std::vector<std::int32_t> ids;     // [layers, tokens, top_k] of the last pass
-  std::vector<float> weights;        // likewise
+  std::vector<float> weights;        // [layers, tokens, top_k] of the last pass
   std::vector<float> probabilities;  // [layers, tokens, experts]
 
  private:

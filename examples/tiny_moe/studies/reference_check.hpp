@@ -14,8 +14,8 @@ namespace tiny_moe {
 
 struct reference_tolerance {
   double logits = 1e-4;         ///< largest absolute difference
-  double weights = 1e-5;        ///< of the routed weights
-  double probabilities = 1e-5;  ///< of the router, if the reference has them
+  double weights = 1e-5;        ///< largest difference of the routed weights
+  double probabilities = 1e-5;  ///< largest difference of the router's, if the reference has them
   double margin = 1e-3;         ///< a greedy step counts only if the two best logits differ by more
 };
 

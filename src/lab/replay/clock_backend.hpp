@@ -203,7 +203,7 @@ class clock_backend {
   struct copy {
     fill what{};
     ticket batch = no_ticket;  ///< none: the entry is free
-    std::uint64_t order = 0;   ///< of submission
+    std::uint64_t order = 0;   ///< number in order of submission
     ticks ready = 0;           ///< never: waits for an unfinished batch, or is held
     std::uint64_t chunks = 0;  ///< chunks carried
     urgency when = urgency::now;

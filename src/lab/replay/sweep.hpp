@@ -72,7 +72,7 @@ struct run_result {
   /// For a run with a link, a prefetcher or a routing policy.
   std::optional<replay_outcome> outcome{};
   std::optional<double> bits_per_byte{};       ///< on held-out text, if a model ran
-  std::optional<double> full_bits_per_byte{};  ///< of that model at full precision
+  std::optional<double> full_bits_per_byte{};  ///< bits per byte of that model at full precision
   std::uint64_t decision_hash = 0;
   std::vector<std::string> notes{};
   std::string size{};  ///< as requested

@@ -134,7 +134,7 @@ class json_reader {
   std::uint64_t rows_read_ = 0;
   std::uint64_t headers_ = 0;
   std::string first_header_line_;
-  std::string first_header_;  ///< what the first header lacks
+  std::string first_header_;  ///< keys that the first header lacks
 };
 
 }  // namespace

@@ -21,7 +21,7 @@
 namespace hotset::history_kernels {
 
 inline constexpr std::size_t block = 256;         ///< rows
-inline constexpr std::size_t words_of_block = 4;  ///< of 64 bits
+inline constexpr std::size_t words_of_block = 4;  ///< 64-bit words
 inline constexpr std::uint32_t alike = 32768;  ///< similarity of rows with equal routing throughout
 inline constexpr std::size_t most_planes_at_once = 15;  ///< maximum matches in four bits
 inline constexpr std::size_t places_beyond = 4;  ///< spare room after the places of all candidates

@@ -80,7 +80,8 @@ struct synthetic_config {
 
   [[nodiscard]] validation validate_rows() const {
     constexpr auto most = std::uint64_t{1} << 31U;
-    const auto rows = prefill + std::uint64_t{positions} * tokens;  // of a sequence, below 2^64
+    const auto rows =
+        prefill + std::uint64_t{positions} * tokens;  // rows of a sequence, below 2^64
     if (sequences > 0 && rows > 0 && rows <= most / sequences) return std::nullopt;
     return error{"sequences x (prefill + positions x tokens) = " + std::to_string(sequences) +
                  " x (" + std::to_string(prefill) + " + " + std::to_string(positions) + " x " +
