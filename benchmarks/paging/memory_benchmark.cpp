@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Memory of a pager and of its plan: 48 layers of 128 experts, top-8, slots of one pool for all layers or of each layer.
+/// Memory of a pager and of its plan: 48 layers of 128 experts, top-8, with one pool for all layers or one per layer.
 
 #include <cstddef>
 #include <cstdint>
