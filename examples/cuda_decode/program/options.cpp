@@ -194,8 +194,8 @@ std::string_view help_text() noexcept {
                                policy of the library that needs no future, with parameters as in
                                similar_steps:rows=512
     --modes LIST               eager,layer-graphs,step-graph (default: all three)
-    --static-fetch WHAT        experts that static offload fetches at each visit: routed (default) or
-                               layer (all experts of the layer)
+    --static-fetch WHAT        experts that static offload fetches at each visit: routed (default)
+                               or layer (all experts of the layer)
     --routing-known WHEN       in-time (default: the host waits for each layer's ids, as with a
                                router) or ahead (it does not wait)
     --steps N --warmup N       measured decoded tokens (64), and unmeasured ones before them (16)
