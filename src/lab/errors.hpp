@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Exceptions of the laboratory, one for each exit code of a program.
+/// Exceptions of the laboratory, by the exit code of a program.
 
 #include <stdexcept>
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace hotset::lab {
 
-/// A request that is wrong for every trace: an unknown policy, a size that is not a number. Exit code 2.
+/// A request that is wrong for every trace: an unknown policy, an invalid size. Exit code 2.
 struct usage_error : std::invalid_argument {
   using std::invalid_argument::invalid_argument;
 };

@@ -19,7 +19,7 @@ struct input_entry {
 };
 
 /// Reads all regular files of an input, sorted by name. The format is recognised by content, not by extension. A
-/// folder's subfolders are skipped. A packed file may unpack to at most 2 MiB and 50 times its size: recorded traces
+/// folder's subfolders are skipped. A packed file may unpack to at most 2 MiB plus 50 times its size: recorded traces
 /// pack 3 to 20 times. Errors: trace_error, also for more than `most_bytes` in all.
 [[nodiscard]] std::vector<input_entry> read_input(const std::filesystem::path& path,
                                                   std::uint64_t most_bytes = std::uint64_t{16}

@@ -33,7 +33,7 @@ struct npy_array {
 [[nodiscard]] bool looks_like_npy(std::string_view beginning) noexcept;
 
 /// `file` is for messages and for the name. Errors: trace_error: damage, missing or extra bytes, element types other
-/// than little-endian integers and floats of 1 to 8 bytes.
+/// than booleans, and little-endian integers and floats of 1 to 8 bytes.
 [[nodiscard]] npy_array parse_npy(std::string_view bytes, const std::string& file);
 
 /// Values in row-major order. uint64 values above 2^63 - 1 become -1. Pre: is_integer().

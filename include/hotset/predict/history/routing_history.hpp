@@ -14,7 +14,7 @@
 ///       follows what: the rows of all sequences share the ring, each running sequence is compared with all of them,
 ///       and each prompt token is a row. A row does not vote before its successor's step has ended. If similarities
 ///       are not needed, because all experts are resident, a visit only records its routing.
-///       docs/which-policy.md lists what each change gains.
+///       docs/which-policy.md has the measured effect of each parameter.
 /// Cost: stage and keep O(ids). find_similar O(rows), vectorised, for each visit since the last request, at most the
 ///       visits of two steps. uses_after O(horizon * ids) once a row and layer. A new step O(rows) for each sequence
 ///       whose similarities were requested.
