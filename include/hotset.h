@@ -119,12 +119,12 @@ typedef struct HOTSET_MAY_ALIAS hotset_key {
 } hotset_key;
 
 /* A copy of an expert that lost its slot, for any reason. */
-typedef struct hotset_departure {
+typedef struct hotset_removal {
   hotset_key key;
   int32_t slot;
   int32_t precision;
   uint64_t last_reader; /* reader passed to hotset_unpin; 0: none */
-} hotset_departure;
+} hotset_removal;
 
 /* Set struct_size and the wanted options, and leave the rest zero: zeros are the defaults. */
 typedef struct hotset_pager_options {
@@ -147,7 +147,7 @@ typedef struct hotset_pager_options {
   const char* miss;      /* null: "fetch" */
   /* Called for each expert that loses its slot, inside the call that takes the slot. It must not call hotset, and it
    * must return. May be null. */
-  void (*departed)(void* user, const hotset_departure* departure);
+  void (*removed)(void* user, const hotset_removal* removal);
   void* user;
   /* Several precisions, highest first: expert_bytes are those of the highest one. lower_bytes
    * [lower_precisions][expert_bytes_count] are those of the others, decreasing. slots_of_precision [1 +

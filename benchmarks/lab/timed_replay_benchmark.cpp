@@ -2,7 +2,6 @@
 /// Throughput of the simulator with a clock: the real slot cache over a link, with and without prefetch.
 
 #include <cstdint>
-#include <optional>
 #include <string>
 
 #include <benchmark/benchmark.h>

@@ -4,7 +4,6 @@
 #include <concepts>
 #include <cstdint>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include <benchmark/benchmark.h>

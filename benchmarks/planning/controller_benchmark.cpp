@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Measures the controllers of a live split: at the end of a burst, at a drained point, and for each access.
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <span>
-#include <utility>
 #include <vector>
 
 #include <benchmark/benchmark.h>

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Reuse distance of every access: few keys, many keys, a sample of them. Items are accesses.
 
-#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <span>
 #include <vector>

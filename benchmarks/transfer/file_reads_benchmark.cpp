@@ -10,7 +10,6 @@
 #include <fstream>
 #include <memory>
 #include <new>
-#include <span>
 #include <string>
 #include <vector>
 

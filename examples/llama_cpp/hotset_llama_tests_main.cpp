@@ -12,9 +12,7 @@
 #include <fstream>
 #include <functional>
 #include <memory>
-#include <numeric>
 #include <optional>
-#include <span>
 #include <stdexcept>
 #include <string>
 #include <thread>

@@ -2,7 +2,6 @@
 #include "paged_experts.hpp"
 
 #include <algorithm>
-#include <new>
 #include <optional>
 #include <utility>
 

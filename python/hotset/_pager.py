@@ -80,7 +80,7 @@ class Pager(_hotset.Pager):
     expert_bytes: one for all layers, or one per layer.
     eviction, admission, miss: names with parameters, as on the command line:
     "lfu:history=resident", "protect_hot+lru".
-    departed(layer, expert, slot, precision, last_reader): called for each expert that loses its
+    removed(layer, expert, slot, precision, last_reader): called for each expert that loses its
     slot, within the call that takes the slot; it must not call the pager. Its exception is raised
     by that call, after the call's work is done.
 
@@ -106,7 +106,7 @@ class Pager(_hotset.Pager):
         eviction: str = "lru",
         admission: str = "always",
         miss: str = "fetch",
-        departed: Optional[Callable[[int, int, int, int, int], None]] = None,
+        removed: Optional[Callable[[int, int, int, int, int], None]] = None,
     ) -> None:
         full = _rows("expert_bytes", expert_bytes, 0)
         lower = _rows("lower_bytes", lower_bytes, len(full))
@@ -125,7 +125,7 @@ class Pager(_hotset.Pager):
             eviction,
             admission,
             miss,
-            departed,
+            removed,
         )
 
     @property

@@ -376,16 +376,16 @@ struct kept_numbers {
 class pager : public std::enable_shared_from_this<pager> {
  public:
   pager(hotset_pager_options& o, const std::string& eviction, const std::string& admission,
-        const std::string& miss, py::object departed)
+        const std::string& miss, py::object removed)
       : experts_(o.experts),
         top_k_(static_cast<std::size_t>(std::max(0, o.top_k))),
-        departed_(std::move(departed)) {
+        removed_(std::move(removed)) {
     o.struct_size = sizeof o;
     o.eviction = c_text("eviction", eviction);
     o.admission = c_text("admission", admission);
     o.miss = c_text("miss", miss);
-    if (!departed_.is_none()) {
-      o.departed = tell;
+    if (!removed_.is_none()) {
+      o.removed = tell;
       o.user = this;
     }
     check(hotset_pager_create(&o, &held_));
@@ -556,9 +556,9 @@ class pager : public std::enable_shared_from_this<pager> {
   [[nodiscard]] py::object self() { return py::cast(shared_from_this()); }
   /// For the garbage collector: visits the Python objects held here.
   int traverse(visitproc seen, void* arg) {
-    return departed_.ptr() == nullptr ? 0 : seen(departed_.ptr(), arg);
+    return removed_.ptr() == nullptr ? 0 : seen(removed_.ptr(), arg);
   }
-  void clear() { departed_ = py::none(); }
+  void clear() { removed_ = py::none(); }
 
  private:
   static hotset_visit empty() noexcept {
@@ -594,10 +594,10 @@ class pager : public std::enable_shared_from_this<pager> {
     }
     check(code);
   }
-  static void tell(void* user, const hotset_departure* of) {
+  static void tell(void* user, const hotset_removal* of) {
     auto& self = *static_cast<pager*>(user);
     try {
-      self.departed_(of->key.layer, of->key.expert, of->slot, of->precision, of->last_reader);
+      self.removed_(of->key.layer, of->key.expert, of->slot, of->precision, of->last_reader);
     } catch (py::error_already_set& e) {
       if (!self.raised_) self.raised_.emplace(std::move(e));
     }
@@ -606,7 +606,7 @@ class pager : public std::enable_shared_from_this<pager> {
   hotset_pager* held_ = nullptr;
   std::int32_t experts_;
   std::size_t top_k_;
-  py::object departed_;
+  py::object removed_;
   std::optional<py::error_already_set> raised_{};
   std::optional<visit_input> input_{};
   std::int32_t last_layer_ = -1;
@@ -646,7 +646,7 @@ std::shared_ptr<pager> make_pager(layers_number layers, experts_number experts, 
                                   const kept_numbers& numbers, const std::string& scope,
                                   const std::string& split, const std::string& guard,
                                   const std::string& eviction, const std::string& admission,
-                                  const std::string& miss, const py::object& departed) {
+                                  const std::string& miss, const py::object& removed) {
   hotset_pager_options o{};
   o.layers = layers;
   o.experts = experts;
@@ -667,7 +667,7 @@ std::shared_ptr<pager> make_pager(layers_number layers, experts_number experts, 
   o.scope = scope_of(scope);
   o.split = choose("split", split, {"by_token", "by_expert", "refuse", "leave_rest"});
   o.guard = choose("guard", guard, {"none", "named", "predicted"});
-  return std::make_shared<pager>(o, eviction, admission, miss, departed);
+  return std::make_shared<pager>(o, eviction, admission, miss, removed);
 }
 
 class recorder {

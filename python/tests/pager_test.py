@@ -237,9 +237,9 @@ def test_arrays_keep_the_pager_alive():
     assert row.tolist() == [-1] * 16
 
 
-def test_departures_are_told_and_what_they_raise_comes_out():
+def test_removals_are_reported_and_what_they_raise_comes_out():
     gone = []
-    p = pager(slots=2, departed=lambda layer, expert, slot, precision, reader: gone.append((layer, expert)))
+    p = pager(slots=2, removed=lambda layer, expert, slot, precision, reader: gone.append((layer, expert)))
     p.plan(0, ids([1, 2])).commit()
     p.plan(0, ids([3, 4])).commit()
     assert sorted(gone) == [(0, 1), (0, 2)]
@@ -247,7 +247,7 @@ def test_departures_are_told_and_what_they_raise_comes_out():
     def bad(*_):
         raise RuntimeError("no")
 
-    p = pager(slots=2, departed=bad)
+    p = pager(slots=2, removed=bad)
     p.plan(0, ids([1, 2])).commit()
     p.plan(0, ids([3, 4]))
     with pytest.raises(RuntimeError, match="no"):
@@ -257,7 +257,7 @@ def test_departures_are_told_and_what_they_raise_comes_out():
 def test_a_pager_that_its_listener_knows_is_collected():
     class Owner:
         def __init__(self):
-            self.pager = pager(departed=self.gone)
+            self.pager = pager(removed=self.gone)
 
         def gone(self, *_):
             pass
@@ -284,7 +284,7 @@ def test_another_thread_beside_a_call_is_told():
         t.start()
         t.join()
 
-    p = pager(slots=2, departed=gone)
+    p = pager(slots=2, removed=gone)
     p.plan(0, ids([1, 2])).commit()
     p.plan(0, ids([3, 4])).commit()
     assert told and "another thread is in a call with the handle" in told[0]

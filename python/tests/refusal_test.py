@@ -221,7 +221,7 @@ def test_what_a_listener_raises_leaves_the_pager_in_step():
     def bad(*_):
         raise KeyError("no")
 
-    p = pager(slots=2, departed=bad)
+    p = pager(slots=2, removed=bad)
     p.plan(0, ids([1, 2])).commit()
     with pytest.raises(KeyError):
         for visit in p.visits(0, ids([3, 4])):
@@ -237,7 +237,7 @@ def test_a_listener_that_calls_its_pager_is_told_so():
     def calls(*_):
         p.stats()
 
-    p = pager(slots=2, departed=calls)
+    p = pager(slots=2, removed=calls)
     p.plan(0, ids([1, 2])).commit()
     p.plan(0, ids([3, 4]))
     with pytest.raises(hotset.WrongThread, match="a callback calls with the handle that its own call holds"):

@@ -59,18 +59,18 @@ hotset_key key_of(expert_key key) noexcept { return {number(key.layer), number(k
 
 /// Calls the engine's function. The pager keeps its address.
 struct listener {
-  void (*departed)(void* user, const hotset_departure* departure) = nullptr;
+  void (*removed)(void* user, const hotset_removal* removal) = nullptr;
   void* user = nullptr;
 
-  [[nodiscard]] departure_sink sink() noexcept {
-    if (departed == nullptr) return {};
-    return {[](void* who, const departure& of) noexcept {
+  [[nodiscard]] removal_listener sink() noexcept {
+    if (removed == nullptr) return {};
+    return {[](void* who, const removal& of) noexcept {
               const auto& self = *static_cast<listener*>(who);
-              const hotset_departure told{.key = key_of(of.key),
-                                          .slot = number(of.slot),
-                                          .precision = number(of.precision),
-                                          .last_reader = of.last_reader};
-              self.departed(self.user, &told);
+              const hotset_removal told{.key = key_of(of.key),
+                                        .slot = number(of.slot),
+                                        .precision = number(of.precision),
+                                        .last_reader = of.last_reader};
+              self.removed(self.user, &told);
             },
             this};
   }
@@ -205,8 +205,8 @@ result<pager_request> request_of(const hotset_pager_options& o) {
 result<std::unique_ptr<hotset_pager>> make(const hotset_pager_options& o) {
   auto wanted = request_of(o);
   if (!wanted) return wanted.error();
-  auto told = std::make_unique<c::listener>(c::listener{o.departed, o.user});
-  wanted->departures = told->sink();
+  auto told = std::make_unique<c::listener>(c::listener{o.removed, o.user});
+  wanted->removals = told->sink();
   if (auto bad = policies().check_precisions(wanted->eviction, wanted->layout.precisions()))
     return *std::move(bad);
   auto pages = policies().make_erased_pager(*wanted);

@@ -113,7 +113,7 @@ result<erased_pager> policy_registry::make_erased_pager(const pager_request& wan
                              .admission = *std::move(admits),
                              .split = wanted.split,
                              .guard = wanted.guard,
-                             .departures = wanted.departures};
+                             .removals = wanted.removals};
   if (wanted.miss) setup.miss = *wanted.miss;
   return erased_pager::create(std::move(setup));
 }

@@ -5,8 +5,6 @@
 
 #include <gtest/gtest.h>
 
-#include "written_ids.hpp"
-
 namespace hotset::redirect_rows_test {
 namespace {
 

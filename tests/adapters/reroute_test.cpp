@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/adapters/reroute.hpp"
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>

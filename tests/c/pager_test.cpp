@@ -581,10 +581,10 @@ TEST(c_pager, a_forecast_that_cannot_be_is_refused_in_words) {
 }
 
 TEST(c_pager, quotas_invalidation_and_a_restart) {
-  std::vector<hotset_key> departed;
+  std::vector<hotset_key> removed;
   auto how = options(4);
-  how.user = &departed;
-  how.departed = [](void* user, const hotset_departure* of) {
+  how.user = &removed;
+  how.removed = [](void* user, const hotset_removal* of) {
     static_cast<std::vector<hotset_key>*>(user)->push_back(of->key);
   };
   const auto pager = open(how);
@@ -592,10 +592,10 @@ TEST(c_pager, quotas_invalidation_and_a_restart) {
   EXPECT_EQ(hotset_set_quota(pager.get(), 0, 1), HOTSET_INVALID_ARGUMENT);
   EXPECT_THAT(hotset_last_error(), HasSubstr("a quota of 1 slots, accepted: 2 or more"));
   ASSERT_EQ(hotset_set_quota(pager.get(), 0, 3), HOTSET_OK);
-  ASSERT_EQ(departed.size(), 1U);
-  EXPECT_EQ(departed[0].expert, 1);
+  ASSERT_EQ(removed.size(), 1U);
+  EXPECT_EQ(removed[0].expert, 1);
   ASSERT_EQ(hotset_invalidate(pager.get(), {0, 4}), HOTSET_OK);
-  EXPECT_EQ(departed.back().expert, 4);
+  EXPECT_EQ(removed.back().expert, 4);
   hotset_key keys[8];
   std::size_t count = 0;
   ASSERT_EQ(hotset_residents(pager.get(), keys, 8, &count), HOTSET_OK);
@@ -610,7 +610,7 @@ TEST(c_pager, quotas_invalidation_and_a_restart) {
   EXPECT_EQ(visit.fill_count, 2U);
   ASSERT_EQ(hotset_commit(other.get()), HOTSET_OK);
   ASSERT_EQ(hotset_invalidate(pager.get(), {0, -1}), HOTSET_OK);
-  EXPECT_EQ(departed.size(), 4U);
+  EXPECT_EQ(removed.size(), 4U);
 }
 
 /// Calls the pager from inside one of its callbacks.

@@ -15,7 +15,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "fills.hpp"
 #include "host_experts.hpp"
 #include "hotset/admission/after_n_uses.hpp"
 #include "hotset/cache/slot_cache.hpp"

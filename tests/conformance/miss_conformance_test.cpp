@@ -3,8 +3,6 @@
 // the pager's requirements.
 
 #include <algorithm>
-#include <cmath>
-#include <set>
 #include <string>
 #include <vector>
 

@@ -5,8 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <memory>
-#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>

@@ -2,7 +2,6 @@
 // Every prefetch policy joins the suite here with an `entry`: its type and configuration. Several instances get
 // random visits with all optional inputs; they must keep the concept's promises and agree.
 
-#include <cmath>
 #include <limits>
 #include <memory>
 #include <set>

@@ -10,8 +10,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "hotset/core/ids.hpp"
-
 namespace hotset::error_test {
 namespace {
 

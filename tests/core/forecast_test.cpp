@@ -8,8 +8,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "written_ids.hpp"
-
 namespace hotset::forecast_test {
 namespace {
 

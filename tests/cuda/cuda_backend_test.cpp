@@ -5,7 +5,6 @@
 #include <memory>
 #include <span>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/cuda/error.hpp"
 
-#include <atomic>
 #include <thread>
 #include <vector>
 

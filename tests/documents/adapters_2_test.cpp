@@ -3,8 +3,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <functional>
-#include <map>
 #include <span>
 #include <string>
 #include <vector>

@@ -1,9 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <cstddef>
-#include <cstdint>
-#include <span>
-#include <string_view>
-#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>

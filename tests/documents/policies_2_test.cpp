@@ -1,11 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // The policy of the document joins the installed suite unchanged.
-#include <cstddef>
-#include <cstdint>
-#include <span>
-#include <string_view>
-#include <utility>
-#include <vector>
 
 #include "hotset/policy/policy_config.hpp"
 #include "policies_2_includes.inc"

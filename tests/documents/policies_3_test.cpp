@@ -1,14 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The document's main under another name.
 #include <array>
-#include <cstddef>
-#include <cstdint>
-#include <cstdio>
-#include <span>
 #include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
 
 #include <gtest/gtest.h>
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/eviction/gate_score.hpp"
 
-#include <vector>
-
 #include <gtest/gtest.h>
 
 #include "reference_policies.hpp"

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/eviction/protect_decode.hpp"
 
-#include <vector>
-
 #include <gtest/gtest.h>
 
 #include "hotset/eviction/least_stale.hpp"
@@ -23,7 +21,7 @@ static_assert(eviction_policy<protect_hot<protect_decode<lru>>>);
 static_assert(requires(protect_decode<least_stale> & p, const prefetch_event& e) {
   p.on_request(e);
 });
-static_assert(calm_lru::traits.hears_requests);
+static_assert(calm_lru::traits.wants_requests);
 
 TEST(protect_decode, a_prefill_takes_other_slots_first) {
   hand_walk<calm_lru> w(shared(1, 4), {.window = 2});

@@ -18,7 +18,6 @@
 #include <gtest/gtest.h>
 
 #include "lab/files/safetensors.hpp"
-#include "lab/replay/sweep.hpp"
 #include "lab/traces/synthetic/synthetic.hpp"
 #include "sim_samples.hpp"
 

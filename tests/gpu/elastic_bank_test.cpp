@@ -3,10 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
-#include <span>
 #include <stdexcept>
-#include <string>
 #include <vector>
 
 #include "hotset/cache/expert_slots.hpp"

@@ -2,9 +2,7 @@
 // The mirror kernel writes the host's bytes: slots, list, counts, and nothing behind the list.
 #include "hotset/cuda/maps/mirror_kernel.hpp"
 
-#include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <span>
 #include <vector>
 

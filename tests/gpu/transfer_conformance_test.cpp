@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The suite of every transfer backend, for the CUDA backend on a device. Needs GoogleTest.
 #include <chrono>
-#include <cstddef>
 #include <cstring>
 #include <memory>
 #include <string>

@@ -3,7 +3,6 @@
 // copies.
 
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include <gmock/gmock.h>

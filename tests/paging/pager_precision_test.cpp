@@ -37,7 +37,7 @@ class placed_lru {
     [[nodiscard]] validation validate() const { return std::nullopt; }
   };
   static constexpr std::string_view name = "placed_lru";
-  static constexpr eviction_traits traits{.hears_requests = true};
+  static constexpr eviction_traits traits{.wants_requests = true};
 
   placed_lru(const pool_layout& layout, const config& options) : inner_(layout), to_(options.to) {}
   void on_visit(const visit_event& e) noexcept {

@@ -79,15 +79,15 @@ TEST(pager_stats, the_largest_step_number_has_only_its_own_evictions) {
   EXPECT_EQ(w.stats().collision_misses, 2U);
 }
 
-/// With a departure sink, evictions are counted by another code path.
-departure_sink listener(bool listens) {
+/// With a removal sink, evictions are counted by another code path.
+removal_listener listener(bool listens) {
   if (!listens) return {};
-  return {.tell = [](void*, const departure&) noexcept {}};
+  return {.tell = [](void*, const removal&) noexcept {}};
 }
 
 TEST(pager_stats, bytes_evicted_in_the_same_step_are_counted_as_refetched) {
   for (const bool listens : {false, true}) {
-    pager_walk w({.layout = shared(4), .departures = listener(listens)});
+    pager_walk w({.layout = shared(4), .removals = listener(listens)});
     w.visit(0, 0, {0, 1, 2, 3});
     w.visit(1, 0, {4, 5});  // evicts 0 and 1
     w.visit(1, 0, {0, 6});  // evicts 2 and 3
@@ -99,7 +99,7 @@ TEST(pager_stats, bytes_evicted_in_the_same_step_are_counted_as_refetched) {
 // Refills of a group were evicted by the group before: no other policy would have kept them.
 TEST(pager_stats, refills_of_a_split_visit_are_not_counted_as_refetched) {
   for (const bool listens : {false, true}) {
-    pager_walk w({.layout = shared(4), .departures = listener(listens)});
+    pager_walk w({.layout = shared(4), .removals = listener(listens)});
     w.visit(0, 0, {4, 5, 6, 7});
     EXPECT_EQ(w.visit(1, 0, {0, 1, 2, 3, 4, 5}), 6U) << "4 and 5 go for the first group";
     EXPECT_EQ(w.stats().split_visits, 1U);

@@ -11,7 +11,7 @@ namespace {
 
 TEST(eviction_decorator, its_class_can_forward_everything) {
   constexpr auto of_class = detail::decorator_of(lru::traits);
-  EXPECT_TRUE(of_class.hears_requests && of_class.hears_routes && of_class.hears_forecasts);
+  EXPECT_TRUE(of_class.wants_requests && of_class.wants_routes && of_class.wants_forecasts);
   EXPECT_FALSE(of_class.moves_by_itself) << "as what it decorates";
   EXPECT_TRUE(detail::decorator_of(similar_steps::traits).moves_by_itself);
   EXPECT_TRUE(detail::moving(of_class).moves_by_itself);

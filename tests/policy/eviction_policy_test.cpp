@@ -59,7 +59,7 @@ struct visit_by_context : archetype {
 };
 struct request_that_is_changed : archetype {
   using archetype::archetype;
-  static constexpr eviction_traits traits{.hears_requests = true};
+  static constexpr eviction_traits traits{.wants_requests = true};
   void on_request(prefetch_event&) noexcept {}
 };
 struct request_that_nobody_calls : archetype {
@@ -72,7 +72,7 @@ struct route_that_nobody_calls : archetype {
 };
 struct route_by_context : archetype {
   using archetype::archetype;
-  static constexpr eviction_traits traits{.hears_routes = true};
+  static constexpr eviction_traits traits{.wants_routes = true};
   void on_routed(const visit_context&) noexcept {}
 };
 struct forecast_that_nobody_calls : archetype {
@@ -81,34 +81,34 @@ struct forecast_that_nobody_calls : archetype {
 };
 struct forecast_without_its_visit : archetype {
   using archetype::archetype;
-  static constexpr eviction_traits traits{.hears_forecasts = true};
+  static constexpr eviction_traits traits{.wants_forecasts = true};
   void on_forecast(const forecast&) noexcept {}
 };
 struct throwing_request : archetype {
   using archetype::archetype;
-  static constexpr eviction_traits traits{.hears_requests = true};
+  static constexpr eviction_traits traits{.wants_requests = true};
   void on_request(const prefetch_event&) {}
 };
 struct request_that_answers : archetype {
   using archetype::archetype;
-  static constexpr eviction_traits traits{.hears_requests = true};
+  static constexpr eviction_traits traits{.wants_requests = true};
   bool on_request(const prefetch_event&) noexcept { return true; }
 };
-struct hears_all : archetype {
+struct wants_all : archetype {
   using archetype::archetype;
   static constexpr eviction_traits traits{
-      .hears_requests = true, .hears_routes = true, .hears_forecasts = true};
+      .wants_requests = true, .wants_routes = true, .wants_forecasts = true};
   void on_request(const prefetch_event&) noexcept { ++heard; }
   void on_routed(const routing_view&) noexcept { ++heard; }
   void on_forecast(const visit_context&, const forecast&) noexcept { ++heard; }
   int heard = 0;
 };
-struct sealed final : hears_all {
-  using hears_all::hears_all;
+struct sealed final : wants_all {
+  using wants_all::wants_all;
 };
 
 static_assert(is_eviction_policy<archetype>());
-static_assert(is_eviction_policy<hears_all>());
+static_assert(is_eviction_policy<wants_all>());
 static_assert(is_eviction_policy<sealed>());
 static_assert(!eviction_policy<throwing_visit>);
 static_assert(!eviction_policy<throwing_prefetch>);
@@ -128,15 +128,15 @@ static_assert(!eviction_policy<request_that_answers>);
 
 TEST(eviction_policy, every_declared_hook_is_called) {
   const auto layout = pool_layout::shared({.layers = 1, .experts = 2, .top_k = 1}, 1).value();
-  hears_all all(layout, {});
-  tell_request(all, {});
-  tell_routed(all, {});
-  tell_forecast(all, {}, {});
+  wants_all all(layout, {});
+  notify_request(all, {});
+  notify_routed(all, {});
+  notify_forecast(all, {}, {});
   EXPECT_EQ(all.heard, 3);
   archetype none(layout, {});
-  tell_request(none, {});
-  tell_routed(none, {});
-  tell_forecast(none, {}, {});
+  notify_request(none, {});
+  notify_routed(none, {});
+  notify_forecast(none, {}, {});
 }
 
 }  // namespace

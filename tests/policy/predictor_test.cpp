@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/policy/predictor.hpp"
 
-#include <vector>
-
 #include <gtest/gtest.h>
 
 #include "hotset/predict/co_activation.hpp"

@@ -3,10 +3,7 @@
 
 #include <cmath>
 #include <cstdint>
-#include <limits>
 #include <span>
-#include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/predict/last_routed.hpp"
 
-#include <algorithm>
 #include <map>
 #include <utility>
 #include <vector>

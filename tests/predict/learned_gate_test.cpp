@@ -2,7 +2,6 @@
 #include "hotset/predict/learned_gate.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
 #include <memory>

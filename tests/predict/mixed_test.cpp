@@ -9,7 +9,6 @@
 #include <limits>
 #include <numeric>
 #include <span>
-#include <string>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -44,7 +43,7 @@ struct teller {
     [[nodiscard]] validation validate() const { return std::nullopt; }
   };
   static constexpr std::string_view name = "teller";
-  static constexpr predictor_traits traits{.opens_steps = Opens, .hears_sequence_ends = true};
+  static constexpr predictor_traits traits{.opens_steps = Opens, .wants_sequence_ends = true};
   static result<teller> create(const geometry& shape, const config& options) {
     return teller{options, view_tokens(shape), static_cast<std::size_t>(shape.experts), {}};
   }
@@ -318,7 +317,7 @@ TEST(mixed, needs_the_inputs_of_its_parts) {
   const mixed::config gated{
       .parts = {any_predictor::holding<last_routed>(), any_predictor::holding<current_gate>()}};
   EXPECT_TRUE(gated.needs().needs_scores && gated.needs().opens_steps &&
-              gated.needs().hears_sequence_ends);
+              gated.needs().wants_sequence_ends);
   EXPECT_FALSE(gated.needs().needs_recorded || gated.needs().needs_routers);
 }
 

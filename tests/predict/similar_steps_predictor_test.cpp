@@ -9,7 +9,6 @@
 #include <memory>
 #include <set>
 #include <span>
-#include <string>
 #include <tuple>
 #include <vector>
 

@@ -3,14 +3,12 @@
 
 #include <algorithm>
 #include <numeric>
-#include <set>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "random_source.hpp"
-#include "written_ids.hpp"
 
 namespace hotset::active_evict_test {
 namespace {

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <list>
 #include <map>
-#include <memory>
 #include <string>
 #include <vector>
 

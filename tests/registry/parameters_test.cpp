@@ -2,8 +2,6 @@
 #include "hotset/registry/parameters.hpp"
 
 #include <string>
-#include <utility>
-#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -6,9 +6,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <map>
-#include <utility>
 #include <vector>
 
 #include "hotset/core/visit_event.hpp"

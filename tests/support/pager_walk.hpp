@@ -163,7 +163,7 @@ class told_lru {
     [[nodiscard]] validation validate() const { return std::nullopt; }
   };
   static constexpr std::string_view name = "told_lru";
-  static constexpr eviction_traits traits{.hears_requests = true, .needs_weights = true};
+  static constexpr eviction_traits traits{.wants_requests = true, .needs_weights = true};
 
   told_lru(const pool_layout& layout, const config& options) : inner_(layout), to_(options.to) {}
   void on_visit(const visit_event& e) noexcept {

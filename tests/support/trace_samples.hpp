@@ -2,7 +2,6 @@
 #pragma once
 /// Small inputs of every trace format, and helpers for tests of readers.
 
-#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <filesystem>

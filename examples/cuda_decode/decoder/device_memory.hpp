@@ -5,8 +5,6 @@
 #include <cstddef>
 #include <span>
 #include <stdexcept>
-#include <string>
-#include <utility>
 
 #include "hotset/cuda/copies/pinned_memory.hpp"
 #include "hotset/cuda/runtime.hpp"

@@ -2,7 +2,6 @@
 #pragma once
 /// Experts in a hotset cache: the code that an engine writes to page them on a device.
 
-#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>

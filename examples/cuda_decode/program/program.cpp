@@ -2,7 +2,6 @@
 #include "cuda_decode/program/program.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <exception>
 #include <optional>
 #include <ostream>

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // tiny_moe serve-adapters: options to runs and their report.
-#include <cstddef>
 #include <vector>
 
 #include <fmt/format.h>

@@ -3,7 +3,6 @@
 /// Every expert of a model at several precisions, as a source for a cache.
 
 #include <cstddef>
-#include <cstdint>
 #include <span>
 #include <string_view>
 #include <vector>

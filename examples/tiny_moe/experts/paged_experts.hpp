@@ -162,7 +162,7 @@ class paged_experts final : public paged_provider {
                       .guard = config.guard}),
                backend_, config.cache),
         gate_(weights, config.layout.shape(), config.gate,
-              hotset::facts_of(cache_.pager().eviction()).hears_forecasts),
+              hotset::facts_of(cache_.pager().eviction()).wants_forecasts),
         slots_(cache_, bank_, stream_),
         transient_(backend_, static_cast<hotset::slot_id>(config.layout.slots()), config.transient),
         visit_(cache_.make_visit()) {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tiny_moe/experts/paging_choice.hpp"
 
-#include <utility>
-
 #include <fmt/format.h>
 
 #include "lab/errors.hpp"

@@ -4,9 +4,7 @@
 
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
-#include <vector>
 
 #include "lab/replay/sweep.hpp"
 #include "tiny_moe/experts/expert_library.hpp"

@@ -7,9 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
-#include <optional>
 #include <span>
-#include <unordered_map>
 #include <vector>
 
 #include "hotset/core/error.hpp"

@@ -9,7 +9,6 @@
 #include <filesystem>
 #include <initializer_list>
 #include <span>
-#include <string>
 #include <string_view>
 #include <vector>
 

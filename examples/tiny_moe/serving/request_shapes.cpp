@@ -2,7 +2,6 @@
 #include "tiny_moe/serving/request_shapes.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 #include <fmt/format.h>

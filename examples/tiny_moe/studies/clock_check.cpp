@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <optional>
 
 #include "hotset/trace/visit_sequence.hpp"
 #include "lab/replay/registry.hpp"
@@ -94,7 +93,7 @@ lab::replay_front front_of(const lab::chosen_policies& chosen) {
   lab::replay_front front;
   front.predictor = chosen.predictor;
   front.pre_eviction = chosen.pre_eviction;
-  front.tells_forecasts = chosen.eviction->traits.hears_forecasts;
+  front.tells_forecasts = chosen.eviction->traits.wants_forecasts;
   front.needs_scores = chosen.miss.needs_logits;
   front.routing = chosen.routing;
   front.prefetch = chosen.prefetcher;

@@ -4,8 +4,6 @@
 
 #include <cstdint>
 #include <span>
-#include <string>
-#include <vector>
 
 #include "hotset/predict/prediction_score.hpp"
 #include "tiny_moe/experts/paging_choice.hpp"

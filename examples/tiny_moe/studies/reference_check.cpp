@@ -5,7 +5,6 @@
 #include <cmath>
 #include <initializer_list>
 #include <limits>
-#include <span>
 #include <string_view>
 
 #include <fmt/format.h>

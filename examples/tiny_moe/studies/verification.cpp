@@ -118,7 +118,7 @@ std::vector<std::string> live_predictors() {
 std::vector<std::string> evictions_by_forecast() {
   std::vector<std::string> names;
   for (const auto& row : hotset::lab::known_policies().eviction.rows())
-    if (row.traits.hears_forecasts) names.push_back(row.name);
+    if (row.traits.wants_forecasts) names.push_back(row.name);
   return names;
 }
 

@@ -62,7 +62,7 @@ class least_valuable {
     }
   };
   static constexpr std::string_view name = "least_valuable";
-  static constexpr admission_traits traits{.hears_routes = true};
+  static constexpr admission_traits traits{.wants_routes = true};
 
   least_valuable(const pool_layout& layout, const config& options)
       : experts_(layout.shape().expert_count()),

@@ -16,7 +16,6 @@
 #include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "hotset/core/ids.hpp"
 #include "hotset/core/platform/assert.hpp"

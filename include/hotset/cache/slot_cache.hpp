@@ -187,7 +187,7 @@ class slot_cache {
     take_in_settled();
     if (const auto refused = pager_.invalidate(what); refused != status::ok) return refused;
     detail::invalidate_in(backend_, what);
-    return tell_of_loss();
+    return notify_of_loss();
   }
   /// Waits for all copies, then calls pager::set_quota. Errors: those of set_quota; fill_failed, see `settle`: no
   /// quota has changed.
@@ -219,7 +219,7 @@ class slot_cache {
   /// repeat the step.
   status settle() noexcept {
     if (!underway_.empty()) take_in_settled();
-    return tell_of_loss();
+    return notify_of_loss();
   }
 
   [[nodiscard]] std::span<const slot_id> row(layer_id layer) const noexcept {
@@ -448,7 +448,7 @@ class slot_cache {
   void take_in_settled() noexcept {
     if (!underway_.take_in_settled(backend_, pager_)) lost_ = status::fill_failed;
   }
-  status tell_of_loss() noexcept {
+  status notify_of_loss() noexcept {
     if (lost_ != status::ok)
       log_(log_level::error, "a copy failed after a visit may have read it: the step is lost");
     return std::exchange(lost_, status::ok);

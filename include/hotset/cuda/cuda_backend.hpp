@@ -9,7 +9,6 @@
 #include <new>
 #include <optional>
 #include <span>
-#include <string>
 #include <utility>
 #include <vector>
 

@@ -64,7 +64,7 @@ class activation_ratio {
     }
   };
   static constexpr std::string_view name = "activation_ratio";
-  static constexpr eviction_traits traits{.hears_routes = true};
+  static constexpr eviction_traits traits{.wants_routes = true};
   /// Most bytes for the counts of all requests.
   static constexpr std::uint64_t most_bytes = std::uint64_t{1} << 34U;
 

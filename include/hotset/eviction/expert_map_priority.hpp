@@ -19,7 +19,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "hotset/core/fill.hpp"
 #include "hotset/core/ids/per_key.hpp"
@@ -49,7 +48,7 @@ class expert_map_priority {
     }
   };
   static constexpr std::string_view name = "expert_map_priority";
-  static constexpr eviction_traits traits{.hears_routes = true, .hears_forecasts = true};
+  static constexpr eviction_traits traits{.wants_routes = true, .wants_forecasts = true};
 
   expert_map_priority(const pool_layout& layout, const config& options)
       : from_fill_(options.freq == use_history::resident),

@@ -16,7 +16,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "hotset/core/fill.hpp"
 #include "hotset/core/ids/per_key.hpp"

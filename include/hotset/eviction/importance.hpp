@@ -56,7 +56,7 @@ class importance {
   };
   static constexpr std::string_view name = "importance";
   static constexpr eviction_traits traits{
-      .hears_routes = true, .hears_forecasts = true, .moves_by_itself = true};
+      .wants_routes = true, .wants_forecasts = true, .moves_by_itself = true};
 
   importance(const pool_layout& layout, const config& options)
       : alpha_(options.alpha),

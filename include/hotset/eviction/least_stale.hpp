@@ -58,7 +58,7 @@ class least_stale {
     }
   };
   static constexpr std::string_view name = "least_stale";
-  static constexpr eviction_traits traits{.hears_requests = true, .moves_by_itself = true};
+  static constexpr eviction_traits traits{.wants_requests = true, .moves_by_itself = true};
 
   least_stale(const pool_layout& layout, const config& options)
       : order_(options.order),
@@ -81,7 +81,7 @@ class least_stale {
     else
       order_in_.move_to_back(list, e.fills, [](const fill& f) { return f.slot; });
     for (const auto& f : e.fills)
-      if (f.victim != no_key) departed(f.slot, f.victim.layer);
+      if (f.victim != no_key) removed(f.slot, f.victim.layer);
     if (!e.fills.empty()) arrived(list, e.context.layer, e.context.step);
   }
   void on_prefetch(const prefetch_event& e) noexcept {
@@ -93,7 +93,7 @@ class least_stale {
   void on_request(const prefetch_event& e) noexcept { touch(e.slot, e.step); }
   void on_evict(slot_id slot, expert_key key) noexcept {
     order_in_.erase(slot);
-    departed(slot, key.layer);
+    removed(slot, key.layer);
   }
   void on_move(slot_id from, slot_id to) noexcept {
     epoch_[to] = epoch_[from];
@@ -159,7 +159,7 @@ class least_stale {
       stale_.set(place(pool, layer));  // a fill for a past step is stale at once
   }
   /// A slot was removed from a layer's list.
-  void departed(slot_id slot, layer_id layer) noexcept {
+  void removed(slot_id slot, layer_id layer) noexcept {
     const auto list = lists_.of(layer, slot);
     if (order_in_.front(list) != no_slot) return;
     used_.reset(place(lists_.pool(list), layer));

@@ -18,7 +18,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "hotset/core/ids/per_key.hpp"
 #include "hotset/eviction/order/bucket_order.hpp"

@@ -23,7 +23,7 @@ namespace hotset {
 /// After a prefetch or a pre-eviction has asked for victims, they are updated at all visits.
 class next_use_order {
  public:
-  static constexpr eviction_traits traits{.hears_routes = true, .moves_by_itself = true};
+  static constexpr eviction_traits traits{.wants_routes = true, .moves_by_itself = true};
 
   next_use_order(const pool_layout& layout, const next_use_values::config& options)
       : values_(layout.shape(), options),

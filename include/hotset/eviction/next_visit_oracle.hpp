@@ -56,7 +56,7 @@ class next_visit_oracle {
   };
   static constexpr std::string_view name = "next_visit_oracle";
   static constexpr eviction_traits traits{
-      .hears_routes = true, .needs_future = true, .moves_by_itself = true, .most_precisions = 1};
+      .wants_routes = true, .needs_future = true, .moves_by_itself = true, .most_precisions = 1};
 
   next_visit_oracle(const pool_layout& layout, const config& options)
       : layers_(layout.shape().layers),

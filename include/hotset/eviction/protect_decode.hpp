@@ -14,9 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
 #include <string_view>
-#include <vector>
 
 #include "hotset/core/ids/per_id.hpp"
 #include "hotset/eviction/order/recency_list.hpp"

@@ -12,10 +12,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "hotset/core/ids/per_id.hpp"
 #include "hotset/policy/eviction_decorator.hpp"

@@ -33,32 +33,33 @@ class admission_round {
   explicit admission_round(std::size_t most_misses) : uses_(most_misses), admitted_(most_misses) {}
 
   /// Marks the misses that the policy refuses.
-  template <class HotSet>
-  void refuse(HotSet& hot, visit_lookup& visit, visit_plan& plan) noexcept {
-    if (hot.admits_all()) return;
+  template <class Parts>
+  void refuse(Parts& parts, visit_lookup& visit, visit_plan& plan) noexcept {
+    if (parts.admits_all()) return;
     auto& draft = detail::draft_of(plan);
     const auto misses = visit.misses();
-    for (std::size_t j = 0; j < misses.size(); ++j) uses_[j] = describe(hot.held, draft, misses[j]);
+    for (std::size_t j = 0; j < misses.size(); ++j)
+      uses_[j] = describe(parts.held, draft, misses[j]);
     auto context = plan.context();
-    context.free = hot.held.free_count(context.pool);
-    hot.admission.admit(context, std::span(uses_).first(misses.size()),
-                        std::span(admitted_).first(misses.size()));
+    context.free = parts.held.free_count(context.pool);
+    parts.admission.admit(context, std::span(uses_).first(misses.size()),
+                          std::span(admitted_).first(misses.size()));
     for (std::size_t j = 0; j < misses.size(); ++j)
       if (admitted_[j] == 0) draft.leave_on_host(misses[j]);
     visit.collect_misses(draft);
-    hot.ledger.visit.bypasses = plan.host_count();
+    parts.ledger.visit.bypasses = plan.host_count();
   }
   /// Reports a committed visit's distinct experts to the policy, in order of last use.
-  template <class HotSet>
-  static void tell(HotSet& hot, const visit_lookup& visit, const visit_plan& plan) noexcept {
+  template <class Parts>
+  static void tell(Parts& parts, const visit_lookup& visit, const visit_plan& plan) noexcept {
     const auto& draft = detail::draft_of(plan);
     const auto counted = visit.counted(plan);
     for (std::size_t n = 0; n < draft.count.distinct; ++n) {
       const auto i = draft.at(n);
-      auto use = describe(hot.held, draft, i);
+      auto use = describe(parts.held, draft, i);
       use.repeated = !counted.empty() && counted[index_of(use.key.expert)] != 0;
       const auto how = draft.service_of(i);
-      hot.admission.on_use(use, how == service::hit, how != service::host);
+      parts.admission.on_use(use, how == service::hit, how != service::host);
     }
   }
 
@@ -85,55 +86,55 @@ class admission_round {
 class demand {
  public:
   /// Reserves a slot for every miss, or for none.
-  template <class HotSet>
-  static placement place(HotSet& hot, const visit_lookup& visit, visit_plan& plan) noexcept {
+  template <class Parts>
+  static placement place(Parts& parts, const visit_lookup& visit, visit_plan& plan) noexcept {
     const auto& context = plan.context();
-    const auto free = hot.held.free_count(context.pool);
+    const auto free = parts.held.free_count(context.pool);
     const auto wanted = visit.misses().size();
-    if (wanted <= free) return reserve(hot, visit, {}, plan);
+    if (wanted <= free) return reserve(parts, visit, {}, plan);
     // First tries victims without masking the visit's own slots, which is cheaper. This is valid because a policy's
     // order does not depend on the other eligible slots: without the visit's own slots, the first victims stay the
     // first.
     const auto is_own = [&](slot_id slot) {
-      const auto& key = hot.held[slot].key;
+      const auto& key = parts.held[slot].key;
       return key.layer == context.layer && visit.contains(key.expert);
     };
     const auto needed = wanted - free;
     for (auto asked = needed;
-         asked <= hot.victims.size() && hot.choose(context, asked).size() == asked;) {
-      const auto chosen = std::span(hot.victims).first(asked);
+         asked <= parts.victims.size() && parts.choose(context, asked).size() == asked;) {
+      const auto chosen = std::span(parts.victims).first(asked);
       const auto own = static_cast<std::size_t>(std::ranges::remove_if(chosen, is_own).size());
-      if (asked - own >= needed) return reserve(hot, visit, chosen.first(needed), plan);
+      if (asked - own >= needed) return reserve(parts, visit, chosen.first(needed), plan);
       asked = needed + own;
     }
-    return place_masked(hot, visit, plan);
+    return place_masked(parts, visit, plan);
   }
 
  private:
-  template <class HotSet>
-  [[gnu::noinline]] static placement place_masked(HotSet& hot, const visit_lookup& visit,
+  template <class Parts>
+  [[gnu::noinline]] static placement place_masked(Parts& parts, const visit_lookup& visit,
                                                   visit_plan& plan) noexcept {
     const auto pool = plan.context().pool;
-    const auto free = hot.held.free_count(pool);
+    const auto free = parts.held.free_count(pool);
     const auto wanted = visit.misses().size();
-    const residents::mask own(hot.held, plan.slots());
-    const auto others = hot.held.pool(pool).evictable - own.slots().size() + free;
+    const residents::mask own(parts.held, plan.slots());
+    const auto others = parts.held.pool(pool).evictable - own.slots().size() + free;
     if (wanted > others) return {false, others + own.slots().size()};
-    const auto chosen = hot.choose(plan.context(), wanted - free);
+    const auto chosen = parts.choose(plan.context(), wanted - free);
     HOTSET_ASSERT(chosen.size() == wanted - free);
     if (chosen.size() != wanted - free) return {false, 0};
-    return reserve(hot, visit, chosen, plan);
+    return reserve(parts, visit, chosen, plan);
   }
-  template <class HotSet>
-  static placement reserve(HotSet& hot, const visit_lookup& visit, std::span<const slot_id> victims,
-                           visit_plan& plan) noexcept {
+  template <class Parts>
+  static placement reserve(Parts& parts, const visit_lookup& visit,
+                           std::span<const slot_id> victims, visit_plan& plan) noexcept {
     auto& draft = detail::draft_of(plan);
     const auto misses = visit.misses();
     const auto from_free = misses.size() - victims.size();
     for (std::size_t j = 0; j < misses.size(); ++j) {
       const expert_key key{draft.context.layer, draft.experts[misses[j]]};
-      draft.fills[j] = j < from_free ? hot.held.reserve_free(key, draft.context.pool)
-                                     : hot.held.reserve_victim(key, victims[j - from_free]);
+      draft.fills[j] = j < from_free ? parts.held.reserve_free(key, draft.context.pool)
+                                     : parts.held.reserve_victim(key, victims[j - from_free]);
       draft.slots[misses[j]] = draft.fills[j].slot;
     }
     draft.count.fills = static_cast<std::uint32_t>(misses.size());

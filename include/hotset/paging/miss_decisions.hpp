@@ -66,19 +66,19 @@ class miss_decisions {
 
   /// Calls the policy for the visit that was looked up. Updates `visit` and `plan` to the remaining experts and
   /// returns their view. The view is valid until the next call.
-  template <class HotSet>
-  const routing_view& decide(HotSet& hot, visit_lookup& visit, const routing_view& view,
+  template <class Parts>
+  const routing_view& decide(Parts& parts, visit_lookup& visit, const routing_view& view,
                              visit_plan& plan) noexcept {
-    return fetches_all_ ? view : ask(hot, visit, view, plan);
+    return fetches_all_ ? view : ask(parts, visit, view, plan);
   }
 
   /// Reserves slots for misses like demand::place, at the precisions that the policy requests.
-  template <class HotSet>
-  placement place(HotSet& hot, visit_lookup& visit, visit_plan& plan) noexcept {
+  template <class Parts>
+  placement place(Parts& parts, visit_lookup& visit, visit_plan& plan) noexcept {
     if constexpr (!Miss::traits.fetches_all)
       if (precisions_ != 1)
-        return placement_.place(hot, visit, plan, [this](expert_id e) { return wish_of(e); });
-    return demand::place(hot, visit, plan);
+        return placement_.place(parts, visit, plan, [this](expert_id e) { return wish_of(e); });
+    return demand::place(parts, visit, plan);
   }
 
   /// Called when a visit's first group is committed: counts dropped and substituted experts as used, and passes the
@@ -100,26 +100,26 @@ class miss_decisions {
     return static_cast<precision_id>(precisions_ - 1);
   }
 
-  template <class HotSet>
-  [[gnu::noinline]] const routing_view& ask(HotSet& hot, visit_lookup& visit,
+  template <class Parts>
+  [[gnu::noinline]] const routing_view& ask(Parts& parts, visit_lookup& visit,
                                             const routing_view& view, visit_plan& plan) noexcept {
     effective_ = view;
     left_out_count_ = 0;
-    if (!describe(hot.held, visit, view, plan)) return effective_;
-    hot.ledger.judge(plan, visit.misses());
+    if (!describe(parts.held, visit, view, plan)) return effective_;
+    parts.ledger.judge(plan, visit.misses());
     auto& draft = detail::draft_of(plan);
     const auto ids = draft.edit_routed();
     policy_.decide(std::span(asked_).first(asked_count_), view,
-                   {hot.held.map().located(view.layer)}, ids,
+                   {parts.held.map().located(view.layer)}, ids,
                    std::span(decisions_).first(asked_count_));
-    if (leave_out(hot.ledger.visit, ids)) {
+    if (leave_out(parts.ledger.visit, ids)) {
       draft.edited = true;
       draft.all_hits = true;  // the remaining experts may all be hits
       effective_.experts = ids;
-      visit.look_up(ids, view.weights, hot.held, plan);
+      visit.look_up(ids, view.weights, parts.held, plan);
     }
     draft.judged = true;
-    carry_out(hot, visit, draft);
+    carry_out(parts, visit, draft);
     return effective_;
   }
   /// Collects the visit's experts that are absent or below the highest precision into asked_. Returns false if there
@@ -181,9 +181,9 @@ class miss_decisions {
   /// Marks experts that stay on the host, and sets the precision of fetched ones. A resident copy of too low a
   /// precision counts as a miss; its slot is kept until a better copy is committed. A copy that is outstanding or read
   /// by an open visit is not replaced.
-  template <class HotSet>
-  void carry_out(HotSet& hot, visit_lookup& visit, plan_draft& draft) noexcept {
-    auto& counts = hot.ledger.visit;
+  template <class Parts>
+  void carry_out(Parts& parts, visit_lookup& visit, plan_draft& draft) noexcept {
+    auto& counts = parts.ledger.visit;
     for (std::size_t i = 0; i < draft.count.distinct; ++i) {
       if (!was_asked(draft.experts[i])) continue;
       auto& want = wanted_[draft.experts[i]];
@@ -194,8 +194,8 @@ class miss_decisions {
         draft.leave_on_host(i);
       } else if (decision.action == miss_action::fetch) {
         want.precision = std::min(decision.precision, lowest());
-        if (slot == no_slot || want.precision >= hot.held.precision_of(slot) ||
-            !hot.held.is_evictable(slot))
+        if (slot == no_slot || want.precision >= parts.held.precision_of(slot) ||
+            !parts.held.is_evictable(slot))
           continue;
         draft.write_services();
         draft.services[i] = service::fill;

@@ -7,9 +7,7 @@
 ///
 /// A visit's calls: `plan` decides and reserves; `commit` publishes and notifies the policies; `abort` undoes.
 /// A visit whose experts do not fit is split: commit each group, then call `plan_next` until `!plan.more()`.
-/// `serve` does all of this.
-/// Parts: `visit_lookup` finds the misses, `miss_decisions` calls the miss policy, `demand` and `precision_placement`
-/// reserve slots, `speculation` prefetches. They share one `hot_set`: the residents and the objects to notify.
+/// `serve` does all of this. Parts: see docs/architecture.md.
 
 #include <algorithm>
 #include <cstddef>
@@ -29,8 +27,8 @@
 #include "hotset/miss/fetch.hpp"
 #include "hotset/paging/demand.hpp"
 #include "hotset/paging/explain.hpp"
-#include "hotset/paging/hot_set.hpp"
 #include "hotset/paging/miss_decisions.hpp"
+#include "hotset/paging/pager_parts.hpp"
 #include "hotset/paging/pager_stats.hpp"
 #include "hotset/paging/residency/residents.hpp"
 #include "hotset/paging/speculation.hpp"
@@ -60,7 +58,7 @@ class pager {
     typename Miss::config miss{};
     visit_split split = visit_split::by_token;
     prefetch_guard guard = prefetch_guard::named;
-    departure_sink departures{};  ///< callback for each copy that loses its slot
+    removal_listener removals{};  ///< callback for each copy that loses its slot
     /// If true, an id that is neither an expert nor -1 is refused as invalid_visit. If false, it is ignored, counted,
     /// and -1 in `routed()`.
     bool refuse_unknown_ids = HOTSET_CHECKS != 0;
@@ -89,21 +87,19 @@ class pager {
   // --- visits
 
   /// Decides a visit. Any status except ok leaves everything unchanged.
-  /// Pre: the weights of `view` stay valid until the commit; in a split visit, all arrays stay valid until the last
-  /// group's commit.
-  /// Errors: invalid_visit, visit_too_large (explain_visit gives the reason), no_victim, does_not_fit
-  /// (visit_split::refuse), plan_open, visit_unfinished (the last visit has groups left), invalid_argument (a plan of
-  /// another shape).
+  /// Pre: the arrays of `view` stay valid until the commit; in a split visit, until the last group's commit.
+  /// Errors: invalid_visit, visit_too_large (see explain_visit), no_victim, does_not_fit (visit_split::refuse),
+  /// plan_open, visit_unfinished (the last visit has groups left), invalid_argument (a plan of another shape).
   /// Complexity: O(routed ids + misses * the policy's victim cost).
   status plan(const routing_view& view, visit_plan& plan) noexcept {
     if (is_open()) return status::plan_open;
     if (next_group_ != 0) return status::visit_unfinished;
     if (const auto bad = visit_.check(view, plan); bad != status::ok) return bad;
-    if (eviction_hears_routes_) tell_routed(hot_.eviction, view);
-    if (admission_hears_routes_) tell_admission_routed(hot_.admission, view);
-    visit_.begin(view, hot_.held, plan);
+    if (eviction_wants_routes_) notify_routed(parts_.eviction, view);
+    if (admission_wants_routes_) notify_admission_routed(parts_.admission, view);
+    visit_.begin(view, parts_.held, plan);
     const auto* left = &view;
-    if constexpr (!Miss::traits.fetches_all) left = &decisions_.decide(hot_, visit_, view, plan);
+    if constexpr (!Miss::traits.fetches_all) left = &decisions_.decide(parts_, visit_, view, plan);
     if (!visit_.misses().empty())
       if (const auto failed = serve_misses(*left, plan); failed != status::ok) return failed;
     open(plan);
@@ -136,8 +132,7 @@ class pager {
   }
 
   /// Serves a whole visit without moving bytes: plans and commits it, and calls use(group) for each group in order.
-  /// `use` returns nothing or a status. A status other than ok, or an exception, ends the visit and abandons the
-  /// remaining groups.
+  /// `use` returns nothing or a status. If it does not return ok, or throws, the remaining groups are abandoned.
   /// Errors: those of plan and plan_next, and the status of `use`.
   template <class Use>
   status serve(const routing_view& view, visit_plan& plan, Use&& use) {
@@ -159,12 +154,12 @@ class pager {
     close();
     auto& draft = detail::draft_of(plan);
     if (draft.speculative) {
-      speculation::commit(hot_, plan);
+      speculation::commit(parts_, plan);
       return status::ok;
     }
-    if constexpr (!Miss::traits.fetches_all) decisions_.settle(hot_.ledger, plan);
-    commits_.run(hot_, visit_, plan);
-    if (!hot_.admits_all()) admission_round::tell(hot_, visit_, plan);
+    if constexpr (!Miss::traits.fetches_all) decisions_.settle(parts_.ledger, plan);
+    commits_.run(parts_, visit_, plan);
+    if (!parts_.admits_all()) admission_round::tell(parts_, visit_, plan);
     if (plan.groups() != 1) {
       visit_.count(plan);
       next_group_ = plan.more() ? plan.group() + 1 : 0;
@@ -185,7 +180,7 @@ class pager {
     if (plan.groups() != 1) group_serial_ = detail::draft_of(plan).serial;
     for (auto i = fills.size(); i-- > 0;) {
       const bool started = !submitted.empty() && submitted[i] != 0;
-      started ? hot_.spoil_slot(fills[i]) : hot_.return_slot(fills[i]);
+      started ? parts_.spoil_slot(fills[i]) : parts_.return_slot(fills[i]);
     }
     return status::ok;
   }
@@ -209,16 +204,16 @@ class pager {
   /// Keeps only the first `count` copies of an open speculative plan. The victims of the others return.
   void keep_first(visit_plan& plan, std::size_t count) noexcept {
     if (is_open(plan) && detail::draft_of(plan).speculative)
-      speculation::keep_first(hot_, plan, count);
+      speculation::keep_first(parts_, plan, count);
   }
   /// Sets the forecast after this visit, for the `predicted` guard and for policies with on_forecast. Shape: [tokens *
   /// depth * experts] of the next layers. Complexity: O(tokens * depth * experts).
   void expect(const visit_context& context, const forecast& expected) noexcept {
-    tell_forecast(hot_.eviction, context, expected);
+    notify_forecast(parts_.eviction, context, expected);
     speculation_.expect(context, expected);
   }
   /// Begins a step: policies with on_routed receive its tokens. Pre: view.layer == before_layers.
-  void open_step(const routing_view& view) noexcept { tell_routed(hot_.eviction, view); }
+  void open_step(const routing_view& view) noexcept { notify_routed(parts_.eviction, view); }
 
   /// Result of `plan_warm`: a status and the number of processed keys.
   struct [[nodiscard]] warm_result {
@@ -236,39 +231,40 @@ class pager {
 
   /// Reports that a speculative copy has arrived: its key may be read. Ignored if the slot was reused since.
   void arrived(slot_id slot, std::uint32_t generation) noexcept {
-    if (hot_.held.awaits(slot, generation)) hot_.held.arrive(slot);
+    if (parts_.held.awaits(slot, generation)) parts_.held.arrive(slot);
   }
   /// Reports that a speculative copy was cancelled before any byte moved: its slot becomes free. A plan may be open if
   /// its visit does not use the slot. Ignored if the slot was reused since.
   void cancelled(slot_id slot, std::uint32_t generation) noexcept {
-    if (!hot_.held.awaits(slot, generation)) return;
-    if (hot_.held.settle_prefetch(slot)) {
-      ++hot_.ledger.totals.cancelled_prefetches;
-      hot_.ledger.totals.bytes_prefetch_cancelled += hot_.held.bytes_in(slot);
+    if (!parts_.held.awaits(slot, generation)) return;
+    if (parts_.held.settle_prefetch(slot)) {
+      ++parts_.ledger.totals.cancelled_prefetches;
+      parts_.ledger.totals.bytes_prefetch_cancelled += parts_.held.bytes_in(slot);
     }
-    hot_.release(slot, loss::taken_back);
+    parts_.release(slot, loss::taken_back);
   }
   /// Reports that a copy failed: the slot becomes free and no row names it. Ignored if the slot was reused since. A
   /// plan may be open if its visit does not use the key. If that plan has reserved the slot, the key is lost.
   void failed(slot_id slot, std::uint32_t generation) noexcept {
-    const auto& entry = hot_.held[slot];
+    const auto& entry = parts_.held[slot];
     if (entry.generation != generation || entry.state == slot_state::free) return;
-    ++hot_.ledger.totals.failed_fills;
-    hot_.held.drop_pins(slot);
-    if (locate(entry.key) == slot) return hot_.release(slot);
-    hot_.held.lose_victim(slot);  // the open plan that reserved the slot does the rest when it ends
+    ++parts_.ledger.totals.failed_fills;
+    parts_.held.drop_pins(slot);
+    if (locate(entry.key) == slot) return parts_.release(slot);
+    parts_.held.lose_victim(
+        slot);  // the open plan that reserved the slot does the rest when it ends
   }
 
   /// Protects a slot's contents from eviction while an engine reads it. Returns a pin that ends only this protection.
-  slot_pin pin(slot_id slot) noexcept { return hot_.held.pin(slot); }
+  slot_pin pin(slot_id slot) noexcept { return parts_.held.pin(slot); }
   /// Ends one pin. `reader`: the point after which the slot's bytes are no longer read. Ignored if the slot has a new
   /// key, because then the pinned copy had failed.
   void unpin(slot_pin pinned, ticket reader = no_ticket) noexcept {
-    hot_.held.unpin(pinned, reader);
+    parts_.held.unpin(pinned, reader);
   }
   /// Makes copies that are planned into the slot from now on wait for `point`.
   void wait_before_fill(slot_id slot, ticket point) noexcept {
-    hot_.held.wait_before_fill(slot, point);
+    parts_.held.wait_before_fill(slot, point);
   }
 
   // --- explicit evictions
@@ -278,31 +274,30 @@ class pager {
   std::size_t trim(const visit_context& context, std::uint64_t bytes,
                    std::span<const slot_id> protected_slots) noexcept {
     if (is_open()) return 0;
-    return hot_.evict_while(
-        context, protected_slots, hot_.most_at_once,
+    return parts_.evict_while(
+        context, protected_slots, parts_.most_at_once,
         [&] { return resident_bytes(context.pool) > bytes; },
-        [&](slot_id slot) { hot_.release(slot); });
+        [&](slot_id slot) { parts_.release(slot); });
   }
   /// Evicts ahead of a visit of the context's layer, in policy order, until the context's pool has `slots` free slots.
-  /// Slots that are already free count. Never evicts `spared`. Calls released(slot, key) after each eviction. Later
-  /// copies take the slots in order of release. Returns the number of evictions; stops early if nothing more may be
-  /// evicted.
+  /// Slots that are already free count. Never evicts `spared`. Calls released(slot, key) after each eviction. Copies
+  /// take the slots in order of release. Returns the number of evictions; stops early if no slot may be evicted.
   template <class Released>
   std::size_t pre_evict(const visit_context& context, std::size_t slots,
                         std::span<const slot_id> spared, Released released) noexcept {
     if (is_open()) return 0;
-    return hot_.evict_while(
-        context, spared, hot_.most_at_once, [&] { return free_slots(context.pool) < slots; },
+    return parts_.evict_while(
+        context, spared, parts_.most_at_once, [&] { return free_slots(context.pool) < slots; },
         [&](slot_id slot) {
-          const auto key = hot_.held[slot].key;
-          hot_.forget(slot);
-          hot_.held.give_back_last(slot);
-          hot_.ledger.pre_evicted(key, context.step);
+          const auto key = parts_.held[slot].key;
+          parts_.forget(slot);
+          parts_.held.give_back_last(slot);
+          parts_.ledger.pre_evicted(key, context.step);
           released(slot, key);
         });
   }
   [[nodiscard]] std::size_t free_slots(pool_id pool) const noexcept {
-    return hot_.held.free_count(pool);
+    return parts_.held.free_count(pool);
   }
 
   /// Drops a key because its host bytes change or are freed. Errors: invalid_argument, plan_open, busy (a visit reads
@@ -310,12 +305,12 @@ class pager {
   status invalidate(expert_key key) noexcept {
     if (!shape().contains(key)) return status::invalid_argument;
     if (is_open()) return status::plan_open;
-    return hot_.release_all(located(key.layer).subspan(index_of(key.expert), 1));
+    return parts_.release_all(located(key.layer).subspan(index_of(key.expert), 1));
   }
   /// Drops all keys of a layer; on any error, none of them.
   status invalidate(layer_id layer) noexcept {
     if (!is_within(layer, shape().layers)) return status::invalid_argument;
-    return is_open() ? status::plan_open : hot_.release_all(located(layer));
+    return is_open() ? status::plan_open : parts_.release_all(located(layer));
   }
 
   /// Sets the number of slots of a layer's pool. Shrinking evicts in policy order and makes the slots spare within
@@ -330,35 +325,35 @@ class pager {
     const auto most = layout().at(pool).layers.size() * shape().expert_count();
     if (slots < least_quota(layer) || static_cast<std::size_t>(slots) > most)
       return status::invalid_argument;
-    if (slots >= quota(layer)) return hot_.held.claim(pool, slots);
-    return hot_.shrink({.layer = layer, .pool = pool, .step = hot_.ledger.step()}, slots);
+    if (slots >= quota(layer)) return parts_.held.claim(pool, slots);
+    return parts_.shrink({.layer = layer, .pool = pool, .step = parts_.ledger.step()}, slots);
   }
   /// The fewest slots with which the layer's pools can serve one token. With several precisions, a quota is that of
   /// the highest one, and the other pools' slots count too.
   [[nodiscard]] std::int32_t least_quota(layer_id layer) const noexcept {
     auto slots = shape().top_k;
     for (std::size_t p = 1; p < layout().precisions(); ++p)
-      slots -= hot_.held.pool(layout().pool_of(layer, static_cast<precision_id>(p))).capacity;
+      slots -= parts_.held.pool(layout().pool_of(layer, static_cast<precision_id>(p))).capacity;
     return std::max(slots, 1);
   }
   [[nodiscard]] std::int32_t quota(layer_id layer) const noexcept {
-    return hot_.held.pool(layout().pool_of_layer(layer)).capacity;
+    return parts_.held.pool(layout().pool_of_layer(layer)).capacity;
   }
 
   /// True if no plan is open, no slot is pinned, and no copy is outstanding: slots may be moved.
   [[nodiscard]] bool is_idle() const noexcept {
-    return !is_open() && next_group_ == 0 && hot_.held.filling() == 0 && !hot_.held.is_any_pinned();
+    return !is_open() && next_group_ == 0 && parts_.held.filling() == 0 &&
+           !parts_.held.is_any_pinned();
   }
   /// Moves residents to the first slots of each size class. Slots without a quota are then the class's last ones.
-  /// Calls moved(from, to) for each expert whose bytes must be copied; `to` may be overwritten. The policy is notified
-  /// of each move and keeps its order and counts.
+  /// Calls moved(from, to) for each expert whose bytes must be copied. The policy's order stays.
   /// Pre: is_idle(). Complexity: O(slots * size classes); not for the hot path.
   template <class Moved>
   void compact(Moved moved) {
     HOTSET_ASSERT(is_idle());
-    hot_.held.gather_spare([&](slot_id from, slot_id to) {
-      hot_.requests.move(from, to);
-      hot_.eviction.on_move(from, to);
+    parts_.held.gather_spare([&](slot_id from, slot_id to) {
+      parts_.requests.move(from, to);
+      parts_.eviction.on_move(from, to);
       moved(from, to);
     });
   }
@@ -370,9 +365,9 @@ class pager {
     std::vector<slot_id> order(layout().slots());
     for (const auto p : each<pool_id>(layout().pools())) {
       const visit_context context{
-          .layer = layout().at(p).layers.front(), .pool = p, .step = hot_.ledger.step()};
-      const auto count = hot_.eviction.select_victims(context, hot_.held.evictable(), order);
-      for (const auto slot : std::span(order).first(count)) keys.push_back(hot_.held[slot].key);
+          .layer = layout().at(p).layers.front(), .pool = p, .step = parts_.ledger.step()};
+      const auto count = parts_.eviction.select_victims(context, parts_.held.evictable(), order);
+      for (const auto slot : std::span(order).first(count)) keys.push_back(parts_.held[slot].key);
     }
     return keys;
   }
@@ -381,36 +376,36 @@ class pager {
 
   /// Shape: [experts]. The slot of every expert whose bytes may be read, -1 for others.
   [[nodiscard]] std::span<const slot_id> row(layer_id layer) const noexcept {
-    return hot_.held.map().row(layer);
+    return parts_.held.map().row(layer);
   }
   /// Version of the row; changes with the row, and 0 if the row never changed.
   [[nodiscard]] std::uint64_t row_version(layer_id layer) const noexcept {
-    return hot_.held.map().version(layer);
+    return parts_.held.map().version(layer);
   }
   [[nodiscard]] slot_id locate(expert_key key) const noexcept {
-    return hot_.held.map().locate(key);
+    return parts_.held.map().locate(key);
   }
   /// Shape: [experts]. Like `row`, but includes slots of outstanding copies.
   [[nodiscard]] std::span<const slot_id> located(layer_id layer) const noexcept {
-    return hot_.held.map().located(layer);
+    return parts_.held.map().located(layer);
   }
-  [[nodiscard]] const slot_entry& slot(slot_id s) const noexcept { return hot_.held[s]; }
+  [[nodiscard]] const slot_entry& slot(slot_id s) const noexcept { return parts_.held[s]; }
   [[nodiscard]] precision_id precision_of(slot_id slot) const noexcept {
-    return hot_.held.precision_of(slot);
+    return parts_.held.precision_of(slot);
   }
   [[nodiscard]] std::uint64_t resident_bytes(pool_id pool) const noexcept {
-    return hot_.held.pool(pool).resident_bytes;
+    return parts_.held.pool(pool).resident_bytes;
   }
 
   /// Complexity: O(layers). Allocates; not for the hot path.
-  [[nodiscard]] pager_stats stats() const { return hot_.ledger.stats(); }
-  [[nodiscard]] const pool_layout& layout() const noexcept { return hot_.held.layout(); }
-  [[nodiscard]] const geometry& shape() const noexcept { return hot_.held.shape(); }
-  [[nodiscard]] const Eviction& eviction() const noexcept { return hot_.eviction; }
-  [[nodiscard]] const Admission& admission() const noexcept { return hot_.admission; }
+  [[nodiscard]] pager_stats stats() const { return parts_.ledger.stats(); }
+  [[nodiscard]] const pool_layout& layout() const noexcept { return parts_.held.layout(); }
+  [[nodiscard]] const geometry& shape() const noexcept { return parts_.held.shape(); }
+  [[nodiscard]] const Eviction& eviction() const noexcept { return parts_.eviction; }
+  [[nodiscard]] const Admission& admission() const noexcept { return parts_.admission; }
   [[nodiscard]] const Miss& misses() const noexcept { return decisions_.policy(); }
   /// A running hash of every fill and eviction. Two pagers with equal decisions have equal hashes.
-  [[nodiscard]] std::uint64_t decision_hash() const noexcept { return hot_.held.hash(); }
+  [[nodiscard]] std::uint64_t decision_hash() const noexcept { return parts_.held.hash(); }
   /// Warns of a pool that is smaller than one token's cycle, or returns nothing.
   [[nodiscard]] std::optional<std::string> warning() const { return cliff_warning(layout()); }
   /// How visits that do not fit are handled.
@@ -433,15 +428,15 @@ class pager {
   };
   struct checked {};
   pager(checked, const config& setup)
-      : hot_(setup.layout, setup.eviction, setup.admission, setup.departures),
-        visit_(setup.layout.shape(), setup.split, facts_of(hot_.eviction).needs_weights,
+      : parts_(setup.layout, setup.eviction, setup.admission, setup.removals),
+        visit_(setup.layout.shape(), setup.split, facts_of(parts_.eviction).needs_weights,
                setup.refuse_unknown_ids),
         commits_(setup.layout.shape(), setup.layout.slots()),
-        admission_(hot_.admits_all() ? 0 : visit_.capacity()),
+        admission_(parts_.admits_all() ? 0 : visit_.capacity()),
         decisions_(setup.layout, setup.miss, visit_),
         speculation_(setup.layout.shape(), setup.guard, visit_.capacity()),
-        eviction_hears_routes_(facts_of(hot_.eviction).hears_routes),
-        admission_hears_routes_(facts_of(hot_.admission).hears_routes) {}
+        eviction_wants_routes_(facts_of(parts_.eviction).wants_routes),
+        admission_wants_routes_(facts_of(parts_.admission).wants_routes) {}
 
   // Odd while a plan is open. The odd number identifies that plan.
   [[nodiscard]] bool is_open() const noexcept { return serial_ % 2 != 0; }
@@ -454,9 +449,9 @@ class pager {
   /// Out of line so that the all-hit path spills no registers.
   [[gnu::noinline]] HOTSET_FLATTEN status serve_misses(const routing_view& view,
                                                        visit_plan& plan) noexcept {
-    if (!detail::draft_of(plan).judged) hot_.ledger.judge(plan, visit_.misses());
-    admission_.refuse(hot_, visit_, plan);
-    const auto placed = decisions_.place(hot_, visit_, plan);
+    if (!detail::draft_of(plan).judged) parts_.ledger.judge(plan, visit_.misses());
+    admission_.refuse(parts_, visit_, plan);
+    const auto placed = decisions_.place(parts_, visit_, plan);
     return placed.fits ? status::ok : split(view, plan, placed);
   }
   [[gnu::cold]] status split(const routing_view& view, visit_plan& plan,
@@ -464,39 +459,39 @@ class pager {
     const auto how = visit_.groups().how();
     if (how == visit_split::refuse) return status::does_not_fit;
     if (how == visit_split::leave_rest) return leave_rest(view, plan, placed);
-    const auto divided = visit_.divide(view, hot_.held, plan, placed.room);
+    const auto divided = visit_.divide(view, parts_.held, plan, placed.room);
     return divided == status::ok ? plan_group(0, plan) : divided;
   }
   status leave_rest(const routing_view& view, visit_plan& plan, placement placed) noexcept {
     while (!placed.fits) {
-      visit_.leave_least_used(view, hot_.held, placed.room, plan);
-      hot_.ledger.visit.bypasses = plan.host_count();
+      visit_.leave_least_used(view, parts_.held, placed.room, plan);
+      parts_.ledger.visit.bypasses = plan.host_count();
       if (visit_.misses().empty()) break;
-      placed = decisions_.place(hot_, visit_, plan);
+      placed = decisions_.place(parts_, visit_, plan);
     }
     return status::ok;
   }
   [[gnu::noinline]] status plan_group(std::size_t group, visit_plan& plan) noexcept {
-    visit_.begin_group(group, hot_.held, plan);
-    return decisions_.place(hot_, visit_, plan).fits ? status::ok : status::no_victim;
+    visit_.begin_group(group, parts_.held, plan);
+    return decisions_.place(parts_, visit_, plan).fits ? status::ok : status::no_victim;
   }
   warm_result speculate(const visit_context& context, std::span<const prefetch_request> requests,
                         const speculation::terms& how, visit_plan& plan) noexcept {
     if (is_open()) return {status::plan_open, 0};
     if (plan.capacity() != visit_.capacity()) return {status::invalid_argument, 0};
-    const auto consumed = speculation_.plan(hot_, context, requests, how, plan);
+    const auto consumed = speculation_.plan(parts_, context, requests, how, plan);
     open(plan);
     return {status::ok, consumed};
   }
 
-  hot_set<Eviction, Admission> hot_;
+  pager_parts<Eviction, Admission> parts_;
   visit_lookup visit_;
   visit_commit commits_;
   admission_round admission_;
   miss_decisions<Miss> decisions_;
   speculation speculation_;
-  bool eviction_hears_routes_;
-  bool admission_hears_routes_;
+  bool eviction_wants_routes_;
+  bool admission_wants_routes_;
   std::uint64_t serial_ = 0;        ///< incremented when a plan is opened, committed or aborted
   std::size_t next_group_ = 0;      ///< 0: no split visit is running
   std::uint64_t group_serial_ = 0;  ///< serial of the plan with the split visit

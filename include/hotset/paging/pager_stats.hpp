@@ -3,7 +3,6 @@
 /// Counters of a pager. All are 64-bit integers; readers compute ratios.
 
 #include <array>
-#include <cstddef>
 #include <cstdint>
 #include <vector>
 

@@ -34,17 +34,17 @@ class precision_placement {
 
   /// Reserves slots for misses like demand::place. `wish_of(expert)` returns a `wish`. A miss that keeps its resident
   /// copy is no longer a miss.
-  template <class HotSet, class WishOf>
-  placement place(HotSet& hot, visit_lookup& visit, visit_plan& plan, WishOf wish_of) noexcept {
-    const residents::mask own(hot.held, plan.slots());
-    const auto room = measure_room(hot.held, plan.context().layer, own.slots());
+  template <class Parts, class WishOf>
+  placement place(Parts& parts, visit_lookup& visit, visit_plan& plan, WishOf wish_of) noexcept {
+    const residents::mask own(parts.held, plan.slots());
+    const auto room = measure_room(parts.held, plan.context().layer, own.slots());
     if (visit.misses().size() > room)
-      use_copies(hot, visit, plan,
+      use_copies(parts, visit, plan,
                  [&](std::size_t, std::uint32_t at) { return plan.slots()[at] != no_slot; });
     if (visit.misses().size() > room) return {false, room + own.slots().size()};
-    assign(hot, visit, plan, wish_of);
-    if (!choose(hot, plan)) return {false, 0};
-    reserve(hot, visit, plan);
+    assign(parts, visit, plan, wish_of);
+    if (!choose(parts, plan)) return {false, 0};
+    reserve(parts, visit, plan);
     return {};
   }
 
@@ -72,19 +72,20 @@ class precision_placement {
     return total;
   }
   /// Misses for which keeps(index among the misses, index in the plan) is true use their resident copies.
-  template <class HotSet, class Keeps>
-  static void use_copies(HotSet& hot, visit_lookup& visit, visit_plan& plan, Keeps keeps) noexcept {
+  template <class Parts, class Keeps>
+  static void use_copies(Parts& parts, visit_lookup& visit, visit_plan& plan,
+                         Keeps keeps) noexcept {
     auto& draft = detail::draft_of(plan);
     const auto misses = visit.misses();
     for (std::size_t j = 0; j < misses.size(); ++j)
       if (keeps(j, misses[j])) draft.services[misses[j]] = service::hit;
     visit.collect_misses(draft);
-    hot.ledger.visit.too_low -= misses.size() - visit.misses().size();
+    parts.ledger.visit.too_low -= misses.size() - visit.misses().size();
     draft.all_hits = visit.misses().empty() && draft.count.host == 0;
   }
 
-  template <class HotSet, class WishOf>
-  void assign(HotSet& hot, visit_lookup& visit, visit_plan& plan, WishOf& wish_of) noexcept {
+  template <class Parts, class WishOf>
+  void assign(Parts& parts, visit_lookup& visit, visit_plan& plan, WishOf& wish_of) noexcept {
     const auto misses = visit.misses();
     const auto wanted = [&](std::uint32_t j) { return wish_of(plan.experts()[misses[j]]); };
     const auto order = std::span(by_weight_).first(misses.size());
@@ -96,11 +97,11 @@ class precision_placement {
     });
     const auto held = [&](std::uint32_t at) {
       const auto slot = plan.slots()[at];
-      return slot == no_slot ? ladder_.size() : index_of(hot.held.precision_of(slot));
+      return slot == no_slot ? ladder_.size() : index_of(parts.held.precision_of(slot));
     };
     for (const auto j : order) assigned_[j] = rung_for(wanted(j).precision, held(misses[j]));
     std::size_t filled = 0;
-    use_copies(hot, visit, plan, [&](std::size_t j, std::uint32_t at) {
+    use_copies(parts, visit, plan, [&](std::size_t j, std::uint32_t at) {
       const bool keeps = plan.slots()[at] != no_slot && assigned_[j] == held(at);
       HOTSET_ASSERT(keeps || assigned_[j] < ladder_.size());
       if (!keeps) assigned_[filled++] = assigned_[j];
@@ -121,26 +122,26 @@ class precision_placement {
       if (takes(p)) return p;
     return end;
   }
-  /// Stores the victims of all precisions in hot.victims, one precision after the other. Returns false if the policy
+  /// Stores the victims of all precisions in parts.victims, one precision after the other. Returns false if the policy
   /// returns too few.
-  template <class HotSet>
-  bool choose(HotSet& hot, const visit_plan& plan) noexcept {
+  template <class Parts>
+  bool choose(Parts& parts, const visit_plan& plan) noexcept {
     std::size_t named = 0;
     for (auto& r : ladder_) {
       r.next_victim = named;
       if (r.wanted <= r.free) continue;
       auto context = plan.context();
       context.pool = r.pool;
-      const auto out = std::span(hot.victims).subspan(named, r.wanted - r.free);
-      const auto chosen = hot.eviction.select_victims(context, hot.held.evictable(), out);
+      const auto out = std::span(parts.victims).subspan(named, r.wanted - r.free);
+      const auto chosen = parts.eviction.select_victims(context, parts.held.evictable(), out);
       HOTSET_ASSERT(chosen == out.size());
       if (chosen != out.size()) return false;
       named += chosen;
     }
     return true;
   }
-  template <class HotSet>
-  void reserve(HotSet& hot, const visit_lookup& visit, visit_plan& plan) noexcept {
+  template <class Parts>
+  void reserve(Parts& parts, const visit_lookup& visit, visit_plan& plan) noexcept {
     auto& draft = detail::draft_of(plan);
     const auto misses = visit.misses();
     for (std::size_t j = 0; j < misses.size(); ++j) {
@@ -148,8 +149,8 @@ class precision_placement {
       const expert_key key{draft.context.layer, draft.experts[misses[j]]};
       const bool is_free = r.free != 0;
       r.free -= is_free ? 1U : 0U;
-      draft.fills[j] = is_free ? hot.held.reserve_free(key, r.pool)
-                               : hot.held.reserve_victim(key, hot.victims[r.next_victim++]);
+      draft.fills[j] = is_free ? parts.held.reserve_free(key, r.pool)
+                               : parts.held.reserve_victim(key, parts.victims[r.next_victim++]);
       draft.slots[misses[j]] = draft.fills[j].slot;
     }
     draft.count.fills = static_cast<std::uint32_t>(misses.size());

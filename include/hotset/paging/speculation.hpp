@@ -55,8 +55,8 @@ class speculation {
 
   /// Plans copies for the requests, best first. Returns the number of processed requests. Requests for resident keys
   /// are noted for the policy; requests without a copy are deferred.
-  template <class HotSet>
-  std::size_t plan(HotSet& hot, const visit_context& context,
+  template <class Parts>
+  std::size_t plan(Parts& parts, const visit_context& context,
                    std::span<const prefetch_request> requests, const terms& how,
                    visit_plan& plan) noexcept {
     auto& draft = detail::draft_of(plan);
@@ -66,67 +66,67 @@ class speculation {
     draft.context = context;
     draft.speculative = true;
     draft.refused = 0;
-    residents::mask spared(hot.held);
+    residents::mask spared(parts.held);
     std::size_t dealt_with = 0;
     for (const auto& request : requests) {
       if (is_full(draft)) break;
       const auto at = static_cast<std::uint32_t>(dealt_with++);
-      if (!hot.held.shape().contains(request.key) || is_planned(plan, request.key)) continue;
-      const auto slot = hot.held.map().locate(request.key);
+      if (!parts.held.shape().contains(request.key) || is_planned(plan, request.key)) continue;
+      const auto slot = parts.held.map().locate(request.key);
       if (slot == no_slot) {
-        if (draft.count.fills >= how.most_fills || !reserve(hot, plan, request, how, at, spared))
+        if (draft.count.fills >= how.most_fills || !reserve(parts, plan, request, how, at, spared))
           draft.deferred[draft.count.deferred++] = at;
       } else if (how.evicts) {
         if (guard_ != prefetch_guard::none) spared.add(slot);
-        draft.requested[draft.count.requested++] = describe(hot.held, request, slot, context);
+        draft.requested[draft.count.requested++] = describe(parts.held, request, slot, context);
       }
     }
     return dealt_with;
   }
 
   /// Keeps only the first `count` copies. Defers the others and restores their victims.
-  template <class HotSet>
-  static void keep_first(HotSet& hot, visit_plan& plan, std::size_t count) noexcept {
+  template <class Parts>
+  static void keep_first(Parts& parts, visit_plan& plan, std::size_t count) noexcept {
     auto& draft = detail::draft_of(plan);
     while (draft.count.fills > count) {
       const auto last = --draft.count.fills;
       draft.deferred[draft.count.deferred++] = draft.request_of[last];
-      hot.return_slot(draft.fills[last]);
+      parts.return_slot(draft.fills[last]);
     }
     std::sort(draft.deferred.begin(), draft.deferred.begin() + draft.count.deferred);
   }
 
-  template <class HotSet>
-  [[gnu::noinline]] static void commit(HotSet& hot, const visit_plan& plan) noexcept {
+  template <class Parts>
+  [[gnu::noinline]] static void commit(Parts& parts, const visit_plan& plan) noexcept {
     const auto& draft = detail::draft_of(plan);
-    hot.ledger.totals.refused_prefetches += draft.refused;
+    parts.ledger.totals.refused_prefetches += draft.refused;
     for (std::size_t i = 0; i < draft.count.fills; ++i) {
       const auto& f = draft.fills[i];
-      place(hot, f);
-      if (f.speculative) hot.requests.remember(f.slot, draft.requested_steps[i]);
-      hot.eviction.on_prefetch(
-          describe(hot.held, {f.key, draft.requested_steps[i], 1.0F}, f.slot, draft.context));
+      place(parts, f);
+      if (f.speculative) parts.requests.remember(f.slot, draft.requested_steps[i]);
+      parts.eviction.on_prefetch(
+          describe(parts.held, {f.key, draft.requested_steps[i], 1.0F}, f.slot, draft.context));
     }
     for (std::size_t i = 0; i < draft.count.requested; ++i) {
       const auto& a = draft.requested[i];
-      if (hot.held.map().locate(a.key) != a.slot) continue;  // evicted for a better request
-      hot.requests.remember(a.slot, a.step);
-      hot.speculated = true;
-      tell_request(hot.eviction, a);
+      if (parts.held.map().locate(a.key) != a.slot) continue;  // evicted for a better request
+      parts.requests.remember(a.slot, a.step);
+      parts.speculated = true;
+      notify_request(parts.eviction, a);
     }
   }
 
   /// Called at a visit's commit: counts first uses of prefetched experts. Late ones are added to the plan's fence list
   /// and published. Drops requests for this visit or earlier ones.
-  template <class HotSet>
-  [[gnu::noinline]] static void meet(HotSet& hot, visit_plan& plan) noexcept {
+  template <class Parts>
+  [[gnu::noinline]] static void meet(Parts& parts, visit_plan& plan) noexcept {
     auto& draft = detail::draft_of(plan);
     const auto services = plan.services();
     for (std::size_t i = 0; i < draft.count.distinct; ++i)
-      if (services[i] == service::hit) use(hot, draft, draft.slots[i]);
+      if (services[i] == service::hit) use(parts, draft, draft.slots[i]);
     const auto& context = draft.context;
-    hot.requests.settle(context.step,
-                        [&](slot_id slot) { return hot.held[slot].key.layer == context.layer; });
+    parts.requests.settle(
+        context.step, [&](slot_id slot) { return parts.held[slot].key.layer == context.layer; });
   }
 
  private:
@@ -147,11 +147,11 @@ class speculation {
             .precision = held.precision_of(slot)};
   }
 
-  template <class HotSet>
-  bool reserve(HotSet& hot, visit_plan& plan, const prefetch_request& request, const terms& how,
+  template <class Parts>
+  bool reserve(Parts& parts, visit_plan& plan, const prefetch_request& request, const terms& how,
                std::uint32_t at, residents::mask& spared) noexcept {
     auto& draft = detail::draft_of(plan);
-    auto f = find_slot(hot, plan, request, how);
+    auto f = find_slot(parts, plan, request, how);
     if (f.slot == no_slot) {
       draft.refused += how.evicts ? 1U : 0U;
       return false;
@@ -164,17 +164,17 @@ class speculation {
     return true;
   }
   /// Reserves a slot, or returns a fill without a slot if none is available.
-  template <class HotSet>
-  fill find_slot(HotSet& hot, const visit_plan& plan, const prefetch_request& request,
+  template <class Parts>
+  fill find_slot(Parts& parts, const visit_plan& plan, const prefetch_request& request,
                  const terms& how) noexcept {
-    const auto& layout = hot.held.layout();
+    const auto& layout = parts.held.layout();
     const auto key = request.key;
     const auto pool = layout.pool_of(key.layer, how.precision);
     if (how.divided >= 0 && layout.pool_of(how.divided, how.precision) == pool) return {};
-    if (how.evicts && !leaves_room_for_demand(hot.held, plan, key.layer, pool)) return {};
-    if (hot.held.free_count(pool) != 0) return hot.held.reserve_free(key, pool);
-    const auto victim = how.evicts ? choose_victim(hot, plan.context(), pool, request) : no_slot;
-    return victim == no_slot ? fill{} : hot.held.reserve_victim(key, victim);
+    if (how.evicts && !leaves_room_for_demand(parts.held, plan, key.layer, pool)) return {};
+    if (parts.held.free_count(pool) != 0) return parts.held.reserve_free(key, pool);
+    const auto victim = how.evicts ? choose_victim(parts, plan.context(), pool, request) : no_slot;
+    return victim == no_slot ? fill{} : parts.held.reserve_victim(key, victim);
   }
   /// Outstanding copies occupy their slots. Keeps enough slots for one token, so that a visit can always find victims.
   static bool leaves_room_for_demand(const residents& held, const visit_plan& plan, layer_id layer,
@@ -206,21 +206,22 @@ class speculation {
                : std::min(k, static_cast<std::size_t>(held.pool(pool).capacity) - 1);
   }
   /// Chosen victims stay resident until the whole plan is made, as do requested keys under `named`.
-  template <class HotSet>
-  slot_id choose_victim(HotSet& hot, visit_context context, pool_id pool,
+  template <class Parts>
+  slot_id choose_victim(Parts& parts, visit_context context, pool_id pool,
                         const prefetch_request& request) noexcept {
     context.pool = pool;
     context.speculative = true;
-    residents::mask spared(hot.held);  // slots that this request may not evict; another request may
+    residents::mask spared(
+        parts.held);  // slots that this request may not evict; another request may
     if (guard_ != prefetch_guard::none)
-      for (const auto slot : hot.requests.slots()) spared.add(slot);
+      for (const auto slot : parts.requests.slots()) spared.add(slot);
     const bool choosy = guard_ == prefetch_guard::predicted;
-    const std::size_t asked = choosy ? hot.victims.size() : 1;
+    const std::size_t asked = choosy ? parts.victims.size() : 1;
     for (auto offered = asked; offered == asked;) {
-      const auto chosen = hot.choose(context, asked);
+      const auto chosen = parts.choose(context, asked);
       offered = chosen.size();
       for (const auto slot : chosen) {
-        if (!choosy || !expected_.sooner(hot.held[slot].key, request, context)) return slot;
+        if (!choosy || !expected_.sooner(parts.held[slot].key, request, context)) return slot;
         spared.add(slot);
       }
     }
@@ -228,30 +229,30 @@ class speculation {
   }
 
   /// Assigns the slot to an outstanding copy; drops its old key first.
-  template <class HotSet>
-  static void place(HotSet& hot, const fill& f) noexcept {
-    if (f.victim != no_key) hot.forget(f.slot);
-    hot.held.await(f);
-    hot.speculated = true;
-    auto& totals = hot.ledger.totals;
-    (f.speculative ? totals.bytes_prefetched : totals.bytes_warm) += hot.held.bytes_in(f.slot);
+  template <class Parts>
+  static void place(Parts& parts, const fill& f) noexcept {
+    if (f.victim != no_key) parts.forget(f.slot);
+    parts.held.await(f);
+    parts.speculated = true;
+    auto& totals = parts.ledger.totals;
+    (f.speculative ? totals.bytes_prefetched : totals.bytes_warm) += parts.held.bytes_in(f.slot);
     ++totals.speculative_fills;
-    if (!f.speculative) hot.ledger.saw(f.key);  // the key was used in an earlier run
+    if (!f.speculative) parts.ledger.saw(f.key);  // the key was used in an earlier run
   }
-  template <class HotSet>
-  static void use(HotSet& hot, plan_draft& draft, slot_id slot) noexcept {
-    auto& totals = hot.ledger.totals;
-    const auto& entry = hot.held[slot];
-    const bool prefetched = hot.held.settle_prefetch(slot);
+  template <class Parts>
+  static void use(Parts& parts, plan_draft& draft, slot_id slot) noexcept {
+    auto& totals = parts.ledger.totals;
+    const auto& entry = parts.held[slot];
+    const bool prefetched = parts.held.settle_prefetch(slot);
     if (prefetched) {
       ++totals.prefetch_hits;
-      totals.bytes_prefetch_used += hot.held.bytes_in(slot);
+      totals.bytes_prefetch_used += parts.held.bytes_in(slot);
     }
-    hot.ledger.saw(entry.key);
+    parts.ledger.saw(entry.key);
     if (entry.state != slot_state::filling) return;
     draft.late[draft.count.late++] = slot;
     totals.late_prefetches += prefetched ? 1U : 0U;
-    hot.held.arrive(slot);
+    parts.held.arrive(slot);
   }
 
   prefetch_guard guard_;

@@ -18,7 +18,6 @@
 #include <concepts>
 #include <cstdint>
 #include <span>
-#include <string_view>
 
 #include "hotset/core/pool_layout.hpp"
 #include "hotset/core/routing_view.hpp"
@@ -33,7 +32,7 @@ namespace hotset {
 struct admission_traits {
   /// `admit` always returns 1 for all misses, so the pager never calls it.
   bool admits_all = false;
-  bool hears_routes = false;  ///< has `on_routed`
+  bool wants_routes = false;  ///< has `on_routed`
 };
 
 template <class A>
@@ -46,15 +45,15 @@ concept admission_policy =
       { policy.on_use(a, flag, flag) } noexcept;
       { policy.on_evict(key, step) } noexcept;
     } &&
-    (A::traits.hears_routes ? requires(A policy, const routing_view& view) {
+    (A::traits.wants_routes ? requires(A policy, const routing_view& view) {
       { policy.on_routed(view) } noexcept -> std::same_as<void>;
     } : !requires { &A::on_routed; });
 
 /// Calls `on_routed` if the policy has it.
 template <class A>
-void tell_admission_routed([[maybe_unused]] A& policy,
+void notify_admission_routed([[maybe_unused]] A& policy,
                            [[maybe_unused]] const routing_view& view) noexcept {
-  if constexpr (A::traits.hears_routes) policy.on_routed(view);
+  if constexpr (A::traits.wants_routes) policy.on_routed(view);
 }
 
 }  // namespace hotset

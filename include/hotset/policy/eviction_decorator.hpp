@@ -9,7 +9,7 @@ namespace hotset {
 namespace detail {
 /// Traits of a decorator's class: those of the inner policy and every optional hook, to forward all calls.
 [[nodiscard]] constexpr eviction_traits decorator_of(eviction_traits inner) noexcept {
-  inner.hears_requests = inner.hears_routes = inner.hears_forecasts = true;
+  inner.wants_requests = inner.wants_routes = inner.wants_forecasts = true;
   return inner;
 }
 /// The traits with moves_by_itself set.
@@ -24,10 +24,10 @@ template <eviction_policy P>
 class eviction_decorator {
  public:
   void on_prefetch(const prefetch_event& e) noexcept { inner_.on_prefetch(e); }
-  void on_request(const prefetch_event& e) noexcept { tell_request(inner_, e); }
-  void on_routed(const routing_view& view) noexcept { tell_routed(inner_, view); }
+  void on_request(const prefetch_event& e) noexcept { notify_request(inner_, e); }
+  void on_routed(const routing_view& view) noexcept { notify_routed(inner_, view); }
   void on_forecast(const visit_context& context, const forecast& expected) noexcept {
-    tell_forecast(inner_, context, expected);
+    notify_forecast(inner_, context, expected);
   }
 
  protected:

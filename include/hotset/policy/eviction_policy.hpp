@@ -41,7 +41,6 @@
 #include <limits>
 #include <span>
 #include <string_view>
-#include <type_traits>
 
 #include "hotset/core/error.hpp"
 #include "hotset/core/forecast.hpp"
@@ -58,9 +57,9 @@ namespace hotset {
 
 /// Traits of an eviction policy's class. A policy must set them explicitly; there is no default.
 struct eviction_traits {
-  bool hears_requests = false;   ///< has `on_request`
-  bool hears_routes = false;     ///< has `on_routed`
-  bool hears_forecasts = false;  ///< has `on_forecast`
+  bool wants_requests = false;   ///< has `on_request`
+  bool wants_routes = false;     ///< has `on_routed`
+  bool wants_forecasts = false;  ///< has `on_forecast`
   bool needs_weights = false;  ///< reads the gate weights of a visit
   bool needs_future = false;  ///< offline: its config takes the future uses
   bool moves_by_itself = false;  ///< its order may change between visits without an event
@@ -126,9 +125,9 @@ template <class P>
 concept eviction_policy =
     policy_for<P, pool_layout, eviction_traits> && detail::has_on_visit<P> && detail::has_on_prefetch<P> &&
     detail::has_on_evict<P> && detail::has_on_move<P> && detail::selects_victims<P> &&
-    (P::traits.hears_requests ? detail::has_on_request<P> : !detail::declares_on_request<P>) &&
-    (P::traits.hears_routes ? detail::has_on_routed<P> : !detail::declares_on_routed<P>) &&
-    (P::traits.hears_forecasts ? detail::has_on_forecast<P> : !detail::declares_on_forecast<P>);
+    (P::traits.wants_requests ? detail::has_on_request<P> : !detail::declares_on_request<P>) &&
+    (P::traits.wants_routes ? detail::has_on_routed<P> : !detail::declares_on_routed<P>) &&
+    (P::traits.wants_forecasts ? detail::has_on_forecast<P> : !detail::declares_on_forecast<P>);
 
 /// For a static_assert: true for an eviction policy; otherwise compilation fails with a message that names the missing
 /// part.
@@ -153,19 +152,19 @@ consteval bool is_eviction_policy() {
   static_assert(detail::has_traits<P>,
                 "an eviction policy has `static constexpr hotset::eviction_traits traits{...}`, which names its hooks and needs");
   if constexpr (detail::has_traits<P>) {
-    static_assert(!P::traits.hears_requests || detail::has_on_request<P>,
-                  "its traits say hears_requests, and it has no void on_request(const prefetch_event&) noexcept");
-    static_assert(P::traits.hears_requests || !detail::declares_on_request<P>,
-                  "it has an on_request without a caller: say .hears_requests = true in its traits");
-    static_assert(!P::traits.hears_routes || detail::has_on_routed<P>,
-                  "its traits say hears_routes, and it has no void on_routed(const routing_view&) noexcept");
-    static_assert(P::traits.hears_routes || !detail::declares_on_routed<P>,
-                  "it has an on_routed without a caller: say .hears_routes = true in its traits");
-    static_assert(!P::traits.hears_forecasts || detail::has_on_forecast<P>,
-                  "its traits say hears_forecasts, and it has no void on_forecast(const visit_context&, "
+    static_assert(!P::traits.wants_requests || detail::has_on_request<P>,
+                  "its traits say wants_requests, and it has no void on_request(const prefetch_event&) noexcept");
+    static_assert(P::traits.wants_requests || !detail::declares_on_request<P>,
+                  "it has an on_request without a caller: say .wants_requests = true in its traits");
+    static_assert(!P::traits.wants_routes || detail::has_on_routed<P>,
+                  "its traits say wants_routes, and it has no void on_routed(const routing_view&) noexcept");
+    static_assert(P::traits.wants_routes || !detail::declares_on_routed<P>,
+                  "it has an on_routed without a caller: say .wants_routes = true in its traits");
+    static_assert(!P::traits.wants_forecasts || detail::has_on_forecast<P>,
+                  "its traits say wants_forecasts, and it has no void on_forecast(const visit_context&, "
                   "const forecast&) noexcept");
-    static_assert(P::traits.hears_forecasts || !detail::declares_on_forecast<P>,
-                  "it has an on_forecast without a caller: say .hears_forecasts = true in its traits");
+    static_assert(P::traits.wants_forecasts || !detail::declares_on_forecast<P>,
+                  "it has an on_forecast without a caller: say .wants_forecasts = true in its traits");
   }
   return eviction_policy<P>;
 }
@@ -174,19 +173,19 @@ consteval bool is_eviction_policy() {
 
 /// Calls on_request if the policy has it.
 template <class P>
-void tell_request([[maybe_unused]] P& policy, [[maybe_unused]] const prefetch_event& event) noexcept {
-  if constexpr (P::traits.hears_requests) policy.on_request(event);
+void notify_request([[maybe_unused]] P& policy, [[maybe_unused]] const prefetch_event& event) noexcept {
+  if constexpr (P::traits.wants_requests) policy.on_request(event);
 }
 /// Calls on_routed if the policy has it.
 template <class P>
-void tell_routed([[maybe_unused]] P& policy, [[maybe_unused]] const routing_view& view) noexcept {
-  if constexpr (P::traits.hears_routes) policy.on_routed(view);
+void notify_routed([[maybe_unused]] P& policy, [[maybe_unused]] const routing_view& view) noexcept {
+  if constexpr (P::traits.wants_routes) policy.on_routed(view);
 }
 /// Calls on_forecast if the policy has it.
 template <class P>
-void tell_forecast([[maybe_unused]] P& policy, [[maybe_unused]] const visit_context& context,
+void notify_forecast([[maybe_unused]] P& policy, [[maybe_unused]] const visit_context& context,
                    [[maybe_unused]] const forecast& expected) noexcept {
-  if constexpr (P::traits.hears_forecasts) policy.on_forecast(context, expected);
+  if constexpr (P::traits.wants_forecasts) policy.on_forecast(context, expected);
 }
 
 }  // namespace hotset

@@ -21,7 +21,6 @@
 
 #include <concepts>
 #include <span>
-#include <string_view>
 
 #include "hotset/core/error.hpp"
 #include "hotset/core/geometry.hpp"

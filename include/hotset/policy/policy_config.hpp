@@ -4,7 +4,6 @@
 
 #include <concepts>
 #include <optional>
-#include <string>
 #include <string_view>
 
 #include "hotset/core/error.hpp"

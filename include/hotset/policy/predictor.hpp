@@ -41,7 +41,7 @@ struct predictor_traits {
   bool takes_embeddings = false;
   /// `expect` is also called before a step's first layer, with a view of the layer before_layers.
   bool opens_steps = false;
-  bool hears_sequence_ends = false;  ///< has `on_sequence_end`, noexcept
+  bool wants_sequence_ends = false;  ///< has `on_sequence_end`, noexcept
 };
 
 template <class P>
@@ -65,7 +65,7 @@ concept predictor =
       config.embeddings;
       config.embedding_width;
     }) &&
-    (P::traits.hears_sequence_ends
+    (P::traits.wants_sequence_ends
          ? requires(P& policy, sequence_id sequence) {
              { policy.on_sequence_end(sequence) } noexcept -> std::same_as<void>;
            }

@@ -20,7 +20,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string_view>
 
 #include "hotset/core/error.hpp"
 #include "hotset/core/forecast.hpp"

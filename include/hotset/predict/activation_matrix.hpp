@@ -110,7 +110,7 @@ class activation_matrix {
     }
   };
   static constexpr std::string_view name = "activation-matrix";
-  static constexpr predictor_traits traits{.opens_steps = true, .hears_sequence_ends = true};
+  static constexpr predictor_traits traits{.opens_steps = true, .wants_sequence_ends = true};
 
 #if HOTSET_EXCEPTIONS
   /// Errors: throws invalid_config.

@@ -51,7 +51,7 @@ class last_routed {
     }
   };
   static constexpr std::string_view name = "last-routed";
-  static constexpr predictor_traits traits{.opens_steps = true, .hears_sequence_ends = true};
+  static constexpr predictor_traits traits{.opens_steps = true, .wants_sequence_ends = true};
 
 #if HOTSET_EXCEPTIONS
   /// Errors: throws invalid_config.

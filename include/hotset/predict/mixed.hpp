@@ -86,13 +86,13 @@ class mixed {
         out.needs_hidden |= part.traits.needs_hidden;
         out.takes_embeddings |= part.traits.takes_embeddings;
         out.opens_steps |= part.traits.opens_steps;
-        out.hears_sequence_ends |= part.traits.hears_sequence_ends;
+        out.wants_sequence_ends |= part.traits.wants_sequence_ends;
       }
       return out;
     }
   };
   static constexpr std::string_view name = "mixed";
-  static constexpr predictor_traits traits{.opens_steps = true, .hears_sequence_ends = true};
+  static constexpr predictor_traits traits{.opens_steps = true, .wants_sequence_ends = true};
   static constexpr std::size_t most_parts = 16;
   static constexpr std::int32_t most_depth = 64;
   static constexpr std::int32_t most_learned = 4096;

@@ -80,7 +80,7 @@ class similar_steps_predictor {
     }
   };
   static constexpr std::string_view name = "similar-steps";
-  static constexpr predictor_traits traits{.opens_steps = true, .hears_sequence_ends = true};
+  static constexpr predictor_traits traits{.opens_steps = true, .wants_sequence_ends = true};
 
 #if HOTSET_EXCEPTIONS
   /// Errors: throws invalid_config.

@@ -5,7 +5,6 @@
 
 #include <cstddef>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -39,7 +38,7 @@ struct pager_request {
   visit_split split = visit_split::by_token;
   std::optional<any_miss_policy::config> miss{};  ///< none: fetch
   prefetch_guard guard = prefetch_guard::named;
-  departure_sink departures{};
+  removal_listener removals{};
 };
 
 /// An eviction policy by name, its traits, and how it is built. A row without `make` cannot serve a pager.

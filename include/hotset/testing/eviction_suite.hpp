@@ -254,30 +254,30 @@ class eviction_walk {
   }
 
   /// Reports the routing as a pager's plan does. Sometimes an aborted plan of the same visit precedes it.
-  void tell_of_routing(const visit& v) {
+  void notify_of_routing(const visit& v) {
     std::vector<expert_id> ids(v.experts);
     ids.resize(static_cast<std::size_t>(layout_.shape().top_k), no_expert);
-    const auto tell_both = [&] {
+    const auto visit_both = [&] {
       const routing_view view{.layer = v.layer,
                               .step = v.step,
                               .kind = v.kind,
                               .experts = ids,
                               .sequences = std::span(&v.sequence, 1)};
-      tell_routed(policy_, view);
+      notify_routed(policy_, view);
       reference_.on_routed(view);
     };
     if (random_.one_in(10)) {
       std::swap(ids.front(), ids.back());
       ids.front() = static_cast<expert_id>(
           random_.below(static_cast<std::uint64_t>(layout_.shape().experts)));
-      tell_both();
+      visit_both();
       ids.assign(v.experts.begin(), v.experts.end());
       ids.resize(static_cast<std::size_t>(layout_.shape().top_k), no_expert);
     }
-    tell_both();
+    visit_both();
   }
   /// Sends a forecast of one or two tokens, one or two layers ahead.
-  void tell_of_forecast(const visit& v) {
+  void notify_of_forecast(const visit& v) {
     const auto depth = 1 + random_.below(2);
     const auto tokens = 1 + random_.below(2);
     std::vector<float> rows(tokens * depth * static_cast<std::size_t>(layout_.shape().experts));
@@ -286,12 +286,12 @@ class eviction_walk {
     expected.probabilities = rows;
     expected.depth = static_cast<std::int32_t>(depth);
     const visit_context context{v.layer, 0_pool, v.step, ordinal_, v.kind};
-    tell_forecast(policy_, context, expected);
+    notify_forecast(policy_, context, expected);
     reference_.on_forecast(context, expected);
   }
 
   void visit_once(const visit& v) {
-    tell_of_routing(v);
+    notify_of_routing(v);
     const auto pool = layout_.pool_of_layer(v.layer);
     eligible_.clear();
     for (const auto& [slot, key] : keys_) {
@@ -385,7 +385,7 @@ class eviction_walk {
   }
   /// Sends random forecasts, prefetches, requests, invalidations, moves and quota changes.
   void between(const visit& v) {
-    if (random_.one_in(3)) tell_of_forecast(v);
+    if (random_.one_in(3)) notify_of_forecast(v);
     if (random_.one_in(3)) prefetch(v);
     if (random_.one_in(15) && !keys_.empty()) evict(random_resident().first);
     if (random_.one_in(6)) move_one();
@@ -400,7 +400,7 @@ class eviction_walk {
     if (const auto held = slot_of(key); held != no_slot) {
       auto a = about(key, held, v);
       a.step = meant_for;
-      tell_request(policy_, prefetch_of(a));
+      notify_request(policy_, prefetch_of(a));
       reference_.on_request(a);
       return;
     }

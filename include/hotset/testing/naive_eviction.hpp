@@ -5,14 +5,12 @@
 /// A rule is a `ranking`: it appends numbers to a list. The resident with the smaller list is evicted first.
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <optional>
 #include <set>
-#include <span>
 #include <utility>
 #include <vector>
 

@@ -2,7 +2,6 @@
 #pragma once
 /// One line for every refused input: file, place, found value, accepted values.
 
-#include <filesystem>
 #include <string>
 #include <string_view>
 

@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <ranges>
 #include <string>
-#include <utility>
 
 #include "lab/traces/text_scan.hpp"
 

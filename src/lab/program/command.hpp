@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <charconv>
 #include <concepts>
-#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <limits>

@@ -3,7 +3,6 @@
 #include <filesystem>
 #include <limits>
 #include <memory>
-#include <string>
 
 #include <fmt/format.h>
 

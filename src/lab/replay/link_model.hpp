@@ -3,10 +3,8 @@
 /// Time of a copy over one link, and of each of its chunks, in whole nanoseconds.
 
 #include <cstdint>
-#include <utility>
 
 #include "hotset/core/error.hpp"
-#include "hotset/core/numbers/units.hpp"
 
 namespace hotset {
 

@@ -2,7 +2,6 @@
 #pragma once
 /// Policies that the laboratory's programs know by name, and sets of them, parsed once.
 
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>

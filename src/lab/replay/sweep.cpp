@@ -105,14 +105,14 @@ class prepared_trace {
 
 // --- plan
 
-void tell_once(std::string line, std::vector<std::string>& told) {
+void add_once(std::string line, std::vector<std::string>& told) {
   if (std::ranges::find(told, line) == told.end()) told.push_back(std::move(line));
 }
 
 void leave_out(const policy_set& policies, const usage_error& why,
                std::vector<std::string>& not_replayed) {
   const auto& name = policies.preset.empty() ? policies.eviction : policies.preset;
-  tell_once(fmt::format("{}: {}", name, why.what()), not_replayed);
+  add_once(fmt::format("{}: {}", name, why.what()), not_replayed);
 }
 
 std::vector<chosen_policies> read_sets(const sweep_request& request,
@@ -172,7 +172,7 @@ void drop_small_sizes(std::vector<run_plan>& plans, const sweep_request& request
       (void)size_of(plan, request, trace.trace(), trace.visits(plan.mode).shape());
     } catch (const infeasible_error& why) {
       if (!first) first = why;
-      tell_once(fmt::format("scope {}, {}", name_of(plan.scope), why.what()), not_replayed);
+      add_once(fmt::format("scope {}, {}", name_of(plan.scope), why.what()), not_replayed);
       return true;
     } catch (const usage_error&) {  // refused, or left out, when the plan is prepared
     }
@@ -189,7 +189,7 @@ bool needs_engine(const run_plan& plan, const sweep_request& request) {
   const auto& hears = chosen.eviction->traits;
   return plan.link || request.warm_start || plan.by_expert() || chosen.prefetcher ||
          chosen.routing || chosen.miss.needs_logits || chosen.pre_eviction ||
-         (plan.mode == replay_mode::event_atomic && (hears.hears_routes || hears.hears_forecasts));
+         (plan.mode == replay_mode::event_atomic && (hears.wants_routes || hears.wants_forecasts));
 }
 
 /// Everything that one replay needs; prepared sequentially, run in parallel.
@@ -305,7 +305,7 @@ replay_front front_of(prepared_run& run, const sweep_request& request, prepared_
   front.needs_scores = chosen.miss.needs_logits;
   front.routing = chosen.routing;
   front.pre_eviction = chosen.pre_eviction;
-  front.tells_forecasts = chosen.eviction->traits.hears_forecasts;
+  front.tells_forecasts = chosen.eviction->traits.wants_forecasts;
   front.prefetch = chosen.prefetcher;
   if (chosen.prefetch_profile) {
     const auto& profile = trace.profile(*chosen.prefetch_profile);
@@ -364,7 +364,7 @@ prepared_run prepare(const run_plan& plan, const sweep_request& request, prepare
         run.size.layout, belady::config{knowledge.future, knowledge.numbered});
     return run;
   } else {
-    if (chosen.eviction->traits.hears_forecasts)
+    if (chosen.eviction->traits.wants_forecasts)
       run.notes.push_back(fmt::format("{} goes by the past alone: {} replay knows no forecasts",
                                       eviction, name_of(plan.mode)));
     run.pager.emplace(make_pager(wanted, knowledge));

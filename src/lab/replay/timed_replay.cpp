@@ -174,8 +174,8 @@ class front_of_trace {
     return predictor_ && front_.predictor.traits.opens_steps;
   }
   /// Whether the predictor wants to be notified of ended sequences.
-  [[nodiscard]] bool hears_ends() const {
-    return predictor_ && predictor_->facts().hears_sequence_ends;
+  [[nodiscard]] bool wants_ends() const {
+    return predictor_ && predictor_->facts().wants_sequence_ends;
   }
   void ended(sequence_id sequence) { predictor_->on_sequence_end(sequence); }
 
@@ -205,7 +205,7 @@ class front_of_trace {
     auto out = predicted(i, view);
     for (const auto sure : out.confidence) confidence_ += static_cast<double>(sure);
     confident_ += out.confidence.size();
-    if (!truth_.empty()) tell_truth(i, out);
+    if (!truth_.empty()) add_truth(i, out);
     return out;
   }
   void routed(const routing_view& view) {
@@ -253,11 +253,11 @@ class front_of_trace {
         (void)predictor_->expect(in_lessons(opening_of(gather, visits, i)));
       (void)predictor_->expect(in_lessons(gather[i]), gather.predictions(i), from.prediction_depth);
       const bool last = i + 1 == visits.size() || visits.at(i + 1).step != v.step;
-      if (!last || !predictor_->facts().hears_sequence_ends) continue;
+      if (!last || !predictor_->facts().wants_sequence_ends) continue;
       ends.step(v.first_row, v.rows, [&](sequence_id s) { predictor_->on_sequence_end(s); });
     }
   }
-  void tell_truth(std::size_t i, forecast& out) {
+  void add_truth(std::size_t i, forecast& out) {
     if (i + 1 == visits_.size()) return;
     const auto count = unique_.collect(visits_[i + 1].experts, truth_.data());
     out.truth = std::span(truth_).first(count);
@@ -357,7 +357,7 @@ replay_outcome replay_timed(const routing_trace& trace, const visit_sequence& vi
   const auto busy_before = engine.link().busy();
   request_clock requests(trace);
   std::optional<sequence_ends> ends;
-  if (front_end.hears_ends()) ends.emplace(trace);
+  if (front_end.wants_ends()) ends.emplace(trace);
   ticks begin = 0;
   progress told(visits.size());
   for (std::size_t i = 0; i < visits.size(); ++i) {

@@ -3,7 +3,6 @@
 /// Share of one of several devices in a model, its sessions and its traces.
 
 #include <cstdint>
-#include <optional>
 
 #include "lab/studies/plan.hpp"
 

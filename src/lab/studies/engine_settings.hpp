@@ -3,7 +3,6 @@
 /// Flags for other engines that divide a device as a plan does.
 
 #include <cstdint>
-#include <vector>
 
 #include "lab/studies/plan.hpp"
 

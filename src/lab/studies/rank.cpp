@@ -2,7 +2,6 @@
 #include "lab/studies/rank.hpp"
 
 #include <algorithm>
-#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>

@@ -9,8 +9,6 @@
 /// controller's run is replayed; its pools are resized when a burst ends.
 
 #include <cstdint>
-#include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>

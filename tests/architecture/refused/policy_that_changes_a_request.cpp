@@ -4,7 +4,7 @@
 
 struct mine : almost_a_policy {
   using almost_a_policy::almost_a_policy;
-  static constexpr hotset::eviction_traits traits{.hears_requests = true};
+  static constexpr hotset::eviction_traits traits{.wants_requests = true};
   void on_move(hotset::slot_id, hotset::slot_id) noexcept {}
   void on_request(hotset::prefetch_event&) noexcept {}
 };

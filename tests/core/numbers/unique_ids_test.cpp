@@ -2,7 +2,6 @@
 #include "hotset/core/numbers/unique_ids.hpp"
 
 #include <limits>
-#include <set>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <set>
-#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>

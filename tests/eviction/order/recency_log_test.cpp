@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <list>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lab/curves/miss_curves.hpp"
 
-#include <cmath>
 #include <string>
 #include <vector>
 

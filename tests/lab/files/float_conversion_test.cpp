@@ -44,7 +44,7 @@ struct float_rules {
     if (magnitude > special()) out = std::numeric_limits<double>::quiet_NaN();
     return std::copysign(out, (stored & sign()) != 0 ? -1.0 : 1.0);
   }
-  /// Of a number that is no NaN: nothing if it is finite and would become infinite.
+  /// Stored bits of a number other than NaN. Returns nothing if a finite number would become infinite.
   [[nodiscard]] std::optional<std::uint32_t> stored(double value) const {
     const auto negative = std::signbit(value) ? sign() : 0U;
     const auto size = std::fabs(value);
@@ -67,7 +67,7 @@ const float_rules halves{float_type::f16, 16, 11, 15};
 const float_rules brains{float_type::bf16, 16, 8, 127};
 const float_rules singles{float_type::f32, 32, 24, 127};
 
-/// Converts each element by itself, at odd addresses, and expects what the definitions say. Returns how many do not fit.
+/// Converts each element alone, at odd addresses, and compares with the definition. Returns how many do not fit.
 std::size_t lost_of(const std::vector<std::uint32_t>& elements, const float_rules& from,
                     const float_rules& to) {
   std::size_t lost = 0;

@@ -62,7 +62,7 @@ TEST(safetensors, refuses_a_wrong_length_of_the_header) {
   refuse(folder.write("e", "1234567"), {"7 bytes"});
 }
 
-/// Of text, the lines that are not empty.
+/// Non-empty lines of text.
 std::vector<std::string> lines_of(const std::string& text) {
   std::istringstream in(text);
   std::vector<std::string> out;
@@ -71,7 +71,7 @@ std::vector<std::string> lines_of(const std::string& text) {
   return out;
 }
 
-/// Headers of files of eight bytes, and what is said of them: "header => part of the message".
+/// Headers of eight-byte files, and their refusals: "header => part of the message".
 class safetensors_headers : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(safetensors_headers, are_refused_in_one_line) {

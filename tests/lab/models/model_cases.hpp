@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What tests of models share: cases in lines of text, what is told of a model, and files of weights.
+/// Shared by tests of models: cases as lines of text, the summary of a model, and files of weights.
 
 #include <cstdint>
 #include <ranges>
@@ -17,8 +17,7 @@
 
 namespace hotset::model_cases {
 
-/// Lines of "case => part | part": hands each case and each of its parts to `check`. A line that ends in a colon is a
-/// remark.
+/// Calls check(case, part) for each part of each line "case => part | part". A line that ends in a colon is a comment.
 template <class Check>
 void for_each_case(std::string_view lines, Check check) {
   for (const auto line : std::views::split(lines, '\n')) {
@@ -31,8 +30,8 @@ void for_each_case(std::string_view lines, Check check) {
   }
 }
 
-/// What a plan takes from a model, but its resident bytes, and all notes. An expert has the bytes of every layer, or of
-/// one after another; a cache is layers x bytes of a token, in a window.
+/// Summary of a model: everything that a plan uses except its resident bytes, and all notes. An expert has one size, or
+/// one for each layer. A cache is layers x bytes of a token, in a window.
 inline std::string told(const lab::model_description& out) {
   const auto& m = out.memory;
   const auto& of = m.experts;
@@ -46,7 +45,7 @@ inline std::string told(const lab::model_description& out) {
       m.state_bytes_per_sequence, m.max_context, fmt::join(out.notes, "; "));
 }
 
-/// Expects one memory, whatever it is called and wherever it was read.
+/// Expects equal memory. Names and origins may differ.
 inline void expect_same_memory(const lab::model_description& out,
                                const lab::model_description& expected) {
   SCOPED_TRACE(out.source);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Memory models of GGUF files: one of each accepted architecture, and what is refused.
+/// Memory models of GGUF files: one of each accepted architecture, and refusals.
 
 #include <filesystem>
 #include <string>
@@ -58,7 +58,7 @@ class gguf_models : public ::testing::Test {
     support::expect_blocks_add_up(out.memory);
     return out;
   }
-  /// Expects of a model with the keys of each line "keys => part | part" what is told.
+  /// Expects of a model with the keys of each line "keys => part | part" the summary.
   void expect_each(const std::string& architecture, std::uint32_t blocks,
                    std::string_view lines) const {
     for_each_case(lines, [&](const auto& keys, const auto& part) {

@@ -2,7 +2,6 @@
 #include "lab/models/model_description.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <filesystem>
 #include <initializer_list>
@@ -158,7 +157,7 @@ TEST(model_presets, an_unknown_name_lists_the_known_ones) {
                                HasSubstr("llada-moe"), HasSubstr(".gguf")));
 }
 
-/// Every part that a plan needs, and nothing that a file says.
+/// All parts that a plan needs, without a file.
 lab::model_by_hand whole_hand() {
   return {.layers = 4,
           .experts = 8,
@@ -211,7 +210,7 @@ TEST(models_by_hand, correct_what_was_read_and_say_so) {
               HasSubstr("layers and experts by hand beside a model that was read"));
 }
 
-/// A config with a JSON merge patch: null takes a key away.
+/// A config with a JSON merge patch: null removes a key.
 json patched(json config, std::string_view patch) {
   config.merge_patch(json::parse(patch));
   return config;
@@ -229,7 +228,7 @@ class model_configs : public ::testing::Test {
   void refuse(const json& config, std::initializer_list<std::string_view> parts) const {
     refuse_text(config.dump(), parts);
   }
-  /// Expects of the config with the patch of each line "patch => part | part" what is told.
+  /// Expects of the config with the patch of each line "patch => part | part" the summary.
   void expect_each(const json& config, std::string_view lines) const {
     for_each_case(lines, [&](const auto& patch, const auto& part) {
       EXPECT_THAT(told(describe(patched(config, patch))), HasSubstr(part)) << patch;
@@ -264,7 +263,7 @@ json plain(const char* type, std::string_view patch = "{}") {
   config["model_type"] = type;
   return patched(config, patch);
 }
-/// Elements of the above: embedding and head, norms, attention and routers.
+/// Elements of plain(): embedding and head, norms, attention and routers.
 constexpr std::uint64_t plain_embeddings = 2 * 10 * 32;
 constexpr std::uint64_t plain_norms = 7 * 32;
 constexpr std::uint64_t plain_attention = 3 * (2 * 32 * 32 + 2 * 32 * 16);
@@ -283,7 +282,7 @@ TEST_F(model_configs, a_plain_model_by_hand) {
   EXPECT_THAT(out.source, testing::EndsWith("config.json: mixtral"));
 }
 
-// Presets have the other names.
+// The other names are those of presets.
 TEST_F(model_configs, every_name_of_a_key_is_read) {
   expect_each(plain("mixtral"), R"(
 {"num_experts_per_tok": null, "experts_per_token": 1} => top 1;
@@ -369,7 +368,7 @@ TEST_F(model_configs, a_list_of_a_million_dense_layers_is_read_once) {
   EXPECT_EQ(describe(config).memory.experts.layers, 65536 - 5000);
 }
 
-/// DeepSeek's kind: latent attention, a dense layer, two shared experts.
+/// A config like DeepSeek's: latent attention, a dense layer, two shared experts.
 json latent(const char* type = "deepseek_v2", std::string_view patch = "{}") {
   return patched(plain(type, R"({"first_k_dense_replace": 1, "moe_intermediate_size": 8,
 "intermediate_size": 20, "n_shared_experts": 2, "kv_lora_rank": 12, "qk_nope_head_dim": 6,
@@ -387,7 +386,7 @@ TEST_F(model_configs, latent_attention_needs_its_keys) {
 {"attention_bias": true} => key 'attention_bias' | false with latent attention)");
 }
 
-/// Of plain(): an expert's three weights [8, 32], [8, 32] and [32, 8], in groups of 8.
+/// plain() with stored weights: an expert has three, [8, 32], [8, 32] and [32, 8], in groups of 8.
 json stored_as(std::string_view format, json config = plain("mixtral")) {
   config["quantization_config"] = json::parse(format);
   return config;

@@ -3,8 +3,6 @@
 /// Runs the real hotset program on files in a folder of its own.
 
 #include <algorithm>
-#include <cstddef>
-#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lab/replay/clock_backend.hpp"
 
-#include <algorithm>
 #include <cstdint>
 #include <memory>
-#include <optional>
-#include <tuple>
 #include <vector>
 
 #include <gmock/gmock.h>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lab/replay/expert_engine.hpp"
 
-#include <optional>
 #include <string>
 
 #include <gmock/gmock.h>

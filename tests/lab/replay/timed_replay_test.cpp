@@ -264,7 +264,7 @@ TEST(timed_replay, a_clock_changes_no_decision) {
           EXPECT_EQ(plain.decision_hash, timed.decision_hash) << eviction << ' ' << slots;
           EXPECT_EQ(plain.stats, timed.stats) << eviction << ' ' << slots;
           const bool hears =
-              lab::read_policies({.eviction = eviction}).eviction->traits.hears_routes;
+              lab::read_policies({.eviction = eviction}).eviction->traits.wants_routes;
           EXPECT_EQ(plain.outcome.has_value(), hears) << "an engine, or a pager alone";
         }
     }

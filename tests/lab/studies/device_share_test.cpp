@@ -15,10 +15,7 @@
 #include "hotset/trace/visit_sequence.hpp"
 #include "json_of.hpp"
 #include "lab/errors.hpp"
-#include "lab/models/model_description.hpp"
-#include "lab/reports/plan_report.hpp"
 #include "lab/studies/plan.hpp"
-#include "random_source.hpp"
 #include "sim_samples.hpp"
 
 namespace hotset::device_share_test {

@@ -2,7 +2,6 @@
 /// Flags of other engines are converted back into bytes by their documented meaning, independently of the generator.
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <regex>
 #include <sstream>

@@ -2,7 +2,6 @@
 #include "lab/studies/learn_history.hpp"
 
 #include <memory>
-#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

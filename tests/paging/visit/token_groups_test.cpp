@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/paging/visit/token_groups.hpp"
 
-#include <bit>
 #include <filesystem>
 #include <fstream>
 #include <limits>

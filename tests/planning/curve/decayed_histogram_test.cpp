@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/planning/curve/decayed_histogram.hpp"
 
-#include <cmath>
 #include <vector>
 
 #include <gtest/gtest.h>

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/policy/any/any_eviction_policy.hpp"
 
-#include <vector>
-
 #include <gtest/gtest.h>
 
 #include "hotset/eviction/fifo.hpp"

@@ -161,7 +161,7 @@ struct listener {
     [[nodiscard]] validation validate() const { return std::nullopt; }
   };
   static constexpr std::string_view name = "listener";
-  static constexpr predictor_traits traits{.opens_steps = true, .hears_sequence_ends = true};
+  static constexpr predictor_traits traits{.opens_steps = true, .wants_sequence_ends = true};
   static result<listener> create(const geometry&, const config& options) {
     return listener{options.heard};
   }

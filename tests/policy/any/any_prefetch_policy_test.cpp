@@ -2,8 +2,6 @@
 #include "hotset/policy/any/any_prefetch_policy.hpp"
 
 #include <concepts>
-#include <memory>
-#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>

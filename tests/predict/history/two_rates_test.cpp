@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/predict/history/two_rates.hpp"
 
-#include <cmath>
 #include <vector>
 
 #include <gtest/gtest.h>

@@ -7,7 +7,6 @@
 #include <limits>
 #include <span>
 #include <tuple>
-#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>

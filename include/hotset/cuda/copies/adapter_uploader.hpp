@@ -7,7 +7,6 @@
 #include <memory>
 #include <new>
 #include <span>
-#include <string>
 #include <utility>
 #include <vector>
 

@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <iterator>
 #include <span>
-#include <string>
 #include <utility>
 #include <vector>
 

@@ -10,7 +10,6 @@
 #include <mutex>
 #include <new>
 #include <span>
-#include <string>
 #include <thread>
 #include <utility>
 #include <vector>

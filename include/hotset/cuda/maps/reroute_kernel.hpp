@@ -2,9 +2,7 @@
 #pragma once
 /// Batched rerouting on the device, in one fused kernel.
 
-#include <algorithm>
 #include <array>
-#include <cstddef>
 #include <cstdint>
 #include <limits>
 

@@ -4,7 +4,6 @@
 /// these is the victim.
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <concepts>
 #include <cstddef>

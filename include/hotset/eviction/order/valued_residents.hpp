@@ -11,8 +11,6 @@
 #include "hotset/core/ids.hpp"
 #include "hotset/core/ids/per_id.hpp"
 #include "hotset/core/ids/per_key.hpp"
-#include "hotset/core/platform/aligned_vector.hpp"
-#include "hotset/core/platform/compiler.hpp"
 #include "hotset/core/pool_layout.hpp"
 #include "hotset/core/slot_mask.hpp"
 #include "hotset/eviction/order/layer_tournament.hpp"

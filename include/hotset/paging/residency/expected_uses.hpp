@@ -2,7 +2,6 @@
 #pragma once
 /// Latest forecast probability of each expert in the coming layers, to compare a prefetch with its victim.
 
-#include <algorithm>
 #include <cstddef>
 #include <span>
 #include <vector>

@@ -3,11 +3,9 @@
 /// Maps each expert to its slot, in int32 rows that an engine can upload unchanged (-1: absent); and defines the state
 /// of a slot.
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "hotset/core/fill.hpp"
 #include "hotset/core/geometry.hpp"

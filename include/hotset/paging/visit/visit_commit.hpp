@@ -12,7 +12,7 @@
 #include "hotset/core/ids/per_id.hpp"
 #include "hotset/core/platform/compiler.hpp"
 #include "hotset/core/visit_event.hpp"
-#include "hotset/paging/hot_set.hpp"
+#include "hotset/paging/pager_parts.hpp"
 #include "hotset/paging/residency/residents.hpp"
 #include "hotset/paging/speculation.hpp"
 #include "hotset/paging/visit/visit_lookup.hpp"
@@ -31,35 +31,36 @@ class visit_commit {
         bypassed_(used_.size()),
         fill_in_(slots, 0) {}
 
-  template <class HotSet>
-  HOTSET_FLATTEN void run(HotSet& hot, const visit_lookup& visit, visit_plan& plan) noexcept {
+  template <class Parts>
+  HOTSET_FLATTEN void run(Parts& parts, const visit_lookup& visit, visit_plan& plan) noexcept {
     const auto& draft = detail::draft_of(plan);
-    hot.ledger.commit(plan);
-    if (draft.count.fills != 0) place(hot, plan);
-    if (hot.speculating()) speculation::meet(hot, plan);
-    tell_eviction(hot, visit, draft, visit.counted(plan));
+    parts.ledger.commit(plan);
+    if (draft.count.fills != 0) place(parts, plan);
+    if (parts.speculating()) speculation::meet(parts, plan);
+    notify_eviction(parts, visit, draft, visit.counted(plan));
   }
 
  private:
   /// Assigns each fill's slot to its key.
-  template <class HotSet>
-  [[gnu::noinline]] HOTSET_FLATTEN static void place(HotSet& hot, const visit_plan& plan) noexcept {
+  template <class Parts>
+  [[gnu::noinline]] HOTSET_FLATTEN static void place(Parts& parts,
+                                                     const visit_plan& plan) noexcept {
     const auto& context = plan.context();
-    auto& ledger = hot.ledger;
+    auto& ledger = parts.ledger;
     // Reports losses to all parts except the eviction policy, whose on_visit covers them.
     const bool is_plain =
-        hot.held.layout().precisions() == 1 && !hot.departed.listens() && !hot.speculating();
+        parts.held.layout().precisions() == 1 && !parts.removed.listens() && !parts.speculating();
     // Every miss was classified and has a copy.
     const bool is_judged = is_plain && plan.fills().size() == ledger.visit.misses;
     std::uint64_t demand = 0;
     std::uint64_t again = 0;
-    hot.held.hold(context.layer, plan.fills(), [&](const fill& f, std::uint64_t bytes) {
+    parts.held.hold(context.layer, plan.fills(), [&](const fill& f, std::uint64_t bytes) {
       bool is_upgrade = false;
       if (!is_plain)
-        is_upgrade = give_up(hot, f);
+        is_upgrade = give_up(parts, f);
       else if (f.victim != no_key) {
         ledger.evicted(f.victim);
-        if (!hot.admits_all()) hot.admission.on_evict(f.victim, context.step);
+        if (!parts.admits_all()) parts.admission.on_evict(f.victim, context.step);
       }
       demand += bytes;
       if (!is_judged && !is_upgrade && ledger.was_evicted(f.key, context.step)) again += bytes;
@@ -70,23 +71,23 @@ class visit_commit {
   }
   /// Removes the residents that the copy replaces: its victim, and a copy of its key at lower precision. Returns true
   /// if there was such a copy.
-  template <class HotSet>
-  [[gnu::noinline]] static bool give_up(HotSet& hot, const fill& f) noexcept {
-    const auto lower = hot.held.map().locate(f.key);
-    if (lower != no_slot) hot.release(lower, loss::outdone);
-    if (f.victim != no_key) hot.account_loss(f.slot, f.victim);
+  template <class Parts>
+  [[gnu::noinline]] static bool give_up(Parts& parts, const fill& f) noexcept {
+    const auto lower = parts.held.map().locate(f.key);
+    if (lower != no_slot) parts.release(lower, loss::outdone);
+    if (f.victim != no_key) parts.account_loss(f.slot, f.victim);
     return lower != no_slot;
   }
 
   /// Sends one event for each pool that the plan uses, at least one. Pre: its fills have their slots.
-  template <class HotSet>
-  void tell_eviction(HotSet& hot, const visit_lookup& visit, const plan_draft& draft,
-                     std::span<const std::uint8_t> counted) noexcept {
-    if (hot.held.layout().precisions() != 1 || draft.reordered)
-      return tell_in_order(hot, visit, draft, counted);
-    if (draft.count.host != 0) return tell_admitted(hot, visit, draft, counted);
+  template <class Parts>
+  void notify_eviction(Parts& parts, const visit_lookup& visit, const plan_draft& draft,
+                       std::span<const std::uint8_t> counted) noexcept {
+    if (parts.held.layout().precisions() != 1 || draft.reordered)
+      return notify_in_order(parts, visit, draft, counted);
+    if (draft.count.host != 0) return notify_admitted(parts, visit, draft, counted);
     const std::size_t count = draft.count.distinct;
-    hot.eviction.on_visit(
+    parts.eviction.on_visit(
         visit_event{.context = draft.context,
                     .used = std::span(draft.slots).first(count),
                     .fills = std::span(draft.fills).first(draft.count.fills),
@@ -95,10 +96,10 @@ class visit_commit {
                     .counted = counted});
   }
   /// Sends the event if some experts have no slot.
-  template <class HotSet>
-  [[gnu::noinline]] void tell_admitted(HotSet& hot, const visit_lookup& visit,
-                                       const plan_draft& draft,
-                                       std::span<const std::uint8_t> counted) noexcept {
+  template <class Parts>
+  [[gnu::noinline]] void notify_admitted(Parts& parts, const visit_lookup& visit,
+                                         const plan_draft& draft,
+                                         std::span<const std::uint8_t> counted) noexcept {
     std::size_t count = 0;
     std::size_t bypassed = 0;
     // Branchless because refused misses are unpredictable.
@@ -112,8 +113,8 @@ class visit_commit {
       bypassed += slot == no_slot ? 1U : 0U;
     }
     const auto refused = std::span(bypassed_).first(bypassed);
-    saw(hot, draft, refused);
-    hot.eviction.on_visit(
+    saw(parts, draft, refused);
+    parts.eviction.on_visit(
         visit_event{.context = draft.context,
                     .used = std::span(used_).first(count),
                     .fills = std::span(draft.fills).first(draft.count.fills),
@@ -122,31 +123,31 @@ class visit_commit {
                     .bypassed = refused,
                     .counted = counted});
   }
-  template <class HotSet>
-  static void saw(HotSet& hot, const plan_draft& draft,
+  template <class Parts>
+  static void saw(Parts& parts, const plan_draft& draft,
                   std::span<const bypassed_use> refused) noexcept {
-    for (const auto& use : refused) hot.ledger.saw({draft.context.layer, use.expert});
+    for (const auto& use : refused) parts.ledger.saw({draft.context.layer, use.expert});
   }
-  template <class HotSet>
-  [[gnu::noinline]] void tell_in_order(HotSet& hot, const visit_lookup& visit,
-                                       const plan_draft& draft,
-                                       std::span<const std::uint8_t> counted) noexcept {
+  template <class Parts>
+  [[gnu::noinline]] void notify_in_order(Parts& parts, const visit_lookup& visit,
+                                         const plan_draft& draft,
+                                         std::span<const std::uint8_t> counted) noexcept {
     for (std::uint32_t j = 0; j < draft.count.fills; ++j) fill_in_[draft.fills[j].slot] = j;
     const auto bypassed = collect_bypassed(draft);
-    saw(hot, draft, bypassed);
+    saw(parts, draft, bypassed);
     bool begins = true;
-    const auto& layout = hot.held.layout();
+    const auto& layout = parts.held.layout();
     for (const auto precision : each<precision_id>(layout.precisions())) {
       auto context = draft.context;
       context.pool = layout.pool_of(context.layer, precision);
       visit_event event{.context = context, .counted = counted, .precision = precision};
-      collect(draft, hot.held, visit.weighs(), event);
+      collect(draft, parts.held, visit.weighs(), event);
       const bool is_last = index_of(precision) + 1 == layout.precisions();
       if (event.used.empty() && !(begins && is_last)) continue;
       event.begins = begins;
       if (begins) event.bypassed = bypassed;
       begins = false;
-      hot.eviction.on_visit(event);
+      parts.eviction.on_visit(event);
     }
   }
   std::span<const bypassed_use> collect_bypassed(const plan_draft& draft) noexcept {

@@ -49,7 +49,7 @@ struct held_admission::model final : held_admission {
   }
   void on_evict(expert_key key, step_id step) noexcept override { policy.on_evict(key, step); }
   void on_routed(const routing_view& view) noexcept override {
-    tell_admission_routed(policy, view);
+    notify_admission_routed(policy, view);
   }
   P policy;
 };
@@ -63,7 +63,7 @@ class any_admission_policy
   using any_policy::any_policy;
   static constexpr std::string_view name = "any";
   /// Every hook that a held policy may have.
-  static constexpr admission_traits traits{.hears_routes = true};
+  static constexpr admission_traits traits{.wants_routes = true};
 
   void admit(const visit_context& context, std::span<const expert_use> misses,
              std::span<std::uint8_t> admitted) const noexcept {

@@ -45,10 +45,10 @@ struct held_eviction::model final : held_eviction {
   explicit model(P given) : held_eviction(P::name, facts_of(given)), policy(std::move(given)) {}
   void on_visit(const visit_event& event) noexcept override { policy.on_visit(event); }
   void on_prefetch(const prefetch_event& event) noexcept override { policy.on_prefetch(event); }
-  void on_request(const prefetch_event& event) noexcept override { tell_request(policy, event); }
-  void on_routed(const routing_view& view) noexcept override { tell_routed(policy, view); }
+  void on_request(const prefetch_event& event) noexcept override { notify_request(policy, event); }
+  void on_routed(const routing_view& view) noexcept override { notify_routed(policy, view); }
   void on_forecast(const visit_context& context, const forecast& expected) noexcept override {
-    tell_forecast(policy, context, expected);
+    notify_forecast(policy, context, expected);
   }
   void on_evict(slot_id slot, expert_key key) noexcept override { policy.on_evict(slot, key); }
   void on_move(slot_id from, slot_id to) noexcept override { policy.on_move(from, to); }
@@ -68,9 +68,9 @@ class any_eviction_policy
   using any_policy::any_policy;
   static constexpr std::string_view name = "any";
   /// Every trait that a held policy may have.
-  static constexpr eviction_traits traits{.hears_requests = true,
-                                          .hears_routes = true,
-                                          .hears_forecasts = true,
+  static constexpr eviction_traits traits{.wants_requests = true,
+                                          .wants_routes = true,
+                                          .wants_forecasts = true,
                                           .needs_weights = true,
                                           .moves_by_itself = true};
 

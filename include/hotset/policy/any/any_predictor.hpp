@@ -42,7 +42,7 @@ struct held_predictor::model final : held_predictor {
     return policy.expect(view, recorded, ahead);
   }
   void on_sequence_end([[maybe_unused]] sequence_id sequence) noexcept override {
-    if constexpr (P::traits.hears_sequence_ends) policy.on_sequence_end(sequence);
+    if constexpr (P::traits.wants_sequence_ends) policy.on_sequence_end(sequence);
   }
   P policy;
 };

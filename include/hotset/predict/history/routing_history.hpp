@@ -34,8 +34,6 @@
 #include "hotset/core/ids/id_view.hpp"
 #include "hotset/core/ids/per_id.hpp"
 #include "hotset/core/numbers/unique_ids.hpp"
-#include "hotset/core/platform/aligned_vector.hpp"
-#include "hotset/core/platform/assert.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/predict/history/row_ring.hpp"
 #include "hotset/predict/history/saved_history.hpp"

@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string_view>

@@ -3,7 +3,6 @@
 /// Slot memory on the host, for all slots permanently or for the held slots only.
 
 #include <cstddef>
-#include <cstdint>
 #include <cstring>
 #include <memory>
 #include <new>

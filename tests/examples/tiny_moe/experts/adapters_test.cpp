@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tiny_moe/experts/adapters.hpp"
 
-#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>

@@ -75,7 +75,7 @@ class listening_predictor {
   };
   static constexpr std::string_view name = "listening";
   static constexpr hotset::predictor_traits traits{
-      .takes_embeddings = true, .opens_steps = true, .hears_sequence_ends = true};
+      .takes_embeddings = true, .opens_steps = true, .wants_sequence_ends = true};
   static hotset::result<listening_predictor> create(const hotset::geometry& shape,
                                                     const config& options) {
     options.notes->depth = options.depth;

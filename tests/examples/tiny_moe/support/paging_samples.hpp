@@ -14,7 +14,6 @@
 #include "hotset/eviction/lru.hpp"
 #include "hotset/transfer/host_backend.hpp"
 #include "tiny_moe/experts/paged_experts.hpp"
-#include "tiny_moe/experts/paging_choice.hpp"
 #include "tiny_moe/model/engine.hpp"
 #include "tiny_moe/model/kernels.hpp"
 #include "tiny_moe/serving/serving.hpp"

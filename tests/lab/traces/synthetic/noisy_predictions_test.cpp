@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lab/traces/synthetic/noisy_predictions.hpp"
 
-#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <vector>

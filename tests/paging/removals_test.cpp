@@ -9,11 +9,11 @@
 
 #include "hotset/eviction/lru.hpp"
 #include "hotset/miss/fetch_lowest.hpp"
-#include "hotset/paging/hot_set.hpp"
+#include "hotset/paging/pager_parts.hpp"
 #include "pager_walk.hpp"
 #include "random_source.hpp"
 
-namespace hotset::departures_test {
+namespace hotset::removals_test {
 namespace {
 
 using support::key_of;
@@ -25,10 +25,10 @@ const geometry shape{.layers = 2, .experts = 8, .top_k = 2, .max_tokens_per_visi
 /// Bytes stored by key: copied and not yet released. A released copy must be in it.
 struct kept_bytes {
   std::multiset<std::pair<expert_key, precision_id>> keys;
-  std::vector<departure> told;
+  std::vector<removal> told;
 
-  departure_sink sink() {
-    return {[](void* who, const departure& of) noexcept {
+  removal_listener sink() {
+    return {[](void* who, const removal& of) noexcept {
               auto& self = *static_cast<kept_bytes*>(who);
               const auto found = self.keys.find({of.key, of.precision});
               EXPECT_NE(found, self.keys.end()) << "expert " << of.key.expert;
@@ -42,9 +42,9 @@ struct kept_bytes {
   }
 };
 
-TEST(departures, an_eviction_is_reported_at_the_commit_with_its_last_reader) {
+TEST(removals, an_eviction_is_reported_at_the_commit_with_its_last_reader) {
   kept_bytes kept;
-  pager_walk w({.layout = pool_layout::shared(shape, 2).value(), .departures = kept.sink()});
+  pager_walk w({.layout = pool_layout::shared(shape, 2).value(), .removals = kept.sink()});
   ASSERT_EQ(w.try_plan(0, 0, {0, 1}), status::ok);
   kept.copy(w.plan.fills());
   ASSERT_EQ(w.decisions.commit(w.plan), status::ok);
@@ -60,9 +60,9 @@ TEST(departures, an_eviction_is_reported_at_the_commit_with_its_last_reader) {
   EXPECT_EQ(kept.told[0].last_reader, 77U);
 }
 
-TEST(departures, an_abandoned_copy_is_reported_with_its_victim) {
+TEST(removals, an_abandoned_copy_is_reported_with_its_victim) {
   kept_bytes kept;
-  pager_walk w({.layout = pool_layout::shared(shape, 2).value(), .departures = kept.sink()});
+  pager_walk w({.layout = pool_layout::shared(shape, 2).value(), .removals = kept.sink()});
   ASSERT_EQ(w.try_plan(0, 0, {0, 1}), status::ok);
   kept.copy(w.plan.fills());
   ASSERT_EQ(w.decisions.commit(w.plan), status::ok);
@@ -80,7 +80,7 @@ template <class Pager>
 void walk(const pool_layout& layout, std::uint64_t seed) {
   support::random_source random(seed);
   kept_bytes kept;
-  pager_walk<Pager> w({.layout = layout, .departures = kept.sink()});
+  pager_walk<Pager> w({.layout = layout, .removals = kept.sink()});
   auto& pages = w.decisions;
   std::vector<fill> under_way;
   const auto context_of = [&](layer_id layer) {
@@ -146,13 +146,13 @@ void walk(const pool_layout& layout, std::uint64_t seed) {
   EXPECT_GT(kept.told.size(), 500U);
 }
 
-TEST(departures, copies_without_a_departure_are_the_located_ones) {
+TEST(removals, copies_without_a_removal_are_the_located_ones) {
   for (std::uint64_t seed = 1; seed <= 4; ++seed) {
     walk<pager<lru>>(pool_layout::shared(shape, 5).value(), seed);
     walk<pager<lru>>(pool_layout::per_layer(shape, 4).value(), seed);
   }
 }
-TEST(departures, each_copy_of_several_precisions_is_reported) {
+TEST(removals, each_copy_of_several_precisions_is_reported) {
   auto of_two = shape;
   of_two.expert_bytes = {40};
   of_two.lower_precisions = {{20}};
@@ -162,4 +162,4 @@ TEST(departures, each_copy_of_several_precisions_is_reported) {
 }
 
 }  // namespace
-}  // namespace hotset::departures_test
+}  // namespace hotset::removals_test

@@ -25,7 +25,7 @@ namespace hotset {
 
 /// A copy of an expert that lost its slot. Causes: eviction, replacement by a better precision, invalidation, trim, a
 /// smaller quota, a failed or cancelled transfer, or an aborted plan whose copy had started.
-struct departure {
+struct removal {
   expert_key key{};
   precision_id precision{};
   slot_id slot = no_slot;
@@ -34,13 +34,13 @@ struct departure {
 
 /// Callback for engines that store bytes per expert: called once for each expert that lost its slot, in the call that
 /// causes it. For an eviction by a visit, that call is the commit. It must not call the pager.
-struct departure_sink {
-  void (*tell)(void* who, const departure& of) noexcept = nullptr;  ///< null: no reports
+struct removal_listener {
+  void (*tell)(void* who, const removal& of) noexcept = nullptr;  ///< null: no reports
   void* who = nullptr;
 
   [[nodiscard]] bool listens() const noexcept { return tell != nullptr; }
   /// Pre: listens().
-  void operator()(const departure& of) const noexcept { tell(who, of); }
+  void operator()(const removal& of) const noexcept { tell(who, of); }
 };
 
 /// Cause of a slot's loss of its key.
@@ -52,9 +52,9 @@ enum class loss : std::uint8_t {
 
 /// No allocation after construction.
 template <eviction_policy Eviction, admission_policy Admission>
-struct hot_set {
-  hot_set(const pool_layout& layout, const typename Eviction::config& eviction_setup,
-          const typename Admission::config& admission_setup, departure_sink listener = {})
+struct pager_parts {
+  pager_parts(const pool_layout& layout, const typename Eviction::config& eviction_setup,
+              const typename Admission::config& admission_setup, removal_listener listener = {})
       : held(layout),
         eviction(layout, eviction_setup),
         admission(layout, admission_setup),
@@ -62,7 +62,7 @@ struct hot_set {
         requests(layout.slots()),
         victims(
             std::max(layout.shape().distinct_per_visit(), std::min(most_at_once, layout.slots()))),
-        departed(listener),
+        removed(listener),
         admits_all_(facts_of(admission).admits_all) {}
 
   /// Victims to request at a time if their number is not known in advance.
@@ -74,7 +74,7 @@ struct hot_set {
   visit_ledger ledger;
   prefetched_slots requests;
   std::vector<slot_id> victims;  ///< of the plan in progress; valid until the next choice
-  departure_sink departed;
+  removal_listener removed;
   bool speculated = false;  ///< a prefetch was made and may still be unsettled
 
   /// True if every miss gets a slot, so that the admission policy is not called.
@@ -97,8 +97,8 @@ struct hot_set {
 
   /// Reports the loss of the slot's key to all parts except the eviction policy. Call it before the slot is vacated.
   void account_loss(slot_id slot, expert_key key, loss how = loss::evicted) noexcept {
-    if (departed.listens()) [[unlikely]]
-      departed({key, held.precision_of(slot), slot, held[slot].last_reader});
+    if (removed.listens()) [[unlikely]]
+      removed({key, held.precision_of(slot), slot, held[slot].last_reader});
     if (!admits_all() && how != loss::outdone) admission.on_evict(key, ledger.step());
     if (how == loss::evicted)
       held[slot].unused_prefetch ? ledger.evicted(key, false, requests.meant_for(slot))
@@ -167,7 +167,7 @@ struct hot_set {
   /// Undoes a reservation whose copy may have started. The slot's old key, pins and tickets are lost.
   void spoil_slot(const fill& f) noexcept {
     f.victim == no_key ? held.give_back(f.slot) : release(f.slot);
-    if (departed.listens()) departed({f.key, f.precision, f.slot, no_ticket});
+    if (removed.listens()) removed({f.key, f.precision, f.slot, no_ticket});
     held.spoil(f);
     ++ledger.totals.failed_fills;
   }
