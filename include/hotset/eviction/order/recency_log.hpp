@@ -100,13 +100,13 @@ class recency_log {
   std::size_t select(pool_id pool, const slot_mask& eligible, std::span<slot_id> out) noexcept {
     if (out.empty()) return 0;
     auto& ring = rings_[pool];
-    const bool may_rank = out.size() <= most_walked;
+    const bool may_rank = out.size() <= most_ranked;
     if (may_rank && ring.is_protected) return rank(ring, eligible, out);
     std::size_t count = 0;
     std::uint32_t valid = 0;
     auto at = ring.start;
     while (at != ring.end && count < out.size()) {
-      if (may_rank && at - ring.start >= most_walked) return rank(ring, eligible, out);
+      if (may_rank && valid - count >= most_ineligible) return rank(ring, eligible, out);
       const auto place = ring.place_at(at);
       const auto length = std::min({window, ring.end - at, ring.length() - (place - ring.first)});
       auto left = valid_of(place, length);
@@ -134,9 +134,10 @@ class recency_log {
   static constexpr std::uint32_t most_passed = 24;
   /// Entries that a choice examines together, branch-free: whether a slot was used since is unpredictable.
   static constexpr std::uint32_t window = 8;
-  /// Most entries that a choice walks. If they do not suffice, many slots are protected, and examining the eligible
-  /// slots is faster.
-  static constexpr std::uint32_t most_walked = 64;
+  /// Most ineligible slots that a choice skips. If there are more, examining the eligible slots is faster.
+  static constexpr std::size_t most_ineligible = 16;
+  /// Most slots that a choice ranks: it inserts each in a sorted list.
+  static constexpr std::size_t most_ranked = 64;
   static constexpr std::uint32_t nowhere = std::numeric_limits<std::uint32_t>::max();
 
   /// Positions count up and wrap; `place_at` maps a position to log_. No two positions of start..end share a place.
@@ -147,8 +148,9 @@ class recency_log {
     std::uint32_t end = 0;
     std::uint32_t chosen_end = 0;  ///< end of what the last choice read
     std::uint32_t chosen = 0;      ///< valid entries that it found there
-    bool is_protected = false;     ///< the last choice would have walked too far
-    slot_id first_slot{};          ///< with end_slot: range of slots that it can hold
+    bool is_protected =
+        false;             ///< the last choice would have skipped many; a gathered log tries again
+    slot_id first_slot{};  ///< with end_slot: range of slots that it can hold
     slot_id end_slot{};
     [[nodiscard]] std::uint32_t length() const noexcept { return mask + 1; }
     [[nodiscard]] std::uint32_t place_at(std::uint32_t at) const noexcept {
@@ -192,7 +194,7 @@ class recency_log {
       }
     ring.chosen_end = ring.start;
     ring.chosen = 0;
-    ring.is_protected = count < out.size() || newest >= most_walked;
+    ring.is_protected = count < out.size() || newest >= most_ranked;
     return count;
   }
   /// Moves the valid entries before a position up to it, so that stale entries there are not skipped again.
@@ -226,6 +228,7 @@ class recency_log {
     const auto first = begin / 64;
     ring.end = ring.chosen_end = ring.start;
     ring.chosen = 0;
+    ring.is_protected = false;
     move_up(ring, first, words[first] & ~before);
     for (std::size_t w = first + 1; w < words.size(); ++w) move_up(ring, w, words[w]);
     for (std::size_t w = 0; w < first; ++w) move_up(ring, w, words[w]);
