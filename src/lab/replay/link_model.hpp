@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "hotset/core/error.hpp"
+#include "hotset/core/numbers/units.hpp"
 
 namespace hotset {
 
