@@ -7,6 +7,7 @@
 ///       i + 8, i + 4, i + 2, i + 1. The result does not depend on the batch or the expert's slot.
 /// All products are added with fmaf, so that a compiler's contraction cannot change a bit.
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
