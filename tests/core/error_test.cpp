@@ -10,6 +10,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "hotset/core/ids.hpp"
+
 namespace hotset::error_test {
 namespace {
 

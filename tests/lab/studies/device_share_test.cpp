@@ -15,6 +15,7 @@
 #include "hotset/trace/visit_sequence.hpp"
 #include "json_of.hpp"
 #include "lab/errors.hpp"
+#include "lab/reports/plan_report.hpp"
 #include "lab/studies/plan.hpp"
 #include "sim_samples.hpp"
 
