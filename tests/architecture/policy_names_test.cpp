@@ -64,6 +64,9 @@ names who_names(const std::string& policy, const std::map<std::string, std::stri
 /// Presets assemble the published systems from named policies.
 const std::string presets = "src/lab/replay/preset.cpp";
 
+/// Examples of values in the help of an example program.
+const std::string tiny_moe_help = "examples/tiny_moe/commands/main.cpp";
+
 /// Policies whose misses are counted at every capacity without a pager.
 const std::string every_size = "src/lab/curves/every_size.cpp";
 
@@ -75,7 +78,7 @@ const std::map<std::string, names>& may_name() {
        {presets, every_size, "src/lab/replay/belady_bypass.hpp", "src/lab/reports/sweep_report.cpp",
         "src/lab/studies/rank.cpp"}},                                // regret, bounds
       {"eviction/next_visit_oracle", {"src/lab/studies/rank.cpp"}},  // another bound
-      {"eviction/expert_map_priority", {presets}},
+      {"eviction/expert_map_priority", {presets, tiny_moe_help}},
       {"eviction/fifo",
        {every_size, "include/hotset/predict/expert_map.hpp",
         "include/hotset/predict/maps/expert_map_store.hpp"}},  // an order of maps
@@ -92,7 +95,8 @@ const std::map<std::string, names>& may_name() {
       {"admission/after_n_uses", {"examples/tiny_moe/studies/verification.cpp"}},
       {"admission/budgeted", {"examples/tiny_moe/studies/verification.cpp"}},
       {"admission/least_valuable", {"examples/tiny_moe/studies/verification.cpp"}},
-      {"prefetch/cumulative_probability", {presets, "examples/tiny_moe/studies/verification.cpp"}},
+      {"prefetch/cumulative_probability",
+       {presets, tiny_moe_help, "examples/tiny_moe/studies/verification.cpp"}},
       {"eviction/similar_steps",
        {"examples/embed_cache/main.cpp", "examples/llama_cpp/hotset_llama_main.cpp",
         "examples/llama_cpp/paged_experts.cpp",
@@ -114,8 +118,7 @@ const std::map<std::string, names>& may_name() {
        {"examples/tiny_moe/serving/live_split.hpp"}},  // right-sizing by what a user's tokens use
       {"predict/gate_predictors",
        {"src/lab/replay/timed_replay.hpp", "examples/tiny_moe/model/gate_hook.hpp"}},  // defaults
-      {"predict/mixed",
-       {"src/lab/program/simulate.cpp", "examples/tiny_moe/commands/main.cpp"}},  // what help shows
+      {"predict/mixed", {tiny_moe_help}},
   };
   return allowed;
 }

@@ -148,9 +148,8 @@ class recency_log {
     std::uint32_t end = 0;
     std::uint32_t chosen_end = 0;  ///< end of what the last choice read
     std::uint32_t chosen = 0;      ///< valid entries that it found there
-    bool is_protected =
-        false;             ///< the last choice would have skipped many; a gathered log tries again
-    slot_id first_slot{};  ///< with end_slot: range of slots that it can hold
+    bool is_protected = false;     ///< the last choice would have skipped many slots
+    slot_id first_slot{};          ///< with end_slot: range of slots that it can hold
     slot_id end_slot{};
     [[nodiscard]] std::uint32_t length() const noexcept { return mask + 1; }
     [[nodiscard]] std::uint32_t place_at(std::uint32_t at) const noexcept {
