@@ -121,9 +121,10 @@ TEST(c_recorder, a_refused_step_has_its_own_message) {
   const auto held = open(options());
   auto* const recorder = held.get();
   EXPECT_EQ(hotset_recorder_begin_step(recorder, 0, 0, 4, nullptr), HOTSET_EXCEEDS_MEMORY);
-  EXPECT_STREQ(hotset_last_error(),
-               "a step of 4 tokens, accepted: at most 3, the rest of capacity = 3; write the trace to "
-               "start again");
+  EXPECT_STREQ(
+      hotset_last_error(),
+      "a step of 4 tokens, accepted: at most 3, the rest of capacity = 3; write the trace to "
+      "start again");
   const std::string order =
       " of 1 tokens, accepted: a number above the last step's and at most 4294967295, 1 token or "
       "more, and no step open";
