@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/admission/after_n_uses.hpp"
 
+#include <cstdint>
+
 #include <gtest/gtest.h>
 
 #include "admission_samples.hpp"
@@ -29,6 +31,13 @@ TEST(after_n_uses, recently_evicted_keys_are_admitted_later) {
   EXPECT_EQ(ask(policy, {use_of(1, 7)}), verdict{1});  // the window has ended
   policy.on_use(use_of(1, 4), false, false);
   EXPECT_EQ(ask(policy, {use_of(1, 5)}), verdict{1});  // the third miss
+}
+
+TEST(after_n_uses, the_longest_window_does_not_wrap) {
+  after_n_uses policy(layout, {.uses = 1, .after_eviction = 2, .window = ~std::uint64_t{0}});
+  policy.on_evict({0_layer, 1_expert}, 2);
+  EXPECT_EQ(ask(policy, {use_of(1, 3)}), verdict{0});
+  EXPECT_EQ(ask(policy, {use_of(2, 3)}), verdict{1});
 }
 
 TEST(after_n_uses, a_visit_counts_once) {
