@@ -20,6 +20,7 @@ namespace hotset {
 /// Complexity: O(log lost) for a query. No allocation after construction. Threads: compatible.
 class lost_tickets {
  public:
+  /// A ticket that did not arrive, and how it ended.
   struct record {
     ticket id = no_ticket;
     transfer_state state = transfer_state::arrived;
