@@ -451,6 +451,7 @@ hotset_status hotset_invalidate(hotset_pager* pager, hotset_key key) {
   return call(pager).key(key).run(
       [&](hotset_pager& p) { return p.pages.invalidate(c::key_of(key)); });
 }
+// NOLINTNEXTLINE(bugprone-easily-swappable-parameters)
 hotset_status hotset_set_quota(hotset_pager* pager, int32_t layer, int32_t slots) {
   return call(pager).layer(layer).run([&](hotset_pager& p) {
     const auto of = static_cast<layer_id>(layer);

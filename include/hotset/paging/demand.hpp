@@ -103,7 +103,8 @@ class demand {
     for (auto asked = needed;
          asked <= parts.victims.size() && parts.choose(context, asked).size() == asked;) {
       const auto chosen = std::span(parts.victims).first(asked);
-      const auto own = static_cast<std::size_t>(std::ranges::remove_if(chosen, is_own).size());
+      const auto own = static_cast<std::size_t>(
+          chosen.end() - std::remove_if(chosen.begin(), chosen.end(), is_own));
       if (asked - own >= needed) return reserve(parts, visit, chosen.first(needed), plan);
       asked = needed + own;
     }

@@ -53,6 +53,7 @@ std::string text_of(const std::vector<std::uint64_t>& numbers) {
 /// Checks tensor descriptions, one property after the other.
 class description_reader {
  public:
+  // NOLINTNEXTLINE(bugprone-easily-swappable-parameters)
   description_reader(const std::string& file, const std::string& name, const json& about)
       : file_(file), name_(name), about_(about) {
     if (!about.is_object()) refuse("its description is " + told(about), accepted_description);

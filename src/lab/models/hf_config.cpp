@@ -687,6 +687,7 @@ void add_quantisation(std::string_view text, const std::string& file, json& root
 
 std::string hf_model_types() {
   std::vector<std::string_view> types;
+  types.reserve(std::size(families) + std::size(towers));
   for (const auto& one : families) types.push_back(one.type);
   for (const auto& tower : towers) types.push_back(tower.type);
   return fmt::format("{}", fmt::join(types, ", "));

@@ -209,6 +209,7 @@ std::vector<kv_layers> kv_of(std::span<const model_block> blocks) {
   for (const auto& block : blocks)
     if (block.kv_bytes_per_token > 0) ++layers[{block.window, block.kv_bytes_per_token}];
   std::vector<kv_layers> out;
+  out.reserve(layers.size());
   for (const auto& [cache, count] : layers) out.push_back({count, cache.second, cache.first});
   return out;
 }

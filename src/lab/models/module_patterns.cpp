@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
-#include <ranges>
 #include <string>
 
+#include "hotset/registry/parameters.hpp"
 #include "lab/traces/text_scan.hpp"
 
 namespace hotset::lab {
@@ -102,8 +102,8 @@ bool add_alternatives(const std::string& text, std::vector<std::string>& out) {
       is_whole ? std::string_view(text) : std::string_view(text).substr(begin + 1, end - begin - 1);
   if (inside.starts_with("?:")) inside.remove_prefix(2);
   if (inside.starts_with('?')) return false;
-  for (const auto part : std::views::split(inside, '|')) {
-    const std::string choice(part.begin(), part.end());
+  for (const auto part : detail::split_at(inside, '|')) {
+    const std::string choice(part);
     if (is_whole)
       out.push_back(choice);
     else if (!add_alternatives(text.substr(0, begin) + choice + text.substr(end + 1), out))

@@ -190,7 +190,8 @@ std::uint64_t stored_weights::experts() const noexcept {
 void stored_weights::check_experts(std::uint64_t experts) {
   for (auto& [number, layer] : layers)
     for (auto& [part, runs] : layer.parts) {
-      const auto refuse = [&](const std::string& found, const std::string& accepted) {
+      const auto refuse = [&, number = number, &part = part](const std::string& found,
+                                                             const std::string& accepted) {
         refuse_input(model, fmt::format("layer {}, '{}'", number, printable(part)), found,
                      accepted);
       };

@@ -4,13 +4,13 @@
 #include <cctype>
 #include <map>
 #include <memory>
-#include <ranges>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include <fmt/format.h>
 
+#include "hotset/registry/parameters.hpp"
 #include "lab/errors.hpp"
 #include "lab/program/command.hpp"
 #include "lab/program/console.hpp"
@@ -85,12 +85,12 @@ std::vector<std::string> values_of(const CLI::Option& option) {
   std::vector<std::string> out;
   if (std::ranges::find(named, type) == std::end(named)) return out;
   const auto text = without_notes(option.get_description());
-  for (const auto part : std::views::split(text, std::string_view("; "))) {
-    std::string_view list(part.begin(), part.end());
-    if (const auto colon = list.rfind(": "); colon != list.npos) list.remove_prefix(colon + 2);
-    for (const auto word : std::views::split(list, std::string_view(", ")))
-      if (const std::string_view value(word.begin(), word.end()); is_value(value))
-        out.emplace_back(value);
+  for (auto list : detail::split_at(text, ';')) {
+    if (const auto colon = list.rfind(": "); colon != list.npos) list.remove_prefix(colon + 1);
+    for (auto word : detail::split_at(list, ',')) {
+      if (word.starts_with(' ')) word.remove_prefix(1);
+      if (is_value(word)) out.emplace_back(word);
+    }
   }
   return out;
 }

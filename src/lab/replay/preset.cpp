@@ -111,7 +111,7 @@ policy_set make_preset(std::string_view name) {
                 fmt::format(", each also with {}", dropped_in));
   found->preset = name;
   if (swapped) found->eviction = "least_stale";
-  return *std::move(found);
+  return std::move(*found);
 }
 
 std::vector<policy_set> combine_policies(const policy_lists& lists, const policy_set& plain) {

@@ -2,8 +2,9 @@
 #pragma once
 /// Shared by tests of models: cases as lines of text, the summary of a model, and files of weights.
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
-#include <ranges>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,6 +13,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "hotset/registry/parameters.hpp"
 #include "lab/models/model_description.hpp"
 #include "trace_samples.hpp"
 
@@ -20,13 +22,17 @@ namespace hotset::model_cases {
 /// Calls check(case, part) for each part of each line "case => part | part". A line that ends in a colon is a comment.
 template <class Check>
 void for_each_case(std::string_view lines, Check check) {
-  for (const auto line : std::views::split(lines, '\n')) {
-    const std::string text(line.begin(), line.end());
+  for (const auto line : detail::split_at(lines, '\n')) {
+    const std::string text(line);
     if (text.empty() || text.ends_with(':')) continue;
     const auto arrow = text.find(" => ");
     ASSERT_NE(arrow, text.npos) << text;
-    for (const auto part : std::views::split(text.substr(arrow + 4), std::string_view(" | ")))
-      check(text.substr(0, arrow), std::string(part.begin(), part.end()));
+    const auto parts = text.substr(arrow + 4);
+    for (std::size_t at = 0; at <= parts.size();) {
+      const auto end = std::min(parts.find(" | ", at), parts.size());
+      check(text.substr(0, arrow), parts.substr(at, end - at));
+      at = end + 3;
+    }
   }
 }
 

@@ -51,6 +51,7 @@ struct shares {
 // Shapes: all [experts].
 
 /// out = (votes + rest * rate) * scale.
+// NOLINTNEXTLINE(bugprone-easily-swappable-parameters)
 inline void share(std::span<const float> votes, std::span<const float> fast,
                   std::span<const float> slow, blend of, shares by, std::span<float> out,
                   vector_level level) noexcept {
