@@ -66,11 +66,11 @@ struct listener {
     if (removed == nullptr) return {};
     return {[](void* who, const removal& of) noexcept {
               const auto& self = *static_cast<listener*>(who);
-              const hotset_removal told{.key = key_of(of.key),
-                                        .slot = number(of.slot),
-                                        .precision = number(of.precision),
-                                        .last_reader = of.last_reader};
-              self.removed(self.user, &told);
+              const hotset_removal reported{.key = key_of(of.key),
+                                            .slot = number(of.slot),
+                                            .precision = number(of.precision),
+                                            .last_reader = of.last_reader};
+              self.removed(self.user, &reported);
             },
             this};
   }
@@ -87,7 +87,7 @@ using c::refuse;
 /// Handle that C sees.
 struct hotset_pager : c::handle {
   hotset_pager(erased_pager made, std::unique_ptr<c::listener> heard)
-      : told(std::move(heard)),
+      : listener(std::move(heard)),
         pages(std::move(made)),
         visit(pages.make_plan()),
         aside(pages.make_plan()),
@@ -117,7 +117,7 @@ struct hotset_pager : c::handle {
                   pages.layout().slots() - 1);
   }
 
-  std::unique_ptr<c::listener> told;
+  std::unique_ptr<c::listener> listener;
   erased_pager pages;
   visit_plan visit;
   visit_plan aside;  ///< plan that belongs to no visit
@@ -205,13 +205,13 @@ result<pager_request> request_of(const hotset_pager_options& o) {
 result<std::unique_ptr<hotset_pager>> make(const hotset_pager_options& o) {
   auto wanted = request_of(o);
   if (!wanted) return wanted.error();
-  auto told = std::make_unique<c::listener>(c::listener{o.removed, o.user});
-  wanted->removals = told->sink();
+  auto listener = std::make_unique<c::listener>(c::listener{o.removed, o.user});
+  wanted->removals = listener->sink();
   if (auto bad = policies().check_precisions(wanted->eviction, wanted->layout.precisions()))
     return *std::move(bad);
   auto pages = policies().make_erased_pager(*wanted);
   if (!pages) return pages.error();
-  return std::make_unique<hotset_pager>(*std::move(pages), std::move(told));
+  return std::make_unique<hotset_pager>(*std::move(pages), std::move(listener));
 }
 
 /// Shows a plan, which is open from now on.

@@ -6,8 +6,8 @@
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
+#include "as_error_code.hpp"
 #include "hotset/cuda/virtual_memory.hpp"
-#include "told.hpp"
 
 namespace hotset::cuda {
 namespace {
@@ -23,10 +23,11 @@ static_assert(same(error_code::unknown, CUDA_ERROR_UNKNOWN));
 error_code find(const char* symbol, [[maybe_unused]] unsigned int version, void*& entry) noexcept {
   auto answer = cudaDriverEntryPointSuccess;
 #if CUDART_VERSION >= 12050
-  const auto code =
-      told(cudaGetDriverEntryPointByVersion(symbol, &entry, version, cudaEnableDefault, &answer));
+  const auto code = as_error_code(
+      cudaGetDriverEntryPointByVersion(symbol, &entry, version, cudaEnableDefault, &answer));
 #else
-  const auto code = told(cudaGetDriverEntryPoint(symbol, &entry, cudaEnableDefault, &answer));
+  const auto code =
+      as_error_code(cudaGetDriverEntryPoint(symbol, &entry, cudaEnableDefault, &answer));
 #endif
   if (code != error_code::success) return code;
   return answer == cudaDriverEntryPointSuccess && entry != nullptr ? error_code::success
@@ -60,7 +61,8 @@ class libcuda final : public driver {
     take(map_, "cuMemMap", with_virtual_memory);
     take(unmap_, "cuMemUnmap", with_virtual_memory);
     take(set_access_, "cuMemSetAccess", with_virtual_memory);
-    if (!missing_.happened() && initialise != nullptr) missing_ = {told(initialise(0)), "cuInit"};
+    if (!missing_.happened() && initialise != nullptr)
+      missing_ = {as_error_code(initialise(0)), "cuInit"};
   }
   /// First function that is not available.
   [[nodiscard]] const failure& missing() const noexcept { return missing_; }
@@ -83,7 +85,7 @@ class libcuda final : public driver {
         address, [&](CUdeviceptr* first) { return reserve_(first, bytes, 0, 0, 0); });
   }
   error_code free_addresses(std::uintptr_t address, std::size_t bytes) noexcept override {
-    return told(free_(address, bytes));
+    return as_error_code(free_(address, bytes));
   }
   error_code create_memory(std::uint64_t& handle, std::size_t bytes, int device) noexcept override {
     const auto properties = properties_of(device);
@@ -92,20 +94,20 @@ class libcuda final : public driver {
         [&](CUmemGenericAllocationHandle* made) { return create_(made, bytes, &properties, 0); });
   }
   error_code release_memory(std::uint64_t handle) noexcept override {
-    return told(release_(handle));
+    return as_error_code(release_(handle));
   }
   error_code map_memory(std::uintptr_t address, std::size_t bytes,
                         std::uint64_t handle) noexcept override {
-    return told(map_(address, bytes, 0, handle, 0));
+    return as_error_code(map_(address, bytes, 0, handle, 0));
   }
   error_code unmap_memory(std::uintptr_t address, std::size_t bytes) noexcept override {
-    return told(unmap_(address, bytes));
+    return as_error_code(unmap_(address, bytes));
   }
   error_code set_access(std::uintptr_t address, std::size_t bytes, int device) noexcept override {
     CUmemAccessDesc access{};
     access.location = location_of(device);
     access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-    return told(set_access_(address, bytes, &access, 1));
+    return as_error_code(set_access_(address, bytes, &access, 1));
   }
 
  private:

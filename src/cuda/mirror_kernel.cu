@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One block runs the steps of mirror_step, in the order of their emulation in tests/cuda/maps/mirror_kernel_test.cpp.
+#include "as_error_code.hpp"
 #include "hotset/cuda/maps/mirror_kernel.hpp"
-#include "told.hpp"
 
 namespace hotset::cuda {
 namespace {
@@ -67,7 +67,7 @@ error_code launch_mirror(const mirror_arguments& arguments, stream_handle stream
   const dim3 blocks(1);
   const dim3 threads(mirror_threads(a.count, a.experts));
   const std::size_t shared_bytes = static_cast<std::size_t>(a.experts) * sizeof(std::uint32_t);
-  return told(cudaLaunchKernel(mirror, blocks, threads, parameters, shared_bytes, stream));
+  return as_error_code(cudaLaunchKernel(mirror, blocks, threads, parameters, shared_bytes, stream));
 }
 
 }  // namespace hotset::cuda

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One thread for each id applies the rule of adapters/redirect_rows.hpp.
+#include "as_error_code.hpp"
 #include "hotset/cuda/maps/reroute_kernel.hpp"
-#include "told.hpp"
 
 namespace hotset::cuda {
 namespace {
@@ -31,7 +31,8 @@ error_code launch_reroute(const reroute_arguments& arguments, stream_handle stre
   auto a = arguments;
   void* parameters[] = {&a, &entries};
   const dim3 blocks((entries - 1) / threads_of_block + 1);
-  return told(cudaLaunchKernel(reroute, blocks, dim3(threads_of_block), parameters, 0, stream));
+  return as_error_code(
+      cudaLaunchKernel(reroute, blocks, dim3(threads_of_block), parameters, 0, stream));
 }
 
 }  // namespace hotset::cuda

@@ -4,7 +4,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "told.hpp"
+#include "as_error_code.hpp"
 
 namespace hotset::cuda {
 namespace {
@@ -23,7 +23,7 @@ constexpr int first_driver_with_batches = 12080;
 
 int driver_version() noexcept {
   int version = 0;
-  return told(cudaDriverGetVersion(&version)) == error_code::success ? version : 0;
+  return as_error_code(cudaDriverGetVersion(&version)) == error_code::success ? version : 0;
 }
 
 bool is_legacy_default(stream_handle stream) noexcept {
@@ -45,7 +45,9 @@ class cudart final : public runtime {
   error_code current_device(int& device) noexcept override {
     return write_on_success<int>(device, cudaGetDevice);
   }
-  error_code set_device(int device) noexcept override { return told(cudaSetDevice(device)); }
+  error_code set_device(int device) noexcept override {
+    return as_error_code(cudaSetDevice(device));
+  }
   // NOLINTNEXTLINE(bugprone-easily-swappable-parameters): as the interface has them
   error_code memory_info(std::size_t& free, std::size_t& total) noexcept override {
     std::size_t all = 0;
@@ -58,25 +60,27 @@ class cudart final : public runtime {
   error_code allocate(void*& memory, std::size_t bytes) noexcept override {
     return write_on_success<void*>(memory, [&](void** made) { return cudaMalloc(made, bytes); });
   }
-  error_code free(void* memory) noexcept override { return told(cudaFree(memory)); }
+  error_code free(void* memory) noexcept override { return as_error_code(cudaFree(memory)); }
   error_code allocate_host(void*& memory, std::size_t bytes) noexcept override {
     return write_on_success<void*>(
         memory, [&](void** made) { return cudaHostAlloc(made, bytes, cudaHostAllocPortable); });
   }
-  error_code free_host(void* memory) noexcept override { return told(cudaFreeHost(memory)); }
+  error_code free_host(void* memory) noexcept override {
+    return as_error_code(cudaFreeHost(memory));
+  }
   error_code register_host(void* memory, std::size_t bytes, bool read_only) noexcept override {
     const unsigned int flags =
         cudaHostRegisterPortable | (read_only ? cudaHostRegisterReadOnly : 0U);
-    return told(cudaHostRegister(memory, bytes, flags));
+    return as_error_code(cudaHostRegister(memory, bytes, flags));
   }
   error_code unregister_host(void* memory) noexcept override {
-    return told(cudaHostUnregister(memory));
+    return as_error_code(cudaHostUnregister(memory));
   }
 
   error_code create_stream(stream_handle& stream, stream_priority priority) noexcept override {
     int lowest = 0;
     int highest = 0;
-    if (const auto code = told(cudaDeviceGetStreamPriorityRange(&lowest, &highest));
+    if (const auto code = as_error_code(cudaDeviceGetStreamPriorityRange(&lowest, &highest));
         code != error_code::success)
       return code;
     const int number = priority == stream_priority::high ? highest : lowest;
@@ -85,18 +89,18 @@ class cudart final : public runtime {
     });
   }
   error_code destroy_stream(stream_handle stream) noexcept override {
-    return told(cudaStreamDestroy(stream));
+    return as_error_code(cudaStreamDestroy(stream));
   }
   error_code wait_event(stream_handle stream, event_handle event) noexcept override {
-    return told(cudaStreamWaitEvent(stream, event, 0));
+    return as_error_code(cudaStreamWaitEvent(stream, event, 0));
   }
   error_code synchronize_stream(stream_handle stream) noexcept override {
-    return told(cudaStreamSynchronize(stream));
+    return as_error_code(cudaStreamSynchronize(stream));
   }
   error_code is_capturing(stream_handle stream, bool& capturing) noexcept override {
     auto state = cudaStreamCaptureStatusNone;
     const auto answer = cudaStreamIsCapturing(stream, &state);
-    const auto code = told(answer);
+    const auto code = as_error_code(answer);
     // The legacy default stream belongs to any capture of a stream that it waits for.
     const bool is_drawn_in = answer == cudaErrorStreamCaptureImplicit;
     if (code != error_code::success && !is_drawn_in) return code;
@@ -110,24 +114,26 @@ class cudart final : public runtime {
     });
   }
   error_code destroy_event(event_handle event) noexcept override {
-    return told(cudaEventDestroy(event));
+    return as_error_code(cudaEventDestroy(event));
   }
   error_code record_event(event_handle event, stream_handle stream) noexcept override {
-    return told(cudaEventRecord(event, stream));
+    return as_error_code(cudaEventRecord(event, stream));
   }
   error_code query_event(event_handle event) noexcept override {
-    return told(cudaEventQuery(event));
+    return as_error_code(cudaEventQuery(event));
   }
   error_code synchronize_event(event_handle event) noexcept override {
-    return told(cudaEventSynchronize(event));
+    return as_error_code(cudaEventSynchronize(event));
   }
 
   [[nodiscard]] bool has_copy_batch() const noexcept override { return has_copy_batch_; }
   error_code copy(const copy_request& what, stream_handle stream) noexcept override {
-    return told(cudaMemcpyAsync(what.to, what.from, what.bytes, cudaMemcpyHostToDevice, stream));
+    return as_error_code(
+        cudaMemcpyAsync(what.to, what.from, what.bytes, cudaMemcpyHostToDevice, stream));
   }
   error_code copy_on_device(const copy_request& what, stream_handle stream) noexcept override {
-    return told(cudaMemcpyAsync(what.to, what.from, what.bytes, cudaMemcpyDeviceToDevice, stream));
+    return as_error_code(
+        cudaMemcpyAsync(what.to, what.from, what.bytes, cudaMemcpyDeviceToDevice, stream));
   }
   error_code copy_batch(std::span<void* const> to, std::span<const void* const> from,
                         std::span<const std::size_t> bytes,
@@ -153,14 +159,15 @@ class cudart final : public runtime {
     attributes.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
     std::size_t first = 0;
 #if CUDART_VERSION >= 13000
-    return told(cudaMemcpyBatchAsync(to.data(), from.data(), bytes.data(), to.size(), &attributes,
-                                     &first, 1, stream));
+    return as_error_code(cudaMemcpyBatchAsync(to.data(), from.data(), bytes.data(), to.size(),
+                                              &attributes, &first, 1, stream));
 #else
     // CUDA 12.8 and 12.9: arrays that are only read are not const, and the index of the failed copy is returned.
     std::size_t failed = 0;
-    return told(cudaMemcpyBatchAsync(const_cast<void**>(to.data()), const_cast<void**>(from.data()),
-                                     const_cast<std::size_t*>(bytes.data()), to.size(), &attributes,
-                                     &first, 1, &failed, stream));
+    return as_error_code(cudaMemcpyBatchAsync(const_cast<void**>(to.data()),
+                                              const_cast<void**>(from.data()),
+                                              const_cast<std::size_t*>(bytes.data()), to.size(),
+                                              &attributes, &first, 1, &failed, stream));
 #endif
   }
   const bool has_copy_batch_ = driver_version() >= first_driver_with_batches;

@@ -159,7 +159,7 @@ hotset::adapter_status registered_adapters::release(adapter_id adapter) noexcept
 std::int32_t registered_adapters::place_of(adapter_id adapter) const {
   if (adapter == base_model) return -1;
   if (adapter > known_.size() || known_[adapter - 1].pins == 0)
-    throw provider_error(fmt::format("a row of adapter {}, which nobody has acquired", adapter));
+    throw provider_error(fmt::format("a row of adapter {}, which is not acquired", adapter));
   return known_[adapter - 1].place;
 }
 

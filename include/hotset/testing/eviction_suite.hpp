@@ -140,7 +140,7 @@ class eviction_walk {
   std::vector<slot_id> order(const visit_context& context) {
     const auto naive = reference_.order(context, eligible_);
     if constexpr (has_rule) return naive;
-    const auto all = order_told(context);
+    const auto all = order_of_choice(context);
     auto sorted = all;
     auto eligible = naive;
     std::sort(sorted.begin(), sorted.end());
@@ -148,7 +148,7 @@ class eviction_walk {
     EXPECT_EQ(sorted, eligible) << "not the eligible slots of the pool, once each";
     return all;
   }
-  std::vector<slot_id> order_told(const visit_context& context) {
+  std::vector<slot_id> order_of_choice(const visit_context& context) {
     std::vector<slot_id> all(layout_.slots(), no_slot);
     all.resize(std::min(all.size(), policy_.select_victims(context, eligible_, all)));
     return all;
@@ -371,11 +371,11 @@ class eviction_walk {
     eligible_.clear();
     for (const auto& [slot, key] : keys_) eligible_.set(slot);
     const auto pool = layout_.pool_of_layer(v.layer);
-    const auto here = order_told({v.layer, pool, v.step, ordinal_ + 1, v.kind});
+    const auto here = order_of_choice({v.layer, pool, v.step, ordinal_ + 1, v.kind});
     const auto layers = layout_.at(pool).layers;
     const auto other = layers[random_.below(layers.size())];
     const auto there =
-        order_told({other, pool, v.step + 1, ordinal_ + 2, request_class::prefill, true});
+        order_of_choice({other, pool, v.step + 1, ordinal_ + 2, request_class::prefill, true});
     EXPECT_EQ(here, there) << "the traits do not say moves_by_itself";
     failed_ = failed_ || here != there;
   }

@@ -182,7 +182,7 @@ TYPED_TEST_P(transfer_conformance, many_batches_arrive) {
 }
 
 // Hazard 20.
-TYPED_TEST_P(transfer_conformance, a_source_that_keeps_bytes_is_told_to_forget_them) {
+TYPED_TEST_P(transfer_conformance, a_source_that_keeps_bytes_is_asked_to_forget_them) {
   if constexpr (requires { this->entry().forgotten(); }) {
     this->backend().invalidate(expert_key{1_layer, 3_expert});
     this->backend().invalidate(0_layer);
@@ -200,7 +200,7 @@ REGISTER_TYPED_TEST_SUITE_P(transfer_conformance, all_tensors_of_all_fills_arriv
                             a_record_arrives_when_the_stream_has_run,
                             a_copy_waits_for_the_reader_that_it_names,
                             a_cancelled_copy_moves_no_byte, many_batches_arrive,
-                            a_source_that_keeps_bytes_is_told_to_forget_them);
+                            a_source_that_keeps_bytes_is_asked_to_forget_them);
 
 }  // namespace hotset::suites
 

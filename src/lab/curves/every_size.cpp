@@ -39,10 +39,10 @@ class pool_visits {
   }
   template <class Use>
   void each(Use use) {
-    progress told(visits_.size());
+    progress bar(visits_.size());
     std::vector<pool_key> keys;
     for (std::size_t i = 0; i < visits_.size(); ++i) {
-      told.at(i);
+      bar.at(i);
       const auto layer = visits_.at(i).layer;
       if (layer_ && layer != *layer_) continue;
       const auto ids = visits_[i].experts;

@@ -43,12 +43,12 @@ void measure_from_widest(const visit_sequence& visits, std::string_view eviction
 
 void measure_exactly(const visit_sequence& visits, cache_scope scope, curve_set& out) {
   curve_recorder recorder(visits.shape(), scope);
-  progress told(visits.size());
+  progress bar(visits.size());
   for (std::size_t i = 0; i < visits.size(); ++i) {
-    told.at(i);
+    bar.at(i);
     recorder.observe(visits[i]);
   }
-  told.at(visits.size());
+  bar.at(visits.size());
   const auto& histograms = recorder.histograms();
   for (std::size_t pool = 0; pool < histograms.size(); ++pool) {
     const auto& histogram = histograms[pool];
@@ -72,14 +72,14 @@ void measure_sample(const visit_sequence& visits, const curve_method& method, st
           .value();
   unique_ids distinct(shape.expert_count(), visits.widest_union());
   std::vector<expert_id> members(visits.widest_union());
-  progress told(visits.size());
+  progress bar(visits.size());
   for (std::size_t i = 0; i < visits.size(); ++i) {
-    told.at(i);
+    bar.at(i);
     const auto view = visits[i];
     sampled.visit(view.experts, shape.index({view.layer, expert_id{}}),
                   view.experts.size() == 1 ? 1 : distinct.collect(view.experts, members.data()));
   }
-  told.at(visits.size());
+  bar.at(visits.size());
   const auto curve = sampled.curve();
   pool_curve pool;
   pool.widest = visits.widest_union();

@@ -109,7 +109,7 @@ json parse_json_object(std::string_view text, const std::string& file, std::stri
   return root;
 }
 
-std::string told(const json& value) {
+std::string described(const json& value) {
   if (value.is_array()) return fmt::format("an array of {}", value.size());
   if (value.is_object()) return "an object";
   return printable(value.dump(), 80);

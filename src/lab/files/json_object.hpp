@@ -23,7 +23,7 @@ inline constexpr std::size_t most_json_bytes = std::size_t{16} << 20U;
                                                std::size_t most = most_json_bytes);
 
 /// Formats a value for messages: "an array of 3", "an object", or the value itself.
-[[nodiscard]] std::string told(const nlohmann::json& value);
+[[nodiscard]] std::string described(const nlohmann::json& value);
 
 /// Parses a key that is only a number in [0, most], without leading zeros.
 [[nodiscard]] std::optional<std::int32_t> numeric_key(std::string_view key, std::int32_t most);

@@ -56,7 +56,7 @@ class description_reader {
   // NOLINTNEXTLINE(bugprone-easily-swappable-parameters)
   description_reader(const std::string& file, const std::string& name, const json& about)
       : file_(file), name_(name), about_(about) {
-    if (!about.is_object()) refuse("its description is " + told(about), accepted_description);
+    if (!about.is_object()) refuse("its description is " + described(about), accepted_description);
     for (const auto& [key, value] : about.items())
       if (key != "dtype" && key != "shape" && key != "data_offsets")
         refuse(fmt::format("its description has '{}'", printable(key, 60)), accepted_description);
@@ -91,22 +91,22 @@ class description_reader {
   }
   [[nodiscard]] const dtype_fact& dtype() const {
     const auto& value = about_.at("dtype");
-    if (!value.is_string()) refuse("'dtype' is " + told(value), "a string");
+    if (!value.is_string()) refuse("'dtype' is " + described(value), "a string");
     const auto* const fact =
         std::ranges::find(dtypes, value.get_ref<const std::string&>(), &dtype_fact::name);
     if (fact != dtypes.end()) return *fact;
     std::string all;
     for (const auto& known : dtypes) all.append(all.empty() ? "" : " ").append(known.name);
-    refuse("dtype " + told(value) + " is unknown", all);
+    refuse("dtype " + described(value) + " is unknown", all);
   }
   [[nodiscard]] std::vector<std::uint64_t> numbers(const char* key) const {
     constexpr std::string_view accepted = "an array of integers of 0 or more";
     const auto& values = about_.at(key);
-    if (!values.is_array()) refuse(fmt::format("'{}' is {}", key, told(values)), accepted);
+    if (!values.is_array()) refuse(fmt::format("'{}' is {}", key, described(values)), accepted);
     std::vector<std::uint64_t> out;
     for (const auto& value : values) {
       if (!value.is_number_unsigned())
-        refuse(fmt::format("'{}' holds {}", key, told(value)), accepted);
+        refuse(fmt::format("'{}' holds {}", key, described(value)), accepted);
       out.push_back(value.get<std::uint64_t>());
     }
     return out;
@@ -138,11 +138,11 @@ std::map<std::string, std::string> metadata_of(const std::string& file, const js
   const auto refuse = [&](const std::string& found) {
     refuse_input(file, "__metadata__", found, "an object of strings only");
   };
-  if (!held.is_object()) refuse("is " + told(held));
+  if (!held.is_object()) refuse("is " + described(held));
   std::map<std::string, std::string> out;
   for (const auto& [key, value] : held.items()) {
     if (!value.is_string())
-      refuse(fmt::format("the value of '{}' is {}", printable(key, 60), told(value)));
+      refuse(fmt::format("the value of '{}' is {}", printable(key, 60), described(value)));
     out.emplace(key, value.get<std::string>());
   }
   return out;

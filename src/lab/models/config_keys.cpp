@@ -34,7 +34,7 @@ const json* find_if(const config_keys& keys, std::string_view key, std::string_v
                     bool (*accepts)(const json&)) {
   const auto* const value = keys.find(key);
   if (value != nullptr && !accepts(*value))
-    keys.refuse(key, "is " + told(*value), std::string(accepted));
+    keys.refuse(key, "is " + described(*value), std::string(accepted));
   return value;
 }
 
@@ -46,14 +46,15 @@ std::optional<std::vector<T>> list_of(const config_keys& keys, std::string_view 
   const auto* const values = keys.find(key);
   if (values == nullptr) return std::nullopt;
   if (!values->is_array() || (size > 0 && values->size() != size))
-    keys.refuse(key, "is " + told(*values),
+    keys.refuse(key, "is " + described(*values),
                 size > 0 ? fmt::format("an array of {} {}, one a layer", size, of)
                          : fmt::format("an array of {}", of));
   std::vector<T> out;
   for (const auto& value : *values) {
     const auto found = read(value);
     if (!found)
-      keys.refuse(key, fmt::format("entry {} is {}", out.size(), told(value)), std::string(each));
+      keys.refuse(key, fmt::format("entry {} is {}", out.size(), described(value)),
+                  std::string(each));
     out.push_back(*found);
   }
   return out;
@@ -77,11 +78,11 @@ std::optional<std::uint64_t> config_keys::number(std::string_view key, std::uint
   const auto& one = is_list ? value->front() : *value;
   const auto found = natural(one, least, most);
   if (!found)
-    refuse(key, (is_list ? "entry 0 is " : "is ") + told(one),
+    refuse(key, (is_list ? "entry 0 is " : "is ") + described(one),
            fmt::format("an integer in {}..{}", least, most));
   for (std::size_t i = 1; is_list && i < value->size(); ++i)
     if ((*value)[i] != one)
-      refuse(key, fmt::format("entry {} is {}, entry 0 is {}", i, told((*value)[i]), *found),
+      refuse(key, fmt::format("entry {} is {}, entry 0 is {}", i, described((*value)[i]), *found),
              "one and the same in every layer");
   return found;
 }

@@ -672,7 +672,7 @@ void add_quantisation(std::string_view text, const std::string& file, json& root
   json found;
   if (const auto mlx = root.find("quantization"); mlx != root.end() && !mlx->is_null()) {
     if (!mlx->is_object() || !mlx->contains("bits"))
-      refuse_input(file, "key 'quantization'", "is " + told(*mlx),
+      refuse_input(file, "key 'quantization'", "is " + described(*mlx),
                    "MLX's: an object with bits and group_size");
     found = std::move(*mlx);
     found["quant_method"] = "mlx";

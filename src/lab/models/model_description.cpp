@@ -357,10 +357,10 @@ void correct_by_hand(const model_by_hand& hand, model_description& description) 
         "layers and experts by hand beside a model that was read; accepted: top-k, expert-bytes, "
         "kv-bytes-per-token, resident-bytes");
   auto& m = description.memory;
-  const auto note = [&](std::string_view what, const auto& told, std::uint64_t read) {
-    if (told)
+  const auto note = [&](std::string_view what, const auto& given, std::uint64_t read) {
+    if (given)
       description.notes.push_back(
-          fmt::format("{} by hand: {}; {} was read", what, size_text(*told), size_text(read)));
+          fmt::format("{} by hand: {}; {} was read", what, size_text(*given), size_text(read)));
   };
   if (hand.top_k)
     description.notes.push_back(

@@ -51,9 +51,9 @@ std::vector<std::uint64_t> accesses_by_key(const visit_sequence& visits) {
   const auto& shape = visits.shape();
   std::vector<std::uint64_t> accesses(shape.keys(), 0);
   std::vector<std::uint64_t> last(shape.keys(), 0);
-  lab::progress told(visits.size());
+  lab::progress bar(visits.size());
   for (std::size_t i = 0; i < visits.size(); ++i) {
-    told.at(i);
+    bar.at(i);
     const auto view = visits[i];
     for (const expert_id expert : view.experts) {
       if (expert < 0) continue;
@@ -61,7 +61,7 @@ std::vector<std::uint64_t> accesses_by_key(const visit_sequence& visits) {
       if (std::exchange(last[key], i + 1) != i + 1) ++accesses[key];
     }
   }
-  told.at(visits.size());
+  bar.at(visits.size());
   return accesses;
 }
 

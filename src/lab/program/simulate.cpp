@@ -213,8 +213,8 @@ int finish(output_file& out, const std::vector<Result>& results, const simulate_
            const lab::table_view& view) {
   out.finish(text_of(results, options, view));
   if (!options.as_json && !options.as_csv) return ok;
-  std::vector<std::string> told;
-  for (const auto& one : results) report_notes(sweep_of(one), told);
+  std::vector<std::string> reported;
+  for (const auto& one : results) report_notes(sweep_of(one), reported);
   return ok;
 }
 

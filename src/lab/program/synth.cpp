@@ -56,12 +56,12 @@ int synthesise(const synth_options& options) {
   std::optional<routing_trace> trace;
   {
     const shown_progress shown("making the trace");
-    std::optional<lab::progress> told;
+    std::optional<lab::progress> bar;
     trace = synthetic_trace(options.config, [&](std::uint64_t done, std::uint64_t total) {
-              if (!told) told.emplace(total);
-              told->at(done);
+              if (!bar) bar.emplace(total);
+              bar->at(done);
             }).value();
-    if (told) told->at(trace->tokens());
+    if (bar) bar->at(trace->tokens());
   }
   if (!options.name.empty()) trace->name = options.name;
   write_trace(*trace, out);

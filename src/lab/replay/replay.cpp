@@ -21,9 +21,9 @@ constexpr std::array<std::string_view, 4> mode_names{"event-atomic", "deferred",
 
 template <class Serve>
 void serve_each(const visit_sequence& visits, Serve serve) {
-  progress told(visits.size());
+  progress bar(visits.size());
   for (std::size_t i = 0; i < visits.size(); ++i) {
-    told.at(i);
+    bar.at(i);
     if (const auto done = serve(i); done != status::ok) refuse_visit(visits, i, done);
   }
 }

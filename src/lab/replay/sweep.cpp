@@ -105,8 +105,8 @@ class prepared_trace {
 
 // --- plan
 
-void add_once(std::string line, std::vector<std::string>& told) {
-  if (std::ranges::find(told, line) == told.end()) told.push_back(std::move(line));
+void add_once(std::string line, std::vector<std::string>& reported) {
+  if (std::ranges::find(reported, line) == reported.end()) reported.push_back(std::move(line));
 }
 
 void leave_out(const policy_set& policies, const usage_error& why,
@@ -500,9 +500,9 @@ sweep_result run_sweep(const routing_trace& trace, const sweep_request& request)
   };
   run_all(plans.size(), request.decisions != nullptr ? 1U : request.jobs, [&](std::size_t i) {
     auto run = prepare_one(plans[i]);
-    std::uint64_t told = 0;
+    std::uint64_t reported = 0;
     const auto tell = [&](std::uint64_t now, std::uint64_t) {
-      report(now - std::exchange(told, now));
+      report(now - std::exchange(reported, now));
     };
     if (run) {
       const progress_scope scope(request.progress ? progress_report(tell) : progress_report());

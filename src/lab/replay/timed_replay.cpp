@@ -359,9 +359,9 @@ replay_outcome replay_timed(const routing_trace& trace, const visit_sequence& vi
   std::optional<sequence_ends> ends;
   if (front_end.wants_ends()) ends.emplace(trace);
   ticks begin = 0;
-  progress told(visits.size());
+  progress bar(visits.size());
   for (std::size_t i = 0; i < visits.size(); ++i) {
-    told.at(i);
+    bar.at(i);
     const auto& v = visits.at(i);
     if (i == 0 || visits.at(i - 1).step != v.step) {
       begin = engine.stream().now();

@@ -30,10 +30,10 @@ std::size_t value_of(std::string_view line) {
 std::size_t output_width() {
   constexpr std::size_t least = 20;
   constexpr std::size_t most = 10'000;
-  if (const char* const told = std::getenv("COLUMNS")) {
+  if (const char* const columns = std::getenv("COLUMNS")) {
     std::size_t width = 0;
-    const char* const end = told + std::strlen(told);
-    const auto [rest, code] = std::from_chars(told, end, width);
+    const char* const end = columns + std::strlen(columns);
+    const auto [rest, code] = std::from_chars(columns, end, width);
     if (code == std::errc{} && rest == end && width >= least && width <= most) return width;
   }
   winsize screen{};

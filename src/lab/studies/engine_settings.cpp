@@ -243,7 +243,7 @@ void add_llama(memory_plan& plan) {
   if (r.devices > most_devices)
     return leave_out(fmt::format("it takes {} devices at most", most_devices));
   if (r.devices > 1 && r.model.blocks.empty())
-    return leave_out("it gives devices whole layers, and nobody said what is in each");
+    return leave_out("it gives devices whole layers, and their contents are not given");
   const auto layout = llama_layout_of(r);
   if (!layout.fits)
     return leave_out(

@@ -34,7 +34,7 @@ class config_reader {
       const auto at = root_.find(key);
       if (at != root_.end() && *at != false)
         refuse(
-            fmt::format("key '{}'", key), "is " + told(*at),
+            fmt::format("key '{}'", key), "is " + described(*at),
             *at == true ? "false: adapters that tuned routed experts and nothing else" : "false");
     }
     auto named = layers();
@@ -56,7 +56,7 @@ class config_reader {
   named_layers layers() const {
     const auto at = root_.find("experts");
     if (at == root_.end() || !at->is_object())
-      refuse("key 'experts'", at == root_.end() ? "is missing" : "is " + told(*at),
+      refuse("key 'experts'", at == root_.end() ? "is missing" : "is " + described(*at),
              "an object of layer: [expert, ...]");
     named_layers out;
     for (const auto& [key, experts] : at->items()) {
@@ -71,14 +71,14 @@ class config_reader {
 
   std::vector<expert_id> experts_of(std::int32_t layer, const json& list) const {
     const auto place = fmt::format("layer {}", layer);
-    if (!list.is_array()) refuse(place, "is " + told(list), "an array of experts");
+    if (!list.is_array()) refuse(place, "is " + described(list), "an array of experts");
     std::vector<expert_id> out;
     std::set<expert_id> seen;
     for (const auto& value : list) {
       const bool known = value.is_number_unsigned() &&
                          value.get<std::uint64_t>() < static_cast<std::uint64_t>(base_.experts);
       if (!known)
-        refuse(place, fmt::format("expert {} is {}", out.size(), told(value)),
+        refuse(place, fmt::format("expert {} is {}", out.size(), described(value)),
                fmt::format("0..{}", base_.experts - 1));
       out.push_back(value.get<expert_id>());
       if (!seen.insert(out.back()).second)

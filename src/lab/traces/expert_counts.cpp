@@ -114,11 +114,11 @@ class logical_counts_reader {
 
   void read_layers() {
     std::iota(out_.layers.begin(), out_.layers.end(), 0);
-    const auto told = root_.find("layers");
-    if (told == root_.end()) return;
+    const auto given = root_.find("layers");
+    if (given == root_.end()) return;
     std::vector<std::int32_t> numbers;
-    if (told->is_array())
-      for (const auto& number : *told)
+    if (given->is_array())
+      for (const auto& number : *given)
         if (number.is_number_unsigned() && number < most_layers)
           numbers.push_back(number.get<std::int32_t>());
     if (numbers.size() != out_.layers.size() ||

@@ -51,12 +51,12 @@ class json_reader {
                       std::int64_t most) const {
     const auto n = whole_number(value, least, most);
     if (!n)
-      lines_.refuse(what + " is " + told(value),
+      lines_.refuse(what + " is " + described(value),
                     "an integer in " + std::to_string(least) + ".." + std::to_string(most));
     return *n;
   }
   const json& array(const json& value, const std::string& what) const {
-    if (!value.is_array()) lines_.refuse(what + " is " + told(value), "an array");
+    if (!value.is_array()) lines_.refuse(what + " is " + described(value), "an array");
     return value;
   }
   std::optional<std::uint64_t> count(const json& object, const std::string& key) const {
@@ -122,7 +122,7 @@ class json_reader {
 
   float weight(const json& item) const {
     const auto value = item.is_number() ? item.get<float>() : INFINITY;
-    if (!std::isfinite(value)) lines_.refuse("a weight is " + told(item), "finite numbers");
+    if (!std::isfinite(value)) lines_.refuse("a weight is " + described(item), "finite numbers");
     return value;
   }
 

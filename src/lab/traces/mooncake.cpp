@@ -31,7 +31,7 @@ void add_blocks(kv_trace& trace, const line_scanner& lines, const json& request)
     lines.refuse("'hash_ids' is missing or no array", "an array of integers of 0 or more");
   for (const auto& block : *named) {
     if (!block.is_number_unsigned())
-      lines.refuse("'hash_ids' holds " + told(block), "integers of 0 or more");
+      lines.refuse("'hash_ids' holds " + described(block), "integers of 0 or more");
     trace.blocks.push_back(block.get<std::uint64_t>());
   }
   trace.block_end.push_back(trace.blocks.size());

@@ -182,18 +182,18 @@ class array_reader {
   }
 
   void add_ids(const npy_array& array, const numbers& ids) {
-    const auto told = options_.experts > 0 ? options_.experts : mapped_experts_;
-    const auto most = told > 0 ? told : most_experts;
+    const auto given = options_.experts > 0 ? options_.experts : mapped_experts_;
+    const auto most = given > 0 ? given : most_experts;
     // The highest value of an unsigned type means absent, unless it is an expert's id.
     const auto filler = array.kind == 'u' && array.item < 8
                             ? (std::int64_t{1} << (8 * array.item)) - 1
                             : std::int64_t{-1};
     std::int64_t highest = -1;
     for (const auto id : ids) {
-      if (id == filler && array.kind == 'u' && array.item == 1 && told == 0)
+      if (id == filler && array.kind == 'u' && array.item == 1 && given == 0)
         refuse(array, fmt::format("an expert {}, which may stand for none", id),
                "such arrays with the number of experts of a layer (--experts)");
-      const bool absent = id < 0 || (id == filler && (told == 0 || id >= told));
+      const bool absent = id < 0 || (id == filler && (given == 0 || id >= given));
       if (!absent && id >= most)
         refuse(array, fmt::format("an expert {}", id),
                fmt::format("0..{}, or below 0 for none", most - 1));
@@ -201,7 +201,7 @@ class array_reader {
       if (!absent) highest = std::max(highest, id);
     }
     const auto seen = std::max(static_cast<std::int32_t>(highest + 1), trace_.top_k);
-    trace_.experts = told > 0 ? told : std::max(trace_.experts, seen);
+    trace_.experts = given > 0 ? given : std::max(trace_.experts, seen);
   }
 
   void note_guesses() const {

@@ -379,7 +379,7 @@ TEST(engine_settings, a_model_of_unknown_blocks_has_its_layers_counted_from_0) {
   request.devices = 2;
   const checked_plan two(request);
   EXPECT_FALSE(two.lines().contains("llama.cpp"));
-  EXPECT_THAT(two.plan().notes, testing::Contains(HasSubstr("nobody said what is in each")));
+  EXPECT_THAT(two.plan().notes, testing::Contains(HasSubstr("their contents are not given")));
 }
 
 }  // namespace
