@@ -394,6 +394,7 @@ class adapter_registry {
     return true;
   }
   /// Strided: the places of the index. Dense: the layer's first gap that is long enough, or no_expert.
+  // NOLINTNEXTLINE(bugprone-easily-swappable-parameters)
   [[nodiscard]] expert_id place_in(std::size_t layer, std::int32_t index,
                                    std::int32_t count) noexcept {
     expert_id place{setup_.experts};

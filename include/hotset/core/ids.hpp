@@ -190,6 +190,7 @@ inline constexpr layer_id before_layers{-1};
 struct expert_key {
   layer_id layer = before_layers;
   expert_id expert = no_expert;
+  // NOLINTNEXTLINE(modernize-use-nullptr): clang-tidy 14 takes the defaulted comparison for a 0
   friend constexpr auto operator<=>(const expert_key&, const expert_key&) = default;
 };
 

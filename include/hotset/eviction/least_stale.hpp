@@ -134,6 +134,7 @@ class least_stale {
     step_id epoch = 0;
     std::ptrdiff_t place = 0;  ///< position by layer, then recency
     slot_id slot = no_slot;
+    // NOLINTNEXTLINE(modernize-use-nullptr): clang-tidy 14 takes the defaulted comparison for a 0
     auto operator<=>(const access&) const = default;
   };
   /// Layers [first, end).

@@ -84,6 +84,7 @@ lab::visit_costs with_compute(lab::visit_costs costs, std::string_view text) {
 }
 
 /// Completes a link: its way back gets the common latency and chunks.
+// NOLINTNEXTLINE(bugprone-easily-swappable-parameters)
 lab::link_request completed(const lab::link_request& rate, const lab::link_request& all) {
   auto out = all;
   out.text = rate.text;

@@ -125,7 +125,7 @@ std::vector<std::string> leave_out(std::vector<const shown_column*>& shown, std:
 std::string csv_field(const row& value) {
   if (value.is_null()) return {};
   if (!value.is_string()) return value.dump();
-  const auto plain = printable(value.get<std::string>(), 4096);
+  auto plain = printable(value.get<std::string>(), 4096);
   if (plain.find_first_of(",\"") == std::string::npos) return plain;
   std::string quoted = "\"";
   for (const char c : plain) quoted.append(c == '"' ? 2 : 1, c);
@@ -188,6 +188,7 @@ std::string to_csv(const std::vector<std::string>& keys, std::span<const row> ro
   auto out = fmt::format("{}\n", fmt::join(keys, ","));
   for (const auto& r : rows) {
     std::vector<std::string> fields;
+    fields.reserve(keys.size());
     for (const auto& key : keys) fields.push_back(csv_field(value_of(r, key.c_str())));
     out += fmt::format("{}\n", fmt::join(fields, ","));
   }

@@ -193,6 +193,7 @@ trace_format parse_trace_format(std::string_view name) {
   const auto* const found = std::ranges::find(importers, name, &importer::name);
   if (found != importers.end()) return static_cast<trace_format>(found - importers.begin());
   std::vector<std::string> all;
+  all.reserve(std::size(importers));
   for (const auto& known : importers) all.emplace_back(known.name);
   refuse_name("trace format", name, all);
 }

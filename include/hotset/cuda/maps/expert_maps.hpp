@@ -24,6 +24,7 @@ class expert_maps {
   /// The rows hold -1 until `update`. `failures` must outlive the maps. Pre: the registry has `layers` layers.
   /// Errors: more ids than geometry::max_keys; those of the runtime.
   template <class Registry>
+  // NOLINTNEXTLINE(bugprone-easily-swappable-parameters)
   static result<expert_maps> create(runtime& api, const Registry& registry, std::int32_t layers,
                                     int device, sticky_failure& failures) {
     const auto& map = registry.map(layer_id{0});
