@@ -9,8 +9,8 @@
 
 namespace hotset::lab {
 
-/// Call first in main. A closed standard descriptor gets a placeholder on which every use fails, so that no file
-/// takes its number. Closed pipes and file size limits become write errors. A signal that ends the program first
+/// Call first in main. It opens a closed standard descriptor so that every use of it fails and no file takes its
+/// number. Closed pipes and file size limits become write errors. A signal that ends the program first
 /// removes unfinished files and clears the progress line. Ignored signals stay ignored.
 void end_cleanly_at_signals();
 
