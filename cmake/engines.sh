@@ -49,7 +49,7 @@ llama_cpp() {
     -DHOTSET_BUILD_CUDA=OFF &&
     step build-hotset cmake --build "$folder/hotset" -j "$jobs" \
       --target hotset-llama hotset-llama-record hotset-llama-tests tiny_moe hotset &&
-    step check-llama.cpp "$root/examples/llama_cpp/check.sh" "$folder/hotset" "$folder/check" &&
+    step check-llama.cpp "$root/integrations/llama_cpp/check.sh" "$folder/hotset" "$folder/check" &&
     sed 's/^/  /' "$folder/check-llama.cpp.log"
 }
 

@@ -11,6 +11,6 @@ case ${1:-} in
     exit 2
     ;;
 esac
-find include src examples tests benchmarks -type f \
+find include src examples integrations tests benchmarks -type f \
   \( -name '*.hpp' -o -name '*.cpp' -o -name '*.h' -o -name '*.cu' \) -print0 |
   xargs -0 -r -n 16 -P "$(nproc)" clang-format $mode --style=file

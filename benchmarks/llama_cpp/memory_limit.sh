@@ -16,7 +16,7 @@ limits=("${@:5}")
 rest=${REST_MIB:-250}
 predict=${PREDICT:-32}
 read -ra options <<<"${HOTSET_LLAMA_OPTIONS:---source direct --readers 2}"
-llama=$build/examples/llama_cpp/hotset-llama
+llama=$build/integrations/llama_cpp/hotset-llama
 
 if [[ -d /sys/fs/cgroup/memory ]]; then
   group=/sys/fs/cgroup/memory/hotset-benchmark limit_file=memory.limit_in_bytes members=tasks

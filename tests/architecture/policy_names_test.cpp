@@ -41,7 +41,7 @@ std::set<std::string> listed() {
 
 std::vector<fs::path> sources() {
   std::vector<fs::path> found;
-  for (const char* folder : {"include", "src", "examples"})
+  for (const char* folder : {"include", "src", "examples", "integrations"})
     for (const auto& entry : fs::recursive_directory_iterator(root / folder))
       if (const auto e = entry.path().extension(); e == ".hpp" || e == ".cpp" || e == ".cu")
         found.push_back(entry.path());
@@ -98,11 +98,11 @@ const std::map<std::string, names>& may_name() {
       {"prefetch/cumulative_probability",
        {presets, tiny_moe_help, "examples/tiny_moe/studies/verification.cpp"}},
       {"eviction/similar_steps",
-       {"examples/embed_cache/main.cpp", "examples/llama_cpp/hotset_llama_main.cpp",
-        "examples/llama_cpp/paged_experts.cpp",
+       {"examples/embed_cache/main.cpp", "integrations/llama_cpp/hotset_llama_main.cpp",
+        "integrations/llama_cpp/paged_experts.cpp",
         "include/hotset/predict/similar_steps_predictor.hpp"}},  // the predictor of the same vote
       {"prefetch/next_layer_top_k",
-       {presets, "examples/llama_cpp/hotset_llama_tests_main.cpp",
+       {presets, "integrations/llama_cpp/hotset_llama_tests_main.cpp",
         "examples/tiny_moe/studies/verification.cpp", "src/c/prefetcher.cpp"}},
       {"prefetch/noisy_oracle", {presets}},  // MoE-APEX at its stated accuracy
       {"prefetch/popular", {presets, "examples/tiny_moe/studies/verification.cpp"}},

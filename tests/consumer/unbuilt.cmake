@@ -17,7 +17,7 @@ endforeach()
 file(REMOVE_RECURSE ${work})
 execute_process(
   COMMAND ${CMAKE_COMMAND} -S ${source} -B ${work}/build ${arguments} -DHOTSET_BUILD_TESTS=OFF
-          -DHOTSET_BUILD_BENCHMARKS=OFF -DHOTSET_BUILD_EXAMPLES=OFF
+          -DHOTSET_BUILD_BENCHMARKS=OFF -DHOTSET_BUILD_EXAMPLES=OFF -DHOTSET_BUILD_INTEGRATIONS=OFF
   OUTPUT_QUIET COMMAND_ERROR_IS_FATAL ANY)
 execute_process(COMMAND ${CMAKE_COMMAND} --install ${work}/build --prefix ${work}/prefix
                 OUTPUT_VARIABLE output COMMAND_ERROR_IS_FATAL ANY)

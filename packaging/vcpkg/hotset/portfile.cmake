@@ -11,6 +11,7 @@ vcpkg_cmake_configure(
           -DHOTSET_BUILD_TESTS=OFF
           -DHOTSET_BUILD_BENCHMARKS=OFF
           -DHOTSET_BUILD_EXAMPLES=OFF
+          -DHOTSET_BUILD_INTEGRATIONS=OFF
           -DHOTSET_LIBURING_LIBRARY=OFF
           -DHOTSET_INSTALL=ON)
 vcpkg_cmake_install()

@@ -6,10 +6,10 @@ set -euo pipefail
 build=${1:?usage: check.sh <build folder> <folder to work in>}
 work=${2:?usage: check.sh <build folder> <folder to work in>}
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-model=$here/../data/tiny-moe
-llama=$build/examples/llama_cpp/hotset-llama
-record=$build/examples/llama_cpp/hotset-llama-record
-tests=$build/examples/llama_cpp/hotset-llama-tests
+model=$here/../../examples/data/tiny-moe
+llama=$build/integrations/llama_cpp/hotset-llama
+record=$build/integrations/llama_cpp/hotset-llama-record
+tests=$build/integrations/llama_cpp/hotset-llama-tests
 tiny_moe=$build/examples/tiny_moe/tiny_moe
 hotset=$build/hotset
 python=/usr/bin/python3
