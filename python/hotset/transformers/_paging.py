@@ -1,26 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records and pages the experts of Mixture-of-Experts models of `transformers` 5 or later.
-
-    recording = hotset.transformers.record(model)
-    model.generate(...)
-    recording.write("run.trace")
-
-    paged = hotset.transformers.page(model, budget="2GiB", eviction="similar_steps")
-    model.generate(...)                     # the same tokens
-    paged.stats()
-    paged.detach()                          # restores the model
-
-Both find the modules that hold a layer's experts as stacked weights and take (hidden states, chosen
-experts, their weights). `transformers` decorates them with `use_experts_implementation`: Mixtral,
-Qwen, OLMoE, DeepSeek, GPT-OSS and others.
-"""
+"""Pages the experts of a model of `transformers`."""
 
 from __future__ import annotations
 
 import copy
 import threading
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any, NoReturn, Optional, Union
 
 import numpy
@@ -28,253 +13,9 @@ import torch
 
 from hotset._errors import DoesNotFit, Error, InvalidArgument, VisitTooLarge
 from hotset._pager import Pager
-from hotset._recorder import Recorder
+from hotset.transformers._layers import Layer, Uncopied, chosen, layers_of, top_k_of
 
 _LONGEST_PROMPT = 8192
-
-
-class _Uncopied:
-    """Part of a paged or recorded model: refuses deepcopy and pickle."""
-
-    def __reduce_ex__(self, _: Any) -> NoReturn:
-        raise Error(
-            "a paged or recorded model cannot be copied or pickled, accepted: detach() first"
-        )
-
-
-class _Layer:
-    """The experts of one layer: their module, and its weights by name, [experts, ...] each."""
-
-    def __init__(self, name: str, module: torch.nn.Module) -> None:
-        self.name = name
-        self.module = module
-        self.experts = int(module.num_experts)  # type: ignore[arg-type]
-        self.weights = {
-            n: p
-            for n, p in module.named_parameters(recurse=False)
-            if p.ndim > 1 and p.shape[0] == self.experts
-        }
-
-    def bytes(self) -> int:
-        """Bytes of one expert."""
-        return sum(p[0].numel() * p.element_size() for p in self.weights.values())
-
-    def shape(self) -> tuple[Any, ...]:
-        return tuple((n, tuple(p.shape[1:]), p.dtype, p.device) for n, p in self.weights.items())
-
-
-def _layers_of(model: torch.nn.Module) -> list[_Layer]:
-    """The layers in execution order. Raises InvalidArgument."""
-    if not isinstance(model, torch.nn.Module):
-        raise InvalidArgument(f"model: {type(model).__name__}, accepted: a model of transformers")
-    found = [
-        _Layer(n, m)
-        for n, m in model.named_modules()
-        if hasattr(m, "_is_expert_parallel") and hasattr(m, "num_experts")
-    ]
-    if not found:
-        raise InvalidArgument(
-            f"{type(model).__name__} has no experts that hotset knows, accepted: a "
-            "Mixture-of-Experts model of transformers 5 or later, whose experts are stacked weights "
-            "of one module a layer"
-        )
-    for layer in found:
-        if layer.module._is_expert_parallel:
-            raise InvalidArgument(
-                f"{layer.name}: experts that are spread over processes, accepted: all in one"
-            )
-        if layer.experts != found[0].experts:
-            raise InvalidArgument(
-                f"{layer.name}: {layer.experts} experts, accepted: {found[0].experts}, "
-                f"as {found[0].name}"
-            )
-    return found
-
-
-def _top_k_of(model: torch.nn.Module) -> int:
-    config = model.config.get_text_config()  # type: ignore[union-attr,operator]
-    for key in (
-        "num_experts_per_tok",
-        "num_experts_per_token",
-        "moe_top_k",
-        "moe_topk",
-        "top_k_experts",
-        "moe_k",
-        "num_selected_experts",
-    ):
-        value = getattr(config, key, None)
-        if isinstance(value, int) and value > 0:
-            return value
-    raise InvalidArgument(
-        f"{type(config).__name__} does not say how many experts a token takes, "
-        "accepted: num_experts_per_tok"
-    )
-
-
-def _chosen(
-    arguments: tuple[Any, ...], named: dict[str, Any]
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Hidden states, chosen experts and weights of a call of an experts' module."""
-    values = [*arguments, *named.values()]
-    if len(values) != 3 or values[1].ndim != 2 or values[1].is_floating_point():
-        raise Error(
-            "the experts were called with other arguments than "
-            "(hidden states, chosen experts, their weights)"
-        )
-    return values[0], values[1], values[2]
-
-
-def _path_to(layer: _Layer, model: torch.nn.Module) -> list[torch.nn.Module]:
-    """The model and its modules that contain the layer's experts, outermost first."""
-    names = layer.name.split(".")
-    return [model.get_submodule(".".join(names[:n])) for n in range(len(names))]
-
-
-class Recording(_Uncopied):
-    """Records the routing of a model's forward passes. `detach` (or the end of a `with`) ends it.
-    """
-
-    def __init__(
-        self, model: torch.nn.Module, capacity: int, weights: bool, name: Optional[str]
-    ) -> None:
-        layers = _layers_of(model)
-        self._top_k = _top_k_of(model)
-        self._weights = weights
-        self._rows = 0  # rows of the running call
-        self._kept = torch.empty(0, dtype=torch.int64)  # rows that are recorded
-        self._lock = threading.Lock()
-        # The outermost call: its module and thread.
-        self._running: Optional[tuple[torch.nn.Module, int]] = None
-        self.recorder = Recorder(
-            len(layers),
-            layers[0].experts,
-            self._top_k,
-            capacity,
-            weights,
-            name or type(model).__name__,
-            type(model).__name__,
-        )
-        self._hooks = []
-        for module in _path_to(layers[0], model):
-            # Models of transformers have a `base_model_prefix`; other modules take no tokens.
-            if module is model or hasattr(module, "base_model_prefix"):
-                self._hooks.append(module.register_forward_pre_hook(self._begin, with_kwargs=True))
-                self._hooks.append(module.register_forward_hook(self._end, always_call=True))
-        for number, layer in enumerate(layers):
-            self._hooks.append(
-                layer.module.register_forward_pre_hook(
-                    partial(self._experts, number), with_kwargs=True
-                )
-            )
-
-    def _begin(
-        self, module: torch.nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]
-    ) -> None:
-        """Begins a step, unless a model around `module` makes the call."""
-        call = module, threading.get_ident()
-        with self._lock:
-            if self._running == call:
-                self._close()  # an interrupt ended the last call: torch runs no hooks after one
-            if self._running is not None and self._running[1] != call[1]:
-                raise Error(
-                    "another thread runs the model, "
-                    "accepted: one thread at a time while it is recorded"
-                )
-            if self._running is None:
-                self._begin_step(arguments, named)
-                self._running = call
-
-    def _begin_step(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
-        ids = arguments[0] if arguments else named.get("input_ids")
-        if ids is None:
-            ids = named.get("inputs_embeds")
-        if ids is None:
-            raise Error(
-                "the model was called without input_ids or inputs_embeds: "
-                "there are no tokens to record"
-            )
-        batch, length = int(ids.shape[0]), int(ids.shape[1])
-        self._rows = batch * length
-        mask = named.get("attention_mask")
-        kept = torch.ones(self._rows, dtype=torch.bool)
-        if isinstance(mask, torch.Tensor) and mask.ndim == 2:
-            kept = mask[:, -length:].reshape(-1).bool().cpu()
-        self._kept = kept.nonzero().reshape(-1)
-        sequences = (self._kept // length).to(torch.int64).numpy().astype(numpy.uint32)
-        if len(self._kept):
-            self.recorder.begin_step(
-                len(self._kept), "prefill" if length > 1 else "decode", None, sequences
-            )
-
-    def _end(self, module: torch.nn.Module, *_: Any) -> None:
-        with self._lock:
-            if self._running == (module, threading.get_ident()):
-                self._close()
-
-    def _close(self) -> None:
-        self._running = None
-        if len(self._kept):
-            self.recorder.end_step()
-
-    def _experts(
-        self, number: int, _: torch.nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]
-    ) -> None:
-        if (
-            self._running is None
-            or self._running[1] != threading.get_ident()
-            or not len(self._kept)
-        ):
-            return
-        _states, ids, weights = _chosen(arguments, named)
-        if len(ids) != self._rows:
-            raise Error(
-                f"experts of {len(ids)} tokens in a call of {self._rows}, "
-                "accepted: models that route every token of a call"
-            )
-        # Rank order: some families choose without sorting.
-        weights, order = weights.detach().float().sort(dim=-1, descending=True, stable=True)
-        ids = ids.gather(-1, order)
-        rows = ids.cpu()[self._kept].to(torch.int32).contiguous().numpy()
-        given = weights.cpu()[self._kept].contiguous().numpy() if self._weights else None
-        self.recorder.record(number, rows, given)
-
-    @property
-    def tokens(self) -> int:
-        """Tokens recorded since the last write."""
-        return self.recorder.tokens()[0]
-
-    def write(self, path: str) -> None:
-        """Writes the recorded tokens as a trace and starts a new one. Raises CannotWrite, also if
-        there are none."""
-        self.recorder.write(path)
-
-    def detach(self) -> None:
-        """Restores the model; `write` still works."""
-        for hook in self._hooks:
-            hook.remove()
-        self._hooks = []
-
-    def __enter__(self) -> Recording:
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        self.detach()
-
-
-def record(
-    model: torch.nn.Module,
-    *,
-    capacity: int = 65536,
-    weights: bool = True,
-    name: Optional[str] = None,
-) -> Recording:
-    """Records the experts of up to `capacity` tokens, for calls of the model or of a base model in
-    it. A forward pass is a step, a row of the batch a sequence; padding (attention_mask 0) is left
-    out. Ids are in rank order by gate weight. Only one thread at a time may run the model.
-
-    Raises InvalidArgument. A forward pass raises ExceedsMemory if its tokens do not fit.
-    """
-    return Recording(model, capacity, weights, name)
 
 
 class _Slots:
@@ -310,7 +51,7 @@ class _WithoutGradient(torch.autograd.Function):
         )
 
 
-class _PagedLayer(_Uncopied):
+class _PagedLayer(Uncopied):
     """Replaces the `forward` of a module of experts. The module's own eager code runs, on slots
     instead of its weights.
 
@@ -318,7 +59,7 @@ class _PagedLayer(_Uncopied):
     """
 
     def __init__(
-        self, number: int, layer: _Layer, banks: dict[str, torch.Tensor], of: Paging
+        self, number: int, layer: Layer, banks: dict[str, torch.Tensor], of: Paging
     ) -> None:
         self.number = number
         self.name = layer.name
@@ -341,7 +82,7 @@ class _PagedLayer(_Uncopied):
 
     @torch.compiler.disable  # type: ignore[misc]
     def __call__(self, *arguments: Any, **named: Any) -> torch.Tensor:
-        states, ids, weights = _chosen(arguments, named)
+        states, ids, weights = chosen(arguments, named)
         with self.of.lock:
             self._read_weights()
             for slots in self.slots.values():
@@ -470,7 +211,7 @@ def _identity(weight: torch.Tensor) -> tuple[Any, ...]:
     return weight.data_ptr(), weight.shape, weight.stride(), weight.dtype, version
 
 
-def _check_pageable(layer: _Layer) -> None:
+def _check_pageable(layer: Layer) -> None:
     """Raises InvalidArgument."""
     forward = layer.module.__dict__.get("forward")
     wrong = None
@@ -500,7 +241,7 @@ def _check_pageable(layer: _Layer) -> None:
         raise InvalidArgument(f"{layer.name}: {wrong}")
 
 
-class Paging(_Uncopied):
+class Paging(Uncopied):
     """A model with its experts in slots. `detach` (or the end of a `with`) ends the paging.
 
     The model stays paged even if no handle is held; `paging_of` finds it again.
@@ -516,7 +257,7 @@ class Paging(_Uncopied):
         admission: str,
         device: Any,
     ) -> None:
-        layers = _layers_of(model)
+        layers = layers_of(model)
         for layer in layers:
             _check_pageable(layer)
             if layer.shape() != layers[0].shape():
@@ -527,7 +268,7 @@ class Paging(_Uncopied):
         self.lock = threading.Lock()  # held while a layer runs: another thread would take its slots
         self.step = 0
         self._last = -1
-        self.top_k = _top_k_of(model)
+        self.top_k = top_k_of(model)
         self.pager = Pager(
             len(layers),
             layers[0].experts,
