@@ -6,8 +6,10 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 
+#include "ggml-backend.h"
 #include "ggml.h"
 
 namespace hotset_llama_cpp {
@@ -33,6 +35,8 @@ class weight_finder {
   [[nodiscard]] std::int64_t top_k() const { return top_k_; }
   /// A layer with more than one router, if there is one.
   [[nodiscard]] std::optional<std::int32_t> routed_twice() const { return twice_; }
+  /// Bytes of the host's buffers with this use that the nodes lie in.
+  [[nodiscard]] std::uint64_t host_bytes_of(ggml_backend_buffer_usage usage) const;
   /// By layer, the router's last node: it computes the ids, before any expert runs.
   [[nodiscard]] const std::map<std::int32_t, std::string>& routed() const { return routed_; }
 
@@ -42,6 +46,7 @@ class weight_finder {
   std::map<std::int32_t, std::string> routed_;
   std::optional<std::int32_t> twice_;
   std::int64_t top_k_ = 0;
+  std::set<ggml_backend_buffer_t> buffers_;
 };
 
 }  // namespace hotset_llama_cpp

@@ -18,8 +18,12 @@
 #include "expert_weights.hpp"
 #include "graph_nodes.hpp"
 #include "hotset/lab/expert_files.hpp"
+#include "memory_limit.hpp"
 #include "model_file.hpp"
 #include "paged_experts.hpp"
+#include "reads_watch.hpp"
+#include "slot_memory.hpp"
+#include "slot_plan.hpp"
 
 namespace {
 
@@ -38,17 +42,8 @@ void describe_ids(ggml_tensor& out, std::int64_t width, std::vector<std::int32_t
     out.nb[i] = out.nb[i - 1] * static_cast<std::size_t>(out.ne[i - 1]);
 }
 
-/// A part of a batch as a separate batch.
-llama_batch part_of(const llama_batch& whole, std::int32_t first, std::int32_t count) {
-  const auto at = [first](auto* p) { return p == nullptr ? nullptr : p + first; };
-  llama_batch out = whole;
-  out.n_tokens = count;
-  out.token = at(whole.token);
-  out.pos = at(whole.pos);
-  out.n_seq_id = at(whole.n_seq_id);
-  out.seq_id = at(whole.seq_id);
-  out.logits = at(whole.logits);
-  return out;
+std::string running_version() {
+  return std::string("llama.cpp ") + llama_version() + ", ggml " + ggml_version();
 }
 
 }  // namespace
@@ -89,7 +84,8 @@ struct paged_layer {
 /// The handle for C.
 struct hotset_llama {
   explicit hotset_llama(const hotset_llama_options& o) : options(o) {
-    for (const auto** text : {&options.model_path, &options.eviction, &options.prefetch})
+    for (const auto** text :
+         {&options.model_path, &options.budget, &options.eviction, &options.prefetch})
       keep(text);
     callback->paging = this;
   }
@@ -111,6 +107,10 @@ struct hotset_llama {
   }
 
   bool prepare(llama_context_params& params) {
+    // The parameters' layout changes between versions.
+    if (const auto running = running_version(); running != HOTSET_LLAMA_BUILT_FOR)
+      return refuse("the running " + running +
+                    ", accepted: " HOTSET_LLAMA_BUILT_FOR ", for which hotset was built");
     if (prepared) return refuse("a context was prepared already, accepted: one for each paging");
     if (params.cb_eval == context_callback::on_node)
       return refuse("another paging prepared these parameters, accepted: one paging of a context");
@@ -129,21 +129,12 @@ struct hotset_llama {
     if (context != nullptr) return refuse("a context is attached already, accepted: one at a time");
     if (!prepared)
       return refuse("the context's parameters were not prepared (hotset_llama_prepare)");
-    if (options.overflow != HOTSET_LLAMA_PASS && options.overflow != HOTSET_LLAMA_HALVE)
-      return refuse("overflow = " + std::to_string(options.overflow) + ", accepted: 0 or 1");
     if (options.model_path == nullptr)
       return refuse("no model_path, accepted: the GGUF file of the model");
-    const auto micro_batch = static_cast<std::int32_t>(llama_n_ubatch(of));
-    if (options.max_tokens != 0 && options.max_tokens < micro_batch)
-      return refuse("max_tokens = " + std::to_string(options.max_tokens) +
-                    ", accepted: 0, or at least the context's n_ubatch of " +
-                    std::to_string(micro_batch));
-    auto in_force = options;
-    in_force.max_tokens = micro_batch;
     context = of;
     bool done = false;
     try {
-      done = find_weights() && take_place(in_force);
+      done = find_weights() && take_place();
     } catch (const std::exception& e) {
       error = e.what();
     }
@@ -171,8 +162,8 @@ struct hotset_llama {
     return true;
   }
 
-  bool take_place(const hotset_llama_options& o) {
-    auto found = matrices_and_biases(lab::find_experts(o.model_path));
+  bool take_place() {
+    auto found = matrices_and_biases(lab::find_experts(options.model_path));
     if (!found) return refuse(found.error().message);
     files = *std::move(found);
     auto weights = match(files, finder);
@@ -180,24 +171,63 @@ struct hotset_llama {
     // The model may use another top-k than the file. A warm-up pass does not show it.
     if (finder.top_k() < files.shape.experts)
       files.shape.top_k = static_cast<std::int32_t>(finder.top_k());
-    const auto asked = slots_asked_for(files, o);
-    if (!asked) return refuse(asked.error().message);
-    if (auto bad = check_policies(files, o)) return refuse(bad->message);
-    const bool mapped = o.source == HOTSET_LLAMA_MAPPED;
-    if (mapped && *asked == files.shape.experts) {
-      slots.slots = *asked;  // the mapping itself serves as the slots
-      return true;
-    }
-    if (!mapped)
-      if (auto bad = compare_bytes(files, *weights)) return refuse(bad->message);
-    auto memory = take_slots(files, *asked);
+    files.shape.max_tokens_per_visit = static_cast<std::int32_t>(llama_n_ubatch(context));
+    const auto chosen = choose_slots(files, options.budget, options.slots, beside_experts(*weights),
+                                     available_memory());
+    if (!chosen) return refuse(chosen.error().message);
+    if (auto bad = paged_experts::check(files, policies_asked_for())) return refuse(bad->message);
+    slots.plan = chosen->plan;
+    // The mapping itself serves as the slots.
+    const auto maps = options.source == HOTSET_LLAMA_MAPPED ||
+                      (options.source == HOTSET_LLAMA_AUTO && chosen->model_fits);
+    const bool copies = !maps || chosen->plan.slots != files.shape.experts;
+    if (copies && !take_slots_and_fill(*weights, maps ? HOTSET_LLAMA_MAPPED : options.source))
+      return false;
+    describe_slots(*chosen);
+    return true;
+  }
+  bool take_slots_and_fill(const layer_weights& weights, std::int32_t source) {
+    if (source != HOTSET_LLAMA_MAPPED)
+      if (auto bad = compare_bytes(files, weights)) return refuse(bad->message);
+    const auto asked = policies_asked_for();
+    auto bytes = expert_bytes::open(files, weights, source, 2 * asked.readers);
+    if (!bytes) return refuse(bytes.error().message);
+    from = bytes->name();
+    auto memory = take_slots(files, slots.plan);
     if (!memory) return refuse(memory.error().message);
     slots = *std::move(memory);
-    auto made = make_paged_experts(files, slots, *weights, o);
+    auto made = paged_experts::create(files, slots, *std::move(bytes), asked);
     if (!made) return refuse(made.error().message);
-    make_stand_ins(*weights);
+    make_stand_ins(weights);
     experts = *std::move(made);
     return true;
+  }
+  [[nodiscard]] paging_options policies_asked_for() const {
+    paging_options out;
+    if (options.eviction != nullptr) out.eviction = options.eviction;
+    if (options.prefetch != nullptr) out.prefetch = options.prefetch;
+    if (options.threads > 0) out.readers = static_cast<std::size_t>(options.threads);
+    return out;
+  }
+  [[nodiscard]] other_memory beside_experts(const layer_weights& weights) const {
+    other_memory out;
+    out.experts_are_mapped = is_in_shared_file_mapping(weights.front().front().tensor->data);
+    out.buffers = finder.host_bytes_of(GGML_BACKEND_BUFFER_USAGE_COMPUTE);
+    const auto mapped = finder.host_bytes_of(GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
+    if (out.experts_are_mapped) out.weights = mapped - std::min(mapped, bytes_of_all(files));
+    return out;
+  }
+  void describe_slots(const slot_choice& chosen) {
+    const auto& shape = files.shape;
+    const auto of_all = std::to_string(shape.experts) + " experts of each of " +
+                        std::to_string(shape.layers) + " layers";
+    if (experts == nullptr)
+      description = "all " + of_all + " have room: nothing is copied";
+    else
+      description = std::to_string(slots.plan.slots) + " of " + of_all + " in slots, " +
+                    std::to_string(slots.plan.spares) + " spare slots: " + mebibytes(slots.bytes) +
+                    " of " + mebibytes(bytes_of_all(files)) + ", filled by " + from;
+    if (!chosen.reason.empty()) description += "; " + chosen.reason;
   }
   void make_stand_ins(const layer_weights& weights) {
     const auto stand_in = [&](const ggml_tensor& like) {
@@ -210,7 +240,7 @@ struct hotset_llama {
       layer.slot_ids = stand_in({});
       for (std::size_t t = 0; t < weights[l].size(); ++t) {
         layer.stand_ins.push_back(stand_in(*weights[l][t].tensor));
-        layer.stand_ins.back()->data = slots.arrays[l][t].data();
+        layer.stand_ins.back()->data = slots.first[l][t];
         place_of[weights[l][t].tensor] = {l, t};
       }
     }
@@ -253,12 +283,6 @@ struct hotset_llama {
     const auto layer = static_cast<layer_id>(&of - layers.data());
     if (layer <= last_layer) ++step;
     last_layer = layer;
-    // A warm-up pass names every expert.
-    const bool warms_up = of.chosen->ne[0] != files.shape.top_k;
-    if (warms_up || (options.overflow == HOTSET_LLAMA_PASS && distinct > slots.slots)) {
-      ++passed;
-      return;
-    }
     routing_view view;
     view.layer = layer;
     view.step = step;
@@ -266,24 +290,22 @@ struct hotset_llama {
     view.experts = ids;
     outcome = experts->visit(view);
     if (outcome != status::ok) return;
+    if (!experts->is_placed()) {
+      ++passed;
+      return;
+    }
     of.slots.resize(ids.size());
     std::ranges::transform(ids, of.slots.begin(),
                            [&](std::int32_t id) { return experts->slot_of(layer, id); });
     describe_ids(*of.slot_ids, of.chosen->ne[0], of.slots);
     of.in_slots = true;
   }
-  /// Copies the ids of a node, and counts the distinct ones. Returns false if they are not experts of the model: a
-  /// context of another model was made from the same parameters.
+  /// Copies the ids of a node. Returns false if they are not experts of the model: a context of another model was made
+  /// from the same parameters.
   bool take_ids(const ggml_tensor& node) {
     copy_rows(node, node.ne[0], ids);
-    seen.assign(files.shape.expert_count(), false);
-    distinct = 0;
-    for (const auto id : ids) {
-      if (id < 0 || id >= files.shape.experts) return false;
-      distinct += seen[static_cast<std::size_t>(id)] ? 0 : 1;
-      seen[static_cast<std::size_t>(id)] = true;
-    }
-    return true;
+    return std::ranges::all_of(
+        ids, [&](std::int32_t id) { return id >= 0 && id < files.shape.experts; });
   }
   /// Makes a node that reads a paged weight by the chosen ids read slots instead. All other nodes stay unchanged, and
   /// are correct because the model's weights and the ids are unchanged.
@@ -298,64 +320,27 @@ struct hotset_llama {
                                  *layer.slot_ids);
   }
 
-  [[nodiscard]] bool does_not_fit() const {
-    return outcome == status::does_not_fit || outcome == status::visit_too_large;
-  }
-  /// Decodes the whole batch or none of it, in parts whose experts fit.
-  bool decode(const llama_batch& batch, void (*decoded)(void*, std::int32_t, std::int32_t),
-              void* user) {
-    fitting = std::min(batch.n_tokens, 2 * fitting);
-    for (std::int32_t first = 0; first < batch.n_tokens;) {
-      const auto count = std::min(fitting, batch.n_tokens - first);
-      const auto part = part_of(batch, first, count);
-      if (decode_part(part)) {
-        if (decoded != nullptr) decoded(user, first, count);
-        first += count;
-        continue;
-      }
-      // llama_decode reports no error if the callback stopped the graph: the tokens are in the memory.
-      if (!take_back(part))
-        return refuse("the context's memory does not let go of tokens, accepted: one that does");
-      if (does_not_fit() && count > 1) {
-        ++halved;
-        fitting = count / 2;
-        continue;
-      }
-      (void)take_back(part_of(batch, 0, first));
-      return refuse(why_not());
-    }
-    return true;
-  }
   /// Whether all visits since the last call were served, for llama_decode calls of the program.
   bool check() {
     if (context == nullptr) return refuse("no context is attached");
     rest();
-    code = 0;
-    if (outcome == status::ok) return true;
-    const auto why = why_not();
-    outcome = status::ok;
-    return refuse(why);
+    if (outcome != status::ok) {
+      const auto why = experts->problem();
+      return refuse(std::string(describe(std::exchange(outcome, status::ok))) +
+                    (why.empty() ? "" : ": " + why));
+    }
+    if (experts && ++checks % reads_watch::period == 0)
+      watch.look(bytes_read_from_disks(), experts->stats().bytes_filled, passed);
+    return true;
   }
-  bool decode_part(const llama_batch& part) {
-    outcome = status::ok;
-    code = llama_decode(context, part);
-    llama_synchronize(context);
-    rest();
-    return code == 0 && outcome == status::ok;
-  }
-  [[nodiscard]] std::string why_not() const {
-    if (outcome == status::ok) return "llama_decode failed with " + std::to_string(code);
-    const auto why = experts ? experts->problem() : std::string();
-    return std::string(describe(outcome)) + (why.empty() ? "" : ": " + why);
-  }
-  bool take_back(const llama_batch& batch) {
-    auto* const memory = llama_get_memory(context);
-    bool done = true;
-    for (std::int32_t i = 0; i < batch.n_tokens; ++i)
-      for (std::int32_t s = 0; s < batch.n_seq_id[i]; ++s)
-        done =
-            llama_memory_seq_rm(memory, batch.seq_id[i][s], batch.pos[i], batch.pos[i] + 1) && done;
-    return done;
+  const char* warning() {
+    if (!watch.is_too_much(bytes_of_all(files)) || !warning_text.empty()) return nullptr;
+    warning_text = "the process has read " + mebibytes(watch.read()) + " from disks while " +
+                   mebibytes(watch.copied()) +
+                   " of experts were copied: memory is too short for the other weights, accepted: "
+                   "a smaller budget than " +
+                   mebibytes(slots.bytes);
+    return warning_text.c_str();
   }
 
   struct weight_place {
@@ -378,15 +363,15 @@ struct hotset_llama {
   std::unordered_map<const ggml_tensor*, weight_place> place_of{};  ///< by the model's weights
   std::unique_ptr<paged_experts> experts{};  ///< null: not attached, or all experts have room
   std::vector<std::int32_t> ids{};           ///< ids of the last visit
-  std::vector<bool> seen{};                  ///< [experts] scratch of take_ids
-  std::int32_t distinct = 0;
   layer_id last_layer = before_layers;
   step_id step = 0;
-  status outcome = status::ok;     ///< first failure among the last part's visits
-  std::int32_t code = 0;           ///< code of llama_decode
-  std::int32_t fitting = 1 << 20;  ///< tokens per part
-  std::uint64_t halved = 0;
+  status outcome = status::ok;  ///< first failure among the visits since the last check
   std::uint64_t passed = 0;
+  const char* from = "mapping";  ///< what fills the slots
+  std::string description{};
+  reads_watch watch{};
+  std::uint64_t checks = 0;
+  std::string warning_text{};  ///< empty until it was given
 
  private:
   void keep(const char** text) {
@@ -445,20 +430,15 @@ int hotset_llama_prepare(hotset_llama* paging, struct llama_context_params* para
 int hotset_llama_attach(hotset_llama* paging, struct llama_context* context) {
   return guarded(paging, [&] { return paging->attach(context); });
 }
-int hotset_llama_decode(hotset_llama* paging, struct llama_batch batch,
-                        void (*decoded)(void* user, int32_t first, int32_t count), void* user) {
-  return guarded(paging, [&] {
-    if (paging->context == nullptr) return paging->refuse("no context is attached");
-    if (batch.pos == nullptr || batch.n_seq_id == nullptr || batch.seq_id == nullptr)
-      return paging->refuse(
-          "a batch without positions and sequences, accepted: one of llama_batch_init");
-    return paging->decode(batch, decoded, user);
-  });
-}
 int hotset_llama_check(hotset_llama* paging) {
   return guarded(paging, [&] { return paging->check(); });
 }
 const char* hotset_llama_error(const hotset_llama* paging) { return paging->error.c_str(); }
+const char* hotset_llama_describe(const hotset_llama* paging) {
+  return paging->description.c_str();
+}
+const char* hotset_llama_warning(hotset_llama* paging) { return paging->warning(); }
+const char* hotset_llama_built_for(void) { return HOTSET_LLAMA_BUILT_FOR; }
 int hotset_llama_get_stats(const hotset_llama* paging, hotset_llama_stats* out) {
   if (paging->context == nullptr || out->struct_size < sizeof(hotset_llama_stats)) return 1;
   const auto s = paging->experts ? paging->experts->stats() : hotset::pager_stats();
@@ -468,10 +448,11 @@ int hotset_llama_get_stats(const hotset_llama* paging, hotset_llama_stats* out) 
           s.hits,
           s.bytes_filled,
           s.prefetch_hits,
-          paging->halved,
+          paging->experts ? paging->experts->spared() : 0,
           paging->passed,
           paging->slots.bytes,
-          paging->slots.slots,
+          paging->slots.plan.slots,
+          paging->slots.plan.spares,
           paging->files.shape.layers,
           paging->files.shape.experts};
   return 0;

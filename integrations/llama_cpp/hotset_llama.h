@@ -11,7 +11,7 @@
  *     hotset_llama_prepare(paging, &params);                // before the context is made
  *     struct llama_context* context = llama_init_from_model(model, params);
  *     if (hotset_llama_attach(paging, context) != 0) puts(hotset_llama_error(paging));
- *     ... hotset_llama_decode(paging, batch, 0, 0) in place of llama_decode(context, batch) ...
+ *     ... llama_decode(context, batch), then llama_synchronize(context) and hotset_llama_check(paging) ...
  *     hotset_llama_destroy(paging);                         // before llama_model_free(model)
  *
  * Outputs equal those of the context without paging, bit for bit.
@@ -26,7 +26,7 @@
  * - a layer with more than one router;
  * - a file whose experts differ from the model's in number, size or bytes. Bytes (4 KiB of each expert) are compared
  *   unless experts are copied from the mapping.
- * If a copy fails, the decode reports an error and has no outputs.
+ * If a copy fails, hotset_llama_check reports an error and there are no outputs.
  *
  * Only one thread at a time may call a paging or decode its context. The file must not change until destroy.
  */
@@ -44,58 +44,51 @@ typedef struct hotset_llama hotset_llama;
 
 /* Source of expert copies. */
 enum {
-  HOTSET_LLAMA_MAPPED = 0, /* llama.cpp's own memory or mapping of the file */
-  HOTSET_LLAMA_READ = 1,   /* the file, through the page cache */
-  HOTSET_LLAMA_DIRECT = 2, /* the file, bypassing the page cache */
-  HOTSET_LLAMA_URING = 3   /* like DIRECT, by io_uring; needs a build with liburing */
-};
-
-/* Handling of a micro-batch that routes more distinct experts of a layer than there are slots, as prompts do. */
-enum {
-  /* Compute the layer with the model's own weights, as without paging: through the mapping of the file. Slots are
-   * unchanged. */
-  HOTSET_LLAMA_PASS = 0,
-  /* Undo the batch and decode it in halves, recursively, until the experts fit: only slots are read. */
-  HOTSET_LLAMA_HALVE = 1
+  /* MAPPED if memory has room for the whole model; otherwise the first of URING, DIRECT and READ that works. */
+  HOTSET_LLAMA_AUTO = 0,
+  HOTSET_LLAMA_MAPPED = 1, /* llama.cpp's own memory or mapping of the file */
+  HOTSET_LLAMA_READ = 2,   /* the file, through the page cache */
+  HOTSET_LLAMA_DIRECT = 3, /* the file, bypassing the page cache */
+  HOTSET_LLAMA_URING = 4   /* like DIRECT, by io_uring; needs a build with liburing */
 };
 
 /* Zero means the default. */
 typedef struct hotset_llama_options {
   size_t struct_size;
   const char* model_path; /* the GGUF file, or its first part */
-  uint64_t budget_bytes;  /* all slots together; or */
-  int32_t slots;          /* per layer */
-  int32_t source;         /* HOTSET_LLAMA_... */
-  int32_t threads;        /* reading threads; 0: 1 */
-  int32_t max_tokens;     /* per micro-batch, at least the context's n_ubatch; 0: n_ubatch */
-  const char* eviction;   /* null: "similar_steps" */
-  const char* prefetch;   /* null: none; "next_layer_top_k", ... with the predictor similar-steps */
-  int32_t overflow;       /* HOTSET_LLAMA_PASS or HOTSET_LLAMA_HALVE */
+  /* Memory of all slots: "6GiB", "50%" of all experts, or "auto". Null: "auto", which takes what the machine and the
+   * cgroup leave beside the other weights, the caches and the buffers. */
+  const char* budget;
+  int32_t slots;        /* per layer, in place of a budget */
+  int32_t source;       /* HOTSET_LLAMA_... */
+  int32_t threads;      /* reading threads; 0: 2 */
+  const char* eviction; /* null: "similar_steps" */
+  const char* prefetch; /* null: "next_layer_top_k", with the predictor similar-steps; "none" */
 } hotset_llama_options;
 
 /* Returns null if there is no memory; attach reports invalid options. */
 hotset_llama* hotset_llama_create(const hotset_llama_options* options);
 /* Puts the callback into the parameters; an existing callback is still called. Make one context with them.
- * Returns 0, or another value if these parameters or this paging were prepared before. */
+ * Returns 0, or another value: these parameters or this paging were prepared before, or the running llama.cpp is not
+ * the version that this library was built for. */
 int hotset_llama_prepare(hotset_llama* paging, struct llama_context_params* params);
 /* Finds the experts by a decode of one token, and allocates the slots; the context's memory is empty afterwards. If
  * all experts fit and come from the mapping, the mapping itself is used: nothing is copied, and no node is stopped at.
  * Returns 0, or another value on an error: the context then computes without paging. */
 int hotset_llama_attach(hotset_llama* paging, struct llama_context* context);
-/* Decodes like llama_decode. If a batch routes more experts than there are slots, `overflow` applies. With halves,
- * `decoded` (may be null) is called for each part while its outputs can be read, with its first token in the batch and
- * its number of tokens. Outputs equal those of llama_decode for the same parts: a matrix product's row may depend on
- * the rows beside it. Returns 0, or another value if a copy failed or a single token does not fit: the batch's tokens
- * are then not in the context's memory. */
-int hotset_llama_decode(hotset_llama* paging, struct llama_batch batch,
-                        void (*decoded)(void* user, int32_t first, int32_t count), void* user);
-/* For a program that calls llama_decode itself, allowed if `overflow` is HOTSET_LLAMA_PASS. Call it after every
- * llama_decode and llama_synchronize. Returns 0 if every visit since the last call was served. Any other value: a copy
- * failed although llama_decode returned 0, and there are no outputs; remove the tokens (llama_memory_seq_rm). Nothing
- * is computed until check is called. */
+/* Call it after every llama_decode and llama_synchronize. Returns 0 if every visit since the last call was served. Any
+ * other value: a copy failed although llama_decode returned 0, and there are no outputs; remove the tokens
+ * (llama_memory_seq_rm). Nothing is computed until check is called. */
 int hotset_llama_check(hotset_llama* paging);
 /* Reason for the last call's failure. Never null. */
 const char* hotset_llama_error(const hotset_llama* paging);
+/* A sentence: which experts have slots, how many bytes, and how "auto" came to it. Empty before attach. Never null. */
+const char* hotset_llama_describe(const hotset_llama* paging);
+/* A sentence if the process reads far more than is copied, which means that the budget is too large. It is given once:
+ * then, and otherwise, null. */
+const char* hotset_llama_warning(hotset_llama* paging);
+/* The version of llama.cpp that this library was built for, such as "llama.cpp 0.5.0, ggml 0.25.3". */
+const char* hotset_llama_built_for(void);
 
 typedef struct hotset_llama_stats {
   size_t struct_size; /* in */
@@ -104,11 +97,13 @@ typedef struct hotset_llama_stats {
   uint64_t hits;
   uint64_t bytes_filled;
   uint64_t prefetch_hits;
-  uint64_t halved; /* batches decoded in halves */
-  /* Visits computed with the model's own weights, not counted above: more experts than slots, or warm-up. */
+  /* Experts copied into spare slots, because a visit routed more experts than its layer has slots. */
+  uint64_t spared;
+  /* Visits computed with the model's own weights, because there are no spare slots. */
   uint64_t passed;
-  uint64_t slot_bytes; /* all slots together */
+  uint64_t slot_bytes; /* all slots together; 0: all experts have room, and nothing is copied */
   int32_t slots;       /* per layer */
+  int32_t spares;      /* spare slots, which all layers share */
   int32_t layers;      /* with experts */
   int32_t experts;     /* per layer */
 } hotset_llama_stats;

@@ -13,7 +13,6 @@
 #include <CLI/CLI.hpp>
 
 #include "hotset_llama.h"
-#include "lab/sizes.hpp"
 #include "model_run.hpp"
 
 namespace {
@@ -26,13 +25,12 @@ struct paging_deleter {
 using paging_handle = std::unique_ptr<hotset_llama, paging_deleter>;
 
 struct paging_choice {
-  std::string budget;
+  std::string budget = "auto";
   std::int32_t slots = 0;
   std::string eviction = "similar_steps";
-  std::string prefetch = "none";
-  std::string source = "mapped";
-  std::int32_t readers = 1;
-  std::string overflow = "pass";
+  std::string prefetch = "next_layer_top_k";
+  std::string source = "auto";
+  std::int32_t readers = 2;
   bool verify = false;
   bool plain = false;
 };
@@ -41,78 +39,56 @@ void require(bool ok, const hotset_llama* paging) {
   if (!ok) throw std::runtime_error(hotset_llama_error(paging));
 }
 
-/// Tokens of each part in which a run was decoded.
-using run_parts = std::vector<std::int32_t>;
-
-llama_batch part_of(const llama_batch& whole, std::int32_t first, std::int32_t count) {
-  auto out = whole;
-  out.n_tokens = count;
-  out.token += first;
-  out.pos += first;
-  out.n_seq_id += first;
-  out.seq_id += first;
-  out.logits += first;
-  return out;
-}
-/// Runs without paging; in the given parts, if any.
 run_outcome run_plain(const run_options& how, const std::vector<llama_token>& prompt,
-                      llama_model& model, const run_parts& parts,
+                      llama_model& model, bool keep_logits,
                       const std::function<void(llama_token)>& told) {
   const auto context = make_context(model, context_params(how));
-  auto next = parts.begin();
   return run(
-      *context, prompt, how, !parts.empty(),
-      [&](llama_batch batch, const decode_part& decoded) {
-        for (std::int32_t first = 0; first < batch.n_tokens;) {
-          const auto count = next == parts.end() ? batch.n_tokens - first : *next++;
-          const auto code = llama_decode(context.get(), part_of(batch, first, count));
-          if (code != 0)
-            throw std::runtime_error("llama_decode failed with " + std::to_string(code));
-          decoded(first, count);
-          first += count;
-        }
-      },
-      told);
+      *context, prompt, how, keep_logits,
+      [&](const llama_batch& batch) { decode(*context, batch); }, told);
+}
+
+std::int32_t source_of(const std::string& name) {
+  return name == "mapped"   ? HOTSET_LLAMA_MAPPED
+         : name == "read"   ? HOTSET_LLAMA_READ
+         : name == "direct" ? HOTSET_LLAMA_DIRECT
+         : name == "uring"  ? HOTSET_LLAMA_URING
+                            : HOTSET_LLAMA_AUTO;
 }
 
 hotset_llama_options options_of(const run_options& how, const paging_choice& choice) {
   hotset_llama_options out{};
   out.struct_size = sizeof out;
   out.model_path = how.model.c_str();
-  out.budget_bytes = choice.budget.empty() ? 0 : hotset::lab::read_size(choice.budget);
+  out.budget = choice.slots == 0 ? choice.budget.c_str() : nullptr;
   out.slots = choice.slots;
-  out.source = choice.source == "read"     ? HOTSET_LLAMA_READ
-               : choice.source == "direct" ? HOTSET_LLAMA_DIRECT
-               : choice.source == "uring"  ? HOTSET_LLAMA_URING
-                                           : HOTSET_LLAMA_MAPPED;
+  out.source = source_of(choice.source);
   out.threads = choice.readers;
-  out.max_tokens = how.micro_batch;
   out.eviction = choice.eviction.c_str();
   out.prefetch = choice.prefetch.c_str();
-  out.overflow = choice.overflow == "halve" ? HOTSET_LLAMA_HALVE : HOTSET_LLAMA_PASS;
   return out;
 }
 
-void print_stats(const hotset_llama* paging, const run_outcome& out, std::size_t prompt) {
+void print_paging(hotset_llama* paging) {
   hotset_llama_stats s{};
   s.struct_size = sizeof s;
-  const bool told = paging != nullptr && hotset_llama_get_stats(paging, &s) == 0;
-  if (told && s.slot_bytes == 0)
-    std::fprintf(stderr, "experts: all %d of each of %d layers have room: nothing is copied\n",
-                 s.experts, s.layers);
-  else if (told)
+  require(hotset_llama_get_stats(paging, &s) == 0, paging);
+  std::fprintf(stderr, "experts: %s\n", hotset_llama_describe(paging));
+  if (s.slot_bytes != 0)
     std::fprintf(
         stderr,
-        "experts: %d of %d in slots of each of %d layers (%.1f MiB); %.2f %% hits of "
-        "%llu, %.1f MiB copied, %llu copies ahead used, "
-        "%llu batches halved, %llu visits past the slots\n",
-        s.slots, s.experts, s.layers, static_cast<double>(s.slot_bytes) / (1 << 20),
+        "visits: %.2f %% hits of %llu experts, %.1f MiB copied, %llu prefetches used, %llu experts "
+        "in spare slots, %llu visits past the slots\n",
         s.accesses == 0 ? 0.0
                         : 100.0 * static_cast<double>(s.hits) / static_cast<double>(s.accesses),
         static_cast<unsigned long long>(s.accesses),
         static_cast<double>(s.bytes_filled) / (1 << 20),
-        static_cast<unsigned long long>(s.prefetch_hits), static_cast<unsigned long long>(s.halved),
+        static_cast<unsigned long long>(s.prefetch_hits), static_cast<unsigned long long>(s.spared),
         static_cast<unsigned long long>(s.passed));
+  if (const auto* const warning = hotset_llama_warning(paging); warning != nullptr)
+    std::fprintf(stderr, "warning: %s\n", warning);
+}
+void print_speed(const run_outcome& out, std::size_t prompt) {
   std::fprintf(stderr, "prompt: %zu tokens, %.2f tokens/s; generated: %zu tokens, %.2f tokens/s\n",
                prompt, static_cast<double>(prompt) / out.prompt_seconds, out.tokens.size(),
                static_cast<double>(out.tokens.size()) / out.generate_seconds);
@@ -129,27 +105,9 @@ std::string difference(const run_outcome& a, const run_outcome& b) {
   return a.tokens == b.tokens ? "" : "the tokens";
 }
 
-/// A batch whose visits may bypass the slots is decoded by llama.cpp itself, as in a server. A batch that may have to
-/// be halved is decoded by hotset.
-void decode_paged(hotset_llama* paging, llama_context* context, bool may_pass, llama_batch batch,
-                  decode_part told) {
-  if (!may_pass) {
-    const auto tell = [](void* user, std::int32_t first, std::int32_t count) {
-      (*static_cast<const decode_part*>(user))(first, count);
-    };
-    return require(hotset_llama_decode(paging, batch, tell, &told) == 0, paging);
-  }
-  const auto code = llama_decode(context, batch);
-  llama_synchronize(context);
-  require(hotset_llama_check(paging) == 0, paging);
-  if (code != 0) throw std::runtime_error("llama_decode failed with " + std::to_string(code));
-  told(0, batch.n_tokens);
-}
-
-/// Runs with paging; `parts`: receives the parts.
 run_outcome run_paged(const run_options& how, const paging_choice& choice,
                       const std::vector<llama_token>& prompt, llama_model& model,
-                      const std::function<void(llama_token)>& told, run_parts& parts) {
+                      const std::function<void(llama_token)>& told) {
   const auto options = options_of(how, choice);
   const paging_handle paging(hotset_llama_create(&options));
   if (!paging) throw std::runtime_error("no memory");
@@ -159,16 +117,16 @@ run_outcome run_paged(const run_options& how, const paging_choice& choice,
   require(hotset_llama_attach(paging.get(), context.get()) == 0, paging.get());
   auto out = run(
       *context, prompt, how, choice.verify,
-      [&](llama_batch batch, const decode_part& decoded) {
-        decode_paged(paging.get(), context.get(), options.overflow == HOTSET_LLAMA_PASS, batch,
-                     [&](std::int32_t first, std::int32_t count) {
-                       parts.push_back(count);
-                       decoded(first, count);
-                     });
+      [&](const llama_batch& batch) {
+        const auto code = llama_decode(context.get(), batch);
+        llama_synchronize(context.get());
+        require(hotset_llama_check(paging.get()) == 0, paging.get());
+        if (code != 0) throw std::runtime_error("llama_decode failed with " + std::to_string(code));
       },
       told);
   std::fputs("\n", stdout);
-  print_stats(paging.get(), out, prompt.size());
+  print_paging(paging.get());
+  print_speed(out, prompt.size());
   return out;
 }
 
@@ -181,15 +139,14 @@ int complete(const run_options& how, const paging_choice& choice) {
     std::fflush(stdout);
   };
   if (choice.plain) {
-    const auto out = run_plain(how, prompt, *model, {}, show);
+    const auto out = run_plain(how, prompt, *model, false, show);
     std::fputs("\n", stdout);
-    print_stats(nullptr, out, prompt.size());
+    print_speed(out, prompt.size());
     return 0;
   }
-  run_parts parts;
-  const auto paged = run_paged(how, choice, prompt, *model, show, parts);
+  const auto paged = run_paged(how, choice, prompt, *model, show);
   if (!choice.verify) return 0;
-  const auto plain = run_plain(how, prompt, *model, parts, [](llama_token) {});
+  const auto plain = run_plain(how, prompt, *model, true, [](llama_token) {});
   const auto bad = difference(plain, paged);
   std::fprintf(stderr, "verify: %s\n",
                bad.empty()
@@ -206,7 +163,10 @@ int main(int argc, char** argv) {
   CLI::App app("Completes a prompt by llama.cpp, its experts paged.");
   add_options(app, how);
   auto* const budget =
-      app.add_option("--expert-budget", choice.budget, "bytes of all slots, such as 6GiB");
+      app.add_option("--expert-budget", choice.budget,
+                     "memory of all slots: 6GiB, 50% of all experts, or auto: what the machine and "
+                     "the cgroup leave")
+          ->capture_default_str();
   app.add_option("--slots", choice.slots, "slots of each layer")
       ->check(CLI::PositiveNumber)
       ->excludes(budget);
@@ -215,29 +175,20 @@ int main(int argc, char** argv) {
   app.add_option("--prefetch", choice.prefetch,
                  "prefetch policy, by the predictor similar-steps, or none")
       ->capture_default_str();
-  app.add_option(
-         "--source", choice.source,
-         "where experts are copied from: mapped (llama.cpp's mapping of the file), read, direct, "
-         "uring (direct reads by io_uring)")
-      ->check(CLI::IsMember({"mapped", "read", "direct", "uring"}))
-      ->capture_default_str();
-  app.add_option("--overflow", choice.overflow,
-                 "where tokens that are computed together route more experts than there are slots: "
-                 "pass (the layer is computed with the model's own weights), halve (fewer tokens "
-                 "at a time)")
-      ->check(CLI::IsMember({"pass", "halve"}))
+  app.add_option("--source", choice.source,
+                 "where experts are copied from: mapped (llama.cpp's mapping of the file), read, "
+                 "direct, uring (direct reads by io_uring), or auto: mapped if the whole model has "
+                 "room in memory, otherwise past the system's cache")
+      ->check(CLI::IsMember({"auto", "mapped", "read", "direct", "uring"}))
       ->capture_default_str();
   app.add_option("--readers", choice.readers, "threads that copy")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
-  app.add_flag(
-      "--verify", choice.verify,
-      "then run the model without paging, in the same parts, and compare all outputs byte by byte");
+  app.add_flag("--verify", choice.verify,
+               "then run the model without paging, and compare all outputs byte by byte");
   app.add_flag("--plain", choice.plain, "without paging, for comparison");
   try {
     app.parse(argc, argv);
-    if (!choice.plain && choice.budget.empty() && choice.slots == 0)
-      throw CLI::RequiredError("--expert-budget or --slots");
   } catch (const CLI::ParseError& e) {
     return app.exit(e) == 0 ? 0 : 2;
   }

@@ -97,12 +97,9 @@ int record(const run_options& how, const std::string& out) {
   const auto context = make_context(*model, params);
   (void)run(
       *context, prompt, how, false,
-      [&](llama_batch batch, const decode_part& decoded) {
-        const auto code = llama_decode(context.get(), batch);
-        if (code != 0) throw std::runtime_error("llama_decode failed with " + std::to_string(code));
-        llama_synchronize(context.get());
+      [&](const llama_batch& batch) {
+        decode(*context, batch);
         tap.close_step(batch.n_tokens);
-        decoded(0, batch.n_tokens);
       },
       [](llama_token) {});
   const auto tokens = tap.tokens();

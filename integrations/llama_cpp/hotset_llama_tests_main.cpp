@@ -28,6 +28,8 @@
 #include "ggml-backend.h"
 #include "hotset/lab/expert_files.hpp"
 #include "hotset_llama.h"
+#include "memory_limit.hpp"
+#include "reads_watch.hpp"
 #include "test_session.hpp"
 
 namespace {
@@ -149,19 +151,17 @@ void warm_up() {
   plain.forget();
   set_warm_up(plain, true);
   const auto warm = plain.decode(text(3, 7));
-  for (const auto overflow : {HOTSET_LLAMA_PASS, HOTSET_LLAMA_HALVE})
-    for (const std::int32_t slots : {8, 16}) {
-      session s(*model, file_of(model_file),
-                {.slots = slots, .source = HOTSET_LLAMA_READ, .overflow = overflow});
-      const auto what = std::to_string(slots) + " slots, overflow " + std::to_string(overflow);
-      for (const auto t : text(30, 3)) (void)s.decode({t});
-      s.forget();
-      set_warm_up(s, true);
-      require_same(warm, s.decode(text(3, 7)), what + ", warming up");
-      set_warm_up(s, false);
-      s.forget();
-      if (overflow == HOTSET_LLAMA_PASS) require_same(cold, s.generate(1), what + ", then");
-    }
+  for (const std::int32_t slots : {4, 8, 16}) {
+    session s(*model, file_of(model_file), {.slots = slots, .source = HOTSET_LLAMA_READ});
+    const auto what = std::to_string(slots) + " slots";
+    for (const auto t : text(30, 3)) (void)s.decode({t});
+    s.forget();
+    set_warm_up(s, true);
+    require_same(warm, s.decode(text(3, 7)), what + ", warming up");
+    set_warm_up(s, false);
+    s.forget();
+    require_same(cold, s.generate(1), what + ", then");
+  }
 }
 
 void change_byte(const std::string& path, std::uint64_t at) {
@@ -336,6 +336,18 @@ void wrong_calls() {
   require(small != nullptr && hotset_llama_attach(small.get(), s.context.get()) != 0,
           "a small structure: accepted");
   said(small, "struct_size", "a small structure");
+  o.struct_size = sizeof o;
+  const auto path = file_of(model_file);
+  o.model_path = path.c_str();
+  o.slots = 8;
+  o.budget = "50%";
+  const paging_handle both(hotset_llama_create(&o));
+  auto of_both = parameters();
+  require(hotset_llama_prepare(both.get(), &of_both) == 0, "prepare");
+  session third(*model, of_both);
+  require(hotset_llama_attach(both.get(), third.context.get()) != 0,
+          "slots and a budget: accepted");
+  said(both, "accepted: one of them", "slots and a budget");
 }
 
 void of_another_kind(const std::string& name) {
@@ -375,6 +387,102 @@ void ids_that_repeat() {
   for (const auto t : text(8, 5)) require_same(plain.decode({t}, 4), s.decode({t}, 4), "outputs");
   require(s.stats().passed == 0, std::to_string(s.stats().passed) + " visits passed the slots");
   require(s.stats().visits > 0, "nothing was paged");
+}
+
+/// A prompt routes more experts than there are slots. It leaves its most used experts in slots.
+void more_experts_than_slots() {
+  const auto model = load(model_file);
+  session plain(*model);
+  const auto expected = plain.generate(1);
+  for (const auto source : {HOTSET_LLAMA_MAPPED, HOTSET_LLAMA_READ, HOTSET_LLAMA_URING})
+    for (const std::int32_t slots : {4, 8}) {
+      const auto what = std::to_string(slots) + " slots, source " + std::to_string(source);
+      session s(*model, file_of(model_file), {.slots = slots, .source = source});
+      require_same(expected, s.generate(1), what);
+      const auto stats = s.stats();
+      require(stats.spares == (slots == 8 ? 8 : 0), what + ": spare slots");
+      require((stats.spared > 0) == (slots == 8), what + ": experts in spare slots");
+      require((stats.passed > 0) == (slots == 4), what + ": visits past the slots");
+      s.forget();
+      (void)s.decode(text(40, 1));
+      const auto before = s.stats();
+      (void)s.decode({7});
+      require(s.stats().hits > before.hits, what + ": the prompt left nothing in slots");
+    }
+}
+/// Sequences side by side, one token of each: the spare slots serve what the slots do not.
+void many_sequences() {
+  const auto model = load(model_file);
+  session plain(*model);
+  session s(*model, file_of(model_file), {.slots = 8, .source = HOTSET_LLAMA_READ});
+  for (std::uint32_t i = 0; i < 12; ++i) {
+    const auto next = text(4, i);
+    require_same(plain.decode_each(next), s.decode_each(next), "outputs");
+  }
+  require(s.stats().passed == 0, "visits past the slots");
+  require(s.stats().spared > 0, "the slots sufficed: the test shows nothing");
+}
+
+void budgets() {
+  const auto model = load(model_file);
+  session plain(*model);
+  const auto expected = plain.generate(1);
+  const auto run = [&](const char* budget) {
+    session s(*model, file_of(model_file), {.budget = budget});
+    require_same(expected, s.generate(1), budget);
+    return std::pair(s.stats(), std::string(hotset_llama_describe(s.paging.get())));
+  };
+  const auto [half, of_half] = run("50%");
+  require(half.slots >= 6 && half.slots <= 8 && half.slot_bytes > 0, "50%: " + of_half);
+  require(of_half.find(" of 16 experts of each of ") != std::string::npos, "50%: " + of_half);
+  const auto [all, of_all] = run("auto");  // the machine has room for all
+  require(all.slot_bytes == 0 && of_all.find("nothing is copied; auto: ") != std::string::npos,
+          "auto: " + of_all);
+  for (const auto* const bad : {"", "0%", "101%", "x%", "50", "-1GiB", "1KiB"})
+    require_refused([&] { (void)run(bad); }, "accepted", std::string("budget '") + bad + "'");
+}
+
+void write(const fs::path& path, const std::string& text) {
+  fs::create_directories(path.parent_path());
+  std::ofstream(path) << text;
+}
+/// The memory that cgroups of both versions leave, from files like the system's.
+void limits_of_cgroups() {
+  const auto root = folder / "root";
+  const auto left = [&] { return available_memory(root); };
+  fs::remove_all(root);
+  require(left().bytes == 0, "an unknown limit");
+  write(root / "proc/meminfo", "MemTotal: 9000 kB\nMemAvailable: 8000 kB\n");
+  require(left().bytes == 8000 * 1024 && left().name == "the machine's memory", "no cgroup");
+  write(root / "proc/self/cgroup", "0::/a/b\n");
+  write(root / "sys/fs/cgroup/a/memory.max", "5000000\n");
+  write(root / "sys/fs/cgroup/a/memory.stat", "anon 1000000\nfile 3000000\nshmem 500000\n");
+  write(root / "sys/fs/cgroup/a/b/memory.max", "max\n");
+  require(left().bytes == 3500000 && left().name == "the cgroup's limit", "the parent's limit");
+  write(root / "proc/self/cgroup", "5:cpu,cpuacct:/x\n4:memory:/c\n0::/\n");
+  write(root / "sys/fs/cgroup/memory/c/memory.limit_in_bytes", "4000000\n");
+  write(root / "sys/fs/cgroup/memory/c/memory.stat", "rss 1\ntotal_rss 1500000\n");
+  require(left().bytes == 2500000, "version 1");
+  write(root / "sys/fs/cgroup/memory/c/memory.limit_in_bytes", "1000000\n");
+  require(left().bytes == 0, "more used than the limit");
+  write(root / "proc/self/cgroup", "4:memory:/of/the/host\n");
+  write(root / "sys/fs/cgroup/memory/memory.limit_in_bytes", "2000000\n");
+  require(left().bytes == 2000000, "a container is told the path outside");
+}
+
+void reads_without_copies() {
+  constexpr std::uint64_t all = 1000;
+  reads_watch w;
+  w.look(5000, 0, 0);  // loading
+  require(!w.is_too_much(all), "the first look");
+  w.look(9000, 0, 1);  // a prompt past the slots
+  require(!w.is_too_much(all), "a visit past the slots");
+  w.look(9900, 50, 1);
+  require(!w.is_too_much(all), "less than all experts");
+  w.look(10900, 400, 1);
+  require(!w.is_too_much(all), "less than ten times the copies");
+  w.look(20000, 401, 1);
+  require(w.is_too_much(all), "ten times the copies");
 }
 
 struct heard {
@@ -558,6 +666,15 @@ const check checks[] = {
     {"another_top_k", "a model that was loaded with another top-k is paged: the same bytes",
      always<another_top_k>},
     {"ids_that_repeat", "ids that repeat count once", always<ids_that_repeat>},
+    {"more_experts_than_slots",
+     "a prompt past the slots is served by spare slots or the mapping, and fills the slots",
+     always<more_experts_than_slots>},
+    {"many_sequences", "sequences side by side are served by slots and spare slots",
+     always<many_sequences>},
+    {"budgets", "a budget in bytes, as a share, or auto", always<budgets>},
+    {"limits_of_cgroups", "the memory that a cgroup leaves, in both versions",
+     always<limits_of_cgroups>},
+    {"reads_without_copies", "reads that are no copies are noticed", always<reads_without_copies>},
     {"a_callback_of_the_program", "a callback of the program is called as before",
      always<a_callback_of_the_program>},
     {"ids_on_a_device", "ids on another device, experts in host memory (--cpu-moe): the same bytes",

@@ -33,7 +33,7 @@ class batch_of {
   batch_of(const batch_of&) = delete;
   batch_of& operator=(const batch_of&) = delete;
   ~batch_of() { llama_batch_free(held_); }
-  /// Requests outputs of all tokens, so that a part decoded separately has outputs for its last token.
+  /// Requests outputs of all tokens.
   llama_batch& set(std::span<const llama_token> tokens, std::int32_t position) {
     held_.n_tokens = static_cast<std::int32_t>(tokens.size());
     for (std::int32_t i = 0; i < held_.n_tokens; ++i) {
@@ -153,6 +153,12 @@ std::string piece_of(const llama_model& model, llama_token token) {
   return {text.data(), static_cast<std::size_t>(std::max(0, count))};
 }
 
+void decode(llama_context& context, const llama_batch& batch) {
+  const auto code = llama_decode(&context, batch);
+  llama_synchronize(&context);
+  if (code != 0) throw std::runtime_error("llama_decode failed with " + std::to_string(code));
+}
+
 run_outcome run(llama_context& context, const std::vector<llama_token>& prompt,
                 const run_options& how, bool keep_logits, const decode_call& decode,
                 const std::function<void(llama_token)>& told) {
@@ -160,7 +166,9 @@ run_outcome run(llama_context& context, const std::vector<llama_token>& prompt,
   const auto width = static_cast<std::size_t>(
       llama_vocab_n_tokens(llama_model_get_vocab(llama_get_model(&context))));
   std::vector<float> last(width);
-  const auto take = [&](std::int32_t, std::int32_t count) {
+  const auto decode_and_take = [&](const llama_batch& batch) {
+    decode(batch);
+    const auto count = batch.n_tokens;
     for (std::int32_t i = 0; keep_logits && i < count; ++i) {
       const auto* const row = llama_get_logits_ith(&context, i);
       out.logits.emplace_back(row, row + width);
@@ -172,7 +180,7 @@ run_outcome run(llama_context& context, const std::vector<llama_token>& prompt,
   const auto begin = std::chrono::steady_clock::now();
   for (std::size_t at = 0; at < prompt.size(); at += static_cast<std::size_t>(how.micro_batch)) {
     const auto count = std::min(prompt.size() - at, static_cast<std::size_t>(how.micro_batch));
-    decode(batch.set(std::span(prompt).subspan(at, count), static_cast<std::int32_t>(at)), take);
+    decode_and_take(batch.set(std::span(prompt).subspan(at, count), static_cast<std::int32_t>(at)));
   }
   out.prompt_seconds = seconds_since(begin);
   const auto middle = std::chrono::steady_clock::now();
@@ -182,7 +190,7 @@ run_outcome run(llama_context& context, const std::vector<llama_token>& prompt,
     out.tokens.push_back(token);
     told(token);
     const auto position = static_cast<std::int32_t>(prompt.size()) + n;
-    decode(batch.set(std::span(&token, 1), position), take);
+    decode_and_take(batch.set(std::span(&token, 1), position));
   }
   out.generate_seconds = seconds_since(middle);
   return out;

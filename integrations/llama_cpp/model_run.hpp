@@ -49,9 +49,10 @@ void add_options(CLI::App& app, run_options& how);
 /// Returns an empty text for a model without a vocabulary.
 [[nodiscard]] std::string piece_of(const llama_model& model, llama_token token);
 
-/// Called for each part while its outputs can be read: first token and count.
-using decode_part = std::function<void(std::int32_t first, std::int32_t count)>;
-using decode_call = std::function<void(llama_batch batch, const decode_part& decoded)>;
+/// Decodes a batch. Errors: throws std::runtime_error with one line.
+using decode_call = std::function<void(llama_batch batch)>;
+/// Decodes by llama.cpp and waits for the outputs. Errors: throws std::runtime_error.
+void decode(llama_context& context, const llama_batch& batch);
 
 /// Result of a run.
 struct run_outcome {

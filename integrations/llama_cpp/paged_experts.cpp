@@ -2,43 +2,103 @@
 #include "paged_experts.hpp"
 
 #include <algorithm>
-#include <optional>
+#include <numeric>
+#include <string_view>
 #include <utility>
-
-#include "hotset/cache/slot_cache.hpp"
-#include "hotset/registry/policy_registry.hpp"
-#include "hotset/transfer/file_expert_source.hpp"
-#include "hotset/transfer/host_backend.hpp"
-#include "hotset/transfer/memory/host_slot_bank.hpp"
-#include "hotset/transfer/memory_expert_source.hpp"
-#if HOTSET_LLAMA_HAS_URING
-#include "hotset/uring/uring_file.hpp"
-#endif
 
 namespace hotset_llama_cpp {
 
-namespace {
-
 using namespace hotset;
 
+namespace {
+
 /// Each layer is its own size class, because its slots replace its weights.
-geometry shape_of(const lab::expert_files& files, std::int32_t max_tokens) {
+geometry shape_of(const lab::expert_files& files) {
   auto shape = files.shape;
-  shape.max_tokens_per_visit = max_tokens;
   shape.layer_size_class.clear();
   for (const auto l : each<layer_id>(shape.layers))
     shape.layer_size_class.push_back(static_cast<size_class_id>(index_of(l)));
   return shape;
 }
 
-/// Prefetches for the layers ahead.
-struct look_ahead {
-  any_predictor predictor;
-  any_prefetch_policy policy;
-  std::vector<prefetch_request> requests;
-};
-result<std::optional<look_ahead>> make_look_ahead(const geometry& shape, const char* name) {
-  if (name == nullptr || std::string_view(name) == "none") return std::optional<look_ahead>();
+slot_id first_slot_of(const pool_layout& layout, layer_id layer) {
+  return layout.at(layout.pool_of_layer(layer)).first_slot;
+}
+
+}  // namespace
+
+validation paged_experts::check(const lab::expert_files& files, const paging_options& o) {
+  if (auto eviction = policies().make_eviction(o.eviction); !eviction) return eviction.error();
+  if (auto ahead = make_look_ahead(shape_of(files), o.prefetch); !ahead) return ahead.error();
+  return std::nullopt;
+}
+
+result<std::unique_ptr<paged_experts>> paged_experts::create(const lab::expert_files& files,
+                                                             const slot_memory& memory,
+                                                             expert_bytes bytes,
+                                                             const paging_options& o) {
+  const auto shape = shape_of(files);
+  const auto& plan = memory.plan;
+  parts made;
+  made.bytes = std::make_unique<expert_bytes>(std::move(bytes));
+  auto own = make_slots(files, shape, memory, 0, plan.slots, *made.bytes, o.readers);
+  if (!own) return own.error();
+  made.own = *std::move(own);
+  if (plan.spares != 0) {
+    auto spare = make_slots(files, shape, memory, plan.slots, plan.spares, *made.bytes, o.readers);
+    if (!spare) return spare.error();
+    made.spare = *std::move(spare);
+  }
+  auto eviction = policies().make_eviction(o.eviction);
+  if (!eviction) return eviction.error();
+  auto pages = erased_pager::create(
+      {.layout = made.own->layout, .eviction = *std::move(eviction), .split = visit_split::refuse});
+  if (!pages) return pages.error();
+  auto cache = cache_type::create(*std::move(pages), *made.own->backend);
+  if (!cache) return cache.error();
+  made.cache = *std::move(cache);
+  auto ahead = make_look_ahead(shape, o.prefetch);
+  if (!ahead) return ahead.error();
+  made.ahead = *std::move(ahead);
+  return std::unique_ptr<paged_experts>(
+      new paged_experts(plan, shape.expert_count(), std::move(made)));
+}
+
+paged_experts::paged_experts(const slot_plan& plan, std::size_t experts, parts made)
+    : plan_(plan),
+      made_(std::move(made)),
+      visit_(made_.cache->make_visit()),
+      uses_(experts),
+      spare_of_(experts, -1) {}
+
+result<std::unique_ptr<paged_experts::filled_slots>> paged_experts::make_slots(
+    const lab::expert_files& files, const geometry& shape, const slot_memory& memory,
+    std::int32_t first, std::int32_t count, const expert_bytes& bytes, std::size_t readers) {
+  auto layout = pool_layout::per_layer(shape, count);
+  if (!layout) return layout.error();
+  std::vector<expert_layout> layouts;
+  std::vector<slot_array> arrays;
+  for (const auto l : each<layer_id>(shape.layers)) {
+    layouts.push_back(layout_of(files, l));
+    const auto& tensors = layouts.back().tensors;
+    for (std::size_t t = 0; t < tensors.size(); ++t) {
+      const auto stride = static_cast<std::size_t>(tensors[t].bytes);
+      auto* const begin = memory.first[index_of(l)][t] + static_cast<std::size_t>(first) * stride;
+      arrays.push_back({{begin, static_cast<std::size_t>(count) * stride}, stride});
+    }
+  }
+  auto bank = host_slot_bank::create_over(*layout, layouts, arrays);
+  if (!bank) return bank.error();
+  auto out = std::make_unique<filled_slots>(filled_slots{*std::move(layout), *std::move(bank)});
+  auto backend = backend_type::create(bytes, out->bank, {.threads = readers});
+  if (!backend) return backend.error();
+  out->backend = *std::move(backend);
+  return out;
+}
+
+result<std::optional<paged_experts::look_ahead>> paged_experts::make_look_ahead(
+    const geometry& shape, const std::string& name) {
+  if (name == "none") return std::optional<look_ahead>();
   auto asked = policies().prefetch.make(name);
   if (!asked) return asked.error();
   auto expected = policies().make_predictor("similar-steps");
@@ -52,190 +112,80 @@ result<std::optional<look_ahead>> make_look_ahead(const geometry& shape, const c
       look_ahead{*std::move(predictor), std::move(policy), std::move(requests)});
 }
 
-auto eviction_of(const hotset_llama_options& o) {
-  return policies().make_eviction(o.eviction == nullptr ? "similar_steps" : o.eviction);
+status paged_experts::visit(const routing_view& view) {
+  rest();
+  count_uses(view);
+  auto kept = view;
+  auto copies = no_ticket;
+  made_.bytes->prefer_memory(!is_placed());
+  if (distinct_ > plan_.slots) {
+    keep_most_used(kept);
+    if (is_placed()) copies = copy_to_spares(view.layer);
+  }
+  auto code = made_.cache->resolve(kept, stream_, visit_);
+  if (copies != no_ticket && made_.spare->backend->wait(copies) != transfer_state::arrived)
+    code = status::fill_failed;
+  if (code == status::ok && made_.ahead) prefetch(kept);
+  return code;
 }
 
-template <class Source>
-class experts_from final : public paged_experts {
-  using backend_type = host_backend<Source>;
-  using cache_type = slot_cache<erased_pager, backend_type>;
+void paged_experts::count_uses(const routing_view& view) {
+  std::ranges::fill(uses_, 0);
+  std::ranges::fill(spare_of_, -1);
+  distinct_ = 0;
+  for (const auto e : view.experts)
+    if (e != no_expert && uses_[index_of(e)]++ == 0) ++distinct_;
+}
 
- public:
-  experts_from(Source source, host_slot_bank bank, erased_pager pages,
-               std::optional<look_ahead> ahead, std::size_t threads)
-      : source_(std::move(source)),
-        bank_(std::move(bank)),
-        backend_(source_, bank_, {.threads = threads}),
-        cache_(std::move(pages), backend_),
-        visit_(cache_.make_visit()),
-        ahead_(std::move(ahead)) {}
-  ~experts_from() override { rest(); }
+/// Leaves in the view the experts that take the slots. A resident counts twice: an expert that replaces it must be
+/// read, and so must the resident itself, because the visit uses both.
+void paged_experts::keep_most_used(routing_view& view) {
+  std::vector<std::size_t> order(uses_.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  const auto row = made_.cache->row(view.layer);
+  const auto weight = [&](std::size_t e) { return uses_[e] * (row[e] == no_slot ? 1 : 2); };
+  std::ranges::stable_sort(order, std::greater(), weight);
+  for (auto i = static_cast<std::size_t>(plan_.slots); i < static_cast<std::size_t>(distinct_); ++i)
+    spare_of_[order[i]] = static_cast<std::int32_t>(i) - plan_.slots;
+  kept_.clear();
+  for (const auto e : view.experts)
+    kept_.push_back(e == no_expert || spare_of_[index_of(e)] >= 0 ? -1 : number(e));
+  view.experts = kept_;
+}
 
-  status visit(const routing_view& view) override {
-    rest();
-    const auto code = cache_.resolve(view, stream_, visit_);
-    if (code == status::ok && ahead_) prefetch(view);
-    return code;
-  }
-  [[nodiscard]] std::int32_t slot_of(layer_id layer, std::int32_t expert) const override {
-    const auto& layout = cache_.pager().layout();
-    return number(cache_.row(layer)[static_cast<std::size_t>(expert)]) -
-           static_cast<std::int32_t>(layout.at(layout.pool_of_layer(layer)).first_slot);
-  }
-  void rest() override { cache_.release(visit_, stream_); }
-  [[nodiscard]] std::string problem() const override {
-    if constexpr (requires { source_.problem(); })
-      return source_.problem();
-    else
-      return {};
-  }
-  [[nodiscard]] pager_stats stats() const override { return cache_.stats(); }
+ticket paged_experts::copy_to_spares(layer_id layer) {
+  const auto first = first_slot_of(made_.spare->layout, layer);
+  std::vector<fill> fills;
+  for (const auto e : each<expert_id>(uses_.size()))
+    if (const auto spare = spare_of_[index_of(e)]; spare >= 0)
+      fills.push_back({.key = {layer, e}, .slot = first + spare});
+  spared_ += fills.size();
+  return made_.spare->backend->submit(fills, stream_, urgency::now).id;
+}
 
- private:
-  void prefetch(const routing_view& view) {
-    ahead_->policy.observe(view);
-    const auto expected = ahead_->predictor.expect(view);
-    const auto count = ahead_->policy.propose(view, expected, ahead_->requests);
-    // A failed prefetch is requested again when the expert is routed, and reported then.
-    (void)cache_.prefetch(visit_.plan().context(), std::span(ahead_->requests).first(count),
-                          stream_);
-  }
+void paged_experts::prefetch(const routing_view& view) {
+  auto& ahead = *made_.ahead;
+  ahead.policy.observe(view);
+  const auto expected = ahead.predictor.expect(view);
+  const auto count = ahead.policy.propose(view, expected, ahead.requests);
+  // A failed prefetch is requested again when the expert is routed, and reported then.
+  (void)made_.cache->prefetch(visit_.plan().context(), std::span(ahead.requests).first(count),
+                              stream_);
+}
 
-  Source source_;
-  host_slot_bank bank_;
-  backend_type backend_;
-  host_stream stream_;
-  cache_type cache_;
-  cache_visit visit_;
-  std::optional<look_ahead> ahead_;
-};
+std::int32_t paged_experts::slot_of(layer_id layer, std::int32_t expert) const {
+  const auto e = static_cast<std::size_t>(expert);
+  if (spare_of_[e] >= 0) return plan_.slots + spare_of_[e];
+  return number(made_.cache->row(layer)[e]) -
+         static_cast<std::int32_t>(first_slot_of(made_.own->layout, layer));
+}
 
-result<memory_expert_source> mapped_source(const geometry& shape,
-                                           const std::vector<expert_layout>& layouts,
-                                           const layer_weights& weights) {
-  auto out = memory_expert_source::create(shape, layouts);
-  if (!out) return out.error();
-  for (const auto l : each<layer_id>(shape.layers))
-    for (const auto e : each<expert_id>(shape.experts)) {
-      std::vector<tensor_bytes> tensors;
-      for (const auto& w : weights[index_of(l)])
-        tensors.emplace_back(static_cast<const std::byte*>(w.tensor->data) + index_of(e) * w.bytes,
-                             w.bytes);
-      if (auto bad = out->add({l, e}, tensors)) return *std::move(bad);
-    }
+pager_stats paged_experts::stats() const {
+  auto out = made_.cache->stats();
+  out.accesses += spared_;
+  out.misses += spared_;
+  if (made_.spare) out.bytes_filled += made_.spare->backend->bytes_moved();
   return out;
-}
-
-}  // namespace
-
-result<std::int32_t> slots_asked_for(const lab::expert_files& files,
-                                     const hotset_llama_options& o) {
-  const auto& shape = files.shape;
-  std::uint64_t of_each = 0;  // one expert of every layer
-  for (const auto l : each<layer_id>(shape.layers)) of_each += shape.bytes_of(l);
-  if ((o.budget_bytes == 0) == (o.slots == 0))
-    return error{"a budget of " + std::to_string(o.budget_bytes) + " bytes and " +
-                 std::to_string(o.slots) + " slots, accepted: one of them"};
-  const auto out = o.slots != 0 ? o.slots
-                                : static_cast<std::int32_t>(std::min<std::uint64_t>(
-                                      o.budget_bytes / std::max<std::uint64_t>(1, of_each),
-                                      static_cast<std::uint64_t>(shape.experts)));
-  if (out < shape.top_k || out > shape.experts)
-    return error{std::to_string(out) +
-                 " slots of each layer, accepted: " + std::to_string(shape.top_k) + ".." +
-                 std::to_string(shape.experts) + ", which is " +
-                 std::to_string(of_each * static_cast<std::uint64_t>(shape.top_k)) + ".." +
-                 std::to_string(of_each * static_cast<std::uint64_t>(shape.experts)) + " bytes"};
-  return out;
-}
-
-result<slot_memory> take_slots(const lab::expert_files& files, std::int32_t slots) {
-  const auto& shape = files.shape;
-  slot_memory out;
-  out.slots = slots;
-  return unless_out_of_memory(
-      [&]() -> result<slot_memory> {
-        for (const auto l : each<layer_id>(shape.layers)) {
-          auto& arrays = out.arrays.emplace_back();
-          for (const auto& t : layout_of(files, l).tensors) {
-            constexpr std::size_t alignment = 64;
-            const auto bytes =
-                static_cast<std::size_t>(t.bytes) * static_cast<std::size_t>(out.slots);
-            // Matrix kernels may read a few bytes past the last expert, as in the model's own memory.
-            constexpr std::size_t beyond = 1024;
-            out.held.push_back(
-                std::make_unique_for_overwrite<std::byte[]>(bytes + alignment + beyond));
-            auto* const begin = out.held.back().get();
-            const auto off = reinterpret_cast<std::uintptr_t>(begin) % alignment;
-            arrays.emplace_back(begin + (off == 0 ? 0 : alignment - off), bytes);
-            out.bytes += bytes;
-          }
-        }
-        return std::move(out);
-      },
-      no_host_memory());
-}
-
-validation check_policies(const lab::expert_files& files, const hotset_llama_options& o) {
-  if (auto eviction = eviction_of(o); !eviction) return eviction.error();
-  if (auto ahead = make_look_ahead(shape_of(files, o.max_tokens), o.prefetch); !ahead)
-    return ahead.error();
-  return std::nullopt;
-}
-
-result<std::unique_ptr<paged_experts>> make_paged_experts(const lab::expert_files& files,
-                                                          const slot_memory& memory,
-                                                          const layer_weights& weights,
-                                                          const hotset_llama_options& o) {
-  const auto shape = shape_of(files, o.max_tokens);
-  const auto layout = pool_layout::per_layer(shape, memory.slots);
-  if (!layout) return layout.error();
-  std::vector<expert_layout> layouts;
-  std::vector<slot_array> arrays;
-  for (const auto l : each<layer_id>(shape.layers)) {
-    layouts.push_back(layout_of(files, l));
-    for (std::size_t t = 0; t < layouts.back().tensors.size(); ++t)
-      arrays.push_back({memory.arrays[index_of(l)][t],
-                        static_cast<std::size_t>(layouts.back().tensors[t].bytes)});
-  }
-  auto bank = host_slot_bank::create_over(*layout, layouts, arrays);
-  if (!bank) return bank.error();
-  auto eviction = eviction_of(o);
-  if (!eviction) return eviction.error();
-  auto pages = erased_pager::create(
-      {.layout = *layout, .eviction = *std::move(eviction), .split = visit_split::refuse});
-  if (!pages) return pages.error();
-  auto ahead = make_look_ahead(shape, o.prefetch);
-  if (!ahead) return ahead.error();
-  const auto threads = static_cast<std::size_t>(std::max(1, o.threads));
-  const auto made = [&]<class Source>(Source source) -> std::unique_ptr<paged_experts> {
-    return std::make_unique<experts_from<Source>>(std::move(source), *std::move(bank),
-                                                  *std::move(pages), *std::move(ahead), threads);
-  };
-  if (o.source == HOTSET_LLAMA_MAPPED) {
-    auto source = mapped_source(shape, layouts, weights);
-    if (!source) return source.error();
-    return made(*std::move(source));
-  }
-  const auto from_files =
-      [&]<class Source>(result<Source> source) -> result<std::unique_ptr<paged_experts>> {
-    if (!source) return source.error();
-    for (const auto l : each<layer_id>(shape.layers))
-      for (const auto e : each<expert_id>(shape.experts))
-        if (auto bad = source->add({l, e}, {}, files.at({l, e}))) return *std::move(bad);
-    return made(*std::move(source));
-  };
-  if (o.source == HOTSET_LLAMA_READ || o.source == HOTSET_LLAMA_DIRECT)
-    return from_files(file_expert_source::open(
-        shape, files.paths,
-        o.source == HOTSET_LLAMA_DIRECT ? file_reads::direct : file_reads::cached, threads));
-#if HOTSET_LLAMA_HAS_URING
-  if (o.source == HOTSET_LLAMA_URING)
-    return from_files(uring_expert_source::open(shape, files.paths, file_reads::direct, threads));
-#endif
-  return error{"source " + std::to_string(o.source) +
-               ", accepted: 0..2, and 3 where it was built with liburing"};
 }
 
 }  // namespace hotset_llama_cpp

@@ -2,62 +2,112 @@
 #pragma once
 /// Slots in place of a model's expert weights, filled by a cache.
 
-#include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <span>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "expert_bytes.hpp"
+#include "hotset/cache/slot_cache.hpp"
 #include "hotset/core/error.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/status.hpp"
-#include "hotset/lab/expert_files.hpp"
 #include "hotset/paging/pager_stats.hpp"
-#include "hotset_llama.h"
-#include "model_file.hpp"
+#include "hotset/registry/policy_registry.hpp"
+#include "hotset/transfer/host_backend.hpp"
+#include "hotset/transfer/memory/host_slot_bank.hpp"
+#include "slot_memory.hpp"
 
 namespace hotset_llama_cpp {
+
+struct paging_options {
+  std::string eviction = "similar_steps";
+  std::string prefetch = "next_layer_top_k";  ///< by the predictor similar-steps; "none"
+  std::size_t readers = 2;                    ///< threads
+};
 
 /// Experts of all layers, with layers numbered as in expert_files.
 class paged_experts {
  public:
-  virtual ~paged_experts() = default;
-  /// Fills slots with a layer's routed experts. They stay there until the next visit or `rest`.
-  /// Errors: does_not_fit, fill_failed and others of slot_cache::resolve.
-  virtual hotset::status visit(const hotset::routing_view& view) = 0;
-  /// Slot of an expert within its layer, from 0. Pre: the last visit routed it.
-  [[nodiscard]] virtual std::int32_t slot_of(hotset::layer_id layer, std::int32_t expert) const = 0;
+  /// Errors: unknown policies.
+  static hotset::validation check(const hotset::lab::expert_files& files,
+                                  const paging_options& options);
+  /// `memory` outlives the result. Errors: unknown policies; no memory.
+  static hotset::result<std::unique_ptr<paged_experts>> create(
+      const hotset::lab::expert_files& files, const slot_memory& memory, expert_bytes bytes,
+      const paging_options& options);
+  paged_experts(const paged_experts&) = delete;
+  paged_experts& operator=(const paged_experts&) = delete;
+  ~paged_experts() { rest(); }
+
+  /// Fills slots with a layer's routed experts. They stay there until the next visit or `rest`. If there are more than
+  /// slots, the most used ones take the slots and the others the spare slots. If these do not suffice, the most used
+  /// ones take the slots for later visits, and `is_placed` is false.
+  /// Errors: fill_failed and others of slot_cache::resolve.
+  hotset::status visit(const hotset::routing_view& view);
+  /// Whether the last visit's experts are all in slots.
+  [[nodiscard]] bool is_placed() const { return distinct_ <= plan_.slots + plan_.spares; }
+  /// Slot of an expert within its layer, from 0; spare slots follow. Pre: the last visit routed it and is placed.
+  [[nodiscard]] std::int32_t slot_of(hotset::layer_id layer, std::int32_t expert) const;
   /// Call when nothing uses the last visit's slots any more.
-  virtual void rest() = 0;
+  void rest() { made_.cache->release(visit_, stream_); }
   /// Reason for a failed copy, if known.
-  [[nodiscard]] virtual std::string problem() const = 0;
-  [[nodiscard]] virtual hotset::pager_stats stats() const = 0;
+  [[nodiscard]] std::string problem() const { return made_.bytes->problem(); }
+  /// Includes experts of spare slots: accesses, misses, and bytes.
+  [[nodiscard]] hotset::pager_stats stats() const;
+  /// Experts copied into spare slots, of all visits.
+  [[nodiscard]] std::uint64_t spared() const { return spared_; }
+
+ private:
+  using backend_type = hotset::host_backend<expert_bytes>;
+  using cache_type = hotset::slot_cache<hotset::erased_pager, backend_type>;
+  /// Slots of a cache or spare slots: their memory, and what copies into it.
+  struct filled_slots {
+    hotset::pool_layout layout;
+    hotset::host_slot_bank bank;
+    std::unique_ptr<backend_type> backend{};
+  };
+  /// Prefetches for the layers ahead.
+  struct look_ahead {
+    hotset::any_predictor predictor;
+    hotset::any_prefetch_policy policy;
+    std::vector<hotset::prefetch_request> requests;
+  };
+
+  /// The parts, made in this order.
+  struct parts {
+    std::unique_ptr<expert_bytes> bytes{};
+    std::unique_ptr<filled_slots> own{};
+    std::unique_ptr<filled_slots> spare{};
+    std::unique_ptr<cache_type> cache{};
+    std::optional<look_ahead> ahead{};
+  };
+
+  paged_experts(const slot_plan& plan, std::size_t experts, parts made);
+  static hotset::result<std::unique_ptr<filled_slots>> make_slots(
+      const hotset::lab::expert_files& files, const hotset::geometry& shape,
+      const slot_memory& memory, std::int32_t first, std::int32_t count, const expert_bytes& bytes,
+      std::size_t readers);
+  static hotset::result<std::optional<look_ahead>> make_look_ahead(const hotset::geometry& shape,
+                                                                   const std::string& name);
+
+  void count_uses(const hotset::routing_view& view);
+  void keep_most_used(hotset::routing_view& view);
+  hotset::ticket copy_to_spares(hotset::layer_id layer);
+  void prefetch(const hotset::routing_view& view);
+
+  slot_plan plan_;
+  parts made_;
+  hotset::host_stream stream_{};
+  hotset::cache_visit visit_;
+  // The last visit.
+  std::vector<std::int32_t> uses_;      ///< [experts]
+  std::int32_t distinct_ = 0;           ///< experts with uses
+  std::vector<std::int32_t> spare_of_;  ///< [experts] index of the spare slot, -1: none
+  std::vector<std::int32_t>
+      kept_;                  ///< [tokens x top_k] ids of the experts that take slots, otherwise -1
+  std::uint64_t spared_ = 0;  ///< experts copied into spare slots, of all visits
 };
-
-/// Memory of all slots: for each weight of each layer, [slots] experts at the model's distance.
-struct slot_memory {
-  std::int32_t slots = 0;   ///< per layer
-  std::uint64_t bytes = 0;  ///< all slots together
-  /// [layers][tensors of the layer, in the order of expert_files]
-  std::vector<std::vector<std::span<std::byte>>> arrays{};
-  std::vector<std::unique_ptr<std::byte[]>> held{};
-};
-
-/// Slots per layer from the options. Errors: neither or both of bytes and slots; fewer than a token needs.
-[[nodiscard]] hotset::result<std::int32_t> slots_asked_for(const hotset::lab::expert_files& files,
-                                                           const hotset_llama_options& options);
-/// Errors: no memory.
-[[nodiscard]] hotset::result<slot_memory> take_slots(const hotset::lab::expert_files& files,
-                                                     std::int32_t slots);
-/// Errors: unknown policies.
-[[nodiscard]] hotset::validation check_policies(const hotset::lab::expert_files& files,
-                                                const hotset_llama_options& options);
-
-/// `weights`: [layers][tensors], in the order of expert_files. All arguments outlive the result.
-/// Errors: unknown policies; a file that cannot be opened this way.
-[[nodiscard]] hotset::result<std::unique_ptr<paged_experts>> make_paged_experts(
-    const hotset::lab::expert_files& files, const slot_memory& memory, const layer_weights& weights,
-    const hotset_llama_options& options);
 
 }  // namespace hotset_llama_cpp

@@ -94,16 +94,16 @@ inline void must(int code, const hotset_llama* paging) {
 struct paged {
   std::int32_t slots = 8;
   std::int32_t source = HOTSET_LLAMA_MAPPED;
-  std::int32_t overflow = HOTSET_LLAMA_PASS;
-  const char* prefetch = nullptr;
+  const char* prefetch = "none";
+  const char* budget = nullptr;  ///< in place of slots
 };
 inline paging_handle make_paging(const std::string& path, const paged& how = {}) {
   hotset_llama_options o{};
   o.struct_size = sizeof o;
   o.model_path = path.c_str();
-  o.slots = how.slots;
+  o.slots = how.budget == nullptr ? how.slots : 0;
+  o.budget = how.budget;
   o.source = how.source;
-  o.overflow = how.overflow;
   o.prefetch = how.prefetch;
   paging_handle out(hotset_llama_create(&o));
   require(out != nullptr, "no memory");
@@ -128,11 +128,22 @@ struct session {
 
   /// Decodes tokens that continue each of these sequences; returns all outputs.
   logits decode(const tokens& text, std::int32_t sequences = 1) {
-    const auto count = static_cast<std::int32_t>(text.size());
+    tokens of_all;
+    for (std::int32_t i = 0; i < sequences; ++i)
+      of_all.insert(of_all.end(), text.begin(), text.end());
+    return decode_together(of_all, sequences);
+  }
+  /// Decodes one token of each sequence.
+  logits decode_each(const tokens& next_tokens) {
+    return decode_together(next_tokens, static_cast<std::int32_t>(next_tokens.size()));
+  }
+  /// `of_all`: the tokens of each sequence, one sequence after the other, equally many of each.
+  logits decode_together(const tokens& of_all, std::int32_t sequences) {
+    const auto count = static_cast<std::int32_t>(of_all.size()) / sequences;
     auto batch = llama_batch_init(count * sequences, 0, 1);
     batch.n_tokens = count * sequences;
     for (std::int32_t i = 0; i < batch.n_tokens; ++i) {
-      batch.token[i] = text[static_cast<std::size_t>(i % count)];
+      batch.token[i] = of_all[static_cast<std::size_t>(i)];
       batch.pos[i] = next + i % count;
       batch.n_seq_id[i] = 1;
       batch.seq_id[i][0] = i / count;

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "expert_bytes.hpp"
+
+#include <cstring>
+#include <utility>
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "hotset/transfer/file_expert_source.hpp"
+#include "memory_limit.hpp"
+#if HOTSET_LLAMA_HAS_URING
+#include "hotset/uring/uring_file.hpp"
+#endif
+
+namespace hotset_llama_cpp {
+
+using namespace hotset;
+
+namespace {
+
+template <class Source>
+class file_of final : public expert_file {
+ public:
+  explicit file_of(Source source) : source_(std::move(source)) {}
+  [[nodiscard]] bool read(expert_key key, std::size_t tensor, std::uint64_t at,
+                          std::span<std::byte> to) const noexcept override {
+    return source_.read(key, {}, tensor, at, to);
+  }
+  [[nodiscard]] std::string problem() const override { return source_.problem(); }
+
+ private:
+  Source source_;
+};
+
+using opened = result<std::unique_ptr<expert_file>>;
+
+template <class Source>
+opened open_as(const lab::expert_files& files, file_reads how, std::size_t readers) {
+  auto source = Source::open(files.shape, files.paths, how, readers);
+  if (!source) return source.error();
+  for (const auto l : each<layer_id>(files.shape.layers))
+    for (const auto e : each<expert_id>(files.shape.experts))
+      if (auto bad = source->add({l, e}, {}, files.at({l, e}))) return *std::move(bad);
+  return std::unique_ptr<expert_file>(std::make_unique<file_of<Source>>(*std::move(source)));
+}
+
+opened open_by(std::int32_t source, const lab::expert_files& files, std::size_t readers) {
+  switch (source) {
+    case HOTSET_LLAMA_READ: return open_as<file_expert_source>(files, file_reads::cached, readers);
+    case HOTSET_LLAMA_DIRECT:
+      return open_as<file_expert_source>(files, file_reads::direct, readers);
+#if HOTSET_LLAMA_HAS_URING
+    case HOTSET_LLAMA_URING:
+      return open_as<uring_expert_source>(files, file_reads::direct, readers);
+#endif
+    default:
+      return error{"source " + std::to_string(source) +
+                   ", accepted: 0..3, and 4 where it was built with liburing"};
+  }
+}
+
+const char* name_of(std::int32_t source) {
+  return source == HOTSET_LLAMA_READ     ? "reads"
+         : source == HOTSET_LLAMA_DIRECT ? "direct reads"
+                                         : "io_uring";
+}
+
+/// Gives whole pages of a shared file mapping back: the slots hold their bytes now.
+void give_back(const std::byte* first, std::size_t bytes) noexcept {
+  const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto begin = (reinterpret_cast<std::uintptr_t>(first) + page - 1) / page * page;
+  const auto end = (reinterpret_cast<std::uintptr_t>(first) + bytes) / page * page;
+  if (begin < end) (void)::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+}
+
+}  // namespace
+
+result<expert_bytes> expert_bytes::open(const lab::expert_files& files,
+                                        const layer_weights& weights, std::int32_t source,
+                                        std::size_t readers) {
+  expert_bytes out;
+  for (const auto& of_layer : weights) {
+    auto& sizes = out.sizes_.emplace_back();
+    auto& memory = out.memory_.emplace_back();
+    for (const auto& w : of_layer) {
+      sizes.push_back(w.bytes);
+      memory.push_back(static_cast<const std::byte*>(w.tensor->data));
+    }
+  }
+  if (source == HOTSET_LLAMA_MAPPED) {
+    out.gives_pages_back_ = is_in_shared_file_mapping(out.memory_.front().front());
+    return out;
+  }
+  const bool any = source == HOTSET_LLAMA_AUTO;
+  for (auto way = any ? HOTSET_LLAMA_URING : source;; --way) {
+    auto file = open_by(way, files, readers);
+    if (file) {
+      out.file_ = *std::move(file);
+      out.name_ = name_of(way);
+      return out;
+    }
+    if (!any || way == HOTSET_LLAMA_READ) return file.error();
+  }
+}
+
+bool expert_bytes::read(expert_key key, precision_id, std::size_t tensor, std::uint64_t at,
+                        std::span<std::byte> to) const noexcept {
+  if (file_ != nullptr && !*prefers_memory_) return file_->read(key, tensor, at, to);
+  read_memory(key, tensor, at, to);
+  return true;
+}
+
+void expert_bytes::read_memory(expert_key key, std::size_t tensor, std::uint64_t at,
+                               std::span<std::byte> to) const noexcept {
+  const auto l = index_of(key.layer);
+  const auto* const from = memory_[l][tensor] + index_of(key.expert) * sizes_[l][tensor] + at;
+  std::memcpy(to.data(), from, to.size());
+  if (gives_pages_back_ && !*prefers_memory_) give_back(from, to.size());
+}
+
+}  // namespace hotset_llama_cpp
