@@ -4,8 +4,8 @@
 # Pairs of runs, one after the other, in a memory cgroup of each limit, with the page cache dropped before each. Needs
 # root and cgroup v1 or v2.
 #   memory_limit.sh <build folder with hotset-llama> <model.gguf> <tokens file> [pairs] [limits in MiB ...]
-# The experts' budget is the limit minus the process's other needs (REST_MIB, 250). HOTSET_LLAMA_OPTIONS: further
-# options of the paged run.
+# The paged run chooses its budget. CONTEXT (256) and PREDICT (32): tokens; SEQUENCES (1): completed side by side.
+# HOTSET_LLAMA_OPTIONS: further options of the paged run.
 set -euo pipefail
 build=${1:?usage: memory_limit.sh <build folder> <model.gguf> <tokens> [pairs] [limits in MiB ...]}
 model=$2
@@ -13,9 +13,8 @@ tokens=$3
 pairs=${4:-3}
 limits=("${@:5}")
 [[ ${#limits[@]} -gt 0 ]] || limits=(500 700 900)
-rest=${REST_MIB:-250}
-predict=${PREDICT:-32}
-read -ra options <<<"${HOTSET_LLAMA_OPTIONS:---source direct --readers 2}"
+common=(--tokens "$tokens" -n "${PREDICT:-32}" -c "${CONTEXT:-256}" --sequences "${SEQUENCES:-1}")
+read -ra options <<<"${HOTSET_LLAMA_OPTIONS:-}"
 llama=$build/integrations/llama_cpp/hotset-llama
 
 if [[ -d /sys/fs/cgroup/memory ]]; then
@@ -32,7 +31,7 @@ run() {
   shift
   dd of="$model" oflag=nocache conv=notrunc,fdatasync count=0 status=none
   echo $((mib << 20)) >"$group/$limit_file"
-  sh -c "echo \$\$ >$group/$members; exec \"\$@\"" - "$llama" "$model" --tokens "$tokens" -n "$predict" -c 256 "$@" 2>&1 >/dev/null |
+  sh -c "echo \$\$ >$group/$members; exec \"\$@\"" - "$llama" "$model" "${common[@]}" "$@" 2>&1 >/dev/null |
     sed -n 's/^prompt: [0-9]* tokens, \([0-9.]*\) tokens\/s; generated: [0-9]* tokens, \([0-9.]*\) tokens\/s$/\1 \2/p'
 }
 median() { sort -n | awk '{ v[NR] = $1 } END { print NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2 }'; }
@@ -42,7 +41,7 @@ for mib in "${limits[@]}"; do
   plain=() paged=()
   for ((i = 0; i < pairs; ++i)); do
     plain+=("$(run "$mib" --plain)")
-    paged+=("$(run "$mib" --expert-budget $((mib - rest))MiB "${options[@]}")")
+    paged+=("$(run "$mib" "${options[@]}")")
   done
   for column in 1 2; do
     a=$(printf '%s\n' "${plain[@]}" | awk -v c=$column '{ print $c }' | median)

@@ -89,9 +89,10 @@ void print_paging(hotset_llama* paging) {
     std::fprintf(stderr, "warning: %s\n", warning);
 }
 void print_speed(const run_outcome& out, std::size_t prompt) {
+  const auto generated = out.tokens.size() * out.tokens.front().size();
   std::fprintf(stderr, "prompt: %zu tokens, %.2f tokens/s; generated: %zu tokens, %.2f tokens/s\n",
-               prompt, static_cast<double>(prompt) / out.prompt_seconds, out.tokens.size(),
-               static_cast<double>(out.tokens.size()) / out.generate_seconds);
+               prompt, static_cast<double>(prompt) / out.prompt_seconds, generated,
+               static_cast<double>(generated) / out.generate_seconds);
 }
 
 /// First difference between two runs; empty if there is none.
@@ -162,6 +163,10 @@ int main(int argc, char** argv) {
   paging_choice choice;
   CLI::App app("Completes a prompt by llama.cpp, its experts paged.");
   add_options(app, how);
+  app.add_option("--sequences", how.sequences,
+                 "parts into which the prompt is cut, completed side by side")
+      ->check(CLI::Range(1, 256))
+      ->capture_default_str();
   auto* const budget =
       app.add_option("--expert-budget", choice.budget,
                      "memory of all slots: 6GiB, 50% of all experts, or auto: what the machine and "

@@ -46,7 +46,7 @@ const version second_version{"sys/fs/cgroup",
                              "memory.max",
                              {"anon", "shmem", "kernel_stack", "pagetables", "slab_unreclaimable"}};
 
-/// What one cgroup leaves; nothing if it has no limit.
+/// Bytes that one cgroup leaves; nothing if it has no limit.
 std::optional<std::uint64_t> left_in(const fs::path& group, const version& v) {
   const auto limit = number_in(group / v.limit);
   if (!limit) return std::nullopt;

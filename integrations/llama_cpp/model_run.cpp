@@ -26,25 +26,24 @@ double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-/// A batch of one sequence that owns its memory.
+/// A batch that owns its memory.
 class batch_of {
  public:
   explicit batch_of(std::int32_t most) : held_(llama_batch_init(most, 0, 1)) {}
   batch_of(const batch_of&) = delete;
   batch_of& operator=(const batch_of&) = delete;
   ~batch_of() { llama_batch_free(held_); }
+  void clear() { held_.n_tokens = 0; }
   /// Requests outputs of all tokens.
-  llama_batch& set(std::span<const llama_token> tokens, std::int32_t position) {
-    held_.n_tokens = static_cast<std::int32_t>(tokens.size());
-    for (std::int32_t i = 0; i < held_.n_tokens; ++i) {
-      held_.token[i] = tokens[static_cast<std::size_t>(i)];
-      held_.pos[i] = position + i;
-      held_.n_seq_id[i] = 1;
-      held_.seq_id[i][0] = 0;
-      held_.logits[i] = 1;
-    }
-    return held_;
+  void add(llama_token token, std::size_t position, std::int32_t sequence) {
+    const auto i = held_.n_tokens++;
+    held_.token[i] = token;
+    held_.pos[i] = static_cast<llama_pos>(position);
+    held_.n_seq_id[i] = 1;
+    held_.seq_id[i][0] = sequence;
+    held_.logits[i] = 1;
   }
+  [[nodiscard]] const llama_batch& get() const { return held_; }
 
  private:
   llama_batch held_;
@@ -95,8 +94,9 @@ model_handle load_model(const run_options& how) {
 llama_context_params context_params(const run_options& how) {
   auto out = llama_context_default_params();
   out.n_ctx = static_cast<std::uint32_t>(how.context);
-  out.n_batch = static_cast<std::uint32_t>(how.micro_batch);
-  out.n_ubatch = static_cast<std::uint32_t>(how.micro_batch);
+  out.n_seq_max = static_cast<std::uint32_t>(how.sequences);
+  out.kv_unified = true;
+  out.n_batch = out.n_ubatch = static_cast<std::uint32_t>(std::max(how.micro_batch, how.sequences));
   out.n_threads = out.n_threads_batch = how.threads;
   out.type_k = out.type_v = GGML_TYPE_F32;
   out.flash_attn_type = LLAMA_FLASH_ATTN_TYPE_DISABLED;
@@ -136,11 +136,16 @@ std::vector<llama_token> prompt_tokens(const llama_model& model, const run_optio
     if (count < 0) throw std::runtime_error("the prompt cannot be cut into tokens");
     out.resize(static_cast<std::size_t>(count));
   }
-  if (out.empty()) throw std::runtime_error("an empty prompt, accepted: 1 token or more");
-  if (out.size() + static_cast<std::size_t>(how.predict) > static_cast<std::size_t>(how.context))
+  const auto sequences = static_cast<std::size_t>(how.sequences);
+  if (out.size() < sequences)
+    throw std::runtime_error("a prompt of " + std::to_string(out.size()) + " tokens, accepted: " +
+                             std::to_string(sequences) + " or more, 1 for each sequence");
+  if (out.size() + sequences * static_cast<std::size_t>(how.predict) >
+      static_cast<std::size_t>(how.context))
     throw std::runtime_error(
         std::to_string(out.size()) + " tokens of prompt and " + std::to_string(how.predict) +
-        " to generate, accepted: " + std::to_string(how.context) + " in all (--context)");
+        " to generate for each of " + std::to_string(sequences) +
+        " sequences, accepted: " + std::to_string(how.context) + " in all (--context)");
   return out;
 }
 
@@ -159,41 +164,99 @@ void decode(llama_context& context, const llama_batch& batch) {
   if (code != 0) throw std::runtime_error("llama_decode failed with " + std::to_string(code));
 }
 
+namespace {
+
+/// A run's state.
+class completion {
+ public:
+  completion(llama_context& context, std::span<const llama_token> prompt, const run_options& how,
+             bool keep_logits, const decode_call& decode)
+      : context_(context),
+        how_(how),
+        decode_(decode),
+        keep_logits_(keep_logits),
+        width_(static_cast<std::size_t>(
+            llama_vocab_n_tokens(llama_model_get_vocab(llama_get_model(&context))))),
+        batch_(std::max(how.micro_batch, how.sequences)) {
+    const auto parts = static_cast<std::size_t>(how.sequences);
+    for (std::size_t s = 0; s < parts; ++s) {
+      const auto first = prompt.size() * s / parts;
+      prompts_.push_back(prompt.subspan(first, prompt.size() * (s + 1) / parts - first));
+    }
+    next_.resize(parts);
+    out_.tokens.resize(parts);
+  }
+
+  void read_prompts() {
+    for (std::size_t s = 0; s < prompts_.size(); ++s) {
+      const auto most = static_cast<std::size_t>(how_.micro_batch);
+      for (std::size_t at = 0; at < prompts_[s].size(); at += most) {
+        batch_.clear();
+        for (auto i = at; i < std::min(prompts_[s].size(), at + most); ++i)
+          batch_.add(prompts_[s][i], i, static_cast<std::int32_t>(s));
+        decode();
+        next_[s] = likeliest(batch_.get().n_tokens - 1);
+      }
+    }
+  }
+  /// A token of every sequence.
+  void generate_one() {
+    batch_.clear();
+    for (std::size_t s = 0; s < next_.size(); ++s) {
+      batch_.add(next_[s], prompts_[s].size() + out_.tokens[s].size(),
+                 static_cast<std::int32_t>(s));
+      out_.tokens[s].push_back(next_[s]);
+    }
+    decode();
+    for (std::size_t s = 0; s < next_.size(); ++s)
+      next_[s] = likeliest(static_cast<std::int32_t>(s));
+  }
+  [[nodiscard]] const std::vector<llama_token>& next() const { return next_; }
+  [[nodiscard]] run_outcome& out() { return out_; }
+
+ private:
+  void decode() {
+    decode_(batch_.get());
+    for (std::int32_t i = 0; keep_logits_ && i < batch_.get().n_tokens; ++i) {
+      const auto* const row = llama_get_logits_ith(&context_, i);
+      out_.logits.emplace_back(row, row + width_);
+    }
+  }
+  [[nodiscard]] llama_token likeliest(std::int32_t row) const {
+    const auto* const logits = llama_get_logits_ith(&context_, row);
+    return static_cast<llama_token>(std::max_element(logits, logits + width_) - logits);
+  }
+
+  llama_context& context_;
+  const run_options& how_;
+  const decode_call& decode_;
+  bool keep_logits_;
+  std::size_t width_;
+  batch_of batch_;
+  std::vector<std::span<const llama_token>> prompts_;  ///< [sequences]
+  std::vector<llama_token> next_;                      ///< [sequences]
+  run_outcome out_;
+};
+
+}  // namespace
+
 run_outcome run(llama_context& context, const std::vector<llama_token>& prompt,
                 const run_options& how, bool keep_logits, const decode_call& decode,
-                const std::function<void(llama_token)>& told) {
-  run_outcome out;
-  const auto width = static_cast<std::size_t>(
-      llama_vocab_n_tokens(llama_model_get_vocab(llama_get_model(&context))));
-  std::vector<float> last(width);
-  const auto decode_and_take = [&](const llama_batch& batch) {
-    decode(batch);
-    const auto count = batch.n_tokens;
-    for (std::int32_t i = 0; keep_logits && i < count; ++i) {
-      const auto* const row = llama_get_logits_ith(&context, i);
-      out.logits.emplace_back(row, row + width);
-    }
-    if (const auto* const row = llama_get_logits_ith(&context, count - 1); row != nullptr)
-      std::copy_n(row, width, last.begin());
-  };
-  batch_of batch(how.micro_batch);
+                const std::function<void(llama_token)>& take) {
+  completion c(context, prompt, how, keep_logits, decode);
   const auto begin = std::chrono::steady_clock::now();
-  for (std::size_t at = 0; at < prompt.size(); at += static_cast<std::size_t>(how.micro_batch)) {
-    const auto count = std::min(prompt.size() - at, static_cast<std::size_t>(how.micro_batch));
-    decode_and_take(batch.set(std::span(prompt).subspan(at, count), static_cast<std::int32_t>(at)));
-  }
-  out.prompt_seconds = seconds_since(begin);
+  c.read_prompts();
+  c.out().prompt_seconds = seconds_since(begin);
   const auto middle = std::chrono::steady_clock::now();
   for (std::int32_t n = 0; n < how.predict; ++n) {
-    const auto token =
-        static_cast<llama_token>(std::max_element(last.begin(), last.end()) - last.begin());
-    out.tokens.push_back(token);
-    told(token);
-    const auto position = static_cast<std::int32_t>(prompt.size()) + n;
-    decode_and_take(batch.set(std::span(&token, 1), position));
+    if (how.sequences == 1) take(c.next().front());
+    c.generate_one();
   }
-  out.generate_seconds = seconds_since(middle);
-  return out;
+  c.out().generate_seconds = seconds_since(middle);
+  if (how.sequences != 1)
+    for (const auto& tokens : c.out().tokens)
+      for (const auto token : tokens) take(token);
+  return c.out();
 }
 
 }  // namespace hotset_llama_cpp

@@ -33,6 +33,7 @@ struct run_options {
   std::int32_t threads = 1;
   std::int32_t context = 2048;  ///< tokens
   std::int32_t micro_batch = 512;
+  std::int32_t sequences = 1;  ///< the prompt's parts, completed side by side
 };
 
 /// Adds the model and the options of both programs.
@@ -56,15 +57,16 @@ void decode(llama_context& context, const llama_batch& batch);
 
 /// Result of a run.
 struct run_outcome {
-  std::vector<llama_token> tokens;  ///< generated
+  std::vector<std::vector<llama_token>> tokens;  ///< [sequences] generated
   std::vector<std::vector<float>>
       logits;  ///< logits of every token, prompt and generated; empty unless kept
   double prompt_seconds = 0;
   double generate_seconds = 0;
 };
-/// Feeds the prompt in micro-batches, then generates greedily; calls `told` for each new token.
+/// Feeds the prompt in micro-batches, then generates greedily, a token of every sequence at a time. Calls `take` for
+/// each new token.
 [[nodiscard]] run_outcome run(llama_context& context, const std::vector<llama_token>& prompt,
                               const run_options& how, bool keep_logits, const decode_call& decode,
-                              const std::function<void(llama_token)>& told);
+                              const std::function<void(llama_token)>& take);
 
 }  // namespace hotset_llama_cpp

@@ -100,7 +100,7 @@ result<slot_plan> plan_slots(const lab::expert_files& files, std::int32_t slots)
 
 namespace {
 
-/// What "auto" leaves to the system: pages of the file that prompts read, and what the process still allocates.
+/// Bytes that "auto" leaves to the system: pages of the file that prompts read, and what the process still allocates.
 std::uint64_t margin_of(const memory_limit& left) {
   return (std::uint64_t{32} << 20U) + left.bytes / 32;
 }
