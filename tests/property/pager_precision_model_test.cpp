@@ -223,9 +223,9 @@ class precision_model {
     check();
   }
   void trim() {
-    const visit_context context{.layer = layout_.at(context.pool).layers.front(),
-                                .pool = static_cast<pool_id>(random_.below(layout_.pools())),
-                                .step = step_};
+    const auto chosen = static_cast<pool_id>(random_.below(layout_.pools()));
+    const visit_context context{
+        .layer = layout_.at(chosen).layers.front(), .pool = chosen, .step = step_};
     const auto before = look();
     const auto of_pool = keys_in(context.pool, before);
     const auto keep = random_.below(of_pool.size() + 1);
