@@ -45,7 +45,10 @@ result<std::unique_ptr<paged_experts>> paged_experts::create(const lab::expert_f
   if (!own) return own.error();
   made.own = *std::move(own);
   if (plan.spares != 0) {
-    auto spare = make_slots(files, shape, memory, plan.slots, plan.spares, *made.bytes, o.readers);
+    auto of_spares = shape;
+    of_spares.top_k = 1;  // there may be fewer than a token routes
+    auto spare =
+        make_slots(files, of_spares, memory, plan.slots, plan.spares, *made.bytes, o.readers);
     if (!spare) return spare.error();
     made.spare = *std::move(spare);
   }
