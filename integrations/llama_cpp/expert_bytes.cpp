@@ -4,11 +4,7 @@
 #include <cstring>
 #include <utility>
 
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include "hotset/transfer/file_expert_source.hpp"
-#include "memory_limit.hpp"
 #if HOTSET_LLAMA_HAS_URING
 #include "hotset/uring/uring_file.hpp"
 #endif
@@ -66,14 +62,6 @@ const char* name_of(std::int32_t source) {
                                          : "io_uring";
 }
 
-/// Gives whole pages of a shared file mapping back: the slots hold their bytes now.
-void give_back(const std::byte* first, std::size_t bytes) noexcept {
-  const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
-  const auto begin = (reinterpret_cast<std::uintptr_t>(first) + page - 1) / page * page;
-  const auto end = (reinterpret_cast<std::uintptr_t>(first) + bytes) / page * page;
-  if (begin < end) (void)::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
-}
-
 }  // namespace
 
 result<expert_bytes> expert_bytes::open(const lab::expert_files& files,
@@ -82,16 +70,15 @@ result<expert_bytes> expert_bytes::open(const lab::expert_files& files,
   expert_bytes out;
   for (const auto& of_layer : weights) {
     auto& sizes = out.sizes_.emplace_back();
-    auto& memory = out.memory_.emplace_back();
+    auto& whole = out.whole_.emplace_back();
     for (const auto& w : of_layer) {
       sizes.push_back(w.bytes);
-      memory.push_back(static_cast<const std::byte*>(w.tensor->data));
+      whole.emplace_back(static_cast<const std::byte*>(w.tensor->data),
+                         w.bytes * static_cast<std::size_t>(w.experts));
     }
   }
-  if (source == HOTSET_LLAMA_MAPPED) {
-    out.gives_pages_back_ = is_in_shared_file_mapping(out.memory_.front().front());
-    return out;
-  }
+  out.mapping_ = std::make_unique<weight_mapping>(out.whole_);
+  if (source == HOTSET_LLAMA_MAPPED) return out;
   const bool any = source == HOTSET_LLAMA_AUTO;
   for (auto way = any ? HOTSET_LLAMA_URING : source;; --way) {
     auto file = open_by(way, files, readers);
@@ -106,17 +93,23 @@ result<expert_bytes> expert_bytes::open(const lab::expert_files& files,
 
 bool expert_bytes::read(expert_key key, precision_id, std::size_t tensor, std::uint64_t at,
                         std::span<std::byte> to) const noexcept {
-  if (file_ != nullptr && !*prefers_memory_) return file_->read(key, tensor, at, to);
-  read_memory(key, tensor, at, to);
+  if (file_ != nullptr && !*passing_) return file_->read(key, tensor, at, to);
+  const auto from = in_memory(key, tensor).subspan(static_cast<std::size_t>(at), to.size());
+  const bool passes = *passing_;
+  if (!passes) mapping_->request(from);
+  std::memcpy(to.data(), from.data(), from.size());
+  if (!passes) mapping_->give_back(from);
   return true;
 }
 
-void expert_bytes::read_memory(expert_key key, std::size_t tensor, std::uint64_t at,
-                               std::span<std::byte> to) const noexcept {
-  const auto l = index_of(key.layer);
-  const auto* const from = memory_[l][tensor] + index_of(key.expert) * sizes_[l][tensor] + at;
-  std::memcpy(to.data(), from, to.size());
-  if (gives_pages_back_ && !*prefers_memory_) give_back(from, to.size());
+void expert_bytes::set_passing(bool yes) noexcept {
+  if (passing_->exchange(yes) != yes) mapping_->set_read_ahead(yes);
+}
+
+std::span<const std::byte> expert_bytes::in_memory(expert_key key,
+                                                   std::size_t tensor) const noexcept {
+  const auto bytes = static_cast<std::size_t>(sizes_[index_of(key.layer)][tensor]);
+  return whole_[index_of(key.layer)][tensor].subspan(index_of(key.expert) * bytes, bytes);
 }
 
 }  // namespace hotset_llama_cpp

@@ -15,6 +15,7 @@
 #include "hotset/transfer/expert_source.hpp"
 #include "hotset_llama.h"
 #include "model_file.hpp"
+#include "weight_mapping.hpp"
 
 namespace hotset_llama_cpp {
 
@@ -45,20 +46,26 @@ class expert_bytes {
                           std::uint64_t at, std::span<std::byte> to) const noexcept;
   [[nodiscard]] std::string problem() const { return file_ ? file_->problem() : std::string(); }
 
-  /// Reads the model's memory even if there is a file: its pages are about to be used anyway.
-  void prefer_memory(bool yes) const noexcept { *prefers_memory_ = yes; }
+  /// Whether the model computes with its own weights. Copies then read its memory, whose pages are there.
+  void set_passing(bool yes) noexcept;
+  /// See weight_mapping.
+  void request_others_after(hotset::layer_id layer) const noexcept {
+    mapping_->request_others_after(hotset::index_of(layer));
+  }
   /// "mapping", "reads", "direct reads" or "io_uring".
   [[nodiscard]] const char* name() const noexcept { return name_; }
 
  private:
-  void read_memory(hotset::expert_key key, std::size_t tensor, std::uint64_t at,
-                   std::span<std::byte> to) const noexcept;
+  /// The tensor in the model's memory.
+  [[nodiscard]] std::span<const std::byte> in_memory(hotset::expert_key key,
+                                                     std::size_t tensor) const noexcept;
 
-  std::vector<std::vector<std::uint64_t>> sizes_;      ///< [layers][tensors]
-  std::vector<std::vector<const std::byte*>> memory_;  ///< [layers][tensors]
-  std::unique_ptr<expert_file> file_;                  ///< null: the model's memory
-  std::unique_ptr<std::atomic<bool>> prefers_memory_ = std::make_unique<std::atomic<bool>>(false);
-  bool gives_pages_back_ = false;
+  std::vector<std::vector<std::uint64_t>> sizes_;  ///< [layers][tensors]
+  /// [layers][tensors] all experts in the model's memory
+  std::vector<std::vector<std::span<const std::byte>>> whole_;
+  std::unique_ptr<weight_mapping> mapping_;
+  std::unique_ptr<expert_file> file_;  ///< null: the model's memory
+  std::unique_ptr<std::atomic<bool>> passing_ = std::make_unique<std::atomic<bool>>(false);
   const char* name_ = "mapping";
 };
 static_assert(hotset::expert_reader<expert_bytes>);

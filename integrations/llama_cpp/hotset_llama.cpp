@@ -24,6 +24,7 @@
 #include "reads_watch.hpp"
 #include "slot_memory.hpp"
 #include "slot_plan.hpp"
+#include "weight_mapping.hpp"
 
 namespace {
 
@@ -211,7 +212,8 @@ struct hotset_llama {
   }
   [[nodiscard]] other_memory beside_experts(const layer_weights& weights) const {
     other_memory out;
-    out.experts_are_mapped = is_in_shared_file_mapping(weights.front().front().tensor->data);
+    const auto* const expert = weights.front().front().tensor->data;
+    out.experts_are_mapped = !file_mapping_of(static_cast<const std::byte*>(expert)).empty();
     out.buffers = finder.host_bytes_of(GGML_BACKEND_BUFFER_USAGE_COMPUTE);
     const auto mapped = finder.host_bytes_of(GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
     if (out.experts_are_mapped) out.weights = mapped - std::min(mapped, bytes_of_all(files));
@@ -323,6 +325,7 @@ struct hotset_llama {
   /// Whether all visits since the last call were served, for llama_decode calls of the program.
   bool check() {
     if (context == nullptr) return refuse("no context is attached");
+    if (experts && outcome == status::ok) outcome = experts->finish_pass();
     rest();
     if (outcome != status::ok) {
       const auto why = experts->problem();

@@ -99,7 +99,8 @@ typedef struct hotset_llama_stats {
   uint64_t prefetch_hits;
   /* Experts copied into spare slots, because a visit routed more experts than its layer has slots. */
   uint64_t spared;
-  /* Visits computed with the model's own weights, because there are no spare slots. */
+  /* Visits computed with the model's own weights: they route more experts than there are slots, and no spare slots are
+   * left, or most of the experts must be read. */
   uint64_t passed;
   uint64_t slot_bytes; /* all slots together; 0: all experts have room, and nothing is copied */
   int32_t slots;       /* per layer */

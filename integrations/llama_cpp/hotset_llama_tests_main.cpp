@@ -398,11 +398,15 @@ void more_experts_than_slots() {
     for (const std::int32_t slots : {4, 8}) {
       const auto what = std::to_string(slots) + " slots, source " + std::to_string(source);
       session s(*model, file_of(model_file), {.slots = slots, .source = source});
+      require_same(expected, s.generate(1), what + ", nothing in slots before");
+      require(s.stats().passed > 0, what + ": the first prompt passes the slots");
+      s.forget();
+      const auto passed = s.stats().passed;
       require_same(expected, s.generate(1), what);
       const auto stats = s.stats();
       require(stats.spares == (slots == 8 ? 8 : 0), what + ": spare slots");
       require((stats.spared > 0) == (slots == 8), what + ": experts in spare slots");
-      require((stats.passed > 0) == (slots == 4), what + ": visits past the slots");
+      require(slots == 4 || stats.passed < 2 * passed, what + ": no prompt was served by slots");
       s.forget();
       (void)s.decode(text(40, 1));
       const auto before = s.stats();
@@ -419,7 +423,7 @@ void many_sequences() {
     const auto next = text(4, i);
     require_same(plain.decode_each(next), s.decode_each(next), "outputs");
   }
-  require(s.stats().passed == 0, "visits past the slots");
+  require(s.stats().passed < s.stats().visits / 4, "visits past the slots");
   require(s.stats().spared > 0, "the slots sufficed: the test shows nothing");
 }
 

@@ -2,7 +2,6 @@
 #include "memory_limit.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <fstream>
 #include <optional>
 #include <sstream>
@@ -93,28 +92,6 @@ memory_limit available_memory(const fs::path& root) {
 
 std::uint64_t bytes_read_from_disks() {
   return number_of("/proc/self/io", "read_bytes:").value_or(0);
-}
-
-bool is_in_shared_file_mapping(const void* address) {
-  const auto at = reinterpret_cast<std::uintptr_t>(address);
-  std::ifstream in("/proc/self/maps");
-  for (std::string line;
-       std::getline(in, line);) {  // "<first>-<end> rw-s <offset> <device> <inode> <path>"
-    std::istringstream words(line);
-    std::string range;
-    std::string access;
-    std::string offset;
-    std::string device;
-    std::uint64_t inode = 0;
-    if (!(words >> range >> access >> offset >> device >> inode)) continue;
-    const auto dash = range.find('-');
-    std::uintptr_t first = 0;
-    std::uintptr_t end = 0;
-    std::from_chars(range.data(), range.data() + dash, first, 16);
-    std::from_chars(range.data() + dash + 1, range.data() + range.size(), end, 16);
-    if (at >= first && at < end) return access.size() == 4 && access[3] == 's' && inode != 0;
-  }
-  return false;
 }
 
 }  // namespace hotset_llama_cpp

@@ -20,7 +20,4 @@ struct memory_limit {
 /// Bytes that the process has read from disks, page faults included; 0 if the system does not say.
 [[nodiscard]] std::uint64_t bytes_read_from_disks();
 
-/// True if the address is in a shared mapping of a file. Its pages can be given back without loss.
-[[nodiscard]] bool is_in_shared_file_mapping(const void* address);
-
 }  // namespace hotset_llama_cpp

@@ -116,19 +116,36 @@ result<std::optional<paged_experts::look_ahead>> paged_experts::make_look_ahead(
 }
 
 status paged_experts::visit(const routing_view& view) {
+  if (const auto code = finish_pass(); code != status::ok) return code;
   rest();
   count_uses(view);
+  is_placed_ = has_places(view.layer);
   auto kept = view;
-  auto copies = no_ticket;
-  made_.bytes->prefer_memory(!is_placed());
-  if (distinct_ > plan_.slots) {
-    keep_most_used(kept);
-    if (is_placed()) copies = copy_to_spares(view.layer);
+  if (distinct_ > plan_.slots) keep_most_used(kept);
+  made_.bytes->set_passing(!is_placed_);
+  if (!is_placed_) {
+    passed_ = kept;
+    return status::ok;
   }
-  auto code = made_.cache->resolve(kept, stream_, visit_);
+  const auto copies = distinct_ > plan_.slots ? copy_to_spares(view.layer) : no_ticket;
+  auto code = fill_slots(kept);
   if (copies != no_ticket && made_.spare->backend->wait(copies) != transfer_state::arrived)
     code = status::fill_failed;
-  if (code == status::ok && made_.ahead) prefetch(kept);
+  return code;
+}
+
+status paged_experts::fill_slots(const routing_view& view) {
+  const auto code = made_.cache->resolve(view, stream_, visit_);
+  made_.bytes->request_others_after(view.layer);
+  if (code == status::ok && made_.ahead) prefetch(view);
+  return code;
+}
+
+status paged_experts::finish_pass() {
+  if (!passed_) return status::ok;
+  const auto code = fill_slots(*passed_);
+  passed_.reset();
+  rest();
   return code;
 }
 
@@ -138,6 +155,16 @@ void paged_experts::count_uses(const routing_view& view) {
   distinct_ = 0;
   for (const auto e : view.experts)
     if (e != no_expert && uses_[index_of(e)]++ == 0) ++distinct_;
+}
+
+/// If more than half of the experts must be read, the mapping is faster: the system reads ahead while the layer
+/// computes.
+bool paged_experts::has_places(layer_id layer) const {
+  if (distinct_ <= plan_.slots) return true;
+  const auto row = made_.cache->row(layer);
+  std::int32_t absent = 0;
+  for (std::size_t e = 0; e < uses_.size(); ++e) absent += uses_[e] != 0 && row[e] == no_slot;
+  return distinct_ <= plan_.slots + plan_.spares && 2 * absent <= distinct_;
 }
 
 /// Leaves in the view the experts that take the slots. A resident counts twice: an expert that replaces it must be

@@ -42,12 +42,15 @@ class paged_experts {
   ~paged_experts() { rest(); }
 
   /// Fills slots with a layer's routed experts. They stay there until the next visit or `rest`. If there are more than
-  /// slots, the most used ones take the slots and the others the spare slots. If these do not suffice, the most used
-  /// ones take the slots for later visits, and `is_placed` is false.
+  /// slots, the most used ones take the slots and the others the spare slots. If these do not suffice, or most experts
+  /// must be read, the most used ones take the slots for later visits, and `is_placed` is false.
   /// Errors: fill_failed and others of slot_cache::resolve.
   hotset::status visit(const hotset::routing_view& view);
   /// Whether the last visit's experts are all in slots.
-  [[nodiscard]] bool is_placed() const { return distinct_ <= plan_.slots + plan_.spares; }
+  [[nodiscard]] bool is_placed() const { return is_placed_; }
+  /// Fills slots after a visit that was not placed: the layer has been computed, and its pages are in memory.
+  /// Errors: as visit.
+  hotset::status finish_pass();
   /// Slot of an expert within its layer, from 0; spare slots follow. Pre: the last visit routed it and is placed.
   [[nodiscard]] std::int32_t slot_of(hotset::layer_id layer, std::int32_t expert) const;
   /// Call when nothing uses the last visit's slots any more.
@@ -92,8 +95,10 @@ class paged_experts {
   static hotset::result<std::optional<look_ahead>> make_look_ahead(const hotset::geometry& shape,
                                                                    const std::string& name);
 
+  [[nodiscard]] bool has_places(hotset::layer_id layer) const;
   void count_uses(const hotset::routing_view& view);
   void keep_most_used(hotset::routing_view& view);
+  hotset::status fill_slots(const hotset::routing_view& view);
   hotset::ticket copy_to_spares(hotset::layer_id layer);
   void prefetch(const hotset::routing_view& view);
 
@@ -102,11 +107,13 @@ class paged_experts {
   hotset::host_stream stream_{};
   hotset::cache_visit visit_;
   // The last visit.
-  std::vector<std::int32_t> uses_;      ///< [experts]
+  std::vector<std::int32_t> uses_;  ///< [experts]
+  bool is_placed_ = true;
   std::int32_t distinct_ = 0;           ///< experts with uses
   std::vector<std::int32_t> spare_of_;  ///< [experts] index of the spare slot, -1: none
   std::vector<std::int32_t>
-      kept_;                  ///< [tokens x top_k] ids of the experts that take slots, otherwise -1
+      kept_;  ///< [tokens x top_k] ids of the experts that take slots, otherwise -1
+  std::optional<hotset::routing_view> passed_{};  ///< was not placed, has not filled slots yet
   std::uint64_t spared_ = 0;  ///< experts copied into spare slots, of all visits
 };
 
