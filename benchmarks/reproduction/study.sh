@@ -41,7 +41,7 @@ cd "$scratch"
 studies() { # COMMAND OPTIONS...
   local python=/usr/bin/python3
   [ -x "$python" ] || python=python3
-  if ! compgen -G "$build/python/hotset/_hotset*.so" >/dev/null; then
+  if [ ! -e "$build/python/hotset/lib/libhotset.so" ]; then
     echo "$script: the Python package is missing below $build; accepted: a build folder with the target python_package built" >&2
     return 1
   fi

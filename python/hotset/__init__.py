@@ -13,6 +13,8 @@
 
 from __future__ import annotations
 
+from hotset._arguments import fill, request
+from hotset._curve import Consumer, Curve, divide
 from hotset._errors import (
     Busy,
     CannotWrite,
@@ -30,12 +32,13 @@ from hotset._errors import (
     VisitTooLarge,
     WrongThread,
 )
-from hotset._hotset import Consumer, Curve, Prefetcher, Visit, fill, request, version
+from hotset._library import version
 from hotset._pager import Pager
+from hotset._prefetcher import Prefetcher
 from hotset._program import Result, Rows, curve, plan, run, simulate
 from hotset._recorder import Recorder
 from hotset._trace import Trace
-from hotset._hotset import divide
+from hotset._visit import Visit
 
 __version__ = version()
 __all__ = [

@@ -20,6 +20,7 @@ class Rows(list[dict[str, Any]]):
     """A list of dicts; `.to_pandas()` if pandas is installed."""
 
     def to_pandas(self) -> Any:
+        """The rows as a data frame."""
         import pandas
 
         return pandas.DataFrame(list(self))

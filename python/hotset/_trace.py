@@ -73,8 +73,8 @@ class Trace:
         model: str = "",
         source: str = "hotset Python",
     ) -> Trace:
-        """ids: integers [tokens, layers, top_k] in rank order; values below 0 are absent. steps:
-        non-decreasing; default: one step per token. kinds: 0 decode, 1 prefill, 2 verify. Raises
+        """A trace of arrays. ids: integers [tokens, layers, top_k] in rank order; values below 0 are absent.
+        steps: non-decreasing; default: one step per token. kinds: 0 decode, 1 prefill, 2 verify. Raises
         InvalidArgument."""
         given = numpy.asarray(ids)
         if given.ndim != 3 or given.dtype.kind not in "iu" or 0 in given.shape:
@@ -130,14 +130,17 @@ class Trace:
 
     @property
     def tokens(self) -> int:
+        """Tokens of all steps."""
         return int(self.ids.shape[0])
 
     @property
     def layers(self) -> int:
+        """MoE layers."""
         return int(self.ids.shape[1])
 
     @property
     def top_k(self) -> int:
+        """Experts of a token in a layer."""
         return int(self.ids.shape[2])
 
     @property
@@ -147,10 +150,12 @@ class Trace:
 
     @property
     def steps(self) -> numpy.ndarray:
+        """uint32 [tokens]: step of each token, never falling."""
         return self.arrays["step"]
 
     @property
     def sequences(self) -> numpy.ndarray:
+        """uint32 [tokens]: sequence of each token."""
         return self.arrays["sequence"]
 
     @property

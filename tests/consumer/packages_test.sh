@@ -54,8 +54,8 @@ done <<'TABLE'
 demo|g++ cmake ninja-build libfmt-dev libeigen3-dev --no-upgrade --no-install-recommends|libgtest-dev libgmock-dev librapidcheck-dev libbenchmark-dev clang-tidy clang-format
 install-headers|g++ cmake|libfmt-dev libeigen3-dev
 install|libfmt-dev libcli11-dev|libeigen3-dev libgtest-dev libbenchmark-dev
-test|libgtest-dev libeigen3-dev pybind11-dev python3-numpy python3-pytest liburing-dev|libbenchmark-dev clang-tidy
-python|python3-venv g++ libfmt-dev|libgtest-dev pybind11-dev
+test|libgtest-dev libeigen3-dev python3-numpy python3-pytest liburing-dev|libbenchmark-dev clang-tidy
+python|python3-venv g++ libfmt-dev|libgtest-dev python3-pytest
 engines|python3-venv|clang-tidy
 bench|libbenchmark-dev|libgtest-dev
 style|clang-format python3 libgtest-dev|libbenchmark-dev clang-tidy
