@@ -5,13 +5,12 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <future>
 #include <map>
 #include <mutex>
 #include <utility>
 
 #include <fmt/format.h>
-#include <tbb/parallel_for.h>
-#include <tbb/task_arena.h>
 
 #include "hotset/paging/explain.hpp"
 #include "hotset/paging/residency/warm_start.hpp"
@@ -378,7 +377,7 @@ prepared_run prepare(const run_plan& plan, const sweep_request& request, prepare
 template <class Run>
 void run_all(std::size_t works, unsigned jobs, Run run) {
   std::atomic<std::size_t> next{0};
-  const auto work = [&](unsigned) {
+  const auto work = [&] {
     try {
       for (auto n = next++; n < works; n = next++) run(n);
     } catch (...) {
@@ -386,9 +385,10 @@ void run_all(std::size_t works, unsigned jobs, Run run) {
       throw;
     }
   };
-  if (jobs <= 1) return work(0);
-  tbb::task_arena arena(static_cast<int>(jobs));
-  arena.execute([&] { tbb::parallel_for(0U, jobs, work, tbb::simple_partitioner()); });
+  if (jobs <= 1) return work();
+  std::vector<std::future<void>> workers;
+  for (unsigned n = 0; n < jobs; ++n) workers.push_back(std::async(std::launch::async, work));
+  for (auto& worker : workers) worker.get();
 }
 
 // --- report
