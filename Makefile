@@ -10,7 +10,7 @@ install = cmake --install build/$(1) $(if $(PREFIX),--prefix "$(PREFIX)")
 # Builds without tests look for no test library.
 no_tests = -DHOTSET_BUILD_TESTS=OFF
 
-.PHONY: help demo test bench style reference check python engines install install-headers uninstall format clean
+.PHONY: help demo test bench style reference check wheel python engines install install-headers uninstall format clean
 help:
 	@echo 'make demo            build what the demo needs and run it; some 7 minutes of processor time the first time'
 	@echo 'make test            build everything and run all tests (preset dev)'
@@ -18,7 +18,8 @@ help:
 	@echo 'make style           formatting, plain words, and every header compiled alone'
 	@echo 'make reference       the reference of the headers, in build/reference/html'
 	@echo 'make check           formatting, reference, lint, headers one by one, the suite under asan, threads under tsan'
-	@echo 'make python          the Python package in an environment of its own: built as a wheel, installed, tested'
+	@echo 'make wheel           dist/hotset-*.whl for every Python 3, tried in a Debian without a compiler'
+	@echo 'make python          the wheel in an environment of its own: built, installed, tested'
 	@echo 'make engines         real llama.cpp and transformers, installed under build/, with everything that goes with them'
 	@echo 'make install         build and install the libraries and the command line; PREFIX=<folder> says where'
 	@echo 'make install-headers install the core alone, which is headers: nothing is compiled'
@@ -74,7 +75,13 @@ check: packages-check style reference
 	$(call build,asan)
 	$(call test,asan)
 
+wheel python: export JOBS := $(JOBS)
+wheel: packages-wheel
+	cmake/wheel.sh build/wheel
+	cmake/wheel-test.sh build/wheel
+
 python: packages-python
+	cmake/wheel.sh build/wheel
 	cmake/python-package.sh build/python
 
 engines: packages-engines

@@ -3,7 +3,7 @@
 # Installs the missing Debian packages of cmake/debian-packages.txt for a make target; silent if none is missing.
 # Upgrades an installed package only if a missing one requires it.
 #   install-packages.sh <target>
-#   targets: install-headers|install|demo|test|bench|style|reference|check|python|engines|format
+#   targets: install-headers|install|demo|test|bench|style|reference|check|wheel|python|engines|format
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -17,13 +17,14 @@ case $target in
   test) parts="build lab examples tests uring python words" ;;
   style) parts="build lab examples tests uring python format words" ;;
   reference) parts="reference" ;;
-  python) parts="build lab venv" ;;
+  wheel) parts="build lab wheel venv chroot" ;;
+  python) parts="build lab wheel venv" ;;
   engines) parts="build lab examples tests uring venv" ;;
   check) parts="build lab examples tests uring python benchmarks format words lint sanitizers reference" ;;
   format) parts="format" ;;
   *)
     echo "install-packages.sh: unknown target '$target';" \
-      "accepted: install-headers, install, demo, test, bench, style, reference, check, python, engines, format" >&2
+      "accepted: install-headers, install, demo, test, bench, style, reference, check, wheel, python, engines, format" >&2
     exit 2
     ;;
 esac

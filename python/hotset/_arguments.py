@@ -18,7 +18,7 @@ INT32 = numpy.dtype(numpy.int32)
 UINT32 = numpy.dtype(numpy.uint32)
 FLOAT32 = numpy.dtype(numpy.float32)
 _BYTES_OF_VIEW = ctypes.sizeof(View)
-_Byte = ctypes.c_char
+_Byte: Any = ctypes.c_char
 _CPU = 1  # of DLPack
 
 
@@ -35,7 +35,7 @@ def _whole(name: str, given: Any, least: int, most: int) -> int:
 def int32(name: str, given: Any) -> int:
     """An int of 32 bits. Raises InvalidArgument, TypeError; so do the next functions."""
     if given.__class__ is int and -(2**31) <= given < 2**31:
-        return given  # type: ignore[no-any-return]
+        return given
     return _whole(name, given, -(2**31), 2**31 - 1)
 
 

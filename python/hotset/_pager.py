@@ -63,7 +63,7 @@ _UNITS = {
 _MOST = 2**64 - 1
 
 
-def bytes_of(size: Union[int, str]) -> int:
+def bytes_of(size: Any) -> int:
     """Returns the bytes of a number, or of a text such as "1.5GiB" or "4096". Raises
     InvalidArgument."""
     value = _whole_bytes(size)
@@ -402,7 +402,7 @@ class Pager(Held):
         """Counts since the pager was made."""
         out = Stats(ctypes.sizeof(Stats))
         self._checked(library.hotset_get_stats(self._handle, byref(out)))
-        return {name: getattr(out, name) for name, _ in Stats._fields_[1:]}
+        return {field[0]: getattr(out, field[0]) for field in Stats._fields_[1:]}
 
     def decision_hash(self) -> int:
         """Hash of every fill and eviction so far: equal for two pagers that decided alike."""

