@@ -31,8 +31,8 @@ int pthread_cond_clockwait(pthread_cond_t* condition, pthread_mutex_t* mutex, cl
   clock_gettime(clock, &now);
   clock_gettime(CLOCK_REALTIME, &real);
   const int64_t second = 1000000000;
-  const int64_t at = (int64_t)(real.tv_sec - now.tv_sec + deadline->tv_sec) * second + real.tv_nsec -
-                     now.tv_nsec + deadline->tv_nsec;
+  const int64_t at = (int64_t)(real.tv_sec - now.tv_sec + deadline->tv_sec) * second +
+                     real.tv_nsec - now.tv_nsec + deadline->tv_nsec;
   const struct timespec until = {.tv_sec = at / second, .tv_nsec = at % second};
   return pthread_cond_timedwait(condition, mutex, &until);
 }

@@ -4,8 +4,8 @@
 #include <stddef.h>
 
 typedef void step(int count, char** words, char** environment);
-typedef int start(int (*main)(int, char**, char**), int count, char** words, step* before, void (*after)(void),
-                  void (*unload)(void), void* stack);
+typedef int start(int (*main)(int, char**, char**), int count, char** words, step* before,
+                  void (*after)(void), void (*unload)(void), void* stack);
 start __real___libc_start_main;
 start __wrap___libc_start_main;
 void _init(void);
@@ -20,7 +20,8 @@ static void construct(int count, char** words, char** environment) {
   _init();
   run(__init_array_start, __init_array_end, count, words, environment);
 }
-int __wrap___libc_start_main(int (*main)(int, char**, char**), int count, char** words, step* before,
-                             void (*after)(void), void (*unload)(void), void* stack) {
-  return __real___libc_start_main(main, count, words, before ? before : construct, after, unload, stack);
+int __wrap___libc_start_main(int (*main)(int, char**, char**), int count, char** words,
+                             step* before, void (*after)(void), void (*unload)(void), void* stack) {
+  return __real___libc_start_main(main, count, words, before ? before : construct, after, unload,
+                                  stack);
 }

@@ -51,6 +51,8 @@ def uint32(name: str, given: Any) -> int:
 
 def uint64(name: str, given: Any) -> int:
     """An int of 64 bits, 0 or more."""
+    if given.__class__ is int and 0 <= given < 2**64:
+        return given
     return _whole(name, given, 0, 2**64 - 1)
 
 

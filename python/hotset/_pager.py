@@ -254,10 +254,9 @@ class Pager(Held):
         Raises InvalidVisit, VisitTooLarge, DoesNotFit, NoVictim, VisitOpen, InvalidArgument.
         """
         layer = int32("layer", layer)
-        if step is not None:
-            step = uint64("step", step)
-        else:
+        if step is None:
             step = self._step + 1 if layer <= self._last_layer else self._step
+        step = uint64("step", step)
         code = 0 if kind == "decode" else kind_of(kind)
         view, kept = view_of(layer, step, code, experts, self._top_k, weights, sequences, logits, self._experts)
         decided = Decisions(_BYTES_OF_DECISIONS)

@@ -8,16 +8,16 @@ namespace hotset::lab {
 namespace {
 
 // Thread-local: the computing loops are far below the caller that shows their progress.
-thread_local const progress_report* asked = nullptr;  // NOLINT
+thread_local const progress_report* running = nullptr;  // NOLINT
 
 }  // namespace
 
 progress_scope::progress_scope(progress_report report)
-    : report_(std::move(report)), outer_(std::exchange(asked, report_ ? &report_ : nullptr)) {}
+    : report_(std::move(report)), outer_(std::exchange(running, report_ ? &report_ : nullptr)) {}
 
-progress_scope::~progress_scope() { asked = outer_; }
+progress_scope::~progress_scope() { running = outer_; }
 
-progress::progress(std::uint64_t total) : report_(asked), total_(total) {
+progress::progress(std::uint64_t total) : report_(running), total_(total) {
   if (report_ != nullptr && total > 0) next_ = 0;
 }
 

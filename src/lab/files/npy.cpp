@@ -19,7 +19,7 @@ namespace hotset::lab {
 namespace {
 
 constexpr std::string_view magic = "\x93NUMPY";
-constexpr std::string_view accepted_header = "a dictionary of 'descr', 'fortran_order' and 'shape'";
+constexpr std::string_view accepted_dict = "a dictionary of 'descr', 'fortran_order' and 'shape'";
 
 /// Reads a little-endian integer.
 std::uint64_t bits_at(std::string_view bytes, std::size_t at, std::size_t width) noexcept {
@@ -43,7 +43,7 @@ class header_reader {
 
  private:
   [[noreturn]] void refuse(const std::string& what) const {
-    refuse_input(file_, "header", what, accepted_header);
+    refuse_input(file_, "header", what, accepted_dict);
   }
   /// Returns the text after the key, up to the header's end.
   [[nodiscard]] std::string_view value_of(const std::string& key) const {

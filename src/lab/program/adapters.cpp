@@ -29,7 +29,7 @@ namespace {
 
 using lab::row;
 
-struct plan_options {
+struct load_options {
   std::vector<std::filesystem::path> configs;
   lab::esft_base base{};
   std::uint64_t expert_bytes = 0;
@@ -61,7 +61,7 @@ std::optional<std::uint64_t> read_stride(std::string_view text) {
 }
 
 /// Default sizes: two thirds (gate and up) and one third (down).
-std::vector<std::uint64_t> read_tensors(const plan_options& options) {
+std::vector<std::uint64_t> read_tensors(const load_options& options) {
   const auto expert = options.expert_bytes;
   const auto asked = lab::least_size_text(expert);
   if (options.tensors.empty() && expert < 3) refuse_option("--expert-bytes", asked, "3B or more");
@@ -90,7 +90,7 @@ std::string name_of(const std::filesystem::path& path) {
 }
 
 /// Appends the counts of all adapters. Errors: trace_error, also if two files number their layers differently.
-void read_adapters(const plan_options& options, std::vector<std::int32_t>& tuned) {
+void read_adapters(const load_options& options, std::vector<std::int32_t>& tuned) {
   std::vector<std::int32_t> layers;
   for (const auto& given : options.configs) {
     const auto path = lab::input_path(given);
@@ -107,7 +107,7 @@ void read_adapters(const plan_options& options, std::vector<std::int32_t>& tuned
   }
 }
 
-adapter_layout read_layout(const plan_options& options) {
+adapter_layout read_layout(const load_options& options) {
   adapter_layout::config setup{.layers = options.base.layers,
                                .experts = options.base.experts,
                                .tensor_bytes = read_tensors(options),
@@ -124,7 +124,7 @@ double mean(std::uint64_t experts, std::uint64_t layers) {
   return static_cast<double>(experts) / static_cast<double>(layers);
 }
 
-std::vector<row> adapter_rows(const plan_options& options, const adapter_layout& layout) {
+std::vector<row> adapter_rows(const load_options& options, const adapter_layout& layout) {
   const auto layers = static_cast<std::uint64_t>(layout.shape().layers);
   std::vector<row> rows;
   for (std::size_t a = 0; a < layout.adapters(); ++a)
@@ -137,7 +137,7 @@ std::vector<row> adapter_rows(const plan_options& options, const adapter_layout&
 
 /// The first row is a bound, the others are possible placements. Tokens: KV cache that the budget leaves; null: the
 /// weights do not fit.
-std::vector<row> placement_rows(const plan_options& options, const adapter_layout& layout) {
+std::vector<row> placement_rows(const load_options& options, const adapter_layout& layout) {
   std::vector<row> rows;
   const auto exact = layout.exact_bytes();
   for (const auto& [name, bytes] : {std::pair("exact", exact),
@@ -162,7 +162,7 @@ std::string smallest_of(const std::vector<row>& placements) {
   return (*best)["placement"].get<std::string>();
 }
 
-std::string json_of(const plan_options& options, const adapter_layout& layout) {
+std::string json_of(const load_options& options, const adapter_layout& layout) {
   nlohmann::json bytes;
   nlohmann::json tokens;
   const auto placements = placement_rows(options, layout);
@@ -185,7 +185,7 @@ std::string json_of(const plan_options& options, const adapter_layout& layout) {
   return lab::one_line(out) + '\n';
 }
 
-std::string text_of(const plan_options& options, const adapter_layout& layout) {
+std::string text_of(const load_options& options, const adapter_layout& layout) {
   constexpr lab::cell share{.digits = 2};
   constexpr lab::column adapters[] = {{"adapter", "name", "adapter", {lab::cell::word}},
                                       {"max", "max", "max"},
@@ -228,13 +228,13 @@ std::string text_of(const plan_options& options, const adapter_layout& layout) {
          fmt::format("smallest: {}\n", smallest_of(placements));
 }
 
-int plan(const plan_options& options) {
+int plan(const load_options& options) {
   const auto layout = read_layout(options);
   print(options.as_json ? json_of(options, layout) : text_of(options, layout));
   return ok;
 }
 
-void add_memory(CLI::App& app, plan_options& options) {
+void add_memory(CLI::App& app, load_options& options) {
   add_size(app, "--expert-bytes", options.expert_bytes, "MiB",
            "bytes of one expert's weights, such as 16.5MiB")
       ->required();
@@ -259,7 +259,7 @@ void add_memory(CLI::App& app, plan_options& options) {
 std::function<int()> add_adapter_plan(CLI::App& group) {
   auto* app = group.add_subcommand(
       "plan", "Compare the memory of adapters under several placements of their experts");
-  auto options = std::make_shared<plan_options>();
+  auto options = std::make_shared<load_options>();
   add_file(*app, "CONFIG", options->configs,
            "ESFT configurations, one per adapter: a file, or a folder with an expert_cfg.json; "
            "repeats are accepted")

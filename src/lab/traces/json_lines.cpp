@@ -10,7 +10,7 @@ namespace {
 
 using json = nlohmann::json;
 
-constexpr std::int64_t most_number = 0xffffffff;
+constexpr std::int64_t most_in_32_bits = 0xffffffff;
 
 class json_reader {
  public:
@@ -62,7 +62,7 @@ class json_reader {
   std::optional<std::uint64_t> count(const json& object, const std::string& key) const {
     const auto* const value = member(object, key);
     if (value == nullptr) return std::nullopt;
-    return static_cast<std::uint64_t>(number(*value, key, 0, most_number));
+    return static_cast<std::uint64_t>(number(*value, key, 0, most_in_32_bits));
   }
   /// A number or a text, as text.
   std::optional<std::string> name(const json& object, const std::string& key,
@@ -86,7 +86,7 @@ class json_reader {
     const auto& layer = need(object, fields_.layer);
     place.layer = static_cast<std::int32_t>(number(layer, fields_.layer, 0, most_layers - 1));
     place.phase = phase(object);
-    const auto sequence = name(object, fields_.sequence, most_number).value_or("0");
+    const auto sequence = name(object, fields_.sequence, most_in_32_bits).value_or("0");
     place.sequence = sequence;
     place.step = count(object, fields_.step);
     place.token = count(object, fields_.token);
