@@ -28,8 +28,9 @@ export CXXFLAGS="-DFMT_HEADER_ONLY=1"
 time "$folder/tools/bin/pip" -q wheel --no-deps --wheel-dir "$folder/built" . \
   --config-settings=build-dir="$folder/cmake" \
   --config-settings=cmake.define.CMAKE_CXX_FLAGS_RELEASE="-O2 -DNDEBUG" \
+  --config-settings=cmake.define.HOTSET_COMMAND_LINE_OPTIONS=-O1 \
   --config-settings=cmake.define.HOTSET_BATCH=16 \
   --config-settings=cmake.define.LibArchive_LIBRARY="$folder/link/libarchive.so" \
   --config-settings=cmake.define.HOTSET_LICENCES="$licences"
-PATH=$folder/tools/bin:$PATH auditwheel -q repair --plat "$platform" --wheel-dir dist "$folder"/built/hotset-*.whl
+PATH=$folder/tools/bin:$PATH auditwheel repair --only-plat --plat "$platform" --wheel-dir dist "$folder"/built/hotset-*.whl
 ls -lh dist/hotset-*.whl | awk '{ print $9 ": " $5 "B" }'
