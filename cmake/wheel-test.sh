@@ -11,7 +11,7 @@ mkdir -p "$folder"
 root=$(cd "$folder" && pwd)/debian
 if [[ ! -e $root/made ]]; then
   rm -rf "$root"
-  mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Codename: bookworm' | head -n 1)
+  mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Codename: bookworm' | sed -n 1p)
   debootstrap --variant=minbase --include=python3-venv,python3-numpy bookworm "$root" "$mirror" >"$folder/debian.log" ||
     { tail -n 5 "$folder/debian.log" >&2; exit 1; }
   touch "$root/made"

@@ -21,16 +21,16 @@ cmake/wheel/link_libraries.py "$folder/link"
 
 # The wheel contains these libraries, and their licences.
 licences="libarchive-dev;zlib1g-dev;liblzma-dev;libbz2-dev;libzstd-dev;libfmt-dev;nlohmann-json3-dev;libcli11-dev;libstdc++-12-dev"
+link="-L$folder/link -static-libstdc++ -Wl,--as-needed,--no-undefined,--allow-shlib-undefined,--wrap=__libc_start_main"
+link+=" -Wl,--push-state,--no-as-needed,-l:libpthread.so.0,--pop-state"
+settings=()
+for setting in CMAKE_CXX_FLAGS=-DFMT_HEADER_ONLY=1 "CMAKE_CXX_FLAGS_RELEASE=-O2 -DNDEBUG" HOTSET_BATCH=16 \
+  HOTSET_COMMAND_LINE_OPTIONS=-O1 "CMAKE_EXE_LINKER_FLAGS=$link" "CMAKE_SHARED_LINKER_FLAGS=$link" \
+  "LibArchive_LIBRARY=$folder/link/libarchive.so" "HOTSET_LICENCES=$licences"; do
+  settings+=("--config-settings=cmake.define.$setting")
+done
 export CMAKE_BUILD_PARALLEL_LEVEL=${JOBS:-$(nproc)}
-export LDFLAGS="-L$folder/link -static-libstdc++ -Wl,--as-needed,--allow-shlib-undefined,--wrap=__libc_start_main"
-LDFLAGS+=" -Wl,--push-state,--no-as-needed,-l:libpthread.so.0,--pop-state"
-export CXXFLAGS="-DFMT_HEADER_ONLY=1"
-time "$folder/tools/bin/pip" -q wheel --no-deps --wheel-dir "$folder/built" . \
-  --config-settings=build-dir="$folder/cmake" \
-  --config-settings=cmake.define.CMAKE_CXX_FLAGS_RELEASE="-O2 -DNDEBUG" \
-  --config-settings=cmake.define.HOTSET_COMMAND_LINE_OPTIONS=-O1 \
-  --config-settings=cmake.define.HOTSET_BATCH=16 \
-  --config-settings=cmake.define.LibArchive_LIBRARY="$folder/link/libarchive.so" \
-  --config-settings=cmake.define.HOTSET_LICENCES="$licences"
+time "$folder/tools/bin/pip" -q wheel --no-deps --wheel-dir "$folder/built" --config-settings=build-dir="$folder/cmake" \
+  "${settings[@]}" .
 PATH=$folder/tools/bin:$PATH auditwheel repair --only-plat --plat "$platform" --wheel-dir dist "$folder"/built/hotset-*.whl
 ls -lh dist/hotset-*.whl | awk '{ print $9 ": " $5 "B" }'
