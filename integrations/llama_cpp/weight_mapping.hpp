@@ -9,7 +9,7 @@
 namespace hotset_llama_cpp {
 
 /// A page fault makes the system read ahead. Experts are used in no order, so it would read those that are not needed,
-/// and drop other weights for them. So faults do not read ahead; weights are requested instead. The destructor undoes it.
+/// and drop other weights for them. So faults do not read ahead, and weights are requested instead, until destruction.
 /// Threads: `request` and `give_back` are safe.
 class weight_mapping {
  public:
