@@ -11,14 +11,23 @@ import numpy
 
 # Type number, elements of a block, bytes of a block.
 TYPES = {"F32": (0, 1, 4), "F16": (1, 1, 2), "Q4_0": (2, 32, 18)}
-_U32, _F32, _STRING = 4, 6, 8
+_U32, _I32, _F32, _BOOL, _STRING, _ARRAY = 4, 5, 6, 7, 8, 9
 
 Data = Union[bytes, Callable[[BinaryIO], None]]
+Fact = Union[str, bool, int, float, list[bytes], list[int], list[float]]
 
 
 def _text(value: str) -> bytes:
     raw = value.encode()
     return struct.pack("<Q", len(raw)) + raw
+
+
+def _array(values: list) -> bytes:
+    if all(isinstance(value, bytes) for value in values):
+        texts = b"".join(struct.pack("<Q", len(value)) + value for value in values)
+        return struct.pack("<IQ", _STRING, len(values)) + texts
+    kind, code = (_F32, "f") if isinstance(values[0], float) else (_I32, "i")
+    return struct.pack(f"<IQ{len(values)}{code}", kind, len(values), *values)
 
 
 class GgufWriter:
@@ -29,9 +38,14 @@ class GgufWriter:
         self._facts = [_text("general.alignment") + struct.pack("<II", _U32, alignment)]
         self._tensors: list[tuple[str, tuple[int, ...], str, Data]] = []
 
-    def fact(self, key: str, value: Union[str, int, float]) -> None:
-        """Metadata: a string, an unsigned integer or a float."""
-        if isinstance(value, str):
+    def fact(self, key: str, value: Fact) -> None:
+        """Metadata: a string, a truth value, an unsigned integer, a float, or a list of bytes
+        (strings), integers or floats."""
+        if isinstance(value, list):
+            self._facts.append(_text(key) + struct.pack("<I", _ARRAY) + _array(value))
+        elif isinstance(value, bool):
+            self._facts.append(_text(key) + struct.pack("<I?", _BOOL, value))
+        elif isinstance(value, str):
             self._facts.append(_text(key) + struct.pack("<I", _STRING) + _text(value))
         elif isinstance(value, int):
             self._facts.append(_text(key) + struct.pack("<II", _U32, value))

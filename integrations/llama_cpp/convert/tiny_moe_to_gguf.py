@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Converts examples/data/tiny-moe to a GGUF file that llama.cpp runs: architecture `llama` with experts, without a vocabulary (tokens are bytes).
+"""Converts examples/data/tiny-moe to a GGUF file that llama.cpp runs: architecture `llama` with experts. Tokens are bytes.
 
-    tiny_moe_to_gguf.py FOLDER OUT.gguf [--type F32|F16|Q4_0]
+    tiny_moe_to_gguf.py FOLDER OUT.gguf [--type F32|F16|Q4_0] [--vocabulary bytes]
+
+Without a vocabulary a program gives token numbers; with `bytes` it gives text, and a chat has a template.
 
 Rows of queries and keys are permuted in each head, from halves that are rotated against each other to pairs. With Q4_0 the experts' matrices are
 quantised whose rows have whole blocks (gate and up); the others stay F16.
@@ -37,7 +39,25 @@ def rows_in_pairs(weight: numpy.ndarray, heads: int) -> numpy.ndarray:
     return weight.reshape(heads, 2, rows // heads // 2, columns).swapaxes(1, 2).reshape(rows, columns)
 
 
-def convert(folder: str, out: str, kind: str) -> None:
+def add_bytes(writer: GgufWriter) -> None:
+    """The vocabulary of SentencePiece's byte tokens: token n is byte n. llama.cpp needs three control tokens, which
+    take bytes 0 to 2. It writes a space as U+2581, so that is the text of token 32."""
+    unknown, control, byte, normal = 2, 3, 6, 1
+    texts, kinds = [b"<0x%02X>" % n for n in range(256)], [byte] * 256
+    texts[:3], kinds[:3] = [b"<unk>", b"<s>", b"</s>"], [unknown, control, control]
+    texts[ord(" ")], kinds[ord(" ")] = "\u2581".encode(), normal
+    writer.fact("tokenizer.ggml.model", "llama")
+    writer.fact("tokenizer.ggml.tokens", texts)
+    writer.fact("tokenizer.ggml.scores", [0.0] * 256)
+    writer.fact("tokenizer.ggml.token_type", kinds)
+    for number, name in enumerate(("unknown", "bos", "eos")):
+        writer.fact(f"tokenizer.ggml.{name}_token_id", number)
+    for name in ("add_bos_token", "add_space_prefix"):
+        writer.fact(f"tokenizer.ggml.{name}", False)
+    writer.fact("tokenizer.chat_template", "{% for m in messages %}{{ m['content'] }}\n{% endfor %}")
+
+
+def convert(folder: str, out: str, kind: str, vocabulary: str) -> None:
     with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
         config = json.load(file)
     weights = read_safetensors(os.path.join(folder, "model.safetensors"))
@@ -61,7 +81,10 @@ def convert(folder: str, out: str, kind: str) -> None:
     writer.fact("llama.expert_count", experts)
     writer.fact("llama.expert_used_count", config["num_experts_per_tok"])
     writer.fact("llama.vocab_size", config["vocab_size"])
-    writer.fact("tokenizer.ggml.model", "no_vocab")
+    if vocabulary == "bytes":
+        add_bytes(writer)
+    else:
+        writer.fact("tokenizer.ggml.model", "no_vocab")
 
     writer.array("token_embd.weight", weights["model.embed_tokens.weight"], plain)
     writer.array("output_norm.weight", weights["model.norm.weight"], "F32")
@@ -88,8 +111,9 @@ def main() -> None:
     parser.add_argument("folder")
     parser.add_argument("out")
     parser.add_argument("--type", choices=sorted(TYPES), default="F32")
+    parser.add_argument("--vocabulary", choices=("none", "bytes"), default="none")
     given = parser.parse_args()
-    convert(given.folder, given.out, given.type)
+    convert(given.folder, given.out, given.type, given.vocabulary)
 
 
 if __name__ == "__main__":
