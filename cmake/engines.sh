@@ -48,7 +48,7 @@ llama_cpp() {
     -DCMAKE_PREFIX_PATH="$folder/llama.cpp" -DHOTSET_BUILD_BENCHMARKS=OFF -DHOTSET_BUILD_TESTS=OFF -DHOTSET_BUILD_PYTHON=OFF \
     -DHOTSET_BUILD_CUDA=OFF &&
     step build-hotset cmake --build "$folder/hotset" -j "$jobs" \
-      --target hotset-llama hotset-llama-record hotset-llama-tests tiny_moe hotset &&
+      --target hotset-llama hotset-llama-record hotset-llama-tests hotset-llama-matrix tiny_moe hotset &&
     step check-llama.cpp "$root/integrations/llama_cpp/check.sh" "$folder/hotset" "$folder/check" &&
     sed 's/^/  /' "$folder/check-llama.cpp.log"
 }

@@ -10,6 +10,7 @@ model=$here/../../examples/data/tiny-moe
 llama=$build/integrations/llama_cpp/hotset-llama
 record=$build/integrations/llama_cpp/hotset-llama-record
 tests=$build/integrations/llama_cpp/hotset-llama-tests
+matrix=$build/integrations/llama_cpp/hotset-llama-matrix
 tiny_moe=$build/examples/tiny_moe/tiny_moe
 hotset=$build/hotset
 python=/usr/bin/python3
@@ -142,6 +143,15 @@ code=0
 cat "$work/tests"
 [[ $code -eq 0 ]] || fail "hotset-llama-tests ended with $code"
 checks=$((checks + $(grep -c '^ok: ' "$work/tests")))
+
+# Models of every shape in every type, with every feature of llama.cpp.
+"$python" "$here/convert/shapes.py" "$work/shapes"
+code=0
+"$matrix" "$work/shapes" >"$work/matrix" || code=$?
+cat "$work/matrix"
+[[ $code -eq 0 ]] || fail "hotset-llama-matrix ended with $code"
+checks=$((checks + $(grep -c '^ok: ' "$work/matrix")))
+rm -r "$work/shapes"
 
 "$hotset" simulate "$work/code-1.llama.trace" --eviction lru,similar_steps,belady --slots 50% >"$work/simulated"
 say "what was recorded is replayed"

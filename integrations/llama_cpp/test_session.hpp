@@ -56,10 +56,13 @@ inline tokens text(std::size_t count, std::uint32_t seed) {
   return out;
 }
 
-inline model_handle load(const std::string& name, const llama_model_params& params) {
-  model_handle out(llama_model_load_from_file(file_of(name).c_str(), params));
-  require(out != nullptr, name + ": llama.cpp does not load it");
+inline model_handle load_path(const std::string& path, const llama_model_params& params) {
+  model_handle out(llama_model_load_from_file(path.c_str(), params));
+  require(out != nullptr, path + ": llama.cpp does not load it");
   return out;
+}
+inline model_handle load(const std::string& name, const llama_model_params& params) {
+  return load_path(file_of(name), params);
 }
 inline llama_model_params on_processor() {
   auto out = llama_model_default_params();
@@ -110,6 +113,16 @@ inline paging_handle make_paging(const std::string& path, const paged& how = {})
   return out;
 }
 
+struct placed_token {
+  llama_token token = 0;
+  llama_pos position = 0;
+  llama_seq_id sequence = 0;
+};
+
+inline void append(logits& out, const logits& more) {
+  out.insert(out.end(), more.begin(), more.end());
+}
+
 /// A context, paged or not.
 struct session {
   paging_handle paging{};  // before the context, so that it outlives it: both orders are allowed
@@ -119,44 +132,50 @@ struct session {
   explicit session(llama_model& model, const llama_context_params& params = parameters())
       : context(make_context(model, params)) {}
   session(llama_model& model, const std::string& path, const paged& how,
-          llama_context_params params = parameters())
+          llama_context_params params = parameters(),
+          const std::function<void(session&)>& before_attach = {})
       : paging(make_paging(path, how)) {
     must(hotset_llama_prepare(paging.get(), &params), paging.get());
     context = make_context(model, params);
+    if (before_attach) before_attach(*this);
     must(hotset_llama_attach(paging.get(), context.get()), paging.get());
   }
 
   /// Decodes tokens that continue each of these sequences; returns all outputs.
   logits decode(const tokens& text, std::int32_t sequences = 1) {
-    tokens of_all;
-    for (std::int32_t i = 0; i < sequences; ++i)
-      of_all.insert(of_all.end(), text.begin(), text.end());
-    return decode_together(of_all, sequences);
+    std::vector<placed_token> batch;
+    for (llama_seq_id s = 0; s < sequences; ++s)
+      for (std::size_t i = 0; i < text.size(); ++i)
+        batch.push_back({text[i], next + static_cast<std::int32_t>(i), s});
+    auto out = decode_batch(batch);
+    next += static_cast<std::int32_t>(text.size());
+    return out;
   }
   /// Decodes one token of each sequence.
   logits decode_each(const tokens& next_tokens) {
-    return decode_together(next_tokens, static_cast<std::int32_t>(next_tokens.size()));
+    std::vector<placed_token> batch;
+    for (std::size_t i = 0; i < next_tokens.size(); ++i)
+      batch.push_back({next_tokens[i], next, static_cast<llama_seq_id>(i)});
+    ++next;
+    return decode_batch(batch);
   }
-  /// `of_all`: the tokens of each sequence, one sequence after the other, equally many of each.
-  logits decode_together(const tokens& of_all, std::int32_t sequences) {
-    const auto count = static_cast<std::int32_t>(of_all.size()) / sequences;
-    auto batch = llama_batch_init(count * sequences, 0, 1);
-    batch.n_tokens = count * sequences;
-    for (std::int32_t i = 0; i < batch.n_tokens; ++i) {
-      batch.token[i] = of_all[static_cast<std::size_t>(i)];
-      batch.pos[i] = next + i % count;
+  logits decode_batch(const std::vector<placed_token>& placed) {
+    const auto rows = static_cast<std::int32_t>(placed.size());
+    auto batch = llama_batch_init(rows, 0, 1);
+    batch.n_tokens = rows;
+    for (std::size_t i = 0; i < placed.size(); ++i) {
+      batch.token[i] = placed[i].token;
+      batch.pos[i] = placed[i].position;
       batch.n_seq_id[i] = 1;
-      batch.seq_id[i][0] = i / count;
+      batch.seq_id[i][0] = placed[i].sequence;
       batch.logits[i] = 1;
     }
     const auto code = llama_decode(context.get(), batch);
     llama_synchronize(context.get());
     const auto served = paging == nullptr || hotset_llama_check(paging.get()) == 0;
-    const auto rows = batch.n_tokens;
     llama_batch_free(batch);
     if (!served) throw std::runtime_error(hotset_llama_error(paging.get()));
     require(code == 0, "llama_decode returned " + std::to_string(code));
-    next += count;
     const auto width = llama_vocab_n_tokens(llama_model_get_vocab(llama_get_model(context.get())));
     logits out;
     for (std::int32_t i = 0; i < rows; ++i) {
@@ -165,13 +184,15 @@ struct session {
     }
     return out;
   }
+  logits one_by_one(const tokens& text) {
+    logits out;
+    for (const auto t : text) append(out, decode({t}));
+    return out;
+  }
   /// A prompt with more experts than slots, then tokens one by one.
   logits generate(std::uint32_t seed, std::size_t count = 12) {
     auto out = decode(text(40, seed));
-    for (const auto t : text(count, seed + 1)) {
-      const auto more = decode({t});
-      out.insert(out.end(), more.begin(), more.end());
-    }
+    append(out, one_by_one(text(count, seed + 1)));
     return out;
   }
   void forget() {

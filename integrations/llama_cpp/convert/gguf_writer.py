@@ -11,7 +11,7 @@ import numpy
 
 # Type number, elements of a block, bytes of a block.
 TYPES = {"F32": (0, 1, 4), "F16": (1, 1, 2), "Q4_0": (2, 32, 18)}
-_U32, _I32, _F32, _BOOL, _STRING, _ARRAY = 4, 5, 6, 7, 8, 9
+_U16, _U32, _I32, _F32, _BOOL, _STRING, _ARRAY = 2, 4, 5, 6, 7, 8, 9
 
 Data = Union[bytes, Callable[[BinaryIO], None]]
 Fact = Union[str, bool, int, float, list[bytes], list[int], list[float]]
@@ -31,7 +31,7 @@ def _array(values: list) -> bytes:
 
 
 class GgufWriter:
-    """Collects, then writes the file whole, or not at all."""
+    """Collects, then writes each file whole, or not at all."""
 
     def __init__(self, alignment: int = 32) -> None:
         self._alignment = alignment
@@ -69,6 +69,22 @@ class GgufWriter:
         with open(part, "wb") as file:
             self._write(file)
         os.replace(part, path)
+
+    def write_parts(self, prefix: str, parts: int) -> None:
+        """Writes PREFIX-00001-of-0000N.gguf and so on, like llama.cpp's gguf-split."""
+        for part in range(parts):
+            writer = GgufWriter(self._alignment)
+            if part == 0:
+                writer._facts = list(self._facts)
+            for key, kind, form, value in (
+                ("no", _U16, "H", part),
+                ("count", _U16, "H", parts),
+                ("tensors.count", _I32, "i", len(self._tensors)),
+            ):
+                writer._facts.append(_text(f"split.{key}") + struct.pack(f"<I{form}", kind, value))
+            first, last = (len(self._tensors) * n // parts for n in (part, part + 1))
+            writer._tensors = self._tensors[first:last]
+            writer.write(f"{prefix}-{part + 1:05d}-of-{parts:05d}.gguf")
 
     def _write(self, file: BinaryIO) -> None:
         file.write(b"GGUF" + struct.pack("<IQQ", 3, len(self._tensors), len(self._facts)))
