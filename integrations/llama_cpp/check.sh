@@ -155,4 +155,40 @@ rm -r "$work/shapes"
 
 "$hotset" simulate "$work/code-1.llama.trace" --eviction lru,similar_steps,belady --slots 50% >"$work/simulated"
 say "what was recorded is replayed"
+
+# A trace with scores, and a gate of its shape with weights of 0.
+"$record" "$work/tiny-F16.gguf" --tokens "$work/code-1.tokens" -n 24 -o "$work/scored.trace" --scores --next-layers 3 --hidden >/dev/null
+"$python" - "$work/scored.trace" "$work/gate" <<'END' || fail "recorded scores"
+import json, struct, sys
+import numpy
+
+TYPES = {"U16": "<u2", "F16": "<f2", "F32": "<f4"}
+with open(sys.argv[1], "rb") as file:
+    length = int.from_bytes(file.read(8), "little")
+    header = json.loads(file.read(length))
+
+def array(name):
+    about = header[name]
+    return numpy.memmap(sys.argv[1], TYPES[about["dtype"]], "r", 8 + length + about["data_offsets"][0], tuple(about["shape"]))
+
+ids, logits, probabilities, predictions, hidden = map(array, ("ids", "logits", "probabilities", "predictions", "hidden"))
+layers, experts, depth = logits.shape[1], logits.shape[2], predictions.shape[2]
+best = numpy.argsort(-logits, -1, kind="stable")[..., : ids.shape[2]]
+assert (best == ids).all(), "the greatest logits are not those of the routed experts"
+assert numpy.allclose(probabilities, numpy.exp(logits) / numpy.exp(logits).sum(-1, keepdims=True), atol=1e-3)
+assert depth == 3 and not predictions[:, -1].any() and not predictions[:, -2, 1:].any()
+assert numpy.allclose(predictions[:, :-3].sum(-1, dtype=float), 1, atol=1e-2)
+foreseen = numpy.argsort(-predictions[:, :-1, 0], -1)[..., : ids.shape[2]]
+assert (foreseen[..., None] == ids[:, 1:, None]).any(-1).mean() > 2 * ids.shape[2] / experts, "predictions foresee little"
+networks = sum(min(depth, layers - 1 - l) for l in range(layers))
+with open(sys.argv[2], "wb") as file:
+    file.write(b"hslearng" + struct.pack("<6I", 1, layers, experts, hidden.shape[2], depth, 0))
+    file.write(bytes(4 * networks * experts * (hidden.shape[2] + 1)))
+END
+"$hotset" simulate "$work/scored.trace" --compare systems --gate-weights "$work/gate" --slots 25% --link 10GB/s --compute 200us >"$work/systems"
+for system in on-demand deepspeed brainstorm mixtral-offloading promoe moe-infinity fmoe active-evict belady; do
+  grep -q "^$system " "$work/systems" || fail "$system does not replay recorded scores: $(cat "$work/systems")"
+done
+refused '--next-layers 12, accepted: 0..11' "$record" "$work/tiny-F16.gguf" --tokens "$work/code-1.tokens" -o "$work/no.trace" --scores --next-layers 12
+say "recorded scores choose the recorded ids; every system replays them"
 echo "$checks checks passed"

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cmath>
 #include <compare>
 #include <cstdint>
 #include <cstdio>
@@ -14,7 +15,9 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <numeric>
 #include <optional>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <tuple>
@@ -22,10 +25,15 @@
 #include <vector>
 
 #include "ggml-backend.h"
+#include "graph_nodes.hpp"
+#include "hotset/core/router_scores.hpp"
+#include "hotset/lab/expert_files.hpp"
+#include "router_tap.hpp"
 #include "test_session.hpp"
 
 namespace {
 
+using namespace hotset;
 using namespace hotset_llama_cpp;
 
 /// Files of shapes.py.
@@ -292,7 +300,8 @@ void compare(subject& on, expected_outputs& plain, const feature& f) {
 /// Counts rows; reports them as one line.
 class group {
  public:
-  explicit group(std::string name) : name_(std::move(name)) {}
+  explicit group(std::string name, const char* result = "byte-identical")
+      : name_(std::move(name)), result_(result) {}
   void row(const std::string& name, const std::function<void()>& run) {
     try {
       run();
@@ -311,15 +320,16 @@ class group {
       std::printf("left out, %zu rows: %s (%s%s)\n", rows.size(), why.c_str(), rows.front().c_str(),
                   rows.size() > 1 ? ", ..." : "");
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin_;
-    std::printf("%s: %s: %zu rows byte-identical, %.1f s (%.1f s of processor time)\n",
-                failed_ == 0 && same_ > 0 ? "ok" : "FAILED", name_.c_str(), same_, took.count(),
-                static_cast<double>(std::clock() - begin_clock_) / CLOCKS_PER_SEC);
+    std::printf("%s: %s: %zu rows %s, %.1f s (%.1f s of processor time)\n",
+                failed_ == 0 && same_ > 0 ? "ok" : "FAILED", name_.c_str(), same_, result_,
+                took.count(), static_cast<double>(std::clock() - begin_clock_) / CLOCKS_PER_SEC);
     std::fflush(stdout);
     return failed_ == 0 && same_ > 0;
   }
 
  private:
   std::string name_;
+  const char* result_;
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   std::clock_t begin_clock_ = std::clock();
   std::size_t same_ = 0;
@@ -429,6 +439,97 @@ bool every_source(const std::string& shape) {
   return g.report();
 }
 
+/// Routers of a context, and the experts that they choose.
+struct watched_routers {
+  lab::expert_files files;
+  router_tap tap;
+  std::map<std::int32_t, std::vector<std::int32_t>> chosen{};  ///< by the model's layer
+
+  explicit watched_routers(const std::string& path)
+      : files(lab::find_experts(path)), tap(files.layers, files.shape.experts) {}
+  static bool on_node(ggml_tensor* node, bool ask, void* self) {
+    auto& of = *static_cast<watched_routers*>(self);
+    const bool is_logits = of.tap.see(*node, ask);
+    const auto layer = chosen_of(*node);
+    if (layer && !ask) copy_rows(*node, of.files.shape.top_k, of.chosen[*layer]);
+    return is_logits || layer || !ask;
+  }
+};
+
+/// Product of a router's weight and an input, plus its bias.
+logits product_of(const router& of, std::span<const float> input, std::size_t experts) {
+  logits out;
+  for (std::size_t e = 0; e < experts; ++e)
+    out.push_back(std::inner_product(input.begin(), input.end(), &of.weight[e * input.size()],
+                                     of.bias.empty() ? 0.0F : of.bias[e]));
+  return out;
+}
+void require_near(std::span<const float> expected, std::span<const float> found,
+                  const std::string& what) {
+  require(std::ranges::equal(expected, found,
+                             [](float a, float b) { return std::abs(a - b) <= 1e-4F; }),
+          what);
+}
+
+/// Checks one token of a layer. Pre: the rows are within the router's.
+void check_scores(const watched_routers& of, std::size_t layer, std::size_t token) {
+  const auto& shape = of.files.shape;
+  const auto& r = of.tap.routers()[layer];
+  const auto experts = shape.expert_count();
+  const auto row = std::span(r.logits).subspan(token * experts, experts);
+  const auto width = static_cast<std::size_t>(r.width(shape.experts));
+  require_near(row, product_of(r, std::span(r.input).subspan(token * width, width), experts),
+               "logits are not the product of weight and input");
+  logits ranks(experts);
+  router_scores(shape, r.scores).likely(row, r.selection_bias, ranks);
+  std::vector<std::int32_t> best(experts);
+  std::iota(best.begin(), best.end(), 0);
+  std::ranges::stable_sort(best, std::greater<>(),
+                           [&](std::int32_t e) { return ranks[static_cast<std::size_t>(e)]; });
+  const auto& ids = of.chosen.at(static_cast<std::int32_t>(of.files.layers[layer]));
+  const auto k = shape.ranks();
+  require(std::ranges::equal(std::span(best).first(k), std::span(ids).subspan(token * k, k)),
+          "the greatest scores are not those of the chosen experts");
+}
+/// Checks the first layer's predictions of the second.
+void check_predictions(const watched_routers& of, std::size_t tokens) {
+  auto shape = of.files.shape;
+  shape.max_tokens_per_visit = static_cast<std::int32_t>(tokens);
+  const auto& routers = of.tap.routers();
+  const auto experts = shape.expert_count();
+  const auto& input = routers[0].input;
+  const auto found = next_layer_scores(shape, routers, 1).expect(layer_id{0}, input);
+  router_scores scores(shape, routers[1].scores);
+  for (std::size_t t = 0; t < tokens; ++t) {
+    const auto width = input.size() / tokens;
+    auto row = product_of(routers[1], std::span(input).subspan(t * width, width), experts);
+    scores.likely(row, routers[1].selection_bias, row);
+    require_near(row, std::span(found).subspan(t * experts, experts),
+                 "predictions are not the next router's scores");
+  }
+}
+
+bool every_router(const shape_list& of) {
+  group g(std::to_string(of.size()) + " shapes, recorded scores",
+          "with the chosen experts' scores greatest");
+  constexpr std::size_t tokens_read = 24;
+  for (const auto& shape : of)
+    g.row(shape, [&] {
+      watched_routers watched(file_of(shape + ".gguf"));
+      const auto model = load(shape + ".gguf");
+      auto params = parameters();
+      params.cb_eval = watched_routers::on_node;
+      params.cb_eval_user_data = &watched;
+      session s(*model, params);
+      (void)s.decode(text(tokens_read, 1));
+      if (const auto bad = watched.tap.check()) throw std::runtime_error(bad->message);
+      for (std::size_t l = 0; l < watched.tap.routers().size(); ++l)
+        for (std::size_t t = 0; t < tokens_read; ++t) check_scores(watched, l, t);
+      check_predictions(watched, tokens_read);
+    });
+  return g.report();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -445,7 +546,8 @@ int main(int argc, char** argv) {
     const bool typed = every_type(of);
     const bool featured = every_feature(of);
     const bool sourced = every_source(of.size() > 1 ? "qwen3moe" : of.front());
-    return typed && featured && sourced ? 0 : 1;
+    const bool routed = every_router(of);
+    return typed && featured && sourced && routed ? 0 : 1;
   } catch (const std::exception& e) {
     std::printf("FAILED: %s\n", e.what());
     return 1;
