@@ -61,7 +61,7 @@ void score_recorder::move_into(routing_trace& trace) {
   trace.prediction_depth = wanted_.next_layers;
   trace.metadata.insert(
       trace.metadata.begin() + 1,
-      {"predictions", "scores of the next layers' routers on this router's input"});
+      {"predictions", "scores of the next layers' routers on this layer's router input"});
 }
 
 }  // namespace hotset_llama_cpp
