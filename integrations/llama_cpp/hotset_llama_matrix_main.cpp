@@ -62,8 +62,8 @@ struct source {
   const char* name;
   std::int32_t number;
 };
-constexpr source mapped = {"mapped", HOTSET_LLAMA_MAPPED};
-constexpr std::array sources = {mapped, source{"read", HOTSET_LLAMA_READ},
+/// Besides the mapping.
+constexpr std::array sources = {source{"read", HOTSET_LLAMA_READ},
                                 source{"direct", HOTSET_LLAMA_DIRECT},
                                 source{"uring", HOTSET_LLAMA_URING}};
 
@@ -111,10 +111,10 @@ using scenario = logits (*)(session&, subject&);
 using step = void (*)(session&, subject&);
 
 struct feature {
-  const char* name;
+  std::string name;
   scenario play;
   setup context{};
-  paged paging{};
+  paged paging{.slots = 12};
   step before_attach = nullptr;
   bool in_parts = false;  ///< from a model in three files
 };
@@ -254,9 +254,14 @@ const std::vector<feature> features = {
     {.name = "micro-batches of 1", .play = turns, .context = {.tokens_together = 1}},
     {.name = "micro-batches of 16", .play = turns, .context = {.tokens_together = 16}},
     {.name = "two threads", .play = few_tokens, .context = {.threads = 2}},
-    {.name = "4 slots", .play = turns, .paging = {.slots = 4}},
+    {.name = "4 slots, no spare ones", .play = turns, .paging = {.slots = 4}},
+    {.name = "8 slots, no spare ones", .play = turns, .paging = {.slots = 8}},
     {.name = "15 slots", .play = turns, .paging = {.slots = 15}},
-    {.name = "prefetch", .play = turns, .paging = {.prefetch = "next_layer_top_k"}},
+    {.name = "budget of 90%", .play = turns, .paging = {.budget = "90%"}},
+    {.name = "source chosen by itself",
+     .play = turns,
+     .paging = {.slots = 12, .source = HOTSET_LLAMA_AUTO}},
+    {.name = "prefetch", .play = turns, .paging = {.slots = 12, .prefetch = "next_layer_top_k"}},
 };
 
 /// Outputs of plain contexts of one subject. Rows that differ in their paging share them.
@@ -291,7 +296,11 @@ void compare(subject& on, expected_outputs& plain, const feature& f) {
     if (f.before_attach != nullptr) f.before_attach(made, on);
   });
   require_same(expected, f.play(s, on), "paged");
-  require(s.stats().hits > 0, "nothing was paged");
+  const auto stats = s.stats();
+  require(stats.hits > 0, "nothing was paged");
+  require(stats.spares == 0 || stats.spared > 0 || f.context.tokens_together == 1,
+          "spare slots were not used");
+  require(stats.spares > 0 || stats.passed > 0, "the mapping computed no layer");
   if (f.before_attach != nullptr)
     require(expected != plain({.name = f.name, .play = f.play, .context = f.context}),
             "it changes nothing");
@@ -373,9 +382,9 @@ bool every_type(const shape_list& of) {
           " types, from the mapping and by reads");
   const std::array ways = {
       feature{.name = "5 slots, mapped", .play = turns, .paging = {.slots = 5}},
-      feature{.name = "8 slots, read",
+      feature{.name = "12 slots, read",
               .play = turns,
-              .paging = {.slots = 8, .source = HOTSET_LLAMA_READ}}};
+              .paging = {.slots = 12, .source = HOTSET_LLAMA_READ}}};
   for (const auto& shape : of)
     for (const auto& type : types) {
       const quantised_file file(shape + ".gguf", type);
@@ -387,26 +396,21 @@ bool every_type(const shape_list& of) {
   return g.report();
 }
 
-/// Rows of all features, of the whole model first: both use one file name.
-void all_features(group& g, const std::string& shape, const std::vector<source>& from) {
+/// Rows of a shape, of the whole model first: both use one file name.
+void compare_all(group& g, const std::string& shape, const std::vector<feature>& rows) {
   for (const bool in_parts : {false, true}) {
     const quantised_file file(shape + (in_parts ? "-parts-00001-of-00003.gguf" : ".gguf"), usual);
     subject on(shape, shape, file.path());
     expected_outputs plain(on);
-    for (auto f : features) {
-      if (f.in_parts != in_parts) continue;
-      for (const auto& s : from) {
-        f.paging.source = s.number;
-        g.row(shape + ", " + f.name + ", " + s.name, [&] { compare(on, plain, f); });
-      }
-    }
+    for (const auto& f : rows)
+      if (f.in_parts == in_parts) g.row(shape + ", " + f.name, [&] { compare(on, plain, f); });
   }
 }
 
 bool every_feature(const shape_list& of) {
   group g(std::to_string(of.size()) + " shapes x " + std::to_string(features.size()) +
           " features in " + usual.name);
-  for (const auto& shape : of) all_features(g, shape, {mapped});
+  for (const auto& shape : of) compare_all(g, shape, features);
   return g.report();
 }
 
@@ -416,7 +420,6 @@ std::vector<source> usable_sources(const std::string& shape) {
   const auto path = file_of(shape + ".gguf");
   const auto model = load_path(path, on_processor());
   for (const auto& s : sources) {
-    if (s.number == mapped.number) continue;
     try {
       session(*model, path, {.source = s.number});
       out.push_back(s);
@@ -433,9 +436,17 @@ std::vector<source> usable_sources(const std::string& shape) {
 }
 bool every_source(const std::string& shape) {
   const auto from = usable_sources(shape);
-  group g(shape + " x " + std::to_string(features.size()) + " features x " +
-          std::to_string(from.size()) + " sources");
-  all_features(g, shape, from);
+  std::vector<feature> rows;
+  for (const auto& f : features)
+    for (const auto& s : from) {
+      if (f.paging.source == HOTSET_LLAMA_AUTO) continue;
+      auto& row = rows.emplace_back(f);
+      row.name += std::string(", ") + s.name;
+      row.paging.source = s.number;
+    }
+  group g(shape + " x " + std::to_string(from.size()) + " sources x " +
+          std::to_string(rows.size() / std::max<std::size_t>(1, from.size())) + " features");
+  compare_all(g, shape, rows);
   return g.report();
 }
 
