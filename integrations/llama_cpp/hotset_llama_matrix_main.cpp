@@ -269,9 +269,9 @@ class expected_outputs {
  public:
   explicit expected_outputs(subject& of) : of_(of) {}
   const logits& operator()(const feature& f) {
-    const auto [at, is_new] = outputs_.try_emplace({f.play, f.before_attach, f.context});
-    if (is_new) at->second = compute(f);
-    return at->second;
+    const auto key = std::tuple(f.play, f.before_attach, f.context);
+    if (const auto found = outputs_.find(key); found != outputs_.end()) return found->second;
+    return outputs_.emplace(key, compute(f)).first->second;
   }
 
  private:
@@ -450,6 +450,41 @@ bool every_source(const std::string& shape) {
   return g.report();
 }
 
+/// Attaches to a model whose weights llama.cpp repacked, where the processor has kernels for that.
+void repacked_weights(const std::string& shape) {
+  const quantised_file file(shape + ".gguf", usual);
+  auto params = on_processor();
+  params.use_extra_bufts = true;
+  const auto model = load_path(file.path(), params);
+  std::optional<session> s;
+  try {
+    s.emplace(*model, file.path(), paged{});
+  } catch (const std::runtime_error& e) {
+    return require(
+        std::string(e.what()).find("is not in host memory as the file has it") != std::string::npos,
+        e.what());
+  }
+  session plain(*model);
+  require_same(plain.generate(1), s->generate(1), "not repacked");
+}
+bool every_refusal(const shape_list& of) {
+  group g(std::to_string(of.size()) + " shapes, repacked, and with the file of another",
+          "refused in words");
+  for (std::size_t i = 0; i < of.size(); ++i) {
+    const std::string other = of.size() > 1        ? of[(i + 1) % of.size()]
+                              : of[i] == shapes[0] ? shapes[1]
+                                                   : shapes[0];
+    g.row(of[i] + ", repacked", [&] { repacked_weights(of[i]); });
+    g.row(of[i] + ", the file of " + other, [&] {
+      const auto model = load(of[i] + ".gguf");
+      require_refused(
+          [&] { session(*model, file_of(other + ".gguf"), {.source = HOTSET_LLAMA_READ}); },
+          "accepted: the file that the model was loaded from", "another model");
+    });
+  }
+  return g.report();
+}
+
 /// Routers of a context, and the experts that they choose.
 struct watched_routers {
   lab::expert_files files;
@@ -557,8 +592,9 @@ int main(int argc, char** argv) {
     const bool typed = every_type(of);
     const bool featured = every_feature(of);
     const bool sourced = every_source(of.size() > 1 ? "qwen3moe" : of.front());
+    const bool refused = every_refusal(of);
     const bool routed = every_router(of);
-    return typed && featured && sourced && routed ? 0 : 1;
+    return typed && featured && sourced && refused && routed ? 0 : 1;
   } catch (const std::exception& e) {
     std::printf("FAILED: %s\n", e.what());
     return 1;

@@ -13,6 +13,7 @@ import argparse
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy
 
@@ -73,8 +74,8 @@ _DEEPSEEK_FACTS: Mapping[str, Fact] = {
     "expert_group_used_count": 2,
 }
 
-_QWEN3 = {"architecture": "qwen3moe", "query_norm": "head"}
-_DEEPSEEK = {
+_QWEN3: dict[str, Any] = {"architecture": "qwen3moe", "query_norm": "head"}
+_DEEPSEEK: dict[str, Any] = {
     "architecture": "deepseek2",
     "facts": _DEEPSEEK_FACTS,
     "latent": True,
