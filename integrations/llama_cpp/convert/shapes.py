@@ -20,7 +20,7 @@ import numpy
 from gguf_writer import Fact, GgufWriter
 
 HEAD, LATENT, RANK, VOCABULARY = 64, 32, 4, 256
-SOFTMAX, SIGMOID = 1, 2
+SIGMOID = 2  # of llama.cpp, for expert_gating_func
 
 
 @dataclass(frozen=True)
