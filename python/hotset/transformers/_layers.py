@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any, NoReturn
 
 import torch
@@ -25,12 +26,8 @@ class Layer:
     def __init__(self, name: str, module: torch.nn.Module) -> None:
         self.name = name
         self.module = module
-        self.experts = int(module.num_experts)  # type: ignore[arg-type]
-        self.weights = {
-            n: p
-            for n, p in module.named_parameters(recurse=False)
-            if p.ndim > 1 and p.shape[0] == self.experts
-        }
+        self.experts = _experts_of(module)
+        self.weights = _stacked(module)
 
     def bytes(self) -> int:
         """Bytes of one expert."""
@@ -40,23 +37,57 @@ class Layer:
         return tuple((n, tuple(p.shape[1:]), p.dtype, p.device) for n, p in self.weights.items())
 
 
+def _experts_of(module: torch.nn.Module) -> int:
+    """Experts that have weights, or 0. LongCat routes to experts without weights too."""
+    found = getattr(module, "num_routed_experts", getattr(module, "num_experts", 0))
+    return found if isinstance(found, int) else 0
+
+
+def _stacked(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
+    """The module's own weights, a row for each expert; LongCat has rows that it never reads."""
+    experts = _experts_of(module)
+    rows = (experts, getattr(module, "total_experts", experts))
+    own = module.named_parameters(recurse=False)
+    return {n: p for n, p in own if p.ndim > 1 and p.shape[0] in rows}
+
+
+def _inputs_of(module: torch.nn.Module) -> list[str]:
+    return list(inspect.signature(type(module).forward).parameters)[1:]
+
+
+def _holds_experts(module: torch.nn.Module) -> bool:
+    if hasattr(module, "_is_expert_parallel"):  # use_experts_implementation
+        return hasattr(module, "num_experts")
+    if _experts_of(module) == 0 or not any(p.ndim > 2 for p in _stacked(module).values()):
+        return False
+    return len(_inputs_of(module)) == 3
+
+
+def _why_not(model: torch.nn.Module) -> str:
+    """Describes the first module of experts that hotset does not know, or is empty."""
+    for name, module in model.named_modules():
+        if "Experts" not in type(module).__name__ or not list(module.parameters()):
+            continue
+        inputs = _inputs_of(module)
+        if len(inputs) != 3:
+            return f": {name} ({type(module).__name__}) is called with ({', '.join(inputs)})"
+        return f": {name} ({type(module).__name__}) has no weights of its own"
+    return ""
+
+
 def layers_of(model: torch.nn.Module) -> list[Layer]:
     """The layers in execution order. Raises InvalidArgument."""
     if not isinstance(model, torch.nn.Module):
         raise InvalidArgument(f"model: {type(model).__name__}, accepted: a model of transformers")
-    found = [
-        Layer(n, m)
-        for n, m in model.named_modules()
-        if hasattr(m, "_is_expert_parallel") and hasattr(m, "num_experts")
-    ]
+    found = [Layer(n, m) for n, m in model.named_modules() if _holds_experts(m)]
     if not found:
         raise InvalidArgument(
-            f"{type(model).__name__} has no experts that hotset knows, accepted: a "
-            "Mixture-of-Experts model of transformers 5 or later, whose experts are stacked weights "
-            "of one module a layer"
+            f"{type(model).__name__} has no experts that hotset knows{_why_not(model)}, accepted: a "
+            "Mixture-of-Experts model of transformers 5 or later, one module a layer with the "
+            "stacked weights of its experts, called with (hidden states, chosen experts, weights)"
         )
     for layer in found:
-        if layer.module._is_expert_parallel:
+        if getattr(layer.module, "_is_expert_parallel", False):
             raise InvalidArgument(
                 f"{layer.name}: experts that are spread over processes, accepted: all in one"
             )
@@ -89,16 +120,26 @@ def top_k_of(model: torch.nn.Module) -> int:
 
 
 def chosen(
-    arguments: tuple[Any, ...], named: dict[str, Any]
+    layer: Layer, arguments: tuple[Any, ...], named: dict[str, Any]
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Hidden states, chosen experts and weights of a call of an experts' module."""
+    """Hidden states, chosen experts and weights of a call of a layer's module. -1 replaces ids
+    without an expert."""
     values = [*arguments, *named.values()]
     if len(values) != 3 or values[1].ndim != 2 or values[1].is_floating_point():
         raise Error(
             "the experts were called with other arguments than "
             "(hidden states, chosen experts, their weights)"
         )
-    return values[0], values[1], values[2]
+    states, ids, weights = values
+    return states, ids.detach().masked_fill((ids < 0) | (ids >= layer.experts), -1), weights
+
+
+def ranked(ids: torch.Tensor, weights: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Ids and float32 weights in rank order, and the order. Some families choose without sorting.
+    """
+    given = weights.detach().float().masked_fill(ids < 0, 0)
+    given, order = given.sort(dim=-1, descending=True, stable=True)
+    return ids.gather(-1, order), given, order
 
 
 def path_to(layer: Layer, model: torch.nn.Module) -> list[torch.nn.Module]:

@@ -62,6 +62,7 @@ class _PagedLayer(Uncopied):
         self, number: int, layer: Layer, banks: dict[str, torch.Tensor], of: Paging
     ) -> None:
         self.number = number
+        self.layer = layer
         self.name = layer.name
         self.module = layer.module
         self.experts = layer.experts
@@ -72,9 +73,10 @@ class _PagedLayer(Uncopied):
         self.weights = {name: weight.detach() for name, weight in layer.weights.items()}
         self.seen = [_identity(weight) for weight in self.weights.values()]
         # "eager" processes one expert after another; other implementations index all weights at
-        # once.
-        self.config = copy.copy(layer.module.config)
-        self.config._experts_implementation_internal = "eager"  # type: ignore[union-attr]
+        # once. A module without a configuration has one implementation.
+        self.config = copy.copy(getattr(layer.module, "config", None))
+        if self.config is not None:
+            self.config._experts_implementation_internal = "eager"
         self.row = of.pager.row(number)
         self.left: Iterator[numpy.ndarray] = iter(())  # experts of further visits of this call
         self.module.forward = self  # type: ignore[method-assign,assignment]
@@ -82,7 +84,7 @@ class _PagedLayer(Uncopied):
 
     @torch.compiler.disable  # type: ignore[misc]
     def __call__(self, *arguments: Any, **named: Any) -> torch.Tensor:
-        states, ids, weights = chosen(arguments, named)
+        states, ids, weights = chosen(self.layer, arguments, named)
         with self.of.lock:
             self._read_weights()
             for slots in self.slots.values():
@@ -91,7 +93,7 @@ class _PagedLayer(Uncopied):
                         f"{self.name}: hidden states on {states.device}, slots on {slots.device}, "
                         f"accepted: page(..., device={str(states.device)!r})"
                     )
-            routed = ids.detach().cpu().to(torch.int32).contiguous().numpy()
+            routed = ids.cpu().to(torch.int32).contiguous().numpy()
             given = weights.detach().cpu().float().contiguous().numpy()
 
             def run() -> torch.Tensor:
@@ -127,7 +129,9 @@ class _PagedLayer(Uncopied):
     def _stand_in(self) -> torch.nn.Module:
         """The module with slots in place of its weights, for one call."""
         out: torch.nn.Module = object.__new__(type(self.module))
-        out.__dict__.update(self.module.__dict__, config=self.config)
+        out.__dict__.update(self.module.__dict__)
+        if self.config is not None:
+            out.__dict__["config"] = self.config
         others = {n: p for n, p in self.module._parameters.items() if n not in self.slots}
         out.__dict__["_parameters"] = others
         out.__dict__.update(self.slots)

@@ -12,7 +12,7 @@ import torch
 
 from hotset._errors import Error
 from hotset._recorder import Recorder
-from hotset.transformers._layers import Uncopied, chosen, layers_of, path_to, top_k_of
+from hotset.transformers._layers import Uncopied, chosen, layers_of, path_to, ranked, top_k_of
 
 
 class Recording(Uncopied):
@@ -22,7 +22,7 @@ class Recording(Uncopied):
     def __init__(
         self, model: torch.nn.Module, capacity: int, weights: bool, name: Optional[str]
     ) -> None:
-        layers = layers_of(model)
+        self._layers = layers = layers_of(model)
         self._top_k = top_k_of(model)
         self._weights = weights
         self._rows = 0  # rows of the running call
@@ -110,15 +110,13 @@ class Recording(Uncopied):
             or not len(self._kept)
         ):
             return
-        _states, ids, weights = chosen(arguments, named)
+        _states, ids, weights = chosen(self._layers[number], arguments, named)
         if len(ids) != self._rows:
             raise Error(
                 f"experts of {len(ids)} tokens in a call of {self._rows}, "
                 "accepted: models that route every token of a call"
             )
-        # Rank order: some families choose without sorting.
-        weights, order = weights.detach().float().sort(dim=-1, descending=True, stable=True)
-        ids = ids.gather(-1, order)
+        ids, weights, _ = ranked(ids, weights)
         rows = ids.cpu()[self._kept].to(torch.int32).contiguous().numpy()
         given = weights.cpu()[self._kept].contiguous().numpy() if self._weights else None
         self.recorder.record(number, rows, given)

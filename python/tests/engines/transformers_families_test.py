@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every Mixture-of-Experts family of the installed transformers: paged bit for bit, or refused in
+words."""
+
+import numpy
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+if int(transformers.__version__.split(".")[0]) < 5:
+    pytest.skip(f"transformers is {transformers.__version__}, 5 or later is needed", allow_module_level=True)
+
+import hotset  # noqa: E402
+import hotset.transformers as ht  # noqa: E402
+import tiny_families as tiny  # noqa: E402
+
+FAMILIES = tiny.families()
+# Words of the refusal, by configuration.
+REFUSED = {
+    "DbrxConfig": r"blocks.0.ffn.experts \(DbrxExperts\) has no weights of its own",
+    "DogeConfig": "DogeForCausalLM has no experts that hotset knows, accepted",
+    "JetMoeConfig": r"\(JetMoeParallelExperts\) is called with \(inputs, expert_size\)",
+    "Llama4TextConfig": r"\(Llama4TextExperts\) is called with \(hidden_states\)",
+    "NllbMoeConfig": r"\(NllbMoeExperts\) has no weights of its own",
+    "SwitchTransformersConfig": r"\(SwitchTransformersExperts\) has no weights of its own",
+}
+# Families of transformers 5.24.0 that are paged: a family that is lost fails here.
+PAGED = """
+    AXK1 AXK2 Afmoe AriaText BailingHybrid Beam Cohere2Moe DeepseekOcr2Text DeepseekV2 DeepseekV3 DeepseekV32
+    DeepseekV4 DiffusionGemmaText Dots1 Dots3NoteText Ernie4_5_Moe Ernie4_5_VLMoeText ExaoneMoe FlexOlmo Flint
+    Gemma4Text Glm4Moe Glm4MoeLite Glm4vMoeText Glm5NextText GlmMoeDsa GptOss GraniteMoe GraniteMoeHybrid
+    GraniteMoeSWA GraniteMoeShared HYV3 HYV4 HYV4VLText HunYuanMoEV1 Inkling2LoopText Inkling2Text InklingText
+    Jamba KimiLinear Kolibri1 Laguna LaraMini Lfm2Moe LongcatFlash Mellum MiMoV2Flash MiniMax MiniMaxM2
+    MiniMaxM3VLText Mistral4 MistralLarge4Text Mixtral MuseSparkText NemotronH Olmoe OpenAIPrivacyFilter Phimoe
+    Qwen2Moe Qwen3Moe Qwen3Next Qwen3OmniMoeTalkerText Qwen3OmniMoeText Qwen3VLMoeText Qwen3_5MoeText
+    Qwen4ExpText SolarOpen Step3p7Text UnlimitedOcrText Zaya
+""".split()
+RELEASE = "5.24.0"
+
+
+@pytest.fixture(scope="module", params=sorted(FAMILIES.keys() - REFUSED.keys()))
+def family(request):
+    torch.set_num_threads(1)
+    model = tiny.build(FAMILIES[request.param])
+    return request.param, model, tiny.outputs(model)
+
+
+def slots_of(model):
+    """The fewest slots, some that evict, and all: each expert of each layer."""
+    layers = len(ht._layers.layers_of(model))
+    few = ht._layers.top_k_of(model)
+    return few, few + 3, tiny.EXPERTS * layers
+
+
+def test_no_family_is_lost(capsys):
+    paged = sorted(name.removesuffix("Config") for name in FAMILIES.keys() - REFUSED.keys())
+    refused = sorted(name.removesuffix("Config") for name in FAMILIES.keys() & REFUSED.keys())
+    with capsys.disabled():
+        print(f"\ntransformers {transformers.__version__}, families with experts")
+        print(f"paged ({len(paged)}): {', '.join(paged)}")
+        print(f"refused ({len(refused)}): {', '.join(refused)}")
+    if version_of(transformers.__version__) < version_of(RELEASE):
+        pytest.skip(f"transformers is {transformers.__version__}, the lists are of {RELEASE}")
+    assert not set(PAGED) - set(paged)
+    assert not {name.removesuffix("Config") for name in REFUSED} - set(refused)
+
+
+def version_of(text):
+    return [int(part) for part in text.split(".")[:2]]
+
+
+@pytest.mark.parametrize("config", sorted(REFUSED))
+def test_other_families_are_refused_in_words(config):
+    if config not in FAMILIES:
+        pytest.skip(f"transformers {transformers.__version__} has no {config}")
+    model = tiny.build(FAMILIES[config])
+    for begin in (lambda: ht.page(model, slots=6), lambda: ht.record(model)):
+        with pytest.raises(hotset.InvalidArgument, match=REFUSED[config]):
+            begin()
+
+
+def test_a_prompt_and_decoded_tokens_are_the_same(family):
+    _, model, plain = family
+    assert all(torch.isfinite(one).all() for one in plain)
+    for slots in slots_of(model):
+        with ht.page(model, slots=slots, eviction="lru") as paged:
+            assert tiny.same(tiny.outputs(model), plain), f"{slots} slots"
+            stats = paged.stats()
+        assert stats["fills"] > 0
+        if slots == slots_of(model)[-1]:
+            assert stats["misses"] == stats["compulsory_misses"]
+    assert tiny.same(tiny.outputs(model), plain), "detached"
+
+
+def test_generated_tokens_are_the_same(family):
+    _, model, _ = family
+    if not hasattr(model, "generate"):
+        pytest.skip("a base model: it generates nothing")
+    ask = dict(input_ids=tiny.PROMPTS, attention_mask=tiny.MASK, max_new_tokens=6, do_sample=False)
+    plain = model.generate(**ask)
+    with ht.page(model, slots=slots_of(model)[1]):
+        assert torch.equal(model.generate(**ask), plain)
+
+
+def test_recorded_ids_are_those_of_the_router(family, tmp_path):
+    _, model, _ = family
+    layers = ht._layers.layers_of(model)
+    seen = []
+    hooks = [
+        layer.module.register_forward_pre_hook(
+            lambda _, given, named, number=number: seen.append((number, [*given, *named.values()][1].clone())), with_kwargs=True
+        )
+        for number, layer in enumerate(layers)
+    ]
+    with ht.record(model) as recording:
+        tiny.outputs(model)
+        recording.write(str(tmp_path / "a.trace"))
+    for hook in hooks:
+        hook.remove()
+    trace = hotset.Trace.load(tmp_path / "a.trace")
+    kept = tiny.MASK.reshape(-1).nonzero().reshape(-1)
+    # A step is as many calls as its first layer is called once.
+    first = seen[0][0]
+    rows, step = 0, -1
+    for number, ids in seen:
+        if number == first:
+            rows += of if step >= 0 else 0
+            step += 1
+            of = len(kept) if step == 0 else 3
+        wanted = (ids[kept] if step == 0 else ids).to(torch.int64)
+        wanted = torch.where((wanted < 0) | (wanted >= trace.experts), 65535, wanted).sort(-1).values
+        got = numpy.sort(trace.ids[rows : rows + of, number].astype(numpy.int64), -1)
+        assert (got == wanted.numpy()).all()
+    assert step == 3 and rows + of == trace.tokens
+
+
+def test_bfloat16_is_the_same(family):
+    """The last test of a model: it converts the weights."""
+    _, model, _ = family
+    tiny.to_bfloat16(model)
+    plain = tiny.outputs(model)
+    with ht.page(model, slots=slots_of(model)[1]):
+        assert tiny.same(tiny.outputs(model), plain)
