@@ -10,9 +10,10 @@ from typing import Any, Optional
 import numpy
 import torch
 
-from hotset._errors import Error
+from hotset._errors import Error, InvalidArgument
 from hotset._recorder import Recorder
 from hotset.transformers._layers import Uncopied, chosen, layers_of, path_to, ranked, top_k_of
+from hotset.transformers._scores import Scores
 
 
 class Recording(Uncopied):
@@ -20,7 +21,14 @@ class Recording(Uncopied):
     """
 
     def __init__(
-        self, model: torch.nn.Module, capacity: int, weights: bool, name: Optional[str]
+        self,
+        model: torch.nn.Module,
+        capacity: int,
+        weights: bool,
+        name: Optional[str],
+        scores: bool,
+        next_layers: Optional[int],
+        hidden: bool,
     ) -> None:
         self._layers = layers = layers_of(model)
         self._top_k = top_k_of(model)
@@ -39,6 +47,11 @@ class Recording(Uncopied):
             name or type(model).__name__,
             type(model).__name__,
         )
+        self._scores = None
+        if scores:
+            if next_layers is None:
+                next_layers = min(1, len(layers) - 1)
+            self._scores = Scores(layers, model, next_layers, hidden)
         self._hooks = []
         for module in path_to(layers[0], model):
             # Models of transformers have a `base_model_prefix`; other modules take no tokens.
@@ -52,6 +65,7 @@ class Recording(Uncopied):
                 )
             )
 
+    @torch.compiler.disable  # type: ignore[misc]
     def _begin(
         self, module: torch.nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]
     ) -> None:
@@ -90,7 +104,10 @@ class Recording(Uncopied):
             self.recorder.begin_step(
                 len(self._kept), "prefill" if length > 1 else "decode", None, sequences
             )
+            if self._scores is not None:
+                self._scores.begin(len(self._kept))
 
+    @torch.compiler.disable  # type: ignore[misc]
     def _end(self, module: torch.nn.Module, *_: Any) -> None:
         with self._lock:
             if self._running == (module, threading.get_ident()):
@@ -100,7 +117,10 @@ class Recording(Uncopied):
         self._running = None
         if len(self._kept):
             self.recorder.end_step()
+            if self._scores is not None:
+                self._scores.end()
 
+    @torch.compiler.disable  # type: ignore[misc]
     def _experts(
         self, number: int, _: torch.nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]
     ) -> None:
@@ -117,6 +137,8 @@ class Recording(Uncopied):
                 "accepted: models that route every token of a call"
             )
         ids, weights, _ = ranked(ids, weights)
+        if self._scores is not None:
+            self._scores.record(number, self._kept, ids, weights)
         rows = ids.cpu()[self._kept].to(torch.int32).contiguous().numpy()
         given = weights.cpu()[self._kept].contiguous().numpy() if self._weights else None
         self.recorder.record(number, rows, given)
@@ -128,14 +150,18 @@ class Recording(Uncopied):
 
     def write(self, path: str) -> None:
         """Writes the recorded tokens as a trace and starts a new one. Raises CannotWrite, also if
-        there are none."""
+        there are none. The file is written twice with scores: if the disk is full, it has none."""
         self.recorder.write(path)
+        if self._scores is not None:
+            self._scores.complete(path)
 
     def detach(self) -> None:
         """Restores the model; `write` still works."""
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
+        if self._scores is not None:
+            self._scores.remove()
 
     def __enter__(self) -> Recording:
         return self
@@ -150,11 +176,20 @@ def record(
     capacity: int = 65536,
     weights: bool = True,
     name: Optional[str] = None,
+    scores: bool = False,
+    next_layers: Optional[int] = None,
+    hidden: bool = False,
 ) -> Recording:
     """Records the experts of up to `capacity` tokens, for calls of the model or of a base model in
     it. A forward pass is a step, a row of the batch a sequence; padding (attention_mask 0) is left
     out. Ids are in rank order by gate weight. Only one thread at a time may run the model.
 
+    scores: router logits and probabilities too, and what the routers of the `next_layers` (1)
+    following layers say to the same hidden state. hidden: that state, for `train-gate`. Studies of
+    prefetching and of routing need them (docs/trace-format.md).
+
     Raises InvalidArgument. A forward pass raises ExceedsMemory if its tokens do not fit.
     """
-    return Recording(model, capacity, weights, name)
+    if not scores and (next_layers is not None or hidden):
+        raise InvalidArgument("next_layers and hidden belong to scores, accepted: scores=True")
+    return Recording(model, capacity, weights, name, scores, next_layers, hidden)

@@ -23,7 +23,7 @@ SIZES = dict(
     linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=8, linear_value_head_dim=8,
     linear_head_dim=8, linear_num_heads=4,
     index_topk=8, index_n_heads=2, index_head_dim=16,
-    mamba_d_state=8, mamba_d_head=8, mamba_n_heads=8, mamba_expand=2, mamba_dt_rank=4, mamba_n_groups=1,
+    mamba_d_state=8, mamba_d_head=8, mamba_n_heads=8, mamba_expand=2, mamba_dt_rank=4, mamba_n_groups=1, mamba_chunk_size=8,
     mamba_num_heads=8, mamba_head_dim=8, n_mamba_heads=8, n_groups=1, ssm_state_size=8,
     intermediate_size_mlp=48, vocab_size_per_layer_input=96, hidden_size_per_layer_input=8,
     num_global_key_value_heads=2, global_head_dim=8, num_dense_layers=1, first_k_dense=1,
@@ -40,6 +40,7 @@ SPECIFIC = {
         attn_config=dict(rope_theta=1e4, kv_n_heads=2, clip_qkv=8.0),
         ffn_config=dict(ffn_hidden_size=24, moe_num_experts=EXPERTS, moe_top_k=TOP_K),
     ),
+    "DeepseekV3Config": dict(n_group=4, topk_group=2),
     "DeepseekOcr2TextConfig": dict(mlp_layer_types=["dense", "sparse", "sparse"]),
     "DogeConfig": dict(is_moe=True, num_experts=16),
     "Ernie4_5_VLMoeTextConfig": dict(
@@ -122,6 +123,9 @@ def build(model):
         for weight in built.parameters():
             if weight.is_floating_point() and weight.ndim > 1:
                 weight.normal_(0, 0.3)
+        for name, bias in [*built.named_buffers(), *built.named_parameters()]:
+            if name.endswith(("e_score_correction_bias", "expert_bias")):  # of the choice of experts
+                bias.normal_(0, 0.1)
     built.set_experts_implementation("eager")
     return built
 
@@ -129,9 +133,8 @@ def build(model):
 def to_bfloat16(model):
     """Converts as from_pretrained does: some weights of a family stay float32."""
     model.to(torch.bfloat16)
-    stay = [*(model._keep_in_fp32_modules or []), *(model._keep_in_fp32_modules_strict or [])]
     for name, values in [*model.named_parameters(), *model.named_buffers()]:
-        if any(part in name for part in stay):
+        if any(part in name for part in model._keep_in_fp32_modules_strict or []):
             values.data = values.data.float()
 
 

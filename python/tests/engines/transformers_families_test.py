@@ -36,6 +36,17 @@ PAGED = """
     Qwen4ExpText SolarOpen Step3p7Text UnlimitedOcrText Zaya
 """.split()
 RELEASE = "5.24.0"
+# Families whose routers are no plain product, or whose choice or weights follow another rule.
+WITHOUT_SCORES = {
+    "DeepseekV4Config": r"\(DeepseekV4HashRouter\) has tid2eid",
+    "DiffusionGemmaTextConfig": r"\(DiffusionGemmaTextRouter\) has scale, per_expert_scale",
+    "Gemma4TextConfig": r"\(Gemma4TextRouter\) has scale, per_expert_scale",
+    "InklingTextConfig": r"\(InklingTopkRouter\) has global_scale",
+    "LongcatFlashConfig": r"\(LongcatFlashTopkRouter\) has 12 outputs for 8 experts",
+    "MuseSparkTextConfig": "has gate weights that are neither the softmax nor the sigmoid of its logits",
+    "Kolibri1Config": r"\(Kolibri1TopKRouter\) adds its bias to the logits before it chooses",
+    "ZayaConfig": r"\(ZayaRouter\) has router_mlp.norm.weight",
+}
 
 
 @pytest.fixture(scope="module", params=sorted(FAMILIES.keys() - REFUSED.keys()))
@@ -104,34 +115,54 @@ def test_generated_tokens_are_the_same(family):
 
 def test_recorded_ids_are_those_of_the_router(family, tmp_path):
     _, model, _ = family
-    layers = ht._layers.layers_of(model)
-    seen = []
+    steps = []  # of (layer, ids) of each call of experts
+    begin = model.register_forward_pre_hook(lambda *_: steps.append([]))
     hooks = [
         layer.module.register_forward_pre_hook(
-            lambda _, given, named, number=number: seen.append((number, [*given, *named.values()][1].clone())), with_kwargs=True
+            lambda _, given, named, number=number: steps[-1].append((number, [*given, *named.values()][1].clone())),
+            with_kwargs=True,
         )
-        for number, layer in enumerate(layers)
+        for number, layer in enumerate(ht._layers.layers_of(model))
     ]
     with ht.record(model) as recording:
         tiny.outputs(model)
         recording.write(str(tmp_path / "a.trace"))
-    for hook in hooks:
+    for hook in (begin, *hooks):
         hook.remove()
     trace = hotset.Trace.load(tmp_path / "a.trace")
     kept = tiny.MASK.reshape(-1).nonzero().reshape(-1)
-    # A step is as many calls as its first layer is called once.
-    first = seen[0][0]
-    rows, step = 0, -1
-    for number, ids in seen:
-        if number == first:
-            rows += of if step >= 0 else 0
-            step += 1
-            of = len(kept) if step == 0 else 3
-        wanted = (ids[kept] if step == 0 else ids).to(torch.int64)
-        wanted = torch.where((wanted < 0) | (wanted >= trace.experts), 65535, wanted).sort(-1).values
-        got = numpy.sort(trace.ids[rows : rows + of, number].astype(numpy.int64), -1)
-        assert (got == wanted.numpy()).all()
-    assert step == 3 and rows + of == trace.tokens
+    row = 0
+    for step, calls in enumerate(steps):
+        tokens = kept if step == 0 else torch.arange(3)
+        for layer, ids in calls:
+            wanted = ids[tokens].to(torch.int64)
+            wanted = wanted.masked_fill(wanted >= trace.experts, 65535).sort(-1).values
+            got = numpy.sort(trace.ids[row : row + len(tokens), layer].astype(numpy.int64), -1)
+            assert calls and (got == wanted.numpy()).all()
+        row += len(tokens)
+    assert len(steps) == 4 and row == trace.tokens
+
+
+def test_recorded_scores_rank_as_the_router_chooses(family, tmp_path):
+    name, model, _ = family
+    if name in WITHOUT_SCORES:
+        with pytest.raises(hotset.Error, match=WITHOUT_SCORES[name]):
+            with ht.record(model, scores=True, next_layers=0):
+                tiny.outputs(model)
+        return
+    with ht.record(model, scores=True, next_layers=0) as recording:
+        tiny.outputs(model)
+        recording.write(str(tmp_path / "a.trace"))
+    trace = hotset.Trace.load(tmp_path / "a.trace")
+    assert "predictions" not in trace.arrays
+    for layer, router in enumerate(recording._scores._routers):
+        logits = torch.from_numpy(numpy.array(trace.arrays["logits"][:, layer]))
+        routed = trace.ids[:, layer, 0] != 65535
+        best = router.likely(logits, router.function).topk(trace.top_k, -1).indices.sort(-1).values.numpy()
+        assert (best == numpy.sort(trace.ids[:, layer].astype(numpy.int64), -1))[routed].all()
+        shares = trace.arrays["probabilities"][:, layer][routed].astype(numpy.float64)
+        assert numpy.allclose(shares.sum(-1), 1, atol=2e-3)
+        assert numpy.allclose(shares, router.shares(logits)[routed], atol=1e-3)
 
 
 def test_bfloat16_is_the_same(family):
