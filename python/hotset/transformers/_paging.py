@@ -3,223 +3,51 @@
 
 from __future__ import annotations
 
-import copy
 import threading
-from collections.abc import Callable, Iterator
-from typing import Any, NoReturn, Optional, Union
+from collections.abc import Sequence
+from typing import Any, Optional, Union
 
 import numpy
 import torch
 
-from hotset._errors import DoesNotFit, Error, InvalidArgument, VisitTooLarge
-from hotset._pager import Pager
-from hotset.transformers._layers import Layer, Uncopied, chosen, layers_of, top_k_of
+from hotset._errors import Error, InvalidArgument
+from hotset._pager import Pager, bytes_of
+from hotset.transformers._approximate_layer import ApproximateLayer
+from hotset.transformers._banks import Bank, lower_bits, lower_bytes
+from hotset.transformers._layers import Layer, Uncopied, layers_of, top_k_of
+from hotset.transformers._paged_layer import PagedLayer
+from hotset.transformers._routers import routers_of
 
 _LONGEST_PROMPT = 8192
 
 
-class _Slots:
-    """Replaces a weight [experts, ...]: an expert's index gives the row of its slot."""
-
-    def __init__(self, bank: torch.Tensor, paged: _PagedLayer) -> None:
-        self.bank = bank
-        self.paged = paged
-
-    def __getitem__(self, expert: Any) -> torch.Tensor:
-        return self.bank[self.paged.slot_of(int(expert))]
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self.bank.dtype
-
-    @property
-    def device(self) -> torch.device:
-        return self.bank.device
-
-
-class _WithoutGradient(torch.autograd.Function):
-    """Runs a layer. Its backward pass raises, because the slots may then hold other experts."""
-
-    @staticmethod
-    def forward(_: Any, run: Callable[[], torch.Tensor], *_inputs: torch.Tensor) -> torch.Tensor:
-        return run()
-
-    @staticmethod
-    def backward(_: Any, *_gradients: torch.Tensor) -> NoReturn:
-        raise Error(
-            "no gradient passes the experts of a paged model, accepted: detach() before training"
+def _check_policies(miss: str, lower: list[int], slots: Any) -> None:
+    """Raises InvalidArgument."""
+    name = miss.partition(":")[0]
+    if name == "compute_on_host":
+        raise InvalidArgument(
+            "miss: compute_on_host, accepted: policies whose experts run where the slots are "
+            "(an admission policy leaves experts where they are: admission='least_valuable')"
         )
-
-
-class _PagedLayer(Uncopied):
-    """Replaces the `forward` of a module of experts. The module's own eager code runs, on slots
-    instead of its weights.
-
-    The module keeps its parameters: state_dict and save_pretrained see the whole model.
-    """
-
-    def __init__(
-        self, number: int, layer: Layer, banks: dict[str, torch.Tensor], of: Paging
-    ) -> None:
-        self.number = number
-        self.layer = layer
-        self.name = layer.name
-        self.module = layer.module
-        self.experts = layer.experts
-        self.of = of
-        self.slots = {name: _Slots(bank, self) for name, bank in banks.items()}
-        # Aliases keep the storage alive: the allocator cannot reuse the address of a replaced
-        # weight, so _identity notices a replacement.
-        self.weights = {name: weight.detach() for name, weight in layer.weights.items()}
-        self.seen = [_identity(weight) for weight in self.weights.values()]
-        # "eager" processes one expert after another; other implementations index all weights at
-        # once. A module without a configuration has one implementation.
-        self.config = copy.copy(getattr(layer.module, "config", None))
-        if self.config is not None:
-            self.config._experts_implementation_internal = "eager"
-        self.row = of.pager.row(number)
-        self.left: Iterator[numpy.ndarray] = iter(())  # experts of further visits of this call
-        self.module.forward = self  # type: ignore[method-assign,assignment]
-        self.module._apply = self.convert  # type: ignore[method-assign]
-
-    @torch.compiler.disable  # type: ignore[misc]
-    def __call__(self, *arguments: Any, **named: Any) -> torch.Tensor:
-        states, ids, weights = chosen(self.layer, arguments, named)
-        with self.of.lock:
-            self._read_weights()
-            for slots in self.slots.values():
-                if states.device != slots.device:
-                    raise Error(
-                        f"{self.name}: hidden states on {states.device}, slots on {slots.device}, "
-                        f"accepted: page(..., device={str(states.device)!r})"
-                    )
-            routed = ids.cpu().to(torch.int32).contiguous().numpy()
-            given = weights.detach().cpu().float().contiguous().numpy()
-
-            def run() -> torch.Tensor:
-                self._serve(routed, given)
-                return self._stand_in().forward(*arguments, **named)
-
-            # The parameters alone would make the output require a gradient.
-            return _WithoutGradient.apply(
-                run, states, weights, *self.module.parameters(recurse=False)
-            )
-
-    def _read_weights(self) -> None:
-        """Removes the layer's experts from their slots if its weights have changed."""
-        weights = {name: self._weight(name) for name in self.slots}
-        seen = [_identity(weight) for weight in weights.values()]
-        if seen != self.seen:
-            self.of.pager.invalidate(self.number)
-            self.weights, self.seen = weights, seen
-
-    def _weight(self, name: str) -> torch.Tensor:
-        """Raises Error if the weight of the module does not fit the bank."""
-        weight, old = self.module._parameters.get(name), self.weights[name]
-        found = "no parameter of the module"
-        if weight is not None:
-            if (weight.shape, weight.dtype) == (old.shape, old.dtype) and not weight.is_meta:
-                return weight.detach()
-            found = f"{weight.dtype} {list(weight.shape)} on {weight.device}"
-        raise Error(
-            f"{self.name}.{name}: now {found}, paged as {old.dtype} {list(old.shape)}, "
-            "accepted: detach() before such a change, page() after it"
+    lowers = name in ("fetch_lowest", "fetch_priority", "drop_cascade")
+    if lower and not lowers:
+        raise InvalidArgument(
+            f"miss policy {name} knows one precision, and there are {1 + len(lower)}; "
+            "accepted: one, or miss=fetch_lowest, fetch_priority or drop_cascade"
         )
-
-    def _stand_in(self) -> torch.nn.Module:
-        """The module with slots in place of its weights, for one call."""
-        out: torch.nn.Module = object.__new__(type(self.module))
-        out.__dict__.update(self.module.__dict__)
-        if self.config is not None:
-            out.__dict__["config"] = self.config
-        others = {n: p for n, p in self.module._parameters.items() if n not in self.slots}
-        out.__dict__["_parameters"] = others
-        out.__dict__.update(self.slots)
-        del out.__dict__["forward"], out.__dict__["_apply"]
-        return out
-
-    def _serve(self, routed: numpy.ndarray, weights: numpy.ndarray) -> None:
-        self.left = iter(())
-        self.of.begin(self.number)
-        try:
-            self._visit(routed, weights)
-        except (DoesNotFit, VisitTooLarge):
-            # The module processes its experts in ascending order, and so do the visits, as many at
-            # a time as fit.
-            used = numpy.unique(routed)
-            used = used[(used >= 0) & (used < self.experts)]
-            self.left = iter(numpy.array_split(used, -(-len(used) // self.of.room)))
-            self._next()
-
-    def slot_of(self, expert: int) -> int:
-        while self.row[expert] < 0:
-            self._next()
-        return int(self.row[expert])
-
-    def _next(self) -> None:
-        experts = next(self.left, None)
-        if experts is None:
-            raise Error(f"{self.name}: the module has asked for an expert that was not routed")
-        padded = numpy.full((-(-len(experts) // self.of.top_k), self.of.top_k), -1, numpy.int32)
-        padded.reshape(-1)[: len(experts)] = experts
-        self._visit(padded, None)
-
-    def _visit(self, routed: numpy.ndarray, weights: Optional[numpy.ndarray]) -> None:
-        self.of.pager.serve(
-            self.number,
-            routed,
-            self._copy,
-            None,
-            weights=weights,
-            step=self.of.step,
-            kind="prefill" if len(routed) > 1 else "decode",
+    if lower and slots is not None and (
+        not isinstance(slots, Sequence) or len(slots) != 1 + len(lower)
+    ):
+        raise InvalidArgument(
+            f"slots: {slots!r}, accepted: {1 + len(lower)} numbers, one for each precision, or a budget"
         )
-
-    def _copy(self, fills: numpy.ndarray) -> None:
-        with torch.no_grad():
-            for expert, slot in zip(fills["expert"].tolist(), fills["slot"].tolist()):
-                for name, slots in self.slots.items():
-                    slots.bank[slot].copy_(self.weights[name][expert], non_blocking=True)
-
-    def convert(
-        self, change: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True
-    ) -> torch.nn.Module:
-        """Replaces the module's `_apply`, which `to`, `half` and `cuda` call. Weights stay on their
-        device; their type changes."""
-        whole = self.module._parameters
-        staying = {}
-        for name in self.slots:
-            weight = whole.get(name)
-            if weight is None:
-                continue
-            probe = change(torch.empty(0, dtype=weight.dtype, device=weight.device))
-            if probe.device != weight.device:
-                staying[name] = probe.dtype
-        self.module._parameters = {n: p for n, p in whole.items() if n not in staying}
-        try:
-            type(self.module)._apply(self.module, change, recurse)
-        finally:
-            whole.update(self.module._parameters)
-            self.module._parameters = whole
-        for name, dtype in staying.items():
-            whole[name].data = whole[name].data.to(dtype)  # type: ignore[union-attr]
-        return self.module
-
-    def detach(self) -> None:
-        del self.module.forward, self.module._apply
-
-
-def _identity(weight: torch.Tensor) -> tuple[Any, ...]:
-    """A value that changes with the weight, whether changed in place or replaced."""
-    version = 0 if weight.is_inference() else weight._version
-    return weight.data_ptr(), weight.shape, weight.stride(), weight.dtype, version
 
 
 def _check_pageable(layer: Layer) -> None:
     """Raises InvalidArgument."""
     forward = layer.module.__dict__.get("forward")
     wrong = None
-    if isinstance(forward, _PagedLayer):
+    if isinstance(forward, PagedLayer):
         wrong = (
             "the model is paged, accepted: one paging at a time "
             "(paging_of(model).detach() ends the other)"
@@ -245,8 +73,24 @@ def _check_pageable(layer: Layer) -> None:
         raise InvalidArgument(f"{layer.name}: {wrong}")
 
 
+def _pageable(model: torch.nn.Module) -> list[Layer]:
+    """The layers. Raises InvalidArgument."""
+    layers = layers_of(model)
+    for layer in layers:
+        _check_pageable(layer)
+        if layer.shape() != layers[0].shape():
+            raise InvalidArgument(
+                f"{layer.name}: experts of another shape or type than {layers[0].name}'s, "
+                "accepted: alike in all layers"
+            )
+    return layers
+
+
 class Paging(Uncopied):
     """A model with its experts in slots. `detach` (or the end of a `with`) ends the paging.
+
+    exact: whether results equal those of the model, bit for bit. False with a miss policy other
+    than "fetch".
 
     The model stays paged even if no handle is held; `paging_of` finds it again.
     """
@@ -254,50 +98,63 @@ class Paging(Uncopied):
     def __init__(
         self,
         model: torch.nn.Module,
-        slots: Optional[int],
+        slots: Union[int, Sequence[int], None],
         budget: Union[int, str, None],
         scope: str,
         eviction: str,
         admission: str,
+        miss: str,
+        precision: Optional[str],
         device: Any,
     ) -> None:
-        layers = layers_of(model)
-        for layer in layers:
-            _check_pageable(layer)
-            if layer.shape() != layers[0].shape():
-                raise InvalidArgument(
-                    f"{layer.name}: experts of another shape or type than {layers[0].name}'s, "
-                    "accepted: alike in all layers"
-                )
+        layers = _pageable(model)
+        weights: dict[str, torch.Tensor] = dict(layers[0].weights)
+        lower = lower_bits(precision, weights)
+        _check_policies(miss, lower, slots)
+        self.exact = miss == "fetch"
+        self._miss = miss
+        bytes_each = [layers[0].bytes(), *lower_bytes(weights, lower)]
+        if lower and slots is None and budget is not None:
+            share = bytes_of(budget) // len(bytes_each) // (1 if scope == "shared" else len(layers))
+            slots, budget = [share // each for each in bytes_each], None
         self.lock = threading.Lock()  # held while a layer runs: another thread would take its slots
         self.step = 0
         self._last = -1
         self.top_k = top_k_of(model)
+        self.longest = _LONGEST_PROMPT  # tokens of a visit
         self.pager = Pager(
             len(layers),
             layers[0].experts,
             self.top_k,
-            max_tokens=_LONGEST_PROMPT,
+            max_tokens=self.longest,
             slots=slots,
             budget=budget,
-            expert_bytes=layers[0].bytes(),
+            expert_bytes=bytes_each[0],
+            lower_bytes=bytes_each[1:] or None,
             scope=scope,
-            split="refuse",
+            split="refuse" if self.exact else "by_token",
             eviction=eviction,
             admission=admission,
+            miss=miss,
         )
         count = self.pager.slots
         self.room = min(layers[0].experts, count if scope == "shared" else count // len(layers))
-        where = next(iter(layers[0].weights.values())).device if device is None else device
+        self.precisions = numpy.array([self.pager.precision(n) for n in range(count)])
+        where = next(iter(weights.values())).device if device is None else device
         # One bank for all layers: the pager gives a slot to any of them. A tensor made in inference
         # mode cannot be written outside it.
         with torch.inference_mode(False):
-            banks = {
-                n: torch.empty((count, *p.shape[1:]), dtype=p.dtype, device=where)
-                for n, p in layers[0].weights.items()
-            }
-        self._size = {"slots": count, "bytes": count * layers[0].bytes()}
-        self._layers = [_PagedLayer(n, layer, banks, self) for n, layer in enumerate(layers)]
+            banks = {n: Bank(p[0], self.precisions, lower, where) for n, p in weights.items()}
+        self._size = {"slots": count, "bytes": sum(bytes_each[p] for p in self.precisions)}
+        self._changes = {"dropped": 0, "substituted": 0, "lowered": 0}
+        self._routers = routers_of(layers, model) if miss.startswith("substitute") else []
+        self._layers = [self._paged(n, layer, banks) for n, layer in enumerate(layers)]
+
+    def _paged(self, number: int, layer: Layer, banks: dict[str, Bank]) -> PagedLayer:
+        if self.exact:
+            return PagedLayer(number, layer, banks, self)
+        router = self._routers[number] if self._routers else None
+        return ApproximateLayer(number, layer, banks, self, router=router)
 
     def begin(self, layer: int) -> None:
         """Called when a layer runs: begins a new step unless the layer follows the last one."""
@@ -305,10 +162,26 @@ class Paging(Uncopied):
             self.step += 1
         self._last = layer
 
+    def count(
+        self, visit: Any, routed: torch.Tensor, dropped: torch.Tensor, replaced: torch.Tensor
+    ) -> None:
+        """Counts the places of a visit that a miss policy has changed."""
+        low = visit.experts[(visit.slots >= 0) & (self.precisions[visit.slots] > 0)]
+        lowered = torch.isin(routed, torch.from_numpy(low.astype(numpy.int64)).to(routed.device))
+        self._changes["dropped"] += int(dropped.sum())
+        self._changes["substituted"] += int(replaced.sum())
+        self._changes["lowered"] += int(lowered.sum())
+
     def stats(self) -> dict[str, int]:
-        """Counters of the pager; `slots` and their `bytes`."""
+        """Counters of the pager; `slots` and their `bytes`; `exact`; and if it is False, the routed
+        places that were dropped, substituted, or computed in a lower precision."""
         with self.lock:
-            return {**self.pager.stats(), **self._size}
+            out = {**self.pager.stats(), **self._size, "exact": self.exact}
+            return out if self.exact else {**out, **self._changes}
+
+    def __repr__(self) -> str:
+        kind = "exact" if self.exact else f"NOT exact: miss={self._miss}"
+        return f"<hotset.transformers.Paging of {self._size['slots']} slots, {kind}>"
 
     def detach(self) -> None:
         """Restores the model and frees the slots. A second call does nothing. Raises Error if
@@ -321,7 +194,9 @@ class Paging(Uncopied):
                 )
         for layer in self._layers:
             layer.detach()
-        self._layers = []
+        for router in self._routers:
+            router.remove()
+        self._layers, self._routers = [], []
 
     def __enter__(self) -> Paging:
         return self
@@ -334,10 +209,12 @@ def page(
     model: torch.nn.Module,
     *,
     budget: Union[int, str, None] = None,
-    slots: Optional[int] = None,
+    slots: Union[int, Sequence[int], None] = None,
     scope: str = "shared",
     eviction: str = "similar_steps",
     admission: str = "always",
+    miss: str = "fetch",
+    precision: Optional[str] = None,
     device: Any = None,
 ) -> Paging:
     """Keeps experts in slots, within `budget` bytes ("2GiB") or `slots` (per layer with scope
@@ -349,6 +226,13 @@ def page(
     own code runs, on the same numbers in the same order. A prompt that routes more experts than
     there are slots is served in several visits.
 
+    NOT exact, for studies: any `miss` but "fetch" (`Paging.exact` is False). "drop:keep=1" and
+    "drop_cascade" leave out absent experts of low rank, and the token's other weights grow in
+    proportion. "substitute:tolerance=0.05" takes a resident expert with nearly the same score.
+    "fetch_lowest", "fetch_priority" and "drop_cascade" copy experts in fewer bits: precision="16:8"
+    keeps slots for experts as they are and in 8 bits (8, 4 or 2; a scale for each 32 numbers);
+    `slots` is then a list, one number for each precision, and `budget` is divided evenly.
+
     Weights may change (load_state_dict), but not in place through `weight.data`, because torch
     counts no version for that. After a change of their type the next call raises. A backward pass
     through the experts raises. Threads may call the model concurrently; only one runs a layer of
@@ -356,13 +240,13 @@ def page(
 
     Raises InvalidArgument, InvalidConfig; nothing has changed then.
     """
-    return Paging(model, slots, budget, scope, eviction, admission, device)
+    return Paging(model, slots, budget, scope, eviction, admission, miss, precision, device)
 
 
 def paging_of(model: torch.nn.Module) -> Optional[Paging]:
     """The paging of a model, or None."""
     for module in model.modules():
         forward = module.__dict__.get("forward")
-        if isinstance(forward, _PagedLayer):
+        if isinstance(forward, PagedLayer):
             return forward.of
     return None
