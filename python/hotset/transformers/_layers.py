@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import inspect
+import threading
 from typing import Any, NoReturn
 
 import torch
@@ -28,6 +29,7 @@ class Layer:
         self.module = module
         self.experts = _experts_of(module)
         self.weights = _stacked(module)
+        self.takes_all = _takes_all(module)
 
     def bytes(self) -> int:
         """Bytes of one expert."""
@@ -60,7 +62,12 @@ def _holds_experts(module: torch.nn.Module) -> bool:
         return hasattr(module, "num_experts")
     if _experts_of(module) == 0 or not any(p.ndim > 2 for p in _stacked(module).values()):
         return False
-    return len(_inputs_of(module)) == 3
+    return len(_inputs_of(module)) == 3 or _takes_all(module)
+
+
+def _takes_all(module: torch.nn.Module) -> bool:
+    """Whether each expert gets every token. Its output for zeros is then zero: no biases."""
+    return type(module).__name__ == "Llama4TextExperts"
 
 
 def _why_not(model: torch.nn.Module) -> str:
@@ -119,19 +126,55 @@ def top_k_of(model: torch.nn.Module) -> int:
     )
 
 
-def chosen(
-    layer: Layer, arguments: tuple[Any, ...], named: dict[str, Any]
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Hidden states, chosen experts and weights of a call of a layer's module. -1 replaces ids
-    without an expert."""
-    values = [*arguments, *named.values()]
-    if len(values) != 3 or values[1].ndim != 2 or values[1].is_floating_point():
-        raise Error(
-            "the experts were called with other arguments than "
-            "(hidden states, chosen experts, their weights)"
-        )
-    states, ids, weights = values
-    return states, ids.detach().masked_fill((ids < 0) | (ids >= layer.experts), -1), weights
+class Choice(Uncopied):
+    """Tells hidden states, chosen experts and weights of a call of a layer's module.
+
+    Llama 4's module is not given the choice: every expert gets every token, times its score, which
+    is 0 unless it is chosen. Its router beside it is listened to until `remove`.
+    """
+
+    def __init__(self, layer: Layer, model: torch.nn.Module, top_k: int) -> None:
+        """Raises InvalidArgument."""
+        self._layer = layer
+        self._top_k = top_k
+        self._kept = threading.local()
+        self._hook = None
+        if layer.takes_all:
+            router = getattr(path_to(layer, model)[-1], "router", None)
+            if not isinstance(router, torch.nn.Module):
+                raise InvalidArgument(
+                    f"{layer.name}: takes all tokens and has no router beside it, accepted: "
+                    "experts called with (hidden states, chosen experts, weights)"
+                )
+            self._hook = router.register_forward_hook(self._keep)
+
+    @torch.compiler.disable  # type: ignore[misc]
+    def _keep(self, _: torch.nn.Module, __: Any, found: Any) -> None:
+        self._kept.scores = found[0].detach()
+
+    def of(
+        self, arguments: tuple[Any, ...], named: dict[str, Any]
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """-1 replaces ids without an expert. Raises Error."""
+        values = [*arguments, *named.values()]
+        if self._layer.takes_all:
+            scores = getattr(self._kept, "scores", None)
+            if scores is None or len(values) != 1 or values[0].shape[0] != scores.numel():
+                raise Error(f"{self._layer.name}: called without its router")
+            weights, ids = scores.topk(self._top_k, -1)
+            values = [*values, ids, weights]
+        if len(values) != 3 or values[1].ndim != 2 or values[1].is_floating_point():
+            raise Error(
+                "the experts were called with other arguments than "
+                "(hidden states, chosen experts, their weights)"
+            )
+        states, ids, weights = values
+        absent = (ids < 0) | (ids >= self._layer.experts)
+        return states, ids.detach().masked_fill(absent, -1), weights
+
+    def remove(self) -> None:
+        if self._hook is not None:
+            self._hook.remove()
 
 
 def ranked(ids: torch.Tensor, weights: torch.Tensor) -> tuple[torch.Tensor, ...]:

@@ -12,7 +12,7 @@ import torch
 
 from hotset._errors import DoesNotFit, Error, VisitTooLarge
 from hotset.transformers._banks import Bank
-from hotset.transformers._layers import Layer, Uncopied, chosen
+from hotset.transformers._layers import Choice, Layer, Uncopied
 
 if TYPE_CHECKING:
     from hotset.transformers._paging import Paging
@@ -67,10 +67,12 @@ class PagedLayer(Uncopied):
         self,
         number: int,
         layer: Layer,
+        choice: Choice,
         banks: dict[str, Bank],
         of: Paging,
     ) -> None:
         self.number = number
+        self.choice = choice
         self.layer = layer
         self.name = layer.name
         self.module = layer.module
@@ -94,7 +96,7 @@ class PagedLayer(Uncopied):
 
     @torch.compiler.disable  # type: ignore[misc]
     def __call__(self, *arguments: Any, **named: Any) -> torch.Tensor:
-        states, ids, weights = chosen(self.layer, arguments, named)
+        states, ids, weights = self.choice.of(arguments, named)
         with self.of.lock:
             self._read_weights()
             for slots in self.slots.values():
@@ -105,6 +107,8 @@ class PagedLayer(Uncopied):
                     )
 
             def run() -> torch.Tensor:
+                if self.layer.takes_all:
+                    return self._compute_each(states, ids, weights)
                 return self._compute(states, ids, weights, [*arguments, *named.values()][1])
 
             # The parameters alone would make the output require a gradient.
@@ -118,6 +122,20 @@ class PagedLayer(Uncopied):
         """Runs the module on its slots. `given` are its ids, `ids` those of experts."""
         self._serve(int32(ids), float32(weights))
         return self.stand_in().forward(states, given, weights)
+
+    def _compute_each(
+        self, states: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor
+    ) -> torch.Tensor:
+        """Runs the module for one chosen expert after another; the others' inputs are zeros, and so
+        are their outputs."""
+        self._serve(int32(ids), float32(weights))
+        each = states.reshape(self.experts, len(ids), -1)
+        out = torch.zeros_like(each)
+        for expert in ids.unique().tolist():
+            module = self.stand_in()
+            module.__dict__.update({n: s[expert].unsqueeze(0) for n, s in self.slots.items()})
+            out[expert] = module.forward(each[expert])
+        return out.reshape(states.shape)
 
     def _read_weights(self) -> None:
         """Removes the layer's experts from their slots if its weights have changed."""
@@ -229,6 +247,7 @@ class PagedLayer(Uncopied):
 
     def detach(self) -> None:
         del self.module.forward, self.module._apply
+        self.choice.remove()
 
 
 def int32(ids: torch.Tensor) -> numpy.ndarray:

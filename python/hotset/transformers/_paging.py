@@ -14,7 +14,7 @@ from hotset._errors import Error, InvalidArgument
 from hotset._pager import Pager, bytes_of
 from hotset.transformers._approximate_layer import ApproximateLayer
 from hotset.transformers._banks import Bank, lower_bits, lower_bytes
-from hotset.transformers._layers import Layer, Uncopied, layers_of, top_k_of
+from hotset.transformers._layers import Choice, Layer, Uncopied, layers_of, top_k_of
 from hotset.transformers._paged_layer import PagedLayer
 from hotset.transformers._routers import routers_of
 
@@ -112,6 +112,10 @@ class Paging(Uncopied):
         lower = lower_bits(precision, weights)
         _check_policies(miss, lower, slots)
         self.exact = miss == "fetch"
+        if layers[0].takes_all and not self.exact:
+            raise InvalidArgument(
+                f"miss: {miss}, {layers[0].name} is not given the choice of experts, accepted: fetch"
+            )
         self._miss = miss
         bytes_each = [layers[0].bytes(), *lower_bytes(weights, lower)]
         if lower and slots is None and budget is not None:
@@ -148,13 +152,19 @@ class Paging(Uncopied):
         self._size = {"slots": count, "bytes": sum(bytes_each[p] for p in self.precisions)}
         self._changes = {"dropped": 0, "substituted": 0, "lowered": 0}
         self._routers = routers_of(layers, model) if miss.startswith("substitute") else []
-        self._layers = [self._paged(n, layer, banks) for n, layer in enumerate(layers)]
+        choices = [Choice(layer, model, self.top_k) for layer in layers]
+        self._layers = [
+            self._paged(n, layer, choice, banks)
+            for n, (layer, choice) in enumerate(zip(layers, choices))
+        ]
 
-    def _paged(self, number: int, layer: Layer, banks: dict[str, Bank]) -> PagedLayer:
+    def _paged(
+        self, number: int, layer: Layer, choice: Choice, banks: dict[str, Bank]
+    ) -> PagedLayer:
         if self.exact:
-            return PagedLayer(number, layer, banks, self)
+            return PagedLayer(number, layer, choice, banks, self)
         router = self._routers[number] if self._routers else None
-        return ApproximateLayer(number, layer, banks, self, router=router)
+        return ApproximateLayer(number, layer, choice, banks, self, router=router)
 
     def begin(self, layer: int) -> None:
         """Called when a layer runs: begins a new step unless the layer follows the last one."""

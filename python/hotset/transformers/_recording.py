@@ -12,7 +12,7 @@ import torch
 
 from hotset._errors import Error, InvalidArgument
 from hotset._recorder import Recorder
-from hotset.transformers._layers import Uncopied, chosen, layers_of, path_to, ranked, top_k_of
+from hotset.transformers._layers import Choice, Uncopied, layers_of, path_to, ranked, top_k_of
 from hotset.transformers._scores import Scores
 
 
@@ -30,7 +30,7 @@ class Recording(Uncopied):
         next_layers: Optional[int],
         hidden: bool,
     ) -> None:
-        self._layers = layers = layers_of(model)
+        layers = layers_of(model)
         self._top_k = top_k_of(model)
         self._weights = weights
         self._rows = 0  # rows of the running call
@@ -52,6 +52,7 @@ class Recording(Uncopied):
             if next_layers is None:
                 next_layers = min(1, len(layers) - 1)
             self._scores = Scores(layers, model, next_layers, hidden)
+        self._choices = [Choice(layer, model, self._top_k) for layer in layers]
         self._hooks = []
         for module in path_to(layers[0], model):
             # Models of transformers have a `base_model_prefix`; other modules take no tokens.
@@ -130,7 +131,7 @@ class Recording(Uncopied):
             or not len(self._kept)
         ):
             return
-        _states, ids, weights = chosen(self._layers[number], arguments, named)
+        _states, ids, weights = self._choices[number].of(arguments, named)
         if len(ids) != self._rows:
             raise Error(
                 f"experts of {len(ids)} tokens in a call of {self._rows}, "
@@ -159,7 +160,9 @@ class Recording(Uncopied):
         """Restores the model; `write` still works."""
         for hook in self._hooks:
             hook.remove()
-        self._hooks = []
+        for choice in self._choices:
+            choice.remove()
+        self._hooks, self._choices = [], []
         if self._scores is not None:
             self._scores.remove()
 
