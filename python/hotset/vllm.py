@@ -22,8 +22,8 @@ make none it does nothing.
                           and are copied in when they are routed
     HOTSET_VLLM_EVICTION  eviction policy, a name with parameters (similar_steps)
 
-Paging needs --enforce-eager and --moe-backend triton, and weights that are not quantised. If a
-model cannot be paged, the server ends before it loads a weight, with a line that gives the reason.
+Paging needs --enforce-eager and, on a device, --moe-backend triton. If a model cannot be paged, the
+server ends before it loads a weight, with a line that gives the reason.
 """
 
 from __future__ import annotations
@@ -179,8 +179,12 @@ def register() -> None:
         try:
             from hotset import _vllm_paging
         except ImportError as bad:
-            raise InvalidArgument(f"HOTSET_VLLM_BUDGET: this vLLM has other layers of experts ({bad}), accepted: vLLM 0.33") from bad
-        _vllm_paging.register(budget, os.environ.get("HOTSET_VLLM_EVICTION") or "similar_steps")
+            raise InvalidArgument(f"HOTSET_VLLM_BUDGET: this vLLM has other layers of experts ({bad}), accepted: vLLM 0.32") from bad
+        if _vllm_paging.paging is None:
+            from vllm.config import VllmConfig
+
+            _vllm_paging.register(budget, os.environ.get("HOTSET_VLLM_EVICTION") or "similar_steps")
+            _after(VllmConfig, "__post_init__", _vllm_paging.warn_if_dense)
     folder = os.environ.get("HOTSET_VLLM_RECORD")
     if not folder or _plugin is not None:
         return
