@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # Checks what serves an unmodified llama.cpp: the installed libraries and programs, and LD_PRELOAD in programs that know
 # nothing of hotset.
-#   serve_check.sh <build folder with hotset_llama> <work folder> <llama.cpp's prefix> <llama.cpp's sources>
+#   serve_check.sh <build folder with hotset_llama> <work folder> <llama.cpp> <its sources> [<llama-server>]
+# A llama-server that is linked to the same libllama.so is checked, too. `make engines` builds none.
 set -euo pipefail
 usage='usage: serve_check.sh <build folder> <folder to work in> <prefix of llama.cpp> <sources of llama.cpp>'
-build=${1:?$usage} work=${2:?$usage} llama=${3:?$usage} source=${4:?$usage}
+build=${1:?$usage} work=${2:?$usage} llama=${3:?$usage} source=${4:?$usage} server=${5:-}
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 python=/usr/bin/python3
 "$python" -c 'import numpy' 2>/dev/null || python=python3
@@ -144,4 +145,39 @@ for way in decode process; do
     HOTSET_LLAMA_SOURCE=read "$work/program" $way "$work/tiny-F16.gguf"
 done
 say "LD_PRELOAD: a read that fails is an error of the computation"
+# llama-server with its default flags, which warm up and decode several sequences at once.
+ask() { # path, body
+  curl -sS "127.0.0.1:$port/$1" -H 'Content-Type: application/json' -d "$2" |
+    "$python" -c 'import json, sys; answer = json.load(sys.stdin); print(answer["content"] if "content" in answer else answer["choices"][0]["message"])'
+}
+# Prints answers one after another, then of four requests at once.
+answers() { # variables
+  local asked=() process
+  port=$((20000 + RANDOM % 10000))
+  env "$@" "$server" -m "$work/tiny-F16.gguf" -c 2048 -t 1 --host 127.0.0.1 --port "$port" >"$work/server.log" 2>&1 &
+  process=$!
+  for _ in $(seq 300); do
+    curl -s "127.0.0.1:$port/health" | grep -q ok && break
+    kill -0 "$process" 2>/dev/null || fail "llama-server: $(tail -n 1 "$work/server.log")"
+    sleep 0.2
+  done
+  for text in 'import os' 'class Test'; do
+    ask v1/chat/completions '{"messages": [{"role": "user", "content": "'"$text"'"}], "max_tokens": 20, "temperature": 0}'
+  done
+  for text in import def class return; do
+    ask completion '{"prompt": "'$text'", "n_predict": 20, "temperature": 0}' >"$work/answer-$text" &
+    asked+=($!)
+  done
+  wait "${asked[@]}"
+  cat "$work"/answer-*
+  kill -INT "$process"
+  wait "$process" || true
+}
+if [[ -n $server ]]; then
+  answers HOTSET=plain >"$work/plain"
+  answers LD_PRELOAD="$preload" HOTSET_LLAMA_BUDGET=30% HOTSET_LLAMA_STATS=1 >"$work/text"
+  [[ $(wc -l <"$work/plain") -ge 6 ]] && cmp -s "$work/plain" "$work/text" || fail "llama-server: another answer"
+  grep -q "$hits" "$work/server.log" || fail "llama-server: $(grep '^hotset' "$work/server.log")"
+  say "LD_PRELOAD: llama-server answers the same, in chats and to four requests at once"
+fi
 echo "$checks checks passed"
