@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Converts examples/data/tiny-moe to a GGUF file that llama.cpp runs: architecture `llama` with experts. Tokens are bytes.
 
-    tiny_moe_to_gguf.py FOLDER OUT.gguf [--type F32|F16|Q4_0] [--vocabulary bytes]
+    tiny_moe_to_gguf.py FOLDER OUT.gguf [--type F32|F16|Q4_0] [--vocabulary bytes] [--parts N]
 
 Without a vocabulary a program gives token numbers; with `bytes` it gives text, and a chat has a template.
 
@@ -57,7 +57,7 @@ def add_bytes(writer: GgufWriter) -> None:
     writer.fact("tokenizer.chat_template", "{% for m in messages %}{{ m['content'] }}\n{% endfor %}")
 
 
-def convert(folder: str, out: str, kind: str, vocabulary: str) -> None:
+def convert(folder: str, kind: str, vocabulary: str) -> GgufWriter:
     with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
         config = json.load(file)
     weights = read_safetensors(os.path.join(folder, "model.safetensors"))
@@ -103,7 +103,7 @@ def convert(folder: str, out: str, kind: str, vocabulary: str) -> None:
             stacked = numpy.stack([weights[f"{theirs}mlp.experts.{e}.{name}_proj.weight"] for e in range(experts)])
             whole_blocks = stacked.shape[-1] % TYPES[kind][1] == 0
             writer.array(f"{ours}ffn_{name}_exps.weight", stacked, kind if whole_blocks else plain)
-    writer.write(out)
+    return writer
 
 
 def main() -> None:
@@ -112,8 +112,13 @@ def main() -> None:
     parser.add_argument("out")
     parser.add_argument("--type", choices=sorted(TYPES), default="F32")
     parser.add_argument("--vocabulary", choices=("none", "bytes"), default="none")
+    parser.add_argument("--parts", type=int, metavar="N", help="OUT-00001-of-0000N.gguf and so on, in place of OUT.gguf")
     given = parser.parse_args()
-    convert(given.folder, given.out, given.type, given.vocabulary)
+    writer = convert(given.folder, given.type, given.vocabulary)
+    if given.parts:
+        writer.write_parts(given.out.removesuffix(".gguf"), given.parts)
+    else:
+        writer.write(given.out)
 
 
 if __name__ == "__main__":
