@@ -117,11 +117,12 @@ install_hotset() {
   hotset_wheel "$1/bin/pip" && step "install-hotset-$(basename "$1")" "$1/bin/pip" install --force-reinstall --no-deps "$wheel"
 }
 
-# PyPI's torch requires 3 GB of CUDA packages, which it needs on NVIDIA devices only. Elsewhere it imports these.
+# PyPI's torch requires 3 GB of CUDA packages. Without them it needs these packages, and a stand-in to load.
 install_torch() {
   local env=$1
   step "install-torch-$(basename "$env")" "$env/bin/pip" install filelock typing-extensions sympy networkx jinja2 fsspec setuptools numpy &&
     step "install-torch-alone-$(basename "$env")" "$env/bin/pip" install --no-deps torch &&
+    step "cuda-stand-in-$(basename "$env")" "$python" "$root/cmake/cuda_stubs.py" "$(echo "$env"/lib/python3*/site-packages)" &&
     step "try-torch-$(basename "$env")" "$env/bin/python" -c 'import torch; assert (torch.ones(2, 2) @ torch.ones(2)).sum() == 4'
 }
 
@@ -135,7 +136,7 @@ python_check() {
   local engine=$1 code
   cd "$folder"
   step "check-$engine" env HOTSET_SOURCE_DIR="$root" "$folder/$engine-env/bin/python" -B -m pytest -q -p no:cacheprovider \
-    --rootdir "$folder" "$root/python/tests/engines/${engine}_test.py"
+    --rootdir "$folder" "$root"/python/tests/engines/"$engine"*_test.py
   code=$?
   tail -n 1 "$folder/check-$engine.log" | sed 's/^/  /'
   cd "$root"
@@ -144,10 +145,11 @@ python_check() {
 
 transformers() {
   local env=$folder/transformers-env
-  # accelerate without what it requires, which is torch and, by that, CUDA.
+  # accelerate and lm_eval without torch, which they require and which would bring CUDA.
   python_env "$env" &&
     step install-transformers "$env/bin/pip" install transformers pytest psutil &&
-    step install-accelerate "$env/bin/pip" install --no-deps accelerate || return
+    step install-accelerate "$env/bin/pip" install --no-deps accelerate lm_eval &&
+    step install-lm-eval "$env/bin/pip" install datasets sacrebleu dill more_itertools requests || return
   "$env/bin/python" -c 'import torch, transformers; print("  torch", torch.__version__, "transformers", transformers.__version__)'
   python_check transformers
 }
