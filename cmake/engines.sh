@@ -108,8 +108,7 @@ hotset_wheel() {
   [[ -n ${wheel:-} ]] && return
   wheel=$(compgen -G "$root/dist/hotset-*.whl" | tail -n 1)
   [[ -n $wheel ]] && return
-  [[ -d $llama_source ]] && options=(--config-settings=cmake.define.HOTSET_BUILD_INTEGRATIONS=ON
-    --config-settings=cmake.define.HOTSET_LLAMA_CPP_SOURCE="$llama_source")
+  [[ -d $llama_source ]] && options=("--config-settings=cmake.define.HOTSET_LLAMA_CPP_SOURCE=$llama_source")
   rm -rf "$folder/wheel"
   step build-hotset-wheel "$1" wheel --no-deps -w "$folder/wheel" "${options[@]}" "$root" && wheel=$(echo "$folder"/wheel/hotset-*.whl)
 }
