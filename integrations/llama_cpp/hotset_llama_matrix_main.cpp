@@ -492,7 +492,7 @@ struct watched_routers {
   std::map<std::int32_t, std::vector<std::int32_t>> chosen{};  ///< by the model's layer
 
   explicit watched_routers(const std::string& path)
-      : files(lab::find_experts(path)), tap(files.layers, files.shape.experts) {}
+      : files(lab::find_experts(path)), tap(files.layers) {}
   static bool on_node(ggml_tensor* node, bool ask, void* self) {
     auto& of = *static_cast<watched_routers*>(self);
     const bool is_logits = of.tap.see(*node, ask);

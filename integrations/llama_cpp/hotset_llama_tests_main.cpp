@@ -30,6 +30,7 @@
 #include "hotset_llama.h"
 #include "memory_limit.hpp"
 #include "reads_watch.hpp"
+#include "router_tap.hpp"
 #include "test_session.hpp"
 
 namespace {
@@ -489,6 +490,21 @@ void reads_without_copies() {
   require(w.is_too_much(all), "ten times the copies");
 }
 
+/// Routers whose scores are not recorded.
+void unknown_routers() {
+  const auto said = [](const router_tap& tap, const std::string& words) {
+    const auto bad = tap.check();
+    require(bad && bad->message.find(words) != std::string::npos, "it does not say " + words);
+  };
+  router_tap tap({3});
+  said(tap, "layer 3: its router is not a product");
+  ggml_tensor scores{};
+  scores.op = GGML_OP_SQRT;
+  ggml_set_name(&scores, "ffn_moe_probs-3");
+  require(!tap.see(scores, true), "it stops at scores");
+  said(tap, "layer 3: its router scores by SQRT, accepted: softmax or sigmoid");
+}
+
 struct heard {
   std::size_t asked = 0;
   std::size_t computed = 0;
@@ -679,6 +695,8 @@ const check checks[] = {
     {"limits_of_cgroups", "the memory that a cgroup leaves, in both versions",
      always<limits_of_cgroups>},
     {"reads_without_copies", "reads that are no copies are noticed", always<reads_without_copies>},
+    {"unknown_routers", "routers without a product, or with other scores, are not recorded",
+     always<unknown_routers>},
     {"a_callback_of_the_program", "a callback of the program is called as before",
      always<a_callback_of_the_program>},
     {"ids_on_a_device", "ids on another device, experts in host memory (--cpu-moe): the same bytes",

@@ -39,8 +39,8 @@ void look_at_scores(router& of, const ggml_tensor& node) {
 
 }  // namespace
 
-router_tap::router_tap(const std::vector<std::uint64_t>& layers, std::int32_t experts)
-    : experts_(experts), layers_(layers), routers_(layers.size()) {
+router_tap::router_tap(const std::vector<std::uint64_t>& layers)
+    : layers_(layers), routers_(layers.size()) {
   for (std::size_t l = 0; l < layers.size(); ++l)
     number_of_[static_cast<std::int32_t>(layers[l])] = l;
 }
@@ -85,11 +85,13 @@ validation router_tap::check() const {
   for (std::size_t l = 0; l < routers_.size(); ++l) {
     const auto& r = routers_[l];
     const auto where = "layer " + std::to_string(layers_[l]);
-    if (r.weight.empty() || r.width(experts_) * experts_ != static_cast<int>(r.weight.size()))
-      return error{where + ": its router is not a product of a matrix and an input, accepted: one"};
     if (!r.unknown_scores.empty())
       return error{where + ": its router scores by " + r.unknown_scores +
                    ", accepted: softmax or sigmoid"};
+    if (r.weight.empty() || r.weight.size() != routers_.front().weight.size())
+      return error{where +
+                   ": its router is not a product of a matrix and an input, accepted: one as wide "
+                   "as the first layer's"};
   }
   return std::nullopt;
 }

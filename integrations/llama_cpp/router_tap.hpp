@@ -39,13 +39,14 @@ struct router {
 class router_tap {
  public:
   /// `layers`: number in the model of each layer with experts.
-  router_tap(const std::vector<std::uint64_t>& layers, std::int32_t experts);
+  explicit router_tap(const std::vector<std::uint64_t>& layers);
 
   /// Call for every node as ggml's scheduler calls back. Returns whether to stop at the node.
   bool see(const ggml_tensor& node, bool ask);
 
   /// Call after the first micro-batch.
-  /// Errors: a layer whose router is not a product of a matrix and its input, or has other scores.
+  /// Errors: a layer whose router is not a product of a matrix and an input, is wider or narrower than the first, or
+  /// has other scores than softmax and sigmoid.
   [[nodiscard]] hotset::validation check() const;
 
   /// [layers with experts]
@@ -57,7 +58,6 @@ class router_tap {
   [[nodiscard]] router* of_logits(const ggml_tensor& node);
   [[nodiscard]] router* named(const ggml_tensor& node, const char* what);
 
-  std::int32_t experts_;
   std::vector<std::uint64_t> layers_;
   std::map<std::int32_t, std::size_t> number_of_{};  ///< layer of the model -> layer with experts
   std::vector<router> routers_;
@@ -69,7 +69,7 @@ class next_layer_scores {
   /// Keeps copies of the routers. Pre: check() returned no error, 1 <= depth < layers.
   next_layer_scores(const hotset::geometry& shape, const std::vector<router>& routers,
                     std::int32_t depth);
-  /// Shape: [tokens, depth, experts]; zeros past the last layer. Valid until the next call.
+  /// Shape: [tokens, depth, experts]; zeros past the last layer.
   [[nodiscard]] std::vector<float> expect(hotset::layer_id layer, const std::vector<float>& input);
 
  private:

@@ -14,7 +14,7 @@ using namespace hotset;
 
 score_recorder::score_recorder(const geometry& shape, const std::vector<std::uint64_t>& layers,
                                const score_options& wanted)
-    : shape_(shape), wanted_(wanted), tap_(layers, shape.experts) {}
+    : shape_(shape), wanted_(wanted), tap_(layers) {}
 
 void score_recorder::close_step(std::size_t tokens) {
   if (!shares_) {
