@@ -24,8 +24,7 @@ licences="libarchive-dev;zlib1g-dev;liblzma-dev;libbz2-dev;libzstd-dev;libfmt-de
 link="-L$folder/link -static-libstdc++ -Wl,--as-needed,--no-undefined,--allow-shlib-undefined,--wrap=__libc_start_main"
 link+=" -Wl,--push-state,--no-as-needed,-l:libpthread.so.0,--pop-state"
 settings=()
-for setting in CMAKE_CXX_FLAGS=-DFMT_HEADER_ONLY=1 "CMAKE_CXX_FLAGS_RELEASE=-O2 -DNDEBUG" HOTSET_BATCH=16 \
-  HOTSET_COMMAND_LINE_OPTIONS=-O1 "CMAKE_EXE_LINKER_FLAGS=$link" "CMAKE_SHARED_LINKER_FLAGS=$link" \
+for setting in CMAKE_CXX_FLAGS=-DFMT_HEADER_ONLY=1 "CMAKE_EXE_LINKER_FLAGS=$link" "CMAKE_SHARED_LINKER_FLAGS=$link" \
   "LibArchive_LIBRARY=$folder/link/libarchive.so" "HOTSET_LICENCES=$licences"; do
   settings+=("--config-settings=cmake.define.$setting")
 done
