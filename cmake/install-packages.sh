@@ -17,8 +17,8 @@ case $target in
   test) parts="build lab examples tests uring python words" ;;
   style) parts="build lab examples tests uring python format words" ;;
   reference) parts="reference" ;;
-  wheel) parts="build lab wheel venv chroot" ;;
-  python) parts="build lab wheel venv" ;;
+  wheel) parts="build lab uring wheel venv chroot" ;;
+  python) parts="build lab uring wheel venv" ;;
   engines) parts="build lab examples tests uring venv" ;;
   check) parts="build lab examples tests uring python benchmarks format words lint sanitizers reference" ;;
   format) parts="format" ;;

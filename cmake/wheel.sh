@@ -19,13 +19,22 @@ fi
 rm -rf "$folder/link" "$folder/built" dist/hotset-*.whl
 cmake/wheel/link_libraries.py "$folder/link"
 
+# hotset_llama needs llama.cpp's headers. The extra `llama` names the release of llama-cpp-python that contains them.
+release=$(sed -n 's/^llama = \["llama-cpp-python\[server\]==\([0-9.]*\)"\]$/\1/p' pyproject.toml)
+llama=$folder/llama_cpp_python-$release
+if [[ ! -d $llama ]]; then
+  echo "llama-cpp-python $release: 77 MB to download, for its headers"
+  "$folder/tools/bin/pip" -q download --no-deps --no-binary llama-cpp-python -d "$folder" "llama-cpp-python==$release"
+  tar -xzf "$llama.tar.gz" -C "$folder"
+fi
+
 # The wheel contains these libraries, and their licences.
-licences="libarchive-dev;zlib1g-dev;liblzma-dev;libbz2-dev;libzstd-dev;libfmt-dev;nlohmann-json3-dev;libcli11-dev;libstdc++-12-dev"
+licences="libarchive-dev;zlib1g-dev;liblzma-dev;libbz2-dev;libzstd-dev;libfmt-dev;nlohmann-json3-dev;libcli11-dev;liburing-dev;libstdc++-12-dev"
 link="-L$folder/link -static-libstdc++ -Wl,--as-needed,--no-undefined,--allow-shlib-undefined,--wrap=__libc_start_main"
 link+=" -Wl,--push-state,--no-as-needed,-l:libpthread.so.0,--pop-state"
 settings=()
 for setting in CMAKE_CXX_FLAGS=-DFMT_HEADER_ONLY=1 "CMAKE_EXE_LINKER_FLAGS=$link" "CMAKE_SHARED_LINKER_FLAGS=$link" \
-  "LibArchive_LIBRARY=$folder/link/libarchive.so" "HOTSET_LICENCES=$licences"; do
+  "LibArchive_LIBRARY=$folder/link/libarchive.so" "HOTSET_LICENCES=$licences" "HOTSET_LLAMA_CPP_SOURCE=$llama/vendor/llama.cpp"; do
   settings+=("--config-settings=cmake.define.$setting")
 done
 export CMAKE_BUILD_PARALLEL_LEVEL=${JOBS:-$(nproc)}

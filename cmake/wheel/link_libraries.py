@@ -5,7 +5,7 @@
     cmake/wheel/link_libraries.py FOLDER     then link with -LFOLDER
 
 libc.so and libm.so have this machine's symbols, each in its last version up to 2.28: the linker reports a newer one as
-undefined. compatibility.c replaces the few that programs cannot avoid. libarchive.so stands for the static archives.
+undefined. compatibility.c replaces the few that programs cannot avoid. libarchive.so and liburing.so stand for static archives.
 """
 
 from __future__ import annotations
@@ -74,6 +74,7 @@ def main() -> None:
     run("ar", "rcs", folder / "libcompatibility.a", *own)
     archives = ["archive", "lzma", "zstd", "bz2", "z"]
     (folder / "libarchive.so").write_text(f"INPUT({' '.join(file_of(f'lib{name}.a') for name in archives)})\n")
+    (folder / "liburing.so").write_text(f"INPUT({file_of('liburing.a')})\n")
     loader = file_of("ld-linux-x86-64.so.2")
     (folder / "libc.so").write_text(
         f"GROUP({folder}/libcompatibility.a {folder}/libc.so.6 {file_of('libc_nonshared.a')} AS_NEEDED({loader}))\n"

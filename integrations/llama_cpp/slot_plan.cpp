@@ -72,7 +72,7 @@ result<std::uint64_t> budget_of(const std::string& text, const lab::expert_files
   try {
     return lab::read_size(text);
   } catch (const std::exception& e) {
-    return error{"a budget of '" + text + "': " + e.what() + ", or 50% of all experts, or auto"};
+    return error{"a budget of " + std::string(e.what()) + ", or 50% of all experts, or auto"};
   }
 }
 
