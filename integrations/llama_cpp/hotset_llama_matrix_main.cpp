@@ -121,6 +121,13 @@ struct feature {
 
 llama_memory_t memory_of(session& s) { return llama_get_memory(s.context.get()); }
 
+/// The first prompt passes the slots and fills them; the next one needs spare slots.
+logits two_prompts(session& s) {
+  auto out = s.decode(text(24, 90));
+  append(out, s.decode(text(40, 91)));
+  return out;
+}
+
 logits turns(session& s, subject&) {
   logits out;
   std::uint32_t seed = 0;
@@ -132,7 +139,11 @@ logits turns(session& s, subject&) {
 }
 
 /// Two threads wait for each other by spinning: slow while another process computes.
-logits few_tokens(session& s, subject&) { return s.generate(1, 3); }
+logits few_tokens(session& s, subject&) {
+  auto out = two_prompts(s);
+  append(out, s.one_by_one(text(3, 1)));
+  return out;
+}
 
 /// Prompts of different lengths, then one token of each sequence at a time.
 logits four_sequences(session& s, subject&) {
@@ -158,7 +169,8 @@ logits four_sequences(session& s, subject&) {
 
 logits context_shift(session& s, subject&) {
   if (!llama_memory_can_shift(memory_of(s))) throw not_in_llama("its memory does not shift");
-  auto out = s.generate(1, 6);
+  auto out = two_prompts(s);
+  append(out, s.one_by_one(text(6, 1)));
   require(llama_memory_seq_rm(memory_of(s), 0, 10, 30), "seq_rm");
   llama_memory_seq_add(memory_of(s), 0, 30, -1, -20);
   s.next -= 20;
@@ -179,12 +191,13 @@ logits speculation(session& s, subject&) {
 }
 
 logits save_and_restore(session& s, subject&) {
-  auto out = s.decode(text(30, 1));
+  auto out = two_prompts(s);
+  const auto saved_at = s.next;
   std::vector<std::uint8_t> state(llama_state_get_size(s.context.get()));
   const auto bytes = llama_state_get_data(s.context.get(), state.data(), state.size());
   append(out, s.one_by_one(text(6, 2)));
   require(llama_state_set_data(s.context.get(), state.data(), bytes) == bytes, "set_data");
-  s.next = 30;
+  s.next = saved_at;
   append(out, s.one_by_one(text(6, 3)));
   return out;
 }
@@ -210,8 +223,8 @@ logits adapter_for_a_while(session& s, subject& on) {
 
 /// Two contexts of the model by turns.
 logits two_contexts(session& s, session& other) {
-  auto out = s.decode(text(20, 1));
-  append(out, other.decode(text(40, 2)));
+  auto out = two_prompts(s);
+  append(out, two_prompts(other));
   for (const auto t : text(6, 3)) {
     append(out, s.decode({t}));
     append(out, other.decode({t}));
