@@ -11,7 +11,7 @@ from conan.tools.cmake import CMake, CMakeToolchain, cmake_layout
 from conan.tools.files import copy, load
 
 SOURCES = ("CMakeLists.txt", "LICENSE", "cmake/*", "include/*", "src/c/*", "src/registry/*")
-LEFT_OUT = ("LAB", "CUDA", "PYTHON", "TESTS", "BENCHMARKS", "EXAMPLES")
+LEFT_OUT = ("LAB", "CUDA", "PYTHON", "TESTS", "BENCHMARKS", "EXAMPLES", "INTEGRATIONS")
 
 
 class Hotset(ConanFile):

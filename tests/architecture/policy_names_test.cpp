@@ -99,11 +99,14 @@ const std::map<std::string, names>& may_name() {
        {presets, tiny_moe_help, "examples/tiny_moe/studies/verification.cpp"}},
       {"eviction/similar_steps",
        {"examples/embed_cache/main.cpp", "integrations/llama_cpp/hotset_llama_main.cpp",
-        "integrations/llama_cpp/paged_experts.cpp",
+        "integrations/llama_cpp/paged_experts.hpp",
         "include/hotset/predict/similar_steps_predictor.hpp"}},  // the predictor of the same vote
       {"prefetch/next_layer_top_k",
-       {presets, "integrations/llama_cpp/hotset_llama_tests_main.cpp",
-        "examples/tiny_moe/studies/verification.cpp", "src/c/prefetcher.cpp"}},
+       {presets, "integrations/llama_cpp/hotset_llama_main.cpp",
+        "integrations/llama_cpp/hotset_llama_matrix_main.cpp",
+        "integrations/llama_cpp/hotset_llama_tests_main.cpp",
+        "integrations/llama_cpp/paged_experts.hpp", "examples/tiny_moe/studies/verification.cpp",
+        "src/c/prefetcher.cpp"}},
       {"prefetch/noisy_oracle", {presets}},  // MoE-APEX at its stated accuracy
       {"prefetch/popular", {presets, "examples/tiny_moe/studies/verification.cpp"}},
       {"prefetch/previous_step", {presets, "examples/tiny_moe/studies/verification.cpp"}},
