@@ -120,7 +120,8 @@ const std::map<std::string, names>& may_name() {
       {"predict/co_activation",
        {"examples/tiny_moe/serving/live_split.hpp"}},  // right-sizing by what a user's tokens use
       {"predict/gate_predictors",
-       {"src/lab/replay/timed_replay.hpp", "examples/tiny_moe/model/gate_hook.hpp"}},  // defaults
+       {"integrations/llama_cpp/router_tap.hpp", "src/lab/replay/timed_replay.hpp",
+        "examples/tiny_moe/model/gate_hook.hpp"}},  // defaults
       {"predict/mixed", {tiny_moe_help}},
   };
   return allowed;
