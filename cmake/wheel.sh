@@ -29,7 +29,7 @@ if [[ ! -d $llama ]]; then
 fi
 
 # The wheel contains these libraries, and their licences.
-licences="libarchive-dev;zlib1g-dev;liblzma-dev;libbz2-dev;libzstd-dev;libfmt-dev;nlohmann-json3-dev;libcli11-dev;liburing-dev;libstdc++-12-dev"
+licences="libarchive-dev;zlib1g-dev;liblzma-dev;libzstd-dev;libfmt-dev;nlohmann-json3-dev;libcli11-dev;liburing-dev;libstdc++-12-dev"
 link="-L$folder/link -static-libstdc++ -Wl,--as-needed,--no-undefined,--allow-shlib-undefined,--wrap=__libc_start_main"
 link+=" -Wl,--push-state,--no-as-needed,-l:libpthread.so.0,--pop-state"
 settings=()

@@ -67,12 +67,12 @@ def main() -> None:
     for soname in ("libc.so.6", "libm.so.6"):
         write_stub(folder, soname)
     (folder / "libm.so").write_text(f"INPUT({folder}/libm.so.6)\n")
-    own = [folder / f"{name}.o" for name in ("compatibility", "startup", "no_encryption")]
+    own = [folder / f"{name}.o" for name in ("compatibility", "startup", "no_encryption", "no_bzip2")]
     for each in own:
         source = pathlib.Path(__file__).with_name(each.with_suffix(".c").name)
         run("gcc", "-O2", "-Wall", "-Wextra", "-fPIC", "-fvisibility=hidden", "-c", source, "-o", each)
     run("ar", "rcs", folder / "libcompatibility.a", *own)
-    archives = ["archive", "lzma", "zstd", "bz2", "z"]
+    archives = ["archive", "lzma", "zstd", "z"]
     (folder / "libarchive.so").write_text(f"INPUT({' '.join(file_of(f'lib{name}.a') for name in archives)})\n")
     (folder / "liburing.so").write_text(f"INPUT({file_of('liburing.a')})\n")
     loader = file_of("ld-linux-x86-64.so.2")
