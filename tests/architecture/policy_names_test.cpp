@@ -64,6 +64,8 @@ names who_names(const std::string& policy, const std::map<std::string, std::stri
 /// Presets assemble the published systems from named policies.
 const std::string presets = "src/lab/replay/preset.cpp";
 
+const std::string verification = "examples/tiny_moe/studies/verification.cpp";
+const std::string llama = "integrations/llama_cpp/";
 /// Examples of values in the help of an example program.
 const std::string tiny_moe_help = "examples/tiny_moe/commands/main.cpp";
 
@@ -85,42 +87,38 @@ const std::map<std::string, names>& may_name() {
       {"eviction/gate_score", {presets}},
       {"eviction/importance", {presets}},
       {"eviction/reserve_prefetch", {presets}},
-      {"eviction/least_stale",
-       {presets, "examples/tiny_moe/studies/verification.cpp"}},  // cases beyond the plain ones
+      {"eviction/least_stale", {presets, verification}},  // cases beyond the plain ones
       {"eviction/lfru",
        {"examples/embed_policy/main.cpp", "examples/find_package/main.cpp",
         "examples/tiny_moe/commands/commands.cpp"}},                      // what examples show
       {"eviction/lfu", {every_size, "include/hotset/eviction/lhu.hpp"}},  // is lhu's order
       {"eviction/lhu", {presets}},
-      {"admission/after_n_uses", {"examples/tiny_moe/studies/verification.cpp"}},
-      {"admission/budgeted", {"examples/tiny_moe/studies/verification.cpp"}},
-      {"admission/least_valuable", {"examples/tiny_moe/studies/verification.cpp"}},
-      {"prefetch/cumulative_probability",
-       {presets, tiny_moe_help, "examples/tiny_moe/studies/verification.cpp"}},
+      {"admission/after_n_uses", {verification}},
+      {"admission/budgeted", {verification}},
+      {"admission/least_valuable", {verification}},
+      {"prefetch/cumulative_probability", {presets, tiny_moe_help, verification}},
       {"eviction/similar_steps",
-       {"examples/embed_cache/main.cpp", "integrations/llama_cpp/hotset_llama_main.cpp",
-        "integrations/llama_cpp/paged_experts.hpp",
+       {"examples/embed_cache/main.cpp", llama + "hotset_llama_main.cpp",
+        llama + "paged_experts.hpp",
         "include/hotset/predict/similar_steps_predictor.hpp"}},  // the predictor of the same vote
       {"prefetch/next_layer_top_k",
-       {presets, "integrations/llama_cpp/hotset_llama_main.cpp",
-        "integrations/llama_cpp/hotset_llama_matrix_main.cpp",
-        "integrations/llama_cpp/hotset_llama_tests_main.cpp",
-        "integrations/llama_cpp/paged_experts.hpp", "examples/tiny_moe/studies/verification.cpp",
+       {presets, llama + "hotset_llama_main.cpp", llama + "hotset_llama_matrix_main.cpp",
+        llama + "hotset_llama_tests_main.cpp", llama + "paged_experts.hpp", verification,
         "src/c/prefetcher.cpp"}},
       {"prefetch/noisy_oracle", {presets}},  // MoE-APEX at its stated accuracy
-      {"prefetch/popular", {presets, "examples/tiny_moe/studies/verification.cpp"}},
-      {"prefetch/previous_step", {presets, "examples/tiny_moe/studies/verification.cpp"}},
-      {"prefetch/score_threshold", {presets, "examples/tiny_moe/studies/verification.cpp"}},
-      {"miss/compute_on_host", {"examples/tiny_moe/studies/verification.cpp"}},
+      {"prefetch/popular", {presets, verification}},
+      {"prefetch/previous_step", {presets, verification}},
+      {"prefetch/score_threshold", {presets, verification}},
+      {"miss/compute_on_host", {verification}},
       {"miss/drop", {"include/hotset/miss/drop_cascade.hpp"}},
       {"miss/fetch_lowest", {"include/hotset/miss/fetch_priority.hpp"}},
       {"miss/fetch_priority", {"include/hotset/miss/drop_cascade.hpp", presets}},
       {"miss/substitute", {presets}},
       {"routing/cache_aware", {presets}},
-      {"predict/co_activation",
-       {"examples/tiny_moe/serving/live_split.hpp"}},  // right-sizing by what a user's tokens use
+      // Right-sizing by the tokens of a user.
+      {"predict/co_activation", {"examples/tiny_moe/serving/live_split.hpp"}},
       {"predict/gate_predictors",
-       {"integrations/llama_cpp/router_tap.hpp", "src/lab/replay/timed_replay.hpp",
+       {llama + "router_tap.hpp", "src/lab/replay/timed_replay.hpp",
         "examples/tiny_moe/model/gate_hook.hpp"}},  // defaults
       {"predict/mixed", {tiny_moe_help}},
   };

@@ -223,9 +223,8 @@ class precision_model {
     check();
   }
   void trim() {
-    const auto chosen = static_cast<pool_id>(random_.below(layout_.pools()));
-    const visit_context context{
-        .layer = layout_.at(chosen).layers.front(), .pool = chosen, .step = step_};
+    const auto p = static_cast<pool_id>(random_.below(layout_.pools()));
+    const visit_context context{.layer = layout_.at(p).layers.front(), .pool = p, .step = step_};
     const auto before = look();
     const auto of_pool = keys_in(context.pool, before);
     const auto keep = random_.below(of_pool.size() + 1);
