@@ -16,19 +16,19 @@ if [[ ! -e $root/made ]]; then
     { tail -n 5 "$folder/debian.log" >&2; exit 1; }
   touch "$root/made"
 fi
-rm -rf "$root/work"
-mkdir "$root/work"
-cp "$wheel" cmake/wheel/use_wheel.py "$root/work"
-in_debian() { chroot "$root" /usr/bin/env -i PATH=/work/env/bin:/usr/bin:/bin HOME=/work "$@"; }
+rm -rf "$root/trial"
+mkdir "$root/trial"
+cp "$wheel" cmake/wheel/use_wheel.py "$root/trial"
+in_debian() { chroot "$root" /usr/bin/env -i PATH=/trial/env/bin:/usr/bin:/bin HOME=/trial "$@"; }
 
 for compiler in cc gcc g++ clang cmake; do
   ! in_debian which "$compiler" || { echo "wheel-test.sh: the Debian has $compiler" >&2; exit 1; }
 done
-in_debian python3 -m venv --system-site-packages /work/env
+in_debian python3 -m venv --system-site-packages /trial/env
 begin=$(date +%s%N)
-in_debian pip install -q --no-index "/work/$(basename "$wheel")"
+in_debian pip install -q --no-index "/trial/$(basename "$wheel")"
 took=$((($(date +%s%N) - begin) / 1000000))
 echo "installed in $took ms without a compiler"
 ((took < 10000)) || { echo "wheel-test.sh: accepted: below 10000 ms" >&2; exit 1; }
 in_debian hotset --version
-in_debian python3 /work/use_wheel.py
+in_debian python3 /trial/use_wheel.py

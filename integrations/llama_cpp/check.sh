@@ -26,6 +26,14 @@ fail() {
   echo "FAILED: $*" >&2
   exit 1
 }
+# Runs a program of checks, which prints a line for each.
+counted() {
+  local code=0
+  "$@" >"$work/counted" || code=$?
+  cat "$work/counted"
+  [[ $code -eq 0 ]] || fail "$(basename "$1") ended with $code"
+  checks=$((checks + $(grep -c '^ok: ' "$work/counted")))
+}
 # Checks that a command is refused with these words.
 refused() {
   local words=$1 code=0 text
@@ -138,19 +146,11 @@ say "wrong input is refused in one line"
 
 # A paged context with llama.cpp's own features: adapters, other contexts, warm-up, devices, orders of destruction.
 "$python" "$here/convert/check_models.py" "$work/models"
-code=0
-"$tests" "$work/models" >"$work/tests" || code=$?
-cat "$work/tests"
-[[ $code -eq 0 ]] || fail "hotset-llama-tests ended with $code"
-checks=$((checks + $(grep -c '^ok: ' "$work/tests")))
+counted "$tests" "$work/models"
 
 # Models of every shape in every type, with every feature of llama.cpp.
 "$python" "$here/convert/shapes.py" "$work/shapes"
-code=0
-"$matrix" "$work/shapes" >"$work/matrix" || code=$?
-cat "$work/matrix"
-[[ $code -eq 0 ]] || fail "hotset-llama-matrix ended with $code"
-checks=$((checks + $(grep -c '^ok: ' "$work/matrix")))
+counted "$matrix" "$work/shapes"
 rm -r "$work/shapes"
 
 "$hotset" simulate "$work/code-1.llama.trace" --eviction lru,similar_steps,belady --slots 50% >"$work/simulated"

@@ -93,9 +93,9 @@ result<expert_bytes> expert_bytes::open(const lab::expert_files& files,
 
 bool expert_bytes::read(expert_key key, precision_id, std::size_t tensor, std::uint64_t at,
                         std::span<std::byte> to) const noexcept {
-  if (file_ != nullptr && !*passing_) return file_->read(key, tensor, at, to);
-  const auto from = in_memory(key, tensor).subspan(static_cast<std::size_t>(at), to.size());
   const bool passes = *passing_;
+  if (file_ != nullptr && !passes) return file_->read(key, tensor, at, to);
+  const auto from = in_memory(key, tensor).subspan(static_cast<std::size_t>(at), to.size());
   if (!passes) mapping_->request(from);
   std::memcpy(to.data(), from.data(), from.size());
   if (!passes) mapping_->give_back(from);

@@ -52,6 +52,7 @@ weight_mapping::weight_mapping(const std::vector<std::vector<byte_range>>& exper
     if (begin_of(bytes) >= end_of(file)) {
       others_until(file.data() + file.size(), last);
       file = file_mapping_of(bytes.data());
+      at = file.data();
       if (file.empty()) continue;
       files_.push_back(file);
       advise(begin_of(file), end_of(file), MADV_RANDOM);
