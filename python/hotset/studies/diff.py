@@ -29,11 +29,12 @@ _USUAL: dict[str, Optional[str]] = {
     "pre_eviction": "none",
     "predictor": "recorded",
     "prefetch_order": "nearest",
+    "target": None,
 }
 # Seconds, shares and qualities: null if they were not measured.
 _MEASURED = frozenset(
     "ttft_s tpot_s blocking_io_s total_io_s total_s prefetch_precision prefetch_recall quality"
-    " quality_full_precision lost_gate_mass forecast_confidence".split()
+    " quality_full_precision lost_gate_mass forecast_confidence reached next_smaller".split()
 )
 _DEEPEST = 16
 
@@ -176,7 +177,7 @@ class _Reader:
             if result.get(choice) is not None:
                 chosen = self._text(result, choice, place)
                 words += [choice, chosen] if chosen != usual else []
-        besides = {*_NAMED, *_USUAL, "slots", "budget_bytes", "notes"}
+        besides = {*_NAMED, *_USUAL, "slots", "budget_bytes", "notes", "size", "share"}
         self._add_row(" ".join(words), result, besides, place)
 
     def _add_row(self, name: str, value: Any, besides: set[str], place: str) -> None:

@@ -128,6 +128,8 @@ curve_set measure_curves(const visit_sequence& visits, cache_scope scope,
   out.scope = name_of(scope);
   out.method = method.text;
   out.eviction = eviction;
+  out.layers = visits.shape().layers;
+  out.experts = visits.shape().experts;
   out.replay = name_of(visits.per_access() ? replay_mode::per_access : replay_mode::event_atomic);
   out.accesses = visits.accesses();
   out.widest = visits.widest_union();
@@ -135,6 +137,11 @@ curve_set measure_curves(const visit_sequence& visits, cache_scope scope,
     measure_exactly(visits, scope, out);
   else
     measure_sample(visits, method, seed, out);
+  if (!has_bytes(visits.shape())) return out;
+  for (auto& pool : out.pools)
+    for (const auto layer : each<layer_id>(out.layers))
+      if (pool.layer.value_or(layer) == layer)
+        pool.slot_bytes = std::max(pool.slot_bytes, visits.shape().bytes_of(layer));
   return out;
 }
 

@@ -34,6 +34,7 @@ struct pool_curve {
   std::optional<layer_id> layer{};  ///< none: shared by all layers
   /// Experts in the widest visit: with fewer slots a visit is split.
   std::uint32_t widest = 0;
+  std::uint64_t slot_bytes = 0;  ///< the largest expert's; 0: unknown
   std::vector<double> misses{};  ///< by slots, from 0; below `widest` a pager has other misses
 };
 /// Curves of one trace in one scope.
@@ -41,6 +42,7 @@ struct curve_set {
   std::string name;
   std::string scope, method, replay;
   std::string eviction{};  ///< as requested; empty: lru by default
+  std::int32_t layers = 0, experts = 0;
   std::uint64_t accesses = 0;
   double compulsory_misses = 0;
   std::uint32_t widest = 0;

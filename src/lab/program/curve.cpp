@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,7 @@ struct curve_options {
   table_options table;
   std::filesystem::path out;
   trace_options reading;
+  std::optional<std::uint64_t> expert_bytes;
 };
 
 void measure(const opened_trace& opened, const curve_options& options,
@@ -54,7 +56,8 @@ int curve(const curve_options& options) {
   const auto view = checked(options.table, lab::curve_columns(), !options.out.empty());
   output_file out(options.out);
   std::vector<lab::curve_set> sets;
-  for (const auto& path : options.traces) measure(open_input(path, options.reading), options, sets);
+  for (const auto& path : options.traces)
+    measure(open_input(path, options.reading, options.expert_bytes), options, sets);
   std::string text;
   if (options.as_json) {
     text = lab::to_json_text(sets);
@@ -72,9 +75,7 @@ int curve(const curve_options& options) {
 command add_curve(CLI::App& root) {
   auto* app = root.add_subcommand("curve", "Measure the misses of a policy at every capacity");
   auto options = std::make_shared<curve_options>();
-  app->add_option("TRACE", options->traces, "traces of any known format")
-      ->required()
-      ->type_name("FILE");
+  add_file(*app, "TRACE", options->traces, "traces of any known format")->required();
   add_list(
       *app, "--scope", options->scopes, lab::parse_scope,
       "slot pools: shared (one pool, one curve), per-layer (one pool and curve for each layer)")
@@ -100,13 +101,13 @@ command add_curve(CLI::App& root) {
   add_number(*app, "--max-tokens", options->visits.max_tokens, 0U,
              std::numeric_limits<std::uint32_t>::max(),
              "split steps with more tokens than this; 0: never");
+  add_expert_bytes(*app, options->expert_bytes);
   add_number(*app, "--seed", options->seed, std::uint64_t{0},
              std::numeric_limits<std::uint64_t>::max(), "seed of the sample");
   auto* json = app->add_flag("--json", options->as_json, "print JSON (schema hotset.curve/1)");
   auto* csv = app->add_flag("--csv", options->as_csv, "print CSV")->excludes(json);
   add_columns(*app, options->table, lab::curve_columns())->excludes(json)->excludes(csv);
-  app->add_option("--out", options->out, "file to write (default: standard output)")
-      ->type_name("FILE");
+  add_out(*app, options->out);
   add_trace_options(*app, options->reading);
   app->footer(R"(Examples:
   hotset curve routes.trace --scope shared,per-layer

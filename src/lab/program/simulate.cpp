@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <ostream>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -29,7 +30,7 @@
 #include "lab/reports/sweep_report.hpp"
 #include "lab/sizes.hpp"
 #include "lab/studies/rank.hpp"
-#include "lab/traces/oracle_general.hpp"
+#include "lab/studies/until.hpp"
 
 namespace hotset::cli {
 namespace {
@@ -42,6 +43,7 @@ struct simulate_options {
                              .jobs = std::max(1U, std::thread::hardware_concurrency())};
   lab::link_request link{
       .link = {.chunk_bytes = 1_MiB}};  ///< defaults of all links: latency, chunks, way back
+  std::vector<lab::until_target> until;
   std::string compare;
   bool rank = false;
   std::filesystem::path lessons;
@@ -52,6 +54,7 @@ struct simulate_options {
   bool as_csv = false;
   table_options table;
   trace_options reading;
+  std::optional<std::uint64_t> expert_bytes;
 };
 
 /// Cache sizes if no size option is given.
@@ -132,23 +135,13 @@ lab::sweep_request request_of(const simulate_options& options) {
   return request;
 }
 
-void need_expert_bytes(const opened_trace& opened, const lab::sweep_request& request) {
-  if (!opened.trace.expert_bytes.empty()) return;
-  for (const auto& size : request.sizes)
-    if (size.what == lab::size_request::unit::bytes)
-      throw lab::usage_error(
-          with_path(opened.path, fmt::format("--budget {}: {}; accepted: sizes in --slots",
-                                             size.text, lab::why_no_expert_bytes(opened.trace))));
-}
-
 /// Calls `replay` for each trace in turn. Errors name its file.
 template <class Result, class Replay>
 std::vector<Result> replay_each(const simulate_options& options, lab::sweep_request request,
                                 Replay replay) {
   std::vector<Result> results;
   for (const auto& path : options.traces) {
-    const auto opened = open_input(path, options.reading);
-    need_expert_bytes(opened, request);
+    const auto opened = open_input(path, options.reading, options.expert_bytes);
     progress_line progress(printable(opened.trace.name, 40));
     request.progress = progress.report();
     try {
@@ -163,16 +156,10 @@ std::vector<Result> replay_each(const simulate_options& options, lab::sweep_requ
 }
 
 /// Prints notes that the output format has no field for.
-void report_notes(const lab::sweep_result& sweep, std::vector<std::string>& seen) {
-  const auto report = [&](const std::string& line) {
-    if (std::find(seen.begin(), seen.end(), line) != seen.end()) return;
-    seen.push_back(line);
-    report_error(line);
-  };
-  for (const auto& run : sweep.results)
-    for (const auto& note : run.notes) report(fmt::format("{}: note: {}", sweep.name, note));
-  for (const auto& line : sweep.not_replayed)
-    report_error(fmt::format("{}: not replayed: {}", sweep.name, line));
+void report_notes(const lab::sweep_result& sweep) {
+  std::istringstream lines(lab::notes_of(sweep));
+  for (std::string line; std::getline(lines, line);)
+    report_error(fmt::format("{}: {}", sweep.name, line));
 }
 
 /// Result is a sweep or a ranking.
@@ -214,15 +201,14 @@ int finish(output_file& out, const std::vector<Result>& results, const simulate_
            const lab::table_view& view) {
   out.finish(text_of(results, options, view));
   if (!options.as_json && !options.as_csv) return ok;
-  std::vector<std::string> reported;
-  for (const auto& one : results) report_notes(sweep_of(one), reported);
+  for (const auto& one : results) report_notes(sweep_of(one));
   return ok;
 }
 
 int simulate(const simulate_options& options) {
   auto request = request_of(options);
   auto view = checked(options.table, lab::report_columns(), !options.out.empty());
-  if (!options.compare.empty() && view.columns.empty())
+  if (!options.compare.empty() && options.until.empty() && view.columns.empty())
     view.columns = lab::compared_columns(request);
   trace_output decisions("--decisions", options.decisions, options.traces.size());
   request.decisions = decisions.stream();
@@ -232,7 +218,11 @@ int simulate(const simulate_options& options) {
   std::optional<opened_trace> lessons;
   if (!options.lessons.empty()) lessons = open_input(options.lessons, options.reading);
   if (lessons) request.lessons = &lessons->trace;
-  const auto sweeps = replay_each<lab::sweep_result>(options, std::move(request), lab::run_sweep);
+  const auto sweeps = replay_each<lab::sweep_result>(
+      options, std::move(request), [&](const routing_trace& trace, const auto& asked) {
+        return options.until.empty() ? lab::run_sweep(trace, asked)
+                                     : lab::run_until(trace, asked, options.until);
+      });
   decisions.commit();
   timeline.commit();
   return finish(out, sweeps, options, view);
@@ -318,17 +308,15 @@ void add_dimensions(CLI::App& app, simulate_options& options) {
           fmt::join(lab::predictor_names(false, true), ", ")))
       ->default_str("recorded");
   auto* const lessons =
-      app.add_option("--learn-from", options.lessons,
-                     "trace that predictors learn from before each replay, such as yesterday's")
-          ->type_name("FILE");
+      add_file(app, "--learn-from", options.lessons,
+               "trace that predictors learn from before each replay, such as yesterday's");
   app.add_flag("--warm-start", options.request.warm_start,
                "start caches with the experts used most in the --learn-from trace; the time to "
                "fill them is not counted")
       ->needs(lessons);
-  app.add_option("--gate-weights", options.policies.gate_weights,
-                 "weights file for the preset promoe if --predictor names none (written by python3 "
-                 "-m hotset train-gate)")
-      ->type_name("FILE");
+  add_file(app, "--gate-weights", options.policies.gate_weights,
+           "weights file for the preset promoe if --predictor names none (written by python3 -m "
+           "hotset train-gate)");
   add_list(app, "--miss", options.policies.misses,
            fmt::format("miss policies: {}; with parameters: drop:keep=2",
                        fmt::join(lab::known_policies().miss.names(), ", ")))
@@ -395,10 +383,10 @@ void add_clock(CLI::App& app, simulate_options& options) {
   add_number(app, "--writeback-spares", way.spares, std::size_t{0}, std::size_t{1024},
              "extra slots that fills can take while their victims are copied back")
       ->needs(link);
-  app.add_option("--timeline", options.timeline,
-                 "write a timeline for Perfetto, as Chrome trace events (one trace and one run)")
-      ->type_name("FILE")
-      ->needs(link);
+  add_file(app, "--timeline", options.timeline,
+           "write a timeline for Perfetto, as Chrome trace events (one trace and one run)")
+      ->needs(link)
+      ->excludes(app.get_option("--until"));
 }
 
 void add_sizes(CLI::App& app, simulate_options& options) {
@@ -408,9 +396,17 @@ void add_sizes(CLI::App& app, simulate_options& options) {
                          "per-layer scope gives every layer this size");
   slots->default_str(
       fmt::format("{}; those too small in a scope are left out", fmt::join(usual_slots, ",")));
-  add_list(app, "--budget", options.request.sizes, lab::size_request::parse_budget,
-           "cache sizes in bytes over all pools, such as 1500MiB,3GiB (GB is decimal, GiB binary)")
-      ->excludes(slots);
+  auto* budget = add_list(
+      app, "--budget", options.request.sizes, lab::size_request::parse_budget,
+      "cache sizes in bytes over all pools, such as 1500MiB,3GiB (GB is decimal, GiB binary)");
+  budget->excludes(slots);
+  add_list(app, "--until", options.until, lab::until_target::parse,
+           "find the fewest slots that reach a target: hit=90% (hits of all accesses), tpot=20ms "
+           "(time per output token, with --link)")
+      ->excludes(slots)
+      ->excludes(budget)
+      ->excludes(app.get_option("--rank"));
+  add_expert_bytes(app, options.expert_bytes);
   app.add_flag("--size-classes", options.request.size_classes,
                "in shared scope, use one pool for each size of expert");
   const auto read_split = [](std::string_view text) {
@@ -436,11 +432,10 @@ void add_output(CLI::App& app, simulate_options& options) {
                                "print JSON: an object, or an array for several traces");
   auto* as_csv = app.add_flag("--csv", options.as_csv, "print CSV")->excludes(as_json);
   add_columns(app, options.table, lab::report_columns())->excludes(as_json)->excludes(as_csv);
-  app.add_option("--out", options.out, "file to write (default: standard output)")
-      ->type_name("FILE");
-  app.add_option("--decisions", options.decisions,
-                 "write every decision as a JSON line (one trace; replays run one by one)")
-      ->type_name("FILE");
+  add_out(app, options.out);
+  add_file(app, "--decisions", options.decisions,
+           "write every decision as a JSON line (one trace; replays run one by one)")
+      ->excludes(app.get_option("--until"));
 }
 
 }  // namespace
@@ -448,9 +443,7 @@ void add_output(CLI::App& app, simulate_options& options) {
 command add_simulate(CLI::App& root) {
   auto* app = root.add_subcommand("simulate", "Replay traces under policies and cache sizes");
   auto options = std::make_shared<simulate_options>();
-  app->add_option("TRACE", options->traces, "traces of any known format")
-      ->required()
-      ->type_name("FILE");
+  add_file(*app, "TRACE", options->traces, "traces of any known format")->required();
   add_what(*app, *options);
   add_dimensions(*app, *options);
   add_compare(*app, *options);
@@ -467,7 +460,8 @@ Examples:
   hotset simulate routes.trace --prefetch next_layer_top_k:overfetch=1.5 --link 25GB/s --compute 200us
   hotset simulate routes.trace --preset specmd-1,specmd-1+least_stale --slots 5% --link 5GB/s
   hotset simulate scored.trace --compare systems --slots 25% --link 10GB/s --compute 200us
-  hotset simulate routes.trace --rank --slots 12.5%,25%)");
+  hotset simulate routes.trace --rank --slots 12.5%,25%
+  hotset simulate routes.trace --eviction lru,similar_steps --until hit=90%,tpot=20ms --link 25GB/s --expert-bytes 3.6MiB)");
   return {app, [app, options] {
             if (!options->rank) return simulate(*options);
             check_rank(*app);

@@ -54,13 +54,20 @@ void add_trace_options(CLI::App& app, trace_options& options) {
       ->group(group);
 }
 
+void add_expert_bytes(CLI::App& app, std::optional<std::uint64_t>& bytes) {
+  add_size(
+      app, "--expert-bytes", bytes, "MiB",
+      "size of one expert, such as 3.6MiB, for traces without it; replaces a trace's own sizes");
+}
+
 std::string with_path(const std::filesystem::path& path, const std::string& message) {
   const auto file = printable(path.string(), 4096);
   if (message.find(file) != std::string::npos) return message;
   return fmt::format("{}: {}", file, message);
 }
 
-opened_trace open_input(const std::filesystem::path& given, const trace_options& options) {
+opened_trace open_input(const std::filesystem::path& given, const trace_options& options,
+                        std::optional<std::uint64_t> expert_bytes) {
   const auto path = input_path(given);
   opened_trace opened;
   opened.path = path;
@@ -78,6 +85,11 @@ opened_trace open_input(const std::filesystem::path& given, const trace_options&
     throw trace_error(with_path(path, error.what()));
   } catch (const invalid_config& error) {  // the file has numbers that no model can have
     throw trace_error(with_path(path, error.what()));
+  }
+  if (expert_bytes) {
+    if (!opened.trace.expert_bytes.empty())
+      notes.emplace_back("--expert-bytes replaces the sizes of the trace");
+    opened.trace.expert_bytes = {*expert_bytes};
   }
   for (const auto& note : notes) report_error(fmt::format("{}: note: {}", path.string(), note));
   if (opened.trace.name.empty()) opened.trace.name = path.stem().string();

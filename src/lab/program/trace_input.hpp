@@ -2,7 +2,9 @@
 #pragma once
 /// Options for reading traces, shared by all subcommands.
 
+#include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 
 #include <CLI/CLI.hpp>
@@ -17,6 +19,9 @@ using trace_options = lab::open_trace_options;
 /// Adds the options to app, in their own group. options must outlive the parse.
 void add_trace_options(CLI::App& app, trace_options& options);
 
+/// Adds --expert-bytes, for open_input.
+void add_expert_bytes(CLI::App& app, std::optional<std::uint64_t>& bytes);
+
 using lab::input_path;
 
 struct opened_trace {
@@ -25,10 +30,12 @@ struct opened_trace {
   routing_trace trace;
 };
 
-/// Opens a trace that can be replayed. Prints its reader's guesses and omissions to standard error.
+/// Opens a trace that can be replayed. Prints its reader's guesses and omissions to standard error, and whether
+/// `expert_bytes` replaces the trace's own.
 /// Errors: trace_error that begins with the path.
 [[nodiscard]] opened_trace open_input(const std::filesystem::path& given,
-                                      const trace_options& options);
+                                      const trace_options& options,
+                                      std::optional<std::uint64_t> expert_bytes = {});
 
 /// Prefixes message with the path, unless it already has it.
 [[nodiscard]] std::string with_path(const std::filesystem::path& path, const std::string& message);

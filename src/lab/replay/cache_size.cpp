@@ -74,6 +74,10 @@ size_request size_request::parse_budget(std::string_view text) {
   return {unit::bytes, 0, read_size(text), std::string(text)};
 }
 
+bool has_bytes(const geometry& shape) {
+  return std::ranges::any_of(shape.expert_bytes, [](auto bytes) { return bytes > 1; });
+}
+
 cache_scope parse_scope(std::string_view name) {
   if (name == "shared") return cache_scope::shared;
   if (name == "per-layer") return cache_scope::per_layer;

@@ -33,6 +33,9 @@ struct size_request {
   [[nodiscard]] static size_request parse_budget(std::string_view text);
 };
 
+/// Whether experts have known bytes. One byte each only counts objects, such as KV blocks.
+[[nodiscard]] bool has_bytes(const geometry& shape);
+
 /// Errors: usage_error.
 [[nodiscard]] cache_scope parse_scope(std::string_view name);
 /// The name that parse_scope accepts.

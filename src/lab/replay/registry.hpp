@@ -57,6 +57,8 @@ struct policy_set {
   std::string predictor = "recorded";  ///< used by prefetch, pre-eviction and eviction
   std::string prefetch_order = "nearest";
   std::string preset{};  ///< requested preset, or empty
+
+  bool operator==(const policy_set&) const = default;
 };
 
 /// Parsed policies of a set. Policies that need the trace are built later: eviction, and a prefetcher with a profile.

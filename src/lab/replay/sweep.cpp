@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
-#include <future>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -16,6 +14,7 @@
 #include "hotset/paging/residency/warm_start.hpp"
 #include "hotset/trace/visit_sequence.hpp"
 #include "lab/replay/expert_engine.hpp"
+#include "lab/replay/run_all.hpp"
 #include "lab/traces/expert_counts.hpp"
 #include "lab/traces/open_trace.hpp"
 #include "lab/traces/oracle_general.hpp"
@@ -145,17 +144,27 @@ std::vector<run_plan> combinations(const sweep_request& request,
   return plans;
 }
 
-cache_size size_of(const run_plan& plan, const sweep_request& request, const routing_trace& trace,
-                   const geometry& whole) {
+void check_bytes(const sweep_request& request, const routing_trace& trace) {
+  if (!trace.expert_bytes.empty()) return;
+  const auto refuse = [&](const std::string& option, const char* instead = "") {
+    throw usage_error(fmt::format("{}: {}: {}; accepted: --expert-bytes SIZE{}", trace.name, option,
+                                  why_no_expert_bytes(trace), instead));
+  };
+  for (const auto& size : request.sizes)
+    if (size.what == size_request::unit::bytes)
+      refuse("--budget " + size.text, ", or sizes in --slots");
+  for (const auto& link : request.links) refuse("--link " + link.text);
+  for (const auto& ladder : request.precisions)
+    if (ladder.several()) refuse("--precision " + ladder.text);
+}
+
+cache_size size_of(const run_plan& plan, const sweep_request& request, const geometry& whole) {
   const auto shape = plan.by_expert() ? one_by_one(whole) : whole;
   auto size = make_cache_size(shape, plan.scope, plan.size, plan.mode, request.size_classes);
   if (!plan.precision.several()) return size;
   if (plan.mode == replay_mode::deferred || plan.by_expert())
     throw usage_error(fmt::format(
         "{} replay knows one precision, accepted: event-atomic, per-access", name_of(plan.mode)));
-  if (trace.expert_bytes.empty())
-    throw usage_error(fmt::format("precision {}: {}, accepted: traces with expert bytes",
-                                  plan.precision.text, why_no_expert_bytes(trace)));
   size.layout = divide_by_precision(size.layout, with_precisions(shape, plan.precision),
                                     plan.precision.shares);
   return size;
@@ -168,7 +177,7 @@ void drop_small_sizes(std::vector<run_plan>& plans, const sweep_request& request
   std::optional<infeasible_error> first;
   std::erase_if(plans, [&](const run_plan& plan) {
     try {
-      (void)size_of(plan, request, trace.trace(), trace.visits(plan.mode).shape());
+      (void)size_of(plan, request, trace.visits(plan.mode).shape());
     } catch (const infeasible_error& why) {
       if (!first) first = why;
       add_once(fmt::format("scope {}, {}", name_of(plan.scope), why.what()), not_replayed);
@@ -228,7 +237,7 @@ void check_pager(const run_plan& plan, const sweep_request& request) {
             "decisions of deferred replay cannot be logged, accepted: other replays");
 }
 
-void check_engine(const run_plan& plan, const sweep_request& request, const routing_trace& trace) {
+void check_engine(const run_plan& plan, const sweep_request& request) {
   const auto& chosen = *plan.policies;
   const bool by_expert = plan.by_expert();
   refuse_if(plan.mode != replay_mode::event_atomic && !by_expert,
@@ -239,9 +248,6 @@ void check_engine(const run_plan& plan, const sweep_request& request, const rout
             fmt::format("expert-by-expert replay numbers no events, which {} goes by; accepted: "
                         "any other eviction",
                         chosen.names.eviction));
-  refuse_if(plan.link && trace.expert_bytes.empty(),
-            fmt::format("link {}: {}, accepted: traces with expert bytes",
-                        plan.link ? plan.link->text : "", why_no_expert_bytes(trace)));
   refuse_if(by_expert && chosen.order != fill_order::nearest,
             "expert-by-expert replay prefetches nearest first, accepted: event-atomic");
   refuse_if(by_expert && chosen.pre_eviction,
@@ -341,7 +347,7 @@ prepared_run prepare(const run_plan& plan, const sweep_request& request, prepare
   prepared_run run;
   run.plan = &plan;
   run.visits = &trace.visits(plan.mode);
-  run.size = size_of(plan, request, trace.trace(), run.visits->shape());
+  run.size = size_of(plan, request, run.visits->shape());
   note_size(plan, run.size.layout, run.notes);
   check_pager(plan, request);
   const auto& chosen = *plan.policies;
@@ -350,7 +356,7 @@ prepared_run prepare(const run_plan& plan, const sweep_request& request, prepare
   const auto wanted = pager_of(run, request, trace.trace());
   const auto& eviction = chosen.names.eviction;
   if (needs_engine(plan, request)) {
-    check_engine(plan, request, trace.trace());
+    check_engine(plan, request);
     run.front = front_of(run, request, trace);
     if (const auto bad = check_front(trace.trace(), run.front)) throw usage_error(bad->message);
     if (run.front.tells_forecasts && !tells_of_forecasts(trace.trace(), run.front))
@@ -371,24 +377,6 @@ prepared_run prepare(const run_plan& plan, const sweep_request& request, prepare
   if (request.split == visit_split::by_expert)
     run.notes.emplace_back("visits are split by expert: sums change their order (not exact)");
   return run;
-}
-
-/// Dynamic scheduling: each worker takes the next item. Static ranges left one worker with twice the work.
-template <class Run>
-void run_all(std::size_t works, unsigned jobs, Run run) {
-  std::atomic<std::size_t> next{0};
-  const auto work = [&] {
-    try {
-      for (auto n = next++; n < works; n = next++) run(n);
-    } catch (...) {
-      next = works;
-      throw;
-    }
-  };
-  if (jobs <= 1) return work();
-  std::vector<std::future<void>> workers;
-  for (unsigned n = 0; n < jobs; ++n) workers.push_back(std::async(std::launch::async, work));
-  for (auto& worker : workers) worker.get();
 }
 
 // --- report
@@ -465,6 +453,7 @@ sweep_result run_sweep(const routing_trace& trace, const sweep_request& request)
     throw usage_error("no size, accepted: --slots 5%,64 or --budget 1500MiB");
   if (request.warm_start && request.lessons == nullptr)
     throw usage_error("a warm start from nothing, accepted: --warm-start with --learn-from TRACE");
+  check_bytes(request, trace);
   sweep_result out{trace.name, trace.layers, trace.experts, trace.top_k, trace.tokens(), 0, {}, {}};
   const auto policies = read_sets(request, out.not_replayed);
   prepared_trace prepared(trace, request.max_tokens);
@@ -475,6 +464,7 @@ sweep_result run_sweep(const routing_trace& trace, const sweep_request& request)
         "a timeline of {}, accepted: one run with a link",
         plans.size() == 1 ? "a run without a link" : fmt::format("{} runs", plans.size())));
   out.visits = prepared.visits(replay_mode::event_atomic).size();
+  out.sized = has_bytes(trace.shape());
   std::uint64_t visits = 0;
   for (const auto& plan : plans) visits += prepared.visits(plan.mode).size();
 

@@ -58,6 +58,13 @@ struct sweep_request {
   progress_report progress{};  ///< in visits of all replays; one caller at a time
 };
 
+/// A size that run_until has found. Values are shares of hits, or seconds.
+struct found_size {
+  std::string target{};
+  double reached = 0;
+  std::optional<double> next_smaller{};  ///< nothing if that size is too small for a visit
+};
+
 /// Result of one replay.
 struct run_result {
   policy_set policies{};
@@ -75,6 +82,7 @@ struct run_result {
   std::uint64_t decision_hash = 0;
   std::vector<std::string> notes{};
   std::string size{};  ///< as requested
+  std::optional<found_size> found{};
 };
 
 /// Results of all replays of one trace.
@@ -85,6 +93,11 @@ struct sweep_result {
   std::vector<run_result> results{};
   /// Runs left out because the trace lacks data, with the reason.
   std::vector<std::string> not_replayed{};
+  bool sized = true;  ///< whether the bytes of an expert are known; else each expert counts as 1
+
+  [[nodiscard]] std::uint64_t experts_total() const {
+    return static_cast<std::uint64_t>(layers) * static_cast<std::uint64_t>(experts);
+  }
 };
 
 /// Errors: usage_error, infeasible_error, trace_error. Threads: runs up to `jobs` replays at a time.

@@ -15,6 +15,7 @@ namespace {
 constexpr column size_columns[] = {
     {"share", "share", "share %", {.digits = 1, .scale = 100}},
     {"slots", "slots", "slots"},
+    {"size", "bytes", "size", {cell::bytes}, 0, "bytes"},
     {"misses", "misses", "misses", {.digits = 0}},
     {"hits", "hits", "hits %", {.digits = 2, .scale = 100}},
 };
@@ -30,6 +31,11 @@ row layer_of(const pool_curve& pool) {
   return pool.layer ? row(number(*pool.layer)) : row(nullptr);
 }
 
+/// Bytes of a pool's slots, or null.
+row bytes_of(const pool_curve& pool, std::size_t slots) {
+  return pool.slot_bytes == 0 ? row(nullptr) : row(slots * pool.slot_bytes);
+}
+
 /// Whether the policy was requested by name.
 bool names_eviction(const curve_set& curves) { return !curves.eviction.empty(); }
 
@@ -39,8 +45,10 @@ row json_of(const curve_set& curves) {
     row misses = row::array();
     for (std::size_t slots = 0; slots < pool.misses.size(); ++slots)
       misses.push_back(slots < pool.widest ? row(nullptr) : misses_of(pool, slots));
-    pools.push_back(
-        {{"layer", layer_of(pool)}, {"widest", pool.widest}, {"misses", std::move(misses)}});
+    pools.push_back({{"layer", layer_of(pool)},
+                     {"widest", pool.widest},
+                     {"misses", std::move(misses)},
+                     {"slot_bytes", bytes_of(pool, 1)}});
   }
   row out{{"schema", curve_schema}, {"name", curves.name}, {"scope", curves.scope}};
   if (names_eviction(curves)) out["eviction"] = curves.eviction;
@@ -49,16 +57,20 @@ row json_of(const curve_set& curves) {
               {"accesses", curves.accesses},
               {"compulsory_misses", curves.compulsory_misses},
               {"widest", curves.widest},
+              {"experts_total", curves.layers * curves.experts},
               {"curves", std::move(pools)}});
   return out;
 }
 
-/// Misses of all pools together, at a share of all keys.
+/// Slots, bytes and misses of all pools together, at a share of all keys.
 row row_at(const curve_set& curves, double share) {
   const auto all = static_cast<double>(curves.pools.front().misses.size() - 1);
   const auto slots =
       std::max<std::size_t>(1, static_cast<std::size_t>(std::floor(share * all + 0.5)));
-  row out{{"share", share}, {"slots", slots}, {"misses", nullptr}, {"hits", nullptr}};
+  row out{{"share", share}, {"slots", slots * curves.pools.size()}};
+  std::uint64_t bytes = 0;
+  for (const auto& pool : curves.pools) bytes += slots * pool.slot_bytes;
+  out["bytes"] = bytes == 0 ? row(nullptr) : row(bytes);
   if (std::ranges::any_of(curves.pools, [&](const auto& pool) { return slots < pool.widest; }))
     return out;
   double misses = 0;
@@ -88,8 +100,13 @@ std::string to_csv(std::span<const curve_set> sets) {
                         {"replay", set.replay},
                         {"layer", layer_of(pool)},
                         {"slots", slots},
-                        {"misses", misses_of(pool, slots)}});
-  std::vector<std::string> names{"trace", "scope", "method", "replay", "layer", "slots", "misses"};
+                        {"misses", misses_of(pool, slots)},
+                        {"share", share_of(slots, pool.misses.size() - 1)},
+                        {"bytes", bytes_of(pool, slots)},
+                        {"layers", set.layers},
+                        {"experts", set.experts}});
+  std::vector<std::string> names{"trace",  "scope", "method", "replay", "layer",  "slots",
+                                 "misses", "share", "bytes",  "layers", "experts"};
   if (std::ranges::any_of(sets, names_eviction)) names.insert(names.begin() + 2, "eviction");
   return to_csv(names, rows);
 }
@@ -106,11 +123,11 @@ std::string to_table(const curve_set& curves, const table_view& view) {
                                 curves.method, curves.replay),
                     view.width) +
              to_table(size_columns, rows, view);
-  if (curves.widest > rows.front()["slots"].get<std::size_t>())
-    out +=
-        folded(fmt::format("-: fewer slots than the widest visit needs, {}: see hotset simulate\n",
-                           curves.widest),
-               view.width);
+  if (!rows.front().contains("misses"))
+    out += folded(fmt::format("-: fewer slots{} than the widest visit needs, {}: see hotset "
+                              "simulate\n",
+                              curves.pools.front().layer ? " in a layer" : "", curves.widest),
+                  view.width);
   return out;
 }
 

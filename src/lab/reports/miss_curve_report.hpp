@@ -11,11 +11,12 @@
 
 namespace hotset::lab {
 
-/// {"schema", "name", "scope", "method", "replay", "accesses", "compulsory_misses", "widest", "curves": [{"layer",
-/// "widest", "misses"}]}. Misses below a pool's widest union are null.
+/// {"schema", "name", "scope", "method", "replay", "accesses", "compulsory_misses", "widest", "experts_total",
+/// "curves": [{"layer", "widest", "misses", "slot_bytes"}]}. Misses below a pool's widest union are null.
 /// One object for a single set, else an array.
 [[nodiscard]] std::string to_json_text(std::span<const curve_set> sets);
-/// trace,scope,method,replay,layer,slots,misses; one line per capacity, from the widest union on.
+/// trace,scope,method,replay,layer,slots,misses,share,bytes,layers,experts; one line per capacity, from the widest
+/// union on.
 [[nodiscard]] std::string to_csv(std::span<const curve_set> sets);
 /// Misses and hits of all pools together, at several capacities.
 [[nodiscard]] std::string to_table(const curve_set& curves, const table_view& view = {});

@@ -22,7 +22,7 @@ row list_of(const std::vector<std::optional<Value>>& values) {
   return out;
 }
 
-row row_of(const rank_cell& cell) {
+row row_of(const rank_cell& cell, const sweep_result& sweep) {
   return {{"scope", cell.scope},
           {"size", cell.size},
           {"slots", cell.slots},
@@ -30,7 +30,8 @@ row row_of(const rank_cell& cell) {
           {"accesses", cell.accesses},
           {"lru_misses", cell.lru_misses},
           {"belady_misses", cell.best_misses},
-          {"room", cell.room()}};
+          {"room", cell.room()},
+          {"share", share_of(cell.slots, sweep.experts_total())}};
 }
 row row_of(const ranked_policy& policy) {
   return {{"eviction", policy.eviction},      {"offline", policy.offline},
@@ -39,11 +40,13 @@ row row_of(const ranked_policy& policy) {
 }
 /// One policy in one cell.
 row row_of(const ranking& ranked, const ranked_policy& policy, std::size_t c) {
-  auto out = row_of(ranked.cells[c]);
+  auto out = row_of(ranked.cells[c], ranked.sweep);
   out["trace"] = ranked.sweep.name;
   out.update(row_of(policy));
   out["misses"] = or_null(policy.misses[c]);
   out["gap_closed"] = or_null(policy.gap_closed[c]);
+  out["layers"] = ranked.sweep.layers;
+  out["experts"] = ranked.sweep.experts;
   return out;
 }
 
@@ -51,7 +54,7 @@ std::string json_lines_of(const ranking& ranked) {
   row head{{"schema", rank_schema}, {"trace", trace_to_json(ranked.sweep)}};
   if (!ranked.sweep.not_replayed.empty()) head["not_replayed"] = ranked.sweep.not_replayed;
   head["cells"] = row::array();
-  for (const auto& cell : ranked.cells) head["cells"].push_back(row_of(cell));
+  for (const auto& cell : ranked.cells) head["cells"].push_back(row_of(cell, ranked.sweep));
   std::vector<row> rows;
   for (const auto& policy : ranked.policies) rows.push_back(row_of(policy));
   return to_json_lines(head, "policies", rows);
@@ -62,12 +65,22 @@ bool one_scope(const ranking& ranked) {
          ranked.cells.end();
 }
 
+/// The size as requested, with its share of all experts.
+std::string size_of(const rank_cell& cell, const sweep_result& sweep) {
+  if (cell.size.ends_with('%')) return cell.size;
+  const auto share = 100.0 * static_cast<double>(cell.slots);
+  return fmt::format("{} ({:.1f}%)", cell.size, share / static_cast<double>(sweep.experts_total()));
+}
+
 /// One column per cache. With several scopes the first row has the sizes; the last row has each cache's room.
 std::string table_of(const ranking& ranked, const table_view& view) {
   constexpr cell share{.digits = 1, .scale = 100};
   const bool plain = one_scope(ranked);
-  std::vector<std::string> names;  // storage for the columns' names
-  for (const auto& cell : ranked.cells) names.push_back(cell.scope + ' ' + cell.size);
+  std::vector<std::string> names, texts;  // storage for the columns
+  for (const auto& cell : ranked.cells) {
+    texts.push_back(size_of(cell, ranked.sweep));
+    names.push_back(cell.scope + ' ' + cell.size);
+  }
   std::vector<column> columns{{"eviction", "eviction", "eviction", {cell::word}},
                               {"saved", "saved", "saved", share},
                               {"mean", "mean_gap_closed", "mean", share}};
@@ -77,8 +90,8 @@ std::string table_of(const ranking& ranked, const table_view& view) {
   for (std::size_t c = 0; c < names.size(); ++c) {
     const auto& cell = ranked.cells[c];
     const auto* const name = names[c].c_str();
-    columns.push_back({name, name, plain ? cell.size.c_str() : cell.scope.c_str(), share});
-    sizes[name] = cell.size;
+    columns.push_back({name, name, plain ? texts[c].c_str() : cell.scope.c_str(), share});
+    sizes[name] = texts[c];
     rooms[name] = cell.room();
     room += cell.room();
   }
@@ -118,9 +131,10 @@ std::string to_csv(std::span<const ranking> rankings) {
     for (const auto& policy : ranked.policies)
       for (std::size_t c = 0; c < ranked.cells.size(); ++c)
         rows.push_back(row_of(ranked, policy, c));
-  return to_csv({"trace", "eviction", "offline", "scope", "size", "slots", "budget_bytes",
-                 "accesses", "misses", "gap_closed", "mean_gap_closed", "saved"},
-                rows);
+  return to_csv(
+      {"trace", "eviction", "offline", "scope", "size", "slots", "budget_bytes", "accesses",
+       "misses", "gap_closed", "mean_gap_closed", "saved", "share", "layers", "experts"},
+      rows);
 }
 
 std::string to_table(const ranking& ranked, const table_view& view) {

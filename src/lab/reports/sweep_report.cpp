@@ -64,7 +64,7 @@ void add_times(row& out, const run_result& run) {
 }
 
 /// Names and order follow the schema.
-row row_of(const run_result& run) {
+row row_of(const sweep_result& sweep, const run_result& run) {
   const auto& s = run.stats;
   const auto outcome = run.outcome.value_or(replay_outcome{});
   const auto& predicted = outcome.predictions;
@@ -123,14 +123,19 @@ row row_of(const run_result& run) {
        {"predictor", run.policies.predictor},
        {"prefetch_order", run.policies.prefetch_order},
        {"forecast_confidence", or_null(outcome.confidence)},
-       {"streamed", outcome.streamed}});
+       {"streamed", outcome.streamed},
+       {"size", text_or_null(run.size)},
+       {"share", share_of(run.slots, sweep.experts_total())},
+       {"target", run.found ? row(run.found->target) : row(nullptr)},
+       {"reached", run.found ? row(run.found->reached) : row(nullptr)},
+       {"next_smaller", run.found ? or_null(run.found->next_smaller) : row(nullptr)}});
   return out;
 }
 
-/// Flattens a row: classes of requests become members of their own, layers are left out.
-row flat(const std::string& trace, const run_result& run) {
-  row out{{"trace", trace}};
-  const auto nested = row_of(run);
+/// Flattens a row: classes of requests become members of their own, counts by layer are left out.
+row flat(const sweep_result& sweep, const run_result& run) {
+  row out{{"trace", sweep.name}};
+  const auto nested = row_of(sweep, run);
   for (const auto& [key, value] : nested.items()) {
     if (key == "by_kind") {
       for (const auto kind : kinds) {
@@ -142,6 +147,8 @@ row flat(const std::string& trace, const run_result& run) {
       out[key] = value;
     }
   }
+  out["layers"] = sweep.layers;
+  out["experts"] = sweep.experts;
   return out;
 }
 
@@ -171,14 +178,15 @@ std::uint64_t bytes_copied(const run_result& run) {
   return run.stats.bytes_filled - run.stats.bytes_warm;
 }
 
-/// Adds the table's derived values: ratios, and the distance from Belady's misses.
-void add_ratios(row& out, const run_result& run, std::span<const run_result> all) {
+/// Adds the table's derived values: ratios, and the distance from Belady's misses. Removes bytes that are unknown.
+void add_ratios(row& out, const run_result& run, const sweep_result& sweep) {
+  const std::span all = sweep.results;
   const auto& s = run.stats;
   const auto& decode = counts_of(s, request_class::decode);
   out["hit"] = percent(s.hits, s.accesses);
   out["decode_hit"] = percent(decode.hits, decode.accesses);
   out["miss_free"] = percent(s.miss_free_steps(), s.steps);
-  out["belady"] = std::ranges::any_of(all, is_belady);
+  out["belady"] = !run.found && std::ranges::any_of(all, is_belady);
   const auto best = std::ranges::find_if(all, [&](const run_result& r) {
     return is_belady(r) && same_cache(r, run) && same_policies(r.policies, run.policies);
   });
@@ -188,6 +196,11 @@ void add_ratios(row& out, const run_result& run, std::span<const run_result> all
   });
   out["over_bound"] =
       bound == all.end() ? row(nullptr) : percent_over(bytes_copied(run), bytes_copied(*bound));
+  for (const auto* value : {"reached", "next_smaller"})  // as the columns of hits and TPOT
+    if (out[value].is_number())
+      out[value] = out[value].get<double>() * (run.found->target.starts_with("hit") ? 100 : 1e3);
+  for (auto& [key, value] : out.items())
+    if (!sweep.sized && key.starts_with("bytes_")) value = nullptr;
 }
 
 constexpr cell percent_2{.digits = 2};
@@ -212,13 +225,17 @@ constexpr column run_columns[] = {
     {"replay", "replay", "replay", {cell::word}, 3, "", "event-atomic"},
     {"budget", "budget_bytes", "budget", {cell::bytes}, 1, "budget_bytes"},
     {"slots", "slots", "slots"},
+    {"share", "share", "share %", share_1},
+    {"target", "target", "target", {cell::word}, 1},
+    {"reached", "reached", "reached", {.digits = 3}, 0, "target"},
+    {"next-smaller", "next_smaller", "next smaller", {.digits = 3}, 0, "target"},
     {"hit", "hit", "hit %", percent_2},
     {"decode-hit", "decode_hit", "decode hit %", percent_2, 4},
     {"misses", "misses", "misses", {}, 2},
     {"compulsory", "compulsory_misses", "compulsory", {}, 6},
     {"collision", "collision_misses", "collision", {}, 5},
     {"fills", "fills", "fills", {}, 2},
-    {"filled", "bytes_filled", "filled", {cell::bytes}, 3},
+    {"filled", "bytes_filled", "filled", {cell::bytes}, 3, "bytes_filled"},
     {"miss-free", "miss_free", "miss-free steps %", percent_2, 4},
     {"prefetch-precision", "prefetch_precision", "precision %", share_1, 3, predicts},
     {"prefetch-recall", "prefetch_recall", "recall %", share_1, 3, predicts},
@@ -248,15 +265,20 @@ std::string json_lines_of(const sweep_result& sweep) {
   row head{{"schema", simulate_schema}, {"trace", trace_to_json(sweep)}};
   if (!sweep.not_replayed.empty()) head["not_replayed"] = sweep.not_replayed;
   std::vector<row> rows;
-  for (const auto& run : sweep.results) rows.push_back(row_of(run));
+  for (const auto& run : sweep.results) rows.push_back(row_of(sweep, run));
   return to_json_lines(head, "results", rows);
 }
 
 }  // namespace
 
 row trace_to_json(const sweep_result& sweep) {
-  return {{"name", sweep.name},   {"layers", sweep.layers}, {"experts", sweep.experts},
-          {"top_k", sweep.top_k}, {"tokens", sweep.tokens}, {"visits", sweep.visits}};
+  return {{"name", sweep.name},
+          {"layers", sweep.layers},
+          {"experts", sweep.experts},
+          {"top_k", sweep.top_k},
+          {"tokens", sweep.tokens},
+          {"visits", sweep.visits},
+          {"experts_total", sweep.experts_total()}};
 }
 
 std::string title_of(const sweep_result& sweep) {
@@ -284,27 +306,27 @@ std::string to_json_text(std::span<const sweep_result> sweeps) {
 }
 
 std::string to_csv(std::span<const sweep_result> sweeps) {
-  const auto names = flat("", {});
+  const auto names = flat({}, {});
   std::vector<std::string> keys;
   for (const auto& [key, value] : names.items()) keys.push_back(key);
   std::vector<row> rows;
   for (const auto& sweep : sweeps)
-    for (const auto& run : sweep.results) rows.push_back(flat(sweep.name, run));
+    for (const auto& run : sweep.results) rows.push_back(flat(sweep, run));
   return to_csv(keys, rows);
 }
 
 std::string to_table(const sweep_result& sweep, const table_view& view) {
   std::vector<row> rows;
   for (const auto& run : sweep.results) {
-    rows.push_back(row_of(run));
-    add_ratios(rows.back(), run, sweep.results);
+    rows.push_back(row_of(sweep, run));
+    add_ratios(rows.back(), run, sweep);
   }
   return folded(title_of(sweep), view.width) + to_table(run_columns, rows, view) +
          folded(notes_of(sweep), view.width);
 }
 
 std::vector<std::string> compared_columns(const sweep_request& request) {
-  std::vector<std::string> out{"preset", "slots", "hit", "collision"};
+  std::vector<std::string> out{"preset", "slots", "share", "hit", "collision"};
   if (!request.links.empty()) out.insert(out.end(), {"blocking", "io"});
   out.insert(out.end(), {"demand", "prefetch-used", "wasted", "refetched", "prefetch-precision",
                          "prefetch-recall", "over-bound"});

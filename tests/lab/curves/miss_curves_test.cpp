@@ -142,7 +142,8 @@ TEST(miss_curves, json_is_null_if_a_visit_does_not_fit) {
   EXPECT_EQ(json["accesses"], 6);
   EXPECT_EQ(json["compulsory_misses"], 3);
   EXPECT_EQ(json["widest"], 2);
-  EXPECT_EQ(json["curves"].dump(), R"([{"layer":0,"widest":2,"misses":[null,null,3,3,3]}])");
+  EXPECT_EQ(json["curves"].dump(),
+            R"([{"layer":0,"widest":2,"misses":[null,null,3,3,3],"slot_bytes":null}])");
   EXPECT_EQ(support::json_of(curves_of(trace, "shared"))["curves"][0]["layer"], nullptr);
 }
 
@@ -151,16 +152,16 @@ TEST(miss_curves, csv_begins_at_the_widest_union) {
   curves.name = "a,b";
   const std::vector<lab::curve_set> sets{curves};
   EXPECT_EQ(lab::to_csv(sets),
-            "trace,scope,method,replay,layer,slots,misses\n"
-            "\"a,b\",shared,exact,event-atomic,,2,2\n"
-            "\"a,b\",shared,exact,event-atomic,,3,2\n");
+            "trace,scope,method,replay,layer,slots,misses,share,bytes,layers,experts\n"
+            "\"a,b\",shared,exact,event-atomic,,2,2,0.6666666666666666,,1,3\n"
+            "\"a,b\",shared,exact,event-atomic,,3,2,1.0,,1,3\n");
   auto best =
       curves_of(support::one_layer(3, {{0, 1}, {0, 1}}), "shared", "exact", false, "belady");
   best.name = "a";
   EXPECT_EQ(lab::to_csv(std::vector{best}),
-            "trace,scope,eviction,method,replay,layer,slots,misses\n"
-            "a,shared,belady,exact,event-atomic,,2,2\n"
-            "a,shared,belady,exact,event-atomic,,3,2\n");
+            "trace,scope,eviction,method,replay,layer,slots,misses,share,bytes,layers,experts\n"
+            "a,shared,belady,exact,event-atomic,,2,2,0.6666666666666666,,1,3\n"
+            "a,shared,belady,exact,event-atomic,,3,2,1.0,,1,3\n");
 }
 
 TEST(miss_curves, a_table_marks_sizes_without_a_value) {

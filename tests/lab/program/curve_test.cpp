@@ -44,6 +44,22 @@ TEST_F(curve_command, takes_lists_and_several_traces) {
   EXPECT_THAT(text, HasSubstr(",shared,shards:0.5,event-atomic,,"));
 }
 
+TEST_F(curve_command, has_the_bytes_of_its_slots_if_an_expert_has_some) {
+  write("n.jsonl", R"({"layer":0,"experts":[0,1]}
+{"layer":1,"experts":[0,2]})");
+  EXPECT_THAT(out_of("curve n.jsonl --experts 4"), testing::Not(HasSubstr("size")));
+  (void)out_of("synth-requests r.jsonl --requests 4");
+  EXPECT_THAT(out_of("curve r.jsonl"), testing::Not(HasSubstr("size"))) << "a block is 1 B";
+  const std::string sized = "curve n.jsonl --experts 4 --expert-bytes 3MiB --scope per-layer";
+  EXPECT_THAT(out_of(sized), HasSubstr("   50.0      4      12.0       4    0.00\n"));
+  const auto root = json_of(sized + " --json");
+  EXPECT_EQ(root["experts_total"], 8);
+  EXPECT_EQ(root["curves"][1]["slot_bytes"], 3 << 20);
+  EXPECT_THAT(out_of(sized + " --csv"), HasSubstr(",1,3,2,0.75,9437184,2,4\n"));
+  EXPECT_EQ(run("curve t.trace --expert-bytes 2MiB").err,
+            "hotset: t.trace: note: --expert-bytes replaces the sizes of the trace\n");
+}
+
 TEST_F(curve_command, a_seed_is_another_sample) {
   const auto sample = [&](const std::string& seed) {
     return run("curve t.trace --csv --method shards:0.3 --seed " + seed).out;

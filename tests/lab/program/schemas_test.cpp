@@ -34,6 +34,7 @@ TEST_F(schemas, hold_for_the_output_of_every_command) {
       {"simulate", "simulate t.trace s.trace --budget 4MiB --scope per-layer"},
       {"simulate", "simulate s.trace --slots 50% --link 1GB/s --prefetch next_layer_top_k"},
       {"simulate", "simulate s.trace --compare systems --slots 50% --link 1GB/s"},
+      {"simulate", "simulate t.trace --until hit=50%"},
       {"rank", "simulate t.trace --rank"},
       {"rank", "simulate t.trace s.trace --rank --slots 50%"},
       {"curve", "curve t.trace --scope shared,per-layer"},

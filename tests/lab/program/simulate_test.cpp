@@ -30,7 +30,8 @@ TEST_F(simulate, json_describes_the_replay) {
   for (const auto* unknown :
        {"preset", "precision", "link", "ttft_s", "tpot_s", "blocking_io_s", "total_io_s", "total_s",
         "prefetch_precision", "prefetch_recall", "quality", "quality_full_precision",
-        "lost_gate_mass", "forecast_confidence", "budget_bytes"})
+        "lost_gate_mass", "forecast_confidence", "budget_bytes", "target", "reached",
+        "next_smaller"})
     EXPECT_TRUE(run[unknown].is_null()) << unknown;
   for (const auto& [choice, plain] :
        {std::pair("prefetch", "no_prefetch"), std::pair("eviction", "lru"),
@@ -40,6 +41,9 @@ TEST_F(simulate, json_describes_the_replay) {
   EXPECT_EQ(run["reuse_hits"], run["hits"]);
   EXPECT_EQ(run["bytes_demand"], run["bytes_filled"]);
   EXPECT_EQ(run["slots"], 4);
+  EXPECT_EQ(run["size"], "25%");
+  EXPECT_EQ(run["share"], 0.25);
+  EXPECT_EQ(root["trace"]["experts_total"], 16);
   EXPECT_EQ(run["steps"], 21);
   EXPECT_EQ(run["per_layer"][1]["layer"], 1);
 }
@@ -117,9 +121,11 @@ TEST_F(simulate, csv_equals_json) {
                                              : value.dump();
       EXPECT_EQ(cells[i], shown) << names[i];
     }
-    const auto decode = std::ranges::find(names, "decode_hits") - names.begin();
-    ASSERT_LT(static_cast<std::size_t>(decode), cells.size());
-    EXPECT_EQ(cells[static_cast<std::size_t>(decode)], run["by_kind"]["decode"]["hits"].dump());
+    const auto cell = [&](const char* name) {
+      return cells.at(static_cast<std::size_t>(std::ranges::find(names, name) - names.begin()));
+    };
+    EXPECT_EQ(cell("decode_hits"), run["by_kind"]["decode"]["hits"].dump());
+    EXPECT_EQ(cell("layers") + 'x' + cell("experts"), "2x8");
   }
   EXPECT_EQ(csv.peek(), std::char_traits<char>::eof());
 }
@@ -129,8 +135,8 @@ TEST_F(simulate, the_table_shows_regret_only_beside_belady) {
   EXPECT_EQ(with.code, 0);
   EXPECT_EQ(with.err, "");
   for (const char* title :
-       {"eviction", "scope shared", "slots", "hit %", "decode hit %", "misses", "collision",
-        "fills", "filled MiB", "miss-free steps %", "regret %", "left out: collision, compulsory"})
+       {"eviction", "scope shared", "slots", "share %", "hit %", "decode hit %", "misses", "fills",
+        "filled MiB", "regret %", "left out: miss-free, collision, compulsory"})
     EXPECT_THAT(with.out, HasSubstr(title));
   EXPECT_THAT(run("simulate t.trace --slots 4").out, Not(HasSubstr("regret")));
 }
@@ -231,7 +237,8 @@ TEST_F(simulate, sizes_are_strict) {
 
 TEST_F(simulate, a_budget_needs_the_bytes_of_an_expert) {
   write("n.jsonl", R"({"layer":0,"experts":[0,1]})");
-  refused("simulate n.jsonl --experts 2 --budget 4MiB", 2, {"n.jsonl: ", "--slots"});
+  refused("simulate n.jsonl --experts 2 --budget 4MiB", 2,
+          {"n: --budget 4MiB: ", "accepted: --expert-bytes SIZE, or sizes in --slots"});
   using trace_samples::oracle_record;
   write("n.oracleGeneral",
         oracle_record(0, 1, 500, 2) + oracle_record(1, 2, 900, -1) + oracle_record(2, 1, 500, -1));
@@ -240,6 +247,60 @@ TEST_F(simulate, a_budget_needs_the_bytes_of_an_expert) {
   for (const std::string needs_bytes : {"--link 1GB/s", "--precision 8:4"})
     refused("simulate n.oracleGeneral --slots 1 " + needs_bytes, 2,
             {"the sizes of its objects differ"});
+}
+
+TEST_F(simulate, expert_bytes_are_given_replaced_or_not_shown) {
+  write("n.jsonl", R"({"layer":0,"experts":[0,1]})");
+  const auto plain = run("simulate n.jsonl --experts 4 --slots 2 --prefetch previous_step");
+  EXPECT_THAT(plain.out, HasSubstr("fills"));
+  EXPECT_THAT(plain.out, Not(HasSubstr("filled")));
+  const auto sized = run("simulate n.jsonl --experts 4 --budget 6MiB --expert-bytes 3MiB");
+  EXPECT_THAT(sized.out, HasSubstr("filled KiB"));
+  EXPECT_EQ(sized.err, "");
+  const auto bytes = json_of("simulate n.jsonl --experts 4 --slots 2 --expert-bytes 3MiB --json");
+  EXPECT_EQ(bytes["results"][0]["bytes_filled"], 6 << 20);
+  const auto replaced = run("simulate t.trace --expert-bytes 2MiB --slots 16 --json");
+  const auto filled = json::parse(replaced.out)["results"][0];
+  EXPECT_EQ(filled["bytes_filled"], filled["fills"].get<std::uint64_t>() << 21U);
+  EXPECT_EQ(replaced.err,
+            "hotset: t.trace: note: --expert-bytes replaces the sizes of the trace\n");
+  refused("simulate t.trace --expert-bytes 2", 2, {"--expert-bytes: ", "MiB"});
+}
+
+TEST_F(simulate, until_finds_the_fewest_slots) {
+  const auto root = json_of("simulate t.trace --eviction lru,belady --until hit=60% --json");
+  ASSERT_EQ(root["results"].size(), 2U);
+  for (const auto& run : root["results"]) {
+    const auto hit = [&](std::uint64_t slots) {
+      const auto one = json_of(fmt::format("simulate t.trace --eviction {} --slots {} --json",
+                                           run["eviction"].get<std::string>(), slots));
+      return one["results"][0]["hits"].get<double>() / one["results"][0]["accesses"].get<double>();
+    };
+    const auto slots = run["slots"].get<std::uint64_t>();
+    EXPECT_EQ(run["target"], "hit=60%");
+    EXPECT_EQ(run["reached"], hit(slots));
+    EXPECT_EQ(run["next_smaller"], hit(slots - 1));
+    EXPECT_GE(hit(slots), 0.6);
+    EXPECT_LT(hit(slots - 1), 0.6);
+  }
+  const auto table = out_of("simulate t.trace --eviction lru,belady --until hit=60%");
+  EXPECT_THAT(table, HasSubstr("scope shared, target hit=60%\n"));
+  EXPECT_THAT(table, HasSubstr("eviction  slots  share %  reached  next smaller  hit %"));
+  EXPECT_THAT(table, Not(HasSubstr("regret"))) << "the sizes differ";
+  const auto timed = out_of("simulate t.trace --until tpot=3ms --link 1GB/s");
+  EXPECT_THAT(timed, HasSubstr("TPOT ms"));
+}
+
+TEST_F(simulate, until_refuses_what_it_cannot_find) {
+  refused("simulate t.trace --until hit=99.9%", 3, {"t.trace: hit=99.9%: lru, ", "accepted: hit="});
+  refused("simulate t.trace --until tpot=3ms", 2, {"--until tpot=3ms", "accepted: --link 25GB/s"});
+  refused("simulate t.trace --until hit=90", 2, {"--until: 'hit=90', accepted: hit=90%"});
+  write("n.jsonl", R"({"layer":0,"experts":[0,1]})");
+  refused("simulate n.jsonl --experts 4 --until tpot=3ms --link 1GB/s", 2,
+          {"n: --link 1GB/s: the trace does not say how large", "accepted: --expert-bytes SIZE"});
+  for (const std::string other : {"--slots 4", "--budget 4MiB", "--rank", "--decisions d.jsonl",
+                                  "--link 1GB/s --timeline t.json"})
+    refused("simulate t.trace --until hit=50% " + other, 2, {"excludes"});
 }
 
 TEST_F(simulate, unknown_names_list_the_known_ones) {

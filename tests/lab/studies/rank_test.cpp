@@ -230,7 +230,7 @@ TEST(rank, json_has_the_promised_names) {
   EXPECT_EQ(root["trace"]["name"], "hand");
   EXPECT_EQ(root["cells"][2].dump(),
             R"({"scope":"per-layer","size":"25%","slots":4,"budget_bytes":null,"accesses":100,)"
-            R"("lru_misses":60,"belady_misses":50,"room":10})");
+            R"("lru_misses":60,"belady_misses":50,"room":10,"share":0.25})");
   EXPECT_EQ(root["policies"][0].dump(),
             R"({"eviction":"lfru","offline":false,"misses":[40,31,60],"gap_closed":[0.5,null,0.0],)"
             R"("saved":0.4,"mean_gap_closed":0.25})");
@@ -246,10 +246,10 @@ TEST(rank, csv_has_a_line_for_each_policy_in_each_cell) {
   ASSERT_EQ(found.size(), 1U + 6 * 3);
   EXPECT_EQ(found[0],
             "trace,eviction,offline,scope,size,slots,budget_bytes,accesses,misses,gap_closed,"
-            "mean_gap_closed,saved");
-  EXPECT_EQ(found[1], "hand,lfru,false,shared,25%,4,,100,40,0.5,0.25,0.4");
-  EXPECT_EQ(found[2], "hand,lfru,false,shared,50%,8,,100,31,,0.25,0.4");
-  EXPECT_EQ(found[18], "hand,belady,true,per-layer,25%,4,,100,50,1.0,1.0,1.0");
+            "mean_gap_closed,saved,share,layers,experts");
+  EXPECT_EQ(found[1], "hand,lfru,false,shared,25%,4,,100,40,0.5,0.25,0.4,0.25,2,8");
+  EXPECT_EQ(found[2], "hand,lfru,false,shared,50%,8,,100,31,,0.25,0.4,0.5,2,8");
+  EXPECT_EQ(found[18], "hand,belady,true,per-layer,25%,4,,100,50,1.0,1.0,1.0,0.25,2,8");
 }
 
 TEST(rank, the_table_has_a_column_for_each_cell) {
@@ -278,6 +278,8 @@ TEST(rank, the_table_has_a_column_for_each_cell) {
               HasSubstr("avoided, scope shared\n"
                         "eviction           saved   mean    25%  50%\n"
                         "lfru                50.0   50.0   50.0    -\n"));
+  for (auto& one : sweep.results) one.size = one.size == "25%" ? "4" : "8";
+  EXPECT_THAT(lab::to_table(lab::rank_sweep(sweep)), HasSubstr("mean  4 (25.0%)  8 (50.0%)\n"));
 }
 
 }  // namespace
