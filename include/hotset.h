@@ -155,6 +155,10 @@ typedef struct hotset_pager_options {
   const uint64_t* lower_bytes;
   size_t lower_precisions;
   const int64_t* slots_of_precision;
+  /* "cache_aware:lambda=0.3"; null: "router_order". budget_top_k needs pre_eviction. Applied by hotset_route alone. */
+  const char* routing;
+  /* "active_evict:tau=0.002": hotset_expect then frees slots for the next layer. Null: "none". */
+  const char* pre_eviction;
 } hotset_pager_options;
 
 /* On any error *out is null. Errors: INVALID_CONFIG, NO_MEMORY, INVALID_ARGUMENT. */
@@ -180,9 +184,12 @@ typedef struct hotset_view {
   const float* weights;
   size_t weights_stride;     /* 0: top_k */
   const uint32_t* sequences; /* [tokens] sequence of each token; null: one sequence */
-  /* Router logits [tokens][experts]; null: none. A policy or predictor that needs them (substitute, current-gate)
-   * refuses a visit without them. */
+  /* Router logits [tokens][experts]; null: none. A policy or predictor that needs them (substitute, cache_aware,
+   * current-gate) refuses a visit without them. */
   const float* logits;
+  /* The router's own ids [tokens][top_k], if `experts` are those of hotset_route; null: `experts`. Policies that rank
+   * experts by past routing use them. */
+  const int32_t* chosen;
 } hotset_view;
 
 /* A copy to make, into a slot that has no reader once `after` has been passed. */
@@ -218,6 +225,11 @@ typedef struct hotset_visit {
   size_t routed_count;
 } hotset_visit;
 
+/* Writes the routing policy's choice for the view to `experts` [tokens][top_k]; -1: none. Plan it in place of the
+ * router's, with gate weights that the engine computes from the router's unchanged scores. `experts` must not overlap
+ * the view's arrays. Errors: INVALID_VISIT, VISIT_TOO_LARGE, PLAN_OPEN, VISIT_UNFINISHED. */
+HOTSET_API hotset_status hotset_route(hotset_pager* pager, const hotset_view* view,
+                                      int32_t* experts);
 /* Errors: INVALID_VISIT, VISIT_TOO_LARGE, NO_VICTIM, DOES_NOT_FIT, PLAN_OPEN, VISIT_UNFINISHED. */
 HOTSET_API hotset_status hotset_plan(hotset_pager* pager, const hotset_view* view,
                                      hotset_visit* out);
@@ -275,7 +287,9 @@ HOTSET_API hotset_status hotset_prefetch(hotset_pager* pager, int32_t layer, uin
                                          hotset_visit* out);
 /* Probability that the router chooses each expert of the `depth` layers after `layer` (-1: before the first layer) in
  * `step`. Used by eviction policies that look ahead and by HOTSET_GUARD_PREDICTED; others ignore it. `probabilities`:
- * [tokens][depth][experts], each 0..1. Errors: INVALID_ARGUMENT. */
+ * [tokens][depth][experts], each 0..1. With pre_eviction it also frees slots for the next layer, whose hotset_route
+ * then takes the number of free slots as its budget. Call it after hotset_route of `layer`. Errors: INVALID_ARGUMENT;
+ * with pre_eviction, PLAN_OPEN. */
 HOTSET_API hotset_status hotset_expect(hotset_pager* pager, int32_t layer, uint64_t step,
                                        const float* probabilities, size_t tokens, int32_t depth);
 /* Report a speculative copy. Ignored if the slot was used again since. */

@@ -147,29 +147,39 @@ def view_of(
     sequences: Any = None,
     logits: Any = None,
     width: int = 0,
+    chosen: Any = None,
 ) -> tuple[View, list[Any]]:
     """A view and the arrays that must outlive it. width: numbers in a row of logits."""
     ids, address, tokens, stride = rows_of(experts, INT32, top_k, "experts")
     view = View(_BYTES_OF_VIEW, layer, kind, step, tokens, address, stride)
     kept = [ids]
     if weights is not None:
-        view.weights, view.weights_stride = _rows_beside(tokens, weights, top_k, "weights", kept)
+        view.weights, view.weights_stride = _rows_beside(tokens, weights, FLOAT32, top_k, "weights", kept)
     if logits is not None:
-        view.logits, stride = _rows_beside(tokens, logits, width, "logits", kept)
-        if stride not in (0, width):
-            refuse("logits: rows that lie apart, accepted: rows without gaps")
+        view.logits = _dense_beside(tokens, logits, FLOAT32, width, "logits", kept)
+    if chosen is not None:
+        view.chosen = _dense_beside(tokens, chosen, INT32, top_k, "chosen", kept)
     if sequences is not None:
         of, view.sequences, _, _ = rows_of(sequences, UINT32, tokens, "sequences")
         kept.append(of)
     return view, kept
 
 
-def _rows_beside(tokens: int, given: Any, width: int, name: str, kept: list[Any]) -> tuple[int, int]:
-    array, address, count, stride = rows_of(given, FLOAT32, width, name)
+def _rows_beside(
+    tokens: int, given: Any, of: numpy.dtype[Any], width: int, name: str, kept: list[Any]
+) -> tuple[int, int]:
+    array, address, count, stride = rows_of(given, of, width, name)
     if count != tokens:
         refuse(f"{name}: of {count} tokens, accepted: {tokens}, as experts")
     kept.append(array)
     return address, stride
+
+
+def _dense_beside(tokens: int, given: Any, of: numpy.dtype[Any], width: int, name: str, kept: list[Any]) -> int:
+    address, stride = _rows_beside(tokens, given, of, width, name, kept)
+    if stride not in (0, width):
+        refuse(f"{name}: rows that lie apart, accepted: rows without gaps")
+    return address
 
 
 def shown(address: int, count: int, of: numpy.dtype[Any], owner: Any) -> NDArray[Any]:

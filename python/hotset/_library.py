@@ -67,6 +67,8 @@ class PagerOptions(Structure):
         ("lower_bytes", c_void_p),
         ("lower_precisions", c_size_t),
         ("slots_of_precision", c_void_p),
+        ("routing", c_char_p),
+        ("pre_eviction", c_char_p),
     ]
 
 
@@ -85,6 +87,7 @@ class View(Structure):
         ("weights_stride", c_size_t),
         ("sequences", c_void_p),
         ("logits", c_void_p),
+        ("chosen", c_void_p),
     ]
 
 
@@ -223,6 +226,7 @@ TYPES = {
 # Types of the parameters. All functions return a status, except those listed below.
 FUNCTIONS = {
     "hotset_pager_create": "pp",
+    "hotset_route": "ppp",
     "hotset_plan": "ppp",
     "hotset_plan_next": "pp",
     "hotset_commit": "p",

@@ -155,8 +155,9 @@ class Pager(Held):
     expert_bytes. With several precisions `slots` is a list, and lower_bytes gives the bytes of the
     lower ones, highest first.
     expert_bytes: one for all layers, or one per layer.
-    eviction, admission, miss: names with parameters, as on the command line:
-    "lfu:history=resident", "protect_hot+lru".
+    eviction, admission, miss, routing, pre_eviction: names with parameters, as on the command line:
+    "lfu:history=resident", "protect_hot+lru". Only `route` applies routing; with pre_eviction
+    `expect` frees slots for the next layer.
     removed(layer, expert, slot, precision, last_reader): called for each expert that loses its
     slot, within the call that takes the slot; it must not call the pager. Its exception is raised
     by that call, after the call's work is done.
@@ -183,6 +184,8 @@ class Pager(Held):
         eviction: str = "lru",
         admission: str = "always",
         miss: str = "fetch",
+        routing: str = "router_order",
+        pre_eviction: str = "none",
         removed: Optional[Callable[[int, int, int, int, int], None]] = None,
     ) -> None:
         options = PagerOptions(
@@ -197,6 +200,8 @@ class Pager(Held):
             eviction=text("eviction", eviction),
             admission=text("admission", admission),
             miss=text("miss", miss),
+            routing=text("routing", routing),
+            pre_eviction=text("pre_eviction", pre_eviction),
         )
         # The options refer to these arrays until the pager is made.
         arrays = _sizes_into(options, slots, expert_bytes, lower_bytes)
@@ -235,6 +240,18 @@ class Pager(Held):
             self._open = False
         self._checked(code)
 
+    def route(self, layer: int, experts: Any, *, logits: Any = None) -> NDArray[Any]:
+        """What the routing policy chooses for a visit, int32 [tokens, top_k], -1: none. Plan it in place of the
+        router's experts, which then are `chosen`, with gate weights of the router's unchanged scores.
+
+        Raises InvalidVisit, VisitTooLarge, VisitOpen, InvalidArgument.
+        """
+        view, kept = view_of(int32("layer", layer), self._step, 0, experts, self._top_k, logits=logits, width=self._experts)
+        out = numpy.empty((view.tokens, self._top_k), INT32)
+        self._checked(library.hotset_route(self._handle, byref(view), out.ctypes.data))
+        del kept
+        return out
+
     def plan(
         self,
         layer: int,
@@ -245,10 +262,12 @@ class Pager(Held):
         kind: str = "decode",
         sequences: Any = None,
         logits: Any = None,
+        chosen: Any = None,
     ) -> Visit:
         """Plans a visit: experts, int32 [tokens, top_k] in rank order, -1: none. Then commit or abort.
 
         weights: float32 [tokens, top_k]; logits: float32 [tokens, experts], for policies that need them.
+        chosen: the router's own experts, if these are those of `route`.
         sequences: uint32 [tokens]. step: increasing; if it is not given, one begins when the layer does not rise.
         kind: decode, prefill or verify.
         Raises InvalidVisit, VisitTooLarge, DoesNotFit, NoVictim, VisitOpen, InvalidArgument.
@@ -258,7 +277,7 @@ class Pager(Held):
             step = self._step + 1 if layer <= self._last_layer else self._step
         step = uint64("step", step)
         code = 0 if kind == "decode" else kind_of(kind)
-        view, kept = view_of(layer, step, code, experts, self._top_k, weights, sequences, logits, self._experts)
+        view, kept = view_of(layer, step, code, experts, self._top_k, weights, sequences, logits, self._experts, chosen)
         decided = Decisions(_BYTES_OF_DECISIONS)
         code = library.hotset_plan(self._handle, byref(view), byref(decided))
         if code == 0:
@@ -438,6 +457,7 @@ class Pager(Held):
         kind: str = "decode",
         sequences: Any = None,
         logits: Any = None,
+        chosen: Any = None,
     ) -> Iterator[Visit]:
         """Yields one visit, or the groups of a visit that does not fit. Commit (or abort) each
         before the next.
@@ -453,6 +473,7 @@ class Pager(Held):
             kind=kind,
             sequences=sequences,
             logits=logits,
+            chosen=chosen,
         )
         whole = False
         try:

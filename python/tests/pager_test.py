@@ -302,6 +302,33 @@ def test_a_forked_process_is_told():
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 
 
+def test_routing_prefers_residents_and_takes_the_slots_that_a_forecast_freed():
+    logits = numpy.zeros((1, 16), numpy.float32)
+    logits[0, [3, 4, 5]] = 1.0, 0.9, 0.8
+    p = pager(routing="cache_aware:lambda=0.5", eviction="similar_steps")
+    assert p.route(0, ids([3, 4]), logits=logits).tolist() == [[3, 4]]
+    p.plan(0, ids([5, 6])).commit()
+    found = p.route(0, ids([3, 4]), logits=logits)
+    assert found.tolist() == [[5, 3]] and found.dtype == numpy.int32
+    p.plan(0, found, chosen=ids([3, 4])).commit()
+    with pytest.raises(hotset.InvalidVisit, match="with the router's logits, which the routing policy needs"):
+        p.route(0, ids([3, 4]))
+    with pytest.raises(hotset.InvalidArgument, match=r"logits: shape \[1, 8\], accepted: \[tokens, 16\]"):
+        p.route(0, ids([3, 4]), logits=logits[:, :8].copy())
+    with pytest.raises(hotset.InvalidArgument, match="chosen: of 2 tokens, accepted: 1"):
+        p.plan(0, found, chosen=ids([3, 4], [5, 6]))
+    with pytest.raises(hotset.InvalidArgument, match="chosen: float32, accepted: int32"):
+        p.plan(0, found, chosen=logits[:, :2])
+    p = pager(slots=2, routing="budget_top_k", pre_eviction="active_evict:tau=0")
+    p.plan(1, ids([1, 2])).commit()
+    likely = numpy.zeros((1, 1, 16), numpy.float32)
+    likely[0, 0, [1, 2]] = 0.5, 0.4
+    p.expect(0, 1, likely)
+    assert p.route(1, ids([1, 9])).tolist() == [[1, -1]]
+    with pytest.raises(hotset.InvalidConfig, match="accepted: with pre_eviction active_evict"):
+        pager(routing="budget_top_k")
+
+
 def test_prefetches_are_proposed_planned_and_told():
     p = pager(scope="shared", slots=7)
     expects = hotset.Prefetcher(**SHAPE)

@@ -91,6 +91,7 @@ hotset_status read_view(const hotset_view& view, const geometry& shape, gathered
     out.weights = dense(view.weights, view.tokens, k, view.weights_stride, room.weights);
   if (view.sequences != nullptr) out.sequences = {view.sequences, view.tokens};
   if (view.logits != nullptr) out.logits = {view.logits, view.tokens * shape.expert_count()};
+  if (view.chosen != nullptr) out.router_choice = std::span(view.chosen, view.tokens * k);
   return HOTSET_OK;
 }
 std::uint32_t forks() noexcept { return forked.load(std::memory_order_relaxed); }

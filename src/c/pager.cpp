@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -14,6 +15,7 @@
 #include "hotset/core/pool_layout.hpp"
 #include "hotset/paging/explain.hpp"
 #include "hotset/registry/policy_registry.hpp"
+#include "hotset/registry/pre_eviction.hpp"
 
 namespace hotset::c {
 
@@ -57,6 +59,12 @@ expert_key key_of(hotset_key key) noexcept {
 }
 hotset_key key_of(expert_key key) noexcept { return {number(key.layer), number(key.expert)}; }
 
+/// Policies that act before the pager: they choose experts, and free slots for them.
+struct front {
+  any_routing_policy::config routing;
+  std::optional<active_evict::config> pre_eviction;
+};
+
 /// Calls the engine's function. The pager keeps its address.
 struct listener {
   void (*removed)(void* user, const hotset_removal* removal) = nullptr;
@@ -86,15 +94,25 @@ using c::refuse;
 
 /// Handle that C sees.
 struct hotset_pager : c::handle {
-  hotset_pager(erased_pager made, std::unique_ptr<c::listener> heard)
+  hotset_pager(erased_pager made, std::unique_ptr<c::listener> heard, const c::front& before)
       : listener(std::move(heard)),
         pages(std::move(made)),
+        routing(pages.shape(), before.routing),
         visit(pages.make_plan()),
         aside(pages.make_plan()),
         gathered(pages.shape()),
         requests(pages.shape().keys()),
         keys(visit.capacity()),
-        begun(visit.capacity(), 1) {}
+        selected(pages.shape().ids_per_visit()),
+        begun(visit.capacity(), 1) {
+    if (before.pre_eviction) pre_evictor.emplace(pages.shape(), *before.pre_eviction);
+  }
+
+  /// Refuses a visit before the last one has ended, which still reads the rows that were gathered for it.
+  [[nodiscard]] hotset_status check_ended() const noexcept {
+    if (open != nullptr) return c::refuse(HOTSET_PLAN_OPEN);
+    return pages.is_unfinished(visit) ? c::refuse(HOTSET_VISIT_UNFINISHED) : HOTSET_OK;
+  }
 
   [[nodiscard]] hotset_status check_layer(std::int32_t layer) const noexcept {
     if (is_within(static_cast<layer_id>(layer), pages.shape().layers)) return HOTSET_OK;
@@ -119,12 +137,16 @@ struct hotset_pager : c::handle {
 
   std::unique_ptr<c::listener> listener;
   erased_pager pages;
+  any_routing_policy routing;
+  std::optional<active_evict> pre_evictor{};
+  std::int32_t freed_for = number(before_layers);  ///< layer whose coming visit has freed slots
   visit_plan visit;
   visit_plan aside;  ///< plan that belongs to no visit
   visit_plan* open = nullptr;
   c::gathered_rows gathered;
   std::vector<prefetch_request> requests;
   std::vector<expert_key> keys;     ///< scratch of a warm start: keys of one plan
+  std::vector<expert_id> selected;  ///< by the routing policy
   std::vector<std::uint8_t> begun;  ///< all 1
 };
 
@@ -202,16 +224,32 @@ result<pager_request> request_of(const hotset_pager_options& o) {
   }
   return out;
 }
+result<c::front> front_of(const hotset_pager_options& o) {
+  const std::string_view name = o.routing == nullptr ? "router_order" : o.routing;
+  auto routing = policies().routing.make(name);
+  if (!routing) return routing.error();
+  auto frees = make_pre_eviction(o.pre_eviction == nullptr ? "none" : o.pre_eviction);
+  if (!frees) return frees.error();
+  if (*frees && (*frees)->release != release_point::gate)
+    return error{
+        "active_evict: release=end, accepted: release=gate; hotset_expect frees slots when it is "
+        "called"};
+  if (auto bad = check_routing(name, routing->traits, frees->has_value(), "pre_eviction"))
+    return *std::move(bad);
+  return c::front{*std::move(routing), *frees};
+}
 result<std::unique_ptr<hotset_pager>> make(const hotset_pager_options& o) {
   auto wanted = request_of(o);
   if (!wanted) return wanted.error();
+  const auto front = front_of(o);
+  if (!front) return front.error();
   auto listener = std::make_unique<c::listener>(c::listener{o.removed, o.user});
   wanted->removals = listener->sink();
   if (auto bad = policies().check_precisions(wanted->eviction, wanted->layout.precisions()))
     return *std::move(bad);
   auto pages = policies().make_erased_pager(*wanted);
   if (!pages) return pages.error();
-  return std::make_unique<hotset_pager>(*std::move(pages), std::move(listener));
+  return std::make_unique<hotset_pager>(*std::move(pages), std::move(listener), *front);
 }
 
 /// Shows a plan, which is open from now on.
@@ -235,10 +273,26 @@ hotset_status shown(hotset_pager& p, status planned, visit_plan& plan, hotset_vi
          .routed_count = plan.routed().size()};
   return HOTSET_OK;
 }
+hotset_status route(hotset_pager& p, const hotset_view& view, std::int32_t* experts) {
+  if (const auto bad = p.check_ended(); bad != HOTSET_OK) return bad;
+  if (const auto bad =
+          c::check_scores(view, false, p.routing.facts().needs_logits, "the routing policy needs");
+      bad != HOTSET_OK)
+    return bad;
+  routing_view routed;
+  if (const auto bad = c::read_view(view, p.pages.shape(), p.gathered, routed); bad != HOTSET_OK)
+    return bad;
+  residency_view residents{p.pages.located(routed.layer)};
+  if (view.layer == p.freed_for)
+    residents.free_slots =
+        static_cast<std::int32_t>(p.pages.free_slots(p.pages.layout().pool_of_layer(routed.layer)));
+  const auto selected = std::span(p.selected).first(routed.experts.size());
+  const auto done = p.routing.route(routed, residents, selected, {});
+  if (done == status::ok) std::ranges::transform(selected, experts, number<expert_id>);
+  return code_of(done);
+}
 hotset_status plan(hotset_pager& p, const hotset_view& view, hotset_visit& out) {
-  // The current visit still reads the rows that were gathered for it: refuse before gathering.
-  if (p.open != nullptr) return refuse(HOTSET_PLAN_OPEN);
-  if (p.pages.is_unfinished(p.visit)) return refuse(HOTSET_VISIT_UNFINISHED);
+  if (const auto bad = p.check_ended(); bad != HOTSET_OK) return bad;
   const auto& misses = p.pages.misses().facts();
   const bool weighs = p.pages.eviction().facts().needs_weights || misses.needs_weights;
   if (const auto bad = c::check_scores(view, weighs, misses.needs_logits, "the policies need");
@@ -250,6 +304,7 @@ hotset_status plan(hotset_pager& p, const hotset_view& view, hotset_visit& out) 
   const auto planned = p.pages.plan(routed, p.visit);
   if (planned == status::invalid_visit)
     return refuse(HOTSET_INVALID_VISIT, "%s", explain_visit(routed, p.pages.shape()).c_str());
+  if (planned == status::ok && view.layer == p.freed_for) p.freed_for = number(before_layers);
   return shown(p, planned, p.visit, out);
 }
 hotset_status plan_next(hotset_pager& p, hotset_visit& out) noexcept {
@@ -295,6 +350,13 @@ visit_context context_of(const hotset_pager& p, std::int32_t layer, std::uint64_
           .pool = layer < 0 ? pool_id{} : p.pages.layout().pool_of_layer(of),
           .step = step};
 }
+/// Frees slots for the layer after `layer`.
+void pre_evict(hotset_pager& p, std::int32_t layer, std::uint64_t step, const forecast& expected) {
+  const auto next = context_of(p, layer + 1, step);
+  const auto wanted = p.pre_evictor->decide(expected, {p.pages.located(next.layer)});
+  (void)p.pages.pre_evict(next, wanted.free, wanted.spared, [](slot_id, expert_key) {});
+  p.freed_for = layer + 1;
+}
 
 }  // namespace
 
@@ -305,6 +367,13 @@ hotset_status hotset_pager_create(const hotset_pager_options* options, hotset_pa
 }
 void hotset_pager_destroy(hotset_pager* pager) { delete pager; }
 
+hotset_status hotset_route(hotset_pager* pager, const hotset_view* view, int32_t* experts) {
+  hotset_view given{};
+  return call(pager)
+      .reads(view, given, "view")
+      .check([&] { return given.tokens == 0 ? HOTSET_OK : c::needs(experts, "experts"); })
+      .run([&](hotset_pager& p) { return route(p, given, experts); });
+}
 hotset_status hotset_plan(hotset_pager* pager, const hotset_view* view, hotset_visit* out) {
   hotset_view given{};
   return call(pager).reads(view, given, "view").writes(out, "visit").run([&](hotset_pager& p) {
@@ -427,7 +496,11 @@ hotset_status hotset_expect(hotset_pager* pager, int32_t layer, uint64_t step,
           if (!(given[i] >= 0.0F && given[i] <= 1.0F))
             return refuse(HOTSET_INVALID_ARGUMENT, "probability %zu is %g, accepted: 0..1", i,
                           double{given[i]});
-        p.pages.expect(context_of(p, layer, step), {.probabilities = given, .depth = depth});
+        if (p.pre_evictor && p.open != nullptr) return refuse(HOTSET_PLAN_OPEN);
+        const forecast expected{.probabilities = given, .depth = depth};
+        p.pages.expect(context_of(p, layer, step), expected);
+        if (p.pre_evictor && tokens != 0 && layer + 1 != shape.layers)
+          pre_evict(p, layer, step, expected);
         return HOTSET_OK;
       });
 }

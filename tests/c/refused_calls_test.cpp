@@ -2,10 +2,12 @@
 // A refused call changes nothing: neither the handle, nor the open visit, nor the caller's output arrays. Two handles
 // make the same calls; one also makes every call that its state forbids.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <iterator>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -38,6 +40,7 @@ struct outputs {
   hotset_stats stats;
   hotset_key keys[4];
   hotset_request requests[4];
+  std::int32_t ids[max_tokens * top_k];
   std::uint64_t units[2];
   const std::int32_t* row;
   std::size_t count;
@@ -143,6 +146,8 @@ std::vector<refusal> always_refused(hotset_pager* p, const strided_visit& other)
     small.struct_size = 8;
     return hotset_plan(p, &view, &small);
   });
+  add("route view", [=](auto& o) { return hotset_route(p, nullptr, o.ids); });
+  add("route experts", [=](auto&) { return hotset_route(p, &view, nullptr); });
   add("plan_next visit", [=](auto&) { return hotset_plan_next(p, nullptr); });
   add("serve view", [=](auto&) { return hotset_serve(p, nullptr, nullptr); });
   add("serve callbacks", [=](auto&) { return hotset_serve(p, &view, nullptr); });
@@ -201,6 +206,7 @@ std::vector<refusal> refused_in(state now, hotset_pager* p, const strided_visit&
   static const hotset_request request{{0, 0}, 0, 1.0F};
   static const std::uint8_t begun[64]{};
   const auto plan = [=](auto& o) { return hotset_plan(p, &view, &o.visit); };
+  const auto route = [=](auto& o) { return hotset_route(p, &view, o.ids); };
   const auto next = [=](auto& o) { return hotset_plan_next(p, &o.visit); };
   const auto serve = [=](auto&) { return hotset_serve(p, &view, &nothing); };
   const auto warm = [=](auto& o) { return hotset_plan_warm(p, &key, 1, &o.visit, &o.count); };
@@ -210,6 +216,7 @@ std::vector<refusal> refused_in(state now, hotset_pager* p, const strided_visit&
   const auto abort = [=](auto&) { return hotset_abort(p, nullptr, 0); };
   if (now == state::open)
     return {{"plan", plan, HOTSET_PLAN_OPEN},
+            {"route", route, HOTSET_PLAN_OPEN},
             {"plan_next", next, HOTSET_PLAN_OPEN},
             {"serve", serve, HOTSET_PLAN_OPEN},
             {"plan_warm", warm, HOTSET_PLAN_OPEN},
@@ -221,10 +228,13 @@ std::vector<refusal> refused_in(state now, hotset_pager* p, const strided_visit&
             {"prefetch", prefetch, HOTSET_PLAN_OPEN},
             {"abort", [=](auto&) { return hotset_abort(p, begun, 63); }}};
   if (now == state::unfinished)
-    return {
-        {"plan", plan, HOTSET_VISIT_UNFINISHED},      {"serve", serve, HOTSET_VISIT_UNFINISHED},
-        {"plan_warm", warm, HOTSET_VISIT_UNFINISHED}, {"set_quota", quota, HOTSET_VISIT_UNFINISHED},
-        {"commit", commit, HOTSET_NO_PLAN},           {"abort", abort, HOTSET_NO_PLAN}};
+    return {{"route", route, HOTSET_VISIT_UNFINISHED},
+            {"plan", plan, HOTSET_VISIT_UNFINISHED},
+            {"serve", serve, HOTSET_VISIT_UNFINISHED},
+            {"plan_warm", warm, HOTSET_VISIT_UNFINISHED},
+            {"set_quota", quota, HOTSET_VISIT_UNFINISHED},
+            {"commit", commit, HOTSET_NO_PLAN},
+            {"abort", abort, HOTSET_NO_PLAN}};
   return {{"plan_next", next, HOTSET_NO_PLAN},
           {"commit", commit, HOTSET_NO_PLAN},
           {"abort", abort, HOTSET_NO_PLAN},
@@ -236,6 +246,9 @@ void refuse_all(state now, hotset_pager* p, const strided_visit& other) {
   if (now == state::open) return;  // then every plan is refused for that reason
   auto spoilt =
       spoilt_views(other, [=](auto& view, auto& o) { return hotset_plan(p, &view, &o.visit); });
+  std::ranges::copy(
+      spoilt_views(other, [=](auto& view, auto& o) { return hotset_route(p, &view, o.ids); }),
+      std::back_inserter(spoilt));
   for (auto& bad : spoilt)
     if (now == state::unfinished && bad.code != HOTSET_INVALID_ARGUMENT)
       bad.code = HOTSET_VISIT_UNFINISHED;

@@ -10,6 +10,7 @@
 #include "hotset/core/error.hpp"
 #include "hotset/core/ids/id_view.hpp"
 #include "hotset/core/status.hpp"
+#include "hotset/registry/pre_eviction.hpp"
 #include "lab/errors.hpp"
 
 namespace tiny_moe {
@@ -56,11 +57,9 @@ void gate_hook::take_routing(const model& weights, const hotset::geometry& shape
                              const gate_config& config) {
   routing_.emplace(shape, *config.routing);
   check_scores(weights, shape, fmt::format("routing policy {}", routing_->held_name()));
-  if (routing_->facts().needs_free_slots && !config.pre_eviction)
-    throw hotset::lab::usage_error(
-        fmt::format("routing policy {} does nothing without slots that were freed ahead, accepted: "
-                    "with --pre-eviction active_evict, or another routing policy",
-                    routing_->held_name()));
+  if (const auto bad = hotset::check_routing(routing_->held_name(), routing_->facts(),
+                                             config.pre_eviction.has_value(), "--pre-eviction"))
+    throw hotset::lab::usage_error(bad->message);
   router_choice_.reserve(shape.ids_per_visit());
   bent_.reserve(shape.ids_per_visit());
 }

@@ -4,23 +4,20 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Optional
+from typing import Any
 
 import numpy
 import torch
 
-from hotset.transformers._layers import ranked
-from hotset.transformers._paged_layer import PagedLayer, float32, int32
-from hotset.transformers._routers import Router
+from hotset.transformers._layers import float32, int32, ranked
+from hotset.transformers._paged_layer import PagedLayer
 
 
 class ApproximateLayer(PagedLayer):
     """Computes each visit's tokens with the experts and precisions that the pager decides."""
 
-    def __init__(self, *arguments: Any, router: Optional[Router] = None) -> None:
-        """`router`: for a policy that needs scores."""
+    def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self._router = router
         self._placed: dict[int, int] = {}  # slots of the running visit's experts
 
     def slot_of(self, expert: int) -> int:
@@ -29,10 +26,11 @@ class ApproximateLayer(PagedLayer):
     def _compute(
         self, states: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor, given: torch.Tensor
     ) -> torch.Tensor:
-        self.of.begin(self.number)
         ids, shown, order = ranked(ids, weights)
         weights = weights.detach().gather(-1, order)
-        logits = None if self._router is None else self._scores(ids, shown)
+        logits = None  # their softmax is the router's share of each expert
+        if self.router is not None and self.logits is not None:
+            logits = float32(self.router.shares(self.logits).log())
         parts: dict[int, torch.Tensor] = {}
         out: list[torch.Tensor] = []
         for first in range(0, len(ids), self.of.longest):
@@ -43,16 +41,10 @@ class ApproximateLayer(PagedLayer):
                 partial(self._compute_visit, call, parts),
                 weights=float32(shown[part]),
                 logits=None if logits is None else logits[part],
+                chosen=None if self.chosen is None else self.chosen[part],
             )
             out += [parts.pop(token) for token in range(len(call[0]))]
         return torch.stack(out)
-
-    def _scores(self, ids: torch.Tensor, weights: torch.Tensor) -> numpy.ndarray:
-        """Numbers whose softmax is the router's share of each expert."""
-        assert self._router is not None
-        logits = self._router.logits(self._router.take())
-        self._router.learn(logits, ids, weights)
-        return float32(self._router.shares(logits).log())
 
     def _compute_visit(
         self, call: tuple[torch.Tensor, ...], parts: dict[int, torch.Tensor], visit: Any
@@ -62,7 +54,8 @@ class ApproximateLayer(PagedLayer):
         states, given, ids, weights = (values[tokens] for values in call)
         routed = torch.from_numpy(visit.routed.reshape(len(call[2]), -1).astype(numpy.int64))
         routed = routed[tokens].to(ids.device)
-        dropped = (routed < 0) & (ids >= 0)
+        # Also places that the routing policy left empty: an expert is given there, with weight 0.
+        dropped = (routed < 0) & (given >= 0) & (given < self.experts)
         # The module computes a dropped place too: with its token's best expert and weight 0.
         best = routed.gather(-1, (routed >= 0).int().argmax(-1, keepdim=True))
         places = torch.where(dropped, best, torch.where(routed < 0, given, routed))

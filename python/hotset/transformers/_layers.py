@@ -7,6 +7,7 @@ import inspect
 import threading
 from typing import Any, NoReturn
 
+import numpy
 import torch
 
 from hotset._errors import Error, InvalidArgument
@@ -183,6 +184,14 @@ def ranked(ids: torch.Tensor, weights: torch.Tensor) -> tuple[torch.Tensor, ...]
     given = weights.detach().float().masked_fill(ids < 0, 0)
     given, order = given.sort(dim=-1, descending=True, stable=True)
     return ids.gather(-1, order), given, order
+
+
+def int32(ids: torch.Tensor) -> numpy.ndarray:
+    return ids.cpu().to(torch.int32).contiguous().numpy()
+
+
+def float32(values: torch.Tensor) -> numpy.ndarray:
+    return values.detach().cpu().float().contiguous().numpy()
 
 
 def path_to(layer: Layer, model: torch.nn.Module) -> list[torch.nn.Module]:

@@ -12,7 +12,9 @@ import torch
 
 from hotset._errors import DoesNotFit, Error, VisitTooLarge
 from hotset.transformers._banks import Bank
-from hotset.transformers._layers import Choice, Layer, Uncopied
+from hotset.transformers._layers import Choice, Layer, Uncopied, float32, int32
+from hotset.transformers._rerouting import Rerouting
+from hotset.transformers._routers import Router
 
 if TYPE_CHECKING:
     from hotset.transformers._paging import Paging
@@ -70,8 +72,15 @@ class PagedLayer(Uncopied):
         choice: Choice,
         banks: dict[str, Bank],
         of: Paging,
+        router: Optional[Router] = None,
+        reroute: Optional[Rerouting] = None,
     ) -> None:
+        """`router`: for policies that need its scores."""
         self.number = number
+        self.router = router
+        self.reroute = reroute
+        self.logits: Optional[torch.Tensor] = None  # of the running call's router
+        self.chosen: Optional[numpy.ndarray] = None  # its ids, if `reroute` may have changed them
         self.choice = choice
         self.layer = layer
         self.name = layer.name
@@ -107,14 +116,33 @@ class PagedLayer(Uncopied):
                     )
 
             def run() -> torch.Tensor:
+                self.of.begin(self.number)
                 if self.layer.takes_all:
                     return self._compute_each(states, ids, weights)
-                return self._compute(states, ids, weights, [*arguments, *named.values()][1])
+                call = ids, weights, [*arguments, *named.values()][1]
+                out = self._compute(states, *self._routed(*call))
+                self.logits = self.chosen = None
+                return out
 
             # The parameters alone would make the output require a gradient.
             return _WithoutGradient.apply(
                 run, states, weights, *self.module.parameters(recurse=False)
             )
+
+    def _routed(
+        self, ids: torch.Tensor, weights: torch.Tensor, given: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
+        if self.router is None:
+            return ids, weights, given
+        inputs = self.router.take()
+        self.logits = self.router.logits(inputs)
+        self.router.learn(self.logits, ids, weights)
+        if self.reroute is None:
+            return ids, weights, given
+        self.chosen = int32(ids)
+        call = self.reroute(self.logits, ids, weights, given)
+        self.reroute.look_ahead(inputs)
+        return call
 
     def _compute(
         self, states: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor, given: torch.Tensor
@@ -173,9 +201,8 @@ class PagedLayer(Uncopied):
     def _serve(self, routed: numpy.ndarray, weights: numpy.ndarray) -> None:
         self.left = iter(())
         self.on_host = set()
-        self.of.begin(self.number)
         try:
-            self._visit(routed, weights)
+            self._visit(routed, weights=weights, chosen=self.chosen)
         except (DoesNotFit, VisitTooLarge):
             # The module processes its experts in ascending order, and so do the visits, as many at
             # a time as fit.
@@ -196,15 +223,15 @@ class PagedLayer(Uncopied):
             raise Error(f"{self.name}: the module has asked for an expert that was not routed")
         padded = numpy.full((-(-len(experts) // self.of.top_k), self.of.top_k), -1, numpy.int32)
         padded.reshape(-1)[: len(experts)] = experts
-        self._visit(padded, None)
+        self._visit(padded)
 
-    def _visit(self, routed: numpy.ndarray, weights: Optional[numpy.ndarray]) -> None:
+    def _visit(self, routed: numpy.ndarray, **beside: Optional[numpy.ndarray]) -> None:
         def note(visit: Any) -> None:
             self.on_host.update(visit.experts[visit.slots < 0].tolist())
 
-        self.plan(routed, note, weights=weights)
+        self.plan(routed, note, **beside)
 
-    def plan(self, routed: numpy.ndarray, use: Callable[[Any], None], **scores: Any) -> None:
+    def plan(self, routed: numpy.ndarray, use: Callable[[Any], None], **beside: Any) -> None:
         self.of.pager.serve(
             self.number,
             routed,
@@ -212,7 +239,7 @@ class PagedLayer(Uncopied):
             use,
             step=self.of.step,
             kind="prefill" if len(routed) > 1 else "decode",
-            **scores,
+            **beside,
         )
 
     def _copy(self, fills: numpy.ndarray) -> None:
@@ -248,14 +275,6 @@ class PagedLayer(Uncopied):
     def detach(self) -> None:
         del self.module.forward, self.module._apply
         self.choice.remove()
-
-
-def int32(ids: torch.Tensor) -> numpy.ndarray:
-    return ids.cpu().to(torch.int32).contiguous().numpy()
-
-
-def float32(values: torch.Tensor) -> numpy.ndarray:
-    return values.detach().cpu().float().contiguous().numpy()
 
 
 def _identity(weight: torch.Tensor) -> tuple[Any, ...]:

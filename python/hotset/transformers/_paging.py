@@ -16,7 +16,8 @@ from hotset.transformers._approximate_layer import ApproximateLayer
 from hotset.transformers._banks import Bank, lower_bits, lower_bytes
 from hotset.transformers._layers import Choice, Layer, Uncopied, layers_of, top_k_of
 from hotset.transformers._paged_layer import PagedLayer
-from hotset.transformers._routers import routers_of
+from hotset.transformers._rerouting import Rerouting
+from hotset.transformers._routers import Router, routers_of
 
 _LONGEST_PROMPT = 8192
 
@@ -90,7 +91,7 @@ class Paging(Uncopied):
     """A model with its experts in slots. `detach` (or the end of a `with`) ends the paging.
 
     exact: whether results equal those of the model, bit for bit. False with a miss policy other
-    than "fetch".
+    than "fetch", and with a routing policy.
 
     The model stays paged even if no handle is held; `paging_of` finds it again.
     """
@@ -104,6 +105,8 @@ class Paging(Uncopied):
         eviction: str,
         admission: str,
         miss: str,
+        routing: str,
+        pre_eviction: str,
         precision: Optional[str],
         device: Any,
     ) -> None:
@@ -111,12 +114,19 @@ class Paging(Uncopied):
         weights: dict[str, torch.Tensor] = dict(layers[0].weights)
         lower = lower_bits(precision, weights)
         _check_policies(miss, lower, slots)
-        self.exact = miss == "fetch"
+        fetches, routes = miss == "fetch", routing != "router_order"
+        if pre_eviction != "none" and not routes:
+            raise InvalidArgument(
+                f"pre_eviction: {pre_eviction}, accepted: with routing=budget_top_k"
+            )
+        self.exact = fetches and not routes
+        self._changing = [] if fetches else [f"miss={miss}"]
+        self._changing += [f"routing={routing}"] if routes else []
         if layers[0].takes_all and not self.exact:
             raise InvalidArgument(
-                f"miss: {miss}, {layers[0].name} is not given the choice of experts, accepted: fetch"
+                f"{self._changing[0]}: {layers[0].name} is not given the choice of experts, "
+                "accepted: miss=fetch, routing=router_order"
             )
-        self._miss = miss
         bytes_each = [layers[0].bytes(), *lower_bytes(weights, lower)]
         if lower and slots is None and budget is not None:
             share = bytes_of(budget) // len(bytes_each) // (1 if scope == "shared" else len(layers))
@@ -136,10 +146,12 @@ class Paging(Uncopied):
             expert_bytes=bytes_each[0],
             lower_bytes=bytes_each[1:] or None,
             scope=scope,
-            split="refuse" if self.exact else "by_token",
+            split="refuse" if fetches else "by_token",
             eviction=eviction,
             admission=admission,
             miss=miss,
+            routing=routing,
+            pre_eviction=pre_eviction,
         )
         count = self.pager.slots
         self.room = min(layers[0].experts, count if scope == "shared" else count // len(layers))
@@ -150,21 +162,25 @@ class Paging(Uncopied):
         with torch.inference_mode(False):
             banks = {n: Bank(p[0], self.precisions, lower, where) for n, p in weights.items()}
         self._size = {"slots": count, "bytes": sum(bytes_each[p] for p in self.precisions)}
-        self._changes = {"dropped": 0, "substituted": 0, "lowered": 0}
-        self._routers = routers_of(layers, model) if miss.startswith("substitute") else []
+        self._changes = {"dropped": 0, "substituted": 0, "lowered": 0, "rerouted": 0}
+        scored = routes or miss.startswith("substitute")
+        self._routers = routers_of(layers, model, weighs=routes) if scored else []
         choices = [Choice(layer, model, self.top_k) for layer in layers]
+        kind = PagedLayer if fetches else ApproximateLayer
         self._layers = [
-            self._paged(n, layer, choice, banks)
+            kind(n, layer, choice, banks, self, *self._front(n, routes, pre_eviction != "none"))
             for n, (layer, choice) in enumerate(zip(layers, choices))
         ]
 
-    def _paged(
-        self, number: int, layer: Layer, choice: Choice, banks: dict[str, Bank]
-    ) -> PagedLayer:
-        if self.exact:
-            return PagedLayer(number, layer, choice, banks, self)
-        router = self._routers[number] if self._routers else None
-        return ApproximateLayer(number, layer, choice, banks, self, router=router)
+    def _front(
+        self, number: int, routes: bool, looks_ahead: bool
+    ) -> tuple[Optional[Router], Optional[Rerouting]]:
+        if not self._routers:
+            return None, None
+        own, *later = self._routers[number:]
+        if not routes:
+            return own, None
+        return own, Rerouting(number, own, later[0] if later and looks_ahead else None, self)
 
     def begin(self, layer: int) -> None:
         """Called when a layer runs: begins a new step unless the layer follows the last one."""
@@ -182,15 +198,19 @@ class Paging(Uncopied):
         self._changes["substituted"] += int(replaced.sum())
         self._changes["lowered"] += int(lowered.sum())
 
+    def count_rerouted(self, places: int) -> None:
+        """Counts places whose expert is none of the router's."""
+        self._changes["rerouted"] += places
+
     def stats(self) -> dict[str, int]:
         """Counters of the pager; `slots` and their `bytes`; `exact`; and if it is False, the routed
-        places that were dropped, substituted, or computed in a lower precision."""
+        places that were dropped, substituted, computed in a lower precision, or rerouted."""
         with self.lock:
             out = {**self.pager.stats(), **self._size, "exact": self.exact}
             return out if self.exact else {**out, **self._changes}
 
     def __repr__(self) -> str:
-        kind = "exact" if self.exact else f"NOT exact: miss={self._miss}"
+        kind = "exact" if self.exact else f"NOT exact: {', '.join(self._changing)}"
         return f"<hotset.transformers.Paging of {self._size['slots']} slots, {kind}>"
 
     def detach(self) -> None:
@@ -224,6 +244,8 @@ def page(
     eviction: str = "similar_steps",
     admission: str = "always",
     miss: str = "fetch",
+    routing: str = "router_order",
+    pre_eviction: str = "none",
     precision: Optional[str] = None,
     device: Any = None,
 ) -> Paging:
@@ -236,12 +258,16 @@ def page(
     own code runs, on the same numbers in the same order. A prompt that routes more experts than
     there are slots is served in several visits.
 
-    NOT exact, for studies: any `miss` but "fetch" (`Paging.exact` is False). "drop:keep=1" and
-    "drop_cascade" leave out absent experts of low rank, and the token's other weights grow in
+    NOT exact, for studies (`Paging.exact` is False): any `miss` but "fetch", any `routing` but
+    "router_order". "drop:keep=1" and "drop_cascade" leave out absent experts of low rank, and the token's other weights grow in
     proportion. "substitute:tolerance=0.05" takes a resident expert with nearly the same score.
     "fetch_lowest", "fetch_priority" and "drop_cascade" copy experts in fewer bits: precision="16:8"
     keeps slots for experts as they are and in 8 bits (8, 4 or 2; a scale for each 32 numbers);
     `slots` is then a list, one number for each precision, and `budget` is divided evenly.
+    "cache_aware:lambda=0.3" raises what residents are chosen by: logits, or scores plus bias within
+    the groups that the router takes. "budget_top_k" (ActiveEvict) leaves out absent experts for
+    which pre_eviction="active_evict" has freed no slot. Gate weights follow from the router's own
+    scores, scaled as the model does.
 
     Weights may change (load_state_dict), but not in place through `weight.data`, because torch
     counts no version for that. After a change of their type the next call raises. A backward pass
@@ -250,7 +276,19 @@ def page(
 
     Raises InvalidArgument, InvalidConfig; nothing has changed then.
     """
-    return Paging(model, slots, budget, scope, eviction, admission, miss, precision, device)
+    return Paging(
+        model,
+        slots,
+        budget,
+        scope,
+        eviction,
+        admission,
+        miss,
+        routing,
+        pre_eviction,
+        precision,
+        device,
+    )
 
 
 def paging_of(model: torch.nn.Module) -> Optional[Paging]:

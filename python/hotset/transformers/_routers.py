@@ -7,6 +7,7 @@ Scores are those of `hotset/core/router_scores.hpp`.
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import Any, Optional
 
 import torch
@@ -16,6 +17,10 @@ from hotset._errors import Error, InvalidArgument
 from hotset.transformers._layers import Layer, Uncopied, path_to
 
 _SELECTION_BIASES = ("e_score_correction_bias", "expert_bias")
+_LOG_SCORES = {
+    "softmax": partial(functional.log_softmax, dim=-1),
+    "sigmoid": functional.logsigmoid,
+}
 # Gate weights of these routers show no function of the logits.
 _FUNCTION_OF = {"PhimoeTopKRouter": "softmax"}
 _OTHER_CHOICE = {"Kolibri1TopKRouter": "adds its bias to the logits before it chooses"}
@@ -63,6 +68,7 @@ class Router(Uncopied):
         self.top_groups = kept if isinstance(kept, int) else self.groups
         self.function = _FUNCTION_OF.get(self.kind, "")  # known after the first call
         self._choices = self._foreseen = 0
+        self._sums = torch.empty(0, 2)  # of a token: its weights' log sum, and log weight per score
         self._kept = threading.local()
         self._hook = self.holder.register_forward_pre_hook(self._keep, with_kwargs=True)
 
@@ -103,10 +109,7 @@ class Router(Uncopied):
             raise self._unknown("chooses by another rule than its scores plus its bias")
 
     def _found(self, logits: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor) -> str:
-        errors = {
-            "softmax": _error_of(logits.log_softmax(-1), ids, weights),
-            "sigmoid": _error_of(functional.logsigmoid(logits), ids, weights),
-        }
+        errors = {n: _error_of(of(logits), ids, weights) for n, of in _LOG_SCORES.items()}
         best = min(errors, key=lambda name: errors[name])
         if not errors[best] < _TOLERANCE:
             raise self._unknown(
@@ -115,27 +118,64 @@ class Router(Uncopied):
         return best
 
     def _unknown(self, why: str) -> Error:
-        return Error(f"{self._words()} {why}, accepted: record(model) without scores")
+        return Error(
+            f"{self._words()} {why}, accepted: record(model) without scores, "
+            "page(model) without routing and substitute"
+        )
+
+    def weights(
+        self, logits: torch.Tensor, found: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor
+    ) -> torch.Tensor:
+        """Gate weights of the experts `found`, as the model would weigh them if its router had
+        chosen them in place of `ids`. If some are -1, the others have the sum of all. Raises Error.
+        """
+        if self.function == "softmax" and self.top_groups < self.groups:
+            raise self._unknown("refuses groups by an unknown rule")
+        scores = _LOG_SCORES[self.function](logits)
+        own, routers = (
+            scores.gather(-1, n.clamp_min(0)).masked_fill(n < 0, -torch.inf) for n in (found, ids)
+        )
+        given = weights.float().sum(-1, keepdim=True)
+        whole = self._keeps_sum(given.log(), routers.logsumexp(-1, keepdim=True))
+        keeps = (found < 0).any(-1, keepdim=True) | whole
+        return (own - torch.where(keeps, own, routers).logsumexp(-1, keepdim=True)).exp() * given
+
+    def _keeps_sum(self, given: torch.Tensor, scores: torch.Tensor) -> bool:
+        """Whether the sum of a token's gate weights is a constant. Else a weight is a score times a
+        constant. A layer's first visit may not tell; it has no residents, and changes nothing."""
+        if len(self._sums) < _JUDGED:
+            seen = torch.cat([given, given - scores], -1).cpu()
+            self._sums = torch.cat([self._sums, seen[seen.isfinite().all(-1)]])[:_JUDGED]
+        spread = self._sums.std(0, correction=0)
+        if spread.min() > _TOLERANCE:
+            raise self._unknown("has gate weights whose sum follows an unknown rule")
+        return bool(spread[0] <= spread[1])
 
     def shares(self, logits: torch.Tensor) -> torch.Tensor:
         """Scores that sum to 1."""
         return _shares(logits, self.function)
 
-    def likely(self, logits: torch.Tensor, function: str) -> torch.Tensor:
-        """Shares in the order of the router's choice. `function`: of the logits."""
-        refused = function == "sigmoid" and self.top_groups < self.groups
-        if self.bias_of_choice is None and not refused:
-            return _shares(logits, function)
-        ranks = logits.softmax(-1) if function == "softmax" else logits.sigmoid()
+    def ranks(self, logits: torch.Tensor, function: str) -> torch.Tensor:
+        """What the router chooses the highest of: logits, or scores plus its bias; -inf: an expert
+        of a refused group. `function`: of the logits."""
+        refuses = function == "sigmoid" and self.top_groups < self.groups
+        if self.bias_of_choice is None and not refuses:
+            return logits
+        ranks = _LOG_SCORES[function](logits).exp()
         if self.bias_of_choice is not None:
             ranks = ranks + self.bias_of_choice.detach().float().reshape(-1)
-        stays = torch.ones_like(ranks, dtype=torch.bool)
-        if refused:
-            stays = self._groups_that_stay(ranks)
+        return ranks.masked_fill(~self._groups_that_stay(ranks), -torch.inf) if refuses else ranks
+
+    def likely(self, logits: torch.Tensor, function: str) -> torch.Tensor:
+        """Shares in the order of the router's choice. `function`: of the logits."""
+        ranks = self.ranks(logits, function)
+        if ranks is logits:
+            return _shares(logits, function)
+        refused = ranks == -torch.inf
         lowest = ranks.new_zeros(())
         if self.bias_of_choice is not None:
-            lowest = ranks.masked_fill(~stays, torch.inf).amin(-1, keepdim=True)
-        ranks = (ranks - lowest).masked_fill(~stays, 0)
+            lowest = ranks.masked_fill(refused, torch.inf).amin(-1, keepdim=True)
+        ranks = (ranks - lowest).masked_fill(refused, 0)
         total = ranks.sum(-1, keepdim=True)
         return torch.where(total > 0, ranks / total, 0)
 
@@ -151,14 +191,19 @@ class Router(Uncopied):
         self._hook.remove()
 
 
-def routers_of(layers: list[Layer], model: torch.nn.Module) -> list[Router]:
-    """The router of each layer. Raises InvalidArgument; nothing has changed then."""
+def routers_of(
+    layers: list[Layer], model: torch.nn.Module, weighs: bool = False
+) -> list[Router]:
+    """The router of each layer. `weighs`: other experts than its own are weighed by its scores.
+    Raises InvalidArgument; nothing has changed then."""
     out: list[Router] = []
     try:
         for layer in layers:
             out.append(Router(layer, model))
             if (out[-1].kind, out[-1].width) != (out[0].kind, out[0].width):
                 raise _refused(out[-1]._words(), f"is another router than {out[0]._words()}")
+            if weighs and out[-1].kind in _FUNCTION_OF:
+                raise _refused(out[-1]._words(), "has gate weights that are no function of its logits")
     except InvalidArgument:
         for router in out:
             router.remove()

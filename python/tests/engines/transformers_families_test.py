@@ -112,6 +112,23 @@ def test_a_miss_policy_that_drops_nothing_changes_nothing_but_the_order_of_sums(
     assert all(torch.allclose(a, b, rtol=1e-3, atol=1e-3 * float(b.abs().max())) for a, b in zip(found, plain))
 
 
+def test_a_routing_policy_that_prefers_nothing_changes_nothing(family):
+    name, model, plain = family
+    slots = slots_of(model)[1]
+    words = {**WITHOUT_SCORES, "Llama4TextConfig": "is not given the choice", "PhimoeConfig": "no function of its logits"}.get(name)
+    if words:
+        with pytest.raises(hotset.Error, match=words):
+            with ht.page(model, slots=slots, routing="cache_aware:lambda=0"):
+                tiny.outputs(model)
+        return
+    with ht.page(model, slots=slots, routing="cache_aware:lambda=0") as paged:
+        assert tiny.same(tiny.outputs(model), plain)
+        assert not paged.exact and paged.stats()["rerouted"] == 0
+    with ht.page(model, slots=slots, routing="budget_top_k", pre_eviction="active_evict") as paged:
+        assert all(torch.isfinite(one).all() for one in tiny.outputs(model))
+        assert paged.stats()["rerouted"] > 0
+
+
 def test_generated_tokens_are_the_same(family):
     _, model, _ = family
     if not hasattr(model, "generate"):

@@ -77,4 +77,12 @@ def test_a_paged_model_has_the_answers_of_the_model(evaluate):
         other, _ = evaluate(model)
         assert not paged.exact and paged.stats()["dropped"] > 0
     assert other["choices"] != plain["choices"]
+    with ht.page(model, slots=6, routing="cache_aware:lambda=0"):
+        assert evaluate(model) == (plain, metrics)
+    budget = dict(routing="budget_top_k", pre_eviction="active_evict", eviction="importance", scope="per_layer")
+    for ask in (dict(slots=12, routing="cache_aware:lambda=5", eviction="lru"), dict(slots=3, **budget)):
+        with ht.page(model, **ask) as paged:
+            other, _ = evaluate(model)
+            assert not paged.exact and paged.stats()["rerouted"] > 0
+        assert other["choices"] != plain["choices"]
     assert evaluate(model) == (plain, metrics), "detached"

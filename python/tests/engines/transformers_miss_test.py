@@ -265,6 +265,6 @@ def test_what_cannot_be_is_refused(ask, words):
         ht.page(model, slots=8, miss="fetch_lowest")
     with pytest.raises(hotset.InvalidArgument, match=r"router \(Gemma4TextRouter\) has scale, per_expert_scale, accepted for scores"):
         ht.page(build("Gemma4Text"), slots=8, miss="substitute")
-    with pytest.raises(hotset.InvalidArgument, match="feed_forward.experts is not given the choice of experts, accepted: fetch"):
+    with pytest.raises(hotset.InvalidArgument, match="feed_forward.experts is not given the choice of experts, accepted: miss=fetch, routing"):
         ht.page(build("Llama4Text"), slots=8, miss="drop")
     assert ht.paging_of(model) is None

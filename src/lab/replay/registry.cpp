@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "hotset/registry/pre_eviction.hpp"
+
 namespace hotset::lab {
 
 namespace {
@@ -29,18 +31,6 @@ std::optional<profile_request> requested_prefetch_profile(std::string_view text)
   if (!row->profile) return std::nullopt;
   parameters read(spec);
   return row->profile(read);
-}
-
-std::optional<active_evict::config> make_pre_eviction(std::string_view text) {
-  if (text == "none") return std::nullopt;
-  const auto spec = asked(parse_policy(text));
-  if (spec.name != active_evict::name)
-    refuse_name("pre-eviction", spec.name, {"none", std::string(active_evict::name)});
-  parameters read(spec);
-  const auto config = active_evict::config::read(read);
-  if (const auto bad = read.finish()) throw usage_error(bad->message);
-  if (const auto bad = config.validate()) throw usage_error(bad->message);
-  return config;
 }
 
 /// Refuses options that a bound, which has no pager, cannot use.
@@ -142,12 +132,10 @@ chosen_policies read_policies(const policy_set& names, const std::vector<std::st
   const auto routes = routing.traits;
   if (!routes.is_exact) out.routing = std::move(routing);
   out.predictor = make_predictor(names.predictor, predictors);
-  out.pre_eviction = make_pre_eviction(names.pre_eviction);
-  if (!out.pre_eviction && routes.needs_free_slots)
-    throw usage_error(fmt::format(
-        "routing policy {} does nothing without slots that were freed ahead, accepted: with "
-        "--pre-eviction active_evict, or another routing policy",
-        names.routing));
+  out.pre_eviction = asked(make_pre_eviction(names.pre_eviction));
+  if (const auto bad =
+          check_routing(names.routing, routes, out.pre_eviction.has_value(), "--pre-eviction"))
+    throw usage_error(bad->message);
   if (out.stands_alone())
     check_bound(out);
   else
