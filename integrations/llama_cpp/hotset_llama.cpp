@@ -216,6 +216,7 @@ struct hotset_llama {
     out.experts_are_mapped = !file_mapping_of(static_cast<const std::byte*>(expert)).empty();
     out.buffers = finder.host_bytes_of(GGML_BACKEND_BUFFER_USAGE_COMPUTE);
     const auto mapped = finder.host_bytes_of(GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
+    out.slots = slot_bytes_of_process();
     if (out.experts_are_mapped) out.weights = mapped - std::min(mapped, bytes_of_all(files));
     return out;
   }

@@ -29,8 +29,11 @@
 #include "hotset/lab/expert_files.hpp"
 #include "hotset_llama.h"
 #include "memory_limit.hpp"
+#include "model_file.hpp"
 #include "reads_watch.hpp"
 #include "router_tap.hpp"
+#include "slot_memory.hpp"
+#include "slot_plan.hpp"
 #include "test_session.hpp"
 
 namespace {
@@ -447,6 +450,25 @@ void budgets() {
     require_refused([&] { (void)run(bad); }, "accepted", std::string("budget '") + bad + "'");
 }
 
+/// "auto" leaves what other contexts' slots take; the description of any other budget names it.
+void budgets_beside_other_contexts() {
+  const auto model = load(model_file);
+  const session first(*model, file_of(model_file), {.budget = "50%"});
+  const auto of_first = first.stats().slot_bytes;
+  const session second(*model, file_of(model_file), {.budget = "50%"});
+  const std::string words = hotset_llama_describe(second.paging.get());
+  require(words.find("; other contexts of this process hold " + mebibytes(of_first)) != words.npos,
+          words);
+  require(slot_bytes_of_process() == 2 * of_first, "the slots of both");
+  const auto files = matrices_and_biases(hotset::lab::find_experts(file_of(model_file))).value();
+  const auto all = bytes_of_all(files);
+  const memory_limit left{2 * all + (std::uint64_t{64} << 20U), "a limit"};
+  const auto slots = [&](std::uint64_t elsewhere) {
+    return choose_slots(files, "auto", 0, {.slots = elsewhere}, left).value().plan.slots;
+  };
+  require(slots(0) == files.shape.experts && slots(left.bytes - all) < slots(0), "auto");
+}
+
 void write(const fs::path& path, const std::string& text) {
   fs::create_directories(path.parent_path());
   std::ofstream(path) << text;
@@ -692,6 +714,8 @@ const check checks[] = {
     {"many_sequences", "sequences side by side are served by slots and spare slots",
      always<many_sequences>},
     {"budgets", "a budget in bytes, as a share, or auto", always<budgets>},
+    {"budgets_beside_other_contexts", "what other contexts hold",
+     always<budgets_beside_other_contexts>},
     {"limits_of_cgroups", "the memory that a cgroup leaves, in both versions",
      always<limits_of_cgroups>},
     {"reads_without_copies", "reads that are no copies are noticed", always<reads_without_copies>},

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <string>
 #include <utility>
 
@@ -16,6 +17,8 @@ namespace {
 
 /// Matrix kernels may read a few bytes past the last expert, as in the model's own memory.
 constexpr std::size_t beyond = 1024;
+
+std::atomic<std::uint64_t> bytes_of_process{0};
 
 /// Takes the memory of one weight after the other.
 class slot_taker {
@@ -98,7 +101,11 @@ result<slot_memory> take_slots(const lab::expert_files& files, const slot_plan& 
   if (const auto code = slot_taker(files, plan, out).take_all(); code != memory_status::ok)
     return error{"no memory for " + std::to_string(plan.slots) + " slots of each layer and " +
                  std::to_string(plan.spares) + " spare slots: " + std::string(describe(code))};
+  bytes_of_process += out.bytes;
+  out.counted = {nullptr, [bytes = out.bytes](void*) { bytes_of_process -= bytes; }};
   return out;
 }
+
+std::uint64_t slot_bytes_of_process() noexcept { return bytes_of_process; }
 
 }  // namespace hotset_llama_cpp

@@ -25,7 +25,11 @@ struct slot_memory {
   std::vector<std::vector<std::byte*>> first{};
   std::unique_ptr<hotset::host_virtual_memory> pages{};
   std::vector<hotset::virtual_range<hotset::host_virtual_memory>> ranges{};
+  std::shared_ptr<void> counted{};  ///< ends the share in slot_bytes_of_process
 };
+
+/// Bytes of the slots of all contexts of this process.
+[[nodiscard]] std::uint64_t slot_bytes_of_process() noexcept;
 
 /// Errors: no memory; the system is not Linux.
 [[nodiscard]] hotset::result<slot_memory> take_slots(const hotset::lab::expert_files& files,

@@ -110,10 +110,11 @@ slot_choice choose_by_memory(const lab::expert_files& files, const other_memory&
   const auto all = slot_plan{files.shape.experts, 0};
   if (!other.experts_are_mapped)
     return {all, true, "auto: llama.cpp has read all experts into memory"};
-  const auto needed = other.weights + other.buffers + margin_of(left);
+  const auto needed = other.weights + other.buffers + other.slots + margin_of(left);
   const auto rest = left.bytes - std::min(left.bytes, needed);
   const auto reason = "auto: " + left.name + " leaves " + mebibytes(left.bytes) + ", of which " +
-                      mebibytes(needed) + " are for other weights, buffers and the system";
+                      mebibytes(needed) +
+                      " are for other weights, buffers, other contexts and the system";
   if (rest >= bytes_of_all(files)) return {all, true, reason};
   if (const auto plan = plan_budget(files, rest)) return {*plan, false, reason};
   return {
@@ -131,6 +132,9 @@ result<slot_choice> choose_slots(const lab::expert_files& files, const char* bud
   auto out = choose_by_memory(files, other, left);
   if (slots == 0 && (budget == nullptr || std::string_view(budget) == "auto")) return out;
   out.reason.clear();
+  if (other.slots != 0)
+    out.reason = "other contexts of this process hold " + mebibytes(other.slots) +
+                 " of slots besides: such a budget is each context's own";
   auto plan = slots != 0 ? plan_slots(files, slots) : [&]() -> result<slot_plan> {
     const auto bytes = budget_of(budget, files);
     return bytes ? plan_budget(files, *bytes) : bytes.error();

@@ -22,13 +22,14 @@ struct slot_plan {
 struct other_memory {
   std::uint64_t weights = 0;  ///< bytes of the file's mapping; 0: not mapped, already in memory
   std::uint64_t buffers = 0;  ///< bytes of llama.cpp's buffers for computing
+  std::uint64_t slots = 0;    ///< bytes of the slots of the process's other contexts
   bool experts_are_mapped = true;  ///< false: llama.cpp has read all experts into memory
 };
 
 struct slot_choice {
   slot_plan plan{};
   bool model_fits = false;  ///< memory has room for the whole model
-  std::string reason{};     ///< how "auto" came to it; otherwise empty
+  std::string reason{};     ///< how "auto" came to it, and what other contexts hold; or empty
 };
 
 /// Slots from the options: `slots` per layer, or a budget: "6GiB", "50%" of all experts, "auto".
