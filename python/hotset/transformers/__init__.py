@@ -13,8 +13,8 @@
 Both find the modules that hold a layer's experts as stacked weights and take (hidden states, chosen
 experts, their weights), and Llama 4's: in 71 of the 76 families of transformers 5.24. The others
 are refused.
-`record(model, scores=True)` writes router scores too. `page(model, miss=...)` is for studies: it
-changes what the model computes.
+`record(model, scores=True)` writes router scores too. `page(model, miss=..., routing=...)` is for
+studies: it changes what the model computes.
 """
 
 from hotset.transformers._paging import Paging, page, paging_of

@@ -259,15 +259,17 @@ def page(
     there are slots is served in several visits.
 
     NOT exact, for studies (`Paging.exact` is False): any `miss` but "fetch", any `routing` but
-    "router_order". "drop:keep=1" and "drop_cascade" leave out absent experts of low rank, and the token's other weights grow in
-    proportion. "substitute:tolerance=0.05" takes a resident expert with nearly the same score.
-    "fetch_lowest", "fetch_priority" and "drop_cascade" copy experts in fewer bits: precision="16:8"
-    keeps slots for experts as they are and in 8 bits (8, 4 or 2; a scale for each 32 numbers);
-    `slots` is then a list, one number for each precision, and `budget` is divided evenly.
-    "cache_aware:lambda=0.3" raises what residents are chosen by: logits, or scores plus bias within
-    the groups that the router takes. "budget_top_k" (ActiveEvict) leaves out absent experts for
-    which pre_eviction="active_evict" has freed no slot. Gate weights follow from the router's own
-    scores, scaled as the model does.
+    "router_order".
+    miss: "drop:keep=1" and "drop_cascade" leave out absent experts of low rank, and the token's
+    other weights grow in proportion. "substitute:tolerance=0.05" takes a resident expert with
+    nearly the same score. "fetch_lowest", "fetch_priority" and "drop_cascade" copy experts in fewer
+    bits: precision="16:8" keeps slots for experts as they are and in 8 bits (8, 4 or 2; a scale for
+    each 32 numbers); `slots` is then a list, one number for each precision, and `budget` is divided
+    evenly.
+    routing: "cache_aware:lambda=0.3" raises what residents are chosen by: logits, or scores plus
+    bias within the groups that the router takes. "budget_top_k" (ActiveEvict) leaves out absent
+    experts for which pre_eviction="active_evict" has freed no slot. Gate weights follow from the
+    router's own scores, scaled as the model does.
 
     Weights may change (load_state_dict), but not in place through `weight.data`, because torch
     counts no version for that. After a change of their type the next call raises. A backward pass

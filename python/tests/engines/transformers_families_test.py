@@ -124,9 +124,11 @@ def test_a_routing_policy_that_prefers_nothing_changes_nothing(family):
     with ht.page(model, slots=slots, routing="cache_aware:lambda=0") as paged:
         assert tiny.same(tiny.outputs(model), plain)
         assert not paged.exact and paged.stats()["rerouted"] == 0
-    with ht.page(model, slots=slots, routing="budget_top_k", pre_eviction="active_evict") as paged:
+    with ht.page(model, slots=slots_of(model)[0], routing="budget_top_k", pre_eviction="active_evict") as paged:
         assert all(torch.isfinite(one).all() for one in tiny.outputs(model))
-        assert paged.stats()["rerouted"] > 0
+        # Slots are freed for the next module of experts: none, or in Ernie-VL that of images, which does not run.
+        binds = len(ht._layers.layers_of(model)) > 1 and name != "Ernie4_5_VLMoeTextConfig"
+        assert (paged.stats()["rerouted"] > 0) == binds
 
 
 def test_generated_tokens_are_the_same(family):
