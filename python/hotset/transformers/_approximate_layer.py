@@ -63,7 +63,7 @@ class ApproximateLayer(PagedLayer):
         computed = self.stand_in().forward(
             states, places.to(given.dtype), _renormalised(weights, dropped)
         )
-        self.of.count(visit, routed, dropped, (routed >= 0) & (routed != ids))
+        self.of.count(visit, routed, dropped & (ids >= 0), (routed >= 0) & (routed != ids))
         parts.update(zip(tokens, computed))
 
 

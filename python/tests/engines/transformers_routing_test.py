@@ -231,6 +231,7 @@ def test_a_strong_preference_misses_nothing_that_it_can_avoid(family):
         (dict(slots=7, routing="cache_aware:lambda=1", miss="drop:threshold=0.45"), ["dropped", "rerouted"]),
         (dict(slots=[3, 3], routing="cache_aware:lambda=1", miss="fetch_priority", precision="32:4"), ["lowered", "rerouted"]),
         (dict(slots=7, miss="drop:keep=1", **BUDGET), ["dropped", "rerouted"]),
+        (dict(slots=7, miss="substitute:tolerance=1", **BUDGET), ["substituted", "rerouted"]),
     ],
 )
 def test_miss_policies_decide_about_the_experts_that_routing_chose(ask, changed):
