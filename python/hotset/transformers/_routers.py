@@ -161,7 +161,7 @@ class Router(Uncopied):
         refuses = function == "sigmoid" and self.top_groups < self.groups
         if self.bias_of_choice is None and not refuses:
             return logits
-        ranks = _LOG_SCORES[function](logits).exp()
+        ranks = logits.softmax(-1) if function == "softmax" else logits.sigmoid()
         if self.bias_of_choice is not None:
             ranks = ranks + self.bias_of_choice.detach().float().reshape(-1)
         return ranks.masked_fill(~self._groups_that_stay(ranks), -torch.inf) if refuses else ranks
