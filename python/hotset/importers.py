@@ -17,6 +17,7 @@ from typing import Any, Optional, Union
 import numpy
 
 from hotset._errors import InvalidArgument
+from hotset._files import Output
 from hotset._program import run
 from hotset._trace import Path, Trace
 
@@ -261,13 +262,106 @@ def _read_counts(path: Path) -> Any:
         if ending == ".gguf":
             return json.loads(run("counts", os.fspath(path), "--json"))
         if ending in (".pt", ".pth"):
-            import torch
-
-            return torch.load(path, map_location="cpu", weights_only=True)
+            return _load_torch(path)
         held = numpy.load(path, allow_pickle=False)
         return held if isinstance(held, numpy.ndarray) else {n: held[n] for n in held.files}
     except (ValueError, EOFError, KeyError) as bad:
         raise InvalidArgument(f"{path}: {bad}, accepted: .npy, .npz, .json, .pt or .gguf") from bad
+
+
+def _load_torch(path: Path) -> Any:
+    try:
+        import torch
+    except ImportError as bad:
+        raise InvalidArgument(f"{path}: needs PyTorch, accepted: pip install torch") from bad
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as bad:  # torch raises several types for a file that it cannot read
+        why = str(bad).partition("\n")[0]
+        raise InvalidArgument(f"{path}: {why}, accepted: a file of torch.save") from bad
+
+
+def from_torch(path: Path, experts: int = 0, *, name: str = "") -> Union[Trace, numpy.ndarray]:
+    """Reads a .pt file: routed experts [tokens, layers, top_k], also under a known name, become a
+    trace; so does the dump of SGLang's expert-distribution recorder in the mode per_token, a step
+    for each pass. Its other modes become counts, as by counts_of. experts: of a layer of routed
+    experts; 0: the highest id + 1. Raises InvalidArgument, OSError."""
+    held = _load_torch(path)
+    if isinstance(held, Mapping) and held.get("records"):
+        return _of_records(path, held, name)
+    if isinstance(held, Mapping) and "logical_count" in held:
+        return counts_of(held)
+    if isinstance(held, Mapping):
+        named = [held[n] for n in _ID_NAMES if n in held]
+        if not named:
+            raise InvalidArgument(
+                f"{path}: holds {', '.join(map(str, held)) or 'nothing'}, accepted: one of "
+                f"logical_count, records, {', '.join(_ID_NAMES)}"
+            )
+        held = named[0]
+    ids = _array(held)
+    if experts == 0 and ids.size:
+        experts = int(ids.max()) + 1
+        _warn(f"{path}: experts per layer: {experts}, the highest id + 1")
+    return from_routed_experts(ids, max(experts, 1), name=name, source=os.path.basename(path))
+
+
+def _of_records(path: Path, held: Mapping[str, Any], name: str) -> Union[Trace, numpy.ndarray]:
+    """Maps the places of experts to their numbers: several places may hold copies of one expert."""
+    try:
+        logical = _array(held["last_physical_to_logical_map"]).astype(numpy.int64)
+        passes = sorted(held["records"], key=lambda one: int(one["forward_pass_id"]))
+        experts = int(logical.max()) + 1
+        layers = numpy.arange(len(logical))[:, None]
+        if "topk_ids_of_layer" not in passes[0]:
+            places = sum(_array(one["global_physical_count"]) for one in passes)
+            counts = numpy.zeros((len(logical), experts))
+            numpy.add.at(counts, (layers, logical), places)
+            return counts
+        given = [_array(one["topk_ids_of_layer"]) for one in passes]
+        at = numpy.concatenate(given, 1)  # [layers, tokens, top_k]
+        at = at[:, :, (at >= 0).any((0, 1))]
+        ids = numpy.where(at < 0, -1, logical[layers[:, :, None], at]).transpose(1, 0, 2)
+    except (KeyError, TypeError, ValueError, IndexError) as bad:
+        raise InvalidArgument(
+            f"{path}: {bad!r}, accepted: records of SGLang's expert-distribution recorder"
+        ) from bad
+    sizes = [one.shape[1] for one in given]
+    return _trace_of(
+        ids,
+        experts,
+        steps=numpy.repeat(numpy.arange(len(sizes)), sizes),
+        kinds=numpy.repeat([int(bool(one.get("extend_seq_lens"))) for one in passes], sizes),
+        name=name,
+        source="SGLang expert-distribution recorder",
+    )
+
+
+def convert(path: Path, out: Path, experts: int = 0) -> str:
+    """Writes what hotset reads from a file that only Python reads: a trace or counts (JSON) from a
+    .pt file, as from_torch reads it; JSON lines, one for each row, from Parquet. Returns a
+    description of what was written. Raises InvalidArgument, CannotWrite, OSError."""
+    target = Output(out)
+    with open(path, "rb") as file:
+        is_parquet = file.read(4) == b"PAR1"
+    if is_parquet:
+        try:
+            import pyarrow.parquet
+        except ImportError as bad:
+            raise InvalidArgument(f"{path}: needs pyarrow, accepted: pip install pyarrow") from bad
+        try:
+            parts = pyarrow.parquet.ParquetFile(path)
+            rows = (row for part in parts.iter_batches() for row in part.to_pylist())
+            target.write((json.dumps(row, default=str) + "\n").encode() for row in rows)
+        except pyarrow.ArrowException as bad:
+            raise InvalidArgument(f"{path}: {bad}, accepted: a whole Parquet file") from bad
+        return f"{parts.metadata.num_rows} rows as JSON lines"
+    held = from_torch(path, experts, name=os.path.basename(path).partition(".")[0])
+    if isinstance(held, Trace):
+        held.save(out)
+        return f"{held.tokens} tokens, {held.layers} layers, {held.experts} experts, top-{held.top_k}"
+    target.write([json.dumps({"logical_count": held.astype(numpy.int64).tolist()}).encode() + b"\n"])
+    return f"counts of {held.shape[0]} layers x {held.shape[1]} experts"
 
 
 def warm_keys(counts: Any, slots: int, *, layers: Optional[Sequence[int]] = None) -> numpy.ndarray:

@@ -168,3 +168,59 @@ def test_counts_are_a_profile(tmp_path):
     (tmp_path / "bad.json").write_text("{")
     with pytest.raises(hotset.InvalidArgument, match="accepted: .npy, .npz, .json, .pt or .gguf"):
         importers.counts_of(tmp_path / "bad.json")
+
+
+def recorded(**beside):
+    """A dump of SGLang's recorder: layer 0 is dense, and place 4 holds a copy of expert 0."""
+    return {
+        "records": [{"forward_pass_id": 8, **beside["later"]}, {"forward_pass_id": 7, **beside["first"]}],
+        "last_physical_to_logical_map": numpy.array([[0, 1, 2, 3, 0]] * 2),
+    }
+
+
+def test_records_of_a_recorder_become_a_trace_or_counts(tmp_path, monkeypatch):
+    held = {}
+    monkeypatch.setattr(importers, "_load_torch", lambda path: held["file"])
+    for name in ("r.pt", "g.pt"):
+        (tmp_path / name).write_bytes(b"PK")
+    none = [[-1, -1, -1]]
+    held["file"] = recorded(
+        later={"topk_ids_of_layer": numpy.array([none, [[4, 1, -1]]])},
+        first={
+            "topk_ids_of_layer": numpy.array([none * 2, [[3, 2, -1], [1, 4, -1]]]),
+            "extend_seq_lens": [2],
+        },
+    )
+    with pytest.warns(UserWarning, match="layers 0 without a routed row"):
+        written = importers.convert(tmp_path / "r.pt", tmp_path / "r.trace")
+    assert written == "3 tokens, 1 layers, 4 experts, top-2"
+    trace = hotset.Trace.load(tmp_path / "r.trace")
+    assert trace.ids.tolist() == [[[3, 2]], [[1, 0]], [[0, 1]]]
+    assert (trace.steps.tolist(), trace.kinds.tolist()) == ([0, 0, 1], [1, 1, 0])
+    count = {"global_physical_count": numpy.array([[0] * 5, [1, 2, 3, 4, 5]])}
+    held["file"] = recorded(later=count, first=count)
+    assert importers.convert(tmp_path / "g.pt", tmp_path / "g.json") == "counts of 2 layers x 4 experts"
+    assert json.loads((tmp_path / "g.json").read_text()) == {"logical_count": [[0] * 4, [12, 4, 6, 8]]}
+    held["file"] = {"logical_count": numpy.ones((3, 2, 4))}
+    assert importers.from_torch("stat.pt").tolist() == [[3] * 4] * 2
+    held["file"] = {"topk_ids": numpy.array([[[1, 0]]])}
+    assert importers.from_torch("ids.pt", experts=4).experts == 4
+    with pytest.warns(UserWarning, match="experts per layer: 2, the highest id"):
+        assert importers.from_torch("ids.pt").experts == 2
+    for bad, words in (({"foo": 1}, "holds foo, accepted: one of"), ({"records": [{}]}, "accepted: records of")):
+        held["file"] = bad
+        with pytest.raises(hotset.InvalidArgument, match=words):
+            importers.from_torch("bad.pt")
+
+
+def test_parquet_becomes_json_lines(tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    arrow = pytest.importorskip("pyarrow")
+    rows = [{"layer": 0, "experts": [1, 2]}, {"layer": 1, "experts": [3, 0]}]
+    parquet.write_table(arrow.Table.from_pylist(rows), tmp_path / "r.parquet")
+    assert importers.convert(tmp_path / "r.parquet", tmp_path / "r.jsonl") == "2 rows as JSON lines"
+    assert [json.loads(line) for line in (tmp_path / "r.jsonl").open()] == rows
+    (tmp_path / "half.parquet").write_bytes((tmp_path / "r.parquet").read_bytes()[:40])
+    with pytest.raises(hotset.InvalidArgument, match="accepted: a whole Parquet file"):
+        importers.convert(tmp_path / "half.parquet", tmp_path / "half")
+    assert not (tmp_path / "half").exists()

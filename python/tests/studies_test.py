@@ -18,7 +18,7 @@ from hotset import _program
 from hotset.studies import _console
 
 SOURCE = pathlib.Path(os.environ.get("HOTSET_SOURCE_DIR") or pathlib.Path(__file__).parents[2])
-STUDIES = ("coactivation", "diff", "select-experts", "train-gate", "working-set")
+STUDIES = ("coactivation", "convert", "diff", "select-experts", "train-gate", "working-set")
 
 
 def shell(folder, script):

@@ -10,9 +10,9 @@
 #include "lab/traces/esft.hpp"
 #include "lab/traces/importers.hpp"
 #include "lab/traces/native_trace.hpp"
-#include "lab/traces/open_requests.hpp"
 #include "lab/traces/open_trace.hpp"
 #include "lab/traces/oracle_general.hpp"
+#include "lab/traces/requests.hpp"
 #include "lab/traces/routed_arrays.hpp"
 #include "lab/traces/synthetic/synthetic.hpp"
 #include "npy_samples.hpp"
@@ -115,17 +115,17 @@ TEST(fuzz_traces, archives_of_arrays) {
   fuzz(saved, 2000, through_file([](const auto& path) { return open_trace(path); }));
 }
 
-TEST(fuzz_traces, mooncake) {
+TEST(fuzz_traces, requests) {
   fuzz(std::string(trace_samples::mooncake_text), 4000,
-       [](const std::string& bytes) { return accesses(parse_mooncake(bytes, "fuzz")); });
+       [](const std::string& bytes) { return accesses(parse_requests(bytes, "fuzz")); });
 }
 
-TEST(fuzz_traces, azure) {
+TEST(fuzz_traces, requests_without_blocks) {
   const std::string text =
       "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.9799600,4808,10\n"
       "2024-05-10 00:00:00.009930+00:00,110,27\n";
   fuzz(text, 4000, [](const std::string& bytes) {
-    auto kv = parse_azure_requests(bytes, "fuzz");
+    auto kv = parse_requests(bytes, "fuzz");
     if (const auto bad = kv.validate()) throw std::logic_error(bad->message);
     kv.blocks.push_back(0);  // this format has no blocks; a trace of accesses needs one
     kv.block_end.back() = 1;

@@ -247,7 +247,7 @@ CLI::App* add_serve_trace(CLI::App& app, options& chosen) {
   command
       ->add_option(
           "TRACE", serving.traces,
-          "requests as Mooncake's JSON lines or Azure's CSV; several files are served in sequence")
+          "request traces, as hotset plan --kv-trace reads them; several are served in sequence")
       ->required();
   command
       ->add_option("--budget", serving.budget,

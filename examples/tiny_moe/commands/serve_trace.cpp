@@ -11,7 +11,7 @@
 #include "lab/errors.hpp"
 #include "lab/files/program.hpp"
 #include "lab/sizes.hpp"
-#include "lab/traces/open_requests.hpp"
+#include "lab/traces/requests.hpp"
 #include "tiny_moe/commands/commands.hpp"
 #include "tiny_moe/serving/request_shapes.hpp"
 #include "tiny_moe/serving/trace_serving.hpp"

@@ -10,10 +10,12 @@ import lzma
 import os
 import sys
 import tarfile
+import warnings
 import zipfile
 from collections.abc import Callable, Sequence
 from typing import Any, Optional
 
+from hotset import importers
 from hotset._errors import InvalidArgument, InvalidConfig
 from hotset.studies import (
     _console,
@@ -568,8 +570,40 @@ def _diff(words: Sequence[str]) -> int:
     return _console.FAILURE if found.lines else _console.OK
 
 
+def _convert(words: Sequence[str]) -> int:
+    parser = Parser(
+        "convert",
+        "Converts what only Python reads to what every command reads.",
+        "python3 -m hotset convert expert_distribution_recorder.pt counts.json",
+        "python3 -m hotset convert routes.parquet routes.jsonl",
+    )
+    parser.add_argument(
+        "input",
+        metavar="IN",
+        help=(
+            "a .pt file (a tensor of routed experts, or SGLang's expert-distribution recorder), or"
+            " Parquet"
+        ),
+    )
+    parser.add_argument(
+        "out", metavar="OUT", help="file to write: a trace, counts as JSON, or rows as JSON lines"
+    )
+    parser.number(
+        "--experts", 0, 0, _MOST, "experts per layer of a tensor; 0: the highest id + 1"
+    )
+    options = parser.given(words)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        written = importers.convert(options.input, options.out, options.experts)
+    for one in said:
+        sys.stderr.write(f"{one.message}\n")
+    print(f"{options.out}: {written}")
+    return _console.OK
+
+
 COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "coactivation": _coactivation,
+    "convert": _convert,
     "diff": _diff,
     "select-experts": _select_experts,
     "train-gate": _train_gate,

@@ -113,6 +113,7 @@ class Parser(argparse.ArgumentParser):
             ("format", "NAME"),
             ("as", "SHAPE"),
             ("first", "N"),
+            ("layers", "A..B"),
             ("field", "LIST"),
             ("top-k", "N"),
             ("experts", "N"),

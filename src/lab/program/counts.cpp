@@ -34,6 +34,12 @@ lab::expert_counts read_counts(const counts_options& options) {
     const auto beginning = lab::read_beginning(path, 65536).text;
     if (beginning.starts_with("GGUF")) return lab::read_imatrix(path);
     if (lab::looks_like_logical_counts(beginning)) return lab::read_logical_counts(path);
+    if (lab::looks_like_count_csv(beginning)) {
+      lab::reading_notes notes;
+      auto counts = lab::read_count_csv(path, options.reading.experts, &notes);
+      report_notes(path, notes);
+      return counts;
+    }
   }
   return lab::count_uses(open_input(path, options.reading).trace);
 }
@@ -76,8 +82,8 @@ command add_counts(CLI::App& root) {
   auto* app = root.add_subcommand("counts", "Count the uses of each expert: a profile");
   auto options = std::make_shared<counts_options>();
   app->add_option("IN", options->in,
-                  "trace of any known format, llama.cpp's imatrix (GGUF), or a JSON object with "
-                  "\"logical_count\"")
+                  "trace of any known format, llama.cpp's imatrix (GGUF), a JSON object with "
+                  "\"logical_count\", or a CSV of layer,expert,count")
       ->required()
       ->type_name("FILE");
   app->add_flag("--json", options->as_json, "print one JSON object, with every count");

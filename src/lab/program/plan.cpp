@@ -2,8 +2,10 @@
 // hotset plan: divides a device's memory between a model's experts and its KV cache.
 #include "lab/studies/plan.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,7 +21,7 @@
 #include "lab/program/trace_input.hpp"
 #include "lab/reports/folded_text.hpp"
 #include "lab/reports/plan_report.hpp"
-#include "lab/traces/open_requests.hpp"
+#include "lab/traces/requests.hpp"
 
 namespace hotset::cli {
 namespace {
@@ -97,16 +99,15 @@ int plan(const plan_options& options) {
     request.routing = &routing->trace;
   }
   std::optional<kv_trace> requests;
+  lab::reading_notes about_requests;
   if (!options.kv_trace.empty()) {
-    requests = lab::open_block_requests(input_path(options.kv_trace));
+    requests = lab::open_block_requests(input_path(options.kv_trace), &about_requests);
     request.requests = &*requests;
   }
   auto found = lab::make_plan(request);
   found.notes.insert(found.notes.begin(), described.notes.begin(), described.notes.end());
   for (const auto& note : dense) found.notes.push_back("trace: " + note);
-  if (requests && requests->own_blocks)
-    found.notes.emplace_back(
-        "the requests name no blocks: each prompt has its own, and nothing is shared");
+  std::ranges::move(about_requests, std::back_inserter(found.notes));
   out.finish(options.as_json ? lab::to_json_text(found)
                              : lab::folded(lab::to_text(found), lab::output_width()));
   return ok;
@@ -128,13 +129,19 @@ void add_device(CLI::App& app, lab::plan_request& request) {
       ->default_str("expert");
 }
 
-void add_hand(CLI::App& app, lab::model_by_hand& hand) {
+void add_hand(CLI::App& app, plan_options& options) {
+  auto& hand = options.hand;
   const char* const group =
       "Model by hand (with --experts and --top-k), or corrections to its file";
-  const auto layers = [](std::string_view text) {
-    return parse_number<std::int32_t>("--layers", text, 1, 65536);
+  const auto layers = [&options](std::string_view text) {
+    if (text.find("..") == text.npos) return parse_number<std::int32_t>("--layers", text, 1, 65536);
+    const auto range = lab::parse_layer_range(text);
+    options.reading.layers = range;
+    return range.last - range.first + 1;
   };
-  add_parsed(app, "--layers", "N", hand.layers, layers, "number of MoE layers")->group(group);
+  add_parsed(app, "--layers", "N", hand.layers, layers,
+             "number of MoE layers, or their numbers in the trace, such as 1..45")
+      ->group(group);
   add_size(app, "--expert-bytes", hand.expert_bytes, "MiB",
            "size of one expert of one layer, such as 2.5MiB", true)
       ->group(group);
@@ -171,14 +178,15 @@ command add_plan(CLI::App& root) {
                               "file, a folder of them, or a name: {}",
                               fmt::join(lab::model_names(), ", ")))
       ->type_name("MODEL");
-  add_hand(*app, options->hand);
+  add_hand(*app, *options);
   add_device(*app, options->request);
   add_serving(*app, *options);
   add_file(
       *app, "--trace", options->trace,
       "routing trace of this model, in any known format (default: uniform routing is assumed)");
   add_file(*app, "--kv-trace", options->kv_trace,
-           "requests: Mooncake's JSON lines with the blocks of their prompts, or Azure's CSV");
+           "requests: JSON lines (Mooncake, Bailian) with the blocks of their prompts, or a CSV "
+           "(Azure, BurstGPT)");
   app->add_flag("--json", options->as_json, "print JSON (schema hotset.plan/1)");
   add_out(*app, options->out);
   add_trace_options(*app, options->reading);

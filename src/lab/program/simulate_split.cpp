@@ -18,8 +18,8 @@
 #include "lab/reports/split_report.hpp"
 #include "lab/sizes.hpp"
 #include "lab/studies/split_replay.hpp"
-#include "lab/traces/open_requests.hpp"
 #include "lab/traces/oracle_general.hpp"
+#include "lab/traces/requests.hpp"
 
 namespace hotset::cli {
 namespace {
@@ -46,13 +46,11 @@ struct inputs {
   std::deque<kv_trace> requests;
 };
 
-/// Opens requests with the blocks of their prompts; prints a note if the blocks are made up.
+/// Opens requests with the blocks of their prompts; prints what was guessed.
 kv_trace open_prompts(const std::filesystem::path& path) {
-  auto kv = lab::open_block_requests(input_path(path));
-  if (kv.own_blocks)
-    report_error(fmt::format(
-        "{}: note: the requests name no blocks: each prompt has its own, and nothing is shared",
-        path.string()));
+  lab::reading_notes notes;
+  auto kv = lab::open_block_requests(input_path(path), &notes);
+  report_notes(path, notes);
   return kv;
 }
 
@@ -157,7 +155,7 @@ command add_simulate_split(CLI::App& root) {
       ->required()
       ->type_name("FILE");
   app->add_option("--kv-trace", options->requests,
-                  "request traces (Mooncake or Azure): one for all, or one for each TRACE")
+                  "request traces (as of plan): one for all, or one for each TRACE")
       ->required()
       ->type_name("FILE")
       ->allow_extra_args(false);

@@ -9,7 +9,7 @@
 #include "lab/program/command.hpp"
 #include "lab/program/console.hpp"
 #include "lab/program/trace_output.hpp"
-#include "lab/traces/open_requests.hpp"
+#include "lab/traces/requests.hpp"
 #include "lab/traces/synthetic/synthetic_requests.hpp"
 
 namespace hotset::cli {
@@ -25,7 +25,7 @@ int synthesise(const options& chosen) {
   const bool on_output = out.is_standard_output();
   const auto made = synthetic_requests(chosen.config);
   if (!made) throw lab::usage_error(made.error().message);
-  out.finish(lab::format_mooncake(*made));
+  out.finish(lab::format_requests(*made));
   tell(on_output, out.name(),
        fmt::format("{} requests, {} blocks, {} of them different", made->requests(),
                    made->references(), made->distinct()));

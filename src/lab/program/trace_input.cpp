@@ -19,7 +19,7 @@ void add_trace_options(CLI::App& app, trace_options& options) {
   add_parsed(
       app, "--format", "NAME", options.format, lab::parse_trace_format,
       "format of the trace: auto (by content), native, bigmoe, esft, layer-expert, jsonl, csv, "
-      "npy, oracle, mooncake, azure")
+      "npy, oracle, requests")
       ->default_str("auto")
       ->group(group);
   add_parsed(
@@ -29,6 +29,10 @@ void add_trace_options(CLI::App& app, trace_options& options) {
       ->group(group);
   add_number(app, "--first", options.first, "read only this many first tokens; 0: all")
       ->group(group);
+  if (app.get_option_no_throw("--layers") == nullptr)  // plan has its own
+    add_parsed(app, "--layers", "A..B", options.layers, lab::parse_layer_range,
+               "read only layers with these numbers of the recording, such as 1..45")
+        ->group(group);
   app.add_option_function<std::vector<std::string>>(
          "--field",
          [&](const std::vector<std::string>& fields) {
@@ -41,15 +45,15 @@ void add_trace_options(CLI::App& app, trace_options& options) {
       ->type_name("LIST")
       ->allow_extra_args(false)
       ->group(group);
-  add_number(app, "--top-k", options.top_k, 0, most,
-             "experts per token of esft and layer-expert traces, 0: infer; experts that the logits "
-             "of npy select")
+  add_number(
+      app, "--top-k", options.top_k, 0, most,
+      "experts per token of esft and layer-expert traces, 0: infer; needed for logits of npy "
+      "and for SGLang's answers")
       ->group(group);
   add_number(app, "--experts", options.experts, 0, most,
              "experts per layer of a trace without it; 0: the highest id + 1")
       ->group(group);
-  add_size(app, "--block-bytes", options.block_bytes, "B",
-           "bytes of a block in mooncake and azure traces")
+  add_size(app, "--block-bytes", options.block_bytes, "B", "bytes of a block of requests")
       ->default_str("1B")
       ->group(group);
 }
@@ -64,6 +68,10 @@ std::string with_path(const std::filesystem::path& path, const std::string& mess
   const auto file = printable(path.string(), 4096);
   if (message.find(file) != std::string::npos) return message;
   return fmt::format("{}: {}", file, message);
+}
+
+void report_notes(const std::filesystem::path& path, const lab::reading_notes& notes) {
+  for (const auto& note : notes) report_error(fmt::format("{}: note: {}", path.string(), note));
 }
 
 opened_trace open_input(const std::filesystem::path& given, const trace_options& options,
@@ -91,7 +99,7 @@ opened_trace open_input(const std::filesystem::path& given, const trace_options&
       notes.emplace_back("--expert-bytes replaces the sizes of the trace");
     opened.trace.expert_bytes = {*expert_bytes};
   }
-  for (const auto& note : notes) report_error(fmt::format("{}: note: {}", path.string(), note));
+  report_notes(path, notes);
   if (opened.trace.name.empty()) opened.trace.name = path.stem().string();
   return opened;
 }

@@ -37,6 +37,9 @@ struct opened_trace {
                                       const trace_options& options,
                                       std::optional<std::uint64_t> expert_bytes = {});
 
+/// Prints what a reader guessed to standard error.
+void report_notes(const std::filesystem::path& path, const lab::reading_notes& notes);
+
 /// Prefixes message with the path, unless it already has it.
 [[nodiscard]] std::string with_path(const std::filesystem::path& path, const std::string& message);
 

@@ -91,7 +91,7 @@ class column_names {
     return run;
   }
 
-  /// The longest run as "e0..e5", else the first name with one of the words, else "COLUMN".
+  /// The longest run as "e0..e5", else the first name with one of the words, else "NAME".
   [[nodiscard]] std::string likely_experts() const {
     std::size_t longest = 1;
     std::string out;
@@ -110,7 +110,7 @@ class column_names {
     for (const auto word : words)
       for (const auto name : names_)
         if (name.find(word) != std::string_view::npos) return std::string(name);
-    return "COLUMN";
+    return "NAME";
   }
 
  private:
@@ -279,10 +279,16 @@ bool have_same_columns(std::string_view header, std::string_view row) {
          names->all().size() == cells.size();
 }
 
-std::string suggested_fields(std::string_view header) {
+std::string suggested_fields(std::string_view header, std::string_view format) {
   const auto names = names_in(header).value_or(column_names({}));
   const auto layer = names.find("layer") ? "layer" : names.first_with({"layer", "block"});
-  return "--format csv --field layer=" + layer + ",experts=" + names.likely_experts();
+  auto out = "--format " + std::string(format) + " --field layer=" + layer +
+             ",experts=" + names.likely_experts();
+  for (const auto& [field, likely] :
+       {std::pair("token", names.first_with({"token_i", "token_p", "pos"})),
+        {"sequence", names.first_with({"req", "seq", "conv", "session"})}})
+    if (!names.find(field) && likely != "NAME") out.append(",").append(field) += "=" + likely;
+  return out;
 }
 
 routing_trace parse_column_csv(std::string_view text, const std::string& file,

@@ -30,6 +30,7 @@ class config_reader {
       : root_(root), file_(file), base_(base) {}
 
   esft_config read() const {
+    if (root_.contains("peft_type")) refuse_peft();
     for (const auto* const key : {"shared_experts", "non_expert_modules"}) {
       const auto at = root_.find(key);
       if (at != root_.end() && *at != false)
@@ -51,6 +52,17 @@ class config_reader {
   [[noreturn]] void refuse(std::string_view place, std::string_view found,
                            std::string_view accepted) const {
     refuse_input(file_, place, found, accepted);
+  }
+
+  [[noreturn]] void refuse_peft() const {
+    std::string facts;
+    for (const auto* const key : {"peft_type", "r", "target_modules", "target_parameters"})
+      if (const auto at = root_.find(key); at != root_.end() && !at->is_null())
+        facts += fmt::format("{}{} {}", facts.empty() ? "" : ", ", key, at->dump());
+    refuse(
+        "", fmt::format("is a PEFT adapter ({}), which adds to weights", printable(facts, 300)),
+        "an ESFT configuration (expert_cfg.json), whose adapters replace experts; for PEFT's, add "
+        "the size of adapter_model.safetensors to --resident-bytes");
   }
 
   named_layers layers() const {
@@ -127,7 +139,12 @@ esft_config parse_esft_config(std::string_view text, const std::string& file,
 
 esft_config read_esft_config(const std::filesystem::path& path, const esft_base& base) {
   std::error_code code;
-  const auto file = std::filesystem::is_directory(path, code) ? path / "expert_cfg.json" : path;
+  auto file = path;
+  if (std::filesystem::is_directory(path, code)) {
+    file = path / "adapter_config.json";  // PEFT's, which is refused by name
+    const auto own = path / "expert_cfg.json";
+    if (std::filesystem::exists(own, code) || !std::filesystem::exists(file, code)) file = own;
+  }
   return parse_esft_config(read_single_input(file), file.string(), base);
 }
 

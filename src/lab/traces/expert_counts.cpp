@@ -2,6 +2,7 @@
 #include "lab/traces/expert_counts.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <functional>
 #include <map>
@@ -10,6 +11,7 @@
 #include <span>
 #include <utility>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "lab/files/gguf.hpp"
@@ -133,6 +135,20 @@ class logical_counts_reader {
   expert_counts out_;
 };
 
+/// Positions of the layer, the expert and the count in a header, or nothing.
+std::optional<std::array<std::size_t, 3>> count_columns(
+    const std::vector<std::string_view>& names) {
+  constexpr std::array<std::string_view, 3> wanted = {"layer", "expert", "count"};
+  std::array<std::size_t, 3> out{};
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const auto at = std::ranges::find_if(
+        names, [&](std::string_view name) { return name.starts_with(wanted[i]); });
+    if (at == names.end()) return std::nullopt;
+    out[i] = static_cast<std::size_t>(at - names.begin());
+  }
+  return out;
+}
+
 }  // namespace
 
 double expert_counts::total() const noexcept {
@@ -179,6 +195,53 @@ expert_counts read_logical_counts(const std::filesystem::path& path) {
   const auto text = read_single_input(path);
   const auto root = parse_json_object(text, path.string(), accepted_counts, text.size());
   return logical_counts_reader(root, path.string()).read();
+}
+
+bool looks_like_count_csv(std::string_view beginning) {
+  std::vector<std::string_view> names;
+  const auto line = trimmed(beginning.substr(0, beginning.find('\n')));
+  return split_fields(line, divider_of(line), names) && names.size() == 3 && count_columns(names);
+}
+
+expert_counts read_count_csv(const std::filesystem::path& path, std::int32_t experts,
+                             reading_notes* notes) {
+  const auto text = read_single_input(path);
+  line_scanner lines(path.string(), text);
+  std::string_view line;
+  (void)lines.next_row(line);
+  const auto divider = divider_of(line);
+  const auto [layer, expert, count] = count_columns(lines.fields(line, divider)).value();
+  expert_counts out;
+  out.name = trace_name(path.string());
+  out.source = "CSV of counts";
+  std::map<std::pair<std::int32_t, std::int32_t>, double> uses;
+  const auto most = experts > 0 ? experts : most_experts;
+  out.experts = experts;
+  while (lines.next_row(line)) {
+    const auto& cells = lines.fields(line, divider);
+    if (cells.size() != 3) lines.refuse(std::to_string(cells.size()) + " columns", "3");
+    const auto number = lines.integer(cells[layer], "layer", 0, most_layers - 1);
+    const auto id = lines.integer(cells[expert], "expert", 0, most - 1);
+    const auto used = lines.integer<std::int64_t>(cells[count], "count", 0, 1LL << 53U);
+    if (uses.empty() || out.layers.back() != number) out.layers.push_back(number);
+    uses[{number, id}] += static_cast<double>(used);
+    if (experts == 0) out.experts = std::max(out.experts, id + 1);
+  }
+  std::ranges::sort(out.layers);
+  out.layers.erase(std::unique(out.layers.begin(), out.layers.end()), out.layers.end());
+  const auto wide = static_cast<std::size_t>(out.experts);
+  if (uses.empty() || out.layers.size() * wide > (std::size_t{1} << 20U) + 64 * uses.size())
+    refuse_input(
+        path.string(), "",
+        fmt::format("{} layers x {} experts in {} rows", out.layers.size(), wide, uses.size()),
+        "1 row or more, and at most 2^20 experts, or 64 for each counted one");
+  out.uses.resize(out.layers.size() * wide);
+  for (const auto& [key, used] : uses) {
+    const auto at = std::ranges::lower_bound(out.layers, key.first) - out.layers.begin();
+    out.uses[static_cast<std::size_t>(at) * wide + static_cast<std::size_t>(key.second)] = used;
+  }
+  if (experts == 0) note_inferred_experts(notes, out.experts);
+  return out;
 }
 
 expert_counts read_imatrix(const std::filesystem::path& path) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "hotset/trace/routing_trace.hpp"
+#include "lab/files/reading_notes.hpp"
 
 namespace hotset::lab {
 
@@ -40,6 +41,14 @@ struct expert_counts {
 /// summed: the format of `hotset counts --json` and of SGLang's --init-expert-location. Keys layers, name and source
 /// are optional. Errors: trace_error.
 [[nodiscard]] expert_counts read_logical_counts(const std::filesystem::path& path);
+
+/// Whether the first line is the header of a CSV with a layer, an expert and a count in each row.
+[[nodiscard]] bool looks_like_count_csv(std::string_view beginning);
+
+/// Reads such a CSV, SGLang's earlier recording among them; counts of one expert are summed. `experts`: of a layer; 0:
+/// the highest id + 1, which is noted. Errors: trace_error.
+[[nodiscard]] expert_counts read_count_csv(const std::filesystem::path& path, std::int32_t experts,
+                                           reading_notes* notes = nullptr);
 
 /// Reads llama.cpp's importance matrix (llama-imatrix, GGUF): `blk.<layer>.ffn_<part>_exps.weight.counts` is the
 /// number of rows given to each expert of a layer. All parts of a layer get the same rows: the first one is read.

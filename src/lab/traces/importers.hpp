@@ -28,7 +28,10 @@ namespace hotset::lab {
 [[nodiscard]] routing_trace parse_layer_expert_csv(std::string_view text, const std::string& file,
                                                    const open_trace_options& options = {});
 
-/// One JSON object per line, with keys named by the field map. Errors: trace_error.
+/// One JSON object per line, with keys named by the field map. With a layer, experts are a token's, or
+/// [tokens][experts]. Without one they are a token's [layers][experts] or a request's [tokens][layers][experts]; the
+/// latter also in base64, as "routed_experts" in answers of engines. Records before the first route are left out.
+/// Errors: trace_error.
 [[nodiscard]] routing_trace parse_json_lines(std::string_view text, const std::string& file,
                                              const open_trace_options& options = {});
 
@@ -49,7 +52,9 @@ namespace hotset::lab {
 /// Whether two lines have the same number of columns, at least 2.
 [[nodiscard]] bool have_same_columns(std::string_view header, std::string_view row);
 
-/// Options that probably read a CSV with this header: "--format csv --field layer=block,experts=e0..e5".
-[[nodiscard]] std::string suggested_fields(std::string_view header);
+/// Options that probably read a file with these names: "--format csv --field layer=block,experts=e0..e5". A name that
+/// nothing hints at is "NAME".
+[[nodiscard]] std::string suggested_fields(std::string_view header,
+                                           std::string_view format = "csv");
 
 }  // namespace hotset::lab

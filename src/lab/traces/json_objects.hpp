@@ -2,6 +2,7 @@
 #pragma once
 /// JSON objects, one per line of a text.
 
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -30,10 +31,15 @@ inline bool next_object(line_scanner& lines, nlohmann::json& object) {
   return at == object.end() ? nullptr : &*at;
 }
 
-/// A whole number in [least, most], or nothing.
+/// A whole number in [least, most], also one stored as a real, or nothing.
 [[nodiscard]] inline std::optional<std::int64_t> whole_number(const nlohmann::json& value,
                                                               std::int64_t least,
                                                               std::int64_t most) {
+  if (value.is_number_float()) {
+    const auto real = value.get<double>();
+    if (real != std::floor(real) || std::abs(real) >= 0x1p53) return std::nullopt;
+    return whole_number(static_cast<std::int64_t>(real), least, most);
+  }
   if (!value.is_number_integer()) return std::nullopt;
   const auto number = value.get<std::int64_t>();
   const bool wraps = value.is_number_unsigned() && number < 0;

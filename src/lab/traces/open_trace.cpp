@@ -17,11 +17,12 @@
 #include "lab/files/mapped_file.hpp"
 #include "lab/files/npy.hpp"
 #include "lab/traces/esft.hpp"
+#include "lab/traces/expert_counts.hpp"
 #include "lab/traces/importers.hpp"
 #include "lab/traces/kv_trace.hpp"
 #include "lab/traces/native_trace.hpp"
-#include "lab/traces/open_requests.hpp"
 #include "lab/traces/oracle_general.hpp"
+#include "lab/traces/requests.hpp"
 #include "lab/traces/routed_arrays.hpp"
 #include "lab/traces/text_scan.hpp"
 
@@ -36,7 +37,7 @@ routing_trace of_text(const fs::path& file, const open_trace_options& options) {
 }
 
 routing_trace of_requests(const fs::path& file, const open_trace_options& options) {
-  const auto kv = open_block_requests(file);
+  const auto kv = open_block_requests(file, options.notes);
   auto made = block_accesses(kv, options.block_bytes);
   if (!made) refuse_input(file.string(), "", made.error().message, "");
   if (kv.own_blocks) made->source += "; what prompts share is not recorded: no block comes again";
@@ -67,10 +68,9 @@ constexpr std::array importers = {
         "oracle", "oracleGeneral",
         [](const fs::path& file, const open_trace_options&) { return read_oracle_general(file); },
         false},
-    importer{"mooncake", "Mooncake JSON lines", of_requests, false},
-    importer{"azure", "Azure's request CSV", of_requests, false},
+    importer{"requests", "requests (JSON lines or CSV)", of_requests, false},
 };
-static_assert(importers.size() == static_cast<std::size_t>(trace_format::azure) + 1);
+static_assert(importers.size() == static_cast<std::size_t>(trace_format::requests) + 1);
 
 const importer& importer_of(trace_format format) noexcept {
   return importers[static_cast<std::size_t>(format)];
@@ -117,14 +117,16 @@ std::size_t numeric_columns(std::string_view line) {
 std::optional<trace_format> text_format(std::string_view text, const field_map& fields) {
   const auto line = telling_line(text);
   if (line.empty()) return std::nullopt;
-  if (line.front() == '{')
-    return line.find("\"hash_ids\"") != std::string_view::npos ? trace_format::mooncake
-                                                               : trace_format::json_lines;
+  if (line.front() == '{') {
+    const bool routes = line.find("\"routed_experts\"") != line.npos ||
+                        line.find('"' + fields.experts + '"') != line.npos;
+    return !routes && looks_like_requests(line) ? trace_format::requests : trace_format::json_lines;
+  }
   if (line.starts_with("# route_trace") || line.starts_with("turn,phase,"))
     return trace_format::bigmoe;
-  if (line.starts_with("TIMESTAMP,")) return trace_format::azure;
   if (line == "layer,expert" || line == "layer,expert,weight") return trace_format::layer_expert;
   if (looks_like_column_csv(line, fields)) return trace_format::columns;
+  if (looks_like_requests(line)) return trace_format::requests;
   const auto columns = numeric_columns(line);
   if (columns == 7 || columns == 9) return trace_format::bigmoe;
   if (columns == 2 || columns == 3) return trace_format::layer_expert;
@@ -135,8 +137,8 @@ std::optional<trace_format> text_format(std::string_view text, const field_map& 
   refuse_input(path.string(), "byte 0", found, accepted);
 }
 
-/// Shows the header of a possible CSV (a row has the same number of columns), and options that probably read it.
-/// Errors: trace_error.
+/// Shows the first line. Of a possible CSV (a row has the same number of columns) it is the header: names options that
+/// probably read it. Errors: trace_error.
 [[noreturn]] void refuse_text(const fs::path& path, std::string_view text) {
   const std::string unknown = "the format is not recognised";
   const auto line = telling_line(text);
@@ -145,10 +147,9 @@ std::optional<trace_format> text_format(std::string_view text, const field_map& 
     refuse(path, fmt::format("{}: {} columns of numbers without a header", unknown, columns),
            "a first line of their names, such as token,layer,e0,e1");
   const auto behind = static_cast<std::size_t>(line.data() - text.data()) + line.size();
-  if (!have_same_columns(line, telling_line(text.substr(behind))))
-    refuse(path, unknown, known_formats());
-  refuse(path, fmt::format("{}; the header of a CSV would be {}", unknown, line.substr(0, 200)),
-         suggested_fields(line));
+  const bool columns = have_same_columns(line, telling_line(text.substr(behind)));
+  refuse(path, fmt::format("{}; it begins with '{}'", unknown, printable(line, 120)),
+         columns ? suggested_fields(line) : known_formats());
 }
 
 /// Protocols 2 to 5. Two bytes prove little: every other format is tried first.
@@ -156,9 +157,11 @@ bool looks_like_pickle(std::string_view text) noexcept {
   return text.size() > 1 && text[0] == '\x80' && text[1] >= '\2' && text[1] <= '\5';
 }
 
-[[noreturn]] void refuse_pickle(const fs::path& path) {
-  refuse(path, "a file of PyTorch or pickle, which Python alone reads",
-         "its tensors as NumPy arrays (numpy.save), or in Python hotset.importers");
+/// Names the command of the Python package that makes a readable file.
+[[noreturn]] void refuse_unread(const fs::path& path, std::string_view what) {
+  refuse(path, fmt::format("{}, which Python alone reads", what),
+         fmt::format("what this writes: python3 -m hotset convert {} {}.converted", path.string(),
+                     path.stem().string()));
 }
 
 /// Recognises profiles, which hotset itself reads or writes.
@@ -166,9 +169,10 @@ void refuse_what_is_no_trace(const fs::path& path, std::string_view text) {
   if (text.starts_with("GGUF"))
     refuse(path, "a GGUF file holds no trace",
            "a trace; counts of an importance matrix are a profile (hotset counts)");
-  if (trimmed(text).starts_with('{') && text.find("\"logical_count\"") != text.npos)
+  if (looks_like_logical_counts(text) || looks_like_count_csv(text))
     refuse(path, "counts of experts hold no trace",
-           "a trace; counts are a profile (hotset.importers.counts_of in Python)");
+           "a trace; counts are a profile (hotset counts)");
+  if (text.starts_with("PAR1")) refuse_unread(path, "a Parquet file");
 }
 
 /// Limits layers x experts, which decides the memory of replays and curves: a few large ids could exhaust it.
@@ -203,7 +207,8 @@ trace_format recognise_trace(const fs::path& path, const field_map& fields) {
   const auto beginning = read_beginning(path, 65536);
   const auto name = path.filename().string();
   if (looks_like_npy(beginning.text)) return trace_format::arrays;
-  if (beginning.collection && looks_like_pickle(beginning.text)) refuse_pickle(path);
+  if (beginning.collection && looks_like_pickle(beginning.text))
+    refuse_unread(path, "a file of PyTorch or pickle");
   if (beginning.collection || name.starts_with("expert_weights_")) return trace_format::esft;
   if (beginning.text.empty()) refuse(path, "the file is empty", known_formats());
   if (name.find(".oracleGeneral") != std::string::npos) return trace_format::oracle;
@@ -212,7 +217,7 @@ trace_format recognise_trace(const fs::path& path, const field_map& fields) {
   if (const auto format = text_format(beginning.text, fields)) return *format;
   const bool binary = beginning.text.find('\0') != std::string::npos;
   if (binary && looks_like_oracle_general(beginning.text)) return trace_format::oracle;
-  if (looks_like_pickle(beginning.text)) refuse_pickle(path);
+  if (looks_like_pickle(beginning.text)) refuse_unread(path, "a file of PyTorch or pickle");
   refuse_text(path, beginning.text);
 }
 
@@ -223,6 +228,7 @@ routing_trace open_trace(const fs::path& path, const open_trace_options& options
                           : options.format;
   const auto& known = importer_of(format);
   auto trace = known.read(path, options);
+  if (options.layers) keep_layers(trace, *options.layers, path.string());
   if (known.routers) empty_filled_rows(trace, path.string(), options.notes);
   if (known.routers && format != trace_format::native) leave_out_dense_layers(trace, options.notes);
   refuse_empty_keys(trace, path);

@@ -13,7 +13,7 @@
 
 namespace hotset::lab {
 
-/// "auto", "native", "bigmoe", "esft", "layer-expert", "jsonl", "csv", "npy", "oracle", "mooncake", "azure".
+/// "auto", "native", "bigmoe", "esft", "layer-expert", "jsonl", "csv", "npy", "oracle", "requests".
 [[nodiscard]] std::string_view name_of(trace_format format) noexcept;
 /// Errors: usage_error that lists the names.
 [[nodiscard]] trace_format parse_trace_format(std::string_view name);

@@ -53,6 +53,14 @@ template <class T>
   return value;
 }
 
+/// The whole field as an integer, or nothing; pandas writes integers beside missing values as "3.0".
+[[nodiscard]] inline std::optional<std::int64_t> parse_integer(std::string_view field) noexcept {
+  if (const auto value = parse_number<std::int64_t>(field)) return value;
+  const auto value = parse_number<double>(field);
+  const bool whole = value && std::abs(*value) < 0x1p53 && *value == std::floor(*value);
+  return whole ? std::optional(static_cast<std::int64_t>(*value)) : std::nullopt;
+}
+
 /// A finite number, or nothing.
 [[nodiscard]] inline std::optional<float> parse_weight(std::string_view field) noexcept {
   const auto value = parse_number<float>(field);
@@ -103,7 +111,7 @@ class line_scanner {
   template <class T = std::int32_t>
   [[nodiscard]] T integer(std::string_view field, std::string_view what, std::int64_t least,
                           std::int64_t most) const {
-    const auto value = parse_number<std::int64_t>(trimmed(field));
+    const auto value = parse_integer(trimmed(field));
     if (!value || *value < least || *value > most) refuse_integer(field, what, least, most);
     return static_cast<T>(*value);
   }

@@ -27,6 +27,15 @@ step_shape parse_step_shape(std::string_view text) {
                        "prefill:<tokens of 1 or more>");
 }
 
+layer_range parse_layer_range(std::string_view text) {
+  const auto dots = text.find("..");
+  const auto first = parse_number<std::int32_t>(text.substr(0, dots));
+  const auto last = dots == text.npos ? first : parse_number<std::int32_t>(text.substr(dots + 2));
+  if (!first || !last || *first < 0 || *last < *first || *last >= most_layers)
+    throw invalid_config("layers '" + printable(text) + "', accepted: a range such as 1..45");
+  return {*first, *last};
+}
+
 field_map parse_field_map(std::string_view text) {
   using field = std::string field_map::*;
   constexpr std::array<std::pair<std::string_view, field>, 8> known = {

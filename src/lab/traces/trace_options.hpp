@@ -27,8 +27,7 @@ enum class trace_format : std::uint8_t {
   columns,       ///< CSV with a header, with a field map
   arrays,        ///< NumPy's .npy or .npz
   oracle,        ///< libCacheSim oracleGeneral
-  mooncake,      ///< request trace; opened as block accesses
-  azure,         ///< request trace without blocks; opened as accesses to blocks of their own
+  requests,      ///< request trace; opened as accesses to the blocks of the prompts
 };
 
 /// Division of tokens into steps, replacing the recording's.
@@ -42,6 +41,15 @@ struct step_shape {
 
 /// Parses "decode", "decode:4", "prefill" or "prefill:512". Errors: invalid_config.
 [[nodiscard]] step_shape parse_step_shape(std::string_view text);
+
+/// Numbers of layers in a recording, both included.
+struct layer_range {
+  std::int32_t first = 0;
+  std::int32_t last = 0;
+};
+
+/// Parses "1..45" or "7". Errors: invalid_config.
+[[nodiscard]] layer_range parse_layer_range(std::string_view text);
 
 /// Names of the keys of a JSON line, or of the columns of a CSV. Only layer and experts are required.
 struct field_map {
@@ -74,11 +82,12 @@ struct open_trace_options {
   trace_format format = trace_format::automatic;
   /// None: the recording's own steps; without those, one token per step.
   std::optional<step_shape> as{};
-  std::uint64_t first = 0;   ///< tokens of the recording to read; 0: all
-  field_map fields{};        ///< json_lines, columns
-  std::int32_t top_k = 0;    ///< esft, layer_expert; 0: infer. arrays: for logits; ids must agree
-  std::int32_t experts = 0;  ///< for text formats and arrays without it; 0: infer
-  std::uint64_t block_bytes = 1;  ///< mooncake, azure: bytes of one block
+  std::uint64_t first = 0;              ///< tokens of the recording to read; 0: all
+  std::optional<layer_range> layers{};  ///< none: all
+  field_map fields{};                   ///< json_lines, columns
+  std::int32_t top_k = 0;  ///< esft, layer_expert, 0: infer; arrays: for logits; jsonl: for base64
+  std::int32_t experts = 0;       ///< for text formats and arrays without it; 0: infer
+  std::uint64_t block_bytes = 1;  ///< requests: bytes of one block
   reading_notes* notes = nullptr;
 };
 

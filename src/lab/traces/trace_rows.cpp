@@ -65,6 +65,24 @@ void reorder(routing_trace& trace, std::span<const std::size_t> rows) {
   pick(trace.step, tokens, rows);
 }
 
+/// Predictions refer to layers by distance and are dropped.
+void pick_layers(routing_trace& trace, std::span<const std::size_t> kept) {
+  const auto layers = static_cast<std::size_t>(trace.layers);
+  if (kept.size() == layers) return;
+  std::vector<std::int32_t> numbers;
+  for (const auto l : kept) numbers.push_back(layer_numbers(trace)[l]);
+  std::vector<std::size_t> rows;
+  rows.reserve(trace.tokens() * kept.size());
+  for (std::size_t t = 0; t < trace.tokens(); ++t)
+    for (const auto l : kept) rows.push_back(t * layers + l);
+  trace.predictions = {};
+  trace.prediction_depth = 0;
+  pick_rows(trace, trace.tokens() * layers, rows);
+  if (trace.expert_bytes.size() > 1) pick(trace.expert_bytes, layers, kept);
+  trace.layers = static_cast<std::int32_t>(kept.size());
+  keep_layer_numbers(trace, numbers);
+}
+
 /// Remaining rows of a run of one sequence.
 struct row_run {
   std::size_t next = 0;
@@ -145,6 +163,18 @@ void empty_filled_rows(routing_trace& trace, const std::string& file, reading_no
   if (found > 0) add_note(notes, counted + ": taken as not routed");
 }
 
+void keep_layers(routing_trace& trace, const layer_range& wanted, const std::string& file) {
+  const auto numbers = layer_numbers(trace);
+  std::vector<std::size_t> kept;
+  for (std::size_t l = 0; l < numbers.size(); ++l)
+    if (numbers[l] >= wanted.first && numbers[l] <= wanted.last) kept.push_back(l);
+  if (kept.empty())
+    refuse_input(file, "",
+                 fmt::format("none of its layers is in {}..{}", wanted.first, wanted.last),
+                 fmt::format("--layers within {}..{}", numbers.front(), numbers.back()));
+  pick_layers(trace, kept);
+}
+
 void leave_out_dense_layers(routing_trace& trace, reading_notes* notes) {
   const auto layers = static_cast<std::size_t>(trace.layers);
   std::vector<bool> routed(layers);
@@ -153,23 +183,14 @@ void leave_out_dense_layers(routing_trace& trace, reading_notes* notes) {
       routed[i / static_cast<std::size_t>(trace.top_k) % layers] = true;
   const auto numbers = layer_numbers(trace);
   std::vector<std::size_t> kept;
-  std::vector<std::int32_t> kept_numbers;
   std::vector<std::int32_t> dense;
-  for (std::size_t l = 0; l < layers; ++l) {
-    if (routed[l]) kept.push_back(l);
-    (routed[l] ? kept_numbers : dense).push_back(numbers[l]);
-  }
+  for (std::size_t l = 0; l < layers; ++l)
+    if (routed[l])
+      kept.push_back(l);
+    else
+      dense.push_back(numbers[l]);
   if (dense.empty() || kept.empty()) return;
-  std::vector<std::size_t> rows;
-  rows.reserve(trace.tokens() * kept.size());
-  for (std::size_t t = 0; t < trace.tokens(); ++t)
-    for (const auto l : kept) rows.push_back(t * layers + l);
-  trace.predictions = {};
-  trace.prediction_depth = 0;
-  pick_rows(trace, trace.tokens() * layers, rows);
-  if (trace.expert_bytes.size() > 1) pick(trace.expert_bytes, layers, kept);
-  trace.layers = static_cast<std::int32_t>(kept.size());
-  keep_layer_numbers(trace, kept_numbers);
+  pick_layers(trace, kept);
   add_note(notes, list_of(dense) + " without a routed row: left out as dense");
 }
 

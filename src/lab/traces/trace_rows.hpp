@@ -26,6 +26,9 @@ void empty_filled_rows(routing_trace& trace, const std::string& file, reading_no
 /// numbers of the others. Predictions refer to layers by distance and are dropped with them.
 void leave_out_dense_layers(routing_trace& trace, reading_notes* notes = nullptr);
 
+/// Keeps only layers whose numbers are in the range. Predictions are dropped. Errors: trace_error if none is.
+void keep_layers(routing_trace& trace, const layer_range& wanted, const std::string& file);
+
 /// Keeps only the first tokens.
 void keep_first(routing_trace& trace, std::size_t tokens);
 

@@ -132,7 +132,7 @@ TEST_F(completion, zsh_and_fish_ask_the_program) {
 TEST_F(completion, lists_of_help_are_offered_without_their_notes) {
   EXPECT_THAT(offered("hotset info t --format ''"),
               ElementsAre("auto", "native", "bigmoe", "esft", "layer-expert", "jsonl", "csv", "npy",
-                          "oracle", "mooncake", "azure"));
+                          "oracle", "requests"));
   EXPECT_THAT(offered("hotset info t --as ''"),
               ElementsAre("decode", "decode:4", "prefill", "prefill:512"));
   EXPECT_THAT(offered("hotset plan --parallel ''"), ElementsAre("expert", "tensor"));

@@ -73,11 +73,11 @@ TEST_F(inputs, azure_requests_are_read_wherever_requests_are) {
         "2023-11-16 18:17:03.9799600,4808,10\n"
         "2023-11-16 18:17:04.0319600,512,8\n");
   const auto facts = json_of("info --json a.csv");
-  EXPECT_EQ(facts["format"], "azure");
+  EXPECT_EQ(facts["format"], "requests");
   EXPECT_EQ(facts["accesses"], 11) << "blocks of 512 tokens";
   EXPECT_EQ(facts["distinct_experts"], 11);
   EXPECT_THAT(facts["source"].get<std::string>(), HasSubstr("no block comes again"));
-  EXPECT_EQ(json_of("info --json --format azure a.csv"), facts);
+  EXPECT_EQ(json_of("info --json --format requests a.csv"), facts);
   (void)out_of("import a.csv a.trace");
   EXPECT_EQ(json_of("info --json a.trace")["accesses"], 11);
   EXPECT_EQ(json_of("simulate a.csv --slots 50% --json")["results"][0]["hits"], 0);

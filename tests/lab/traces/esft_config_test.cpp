@@ -68,6 +68,17 @@ TEST(esft_config, refuses_adapters_that_tuned_more_than_routed_experts) {
             "a.json: key 'shared_experts': is 0; accepted: false");
 }
 
+TEST(esft_config, refuses_peft_by_name) {
+  EXPECT_THAT(refused(R"({"peft_type": "LORA", "r": 16, "target_modules": ["q_proj"],
+                          "target_parameters": null})"),
+              HasSubstr("a.json: is a PEFT adapter (peft_type \"LORA\", r 16, target_modules "
+                        "[\"q_proj\"]), which adds to weights; accepted: an ESFT"));
+  const support::temporary_folder folder;
+  folder.write("adapter_config.json", R"({"peft_type": "LORA"})");
+  EXPECT_THAT(refusal<trace_error>([&] { (void)read_esft_config(folder.path(), two_layers); }),
+              HasSubstr("adapter_config.json: is a PEFT adapter"));
+}
+
 TEST(esft_config, refuses_experts_that_there_are_not) {
   EXPECT_EQ(refused(R"({"experts": {"1": [0, 8], "2": [1]}})"),
             "a.json: layer 1: expert 1 is 8; accepted: 0..7");

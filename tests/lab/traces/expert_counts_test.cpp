@@ -111,6 +111,31 @@ TEST(expert_counts, refuses_a_json_object_without_counts) {
   refused(R"({"logical_count": [[1]], "layers": [-1]})", "1 rising numbers");
 }
 
+TEST(expert_counts, of_a_csv_are_summed) {
+  const trace_samples::temporary_folder folder;
+  const auto path = folder.write("c.csv", "layer_id,expert_id,count\n5,1,9\n3,0,24990\n5,1,1\n");
+  EXPECT_TRUE(lab::looks_like_count_csv(trace_samples::read_all(path)));
+  lab::reading_notes notes;
+  const auto counts = lab::read_count_csv(path, 0, &notes);
+  EXPECT_THAT(counts.layers, ElementsAre(3, 5));
+  EXPECT_THAT(counts.uses, ElementsAre(24990, 0, 0, 10));
+  EXPECT_EQ(notes.size(), 1U);
+  EXPECT_EQ(lab::read_count_csv(path, 4).uses.size(), 8U);
+  for (const auto* rows : {"", "3,0\n", "3,x,1\n", "3,0,-1\n", "3,0,0.5\n", "3,9,1\n"})
+    expect_refused(
+        [&] {
+          (void)lab::read_count_csv(folder.write("b", std::string("layer,expert,count\n") + rows),
+                                    8);
+        },
+        {"b: ", "accepted"});
+  expect_refused(
+      [&] {
+        std::string wide = "layer,expert,count\n0,1048575,1\n1,0,1\n";
+        (void)lab::read_count_csv(folder.write("w", wide), 0);
+      },
+      {"2 layers x 1048576 experts"});
+}
+
 TEST(expert_counts, no_expert_was_used) {
   const lab::expert_counts none{"none", "", {0}, 2, {0, 0}};
   EXPECT_EQ(none.hottest(.5), 0);

@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "hotset/trace/visit_sequence.hpp"
-#include "lab/traces/open_requests.hpp"
 #include "lab/traces/oracle_general.hpp"
+#include "lab/traces/requests.hpp"
 #include "lab/traces/synthetic/synthetic.hpp"
 #include "trace_samples.hpp"
 
@@ -224,7 +224,7 @@ TEST(json_lines, rows_that_fit_no_rule_are_reported_to_lack_layers) {
 TEST(json_lines, records_of_a_logger) {
   lab::reading_notes notes;
   const auto trace = parse_json_lines(
-      "{\"type\":\"meta\",\"top_k\":1}\n{\"note\":\"\"}\n"
+      "{\"type\":\"meta\",\"experts\":8}\n{\"note\":\"\"}\n"
       "{\"layer\":0,\"experts\":[1],\"sequence\":\"r2\",\"token\":0,\"phase\":\"prompt\"}\n"
       "{\"layer\":0,\"experts\":[2],\"sequence\":\"r1\",\"token\":0,\"phase\":\"prompt\"}\n"
       "{\"layer\":0,\"experts\":[3],\"sequence\":\"r2\",\"token\":1,\"phase\":\"decode\"}\n",
@@ -234,6 +234,45 @@ TEST(json_lines, records_of_a_logger) {
   EXPECT_THAT(trace.kind,
               ElementsAre(request_class::prefill, request_class::decode, request_class::prefill));
   EXPECT_THAT(notes, ElementsAre(testing::HasSubstr("2 records before the first route")));
+}
+
+TEST(json_lines, lists_may_hold_the_layers_or_tokens) {
+  const auto read = [](std::string_view text) { return parse_json_lines(text, "t"); };
+  const auto tokens = read("{\"experts\":[[1,2],[3,0]]}\n{\"experts\":[[2,1],[0,3]]}\n");
+  EXPECT_EQ(tokens.layers, 2);
+  EXPECT_THAT(tokens.ids, ElementsAre(1, 2, 3, 0, 2, 1, 0, 3));
+  EXPECT_THAT(tokens.step, ElementsAre(0, 1));
+  const auto requests = read(
+      "{\"experts\":[[[1],[2]],[[3],[4]]],\"weights\":[[[0.5],[0.25]],[[1],[2]]]}\n"
+      "{\"experts\":[[[5],[6]]],\"weights\":[[[3],[4]]]}\n");
+  EXPECT_THAT(requests.ids, ElementsAre(1, 2, 3, 4, 5, 6));
+  EXPECT_THAT(requests.weights, ElementsAre(0.5F, 0.25F, 1, 2, 3, 4));
+  EXPECT_THAT(requests.sequence, ElementsAre(0, 0, 1));
+  const auto batches = read(
+      "{\"layer\":0,\"experts\":[[1],[2]]}\n{\"layer\":1,\"experts\":[[3.0],[4]]}\n"
+      "{\"layer\":0,\"experts\":[[5]]}\n{\"layer\":1,\"experts\":[[6]]}\n");
+  EXPECT_THAT(batches.ids, ElementsAre(1, 3, 2, 4, 5, 6));
+  EXPECT_THAT(batches.step, ElementsAre(0, 0, 1));
+}
+
+/// Two tokens through two layers, top-1: 1 2, 3 4 as 32-bit integers.
+TEST(json_lines, answers_of_engines_hold_arrays_in_base64) {
+  const auto expect = [](std::string_view line, std::int32_t top_k) {
+    const auto text = std::string(line) + "\n" + std::string(line) + "\n";
+    const auto trace = parse_json_lines(text, "t", {.top_k = top_k});
+    EXPECT_THAT(trace.ids, ElementsAre(1, 2, 3, 4, 1, 2, 3, 4)) << line;
+    EXPECT_EQ(trace.layers, 2);
+    EXPECT_THAT(trace.sequence, ElementsAre(0, 0, 1, 1));
+  };
+  expect(R"({"routed_experts": {"data": "AQAAAAIAAAADAAAABAAAAA==", "shape": [2, 2, 1]}})", 0);
+  expect(R"({"text": "", "meta_info": {"prompt_tokens": 2, "completion_tokens": 1, )"
+         R"("routed_experts": "AQAAAAIAAAADAAAABAAAAA=="}})",
+         1);
+  expect(R"({"choices": [{"index": 0, "routed_experts": ")"
+         "k05VTVBZAQA9AHsnZGVzY3InOiAnPGk0JywgJ2ZvcnRyYW5fb3JkZXInOiBGYWxzZSwgJ3NoYXBlJzogKDIsIDIs"
+         "IDEpfQoBAAAAAgAAAAMAAAAEAAAA"
+         R"("}]})",
+         0);
 }
 
 TEST(json_lines, sequences_may_be_interleaved) {
@@ -257,7 +296,13 @@ TEST(json_lines, refuses_bad_lines_in_one_line) {
           {"line 1: key 'layer': is there twice; accepted: each key once"});
   refused("{\"experts\":[1]}\n", {"has no 'layer'", "it has experts", "--field"});
   refused("\n{\"l\":0,\"ids\":[1]}\n", {"line 2", "has no 'layer' (it has ids, l)", "--field"});
-  refused("{\"layer\":0,\"experts\":[1]}\n{\"type\":\"end\"}\n", {"line 2", "has no 'layer'"});
+  refused(
+      "{\"top_k\":1,\"layers\":2}\n{\"layer_id\":0,\"topk_ids\":[1],\"token_idx\":0,\"req_id\":1}"
+      "\n",
+      {"line 2",
+       "--format jsonl --field layer=layer_id,experts=topk_ids,token=token_idx,sequence=req_id"});
+  refused("{\"layer\":0,\"experts\":[1]}\n{\"type\":\"end\"}\n",
+          {"line 2", "has no 'experts' (it has type)"});
   refused("{\"layer\":0}\n", {"has no 'experts'"});
   refused("{\"layer\":-1,\"experts\":[1]}\n", {"layer is -1"});
   refused("{\"layer\":0,\"experts\":3}\n", {"experts is 3; accepted: an array"});
@@ -267,55 +312,22 @@ TEST(json_lines, refuses_bad_lines_in_one_line) {
   refused("{\"layer\":0,\"experts\":[1],\"weights\":[null]}\n", {"a weight is null"});
   refused("{\"layer\":0,\"experts\":[1],\"weights\":[1e39]}\n", {"a weight is"});
   refused("{\"layer\":0,\"experts\":[1],\"weights\":[1,2]}\n", {"2 weights for 1 experts"});
-  refused("{\"layer\":0,\"experts\":[[1],[2]]}\n",
+  refused("{\"layer\":0,\"experts\":[[1],[[2]]]}\n",
           {"experts is an array of 1; accepted: an integer"});
+  refused("{\"layer\":0,\"experts\":[[[1]]]}\n", {"experts has 3 axes"});
+  refused("{\"experts\":[[1],[2]],\"weights\":[[1]]}\n", {"1 weights for 2 experts"});
+  refused("{\"routed_experts\":\"AQ*A\"}\n", {"accepted: an array, or one in base64"});
+  refused("{\"routed_experts\":\"AQAAAAIAAAA=\"}\n",
+          {"2 numbers in base64, and their shape is unknown", "--top-k"});
+  refused(R"({"routed_experts":{"data":"AQAAAAIAAAA=","shape":[4294967295,4294967295,2]}})",
+          {"2 numbers in base64"});
   refused("{\"layer\":0,\"experts\":[1],\"weights\":[1]}\n{\"layer\":0,\"experts\":[1]}\n",
           {"line 2", "in every line or in none"});
   refused("{\"layer\":0,\"experts\":[1],\"phase\":\"warm\"}\n", {"phase is 'warm'"});
   refused("{\"layer\":0,\"experts\":[-1]}\n", {"routes no expert"});
 }
 
-// --- Mooncake
-
-TEST(mooncake, reads_requests_and_their_blocks) {
-  const auto kv = parse_mooncake(trace_samples::mooncake_text, "m.jsonl");
-  EXPECT_EQ(kv.requests(), 2U);
-  EXPECT_THAT(kv.timestamp, ElementsAre(0, 40));
-  EXPECT_THAT(kv.input_length, ElementsAre(1024, 1500));
-  EXPECT_THAT(kv.blocks_of(1), ElementsAre(7, 9, 11));
-  EXPECT_EQ(kv.distinct(), 3U);
-}
-
-TEST(mooncake, writes_the_traces_that_it_reads) {
-  const auto kv = parse_mooncake(trace_samples::mooncake_text, "m.jsonl");
-  const auto text = format_mooncake(kv);
-  const auto again = parse_mooncake(text, "m.jsonl");
-  EXPECT_EQ(again.timestamp, kv.timestamp);
-  EXPECT_EQ(again.input_length, kv.input_length);
-  EXPECT_EQ(again.output_length, kv.output_length);
-  EXPECT_EQ(again.block_end, kv.block_end);
-  EXPECT_EQ(again.blocks, kv.blocks);
-  EXPECT_EQ(format_mooncake(again), text);
-}
-
-TEST(mooncake, refuses_bad_lines_in_one_line) {
-  const auto refused = [](std::string_view text, std::initializer_list<std::string_view> said) {
-    expect_refused([&] { (void)parse_mooncake(text, "m.jsonl"); }, said);
-  };
-  const auto text = trace_samples::mooncake_text;
-  refused("", {"holds no requests"});
-  refused(text.substr(0, text.size() - 5), {"line 2: ends before its JSON does"});
-  refused(replaced(text, "[7, 9]", "[7, -9]"), {"line 1", "'hash_ids' holds -9"});
-  refused(replaced(text, "hash_ids", "hashes"), {"'hash_ids' is missing"});
-  refused(replaced(text, "\"hash_ids\"", "\"hash_ids\": [], \"hash_ids\""),
-          {"line 1: key 'hash_ids': is there twice"});
-  refused(replaced(text, "\"input_length\"", "\"input_length\": 3, \"input_length\""),
-          {"key 'input_length': is there twice"});
-  refused(replaced(text, "1024", "-1"), {"'input_length'", "0..4294967295"});
-  refused("7\n", {"is no JSON object"});
-}
-
-// --- Azure
+// --- requests
 
 constexpr std::string_view azure_text =
     "TIMESTAMP,ContextTokens,GeneratedTokens\n"
@@ -323,24 +335,91 @@ constexpr std::string_view azure_text =
     "2023-11-16 18:17:04.0319600,3180,8\n"
     "2024-02-29 00:00:00+00:00,110,27";
 
-TEST(azure, reads_times_and_lengths_and_no_blocks) {
-  const auto kv = parse_azure_requests(azure_text, "a.csv");
-  EXPECT_THAT(kv.timestamp, ElementsAre(1700158623979, 1700158624031, 1709164800000));
-  EXPECT_THAT(kv.input_length, ElementsAre(4808, 3180, 110));
-  EXPECT_THAT(kv.output_length, ElementsAre(10, 8, 27));
-  EXPECT_EQ(kv.references(), 0U);
-  EXPECT_FALSE(kv.validate());
-  const auto accesses = block_accesses(kv);
+TEST(requests, of_public_traces_are_read_by_the_names_of_their_columns_or_keys) {
+  struct {
+    std::string_view text;
+    std::vector<std::uint64_t> times;
+    std::vector<std::uint32_t> inputs;
+    std::vector<std::uint32_t> outputs;
+    std::uint32_t block_tokens = 512;
+    std::vector<std::string> notes{};
+  } const traces[] = {
+      {azure_text, {1700158623979, 1700158624031, 1709164800000}, {4808, 3180, 110}, {10, 8, 27}},
+      {"TIMESTAMP,NumImages,ContextTokens,GeneratedTokens\n"
+       "2024-10-15 00:00:00.009930+00:00,1,2162,5\n",
+       {1728950400009},
+       {2162},
+       {5}},
+      {"Timestamp,Session ID,Elapsed time,Model,Request tokens,Response tokens,Total tokens,Log "
+       "Type\n5,s,1.5,ChatGPT,472,18,490,\"API, log\"\n45.25,,2,GPT-4,1087.0,0,1087,API log\n",
+       {5000, 45250},
+       {472, 1087},
+       {18, 0}},
+      {"arrived_at;num_prefill_tokens;num_decode_tokens\n0.5;7;2\n", {500}, {7}, {2}},
+      {trace_samples::mooncake_text, {0, 40}, {1024, 1500}, {6, 3}},
+      {R"({"chat_id": 3, "timestamp": 61.25, "input_length": 52, "output_length": 20, "turn": 1, "hash_ids": [1, 2, 3, 4]}
+{"chat_id": 4, "timestamp": 65, "input_length": 90, "output_length": 21, "turn": 2, "hash_ids": [1, 2, 3, 4, 5, 6]}
+)",
+       {61250, 65000},
+       {52, 90},
+       {20, 21},
+       16,
+       {"times have fractions: read as seconds",
+        "blocks of 16 tokens, by the lengths of the prompts"}},
+  };
+  for (const auto& trace : traces) {
+    SCOPED_TRACE(trace.text);
+    EXPECT_TRUE(looks_like_requests(trace.text.substr(0, trace.text.find('\n'))));
+    reading_notes notes;
+    const auto kv = parse_requests(trace.text, "a.csv", &notes);
+    EXPECT_EQ(kv.timestamp, trace.times);
+    EXPECT_EQ(kv.input_length, trace.inputs);
+    EXPECT_EQ(kv.output_length, trace.outputs);
+    EXPECT_EQ(kv.block_tokens, trace.block_tokens);
+    EXPECT_EQ(notes, trace.notes);
+    EXPECT_FALSE(kv.validate());
+  }
+}
+
+TEST(requests, have_blocks_if_they_name_them) {
+  const auto kv = parse_requests(trace_samples::mooncake_text, "m.jsonl");
+  EXPECT_THAT(kv.blocks_of(1), ElementsAre(7, 9, 11));
+  EXPECT_EQ(kv.distinct(), 3U);
+  const auto accesses = block_accesses(parse_requests(azure_text, "a.csv"));
   ASSERT_FALSE(accesses);
   EXPECT_EQ(accesses.error().message,
             "a: the requests name no blocks, accepted: a trace of what prompts share");
 }
 
-TEST(azure, refuses_bad_lines_in_one_line) {
+TEST(requests, are_written_as_they_are_read) {
+  const auto kv = parse_requests(trace_samples::mooncake_text, "m.jsonl");
+  const auto text = format_requests(kv);
+  const auto again = parse_requests(text, "m.jsonl");
+  EXPECT_EQ(again.timestamp, kv.timestamp);
+  EXPECT_EQ(again.input_length, kv.input_length);
+  EXPECT_EQ(again.output_length, kv.output_length);
+  EXPECT_EQ(again.block_end, kv.block_end);
+  EXPECT_EQ(again.blocks, kv.blocks);
+  EXPECT_EQ(format_requests(again), text);
+}
+
+TEST(requests, refuse_bad_lines_in_one_line) {
   const auto refused = [](std::string_view text, std::initializer_list<std::string_view> said) {
-    expect_refused([&] { (void)parse_azure_requests(text, "a.csv"); }, said);
+    expect_refused([&] { (void)parse_requests(text, "a"); }, said);
   };
-  refused("", {"line 1", "accepted: the header TIMESTAMP,ContextTokens,GeneratedTokens"});
+  const auto text = trace_samples::mooncake_text;
+  refused("", {"holds no requests"});
+  refused(text.substr(0, text.size() - 5), {"line 2: ends before its JSON does"});
+  refused(replaced(text, "[7, 9]", "[7, -9]"), {"line 1", "'hash_ids' holds -9"});
+  refused(replaced(text, "[7, 9]", "7"), {"line 1", "'hash_ids' is 7"});
+  refused(replaced(text, "\"hash_ids\"", "\"hash_ids\": [], \"hash_ids\""),
+          {"line 1: key 'hash_ids': is there twice"});
+  refused(replaced(text, "input_length", "in"),
+          {"line 1: has the keys hash_ids, in, ", "accepted"});
+  refused(replaced(text, "1024", "-1"), {"input_length is '-1'", "0..4294967295"});
+  refused(replaced(text, "1024", "[]"), {"input_length is 'an array of 0'"});
+  refused(replaced(text, "40", "-40"), {"line 2", "timestamp is '-40'", "0 or more"});
+  refused("7\n", {"line 1", "'7'", "TIMESTAMP,ContextTokens,GeneratedTokens"});
   refused(replaced(azure_text, "ContextTokens", "Context"), {"line 1", "Context"});
   refused(azure_text.substr(0, 40), {"holds no requests"});
   refused(replaced(azure_text, ",4808,", ",-1,"), {"line 2", "ContextTokens is '-1'"});
@@ -348,21 +427,8 @@ TEST(azure, refuses_bad_lines_in_one_line) {
   refused(replaced(azure_text, ",27", ",27,1"), {"line 4", "4 columns"});
   for (const auto* time : {"2023-02-29 00:00:00", "2024-13-01 00:00:00", "2024-1-01 00:00:00",
                            "2024-01-01T00:00:00", "2024-01-01 24:00:00", "2024-01-01 00:00:00.",
-                           "2024-01-01 00:00:00.x", "1969-01-01 00:00:00", "", "+00:00"})
+                           "2024-01-01 00:00:00.x", "1969-01-01 00:00:00", "", "+00:00", "5"})
     refused(replaced(azure_text, "2023-11-16 18:17:04.0319600", time), {"line 3", "TIMESTAMP"});
-}
-
-TEST(requests, are_recognised_by_their_beginning) {
-  const trace_samples::temporary_folder folder;
-  EXPECT_EQ(open_requests(folder.write("m", std::string(trace_samples::mooncake_text))).distinct(),
-            3U);
-  EXPECT_EQ(open_requests(folder.write("a", std::string(azure_text))).requests(), 3U);
-  expect_refused(
-      [&] {
-        (void)open_requests(folder.write("l", std::string(trace_samples::layer_expert_text)));
-      },
-      {"the format is not recognised", "Mooncake's JSON lines or as Azure's CSV"});
-  expect_refused([&] { (void)open_requests(folder.path() / "nowhere"); }, {"nowhere"});
 }
 
 // --- oracleGeneral

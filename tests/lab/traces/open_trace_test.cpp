@@ -37,11 +37,11 @@ TEST(open_trace, recognises_formats_by_content) {
   expect(trace_samples::layer_expert_text, trace_format::layer_expert);
   expect("0,1\n0,2\n", trace_format::layer_expert);
   expect(trace_samples::json_lines_text, trace_format::json_lines);
-  expect(trace_samples::mooncake_text, trace_format::mooncake);
+  expect(trace_samples::mooncake_text, trace_format::requests);
   expect(trace_samples::oracle_bytes(), trace_format::oracle);
-  expect(text_of(trace_samples::mooncake_xz), trace_format::mooncake);
-  expect(text_of(trace_samples::mooncake_gz), trace_format::mooncake);
-  expect(text_of(trace_samples::mooncake_zst), trace_format::mooncake);
+  expect(text_of(trace_samples::mooncake_xz), trace_format::requests);
+  expect(text_of(trace_samples::mooncake_gz), trace_format::requests);
+  expect(text_of(trace_samples::mooncake_zst), trace_format::requests);
   expect(text_of(trace_samples::esft_tar_xz), trace_format::esft);
   const auto native = folder.path() / "native";
   ASSERT_FALSE(write_native_trace(trace_samples::full_trace(), native.string()));
@@ -67,9 +67,10 @@ TEST(open_trace, refuses_unknown_formats) {
   };
   refused("", {"what", "byte 0", "is empty"});
   refused("budget_mib,policy\n1,lru\n",
-          {"not recognised", "budget_mib,policy", "--field layer=COLUMN,experts=COLUMN"});
+          {"not recognised", "budget_mib,policy", "--field layer=NAME,experts=NAME"});
   refused("1,2,3,4\n", {"4 columns of numbers", "token,layer,e0,e1"});
-  refused("what\n", {"not recognised", "JSON lines"});
+  refused("what\1\n", {"not recognised; it begins with 'what?'", "JSON lines"});
+  refused("PAR1....", {"a Parquet file", "python3 -m hotset convert"});
   refused("\n\n", {"not recognised"});
   refused(std::string(48, '\0'), {"not recognised"});
   refused(text_of(trace_samples::mooncake_xz).substr(0, 60), {"cannot be unpacked"});
@@ -89,10 +90,11 @@ TEST(open_trace, refuses_unknown_formats) {
 TEST(open_trace, the_refusal_of_a_csv_names_fields_that_read_it) {
   const trace_samples::temporary_folder folder;
   const auto path =
-      folder.write("ids.csv", ",token,moe_layer,e0,e1,note\n0,0,3,7,2,x\n1,1,3,1,,x\n");
-  expect_refused([&] { (void)open_trace(path); },
-                 {",token,moe_layer,e0,e1,note", "--field layer=moe_layer,experts=e0..e1"});
-  const auto fields = parse_field_map("layer=moe_layer,experts=e0..e1");
+      folder.write("ids.csv", ",token,moe_layer,e0,e1,req\n0,0,3,7.0,2,x\n1,1,3,1,,x\n");
+  expect_refused(
+      [&] { (void)open_trace(path); },
+      {",token,moe_layer,e0,e1,req", "--field layer=moe_layer,experts=e0..e1,sequence=req"});
+  const auto fields = parse_field_map("layer=moe_layer,experts=e0..e1,sequence=req");
   EXPECT_EQ(recognise_trace(path, fields), trace_format::columns);
   const auto trace = open_trace(path, {.fields = fields});
   EXPECT_THAT(trace.ids, ElementsAre(7, 2, 1, -1));
@@ -108,7 +110,8 @@ TEST(open_trace, files_of_pytorch_are_named) {
       "archive/data.pkl\x80\2}q"sv;
   for (const auto bytes : {zip, "\x80\2}q\0X\3\0\0\0"sv}) {
     const auto path = folder.write("recorder.pt", bytes);
-    expect_refused([&] { (void)open_trace(path); }, {"recorder.pt", "PyTorch", "numpy.save"});
+    expect_refused([&] { (void)open_trace(path); },
+                   {"PyTorch", "accepted: what this writes: python3 -m hotset convert "});
   }
 }
 
@@ -131,7 +134,9 @@ TEST(open_trace, a_native_trace_is_no_pickle_whatever_its_length) {
 TEST(open_trace, counts_are_no_trace) {
   const trace_samples::temporary_folder folder;
   const auto path = folder.write("c.json", "{\n \"logical_count\": [[1, 2]]\n}\n");
-  expect_refused([&] { (void)open_trace(path); }, {"hold no trace", "hotset.importers.counts_of"});
+  expect_refused([&] { (void)open_trace(path); }, {"hold no trace", "(hotset counts)"});
+  const auto csv = folder.write("c.csv", "layer_id,expert_id,count\n3,0,24990\n");
+  expect_refused([&] { (void)open_trace(csv); }, {"hold no trace", "(hotset counts)"});
 }
 
 /// 3 tokens, 3 layers, top-2: layer 0 is all zeros, and so is token 1 in layer 2.
@@ -149,6 +154,21 @@ TEST(open_trace, a_row_that_names_an_expert_twice_is_not_routed) {
   EXPECT_THAT(notes, ElementsAre("4 of 9 rows name an expert twice, which no router does: taken as "
                                  "not routed",
                                  "layer 0 without a routed row: left out as dense"));
+}
+
+TEST(open_trace, layers_are_selected_by_their_numbers) {
+  const trace_samples::temporary_folder folder;
+  const auto path = folder.write("t", "token,layer,expert\n0,1,1\n0,2,2\n0,5,3\n1,1,4\n1,5,6\n");
+  const auto read = [&](const char* layers) {
+    return open_trace(path, {.layers = parse_layer_range(layers), .experts = 8});
+  };
+  EXPECT_THAT(read("2..5").ids, ElementsAre(2, 3, -1, 6));
+  EXPECT_EQ(read("2..5").fact("layers"), "2,5");
+  EXPECT_THAT(read("1").ids, ElementsAre(1, 4));
+  EXPECT_EQ(read("0..9").layers, 3);
+  expect_refused([&] { (void)read("3..4"); }, {"none of its layers is in 3..4", "within 1..5"});
+  for (const auto* bad : {"", "5..2", "-1..2", "a", "1..", "1..65536", "1...3"})
+    EXPECT_THROW((void)parse_layer_range(bad), invalid_config) << bad;
 }
 
 TEST(open_trace, arrays_of_a_dense_layer_are_dropped) {
@@ -272,7 +292,7 @@ TEST(open_trace, only_the_first_tokens_are_kept) {
 
 TEST(open_trace, format_names_can_be_parsed) {
   for (const auto* name : {"auto", "native", "bigmoe", "esft", "layer-expert", "jsonl", "csv",
-                           "npy", "oracle", "mooncake", "azure"})
+                           "npy", "oracle", "requests"})
     EXPECT_EQ(name_of(parse_trace_format(name)), name);
   EXPECT_THROW((void)parse_trace_format("parquet"), lab::usage_error);
 }

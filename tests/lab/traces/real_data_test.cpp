@@ -6,8 +6,8 @@
 
 #include "hotset/trace/visit_sequence.hpp"
 #include "lab/traces/esft.hpp"
-#include "lab/traces/open_requests.hpp"
 #include "lab/traces/open_trace.hpp"
+#include "lab/traces/requests.hpp"
 #include "trace_samples.hpp"
 
 namespace real_data_test {
