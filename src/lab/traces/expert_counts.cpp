@@ -214,31 +214,28 @@ expert_counts read_count_csv(const std::filesystem::path& path, std::int32_t exp
   expert_counts out;
   out.name = trace_name(path.string());
   out.source = "CSV of counts";
-  std::map<std::pair<std::int32_t, std::int32_t>, double> uses;
-  const auto most = experts > 0 ? experts : most_experts;
   out.experts = experts;
-  while (lines.next_row(line)) {
+  std::map<std::int32_t, std::map<std::int32_t, double>> uses;
+  std::size_t rows = 0;
+  for (; lines.next_row(line); ++rows) {
     const auto& cells = lines.fields(line, divider);
     if (cells.size() != 3) lines.refuse(std::to_string(cells.size()) + " columns", "3");
-    const auto number = lines.integer(cells[layer], "layer", 0, most_layers - 1);
+    const auto most = experts > 0 ? experts : most_experts;
     const auto id = lines.integer(cells[expert], "expert", 0, most - 1);
-    const auto used = lines.integer<std::int64_t>(cells[count], "count", 0, 1LL << 53U);
-    if (uses.empty() || out.layers.back() != number) out.layers.push_back(number);
-    uses[{number, id}] += static_cast<double>(used);
+    uses[lines.integer(cells[layer], "layer", 0, most_layers - 1)][id] +=
+        lines.integer<double>(cells[count], "count", 0, 1LL << 53U);
     if (experts == 0) out.experts = std::max(out.experts, id + 1);
   }
-  std::ranges::sort(out.layers);
-  out.layers.erase(std::unique(out.layers.begin(), out.layers.end()), out.layers.end());
   const auto wide = static_cast<std::size_t>(out.experts);
-  if (uses.empty() || out.layers.size() * wide > (std::size_t{1} << 20U) + 64 * uses.size())
-    refuse_input(
-        path.string(), "",
-        fmt::format("{} layers x {} experts in {} rows", out.layers.size(), wide, uses.size()),
-        "1 row or more, and at most 2^20 experts, or 64 for each counted one");
-  out.uses.resize(out.layers.size() * wide);
-  for (const auto& [key, used] : uses) {
-    const auto at = std::ranges::lower_bound(out.layers, key.first) - out.layers.begin();
-    out.uses[static_cast<std::size_t>(at) * wide + static_cast<std::size_t>(key.second)] = used;
+  if (rows == 0 || uses.size() * wide > (std::size_t{1} << 20U) + 64 * rows)
+    refuse_input(path.string(), "",
+                 fmt::format("{} layers x {} experts in {} rows", uses.size(), wide, rows),
+                 "1 row or more, and at most 2^20 experts, or 64 for each row");
+  for (const auto& [number, counts] : uses) {
+    out.layers.push_back(number);
+    out.uses.resize(out.uses.size() + wide);
+    for (const auto& [id, used] : counts)
+      out.uses[out.uses.size() - wide + static_cast<std::size_t>(id)] = used;
   }
   if (experts == 0) note_inferred_experts(notes, out.experts);
   return out;

@@ -146,7 +146,7 @@ class json_reader {
     if (weights_ != (weights != nullptr))
       lines_.refuse(weights_ ? "has no weights" : "has weights",
                     "'" + fields_.weights + "' in every line or in none");
-    if (ids.is_string() || ids.is_object()) return add_encoded(object, place, ids);
+    if (ids.is_string()) return add_encoded(object, place, ids.get_ref<const std::string&>());
     const bool layered = depth < 2 || object.contains(fields_.layer);
     if (layered)
       place.layer = static_cast<std::int32_t>(
@@ -181,61 +181,45 @@ class json_reader {
     return static_cast<std::int32_t>(i);
   }
 
-  /// Reads NumPy's format (vLLM), or 32-bit integers whose shape is beside them (LightLLM) or follows from the
-  /// number of tokens (SGLang).
-  void add_encoded(const json& object, row_place place, const json& ids) {
-    const auto* const data = ids.is_object() ? member(ids, "data") : &ids;
-    const auto bytes = data != nullptr && data->is_string()
-                           ? decoded(data->get_ref<const std::string&>())
-                           : std::nullopt;
-    if (!bytes)
-      lines_.refuse(fields_.experts + " is " + described(ids), "an array, or one in base64");
+  /// Reads NumPy's format (vLLM), or 32-bit integers whose shape follows from the number of tokens (SGLang).
+  void add_encoded(const json& object, row_place place, const std::string& text) {
+    const auto bytes = decoded(text);
+    if (!bytes) lines_.refuse(fields_.experts + " is a text", "an array, or one in base64");
     npy_array array{.name = {}, .item = 4, .shape = {}, .bytes = *bytes};
     if (looks_like_npy(*bytes))
       array = parse_npy(*bytes, fmt::format("{}: line {}", lines_.file(), lines_.number()));
     else
-      array.shape = shape_of(object, ids, array.size());
-    if (!array.is_integer() || array.shape.size() != 3 || weights_)
+      array.shape = shape_of(object, array.size());
+    if (!array.is_integer() || array.shape.size() != 3 || array.size() == 0 || weights_)
       lines_.refuse(array.description(), "integers [tokens, layers, top_k] without weights");
     const auto values = integers_of(array);
-    if (values.empty()) return;
-    std::size_t next = 0;
     const auto first = place.token.value_or(0);
-    for (std::size_t t = 0; t < array.shape[0]; ++t)
-      for (std::size_t l = 0; l < array.shape[1]; ++l) {
-        place.token = first + t;
-        place.layer = layer_at(l);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      if (i % array.shape[2] == 0) {
+        const auto row = i / array.shape[2];
+        place.layer = layer_at(row % array.shape[1]);
+        place.token = first + row / array.shape[1];
         rows_.begin(place);
-        for (std::size_t k = 0; k < array.shape[2]; ++k, ++next)
-          rows_.add(static_cast<expert_id>(
-              number(values[next], fields_.experts, -1, rows_.most_expert())));
       }
+      rows_.add(
+          static_cast<expert_id>(number(values[i], fields_.experts, -1, rows_.most_expert())));
+    }
   }
 
-  std::vector<std::size_t> shape_of(const json& object, const json& ids, std::size_t size) const {
-    const auto* const shape = ids.is_object() ? member(ids, "shape") : nullptr;
+  std::vector<std::size_t> shape_of(const json& object, std::size_t size) const {
     const auto* const prompt = find_within(object, "prompt_tokens");
     const auto* const output = find_within(object, "completion_tokens");
-    std::vector<std::size_t> out;
-    if (shape != nullptr) {
-      for (const auto& extent : array(*shape, "shape"))
-        out.push_back(static_cast<std::size_t>(number(extent, "shape", 1, most_in_32_bits)));
-    } else if (prompt != nullptr && output != nullptr && top_k_ > 0) {
+    if (prompt != nullptr && output != nullptr && top_k_ > 0) {
       // The last token is sampled and not computed.
-      const auto tokens = number(*prompt, "prompt_tokens", 1, most_in_32_bits) +
-                          number(*output, "completion_tokens", 0, most_in_32_bits) - 1;
-      const auto row = static_cast<std::size_t>(std::max<std::int64_t>(tokens, 1)) *
-                       static_cast<std::size_t>(top_k_);
-      out = {row / static_cast<std::size_t>(top_k_), size / row, static_cast<std::size_t>(top_k_)};
+      const auto tokens = static_cast<std::size_t>(
+          number(*prompt, "prompt_tokens", 1, most_in_32_bits) +
+          std::max<std::int64_t>(number(*output, "completion_tokens", 0, most_in_32_bits) - 1, 0));
+      const auto ranks = static_cast<std::size_t>(top_k_);
+      if (size % (tokens * ranks) == 0) return {tokens, size / (tokens * ranks), ranks};
     }
-    auto left = size;
-    for (const auto extent : out) left = extent == 0 || left % extent != 0 ? 0 : left / extent;
-    if (out.size() != 3 || left != 1)
-      lines_.refuse(fmt::format("{} has {} numbers in base64, and their shape is unknown",
-                                fields_.experts, size),
-                    "as many as tokens x layers x top_k: --top-k beside prompt_tokens and "
-                    "completion_tokens, or a shape");
-    return out;
+    lines_.refuse(fmt::format("{} has {} numbers in base64, and their shape is unknown",
+                              fields_.experts, size),
+                  "a multiple of tokens x top_k, by --top-k, prompt_tokens and completion_tokens");
   }
 
   /// Loggers write facts about the model first.

@@ -113,7 +113,7 @@ class request_reader {
     const bool objects = ahead.next_row(line) && line.starts_with('{');
     objects ? read_objects() : read_columns();
     if (times_.empty()) refuse_input(lines_.file(), "", "holds no requests", "1 or more of them");
-    if (objects && seconds_) add_note(notes_, "times have fractions: read as seconds");
+    if (objects && seconds_) add_note(notes_, "times of requests have fractions: read as seconds");
     for (const auto time : times_)
       out_.timestamp.push_back(
           static_cast<std::uint64_t>(!dates_ && seconds_ ? 1000 * time : time));
@@ -209,8 +209,9 @@ class request_reader {
       if (std::exchange(least, std::min(least, wrong)) > wrong) out_.block_tokens = tokens;
     }
     if (out_.block_tokens != usual)
-      add_note(notes_, fmt::format("blocks of {} tokens, by the lengths of the prompts",
-                                   out_.block_tokens));
+      add_note(notes_,
+               fmt::format("blocks of requests have {} tokens, by the lengths of the prompts",
+                           out_.block_tokens));
   }
 
   line_scanner lines_;
