@@ -102,11 +102,14 @@ std::optional<std::uint64_t> config_keys::any(std::initializer_list<std::string_
   return std::nullopt;
 }
 
-std::uint64_t config_keys::need_any(std::initializer_list<std::string_view> keys) const {
-  const auto found = any(keys);
+std::uint64_t config_keys::need_any(std::initializer_list<std::string_view> keys,
+                                    std::uint64_t least, const std::string& otherwise) const {
+  const auto found = any(keys, least);
   if (!found)
     refuse(*keys.begin(), missing(*keys.begin(), inner_, outer_),
-           fmt::format("an integer in 1..{}, under {}", most_extent, fmt::join(keys, " or ")));
+           fmt::format(
+               "an integer in {}..{}{}{}{}", least, most_extent, keys.size() > 1 ? ", under " : "",
+               keys.size() > 1 ? fmt::format("{}", fmt::join(keys, " or ")) : "", otherwise));
   return *found;
 }
 

@@ -38,7 +38,10 @@ class config_keys {
   /// The first of several alternative keys that is present.
   [[nodiscard]] std::optional<std::uint64_t> any(std::initializer_list<std::string_view> keys,
                                                  std::uint64_t least = 1) const;
-  [[nodiscard]] std::uint64_t need_any(std::initializer_list<std::string_view> keys) const;
+  /// `otherwise` is added to the accepted values: what else helps.
+  [[nodiscard]] std::uint64_t need_any(std::initializer_list<std::string_view> keys,
+                                       std::uint64_t least = 1,
+                                       const std::string& otherwise = {}) const;
   /// A number above 0, possibly with a fraction.
   [[nodiscard]] std::optional<double> real(std::string_view key) const;
   [[nodiscard]] bool flag(std::string_view key, bool otherwise) const;

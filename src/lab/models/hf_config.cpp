@@ -10,123 +10,145 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "hotset/registry/parameters.hpp"
 #include "lab/files/input_error.hpp"
 #include "lab/files/json_object.hpp"
 #include "lab/models/config_keys.hpp"
+#include "lab/models/layer_kinds.hpp"
 #include "lab/models/model_weights.hpp"
 #include "lab/models/quantisation.hpp"
+#include "lab/models/vision_towers.hpp"
 #include "lab/sizes.hpp"
+#include "lab/traces/text_scan.hpp"
 
 namespace hotset::lab {
 namespace {
 
 using json = nlohmann::json;
-
-/// Layers without softmax attention over all tokens, if layer_types does not give them.
-enum class pattern : std::uint8_t {
-  none,
-  even_windows,  ///< even layers have a sliding window
-  chunks,        ///< no_rope_layers: layers with positions attend within a chunk
-  /// full_attention_interval: the last layer of each interval has attention, the others Gated DeltaNet.
-  delta_interval,
-  lightning_list,  ///< attn_type_list: 0 is lightning attention
-  odd_lightning,   ///< odd layers have lightning attention
-};
-
-/// Norms of queries and keys, and the key that turns them on or off.
-struct norm_rule {
-  qk_norm norm = qk_norm::none;
-  std::string_view key{};
-  bool otherwise = true;  ///< default without the key
-};
+using names = std::initializer_list<std::string_view>;
+using enum trait;
 
 constexpr std::uint64_t most_layers = 65536;
-constexpr std::string_view mlp_width = "intermediate_size";
-constexpr std::string_view moe_width = "moe_intermediate_size";
-constexpr std::string_view shared_count = "n_shared_experts";
-constexpr std::string_view shared_expert_width = "shared_expert_intermediate_size";
 
-/// Properties implied by a model_type without a key, and the required keys.
+/// Properties of a model_type that no key of its configs tells.
 struct family {
-  std::string_view type;
-  std::string_view expert_width = mlp_width;
-  /// A required key; empty: shared experts are optional.
-  std::string_view shared_width{};
-  norm_rule norm{};
+  std::string_view type;  ///< without "_text"
   trait_set traits = 0;
-  pattern layers = pattern::none;
+  qk_norm norm = qk_norm::none;
+  std::string_view layers{};  ///< kinds of layers, repeated, unless a key lists them
+  std::uint64_t norms = 2;    ///< a layer
+  std::uint64_t dense = 0;    ///< first layers without experts, unless a key counts them
+  std::uint64_t expert_norms = 0;
 };
 
-using enum trait;
-constexpr norm_rule whole{qk_norm::whole};
-constexpr norm_rule per_head{qk_norm::per_head};
-constexpr trait_set deepseek = set_of(keeps_latents, correction_bias);
+constexpr auto none = qk_norm::none, whole = qk_norm::whole, per_head = qk_norm::per_head;
 constexpr trait_set f32_correction = set_of(correction_bias, correction_in_f32);
+constexpr trait_set corrected = set_of(correction_bias);
+constexpr trait_set wide_experts = set_of(mlp_wide);
 constexpr trait_set qwen2 =
     set_of(input_bias, gated_shared, window_needs_asking, window_from_a_layer);
 constexpr trait_set qwen3 = set_of(window_needs_asking, window_from_a_layer);
-// Without moe_intermediate_size the experts have the width of a dense MLP.
-constexpr trait_set hunyuan = set_of(shared_expert, router_in_f32, dense_width_experts);
-constexpr norm_rule hunyuan_norm{qk_norm::per_head, "use_qk_norm"};
-constexpr norm_rule llada_norm{qk_norm::per_head, "qk_layernorm"};
-constexpr std::string_view llada_width = "expert_intermediate_size";
+constexpr trait_set qwen3_hybrid = set_of(gated_attention, gated_shared);
+constexpr trait_set hunyuan = set_of(shared_expert, router_in_f32, mlp_wide);
+constexpr trait_set longcat = set_of(correction_bias, dense_beside, double_layers);
 constexpr auto families = std::to_array<family>({
-    {"olmoe", mlp_width, {}, whole},
-    {"mixtral"},
-    {"qwen2_moe", moe_width, shared_expert_width, {}, qwen2},
-    {"qwen3_moe", moe_width, {}, per_head, qwen3},
-    {"qwen3_vl_moe_text", moe_width, {}, per_head, qwen3},
-    {"qwen3_next", moe_width, shared_expert_width, per_head, set_of(gated_attention, gated_shared),
-     pattern::delta_interval},
-    {"phimoe", mlp_width, {}, {}, set_of(norm_bias)},
-    {"deepseek_v2", moe_width, shared_count, {}, set_of(keeps_latents)},
-    {"deepseek_v3", moe_width, shared_count, {}, deepseek},
-    {"kimi_k2", moe_width, shared_count, {}, deepseek},
-    {"glm4_moe",
-     moe_width,
-     shared_count,
-     {qk_norm::per_head, "use_qk_norm", false},
-     f32_correction | set_of(plain_output)},
-    {"dots1", moe_width, shared_count, per_head, f32_correction | set_of(window_from_a_layer)},
-    {"ernie4_5_moe", moe_width, {}, {}, f32_correction | set_of(tied_embeddings)},
-    {"llama4_text", mlp_width, {}, {}, set_of(shared_expert), pattern::chunks},
-    {"hunyuan", moe_width, {}, hunyuan_norm, hunyuan},
-    {"hunyuan_v1_moe", moe_width, {}, hunyuan_norm, hunyuan},
-    {"jamba", mlp_width, {}, {}, set_of(has_mamba)},
-    {"minimax_m2",
-     mlp_width,
-     {},
-     {qk_norm::whole, "use_qk_norm"},
-     set_of(correction_bias, router_in_f32)},
-    {"minimax_text_01", mlp_width, {}, {}, 0, pattern::lightning_list},
-    {"minimax_m1", mlp_width, {}, {}, 0, pattern::lightning_list},
-    {"minimax", mlp_width, {}, {}, 0, pattern::odd_lightning},
-    {"gpt_oss",
-     mlp_width,
-     {},
-     {},
-     set_of(attention_bias, biased_experts, has_sinks),
-     pattern::even_windows},
-    {"llada", llada_width, {}, llada_norm, set_of(non_causal)},
-    {"lladamoe", llada_width, {}, llada_norm, set_of(non_causal)},
-    {"tiny_moe", moe_width},  // examples/data/tiny-moe
+    {"afmoe", set_of(correction_bias, gated_attention), per_head, "SSSF", 4},
+    {"aria", wide_experts},
+    {"axk1", corrected, none, {}, 2, 1, 1},
+    {"bailing_hybrid", set_of(correction_bias, head_gates, lightning)},
+    {"bailing_moe"},
+    {"bailing_moe_linear", set_of(lightning)},
+    {"bailing_moe_v2"},
+    {"bailing_moe_v2_5", set_of(lightning)},
+    {"cohere2_moe", set_of(mlp_wide, tied_embeddings), none, "SSSF", 1},
+    {"dbrx", wide_experts},
+    {"deepseek_v2"},
+    {"deepseek_v3", corrected, none, {}, 2, 3},
+    {"deepseek_v32", corrected, none, {}, 2, 3},
+    {"deepseek_v4", f32_correction},
+    {"dots1", f32_correction | set_of(window_from_a_layer), per_head},
+    {"ernie4_5_moe", f32_correction | set_of(tied_embeddings)},
+    {"exaone_moe", corrected, per_head, "SSSF", 2, 1},
+    {"flex_olmo", wide_experts, whole},
+    // The scales of a router count as a norm and as corrections.
+    {"gemma4", corrected | set_of(tied_embeddings, dense_beside), per_head, "SSSSSF", 4, 0, 4},
+    {"glm4_moe", f32_correction | set_of(plain_output)},
+    {"glm4_moe_lite", f32_correction, none, {}, 2, 1},
+    {"glm4v_moe", f32_correction | set_of(plain_output, attention_bias)},
+    {"glm_moe_dsa", f32_correction, none, {}, 2, 3},
+    {"gpt_oss", set_of(attention_bias, biased_experts, has_sinks, mlp_wide), none, "SF"},
+    {"granitemoe", wide_experts},
+    {"granitemoehybrid", wide_experts},
+    {"granitemoeshared", wide_experts},
+    {"grok-1", wide_experts, none, {}, 4},
+    {"hunyuan", hunyuan, per_head},
+    {"hunyuan_v1_moe", hunyuan, per_head},
+    {"hy_v3", corrected, per_head, {}, 2, 1},
+    {"jamba", wide_experts},
+    {"kimi_k2", corrected},
+    {"kimi_linear", corrected},
+    {"laguna", set_of(correction_bias, head_gates), per_head, {}, 2, 1},
+    {"lfm2_moe", set_of(tied_embeddings, correction_bias), per_head},
+    {"llada", set_of(non_causal), per_head},
+    {"lladamoe", set_of(non_causal), per_head},
+    {"llama4", set_of(shared_expert, mlp_wide, weightless_norms), none, "CCCF"},
+    {"longcat_flash", longcat, none, {}, 4},
+    {"mellum", 0, per_head},
+    {"mimo_v2_flash", corrected},
+    {"minimax", set_of(mlp_wide, lightning), none, "FM"},
+    {"minimax_m1", set_of(mlp_wide, lightning)},
+    {"minimax_m2", set_of(correction_bias, router_in_f32, mlp_wide), whole},
+    {"minimax_m3", corrected, per_head},
+    {"minimax_m3_vl", corrected | set_of(mlp_wide), per_head},
+    {"minimax_text_01", set_of(mlp_wide, lightning)},
+    {"mistral4"},
+    {"mixtral", wide_experts},
+    {"nemotron_h", set_of(correction_bias, ungated_mlps)},
+    {"olmoe", wide_experts, whole},
+    {"phimoe", set_of(norm_bias, mlp_wide)},
+    {"qwen2_moe", qwen2},
+    {"qwen3_5_moe", qwen3_hybrid, per_head, "MMMF"},
+    {"qwen3_moe", qwen3, per_head},
+    {"qwen3_next", qwen3_hybrid, per_head, "MMMF"},
+    {"qwen3_omni_moe", qwen3, per_head},
+    {"qwen3_vl_moe", qwen3, per_head},
+    {"sarvam_mla", corrected, none, {}, 2, 1},
+    {"sarvam_moe", corrected, per_head, {}, 2, 1},
+    {"solar_open", corrected},
+    {"step3"},
+    {"step3p5", set_of(correction_bias, head_gates), per_head, {}, 2, 3},
+    {"tiny_moe"},  // examples/data/tiny-moe
 });
 
-using names = std::initializer_list<std::string_view>;
+const family* find_family(std::string_view type) noexcept {
+  if (type.ends_with("_text")) type.remove_suffix(5);
+  const auto* const at = std::ranges::find(families, type, &family::type);
+  return at == families.end() ? nullptr : at;
+}
+
+const names layer_count_keys = {"num_layers", "num_hidden_layers", "n_layers", "n_layer"};
 const names expert_keys = {"num_experts", "num_local_experts", "n_routed_experts",
                            "moe_num_experts"};
-const names top_k_keys = {"num_experts_per_tok", "experts_per_token", "moe_topk", "moe_k"};
-const names dense_width_keys = {"dense_intermediate_size", "intermediate_size_mlp", mlp_width};
+const names top_k_keys = {"num_experts_per_tok", "num_experts_per_token",
+                          "experts_per_token",   "moe_topk",
+                          "moe_top_k",           "moe_k",
+                          "top_k_experts"};
+const names width_keys = {"moe_intermediate_size", "expert_ffn_hidden_size",
+                          "expert_intermediate_size", "moe_ffn_hidden_size"};
+const names mlp_keys = {"intermediate_size", "ffn_hidden_size"};
+const names dense_keys = {"dense_intermediate_size", "prefix_dense_intermediate_size",
+                          "intermediate_size_mlp", "intermediate_size", "ffn_hidden_size"};
+const names shared_keys = {"n_shared_experts", "num_shared_experts", "num_shared_expert",
+                           "moe_num_shared_experts"};
+const names head_keys = {"num_attention_heads", "n_heads", "num_heads", "n_head"};
+const names kv_head_keys = {"num_key_value_heads", "num_attention_groups", "kv_n_heads"};
+const names head_dim_keys = {"head_dim", "attention_head_dim", "kv_channels"};
 
 bool is_one_of(std::string_view text, names words) {
   return std::ranges::find(words, text) != words.end();
-}
-
-const family* find_family(std::string_view type) noexcept {
-  const auto* const at = std::ranges::find(families, type, &family::type);
-  return at == families.end() ? nullptr : at;
 }
 
 /// Scaling of the full-attention layers, if each kind of layer has its own.
@@ -142,7 +164,8 @@ const json* rope_scaling(const config_keys& keys) {
 
 /// Longest context in tokens, extended by rope scaling as in vLLM; 0: unknown.
 std::uint64_t longest_context(const config_keys& keys, std::vector<std::string>& notes) {
-  const auto own = keys.number("max_position_embeddings").value_or(0);
+  const auto own =
+      keys.any({"max_position_embeddings", "model_max_length", "max_seq_len"}).value_or(0);
   const auto* const scaling = rope_scaling(keys);
   if (scaling == nullptr) return own;
   const config_keys rope(*scaling, *scaling, keys.file());
@@ -174,27 +197,50 @@ std::uint64_t longest_context(const config_keys& keys, std::vector<std::string>&
   return tokens;
 }
 
+constexpr figure_set of_expert = set_of(model_figure::expert_bytes);
+constexpr figure_set of_kv = set_of(model_figure::kv_bytes);
+constexpr figure_set of_rest = set_of(model_figure::resident_bytes);
+constexpr figure_set of_attention = of_kv | of_rest;
+constexpr figure_set of_top_k = set_of(model_figure::top_k);
+
+figure_set figures_of(const model_by_hand& given) {
+  return (given.expert_bytes ? of_expert : 0) | (given.kv_bytes_per_token ? of_kv : 0) |
+         (given.resident_bytes ? of_rest : 0) | (given.top_k ? of_top_k : 0);
+}
+/// Options that give figures, in the order of model_figure.
+std::string options_of(figure_set figures) {
+  std::vector<std::string_view> options;
+  constexpr std::array<std::string_view, 4> all = {"--expert-bytes", "--kv-bytes-per-token",
+                                                   "--resident-bytes", "--top-k"};
+  for (std::size_t i = 0; i < all.size(); ++i)
+    if ((figures & (1U << i)) != 0) options.push_back(all[i]);
+  return fmt::format("{}", fmt::join(options, " and "));
+}
+
 class config_reader {
  public:
-  config_reader(const config_keys& keys, std::string_view type)
-      : keys_(keys), kind_(*find_family(type)) {
-    shape_.type = type;
+  config_reader(const config_keys& keys, const family* known, const model_by_hand& given)
+      : keys_(keys), given_(given), lacking_(~figures_of(given)) {
+    if (known != nullptr) kind_ = *known;
+    shape_.type = keys.text("model_type").value_or("");
+    shape_.is_known = known != nullptr;
     shape_.traits = kind_.traits;
+    shape_.norms = kind_.norms;
+    shape_.expert_norms = kind_.expert_norms;
   }
 
   model_shape read() {
-    shape_.hidden = keys_.need("hidden_size");
-    shape_.vocabulary = keys_.need("vocab_size");
-    shape_.layers.resize(keys_.need("num_hidden_layers", 1, most_layers));
+    shape_.hidden = need({"hidden_size", "d_model"}, of_expert | of_attention);
+    shape_.vocabulary = need({"vocab_size"}, of_rest);
+    shape_.layers.resize(count_layers());
     take_flag("tie_word_embeddings", tied_embeddings);
+    take_flag("tie_embedding", tied_embeddings);
     take_flag("lm_head_bias", head_bias);
     read_dtype();
     shape_.max_context = longest_context(keys_, shape_.notes);
     read_experts();
-    read_moe_layers();
-    has(keeps_latents) ? read_latent() : read_grouped();
-    if (has(has_mamba)) read_mamba();
-    read_layer_kinds();
+    read_attention();
+    read_layers();
     read_format();
     note_what_is_left_out();
     return std::move(shape_);
@@ -210,12 +256,39 @@ class config_reader {
   [[nodiscard]] bool has(trait t) const noexcept { return shape_.has(t); }
   /// Overrides a trait of the family by a key of the config.
   void take_flag(std::string_view key, trait t) { shape_.set(t, keys_.flag(key, has(t))); }
+  /// A number that decides figures; it may be missing if another source gives all of these.
+  [[nodiscard]] std::uint64_t need(names keys, figure_set figures, std::uint64_t least = 1) {
+    if (const auto found = keys_.any(keys, least)) return *found;
+    if (lacks(figures))
+      return keys_.need_any(keys, least, "; or by hand " + options_of(figures & lacking_));
+    shape_.missing |= figures;
+    return 1;
+  }
+  [[nodiscard]] std::uint64_t need(std::string_view key, figure_set figures,
+                                   std::uint64_t least = 1) {
+    return need({key}, figures, least);
+  }
+  /// Whether no other source gives one of the figures.
+  [[nodiscard]] bool lacks(figure_set figures) const noexcept { return (figures & lacking_) != 0; }
+  /// Tells of an unknown model_type what no key says.
+  void take_as_usual(std::string text) {
+    if (!shape_.is_known) usual_.push_back(std::move(text));
+  }
   /// Checks a product of keys against the limit of a single key.
   [[nodiscard]] std::uint64_t extent(std::string_view key, std::uint64_t product) const {
     if (product > config_keys::most_extent)
       refuse(key, fmt::format("makes a width of {}", product),
              fmt::format("a width of at most {}", config_keys::most_extent));
     return product;
+  }
+
+  [[nodiscard]] std::size_t count_layers() const {
+    const auto listed = listed_layers(keys_);
+    for (const auto key : layer_count_keys)
+      if (const auto found = keys_.number(key, 1, most_layers)) return *found;
+    const auto count = listed.value_or(static_cast<std::size_t>(given_.layers.value_or(0)));
+    if (count == 0 || count > most_layers) (void)keys_.need_any({"num_hidden_layers"});
+    return count;
   }
 
   void read_dtype() {
@@ -238,71 +311,114 @@ class config_reader {
   void read_experts() {
     const auto* const used = std::ranges::find_if(
         expert_keys, [&](const auto& key) { return keys_.find(key) != nullptr; });
-    if (used == expert_keys.end())
+    if (used == expert_keys.end() && !given_.experts)
       refuse_input(keys_.file(), "",
                    fmt::format("has none of {}: a dense model has no experts to page",
                                fmt::join(expert_keys, ", ")),
                    "a Mixture-of-Experts model");
-    shape_.experts = *keys_.number(*used, 0, most_experts);
+    shape_.experts = used == expert_keys.end() ? static_cast<std::uint64_t>(*given_.experts)
+                                               : *keys_.number(*used, 0, most_experts);
     if (shape_.experts < 2)
-      refuse(*used, fmt::format("is {}: a dense model has no experts to page", shape_.experts),
+      refuse(used == expert_keys.end() ? *expert_keys.begin() : *used,
+             fmt::format("is {}: a dense model has no experts to page", shape_.experts),
              "2 or more");
-    shape_.top_k = keys_.need_any(top_k_keys);
+    shape_.top_k = need(top_k_keys, of_top_k);
+    shape_.unrouted = keys_.number("zero_expert_num", 0).value_or(0);
     shape_.expert_width = expert_width();
+    shape_.expert_input = keys_.any({"moe_latent_size", "routed_expert_hidden_size"}).value_or(0);
     if (keys_.flag("use_bias", false)) refuse("use_bias", "is true", "false");
+    if (keys_.text("mlp_hidden_act") == "relu2") shape_.set(ungated_mlps, true);
+    if (!has(ungated_mlps)) take_as_usual("experts of three matrices");
+    read_correction();
     read_shared();
   }
 
-  [[nodiscard]] std::uint64_t expert_width() const {
-    if (const auto given = keys_.number(kind_.expert_width)) return *given;
-    return keys_.need(has(dense_width_experts) ? "intermediate_size" : kind_.expert_width);
+  [[nodiscard]] std::uint64_t expert_width() {
+    if (const auto given = keys_.any(width_keys)) return *given;
+    if (shape_.is_known && has(mlp_wide)) return need(mlp_keys, of_expert);
+    const auto mlp = keys_.any(mlp_keys);
+    if (shape_.is_known || !mlp) return need(width_keys, of_expert);
+    take_as_usual("experts as wide as an MLP");
+    return *mlp;
+  }
+
+  /// Scores of a sigmoid come with a bias for each expert.
+  void read_correction() {
+    for (const auto* key :
+         {"scoring_func", "score_function", "moe_router_activation_func", "topk_method"})
+      if (is_one_of(keys_.text(key).value_or(""), {"sigmoid", "sqrtsoftplus", "noaux_tc"}))
+        shape_.set(correction_bias, true);
+    for (const auto* key : {"use_routing_bias", "use_expert_bias", "use_moe_router_bias",
+                            "moe_router_enable_expert_bias"})
+      take_flag(key, correction_bias);
   }
 
   void read_shared() {
-    if (!kind_.shared_width.empty()) (void)keys_.need(kind_.shared_width, 0);
     // Hunyuan's own code has shared experts only if MLPs and experts are mixed.
     const bool mixed = keys_.flag("use_mixed_mlp_moe", true) || shape_.type != "hunyuan";
-    const auto count = keys_.any({"num_shared_expert", "moe_num_shared_experts", shared_count}, 0)
-                           .value_or(has(shared_expert) && mixed ? 1 : 0);
-    const auto width = extent(shared_count, count * shape_.expert_width);
-    shape_.shared_width =
-        keys_.any({"shared_intermediate_size", shared_expert_width}, 0).value_or(width);
+    const auto count = keys_.any(shared_keys, 0).value_or(has(shared_expert) && mixed ? 1 : 0);
+    const auto each =
+        keys_.number("moe_shared_expert_intermediate_size", 0).value_or(shape_.expert_width);
+    shape_.shared_width = keys_
+                              .any({"shared_intermediate_size", "shared_expert_intermediate_size",
+                                    "share_expert_dim", "share_expert_dims"},
+                                   0)
+                              .value_or(extent(*shared_keys.begin(), count * each));
+    if (has(gated_shared)) (void)need("shared_expert_intermediate_size", of_rest, 0);
   }
 
-  void read_moe_layers() {
+  void read_moe_layers(const std::vector<layer_kind>& kinds) {
+    using enum layer_kind;
+    const bool is_split = std::ranges::find(kinds, experts) != kinds.end();
     const auto dense = first_moe_layer();
     const auto last = last_moe_layer();
     const auto sparse_step = step_of("decoder_sparse_step");
-    const auto without = layer_set("mlp_only_layers");
-    const bool mamba = has(has_mamba);
-    const auto period = mamba ? keys_.need("expert_layer_period") : step_of("expert_layer_period");
-    const auto offset = mamba ? keys_.need("expert_layer_offset", 0)
-                              : keys_.number("expert_layer_offset", 0).value_or(0);
+    const auto without = layer_set(keys_.numbers("mlp_only_layers").value_or(numbers()));
+    const bool is_jamba = keys_.find("attn_layer_period") != nullptr;
+    const auto period =
+        is_jamba ? keys_.need("expert_layer_period") : step_of("expert_layer_period");
+    const auto offset = is_jamba ? keys_.need("expert_layer_offset", 0)
+                                 : keys_.number("expert_layer_offset", 0).value_or(0);
     const auto interval = step_of("moe_layer_interval") * step_of("interleave_moe_layer_step");
-    const bool named = keys_.find("moe_layers") != nullptr;
-    const auto with = layer_set("moe_layers");
+    const auto named = named_moe_layers();
+    const auto with = layer_set(named.value_or(numbers()));
+    const auto words = keys_.words("mlp_layer_types");
+    if (words && words->size() < shape_.layers.size())
+      refuse("mlp_layer_types", fmt::format("has {} entries", words->size()),
+             fmt::format("one a layer ({})", shape_.layers.size()));
     const auto listed = moe_layer_list();
     const auto every = listed ? 1 : step_of("moe_layer_freq");
-    for (std::size_t i = 0; i < shape_.layers.size(); ++i)
-      shape_.layers[i].is_moe = i >= dense && i <= last && (i + 1) % sparse_step == 0 &&
-                                !without[i] && i % period == offset &&
-                                (listed ? (*listed)[i] != 0 : i % every == 0) &&
-                                (named ? bool{with[i]} : (i + 1) % interval == 0);
-    const auto moe_layers =
-        static_cast<std::size_t>(std::ranges::count(shape_.layers, true, &model_layer::is_moe));
-    if (moe_layers == 0)
+    for (std::size_t i = 0; i < shape_.layers.size(); ++i) {
+      auto& layer = shape_.layers[i];
+      if (is_split) {
+        layer.is_moe = kinds[i] == experts;
+        layer.has_mlp = layer.is_moe || kinds[i] == mlp;
+      } else if (words) {
+        layer.is_moe = (*words)[i] != "dense";
+      } else {
+        layer.is_moe = (listed || named || i >= dense) && i <= last && (i + 1) % sparse_step == 0 &&
+                       !without[i] && i % period == offset &&
+                       (listed ? (*listed)[i] != 0 : i % every == 0) &&
+                       (named ? bool{with[i]} : (i + 1) % interval == 0);
+      }
+    }
+    const auto is_dense = [](const model_layer& layer) { return layer.has_mlp && !layer.is_moe; };
+    if (std::ranges::none_of(shape_.layers, &model_layer::is_moe))
       refuse_input(keys_.file(), "",
                    fmt::format("none of its {} layers has experts", shape_.layers.size()),
                    "1 or more");
-    if (moe_layers < shape_.layers.size()) shape_.dense_width = keys_.need_any(dense_width_keys);
+    if (has(dense_beside) || std::ranges::any_of(shape_.layers, is_dense))
+      shape_.dense_width = need(dense_keys, of_rest);
   }
   [[nodiscard]] std::uint64_t step_of(std::string_view key) const {
     return keys_.number(key, 1, most_layers).value_or(1);
   }
   [[nodiscard]] std::uint64_t first_moe_layer() const {
-    if (has(keeps_latents)) return keys_.need("first_k_dense_replace", 0);
-    return keys_.any({"first_k_dense_replace", "moe_layer_start_index", "moe_layer_num_skipped"}, 0)
-        .value_or(0);
+    return keys_
+        .any({"first_k_dense_replace", "moe_layer_start_index", "moe_layer_num_skipped",
+              "num_dense_layers", "dense_mlp_idx"},
+             0)
+        .value_or(kind_.dense);
   }
   /// -1 means the last layer.
   [[nodiscard]] std::uint64_t last_moe_layer() const {
@@ -310,15 +426,26 @@ class config_reader {
     if (given == nullptr || *given == -1) return most_layers;
     return *keys_.number("moe_layer_end_index", 0);
   }
-
-  /// Layers that a list names by number; numbers past the last layer are ignored.
-  [[nodiscard]] std::vector<bool> layer_set(std::string_view key) const {
+  /// Numbers past the last layer are ignored.
+  [[nodiscard]] std::vector<bool> layer_set(const numbers& listed) const {
     std::vector<bool> out(shape_.layers.size());
-    for (const auto number : keys_.numbers(key).value_or(numbers()))
+    for (const auto number : listed)
       if (number < out.size()) out[static_cast<std::size_t>(number)] = true;
     return out;
   }
-
+  /// Layers with experts by number; Step writes them as a text, "3,4,5".
+  [[nodiscard]] std::optional<numbers> named_moe_layers() const {
+    const auto* const given = keys_.find("moe_layers_enum");
+    if (given == nullptr || !given->is_string())
+      return given != nullptr ? keys_.numbers("moe_layers_enum") : keys_.numbers("moe_layers");
+    numbers out;
+    for (const auto part : detail::split_at(given->get_ref<const std::string&>(), ',')) {
+      const auto number = parse_number<std::uint64_t>(part);
+      if (!number) refuse("moe_layers_enum", "is " + described(*given), "numbers of layers");
+      out.push_back(*number);
+    }
+    return out;
+  }
   /// LLaDA-MoE lists for each layer what DeepSeek gives by a period.
   [[nodiscard]] std::optional<numbers> moe_layer_list() const {
     const auto* const given = keys_.find("moe_layer_freq");
@@ -326,159 +453,239 @@ class config_reader {
     return keys_.numbers("moe_layer_freq", shape_.layers.size());
   }
 
-  void read_grouped() {
-    auto& a = shape_.grouped;
-    a.heads = keys_.need("num_attention_heads");
-    a.kv_heads = keys_.number("num_key_value_heads").value_or(a.heads);
-    a.head_dim = head_dim(a.heads);
+  void read_attention() {
     take_flag("attention_bias", attention_bias);
-    const auto& [norm, key, otherwise] = kind_.norm;
-    if (key.empty() || keys_.flag(key, otherwise)) a.norm = norm;
+    take_flag("qkv_bias", input_bias);
+    take_flag("use_qkv_bias", input_bias);
+    take_flag("attn_output_gate", gated_attention);
+    take_flag("attention_output_gate", gated_attention);
+    take_flag("use_head_wise_attn_gate", head_gates);
+    if (keys_.find("kv_lora_rank") != nullptr || keys_.find("qk_nope_head_dim") != nullptr)
+      read_latent();
+    else if (keys_.find("o_lora_rank") != nullptr)
+      read_compressed();
+    if (!shape_.latent && !shape_.compressed) read_grouped();
+    read_index();
+  }
+
+  void read_grouped() {
+    grouped_attention a;
+    a.heads = need(head_keys, of_attention);
+    a.kv_heads = keys_.any(kv_head_keys).value_or(a.heads);
+    a.head_dim = head_dim(a.heads);
+    a.value_dim = keys_.number("v_head_dim").value_or(a.head_dim);
+    a.q_rank = keys_.number("share_q_dim").value_or(0);
+    a.norm = norm_of_heads();
+    a.has_sinks = has(has_sinks);
+    for (auto& layer : shape_.layers) layer.grouped = a;
     read_shared_caches();
+  }
+  [[nodiscard]] qk_norm norm_of_heads() {
+    const names keys = {"use_qk_norm", "qk_layernorm"};
+    const auto* const key =
+        std::ranges::find_if(keys, [&](auto one) { return keys_.find(one) != nullptr; });
+    if (has(weightless_norms)) return none;
+    if (key == keys.end()) {
+      if (kind_.norm == none) take_as_usual("queries and keys without norms");
+      return kind_.norm;
+    }
+    if (!keys_.flag(*key, false)) return none;
+    if (keys_.text("qk_norm_type") == "per_layer") return whole;
+    return kind_.norm == none ? per_head : kind_.norm;
+  }
+  /// Window layers and full ones may have heads of their own.
+  void read_own_heads(model_layer& layer, bool is_windowed, std::size_t number) const {
+    auto& a = layer.grouped;
+    const auto take = [&](names keys, std::uint64_t& into) {
+      if (const auto own = keys_.any(keys)) into = *own;
+    };
+    if (is_windowed) {
+      take({"swa_num_attention_heads", "num_sliding_attention_heads"}, a.heads);
+      take({"swa_num_key_value_heads"}, a.kv_heads);
+      take({"swa_head_dim"}, a.head_dim);
+      if (keys_.find("swa_head_dim") != nullptr) a.value_dim = a.head_dim;
+      take({"swa_v_head_dim"}, a.value_dim);
+    } else if (const auto global = keys_.number("global_head_dim")) {
+      a.head_dim = a.value_dim = *global;
+      a.key_is_value = keys_.flag("attention_k_eq_v", false);
+      if (a.key_is_value) take({"num_global_key_value_heads"}, a.kv_heads);
+    }
+    if (const auto* const other = keys_.object("attention_other_setting");
+        other != nullptr && is_windowed) {
+      const config_keys own(*other, *other, keys_.file(), "attention_other_setting.");
+      a.heads = own.any(head_keys).value_or(a.heads);
+      a.kv_heads = own.any(kv_head_keys).value_or(a.kv_heads);
+    }
+    if (own_heads_) a.heads = (*own_heads_)[number];
+    a.has_sinks = keys_.flag(
+        is_windowed ? "add_swa_attention_sink_bias" : "add_full_attention_sink_bias", a.has_sinks);
+    a.gate = has(head_gates) ? a.heads : has(gated_attention) ? a.heads * a.value_dim : 0;
   }
 
   /// Cross-layer attention: the first layer of each group has keys and values, which the others read.
   void read_shared_caches() {
-    if (!keys_.flag("use_cla", false)) return;
-    const auto share = keys_.need("cla_share_factor");
-    for (std::size_t i = 0; i < shape_.layers.size(); ++i)
-      shape_.layers[i].shares_kv = i % share != 0;
+    const auto share =
+        keys_.flag("use_cla", false) ? keys_.need("cla_share_factor") : std::uint64_t{1};
+    const auto last = keys_.number("num_kv_shared_layers", 0).value_or(0);
+    const auto count = shape_.layers.size();
+    for (std::size_t i = 0; i < count; ++i)
+      shape_.layers[i].shares_kv = i % share != 0 || (last < count && i >= count - last);
   }
 
   [[nodiscard]] std::uint64_t head_dim(std::uint64_t heads) const {
-    if (const auto given = keys_.any({"head_dim", "attention_head_dim"})) return *given;
-    if (shape_.hidden % heads != 0)
+    if (const auto given = keys_.any(head_dim_keys)) return *given;
+    if (shape_.hidden % heads != 0 && lacks(of_attention))
       refuse("head_dim", "is missing",
              fmt::format("an integer, as hidden_size {} is no multiple of {} heads", shape_.hidden,
                          heads));
-    return shape_.hidden / heads;
+    return std::max<std::uint64_t>(shape_.hidden / heads, 1);
   }
 
   void read_latent() {
-    if (keys_.flag("attention_bias", false))
-      refuse("attention_bias", "is true", "false with latent attention");
     latent_attention a;
-    a.heads = keys_.need("num_attention_heads");
+    a.heads = need(head_keys, of_attention);
     a.q_rank = keys_.number("q_lora_rank").value_or(0);
-    a.kv_rank = keys_.need("kv_lora_rank");
-    a.plain = keys_.need("qk_nope_head_dim", 0);
-    a.rope = keys_.need("qk_rope_head_dim", 0);
-    a.value = keys_.need("v_head_dim");
+    a.kv_rank = need("kv_lora_rank", of_attention);
+    a.plain = need("qk_nope_head_dim", of_rest, 0);
+    a.rope = need("qk_rope_head_dim", of_attention, 0);
+    a.value = need("v_head_dim", of_rest);
+    a.gate = keys_.flag("mla_use_output_gate", false) ? a.heads * a.value
+             : has(head_gates)                        ? a.heads
+                                                      : 0;
     shape_.latent = a;
     shape_.notes.push_back(
         fmt::format("latent attention: one vector of {} elements a token and layer is kept",
                     a.kv_rank + a.rope));
   }
 
-  void read_mamba() {
-    mamba_mixer m;
-    m.inner = extent("mamba_expand", keys_.need("mamba_expand") * shape_.hidden);
-    m.state = keys_.need("mamba_d_state");
-    m.kernel = keys_.need("mamba_d_conv");
-    m.rank = time_step_rank();
-    m.kernel_bias = keys_.flag("mamba_conv_bias", true);
-    m.projection_bias = keys_.flag("mamba_proj_bias", false);
-    shape_.mamba = m;
-    const auto period = keys_.need("attn_layer_period");
-    const auto offset = keys_.need("attn_layer_offset", 0);
-    for (std::size_t i = 0; i < shape_.layers.size(); ++i)
-      if (i % period != offset) shape_.layers[i].mixer = mixer_kind::mamba;
-    note_state(m.kernel - 1);
-  }
-  void note_state(std::uint64_t convolution) {
-    shape_.notes.push_back(fmt::format(
-        "recurrent state in the model's dtype, with a convolution state of {} (as vLLM keeps it)",
-        convolution));
+  void read_compressed() {
+    compressed_attention a;
+    a.heads = need(head_keys, of_rest);
+    a.head_dim = need(head_dim_keys, of_attention);
+    a.q_rank = need("q_lora_rank", of_rest);
+    a.groups = need("o_groups", of_rest);
+    a.rank = need("o_lora_rank", of_rest);
+    a.window = need("sliding_window", of_attention);
+    a.streams = keys_.number("hc_mult", 1, 64).value_or(1);
+    shape_.compressed = a;
+    shape_.notes.push_back(
+        fmt::format("compressed attention: one key of {} a group of tokens is cached, and those of "
+                    "the last {} tokens as a sequence's state",
+                    a.head_dim, a.window));
   }
 
-  /// Kinds of layers: linear attention, a sliding window or chunks. From layer_types, or from the family's own keys.
-  void read_layer_kinds() {
-    const bool is_delta = kind_.layers == pattern::delta_interval;
-    const bool is_chunked = kind_.layers == pattern::chunks;
-    const bool is_listed = kind_.layers == pattern::lightning_list;
-    const bool may_be_linear = is_delta || is_listed || kind_.layers == pattern::odd_lightning;
-    const std::string_view limited = is_chunked ? "chunked_attention" : "sliding_attention";
-    const auto types = keys_.words("layer_types", shape_.layers.size());
-    const bool has_no_list = is_listed ? types.has_value() : has(keeps_latents);
-    const auto attention = has_no_list ? numbers() : attention_list();
-    const auto kinds =
-        types ? kinds_of(*types, limited, may_be_linear) : kinds_of_family(attention);
-    if (is_delta) read_delta();
-    std::size_t linear = 0;
-    for (std::size_t i = 0; i < kinds.size(); ++i)
-      if (kinds[i] == layer_kind::linear) {
-        shape_.layers[i].mixer = is_delta ? mixer_kind::delta : mixer_kind::lightning;
-        ++linear;
-      }
-    if (may_be_linear && !is_delta)
-      shape_.notes.push_back(fmt::format(
-          "lightning attention in {} of {} layers: a matrix a head is kept, in the model's dtype",
-          linear, kinds.size()));
-    const bool is_said = types || kind_.layers == pattern::even_windows;
-    read_window(kinds, is_chunked, is_said && std::ranges::count(kinds, layer_kind::limited) > 0);
+  /// Keys by which sparse attention chooses tokens.
+  void read_index() {
+    const auto* const sparse = keys_.object("sparse_attention_config");
+    const config_keys own(sparse != nullptr ? *sparse : empty_, empty_, keys_.file());
+    const auto either = [&](std::string_view key, std::string_view old) {
+      const auto found = keys_.number(key);
+      return found ? found : own.number(old);
+    };
+    const auto dim = either("index_head_dim", "sparse_index_dim");
+    if (!dim) return;
+    shape_.index = token_index{either("index_n_heads", "sparse_num_index_heads").value_or(1), *dim};
+    const auto count = shape_.layers.size();
+    const auto types = keys_.words("indexer_types");
+    const auto frequency = own.numbers("sparse_attention_freq");
+    for (std::size_t i = 0; i < count; ++i)
+      shape_.layers[i].is_indexed = !(types && i < types->size() && (*types)[i] == "shared") &&
+                                    !(frequency && i < frequency->size() && (*frequency)[i] == 0);
+    if (!shape_.compressed)
+      shape_.notes.push_back(
+          fmt::format("sparse attention: keys of {} elements a token are cached too, in the "
+                      "cache's bits",
+                      *dim));
   }
 
-  enum class layer_kind : std::uint8_t { full, limited, linear };
-
-  [[nodiscard]] std::vector<layer_kind> kinds_of(const std::vector<std::string>& types,
-                                                 std::string_view limited,
-                                                 bool may_be_linear) const {
-    std::vector<layer_kind> kinds;
-    for (const auto& type : types) {
-      if (type != "full_attention" && type != limited &&
-          !(may_be_linear && type == "linear_attention"))
-        refuse("layer_types", fmt::format("entry {} is '{}'", kinds.size(), printable(type, 60)),
-               fmt::format("full_attention or {}{}", limited,
-                           may_be_linear ? " or linear_attention" : ""));
-      kinds.push_back(type == limited            ? layer_kind::limited
-                      : type == "full_attention" ? layer_kind::full
-                                                 : layer_kind::linear);
-    }
-    return kinds;
-  }
-
-  /// Kinds without layer_types. `attention`: attn_type_list.
-  [[nodiscard]] std::vector<layer_kind> kinds_of_family(const numbers& attention) const {
+  /// What the kinds of layers decide: mixers, windows, and which layers have experts.
+  void read_layers() {
     using enum layer_kind;
-    const auto no_rope = kind_.layers == pattern::chunks ? no_rope_layers() : numbers();
-    const std::string_view key =
-        kind_.layers == pattern::chunks ? "no_rope_layer_interval" : "full_attention_interval";
-    const bool by_interval =
-        kind_.layers == pattern::chunks || kind_.layers == pattern::delta_interval;
-    const auto interval = by_interval ? keys_.number(key).value_or(4) : 1;
+    const auto count = shape_.layers.size();
+    own_heads_ = keys_.numbers("num_attention_heads_per_layer", count);
+    auto kinds = layer_kinds(keys_, count, kind_.layers);
+    if (shape_.compressed) read_rates(kinds);
+    read_moe_layers(kinds);
+    const bool is_said = std::ranges::find(kinds, sliding) != kinds.end();
+    const bool is_chunked = std::ranges::find(kinds, chunked) != kinds.end();
+    if (kinds.empty() && keys_.find("mamba_d_state") != nullptr)
+      (void)need("attn_layer_period", of_attention);
+    if (kinds.empty() && has(lightning) && lacks(of_attention))
+      refuse("layer_types", "is missing", "it, attn_type_list or layer_group_size");
+    if (kinds.empty())
+      kinds = unsaid_kinds();
+    else if (!is_said && !listed_layers(keys_))  // a period says where attention is, not its window
+      std::ranges::replace(kinds, full, sliding);
+    if (std::ranges::find(kinds, recurrent) != kinds.end()) read_recurrence();
+    if (std::ranges::find(kinds, convolution) != kinds.end()) read_convolution();
+    for (std::size_t i = 0; i < count; ++i) {
+      auto& layer = shape_.layers[i];
+      layer.mixer = mixer_of(kinds[i]);
+      read_own_heads(layer, is_said && kinds[i] == sliding, i);
+      if (layer.mixer != mixer_kind::attention) layer.is_indexed = false;
+    }
+    if (!shape_.compressed) read_window(kinds, is_chunked, is_said);
+  }
+  [[nodiscard]] mixer_kind mixer_of(layer_kind kind) const {
+    switch (kind) {
+      case layer_kind::recurrent: return recurrence_;
+      case layer_kind::convolution: return mixer_kind::convolution;
+      case layer_kind::experts:
+      case layer_kind::mlp: return mixer_kind::none;
+      default: return mixer_kind::attention;
+    }
+  }
+  /// Without a list, each layer from max_window_layers on may have a window.
+  [[nodiscard]] std::vector<layer_kind> unsaid_kinds() const {
     const auto first =
         has(window_from_a_layer) ? keys_.number("max_window_layers", 0).value_or(0) : 0;
-    std::vector<layer_kind> kinds;
-    for (std::size_t i = 0; i < shape_.layers.size(); ++i) {
-      const bool is_last = (i + 1) % interval == 0;
-      switch (kind_.layers) {
-        case pattern::none: kinds.push_back(i >= first ? limited : full); break;
-        case pattern::even_windows: kinds.push_back(i % 2 == 0 ? limited : full); break;
-        case pattern::chunks:
-          kinds.push_back((no_rope.empty() ? is_last : no_rope[i] == 0) ? full : limited);
-          break;
-        case pattern::delta_interval: kinds.push_back(is_last ? limited : linear); break;
-        case pattern::lightning_list: kinds.push_back(attention[i] == 0 ? linear : limited); break;
-        case pattern::odd_lightning: kinds.push_back(i % 2 == 1 ? linear : limited); break;
-      }
-    }
+    std::vector<layer_kind> kinds(shape_.layers.size(), layer_kind::sliding);
+    for (std::size_t i = 0; i < std::min<std::size_t>(kinds.size(), first); ++i)
+      kinds[i] = layer_kind::full;
     return kinds;
   }
-
-  /// attn_type_list: 1 is softmax attention, 0 is linear attention if the family has it.
-  [[nodiscard]] numbers attention_list() const {
-    constexpr std::string_view key = "attn_type_list";
-    const bool is_listed = kind_.layers == pattern::lightning_list;
-    const auto list = keys_.numbers(key, shape_.layers.size());
-    if (is_listed && !list)
-      refuse(key, "is missing", fmt::format("{} of 0 or 1", shape_.layers.size()));
-    for (std::size_t i = 0; list && i < list->size(); ++i)
-      if ((*list)[i] > 1 || (!is_listed && (*list)[i] == 0))
-        refuse(key, fmt::format("entry {} is {}", i, (*list)[i]),
-               is_listed ? "0 or 1" : "1, which is softmax attention");
-    return list.value_or(numbers());
+  /// DeepSeek-V4: how many tokens one cached key stands for; those of the smallest rate have an index.
+  void read_rates(std::vector<layer_kind>& kinds) {
+    const auto ratios = keys_.numbers("compress_ratios").value_or(numbers());
+    kinds.resize(shape_.layers.size(), layer_kind::pooled_far);
+    for (std::size_t i = 0; i < shape_.layers.size(); ++i) {
+      auto& layer = shape_.layers[i];
+      layer.rate = i < ratios.size()                    ? ratios[i]
+                   : kinds[i] == layer_kind::pooled_far ? 128
+                   : kinds[i] == layer_kind::pooled     ? 4
+                                                        : 0;
+      layer.is_indexed = shape_.index && layer.rate == 4;
+    }
   }
 
+  /// The mixer of recurrent layers, by its keys.
+  void read_recurrence() {
+    const auto has_key = [&](std::string_view key) { return keys_.find(key) != nullptr; };
+    if (has_key("linear_num_value_heads"))
+      read_delta();
+    else if (has_key("linear_attn_config") || has_key("short_conv_kernel_size"))
+      read_kda();
+    else if (has_key("mamba_n_heads") || has_key("mamba_num_heads"))
+      read_mamba2();
+    else if (has_key("mamba_d_state") || has_key("mamba_expand"))
+      read_mamba();
+    else if (has(lightning))
+      read_lightning();
+    else if (lacks(of_attention))
+      refuse("layer_types", "has recurrent layers, and no keys of their mixer",
+             "linear_num_value_heads, linear_attn_config, mamba_n_heads or mamba_d_state; or by "
+             "hand " +
+                 options_of(of_attention & lacking_));
+  }
+  void read_lightning() {
+    recurrence_ = mixer_kind::lightning;
+    for (auto& layer : shape_.layers) {
+      auto& a = layer.grouped;
+      a.heads = need(head_keys, of_rest);
+      a.head_dim = head_dim(a.heads);
+    }
+    shape_.notes.emplace_back("lightning attention: a matrix a head is kept, in the model's dtype");
+  }
   void read_delta() {
     delta_mixer d;
     const auto key_heads = keys_.need("linear_num_key_heads");
@@ -488,24 +695,83 @@ class config_reader {
     d.keys = extent("linear_num_key_heads", key_heads * d.key_dim);
     d.values = extent("linear_num_value_heads", d.value_heads * d.value_dim);
     d.kernel = keys_.need("linear_conv_kernel_dim");
+    set_delta(d);
+  }
+  void set_delta(const delta_mixer& d) {
+    recurrence_ = mixer_kind::delta;
     shape_.delta = d;
     note_state(d.kernel - 1);
   }
-
-  [[nodiscard]] std::uint64_t time_step_rank() const {
-    const auto* const given = keys_.find("mamba_dt_rank");
-    if (given != nullptr && *given == "auto") return (shape_.hidden + 15) / 16;
-    return keys_.need("mamba_dt_rank");
+  /// Kimi Delta Attention, by an object of its own; Ling has as many heads as its attention.
+  void read_kda() {
+    const auto* const given = keys_.object("linear_attn_config");
+    const config_keys own(given != nullptr ? *given : empty_, empty_, keys_.file(),
+                          "linear_attn_config.");
+    const auto& from = given != nullptr ? own : keys_;
+    delta_mixer d;
+    d.is_kda = true;
+    d.value_heads = from.need_any({"num_heads", "num_attention_heads"});
+    d.key_dim = d.value_dim = from.need("head_dim");
+    d.keys = d.values = extent("head_dim", d.value_heads * d.key_dim);
+    d.kernel = from.need("short_conv_kernel_size");
+    d.decay_rank = given != nullptr ? d.key_dim : 0;
+    d.gate_rank = from.flag("use_full_rank_gate", given == nullptr) ? 0 : d.key_dim;
+    set_delta(d);
+  }
+  void read_mamba2() {
+    mamba_mixer m;
+    m.heads = keys_.need_any({"mamba_n_heads", "mamba_num_heads"});
+    const auto* const dim = keys_.find("mamba_d_head");
+    const auto expand = keys_.any({"mamba_expand", "expand"}).value_or(2);
+    m.inner =
+        dim != nullptr && *dim == "auto"
+            ? extent("mamba_expand", expand * shape_.hidden)
+            : extent("mamba_d_head", m.heads * keys_.need_any({"mamba_d_head", "mamba_head_dim"}));
+    m.state = keys_.need_any({"mamba_d_state", "ssm_state_size"});
+    m.groups = keys_.any({"mamba_n_groups", "n_groups"}).value_or(1);
+    (void)extent("mamba_n_groups", m.groups * m.state);
+    m.kernel = keys_.need_any({"mamba_d_conv", "conv_kernel"});
+    m.kernel_bias = keys_.flag("mamba_conv_bias", keys_.flag("use_conv_bias", true));
+    set_mamba(m);
+  }
+  void read_mamba() {
+    mamba_mixer m;
+    m.inner = extent("mamba_expand", keys_.need("mamba_expand") * shape_.hidden);
+    m.state = keys_.need("mamba_d_state");
+    m.kernel = keys_.need("mamba_d_conv");
+    const auto* const rank = keys_.find("mamba_dt_rank");
+    m.rank = rank != nullptr && *rank == "auto" ? (shape_.hidden + 15) / 16
+                                                : keys_.need("mamba_dt_rank");
+    m.kernel_bias = keys_.flag("mamba_conv_bias", true);
+    set_mamba(m);
+  }
+  void set_mamba(mamba_mixer& m) {
+    recurrence_ = mixer_kind::mamba;
+    m.projection_bias = keys_.flag("mamba_proj_bias", false);
+    shape_.mamba = m;
+    note_state(m.kernel - 1);
+  }
+  void read_convolution() {
+    shape_.kernel = need("conv_L_cache", of_rest);
+    shape_.kernel_bias = keys_.flag("conv_bias", false);
+    note_state(shape_.kernel - 1);
+  }
+  void note_state(std::uint64_t convolution) {
+    shape_.notes.push_back(fmt::format(
+        "recurrent state in the model's dtype, with a convolution state of {} (as vLLM keeps it)",
+        convolution));
   }
 
   /// `is_said`: the config says which layers have a window.
   void read_window(const std::vector<layer_kind>& kinds, bool is_chunked, bool is_said) {
-    const std::string_view key = is_chunked ? "attention_chunk_size" : "sliding_window";
+    const auto limited = is_chunked ? layer_kind::chunked : layer_kind::sliding;
     const std::string_view what = is_chunked ? "attention chunk" : "sliding window";
     std::uint64_t window = 0;
-    if (!has(window_needs_asking) || keys_.flag("use_sliding_window", false))
-      window = keys_.number(key, 0).value_or(is_chunked ? 8192 : 0);
-    if (window == 0 && is_said && !is_chunked) window = keys_.need(key);
+    if (is_chunked)
+      window = keys_.number("attention_chunk_size", 0).value_or(8192);
+    else if (keys_.flag("use_sliding_window", !has(window_needs_asking)))
+      window = keys_.any({"sliding_window", "sliding_window_size"}, 0).value_or(0);
+    if (window == 0 && is_said && !is_chunked) window = need("sliding_window", of_kv);
     if (window == 0) return;
     if (shape_.max_context != 0 && window >= shape_.max_context) {
       shape_.notes.push_back(fmt::format("{} {} never binds: the longest context is {}", what,
@@ -517,7 +783,7 @@ class config_reader {
     std::size_t windowed = 0;
     for (std::size_t i = 0; i < kinds.size(); ++i) {
       auto& layer = shape_.layers[i];
-      if (kinds[i] != layer_kind::limited || layer.mixer != mixer_kind::attention) continue;
+      if (kinds[i] != limited || layer.mixer != mixer_kind::attention) continue;
       layer.window = window;
       ++windowed;
     }
@@ -525,199 +791,136 @@ class config_reader {
         fmt::format("{} {} of {} layers; an engine keeps more than the window while it computes",
                     what, window, windowed));
   }
-  /// Empty, or at least one entry per layer: 0 for a layer without positions, which sees all tokens.
-  [[nodiscard]] numbers no_rope_layers() const {
-    auto listed = keys_.numbers("no_rope_layers").value_or(numbers());
-    if (!listed.empty() && listed.size() < shape_.layers.size())
-      refuse("no_rope_layers", fmt::format("has {} entries", listed.size()),
-             fmt::format("none, or one a layer ({})", shape_.layers.size()));
-    return listed;
-  }
 
   void note_what_is_left_out() {
-    auto layers = keys_.number("num_nextn_predict_layers", 0).value_or(0);
+    auto layers =
+        keys_.any({"num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers"}, 0)
+            .value_or(0);
     if (keys_.flag("use_mtp", false)) layers += keys_.number("num_mtp_modules", 0).value_or(0);
     if (layers > 0) shape_.notes.push_back(prediction_note(layers));
+    if (shape_.is_known) return;
+    shape_.notes.push_back(fmt::format(
+        "'{}' is no known model_type: it is read by its keys{}{}", printable(shape_.type, 60),
+        usual_.empty() ? "" : "; taken as usual: ", fmt::join(usual_, ", ")));
   }
 
   const config_keys& keys_;
-  const family& kind_;
-  model_shape shape_;
+  const model_by_hand& given_;
+  figure_set lacking_;  ///< figures that the config must give
+  family kind_{};
+  model_shape shape_{};
+  mixer_kind recurrence_ = mixer_kind::attention;
+  std::optional<numbers> own_heads_{};
+  std::vector<std::string> usual_{};
+  const json empty_ = json::object();
 };
-
-/// Elements of a vision tower and its projector.
-using vision_elements = std::uint64_t (*)(const config_keys& vision, std::uint64_t text_width);
-
-std::uint64_t need_small(const config_keys& keys, std::string_view key) {
-  return keys.need(key, 1, 65536);
-}
-
-/// MoonViT and its projector: every linear layer and norm has a bias.
-std::uint64_t kimi_vision(const config_keys& keys, std::uint64_t text_width) {
-  const auto h = need_small(keys, "hidden_size");
-  const auto width = need_small(keys, "intermediate_size");
-  const auto patch = need_small(keys, "patch_size");
-  const auto positions =
-      need_small(keys, "init_pos_emb_height") * need_small(keys, "init_pos_emb_width");
-  const auto merge = keys.numbers("merge_kernel_size").value_or(std::vector<std::uint64_t>{2, 2});
-  if (merge.size() != 2 || merge[0] * merge[1] == 0 || merge[0] > 16 || merge[1] > 16)
-    keys.refuse("merge_kernel_size", "is no pair of small integers", "[rows, columns] in 1..16");
-  const auto layer = 4 * h * h + 4 * h + 2 * h * width + width + h + 4 * h;
-  const auto tower = need_small(keys, "num_hidden_layers") * layer + positions * h +
-                     3 * h * patch * patch + h + 2 * h;
-  const auto joined = merge[0] * merge[1] * h;
-  const auto projector = 2 * h + joined * joined + joined + joined * text_width + text_width;
-  return tower + projector;
-}
-
-/// Llama 4's tower, its adapter and the projector, all without bias.
-std::uint64_t llama4_vision(const config_keys& keys, std::uint64_t text_width) {
-  const auto h = need_small(keys, "hidden_size");
-  const auto width = need_small(keys, "intermediate_size");
-  const auto patch = need_small(keys, "patch_size");
-  const auto side = need_small(keys, "image_size") / patch;
-  const auto out = need_small(keys, "projector_output_dim");
-  const auto layer = 4 * (h * h + h) + 2 * h * width + width + h + 4 * h;
-  const auto tower = need_small(keys, "num_hidden_layers") * layer + 3 * h * patch * patch + h +
-                     (side * side + 1) * h + 4 * h;
-  return tower + width * need_small(keys, "projector_input_dim") + out * out +
-         need_small(keys, "vision_output_dim") * text_width;
-}
-
-/// A model that wraps a language model of `text_type`, with a vision tower that is counted.
-struct tower_model {
-  std::string_view type, text_type;
-  vision_elements elements;
-};
-constexpr std::array towers = {tower_model{"kimi_vl", "deepseek_v3", kimi_vision},
-                               tower_model{"llama4", "llama4_text", llama4_vision}};
 
 json parse(std::string_view text, const std::string& file) {
   return parse_json_object(text, file, "a Hugging Face config.json, a JSON object in UTF-8");
 }
 
-/// Whether any key of the object, or of a nested one, counts experts.
-bool counts_experts(const json& object, int depth = 0) {
-  constexpr int deepest = 4;
-  for (const auto& [key, value] : object.items()) {
-    if (value.is_object() && depth < deepest && counts_experts(value, depth + 1)) return true;
-    if (value.is_number() && key.ends_with("experts") && value > 1) return true;
-  }
-  return false;
-}
+/// Objects of a decoder's own keys, as in DBRX.
+constexpr std::array<const char*, 2> part_objects = {"ffn_config", "attn_config"};
+/// Objects of a language model within a multimodal one.
+constexpr std::array<const char*, 5> text_objects = {"text_config", "language_config", "llm_config",
+                                                     "language_model", "thinker_config"};
 
-/// The object's model_type, which must be a known family.
-std::string known_type(const json& root, const config_keys& keys) {
-  const auto accepted =
-      fmt::format("by hand {}; the folder of its .safetensors files; or one of {}", hand_options,
-                  hf_model_types());
-  const auto type = keys.text("model_type");
-  if (!type) keys.refuse("model_type", "is missing", accepted);
-  if (find_family(*type) != nullptr) return *type;
-  keys.refuse("model_type",
-              fmt::format("is '{}'{}", printable(*type, 60),
-                          counts_experts(root)
-                              ? ""
-                              : ", and no number of experts is given: dense models have none to "
-                                "page"),
-              accepted);
-}
-
-/// A model that wraps a language model of a known family. Returns nothing for any other.
-std::optional<model_shape> read_nested(const json& root, const config_keys& outer) {
-  const auto type = outer.text("model_type").value_or("");
-  const auto* const tower = std::ranges::find(towers, type, &tower_model::type);
-  const bool has_tower = tower != towers.end();
-  const auto object = [&](std::string_view key) {
-    const auto* const found = outer.object(key);
-    if (found == nullptr && has_tower) outer.refuse(key, "is missing", "an object");
-    return found;
+bool counts_experts(const json& object) {
+  const auto counts = [](const json& in) {
+    return std::ranges::any_of(expert_keys, [&](auto key) {
+      const auto at = in.find(key);
+      return at != in.end() && !at->is_null();
+    });
   };
-  const auto* const text = object("text_config");
-  if (text == nullptr || type.empty() || find_family(type) != nullptr) return std::nullopt;
-  const auto own = config_keys(*text, *text, outer.file()).text("model_type");
-  if (has_tower && own && *own != tower->text_type)
-    outer.refuse("text_config.model_type", fmt::format("is not {}", tower->text_type),
-                 std::string(tower->text_type));
-  const auto inner = has_tower ? std::string(tower->text_type) : own.value_or("");
-  if (find_family(inner) == nullptr) return std::nullopt;
-  const config_keys keys(*text, root, outer.file());
-  auto shape = config_reader(keys, inner).read();
-  if (!has_tower) {
-    shape.notes.push_back(fmt::format(
-        "'{}' around {}: what stands beside the language model, a vision tower or the like, is not "
-        "counted; --reserve may hold it",
-        printable(type, 60), shape.type));
-    return shape;
-  }
-  shape.type = type;
-  const auto& vision = *object("vision_config");
-  shape.vision =
-      tower->elements(config_keys(vision, vision, outer.file(), "vision_config."), shape.hidden);
-  shape.notes.push_back(
-      fmt::format("vision tower and projector, {}, are always on the device; the rotary "
-                  "buffers in published files are not counted",
-                  size_text(shape.vision * shape.dtype_bytes)));
-  return shape;
+  return counts(object) || std::ranges::any_of(part_objects, [&](const char* key) {
+           const auto at = object.find(key);
+           return at != object.end() && at->is_object() && counts(*at);
+         });
 }
-
-bool is_known_type(std::string_view name) {
-  return std::ranges::find(towers, name, &tower_model::type) != towers.end() ||
-         find_family(name) != nullptr;
+/// The object of the decoder; nullptr: no object counts experts.
+const json* find_decoder(const json& object, int depth = 0) {
+  constexpr int deepest = 3;
+  if (counts_experts(object)) return &object;
+  for (const auto* key : text_objects)
+    if (const auto at = object.find(key); at != object.end() && at->is_object() && depth < deepest)
+      if (const auto* const found = find_decoder(*at, depth + 1)) return found;
+  return nullptr;
+}
+/// Adds the keys of `from` that are not null; `replaces`: those that are there too.
+void merge(json& into, const json& from, bool replaces) {
+  for (const auto& [key, value] : from.items())
+    if (!value.is_null() && (replaces || !into.contains(key) || into[key].is_null()))
+      into[key] = value;
 }
 
 /// Moves the quantisation to the key that is read. MLX declares its storage under "quantization", and may repeat it
-/// under the usual key. modelopt has a separate file, whose text this is.
+/// under the usual key. modelopt has a separate file, whose text this is. DeepSeek names the experts' format beside it.
 void add_quantisation(std::string_view text, const std::string& file, json& root) {
   json found;
   if (const auto mlx = root.find("quantization"); mlx != root.end() && !mlx->is_null()) {
     if (!mlx->is_object() || !mlx->contains("bits"))
       refuse_input(file, "key 'quantization'", "is " + described(*mlx),
                    "MLX's: an object with bits and group_size");
-    found = std::move(*mlx);
+    found = *mlx;
     found["quant_method"] = "mlx";
   } else if (!text.empty() && !root.contains("quantization_config")) {
     found = parse(text, file + " (hf_quant_config.json)").value("quantization", json());
     if (found.is_object()) found["quant_method"] = "modelopt";
   }
   if (found.is_object()) root["quantization_config"] = std::move(found);
+  const auto format = root.find("quantization_config");
+  if (const auto experts = root.find("expert_dtype");
+      experts != root.end() && format != root.end() && format->is_object())
+    (*format)["expert_dtype"] = *experts;
+}
+
+/// Counts the vision tower if it is known, and notes it otherwise.
+void add_vision(const json& root, const std::string& outer, const std::string& file,
+                model_shape& shape) {
+  const auto vision = root.find("vision_config");
+  const auto elements =
+      vision != root.end() && vision->is_object()
+          ? vision_elements(outer, config_keys(*vision, *vision, file, "vision_config."),
+                            shape.hidden)
+          : std::nullopt;
+  if (!elements) {
+    shape.notes.push_back(fmt::format(
+        "'{}' around {}: what stands beside the language model, a vision tower or the like, is not "
+        "counted; --reserve may hold it",
+        printable(outer, 60), shape.type));
+    return;
+  }
+  shape.type = outer;
+  shape.vision = *elements;
+  shape.notes.push_back(
+      fmt::format("vision tower and projector, {}, are always on the device; the rotary "
+                  "buffers in published files are not counted",
+                  size_text(shape.vision * shape.dtype_bytes)));
 }
 
 }  // namespace
 
-std::string hf_model_types() {
-  std::vector<std::string_view> types;
-  types.reserve(std::size(families) + std::size(towers));
-  for (const auto& one : families) types.push_back(one.type);
-  for (const auto& tower : towers) types.push_back(tower.type);
-  return fmt::format("{}", fmt::join(types, ", "));
-}
-
-std::optional<unknown_family> read_unknown_family(std::string_view text, const std::string& file) {
-  const auto root = parse(text, file);
-  const config_keys outer(root, root, file);
-  const auto type = outer.text("model_type");
-  if (!type || is_known_type(*type)) return std::nullopt;
-  const auto* const nested = outer.object("text_config");
-  if (nested != nullptr &&
-      is_known_type(config_keys(*nested, *nested, file).text("model_type").value_or("")))
-    return std::nullopt;
-  const config_keys keys(nested != nullptr ? *nested : root, root, file);
-  unknown_family out{.type = *type};
-  out.top_k = keys.any(top_k_keys);
-  out.layers = keys.number("num_hidden_layers", 1, most_layers).value_or(0);
-  std::vector<std::string> unused;
-  out.max_context = longest_context(keys, unused);
-  return out;
-}
-
 model_shape parse_hf_config(std::string_view text, std::string_view quantisation,
-                            const std::string& file) {
-  auto root = parse(text, file);
-  add_quantisation(quantisation, file, root);
-  const config_keys keys(root, root, file);
-  if (auto nested = read_nested(root, keys)) return *std::move(nested);
-  return config_reader(keys, known_type(root, keys)).read();
+                            const std::string& file, const model_by_hand& given) {
+  const auto root = parse(text, file);
+  const auto* decoder = find_decoder(root);
+  if (const auto nested = root.find("text_config");
+      decoder == nullptr && nested != root.end() && nested->is_object())
+    decoder = &*nested;
+  auto all = root;
+  const bool is_nested = decoder != nullptr && decoder != &root;
+  if (is_nested) merge(all, *decoder, true);
+  for (const auto* key : part_objects)
+    if (const auto at = all.find(key); at != all.end() && at->is_object()) {
+      const auto part = *at;
+      merge(all, part, false);
+    }
+  add_quantisation(quantisation, file, all);
+  const config_keys keys(all, all, file);
+  auto shape = config_reader(keys, find_family(keys.text("model_type").value_or("")), given).read();
+  if (is_nested)
+    add_vision(root, config_keys(root, root, file).text("model_type").value_or(""), file, shape);
+  return shape;
 }
 
 }  // namespace hotset::lab

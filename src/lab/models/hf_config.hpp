@@ -2,12 +2,11 @@
 #pragma once
 /// Reads the shape of a MoE decoder from a Hugging Face config.json.
 
-#include <cstdint>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 
+#include "lab/models/model_description.hpp"
 #include "lab/models/model_shape.hpp"
 
 namespace hotset::lab {
@@ -23,24 +22,12 @@ struct model_preset {
 };
 [[nodiscard]] std::span<const model_preset> model_presets() noexcept;
 
-/// The accepted values of model_type, in one line.
-[[nodiscard]] std::string hf_model_types();
-
-/// Keys of a config of an unknown family that have the same meaning in every family.
-struct unknown_family {
-  std::string type;  ///< model_type
-  std::optional<std::uint64_t> top_k{};
-  std::uint64_t layers = 0;       ///< 0: unknown
-  std::uint64_t max_context = 0;  ///< tokens; 0: unknown
-};
-/// Returns nothing for a config that parse_hf_config() reads. Errors: those of parse_hf_config().
-[[nodiscard]] std::optional<unknown_family> read_unknown_family(std::string_view text,
-                                                                const std::string& file);
-
-/// Keys that are null count as missing. `file` appears in messages. `quantisation`: the text of an
-/// hf_quant_config.json beside it, used if the config itself has none; empty: there is none.
-/// Errors: trace_error, one line: the key, the found and the accepted value.
+/// Reads a config by its keys, whatever its model_type; a note tells what was taken as usual for an unknown one. Keys
+/// that are null count as missing. `file` appears in messages. `quantisation`: the text of an hf_quant_config.json
+/// beside it, used if the config itself has none; empty: there is none. `given`: figures of another source, whose keys
+/// may be missing.
+/// Errors: trace_error, one line: the key, the found and the accepted value, and the option that gives the figure.
 [[nodiscard]] model_shape parse_hf_config(std::string_view text, std::string_view quantisation,
-                                          const std::string& file);
+                                          const std::string& file, const model_by_hand& given);
 
 }  // namespace hotset::lab

@@ -44,6 +44,10 @@ double kv_bits_of(const model_shape& shape, const model_options& options,
   return bits;
 }
 
+bool lacks(const model_shape& shape, model_figure figure) noexcept {
+  return (shape.missing & set_of(figure)) != 0;
+}
+
 /// Fills in everything except the weights' bytes.
 model_description describe_shape(const model_shape& shape, const model_options& options) {
   model_description out;
@@ -53,16 +57,16 @@ model_description describe_shape(const model_shape& shape, const model_options& 
       static_cast<std::int32_t>(std::ranges::count(shape.layers, true, &model_layer::is_moe));
   m.experts.experts = static_cast<std::int32_t>(shape.experts);
   m.experts.top_k = static_cast<std::int32_t>(shape.top_k);
+  out.top_k_is_known = !lacks(shape, model_figure::top_k);
   m.max_context = shape.max_context;
   m.is_causal = !shape.has(trait::non_causal);
   out.kv_bits = kv_bits_of(shape, options, out.notes);
   for (const auto& layer : shape.layers) {
-    const bool keeps_kv = layer.mixer == mixer_kind::attention && !layer.shares_kv;
-    const auto& block = m.blocks.emplace_back(model_block{
-        .is_moe = layer.is_moe,
-        .kv_bytes_per_token = keeps_kv ? kv_bytes_of(kv_elements_of(shape), out.kv_bits) : 0,
-        .window = layer.window,
-        .state_bytes = state_bytes_of(shape, layer)});
+    const auto& block = m.blocks.emplace_back(
+        model_block{.is_moe = layer.is_moe,
+                    .kv_bytes_per_token = kv_bytes_of(kv_elements_of(shape, layer), out.kv_bits),
+                    .window = layer.window,
+                    .state_bytes = state_bytes_of(shape, layer)});
     m.state_bytes_per_sequence =
         detail::saturating_sum(m.state_bytes_per_sequence, block.state_bytes);
   }
@@ -93,17 +97,24 @@ struct config_text {
   std::string text;
   std::string quantisation{};  ///< text of an hf_quant_config.json; empty: there is none
 
-  [[nodiscard]] model_shape shape() const { return parse_hf_config(text, quantisation, file); }
+  [[nodiscard]] model_shape shape(const model_by_hand& given) const {
+    return parse_hf_config(text, quantisation, file, given);
+  }
 };
 
 model_description describe_config(const config_text& config, const model_options& options) {
-  const auto shape = config.shape();
-  if (!shape.unknown_format.empty())
+  const auto& hand = options.hand;
+  const auto shape = config.shape(hand);
+  if (!shape.unknown_format.empty() && !(hand.expert_bytes && hand.resident_bytes))
     refuse_input(config.file, "key 'quantization_config'", shape.unknown_format,
-                 fmt::format("{}; or the .safetensors files beside it; or by hand {}",
-                             known_quantisations, hand_options));
+                 fmt::format("{}; or the .safetensors files beside it; or by hand --expert-bytes "
+                             "and --resident-bytes",
+                             known_quantisations));
   auto out = describe_shape(shape, options);
   add_weights(shape, out.memory);
+  if (lacks(shape, model_figure::expert_bytes)) out.memory.experts.expert_bytes = {0};
+  if (lacks(shape, model_figure::resident_bytes)) out.memory.resident_bytes = 0;
+  if (lacks(shape, model_figure::kv_bytes)) out.memory.kv.clear();
   out.source = fmt::format("{}: {}", config.file, shape.type);
   return out;
 }
@@ -136,58 +147,58 @@ void drop_layers_from(std::uint64_t first, stored_weights& stored,
 
 /// Refuses a file without tensors named like experts; the message names what it has.
 void need_experts(const stored_weights& stored) {
-  if (stored.experts() != 0) return;
+  const auto experts = stored.experts();
+  if (experts >= 2 && experts <= most_experts) return;
+  const auto found = fmt::format("has {} routed experts in a layer", experts);
+  if (experts != 0) refuse_input(stored.model, "", found, fmt::format("2..{}", most_experts));
   refuse_input(stored.model, "",
                stored.largest_other.empty()
                    ? std::string("has no tensors")
-                   : fmt::format("has 0 routed experts in a layer under names that are known: its "
-                                 "largest tensor is '{}'",
+                   : fmt::format("{} under names that are known: its largest tensor is '{}'", found,
                                  printable(stored.largest_other, 120)),
                fmt::format("names such as {}; or by hand {}", known_expert_names, hand_options));
 }
 
-/// Takes the shape from the config; its MoE layers must match the files'.
+void need_kv(const stored_weights& stored, const memory_model& memory,
+             const model_options& options) {
+  if (!memory.has_kv() && !options.hand.kv_bytes_per_token)
+    refuse_input(stored.model, "", "has no k_proj and v_proj of self_attn: its cache is unknown",
+                 fmt::format("a {} with the keys of its attention, or by hand --kv-bytes-per-token",
+                             config_name));
+}
+
+/// Takes the shape from the config; if its model_type is known, its MoE layers must match the files'.
 model_description describe_stored_with(const model_shape& shape, stored_weights& stored,
                                        const model_options& options) {
   auto out = describe_shape(shape, options);
   drop_layers_from(shape.layers.size(), stored, out.notes);
-  need_experts(stored);
+  auto& m = out.memory;
+  m.experts.layers = 0;
   for (std::size_t i = 0; i < shape.layers.size(); ++i) {
     const auto& layer = stored.layers[i];
-    if (layer.is_moe() != shape.layers[i].is_moe)
+    auto& block = m.blocks[i];
+    if (layer.is_moe() != block.is_moe && shape.is_known)
       refuse_input(stored.model, fmt::format("layer {}", i),
                    layer.is_moe() ? "has experts" : "has no experts",
                    fmt::format("what {} says of it (is a file missing?)", config_name));
-    out.memory.blocks[i].resident_bytes = layer.resident_bytes;
+    block.is_moe = layer.is_moe();
+    m.experts.layers += block.is_moe ? 1 : 0;
+    block.resident_bytes = layer.resident_bytes;
+    if (lacks(shape, model_figure::kv_bytes))
+      block.kv_bytes_per_token = kv_bytes_of(layer.kv_elements, out.kv_bits);
   }
+  m.kv = kv_of(m.blocks);
+  if (lacks(shape, model_figure::kv_bytes)) need_kv(stored, m, options);
+  if (!out.top_k_is_known)
+    out.notes.emplace_back("no top-k in its config: it is taken as 1 unless --top-k says it");
   return out;
 }
 
-/// Note on a model without a config for its shape.
-std::string headers_alone_note(const std::optional<unknown_family>& config) {
-  constexpr std::string_view rest =
-      "windows, recurrent state and the KV cache's own bits are unknown";
-  if (!config)
-    return fmt::format(
-        "no {} beside it: top-k is taken as 1 unless --top-k says it; {}, and so is "
-        "the longest context",
-        config_name, rest);
-  return fmt::format("'{}' is no known model_type: all sizes are those of the headers{}; {}",
-                     printable(config->type, 60),
-                     config->top_k ? "" : "; top-k is taken as 1 unless --top-k says it", rest);
-}
-
-/// `config`: keys of a config of an unknown family.
-model_description describe_stored_alone(stored_weights& stored, const model_options& options,
-                                        const std::optional<unknown_family>& config) {
+/// Describes weights without a config.
+model_description describe_stored_alone(const stored_weights& stored,
+                                        const model_options& options) {
   model_description out;
   auto& m = out.memory;
-  if (config && config->layers > 0) drop_layers_from(config->layers, stored, out.notes);
-  need_experts(stored);
-  const auto experts = stored.experts();
-  if (experts < 2 || experts > most_experts)
-    refuse_input(stored.model, "", fmt::format("has {} routed experts in a layer", experts),
-                 fmt::format("2..{}", most_experts));
   out.kv_bits = options.kv_bits.value_or(model_options::usual_kv_bits);
   for (const auto& [number, layer] : stored.layers) {
     if (layer.is_moe()) ++m.experts.layers;
@@ -196,17 +207,26 @@ model_description describe_stored_alone(stored_weights& stored, const model_opti
                         .kv_bytes_per_token = kv_bytes_of(layer.kv_elements, out.kv_bits)});
   }
   m.kv = kv_of(m.blocks);
-  if (!m.has_kv())
-    refuse_input(
-        stored.model, "", "has no k_proj and v_proj of self_attn: its cache is unknown",
-        fmt::format("{}by hand {}", config ? "" : fmt::format("a {} beside it, or ", config_name),
-                    hand_options));
-  m.experts.experts = static_cast<std::int32_t>(experts);
-  out.top_k_is_known = config && config->top_k;
-  m.experts.top_k = static_cast<std::int32_t>(out.top_k_is_known ? *config->top_k : 1);
-  if (config) m.max_context = config->max_context;
-  out.notes.push_back(headers_alone_note(config));
+  need_kv(stored, m, options);
+  m.experts.experts = static_cast<std::int32_t>(stored.experts());
+  out.top_k_is_known = false;
+  m.experts.top_k = 1;
+  out.notes.push_back(fmt::format(
+      "no {} beside it: top-k is taken as 1 unless --top-k says it; windows, recurrent state and "
+      "the KV cache's own bits are unknown, and so is the longest context",
+      config_name));
   return out;
+}
+
+/// Figures that the headers give, so that a config may lack them.
+model_by_hand given_by(const stored_weights& stored) {
+  return {.layers = static_cast<std::int32_t>(
+              std::min<std::uint64_t>(stored.layers.rbegin()->first + 1, most_experts)),
+          .experts = static_cast<std::int32_t>(stored.experts()),
+          .top_k = 1,
+          .expert_bytes = 0,
+          .kv_bytes_per_token = 0,
+          .resident_bytes = 0};
 }
 
 /// Describes a folder, or a .safetensors file.
@@ -222,11 +242,11 @@ model_description describe_stored(const fs::path& path, const fs::path& folder,
     return describe_config(read_config(config), options);
   }
   auto stored = read_safetensors_weights(path, files, file_extent::header);
-  std::optional<config_text> beside;
-  if (is_there(config)) beside = read_config(config);
-  const auto unknown = beside ? read_unknown_family(beside->text, beside->file) : std::nullopt;
-  auto out = beside && !unknown ? describe_stored_with(beside->shape(), stored, options)
-                                : describe_stored_alone(stored, options, unknown);
+  need_experts(stored);
+  const bool has_config = is_there(config);
+  auto out = has_config ? describe_stored_with(read_config(config).shape(given_by(stored)), stored,
+                                               options)
+                        : describe_stored_alone(stored, options);
   stored.check_experts(static_cast<std::uint64_t>(out.memory.experts.experts));
   out.memory.experts.expert_bytes = by_layer(stored.expert_bytes());
   out.memory.resident_bytes = stored.all_resident_bytes();
@@ -236,7 +256,7 @@ model_description describe_stored(const fs::path& path, const fs::path& folder,
         files.size(), cut == 1 ? "is" : "are", size_text(stored.missing_bytes)));
   out.source =
       fmt::format("{}: {}the headers of {} .safetensors file{}", path.string(),
-                  beside ? "config.json and " : "", files.size(), files.size() == 1 ? "" : "s");
+                  has_config ? "config.json and " : "", files.size(), files.size() == 1 ? "" : "s");
   return out;
 }
 
@@ -299,6 +319,9 @@ model_description describe_model(std::string_view name_or_path, const model_opti
                                     .text = std::string(preset->config)},
                                    options);
   if (preset != presets.end()) out.memory.name = preset->name;
+  auto hand = options.hand;
+  if (out.top_k_is_known) hand.top_k.reset();
+  if (!hand.is_empty()) correct_by_hand(hand, out);
   if (const auto bad = check_size(out.memory)) refuse_input(name_or_path, "", bad->message, "");
   return out;
 }
@@ -359,8 +382,9 @@ void correct_by_hand(const model_by_hand& hand, model_description& description) 
   auto& m = description.memory;
   const auto note = [&](std::string_view what, const auto& given, std::uint64_t read) {
     if (given)
-      description.notes.push_back(
-          fmt::format("{} by hand: {}; {} was read", what, size_text(*given), size_text(read)));
+      description.notes.push_back(fmt::format("{} by hand: {}; {} was read", what,
+                                              size_text(*given),
+                                              read == 0 ? std::string("none") : size_text(read)));
   };
   if (hand.top_k)
     description.notes.push_back(

@@ -13,26 +13,6 @@
 
 namespace hotset::lab {
 
-/// Properties of a deployment that no model file contains.
-struct model_options {
-  /// Bits of one element of the KV cache: 16, 8, 8.5 (q8_0), 4.5 (q4_0), ... A token's bytes in a layer are rounded
-  /// up. Without a value: the checkpoint's declaration, else usual_kv_bits.
-  std::optional<double> kv_bits{};
-
-  static constexpr double usual_kv_bits = 16;
-  static constexpr double most_kv_bits = 64;
-  /// Accepted: multiples of 0.5 in 0.5..64.
-  [[nodiscard]] validation validate() const;
-};
-
-struct model_description {
-  memory_model memory;
-  double kv_bits = model_options::usual_kv_bits;  ///< bits of an element of the cache
-  bool top_k_is_known = true;                     ///< false: no file gives it, and it is 1
-  std::string source;                             ///< origin, in one line
-  std::vector<std::string> notes;                 ///< assumptions and omissions, one per line
-};
-
 /// Figures of a model by hand: all of them, or those missing from a file. Units: bytes.
 struct model_by_hand {
   std::optional<std::int32_t> layers{};   ///< MoE layers
@@ -48,17 +28,38 @@ struct model_by_hand {
   }
 };
 
+/// Properties of a deployment that no model file contains.
+struct model_options {
+  /// Bits of one element of the KV cache: 16, 8, 8.5 (q8_0), 4.5 (q4_0), ... A token's bytes in a layer are rounded
+  /// up. Without a value: the checkpoint's declaration, else usual_kv_bits.
+  std::optional<double> kv_bits{};
+  /// Figures by hand, which a config may then lack. `top_k` counts only if the model does not give it.
+  model_by_hand hand{};
+
+  static constexpr double usual_kv_bits = 16;
+  static constexpr double most_kv_bits = 64;
+  /// Accepted: multiples of 0.5 in 0.5..64.
+  [[nodiscard]] validation validate() const;
+};
+
+struct model_description {
+  memory_model memory;
+  double kv_bits = model_options::usual_kv_bits;  ///< bits of an element of the cache
+  bool top_k_is_known = true;                     ///< false: no file gives it, and it is 1
+  std::string source;                             ///< origin, in one line
+  std::vector<std::string> notes;                 ///< assumptions and omissions, one per line
+};
+
 /// Models that describe_model() knows by name. Each has its own Hugging Face config.
 [[nodiscard]] std::vector<std::string> model_names();
 
 /// Reads a name of model_names(), or else a path: a Hugging Face config.json, a .gguf file or one of its parts, a
 /// .safetensors file, or a folder with a config.json, .safetensors files, or both. Only the headers of weights are
 /// read. If a config.json stands beside .safetensors files, the shape comes from the config and the sizes from the
-/// headers. If its model_type is unknown, only the top-k, the number of layers and the longest context come from the
-/// config.
+/// headers. An unknown model_type is read by its keys, with a note of what was taken as usual.
 /// Bounds: less than 64 MiB and 128 bytes for each byte of the file's header; at most 2^20 experts in all layers.
 /// Errors: usage_error if the text is neither a name nor a path, or for the options; trace_error, one line, if the
-/// path's contents are damaged, dense, of an unknown family, or incomplete.
+/// path's contents are damaged, dense or incomplete; the message names the option that gives a missing figure.
 [[nodiscard]] model_description describe_model(std::string_view name_or_path,
                                                const model_options& options = {});
 

@@ -18,8 +18,12 @@ enum class qk_norm : std::uint8_t { none, per_head, whole };
 
 /// Attention whose heads have their own keys and values.
 struct grouped_attention {
-  std::uint64_t heads = 0, kv_heads = 0, head_dim = 0;
+  std::uint64_t heads = 0, kv_heads = 0, head_dim = 0, value_dim = 0;
+  std::uint64_t q_rank = 0;  ///< 0: queries have no low-rank projection
   qk_norm norm = qk_norm::none;
+  std::uint64_t gate = 0;     ///< outputs of the gate of the attention's output; 0: none
+  bool key_is_value = false;  ///< one projection gives both; both are cached
+  bool has_sinks = false;     ///< one element per head
 };
 
 /// Multi-head latent attention: caches one vector of kv_rank + rope for each token.
@@ -29,29 +33,55 @@ struct latent_attention {
   std::uint64_t kv_rank = 0;
   std::uint64_t plain = 0, rope = 0;  ///< per head, of query and key: without and with position
   std::uint64_t value = 0;            ///< per head
+  std::uint64_t gate = 0;             ///< outputs of the gate of the attention's output; 0: none
 };
 
-/// Mamba-1 with norms on its three small projections, as in Jamba.
+/// Sparse attention chooses tokens by small keys, which are cached beside the others.
+struct token_index {
+  std::uint64_t heads = 0, dim = 0;
+};
+
+/// DeepSeek-V4: all heads share one key, which is the value too. A layer caches one for each `rate` tokens
+/// (model_layer) and those of a window.
+struct compressed_attention {
+  std::uint64_t heads = 0, head_dim = 0, q_rank = 0;
+  std::uint64_t groups = 0, rank = 0;  ///< of the output projection
+  std::uint64_t window = 0;            ///< tokens
+  std::uint64_t streams = 0;           ///< residual streams (hyper-connections)
+};
+
+/// Mamba-1 with norms on its three small projections, as in Jamba; with `heads`: Mamba-2.
 struct mamba_mixer {
-  std::uint64_t inner = 0, state = 0, kernel = 0, rank = 0;
+  std::uint64_t inner = 0, state = 0, kernel = 0;
+  std::uint64_t rank = 0;               ///< Mamba-1
+  std::uint64_t heads = 0, groups = 0;  ///< Mamba-2
   bool kernel_bias = true;
   bool projection_bias = false;
+
+  /// Channels of the convolution.
+  [[nodiscard]] std::uint64_t convolved() const noexcept { return inner + 2 * groups * state; }
 };
 
-/// Gated DeltaNet: a sequence keeps one matrix per value head, and the convolution's last inputs.
+/// Gated DeltaNet or Kimi Delta Attention: a sequence keeps one matrix per value head, and the convolution's last
+/// inputs.
 struct delta_mixer {
   std::uint64_t keys = 0;    ///< width of all key heads
   std::uint64_t values = 0;  ///< width of all value heads
   std::uint64_t value_heads = 0, key_dim = 0, value_dim = 0;
   std::uint64_t kernel = 0;
+  bool is_kda = false;  ///< a decay for each element of a key
+  /// Kimi Delta Attention: inner width of the projections of decay and output gate; 0: they have one matrix.
+  std::uint64_t decay_rank = 0, gate_rank = 0;
 };
 
 enum class mixer_kind : std::uint8_t {
   attention,
   mamba,
   delta,
-  /// Linear attention over the heads of `grouped`; a sequence keeps one matrix per head.
+  /// Linear attention over the layer's heads; a sequence keeps one matrix per head.
   lightning,
+  convolution,  ///< gated short convolution
+  none,         ///< the layer is an MLP or experts alone
 };
 
 /// Weights of a model that may each have their own storage format.
@@ -108,12 +138,10 @@ inline constexpr module_set layer_modules =
 
 /// Properties that differ between families of models.
 enum class trait : std::uint8_t {
-  keeps_latents,  ///< latent attention
-  has_mamba,
   attention_bias,   ///< bias of queries, keys, values and output
   input_bias,       ///< bias of queries, keys and values, regardless of attention_bias
   plain_output,     ///< the attention's output never has a bias
-  gated_attention,  ///< queries come with a gate of the same width
+  gated_attention,  ///< the attention's output has a gate of its own width
   has_sinks,        ///< one element per head
   norm_bias,
   router_in_f32,
@@ -122,12 +150,18 @@ enum class trait : std::uint8_t {
   biased_experts,  ///< and a biased router
   shared_expert,   ///< one, unless a key gives their number
   gated_shared,
-  dense_width_experts,  ///< experts may have the width of a dense MLP
+  mlp_wide,      ///< experts have the width of an MLP, without a key of their own
+  ungated_mlps,  ///< MLPs and experts are up and down alone
   tied_embeddings,
   head_bias,
   window_needs_asking,  ///< use_sliding_window
   window_from_a_layer,  ///< max_window_layers
   non_causal,
+  head_gates,        ///< the attention's output has one gate a head
+  weightless_norms,  ///< of queries and keys
+  dense_beside,      ///< each layer has a dense MLP beside its experts
+  double_layers,     ///< two attentions and two dense MLPs a layer
+  lightning,         ///< recurrent layers without keys of their own have lightning attention
 };
 using trait_set = std::uint32_t;
 
@@ -162,12 +196,20 @@ struct stored_otherwise {
 
 struct model_layer {
   bool is_moe = true;
+  bool has_mlp = true;  ///< or experts; false: the layer is a mixer alone
   mixer_kind mixer = mixer_kind::attention;
+  grouped_attention grouped{};  ///< unless attention is latent or compressed
+  bool is_indexed = false;      ///< has a token_index
+  std::uint64_t rate = 0;  ///< compressed attention: tokens for one cached key; 0: only the window
   std::uint64_t window = 0;  ///< tokens; 0: none
   /// Reads the cache of an earlier layer, and projects no keys and values.
   bool shares_kv = false;
   std::vector<stored_otherwise> otherwise{};
 };
+
+/// Figures of a model that another source than its config may give.
+enum class model_figure : std::uint8_t { expert_bytes, kv_bytes, resident_bytes, top_k };
+using figure_set = std::uint32_t;
 
 /// Units: elements unless stated otherwise. Extents are below 2^25.
 struct model_shape {
@@ -175,13 +217,20 @@ struct model_shape {
   std::vector<model_layer> layers{};
   std::uint64_t hidden = 0, vocabulary = 0;
   std::uint64_t experts = 0, top_k = 0;
+  std::uint64_t unrouted = 0;  ///< rows of the router for experts without weights
   std::uint64_t expert_width = 0;
+  std::uint64_t expert_input = 0;  ///< experts read a projection of this width; 0: they read hidden
   std::uint64_t shared_width = 0;  ///< width of all shared experts together
   std::uint64_t dense_width = 0;   ///< width of dense layers
   std::optional<latent_attention> latent{};
-  grouped_attention grouped{};  ///< unless attention is latent
+  std::optional<compressed_attention> compressed{};
+  std::optional<token_index> index{};
   std::optional<mamba_mixer> mamba{};
   std::optional<delta_mixer> delta{};
+  std::uint64_t kernel = 0;  ///< of a convolution layer
+  bool kernel_bias = false;
+  std::uint64_t norms = 2;         ///< of a layer with a mixer and an MLP
+  std::uint64_t expert_norms = 0;  ///< more of them beside experts
 
   trait_set traits = 0;
 
@@ -207,6 +256,8 @@ struct model_shape {
     return own != nullptr ? *own : code(module);
   }
 
+  bool is_known = true;    ///< its model_type is
+  figure_set missing = 0;  ///< figures that the config does not give
   std::vector<std::string> notes{};
 };
 

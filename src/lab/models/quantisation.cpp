@@ -279,7 +279,8 @@ class quantisation_reader {
 
   /// MLX quantises every matrix; its config names the modules with other bits, or none.
   void read_mlx() {
-    if (shape_.mamba) return unknown("MLX: how the weights of Mamba are stored is not known");
+    if (shape_.mamba && shape_.mamba->heads == 0)
+      return unknown("MLX: how the weights of Mamba are stored is not known");
     name_ = "MLX";
     const auto code = mlx_code(keys_);
     store(code, all_modules);
@@ -499,11 +500,16 @@ class quantisation_reader {
   }
   /// Modules that a layer has.
   [[nodiscard]] module_set modules_of(const model_layer& layer) const {
-    module_set out = layer.is_moe ? expert_modules | set_of(router) : dense_modules;
+    module_set out = 0;
+    if (layer.is_moe) out |= expert_modules | set_of(router);
     if (layer.is_moe && shape_.shared_width > 0) out |= shared_modules;
+    if (layer.has_mlp && (!layer.is_moe || shape_.has(trait::dense_beside))) out |= dense_modules;
     switch (layer.mixer) {
-      case mixer_kind::mamba: return out;
+      case mixer_kind::none: return out;
+      case mixer_kind::mamba:
+        return shape_.mamba->heads > 0 ? out | set_of(linear_in, linear_out) : out;
       case mixer_kind::delta: return out | linear_attention_modules;
+      case mixer_kind::convolution: return out | set_of(linear_in, linear_out);
       case mixer_kind::lightning: return out | set_of(query, key, value, output, output_gate);
       case mixer_kind::attention: break;
     }
@@ -511,6 +517,7 @@ class quantisation_reader {
     if (shape_.latent)
       return out | set_of(key_value_low, key_value) |
              (shape_.latent->q_rank > 0 ? set_of(query_low) : 0);
+    if (shape_.compressed) return out | set_of(query_low, key_value_low);
     return layer.shares_kv ? out : out | set_of(key, value);
   }
 

@@ -50,13 +50,11 @@ lab::model_description model_of(const plan_options& options) {
   const auto experts = given(options.reading.experts);
   const auto top_k = given(options.reading.top_k);
   if (!options.model.empty()) {
-    auto described = for_option("--model", [&] {
-      return lab::describe_model(input_path(options.model).string(), {options.kv_bits});
-    });
     // If the model has its own top-k and experts, those options concern only the trace.
-    if (!described.top_k_is_known) hand.top_k = top_k;
-    lab::correct_by_hand(hand, described);
-    return described;
+    hand.top_k = top_k;
+    return for_option("--model", [&] {
+      return lab::describe_model(input_path(options.model).string(), {options.kv_bits, hand});
+    });
   }
   hand.experts = experts;
   hand.top_k = top_k;

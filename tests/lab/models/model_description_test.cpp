@@ -378,12 +378,12 @@ json latent(const char* type = "deepseek_v2", std::string_view patch = "{}") {
 
 TEST_F(model_configs, latent_attention_needs_its_keys) {
   EXPECT_EQ(resident_bytes(latent("kimi_k2")), resident_bytes(latent("deepseek_v3")));
-  refuse_without(latent(),
-                 {"first_k_dense_replace", "n_shared_experts", "kv_lora_rank", "qk_nope_head_dim",
-                  "qk_rope_head_dim", "v_head_dim", "moe_intermediate_size"});
+  EXPECT_EQ(resident_bytes(latent(), R"({"attention_bias": true})"),
+            resident_bytes(latent()) + 3 * 2 * (12 + 4 + 32));
+  refuse_without(latent(), {"kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim",
+                            "moe_intermediate_size"});
   refuse_each(latent(), R"(
-{"intermediate_size": null} => key 'dense_intermediate_size' | is missing
-{"attention_bias": true} => key 'attention_bias' | false with latent attention)");
+{"intermediate_size": null} => key 'dense_intermediate_size' | is missing)");
 }
 
 /// plain() with stored weights: an expert has three, [8, 32], [8, 32] and [32, 8], in groups of 8.
@@ -423,8 +423,8 @@ TEST_F(model_configs, other_quantisations_are_refused) {
   for (const auto* format : {R"({"quant_method": "bitsandbytes"})", R"({"bits": 4})", "{}",
                              R"({"quant_method": "compressed-tensors"})",
                              R"({"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION"})"})
-    refuse(stored_as(format),
-           {"key 'quantization_config'", "accepted: awq, gptq", "or by hand --layers --experts"});
+    refuse(stored_as(format), {"key 'quantization_config'", "accepted: awq, gptq",
+                               "or by hand --expert-bytes and --resident-bytes"});
   for_each_case(R"(
 {"quant_method": "fp8", "weight_block_size": [128]} => key 'weight_block_size' | is [128] | [rows, columns]
 {"quant_method": "fp8", "weight_block_size": [0, 128]} => key 'weight_block_size' | is [0, 128]
@@ -698,8 +698,9 @@ TEST_F(model_configs, windows_by_list_by_question_and_of_all_layers) {
   refuse_each(plain("mixtral"), R"(
 {"model_type": "gpt_oss"} => key 'sliding_window' | is missing
 {"model_type": "gpt_oss", "layer_types": [1, 2, 3]} => key 'layer_types' | entry 0 is 1 | strings
-{"layer_types": ["full_attention"]} => key 'layer_types' | an array of 1 | an array of 3 strings
-{"num_hidden_layers": 1, "layer_types": ["linear_attention"]} => entry 0 is 'linear_attention' | full_attention or
+{"layer_types": ["full_attention"]} => key 'layer_types' | has 1 entries | one a layer (3)
+{"layer_types": ["full_attention", "spiral", "full_attention"]} => entry 1 is 'spiral' | full_attention, attention
+{"num_hidden_layers": 1, "layer_types": ["linear_attention"]} => key 'layer_types' | no keys of their mixer | by hand --kv
 {"layer_types": ["full_attention", "sliding_attention", "full_attention"]} => key 'sliding_window' | is missing)");
 }
 
@@ -749,9 +750,9 @@ TEST_F(model_configs, lightning_layers_keep_a_matrix_a_head) {
 {"model_type": "minimax"} => cache 2 x 64; state 1024;
 {"model_type": "mixtral", "attn_type_list": [1, 1, 1]} => cache 3 x 64; state 0;)");
   refuse_each(plain("minimax_text_01"), R"(
-{} => key 'attn_type_list' | is missing
+{} => key 'layer_types' | is missing | attn_type_list
 {"attn_type_list": [0, 2, 1]} => key 'attn_type_list' | entry 1 is 2 | 0 or 1
-{"model_type": "minimax_m2", "attn_type_list": [1, 0, 1]} => key 'attn_type_list' | entry 1 is 0 | softmax attention)");
+{"model_type": "minimax_m2", "attn_type_list": [1, 0, 1]} => has recurrent layers, and no keys of their mixer)");
 }
 
 TEST_F(model_configs, llama4_has_experts_in_some_layers_and_chunks_in_most) {
@@ -805,8 +806,6 @@ TEST_F(model_configs, a_known_model_inside_an_unknown_one_is_read_and_noted) {
   EXPECT_EQ(resident_bytes(outer), plain_resident);
   expect_each(outer, R"(
 {} => notes: 'some_vl' around mixtral: what stands beside)");
-  refuse_each(outer, R"(
-{"text_config": {"model_type": "other"}} => key 'model_type' | is 'some_vl'; | by hand --layers)");
 }
 
 // Configs in the fewest keys, and elements of the published files.
@@ -851,20 +850,48 @@ TEST_F(model_configs, a_vision_tower_stands_beside_its_language_model) {
   EXPECT_THAT(out.notes, testing::Not(Contains(HasSubstr("torch_dtype"))));
   EXPECT_EQ(resident_bytes(config, R"({"vision_config": {"merge_kernel_size": [1, 1]}})"),
             out.memory.resident_bytes - 2 * (24 * 24 + 24 + 24 * 32 - 6 * 6 - 6 - 6 * 32));
-  refuse_without(config, {"text_config", "vision_config"});
   refuse_each(config, R"(
 {"vision_config": {"hidden_size": null}} => key 'vision_config.hidden_size' | is missing
-{"vision_config": {"merge_kernel_size": [2]}} => key 'vision_config.merge_kernel_size'
-{"text_config": {"model_type": "mixtral"}} => key 'text_config.model_type' | accepted: deepseek_v3)");
+{"vision_config": {"merge_kernel_size": [2]}} => key 'vision_config.merge_kernel_size')");
+  expect_each(config, R"(
+{"vision_config": null} => 'kimi_vl' around deepseek_v3: what stands beside)");
 }
 
-TEST_F(model_configs, an_unknown_family_is_refused_with_the_known_ones) {
-  refuse_each(plain("dbrx"), R"(
-{} => key 'model_type' | is 'dbrx'; accepted: by hand --layers | one of olmoe, mixtral, qwen2_moe
-{"model_type": "llama", "num_experts": null} => is 'llama', and no number of experts is given: dense models
-{"num_experts": null, "ffn_config": {"moe_num_experts": 16}} => is 'dbrx'; accepted
-{"model_type": null} => key 'model_type' | is missing | olmoe
-{"model_type": 3} => 'model_type' | is 3 | a string)");
+TEST_F(model_configs, an_unknown_type_is_read_by_its_keys) {
+  const auto config = plain("some_moe");
+  EXPECT_EQ(resident_bytes(config), plain_resident);
+  expect_each(config, R"(
+{} => 3 layers of 4 experts, top 2; expert 1536; cache 3 x 64; state 0; context 100;
+{} => 'some_moe' is no known model_type: it is read by its keys; taken as usual: experts as wide as an MLP, experts of
+{"model_type": null} => '' is no known model_type
+{"moe_intermediate_size": 4, "use_qk_norm": true} => taken as usual: experts of three matrices
+{"num_experts": null, "ffn_config": {"moe_num_experts": 4}} => 3 layers of 4 experts
+{"num_key_value_heads": null, "attn_config": {"kv_n_heads": 2}} => cache 3 x 128;)");
+  const json inner = {{"model_type", "a"},
+                      {"llm_config", {{"model_type", "b"}, {"text_config", config}}}};
+  expect_each(inner, R"({} => 'a' around some_moe: what stands beside)");
+}
+
+TEST_F(model_configs, a_missing_figure_may_come_by_hand) {
+  const auto by_hand = [&](const json& config, const lab::model_by_hand& hand) {
+    const auto path = folder_.write("config.json", config.dump()).string();
+    return told(lab::describe_model(path, {.hand = hand}));
+  };
+  auto config = plain("some_moe", R"({"intermediate_size": null})");
+  refuse(config, {"key 'moe_intermediate_size'", "or by hand --expert-bytes"});
+  EXPECT_THAT(by_hand(config, {.expert_bytes = 100}),
+              testing::AllOf(HasSubstr("expert 100; cache 3 x 64;"),
+                             HasSubstr("size of an expert by hand: 100 B; none was read")));
+  config = plain("some_moe", R"({"num_attention_heads": null, "num_experts_per_tok": null})");
+  refuse(config, {"key 'num_experts_per_tok'", "by hand --top-k"});
+  config["num_experts_per_tok"] = 2;
+  refuse(config,
+         {"key 'num_attention_heads'", "by hand --kv-bytes-per-token and --resident-bytes"});
+  EXPECT_THAT(by_hand(config, {.kv_bytes_per_token = 7, .resident_bytes = 9}),
+              HasSubstr("expert 1536; cache 1 x 7;"));
+  const auto unknown = stored_as(R"({"quant_method": "bitsandbytes"})");
+  EXPECT_THAT(by_hand(unknown, {.expert_bytes = 100, .resident_bytes = 9}),
+              HasSubstr("expert 100; cache 3 x 64;"));
 }
 
 TEST_F(model_configs, a_dense_model_is_refused) {
@@ -1125,7 +1152,8 @@ TEST_F(stored_models, headers_alone_leave_out_what_they_do_not_say) {
   write(latent_one);
   EXPECT_THAT(told(folder()), HasSubstr("cache 1 x 40;"));
   latent_one.pop_back();
-  refuse_stored(latent_one, {"has no k_proj and v_proj", "a config.json beside it"});
+  refuse_stored(latent_one,
+                {"has no k_proj and v_proj", "a config.json with the keys of its attention"});
   refuse_stored({{"x", "BF16", {3}}},
                 {"has 0 routed experts in a layer", "its largest tensor is 'x'",
                  "layers.0.mlp.experts.0", "or by hand --layers"});
@@ -1163,13 +1191,17 @@ TEST_F(stored_models, an_unknown_family_is_read_by_its_headers) {
   EXPECT_EQ(out.memory.resident_bytes, plain_resident);
   EXPECT_THAT(told(out), StartsWith("3 layers of 4 experts, top 2; expert 1536; cache 3 x 64; "
                                     "state 0; context 500; notes: "));
-  EXPECT_THAT(told(out), HasSubstr("'some_moe' is no known model_type: all sizes are those "
-                                   "of the headers; windows"));
+  EXPECT_THAT(told(out),
+              HasSubstr("'some_moe_text' is no known model_type: it is read by its keys"));
   write_config({{"model_type", "some_moe"}});
   EXPECT_FALSE(folder().top_k_is_known);
-  EXPECT_THAT(folder().notes, ElementsAre(HasSubstr("top-k is taken as 1 unless --top-k")));
+  EXPECT_THAT(folder().notes, Contains(HasSubstr("it is taken as 1 unless --top-k")));
+  write_config(plain("some_moe"));
+  write(plain_without({"layers.0.block_sparse_moe.experts"}));
+  EXPECT_THAT(told(folder()), StartsWith("2 layers of 4 experts, top 2;")) << "as the headers say";
+  write_config(plain("some_moe", R"({"num_attention_heads": null})"));
   refuse_stored(plain_without({"k_proj", "v_proj"}),
-                {"has no k_proj and v_proj", "accepted: by hand --layers"});
+                {"has no k_proj and v_proj", "or by hand --kv-bytes-per-token"});
 }
 
 TEST_F(stored_models, one_packed_column_has_no_rows_to_count) {
