@@ -588,9 +588,14 @@ class config_reader {
     const auto count = shape_.layers.size();
     const auto types = keys_.words("indexer_types");
     const auto frequency = own.numbers("sparse_attention_freq");
-    for (std::size_t i = 0; i < count; ++i)
-      shape_.layers[i].is_indexed = !(types && i < types->size() && (*types)[i] == "shared") &&
-                                    !(frequency && i < frequency->size() && (*frequency)[i] == 0);
+    const auto period = keys_.number("index_topk_freq").value_or(1);
+    const auto first = keys_.number("index_skip_topk_offset").value_or(2) - 1;
+    for (std::size_t i = 0; i < count; ++i) {
+      const bool shares = types ? i < types->size() && (*types)[i] == "shared"
+                                : i > first && (i - first) % period != 0;
+      const bool is_full = frequency && i < frequency->size() && (*frequency)[i] == 0;
+      shape_.layers[i].is_indexed = !shares && !is_full;
+    }
     if (!shape_.compressed)
       shape_.notes.push_back(
           fmt::format("sparse attention: keys of {} elements a token are cached too, in the "
@@ -598,7 +603,7 @@ class config_reader {
                       *dim));
   }
 
-  /// What the kinds of layers decide: mixers, windows, and which layers have experts.
+  /// Mixers, windows and experts by the kinds of layers.
   void read_layers() {
     using enum layer_kind;
     const auto count = shape_.layers.size();

@@ -2,7 +2,6 @@
 #pragma once
 /// Reads the shape of a MoE decoder from a Hugging Face config.json.
 
-#include <span>
 #include <string>
 #include <string_view>
 
@@ -15,12 +14,8 @@ namespace hotset::lab {
 inline constexpr std::string_view hand_options =
     "--layers --experts --top-k --expert-bytes --kv-bytes-per-token, and --resident-bytes";
 
-/// The config of a model known by name, reduced to the keys that decide sizes.
-struct model_preset {
-  std::string_view name;
-  std::string_view config;  ///< JSON
-};
-[[nodiscard]] std::span<const model_preset> model_presets() noexcept;
+/// The config of a model of model_names(), reduced to the keys that decide sizes; empty: another name.
+[[nodiscard]] std::string preset_config(std::string_view name);
 
 /// Reads a config by its keys, whatever its model_type; a note tells what was taken as usual for an unknown one. Keys
 /// that are null count as missing. `file` appears in messages. `quantisation`: the text of an hf_quant_config.json

@@ -144,13 +144,18 @@ std::optional<std::size_t> listed_layers(const config_keys& keys) {
 std::vector<layer_kind> layer_kinds(const config_keys& keys, std::size_t layers,
                                     std::string_view usual) {
   kinds out;
-  for (const auto key :
-       {word_keys[0], word_keys[1], word_keys[2], std::string_view("sliding_window_pattern")})
+  for (const auto key : word_keys)
     if (const auto listed = words_of(keys, key)) {
       need_length(keys, key, listed->size(), layers);
       for (std::size_t i = 0; i < layers; ++i) out.push_back(kind_of(keys, key, i, (*listed)[i]));
       return out;
     }
+  constexpr std::string_view repeats = "sliding_window_pattern";
+  if (const auto letters = words_of(keys, repeats); letters && !letters->empty()) {
+    for (std::size_t i = 0; i < layers; ++i)
+      out.push_back(kind_of(keys, repeats, i, (*letters)[i % letters->size()]));
+    return out;
+  }
   for (const auto& one : number_keys) {
     const auto listed = keys.numbers(one.key);
     if (!listed || listed->empty()) continue;

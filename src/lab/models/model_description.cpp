@@ -112,6 +112,7 @@ model_description describe_config(const config_text& config, const model_options
                              known_quantisations));
   auto out = describe_shape(shape, options);
   add_weights(shape, out.memory);
+  if (shape.missing == 0) out.parameters = parameters_of(shape);
   if (lacks(shape, model_figure::expert_bytes)) out.memory.experts.expert_bytes = {0};
   if (lacks(shape, model_figure::resident_bytes)) out.memory.resident_bytes = 0;
   if (lacks(shape, model_figure::kv_bytes)) out.memory.kv.clear();
@@ -296,29 +297,21 @@ validation model_options::validate() const {
       fmt::format("kv_bits = {}, accepted: multiples of 0.5 in 0.5..{}", bits, most_kv_bits)};
 }
 
-std::vector<std::string> model_names() {
-  std::vector<std::string> names;
-  for (const auto& preset : model_presets()) names.emplace_back(preset.name);
-  return names;
-}
-
 model_description describe_model(std::string_view name_or_path, const model_options& options) {
   if (const auto bad = options.validate()) throw usage_error(bad->message);
-  const auto presets = model_presets();
-  const auto preset = std::ranges::find(presets, name_or_path, &model_preset::name);
+  const auto preset = preset_config(name_or_path);
   const fs::path path(name_or_path);
-  if (preset == presets.end() && !is_there(path))
+  if (preset.empty() && !is_there(path))
     throw usage_error(
         fmt::format("unknown model '{}'{}, accepted: {}, or the path of a config.json, "
                     ".gguf or .safetensors file, or of a folder of them",
                     printable(name_or_path), did_you_mean(name_or_path, model_names()),
                     fmt::join(model_names(), ", ")));
-  auto out = preset == presets.end()
+  auto out = preset.empty()
                  ? describe_path(path, options)
-                 : describe_config({.file = fmt::format("preset {}", preset->name),
-                                    .text = std::string(preset->config)},
+                 : describe_config({.file = fmt::format("preset {}", name_or_path), .text = preset},
                                    options);
-  if (preset != presets.end()) out.memory.name = preset->name;
+  if (!preset.empty()) out.memory.name = name_or_path;
   auto hand = options.hand;
   if (out.top_k_is_known) hand.top_k.reset();
   if (!hand.is_empty()) correct_by_hand(hand, out);

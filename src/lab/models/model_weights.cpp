@@ -25,7 +25,8 @@ wide ceil_div(wide a, wide b) noexcept { return (a + b - 1) / b; }
 /// Units: bytes. Each function counts one part of a decoder.
 class weigher {
  public:
-  explicit weigher(const model_shape& shape) : s_(shape) {}
+  /// `f32`: bytes of an element in F32.
+  explicit weigher(const model_shape& shape, std::uint64_t f32 = 4) : s_(shape), f32_(f32) {}
 
   [[nodiscard]] wide expert(const model_layer& layer) const {
     const auto width = s_.expert_input > 0 ? s_.expert_input : s_.hidden;
@@ -34,7 +35,7 @@ class weigher {
   }
   [[nodiscard]] wide resident() const {
     wide bytes = embeddings() + norm() + plain(s_.vision);
-    if (s_.compressed) bytes += 4 * streams(s_.compressed->streams);
+    if (s_.compressed) bytes += f32_ * streams(s_.compressed->streams);
     for (const auto& layer : s_.layers) bytes += layer_bytes(layer);
     return bytes;
   }
@@ -102,8 +103,8 @@ class weigher {
   }
 
   [[nodiscard]] wide router(const model_layer& layer) const {
-    const wide each = s_.has(trait::router_in_f32) ? 4 : s_.dtype_bytes;
-    const wide correction = s_.has(trait::correction_in_f32) ? 4 : each;
+    const wide each = s_.has(trait::router_in_f32) ? f32_ : s_.dtype_bytes;
+    const wide correction = s_.has(trait::correction_in_f32) ? f32_ : each;
     const auto& stored = s_.code(layer, model_module::router);
     const wide rows = wide{s_.experts} + s_.unrouted;
     const wide matrix =
@@ -178,7 +179,7 @@ class weigher {
                  linear(a.head_dim, s_.hidden, layer, key_value_low) +
                  linear(low, a.groups == 0 ? 0 : q / a.groups, layer, output) +
                  linear(s_.hidden, low, layer, output) +
-                 plain(wide{a.heads} + a.q_rank + a.head_dim) + 4 * 2 * (streams(mixes) + 2);
+                 plain(wide{a.heads} + a.q_rank + a.head_dim) + f32_ * 2 * (streams(mixes) + 2);
     if (layer.rate == 0) return bytes;
     const auto pooled = [&](wide dim) {  // overlapping pools have two keys
       const wide keys = (layer.is_indexed ? 2 : 1) * dim;
@@ -251,6 +252,7 @@ class weigher {
   }
 
   const model_shape& s_;
+  wide f32_;
 };
 
 /// Elements that a sequence keeps in a layer, independent of its length.
@@ -291,6 +293,17 @@ void add_weights(const model_shape& shape, memory_model& memory) {
   }
   memory.experts.expert_bytes = by_layer(std::move(experts));
   memory.resident_bytes = narrow(bytes.resident());
+}
+
+std::uint64_t parameters_of(model_shape shape) {
+  shape.dtype_bytes = 1;
+  shape.codes.fill(shape.plain_code());
+  for (auto& layer : shape.layers) layer.otherwise.clear();
+  const weigher elements(shape, 1);
+  wide sum = elements.resident();
+  for (const auto& layer : shape.layers)
+    if (layer.is_moe) sum += shape.experts * elements.expert(layer);
+  return narrow(sum);
 }
 
 std::uint64_t kv_elements_of(const model_shape& shape, const model_layer& layer) noexcept {

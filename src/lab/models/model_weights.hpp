@@ -17,6 +17,9 @@ namespace hotset::lab {
 /// Pre: the format is known; memory has a block for each layer.
 void add_weights(const model_shape& shape, memory_model& memory);
 
+/// Number of weights.
+[[nodiscard]] std::uint64_t parameters_of(model_shape shape);
+
 /// Cached elements per token in one layer; 0 in a layer without its own cache.
 [[nodiscard]] std::uint64_t kv_elements_of(const model_shape& shape,
                                            const model_layer& layer) noexcept;

@@ -39,6 +39,7 @@ constexpr std::array projections = {
     module_word{"in_proj_a", set_of(linear_gates)},
     module_word{"in_proj_qkv", set_of(linear_in)},
     module_word{"in_proj_z", set_of(linear_in)},
+    module_word{"in_proj", set_of(linear_in)},
     module_word{"out_proj", set_of(output, linear_out)},
     module_word{"output_gate", set_of(output_gate)},
     module_word{"qkv_a_proj", set_of(query_low, key_value_low)},
@@ -64,9 +65,10 @@ constexpr std::array parts = {
     module_word{"attention", attention_modules},
 };
 /// Weights that are never quantised, or that no plan counts.
-constexpr std::array<std::string_view, 12> uncounted = {
-    "vision", "visual", "multi_modal", "projector", "audio",  "norm",
-    "mtp",    "nextn",  "eh_proj",     "conv1d",    "rotary", "correction_bias"};
+constexpr std::array<std::string_view, 15> uncounted = {
+    "vision", "visual",      "multi_modal", "projector", "audio",  "norm",
+    "mtp",    "nextn",       "eh_proj",     "conv1d",    "rotary", "correction_bias",
+    "index",  "latent_proj", "patch_merge"};
 
 bool has(std::string_view text, std::string_view word) noexcept {
   return text.find(word) != text.npos;

@@ -30,6 +30,9 @@ constexpr module_set all_modules = layer_modules | set_of(router, embeddings, he
 /// A scale and an input scale for each weight.
 constexpr weight_code fp8_code{.bits = 8, .scale_bits = 32, .tensor_bytes = 4};
 
+constexpr weight_code mxfp4_code{
+    .bits = 4, .block_rows = 1, .block_columns = 32, .scale_bits = 8, .fills_blocks = true};
+
 struct part_name {
   module_set modules;
   std::string_view name;
@@ -51,7 +54,8 @@ constexpr std::array<std::string_view, model_modules> module_names = {
 constexpr std::string_view known_keys =
     " block_name_to_quantize config_groups dataset dynamic exclude_modules exllama_config "
     "extra_config ignore ignored_layers kv_cache_scheme meta modules_in_block_to_quantize "
-    "modules_to_fuse modules_to_not_convert producer sparsity_config supported_act_bits "
+    "modules_to_fuse modules_to_not_convert producer quantized_layers sparsity_config "
+    "supported_act_bits "
     "weight_block_size ";
 /// Keys of an override, each with a space on both sides.
 constexpr std::string_view known_rules =
@@ -165,6 +169,7 @@ class quantisation_reader {
                                       : "'quant_method' is '" + printable(method, 60) + "'");
       leave_out();
       override_modules();
+      read_quantised_layers();
     }
     settle();
     note_unknown_keys();
@@ -213,8 +218,7 @@ class quantisation_reader {
 
   void read_mxfp4() {
     name_ = "MXFP4";
-    store({.bits = 4, .block_rows = 1, .block_columns = 32, .scale_bits = 8, .fills_blocks = true},
-          expert_modules);
+    store(mxfp4_code, expert_modules);
     shape_.notes.emplace_back(
         "MXFP4: 4.25 bits a weight of the experts, and no other is quantised");
   }
@@ -222,13 +226,23 @@ class quantisation_reader {
   void read_fp8() {
     shape_.set(trait::correction_in_f32, true);
     const auto block = keys_.numbers("weight_block_size");
-    if (!block) return use("FP8", fp8_code, layer_modules);
+    if (!block) {
+      use("FP8", fp8_code, layer_modules);
+      return read_fp4_experts();
+    }
     if (block->size() != 2 || (*block)[0] == 0 || (*block)[1] == 0)
       keys_.refuse("weight_block_size", fmt::format("is [{}]", fmt::join(*block, ", ")),
                    "[rows, columns] of 1 or more");
     use("FP8",
         {.bits = 8, .block_rows = (*block)[0], .block_columns = (*block)[1], .scale_bits = 32},
         layer_modules);
+    read_fp4_experts();
+  }
+  /// DeepSeek-V4 has experts in MXFP4 beside FP8.
+  void read_fp4_experts() {
+    if (keys_.text("expert_dtype") != "fp4") return;
+    store(mxfp4_code, expert_modules);
+    shape_.notes.emplace_back("MXFP4: 4.25 bits a weight of the experts, as 'expert_dtype' says");
   }
 
   /// Returns 0 if a row has one scale: the key is -1 or missing.
@@ -262,19 +276,54 @@ class quantisation_reader {
             .column_bits = name_ == "GPTQ" ? std::uint64_t{32} : 0};
   }
 
+  /// MIXED_PRECISION quantises the modules that it lists, and no other.
   void read_modelopt() {
     const auto algorithm = keys_.text("quant_algo").value_or("");
-    if (algorithm.find("NVFP4") != std::string::npos)
-      return use("NVFP4",
-                 {.bits = 4,
-                  .block_rows = 1,
-                  .block_columns = keys_.number("group_size", 1, most_group).value_or(16),
-                  .scale_bits = 8,
-                  .tensor_bytes = 8},
-                 layer_modules);
-    if (algorithm == "FP8") return use("FP8", fp8_code, layer_modules);
-    unknown(algorithm.empty() ? "has no 'quant_algo'"
-                              : "'quant_algo' is '" + printable(algorithm, 60) + "'");
+    if (algorithm == "MIXED_PRECISION" && keys_.object("quantized_layers") != nullptr) {
+      name_ = "modelopt";
+      return;
+    }
+    const auto code = modelopt_code(keys_, algorithm);
+    if (code)
+      use(algorithm.find("NVFP4") != std::string::npos ? "NVFP4" : algorithm, *code, layer_modules);
+    else
+      unknown(algorithm.empty() ? "has no 'quant_algo'"
+                                : "'quant_algo' is '" + printable(algorithm, 60) + "'");
+  }
+  [[nodiscard]] static std::optional<weight_code> modelopt_code(const config_keys& keys,
+                                                                std::string_view algorithm) {
+    const auto group = [&](std::uint64_t usual) {
+      return keys.number("group_size", 1, most_group).value_or(usual);
+    };
+    if (algorithm.find("NVFP4") != algorithm.npos)
+      return weight_code{.bits = 4,
+                         .block_rows = 1,
+                         .block_columns = group(16),
+                         .scale_bits = 8,
+                         .tensor_bytes = 8};
+    if (algorithm == "MXFP8" || algorithm.find("MXFP4") != algorithm.npos)
+      return weight_code{.bits = algorithm == "MXFP8" ? 8U : 4U,
+                         .block_rows = 1,
+                         .block_columns = group(32),
+                         .scale_bits = 8};
+    return algorithm == "FP8" ? std::optional(fp8_code) : std::nullopt;
+  }
+  /// modelopt's formats by module, possibly beside another method's.
+  void read_quantised_layers() {
+    const auto* const layers = keys_.object("quantized_layers");
+    if (layers == nullptr) return;
+    for (const auto& [pattern, rule] : layers->items()) {
+      if (!rule.is_object())
+        keys_.refuse("quantized_layers", "'" + printable(pattern, 60) + "' is no object",
+                     "objects");
+      const config_keys keys(rule, rule, keys_.file());
+      const auto algorithm = keys.text("quant_algo").value_or("");
+      if (const auto code = modelopt_code(keys, algorithm))
+        override_with("quantized_layers", pattern, *code);
+      else
+        unknown(fmt::format("'quantized_layers' gives '{}' the format '{}'", printable(pattern, 60),
+                            printable(algorithm, 60)));
+    }
   }
 
   /// MLX quantises every matrix; its config names the modules with other bits, or none.
