@@ -230,6 +230,7 @@ class config_reader {
   }
 
   model_shape read() {
+    count_experts();
     shape_.hidden = need({"hidden_size", "d_model"}, of_expert | of_attention);
     shape_.vocabulary = need({"vocab_size"}, of_rest);
     shape_.layers.resize(count_layers());
@@ -308,7 +309,7 @@ class config_reader {
     if (given != nullptr) read_quantisation(*given, keys_.file(), shape_);
   }
 
-  void read_experts() {
+  void count_experts() {
     const auto* const used = std::ranges::find_if(
         expert_keys, [&](const auto& key) { return keys_.find(key) != nullptr; });
     if (used == expert_keys.end() && !given_.experts)
@@ -322,6 +323,8 @@ class config_reader {
       refuse(used == expert_keys.end() ? *expert_keys.begin() : *used,
              fmt::format("is {}: a dense model has no experts to page", shape_.experts),
              "2 or more");
+  }
+  void read_experts() {
     shape_.top_k = need(top_k_keys, of_top_k);
     shape_.unrouted = keys_.number("zero_expert_num", 0).value_or(0);
     shape_.expert_width = expert_width();

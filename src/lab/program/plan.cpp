@@ -172,9 +172,8 @@ command add_plan(CLI::App& root) {
   auto* app = root.add_subcommand("plan", "Divide a device's memory between experts and KV cache");
   auto options = std::make_shared<plan_options>();
   app->add_option("--model", options->model,
-                  fmt::format("a config.json, a .gguf file (or a part of one), a .safetensors "
-                              "file, a folder of them, or a name: {}",
-                              fmt::join(lab::model_names(), ", ")))
+                  "a config.json, a .gguf file (or a part of one), a .safetensors file, a folder "
+                  "of them, or a name of docs/models.md: gpt-oss-20b, qwen3-30b-a3b, ...")
       ->type_name("MODEL");
   add_hand(*app, *options);
   add_device(*app, options->request);
