@@ -17,6 +17,7 @@
 #include "lab/files/input_error.hpp"
 #include "lab/files/json_object.hpp"
 #include "lab/models/config_keys.hpp"
+#include "lab/models/hf_families.hpp"
 #include "lab/models/layer_kinds.hpp"
 #include "lab/models/model_weights.hpp"
 #include "lab/models/quantisation.hpp"
@@ -33,101 +34,7 @@ using enum trait;
 
 constexpr std::uint64_t most_layers = 65536;
 
-/// Properties of a model_type that no key of its configs tells.
-struct family {
-  std::string_view type;  ///< without "_text"
-  trait_set traits = 0;
-  qk_norm norm = qk_norm::none;
-  std::string_view layers{};  ///< kinds of layers, repeated, unless a key lists them
-  std::uint64_t norms = 2;    ///< a layer
-  std::uint64_t dense = 0;    ///< first layers without experts, unless a key counts them
-  std::uint64_t expert_norms = 0;
-};
-
 constexpr auto none = qk_norm::none, whole = qk_norm::whole, per_head = qk_norm::per_head;
-constexpr trait_set f32_correction = set_of(correction_bias, correction_in_f32);
-constexpr trait_set corrected = set_of(correction_bias);
-constexpr trait_set wide_experts = set_of(mlp_wide);
-constexpr trait_set qwen2 =
-    set_of(input_bias, gated_shared, window_needs_asking, window_from_a_layer);
-constexpr trait_set qwen3 = set_of(window_needs_asking, window_from_a_layer);
-constexpr trait_set qwen3_hybrid = set_of(gated_attention, gated_shared);
-constexpr trait_set hunyuan = set_of(shared_expert, router_in_f32, mlp_wide);
-constexpr trait_set longcat = set_of(correction_bias, dense_beside, double_layers);
-constexpr auto families = std::to_array<family>({
-    {"afmoe", set_of(correction_bias, gated_attention), per_head, "SSSF", 4},
-    {"aria", wide_experts},
-    {"axk1", corrected, none, {}, 2, 1, 1},
-    {"bailing_hybrid", set_of(correction_bias, head_gates, lightning)},
-    {"bailing_moe"},
-    {"bailing_moe_linear", set_of(lightning)},
-    {"bailing_moe_v2"},
-    {"bailing_moe_v2_5", set_of(lightning)},
-    {"cohere2_moe", set_of(mlp_wide, tied_embeddings), none, "SSSF", 1},
-    {"dbrx", wide_experts},
-    {"deepseek_v2"},
-    {"deepseek_v3", corrected, none, {}, 2, 3},
-    {"deepseek_v32", corrected, none, {}, 2, 3},
-    {"deepseek_v4", f32_correction},
-    {"dots1", f32_correction | set_of(window_from_a_layer), per_head},
-    {"ernie4_5_moe", f32_correction | set_of(tied_embeddings)},
-    {"exaone_moe", corrected, per_head, "SSSF", 2, 1},
-    {"flex_olmo", wide_experts, whole},
-    // The scales of a router count as a norm and as corrections.
-    {"gemma4", corrected | set_of(tied_embeddings, dense_beside), per_head, "SSSSSF", 4, 0, 4},
-    {"glm4_moe", f32_correction | set_of(plain_output)},
-    {"glm4_moe_lite", f32_correction, none, {}, 2, 1},
-    {"glm4v_moe", f32_correction | set_of(plain_output, attention_bias)},
-    {"glm_moe_dsa", f32_correction, none, {}, 2, 3},
-    {"gpt_oss", set_of(attention_bias, biased_experts, has_sinks, mlp_wide), none, "SF"},
-    {"granitemoe", wide_experts},
-    {"granitemoehybrid", wide_experts},
-    {"granitemoeshared", wide_experts},
-    {"grok-1", wide_experts, none, {}, 4},
-    {"hunyuan", hunyuan, per_head},
-    {"hunyuan_v1_moe", hunyuan, per_head},
-    {"hy_v3", corrected, per_head, {}, 2, 1},
-    {"jamba", wide_experts},
-    {"kimi_k2", corrected},
-    {"kimi_linear", corrected},
-    {"laguna", set_of(correction_bias, head_gates), per_head, {}, 2, 1},
-    {"lfm2_moe", set_of(tied_embeddings, correction_bias), per_head},
-    {"llada", set_of(non_causal), per_head},
-    {"lladamoe", set_of(non_causal), per_head},
-    {"llama4", set_of(shared_expert, mlp_wide, weightless_norms), none, "CCCF"},
-    {"longcat_flash", longcat, none, {}, 4},
-    {"mellum", 0, per_head},
-    {"mimo_v2_flash", corrected},
-    {"minimax", set_of(mlp_wide, lightning), none, "FM"},
-    {"minimax_m1", set_of(mlp_wide, lightning)},
-    {"minimax_m2", set_of(correction_bias, router_in_f32, mlp_wide), whole},
-    {"minimax_m3", corrected, per_head},
-    {"minimax_m3_vl", corrected | set_of(mlp_wide), per_head},
-    {"minimax_text_01", set_of(mlp_wide, lightning)},
-    {"mistral4"},
-    {"mixtral", wide_experts},
-    {"nemotron_h", set_of(correction_bias, ungated_mlps)},
-    {"olmoe", wide_experts, whole},
-    {"phimoe", set_of(norm_bias, mlp_wide)},
-    {"qwen2_moe", qwen2},
-    {"qwen3_5_moe", qwen3_hybrid, per_head, "MMMF"},
-    {"qwen3_moe", qwen3, per_head},
-    {"qwen3_next", qwen3_hybrid, per_head, "MMMF"},
-    {"qwen3_omni_moe", qwen3, per_head},
-    {"qwen3_vl_moe", qwen3, per_head},
-    {"sarvam_mla", corrected, none, {}, 2, 1},
-    {"sarvam_moe", corrected, per_head, {}, 2, 1},
-    {"solar_open", corrected},
-    {"step3"},
-    {"step3p5", set_of(correction_bias, head_gates), per_head, {}, 2, 3},
-    {"tiny_moe"},  // examples/data/tiny-moe
-});
-
-const family* find_family(std::string_view type) noexcept {
-  if (type.ends_with("_text")) type.remove_suffix(5);
-  const auto* const at = std::ranges::find(families, type, &family::type);
-  return at == families.end() ? nullptr : at;
-}
 
 const names layer_count_keys = {"num_layers", "num_hidden_layers", "n_layers", "n_layer"};
 const names expert_keys = {"num_experts", "num_local_experts", "n_routed_experts",
@@ -219,7 +126,7 @@ std::string options_of(figure_set figures) {
 
 class config_reader {
  public:
-  config_reader(const config_keys& keys, const family* known, const model_by_hand& given)
+  config_reader(const config_keys& keys, const hf_family* known, const model_by_hand& given)
       : keys_(keys), given_(given), lacking_(~figures_of(given)) {
     if (known != nullptr) kind_ = *known;
     shape_.type = keys.text("model_type").value_or("");
@@ -329,9 +236,12 @@ class config_reader {
     shape_.unrouted = keys_.number("zero_expert_num", 0).value_or(0);
     shape_.expert_width = expert_width();
     shape_.expert_input = keys_.any({"moe_latent_size", "routed_expert_hidden_size"}).value_or(0);
-    if (keys_.flag("use_bias", false)) refuse("use_bias", "is true", "false");
+    for (const auto* key : {"use_bias", "mlp_bias"})
+      if (keys_.flag(key, false))
+        shape_.notes.push_back(fmt::format("'{}' is true: such biases are not counted", key));
     if (keys_.text("mlp_hidden_act") == "relu2") shape_.set(ungated_mlps, true);
     if (!has(ungated_mlps)) take_as_usual("experts of three matrices");
+    if (keys_.find("tie_word_embeddings") == nullptr) take_as_usual("a head of its own");
     read_correction();
     read_shared();
   }
@@ -611,7 +521,9 @@ class config_reader {
     using enum layer_kind;
     const auto count = shape_.layers.size();
     own_heads_ = keys_.numbers("num_attention_heads_per_layer", count);
-    auto kinds = layer_kinds(keys_, count, kind_.layers);
+    const auto lacking = of_attention & lacking_;
+    auto kinds = layer_kinds(keys_, count, kind_.layers,
+                             lacking == 0 ? "" : "; or by hand " + options_of(lacking));
     if (shape_.compressed) read_rates(kinds);
     read_moe_layers(kinds);
     const bool is_said = std::ranges::find(kinds, sliding) != kinds.end();
@@ -765,8 +677,11 @@ class config_reader {
     note_state(shape_.kernel - 1);
   }
   void note_state(std::uint64_t convolution) {
+    for (const auto* key : {"mamba_ssm_cache_dtype", "mamba_ssm_dtype"})
+      if (keys_.text(key) == "float32") shape_.state_dtype_bytes = 4;
     shape_.notes.push_back(fmt::format(
-        "recurrent state in the model's dtype, with a convolution state of {} (as vLLM keeps it)",
+        "recurrent state in {}, with a convolution state of {} (as vLLM keeps it)",
+        shape_.state_dtype_bytes == 4 ? "float32, as its config says" : "the model's dtype",
         convolution));
   }
 
@@ -815,7 +730,7 @@ class config_reader {
   const config_keys& keys_;
   const model_by_hand& given_;
   figure_set lacking_;  ///< figures that the config must give
-  family kind_{};
+  hf_family kind_{};
   model_shape shape_{};
   mixer_kind recurrence_ = mixer_kind::attention;
   std::optional<numbers> own_heads_{};

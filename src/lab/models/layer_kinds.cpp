@@ -74,14 +74,15 @@ constexpr std::array period_keys = {period_key{"full_attention_interval", {}, re
                                     period_key{"no_rope_layer_interval", {}, chunked}};
 
 layer_kind kind_of(const config_keys& keys, std::string_view key, std::size_t layer,
-                   std::string_view word) {
+                   std::string_view word, const std::string& otherwise) {
   const auto* const at = std::ranges::find(words, word, &layer_word::word);
   if (at != words.end()) return at->kind;
+  if (otherwise.empty()) return full;
   std::vector<std::string_view> known;
   for (const auto& one : words)
     if (one.word.size() > 1) known.push_back(one.word);
   keys.refuse(key, fmt::format("entry {} is '{}'", layer, printable(word, 60)),
-              fmt::format("{}", fmt::join(known, ", ")));
+              fmt::format("{}{}", fmt::join(known, ", "), otherwise));
 }
 
 /// The words of a key: an array, or a letter each of a string.
@@ -142,18 +143,20 @@ std::optional<std::size_t> listed_layers(const config_keys& keys) {
 }
 
 std::vector<layer_kind> layer_kinds(const config_keys& keys, std::size_t layers,
-                                    std::string_view usual) {
+                                    std::string_view usual, const std::string& otherwise) {
   kinds out;
+  const auto add = [&](std::string_view key, std::string_view word) {
+    out.push_back(kind_of(keys, key, out.size(), word, otherwise));
+  };
   for (const auto key : word_keys)
     if (const auto listed = words_of(keys, key)) {
       need_length(keys, key, listed->size(), layers);
-      for (std::size_t i = 0; i < layers; ++i) out.push_back(kind_of(keys, key, i, (*listed)[i]));
+      for (std::size_t i = 0; i < layers; ++i) add(key, (*listed)[i]);
       return out;
     }
   constexpr std::string_view repeats = "sliding_window_pattern";
   if (const auto letters = words_of(keys, repeats); letters && !letters->empty()) {
-    for (std::size_t i = 0; i < layers; ++i)
-      out.push_back(kind_of(keys, repeats, i, (*letters)[i % letters->size()]));
+    for (std::size_t i = 0; i < layers; ++i) add(repeats, (*letters)[i % letters->size()]);
     return out;
   }
   for (const auto& one : number_keys) {
@@ -170,7 +173,7 @@ std::vector<layer_kind> layer_kinds(const config_keys& keys, std::size_t layers,
   if (auto numbered = kinds_by_layer_numbers(keys, layers)) return *std::move(numbered);
   if (auto periodic = kinds_by_period(keys, layers)) return *std::move(periodic);
   for (std::size_t i = 0; i < layers && !usual.empty(); ++i)
-    out.push_back(kind_of(keys, "model_type", i, usual.substr(i % usual.size(), 1)));
+    add("model_type", usual.substr(i % usual.size(), 1));
   return out;
 }
 

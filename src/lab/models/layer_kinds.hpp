@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -30,8 +31,10 @@ enum class layer_kind : std::uint8_t {
 
 /// Kinds by a list of words or numbers, a pattern of letters or a period, in this order; else by `usual`, letters that
 /// repeat; empty: neither says anything. Entries past the last layer are for multi-token prediction.
-/// Errors: trace_error for a word that is not known, or a list that is too short.
+/// Errors: trace_error for a list that is too short, or for an unknown word, unless `otherwise`, what else helps, is
+/// empty: then it is full attention.
 [[nodiscard]] std::vector<layer_kind> layer_kinds(const config_keys& keys, std::size_t layers,
-                                                  std::string_view usual);
+                                                  std::string_view usual,
+                                                  const std::string& otherwise);
 
 }  // namespace hotset::lab

@@ -238,6 +238,7 @@ struct model_shape {
   std::uint64_t vision = 0;       ///< vision tower and projector
 
   std::uint64_t dtype_bytes = 2;
+  std::uint64_t state_dtype_bytes = 0;             ///< of recurrent matrices; 0: dtype_bytes
   std::array<weight_code, model_modules> codes{};  ///< unless a layer has its own
   std::string unknown_format{};                    ///< if set, sizes must come from another source
   /// Bits of an element of the cache, if the checkpoint declares them.

@@ -256,24 +256,29 @@ class weigher {
 };
 
 /// Elements that a sequence keeps in a layer, independent of its length.
-wide state_elements(const model_shape& shape, const model_layer& layer) noexcept {
+struct state_elements {
+  wide matrices = 0;  ///< or states of a state space
+  wide inputs = 0;    ///< of convolutions, or in the window of compressed attention
+};
+state_elements state_of(const model_shape& shape, const model_layer& layer) noexcept {
   const auto& a = layer.grouped;
   switch (layer.mixer) {
-    case mixer_kind::none: return 0;
+    case mixer_kind::none: return {};
     case mixer_kind::attention:
-      return shape.compressed ? wide{shape.compressed->window} * shape.compressed->head_dim : 0;
+      if (!shape.compressed) return {};
+      return {.inputs = wide{shape.compressed->window} * shape.compressed->head_dim};
     case mixer_kind::mamba: {
       const auto& m = *shape.mamba;
-      return wide{m.inner} * m.state + wide{m.convolved()} * (m.kernel - 1);
+      return {wide{m.inner} * m.state, wide{m.convolved()} * (m.kernel - 1)};
     }
     case mixer_kind::delta: {
       const auto& d = *shape.delta;
-      return wide{d.values} * d.key_dim + (2 * wide{d.keys} + d.values) * (d.kernel - 1);
+      return {wide{d.values} * d.key_dim, (2 * wide{d.keys} + d.values) * (d.kernel - 1)};
     }
-    case mixer_kind::lightning: return wide{a.heads} * a.head_dim * a.head_dim;
-    case mixer_kind::convolution: return wide{shape.hidden} * (shape.kernel - 1);
+    case mixer_kind::lightning: return {wide{a.heads} * a.head_dim * a.head_dim};
+    case mixer_kind::convolution: return {.inputs = wide{shape.hidden} * (shape.kernel - 1)};
   }
-  return 0;
+  return {};
 }
 
 /// Cached elements of a token, if one of `rate` tokens is cached.
@@ -318,7 +323,9 @@ std::uint64_t kv_elements_of(const model_shape& shape, const model_layer& layer)
 }
 
 std::uint64_t state_bytes_of(const model_shape& shape, const model_layer& layer) noexcept {
-  return narrow(state_elements(shape, layer) * shape.dtype_bytes);
+  const auto state = state_of(shape, layer);
+  const auto each = shape.state_dtype_bytes > 0 ? shape.state_dtype_bytes : shape.dtype_bytes;
+  return narrow(state.matrices * each + state.inputs * shape.dtype_bytes);
 }
 
 std::vector<kv_layers> kv_of(std::span<const model_block> blocks) {
