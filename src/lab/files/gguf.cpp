@@ -16,31 +16,25 @@
 namespace hotset::lab {
 namespace {
 
-struct type_fact {
-  std::uint32_t id;
-  std::string_view name;
-  std::uint32_t block;  ///< elements of a block
-  std::uint32_t bytes;  ///< bytes of a block
-};
 constexpr std::array types = {
-    type_fact{0, "F32", 1, 4},         type_fact{1, "F16", 1, 2},
-    type_fact{2, "Q4_0", 32, 18},      type_fact{3, "Q4_1", 32, 20},
-    type_fact{6, "Q5_0", 32, 22},      type_fact{7, "Q5_1", 32, 24},
-    type_fact{8, "Q8_0", 32, 34},      type_fact{9, "Q8_1", 32, 40},
-    type_fact{10, "Q2_K", 256, 84},    type_fact{11, "Q3_K", 256, 110},
-    type_fact{12, "Q4_K", 256, 144},   type_fact{13, "Q5_K", 256, 176},
-    type_fact{14, "Q6_K", 256, 210},   type_fact{15, "Q8_K", 256, 292},
-    type_fact{16, "IQ2_XXS", 256, 66}, type_fact{17, "IQ2_XS", 256, 74},
-    type_fact{18, "IQ3_XXS", 256, 98}, type_fact{19, "IQ1_S", 256, 50},
-    type_fact{20, "IQ4_NL", 32, 18},   type_fact{21, "IQ3_S", 256, 110},
-    type_fact{22, "IQ2_S", 256, 82},   type_fact{23, "IQ4_XS", 256, 136},
-    type_fact{24, "I8", 1, 1},         type_fact{25, "I16", 1, 2},
-    type_fact{26, "I32", 1, 4},        type_fact{27, "I64", 1, 8},
-    type_fact{28, "F64", 1, 8},        type_fact{29, "IQ1_M", 256, 56},
-    type_fact{30, "BF16", 1, 2},       type_fact{34, "TQ1_0", 256, 54},
-    type_fact{35, "TQ2_0", 256, 66},   type_fact{39, "MXFP4", 32, 17},
-    type_fact{40, "NVFP4", 64, 36},    type_fact{41, "Q1_0", 128, 18},
-    type_fact{42, "Q2_0", 64, 18},
+    gguf_type{0, "F32", 1, 4},         gguf_type{1, "F16", 1, 2},
+    gguf_type{2, "Q4_0", 32, 18},      gguf_type{3, "Q4_1", 32, 20},
+    gguf_type{6, "Q5_0", 32, 22},      gguf_type{7, "Q5_1", 32, 24},
+    gguf_type{8, "Q8_0", 32, 34},      gguf_type{9, "Q8_1", 32, 40},
+    gguf_type{10, "Q2_K", 256, 84},    gguf_type{11, "Q3_K", 256, 110},
+    gguf_type{12, "Q4_K", 256, 144},   gguf_type{13, "Q5_K", 256, 176},
+    gguf_type{14, "Q6_K", 256, 210},   gguf_type{15, "Q8_K", 256, 292},
+    gguf_type{16, "IQ2_XXS", 256, 66}, gguf_type{17, "IQ2_XS", 256, 74},
+    gguf_type{18, "IQ3_XXS", 256, 98}, gguf_type{19, "IQ1_S", 256, 50},
+    gguf_type{20, "IQ4_NL", 32, 18},   gguf_type{21, "IQ3_S", 256, 110},
+    gguf_type{22, "IQ2_S", 256, 82},   gguf_type{23, "IQ4_XS", 256, 136},
+    gguf_type{24, "I8", 1, 1},         gguf_type{25, "I16", 1, 2},
+    gguf_type{26, "I32", 1, 4},        gguf_type{27, "I64", 1, 8},
+    gguf_type{28, "F64", 1, 8},        gguf_type{29, "IQ1_M", 256, 56},
+    gguf_type{30, "BF16", 1, 2},       gguf_type{34, "TQ1_0", 256, 54},
+    gguf_type{35, "TQ2_0", 256, 66},   gguf_type{39, "MXFP4", 32, 17},
+    gguf_type{40, "NVFP4", 64, 36},    gguf_type{41, "Q1_0", 128, 18},
+    gguf_type{42, "Q2_0", 64, 18},
 };
 
 constexpr std::uint64_t longest_key = 65535;
@@ -230,7 +224,7 @@ class gguf_file::reader {
     for (std::uint32_t d = 0; d < rank; ++d)
       t.dimensions.push_back(take<std::uint64_t>("a tensor's extent"));
     const auto id = take<std::uint32_t>("a tensor's type");
-    const auto* const fact = std::ranges::find(types, id, &type_fact::id);
+    const auto* const fact = std::ranges::find(types, id, &gguf_type::id);
     if (fact == types.end())
       refuse(place, fmt::format("type {} is unknown", id),
              "the types of ggml up to 42 that are not withdrawn");
@@ -240,7 +234,7 @@ class gguf_file::reader {
     out_.tensors_.push_back(std::move(t));
   }
 
-  [[nodiscard]] std::uint64_t bytes_of(const gguf_file::tensor& t, const type_fact& fact) const {
+  [[nodiscard]] std::uint64_t bytes_of(const gguf_file::tensor& t, const gguf_type& fact) const {
     std::optional<std::size_t> elements = 1;
     for (const auto extent : t.dimensions)
       elements = elements && extent > 0 ? detail::product({*elements, extent}) : std::nullopt;
@@ -289,6 +283,8 @@ class gguf_file::reader {
   std::uint64_t alignment_ = 32;
   std::set<std::string, std::less<>> names_;
 };
+
+std::span<const gguf_type> gguf_types() noexcept { return types; }
 
 gguf_file::gguf_file(const std::filesystem::path& path, file_extent extent)
     : path_(path), map_(path) {

@@ -20,6 +20,15 @@ namespace hotset::lab {
 
 static_assert(std::endian::native == std::endian::little, "GGUF files are little-endian here");
 
+/// A type of ggml: elements and bytes of a block.
+struct gguf_type {
+  std::uint32_t id;
+  std::string_view name;
+  std::uint32_t block;
+  std::uint32_t bytes;
+};
+[[nodiscard]] std::span<const gguf_type> gguf_types() noexcept;
+
 /// Move-only; views stay valid while the object, or the object that it was moved to, lives.
 ///
 /// Checked on opening: magic and version; every count, length, type and name (no duplicates); alignment; sizes by
@@ -71,6 +80,8 @@ class gguf_file {
 
   /// Returns nullptr if the key is missing.
   [[nodiscard]] const value* find(std::string_view key) const;
+  using metadata_map = std::map<std::string, value, std::less<>>;
+  [[nodiscard]] const metadata_map& metadata() const noexcept { return metadata_; }
   /// Tensors in the order of the file.
   [[nodiscard]] const std::vector<tensor>& tensors() const noexcept { return tensors_; }
   [[nodiscard]] std::uint32_t version() const noexcept { return version_; }
@@ -85,7 +96,7 @@ class gguf_file {
   mapped_file map_;
   std::uint32_t version_ = 0;
   std::uint64_t missing_ = 0;
-  std::map<std::string, value, std::less<>> metadata_;
+  metadata_map metadata_;
   std::vector<tensor> tensors_;
 };
 

@@ -213,7 +213,9 @@ class config_reader {
   void read_format() {
     shape_.codes.fill(shape_.plain_code());
     const auto* const given = keys_.object("quantization_config");
+    const auto before = std::ssize(shape_.notes);
     if (given != nullptr) read_quantisation(*given, keys_.file(), shape_);
+    shape_.format_notes = {before, std::ssize(shape_.notes)};
   }
 
   void count_experts() {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <system_error>
 #include <utility>
@@ -18,6 +19,7 @@
 #include "lab/models/model_weights.hpp"
 #include "lab/models/quantisation.hpp"
 #include "lab/models/stored_weights.hpp"
+#include "lab/models/wished_weights.hpp"
 #include "lab/sizes.hpp"
 
 namespace hotset::lab {
@@ -104,7 +106,8 @@ struct config_text {
 
 model_description describe_config(const config_text& config, const model_options& options) {
   const auto& hand = options.hand;
-  const auto shape = config.shape(hand);
+  auto shape = config.shape(hand);
+  if (!options.weights.empty()) wish_weights(options.weights, shape);
   if (!shape.unknown_format.empty() && !(hand.expert_bytes && hand.resident_bytes))
     refuse_input(config.file, "key 'quantization_config'", shape.unknown_format,
                  fmt::format("{}; or the .safetensors files beside it; or by hand --expert-bytes "
@@ -186,7 +189,7 @@ model_description describe_stored_with(const model_shape& shape, stored_weights&
     m.experts.layers += block.is_moe ? 1 : 0;
     block.resident_bytes = layer.resident_bytes;
     if (lacks(shape, model_figure::kv_bytes))
-      block.kv_bytes_per_token = kv_bytes_of(layer.kv_elements, out.kv_bits);
+      block.kv_bytes_per_token = kv_bytes_of(layer.kv_elements(), out.kv_bits);
   }
   m.kv = kv_of(m.blocks);
   if (lacks(shape, model_figure::kv_bytes)) need_kv(stored, m, options);
@@ -205,7 +208,7 @@ model_description describe_stored_alone(const stored_weights& stored,
     if (layer.is_moe()) ++m.experts.layers;
     m.blocks.push_back({.is_moe = layer.is_moe(),
                         .resident_bytes = layer.resident_bytes,
-                        .kv_bytes_per_token = kv_bytes_of(layer.kv_elements, out.kv_bits)});
+                        .kv_bytes_per_token = kv_bytes_of(layer.kv_elements(), out.kv_bits)});
   }
   m.kv = kv_of(m.blocks);
   need_kv(stored, m, options);
@@ -242,15 +245,33 @@ model_description describe_stored(const fs::path& path, const fs::path& folder,
                    "one of them");
     return describe_config(read_config(config), options);
   }
+  const bool has_config = is_there(config);
+  if (const auto absent = std::ranges::find_if_not(files, is_there); absent != files.end()) {
+    const auto missing = fmt::format("{} of {} .safetensors files are missing, first {}",
+                                     std::ranges::count_if(files, std::not_fn(is_there)),
+                                     files.size(), absent->filename().string());
+    if (!has_config)
+      refuse_input(path.string(), "", missing, fmt::format("all, or a {} beside", config_name));
+    auto out = describe_config(read_config(config), options);
+    out.notes.push_back(fmt::format("{}: all sizes are those of {}", missing, config_name));
+    return out;
+  }
+  if (!options.weights.empty()) {
+    if (has_config) return describe_config(read_config(config), options);
+    refuse_input(path.string(), "", "the extents of its weights are unknown: --weights needs them",
+                 fmt::format("a {} beside it", config_name));
+  }
   auto stored = read_safetensors_weights(path, files, file_extent::header);
   need_experts(stored);
-  const bool has_config = is_there(config);
   auto out = has_config ? describe_stored_with(read_config(config).shape(given_by(stored)), stored,
                                                options)
                         : describe_stored_alone(stored, options);
   stored.check_experts(static_cast<std::uint64_t>(out.memory.experts.experts));
   out.memory.experts.expert_bytes = by_layer(stored.expert_bytes());
   out.memory.resident_bytes = stored.all_resident_bytes();
+  if (stored.prediction_bytes > 0)
+    out.notes.push_back(fmt::format("tensors of multi-token prediction, {}, are not counted",
+                                    size_text(stored.prediction_bytes)));
   if (const auto cut = stored.cut_files; cut > 0)
     out.notes.push_back(fmt::format(
         "{} of {} .safetensors files {} cut short by {} in all: headers are enough for a plan", cut,
@@ -290,6 +311,7 @@ model_description describe_path(const fs::path& path, const model_options& optio
 }  // namespace
 
 validation model_options::validate() const {
+  if (auto bad = weights.empty() ? std::nullopt : check_wish(weights)) return bad;
   if (!kv_bits) return std::nullopt;
   const auto bits = *kv_bits;
   if (bits >= 0.5 && bits <= most_kv_bits && std::floor(2 * bits) == 2 * bits) return std::nullopt;

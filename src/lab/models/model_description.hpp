@@ -33,6 +33,8 @@ struct model_options {
   /// Bits of one element of the KV cache: 16, 8, 8.5 (q8_0), 4.5 (q4_0), ... A token's bytes in a layer are rounded
   /// up. Without a value: the checkpoint's declaration, else usual_kv_bits.
   std::optional<double> kv_bits{};
+  /// Format of the weights: one of wished_weight_names(), or "4.5bpw". Empty: as released.
+  std::string weights{};
   /// Figures by hand, which a config may then lack. `top_k` counts only if the model does not give it.
   model_by_hand hand{};
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace hotset::lab {
@@ -175,7 +176,8 @@ struct weight_code {
   std::uint64_t column_bits = 0;                ///< extra bits for each input
   std::uint64_t tensor_bytes = 0;               ///< extra bytes for each weight
   bool fills_blocks = false;                    ///< a row's last block is stored in full
-  bool needs_whole_blocks = false;  ///< a weight whose rows end inside a block is not quantised
+  bool needs_whole_blocks = false;  ///< a weight whose rows end inside a block is stored otherwise:
+  const weight_code* if_cut = nullptr;  ///< like this; nullptr: in the model's dtype
 
   friend bool operator==(const weight_code&, const weight_code&) = default;
 };
@@ -260,6 +262,7 @@ struct model_shape {
   bool is_known = true;    ///< its model_type is
   figure_set missing = 0;  ///< figures that the config does not give
   std::vector<std::string> notes{};
+  std::pair<std::ptrdiff_t, std::ptrdiff_t> format_notes{};  ///< range of those on `codes`
 };
 
 }  // namespace hotset::lab

@@ -22,6 +22,18 @@ std::uint64_t narrow(wide bytes) noexcept {
 
 wide ceil_div(wide a, wide b) noexcept { return (a + b - 1) / b; }
 
+wide matrix(wide out, wide in, const weight_code& code, const weight_code& plain) {
+  if (code.needs_whole_blocks && in % code.block_columns != 0)
+    return matrix(out, in, code.if_cut != nullptr ? *code.if_cut : plain, plain);
+  const wide across = code.block_columns == 0 ? 1 : ceil_div(in, code.block_columns);
+  const wide down = code.block_rows == 0 ? 1 : ceil_div(out, code.block_rows);
+  const wide columns = code.fills_blocks ? across * code.block_columns : in;
+  const wide row = ceil_div(columns * code.bits, code.word_bits) * code.word_bits;
+  const wide bits =
+      out * row + across * down * (code.scale_bits + code.zero_bits) + in * code.column_bits;
+  return ceil_div(bits, 8) + code.tensor_bytes;
+}
+
 /// Units: bytes. Each function counts one part of a decoder.
 class weigher {
  public:
@@ -59,15 +71,7 @@ class weigher {
     return linear(out, in, s_.code(layer, module));
   }
   [[nodiscard]] wide linear(wide out, wide in, const weight_code& code) const {
-    if (code.needs_whole_blocks && in % code.block_columns != 0)
-      return linear(out, in, s_.plain_code());
-    const wide across = code.block_columns == 0 ? 1 : ceil_div(in, code.block_columns);
-    const wide down = code.block_rows == 0 ? 1 : ceil_div(out, code.block_rows);
-    const wide columns = code.fills_blocks ? across * code.block_columns : in;
-    const wide row = ceil_div(columns * code.bits, code.word_bits) * code.word_bits;
-    const wide bits =
-        out * row + across * down * (code.scale_bits + code.zero_bits) + in * code.column_bits;
-    return ceil_div(bits, 8) + code.tensor_bytes;
+    return matrix(out, in, code, s_.plain_code());
   }
   /// Bytes of gate, up and down, which are consecutive in model_module.
   [[nodiscard]] wide mlp(wide width, wide in, const model_layer& layer, model_module gate) const {
@@ -92,7 +96,7 @@ class weigher {
   [[nodiscard]] wide mixer(const model_layer& layer) const {
     switch (layer.mixer) {
       case mixer_kind::none: return 0;
-      case mixer_kind::mamba: return s_.mamba->heads > 0 ? mamba2(layer) : mamba();
+      case mixer_kind::mamba: return s_.mamba->heads > 0 ? mamba2(layer) : mamba(layer);
       case mixer_kind::delta: return s_.delta->is_kda ? kda(layer) : delta(layer);
       case mixer_kind::lightning: return lightning(layer);
       case mixer_kind::convolution: return convolution(layer);
@@ -191,15 +195,18 @@ class weigher {
     return bytes + pooled(i.dim) + linear(wide{i.heads} * i.dim, a.q_rank, layer, query) +
            plain(wide{i.heads} * s_.hidden);
   }
-  [[nodiscard]] wide mamba() const {
+  [[nodiscard]] wide mamba(const model_layer& layer) const {
+    using enum model_module;
     const auto& m = *s_.mamba;
     const wide inner = m.inner;
     const wide small = wide{m.rank} + 2 * wide{m.state};  // time step, B and C
-    const wide projections = 3 * inner * s_.hidden + inner * small + (m.rank + wide{1}) * inner;
-    const wide recurrence = inner * m.state + inner;
+    const wide recurrence = inner * m.state + 2 * inner;
     const wide kernel = inner * (m.kernel + (m.kernel_bias ? 1U : 0U));
     const wide biases = m.projection_bias ? 2 * inner + s_.hidden : 0;
-    return plain(projections + recurrence + kernel + biases + small);
+    return linear(2 * inner, s_.hidden, layer, linear_in) + linear(small, inner, layer, linear_in) +
+           linear(inner, m.rank, layer, linear_gates) +
+           linear(s_.hidden, inner, layer, linear_out) +
+           plain(recurrence + kernel + biases + small);
   }
   [[nodiscard]] wide mamba2(const model_layer& layer) const {
     using enum model_module;
@@ -309,6 +316,11 @@ std::uint64_t parameters_of(model_shape shape) {
   for (const auto& layer : shape.layers)
     if (layer.is_moe) sum += shape.experts * elements.expert(layer);
   return narrow(sum);
+}
+
+std::uint64_t matrix_bytes(std::uint64_t out, std::uint64_t in, const weight_code& code,
+                           const weight_code& plain) noexcept {
+  return narrow(matrix(out, in, code, plain));
 }
 
 std::uint64_t kv_elements_of(const model_shape& shape, const model_layer& layer) noexcept {

@@ -20,6 +20,11 @@ void add_weights(const model_shape& shape, memory_model& memory);
 /// Number of weights.
 [[nodiscard]] std::uint64_t parameters_of(model_shape shape);
 
+/// Bytes of a matrix with `out` rows. `plain`: the format of one that `code` cannot store. Pre: extents below 2^25.
+[[nodiscard]] std::uint64_t matrix_bytes(std::uint64_t out, std::uint64_t in,
+                                         const weight_code& code,
+                                         const weight_code& plain) noexcept;
+
 /// Cached elements per token in one layer; 0 in a layer without its own cache.
 [[nodiscard]] std::uint64_t kv_elements_of(const model_shape& shape,
                                            const model_layer& layer) noexcept;

@@ -13,6 +13,7 @@
 #include "lab/files/input_error.hpp"
 #include "lab/files/json_object.hpp"
 #include "lab/files/safetensors.hpp"
+#include "lab/models/config_keys.hpp"
 #include "lab/traces/text_scan.hpp"
 
 namespace hotset::lab {
@@ -22,12 +23,22 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view ending = ".safetensors";
 
-/// Returns "3" for "model-00001-of-00003.safetensors"; nothing for the name of a single file.
-std::optional<std::uint64_t> parts_of(std::string_view name) {
-  const auto of = name.rfind("-of-");
-  if (!name.ends_with(ending) || of == std::string_view::npos) return std::nullopt;
+/// Numbers at the end of a name: "model-00001-of-00003.safetensors" is one of 3 parts.
+struct part_name {
+  std::string_view model;   ///< "model-"
+  std::string_view number;  ///< "00001"
+  std::uint64_t count = 0;
+};
+std::optional<part_name> read_part_name(std::string_view name) {
+  if (!name.ends_with(ending)) return std::nullopt;
   name.remove_suffix(ending.size());
-  return of + 4 < name.size() ? parse_number<std::uint64_t>(name.substr(of + 4)) : std::nullopt;
+  const auto of = name.rfind("-of-");
+  const auto dash = of == name.npos ? of : name.rfind('-', of - 1);
+  if (of == name.npos || dash == name.npos) return std::nullopt;
+  const auto number = name.substr(dash + 1, of - dash - 1);
+  const auto count = parse_number<std::uint64_t>(name.substr(of + 4));
+  if (!count || !parse_number<std::uint64_t>(number)) return std::nullopt;
+  return part_name{name.substr(0, dash + 1), number, *count};
 }
 
 std::vector<fs::path> listed_files(const fs::path& index) {
@@ -56,6 +67,25 @@ std::vector<fs::path> listed_files(const fs::path& index) {
   return files;
 }
 
+/// Refuses a folder without all parts that the names of its files count.
+void need_all_parts(const fs::path& folder, const std::vector<fs::path>& files) {
+  std::set<std::string> there;
+  for (const auto& file : files) there.insert(file.filename().string());
+  for (const auto& name : there) {
+    const auto part = read_part_name(name);
+    for (std::uint64_t n = 1; part && n <= part->count; ++n) {
+      const auto other = fmt::format("{}{:0{}}-of{}", part->model, n, part->number.size(),
+                                     name.substr(part->model.size() + part->number.size() + 3));
+      if (!there.contains(other))
+        refuse_input(folder.string(), "", fmt::format("'{}' is missing", other),
+                     fmt::format("all {} parts", part->count));
+    }
+    if (part && part->count != files.size())
+      refuse_input(folder.string(), "", fmt::format("holds {} {} files", files.size(), ending),
+                   fmt::format("all {} parts, and no other", part->count));
+  }
+}
+
 std::vector<fs::path> every_file(const fs::path& folder) {
   std::vector<fs::path> files;
   std::error_code code;
@@ -64,12 +94,7 @@ std::vector<fs::path> every_file(const fs::path& folder) {
   if (code)
     refuse_input(folder.string(), "", "cannot be listed: " + code.message(), "a readable folder");
   std::sort(files.begin(), files.end());
-  for (const auto& file : files) {
-    const auto count = parts_of(file.filename().string());
-    if (count && *count != files.size())
-      refuse_input(folder.string(), "", fmt::format("holds {} {} files", files.size(), ending),
-                   fmt::format("all {} parts, and no other", *count));
-  }
+  need_all_parts(folder, files);
   return files;
 }
 
@@ -78,9 +103,10 @@ struct tensor_place {
   std::optional<std::uint64_t> layer;   ///< decoder layer
   std::optional<std::uint64_t> expert;  ///< expert, if experts are separate tensors
   std::string_view rest;                ///< name after the layer's number
-  std::string_view part;  ///< name after the expert's number, or that of a stack of experts
+  std::string part;            ///< name after the expert's number, or that of a stack of experts
+  bool is_prediction = false;  ///< of multi-token prediction
 
-  [[nodiscard]] bool is_of_experts() const noexcept { return expert || !part.empty(); }
+  [[nodiscard]] bool is_of_experts() const noexcept { return !part.empty(); }
 };
 
 /// Removes a number and the following point from the front of text.
@@ -91,31 +117,44 @@ std::optional<std::uint64_t> take_number(std::string_view& text) {
   return number;
 }
 
-/// Name after "layers." of the decoder; nothing for another name, such as a vision tower's.
-std::optional<std::string_view> behind_layers(std::string_view name) {
-  constexpr std::string_view layers = "layers.";
-  if (name.starts_with(layers)) return name.substr(layers.size());
-  for (const std::string_view before :
-       {"language_model.layers.", "model.layers.", "backbone.layers."})
-    if (const auto at = name.find(before); at == 0 || (at != name.npos && name[at - 1] == '.'))
-      return name.substr(at + before.size());
-  return std::nullopt;
+bool has_any(std::string_view text, std::initializer_list<std::string_view> words) {
+  return std::ranges::any_of(words, [&](auto word) { return text.find(word) != text.npos; });
 }
 
-tensor_place place_in_safetensors(std::string_view name) {
+/// Position behind `word`, which begins at the start of text or behind a point.
+std::size_t end_of(std::string_view text, std::string_view word) {
+  const auto at = text.find(word);
+  const bool begins = at != text.npos && (at == 0 || text[at - 1] == '.');
+  return begins ? at + word.size() : text.npos;
+}
+
+/// Reads the layer's number, unless the name is of another model beside the decoder, such as a vision tower.
+tensor_place layer_in_safetensors(std::string_view name) {
   tensor_place out;
-  const auto layers = behind_layers(name);
-  if (!layers) return out;
-  out.rest = *layers;
-  out.layer = take_number(out.rest);
+  for (const std::string_view word : {"layers.", "blocks.", "h."}) {
+    const auto at = end_of(name, word);
+    if (at == name.npos ||
+        has_any(name.substr(0, at), {"vis", "audio", "talker", "mtp", "encoder", "projector"}))
+      continue;
+    out.rest = name.substr(at);
+    out.layer = take_number(out.rest);
+    break;
+  }
+  out.is_prediction = end_of(name, "mtp") != name.npos;
+  return out;
+}
+
+tensor_place place_in_safetensors(std::string_view name, std::size_t rank) {
+  auto out = layer_in_safetensors(name);
   if (!out.layer) return out;
+  // A folder of tensors, or a single weight, which is its own part.
   for (const std::string_view stack : {"experts.", "switch_mlp.", "block_sparse_moe.input_linear",
-                                       "block_sparse_moe.output_linear"}) {
-    const auto at = out.rest.find(stack);
-    if (at == out.rest.npos || (at > 0 && out.rest[at - 1] != '.')) continue;
-    const bool is_folder = stack.ends_with('.');  // else a single weight, which is its own part
-    out.part = out.rest.substr(is_folder ? at + stack.size() : at);
-    if (stack == "experts.") out.expert = take_number(out.part);
+                                       "block_sparse_moe.output_linear", "moe."}) {
+    const auto end = end_of(out.rest, stack);
+    if (end == out.rest.npos || (stack == "moe." && rank < 3)) continue;
+    auto part = out.rest.substr(stack.ends_with('.') ? end : end - stack.size());
+    if (stack == "experts.") out.expert = take_number(part);
+    out.part = part;
     break;
   }
   return out;
@@ -123,28 +162,70 @@ tensor_place place_in_safetensors(std::string_view name) {
 
 tensor_place place_in_gguf(std::string_view name) {
   constexpr std::string_view blocks = "blk.";
-  constexpr std::array<std::string_view, 8> stacks = {
-      "ffn_up_exps",   "ffn_down_exps",   "ffn_gate_exps",   "ffn_gate_up_exps",
-      "ffn_up_chexps", "ffn_down_chexps", "ffn_gate_chexps", "ffn_gate_up_chexps"};
   tensor_place out;
   if (!name.starts_with(blocks)) return out;
   out.rest = name.substr(blocks.size());
   out.layer = take_number(out.rest);
+  if (!out.layer) return out;
+  out.is_prediction = out.rest.starts_with("nextn.");
   const auto stem = out.rest.substr(0, out.rest.find('.'));
-  if (out.layer && std::ranges::find(stacks, stem) != stacks.end()) out.part = out.rest;
+  if (stem.ends_with("exps") && !has_any(stem, {"norm"})) {  // also chexps
+    out.part = out.rest;
+  } else if (stem == "ffn_gate" || stem == "ffn_up" || stem == "ffn_down") {
+    auto behind = out.rest.substr(std::min(out.rest.size(), stem.size() + 1));
+    out.expert = take_number(behind);
+    if (out.expert) out.part = fmt::format("{}.{}", stem, behind);
+  }
   return out;
 }
 
-/// Elements per token that a projection makes for the cache; 0 for any other tensor.
-std::uint64_t kv_rows(std::string_view rest, const safetensors_file::tensor& t) {
-  constexpr std::array<std::string_view, 8> names = {
-      "self_attn.k_proj.weight", "self_attn.v_proj.weight", "self_attn.kv_a_proj_with_mqa.weight",
-      "mixer.k_proj.weight",     "mixer.v_proj.weight",     "attention.wk.weight",
-      "attention.wv.weight",     "attn.wkv_a.weight"};
-  const bool is_one = std::ranges::find(names, rest) != names.end();
-  // A single column is bitsandbytes' packing: its rows are not the weight's.
-  const bool has_rows = t.described_bytes > 0 && t.shape.size() == 2 && t.shape.back() > 1;
-  return is_one && has_rows ? t.shape.front() : 0;
+/// The number in stored_layer that a matrix's rows add to, by the end of its name; nullptr: none.
+std::uint64_t stored_layer::*rows_of(std::string_view rest) {
+  struct rows_name {
+    std::string_view ending;
+    std::uint64_t stored_layer::*rows;
+  };
+  constexpr auto names =
+      std::to_array<rows_name>({{"k_proj", &stored_layer::key_rows},
+                                {"wk", &stored_layer::key_rows},
+                                {"attn_k", &stored_layer::key_rows},
+                                {"v_proj", &stored_layer::value_rows},
+                                {"wv", &stored_layer::value_rows},
+                                {"attn_v", &stored_layer::value_rows},
+                                {"kv_a_proj_with_mqa", &stored_layer::latent_rows},
+                                {"wkv_a", &stored_layer::latent_rows},
+                                {"wkv", &stored_layer::latent_rows},
+                                {"attn_kv_a_mqa", &stored_layer::latent_rows},
+                                {"attn_kv", &stored_layer::latent_rows},
+                                {"gate", &stored_layer::router_rows},
+                                {"gate.wg", &stored_layer::router_rows},
+                                {"router", &stored_layer::router_rows},
+                                {"router.layer", &stored_layer::router_rows},
+                                {"router.proj", &stored_layer::router_rows},
+                                {"ffn_gate_inp", &stored_layer::router_rows}});
+  const auto dot = rest.rfind('.');
+  const auto last = dot == rest.npos ? rest : rest.substr(dot + 1);
+  if (last != "weight" && last != "weight_packed") return nullptr;
+  if (has_any(rest, {"compressor"})) return nullptr;
+  const auto stem = rest.substr(0, dot);
+  for (const auto& [name, rows] : names) {
+    if (!stem.ends_with(name)) continue;
+    if (stem.size() > name.size() && stem[stem.size() - name.size() - 1] != '.') continue;
+    return rows != &stored_layer::router_rows && has_any(rest, {"indexer"})
+               ? &stored_layer::index_rows
+               : rows;
+  }
+  return nullptr;
+}
+
+/// Notes what a tensor tells of the layer's attention. `rows`: of a matrix; 0: it is none.
+void read_attention(std::string_view rest, std::uint64_t rows, stored_layer& layer) {
+  if (const auto row = rows_of(rest); row != nullptr && rows <= config_keys::most_extent)
+    layer.*row += rows;
+  layer.has_attention |= has_any(rest, {"attn", "attention"}) && !has_any(rest, {"norm"});
+  layer.has_other_rows |=
+      has_any(rest, {"attn_qkv", "attn_kv_b", "query_key_value", "qkv_proj", "Wqkv"});
+  layer.is_recurrent |= has_any(rest, {"ssm_", "shortconv.", "conv1d", "conv.conv", "A_log"});
 }
 
 void add_file(const fs::path& path, std::uint64_t missing_bytes, stored_weights& out) {
@@ -156,20 +237,21 @@ void add_file(const fs::path& path, std::uint64_t missing_bytes, stored_weights&
 /// Adds a tensor of the last added file. `stacked`: its number of experts, if the name is that of a stack.
 void add_tensor(const std::string& name, const tensor_place& place, std::uint64_t stacked,
                 std::uint64_t offset, std::uint64_t bytes, stored_weights& out) {
-  if (!place.is_of_experts() && (out.largest_other.empty() || bytes > out.largest_other_bytes)) {
-    out.largest_other = name;
-    out.largest_other_bytes = bytes;
-  }
-  if (!place.is_of_experts()) {
+  // A scalar or a single number is of all experts together.
+  if (!place.is_of_experts() || (!place.expert && stacked < 2)) {
+    if (out.largest_other.empty() || bytes > out.largest_other_bytes) {
+      out.largest_other = name;
+      out.largest_other_bytes = bytes;
+    }
     (place.layer ? out.layers[*place.layer].resident_bytes : out.resident_bytes) += bytes;
     return;
   }
   const auto count = place.expert ? 1 : stacked;
-  if (count == 0 || bytes % count != 0)
+  if (bytes % count != 0)
     refuse_input(out.paths.back(), "tensor '" + printable(name, 120) + "'",
                  fmt::format("stacks {} experts in {} bytes", count, bytes),
                  "1 or more of equal size");
-  out.layers[*place.layer].parts[std::string(place.part)].push_back(
+  out.layers[*place.layer].parts[place.part].push_back(
       {place.expert.value_or(0), count, {out.paths.size() - 1, offset, bytes}});
 }
 
@@ -177,6 +259,28 @@ std::uint64_t experts_of(const std::vector<expert_run>& runs) noexcept {
   std::uint64_t experts = 0;
   for (const auto& run : runs) experts += run.count;
   return experts;
+}
+
+/// Corrects what a tensor's own name and extents do not tell.
+void finish(stored_weights& out) {
+  for (const auto layer : out.prediction) out.layers.erase(layer);
+  for (auto& [number, layer] : out.layers) {
+    std::uint64_t most = 0;
+    for (auto& [part, runs] : layer.parts) {
+      // DBRX stacks the rows of all experts in one matrix.
+      auto& run = runs.front();
+      const auto rows = layer.router_rows;
+      if (runs.size() == 1 && rows > 1 && run.count > rows && run.count % rows == 0)
+        run.count = rows;
+      most = std::max(most, experts_of(runs));
+    }
+    // GroveMoE's small experts are fewer, and several of the others share one.
+    std::erase_if(layer.parts, [&, &layer = layer](const auto& part) {
+      const bool is_shared = has_any(part.first, {"chexps"}) && experts_of(part.second) < most;
+      if (is_shared) layer.resident_bytes += part.second.front().extent.bytes;
+      return is_shared;
+    });
+  }
 }
 
 }  // namespace
@@ -232,16 +336,17 @@ std::uint64_t stored_weights::all_resident_bytes() const noexcept {
 
 std::vector<fs::path> find_safetensors(const fs::path& path) {
   std::error_code ignored;
+  auto folder = path;
   if (!fs::is_directory(path, ignored)) {
-    if (const auto parts = parts_of(path.filename().string()); parts && *parts > 1)
-      refuse_input(path.string(), "", fmt::format("is one of {} parts", *parts),
-                   "the folder that holds all of them");
-    return {path};
+    const auto name = path.filename().string();
+    const auto part = read_part_name(name);
+    if (!part || part->count < 2) return {path};
+    folder = path.parent_path();
   }
   for (const auto* name : {"model.safetensors", "model.safetensors.index.json"})
-    if (const auto found = path / name; fs::exists(found, ignored))
+    if (const auto found = folder / name; fs::exists(found, ignored))
       return found.extension() == ending ? std::vector{found} : listed_files(found);
-  return every_file(path);
+  return every_file(folder);
 }
 
 stored_weights read_safetensors_weights(const fs::path& path, const std::vector<fs::path>& files,
@@ -256,27 +361,40 @@ stored_weights read_safetensors_weights(const fs::path& path, const std::vector<
       if (!seen.insert(name).second)
         refuse_input(one.string(), "tensor '" + printable(name, 120) + "'",
                      "is in another file of the model, too", "each tensor once");
-      const auto place = place_in_safetensors(name);
+      const auto place = place_in_safetensors(name, t.shape.size());
+      if (place.is_prediction) {
+        out.prediction_bytes += t.described_bytes;
+        continue;
+      }
       add_tensor(name, place, t.shape.empty() ? 0 : t.shape.front(), t.offset, t.described_bytes,
                  out);
-      if (place.layer) out.layers[*place.layer].kv_elements += kv_rows(place.rest, t);
+      // A single column is bitsandbytes' packing: its rows are not the weight's.
+      const bool has_rows = t.described_bytes > 0 && t.shape.size() == 2 && t.shape.back() > 1;
+      if (place.layer)
+        read_attention(place.rest, has_rows ? t.shape.front() : 0, out.layers[*place.layer]);
     }
   }
+  finish(out);
   return out;
 }
 
-stored_weights read_gguf_weights(const fs::path& path, std::span<const gguf_file> parts) {
+stored_weights read_gguf_weights(const fs::path& path, std::span<const gguf_file> parts,
+                                 const tensor_bytes& bytes) {
   stored_weights out{.model = path.string()};
   for (const auto& part : parts) {
     add_file(part.path(), part.missing_bytes(), out);
     for (const auto& t : part.tensors()) {
       const auto place = place_in_gguf(t.name);
-      if (place.layer && place.rest.starts_with("nextn.")) out.prediction.insert(*place.layer);
-      add_tensor(t.name, place, t.dimensions.empty() ? 0 : t.dimensions.back(), t.offset, t.bytes,
-                 out);
+      if (place.is_prediction) out.prediction.insert(*place.layer);
+      const auto wished = bytes.find(t.name);
+      add_tensor(t.name, place, t.dimensions.empty() ? 0 : t.dimensions.back(), t.offset,
+                 wished == bytes.end() ? t.bytes : wished->second, out);
+      if (place.layer)
+        read_attention(place.rest, t.dimensions.size() == 2 ? t.dimensions[1] : 0,
+                       out.layers[*place.layer]);
     }
   }
-  for (const auto layer : out.prediction) out.layers.erase(layer);
+  finish(out);
   return out;
 }
 

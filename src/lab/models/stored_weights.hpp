@@ -30,9 +30,21 @@ struct stored_layer {
   /// Tensors of routed experts: "up_proj.weight" of each expert, or of a stack.
   std::map<std::string, std::vector<expert_run>> parts{};
   std::uint64_t resident_bytes = 0;
-  std::uint64_t kv_elements = 0;  ///< rows of the projections for keys and values
+  std::uint64_t router_rows = 0;
+  /// Rows of the projections for keys, for values, and for a vector that is both.
+  std::uint64_t key_rows = 0, value_rows = 0, latent_rows = 0;
+  std::uint64_t index_rows = 0;  ///< of the key that sparse attention chooses tokens by
+  bool has_attention = false;    ///< of any kind
+  bool has_other_rows =
+      false;  ///< fused or expanded: the cache's elements need the number of heads
+  bool is_recurrent = false;
 
   [[nodiscard]] bool is_moe() const noexcept { return !parts.empty(); }
+  /// Elements that the cache keeps of a token; 0 also if rows do not tell. Values without a projection are the keys.
+  [[nodiscard]] std::uint64_t kv_elements() const noexcept {
+    if (is_recurrent || has_other_rows) return 0;
+    return latent_rows + key_rows + (value_rows > 0 ? value_rows : key_rows) + index_rows;
+  }
 };
 
 struct stored_weights {
@@ -40,10 +52,12 @@ struct stored_weights {
   std::vector<std::string> paths{};
   std::map<std::uint64_t, stored_layer> layers{};
   std::set<std::uint64_t> prediction{};  ///< layers of multi-token prediction, not in `layers`
-  std::uint64_t resident_bytes = 0;      ///< bytes outside all layers
-  std::size_t cut_files = 0;             ///< truncated files
-  std::uint64_t missing_bytes = 0;       ///< bytes missing from them
-  std::string largest_other{};           ///< largest tensor without experts
+  std::uint64_t prediction_bytes =
+      0;                             ///< in .safetensors files, where they are counted nowhere else
+  std::uint64_t resident_bytes = 0;  ///< bytes outside all layers
+  std::size_t cut_files = 0;         ///< truncated files
+  std::uint64_t missing_bytes = 0;   ///< bytes missing from them
+  std::string largest_other{};       ///< largest tensor without experts
   std::uint64_t largest_other_bytes = 0;
 
   /// Experts of the first MoE layer; 0 without one.
@@ -57,12 +71,12 @@ struct stored_weights {
 };
 
 /// Weight files of a folder: model.safetensors, else the files in model.safetensors.index.json, else every
-/// .safetensors file; or the given file, if it is no part of several. Errors: trace_error.
+/// .safetensors file; or the given file, with the others if it is one of several parts. Errors: trace_error, which
+/// names a part that is missing.
 [[nodiscard]] std::vector<std::filesystem::path> find_safetensors(
     const std::filesystem::path& path);
 
-/// Names of Hugging Face and MLX: "...layers.<l>...experts.<e>.<part>"; or "experts.<part>", "switch_mlp.<part>" and
-/// Granite's "block_sparse_moe.input_linear", which stack experts along the first extent.
+/// Names of Hugging Face and MLX, for messages: experts apart, or in stacks along the first extent.
 inline constexpr std::string_view known_expert_names =
     "layers.0.mlp.experts.0.up_proj.weight, layers.0.mlp.experts.gate_up_proj, "
     "layers.0.mlp.switch_mlp.up_proj.weight or layers.0.block_sparse_moe.input_linear.weight";
@@ -72,9 +86,11 @@ inline constexpr std::string_view known_expert_names =
     const std::filesystem::path& path, const std::vector<std::filesystem::path>& files,
     file_extent extent);
 
-/// Names of llama.cpp: "blk.<l>.<part>"; "ffn_up_exps.weight" and similar names stack experts along the last extent.
-/// Errors: trace_error.
+/// Names of llama.cpp: "blk.<l>.<part>"; "ffn_up_exps.weight" and similar names stack experts along the last extent;
+/// older files have "ffn_up.<e>.weight". `bytes`: of each tensor; nothing: as stored. Errors: trace_error.
+using tensor_bytes = std::map<std::string, std::uint64_t, std::less<>>;
 [[nodiscard]] stored_weights read_gguf_weights(const std::filesystem::path& path,
-                                               std::span<const gguf_file> parts);
+                                               std::span<const gguf_file> parts,
+                                               const tensor_bytes& bytes = {});
 
 }  // namespace hotset::lab

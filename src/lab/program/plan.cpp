@@ -15,6 +15,7 @@
 
 #include "hotset/core/numbers/units.hpp"
 #include "lab/models/model_description.hpp"
+#include "lab/models/wished_weights.hpp"
 #include "lab/program/command.hpp"
 #include "lab/program/console.hpp"
 #include "lab/program/miss_prices.hpp"
@@ -31,6 +32,7 @@ struct plan_options {
   /// Figures by hand, except the number of experts and top-k, which are among the trace's options.
   lab::model_by_hand hand;
   std::optional<double> kv_bits;
+  std::string weights;
   lab::plan_request request{.reserve_bytes = 1_GiB, .context = 4096};
   std::filesystem::path trace;
   std::filesystem::path kv_trace;
@@ -53,9 +55,12 @@ lab::model_description model_of(const plan_options& options) {
     // If the model has its own top-k and experts, those options concern only the trace.
     hand.top_k = top_k;
     return for_option("--model", [&] {
-      return lab::describe_model(input_path(options.model).string(), {options.kv_bits, hand});
+      return lab::describe_model(input_path(options.model).string(),
+                                 {options.kv_bits, options.weights, hand});
     });
   }
+  if (!options.weights.empty())
+    throw lab::usage_error("--weights: a model by hand has its own sizes; accepted: with --model");
   hand.experts = experts;
   hand.top_k = top_k;
   if (hand.is_empty())
@@ -80,6 +85,24 @@ std::optional<double> kv_bits_of(const std::string& text) {
   if (text != "auto" && !bits)
     refuse_option("--kv-bits", text, fmt::format("auto or 0.5..{}", most));
   return bits;
+}
+
+/// Bits of a type of the cache, by the names of llama.cpp and vLLM.
+std::optional<double> kv_type_of(const std::string& text) {
+  constexpr std::pair<std::string_view, double> types[] = {
+      {"f32", 32}, {"f16", 16},   {"bf16", 16}, {"q8_0", 8.5}, {"fp8", 8},
+      {"q5_1", 6}, {"q5_0", 5.5}, {"q4_1", 5},  {"q4_0", 4.5}, {"iq4_nl", 4.5}};
+  std::string known;
+  for (const auto& [name, bits] : types) {
+    if (text == name) return bits;
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", name);
+  }
+  refuse_option("--kv-type", text, known);
+}
+
+std::string weights_of(const std::string& text) {
+  if (const auto bad = lab::check_wish(text)) throw lab::usage_error(bad->message);
+  return text;
 }
 
 int plan(const plan_options& options) {
@@ -163,6 +186,14 @@ void add_serving(CLI::App& app, plan_options& options) {
              "bits of an element of the KV cache: 16, 8, 8.5 (q8_0), 4.5 (q4_0); auto: the "
              "checkpoint's declaration, else 16")
       ->default_str("auto");
+  add_parsed(
+      app, "--kv-type", "NAME", options.kv_bits, kv_type_of,
+      "--kv-bits by a type's name: f32, f16, bf16, q8_0, fp8, q5_1, q5_0, q4_1, q4_0, iq4_nl")
+      ->excludes("--kv-bits");
+  add_parsed(app, "--weights", "NAME", options.weights, weights_of,
+             fmt::format("format of the weights, in place of the model's own: {}; or bits such as "
+                         "4.5bpw",
+                         fmt::join(lab::wished_weight_names(), ", ")));
   add_miss_prices(app, request.cost);
 }
 

@@ -141,6 +141,66 @@ TEST_F(expert_files, of_safetensors_may_be_stacked) {
   expect_reads(files, {bytes});
 }
 
+TEST_F(expert_files, of_each_family_are_found_under_its_names) {
+  // Two experts in layer 1: apart, with '#' in place of the number, or in stacks.
+  struct family {
+    const char* name;
+    std::vector<std::string> parts;
+    const char* other;
+  };
+  const std::vector<family> families = {
+      {"DeepSeek",
+       {"model.layers.1.mlp.experts.#.up_proj.weight",
+        "model.layers.1.mlp.experts.#.up_proj.weight_scale_inv"},
+       "model.layers.1.mlp.shared_experts.up_proj.weight"},
+      {"DeepSeek's own", {"layers.1.ffn.experts.#.w1.weight"}, "mtp.0.ffn.experts.0.w1.weight"},
+      {"Kimi K2",
+       {"language_model.model.layers.1.mlp.experts.#.up_proj.weight_packed",
+        "language_model.model.layers.1.mlp.experts.#.up_proj.weight_scale",
+        "language_model.model.layers.1.mlp.experts.#.up_proj.weight_shape"},
+       "vision_tower.encoder.blocks.1.mlp.fc0.weight"},
+      {"Kimi Linear", {"model.layers.1.block_sparse_moe.experts.#.w1.weight"}, "lm_head.weight"},
+      {"Nemotron", {"backbone.layers.1.mixer.experts.#.up_proj.weight"}, "mtp.layers.0.x"},
+      {"GraniteMoeHybrid",
+       {"model.layers.1.block_sparse_moe.input_linear.weight",
+        "model.layers.1.block_sparse_moe.output_linear.weight"},
+       "model.layers.1.shared_mlp.input_linear.weight"},
+      {"Llama 4",
+       {"language_model.model.layers.1.feed_forward.experts.gate_up_proj"},
+       "language_model.model.layers.1.feed_forward.shared_expert.up_proj.weight"},
+      {"gpt-oss",
+       {"model.layers.1.mlp.experts.gate_up_proj_blocks",
+        "model.layers.1.mlp.experts.gate_up_proj_scales",
+        "model.layers.1.mlp.experts.gate_up_proj_bias"},
+       "model.norm.weight"},
+      {"LongCat",
+       {"model.layers.1.mlp.experts.#.up_proj.weight"},
+       "model.layers.1.mlps.0.up_proj.weight"},
+      {"Gemma 4",
+       {"model.language_model.layers.1.experts.gate_up_proj"},
+       "model.vision_tower.encoder.layers.1.mlp.experts.0.up_proj"},
+      {"Qwen3.5",
+       {"model.language_model.layers.1.mlp.experts.down_proj"},
+       "mtp.layers.0.mlp.experts.down_proj"},
+      {"MLX", {"model.layers.1.mlp.switch_mlp.up_proj.weight"}, "model.layers.1.mlp.gate.weight"},
+  };
+  for (const auto& [name, parts, other] : families) {
+    std::vector<std::pair<std::string, std::uint64_t>> tensors{{other, 0}};
+    for (const auto& part : parts) {
+      const auto at = part.find('#');
+      if (at == part.npos) tensors.emplace_back(part, 2);
+      for (const auto* e : {"1", "0"})
+        if (at != part.npos) tensors.emplace_back(std::string(part).replace(at, 1, e), 0);
+    }
+    const auto bytes = safetensors(tensors);
+    const auto files = find_experts(folder_.write("model.safetensors", bytes));
+    EXPECT_THAT(files.layers, ElementsAre(1)) << name;
+    EXPECT_EQ(files.shape.experts, 2) << name;
+    EXPECT_EQ(files.layouts[0].tensors.size(), parts.size()) << name;
+    expect_reads(files, {bytes});
+  }
+}
+
 TEST_F(expert_files, what_is_missing_is_named) {
   const std::string layer = "model.layers.0.mlp.";
   const auto name = "model.safetensors";

@@ -1021,7 +1021,8 @@ TEST_F(stored_models, stacked_experts_are_divided_and_shared_ones_are_resident) 
   tensors.push_back({"model.layers.0.mlp.experts.extra", "BF16", {5, 32}});
   refuse_stored(tensors, {"layer 0, 'extra'", "is of 5 experts", "4, as elsewhere"});
   tensors.back().shape = {};
-  refuse_stored(tensors, {"tensor 'model.layers.0.mlp.experts.extra'", "stacks 0 experts"});
+  write(tensors);
+  EXPECT_EQ(folder().memory.resident_bytes, m.resident_bytes + 2) << "a scalar is of no expert";
 }
 
 TEST_F(stored_models, several_files_are_found_by_their_index_or_by_their_names) {
@@ -1029,10 +1030,10 @@ TEST_F(stored_models, several_files_are_found_by_their_index_or_by_their_names) 
   const auto all = plain_tensors();
   const auto half = all.begin() + 20;
   const auto part = folder_.write("model-00001-of-00002.safetensors", stored({all.begin(), half}));
-  refuse_folder({"holds 1 .safetensors files", "all 2 parts"});
-  expect_refused([&] { (void)lab::describe_model(part.string()); },
-                 {"is one of 2 parts", "the folder that holds all"});
+  refuse_folder({"'model-00002-of-00002.safetensors' is missing", "all 2 parts"});
+  expect_refused([&] { (void)lab::describe_model(part.string()); }, {"-00002.safetensors' is mis"});
   folder_.write("model-00002-of-00002.safetensors", stored({half, all.end()}));
+  expect_same_memory(lab::describe_model(part.string()), folder());
   EXPECT_EQ(folder().memory.resident_bytes, plain_resident);
   EXPECT_THAT(folder().source, HasSubstr("the headers of 2 .safetensors files"));
   folder_.write("other.safetensors", stored({{"x", "BF16", {4}}}));
@@ -1043,7 +1044,6 @@ TEST_F(stored_models, several_files_are_found_by_their_index_or_by_their_names) 
 "a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}})");
   EXPECT_EQ(folder().memory.resident_bytes, plain_resident) << "what the index does not list";
   for_each_case(R"(
-{"weight_map": {"a": "model-00003-of-00003.safetensors"}} => model-00003-of-00003.safetensors | cannot be opened
 {"weight_map": {"a": "../x.safetensors"}} => key 'weight_map' | holds '../x.safetensors' | file name
 {"weight_map": {"a": 7}} => key 'weight_map' | holds no file name
 {"weight_map": {}} => key 'weight_map' | is missing or empty
@@ -1052,6 +1052,13 @@ TEST_F(stored_models, several_files_are_found_by_their_index_or_by_their_names) 
                   folder_.write("model.safetensors.index.json", index);
                   refuse_folder({part_of_it});
                 });
+  folder_.write("model.safetensors.index.json",
+                R"({"weight_map": {"a": "model-00003-of-00003.safetensors"}})");
+  EXPECT_THAT(folder().notes, ElementsAre("1 of 1 .safetensors files are missing, first "
+                                          "model-00003-of-00003.safetensors: all sizes are those "
+                                          "of config.json"));
+  std::filesystem::remove(folder_.file("config.json"));
+  refuse_folder({"1 of 1 .safetensors files are missing", "all, or a config.json beside"});
   write(all);
   EXPECT_EQ(folder().memory.resident_bytes, plain_resident) << "one whole file comes first";
 }
@@ -1085,6 +1092,16 @@ TEST_F(stored_models, layers_past_the_last_one_are_not_counted) {
   EXPECT_EQ(folder().memory.resident_bytes, plain_resident);
   EXPECT_THAT(told(folder()), StartsWith("3 layers"));
   EXPECT_THAT(told(folder()), HasSubstr("1 layer from 3 on not counted: config.json ends before"));
+}
+
+TEST_F(stored_models, multi_token_prediction_is_not_counted) {
+  write_config(plain("mixtral"));
+  auto tensors = plain_tensors();
+  tensors.push_back({"mtp.layers.0.mlp.experts.gate_up_proj", "BF16", {4, 8, 32}});
+  write(tensors);
+  EXPECT_EQ(folder().memory.resident_bytes, plain_resident);
+  EXPECT_THAT(folder().notes,
+              ElementsAre("tensors of multi-token prediction, 2 KiB, are not counted"));
 }
 
 TEST_F(stored_models, files_that_contradict_the_config_are_refused) {
@@ -1144,8 +1161,16 @@ TEST_F(stored_models, experts_under_the_names_of_other_writers_are_read) {
   for (const auto* prefix : {"layers.", "backbone.layers.", "model.language_model.layers.",
                              "language_model.model.layers."})
     expect("expert 1024;", {{".mlp.experts.gate_up_proj", "BF16", {4, 16, 32}}}, prefix);
-  refuse_stored({{"transformer.blocks.0.ffn.experts.mlp.w1", "BF16", {4, 8}}},
-                {"its largest tensor is 'transformer.blocks.0.ffn.experts.mlp.w1'",
+  expect("expert 512;",
+         {{".ffn.experts.mlp.w1", "BF16", {32, 32}}, {".ffn.router.layer.weight", "BF16", {4, 32}}},
+         "transformer.blocks.");
+  expect("expert 1536;", {{".moe.up_proj.weight", "BF16", {4, 8, 32}},
+                          {".moe.gate_proj.weight", "BF16", {4, 8, 32}},
+                          {".moe.down_proj.weight", "BF16", {4, 32, 8}},
+                          {".moe.gate.weight", "F32", {4, 32}}});
+  // No part of the decoder.
+  refuse_stored({{"model.visual.blocks.0.mlp.experts.w", "BF16", {4, 8}}},
+                {"its largest tensor is 'model.visual.blocks.0.mlp.experts.w'",
                  "layers.0.mlp.switch_mlp.up_proj.weight"});
 }
 
