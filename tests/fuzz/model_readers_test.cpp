@@ -127,6 +127,30 @@ TEST(fuzz_models, bits_by_module_and_a_scaled_context) {
        1500);
 }
 
+TEST(fuzz_models, configs_of_many_keys) {
+  fuzz("config.json", R"({"model_type": "a", "text_config": {"model_type": "nemotron_h",
+"hidden_size": 64, "hybrid_override_pattern": "ME*-E", "vocab_size": 100, "num_attention_heads": 4,
+"swa_head_dim": 8, "n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16,
+"moe_shared_expert_intermediate_size": 32, "n_shared_experts": 1, "moe_latent_size": 8,
+"intermediate_size": 32, "mamba_num_heads": 4, "mamba_head_dim": 8, "ssm_state_size": 8,
+"n_groups": 2, "conv_kernel": 4, "mamba_ssm_dtype": "float32", "index_head_dim": 8}})",
+       1500);
+  fuzz("config.json", R"({"model_type": "deepseek_v4", "d_model": 64, "num_hidden_layers": 3,
+"vocab_size": 100, "n_heads": 4, "head_dim": 8, "q_lora_rank": 8, "o_groups": 2, "o_lora_rank": 4,
+"index_n_heads": 2, "index_head_dim": 8, "sliding_window": 16, "hc_mult": 4, "zero_expert_num": 2,
+"n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16,
+"compress_ratios": [0, 4, 128], "expert_dtype": "fp4", "quantization_config":
+{"quant_method": "fp8", "quantized_layers": {"layers.0.attn": {"quant_algo": "MXFP8"}}}})",
+       1500);
+  fuzz("config.json", R"({"model_type": "kimi_linear", "hidden_size": 64, "num_hidden_layers": 3,
+"vocab_size": 100, "num_attention_heads": 4, "kv_lora_rank": 8, "qk_nope_head_dim": 8,
+"qk_rope_head_dim": 4, "v_head_dim": 8, "mla_use_output_gate": true, "num_experts": 4,
+"num_experts_per_token": 2, "moe_intermediate_size": 16, "moe_layers_enum": "1,2",
+"intermediate_size": 32, "linear_attn_config": {"num_heads": 2, "head_dim": 8,
+"short_conv_kernel_size": 4, "full_attn_layers": [2]}})",
+       1500);
+}
+
 TEST(fuzz_models, an_unknown_family_beside_weights) {
   fuzz("config.json",
        R"({"model_type": "other", "text_config": {"num_experts_per_tok": 2, "num_hidden_layers": 1,

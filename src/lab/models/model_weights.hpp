@@ -28,7 +28,8 @@ void add_weights(const model_shape& shape, memory_model& memory);
 /// Cached elements per token in one layer; 0 in a layer without its own cache.
 [[nodiscard]] std::uint64_t kv_elements_of(const model_shape& shape,
                                            const model_layer& layer) noexcept;
-/// Bytes that a sequence keeps in a recurrent layer, with a convolution state of kernel - 1 (vLLM), or in the window of compressed attention; 0 in any other layer.
+/// Bytes that a sequence keeps in a recurrent layer, with a convolution state of kernel - 1 (vLLM), or in the window of
+/// compressed attention; 0 in any other layer.
 [[nodiscard]] std::uint64_t state_bytes_of(const model_shape& shape,
                                            const model_layer& layer) noexcept;
 
