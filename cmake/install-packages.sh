@@ -19,7 +19,7 @@ case $target in
   reference) parts="reference" ;;
   wheel) parts="build lab uring wheel venv chroot" ;;
   python) parts="build lab uring wheel venv" ;;
-  engines) parts="build lab examples tests uring venv" ;;
+  engines) parts="build lab examples uring python venv engines" ;;
   check) parts="build lab examples tests uring python benchmarks format words lint sanitizers reference" ;;
   format) parts="format" ;;
   *)

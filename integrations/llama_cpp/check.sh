@@ -13,19 +13,7 @@ tests=$build/integrations/llama_cpp/hotset-llama-tests
 matrix=$build/integrations/llama_cpp/hotset-llama-matrix
 tiny_moe=$build/examples/tiny_moe/tiny_moe
 hotset=$build/hotset
-python=/usr/bin/python3
-"$python" -c 'import numpy' 2>/dev/null || python=python3
-rm -rf "$work"
-mkdir -p "$work"
-checks=0
-say() {
-  checks=$((checks + 1))
-  echo "ok: $*"
-}
-fail() {
-  echo "FAILED: $*" >&2
-  exit 1
-}
+. "$here/checks.sh"
 # Runs a program of checks, which prints a line for each.
 counted() {
   local code=0

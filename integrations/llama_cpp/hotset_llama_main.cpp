@@ -126,6 +126,7 @@ run_outcome run_paged(const run_options& how, const paging_choice& choice,
       },
       told);
   std::fputs("\n", stdout);
+  std::fflush(stdout);  // before the lines on stderr, also if both go to one pipe
   print_paging(paging.get());
   print_speed(out, prompt.size());
   return out;

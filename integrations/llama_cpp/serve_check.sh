@@ -8,20 +8,7 @@ set -euo pipefail
 usage='usage: serve_check.sh <build folder> <folder to work in> <prefix of llama.cpp> <sources of llama.cpp>'
 build=${1:?$usage} work=${2:?$usage} llama=${3:?$usage} source=${4:?$usage} server=${5:-}
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-python=/usr/bin/python3
-"$python" -c 'import numpy' 2>/dev/null || python=python3
-rm -rf "$work"
-mkdir -p "$work"
-work=$(cd "$work" && pwd)
-checks=0
-say() {
-  checks=$((checks + 1))
-  echo "ok: $*"
-}
-fail() {
-  echo "FAILED: $*" >&2
-  exit 1
-}
+. "$here/checks.sh"
 
 tiny=$here/../../examples/data/tiny-moe
 for type in F16 Q4_0; do
@@ -68,9 +55,9 @@ say "installed: programs, the shared library and the archive, by pkg-config and 
 
 # LD_PRELOAD in a program of ours and in one of llama.cpp's own.
 preload=$(find "$prefix" -name libhotset_llama_preload.so)
-link=(-isystem "$llama/include" -L"$llama/lib" -lllama -lggml -lggml-base -pthread)
+link=(-isystem "$llama/include" -L"$llama/lib" -Wl,-rpath,"$llama/lib" -lllama -lggml -lggml-base -pthread)
 cc -std=c11 -O1 "$here/llama_program.c" -o "$work/program" "${link[@]}"
-c++ -std=c++17 -O1 "$source/examples/simple/simple.cpp" -o "$work/simple" "${link[@]}"
+c++ -std=c++17 -O1 "$source/examples/simple/simple.cpp" -o "$work/llama-simple" "${link[@]}"
 # Runs with variables of hotset: the text is in $work/text, standard error in $work/errors.
 paged() { env LD_PRELOAD="$preload" HOTSET_LLAMA_STATS=1 "$@" >"$work/text" 2>"$work/errors"; }
 # Checks that a program prints the same with LD_PRELOAD, and that its standard error has these words.
@@ -86,7 +73,7 @@ same() { # words, command
 hits='of 32 experts in slots of each of 12 layers; [0-9.]* % hits of [1-9][0-9]*, [1-9][0-9.]* MiB copied'
 for way in decode process unfreed leaked; do same "$hits" "$work/program" $way "$work/tiny-F16.gguf"; done
 # It computes with four threads, which spin while they wait for each other.
-same "$hits" "$work/simple" -m "$work/tiny-F16.gguf" -n 3 'def'
+same "$hits" "$work/llama-simple" -m "$work/tiny-F16.gguf" -n 3 'def'
 same "$hits" "$work/program" threads "$work/tiny-F16.gguf"
 [[ $(grep -c "$hits" "$work/errors") -eq 2 ]] || fail "two contexts: $(cat "$work/errors")"
 # Without LD_PRELOAD llama.cpp repacks Q4_0 and computes otherwise: all experts in slots are the reference.

@@ -42,7 +42,7 @@ lacks() {
   done
 }
 # Only `make wheel`, `make python` and `make engines` create environments with PyPI packages.
-all=$(sed -n -E -e '/^(venv|wheel|chroot):/d' -e 's/^[a-z]*: *//p' "$source/cmake/debian-packages.txt")
+all=$(sed -n -E -e '/^(venv|wheel|chroot|engines):/d' -e 's/^[a-z]*: *//p' "$source/cmake/debian-packages.txt")
 [[ $(wc -w <<<"$all") -ge 15 ]] || fail "the list of packages cannot be read: $all"
 
 : >"$work/installed"
@@ -57,7 +57,7 @@ install|libfmt-dev libcli11-dev|libeigen3-dev libgtest-dev libbenchmark-dev
 test|libgtest-dev libeigen3-dev python3-numpy python3-pytest liburing-dev|libbenchmark-dev clang-tidy
 wheel|python3-venv g++ libfmt-dev libzstd-dev debootstrap|libgtest-dev
 python|python3-venv g++ libfmt-dev libzstd-dev|libgtest-dev python3-pytest debootstrap
-engines|python3-venv|clang-tidy
+engines|python3-venv python3-numpy curl pkg-config|clang-tidy libgtest-dev
 bench|libbenchmark-dev|libgtest-dev
 style|clang-format python3 libgtest-dev|libbenchmark-dev clang-tidy
 reference|doxygen|g++

@@ -12,6 +12,7 @@ from typing import Any
 import llama_cpp
 import llama_cpp.llama_cpp as api
 
+import hotset
 from hotset._errors import Error, InvalidConfig
 
 SOURCES = ("auto", "mapped", "read", "direct", "uring")
@@ -68,7 +69,8 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
 
 
 def _path() -> str:
-    beside = os.path.join(os.path.dirname(os.path.dirname(__file__)), "lib", "libhotset_llama.so")
+    name = "libhotset_llama.so." + ".".join(hotset.__version__.split(".")[:2])
+    beside = os.path.join(os.path.dirname(os.path.dirname(__file__)), "lib", name)
     return os.environ.get("HOTSET_LLAMA_LIBRARY", beside)
 
 

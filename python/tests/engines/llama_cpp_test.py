@@ -196,6 +196,13 @@ def test_the_library_takes_nothing_but_llama_cpp_from_the_process() -> None:
     assert free and all(name.startswith(("llama_", "ggml_", "gguf_", "_ZN3fmt")) for name in free), free
 
 
+def test_the_preloaded_library_runs_in_any_program() -> None:
+    path = subprocess.check_output([sys.executable, "-m", "hotset.llama_cpp.preload"], text=True).strip()
+    environment = {**os.environ, "LD_PRELOAD": path, "HOTSET_LLAMA_STATS": "1"}
+    ended = subprocess.run(["true"], env=environment, capture_output=True, text=True, check=True)
+    assert ended.stderr == "hotset: no experts were paged in this process\n"
+
+
 # The server, over HTTP.
 
 
