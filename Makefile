@@ -76,7 +76,7 @@ check: packages-check style reference
 	$(call build,asan)
 	$(call test,asan)
 
-wheel python: export JOBS := $(JOBS)
+wheel python engines: export JOBS := $(JOBS)
 wheel: packages-wheel
 	cmake/wheel.sh build/wheel
 	cmake/wheel-test.sh build/wheel

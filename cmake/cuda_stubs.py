@@ -5,7 +5,7 @@
     cuda_stubs.py SITE_PACKAGES
 
 Puts one library beside torch, under the name of each CUDA library that torch links. Its functions
-return 100 (cudaErrorNoDevice). Needs nm, readelf and a C compiler.
+return 100 (cudaErrorNoDevice), or a text. Needs nm, readelf and a C compiler.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 
 PREFIXES = ("libcu", "libnccl", "libnv")
 UNVERSIONED = ("cu", "nccl")
+TEXTS = ("String", "ErrorName", "ncclGetLastError")  # ends of functions that return a text
 
 
 def lines(*command: str) -> list[str]:
@@ -36,6 +37,12 @@ def symbols(library: Path, which: str) -> set[tuple[str, str]]:
     return {(name, version.lstrip("@")) for name, _, version in parts}
 
 
+def stub(name: str) -> str:
+    if name.endswith(TEXTS):
+        return f'const char* {name}(void) {{ return "no device"; }}\n'
+    return f"int {name}(void) {{ return 100; }}\n"
+
+
 def main(site: Path) -> None:
     libraries = sorted((site / "torch" / "lib").glob("*.so"))
     stubs = set().union(*map(linked, libraries))
@@ -53,7 +60,7 @@ def main(site: Path) -> None:
     folder = site / "nvidia" / "cu13" / "lib"  # in the run path of torch's libraries
     folder.mkdir(parents=True, exist_ok=True)
     source, script, library = (folder / f"stub.{end}" for end in ("c", "map", "so"))
-    source.write_text("".join(f"int {name}(void) {{ return 100; }}\n" for name in functions))
+    source.write_text("".join(map(stub, functions)))
     nodes = (f"{v} {{ global: {'; '.join(names)}; }};\n" for v, names in versions.items())
     script.write_text("".join(nodes))
     build = ["cc", "-w", "-fno-builtin", "-shared", "-fPIC", f"-Wl,--version-script={script}"]

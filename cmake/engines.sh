@@ -26,7 +26,7 @@ mkdir -p "$folder"
 folder=$(cd "$folder" && pwd)
 python=/usr/bin/python3
 [[ -x $python ]] || python=python3
-jobs=$(nproc 2>/dev/null || echo 2)
+jobs=${JOBS:-$(nproc 2>/dev/null || echo 2)}
 
 # This PyPI package contains the original llama.cpp source. The extra `llama` of hotset's wheel names its version.
 llama_version=$(sed -n 's/^llama = \["llama-cpp-python\[server\]==\([0-9.]*\)"\]$/\1/p' pyproject.toml)
@@ -47,7 +47,7 @@ progress() {
 
 # Runs a step and logs its output; if the step fails, prints the end of the log.
 step() {
-  local name=$1 log=$folder/$1.log clock code=0
+  local name=$1 log=$folder/$1.log began=$SECONDS clock code=0
   shift
   echo "  $name"
   : >"$log"
@@ -56,6 +56,8 @@ step() {
   "$@" >"$log" 2>&1 || code=$?
   kill "$clock"
   wait "$clock" 2>/dev/null
+  times >"$folder/times"
+  echo "    $((SECONDS - began)) s; processor time of all steps, user and system: $(tail -n 1 "$folder/times")"
   [[ $code -eq 0 ]] || tail -n 20 "$log" | sed 's/^/    /'
   return "$code"
 }
@@ -202,5 +204,5 @@ for engine in "${engines[@]}"; do
     result=1
   fi
 done
-echo "$SECONDS s, processor time (user, system) $(times | tail -n 1), $(downloaded), $(du -sm "$folder" | cut -f 1) MiB in $folder"
+echo "$SECONDS s, $(downloaded), $(du -sm "$folder" | cut -f 1) MiB in $folder"
 exit $result

@@ -86,7 +86,7 @@ def main(page: str, engine: str) -> int:
             print(f"not run, needs {', '.join(block.needs[1:])}: {block.lines[0]}")
             continue
         steps = steps_of(block)
-        for (command, shown), printed in zip(steps, printed_by([command for command, _ in steps])):
+        for (command, shown), printed in zip(steps, printed_by([step[0] for step in steps]), strict=True):
             run += 1
             if not is_shown(shown, printed):
                 failed += 1
