@@ -447,34 +447,14 @@ class Pager(Held):
         except InvalidArgument:
             return count
 
-    def visits(
-        self,
-        layer: int,
-        experts: Any,
-        *,
-        weights: Any = None,
-        step: Optional[int] = None,
-        kind: str = "decode",
-        sequences: Any = None,
-        logits: Any = None,
-        chosen: Any = None,
-    ) -> Iterator[Visit]:
+    def visits(self, layer: int, experts: Any, **of_visit: Any) -> Iterator[Visit]:
         """Yields one visit, or the groups of a visit that does not fit. Commit (or abort) each
-        before the next.
+        before the next. of_visit: as of plan().
 
         Leaving the loop early, by `break` or an exception, aborts the open plan and drops the
         remaining groups; all copies of that plan count as begun.
         """
-        visit = self.plan(
-            layer,
-            experts,
-            weights=weights,
-            step=step,
-            kind=kind,
-            sequences=sequences,
-            logits=logits,
-            chosen=chosen,
-        )
+        visit = self.plan(layer, experts, **of_visit)
         whole = False
         try:
             while True:
