@@ -24,6 +24,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+ENGINES = ("llama.cpp", "transformers", "vllm")
 MARK = "\x1f"  # begins the output of a command
 
 
@@ -41,8 +42,8 @@ def blocks_of(page: str) -> list[Block]:
             inside = not inside
             if inside:
                 language, *needs = line[3:].split() or [""]
-                if language not in ("console", "python") or not needs:
-                    sys.exit(f"{page}: '{line}', accepted: console or python, and an engine")
+                if language not in ("console", "python") or not set(needs[:1]) & set(ENGINES):
+                    sys.exit(f"{page}: '{line}', accepted: console or python, then an engine: {', '.join(ENGINES)}")
                 out.append(Block(language, needs, []))
         elif inside:
             out[-1].lines.append(line)
