@@ -66,8 +66,9 @@ const char* name_of(std::int32_t source) {
 
 result<expert_bytes> expert_bytes::open(const lab::expert_files& files,
                                         const layer_weights& weights, std::int32_t source,
-                                        std::size_t readers) {
+                                        std::size_t readers, bool pages_fit) {
   expert_bytes out;
+  out.pages_fit_ = pages_fit;
   for (const auto& of_layer : weights) {
     auto& sizes = out.sizes_.emplace_back();
     auto& whole = out.whole_.emplace_back();
@@ -77,7 +78,7 @@ result<expert_bytes> expert_bytes::open(const lab::expert_files& files,
                          w.bytes * static_cast<std::size_t>(w.experts));
     }
   }
-  out.mapping_ = std::make_unique<weight_mapping>(out.whole_);
+  out.mapping_ = std::make_unique<weight_mapping>(out.whole_, pages_fit);
   if (source == HOTSET_LLAMA_MAPPED) return out;
   const bool any = source == HOTSET_LLAMA_AUTO;
   for (auto way = any ? HOTSET_LLAMA_URING : source;; --way) {
@@ -93,17 +94,43 @@ result<expert_bytes> expert_bytes::open(const lab::expert_files& files,
 
 bool expert_bytes::read(expert_key key, precision_id, std::size_t tensor, std::uint64_t at,
                         std::span<std::byte> to) const noexcept {
-  const bool passes = *passing_;
-  if (file_ != nullptr && !passes) return file_->read(key, tensor, at, to);
   const auto from = in_memory(key, tensor).subspan(static_cast<std::size_t>(at), to.size());
-  if (!passes) mapping_->request(from);
+  {
+    const std::lock_guard lock(late_->mutex);
+    if (late_->layer == key.layer) {
+      late_->waiting.push_back({tensor, from, to.data()});
+      return true;
+    }
+  }
+  if (file_ != nullptr) return file_->read(key, tensor, at, to);
+  mapping_->request(from);
   std::memcpy(to.data(), from.data(), from.size());
-  if (!passes) mapping_->give_back(from);
+  mapping_->give_back(from);
   return true;
 }
 
-void expert_bytes::set_passing(bool yes) noexcept {
-  if (passing_->exchange(yes) != yes) mapping_->set_read_ahead(yes);
+void expert_bytes::begin_visit(layer_id layer, bool passes) noexcept {
+  mapping_->set_read_ahead(passes);
+  const std::lock_guard lock(late_->mutex);
+  if (passes) late_->layer = layer;
+}
+
+void expert_bytes::computed(layer_id layer, std::size_t tensor) noexcept {
+  {
+    const std::lock_guard lock(late_->mutex);
+    std::erase_if(late_->waiting, [&](const late_copy& copy) {
+      if (copy.tensor == tensor) std::memcpy(copy.to, copy.from.data(), copy.from.size());
+      return copy.tensor == tensor;
+    });
+  }
+  if (!pages_fit_) mapping_->give_back(whole_[index_of(layer)][tensor]);
+}
+
+void expert_bytes::end_visit() noexcept {
+  const std::lock_guard lock(late_->mutex);
+  for (const auto& copy : late_->waiting) std::memcpy(copy.to, copy.from.data(), copy.from.size());
+  late_->waiting.clear();
+  late_->layer = before_layers;
 }
 
 std::span<const std::byte> expert_bytes::in_memory(expert_key key,

@@ -84,6 +84,11 @@ struct paged_layer {
 
 /// The handle for C.
 struct hotset_llama {
+  struct weight_place {
+    layer_id layer{};
+    std::size_t tensor = 0;
+  };
+
   explicit hotset_llama(const hotset_llama_options& o) : options(o) {
     for (const auto** text :
          {&options.model_path, &options.budget, &options.eviction, &options.prefetch})
@@ -182,16 +187,17 @@ struct hotset_llama {
     const auto maps = options.source == HOTSET_LLAMA_MAPPED ||
                       (options.source == HOTSET_LLAMA_AUTO && chosen->model_fits);
     const bool copies = !maps || chosen->plan.slots != files.shape.experts;
-    if (copies && !take_slots_and_fill(*weights, maps ? HOTSET_LLAMA_MAPPED : options.source))
+    if (copies && !take_slots_and_fill(*weights, maps ? HOTSET_LLAMA_MAPPED : options.source,
+                                       chosen->pages_fit))
       return false;
     describe_slots(*chosen);
     return true;
   }
-  bool take_slots_and_fill(const layer_weights& weights, std::int32_t source) {
+  bool take_slots_and_fill(const layer_weights& weights, std::int32_t source, bool pages_fit) {
     if (source != HOTSET_LLAMA_MAPPED)
       if (auto bad = compare_bytes(files, weights)) return refuse(bad->message);
     const auto asked = policies_asked_for();
-    auto bytes = expert_bytes::open(files, weights, source, 2 * asked.readers);
+    auto bytes = expert_bytes::open(files, weights, source, 2 * asked.readers, pages_fit);
     if (!bytes) return refuse(bytes.error().message);
     from = bytes->name();
     auto memory = take_slots(files, slots.plan);
@@ -213,7 +219,7 @@ struct hotset_llama {
   [[nodiscard]] other_memory beside_experts(const layer_weights& weights) const {
     other_memory out;
     const auto* const expert = weights.front().front().tensor->data;
-    out.experts_are_mapped = !file_mapping_of(static_cast<const std::byte*>(expert)).empty();
+    out.experts_are_mapped = !file_mapping_of(static_cast<const std::byte*>(expert)).bytes.empty();
     out.buffers = finder.host_bytes_of(GGML_BACKEND_BUFFER_USAGE_COMPUTE);
     const auto mapped = finder.host_bytes_of(GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
     out.slots = slot_bytes_of_process();
@@ -244,7 +250,7 @@ struct hotset_llama {
       for (std::size_t t = 0; t < weights[l].size(); ++t) {
         layer.stand_ins.push_back(stand_in(*weights[l][t].tensor));
         layer.stand_ins.back()->data = slots.first[l][t];
-        place_of[weights[l][t].tensor] = {l, t};
+        place_of[weights[l][t].tensor] = {static_cast<layer_id>(l), t};
       }
     }
   }
@@ -257,12 +263,13 @@ struct hotset_llama {
       layer->chosen = &node;
       layer->in_slots = false;
     }
-    give_slots(node);
-    return router_of(node) != nullptr;
+    return give_slots(node) || router_of(node) != nullptr;
   }
   /// Called after a node with a stop was computed. Returns whether to continue.
-  bool goes_on(const ggml_tensor& node) {
+  bool goes_on(ggml_tensor& node) {
     if (experts == nullptr) return true;
+    if (const auto weight = weight_read_by(node); weight && experts->passes(weight->layer))
+      experts->computed(weight->layer, weight->tensor);
     auto* const layer = router_of(node);
     if (layer != nullptr && outcome == status::ok) serve(*layer);
     return outcome == status::ok;
@@ -310,23 +317,31 @@ struct hotset_llama {
     return std::ranges::all_of(
         ids, [&](std::int32_t id) { return id >= 0 && id < files.shape.experts; });
   }
-  /// Makes a node that reads a paged weight by the chosen ids read slots instead. All other nodes stay unchanged, and
-  /// are correct because the model's weights and the ids are unchanged.
-  void give_slots(ggml_tensor& node) {
+  /// The paged weight that a node reads by the chosen ids.
+  std::optional<weight_place> weight_read_by(ggml_tensor& node) const {
     const auto op = expert_operation_of(node);
-    if (!op) return;
+    if (!op) return std::nullopt;
     const auto found = place_of.find(*op->weight);
-    if (found == place_of.end()) return;
-    auto& layer = layers[found->second.layer];
-    if (layer.in_slots && ids_of(**op->ids) == layer.number)
-      callback->replaced.replace(node, *op, *layer.stand_ins[found->second.tensor],
-                                 *layer.slot_ids);
+    if (found == place_of.end() ||
+        ids_of(**op->ids) != layers[index_of(found->second.layer)].number)
+      return std::nullopt;
+    return found->second;
+  }
+  /// Makes a node that reads a paged weight by the chosen ids read slots instead. All other nodes stay unchanged, and
+  /// are correct because the model's weights and the ids are unchanged. Returns whether copies wait for the node.
+  bool give_slots(ggml_tensor& node) {
+    const auto weight = weight_read_by(node);
+    if (!weight) return false;
+    auto& layer = layers[index_of(weight->layer)];
+    if (!layer.in_slots) return experts->passes(weight->layer);
+    callback->replaced.replace(node, *expert_operation_of(node), *layer.stand_ins[weight->tensor],
+                               *layer.slot_ids);
+    return false;
   }
 
   /// Whether all visits since the last call were served, for llama_decode calls of the program.
   bool check() {
     if (context == nullptr) return refuse("no context is attached");
-    if (experts && outcome == status::ok) outcome = experts->finish_pass();
     rest();
     if (outcome != status::ok) {
       const auto why = experts->problem();
@@ -346,11 +361,6 @@ struct hotset_llama {
                    mebibytes(slots.bytes);
     return warning_text.c_str();
   }
-
-  struct weight_place {
-    std::size_t layer = 0;
-    std::size_t tensor = 0;
-  };
 
   hotset_llama_options options;
   std::vector<std::unique_ptr<std::string>> texts{};

@@ -20,8 +20,11 @@
 #include <vector>
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netinet/in.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/vfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -35,6 +38,7 @@
 #include "slot_memory.hpp"
 #include "slot_plan.hpp"
 #include "test_session.hpp"
+#include "weight_mapping.hpp"
 
 namespace {
 
@@ -234,8 +238,8 @@ void copies_that_fail() {
   require_same(expected, s.generate(1), "destroyed after a failure");
 }
 
-bool stop_now = false;
-bool stops(void*) { return std::exchange(stop_now, false); }
+int nodes_left = -1;  ///< until the batch is aborted; -1: it is not
+bool stops(void*) { return nodes_left >= 0 && nodes_left-- == 0; }
 
 void an_aborted_batch() {
   const auto model = load(model_file);
@@ -245,12 +249,31 @@ void an_aborted_batch() {
   llama_set_abort_callback(s.context.get(), stops, nullptr);
   (void)s.generate(1);
   for (int i = 0; i < 2; ++i) {
-    stop_now = true;
+    nodes_left = 0;
     require_refused([&] { (void)s.decode({5}); }, "llama_decode returned", "an aborted batch");
     if (i == 1) hotset_llama_destroy(s.paging.release());
     s.forget();
     require_same(expected, s.generate(1), i == 0 ? "the next batch" : "the next, destroyed");
   }
+}
+
+/// An aborted prompt has copied only a part of the experts that it left in slots.
+void an_aborted_prompt() {
+  const auto model = load(model_file);
+  session plain(*model);
+  const auto expected = plain.generate(1);
+  for (int nodes = 0; nodes_left < 0; ++nodes) {
+    session s(*model, file_of(model_file), {});
+    llama_set_abort_callback(s.context.get(), stops, nullptr);
+    nodes_left = nodes;
+    try {
+      (void)s.decode(text(40, 1));
+    } catch (const std::runtime_error&) {
+      s.forget();
+      require_same(expected, s.generate(1), "after " + std::to_string(nodes) + " nodes");
+    }
+  }
+  nodes_left = -1;
 }
 
 void decode_after_destroy() {
@@ -497,6 +520,36 @@ void limits_of_cgroups() {
   require(left().bytes == 2000000, "a container is told the path outside");
 }
 
+/// The file cache keeps pages of a mapping if memory has room for them, and otherwise drops what is given back.
+void pages_of_a_mapping() {
+  const auto path = file_of(model_file);
+  const auto size = static_cast<std::size_t>(fs::file_size(path));
+  const int file = ::open(path.c_str(), O_RDONLY);
+  require(file >= 0 && ::fsync(file) == 0, "the file cannot be opened");
+  auto* const at = static_cast<std::byte*>(::mmap(nullptr, size, PROT_READ, MAP_SHARED, file, 0));
+  require(at != MAP_FAILED, "the file cannot be mapped");
+  struct statfs system {};
+  require(::fstatfs(file, &system) == 0, "unknown file system");
+  const bool has_cache = system.f_type != 0x01021994;  // tmpfs: its pages are the file
+  const auto cached = [&] {
+    std::vector<unsigned char> pages(size / 4096 + 1);
+    require(::mincore(at, size, pages.data()) == 0, "mincore");
+    return std::ranges::count_if(pages, [](unsigned char page) { return (page & 1) != 0; });
+  };
+  const auto given_back = [&](bool pages_fit) {
+    std::uint64_t sum = 0;
+    for (std::size_t i = 0; i < size; i += 4096) sum += static_cast<std::uint64_t>(at[i]);
+    require(sum != 0 && cached() > 16, "nothing was read");
+    const std::vector<std::vector<std::span<const std::byte>>> experts{{{at, size}}};
+    weight_mapping(experts, pages_fit).give_back(experts[0][0]);
+    return cached();
+  };
+  require(given_back(true) > 16, "pages that have room were dropped");
+  require(!has_cache || given_back(false) <= 1, "pages without room were kept");
+  ::munmap(at, size);
+  ::close(file);
+}
+
 void reads_without_copies() {
   constexpr std::uint64_t all = 1000;
   reads_watch w;
@@ -697,6 +750,8 @@ const check checks[] = {
      always<copies_that_fail>},
     {"an_aborted_batch", "a batch that was aborted: the next one is right",
      always<an_aborted_batch>},
+    {"an_aborted_prompt", "a prompt that was aborted at any node: the next batch is right",
+     always<an_aborted_prompt>},
     {"decode_after_destroy", "a context goes on after its paging is destroyed",
      always<decode_after_destroy>},
     {"orders_of_destruction", "context and paging are freed in either order",
@@ -718,6 +773,8 @@ const check checks[] = {
      always<budgets_beside_other_contexts>},
     {"limits_of_cgroups", "the memory that a cgroup leaves, in both versions",
      always<limits_of_cgroups>},
+    {"pages_of_a_mapping", "pages without room are dropped when they are given back",
+     always<pages_of_a_mapping>},
     {"reads_without_copies", "reads that are no copies are noticed", always<reads_without_copies>},
     {"unknown_routers", "routers without a product, or with other scores, are not recorded",
      always<unknown_routers>},

@@ -116,36 +116,19 @@ result<std::optional<paged_experts::look_ahead>> paged_experts::make_look_ahead(
 }
 
 status paged_experts::visit(const routing_view& view) {
-  if (const auto code = finish_pass(); code != status::ok) return code;
   rest();
   count_uses(view);
   is_placed_ = has_places(view.layer);
   auto kept = view;
   if (distinct_ > plan_.slots) keep_most_used(kept);
-  made_.bytes->set_passing(!is_placed_);
-  if (!is_placed_) {
-    passed_ = kept;
-    return status::ok;
-  }
-  const auto copies = distinct_ > plan_.slots ? copy_to_spares(view.layer) : no_ticket;
-  auto code = fill_slots(kept);
+  made_.bytes->begin_visit(view.layer, !is_placed_);
+  const auto copies =
+      is_placed_ && distinct_ > plan_.slots ? copy_to_spares(view.layer) : no_ticket;
+  auto code = made_.cache->resolve(kept, stream_, visit_);
+  if (is_placed_) made_.bytes->request_others_after(view.layer);
+  if (code == status::ok && made_.ahead) prefetch(kept);
   if (copies != no_ticket && made_.spare->backend->wait(copies) != transfer_state::arrived)
     code = status::fill_failed;
-  return code;
-}
-
-status paged_experts::fill_slots(const routing_view& view) {
-  const auto code = made_.cache->resolve(view, stream_, visit_);
-  made_.bytes->request_others_after(view.layer);
-  if (code == status::ok && made_.ahead) prefetch(view);
-  return code;
-}
-
-status paged_experts::finish_pass() {
-  if (!passed_) return status::ok;
-  const auto code = fill_slots(*passed_);
-  passed_.reset();
-  rest();
   return code;
 }
 
@@ -197,6 +180,7 @@ void paged_experts::prefetch(const routing_view& view) {
   auto& ahead = *made_.ahead;
   ahead.policy.observe(view);
   const auto expected = ahead.predictor.expect(view);
+  if (!is_placed_) return;  // the next layer is computed from the mapping, too
   const auto count = ahead.policy.propose(view, expected, ahead.requests);
   // A failed prefetch is requested again when the expert is routed, and reported then.
   (void)made_.cache->prefetch(visit_.plan().context(), std::span(ahead.requests).first(count),

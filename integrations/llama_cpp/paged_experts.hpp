@@ -43,18 +43,25 @@ class paged_experts {
 
   /// Fills slots with a layer's routed experts. They stay there until the next visit or `rest`. If there are more than
   /// slots, the most used ones take the slots and the others the spare slots. If these do not suffice, or most experts
-  /// must be read, the most used ones take the slots for later visits, and `is_placed` is false.
+  /// must be read, `is_placed` is false: the model's own weights are used, and the most used experts take the slots for
+  /// later visits.
   /// Errors: fill_failed and others of slot_cache::resolve.
   hotset::status visit(const hotset::routing_view& view);
   /// Whether the last visit's experts are all in slots.
   [[nodiscard]] bool is_placed() const { return is_placed_; }
-  /// Fills slots after a visit that was not placed: the layer has been computed, and its pages are in memory.
-  /// Errors: as visit.
-  hotset::status finish_pass();
+  /// Whether the last visit was of this layer and is not placed. Then call `computed` after each of its operations.
+  [[nodiscard]] bool passes(hotset::layer_id layer) const { return made_.bytes->passes(layer); }
+  /// The layer was computed with this tensor, whose pages are in memory: its experts are copied into slots.
+  void computed(hotset::layer_id layer, std::size_t tensor) {
+    made_.bytes->computed(layer, tensor);
+  }
   /// Slot of an expert within its layer, from 0; spare slots follow. Pre: the last visit routed it and is placed.
   [[nodiscard]] std::int32_t slot_of(hotset::layer_id layer, std::int32_t expert) const;
-  /// Call when nothing uses the last visit's slots any more.
-  void rest() { made_.cache->release(visit_, stream_); }
+  /// Call when the last visit's layer was computed.
+  void rest() {
+    made_.bytes->end_visit();
+    made_.cache->release(visit_, stream_);
+  }
   /// Reason for a failed copy, if known.
   [[nodiscard]] std::string problem() const { return made_.bytes->problem(); }
   /// Includes experts of spare slots: accesses, misses, and bytes.
@@ -98,7 +105,6 @@ class paged_experts {
   [[nodiscard]] bool has_places(hotset::layer_id layer) const;
   void count_uses(const hotset::routing_view& view);
   void keep_most_used(hotset::routing_view& view);
-  hotset::status fill_slots(const hotset::routing_view& view);
   hotset::ticket copy_to_spares(hotset::layer_id layer);
   void prefetch(const hotset::routing_view& view);
 
@@ -112,8 +118,7 @@ class paged_experts {
   std::int32_t distinct_ = 0;           ///< experts with uses
   std::vector<std::int32_t> spare_of_;  ///< [experts] index of the spare slot, -1: none
   std::vector<std::int32_t>
-      kept_;  ///< [tokens x top_k] ids of the experts that take slots, otherwise -1
-  std::optional<hotset::routing_view> passed_{};  ///< was not placed, has not filled slots yet
+      kept_;                  ///< [tokens x top_k] ids of the experts that take slots, otherwise -1
   std::uint64_t spared_ = 0;  ///< experts copied into spare slots, of all visits
 };
 

@@ -141,6 +141,10 @@ result<slot_choice> choose_slots(const lab::expert_files& files, const char* bud
   }();
   if (!plan) return plan.error();
   out.plan = *plan;
+  out.pages_fit = other.weights + other.buffers + other.slots + bytes_of_all(files) +
+                      static_cast<std::uint64_t>(plan->slots) * bytes_of_each(files) +
+                      static_cast<std::uint64_t>(plan->spares) * widest_expert(files) <=
+                  left.bytes;
   return out;
 }
 

@@ -30,6 +30,7 @@ struct slot_choice {
   slot_plan plan{};
   bool model_fits = false;  ///< memory has room for the whole model
   std::string reason{};     ///< how "auto" came to it, and what other contexts hold; or empty
+  bool pages_fit = false;   ///< memory has room for the whole model beside the slots
 };
 
 /// Slots from the options: `slots` per layer, or a budget: "6GiB", "50%" of all experts, "auto".

@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -32,7 +33,7 @@ std::uintptr_t page_up_to(std::uintptr_t at) { return page_from(at + page_bytes(
 
 }  // namespace
 
-weight_mapping::weight_mapping(const std::vector<std::vector<byte_range>>& experts)
+weight_mapping::weight_mapping(const std::vector<std::vector<byte_range>>& experts, bool pages_fit)
     : others_after_(experts.size()) {
   struct of_layer {
     byte_range bytes;
@@ -51,13 +52,14 @@ weight_mapping::weight_mapping(const std::vector<std::vector<byte_range>>& exper
   for (const auto& [bytes, layer] : in_order) {
     if (begin_of(bytes) >= end_of(file)) {
       others_until(file.data() + file.size(), last);
-      file = file_mapping_of(bytes.data());
+      const auto mapping = file_mapping_of(bytes.data());
+      file = mapping.bytes;
       at = file.data();
       if (file.empty()) continue;
-      files_.push_back(file);
-      advise(begin_of(file), end_of(file), MADV_RANDOM);
-      // Token embeddings are among the first weights: once, but not whenever pages were dropped.
-      request({file.data(), static_cast<std::size_t>(bytes.data() - file.data())});
+      files_.push_back({file, mapping.offset,
+                        pages_fit ? -1 : ::open(mapping.path.c_str(), O_RDONLY | O_CLOEXEC)});
+      if (!pages_fit) give_back(file);
+      first_.emplace_back(file.data(), static_cast<std::size_t>(bytes.data() - file.data()));
     } else {
       others_until(bytes.data(), last);
     }
@@ -65,11 +67,13 @@ weight_mapping::weight_mapping(const std::vector<std::vector<byte_range>>& exper
     last = layer;
   }
   others_until(file.data() + file.size(), last);
-  for (const auto& others : others_after_)
-    for (const auto& bytes : others) request(bytes);
 }
 
-weight_mapping::~weight_mapping() { set_read_ahead(true); }
+weight_mapping::~weight_mapping() {
+  set_read_ahead(true);
+  for (const auto& file : files_)
+    if (file.descriptor >= 0) ::close(file.descriptor);
+}
 
 void weight_mapping::request_others_after(std::size_t layer) noexcept {
   if (files_.empty()) return;
@@ -82,9 +86,14 @@ void weight_mapping::request_others_after(std::size_t layer) noexcept {
   for (const auto& bytes : others_after_[layer]) request(bytes);
 }
 
-void weight_mapping::set_read_ahead(bool on) const noexcept {
+void weight_mapping::set_read_ahead(bool on) noexcept {
+  if (std::exchange(reads_ahead_, on) == on) return;
   for (const auto& file : files_)
-    advise(begin_of(file), end_of(file), on ? MADV_NORMAL : MADV_RANDOM);
+    advise(begin_of(file.bytes), end_of(file.bytes), on ? MADV_NORMAL : MADV_RANDOM);
+  if (on) return;
+  visits_left_ = steps_to_request * others_after_.size();
+  // Token embeddings are among the first weights: once, but not whenever pages were dropped.
+  for (const auto& bytes : std::exchange(first_, {})) request(bytes);
 }
 
 void weight_mapping::request(byte_range bytes) const noexcept {
@@ -92,10 +101,18 @@ void weight_mapping::request(byte_range bytes) const noexcept {
 }
 
 void weight_mapping::give_back(byte_range bytes) const noexcept {
-  if (!files_.empty()) advise(page_up_to(begin_of(bytes)), page_from(end_of(bytes)), MADV_DONTNEED);
+  const auto begin = page_up_to(begin_of(bytes));
+  const auto end = page_from(end_of(bytes));
+  for (const auto& [all, offset, descriptor] : files_) {
+    if (begin >= end || begin < begin_of(all) || end > page_up_to(end_of(all))) continue;
+    advise(begin, end, MADV_DONTNEED);
+    if (descriptor >= 0)
+      (void)::posix_fadvise(descriptor, static_cast<off_t>(begin - begin_of(all) + offset),
+                            static_cast<off_t>(end - begin), POSIX_FADV_DONTNEED);
+  }
 }
 
-byte_range file_mapping_of(const std::byte* address) {
+file_mapping file_mapping_of(const std::byte* address) {
   const auto at = reinterpret_cast<std::uintptr_t>(address);
   std::ifstream in("/proc/self/maps");
   for (std::string line;
@@ -114,7 +131,10 @@ byte_range file_mapping_of(const std::byte* address) {
     std::from_chars(range.data() + dash + 1, range.data() + range.size(), end, 16);
     if (at < first || at >= end) continue;
     if (access.size() != 4 || access[3] != 's' || inode == 0) return {};
-    return {address - (at - first), end - first};
+    file_mapping out{.bytes = {address - (at - first), end - first}};
+    std::from_chars(offset.data(), offset.data() + offset.size(), out.offset, 16);
+    std::getline(words >> std::ws, out.path);
+    return out;
   }
   return {};
 }
