@@ -110,11 +110,10 @@ slot_choice choose_by_memory(const lab::expert_files& files, const other_memory&
   const auto all = slot_plan{files.shape.experts, 0};
   if (!other.experts_are_mapped)
     return {all, true, "auto: llama.cpp has read all experts into memory"};
-  const auto needed = other.weights + other.buffers + other.slots + margin_of(left);
+  const auto needed = other.weights + other.buffers + margin_of(left);
   const auto rest = left.bytes - std::min(left.bytes, needed);
   const auto reason = "auto: " + left.name + " leaves " + mebibytes(left.bytes) + ", of which " +
-                      mebibytes(needed) +
-                      " are for other weights, buffers, other contexts and the system";
+                      mebibytes(needed) + " are for other weights, buffers and the system";
   if (rest >= bytes_of_all(files)) return {all, true, reason};
   if (const auto plan = plan_budget(files, rest)) return {*plan, false, reason};
   return {
@@ -141,7 +140,7 @@ result<slot_choice> choose_slots(const lab::expert_files& files, const char* bud
   }();
   if (!plan) return plan.error();
   out.plan = *plan;
-  out.pages_fit = other.weights + other.buffers + other.slots + bytes_of_all(files) +
+  out.pages_fit = other.weights + other.buffers + bytes_of_all(files) +
                       static_cast<std::uint64_t>(plan->slots) * bytes_of_each(files) +
                       static_cast<std::uint64_t>(plan->spares) * widest_expert(files) <=
                   left.bytes;
