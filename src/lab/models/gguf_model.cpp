@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -386,6 +387,37 @@ class cache_reader {
   std::uint64_t window_ = 0;
 };
 
+/// Counts parameters, with those of multi-token prediction.
+model_arithmetic arithmetic_of(std::span<const gguf_file> parts, const geometry& experts) {
+  model_arithmetic out;
+  std::uint64_t routed = 0;
+  std::uint64_t embeddings = 0;
+  bool has_head = false;
+  for (const auto& part : parts)
+    for (const auto& tensor : part.tensors()) {
+      std::uint64_t elements = 1;
+      for (const auto extent : tensor.dimensions)
+        elements = detail::saturating_product(elements, extent);
+      if (tensor.name == "token_embd.weight" && tensor.dimensions.size() == 2) {
+        out.hidden = tensor.dimensions[0];
+        out.vocabulary = tensor.dimensions[1];
+        out.lookup_bytes = tensor.bytes;
+        embeddings = elements;
+      } else {
+        auto& sum =
+            tensor.name.find("_exps.") != std::string::npos ? routed : out.resident_parameters;
+        sum = detail::saturating_sum(sum, elements);
+        has_head = has_head || tensor.name == "output.weight";
+      }
+    }
+  if (!has_head) {  // it multiplies by the embeddings
+    out.lookup_bytes = 0;
+    out.resident_parameters = detail::saturating_sum(out.resident_parameters, embeddings);
+  }
+  out.expert_parameters = routed / experts.keys();
+  return out;
+}
+
 }  // namespace
 
 model_description describe_gguf(const std::filesystem::path& path, const model_options& options) {
@@ -405,6 +437,8 @@ model_description describe_gguf(const std::filesystem::path& path, const model_o
     auto before = read_gguf_weights(path, parts);
     out.notes.push_back(wish_note(options.weights, stored.expert_bytes(), before.expert_bytes()));
   }
+  out.arithmetic = arithmetic_of(parts, m.experts);
+  if (!options.weights.empty()) out.arithmetic.lookup_bytes = 0;  // unknown in the other format
   m.is_causal = keys.flag("attention.causal", true);
   if (m.is_causal)
     cache_reader(architecture, keys, stored, options.hand.kv_bytes_per_token.has_value(), out)

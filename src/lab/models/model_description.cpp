@@ -63,6 +63,7 @@ model_description describe_shape(const model_shape& shape, const model_options& 
   m.max_context = shape.max_context;
   m.is_causal = !shape.has(trait::non_causal);
   out.kv_bits = kv_bits_of(shape, options, out.notes);
+  if (shape.missing == 0) out.arithmetic = arithmetic_of(shape);
   for (const auto& layer : shape.layers) {
     const auto& block = m.blocks.emplace_back(
         model_block{.is_moe = layer.is_moe,

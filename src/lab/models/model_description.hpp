@@ -44,8 +44,23 @@ struct model_options {
   [[nodiscard]] validation validate() const;
 };
 
+/// Extents and parameters, for a model's operations and its activations. 0: unknown.
+struct model_arithmetic {
+  std::uint64_t hidden = 0, vocabulary = 0;
+  std::uint64_t lookup_bytes = 0;         ///< embeddings of which a token reads one row
+  std::uint64_t resident_parameters = 0;  ///< multiplied for every token: not these embeddings
+  std::uint64_t expert_parameters = 0;    ///< of one routed expert
+
+  /// Bits of an expert's parameter. Pre: the parameters are known.
+  [[nodiscard]] double expert_bits(const memory_model& memory) const noexcept {
+    return 8.0 * static_cast<double>(memory.experts.bytes_of(layer_id{})) /
+           static_cast<double>(expert_parameters);
+  }
+};
+
 struct model_description {
   memory_model memory;
+  model_arithmetic arithmetic{};
   double kv_bits = model_options::usual_kv_bits;  ///< bits of an element of the cache
   bool top_k_is_known = true;                     ///< false: no file gives it, and it is 1
   std::uint64_t parameters = 0;                   ///< number of weights; 0: unknown

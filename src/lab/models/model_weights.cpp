@@ -51,6 +51,12 @@ class weigher {
     for (const auto& layer : s_.layers) bytes += layer_bytes(layer);
     return bytes;
   }
+  /// Embeddings that no product reads whole.
+  [[nodiscard]] wide lookups() const {
+    return s_.has(trait::tied_embeddings)
+               ? 0
+               : linear(s_.vocabulary, s_.hidden, s_.code(model_module::embeddings));
+  }
   [[nodiscard]] wide layer_bytes(const model_layer& layer) const {
     const auto times = s_.has(trait::double_layers) ? 2U : 1U;
     const bool has_mixer = layer.mixer != mixer_kind::none;
@@ -293,6 +299,14 @@ std::uint64_t at_rate(std::uint64_t elements, std::uint64_t rate) noexcept {
   return rate == 0 ? 0 : (elements + rate - 1) / rate;
 }
 
+/// The shape with one byte for each parameter.
+model_shape in_single_bytes(model_shape shape) {
+  shape.dtype_bytes = 1;
+  shape.codes.fill(shape.plain_code());
+  for (auto& layer : shape.layers) layer.otherwise.clear();
+  return shape;
+}
+
 }  // namespace
 
 void add_weights(const model_shape& shape, memory_model& memory) {
@@ -307,15 +321,24 @@ void add_weights(const model_shape& shape, memory_model& memory) {
   memory.resident_bytes = narrow(bytes.resident());
 }
 
-std::uint64_t parameters_of(model_shape shape) {
-  shape.dtype_bytes = 1;
-  shape.codes.fill(shape.plain_code());
-  for (auto& layer : shape.layers) layer.otherwise.clear();
-  const weigher elements(shape, 1);
+std::uint64_t parameters_of(const model_shape& shape) {
+  const auto single = in_single_bytes(shape);
+  const weigher elements(single, 1);
   wide sum = elements.resident();
-  for (const auto& layer : shape.layers)
-    if (layer.is_moe) sum += shape.experts * elements.expert(layer);
+  for (const auto& layer : single.layers)
+    if (layer.is_moe) sum += single.experts * elements.expert(layer);
   return narrow(sum);
+}
+
+model_arithmetic arithmetic_of(const model_shape& shape) {
+  const auto single = in_single_bytes(shape);
+  const weigher elements(single, 1);
+  const auto moe = std::ranges::find(single.layers, true, &model_layer::is_moe);
+  return {.hidden = shape.hidden,
+          .vocabulary = shape.vocabulary,
+          .lookup_bytes = narrow(weigher(shape).lookups()),
+          .resident_parameters = narrow(elements.resident() - elements.lookups()),
+          .expert_parameters = moe == single.layers.end() ? 0 : narrow(elements.expert(*moe))};
 }
 
 std::uint64_t matrix_bytes(std::uint64_t out, std::uint64_t in, const weight_code& code,

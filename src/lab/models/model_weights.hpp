@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "hotset/planning/budget/memory_model.hpp"
+#include "lab/models/model_description.hpp"
 #include "lab/models/model_shape.hpp"
 
 namespace hotset::lab {
@@ -18,12 +19,15 @@ namespace hotset::lab {
 void add_weights(const model_shape& shape, memory_model& memory);
 
 /// Number of weights.
-[[nodiscard]] std::uint64_t parameters_of(model_shape shape);
+[[nodiscard]] std::uint64_t parameters_of(const model_shape& shape);
 
 /// Bytes of a matrix with `out` rows. `plain`: the format of one that `code` cannot store. Pre: extents below 2^25.
 [[nodiscard]] std::uint64_t matrix_bytes(std::uint64_t out, std::uint64_t in,
                                          const weight_code& code,
                                          const weight_code& plain) noexcept;
+
+/// Parameters and extents of a shape, in any format.
+[[nodiscard]] model_arithmetic arithmetic_of(const model_shape& shape);
 
 /// Cached elements per token in one layer; 0 in a layer without its own cache.
 [[nodiscard]] std::uint64_t kv_elements_of(const model_shape& shape,
