@@ -31,7 +31,7 @@ alternative() {
 # Sets slot_bytes, token_bytes and resident_bytes of a model, from plan on a device that holds any model. fixed_bytes:
 # bytes that plan does not divide, with the reserve of 1 GiB and one session's windows and state.
 describe() { # model
-  "$hotset" plan --model "$1" --vram 1TiB --json >model.json
+  "$hotset" plan --reserve 1GiB --model "$1" --vram 1TiB --json >model.json
   slot_bytes=$(number bytes_per_expert_slot model.json)
   token_bytes=$(number kv_bytes_per_token model.json)
   resident_bytes=$(number resident_bytes model.json)
@@ -121,7 +121,7 @@ table2() {
   echo '-- hotset plan on the bytes of each cap: paged, and whole layers moved in every step'
   describe qwen3-30b-a3b
   for cap in 16 32 64 128; do
-    "$hotset" plan --model qwen3-30b-a3b --vram "$(device_with $cap)" --link "${rate}B/s" --trace qwen3.trace \
+    "$hotset" plan --reserve 1GiB --model qwen3-30b-a3b --vram "$(device_with $cap)" --link "${rate}B/s" --trace qwen3.trace \
       --json >plan.json
     calc "printf \"cap %d, %.2f GiB of experts: paged %.1f ms, whole layers %.1f ms\n\", $(number cap plan.json),
           $cap * $slot_bytes / 1024 ^ 3, 1e3 * $(alternative one-cap seconds_per_step plan.json),
@@ -137,7 +137,7 @@ others() { # rate
   echo '-- kimi-vl-a3b, cap 8'
   describe kimi-vl-a3b
   if [ -n "$data" ]; then
-    "$hotset" plan --model kimi-vl-a3b --vram "$(device_with 8)" --link "$1B/s" --trace "$law" --json >plan.json
+    "$hotset" plan --reserve 1GiB --model kimi-vl-a3b --vram "$(device_with 8)" --link "$1B/s" --trace "$law" --json >plan.json
     calc "paged = 1e3 * $(alternative one-cap seconds_per_step plan.json); place = 1e3 * 56 / 64 * 6 * $slot_bytes / $1
           printf \"esft-law: paged %.1f ms, in place %.1f ms (%.2f), whole layers %.1f ms\n\", paged, place, place / paged,
           1e3 * $(alternative static-offload seconds_per_step plan.json)"
@@ -148,13 +148,13 @@ others() { # rate
   for row in 'jamba-v0.1 4' 'jamba-v0.1 8' 'minimax-m2 16' 'minimax-m2 32'; do
     read -r model cap <<<"$row"
     describe "$model"
-    "$hotset" plan --model "$model" --vram "$(device_with "$cap")" --link "$1B/s" --json >plan.json
+    "$hotset" plan --reserve 1GiB --model "$model" --vram "$(device_with "$cap")" --link "$1B/s" --json >plan.json
     calc "printf \"%-11s cap %2d: %.2f GiB of experts, %.2f GiB always resident, %.1f ms a step for misses\n\",
           \"$model\", $(number cap plan.json), $cap * $slot_bytes / 1024 ^ 3, $resident_bytes / 1024 ^ 3,
           1e3 * $(alternative one-cap seconds_per_step plan.json)"
   done
   for gib in 57 68 94; do
-    "$hotset" plan --model jamba-v0.1 --vram ${gib}GiB --json >plan.json
+    "$hotset" plan --reserve 1GiB --model jamba-v0.1 --vram ${gib}GiB --json >plan.json
     echo "jamba-v0.1 on $gib GiB: cap $(number cap plan.json)"
   done
 }
@@ -214,7 +214,7 @@ table4() {
     return
   fi
   echo '-- deepseek-v2-lite on 12 GiB, esft-law in steps of four tokens, Mooncake requests'
-  "$hotset" plan --model deepseek-v2-lite --vram 12GiB --context 4096 --concurrency 4 --trace "$law" --as prefill:4 \
+  "$hotset" plan --reserve 1GiB --model deepseek-v2-lite --vram 12GiB --context 4096 --concurrency 4 --trace "$law" --as prefill:4 \
     --kv-trace "$mooncake" --json >plan.json && arms plan.json
 }
 
@@ -365,7 +365,7 @@ quota_rows() { # name trace layers experts top-k
   for share in 12.5 25 50; do
     cap=$(calc "print int($4 * $share / 100)")
     [ "$cap" -ge "$5" ] || { echo "$1|$cap of $4|fewer than top-$5"; continue; }
-    "$hotset" plan --model shape.json --vram "$(device_with "$cap")" --trace "$2" --json >plan.json
+    "$hotset" plan --reserve 1GiB --model shape.json --vram "$(device_with "$cap")" --trace "$2" --json >plan.json
     awk -v name="$1" -v cap="$(number cap plan.json)" -v experts="$4" -F'[:,]' '
       /"quotas": \[/ { inside = 1; next } inside && /\]/ { inside = 0 }
       inside { q = $1 + 0; if (!n++ || q < least) least = q; if (q > most) most = q }

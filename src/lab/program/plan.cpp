@@ -9,6 +9,9 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -33,7 +36,12 @@ struct plan_options {
   lab::model_by_hand hand;
   std::optional<double> kv_bits;
   std::string weights;
-  lab::plan_request request{.reserve_bytes = 1_GiB, .context = 4096};
+  lab::plan_request request{.context = 4096};
+  std::optional<std::uint64_t> reserve_bytes, ubatch;
+  std::optional<lab::graphics_card> card;
+  /// Speeds by option, with their places among those of the machine.
+  std::vector<std::pair<double lab::machine_speeds::*, double>> speeds;
+  bool measures = false;
   std::filesystem::path trace;
   std::filesystem::path kv_trace;
   bool as_json = false;
@@ -47,7 +55,7 @@ std::optional<std::int32_t> given(std::int32_t number) {
 }
 
 /// Reads the model and corrects it by hand, or describes it only by hand.
-lab::model_description model_of(const plan_options& options) {
+lab::model_description model_of(const plan_options& options, const std::string& weights) {
   auto hand = options.hand;
   const auto experts = given(options.reading.experts);
   const auto top_k = given(options.reading.top_k);
@@ -56,10 +64,10 @@ lab::model_description model_of(const plan_options& options) {
     hand.top_k = top_k;
     return for_option("--model", [&] {
       return lab::describe_model(input_path(options.model).string(),
-                                 {options.kv_bits, options.weights, hand});
+                                 {options.kv_bits, weights, hand});
     });
   }
-  if (!options.weights.empty())
+  if (!weights.empty())
     throw lab::usage_error("--weights: a model by hand has its own sizes; accepted: with --model");
   hand.experts = experts;
   hand.top_k = top_k;
@@ -105,12 +113,133 @@ std::string weights_of(const std::string& text) {
   return text;
 }
 
+std::string card_names() {
+  std::string out;
+  for (const auto& card : lab::graphics_cards())
+    out += fmt::format("{}{}", out.empty() ? "" : ", ", card.name);
+  return out;
+}
+lab::graphics_card card_of(const std::string& text) {
+  for (const auto& card : lab::graphics_cards())
+    if (text == card.name) return card;
+  refuse_option("--gpu", text, card_names());
+}
+std::string engine_of(const std::string& text) {
+  if (std::ranges::find(lab::engine_names, text) != lab::engine_names.end()) return text;
+  refuse_option("--engine", text, fmt::format("{}", fmt::join(lab::engine_names, ", ")));
+}
+
+/// Sets the batch of prompts, and the reserve for it: 512 tokens if all weights fit beside, else 2048 if these leave
+/// room, because larger batches copy the host's experts less often.
+void choose_batch(const plan_options& options, lab::plan_request& request) {
+  const auto& m = request.model;
+  const auto others = m.resident_bytes +
+                      detail::saturating_product(request.concurrency, m.kv_bytes(request.context));
+  const auto all = m.all_expert_bytes() / request.devices;
+  const auto set = [&](std::uint64_t ubatch, std::uint64_t beside) {
+    request.ubatch = ubatch;
+    const auto activations = lab::activation_bytes(request);
+    request.reserve_bytes = options.reserve_bytes.value_or(activations == 0 ? 1_GiB : activations);
+    return detail::saturating_sum(request.reserve_bytes + beside, others) <= request.device_bytes;
+  };
+  if (options.ubatch)
+    (void)set(*options.ubatch, 0);
+  else if (!set(512, all) && !set(2048, 0))
+    (void)set(512, 0);
+}
+
+/// Describes the model, with weights in another format if `weights` is not empty, and names its files.
+std::vector<std::string> take_model(const plan_options& options, const std::string& weights,
+                                    lab::plan_request& request) {
+  auto described = model_of(options, weights);
+  request.model = std::move(described.memory);
+  request.kv_bits = described.kv_bits;
+  request.arithmetic = described.arithmetic;
+  if (!options.model.empty() && options.model != "-") {
+    const std::filesystem::path path(options.model);
+    const bool is_file = path.extension() == ".json" || path.extension() == ".safetensors";
+    const bool is_gguf = path.extension() == ".gguf";
+    const auto format = weights.empty() ? "" : '-' + weights;
+    request.files = (is_file ? path.parent_path() / "." : path).string() + format;
+    request.gguf =
+        is_gguf && weights.empty() ? options.model : request.model.name + format + ".gguf";
+    request.is_gguf = is_gguf || lab::is_llama_mixture(weights);
+  }
+  choose_batch(options, request);
+  return std::move(described.notes);
+}
+
+/// Speeds of a card or of this machine, then those by option.
+void take_speeds(const plan_options& options, lab::plan_request& request,
+                 std::vector<std::string>& notes) {
+  auto& s = request.speeds;
+  if (const auto& card = options.card) {
+    if (request.device_bytes == 0) request.device_bytes = card->gib * 1_GiB;
+    s.device_bandwidth = 1e9 * card->gigabytes_per_second;
+    s.device_flops = 1e12 * card->teraflops;
+  }
+  if (options.measures) {
+    const auto measured = lab::measure_speeds(options.model);
+    s.host_bandwidth = measured.host_bandwidth;
+    s.disk_bandwidth = measured.disk_bandwidth.value_or(s.disk_bandwidth);
+    notes.push_back(fmt::format(
+        "measured here: {:.1f} GB/s of memory{}", s.host_bandwidth / 1e9,
+        measured.disk_bandwidth
+            ? fmt::format(", {:.2f} GB/s of disk", s.disk_bandwidth / 1e9)
+            : "; the disk is not: --model is no file of 64 MiB or more that allows direct reads"));
+  }
+  for (const auto& [member, value] : options.speeds) s.*member = value;
+}
+
+/// The format with most bits in which the model fits, and reads nothing from disk while it decodes unless `from_disk`;
+/// empty: none is known.
+std::string largest_weights(const plan_options& options, lab::plan_request request,
+                            bool from_disk) {
+  if (options.model.empty()) return "";
+  request.routing = nullptr;
+  request.requests = nullptr;
+  for (const auto name : lab::wished_weight_names()) try {
+      (void)take_model(options, std::string(name), request);
+      const auto found = lab::make_plan(request);
+      const auto* const best = found.recommended();
+      if (best == nullptr || (best->disk_bytes > 0 && !from_disk)) continue;
+      const bool reads_gguf = best->engine == "llama.cpp" || best->engine == "hotset";
+      if (!reads_gguf || lab::is_llama_mixture(name)) return std::string(name);
+    } catch (
+        const std::exception&) {  // too large as well, or the model's files allow no other format
+    }
+  return "";
+}
+
+/// Names what would have to change if experts are read from disk. Errors: infeasible_error, which names the largest
+/// format that fits.
+lab::memory_plan make_plan(const plan_options& options, const lab::plan_request& request) {
+  try {
+    auto found = lab::make_plan(request);
+    const auto* const best = found.recommended();
+    if (best == nullptr || best->disk_bytes == 0) return found;
+    const auto smaller = largest_weights(options, request, false);
+    found.notes.push_back(
+        fmt::format("with --host-ram {}{} {} would read nothing from disk while it decodes",
+                    lab::least_size_text(best->host_bytes + best->host_bytes / 9 + 1),
+                    smaller.empty() ? "" : " or --weights " + smaller, best->engine));
+    return found;
+  } catch (const lab::infeasible_error& why) {
+    auto smaller = largest_weights(options, request, false);
+    if (smaller.empty()) smaller = largest_weights(options, request, true);
+    if (smaller.empty()) throw;
+    throw lab::infeasible_error(fmt::format("{}, or --weights {}", why.what(), smaller));
+  }
+}
+
 int plan(const plan_options& options) {
   auto request = options.request;
   output_file out(options.out);
-  const auto described = model_of(options);
-  request.model = described.memory;
-  request.kv_bits = described.kv_bits;
+  std::vector<std::string> measured;
+  take_speeds(options, request, measured);
+  if (request.device_bytes == 0)
+    throw lab::usage_error("--vram is required, such as 24GiB, or a card by --gpu");
+  const auto described = take_model(options, options.weights, request);
   std::optional<opened_trace> routing;
   lab::reading_notes dense;
   if (!options.trace.empty()) {
@@ -125,29 +254,80 @@ int plan(const plan_options& options) {
     requests = lab::open_block_requests(input_path(options.kv_trace), &about_requests);
     request.requests = &*requests;
   }
-  auto found = lab::make_plan(request);
-  found.notes.insert(found.notes.begin(), described.notes.begin(), described.notes.end());
+  auto found = make_plan(options, request);
+  found.notes.insert(found.notes.begin(), described.begin(), described.end());
   for (const auto& note : dense) found.notes.push_back("trace: " + note);
   std::ranges::move(about_requests, std::back_inserter(found.notes));
+  found.notes.insert(found.notes.end(), measured.begin(), measured.end());
   out.finish(options.as_json ? lab::to_json_text(found)
                              : lab::folded(lab::to_text(found), lab::output_width()));
   return ok;
 }
 
-void add_device(CLI::App& app, lab::plan_request& request) {
-  add_size(app, "--vram", request.device_bytes, "GiB", "memory of each device, such as 24GiB")
-      ->required();
+void add_device(CLI::App& app, plan_options& options) {
+  auto& request = options.request;
+  add_size(app, "--vram", request.device_bytes, "GiB",
+           "memory of each device, such as 24GiB; required without --gpu");
+  add_parsed(app, "--gpu", "NAME", options.card, card_of,
+             fmt::format("card, for a device's memory and speeds: {}", card_names()));
   add_size(app, "--host-ram", request.host_bytes, "GiB",
-           "host memory for the copies of all experts, such as 64GiB (default: not checked)");
-  add_size(app, "--reserve", request.reserve_bytes, "GiB",
-           "device memory kept free for activations, workspace and headroom against spilling", true)
-      ->default_str("1GiB");
+           "host memory, of which nine tenths may hold experts, such as 64GiB (default: enough)");
+  add_size(app, "--reserve", options.reserve_bytes, "GiB",
+           "device memory kept free (default: 0.5 GiB and the activations of --ubatch; 1 GiB if "
+           "the model's extents are unknown)",
+           true);
   add_number(app, "--devices", request.devices, std::uint32_t{1}, std::uint32_t{4096},
              "number of devices that share the model, each with --vram");
   add_parsed(app, "--parallel", "NAME", request.split, split_of,
              "division of the experts among devices: expert (each device has some experts of a "
              "layer), tensor (each has a part of every expert)")
       ->default_str("expert");
+}
+
+/// Adds an option for a speed of the machine; the last of several counts.
+void add_speed(CLI::App& app, plan_options& options, const std::string& name,
+               double lab::machine_speeds::*member, const std::string& description) {
+  const auto usual = lab::machine_speeds{}.*member;
+  const bool is_flops = name.ends_with("flops");
+  const auto read = [&options, name, member, is_flops](const std::string& text) {
+    const auto value = for_option(name, [&] {
+      return is_flops ? 1e12 * parse_number<double>(name, text, 1e-3, 1e6)
+                      : static_cast<double>(lab::read_rate(text));
+    });
+    options.speeds.emplace_back(member, value);
+  };
+  app.add_option_function<std::string>(name, read, description)
+      ->type_name(is_flops ? "N" : "RATE")
+      ->default_str(is_flops ? fmt::format("{}", usual / 1e12)
+                             : fmt::format("{}GB/s", usual / 1e9));
+}
+void add_speeds(CLI::App& app, plan_options& options) {
+  using speeds = lab::machine_speeds;
+  add_speed(app, options, "--device-bandwidth", &speeds::device_bandwidth,
+            "reads of a device's memory");
+  add_speed(app, options, "--device-flops", &speeds::device_flops,
+            "10^12 operations of a device per second");
+  add_speed(app, options, "--host-bandwidth", &speeds::host_bandwidth, "reads of host memory");
+  add_speed(app, options, "--host-flops", &speeds::host_flops,
+            "10^12 operations of the processor per second");
+  add_speed(app, options, "--disk-bandwidth", &speeds::disk_bandwidth,
+            "reads of the disk with the model");
+  app.add_flag("--measure", options.measures,
+               "measure host memory and disk on this machine, in about a second");
+}
+
+void add_engines(CLI::App& app, plan_options& options) {
+  add_list(app, "--engine", options.request.engines, engine_of,
+           fmt::format("engines to command (default: all that can serve the model): {}",
+                       fmt::join(lab::engine_names, ", ")));
+  const auto tokens = [](std::string_view text) {
+    return parse_number<std::uint64_t>("--ubatch", text, 1, 65536);
+  };
+  add_parsed(app, "--ubatch", "N", options.ubatch, tokens,
+             "tokens of a prompt computed at once (default: 512 if all weights fit the device, "
+             "else 2048 if they leave room)");
+  add_number(app, "--threads", options.request.threads, std::uint32_t{0}, std::uint32_t{4096},
+             "threads of the processor; 0: the engine's own number");
 }
 
 void add_hand(CLI::App& app, plan_options& options) {
@@ -207,8 +387,10 @@ command add_plan(CLI::App& root) {
                   "of them, or a name of docs/models.md: gpt-oss-20b, qwen3-30b-a3b, ...")
       ->type_name("MODEL");
   add_hand(*app, *options);
-  add_device(*app, options->request);
+  add_device(*app, *options);
   add_serving(*app, *options);
+  add_speeds(*app, *options);
+  add_engines(*app, *options);
   add_file(
       *app, "--trace", options->trace,
       "routing trace of this model, in any known format (default: uniform routing is assumed)");
@@ -222,7 +404,8 @@ command add_plan(CLI::App& root) {
     app->get_option(name)->description("value of a model by hand, or of a trace without it");
   app->footer(R"(Examples:
   hotset plan --model qwen3-30b-a3b --vram 24GiB --context 8192 --concurrency 4
-  hotset plan --model minimax-m2 --vram 80GiB --devices 4 --parallel expert
+  hotset plan --model gpt-oss-120b --gpu rtx4090 --host-ram 64GiB --context 32768 --engine llama.cpp
+  hotset plan --model minimax-m2 --weights Q4_K_M --vram 80GiB --devices 4 --parallel expert
   hotset plan --model ./config.json --vram 12GiB --trace routes.trace --kv-trace requests.jsonl --link 12GB/s --json
   hotset plan --layers 48 --experts 128 --top-k 8 --expert-bytes 2.5MiB --kv-bytes-per-token 96KiB --vram 12GiB)");
   return {app, [options] { return plan(*options); }};

@@ -19,18 +19,23 @@ std::string gibibytes(std::uint64_t bytes) {
   return fmt::format("{:.2f} GiB", static_cast<double>(bytes) / static_cast<double>(1_GiB));
 }
 
-std::string quotas_text(const memory_plan& plan) {
-  const auto& q = plan.quotas;
-  const auto [least, most] = std::ranges::minmax(q.quotas);
+/// Says whether a trace supports unequal quotas.
+std::string quotas_text(const plan_quotas& q) {
   const auto fewer = [](double misses, double uniform) {
     return uniform > 0 ? 100 * (1 - misses / uniform) : 0.0;
   };
-  auto text = fmt::format("{}..{} a layer: {:.1f} % fewer misses than with one cap", least, most,
-                          fewer(q.misses, q.uniform_misses));
-  if (q.held_out)
-    text += fmt::format(" ({:.1f} % made on the first half, measured on the second)",
-                        fewer(*q.held_out, *q.held_out_uniform));
-  return text;
+  if (!q.held_out) return "not tried: the trace has no second half to measure them on";
+  const auto gain = fewer(*q.held_out, *q.held_out_uniform);
+  if (!q.may_differ())
+    return fmt::format(
+        "no: made on the first half of the trace, they miss {:.1f} % more on the second than one "
+        "cap",
+        std::abs(gain));
+  const auto [least, most] = std::ranges::minmax(q.quotas);
+  return fmt::format(
+      "{}..{} a layer: {:.1f} % fewer misses than with one cap ({:.1f} % made on the first half, "
+      "measured on the second)",
+      least, most, fewer(q.misses, q.uniform_misses), gain);
 }
 
 std::string resident_text(const memory_plan& plan) {
@@ -73,26 +78,31 @@ std::string kv_text(const memory_plan& plan) {
       plan.min_blocks, sessions_text(plan.device.concurrency), plan.request.context);
 }
 
-std::string recommended_text(const memory_plan& plan) {
-  if (plan.is_all_resident()) return "all experts resident: nothing is moved";
-  if (plan.recommended == "hotset") return "hotset: these quotas, paged";
-  if (plan.recommended == "read-in-place") return "read-in-place: vllm, without an expert pager";
-  return plan.recommended;
+/// "31.2", or "-" if it is unknown.
+std::string rate_text(const std::optional<double>& rate) {
+  return rate ? fmt::format("{:.1f}", *rate) : "-";
 }
 
-std::string alternatives_text(const memory_plan& plan) {
-  auto out = fmt::format("{:<18} {:>6} {:>12} {:>14}\n", "alternatives", "cap", "KV", "ms a step");
-  for (const auto& a : plan.alternatives) {
-    const bool leaves_out_nothing = a.name.ends_with("offload") || a.name == "read-in-place";
-    if (leaves_out_nothing && a.host_layers == 0) continue;
-    out +=
-        fmt::format("  {:<16} {:>6} {:>12} {:>14.2f}{}{}\n", a.name,
-                    a.cap == 0 ? "-" : fmt::format("{}", a.cap), gibibytes(a.kv_bytes),
-                    1e3 * a.seconds_per_step,
-                    a.host_layers > 0 ? fmt::format("  {} layers on the host", a.host_layers) : "",
-                    a.feasible ? "" : "  does not start: the KV cache is below its floor");
-  }
+/// Speeds and host memory of each engine's line.
+std::string engines_text(const memory_plan& plan) {
+  auto out = fmt::format("{:<22} {:>8} {:>9} {:>12} {:>12}\n", "engines", "decode/s", "prompt/s",
+                         "on the host", "on disk");
+  const auto add = [&](const engine_setting& s) {
+    out += fmt::format("  {:<20} {:>8} {:>9} {:>12} {:>12}\n", s.engine, rate_text(s.decode),
+                       rate_text(s.prompt), gibibytes(s.host_bytes), gibibytes(s.disk_bytes));
+  };
+  for (const auto& s : plan.settings) add(s);
+  if (plan.own) add(*plan.own);
   return out;
+}
+
+std::string recommended_text(const memory_plan& plan) {
+  const auto* const best = plan.recommended();
+  if (best == nullptr) return "none: the notes say why";
+  return fmt::format(
+      "{}: at most {} tokens/s of {} at {} tokens of context{}", best->engine,
+      rate_text(best->decode), sessions_text(plan.request.concurrency), plan.request.context,
+      best->prompt ? fmt::format(", prompts {} tokens/s", rate_text(best->prompt)) : "");
 }
 
 /// An array with make(item) for each item.
@@ -107,11 +117,21 @@ row or_null(const std::optional<double>& value) {
   return value && std::isfinite(*value) ? row(*value) : row(nullptr);
 }
 
+row json_of_line(const engine_setting& s) {
+  return {{"name", s.engine},
+          {"line", s.text},
+          {"decode_tokens_per_s", or_null(s.decode)},
+          {"prompt_tokens_per_s", or_null(s.prompt)},
+          {"host_bytes", s.host_bytes},
+          {"disk_bytes", s.disk_bytes}};
+}
+
 row json_of(const memory_plan& plan) {
   const auto& r = plan.request;
   const auto& model = r.model;
   row settings = row::object();
-  for (const auto& [engine, text] : plan.settings) settings[engine] = text;
+  for (const auto& s : plan.settings) settings[s.engine] = s.text;
+  const auto* const recommended = plan.recommended();
   return {{"schema", plan_schema},
           {"model",
            {{"name", model.name},
@@ -149,7 +169,8 @@ row json_of(const memory_plan& plan) {
                              {"kv_bytes", a.kv_bytes}, {"seconds_per_step", a.seconds_per_step},
                              {"feasible", a.feasible}, {"host_layers", a.host_layers}};
                    })},
-          {"recommended", plan.recommended},
+          {"best_division", plan.best},
+          {"recommended", recommended == nullptr ? row(nullptr) : row(recommended->text)},
           {"device_count", r.devices},
           {"parallel", r.devices > 1 ? row(name_of(r.split)) : row(nullptr)},
           {"devices", each_of(plan.devices,
@@ -160,8 +181,30 @@ row json_of(const memory_plan& plan) {
                                         {"kv_blocks", d.kv_blocks},
                                         {"seconds_per_step", d.seconds}};
                               })},
+          {"engines", each_of(plan.settings, json_of_line)},
           {"settings", std::move(settings)},
+          {"own", plan.own ? json_of_line(*plan.own) : row(nullptr)},
           {"notes", plan.notes}};
+}
+
+/// Lines on the misses of the quotas.
+std::string paging_text(const memory_plan& plan) {
+  auto out =
+      labelled("binds", name_of(plan.binds)) +
+      labelled("predicted", fmt::format("{:.1f} % hits, {:.2f} ms a step for misses{}",
+                                        100 * plan.hit_rate, 1e3 * plan.seconds,
+                                        plan.kv_seconds > 0 ? fmt::format(", {:.2f} of them for KV",
+                                                                          1e3 * plan.kv_seconds)
+                                                            : ""));
+  if (std::isfinite(plan.ceiling_tokens_per_second))
+    out += labelled(
+        "ceiling",
+        fmt::format("{:.1f} tokens/s for a cache of the step before ({} of new experts a step)",
+                    plan.ceiling_tokens_per_second,
+                    gibibytes(static_cast<std::uint64_t>(plan.new_bytes_per_step))));
+  if (plan.request.routing != nullptr && !plan.is_all_resident())
+    out += labelled("unequal quotas", quotas_text(plan.quotas));
+  return out;
 }
 
 }  // namespace
@@ -176,28 +219,13 @@ std::string to_text(const memory_plan& plan) {
                                   experts.layers, experts.experts, experts.top_k)) +
              labelled("device", device_text(plan));
   if (r.devices > 1) out += labelled("devices", split_text(plan));
-  out += labelled("experts", resident_text(plan));
+  if (plan.can_page()) out += labelled("experts", resident_text(plan));
   if (plan.block_bytes != 0) out += labelled("KV cache", kv_text(plan));
-  out += labelled("binds", name_of(plan.binds));
-  out += labelled("predicted",
-                  fmt::format("{:.1f} % hits, {:.2f} ms a step for misses{}", 100 * plan.hit_rate,
-                              1e3 * plan.seconds,
-                              plan.kv_seconds > 0
-                                  ? fmt::format(", {:.2f} of them for KV", 1e3 * plan.kv_seconds)
-                                  : ""));
-  if (std::isfinite(plan.ceiling_tokens_per_second))
-    out += labelled(
-        "ceiling",
-        fmt::format("{:.1f} tokens/s for a cache of the step before ({} of new experts a step)",
-                    plan.ceiling_tokens_per_second,
-                    gibibytes(static_cast<std::uint64_t>(plan.new_bytes_per_step))));
-  if (r.routing != nullptr && !plan.is_all_resident())
-    out += labelled("unequal quotas", quotas_text(plan));
-  out += labelled("recommended", recommended_text(plan)) + alternatives_text(plan) + "settings\n";
-  for (const auto& [engine, text] : plan.settings)
-    out += fmt::format(
-        "  {}{}: {}\n", engine,
-        engine == "vllm" && !plan.is_all_resident() ? ", with a pager of these quotas" : "", text);
+  if (plan.can_page()) out += paging_text(plan);
+  out += labelled("recommended", recommended_text(plan)) + engines_text(plan) + "settings\n";
+  for (const auto& setting : plan.settings)
+    out += fmt::format("  {}: {}\n", setting.engine, setting.text);
+  if (plan.own) out += fmt::format("  {}: {}\n", plan.own->engine, plan.own->text);
   for (const auto& note : plan.notes) out += fmt::format("note: {}\n", note);
   return out;
 }

@@ -4,23 +4,25 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "hotset/core/numbers/units.hpp"
+#include "lab/errors.hpp"
+#include "lab/files/input_error.hpp"
+#include "lab/sizes.hpp"
 #include "lab/studies/device_share.hpp"
+#include "lab/studies/llama_setting.hpp"
+#include "lab/studies/throughput.hpp"
 
 namespace hotset::lab {
 
-namespace {
-/// Bytes of a layer's experts.
 std::uint64_t layer_bytes(const memory_model& model, layer_id layer) {
   return model.experts.bytes_of(layer) * static_cast<std::uint64_t>(model.experts.experts);
 }
-}  // namespace
 
 std::uint64_t expert_bytes_from(const memory_model& model, std::uint64_t first) {
   std::uint64_t bytes = 0;
@@ -42,30 +44,6 @@ std::uint64_t fixed_session_bytes(const plan_request& request) noexcept {
 
 namespace {
 
-std::uint64_t round_up(std::uint64_t value, std::uint64_t step) {
-  return (value + step - 1) / step * step;
-}
-
-struct cache_type {
-  double bits;
-  std::string_view flags;
-};
-template <std::size_t N>
-std::optional<std::string_view> flags_of(const std::array<cache_type, N>& types, double bits) {
-  const auto at = std::ranges::find(types, bits, &cache_type::bits);
-  return at == types.end() ? std::nullopt : std::optional(at->flags);
-}
-/// Values of --kv-cache-dtype.
-constexpr std::array<cache_type, 2> vllm_types = {{{16, ""}, {8, " --kv-cache-dtype fp8"}}};
-/// Values of --cache-type-k and --cache-type-v.
-constexpr std::array<cache_type, 7> llama_types = {{{16, ""},
-                                                    {32, " -ctk f32 -ctv f32"},
-                                                    {8.5, " -ctk q8_0 -ctv q8_0"},
-                                                    {6, " -ctk q5_1 -ctv q5_1"},
-                                                    {5.5, " -ctk q5_0 -ctv q5_0"},
-                                                    {5, " -ctk q4_1 -ctv q4_1"},
-                                                    {4.5, " -ctk q4_0 -ctv q4_0"}}};
-
 /// Runs of equal quotas, such as "7 in layers 0..26, 6 in 27..31"; a long list is left to the JSON report.
 std::string quotas_text(const std::vector<std::uint64_t>& quotas) {
   constexpr std::size_t most_runs = 6;
@@ -82,28 +60,100 @@ std::string quotas_text(const std::vector<std::uint64_t>& quotas) {
   return runs <= most_runs ? out : "as --json says, by layer";
 }
 
-void add_hotset(memory_plan& plan) {
+/// Quotas for an engine of one's own.
+std::string layout_of(const memory_plan& plan) {
   const auto& quotas = plan.quotas.quotas;
   const bool differ = std::ranges::any_of(
       plan.devices, [&](const device_share& share) { return share.quotas != quotas; });
-  if (differ) {
-    plan.settings.push_back(
-        {"hotset", "pool_layout::per_layer(shape, quotas), for each device as --json says"});
-    return;
-  }
+  if (differ) return "pool_layout::per_layer(shape, quotas), for each device as --json says";
   const bool is_even =
       std::ranges::adjacent_find(quotas, std::ranges::not_equal_to()) == quotas.end();
-  plan.settings.push_back(
-      {"hotset", is_even ? fmt::format("pool_layout::per_layer(shape, {})", quotas.front())
-                         : fmt::format("pool_layout::per_layer(shape, quotas), quotas {}",
-                                       quotas_text(quotas))});
+  return is_even
+             ? fmt::format("pool_layout::per_layer(shape, {})", quotas.front())
+             : fmt::format("pool_layout::per_layer(shape, quotas), quotas {}", quotas_text(quotas));
+}
+
+/// Experts of a model whose first layers stay on the host.
+struct first_layers {
+  std::uint64_t count = 0, bytes = 0;  ///< on the host
+  std::vector<expert_place> places{};
+};
+first_layers first_layers_on_host(const memory_model& model, std::uint64_t room,
+                                  const expert_place& on_host) {
+  first_layers out;
+  out.count = layers_left_on_host(model, room);
+  out.bytes = model.all_expert_bytes() - expert_bytes_from(model, out.count);
+  out.places.assign(static_cast<std::size_t>(model.experts.layers), expert_place{});
+  std::fill_n(out.places.begin(), out.count, on_host);
+  return out;
+}
+
+/// Bytes of a device beside the cache's floor.
+std::uint64_t room_of(const memory_plan& plan) {
+  return plan.budget_bytes - plan.min_blocks * plan.block_bytes;
+}
+
+/// A setting with the speed of its placement on each device, of all devices together.
+engine_setting with_rates(const memory_plan& plan, engine_setting setting,
+                          const placement& places) {
+  const auto rates = rates_of(plan.device, plan.curves_of_device, places);
+  setting.decode = rates.decode * plan.request.devices;
+  if (rates.prompt) setting.prompt = *rates.prompt * plan.request.devices;
+  return setting;
+}
+void add_line(memory_plan& plan, engine_setting line, const placement& places) {
+  plan.settings.push_back(with_rates(plan, std::move(line), places));
+}
+
+std::vector<expert_place> in_all_layers(const memory_model& model, const expert_place& place) {
+  return std::vector<expert_place>(static_cast<std::size_t>(model.experts.layers), place);
+}
+
+/// The device's experts follow the routing; all are on the host, or on disk behind it.
+placement paged(const memory_plan& plan) {
+  const auto& r = plan.request;
+  const auto all = r.model.all_expert_bytes();
+  const auto share = static_cast<double>(plan.quotas.bytes) /
+                     static_cast<double>(plan.device.model.all_expert_bytes());
+  return {.layers = in_all_layers(r.model, {.on_device = share, .host_computes = false}),
+          .in_ram = r.fits_host(all)
+                        ? 1.0
+                        : static_cast<double>(r.usable_host_bytes()) / static_cast<double>(all),
+          .evicts = true};
+}
+/// Quotas, and a host tier if memory does not hold all experts.
+engine_setting own_engine(const memory_plan& plan) {
+  const auto& r = plan.request;
+  engine_setting out{.engine = "an engine of your own", .text = layout_of(plan)};
+  if (!plan.is_all_resident()) out.host_bytes = r.model.all_expert_bytes();
+  if (!r.fits_host(out.host_bytes)) {
+    out.disk_bytes = out.host_bytes - r.usable_host_bytes();
+    out.text += fmt::format(", host_tier of {} bytes", r.usable_host_bytes());
+  }
+  return with_rates(plan, std::move(out), paged(plan));
+}
+
+/// Why an engine that must keep these bytes in host memory cannot; empty: it can.
+std::string too_much_on_host(const plan_request& r, std::uint64_t bytes) {
+  if (r.fits_host(bytes)) return "";
+  return fmt::format("it keeps {} in host memory, of which {} may be used; accepted: --host-ram {}",
+                     size_text(bytes), size_text(r.usable_host_bytes()),
+                     at_least_text(bytes + bytes / 9 + 1));
+}
+
+/// Why an engine for checkpoints of Hugging Face cannot serve a model; empty: it can.
+std::string no_checkpoint(const plan_request& r) {
+  if (r.is_gguf) return "it reads .safetensors, not a .gguf file";
+  return r.model.is_causal ? "" : "it decodes causal models alone";
 }
 
 /// --kv-cache-memory-bytes is per device, and includes windows and recurrent state.
 std::string vllm_flags(const memory_plan& plan, std::uint64_t kv_bytes, std::string_view type) {
   const auto& device = plan.device;
   auto text =
-      fmt::format("--max-model-len {} --max-num-seqs {}", device.context, device.concurrency);
+      fmt::format("vllm serve {} --max-model-len {} --max-num-seqs {} --max-num-batched-tokens {}",
+                  shell_word(device.files), device.context, device.concurrency,
+                  std::max(device.ubatch, device.concurrency));
   const auto all = kv_bytes + device.concurrency * fixed_session_bytes(device);
   if (all > 0)
     text += fmt::format(" --kv-cache-memory-bytes {} --block-size {}{}", all, device.block_tokens,
@@ -127,153 +177,194 @@ std::string gibibytes_down(std::uint64_t bytes) {
   return text;
 }
 
-void add_vllm(memory_plan& plan) {
+std::string add_vllm(memory_plan& plan) {
   const auto& device = plan.device;
-  const auto leave_out = [&](const std::string& why) {
-    plan.notes.push_back("vllm is left out: " + why);
-  };
-  const auto type = flags_of(vllm_types, device.kv_bits);
+  if (auto why = no_checkpoint(device); !why.empty()) return why;
   constexpr std::array<std::uint64_t, 7> block_sizes = {1, 8, 16, 32, 64, 128, 256};
-  if (device.model.has_kv() &&
-      std::ranges::find(block_sizes, device.block_tokens) == block_sizes.end())
-    return leave_out(fmt::format("it has blocks of {} tokens, not {}", fmt::join(block_sizes, ", "),
-                                 device.block_tokens));
-  if (!device.model.is_causal) return leave_out("it decodes causal models alone");
-  if (!type && device.model.has_kv())
-    return leave_out(fmt::format("it has no KV cache of {} bits", device.kv_bits));
-  // One figure for all devices: the minimum over them.
-  auto blocks = plan.kv_blocks;
-  for (const auto& share : plan.devices) blocks = std::min(blocks, share.kv_blocks);
-  plan.settings.push_back({"vllm", vllm_flags(plan, blocks * plan.block_bytes, type.value_or(""))});
+  const bool has_kv = device.model.has_kv();
+  if (has_kv && std::ranges::find(block_sizes, device.block_tokens) == block_sizes.end())
+    return fmt::format("it has blocks of {} tokens, not {}", fmt::join(block_sizes, ", "),
+                       device.block_tokens);
+  if (has_kv && device.kv_bits != 16 && device.kv_bits != 8)
+    return fmt::format("it has no KV cache of {} bits", device.kv_bits);
   const auto model = device_request(plan.request, 0).model;  // device 0 has the most experts
-  const auto layers =
-      layers_left_on_host(model, plan.budget_bytes - plan.min_blocks * plan.block_bytes);
-  if (layers == 0) return;
+  const auto host =
+      first_layers_on_host(model, room_of(plan), {.on_device = 0, .host_computes = false});
+  const auto bytes =
+      std::min(host.bytes * plan.request.devices, plan.request.model.all_expert_bytes());
+  if (auto why = too_much_on_host(plan.request, bytes); !why.empty()) return why;
+  // The cache gets what the experts leave; one figure for all devices.
+  const auto held = model.all_expert_bytes() - host.bytes;
+  const auto blocks = plan.block_bytes == 0 ? 0 : (plan.budget_bytes - held) / plan.block_bytes;
+  auto text = vllm_flags(plan, blocks * plan.block_bytes,
+                         has_kv && device.kv_bits == 8 ? " --kv-cache-dtype fp8" : "");
   // Tensors go to the host layer by layer, from the first one, until they reach the figure; by name, only tensors of
   // routed experts.
-  const auto held = expert_bytes_from(model, layers);
-  if (plan.block_bytes != 0) blocks = (plan.budget_bytes - held) / plan.block_bytes;
-  plan.settings.push_back(
-      {"vllm, without an expert pager",
-       fmt::format("{} --cpu-offload-gb {} --cpu-offload-params experts",
-                   vllm_flags(plan, blocks * plan.block_bytes, type.value_or("")),
-                   gibibytes_down(model.all_expert_bytes() - held))});
+  if (host.count > 0)
+    text += fmt::format(" --cpu-offload-gb {} --cpu-offload-params experts",
+                        gibibytes_down(host.bytes));
+  add_line(plan, {.engine = "vllm", .text = std::move(text), .host_bytes = bytes},
+           {.layers = host.places});
+  return "";
 }
 
-/// llama.cpp rounds every session's context up to 256 tokens, and gives layers with a window extra room for a batch
-/// of 512.
-std::uint64_t llama_kv_bytes(const model_block& block, std::uint64_t context) {
-  const auto whole = round_up(context, 256);
-  const auto kept = block.window == 0 ? whole : std::min(whole, round_up(block.window + 512, 256));
-  return block.kv_bytes_per_token * kept + block.state_bytes;
-}
-/// The model's blocks; for a model without blocks, one per MoE layer, with all remaining bytes in the last one.
-std::vector<model_block> blocks_of(const memory_model& model) {
-  if (!model.blocks.empty()) return model.blocks;
-  std::vector<model_block> out(static_cast<std::size_t>(model.experts.layers));
-  for (const auto& group : model.kv)
-    out.push_back(
-        {.is_moe = false,
-         .kv_bytes_per_token = group.bytes_per_token * static_cast<std::uint64_t>(group.layers),
-         .window = group.window});
-  out.back().state_bytes = model.state_bytes_per_sequence;
-  return out;
-}
-
-/// The model split between layers, and the blocks whose experts stay on the host.
-struct llama_layout {
-  std::size_t blocks = 0;
-  std::vector<std::size_t> shares{};   ///< by device; the output counts as one more block
-  std::vector<std::size_t> on_host{};  ///< blocks
-  std::uint64_t room = 0;              ///< bytes for routed experts on the last device
-  bool fits = true;                    ///< with all experts on the host
-};
-
-llama_layout llama_layout_of(const plan_request& r) {
-  const auto blocks = blocks_of(r.model);
-  llama_layout out{.blocks = blocks.size()};
-  // Embeddings and output; the embeddings stay on the host, but are counted.
-  auto outside = r.model.resident_bytes;
-  for (const auto& block : blocks) outside -= block.resident_bytes;
-  const auto all = blocks.size() + 1;
-  layer_id layer{};
-  std::size_t b = 0;
-  for (std::size_t d = 0; d < r.devices; ++d) {
-    out.shares.push_back((d + 1) * all / r.devices - d * all / r.devices);
-    const auto end = std::min(b + out.shares.back(), blocks.size());
-    auto used = r.reserve_bytes + (end == blocks.size() ? outside : 0);
-    std::uint64_t experts = 0;
-    std::vector<std::pair<std::size_t, std::uint64_t>> moe;  // block, and the bytes of its experts
-    for (; b < end; ++b) {
-      used += blocks[b].resident_bytes + r.concurrency * llama_kv_bytes(blocks[b], r.context);
-      if (!blocks[b].is_moe) continue;
-      moe.emplace_back(b, layer_bytes(r.model, layer));
-      ++layer;
-      experts += moe.back().second;
-    }
-    out.fits = out.fits && used <= r.device_bytes;
-    out.room = out.fits ? r.device_bytes - used : 0;
-    for (const auto& [block, bytes] : moe) {
-      if (experts <= out.room) break;
-      out.on_host.push_back(block);
-      experts -= bytes;
-    }
-  }
-  return out;
-}
-
-/// llama.cpp gives each device whole layers: it has neither split of experts.
-std::string llama_devices(const llama_layout& layout) {
-  auto text = fmt::format(" -sm layer -ts {}", fmt::join(layout.shares, ","));
-  if (!layout.on_host.empty())
-    text += fmt::format(R"( -ot "blk\.({})\.ffn_(up|down|gate|gate_up)_(ch|)exps=CPU")",
-                        fmt::join(layout.on_host, "|"));
+/// Flags that SGLang and KTransformers share. Of the device's memory, the fraction holds weights and cache.
+std::string sglang_flags(const memory_plan& plan) {
+  const auto& device = plan.device;
+  const auto used = static_cast<double>(device.device_bytes - device.reserve_bytes) /
+                    static_cast<double>(device.device_bytes);
+  auto text = fmt::format(
+      "python -m sglang.launch_server --model-path {} --context-length {} "
+      "--max-running-requests {} --chunked-prefill-size {} --mem-fraction-static {:.2f}",
+      shell_word(device.files), device.context, device.concurrency, device.ubatch,
+      std::floor(100 * used) / 100);
+  if (plan.min_blocks > 0)
+    text += fmt::format(" --max-total-tokens {}", plan.min_blocks * device.block_tokens);
+  if (device.model.has_kv() && device.kv_bits == 8) text += " --kv-cache-dtype fp8_e5m2";
   return text;
 }
-
-void add_llama(memory_plan& plan) {
+std::string no_sglang(const memory_plan& plan) {
   const auto& r = plan.request;
-  const auto leave_out = [&](const std::string& why) {
-    plan.notes.push_back("llama.cpp is left out: " + why);
-  };
-  const auto type = flags_of(llama_types, r.kv_bits);
-  if (!type && r.model.has_kv())
-    return leave_out(fmt::format("it has no KV cache of {} bits", r.kv_bits));
-  constexpr std::uint32_t most_devices = 16;  // limit of -ts
-  if (r.devices > most_devices)
-    return leave_out(fmt::format("it takes {} devices at most", most_devices));
-  if (r.devices > 1 && r.model.blocks.empty())
-    return leave_out("it gives devices whole layers, and their contents are not given");
-  const auto layout = llama_layout_of(r);
-  if (!layout.fits)
-    return leave_out(
-        "with its own padding of contexts, or with whole layers on each device, the "
-        "rest of the model does not fit");
-  // -c is the total over all sessions; -ngl counts the output as a layer.
-  const auto common =
-      fmt::format("-ngl {} -c {} -np {}{}", std::max<std::size_t>(99, layout.blocks + 1),
-                  r.context * r.concurrency, r.concurrency, type.value_or(""));
-  const auto& on_host = layout.on_host;
-  if (r.devices > 1) {
-    plan.settings.push_back({"llama.cpp", common + llama_devices(layout)});
-    return;
-  }
-  // --n-cpu-moe counts all blocks from 0 on, including dense ones.
-  plan.settings.push_back(
-      {"llama.cpp",
-       on_host.empty() ? common : fmt::format("{} --n-cpu-moe {}", common, on_host.back() + 1)});
-  const auto room = layout.room / 1_MiB;
-  if (!on_host.empty() && room > 0)
-    plan.settings.push_back({"llama.cpp, with its expert cache",
-                             fmt::format("{} --cpu-moe --moe-cache-mib {}", common, room)});
+  if (auto why = no_checkpoint(r); !why.empty()) return why;
+  if (r.devices > 1) return "its division among devices is not planned";
+  if (r.model.has_kv() && r.kv_bits != 16 && r.kv_bits != 8)
+    return fmt::format("it has no KV cache of {} bits", r.kv_bits);
+  return "";
+}
+
+/// --cpu-offload-gb moves whole layers to the host, and copies each back for every pass.
+std::string add_sglang(memory_plan& plan) {
+  const auto& r = plan.request;
+  if (auto why = no_sglang(plan); !why.empty()) return why;
+  std::uint64_t copy = 0;  // room for the layer that is copied
+  for (const auto l : each<layer_id>(r.model.experts.layers))
+    copy = std::max(copy, layer_bytes(r.model, l));
+  const bool all_fit = r.model.all_expert_bytes() <= room_of(plan);
+  if (!all_fit && copy > room_of(plan)) return "no layer's experts fit the device beside the rest";
+  const auto host =
+      first_layers_on_host(r.model, all_fit ? room_of(plan) : room_of(plan) - copy,
+                           {.on_device = 0, .host_computes = false, .copies_all = true});
+  if (auto why = too_much_on_host(r, host.bytes); !why.empty()) return why;
+  auto text = sglang_flags(plan);
+  if (host.count > 0) text += fmt::format(" --cpu-offload-gb {}", host.bytes / 1_GiB + 1);
+  add_line(plan, {.engine = "sglang", .text = std::move(text), .host_bytes = host.bytes},
+           {.layers = host.places});
+  return "";
+}
+
+/// kt-kernel computes experts on the host, in the checkpoint's own format.
+std::string add_ktransformers(memory_plan& plan) {
+  const auto& r = plan.request;
+  if (auto why = no_sglang(plan); !why.empty()) return why;
+  if (r.arithmetic.expert_parameters == 0) return "the experts' format is unknown";
+  const auto bits = r.arithmetic.expert_bits(r.model);
+  const char* const method = bits >= 16                 ? "BF16"
+                             : bits >= 8 && bits < 8.4  ? "FP8"
+                             : bits > 4.2 && bits < 4.4 ? "MXFP4"
+                                                        : nullptr;
+  if (method == nullptr)
+    return fmt::format("kt-kernel reads experts in BF16, FP8 and MXFP4, not in {:.2g} bits", bits);
+  const auto all = static_cast<std::uint64_t>(r.model.experts.experts);
+  const auto kept = std::min(all, room_of(plan) / r.model.expert_slot_bytes());
+  if (kept == all) return "all experts fit the device: sglang alone does the same";
+  const auto bytes = r.model.all_expert_bytes();
+  if (auto why = too_much_on_host(r, bytes); !why.empty()) return why;
+  auto text = fmt::format(
+      "{} --kt-method {} --kt-weight-path {} --kt-num-gpu-experts {} "
+      "--kt-cpuinfer {} --kt-threadpool-count 1",
+      sglang_flags(plan), method, shell_word(r.files), kept,
+      r.threads > 0 ? fmt::format("{}", r.threads) : "$(nproc)");
+  const expert_place place{.on_device = static_cast<double>(kept) / static_cast<double>(all)};
+  add_line(plan, {.engine = "ktransformers", .text = std::move(text), .host_bytes = bytes},
+           {.layers = in_all_layers(r.model, place), .overlaps = true});
+  return "";
+}
+
+/// hotset pages the experts of transformers' own model.
+std::string add_transformers(memory_plan& plan) {
+  const auto& r = plan.request;
+  if (r.is_gguf) return "hotset pages its .safetensors, not a .gguf file";
+  if (r.devices > 1) return "hotset pages it on one device";
+  if (r.model.has_kv() && r.kv_bits != 16)
+    return fmt::format("it has no KV cache of {} bits", r.kv_bits);
+  if (r.arithmetic.expert_parameters > 0 && r.arithmetic.expert_bits(r.model) < 15.9)
+    return "hotset pages its experts of 16 bits and more alone";
+  const bool is_paged = !plan.is_all_resident();
+  if (is_paged && !plan.can_page()) return "the device has no room for the experts of a token";
+  const auto bytes = is_paged ? r.model.all_expert_bytes() : 0;
+  if (auto why = too_much_on_host(r, bytes); !why.empty()) return why;
+  const auto page =
+      is_paged ? fmt::format("h.page(m, budget={}, device='cuda'); ", plan.quotas.bytes) : "";
+  auto text = fmt::format(
+      "python -c \"import sys, transformers as t, hotset.transformers as h; f = sys.argv[1]; k = "
+      "t.AutoTokenizer.from_pretrained(f); m = t.AutoModelForCausalLM.from_pretrained(f, "
+      "dtype='auto', experts_implementation='eager'); {}m.to('cuda'); "
+      "print(k.decode(m.generate(**k('Hello', return_tensors='pt').to('cuda'))[0]))\" {}",
+      page, shell_word(r.files));
+  add_line(plan, {.engine = "transformers", .text = std::move(text), .host_bytes = bytes},
+           paged(plan));
+  return "";
+}
+
+/// hotset pages llama.cpp's experts from disk into host memory, and the processor computes everything.
+std::string add_hotset(memory_plan& plan) {
+  const auto& r = plan.request;
+  if (r.concurrency > 1) return "its server decodes one session at a time";
+  const auto all = r.model.all_expert_bytes();
+  const auto rest = r.model.resident_bytes + r.model.kv_bytes(r.context);
+  if (auto why = too_much_on_host(r, rest); !why.empty()) return why;
+  const auto budget = r.host_bytes == 0 ? all : std::min(all, r.usable_host_bytes() - rest);
+  engine_setting line{.engine = "hotset", .host_bytes = all, .disk_bytes = all - budget};
+  line.text = fmt::format(
+      "python -m hotset.llama_cpp.server --model {} --n_ctx {} --hotset-budget {}",
+      shell_word(r.gguf), r.context, budget == all ? "auto" : fmt::format("{}MiB", budget / 1_MiB));
+  const auto rates = rates_of(r, plan.curves,
+                              {.layers = in_all_layers(r.model, {.on_device = 0}),
+                               .in_ram = static_cast<double>(budget) / static_cast<double>(all),
+                               .has_device = false});
+  line.decode = rates.decode;
+  line.prompt = rates.prompt;
+  plan.settings.push_back(std::move(line));
+  return "";
 }
 
 }  // namespace
 
+std::string shell_word(const std::string& path) {
+  const auto is_plain = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           std::string_view("./_-+=,:@").find(c) != std::string_view::npos;
+  };
+  if (!path.empty() && std::ranges::all_of(path, is_plain)) return path;
+  std::string out = "'";
+  for (const char c : path) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out + "'";
+}
+
 void add_settings(memory_plan& plan) {
-  add_hotset(plan);
-  add_vllm(plan);
-  add_llama(plan);
+  constexpr std::array<std::string (*)(memory_plan&), engine_names.size()> add = {
+      add_llama, add_vllm, add_sglang, add_ktransformers, add_transformers, add_hotset};
+  const auto& wanted = plan.request.engines;
+  std::vector<std::string> left_out;
+  for (std::size_t e = 0; e < add.size(); ++e) {
+    if (!wanted.empty() && std::ranges::find(wanted, engine_names[e]) == wanted.end()) continue;
+    if (const auto why = add[e](plan); !why.empty())
+      left_out.push_back(fmt::format("{} is left out: {}", engine_names[e], why));
+  }
+  if (plan.settings.empty() && !left_out.empty())
+    throw infeasible_error(fmt::format("{}", fmt::join(left_out, "; ")));
+  plan.notes.insert(plan.notes.end(), left_out.begin(), left_out.end());
+  if (plan.can_page()) plan.own = own_engine(plan);
+  for (const auto& line : plan.settings)
+    if (line.disk_bytes > 0)
+      plan.notes.push_back(fmt::format(
+          "{}: {} of {} of its experts lie on disk alone, because --host-ram leaves {}; reads of "
+          "them are predicted by LRU at --disk-bandwidth",
+          line.engine, size_text(line.disk_bytes), size_text(line.host_bytes),
+          size_text(plan.request.usable_host_bytes())));
+  if (!plan.request.is_gguf)
+    plan.notes.push_back(fmt::format("llama.cpp and hotset read {}, a GGUF of the planned bytes",
+                                     printable(plan.request.gguf)));
 }
 
 }  // namespace hotset::lab

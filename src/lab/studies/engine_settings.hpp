@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Flags for other engines that divide a device as a plan does.
+/// One command for each engine, that divides a device as a plan does.
 
 #include <cstdint>
+#include <string>
 
 #include "lab/studies/plan.hpp"
 
 namespace hotset::lab {
 
+/// Bytes of all experts of a layer.
+[[nodiscard]] std::uint64_t layer_bytes(const memory_model& model, layer_id layer);
 /// Bytes of the experts of all MoE layers from `first` on.
 [[nodiscard]] std::uint64_t expert_bytes_from(const memory_model& model, std::uint64_t first);
 /// Smallest number of first MoE layers whose experts must stay on the host for the rest to fit in `bytes`; at most
@@ -17,7 +20,11 @@ namespace hotset::lab {
 /// Bytes of full windows and recurrent state per session, independent of its length.
 [[nodiscard]] std::uint64_t fixed_session_bytes(const plan_request& request) noexcept;
 
-/// Fills plan.settings, and adds a note for each engine left out. Pre: the rest of the plan is filled in.
+/// A file's name as a shell's word.
+[[nodiscard]] std::string shell_word(const std::string& path);
+
+/// Fills plan.settings and plan.layout, and adds a note for each engine left out. Pre: the rest of the plan is filled
+/// in. Errors: infeasible_error if no requested engine has a line.
 void add_settings(memory_plan& plan);
 
 }  // namespace hotset::lab

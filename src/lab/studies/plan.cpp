@@ -19,7 +19,6 @@
 #include "hotset/planning/budget/even_shares.hpp"
 #include "hotset/planning/budget/split_limits.hpp"
 #include "hotset/planning/control/right_sizing.hpp"
-#include "hotset/planning/curve/curve_recorder.hpp"
 #include "hotset/planning/curve/recency_bitmap.hpp"
 #include "hotset/planning/curve/reuse_distance.hpp"
 #include "hotset/trace/visit_sequence.hpp"
@@ -68,82 +67,6 @@ void check(const plan_request& request) {
     throw usage_error(
         fmt::format("the trace is of {} layers x {} experts; accepted: {} x {}, the model's",
                     trace.layers, trace.experts, shape.layers, shape.experts));
-}
-
-/// Bytes per step of experts that the previous step did not use.
-double new_bytes_of(const visit_sequence& visits, const geometry& shape) {
-  std::vector<std::uint32_t> last(shape.keys(), 0);  // last step that used it, + 2
-  double bytes = 0;
-  for (std::size_t i = 0; i < visits.size(); ++i) {
-    const auto view = visits[i];
-    const auto step = static_cast<std::uint32_t>(view.step) + 2;
-    for (const auto id : view.experts) {
-      if (id < 0) continue;
-      const auto before = std::exchange(last[shape.index({view.layer, id})], step);
-      if (before == step || before + 1 == step) continue;
-      bytes += static_cast<double>(shape.bytes_of(view.layer));
-    }
-  }
-  return bytes;
-}
-
-/// Steps of the trace, including steps without work for a device.
-std::uint64_t steps_of(const routing_trace& trace) {
-  std::uint64_t steps = trace.tokens() > 0 ? 1 : 0;
-  for (std::size_t t = 1; t < trace.tokens(); ++t)
-    if (trace.step[t] != trace.step[t - 1]) ++steps;
-  return steps;
-}
-bool routes_nothing(const routing_trace& trace) {
-  return std::ranges::all_of(trace.ids, [](expert_id id) { return id < 0; });
-}
-
-expert_curves recorded_curves(const routing_trace& trace, const geometry& model) {
-  expert_curves out;
-  const auto layers = static_cast<std::size_t>(model.layers);
-  if (routes_nothing(trace)) {
-    out.layers.assign(layers, sampled_miss_curve(std::vector<double>(
-                                  static_cast<std::size_t>(model.experts) + 1, 0.0)));
-    out.used.assign(layers, 0.0);
-    return out;
-  }
-  const auto visits = visit_sequence::create(trace);
-  if (!visits) throw usage_error(visits.error().message);
-  const auto steps = steps_of(trace);
-  curve_recorder recorder(visits->shape(), cache_scope::per_layer);
-  for (std::size_t i = 0; i < visits->size(); ++i) recorder.observe((*visits)[i]);
-  for (const auto& histogram : recorder.histograms()) {
-    out.layers.push_back(sampled_miss_curve::per_step(histogram.misses(), steps));
-    out.used.push_back(static_cast<double>(histogram.accesses()) / static_cast<double>(steps));
-    out.accesses += out.used.back();
-  }
-  out.new_bytes = new_bytes_of(*visits, model) / static_cast<double>(steps);
-  out.widest = visits->widest_union();
-  return out;
-}
-
-/// Assumes that every token draws its experts independently and uniformly: a step uses U of E experts, and a share C
-/// / E of them is resident.
-/// All tokens of `whole`, over all devices, draw this device's experts.
-expert_curves uniform_curves(const plan_request& request, const plan_request& whole) {
-  const auto& shape = request.model.experts;
-  const auto& all = whole.model.experts;
-  const auto experts = static_cast<double>(shape.experts);
-  const auto kept = 1 - static_cast<double>(all.top_k) / static_cast<double>(all.experts);
-  const auto used = experts * (1 - std::pow(kept, static_cast<double>(whole.concurrency)));
-  std::vector<double> misses;
-  for (std::int32_t cap = 0; cap <= shape.experts; ++cap)
-    misses.push_back(used * (1 - cap / experts));
-  expert_curves out;
-  for (const auto l : each<layer_id>(shape.layers)) {
-    out.layers.emplace_back(misses);
-    out.used.push_back(used);
-    out.accesses += used;
-    out.new_bytes += used * (1 - used / experts) * static_cast<double>(shape.bytes_of(l));
-  }
-  out.widest = static_cast<std::uint32_t>(
-      std::min<std::uint64_t>(experts_of(request.model), whole.concurrency * top_k_of(request)));
-  return out;
 }
 
 /// Sum over the layers in experts of the mean size: a miss of twice the bytes counts twice.
@@ -199,20 +122,6 @@ double mean_expert_bytes(const memory_model& model) {
   return static_cast<double>(model.expert_slot_bytes()) / static_cast<double>(model.experts.layers);
 }
 
-configurator question_of(const plan_request& request, std::uint64_t budget,
-                         std::uint64_t min_blocks, std::uint64_t block_bytes) {
-  configurator out;
-  out.budget_bytes = budget;
-  out.slot_bytes = request.model.expert_slot_bytes();
-  out.block_bytes = block_bytes;
-  out.min_cap = top_k_of(request);
-  out.max_cap = experts_of(request.model);
-  out.min_blocks = min_blocks;
-  out.seconds_per_expert_miss = request.cost.seconds_per_byte * mean_expert_bytes(request.model);
-  out.seconds_per_kv_miss = request.cost.kv_miss(request.block_tokens);
-  return out;
-}
-
 std::uint64_t sum_of(std::initializer_list<std::uint64_t> parts) {
   return std::accumulate(parts.begin(), parts.end(), std::uint64_t{0}, detail::saturating_sum);
 }
@@ -223,46 +132,75 @@ std::uint64_t fixed_bytes(const plan_request& request) {
                  detail::saturating_product(request.concurrency, fixed_session_bytes(request))});
 }
 
-/// Minimum memory of one device.
+/// Minimum memory of one device, all of whose experts stay on the host.
 std::uint64_t least_bytes(const plan_request& device) {
   const admission_floor floor{device.concurrency, device.context, device.block_tokens};
   const auto block_bytes =
       detail::saturating_product(device.model.kv_bytes_per_token(), device.block_tokens);
   const auto blocks = block_bytes == 0 ? 0 : floor.blocks();
-  const auto experts =
-      detail::saturating_product(top_k_of(device), device.model.expert_slot_bytes());
-  return sum_of({fixed_bytes(device), experts, detail::saturating_product(blocks, block_bytes)});
+  return sum_of({fixed_bytes(device), detail::saturating_product(blocks, block_bytes)});
+}
+std::uint64_t top_k_bytes(const plan_request& device) {
+  return detail::saturating_product(top_k_of(device), device.model.expert_slot_bytes());
+}
+/// Whether a pager has room for the experts of one token.
+bool can_hold_top_k(const plan_request& device) {
+  return sum_of({least_bytes(device), top_k_bytes(device)}) <= device.device_bytes;
+}
+bool fits(const plan_request& request) {
+  return least_bytes(device_request(request, 0)) <= request.device_bytes;
 }
 /// Smallest number of devices, above the request's, that could hold the model; 0: none.
 std::uint32_t enough_devices(plan_request request) {
   const auto most = most_devices(request);
   for (++request.devices; request.devices <= most; ++request.devices)
-    if (least_bytes(device_request(request, 0)) <= request.device_bytes) return request.devices;
+    if (fits(request)) return request.devices;
   return 0;
+}
+/// Largest value below the request's own with which the model fits; 0: none.
+std::uint64_t most_that_fits(plan_request request, std::uint64_t plan_request::*member) {
+  std::uint64_t least = 0;
+  auto over = request.*member;
+  while (over - least > 1) {
+    request.*member = least + (over - least) / 2;
+    (fits(request) ? least : over) = request.*member;
+  }
+  return least;
 }
 
 void need_memory(const plan_request& request, const plan_request& device) {
   const auto needed = least_bytes(device);
   if (device.device_bytes >= needed) return;
-  const auto experts = top_k_of(device) * device.model.expert_slot_bytes();
-  const auto other = device.devices > 1 ? enough_devices(request) : 0;
+  std::string others;
+  const auto offer = [&](std::uint64_t value, std::string_view text) {
+    if (value > 0) others += fmt::format(", or {} {}", value, text);
+  };
+  if (device.devices > 1) offer(enough_devices(request), "devices");
+  offer(most_that_fits(request, &plan_request::context), "tokens of --context");
+  offer(most_that_fits(request, &plan_request::concurrency), "of --concurrency");
   throw infeasible_error(fmt::format(
-      "{} of {} for {}: {} always resident, {} reserved, {} for {} experts a layer, {} for "
-      "the KV cache of {} session{} of {} tokens; accepted: {}{}",
+      "{} of {} for {}: {} always resident, {} reserved, {} for the KV cache of {} session{} of {} "
+      "tokens; accepted: {}{}",
       device.devices > 1 ? fmt::format("each of {} devices", device.devices) : "a device",
       size_text(device.device_bytes), printable(device.model.name),
-      size_text(device.model.resident_bytes), size_text(device.reserve_bytes), size_text(experts),
-      top_k_of(device),
-      size_text(needed - sum_of({device.model.resident_bytes, device.reserve_bytes, experts})),
+      size_text(device.model.resident_bytes), size_text(device.reserve_bytes),
+      size_text(needed - sum_of({device.model.resident_bytes, device.reserve_bytes})),
       device.concurrency, device.concurrency == 1 ? "" : "s", device.context, at_least_text(needed),
-      other > 0 ? fmt::format(", or {} devices", other) : ""));
+      others));
 }
-void need_host_memory(const plan_request& request) {
-  const auto needed = request.model.all_expert_bytes();
-  if (request.host_bytes == 0 || request.host_bytes >= needed) return;
-  throw infeasible_error(fmt::format("host memory of {} for the experts of {}; accepted: {}",
-                                     size_text(request.host_bytes), printable(request.model.name),
-                                     at_least_text(needed)));
+
+configurator question_of(const plan_request& request, std::uint64_t budget,
+                         std::uint64_t min_blocks, std::uint64_t block_bytes) {
+  configurator out;
+  out.budget_bytes = budget;
+  out.slot_bytes = request.model.expert_slot_bytes();
+  out.block_bytes = block_bytes;
+  out.min_cap = can_hold_top_k(request) ? top_k_of(request) : 0;
+  out.max_cap = out.min_cap == 0 ? 0 : experts_of(request.model);
+  out.min_blocks = min_blocks;
+  out.seconds_per_expert_miss = request.cost.seconds_per_byte * mean_expert_bytes(request.model);
+  out.seconds_per_kv_miss = request.cost.kv_miss(request.block_tokens);
+  return out;
 }
 
 plan_alternative alternative(std::string name, const configurator& question, std::uint64_t cap) {
@@ -314,7 +252,7 @@ void compare(const expert_curves& curves, const configurator& question, memory_p
                                .cap = least == most ? least : 0,
                                .kv_bytes = plan.kv_bytes(),
                                .seconds_per_step = plan.seconds,
-                               .feasible = true});
+                               .feasible = plan.can_page()});
   plan.alternatives.push_back(alternative("one-cap", question, plan.split.cap));
   if (plan.block_bytes != 0)
     add_fixed_priors(
@@ -327,9 +265,9 @@ void compare(const expert_curves& curves, const configurator& question, memory_p
   const auto* best = &plan.alternatives.front();  // smallest seconds, by more than rounding
   for (const auto& a : plan.alternatives)
     if (a.feasible && a.name != "one-cap" &&
-        a.seconds_per_step < best->seconds_per_step * (1 - 1e-9))
+        (!best->feasible || a.seconds_per_step < best->seconds_per_step * (1 - 1e-9)))
       best = &a;
-  plan.recommended = best->name;
+  plan.best = best->name;
 }
 
 std::vector<memory_consumer> layers_of(const plan_request& request, const expert_curves& curves) {
@@ -339,16 +277,16 @@ std::vector<memory_consumer> layers_of(const plan_request& request, const expert
     out.push_back({.curve = curves.layers[index_of(l)],
                    .unit_bytes = bytes,
                    .seconds_per_miss = request.cost.seconds_per_byte * static_cast<double>(bytes),
-                   .min_units = top_k_of(request),
-                   .max_units = experts_of(request.model)});
+                   .min_units = can_hold_top_k(request) ? top_k_of(request) : 0,
+                   .max_units = can_hold_top_k(request) ? experts_of(request.model) : 0});
   }
   return out;
 }
-double misses_with(const expert_curves& curves, std::span<const std::uint64_t> quotas) {
-  double misses = 0;
+std::uint64_t bytes_of(const geometry& shape, std::span<const std::uint64_t> quotas) {
+  std::uint64_t bytes = 0;
   for (std::size_t l = 0; l < quotas.size(); ++l)
-    misses += curves.layers[l].misses(static_cast<std::size_t>(quotas[l]));
-  return misses;
+    bytes += quotas[l] * shape.bytes_of(static_cast<layer_id>(l));
+  return bytes;
 }
 double seconds_with(std::span<const memory_consumer> consumers,
                     std::span<const std::uint64_t> units) {
@@ -377,20 +315,39 @@ double replayed_bytes(const visit_sequence& visits, const geometry& model,
   return bytes;
 }
 
-/// Division of a budget among layers, and KV if it takes part: the better of equal marginal values, and of one cap for
-/// all layers with the leftover bytes spent. trace: source of the curves. start: units of the cap, which fit.
+/// Units with one cap for all layers: bytes that it leaves over give some layers one expert more.
+std::vector<std::uint64_t> even_units(std::span<const memory_consumer> consumers,
+                                      const std::vector<std::uint64_t>& start, std::size_t layers,
+                                      std::uint64_t bytes) {
+  std::vector<memory_consumer> capped(consumers.begin(), consumers.end());
+  for (std::size_t l = 0; l < layers; ++l) {
+    capped[l].min_units = start[l];
+    capped[l].max_units = std::min(start[l] + 1, capped[l].max_units);
+  }
+  return without_idle_bytes(capped, start, bytes);
+}
+
+/// Division of a budget among layers, and KV if it takes part. Quotas are unequal only if `may_differ`: the better of
+/// equal marginal values, and of one cap with the leftover bytes spent.
+/// trace: source of the curves. start: units of the cap, which fit.
 std::vector<std::uint64_t> best_units(const plan_request& device, const expert_curves& curves,
                                       std::span<const memory_consumer> consumers,
                                       const std::vector<std::uint64_t>& start, std::uint64_t bytes,
-                                      const routing_trace* trace) {
+                                      const routing_trace* trace, bool may_differ) {
   const auto layers = curves.layers.size();
-  std::vector<std::vector<std::uint64_t>> found = {without_idle_bytes(consumers, start, bytes)};
-  if (const auto even = equimarginal().allocate(consumers, bytes))
-    found.push_back(without_idle_bytes(consumers, even->units, bytes));
+  std::vector<std::vector<std::uint64_t>> found;
+  if (may_differ) {
+    found.push_back(without_idle_bytes(consumers, start, bytes));
+    if (const auto even = equimarginal().allocate(consumers, bytes))
+      found.push_back(without_idle_bytes(consumers, even->units, bytes));
+  } else {
+    found.push_back(even_units(consumers, start, layers, bytes));
+  }
   auto narrowest = std::ranges::min(std::span(start).first(layers));
   for (const auto& units : found)
     narrowest = std::min(narrowest, std::ranges::min(std::span(units).first(layers)));
-  const bool is_split = trace != nullptr && curves.widest > narrowest && !routes_nothing(*trace);
+  const bool is_split =
+      trace != nullptr && narrowest > 0 && curves.widest > narrowest && !routes_nothing(*trace);
   if (is_split) found.insert(found.begin(), start);
   std::optional<visit_sequence> visits;
   if (is_split) visits.emplace(visit_sequence::create(*trace).value());
@@ -428,7 +385,8 @@ routing_trace part_of(const routing_trace& trace, std::size_t first, std::size_t
   out.ids = slice(trace.ids, trace.index(first, layer_id{}), trace.index(last, layer_id{}));
   return out;
 }
-void hold_out(const plan_request& request, std::uint64_t cap, plan_quotas& quotas) {
+/// Measures quotas made on the first half of the trace on the second half, beside one cap of as many bytes.
+void hold_out(const plan_request& request, std::uint64_t bytes, plan_quotas& quotas) {
   const auto& trace = *request.routing;
   auto middle = trace.tokens() / 2;
   while (middle > 0 && middle < trace.tokens() && trace.step[middle] == trace.step[middle - 1])
@@ -438,10 +396,11 @@ void hold_out(const plan_request& request, std::uint64_t cap, plan_quotas& quota
   const auto first = recorded_curves(first_half, request.model.experts);
   const auto second =
       recorded_curves(part_of(trace, middle, trace.tokens()), request.model.experts);
+  const auto slot_bytes = request.model.expert_slot_bytes();
+  const auto cap = bytes / slot_bytes;
   const std::vector<std::uint64_t> uniform(first.layers.size(), cap);
-  const auto bytes = std::max(quotas.bytes, cap * request.model.expert_slot_bytes());
-  const auto made =
-      best_units(request, first, layers_of(request, first), uniform, bytes, &first_half);
+  const auto made = best_units(request, first, layers_of(request, first), uniform, cap * slot_bytes,
+                               &first_half, true);
   quotas.held_out = misses_with(second, made);
   quotas.held_out_uniform = misses_with(second, uniform);
 }
@@ -468,21 +427,25 @@ void add_notes(const plan_request& request, const expert_curves& curves, memory_
         "the model's own visits are {}",
         request.routing->top_k, request.model.experts.top_k,
         request.routing->top_k < request.model.experts.top_k ? "wider" : "narrower"));
+  if (!plan.can_page())
+    notes.push_back(fmt::format(
+        "nothing can be paged: the {} experts of a token need {} more", top_k_of(request),
+        size_text(sum_of({least_bytes(request), top_k_bytes(request)}) - request.device_bytes)));
   if (request.routing == nullptr && !plan.is_all_resident())
     notes.emplace_back(
         "no routing trace: routing is taken as uniform and independent, which no model's is; real "
         "routing hits more");
   if (const auto least = std::ranges::min(plan.quotas.quotas);
-      request.routing != nullptr && curves.widest > least)
+      request.routing != nullptr && plan.can_page() && curves.widest > least)
     notes.push_back(fmt::format(
         "a visit of the trace uses {} experts, more than the quota of {}: such visits are split, "
         "and miss more than predicted; quotas were compared by replay",
         curves.widest, least));
-  if (plan.recommended != "hotset")
+  if (plan.best != "hotset" && plan.can_page())
     notes.push_back(
         fmt::format("{} beats the quotas: on this trace a cache of the experts used "
                     "last moves more than experts that stay where they are",
-                    plan.recommended));
+                    plan.best));
   if (request.model.has_kv() && request.requests == nullptr)
     notes.emplace_back(
         "no request trace: KV beyond what its sessions need is taken as worth nothing");
@@ -529,15 +492,26 @@ void divide(const plan_request& device, const expert_curves& curves, const confi
                          .min_units = question.min_blocks});
     start.push_back(std::clamp(plan.split.blocks, question.min_blocks, consumers.back().cap()));
   }
-  auto units = best_units(device, curves, consumers, start, plan.budget_bytes, device.routing);
+  const auto divided = [&](bool may_differ) {
+    return best_units(device, curves, consumers, start, plan.budget_bytes, device.routing,
+                      may_differ);
+  };
+  auto units = divided(false);
+  if (device.routing != nullptr && plan.can_page() && !routes_nothing(*device.routing)) {
+    auto unequal = divided(true);
+    const auto quotas = std::span(unequal).first(curves.layers.size());
+    hold_out(device,
+             std::max(bytes_of(device.model.experts, quotas),
+                      plan.split.cap * device.model.expert_slot_bytes()),
+             plan.quotas);
+    if (plan.quotas.may_differ()) units = std::move(unequal);
+  }
   if (question.block_bytes != 0) {
     plan.kv_blocks = units.back();
     units.pop_back();
   }
   plan.quotas.quotas = std::move(units);
-  for (std::size_t l = 0; l < plan.quotas.quotas.size(); ++l)
-    plan.quotas.bytes +=
-        plan.quotas.quotas[l] * device.model.experts.bytes_of(static_cast<layer_id>(l));
+  plan.quotas.bytes = bytes_of(device.model.experts, plan.quotas.quotas);
   spend_the_rest(plan.budget_bytes, plan);
   plan.binds = binds(plan);
   plan.kv_seconds =
@@ -579,12 +553,11 @@ memory_plan plan_of(const plan_request& whole, const plan_request& device) {
   need_memory(whole, device);
   plan.budget_bytes = device.device_bytes - fixed_bytes(device);
   auto question = question_of(device, plan.budget_bytes, plan.min_blocks, plan.block_bytes);
-  if (const auto bad = question.validate()) throw usage_error(bad->message);
+  if (const auto bad = question.validate(); bad && question.max_cap > 0)
+    throw usage_error(bad->message);
 
-  const auto& shape = device.model.experts;
-  const auto curves = device.routing != nullptr ? recorded_curves(*device.routing, shape)
-                                                : uniform_curves(device, whole);
-  const auto experts = summed(shape, mean_expert_bytes(device.model), curves);
+  auto curves = curves_of(device, whole);
+  const auto experts = summed(device.model.experts, mean_expert_bytes(device.model), curves);
   question.experts = experts;
   const auto kv =
       device.requests != nullptr && plan.block_bytes != 0 ? kv_curve(device) : sampled_miss_curve();
@@ -597,10 +570,9 @@ memory_plan plan_of(const plan_request& whole, const plan_request& device) {
   plan.quotas.misses = misses_with(curves, plan.quotas.quotas);
   plan.hit_rate = curves.accesses > 0 ? 1 - plan.quotas.misses / curves.accesses : 1;
   plan.ceiling_tokens_per_second = ceiling_of(plan);
-  if (device.routing != nullptr && !routes_nothing(*device.routing))
-    hold_out(device, plan.split.cap, plan.quotas);
   compare(curves, question, plan);
   add_notes(device, curves, plan);
+  plan.curves_of_device = std::move(curves);
   return plan;
 }
 
@@ -635,10 +607,29 @@ memory_plan plan_of_several(const plan_request& request) {
 
 }  // namespace
 
+std::uint64_t activation_bytes(const plan_request& request) noexcept {
+  const auto& a = request.arithmetic;
+  if (a.vocabulary == 0) return 0;
+  const auto mask = detail::saturating_product(2, request.context);
+  const auto token = sum_of({4 * a.vocabulary, 32 * a.hidden, mask});
+  return sum_of({512_MiB, detail::saturating_product(request.ubatch, token)});
+}
+
+const engine_setting* memory_plan::recommended() const noexcept {
+  const auto per_token = [this](const engine_setting& s) {
+    // It knows few models, which are not known here.
+    if (s.engine == "ktransformers" && settings.size() > 1)
+      return std::numeric_limits<double>::infinity();
+    return 1 / s.decode + (s.prompt ? 4 / *s.prompt : 0);
+  };
+  const auto fastest = std::ranges::min_element(settings, {}, per_token);
+  return fastest == settings.end() ? nullptr : &*fastest;
+}
+
 memory_plan make_plan(const plan_request& request) {
   check(request);
-  need_host_memory(request);
   auto plan = request.devices == 1 ? plan_of(request, request) : plan_of_several(request);
+  plan.curves = request.devices == 1 ? plan.curves_of_device : curves_of(request, request);
   add_settings(plan);
   return plan;
 }

@@ -4,15 +4,16 @@
 ///
 /// The pageable budget M is the device's memory minus the reserve, the resident weights, and the per-session state
 /// that does not depend on length (windows, recurrent state). The configurator (WiSP eq. 4-7) divides M into one cap
-/// for all layers, and KV blocks. A second division assigns a quota to each layer, and KV blocks, by marginal value:
-/// no byte stays where it saves nothing while another consumer could use it. Leftover bytes make all experts resident
-/// if they suffice, else they go to the KV cache.
+/// for all layers, and KV blocks. If held-out routing gains, a second division assigns a quota to each layer, and KV
+/// blocks, by marginal value: no byte stays where it saves nothing while another consumer could use it. Leftover bytes
+/// make all experts resident if they suffice, else they go to the KV cache.
 /// A step is one forward pass of `concurrency` sessions, one token each.
 ///
 /// Several devices: each holds all weights except the routed experts, and the sessions are distributed. The experts
 /// of a layer are distributed, too (expert), or each expert is cut (tensor). Every device has its own link; a step
 /// takes as long as on the slowest device.
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -22,8 +23,10 @@
 #include "hotset/planning/budget/configurator.hpp"
 #include "hotset/planning/budget/cost_model.hpp"
 #include "hotset/planning/budget/memory_model.hpp"
-#include "hotset/planning/curve/miss_curve.hpp"
 #include "hotset/trace/routing_trace.hpp"
+#include "lab/models/model_description.hpp"
+#include "lab/studies/expert_curves.hpp"
+#include "lab/studies/machine_speeds.hpp"
 #include "lab/traces/kv_trace.hpp"
 
 namespace hotset::lab {
@@ -47,7 +50,7 @@ struct plan_request {
   std::uint32_t devices = 1;  ///< expert: at most the experts of a layer
   device_split split = device_split::expert;
   std::uint64_t device_bytes = 0;  ///< per device
-  std::uint64_t host_bytes = 0;    ///< for copies of all experts; 0: not checked
+  std::uint64_t host_bytes = 0;    ///< memory of the host; 0: unknown, and enough
   /// Activations, workspace, and headroom: a completely filled device spills.
   std::uint64_t reserve_bytes = 0;
   std::uint64_t context = 0;  ///< maximum tokens of a session
@@ -58,17 +61,29 @@ struct plan_request {
   /// Trace of this model; none: routing is assumed uniform and independent.
   const routing_trace* routing = nullptr;
   const kv_trace* requests = nullptr;  ///< none: KV gets its floor, and more saves nothing
+
+  // For the engines' lines and their speeds.
+  model_arithmetic arithmetic{};
+  machine_speeds speeds{};
+  std::uint64_t ubatch = 512;          ///< tokens of a prompt that are computed at once
+  std::uint32_t threads = 0;           ///< 0: the engine's own number
+  std::string files = "MODEL";         ///< folder of the weights
+  std::string gguf = "MODEL.gguf";     ///< the weights in llama.cpp's format
+  bool is_gguf = false;                ///< they are in no other format
+  std::vector<std::string> engines{};  ///< empty: all
+
+  /// A tenth of the host's memory stays for the system.
+  [[nodiscard]] bool fits_host(std::uint64_t bytes) const noexcept {
+    return host_bytes == 0 || bytes <= usable_host_bytes();
+  }
+  [[nodiscard]] std::uint64_t usable_host_bytes() const noexcept {
+    return host_bytes - host_bytes / 10;
+  }
 };
 
-/// Curves of all layers' experts, by slots.
-struct expert_curves {
-  std::vector<sampled_miss_curve> layers{};  ///< misses per step
-  std::vector<double> used{};                ///< distinct experts per step, by layer
-  double accesses = 0;                       ///< per step, all layers
-  /// Per step, all layers: bytes of experts that the previous step did not use.
-  double new_bytes = 0;
-  std::uint32_t widest = 0;
-};
+/// Device memory of activations: logits, the mask of attention and eight rows of the model's width for each token
+/// computed at once, and half a GiB for the driver. 0: the model's extents are unknown.
+[[nodiscard]] std::uint64_t activation_bytes(const plan_request& request) noexcept;
 
 /// Another way to serve the model, for comparison.
 struct plan_alternative {
@@ -84,14 +99,20 @@ struct plan_marginal {
   std::string consumer;
   double seconds_per_byte = 0;  ///< average over one more unit
 };
-/// Quotas of layers.
+/// Quotas of layers: unequal only if held-out routing misses less with them, else one cap, and one expert more in as
+/// many layers as its leftover bytes allow.
 struct plan_quotas {
   std::vector<std::uint64_t> quotas{};  ///< by layer
   std::uint64_t bytes = 0;
   double uniform_misses = 0;  ///< per step, with the cap in every layer
   double misses = 0;          ///< per step, with the quotas
-  /// Misses per step on the second half of the trace, with the division of the first half.
+  /// Misses per step on the second half of the trace, with one cap, and with as many bytes as the first half's curves
+  /// divide them. Without a trace, or if it has one step: none.
   std::optional<double> held_out_uniform{}, held_out{};
+
+  [[nodiscard]] bool may_differ() const noexcept {
+    return held_out && *held_out < *held_out_uniform;
+  }
 };
 /// Share of one of several devices.
 struct device_share {
@@ -101,9 +122,17 @@ struct device_share {
   double seconds = 0;  ///< per step
 };
 
-/// Flags of one engine, to paste.
+/// Names of engines, in the order of their lines.
+inline constexpr std::array<std::string_view, 6> engine_names = {
+    "llama.cpp", "vllm", "sglang", "ktransformers", "transformers", "hotset"};
+
+/// Command of one engine, to paste, and the speed that its placement allows.
 struct engine_setting {
-  std::string engine, text;
+  std::string engine{}, text{};
+  double decode = 0;               ///< tokens per second of all sessions
+  std::optional<double> prompt{};  ///< tokens per second; none: unknown
+  std::uint64_t host_bytes = 0;    ///< experts in host memory
+  std::uint64_t disk_bytes = 0;    ///< of these, what memory does not hold
 };
 
 /// Division of a device's memory, and its predicted cost.
@@ -127,10 +156,19 @@ struct memory_plan {
   double ceiling_tokens_per_second = 0;
   double new_bytes_per_step = 0;
   std::vector<plan_alternative> alternatives{};
-  std::string recommended{};            ///< feasible alternative with the fewest seconds
-  std::vector<device_share> devices{};  ///< if there are several
-  std::vector<engine_setting> settings{};
+  std::string best{};                          ///< feasible alternative with the fewest seconds
+  expert_curves curves{}, curves_of_device{};  ///< of all devices together, and of the slowest one
+  std::vector<device_share> devices{};         ///< if there are several
+  std::vector<engine_setting> settings{};      ///< one for each engine that can serve the model
+  /// Quotas for an engine of one's own; nothing: the device cannot page.
+  std::optional<engine_setting> own{};
   std::vector<std::string> notes{};
+
+  /// The setting with the least time for requests of four prompt tokens for each decoded one, ktransformers only if
+  /// it is alone; nullptr: none.
+  [[nodiscard]] const engine_setting* recommended() const noexcept;
+  /// Whether the device has room for the experts of a token in every layer.
+  [[nodiscard]] bool can_page() const noexcept { return split.cap > 0; }
 
   [[nodiscard]] std::uint64_t kv_bytes() const noexcept { return kv_blocks * block_bytes; }
   [[nodiscard]] std::uint64_t kv_tokens() const noexcept {
@@ -141,8 +179,9 @@ struct memory_plan {
   }
 };
 
-/// Errors: infeasible_error with the smallest device memory that works; usage_error for impossible values, or traces
-/// of another model.
+/// Errors: infeasible_error with the smallest device memory, and the longest context and most sessions, that work, or
+/// with the reason why the only requested engine has no line; usage_error for impossible values, or traces of another
+/// model.
 [[nodiscard]] memory_plan make_plan(const plan_request& request);
 
 }  // namespace hotset::lab

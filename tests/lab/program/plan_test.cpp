@@ -37,8 +37,9 @@ TEST_F(plan_command, takes_a_model_by_hand) {
   const std::string hand =
       "--layers 48 --experts 128 --top-k 8 --expert-bytes 9437184B "
       "--kv-bytes-per-token 96KiB ";
-  const auto json = json_of("plan --json --vram 24GiB " + hand + "--resident-bytes 3082186752B");
-  const auto same = json_of("plan --json --vram 24GiB --model qwen3-30b-a3b");
+  const auto json =
+      json_of("plan --json --vram 24GiB --reserve 1GiB " + hand + "--resident-bytes 3082186752B");
+  const auto same = json_of("plan --json --vram 24GiB --reserve 1GiB --model qwen3-30b-a3b");
   for (const auto* key : {"cap", "kv_blocks", "kv_bytes", "budget_bytes", "predicted", "quotas"})
     EXPECT_EQ(json[key], same[key]) << key;
   EXPECT_EQ(json["model"]["name"], "by hand");
@@ -85,8 +86,8 @@ TEST_F(plan_command, takes_several_devices) {
           {"devices = 257, accepted: 1..256, the experts of a layer"});
   refused("plan --model minimax-m2 --vram 48GiB --parallel rows", 2,
           {"--parallel: 'rows'; accepted: expert, tensor"});
-  refused("plan --model minimax-m2 --vram 12GiB --devices 2", 3,
-          {"each of 2 devices of", "or more, or 43 devices"});
+  refused("plan --model minimax-m2 --vram 6500MiB --devices 2", 3,
+          {"each of 2 devices of", "or more, or ", " tokens of --context, or --weights "});
 }
 
 TEST_F(plan_command, requests_alone_leave_layers_of_one_curve_even) {
@@ -120,11 +121,60 @@ TEST_F(plan_command, prints_the_caches_type_in_the_engines_flags) {
   EXPECT_FALSE(json["settings"].contains("vllm"));
 }
 
+TEST_F(plan_command, a_card_and_options_set_speeds) {
+  const std::string plan = "plan --model gpt-oss-120b --host-ram 64GiB --engine llama.cpp --json ";
+  const auto speed = [&](const std::string& options) {
+    const auto json = json_of(plan + options);
+    EXPECT_EQ(json["engines"].size(), 1U);
+    EXPECT_EQ(json["recommended"], json["settings"]["llama.cpp"]);
+    return json["engines"][0]["decode_tokens_per_s"].get<double>();
+  };
+  const auto usual = speed("--vram 24GiB");
+  EXPECT_GT(speed("--gpu rtx4090"), usual) << "24 GiB, faster memory";
+  EXPECT_EQ(speed("--vram 24GiB --gpu rtx3090"), usual) << "the default speeds";
+  EXPECT_EQ(speed("--gpu rtx4090 --device-bandwidth 936GB/s --device-flops 71"), usual);
+  EXPECT_GT(speed("--vram 24GiB --host-bandwidth 120GB/s"), 1.5 * usual);
+  EXPECT_GT(speed("--gpu rtx5090"), speed("--gpu rtx4090"));
+  EXPECT_THAT(out_of("plan --model gpt-oss-120b --vram 24GiB --measure"),
+              HasSubstr("note: measured here: "));
+  refused(plan + "--gpu gtx0", 2, {"--gpu: 'gtx0'; accepted: rtx3060, "});
+  refused(plan + "--vram 24GiB --host-bandwidth 60", 2, {"--host-bandwidth: '60'"});
+  refused(plan + "--vram 24GiB --host-flops none", 2, {"--host-flops: 'none'; accepted: "});
+}
+
+TEST_F(plan_command, an_engine_has_one_command) {
+  const std::string plan = "plan --model qwen3-30b-a3b --vram 24GiB --json ";
+  EXPECT_THAT(json_of(plan + "--engine vllm,sglang")["settings"].size(), 2U);
+  const auto llama = json_of(plan + "--weights Q4_K_M --threads 8 --ubatch 256");
+  EXPECT_THAT(llama["settings"]["llama.cpp"].get<std::string>(),
+              testing::StartsWith("llama-server -m qwen3-30b-a3b-Q4_K_M.gguf -c 4096 -np 1 -b 2048 "
+                                  "-ub 256 -fa on -ngl 99 -t 8"));
+  EXPECT_FALSE(llama["settings"].contains("vllm"));
+  refused(plan + "--weights Q4_K_M --engine vllm", 3, {"vllm is left out: it reads .safetensors"});
+  refused(plan + "--engine ollama", 2, {"--engine: 'ollama'; accepted: llama.cpp, vllm"});
+  write("my model.json", R"({"model_type":"mixtral","torch_dtype":"bfloat16","hidden_size":32,
+"num_hidden_layers":2,"vocab_size":10,"num_attention_heads":2,"num_local_experts":4,
+"num_experts_per_tok":2,"intermediate_size":8})");
+  const auto quoted = json_of("plan --model 'my model.json' --vram 2GiB --context 64 --json");
+  EXPECT_THAT(quoted["settings"]["llama.cpp"].get<std::string>(), HasSubstr("-m 'my model.gguf' "));
+}
+
+TEST_F(plan_command, a_precision_that_fits_is_named) {
+  const std::string plan = "plan --model minimax-m2 --gpu rtx3090 --host-ram 64GiB ";
+  const auto text = out_of(plan);
+  const auto at = text.find(" or --weights ");
+  ASSERT_NE(at, std::string::npos) << text;
+  const auto begin = at + 14;
+  const auto name = text.substr(begin, text.find_first_of(" \n", begin) - begin);
+  EXPECT_EQ(json_of(plan + "--json --weights " + name)["engines"][0]["disk_bytes"], 0) << name;
+  refused("plan --model deepseek-v3 --vram 12GiB --host-ram 64GiB", 3, {"or more, or --weights "});
+}
+
 TEST_F(plan_command, refuses_unknown_arguments) {
   write("config.json", R"({"model_type":"bert"})");
   const std::string qwen = "plan --model qwen3-30b-a3b ";
   refused("plan --model gpt-2 --vram 24GiB", 2, {"unknown model 'gpt-2', accepted: olmoe-1b-7b"});
-  refused("plan --model config.json --vram 24GiB", 4, {"model_type"});
+  refused("plan --model config.json --vram 24GiB", 4, {"a dense model has no experts to page"});
   refused(qwen, 2, {"--vram is required"});
   refused(qwen + "--vram 24XB", 2, {"--vram: '24XB'; accepted"});
   refused(qwen + "--vram 24GiB --reserve -1GiB", 2, {"--reserve: '-1GiB'; accepted"});

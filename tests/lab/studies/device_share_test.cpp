@@ -183,15 +183,15 @@ TEST(device_share, invalid_values_are_refused_with_the_accepted_range) {
   // The named bytes and number are enough; one less is not.
   for (const auto split : {lab::device_split::expert, lab::device_split::tensor}) {
     const auto why = support::refusal<lab::infeasible_error>(
-        [&] { (void)lab::make_plan(small(2, split, 6'200)); });
-    EXPECT_THAT(why, HasSubstr("each of 2 devices of 6.1 KiB"));
+        [&] { (void)lab::make_plan(small(2, split, 3'000)); });
+    EXPECT_THAT(why, HasSubstr("each of 2 devices of 2.9 KiB"));
     const auto bytes = least_bytes_of(why);
     EXPECT_NO_THROW((void)lab::make_plan(small(2, split, bytes)));
     EXPECT_THROW((void)lab::make_plan(small(2, split, bytes - 1)), lab::infeasible_error);
     const auto count =
         static_cast<std::uint32_t>(std::stoul(why.substr(why.find("or more, or ") + 12)));
-    EXPECT_NO_THROW((void)lab::make_plan(small(count, split, 6'200)));
-    EXPECT_THROW((void)lab::make_plan(small(count - 1, split, 6'200)), lab::infeasible_error);
+    EXPECT_NO_THROW((void)lab::make_plan(small(count, split, 3'000)));
+    EXPECT_THROW((void)lab::make_plan(small(count - 1, split, 3'000)), lab::infeasible_error);
   }
   EXPECT_THAT(support::refusal<lab::infeasible_error>(
                   [&] { (void)lab::make_plan(small(2, lab::device_split::expert, 400)); }),

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Misses of a model's experts by slots, recorded or of uniform routing.
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "hotset/core/geometry.hpp"
+#include "hotset/planning/curve/miss_curve.hpp"
+#include "hotset/trace/routing_trace.hpp"
+
+namespace hotset::lab {
+
+struct plan_request;
+
+/// Curves of all layers' experts, by slots.
+struct expert_curves {
+  std::vector<sampled_miss_curve> layers{};  ///< misses per step
+  std::vector<double> used{};                ///< distinct experts per step, by layer
+  double accesses = 0;                       ///< per step, all layers
+  /// Per step, all layers: bytes of experts that the previous step did not use.
+  double new_bytes = 0;
+  std::uint32_t widest = 0;
+};
+
+/// Share of a layer's experts that tokens use which draw them independently and uniformly.
+[[nodiscard]] double used_share(const geometry& experts, double tokens) noexcept;
+
+/// Steps of the trace, including steps without work for a device.
+[[nodiscard]] std::uint64_t steps_of(const routing_trace& trace);
+[[nodiscard]] bool routes_nothing(const routing_trace& trace);
+
+/// Errors: usage_error for a trace that makes no visits.
+[[nodiscard]] expert_curves recorded_curves(const routing_trace& trace, const geometry& model);
+/// Curves of a device's trace, else of uniform routing by all sessions of `whole`.
+[[nodiscard]] expert_curves curves_of(const plan_request& device, const plan_request& whole);
+
+/// Misses per step.
+[[nodiscard]] double misses_with(const expert_curves& curves,
+                                 std::span<const std::uint64_t> quotas);
+
+}  // namespace hotset::lab
