@@ -13,7 +13,6 @@
 #include <benchmark/benchmark.h>
 
 #include "hotset/planning/budget/equimarginal.hpp"
-#include "hotset/planning/budget/multiple_choice_knapsack.hpp"
 #include "hotset/planning/curve/curve_recorder.hpp"
 #include "hotset/planning/curve/miss_curve.hpp"
 #include "hotset/planning/curve/recency_bitmap.hpp"
@@ -34,7 +33,6 @@ struct model_size {
 };
 /// Experts of 9 MiB; blocks of 16 tokens with 2 KiB a layer and token: 32 GiB of them.
 constexpr model_size whole{64, 256, 16384, 9U << 20U, 2U << 20U};
-/// A size for which an exact division is feasible.
 constexpr model_size small{8, 32, 512, 8U << 20U, 1U << 20U};
 
 /// Skewed references to KV blocks with drifting popularity: misses of a step that looks at 64 of them.
@@ -170,7 +168,6 @@ BENCHMARK(BM_Whole<unit_greedy>)->Apply(budgets);
 BENCHMARK(BM_Whole<equimarginal>)->Apply(budgets);
 BENCHMARK(BM_Small<unit_greedy>)->Apply(budgets);
 BENCHMARK(BM_Small<equimarginal>)->Apply(budgets);
-BENCHMARK(BM_Small<multiple_choice_knapsack>)->Apply(budgets);
 
 }  // namespace
 

@@ -5,7 +5,6 @@
 
 #include "budget_samples.hpp"
 #include "hotset/planning/budget/equimarginal.hpp"
-#include "hotset/planning/budget/multiple_choice_knapsack.hpp"
 
 namespace hotset::allocator_conformance_test {
 namespace {
@@ -17,7 +16,7 @@ class allocator_conformance : public testing::Test {
  protected:
   Allocator allocator;
 };
-using allocators = testing::Types<equimarginal, multiple_choice_knapsack>;
+using allocators = testing::Types<equimarginal>;
 TYPED_TEST_SUITE(allocator_conformance, allocators);
 
 TYPED_TEST(allocator_conformance, keeps_floors_caps_and_the_budget) {

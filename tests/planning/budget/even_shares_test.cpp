@@ -9,7 +9,6 @@
 
 #include "budget_samples.hpp"
 #include "hotset/planning/budget/equimarginal.hpp"
-#include "hotset/planning/budget/multiple_choice_knapsack.hpp"
 #include "hotset/planning/curve/miss_curve.hpp"
 #include "random_source.hpp"
 
@@ -74,19 +73,17 @@ TEST(even_shares, of_any_curves_no_two_equal_consumers_could_meet_closer_at_no_c
     const auto& one = set.consumers.front();
     const auto consumers = mixed(random, one, 2 + random.below(4), others, places);
     const auto total = support::floors_of(consumers) + random.below(60);
-    const auto greedy = equimarginal().allocate(consumers, total);
-    const auto exact = multiple_choice_knapsack().allocate(consumers, total);
-    ASSERT_TRUE(greedy && exact);
-    for (const auto* found : {&*greedy, &*exact})
-      for (const auto a : places)
-        for (const auto b : places) {
-          const auto large = found->units[a];
-          const auto small = found->units[b];
-          for (auto part = small + 1; part < large; ++part)
-            EXPECT_GT(one.seconds(part) + one.seconds(large + small - part),
-                      one.seconds(large) + one.seconds(small))
-                << "case " << n << ": " << large << " and " << small << " could be " << part;
-        }
+    const auto found = equimarginal().allocate(consumers, total);
+    ASSERT_TRUE(found);
+    for (const auto a : places)
+      for (const auto b : places) {
+        const auto large = found->units[a];
+        const auto small = found->units[b];
+        for (auto part = small + 1; part < large; ++part)
+          EXPECT_GT(one.seconds(part) + one.seconds(large + small - part),
+                    one.seconds(large) + one.seconds(small))
+              << "case " << n << ": " << large << " and " << small << " could be " << part;
+      }
   }
 }
 
@@ -101,24 +98,20 @@ TEST(even_shares, the_places_of_equal_consumers_change_nothing_but_by_one_unit) 
       others[i].seconds_per_miss = 1 + 0.0173 * static_cast<double>(i + 1);
     const auto copies = 2 + random.below(5);
     const auto total = random.below(40);
-    const auto shares = [&](auto allocator) {
+    const auto shares = [&] {
       std::vector<std::size_t> places;
       const auto consumers = mixed(random, set.consumers.front(), copies, others, places);
-      const auto found = allocator.allocate(consumers, total);
+      const auto found = equimarginal().allocate(consumers, total);
       std::vector<std::uint64_t> out;
       for (const auto i : places) out.push_back(found->units[i]);
       return std::pair(std::move(out), found->seconds);
     };
-    const auto check = [&](auto allocator) {
-      const auto [first, seconds] = shares(allocator);
-      const auto [second, again] = shares(allocator);
-      EXPECT_NEAR(seconds, again, 1e-9) << "case " << n;
-      const auto [least, most] = std::ranges::minmax(first);
-      EXPECT_LE(most - least, 1U) << "case " << n;
-      EXPECT_EQ(first, second) << "case " << n;
-    };
-    check(equimarginal());
-    check(multiple_choice_knapsack());
+    const auto [first, seconds] = shares();
+    const auto [second, again] = shares();
+    EXPECT_NEAR(seconds, again, 1e-9) << "case " << n;
+    const auto [least, most] = std::ranges::minmax(first);
+    EXPECT_LE(most - least, 1U) << "case " << n;
+    EXPECT_EQ(first, second) << "case " << n;
   }
 }
 
