@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "hotset/registry/parameters.hpp"
 #include "lab/files/input_error.hpp"
 
 namespace hotset::lab {
@@ -17,34 +18,21 @@ using enum layer_kind;
 using kinds = std::vector<layer_kind>;
 
 struct layer_word {
-  std::string_view word;
+  std::string_view words;  ///< separated by spaces
   layer_kind kind;
 };
 /// One translation for lists of words and for patterns of letters.
-constexpr auto words = std::to_array<layer_word>({
-    {"full_attention", full},
-    {"attention", full},
-    {"indexed_attention", full},
-    {"deepseek_sparse_attention", full},
-    {"minimax_m3_sparse", full},
-    {"hybrid", full},
-    {"*", full},
-    {"F", full},
-    {"G", full},
-    {"sliding_attention", sliding},
-    {"hybrid_sliding", sliding},
-    {"S", sliding},
-    {"L", sliding},
-    {"chunked_attention", chunked},
-    {"C", chunked},
-    {"linear_attention", recurrent},
-    {"mamba", recurrent},
-    {"M", recurrent},
+constexpr auto layer_words = std::to_array<layer_word>({
+    {"full_attention attention indexed_attention deepseek_sparse_attention minimax_m3_sparse "
+     "hybrid "
+     "* F G",
+     full},
+    {"sliding_attention hybrid_sliding S L", sliding},
+    {"chunked_attention C", chunked},
+    {"linear_attention mamba M", recurrent},
     {"conv", convolution},
-    {"moe", experts},
-    {"E", experts},
-    {"mlp", mlp},
-    {"-", mlp},
+    {"moe E", experts},
+    {"mlp -", mlp},
     {"compressed_sparse_attention", pooled},
     {"heavily_compressed_attention", pooled_far},
 });
@@ -75,12 +63,13 @@ constexpr std::array period_keys = {period_key{"full_attention_interval", {}, re
 
 layer_kind kind_of(const config_keys& keys, std::string_view key, std::size_t layer,
                    std::string_view word, const std::string& otherwise) {
-  const auto* const at = std::ranges::find(words, word, &layer_word::word);
-  if (at != words.end()) return at->kind;
-  if (otherwise.empty()) return full;
   std::vector<std::string_view> known;
-  for (const auto& one : words)
-    if (one.word.size() > 1) known.push_back(one.word);
+  for (const auto& [words, kind] : layer_words)
+    for (const auto one : detail::split_at(words, ' ')) {
+      if (one == word) return kind;
+      if (one.size() > 1) known.push_back(one);
+    }
+  if (otherwise.empty()) return full;
   keys.refuse(key, fmt::format("entry {} is '{}'", layer, printable(word, 60)),
               fmt::format("{}{}", fmt::join(known, ", "), otherwise));
 }

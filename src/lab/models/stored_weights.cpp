@@ -10,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include "hotset/registry/parameters.hpp"
 #include "lab/files/input_error.hpp"
 #include "lab/files/json_object.hpp"
 #include "lab/files/safetensors.hpp"
@@ -182,39 +183,28 @@ tensor_place place_in_gguf(std::string_view name) {
 /// The number in stored_layer that a matrix's rows add to, by the end of its name; nullptr: none.
 std::uint64_t stored_layer::*rows_of(std::string_view rest) {
   struct rows_name {
-    std::string_view ending;
     std::uint64_t stored_layer::*rows;
+    std::string_view endings;  ///< separated by spaces
   };
-  constexpr auto names =
-      std::to_array<rows_name>({{"k_proj", &stored_layer::key_rows},
-                                {"wk", &stored_layer::key_rows},
-                                {"attn_k", &stored_layer::key_rows},
-                                {"v_proj", &stored_layer::value_rows},
-                                {"wv", &stored_layer::value_rows},
-                                {"attn_v", &stored_layer::value_rows},
-                                {"kv_a_proj_with_mqa", &stored_layer::latent_rows},
-                                {"wkv_a", &stored_layer::latent_rows},
-                                {"wkv", &stored_layer::latent_rows},
-                                {"attn_kv_a_mqa", &stored_layer::latent_rows},
-                                {"attn_kv", &stored_layer::latent_rows},
-                                {"gate", &stored_layer::router_rows},
-                                {"gate.wg", &stored_layer::router_rows},
-                                {"router", &stored_layer::router_rows},
-                                {"router.layer", &stored_layer::router_rows},
-                                {"router.proj", &stored_layer::router_rows},
-                                {"ffn_gate_inp", &stored_layer::router_rows}});
+  constexpr auto names = std::to_array<rows_name>({
+      {&stored_layer::key_rows, "k_proj wk attn_k"},
+      {&stored_layer::value_rows, "v_proj wv attn_v"},
+      {&stored_layer::latent_rows, "kv_a_proj_with_mqa wkv_a wkv attn_kv_a_mqa attn_kv"},
+      {&stored_layer::router_rows, "gate gate.wg router router.layer router.proj ffn_gate_inp"},
+  });
   const auto dot = rest.rfind('.');
   const auto last = dot == rest.npos ? rest : rest.substr(dot + 1);
   if (last != "weight" && last != "weight_packed") return nullptr;
   if (has_any(rest, {"compressor"})) return nullptr;
   const auto stem = rest.substr(0, dot);
-  for (const auto& [name, rows] : names) {
-    if (!stem.ends_with(name)) continue;
-    if (stem.size() > name.size() && stem[stem.size() - name.size() - 1] != '.') continue;
-    return rows != &stored_layer::router_rows && has_any(rest, {"indexer"})
-               ? &stored_layer::index_rows
-               : rows;
-  }
+  for (const auto& [rows, endings] : names)
+    for (const auto name : detail::split_at(endings, ' ')) {
+      if (!stem.ends_with(name)) continue;
+      if (stem.size() > name.size() && stem[stem.size() - name.size() - 1] != '.') continue;
+      return rows != &stored_layer::router_rows && has_any(rest, {"indexer"})
+                 ? &stored_layer::index_rows
+                 : rows;
+    }
   return nullptr;
 }
 

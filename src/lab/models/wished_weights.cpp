@@ -62,81 +62,56 @@ struct wish {
   std::string_view base{};    ///< ggml's type of linear layers; empty: `code`
   part value{};               ///< values of attention, with 4 or more queries a value head
   std::string_view narrow{};  ///< values with fewer
-  part key{}, query{}, output{}, gate_up{}, down{};
-  std::string_view head = "Q6_K";
-  std::string_view embeddings{};
-  /// With 8 experts: attention.
-  std::string_view value_of_8 = "Q8_0", key_of_8 = "Q8_0", output_of_8{};
+  part output{}, down{};
+  std::string_view output_of_8{};  ///< with 8 experts
+  std::string_view head = "Q6_K", embeddings{};
+  part key{}, query{}, gate_up{};
+  std::string_view value_of_8 = "Q8_0", key_of_8 = "Q8_0";
   std::optional<part> down_of_8{};
   std::string_view experts{};
   bool counts_tensors = false;  ///< `down` counts tensors, with those of shared experts
   weight_code code{};
   module_set modules = layer_modules;  ///< of `code`
 };
-
+constexpr wish coded(std::string_view name, const weight_code& code) {
+  return {.name = name, .code = code};
+}
 /// Two bits and less.
 constexpr wish two_bits(std::string_view name, std::string_view base, std::string_view first,
                         std::string_view output, std::string_view embeddings) {
-  return {.name = name,
-          .base = base,
-          .value = {"Q4_K"},
-          .narrow = "Q4_K",
-          .output = {output},
-          .down = {first, place::eighth},
-          .head = "Q5_K",
-          .embeddings = embeddings,
-          .value_of_8 = "Q4_K",
-          .key_of_8 = "Q4_K",
-          .output_of_8 = "Q5_K",
-          .counts_tensors = true};
+  return {name,   base,   {"Q4_K"},   "Q4_K", {output}, {first, place::eighth},
+          "Q5_K", "Q5_K", embeddings, {},     {},       {},
+          "Q4_K", "Q4_K", {},         {},     true};
 }
 
+constexpr part more_q6{"Q6_K", place::more_bits};
+/// Members in order of `wish`.
 constexpr auto wishes = std::to_array<wish>({
-    {.name = "bf16", .code = {.bits = 16}},
-    {.name = "Q8_0", .base = "Q8_0", .head = "Q8_0"},
-    {.name = "int8", .code = {.bits = 8, .block_rows = 1, .scale_bits = 16}},
-    {.name = "fp8", .code = {.bits = 8, .block_rows = 128, .block_columns = 128, .scale_bits = 32}},
-    {.name = "Q6_K", .base = "Q6_K"},
-    {.name = "Q5_1", .base = "Q5_1"},
-    {.name = "Q5_K_M",
-     .base = "Q5_K",
-     .value = {"Q6_K", place::more_bits},
-     .down = {"Q6_K", place::more_bits}},
-    {.name = "Q5_K_S", .base = "Q5_K"},
-    {.name = "Q5_0", .base = "Q5_0"},
-    {.name = "Q4_1", .base = "Q4_1"},
-    {.name = "Q4_K_M",
-     .base = "Q4_K",
-     .value = {"Q6_K", place::more_bits},
-     .down = {"Q6_K", place::more_bits},
-     .output_of_8 = "Q5_K"},
-    {.name = "Q4_K_S",
-     .base = "Q4_K",
-     .value = {"Q5_K", place::first_4},
-     .down = {"Q5_K", place::eighth},
-     .output_of_8 = "Q5_K"},
-    {.name = "nvfp4",
-     .code = {.bits = 4, .block_rows = 1, .block_columns = 16, .scale_bits = 8, .tensor_bytes = 8}},
-    {.name = "Q4_0", .base = "Q4_0"},
-    {.name = "IQ4_NL",
-     .base = "IQ4_NL",
-     .value = {"Q5_K"},
-     .narrow = "IQ4_NL",
-     .output_of_8 = "Q5_K"},
-    {.name = "IQ4_XS",
-     .base = "IQ4_XS",
-     .value = {"Q5_K"},
-     .narrow = "IQ4_XS",
-     .output_of_8 = "Q5_K"},
+    coded("bf16", {.bits = 16}),
+    {"Q8_0", "Q8_0", {}, {}, {}, {}, {}, "Q8_0"},
+    coded("int8", {.bits = 8, .block_rows = 1, .scale_bits = 16}),
+    coded("fp8", {.bits = 8, .block_rows = 128, .block_columns = 128, .scale_bits = 32}),
+    {"Q6_K", "Q6_K"},
+    {"Q5_1", "Q5_1"},
+    {"Q5_K_M", "Q5_K", more_q6, {}, {}, more_q6},
+    {"Q5_K_S", "Q5_K"},
+    {"Q5_0", "Q5_0"},
+    {"Q4_1", "Q4_1"},
+    {"Q4_K_M", "Q4_K", more_q6, {}, {}, more_q6, "Q5_K"},
+    {"Q4_K_S", "Q4_K", {"Q5_K", place::first_4}, {}, {}, {"Q5_K", place::eighth}, "Q5_K"},
+    coded("nvfp4",
+          {.bits = 4, .block_rows = 1, .block_columns = 16, .scale_bits = 8, .tensor_bytes = 8}),
+    {"Q4_0", "Q4_0"},
+    {"IQ4_NL", "IQ4_NL", {"Q5_K"}, "IQ4_NL", {}, {}, "Q5_K"},
+    {"IQ4_XS", "IQ4_XS", {"Q5_K"}, "IQ4_XS", {}, {}, "Q5_K"},
     {.name = "MXFP4", .base = "Q8_0", .head = "Q8_0", .experts = "MXFP4"},
-    {.name = "int4-awq",
-     .code = {.bits = 4,
-              .word_bits = 32,
-              .block_rows = 1,
-              .block_columns = 128,
-              .scale_bits = 16,
-              .zero_bits = 4}},
-    {.name = "Q3_K_L", .base = "Q3_K", .value = {"Q5_K"}, .output = {"Q5_K"}, .down = {"Q5_K"}},
+    coded("int4-awq", {.bits = 4,
+                       .word_bits = 32,
+                       .block_rows = 1,
+                       .block_columns = 128,
+                       .scale_bits = 16,
+                       .zero_bits = 4}),
+    {"Q3_K_L", "Q3_K", {"Q5_K"}, {}, {"Q5_K"}, {"Q5_K"}},
     {.name = "Q3_K_M",
      .base = "Q3_K",
      .value = {"Q5_K", place::first_2, "Q4_K"},
@@ -150,38 +125,28 @@ constexpr auto wishes = std::to_array<wish>({
      .down = {"Q4_K", place::eighth},
      .output_of_8 = "Q5_K",
      .down_of_8 = part{"Q4_K", place::more_bits}},
-    {.name = "IQ3_S", .base = "IQ3_S", .value = {"Q4_K"}, .narrow = "IQ3_S", .output_of_8 = "Q5_K"},
-    {.name = "Q3_K_S", .base = "Q3_K", .output_of_8 = "Q5_K"},
+    {"IQ3_S", "IQ3_S", {"Q4_K"}, "IQ3_S", {}, {}, "Q5_K"},
+    {"Q3_K_S", "Q3_K", {}, {}, {}, {}, "Q5_K"},
     {.name = "IQ3_XS",
      .base = "IQ3_S",
      .value = {"Q4_K"},
      .narrow = "IQ3_S",
+     .output_of_8 = "Q5_K",
      .key = {"IQ3_XXS"},
      .query = {"IQ3_XXS"},
-     .gate_up = {"IQ3_XXS", place::middle},
-     .output_of_8 = "Q5_K"},
+     .gate_up = {"IQ3_XXS", place::middle}},
     {.name = "IQ3_XXS",
      .base = "IQ3_XXS",
      .value = {"Q4_K"},
      .narrow = "IQ3_XXS",
-     .key = {"IQ2_S"},
-     .query = {"IQ2_S"},
      .output = {"IQ3_S"},
+     .output_of_8 = "Q5_K",
      .head = "Q5_K",
      .embeddings = "IQ3_S",
-     .output_of_8 = "Q5_K"},
-    {.name = "Q2_K",
-     .base = "Q2_K",
-     .value = {"Q4_K"},
-     .narrow = "Q3_K",
-     .output = {"Q3_K"},
-     .down = {"Q3_K"},
-     .output_of_8 = "Q5_K"},
-    {.name = "Q2_K_S",
-     .base = "Q2_K",
-     .value = {"Q4_K"},
-     .narrow = "Q2_K",
-     .down = {"Q4_K", place::eighth}},
+     .key = {"IQ2_S"},
+     .query = {"IQ2_S"}},
+    {"Q2_K", "Q2_K", {"Q4_K"}, "Q3_K", {"Q3_K"}, {"Q3_K"}, "Q5_K"},
+    {"Q2_K_S", "Q2_K", {"Q4_K"}, "Q2_K", {}, {"Q4_K", place::eighth}},
     two_bits("IQ2_M", "IQ2_S", "IQ3_S", "IQ3_S", "IQ3_S"),
     two_bits("IQ2_S", "IQ2_XS", "IQ3_S", "IQ3_S", "IQ3_S"),
     two_bits("IQ2_XS", "IQ2_XS", "Q2_K", "", "Q2_K"),
@@ -192,7 +157,7 @@ constexpr auto wishes = std::to_array<wish>({
 
 constexpr auto names = [] {
   std::array<std::string_view, wishes.size()> out;
-  for (std::size_t i = 0; i < out.size(); ++i) out[i] = wishes[i].name;
+  std::ranges::transform(wishes, out.begin(), &wish::name);
   return out;
 }();
 
