@@ -2,9 +2,7 @@
 #include "lab/curves/miss_curves.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
-#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
@@ -18,6 +16,7 @@
 #include "lab/progress.hpp"
 #include "lab/replay/cache_size.hpp"
 #include "lab/replay/replay.hpp"
+#include "lab/traces/text_scan.hpp"
 
 namespace hotset::lab {
 namespace {
@@ -98,10 +97,7 @@ curve_method curve_method::parse(std::string_view text) {
   if (text == "exact") return out;
   constexpr std::string_view prefix = "shards:";
   if (!text.starts_with(prefix)) refuse_method(text);
-  const auto value = text.substr(prefix.size());
-  double number = 0;
-  const auto [rest, code] = std::from_chars(value.data(), value.data() + value.size(), number);
-  if (code != std::errc{} || rest != value.data() + value.size()) refuse_method(text);
+  const auto number = parse_number<double>(text.substr(prefix.size())).value_or(0);
   if (number > 0 && number <= 1) {
     out.rate = number;
     return out;
