@@ -19,51 +19,41 @@ constexpr std::size_t most_alternatives = 256;
 
 constexpr module_set mlp_modules = expert_modules | shared_modules | dense_modules;
 
-/// A word, and the modules that it selects in a name.
-struct module_word {
-  std::string_view word;
+/// Words, separated by spaces, and the modules that each of them selects in a name.
+struct module_words {
+  std::string_view words;
   module_set modules;
 };
 /// Last parts of names. If one word contains another, the longer one comes first.
-constexpr std::array projections = {
-    module_word{"gate_up_proj",
-                set_of(expert_gate, expert_up, shared_gate, shared_up, dense_gate, dense_up)},
-    module_word{"gate_proj", set_of(expert_gate, shared_gate, dense_gate)},
-    module_word{"up_proj", set_of(expert_up, shared_up, dense_up)},
-    module_word{"down_proj", set_of(expert_down, shared_down, dense_down)},
-    module_word{"w1", set_of(expert_gate, shared_gate, dense_gate)},
-    module_word{"w2", set_of(expert_down, shared_down, dense_down)},
-    module_word{"w3", set_of(expert_up, shared_up, dense_up)},
-    module_word{"in_proj_ba", set_of(linear_gates)},
-    module_word{"in_proj_b", set_of(linear_gates)},
-    module_word{"in_proj_a", set_of(linear_gates)},
-    module_word{"in_proj_qkv", set_of(linear_in)},
-    module_word{"in_proj_z", set_of(linear_in)},
-    module_word{"in_proj", set_of(linear_in)},
-    module_word{"out_proj", set_of(output, linear_out)},
-    module_word{"output_gate", set_of(output_gate)},
-    module_word{"qkv_a_proj", set_of(query_low, key_value_low)},
-    module_word{"q_a_proj", set_of(query_low)},
-    module_word{"q_b_proj", set_of(query)},
-    module_word{"kv_a_proj", set_of(key_value_low)},
-    module_word{"kv_b_proj", set_of(key_value)},
-    module_word{"qkv_proj", set_of(query, key, value)},
-    module_word{"q_proj", set_of(query)},
-    module_word{"k_proj", set_of(key)},
-    module_word{"v_proj", set_of(value)},
-    module_word{"o_proj", set_of(output)},
-};
+constexpr auto projections = std::to_array<module_words>({
+    {"gate_up_proj", set_of(expert_gate, expert_up, shared_gate, shared_up, dense_gate, dense_up)},
+    {"gate_proj w1", set_of(expert_gate, shared_gate, dense_gate)},
+    {"up_proj w3", set_of(expert_up, shared_up, dense_up)},
+    {"down_proj w2", set_of(expert_down, shared_down, dense_down)},
+    {"in_proj_ba in_proj_b in_proj_a", set_of(linear_gates)},
+    {"in_proj_qkv in_proj_z in_proj", set_of(linear_in)},
+    {"out_proj", set_of(output, linear_out)},
+    {"output_gate", set_of(output_gate)},
+    {"qkv_a_proj", set_of(query_low, key_value_low)},
+    {"q_a_proj", set_of(query_low)},
+    {"q_b_proj", set_of(query)},
+    {"kv_a_proj", set_of(key_value_low)},
+    {"kv_b_proj", set_of(key_value)},
+    {"qkv_proj", set_of(query, key, value)},
+    {"q_proj", set_of(query)},
+    {"k_proj", set_of(key)},
+    {"v_proj", set_of(value)},
+    {"o_proj", set_of(output)},
+});
 /// Parts of a decoder.
-constexpr std::array parts = {
-    module_word{"shared_expert", shared_modules},
-    module_word{"shared_mlp", shared_modules},
-    module_word{"experts", expert_modules},
-    module_word{"switch_mlp", expert_modules},
-    module_word{"linear_attn", linear_attention_modules},
-    module_word{"self_attn", attention_modules},
-    module_word{"attn", attention_modules | linear_attention_modules},
-    module_word{"attention", attention_modules},
-};
+constexpr auto parts = std::to_array<module_words>({
+    {"shared_expert shared_mlp", shared_modules},
+    {"experts switch_mlp", expert_modules},
+    {"linear_attn", linear_attention_modules},
+    {"self_attn", attention_modules},
+    {"attn", attention_modules | linear_attention_modules},
+    {"attention", attention_modules},
+});
 /// Weights that are never quantised, or that no plan counts.
 constexpr std::array<std::string_view, 15> uncounted = {
     "vision", "visual",      "multi_modal", "projector", "audio",  "norm",
@@ -163,13 +153,16 @@ module_set below_mlp(std::string_view text, std::string_view name) {
 /// Modules of a text without alternatives, or of its whole layer; nothing if no word is known.
 std::optional<module_set> modules_in(std::string_view text, const place_number& layer) {
   const auto is = [&](std::string_view word) { return has(text, word); };
+  const auto is_any = [&](std::string_view words) {
+    return std::ranges::any_of(detail::split_at(words, ' '), is);
+  };
   if (std::ranges::any_of(uncounted, is)) return module_set{0};
   if (is("embed")) return set_of(embeddings);
   if (is("lm_head")) return set_of(head);
   if (is("router") || (without_tail(text).ends_with("gate") && !is("output_gate")))
     return set_of(router);
   std::optional<module_set> found;
-  if (const auto* const part = std::ranges::find_if(parts, is, &module_word::word);
+  if (const auto* const part = std::ranges::find_if(parts, is_any, &module_words::words);
       part != parts.end())
     found = part->modules;
   else if (without_tail(text).ends_with("block_sparse_moe"))
@@ -177,7 +170,7 @@ std::optional<module_set> modules_in(std::string_view text, const place_number& 
   else
     for (const std::string_view name : {"mlp", "feed_forward"})
       if (is(name)) found = below_mlp(text, name);
-  if (const auto* const last = std::ranges::find_if(projections, is, &module_word::word);
+  if (const auto* const last = std::ranges::find_if(projections, is_any, &module_words::words);
       last != projections.end())
     found = found.value_or(last->modules) & last->modules;
   if (!found && layer.number && without_tail(layer.rest).empty()) return layer_modules;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lab/replay/precision_ladder.hpp"
 
-#include <algorithm>
 #include <charconv>
 #include <cmath>
 
 #include <fmt/format.h>
 
+#include "hotset/registry/parameters.hpp"
 #include "lab/errors.hpp"
 
 namespace hotset::lab {
@@ -22,16 +22,13 @@ namespace {
 
 std::vector<double> numbers(std::string_view part, std::string_view text) {
   std::vector<double> out;
-  for (std::size_t begin = 0; begin <= part.size();) {
-    const auto end = std::min(part.find(':', begin), part.size());
-    const auto one = part.substr(begin, end - begin);
+  for (const auto one : detail::split_at(part, ':')) {
     double value = 0;
     const auto [rest, code] =
         std::from_chars(one.data(), one.data() + one.size(), value, std::chars_format::fixed);
     if (code != std::errc{} || rest != one.data() + one.size())
       refuse(text, fmt::format("'{}' is no number", one));
     out.push_back(value);
-    begin = end + 1;
   }
   return out;
 }

@@ -2,14 +2,13 @@
 #include "lab/reports/folded_text.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <cstdlib>
-#include <cstring>
-#include <system_error>
 
 #include <fmt/format.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
+
+#include "lab/traces/text_scan.hpp"
 
 namespace hotset::lab {
 namespace {
@@ -31,10 +30,8 @@ std::size_t output_width() {
   constexpr std::size_t least = 20;
   constexpr std::size_t most = 10'000;
   if (const char* const columns = std::getenv("COLUMNS")) {
-    std::size_t width = 0;
-    const char* const end = columns + std::strlen(columns);
-    const auto [rest, code] = std::from_chars(columns, end, width);
-    if (code == std::errc{} && rest == end && width >= least && width <= most) return width;
+    const auto width = parse_number<std::size_t>(columns);
+    if (width && *width >= least && *width <= most) return *width;
   }
   winsize screen{};
   if (::isatty(STDOUT_FILENO) == 1 && ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &screen) == 0 &&
