@@ -12,11 +12,11 @@ using enum qk_norm;
 
 constexpr trait_set corrected = set_of(correction_bias);
 constexpr trait_set f32_correction = set_of(correction_bias, correction_in_f32);
-constexpr trait_set wide = set_of(mlp_wide);
+constexpr trait_set wide_mlps = set_of(mlp_wide);
 constexpr trait_set qwen3 = set_of(window_needs_asking, window_from_a_layer);
 constexpr auto families = std::to_array<hf_family>({
     {"bailing_moe bailing_moe_v2 deepseek_v2 mistral4 step3 tiny_moe"},
-    {"aria dbrx granitemoe granitemoehybrid granitemoeshared jamba mixtral", wide},
+    {"aria dbrx granitemoe granitemoehybrid granitemoeshared jamba mixtral", wide_mlps},
     {"deepseek_v4", f32_correction},
     {"kimi_k2 kimi_linear mimo_v2_flash solar_open", corrected},
     {"deepseek_v3 deepseek_v32", corrected, none, {}, 2, 3},
@@ -27,7 +27,7 @@ constexpr auto families = std::to_array<hf_family>({
     {"axk1", corrected, none, {}, 2, 1, 1},
     {"glm4_moe", f32_correction | set_of(plain_output)},
     {"glm4v_moe", f32_correction | set_of(plain_output, attention_bias)},
-    {"olmoe flex_olmo", wide, whole},
+    {"olmoe flex_olmo", wide_mlps, whole},
     {"qwen2_moe", qwen3 | set_of(input_bias, gated_shared)},
     {"qwen3_moe qwen3_omni_moe qwen3_vl_moe", qwen3, per_head},
     {"qwen3_next qwen3_5_moe", set_of(gated_attention, gated_shared), per_head, "MMMF"},
@@ -40,7 +40,7 @@ constexpr auto families = std::to_array<hf_family>({
     // The scales of a router count as a norm and as corrections.
     {"gemma4", set_of(correction_bias, tied_embeddings, dense_beside), per_head, "SSSSSF", 4, 0, 4},
     {"gpt_oss", set_of(attention_bias, biased_experts, has_sinks, mlp_wide), none, "SF"},
-    {"grok-1", wide, none, {}, 4},
+    {"grok-1", wide_mlps, none, {}, 4},
     {"hunyuan hunyuan_v1_moe", set_of(shared_expert, router_in_f32, mlp_wide), per_head},
     {"laguna", set_of(correction_bias, head_gates), per_head, {}, 2, 1},
     {"step3p5", set_of(correction_bias, head_gates), per_head, {}, 2, 3},
@@ -52,7 +52,7 @@ constexpr auto families = std::to_array<hf_family>({
     {"minimax", set_of(mlp_wide, lightning), none, "FM"},
     {"minimax_m1 minimax_text_01", set_of(mlp_wide, lightning)},
     {"minimax_m2", set_of(correction_bias, router_in_f32, mlp_wide), whole},
-    {"minimax_m3 minimax_m3_vl", corrected | wide, per_head},
+    {"minimax_m3 minimax_m3_vl", corrected | wide_mlps, per_head},
     {"nemotron_h", set_of(correction_bias, ungated_mlps)},
     {"bailing_moe_linear", set_of(lightning)},
     {"bailing_hybrid", set_of(correction_bias, head_gates, lightning)},

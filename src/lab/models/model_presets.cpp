@@ -11,7 +11,7 @@ namespace {
 using json = nlohmann::json;
 
 /// Keys of a preset's numbers, in order.
-constexpr const char* number_keys[] = {
+constexpr const char* keys_of_numbers[] = {
     "hidden_size",         "num_hidden_layers",      "vocab_size",
     "num_attention_heads", "num_key_value_heads",    "head_dim",
     "num_experts",         "num_experts_per_tok",    "moe_intermediate_size",
@@ -191,7 +191,7 @@ json config_of(const json& all, const json& one) {
   auto config = base == nullptr ? json{{"torch_dtype", "bfloat16"}, {"model_type", of}}
                                 : config_of(all, *base);
   for (std::size_t i = 0; i < one[2].size(); ++i)
-    if (one[2][i] != 0) config[number_keys[i]] = one[2][i];
+    if (one[2][i] != 0) config[keys_of_numbers[i]] = one[2][i];
   if (one.size() > 3) config.merge_patch(one[3]);
   return config;
 }

@@ -25,12 +25,12 @@ namespace fs = std::filesystem;
 constexpr std::string_view ending = ".safetensors";
 
 /// Numbers at the end of a name: "model-00001-of-00003.safetensors" is one of 3 parts.
-struct part_name {
+struct file_number {
   std::string_view model;   ///< "model-"
   std::string_view number;  ///< "00001"
   std::uint64_t count = 0;
 };
-std::optional<part_name> read_part_name(std::string_view name) {
+std::optional<file_number> read_file_number(std::string_view name) {
   if (!name.ends_with(ending)) return std::nullopt;
   name.remove_suffix(ending.size());
   const auto of = name.rfind("-of-");
@@ -39,7 +39,7 @@ std::optional<part_name> read_part_name(std::string_view name) {
   const auto number = name.substr(dash + 1, of - dash - 1);
   const auto count = parse_number<std::uint64_t>(name.substr(of + 4));
   if (!count || !parse_number<std::uint64_t>(number)) return std::nullopt;
-  return part_name{name.substr(0, dash + 1), number, *count};
+  return file_number{name.substr(0, dash + 1), number, *count};
 }
 
 std::vector<fs::path> listed_files(const fs::path& index) {
@@ -73,7 +73,7 @@ void need_all_parts(const fs::path& folder, const std::vector<fs::path>& files) 
   std::set<std::string> there;
   for (const auto& file : files) there.insert(file.filename().string());
   for (const auto& name : there) {
-    const auto part = read_part_name(name);
+    const auto part = read_file_number(name);
     for (std::uint64_t n = 1; part && n <= part->count; ++n) {
       const auto other = fmt::format("{}{:0{}}-of{}", part->model, n, part->number.size(),
                                      name.substr(part->model.size() + part->number.size() + 3));
@@ -116,10 +116,6 @@ std::optional<std::uint64_t> take_number(std::string_view& text) {
   const auto number = parse_number<std::uint64_t>(part);
   if (number) text.remove_prefix(std::min(text.size(), part.size() + 1));
   return number;
-}
-
-bool has_any(std::string_view text, std::initializer_list<std::string_view> words) {
-  return std::ranges::any_of(words, [&](auto word) { return text.find(word) != text.npos; });
 }
 
 /// Position behind `word`, which begins at the start of text or behind a point.
@@ -329,7 +325,7 @@ std::vector<fs::path> find_safetensors(const fs::path& path) {
   auto folder = path;
   if (!fs::is_directory(path, ignored)) {
     const auto name = path.filename().string();
-    const auto part = read_part_name(name);
+    const auto part = read_file_number(name);
     if (!part || part->count < 2) return {path};
     folder = path.parent_path();
   }

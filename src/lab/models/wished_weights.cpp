@@ -320,10 +320,6 @@ void mix(const wish& w, model_shape& shape) {
   }
 }
 
-bool has_any(std::string_view text, std::initializer_list<std::string_view> words) {
-  return std::ranges::any_of(words, [&](auto word) { return text.find(word) != text.npos; });
-}
-
 role role_of(std::string_view name) {
   if (name == "output.weight") return role::head;
   if (name.ends_with("token_embd.weight")) return role::embeddings;

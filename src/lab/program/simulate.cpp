@@ -156,7 +156,7 @@ std::vector<Result> replay_each(const simulate_options& options, lab::sweep_requ
 }
 
 /// Prints notes that the output format has no field for.
-void report_notes(const lab::sweep_result& sweep) {
+void report_notes_of(const lab::sweep_result& sweep) {
   std::istringstream lines(lab::notes_of(sweep));
   for (std::string line; std::getline(lines, line);)
     report_error(fmt::format("{}: {}", sweep.name, line));
@@ -201,7 +201,7 @@ int finish(output_file& out, const std::vector<Result>& results, const simulate_
            const lab::table_view& view) {
   out.finish(text_of(results, options, view));
   if (!options.as_json && !options.as_csv) return ok;
-  for (const auto& one : results) report_notes(sweep_of(one));
+  for (const auto& one : results) report_notes_of(sweep_of(one));
   return ok;
 }
 

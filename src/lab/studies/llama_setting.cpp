@@ -190,7 +190,7 @@ std::string add_llama(memory_plan& plan) {
   line.decode = rates.decode;
   line.prompt = rates.prompt;
   const auto cached = with_cache(plan, layout, common);
-  plan.settings.push_back(cached && cached->decode > line.decode ? *cached : std::move(line));
+  plan.settings.push_back(cached && cached->decode > line.decode ? *cached : line);
   return "";
 }
 

@@ -158,17 +158,20 @@ std::uint32_t enough_devices(plan_request request) {
   return 0;
 }
 /// Largest value below the request's own with which the model fits; 0: none.
-std::uint64_t most_that_fits(plan_request request, std::uint64_t plan_request::*member) {
+std::uint64_t most_that_fits(const plan_request& request, std::uint64_t plan_request::*member) {
   std::uint64_t least = 0;
   auto over = request.*member;
+  auto tried = request;
   while (over - least > 1) {
-    request.*member = least + (over - least) / 2;
-    (fits(request) ? least : over) = request.*member;
+    tried.*member = least + (over - least) / 2;
+    (fits(tried) ? least : over) = tried.*member;
   }
   return least;
 }
 
-void need_memory(const plan_request& request, const plan_request& device) {
+void need_memory(const memory_plan& plan) {
+  const auto& request = plan.request;
+  const auto& device = plan.device;
   const auto needed = least_bytes(device);
   if (device.device_bytes >= needed) return;
   std::string others;
@@ -550,7 +553,7 @@ memory_plan plan_of(const plan_request& whole, const plan_request& device) {
   if (plan.block_bytes != 0)
     plan.min_blocks =
         admission_floor{device.concurrency, device.context, device.block_tokens}.blocks();
-  need_memory(whole, device);
+  need_memory(plan);
   plan.budget_bytes = device.device_bytes - fixed_bytes(device);
   auto question = question_of(device, plan.budget_bytes, plan.min_blocks, plan.block_bytes);
   if (const auto bad = question.validate(); bad && question.max_cap > 0)

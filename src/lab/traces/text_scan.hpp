@@ -2,9 +2,11 @@
 #pragma once
 /// Scans lines and fields of text inputs; errors name the place.
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -41,6 +43,11 @@ class field_scanner {
   const auto first = text.find_first_not_of(blanks);
   if (first == std::string_view::npos) return {};
   return text.substr(first, text.find_last_not_of(blanks) - first + 1);
+}
+
+[[nodiscard]] inline bool has_any(std::string_view text,
+                                  std::initializer_list<std::string_view> words) noexcept {
+  return std::ranges::any_of(words, [&](auto word) { return text.find(word) != text.npos; });
 }
 
 /// The whole field as a number, or nothing.
