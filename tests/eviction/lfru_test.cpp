@@ -18,6 +18,19 @@ using reference::shared;
 using support::slot_ids;
 using slots = std::vector<slot_id>;
 
+TEST(lfru, divides_by_age) {
+  hand_walk<lfru> w(shared(1, 2), {.decay = 1.0});
+  w.begin(0, 0);
+  w.fill(0, {0_layer, 4_expert});
+  w.begin(1, 0);
+  w.hit(0);  // f = 2, last = 1
+  w.begin(3, 0);
+  w.fill(1, {0_layer, 5_expert});              // f = 1, last = 3
+  EXPECT_EQ(w.order(3, 0), slot_ids({0, 1}));  // 2/3 against 1/1
+  EXPECT_EQ(w.order(5, 0), slot_ids({1, 0}));  // 2/5 against 1/3
+  EXPECT_EQ(w.order(4, 0), slot_ids({0, 1}));  // 2/4 against 1/2: a tie, by recency
+}
+
 // A quota change may lend slots that were never filled; the pool that they leave must have room for others.
 TEST(lfru, slots_that_were_never_filled_make_room) {
   const geometry shape{.layers = 2, .experts = 4, .top_k = 1};

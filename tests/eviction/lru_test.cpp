@@ -5,14 +5,29 @@
 
 #include <gtest/gtest.h>
 
+#include "reference_policies.hpp"
 #include "single_uses.hpp"
-#include "written_ids.hpp"
 
 namespace hotset::lru_test {
 namespace {
 
+using reference::hand_walk;
+using reference::shared;
 using support::slot_ids;
 using slots = std::vector<slot_id>;
+
+TEST(lru, evicts_the_least_recently_visited) {
+  hand_walk<lru> w(shared(2, 3));
+  w.begin(0, 0);
+  w.fill_from(4, 2);
+  w.begin(0, 1);
+  w.fill(2, {1_layer, 4_expert});
+  EXPECT_EQ(w.order(1, 0), slot_ids({0, 1, 2}));
+  w.begin(1, 0);
+  w.hit(1);
+  w.hit(0);
+  EXPECT_EQ(w.order(1, 1), slot_ids({2, 1, 0}));
+}
 
 TEST(lru, keeps_its_order_when_a_quota_change_lends_a_slot_to_another_pool) {
   const auto layout = pool_layout::per_layer({.layers = 2, .experts = 8, .top_k = 2}, 3).value();

@@ -66,6 +66,14 @@ class hand_walk {
   void hit(support::written_slot slot, double weight = 0) {
     support::hit(policy, about(slot, keys_.at(slot), weight));
   }
+  void hit_again(support::written_slot slot, double weight = 0) {
+    auto a = about(slot, keys_.at(slot), weight);
+    a.repeated = true;
+    support::hit(policy, a);
+  }
+  void bypass(expert_key key, double weight = 0) {
+    support::bypass(policy, about(no_slot, key, weight));
+  }
   void request(support::written_slot slot, step_id meant_for) {
     const auto a = about(slot, keys_.at(slot));
     policy.on_request({.key = a.key, .slot = a.slot, .pool = a.pool, .step = meant_for});

@@ -54,6 +54,9 @@ template <identifier Id>
 [[nodiscard]] inline std::vector<slot_id> slot_ids(std::initializer_list<std::int32_t> numbers) {
   return ids_of<slot_id>(numbers);
 }
+[[nodiscard]] inline std::vector<layer_id> layer_ids(std::initializer_list<std::int32_t> numbers) {
+  return ids_of<layer_id>(numbers);
+}
 [[nodiscard]] constexpr expert_key key_of(written_layer layer, written_expert expert) {
   return {layer, expert};
 }
