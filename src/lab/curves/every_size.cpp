@@ -235,11 +235,11 @@ std::vector<std::uint64_t> misses_of_fifo(pool_visits& pool, std::size_t fewest)
   return out;
 }
 
-constexpr std::array names{lru::name, fifo::name, lfu::name, belady::name};
+constexpr std::array exact_names{lru::name, fifo::name, lfu::name, belady::name};
 
 }  // namespace
 
-std::span<const std::string_view> evictions_of_every_size() noexcept { return names; }
+std::span<const std::string_view> evictions_of_every_size() noexcept { return exact_names; }
 
 std::vector<std::uint64_t> misses_of_every_size(std::string_view eviction,
                                                 const visit_sequence& visits,

@@ -17,12 +17,12 @@ namespace {
 namespace fs = std::filesystem;
 
 /// Numbers in a name: "model-00002-of-00003.gguf" is part 2 of 3.
-struct part_name {
+struct name_parts {
   std::string model;
   std::uint64_t number = 1;
   std::uint64_t count = 1;
 };
-std::optional<part_name> read_name(std::string_view name) {
+std::optional<name_parts> read_name(std::string_view name) {
   constexpr std::string_view ending = ".gguf";
   constexpr std::size_t tail = std::string_view("-00002-of-00003").size();
   if (!name.ends_with(ending) || name.size() < ending.size() + tail) return std::nullopt;
@@ -32,7 +32,7 @@ std::optional<part_name> read_name(std::string_view name) {
   const auto number = parse_number<std::uint64_t>(numbers.substr(1, 5));
   const auto count = parse_number<std::uint64_t>(numbers.substr(10, 5));
   if (!number || !count || *number < 1 || *number > *count) return std::nullopt;
-  return part_name{std::string(name.substr(0, name.size() - tail)), *number, *count};
+  return name_parts{std::string(name.substr(0, name.size() - tail)), *number, *count};
 }
 
 std::uint64_t number_in(const gguf_file& file, std::string_view key, std::uint64_t otherwise) {
@@ -41,7 +41,7 @@ std::uint64_t number_in(const gguf_file& file, std::string_view key, std::uint64
 }
 
 /// Pre: `number` counts from 1.
-void check_part(const gguf_file& file, const part_name& name, std::uint64_t number) {
+void check_part(const gguf_file& file, const name_parts& name, std::uint64_t number) {
   const auto refuse = [&](std::string_view key, const std::string& found,
                           const std::string& accepted) {
     refuse_input(file.path().string(), fmt::format("key '{}'", key), found, accepted);
@@ -59,7 +59,7 @@ void check_part(const gguf_file& file, const part_name& name, std::uint64_t numb
 
 std::vector<gguf_file> open_gguf_parts(const fs::path& path, file_extent extent) {
   const auto found = read_name(path.filename().string());
-  const auto name = found.value_or(part_name{});
+  const auto name = found.value_or(name_parts{});
   std::vector<gguf_file> out;
   std::uint64_t tensors = 0;
   for (std::uint64_t n = 1; n <= name.count; ++n) {

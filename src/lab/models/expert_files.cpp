@@ -54,9 +54,9 @@ expert_files files_of(stored_weights stored, std::uint64_t top_k) {
   if (stored.layers.empty())
     refuse("", "has no tensors of routed experts", "a Mixture-of-Experts model");
   const auto experts = stored.experts();
-  if (experts > most_experts / stored.layers.size())
+  if (experts > most_model_experts / stored.layers.size())
     refuse("", fmt::format("has {} layers of {} experts", stored.layers.size(), experts),
-           fmt::format("at most {} experts in all", most_experts));
+           fmt::format("at most {} experts in all", most_model_experts));
   stored.check_experts(experts);
   expert_files out;
   out.paths = std::move(stored.paths);

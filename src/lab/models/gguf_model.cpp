@@ -98,7 +98,7 @@ json metadata_of(const gguf_file& file, const std::string& architecture) {
 /// The largest entry of a key that may differ between blocks.
 std::optional<std::uint64_t> largest(const config_keys& keys, std::string_view key) {
   const auto* const value = keys.find(key);
-  if (value == nullptr || !value->is_array()) return keys.number(key, 0, most_experts);
+  if (value == nullptr || !value->is_array()) return keys.number(key, 0, most_model_experts);
   const auto all = *keys.numbers(key);
   return all.empty() ? std::nullopt : std::optional(std::ranges::max(all));
 }

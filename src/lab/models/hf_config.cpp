@@ -29,32 +29,31 @@ namespace hotset::lab {
 namespace {
 
 using json = nlohmann::json;
-using names = std::initializer_list<std::string_view>;
+using key_names = std::initializer_list<std::string_view>;
 using enum trait;
+using enum qk_norm;
 
-constexpr std::uint64_t most_layers = 65536;
+constexpr std::uint64_t most_model_layers = 65536;
 
-constexpr auto none = qk_norm::none, whole = qk_norm::whole, per_head = qk_norm::per_head;
+const key_names layer_count_keys = {"num_layers", "num_hidden_layers", "n_layers", "n_layer"};
+const key_names expert_keys = {"num_experts", "num_local_experts", "n_routed_experts",
+                               "moe_num_experts"};
+const key_names top_k_keys = {"num_experts_per_tok", "num_experts_per_token",
+                              "experts_per_token",   "moe_topk",
+                              "moe_top_k",           "moe_k",
+                              "top_k_experts"};
+const key_names width_keys = {"moe_intermediate_size", "expert_ffn_hidden_size",
+                              "expert_intermediate_size", "moe_ffn_hidden_size"};
+const key_names mlp_keys = {"intermediate_size", "ffn_hidden_size"};
+const key_names dense_keys = {"dense_intermediate_size", "prefix_dense_intermediate_size",
+                              "intermediate_size_mlp", "intermediate_size", "ffn_hidden_size"};
+const key_names shared_keys = {"n_shared_experts", "num_shared_experts", "num_shared_expert",
+                               "moe_num_shared_experts"};
+const key_names head_keys = {"num_attention_heads", "n_heads", "num_heads", "n_head"};
+const key_names kv_head_keys = {"num_key_value_heads", "num_attention_groups", "kv_n_heads"};
+const key_names head_dim_keys = {"head_dim", "attention_head_dim", "kv_channels"};
 
-const names layer_count_keys = {"num_layers", "num_hidden_layers", "n_layers", "n_layer"};
-const names expert_keys = {"num_experts", "num_local_experts", "n_routed_experts",
-                           "moe_num_experts"};
-const names top_k_keys = {"num_experts_per_tok", "num_experts_per_token",
-                          "experts_per_token",   "moe_topk",
-                          "moe_top_k",           "moe_k",
-                          "top_k_experts"};
-const names width_keys = {"moe_intermediate_size", "expert_ffn_hidden_size",
-                          "expert_intermediate_size", "moe_ffn_hidden_size"};
-const names mlp_keys = {"intermediate_size", "ffn_hidden_size"};
-const names dense_keys = {"dense_intermediate_size", "prefix_dense_intermediate_size",
-                          "intermediate_size_mlp", "intermediate_size", "ffn_hidden_size"};
-const names shared_keys = {"n_shared_experts", "num_shared_experts", "num_shared_expert",
-                           "moe_num_shared_experts"};
-const names head_keys = {"num_attention_heads", "n_heads", "num_heads", "n_head"};
-const names kv_head_keys = {"num_key_value_heads", "num_attention_groups", "kv_n_heads"};
-const names head_dim_keys = {"head_dim", "attention_head_dim", "kv_channels"};
-
-bool is_one_of(std::string_view text, names words) {
+bool is_one_of(std::string_view text, key_names words) {
   return std::ranges::find(words, text) != words.end();
 }
 
@@ -165,7 +164,7 @@ class config_reader {
   /// Overrides a trait of the family by a key of the config.
   void take_flag(std::string_view key, trait t) { shape_.set(t, keys_.flag(key, has(t))); }
   /// A number that decides figures; it may be missing if another source gives all of these.
-  [[nodiscard]] std::uint64_t need(names keys, figure_set figures, std::uint64_t least = 1) {
+  [[nodiscard]] std::uint64_t need(key_names keys, figure_set figures, std::uint64_t least = 1) {
     if (const auto found = keys_.any(keys, least)) return *found;
     if (lacks(figures))
       return keys_.need_any(keys, least, "; or by hand " + options_of(figures & lacking_));
@@ -193,9 +192,9 @@ class config_reader {
   [[nodiscard]] std::size_t count_layers() const {
     const auto listed = listed_layers(keys_);
     for (const auto key : layer_count_keys)
-      if (const auto found = keys_.number(key, 1, most_layers)) return *found;
+      if (const auto found = keys_.number(key, 1, most_model_layers)) return *found;
     const auto count = listed.value_or(static_cast<std::size_t>(given_.layers.value_or(0)));
-    if (count == 0 || count > most_layers) (void)keys_.need_any({"num_hidden_layers"});
+    if (count == 0 || count > most_model_layers) (void)keys_.need_any({"num_hidden_layers"});
     return count;
   }
 
@@ -227,7 +226,7 @@ class config_reader {
                                fmt::join(expert_keys, ", ")),
                    "a Mixture-of-Experts model");
     shape_.experts = used == expert_keys.end() ? static_cast<std::uint64_t>(*given_.experts)
-                                               : *keys_.number(*used, 0, most_experts);
+                                               : *keys_.number(*used, 0, most_model_experts);
     if (shape_.experts < 2)
       refuse(used == expert_keys.end() ? *expert_keys.begin() : *used,
              fmt::format("is {}: a dense model has no experts to page", shape_.experts),
@@ -326,7 +325,7 @@ class config_reader {
       shape_.dense_width = need(dense_keys, of_rest);
   }
   [[nodiscard]] std::uint64_t step_of(std::string_view key) const {
-    return keys_.number(key, 1, most_layers).value_or(1);
+    return keys_.number(key, 1, most_model_layers).value_or(1);
   }
   [[nodiscard]] std::uint64_t first_moe_layer() const {
     return keys_
@@ -338,7 +337,7 @@ class config_reader {
   /// -1 means the last layer.
   [[nodiscard]] std::uint64_t last_moe_layer() const {
     const auto* const given = keys_.find("moe_layer_end_index");
-    if (given == nullptr || *given == -1) return most_layers;
+    if (given == nullptr || *given == -1) return most_model_layers;
     return *keys_.number("moe_layer_end_index", 0);
   }
   /// Numbers past the last layer are ignored.
@@ -396,7 +395,7 @@ class config_reader {
     read_shared_caches();
   }
   [[nodiscard]] qk_norm norm_of_heads() {
-    const names keys = {"use_qk_norm", "qk_layernorm"};
+    const key_names keys = {"use_qk_norm", "qk_layernorm"};
     const auto* const key =
         std::ranges::find_if(keys, [&](auto one) { return keys_.find(one) != nullptr; });
     if (has(weightless_norms)) return none;
@@ -411,7 +410,7 @@ class config_reader {
   /// Window layers and full ones may have heads of their own.
   void read_own_heads(model_layer& layer, bool is_windowed, std::size_t number) const {
     auto& a = layer.grouped;
-    const auto take = [&](names keys, std::uint64_t& into) {
+    const auto take = [&](key_names keys, std::uint64_t& into) {
       if (const auto own = keys_.any(keys)) into = *own;
     };
     if (is_windowed) {

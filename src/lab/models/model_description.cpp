@@ -89,9 +89,9 @@ model_description describe_shape(const model_shape& shape, const model_options& 
 validation check_size(const memory_model& memory) {
   if (auto bad = memory.validate()) return bad;
   const auto& shape = memory.experts;
-  if (shape.keys() <= most_experts) return std::nullopt;
+  if (shape.keys() <= most_model_experts) return std::nullopt;
   return error{fmt::format("{} layers x {} experts, accepted: at most {} in all", shape.layers,
-                           shape.experts, most_experts)};
+                           shape.experts, most_model_experts)};
 }
 
 /// A config, and the separate file in which some exporters declare the storage of weights and cache.
@@ -153,9 +153,9 @@ void drop_layers_from(std::uint64_t first, stored_weights& stored,
 /// Refuses a file without tensors named like experts; the message names what it has.
 void need_experts(const stored_weights& stored) {
   const auto experts = stored.experts();
-  if (experts >= 2 && experts <= most_experts) return;
+  if (experts >= 2 && experts <= most_model_experts) return;
   const auto found = fmt::format("has {} routed experts in a layer", experts);
-  if (experts != 0) refuse_input(stored.model, "", found, fmt::format("2..{}", most_experts));
+  if (experts != 0) refuse_input(stored.model, "", found, fmt::format("2..{}", most_model_experts));
   refuse_input(stored.model, "",
                stored.largest_other.empty()
                    ? std::string("has no tensors")
@@ -226,7 +226,7 @@ model_description describe_stored_alone(const stored_weights& stored,
 /// Figures that the headers give, so that a config may lack them.
 model_by_hand given_by(const stored_weights& stored) {
   return {.layers = static_cast<std::int32_t>(
-              std::min<std::uint64_t>(stored.layers.rbegin()->first + 1, most_experts)),
+              std::min<std::uint64_t>(stored.layers.rbegin()->first + 1, most_model_experts)),
           .experts = static_cast<std::int32_t>(stored.experts()),
           .top_k = 1,
           .expert_bytes = 0,
@@ -284,7 +284,7 @@ model_description describe_stored(const fs::path& path, const fs::path& folder,
 }
 
 /// The folder's own name, also for "." and "models/olmoe/".
-std::string name_of(const fs::path& folder) {
+std::string folder_name(const fs::path& folder) {
   std::error_code ignored;
   const auto whole = fs::weakly_canonical(folder.empty() ? "." : folder, ignored);
   return whole.filename().string();
@@ -297,7 +297,7 @@ model_description describe_path(const fs::path& path, const model_options& optio
     return out;
   };
   if (fs::is_directory(path, ignored))
-    return named(describe_stored(path, path, options), name_of(path));
+    return named(describe_stored(path, path, options), folder_name(path));
   if (path.extension() == ".gguf") return describe_gguf(path, options);
   if (path.extension() == ".safetensors")
     return named(describe_stored(path, path.parent_path(), options), path.stem().string());
@@ -305,8 +305,9 @@ model_description describe_path(const fs::path& path, const model_options& optio
   if (path.extension() != ".json" && !piped)
     refuse_input(path.string(), "", "is of no known kind",
                  "config.json, .gguf, .safetensors or a folder");
-  return named(describe_config(read_config(path), options),
-               path.filename() == config_name ? name_of(path.parent_path()) : path.stem().string());
+  return named(describe_config(read_config(path), options), path.filename() == config_name
+                                                                ? folder_name(path.parent_path())
+                                                                : path.stem().string());
 }
 
 }  // namespace

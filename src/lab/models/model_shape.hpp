@@ -13,7 +13,7 @@
 namespace hotset::lab {
 
 /// Maximum experts of a layer, and of all layers together.
-inline constexpr std::uint64_t most_experts = std::uint64_t{1} << 20U;
+inline constexpr std::uint64_t most_model_experts = std::uint64_t{1} << 20U;
 
 enum class qk_norm : std::uint8_t { none, per_head, whole };
 

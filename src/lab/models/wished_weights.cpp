@@ -155,7 +155,7 @@ constexpr auto wishes = std::to_array<wish>({
     two_bits("IQ1_S", "IQ1_S", "Q2_K", "IQ2_XXS", "Q2_K"),
 });
 
-constexpr auto names = [] {
+constexpr auto wish_names = [] {
   std::array<std::string_view, wishes.size()> out;
   std::ranges::transform(wishes, out.begin(), &wish::name);
   return out;
@@ -373,11 +373,12 @@ bool is_mxfp4(const weight_code& code) noexcept {
 
 }  // namespace
 
-std::span<const std::string_view> wished_weight_names() noexcept { return names; }
+std::span<const std::string_view> wished_weight_names() noexcept { return wish_names; }
 
 validation check_wish(std::string_view name) {
   if (find_wish(name)) return std::nullopt;
-  return unknown_name("weights", name, std::vector<std::string>(names.begin(), names.end()),
+  return unknown_name("weights", name,
+                      std::vector<std::string>(wish_names.begin(), wish_names.end()),
                       ", or a number of bits in 1..16 such as 4.5bpw");
 }
 

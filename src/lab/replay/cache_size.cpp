@@ -99,7 +99,7 @@ std::int64_t percent_of(double percent, std::size_t experts) {
 __extension__ using wide = unsigned __int128;
 
 /// floor(count * keys / whole), at most keys.
-std::int64_t share_of(std::uint64_t count, std::uint64_t keys, std::uint64_t whole) {
+std::int64_t slots_for(std::uint64_t count, std::uint64_t keys, std::uint64_t whole) {
   return static_cast<std::int64_t>(std::min(wide{keys}, wide{count} * keys / whole));
 }
 /// The smallest count whose share is at least `wanted`.
@@ -183,7 +183,7 @@ pool_layout shared_slots(const geometry& shape, const size_request& size, bool s
     const auto whole =
         size.what == size_request::unit::bytes ? all_bytes(shape) : std::uint64_t{shape.keys()};
     slots.push_back(size.what == size_request::unit::percent ? percent_of(size.value, keys)
-                                                             : share_of(size.count, keys, whole));
+                                                             : slots_for(size.count, keys, whole));
     smallest = std::max(smallest, smallest_share(k, keys, whole));
   }
   return accept(pool_layout::shared_by_size_class(shape, slots), shape, size,

@@ -18,7 +18,8 @@ namespace hotset::lab {
 namespace {
 
 /// Order in reports.
-constexpr std::array kinds = {request_class::prefill, request_class::decode, request_class::verify};
+constexpr std::array request_kinds = {request_class::prefill, request_class::decode,
+                                      request_class::verify};
 
 const access_counts& counts_of(const pager_stats& stats, request_class kind) {
   return stats.by_kind[static_cast<std::size_t>(kind)];
@@ -26,7 +27,7 @@ const access_counts& counts_of(const pager_stats& stats, request_class kind) {
 
 row kinds_of(const pager_stats& stats) {
   row out = row::object();
-  for (const auto kind : kinds) {
+  for (const auto kind : request_kinds) {
     const auto& counts = counts_of(stats, kind);
     if (kind != request_class::verify || counts.accesses > 0)
       out[name_of(kind)] = {{"accesses", counts.accesses}, {"hits", counts.hits}};
@@ -138,7 +139,7 @@ row flat(const sweep_result& sweep, const run_result& run) {
   const auto nested = row_of(sweep, run);
   for (const auto& [key, value] : nested.items()) {
     if (key == "by_kind") {
-      for (const auto kind : kinds) {
+      for (const auto kind : request_kinds) {
         const auto& counts = counts_of(run.stats, kind);
         out[fmt::format("{}_accesses", name_of(kind))] = counts.accesses;
         out[fmt::format("{}_hits", name_of(kind))] = counts.hits;

@@ -31,7 +31,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view weights_file = "model.safetensors";
 constexpr std::string_view config_file = "expert_cfg.json";
-constexpr std::string_view ending = ".safetensors";
+constexpr std::string_view weight_ending = ".safetensors";
 constexpr std::string_view prefix = "model.";  // prefix of a name; some files leave it out
 constexpr std::uint64_t most_extent = std::uint64_t{1} << 24U;
 constexpr std::uint64_t most_matrices = 64;
@@ -122,7 +122,7 @@ std::vector<fs::path> safetensors_in(const fs::path& folder) {
   std::vector<fs::path> out;
   std::error_code code;
   for (fs::directory_iterator at(folder, code), end; !code && at != end; at.increment(code)) {
-    if (at->path().extension() != ending) continue;
+    if (at->path().extension() != weight_ending) continue;
     std::error_code ignored;
     if (!at->is_regular_file(ignored))
       refuse_input(at->path().string(), "", "is no regular file", "a safetensors file");
@@ -138,7 +138,7 @@ const fs::path& checked_folder(const fs::path& folder) {
   std::error_code ignored;
   if (!fs::is_directory(folder, ignored))
     refuse_input(folder.string(), "", "is no folder",
-                 fmt::format("a folder with {} and weights, *{}", config_file, ending));
+                 fmt::format("a folder with {} and weights, *{}", config_file, weight_ending));
   return folder;
 }
 
@@ -219,7 +219,7 @@ class adapter_checkpoint::contents {
     const auto paths = safetensors_in(folder);
     if (paths.empty())
       refuse_input(folder.string(), "", "has no weights",
-                   fmt::format("one or more files *{} beside {}", ending, config_file));
+                   fmt::format("one or more files *{} beside {}", weight_ending, config_file));
     for (const auto& path : paths) files_.emplace_back(path);
     take(folder, format);
   }

@@ -12,7 +12,7 @@ constexpr std::int64_t most_number = 0xffffffff;
 constexpr std::int64_t most_bytes = std::int64_t{1} << 50U;
 
 /// Value after "key=" in a comment, up to the next space.
-std::optional<std::string_view> value_of(std::string_view line, std::string_view key) {
+std::optional<std::string_view> noted_value(std::string_view line, std::string_view key) {
   for (auto at = line.find(key); at != std::string_view::npos; at = line.find(key, at + 1)) {
     const auto end = at + key.size();
     const bool begins = at == 0 || line[at - 1] == ' ' || line[at - 1] == '#';
@@ -42,14 +42,14 @@ class route_reader {
 
  private:
   void comment(std::string_view line) {
-    if (const auto experts = value_of(line, "n_expert"))
+    if (const auto experts = noted_value(line, "n_expert"))
       facts_.experts = lines_.integer(*experts, "n_expert", 1, most_experts);
-    if (const auto used = value_of(line, "n_expert_used"))
+    if (const auto used = noted_value(line, "n_expert_used"))
       facts_.top_k = lines_.integer(*used, "n_expert_used", 1, most_ranks);
-    if (const auto model = value_of(line, "model"))
+    if (const auto model = noted_value(line, "model"))
       facts_.model = std::string(model->substr(model->find_last_of('/') + 1));
-    const auto layer = value_of(line, "layer");
-    const auto bytes = value_of(line, "expert_bytes");
+    const auto layer = noted_value(line, "layer");
+    const auto bytes = noted_value(line, "expert_bytes");
     if (!layer || !bytes) return;
     const auto number = lines_.integer(*layer, "layer", 0, most_layers - 1);
     const auto size = lines_.integer<std::uint64_t>(*bytes, "expert_bytes", 0, most_bytes);

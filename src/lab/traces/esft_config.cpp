@@ -24,9 +24,9 @@ using named_layers = std::map<std::int32_t, std::vector<expert_id>>;
 
 constexpr std::string_view accepted_file = "an ESFT configuration, a JSON object";
 
-class config_reader {
+class esft_config_reader {
  public:
-  config_reader(const json& root, const std::string& file, const esft_base& base)
+  esft_config_reader(const json& root, const std::string& file, const esft_base& base)
       : root_(root), file_(file), base_(base) {}
 
   esft_config read() const {
@@ -134,7 +134,7 @@ std::vector<std::int32_t> esft_config::counts() const {
 esft_config parse_esft_config(std::string_view text, const std::string& file,
                               const esft_base& base) {
   const auto root = parse_json_object(text, file, accepted_file);
-  return config_reader(root, file, base).read();
+  return esft_config_reader(root, file, base).read();
 }
 
 esft_config read_esft_config(const std::filesystem::path& path, const esft_base& base) {

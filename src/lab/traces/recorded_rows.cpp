@@ -42,12 +42,12 @@ void note_missing_layers(const routing_trace& trace, reading_notes* notes) {
 }
 
 /// Records of one token in one layer, all at the place of the first one.
-using row = std::span<trace_record>;
+using record_row = std::span<trace_record>;
 
 /// Splits records wherever of(record) changes.
 template <class Of>
-std::vector<row> split(std::span<trace_record> records, Of of) {
-  std::vector<row> rows;
+std::vector<record_row> split(std::span<trace_record> records, Of of) {
+  std::vector<record_row> rows;
   while (!records.empty()) {
     const auto end = std::ranges::find_if(
         records, [&](const trace_record& r) { return of(r) != of(records.front()); });
@@ -58,18 +58,18 @@ std::vector<row> split(std::span<trace_record> records, Of of) {
 }
 
 /// The first rows, until the layer falls or the sequence ends.
-std::span<const row> pass_at(std::span<const row> rows) {
-  const auto end = std::ranges::adjacent_find(rows, [](const row& a, const row& b) {
+std::span<const record_row> pass_at(std::span<const record_row> rows) {
+  const auto end = std::ranges::adjacent_find(rows, [](const record_row& a, const record_row& b) {
     return b.front().sequence != a.front().sequence || b.front().layer < a.front().layer;
   });
   return end == rows.end() ? rows : rows.first(static_cast<std::size_t>(end - rows.begin()) + 1);
 }
 
 /// Tokens of a pass with the same number of rows, at least 2, in each of at least 2 layers; else 0.
-std::size_t tokens_by_layer(std::span<const row> pass) {
+std::size_t tokens_by_layer(std::span<const record_row> pass) {
   const auto layer = [&](std::size_t i) { return pass[i].front().layer; };
-  const auto tokens = static_cast<std::size_t>(
-      std::ranges::count_if(pass, [&](const row& r) { return r.front().layer == layer(0); }));
+  const auto tokens = static_cast<std::size_t>(std::ranges::count_if(
+      pass, [&](const record_row& r) { return r.front().layer == layer(0); }));
   if (tokens < 2 || tokens == pass.size() || pass.size() % tokens != 0) return 0;
   for (std::size_t i = 1; i < pass.size(); ++i)
     if ((i % tokens == 0) != (layer(i) > layer(i - 1))) return 0;
@@ -116,7 +116,7 @@ void recorded_rows::add(expert_id id, float weight) {
 
 void recorded_rows::divide(std::int32_t top_k) {
   const auto runs = split(records_, [](const trace_record& r) { return r.layer; });
-  const auto size = [](const row& run) { return run.size(); };
+  const auto size = [](const record_row& run) { return run.size(); };
   const auto ranks =
       top_k > 0 ? static_cast<std::size_t>(top_k) : std::ranges::min(runs, {}, size).size();
   if (ranks > std::size_t{most_ranks})

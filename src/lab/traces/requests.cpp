@@ -20,7 +20,7 @@ namespace hotset::lab {
 namespace {
 
 using json = nlohmann::json;
-using names = std::vector<std::string_view>;
+using name_list = std::vector<std::string_view>;
 
 constexpr std::string_view digits = "0123456789";
 constexpr std::string_view accepted_names =
@@ -38,7 +38,7 @@ constexpr std::array<std::array<std::string_view, 7>, request_fields> known_name
       "completiontokens", "outputtokens"}}};
 
 /// Position of each field among the names, or nothing if one is missing.
-std::optional<std::array<std::size_t, request_fields>> fields_in(const names& all) {
+std::optional<std::array<std::size_t, request_fields>> fields_in(const name_list& all) {
   std::array<std::size_t, request_fields> out{};
   for (std::size_t field = 0; field < out.size(); ++field) {
     const auto found = std::ranges::find_if(all, [&](std::string_view name) {
@@ -55,8 +55,8 @@ std::optional<std::array<std::size_t, request_fields>> fields_in(const names& al
 }
 
 /// Keys of a JSON object, which may be cut short.
-names keys_in(std::string_view line) {
-  names out;
+name_list keys_in(std::string_view line) {
+  name_list out;
   for (auto end = line.find("\":"); end != line.npos; end = line.find("\":", end + 1))
     if (const auto begin = line.substr(0, end).rfind('"'); begin != line.npos)
       out.push_back(line.substr(begin + 1, end - begin - 1));
@@ -142,7 +142,7 @@ class request_reader {
   void read_objects() {
     json object;
     while (next_object(lines_, object)) {
-      names keys;
+      name_list keys;
       std::vector<std::string> values;
       for (const auto& [key, value] : object.items()) {
         keys.push_back(key);
@@ -160,7 +160,7 @@ class request_reader {
     }
   }
 
-  void add(const names& header, const names& cells,
+  void add(const name_list& header, const name_list& cells,
            const std::array<std::size_t, request_fields>& fields) {
     constexpr auto most = std::numeric_limits<std::uint32_t>::max();
     const auto [time, input, output] = fields;
@@ -229,7 +229,7 @@ bool looks_like_requests(std::string_view line) {
     const auto keys = keys_in(line);
     return fields_in(keys) || std::ranges::find(keys, "hash_ids") != keys.end();
   }
-  names header;
+  name_list header;
   return split_fields(line, divider_of(line), header) && fields_in(header);
 }
 

@@ -29,7 +29,7 @@ constexpr std::string_view accepted_ids = "integers [tokens, layers, top_k]";
 constexpr std::string_view accepted_logits = "real numbers [tokens, layers, experts]";
 constexpr std::size_t widest = most_experts;
 
-using numbers = std::vector<std::int64_t>;
+using id_list = std::vector<std::int64_t>;
 
 bool are_whole(const npy_array& array) {
   const auto are = [](const npy_array& some) {
@@ -41,19 +41,19 @@ bool are_whole(const npy_array& array) {
   return are(beginning) && are(array);
 }
 /// Whether rows are a map: as ids, a row of 3 or more zeros and ones would repeat an expert.
-bool are_a_map(const numbers& ids, std::size_t width) {
+bool are_a_map(const id_list& ids, std::size_t width) {
   return width > 2 && std::ranges::all_of(ids, [](auto n) { return n == 0 || n == 1; }) &&
          std::ranges::find(ids, 1) != ids.end();
 }
 
 /// Routed experts of each row of a map, by ascending id; rows with fewer than the fullest one end in -1.
-numbers ids_of_map(const numbers& map, std::size_t width, std::size_t& top_k) {
+id_list ids_of_map(const id_list& map, std::size_t width, std::size_t& top_k) {
   top_k = 0;
   for (std::size_t at = 0; at < map.size(); at += width) {
     const auto routed = std::ranges::count(std::span(map).subspan(at, width), 1);
     top_k = std::max(top_k, static_cast<std::size_t>(routed));
   }
-  numbers ids(map.size() / width * top_k, -1);
+  id_list ids(map.size() / width * top_k, -1);
   for (std::size_t at = 0; at < map.size(); at += width) {
     auto next = at / width * top_k;
     for (std::size_t e = 0; e < width; ++e)
@@ -181,7 +181,7 @@ class array_reader {
     add_tokens(array.shape[0], first ? 0 : trace_.sequence.back() + 1);
   }
 
-  void add_ids(const npy_array& array, const numbers& ids) {
+  void add_ids(const npy_array& array, const id_list& ids) {
     const auto given = options_.experts > 0 ? options_.experts : mapped_experts_;
     const auto most = given > 0 ? given : most_experts;
     // The highest value of an unsigned type means absent, unless it is an expert's id.
