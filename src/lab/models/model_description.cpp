@@ -323,19 +323,22 @@ validation model_options::validate() const {
 
 model_description describe_model(std::string_view name_or_path, const model_options& options) {
   if (const auto bad = options.validate()) throw usage_error(bad->message);
-  const auto preset = preset_config(name_or_path);
   const fs::path path(name_or_path);
+  // "Qwen/Qwen3-30B-A3B" is a name, too.
+  const auto name = is_there(path) ? std::string(name_or_path)
+                                   : hotset::detail::plain_letters(path.filename().string());
+  const auto preset = preset_config(name);
   if (preset.empty() && !is_there(path))
     throw usage_error(
         fmt::format("unknown model '{}'{}, accepted: {}, or the path of a config.json, "
                     ".gguf or .safetensors file, or of a folder of them",
-                    printable(name_or_path), did_you_mean(name_or_path, model_names()),
+                    printable(name_or_path), did_you_mean(name, model_names()),
                     fmt::join(model_names(), ", ")));
-  auto out = preset.empty()
-                 ? describe_path(path, options)
-                 : describe_config({.file = fmt::format("preset {}", name_or_path), .text = preset},
-                                   options);
-  if (!preset.empty()) out.memory.name = name_or_path;
+  auto out =
+      preset.empty()
+          ? describe_path(path, options)
+          : describe_config({.file = fmt::format("preset {}", name), .text = preset}, options);
+  if (!preset.empty()) out.memory.name = name;
   auto hand = options.hand;
   if (out.top_k_is_known) hand.top_k.reset();
   if (!hand.is_empty()) correct_by_hand(hand, out);

@@ -25,6 +25,7 @@
 #include "lab/program/trace_input.hpp"
 #include "lab/reports/folded_text.hpp"
 #include "lab/reports/plan_report.hpp"
+#include "lab/studies/engine_settings.hpp"
 #include "lab/traces/requests.hpp"
 
 namespace hotset::cli {
@@ -41,7 +42,7 @@ struct plan_options {
   std::optional<lab::graphics_card> card;
   /// Speeds by option, with their places among those of the machine.
   std::vector<std::pair<double lab::machine_speeds::*, double>> speeds;
-  bool measures = false;
+  bool measures = false, has_link = false;
   std::filesystem::path trace;
   std::filesystem::path kv_trace;
   bool as_json = false;
@@ -113,16 +114,21 @@ std::string weights_of(const std::string& text) {
   return text;
 }
 
-std::string card_names() {
-  std::string out;
-  for (const auto& card : lab::graphics_cards())
-    out += fmt::format("{}{}", out.empty() ? "" : ", ", card.name);
+/// "none" is a card without memory.
+std::vector<std::string> card_names() {
+  std::vector<std::string> out = {"none"};
+  for (const auto& card : lab::graphics_cards()) out.emplace_back(card.name);
   return out;
 }
 lab::graphics_card card_of(const std::string& text) {
-  for (const auto& card : lab::graphics_cards())
-    if (text == card.name) return card;
-  refuse_option("--gpu", text, card_names());
+  if (text == "none") return {};
+  if (const auto* const card = lab::find_card(text)) return *card;
+  const auto x = std::min(text.find_first_not_of("0123456789"), text.size() - 1);
+  if (const auto* const card = lab::find_card(text.substr(x + 1)); card && x > 0 && text[x] == 'x')
+    refuse_option("--gpu", text,
+                  fmt::format("--gpu {} --devices {}", card->name, text.substr(0, x)));
+  lab::refuse_name("--gpu:", text, card_names(),
+                   "; any other by --vram or --unified, and --device-bandwidth");
 }
 std::string engine_of(const std::string& text) {
   if (std::ranges::find(lab::engine_names, text) != lab::engine_names.end()) return text;
@@ -169,66 +175,112 @@ std::vector<std::string> take_model(const plan_options& options, const std::stri
   return std::move(described.notes);
 }
 
-/// Speeds of a card or of this machine, then those by option.
-void take_speeds(const plan_options& options, lab::plan_request& request,
-                 std::vector<std::string>& notes) {
+/// The device's part of unified memory.
+std::uint64_t unified_part(std::uint64_t host_bytes) { return host_bytes / 4 * 3; }
+
+/// Speeds of a card or of this machine, then those by option, and the memory that they leave open.
+void take_machine(const plan_options& options, lab::plan_request& request,
+                  std::vector<std::string>& notes) {
   auto& s = request.speeds;
-  if (const auto& card = options.card) {
-    if (request.device_bytes == 0) request.device_bytes = card->gib * 1_GiB;
+  const auto& card = options.card;
+  request.has_card = !card || card->mebibytes > 0;
+  if ((request.is_unified || !request.has_card) && request.host_bytes == 0)
+    throw lab::usage_error(
+        "--host-ram is required with --unified and with --gpu none, such as 64GiB");
+  if (!request.has_card && (request.device_bytes > 0 || request.is_unified || request.devices > 1))
+    throw lab::usage_error("--gpu none: accepted without --vram, --unified and --devices");
+  if (card && request.has_card) {
+    if (request.device_bytes == 0) request.device_bytes = card->mebibytes * 1_MiB;
     s.device_bandwidth = 1e9 * card->gigabytes_per_second;
     s.device_flops = 1e12 * card->teraflops;
+    if (!options.has_link) request.cost.seconds_per_byte = 1e-9 / card->link_gigabytes_per_second;
   }
   if (options.measures) {
     const auto measured = lab::measure_speeds(options.model);
     s.host_bandwidth = measured.host_bandwidth;
     s.disk_bandwidth = measured.disk_bandwidth.value_or(s.disk_bandwidth);
     notes.push_back(fmt::format(
-        "measured here: {:.1f} GB/s of memory{}", s.host_bandwidth / 1e9,
+        "measured here: {:.1f} GB/s of memory{}; the processor's operations, the link and the "
+        "device are not: --host-flops, --link, --gpu",
+        s.host_bandwidth / 1e9,
         measured.disk_bandwidth
             ? fmt::format(", {:.2f} GB/s of disk", s.disk_bandwidth / 1e9)
             : "; the disk is not: --model is no file of 64 MiB or more that allows direct reads"));
   }
   for (const auto& [member, value] : options.speeds) s.*member = value;
+  if (!request.has_card) {
+    request.device_bytes = request.usable_host_bytes();
+    s.device_bandwidth = s.host_bandwidth;
+    s.device_flops = s.host_flops;
+    request.cost.seconds_per_byte = 1 / s.disk_bandwidth;  // a miss reads the disk
+  } else if (request.is_unified && request.device_bytes == 0) {
+    request.device_bytes = unified_part(request.host_bytes);
+  }
 }
 
-/// The format with most bits in which the model fits, and reads nothing from disk while it decodes unless `from_disk`;
-/// empty: none is known.
-std::string largest_weights(const plan_options& options, lab::plan_request request,
-                            bool from_disk) {
-  if (options.model.empty()) return "";
+/// Host memory with which the recommended engine reads nothing from disk.
+std::string least_host_ram(const plan_options& options, const lab::memory_plan& plan) {
+  auto r = plan.request;
+  const auto& best = *plan.recommended();
+  const auto text = lab::least_size_text(
+      r.least_host_bytes(best.host_bytes + (r.has_card ? 0 : lab::beside_experts(r))));
+  if (!r.is_unified || options.request.device_bytes > 0) return text;
+  // The device grows, too, by whole layers.
+  r.host_bytes = lab::read_size(text);
+  r.device_bytes = unified_part(r.host_bytes);
+  const auto larger = lab::make_plan(r);
+  return larger.recommended()->disk_bytes == 0 ? text : least_host_ram(options, larger);
+}
+/// The plan with weights in another format; nothing: it is too large as well, or the model's files allow no other.
+std::optional<lab::memory_plan> plan_as(const plan_options& options, std::string_view weights,
+                                        lab::plan_request request) {
   request.routing = nullptr;
   request.requests = nullptr;
-  for (const auto name : lab::wished_weight_names()) try {
-      (void)take_model(options, std::string(name), request);
-      const auto found = lab::make_plan(request);
-      const auto* const best = found.recommended();
-      if (best == nullptr || (best->disk_bytes > 0 && !from_disk)) continue;
-      const bool reads_gguf = best->engine == "llama.cpp" || best->engine == "hotset";
-      if (!reads_gguf || lab::is_llama_mixture(name)) return std::string(name);
-    } catch (
-        const std::exception&) {  // too large as well, or the model's files allow no other format
-    }
-  return "";
+  try {
+    (void)take_model(options, std::string(weights), request);
+    auto found = lab::make_plan(request);
+    const auto* const best = found.recommended();
+    const bool reads_gguf = best && (best->engine == "llama.cpp" || best->engine == "hotset");
+    if (best && (!reads_gguf || lab::is_llama_mixture(weights))) return found;
+  } catch (const std::exception&) {  // the caller has an error of its own
+  }
+  return std::nullopt;
+}
+/// Options with which the model fits, such as "--weights Q4_K_M": the format with most bits in which nothing is read
+/// from disk, else the smallest one, and the memory that it needs; empty: none is known.
+std::string smaller_weights(const plan_options& options, const lab::plan_request& request) {
+  if (options.model.empty()) return "";
+  std::string last;
+  for (const auto name : lab::wished_weight_names()) {
+    const auto found = plan_as(options, name, request);
+    if (!found) continue;
+    const auto* const best = found->recommended();
+    if (best->disk_bytes == 0) return fmt::format("--weights {}", name);
+    last = fmt::format("--weights {} --host-ram {}", name, least_host_ram(options, *found));
+  }
+  return last;
 }
 
-/// Names what would have to change if experts are read from disk. Errors: infeasible_error, which names the largest
-/// format that fits.
+/// Says what would have to change if experts are read from disk. Errors: infeasible_error, which says it, too.
 lab::memory_plan make_plan(const plan_options& options, const lab::plan_request& request) {
   try {
     auto found = lab::make_plan(request);
     const auto* const best = found.recommended();
     if (best == nullptr || best->disk_bytes == 0) return found;
-    const auto smaller = largest_weights(options, request, false);
-    found.notes.push_back(
-        fmt::format("with --host-ram {}{} {} would read nothing from disk while it decodes",
-                    lab::least_size_text(best->host_bytes + best->host_bytes / 9 + 1),
-                    smaller.empty() ? "" : " or --weights " + smaller, best->engine));
+    const auto smaller = smaller_weights(options, request);
+    found.advice =
+        fmt::format("--host-ram {}{}: nothing is read from disk while it decodes",
+                    least_host_ram(options, found), smaller.empty() ? "" : ", or " + smaller);
     return found;
   } catch (const lab::infeasible_error& why) {
-    auto smaller = largest_weights(options, request, false);
-    if (smaller.empty()) smaller = largest_weights(options, request, true);
+    auto smaller = smaller_weights(options, request);
+    for (auto r = request; smaller.empty() && !options.model.empty() && r.context >= 1024;) {
+      r.context /= 2;
+      if (const auto with = smaller_weights(options, r); !with.empty())
+        smaller = fmt::format("{} --context {}", with, r.context);
+    }
     if (smaller.empty()) throw;
-    throw lab::infeasible_error(fmt::format("{}, or --weights {}", why.what(), smaller));
+    throw lab::infeasible_error(fmt::format("{}, or {}", why.what(), smaller));
   }
 }
 
@@ -236,9 +288,10 @@ int plan(const plan_options& options) {
   auto request = options.request;
   output_file out(options.out);
   std::vector<std::string> measured;
-  take_speeds(options, request, measured);
+  take_machine(options, request, measured);
   if (request.device_bytes == 0)
-    throw lab::usage_error("--vram is required, such as 24GiB, or a card by --gpu");
+    throw lab::usage_error(
+        "--vram is required, such as 24GiB, or --gpu with a card's name or none, or --unified");
   const auto described = take_model(options, options.weights, request);
   std::optional<opened_trace> routing;
   lab::reading_notes dense;
@@ -267,11 +320,15 @@ int plan(const plan_options& options) {
 void add_device(CLI::App& app, plan_options& options) {
   auto& request = options.request;
   add_size(app, "--vram", request.device_bytes, "GiB",
-           "memory of each device, such as 24GiB; required without --gpu");
+           "memory of each device, such as 24GiB; required without --gpu and --unified");
   add_parsed(app, "--gpu", "NAME", options.card, card_of,
-             fmt::format("card, for a device's memory and speeds: {}", card_names()));
+             fmt::format("card, for a device's memory and speeds and the link: {}",
+                         fmt::join(card_names(), ", ")));
   add_size(app, "--host-ram", request.host_bytes, "GiB",
            "host memory, of which nine tenths may hold experts, such as 64GiB (default: enough)");
+  app.add_flag("--unified", request.is_unified,
+               "the device's memory is a part of --host-ram (Apple, DGX Spark, Strix Halo): "
+               "--vram, else three quarters");
   add_size(app, "--reserve", options.reserve_bytes, "GiB",
            "device memory kept free (default: 0.5 GiB and the activations of --ubatch; 1 GiB if "
            "the model's extents are unknown)",
@@ -380,7 +437,8 @@ void add_serving(CLI::App& app, plan_options& options) {
 }  // namespace
 
 command add_plan(CLI::App& root) {
-  auto* app = root.add_subcommand("plan", "Divide a device's memory between experts and KV cache");
+  auto* app = root.add_subcommand(
+      "plan", "Say whether a model fits, with which command of each engine, and how fast");
   auto options = std::make_shared<plan_options>();
   app->add_option("--model", options->model,
                   "a config.json, a .gguf file (or a part of one), a .safetensors file, a folder "
@@ -403,12 +461,16 @@ command add_plan(CLI::App& root) {
   for (const char* name : {"--top-k", "--experts"})
     app->get_option(name)->description("value of a model by hand, or of a trace without it");
   app->footer(R"(Examples:
-  hotset plan --model qwen3-30b-a3b --vram 24GiB --context 8192 --concurrency 4
-  hotset plan --model gpt-oss-120b --gpu rtx4090 --host-ram 64GiB --context 32768 --engine llama.cpp
-  hotset plan --model minimax-m2 --weights Q4_K_M --vram 80GiB --devices 4 --parallel expert
+  hotset plan --model gpt-oss-120b --gpu rtx4090 --host-ram 64GiB --context 32768
+  hotset plan --model glm-4.5-air --weights Q4_K_M --vram 16GiB --host-ram 64GiB --engine llama.cpp
+  hotset plan --model qwen3-30b-a3b --weights Q4_K_M --gpu none --host-ram 32GiB
+  hotset plan --model minimax-m2 --weights Q4_K_M --gpu l40s --devices 4 --parallel expert
   hotset plan --model ./config.json --vram 12GiB --trace routes.trace --kv-trace requests.jsonl --link 12GB/s --json
   hotset plan --layers 48 --experts 128 --top-k 8 --expert-bytes 2.5MiB --kv-bytes-per-token 96KiB --vram 12GiB)");
-  return {app, [options] { return plan(*options); }};
+  return {app, [app, options] {
+            options->has_link = app->count("--link") > 0;
+            return plan(*options);
+          }};
 }
 
 }  // namespace hotset::cli

@@ -99,10 +99,14 @@ std::string engines_text(const memory_plan& plan) {
 std::string recommended_text(const memory_plan& plan) {
   const auto* const best = plan.recommended();
   if (best == nullptr) return "none: the notes say why";
+  const auto place = best->disk_bytes > 0 ? gibibytes(best->disk_bytes) + " of experts on disk"
+                     : best->host_bytes > 0
+                         ? gibibytes(best->host_bytes) + " of experts in host memory"
+                         : "all on the device";
   return fmt::format(
-      "{}: at most {} tokens/s of {} at {} tokens of context{}", best->engine,
+      "{}: at most {} tokens/s of {} at {} tokens of context{}; {}", best->engine,
       rate_text(best->decode), sessions_text(plan.request.concurrency), plan.request.context,
-      best->prompt ? fmt::format(", prompts {} tokens/s", rate_text(best->prompt)) : "");
+      best->prompt ? fmt::format(", prompts {} tokens/s", rate_text(best->prompt)) : "", place);
 }
 
 /// An array with make(item) for each item.
@@ -184,6 +188,7 @@ row json_of(const memory_plan& plan) {
           {"engines", each_of(plan.settings, json_of_line)},
           {"settings", std::move(settings)},
           {"own", plan.own ? json_of_line(*plan.own) : row(nullptr)},
+          {"advice", plan.advice.empty() ? row(nullptr) : row(plan.advice)},
           {"notes", plan.notes}};
 }
 
@@ -214,17 +219,21 @@ std::string to_json_text(const memory_plan& plan) { return indented(json_of(plan
 std::string to_text(const memory_plan& plan) {
   const auto& r = plan.request;
   const auto& experts = r.model.experts;
-  auto out = labelled("model",
-                      fmt::format("{}: {} MoE layers x {} experts, top-{}", printable(r.model.name),
-                                  experts.layers, experts.experts, experts.top_k)) +
-             labelled("device", device_text(plan));
+  auto out = labelled("model", fmt::format("{}: {} MoE layers x {} experts, top-{}; {} of experts",
+                                           printable(r.model.name), experts.layers, experts.experts,
+                                           experts.top_k, gibibytes(r.model.all_expert_bytes())));
+  const auto* const best = plan.recommended();
+  out += labelled("recommended", recommended_text(plan));
+  if (best != nullptr) out += fmt::format("  {}\n", best->text);
+  if (!plan.advice.empty()) out += labelled("or change", plan.advice);
+  out += engines_text(plan) + labelled(r.has_card ? "device" : "memory", device_text(plan));
   if (r.devices > 1) out += labelled("devices", split_text(plan));
   if (plan.can_page()) out += labelled("experts", resident_text(plan));
   if (plan.block_bytes != 0) out += labelled("KV cache", kv_text(plan));
   if (plan.can_page()) out += paging_text(plan);
-  out += labelled("recommended", recommended_text(plan)) + engines_text(plan) + "settings\n";
+  out += "other settings\n";
   for (const auto& setting : plan.settings)
-    out += fmt::format("  {}: {}\n", setting.engine, setting.text);
+    if (&setting != best) out += fmt::format("  {}: {}\n", setting.engine, setting.text);
   if (plan.own) out += fmt::format("  {}: {}\n", plan.own->engine, plan.own->text);
   for (const auto& note : plan.notes) out += fmt::format("note: {}\n", note);
   return out;

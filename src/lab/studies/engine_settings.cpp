@@ -138,7 +138,7 @@ std::string too_much_on_host(const plan_request& r, std::uint64_t bytes) {
   if (r.fits_host(bytes)) return "";
   return fmt::format("it keeps {} in host memory, of which {} may be used; accepted: --host-ram {}",
                      size_text(bytes), size_text(r.usable_host_bytes()),
-                     at_least_text(bytes + bytes / 9 + 1));
+                     at_least_text(r.least_host_bytes(bytes)));
 }
 
 /// Why an engine for checkpoints of Hugging Face cannot serve a model; empty: it can.
@@ -283,7 +283,7 @@ std::string add_ktransformers(memory_plan& plan) {
 /// hotset pages the experts of transformers' own model.
 std::string add_transformers(memory_plan& plan) {
   const auto& r = plan.request;
-  if (r.is_gguf) return "hotset pages its .safetensors, not a .gguf file";
+  if (r.is_gguf) return no_checkpoint(r);
   if (r.devices > 1) return "hotset pages it on one device";
   if (r.model.has_kv() && r.kv_bits != 16)
     return fmt::format("it has no KV cache of {} bits", r.kv_bits);
@@ -299,31 +299,25 @@ std::string add_transformers(memory_plan& plan) {
       "python -c \"import sys, transformers as t, hotset.transformers as h; f = sys.argv[1]; k = "
       "t.AutoTokenizer.from_pretrained(f); m = t.AutoModelForCausalLM.from_pretrained(f, "
       "dtype='auto', experts_implementation='eager'); {}m.to('cuda'); "
-      "print(k.decode(m.generate(**k('Hello', return_tensors='pt').to('cuda'))[0]))\" {}",
+      "print(k.decode(m.generate(**k('Hello', return_tensors='pt').to('cuda'), "
+      "max_new_tokens=64)[0]))\" {}",
       page, shell_word(r.files));
   add_line(plan, {.engine = "transformers", .text = std::move(text), .host_bytes = bytes},
            paged(plan));
   return "";
 }
 
-/// hotset pages llama.cpp's experts from disk into host memory, and the processor computes everything.
+/// hotset pages llama.cpp's experts from disk into host memory.
 std::string add_hotset(memory_plan& plan) {
   const auto& r = plan.request;
   if (r.concurrency > 1) return "its server decodes one session at a time";
-  const auto all = r.model.all_expert_bytes();
-  const auto rest = r.model.resident_bytes + r.model.kv_bytes(r.context);
-  if (auto why = too_much_on_host(r, rest); !why.empty()) return why;
-  const auto budget = r.host_bytes == 0 ? all : std::min(all, r.usable_host_bytes() - rest);
-  engine_setting line{.engine = "hotset", .host_bytes = all, .disk_bytes = all - budget};
+  if (auto why = too_much_on_host(r, beside_experts(r)); !why.empty()) return why;
+  auto line = on_processor(plan, "hotset");
   line.text = fmt::format(
       "python -m hotset.llama_cpp.server --model {} --n_ctx {} --hotset-budget {}",
-      shell_word(r.gguf), r.context, budget == all ? "auto" : fmt::format("{}MiB", budget / 1_MiB));
-  const auto rates = rates_of(r, plan.curves,
-                              {.layers = in_all_layers(r.model, {.on_device = 0}),
-                               .in_ram = static_cast<double>(budget) / static_cast<double>(all),
-                               .has_device = false});
-  line.decode = rates.decode;
-  line.prompt = rates.prompt;
+      shell_word(r.gguf), r.context,
+      line.disk_bytes == 0 ? "auto"
+                           : fmt::format("{}MiB", (line.host_bytes - line.disk_bytes) / 1_MiB));
   plan.settings.push_back(std::move(line));
   return "";
 }
@@ -341,30 +335,61 @@ std::string shell_word(const std::string& path) {
   return out + "'";
 }
 
+std::uint64_t beside_experts(const plan_request& r) noexcept {
+  return r.model.resident_bytes + r.concurrency * r.model.kv_bytes(r.context);
+}
+
+engine_setting on_processor(const memory_plan& plan, std::string engine) {
+  auto r = plan.request;
+  r.is_unified = false;  // nothing is on a device
+  const auto all = r.model.all_expert_bytes();
+  const auto rest = beside_experts(r);
+  const auto held = r.fits_host(rest + all) ? all : r.usable_host_bytes() - rest;
+  engine_setting out{.engine = std::move(engine), .host_bytes = all, .disk_bytes = all - held};
+  const auto rates = rates_of(r, plan.curves,
+                              {.layers = in_all_layers(r.model, {.on_device = 0}),
+                               .in_ram = static_cast<double>(held) / static_cast<double>(all),
+                               .has_device = false});
+  out.decode = rates.decode;
+  out.prompt = rates.prompt;
+  return out;
+}
+
 void add_settings(memory_plan& plan) {
   constexpr std::array<std::string (*)(memory_plan&), engine_names.size()> add = {
       add_llama, add_vllm, add_sglang, add_ktransformers, add_transformers, add_hotset};
   const auto& wanted = plan.request.engines;
-  std::vector<std::string> left_out;
+  std::vector<std::pair<std::string, std::string>> left_out;  // engines with one reason, and it
   for (std::size_t e = 0; e < add.size(); ++e) {
     if (!wanted.empty() && std::ranges::find(wanted, engine_names[e]) == wanted.end()) continue;
-    if (const auto why = add[e](plan); !why.empty())
-      left_out.push_back(fmt::format("{} is left out: {}", engine_names[e], why));
+    const bool needs_card = engine_names[e] != "llama.cpp" && engine_names[e] != "hotset";
+    auto why = needs_card && !plan.request.has_card ? "a card is needed" : add[e](plan);
+    if (why.empty()) continue;
+    if (left_out.empty() || left_out.back().second != why)
+      left_out.emplace_back("", std::move(why));
+    auto& names = left_out.back().first;
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", engine_names[e]);
   }
-  if (plan.settings.empty() && !left_out.empty())
-    throw infeasible_error(fmt::format("{}", fmt::join(left_out, "; ")));
-  plan.notes.insert(plan.notes.end(), left_out.begin(), left_out.end());
-  if (plan.can_page()) plan.own = own_engine(plan);
+  std::vector<std::string> notes;
+  for (const auto& [names, why] : left_out)
+    notes.push_back(fmt::format("{} left out: {}", names, why));
+  if (plan.settings.empty() && !notes.empty())
+    throw infeasible_error(fmt::format("{}", fmt::join(notes, "; ")));
+  plan.notes.insert(plan.notes.end(), notes.begin(), notes.end());
+  if (plan.can_page() && plan.request.has_card) plan.own = own_engine(plan);
   for (const auto& line : plan.settings)
     if (line.disk_bytes > 0)
       plan.notes.push_back(fmt::format(
-          "{}: {} of {} of its experts lie on disk alone, because --host-ram leaves {}; reads of "
-          "them are predicted by LRU at --disk-bandwidth",
-          line.engine, size_text(line.disk_bytes), size_text(line.host_bytes),
-          size_text(plan.request.usable_host_bytes())));
-  if (!plan.request.is_gguf)
-    plan.notes.push_back(fmt::format("llama.cpp and hotset read {}, a GGUF of the planned bytes",
-                                     printable(plan.request.gguf)));
+          "{}: memory holds {} of the {} of experts that it needs there; reads of the others are "
+          "predicted by LRU at --disk-bandwidth",
+          line.engine, size_text(line.host_bytes - line.disk_bytes), size_text(line.host_bytes)));
+  if (plan.request.is_gguf) return;
+  const auto bits = plan.request.arithmetic.expert_parameters == 0
+                        ? 0
+                        : plan.request.arithmetic.expert_bits(plan.request.model);
+  plan.notes.push_back(fmt::format(
+      "llama.cpp and hotset read {}, a GGUF of the planned bytes{}", printable(plan.request.gguf),
+      bits >= 8 && bits < 8.4 ? ": it has no FP8, so plan again with --weights Q8_0 or less" : ""));
 }
 
 }  // namespace hotset::lab

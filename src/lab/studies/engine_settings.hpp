@@ -23,7 +23,13 @@ namespace hotset::lab {
 /// A file's name as a shell's word.
 [[nodiscard]] std::string shell_word(const std::string& path);
 
-/// Fills plan.settings and plan.layout, and adds a note for each engine left out. Pre: the rest of the plan is filled
+/// Bytes of host memory that an engine needs beside the experts, if the processor computes.
+[[nodiscard]] std::uint64_t beside_experts(const plan_request& request) noexcept;
+/// A setting without text: the processor computes everything, and experts that memory does not hold are on disk.
+/// Pre: memory holds beside_experts.
+[[nodiscard]] engine_setting on_processor(const memory_plan& plan, std::string engine);
+
+/// Fills plan.settings and plan.own, and adds a note for each engine left out. Pre: the rest of the plan is filled
 /// in. Errors: infeasible_error if no requested engine has a line.
 void add_settings(memory_plan& plan);
 

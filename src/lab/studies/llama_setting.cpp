@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include "hotset/core/numbers/units.hpp"
+#include "lab/sizes.hpp"
 #include "lab/studies/engine_settings.hpp"
 #include "lab/studies/throughput.hpp"
 
@@ -50,7 +51,7 @@ struct llama_layout {
   std::vector<expert_place> places{};  ///< by layer of experts
   std::uint64_t host_bytes = 0;        ///< experts on the host
   std::uint64_t room = 0;              ///< bytes for routed experts on the last device
-  bool fits = true;                    ///< with all experts on the host
+  std::uint64_t least = 0;             ///< bytes of a device, with all experts on the host
   bool copies = true;                  ///< a prompt's batch has room for the host's experts
 };
 
@@ -79,8 +80,8 @@ llama_layout llama_layout_of(const plan_request& r) {
       largest = std::max(largest, layer_bytes(r.model, layer));
       experts += layer_bytes(r.model, layer++);
     }
-    out.fits = out.fits && used <= r.device_bytes;
-    out.room = out.fits ? r.device_bytes - used : 0;
+    out.least = std::max(out.least, used);
+    out.room = r.device_bytes - std::min(r.device_bytes, used);
     if (experts > out.room) {  // gate, up and down are copied one after the other
       const auto copy = (largest + 2) / 3;
       out.copies = out.copies && copy <= out.room;
@@ -111,10 +112,11 @@ constexpr double copied_from_tokens = 32;
 
 /// Command without the experts' places. -c is the total over all sessions; -ngl counts the output as a layer.
 std::string llama_common(const plan_request& r, std::size_t blocks) {
-  auto text = fmt::format(
-      "llama-server -m {} -c {} -np {} -b {} -ub {} -fa on -ngl {}{}", shell_word(r.gguf),
-      r.context * r.concurrency, r.concurrency, std::max<std::uint64_t>(2048, r.ubatch), r.ubatch,
-      std::max<std::size_t>(99, blocks + 1), r.model.has_kv() ? llama_cache_flags(r.kv_bits) : "");
+  auto text = fmt::format("llama-server -m {} -c {} -np {} -b {} -ub {} -fa on -ngl {}{}",
+                          shell_word(r.gguf), r.context * r.concurrency, r.concurrency,
+                          std::max<std::uint64_t>(2048, r.ubatch), r.ubatch,
+                          r.has_card ? std::max<std::size_t>(99, blocks + 1) : 0,
+                          r.model.has_kv() ? llama_cache_flags(r.kv_bits) : "");
   if (r.threads > 0) text += fmt::format(" -t {}", r.threads);
   return text;
 }
@@ -166,9 +168,15 @@ std::string add_llama(memory_plan& plan) {
   if (r.devices > 1 && r.model.blocks.empty())
     return "it gives devices whole layers, and their contents are not given";
   const auto layout = llama_layout_of(r);
-  if (!layout.fits)
-    return "with its own padding of contexts, or with whole layers on each device, the rest of the "
-           "model does not fit";
+  if (!r.has_card) {
+    auto line = on_processor(plan, "llama.cpp");
+    line.text = llama_common(r, layout.blocks);
+    plan.settings.push_back(std::move(line));
+    return "";
+  }
+  if (layout.least > r.device_bytes)
+    return fmt::format("it pads contexts, and gives devices whole layers; accepted: --vram {}",
+                       at_least_text(layout.least));
   const auto common = llama_common(r, layout.blocks);
   placement places{.layers = layout.places};
   if (layout.copies) places.copies_from = copied_from_tokens;

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <numeric>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -15,22 +16,44 @@
 #include <unistd.h>
 
 #include "hotset/core/numbers/units.hpp"
+#include "hotset/core/text/names.hpp"
+#include "lab/traces/text_scan.hpp"
 
 namespace hotset::lab {
 namespace {
 
-constexpr std::array<graphics_card, 12> cards = {{{"rtx3060", 12, 360, 25.5},
-                                                  {"rtx3090", 24, 936, 71},
-                                                  {"rtx4060ti", 16, 288, 44.1},
-                                                  {"rtx4090", 24, 1008, 165.2},
-                                                  {"rtx5060ti", 16, 448, 47.4},
-                                                  {"rtx5070ti", 16, 896, 87.9},
-                                                  {"rtx5080", 16, 960, 112.6},
-                                                  {"rtx5090", 32, 1792, 209.5},
-                                                  {"a6000", 48, 768, 154.8},
-                                                  {"l40s", 48, 864, 362},
-                                                  {"a100", 80, 2039, 312},
-                                                  {"h100", 80, 3350, 989}}};
+constexpr double gen4 = 31.5, gen5 = 63;  // PCIe, 16 lanes
+constexpr std::array<graphics_card, 25> cards = {
+    {{"rtx3060", 12288, 360, 51, gen4},       {"rtx3080", 10240, 760, 119, gen4},
+     {"rtx3090", 24576, 936, 142, gen4},      {"rtx4060ti", 16380, 288, 88, gen4 / 2},
+     {"rtx4070", 12282, 504, 117, gen4},      {"rtx4070tisuper", 16376, 672, 176, gen4},
+     {"rtx4080", 16376, 717, 195, gen4},      {"rtx4090", 24564, 1008, 330, gen4},
+     {"rtx5060ti", 16311, 448, 95, gen5 / 2}, {"rtx5070", 12227, 672, 123, gen5},
+     {"rtx5070ti", 16303, 896, 176, gen5},    {"rtx5080", 16303, 960, 225, gen5},
+     {"rtx5090", 32607, 1792, 419, gen5},     {"rtxa6000", 49140, 768, 155, gen4},
+     {"rtx6000ada", 49140, 960, 364, gen4},   {"rtxpro6000", 97887, 1792, 504, gen5},
+     {"rx7900xtx", 24560, 960, 123, gen4},    {"l4", 23034, 300, 121, gen4},
+     {"l40s", 46068, 864, 362, gen4},         {"a100-40gb", 40960, 1555, 312, gen4},
+     {"a100", 81920, 2039, 312, gen4},        {"h100-pcie", 81559, 2000, 756, gen5},
+     {"h100", 81559, 3350, 989, gen5},        {"h200", 143771, 4800, 989, gen5},
+     {"mi300x", 196592, 5300, 1307, gen5}}};
+
+/// "NVIDIA GeForce RTX 4090" and "rtx4090" become "4090".
+std::string short_name(std::string_view name) {
+  std::string out;
+  for (const char c : detail::plain_letters(name))
+    if ((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9')) out += c;
+  for (const std::string_view maker :
+       {"nvidia", "amd", "geforce", "radeon", "instinct", "rtx", "rx"})
+    if (out.starts_with(maker)) out.erase(0, maker.size());
+  return out;
+}
+/// Whether "24gb" is the memory that the card is sold with, of which its driver reports up to 7 % less.
+bool is_memory(std::string_view text, const graphics_card& card) {
+  const auto gigabytes = parse_number<std::uint64_t>(text.substr(0, text.find("gb")));
+  return text.ends_with("gb") && gigabytes && *gigabytes * 1024 <= card.mebibytes * 107 / 100 &&
+         (*gigabytes + 1) * 1024 > card.mebibytes;
+}
 
 /// Seconds of the fastest of `rounds` runs.
 double fastest(int rounds, const std::function<void()>& run) {
@@ -91,6 +114,17 @@ std::optional<double> read_disk(const std::filesystem::path& file) {
 }  // namespace
 
 std::span<const graphics_card> graphics_cards() noexcept { return cards; }
+
+const graphics_card* find_card(std::string_view name) {
+  const auto wanted = short_name(name);
+  for (const auto& card : cards) {
+    const auto known = short_name(card.name);
+    if (wanted == known ||
+        (wanted.starts_with(known) && is_memory(wanted.substr(known.size()), card)))
+      return &card;
+  }
+  return nullptr;
+}
 
 measured_speeds measure_speeds(const std::filesystem::path& file) {
   const std::size_t threads = std::max(1U, std::thread::hardware_concurrency());

@@ -10,22 +10,26 @@
 
 namespace hotset::lab {
 
-/// Units: bytes and operations per second. Defaults: an RTX 3090, dual-channel DDR5, eight cores with AVX2, NVMe.
+/// Units: bytes and operations per second. Defaults: an RTX 3090, two channels of DDR5-5600, eight cores with AVX2,
+/// NVMe.
 struct machine_speeds {
   double device_bandwidth = 936e9;
-  double device_flops = 71e12;
-  double host_bandwidth = 60e9;
+  double device_flops = 142e12;
+  double host_bandwidth = 89.6e9;
   double host_flops = 1e12;
   double disk_bandwidth = 3e9;
 };
 
-/// A graphics card, by its vendor's figures: FP16 products with FP32 sums, without sparsity.
+/// A graphics card. Memory is what its driver reports; products are FP16 with the faster sums, without sparsity; the
+/// link is PCIe's rate for its generation and lanes.
 struct graphics_card {
   std::string_view name;
-  std::uint64_t gib;
-  double gigabytes_per_second, teraflops;
+  std::uint64_t mebibytes;
+  double gigabytes_per_second, teraflops, link_gigabytes_per_second;
 };
 [[nodiscard]] std::span<const graphics_card> graphics_cards() noexcept;
+/// Finds a card by the names that people write: "RTX 4090", "4090 24GB", "NVIDIA L40S"; nullptr: none.
+[[nodiscard]] const graphics_card* find_card(std::string_view name);
 
 /// Speeds of this machine. Units: bytes per second.
 struct measured_speeds {

@@ -449,9 +449,6 @@ void add_notes(const plan_request& request, const expert_curves& curves, memory_
         fmt::format("{} beats the quotas: on this trace a cache of the experts used "
                     "last moves more than experts that stay where they are",
                     plan.best));
-  if (request.model.has_kv() && request.requests == nullptr)
-    notes.emplace_back(
-        "no request trace: KV beyond what its sessions need is taken as worth nothing");
   if (!request.model.has_kv())
     notes.emplace_back("the model keeps no KV cache: all of the budget goes to experts");
   if (request.reserve_bytes == 0)
@@ -623,7 +620,9 @@ const engine_setting* memory_plan::recommended() const noexcept {
     // It knows few models, which are not known here.
     if (s.engine == "ktransformers" && settings.size() > 1)
       return std::numeric_limits<double>::infinity();
-    return 1 / s.decode + (s.prompt ? 4 / *s.prompt : 0);
+    const auto time = 1 / s.decode + (s.prompt ? 4 / *s.prompt : 0);
+    // A mapped file's misses read more than LRU's, with which both are predicted.
+    return s.disk_bytes > 0 && s.engine == "llama.cpp" ? time * (1 + 1e-9) : time;
   };
   const auto fastest = std::ranges::min_element(settings, {}, per_token);
   return fastest == settings.end() ? nullptr : &*fastest;

@@ -13,6 +13,7 @@
 /// of a layer are distributed, too (expert), or each expert is cut (tensor). Every device has its own link; a step
 /// takes as long as on the slowest device.
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -51,6 +52,8 @@ struct plan_request {
   device_split split = device_split::expert;
   std::uint64_t device_bytes = 0;  ///< per device
   std::uint64_t host_bytes = 0;    ///< memory of the host; 0: unknown, and enough
+  bool has_card = true;  ///< false: device_bytes is the host's memory, and the processor computes
+  bool is_unified = false;  ///< device_bytes is a part of host_bytes
   /// Activations, workspace, and headroom: a completely filled device spills.
   std::uint64_t reserve_bytes = 0;
   std::uint64_t context = 0;  ///< maximum tokens of a session
@@ -77,7 +80,17 @@ struct plan_request {
     return host_bytes == 0 || bytes <= usable_host_bytes();
   }
   [[nodiscard]] std::uint64_t usable_host_bytes() const noexcept {
-    return host_bytes - host_bytes / 10;
+    const auto all = host_bytes - host_bytes / 10;
+    return all - std::min(all, bytes_in_host());
+  }
+  /// Smallest host memory that fits these bytes.
+  [[nodiscard]] std::uint64_t least_host_bytes(std::uint64_t bytes) const noexcept {
+    const auto used = bytes + bytes_in_host();
+    return used + used / 9 + 1;
+  }
+  /// Bytes of the device that are the host's.
+  [[nodiscard]] std::uint64_t bytes_in_host() const noexcept {
+    return is_unified ? devices * device_bytes : 0;
   }
 };
 
@@ -162,6 +175,7 @@ struct memory_plan {
   std::vector<engine_setting> settings{};      ///< one for each engine that can serve the model
   /// Quotas for an engine of one's own; nothing: the device cannot page.
   std::optional<engine_setting> own{};
+  std::string advice{};  ///< what would spare reads from disk
   std::vector<std::string> notes{};
 
   /// The setting with the least time for requests of four prompt tokens for each decoded one, ktransformers only if

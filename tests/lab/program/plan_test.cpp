@@ -131,13 +131,16 @@ TEST_F(plan_command, a_card_and_options_set_speeds) {
   };
   const auto usual = speed("--vram 24GiB");
   EXPECT_GT(speed("--gpu rtx4090"), usual) << "24 GiB, faster memory";
-  EXPECT_EQ(speed("--vram 24GiB --gpu rtx3090"), usual) << "the default speeds";
-  EXPECT_EQ(speed("--gpu rtx4090 --device-bandwidth 936GB/s --device-flops 71"), usual);
-  EXPECT_GT(speed("--vram 24GiB --host-bandwidth 120GB/s"), 1.5 * usual);
+  EXPECT_EQ(speed("--gpu 'RTX 3090 24GB' --link 25GB/s"), usual) << "the default speeds";
+  EXPECT_EQ(speed("--gpu rtx4090 --vram 24GiB --device-bandwidth 936GB/s --device-flops 142"),
+            usual);
+  EXPECT_GT(speed("--vram 24GiB --host-bandwidth 200GB/s"), 1.5 * usual);
   EXPECT_GT(speed("--gpu rtx5090"), speed("--gpu rtx4090"));
   EXPECT_THAT(out_of("plan --model gpt-oss-120b --vram 24GiB --measure"),
               HasSubstr("note: measured here: "));
-  refused(plan + "--gpu gtx0", 2, {"--gpu: 'gtx0'; accepted: rtx3060, "});
+  refused(plan + "--gpu gtx0", 2, {"--gpu: 'gtx0'; accepted: none, rtx3060, "});
+  refused(plan + "--gpu rtx4091", 2, {"did you mean rtx4090?"});
+  refused(plan + "--gpu 2x3090", 2, {"accepted: --gpu rtx3090 --devices 2"});
   refused(plan + "--vram 24GiB --host-bandwidth 60", 2, {"--host-bandwidth: '60'"});
   refused(plan + "--vram 24GiB --host-flops none", 2, {"--host-flops: 'none'; accepted: "});
 }
@@ -150,7 +153,7 @@ TEST_F(plan_command, an_engine_has_one_command) {
               testing::StartsWith("llama-server -m qwen3-30b-a3b-Q4_K_M.gguf -c 4096 -np 1 -b 2048 "
                                   "-ub 256 -fa on -ngl 99 -t 8"));
   EXPECT_FALSE(llama["settings"].contains("vllm"));
-  refused(plan + "--weights Q4_K_M --engine vllm", 3, {"vllm is left out: it reads .safetensors"});
+  refused(plan + "--weights Q4_K_M --engine vllm", 3, {"vllm left out: it reads .safetensors"});
   refused(plan + "--engine ollama", 2, {"--engine: 'ollama'; accepted: llama.cpp, vllm"});
   write("my model.json", R"({"model_type":"mixtral","torch_dtype":"bfloat16","hidden_size":32,
 "num_hidden_layers":2,"vocab_size":10,"num_attention_heads":2,"num_local_experts":4,
@@ -159,15 +162,73 @@ TEST_F(plan_command, an_engine_has_one_command) {
   EXPECT_THAT(quoted["settings"]["llama.cpp"].get<std::string>(), HasSubstr("-m 'my model.gguf' "));
 }
 
+TEST_F(plan_command, a_cards_link_counts_for_prompts) {
+  const std::string plan = "plan --model gpt-oss-120b --vram 24GiB --engine llama.cpp --json ";
+  const auto prompt = [&](const std::string& options) {
+    return json_of(plan + options)["engines"][0]["prompt_tokens_per_s"].get<double>();
+  };
+  EXPECT_GT(prompt("--gpu rtx5090"), 1.5 * prompt("--gpu rtx4090"));
+  EXPECT_EQ(prompt("--gpu rtx5090 --link 10GB/s --device-flops 330 --device-bandwidth 1008GB/s"),
+            prompt("--gpu rtx4090 --link 10GB/s --device-flops 330"));
+}
+
+TEST_F(plan_command, plans_unified_memory_and_no_card) {
+  const std::string plan = "plan --model gpt-oss-20b --engine llama.cpp ";
+  const auto mac = out_of(plan + "--unified --host-ram 32GiB");
+  EXPECT_THAT(mac, testing::AllOf(HasSubstr("device             24.00 GiB"), HasSubstr("-ngl 99"),
+                                  HasSubstr("; all on the device")));
+  EXPECT_THAT(out_of(plan + "--gpu none --host-ram 32GiB"),
+              testing::AllOf(HasSubstr("memory             28.80 GiB"), HasSubstr("-ngl 0")));
+  refused(plan + "--unified", 2, {"--host-ram is required"});
+  refused(plan + "--gpu none", 2, {"--host-ram is required"});
+  refused(plan + "--gpu none --host-ram 32GiB --vram 8GiB", 2, {"accepted without --vram"});
+}
+
+TEST_F(plan_command, reads_names_as_people_write_them) {
+  const std::string vram = " --vram 24GiB --engine llama.cpp";
+  EXPECT_EQ(out_of("plan --model Qwen/Qwen3-30B-A3B" + vram),
+            out_of("plan --model qwen3-30b-a3b" + vram));
+  refused("plan --model Qwen/Qwen3-30B-A3C" + vram, 2, {"did you mean qwen3-30b-a3b?"});
+}
+
+// Tokens per second that people published, with the machine: no ceiling is below them.
+TEST_F(plan_command, ceilings_are_above_published_measurements) {
+  for (const auto& [machine, measured] : std::vector<std::pair<std::string, double>>{
+           {"qwen3-30b-a3b --weights Q4_K_M --gpu rtx4090", 196},
+           {"qwen3-30b-a3b --weights Q4_K_M --vram 24GiB --device-bandwidth 1008GB/s", 166.9},
+           {"qwen3-30b-a3b --weights Q4_K_M --vram 8GiB --device-bandwidth 448GB/s "
+            "--host-bandwidth "
+            "102.4GB/s",
+            36.7},
+           {"gpt-oss-20b --vram 20GiB --device-bandwidth 800GB/s", 94},
+           {"gpt-oss-20b --gpu rtx5090", 221},
+           {"gemma-4-26b-a4b --weights Q4_K_M --gpu rtx3090", 101.4},
+           {"nemotron-3-nano-30b-a3b --weights Q4_K_M --gpu rtx3090", 134.2}}) {
+    const auto json = json_of("plan --json --engine llama.cpp --model " + machine);
+    const auto share = measured / json["engines"][0]["decode_tokens_per_s"].get<double>();
+    EXPECT_LT(share, 0.6) << machine;
+    EXPECT_GT(share, 0.3) << machine;
+  }
+}
+
 TEST_F(plan_command, a_precision_that_fits_is_named) {
-  const std::string plan = "plan --model minimax-m2 --gpu rtx3090 --host-ram 64GiB ";
-  const auto text = out_of(plan);
-  const auto at = text.find(" or --weights ");
-  ASSERT_NE(at, std::string::npos) << text;
-  const auto begin = at + 14;
-  const auto name = text.substr(begin, text.find_first_of(" \n", begin) - begin);
-  EXPECT_EQ(json_of(plan + "--json --weights " + name)["engines"][0]["disk_bytes"], 0) << name;
+  for (const std::string plan : {"plan --model minimax-m2 --gpu rtx3090 --host-ram 64GiB ",
+                                 "plan --model kimi-k2 --gpu rtx5090 --host-ram 64GiB ",
+                                 "plan --model qwen3-30b-a3b --gpu none --host-ram 16GiB ",
+                                 "plan --model gpt-oss-120b --unified --host-ram 64GiB "}) {
+    const auto advice = json_of(plan + "--json")["advice"].get<std::string>();
+    const auto at = advice.find(" --weights ");
+    const auto changed = at == std::string::npos ? advice : advice.substr(at + 1);
+    const auto end = std::min(changed.find(':'), changed.find(", or"));
+    // The last of an option counts; --host-ram is refused twice.
+    auto whole = plan;
+    if (changed.find("--host-ram") < end) whole = plan.substr(0, plan.find("--host-ram"));
+    const auto json = json_of(whole + "--json " + changed.substr(0, end));
+    EXPECT_TRUE(json["advice"].is_null()) << plan << advice;
+  }
   refused("plan --model deepseek-v3 --vram 12GiB --host-ram 64GiB", 3, {"or more, or --weights "});
+  refused("plan --model glm-4.5-air --vram 12GiB --host-ram 32GiB --context 131072", 3,
+          {"or more, or --weights ", " --context "});
 }
 
 TEST_F(plan_command, refuses_unknown_arguments) {

@@ -43,6 +43,7 @@ class flags {
     }
   }
   [[nodiscard]] bool has(const std::string& name) const { return values_.count(name) > 0; }
+  [[nodiscard]] const std::map<std::string, std::string>& all() const { return values_; }
   [[nodiscard]] const std::string& text(const std::string& name) const { return values_.at(name); }
   [[nodiscard]] std::uint64_t number(const std::string& name, std::uint64_t otherwise = 0) const {
     return has(name) ? std::stoull(values_.at(name)) : otherwise;
@@ -51,6 +52,73 @@ class flags {
  private:
   std::map<std::string, std::string> values_;
 };
+
+/// Flags and values that the parsers of these versions accept: llama.cpp of 1 October 2026 (--moe-cache-mib: build
+/// 11480), vLLM 0.32.0, SGLang 0.5.23, sglang-kt and kt-kernel 0.7.2, llama-cpp-python 0.3.36 with hotset's own.
+const std::map<std::string, std::map<std::string, std::string>>& accepted_flags() {
+  const std::string number = "[0-9]+", real = "[0-9]+([.][0-9]+)?", word = ".+", none;
+  const std::string llama_type = "f32|q8_0|q5_1|q5_0|q4_1|q4_0";
+  const std::map<std::string, std::string> sglang = {
+      {"-m", "sglang.launch_server"},     {"--model-path", word},
+      {"--context-length", number},       {"--max-running-requests", number},
+      {"--chunked-prefill-size", number}, {"--mem-fraction-static", "0[.][0-9]{2}"},
+      {"--max-total-tokens", number},     {"--cpu-offload-gb", number},
+      {"--kv-cache-dtype", "fp8_e5m2"}};
+  auto ktransformers = sglang;
+  ktransformers.merge(std::map<std::string, std::string>{{"--kt-method", "BF16|FP8|MXFP4"},
+                                                         {"--kt-weight-path", word},
+                                                         {"--kt-num-gpu-experts", number},
+                                                         {"--kt-cpuinfer", R"([0-9]+|\$\(nproc\))"},
+                                                         {"--kt-threadpool-count", number}});
+  static const std::map<std::string, std::map<std::string, std::string>> flags = {
+      {"llama.cpp",
+       {{"-m", word},
+        {"-c", number},
+        {"-np", number},
+        {"-b", number},
+        {"-ub", number},
+        {"-fa", "on"},
+        {"-ngl", number},
+        {"-ctk", llama_type},
+        {"-ctv", llama_type},
+        {"-t", number},
+        {"-sm", "layer"},
+        {"-ts", "[0-9]+(,[0-9]+)*"},
+        {"-ot", word},
+        {"--n-cpu-moe", number},
+        {"--cpu-moe", none},
+        {"--moe-cache-mib", number},
+        {"--no-op-offload", none},
+        {"--load-mode", "none"}}},
+      {"vllm",
+       {{"--max-model-len", number},
+        {"--max-num-seqs", number},
+        {"--max-num-batched-tokens", number},
+        {"--kv-cache-memory-bytes", number},
+        {"--block-size", number},
+        {"--kv-cache-dtype", "fp8"},
+        {"--cpu-offload-gb", real},
+        {"--cpu-offload-params", "experts"},
+        {"--data-parallel-size", number},
+        {"--enable-expert-parallel", none}}},
+      {"sglang", sglang},
+      {"ktransformers", ktransformers},
+      {"hotset",
+       {{"-m", "hotset.llama_cpp.server"},
+        {"--model", word},
+        {"--n_ctx", number},
+        {"--hotset-budget", "auto|[0-9]+MiB"}}}};
+  return flags;
+}
+void check_flags(const std::string& engine, const std::string& line) {
+  if (engine == "transformers") return;  // a program
+  const auto& known = accepted_flags().at(engine);
+  const flags used(line);
+  for (const auto& [flag, value] : used.all()) {
+    ASSERT_TRUE(known.contains(flag)) << engine << " has no " << flag;
+    EXPECT_TRUE(std::regex_match(value, std::regex(known.at(flag)))) << flag << ' ' << value;
+  }
+}
 
 std::uint64_t divided_up(std::uint64_t a, std::uint64_t b) { return (a + b - 1) / b; }
 
@@ -75,6 +143,7 @@ class checked_plan {
     }
     check_pager();
     for (const auto& s : plan_.settings) {
+      check_flags(s.engine, s.text);
       EXPECT_GT(s.decode, 0) << s.engine;
       EXPECT_LE(s.host_bytes, model_.all_expert_bytes()) << s.engine;
       if (plan_.is_all_resident() && s.engine != "hotset") {
@@ -362,11 +431,11 @@ TEST(engine_settings, the_cache_has_the_type_that_was_planned_with) {
     plan.check();
     EXPECT_TRUE(plan.lines().contains("llama.cpp"));
     EXPECT_FALSE(plan.lines().contains("vllm"));
-    EXPECT_THAT(plan.plan().notes, testing::Contains(HasSubstr("vllm is left out: it has no KV")));
+    EXPECT_THAT(plan.plan().notes, testing::Contains(HasSubstr("left out: it has no KV")));
   }
   const checked_plan none(request_of("qwen3-30b-a3b", 24_GiB, 7));
   EXPECT_EQ(none.lines().size(), 1U) << "hotset";
-  EXPECT_THAT(none.plan().notes, testing::Contains(HasSubstr("llama.cpp is left out")));
+  EXPECT_THAT(none.plan().notes, testing::Contains(HasSubstr("llama.cpp")));
 }
 
 TEST(engine_settings, blocks_are_counted_with_the_dense_ones) {
@@ -424,6 +493,43 @@ TEST(engine_settings, an_unsupported_option_omits_the_engine_with_a_note) {
     many.check();
     EXPECT_EQ(many.lines().contains("llama.cpp"), devices == 16);
   }
+}
+
+TEST(engine_settings, unified_memory_is_counted_once) {
+  auto request = request_of("gpt-oss-120b", 48_GiB);
+  request.host_bytes = 64_GiB;
+  const auto on_disk = [&] { return lab::make_plan(request).settings.front().disk_bytes; };
+  EXPECT_EQ(on_disk(), 0U) << "61 GiB of weights on a card and in 58 GiB of memory";
+  request.is_unified = true;
+  const checked_plan plan(request);
+  plan.check();
+  const auto& llama = plan.plan().settings.front();
+  EXPECT_EQ(llama.host_bytes - llama.disk_bytes, 64_GiB - 64_GiB / 10 - 48_GiB);
+  request.host_bytes = request.least_host_bytes(llama.host_bytes);
+  EXPECT_EQ(on_disk(), 0U);
+  request.host_bytes -= 2;
+  EXPECT_GT(on_disk(), 0U) << "least_host_bytes is the least";
+}
+
+TEST(engine_settings, if_there_is_no_card_the_processor_reads_what_memory_does_not_hold) {
+  auto request = request_of("gpt-oss-120b", 0);
+  request.has_card = false;
+  request.host_bytes = 32_GiB;
+  request.device_bytes = request.usable_host_bytes();
+  const auto plan = lab::make_plan(request);
+  ASSERT_EQ(plan.settings.size(), 2U);
+  const auto& llama = plan.settings.front();
+  check_flags("llama.cpp", llama.text);
+  EXPECT_THAT(llama.text, HasSubstr("-ngl 0"));
+  EXPECT_EQ(llama.host_bytes - llama.disk_bytes,
+            request.device_bytes - request.model.resident_bytes - request.model.kv_bytes(4096));
+  EXPECT_EQ(llama.decode, plan.settings.back().decode);
+  EXPECT_EQ(plan.recommended()->engine, "hotset") << "a mapped file reads more than LRU";
+  EXPECT_THAT(plan.notes, testing::Contains("vllm, sglang, ktransformers, transformers left out: a "
+                                            "card is needed"));
+  request.host_bytes = 80_GiB;
+  request.device_bytes = request.usable_host_bytes();
+  EXPECT_EQ(lab::make_plan(request).recommended()->engine, "llama.cpp");
 }
 
 TEST(engine_settings, a_model_of_unknown_blocks_has_its_layers_counted_from_0) {
