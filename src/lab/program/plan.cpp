@@ -187,8 +187,17 @@ void take_machine(const plan_options& options, lab::plan_request& request,
   if ((request.is_unified || !request.has_card) && request.host_bytes == 0)
     throw lab::usage_error(
         "--host-ram is required with --unified and with --gpu none, such as 64GiB");
-  if (!request.has_card && (request.device_bytes > 0 || request.is_unified || request.devices > 1))
-    throw lab::usage_error("--gpu none: accepted without --vram, --unified and --devices");
+  const bool sets_device = request.device_bytes > 0 || options.has_link || request.is_unified ||
+                           request.devices > 1 ||
+                           std::ranges::any_of(options.speeds, [](const auto& speed) {
+                             return speed.first == &lab::machine_speeds::device_bandwidth ||
+                                    speed.first == &lab::machine_speeds::device_flops;
+                           });
+  if (!request.has_card && sets_device)
+    throw lab::usage_error(
+        "--gpu none: accepted without --vram, --unified, --devices, --link and speeds of a device");
+  if (request.is_unified && request.device_bytes > request.host_bytes)
+    throw lab::usage_error("--unified: --vram is a part of --host-ram; accepted: at most that");
   if (card && request.has_card) {
     if (request.device_bytes == 0) request.device_bytes = card->mebibytes * 1_MiB;
     s.device_bandwidth = 1e9 * card->gigabytes_per_second;
@@ -222,8 +231,9 @@ void take_machine(const plan_options& options, lab::plan_request& request,
 std::string least_host_ram(const plan_options& options, const lab::memory_plan& plan) {
   auto r = plan.request;
   const auto& best = *plan.recommended();
+  const bool is_on_processor = !r.has_card || best.engine == "hotset";
   const auto text = lab::least_size_text(
-      r.least_host_bytes(best.host_bytes + (r.has_card ? 0 : lab::beside_experts(r))));
+      r.least_host_bytes(best.host_bytes + (is_on_processor ? lab::beside_experts(r) : 0)));
   if (!r.is_unified || options.request.device_bytes > 0) return text;
   // The device grows, too, by whole layers.
   r.host_bytes = lab::read_size(text);

@@ -29,6 +29,7 @@ constexpr const char* footer = R"(Examples:
   hotset synth demo.trace --layers 16 --experts 64 --top-k 6 --tokens 2000 --zipf 1.1
   hotset info demo.trace
   hotset simulate demo.trace --eviction lru,lfu,belady --slots 12.5%,25%,50%
+  hotset plan --model gpt-oss-120b --gpu rtx4090 --host-ram 64GiB
   hotset help simulate
   hotset simulate routes.csv --scope shared --budget 1500MiB,3GiB --json --out run.json
   hotset curve demo.trace --scope shared,per-layer

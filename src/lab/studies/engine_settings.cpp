@@ -263,7 +263,8 @@ std::string add_ktransformers(memory_plan& plan) {
                              : bits > 4.2 && bits < 4.4 ? "MXFP4"
                                                         : nullptr;
   if (method == nullptr)
-    return fmt::format("kt-kernel reads experts in BF16, FP8 and MXFP4, not in {:.2g} bits", bits);
+    return fmt::format("its line is known for experts in BF16, FP8 and MXFP4, not in {:.2g} bits",
+                       bits);
   const auto all = static_cast<std::uint64_t>(r.model.experts.experts);
   const auto kept = std::min(all, room_of(plan) / r.model.expert_slot_bytes());
   if (kept == all) return "all experts fit the device: sglang alone does the same";

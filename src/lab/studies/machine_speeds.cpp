@@ -41,7 +41,7 @@ constexpr std::array<graphics_card, 25> cards = {
 /// "NVIDIA GeForce RTX 4090" and "rtx4090" become "4090".
 std::string short_name(std::string_view name) {
   std::string out;
-  for (const char c : detail::plain_letters(name))
+  for (const char c : hotset::detail::plain_letters(name))
     if ((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9')) out += c;
   for (const std::string_view maker :
        {"nvidia", "amd", "geforce", "radeon", "instinct", "rtx", "rx"})

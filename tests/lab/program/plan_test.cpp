@@ -181,7 +181,9 @@ TEST_F(plan_command, plans_unified_memory_and_no_card) {
               testing::AllOf(HasSubstr("memory             28.80 GiB"), HasSubstr("-ngl 0")));
   refused(plan + "--unified", 2, {"--host-ram is required"});
   refused(plan + "--gpu none", 2, {"--host-ram is required"});
-  refused(plan + "--gpu none --host-ram 32GiB --vram 8GiB", 2, {"accepted without --vram"});
+  for (const auto* option : {"--vram 8GiB", "--link 9GB/s", "--device-flops 9", "--unified"})
+    refused(plan + "--gpu none --host-ram 32GiB " + option, 2, {"accepted without --vram"});
+  refused(plan + "--unified --host-ram 32GiB --vram 48GiB", 2, {"a part of --host-ram"});
 }
 
 TEST_F(plan_command, reads_names_as_people_write_them) {
