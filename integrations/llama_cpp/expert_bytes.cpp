@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "expert_bytes.hpp"
 
+#include <algorithm>
 #include <cstring>
+#include <system_error>
 #include <utility>
 
 #include "hotset/transfer/file_expert_source.hpp"
@@ -68,6 +70,7 @@ result<expert_bytes> expert_bytes::open(const lab::expert_files& files,
                                         const layer_weights& weights, std::int32_t source,
                                         std::size_t readers, bool pages_fit) {
   expert_bytes out;
+  out.readers_ = readers;
   out.pages_fit_ = pages_fit;
   for (const auto& of_layer : weights) {
     auto& sizes = out.sizes_.emplace_back();
@@ -94,49 +97,95 @@ result<expert_bytes> expert_bytes::open(const lab::expert_files& files,
 
 bool expert_bytes::read(expert_key key, precision_id, std::size_t tensor, std::uint64_t at,
                         std::span<std::byte> to) const noexcept {
-  const auto from = in_memory(key, tensor).subspan(static_cast<std::size_t>(at), to.size());
+  const late_copy what{key, tensor, at, to};
   {
     const std::lock_guard lock(late_->mutex);
-    if (late_->layer == key.layer) {
-      late_->waiting.push_back({tensor, from, to.data()});
+    if (late_->layer == key.layer && late_->left.empty()) {
+      late_->waiting.push_back(what);
       return true;
     }
   }
-  if (file_ != nullptr) return file_->read(key, tensor, at, to);
-  mapping_->request(from);
-  std::memcpy(to.data(), from.data(), from.size());
-  mapping_->give_back(from);
+  return copy(what);
+}
+
+bool expert_bytes::copy(const late_copy& what) const noexcept {
+  if (file_ != nullptr) return file_->read(what.key, what.tensor, what.at, what.to);
+  mapping_->request(in_memory(what));
+  copy_from_memory(what);
+  mapping_->give_back(in_memory(what));
   return true;
 }
 
-void expert_bytes::begin_visit(layer_id layer, bool passes) noexcept {
-  mapping_->set_read_ahead(passes);
+void expert_bytes::copy_from_memory(const late_copy& what) const noexcept {
+  std::memcpy(what.to.data(), in_memory(what).data(), what.to.size());
+}
+
+void expert_bytes::begin_visit(layer_id layer, copies when) noexcept {
+  mapping_->set_read_ahead(when == copies::after_use);
   const std::lock_guard lock(late_->mutex);
-  if (passes) late_->layer = layer;
+  late_->when = when;
+  if (when != copies::at_once) late_->layer = layer;
+}
+
+void expert_bytes::start_copies() {
+  auto& late = *late_;
+  if (late.when != copies::before_use) return;
+  const std::lock_guard lock(late.mutex);
+  const auto rank = [&](const late_copy& one) {
+    return std::ranges::find(late.order_of_use, one.tensor) - late.order_of_use.begin();
+  };
+  std::ranges::stable_sort(late.waiting, {}, rank);
+  for (std::size_t t = 0; t < sizes_[index_of(late.layer)].size(); ++t)
+    late.left.emplace_back(std::ranges::count(late.waiting, t, &late_copy::tensor));
+  late.next = 0;
+  const auto copy_all = [this, &late] {
+    for (std::size_t i = late.next++; i < late.waiting.size(); i = late.next++) {
+      if (!copy(late.waiting[i])) late.failed = true;
+      late.left[late.waiting[i].tensor].count_down();
+    }
+  };
+  try {
+    while (late.threads.size() < std::min(readers_, late.waiting.size()))
+      late.threads.emplace_back(copy_all);
+  } catch (const std::system_error&) {  // no more threads
+    copy_all();
+  }
+}
+
+bool expert_bytes::has_arrived(std::size_t tensor) {
+  auto& order = late_->order_of_use;
+  if (std::ranges::find(order, tensor) == order.end()) order.push_back(tensor);
+  late_->left[tensor].wait();
+  return !late_->failed;
 }
 
 void expert_bytes::computed(layer_id layer, std::size_t tensor) noexcept {
+  if (late_->when != copies::after_use) return;
   {
     const std::lock_guard lock(late_->mutex);
-    std::erase_if(late_->waiting, [&](const late_copy& copy) {
-      if (copy.tensor == tensor) std::memcpy(copy.to, copy.from.data(), copy.from.size());
-      return copy.tensor == tensor;
+    std::erase_if(late_->waiting, [&](const late_copy& one) {
+      if (one.tensor == tensor) copy_from_memory(one);
+      return one.tensor == tensor;
     });
   }
   if (!pages_fit_) mapping_->give_back(whole_[index_of(layer)][tensor]);
 }
 
-void expert_bytes::end_visit() noexcept {
+std::optional<layer_id> expert_bytes::end_visit() noexcept {
+  late_->threads.clear();  // joins them
   const std::lock_guard lock(late_->mutex);
-  for (const auto& copy : late_->waiting) std::memcpy(copy.to, copy.from.data(), copy.from.size());
+  if (late_->when == copies::after_use)
+    for (const auto& one : late_->waiting) copy_from_memory(one);
   late_->waiting.clear();
-  late_->layer = before_layers;
+  late_->left.clear();
+  const auto layer = std::exchange(late_->layer, before_layers);
+  return late_->failed.exchange(false) ? std::optional(layer) : std::nullopt;
 }
 
-std::span<const std::byte> expert_bytes::in_memory(expert_key key,
-                                                   std::size_t tensor) const noexcept {
-  const auto bytes = static_cast<std::size_t>(sizes_[index_of(key.layer)][tensor]);
-  return whole_[index_of(key.layer)][tensor].subspan(index_of(key.expert) * bytes, bytes);
+std::span<const std::byte> expert_bytes::in_memory(const late_copy& what) const noexcept {
+  const auto bytes = static_cast<std::size_t>(sizes_[index_of(what.key.layer)][what.tensor]);
+  return whole_[index_of(what.key.layer)][what.tensor].subspan(
+      index_of(what.key.expert) * bytes + static_cast<std::size_t>(what.at), what.to.size());
 }
 
 }  // namespace hotset_llama_cpp

@@ -2,12 +2,17 @@
 #pragma once
 /// Where experts are copied from: the model's own memory, or its file.
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <latch>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "hotset/core/error.hpp"
@@ -47,13 +52,26 @@ class expert_bytes {
                           std::uint64_t at, std::span<std::byte> to) const noexcept;
   [[nodiscard]] std::string problem() const { return file_ ? file_->problem() : std::string(); }
 
-  /// Begins the visit of a layer. If it `passes` the slots, the layer is computed from the model's memory. `read` then
-  /// copies nothing of it: `computed` copies a tensor while its pages are in memory, and `end_visit` the rest.
-  void begin_visit(hotset::layer_id layer, bool passes) noexcept;
-  [[nodiscard]] bool passes(hotset::layer_id layer) const noexcept { return late_->layer == layer; }
-  /// The layer passes, and was computed with this tensor.
+  /// When a visit's experts are copied.
+  enum class copies {
+    at_once,
+    before_use,  ///< tensor by tensor, while the layer is computed with the tensors before
+    after_use,   ///< computed from the model's memory, whose pages are then copied
+  };
+  /// Begins the visit of a layer. Unless its copies are made at once, `read` copies nothing of the layer.
+  void begin_visit(hotset::layer_id layer, copies when) noexcept;
+  /// Whether the layer's visit is under way, and copies wait for its operations.
+  [[nodiscard]] bool is_late(hotset::layer_id layer) const noexcept {
+    return late_->layer == layer;
+  }
+  /// Starts the copies before use, after all were passed to `read`.
+  void start_copies();
+  /// Waits for the copies of a tensor before its use. Returns false if one has failed.
+  [[nodiscard]] bool has_arrived(std::size_t tensor);
+  /// The layer was computed from the model's memory with this tensor.
   void computed(hotset::layer_id layer, std::size_t tensor) noexcept;
-  void end_visit() noexcept;
+  /// Completes the copies. Returns the layer if one of them has failed.
+  std::optional<hotset::layer_id> end_visit() noexcept;
   /// See weight_mapping.
   void request_others_after(hotset::layer_id layer) const noexcept {
     mapping_->request_others_after(hotset::index_of(layer));
@@ -63,20 +81,28 @@ class expert_bytes {
 
  private:
   struct late_copy {
+    hotset::expert_key key;
     std::size_t tensor = 0;
-    std::span<const std::byte> from{};
-    std::byte* to = nullptr;
+    std::uint64_t at = 0;
+    std::span<std::byte> to{};
   };
-  /// Copies that wait until their tensor was computed with.
+  /// Copies that wait for the operations of a layer.
   struct late_copies {
     std::mutex mutex;
-    hotset::layer_id layer = hotset::before_layers;  ///< that passes the slots
+    hotset::layer_id layer = hotset::before_layers;
+    copies when = copies::at_once;
     std::vector<late_copy> waiting{};
+    std::vector<std::size_t> order_of_use{};  ///< tensors, as far as known
+    // Copies before use that were started.
+    std::deque<std::latch> left{};  ///< by tensor
+    std::atomic<std::size_t> next = 0;
+    std::atomic<bool> failed = false;
+    std::vector<std::jthread> threads{};
   };
 
-  /// The tensor in the model's memory.
-  [[nodiscard]] std::span<const std::byte> in_memory(hotset::expert_key key,
-                                                     std::size_t tensor) const noexcept;
+  [[nodiscard]] bool copy(const late_copy& what) const noexcept;
+  void copy_from_memory(const late_copy& what) const noexcept;
+  [[nodiscard]] std::span<const std::byte> in_memory(const late_copy& what) const noexcept;
 
   std::vector<std::vector<std::uint64_t>> sizes_;  ///< [layers][tensors]
   /// [layers][tensors] all experts in the model's memory
@@ -84,6 +110,7 @@ class expert_bytes {
   std::unique_ptr<weight_mapping> mapping_;
   std::unique_ptr<expert_file> file_;  ///< null: the model's memory
   std::unique_ptr<late_copies> late_ = std::make_unique<late_copies>();
+  std::size_t readers_ = 1;
   bool pages_fit_ = true;
   const char* name_ = "mapping";
 };

@@ -268,7 +268,7 @@ struct hotset_llama {
   /// Called after a node with a stop was computed. Returns whether to continue.
   bool goes_on(ggml_tensor& node) {
     if (experts == nullptr) return true;
-    if (const auto weight = weight_read_by(node); weight && experts->passes(weight->layer))
+    if (const auto weight = weight_read_by(node); weight && experts->is_late(weight->layer))
       experts->computed(weight->layer, weight->tensor);
     auto* const layer = router_of(node);
     if (layer != nullptr && outcome == status::ok) serve(*layer);
@@ -333,10 +333,12 @@ struct hotset_llama {
     const auto weight = weight_read_by(node);
     if (!weight) return false;
     auto& layer = layers[index_of(weight->layer)];
-    if (!layer.in_slots) return experts->passes(weight->layer);
+    const bool late = experts->is_late(weight->layer);
+    if (!layer.in_slots) return late;
+    if (late && !experts->has_arrived(weight->tensor)) outcome = status::fill_failed;
     callback->replaced.replace(node, *expert_operation_of(node), *layer.stand_ins[weight->tensor],
                                *layer.slot_ids);
-    return false;
+    return late;
   }
 
   /// Whether all visits since the last call were served, for llama_decode calls of the program.

@@ -118,18 +118,28 @@ result<std::optional<paged_experts::look_ahead>> paged_experts::make_look_ahead(
 status paged_experts::visit(const routing_view& view) {
   rest();
   count_uses(view);
-  is_placed_ = has_places(view.layer);
+  using enum expert_bytes::copies;
+  const auto when = distinct_ <= plan_.slots     ? at_once
+                    : has_spares_for(view.layer) ? before_use
+                                                 : after_use;
+  is_placed_ = when != after_use;
   auto kept = view;
-  if (distinct_ > plan_.slots) keep_most_used(kept);
-  made_.bytes->begin_visit(view.layer, !is_placed_);
-  const auto copies =
-      is_placed_ && distinct_ > plan_.slots ? copy_to_spares(view.layer) : no_ticket;
+  if (when != at_once) keep_most_used(kept);
+  made_.bytes->begin_visit(view.layer, when);
+  const auto copies = when == before_use ? copy_to_spares(view.layer) : no_ticket;
   auto code = made_.cache->resolve(kept, stream_, visit_);
   if (is_placed_) made_.bytes->request_others_after(view.layer);
   if (code == status::ok && made_.ahead) prefetch(kept);
   if (copies != no_ticket && made_.spare->backend->wait(copies) != transfer_state::arrived)
     code = status::fill_failed;
+  made_.bytes->start_copies();
   return code;
+}
+
+void paged_experts::rest() {
+  const auto spoiled = made_.bytes->end_visit();
+  made_.cache->release(visit_, stream_);
+  if (spoiled) (void)made_.cache->invalidate(*spoiled);
 }
 
 void paged_experts::count_uses(const routing_view& view) {
@@ -140,14 +150,15 @@ void paged_experts::count_uses(const routing_view& view) {
     if (e != no_expert && uses_[index_of(e)]++ == 0) ++distinct_;
 }
 
-/// If more than half of the experts must be read, the mapping is faster: the system reads ahead while the layer
-/// computes.
-bool paged_experts::has_places(layer_id layer) const {
-  if (distinct_ <= plan_.slots) return true;
+/// Spare slots need the absent experts only. The mapping reads all experts of the layer, but ahead of the computation,
+/// which takes longer than the reads if there are many tokens.
+bool paged_experts::has_spares_for(layer_id layer) const {
+  constexpr std::int32_t uses_in_a_read = 16;  // computed while an expert is read
   const auto row = made_.cache->row(layer);
   std::int32_t absent = 0;
   for (std::size_t e = 0; e < uses_.size(); ++e) absent += uses_[e] != 0 && row[e] == no_slot;
-  return distinct_ <= plan_.slots + plan_.spares && 2 * absent <= distinct_;
+  const auto reads = absent + std::reduce(uses_.begin(), uses_.end()) / uses_in_a_read;
+  return distinct_ <= plan_.slots + plan_.spares && reads <= std::ssize(uses_);
 }
 
 /// Leaves in the view the experts that take the slots. A resident counts twice: an expert that replaces it must be

@@ -42,15 +42,18 @@ class paged_experts {
   ~paged_experts() { rest(); }
 
   /// Fills slots with a layer's routed experts. They stay there until the next visit or `rest`. If there are more than
-  /// slots, the most used ones take the slots and the others the spare slots. If these do not suffice, or most experts
-  /// must be read, `is_placed` is false: the model's own weights are used, and the most used experts take the slots for
-  /// later visits.
+  /// slots, the most used ones take the slots and the others the spare slots. If these do not suffice, or to read the
+  /// whole layer while it is computed is faster, `is_placed` is false: the model's own weights are used, and the most
+  /// used experts take the slots for later visits.
   /// Errors: fill_failed and others of slot_cache::resolve.
   hotset::status visit(const hotset::routing_view& view);
   /// Whether the last visit's experts are all in slots.
   [[nodiscard]] bool is_placed() const { return is_placed_; }
-  /// Whether the last visit was of this layer and is not placed. Then call `computed` after each of its operations.
-  [[nodiscard]] bool passes(hotset::layer_id layer) const { return made_.bytes->passes(layer); }
+  /// Whether the last visit was of this layer, and its copies wait for its operations. Then call `has_arrived` before
+  /// each of them if the visit is placed, otherwise `computed` after each.
+  [[nodiscard]] bool is_late(hotset::layer_id layer) const { return made_.bytes->is_late(layer); }
+  /// Waits for the experts' bytes of this tensor. Returns false if a copy has failed.
+  [[nodiscard]] bool has_arrived(std::size_t tensor) { return made_.bytes->has_arrived(tensor); }
   /// The layer was computed with this tensor, whose pages are in memory: its experts are copied into slots.
   void computed(hotset::layer_id layer, std::size_t tensor) {
     made_.bytes->computed(layer, tensor);
@@ -58,10 +61,7 @@ class paged_experts {
   /// Slot of an expert within its layer, from 0; spare slots follow. Pre: the last visit routed it and is placed.
   [[nodiscard]] std::int32_t slot_of(hotset::layer_id layer, std::int32_t expert) const;
   /// Call when the last visit's layer was computed.
-  void rest() {
-    made_.bytes->end_visit();
-    made_.cache->release(visit_, stream_);
-  }
+  void rest();
   /// Reason for a failed copy, if known.
   [[nodiscard]] std::string problem() const { return made_.bytes->problem(); }
   /// Includes experts of spare slots: accesses, misses, and bytes.
@@ -102,7 +102,7 @@ class paged_experts {
   static hotset::result<std::optional<look_ahead>> make_look_ahead(const hotset::geometry& shape,
                                                                    const std::string& name);
 
-  [[nodiscard]] bool has_places(hotset::layer_id layer) const;
+  [[nodiscard]] bool has_spares_for(hotset::layer_id layer) const;
   void count_uses(const hotset::routing_view& view);
   void keep_most_used(hotset::routing_view& view);
   hotset::ticket copy_to_spares(hotset::layer_id layer);
