@@ -101,6 +101,9 @@ bool expert_bytes::read(expert_key key, precision_id, std::size_t tensor, std::u
   {
     const std::lock_guard lock(late_->mutex);
     if (late_->layer == key.layer && late_->left.empty()) {
+      // A visit may take a slot from a copy ahead that still waits.
+      std::erase_if(late_->waiting,
+                    [&](const late_copy& one) { return one.to.data() == to.data(); });
       late_->waiting.push_back(what);
       return true;
     }

@@ -28,6 +28,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "expert_bytes.hpp"
 #include "ggml-backend.h"
 #include "hotset/lab/expert_files.hpp"
 #include "hotset_llama.h"
@@ -454,6 +455,27 @@ void more_experts_than_slots() {
       require(s.stats().hits > before.hits, what + ": the prompt left nothing in slots");
     }
 }
+/// A visit takes the slot of a copy ahead before that copy is made.
+void copies_into_one_slot() {
+  constexpr std::size_t bytes = std::size_t{4} << 20U;
+  std::vector<std::byte> experts(2 * bytes);
+  std::fill_n(experts.begin() + bytes, bytes, std::byte{2});
+  ggml_tensor tensor{};
+  tensor.data = experts.data();
+  const layer_weights weights{{{.tensor = &tensor, .bytes = bytes, .experts = 2}}};
+  auto from = expert_bytes::open({}, weights, HOTSET_LLAMA_MAPPED, 2, true);
+  require(from.has_value(), "not opened");
+  std::vector<std::byte> slot(bytes);
+  for (int i = 0; i < 100; ++i) {
+    from->begin_visit(hotset::layer_id{0}, expert_bytes::copies::before_use);
+    for (const auto e : {hotset::expert_id{0}, hotset::expert_id{1}})
+      (void)from->read({hotset::layer_id{0}, e}, {}, 0, 0, slot);
+    from->start_copies();
+    require(from->has_arrived(0), "a copy failed");
+    require(std::ranges::count(slot, std::byte{2}) == std::ssize(slot), "the other expert's bytes");
+    (void)from->end_visit();
+  }
+}
 /// Sequences side by side, one token of each: the spare slots serve what the slots do not.
 void many_sequences() {
   const auto model = load(model_file);
@@ -772,6 +794,8 @@ const check checks[] = {
     {"more_experts_than_slots",
      "a prompt past the slots is served by spare slots or the mapping, and fills the slots",
      always<more_experts_than_slots>},
+    {"copies_into_one_slot", "of two copies into one slot the last one counts",
+     always<copies_into_one_slot>},
     {"many_sequences", "sequences side by side are served by slots and spare slots",
      always<many_sequences>},
     {"budgets", "a budget in bytes, as a share, or auto", always<budgets>},
