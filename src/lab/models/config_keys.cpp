@@ -138,9 +138,12 @@ const json* config_keys::object(std::string_view key) const {
 
 std::optional<std::vector<std::uint64_t>> config_keys::numbers(std::string_view key,
                                                                std::size_t size) const {
-  return list_of<std::uint64_t>(*this, key, size, "integers",
-                                fmt::format("integers in 0..{}", most_extent),
-                                [](const json& value) { return natural(value, 0, most_extent); });
+  return list_of<std::uint64_t>(
+      *this, key, size, "integers", fmt::format("integers in 0..{}", most_extent),
+      [](const json& value) {
+        return value.is_boolean() ? std::optional<std::uint64_t>(value.get<bool>() ? 1 : 0)
+                                  : natural(value, 0, most_extent);
+      });
 }
 
 std::optional<std::vector<std::string>> config_keys::words(std::string_view key,
@@ -148,6 +151,13 @@ std::optional<std::vector<std::string>> config_keys::words(std::string_view key,
   return list_of<std::string>(*this, key, size, "strings", "strings", [](const json& value) {
     return value.is_string() ? std::optional(value.get<std::string>()) : std::nullopt;
   });
+}
+
+std::vector<std::string> config_keys::like(std::string_view word) const {
+  std::vector<std::string> out;
+  for (const auto& [key, value] : inner_.items())
+    if (key.find(word) != key.npos && !value.is_null()) out.push_back(printable(key, 60));
+  return out;
 }
 
 void config_keys::refuse(std::string_view key, const std::string& found,

@@ -46,12 +46,14 @@ class config_keys {
   [[nodiscard]] std::optional<double> real(std::string_view key) const;
   [[nodiscard]] bool flag(std::string_view key, bool otherwise) const;
   [[nodiscard]] std::optional<std::string> text(std::string_view key) const;
-  /// Non-negative integers; exactly `size` of them unless that is 0.
+  /// Non-negative integers, or flags as 0 and 1; exactly `size` of them unless that is 0.
   [[nodiscard]] std::optional<std::vector<std::uint64_t>> numbers(std::string_view key,
                                                                   std::size_t size = 0) const;
   [[nodiscard]] std::optional<std::vector<std::string>> words(std::string_view key,
                                                               std::size_t size = 0) const;
   [[nodiscard]] const json* object(std::string_view key) const;
+  /// Keys that contain a word and have a value.
+  [[nodiscard]] std::vector<std::string> like(std::string_view word) const;
 
   [[noreturn]] void refuse(std::string_view key, const std::string& found,
                            const std::string& accepted) const;

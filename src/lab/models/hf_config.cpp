@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <initializer_list>
+#include <iterator>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -14,6 +15,7 @@
 #include <nlohmann/json.hpp>
 
 #include "hotset/registry/parameters.hpp"
+#include "lab/errors.hpp"
 #include "lab/files/input_error.hpp"
 #include "lab/files/json_object.hpp"
 #include "lab/models/config_keys.hpp"
@@ -36,12 +38,15 @@ using enum qk_norm;
 constexpr std::uint64_t most_model_layers = 65536;
 
 const key_names layer_count_keys = {"num_layers", "num_hidden_layers", "n_layers", "n_layer"};
-const key_names expert_keys = {"num_experts", "num_local_experts", "n_routed_experts",
-                               "moe_num_experts"};
+const key_names expert_keys = {
+    "num_experts", "num_local_experts", "n_routed_experts",   "moe_num_experts",
+    "n_experts",   "num_moe_experts",   "num_routed_experts", "moe_num_primary_experts"};
 const key_names top_k_keys = {"num_experts_per_tok", "num_experts_per_token",
                               "experts_per_token",   "moe_topk",
                               "moe_top_k",           "moe_k",
-                              "top_k_experts"};
+                              "top_k_experts",       "n_activated_experts",
+                              "num_active_experts",  "num_selected_experts",
+                              "moe_router_topk",     "moe_num_active_primary_experts"};
 const key_names width_keys = {"moe_intermediate_size", "expert_ffn_hidden_size",
                               "expert_intermediate_size", "moe_ffn_hidden_size"};
 const key_names mlp_keys = {"intermediate_size", "ffn_hidden_size"};
@@ -194,7 +199,8 @@ class config_reader {
     for (const auto key : layer_count_keys)
       if (const auto found = keys_.number(key, 1, most_model_layers)) return *found;
     const auto count = listed.value_or(static_cast<std::size_t>(given_.layers.value_or(0)));
-    if (count == 0 || count > most_model_layers) (void)keys_.need_any({"num_hidden_layers"});
+    if (count == 0 || count > most_model_layers)
+      (void)keys_.need_any({"num_hidden_layers"}, 1, "; or by hand --layers");
     return count;
   }
 
@@ -220,11 +226,15 @@ class config_reader {
   void count_experts() {
     const auto* const used = std::ranges::find_if(
         expert_keys, [&](const auto& key) { return keys_.find(key) != nullptr; });
-    if (used == expert_keys.end() && !given_.experts)
-      refuse_input(keys_.file(), "",
-                   fmt::format("has none of {}: a dense model has no experts to page",
-                               fmt::join(expert_keys, ", ")),
-                   "a Mixture-of-Experts model");
+    if (used == expert_keys.end() && !given_.experts) {
+      const auto like = keys_.like("expert");
+      refuse_input(
+          keys_.file(), "",
+          fmt::format("has none of {}: {}", fmt::join(expert_keys, ", "),
+                      like.empty() ? "a dense model has no experts to page"
+                                   : fmt::format("there is '{}'", fmt::join(like, "', '"))),
+          "a Mixture-of-Experts model; or by hand --experts");
+    }
     shape_.experts = used == expert_keys.end() ? static_cast<std::uint64_t>(*given_.experts)
                                                : *keys_.number(*used, 0, most_model_experts);
     if (shape_.experts < 2)
@@ -241,6 +251,8 @@ class config_reader {
       if (keys_.flag(key, false))
         shape_.notes.push_back(fmt::format("'{}' is true: such biases are not counted", key));
     if (keys_.text("mlp_hidden_act") == "relu2") shape_.set(ungated_mlps, true);
+    take_flag("residual_moe", dense_beside);
+    read_ngrams();
     if (!has(ungated_mlps)) take_as_usual("experts of three matrices");
     if (keys_.find("tie_word_embeddings") == nullptr) take_as_usual("a head of its own");
     read_correction();
@@ -254,6 +266,15 @@ class config_reader {
     if (shape_.is_known || !mlp) return need(width_keys, of_expert);
     take_as_usual("experts as wide as an MLP");
     return *mlp;
+  }
+
+  /// LongCat-Flash-Lite: embeddings of n-grams, beside those of words.
+  void read_ngrams() {
+    const auto ratio = keys_.number("ngram_vocab_size_ratio", 0, 65536).value_or(0);
+    shape_.beside = ratio * shape_.vocabulary * shape_.hidden;
+    if (ratio > 0)
+      shape_.notes.push_back(fmt::format("embeddings of n-grams, {}, are always on the device",
+                                         size_text(shape_.beside * shape_.dtype_bytes)));
   }
 
   /// Scores of a sigmoid come with a bias for each expert.
@@ -293,7 +314,8 @@ class config_reader {
         is_jamba ? keys_.need("expert_layer_period") : step_of("expert_layer_period");
     const auto offset = is_jamba ? keys_.need("expert_layer_offset", 0)
                                  : keys_.number("expert_layer_offset", 0).value_or(0);
-    const auto interval = step_of("moe_layer_interval") * step_of("interleave_moe_layer_step");
+    const auto interval = step_of("moe_layer_interval") * step_of("interleave_moe_layer_step") *
+                          step_of("moe_layer_frequency");
     const auto named = named_moe_layers();
     const auto with = layer_set(named.value_or(numbers()));
     const auto words = keys_.words("mlp_layer_types");
@@ -362,9 +384,10 @@ class config_reader {
   }
   /// LLaDA-MoE lists for each layer what DeepSeek gives by a period.
   [[nodiscard]] std::optional<numbers> moe_layer_list() const {
-    const auto* const given = keys_.find("moe_layer_freq");
-    if (given == nullptr || !given->is_array()) return std::nullopt;
-    return keys_.numbers("moe_layer_freq", shape_.layers.size());
+    for (const auto* key : {"moe_layer_freq", "is_moe_layer", "moe_layer_layout"})
+      if (const auto* const given = keys_.find(key); given != nullptr && given->is_array())
+        return keys_.numbers(key, shape_.layers.size());
+    return std::nullopt;
   }
 
   void read_attention() {
@@ -374,7 +397,9 @@ class config_reader {
     take_flag("attn_output_gate", gated_attention);
     take_flag("attention_output_gate", gated_attention);
     take_flag("use_head_wise_attn_gate", head_gates);
-    if (keys_.find("kv_lora_rank") != nullptr || keys_.find("qk_nope_head_dim") != nullptr)
+    const bool is_latent =
+        keys_.find("kv_lora_rank") != nullptr || keys_.find("qk_nope_head_dim") != nullptr;
+    if (is_latent && keys_.flag("use_mla", true))
       read_latent();
     else if (keys_.find("o_lora_rank") != nullptr)
       read_compressed();
@@ -387,7 +412,8 @@ class config_reader {
     a.heads = need(head_keys, of_attention);
     a.kv_heads = keys_.any(kv_head_keys).value_or(a.heads);
     a.head_dim = head_dim(a.heads);
-    a.value_dim = keys_.number("v_head_dim").value_or(a.head_dim);
+    a.value_dim = keys_.number("v_head_dim", 0).value_or(0);
+    if (a.value_dim == 0) a.value_dim = a.head_dim;
     a.q_rank = keys_.number("share_q_dim").value_or(0);
     a.norm = norm_of_heads();
     a.has_sinks = has(has_sinks);
@@ -500,7 +526,11 @@ class config_reader {
     if (!dim) return;
     shape_.index = token_index{either("index_n_heads", "sparse_num_index_heads").value_or(1), *dim};
     const auto count = shape_.layers.size();
-    const auto types = keys_.words("indexer_types");
+    auto types = keys_.words("indexer_types");
+    if (const auto pattern = keys_.text("index_topk_pattern"); pattern && !types) {
+      types.emplace();
+      for (const char letter : *pattern) types->emplace_back(letter == 'S' ? "shared" : "full");
+    }
     const auto frequency = own.numbers("sparse_attention_freq");
     const auto period = keys_.number("index_topk_freq").value_or(1);
     const auto first = keys_.number("index_skip_topk_offset").value_or(2) - 1;
@@ -770,6 +800,43 @@ const json* find_decoder(const json& object, int depth = 0) {
       if (const auto* const found = find_decoder(*at, depth + 1)) return found;
   return nullptr;
 }
+/// ERNIE-VL counts experts of text, and of images: keeps the first ones. Returns a note, or nothing.
+std::string keep_experts_of_text(json& all) {
+  std::vector<std::string> others;
+  for (const auto* key :
+       {"moe_num_experts", "moe_intermediate_size", "moe_layer_start_index", "moe_layer_end_index"})
+    if (const auto at = all.find(key); at != all.end() && at->is_array() && at->size() == 2 &&
+                                       all.value("num_hidden_layers", json()) != 2) {
+      others.push_back(fmt::format("{} {}", key, at->back().dump()));
+      *at = json(at->front());
+    }
+  return others.empty()
+             ? ""
+             : fmt::format("experts of images are not counted ({}); --reserve may hold them",
+                           fmt::join(others, ", "));
+}
+/// Adds the numbers that a config with differences alone lacks: those of its class. Returns a note, or nothing.
+std::string add_defaults(json& all) {
+  const auto type = all.value("model_type", json());
+  const auto defaults =
+      json::parse(class_defaults(type.is_string() ? type.get<std::string>() : std::string()));
+  std::vector<std::string> added;
+  auto filled = all;
+  for (const auto& [key, value] : defaults.items()) {
+    bool is_there = all.contains(key);
+    for (const auto& names : {expert_keys, top_k_keys, layer_count_keys, width_keys, mlp_keys,
+                              shared_keys, head_keys, kv_head_keys, head_dim_keys})
+      if (is_one_of(key, names))
+        is_there |= std::ranges::any_of(names, [&](auto name) { return all.contains(name); });
+    if (is_there) continue;
+    filled[key] = value;
+    added.push_back(fmt::format("{} {}", key, value.dump()));
+  }
+  constexpr std::size_t fewest = 3;  // fewer are rather typing errors
+  if (added.size() < fewest) return {};
+  all = std::move(filled);
+  return fmt::format("taken from the defaults of its class: {}", fmt::join(added, ", "));
+}
 /// Adds the keys of `from` that are not null; `replaces`: those that are there too.
 void merge(json& into, const json& from, bool replaces) {
   for (const auto& [key, value] : from.items())
@@ -781,20 +848,26 @@ void merge(json& into, const json& from, bool replaces) {
 /// under the usual key. modelopt has a separate file, whose text this is. DeepSeek names the experts' format beside it.
 void add_quantisation(std::string_view text, const std::string& file, json& root) {
   json found;
+  const auto separate =
+      text.empty() ? json()
+                   : parse(text, file + " (hf_quant_config.json)").value("quantization", json());
   if (const auto mlx = root.find("quantization"); mlx != root.end() && !mlx->is_null()) {
     if (!mlx->is_object() || !mlx->contains("bits"))
       refuse_input(file, "key 'quantization'", "is " + described(*mlx),
                    "MLX's: an object with bits and group_size");
     found = *mlx;
     found["quant_method"] = "mlx";
-  } else if (!text.empty() && !root.contains("quantization_config")) {
-    found = parse(text, file + " (hf_quant_config.json)").value("quantization", json());
-    if (found.is_object()) found["quant_method"] = "modelopt";
+  } else if (separate.is_object() && !root.contains("quantization_config")) {
+    found = separate;
+    found["quant_method"] = "modelopt";
   }
   if (found.is_object()) root["quantization_config"] = std::move(found);
   const auto format = root.find("quantization_config");
-  if (const auto experts = root.find("expert_dtype");
-      experts != root.end() && format != root.end() && format->is_object())
+  if (format == root.end() || !format->is_object()) return;
+  constexpr const char* cache = "kv_cache_quant_algo";
+  if (separate.is_object() && separate.contains(cache) && !format->contains("kv_cache_scheme"))
+    format->emplace(cache, separate[cache]);
+  if (const auto experts = root.find("expert_dtype"); experts != root.end())
     (*format)["expert_dtype"] = *experts;
 }
 
@@ -815,11 +888,11 @@ void add_vision(const json& root, const std::string& outer, const std::string& f
     return;
   }
   shape.type = outer;
-  shape.vision = *elements;
+  shape.beside += *elements;
   shape.notes.push_back(
       fmt::format("vision tower and projector, {}, are always on the device; the rotary "
                   "buffers in published files are not counted",
-                  size_text(shape.vision * shape.dtype_bytes)));
+                  size_text(*elements * shape.dtype_bytes)));
 }
 
 }  // namespace
@@ -840,8 +913,21 @@ model_shape parse_hf_config(std::string_view text, std::string_view quantisation
       merge(all, part, false);
     }
   add_quantisation(quantisation, file, all);
-  const config_keys keys(all, all, file);
-  auto shape = config_reader(keys, find_family(keys.text("model_type").value_or("")), given).read();
+  std::vector<std::string> notes = {keep_experts_of_text(all)};
+  const auto read = [&] {
+    const config_keys keys(all, all, file);
+    return config_reader(keys, find_family(keys.text("model_type").value_or("")), given).read();
+  };
+  model_shape shape;
+  try {
+    shape = read();
+  } catch (const trace_error&) {
+    notes.push_back(add_defaults(all));
+    if (notes.back().empty()) throw;
+    shape = read();
+  }
+  std::ranges::copy_if(notes, std::back_inserter(shape.notes),
+                       [](const auto& note) { return !note.empty(); });
   if (is_nested)
     add_vision(root, config_keys(root, root, file).text("model_type").value_or(""), file, shape);
   return shape;

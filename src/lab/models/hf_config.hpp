@@ -16,6 +16,8 @@ inline constexpr std::string_view hand_options =
 
 /// The config of a model of model_names(), reduced to the keys that decide sizes; empty: another name.
 [[nodiscard]] std::string preset_config(std::string_view name);
+/// Numbers of the defaults of a model_type's class in transformers, as a JSON object; "{}": not known here.
+[[nodiscard]] std::string class_defaults(std::string_view type);
 
 /// Reads a config by its keys, whatever its model_type; a note tells what was taken as usual for an unknown one. Keys
 /// that are null count as missing. `file` appears in messages. `quantisation`: the text of an hf_quant_config.json

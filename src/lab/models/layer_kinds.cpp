@@ -47,6 +47,7 @@ struct number_key {
 };
 constexpr std::array number_keys = {number_key{"attn_type_list", recurrent, full},
                                     number_key{"hybrid_layer_pattern", full, sliding},
+                                    number_key{"sliding_window_layout", full, sliding},
                                     number_key{"no_rope_layers", full, chunked}};
 
 /// A period: layers `offset`, `offset + period`, ... have full attention. Without an offset: the last one of each.

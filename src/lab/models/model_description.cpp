@@ -15,6 +15,7 @@
 #include "lab/errors.hpp"
 #include "lab/files/input_error.hpp"
 #include "lab/files/mapped_file.hpp"
+#include "lab/files/safetensors.hpp"
 #include "lab/models/hf_config.hpp"
 #include "lab/models/model_weights.hpp"
 #include "lab/models/quantisation.hpp"
@@ -110,10 +111,11 @@ model_description describe_config(const config_text& config, const model_options
   auto shape = config.shape(hand);
   if (!options.weights.empty()) wish_weights(options.weights, shape);
   if (!shape.unknown_format.empty() && !(hand.expert_bytes && hand.resident_bytes))
-    refuse_input(config.file, "key 'quantization_config'", shape.unknown_format,
-                 fmt::format("{}; or the .safetensors files beside it; or by hand --expert-bytes "
-                             "and --resident-bytes",
-                             known_quantisations));
+    refuse_input(
+        config.file, "key 'quantization_config'", shape.unknown_format,
+        fmt::format("{}; or the .safetensors files beside it; or --weights, such as 4.5bpw; "
+                    "or by hand --expert-bytes and --resident-bytes",
+                    known_quantisations));
   auto out = describe_shape(shape, options);
   add_weights(shape, out.memory);
   if (shape.missing == 0) out.parameters = parameters_of(shape);
@@ -234,6 +236,25 @@ model_by_hand given_by(const stored_weights& stored) {
           .resident_bytes = 0};
 }
 
+/// The tensors of files without packed ones, whose extents would be unknown.
+std::vector<plain_tensor> plain_tensors(const fs::path& path, const std::vector<fs::path>& files) {
+  std::vector<plain_tensor> out;
+  for (const auto& one : files) {
+    const safetensors_file file(one, file_extent::header);
+    for (const auto& name : file.names()) {
+      const auto& t = file.at(name);
+      if (t.dtype == "U8" || t.dtype == "I8" || t.dtype == "U32" || t.dtype == "I32")
+        refuse_input(path.string(), "",
+                     fmt::format("tensor '{}' is packed, and its extents are unknown: --weights "
+                                 "needs them",
+                                 printable(name, 120)),
+                     fmt::format("a {} beside it", config_name));
+      out.push_back({name, t.shape});
+    }
+  }
+  return out;
+}
+
 /// Describes a folder, or a .safetensors file.
 // NOLINTNEXTLINE(bugprone-easily-swappable-parameters): the model, then its folder
 model_description describe_stored(const fs::path& path, const fs::path& folder,
@@ -243,7 +264,7 @@ model_description describe_stored(const fs::path& path, const fs::path& folder,
   if (files.empty()) {
     if (!is_there(config))
       refuse_input(path.string(), "", "holds neither config.json nor .safetensors files",
-                   "one of them");
+                   "one of them, or the path of a .gguf file itself");
     return describe_config(read_config(config), options);
   }
   const bool has_config = is_there(config);
@@ -257,19 +278,32 @@ model_description describe_stored(const fs::path& path, const fs::path& folder,
     out.notes.push_back(fmt::format("{}: all sizes are those of {}", missing, config_name));
     return out;
   }
-  if (!options.weights.empty()) {
-    if (has_config) return describe_config(read_config(config), options);
-    refuse_input(path.string(), "", "the extents of its weights are unknown: --weights needs them",
-                 fmt::format("a {} beside it", config_name));
-  }
+  if (!options.weights.empty() && has_config) return describe_config(read_config(config), options);
   auto stored = read_safetensors_weights(path, files, file_extent::header);
   need_experts(stored);
+  std::string wish;
+  if (!options.weights.empty()) {
+    if (stored.found_by_shape)
+      refuse_input(path.string(), "", "the roles of its experts are unknown: --weights needs them",
+                   fmt::format("a {} beside it", config_name));
+    stored.check_experts(stored.experts());
+    const auto before = stored.expert_bytes();
+    stored = read_safetensors_weights(
+        path, files, file_extent::header,
+        wish_plain(options.weights, plain_tensors(path, files), stored.experts()));
+    stored.check_experts(stored.experts());
+    wish = wish_note(options.weights, stored.expert_bytes(), before);
+  }
   auto out = has_config ? describe_stored_with(read_config(config).shape(given_by(stored)), stored,
                                                options)
                         : describe_stored_alone(stored, options);
   stored.check_experts(static_cast<std::uint64_t>(out.memory.experts.experts));
   out.memory.experts.expert_bytes = by_layer(stored.expert_bytes());
   out.memory.resident_bytes = stored.all_resident_bytes();
+  if (!wish.empty()) out.notes.push_back(wish);
+  if (stored.found_by_shape)
+    out.notes.emplace_back(
+        "experts under unknown names: stacks of as many as their router has rows are taken");
   if (stored.prediction_bytes > 0)
     out.notes.push_back(fmt::format("tensors of multi-token prediction, {}, are not counted",
                                     size_text(stored.prediction_bytes)));
@@ -341,6 +375,8 @@ model_description describe_model(std::string_view name_or_path, const model_opti
   if (!preset.empty()) out.memory.name = name;
   auto hand = options.hand;
   if (out.top_k_is_known) hand.top_k.reset();
+  hand.experts.reset();  // the model has its own, or took these
+  if (hand.layers == out.memory.experts.layers) hand.layers.reset();
   if (!hand.is_empty()) correct_by_hand(hand, out);
   if (const auto bad = check_size(out.memory)) refuse_input(name_or_path, "", bad->message, "");
   return out;

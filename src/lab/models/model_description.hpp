@@ -35,7 +35,7 @@ struct model_options {
   std::optional<double> kv_bits{};
   /// Format of the weights: one of wished_weight_names(), or "4.5bpw". Empty: as released.
   std::string weights{};
-  /// Figures by hand, which a config may then lack. `top_k` counts only if the model does not give it.
+  /// Figures by hand, which a config may then lack. `experts` and `top_k` count only if the model does not give them.
   model_by_hand hand{};
 
   static constexpr double usual_kv_bits = 16;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <array>
 
 #include <nlohmann/json.hpp>
 
@@ -196,6 +197,20 @@ json config_of(const json& all, const json& one) {
   return config;
 }
 
+/// Presets whose numbers are the defaults of their classes.
+constexpr std::array defaults = {
+    "mixtral-8x7b", "qwen1.5-moe-a2.7b", "qwen3-next-80b-a3b", "qwen3.5-35b-a3b", "deepseek-v3",
+    "jamba-v0.1",   "minimax-m2",        "gpt-oss-120b",       "glm-4.5-air",     "glm-4.7-flash",
+    "glm-5",        "llama-4-scout",     "ernie-4.5-21b-a3b",  "longcat-flash"};
+
+/// Two names of one class: that of a language model may end in "_text".
+bool is_same_class(std::string_view a, std::string_view b) {
+  constexpr std::string_view text = "_text";
+  for (auto* name : {&a, &b})
+    if (name->ends_with(text)) name->remove_suffix(text.size());
+  return a == b;
+}
+
 }  // namespace
 
 std::vector<std::string> model_names() {
@@ -208,6 +223,20 @@ std::string preset_config(std::string_view name) {
   const auto all = json::parse(presets);
   const auto* const found = find_preset(all, name);
   return found == nullptr ? std::string() : config_of(all, *found).dump();
+}
+
+std::string class_defaults(std::string_view type) {
+  const auto all = json::parse(presets);
+  auto out = json::object();
+  for (const auto* name : defaults) {
+    auto config = config_of(all, *find_preset(all, name));
+    if (config.contains("text_config")) config = json(config["text_config"]);
+    if (!is_same_class(type, config["model_type"].get<std::string>())) continue;
+    config.erase("max_position_embeddings");  // a preset's is longer
+    for (const auto& [key, value] : config.items())
+      if (value.is_number()) out[key] = value;
+  }
+  return out.dump();
 }
 
 }  // namespace hotset::lab

@@ -237,7 +237,7 @@ struct model_shape {
   trait_set traits = 0;
 
   std::uint64_t max_context = 0;  ///< tokens; 0: unknown
-  std::uint64_t vision = 0;       ///< vision tower and projector
+  std::uint64_t beside = 0;  ///< weights beside the decoder: a vision tower, embeddings of n-grams
 
   std::uint64_t dtype_bytes = 2;
   std::uint64_t state_dtype_bytes = 0;             ///< of recurrent matrices; 0: dtype_bytes

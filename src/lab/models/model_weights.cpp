@@ -46,7 +46,7 @@ class weigher {
     return mlp(s_.expert_width, width, layer, model_module::expert_gate) + biases;
   }
   [[nodiscard]] wide resident() const {
-    wide bytes = embeddings() + norm() + plain(s_.vision);
+    wide bytes = embeddings() + norm() + plain(s_.beside);
     if (s_.compressed) bytes += f32_ * streams(s_.compressed->streams);
     for (const auto& layer : s_.layers) bytes += layer_bytes(layer);
     return bytes;

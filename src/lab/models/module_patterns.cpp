@@ -27,6 +27,8 @@ struct module_words {
 /// Last parts of names. If one word contains another, the longer one comes first.
 constexpr auto projections = std::to_array<module_words>({
     {"gate_up_proj", set_of(expert_gate, expert_up, shared_gate, shared_up, dense_gate, dense_up)},
+    {"input_linear", set_of(expert_gate, expert_up, shared_gate, shared_up)},
+    {"output_linear", set_of(expert_down, shared_down)},
     {"gate_proj w1", set_of(expert_gate, shared_gate, dense_gate)},
     {"up_proj w3", set_of(expert_up, shared_up, dense_up)},
     {"down_proj w2", set_of(expert_down, shared_down, dense_down)},
@@ -48,7 +50,8 @@ constexpr auto projections = std::to_array<module_words>({
 /// Parts of a decoder.
 constexpr auto parts = std::to_array<module_words>({
     {"shared_expert shared_mlp", shared_modules},
-    {"experts switch_mlp", expert_modules},
+    {"experts switch_mlp block_sparse_moe.input_linear block_sparse_moe.output_linear",
+     expert_modules},
     {"linear_attn", linear_attention_modules},
     {"self_attn", attention_modules},
     {"attn", attention_modules | linear_attention_modules},
@@ -80,6 +83,35 @@ std::string plain_text(std::string_view pattern) {
   std::string out;
   for (const char c : pattern)
     if (c != '\\') out.push_back(c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c);
+  return out;
+}
+
+/// Spells classes of digits out: "2[0-3]" as "2(0|1|2|3)", and "[0-9]+" as "d+".
+std::string without_classes(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    const auto end = text.find(']');
+    const auto digits = text[0] == '[' && end != text.npos ? text.substr(1, end - 1) : "";
+    if (digits.empty() || digits.find_first_not_of("0123456789-") != digits.npos) {
+      out.push_back(text[0]);
+      text.remove_prefix(1);
+      continue;
+    }
+    text.remove_prefix(end + 1);
+    if (digits == "0-9" && text.find_first_of("+*{") == 0) {
+      out.push_back('d');
+      continue;
+    }
+    out.push_back('(');
+    for (char c = '0'; c <= '9'; ++c) {
+      bool is_member = false;
+      for (std::size_t i = 0; i < digits.size(); ++i)
+        is_member |= digits[i] == c || (digits[i] == '-' && i > 0 && i + 1 < digits.size() &&
+                                        digits[i - 1] < c && c < digits[i + 1]);
+      if (is_member) out.append({c, '|'});
+    }
+    out.back() = ')';
+  }
   return out;
 }
 
@@ -123,7 +155,7 @@ place_number number_behind(std::string_view text, std::string_view before) {
     return {ends_there && number, number, after};
   }
   for (const std::string_view any :
-       {"*", ".*", ".+", "d+", "d*", "d{1,2}", "d{1,3}", "[0-9]+", "[0-9]*", "[^.]+", "[^.]*"})
+       {"*", ".*", ".+", "d+", "d*", "d{1,2}", "d{1,3}", "[^.]+", "[^.]*"})
     if (rest.starts_with(any)) return {};
   // A name may follow directly: "experts.gate_up_proj" is a stack of all experts. A single "d" was "\d", one digit.
   const auto is_letter = [&](std::size_t place) {
@@ -144,21 +176,22 @@ bool has_other_number(std::string_view text) {
 
 /// Modules of an MLP without a more specific name: includes the experts' weights if the text ends here or a wildcard
 /// follows.
-module_set below_mlp(std::string_view text, std::string_view name) {
+module_set below_mlp(std::string_view text, std::string_view name, bool mlp_is_dense) {
   const auto rest = without_tail(text.substr(text.find(name) + name.size()));
-  const bool is_dense = !rest.empty() && rest.find_first_of("*+") == rest.npos;
+  const bool is_dense = mlp_is_dense || (!rest.empty() && rest.find_first_of("*+") == rest.npos);
   return is_dense ? dense_modules : mlp_modules;
 }
 
 /// Modules of a text without alternatives, or of its whole layer; nothing if no word is known.
-std::optional<module_set> modules_in(std::string_view text, const place_number& layer) {
+std::optional<module_set> modules_in(std::string_view text, const place_number& layer,
+                                     bool mlp_is_dense) {
   const auto is = [&](std::string_view word) { return has(text, word); };
   const auto is_any = [&](std::string_view words) {
     return std::ranges::any_of(detail::split_at(words, ' '), is);
   };
   if (std::ranges::any_of(uncounted, is)) return module_set{0};
   if (is("embed")) return set_of(embeddings);
-  if (is("lm_head")) return set_of(head);
+  if (is("lm_head") || without_tail(text) == "head") return set_of(head);
   if (is("router") || (without_tail(text).ends_with("gate") && !is("output_gate")))
     return set_of(router);
   std::optional<module_set> found;
@@ -169,7 +202,7 @@ std::optional<module_set> modules_in(std::string_view text, const place_number& 
     found = mlp_modules;
   else
     for (const std::string_view name : {"mlp", "feed_forward"})
-      if (is(name)) found = below_mlp(text, name);
+      if (is(name)) found = below_mlp(text, name, mlp_is_dense);
   if (const auto* const last = std::ranges::find_if(projections, is_any, &module_words::words);
       last != projections.end())
     found = found.value_or(last->modules) & last->modules;
@@ -179,15 +212,17 @@ std::optional<module_set> modules_in(std::string_view text, const place_number& 
 
 }  // namespace
 
-std::optional<std::vector<named_modules>> modules_named(std::string_view pattern) {
+std::optional<std::vector<named_modules>> modules_named(std::string_view pattern,
+                                                        bool mlp_is_dense) {
   if (pattern.size() > longest_pattern) return std::nullopt;
   std::vector<std::string> texts;
-  if (!add_alternatives(plain_text(pattern), texts) || texts.empty()) return std::nullopt;
+  if (!add_alternatives(without_classes(plain_text(pattern)), texts) || texts.empty())
+    return std::nullopt;
   std::vector<named_modules> out;
   for (const auto& text : texts) {
     const auto layer = number_behind(text, "layers.");
     const auto expert = number_behind(text, "experts.");
-    const auto modules = modules_in(text, layer);
+    const auto modules = modules_in(text, layer, mlp_is_dense);
     if (!modules || !layer.is_understood || !expert.is_understood || has_other_number(text))
       return std::nullopt;
     named_modules named{*modules, layer.number, {}};

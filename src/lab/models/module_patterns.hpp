@@ -21,7 +21,8 @@ struct named_modules {
 /// Patterns are names, globs or regular expressions, depending on the method. Only words of published checkpoints are
 /// accepted, with alternatives, and with wildcards for all layers or experts: matching a regular expression from a
 /// file can take unbounded time.
-/// Returns nothing if a part of the pattern is not recognised.
-[[nodiscard]] std::optional<std::vector<named_modules>> modules_named(std::string_view pattern);
+/// Returns nothing if a part of the pattern is not recognised. `mlp_is_dense`: experts are beside "mlp", not below it.
+[[nodiscard]] std::optional<std::vector<named_modules>> modules_named(std::string_view pattern,
+                                                                      bool mlp_is_dense = false);
 
 }  // namespace hotset::lab

@@ -30,8 +30,22 @@ constexpr module_set all_modules = layer_modules | set_of(router, embeddings, he
 /// A scale and an input scale for each weight.
 constexpr weight_code fp8_code{.bits = 8, .scale_bits = 32, .tensor_bytes = 4};
 
+constexpr weight_code awq_code{
+    .bits = 4, .block_rows = 1, .block_columns = 128, .scale_bits = 16, .column_bits = 16};
+
 constexpr weight_code mxfp4_code{
     .bits = 4, .block_rows = 1, .block_columns = 32, .scale_bits = 8, .fills_blocks = true};
+
+/// Formats of modelopt's algorithms, by a part of their names. AWQ scales each input.
+constexpr std::pair<std::string_view, weight_code> algorithms[] = {
+    {"NVFP4",
+     {.bits = 4, .block_rows = 1, .block_columns = 16, .scale_bits = 8, .tensor_bytes = 8}},
+    {"MXFP4", {.bits = 4, .block_rows = 1, .block_columns = 32, .scale_bits = 8}},
+    {"MXFP8", {.bits = 8, .block_rows = 1, .block_columns = 32, .scale_bits = 8}},
+    {"W4A16_AWQ", awq_code},
+    {"W4A8_AWQ", awq_code},
+    {"FP8_PB", {.bits = 8, .block_rows = 128, .block_columns = 128, .scale_bits = 32}},
+    {"FP8_PER_CHANNEL", {.bits = 8, .block_rows = 1, .scale_bits = 32}}};
 
 struct part_name {
   module_set modules;
@@ -158,8 +172,11 @@ class quantisation_reader {
         read_fp8();
       else if (method == "fbgemm_fp8")
         use("FP8", {.bits = 8, .block_rows = 1, .scale_bits = 32}, layer_modules);
-      else if (method == "awq" || method == "gptq" || method == "auto-round")
-        read_packed(method == "awq" ? "AWQ" : method == "gptq" ? "GPTQ" : "AutoRound");
+      else if (method.starts_with("awq") ||
+               method.starts_with("gptq"))  // an engine's kernel may follow
+        read_packed(method.starts_with("awq") ? "AWQ" : "GPTQ");
+      else if (method.ends_with("auto-round"))
+        read_packed("AutoRound");
       else if (method == "compressed-tensors")
         read_groups();
       else if (method.starts_with("modelopt"))  // a version may follow
@@ -197,9 +214,9 @@ class quantisation_reader {
   void read_kv() {
     if (const auto algorithm = keys_.text("kv_cache_quant_algo"); algorithm && *algorithm != "None")
       declare_kv("kv_cache_quant_algo", *algorithm,
-                 *algorithm == "FP8" || *algorithm == "INT8" ? 8.0
-                 : *algorithm == "NVFP4"                     ? 4.5
-                                                             : 0.0);
+                 algorithm->starts_with("FP8") || *algorithm == "INT8" ? 8.0
+                 : *algorithm == "NVFP4"                               ? 4.5
+                                                                       : 0.0);
     const auto* const scheme = keys_.object("kv_cache_scheme");
     if (scheme == nullptr || scheme->empty()) return;
     const auto bits = config_keys(*scheme, *scheme, keys_.file()).need("num_bits", 1, 16);
@@ -256,10 +273,13 @@ class quantisation_reader {
   /// `name`: AWQ, GPTQ or AutoRound.
   void read_packed(std::string_view name) {
     name_ = name;
-    if (const auto type = keys_.text("data_type"); type && *type != "int")
+    if (const auto type = keys_.text("data_type"); type && !is_data_type(*type))
       return unknown("'data_type' is '" + printable(*type, 60) + "'");
     const bool has_head = name != "AWQ" && keys_.flag("lm_head", false);
     use(name, packed_code(keys_), has_head ? layer_modules | head_set : layer_modules);
+  }
+  static bool is_data_type(std::string_view name) noexcept {
+    return name == "int" || name == "mx_fp" || name == "nv_fp";
   }
   /// GPTQ files always have zero points and the group index of each input, even if symmetric.
   [[nodiscard]] weight_code packed_code(const config_keys& keys) const {
@@ -267,6 +287,12 @@ class quantisation_reader {
     const auto width = given ? *given : keys.number("w_bit", 1, 32).value_or(0);
     if (width == 0) (void)keys.need("bits", 1, 32);
     if (width >= 16) return plain_;
+    if (const auto type = keys.text("data_type").value_or("int"); type != "int")
+      return {.bits = width,
+              .block_rows = 1,
+              .block_columns = group_in(keys),
+              .scale_bits = 8,
+              .tensor_bytes = type == "nv_fp" ? std::uint64_t{8} : 0};
     return {.bits = width,
             .word_bits = 32,
             .block_rows = 1,
@@ -292,20 +318,13 @@ class quantisation_reader {
   }
   [[nodiscard]] static std::optional<weight_code> modelopt_code(const config_keys& keys,
                                                                 std::string_view algorithm) {
-    const auto group = [&](std::uint64_t usual) {
-      return keys.number("group_size", 1, most_group).value_or(usual);
-    };
-    if (algorithm.find("NVFP4") != algorithm.npos)
-      return weight_code{.bits = 4,
-                         .block_rows = 1,
-                         .block_columns = group(16),
-                         .scale_bits = 8,
-                         .tensor_bytes = 8};
-    if (algorithm == "MXFP8" || algorithm.find("MXFP4") != algorithm.npos)
-      return weight_code{.bits = algorithm == "MXFP8" ? 8U : 4U,
-                         .block_rows = 1,
-                         .block_columns = group(32),
-                         .scale_bits = 8};
+    for (const auto& [part, code] : algorithms)
+      if (algorithm.find(part) != algorithm.npos) {
+        auto out = code;
+        if (out.block_rows == 1 && out.block_columns > 0)
+          out.block_columns = keys.number("group_size", 1, most_group).value_or(out.block_columns);
+        return out;
+      }
     return algorithm == "FP8" ? std::optional(fp8_code) : std::nullopt;
   }
   /// modelopt's formats by module, possibly beside another method's.
@@ -418,13 +437,18 @@ class quantisation_reader {
     return code;
   }
 
+  [[nodiscard]] std::optional<std::vector<named_modules>> named_by(
+      const std::string& pattern) const {
+    return modules_named(pattern,
+                         shape_.has(trait::dense_beside) && !shape_.has(trait::double_layers));
+  }
   /// Reads the lists of unquantised modules, under all their names.
   void leave_out() {
     std::vector<std::string> misunderstood;
     for (const auto* key :
          {"modules_to_not_convert", "ignore", "ignored_layers", "exclude_modules"})
       for (const auto& pattern : keys_.words(key).value_or(std::vector<std::string>())) {
-        const auto found = modules_named(pattern);
+        const auto found = named_by(pattern);
         if (found)
           claim_all(*found, plain_, plain_claims_);
         else
@@ -445,8 +469,8 @@ class quantisation_reader {
     module_set listed = 0;
     for (const auto& word : lists->flatten())
       if (word.is_string())
-        for (const auto& named : modules_named(word.get_ref<const std::string&>())
-                                     .value_or(std::vector<named_modules>()))
+        for (const auto& named :
+             named_by(word.get_ref<const std::string&>()).value_or(std::vector<named_modules>()))
           listed |= named.modules;
     plain_claims_.add({.modules = layer_modules & ~listed}, plain_);
   }
@@ -473,7 +497,7 @@ class quantisation_reader {
                             printable(pattern, 60)));
     const config_keys keys(rule, object_, keys_.file());
     const auto code = packed_code(keys);
-    if (const auto type = keys.text("data_type"); code != plain_ && type && *type != "int")
+    if (const auto type = keys.text("data_type"); code != plain_ && type && !is_data_type(*type))
       unknown(fmt::format("'{}' has the data_type '{}' for '{}'", key, printable(*type, 60),
                           printable(pattern, 60)));
     override_with(key, pattern, code);
@@ -482,7 +506,7 @@ class quantisation_reader {
     const auto refuse = [&](std::string_view why) {
       unknown(fmt::format("'{}' names '{}', {}", key, printable(pattern, 60), why));
     };
-    const auto found = modules_named(pattern);
+    const auto found = named_by(pattern);
     if (!found) return refuse("which is not understood");
     if (!claim_all(*found, code, other_claims_)) refuse("whose bits another pattern also sets");
   }

@@ -260,6 +260,13 @@ void finish(stored_weights& out) {
         run.count = rows;
       most = std::max(most, experts_of(runs));
     }
+    if (layer.parts.empty())
+      for (const auto& [name, run] : layer.other_stacks)
+        if (run.count > 1 && run.count == layer.router_rows) {
+          layer.parts[name] = {run};
+          layer.resident_bytes -= run.extent.bytes;
+          out.found_by_shape = true;
+        }
     // GroveMoE's small experts are fewer, and several of the others share one.
     std::erase_if(layer.parts, [&, &layer = layer](const auto& part) {
       const bool is_shared = has_any(part.first, {"chexps"}) && experts_of(part.second) < most;
@@ -336,7 +343,7 @@ std::vector<fs::path> find_safetensors(const fs::path& path) {
 }
 
 stored_weights read_safetensors_weights(const fs::path& path, const std::vector<fs::path>& files,
-                                        file_extent extent) {
+                                        file_extent extent, const tensor_bytes& bytes) {
   stored_weights out{.model = path.string()};
   std::set<std::string> seen;
   for (const auto& one : files) {
@@ -352,8 +359,15 @@ stored_weights read_safetensors_weights(const fs::path& path, const std::vector<
         out.prediction_bytes += t.described_bytes;
         continue;
       }
-      add_tensor(name, place, t.shape.empty() ? 0 : t.shape.front(), t.offset, t.described_bytes,
-                 out);
+      const auto wished = bytes.find(name);
+      if (!bytes.empty() && wished == bytes.end() && place.is_of_experts() && t.shape.size() > 1)
+        refuse_input(path.string(), "tensor '" + printable(name, 120) + "'",
+                     "has no known role: --weights needs it", "a config.json beside it");
+      add_tensor(name, place, t.shape.empty() ? 0 : t.shape.front(), t.offset,
+                 wished == bytes.end() ? t.described_bytes : wished->second, out);
+      if (place.layer && !place.is_of_experts() && t.shape.size() == 3 && t.shape[1] > 1)
+        out.layers[*place.layer].other_stacks[std::string(place.rest)] = {
+            0, t.shape[0], {out.paths.size() - 1, t.offset, t.described_bytes}};
       // A single column is bitsandbytes' packing: its rows are not the weight's.
       const bool has_rows = t.described_bytes > 0 && t.shape.size() == 2 && t.shape.back() > 1;
       if (place.layer)

@@ -29,6 +29,8 @@ struct expert_run {
 struct stored_layer {
   /// Tensors of routed experts: "up_proj.weight" of each expert, or of a stack.
   std::map<std::string, std::vector<expert_run>> parts{};
+  /// Stacks under other names: experts, if there are as many as rows of the router, and no others.
+  std::map<std::string, expert_run> other_stacks{};
   std::uint64_t resident_bytes = 0;
   std::uint64_t router_rows = 0;
   /// Rows of the projections for keys, for values, and for a vector that is both.
@@ -51,6 +53,7 @@ struct stored_weights {
   std::string model{};  ///< path, for messages
   std::vector<std::string> paths{};
   std::map<std::uint64_t, stored_layer> layers{};
+  bool found_by_shape = false;           ///< experts, and not by their names
   std::set<std::uint64_t> prediction{};  ///< layers of multi-token prediction, not in `layers`
   std::uint64_t prediction_bytes =
       0;                             ///< in .safetensors files, where they are counted nowhere else
@@ -81,14 +84,14 @@ inline constexpr std::string_view known_expert_names =
     "layers.0.mlp.experts.0.up_proj.weight, layers.0.mlp.experts.gate_up_proj, "
     "layers.0.mlp.switch_mlp.up_proj.weight or layers.0.block_sparse_moe.input_linear.weight";
 
-/// Reads only headers. `path` is that of the model. Errors: trace_error.
+using tensor_bytes = std::map<std::string, std::uint64_t, std::less<>>;
+/// Reads only headers. `path` is that of the model; `bytes`: of each tensor, else as stored. Errors: trace_error.
 [[nodiscard]] stored_weights read_safetensors_weights(
     const std::filesystem::path& path, const std::vector<std::filesystem::path>& files,
-    file_extent extent);
+    file_extent extent, const tensor_bytes& bytes = {});
 
 /// Names of llama.cpp: "blk.<l>.<part>"; "ffn_up_exps.weight" and similar names stack experts along the last extent;
-/// older files have "ffn_up.<e>.weight". `bytes`: of each tensor; nothing: as stored. Errors: trace_error.
-using tensor_bytes = std::map<std::string, std::uint64_t, std::less<>>;
+/// older files have "ffn_up.<e>.weight". Errors: trace_error.
 [[nodiscard]] stored_weights read_gguf_weights(const std::filesystem::path& path,
                                                std::span<const gguf_file> parts,
                                                const tensor_bytes& bytes = {});

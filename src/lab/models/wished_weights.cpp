@@ -17,6 +17,7 @@
 #include "lab/files/gguf.hpp"
 #include "lab/models/model_shape.hpp"
 #include "lab/models/model_weights.hpp"
+#include "lab/models/module_patterns.hpp"
 #include "lab/sizes.hpp"
 #include "lab/traces/text_scan.hpp"
 
@@ -182,18 +183,40 @@ const weight_code& code_of(std::string_view type) {
   return codes.at(type);
 }
 
+/// Other names of formats, each with a space on both sides.
+constexpr std::pair<std::string_view, std::string_view> other_names[] = {
+    {" f16 fp16 float16 bfloat16 ", "bf16"},
+    {" q8 ", "Q8_0"},
+    {" w8a8 w8a16 8bit gptqint8 ", "int8"},
+    {" fp8e4m3 e4m3 fp8block ", "fp8"},
+    {" q5k ", "Q5_K_M"},
+    {" q4k ", "Q4_K_M"},
+    {" q3k ", "Q3_K_M"},
+    {" mxfp4moe ", "MXFP4"},
+    {" int4 w4a16 4bit awq awqint4 gptq gptqint4 ", "int4-awq"}};
+
+/// Letters and digits alone: "Q4_K_M", "q4-k-m" and "Q4KM" are one name.
+std::string bare_name(std::string_view name) {
+  auto out = detail::plain_letters(name);
+  std::erase(out, '-');
+  return out;
+}
+
+/// "4.5bpw", or "4.5".
 std::optional<double> bits_in(std::string_view name) {
   constexpr std::string_view unit = "bpw";
-  if (!detail::plain_letters(name).ends_with(unit)) return std::nullopt;
-  const auto bits = parse_number<double>(name.substr(0, name.size() - unit.size()));
+  if (detail::plain_letters(name).ends_with(unit)) name.remove_suffix(unit.size());
+  const auto bits = parse_number<double>(name);
   return bits && *bits >= 1 && *bits <= 16 ? bits : std::nullopt;
 }
 
 /// Finds a name of the table, or any number of bits, rounded up to 1/64.
 std::optional<wish> find_wish(std::string_view name) {
-  const auto lower = detail::plain_letters(name);
+  auto bare = bare_name(name);
+  for (const auto& [others, known] : other_names)
+    if (others.find(" " + bare + " ") != others.npos) bare = bare_name(known);
   for (const auto& one : wishes)
-    if (detail::plain_letters(one.name) == lower) return one;
+    if (bare_name(one.name) == bare) return one;
   const auto bits = bits_in(name);
   if (!bits) return std::nullopt;
   const auto parts = static_cast<std::uint64_t>(std::ceil(*bits * 64));
@@ -331,6 +354,19 @@ role role_of(std::string_view name) {
   return has_any(name, {"ffn_down"}) ? role::down : role::other;
 }
 
+role role_of(module_set modules) {
+  const auto has = [&](auto... some) { return (modules & set_of(some...)) != 0; };
+  if (has(model_module::head)) return role::head;
+  if (has(model_module::embeddings)) return role::embeddings;
+  if (has(model_module::value, key_value, linear_in)) return role::value;
+  if (has(model_module::key)) return role::key;
+  if (has(model_module::query)) return role::query;
+  if (has(model_module::output)) return role::output;
+  if (has(expert_gate, expert_up, shared_gate, shared_up, dense_gate, dense_up))
+    return role::gate_up;
+  return has(expert_down, shared_down, dense_down) ? role::down : role::other;
+}
+
 /// Whether llama.cpp quantises a tensor. Source: tensor_allows_quantization in its src/llama-quant.cpp.
 bool is_quantised(const gguf_file::tensor& t) {
   return t.dimensions.size() >= 2 && t.name.ends_with("weight") &&
@@ -377,9 +413,10 @@ std::span<const std::string_view> wished_weight_names() noexcept { return wish_n
 
 validation check_wish(std::string_view name) {
   if (find_wish(name)) return std::nullopt;
+  if (detail::plain_letters(name).starts_with("ud-")) name.remove_prefix(3);  // no name is nearer
   return unknown_name("weights", name,
                       std::vector<std::string>(wish_names.begin(), wish_names.end()),
-                      ", or a number of bits in 1..16 such as 4.5bpw");
+                      ", or for another file its bits a weight, in 1..16, such as 4.5bpw");
 }
 
 bool is_llama_mixture(std::string_view name) {
@@ -439,6 +476,46 @@ tensor_bytes wish_tensors(std::string_view name, std::span<const gguf_file> part
     const auto bytes = matrix_bytes(t->dimensions[1], t->dimensions[0],
                                     is_apart ? code_of(w.experts) : code, plain);
     if (!stays) out[t->name] = is_stack ? t->dimensions[2] * bytes : bytes;
+  }
+  return out;
+}
+
+tensor_bytes wish_plain(std::string_view name, std::span<const plain_tensor> tensors,
+                        std::uint64_t experts) {
+  // Tensors of one module are one choice, as in a stack; layers are in order.
+  std::map<std::pair<std::uint64_t, module_set>, std::vector<const plain_tensor*>> groups;
+  facts f{.experts = experts, .is_tied = true};
+  std::uint64_t queries = 0, keys = 0;
+  for (const auto& t : tensors) {
+    const auto named = modules_named(t.name);
+    if (!named || named->size() != 1 || t.shape.size() < 2) continue;
+    const auto& [modules, layer, expert] = named->front();
+    if ((modules & ~set_of(router)) == 0) continue;
+    auto& group = groups[{layer.value_or(0), modules}];
+    group.push_back(&t);
+    f.layers = std::max(f.layers, layer.value_or(0) + 1);
+    if (group.size() == 1 && role_of(modules) == role::value) ++f.values;
+    if (modules == set_of(embeddings)) f.hidden = t.shape.back();
+    if (modules == set_of(head)) f.is_tied = false;
+    if (modules == set_of(query)) queries = t.shape.front();
+    if (modules == set_of(key)) keys = t.shape.front();
+  }
+  f.is_narrow = queries < 4 * keys;
+  const auto w = *find_wish(name);
+  type_chooser choose(w, f);
+  constexpr weight_code plain{.bits = 16};
+  tensor_bytes out;
+  for (const auto& [place, group] : groups) {
+    const auto& [layer, modules] = place;
+    const bool is_apart = (modules & expert_modules) != 0 && !w.experts.empty();
+    const auto& code = w.base.empty() ? (modules & w.modules) != 0 ? w.code : plain
+                       : is_apart     ? code_of(w.experts)
+                                      : choose.next(role_of(modules), layer);
+    for (const auto* t : group) {
+      auto bytes = matrix_bytes(t->shape.end()[-2], t->shape.back(), code, plain);
+      for (std::size_t i = 0; i + 2 < t->shape.size(); ++i) bytes *= t->shape[i];
+      out[t->name] = bytes;
+    }
   }
   return out;
 }

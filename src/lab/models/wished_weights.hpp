@@ -34,6 +34,15 @@ void wish_weights(std::string_view name, model_shape& shape);
                                         std::uint64_t layers, std::uint64_t experts,
                                         std::uint64_t queries);
 
+/// A tensor of a .safetensors file.
+struct plain_tensor {
+  std::string name;
+  std::vector<std::uint64_t> shape;
+};
+/// wish_tensors() for these tensors, none of which is packed.
+[[nodiscard]] tensor_bytes wish_plain(std::string_view name, std::span<const plain_tensor> tensors,
+                                      std::uint64_t experts);
+
 /// "weights as Q4_K_M: 2.7 MiB an expert on average; as released 9 MiB". Bytes of an expert in each MoE layer, or in
 /// all; none: unknown.
 [[nodiscard]] std::string wish_note(std::string_view name, std::span<const std::uint64_t> bytes,

@@ -3,6 +3,7 @@
 #include "lab/studies/plan.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <filesystem>
 #include <iterator>
@@ -17,6 +18,7 @@
 #include <fmt/ranges.h>
 
 #include "hotset/core/numbers/units.hpp"
+#include "hotset/core/text/names.hpp"
 #include "lab/models/model_description.hpp"
 #include "lab/models/wished_weights.hpp"
 #include "lab/program/command.hpp"
@@ -58,11 +60,10 @@ std::optional<std::int32_t> given(std::int32_t number) {
 /// Reads the model and corrects it by hand, or describes it only by hand.
 lab::model_description model_of(const plan_options& options, const std::string& weights) {
   auto hand = options.hand;
-  const auto experts = given(options.reading.experts);
-  const auto top_k = given(options.reading.top_k);
+  hand.experts = given(options.reading.experts);
+  hand.top_k = given(options.reading.top_k);
   if (!options.model.empty()) {
     // If the model has its own top-k and experts, those options concern only the trace.
-    hand.top_k = top_k;
     return for_option("--model", [&] {
       return lab::describe_model(input_path(options.model).string(),
                                  {options.kv_bits, weights, hand});
@@ -70,8 +71,6 @@ lab::model_description model_of(const plan_options& options, const std::string& 
   }
   if (!weights.empty())
     throw lab::usage_error("--weights: a model by hand has its own sizes; accepted: with --model");
-  hand.experts = experts;
-  hand.top_k = top_k;
   if (hand.is_empty())
     throw lab::usage_error(
         "--model is required, or by hand --layers --experts --top-k --expert-bytes "
@@ -91,22 +90,23 @@ lab::device_split split_of(const std::string& text) {
 std::optional<double> kv_bits_of(const std::string& text) {
   constexpr auto most = lab::model_options::most_kv_bits;
   const auto bits = read_number(text, 0.5, most);
-  if (text != "auto" && !bits)
-    refuse_option("--kv-bits", text, fmt::format("auto or 0.5..{}", most));
+  if (text != "auto" && (!bits || std::floor(2 * *bits) != 2 * *bits))
+    refuse_option("--kv-bits", text, fmt::format("auto, or multiples of 0.5 in 0.5..{}", most));
   return bits;
 }
 
 /// Bits of a type of the cache, by the names of llama.cpp and vLLM.
 std::optional<double> kv_type_of(const std::string& text) {
   constexpr std::pair<std::string_view, double> types[] = {
-      {"f32", 32}, {"f16", 16},   {"bf16", 16}, {"q8_0", 8.5}, {"fp8", 8},
-      {"q5_1", 6}, {"q5_0", 5.5}, {"q4_1", 5},  {"q4_0", 4.5}, {"iq4_nl", 4.5}};
-  std::string known;
+      {"f32", 32},     {"f16", 16},     {"bf16", 16},    {"q8_0", 8.5}, {"fp8", 8},
+      {"fp8_e4m3", 8}, {"fp8_e5m2", 8}, {"int8", 8},     {"q5_1", 6},   {"q5_0", 5.5},
+      {"q4_1", 5},     {"q4_0", 4.5},   {"iq4_nl", 4.5}, {"nvfp4", 4.5}};
+  std::vector<std::string> known;
   for (const auto& [name, bits] : types) {
-    if (text == name) return bits;
-    known += fmt::format("{}{}", known.empty() ? "" : ", ", name);
+    if (detail::plain_letters(text) == detail::plain_letters(name)) return bits;
+    known.emplace_back(name);
   }
-  refuse_option("--kv-type", text, known);
+  throw lab::usage_error(unknown_name("--kv-type:", text, known).message);
 }
 
 std::string weights_of(const std::string& text) {
@@ -433,9 +433,10 @@ void add_serving(CLI::App& app, plan_options& options) {
              "bits of an element of the KV cache: 16, 8, 8.5 (q8_0), 4.5 (q4_0); auto: the "
              "checkpoint's declaration, else 16")
       ->default_str("auto");
-  add_parsed(
-      app, "--kv-type", "NAME", options.kv_bits, kv_type_of,
-      "--kv-bits by a type's name: f32, f16, bf16, q8_0, fp8, q5_1, q5_0, q4_1, q4_0, iq4_nl")
+  add_parsed(app, "--kv-type", "NAME", options.kv_bits, kv_type_of,
+             "--kv-bits by a type's name: f32, f16, bf16, q8_0, fp8, fp8_e4m3, fp8_e5m2, int8, "
+             "q5_1, q5_0, "
+             "q4_1, q4_0, iq4_nl, nvfp4")
       ->excludes("--kv-bits");
   add_parsed(app, "--weights", "NAME", options.weights, weights_of,
              fmt::format("format of the weights, in place of the model's own: {}; or bits such as "

@@ -18,6 +18,7 @@
 
 #include "block_sums.hpp"
 #include "lab/errors.hpp"
+#include "lab/models/wished_weights.hpp"
 #include "lab/sizes.hpp"
 #include "model_cases.hpp"
 #include "sim_samples.hpp"
@@ -422,15 +423,16 @@ TEST_F(model_configs, other_quantisations_are_refused) {
   for (const auto* format : {R"({"quant_method": "bitsandbytes"})", R"({"bits": 4})", "{}",
                              R"({"quant_method": "compressed-tensors"})",
                              R"({"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION"})"})
-    refuse(stored_as(format), {"key 'quantization_config'", "accepted: awq, gptq",
-                               "or by hand --expert-bytes and --resident-bytes"});
+    refuse(stored_as(format),
+           {"key 'quantization_config'", "accepted: awq, gptq", "or --weights, such as 4.5bpw",
+            "or by hand --expert-bytes and --resident-bytes"});
   for_each_case(R"(
 {"quant_method": "fp8", "weight_block_size": [128]} => key 'weight_block_size' | is [128] | [rows, columns]
 {"quant_method": "fp8", "weight_block_size": [0, 128]} => key 'weight_block_size' | is [0, 128]
 7 => key 'quantization_config' | is 7 | an object
 {"quant_method": "awq"} => key 'bits' | is missing
 {"quant_method": "gptq", "bits": 4, "group_size": 0} => key 'group_size' | is 0 | 1..65536
-{"quant_method": "auto-round", "bits": 4, "data_type": "mx_fp"} => 'data_type' is 'mx_fp'
+{"quant_method": "auto-round", "bits": 4, "data_type": "gguf"} => 'data_type' is 'gguf'
 {"quant_method": "compressed-tensors", "config_groups": {"g": 3}} => key 'config_groups' | 'g' is no object
 {"quant_method": "fp8", "ignored_layers": ["model.layers.0.mlp.experts.1"]} => some experts of a layer and not)",
                 [&](auto format, auto part) { refuse(stored_as(format), {part}); });
@@ -568,7 +570,7 @@ TEST_F(model_configs, bits_by_module_that_are_not_understood_are_refused_by_name
 {"+:.*down_proj": {"bits": 8}, "+:.*experts.*": {"bits": 3}} => 'dynamic' names | another pattern also sets
 {"+:.*layers.1.*down_proj": {"bits": 8}, "+:.*down_proj": {"bits": 3}} => one module twice
 {"+:.*down_proj": {"bits": 8, "super_bits": 6}} => 'dynamic' has 'super_bits'
-{"+:.*down_proj": {"bits": 8, "data_type": "mx_fp"}} => 'dynamic' has the data_type 'mx_fp'
+{"+:.*down_proj": {"bits": 8, "data_type": "gguf"}} => 'dynamic' has the data_type 'gguf'
 {"+:.*down_proj": 8} => key 'dynamic' | '+:.*down_proj' is no object)",
                 [&](const auto& rules, const auto& part) {
                   refuse(overridden("gptq", "dynamic", json::parse(rules)), {part});
@@ -676,6 +678,11 @@ TEST_F(model_configs, a_quantisation_file_beside_the_config_is_read) {
   const auto out = describe(plain("mixtral"));
   EXPECT_THAT(told(out), HasSubstr("expert 472;"));
   EXPECT_EQ(out.memory.resident_bytes, plain_resident);
+  folder_.write("hf_quant_config.json", R"({"quantization": {"kv_cache_quant_algo": "FP8"}})");
+  const auto fp8 = stored_as(R"({"quant_method": "fp8"})");
+  expect_each(fp8, R"(
+{} => expert 792; cache 3 x 32;
+{"quantization_config": {"kv_cache_scheme": {"num_bits": 16}}} => expert 792; cache 3 x 64;)");
   folder_.write("hf_quant_config.json", "{");
   refuse(plain("mixtral"), {"hf_quant_config.json", "ends before its JSON does"});
 }
@@ -864,7 +871,7 @@ TEST_F(model_configs, a_missing_figure_may_come_by_hand) {
 
 TEST_F(model_configs, a_dense_model_is_refused) {
   refuse_each(plain("mixtral"), R"(
-{"num_experts": null} => has none of num_experts, num_local_experts, n_routed_experts | a dense model
+{"num_experts": null, "num_experts_per_tok": null} => has none of num_experts, num_local_experts, n_routed_experts | a dense model
 {"num_experts": 0} => key 'num_experts' | a dense model has no experts to page | 2 or more
 {"num_experts": 1} => key 'num_experts' | a dense model has no experts to page | 2 or more)");
 }
@@ -1144,6 +1151,39 @@ TEST_F(stored_models, headers_alone_leave_out_what_they_do_not_say) {
                  "layers.0.mlp.experts.0", "or by hand --layers"});
 }
 
+TEST_F(stored_models, weights_are_wished_with_and_without_a_config) {
+  auto tensors = plain_tensors();
+  for (auto& t : tensors)
+    if (has_part(t, "experts.")) t.shape = {32, 32};
+  const auto as = [&](const char* weights) {
+    return lab::describe_model(folder_.path().string(), {.weights = weights});
+  };
+  for (const auto* weights : {"bf16", "Q8_0", "Q4_K_M", "IQ2_XS", "MXFP4", "fp8", "4.5bpw"}) {
+    folder_.write("config.json", plain("mixtral", R"({"intermediate_size": 32})").dump());
+    write(tensors);
+    const auto by_config = as(weights);
+    std::filesystem::remove(folder_.file("config.json"));
+    const auto out = as(weights);
+    EXPECT_EQ(out.memory.experts.expert_bytes, by_config.memory.experts.expert_bytes) << weights;
+    // A mixture's routers have 32 bits.
+    const auto routers = lab::is_llama_mixture(weights) ? 3U * 2 * 4 * 32 : 0U;
+    EXPECT_EQ(out.memory.resident_bytes + routers, by_config.memory.resident_bytes) << weights;
+    EXPECT_THAT(out.notes, Contains(HasSubstr("as released 6 KiB"))) << weights;
+  }
+  const auto refuse_as = [&](tensors_of others, std::string_view part) {
+    write(others);
+    expect_refused([&] { (void)as("Q8_0"); }, {part, "a config.json beside it"});
+  };
+  for (auto& t : tensors)
+    if (has_part(t, "w1")) t.dtype = "U8";
+  refuse_as(tensors, "w1.weight' is packed");
+  tensors = plain_without({"experts"});
+  tensors.push_back({"model.layers.0.moe.lora.weight", "BF16", {4, 8, 32}});
+  refuse_as(tensors, "'model.layers.0.moe.lora.weight': has no known role");
+  tensors.back().name = "model.layers.0.mlp.w13";
+  refuse_as(tensors, "the roles of its experts are unknown");
+}
+
 TEST_F(stored_models, experts_under_the_names_of_other_writers_are_read) {
   write_config(plain("mixtral", R"({"num_hidden_layers": 1})"));
   const auto expect = [&](const char* expert, tensors_of tensors,
@@ -1168,6 +1208,12 @@ TEST_F(stored_models, experts_under_the_names_of_other_writers_are_read) {
                           {".moe.gate_proj.weight", "BF16", {4, 8, 32}},
                           {".moe.down_proj.weight", "BF16", {4, 32, 8}},
                           {".moe.gate.weight", "F32", {4, 32}}});
+  // The router has as many rows as these stacks have experts, and the third has fewer.
+  expect("expert 1536;", {{".feed_forward.w13", "BF16", {4, 16, 32}},
+                          {".feed_forward.w2", "BF16", {4, 32, 8}},
+                          {".feed_forward.other", "BF16", {3, 32, 8}},
+                          {".feed_forward.router.weight", "BF16", {4, 32}}});
+  EXPECT_THAT(folder().notes, Contains(HasSubstr("experts under unknown names")));
   // No part of the decoder.
   refuse_stored({{"model.visual.blocks.0.mlp.experts.w", "BF16", {4, 8}}},
                 {"its largest tensor is 'model.visual.blocks.0.mlp.experts.w'",

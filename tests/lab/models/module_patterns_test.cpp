@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lab/models/module_patterns.hpp"
 
+#include <set>
 #include <string>
 
 #include <gmock/gmock.h>
@@ -36,6 +37,7 @@ TEST(module_patterns, names_globs_and_expressions_mean_the_same_modules) {
   EXPECT_EQ(one("*.attn*"), attention | linear) << "either kind";
   EXPECT_EQ(one("model.layers.0.linear_attn"), linear);
   EXPECT_EQ(one("lm_head"), set_of(head));
+  EXPECT_EQ(one("head"), set_of(head));
   EXPECT_EQ(one("re:.*embed_tokens"), set_of(embeddings));
   for (const auto* pattern : {"mlp.gate", "re:.*mlp.gate$", "*block_sparse_moe.gate*", "gate",
                               "*router*", "model.layers.1.mlp.shared_expert_gate"})
@@ -48,6 +50,7 @@ TEST(module_patterns, names_globs_and_expressions_mean_the_same_modules) {
 
 TEST(module_patterns, parts_of_an_mlp_go_by_the_words_behind_it) {
   EXPECT_EQ(one("*mlp*"), experts | shared | dense);
+  EXPECT_EQ(modules_named("model.layers.0.mlp*", true)->front().modules, dense) << "Gemma 4's";
   EXPECT_EQ(one("re:.*feed_forward.*"), experts | shared | dense);
   EXPECT_EQ(one("model.layers.0.block_sparse_moe"), experts | shared | dense);
   EXPECT_EQ(one("model.layers.0.mlp.down_proj"), set_of(dense_down));
@@ -57,6 +60,8 @@ TEST(module_patterns, parts_of_an_mlp_go_by_the_words_behind_it) {
   EXPECT_EQ(one("mlp.experts.*.gate_up_proj"), set_of(expert_gate, expert_up));
   EXPECT_EQ(one("block_sparse_moe.experts.*.w2"), set_of(expert_down));
   EXPECT_EQ(one("model.layers.0.mlp.switch_mlp.up_proj"), set_of(expert_up));
+  EXPECT_EQ(one("layers.0.block_sparse_moe.input_linear"), set_of(expert_gate, expert_up));
+  EXPECT_EQ(one("layers.0.shared_mlp.output_linear.weight"), set_of(shared_down));
   EXPECT_EQ(one("self_attn.qkv_proj"), set_of(query, key, value));
   EXPECT_EQ(one("self_attn.kv_a_proj_with_mqa"), set_of(key_value_low));
   EXPECT_EQ(one("linear_attn.out_proj"), set_of(linear_out));
@@ -97,13 +102,19 @@ TEST(module_patterns, alternatives_are_told_apart) {
   }
   EXPECT_EQ(all, set_of(output, dense_down));
   EXPECT_EQ(modules_named("lm_head|re:.*router")->size(), 2U);
+  EXPECT_EQ(modules_named("model.layers.[0-3].self_attn*")->size(), 4U);
+  const auto ranges = modules_named("re:layers\\.([02]|1[0-1])\\.self_attn");
+  ASSERT_TRUE(ranges);
+  std::set<std::uint64_t> layers;
+  for (const auto& named : *ranges) layers.insert(named.layer.value());
+  EXPECT_THAT(layers, testing::UnorderedElementsAre(0, 2, 10, 11));
 }
 
 TEST(module_patterns, what_is_not_understood_is_nothing) {
   for (const auto* pattern :
        {"", "Linear", "re:(?!.*experts).*", "re:.*(?=x)experts", "re:.*\\.18\\..*gate_proj",
-        "model.layers.[0-3].self_attn", "re:layers\\.\\d\\.self_attn",
-        "re:layers\\.1[0-9]\\.self_attn", "re:layers.(0|1)+.self_attn", "h.0.self_attn",
+        "model.layers.[a-c].self_attn", "re:layers\\.\\d\\.self_attn",
+        "re:layers\\.[1-9]+\\.self_attn", "re:layers.(0|1)+.self_attn", "h.0.self_attn",
         "(self_attn", "self_attn)", "model.layers"})
     EXPECT_FALSE(modules_named(pattern)) << pattern;
   EXPECT_FALSE(modules_named("self_attn" + std::string(2000, 'x')));

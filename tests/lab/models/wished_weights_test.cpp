@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <numeric>
 #include <string>
+#include <utility>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -141,13 +142,37 @@ TEST(wished_weights, replace_released_ones_and_say_so) {
               testing::Contains(HasSubstr("experts stay in MXFP4")));
 }
 
+TEST(wished_weights, have_the_names_that_people_write) {
+  for (const auto& [written, meant] :
+       std::to_array<std::pair<const char*, const char*>>({{"iq4-xs", "IQ4_XS"},
+                                                           {"Q4KM", "Q4_K_M"},
+                                                           {"q5_k", "Q5_K_M"},
+                                                           {"Q6K", "Q6_K"},
+                                                           {"fp16", "bf16"},
+                                                           {"F16", "bf16"},
+                                                           {"q8", "Q8_0"},
+                                                           {"w8a8", "int8"},
+                                                           {"8bit", "int8"},
+                                                           {"FP8_E4M3", "fp8"},
+                                                           {"fp8-block", "fp8"},
+                                                           {"MXFP4_MOE", "MXFP4"},
+                                                           {"int4", "int4-awq"},
+                                                           {"w4a16", "int4-awq"},
+                                                           {"gptq-int4", "int4-awq"},
+                                                           {"AWQ", "int4-awq"},
+                                                           {"4.25", "4.25bpw"},
+                                                           {"4.25BPW", "4.25bpw"}}))
+    EXPECT_EQ(bytes_of("olmoe-1b-7b", written), bytes_of("olmoe-1b-7b", meant)) << written;
+}
+
 TEST(wished_weights, of_unknown_names_are_refused) {
-  for (const auto* name : {"Q4_K", "UD-Q4_K_XL", "bpw", "0.5bpw", "17bpw", "nanbpw"})
+  for (const auto* name : {"Q4", "UD-Q4_K_XL", "bpw", "0.5bpw", "17bpw", "nanbpw"})
     EXPECT_THROW((void)describe_model("olmoe-1b-7b", {.weights = name}), lab::usage_error) << name;
   const auto bad = lab::check_wish("q4_k_n");
   ASSERT_TRUE(bad);
   EXPECT_THAT(bad->message, HasSubstr("did you mean Q4_K_M?"));
-  EXPECT_FALSE(lab::check_wish("iq4-xs")) << "in any case of letters";
+  EXPECT_THAT(lab::check_wish("UD-Q4_K_XL")->message,
+              testing::AllOf(HasSubstr("did you mean Q4_K_M?"), HasSubstr("its bits a weight")));
   EXPECT_FALSE(lab::is_llama_mixture("fp8"));
 }
 

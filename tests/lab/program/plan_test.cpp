@@ -112,7 +112,12 @@ TEST_F(plan_command, cache_bits_are_the_checkpoints_unless_an_option_sets_them) 
     EXPECT_EQ(json_of(plan + options)["model"]["kv_bytes_per_token"], bytes) << options;
   EXPECT_THAT(json_of(plan)["settings"]["vllm"].get<std::string>(),
               HasSubstr("--kv-cache-dtype fp8"));
-  refused(plan + " --kv-bits half", 2, {"--kv-bits: 'half'; accepted: auto or 0.5..64"});
+  for (const auto* bits : {"half", "6.25", "65"})
+    refused(plan + " --kv-bits " + bits, 2,
+            {"--kv-bits: '", "auto, or multiples of 0.5 in 0.5..64"});
+  EXPECT_EQ(json_of(plan + " --kv-type FP8_E4M3")["model"]["kv_bytes_per_token"], 128);
+  refused(plan + " --kv-type q8", 2, {"--kv-type: 'q8'", "accepted: f32, f16", "q8_0"});
+  EXPECT_EQ(json_of(plan + " --experts 9 --top-k 3")["model"]["experts"], 4) << "of a trace";
 }
 
 TEST_F(plan_command, prints_the_caches_type_in_the_engines_flags) {
