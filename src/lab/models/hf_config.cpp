@@ -208,7 +208,8 @@ class config_reader {
     const std::string_view key = keys_.find("torch_dtype") != nullptr ? "torch_dtype" : "dtype";
     const auto name = keys_.text(key);
     if (!name) shape_.notes.emplace_back("no torch_dtype: bfloat16 is assumed");
-    const auto dtype = name.value_or("bfloat16");
+    auto dtype = name.value_or("bfloat16");
+    if (dtype.starts_with("torch.")) dtype.erase(0, 6);
     if (dtype == "float32")
       shape_.dtype_bytes = 4;
     else if (dtype != "bfloat16" && dtype != "float16")
@@ -532,12 +533,15 @@ class config_reader {
       for (const char letter : *pattern) types->emplace_back(letter == 'S' ? "shared" : "full");
     }
     const auto frequency = own.numbers("sparse_attention_freq");
+    const auto words = keys_.words("layer_types").value_or(std::vector<std::string>());
+    const bool are_told = has_any(fmt::format("{}", fmt::join(words, " ")), {"sparse", "indexed"});
     const auto period = keys_.number("index_topk_freq").value_or(1);
     const auto first = keys_.number("index_skip_topk_offset").value_or(2) - 1;
     for (std::size_t i = 0; i < count; ++i) {
       const bool shares = types ? i < types->size() && (*types)[i] == "shared"
                                 : i > first && (i - first) % period != 0;
-      const bool is_full = frequency && i < frequency->size() && (*frequency)[i] == 0;
+      const bool is_full = (frequency && i < frequency->size() && (*frequency)[i] == 0) ||
+                           (are_told && i < words.size() && words[i] == "full_attention");
       shape_.layers[i].is_indexed = !shares && !is_full;
     }
     if (!shape_.compressed)

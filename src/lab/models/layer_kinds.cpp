@@ -30,7 +30,7 @@ constexpr auto layer_words = std::to_array<layer_word>({
     {"sliding_attention hybrid_sliding S L", sliding},
     {"chunked_attention C", chunked},
     {"linear_attention mamba M", recurrent},
-    {"conv", convolution},
+    {"conv short_conv", convolution},
     {"moe E", experts},
     {"mlp -", mlp},
     {"compressed_sparse_attention", pooled},

@@ -36,6 +36,12 @@ constexpr auto projections = std::to_array<module_words>({
     {"in_proj_qkv in_proj_z in_proj", set_of(linear_in)},
     {"out_proj", set_of(output, linear_out)},
     {"output_gate", set_of(output_gate)},
+    {"query_key_value wqkv", set_of(query, key, value)},
+    {"attention.dense wo_a wo_b", set_of(output)},
+    {"wkv_b embed_q unembed_out", set_of(key_value)},
+    {"wkv", set_of(key_value_low)},
+    {"wq_a", set_of(query_low)},
+    {"wq_b", set_of(query)},
     {"qkv_a_proj", set_of(query_low, key_value_low)},
     {"q_a_proj", set_of(query_low)},
     {"q_b_proj", set_of(query)},
@@ -49,7 +55,7 @@ constexpr auto projections = std::to_array<module_words>({
 });
 /// Parts of a decoder.
 constexpr auto parts = std::to_array<module_words>({
-    {"shared_expert shared_mlp", shared_modules},
+    {"shared_expert shared_mlp share_expert", shared_modules},
     {"experts switch_mlp block_sparse_moe.input_linear block_sparse_moe.output_linear",
      expert_modules},
     {"linear_attn", linear_attention_modules},
@@ -58,10 +64,10 @@ constexpr auto parts = std::to_array<module_words>({
     {"attention", attention_modules},
 });
 /// Weights that are never quantised, or that no plan counts.
-constexpr std::array<std::string_view, 15> uncounted = {
-    "vision", "visual",      "multi_modal", "projector", "audio",  "norm",
-    "mtp",    "nextn",       "eh_proj",     "conv1d",    "rotary", "correction_bias",
-    "index",  "latent_proj", "patch_merge"};
+constexpr std::array<std::string_view, 18> uncounted = {
+    "vision", "visual",      "multi_modal", "projector", "audio",    "norm",
+    "mtp",    "nextn",       "eh_proj",     "conv1d",    "rotary",   "correction_bias",
+    "index",  "latent_proj", "patch_merge", "talker",    "code2wav", "shared_head"};
 
 bool has(std::string_view text, std::string_view word) noexcept {
   return text.find(word) != text.npos;
@@ -182,6 +188,17 @@ module_set below_mlp(std::string_view text, std::string_view name, bool mlp_is_d
   return is_dense ? dense_modules : mlp_modules;
 }
 
+/// Whether a name follows the part, not only numbers and wildcards.
+bool has_name_behind(std::string_view text, std::string_view part) {
+  const auto is_letter = [](char c) { return c >= 'a' && c <= 'z'; };
+  text = without_tail(text.substr(text.find(part) + part.size()));
+  for (std::size_t at = 1; at < text.size(); ++at)
+    if (text[at - 1] == '.' && is_letter(text[at]) &&
+        (text[at] != 'd' || (at + 1 < text.size() && is_letter(text[at + 1]))))
+      return true;
+  return false;
+}
+
 /// Modules of a text without alternatives, or of its whole layer; nothing if no word is known.
 std::optional<module_set> modules_in(std::string_view text, const place_number& layer,
                                      bool mlp_is_dense) {
@@ -190,13 +207,13 @@ std::optional<module_set> modules_in(std::string_view text, const place_number& 
     return std::ranges::any_of(detail::split_at(words, ' '), is);
   };
   if (std::ranges::any_of(uncounted, is)) return module_set{0};
-  if (is("embed")) return set_of(embeddings);
+  if (is("embed") && !is_any("embed_q unembed_out")) return set_of(embeddings);
   if (is("lm_head") || without_tail(text) == "head") return set_of(head);
   if (is("router") || (without_tail(text).ends_with("gate") && !is("output_gate")))
     return set_of(router);
   std::optional<module_set> found;
-  if (const auto* const part = std::ranges::find_if(parts, is_any, &module_words::words);
-      part != parts.end())
+  const auto* const part = std::ranges::find_if(parts, is_any, &module_words::words);
+  if (part != parts.end())
     found = part->modules;
   else if (without_tail(text).ends_with("block_sparse_moe"))
     found = mlp_modules;
@@ -206,6 +223,10 @@ std::optional<module_set> modules_in(std::string_view text, const place_number& 
   if (const auto* const last = std::ranges::find_if(projections, is_any, &module_words::words);
       last != projections.end())
     found = found.value_or(last->modules) & last->modules;
+  else if (part != parts.end() &&
+           std::ranges::any_of(detail::split_at(part->words, ' '),
+                               [&](auto word) { return is(word) && has_name_behind(text, word); }))
+    return module_set{0};  // a small weight of the part, such as a gate
   if (!found && layer.number && without_tail(layer.rest).empty()) return layer_modules;
   return found;
 }

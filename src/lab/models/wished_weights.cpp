@@ -419,6 +419,12 @@ validation check_wish(std::string_view name) {
                       ", or for another file its bits a weight, in 1..16, such as 4.5bpw");
 }
 
+std::string wish_name(std::string_view name) {
+  const auto known = find_wish(name)->name;
+  return known != name || !bits_in(name) ? std::string(known)
+                                         : fmt::format("{}bpw", *bits_in(name));
+}
+
 bool is_llama_mixture(std::string_view name) {
   const auto found = find_wish(name);
   return found && !found->base.empty();

@@ -19,6 +19,9 @@ struct model_shape;
 /// Returns nothing for a known format, in any case of letters.
 [[nodiscard]] validation check_wish(std::string_view name);
 
+/// The name of wished_weight_names() for another spelling, or "4.5bpw" for "4.5". Pre: check_wish() accepts it.
+[[nodiscard]] std::string wish_name(std::string_view name);
+
 /// Whether llama.cpp's quantiser writes the format: Q4_K_M, MXFP4, ...
 [[nodiscard]] bool is_llama_mixture(std::string_view name);
 

@@ -111,7 +111,7 @@ std::optional<double> kv_type_of(const std::string& text) {
 
 std::string weights_of(const std::string& text) {
   if (const auto bad = lab::check_wish(text)) throw lab::usage_error(bad->message);
-  return text;
+  return lab::wish_name(text);
 }
 
 /// "none" is a card without memory.

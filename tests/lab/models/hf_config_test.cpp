@@ -87,6 +87,7 @@ TEST_F(hf_configs, layers_with_experts_are_told_by_words_and_texts_too) {
 
 TEST_F(hf_configs, experts_are_counted_under_many_names) {
   expect_each(R"(
+{"torch_dtype": "torch.float32"} => expert 3072;
 {"num_experts": null, "n_experts": 3} => of 3 experts, top 2;
 {"num_experts": null, "num_moe_experts": 3, "num_experts_per_tok": null, "moe_router_topk": 1} => of 3 experts, top 1;
 {"num_experts": null, "moe_num_primary_experts": 3, "num_experts_per_tok": null, "moe_num_active_primary_experts": 1} => of 3 experts, top 1;
@@ -190,6 +191,7 @@ TEST_F(hf_configs, sparse_attention_caches_the_keys_of_its_index) {
   expect_each(R"(
 {"index_head_dim": 4, "index_topk_freq": 2, "index_skip_topk_offset": 2} => cache 2 x 64, 4 x 72;
 {"index_head_dim": 4, "indexer_types": ["full", "shared", "shared", "shared", "shared", "shared"]} => cache 5 x 64, 1 x 72;
+{"index_head_dim": 4, "layer_types": ["full_attention", "minimax_m3_sparse", "indexed_attention", "full_attention", "indexed_attention", "indexed_attention"]} => cache 2 x 64, 4 x 72;
 {"index_head_dim": 4, "index_topk_pattern": "FSSFSS"} => cache 4 x 64, 2 x 72;
 {"sparse_attention_config": {"sparse_index_dim": 4, "sparse_attention_freq": [0, 0, 1, 1, 1, 1]}} => cache 2 x 64, 4 x 72;)");
 }

@@ -44,7 +44,9 @@ TEST(module_patterns, names_globs_and_expressions_mean_the_same_modules) {
     EXPECT_EQ(one(pattern), set_of(router)) << pattern;
   for (const auto* pattern :
        {"re:vision_model.*", "visual", "model.norm", "e_score_correction_bias",
-        "mtp.layers.0.eh_proj", "re:.*multi_modal_projector.*"})
+        "mtp.layers.0.eh_proj", "re:.*multi_modal_projector.*", "talker", "code2wav.*",
+        "model.layers.46.shared_head.head", "model.layers.0.self_attn.g_proj",
+        "model.layers.0.linear_attn.dt_bias", "model.layers.3.mlp.experts.lora.a"})
     EXPECT_EQ(one(pattern), module_set{0}) << pattern;
 }
 
@@ -62,6 +64,12 @@ TEST(module_patterns, parts_of_an_mlp_go_by_the_words_behind_it) {
   EXPECT_EQ(one("model.layers.0.mlp.switch_mlp.up_proj"), set_of(expert_up));
   EXPECT_EQ(one("layers.0.block_sparse_moe.input_linear"), set_of(expert_gate, expert_up));
   EXPECT_EQ(one("layers.0.shared_mlp.output_linear.weight"), set_of(shared_down));
+  EXPECT_EQ(one("model.layers.3.share_expert.up_proj"), set_of(shared_up));
+  EXPECT_EQ(one("model.layers.0.attention.query_key_value"), set_of(query, key, value));
+  EXPECT_EQ(one("model.layers.0.attention.dense"), set_of(output));
+  EXPECT_EQ(one("layers.0.attn.wkv"), set_of(key_value_low));
+  EXPECT_EQ(one("layers.0.attn.wq_b"), set_of(query));
+  EXPECT_EQ(one("model.layers.0.self_attn.embed_q"), set_of(key_value));
   EXPECT_EQ(one("self_attn.qkv_proj"), set_of(query, key, value));
   EXPECT_EQ(one("self_attn.kv_a_proj_with_mqa"), set_of(key_value_low));
   EXPECT_EQ(one("linear_attn.out_proj"), set_of(linear_out));

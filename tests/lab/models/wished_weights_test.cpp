@@ -161,8 +161,11 @@ TEST(wished_weights, have_the_names_that_people_write) {
                                                            {"gptq-int4", "int4-awq"},
                                                            {"AWQ", "int4-awq"},
                                                            {"4.25", "4.25bpw"},
-                                                           {"4.25BPW", "4.25bpw"}}))
+                                                           {"4.25BPW", "4.25bpw"}})) {
+    EXPECT_FALSE(lab::check_wish(written)) << written;
+    EXPECT_EQ(lab::wish_name(written), meant);
     EXPECT_EQ(bytes_of("olmoe-1b-7b", written), bytes_of("olmoe-1b-7b", meant)) << written;
+  }
 }
 
 TEST(wished_weights, of_unknown_names_are_refused) {
