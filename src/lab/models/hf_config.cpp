@@ -841,10 +841,10 @@ std::string add_defaults(json& all) {
   all = std::move(filled);
   return fmt::format("taken from the defaults of its class: {}", fmt::join(added, ", "));
 }
-/// Adds the keys of `from` that are not null; `replaces`: those that are there too.
+/// Adds the keys of `from`; `replaces`: those that are there too, unless they are null.
 void merge(json& into, const json& from, bool replaces) {
   for (const auto& [key, value] : from.items())
-    if (!value.is_null() && (replaces || !into.contains(key) || into[key].is_null()))
+    if (!into.contains(key) || (!value.is_null() && (replaces || into[key].is_null())))
       into[key] = value;
 }
 
@@ -861,7 +861,7 @@ void add_quantisation(std::string_view text, const std::string& file, json& root
                    "MLX's: an object with bits and group_size");
     found = *mlx;
     found["quant_method"] = "mlx";
-  } else if (separate.is_object() && !root.contains("quantization_config")) {
+  } else if (separate.is_object() && root.value("quantization_config", json()).is_null()) {
     found = separate;
     found["quant_method"] = "modelopt";
   }

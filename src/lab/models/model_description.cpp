@@ -332,6 +332,8 @@ model_description describe_path(const fs::path& path, const model_options& optio
   };
   if (fs::is_directory(path, ignored))
     return named(describe_stored(path, path, options), folder_name(path));
+  if (path.filename().string().ends_with(".safetensors.index.json"))
+    return describe_path(path.parent_path().empty() ? "." : path.parent_path(), options);
   if (path.extension() == ".gguf") return describe_gguf(path, options);
   if (path.extension() == ".safetensors")
     return named(describe_stored(path, path.parent_path(), options), path.stem().string());

@@ -72,9 +72,9 @@ struct model_description {
 [[nodiscard]] std::vector<std::string> model_names();
 
 /// Reads a name of model_names(), or else a path: a Hugging Face config.json, a .gguf file or one of its parts, a
-/// .safetensors file, or a folder with a config.json, .safetensors files, or both. Only the headers of weights are
-/// read. If a config.json stands beside .safetensors files, the shape comes from the config and the sizes from the
-/// headers. An unknown model_type is read by its keys, with a note of what was taken as usual.
+/// .safetensors file or its index, or a folder with a config.json, .safetensors files, or both. Only the headers of
+/// weights are read. If a config.json stands beside .safetensors files, the shape comes from the config and the sizes
+/// from the headers. An unknown model_type is read by its keys, with a note of what was taken as usual.
 /// Bounds: less than 64 MiB and 128 bytes for each byte of the file's header; at most 2^20 experts in all layers.
 /// Errors: usage_error if the text is neither a name nor a path, or for the options; trace_error, one line, if the
 /// path's contents are damaged, dense or incomplete; the message names the option that gives a missing figure.

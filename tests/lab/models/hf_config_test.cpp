@@ -131,6 +131,13 @@ TEST_F(hf_configs, with_differences_alone_take_the_defaults_of_their_class) {
     EXPECT_EQ(out.memory.experts.top_k, like.memory.experts.top_k) << type;
     EXPECT_THAT(told(out), HasSubstr("taken from the defaults of its class: ")) << type;
   }
+  const auto parameters = [&](const char* config) {
+    return lab::describe_model(folder_.write("config.json", config).string()).parameters;
+  };
+  EXPECT_EQ(parameters(R"({"text_config": {"model_type": "deepseek_v3", "q_lora_rank": null}})") -
+                parameters(R"({"text_config": {"model_type": "deepseek_v3"}})"),
+            61ULL * (7168 * 24576 - 1536 * (7168 + 24576 + 1)))
+      << "null is a value";
   // An alias of a key counts as the key; 512 experts of 2048 x 512.
   const auto wide = folder_.write("config.json", R"({"model_type": "qwen3_next",
 "torch_dtype": "bfloat16", "num_local_experts": 99, "hidden_size": 1024, "num_hidden_layers": 4})");

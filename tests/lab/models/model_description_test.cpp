@@ -678,6 +678,9 @@ TEST_F(model_configs, a_quantisation_file_beside_the_config_is_read) {
   const auto out = describe(plain("mixtral"));
   EXPECT_THAT(told(out), HasSubstr("expert 472;"));
   EXPECT_EQ(out.memory.resident_bytes, plain_resident);
+  auto nothing = plain("mixtral");
+  nothing["quantization_config"] = nullptr;
+  EXPECT_THAT(told(describe(nothing)), HasSubstr("expert 472;"));
   folder_.write("hf_quant_config.json", R"({"quantization": {"kv_cache_quant_algo": "FP8"}})");
   const auto fp8 = stored_as(R"({"quant_method": "fp8"})");
   expect_each(fp8, R"(
@@ -1050,6 +1053,7 @@ TEST_F(stored_models, several_files_are_found_by_their_index_or_by_their_names) 
                 R"({"weight_map": {"c": "model-00001-of-00002.safetensors",
 "a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}})");
   EXPECT_EQ(folder().memory.resident_bytes, plain_resident) << "what the index does not list";
+  expect_same_memory(lab::describe_model(folder_.file("model.safetensors.index.json")), folder());
   for_each_case(R"(
 {"weight_map": {"a": "../x.safetensors"}} => key 'weight_map' | holds '../x.safetensors' | file name
 {"weight_map": {"a": 7}} => key 'weight_map' | holds no file name
