@@ -271,7 +271,7 @@ class config_reader {
 
   /// LongCat-Flash-Lite: embeddings of n-grams, beside those of words.
   void read_ngrams() {
-    const auto ratio = keys_.number("ngram_vocab_size_ratio", 0, 65536).value_or(0);
+    const auto ratio = keys_.number("ngram_vocab_size_ratio", 0, 4096).value_or(0);
     shape_.beside = ratio * shape_.vocabulary * shape_.hidden;
     if (ratio > 0)
       shape_.notes.push_back(fmt::format("embeddings of n-grams, {}, are always on the device",

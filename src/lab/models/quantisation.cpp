@@ -172,9 +172,8 @@ class quantisation_reader {
         read_fp8();
       else if (method == "fbgemm_fp8")
         use("FP8", {.bits = 8, .block_rows = 1, .scale_bits = 32}, layer_modules);
-      else if (method.starts_with("awq") ||
-               method.starts_with("gptq"))  // an engine's kernel may follow
-        read_packed(method.starts_with("awq") ? "AWQ" : "GPTQ");
+      else if (method.starts_with("awq") || method.starts_with("gptq"))
+        read_packed(method.starts_with("awq") ? "AWQ" : "GPTQ");  // a kernel's name may follow
       else if (method.ends_with("auto-round"))
         read_packed("AutoRound");
       else if (method == "compressed-tensors")
