@@ -198,7 +198,7 @@ json config_of(const json& all, const json& one) {
 }
 
 /// Presets whose numbers are the defaults of their classes.
-constexpr std::array defaults = {
+constexpr std::array default_presets = {
     "mixtral-8x7b", "qwen1.5-moe-a2.7b", "qwen3-next-80b-a3b", "qwen3.5-35b-a3b", "deepseek-v3",
     "jamba-v0.1",   "minimax-m2",        "gpt-oss-120b",       "glm-4.5-air",     "glm-4.7-flash",
     "glm-5",        "llama-4-scout",     "ernie-4.5-21b-a3b",  "longcat-flash"};
@@ -228,7 +228,7 @@ std::string preset_config(std::string_view name) {
 std::string class_defaults(std::string_view type) {
   const auto all = json::parse(presets);
   auto out = json::object();
-  for (const auto* name : defaults) {
+  for (const auto* name : default_presets) {
     auto config = config_of(all, *find_preset(all, name));
     if (config.contains("text_config")) config = json(config["text_config"]);
     if (!is_same_class(type, config["model_type"].get<std::string>())) continue;
