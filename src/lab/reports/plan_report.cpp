@@ -28,9 +28,9 @@ std::string quotas_text(const plan_quotas& q) {
   const auto gain = fewer(*q.held_out, *q.held_out_uniform);
   if (!q.may_differ())
     return fmt::format(
-        "no: made on the first half of the trace, they miss {:.1f} % more on the second than one "
-        "cap",
-        std::abs(gain));
+        "no: made on the first half of the trace, they miss {} on the second {} one cap",
+        gain > -.05 ? "as often" : fmt::format("{:.1f} % more", -gain),
+        gain > -.05 ? "as" : "than");
   const auto [least, most] = std::ranges::minmax(q.quotas);
   return fmt::format(
       "{}..{} a layer: {:.1f} % fewer misses than with one cap ({:.1f} % made on the first half, "
@@ -207,7 +207,7 @@ std::string paging_text(const memory_plan& plan) {
         fmt::format("{:.1f} tokens/s for a cache of the step before ({} of new experts a step)",
                     plan.ceiling_tokens_per_second,
                     gibibytes(static_cast<std::uint64_t>(plan.new_bytes_per_step))));
-  if (plan.request.routing != nullptr && !plan.is_all_resident())
+  if (plan.request.routing != nullptr && !plan.is_all_resident() && plan.quotas.quotas.size() > 1)
     out += labelled("unequal quotas", quotas_text(plan.quotas));
   return out;
 }

@@ -124,7 +124,7 @@ struct plan_quotas {
   std::optional<double> held_out_uniform{}, held_out{};
 
   [[nodiscard]] bool may_differ() const noexcept {
-    return held_out && *held_out < *held_out_uniform;
+    return held_out && *held_out < .9995 * *held_out_uniform;  // less would be printed as 0.0 %
   }
 };
 /// Share of one of several devices.

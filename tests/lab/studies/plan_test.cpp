@@ -366,12 +366,14 @@ TEST(plan, quotas_differ_only_if_held_out_routing_gains) {
     if (plan.quotas.may_differ()) {
       ++gains;
       EXPECT_LT(*plan.quotas.held_out, *plan.quotas.held_out_uniform);
+      EXPECT_THAT(text, testing::Not(HasSubstr("(0.0 %"))) << "a gain that can be seen";
     } else {
       ++even;
       EXPECT_LE(most, least + 1) << seed;
       EXPECT_EQ(least, std::min<std::uint64_t>(plan.split.cap, 12)) << seed;
       if (!plan.is_all_resident()) {
         EXPECT_THAT(text, HasSubstr("unequal quotas     no: made on"));
+        EXPECT_THAT(text, testing::Not(HasSubstr("miss 0.0 %")));
       }
     }
   }
