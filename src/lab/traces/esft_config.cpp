@@ -13,6 +13,8 @@
 #include "lab/files/input_error.hpp"
 #include "lab/files/input_files.hpp"
 #include "lab/files/json_object.hpp"
+#include "lab/files/safetensors.hpp"
+#include "lab/sizes.hpp"
 #include "lab/traces/trace_options.hpp"
 
 namespace hotset::lab {
@@ -61,8 +63,30 @@ class esft_config_reader {
         facts += fmt::format("{}{} {}", facts.empty() ? "" : ", ", key, at->dump());
     refuse(
         "", fmt::format("is a PEFT adapter ({}), which adds to weights", printable(facts, 300)),
-        "an ESFT configuration (expert_cfg.json), whose adapters replace experts; for PEFT's, add "
-        "the size of adapter_model.safetensors to --resident-bytes");
+        fmt::format("an ESFT configuration (expert_cfg.json), whose adapters replace experts; for "
+                    "PEFT's, add {} to --resident-bytes",
+                    peft_size()));
+  }
+
+  /// Bytes that a PEFT adapter keeps beside the base model, by the header of its weights.
+  [[nodiscard]] std::string peft_size() const {
+    const auto weights = std::filesystem::path(file_).replace_filename("adapter_model.safetensors");
+    std::error_code code;
+    if (!std::filesystem::exists(weights, code)) return "the size of adapter_model.safetensors";
+    const safetensors_file held(weights, file_extent::header);
+    std::uint64_t all = 0;
+    std::uint64_t of_experts = 0;
+    std::set<std::string> layers;
+    for (const auto& name : held.names()) {
+      const auto bytes = held.at(name).described_bytes;
+      const auto at = name.find(".experts.");
+      all += bytes;
+      if (at == name.npos) continue;
+      of_experts += bytes;
+      layers.insert(name.substr(0, at));
+    }
+    return fmt::format("{} (of which {} for the experts of {} layers)", size_text(all),
+                       size_text(of_experts), layers.size());
   }
 
   named_layers layers() const {

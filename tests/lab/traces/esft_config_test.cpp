@@ -77,6 +77,15 @@ TEST(esft_config, refuses_peft_by_name) {
   folder.write("adapter_config.json", R"({"peft_type": "LORA"})");
   EXPECT_THAT(refusal<trace_error>([&] { (void)read_esft_config(folder.path(), two_layers); }),
               HasSubstr("adapter_config.json: is a PEFT adapter"));
+  const std::string header =
+      R"({"m.layers.1.mlp.experts.0.up_proj.lora_A.weight":{"dtype":"F32","shape":[2,128],"data_offsets":[0,1024]},)"
+      R"("m.layers.1.self_attn.q_proj.lora_A.weight":{"dtype":"F32","shape":[2,128],"data_offsets":[1024,2048]}})";
+  std::string length(8, '\0');
+  length[0] = static_cast<char>(header.size() % 256);
+  length[1] = static_cast<char>(header.size() / 256);
+  folder.write("adapter_model.safetensors", length + header);
+  EXPECT_THAT(refusal<trace_error>([&] { (void)read_esft_config(folder.path(), two_layers); }),
+              HasSubstr("add 2 KiB (of which 1 KiB for the experts of 1 layers) to --resident-"));
 }
 
 TEST(esft_config, refuses_experts_that_there_are_not) {
