@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import warnings as _warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Optional, Union
@@ -77,7 +78,7 @@ def _ids(given: numpy.ndarray, experts: int, where: str) -> numpy.ndarray:
     if given.ndim != 3 or not (kind in "iub" or whole):
         raise InvalidArgument(
             f"{where}: {given.dtype} of shape {list(given.shape)}, "
-            "accepted: integers [tokens, layers, top_k]"
+            "accepted: integers [tokens, layers, top_k] (of router logits, from_router_logits)"
         )
     if whole:
         _warn(f"{where}: whole numbers stored as {given.dtype}, read as ids")
@@ -282,28 +283,48 @@ def _load_torch(path: Path) -> Any:
 
 
 def from_torch(path: Path, experts: int = 0, *, name: str = "") -> Union[Trace, numpy.ndarray]:
-    """Reads a .pt file: routed experts [tokens, layers, top_k], also under a known name, become a
-    trace; so does the dump of SGLang's expert-distribution recorder in the mode per_token, a step
-    for each pass. Its other modes become counts, as by counts_of. experts: of a layer of routed
-    experts; 0: the highest id + 1. Raises InvalidArgument, OSError."""
+    """Reads a .pt file: routed experts [tokens, layers, top_k] of one request, also under a known
+    name, of several (a list, or a dict by request), or [tokens, top_k] by layer become a trace; so
+    does the dump of SGLang's expert-distribution recorder in the mode per_token, a step for each
+    pass. Its other modes become counts, as by counts_of. experts: of a layer of routed experts; 0:
+    the highest id + 1. Raises InvalidArgument, OSError."""
     held = _load_torch(path)
-    if isinstance(held, Mapping) and held.get("records"):
+    if isinstance(held, Mapping) and "records" in held:
         return _of_records(path, held, name)
     if isinstance(held, Mapping) and "logical_count" in held:
         return counts_of(held)
     if isinstance(held, Mapping):
-        named = [held[n] for n in _ID_NAMES if n in held]
-        if not named:
-            raise InvalidArgument(
-                f"{path}: holds {', '.join(map(str, held)) or 'nothing'}, accepted: one of "
-                f"logical_count, records, {', '.join(_ID_NAMES)}"
-            )
-        held = named[0]
-    ids = _array(held)
-    if experts == 0 and ids.size:
-        experts = int(ids.max()) + 1
+        held = next((held[n] for n in _ID_NAMES if n in held), held)
+    ids = _requests_of(path, held)
+    if experts == 0:
+        experts = max((int(one.max(initial=0)) for one in ids), default=0) + 1
         _warn(f"{path}: experts per layer: {experts}, the highest id + 1")
-    return from_routed_experts(ids, max(experts, 1), name=name, source=os.path.basename(path))
+    return from_routed_experts(ids, experts, name=name, source=os.path.basename(path))
+
+
+def _requests_of(path: Path, held: Any) -> list[numpy.ndarray]:
+    """Arrays of requests; a dict of rows by layer ("model.layers.3.mlp", 3) is of one."""
+    try:
+        if isinstance(held, (list, tuple)) and len({_array(one).ndim for one in held} - {3}) == 0:
+            return [_array(one) for one in held]
+        if not isinstance(held, Mapping):
+            return [_array(held)]
+        arrays = {str(key): _array(one) for key, one in held.items()}
+        if all(one.ndim == 3 for one in arrays.values()):
+            return [arrays[key] for key in sorted(arrays, key=_numbered)]
+        layers = {int("".join(re.findall("[0-9]+", key))): one for key, one in arrays.items()}
+        tokens, ranks = next(iter(layers.values())).shape
+        ids = numpy.full((tokens, max(layers) + 1, ranks), -1, next(iter(layers.values())).dtype)
+        for layer, one in layers.items():
+            ids[:, layer] = one
+        return [ids]
+    except (TypeError, ValueError) as bad:
+        keys = f" {', '.join(map(str, held))}" if isinstance(held, Mapping) else f": {bad}"
+        raise InvalidArgument(
+            f"{path}: holds{keys}, accepted: one of logical_count, records, "
+            f"{', '.join(_ID_NAMES)}; integers [tokens, layers, top_k] of each request, or "
+            "[tokens, top_k] of each layer"
+        ) from bad
 
 
 def _of_records(path: Path, held: Mapping[str, Any], name: str) -> Union[Trace, numpy.ndarray]:
@@ -311,6 +332,8 @@ def _of_records(path: Path, held: Mapping[str, Any], name: str) -> Union[Trace, 
     try:
         logical = _array(held["last_physical_to_logical_map"]).astype(numpy.int64)
         passes = sorted(held["records"], key=lambda one: int(one["forward_pass_id"]))
+        if not passes:
+            raise ValueError("no records: nothing ran while it recorded")
         experts = int(logical.max()) + 1
         layers = numpy.arange(len(logical))[:, None]
         if "topk_ids_of_layer" not in passes[0]:
@@ -339,23 +362,34 @@ def _of_records(path: Path, held: Mapping[str, Any], name: str) -> Union[Trace, 
 
 def convert(path: Path, out: Path, experts: int = 0) -> str:
     """Writes what hotset reads from a file that only Python reads: a trace or counts (JSON) from a
-    .pt file, as from_torch reads it; JSON lines, one for each row, from Parquet. Returns a
-    description of what was written. Raises InvalidArgument, CannotWrite, OSError."""
+    .pt file, as from_torch reads it; from Parquet a CSV if all columns are numbers, else JSON lines,
+    one for each row. Returns a description of what was written. Raises InvalidArgument,
+    CannotWrite, OSError."""
     target = Output(out)
     with open(path, "rb") as file:
         is_parquet = file.read(4) == b"PAR1"
     if is_parquet:
         try:
+            import pyarrow.csv
             import pyarrow.parquet
         except ImportError as bad:
             raise InvalidArgument(f"{path}: needs pyarrow, accepted: pip install pyarrow") from bad
         try:
             parts = pyarrow.parquet.ParquetFile(path)
-            rows = (row for part in parts.iter_batches() for row in part.to_pylist())
-            target.write((json.dumps(row, default=str) + "\n").encode() for row in rows)
+            numbers = all(
+                pyarrow.types.is_integer(one.type) or pyarrow.types.is_floating(one.type)
+                for one in parts.schema_arrow
+            )
+            if numbers:
+                table = pyarrow.BufferOutputStream()
+                pyarrow.csv.write_csv(parts.read(), table)
+                target.write([table.getvalue().to_pybytes()])
+            else:
+                rows = (row for part in parts.iter_batches() for row in part.to_pylist())
+                target.write((json.dumps(row, default=str) + "\n").encode() for row in rows)
         except pyarrow.ArrowException as bad:
             raise InvalidArgument(f"{path}: {bad}, accepted: a whole Parquet file") from bad
-        return f"{parts.metadata.num_rows} rows as JSON lines"
+        return f"{parts.metadata.num_rows} rows as {'a CSV' if numbers else 'JSON lines'}"
     held = from_torch(path, experts, name=os.path.basename(path).partition(".")[0])
     if isinstance(held, Trace):
         held.save(out)

@@ -207,10 +207,32 @@ def test_records_of_a_recorder_become_a_trace_or_counts(tmp_path, monkeypatch):
     assert importers.from_torch("ids.pt", experts=4).experts == 4
     with pytest.warns(UserWarning, match="experts per layer: 2, the highest id"):
         assert importers.from_torch("ids.pt").experts == 2
-    for bad, words in (({"foo": 1}, "holds foo, accepted: one of"), ({"records": [{}]}, "accepted: records of")):
+    for bad, words in (
+        ({"foo": 1}, "holds foo, accepted: one of"),
+        ({"records": [{}]}, "accepted: records of"),
+        ({"records": [], "last_physical_to_logical_map": numpy.array([[0]])}, "no records"),
+        ({"router_logits": numpy.ones((2, 3, 4)) / 2}, "of router logits, from_router_logits"),
+    ):
         held["file"] = bad
         with pytest.raises(hotset.InvalidArgument, match=words):
             importers.from_torch("bad.pt")
+
+
+def test_ids_of_requests_or_layers_become_a_trace(monkeypatch):
+    first, second = numpy.array([[[1, 0], [2, 3]]]), numpy.array([[[3, 1], [0, 2]]])
+    both = numpy.concatenate([first, second])
+    for held, layers in (
+        ([first, second], None),
+        ({"req10": second, "req2": first}, None),
+        ({"model.layers.5.mlp": both[:, 1], "model.layers.2.mlp": both[:, 0]}, "2,5"),
+        ({2: [tuple(row) for row in both[:, 0].tolist()], 5: both[:, 1]}, "2,5"),
+    ):
+        monkeypatch.setattr(importers, "_load_torch", lambda path, held=held: held)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            trace = importers.from_torch("ids.pt", experts=4)
+        assert trace.ids.tolist() == both.tolist()
+        assert trace.metadata.get("layers") == layers
 
 
 def test_parquet_becomes_json_lines(tmp_path):
@@ -220,6 +242,10 @@ def test_parquet_becomes_json_lines(tmp_path):
     parquet.write_table(arrow.Table.from_pylist(rows), tmp_path / "r.parquet")
     assert importers.convert(tmp_path / "r.parquet", tmp_path / "r.jsonl") == "2 rows as JSON lines"
     assert [json.loads(line) for line in (tmp_path / "r.jsonl").open()] == rows
+    numbers = [{"layer": 0, "expert": 1, "count": 7}]
+    parquet.write_table(arrow.Table.from_pylist(numbers), tmp_path / "c.parquet")
+    assert importers.convert(tmp_path / "c.parquet", tmp_path / "c.csv") == "1 rows as a CSV"
+    assert (tmp_path / "c.csv").read_text() == '"layer","expert","count"\n0,1,7\n'
     (tmp_path / "half.parquet").write_bytes((tmp_path / "r.parquet").read_bytes()[:40])
     with pytest.raises(hotset.InvalidArgument, match="accepted: a whole Parquet file"):
         importers.convert(tmp_path / "half.parquet", tmp_path / "half")
