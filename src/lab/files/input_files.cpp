@@ -181,20 +181,32 @@ std::vector<input_entry> read_input(const fs::path& path, std::uint64_t most_byt
   return all.take();
 }
 
+namespace {
+
+/// Editors and Excel begin UTF-8 with a byte order mark.
+std::string without_mark(std::string text) {
+  if (text.starts_with("\xEF\xBB\xBF")) text.erase(0, 3);
+  return text;
+}
+
+}  // namespace
+
 std::string read_single_input(const fs::path& path) {
   auto input = read_input(path);
   if (input.size() != 1)
     refuse_input(path.string(), "", fmt::format("holds {} files", input.size()), "one file");
-  return std::move(input.front().text);
+  return without_mark(std::move(input.front().text));
 }
 
 input_beginning read_beginning(const fs::path& path, std::size_t bytes) {
   if (is_folder(path)) return {{}, true};
   const mapped_file map(path);
-  if (!is_packed(map.text())) return {std::string(map.text().substr(0, bytes)), false};
+  if (!is_packed(map.text()))
+    return {without_mark(std::string(map.text().substr(0, bytes))), false};
   input_beginning out;
   unpacker packed(path.string(), map.text());
   if (packed.next()) packed.read(out.text, bytes);
+  out.text = without_mark(std::move(out.text));
   out.collection = !packed.single();
   return out;
 }

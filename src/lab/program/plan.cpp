@@ -63,7 +63,8 @@ lab::model_description model_of(const plan_options& options, const std::string& 
   hand.experts = given(options.reading.experts);
   hand.top_k = given(options.reading.top_k);
   if (!options.model.empty()) {
-    // If the model has its own top-k and experts, those options concern only the trace.
+    // If the model has its own top-k and experts, those options concern only the trace; a range of layers always does.
+    if (!options.reading.layers.empty()) hand.layers.reset();
     return for_option("--model", [&] {
       return lab::describe_model(input_path(options.model).string(),
                                  {options.kv_bits, weights, hand});
@@ -402,13 +403,15 @@ void add_hand(CLI::App& app, plan_options& options) {
   const char* const group =
       "Model by hand (with --experts and --top-k), or corrections to its file";
   const auto layers = [&options](std::string_view text) {
-    if (text.find("..") == text.npos) return parse_number<std::int32_t>("--layers", text, 1, 65536);
-    const auto range = lab::parse_layer_range(text);
-    options.reading.layers = range;
-    return range.last - range.first + 1;
+    if (text.find_first_of(".,") == text.npos)
+      return parse_number<std::int32_t>("--layers", text, 1, 65536);
+    options.reading.layers = lab::parse_layer_ranges(text);
+    std::int32_t count = 0;
+    for (const auto& range : options.reading.layers) count += range.last - range.first + 1;
+    return count;
   };
   add_parsed(app, "--layers", "N", hand.layers, layers,
-             "number of MoE layers, or their numbers in the trace, such as 1..45")
+             "number of MoE layers, or their numbers in the trace, such as 1..45 or 0,2,4")
       ->group(group);
   add_size(app, "--expert-bytes", hand.expert_bytes, "MiB",
            "size of one expert of one layer, such as 2.5MiB", true)

@@ -30,8 +30,8 @@ void add_trace_options(CLI::App& app, trace_options& options) {
   add_number(app, "--first", options.first, "read only this many first tokens; 0: all")
       ->group(group);
   if (app.get_option_no_throw("--layers") == nullptr)  // plan has its own
-    add_parsed(app, "--layers", "A..B", options.layers, lab::parse_layer_range,
-               "read only layers with these numbers of the recording, such as 1..45")
+    add_parsed(app, "--layers", "A..B", options.layers, lab::parse_layer_ranges,
+               "read only layers with these numbers of the recording, such as 1..45, 3.. or 0,2,4")
         ->group(group);
   app.add_option_function<std::vector<std::string>>(
          "--field",

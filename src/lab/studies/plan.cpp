@@ -64,9 +64,12 @@ void check(const plan_request& request) {
   const auto& trace = *request.routing;
   const auto& shape = request.model.experts;
   if (trace.layers != shape.layers || trace.experts != shape.experts)
-    throw usage_error(
-        fmt::format("the trace is of {} layers x {} experts; accepted: {} x {}, the model's",
-                    trace.layers, trace.experts, shape.layers, shape.experts));
+    throw usage_error(fmt::format(
+        "the trace is of {} layers x {} experts; accepted: {} x {}, the model's{}", trace.layers,
+        trace.experts, shape.layers, shape.experts,
+        trace.layers != shape.layers && trace.tokens() == static_cast<std::size_t>(shape.layers)
+            ? fmt::format(" (it has {} tokens: transposed?)", trace.tokens())
+            : ""));
 }
 
 /// Sum over the layers in experts of the mean size: a miss of twice the bytes counts twice.

@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "lab/traces/importers.hpp"
 #include "lab/traces/recorded_rows.hpp"
 #include "lab/traces/text_scan.hpp"
@@ -13,9 +15,11 @@
 namespace hotset::lab {
 namespace {
 
-/// Items of a cell, separated by brackets, spaces and dividers.
+/// Items of a cell, separated by brackets, spaces and dividers: those in brackets in "tensor([3, 17], ...)".
 std::vector<std::string_view> items_of(std::string_view cell) {
   constexpr std::string_view between = " []()|;,";
+  const auto open = cell.find('[');
+  if (open != cell.npos) cell = cell.substr(open, cell.rfind(']') - open);
   std::vector<std::string_view> out;
   while (true) {
     const auto begin = cell.find_first_not_of(between);
@@ -78,39 +82,50 @@ class column_names {
     if (const auto at = find(field)) return {*at};
     if (field == usual)
       if (const auto at = find(usual.substr(0, usual.size() - 1))) return {*at};
-    const auto dots = field.find("..");
-    if (dots == std::string_view::npos) return {};
-    const numbered_name first(field.substr(0, dots));
-    const numbered_name last(field.substr(dots + 2));
-    const bool rises = first.number && last.number && *first.number <= *last.number;
-    if (!rises || first.stem != last.stem) return {};
-    auto run = run_from(field.substr(0, dots));
-    const auto wanted = *last.number - *first.number + 1;
-    if (run.size() < wanted) return {};
-    run.resize(wanted);
-    return run;
+    std::vector<std::size_t> out;
+    for (const auto& name : columns_of(field)) {
+      const auto at = find(name);
+      if (!at) return {};
+      out.push_back(*at);
+    }
+    return out;
   }
 
-  /// The longest run as "e0..e5", else the first name with one of the words, else "NAME".
+  /// The longest run of experts, else of others, as "e0..e5"; else the first name with one of the words, else "NAME".
   [[nodiscard]] std::string likely_experts() const {
-    std::size_t longest = 1;
+    std::pair<bool, std::size_t> best(false, 1);
     std::string out;
     for (const auto name : names_) {
       const numbered_name numbered(name);
-      if (!numbered.number || (*numbered.number > 0 && find(numbered.with(*numbered.number - 1))))
-        continue;
-      const auto run = run_from(name);
-      if (run.size() <= longest) continue;
-      longest = run.size();
+      const bool begins =
+          numbered.number && (*numbered.number == 0 || !find(numbered.with(*numbered.number - 1)));
+      const auto run = begins ? run_from(name) : std::vector<std::size_t>();
+      const std::pair found(has_any(lower_case(name), {"exp", "top", "id"}), run.size());
+      if (run.size() < 2 || found <= best || has_any(lower_case(name), {"layer"})) continue;
+      best = found;
       out = std::string(name) + ".." + std::string(names_[run.back()]);
     }
     return out.empty() ? first_with({"expert", "topk", "top_k", "ids"}) : out;
   }
+  /// The first name with one of the words, in any case and with marks as "_"; no length.
   [[nodiscard]] std::string first_with(std::initializer_list<std::string_view> words) const {
     for (const auto word : words)
-      for (const auto name : names_)
-        if (name.find(word) != std::string_view::npos) return std::string(name);
+      for (const auto name : names_) {
+        auto plain = "_" + lower_case(name);
+        std::ranges::replace_if(
+            plain, [](char c) { return c == ' ' || c == '.' || c == '-'; }, '_');
+        if (has_any(plain, {word}) && !has_any(plain, {"_len"})) return std::string(name);
+      }
     return "NAME";
+  }
+  /// Names that probably are these fields, as ",token=pos,sequence=req". Fields that the file has are left out.
+  [[nodiscard]] std::string likely_fields() const {
+    std::string out;
+    for (const auto& [field, likely] :
+         {std::pair("token", first_with({"token_i", "tokeni", "token_p", "_pos"})),
+          {"sequence", first_with({"_req", "_seq", "_conv", "_session", "_rid"})}})
+      if (!find(field) && likely != "NAME") out.append(",").append(field) += "=" + likely;
+    return out;
   }
 
  private:
@@ -122,7 +137,10 @@ class column_reader {
  public:
   column_reader(std::string_view text, const std::string& file, const open_trace_options& options,
                 const char* source)
-      : lines_(file, text), fields_(options.fields), rows_({file, source, options}, lines_) {}
+      : lines_(file, text),
+        fields_(options.fields),
+        notes_(options.notes),
+        rows_({file, source, options}, lines_) {}
 
   routing_trace read() {
     std::string_view line;
@@ -168,6 +186,7 @@ class column_reader {
     const column_names names(lines_.fields(line, divider_));
     columns_ = names.all().size();
     const auto layer = names.find(fields_.layer);
+    note_unread_fields(notes_, fields_, line);
     experts_ = names.of(fields_.experts, "experts");
     weights_ = names.of(fields_.weights, "weights");
     if (!layer || experts_.empty())
@@ -210,7 +229,8 @@ class column_reader {
       lines_.refuse(std::to_string(row.size()) + " columns",
                     std::to_string(columns_) + ", as the header has");
     row_place here;
-    here.layer = lines_.integer(row[layer_], fields_.layer, 0, most_layers - 1);
+    const auto named = only_number(row[layer_]);
+    here.layer = named ? *named : lines_.integer(row[layer_], fields_.layer, 0, most_layers - 1);
     if (sequence_) here.sequence = row[*sequence_];
     if (phase_) here.phase = phase(row[*phase_]);
     here.rank = integer<std::int32_t>(row, rank_, fields_.rank, most_ranks - 1);
@@ -220,13 +240,13 @@ class column_reader {
     add_experts(items_in(row, experts_), items_in(row, weights_));
   }
 
-  /// With several expert columns, an empty one is an absent expert.
+  /// With several expert columns, an empty one or pandas's "nan" is an absent expert.
   static cells items_in(const cells& row, const std::vector<std::size_t>& columns) {
     if (columns.size() == 1) return items_of(row[columns.front()]);
     cells out;
     out.reserve(columns.size());
     for (const auto column : columns)
-      out.push_back(row[column].empty() ? std::string_view("-1") : row[column]);
+      out.push_back(row[column].empty() || lower_case(row[column]) == "nan" ? "-1" : row[column]);
     return out;
   }
 
@@ -244,6 +264,7 @@ class column_reader {
 
   line_scanner lines_;
   field_map fields_;
+  reading_notes* notes_;
   recorded_rows rows_;
   char divider_ = ',';
   std::size_t columns_ = 0;
@@ -279,16 +300,33 @@ bool have_same_columns(std::string_view header, std::string_view row) {
          names->all().size() == cells.size();
 }
 
+std::vector<std::string> columns_of(std::string_view field) {
+  std::vector<std::string> out;
+  const auto dots = std::min(field.find(".."), field.size());
+  const numbered_name first(field.substr(0, dots));
+  const numbered_name last(field.substr(std::min(dots + 2, field.size())));
+  if (dots == field.size() || !first.number || !last.number || first.stem != last.stem ||
+      *last.number >= *first.number + std::size_t{most_ranks})
+    return out;
+  for (auto n = *first.number; n <= *last.number; ++n) out.push_back(first.with(n));
+  return out;
+}
+
 std::string suggested_fields(std::string_view header, std::string_view format) {
   const auto names = names_in(header).value_or(column_names({}));
-  const auto layer = names.find("layer") ? "layer" : names.first_with({"layer", "block"});
-  auto out = "--format " + std::string(format) + " --field layer=" + layer +
-             ",experts=" + names.likely_experts();
-  for (const auto& [field, likely] :
-       {std::pair("token", names.first_with({"token_i", "token_p", "pos"})),
-        {"sequence", names.first_with({"req", "seq", "conv", "session"})}})
-    if (!names.find(field) && likely != "NAME") out.append(",").append(field) += "=" + likely;
-  return out;
+  const auto layer = names.find("layer") ? "layer" : names.first_with({"layer", "block", "moe"});
+  const auto fields =
+      "layer=" + layer + ",experts=" + names.likely_experts() + names.likely_fields();
+  const bool plain = fields.find_first_of(" ()[]{}&;|<>*?!$#\"\\`") == fields.npos;
+  return fmt::format("--format {} --field {}", format, plain ? fields : "'" + fields + "'");
+}
+
+void note_unread_fields(reading_notes* notes, const field_map& fields, std::string_view header) {
+  const field_map usual;
+  if (fields.token != usual.token || fields.sequence != usual.sequence) return;
+  const auto likely = names_in(header).value_or(column_names({})).likely_fields();
+  if (!likely.empty())
+    add_note(notes, "fields of tokens or requests are not read: --field " + likely.substr(1));
 }
 
 routing_trace parse_column_csv(std::string_view text, const std::string& file,

@@ -53,6 +53,10 @@ constexpr std::string_view accepted_counts =
     "\"logical_count\": whole numbers of 0 or more, [layers][experts] or [steps][layers][experts], "
     "as many in each";
 
+/// Names of engines for counts of experts.
+constexpr std::array<std::string_view, 4> count_keys = {"logical_count", "expert_load",
+                                                        "expert_counts", "expert_count"};
+
 class logical_counts_reader {
  public:
   logical_counts_reader(const json& root, const std::string& file) : root_(root), file_(file) {}
@@ -60,7 +64,9 @@ class logical_counts_reader {
   expert_counts read() {
     out_.name = text_of("name", trace_name(file_));
     out_.source = text_of("source", "logical_count");
-    const auto held = root_.find("logical_count");
+    auto held = root_.end();
+    for (const auto key : count_keys)
+      if (held == root_.end()) held = root_.find(key);
     if (held == root_.end()) refuse("has none");
     const auto& rows = *held;
     if (depth_of(rows) == 3)
@@ -135,18 +141,57 @@ class logical_counts_reader {
   expert_counts out_;
 };
 
-/// Positions of the layer, the expert and the count in a header, or nothing.
+/// Whether the key is of a list of lists: metadata of logs count experts by a number.
+bool holds_table(std::string_view text, std::string_view key) {
+  const auto quoted = fmt::format("\"{}\"", key);
+  const auto at = text.find(quoted);
+  if (at == text.npos) return false;
+  std::string marks;
+  for (const auto c : text.substr(at + quoted.size(), 64))
+    if (!has_any(" \t\r\n", {std::string_view(&c, 1)})) marks += c;
+  return marks.starts_with(":[[");
+}
+
+/// Positions of the layer, the expert and the count in a header, or nothing. A trace has tokens or lists, too.
 std::optional<std::array<std::size_t, 3>> count_columns(
     const std::vector<std::string_view>& names) {
-  constexpr std::array<std::string_view, 3> wanted = {"layer", "expert", "count"};
-  std::array<std::size_t, 3> out{};
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    const auto at = std::ranges::find_if(
-        names, [&](std::string_view name) { return name.starts_with(wanted[i]); });
-    if (at == names.end()) return std::nullopt;
-    out[i] = static_cast<std::size_t>(at - names.begin());
+  std::array<std::optional<std::size_t>, 3> found;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    const auto name = lower_case(names[i]);
+    const bool counts =
+        has_any(name, {"count", "hits", "uses", "usage", "freq", "load", "activation", "tokens"});
+    if (name.ends_with("experts") || (!counts && has_any(name, {"token", "pos"})))
+      return std::nullopt;
+    auto* const column = counts                              ? &found[2]
+                         : has_any(name, {"layer", "block"}) ? &found[0]
+                         : has_any(name, {"expert"})         ? &found[1]
+                                                             : nullptr;
+    if (column != nullptr && !*column) *column = i;
   }
-  return out;
+  if (!found[0] || !found[1] || !found[2]) return std::nullopt;
+  return std::array{*found[0], *found[1], *found[2]};
+}
+
+/// Whether a header is of a layer and its experts 0, 1, 2, ..., as pandas writes a table of counts.
+bool counts_in_columns(const std::vector<std::string_view>& names) {
+  for (std::size_t i = 1; i < names.size(); ++i)
+    if (!names[i].ends_with(std::to_string(i - 1))) return false;
+  return names.size() > 2 &&
+         (names[0].empty() || has_any(lower_case(names[0]), {"layer", "index"}));
+}
+
+/// Whether each row has a higher layer than the one before; rows of a trace begin anew with each token.
+bool layers_rise(line_scanner& lines, char divider) {
+  std::optional<std::int32_t> last;
+  std::string_view line;
+  std::vector<std::string_view> cells;
+  while (lines.next_row(line)) {
+    if (!split_fields(line, divider, cells)) return false;
+    const auto layer = only_number(cells[0]);
+    if (!layer || (last && *layer <= *last)) return false;
+    last = layer;
+  }
+  return last.has_value();
 }
 
 }  // namespace
@@ -188,7 +233,7 @@ expert_counts count_uses(const routing_trace& trace, std::uint64_t tokens) {
 bool looks_like_logical_counts(std::string_view beginning) noexcept {
   const auto first = beginning.find_first_not_of(" \t\r\n");
   return first != std::string_view::npos && beginning[first] == '{' &&
-         beginning.find("\"logical_count\"") != std::string_view::npos;
+         std::ranges::any_of(count_keys, [&](auto key) { return holds_table(beginning, key); });
 }
 
 expert_counts read_logical_counts(const std::filesystem::path& path) {
@@ -198,9 +243,11 @@ expert_counts read_logical_counts(const std::filesystem::path& path) {
 }
 
 bool looks_like_count_csv(std::string_view beginning) {
+  line_scanner lines("", beginning.substr(0, beginning.rfind('\n')));
+  std::string_view line;
   std::vector<std::string_view> names;
-  const auto line = trimmed(beginning.substr(0, beginning.find('\n')));
-  return split_fields(line, divider_of(line), names) && names.size() == 3 && count_columns(names);
+  if (!lines.next_row(line) || !split_fields(line, divider_of(line), names)) return false;
+  return count_columns(names) || (counts_in_columns(names) && layers_rise(lines, divider_of(line)));
 }
 
 expert_counts read_count_csv(const std::filesystem::path& path, std::int32_t experts,
@@ -210,21 +257,33 @@ expert_counts read_count_csv(const std::filesystem::path& path, std::int32_t exp
   std::string_view line;
   (void)lines.next_row(line);
   const auto divider = divider_of(line);
-  const auto [layer, expert, count] = count_columns(lines.fields(line, divider)).value();
+  const auto names = lines.fields(line, divider);
+  const auto columns = count_columns(names);
   expert_counts out;
   out.name = trace_name(path.string());
   out.source = "CSV of counts";
+  const bool inferred = experts == 0 && columns;
+  if (!columns) experts = static_cast<std::int32_t>(names.size() - 1);
   out.experts = experts;
   std::map<std::int32_t, std::map<std::int32_t, double>> uses;
+  const auto add = [&](std::string_view layer, std::int32_t id, std::string_view count) {
+    const auto number = only_number(layer);
+    uses[number ? *number : lines.integer(layer, "layer", 0, most_layers - 1)][id] +=
+        lines.integer<double>(count, "count", 0, 1LL << 53U);
+    if (inferred) out.experts = std::max(out.experts, id + 1);
+  };
   std::size_t rows = 0;
   for (; lines.next_row(line); ++rows) {
     const auto& cells = lines.fields(line, divider);
-    if (cells.size() != 3) lines.refuse(std::to_string(cells.size()) + " columns", "3");
+    if (cells.size() != names.size())
+      lines.refuse(fmt::format("{} columns", cells.size()), std::to_string(names.size()));
     const auto most = experts > 0 ? experts : most_experts;
-    const auto id = lines.integer(cells[expert], "expert", 0, most - 1);
-    uses[lines.integer(cells[layer], "layer", 0, most_layers - 1)][id] +=
-        lines.integer<double>(cells[count], "count", 0, 1LL << 53U);
-    if (experts == 0) out.experts = std::max(out.experts, id + 1);
+    if (columns)
+      add(cells[(*columns)[0]], lines.integer(cells[(*columns)[1]], "expert", 0, most - 1),
+          cells[(*columns)[2]]);
+    else
+      for (std::int32_t id = 0; id < experts; ++id)
+        add(cells[0], id, cells[static_cast<std::size_t>(id) + 1]);
   }
   const auto wide = static_cast<std::size_t>(out.experts);
   if (rows == 0 || uses.size() * wide > (std::size_t{1} << 20U) + 64 * rows)
@@ -237,7 +296,7 @@ expert_counts read_count_csv(const std::filesystem::path& path, std::int32_t exp
     for (const auto& [id, used] : counts)
       out.uses[out.uses.size() - wide + static_cast<std::size_t>(id)] = used;
   }
-  if (experts == 0) note_inferred_experts(notes, out.experts);
+  if (inferred) note_inferred_experts(notes, out.experts);
   return out;
 }
 

@@ -4,6 +4,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "hotset/trace/routing_trace.hpp"
 #include "lab/traces/trace_options.hpp"
@@ -51,6 +52,13 @@ namespace hotset::lab {
 
 /// Whether two lines have the same number of columns, at least 2.
 [[nodiscard]] bool have_same_columns(std::string_view header, std::string_view row);
+
+/// Names of "e0..e5"; empty unless the field names such a range.
+[[nodiscard]] std::vector<std::string> columns_of(std::string_view field);
+
+/// Notes columns that seem to be of tokens or requests, if the fields have their default names and the header lacks
+/// them.
+void note_unread_fields(reading_notes* notes, const field_map& fields, std::string_view header);
 
 /// Options that probably read a file with these names: "--format csv --field layer=block,experts=e0..e5". A name that
 /// nothing hints at is "NAME".

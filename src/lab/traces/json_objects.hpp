@@ -24,11 +24,11 @@ inline bool next_object(line_scanner& lines, nlohmann::json& object) {
   return true;
 }
 
-/// Member of an object, or null.
+/// Member of an object, or null if there is none or it is JSON's null.
 [[nodiscard]] inline const nlohmann::json* member(const nlohmann::json& object,
                                                   const std::string& key) {
   const auto at = object.find(key);
-  return at == object.end() ? nullptr : &*at;
+  return at == object.end() || at->is_null() ? nullptr : &*at;
 }
 
 /// A whole number in [least, most], also one stored as a real, or nothing.

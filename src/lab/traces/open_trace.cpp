@@ -148,8 +148,11 @@ std::optional<trace_format> text_format(std::string_view text, const field_map& 
            "a first line of their names, such as token,layer,e0,e1");
   const auto behind = static_cast<std::size_t>(line.data() - text.data()) + line.size();
   const bool columns = have_same_columns(line, telling_line(text.substr(behind)));
-  refuse(path, fmt::format("{}; it begins with '{}'", unknown, printable(line, 120)),
-         columns ? suggested_fields(line) : known_formats());
+  std::string accepted = columns ? suggested_fields(line) : known_formats();
+  if (has_any(accepted, {"experts=NAME"})) accepted.append("; or ").append(accepted_request_names);
+  if (line.starts_with('[') && has_any(text, {"{"}))
+    accepted = "JSON lines, which this writes: jq -c '.[]' " + path.string() + " > routes.jsonl";
+  refuse(path, fmt::format("{}; it begins with '{}'", unknown, printable(line, 120)), accepted);
 }
 
 /// Protocols 2 to 5. Two bytes prove little: every other format is tried first.
@@ -172,6 +175,9 @@ void refuse_what_is_no_trace(const fs::path& path, std::string_view text) {
   if (looks_like_logical_counts(text) || looks_like_count_csv(text))
     refuse(path, "counts of experts hold no trace",
            "a trace; counts are a profile (hotset counts)");
+  if (has_any(text, {"\"non_expert_modules\""}))
+    refuse(path, "a configuration of ESFT holds no trace",
+           "a trace (hotset adapters plan reads it)");
   if (text.starts_with("PAR1")) refuse_unread(path, "a Parquet file");
 }
 
@@ -228,9 +234,12 @@ routing_trace open_trace(const fs::path& path, const open_trace_options& options
                           : options.format;
   const auto& known = importer_of(format);
   auto trace = known.read(path, options);
-  if (options.layers) keep_layers(trace, *options.layers, path.string());
+  if (!options.layers.empty()) keep_layers(trace, options.layers, path.string());
   if (known.routers) empty_filled_rows(trace, path.string(), options.notes);
-  if (known.routers && format != trace_format::native) leave_out_dense_layers(trace, options.notes);
+  if (known.routers && format != trace_format::native) {
+    leave_out_dense_layers(trace, options.notes);
+    note_constant_layers(trace, options.notes);
+  }
   refuse_empty_keys(trace, path);
   if (options.first != 0) keep_first(trace, options.first);
   if (options.as) cut_steps(trace, *options.as);

@@ -165,6 +165,12 @@ routing_trace recorded_rows::finish(bool weights) && {
   if (records_.empty()) refuse_input(facts_.file, "", "routes no expert", "1 or more");
   const auto layers = layers_of(records_);
   sort_and_check();
+  for (const auto& one : split(records_, place_of)) {
+    std::vector<expert_id> ids;
+    for (const auto& r : one) ids.push_back(r.expert);
+    if (names_twice(ids))
+      for (auto& r : one) r.expert = expert_id{};  // numbers of filler count no experts
+  }
   routing_trace trace;
   trace.name = trace_name(facts_.file);
   trace.model = facts_.model;
@@ -251,9 +257,9 @@ void recorded_rows::fill(routing_trace& trace, const std::vector<std::int32_t>& 
 }
 
 void recorded_rows::join_layer_by_layer() {
-  // In place: a stable sort would copy all records.
+  // The order of the file: a step ends where the layer does not rise. A stable sort would copy all records.
   std::ranges::sort(records_, {}, [](const trace_record& r) {
-    return std::tie(r.sequence, r.line, r.token, r.rank);
+    return std::tuple_cat(place_of(r), std::tie(r.line, r.rank));
   });
   const auto rows = split(records_, place_of);
   std::size_t steps = 0;

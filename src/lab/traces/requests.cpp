@@ -23,19 +23,21 @@ using json = nlohmann::json;
 using name_list = std::vector<std::string_view>;
 
 constexpr std::string_view digits = "0123456789";
-constexpr std::string_view accepted_names =
-    "columns or keys for the time, prompt tokens and output tokens, such as "
-    "TIMESTAMP,ContextTokens,GeneratedTokens or timestamp, input_length, output_length";
-
 /// A request's time, prompt tokens and output tokens.
 constexpr std::size_t request_fields = 3;
-/// Names in lower case without blanks and marks: Azure, BurstGPT, Mooncake and Bailian, Vidur, Splitwise, OpenAI.
-constexpr std::array<std::array<std::string_view, 7>, request_fields> known_names = {
-    {{"timestamp", "arrivaltimestamp", "arrivedat", "arrivaltime"},
-     {"contexttokens", "requesttokens", "inputlength", "numprefilltokens", "promptsize",
-      "prompttokens", "inputtokens"},
-     {"generatedtokens", "responsetokens", "outputlength", "numdecodetokens", "tokensize",
-      "completiontokens", "outputtokens"}}};
+/// Whether a name in lower case without marks is of the field, as Azure, BurstGPT, Mooncake, Bailian, Vidur, Splitwise
+/// and OpenAI write it.
+bool is_field(std::size_t field, std::string_view name) {
+  if (name.starts_with("num")) name.remove_prefix(3);
+  const auto begins = [&](const auto&... words) { return (name.starts_with(words) || ...); };
+  const auto ends = [&](const auto&... words) { return (name.ends_with(words) || ...); };
+  if (field == 0)
+    return name == "time" || name.ends_with("timestamp") || begins("arriv", "created");
+  if (!ends("tokens", "length", "len", "size")) return false;
+  return field == 1
+             ? begins("context", "request", "input", "prefill", "prompt")
+             : begins("generated", "response", "output", "decode", "completion", "tokensize");
+}
 
 /// Position of each field among the names, or nothing if one is missing.
 std::optional<std::array<std::size_t, request_fields>> fields_in(const name_list& all) {
@@ -45,8 +47,7 @@ std::optional<std::array<std::size_t, request_fields>> fields_in(const name_list
       std::string plain;
       for (const auto c : name)
         if ((c | 0x20) >= 'a' && (c | 0x20) <= 'z') plain += static_cast<char>(c | 0x20);
-      return !plain.empty() &&
-             std::ranges::find(known_names[field], plain) != known_names[field].end();
+      return is_field(field, plain);
     });
     if (found == all.end()) return std::nullopt;
     out[field] = static_cast<std::size_t>(found - all.begin());
@@ -80,12 +81,21 @@ std::optional<unsigned> fraction(std::string_view text) {
   return parse_number<unsigned>(first);
 }
 
-/// Parses "2023-11-16 18:17:03.9799600", with or without "+00:00", as milliseconds since 1970.
+/// Parses "2023-11-16 18:17:03.9799600" or "2023-11-16T18:17:03Z", also with "+02:00", as milliseconds since 1970.
 std::optional<double> date_in(std::string_view text) {
-  constexpr std::string_view utc = "+00:00";
   constexpr std::string_view pattern = "0000-00-00 00:00:00";
-  if (text.ends_with(utc)) text.remove_suffix(utc.size());
-  if (!matches(text.substr(0, pattern.size()), pattern)) return std::nullopt;
+  double zone = 0;  // minutes east of Greenwich
+  if (text.ends_with('Z')) text.remove_suffix(1);
+  if (text.size() >= 25 && matches(text.substr(text.size() - 5), "00:00")) {
+    const auto sign = text[text.size() - 6];
+    const auto hours = *parse_number<int>(text.substr(text.size() - 5, 2));
+    zone = (sign == '-' ? -1 : 1) * (60 * hours + *parse_number<int>(text.substr(text.size() - 2)));
+    if (sign != '+' && sign != '-') return std::nullopt;
+    text.remove_suffix(6);
+  }
+  if (!matches(text.substr(0, 10), pattern.substr(0, 10)) || text.size() < pattern.size() ||
+      (text[10] != ' ' && text[10] != 'T') || !matches(text.substr(11, 8), pattern.substr(11)))
+    return std::nullopt;
   const auto part = [&](std::size_t at, std::size_t width = 2) {
     return *parse_number<unsigned>(text.substr(at, width));
   };
@@ -95,7 +105,7 @@ std::optional<double> date_in(std::string_view text) {
   if (!rest || !date.ok() || part(0, 4) < 1970 || part(11) > 23 || part(14) > 59 || part(17) > 60)
     return std::nullopt;
   const auto days = std::chrono::sys_days(date).time_since_epoch().count();
-  const auto seconds = ((static_cast<double>(days) * 24 + part(11)) * 60 + part(14)) * 60;
+  const auto seconds = ((static_cast<double>(days) * 24 + part(11)) * 60 + part(14) - zone) * 60;
   return (seconds + part(17)) * 1000 + *rest;
 }
 
@@ -129,7 +139,7 @@ class request_reader {
     const auto divider = divider_of(line);
     const auto header = lines_.fields(line, divider);
     const auto fields = fields_in(header);
-    if (!fields) lines_.refuse("'" + printable(line, 200) + "'", accepted_names);
+    if (!fields) lines_.refuse("'" + printable(line, 200) + "'", accepted_request_names);
     while (lines_.next_row(line)) {
       const auto& cells = lines_.fields(line, divider);
       if (cells.size() != header.size())
@@ -152,7 +162,8 @@ class request_reader {
       }
       const auto fields = fields_in(keys);
       if (!fields)
-        lines_.refuse(fmt::format("has the keys {}", fmt::join(keys, ", ")), accepted_names);
+        lines_.refuse(fmt::format("has the keys {}", fmt::join(keys, ", ")),
+                      accepted_request_names);
       seconds_ = seconds_ || object[std::string(keys[fields->front()])].is_number_float();
       add(keys, {values.begin(), values.end()}, *fields);
       if (const auto* const blocks = member(object, "hash_ids")) add_blocks(*blocks);

@@ -11,6 +11,10 @@
 
 namespace hotset::lab {
 
+inline constexpr std::string_view accepted_request_names =
+    "columns or keys for the time, prompt tokens and output tokens, such as "
+    "TIMESTAMP,ContextTokens,GeneratedTokens or timestamp, input_length, output_length";
+
 /// Whether a line is the header of a CSV, or a JSON object, with a request's time, prompt and output tokens.
 [[nodiscard]] bool looks_like_requests(std::string_view line);
 

@@ -18,6 +18,7 @@
 #include "hotset/predict/layer_scores.hpp"
 #include "lab/files/input_error.hpp"
 #include "lab/files/input_files.hpp"
+#include "lab/traces/trace_rows.hpp"
 
 namespace hotset::lab {
 namespace {
@@ -33,7 +34,9 @@ using id_list = std::vector<std::int64_t>;
 
 bool are_whole(const npy_array& array) {
   const auto are = [](const npy_array& some) {
-    return std::ranges::all_of(floats_of(some), [](float x) { return x == std::floor(x); });
+    return std::ranges::all_of(floats_of(some), [](float x) {
+      return std::isnan(x) || x == std::floor(x);  // pandas's absent numbers are NaN
+    });
   };
   auto beginning = array;  // a few numbers decide for most arrays, without a copy of all
   beginning.shape = {std::min<std::size_t>(array.size(), 64)};
@@ -177,28 +180,35 @@ class array_reader {
              fmt::format("requests of one model: [tokens, {}, {}]", trace_.layers, trace_.top_k));
     trace_.layers = layers;
     trace_.top_k = ranks;
-    add_ids(array, ids);
+    add_ids(array, std::move(ids));
     add_tokens(array.shape[0], first ? 0 : trace_.sequence.back() + 1);
   }
 
-  void add_ids(const npy_array& array, const id_list& ids) {
+  void add_ids(const npy_array& array, id_list ids) {
     const auto given = options_.experts > 0 ? options_.experts : mapped_experts_;
     const auto most = given > 0 ? given : most_experts;
     // The highest value of an unsigned type means absent, unless it is an expert's id.
     const auto filler = array.kind == 'u' && array.item < 8
                             ? (std::int64_t{1} << (8 * array.item)) - 1
                             : std::int64_t{-1};
-    std::int64_t highest = -1;
-    for (const auto id : ids) {
+    for (auto& id : ids) {
       if (id == filler && array.kind == 'u' && array.item == 1 && given == 0)
         refuse(array, fmt::format("an expert {}, which may stand for none", id),
                "such arrays with the number of experts of a layer (--experts)");
-      const bool absent = id < 0 || (id == filler && (given == 0 || id >= given));
-      if (!absent && id >= most)
-        refuse(array, fmt::format("an expert {}", id),
-               fmt::format("0..{}, or below 0 for none", most - 1));
-      trace_.ids.push_back(absent ? no_expert : static_cast<expert_id>(id));
-      if (!absent) highest = std::max(highest, id);
+      if (id < 0 || (id == filler && (given == 0 || id >= given))) id = -1;
+    }
+    const auto wide = static_cast<std::size_t>(trace_.top_k);
+    std::int64_t highest = -1;
+    for (auto row = std::span(ids); !row.empty(); row = row.subspan(wide)) {
+      const bool filled = names_twice(row.first(wide));
+      for (const auto id : row.first(wide)) {
+        if (!filled && id >= most)
+          refuse(array, fmt::format("an expert {}", id),
+                 fmt::format("0..{}, or below 0 for none", most - 1));
+        // Numbers of filler, such as that of all experts, count no experts.
+        trace_.ids.push_back(static_cast<expert_id>(filled && id >= 0 ? 0 : id));
+        if (!filled) highest = std::max(highest, id);
+      }
     }
     const auto seen = std::max(static_cast<std::int32_t>(highest + 1), trace_.top_k);
     trace_.experts = given > 0 ? given : std::max(trace_.experts, seen);
@@ -210,7 +220,7 @@ class array_reader {
            trace_.experts);
     else if (options_.experts == 0 && trace_.logits.empty())
       note_inferred_experts(options_.notes, trace_.experts);
-    if (static_cast<std::size_t>(trace_.layers) > trace_.tokens())
+    if (trace_.layers > 1 && static_cast<std::size_t>(trace_.layers) >= trace_.tokens())
       note("{} layers and {} tokens: transposed? Arrays are [tokens, layers, top_k]", trace_.layers,
            trace_.tokens());
   }

@@ -1,12 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lab/traces/text_scan.hpp"
 
+#include "lab/traces/trace_options.hpp"
+
 namespace hotset::lab {
 
 char divider_of(std::string_view header) noexcept {
-  for (const char divider : {',', ';', '\t'})
+  for (const char divider : {',', ';', '\t', '|'})
     if (header.find(divider) != std::string_view::npos) return divider;
   return ',';
+}
+
+std::string lower_case(std::string_view text) {
+  std::string out(text);
+  for (auto& c : out)
+    if (c >= 'A' && c <= 'Z') c |= 0x20;
+  return out;
+}
+
+std::optional<std::int32_t> only_number(std::string_view text) noexcept {
+  constexpr std::string_view digits = "0123456789";
+  if (text.starts_with('-')) return std::nullopt;
+  text.remove_prefix(std::min(text.find_first_of(digits), text.size()));
+  const auto end = text.find_first_not_of(digits);
+  if (end != text.npos && text.find_first_of(digits, end) != text.npos) return std::nullopt;
+  const auto number = parse_number<std::int32_t>(text.substr(0, end));
+  return number && *number < most_layers ? number : std::nullopt;
 }
 
 bool split_fields(std::string_view line, char divider, std::vector<std::string_view>& fields) {

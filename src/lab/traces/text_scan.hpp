@@ -45,6 +45,8 @@ class field_scanner {
   return text.substr(first, text.find_last_not_of(blanks) - first + 1);
 }
 
+[[nodiscard]] std::string lower_case(std::string_view text);
+
 [[nodiscard]] inline bool has_any(std::string_view text,
                                   std::initializer_list<std::string_view> words) noexcept {
   return std::ranges::any_of(words, [&](auto word) { return text.find(word) != text.npos; });
@@ -68,13 +70,16 @@ template <class T>
   return whole ? std::optional(static_cast<std::int64_t>(*value)) : std::nullopt;
 }
 
+/// The number of a layer in a text with one number, such as "model.layers.3.mlp" or "3"; else nothing.
+[[nodiscard]] std::optional<std::int32_t> only_number(std::string_view text) noexcept;
+
 /// A finite number, or nothing.
 [[nodiscard]] inline std::optional<float> parse_weight(std::string_view field) noexcept {
   const auto value = parse_number<float>(field);
   return value && std::isfinite(*value) ? value : std::nullopt;
 }
 
-/// The divider of a header: comma, semicolon or tab, in this order; a comma if it has none.
+/// The divider of a header: comma, semicolon, tab or bar, in this order; a comma if it has none.
 [[nodiscard]] char divider_of(std::string_view header) noexcept;
 
 /// Fields without surrounding blanks and quotes. Returns false if a quote is not closed.

@@ -27,13 +27,20 @@ step_shape parse_step_shape(std::string_view text) {
                        "prefill:<tokens of 1 or more>");
 }
 
-layer_range parse_layer_range(std::string_view text) {
-  const auto dots = text.find("..");
-  const auto first = parse_number<std::int32_t>(text.substr(0, dots));
-  const auto last = dots == text.npos ? first : parse_number<std::int32_t>(text.substr(dots + 2));
-  if (!first || !last || *first < 0 || *last < *first || *last >= most_layers)
-    throw invalid_config("layers '" + printable(text) + "', accepted: a range such as 1..45");
-  return {*first, *last};
+std::vector<layer_range> parse_layer_ranges(std::string_view text) {
+  std::vector<layer_range> out;
+  field_scanner scan(text, ',');
+  while (const auto part = scan.next()) {
+    const auto dots = part->find("..");
+    const auto behind = dots == part->npos ? *part : part->substr(dots + 2);
+    const auto first = parse_number<std::int32_t>(part->substr(0, dots));
+    const auto last = behind.empty() ? most_layers - 1 : parse_number<std::int32_t>(behind);
+    if (!first || !last || *first < 0 || *last < *first || *last >= most_layers)
+      throw invalid_config("layers '" + printable(text) +
+                           "', accepted: numbers and ranges such as 1..45, 3.. or 0,2,4..9");
+    out.push_back({*first, *last});
+  }
+  return out;
 }
 
 field_map parse_field_map(std::string_view text) {
@@ -64,8 +71,12 @@ field_map parse_field_map(std::string_view text) {
   return map;
 }
 
-std::optional<request_class> parse_phase(std::string_view text) {
-  if (text == "prompt") return request_class::prefill;
+std::optional<request_class> parse_phase(std::string_view given) {
+  const auto text = lower_case(given);
+  for (const auto* const name : {"prompt", "extend", "context"})
+    if (text == name) return request_class::prefill;
+  for (const auto* const name : {"generate", "generation", "decoding"})
+    if (text == name) return request_class::decode;
   if (text == "0" || text == "1" || text == "2") return static_cast<request_class>(text[0] - '0');
   for (const auto& [phase, known] : request_classes)
     if (text == known) return phase;

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "hotset/core/ids.hpp"
 #include "lab/files/reading_notes.hpp"
@@ -45,11 +46,11 @@ struct step_shape {
 /// Numbers of layers in a recording, both included.
 struct layer_range {
   std::int32_t first = 0;
-  std::int32_t last = 0;
+  std::int32_t last = most_layers - 1;
 };
 
-/// Parses "1..45" or "7". Errors: invalid_config.
-[[nodiscard]] layer_range parse_layer_range(std::string_view text);
+/// Parses "1..45", "3..", "7" or a list of them. Errors: invalid_config.
+[[nodiscard]] std::vector<layer_range> parse_layer_ranges(std::string_view text);
 
 /// Names of the keys of a JSON line, or of the columns of a CSV. Only layer and experts are required.
 struct field_map {
@@ -69,10 +70,11 @@ struct field_map {
 /// Parses "layer=l,experts=ids": other fields keep their names. Errors: invalid_config.
 [[nodiscard]] field_map parse_field_map(std::string_view text);
 
-/// Parses "decode", "prefill" (or "prompt"), "verify", or "0", "1", "2".
+/// Parses accepted_phases, in any case.
 [[nodiscard]] std::optional<request_class> parse_phase(std::string_view text);
 inline constexpr std::string_view accepted_phases =
-    "decode, prefill (or prompt), verify, or 0, 1, 2";
+    "decode (or generation), prefill (prompt, extend, context), verify, or 0, 1, 2; --field "
+    "phase=none reads none";
 
 /// Returns "gemma" for "a/gemma.route.csv".
 [[nodiscard]] std::string trace_name(const std::string& file);
@@ -82,9 +84,9 @@ struct open_trace_options {
   trace_format format = trace_format::automatic;
   /// None: the recording's own steps; without those, one token per step.
   std::optional<step_shape> as{};
-  std::uint64_t first = 0;              ///< tokens of the recording to read; 0: all
-  std::optional<layer_range> layers{};  ///< none: all
-  field_map fields{};                   ///< json_lines, columns
+  std::uint64_t first = 0;            ///< tokens of the recording to read; 0: all
+  std::vector<layer_range> layers{};  ///< empty: all
+  field_map fields{};                 ///< json_lines, columns
   std::int32_t top_k = 0;  ///< esft, layer_expert, 0: infer; arrays: for logits; jsonl: for base64
   std::int32_t experts = 0;       ///< for text formats and arrays without it; 0: infer
   std::uint64_t block_bytes = 1;  ///< requests: bytes of one block

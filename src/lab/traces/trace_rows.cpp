@@ -141,15 +141,10 @@ void keep_layer_numbers(routing_trace& trace, const std::vector<std::int32_t>& l
 void empty_filled_rows(routing_trace& trace, const std::string& file, reading_notes* notes) {
   const auto wide = static_cast<std::size_t>(trace.top_k);
   const auto rows = trace.ids.size() / wide;
-  // Last row of each expert, from 1.
-  std::vector<std::size_t> row_of(static_cast<std::size_t>(trace.experts));
   std::size_t found = 0;
   for (std::size_t row = 0; row < rows; ++row) {
     const auto ids = std::span(trace.ids).subspan(row * wide, wide);
-    const bool filled = std::ranges::any_of(ids, [&](expert_id id) {
-      return id != no_expert && std::exchange(row_of[index_of(id)], row + 1) == row + 1;
-    });
-    if (!filled) continue;
+    if (!names_twice(ids)) continue;
     ++found;
     std::ranges::fill(ids, no_expert);
     if (!trace.weights.empty())
@@ -163,14 +158,30 @@ void empty_filled_rows(routing_trace& trace, const std::string& file, reading_no
   if (found > 0) add_note(notes, counted + ": taken as not routed");
 }
 
-void keep_layers(routing_trace& trace, const layer_range& wanted, const std::string& file) {
+void note_constant_layers(const routing_trace& trace, reading_notes* notes) {
+  const auto layers = static_cast<std::size_t>(trace.layers);
+  if (trace.top_k != 1 || trace.tokens() < 8) return;
+  std::vector<std::int32_t> constant;
+  for (std::size_t l = 0; l < layers; ++l) {
+    bool same = true;
+    for (auto i = l; i < trace.ids.size(); i += layers) same &= trace.ids[i] == trace.ids[l];
+    if (same) constant.push_back(layer_numbers(trace)[l]);
+  }
+  if (!constant.empty() && constant.size() < layers)
+    add_note(notes, list_of(constant) + " with one expert in all rows: dense? --layers selects others");
+}
+
+void keep_layers(routing_trace& trace, std::span<const layer_range> wanted,
+                 const std::string& file) {
   const auto numbers = layer_numbers(trace);
   std::vector<std::size_t> kept;
   for (std::size_t l = 0; l < numbers.size(); ++l)
-    if (numbers[l] >= wanted.first && numbers[l] <= wanted.last) kept.push_back(l);
+    if (std::ranges::any_of(wanted, [n = numbers[l]](const layer_range& range) {
+          return n >= range.first && n <= range.last;
+        }))
+      kept.push_back(l);
   if (kept.empty())
-    refuse_input(file, "",
-                 fmt::format("none of its layers is in {}..{}", wanted.first, wanted.last),
+    refuse_input(file, "", "has none of the layers",
                  fmt::format("--layers within {}..{}", numbers.front(), numbers.back()));
   pick_layers(trace, kept);
 }

@@ -92,6 +92,30 @@ TEST(column_csv, experts_may_have_separate_columns) {
                    {"line 1", "the header has no 'e", "experts=e08..e10"});
 }
 
+TEST(column_csv, cells_of_pandas_and_torch) {
+  for (const auto* text :
+       {"token,layer,experts\n0,layers.3,\"tensor([5, 2], device='cuda:0')\"\n1,layers.3,[1 4]\n",
+        "token|layer|experts\n0|3|5 2\n1|3|1 4\n"}) {
+    const auto trace = parse_column_csv(text, "a");
+    EXPECT_THAT(trace.ids, ElementsAre(5, 2, 1, 4));
+    EXPECT_EQ(trace.fact("layers"), "3");
+  }
+  const auto wide = parse_column_csv("token,layer,e0,e1\n0,0,5.0,NaN\n1,0,1,2\n2,0,,3\n", "a",
+                                     {.fields = parse_field_map("experts=e0..e1")});
+  EXPECT_THAT(wide.ids, ElementsAre(5, -1, 1, 2, -1, 3));
+  lab::reading_notes notes;
+  (void)parse_column_csv("pos,layer,rank,expert\n0,0,0,1\n", "a", {.experts = 2, .notes = &notes});
+  EXPECT_THAT(notes, ElementsAre("fields of tokens or requests are not read: --field "
+                                 "token=pos"));
+}
+
+TEST(column_csv, suggested_fields_can_be_pasted) {
+  EXPECT_EQ(lab::suggested_fields("w0,w1,w2,Token ID,Layer,Expert 1,Expert 2,frequency"),
+            "--format csv --field 'layer=Layer,experts=Expert 1..Expert 2,token=Token ID'");
+  EXPECT_EQ(lab::suggested_fields("layer_id,topk_ids,seq_len,rid"),
+            "--format csv --field layer=layer_id,experts=topk_ids,sequence=rid");
+}
+
 TEST(column_csv, sequences_may_have_names_and_be_interleaved) {
   lab::reading_notes notes;
   const auto trace = parse_column_csv(

@@ -81,6 +81,8 @@ TEST(expert_counts, of_a_json_object_are_its_logical_count) {
   EXPECT_EQ(plain.experts, 3);
   EXPECT_THAT(plain.layers, ElementsAre(0, 1));
   EXPECT_THAT(plain.uses, ElementsAre(5, 0, 2, 1, 1, 8));
+  EXPECT_THAT(read(R"({"expert_load": [[5, 0]]})").uses, ElementsAre(5, 0));
+  EXPECT_FALSE(lab::looks_like_logical_counts("{\"expert_count\": 128}\n{\"layer\": 0}\n"));
   const auto steps =
       read(R"({"logical_count": [[[5, 0]], [[1, 1.0]]], "layers": [7], "name": "n"})");
   EXPECT_THAT(steps.uses, ElementsAre(6, 1));
@@ -134,6 +136,25 @@ TEST(expert_counts, of_a_csv_are_summed) {
         (void)lab::read_count_csv(folder.write("w", wide), 0);
       },
       {"2 layers x 1048576 experts"});
+}
+
+TEST(expert_counts, of_csv_headers_in_other_words) {
+  const trace_samples::temporary_folder folder;
+  for (const auto* text :
+       {"Expert_ID;Layer_ID;num_tokens\n0;3;7\n1;5;9\n1;3;2\n",
+        "# of a server\nlayer,expert,hits,share\n3,0,7,.5\n3,1,2,.5\n5,1,9,1\n",
+        "rank,layer,expert,count\n0,3,0,3\n1,3,0,4\n0,3,1,2\n0,5,1,9\n",
+        "layer,expert_0,expert_1\nlayers.3,7,2\nlayers.5,0,9\n", ",0,1\n3,7.0,2\n5,0,9\n"}) {
+    SCOPED_TRACE(text);
+    EXPECT_TRUE(lab::looks_like_count_csv(text));
+    const auto counts = lab::read_count_csv(folder.write("c.csv", text), 0);
+    EXPECT_THAT(counts.layers, ElementsAre(3, 5));
+    EXPECT_THAT(counts.uses, ElementsAre(7, 2, 0, 9));
+  }
+  for (const auto* trace :
+       {"token,layer,expert\n0,0,1\n", "layer,expert,weight\n0,1,.5\n",
+        "layer,e0,e1\n0,1,2\n1,1,2\n0,2,3\n", "step,layer,requested_experts,hits\n0,0,1 2,1\n"})
+    EXPECT_FALSE(lab::looks_like_count_csv(trace)) << trace;
 }
 
 TEST(expert_counts, no_expert_was_used) {

@@ -233,7 +233,76 @@ TEST(json_lines, records_of_a_logger) {
   EXPECT_THAT(trace.sequence, ElementsAre(0, 0, 1)) << "by first appearance";
   EXPECT_THAT(trace.kind,
               ElementsAre(request_class::prefill, request_class::decode, request_class::prefill));
-  EXPECT_THAT(notes, ElementsAre(testing::HasSubstr("2 records before the first route")));
+  EXPECT_THAT(notes, ElementsAre(testing::HasSubstr("2 records have neither 'layer' nor")));
+}
+
+/// Two tokens through layers 2 and 10, top-2: 1 2, 3 4; 5 6, 7 0.
+TEST(json_lines, spellings_of_loggers) {
+  struct {
+    std::string_view text;
+    std::string_view fields = "";
+    std::string_view note = "";
+  } const logs[] = {
+      {R"({"token":0,"layer":"2","experts":[1,2]}
+{"token":0,"layer":"model.layers.10.mlp","experts":[3,4]}
+{"event":"checkpoint","at":3.5}
+{"token":1,"layer":"2","experts":[5,6]}
+{"token":1,"layer":"h.10","experts":[7,0],"phase":null,"sequence":null}
+{"layer":null,"event":"end"})",
+       "", "2 records have neither 'layer' nor 'experts': left out"},
+      {R"({"experts":{"layers.10":[3,4],"layers.2":[1,2]},"step":0}
+{"experts":{"layers.2":[5,6],"layers.10":[7,0],"total":2},"step":1})"},
+      {R"({"routes":{"2":[[1,2],[5,6]],"10":[[3,4],[7,0]]}})", "experts=routes"},
+      {R"({"id":1,"layers":{"model.layers.2":[1,2],"model.layers.10":[3,4]}}
+{"id":2,"layers":{"model.layers.2":[5,6],"model.layers.10":[7,0]}}
+{"layer":1,"experts":null})"},
+      {R"({"layer_2":[1,2],"layer_10":[3,4]}
+{"layer_2":[5,6],"layer_10":[7,0]})"},
+      {R"({"layer":2,"experts":[[1,2],[5,6]]}
+{"layer":10,"experts":[[3,4],[7,0]]})",
+       "",
+       "rows of several tokens stand layer by layer: taken for 1 step of a prompt; fields token "
+       "and step say otherwise"},
+      {R"({"t":0,"l":2,"e0":1,"e1":2.0}
+{"t":0,"l":10,"e0":3,"e1":4}
+{"t":1,"l":2,"e0":5,"e1":6}
+{"t":1,"l":10,"e0":7,"e1":0})",
+       "layer=l,token=t,experts=e0..e1"},
+      {R"({"token":0,"layer":2,"expert":1}
+{"token":0,"layer":2,"expert":2}
+{"token":0,"layer":10,"expert":3}
+{"token":0,"layer":10,"expert":4}
+{"token":1,"layer":2,"expert":5}
+{"token":1,"layer":2,"expert":6}
+{"token":1,"layer":10,"expert":7}
+{"token":1,"layer":10,"expert":0})"},
+      {R"({"token":0,"layer":2,"experts":[1,2],"request_id":"a"}
+{"token":0,"layer":10,"experts":[3,4],"request_id":"a"}
+{"token":1,"layer":2,"experts":[5,6],"request_id":"a"}
+{"token":1,"layer":10,"experts":[7,0],"request_id":"a"})",
+       "", "fields of tokens or requests are not read: --field sequence=request_id"},
+  };
+  for (const auto& log : logs) {
+    SCOPED_TRACE(log.text);
+    lab::reading_notes notes;
+    const auto trace = parse_json_lines(
+        log.text, "t", {.fields = parse_field_map(log.fields), .experts = 8, .notes = &notes});
+    EXPECT_THAT(trace.ids, ElementsAre(1, 2, 3, 4, 5, 6, 7, 0));
+    EXPECT_EQ(trace.fact("layers"), "2,10");
+    EXPECT_EQ(trace.sequence.back(), 0U);
+    EXPECT_THAT(notes, log.note.empty() ? ElementsAre()
+                                        : testing::Matcher<reading_notes>(ElementsAre(log.note)));
+  }
+}
+
+TEST(json_lines, phases_of_engines) {
+  for (const auto& [text, phase] : {std::pair("extend", request_class::prefill),
+                                    {"PREFILL", request_class::prefill},
+                                    {"context", request_class::prefill},
+                                    {"Generation", request_class::decode},
+                                    {"DECODE", request_class::decode},
+                                    {"verify", request_class::verify}})
+    EXPECT_EQ(parse_phase(text), phase) << text;
 }
 
 TEST(json_lines, lists_may_hold_the_layers_or_tokens) {
@@ -267,6 +336,14 @@ TEST(json_lines, answers_of_engines_hold_arrays_in_base64) {
   expect(R"({"text": "", "meta_info": {"prompt_tokens": 2, "completion_tokens": 1, )"
          R"("routed_experts": "AQAAAAIAAAADAAAABAAAAA=="}})",
          1);
+  expect(R"({"routed_experts": {"data": "AQAAAAIAAAADAAAABAAAAA==", "dtype": "torch.int32", )"
+         R"("shape": [2, 2, 1], "encoding": "base64"}})",
+         0);
+  expect(R"({"routed_experts": "AQIDBA==", "routed_experts_shape": [2, 2, 1], "dtype": "uint8"})",
+         0);
+  expect(
+      R"({"experts": {"b64": "AQACAAMABAA=", "axes": "t,l,k", "dtype": "<i2", "shape": [2, 2, 1]}})",
+      0);
   expect(R"({"choices": [{"index": 0, "routed_experts": ")"
          "k05VTVBZAQA9AHsnZGVzY3InOiAnPGk0JywgJ2ZvcnRyYW5fb3JkZXInOiBGYWxzZSwgJ3NoYXBlJzogKDIsIDIs"
          "IDEpfQoBAAAAAgAAAAMAAAAEAAAA"
@@ -300,11 +377,15 @@ TEST(json_lines, refuses_bad_lines_in_one_line) {
       "\n",
       {"line 2",
        "--format jsonl --field layer=layer_id,experts=topk_ids,token=token_idx,sequence=req_id"});
-  refused("{\"layer\":0,\"experts\":[1]}\n{\"type\":\"end\"}\n",
-          {"line 2", "has no 'experts' (it has type)"});
+  refused("{\"routed_experts\":{\"data\":\"AQI=\",\"dtype\":\"float16\"}}\n",
+          {"of type \"float16\"", "int8 to uint64"});
+  refused("{\"routed_experts\":\"AQAAAA==\",\"shape\":[1,2,1]}\n",
+          {"1 numbers in base64 for a shape of [1,2,1]"});
+  refused("{\"layer\":\"a.1.2\",\"experts\":[1]}\n", {"layer is \"a.1.2\""});
+  refused("{\"experts\":{\"a\":[1]}}\n", {"has no 'layer'"});
   refused("{\"layer\":0}\n", {"has no 'experts'"});
   refused("{\"layer\":-1,\"experts\":[1]}\n", {"layer is -1"});
-  refused("{\"layer\":0,\"experts\":3}\n", {"experts is 3; accepted: an array"});
+  refused("{\"layer\":0,\"experts\":3}\n", {"has one expert", "'token' or 'rank'"});
   refused("{\"layer\":0,\"experts\":[4]}\n", {"experts is 4", "-1..3"}, 4);
   refused("{\"layer\":0,\"experts\":[1.5]}\n", {"experts is 1.5"});
   refused("{\"layer\":0,\"experts\":[\"x\\n\"]}\n", {"line 1"});
@@ -320,7 +401,7 @@ TEST(json_lines, refuses_bad_lines_in_one_line) {
           {"2 numbers in base64, and their shape is unknown", "--top-k"});
   refused("{\"layer\":0,\"experts\":[1],\"weights\":[1]}\n{\"layer\":0,\"experts\":[1]}\n",
           {"line 2", "in every line or in none"});
-  refused("{\"layer\":0,\"experts\":[1],\"phase\":\"warm\"}\n", {"phase is 'warm'"});
+  refused("{\"layer\":0,\"experts\":[1],\"phase\":\"warm\"}\n", {"phase is 'warm'", "phase=none"});
   refused("{\"layer\":0,\"experts\":[-1]}\n", {"routes no expert"});
 }
 
@@ -353,6 +434,17 @@ TEST(requests, of_public_traces_are_read_by_the_names_of_their_columns_or_keys) 
        {472, 1087},
        {18, 0}},
       {"arrived_at;num_prefill_tokens;num_decode_tokens\n0.5;7;2\n", {500}, {7}, {2}},
+      {"created|input_len|output_len\n2024-05-10T02:00:00.5+02:00|3|1\n2024-05-09T23:00:00-01:30|4|"
+       "2\n"
+       "2024-05-10T00:00:00Z|5|3\n",
+       {1715299200500, 1715301000000, 1715299200000},
+       {3, 4, 5},
+       {1, 2, 3}},
+      {"TIMESTAMP,ContextTokens,GeneratedTokens\n2024-05-10 00:00:01+00:00,1,2\n",
+       {1715299201000},
+       {1},
+       {2}},
+      {"completion_tokens,time,num_prompt_tokens\n9,1.5,8\n", {1500}, {8}, {9}},
       {trace_samples::mooncake_text, {0, 40}, {1024, 1500}, {6, 3}},
       {R"({"chat_id": 3, "timestamp": 61.25, "input_length": 52, "output_length": 20, "turn": 1, "hash_ids": [1, 2, 3, 4]}
 {"chat_id": 4, "timestamp": 65, "input_length": 90, "output_length": 21, "turn": 2, "hash_ids": [1, 2, 3, 4, 5, 6]}
@@ -422,9 +514,10 @@ TEST(requests, refuse_bad_lines_in_one_line) {
   refused(replaced(azure_text, ",4808,", ",-1,"), {"line 2", "ContextTokens is '-1'"});
   refused(replaced(azure_text, ",3180,8", ",3180"), {"line 3", "2 columns", "GeneratedTokens"});
   refused(replaced(azure_text, ",27", ",27,1"), {"line 4", "4 columns"});
-  for (const auto* time : {"2023-02-29 00:00:00", "2024-13-01 00:00:00", "2024-1-01 00:00:00",
-                           "2024-01-01T00:00:00", "2024-01-01 24:00:00", "2024-01-01 00:00:00.",
-                           "2024-01-01 00:00:00.x", "1969-01-01 00:00:00", "", "+00:00", "5"})
+  for (const auto* time :
+       {"2023-02-29 00:00:00", "2024-13-01 00:00:00", "2024-1-01 00:00:00", "2024-01-01X00:00:00",
+        "2024-01-01 24:00:00", "2024-01-01 00:00:00*02:00", "2024-01-01 00:00:00.",
+        "2024-01-01 00:00:00.x", "1969-01-01 00:00:00", "", "+00:00", "5"})
     refused(replaced(azure_text, "2023-11-16 18:17:04.0319600", time), {"line 3", "TIMESTAMP"});
 }
 

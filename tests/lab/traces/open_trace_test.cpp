@@ -69,6 +69,10 @@ TEST(open_trace, refuses_unknown_formats) {
   refused("budget_mib,policy\n1,lru\n",
           {"not recognised", "budget_mib,policy", "--field layer=NAME,experts=NAME"});
   refused("1,2,3,4\n", {"4 columns of numbers", "token,layer,e0,e1"});
+  refused("[{\"layer\": 0}]\n", {"begins with '[{", "jq -c '.[]'"});
+  refused("TIMESTAMP,ContextTokens\n1,2\n", {"or columns", "GeneratedTokens"});
+  refused("{\"experts\": {\"1\": [4]}, \"shared_experts\": false, \"non_expert_modules\": false}\n",
+          {"ESFT holds no trace", "hotset adapters plan"});
   refused("what\1\n", {"not recognised; it begins with 'what?'", "JSON lines"});
   refused("PAR1....", {"a Parquet file", "python3 -m hotset convert"});
   refused("\n\n", {"not recognised"});
@@ -156,19 +160,54 @@ TEST(open_trace, a_row_that_names_an_expert_twice_is_not_routed) {
                                  "layer 0 without a routed row: left out as dense"));
 }
 
+/// Padding with the number of experts, or with 255, counts no experts.
+TEST(open_trace, ids_of_filler_count_no_experts) {
+  const trace_samples::temporary_folder folder;
+  for (const auto* text :
+       {"token,layer,experts\n0,0,3 1\n1,0,255 255\n2,0,0 2\n",
+        "{\"experts\":[[3,1]]}\n{\"experts\":[[4,4]]}\n{\"experts\":[[0,2]]}\n"}) {
+    const auto trace = open_trace(folder.write("t", text));
+    EXPECT_EQ(trace.experts, 4);
+    EXPECT_THAT(trace.ids, ElementsAre(3, 1, -1, -1, 0, 2));
+  }
+}
+
+TEST(open_trace, asks_about_layers_of_one_expert) {
+  const trace_samples::temporary_folder folder;
+  std::string text = "token,layer,expert\n";
+  for (const auto* id : {"1", "0", "1", "2", "0", "1", "3", "2"}) {
+    const auto token = std::to_string(text.size());
+    text += token + ",0,0\n" + token + ",4," + id + "\n";
+  }
+  reading_notes notes;
+  (void)open_trace(folder.write("t", text), {.experts = 4, .notes = &notes});
+  EXPECT_THAT(notes,
+              ElementsAre("layer 0 with one expert in all rows: dense? --layers selects others"));
+}
+
+TEST(open_trace, texts_may_begin_with_a_byte_order_mark) {
+  const trace_samples::temporary_folder folder;
+  for (const auto* text :
+       {"token,layer,experts\r\n0,0,3 1\r\n", "{\"layer\":0,\"experts\":[3,1]}\n"})
+    EXPECT_THAT(open_trace(folder.write("t", std::string("\xEF\xBB\xBF") + text)).ids,
+                ElementsAre(3, 1));
+}
+
 TEST(open_trace, layers_are_selected_by_their_numbers) {
   const trace_samples::temporary_folder folder;
   const auto path = folder.write("t", "token,layer,expert\n0,1,1\n0,2,2\n0,5,3\n1,1,4\n1,5,6\n");
   const auto read = [&](const char* layers) {
-    return open_trace(path, {.layers = parse_layer_range(layers), .experts = 8});
+    return open_trace(path, {.layers = parse_layer_ranges(layers), .experts = 8});
   };
   EXPECT_THAT(read("2..5").ids, ElementsAre(2, 3, -1, 6));
   EXPECT_EQ(read("2..5").fact("layers"), "2,5");
   EXPECT_THAT(read("1").ids, ElementsAre(1, 4));
   EXPECT_EQ(read("0..9").layers, 3);
-  expect_refused([&] { (void)read("3..4"); }, {"none of its layers is in 3..4", "within 1..5"});
-  for (const auto* bad : {"", "5..2", "-1..2", "a", "1..", "1..65536", "1...3"})
-    EXPECT_THROW((void)parse_layer_range(bad), invalid_config) << bad;
+  EXPECT_EQ(read("2..").fact("layers"), "2,5");
+  EXPECT_EQ(read("5,0..1").fact("layers"), "1,5");
+  expect_refused([&] { (void)read("3..4"); }, {"has none of the layers", "within 1..5"});
+  for (const auto* bad : {"", "5..2", "-1..2", "a", "..3", "1..65536", "1...3", "1,", "1.5..2"})
+    EXPECT_THROW((void)parse_layer_ranges(bad), invalid_config) << bad;
 }
 
 TEST(open_trace, arrays_of_a_dense_layer_are_dropped) {

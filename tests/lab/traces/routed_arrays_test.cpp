@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lab/traces/routed_arrays.hpp"
 
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <memory>
@@ -97,6 +98,7 @@ TEST(routed_arrays, logits_choose_the_highest_and_ties_go_to_the_lower_id) {
                            {.top_k = 1});
   };
   EXPECT_THAT(unnamed(2.5F).ids, ElementsAre(2));
+  expect_refused([&] { (void)unnamed(NAN); }, {"whole numbers stored as real ones"});
   expect_refused([&] { (void)unnamed(2); },
                  {"'l'", "whole numbers stored as real ones", "integers"});
 }
@@ -118,6 +120,19 @@ TEST(routed_arrays, padding_of_an_unsigned_type_is_absent) {
       {"'ids'", "255, which may stand for none", "--experts"});
 }
 
+TEST(routed_arrays, filler_counts_no_experts) {
+  const std::vector<std::int32_t> ids{3, 1, 8, 8, 255, 255, 0, 2};
+  for (const auto experts : {0, 4}) {
+    const auto trace =
+        trace_of_arrays({array("ids", "<i4", "(4, 1, 2)", ids)}, "a", {.experts = experts});
+    EXPECT_EQ(trace.experts, 4);
+    EXPECT_THAT(trace.ids, ElementsAre(3, 1, 0, 0, 0, 0, 0, 2)) << "open_trace empties them";
+  }
+  const std::vector<std::uint16_t> padded{3, 65535, 65535};
+  EXPECT_THAT(trace_of_arrays({array("i", "<u2", "(1, 1, 3)", padded)}, "a").ids,
+              ElementsAre(3, -1, -1));
+}
+
 TEST(routed_arrays, zeros_and_ones_are_a_map_of_the_routed_experts) {
   lab::reading_notes notes;
   const std::vector<std::uint8_t> map = {0, 1, 0, 1, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1, 0};
@@ -127,7 +142,8 @@ TEST(routed_arrays, zeros_and_ones_are_a_map_of_the_routed_experts) {
   EXPECT_EQ(trace.experts, 4);
   EXPECT_THAT(trace.ids, ElementsAre(1, 3, 0, 3, -1, -1, 2, -1));
   EXPECT_THAT(notes,
-              ElementsAre("zeros and ones: read as a map of the routed experts, top-2 of 4"));
+              ElementsAre("zeros and ones: read as a map of the routed experts, top-2 of 4",
+                          "2 layers and 2 tokens: transposed? Arrays are [tokens, layers, top_k]"));
   expect_refused(
       [&] { (void)trace_of_arrays({array("map", "|u1", "(2, 2, 4)", map)}, "m", {.experts = 5}); },
       {"a map of 5 experts"});
@@ -147,14 +163,14 @@ TEST(routed_arrays, guesses_are_reported) {
     (void)trace_of_arrays(arrays, "a.npy", options);
     return notes;
   };
-  const auto ids = array<std::int32_t>("i", "<i4", "(2, 2, 1)", {0, 1, 6, 3});
-  const auto few = array<std::int32_t>("i", "<i4", "(1, 2, 1)", {0, 1});
+  const auto ids = array<std::int32_t>("i", "<i4", "(3, 2, 1)", {0, 1, 6, 3, 2, 4});
+  const auto few = array<std::int32_t>("i", "<i4", "(2, 2, 1)", {0, 1, 2, 0});
   const auto logits = array<float>("l", "<f4", "(1, 1, 2)", {0, .5F});
   EXPECT_THAT(notes_of({ids}), ElementsAre("experts per layer: 7, the highest id + 1; --experts "
                                            "says otherwise"));
   EXPECT_THAT(notes_of({ids}, {.experts = 8}), ElementsAre());
   EXPECT_THAT(notes_of({few}, {.experts = 8}),
-              ElementsAre("2 layers and 1 tokens: transposed? Arrays are [tokens, layers, top_k]"));
+              ElementsAre("2 layers and 2 tokens: transposed? Arrays are [tokens, layers, top_k]"));
   EXPECT_THAT(notes_of({logits}, {.top_k = 1}), ElementsAre());
 }
 
