@@ -53,7 +53,7 @@ set(hotset_policies
 set(hotset_decorators eviction/protect_hot eviction/protect_decode eviction/reserve_prefetch)
 
 # Compiled in groups of files: as one file they occupy one core for more than a minute.
-set(hotset_policies_in_a_file 8)
+set(hotset_policies_in_a_file 20)
 set(generated "")
 set(declarations "")
 set(calls "")
@@ -138,7 +138,7 @@ add_library(hotset::policies ALIAS hotset_policies)
 set_target_properties(hotset_policies PROPERTIES EXPORT_NAME policies POSITION_INDEPENDENT_CODE ON)
 target_link_libraries(hotset_policies PUBLIC hotset::hotset)
 if(NOT PROJECT_IS_TOP_LEVEL AND NOT HOTSET_INSTALL)
-  # Takes two minutes to compile, so it is built only if a target links it.
+  # Takes a minute to compile, so it is built only if a target links it.
   set_target_properties(hotset_policies PROPERTIES EXCLUDE_FROM_ALL ON)
 endif()
 hotset_target_warnings(hotset_policies)

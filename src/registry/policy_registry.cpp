@@ -3,6 +3,8 @@
 
 namespace hotset {
 
+template class pager<any_eviction_policy, any_admission_policy, any_miss_policy>;
+
 namespace {
 
 /// Names of the decorators, for the error about an unknown policy.

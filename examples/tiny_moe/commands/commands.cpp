@@ -31,8 +31,6 @@
 namespace tiny_moe {
 namespace {
 
-constexpr std::size_t vocabulary = model_config::vocabulary;
-
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
@@ -65,7 +63,7 @@ std::span<const float> prefill(engine& decoder, std::span<const std::uint8_t> pr
     logits = decoder.forward(prompt.first(count), request_kind::prefill);
     prompt = prompt.subspan(count);
   }
-  return logits.last(vocabulary);
+  return logits.last(model_config::vocabulary);
 }
 
 /// Every combination of the lists on top of each preset, combined with every budget.

@@ -91,7 +91,7 @@ hotset::pool_sizes first_split(const hotset::split_limits& limits, const split_c
   return {choice.cap, limits.blocks_beside(choice.cap)};
 }
 
-double over(double seconds, double best) { return best > 0 ? seconds / best - 1 : 0; }
+double over_best(double seconds, double best) { return best > 0 ? seconds / best - 1 : 0; }
 
 /// Experts, blocks and an engine within one budget.
 class shared_memory_engine {
@@ -177,7 +177,7 @@ ordered_json row_of(const trace_serving_result& run, const trace_serving_result*
   row["expert_seconds"] = run.expert_seconds;
   row["kv_seconds"] = run.kv_seconds;
   row["over_best_fixed"] =
-      best == nullptr ? ordered_json() : ordered_json(over(run.seconds, best->seconds));
+      best == nullptr ? ordered_json() : ordered_json(over_best(run.seconds, best->seconds));
   row["expert_misses"] = run.expert_misses;
   row["prefilled_tokens"] = run.prefilled_tokens;
   row["reused_tokens"] = served.reused_tokens;
@@ -325,7 +325,7 @@ ordered_json to_json(const model& weights, const trace_serving_config& config,
 }
 
 namespace {
-constexpr hotset::lab::column table_columns[] = {
+constexpr hotset::lab::column run_columns[] = {
     {"split", "split", "split", {hotset::lab::cell::word}},
     {"cap", "cap", "cap"},
     {"blocks", "blocks", "blocks", {}, 2},
@@ -341,7 +341,7 @@ constexpr hotset::lab::column table_columns[] = {
     {"refused", "refused", "refused", {}, 4}};
 }  // namespace
 
-std::vector<std::string> serving_columns() { return hotset::lab::names_of(table_columns); }
+std::vector<std::string> serving_columns() { return hotset::lab::names_of(run_columns); }
 
 std::string to_table(const model& weights, const trace_serving_config& config,
                      std::span<const trace_serving_result> runs,
@@ -365,15 +365,16 @@ std::string to_table(const model& weights, const trace_serving_config& config,
          {"seconds", seconds(run.seconds)},
          {"experts", seconds(run.expert_seconds)},
          {"kv", seconds(run.kv_seconds)},
-         {"over-best",
-          best == nullptr ? "-" : fmt::format("{:+.1f}", 100 * over(run.seconds, best->seconds))},
+         {"over-best", best == nullptr
+                           ? "-"
+                           : fmt::format("{:+.1f}", 100 * over_best(run.seconds, best->seconds))},
          {"misses", run.expert_misses},
          {"prefilled", run.prefilled_tokens},
          {"reused", run.served.stats.reused_tokens},
          {"preempted", run.served.stats.preemptions},
          {"moves", run.split.moves},
          {"refused", refusals_of(run)}});
-  return hotset::lab::folded(head, view.width) + hotset::lab::to_table(table_columns, rows, view);
+  return hotset::lab::folded(head, view.width) + hotset::lab::to_table(run_columns, rows, view);
 }
 
 }  // namespace tiny_moe

@@ -81,7 +81,7 @@ std::vector<std::string> replayed_predictors() {
 }
 
 /// The trace recorded as predictions the scores that the engine computed with the next routers.
-lab::chosen_policies chosen_of(const paging_choice& choice) {
+lab::chosen_policies replayed_of(const paging_choice& choice) {
   auto names = choice.policies;
   if (names.predictor == "next-router") names.predictor = "recorded";
   auto accepted = replayed_predictors();
@@ -112,7 +112,7 @@ clock_comparison compare_with_clock(const model& weights, const paging_choice& c
   }
   const routing_profile profile(weights, words);
   const auto paging = make_paging(weights, choice, profile);
-  const auto chosen = chosen_of(choice);
+  const auto chosen = replayed_of(choice);
   const auto front = front_of(chosen);
   timed_visits timed(*paging.experts);
   tracing_experts tracing(weights, timed,

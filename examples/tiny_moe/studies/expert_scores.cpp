@@ -11,9 +11,9 @@ namespace tiny_moe {
 namespace {
 
 /// Full residency that counts the routing.
-class counting_experts final : public expert_provider {
+class scoring_experts final : public expert_provider {
  public:
-  explicit counting_experts(const model& weights) : shape_(weights.config()), resident_(weights) {
+  explicit scoring_experts(const model& weights) : shape_(weights.config()), resident_(weights) {
     scores_.token.resize(shape_.layers * shape_.experts);
     scores_.gate.resize(scores_.token.size());
   }
@@ -47,7 +47,7 @@ class counting_experts final : public expert_provider {
 
 expert_scores score_experts(const model& weights, std::span<const std::uint8_t> text,
                             std::size_t window) {
-  counting_experts counted(weights);
+  scoring_experts counted(weights);
   engine decoder(weights, counted, {.max_positions = window});
   for (std::size_t at = 0; at < text.size(); at += window) {
     decoder.reset();
