@@ -3,6 +3,7 @@
 /// Slots in order of use, one log per pool: a use is appended, and the slot's earlier entry becomes stale.
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -16,33 +17,33 @@
 #include "hotset/core/platform/assert.hpp"
 #include "hotset/core/pool_layout.hpp"
 #include "hotset/core/slot_mask.hpp"
+#include "hotset/eviction/order/lowest_values.hpp"
 
 namespace hotset {
 
-/// A use is two independent stores. A linked list would rewire neighbours that the use before has just rewired.
-/// Complexity: O(1) amortised. A choice also skips ineligible slots, or examines all eligible ones. A use that finds
-/// its log full compacts it, O(length of the log).
-/// Memory: 4 bytes per slot; 40 per pool, and 16 to 33 for each slot that the pool could ever hold.
+/// A use is two independent stores. A linked list would rewire neighbours that the use before has just rewired. The
+/// oldest entries are read ahead, so that the end of a choice is predictable. Ineligible slots are set aside until
+/// they are eligible or used: the next choice goes on behind them.
+/// Complexity: O(1) amortised; a choice after slots were set aside also reads a bit per slot. A use that finds its log
+/// full compacts it, O(length of the log).
+/// Memory: 4 bytes and one bit per slot; 168 per pool, and 16 to 33 for each slot that the pool could ever hold.
 class recency_log {
  public:
-  recency_log() = default;
   explicit recency_log(const pool_layout& layout)
-      : place_(layout.slots(), nowhere), rings_(layout.pools()) {
+      : place_(layout.slots(), nowhere), aside_(layout.slots()), rings_(layout.pools()) {
     std::uint32_t places = 0;
-    std::uint32_t longest = 0;
     for (const auto p : rings_.ids()) {
       const auto length = static_cast<std::uint32_t>(std::bit_ceil(spread * layout.most_slots(p)));
       auto& ring = rings_[p];
       ring.first = places;
       ring.mask = length - 1;
-      ring.start = ring.end = ring.chosen_end = first_position;
+      ring.start = ring.read = ring.end = first_position;
       ring.first_slot = layout.at(p).first_slot;
       ring.end_slot = ring.first_slot + layout.at(p).slots;
       places += length;
-      longest = std::max(longest, length);
     }
-    log_.resize(places + window, slot_id{});
-    valid_.resize((std::size_t{longest} + 63) / 64);
+    log_.resize(places, slot_id{});
+    valid_.resize(words_for(places));
   }
 
   /// Makes the slot the most recent of the pool. Pre: it is in this pool's order or in none.
@@ -67,19 +68,13 @@ class recency_log {
     }
     ring.end = end;
   }
-  /// Call it before these fills' slots are touched. If the fills use all slots of the last choice, no later choice
-  /// examines those entries again.
+  /// Call it before these fills' slots are touched: their entries leave what was read ahead.
   void replace(pool_id pool, std::span<const fill> fills) noexcept {
     auto& ring = rings_[pool];
-    const auto span = ring.chosen_end - ring.start;
-    std::uint32_t replaced = 0;
-    for (const auto& f : fills) {
-      const auto place = place_[f.slot] - ring.first;
-      const bool is_chosen = ((place - ring.start) & ring.mask) < span;
-      replaced += (is_chosen & (place <= ring.mask)) ? 1U : 0U;
-      if (f.victim == no_key) take_in(ring, f.slot);
-    }
-    if (replaced == ring.chosen) ring.start = ring.chosen_end;
+    auto f = fills.begin();
+    for (; f != fills.end() && ring.ahead() != 0 && f->slot == slot_at(ring, 0); ++f)
+      ++ring.ahead_begin;
+    for (; f != fills.end(); ++f) take_in(ring, f->slot);
   }
   /// Removes a slot from its order, if it is in one.
   void erase(slot_id slot) noexcept { place_[slot] = nowhere; }
@@ -91,8 +86,11 @@ class recency_log {
     log_[at] = to;
     place_[to] = at;
     place_[from] = nowhere;
-    for (auto& ring : rings_)
-      if (at - ring.first < ring.length()) take_in(ring, to);
+    for (auto& ring : rings_) {
+      if (!ring.has(at)) continue;
+      take_in(ring, to);
+      restart(ring);
+    }
   }
   [[nodiscard]] bool contains(slot_id slot) const noexcept { return place_[slot] != nowhere; }
 
@@ -100,28 +98,26 @@ class recency_log {
   std::size_t select(pool_id pool, const slot_mask& eligible, std::span<slot_id> out) noexcept {
     if (out.empty()) return 0;
     auto& ring = rings_[pool];
-    const bool may_rank = out.size() <= most_ranked;
-    if (may_rank && ring.is_protected) return rank(ring, eligible, out);
-    std::size_t count = 0;
-    std::uint32_t valid = 0;
-    auto at = ring.start;
-    while (at != ring.end && count < out.size()) {
-      if (may_rank && valid - count >= most_ineligible) return rank(ring, eligible, out);
-      const auto place = ring.place_at(at);
-      const auto length = std::min({window, ring.end - at, ring.length() - (place - ring.first)});
-      auto left = valid_of(place, length);
-      if (at == ring.start) ring.start += lowest(left, length);
-      for (; left != 0 && count < out.size(); left &= left - 1, ++valid) {
-        const auto slot = log_[place + lowest(left, length)];
-        out[count] = slot;
-        count += eligible.test(slot) ? 1U : 0U;
+    if (ring.has_aside && ring.is_small() && out.size() <= piece) return rank(ring, eligible, out);
+    if (ring.has_aside && is_any_back(ring, eligible)) restart(ring);
+    for (std::size_t count = 0;;) {
+      const auto wanted = std::min<std::size_t>(piece, out.size() - count);
+      while (ring.ahead() < wanted && ring.read != ring.end) read_ahead(ring);
+      const auto most = std::min<std::size_t>(wanted, ring.ahead());
+      std::uint32_t n = 0;
+      for (; n < most && is_valid(ring.place_ahead(n)) && eligible.test(slot_at(ring, n)); ++n)
+        out[count + n] = slot_at(ring, n);
+      if (n != most) {
+        sift(ring, eligible);
+      } else if (count += n; n < wanted || count == out.size()) {
+        return count;
+      } else {
+        // The choice goes on behind these. They are eligible, so the next one starts anew unless they are used.
+        for (; n != 0; --n) aside_.set(slot_at(ring, n - 1));
+        ring.ahead_begin += piece;
+        ring.has_aside = true;
       }
-      at += lowest(left, length);
     }
-    ring.chosen_end = at;
-    ring.chosen = valid;
-    if (at - ring.start - valid > most_passed) close_up(ring, at);
-    return count;
   }
 
  private:
@@ -129,31 +125,31 @@ class recency_log {
   static constexpr std::size_t spread = 4;
   /// The numbers wrap after few uses, so that tests reach the wrap.
   static constexpr std::uint32_t first_position = 0U - 1024U;
-  /// Stale entries that a choice skips each time. If it finds more, it closes up, which costs two stores for each
-  /// earlier valid entry.
-  static constexpr std::uint32_t most_passed = 24;
-  /// Entries that a choice examines together, branch-free: whether a slot was used since is unpredictable.
-  static constexpr std::uint32_t window = 8;
-  /// Most ineligible slots that a choice skips. If there are more, examining the eligible slots is faster.
-  static constexpr std::size_t most_ineligible = 16;
-  /// Most slots that a choice ranks: it inserts each in a sorted list.
-  static constexpr std::size_t most_ranked = 64;
+  /// Entries that are read together, branch-free: whether a slot was used since is unpredictable.
+  static constexpr std::uint32_t piece = 16;
+  static constexpr std::uint32_t held = 2 * piece;  ///< entries that a ring holds ahead
   static constexpr std::uint32_t nowhere = std::numeric_limits<std::uint32_t>::max();
 
-  /// Positions count up and wrap; `place_at` maps a position to log_. No two positions of start..end share a place.
+  /// Positions count up and wrap; `place` maps a position to log_. No two positions of start..end share a place.
   struct ring_part {
     std::uint32_t first = 0;  ///< position in log_
     std::uint32_t mask = 0;
     std::uint32_t start = 0;  ///< all earlier entries are stale
+    std::uint32_t read = 0;   ///< earlier entries are stale, read ahead or set aside
     std::uint32_t end = 0;
-    std::uint32_t chosen_end = 0;  ///< end of what the last choice read
-    std::uint32_t chosen = 0;      ///< valid entries that it found there
-    bool is_protected = false;     ///< the last choice would have skipped many slots
-    slot_id first_slot{};          ///< with end_slot: range of slots that it can hold
+    std::uint32_t ahead_begin = 0;  ///< counts up and wraps, as ahead_end
+    std::uint32_t ahead_end = 0;
+    bool has_aside = false;  ///< entries before `read` may be set aside
+    slot_id first_slot{};    ///< with end_slot: range of slots that it can hold
     slot_id end_slot{};
-    [[nodiscard]] std::uint32_t length() const noexcept { return mask + 1; }
-    [[nodiscard]] std::uint32_t place_at(std::uint32_t at) const noexcept {
-      return first + (at & mask);
+    std::array<std::uint32_t, held> places{};  ///< of entries read ahead, oldest first
+    /// In a small pool, ranking all eligible slots is faster than a choice behind those set aside.
+    [[nodiscard]] bool is_small() const noexcept { return end_slot - first_slot <= 64; }
+    [[nodiscard]] bool has(std::uint32_t place) const noexcept { return place - first <= mask; }
+    [[nodiscard]] std::uint32_t place(std::uint32_t n) const noexcept { return first + (n & mask); }
+    [[nodiscard]] std::uint32_t ahead() const noexcept { return ahead_end - ahead_begin; }
+    [[nodiscard]] std::uint32_t place_ahead(std::uint32_t n) const noexcept {
+      return places[(ahead_begin + n) % held];
     }
   };
 
@@ -161,52 +157,77 @@ class recency_log {
   [[nodiscard]] bool is_valid(std::uint32_t place) const noexcept {
     return place_[log_[place]] == place;
   }
-  /// Bit n is set if the entry at place + n is valid and n < length.
-  [[nodiscard]] std::uint32_t valid_of(std::uint32_t place, std::uint32_t length) const noexcept {
-    std::uint32_t bits = 0;
-    for (std::uint32_t n = 0; n < window; ++n) bits |= (is_valid(place + n) ? 1U : 0U) << n;
-    return bits & ((1U << length) - 1);
+  [[nodiscard]] slot_id slot_at(const ring_part& ring, std::uint32_t n) const noexcept {
+    return log_[ring.place_ahead(n)];
   }
-  /// Returns the lowest set bit, or `length`.
-  [[nodiscard]] static std::uint32_t lowest(std::uint32_t bits, std::uint32_t length) noexcept {
-    return static_cast<std::uint32_t>(std::countr_zero(bits | 1U << length));
+  [[gnu::noinline]] void read_ahead(ring_part& ring) const noexcept {
+    auto at = ring.read;
+    auto end = ring.ahead_end;
+    if (!ring.has_aside)
+      ring.start = ring.ahead() == 0 ? at : ring.start + newness(ring, ring.place_ahead(0));
+    for (auto left = std::min(piece, ring.end - at); left != 0; --left, ++at) {
+      const auto place = ring.place(at);
+      ring.places[end % held] = place;
+      end += is_valid(place) ? 1U : 0U;
+    }
+    ring.read = at;
+    ring.ahead_end = end;
+  }
+  /// Drops stale entries that were read ahead, and sets ineligible ones aside.
+  [[gnu::noinline]] void sift(ring_part& ring, const slot_mask& eligible) noexcept {
+    auto kept = ring.ahead_begin;
+    for (auto n = kept; n != ring.ahead_end; ++n) {
+      const auto place = ring.places[n % held];
+      const auto slot = log_[place];
+      const bool is_old = place_[slot] == place;
+      const bool is_eligible = eligible.test(slot);
+      if (is_old & !is_eligible) aside_.set(slot);
+      ring.has_aside |= is_old & !is_eligible;
+      ring.places[kept % held] = place;
+      kept += is_old & is_eligible ? 1U : 0U;
+    }
+    ring.ahead_end = kept;
+  }
+  /// Forgets what was read ahead and set aside.
+  static void restart(ring_part& ring) noexcept {
+    ring.read = ring.start;
+    ring.ahead_end = ring.ahead_begin;
+    ring.has_aside = false;
+  }
+  /// Orders the ring's places by use.
+  static std::uint32_t newness(const ring_part& ring, std::uint32_t place) noexcept {
+    return (place - ring.first - ring.start) & ring.mask;
+  }
+  /// Calls use(slot) for each slot of the ring that is in both sets.
+  template <class Use>
+  void each_of(const ring_part& ring, const slot_mask& a, const slot_mask& b, Use use) noexcept {
+    for (auto w = index_of(ring.first_slot) / 64; w * 64 < index_of(ring.end_slot); ++w)
+      for (auto left = a.words()[w] & b.words()[w]; left != 0; left &= left - 1) {
+        const auto n = w * 64 + static_cast<unsigned>(std::countr_zero(left));
+        if (const auto slot = static_cast<slot_id>(n); ring.has(place_[slot])) use(slot);
+      }
+  }
+  /// True if a slot that was set aside, and not used since, is eligible.
+  [[nodiscard]] bool is_any_back(const ring_part& ring, const slot_mask& eligible) noexcept {
+    bool is_back = false;
+    each_of(ring, eligible, aside_, [&](slot_id slot) {
+      aside_.assign(slot, newness(ring, place_[slot]) < ring.read - ring.start);
+      is_back |= aside_.test(slot);
+    });
+    return is_back;
   }
   /// Finds the oldest slots by their places.
-  [[gnu::noinline]] std::size_t rank(ring_part& ring, const slot_mask& eligible,
-                                     std::span<slot_id> out) const noexcept {
-    const auto place_in = [&](slot_id slot) { return place_[slot] - ring.first; };
-    const auto newness = [&](slot_id slot) { return (place_in(slot) - ring.start) & ring.mask; };
+  [[gnu::noinline]] std::size_t rank(const ring_part& ring, const slot_mask& eligible,
+                                     std::span<slot_id> out) noexcept {
     std::size_t count = 0;
-    std::uint32_t newest = 0;  // newness of the newest chosen slot
-    const auto words = eligible.words();
-    for (auto w = index_of(ring.first_slot) / 64; w * 64 < index_of(ring.end_slot); ++w)
-      for (auto left = words[w]; left != 0; left &= left - 1) {
-        const auto slot =
-            static_cast<slot_id>(w * 64 + static_cast<unsigned>(std::countr_zero(left)));
-        if (place_in(slot) >= ring.length()) continue;  // in another pool's order, or in none
-        const auto own = newness(slot);
-        if (count == out.size() && own > newest) continue;
-        auto n = count < out.size() ? count++ : count - 1;
-        for (; n > 0 && own < newness(out[n - 1]); --n) out[n] = out[n - 1];
-        out[n] = slot;
-        newest = newness(out[count - 1]);
-      }
-    ring.chosen_end = ring.start;
-    ring.chosen = 0;
-    ring.is_protected = count < out.size() || newest >= most_ranked;
+    each_of(ring, eligible, eligible, [&](slot_id slot) {
+      const auto own = newness(ring, place_[slot]);
+      if (count == out.size() && own > newness(ring, place_[out[count - 1]])) return;
+      auto n = count < out.size() ? count++ : count - 1;
+      for (; n > 0 && own < newness(ring, place_[out[n - 1]]); --n) out[n] = out[n - 1];
+      out[n] = slot;
+    });
     return count;
-  }
-  /// Moves the valid entries before a position up to it, so that stale entries there are not skipped again.
-  [[gnu::noinline]] void close_up(ring_part& ring, std::uint32_t end) noexcept {
-    auto to = end;
-    for (auto at = end; at != ring.start;) {
-      const auto from = ring.place_at(--at);
-      if (!is_valid(from)) continue;
-      const auto place = ring.place_at(--to);
-      log_[place] = log_[from];
-      place_[log_[place]] = place;
-    }
-    ring.start = to;
   }
   /// A pool's slots are a range until a quota change brings in another pool's slot.
   void take_in(ring_part& ring, slot_id slot) const noexcept {
@@ -216,37 +237,24 @@ class recency_log {
   }
   /// Removes stale entries. Finds the valid ones through the slots, which are fewer than the entries.
   [[gnu::noinline]] void gather(ring_part& ring) noexcept {
-    const auto words = std::span(valid_).first((std::size_t{ring.length()} + 63) / 64);
-    std::ranges::fill(words, 0);
-    for (auto slot = ring.first_slot; slot != ring.end_slot; ++slot) {
-      const auto at = place_[slot] - ring.first;
-      if (at < ring.length()) words[at / 64] |= std::uint64_t{1} << at % 64;
-    }
-    const auto begin = ring.start & ring.mask;
-    const auto before = (std::uint64_t{1} << begin % 64) - 1;
-    const auto first = begin / 64;
-    ring.end = ring.chosen_end = ring.start;
-    ring.chosen = 0;
-    ring.is_protected = false;
-    move_up(ring, first, words[first] & ~before);
-    for (std::size_t w = first + 1; w < words.size(); ++w) move_up(ring, w, words[w]);
-    for (std::size_t w = 0; w < first; ++w) move_up(ring, w, words[w]);
-    move_up(ring, first, words[first] & before);
-  }
-  /// Appends the slots at the places of a word.
-  void move_up(ring_part& ring, std::size_t word, std::uint64_t places) noexcept {
-    for (; places != 0; places &= places - 1) {
-      const auto slot =
-          log_[ring.first + word * 64 + static_cast<unsigned>(std::countr_zero(places))];
-      const auto place = ring.place_at(ring.end++);
+    restart(ring);
+    valid_.assign(words_for(std::size_t{ring.mask} + 1), 0);
+    for (auto slot = ring.first_slot; slot != ring.end_slot; ++slot)
+      if (const auto n = newness(ring, place_[slot]); ring.has(place_[slot]))
+        valid_[n / 64] |= std::uint64_t{1} << n % 64;
+    ring.end = ring.start;
+    each_member(valid_, [&](std::size_t n) {
+      const auto slot = log_[ring.place(ring.start + static_cast<std::uint32_t>(n))];
+      const auto place = ring.place(ring.end++);
       log_[place] = slot;
       place_[slot] = place;
-    }
+    });
   }
 
   per_slot<std::uint32_t> place_;     ///< [slot] place of its last entry in log_, or `nowhere`
   std::vector<slot_id> log_;          ///< one ring per pool, adjacent
-  std::vector<std::uint64_t> valid_;  ///< scratch: one bit per place of a ring
+  slot_mask aside_;                   ///< slots that were set aside, and perhaps others
+  std::vector<std::uint64_t> valid_;  ///< scratch: one bit per entry of a ring
   per_pool<ring_part> rings_;
 };
 
