@@ -60,9 +60,8 @@ class after_n_uses {
   void on_use(const expert_use& a, bool hit, bool admitted) noexcept {
     // Branch-free: misses and admissions are unpredictable.
     auto& misses = keys_[a.key].misses;
-    const auto missed = misses + (a.repeated ? 0U : 1U);
-    const auto refused = missed * (admitted ? 0U : 1U);
-    misses = hit ? misses : refused;
+    const auto counted = misses + static_cast<std::uint64_t>(!hit & !a.repeated);
+    misses = counted * static_cast<std::uint64_t>(hit | !admitted);
   }
   void on_evict(expert_key key, step_id step) noexcept {
     auto& k = keys_[key];

@@ -109,8 +109,9 @@ class visit_commit {
       experts_[count] = draft.experts[i];
       weights_[count] = draft.weights[i];
       bypassed_[bypassed] = {draft.experts[i], draft.weights[i]};
-      count += slot != no_slot ? 1U : 0U;
-      bypassed += slot == no_slot ? 1U : 0U;
+      const auto absent = static_cast<std::uint32_t>(slot) >> 31U;
+      count += 1 - absent;
+      bypassed += absent;
     }
     const auto refused = std::span(bypassed_).first(bypassed);
     saw(parts, draft, refused);
