@@ -184,7 +184,7 @@ class recency_log {
       if (is_old & !is_eligible) aside_.set(slot);
       ring.has_aside |= is_old & !is_eligible;
       ring.places[kept % held] = place;
-      kept += is_old & is_eligible ? 1U : 0U;
+      kept += (is_old & is_eligible) ? 1U : 0U;
     }
     ring.ahead_end = kept;
   }
