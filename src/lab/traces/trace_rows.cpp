@@ -168,7 +168,8 @@ void note_constant_layers(const routing_trace& trace, reading_notes* notes) {
     if (same) constant.push_back(layer_numbers(trace)[l]);
   }
   if (!constant.empty() && constant.size() < layers)
-    add_note(notes, list_of(constant) + " with one expert in all rows: dense? --layers selects others");
+    add_note(notes,
+             list_of(constant) + " with one expert in all rows: dense? --layers selects others");
 }
 
 void keep_layers(routing_trace& trace, std::span<const layer_range> wanted,
