@@ -340,9 +340,9 @@ TEST(pager_size_classes, layers_of_different_bytes_do_not_share_slots) {
       << "the spare slot is of another size";
 }
 
-// Hazard 30: with the least recent slots protected, LRU examines them and its victims, and no other slot. The mask
-// has entries for these slots only: examining another one violates its precondition.
-TEST(pager_victims, lru_examines_no_more_than_the_protected_and_the_needed_slots) {
+// Hazard 30: with the least recent slots protected, LRU examines them, its victims, and the slots that it reads with
+// them, fewer than 16. The mask has entries for these slots only: examining another one violates its precondition.
+TEST(pager_victims, lru_examines_few_more_than_the_protected_and_the_needed_slots) {
   const geometry wide{.layers = 1, .experts = 1000, .top_k = 2};
   const auto layout = pool_layout::shared(wide, 1000).value();
   lru policy(layout);
@@ -354,9 +354,9 @@ TEST(pager_victims, lru_examines_no_more_than_the_protected_and_the_needed_slots
   }
   constexpr std::size_t protected_slots = 8;
   constexpr std::size_t needed = 4;
-  slot_mask eligible(protected_slots + needed);
-  for (auto s = static_cast<slot_id>(protected_slots);
-       s < static_cast<slot_id>(protected_slots + needed); ++s)
+  constexpr std::size_t examined = protected_slots + needed + 15;
+  slot_mask eligible(examined);
+  for (auto s = static_cast<slot_id>(protected_slots); s < static_cast<slot_id>(examined); ++s)
     eligible.set(s);
   std::array<slot_id, needed> out{};
   EXPECT_EQ(policy.select_victims({}, eligible, out), needed);
