@@ -372,6 +372,7 @@ void add_settings(memory_plan& plan) {
     names += fmt::format("{}{}", names.empty() ? "" : ", ", engine_names[e]);
   }
   std::vector<std::string> notes;
+  notes.reserve(left_out.size());
   for (const auto& [names, why] : left_out)
     notes.push_back(fmt::format("{} left out: {}", names, why));
   if (plan.settings.empty() && !notes.empty())

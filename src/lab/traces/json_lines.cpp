@@ -294,7 +294,7 @@ class json_reader {
       });
       if (type != nullptr && !set_type(array, type->get_ref<const std::string&>()))
         lines_.refuse("numbers in base64 are of type " + described(*type), "int8 to uint64");
-      array.shape = shape_of(object, facts, array.size());
+      array.shape = shape_of(object, array.size(), facts);
     }
     if (!array.is_integer() || array.shape.size() != 3 || array.size() == 0 || weights_)
       lines_.refuse(array.description(), "integers [tokens, layers, top_k] without weights");
@@ -312,7 +312,7 @@ class json_reader {
     }
   }
 
-  std::vector<std::size_t> shape_of(const json& object, const json& facts, std::size_t size) const {
+  std::vector<std::size_t> shape_of(const json& object, std::size_t size, const json& facts) const {
     const auto* const given = first_within(facts, [](const auto& key, const auto& value) {
       return value.is_array() && value.size() == 3 && has_any(key, {"shape"});
     });
