@@ -72,6 +72,8 @@ lab::model_description model_of(const plan_options& options, const std::string& 
   }
   if (!weights.empty())
     throw lab::usage_error("--weights: a model by hand has its own sizes; accepted: with --model");
+  if (std::ranges::any_of(options.reading.layers, &lab::layer_range::is_open))
+    throw lab::usage_error("--layers: a model by hand has a last layer, such as 3..45; or --model");
   if (hand.is_empty())
     throw lab::usage_error(
         "--model is required, or by hand --layers --experts --top-k --expert-bytes "

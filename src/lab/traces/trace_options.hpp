@@ -47,6 +47,7 @@ struct step_shape {
 struct layer_range {
   std::int32_t first = 0;
   std::int32_t last = most_layers - 1;
+  [[nodiscard]] bool is_open() const noexcept { return last == most_layers - 1; }
 };
 
 /// Parses "1..45", "3..", "7" or a list of them. Errors: invalid_config.

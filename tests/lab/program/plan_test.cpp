@@ -56,6 +56,8 @@ TEST_F(plan_command, refuses_a_model_by_hand_that_is_not_whole) {
         {"--layers 4 --experts 8",
          "a model by hand: top-k, expert-bytes, kv-bytes-per-token is missing; accepted: --layers"},
         {"--layers 0", "--layers: '0'; accepted: 1..65536"},
+        {"--layers 3.. --experts 8 --top-k 2 --expert-bytes 1MiB --kv-bytes-per-token 1KiB",
+         "--layers: a model by hand has a last layer, such as 3..45; or --model"},
         {"--model olmoe-1b-7b --layers 4", "layers and experts by hand"},
         {"--layers 4 --experts 8 --top-k 9 --expert-bytes 1MiB --kv-bytes-per-token 1KiB",
          "top_k = 9, accepted: 1..8"},
