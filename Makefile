@@ -12,7 +12,7 @@ no_tests = -DHOTSET_BUILD_TESTS=OFF
 
 .PHONY: help demo test bench style reference check wheel python engines install install-headers uninstall format clean
 help:
-	@echo 'make demo            build what the demo needs and run it; some 7 minutes of processor time the first time'
+	@echo 'make demo            build what the demo needs and run it; some 6 minutes of processor time the first time'
 	@echo 'make test            build everything and run all tests (preset dev)'
 	@echo 'make bench           a short run of every benchmark (preset release)'
 	@echo 'make style           formatting, plain words, and every header compiled alone'
