@@ -23,8 +23,8 @@
  * allocates if rows lie apart. The others do not allocate.
  *
  * A call that fails changes neither the handle nor its outputs, unless the function says otherwise. Arrays of a
- * hotset_visit are valid until the pager plans again, even if that plan fails with NO_VICTIM or DOES_NOT_FIT. If it
- * fails with another code, they stay valid.
+ * hotset_visit are valid until the pager plans again, even if that plan fails with NO_VICTIM, DOES_NOT_FIT or
+ * POLICY_FAILED. If it fails with another code, they stay valid.
  *
  * A handle belongs to one thread at a time. If another call with the handle is running, a call returns
  * HOTSET_WRONG_THREAD; so does a call from a callback with the handle whose call runs it. A call in a process that
@@ -80,7 +80,9 @@ enum {
   HOTSET_WRONG_THREAD = 102, /* another call with the handle is running */
   HOTSET_FORKED = 103,       /* the handle was made in the process that forked this one */
   HOTSET_CANNOT_WRITE = 104, /* the file does not exist, or is unchanged */
-  HOTSET_STOPPED = 105       /* a callback ended the visit */
+  HOTSET_STOPPED = 105,      /* a callback ended the visit */
+  HOTSET_POLICY_FAILED =
+      106 /* a callback of the program's eviction policy failed or named an invalid victim */
 };
 
 /* Version that the library was built with. */
@@ -126,6 +128,8 @@ typedef struct hotset_removal {
   uint64_t last_reader; /* reader passed to hotset_unpin; 0: none */
 } hotset_removal;
 
+typedef struct hotset_eviction_policy hotset_eviction_policy;
+
 /* Set struct_size and the wanted options, and leave the rest zero: zeros are the defaults. */
 typedef struct hotset_pager_options {
   size_t struct_size;
@@ -159,9 +163,11 @@ typedef struct hotset_pager_options {
   const char* routing;
   /* "active_evict:tau=0.002": hotset_expect then frees slots for the next layer. Null: "none". */
   const char* pre_eviction;
+  /* The program's own eviction policy, in place of `eviction`, which must be null. Null: by name. */
+  const hotset_eviction_policy* policy;
 } hotset_pager_options;
 
-/* On any error *out is null. Errors: INVALID_CONFIG, NO_MEMORY, INVALID_ARGUMENT. */
+/* On any error *out is null. Errors: INVALID_CONFIG, NO_MEMORY, INVALID_ARGUMENT, POLICY_FAILED (its reset failed). */
 HOTSET_API hotset_status hotset_pager_create(const hotset_pager_options* options,
                                              hotset_pager** out);
 /* Null is accepted and ignored. */
@@ -271,6 +277,89 @@ HOTSET_API hotset_status hotset_pin(hotset_pager* pager, int32_t slot, uint64_t*
 /* `reader`: the engine's number for the work after which the slot is no longer read; 0: none. The fill that
  * overwrites the slot has it as `after`. */
 HOTSET_API hotset_status hotset_unpin(hotset_pager* pager, uint64_t pin, uint64_t reader);
+
+/* ---- an eviction policy of the program's own ---- */
+
+/* The slots that a policy chooses from. */
+typedef struct hotset_policy_layout {
+  size_t struct_size;
+  int32_t layers;
+  int32_t experts; /* in each layer */
+  int32_t top_k;
+  int32_t pools; /* 1 if all layers share their slots; a victim is always of the visit's pool */
+  const int32_t* pool_slots; /* [pools] slots of each pool at first; a quota may change them */
+  size_t slots;              /* of all pools */
+  /* [slots] key in each slot, -1: none. Valid while the policy is used; changed before each callback. */
+  const hotset_key* keys;
+} hotset_policy_layout;
+
+/* An expert that a visit uses without a slot. */
+typedef struct HOTSET_MAY_ALIAS hotset_bypass {
+  int32_t expert;
+  double weight; /* as hotset_visit_event.weights; unspecified without needs_weights */
+} hotset_bypass;
+
+/* A committed visit, or a group of one that was split. With several precisions, one event for each pool. */
+typedef struct hotset_visit_event {
+  size_t struct_size;
+  int32_t layer;
+  int32_t pool;
+  uint64_t step;
+  int32_t kind;             /* as hotset_view.kind */
+  int32_t begins;           /* 0: a further event of the same visit */
+  const hotset_id* experts; /* [count] distinct experts with a slot, in the order of last use */
+  const hotset_id* slots;   /* [count] */
+  const double* weights; /* [count] sum of each expert's gate weights; null without needs_weights */
+  size_t count;
+  const hotset_fill*
+      fills; /* [fill_count] the experts that were copied, in the same order, with their victims */
+  size_t fill_count;
+  const hotset_bypass* bypassed; /* [bypassed_count] experts without a slot */
+  size_t bypassed_count;
+  const uint8_t*
+      counted; /* [experts of a layer] 1: an earlier group used the expert; null: none did */
+} hotset_visit_event;
+
+/* Victims to choose. */
+typedef struct hotset_choice {
+  size_t struct_size;
+  int32_t layer; /* the running layer; -1: before the first layer of a step */
+  int32_t pool;
+  uint64_t step;
+  int32_t kind;
+  int32_t speculative;         /* 1: for a prefetch */
+  const hotset_id* candidates; /* [candidate_count] slots that may be evicted, ascending */
+  size_t candidate_count;
+  size_t count; /* victims to name: 1..candidate_count */
+} hotset_choice;
+
+/* Callbacks of a policy, called inside the calls with its pager. They must return, and must not call anything with
+ * the pager. A callback that returns another value than it should fails: its call returns POLICY_FAILED, and the
+ * pager goes on. A plan is not made then. A commit, an abort and a report of a copy have taken place.
+ * hotset_set_quota may have evicted experts already. hotset_check_eviction tests a policy. */
+struct hotset_eviction_policy {
+  size_t struct_size;
+  const char* name;      /* for messages; null: "called" */
+  void* user;            /* first argument of each callback */
+  int32_t needs_weights; /* 1: needs gate weights; visits without them are refused */
+  /* Forgets everything: a pager starts with all slots free. Returns 0. May be null. */
+  int32_t (*reset)(void* user, const hotset_policy_layout* layout);
+  /* A visit took place. Returns 0. The event's fills overwrite their victims; on_evict does not report these. */
+  int32_t (*on_visit)(void* user, const hotset_visit_event* event);
+  /* A copy for a visit of `step` or for a warm start has a slot. Returns 0. May be null. */
+  int32_t (*on_prefetch)(void* user, hotset_key key, int32_t slot, int32_t pool, uint64_t step);
+  /* Outside of a visit, the slot lost its key: to a prefetch, a quota, a failed copy. Returns 0. May be null. */
+  int32_t (*on_evict)(void* user, hotset_key key, int32_t slot, int32_t pool);
+  /* Writes choice->count distinct candidates to `victims`, the first to evict first, and returns their number; a
+   * negative number if it failed. It changes no answer: a repeated call names the same victims, and a call for fewer
+   * names the first of them. on_visit reports which victims were taken. */
+  int32_t (*select_victims)(void* user, const hotset_choice* choice, int32_t* victims);
+};
+
+/* Tests a policy with random visits, prefetches, evictions, pools of one layer and of all, as
+ * hotset/testing/eviction_suite.hpp does. Errors: POLICY_FAILED; hotset_last_error() says after which event which
+ * callback broke which rule. */
+HOTSET_API hotset_status hotset_check_eviction(const hotset_eviction_policy* policy);
 
 /* ---- prefetch ---- */
 

@@ -28,12 +28,14 @@ from hotset._errors import (
     InvalidVisit,
     NoPlan,
     NoVictim,
+    PolicyFailed,
     VisitOpen,
     VisitTooLarge,
     WrongThread,
 )
 from hotset._library import version
 from hotset._pager import Pager
+from hotset._policy import EvictionPolicy
 from hotset._prefetcher import Prefetcher
 from hotset._program import Result, Rows, curve, plan, run, simulate
 from hotset._recorder import Recorder
@@ -48,6 +50,7 @@ __all__ = [
     "Curve",
     "DoesNotFit",
     "Error",
+    "EvictionPolicy",
     "ExceedsMemory",
     "FillFailed",
     "Forked",
@@ -57,6 +60,7 @@ __all__ = [
     "NoPlan",
     "NoVictim",
     "Pager",
+    "PolicyFailed",
     "Prefetcher",
     "Recorder",
     "Result",

@@ -69,6 +69,11 @@ class CannotWrite(Error, OSError):
     """A file that cannot be written; it is missing or unchanged."""
 
 
+class PolicyFailed(Error):
+    """A callback of an eviction policy failed, or named an invalid victim. A plan was not made; a commit, an abort or a
+    report of a copy has taken place."""
+
+
 _CLASSES: dict[int, type[Error]] = {
     1: InvalidVisit,
     2: VisitTooLarge,
@@ -85,6 +90,7 @@ _CLASSES: dict[int, type[Error]] = {
     102: WrongThread,
     103: Forked,
     104: CannotWrite,
+    106: PolicyFailed,
 }
 
 

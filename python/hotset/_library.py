@@ -21,11 +21,12 @@ from ctypes import (
 )
 from typing import Any, NoReturn
 
-from hotset._errors import InvalidArgument, of_code
+from hotset._errors import Error, InvalidArgument, of_code
 
 ABI_VERSION = 1
 NO_VICTIM = 3
 DOES_NOT_FIT = 11
+POLICY_FAILED = 106
 
 
 class Key(Structure):
@@ -69,6 +70,89 @@ class PagerOptions(Structure):
         ("slots_of_precision", c_void_p),
         ("routing", c_char_p),
         ("pre_eviction", c_char_p),
+        ("policy", c_void_p),
+    ]
+
+
+class PolicyLayout(Structure):
+    """hotset_policy_layout"""
+
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("layers", c_int32),
+        ("experts", c_int32),
+        ("top_k", c_int32),
+        ("pools", c_int32),
+        ("pool_slots", c_void_p),
+        ("slots", c_size_t),
+        ("keys", c_void_p),
+    ]
+
+
+class Bypass(Structure):
+    """hotset_bypass"""
+
+    _fields_ = [("expert", c_int32), ("weight", c_double)]
+
+
+class VisitEvent(Structure):
+    """hotset_visit_event"""
+
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("layer", c_int32),
+        ("pool", c_int32),
+        ("step", c_uint64),
+        ("kind", c_int32),
+        ("begins", c_int32),
+        ("experts", c_void_p),
+        ("slots", c_void_p),
+        ("weights", c_void_p),
+        ("count", c_size_t),
+        ("fills", c_void_p),
+        ("fill_count", c_size_t),
+        ("bypassed", c_void_p),
+        ("bypassed_count", c_size_t),
+        ("counted", c_void_p),
+    ]
+
+
+class Choice(Structure):
+    """hotset_choice"""
+
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("layer", c_int32),
+        ("pool", c_int32),
+        ("step", c_uint64),
+        ("kind", c_int32),
+        ("speculative", c_int32),
+        ("candidates", c_void_p),
+        ("candidate_count", c_size_t),
+        ("count", c_size_t),
+    ]
+
+
+# Functions of a policy; void* and the structs arrive as numbers.
+RESET = ON_VISIT = ctypes.PYFUNCTYPE(c_int32, c_void_p, c_void_p)
+ON_PREFETCH = ctypes.PYFUNCTYPE(c_int32, c_void_p, Key, c_int32, c_int32, c_uint64)
+ON_EVICT = ctypes.PYFUNCTYPE(c_int32, c_void_p, Key, c_int32, c_int32)
+SELECT_VICTIMS = ctypes.PYFUNCTYPE(c_int32, c_void_p, c_void_p, c_void_p)
+
+
+class Policy(Structure):
+    """hotset_eviction_policy"""
+
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("name", c_char_p),
+        ("user", c_void_p),
+        ("needs_weights", c_int32),
+        ("reset", RESET),
+        ("on_visit", ON_VISIT),
+        ("on_prefetch", ON_PREFETCH),
+        ("on_evict", ON_EVICT),
+        ("select_victims", SELECT_VICTIMS),
     ]
 
 
@@ -238,6 +322,7 @@ FUNCTIONS = {
     "hotset_precision": "pip",
     "hotset_pin": "pip",
     "hotset_unpin": "pqq",
+    "hotset_check_eviction": "p",
     "hotset_prefetch": "piqpzzp",
     "hotset_expect": "piqpzi",
     "hotset_arrived": "piu",
@@ -312,9 +397,14 @@ def version() -> str:
     return words.decode()
 
 
+def error_of(code: int) -> Error:
+    """The exception of a status, with the library's message."""
+    return of_code(code)(library.hotset_last_error().decode(errors="replace"), code)
+
+
 def fail(code: int) -> NoReturn:
-    """Raises the exception of a status, with the library's message."""
-    raise of_code(code)(library.hotset_last_error().decode(errors="replace"), code)
+    """Raises the exception of a status."""
+    raise error_of(code)
 
 
 def check(code: int) -> None:
@@ -341,9 +431,10 @@ class Handle(c_void_p):
 class Held:
     """Base of classes that hold an object of the library."""
 
-    def _make(self, kind: str, options: Any) -> None:
+    def _make(self, kind: str, options: Any, made: Any = None) -> None:
+        """made: a handle that exists before the library's object, for callbacks that its creation calls."""
         options.struct_size = ctypes.sizeof(options)
-        made = Handle()
+        made = made or Handle()
         made.destroy = getattr(library, f"hotset_{kind}_destroy")
         check(getattr(library, f"hotset_{kind}_create")(ctypes.byref(options), ctypes.byref(made)))
         self._handle = made

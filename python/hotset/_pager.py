@@ -31,12 +31,14 @@ from hotset._arguments import (
     uint64,
     view_of,
 )
-from hotset._errors import InvalidArgument, VisitOpen
+from hotset._errors import InvalidArgument, PolicyFailed, VisitOpen
 from hotset._library import (
     DOES_NOT_FIT,
     NO_VICTIM,
+    POLICY_FAILED,
     REMOVED,
     Decisions,
+    Handle,
     Held,
     Key,
     PagerOptions,
@@ -45,6 +47,7 @@ from hotset._library import (
     library,
     refuse,
 )
+from hotset._policy import EvictionPolicy, called, is_own, raise_first, taken
 from hotset._visit import Visit
 
 _BYTES_OF_DECISIONS = ctypes.sizeof(Decisions)
@@ -156,7 +159,8 @@ class Pager(Held):
     lower ones, highest first.
     expert_bytes: one for all layers, or one per layer.
     eviction, admission, miss, routing, pre_eviction: names with parameters, as on the command line:
-    "lfu:history=resident", "protect_hot+lru". Only `route` applies routing; with pre_eviction
+    "lfu:history=resident", "protect_hot+lru"; eviction may also be an EvictionPolicy of your own.
+    Its exceptions are raised by the call that called it. Only `route` applies routing; with pre_eviction
     `expect` frees slots for the next layer.
     removed(layer, expert, slot, precision, last_reader): called for each expert that loses its
     slot, within the call that takes the slot; it must not call the pager. Its exception is raised
@@ -181,7 +185,7 @@ class Pager(Held):
         scope: str = "per_layer",
         split: str = "by_token",
         guard: str = "named",
-        eviction: str = "lru",
+        eviction: Union[str, EvictionPolicy] = "lru",
         admission: str = "always",
         miss: str = "fetch",
         routing: str = "router_order",
@@ -197,7 +201,7 @@ class Pager(Held):
             scope=scope_of(scope),
             split=choice("split", split, ("by_token", "by_expert", "refuse", "leave_rest")),
             guard=choice("guard", guard, ("none", "named", "predicted")),
-            eviction=text("eviction", eviction),
+            eviction=None if is_own(eviction) else text("eviction", eviction),
             admission=text("admission", admission),
             miss=text("miss", miss),
             routing=text("routing", routing),
@@ -208,7 +212,12 @@ class Pager(Held):
         self._raised: list[BaseException] = []
         if removed is not None:
             self._removed = options.removed = _listener(removed, self._raised)
-        self._make("pager", options)
+        made = Handle()
+        if isinstance(eviction, EvictionPolicy):
+            taken(eviction, self)
+            self._policy = called(eviction, self._raised, made)
+            options.policy = ctypes.addressof(self._policy)
+        self._created(options, made)
         del arrays
         self._experts = options.experts
         self._top_k = options.top_k
@@ -218,16 +227,25 @@ class Pager(Held):
         self._plans = 0
         self._open = False
 
+    def _created(self, options: PagerOptions, made: Handle) -> None:
+        """An exception of the policy's reset is the cause of a pager that was not made."""
+        try:
+            self._make("pager", options, made)
+        except PolicyFailed:
+            if self._raised:
+                raise_first(self._raised, POLICY_FAILED)
+            raise
+
     def _checked(self, code: int) -> None:
-        """Raises the listener's exception first: it is the cause."""
+        """Raises the exception of a listener or a policy first: it is the cause."""
         if self._raised:
-            raise self._raised.pop()
+            raise_first(self._raised, code)
         if code:
             fail(code)
 
     def _planned(self, code: int, decided: Decisions) -> Visit:
         """A plan that found no slots has overwritten the previous plan's arrays."""
-        if code in (0, NO_VICTIM, DOES_NOT_FIT):
+        if code in (0, NO_VICTIM, DOES_NOT_FIT, POLICY_FAILED):
             self._plans += 1
         if code == 0:
             self._open = True
@@ -235,8 +253,8 @@ class Pager(Held):
         return Visit(self, decided, self._plans)
 
     def _ended(self, code: int) -> None:
-        """An exception of the listener does not undo the commit or abort that called it."""
-        if code == 0:
+        """An exception of a listener or a policy does not undo the commit or abort that called it."""
+        if code in (0, POLICY_FAILED):
             self._open = False
         self._checked(code)
 

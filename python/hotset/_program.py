@@ -13,6 +13,8 @@ from collections.abc import Iterable
 from typing import Any, NoReturn, Union
 
 from hotset._errors import Error
+from hotset._own_replays import replays
+from hotset._policy import is_own
 from hotset._trace import Path, Trace, path_of
 
 
@@ -78,7 +80,14 @@ def _words(options: dict[str, Any]) -> list[str]:
 
 def simulate(trace: Union[Trace, Path], *, eviction: Any = None, slots: Any = None, **options: Any) -> Result:
     """Replays a trace with `hotset simulate`: options by name (`--slots 25%,50%` is slots=["25%",
-    "50%"])."""
+    "50%"]).
+
+    eviction: names, and EvictionPolicy objects of your own, which are replayed here with the same visits: with event-atomic or
+    per-access visits, and without prefetch, links and other parts of `hotset simulate` that a pager does not have. Their results
+    have `bytes_refetched` and `by_sequence` None."""
+    each = list(eviction) if isinstance(eviction, Iterable) and not isinstance(eviction, (str, type)) else [eviction]
+    if any([is_own(one) for one in each]):
+        return Result(replays(trace, each, {"slots": slots, **options}, run, _words))
     return _on_trace("simulate", trace, {"eviction": eviction, "slots": slots, **options})
 
 

@@ -40,14 +40,21 @@ def type_of(words):
 
 def member(declared):
     """(name, type) of "int32_t layer"."""
-    if "(*removed)" in declared:
-        return "removed", _library.REMOVED
+    if "(*" in declared:
+        name = re.search(r"\(\*(\w+)\)", declared).group(1)
+        function = getattr(_library, name.upper())
+        result, parameters = re.fullmatch(r"(\w+) \(\*\w+\)\((.*)\)", declared).groups()
+        arguments = [member(each.strip())[1] for each in parameters.split(",")]
+        if name != "removed":  # removed's struct has a type of its own
+            assert (function._restype_, list(function._argtypes_)) == (SCALARS[result], arguments)
+        return name, function
     kind, name = re.fullmatch(r"(.*?)\s*(\w+)", declared).groups()
     return name, type_of(kind)
 
 
 def declared_structs():
     found = re.findall(r"typedef struct (?:HOTSET_MAY_ALIAS )?\w+ \{(.*?)\} (\w+);", TEXT, re.DOTALL)
+    found += [(body, name) for name, body in re.findall(r"\nstruct (\w+) \{(.*?)\};", TEXT, re.DOTALL)]
     return {name: [member(" ".join(m.split())) for m in body.split(";") if m.strip()] for body, name in found if name != "hotset_callbacks"}
 
 
@@ -61,7 +68,7 @@ def declared_functions():
 
 def test_structs_are_those_of_the_header():
     declared = declared_structs()
-    assert len(declared) == 12
+    assert len(declared) == 17
     assert {name: list(struct._fields_) for name, struct in STRUCTS.items()} == declared
 
 
@@ -75,7 +82,8 @@ def test_functions_are_those_of_the_header():
 def test_numbers_are_those_of_the_header():
     numbers = {name: int(value) for name, value in re.findall(r"(HOTSET_\w+) = (\d+)", TEXT)}
     assert f"#define HOTSET_ABI_VERSION {_library.ABI_VERSION}\n" in TEXT
-    assert (_library.NO_VICTIM, _library.DOES_NOT_FIT) == (numbers["HOTSET_NO_VICTIM"], numbers["HOTSET_DOES_NOT_FIT"])
+    for name in ("NO_VICTIM", "DOES_NOT_FIT", "POLICY_FAILED"):
+        assert getattr(_library, name) == numbers["HOTSET_" + name]
 
 
 @pytest.mark.parametrize(

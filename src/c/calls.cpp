@@ -117,6 +117,7 @@ const char* hotset_describe(hotset_status status) {
     case HOTSET_FORKED: return "the handle was made before the process was forked";
     case HOTSET_CANNOT_WRITE: return "the file cannot be written";
     case HOTSET_STOPPED: return "a callback ended the visit";
+    case HOTSET_POLICY_FAILED: return "a callback of the eviction policy failed";
     default: break;
   }
   // describe() returns literals, which are null-terminated.

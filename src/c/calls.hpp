@@ -176,7 +176,10 @@ class call {
   }
   template <class Use>
   hotset_status run(Use use) noexcept {
-    return code_ == HOTSET_OK ? guarded([&] { return use(*of_); }) : code_;
+    if (code_ != HOTSET_OK) return code_;
+    const auto code = guarded([&] { return use(*of_); });
+    if constexpr (requires { of_->ended(code); }) return of_->ended(code);
+    return code;
   }
 
  private:

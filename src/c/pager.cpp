@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "called_eviction.hpp"
 #include "calls.hpp"
 #include "hotset/core/pool_layout.hpp"
 #include "hotset/paging/explain.hpp"
@@ -65,7 +66,7 @@ struct front {
   std::optional<active_evict::config> pre_eviction;
 };
 
-/// Calls the engine's function. The pager keeps its address.
+/// Calls the engine's function.
 struct listener {
   void (*removed)(void* user, const hotset_removal* removal) = nullptr;
   void* user = nullptr;
@@ -84,6 +85,12 @@ struct listener {
   }
 };
 
+/// Functions of the program and their failures. The pager keeps its address.
+struct outside {
+  c::listener listener;
+  policy_failure failure{};
+};
+
 }  // namespace
 }  // namespace hotset::c
 
@@ -94,8 +101,8 @@ using c::refuse;
 
 /// Handle that C sees.
 struct hotset_pager : c::handle {
-  hotset_pager(erased_pager made, std::unique_ptr<c::listener> heard, const c::front& before)
-      : listener(std::move(heard)),
+  hotset_pager(erased_pager made, std::unique_ptr<c::outside> called, const c::front& before)
+      : outside(std::move(called)),
         pages(std::move(made)),
         routing(pages.shape(), before.routing),
         visit(pages.make_plan()),
@@ -135,7 +142,16 @@ struct hotset_pager : c::handle {
                   pages.layout().slots() - 1);
   }
 
-  std::unique_ptr<c::listener> listener;
+  /// Turns the code of a call in which a callback of the policy failed into POLICY_FAILED.
+  [[nodiscard]] hotset_status ended(hotset_status code) const noexcept {
+    auto& failure = outside->failure;
+    if (!failure.happened()) return code;
+    refuse(HOTSET_POLICY_FAILED, "%s", failure.text());
+    failure.forget();
+    return HOTSET_POLICY_FAILED;
+  }
+
+  std::unique_ptr<c::outside> outside;
   erased_pager pages;
   any_routing_policy routing;
   std::optional<active_evict> pre_evictor{};
@@ -238,23 +254,38 @@ result<c::front> front_of(const hotset_pager_options& o) {
     return *std::move(bad);
   return c::front{*std::move(routing), *frees};
 }
+/// Reads the policy that the options name, or the program's own.
+validation choose_eviction(const hotset_pager_options& o, c::policy_failure& failure,
+                           pager_request& wanted) {
+  if (o.policy == nullptr)
+    return policies().check_precisions(wanted.eviction, wanted.layout.precisions());
+  if (o.eviction != nullptr)
+    return refusal("eviction = ", o.eviction, " and a policy of your own, accepted: one of them");
+  auto own = c::read_policy(o.policy, failure);
+  if (!own) return own.error();
+  wanted.own_eviction = any_eviction_policy::holding<c::called_eviction>(*std::move(own));
+  return std::nullopt;
+}
 result<std::unique_ptr<hotset_pager>> make(const hotset_pager_options& o) {
   auto wanted = request_of(o);
   if (!wanted) return wanted.error();
   const auto front = front_of(o);
   if (!front) return front.error();
-  auto listener = std::make_unique<c::listener>(c::listener{o.removed, o.user});
-  wanted->removals = listener->sink();
-  if (auto bad = policies().check_precisions(wanted->eviction, wanted->layout.precisions()))
-    return *std::move(bad);
+  auto outside = std::make_unique<c::outside>(c::outside{{o.removed, o.user}});
+  wanted->removals = outside->listener.sink();
+  if (auto bad = choose_eviction(o, outside->failure, *wanted)) return *std::move(bad);
   auto pages = policies().make_erased_pager(*wanted);
   if (!pages) return pages.error();
-  return std::make_unique<hotset_pager>(*std::move(pages), std::move(listener), *front);
+  return std::make_unique<hotset_pager>(*std::move(pages), std::move(outside), *front);
 }
 
 /// Shows a plan, which is open from now on.
 hotset_status shown(hotset_pager& p, status planned, visit_plan& plan, hotset_visit& out) noexcept {
   if (planned != status::ok) return code_of(planned);
+  if (p.outside->failure.happened()) {
+    (void)p.pages.abort(plan);
+    return HOTSET_POLICY_FAILED;
+  }
   p.open = &plan;
   out = {.struct_size = out.struct_size,
          .experts = static_cast<const hotset_id*>(plan.experts().data()),
@@ -332,7 +363,10 @@ hotset_status serve(hotset_pager& p, const hotset_view& view, const hotset_callb
       return refuse(HOTSET_FILL_FAILED, "a copy of layer %d failed", view.layer);
     }
     now = commit(p);
-    if (now != HOTSET_OK) break;
+    if (now != HOTSET_OK || p.outside->failure.happened()) {
+      p.pages.abandon();
+      break;
+    }
     if (calls.use != nullptr && calls.use(calls.user, &visit) != 0) {
       p.pages.abandon();
       return refuse(HOTSET_STOPPED);
@@ -363,7 +397,11 @@ void pre_evict(hotset_pager& p, std::int32_t layer, std::uint64_t step, const fo
 extern "C" {
 
 hotset_status hotset_pager_create(const hotset_pager_options* options, hotset_pager** out) {
-  return c::create(options, out, make);
+  const auto made = c::create(options, out, make);
+  if (made != HOTSET_OK) return made;
+  const auto code = (*out)->ended(HOTSET_OK);
+  if (code != HOTSET_OK) delete std::exchange(*out, nullptr);
+  return code;
 }
 void hotset_pager_destroy(hotset_pager* pager) { delete pager; }
 
@@ -545,6 +583,7 @@ hotset_status hotset_quota(hotset_pager* pager, int32_t layer, int32_t* slots) {
 hotset_status hotset_residents(hotset_pager* pager, hotset_key* keys, size_t room, size_t* count) {
   return call(pager).needs(keys, room, "keys").needs(count, "count").run([&](hotset_pager& p) {
     const auto found = p.pages.residents();
+    if (p.outside->failure.happened()) return;
     *count = found.size();
     for (std::size_t i = 0; i < std::min(room, found.size()); ++i) keys[i] = c::key_of(found[i]);
   });

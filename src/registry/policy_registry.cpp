@@ -106,7 +106,8 @@ validation policy_registry::check_precisions(std::string_view chain, std::size_t
 
 result<erased_pager> policy_registry::make_erased_pager(const pager_request& wanted,
                                                         const policy_knowledge& known) const {
-  auto evicts = make_eviction(wanted.eviction, known);
+  auto evicts =
+      wanted.own_eviction ? result(*wanted.own_eviction) : make_eviction(wanted.eviction, known);
   if (!evicts) return evicts.error();
   auto admits = admission.make(wanted.admission, known);
   if (!admits) return admits.error();

@@ -16,6 +16,7 @@
 #include "hotset/paging/residency/residents.hpp"
 #include "hotset/paging/visit/visit_lookup.hpp"
 #include "hotset/paging/visit/visit_plan.hpp"
+#include "hotset/policy/policy_config.hpp"
 
 namespace hotset {
 
@@ -92,6 +93,7 @@ class demand {
     const auto free = parts.held.free_count(context.pool);
     const auto wanted = visit.misses().size();
     if (wanted <= free) return reserve(parts, visit, {}, plan);
+    if (facts_of(parts.eviction).is_called) return place_masked(parts, visit, plan);
     // First tries victims without masking the visit's own slots, which is cheaper. This is valid because a policy's
     // order does not depend on the other eligible slots: without the visit's own slots, the first victims stay the
     // first.
@@ -122,7 +124,7 @@ class demand {
     const auto others = parts.held.pool(pool).evictable - own.slots().size() + free;
     if (wanted > others) return {false, others + own.slots().size()};
     const auto chosen = parts.choose(plan.context(), wanted - free);
-    HOTSET_ASSERT(chosen.size() == wanted - free);
+    HOTSET_ASSERT(chosen.size() == wanted - free || facts_of(parts.eviction).is_called);
     if (chosen.size() != wanted - free) return {false, 0};
     return reserve(parts, visit, chosen, plan);
   }

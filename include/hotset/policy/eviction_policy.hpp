@@ -65,6 +65,9 @@ struct eviction_traits {
   bool moves_by_itself = false;  ///< its order may change between visits without an event
   std::size_t fewest_precisions = 1;
   std::size_t most_precisions = std::numeric_limits<std::uint8_t>::max();
+  /// Calls a program's functions: its order may depend on the eligible slots, so they never include the visit's own. It
+  /// may fail and return fewer victims; then the plan fails.
+  bool is_called = false;
 };
 
 namespace detail {

@@ -33,6 +33,7 @@ extern template class pager<any_eviction_policy, any_admission_policy, any_miss_
 /// Parts of a pager, by name.
 struct pager_request {
   std::string eviction = "lru";
+  std::optional<any_eviction_policy::config> own_eviction{};  ///< replaces `eviction`
   std::string admission = "always";
   pool_layout layout;
   visit_split split = visit_split::by_token;

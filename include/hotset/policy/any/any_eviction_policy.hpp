@@ -72,7 +72,8 @@ class any_eviction_policy
                                           .wants_routes = true,
                                           .wants_forecasts = true,
                                           .needs_weights = true,
-                                          .moves_by_itself = true};
+                                          .moves_by_itself = true,
+                                          .is_called = true};
 
   void on_visit(const visit_event& event) noexcept { held().on_visit(event); }
   void on_prefetch(const prefetch_event& event) noexcept { held().on_prefetch(event); }
