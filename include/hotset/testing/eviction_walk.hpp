@@ -82,6 +82,7 @@ struct plain {
   static typename P::config options(const geometry&, const script&) { return {}; }
   static void prepare(reference::state&, const geometry&, const script&) {}
 };
+
 /// Sends one script to a policy and its naive form, and compares them before every visit.
 template <class Entry>
 class eviction_walk {
