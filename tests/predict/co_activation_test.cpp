@@ -17,6 +17,7 @@ namespace hotset::co_activation_test {
 namespace {
 
 using testing::ElementsAre;
+using testing::ElementsAreArray;
 using testing::HasSubstr;
 
 using support::view_of;
@@ -129,55 +130,6 @@ TEST(co_activation, agrees_with_the_rule_written_out) {
   }
 }
 
-void learn(co_activation& table, std::uint64_t seed, step_id steps) {
-  support::random_source random(seed);
-  for (step_id step = 0; step < steps; ++step)
-    for (const auto layer : each<layer_id>(4)) {
-      const std::vector<std::int32_t> ids{random.id_below(3), 3 + random.id_below(2)};
-      EXPECT_EQ(table.observe(view_of(layer, step, ids)), status::ok);
-    }
-}
-
-TEST(co_activation, is_saved_loaded_and_merged) {
-  co_activation one(shape, {});
-  co_activation two(shape, {});
-  learn(one, 1, 50);
-  learn(two, 2, 70);
-  const auto saved = one.save();
-  co_activation copy(shape, {});
-  ASSERT_FALSE(copy.load(saved));
-  EXPECT_EQ(copy.save(), saved);
-  ASSERT_FALSE(copy.merge(two));
-  for (std::size_t i = 0; i < 20; ++i) EXPECT_EQ(copy.uses()[i], one.uses()[i] + two.uses()[i]);
-  // A merged table continues where the separate ones would have been.
-  co_activation both(shape, {});
-  learn(both, 1, 50);
-  co_activation rest(shape, {});
-  learn(rest, 2, 70);
-  ASSERT_FALSE(both.merge(rest));
-  EXPECT_EQ(both.save(), copy.save());
-}
-
-TEST(co_activation, damaged_or_foreign_tables_change_nothing) {
-  co_activation table(shape, {});
-  learn(table, 1, 20);
-  const auto before = table.save();
-  const auto why = [&](std::span<const std::byte> bytes) {
-    const auto bad = table.load(bytes);
-    EXPECT_EQ(table.save(), before);
-    return support::why(bad);
-  };
-  support::expect_other_lengths_refused(before, why);
-  auto foreign = before;
-  foreign[0] = std::byte{'x'};
-  EXPECT_EQ(why(foreign), "no co_activation table, accepted: a saved one");
-  EXPECT_THAT(why(support::with_number(before, 8, 0xffffffffU)), HasSubstr("4294967295 layers"));
-  const co_activation other(shape, {.reach = 2});
-  EXPECT_EQ(why(other.save()),
-            "a table of 4 layers x 5 experts, reach 2, accepted: 4 layers x 5 experts, reach 4");
-  EXPECT_THAT(table.merge(other)->message, HasSubstr("reach 2, accepted: 4 layers"));
-}
-
 TEST(co_activation, a_wrong_configuration_is_refused) {
   const auto why = [](const co_activation::config& c) { return c.validate()->message; };
   EXPECT_EQ(why({.reach = 0}), "co_activation reach = 0, accepted: 1 or more");
@@ -212,7 +164,7 @@ TEST(co_activation, a_partial_token_is_refused_without_effect) {
     return view_of(layer, 0, std::span(ids).first(count));
   };
   EXPECT_EQ(table.observe(first(0_layer, 4)), status::ok);
-  const auto before = table.save();
+  auto untouched = table;
   for (const auto& [layer, count, why] : {std::tuple(1_layer, 3U, status::invalid_visit),
                                           std::tuple(1_layer, 1U, status::invalid_visit),
                                           std::tuple(layer_id{-1}, 2U, status::invalid_visit),
@@ -222,8 +174,11 @@ TEST(co_activation, a_partial_token_is_refused_without_effect) {
     EXPECT_EQ(table.observe(view), why);
     EXPECT_TRUE(table.predict(view).probabilities.empty());
   }
-  EXPECT_EQ(table.save(), before);
-  EXPECT_EQ(table.observe(first(1_layer, 4)), status::ok);
+  const auto next = first(1_layer, 4);
+  for (auto* each : {&table, &untouched}) EXPECT_EQ(each->observe(next), status::ok);
+  EXPECT_EQ(table.uses(), untouched.uses());
+  EXPECT_THAT(table.predict(next).probabilities,
+              ElementsAreArray(untouched.predict(next).probabilities));
   EXPECT_EQ(table.observe(first(2_layer, 0)), status::ok) << "no token";
 }
 

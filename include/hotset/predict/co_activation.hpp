@@ -13,7 +13,6 @@
 ///       Memory: 4 bytes x layers x reach x E^2.
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -27,17 +26,15 @@
 #include "hotset/core/forecast.hpp"
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids/id_view.hpp"
-#include "hotset/core/platform/file_bytes.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/status.hpp"
 #include "hotset/policy/predictor.hpp"
 #include "hotset/predict/forecast_rows.hpp"
 #include "hotset/predict/refusals.hpp"
-#include "hotset/predict/saved_file.hpp"
 
 namespace hotset {
 
-/// A table of one user or merged from several. Threads: compatible. observe and predict allocate nothing.
+/// Threads: compatible. observe and predict allocate nothing.
 class co_activation {
  public:
   struct config {
@@ -76,9 +73,9 @@ class co_activation {
     const auto experts = static_cast<std::uint64_t>(shape.experts);
     const auto reach = static_cast<std::uint64_t>(options.reach);
     if (!fits(layers, experts, reach))
-      return error{"a co_activation table of " + text_of(layers, experts, reach) +
-                   ", accepted: at most " + std::to_string(detail::most_predictor_bytes) +
-                   " bytes"};
+      return error{"a co_activation table of " + detail::shape_text(layers, experts) + ", reach " +
+                   std::to_string(reach) + ", accepted: at most " +
+                   std::to_string(detail::most_predictor_bytes) + " bytes"};
     // The table's size limit also keeps the products below from wrapping.
     const auto scratch = detail::forecast_rows::bytes_for(shape, options.depth) +
                          4 * shape.tokens_per_visit() * layers * shape.ranks();
@@ -129,38 +126,6 @@ class co_activation {
 
   /// Number of uses of each expert. Shape: [layers, experts].
   [[nodiscard]] std::vector<double> uses() const { return {fired_.begin(), fired_.end()}; }
-  /// Adds the counts of another table. Errors: another shape or reach.
-  validation merge(const co_activation& other) {
-    if (other.layers_ != layers_ || other.experts_ != experts_ || other.reach_ != reach_)
-      return error{"a table of " + other.shape_text() + ", accepted: " + shape_text()};
-    std::ranges::transform(fired_, other.fired_, fired_.begin(), sum);
-    std::ranges::transform(together_, other.together_, together_.begin(), sum);
-    return std::nullopt;
-  }
-
-  /// Serialises the counts; the byte order does not depend on the machine.
-  [[nodiscard]] std::vector<std::byte> save() const {
-    detail::saved_writer out(kind, 3 + fired_.size() + together_.size());
-    out.add_all(std::array{layers_, experts_, reach_});
-    out.add_all(fired_);
-    out.add_all(together_);
-    return std::move(out).take();
-  }
-  /// Replaces the counts by saved ones. Errors: bytes that are no table, another shape or reach, a wrong length;
-  /// nothing has changed then.
-  validation load(std::span<const std::byte> bytes) {
-    const detail::saved_reader saved(bytes);
-    if (!saved.is(kind, 3)) return error{"no co_activation table, accepted: a saved one"};
-    if (saved[0] != layers_ || saved[1] != experts_ || saved[2] != reach_)
-      return error{"a table of " + text_of(saved[0], saved[1], saved[2]) +
-                   ", accepted: " + shape_text()};
-    if (auto bad = saved.check_count(3 + fired_.size() + together_.size(), shape_text()))
-      return bad;
-    std::size_t next = 3;
-    for (auto* counts : {&fired_, &together_})
-      for (auto& count : *counts) count = saved[next++];
-    return std::nullopt;
-  }
 
  private:
   struct checked {};
@@ -169,7 +134,6 @@ class co_activation {
     step_id step = std::numeric_limits<step_id>::max();
     std::size_t ids = 0;
   };
-  static constexpr detail::file_kind kind = {'h', 's', 'c', 'o', 'a', 'c', 't', '1'};
 
   co_activation(const geometry& shape, const config& options, checked)
       : layers_(shape.layer_count()),
@@ -202,10 +166,6 @@ class co_activation {
   }
   static void count(std::uint32_t& n) noexcept {
     n += n == std::numeric_limits<std::uint32_t>::max() ? 0U : 1U;
-  }
-  static std::uint32_t sum(std::uint32_t a, std::uint32_t b) noexcept {
-    constexpr auto most = std::numeric_limits<std::uint32_t>::max();
-    return b > most - a ? most : a + b;
   }
   [[nodiscard]] std::span<expert_id> ids_of(std::size_t layer) noexcept {
     return std::span(ids_).subspan(layer * most_ids_, most_ids_);
@@ -245,11 +205,6 @@ class co_activation {
     }
     if (total == 0) return;
     for (auto& score : out) score /= total;
-  }
-
-  [[nodiscard]] std::string shape_text() const { return text_of(layers_, experts_, reach_); }
-  static std::string text_of(std::uint64_t layers, std::uint64_t experts, std::uint64_t reach) {
-    return detail::shape_text(layers, experts) + ", reach " + std::to_string(reach);
   }
 
   std::size_t layers_ = 0;

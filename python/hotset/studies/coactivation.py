@@ -2,8 +2,8 @@
 """Tables of experts that are used together: learnt from traces, merged, evaluated on unseen tokens,
 and compared by training size.
 
-A table equals the library's `co_activation` predictor after the same tokens, with the same counts,
-scores and file.
+A table equals the library's `co_activation` predictor after the same tokens, with the same counts
+and scores.
 Source: WiSP 4, 5.4, Appendix C and G.1 (Figure 4).
 """
 
@@ -110,7 +110,7 @@ class Table:
         return int(self.fired.sum(dtype=numpy.uint64))
 
     def save(self) -> bytes:
-        """The counts in the file format of hotset::co_activation."""
+        """The shape and the counts, in numbers of four bytes, little-endian."""
         head = _MAGIC + struct.pack("<3I", self.layers, self.experts, self.reach)
         return head + self.fired.astype("<u4").tobytes() + self.together.astype("<u4").tobytes()
 
