@@ -50,15 +50,12 @@ inline void fetch_soon([[maybe_unused]] const float* at,
 }
 
 /// Vector instructions that kernels on the host use.
-enum class vector_level : std::uint8_t { scalar, avx2, avx512 };
+enum class vector_level : std::uint8_t { scalar, avx2 };
 
 /// Detects the level at run time. Every processor with AVX2 and FMA also has F16C, which converts half-precision
 /// floats.
 [[nodiscard]] inline vector_level best_vector_level() noexcept {
 #if HOTSET_X86_VECTORS
-  if (__builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
-      __builtin_cpu_supports("avx512vnni") != 0)
-    return vector_level::avx512;
   if (__builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0)
     return vector_level::avx2;
 #endif
