@@ -250,6 +250,10 @@ struct model_shape {
   [[nodiscard]] bool has(trait t) const noexcept { return (traits & set_of(t)) != 0; }
   void set(trait t, bool on) noexcept { traits = on ? traits | set_of(t) : traits & ~set_of(t); }
   [[nodiscard]] weight_code plain_code() const noexcept { return {.bits = 8 * dtype_bytes}; }
+  void store(module_set modules, const weight_code& code) noexcept {
+    for (std::size_t m = 0; m < model_modules; ++m)
+      if ((modules & (module_set{1} << m)) != 0) codes[m] = code;
+  }
   [[nodiscard]] const weight_code& code(model_module module) const noexcept {
     return codes[static_cast<std::size_t>(module)];
   }

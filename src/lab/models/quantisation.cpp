@@ -197,13 +197,9 @@ class quantisation_reader {
     if (shape_.unknown_format.empty()) shape_.unknown_format = why;
   }
 
-  void store(const weight_code& code, module_set modules) {
-    for (std::size_t m = 0; m < model_modules; ++m)
-      if ((modules & (module_set{1} << m)) != 0) shape_.codes[m] = code;
-  }
   void use(std::string_view name, const weight_code& code, module_set modules) {
     name_ = name;
-    store(code, modules);
+    shape_.store(modules, code);
     shape_.notes.push_back(fmt::format(
         "{}: the linear layers at {}; embeddings, {}norms and routers are not quantised", name,
         text_of(code), (modules & head_set) != 0 ? "" : "head, "));
@@ -234,7 +230,7 @@ class quantisation_reader {
 
   void read_mxfp4() {
     name_ = "MXFP4";
-    store(mxfp4_code, expert_modules);
+    shape_.store(expert_modules, mxfp4_code);
     shape_.notes.emplace_back(
         "MXFP4: 4.25 bits a weight of the experts, and no other is quantised");
   }
@@ -257,7 +253,7 @@ class quantisation_reader {
   /// DeepSeek-V4 has experts in MXFP4 beside FP8.
   void read_fp4_experts() {
     if (keys_.text("expert_dtype") != "fp4") return;
-    store(mxfp4_code, expert_modules);
+    shape_.store(expert_modules, mxfp4_code);
     shape_.notes.emplace_back("MXFP4: 4.25 bits a weight of the experts, as 'expert_dtype' says");
   }
 
@@ -350,7 +346,7 @@ class quantisation_reader {
       return unknown("MLX: how the weights of Mamba are stored is not known");
     name_ = "MLX";
     const auto code = mlx_code(keys_);
-    store(code, all_modules);
+    shape_.store(all_modules, code);
     shape_.notes.push_back(
         fmt::format("MLX: linear layers, routers, embeddings and head at {}", text_of(code)));
     for (const auto& [key, rule] : object_.items())
@@ -530,7 +526,7 @@ class quantisation_reader {
       return left_out != nullptr ? left_out : other_claims_.of(layer, module);
     };
     for (const auto module : {head, embeddings})
-      if (const auto* const code = claimed({}, module)) store(*code, set_of(module));
+      if (const auto* const code = claimed({}, module)) shape_.store(set_of(module), *code);
     for (std::size_t l = 0; l < shape_.layers.size(); ++l)
       for (std::size_t m = 0; m < model_modules; ++m) {
         const auto module = static_cast<model_module>(m);

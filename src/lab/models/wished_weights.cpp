@@ -313,20 +313,15 @@ facts facts_of(const model_shape& shape) {
           .is_tied = shape.has(trait::tied_embeddings)};
 }
 
-void store(model_shape& shape, module_set modules, const weight_code& code) {
-  for (std::size_t m = 0; m < model_modules; ++m)
-    if ((modules & (module_set{1} << m)) != 0) shape.codes[m] = code;
-}
-
 /// Applies one of llama.cpp's mixtures.
 void mix(const wish& w, model_shape& shape) {
   type_chooser choose(w, facts_of(shape));
-  store(shape, layer_modules, choose.next(role::other));
-  store(shape, set_of(head), choose.next(role::head));
-  store(shape, set_of(embeddings), choose.next(role::embeddings));
+  shape.store(layer_modules, choose.next(role::other));
+  shape.store(set_of(head), choose.next(role::head));
+  shape.store(set_of(embeddings), choose.next(role::embeddings));
   // Experts, and the tensors of latent attention that have three dimensions, too.
   const module_set apart = w.experts.empty() ? 0 : expert_modules | set_of(key_value);
-  if (apart != 0) store(shape, apart, code_of(w.experts));
+  if (apart != 0) shape.store(apart, code_of(w.experts));
   for (std::uint64_t l = 0; l < shape.layers.size(); ++l) {
     auto& layer = shape.layers[l];
     const auto put = [&](module_set modules, role r) {
@@ -447,7 +442,7 @@ void wish_weights(std::string_view name, model_shape& shape) {
     shape.kv_bits.reset();
     mix(w, shape);
   } else {
-    store(shape, w.modules, w.code);
+    shape.store(w.modules, w.code);
   }
   shape.notes.push_back(wish_note(w.name, expert_bytes(shape), before));
   if (stays) shape.notes.emplace_back("experts stay in MXFP4, as in published files of this model");
