@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "hotset/core/error.hpp"
+#include "hotset/core/numbers/saturating.hpp"
 #include "hotset/policy/policy_config.hpp"
 
 namespace hotset {
@@ -87,16 +88,20 @@ class adapter_layout {
     }
     /// Checks the largest values: every size that is computed later is at most one of them.
     [[nodiscard]] validation validate_bytes() const {
-      const auto places = sum(to_unsigned(experts), product(adapters(), places_of_adapter()));
+      using detail::saturating_product;
+      using detail::saturating_sum;
+      const auto places =
+          saturating_sum(to_unsigned(experts), saturating_product(adapters(), places_of_adapter()));
       std::uint64_t addressed = resident_bytes;
       std::uint64_t model = resident_bytes;
       for (const auto bytes : tensor_bytes) {
-        const auto with_page = sum(product(places, bytes), page_bytes);
-        addressed = sum(addressed, product(to_unsigned(layers), with_page));
-        model = sum(model, product(to_unsigned(layers) * to_unsigned(experts), bytes));
+        const auto with_page = saturating_sum(saturating_product(places, bytes), page_bytes);
+        addressed = saturating_sum(addressed, saturating_product(to_unsigned(layers), with_page));
+        model = saturating_sum(
+            model, saturating_product(to_unsigned(layers) * to_unsigned(experts), bytes));
       }
       if (addressed > most_bytes) return refuse("bytes of all places", addressed, 0, most_bytes);
-      const auto merged = product(adapters(), model);
+      const auto merged = saturating_product(adapters(), model);
       if (merged > most_bytes) return refuse("bytes of merged models", merged, 0, most_bytes);
       return std::nullopt;
     }
@@ -192,15 +197,6 @@ class adapter_layout {
   template <class T>
   static constexpr std::uint64_t to_unsigned(T n) noexcept {
     return static_cast<std::uint64_t>(n);
-  }
-  /// Saturates at the largest number.
-  static constexpr std::uint64_t sum(std::uint64_t a, std::uint64_t b) noexcept {
-    constexpr auto most = std::numeric_limits<std::uint64_t>::max();
-    return b > most - a ? most : a + b;
-  }
-  static constexpr std::uint64_t product(std::uint64_t a, std::uint64_t b) noexcept {
-    constexpr auto most = std::numeric_limits<std::uint64_t>::max();
-    return a != 0 && b > most / a ? most : a * b;
   }
   static std::uint64_t sum_of(std::span<const std::int32_t> counts) noexcept {
     return std::accumulate(counts.begin(), counts.end(), std::uint64_t{0},

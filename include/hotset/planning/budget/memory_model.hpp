@@ -5,28 +5,14 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <string>
 #include <vector>
 
 #include "hotset/core/error.hpp"
 #include "hotset/core/geometry.hpp"
+#include "hotset/core/numbers/saturating.hpp"
 
 namespace hotset {
-
-namespace detail {
-/// a + b, saturating at the largest number: what is too large stays too large for any budget.
-[[nodiscard]] constexpr std::uint64_t saturating_sum(std::uint64_t a, std::uint64_t b) noexcept {
-  constexpr auto most = std::numeric_limits<std::uint64_t>::max();
-  return b > most - a ? most : a + b;
-}
-/// a * b, saturating at the largest number.
-[[nodiscard]] constexpr std::uint64_t saturating_product(std::uint64_t a,
-                                                         std::uint64_t b) noexcept {
-  constexpr auto most = std::numeric_limits<std::uint64_t>::max();
-  return a != 0 && b > most / a ? most : a * b;
-}
-}  // namespace detail
 
 /// Layers with equal caches of keys and values.
 struct kv_layers {
