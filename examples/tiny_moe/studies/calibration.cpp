@@ -7,9 +7,9 @@
 #include <stdexcept>
 #include <vector>
 
-#include "hotset/planning/budget/cost_model.hpp"
 #include "tiny_moe/experts/paged_experts.hpp"
 #include "tiny_moe/model/engine.hpp"
+#include "tiny_moe/studies/unit_prices.hpp"
 
 namespace tiny_moe {
 namespace {
@@ -35,9 +35,8 @@ double link_seconds(const model& weights) {
                     static_cast<hotset::expert_id>(i % experts)};
     fills[i].slot = static_cast<hotset::slot_id>(i % experts);
   }
-  return checked(
-      hotset::link_seconds_per_byte(backend, stream, fills, weights.config().expert_bytes(),
-                                    {.small = copies / 16, .large = copies, .rounds = 7}));
+  return checked(link_seconds_per_byte(backend, stream, fills, weights.config().expert_bytes(),
+                                       {.small = copies / 16, .large = copies, .rounds = 7}));
 }
 
 double prefill_seconds(const model& weights) {
@@ -53,8 +52,7 @@ double prefill_seconds(const model& weights) {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   };
   (void)compute(most);
-  return checked(
-      hotset::seconds_per_unit({.small = most / 4, .large = most, .rounds = 7}, compute));
+  return checked(seconds_per_unit({.small = most / 4, .large = most, .rounds = 7}, compute));
 }
 
 }  // namespace
