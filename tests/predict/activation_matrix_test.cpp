@@ -140,7 +140,6 @@ TEST(activation_matrix, the_least_recently_used_request_is_closed_for_a_new_one)
 /// The matching rule in doubles, without caching, on the predictor's stored matrices.
 struct naive {
   std::map<sequence_id, std::vector<double>> counts;  // [layers, experts]
-  double decay = 1;
 
   struct match {
     std::size_t best = 0;
@@ -151,27 +150,24 @@ struct naive {
   void count(sequence_id sequence, std::size_t layer, id_view<expert_id> ids) {
     auto& of = counts[sequence];
     of.resize(3 * 6, 0.0);
-    for (std::size_t e = 0; e < 6; ++e) of[layer * 6 + e] *= decay;
     for (const auto id : ids)
       if (id >= 0) of[layer * 6 + static_cast<std::size_t>(id)] += 1;
   }
-  match find(sequence_id sequence, int layer, const activation_collection& stored,
-             matrix_rows rows) {
+  match find(sequence_id sequence, const activation_collection& stored) {
     match out;
     const auto& of = counts[sequence];
     double second = -1;
     for (std::size_t m = 0; m < stored.size() && !of.empty(); ++m) {
       double total = 0;
       int compared = 0;
-      for (int l = rows == matrix_rows::future ? layer + 1 : 0; l < 3; ++l) {
-        const auto at = static_cast<std::size_t>(l) * 6;
+      for (std::size_t at = 0; at < 3 * 6; at += 6) {
         const auto own = std::span(of).subspan(at, 6);
         if (std::ranges::count(own, 0.0) == 6) continue;
         ++compared;
         total += support::cosine(own, stored.shares(m).subspan(at, 6));
       }
       if (compared == 0) continue;
-      total /= rows == matrix_rows::all ? 3 : compared;
+      total /= compared;
       if (!out.found || total > out.confidence) {
         second = out.found ? out.confidence : -1;
         out.best = m;
@@ -188,59 +184,46 @@ struct naive {
 
 TEST(activation_matrix, the_match_agrees_with_the_rule_written_out) {
   const geometry three{.layers = 3, .experts = 6, .top_k = 2, .max_tokens_per_visit = 8};
-  for (const auto rows : {matrix_rows::seen, matrix_rows::all, matrix_rows::future})
-    for (const double decay : {1.0, 0.9})
-      for (const auto merge : {collection_merge::nearest, collection_merge::k_means}) {
-        support::random_source random(23);
-        activation_matrix predictor(three, {.depth = 2,
-                                            .capacity = 9,
-                                            .requests = 6,
-                                            .merge = merge,
-                                            .rows = rows,
-                                            .decay = decay});
-        naive model;
-        model.decay = decay;
-        int clear = 0;
-        for (step_id step = 0; step < 400; ++step) {
-          // Up to 8 tokens of up to 5 requests.
-          std::vector<sequence_id> owners;
-          for (auto n = random.one_in(3) ? 8 : 1 + random.below(3); n > 0; --n)
-            owners.push_back(static_cast<sequence_id>(random.below(5)));
-          for (int layer = -1; layer < 3; ++layer) {
-            std::vector<std::int32_t> ids;
-            for (std::size_t i = 0; layer >= 0 && i < 2 * owners.size(); ++i)
-              ids.push_back(random.one_in(20) ? -1 : random.id_below(6));
-            for (std::size_t t = 0; layer >= 0 && t < owners.size(); ++t)
-              model.count(owners[t], static_cast<std::size_t>(layer),
-                          std::span(ids).subspan(2 * t, 2));
-            const auto found = predictor.expect(view_of(layer_id{layer}, step, ids, owners), {}, 0);
-            ASSERT_EQ(found.probabilities.size(), owners.size() * 2 * 6);
-            const auto& stored = predictor.collection();
-            for (std::size_t t = 0; t < owners.size() && stored.size() > 0; ++t) {
-              const auto wanted = model.find(owners[t], layer, stored, rows);
-              ASSERT_NEAR(found.confidence[t], wanted.confidence, 1e-5) << step;
-              if (wanted.found && !wanted.clear) continue;
-              ++clear;
-              for (int d = 1; d <= 2 && layer + d < 3; ++d)
-                for (std::size_t e = 0; e < 6; ++e) {
-                  const auto k = static_cast<std::size_t>(layer + d) * 6 + e;
-                  const auto share =
-                      wanted.found ? stored.shares(wanted.best)[k] : stored.mean()[k];
-                  ASSERT_NEAR(
-                      found.probabilities[(t * 2 + static_cast<std::size_t>(d) - 1) * 6 + e],
-                      share * (1 - static_cast<float>(d) / 3), 1e-6)
-                      << "step " << step << " layer " << layer << " token " << t;
-                }
-            }
+  support::random_source random(23);
+  activation_matrix predictor(three, {.depth = 2, .capacity = 9, .requests = 6});
+  naive model;
+  int clear = 0;
+  for (step_id step = 0; step < 400; ++step) {
+    // Up to 8 tokens of up to 5 requests.
+    std::vector<sequence_id> owners;
+    for (auto n = random.one_in(3) ? 8 : 1 + random.below(3); n > 0; --n)
+      owners.push_back(static_cast<sequence_id>(random.below(5)));
+    for (int layer = -1; layer < 3; ++layer) {
+      std::vector<std::int32_t> ids;
+      for (std::size_t i = 0; layer >= 0 && i < 2 * owners.size(); ++i)
+        ids.push_back(random.one_in(20) ? -1 : random.id_below(6));
+      for (std::size_t t = 0; layer >= 0 && t < owners.size(); ++t)
+        model.count(owners[t], static_cast<std::size_t>(layer), std::span(ids).subspan(2 * t, 2));
+      const auto found = predictor.expect(view_of(layer_id{layer}, step, ids, owners), {}, 0);
+      ASSERT_EQ(found.probabilities.size(), owners.size() * 2 * 6);
+      const auto& stored = predictor.collection();
+      for (std::size_t t = 0; t < owners.size() && stored.size() > 0; ++t) {
+        const auto wanted = model.find(owners[t], stored);
+        ASSERT_NEAR(found.confidence[t], wanted.confidence, 1e-5) << step;
+        if (wanted.found && !wanted.clear) continue;
+        ++clear;
+        for (int d = 1; d <= 2 && layer + d < 3; ++d)
+          for (std::size_t e = 0; e < 6; ++e) {
+            const auto k = static_cast<std::size_t>(layer + d) * 6 + e;
+            const auto share = wanted.found ? stored.shares(wanted.best)[k] : stored.mean()[k];
+            ASSERT_NEAR(found.probabilities[(t * 2 + static_cast<std::size_t>(d) - 1) * 6 + e],
+                        share * (1 - static_cast<float>(d) / 3), 1e-6)
+                << "step " << step << " layer " << layer << " token " << t;
           }
-          if (random.one_in(4)) {
-            const auto ended = static_cast<sequence_id>(random.below(5));
-            predictor.on_sequence_end(ended);
-            model.counts.erase(ended);
-          }
-        }
-        EXPECT_GT(clear, 1000);
       }
+    }
+    if (random.one_in(4)) {
+      const auto ended = static_cast<sequence_id>(random.below(5));
+      predictor.on_sequence_end(ended);
+      model.counts.erase(ended);
+    }
+  }
+  EXPECT_GT(clear, 1000);
 }
 
 TEST(activation_matrix, is_saved_loaded_and_merged_while_requests_run) {
@@ -337,10 +320,6 @@ TEST(activation_matrix, a_wrong_configuration_is_refused) {
   EXPECT_EQ(why(shape, {.depth = 3}), "activation_matrix depth = 3, accepted: 1..2 (layers)");
   EXPECT_EQ(why(shape, {.capacity = 0}), "activation_matrix capacity = 0, accepted: 1..65535");
   EXPECT_EQ(why(shape, {.requests = 0}), "activation_matrix requests = 0, accepted: 1..4096");
-  EXPECT_EQ(why(shape, {.rows = static_cast<matrix_rows>(3)}),
-            "activation_matrix rows = 3, accepted: 0 (seen), 1 (all), 2 (future)");
-  EXPECT_THAT(why(shape, {.decay = 0}), HasSubstr("decay = 0.000000, accepted: more than 0"));
-  EXPECT_THAT(why(shape, {.decay = std::nan("")}), HasSubstr("decay = "));
   const geometry huge{.layers = 1 << 14, .experts = 1 << 14, .top_k = 2};
   EXPECT_THAT(why(huge, {}), HasSubstr("accepted: at most 17179869184"));
   EXPECT_THAT(why({.layers = 1 << 20, .experts = 8, .top_k = 2}, {.requests = 4096}),

@@ -11,12 +11,10 @@
 ///       Nothing stored: the request's own rows. Nothing of the request: the mean of the collection.
 /// Source: MoE-Infinity, as the fMoE talk describes it. Every row is scaled to length 1, as in the system's code:
 ///       layers then weigh equally, regardless of their token counts and skew.
-/// Deviations: the system's code compares the layers after l (`rows: future`), overwrites the least matched matrix
-///       when full, and does not age a request's counts (`decay` can). The system does not predict before a step's
-///       first layer; here l is -1 there, so the last layer's forecast has weight 0.
+/// Deviations: the system's code compares the layers after l, and overwrites the least matched matrix when full. It
+///       does not predict before a step's first layer; here l is -1 there, so the last layer's forecast has weight 0.
 /// Exact: yes (never changes what is computed).
-/// Cost: O(ids capacity + tokens depth E) a visit, `future` O(layers capacity) more; the end of a request O(capacity
-///       layers E).
+/// Cost: O(ids capacity + tokens depth E) a visit; the end of a request O(capacity layers E).
 ///       Memory: 8 bytes x capacity x layers x E, and layers x (8 x capacity + 4 x E) for each request.
 
 #include <algorithm>
@@ -49,15 +47,6 @@
 
 namespace hotset {
 
-/// Rows of a running request that are compared with the stored rows.
-enum class matrix_rows : std::uint8_t {
-  seen,  ///< rows of the layers that the request has visited
-  /// All rows; layers not visited yet count as unlike: the same match as `seen`, with less confidence early in a
-  /// request.
-  all,
-  future,  ///< rows of the layers after the running one, counted from the request's earlier tokens
-};
-
 /// Threads: compatible. expect and on_sequence_end allocate nothing. A visit that names no sequence belongs to
 /// request 0.
 class activation_matrix {
@@ -67,29 +56,18 @@ class activation_matrix {
     std::int32_t capacity = 120;  ///< finished requests that the collection keeps
     /// Running requests. If more run, the least recently used one is closed: its matrix joins the collection.
     std::int32_t requests = 32;
-    collection_merge merge = collection_merge::nearest;
-    matrix_rows rows = matrix_rows::seen;
-    /// Factor on a running request's counts, applied for each of its tokens.
-    double decay = 1.0;
-    std::uint64_t seed = 1;  ///< seed for merge: k_means
     /// Matrices to start with, in the format of save().
     std::shared_ptr<const std::vector<std::byte>> saved{};
     std::string file{};     ///< path that the matrices were read from; empty: none
     std::string trouble{};  ///< reason if the file could not be read
 
-    /// Parameters by name, for example `activation-matrix:capacity=500:merge=k_means` or
-    /// `activation-matrix:from=FILE`. FILE holds the output of save(); it is read here, once.
+    /// Parameters by name, for example `activation-matrix:capacity=500` or `activation-matrix:from=FILE`. FILE holds
+    /// the output of save(); it is read here, once.
     template <class From>
     static config read(From& from) {
       config out;
       out.capacity = from.number("capacity", out.capacity);
       out.requests = from.number("requests", out.requests);
-      out.merge = static_cast<collection_merge>(
-          from.choice("merge", {"nearest", "k_means"}, static_cast<std::size_t>(out.merge)));
-      out.rows = static_cast<matrix_rows>(
-          from.choice("rows", {"seen", "all", "future"}, static_cast<std::size_t>(out.rows)));
-      out.decay = from.real("decay", out.decay);
-      out.seed = from.number("seed", out.seed);
       out.file = from.text("from", "");
       // A saved collection has less than 1 MiB beside its matrices.
       constexpr auto most = detail::most_predictor_bytes + (std::uint64_t{1} << 20U);
@@ -97,15 +75,12 @@ class activation_matrix {
         out.saved = detail::shared_or_trouble(file_bytes(out.file, most), out.trouble);
       return out;
     }
-    [[nodiscard]] activation_collection::config stored() const { return {capacity, merge, seed}; }
+    [[nodiscard]] activation_collection::config stored() const { return {capacity}; }
     [[nodiscard]] validation validate() const {
       if (!trouble.empty()) return error{trouble};
       return detail::first_of(
           {detail::refuse_unless(depth >= 1, "activation_matrix depth", depth, "1 or more"),
            detail::within("activation_matrix requests", requests, 1, live_sequences::most_rows),
-           detail::one_of("activation_matrix rows", rows, {"seen", "all", "future"}),
-           detail::refuse_unless(decay > 0 && decay <= 1, "activation_matrix decay", decay,
-                                 "more than 0, at most 1"),
            stored().validate()});
     }
   };
@@ -140,7 +115,7 @@ class activation_matrix {
       look_up(view);
     else
       observe(view);
-    for (const auto row : touched_rows()) find_match(row, view.layer);
+    for (const auto row : touched_rows()) find_match(row);
     const auto tokens = shape_.tokens(view);
     for (std::size_t t = 0; t < tokens; ++t) {
       const auto row = row_of_token_[t];
@@ -188,8 +163,6 @@ class activation_matrix {
       : shape_(shape),
         layers_(shape.layer_count()),
         experts_(shape.expert_count()),
-        rows_(options.rows),
-        decay_(static_cast<float>(options.decay)),
         stored_(shape, options.stored()),
         live_(static_cast<std::size_t>(options.requests)),
         requests_(live_.rows()),
@@ -197,7 +170,6 @@ class activation_matrix {
         dots_(live_.rows() * layers_ * stored_.places()),
         inverse_(live_.rows() * layers_),
         totals_(live_.rows() * stored_.places()),
-        ahead_(stored_.places()),
         row_of_token_(shape.tokens_per_visit()),
         touched_(live_.rows()),
         confidence_(shape.tokens_per_visit()),
@@ -265,10 +237,6 @@ class activation_matrix {
   void count(std::size_t row, std::size_t layer, id_view<expert_id> ids) noexcept {
     const auto counts = counts_of(row, layer);
     const auto dots = dots_of(row, layer).first(stored_.size());
-    if (decay_ != 1) {
-      for (auto& n : counts) n *= decay_;
-      for (auto& dot : dots) dot *= double{decay_};
-    }
     for (const auto id : ids) {
       if (!shape_.is_expert(id)) continue;
       counts[index_of(id)] += 1;
@@ -317,36 +285,17 @@ class activation_matrix {
   }
 
   /// Finds the most similar stored matrix; ties go to the lower place.
-  void find_match(std::size_t row, layer_id layer) noexcept {
+  void find_match(std::size_t row) noexcept {
     auto& of = requests_[row];
     of.match = no_match;
     of.confidence = 0;
-    auto compared = rows_ == matrix_rows::all ? layers_ : of.layers;
-    std::span<const double> totals = totals_of(row);
-    if (rows_ == matrix_rows::future) {
-      compared = add_up_from(row, layers_until(layer));
-      totals = ahead_;
-    }
-    if (compared == 0 || stored_.size() == 0) return;
-    const auto scores = totals.first(stored_.size());
+    if (of.layers == 0 || stored_.size() == 0) return;
+    const auto scores = totals_of(row).first(stored_.size());
     const auto best = std::ranges::max_element(scores);
     of.match = static_cast<std::size_t>(best - scores.begin());
-    of.confidence = static_cast<float>(std::clamp(*best / static_cast<double>(compared), 0.0, 1.0));
+    of.confidence =
+        static_cast<float>(std::clamp(*best / static_cast<double>(of.layers), 0.0, 1.0));
   }
-  /// Sums the cosines over the layers from `first` on into ahead_; returns the number of layers compared.
-  std::size_t add_up_from(std::size_t row, std::size_t first) noexcept {
-    std::ranges::fill(ahead_, 0.0);
-    std::size_t compared = 0;
-    for (auto l = first; l < layers_; ++l) {
-      const auto inverse = inverse_of(row, l);
-      if (inverse == 0) continue;
-      ++compared;
-      const auto dots = dots_of(row, l);
-      for (std::size_t m = 0; m < stored_.size(); ++m) ahead_[m] += dots[m] * inverse;
-    }
-    return compared;
-  }
-
   [[nodiscard]] float priority(std::size_t ahead) const noexcept {
     return 1.0F - static_cast<float>(ahead) / static_cast<float>(layers_);
   }
@@ -379,8 +328,6 @@ class activation_matrix {
   view_tokens shape_;
   std::size_t layers_;
   std::size_t experts_;
-  matrix_rows rows_;
-  float decay_;
   activation_collection stored_;
   live_sequences live_;
   std::uint64_t visit_ = 0;
@@ -389,7 +336,6 @@ class activation_matrix {
   std::vector<double> dots_;               ///< [requests, layers, places]
   std::vector<double> inverse_;            ///< [requests, layers]: 1 / length of the row of counts
   std::vector<double> totals_;             ///< [requests, places]
-  std::vector<double> ahead_;              ///< [places]
   std::vector<std::size_t> row_of_token_;  ///< [tokens]
   /// Requests of the running visit, the first touched_count_.
   std::vector<std::uint32_t> touched_;

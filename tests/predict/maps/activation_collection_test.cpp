@@ -18,7 +18,6 @@ namespace hotset::activation_collection_test {
 namespace {
 
 using testing::ElementsAre;
-using testing::ElementsAreArray;
 using testing::FloatEq;
 using testing::HasSubstr;
 using testing::Pointwise;
@@ -71,57 +70,7 @@ TEST(activation_collection, the_two_nearest_become_one_when_it_is_full) {
   EXPECT_FLOAT_EQ(made.units_of(1, 3)[0], 1) << "what is matched goes with it";
 }
 
-TEST(activation_collection, k_means_gives_the_means_of_similar_requests) {
-  for (const std::uint64_t seed : {1U, 2U, 3U, 4U, 5U}) {
-    activation_collection made(shape,
-                               {.capacity = 3, .merge = collection_merge::k_means, .seed = seed});
-    made.add(std::vector<float>{3, 1, 0, 0, 1, 0, 0, 0});
-    made.add(std::vector<float>{0, 0, 1, 0, 0, 0, 1, 0});
-    made.add(std::vector<float>{1, 1, 0, 0, 1, 0, 0, 0});
-    ASSERT_EQ(made.size(), 3U) << "not full yet";
-    made.add(std::vector<float>{0, 0, 1, 1, 0, 0, 1, 0});
-    ASSERT_THAT(requests_of(made), ElementsAre(2, 2));
-    auto found = std::vector{shares_of(made, 0), shares_of(made, 1)};
-    std::ranges::sort(found, std::greater<>());
-    EXPECT_THAT(found[0], ElementsAre(0.625F, 0.375F, 0, 0, 1, 0, 0, 0));
-    EXPECT_THAT(found[1], ElementsAre(0, 0, 0.75F, 0.25F, 0, 0, 1, 0));
-  }
-}
-
-TEST(activation_collection, means_that_nothing_is_nearest_to_are_dropped) {
-  activation_collection made(shape, {.capacity = 5, .merge = collection_merge::k_means});
-  for (int i = 0; i < 6; ++i) made.add(std::vector<float>{1, 0, 0, 0, 0, 1, 0, 0});
-  EXPECT_THAT(requests_of(made), ElementsAre(6));
-}
-
-TEST(activation_collection, k_means_finds_groups_that_lie_apart_whatever_the_seed) {
-  const geometry wide{.layers = 3, .experts = 12, .top_k = 2};
-  for (std::uint64_t seed = 0; seed < 40; ++seed) {
-    support::random_source random(seed);
-    activation_collection made(wide,
-                               {.capacity = 15, .merge = collection_merge::k_means, .seed = seed});
-    // Eight groups of two: each group uses one or two experts of its own in each layer, and a little of another.
-    std::vector<std::vector<float>> means(8, std::vector<float>(36, 0.0F));
-    for (std::size_t i = 0; i < 16; ++i) {
-      std::vector<float> counts(36, 0.0F);
-      for (std::size_t l = 0; l < 3; ++l) {
-        counts[l * 12 + i % 8] = 9;
-        counts[l * 12 + 8 + random.below(4)] += 1;
-      }
-      for (std::size_t k = 0; k < 36; ++k) means[i % 8][k] += counts[k] / 20;
-      made.add(counts);
-    }
-    ASSERT_THAT(requests_of(made), ElementsAreArray(std::vector<std::uint32_t>(8, 2)));
-    std::vector<std::vector<float>> found;
-    for (std::size_t i = 0; i < 8; ++i) found.push_back(shares_of(made, i));
-    std::ranges::sort(found);
-    std::ranges::sort(means);
-    for (std::size_t i = 0; i < 8; ++i)
-      for (std::size_t k = 0; k < 36; ++k) ASSERT_NEAR(found[i][k], means[i][k], 1e-6) << seed;
-  }
-}
-
-/// The rule of `nearest` in doubles, without caching.
+/// The rule in doubles, without caching.
 struct naive {
   struct matrix {
     std::vector<double> shares;
@@ -223,14 +172,12 @@ activation_collection learnt(std::uint64_t seed, int requests,
 }
 
 TEST(activation_collection, is_deterministic) {
-  for (const auto merge : {collection_merge::nearest, collection_merge::k_means}) {
-    const activation_collection::config options{.capacity = 9, .merge = merge, .seed = 4};
-    EXPECT_EQ(learnt(1, 100, options).save(), learnt(1, 100, options).save());
-    std::uint64_t requests = 0;
-    const auto made = learnt(1, 100, options);
-    for (const auto n : requests_of(made)) requests += n;
-    EXPECT_EQ(requests, 100U) << "none is lost";
-  }
+  const activation_collection::config options{.capacity = 9};
+  const auto made = learnt(1, 100, options);
+  EXPECT_EQ(made.save(), learnt(1, 100, options).save());
+  std::uint64_t requests = 0;
+  for (const auto n : requests_of(made)) requests += n;
+  EXPECT_EQ(requests, 100U) << "none is lost";
 }
 
 TEST(activation_collection, is_saved_loaded_and_merged) {
@@ -288,8 +235,6 @@ TEST(activation_collection, a_wrong_configuration_is_refused) {
   const auto why = [](const activation_collection::config& c) { return c.validate()->message; };
   EXPECT_EQ(why({.capacity = 0}), "activation_matrix capacity = 0, accepted: 1..65535");
   EXPECT_EQ(why({.capacity = 65536}), "activation_matrix capacity = 65536, accepted: 1..65535");
-  EXPECT_EQ(why({.merge = static_cast<collection_merge>(2)}),
-            "activation_matrix merge = 2, accepted: 0 (nearest), 1 (k_means)");
 }
 
 }  // namespace

@@ -16,7 +16,6 @@
 #include "hotset/core/error.hpp"
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids.hpp"
-#include "hotset/core/numbers/splitmix64.hpp"
 #include "hotset/core/platform/assert.hpp"
 #include "hotset/core/platform/file_bytes.hpp"
 #include "hotset/predict/kernels/value_kernels.hpp"
@@ -24,12 +23,6 @@
 #include "hotset/predict/saved_file.hpp"
 
 namespace hotset {
-
-/// How a full collection makes room.
-enum class collection_merge : std::uint8_t {
-  nearest,  ///< joins the two most similar matrices
-  k_means,  ///< replaces all matrices by half as many k-means centres
-};
 
 /// A matrix's rows are shares: they sum to 1, or are zeros if the request used nothing in that layer. A matrix that
 /// represents several requests holds their mean, with equal weight for each request regardless of its length.
@@ -40,13 +33,9 @@ class activation_collection {
  public:
   struct config {
     std::int32_t capacity = 120;  ///< maximum number of matrices
-    collection_merge merge = collection_merge::nearest;
-    std::uint64_t seed = 1;  ///< seed of k_means: selects the first centre
 
     [[nodiscard]] validation validate() const {
-      return detail::first_of(
-          {detail::within("activation_matrix capacity", capacity, 1, most_capacity),
-           detail::one_of("activation_matrix merge", merge, {"nearest", "k_means"})});
+      return detail::within("activation_matrix capacity", capacity, 1, most_capacity);
     }
   };
   static constexpr std::int32_t most_capacity = 65535;
@@ -55,24 +44,20 @@ class activation_collection {
   static std::uint64_t bytes_of(const geometry& shape, const config& options) noexcept {
     const auto places = static_cast<std::uint64_t>(options.capacity) + 1;
     const auto keys = static_cast<std::uint64_t>(shape.keys());
-    const auto means = options.merge == collection_merge::k_means ? places / 2 : 0;
-    return 4 * (2 * places * keys + means * keys + 2 * keys +
-                (options.merge == collection_merge::nearest ? places * places : 0));
+    return 4 * (2 * places * keys + 2 * keys + places * places);
   }
   /// Pre: shape and options validate, and bytes_of(shape, options) <= most_predictor_bytes.
   activation_collection(const geometry& shape, const config& options)
       : layers_(shape.layer_count()),
         experts_(shape.expert_count()),
         capacity_(static_cast<std::size_t>(options.capacity)),
-        merge_(options.merge),
-        seed_(options.seed),
-        matrices_(places() + (merge_ == collection_merge::k_means ? most_means() : 0)),
+        matrices_(places()),
         shares_(matrices_.size() * keys()),
         inverse_(matrices_.size() * layers_),
         units_(layers_ * experts_ * (capacity_ + 1)),
         mean_(layers_ * experts_),
         weights_(layers_),
-        alike_(merge_ == collection_merge::nearest ? places() * places() : 0) {
+        alike_(places() * places()) {
     HOTSET_ASSERT(!shape.validate() && !options.validate());
   }
 
@@ -115,11 +100,10 @@ class activation_collection {
     return total / static_cast<float>(layers_);
   }
 
-  /// Adds a request's counts; if the collection is full, other matrices are joined. Counts that are all 0 are
-  /// ignored.
+  /// Adds a request's counts; if the collection is full, the two most similar matrices are joined. Counts that are
+  /// all 0 are ignored.
   /// Pre: counts are finite, not negative, [layers, experts].
-  /// Complexity: O(capacity x keys); k_means regroups once per about capacity / 2 requests: O(capacity^2 x keys x
-  /// rounds).
+  /// Complexity: O(capacity x (capacity + keys)).
   void add(std::span<const float> counts, std::uint32_t requests = 1) noexcept {
     HOTSET_ASSERT(counts.size() == keys() && requests >= 1);
     const auto i = size_;
@@ -131,8 +115,7 @@ class activation_collection {
     ++size_;
     matrices_[i].requests = requests;
     took(i);
-    if (size_ > capacity_ && merge_ == collection_merge::nearest) join_nearest();
-    if (size_ > capacity_ && merge_ == collection_merge::k_means) group();
+    if (size_ > capacity_) join_nearest();
     take_mean();
   }
 
@@ -199,26 +182,16 @@ class activation_collection {
   struct matrix_facts {
     std::uint64_t changed = 0;
     std::uint32_t requests = 0;
-    std::uint32_t group = 0;  ///< for k_means: index of its centre
-    float nearest = 0;        ///< for k_means: similarity to the nearest centre so far
   };
   static constexpr detail::file_kind kind = {'h', 's', 'a', 'c', 't', 'm', 'x', '1'};
-  static constexpr int most_rounds = 16;  // for k_means; stops earlier if no matrix moves
 
   [[nodiscard]] std::size_t keys() const noexcept { return layers_ * experts_; }
-  [[nodiscard]] std::size_t most_means() const noexcept { return (capacity_ + 1) / 2; }
   [[nodiscard]] std::span<float> row_of(std::size_t i, std::size_t layer) noexcept {
     return std::span(shares_).subspan(i * keys() + layer * experts_, experts_);
   }
   [[nodiscard]] float& alike(std::size_t i, std::size_t j) noexcept {
     return alike_[std::max(i, j) * (capacity_ + 1) + std::min(i, j)];
   }
-  static std::uint32_t sum(std::uint32_t a, std::uint32_t b) noexcept {
-    constexpr auto most = std::numeric_limits<std::uint32_t>::max();
-    return b > most - a ? most : a + b;
-  }
-  /// Place of a k_means centre, after the matrices.
-  [[nodiscard]] std::size_t mean_at(std::size_t c) const noexcept { return places() + c; }
   void copy(std::size_t from, std::size_t to) noexcept {
     std::copy_n(&shares_[from * keys()], keys(), &shares_[to * keys()]);
     std::copy_n(&inverse_[from * layers_], layers_, &inverse_[to * layers_]);
@@ -248,31 +221,25 @@ class activation_collection {
     for (std::size_t l = 0; l < layers_; ++l)
       for (std::size_t e = 0; e < experts_; ++e)
         units_[(l * experts_ + e) * places() + i] = row_of(i, l)[e] * inverse_length(i, l);
-    if (merge_ == collection_merge::nearest)
-      for (std::size_t j = 0; j < size_; ++j)
-        if (j != i) alike(i, j) = similarity(i, j);
+    for (std::size_t j = 0; j < size_; ++j)
+      if (j != i) alike(i, j) = similarity(i, j);
   }
-  /// Writes the mean of the selected matrices, with equal weight for each request.
-  template <class Of>
-  void write_mean(std::span<float> mean, Of is_of) noexcept {
-    std::ranges::fill(mean, 0.0F);
+  /// Computes the mean of all matrices, with equal weight for each request.
+  void take_mean() noexcept {
+    std::ranges::fill(mean_, 0.0F);
     std::ranges::fill(weights_, 0.0F);
     for (std::size_t i = 0; i < size_; ++i) {
-      if (!is_of(i)) continue;
       const auto requests = static_cast<float>(matrices_[i].requests);
       for (std::size_t l = 0; l < layers_; ++l) {
         if (inverse_length(i, l) == 0) continue;
         weights_[l] += requests;
         const auto row = row_of(i, l);
-        for (std::size_t e = 0; e < experts_; ++e) mean[l * experts_ + e] += requests * row[e];
+        for (std::size_t e = 0; e < experts_; ++e) mean_[l * experts_ + e] += requests * row[e];
       }
     }
     for (std::size_t l = 0; l < layers_; ++l)
       for (std::size_t e = 0; e < experts_ && weights_[l] > 0; ++e)
-        mean[l * experts_ + e] /= weights_[l];
-  }
-  void take_mean() noexcept {
-    write_mean(mean_, [](std::size_t) { return true; });
+        mean_[l * experts_ + e] /= weights_[l];
   }
 
   /// Joins the two most similar matrices, ties to the lower places, into the lower place. The last matrix moves to
@@ -293,7 +260,9 @@ class activation_collection {
       const auto from = row_of(second, l);
       for (std::size_t e = 0; e < experts_; ++e) into[e] += weight * (from[e] - into[e]);
     }
-    matrices_[first].requests = sum(requests(first), requests(second));
+    matrices_[first].requests = static_cast<std::uint32_t>(
+        std::min<std::uint64_t>(std::uint64_t{requests(first)} + requests(second),
+                                std::numeric_limits<std::uint32_t>::max()));
     const auto last = --size_;
     if (second != last) {
       copy(last, second);
@@ -302,61 +271,6 @@ class activation_collection {
     took(first);
   }
 
-  /// Runs k-means with the same similarity. Each centre starts as far as possible from the earlier ones, then moves
-  /// to the mean of its nearest matrices. A centre without matrices is dropped.
-  void group() noexcept {
-    const auto count = std::min(most_means(), size_);
-    place_means(count);
-    for (int round = 0; assign(count) && round < most_rounds; ++round)
-      for (std::size_t c = 0; c < count; ++c) move_mean(c);
-    adopt(count);
-  }
-  void place_means(std::size_t count) noexcept {
-    auto chosen = static_cast<std::size_t>(splitmix64(seed_ + version_).next() % size_);
-    for (std::size_t i = 0; i < size_; ++i)
-      matrices_[i].nearest = -1.0F, matrices_[i].group = static_cast<std::uint32_t>(count);
-    for (std::size_t c = 0; c < count; ++c) {
-      copy(chosen, mean_at(c));
-      matrices_[chosen].nearest = std::numeric_limits<float>::infinity();
-      for (std::size_t i = 0; i < size_; ++i)
-        matrices_[i].nearest = std::max(matrices_[i].nearest, similarity(chosen, i));
-      for (std::size_t i = 0; i < size_; ++i)
-        if (matrices_[i].nearest < matrices_[chosen].nearest) chosen = i;
-    }
-  }
-  /// Assigns each matrix to its nearest centre, ties to the lower one. Returns whether an assignment changed.
-  [[nodiscard]] bool assign(std::size_t count) noexcept {
-    bool changed = false;
-    for (std::size_t i = 0; i < size_; ++i) {
-      std::uint32_t best = 0;
-      float highest = -1.0F;
-      for (std::size_t c = 0; c < count; ++c) {
-        const auto found = similarity(i, mean_at(c));
-        if (found > highest) highest = found, best = static_cast<std::uint32_t>(c);
-      }
-      changed |= matrices_[i].group != best;
-      matrices_[i].group = best;
-    }
-    return changed;
-  }
-  void move_mean(std::size_t c) noexcept {
-    write_mean(std::span(shares_).subspan(mean_at(c) * keys(), keys()),
-               [&](std::size_t i) { return matrices_[i].group == c; });
-    measure(mean_at(c));
-  }
-  /// Replaces the matrices by the centres of their groups.
-  void adopt(std::size_t count) noexcept {
-    for (std::size_t c = 0; c < count; ++c) {
-      move_mean(c);
-      auto& requests = matrices_[mean_at(c)].requests = 0;
-      for (std::size_t i = 0; i < size_; ++i)
-        if (matrices_[i].group == c) requests = sum(requests, matrices_[i].requests);
-    }
-    size_ = 0;
-    for (std::size_t c = 0; c < count; ++c)
-      if (matrices_[mean_at(c)].requests > 0) copy(mean_at(c), size_++);
-    for (std::size_t i = 0; i < size_; ++i) took(i);
-  }
   /// Index of a saved matrix: its number of requests, then its shares.
   [[nodiscard]] std::size_t place_of(std::size_t i) const noexcept { return 3 + i * (1 + keys()); }
   [[nodiscard]] bool holds_shares(const detail::saved_reader& saved, std::size_t i) const noexcept {
@@ -380,18 +294,15 @@ class activation_collection {
   std::size_t layers_ = 0;
   std::size_t experts_ = 0;
   std::size_t capacity_ = 0;
-  collection_merge merge_ = collection_merge::nearest;
-  std::uint64_t seed_ = 0;
   std::size_t size_ = 0;
   std::uint64_t version_ = 0;
-  std::vector<matrix_facts> matrices_;  ///< [places, then centres of k_means]
+  std::vector<matrix_facts> matrices_;  ///< [places]
   std::vector<float> shares_;           ///< [matrices, layers, experts]
   std::vector<float> inverse_;          ///< [matrices, layers]: 1 / length of a row
   std::vector<float> units_;            ///< [layers, experts, places]: rows scaled to length 1
   std::vector<float> mean_;             ///< [layers, experts]
   std::vector<float> weights_;          ///< [layers]: requests in the mean that is being computed
-  /// For nearest: similarities [places, places], lower triangle.
-  std::vector<float> alike_;
+  std::vector<float> alike_;            ///< similarities [places, places], lower triangle
 };
 
 }  // namespace hotset
