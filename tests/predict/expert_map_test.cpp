@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstdint>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -40,14 +39,12 @@ floats confidence_of(const forecast& f) { return {f.confidence.begin(), f.confid
 
 /// Runs one step of tokens [tokens, layers, experts] and returns the forecasts' confidence after each layer.
 std::vector<floats> run(expert_map& map, step_id step, const floats& maps, const ids& tokens,
-                        request_class kind = request_class::decode,
-                        const std::vector<sequence_id>& sequences = {}) {
+                        request_class kind = request_class::decode) {
   const auto experts = map.store().experts();
   const auto layers = map.store().layers();
   std::vector<floats> out;
   auto open = opening(step, tokens);
   open.kind = kind;
-  open.sequences = sequences;
   out.push_back(confidence_of(map.expect(open)));
   for (std::size_t l = 0; l < layers; ++l) {
     floats rows;
@@ -57,7 +54,6 @@ std::vector<floats> run(expert_map& map, step_id step, const floats& maps, const
     auto view = view_of(static_cast<layer_id>(l), step, rows);
     view.kind = kind;
     view.token_ids = tokens;
-    view.sequences = sequences;
     out.push_back(confidence_of(map.expect(view)));
   }
   return out;
@@ -111,19 +107,14 @@ TEST(expert_map, forecasts_by_the_token_and_then_by_its_routing) {
   EXPECT_THAT(stored(map, 4), ElementsAre(0.75F, 0.25F, 0.75F, 0.25F, 1, 0));
 }
 
-TEST(expert_map, the_first_or_the_mean_of_a_tokens_maps) {
-  for (const auto semantic : {semantic_rows::first, semantic_rows::mean}) {
-    expert_map map(shape, {.depth = 1, .semantic = semantic});
-    run(map, 0, {1, 0, 1, 0, 1, 0}, {7});
-    run(map, 1, {0, 1, 1, 0, 1, 0}, {7});
-    const ids tokens{7};
-    const auto f = map.expect(opening(2, tokens));
-    if (semantic == semantic_rows::first)
-      EXPECT_THAT(rows_of(f), ElementsAre(1, 0));
-    else
-      EXPECT_THAT(rows_of(f), ElementsAre(0.5F, 0.5F));
-    EXPECT_THAT(confidence_of(f), ElementsAre(1));
-  }
+TEST(expert_map, a_token_is_expected_to_route_as_its_oldest_map) {
+  expert_map map(shape, {.depth = 1});
+  run(map, 0, {1, 0, 1, 0, 1, 0}, {7});
+  run(map, 1, {0, 1, 1, 0, 1, 0}, {7});
+  const ids tokens{7};
+  const auto f = map.expect(opening(2, tokens));
+  EXPECT_THAT(rows_of(f), ElementsAre(1, 0));
+  EXPECT_THAT(confidence_of(f), ElementsAre(1));
 }
 
 TEST(expert_map, a_new_token_uses_the_nearest_embedding) {
@@ -156,8 +147,8 @@ TEST(expert_map, logits_are_probabilities_after_a_softmax) {
     }
 }
 
-// Rows from routing alone: 3/4 and 1/4 by weights, one half each by ids.
-TEST(expert_map, rows_are_made_of_weights_or_ids_on_request) {
+// Rows from routing alone: 3/4 and 1/4.
+TEST(expert_map, rows_are_made_of_weights_on_request) {
   const geometry wide{.layers = 2, .experts = 4, .top_k = 2, .max_tokens_per_visit = 2};
   const std::vector<std::int32_t> first{2, 0, -1, 1};
   const std::vector<std::int32_t> second{3, 1, 0, 2};
@@ -174,27 +165,26 @@ TEST(expert_map, rows_are_made_of_weights_or_ids_on_request) {
   EXPECT_THAT(stored(by_weights, 0), ElementsAre(0.25F, 0, 0.75F, 0, 0, 0.25F, 0, 0.75F));
   EXPECT_THAT(stored(by_weights, 1), ElementsAre(0, 1, 0, 0, 0.5F, 0, 0.5F, 0))
       << "an id that is none counts nothing";
-  expert_map by_ids(wide, {.depth = 1, .source = map_source::ids});
-  step(by_ids, 0);
-  EXPECT_THAT(stored(by_ids, 0), ElementsAre(0.5F, 0, 0.5F, 0, 0, 0.5F, 0, 0.5F));
-  (void)by_ids.expect(opening(1, tokens));
-  routing_view again{.layer = 0_layer, .step = 1, .experts = first};
-  const auto f = by_ids.expect(again);
-  EXPECT_THAT(rows_of(f), ElementsAre(0, 0.5F, 0, 0.5F, 0.5F, 0, 0.5F, 0));
+  (void)by_weights.expect(opening(1, tokens));
+  routing_view again{.layer = 0_layer, .step = 1, .experts = first, .weights = weights};
+  const auto f = by_weights.expect(again);
+  EXPECT_THAT(rows_of(f), ElementsAre(0, 0.25F, 0, 0.75F, 0.5F, 0, 0.5F, 0));
   EXPECT_THAT(confidence_of(f), Each(FloatEq(1.0F)));
   // No routed expert gives no map. Missing weights make the view invalid for it.
   const std::vector<std::int32_t> none{-1, -1, 7, -1};
   again.step = 2;
   again.experts = none;
-  (void)by_ids.expect(again);
+  (void)by_weights.expect(again);
   again.layer = 1_layer;
   again.experts = second;
-  (void)by_ids.expect(again);
-  EXPECT_EQ(by_ids.store().size(), 2U);
+  (void)by_weights.expect(again);
+  EXPECT_EQ(by_weights.store().size(), 2U);
   again.step = 3;
   again.layer = 0_layer;
+  again.weights = {};
   EXPECT_EQ(by_weights.expect(again).depth, 0);
-  EXPECT_FALSE(any_predictor::holding<expert_map>({.source = map_source::ids}).traits.needs_scores);
+  EXPECT_FALSE(
+      any_predictor::holding<expert_map>({.source = map_source::weights}).traits.needs_scores);
   EXPECT_TRUE(any_predictor::holding<expert_map>({}).traits.needs_scores);
 }
 
@@ -261,40 +251,15 @@ TEST(expert_map, a_token_with_a_wrong_row_is_neither_matched_nor_stored) {
   EXPECT_THAT(stored(map, 2), ElementsAre(0, 1, 0, 1, 0, 1));
 }
 
-TEST(expert_map, prefill_is_stored_as_asked_and_not_forecast) {
+TEST(expert_map, prefill_is_stored_and_not_forecast) {
+  expert_map map(shape, {.depth = 1});
   const floats maps{1, 0, 1, 0, 1, 0, 0, 1, 0, 1, 0, 1, 0.5F, 0.5F, 1, 0, 0, 1};
-  const auto prefilled = [&](prefill_maps prefill, const std::vector<sequence_id>& sequences) {
-    expert_map map(shape, {.depth = 1, .prefill = prefill});
-    const auto confidence = run(map, 0, maps, {5, 6, 7}, request_class::prefill, sequences);
-    for (const auto& of_layer : confidence) EXPECT_THAT(of_layer, IsEmpty());
-    ids tokens;
-    for (std::size_t p = 0; p < map.store().size(); ++p) tokens.push_back(map.store().token(p));
-    return std::pair(tokens, stored(map, 0));
-  };
-  EXPECT_THAT(prefilled(prefill_maps::per_token, {}).first, ElementsAre(5, 6, 7));
-  EXPECT_THAT(prefilled(prefill_maps::last, {}).first, ElementsAre(7));
-  EXPECT_THAT(prefilled(prefill_maps::last, {1, 1, 2}).first, ElementsAre(6, 7));
-  EXPECT_THAT(prefilled(prefill_maps::last, {1, 1, 2}).second, ElementsAre(0, 1, 0, 1, 0, 1));
-  EXPECT_THAT(prefilled(prefill_maps::mean, {}).first, ElementsAre(7));
-  EXPECT_THAT(prefilled(prefill_maps::mean, {}).second,
-              testing::Pointwise(testing::FloatNear(1e-6F),
-                                 floats{0.5F, 0.5F, 2.0F / 3, 1.0F / 3, 1.0F / 3, 2.0F / 3}));
-  EXPECT_THAT(prefilled(prefill_maps::mean, {1, 1, 2}).first, ElementsAre(6, 7));
-  EXPECT_THAT(prefilled(prefill_maps::mean, {1, 1, 2}).second, Each(0.5F));
-  // Decoding leaves out no token.
-  expert_map decoding(shape, {.depth = 1, .prefill = prefill_maps::last});
-  run(decoding, 0, maps, {5, 6, 7});
-  EXPECT_EQ(decoding.store().size(), 3U);
-}
-
-TEST(expert_map, a_mean_leaves_out_tokens_with_wrong_rows) {
-  expert_map map(shape, {.depth = 1, .prefill = prefill_maps::mean});
-  run(map, 0, {1, 0, 1, 0, 1, 0, 0, 1, 0, 1, 0, 1, 2, 0, 1, 0, 1, 0}, {5, 6, 7},
-      request_class::prefill);
-  ASSERT_EQ(map.store().size(), 1U);
-  EXPECT_THAT(stored(map, 0), Each(0.5F));
-  run(map, 1, {2, 0, 1, 0, 1, 0}, {8}, request_class::prefill);
-  EXPECT_EQ(map.store().size(), 1U) << "none is left";
+  for (const auto& of_layer : run(map, 0, maps, {5, 6, 7}, request_class::prefill))
+    EXPECT_THAT(of_layer, IsEmpty());
+  ASSERT_EQ(map.store().size(), 3U);
+  for (std::size_t p = 0; p < 3; ++p)
+    EXPECT_EQ(map.store().token(p), 5 + static_cast<std::int32_t>(p));
+  EXPECT_THAT(stored(map, 1), ElementsAre(0, 1, 0, 1, 0, 1));
 }
 
 TEST(expert_map, views_without_required_inputs_end_the_step) {
@@ -370,18 +335,14 @@ TEST(expert_map, nothing_allocates_while_it_is_used) {
                                .storage = storage,
                                .replace = replace,
                                .depth = 2,
-                               .semantic = semantic_rows::mean,
-                               .prefill = prefill_maps::mean,
                                .embeddings = table,
                                .embedding_width = 4});
-        const std::vector<sequence_id> sequences{1, 1, 2};
         for (step_id step = 0; step < 30; ++step) {
           const auto maps = support::repeating_maps(random, 12, 1, 8, 12, 1.0);
           const ids tokens{random.id_below(25), random.id_below(25), random.id_below(25)};
           const auto allocations = support::allocations_of([&] {
             auto view = opening(step, tokens);
             view.kind = kind;
-            view.sequences = sequences;
             static_cast<void>(map.expect(view));
             for (const auto l : each<layer_id>(4)) {
               view.layer = l;
@@ -397,12 +358,11 @@ TEST(expert_map, nothing_allocates_while_it_is_used) {
 
 TEST(expert_map, is_a_predictor_by_name) {
   const auto options = support::config_of<expert_map>(
-      "expert-map:capacity=40:storage=int8:replace=redundancy:semantic=mean:prefill=last");
+      "expert-map:capacity=40:storage=int8:replace=redundancy:source=weights");
   EXPECT_EQ(options.capacity, 40U);
   EXPECT_EQ(options.storage, map_storage::int8);
   EXPECT_EQ(options.replace, map_replacement::redundancy);
-  EXPECT_EQ(options.semantic, semantic_rows::mean);
-  EXPECT_EQ(options.prefill, prefill_maps::last);
+  EXPECT_EQ(options.source, map_source::weights);
   auto any = any_predictor::create(shape, with_depth(any_predictor::holding<expert_map>(), 2));
   ASSERT_TRUE(any);
   EXPECT_TRUE(any->facts().opens_steps);
@@ -417,10 +377,8 @@ TEST(expert_map, a_wrong_configuration_is_refused) {
   EXPECT_EQ(why(shape, {.capacity = 0}), "expert_map capacity = 0, accepted: 1..16777216");
   EXPECT_EQ(why(shape, {.depth = 0}), "expert_map depth = 0, accepted: 1 or more");
   EXPECT_EQ(why(shape, {.depth = 4}), "expert_map depth = 4, accepted: 1..3 (layers)");
-  EXPECT_EQ(why(shape, {.semantic = static_cast<semantic_rows>(2)}),
-            "expert_map semantic = 2, accepted: 0 (first), 1 (mean)");
-  EXPECT_EQ(why(shape, {.prefill = static_cast<prefill_maps>(3)}),
-            "expert_map prefill = 3, accepted: 0 (per_token), 1 (last), 2 (mean)");
+  EXPECT_EQ(why(shape, {.source = static_cast<map_source>(2)}),
+            "expert_map source = 2, accepted: 0 (scores), 1 (weights)");
   EXPECT_THAT(why({.layers = 0, .experts = 1, .top_k = 1}, {}), HasSubstr("layers = 0"));
   EXPECT_THAT(why({.layers = 64, .experts = 512, .top_k = 1, .max_tokens_per_visit = 1 << 20}, {}),
               HasSubstr("for visits of 1048576 tokens, accepted: at most 17179869184"));

@@ -2,14 +2,14 @@
 #pragma once
 /// Predicts later layers from the past token with the most similar router probabilities.
 ///
-/// Rule: before a step's first layer, rows of layers 0..d-1 come from a stored map with the token's id (`first`: the
-///       oldest; `mean`: the mean of all), or else from the token whose embedding is nearest. After layer l, rows of
-///       layers l+1..l+d come from the map with the best cosine over layers 0..l. The confidence is that cosine,
-///       clamped to 0..1. If nothing is stored, rows are zeros.
+/// Rule: before a step's first layer, rows of layers 0..d-1 come from the oldest stored map with the token's id, or
+///       else from the token whose embedding is nearest. After layer l, rows of layers l+1..l+d come from the map with
+///       the best cosine over layers 0..l. The confidence is that cosine, clamped to 0..1. If nothing is stored, rows
+///       are zeros.
 ///       After the last layer a token's own map is stored. Prefill visits store maps and forecast nothing.
 /// Source: fMoE, expert map store and matcher.
-/// Deviations: embeddings are looked up by token id. `mean` is ours. So are rows made of gate weights or of ids, for
-///       traces and engines without all probabilities: most entries of such rows are 0.
+/// Deviations: embeddings are looked up by token id. Rows made of gate weights are ours, for traces and engines
+///       without all probabilities: most entries of such rows are 0.
 /// Exact: yes (never changes what is computed).
 /// Cost: expect O(tokens C E), see expert_map_matcher; for the last layer and for embeddings see expert_map_store.
 
@@ -37,13 +37,8 @@
 
 namespace hotset {
 
-/// Stored rows that represent a token id with several maps.
-enum class semantic_rows : std::uint8_t { first, mean };
-/// Maps of a prefill visit that are stored: `per_token` all; `last` the last of each run of tokens of one sequence;
-/// `mean` the mean of each run, under the token id of its last token.
-enum class prefill_maps : std::uint8_t { per_token, last, mean };
-/// Contents of a row: the router's scores, the routed experts' gate weights, or 1 / K for each routed expert.
-enum class map_source : std::uint8_t { scores, weights, ids };
+/// Contents of a row: the router's scores, or the routed experts' gate weights.
+enum class map_source : std::uint8_t { scores, weights };
 
 /// Learns online. Steps come layer by layer with the same tokens. A view that does not continue the running step ends
 /// the step, and none of its maps is stored. A repeated layer is answered again and counts once. Threads: compatible.
@@ -55,24 +50,19 @@ class expert_map {
     map_storage storage = map_storage::fp32;
     map_replacement replace = map_replacement::fifo;
     std::int32_t depth = 3;  ///< layers ahead: the prefetch distance d
-    semantic_rows semantic = semantic_rows::first;
-    prefill_maps prefill = prefill_maps::per_token;
     map_source source = map_source::scores;
     /// [vocabulary, embedding_width], the engine's input embeddings, or empty. The caller keeps them alive.
     std::span<const float> embeddings{};
     std::int32_t embedding_width = 0;
 
-    /// Parameters by name, for example `expert-map:capacity=50000:storage=int8:semantic=mean`.
+    /// Parameters by name, for example `expert-map:capacity=50000:storage=int8`.
     template <class From>
     static config read(From& from) {
       config out;
       out.capacity = from.number("capacity", out.capacity);
       out.storage = static_cast<map_storage>(from.choice("storage", {"fp32", "fp16", "int8"}, 0));
       out.replace = static_cast<map_replacement>(from.choice("replace", {"fifo", "redundancy"}, 0));
-      out.semantic = static_cast<semantic_rows>(from.choice("semantic", {"first", "mean"}, 0));
-      out.prefill =
-          static_cast<prefill_maps>(from.choice("prefill", {"per_token", "last", "mean"}, 0));
-      out.source = static_cast<map_source>(from.choice("source", {"scores", "weights", "ids"}, 0));
+      out.source = static_cast<map_source>(from.choice("source", {"scores", "weights"}, 0));
       return out;
     }
     /// Inputs that the predictor needs with these options.
@@ -84,9 +74,7 @@ class expert_map {
     [[nodiscard]] validation validate() const {
       return detail::first_of(
           {detail::refuse_unless(depth >= 1, "expert_map depth", depth, "1 or more"),
-           detail::one_of("expert_map semantic", semantic, {"first", "mean"}),
-           detail::one_of("expert_map prefill", prefill, {"per_token", "last", "mean"}),
-           detail::one_of("expert_map source", source, {"scores", "weights", "ids"}),
+           detail::one_of("expert_map source", source, {"scores", "weights"}),
            of_store().validate()});
     }
     [[nodiscard]] expert_map_store::config of_store() const {
@@ -133,7 +121,7 @@ class expert_map {
     const bool is_new = layer == next_layer_;
     if (is_new) take_in(view, layer);
     const auto out = view.kind == request_class::prefill ? forecast{} : by_trajectory(view.layer);
-    if (is_new && next_layer_ == layers_) learn(view);
+    if (is_new && next_layer_ == layers_) learn();
     return out;
   }
 
@@ -142,9 +130,7 @@ class expert_map {
  private:
   expert_map(const geometry& shape, const config& options, expert_map_store store,
              expert_map_matcher matcher)
-      : semantic_(options.semantic),
-        prefill_(options.prefill),
-        source_(options.source),
+      : source_(options.source),
         top_k_(shape.ranks()),
         layers_(shape.layer_count()),
         experts_(shape.expert_count()),
@@ -186,7 +172,7 @@ class expert_map {
     if (source_ == map_source::scores)
       return whole(view.probabilities.empty() ? view.logits.size() : view.probabilities.size(),
                    experts_);
-    if (source_ == map_source::weights && view.weights.size() != view.experts.size()) return 0;
+    if (view.weights.size() != view.experts.size()) return 0;
     return whole(view.experts.size(), top_k_);
   }
   /// Whether the view is a layer of the running step that was seen, or its next one. A first layer begins a step.
@@ -231,21 +217,20 @@ class expert_map {
   /// Writes a token's row. Returns false, and writes zeros, if the row is no probability row.
   [[nodiscard]] bool write_row(const routing_view& view, std::size_t t,
                                std::span<float> row) const noexcept {
-    if (source_ != map_source::scores) return write_routed(view, t, row);
+    if (source_ == map_source::weights) return write_weights(view, t, row);
     const auto first = t * experts_;
     return view.probabilities.empty()
                ? probability_row::softmax(view.logits.subspan(first, experts_), row)
                : probability_row::normalise(view.probabilities.subspan(first, experts_), row);
   }
   /// Writes a row from the routed experts only. Invalid ids and weights that are not positive are ignored.
-  [[nodiscard]] bool write_routed(const routing_view& view, std::size_t t,
-                                  std::span<float> row) const noexcept {
-    const bool weighed = source_ == map_source::weights;
-    const auto ids = weighed ? view.experts : view.chosen();
+  [[nodiscard]] bool write_weights(const routing_view& view, std::size_t t,
+                                   std::span<float> row) const noexcept {
+    const auto ids = view.experts;
     std::ranges::fill(row, 0.0F);
     double sum = 0;
     for (auto k = t * top_k_; k < (t + 1) * top_k_; ++k) {
-      const auto share = weighed ? view.weights[k] : 1.0F;
+      const auto share = view.weights[k];
       if (ids[k] < 0 || index_of(ids[k]) >= experts_ || !(share > 0.0F)) continue;
       row[index_of(ids[k])] += share;
       sum += double{share};
@@ -263,81 +248,48 @@ class expert_map {
   [[nodiscard]] std::span<float> map(std::size_t token) noexcept {
     return std::span(maps_).subspan(token * layers_ * experts_, layers_ * experts_);
   }
-  /// Stores complete maps; of a prefill visit those that prefill_maps selects.
-  void learn(const routing_view& view) noexcept {
-    const bool each = view.kind != request_class::prefill || prefill_ == prefill_maps::per_token;
+  /// Stores complete maps.
+  void learn() noexcept {
     std::size_t kept = 0;
-    for (std::size_t first = 0; first < tokens_;) {
-      const auto last = each ? first : end_of_run(view, first) - 1;
-      if (prefill_ == prefill_maps::mean && !each) average(first, last);
-      if (whole_[last] != 0) keep(last, kept++);
-      first = last + 1;
-    }
+    for (std::size_t t = 0; t < tokens_; ++t)
+      if (whole_[t] != 0) keep(t, kept++);
     // Never refused: rows were divided by their sums.
     static_cast<void>(store_.insert(std::span<const float>(maps_).first(kept * layers_ * experts_),
                                     std::span<const std::int32_t>(ids_).first(kept)));
-  }
-  [[nodiscard]] std::size_t end_of_run(const routing_view& view, std::size_t first) const noexcept {
-    if (view.sequences.size() != tokens_) return tokens_;
-    auto end = first + 1;
-    while (end < tokens_ && view.sequences[end] == view.sequences[first]) ++end;
-    return end;
   }
   void keep(std::size_t token, std::size_t place) noexcept {
     if (token == place) return;
     std::ranges::copy(map(token), map(place).begin());
     ids_[place] = ids_[token];
   }
-  /// Replaces the last map of first..last by the mean of the complete maps among them.
-  void average(std::size_t first, std::size_t last) noexcept {
-    const auto into = map(last);
-    const bool has_own = whole_[last] != 0;
-    float count = has_own ? 1.0F : 0.0F;
-    if (!has_own) std::ranges::fill(into, 0.0F);
-    for (auto t = first; t < last; ++t) {
-      if (whole_[t] == 0) continue;
-      ++count;
-      const auto from = map(t);
-      for (std::size_t i = 0; i < into.size(); ++i) into[i] += from[i];
-    }
-    if (count == 0.0F) return;
-    for (auto& p : into) p /= count;
-    whole_[last] = 1;
-  }
 
   // Forecasts.
 
   forecast by_token_id(std::span<const std::int32_t> ids) noexcept {
-    const bool mean = semantic_ == semantic_rows::mean;
     for (std::size_t t = 0; t < ids.size(); ++t) {
       const auto found = store_.semantic_match(ids[t]);
-      write(t, before_layers, found.place, found.score, mean);
+      write(t, before_layers, found.place, found.score);
     }
     return expected_.of(ids.size(), confidence_);
   }
   forecast by_trajectory(layer_id layer) noexcept {
     for (std::size_t t = 0; t < tokens_; ++t) {
       const auto found = matching_ ? matcher_.best(store_, t) : expert_map_matcher::match{};
-      write(t, layer, found.place, found.score, false);
+      write(t, layer, found.place, found.score);
     }
     return expected_.of(tokens_, confidence_);
   }
-  /// Writes the rows of the map at `place`, or the means of its token's maps; zeros if place is none.
-  void write(std::size_t token, layer_id running, std::uint32_t place, float score,
-             bool mean) noexcept {
+  /// Writes the rows of the map at `place`; zeros if place is none.
+  void write(std::size_t token, layer_id running, std::uint32_t place, float score) noexcept {
     confidence_[token] = std::clamp(score, 0.0F, 1.0F);
     expected_.write(token, running, [&](layer_id layer, std::size_t, std::span<float> out) {
       if (place == expert_map_store::none)
         std::ranges::fill(out, 0.0F);
-      else if (mean)
-        store_.read_mean(place, index_of(layer), out);
       else
         store_.read_row(place, index_of(layer), out);
     });
   }
 
-  semantic_rows semantic_;
-  prefill_maps prefill_;
   map_source source_;
   std::size_t top_k_;
   std::size_t layers_;

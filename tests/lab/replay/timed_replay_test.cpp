@@ -421,12 +421,14 @@ TEST(timed_replay, a_predictor_has_learnt_from_another_trace_before) {
 
 // A map that was stored is found with cosine 1; nothing is stored at first, and the chains share no expert.
 TEST(timed_replay, reports_the_predictors_confidence) {
-  const auto lessons = chained(2);
-  const auto trace = chained(10);
-  auto request = request_of({{.prefetch = "next_layer_top_k", .predictor = "expert-map:source=ids"},
-                             {.prefetch = "next_layer_top_k", .predictor = "co-activation"},
-                             {}},
-                            "12");
+  auto lessons = chained(2);
+  auto trace = chained(10);
+  for (auto* each : {&lessons, &trace}) each->weights.assign(each->ids.size(), 1.0F);
+  auto request =
+      request_of({{.prefetch = "next_layer_top_k", .predictor = "expert-map:source=weights"},
+                  {.prefetch = "next_layer_top_k", .predictor = "co-activation"},
+                  {}},
+                 "12");
   const auto anew = lab::run_sweep(trace, request);
   ASSERT_TRUE(anew.results[0].outcome->confidence);
   EXPECT_NEAR(*anew.results[0].outcome->confidence, 0.8, 1e-6);

@@ -275,32 +275,6 @@ TEST(expert_map_store, the_nearest_embedding_replaces_a_token_without_maps) {
   EXPECT_EQ(store.semantic_match(3).place, 4U) << "the oldest, not the lowest place";
 }
 
-TEST(expert_map_store, the_mean_of_a_tokens_maps_agrees_with_the_sum_written_out) {
-  const geometry shape{.layers = 3, .experts = 6, .top_k = 1};
-  support::random_source random(2);
-  auto store = made(shape, {.capacity = 20, .storage = map_storage::fp16});
-  for (int n = 0; n < 100; ++n) {
-    const auto batch = 1 + random.below(5);
-    ids of(batch);
-    for (auto& id : of) id = random.id_below(6) - 1;
-    ASSERT_EQ(store.insert(support::repeating_maps(random, batch, 3, 6, 5, 1.0), of), status::ok);
-    for (std::size_t p = 0; p < store.size(); ++p)
-      for (std::size_t l = 0; l < 2; ++l) {
-        std::vector<double> sum(6);
-        double count = 0;
-        for (std::size_t q = 0; q < store.size(); ++q) {
-          if (q != p && (store.token(q) < 0 || store.token(q) != store.token(p))) continue;
-          ++count;
-          const auto row = row_of(store, q, l);
-          for (std::size_t e = 0; e < 6; ++e) sum[e] += row[e];
-        }
-        floats found(6);
-        store.read_mean(p, l, found);
-        for (std::size_t e = 0; e < 6; ++e) ASSERT_NEAR(found[e], sum[e] / count, 1e-6);
-      }
-  }
-}
-
 TEST(expert_map_store, any_capacity_keeps_the_last_maps) {
   const geometry shape{.layers = 2, .experts = 3, .top_k = 1};
   for (const auto storage : storages)

@@ -129,19 +129,6 @@ class expert_map_store {
     HOTSET_ASSERT(place < size_ && layer < layers_ && out.size() == experts_);
     for (std::size_t e = 0; e < experts_; ++e) out[e] = value(place, layer, e);
   }
-  /// Reads one layer's mean over all maps with the token id of the map at `place`.
-  /// Pre: place < size(). Shape: `out` is [E]. Complexity: O(maps + maps of the token x E).
-  void read_mean(std::size_t place, std::size_t layer, std::span<float> out) noexcept {
-    if (tokens_[place] < 0) return read_row(place, layer, out);
-    std::ranges::fill(sums_, 0.0);
-    double count = 0;
-    for (std::size_t of = 0; of < size_; ++of) {
-      if (tokens_[of] != tokens_[place]) continue;
-      ++count;
-      for (std::size_t e = 0; e < experts_; ++e) sums_[e] += double{value(of, layer, e)};
-    }
-    for (std::size_t e = 0; e < experts_; ++e) out[e] = static_cast<float>(sums_[e] / count);
-  }
 
   /// Returns the oldest map of the token id, with score 1. Without such a map: the oldest map of the token id with
   /// the nearest embedding, and their cosine, ties to the lower place. None if no id has a map.
@@ -204,7 +191,6 @@ class expert_map_store {
         tokens_(capacity_, no_token),
         generations_(capacity_, 0),
         row_(map_size()),
-        sums_(experts_),
         embeddings_(std::move(embeddings)),
         compared_in_(embeddings_.size(), 0),
         scores_(replace_ == map_replacement::redundancy ? padded_ : 0) {}
@@ -342,8 +328,7 @@ class expert_map_store {
   aligned_vector<float> inverse_norms_;  ///< [layers, padded]: norms over layers 0..layer
   std::vector<std::int32_t> tokens_;
   std::vector<std::uint64_t> generations_;
-  std::vector<float> row_;    ///< one map
-  std::vector<double> sums_;  ///< [experts], sums of a mean
+  std::vector<float> row_;  ///< one map
   token_embeddings embeddings_;
   std::uint64_t queries_ = 0;
   std::vector<std::uint64_t> compared_in_;  ///< [vocabulary]: last query that compared the token
