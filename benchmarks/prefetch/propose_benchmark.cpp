@@ -124,7 +124,6 @@ int main(int count, char** arguments) {
   bench<no_prefetch>("BM_Propose/no_prefetch");
   bench<next_layer_top_k>("BM_Propose/next_layer_top_k");
   bench<score_threshold>("BM_Propose/score_threshold");
-  bench<score_threshold>("BM_Propose/score_threshold_of_layer", {.of = score_population::layer});
   bench<previous_step>("BM_Propose/previous_step");
   bench<popular>("BM_Propose/popular");
   bench<noisy_oracle>("BM_Propose/noisy_oracle", {.precision = 0.8, .recall = 0.8});

@@ -43,11 +43,6 @@ struct narrow_window_entry : plain<score_threshold> {
     return {.percentile = 60, .window = 37};
   }
 };
-struct own_layer_entry : plain<score_threshold> {
-  static score_threshold::config options(const geometry&) {
-    return {.percentile = 70, .of = score_population::layer};
-  }
-};
 struct profile_entry : plain<popular> {
   static popular::config options(const geometry& shape) {
     popular::config out;
@@ -74,13 +69,12 @@ struct any_entry {
 template <class Entry>
 class prefetch_conformance : public testing::Test {};
 
-using entries =
-    testing::Types<plain<no_prefetch>, plain<next_layer_top_k>, far_entry, plain<score_threshold>,
-                   narrow_window_entry, own_layer_entry, plain<previous_step>, plain<popular>,
-                   profile_entry, plain<noisy_oracle>, oracle_entry, any_entry<plain<no_prefetch>>,
-                   any_entry<far_entry>, any_entry<narrow_window_entry>,
-                   any_entry<plain<previous_step>>, any_entry<plain<popular>>,
-                   any_entry<oracle_entry>>;
+using entries = testing::Types<plain<no_prefetch>, plain<next_layer_top_k>, far_entry,
+                               plain<score_threshold>, narrow_window_entry, plain<previous_step>,
+                               plain<popular>, profile_entry, plain<noisy_oracle>, oracle_entry,
+                               any_entry<plain<no_prefetch>>, any_entry<far_entry>,
+                               any_entry<narrow_window_entry>, any_entry<plain<previous_step>>,
+                               any_entry<plain<popular>>, any_entry<oracle_entry>>;
 TYPED_TEST_SUITE(prefetch_conformance, entries);
 
 // ---- visits

@@ -19,7 +19,6 @@
 #include "hotset/paging/pager.hpp"
 #include "hotset/policy/any/any_eviction_policy.hpp"
 #include "hotset/prefetch/popular.hpp"
-#include "hotset/prefetch/score_threshold.hpp"
 #include "hotset/routing/cache_aware.hpp"
 
 namespace hotset::policy_config_test {
@@ -106,8 +105,6 @@ TEST(validate, refuses_values_without_a_name) {
   EXPECT_TRUE(least_stale::config{static_cast<stale_order>(7)}.validate());
   EXPECT_TRUE(compute_on_host::config{.split = static_cast<host_split>(7)}.validate());
   EXPECT_TRUE(cache_aware::config{.average = static_cast<logit_average>(7)}.validate());
-  EXPECT_EQ(score_threshold::config{.of = static_cast<score_population>(2)}.validate()->message,
-            "score_threshold of = 2, accepted: 0 (recent), 1 (layer)");
 }
 
 // The pager uses the same check, also through decorators and type-erased policies.

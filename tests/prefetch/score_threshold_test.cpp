@@ -52,22 +52,6 @@ TEST(score_threshold, declares_its_inputs) {
   EXPECT_EQ(p.most_requests(), 8U);
 }
 
-TEST(score_threshold, of_its_own_layer_it_is_always_the_same_number) {
-  const geometry shape{.layers = 3, .experts = 64, .top_k = 6};
-  walk w(shape, {.of = score_population::layer});
-  support::random_source random(4);
-  for (int n = 0; n < 20; ++n) {
-    floats scores(64);
-    for (std::size_t e = 0; e < 64; ++e)
-      scores[e * 27 % 64] = static_cast<float>((e + 1) << (n % 3)) * 0x1p-10F;
-    const auto got = w.visit(layer_id{n % 2}, scores);
-    ASSERT_EQ(got.size(), 13U);
-    auto sorted = scores;
-    std::sort(sorted.begin(), sorted.end());
-    EXPECT_EQ(got.back().second, sorted[51]);
-  }
-}
-
 TEST(score_threshold, scores_are_means_over_the_tokens) {
   const geometry shape{.layers = 3, .experts = 3, .top_k = 1, .max_tokens_per_visit = 2};
   walk w(shape, {.percentile = 50});

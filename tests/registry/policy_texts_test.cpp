@@ -133,7 +133,7 @@ INSTANTIATE_TEST_SUITE_P(
         {prefetch, "noisy_oracle:recall=1.5", "noisy_oracle recall = 1.500000, accepted: 0..1"},
         {prefetch, "noisy_oracle:recall=-0.5", "noisy_oracle recall = -0.500000, accepted: 0..1"},
         {prefetch, "popular:count=4"},
-        {prefetch, "score_threshold:percentile=60:window=9:of=layer"},
+        {prefetch, "score_threshold:percentile=60:window=9"},
         {prefetch, "score_threshold:percentile=0",
          "score_threshold percentile = 0.000000, accepted: above 0, below 100"},
         {prefetch, "score_threshold:percentile=100",

@@ -2,10 +2,9 @@
 #pragma once
 /// Requests every expert of the next layer whose predicted score is high among recent ones.
 ///
-/// Rule: scores as in next_layer_top_k. `recent`: the window holds the last predicted scores of all layers; this
-///   visit's scores enter it first, in order of expert ids. Experts strictly above its q-th percentile (see
-///   sliding_percentile) are requested. `layer`: the percentile of the visit's own scores, so the number of requests
-///   is about constant. Higher score first, then the lower expert id.
+/// Rule: scores as in next_layer_top_k. The window holds the last predicted scores of all layers; this visit's scores
+///   enter it first, in order of expert ids. Experts strictly above its q-th percentile (see sliding_percentile) are
+///   requested. Higher score first, then the lower expert id.
 /// Source: Zhu et al. in SpecMD 3.1.4; 80th percentile.
 /// Deviations: the paper does not say which scores; a window smaller than L x E sees only the layers just before.
 /// Exact: yes (never changes what is computed).
@@ -24,22 +23,17 @@
 
 namespace hotset {
 
-/// Scores whose percentile is the threshold.
-enum class score_population : std::uint8_t { recent, layer };
-
 /// Call `propose` at most once per visit, because it adds the forecast to the window.
 class score_threshold {
  public:
   struct config {
     double percentile = 80.0;
-    std::uint32_t window = 16384;  ///< values; `recent` only
-    score_population of = score_population::recent;
-    /// Parameters by name, as in `score_threshold:percentile=80:of=layer`.
+    std::uint32_t window = 16384;  ///< values
+    /// Parameters by name, as in `score_threshold:percentile=80:window=4096`.
     template <class From>
     static config read(From& from) {
       return {.percentile = from.real("percentile", config{}.percentile),
-              .window = from.number("window", config{}.window),
-              .of = static_cast<score_population>(from.choice("of", {"recent", "layer"}, 0))};
+              .window = from.number("window", config{}.window)};
     }
     [[nodiscard]] validation validate() const {
       if (!(percentile > 0.0 && percentile < 100.0))
@@ -47,9 +41,6 @@ class score_threshold {
                        ", accepted: above 0, below 100");
       if (window < 1 || window > (1U << 28U))
         return refusal("score_threshold window = ", window, ", accepted: 1..268435456");
-      if (of != score_population::recent && of != score_population::layer)
-        return refusal("score_threshold of = ", static_cast<int>(of),
-                       ", accepted: 0 (recent), 1 (layer)");
       return std::nullopt;
     }
   };
@@ -61,8 +52,7 @@ class score_threshold {
         experts_(shape.expert_count()),
         percentile_(options.percentile),
         scores_(experts_),
-        // The window of a layer's own scores is one visit.
-        window_(options.of == score_population::layer ? experts_ : options.window) {}
+        window_(options.window) {}
 
   [[nodiscard]] std::int32_t depth() const noexcept { return 1; }
   [[nodiscard]] std::size_t most_requests() const noexcept { return experts_; }
