@@ -30,9 +30,7 @@ struct plain {
 struct router_order_entry : plain<router_order> {};
 struct cache_aware_entry : plain<cache_aware> {};
 struct cache_aware_value_entry : plain<cache_aware> {
-  static cache_aware::config options() {
-    return {.lambda = 2.0, .average = logit_average::value, .normalise = false};
-  }
+  static cache_aware::config options() { return {.lambda = 2.0, .average = logit_average::value}; }
 };
 /// Zero lifts no expert: the router's selection must result.
 struct cache_aware_zero_entry : plain<cache_aware> {

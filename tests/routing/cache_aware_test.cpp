@@ -61,21 +61,13 @@ TEST(cache_aware, weights_use_the_unchanged_logits) {
   const auto a = ask(policy, {3, 2, 1, 0}, {2});  // 2, then 0
   EXPECT_FLOAT_EQ(a.weights[0], static_cast<float>(1.0 / (1.0 + std::exp(2.0))));
   EXPECT_FLOAT_EQ(a.weights[1], static_cast<float>(1.0 / (1.0 + std::exp(-2.0))));
-  cache_aware raw(shape, {.lambda = 0.75, .normalise = false});
-  const auto b = ask(raw, {3, 2, 1, 0}, {2});
-  const auto sum = std::exp(3.0) + std::exp(2.0) + std::exp(1.0) + 1.0;
-  EXPECT_EQ(b.ids, a.ids);
-  EXPECT_FLOAT_EQ(b.weights[0], static_cast<float>(std::exp(1.0) / sum));
-  EXPECT_FLOAT_EQ(b.weights[1], static_cast<float>(std::exp(3.0) / sum));
 }
 
 TEST(cache_aware, weights_do_not_overflow) {
-  for (const bool normalise : {true, false}) {
-    cache_aware policy(shape, {.lambda = 4.0, .normalise = normalise});
-    const auto a = ask(policy, {3000, 2000, 1000, -3000}, {2, 3});
-    EXPECT_EQ(a.ids, expert_ids({2, 3}));
-    EXPECT_EQ(a.weights, (normalise ? floats{1, 0} : floats{0, 0}));
-  }
+  cache_aware policy(shape, {.lambda = 4.0});
+  const auto a = ask(policy, {3000, 2000, 1000, -3000}, {2, 3});
+  EXPECT_EQ(a.ids, expert_ids({2, 3}));
+  EXPECT_EQ(a.weights, (floats{1, 0}));
 }
 
 TEST(cache_aware, never_selects_a_logit_that_is_not_finite) {
@@ -89,8 +81,6 @@ TEST(cache_aware, never_selects_a_logit_that_is_not_finite) {
   const auto none = ask(policy, {masked, masked, masked, -masked}, {0});
   EXPECT_EQ(none.ids, expert_ids({-1, -1}));
   EXPECT_EQ(none.weights, (floats{0, 0}));
-  cache_aware raw(shape, {.normalise = false});
-  EXPECT_EQ(ask(raw, {masked, masked, masked, masked}, {0}).weights, (floats{0, 0}));
 }
 
 TEST(cache_aware, masked_experts_are_in_no_average) {
@@ -142,11 +132,9 @@ TEST(cache_aware, weighs_no_place_that_the_router_left_empty) {
 }
 
 TEST(cache_aware, weighs_no_logit_that_is_not_finite) {
-  for (const bool normalise : {true, false}) {
-    for (const float broken : {masked, -masked, std::numeric_limits<float>::quiet_NaN()}) {
-      cache_aware policy(shape, {.lambda = 0.0, .normalise = normalise});
-      EXPECT_EQ(ask(policy, {3, broken, masked, masked}, {}).weights, (floats{1, 0}));
-    }
+  for (const float broken : {masked, -masked, std::numeric_limits<float>::quiet_NaN()}) {
+    cache_aware policy(shape, {.lambda = 0.0});
+    EXPECT_EQ(ask(policy, {3, broken, masked, masked}, {}).weights, (floats{1, 0}));
   }
 }
 
@@ -227,8 +215,7 @@ TEST(cache_aware, agrees_with_its_naive_form) {
     const auto top = static_cast<std::size_t>(k);
     const auto average = random.one_in(2) ? logit_average::range : logit_average::value;
     const double lambda = 0.1 * static_cast<double>(1 + random.below(12));
-    const bool normalise = random.one_in(2);
-    cache_aware policy(model, {lambda, average, normalise});
+    cache_aware policy(model, {lambda, average});
     std::map<layer_id, std::vector<double>> history;
     for (int n = 0; n < 40; ++n) {
       const layer_id layer{random.id_below(2)};
@@ -261,10 +248,8 @@ TEST(cache_aware, agrees_with_its_naive_form) {
       for (std::size_t t = 0; t < tokens; ++t) {
         std::vector<std::pair<double, expert_id>> order;
         std::vector<std::pair<double, expert_id>> plain;
-        double all = 0;
         for (std::size_t e = 0; e < wide; ++e) {
           const double z = logits[t * wide + e];
-          all += std::exp(z);
           order.emplace_back(-(z + (row[e] >= 0 ? lambda * delta : 0.0)),
                              static_cast<expert_id>(e));
           plain.emplace_back(-z, static_cast<expert_id>(e));
@@ -277,7 +262,7 @@ TEST(cache_aware, agrees_with_its_naive_form) {
         for (std::size_t r = 0; r < top; ++r) {
           ASSERT_EQ(ids[t * top + r], order[r].second);
           const double z = logits[t * wide + index_of(order[r].second)];
-          ASSERT_NEAR(weights[t * top + r], std::exp(z) / (normalise ? kept : all), 1e-6);
+          ASSERT_NEAR(weights[t * top + r], std::exp(z) / kept, 1e-6);
           bent += order[r].second != plain[r].second ? 1 : 0;
         }
       }

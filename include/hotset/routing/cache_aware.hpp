@@ -4,15 +4,15 @@
 ///
 /// Rule: z' = z + lambda * delta * [resident]; a token takes the top-k of z', descending, ties to the lower id. delta
 ///   is a layer's mean over its visits, the running one included, of the logits' range (max - min, mean over tokens).
-///   Weights come from z: softmax over all experts, gathered, and divided by the sum of the selected if `normalise`.
-///   With lambda = 0 the router's own selection is unchanged, and so are its weights if the view has them.
+///   Weights come from z: softmax over the selected. With lambda = 0 the router's own selection is unchanged, and so
+///   are its weights if the view has them.
 /// Source: SpecMD 3.1.1, equation 1; Skliar et al.
 /// Deviations: SpecMD calls delta the "historical average logit value", which a constant added to all logits would
 ///   change and which may be negative. `average = value` uses it; the default is Skliar's range. The running visit
 ///   counts, so that the first one has a delta. A logit that is not finite is masked: never selected, in no average.
 ///   If a token has fewer than k others, its ids end in -1 of weight 0.
 /// Exact: no.
-/// Cost: O(E log k) and E exponentials (k if `normalise`) per token. Memory: 12 bytes per expert, 16 per layer.
+/// Cost: O(E log k) and k exponentials per token. Memory: 12 bytes per expert, 16 per layer.
 
 #include <algorithm>
 #include <cmath>
@@ -37,7 +37,6 @@ class cache_aware {
   struct config {
     double lambda = 0.3;
     logit_average average = logit_average::range;
-    bool normalise = true;  ///< a token's weights sum to 1, like the engine's
     /// Parameters by name, as in `cache_aware:lambda=0.3`.
     template <class From>
     static config read(From& from) {
@@ -161,16 +160,8 @@ class cache_aware {
     };
     double most = std::numeric_limits<double>::lowest();
     double sum = 0.0;
-    // If renormalised over the selected, the other exponentials cancel and are not needed.
-    const auto over = [&](auto take) {
-      if (options_.normalise)
-        for (const auto id : ids) take(of(id));
-      else
-        for (const float one : z)
-          if (counts(one)) take(one);
-    };
-    over([&](double one) { most = std::max(most, one); });
-    over([&](double one) { sum += std::exp(one - most); });
+    for (const auto id : ids) most = std::max(most, double{of(id)});
+    for (const auto id : ids) sum += std::exp(double{of(id)} - most);
     for (std::size_t n = 0; n < ids.size(); ++n)
       weights[n] = sum > 0.0 ? static_cast<float>(std::exp(of(ids[n]) - most) / sum) : 0.0F;
   }
