@@ -15,6 +15,7 @@
 #include "hotset/policy/any/any_predictor.hpp"
 #include "predictor_samples.hpp"
 #include "random_source.hpp"
+#include "saved_gates.hpp"
 
 namespace hotset::learned_gate_test {
 namespace {
@@ -45,10 +46,10 @@ learned_gate gate_of(const geometry& shape, weights trained, std::int32_t depth)
 weights random_weights(const dimensions& size, std::uint64_t seed) {
   auto out = *weights::create(size);
   support::random_source random(seed);
-  for (std::int32_t l = 0; l + 1 < size.layers; ++l)
-    for (std::int32_t d = 1; d <= size.depth && l + d < size.layers; ++d)
-      for (auto& v : out.all_of(layer_id{l}, d))
-        v = static_cast<float>(random.below(2001)) / 1000.0F - 1.0F;
+  support::each_network(out, [&](const auto& net) {
+    support::each_value(
+        net, [&](float& v) { v = static_cast<float>(random.below(2001)) / 1000.0F - 1.0F; });
+  });
   return out;
 }
 
@@ -59,12 +60,12 @@ TEST(learned_gate, each_layer_and_distance_has_a_network_of_its_own) {
       const auto& size = trained.size();
       EXPECT_EQ(size.values(), 4U);
       float next = 1;
-      for (std::int32_t l = 0; l + 1 < layers; ++l)
-        for (std::int32_t d = 1; d <= depth && l + d < layers; ++d)
-          for (auto& v : trained.all_of(layer_id{l}, d)) {
-            EXPECT_EQ(v, 0.0F) << "nobody else's";
-            v = next++;
-          }
+      support::each_network(trained, [&](const auto& net) {
+        support::each_value(net, [&](float& v) {
+          EXPECT_EQ(v, 0.0F) << "no other network's";
+          v = next++;
+        });
+      });
       EXPECT_EQ(next, 1 + 4 * static_cast<float>(size.networks()));
     }
 }
@@ -156,22 +157,22 @@ bytes golden() {
   return out;
 }
 
-TEST(learned_gate, is_saved_in_bytes_that_every_machine_reads_alike) {
+TEST(learned_gate, is_read_from_bytes_that_every_machine_reads_alike) {
   auto trained = *weights::create({2, 1, 2, 1, 0});
   fill(trained.of(0_layer, 1).scores, {1, -2});
   fill(trained.of(0_layer, 1).scores_bias, {0.5F});
-  EXPECT_EQ(trained.save(), golden());
   const auto loaded = weights::load(golden());
   ASSERT_TRUE(loaded);
   EXPECT_EQ(loaded->size(), trained.size());
-  EXPECT_EQ(loaded->save(), golden());
-  const auto large = random_weights({6, 7, 5, 4, 3}, 11);
-  EXPECT_EQ(weights::load(large.save())->save(), large.save());
+  EXPECT_EQ(support::saved(*loaded), support::saved(trained));
+  EXPECT_EQ(support::saved(*loaded), golden());
+  const auto large = support::saved(random_weights({6, 7, 5, 4, 3}, 11));
+  EXPECT_EQ(support::saved(*weights::load(large)), large);
 }
 
 TEST(learned_gate, refuses_bytes_that_are_no_weights) {
   const auto why = [](std::span<const std::byte> of) { return support::why(weights::load(of)); };
-  const auto good = random_weights({3, 2, 2, 2, 1}, 1).save();
+  const auto good = support::saved(random_weights({3, 2, 2, 2, 1}, 1));
   EXPECT_EQ(why(good), "accepted");
   support::expect_other_lengths_refused(good, why);
   const auto changed = [&](std::size_t at, std::uint32_t n) {
@@ -220,7 +221,7 @@ TEST(learned_gate, is_read_from_a_file_that_its_parameters_name) {
   };
   const auto found = read(":weights=" + good);
   EXPECT_FALSE(found.validate());
-  EXPECT_EQ(found.trained->save(), golden());
+  EXPECT_EQ(support::saved(*found.trained), golden());
   EXPECT_FALSE(found.validate(shape_of(2, 1)));
 
   const auto why = [&](const std::string& text) { return read(text).validate()->message; };

@@ -94,14 +94,10 @@ class learned_gate {
 
     /// Pre: 0 <= layer, 1 <= distance <= depth, layer + distance < layers.
     [[nodiscard]] network<float> of(layer_id layer, std::int32_t distance) noexcept {
-      return cut(all_of(layer, distance));
+      return cut(std::span(values_).subspan(first_of(layer, distance), count()));
     }
     [[nodiscard]] network<const float> of(layer_id layer, std::int32_t distance) const noexcept {
       return cut(std::span(values_).subspan(first_of(layer, distance), count()));
-    }
-    /// All values of a network, its parts in sequence. Pre: that of of().
-    [[nodiscard]] std::span<float> all_of(layer_id layer, std::int32_t distance) noexcept {
-      return std::span(values_).subspan(first_of(layer, distance), count());
     }
     /// Splits one network's values into its parts. Pre: their number is dimensions::values().
     template <class T>
@@ -118,14 +114,6 @@ class learned_gate {
       return out;
     }
 
-    /// Serialises the weights; the byte order does not depend on the machine.
-    [[nodiscard]] std::vector<std::byte> save() const {
-      detail::saved_writer out(kind, header_numbers + values_.size());
-      out.add(version);
-      out.add_all(std::array{size_.layers, size_.experts, size_.d_model, size_.depth, size_.width});
-      out.add_all(values_);
-      return std::move(out).take();
-    }
     /// Reads the sizes of saved weights. Errors: bytes that are no weights, another version, or a wrong length.
     static result<dimensions> size_of(std::span<const std::byte> bytes) {
       const detail::saved_reader saved(bytes);

@@ -11,6 +11,7 @@
 #include "hotset/trace/native_trace_writer.hpp"
 #include "hotset/trace/routing_trace.hpp"
 #include "run_program.hpp"
+#include "saved_gates.hpp"
 #include "sim_samples.hpp"
 
 namespace learnt_predictors_test {
@@ -46,7 +47,7 @@ class learnt_predictors : public hotset_test::command_line {
     for (const auto layer : {hotset::layer_id{0}, hotset::layer_id{1}})
       for (std::size_t e = 0; e < 4; ++e) made->of(layer, 1).scores[5 * e] = 9;
     std::string text;
-    for (const auto b : made->save()) text += static_cast<char>(b);
+    for (const auto b : hotset::support::saved(*made)) text += static_cast<char>(b);
     write(name, text);
   }
 };

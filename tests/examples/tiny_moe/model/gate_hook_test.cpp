@@ -20,6 +20,7 @@
 #include "lab/errors.hpp"
 #include "lab/replay/registry.hpp"
 #include "paging_samples.hpp"
+#include "saved_gates.hpp"
 #include "tiny_moe/experts/paging_choice.hpp"
 #include "tiny_moe/experts/tracing_experts.hpp"
 #include "tiny_moe/model/kernels.hpp"
@@ -203,7 +204,7 @@ const std::string& gate_file() {
          .d_model = static_cast<std::int32_t>(shape.hidden_size),
          .depth = 3,
          .width = 0});
-    const auto bytes = gate->save();
+    const auto bytes = hotset::support::saved(*gate);
     return folder.write("zeros.gate", {reinterpret_cast<const char*>(bytes.data()), bytes.size()})
         .string();
   }();
