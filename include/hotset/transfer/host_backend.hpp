@@ -22,6 +22,7 @@
 #include "hotset/transfer/memory/host_slot_bank.hpp"
 #include "hotset/transfer/ticket_board.hpp"
 #include "hotset/transfer/transfer_backend.hpp"
+#include "hotset/transfer/transfer_observer.hpp"
 
 namespace hotset {
 
@@ -71,6 +72,8 @@ class host_backend {
     /// waits.
     std::size_t threads = 1;
     Pace pace{};
+    /// Notified of copies and waits; it outlives the backend and its streams. Null: none.
+    transfer_observer* observer = nullptr;
 
     static constexpr std::size_t most_threads = 256;
 
@@ -100,7 +103,11 @@ class host_backend {
 #endif
   /// Used by create, which starts the threads afterwards. Until then nothing is copied.
   host_backend(const Source& source, const host_slot_bank& bank, const config& setup, checked)
-      : copy_(source, bank), bank_(bank), most_fills_(setup.most_fills), pace_(setup.pace) {
+      : copy_(source, bank),
+        bank_(bank),
+        most_fills_(setup.most_fills),
+        pace_(setup.pace),
+        observer_(setup.observer) {
     jobs_.reserve(most_fills_ + setup.threads);  // and the jobs being copied
     // One more batch: a submit may still have fills to enqueue for it.
     batches_.reserve(most_fills_ + setup.threads + 1);
@@ -138,7 +145,9 @@ class host_backend {
     board_->settle(t, transfer_state::cancelled);
     return true;
   }
-  status fence(host_stream& stream, ticket t) noexcept { return stream.wait_for(board_, t); }
+  status fence(host_stream& stream, ticket t) noexcept {
+    return stream.wait_for(board_, t, observer_);
+  }
   ticket record(host_stream& stream) noexcept {
     if (stream.is_caller()) return no_ticket;
     const auto t = board_->wait_to_open();
@@ -174,6 +183,9 @@ class host_backend {
     std::uint64_t bytes = 0;  ///< bytes copied so far
     typename Pace::time submitted{};
     bool taken = false;  ///< a thread is copying a chunk of it
+    // For the observer.
+    observed_clock::time_point enqueued{};
+    observed_clock::time_point begin{};
   };
   struct batch {
     ticket id = no_ticket;
@@ -227,7 +239,9 @@ class host_backend {
     return most_fills_ - std::min(most_fills_, waiting);
   }
   void enqueue(std::span<const fill> fills, ticket of, urgency when) noexcept {
-    for (const auto& f : fills) jobs_.push_back({f, of, ++order_, when, 0, pace_.now(), false});
+    const auto now = observed_now();
+    for (const auto& f : fills)
+      jobs_.push_back({f, of, ++order_, when, 0, pace_.now(), false, now, {}});
   }
 
   void loop() noexcept {
@@ -245,6 +259,7 @@ class host_backend {
       }
       if (board_->changes() != seen) continue;  // a reader ended during the search
       next->taken = true;
+      if (next->bytes == 0) next->begin = observed_now();
       const job taken = *next;
       std::ranges::find(batches_, taken.batch, &batch::id)->started = true;
       ++copying_;
@@ -284,6 +299,9 @@ class host_backend {
     j->bytes += done.bytes;
     j->taken = false;
     if (!done.last) return;
+    if (observer_ != nullptr)
+      observer_->on_copy({j->what, j->batch, j->when, j->bytes, j->enqueued, j->begin,
+                          observed_clock::now(), done.bytes != 0, board_.get()});
     jobs_.erase(j);
     const auto b = std::ranges::find(batches_, taken.batch, &batch::id);
     b->failed = b->failed || done.bytes == 0;
@@ -293,10 +311,15 @@ class host_backend {
     board_->settle(taken.batch, state);
   }
 
+  [[nodiscard]] observed_clock::time_point observed_now() const noexcept {
+    return observer_ != nullptr ? observed_clock::now() : observed_clock::time_point{};
+  }
+
   expert_copy<Source> copy_;
   const host_slot_bank& bank_;
   std::size_t most_fills_;
   Pace pace_;
+  transfer_observer* observer_;
   /// Shared with the streams that use its tickets.
   std::shared_ptr<ticket_board> board_ = std::make_shared<ticket_board>();
   std::mutex demand_;  ///< serialises submits of demand

@@ -16,6 +16,7 @@
 #include "hotset/core/platform/start_threads.hpp"
 #include "hotset/core/status.hpp"
 #include "hotset/transfer/ticket_board.hpp"
+#include "hotset/transfer/transfer_observer.hpp"
 
 namespace hotset {
 
@@ -59,19 +60,22 @@ class host_stream {
   /// Runs `what(context)` after all work enqueued so far.
   void run(work what, void* context) noexcept {
     if (is_caller()) return what(context);
-    push({what, context, nullptr, no_ticket, true});
+    push({what, context, nullptr, no_ticket, true, nullptr});
   }
   /// Makes work that is enqueued later start after `t` has settled. In mode caller this waits and reports a failure.
-  status wait_for(const std::shared_ptr<ticket_board>& board, ticket t) noexcept {
+  /// `observer`: notified of a wait for a pending ticket; it outlives the stream.
+  status wait_for(const std::shared_ptr<ticket_board>& board, ticket t,
+                  transfer_observer* observer = nullptr) noexcept {
     if (is_caller())
-      return board->wait(t) == transfer_state::arrived ? status::ok : status::fill_failed;
-    push({nullptr, nullptr, board, t, true});
+      return wait(*board, t, observer) == transfer_state::arrived ? status::ok
+                                                                  : status::fill_failed;
+    push({nullptr, nullptr, board, t, true, observer});
     return status::ok;
   }
   /// Settles `t` when all work enqueued so far has run.
   void settle_after(const std::shared_ptr<ticket_board>& board, ticket t) noexcept {
     if (is_caller()) return board->settle(t, transfer_state::arrived);
-    push({nullptr, nullptr, board, t, false});
+    push({nullptr, nullptr, board, t, false, nullptr});
   }
   /// Waits until all work enqueued so far has run.
   void drain() noexcept {
@@ -88,6 +92,7 @@ class host_stream {
     std::shared_ptr<ticket_board> board{};
     ticket id = no_ticket;
     bool wait = false;
+    transfer_observer* observer = nullptr;
   };
 
   void push(command c) noexcept {
@@ -120,11 +125,18 @@ class host_stream {
       changed_.notify_all();
     }
   }
+  static transfer_state wait(ticket_board& board, ticket t, transfer_observer* observer) noexcept {
+    if (observer == nullptr || board.state(t) != transfer_state::pending) return board.wait(t);
+    const auto begin = observed_clock::now();
+    const auto state = board.wait(t);
+    observer->on_wait({t, begin, observed_clock::now(), &board});
+    return state;
+  }
   static void execute(const command& c) noexcept {
     if (c.what != nullptr) {
       c.what(c.context);
     } else if (c.wait) {
-      c.board->wait(c.id);
+      (void)wait(*c.board, c.id, c.observer);
     } else {
       c.board->settle(c.id, transfer_state::arrived);
     }

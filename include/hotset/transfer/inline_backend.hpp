@@ -15,6 +15,7 @@
 #include "hotset/transfer/memory/host_slot_bank.hpp"
 #include "hotset/transfer/ticket_board.hpp"
 #include "hotset/transfer/transfer_backend.hpp"
+#include "hotset/transfer/transfer_observer.hpp"
 
 namespace hotset {
 
@@ -28,22 +29,31 @@ class inline_backend {
  public:
   using stream_type = inline_stream;
 
-  /// Pre: `origin` and `bank` outlive the backend.
-  inline_backend(const Origin& origin, const host_slot_bank& bank)
-      : copy_(origin, bank), bank_(bank), lost_(most_lost) {}
+  /// Pre: `origin`, `bank` and `observer` outlive the backend. `observer`: notified of copies and of the caller's waits,
+  /// which are the times of its submits; null: none.
+  inline_backend(const Origin& origin, const host_slot_bank& bank,
+                 transfer_observer* observer = nullptr)
+      : copy_(origin, bank), bank_(bank), observer_(observer), lost_(most_lost) {}
 
-  submission submit(std::span<const fill> fills, inline_stream&, urgency) noexcept {
+  submission submit(std::span<const fill> fills, inline_stream&, urgency when) noexcept {
     if (fills.empty()) return {};
+    const auto begin = observed_now();
     auto state = transfer_state::arrived;
+    ++last_;
     for (const auto& f : fills) {
+      const auto from = observed_now();
       const auto bytes = copy_.copy(f, 0, 0).bytes;
+      if (observer_ != nullptr)
+        observer_->on_copy(
+            {f, last_, when, bytes, begin, from, observed_clock::now(), bytes != 0, this});
       if (bytes == 0) {
         state = transfer_state::failed;
         break;
       }
       bytes_moved_ += bytes;
     }
-    lost_.leave(++last_, state);
+    if (observer_ != nullptr) observer_->on_wait({last_, begin, observed_clock::now(), this});
+    lost_.leave(last_, state);
     return {last_, fills.size()};
   }
   void promote(ticket) noexcept {}
@@ -67,8 +77,13 @@ class inline_backend {
   /// Number of failures with individually known tickets. Tickets up to an older failure all count as failed.
   static constexpr std::size_t most_lost = 1024;
 
+  [[nodiscard]] observed_clock::time_point observed_now() const noexcept {
+    return observer_ != nullptr ? observed_clock::now() : observed_clock::time_point{};
+  }
+
   expert_copy<Origin> copy_;
   const host_slot_bank& bank_;
+  transfer_observer* observer_;
   lost_tickets lost_;
   ticket last_ = no_ticket;
   std::uint64_t bytes_moved_ = 0;

@@ -60,13 +60,16 @@ class emulated_link_backend : public host_backend<Source, link_pace<Clock>> {
   struct config {
     link_model::config link{};
     std::size_t most_fills = 4096;  ///< maximum waiting fills
+    transfer_observer* observer = nullptr;
   };
 
   /// `source` and `bank` outlive the backend. Errors: throws invalid_config for an invalid config, or if the system
   /// cannot start a thread.
   emulated_link_backend(const Source& source, const host_slot_bank& bank, const config& setup)
       : base(source, bank,
-             {.most_fills = setup.most_fills, .pace = link_pace<Clock>(link_model(setup.link))}) {}
+             {.most_fills = setup.most_fills,
+              .pace = link_pace<Clock>(link_model(setup.link)),
+              .observer = setup.observer}) {}
 
   status fence(host_stream& stream, ticket t) noexcept {
     if (!stream.is_caller() || base::poll(t) != transfer_state::pending)
