@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Writes a simulated engine's activity as Chrome trace events for Perfetto: one track per stream.
+/// Writes a simulated engine's activity as a timeline: one track per stream.
 
 #include <cstddef>
 #include <ostream>
 
 #include "hotset/core/visit_event.hpp"
+#include "hotset/trace/timeline_writer.hpp"
 #include "lab/replay/clock_backend.hpp"
 
 namespace hotset::lab {
 
-/// Tracks: arithmetic (visits, and waits for copies), demand copies, prefetches, victims copied back. Times in
-/// microseconds.
+/// Tracks: arithmetic (visits, and waits for copies), demand copies, prefetches, victims copied back.
 class timeline final : public link_observer {
  public:
   explicit timeline(std::ostream& out);
@@ -24,7 +24,7 @@ class timeline final : public link_observer {
   void finish();
 
  private:
-  std::ostream& out_;
+  timeline_writer events_;
 };
 
 }  // namespace hotset::lab
