@@ -5,7 +5,8 @@
 /// Every field of pager_stats is a counter: `hits` is `hotset_hits_total`, `bytes_filled` is
 /// `hotset_filled_bytes_total`. Counts by request class and by layer are separate families
 /// (`hotset_hits_by_kind_total{kind="decode"}`, `hotset_hits_by_layer_total{layer="3"}`), so the sum over a family
-/// counts each event once. These functions allocate; do not call them on the hot path.
+/// counts each event once. These functions allocate; do not call them on the hot path. `cache_metrics` also has times,
+/// and its text may be read by another thread.
 
 #include <algorithm>
 #include <array>
@@ -120,6 +121,12 @@ class prometheus_page {
     HOTSET_ASSERT(are_prometheus_labels(labels));
     for (const auto& [name, value] : labels) append_label(labels_, name, value);
   }
+  /// Formats nanoseconds as seconds, exactly.
+  [[nodiscard]] static std::string seconds(std::uint64_t nanoseconds) {
+    constexpr std::uint64_t second = 1'000'000'000;
+    return std::to_string(nanoseconds / second) + '.' +
+           std::to_string(second + nanoseconds % second).substr(1);
+  }
   /// Begins a family. Following samples belong to it; its name begins with hotset_.
   void begin(std::string_view name, std::string_view help, std::string_view type = "counter") {
     family_ = "hotset_" + std::string(name) + (type == "counter" ? "_total" : "");
@@ -128,11 +135,21 @@ class prometheus_page {
   }
   /// Writes one sample. `name`, `value`: an additional label, if not empty.
   void sample(std::uint64_t count, std::string_view name = {}, std::string_view value = {}) {
+    sample(std::to_string(count), {}, {{name, value}});
+  }
+  /// `suffix`: of a histogram's sample, such as _bucket. Labels without a name are left out.
+  void sample(std::string_view number, std::string_view suffix,
+              std::initializer_list<prometheus_label> more) {
     auto labels = labels_;
-    if (!name.empty()) append_label(labels, name, value);
-    text += family_;
+    for (const auto& [name, value] : more)
+      if (!name.empty()) append_label(labels, name, value);
+    text.append(family_).append(suffix);
     if (!labels.empty()) text.append("{").append(labels).append("}");
-    text.append(" ").append(std::to_string(count)).append("\n");
+    text.append(" ").append(number).append("\n");
+  }
+  void gauge(std::string_view name, std::string_view help, std::uint64_t value) {
+    begin(name, help, "gauge");
+    sample(value);
   }
   template <class Stats, std::size_t Count>
   void counters(const std::array<prometheus_counter<Stats>, Count>& all, const Stats& stats) {
@@ -140,6 +157,10 @@ class prometheus_page {
       begin(name, help);
       sample(stats.*field);
     }
+  }
+  void add(const prefetch_queue_stats& stats, std::uint64_t waiting) {
+    counters(queue_counters, stats);
+    gauge("queue_waiting", "Prefetch requests waiting in the queue.", waiting);
   }
   void add(const pager_stats& stats) {
     counters(pager_counters, stats);
@@ -198,9 +219,7 @@ template <class Cache>
                                           std::initializer_list<prometheus_label> labels = {}) {
   detail::prometheus_page page(labels);
   page.add(cache.stats());
-  page.counters(detail::queue_counters, cache.queue().stats());
-  page.begin("queue_waiting", "Prefetch requests waiting in the queue.", "gauge");
-  page.sample(cache.queue().size());
+  page.add(cache.queue().stats(), cache.queue().size());
   return page.text;
 }
 
