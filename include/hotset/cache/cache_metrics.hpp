@@ -157,8 +157,8 @@ class cache_metrics final : public transfer_observer {
     stalls_.fetch_add(1, std::memory_order_relaxed);
   }
 
-  /// Copies the counters of a cache for readers. Cache: a slot_cache of the shape. `budget`: memory that the slots share
-  /// with other pools; null: none. `stats`: counters to show in place of the cache's own. Allocates once.
+  /// Copies the counters of a cache for readers. Cache: a slot_cache of the shape. `budget`: memory that the slots
+  /// share with other pools; null: none. `stats`: counters to show in place of the cache's own.
   template <class Cache>
   void publish(const Cache& cache, const memory_budget* budget, const pager_stats& stats) {
     HOTSET_ASSERT(stats.per_layer.size() == layers_);

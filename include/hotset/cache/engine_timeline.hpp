@@ -2,7 +2,7 @@
 #pragma once
 /// Writes the timeline of a running engine: copies, waits, computations, and arrows from a copy to the wait for it.
 
-#include <array>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <condition_variable>
@@ -71,6 +71,10 @@ class engine_timeline final : public transfer_observer {
   void on_wait(const ended_wait& wait) noexcept override { add({{}, wait, {}, kind::wait}); }
   void on_compute(const computation& what) noexcept { add({{}, {}, what, kind::compute}); }
 
+  /// Reason why events do not reach the file, if there is one.
+  [[nodiscard]] validation problem() const {
+    return failure_ == 0 ? validation() : validation(unwritten());
+  }
   /// Writes the rest and ends the document; later events are ignored. Errors: the file could not be written.
   validation finish() {
     {
@@ -205,9 +209,9 @@ class engine_timeline final : public transfer_observer {
   std::condition_variable changed_;
   std::vector<event> waiting_;  ///< not written yet
   bool stopping_ = false;
-  std::uint64_t lost_ = 0;  ///< events
-  int failure_ = 0;         ///< errno of the first failed write
-  // Of the writing thread.
+  std::uint64_t lost_ = 0;        ///< events
+  std::atomic<int> failure_ = 0;  ///< errno of the first failed write
+  // Used by the writing thread.
   std::vector<copy_track> tracks_;
   std::deque<written_copy> copies_;
   std::uint64_t arrows_ = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What an operator sees of a running engine: an endpoint of metrics, a timeline, or both.
+/// Shows a running engine to its operator: an endpoint of metrics, a timeline, or both.
 
 #include <cstddef>
 #include <memory>
@@ -64,6 +64,10 @@ class live_view final : public transfer_observer {
   [[nodiscard]] cache_metrics& metrics() noexcept { return metrics_; }
   /// URL of the metrics with the chosen port; empty without an endpoint.
   [[nodiscard]] std::string url() const { return endpoint_ ? endpoint_->url() : std::string(); }
+  /// Reason why the timeline does not reach its file, if there is one.
+  [[nodiscard]] validation problem() const {
+    return timeline_ ? timeline_->problem() : std::nullopt;
+  }
   /// Ends the timeline. Errors: those of engine_timeline::finish.
   validation finish() { return timeline_ ? timeline_->finish() : std::nullopt; }
 

@@ -237,8 +237,7 @@ class metrics_endpoint {
   static error refused(const detail::socket_address& where, std::string_view call, int code) {
     const auto name = where.host + ':' + std::to_string(where.port());
     if (code == EADDRINUSE)
-      return refusal("metrics address ", name,
-                     " is taken by another program, accepted: a free port, or 0 for any");
+      return refusal("metrics address ", name, " is taken, accepted: a free port, or 0 for any");
     return refusal("metrics address ", name, ": ", call, ": ", std::strerror(code),
                    ", accepted: an address of this machine and a port that this user may open");
   }

@@ -29,8 +29,8 @@ class inline_backend {
  public:
   using stream_type = inline_stream;
 
-  /// Pre: `origin`, `bank` and `observer` outlive the backend. `observer`: notified of copies and of the caller's waits,
-  /// which are the times of its submits; null: none.
+  /// Pre: `origin`, `bank` and `observer` outlive the backend. `observer`: notified of copies and of the caller's
+  /// waits, which are the times of its submits; null: none.
   inline_backend(const Origin& origin, const host_slot_bank& bank,
                  transfer_observer* observer = nullptr)
       : copy_(origin, bank), bank_(bank), observer_(observer), lost_(most_lost) {}
