@@ -41,6 +41,8 @@ struct serving_options {
   double coverage = 0.95;
   std::vector<std::string> user_prompts{};
   std::filesystem::path profile{};
+  std::string metrics{};   ///< address; empty: none
+  std::string timeline{};  ///< file; empty: none
 };
 
 /// Options of `serve-adapters`.

@@ -292,6 +292,12 @@ CLI::App* add_serve_trace(CLI::App& app, options& chosen) {
   number("--warmup", serving.warmup, std::size_t{0}, std::size_t{1} << 32U,
          "requests that must end before misses are charged");
   add_control(*command, serving);
+  command->add_option("--metrics", serving.metrics,
+                      "address that shows the run's metrics to Prometheus, such as 127.0.0.1:9100 "
+                      "(port 0: any free port); needs one --split");
+  command->add_option("--timeline", serving.timeline,
+                      "write the run's timeline for Perfetto, as Chrome trace events; needs one "
+                      "--split");
   command->add_flag("--json", chosen.as_json, "print JSON (schema hotset.serve/1)");
   add_columns(*command, chosen, serving_columns());
   return command;

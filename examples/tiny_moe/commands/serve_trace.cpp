@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
+#include <memory>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include <fmt/format.h>
 
+#include "hotset/cache/live_view.hpp"
 #include "lab/errors.hpp"
 #include "lab/files/program.hpp"
 #include "lab/sizes.hpp"
@@ -139,6 +142,22 @@ std::vector<split_choice> choices_of(const std::vector<std::string>& splits,
   return out;
 }
 
+/// The run's view, or null. Errors: hotset::lab::usage_error for several runs; std::runtime_error for an address or a
+/// file that cannot be used.
+std::unique_ptr<hotset::live_view> view_of(const model& weights, const serving_options& chosen,
+                                           const trace_serving_config& config, std::size_t runs) {
+  const hotset::live_view_config wanted{
+      .metrics = chosen.metrics, .timeline = chosen.timeline, .engine = "tiny_moe serve-trace"};
+  if (wanted.is_empty()) return nullptr;
+  if (runs != 1)
+    refuse(chosen.metrics.empty() ? "--timeline" : "--metrics", fmt::format("{} runs", runs),
+           "one --split");
+  auto made = hotset::live_view::create(wanted, served_shape(weights, config), config.eviction);
+  if (!made) throw std::runtime_error(made.error().message);
+  if (!chosen.metrics.empty()) fmt::print(stderr, "metrics: {}\n", (*made)->url());
+  return *std::move(made);
+}
+
 void print_refusals(const trace_serving_result& run) {
   for (const auto& one : run.served.requests)
     if (!one.refusal.empty()) return fmt::print("first refusal: {}\n", one.refusal);
@@ -151,14 +170,18 @@ int serve_trace(const options& chosen) {
                                      .columns = chosen.columns};
   hotset::lab::check_columns(view, serving_columns());
   const model weights(chosen.model);
-  const auto config =
+  auto config =
       // Before files are read, so that invalid options are refused at once.
       config_of(weights, chosen);
   const auto requests = requests_of(chosen, chosen.serving.traces);
   const auto choices = choices_of(chosen.serving.splits, limits_of(weights, requests, config));
+  const auto view = view_of(weights, chosen.serving, config, choices.size());
+  config.view = view.get();
   std::vector<trace_serving_result> runs;
   runs.reserve(choices.size());
   for (const auto& choice : choices) runs.push_back(serve_trace(weights, requests, config, choice));
+  if (view != nullptr)
+    if (const auto failed = view->finish()) throw std::runtime_error(failed->message);
   if (chosen.as_json) {
     fmt::print("{}\n", to_json(weights, config, runs).dump(2));
   } else {

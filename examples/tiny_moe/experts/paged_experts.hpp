@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "hotset/cache/live_view.hpp"
 #include "hotset/cache/slot_cache.hpp"
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids/per_id.hpp"
@@ -84,6 +85,8 @@ struct paging_config {
   /// Budget for the memory of slots; it outlives the provider. The layout is then per layer, with the maximum number
   /// of slots, and no slot exists until `slots()->open`. None: all slots, for the provider's life.
   hotset::memory_budget* memory = nullptr;
+  /// Sees copies, waits and computations; it outlives the provider. Null: none.
+  hotset::live_view* view = nullptr;
 };
 
 /// Places of all experts in the mapped file: gate, up, down.
@@ -131,6 +134,8 @@ class paged_provider : public expert_provider {
   [[nodiscard]] virtual hotset::ticks link_busy() const noexcept = 0;
   /// Waits for outstanding copies.
   virtual void drain() = 0;
+  /// Shows the counters in the view, if there is one. Call it between passes.
+  virtual void publish() const = 0;
   /// A warning about the chosen size, or nothing.
   [[nodiscard]] virtual std::optional<std::string> warning() const = 0;
   /// The resizable slots; null if the slots are fixed.
@@ -149,6 +154,8 @@ class paged_experts final : public paged_provider {
       : model_(weights),
         library_(config.library),
         adapters_(config.adapters),
+        memory_(config.memory),
+        view_(config.view),
         experts_(static_cast<std::size_t>(config.layout.shape().experts)),
         source_(weights, config),
         bank_(bank_of(weights, config)),
@@ -253,6 +260,9 @@ class paged_experts final : public paged_provider {
     return 0;
   }
   void drain() override { (void)cache_.drain(); }
+  void publish() const override {
+    if (view_ != nullptr) view_->metrics().publish(cache_, memory_);
+  }
   [[nodiscard]] std::optional<std::string> warning() const override {
     return cache_.pager().warning();
   }
@@ -269,11 +279,14 @@ class paged_experts final : public paged_provider {
     std::vector<std::int32_t> members;  ///< tokens, or experts
     hotset::per_expert<expert_tensors> tensors;
     std::exception_ptr error;
+    hotset::live_view* view = nullptr;
+    hotset::engine_timeline::computation seen{};  ///< for the view
   };
 
   static typename Backend::config backend_config(const paging_config& config) {
     typename Backend::config out{};
     if constexpr (requires { out.link; }) out.link = *config.link;
+    out.observer = config.view;
     return out;
   }
   static typename Pager::miss_type::config miss_config(const paging_config& config) {
@@ -334,6 +347,10 @@ class paged_experts final : public paged_provider {
     work.compute = &compute;
     work.by_expert = plan.expert_wise();
     work.error = nullptr;
+    work.view = view_;
+    work.seen.layer = visit.layer;
+    work.seen.step = visit.step;
+    work.seen.tokens = plan.tokens().size();
     work.members.clear();
     if (plan.expert_wise()) {
       for (const auto expert : plan.experts()) work.members.push_back(number(expert));
@@ -357,6 +374,7 @@ class paged_experts final : public paged_provider {
     const auto lookup = [&](std::int32_t expert) {
       return work.tensors[hotset::expert_id{expert}];
     };
+    if (work.view != nullptr) work.seen.begin = hotset::observed_clock::now();
     try {
       if (work.by_expert) {
         work.compute->partial(work.members, lookup);
@@ -366,6 +384,9 @@ class paged_experts final : public paged_provider {
     } catch (...) {
       work.error = std::current_exception();
     }
+    if (work.view == nullptr) return;
+    work.seen.end = hotset::observed_clock::now();
+    work.view->on_compute(work.seen);
   }
 
   void finish(const visit_inputs& visit, visit_compute& compute, hotset::status state) {
@@ -426,6 +447,8 @@ class paged_experts final : public paged_provider {
   const model& model_;
   const expert_library* library_;
   const adapter_experts* adapters_;
+  const hotset::memory_budget* memory_;
+  hotset::live_view* view_;
   std::size_t experts_;  ///< per layer, including those of adapters
   expert_copies source_;
   hotset::host_slot_bank bank_;

@@ -45,10 +45,11 @@ std::size_t rows_of_pass(const trace_serving_config& config) {
 
 paging_config paging_of(const model& weights, const trace_serving_config& config,
                         hotset::memory_budget& budget) {
-  const auto shape = geometry_of(weights, rows_of_pass(config));
+  const auto shape = served_shape(weights, config);
   return {.layout = hotset::pool_layout::per_layer(shape, shape.experts).value(),
           .link = config.link,
-          .memory = &budget};
+          .memory = &budget,
+          .view = config.view};
 }
 
 std::uint64_t slot_bytes_of(const model& weights, const trace_serving_config& config) {
@@ -122,12 +123,16 @@ class shared_memory_engine {
                        const trace_serving_config& config, const between_steps& watch) {
     auto serving = config.serving;
     serving.on_rows = [this](std::span<const std::uint32_t> users) { split_.on_rows(users); };
-    return tiny_moe::serve(decoder_, requests, serving, [&](const drained_point& now) {
+    auto report = tiny_moe::serve(decoder_, requests, serving, [&](const drained_point& now) {
+      experts_->publish();
       if (now.ended < config.warmup)
         before_ = {experts_->stats().misses, now.stats.prefilled_tokens};
       if (watch) watch(now);
       split_.between(now);
     });
+    experts_->drain();
+    experts_->publish();
+    return report;
   }
   [[nodiscard]] const hotset::pool_sizes& first() const noexcept { return first_; }
   [[nodiscard]] const live_split& split() const noexcept { return split_; }
@@ -224,6 +229,10 @@ hotset::validation trace_serving_config::validate() const {
   return prices.validate();
 }
 
+hotset::geometry served_shape(const model& weights, const trace_serving_config& config) {
+  return geometry_of(weights, rows_of_pass(config));
+}
+
 hotset::split_limits limits_of(const model& weights, std::span<const serving_request> requests,
                                const trace_serving_config& config) {
   hotset::require_valid(config.validate());
@@ -247,6 +256,7 @@ std::uint64_t configured_cap(const model& weights, std::span<const serving_reque
   open_loop.warmup = 0;
   open_loop.profile.clear();
   open_loop.link.reset();  // its cost is counted, not waited for
+  open_loop.view = nullptr;
   const auto profiled =
       serve_trace(weights, config.profile, open_loop, {.rule = split_rule::marginal_value});
   return std::clamp(profiled.last.cap, limits.min_cap, limits.largest_cap());

@@ -10,6 +10,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "hotset/cache/live_view.hpp"
 #include "hotset/core/error.hpp"
 #include "hotset/core/memory_budget.hpp"
 #include "hotset/planning/budget/cost_model.hpp"
@@ -55,6 +56,8 @@ struct trace_serving_config {
   /// A short representative trace, served before and not charged: the split to which MV-WSA converges on it is the
   /// configurator's (WiSP 3.4). Empty: KV gets its floor and experts the rest.
   std::vector<serving_request> profile{};
+  /// Sees the run, without the profile's; it outlives it. Null: none.
+  hotset::live_view* view = nullptr;
 
   [[nodiscard]] hotset::validation validate() const;
 };
@@ -80,6 +83,10 @@ struct trace_serving_result {
 [[nodiscard]] hotset::split_limits limits_of(const model& weights,
                                              std::span<const serving_request> requests,
                                              const trace_serving_config& config);
+
+/// Geometry of the experts that a run serves, for its view.
+[[nodiscard]] hotset::geometry served_shape(const model& weights,
+                                            const trace_serving_config& config);
 
 /// Initial cap of a controller without a given one. Errors: those of serve_trace.
 [[nodiscard]] std::uint64_t configured_cap(const model& weights,
